@@ -1,0 +1,2 @@
+dataset = 'stdlib'
+out_dir = 'out/aot_stdlib'

@@ -1,0 +1,137 @@
+"""Settings: config files of plain assignments and --key=value on the command line, one check for both.
+
+A program's settings are the fields of dataclasses. The comment beside a field is its line in --help, so that
+name, default and meaning stand in one place:
+
+    @dataclass
+    class Config:
+        n_layer: int = 12   # how many layers
+"""
+import ast
+import contextlib
+import dataclasses
+import difflib
+import inspect
+import os
+import re
+import runpy
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TYPED = 'the command line'
+
+
+def collect(argv, default=None):
+    """Command line -> {name: (value, where it was said)}; typed settings beat files, later ones earlier ones.
+
+    A word without dashes is a config file, executed in a namespace of its own; its names that do not start
+    with an underscore are settings. `default` is the file to read if none is named. Nothing is checked yet;
+    raises ValueError for a file or word that cannot be read.
+    """
+    files, typed, words = {}, {}, list(argv)
+    while words:
+        word = words.pop(0)
+        if not word.startswith('--'):
+            files |= {name: (value, word) for name, value in read_file(word).items()}
+            default = None
+            continue
+        name, equals, value = word[2:].partition('=')
+        if not equals:
+            if not words or words[0].startswith('--'):
+                raise ValueError(f'--{name} needs a value: --{name}=...')
+            value = words.pop(0)
+        typed[name] = (Text(value), TYPED)
+    if default:
+        files = {name: (value, default) for name, value in read_file(default).items()}
+    return files | typed
+
+
+class Text(str):
+    """A value as typed on the command line; its type is read off the field that it is for."""
+
+
+def read_file(path):
+    if not os.path.isfile(path):
+        near = difflib.get_close_matches(path, [str(p) for p in Path('config').glob('*.py')], 1, 0.4)
+        raise ValueError(f'no config file {path}' + (f'; did you mean {near[0]}?' if near else '; settings are typed --name=value'))
+    try:
+        names = runpy.run_path(path)
+    except Exception as e:
+        line = next((f.lineno for f in reversed(traceback.extract_tb(e.__traceback__)) if f.filename == path), getattr(e, 'lineno', '?'))
+        raise ValueError(f'{path}, line {line}: {type(e).__name__}: {e}') from None
+    return {k: v for k, v in names.items() if not k.startswith('_') and not inspect.ismodule(v)}
+
+
+def check(given, *classes):
+    """{name: (value, where)} -> {name: value}, each of the type of its field in one of the dataclasses.
+
+    An int may fill a float; on the command line true and false are bools. Raises ValueError that names the
+    nearest setting for an unknown name, and what was expected for a wrong type.
+    """
+    fields = {f.name: f for cls in classes for f in dataclasses.fields(cls)}
+    checked = {}
+    for name, (value, where) in given.items():
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, 1, 0.5)
+            raise ValueError(f'unknown setting {name} in {where}; ' + (f'did you mean {near[0]}?' if near else '--help lists all'))
+        checked[name] = cast(value, fields[name], where)
+    return checked
+
+
+def cast(value, field, where):
+    want, typed = field.type, value
+    if isinstance(value, Text) and want is not str:
+        with contextlib.suppress(ValueError, SyntaxError):
+            typed = {'true': True, 'false': False}.get(value.lower())
+            if typed is None:
+                typed = float(value) if want is float else ast.literal_eval(value)
+    if want is float and type(typed) is int:
+        typed = float(typed)
+    if want is str and isinstance(value, Text):
+        typed = str(value)
+    if type(typed) is not want:
+        expected = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string'}[want]
+        got = value if isinstance(value, Text) else repr(value)
+        raise ValueError(f'{field.name}={got} in {where}: expected {expected}, as in --{field.name}={show(field.default)}')
+    return typed
+
+
+def show(value):
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def meanings(cls):
+    """{field name: the comment beside it} of a dataclass, read from its source."""
+    source = inspect.getsource(cls)
+    return dict(re.findall(r'^    (\w+): \w+ = .*?  # (.*)$', source, re.M))
+
+
+def help_text(usage, *classes):
+    """Every setting of the dataclasses with its default and meaning."""
+    lines = [usage.strip()]
+    for cls in classes:
+        lines += ['', f'{cls.__name__} ({Path(inspect.getfile(cls)).name})']
+        meaning = meanings(cls)
+        for f in dataclasses.fields(cls):
+            lines.append(f'  --{f.name + "=" + show(f.default):<36} {meaning[f.name]}')
+    return '\n'.join(lines)
+
+
+@contextlib.contextmanager
+def one_line_errors():
+    """Around a program's main: a user's mistake, a ValueError raised in this project's own files, becomes one
+    line on standard error and exit code 2. Anything else is our bug and keeps its traceback; NANOCRATE_DEBUG=1
+    keeps all."""
+    try:
+        yield
+    except ValueError as e:
+        raised_in = Path(traceback.extract_tb(e.__traceback__)[-1].filename).resolve()
+        if os.environ.get('NANOCRATE_DEBUG') or HERE not in raised_in.parents:
+            raise
+        print('error: ' + ' '.join(str(e).split()), file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)

@@ -1,0 +1,369 @@
+"""AoT, the attention-only transformer: every layer is one denoising step and nothing else.
+
+    Wang, Lu, Yu, Pai, Qu, Ma. "Attention-Only Transformers via Unrolled Subspace Denoising", ICML 2025.
+
+The idea. Suppose the tokens z_1 .. z_N are noisy draws from K low-dimensional subspaces with bases
+U_1 .. U_K (Definition 1). A token is cleaned by projecting it onto each subspace and replacing what is
+found there by an average over the tokens that look alike there. That is multi-head subspace self-attention
+(MSSA, eq. 4). One gradient-like step with it (eq. 3) is one layer; the network is L such steps, each with
+its own learned subspaces. Query, key and value are the same projection, and there is no MLP.
+
+    paper   code              meaning
+    N       N, block_size     tokens in a sequence (text: at most block_size)
+    d       d, n_embd         width of a token
+    K       K, n_head         subspaces, one per attention head
+    p       p, head_dim       dimension of a subspace
+    L       n_layer           layers = denoising steps
+    Z       z  (B, N, d)      tokens of a batch, one a row; the paper writes d x N, one a column
+    U_k     U.weight[k*p:(k+1)*p].T   basis of subspace k, (d, p)
+    W^O     W.weight          output map, (d, K p)
+    eta     eta               step size of eq. (3)
+    phi     softmax           membership of tokens in a subspace
+
+The same file holds the two networks that the paper compares with: `attn='mhsa'` frees query, key and value
+(eq. 5), and `attn='mhsa', mlp=True` is exactly GPT-2.
+
+Where this file departs from the paper's formulas, as the authors' experiments do:
+  * LayerNorm before each MSSA (their Figure 3 allows it) and once after the last layer;
+  * the softmax is scaled by 1/sqrt(p), which eq. (4) does not show;
+  * the output map W is free, and eta is absorbed in it. `tie_out=True` is the derivation itself:
+    W = eta [U_1 .. U_K]. The scale 1/sqrt(p) stays; it is eq. (4) for bases U_k p^(-1/4) and step eta sqrt(p).
+  * text: attention is causal, a token sees itself and the past.
+"""
+import math
+import warnings
+from dataclasses import dataclass
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+
+@dataclass
+class AoTConfig:
+    block_size: int = 1024      # longest sequence of tokens
+    vocab_size: int = 50257     # number of different tokens
+    n_layer: int = 12           # layers, each one step of eq. (3)
+    n_head: int = 12            # attention heads, one subspace each
+    n_embd: int = 768           # width of a token
+    head_dim: int = 0           # dimension of a subspace; 0 means n_embd / n_head
+    attn: str = 'mssa'          # 'mssa': one projection for query, key, value (eq. 4); 'mhsa': three (eq. 5)
+    mlp: bool = False           # a GPT-2 MLP after each attention (with attn='mhsa' the model is GPT-2)
+    tie_out: bool = False       # W = eta [U_1 .. U_K], the derivation itself, instead of a free output map
+    eta: float = 1.0            # step size of eq. (3), read when tie_out is true
+    dropout: float = 0.0        # on embeddings, attention weights and what each step adds
+    bias: bool = False          # biases in linear maps and LayerNorms (GPT-2 has them)
+
+    def __post_init__(self):
+        if self.attn not in ('mssa', 'mhsa'):
+            raise ValueError(f"attn='{self.attn}' is unknown; choose attn='mssa' or attn='mhsa'")
+        for name in ('block_size', 'vocab_size', 'n_layer', 'n_head', 'n_embd'):
+            if getattr(self, name) < 1:
+                raise ValueError(f'{name}={getattr(self, name)} must be at least 1')
+        if not self.head_dim and self.n_embd % self.n_head:
+            fits = [h for h in range(1, self.n_embd + 1) if self.n_embd % h == 0]
+            near = min(fits, key=lambda h: abs(h - self.n_head))
+            raise ValueError(f'n_embd={self.n_embd} is not divisible by n_head={self.n_head}; '
+                             f'try n_head={near}, or set head_dim')
+        if self.tie_out and self.attn != 'mssa':
+            raise ValueError("tie_out=True needs attn='mssa': only there is the projection a basis to tie W to")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f'dropout={self.dropout} must be in [0, 1)')
+
+
+def attend(q, k, v, dropout=0.0):
+    """softmax(q k^T / sqrt(p)) v, causal: query i of the last Nq tokens sees keys up to its own place.
+
+    q (B, K, Nq, p); k, v (B, K, N, p) with N >= Nq; returns (B, K, Nq, p).
+    """
+    Nq, N = q.size(2), k.size(2)
+    if Nq == 1:  # one new token beside a cache: everything cached is its past
+        return F.scaled_dot_product_attention(q, k, v)
+    if q.device.type == 'cpu' and q.dtype == torch.bfloat16 and not dropout:
+        # On CPUs the fused kernel is 3 to 5 times slower than plain matmuls in bfloat16 at 64 to 256 tokens
+        # (in float32 it is faster, and it always is on GPUs).
+        future = torch.full((Nq, N), -torch.inf, dtype=q.dtype).triu(N - Nq + 1)
+        s = torch.baddbmm(future, q.flatten(0, 1), k.flatten(0, 1).mT, alpha=q.size(-1) ** -0.5)
+        return (s.softmax(-1) @ v.flatten(0, 1)).view_as(q)
+    if Nq == N:
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
+    past = torch.ones(Nq, N, dtype=torch.bool, device=q.device).tril(N - Nq)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=past, dropout_p=dropout)
+
+
+class MSSA(nn.Module):
+    """Multi-head subspace self-attention, eq. (4): sum_k U_k (U_k^T Z) phi((U_k^T Z)^T (U_k^T Z))."""
+
+    kv = 1  # tensors that a cache of past tokens holds a layer: key and value are the same
+
+    def __init__(self, c):
+        super().__init__()
+        self.K, self.p = c.n_head, c.head_dim or c.n_embd // c.n_head
+        self.dropout, self.eta = c.dropout, c.eta
+        self.U = nn.Linear(c.n_embd, self.K * self.p, bias=c.bias)  # all U_k^T, one under the other
+        self.W = None if c.tie_out else nn.Linear(self.K * self.p, c.n_embd, bias=c.bias)
+
+    def forward(self, z, remember=None):
+        B, N, d = z.shape
+        w = self.U(z).view(B, N, self.K, self.p).transpose(1, 2)  # U_k^T Z: (B, K, N, p)
+        past = w if remember is None else remember(w)[0]          # with a cache: (B, K, N_past + N, p)
+        h = attend(w, past, past, self.dropout * self.training)   # (U_k^T Z) phi(..): (B, K, N, p)
+        h = h.transpose(1, 2).reshape(B, N, -1)                   # heads side by side: (B, N, K p)
+        if self.W is None:
+            return F.linear(h, self.eta * self.U.weight.T)        # eta sum_k U_k head_k, eqs. (3) and (4)
+        return self.W(h)                                          # W [head_1; ..; head_K], as eq. (5)
+
+
+class MHSA(nn.Module):
+    """Multi-head self-attention, eq. (5): query, key and value each have their own projection."""
+
+    kv = 2  # a cache holds keys and values
+
+    def __init__(self, c):
+        super().__init__()
+        self.K, self.p = c.n_head, c.head_dim or c.n_embd // c.n_head
+        self.dropout = c.dropout
+        self.QKV = nn.Linear(c.n_embd, 3 * self.K * self.p, bias=c.bias)  # one matmul for the three
+        self.W = nn.Linear(self.K * self.p, c.n_embd, bias=c.bias)
+
+    def forward(self, z, remember=None):
+        B, N, d = z.shape
+        q, k, v = self.QKV(z).view(B, N, 3, self.K, self.p).permute(2, 0, 3, 1, 4)  # each (B, K, N, p)
+        if remember is not None:
+            k, v = remember(k, v)                                 # (B, K, N_past + N, p)
+        h = attend(q, k, v, self.dropout * self.training)         # (B, K, N, p)
+        return self.W(h.transpose(1, 2).reshape(B, N, -1))        # (B, N, d)
+
+
+class MLP(nn.Module):
+    """GPT-2's MLP, the part that AoT shows it can do without."""
+
+    def __init__(self, c):
+        super().__init__()
+        self.up = nn.Linear(c.n_embd, 4 * c.n_embd, bias=c.bias)
+        self.down = nn.Linear(4 * c.n_embd, c.n_embd, bias=c.bias)
+
+    def forward(self, z):
+        return self.down(F.gelu(self.up(z)))  # (B, N, d)
+
+
+class Layer(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.norm = nn.LayerNorm(c.n_embd, bias=c.bias)
+        self.attn = MSSA(c) if c.attn == 'mssa' else MHSA(c)
+        self.drop = nn.Dropout(c.dropout)
+        if c.mlp:
+            self.norm_mlp = nn.LayerNorm(c.n_embd, bias=c.bias)
+            self.mlp = MLP(c)
+
+    def forward(self, z, remember=None):
+        z = z + self.drop(self.attn(self.norm(z), remember))  # Z^(l+1) = Z^(l) + eta MSSA(Z^(l)), eq. (3)
+        if hasattr(self, 'mlp'):
+            z = z + self.drop(self.mlp(self.norm_mlp(z)))
+        return z
+
+
+class AoT(nn.Module):
+    """tokens -> L denoising steps -> next-token logits.
+
+    model(x) -> (logits, None); model(x, y) -> (logits, loss), loss in nats a token.
+    """
+
+    LOGITS_AT_ONCE = 2 ** 25  # more logits than this (128 MiB in float32) are never held together
+
+    def __init__(self, config):
+        super().__init__()
+        c = self.config = config
+        self.tok_emb = nn.Embedding(c.vocab_size, c.n_embd)
+        self.pos_emb = nn.Embedding(c.block_size, c.n_embd)
+        self.drop = nn.Dropout(c.dropout)
+        self.layers = nn.ModuleList(Layer(c) for _ in range(c.n_layer))
+        self.norm = nn.LayerNorm(c.n_embd, bias=c.bias)
+        self.apply(self._init)
+
+    def _init(self, module):
+        """GPT-2's initialization: N(0, 0.02^2), and smaller by sqrt(number of residual additions) for the maps
+        that write to the residual stream: one addition a layer here, two with an MLP."""
+        if isinstance(module, (nn.Linear, nn.Embedding)):
+            nn.init.normal_(module.weight, std=0.02)
+            if getattr(module, 'bias', None) is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, Layer):  # apply() visits a layer after what it holds
+            for out in (module.attn.W, module.mlp.down if hasattr(module, 'mlp') else None):
+                if out is not None:
+                    nn.init.normal_(out.weight, std=0.02 / math.sqrt(self.config.n_layer * (1 + self.config.mlp)))
+
+    def num_params(self, positions=True):
+        """Number of parameters, the tied token embedding once; the papers' counts leave positions out."""
+        return sum(t.numel() for t in self.parameters()) - (0 if positions else self.pos_emb.weight.numel())
+
+    def flops_per_token(self):
+        """Floating-point operations of one training step, forward and backward, a token (PaLM, appendix B)."""
+        matmuls = sum(t.numel() for t in self.parameters() if t.dim() == 2) - self.pos_emb.weight.numel()
+        c = self.config
+        if c.tie_out:  # U is multiplied twice
+            matmuls += sum(layer.attn.U.weight.numel() for layer in self.layers)
+        attention = 2 * c.n_layer * c.n_head * self.layers[0].attn.p * c.block_size
+        return 6 * (matmuls + attention)
+
+    def embed(self, x, first=0):
+        """Token ids (B, N) at positions first .. first + N - 1 to initial tokens Z^(0) (B, N, d)."""
+        if first + x.size(1) > self.config.block_size:
+            raise ValueError(f'{first + x.size(1)} tokens are more than block_size={self.config.block_size}; '
+                             'crop the input, or build the model with a larger block_size')
+        positions = torch.arange(first, first + x.size(1), device=x.device)
+        return self.drop(self.tok_emb(x) + self.pos_emb(positions))
+
+    def head(self, z):
+        """Tokens after the last layer (.., d) to logits (.., vocab_size): the token embedding, transposed."""
+        return F.linear(z, self.tok_emb.weight)
+
+    def forward(self, x, y=None):
+        """x int64 (B, N); y int64 (B, N), the next tokens, -1 where none counts.
+
+        Returns (logits (B, N, vocab_size), loss). The loss is the mean cross-entropy in nats, None without y.
+        With y and more than LOGITS_AT_ONCE logits, these are formed chunk by chunk for the loss, and None
+        comes back in their place.
+        """
+        z = self.embed(x)                     # (B, N, d)
+        for layer in self.layers:
+            z = layer(z)                      # (B, N, d)
+        z = self.norm(z)
+        if y is None:
+            return self.head(z), None
+        z, y = z.flatten(0, 1), y.flatten()   # (B N, d), (B N)
+        if len(y) * self.config.vocab_size > self.LOGITS_AT_ONCE:
+            return None, self.chunked_loss(z, y)
+        logits = self.head(z)
+        return logits.view(*x.shape, -1), F.cross_entropy(logits.float(), y, ignore_index=-1)
+
+    def chunked_loss(self, z, y):
+        """cross_entropy(head(z), y) with only one chunk of logits in memory, formed again in the backward pass.
+
+        (F.linear_cross_entropy of torch 2.13 does this too, but outside autocast: it took twice the time in
+        bfloat16 and rounded a loss of 10.90 to 9.19.)
+        """
+        def loss_sum(z, y):
+            return F.cross_entropy(self.head(z).float(), y, ignore_index=-1, reduction='sum')
+        size = max(1, self.LOGITS_AT_ONCE // self.config.vocab_size)
+        parts = [checkpoint(loss_sum, *part, use_reentrant=False) for part in zip(z.split(size), y.split(size))]
+        return torch.stack(parts).sum() / (y != -1).sum()
+
+    # ---- sampling ---------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def stream(self, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, stop_token=None, use_cache=True):
+        """Yield the next token of each sequence, (B, 1), max_new_tokens times; arguments as for `generate`."""
+        if idx.dim() != 2 or idx.size(1) == 0:
+            raise ValueError(f'generate needs token ids (B, N) with at least one token a row, got {tuple(idx.shape)}')
+        if temperature < 0 or (top_k is not None and top_k < 1) or (top_p is not None and not 0 < top_p <= 1):
+            raise ValueError(f'need temperature >= 0, top_k >= 1 and 0 < top_p <= 1, got {temperature=}, {top_k=}, {top_p=}')
+        block = self.config.block_size
+        if idx.size(1) > block:
+            warnings.warn(f'the prompt has {idx.size(1)} tokens; only its last {block} (block_size) are used')
+            idx = idx[:, -block:]
+        was_training = self.training
+        self.eval()
+        try:
+            cache = self.new_cache(len(idx)) if use_cache else None
+            new, done = idx, torch.zeros(len(idx), 1, dtype=torch.bool, device=idx.device)
+            for _ in range(max_new_tokens):
+                if cache is not None and idx.size(1) <= block:
+                    z = self.step(new, cache, idx.size(1) - new.size(1))
+                else:  # past the block every position shifts by one at every token, so there is nothing to keep
+                    z = self.step(idx[:, -block:])
+                new = pick(self.head(z).float(), temperature, top_k, top_p)                   # (B, 1)
+                if stop_token is not None:
+                    new = new.masked_fill(done, stop_token)
+                    done |= new == stop_token
+                idx = torch.cat((idx, new), 1)
+                yield new
+                if stop_token is not None and done.all():
+                    return
+        finally:
+            self.train(was_training)
+
+    def generate(self, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, stop_token=None, use_cache=True):
+        """Continue sequences of tokens.
+
+        idx: int64 (B, N), N >= 1; more than block_size are cropped to the last ones, with a warning.
+        temperature: divides the logits; 0 takes the likeliest token. top_k: sample among the k likeliest.
+        top_p: sample among the likeliest that together hold probability p. stop_token: a sequence that draws it
+        is finished and padded with it; generation ends when all are. use_cache: keep past tokens (same result to
+        rounding, linear instead of quadratic work).
+        Returns int64 (B, N + new): the prompt as given, then what was drawn.
+        """
+        new = self.stream(idx, max_new_tokens, temperature, top_k, top_p, stop_token, use_cache)
+        return torch.cat([idx, *new], dim=1)
+
+    def new_cache(self, B):
+        """Room for the projected tokens of every layer: (n_layer, kv, B, K, block_size, p), kv 1 for MSSA, 2 for MHSA."""
+        attn, w = self.layers[0].attn, self.tok_emb.weight
+        dtype = torch.get_autocast_dtype(w.device.type) if torch.is_autocast_enabled(w.device.type) else w.dtype
+        return torch.zeros(len(self.layers), attn.kv, B, attn.K, self.config.block_size, attn.p, dtype=dtype, device=w.device)
+
+    def step(self, x, cache=None, first=0):
+        """Ids (B, N) at positions first .. through all layers; with a cache, beside the `first` tokens it holds.
+
+        Returns the last token (B, d), ready for the head.
+        """
+        z = self.embed(x, first)
+        for l, layer in enumerate(self.layers):
+            def remember(*new):  # (B, K, N, p) each; stores them, returns past and new together
+                for old, t in zip(cache[l], new):
+                    old[:, :, first:first + x.size(1)] = t
+                return cache[l, :, :, :, :first + x.size(1)]
+            z = layer(z, None if cache is None else remember)
+        return self.norm(z[:, -1])
+
+    # ---- OpenAI's weights -------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_gpt2(cls, state_dict, *, n_head):
+        """GPT-2 from a state dict with nanoGPT's names and shapes, or OpenAI's and Hugging Face's (whose matrices
+        are stored transposed). Sizes and the presence of biases are read off the tensors.
+
+        Raises ValueError that names the tensors which are missing, unexpected or of a wrong shape.
+        """
+        sd = state_dict.get('model', state_dict)  # nanoGPT's checkpoints nest it
+        for prefix in ('_orig_mod.', 'module.', 'transformer.'):
+            sd = {k.removeprefix(prefix): v for k, v in sd.items()}
+        # Hugging Face files also carry causal masks; the output layer is the token embedding again
+        sd = {k: v for k, v in sd.items() if not k.endswith(('.attn.bias', '.attn.masked_bias')) and k != 'lm_head.weight'}
+        if not {'wte.weight', 'wpe.weight', 'h.0.attn.c_attn.weight'} <= sd.keys():
+            raise ValueError(f'not a GPT-2 state dict: no wte.weight, wpe.weight or h.0.attn.c_attn.weight among {sorted(sd)[:4]} ..')
+        (vocab_size, n_embd), block_size = sd['wte.weight'].shape, len(sd['wpe.weight'])
+        transposed = sd['h.0.attn.c_attn.weight'].shape == (n_embd, 3 * n_embd)
+        model = cls(AoTConfig(block_size, vocab_size, n_layer=1 + max(int(k.split('.')[1]) for k in sd if k.startswith('h.')),
+                              n_head=n_head, n_embd=n_embd, attn='mhsa', mlp=True, bias='ln_f.bias' in sd))
+        theirs = {'tok_emb': 'wte', 'pos_emb': 'wpe', 'layers': 'h', 'norm': 'ln_1', 'norm_mlp': 'ln_2', 'QKV': 'c_attn',
+                  'W': 'c_proj', 'up': 'c_fc', 'down': 'c_proj'}
+        ours = {k: '.'.join(theirs.get(part, part) for part in k.split('.')).replace('ln_1', 'ln_f', not k.startswith('layers'))
+                for k in model.state_dict()}
+        missing, extra = sorted(set(ours.values()) - sd.keys()), sorted(sd.keys() - set(ours.values()))
+        if missing or extra:
+            raise ValueError(f'GPT-2 state dict does not fit: missing {missing}, unexpected {extra}')
+        linear = tuple(f'.{name}.weight' for name in ('QKV', 'W', 'up', 'down'))
+        new = {k: sd[name].T if transposed and k.endswith(linear) else sd[name] for k, name in ours.items()}
+        for k, t in model.state_dict().items():
+            if new[k].shape != t.shape:
+                raise ValueError(f'GPT-2 tensor {ours[k]} has shape {tuple(sd[ours[k]].shape)}, which does not fit {tuple(t.shape)}')
+        model.load_state_dict(new)
+        return model
+
+
+def pick(logits, temperature, top_k, top_p):
+    """One token a row from logits (B, vocab_size), float32; returns (B, 1). See `AoT.generate`."""
+    if temperature == 0:
+        return logits.argmax(-1, keepdim=True)
+    logits = logits / temperature
+    if top_k is not None:
+        kth = logits.topk(min(top_k, logits.size(-1))).values[:, -1:]
+        logits = logits.masked_fill(logits < kth, -torch.inf)
+    if top_p is not None:
+        probs, order = logits.softmax(-1).sort(descending=True)
+        drop = probs.cumsum(-1) - probs >= top_p  # what already lies above a token reaches top_p; the first stays
+        logits = logits.masked_fill(drop.scatter(-1, order, drop), -torch.inf)
+    return torch.multinomial(logits.softmax(-1), 1)

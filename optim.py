@@ -1,0 +1,91 @@
+"""Optimizers, parameter groups and the learning-rate schedule.
+
+`build` returns a list of torch optimizers. Every parameter is in exactly one group; each group keeps its peak
+rate in `base_lr`, which `set_lr` scales by the schedule's factor.
+"""
+import math
+
+import torch
+
+
+class Lion(torch.optim.Optimizer):
+    """Lion, "Symbolic Discovery of Optimization Algorithms" (Chen et al. 2023), Algorithm 2.
+
+    The step is the sign of an average of momentum and gradient, so every weight moves by lr; decay is decoupled.
+    lr: step size, usually 3 to 10 times smaller than AdamW's. betas: (of the step, of the momentum).
+    """
+
+    def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0):
+        if lr < 0 or weight_decay < 0 or not all(0 <= b < 1 for b in betas):
+            raise ValueError(f'Lion needs lr >= 0, weight_decay >= 0 and betas in [0, 1), got {lr=}, {weight_decay=}, {betas=}')
+        super().__init__(params, dict(lr=lr, betas=betas, weight_decay=weight_decay))
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            params = [p for p in group['params'] if p.grad is not None]
+            if not params:
+                continue
+            for p in params:
+                if not self.state[p]:
+                    self.state[p]['exp_avg'] = torch.zeros_like(p)
+            (b1, b2), lr = group['betas'], group['lr']
+            grads, m = [p.grad for p in params], [self.state[p]['exp_avg'] for p in params]
+            update = torch._foreach_lerp(m, grads, 1 - b1)              # c = b1 m + (1 - b1) g
+            torch._foreach_sign_(update)
+            torch._foreach_mul_(params, 1 - lr * group['weight_decay'])
+            torch._foreach_add_(params, update, alpha=-lr)              # p -= lr (sign(c) + decay p)
+            torch._foreach_lerp_(m, grads, 1 - b2)                      # m = b2 m + (1 - b2) g
+        return loss
+
+
+def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, momentum=0.95):
+    """Optimizers over the model's trainable parameters, each in exactly one group.
+
+    name: 'adamw' (fused), 'adam' (no decay), 'lion', or 'muon': torch.optim.Muon at muon_lr on the
+    two-dimensional weights of `model.layers`, AdamW at lr on everything else. Only parameters of two or more
+    dimensions decay, not norms, biases and tokens. Raises ValueError for another name.
+    """
+    if name not in ('adamw', 'adam', 'lion', 'muon'):
+        raise ValueError(f"optimizer='{name}' is unknown; choose adamw, adam, lion or muon")
+    params = {k: p for k, p in model.named_parameters() if p.requires_grad}
+    hidden = [p for k, p in params.items() if name == 'muon' and k.startswith('layers.') and p.dim() == 2]
+    rest = [p for p in params.values() if not any(p is h for h in hidden)]
+    groups = [{'params': [p for p in rest if p.dim() >= 2], 'weight_decay': weight_decay},
+              {'params': [p for p in rest if p.dim() < 2], 'weight_decay': 0.0}]
+    groups = [g for g in groups if g['params']]
+    if name == 'adam':
+        optimizers = [torch.optim.Adam([g | {'weight_decay': 0.0} for g in groups], lr=lr, betas=betas, fused=True)]
+    elif name == 'lion':
+        optimizers = [Lion(groups, lr=lr, betas=betas)]
+    else:
+        optimizers = [torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)]
+        if hidden:
+            optimizers.append(torch.optim.Muon(hidden, lr=muon_lr, momentum=momentum, weight_decay=weight_decay))
+    for group in (g for o in optimizers for g in o.param_groups):
+        group['base_lr'] = group['lr']
+    return optimizers
+
+
+def lr_factor(step, schedule, warmup_iters, lr_decay_iters, min_factor):
+    """Share of the peak learning rate at a step (from 0): linear warm-up, then 'cosine' or 'linear' to
+    min_factor at lr_decay_iters and there on, or 'constant'."""
+    if step < warmup_iters:
+        return (step + 1) / (warmup_iters + 1)
+    if schedule == 'constant':
+        return 1.0
+    done = min(1.0, (step - warmup_iters) / max(1, lr_decay_iters - warmup_iters))
+    if schedule == 'cosine':
+        return min_factor + (1 - min_factor) * 0.5 * (1 + math.cos(math.pi * done))
+    if schedule == 'linear':
+        return min_factor + (1 - min_factor) * (1 - done)
+    raise ValueError(f"schedule='{schedule}' is unknown; choose cosine, linear or constant")
+
+
+def set_lr(optimizers, factor):
+    for group in (g for o in optimizers for g in o.param_groups):
+        group['lr'] = group['base_lr'] * factor

@@ -1,0 +1,71 @@
+"""Downloads for the scripts beside this file: resumed, shown, checked, and in place only when whole."""
+import hashlib
+import os
+import time
+from pathlib import Path
+
+
+def sha256(path):
+    with open(path, 'rb') as f:
+        return hashlib.file_digest(f, 'sha256').hexdigest()
+
+
+def fetch(url, path, checksum=None, tries=5):
+    """Download url to path and return path. A part that an earlier try left (path.part) is continued.
+
+    checksum: sha256 in hex, compared before the file takes its name. Raises ValueError when the server
+    refuses, the network fails `tries` times in a row, or the checksum differs.
+    """
+    import requests
+    from tqdm import tqdm
+    path = Path(path)
+    part = path.with_name(path.name + '.part')
+    path.parent.mkdir(parents=True, exist_ok=True)
+    print(f'downloading {url}')
+    failures = 0
+    while True:
+        have = part.stat().st_size if part.exists() else 0
+        try:
+            with requests.get(url, headers={'Range': f'bytes={have}-'} if have else {}, stream=True, timeout=30) as r:
+                if r.status_code == 416 and have:  # the part is the whole file, or longer than it
+                    if r.headers.get('Content-Range', '').rpartition('/')[2] == str(have):
+                        break
+                    part.unlink()
+                    raise requests.ConnectionError('the partial file did not fit; starting again')
+                if 400 <= r.status_code < 500 and r.status_code not in (408, 429):
+                    raise ValueError(f'{url}: the server answered {r.status_code}; download it by other means and pass --from PATH')
+                r.raise_for_status()
+                resumed = r.status_code == 206
+                size = r.headers.get('Content-Length')
+                total = int(size) + have * resumed if size else None
+                with open(part, 'ab' if resumed else 'wb') as f, \
+                        tqdm(total=total, initial=have * resumed, unit='B', unit_scale=True, desc=path.name) as bar:
+                    for chunk in r.iter_content(1 << 20):
+                        f.write(chunk)
+                        bar.update(len(chunk))
+                    if total is not None and f.tell() < total:
+                        raise requests.ConnectionError(f'connection closed at {f.tell()} of {total} bytes')
+                break
+        except requests.RequestException as e:
+            grown = part.exists() and part.stat().st_size > have
+            failures = 1 if grown else failures + 1
+            if failures >= tries:
+                raise ValueError(f'{url} failed {tries} times ({type(e).__name__}); run this again to go on, '
+                                 'or download it by other means and pass --from PATH') from None
+            time.sleep(min(2 ** failures, 30) * 0.1)
+    if checksum and sha256(part) != checksum:
+        part.unlink()
+        raise ValueError(f'{url} arrived damaged (its sha256 is not {checksum}); run this again')
+    os.replace(part, path)
+    return path
+
+
+def local_or_fetch(given, url, path, checksum=None):
+    """The user's own copy (--from) if given, else the download, kept at path for the next time."""
+    if given is None:
+        return path if Path(path).exists() else fetch(url, path, checksum)
+    if not Path(given).is_file():
+        raise ValueError(f'--from {given}: no such file')
+    if checksum and sha256(given) != checksum:
+        raise ValueError(f'--from {given}: not the expected file (its sha256 is not {checksum})')
+    return Path(given)

@@ -1,0 +1,51 @@
+"""The Python source of this interpreter's standard library, as bytes: real text that every machine already has.
+
+    python prepare/stdlib.py            # no network; a few seconds
+
+Tests are left out, and whole files are held back for validation: every tenth, in order of their sha256. The
+counts printed at the end differ a little from one Python version to the next.
+"""
+import hashlib
+import os
+import sys
+import sysconfig
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from configurator import one_line_errors
+from data import Tokenizer, check_free, save_text
+from prepare.text import parser
+
+SKIP = {'site-packages', 'dist-packages', '__pycache__', 'test', 'tests', 'idle_test'}
+
+
+def sources(root):
+    """The .py files below root in an order that does not depend on the machine, as (relative path, bytes)."""
+    found = []
+    for folder, subfolders, files in os.walk(root):
+        subfolders[:] = [f for f in subfolders if f not in SKIP]
+        found += [Path(folder, f) for f in files if f.endswith('.py')]
+    for path in sorted(found, key=lambda p: p.relative_to(root).as_posix()):
+        yield path.relative_to(root).as_posix(), path.read_bytes()
+
+
+def main():
+    p = parser(__doc__, 'data/stdlib')
+    p.add_argument('--from', dest='source', default=sysconfig.get_path('stdlib'), help='folder of Python sources (default: %(default)s)')
+    args = p.parse_args()
+    check_free(args.out, args.overwrite)
+    splits = {'train': [], 'val': []}
+    for name, text in sources(args.source):
+        text = text.replace(b'\r\n', b'\n').decode('utf-8', errors='replace').encode()
+        held_back = int(hashlib.sha256(name.encode()).hexdigest(), 16) % 10 == 0
+        splits['val' if held_back else 'train'].append(text)
+    if not splits['train'] or not splits['val']:
+        raise ValueError(f'too few .py files below {args.source}; pass --from FOLDER with Python sources')
+    print(f'{len(splits["train"])} files for training and {len(splits["val"])} for validation from {args.source}')
+    texts = {name: b'\n'.join(parts) for name, parts in splits.items()}
+    save_text(args.out, Tokenizer('bytes'), {name: memoryview(t) for name, t in texts.items()}, {name: len(t) for name, t in texts.items()})
+
+
+if __name__ == '__main__':
+    with one_line_errors():
+        main()

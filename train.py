@@ -1,0 +1,442 @@
+"""Train a white-box transformer, or the black box that it is compared with.
+
+    python train.py                                      # AoT on Python's own source code, on any machine
+    python train.py config/train_aot_owt.py --batch_size=8
+    torchrun --nproc_per_node=4 train.py config/train_aot_owt.py
+    python train.py --init_from=resume --out_dir=out/aot_owt
+    python train.py --help                               # every setting, its default and its meaning
+
+A run directory holds config.json, log.csv, last.pt, best.pt and, with matplotlib, curve.png. The batch and the
+dropout of a step depend on (seed, step) alone, so a run that was stopped anywhere goes on as if it never had been.
+"""
+import dataclasses
+import functools
+import json
+import math
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import configurator
+import data
+import optim
+from rundir import Log, claim, draw_curve, load_checkpoint, save
+
+DEFAULT_CONFIG = str(configurator.HERE / 'config' / 'train_aot_stdlib.py')
+OFFLINE = ('stdlib',)  # datasets that are prepared without a network, and so without asking
+
+
+@dataclass
+class TrainConfig:
+    model: str = 'aot'                      # network: aot
+    dataset: str = 'stdlib'                 # folder in data_dir that prepare/NAME.py wrote
+    data_dir: str = 'data'                  # where prepared datasets lie
+    out_dir: str = 'out'                    # run directory
+    overwrite: bool = False                 # replace a run that out_dir already holds
+    init_from: str = 'scratch'              # scratch, resume, resume_best, or a checkpoint to fine-tune
+    seed: int = 1337                        # of weights, batches and dropout
+    batch_size: int = 12                    # sequences a forward pass
+    gradient_accumulation_steps: int = 1    # forward passes a step, over all processes; the global batch is their product
+    max_iters: int = 2000                   # steps of the run
+    optimizer: str = 'adamw'                # adamw, adam, lion, or muon (on matrices inside layers, adamw on the rest)
+    learning_rate: float = 6e-4             # peak rate; with muon, of everything but the matrices inside layers
+    muon_lr: float = 0.02                   # peak rate of muon
+    momentum: float = 0.95                  # of muon
+    beta1: float = 0.9                      # of adam, adamw, lion
+    beta2: float = 0.95                     # of adam, adamw, lion
+    weight_decay: float = 0.1               # on matrices only
+    grad_clip: float = 1.0                  # largest norm of the gradient; 0 is no limit
+    schedule: str = 'cosine'                # after the warm-up: cosine, linear or constant
+    warmup_iters: int = 100                 # steps of linear warm-up
+    lr_decay_iters: int = 0                 # step at which min_lr is reached; 0 means max_iters
+    min_lr: float = 6e-5                    # where learning_rate decays to; muon_lr decays in proportion
+    eval_interval: int = 250                # steps between validations; each writes last.pt, the best so far best.pt
+    eval_iters: int = 100                   # validation batches, spread evenly over the split, always the same
+    eval_only: bool = False                 # validate, print, write nothing
+    target_loss: float = 0.0                # stop at a validation loss this low; 0 never
+    log_interval: int = 10                  # steps between printed and logged training losses
+    device: str = 'auto'                    # cpu, cuda, cuda:1, mps; auto takes cuda, then mps, then cpu
+    dtype: str = 'auto'                     # float32, bfloat16, float16; auto takes bfloat16 where the hardware multiplies it
+    compile: str = 'auto'                   # true, false; auto compiles on CUDA under Linux
+    wandb_log: bool = False                 # log to Weights & Biases too (pip install wandb)
+    wandb_project: str = 'nanocrate'        # its project
+    wandb_run_name: str = ''                # its run name; empty means out_dir
+
+
+def model_classes(name):
+    """(Model, Config) by name."""
+    if name == 'aot':
+        import model_aot
+        return model_aot.AoT, model_aot.AoTConfig
+    raise ValueError(f"model='{name}' is unknown; choose aot")
+
+
+# ---- settings, checkpoints, devices -------------------------------------------------------------------------------
+
+
+def settings(argv):
+    """Command line -> (TrainConfig, the model's settings that were given, checkpoint to go on from or None).
+
+    A resumed run takes its settings from its checkpoint, and then from the command line, not the config file.
+    """
+    given = configurator.collect(argv, DEFAULT_CONFIG)
+    Config = model_classes(given.get('model', ('aot', ''))[0])[1]
+    checked = configurator.check(given, TrainConfig, Config)
+    ours = {f.name for f in dataclasses.fields(TrainConfig)}
+    c = TrainConfig(**{k: v for k, v in checked.items() if k in ours})
+    checkpoint = None
+    if c.init_from in ('resume', 'resume_best'):
+        checkpoint = load_checkpoint(Path(c.out_dir) / ('last.pt' if c.init_from == 'resume' else 'best.pt'))
+        old, typed = checkpoint['config'], {k: v for k, v in checked.items() if given[k][1] == configurator.TYPED}
+        for k, v in typed.items():
+            if v != old.get(k, v) and (k not in ours or k in ('model', 'dataset', 'seed', 'optimizer')):
+                raise ValueError(f'--{k}={v}: the run in {c.out_dir} has {k}={old[k]}; leave it out, or start anew with another --out_dir')
+        checked = old | typed
+        c = TrainConfig(**{k: v for k, v in checked.items() if k in ours})
+    elif c.init_from != 'scratch':  # the model is the checkpoint's, except for what the user asked
+        checkpoint = load_checkpoint(c.init_from)
+        checked = {k: v for k, v in checked.items() if k in ours or given[k][1] != DEFAULT_CONFIG}
+    if c.seed < 0:
+        raise ValueError(f'seed={c.seed} must not be negative')
+    for name in ('batch_size', 'gradient_accumulation_steps', 'eval_interval', 'eval_iters', 'log_interval'):
+        if getattr(c, name) < 1:
+            raise ValueError(f'{name}={getattr(c, name)} must be at least 1')
+    return c, {k: v for k, v in checked.items() if k not in ours}, checkpoint
+
+
+def load_model(checkpoint, **overrides):
+    """The model that a checkpoint holds, in evaluation mode. Raises ValueError if overrides do not fit its weights."""
+    Model, Config = model_classes(checkpoint['config']['model'])
+    model = Model(Config(**checkpoint['model_config'] | overrides))
+    new, weights = model.state_dict(), checkpoint['weights']
+    wrong = [k for k in sorted(new.keys() | weights.keys()) if k not in new or k not in weights or new[k].shape != weights[k].shape]
+    if wrong:
+        raise ValueError(f'the checkpoint does not fit {", ".join(f"{k}={v}" for k, v in overrides.items())} '
+                         f'({wrong[0]} differs); leave out what its own config.json says otherwise')
+    model.load_state_dict(weights)
+    return model.eval()
+
+
+def choose_device(device):
+    """The device to use: the one asked for, or the best that the machine has."""
+    if device == 'auto':
+        device = 'cuda' if torch.cuda.is_available() else 'mps' if torch.backends.mps.is_available() else 'cpu'
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as e:
+        raise ValueError(f'device={device} is not usable here ({str(e).splitlines()[0]}); leave out --device') from None
+    return device
+
+
+def choose_dtype(dtype, device):
+    """The type to multiply in: the one asked for, or bfloat16 where the hardware does that natively."""
+    if dtype not in ('auto', 'float32', 'bfloat16', 'float16'):
+        raise ValueError(f"dtype='{dtype}' is unknown; choose auto, float32, bfloat16 or float16")
+    if dtype == 'auto':
+        native = {'cuda': lambda: torch.cuda.is_bf16_supported(including_emulation=False),
+                  'cpu': lambda: torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()}
+        kind = torch.device(device).type
+        dtype = 'bfloat16' if kind in native and native[kind]() else 'float32'
+    return getattr(torch, dtype)
+
+
+def choose_compile(compile, device):
+    if compile not in ('auto', 'true', 'false'):
+        raise ValueError(f"compile='{compile}' is unknown; choose auto, true or false")
+    on_cuda = torch.device(device).type == 'cuda' and platform.system() == 'Linux'
+    return compile == 'true' or compile == 'auto' and on_cuda
+
+
+def matmul_flops(device, dtype):
+    """Operations a second that one large matrix product reaches here: what utilization is measured against."""
+    n = 8192 if torch.device(device).type == 'cuda' else 1024
+    a, best = torch.randn(n, n, device=device, dtype=dtype), math.inf
+    for _ in range(10):
+        start = time.perf_counter()
+        (a @ a)[0, 0].item()
+        best = min(best, time.perf_counter() - start)
+    return 2 * n ** 3 / best
+
+
+class Processes:
+    """The data-parallel group that torchrun makes, or one process alone."""
+
+    def __init__(self):
+        self.world, self.rank = int(os.environ.get('WORLD_SIZE', 1)), int(os.environ.get('RANK', 0))
+        self.local = int(os.environ.get('LOCAL_RANK', 0))
+        self.grouped, self.main = 'RANK' in os.environ, self.rank == 0
+
+    def join(self, device):
+        """Join the group; returns this process's device."""
+        if not self.grouped:
+            return device
+        if device == 'cuda':
+            device = f'cuda:{self.local}'
+            torch.cuda.set_device(device)
+        # gloo beside NCCL lets the processes agree on a signal without waiting for the GPU
+        dist.init_process_group('cpu:gloo,cuda:nccl' if device.startswith('cuda') else 'gloo')
+        return device
+
+    def sum(self, tensor):
+        if self.grouped:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def wait(self):
+        if self.grouped:
+            dist.barrier()
+
+    def leave(self):
+        if self.grouped:
+            dist.destroy_process_group()
+
+    def share(self, c):
+        """(forward passes, sequences in each) of this process, so that the global batch stays what c says."""
+        passes, rows = c.gradient_accumulation_steps, c.batch_size
+        if passes % self.world == 0:
+            return passes // self.world, rows
+        if rows % self.world == 0:
+            return passes, rows // self.world
+        raise ValueError(f'{self.world} processes cannot share gradient_accumulation_steps={passes} of batch_size={rows}; '
+                         f'make one of them a multiple of {self.world}')
+
+
+# ---- the run ------------------------------------------------------------------------------------------------------
+
+
+def find_data(c):
+    """The folder of the dataset, prepared now if that needs no network. Raises ValueError with the command to type."""
+    folder = Path(c.data_dir) / c.dataset
+    if not (folder / 'meta.json').exists():
+        script = configurator.HERE / 'prepare' / f'{c.dataset}.py'
+        if c.dataset not in OFFLINE:
+            known = sorted(p.name for p in Path(c.data_dir).glob('*') if (p / 'meta.json').exists())
+            command = f'run: python prepare/{c.dataset}.py' if script.exists() else \
+                f'prepared are {", ".join(known) or "none"}; for your own text: python prepare/text.py FILES --out {folder}'
+            raise ValueError(f'no data in {folder}; {command}')
+        print(f'no data in {folder} yet; running python prepare/{c.dataset}.py')
+        if subprocess.run([sys.executable, str(script), '--out', str(folder)]).returncode:
+            raise ValueError(f'python prepare/{c.dataset}.py failed')
+    return folder
+
+
+@torch.no_grad()
+def evaluate(model, batches, device, autocast, processes):
+    """Mean loss over batches, which the processes share."""
+    model.eval()
+    total = torch.zeros(2, dtype=torch.float64)
+    for i, (x, y) in enumerate(batches):
+        if i % processes.world == processes.rank:
+            with autocast:
+                loss = model(x.to(device), y.to(device))[1]
+            total += torch.tensor([loss.item() * len(x), len(x)], dtype=torch.float64)
+    model.train()
+    loss_sum, count = processes.sum(total).tolist()
+    return loss_sum / count
+
+
+def check_finite(pending, processes, dtype):
+    """The last mean training loss of pending (step, loss, gradient norm); raises at the first that is not finite.
+
+    Looking at a loss waits for the device, so it is done every few steps, and before anything is saved.
+    """
+    losses = processes.sum(torch.stack([loss for _, loss, _ in pending])) / processes.world
+    norms = torch.stack([norm for _, _, norm in pending])
+    fine = losses.isfinite() & (norms.isfinite() | (dtype == torch.float16))  # float16's scaler skips such steps
+    if not fine.all():
+        step = pending[int((~fine).nonzero()[0])][0]
+        raise ValueError(f'the loss or its gradient is not finite at step {step}; the last checkpoint is from before: '
+                         'go on from it with --init_from=resume and a lower --learning_rate')
+    pending.clear()
+    return losses[-1].item()
+
+
+def main(argv):
+    if '--help' in argv or '-h' in argv:
+        print(configurator.help_text(__doc__, TrainConfig, model_classes('aot')[1]))
+        return
+    c, given, checkpoint = settings(argv)
+    resuming = c.init_from in ('resume', 'resume_best')
+    processes = Processes()
+    say = print if processes.main else lambda *a, **k: None
+    passes, rows = processes.share(c)
+    device = processes.join(choose_device(c.device))
+    kind = torch.device(device).type
+    dtype, compiled = choose_dtype(c.dtype, device), choose_compile(c.compile, device)
+
+    # ---- data, and a model that fits it
+    if processes.main:
+        find_data(c)
+    processes.wait()
+    folder = find_data(c)
+    meta = data.read_meta(folder)
+    torch.manual_seed(c.seed)
+    if checkpoint:
+        if checkpoint['tokenizer'] != meta['tokenizer']:
+            raise ValueError(f'the checkpoint reads {checkpoint["tokenizer"]["name"]} tokens, {folder} holds other ones '
+                             f'({meta["tokenizer"]["name"]}); prepare it with the same tokenizer, or start from scratch')
+        model = load_model(checkpoint, **{} if resuming else given)
+    else:
+        Model, ModelConfig = model_classes(c.model)
+        model = Model(ModelConfig(**{'vocab_size': meta['vocab_size']} | given))
+    mc = model.config
+    if mc.vocab_size < meta['vocab_size']:
+        raise ValueError(f'vocab_size={mc.vocab_size} is too small for {folder}, which needs {meta["vocab_size"]}; leave it out')
+    train_data, val_data = (data.Text(folder, split, mc.block_size) for split in ('train', 'val'))
+    model = model.to(device).train()
+
+    # ---- optimizers, and where a resumed run stood
+    optimizers = optim.build(model, c.optimizer, c.learning_rate, c.muon_lr, (c.beta1, c.beta2), c.weight_decay, c.momentum)
+    scaler = torch.amp.GradScaler(kind, enabled=dtype == torch.float16)
+    first, best, seconds = 0, math.inf, 0.0
+    if resuming:
+        first, best, seconds = checkpoint['step'], checkpoint['best'], checkpoint['seconds']
+        for optimizer, state in zip(optimizers, checkpoint['optimizers']):
+            optimizer.load_state_dict(state)
+        scaler.load_state_dict(checkpoint['scaler'])
+    del checkpoint
+    schedule = functools.partial(optim.lr_factor, schedule=c.schedule, warmup_iters=c.warmup_iters,
+                                 lr_decay_iters=c.lr_decay_iters or c.max_iters, min_factor=c.min_lr / c.learning_rate)
+    schedule(first)  # refuse an unknown one now
+
+    config = dataclasses.asdict(c) | dataclasses.asdict(mc)
+    say('settings: ' + ' '.join(f'{k}={configurator.show(v)}' for k, v in config.items()))
+    tokens_per_step = c.gradient_accumulation_steps * c.batch_size * mc.block_size
+    peak, flops = matmul_flops(device, dtype) * processes.world, model.flops_per_token()
+    say(f'{c.model}: {model.num_params() / 1e6:.2f}M parameters on {kind} x {processes.world}, {str(dtype)[6:]}, '
+        f'{"compiled" if compiled else "not compiled"}; a plain matmul reaches {peak / 1e12:.2f} TFLOP/s here')
+    autocast = torch.autocast(kind, dtype, enabled=dtype != torch.float32)
+    forward = torch.compile(model) if compiled else model
+    parallel = DistributedDataParallel(forward, device_ids=[device] if kind == 'cuda' else None) if processes.grouped else forward
+
+    def validate():
+        loss = evaluate(forward, val_data.fixed(c.batch_size, c.eval_iters), device, autocast, processes)
+        return loss, loss / math.log(2) * val_data.tokens_per_byte
+
+    if c.eval_only:
+        say('validation loss {:.4f} nats a token, {:.4f} bits per byte'.format(*validate()))
+        return
+
+    # ---- from here on the run writes
+    log = wandb = None
+    run = Path(c.out_dir)
+    if processes.main:
+        if c.wandb_log:
+            try:
+                import wandb
+            except ImportError:
+                raise ValueError('wandb_log=true needs Weights & Biases: pip install wandb') from None
+        if not resuming:
+            claim(c.out_dir, c.overwrite)
+        (run / 'config.json').write_text(json.dumps(config, indent=1))
+        log = Log(run / 'log.csv', first)
+        if wandb:
+            wandb.init(project=c.wandb_project, name=c.wandb_run_name or c.out_dir, config=config)
+
+    def record(**row):
+        if processes.main:
+            row['seconds'] = round(seconds, 3)
+            log.write(**row)
+            if wandb:
+                wandb.log({f'{row["split"]}/{k}': v for k, v in row.items() if k not in ('step', 'split')}, step=row['step'])
+
+    def checkpoint_as(name, step):
+        if processes.main:
+            save(run / name, {
+                'weights': model.state_dict(), 'model_config': dataclasses.asdict(mc), 'config': config,
+                'optimizers': [o.state_dict() for o in optimizers], 'scaler': scaler.state_dict(),
+                'tokenizer': meta['tokenizer'], 'step': step, 'best': best, 'seconds': seconds})
+
+    def train_step(step):
+        """One step on the global batch; returns this process's mean loss and the norm of the whole gradient."""
+        torch.manual_seed((c.seed * 1_000_003 + step) * 1_009 + processes.rank)  # dropout: a function of the step
+        x, y = train_data.batch(passes * rows * processes.world, c.seed, step, processes.rank, processes.world)
+        if kind == 'cuda':
+            x, y = x.pin_memory(), y.pin_memory()
+        x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+        mean_loss = 0.0
+        for i, (xi, yi) in enumerate(zip(x.split(rows), y.split(rows))):
+            if processes.grouped:  # gradients travel between processes once a step
+                parallel.require_backward_grad_sync = i == passes - 1
+            with autocast:
+                loss = parallel(xi, yi)[1] / passes
+            scaler.scale(loss).backward()
+            mean_loss = mean_loss + loss.detach()
+        for optimizer in optimizers:
+            scaler.unscale_(optimizer)
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), c.grad_clip or math.inf)
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+            optimizer.zero_grad(set_to_none=True)
+        scaler.update()
+        return mean_loss, norm
+
+    signals = []  # Ctrl-C or SIGTERM: finish the step, save, leave. A second Ctrl-C leaves at once.
+    def on_signal(number, frame):
+        signals.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    # ---- the loop
+    pending = []  # (step, loss, gradient norm) that nobody has looked at yet
+    clock = clock_step = None
+    for step in range(first, c.max_iters + 1):
+        told = processes.sum(torch.tensor(len(signals))).item()
+        factor = schedule(step)
+        if told or step % c.eval_interval == 0 or step == c.max_iters:
+            if pending:
+                check_finite(pending, processes, dtype)
+            if clock:
+                seconds, clock = seconds + time.perf_counter() - clock, None
+        if told:
+            checkpoint_as('last.pt', step)
+            say(f'stopped at step {step}; go on with: python train.py --init_from=resume --out_dir={c.out_dir}')
+            break
+        if step % c.eval_interval == 0 or step == c.max_iters:
+            loss, bits = validate()
+            say(f'step {step:6d}  validation loss {loss:.4f}, {bits:.4f} bits per byte  ({seconds:.0f} s of training)')
+            if not math.isfinite(loss):
+                raise ValueError(f'the validation loss is not finite at step {step}; the last checkpoint is from before: '
+                                 'go on from it with --init_from=resume and a lower --learning_rate')
+            record(step=step, split='val', loss=loss, bits_per_byte=bits, lr=c.learning_rate * factor, tokens=step * tokens_per_step)
+            improved, best = loss < best, min(loss, best)
+            checkpoint_as('last.pt', step)
+            if improved:
+                checkpoint_as('best.pt', step)
+            if c.target_loss and loss <= c.target_loss:
+                say(f'reached the target loss {c.target_loss} at step {step} after {seconds:.1f} s of training')
+                break
+        if step == c.max_iters:
+            break
+        if clock is None:
+            clock, clock_step = time.perf_counter(), step
+        optim.set_lr(optimizers, factor)
+        pending.append((step, *train_step(step)))
+        if step % c.log_interval == 0:
+            loss, now = check_finite(pending, processes, dtype), time.perf_counter()
+            speed = tokens_per_step * (step + 1 - clock_step) / (now - clock)
+            seconds, clock, clock_step = seconds + now - clock, now, step + 1
+            say(f'step {step:6d}  loss {loss:.4f}  lr {c.learning_rate * factor:.2e}  {speed:,.0f} tokens/s  mfu {flops * speed / peak:.0%}')
+            record(step=step, split='train', loss=loss, lr=c.learning_rate * factor, tokens=(step + 1) * tokens_per_step)
+
+    if processes.main:
+        draw_curve(run)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    processes.leave()
+    if signals:
+        sys.exit(128 + signals[0])
+
+
+if __name__ == '__main__':
+    with configurator.one_line_errors():
+        main(sys.argv[1:])
