@@ -126,13 +126,15 @@ def read_meta(folder):
         meta['kind'], meta['tokenizer']['name'], meta['vocab_size'], meta['splits']
     except OSError:
         raise ValueError(f'no prepared data in {folder} (no {path})') from None
-    except (json.JSONDecodeError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         raise ValueError(f'{path} is not a nanoCRATE meta.json; prepare the dataset again') from None
     return meta
 
 
 class Text:
     """One split of a text dataset: `batch` for training, `fixed` for validation."""
+
+    SCANNED = 10 ** 8  # up to so many tokens all ids are checked when the file is opened; longer files batch by batch
 
     def __init__(self, folder, split, block_size):
         meta = read_meta(folder)
@@ -151,14 +153,19 @@ class Text:
         if len(self.tokens) < block_size + 1:
             raise ValueError(f'{self.path} has {len(self.tokens)} tokens, too few for block_size={block_size}; '
                              f'set --block_size={max(1, len(self.tokens) - 1)} or less, or prepare more text')
+        if len(self.tokens) <= self.SCANNED:
+            self.check_ids(self.tokens.max())
         self.tokens_per_byte = len(self.tokens) / meta['splits'][split]['bytes']
+
+    def check_ids(self, largest):
+        if largest >= self.vocab_size:
+            raise ValueError(f'{self.path} holds token {largest}, but its vocabulary ends at {self.vocab_size - 1}; '
+                             'prepare the dataset again')
 
     def at(self, starts):
         """Sequences that begin at the given places: x and y (len(starts), block_size), y one token ahead."""
         rows = np.stack([self.tokens[s:s + self.block_size + 1] for s in starts]).astype(np.int64)
-        if rows.max() >= self.vocab_size:
-            raise ValueError(f'{self.path} holds token {rows.max()}, but its vocabulary ends at {self.vocab_size - 1}; '
-                             'prepare the dataset again')
+        self.check_ids(rows.max())
         rows = torch.from_numpy(rows)
         return rows[:, :-1], rows[:, 1:]
 

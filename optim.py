@@ -63,7 +63,7 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
     elif name == 'lion':
         optimizers = [Lion(groups, lr=lr, betas=betas)]
     else:
-        optimizers = [torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)]
+        optimizers = [torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)] if groups else []
         if hidden:
             optimizers.append(torch.optim.Muon(hidden, lr=muon_lr, momentum=momentum, weight_decay=weight_decay))
     for group in (g for o in optimizers for g in o.param_groups):
@@ -71,9 +71,20 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
     return optimizers
 
 
+def restore(optimizers, states):
+    """Go on from saved states, with the rates and other settings that `build` was just given, not the saved ones."""
+    for optimizer, state in zip(optimizers, states):
+        settings = [{k: v for k, v in g.items() if k != 'params'} for g in optimizer.param_groups]
+        optimizer.load_state_dict(state)
+        for group, mine in zip(optimizer.param_groups, settings):
+            group.update(mine)
+
+
 def lr_factor(step, schedule, warmup_iters, lr_decay_iters, min_factor):
     """Share of the peak learning rate at a step (from 0): linear warm-up, then 'cosine' or 'linear' to
     min_factor at lr_decay_iters and there on, or 'constant'."""
+    if schedule not in ('cosine', 'linear', 'constant'):
+        raise ValueError(f"schedule='{schedule}' is unknown; choose cosine, linear or constant")
     if step < warmup_iters:
         return (step + 1) / (warmup_iters + 1)
     if schedule == 'constant':
@@ -81,9 +92,7 @@ def lr_factor(step, schedule, warmup_iters, lr_decay_iters, min_factor):
     done = min(1.0, (step - warmup_iters) / max(1, lr_decay_iters - warmup_iters))
     if schedule == 'cosine':
         return min_factor + (1 - min_factor) * 0.5 * (1 + math.cos(math.pi * done))
-    if schedule == 'linear':
-        return min_factor + (1 - min_factor) * (1 - done)
-    raise ValueError(f"schedule='{schedule}' is unknown; choose cosine, linear or constant")
+    return min_factor + (1 - min_factor) * (1 - done)
 
 
 def set_lr(optimizers, factor):

@@ -5,6 +5,7 @@ Files are written beside their place and renamed into it, so a crash or a full d
 import contextlib
 import csv
 import os
+import zipfile
 from pathlib import Path
 
 import torch
@@ -47,13 +48,14 @@ def load_checkpoint(path):
     if not os.path.isfile(path):
         raise ValueError(f'no checkpoint {path}; train one first (python train.py --out_dir={Path(path).parent})')
     try:
-        checkpoint = torch.load(path, map_location='cpu', weights_only=True, mmap=False)
-    except Exception as e:  # torch raises many types here, depending on where the damage is
+        if zipfile.ZipFile(path).testzip():  # torch.load does not compare checksums
+            raise zipfile.BadZipFile('a checksum differs')
+        checkpoint = torch.load(path, map_location='cpu', weights_only=True)
+        checkpoint['weights'], checkpoint['model_config'], checkpoint['config'], checkpoint['step']
+    except Exception as e:  # of many types, depending on where the damage is
         best = Path(path).with_name('best.pt')
         other = f'; to go on from {best}: --init_from=resume_best' if best.exists() and best != Path(path) else ''
-        raise ValueError(f'{path} is damaged or no checkpoint ({type(e).__name__}){other}') from None
-    if not isinstance(checkpoint, dict) or not {'weights', 'model_config', 'config', 'step'} <= checkpoint.keys():
-        raise ValueError(f'{path} is not a nanoCRATE checkpoint')
+        raise ValueError(f'{path} is damaged or no nanoCRATE checkpoint ({type(e).__name__}){other}') from None
     return checkpoint
 
 

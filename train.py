@@ -105,8 +105,8 @@ def settings(argv):
     elif c.init_from != 'scratch':  # the model is the checkpoint's, except for what the user asked
         checkpoint = load_checkpoint(c.init_from)
         checked = {k: v for k, v in checked.items() if k in ours or given[k][1] != DEFAULT_CONFIG}
-    if c.seed < 0:
-        raise ValueError(f'seed={c.seed} must not be negative')
+    if c.seed < 0 or c.learning_rate <= 0:
+        raise ValueError(f'need seed >= 0 and learning_rate > 0, got seed={c.seed} and learning_rate={c.learning_rate}')
     for name in ('batch_size', 'gradient_accumulation_steps', 'eval_interval', 'eval_iters', 'log_interval'):
         if getattr(c, name) < 1:
             raise ValueError(f'{name}={getattr(c, name)} must be at least 1')
@@ -300,8 +300,7 @@ def main(argv):
     first, best, seconds = 0, math.inf, 0.0
     if resuming:
         first, best, seconds = checkpoint['step'], checkpoint['best'], checkpoint['seconds']
-        for optimizer, state in zip(optimizers, checkpoint['optimizers']):
-            optimizer.load_state_dict(state)
+        optim.restore(optimizers, checkpoint['optimizers'])
         scaler.load_state_dict(checkpoint['scaler'])
     del checkpoint
     schedule = functools.partial(optim.lr_factor, schedule=c.schedule, warmup_iters=c.warmup_iters,

@@ -40,7 +40,7 @@ def fetch(url, path, checksum=None, tries=5):
                 total = int(size) + have * resumed if size else None
                 with open(part, 'ab' if resumed else 'wb') as f, \
                         tqdm(total=total, initial=have * resumed, unit='B', unit_scale=True, desc=path.name) as bar:
-                    for chunk in r.iter_content(1 << 20):
+                    for chunk in r.iter_content(1 << 16):
                         f.write(chunk)
                         bar.update(len(chunk))
                     if total is not None and f.tell() < total:

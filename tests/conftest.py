@@ -1,0 +1,42 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+os.environ['OMP_NUM_THREADS'] = '1'  # child processes beside each other must not fight for cores
+torch.set_num_threads(1)
+
+TEXT = ''.join(p.read_text(encoding='utf-8') for p in sorted(ROOT.glob('*.py')))  # 60 kB of real text that is always here
+
+
+@pytest.fixture(scope='session')
+def bytes_data(tmp_path_factory):
+    """A data_dir that holds one small dataset, `tiny`, as bytes."""
+    import data
+    folder = tmp_path_factory.mktemp('data')
+    tokenizer = data.Tokenizer('bytes')
+    data.save_text(folder / 'tiny', tokenizer, *data.split_text(TEXT, tokenizer))
+    return folder
+
+
+@pytest.fixture(scope='session')
+def tiny(bytes_data):
+    """Command-line words for a run that takes a second."""
+    return [f'--data_dir={bytes_data}', '--dataset=tiny', '--n_layer=2', '--n_head=2', '--n_embd=16', '--block_size=16',
+            '--batch_size=4', '--max_iters=6', '--eval_interval=3', '--eval_iters=2', '--log_interval=1', '--warmup_iters=2']
+
+
+def run(*words, cwd=None, **env):
+    """A script of the project as a user starts it; returns the finished process."""
+    return subprocess.run([sys.executable, str(ROOT / words[0]), *words[1:]], cwd=cwd, capture_output=True, text=True,
+                          timeout=300, env=os.environ | env)
+
+
+def losses(out):
+    """Rows of a run's log.csv without the time that they took."""
+    return [line.rsplit(',', 1)[0] for line in (Path(out) / 'log.csv').read_text().splitlines()]

@@ -1,0 +1,77 @@
+import dataclasses
+
+import pytest
+
+import configurator
+import train
+from model_aot import AoTConfig
+from sample import SampleConfig
+
+
+@dataclasses.dataclass
+class C:
+    n_layer: int = 2        # layers
+    rate: float = 0.5       # rate
+    flag: bool = False      # flag
+    name: str = 'a'         # name
+
+
+def read(*words):
+    return configurator.check(configurator.collect(words), C)
+
+
+def test_files_and_both_forms_of_the_command_line(tmp_path):
+    file = tmp_path / 'c.py'
+    file.write_text('import math\n_half = 2\nn_layer = 3 * _half\nrate = 1\nname = "from file"\n')
+    assert read(str(file)) == {'n_layer': 6, 'rate': 1.0, 'name': 'from file'}
+    assert read('--name=typed', str(file))['name'] == 'typed'  # typed words win wherever they stand
+    assert read('--n_layer', '4', '--rate=2', '--flag=TRUE', '--name=a=b=c') == {'n_layer': 4, 'rate': 2.0, 'flag': True, 'name': 'a=b=c'}
+    assert read('--rate', '-1e-3', '--name=', '--n_layer=-3', '--flag=false') == {'rate': -1e-3, 'name': '', 'n_layer': -3, 'flag': False}
+    assert type(read('--rate=2')['rate']) is float and type(read('--name=12')['name']) is str
+
+
+def test_a_file_cannot_touch_the_program(tmp_path):
+    file = tmp_path / 'c.py'
+    file.write_text('rate = 0.25\ndataclasses = None\n')
+    with pytest.raises(ValueError, match='unknown setting dataclasses'):
+        read(str(file))
+    assert configurator.dataclasses is not None
+
+
+@pytest.mark.parametrize('word, message', [
+    ('--n_layers=3', 'unknown setting n_layers in the command line; did you mean n_layer?'),
+    ('--qqqqq=3', '--help lists all'),
+    ('--n_layer=3.5', 'expected a whole number'), ('--n_layer=many', 'expected a whole number'), ('--n_layer=true', 'expected a whole number'),
+    ('--rate=fast', 'expected a number'), ('--rate=true', 'expected a number'),
+    ('--flag=1', 'expected true or false'), ('--flag=yes', 'expected true or false'),
+    ('--flag', '--flag needs a value'), ('no_such.py', 'no config file no_such.py')])
+def test_mistakes_on_the_command_line(word, message):
+    with pytest.raises(ValueError) as e:
+        read(word)
+    assert message in str(e.value)
+
+
+@pytest.mark.parametrize('text, message', [
+    ('n_layrs = 3', 'unknown setting n_layrs in'), ('n_layer = 2.0', 'expected a whole number'), ('flag = 1', 'expected true or false'),
+    ('name = 3', 'expected a string'), ('n_layer = "3"', 'expected a whole number'), ('rate = True', 'expected a number'),
+    ('rate = \n', 'line 1: SyntaxError'), ('n_layer = 2\nrate = 1 / 0', 'line 2: ZeroDivisionError')])
+def test_mistakes_in_a_file(tmp_path, text, message):
+    file = tmp_path / 'c.py'
+    file.write_text(text)
+    with pytest.raises(ValueError) as e:
+        read(str(file))
+    assert message in str(e.value) and 'c.py' in str(e.value)
+
+
+@pytest.mark.parametrize('cls', [train.TrainConfig, AoTConfig, SampleConfig])
+def test_every_setting_has_a_meaning_of_one_line(cls):
+    meaning = configurator.meanings(cls)
+    for f in dataclasses.fields(cls):
+        assert len(meaning[f.name]) > 5, f.name
+    text = configurator.help_text('usage', cls)
+    assert all(f'--{f.name}=' in text for f in dataclasses.fields(cls))
+
+
+def test_no_name_means_two_things():
+    names = [f.name for cls in (train.TrainConfig, AoTConfig) for f in dataclasses.fields(cls)]
+    assert len(names) == len(set(names))

@@ -1,0 +1,96 @@
+import pytest
+import torch
+
+import optim
+from model_aot import AoT, AoTConfig
+
+
+def models():
+    for kw in (dict(), dict(attn='mhsa', mlp=True, bias=True), dict(tie_out=True)):
+        torch.manual_seed(0)
+        yield AoT(AoTConfig(block_size=8, vocab_size=16, n_layer=2, n_head=2, n_embd=8, **kw))
+
+
+@pytest.mark.parametrize('name', ['adamw', 'adam', 'lion', 'muon'])
+def test_every_parameter_is_in_exactly_one_group(name):
+    for model in models():
+        groups = [g for o in optim.build(model, name, 1e-3) for g in o.param_groups]
+        seen = [id(p) for g in groups for p in g['params']]
+        assert sorted(seen) == sorted(id(p) for p in model.parameters())
+        for g in groups:
+            for p in g['params']:
+                assert (g['weight_decay'] > 0) == (p.dim() >= 2 and name != 'adam')
+
+
+def test_muon_takes_the_matrices_inside_layers_only():
+    for model in models():
+        adamw, muon = optim.build(model, 'muon', 1e-3, muon_lr=0.05)
+        assert isinstance(muon, torch.optim.Muon) and muon.param_groups[0]['lr'] == 0.05
+        names = {id(p): k for k, p in model.named_parameters()}
+        assert {names[id(p)] for g in muon.param_groups for p in g['params']} == \
+            {k for k, p in model.named_parameters() if k.startswith('layers.') and p.dim() == 2}
+
+
+def test_lion_equals_the_papers_algorithm():
+    p = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
+    lion = optim.Lion([p], lr=0.1, betas=(0.9, 0.99), weight_decay=0.5)
+    x, m = p.detach().clone(), torch.zeros(3)
+    for g in torch.tensor([[1.0, -1.0, 0.0], [-3.0, 0.2, 0.1], [0.5, 0.5, -2.0]]):
+        p.grad = g.clone()
+        lion.step()
+        c = 0.9 * m + 0.1 * g
+        x = x - 0.1 * (c.sign() + 0.5 * x)
+        m = 0.99 * m + 0.01 * g
+        assert torch.allclose(p, x, atol=1e-6)
+
+
+def test_muon_steps_are_nearly_orthogonal():
+    w = torch.nn.Parameter(torch.randn(16, 16, generator=torch.Generator().manual_seed(0)))
+    model = torch.nn.Module()
+    model.layers = torch.nn.ParameterList([w])
+    (muon,) = optim.build(model, 'muon', 1e-3, muon_lr=1.0, weight_decay=0.0)
+    before = w.detach().clone()
+    w.grad = torch.randn(16, 16, generator=torch.Generator().manual_seed(1))
+    muon.step()
+    sizes = torch.linalg.svdvals(before - w.detach())
+    assert 0.5 < sizes.min() and sizes.max() < 1.5
+
+
+@pytest.mark.parametrize('name', ['adamw', 'adam', 'lion', 'muon'])
+def test_every_optimizer_learns(name):
+    model = next(models())
+    x = torch.arange(8).repeat(4, 1)
+    optimizers = optim.build(model, name, {'lion': 5e-3}.get(name, 1e-2))
+    first = model(x, (x + 1) % 8)[1].item()
+    for _ in range(60):
+        loss = model(x, (x + 1) % 8)[1]
+        loss.backward()
+        for o in optimizers:
+            o.step()
+            o.zero_grad()
+    assert loss.item() < 0.3 * first
+
+
+def test_schedules():
+    def at(step, schedule):
+        return optim.lr_factor(step, schedule, warmup_iters=10, lr_decay_iters=110, min_factor=0.1)
+    for schedule in ('cosine', 'linear', 'constant'):
+        warm = [at(s, schedule) for s in range(10)]
+        assert warm == sorted(warm) and 0 < warm[0] and warm[-1] < 1 and at(10, schedule) == 1
+    for schedule in ('cosine', 'linear'):
+        assert at(60, schedule) == pytest.approx(0.55) and at(110, schedule) == at(1000, schedule) == pytest.approx(0.1)
+    assert at(1000, 'constant') == 1 and at(35, 'cosine') > at(35, 'linear')
+    with pytest.raises(ValueError, match='cosine, linear or constant'):
+        at(20, 'cos')
+
+
+def test_set_lr_scales_each_group_from_its_own_peak():
+    adamw, muon = optim.build(next(models()), 'muon', 1e-3, muon_lr=0.02)
+    for _ in range(2):
+        optim.set_lr([adamw, muon], 0.5)
+    assert {g['lr'] for g in adamw.param_groups} == {0.0005} and muon.param_groups[0]['lr'] == 0.01
+
+
+def test_unknown_optimizer():
+    with pytest.raises(ValueError, match='adamw, adam, lion or muon'):
+        optim.build(next(models()), 'sgd', 1e-3)
