@@ -142,10 +142,10 @@ def choose_dtype(dtype, device):
     if dtype not in ('auto', 'float32', 'bfloat16', 'float16'):
         raise ValueError(f"dtype='{dtype}' is unknown; choose auto, float32, bfloat16 or float16")
     if dtype == 'auto':
-        native = {'cuda': lambda: torch.cuda.is_bf16_supported(including_emulation=False),
-                  'cpu': lambda: torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()}
-        kind = torch.device(device).type
-        dtype = 'bfloat16' if kind in native and native[kind]() else 'float32'
+        kind, cpu = torch.device(device).type, torch.cpu.get_capabilities()
+        native = torch.cuda.is_bf16_supported(including_emulation=False) if kind == 'cuda' else \
+            kind == 'cpu' and (cpu.get('amx_bf16') or cpu.get('avx512_bf16'))
+        dtype = 'bfloat16' if native else 'float32'
     return getattr(torch, dtype)
 
 

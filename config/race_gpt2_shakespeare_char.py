@@ -1,0 +1,33 @@
+# GPT-2 at nanoGPT's own laptop settings: the time to beat on characters of tiny Shakespeare.
+#
+#   python train.py config/race_gpt2_shakespeare_char.py
+#   python bench.py config/race_aot_shakespeare_char.py config/race_gpt2_shakespeare_char.py --target_loss=1.88
+#
+# hardware   2 CPU cores
+# minutes    MINUTES
+# expected   EXPECTED; nanoGPT's README gives 1.88, estimated on 20 random batches
+#
+# 4 layers, 128 wide, AdamW 1e-3, 2000 iterations of 12 x 64, no dropout, float32, as nanoGPT's README types them; the
+# rest is its config/train_shakespeare_char.py.
+dataset = 'shakespeare_char'
+out_dir = 'out/race_gpt2_shakespeare_char'
+
+attn = 'mhsa'
+mlp = True
+n_layer = 4
+n_head = 4
+n_embd = 128
+block_size = 64
+
+batch_size = 12
+max_iters = 2000
+optimizer = 'adamw'
+learning_rate = 1e-3
+min_lr = 1e-4
+beta2 = 0.99
+weight_decay = 0.1
+grad_clip = 1.0
+warmup_iters = 100
+eval_interval = 100
+eval_iters = 100
+dtype = 'float32'

@@ -1,0 +1,74 @@
+"""Every file in config/ is read by the program's own check, builds, and has the parameters that it says."""
+import dataclasses
+
+import pytest
+import torch
+from conftest import ROOT
+
+import configurator
+import train
+
+CONFIGS = sorted(p.name for p in (ROOT / 'config').glob('*.py'))
+
+
+def built(name, **overrides):
+    """(settings, model on the meta device) of a config."""
+    c, given, _ = train.settings([str(ROOT / 'config' / name)])
+    Model, Config = train.model_classes(c.model)
+    with torch.device('meta'):
+        return c, Model(Config(**{'vocab_size': 256} | given | overrides))
+
+
+@pytest.mark.parametrize('name', CONFIGS)
+def test_every_config_builds(name):
+    c, model = built(name)
+    assert model.num_params() > 0 and c.max_iters > c.warmup_iters and c.learning_rate > c.min_lr
+    if name.startswith(('train_', 'race_')):
+        head = (ROOT / 'config' / name).read_text().split('\n\n')[0]
+        for word in (f'python train.py config/{name}', 'hardware', 'minutes', 'expected'):
+            assert word in head, f'{name} does not say its {word}'
+        assert c.out_dir == 'out/' + name[:-3].removeprefix('train_')
+
+
+# (n_layer, n_embd, n_head), and parameters by hand with 50257 tokens, without positions:
+# tokens x width + layers x (matrices x width^2 + norms x width) + final norm
+@pytest.mark.parametrize('name, shape, matrices, norms, millions', [
+    ('train_aot_owt.py', (24, 1024, 16), 2, 1, 102),
+    ('train_aot_medium_owt.py', (36, 1280, 20), 2, 1, 182),
+    ('train_aot_mhsa_owt.py', (24, 896, 14), 4, 1, 122),
+    ('train_gpt2_owt.py', (12, 768, 12), 12, 2, 124)])
+def test_the_papers_language_models_have_the_papers_sizes(name, shape, matrices, norms, millions):
+    c, model = built(name, vocab_size=50257)
+    n, d, _ = shape
+    assert (model.config.n_layer, model.config.n_embd, model.config.n_head) == shape
+    count = 50257 * d + n * (matrices * d * d + norms * d) + d
+    assert model.num_params(positions=False) == count == model.num_params() - 1024 * d
+    assert round(count / 1e6) == millions
+    assert c.batch_size * c.gradient_accumulation_steps * model.config.block_size == 491_520
+    assert (c.learning_rate, c.min_lr, c.beta1, c.beta2, c.weight_decay, c.grad_clip, c.warmup_iters, c.optimizer) == \
+        (6e-4, 6e-5, 0.9, 0.95, 0.1, 1.0, 2000, 'adamw')
+
+
+def test_flops_are_six_a_weight_and_token_and_twelve_a_width_and_position():
+    for name, weights in (('train_gpt2_owt.py', 12 * 12 * 768 ** 2 + 50304 * 768), ('train_aot_owt.py', 24 * 2 * 1024 ** 2 + 50304 * 1024)):
+        _, model = built(name)
+        c = model.config
+        norms = sum(p.numel() for p in model.parameters() if p.dim() == 1)
+        assert model.num_params(positions=False) - norms == weights
+        assert model.flops_per_token() == 6 * weights + 12 * c.n_layer * c.n_embd * c.block_size
+
+
+def test_a_bare_run_reads_the_default_config():
+    c, given, _ = train.settings([])
+    assert c.dataset == 'stdlib' and given['attn'] == 'mssa' and c.optimizer == 'muon'
+    c, given, _ = train.settings(['--n_layer=5'])
+    assert c.dataset == 'stdlib' and given['n_layer'] == 5
+    c, given, _ = train.settings([str(ROOT / 'config' / 'train_gpt2_owt.py')])
+    assert c.optimizer == 'adamw' and given['mlp'] is True
+
+
+def test_resolved_settings_can_be_typed_back():
+    """What is printed and saved as config.json is a command line for the same run."""
+    c, given, _ = train.settings([])
+    words = [f'--{k}={configurator.show(v)}' for k, v in (dataclasses.asdict(c) | given).items()]
+    assert train.settings(words) == (c, given, None)
