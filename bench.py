@@ -51,6 +51,8 @@ def main(argv):
         if word.startswith('--'):
             (mine if word[2:].partition('=')[0] in ours else extra).append(word)
     c = BenchConfig(**configurator.check(configurator.collect(mine), BenchConfig))
+    if c.rounds < 1:
+        raise ValueError(f'rounds={c.rounds} must be at least 1')
     if not configs:
         raise ValueError('name the configs to race, such as config/race_aot_shakespeare_char.py')
     print(f'{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, '
@@ -59,6 +61,8 @@ def main(argv):
     for seed in range(c.rounds):
         for config in configs:
             row, whole = race(config, c.target_loss, seed, extra)
+            if row['step'] == '0':
+                raise ValueError(f'{config} meets target_loss={c.target_loss} untrained; lower it')
             seconds[config].append(float(row['seconds']))
             if float(row['loss']) > c.target_loss:
                 missed.add(config)

@@ -59,7 +59,7 @@ def read_file(path):
         raise ValueError(f'no config file {path}' + (f'; did you mean {near[0]}?' if near else '; settings are typed --name=value'))
     try:
         names = runpy.run_path(path)
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         line = next((f.lineno for f in reversed(traceback.extract_tb(e.__traceback__)) if f.filename == path), getattr(e, 'lineno', '?'))
         raise ValueError(f'{path}, line {line}: {type(e).__name__}: {e}') from None
     return {k: v for k, v in names.items() if not k.startswith('_') and not inspect.ismodule(v)}
@@ -84,14 +84,14 @@ def check(given, *classes):
 def cast(value, field, where):
     want, typed = field.type, value
     if isinstance(value, Text) and want is not str:
-        with contextlib.suppress(ValueError, SyntaxError):
+        with contextlib.suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             typed = {'true': True, 'false': False}.get(value.lower())
             if typed is None:
                 typed = float(value) if want is float else ast.literal_eval(value)
-    if want is float and type(typed) is int:
+    if want is float and type(typed) is int and abs(typed) < 1e300:
         typed = float(typed)
-    if want is str and isinstance(value, Text):
-        typed = str(value)
+    if want is str and isinstance(value, (Text, bool)):  # a file may say compile = True
+        typed = show(value) if isinstance(value, bool) else str(value)
     if type(typed) is not want:
         expected = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string'}[want]
         got = value if isinstance(value, Text) else repr(value)
@@ -128,10 +128,13 @@ def one_line_errors():
     try:
         yield
     except ValueError as e:
-        raised_in = Path(traceback.extract_tb(e.__traceback__)[-1].filename).resolve()
-        if os.environ.get('NANOCRATE_DEBUG') or HERE not in raised_in.parents:
+        raised_in = Path(traceback.extract_tb(e.__traceback__)[-1].filename).resolve().parent
+        if os.environ.get('NANOCRATE_DEBUG') or raised_in not in (HERE, HERE / 'prepare'):
             raise
         print('error: ' + ' '.join(str(e).split()), file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
+    except BrokenPipeError:  # the reader of our output left, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)

@@ -40,12 +40,13 @@ class Tokenizer:
         return 10 if self.spec['name'] == 'bytes' else self.ids.get('\n', 0)
 
     def encode(self, text):
-        """str -> list of ids. Raises ValueError for a character that the alphabet lacks."""
+        """str -> list of ids; of GPT-2's, <|endoftext|> alone is that token. Raises ValueError for a character that the
+        alphabet lacks."""
         name = self.spec['name']
         if name == 'bytes':
             return list(text.encode())
         if name == 'gpt2':
-            return self.bpe.encode_ordinary(text)
+            return [self.bpe.eot_token] if text == '<|endoftext|>' else self.bpe.encode_ordinary(text)
         unknown = sorted(set(text) - self.ids.keys())
         if unknown:
             raise ValueError(f'the tokenizer has no character {unknown[0]!r}; it knows only {self.alphabet!r}')
@@ -53,12 +54,12 @@ class Tokenizer:
 
     def decode_bytes(self, ids):
         """ids -> UTF-8 bytes; a part of a character stays a part, so that output can be streamed."""
-        name = self.spec['name']
+        name, ids = self.spec['name'], [i for i in ids if i < self.vocab_size]  # ids beyond are padding of the model
         if name == 'bytes':
             return bytes(ids)
         if name == 'chars':
             return ''.join(self.alphabet[i] for i in ids).encode()
-        return self.bpe.decode_bytes([i for i in ids if i < self.vocab_size])  # ids beyond are padding of the model
+        return self.bpe.decode_bytes(ids)
 
     def decode(self, ids):
         return self.decode_bytes(ids).decode('utf-8', errors='replace')
@@ -79,8 +80,13 @@ def gpt2_bpe():
 
 
 def check_free(out, overwrite):
-    """Refuse to prepare into a folder that exists. Call it before the long work."""
-    if os.path.exists(out) and not overwrite:
+    """Refuse to prepare into a folder that exists; only a prepared dataset can be replaced. Call it before the work."""
+    out = Path(out)
+    if out.is_dir() and not any(out.iterdir()) or not out.exists():
+        return
+    if not (out / 'meta.json').exists():
+        raise ValueError(f'{out} exists and is no prepared dataset; give another --out')
+    if not overwrite:
         raise ValueError(f'{out} exists; give another --out, or --overwrite to replace it')
 
 
@@ -90,19 +96,27 @@ def save_text(out, tokenizer, splits, n_bytes):
     splits: {'train': ids, 'val': ids}, 1-D. n_bytes: UTF-8 bytes of text a split, for bits per byte.
     """
     out = Path(out)
+    for name, ids in splits.items():
+        if len(ids) < 2:
+            raise ValueError(f'too little text: {len(ids)} tokens for {name}; give more, or another --val')
     dtype = np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32
-    new = out.with_name(out.name + '.unfinished')
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir(parents=True)
     arrays = {name: np.asarray(ids, dtype=dtype) for name, ids in splits.items()}
-    for name, a in arrays.items():
-        np.save(new / f'{name}.npy', a)
     meta = {'kind': 'text', 'tokenizer': tokenizer.spec, 'vocab_size': tokenizer.vocab_size,
             'splits': {name: {'tokens': len(a), 'dtype': str(a.dtype), 'bytes': n_bytes[name]} for name, a in arrays.items()}}
-    (new / 'meta.json').write_text(json.dumps(meta, indent=1))
-    if out.exists():
-        shutil.rmtree(out)
-    os.replace(new, out)
+    new, old = out.with_name(out.name + '.unfinished'), out.with_name(out.name + '.replaced')
+    try:
+        for left_over in (new, old):
+            shutil.rmtree(left_over, ignore_errors=True)
+        new.mkdir(parents=True)
+        for name, a in arrays.items():
+            np.save(new / f'{name}.npy', a)
+        (new / 'meta.json').write_text(json.dumps(meta, indent=1))
+        if out.exists():
+            os.replace(out, old)
+        os.replace(new, out)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as e:
+        raise ValueError(f'{out} cannot be written ({e.strerror}); make room or give another --out') from None
     for name, a in arrays.items():
         print(f'{out}/{name}.npy: {len(a):,} tokens of {n_bytes[name]:,} bytes, {tokenizer.vocab_size} in the vocabulary')
 
@@ -111,7 +125,8 @@ def split_text(text, tokenizer, val_share=0.1):
     """Text -> (splits, n_bytes) for save_text: the last share of the characters is for validation."""
     cut = int(len(text) * (1 - val_share))
     parts = {'train': text[:cut], 'val': text[cut:]}
-    return ({name: tokenizer.encode(part) for name, part in parts.items()},
+    as_bytes = tokenizer.spec['name'] == 'bytes'  # without a Python int for every byte
+    return ({name: np.frombuffer(part.encode(), np.uint8) if as_bytes else tokenizer.encode(part) for name, part in parts.items()},
             {name: len(part.encode()) for name, part in parts.items()})
 
 
@@ -119,15 +134,16 @@ def split_text(text, tokenizer, val_share=0.1):
 
 
 def read_meta(folder):
-    """meta.json of a prepared folder. Raises ValueError where there is none or it is not ours."""
+    """meta.json of a prepared text dataset. Raises ValueError where there is none or it is not ours."""
     path = Path(folder) / 'meta.json'
     try:
         meta = json.loads(path.read_text())
-        meta['kind'], meta['tokenizer']['name'], meta['vocab_size'], meta['splits']
+        assert meta['kind'] == 'text' and meta['tokenizer']['name'] in ('bytes', 'chars', 'gpt2') and meta['vocab_size'] > 0
+        assert all(s['tokens'] > 0 and s['bytes'] > 0 and s['dtype'] for s in meta['splits'].values())
     except OSError:
         raise ValueError(f'no prepared data in {folder} (no {path})') from None
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(f'{path} is not a nanoCRATE meta.json; prepare the dataset again') from None
+    except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
+        raise ValueError(f'{path} is not the meta.json of a text dataset; prepare it again') from None
     return meta
 
 
@@ -143,9 +159,9 @@ class Text:
         if split not in meta['splits']:
             raise ValueError(f'{folder} has no split {split}, only {", ".join(meta["splits"])}')
         try:
-            self.tokens = np.load(self.path, mmap_mode='r')
-        except (OSError, ValueError, EOFError) as e:
-            raise ValueError(f'{self.path} is missing, cut off or no .npy file ({e}); {again}') from None
+            self.tokens = np.lib.format.open_memmap(self.path, mode='r')
+        except Exception as e:  # of many types, depending on where the damage is
+            raise ValueError(f'{self.path} is missing, cut off or no .npy file ({type(e).__name__}); {again}') from None
         found = f'{self.tokens.ndim}-D {self.tokens.dtype} of {self.tokens.size}'
         wanted = f'1-D {meta["splits"][split]["dtype"]} of {meta["splits"][split]["tokens"]}'
         if found != wanted:

@@ -61,6 +61,8 @@ class AoTConfig:
         for name in ('block_size', 'vocab_size', 'n_layer', 'n_head', 'n_embd'):
             if getattr(self, name) < 1:
                 raise ValueError(f'{name}={getattr(self, name)} must be at least 1')
+        if self.head_dim < 0:
+            raise ValueError(f'head_dim={self.head_dim} must be at least 1, or 0 for n_embd / n_head')
         if not self.head_dim and self.n_embd % self.n_head:
             fits = [h for h in range(1, self.n_embd + 1) if self.n_embd % h == 0]
             near = min(fits, key=lambda h: abs(h - self.n_head))
@@ -258,7 +260,7 @@ class AoT(nn.Module):
         """Yield the next token of each sequence, (B, 1), max_new_tokens times; arguments as for `generate`."""
         if idx.dim() != 2 or idx.size(1) == 0:
             raise ValueError(f'generate needs token ids (B, N) with at least one token a row, got {tuple(idx.shape)}')
-        if temperature < 0 or (top_k is not None and top_k < 1) or (top_p is not None and not 0 < top_p <= 1):
+        if not temperature >= 0 or (top_k is not None and top_k < 1) or (top_p is not None and not 0 < top_p <= 1):
             raise ValueError(f'need temperature >= 0, top_k >= 1 and 0 < top_p <= 1, got {temperature=}, {top_k=}, {top_p=}')
         block = self.config.block_size
         if idx.size(1) > block:
@@ -323,14 +325,17 @@ class AoT(nn.Module):
     @classmethod
     def from_gpt2(cls, state_dict, *, n_head):
         """GPT-2 from a state dict with nanoGPT's names and shapes, or OpenAI's and Hugging Face's (whose matrices
-        are stored transposed). Sizes and the presence of biases are read off the tensors.
+        are stored transposed). Sizes and the presence of biases are read off the tensors. The MLP's GELU is exact, as
+        nanoGPT's; OpenAI trained with its tanh approximation.
 
         Raises ValueError that names the tensors which are missing, unexpected or of a wrong shape.
         """
         sd = state_dict.get('model', state_dict)  # nanoGPT's checkpoints nest it
         for prefix in ('_orig_mod.', 'module.', 'transformer.'):
             sd = {k.removeprefix(prefix): v for k, v in sd.items()}
-        # Hugging Face files also carry causal masks; the output layer is the token embedding again
+        if 'lm_head.weight' in sd and 'wte.weight' in sd and not torch.equal(sd['lm_head.weight'], sd['wte.weight']):
+            raise ValueError('lm_head.weight differs from wte.weight; here the output layer is the token embedding')
+        # Hugging Face files also carry causal masks
         sd = {k: v for k, v in sd.items() if not k.endswith(('.attn.bias', '.attn.masked_bias')) and k != 'lm_head.weight'}
         if not {'wte.weight', 'wpe.weight', 'h.0.attn.c_attn.weight'} <= sd.keys():
             raise ValueError(f'not a GPT-2 state dict: no wte.weight, wpe.weight or h.0.attn.c_attn.weight among {sorted(sd)[:4]} ..')
@@ -356,9 +361,9 @@ class AoT(nn.Module):
 
 def pick(logits, temperature, top_k, top_p):
     """One token a row from logits (B, vocab_size), float32; returns (B, 1). See `AoT.generate`."""
-    if temperature == 0:
+    if temperature < 1e-6:
         return logits.argmax(-1, keepdim=True)
-    logits = logits / temperature
+    logits = (logits - logits.max(-1, keepdim=True).values) / temperature
     if top_k is not None:
         kth = logits.topk(min(top_k, logits.size(-1))).values[:, -1:]
         logits = logits.masked_fill(logits < kth, -torch.inf)

@@ -11,14 +11,32 @@ from pathlib import Path
 import torch
 
 FILES = ('config.json', 'log.csv', 'last.pt', 'best.pt', 'curve.png')
+KEYS = {'weights', 'model_config', 'config', 'tokenizer', 'optimizers', 'scaler', 'step', 'best', 'seconds'}
+
+
+def write_file(path, write, mode='w'):
+    """Write beside path by write(file), then rename: a crash or a full disk leaves the old file whole."""
+    new = f'{path}.new'
+    try:
+        with open(new, mode) as f:
+            write(f)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(new, path)
+    except (OSError, RuntimeError) as e:
+        with contextlib.suppress(OSError):
+            os.remove(new)
+        raise ValueError(f'could not write {path} ({e}); what was there before is untouched: make room or name another --out_dir; '
+                         'a run goes on with --init_from=resume') from None
 
 
 def claim(out_dir, overwrite):
     """Make a run directory ours and empty. Raises ValueError if it holds a run and overwrite is false."""
     held = [name for name in FILES if os.path.exists(Path(out_dir) / name)]
     if held and not overwrite:
-        raise ValueError(f'{out_dir} already holds a run ({", ".join(held)}); go on with --init_from=resume, '
-                         'replace it with --overwrite=true, or name another --out_dir')
+        resume = 'go on with --init_from=resume, ' if 'last.pt' in held else ''
+        raise ValueError(f'{out_dir} already holds a run ({", ".join(held)}); {resume}replace it with --overwrite=true, '
+                         'or name another --out_dir')
     try:
         os.makedirs(out_dir, exist_ok=True)
         for name in held:
@@ -28,33 +46,26 @@ def claim(out_dir, overwrite):
 
 
 def save(path, checkpoint):
-    """Write atomically: a crash or a full disk leaves the old file. Raises ValueError if it cannot be written."""
-    new = f'{path}.new'
-    try:
-        with open(new, 'wb') as f:
-            torch.save(checkpoint, f)
-            f.flush()
-            os.fsync(f.fileno())
-        os.replace(new, path)
-    except (OSError, RuntimeError) as e:
-        with contextlib.suppress(OSError):
-            os.remove(new)
-        raise ValueError(f'could not write {path} ({e}); the checkpoint before it is untouched: make room, '
-                         'then go on with --init_from=resume') from None
+    """Write a checkpoint, a dict with the KEYS. Raises ValueError if it cannot be written."""
+    assert checkpoint.keys() == KEYS
+    write_file(path, lambda f: torch.save(checkpoint, f), 'wb')
 
 
 def load_checkpoint(path):
-    """The dict that `save` wrote. Raises ValueError for a missing, damaged or foreign file."""
-    if not os.path.isfile(path):
-        raise ValueError(f'no checkpoint {path}; train one first (python train.py --out_dir={Path(path).parent})')
+    """The dict that `save` wrote; a run directory stands for its best.pt. Raises ValueError for a missing, damaged
+    or foreign file."""
+    path = Path(path) / 'best.pt' if os.path.isdir(path) else Path(path)
+    if not path.is_file():
+        raise ValueError(f'no checkpoint {path}; train one first: python train.py --out_dir={path.parent}')
     try:
         if zipfile.ZipFile(path).testzip():  # torch.load does not compare checksums
             raise zipfile.BadZipFile('a checksum differs')
         checkpoint = torch.load(path, map_location='cpu', weights_only=True)
-        checkpoint['weights'], checkpoint['model_config'], checkpoint['config'], checkpoint['step']
+        if checkpoint.keys() != KEYS:
+            raise KeyError('other keys')
     except Exception as e:  # of many types, depending on where the damage is
-        best = Path(path).with_name('best.pt')
-        other = f'; to go on from {best}: --init_from=resume_best' if best.exists() and best != Path(path) else ''
+        best = path.with_name('best.pt')
+        other = f'; to go on from {best}: train.py --init_from=resume_best' if best.exists() and best != path else ''
         raise ValueError(f'{path} is damaged or no nanoCRATE checkpoint ({type(e).__name__}){other}') from None
     return checkpoint
 
@@ -65,22 +76,29 @@ class Log:
     COLUMNS = ('step', 'split', 'loss', 'bits_per_byte', 'lr', 'tokens', 'seconds')
 
     def __init__(self, path, step):
-        kept = []
+        kept, self.path = [], path
         if step and os.path.exists(path):
-            with open(path, newline='') as f:
-                whole = [line for line in f if line.endswith('\n')]  # a killed run may leave half a row
-            kept = [row for row in csv.DictReader(whole) if int(row['step']) < step]
-        with open(f'{path}.new', 'w', newline='') as f:
-            writer = csv.DictWriter(f, self.COLUMNS)
+            try:
+                with open(path, newline='') as f:
+                    whole = [line for line in f if line.endswith('\n')]  # a killed run may leave half a row
+                kept = [row for row in csv.DictReader(whole) if int(row['step']) < step]
+            except (OSError, ValueError, KeyError, TypeError, csv.Error) as e:
+                raise ValueError(f'{path} is damaged ({type(e).__name__}); move it away to go on without it') from None
+
+        def write(f):
+            writer = csv.DictWriter(f, self.COLUMNS, lineterminator='\n')
             writer.writeheader()
-            writer.writerows(kept)
-        os.replace(f'{path}.new', path)
+            writer.writerows({k: row.get(k, '') for k in self.COLUMNS} for row in kept)
+        write_file(path, write)
         self.file = open(path, 'a', newline='')
-        self.writer = csv.DictWriter(self.file, self.COLUMNS, restval='')
+        self.writer = csv.DictWriter(self.file, self.COLUMNS, restval='', lineterminator='\n')
 
     def write(self, **row):
-        self.writer.writerow(row)
-        self.file.flush()
+        try:
+            self.writer.writerow(row)
+            self.file.flush()
+        except OSError as e:
+            raise ValueError(f'could not write {self.path} ({e.strerror}); make room, then go on with --init_from=resume') from None
 
 
 def draw_curve(run):
@@ -103,7 +121,7 @@ def draw_curve(run):
     plt.title(str(run))
     plt.legend()
     plt.tight_layout()
-    plt.savefig(Path(run) / 'curve.png', dpi=120)
+    write_file(Path(run) / 'curve.png', lambda f: plt.savefig(f, dpi=120), 'wb')
     plt.close()
 
 

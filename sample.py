@@ -44,9 +44,7 @@ def prompt_of(start, tokenizer):
             raise ValueError(f'--start={start}: cannot be read as UTF-8 text ({type(e).__name__})') from None
     else:
         start = start.replace('\\n', '\n')
-    if start:
-        return tokenizer.encode(start)
-    return [tokenizer.beginning]
+    return tokenizer.encode(start)
 
 
 def main(argv):
@@ -54,7 +52,9 @@ def main(argv):
         print(configurator.help_text(__doc__, SampleConfig))
         return
     c = SampleConfig(**configurator.check(configurator.collect(argv), SampleConfig))
-    checkpoint = load_checkpoint(Path(c.ckpt) / 'best.pt' if Path(c.ckpt).is_dir() else c.ckpt)
+    if c.num_samples < 1 or c.max_new_tokens < 0 or not 0 <= c.seed < 2 ** 63:
+        raise ValueError(f'need num_samples >= 1, max_new_tokens >= 0 and seed >= 0, got {c.num_samples}, {c.max_new_tokens} and {c.seed}')
+    checkpoint = load_checkpoint(c.ckpt)
     tokenizer = Tokenizer(**checkpoint['tokenizer'])
     device = choose_device(c.device)
     dtype = choose_dtype(c.dtype, device)
@@ -64,7 +64,7 @@ def main(argv):
     if len(stop) > 1:
         raise ValueError(f'--stop={c.stop} is {len(stop)} tokens; it must be one')
     torch.manual_seed(c.seed)
-    idx = torch.tensor([prompt], device=device)
+    idx = torch.tensor([prompt or [tokenizer.beginning]], device=device)
     with torch.autocast(torch.device(device).type, dtype, enabled=dtype != torch.float32):
         for i in range(c.num_samples):
             decode = codecs.getincrementaldecoder('utf-8')('replace').decode  # holds back half a character

@@ -29,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 import configurator
 import data
 import optim
-from rundir import Log, claim, draw_curve, load_checkpoint, save
+from rundir import Log, claim, draw_curve, load_checkpoint, save, write_file
 
 DEFAULT_CONFIG = str(configurator.HERE / 'config' / 'train_aot_stdlib.py')
 OFFLINE = ('stdlib',)  # datasets that are prepared without a network, and so without asking
@@ -72,6 +72,13 @@ class TrainConfig:
     wandb_run_name: str = ''                # its run name; empty means out_dir
 
 
+MANY, BELOW_ONE = 2 ** 31 - 1, 1 - 1e-9
+RANGES = {'batch_size': (1, MANY), 'gradient_accumulation_steps': (1, MANY), 'eval_interval': (1, MANY), 'eval_iters': (1, MANY),
+          'log_interval': (1, MANY), 'max_iters': (0, MANY), 'warmup_iters': (0, MANY), 'lr_decay_iters': (0, MANY), 'seed': (0, MANY),
+          'learning_rate': (1e-30, 1e30), 'muon_lr': (0, 1e30), 'min_lr': (0, 1e30), 'weight_decay': (0, 1e30), 'grad_clip': (0, 1e30),
+          'target_loss': (0, 1e30), 'beta1': (0, BELOW_ONE), 'beta2': (0, BELOW_ONE), 'momentum': (0, BELOW_ONE)}
+
+
 def model_classes(name):
     """(Model, Config) by name."""
     if name == 'aot':
@@ -86,7 +93,8 @@ def model_classes(name):
 def settings(argv):
     """Command line -> (TrainConfig, the model's settings that were given, checkpoint to go on from or None).
 
-    A resumed run takes its settings from its checkpoint, and then from the command line, not the config file.
+    A resumed run takes its settings from its checkpoint, then from the command line; a config file that is named
+    again only says where the run is.
     """
     given = configurator.collect(argv, DEFAULT_CONFIG)
     Config = model_classes(given.get('model', ('aot', ''))[0])[1]
@@ -96,27 +104,33 @@ def settings(argv):
     checkpoint = None
     if c.init_from in ('resume', 'resume_best'):
         checkpoint = load_checkpoint(Path(c.out_dir) / ('last.pt' if c.init_from == 'resume' else 'best.pt'))
+        here = {'init_from': c.init_from, 'out_dir': c.out_dir, 'overwrite': False, 'eval_only': c.eval_only}
         old, typed = checkpoint['config'], {k: v for k, v in checked.items() if given[k][1] == configurator.TYPED}
         for k, v in typed.items():
             if v != old.get(k, v) and (k not in ours or k in ('model', 'dataset', 'seed', 'optimizer')):
                 raise ValueError(f'--{k}={v}: the run in {c.out_dir} has {k}={old[k]}; leave it out, or start anew with another --out_dir')
-        checked = old | typed
+        checked = old | typed | here
         c = TrainConfig(**{k: v for k, v in checked.items() if k in ours})
+        if checkpoint['step'] > c.max_iters:
+            raise ValueError(f'the run in {c.out_dir} is at step {checkpoint["step"]} already; give a --max_iters above that')
     elif c.init_from != 'scratch':  # the model is the checkpoint's, except for what the user asked
         checkpoint = load_checkpoint(c.init_from)
         checked = {k: v for k, v in checked.items() if k in ours or given[k][1] != DEFAULT_CONFIG}
-    if c.seed < 0 or c.learning_rate <= 0:
-        raise ValueError(f'need seed >= 0 and learning_rate > 0, got seed={c.seed} and learning_rate={c.learning_rate}')
-    for name in ('batch_size', 'gradient_accumulation_steps', 'eval_interval', 'eval_iters', 'log_interval'):
-        if getattr(c, name) < 1:
-            raise ValueError(f'{name}={getattr(c, name)} must be at least 1')
+    for name, (low, high) in RANGES.items():
+        if not low <= getattr(c, name) <= high:
+            raise ValueError(f'{name}={getattr(c, name)} must lie between {low} and {high}')
+    if c.min_lr > c.learning_rate:
+        raise ValueError(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr too')
     return c, {k: v for k, v in checked.items() if k not in ours}, checkpoint
 
 
 def load_model(checkpoint, **overrides):
     """The model that a checkpoint holds, in evaluation mode. Raises ValueError if overrides do not fit its weights."""
     Model, Config = model_classes(checkpoint['config']['model'])
-    model = Model(Config(**checkpoint['model_config'] | overrides))
+    try:
+        model = Model(Config(**checkpoint['model_config'] | overrides))
+    except TypeError as e:
+        raise ValueError(f'the checkpoint is from another version of {Config.__name__} ({e})') from None
     new, weights = model.state_dict(), checkpoint['weights']
     wrong = [k for k in sorted(new.keys() | weights.keys()) if k not in new or k not in weights or new[k].shape != weights[k].shape]
     if wrong:
@@ -127,12 +141,15 @@ def load_model(checkpoint, **overrides):
 
 
 def choose_device(device):
-    """The device to use: the one asked for, or the best that the machine has."""
+    """The device to use: the one asked for, or the best that the machine has; under torchrun, this process's GPU."""
     if device == 'auto':
         device = 'cuda' if torch.cuda.is_available() else 'mps' if torch.backends.mps.is_available() else 'cpu'
     try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as e:
+        if device == 'cuda' and 'LOCAL_RANK' in os.environ:
+            device = f'cuda:{os.environ["LOCAL_RANK"]}'
+            torch.cuda.set_device(device)
+        torch.ones(1, device=device).item()
+    except (RuntimeError, AssertionError, ImportError, NotImplementedError) as e:
         raise ValueError(f'device={device} is not usable here ({str(e).splitlines()[0]}); leave out --device') from None
     return device
 
@@ -150,17 +167,18 @@ def choose_dtype(dtype, device):
 
 
 def choose_compile(compile, device):
-    if compile not in ('auto', 'true', 'false'):
+    """Whether to compile: as asked, or on CUDA under Linux."""
+    if compile.lower() not in ('auto', 'true', 'false'):
         raise ValueError(f"compile='{compile}' is unknown; choose auto, true or false")
     on_cuda = torch.device(device).type == 'cuda' and platform.system() == 'Linux'
-    return compile == 'true' or compile == 'auto' and on_cuda
+    return compile.lower() == 'true' or compile == 'auto' and on_cuda
 
 
 def matmul_flops(device, dtype):
     """Operations a second that one large matrix product reaches here: what utilization is measured against."""
     n = 8192 if torch.device(device).type == 'cuda' else 1024
-    a, best = torch.randn(n, n, device=device, dtype=dtype), math.inf
-    for _ in range(10):
+    a, best, begin = torch.randn(n, n, device=device, dtype=dtype), math.inf, time.perf_counter()
+    while time.perf_counter() - begin < 0.1:  # at least once, however slow the type is here
         start = time.perf_counter()
         (a @ a)[0, 0].item()
         best = min(best, time.perf_counter() - start)
@@ -172,19 +190,11 @@ class Processes:
 
     def __init__(self):
         self.world, self.rank = int(os.environ.get('WORLD_SIZE', 1)), int(os.environ.get('RANK', 0))
-        self.local = int(os.environ.get('LOCAL_RANK', 0))
         self.grouped, self.main = 'RANK' in os.environ, self.rank == 0
 
     def join(self, device):
-        """Join the group; returns this process's device."""
-        if not self.grouped:
-            return device
-        if device == 'cuda':
-            device = f'cuda:{self.local}'
-            torch.cuda.set_device(device)
-        # gloo beside NCCL lets the processes agree on a signal without waiting for the GPU
-        dist.init_process_group('cpu:gloo,cuda:nccl' if device.startswith('cuda') else 'gloo')
-        return device
+        if self.grouped:  # gloo beside NCCL lets the processes agree on a signal without waiting for the GPU
+            dist.init_process_group('cpu:gloo,cuda:nccl' if torch.device(device).type == 'cuda' else 'gloo')
 
     def sum(self, tensor):
         if self.grouped:
@@ -269,7 +279,8 @@ def main(argv):
     processes = Processes()
     say = print if processes.main else lambda *a, **k: None
     passes, rows = processes.share(c)
-    device = processes.join(choose_device(c.device))
+    device = choose_device(c.device)
+    processes.join(device)
     kind = torch.device(device).type
     dtype, compiled = choose_dtype(c.dtype, device), choose_compile(c.compile, device)
 
@@ -323,6 +334,7 @@ def main(argv):
 
     if c.eval_only:
         say('validation loss {:.4f} nats a token, {:.4f} bits per byte'.format(*validate()))
+        processes.leave()
         return
 
     # ---- from here on the run writes
@@ -336,7 +348,7 @@ def main(argv):
                 raise ValueError('wandb_log=true needs Weights & Biases: pip install wandb') from None
         if not resuming:
             claim(c.out_dir, c.overwrite)
-        (run / 'config.json').write_text(json.dumps(config, indent=1))
+        write_file(run / 'config.json', lambda f: json.dump(config, f, indent=1))
         log = Log(run / 'log.csv', first)
         if wandb:
             wandb.init(project=c.wandb_project, name=c.wandb_run_name or c.out_dir, config=config)
@@ -372,9 +384,13 @@ def main(argv):
             mean_loss = mean_loss + loss.detach()
         for optimizer in optimizers:
             scaler.unscale_(optimizer)
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), c.grad_clip or math.inf)
+        if c.grad_clip:
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), c.grad_clip)
+        else:
+            norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
         for optimizer in optimizers:
-            scaler.step(optimizer)
+            if not scaler.is_enabled() or norm.isfinite():  # an overflow in float16 skips the step of all, not of one
+                scaler.step(optimizer)
             optimizer.zero_grad(set_to_none=True)
         scaler.update()
         return mean_loss, norm
@@ -408,9 +424,9 @@ def main(argv):
                                  'go on from it with --init_from=resume and a lower --learning_rate')
             record(step=step, split='val', loss=loss, bits_per_byte=bits, lr=c.learning_rate * factor, tokens=step * tokens_per_step)
             improved, best = loss < best, min(loss, best)
-            checkpoint_as('last.pt', step)
             if improved:
                 checkpoint_as('best.pt', step)
+            checkpoint_as('last.pt', step)  # second: a run that dies between the two repeats this from the last.pt before
             if c.target_loss and loss <= c.target_loss:
                 say(f'reached the target loss {c.target_loss} at step {step} after {seconds:.1f} s of training')
                 break
@@ -438,4 +454,10 @@ def main(argv):
 
 if __name__ == '__main__':
     with configurator.one_line_errors():
-        main(sys.argv[1:])
+        try:
+            main(sys.argv[1:])
+        except RuntimeError as e:
+            if 'memory' not in str(e):
+                raise
+            raise ValueError(f'out of memory ({str(e).splitlines()[0][:120]}); try half the --batch_size and twice the '
+                             '--gradient_accumulation_steps, or a smaller model') from None

@@ -26,7 +26,7 @@ def fetch(url, path, checksum=None, tries=5):
     while True:
         have = part.stat().st_size if part.exists() else 0
         try:
-            with requests.get(url, headers={'Range': f'bytes={have}-'} if have else {}, stream=True, timeout=30) as r:
+            with requests.get(url, stream=True, timeout=30, headers={'Accept-Encoding': 'identity'} | ({'Range': f'bytes={have}-'} if have else {})) as r:
                 if r.status_code == 416 and have:  # the part is the whole file, or longer than it
                     if r.headers.get('Content-Range', '').rpartition('/')[2] == str(have):
                         break

@@ -24,7 +24,7 @@ def sources(root):
     found = []
     for folder, subfolders, files in os.walk(root):
         subfolders[:] = [f for f in subfolders if f not in SKIP]
-        found += [Path(folder, f) for f in files if f.endswith('.py')]
+        found += [path for f in files if f.endswith('.py') and (path := Path(folder, f)).is_file()]
     for path in sorted(found, key=lambda p: p.relative_to(root).as_posix()):
         yield path.relative_to(root).as_posix(), path.read_bytes()
 
