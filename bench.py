@@ -66,12 +66,12 @@ def main(argv):
             seconds[config].append(float(row['seconds']))
             if float(row['loss']) > c.target_loss:
                 missed.add(config)
-            print(f'seed {seed}  {Path(config).stem:<34} validation loss {float(row["loss"]):.4f} at step {row["step"]} after '
-                  f'{seconds[config][-1]:.1f} s of training, {whole:.1f} s in all', flush=True)
+            print(f'seed {seed}  {Path(config).stem:<34} validation loss {float(row["loss"]):.4f} at step {row["step"]} '
+                  f'after {seconds[config][-1]:.1f} s of training, {whole:.1f} s in all', flush=True)
     first = configs[0]
     for config in configs:
-        print(f'{Path(config).stem:<34} ' + spread(seconds[config], 's of training') +
-              (f'; the target was missed, so this is the time of the run, less than that to {c.target_loss}' if config in missed else ''))
+        note = '; the target was missed, so this is the time of the run, less than it would need' if config in missed else ''
+        print(f'{Path(config).stem:<34} ' + spread(seconds[config], 's of training') + note)
     for config in configs[1:]:
         ratios = [a / b for a, b in zip(seconds[first], seconds[config])]
         print(f'{Path(first).stem} / {Path(config).stem}: ' + spread(ratios, 'of the time', '.2f') +

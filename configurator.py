@@ -56,11 +56,13 @@ class Text(str):
 def read_file(path):
     if not os.path.isfile(path):
         near = difflib.get_close_matches(path, [str(p) for p in Path('config').glob('*.py')], 1, 0.4)
-        raise ValueError(f'no config file {path}' + (f'; did you mean {near[0]}?' if near else '; settings are typed --name=value'))
+        hint = f'did you mean {near[0]}?' if near else 'settings are typed --name=value'
+        raise ValueError(f'no config file {path}; {hint}')
     try:
         names = runpy.run_path(path)
     except (Exception, SystemExit) as e:
-        line = next((f.lineno for f in reversed(traceback.extract_tb(e.__traceback__)) if f.filename == path), getattr(e, 'lineno', '?'))
+        frames = [f.lineno for f in traceback.extract_tb(e.__traceback__) if f.filename == path]
+        line = frames[-1] if frames else getattr(e, 'lineno', '?')
         raise ValueError(f'{path}, line {line}: {type(e).__name__}: {e}') from None
     return {k: v for k, v in names.items() if not k.startswith('_') and not inspect.ismodule(v)}
 
@@ -76,7 +78,8 @@ def check(given, *classes):
     for name, (value, where) in given.items():
         if name not in fields:
             near = difflib.get_close_matches(name, fields, 1, 0.5)
-            raise ValueError(f'unknown setting {name} in {where}; ' + (f'did you mean {near[0]}?' if near else '--help lists all'))
+            hint = f'did you mean {near[0]}?' if near else '--help lists all'
+            raise ValueError(f'unknown setting {name} in {where}; {hint}')
         checked[name] = cast(value, fields[name], where)
     return checked
 

@@ -126,8 +126,9 @@ def split_text(text, tokenizer, val_share=0.1):
     cut = int(len(text) * (1 - val_share))
     parts = {'train': text[:cut], 'val': text[cut:]}
     as_bytes = tokenizer.spec['name'] == 'bytes'  # without a Python int for every byte
-    return ({name: np.frombuffer(part.encode(), np.uint8) if as_bytes else tokenizer.encode(part) for name, part in parts.items()},
-            {name: len(part.encode()) for name, part in parts.items()})
+    ids = {name: np.frombuffer(part.encode(), np.uint8) if as_bytes else tokenizer.encode(part)
+           for name, part in parts.items()}
+    return ids, {name: len(part.encode()) for name, part in parts.items()}
 
 
 # ---- reading ------------------------------------------------------------------------------------------------------

@@ -83,8 +83,8 @@ def attend(q, k, v, dropout=0.0):
     if Nq == 1:  # one new token beside a cache: everything cached is its past
         return F.scaled_dot_product_attention(q, k, v)
     if q.device.type == 'cpu' and q.dtype == torch.bfloat16 and not dropout:
-        # On CPUs the fused kernel is 3 to 5 times slower than plain matmuls in bfloat16 at 64 to 256 tokens
-        # (in float32 it is faster, and it always is on GPUs).
+        # In bfloat16 on a CPU with AVX512-BF16 the fused kernel took 2 to 7 times as long as these matmuls at 64 to 256
+        # tokens, forward and backward, and as long at 1024. In float32 it is the faster one.
         future = torch.full((Nq, N), -torch.inf, dtype=q.dtype).triu(N - Nq + 1)
         s = torch.baddbmm(future, q.flatten(0, 1), k.flatten(0, 1).mT, alpha=q.size(-1) ** -0.5)
         return (s.softmax(-1) @ v.flatten(0, 1)).view_as(q)
@@ -108,9 +108,9 @@ class MSSA(nn.Module):
 
     def forward(self, z, remember=None):
         B, N, d = z.shape
-        w = self.U(z).view(B, N, self.K, self.p).transpose(1, 2)  # U_k^T Z: (B, K, N, p)
+        w = self.U(z).view(B, N, self.K, self.p).transpose(1, 2)  # U_k^T Z of eq. (4): (B, K, N, p)
         past = w if remember is None else remember(w)[0]          # with a cache: (B, K, N_past + N, p)
-        h = attend(w, past, past, self.dropout * self.training)   # (U_k^T Z) phi(..): (B, K, N, p)
+        h = attend(w, past, past, self.dropout * self.training)   # (U_k^T Z) phi(..) of eq. (4): (B, K, N, p)
         h = h.transpose(1, 2).reshape(B, N, -1)                   # heads side by side: (B, N, K p)
         if self.W is None:
             return F.linear(h, self.eta * self.U.weight.T)        # eta sum_k U_k head_k, eqs. (3) and (4)
@@ -173,7 +173,7 @@ class AoT(nn.Module):
     model(x) -> (logits, None); model(x, y) -> (logits, loss), loss in nats a token.
     """
 
-    LOGITS_AT_ONCE = 2 ** 25  # more logits than this (128 MiB in float32) are never held together
+    LOGITS_AT_ONCE = 2 ** 26  # more logits than this (256 MiB in float32) are never held together
 
     def __init__(self, config):
         super().__init__()
@@ -250,7 +250,8 @@ class AoT(nn.Module):
         def loss_sum(z, y):
             return F.cross_entropy(self.head(z).float(), y, ignore_index=-1, reduction='sum')
         size = max(1, self.LOGITS_AT_ONCE // self.config.vocab_size)
-        parts = [checkpoint(loss_sum, *part, use_reentrant=False) for part in zip(z.split(size), y.split(size))]
+        parts = [checkpoint(loss_sum, *chunk, use_reentrant=False, preserve_rng_state=False)
+                 for chunk in zip(z.split(size), y.split(size))]
         return torch.stack(parts).sum() / (y != -1).sum()
 
     # ---- sampling ---------------------------------------------------------------------------------------------
@@ -261,7 +262,7 @@ class AoT(nn.Module):
         if idx.dim() != 2 or idx.size(1) == 0:
             raise ValueError(f'generate needs token ids (B, N) with at least one token a row, got {tuple(idx.shape)}')
         if not temperature >= 0 or (top_k is not None and top_k < 1) or (top_p is not None and not 0 < top_p <= 1):
-            raise ValueError(f'need temperature >= 0, top_k >= 1 and 0 < top_p <= 1, got {temperature=}, {top_k=}, {top_p=}')
+            raise ValueError(f'need temperature >= 0, top_k >= 1, 0 < top_p <= 1; got {temperature}, {top_k}, {top_p}')
         block = self.config.block_size
         if idx.size(1) > block:
             warnings.warn(f'the prompt has {idx.size(1)} tokens; only its last {block} (block_size) are used')
@@ -301,10 +302,11 @@ class AoT(nn.Module):
         return torch.cat([idx, *new], dim=1)
 
     def new_cache(self, B):
-        """Room for the projected tokens of every layer: (n_layer, kv, B, K, block_size, p), kv 1 for MSSA, 2 for MHSA."""
+        """Room for the projected tokens of all layers: (n_layer, kv, B, K, block_size, p), kv 1 for MSSA, 2 for MHSA."""
         attn, w = self.layers[0].attn, self.tok_emb.weight
         dtype = torch.get_autocast_dtype(w.device.type) if torch.is_autocast_enabled(w.device.type) else w.dtype
-        return torch.zeros(len(self.layers), attn.kv, B, attn.K, self.config.block_size, attn.p, dtype=dtype, device=w.device)
+        return torch.zeros(len(self.layers), attn.kv, B, attn.K, self.config.block_size, attn.p, dtype=dtype,
+                           device=w.device)
 
     def step(self, x, cache=None, first=0):
         """Ids (B, N) at positions first .. through all layers; with a cache, beside the `first` tokens it holds.
@@ -332,29 +334,32 @@ class AoT(nn.Module):
         """
         sd = state_dict.get('model', state_dict)  # nanoGPT's checkpoints nest it
         for prefix in ('_orig_mod.', 'module.', 'transformer.'):
-            sd = {k.removeprefix(prefix): v for k, v in sd.items()}
-        if 'lm_head.weight' in sd and 'wte.weight' in sd and not torch.equal(sd['lm_head.weight'], sd['wte.weight']):
-            raise ValueError('lm_head.weight differs from wte.weight; here the output layer is the token embedding')
-        # Hugging Face files also carry causal masks
-        sd = {k: v for k, v in sd.items() if not k.endswith(('.attn.bias', '.attn.masked_bias')) and k != 'lm_head.weight'}
+            sd = {k.removeprefix(prefix): t for k, t in sd.items()}
         if not {'wte.weight', 'wpe.weight', 'h.0.attn.c_attn.weight'} <= sd.keys():
-            raise ValueError(f'not a GPT-2 state dict: no wte.weight, wpe.weight or h.0.attn.c_attn.weight among {sorted(sd)[:4]} ..')
+            raise ValueError('not a GPT-2 state dict: no wte.weight, wpe.weight or h.0.attn.c_attn.weight among '
+                             f'{sorted(sd)[:4]} ..')
+        if not torch.equal(sd.pop('lm_head.weight', sd['wte.weight']), sd['wte.weight']):
+            raise ValueError('lm_head.weight differs from wte.weight; here the output layer is the token embedding')
+        sd = {k: t for k, t in sd.items() if not k.endswith(('.attn.bias', '.attn.masked_bias'))}  # causal masks
         (vocab_size, n_embd), block_size = sd['wte.weight'].shape, len(sd['wpe.weight'])
-        transposed = sd['h.0.attn.c_attn.weight'].shape == (n_embd, 3 * n_embd)
-        model = cls(AoTConfig(block_size, vocab_size, n_layer=1 + max(int(k.split('.')[1]) for k in sd if k.startswith('h.')),
+        model = cls(AoTConfig(block_size, vocab_size, n_layer=1 + max(int(k.split('.')[1]) for k in sd if k[:2] == 'h.'),
                               n_head=n_head, n_embd=n_embd, attn='mhsa', mlp=True, bias='ln_f.bias' in sd))
-        theirs = {'tok_emb': 'wte', 'pos_emb': 'wpe', 'layers': 'h', 'norm': 'ln_1', 'norm_mlp': 'ln_2', 'QKV': 'c_attn',
-                  'W': 'c_proj', 'up': 'c_fc', 'down': 'c_proj'}
-        ours = {k: '.'.join(theirs.get(part, part) for part in k.split('.')).replace('ln_1', 'ln_f', not k.startswith('layers'))
-                for k in model.state_dict()}
-        missing, extra = sorted(set(ours.values()) - sd.keys()), sorted(sd.keys() - set(ours.values()))
-        if missing or extra:
-            raise ValueError(f'GPT-2 state dict does not fit: missing {missing}, unexpected {extra}')
-        linear = tuple(f'.{name}.weight' for name in ('QKV', 'W', 'up', 'down'))
-        new = {k: sd[name].T if transposed and k.endswith(linear) else sd[name] for k, name in ours.items()}
+        new, transposed = {}, sd['h.0.attn.c_attn.weight'].shape == (n_embd, 3 * n_embd)
         for k, t in model.state_dict().items():
+            theirs = k.replace('norm', 'ln_1') if k.startswith('layers.') else k.replace('norm', 'ln_f')
+            for a, b in (('ln_1_mlp', 'ln_2'), ('tok_emb', 'wte'), ('pos_emb', 'wpe'), ('layers.', 'h.'), ('QKV', 'c_attn'),
+                         ('attn.W', 'attn.c_proj'), ('mlp.up', 'mlp.c_fc'), ('mlp.down', 'mlp.c_proj')):
+                theirs = theirs.replace(a, b)
+            if theirs not in sd:
+                raise ValueError(f'GPT-2 state dict does not fit: {theirs} is missing')
+            new[k] = sd.pop(theirs)
+            if transposed and '.c_' in theirs and t.dim() == 2:
+                new[k] = new[k].T
             if new[k].shape != t.shape:
-                raise ValueError(f'GPT-2 tensor {ours[k]} has shape {tuple(sd[ours[k]].shape)}, which does not fit {tuple(t.shape)}')
+                raise ValueError(f'GPT-2 state dict does not fit: {theirs} should be {tuple(t.shape)}, '
+                                 f'is {tuple(new[k].shape)}')
+        if sd:
+            raise ValueError(f'GPT-2 state dict does not fit: unexpected {sorted(sd)}')
         model.load_state_dict(new)
         return model
 

@@ -17,7 +17,7 @@ class Lion(torch.optim.Optimizer):
 
     def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0):
         if lr < 0 or weight_decay < 0 or not all(0 <= b < 1 for b in betas):
-            raise ValueError(f'Lion needs lr >= 0, weight_decay >= 0 and betas in [0, 1), got {lr=}, {weight_decay=}, {betas=}')
+            raise ValueError(f'Lion needs lr >= 0, weight_decay >= 0 and betas in [0, 1); got {lr}, {weight_decay}, {betas}')
         super().__init__(params, dict(lr=lr, betas=betas, weight_decay=weight_decay))
 
     @torch.no_grad()

@@ -26,8 +26,8 @@ def write_file(path, write, mode='w'):
     except (OSError, RuntimeError) as e:
         with contextlib.suppress(OSError):
             os.remove(new)
-        raise ValueError(f'could not write {path} ({e}); what was there before is untouched: make room or name another --out_dir; '
-                         'a run goes on with --init_from=resume') from None
+        raise ValueError(f'could not write {path} ({e}); what was there before is untouched: make room, then go on with '
+                         '--init_from=resume, or name another --out_dir') from None
 
 
 def claim(out_dir, overwrite):
@@ -98,7 +98,8 @@ class Log:
             self.writer.writerow(row)
             self.file.flush()
         except OSError as e:
-            raise ValueError(f'could not write {self.path} ({e.strerror}); make room, then go on with --init_from=resume') from None
+            raise ValueError(f'could not write {self.path} ({e.strerror}); make room, then go on with '
+                             '--init_from=resume') from None
 
 
 def draw_curve(run):

@@ -16,14 +16,15 @@ import torch
 
 import configurator
 from data import Tokenizer
+from machine import choose_device, choose_dtype
 from rundir import load_checkpoint
-from train import choose_device, choose_dtype, load_model
+from train import load_model
 
 
 @dataclass
 class SampleConfig:
     ckpt: str = 'out/aot_stdlib'     # a checkpoint, or a run directory for its best.pt
-    start: str = ''                  # the prompt; \n is a new line; FILE:path reads it from a file; empty lets the model begin
+    start: str = ''                  # the prompt; \n is a new line; FILE:path reads a file; empty lets the model begin
     num_samples: int = 1             # texts to write
     max_new_tokens: int = 500        # length of each
     temperature: float = 0.8         # below 1 more careful, above 1 more daring, 0 always the likeliest token
@@ -53,7 +54,8 @@ def main(argv):
         return
     c = SampleConfig(**configurator.check(configurator.collect(argv), SampleConfig))
     if c.num_samples < 1 or c.max_new_tokens < 0 or not 0 <= c.seed < 2 ** 63:
-        raise ValueError(f'need num_samples >= 1, max_new_tokens >= 0 and seed >= 0, got {c.num_samples}, {c.max_new_tokens} and {c.seed}')
+        raise ValueError('need num_samples >= 1, max_new_tokens >= 0 and seed >= 0; '
+                         f'got {c.num_samples}, {c.max_new_tokens} and {c.seed}')
     checkpoint = load_checkpoint(c.ckpt)
     tokenizer = Tokenizer(**checkpoint['tokenizer'])
     device = choose_device(c.device)

@@ -13,9 +13,6 @@ import dataclasses
 import functools
 import json
 import math
-import os
-import platform
-import signal
 import subprocess
 import sys
 import time
@@ -23,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import configurator
 import data
 import optim
+from machine import Processes, choose_compile, choose_device, choose_dtype, matmul_flops, noted_signals
 from rundir import Log, claim, draw_curve, load_checkpoint, save, write_file
 
 DEFAULT_CONFIG = str(configurator.HERE / 'config' / 'train_aot_stdlib.py')
@@ -65,7 +62,7 @@ class TrainConfig:
     target_loss: float = 0.0                # stop at a validation loss this low; 0 never
     log_interval: int = 10                  # steps between printed and logged training losses
     device: str = 'auto'                    # cpu, cuda, cuda:1, mps; auto takes cuda, then mps, then cpu
-    dtype: str = 'auto'                     # float32, bfloat16, float16; auto takes bfloat16 where the hardware multiplies it
+    dtype: str = 'auto'                     # float32, bfloat16, float16; auto: bfloat16 where the hardware multiplies it
     compile: str = 'auto'                   # true, false; auto compiles on CUDA under Linux
     wandb_log: bool = False                 # log to Weights & Biases too (pip install wandb)
     wandb_project: str = 'nanocrate'        # its project
@@ -73,10 +70,12 @@ class TrainConfig:
 
 
 MANY, BELOW_ONE = 2 ** 31 - 1, 1 - 1e-9
-RANGES = {'batch_size': (1, MANY), 'gradient_accumulation_steps': (1, MANY), 'eval_interval': (1, MANY), 'eval_iters': (1, MANY),
-          'log_interval': (1, MANY), 'max_iters': (0, MANY), 'warmup_iters': (0, MANY), 'lr_decay_iters': (0, MANY), 'seed': (0, MANY),
-          'learning_rate': (1e-30, 1e30), 'muon_lr': (0, 1e30), 'min_lr': (0, 1e30), 'weight_decay': (0, 1e30), 'grad_clip': (0, 1e30),
-          'target_loss': (0, 1e30), 'beta1': (0, BELOW_ONE), 'beta2': (0, BELOW_ONE), 'momentum': (0, BELOW_ONE)}
+RANGES = {
+    (1, MANY): ('batch_size', 'gradient_accumulation_steps', 'eval_interval', 'eval_iters', 'log_interval'),
+    (0, MANY): ('max_iters', 'warmup_iters', 'lr_decay_iters', 'seed'),
+    (1e-30, 1e30): ('learning_rate',),
+    (0, 1e30): ('muon_lr', 'min_lr', 'weight_decay', 'grad_clip', 'target_loss'),
+    (0, BELOW_ONE): ('beta1', 'beta2', 'momentum')}
 
 
 def model_classes(name):
@@ -87,7 +86,7 @@ def model_classes(name):
     raise ValueError(f"model='{name}' is unknown; choose aot")
 
 
-# ---- settings, checkpoints, devices -------------------------------------------------------------------------------
+# ---- settings, checkpoints ----------------------------------------------------------------------------------------
 
 
 def settings(argv):
@@ -108,17 +107,25 @@ def settings(argv):
         old, typed = checkpoint['config'], {k: v for k, v in checked.items() if given[k][1] == configurator.TYPED}
         for k, v in typed.items():
             if v != old.get(k, v) and (k not in ours or k in ('model', 'dataset', 'seed', 'optimizer')):
-                raise ValueError(f'--{k}={v}: the run in {c.out_dir} has {k}={old[k]}; leave it out, or start anew with another --out_dir')
+                raise ValueError(f'--{k}={v}: the run in {c.out_dir} has {k}={old[k]}; leave it out, '
+                                 'or start anew with another --out_dir')
+        ignored = [k for k, (_, where) in given.items() if where not in (configurator.TYPED, DEFAULT_CONFIG)
+                   and checked[k] != old.get(k) and k not in here]
+        if ignored:
+            print(f'resuming with the settings of the run, not the config file\'s {", ".join(ignored)}; '
+                  'type what you want to change')
         checked = old | typed | here
         c = TrainConfig(**{k: v for k, v in checked.items() if k in ours})
         if checkpoint['step'] > c.max_iters:
-            raise ValueError(f'the run in {c.out_dir} is at step {checkpoint["step"]} already; give a --max_iters above that')
+            raise ValueError(f'the run in {c.out_dir} is at step {checkpoint["step"]} already; '
+                             'give a --max_iters above that')
     elif c.init_from != 'scratch':  # the model is the checkpoint's, except for what the user asked
         checkpoint = load_checkpoint(c.init_from)
         checked = {k: v for k, v in checked.items() if k in ours or given[k][1] != DEFAULT_CONFIG}
-    for name, (low, high) in RANGES.items():
-        if not low <= getattr(c, name) <= high:
-            raise ValueError(f'{name}={getattr(c, name)} must lie between {low} and {high}')
+    for (low, high), names in RANGES.items():
+        for name in names:
+            if not low <= getattr(c, name) <= high:
+                raise ValueError(f'{name}={getattr(c, name)} must lie between {low} and {high}')
     if c.min_lr > c.learning_rate:
         raise ValueError(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr too')
     return c, {k: v for k, v in checked.items() if k not in ours}, checkpoint
@@ -132,92 +139,13 @@ def load_model(checkpoint, **overrides):
     except TypeError as e:
         raise ValueError(f'the checkpoint is from another version of {Config.__name__} ({e})') from None
     new, weights = model.state_dict(), checkpoint['weights']
-    wrong = [k for k in sorted(new.keys() | weights.keys()) if k not in new or k not in weights or new[k].shape != weights[k].shape]
+    wrong = [k for k in sorted(new.keys() | weights.keys())
+             if k not in new or k not in weights or new[k].shape != weights[k].shape]
     if wrong:
         raise ValueError(f'the checkpoint does not fit {", ".join(f"{k}={v}" for k, v in overrides.items())} '
                          f'({wrong[0]} differs); leave out what its own config.json says otherwise')
     model.load_state_dict(weights)
     return model.eval()
-
-
-def choose_device(device):
-    """The device to use: the one asked for, or the best that the machine has; under torchrun, this process's GPU."""
-    if device == 'auto':
-        device = 'cuda' if torch.cuda.is_available() else 'mps' if torch.backends.mps.is_available() else 'cpu'
-    try:
-        if device == 'cuda' and 'LOCAL_RANK' in os.environ:
-            device = f'cuda:{os.environ["LOCAL_RANK"]}'
-            torch.cuda.set_device(device)
-        torch.ones(1, device=device).item()
-    except (RuntimeError, AssertionError, ImportError, NotImplementedError) as e:
-        raise ValueError(f'device={device} is not usable here ({str(e).splitlines()[0]}); leave out --device') from None
-    return device
-
-
-def choose_dtype(dtype, device):
-    """The type to multiply in: the one asked for, or bfloat16 where the hardware does that natively."""
-    if dtype not in ('auto', 'float32', 'bfloat16', 'float16'):
-        raise ValueError(f"dtype='{dtype}' is unknown; choose auto, float32, bfloat16 or float16")
-    if dtype == 'auto':
-        kind, cpu = torch.device(device).type, torch.cpu.get_capabilities()
-        native = torch.cuda.is_bf16_supported(including_emulation=False) if kind == 'cuda' else \
-            kind == 'cpu' and (cpu.get('amx_bf16') or cpu.get('avx512_bf16'))
-        dtype = 'bfloat16' if native else 'float32'
-    return getattr(torch, dtype)
-
-
-def choose_compile(compile, device):
-    """Whether to compile: as asked, or on CUDA under Linux."""
-    if compile.lower() not in ('auto', 'true', 'false'):
-        raise ValueError(f"compile='{compile}' is unknown; choose auto, true or false")
-    on_cuda = torch.device(device).type == 'cuda' and platform.system() == 'Linux'
-    return compile.lower() == 'true' or compile == 'auto' and on_cuda
-
-
-def matmul_flops(device, dtype):
-    """Operations a second that one large matrix product reaches here: what utilization is measured against."""
-    n = 8192 if torch.device(device).type == 'cuda' else 1024
-    a, best, begin = torch.randn(n, n, device=device, dtype=dtype), math.inf, time.perf_counter()
-    while time.perf_counter() - begin < 0.1:  # at least once, however slow the type is here
-        start = time.perf_counter()
-        (a @ a)[0, 0].item()
-        best = min(best, time.perf_counter() - start)
-    return 2 * n ** 3 / best
-
-
-class Processes:
-    """The data-parallel group that torchrun makes, or one process alone."""
-
-    def __init__(self):
-        self.world, self.rank = int(os.environ.get('WORLD_SIZE', 1)), int(os.environ.get('RANK', 0))
-        self.grouped, self.main = 'RANK' in os.environ, self.rank == 0
-
-    def join(self, device):
-        if self.grouped:  # gloo beside NCCL lets the processes agree on a signal without waiting for the GPU
-            dist.init_process_group('cpu:gloo,cuda:nccl' if torch.device(device).type == 'cuda' else 'gloo')
-
-    def sum(self, tensor):
-        if self.grouped:
-            dist.all_reduce(tensor)
-        return tensor
-
-    def wait(self):
-        if self.grouped:
-            dist.barrier()
-
-    def leave(self):
-        if self.grouped:
-            dist.destroy_process_group()
-
-    def share(self, c):
-        """(forward passes, sequences in each) of this process, so that the global batch stays what c says."""
-        passes, rows = c.gradient_accumulation_steps, c.batch_size
-        if passes % self.world == 0:
-            return passes // self.world, rows
-        if rows % self.world == 0:
-            return passes, rows // self.world
-        raise ValueError(f'{self.world} processes cannot share gradient_accumulation_steps={passes} of batch_size={rows}; '
-                         f'make one of them a multiple of {self.world}')
 
 
 # ---- the run ------------------------------------------------------------------------------------------------------
@@ -301,7 +229,8 @@ def main(argv):
         model = Model(ModelConfig(**{'vocab_size': meta['vocab_size']} | given))
     mc = model.config
     if mc.vocab_size < meta['vocab_size']:
-        raise ValueError(f'vocab_size={mc.vocab_size} is too small for {folder}, which needs {meta["vocab_size"]}; leave it out')
+        raise ValueError(f'vocab_size={mc.vocab_size} is too small for {folder}, which needs {meta["vocab_size"]}; '
+                         'leave it out')
     train_data, val_data = (data.Text(folder, split, mc.block_size) for split in ('train', 'val'))
     model = model.to(device).train()
 
@@ -326,7 +255,9 @@ def main(argv):
         f'{"compiled" if compiled else "not compiled"}; a plain matmul reaches {peak / 1e12:.2f} TFLOP/s here')
     autocast = torch.autocast(kind, dtype, enabled=dtype != torch.float32)
     forward = torch.compile(model) if compiled else model
-    parallel = DistributedDataParallel(forward, device_ids=[device] if kind == 'cuda' else None) if processes.grouped else forward
+    parallel = forward
+    if processes.grouped:
+        parallel = DistributedDataParallel(forward, device_ids=[device] if kind == 'cuda' else None)
 
     def validate():
         loss = evaluate(forward, val_data.fixed(c.batch_size, c.eval_iters), device, autocast, processes)
@@ -339,7 +270,7 @@ def main(argv):
 
     # ---- from here on the run writes
     log = wandb = None
-    run = Path(c.out_dir)
+    out = Path(c.out_dir)
     if processes.main:
         if c.wandb_log:
             try:
@@ -348,8 +279,8 @@ def main(argv):
                 raise ValueError('wandb_log=true needs Weights & Biases: pip install wandb') from None
         if not resuming:
             claim(c.out_dir, c.overwrite)
-        write_file(run / 'config.json', lambda f: json.dump(config, f, indent=1))
-        log = Log(run / 'log.csv', first)
+        write_file(out / 'config.json', lambda f: json.dump(config, f, indent=1))
+        log = Log(out / 'log.csv', first)
         if wandb:
             wandb.init(project=c.wandb_project, name=c.wandb_run_name or c.out_dir, config=config)
 
@@ -358,11 +289,12 @@ def main(argv):
             row['seconds'] = round(seconds, 3)
             log.write(**row)
             if wandb:
-                wandb.log({f'{row["split"]}/{k}': v for k, v in row.items() if k not in ('step', 'split')}, step=row['step'])
+                values = {f'{row["split"]}/{k}': v for k, v in row.items() if k not in ('step', 'split')}
+                wandb.log(values, step=row['step'])
 
     def checkpoint_as(name, step):
         if processes.main:
-            save(run / name, {
+            save(out / name, {
                 'weights': model.state_dict(), 'model_config': dataclasses.asdict(mc), 'config': config,
                 'optimizers': [o.state_dict() for o in optimizers], 'scaler': scaler.state_dict(),
                 'tokenizer': meta['tokenizer'], 'step': step, 'best': best, 'seconds': seconds})
@@ -395,69 +327,70 @@ def main(argv):
         scaler.update()
         return mean_loss, norm
 
-    signals = []  # Ctrl-C or SIGTERM: finish the step, save, leave. A second Ctrl-C leaves at once.
-    def on_signal(number, frame):
-        signals.append(number)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-
     # ---- the loop
     pending = []  # (step, loss, gradient norm) that nobody has looked at yet
     clock = clock_step = None
-    for step in range(first, c.max_iters + 1):
-        told = processes.sum(torch.tensor(len(signals))).item()
-        factor = schedule(step)
-        if told or step % c.eval_interval == 0 or step == c.max_iters:
-            if pending:
-                check_finite(pending, processes, dtype)
-            if clock:
-                seconds, clock = seconds + time.perf_counter() - clock, None
-        if told:
-            checkpoint_as('last.pt', step)
-            say(f'stopped at step {step}; go on with: python train.py --init_from=resume --out_dir={c.out_dir}')
-            break
-        if step % c.eval_interval == 0 or step == c.max_iters:
-            loss, bits = validate()
-            say(f'step {step:6d}  validation loss {loss:.4f}, {bits:.4f} bits per byte  ({seconds:.0f} s of training)')
-            if not math.isfinite(loss):
-                raise ValueError(f'the validation loss is not finite at step {step}; the last checkpoint is from before: '
-                                 'go on from it with --init_from=resume and a lower --learning_rate')
-            record(step=step, split='val', loss=loss, bits_per_byte=bits, lr=c.learning_rate * factor, tokens=step * tokens_per_step)
-            improved, best = loss < best, min(loss, best)
-            if improved:
-                checkpoint_as('best.pt', step)
-            checkpoint_as('last.pt', step)  # second: a run that dies between the two repeats this from the last.pt before
-            if c.target_loss and loss <= c.target_loss:
-                say(f'reached the target loss {c.target_loss} at step {step} after {seconds:.1f} s of training')
+    with noted_signals() as signals:
+        for step in range(first, c.max_iters + 1):
+            told = processes.sum(torch.tensor(len(signals))).item()
+            factor = schedule(step)
+            if told or step % c.eval_interval == 0 or step == c.max_iters:
+                if pending:
+                    check_finite(pending, processes, dtype)
+                if clock:
+                    seconds, clock = seconds + time.perf_counter() - clock, None
+            if told:
+                checkpoint_as('last.pt', step)
+                say(f'stopped at step {step}; go on with: python train.py --init_from=resume --out_dir={c.out_dir}')
                 break
-        if step == c.max_iters:
-            break
-        if clock is None:
-            clock, clock_step = time.perf_counter(), step
-        optim.set_lr(optimizers, factor)
-        pending.append((step, *train_step(step)))
-        if step % c.log_interval == 0:
-            loss, now = check_finite(pending, processes, dtype), time.perf_counter()
-            speed = tokens_per_step * (step + 1 - clock_step) / (now - clock)
-            seconds, clock, clock_step = seconds + now - clock, now, step + 1
-            say(f'step {step:6d}  loss {loss:.4f}  lr {c.learning_rate * factor:.2e}  {speed:,.0f} tokens/s  mfu {flops * speed / peak:.0%}')
-            record(step=step, split='train', loss=loss, lr=c.learning_rate * factor, tokens=(step + 1) * tokens_per_step)
+            if step % c.eval_interval == 0 or step == c.max_iters:
+                loss, bits = validate()
+                say(f'step {step:6d}  validation loss {loss:.4f}, {bits:.4f} bits per byte  ({seconds:.0f} s of training)')
+                if not math.isfinite(loss):
+                    raise ValueError(f'the validation loss is not finite at step {step}; the last checkpoint is from '
+                                     'before: go on from it with --init_from=resume and a lower --learning_rate')
+                record(step=step, split='val', loss=loss, bits_per_byte=bits, lr=c.learning_rate * factor,
+                       tokens=step * tokens_per_step)
+                improved, best = loss < best, min(loss, best)
+                if improved:
+                    checkpoint_as('best.pt', step)
+                checkpoint_as('last.pt', step)  # second: dying between the two repeats this from the last.pt before
+                if c.target_loss and loss <= c.target_loss:
+                    say(f'reached the target loss {c.target_loss} at step {step} after {seconds:.1f} s of training')
+                    break
+            if step == c.max_iters:
+                break
+            if clock is None:
+                clock, clock_step = time.perf_counter(), step
+            optim.set_lr(optimizers, factor)
+            pending.append((step, *train_step(step)))
+            if step % c.log_interval == 0:
+                loss, now = check_finite(pending, processes, dtype), time.perf_counter()
+                speed = tokens_per_step * (step + 1 - clock_step) / (now - clock)
+                seconds, clock, clock_step = seconds + now - clock, now, step + 1
+                say(f'step {step:6d}  loss {loss:.4f}  lr {c.learning_rate * factor:.2e}  {speed:,.0f} tokens/s  '
+                    f'mfu {flops * speed / peak:.0%}')
+                record(step=step, split='train', loss=loss, lr=c.learning_rate * factor,
+                       tokens=(step + 1) * tokens_per_step)
 
     if processes.main:
-        draw_curve(run)
-    for number, handler in before.items():
-        signal.signal(number, handler)
+        draw_curve(out)
     processes.leave()
     if signals:
         sys.exit(128 + signals[0])
 
 
+def run(argv):
+    """main, with a word of advice when memory does not suffice."""
+    try:
+        main(argv)
+    except RuntimeError as e:
+        if 'memory' not in str(e):
+            raise
+        raise ValueError(f'out of memory ({str(e).splitlines()[0][:120]}); try half the --batch_size and twice the '
+                         '--gradient_accumulation_steps, or a smaller model') from None
+
+
 if __name__ == '__main__':
     with configurator.one_line_errors():
-        try:
-            main(sys.argv[1:])
-        except RuntimeError as e:
-            if 'memory' not in str(e):
-                raise
-            raise ValueError(f'out of memory ({str(e).splitlines()[0][:120]}); try half the --batch_size and twice the '
-                             '--gradient_accumulation_steps, or a smaller model') from None
+        run(sys.argv[1:])

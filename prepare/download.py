@@ -26,14 +26,16 @@ def fetch(url, path, checksum=None, tries=5):
     while True:
         have = part.stat().st_size if part.exists() else 0
         try:
-            with requests.get(url, stream=True, timeout=30, headers={'Accept-Encoding': 'identity'} | ({'Range': f'bytes={have}-'} if have else {})) as r:
+            headers = {'Accept-Encoding': 'identity'} | ({'Range': f'bytes={have}-'} if have else {})
+            with requests.get(url, stream=True, timeout=30, headers=headers) as r:
                 if r.status_code == 416 and have:  # the part is the whole file, or longer than it
                     if r.headers.get('Content-Range', '').rpartition('/')[2] == str(have):
                         break
                     part.unlink()
                     raise requests.ConnectionError('the partial file did not fit; starting again')
                 if 400 <= r.status_code < 500 and r.status_code not in (408, 429):
-                    raise ValueError(f'{url}: the server answered {r.status_code}; download it by other means and pass --from PATH')
+                    raise ValueError(f'{url}: the server answered {r.status_code}; download it by other means and pass '
+                                     '--from PATH')
                 r.raise_for_status()
                 resumed = r.status_code == 206
                 size = r.headers.get('Content-Length')

@@ -11,6 +11,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from configurator import one_line_errors
 from data import Tokenizer, check_free, save_text
@@ -31,7 +33,8 @@ def sources(root):
 
 def main():
     p = parser(__doc__, 'data/stdlib')
-    p.add_argument('--from', dest='source', default=sysconfig.get_path('stdlib'), help='folder of Python sources (default: %(default)s)')
+    p.add_argument('--from', dest='source', default=sysconfig.get_path('stdlib'),
+                   help='folder of Python sources (default: %(default)s)')
     args = p.parse_args()
     check_free(args.out, args.overwrite)
     splits = {'train': [], 'val': []}
@@ -43,7 +46,8 @@ def main():
         raise ValueError(f'too few .py files below {args.source}; pass --from FOLDER with Python sources')
     print(f'{len(splits["train"])} files for training and {len(splits["val"])} for validation from {args.source}')
     texts = {name: b'\n'.join(parts) for name, parts in splits.items()}
-    save_text(args.out, Tokenizer('bytes'), {name: memoryview(t) for name, t in texts.items()}, {name: len(t) for name, t in texts.items()})
+    ids = {name: np.frombuffer(t, np.uint8) for name, t in texts.items()}
+    save_text(args.out, Tokenizer('bytes'), ids, {name: len(t) for name, t in texts.items()})
 
 
 if __name__ == '__main__':

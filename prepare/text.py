@@ -36,8 +36,8 @@ def tiny_shakespeare(tokenizer, out, doc):
     p.add_argument('--from', dest='source', metavar='PATH', help='a local copy of input.txt instead of the download')
     args = p.parse_args()
     check_free(args.out, args.overwrite)
-    path = local_or_fetch(args.source, 'https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt',
-                          Path(args.out).parent / 'downloads' / 'tinyshakespeare.txt',
+    url = 'https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt'
+    path = local_or_fetch(args.source, url, Path(args.out).parent / 'downloads' / 'tinyshakespeare.txt',
                           '86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed')
     prepare(path.read_text(encoding='utf-8'), tokenizer, args.out)
 

@@ -8,7 +8,7 @@ from conftest import ROOT
 import configurator
 import train
 
-CONFIGS = sorted(p.name for p in (ROOT / 'config').glob('*.py'))
+CONFIGS = sorted(p.name for p in (ROOT / 'config').glob('[!_]*.py'))
 
 
 def built(name, **overrides):

@@ -114,9 +114,11 @@ def test_tokens_beyond_the_vocabulary_are_refused(folder):
         data.Text(folder, 'train', 16)
 
 
-@pytest.mark.parametrize('text', ['', '{}', '[]', 'not json', '{"kind": "text"}'])
+@pytest.mark.parametrize('text', ['', '{}', '[]', 'not json', '{"kind": "text"}', ('"text"', '"image"'), ('"bytes"', '"words"'),
+                                  ('256', '"256"'), ('"bytes": ', '"other": '), ('"splits": {', '"splits": [], "x": {')])
 def test_a_foreign_meta_json_is_refused(folder, text):
-    (folder / 'meta.json').write_text(text)
+    whole = (folder / 'meta.json').read_text()
+    (folder / 'meta.json').write_text(text if isinstance(text, str) else whole.replace(*text))
     with pytest.raises(ValueError, match='meta.json'):
         data.read_meta(folder)
 
@@ -133,6 +135,7 @@ def test_stdlib_is_prepared_without_a_network(tmp_path):
     (source / 'pkg' / 'test').mkdir(parents=True)
     for i in range(40):
         (source / 'pkg' / f'm{i}.py').write_text(f'x = {i}\n')
+    (source / 'pkg' / 'dangling.py').symlink_to('/nonexistent')
     (source / 'pkg' / 'test' / 'skipped.py').write_text('skip me')
     done = run('prepare/stdlib.py', '--from', str(source), '--out', str(tmp_path / 'd'))
     assert done.returncode == 0, done.stderr
@@ -142,6 +145,21 @@ def test_stdlib_is_prepared_without_a_network(tmp_path):
     again = run('prepare/stdlib.py', '--from', str(source), '--out', str(tmp_path / 'd'))
     assert again.returncode == 2 and '--overwrite' in again.stderr
     assert run('prepare/stdlib.py', '--from', str(source), '--out', str(tmp_path / 'd'), '--overwrite').returncode == 0
+
+
+def test_only_a_prepared_dataset_is_ever_replaced(tmp_path):
+    (tmp_path / 'precious').mkdir()
+    (tmp_path / 'precious' / 'thesis.txt').write_text('years of work')
+    (tmp_path / 'empty').mkdir()
+    (tmp_path / 'a.txt').write_text('some text ' * 50)
+    source = str(tmp_path / 'a.txt')
+    for out, code in (('precious', 2), ('a.txt', 2), ('empty', 0), ('empty', 0), ('new/deep', 0)):
+        done = run('prepare/text.py', source, '--out', str(tmp_path / out), '--overwrite')
+        assert done.returncode == code and 'Traceback' not in done.stderr, done.stderr
+    assert (tmp_path / 'precious' / 'thesis.txt').exists() and sorted(p.name for p in (tmp_path / 'empty').iterdir()) == ['meta.json', 'train.npy', 'val.npy']
+    (tmp_path / 'b.txt').write_text('')
+    done = run('prepare/text.py', str(tmp_path / 'b.txt'), '--out', str(tmp_path / 'b'))
+    assert done.returncode == 2 and 'too little text' in done.stderr and not (tmp_path / 'b').exists()
 
 
 def test_own_text_with_every_tokenizer(tmp_path):

@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from conftest import ROOT, losses, run
 
 import configurator
 import data
+import machine
 import rundir
 import train
 
@@ -97,6 +97,42 @@ def test_accumulation_is_a_larger_batch(tiny, tmp_path):
         assert float(a.split(',')[2]) == pytest.approx(float(b.split(',')[2]), abs=1e-4)
 
 
+def test_how_often_one_looks_changes_nothing(trained, tiny, tmp_path):
+    go(*tiny, *HARD, '--eval_interval=2', '--eval_iters=5', f'--out_dir={tmp_path}/a')
+    trains = [[row for row in losses(out) if ',train,' in row] for out in (trained, tmp_path / 'a')]
+    assert trains[0] == trains[1]
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16', 'float16'])
+def test_every_precision_trains(dtype, tiny, tmp_path):
+    go(*tiny, '--optimizer=muon', '--grad_clip=0', f'--dtype={dtype}', '--max_iters=40', '--eval_interval=20', f'--out_dir={tmp_path}/a')
+    val = [float(row.split(',')[2]) for row in losses(tmp_path / 'a') if ',val,' in row]
+    assert val[-1] < val[0] - 0.5
+
+
+def test_an_overflow_in_float16_skips_the_step_of_every_optimizer(tiny, tmp_path, monkeypatch):
+    step = torch.nn.utils.get_total_norm
+
+    def overflow(grads):
+        norm = step(grads)
+        return norm * torch.inf  # what the norm is when one gradient overflowed
+
+    monkeypatch.setattr(torch.nn.utils, 'get_total_norm', overflow)
+    go(*tiny, '--optimizer=muon', '--grad_clip=0', '--dtype=float16', '--weight_decay=0', f'--out_dir={tmp_path}/a')
+    val = [row.split(',')[2] for row in losses(tmp_path / 'a') if ',val,' in row]
+    assert len(set(val)) == 1  # not one weight moved
+
+
+def test_weights_and_biases_gets_what_the_log_gets(tiny, tmp_path, monkeypatch):
+    seen = []
+    fake = type(sys)('wandb')
+    fake.init, fake.log = lambda **k: seen.append(k), lambda row, step: seen.append((step, row))
+    monkeypatch.setitem(sys.modules, 'wandb', fake)
+    go(*tiny, '--wandb_log=true', f'--out_dir={tmp_path}/a')
+    assert seen[0]['config']['n_layer'] == 2 and len(seen) == len(losses(tmp_path / 'a'))
+    assert f"{seen[-1][1]['val/loss']}" in losses(tmp_path / 'a')[-1]
+
+
 # ---- stop and resume
 
 @pytest.mark.parametrize('at', [0, 1, 2, 3, 5])
@@ -125,15 +161,19 @@ def test_killed_without_warning_a_run_goes_on_bit_for_bit(tiny, tmp_path):
     words = [*tiny, *HARD, '--max_iters=400', '--eval_interval=7']
     go(*words, f'--out_dir={tmp_path}/whole')
     out = tmp_path / 'killed'
-    for resume in ([], ['--init_from=resume']):  # killed twice
-        process = subprocess.Popen([sys.executable, str(ROOT / 'train.py'), *words, *resume, f'--out_dir={out}'], stdout=subprocess.DEVNULL)
-        deadline, rows = time.time() + 60, len(losses(out)) if resume else 0
-        while time.time() < deadline and not (out / 'last.pt').exists() or len(losses(out)) in range(rows, rows + 25):
-            time.sleep(0.005)
+    reached = -1
+    for resume in ([], ['--init_from=resume']):  # killed twice, each time after some steps and checkpoints
+        process = subprocess.Popen([sys.executable, str(ROOT / 'train.py'), *words, *resume, f'--out_dir={out}'],
+                                   stdout=subprocess.PIPE, text=True, env=os.environ | {'PYTHONUNBUFFERED': '1'})
+        for line in process.stdout:
+            if line.startswith('step') and int(line.split()[1]) > reached + 25:
+                break
         process.kill()
         assert process.wait() == -signal.SIGKILL
+        assert rundir.load_checkpoint(out / 'last.pt')['step'] > reached + 15
+        reached = rundir.load_checkpoint(out / 'last.pt')['step']
     with open(out / 'log.csv', 'a') as f:
-        f.write('39')  # half a row, as a crash can leave it
+        f.write('3')  # half a row, as a crash can leave it
     (out / 'last.pt.new').write_bytes(b'half a checkpoint')
     go('--init_from=resume', f'--out_dir={out}')
     assert losses(out) == losses(tmp_path / 'whole')
@@ -153,13 +193,29 @@ def test_two_processes_equal_one(tiny, tmp_path):
             assert float(a.split(',')[2]) == pytest.approx(float(b.split(',')[2]), abs=2e-4)
 
 
+def test_a_config_file_may_say_resume_and_the_run_stays_where_it_is(tiny, tmp_path):
+    go(*tiny, '--overwrite=true', f'--out_dir={tmp_path}/a')  # the run's own settings must not come back as orders
+    whole = losses(tmp_path / 'a')
+    (tmp_path / 'a').rename(tmp_path / 'moved')
+    (tmp_path / 'again.py').write_text(f"out_dir = '{tmp_path}/moved'\ninit_from = 'resume'\n")
+    go(str(tmp_path / 'again.py'), '--max_iters=8', '--lr_decay_iters=6')
+    assert losses(tmp_path / 'moved')[:len(whole) - 1] == whole[:-1] and losses(tmp_path / 'moved')[-1].startswith('8,val')
+    assert not (tmp_path / 'a').exists()
+
+
+def test_evaluation_in_two_processes_ends_well(trained):
+    done = subprocess.run([sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', str(ROOT / 'train.py'),
+                           '--init_from=resume', f'--out_dir={trained}', '--eval_only=true'], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.count('validation loss') == 1, done.stderr
+
+
 def test_shares_keep_the_global_batch(monkeypatch):
     for world, passes, rows, want in ((1, 5, 3, (5, 3)), (4, 8, 3, (2, 3)), (4, 3, 8, (3, 2))):
         monkeypatch.setenv('WORLD_SIZE', str(world))
-        got = train.Processes().share(train.TrainConfig(gradient_accumulation_steps=passes, batch_size=rows))
+        got = machine.Processes().share(train.TrainConfig(gradient_accumulation_steps=passes, batch_size=rows))
         assert got == want and got[0] * got[1] * world == passes * rows
     with pytest.raises(ValueError, match='multiple of 4'):
-        train.Processes().share(train.TrainConfig(gradient_accumulation_steps=3, batch_size=5))
+        machine.Processes().share(train.TrainConfig(gradient_accumulation_steps=3, batch_size=5))
 
 
 # ---- mistakes
@@ -194,11 +250,18 @@ def test_a_run_is_not_overwritten_unasked(copy, tiny, capsys):
     (['--init_from=resume'], 'no checkpoint'),
     (['--log_interval=0'], 'log_interval'),
     (['--learning_rate=0'], 'learning_rate'),
+    (['--learning_rate=nan'], 'learning_rate'),
+    (['--learning_rate=1e-6'], 'min_lr'),
+    (['--grad_clip=-1'], 'grad_clip'),
+    (['--beta2=1'], 'beta2'),
+    (['--head_dim=-4'], 'head_dim'),
+    (['--device=meta'], 'device=meta is not usable'),
+    (['--n_embd=1000000000'], 'out of memory'),
     (['--seed=-1'], 'seed'),
     (['--wandb_log=true'], 'pip install wandb')])
 def test_mistakes_get_one_line_and_touch_nothing(words, message, tiny, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, 'wandb', None)
-    assert message in fails(capsys, train.main, *tiny, f'--out_dir={tmp_path}/a', *words)
+    assert message in fails(capsys, train.run, *tiny, f'--out_dir={tmp_path}/a', *words)
     assert not (tmp_path / 'a').exists()
 
 
@@ -231,6 +294,20 @@ def test_a_damaged_checkpoint_is_refused_and_best_is_used_only_when_told(damage,
     assert losses(copy)[-1].startswith('6,val,')
 
 
+def test_no_step_is_undone_by_resuming_with_fewer(copy, capsys):
+    before = snapshot(copy)
+    assert 'at step 6 already' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={copy}', '--max_iters=2')
+    assert snapshot(copy) == before
+
+
+@pytest.mark.parametrize('text', [b'\x00\xff\n', b'step,split,loss\nx,train,1\n', b'no,columns\n1,2\n'])
+def test_a_damaged_log_is_refused_by_name(text, copy, capsys):
+    (copy / 'log.csv').write_bytes(text)
+    assert 'log.csv is damaged' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={copy}')
+    (copy / 'log.csv').unlink()
+    go('--init_from=resume', f'--out_dir={copy}')
+
+
 def test_a_checkpoint_of_another_model_is_refused(copy, tiny, tmp_path, capsys):
     before = snapshot(copy)
     assert 'n_layer=2' in fails(capsys, train.main, '--n_layer=3', '--init_from=resume', f'--out_dir={copy}')
@@ -254,9 +331,11 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(copy, 
     assert kept['step'] == saved['step'] and all(torch.equal(w, saved['weights'][k]) for k, w in kept['weights'].items())
 
 
-def test_a_full_disk_leaves_the_old_checkpoint(copy, tiny):
+@pytest.mark.parametrize('name', ['last.pt', 'config.json'])
+def test_a_full_disk_leaves_the_old_files(copy, name):
     before = snapshot(copy)
-    limit = len(before['last.pt']) // 2
+
+    limit = len(before[name]) // 2
 
     def no_room():  # files may not grow beyond the limit, in the child only
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
@@ -264,11 +343,13 @@ def test_a_full_disk_leaves_the_old_checkpoint(copy, tiny):
     done = subprocess.run([sys.executable, str(ROOT / 'train.py'), '--init_from=resume', f'--out_dir={copy}', '--max_iters=9'],
                           preexec_fn=no_room, capture_output=True, text=True)
     assert done.returncode == 2 and 'could not write' in done.stderr and 'untouched' in done.stderr and len(done.stderr.splitlines()) == 1
-    assert {k: v for k, v in snapshot(copy).items() if k.endswith('.pt')} == {k: v for k, v in before.items() if k.endswith('.pt')}
+    after = snapshot(copy)
+    assert after.keys() == before.keys() and all(after[k] == before[k] for k in ('last.pt', 'best.pt'))
+    assert name == 'last.pt' or after[name] == before[name]
     assert rundir.load_checkpoint(copy / 'last.pt')['step'] == 6
 
 
 def test_import_starts_nothing(tmp_path):
-    code = 'import train, sample, bench, optim, data, configurator, rundir, model_aot; import os; assert not os.listdir(".")'
+    code = 'import train, sample, bench, optim, data, configurator, machine, rundir, model_aot; import os; assert not os.listdir(".")'
     done = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, env=os.environ | {'PYTHONPATH': str(ROOT)}, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout == '', done.stderr
