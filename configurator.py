@@ -134,7 +134,8 @@ def one_line_errors():
         raised_in = Path(traceback.extract_tb(e.__traceback__)[-1].filename).resolve().parent
         if os.environ.get('NANOCRATE_DEBUG') or raised_in not in (HERE, HERE / 'prepare'):
             raise
-        print('error: ' + ' '.join(str(e).split()), file=sys.stderr)
+        if os.environ.get('RANK', '0') == '0':  # one of torchrun's processes is enough
+            print('error: ' + ' '.join(str(e).split()), file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)

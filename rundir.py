@@ -30,13 +30,16 @@ def write_file(path, write, mode='w'):
                          '--init_from=resume, or name another --out_dir') from None
 
 
-def claim(out_dir, overwrite):
-    """Make a run directory ours and empty. Raises ValueError if it holds a run and overwrite is false."""
+def claim(out_dir, overwrite, write=True):
+    """Make a run directory ours and empty, or with write=False only see whether we may. Raises ValueError if it holds
+    a run and overwrite is false."""
     held = [name for name in FILES if os.path.exists(Path(out_dir) / name)]
     if held and not overwrite:
         resume = 'go on with --init_from=resume, ' if 'last.pt' in held else ''
         raise ValueError(f'{out_dir} already holds a run ({", ".join(held)}); {resume}replace it with --overwrite=true, '
                          'or name another --out_dir')
+    if not write:
+        return
     try:
         os.makedirs(out_dir, exist_ok=True)
         for name in held:

@@ -271,6 +271,9 @@ def main(argv):
     # ---- from here on the run writes
     log = wandb = None
     out = Path(c.out_dir)
+    if not resuming:
+        claim(c.out_dir, c.overwrite, write=False)  # all processes end here, or none
+        processes.wait()
     if processes.main:
         if c.wandb_log:
             try:

@@ -31,3 +31,4 @@ grad_clip = 0.0
 warmup_iters = 30
 eval_interval = 200
 eval_iters = 50
+log_interval = 20

@@ -36,7 +36,7 @@ def toy(part):
     """A README command as this test can run it: our Python, our files, a tiny model, a few steps."""
     words = shlex.split(part)
     if words[0] == 'torchrun':
-        words = ['-m', 'torch.distributed.run', *[w.replace('=8', '=2') for w in words[1:]]]
+        words = ['-m', 'torch.distributed.run', *[w.replace('=8', '=2') for w in words[1:]], '--overwrite=true']  # "or", not "then"
     else:
         assert words[0] in ('python', 'python3'), part
         words = words[1:]
