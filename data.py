@@ -10,7 +10,6 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import torch
 
 # ---- tokenizers ---------------------------------------------------------------------------------------------------
 
@@ -183,6 +182,7 @@ class Text:
         """Sequences that begin at the given places: x and y (len(starts), block_size), y one token ahead."""
         rows = np.stack([self.tokens[s:s + self.block_size + 1] for s in starts]).astype(np.int64)
         self.check_ids(rows.max())
+        import torch  # here, so that the scripts in prepare/ start without it
         rows = torch.from_numpy(rows)
         return rows[:, :-1], rows[:, 1:]
 

@@ -94,6 +94,7 @@ class Processes:
 
     def leave(self):
         if self.grouped:
+            dist.barrier()  # a process that goes while another still talks to it can abort
             dist.destroy_process_group()
 
     def share(self, c):

@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -63,9 +64,11 @@ def test_readme_commands_run(place):
             command = toy(part)
             if 'shakespeare' in part and 'prepare/' in part:
                 continue  # downloads; its data stands ready
+            start = time.time()
             done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=120, env=os.environ | {'COLUMNS': '80'})
             assert done.returncode == 0, f'{part}\n{done.stderr}'
             ran.append(part)
+            print(f'{time.time() - start:5.1f} s  {part}')
     assert sum('train.py' in part for part in ran) >= 5 and any('torchrun' in part for part in ran)
 
 

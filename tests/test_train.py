@@ -251,7 +251,7 @@ def test_a_run_is_not_overwritten_unasked(copy, tiny, capsys):
     (['--log_interval=0'], 'log_interval'),
     (['--learning_rate=0'], 'learning_rate'),
     (['--learning_rate=nan'], 'learning_rate'),
-    (['--learning_rate=1e-6'], 'min_lr'),
+    (['--min_lr=1'], 'min_lr'),
     (['--grad_clip=-1'], 'grad_clip'),
     (['--beta2=1'], 'beta2'),
     (['--head_dim=-4'], 'head_dim'),
