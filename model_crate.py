@@ -1,0 +1,237 @@
+"""CRATE, the coding-rate transformer: every layer compresses tokens against subspaces, then sparsifies them.
+
+    Yu, Buchanan, Pai, Chu, Wu, Tong, Haeffele, Ma. "White-Box Transformers via Sparse Rate Reduction", NeurIPS 2023.
+
+The idea. Good tokens Z maximize the sparse rate reduction (eq. 1), R(Z) - R^c(Z; U) - lambda |Z|_0: spread out as a
+whole, compact along each of K learned subspaces, and sparse. A layer improves this objective by two half steps:
+
+    Z^(l+1/2) = Z^l + MSSA(Z^l | U)          compress: a gradient step on the coding rate R^c, eqs. (8) to (12)
+    Z^(l+1)   = ISTA(Z^(l+1/2) | D)          sparsify: a proximal-gradient step on a non-negative LASSO, eqs. (16), (17)
+
+    paper     code               meaning
+    N         N                  patches of a picture; the sequence has N + 1 tokens, the class token first
+    D         P                  numbers in a patch: height x width x 3
+    d         d, n_embd          width of a token
+    K         K, n_head          subspaces, one per attention head
+    p         p, head_dim        dimension of a subspace
+    L         n_layer            layers
+    Z         z  (B, N + 1, d)   tokens of a batch, one a row; the paper writes d x N, one a column
+    U_k       U.weight[k*p:(k+1)*p].T   basis of subspace k, (d, p)
+    W         W.weight           output map of eq. (115), (d, K p)
+    D         D                  dictionary of a layer, (d, d), applied to tokens as columns: D z
+    eta       eta                step size of ISTA
+    lambda    lam                weight of sparsity
+
+Where this file departs from the paper's formulas, as its Appendix B.1 and the authors' released code do; the forward
+pass equals the released code's to rounding:
+  * LayerNorm before each half step: Z^(l+1/2) = Z + MSSA(LN(Z)), Z^(l+1) = ISTA(LN(Z^(l+1/2))). The skip of the
+    first goes round the norm, where the published diagram has it after the norm;
+  * the softmax is scaled by 1/sqrt(p), which eq. (11) does not show, and the factors of eq. (10) are 1;
+  * the output map W is free (eq. 115) and has a bias; `tie_out=True` is eq. (12), W = [U_1 .. U_K];
+  * a patch is normalized, mapped, and normalized again before it becomes a token.
+"""
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+@dataclass
+class CRATEConfig:
+    image_size: int | tuple = 224   # pixels, or (height, width)
+    patch_size: int | tuple = 16    # pixels, or (height, width)
+    num_classes: int = 1000         # classes of the classifier
+    n_layer: int = 12               # layers: a compression and a sparsification each
+    n_head: int = 6                 # attention heads, one subspace each
+    n_embd: int = 384               # width of a token
+    head_dim: int = 0               # dimension of a subspace; 0 means n_embd / n_head
+    pool: str = 'cls'               # what is classified: 'cls' the class token, 'mean' the mean of all tokens
+    eta: float = 0.1                # step size of ISTA, eq. (17)
+    lam: float = 0.1                # weight lambda of sparsity, eq. (16)
+    ista: str = 'relu'              # 'relu' eq. (17), 'soft' eqs. (116) and (117), 'mm' majorization-minimization, eq. (92)
+    alpha: float = 1.0              # alpha of eq. (92), read when ista='mm'
+    tie_out: bool = False           # W = [U_1 .. U_K], eq. (12), instead of a free output map, eq. (115)
+    dropout: float = 0.0            # on embeddings, attention weights and the output of MSSA
+    label_smoothing: float = 0.0    # share of the target spread over all classes, in training
+
+    def __post_init__(self):
+        for name in ('image_size', 'patch_size'):
+            size = getattr(self, name)
+            setattr(self, name, tuple(size) if isinstance(size, (tuple, list)) else (size, size))
+        for name, choices in (('pool', ('cls', 'mean')), ('ista', ('relu', 'soft', 'mm'))):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name}='{getattr(self, name)}' is unknown; choose {' or '.join(choices)}")
+        if any(i % p for i, p in zip(self.image_size, self.patch_size)):
+            raise ValueError(f'image_size={self.image_size} is not divisible by patch_size={self.patch_size}')
+        if not self.head_dim and self.n_embd % self.n_head:
+            raise ValueError(f'n_embd={self.n_embd} is not divisible by n_head={self.n_head}; change one, or set '
+                             'head_dim')
+
+
+def patchify(x, patch_size):
+    """Pictures (B, C, H, W) to patches (B, N, P), row by row; inside a patch: row, column, channel."""
+    (B, C, H, W), (h, w) = x.shape, patch_size
+    x = x.reshape(B, C, H // h, h, W // w, w).permute(0, 2, 4, 3, 5, 1)  # (B, H/h, W/w, h, w, C)
+    return x.reshape(B, (H // h) * (W // w), h * w * C)
+
+
+class MSSA(nn.Module):
+    """Multi-head subspace self-attention, eqs. (11), (12) and (115)."""
+
+    def __init__(self, c):
+        super().__init__()
+        self.K, self.p, self.dropout = c.n_head, c.head_dim or c.n_embd // c.n_head, c.dropout
+        self.U = nn.Linear(c.n_embd, self.K * self.p, bias=False)  # all U_k^T, one under the other
+        one_full_head = self.K == 1 and self.p == c.n_embd         # then the released code has no output map
+        self.W = None if c.tie_out or one_full_head else nn.Linear(self.K * self.p, c.n_embd)
+        self.tie_out = c.tie_out
+        self.drop = nn.Dropout(c.dropout)
+
+    def forward(self, z):
+        B, N, d = z.shape
+        w = self.U(z).view(B, N, self.K, self.p).transpose(1, 2)          # U_k^T Z: (B, K, N, p)
+        h = attend(w, w, w, self.dropout * self.training)                 # SSA(Z | U_k), eq. (11): (B, K, N, p)
+        h = h.transpose(1, 2).reshape(B, N, -1)                           # heads side by side: (B, N, K p)
+        if self.tie_out:
+            return self.drop(F.linear(h, self.U.weight.T))                # sum_k U_k SSA_k, eq. (12)
+        return self.drop(self.W(h)) if self.W is not None else h          # W [SSA_1; ..; SSA_K], eq. (115)
+
+
+def attend(q, k, v, dropout=0.0):
+    """softmax(q k^T / sqrt(p)) v over all tokens; q, k, v and the result (B, K, N, p)."""
+    if q.device.type == 'cpu' and q.dtype == torch.bfloat16 and not dropout:
+        # In bfloat16 on CPUs the fused kernel is slower than plain matmuls up to several hundred tokens.
+        s = torch.bmm(q.flatten(0, 1) * q.size(-1) ** -0.5, k.flatten(0, 1).mT)
+        return (s.softmax(-1) @ v.flatten(0, 1)).view_as(q)
+    return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+
+
+class ISTA(nn.Module):
+    """One proximal-gradient step on the non-negative LASSO of eq. (16), started at Z = Z^(l+1/2): eq. (17).
+
+    (It is that step for lambda |Z|_1 + 1/2 |Z^(l+1/2) - D Z|^2; eq. (16) is written without the half.)
+    """
+
+    def __init__(self, c):
+        super().__init__()
+        self.D = nn.Parameter(torch.empty(c.n_embd, c.n_embd))
+        self.kind, self.eta, self.lam, self.alpha = c.ista, c.eta, c.lam, c.alpha
+
+    def forward(self, z):
+        if self.kind == 'mm':                                             # eq. (92)
+            return F.relu((1 + 4 / (9 * (1 + self.alpha))) * F.linear(z, self.D.T) - 4 * self.lam / (9 * self.alpha))
+        residual = z - F.linear(z, self.D)                                # Z - D Z: (B, N, d)
+        step = z + self.eta * F.linear(residual, self.D.T)                # Z + eta D^* (Z - D Z), two matmuls in all
+        if self.kind == 'soft':                                           # eqs. (116) and (117)
+            return F.softshrink(step, self.eta * self.lam)
+        return F.relu(step - self.eta * self.lam)                         # eq. (17)
+
+
+class Layer(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.norm1, self.mssa = nn.LayerNorm(c.n_embd), MSSA(c)
+        self.norm2, self.ista = nn.LayerNorm(c.n_embd), ISTA(c)
+
+    def forward(self, z):
+        half = z + self.mssa(self.norm1(z))       # Z^(l+1/2), eq. (18) left
+        return self.ista(self.norm2(half))        # Z^(l+1), eq. (18) right; no skip round it
+
+
+class CRATE(nn.Module):
+    """pictures -> tokens -> L layers -> classes.
+
+    model(x) -> (logits, None); model(x, y) -> (logits, loss), loss in nats a picture.
+    """
+
+    def __init__(self, config):
+        super().__init__()
+        c = self.config = config
+        (H, W), (h, w) = c.image_size, c.patch_size
+        N, P = (H // h) * (W // w), h * w * 3
+        self.patch_norm, self.patch, self.token_norm = nn.LayerNorm(P), nn.Linear(P, c.n_embd), nn.LayerNorm(c.n_embd)
+        self.cls = nn.Parameter(torch.randn(1, 1, c.n_embd))
+        self.pos = nn.Parameter(torch.randn(1, N + 1, c.n_embd))
+        self.drop = nn.Dropout(c.dropout)
+        self.layers = nn.ModuleList(Layer(c) for _ in range(c.n_layer))
+        self.norm, self.head = nn.LayerNorm(c.n_embd), nn.Linear(c.n_embd, c.num_classes)
+        for layer in self.layers:  # the rest is PyTorch's default, as in the released code
+            nn.init.uniform_(layer.ista.D, -math.sqrt(6 / c.n_embd), math.sqrt(6 / c.n_embd))
+
+    def num_params(self):
+        return sum(t.numel() for t in self.parameters())
+
+    def embed(self, x):
+        """Pictures (B, 3, H, W) to tokens (B, N + 1, d), the class token first."""
+        if x.shape[1:] != (3, *self.config.image_size):
+            raise ValueError(f'pictures are {tuple(x.shape[1:])}, the model takes {(3, *self.config.image_size)}; resize them, '
+                             'or build the model with another image_size')
+        z = self.token_norm(self.patch(self.patch_norm(patchify(x, self.config.patch_size))))   # (B, N, d)
+        return self.drop(torch.cat((self.cls.expand(len(z), -1, -1), z), 1) + self.pos)           # (B, N + 1, d)
+
+    def forward(self, x, y=None):
+        """x float (B, 3, H, W), normalized; y int64 (B,). Returns (logits (B, num_classes), loss or None)."""
+        z = self.embed(x)
+        for layer in self.layers:
+            z = layer(z)                                                  # (B, N + 1, d)
+        z = z[:, 0] if self.config.pool == 'cls' else z.mean(1)           # (B, d)
+        logits = self.head(self.norm(z))
+        if y is None:
+            return logits, None
+        return logits, F.cross_entropy(logits.float(), y, label_smoothing=self.config.label_smoothing * self.training)
+
+    # ---- the authors' weights -------------------------------------------------------------------------------------
+
+    def official_names(self):
+        """{our tensor name: the released code's}, in the order of its state dict."""
+        names = {'pos': 'pos_embedding', 'cls': 'cls_token'}
+        for ours, theirs in (('patch_norm', 1), ('patch', 2), ('token_norm', 3)):
+            names |= {f'{ours}.{t}': f'to_patch_embedding.{theirs}.{t}' for t in ('weight', 'bias')}
+        for l in range(self.config.n_layer):
+            a, b = f'transformer.layers.{l}.0', f'transformer.layers.{l}.1'
+            names |= {f'layers.{l}.norm1.{t}': f'{a}.norm.{t}' for t in ('weight', 'bias')}
+            names |= {f'layers.{l}.mssa.U.weight': f'{a}.fn.qkv.weight'}
+            names |= {f'layers.{l}.mssa.W.{t}': f'{a}.fn.to_out.0.{t}' for t in ('weight', 'bias')}
+            names |= {f'layers.{l}.norm2.{t}': f'{b}.norm.{t}' for t in ('weight', 'bias')}
+            names |= {f'layers.{l}.ista.D': f'{b}.fn.weight'}
+        for ours, theirs in (('norm', 0), ('head', 1)):
+            names |= {f'{ours}.{t}': f'mlp_head.{theirs}.{t}' for t in ('weight', 'bias')}
+        return {k: names[k] for k in names if k in self.state_dict()}
+
+    def to_official(self):
+        """This model's weights as the released code's state dict."""
+        weights = self.state_dict()
+        return {theirs: weights[ours] for ours, theirs in self.official_names().items()}
+
+    @classmethod
+    def from_official(cls, state_dict, *, n_head, image_size, patch_size, **overrides):
+        """A model from the released code's weights: a state dict, or a checkpoint that nests one under `state_dict`
+        or `model`, with or without the `module.` prefix of data-parallel training.
+
+        Widths, depth and classes are read off the tensors; overrides are other settings, such as pool or eta.
+        Raises ValueError that names the tensors which are missing, unexpected or of a wrong shape.
+        """
+        for nest in ('state_dict', 'model'):
+            state_dict = state_dict.get(nest, state_dict)
+        sd = {k.removeprefix('module.'): v for k, v in state_dict.items()}
+        first = 'transformer.layers.0.0.fn.qkv.weight'
+        if not {first, 'mlp_head.1.weight', 'pos_embedding'} <= sd.keys():
+            raise ValueError(f'not a CRATE state dict: no {first}, mlp_head.1.weight or pos_embedding among '
+                             f'{sorted(sd)[:4]} ..')
+        (inner, n_embd), num_classes = sd[first].shape, len(sd['mlp_head.1.weight'])
+        n_layer = 1 + max(int(k.split('.')[2]) for k in sd if k.startswith('transformer.layers.'))
+        sizes = dict(image_size=image_size, patch_size=patch_size, num_classes=num_classes, n_layer=n_layer, n_head=n_head,
+                     n_embd=n_embd, head_dim=inner // n_head)
+        model = cls(CRATEConfig(**sizes | overrides))
+        names, weights = model.official_names(), model.state_dict()
+        missing, extra = sorted(set(names.values()) - sd.keys()), sorted(sd.keys() - set(names.values()))
+        if missing or extra:
+            raise ValueError(f'CRATE state dict does not fit: missing {missing}, unexpected {extra}')
+        for ours, theirs in names.items():
+            if sd[theirs].shape != weights[ours].shape:
+                raise ValueError(f'{theirs} has shape {tuple(sd[theirs].shape)}, n_head={n_head}, image_size={image_size} and '
+                                 f'patch_size={patch_size} need {tuple(weights[ours].shape)}')
+        model.load_state_dict({ours: sd[theirs] for ours, theirs in names.items()})
+        return model
