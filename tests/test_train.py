@@ -91,8 +91,9 @@ def test_target_loss_ends_a_run(tiny, tmp_path, capsys):
 
 
 def test_accumulation_is_a_larger_batch(tiny, tmp_path):
-    go(*tiny, '--dtype=float32', '--batch_size=8', f'--out_dir={tmp_path}/a')
-    go(*tiny, '--dtype=float32', '--batch_size=2', '--gradient_accumulation_steps=4', '--eval_iters=8', f'--out_dir={tmp_path}/b')
+    words = [*tiny, '--optimizer=adamw', '--dtype=float32']  # Muon orthogonalizes in bfloat16, which magnifies rounding
+    go(*words, '--batch_size=8', f'--out_dir={tmp_path}/a')
+    go(*words, '--batch_size=2', '--gradient_accumulation_steps=4', '--eval_iters=8', f'--out_dir={tmp_path}/b')
     for a, b in zip(losses(tmp_path / 'a')[1:], losses(tmp_path / 'b')[1:]):
         assert float(a.split(',')[2]) == pytest.approx(float(b.split(',')[2]), abs=1e-4)
 
@@ -180,7 +181,7 @@ def test_killed_without_warning_a_run_goes_on_bit_for_bit(tiny, tmp_path):
 
 
 def test_two_processes_equal_one(tiny, tmp_path):
-    words = [*tiny, '--optimizer=muon', '--dtype=float32']
+    words = [*tiny, '--optimizer=adamw', '--dtype=float32']
     torchrun = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', str(ROOT / 'train.py')]
     for name, more in (('rows', []), ('passes', ['--gradient_accumulation_steps=4', '--batch_size=1'])):
         go(*words, *more, f'--out_dir={tmp_path}/{name}1')
@@ -190,7 +191,7 @@ def test_two_processes_equal_one(tiny, tmp_path):
         assert len(one) == len(two)
         for a, b in zip(one[1:], two[1:]):
             assert a.split(',')[:2] == b.split(',')[:2]
-            assert float(a.split(',')[2]) == pytest.approx(float(b.split(',')[2]), abs=2e-4)
+            assert float(a.split(',')[2]) == pytest.approx(float(b.split(',')[2]), abs=1e-4)
 
 
 def test_a_config_file_may_say_resume_and_the_run_stays_where_it_is(tiny, tmp_path):
