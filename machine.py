@@ -39,10 +39,11 @@ def choose_dtype(dtype, device):
 
 def choose_compile(compile, device):
     """Whether to compile: as asked, or on CUDA under Linux."""
-    if compile.lower() not in ('auto', 'true', 'false'):
+    asked = compile.lower()
+    if asked not in ('auto', 'true', 'false'):
         raise ValueError(f"compile='{compile}' is unknown; choose auto, true or false")
     on_cuda = torch.device(device).type == 'cuda' and platform.system() == 'Linux'
-    return compile.lower() == 'true' or compile == 'auto' and on_cuda
+    return asked == 'true' or asked == 'auto' and on_cuda
 
 
 def matmul_flops(device, dtype):

@@ -30,19 +30,25 @@ def write_file(path, write, mode='w'):
                          '--init_from=resume, or name another --out_dir') from None
 
 
-def claim(out_dir, overwrite, write=True):
-    """Make a run directory ours and empty, or with write=False only see whether we may. Raises ValueError if it holds
-    a run and overwrite is false."""
-    held = [name for name in FILES if os.path.exists(Path(out_dir) / name)]
-    if held and not overwrite:
+def held_in(out_dir):
+    """Names of the files of a run that a directory holds."""
+    return [name for name in FILES if os.path.exists(Path(out_dir) / name)]
+
+
+def refuse_held(out_dir):
+    """Raises ValueError if a directory holds a run."""
+    held = held_in(out_dir)
+    if held:
         resume = 'go on with --init_from=resume, ' if 'last.pt' in held else ''
         raise ValueError(f'{out_dir} already holds a run ({", ".join(held)}); {resume}replace it with --overwrite=true, '
                          'or name another --out_dir')
-    if not write:
-        return
+
+
+def claim(out_dir):
+    """Make a run directory ours and empty. Raises ValueError if it cannot be."""
     try:
         os.makedirs(out_dir, exist_ok=True)
-        for name in held:
+        for name in held_in(out_dir):
             os.remove(Path(out_dir) / name)
     except OSError as e:
         raise ValueError(f'{out_dir} cannot be written ({e.strerror}); name another --out_dir') from None
@@ -127,5 +133,3 @@ def draw_curve(run):
     plt.tight_layout()
     write_file(Path(run) / 'curve.png', lambda f: plt.savefig(f, dpi=120), 'wb')
     plt.close()
-
-

@@ -26,7 +26,7 @@ import configurator
 import data
 import optim
 from machine import Processes, choose_compile, choose_device, choose_dtype, matmul_flops, noted_signals
-from rundir import Log, claim, draw_curve, load_checkpoint, save, write_file
+from rundir import Log, claim, draw_curve, load_checkpoint, refuse_held, save, write_file
 
 DEFAULT_CONFIG = str(configurator.HERE / 'config' / 'train_aot_stdlib.py')
 OFFLINE = ('stdlib',)  # datasets that are prepared without a network, and so without asking
@@ -272,7 +272,8 @@ def main(argv):
     log = wandb = None
     out = Path(c.out_dir)
     if not resuming:
-        claim(c.out_dir, c.overwrite, write=False)  # all processes end here, or none
+        if not c.overwrite:
+            refuse_held(c.out_dir)  # all processes end here, or none
         processes.wait()
     if processes.main:
         if c.wandb_log:
@@ -281,7 +282,7 @@ def main(argv):
             except ImportError:
                 raise ValueError('wandb_log=true needs Weights & Biases: pip install wandb') from None
         if not resuming:
-            claim(c.out_dir, c.overwrite)
+            claim(c.out_dir)
         write_file(out / 'config.json', lambda f: json.dump(config, f, indent=1))
         log = Log(out / 'log.csv', first)
         if wandb:

@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -32,6 +33,29 @@ def tiny(bytes_data):
     """Command-line words for a run that takes a second."""
     return [f'--data_dir={bytes_data}', '--dataset=tiny', '--n_layer=2', '--n_head=2', '--n_embd=16', '--block_size=16',
             '--batch_size=4', '--max_iters=6', '--eval_interval=3', '--eval_iters=2', '--log_interval=1', '--warmup_iters=2']
+
+
+def golden(name):
+    """A golden file, and the weights that it was made with, by the recipe that it states."""
+    g = json.loads((ROOT / 'tests' / 'golden' / f'{name}.json').read_text())
+    sd = {}
+    for i, (key, shape, fill, first) in enumerate(g['state_dict']):
+        sd[key] = 0.05 * torch.randn(shape, generator=torch.Generator().manual_seed(1000 + i)) + (fill == 'normal+1')
+    for key, shape, fill, first in g['state_dict']:
+        if fill.startswith('tied to '):
+            sd[key] = sd[fill.removeprefix('tied to ')]
+        assert sd[key].flatten()[0].item() == pytest.approx(first, rel=1e-5)
+    return sd, g
+
+
+def fails(capsys, main, *words):
+    """The one line that a user sees after a mistake; nothing else is printed on standard error."""
+    import configurator
+    with pytest.raises(SystemExit) as e, configurator.one_line_errors():
+        main(list(words))
+    lines = capsys.readouterr().err.splitlines()
+    assert e.value.code == 2 and len(lines) == 1 and lines[0].startswith('error: '), lines
+    return lines[0]
 
 
 def run(*words, cwd=None, **env):

@@ -1,11 +1,10 @@
 import copy
-import json
 import math
 
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import ROOT
+from conftest import golden
 
 from model_aot import MHSA, MSSA, AoT, AoTConfig, attend
 
@@ -32,18 +31,6 @@ def tokens(*shape, vocab_size=11, seed=1):
 
 
 # ---- values
-
-def golden(name):
-    """nanoGPT's weights by the recipe of the golden file, and the file."""
-    g = json.loads((ROOT / 'tests' / 'golden' / f'{name}.json').read_text())
-    sd = {}
-    for i, (key, shape, fill, first) in enumerate(g['state_dict']):
-        sd[key] = 0.05 * torch.randn(shape, generator=torch.Generator().manual_seed(1000 + i)) + (fill == 'normal+1')
-    sd['transformer.wte.weight'] = sd['lm_head.weight']
-    for key, shape, fill, first in g['state_dict']:
-        assert sd[key].flatten()[0].item() == pytest.approx(first, rel=1e-5)
-    return sd, g
-
 
 @pytest.mark.parametrize('name', ['gpt_bias_true', 'gpt_bias_false'])
 def test_gpt2_equals_nanogpt(name):

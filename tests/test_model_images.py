@@ -1,31 +1,26 @@
 """CRATE and ViT: equal to the authors' code through its own weights, by the recipe of the golden files."""
-import json
 import math
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import golden
 
-from model_crate import CRATE, ISTA, MSSA, CRATEConfig, attend, patchify
+import model_crate
+import model_vit
+from model_crate import CRATE, ISTA, MSSA, CRATEConfig, patchify
 from model_vit import ViT, ViTConfig
 
 CLASSIFIERS = ['crate_classifier', 'crate_classifier_mean_pool', 'crate_classifier_one_head']
 
 
-def golden(name):
-    g = json.loads((ROOT / 'tests' / 'golden' / f'{name}.json').read_text())
-    sd = {}
-    for i, (key, shape, fill, first) in enumerate(g['state_dict']):
-        sd[key] = 0.05 * torch.randn(shape, generator=torch.Generator().manual_seed(1000 + i)) + (fill == 'normal+1')
-        assert sd[key].flatten()[0].item() == pytest.approx(first, rel=1e-5)
-    x = torch.randn(g['input']['shape'], generator=torch.Generator().manual_seed(7))
-    return sd, g, x
+def pictures(g):
+    return torch.randn(g['input']['shape'], generator=torch.Generator().manual_seed(7))
 
 
 def load(Model, name, sd=None, **kw):
-    weights, g, x = golden(name)
+    weights, g = golden(name)
     c = g['constructor']
-    return Model.from_official(sd or weights, n_head=c['heads'], image_size=c['image_size'], patch_size=c['patch_size'], **kw).eval(), g, x
+    return Model.from_official(sd or weights, n_head=c['heads'], image_size=c['image_size'], patch_size=c['patch_size'], **kw).eval(), g, pictures(g)
 
 
 def same_tokens(z, want):
@@ -37,7 +32,7 @@ def same_tokens(z, want):
 
 @pytest.mark.parametrize('name', CLASSIFIERS)
 def test_crate_equals_the_released_code_layer_by_layer(name):
-    _, g, _ = golden(name)
+    _, g = golden(name)
     model, g, x = load(CRATE, name, pool=g['constructor']['pool'], eta=g['constructor']['ista'])
     assert (model(x)[0] - torch.tensor(g['outputs']['logits'])).abs().max() < 1e-5
     assert model.num_params() == g['parameter_count']['all']
@@ -55,7 +50,7 @@ def test_crate_equals_the_released_code_layer_by_layer(name):
 
 @pytest.mark.parametrize('pool', ['cls', 'mean'])
 def test_vit_equals_the_released_code_layer_by_layer(pool):
-    weights, g, _ = golden('vit')
+    weights, _ = golden('vit')
     if pool == 'cls':
         weights = {k.replace('fc_norm', 'norm'): v for k, v in weights.items()}
     model, g, x = load(ViT, 'vit', weights)
@@ -73,8 +68,8 @@ def test_vit_equals_the_released_code_layer_by_layer(pool):
 
 @pytest.mark.parametrize('Model, name', [(CRATE, name) for name in CLASSIFIERS] + [(ViT, 'vit')])
 def test_official_weights_go_both_ways(Model, name):
-    sd, g, x = golden(name)
-    model, _, _ = load(Model, name)
+    sd, g = golden(name)
+    model, _, x = load(Model, name)
     back = model.to_official()
     assert list(back) == [row[0] for row in g['state_dict']] and all(torch.equal(back[k], sd[k]) for k in sd)
     for variant in ({'state_dict': {'module.' + k: v for k, v in sd.items()}, 'epoch': 3}, {'model': sd}):
@@ -84,7 +79,7 @@ def test_official_weights_go_both_ways(Model, name):
 @pytest.mark.parametrize('Model, name, gone, odd', [(CRATE, 'crate_classifier', 'transformer.layers.1.1.fn.weight', 'cls_token'),
                                                     (ViT, 'vit', 'blocks.1.mlp.fc2.bias', 'cls_token')])
 def test_official_loaders_name_what_does_not_fit(Model, name, gone, odd):
-    sd, _, _ = golden(name)
+    sd, _ = golden(name)
     for change, word in (({gone: None}, gone), ({'surprise': torch.ones(1)}, 'surprise'), ({odd: torch.ones(1, 1, 3)}, odd)):
         changed = {k: v for k, v in (sd | change).items() if v is not None}
         with pytest.raises(ValueError, match=word):
@@ -170,7 +165,8 @@ def test_the_copies_of_mssa_agree(tie_out):
     assert torch.allclose(crate(z)[:, -1], aot(z)[:, -1], atol=1e-6)
 
 
-def test_attention_is_the_same_in_bfloat16():
+@pytest.mark.parametrize('attend', [model_crate.attend, model_vit.attend])
+def test_attention_is_the_same_in_bfloat16(attend):
     q = torch.randn(2, 3, 7, 8, generator=torch.Generator().manual_seed(0))
     assert torch.allclose(attend(q.bfloat16(), q.bfloat16(), q.bfloat16()).float(), attend(q, q, q), atol=3e-2)
 

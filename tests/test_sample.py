@@ -3,8 +3,7 @@ import sys
 
 import pytest
 import torch
-from conftest import ROOT, TEXT
-from test_train import fails
+from conftest import ROOT, TEXT, fails
 
 import data
 import sample

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, losses, run
+from conftest import ROOT, fails, losses, run
 
-import configurator
 import data
 import machine
 import rundir
@@ -22,15 +21,6 @@ HARD = ['--dropout=0.2', '--gradient_accumulation_steps=2', '--optimizer=muon'] 
 
 def go(*words):
     train.main(list(words))
-
-
-def fails(capsys, main, *words):
-    """The one line that a user sees after a mistake; nothing else is printed on standard error."""
-    with pytest.raises(SystemExit) as e, configurator.one_line_errors():
-        main(list(words))
-    lines = capsys.readouterr().err.splitlines()
-    assert e.value.code == 2 and len(lines) == 1 and lines[0].startswith('error: '), lines
-    return lines[0]
 
 
 @pytest.fixture(scope='module')
