@@ -95,21 +95,28 @@ def cast(value, field, where):
         typed = float(typed)
     if want is str and isinstance(value, (Text, bool)):  # a file may say compile = True
         typed = show(value) if isinstance(value, bool) else str(value)
-    if type(typed) is not want:
-        expected = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string'}[want]
+    if want == int | tuple:  # a size: n, or height and width
+        typed = tuple(typed) if isinstance(typed, list) else typed
+        fits = type(typed) is int or isinstance(typed, tuple) and [type(t) for t in typed] == [int, int]
+    else:
+        fits = type(typed) is want
+    if not fits:
+        expected = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string'}.get(want, 'one or two whole numbers')
         got = value if isinstance(value, Text) else repr(value)
         raise ValueError(f'{field.name}={got} in {where}: expected {expected}, as in --{field.name}={show(field.default)}')
     return typed
 
 
 def show(value):
+    if isinstance(value, (tuple, list)):
+        return ','.join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def meanings(cls):
     """{field name: the comment beside it} of a dataclass, read from its source."""
     source = inspect.getsource(cls)
-    return dict(re.findall(r'^    (\w+): \w+ = .*?  # (.*)$', source, re.M))
+    return dict(re.findall(r'^    (\w+): [\w| ]+ = .*?  # (.*)$', source, re.M))
 
 
 def help_text(usage, *classes):

@@ -1,79 +1,26 @@
 """Prepared datasets to batches.
 
-A text dataset is a folder that a script in prepare/ wrote: one 1-D array of tokens a split (train.npy, val.npy)
-and meta.json, which names the tokenizer and the length and type of each array. Nothing here draws from a hidden
-random stream: a batch is a function of (seed, step), so a resumed run sees what an uninterrupted one sees.
+A dataset is a folder that a script in prepare/ wrote: .npy arrays and meta.json, which gives their lengths and types.
+
+  text            SPLIT.npy, one 1-D array of token ids; meta.json names the tokenizer
+  small pictures  SPLIT.images.npy, uint8 (N, H, W, 3), and SPLIT.labels.npy, int64 (N,); perhaps SPLIT.masks.npy
+  large pictures  SPLIT.jpeg.npy, the bytes of all JPEG files one after the other, SPLIT.offsets.npy, int64 (N + 1,),
+                  SPLIT.labels.npy, and SPLIT.names.npy, the names of the files
+
+Nothing here draws from a hidden random stream: a batch is a function of (seed, step), so a resumed run sees what an
+uninterrupted one sees, on any number of processes.
 """
+import contextlib
+import functools
+import io
+import itertools
 import json
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import numpy as np
-
-# ---- tokenizers ---------------------------------------------------------------------------------------------------
-
-
-class Tokenizer:
-    """Text to token ids and back, described by a small dict that travels in meta.json and in checkpoints:
-    {'name': 'bytes'}, {'name': 'chars', 'alphabet': '..'} or {'name': 'gpt2'}."""
-
-    def __init__(self, name, alphabet=''):
-        self.spec = {'name': name} | ({'alphabet': alphabet} if name == 'chars' else {})
-        if name == 'bytes':
-            self.vocab_size = 256
-        elif name == 'chars':
-            self.alphabet, self.ids = alphabet, {c: i for i, c in enumerate(alphabet)}
-            self.vocab_size = len(alphabet)
-        elif name == 'gpt2':
-            self.bpe = gpt2_bpe()
-            self.vocab_size = self.bpe.n_vocab
-        else:
-            raise ValueError(f"tokenizer '{name}' is unknown; choose bytes, chars or gpt2")
-
-    @property
-    def beginning(self):
-        """The token to begin a text with when there is no prompt: end of the text before, or a new line."""
-        if self.spec['name'] == 'gpt2':
-            return self.bpe.eot_token
-        return 10 if self.spec['name'] == 'bytes' else self.ids.get('\n', 0)
-
-    def encode(self, text):
-        """str -> list of ids; of GPT-2's, <|endoftext|> alone is that token. Raises ValueError for a character that the
-        alphabet lacks."""
-        name = self.spec['name']
-        if name == 'bytes':
-            return list(text.encode())
-        if name == 'gpt2':
-            return [self.bpe.eot_token] if text == '<|endoftext|>' else self.bpe.encode_ordinary(text)
-        unknown = sorted(set(text) - self.ids.keys())
-        if unknown:
-            raise ValueError(f'the tokenizer has no character {unknown[0]!r}; it knows only {self.alphabet!r}')
-        return [self.ids[c] for c in text]
-
-    def decode_bytes(self, ids):
-        """ids -> UTF-8 bytes; a part of a character stays a part, so that output can be streamed."""
-        name, ids = self.spec['name'], [i for i in ids if i < self.vocab_size]  # ids beyond are padding of the model
-        if name == 'bytes':
-            return bytes(ids)
-        if name == 'chars':
-            return ''.join(self.alphabet[i] for i in ids).encode()
-        return self.bpe.decode_bytes(ids)
-
-    def decode(self, ids):
-        return self.decode_bytes(ids).decode('utf-8', errors='replace')
-
-
-def gpt2_bpe():
-    import requests
-    import tiktoken
-    try:
-        return tiktoken.get_encoding('gpt2')
-    except (requests.RequestException, OSError) as e:
-        raise ValueError(
-            f"GPT-2's tokenizer could not be downloaded ({type(e).__name__}); without a network, copy tiktoken's cache "
-            'from a machine that has it and set TIKTOKEN_CACHE_DIR to that folder') from None
-
 
 # ---- writing ------------------------------------------------------------------------------------------------------
 
@@ -89,12 +36,32 @@ def check_free(out, overwrite):
         raise ValueError(f'{out} exists; give another --out, or --overwrite to replace it')
 
 
+@contextlib.contextmanager
+def new_folder(out):
+    """A folder to write into. It becomes `out` when the block ends, and vanishes if the block fails: a dataset appears
+    whole or not at all."""
+    out = Path(out)
+    new, old = out.with_name(out.name + '.unfinished'), out.with_name(out.name + '.replaced')
+    try:
+        for left_over in (new, old):
+            shutil.rmtree(left_over, ignore_errors=True)
+        new.mkdir(parents=True)
+        yield new
+        if out.exists():
+            os.replace(out, old)
+        os.replace(new, out)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as e:
+        raise ValueError(f'{out} cannot be written ({e}); make room or give another --out') from None
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
 def save_text(out, tokenizer, splits, n_bytes):
-    """Write a text dataset and print its counts. The folder appears whole or not at all.
+    """Write a text dataset and print its counts.
 
     splits: {'train': ids, 'val': ids}, 1-D. n_bytes: UTF-8 bytes of text a split, for bits per byte.
     """
-    out = Path(out)
     for name, ids in splits.items():
         if len(ids) < 2:
             raise ValueError(f'too little text: {len(ids)} tokens for {name}; give more, or another --val')
@@ -102,20 +69,10 @@ def save_text(out, tokenizer, splits, n_bytes):
     arrays = {name: np.asarray(ids, dtype=dtype) for name, ids in splits.items()}
     meta = {'kind': 'text', 'tokenizer': tokenizer.spec, 'vocab_size': tokenizer.vocab_size,
             'splits': {name: {'tokens': len(a), 'dtype': str(a.dtype), 'bytes': n_bytes[name]} for name, a in arrays.items()}}
-    new, old = out.with_name(out.name + '.unfinished'), out.with_name(out.name + '.replaced')
-    try:
-        for left_over in (new, old):
-            shutil.rmtree(left_over, ignore_errors=True)
-        new.mkdir(parents=True)
+    with new_folder(out) as new:
         for name, a in arrays.items():
             np.save(new / f'{name}.npy', a)
         (new / 'meta.json').write_text(json.dumps(meta, indent=1))
-        if out.exists():
-            os.replace(out, old)
-        os.replace(new, out)
-        shutil.rmtree(old, ignore_errors=True)
-    except OSError as e:
-        raise ValueError(f'{out} cannot be written ({e.strerror}); make room or give another --out') from None
     for name, a in arrays.items():
         print(f'{out}/{name}.npy: {len(a):,} tokens of {n_bytes[name]:,} bytes, {tokenizer.vocab_size} in the vocabulary')
 
@@ -134,44 +91,64 @@ def split_text(text, tokenizer, val_share=0.1):
 
 
 def read_meta(folder):
-    """meta.json of a prepared text dataset. Raises ValueError where there is none or it is not ours."""
+    """meta.json of a prepared dataset. Raises ValueError where there is none or it is not ours."""
     path = Path(folder) / 'meta.json'
     try:
         meta = json.loads(path.read_text())
-        assert meta['kind'] == 'text' and meta['tokenizer']['name'] in ('bytes', 'chars', 'gpt2') and meta['vocab_size'] > 0
-        assert all(s['tokens'] > 0 and s['bytes'] > 0 and s['dtype'] for s in meta['splits'].values())
+        if meta['kind'] == 'text':
+            assert meta['tokenizer']['name'] in ('bytes', 'chars', 'gpt2') and meta['vocab_size'] > 0
+            assert all(s['tokens'] > 0 and s['bytes'] > 0 and s['dtype'] for s in meta['splits'].values())
+        else:
+            assert meta['kind'] == 'images' and meta['storage'] in ('arrays', 'pack') and meta['classes']
+            sizes = ('height', 'width') if meta['storage'] == 'arrays' else ('bytes',)
+            assert all(s[k] > 0 for s in meta['splits'].values() for k in ('count', *sizes))
     except OSError:
         raise ValueError(f'no prepared data in {folder} (no {path})') from None
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
-        raise ValueError(f'{path} is not the meta.json of a text dataset; prepare it again') from None
+        raise ValueError(f'{path} is not the meta.json of a prepared dataset; prepare it again') from None
     return meta
 
 
+def split_meta(meta, folder, split, kind):
+    if meta['kind'] != kind:
+        raise ValueError(f'{folder} holds {meta["kind"]}, not {kind}; choose another dataset, or a model for {meta["kind"]}')
+    if split not in meta['splits']:
+        raise ValueError(f'{folder} has no split {split}, only {", ".join(meta["splits"])}')
+    return meta['splits'][split]
+
+
+def open_array(path, dtype, *shape):
+    """A .npy file, memory-mapped. Raises ValueError if it is missing, cut off, or not what meta.json says."""
+    try:
+        array = np.lib.format.open_memmap(path, mode='r')
+    except Exception as e:  # of many types, depending on where the damage is
+        raise ValueError(f'{path} is missing, cut off or no .npy file ({type(e).__name__}); prepare the dataset again') from None
+    found, wanted = (f'{t} of {" x ".join(map(str, s))}' for t, s in ((array.dtype, array.shape), (dtype, shape)))
+    if found != wanted:
+        raise ValueError(f'{path} holds {found}, meta.json says {wanted}; prepare the dataset again')
+    return array
+
+
 class Text:
-    """One split of a text dataset: `batch` for training, `fixed` for validation."""
+    """One split of a text dataset."""
 
     SCANNED = 10 ** 8  # up to so many tokens all ids are checked when the file is opened; longer files batch by batch
 
     def __init__(self, folder, split, block_size):
         meta = read_meta(folder)
+        mine = split_meta(meta, folder, split, 'text')
         self.path, self.block_size, self.vocab_size = Path(folder) / f'{split}.npy', block_size, meta['vocab_size']
-        again = 'prepare the dataset again'
-        if split not in meta['splits']:
-            raise ValueError(f'{folder} has no split {split}, only {", ".join(meta["splits"])}')
-        try:
-            self.tokens = np.lib.format.open_memmap(self.path, mode='r')
-        except Exception as e:  # of many types, depending on where the damage is
-            raise ValueError(f'{self.path} is missing, cut off or no .npy file ({type(e).__name__}); {again}') from None
-        found = f'{self.tokens.ndim}-D {self.tokens.dtype} of {self.tokens.size}'
-        wanted = f'1-D {meta["splits"][split]["dtype"]} of {meta["splits"][split]["tokens"]}'
-        if found != wanted:
-            raise ValueError(f'{self.path} holds {found}, meta.json says {wanted}; {again}')
+        self.tokens = open_array(self.path, mine['dtype'], mine['tokens'])
         if len(self.tokens) < block_size + 1:
             raise ValueError(f'{self.path} has {len(self.tokens)} tokens, too few for block_size={block_size}; '
                              f'set --block_size={max(1, len(self.tokens) - 1)} or less, or prepare more text')
         if len(self.tokens) <= self.SCANNED:
             self.check_ids(self.tokens.max())
-        self.tokens_per_byte = len(self.tokens) / meta['splits'][split]['bytes']
+        self.tokens_per_byte = len(self.tokens) / mine['bytes']
+
+    def __len__(self):
+        """Sequences that do not overlap: what an epoch counts."""
+        return (len(self.tokens) - 1) // self.block_size
 
     def check_ids(self, largest):
         if largest >= self.vocab_size:
@@ -186,17 +163,125 @@ class Text:
         rows = torch.from_numpy(rows)
         return rows[:, :-1], rows[:, 1:]
 
-    def batch(self, n, seed, step, rank=0, world=1):
-        """The n sequences of a training step, drawn at random places that depend on (seed, step) alone; of these
-        the share of process `rank` of `world`."""
-        starts = np.random.default_rng((seed, step)).integers(0, len(self.tokens) - self.block_size, n)
-        return self.at(starts[rank * n // world:(rank + 1) * n // world])
+    def batches(self, n, seed, share, first=0, last=None):
+        """Training: for every step from `first` on, the parts `share` (slices) of its n sequences, one after the other.
+        The sequences begin at random places that depend on (seed, step) alone."""
+        for step in itertools.count(first) if last is None else range(first, last):
+            starts = np.random.default_rng((seed, step)).integers(0, len(self.tokens) - self.block_size, n)
+            for part in share:
+                yield self.at(starts[part])
 
-    def fixed(self, n, batches):
-        """Validation: `batches` batches of n sequences, spread evenly over the split, the same every time.
-        Fewer where the split is so small that they would overlap."""
+    def fixed(self, n, batches, rank=0, world=1):
+        """Validation: `batches` batches of n sequences, spread evenly over the split, the same every time; of these
+        every world-th from the rank-th on. Fewer where the split is so small that they would overlap."""
         last = len(self.tokens) - self.block_size - 1
         count = max(1, min(n * batches, last // self.block_size + 1))
         starts = np.linspace(0, last, count).astype(np.int64)
-        for i in range(0, count, n):
+        for i in range(rank * n, count, world * n):
             yield self.at(starts[i:i + n])
+
+
+class Images:
+    """One split of an image dataset: labels, and pictures by index."""
+
+    def __init__(self, folder, split, workers=0):
+        """workers: processes that read ahead, -1 as many as there are cores where JPEG must be decoded, else none."""
+        meta = read_meta(folder)
+        mine = split_meta(meta, folder, split, 'images')
+        self.folder, self.split, self.mine, self.classes = Path(folder), split, mine, meta['classes']
+        self.packed = meta['storage'] == 'pack'
+        self.size = None if self.packed else (mine['height'], mine['width'])  # of every picture, if it is one
+        self.workers = workers if workers >= 0 else min(16, os.cpu_count()) if self.packed else 0
+        self.labels = np.array(self.open('labels', np.int64))
+        wrong = np.flatnonzero((self.labels < 0) | (self.labels >= len(self.classes)))
+        if len(wrong):
+            raise ValueError(f'{self.folder}/{split}.labels.npy: label {self.labels[wrong[0]]} of picture {wrong[0]} is not '
+                             f'among the {len(self.classes)} classes of meta.json; prepare the dataset again')
+        if self.packed:
+            offsets = self.open('offsets', np.int64, 1)
+            if offsets[0] != 0 or offsets[-1] != mine['bytes'] or (np.diff(offsets) <= 0).any():
+                raise ValueError(f'{self.folder}/{split}.offsets.npy is damaged; prepare the dataset again')
+        self.pixels  # a missing or cut-off file is noticed now
+
+    def open(self, name, dtype, more=0):
+        return open_array(self.folder / f'{self.split}.{name}.npy', np.dtype(dtype), self.mine['count'] + more)
+
+    @functools.cached_property
+    def pixels(self):
+        if self.packed:
+            return (open_array(self.folder / f'{self.split}.jpeg.npy', np.dtype('uint8'), self.mine['bytes']),
+                    self.open('offsets', np.int64, 1))
+        return open_array(self.folder / f'{self.split}.images.npy', np.dtype('uint8'), self.mine['count'], *self.size, 3)
+
+    def __getstate__(self):  # what a reading process is sent: it opens the files itself
+        return {k: v for k, v in self.__dict__.items() if k != 'pixels'}
+
+    def __len__(self):
+        return self.mine['count']
+
+    def names(self):
+        """Names of the picture files, of a dataset that was prepared from files; else None."""
+        path = self.folder / f'{self.split}.names.npy'
+        return np.load(path, mmap_mode='r') if path.exists() else None
+
+    def __getitem__(self, request):
+        """(indices (n,), draws (n, any)) -> pictures uint8 (n, H, W, 3), sizes int64 (n, 2), labels int64 (n,), draws.
+
+        Pictures of different sizes are padded with zeros at the right and the bottom; sizes says how large each is.
+        Draws are passed through, so that a picture and its random numbers stay together on their way.
+        """
+        indices, draws = request
+        if not self.packed:
+            return self.pixels[indices], np.tile(self.size, (len(indices), 1)), self.labels[indices], draws
+        jpeg, offsets = self.pixels
+        pictures = [decode(jpeg[offsets[i]:offsets[i + 1]].tobytes()) for i in indices]
+        sizes = np.array([p.shape[:2] for p in pictures])
+        padded = np.zeros((len(pictures), *sizes.max(0), 3), np.uint8)
+        for into, p in zip(padded, pictures):
+            into[:p.shape[0], :p.shape[1]] = p
+        return padded, sizes, self.labels[indices], draws
+
+    def read(self, requests):
+        """What self[..] gives for each request, as tensors, read ahead by worker processes if there are any."""
+        from torch.utils.data import DataLoader  # here, so that the scripts in prepare/ start without it
+        return DataLoader(self, sampler=requests, batch_size=None, num_workers=self.workers, worker_init_fn=ignore_ctrl_c)
+
+    def batches(self, n, seed, share, first=0, last=None, draws=0):
+        """Training: for every step from `first` on, the parts `share` (slices) of its n pictures, one after the other,
+        each picture with that many random numbers in [0, 1). Every epoch goes through all pictures in another order;
+        order and numbers depend on (seed, step) alone."""
+        def requests():
+            for step in itertools.count(first) if last is None else range(first, last):
+                numbers = np.random.default_rng((seed, step, 1)).random((n, draws))
+                for part in share:
+                    yield self.places(np.arange(step * n, (step + 1) * n)[part], seed), numbers[part]
+        return iter(self.read(requests()))
+
+    def places(self, positions, seed):
+        """Indices of the pictures at positions (n,) of the endless sequence of epochs."""
+        epochs, places = np.divmod(positions, len(self))
+        return np.stack([self.order(seed, epoch)[place] for epoch, place in zip(epochs.tolist(), places)])
+
+    @functools.lru_cache(maxsize=2)
+    def order(self, seed, epoch):
+        return np.random.default_rng((seed, epoch, 2)).permutation(len(self))
+
+    def fixed(self, n, batches, rank=0, world=1):
+        """Validation: `batches` batches of n pictures, spread evenly over the split, the same every time; of these
+        every world-th from the rank-th on. All pictures once, where these are fewer."""
+        count = min(n * batches, len(self))
+        chosen = np.linspace(0, len(self) - 1, count).round().astype(np.int64)
+        return iter(self.read((chosen[i:i + n], np.zeros((min(n, count - i), 0))) for i in range(rank * n, count, world * n)))
+
+
+def ignore_ctrl_c(worker):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the training loop, which still needs the batch at hand
+
+
+def decode(jpeg):
+    """Bytes of a JPEG picture -> uint8 (H, W, 3)."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise ValueError('reading JPEG pictures needs Pillow: pip install pillow') from None
+    return np.asarray(Image.open(io.BytesIO(jpeg)).convert('RGB'))

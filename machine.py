@@ -8,6 +8,7 @@ import time
 
 import torch
 import torch.distributed as dist
+from torch.utils.flop_counter import FlopCounterMode
 
 
 def choose_device(device):
@@ -55,6 +56,21 @@ def matmul_flops(device, dtype):
         (a @ a)[0, 0].item()
         best = min(best, time.perf_counter() - start)
     return 2 * n ** 3 / best
+
+
+def train_flops(model):
+    """Operations of a forward and a backward pass on one sequence or picture, as PyTorch counts them. Nothing is computed:
+    the passes run on the meta device."""
+    c = model.config
+    with torch.device('meta'):
+        twin = type(model)(c)
+        if getattr(c, 'image_size', 0):
+            x, y = torch.empty(1, 3, *c.image_size), torch.empty(1, dtype=torch.long)
+        else:
+            x = y = torch.empty(1, c.block_size, dtype=torch.long)
+        with FlopCounterMode(display=False) as counter:
+            twin(x, y)[1].backward()
+    return counter.get_total_flops()
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ found there by an average over the tokens that look alike there. That is multi-h
 its own learned subspaces. Query, key and value are the same projection, and there is no MLP.
 
     paper   code              meaning
-    N       N, block_size     tokens in a sequence (text: at most block_size)
+    N       N, block_size     tokens in a sequence (text: at most block_size; pictures: patches, and the class token first)
     d       d, n_embd         width of a token
     K       K, n_head         subspaces, one per attention head
     p       p, head_dim       dimension of a subspace
@@ -28,10 +28,10 @@ Where this file departs from the paper's formulas, as the authors' experiments d
   * the softmax is scaled by 1/sqrt(p), which eq. (4) does not show;
   * the output map W is free, and eta is absorbed in it. `tie_out=True` is the derivation itself:
     W = eta [U_1 .. U_K]. The scale 1/sqrt(p) stays; it is eq. (4) for bases U_k p^(-1/4) and step eta sqrt(p).
-  * text: attention is causal, a token sees itself and the past.
+  * text: attention is causal, a token sees itself and the past;
+  * pictures (section 4.1, `image_size` above 0): patches become tokens as in CRATE, and so does their classifier; no mask.
 """
 import math
-import warnings
 from dataclasses import dataclass
 
 import torch
@@ -53,7 +53,12 @@ class AoTConfig:
     tie_out: bool = False       # W = eta [U_1 .. U_K], the derivation itself, instead of a free output map
     eta: float = 1.0            # step size of eq. (3), read when tie_out is true
     dropout: float = 0.0        # on embeddings, attention weights and what each step adds
-    bias: bool = False          # biases in linear maps and LayerNorms (GPT-2 has them)
+    bias: bool = False          # biases in linear maps and LayerNorms of the layers (GPT-2 has them)
+    image_size: int | tuple = 0     # pixels, or (height, width), of pictures to classify; 0 reads text
+    patch_size: int | tuple = 16    # pixels, or (height, width)
+    num_classes: int = 1000         # classes of the classifier
+    pool: str = 'cls'               # what is classified: 'cls' the class token, 'mean' the mean of all tokens
+    label_smoothing: float = 0.0    # share of the target spread over all classes, in training
 
     def __post_init__(self):
         if self.attn not in ('mssa', 'mhsa'):
@@ -72,24 +77,32 @@ class AoTConfig:
             raise ValueError("tie_out=True needs attn='mssa': only there is the projection a basis to tie W to")
         if not 0 <= self.dropout < 1:
             raise ValueError(f'dropout={self.dropout} must be in [0, 1)')
+        if self.image_size:
+            for name in ('image_size', 'patch_size'):
+                size = getattr(self, name)
+                setattr(self, name, tuple(size) if isinstance(size, (tuple, list)) else (size, size))
+            if self.pool not in ('cls', 'mean'):
+                raise ValueError(f"pool='{self.pool}' is unknown; choose cls or mean")
+            if any(i < 1 or p < 1 or i % p for i, p in zip(self.image_size, self.patch_size)):
+                raise ValueError(f'image_size={self.image_size} is not divisible by patch_size={self.patch_size}')
 
 
-def attend(q, k, v, dropout=0.0):
-    """softmax(q k^T / sqrt(p)) v, causal: query i of the last Nq tokens sees keys up to its own place.
+def attend(q, k, v, dropout=0.0, causal=True):
+    """softmax(q k^T / sqrt(p)) v; if causal, query i of the last Nq tokens sees keys up to its own place.
 
     q (B, K, Nq, p); k, v (B, K, N, p) with N >= Nq; returns (B, K, Nq, p).
     """
     Nq, N = q.size(2), k.size(2)
-    if Nq == 1:  # one new token beside a cache: everything cached is its past
+    if Nq == 1 and causal:  # one new token beside a cache: everything cached is its past
         return F.scaled_dot_product_attention(q, k, v)
     if q.device.type == 'cpu' and q.dtype == torch.bfloat16 and not dropout:
         # In bfloat16 on a CPU with AVX512-BF16 the fused kernel took 2 to 7 times as long as these matmuls at 64 to 256
         # tokens, forward and backward, and as long at 1024. In float32 it is the faster one.
-        future = torch.full((Nq, N), -torch.inf, dtype=q.dtype).triu(N - Nq + 1)
+        future = torch.full((Nq, N), -torch.inf, dtype=q.dtype).triu(N - Nq + 1) if causal else q.new_zeros(())
         s = torch.baddbmm(future, q.flatten(0, 1), k.flatten(0, 1).mT, alpha=q.size(-1) ** -0.5)
         return (s.softmax(-1) @ v.flatten(0, 1)).view_as(q)
     if Nq == N:
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
     past = torch.ones(Nq, N, dtype=torch.bool, device=q.device).tril(N - Nq)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=past, dropout_p=dropout)
 
@@ -102,7 +115,7 @@ class MSSA(nn.Module):
     def __init__(self, c):
         super().__init__()
         self.K, self.p = c.n_head, c.head_dim or c.n_embd // c.n_head
-        self.dropout, self.eta = c.dropout, c.eta
+        self.dropout, self.eta, self.causal = c.dropout, c.eta, not c.image_size
         self.U = nn.Linear(c.n_embd, self.K * self.p, bias=c.bias)  # all U_k^T, one under the other
         self.W = None if c.tie_out else nn.Linear(self.K * self.p, c.n_embd, bias=c.bias)
 
@@ -110,7 +123,7 @@ class MSSA(nn.Module):
         B, N, d = z.shape
         w = self.U(z).view(B, N, self.K, self.p).transpose(1, 2)  # U_k^T Z of eq. (4): (B, K, N, p)
         past = w if remember is None else remember(w)[0]          # with a cache: (B, K, N_past + N, p)
-        h = attend(w, past, past, self.dropout * self.training)   # (U_k^T Z) phi(..) of eq. (4): (B, K, N, p)
+        h = attend(w, past, past, self.dropout * self.training, self.causal)  # (U_k^T Z) phi(..) of eq. (4): (B, K, N, p)
         h = h.transpose(1, 2).reshape(B, N, -1)                   # heads side by side: (B, N, K p)
         if self.W is None:
             return F.linear(h, self.eta * self.U.weight.T)        # eta sum_k U_k head_k, eqs. (3) and (4)
@@ -125,7 +138,7 @@ class MHSA(nn.Module):
     def __init__(self, c):
         super().__init__()
         self.K, self.p = c.n_head, c.head_dim or c.n_embd // c.n_head
-        self.dropout = c.dropout
+        self.dropout, self.causal = c.dropout, not c.image_size
         self.QKV = nn.Linear(c.n_embd, 3 * self.K * self.p, bias=c.bias)  # one matmul for the three
         self.W = nn.Linear(self.K * self.p, c.n_embd, bias=c.bias)
 
@@ -134,7 +147,7 @@ class MHSA(nn.Module):
         q, k, v = self.QKV(z).view(B, N, 3, self.K, self.p).permute(2, 0, 3, 1, 4)  # each (B, K, N, p)
         if remember is not None:
             k, v = remember(k, v)                                 # (B, K, N_past + N, p)
-        h = attend(q, k, v, self.dropout * self.training)         # (B, K, N, p)
+        h = attend(q, k, v, self.dropout * self.training, self.causal)  # (B, K, N, p)
         return self.W(h.transpose(1, 2).reshape(B, N, -1))        # (B, N, d)
 
 
@@ -167,10 +180,17 @@ class Layer(nn.Module):
         return z
 
 
-class AoT(nn.Module):
-    """tokens -> L denoising steps -> next-token logits.
+def patchify(x, patch_size):
+    """Pictures (B, C, H, W) to patches (B, N, P), row by row; inside a patch: row, column, channel."""
+    (B, C, H, W), (h, w) = x.shape, patch_size
+    x = x.reshape(B, C, H // h, h, W // w, w).permute(0, 2, 4, 3, 5, 1)  # (B, H/h, W/w, h, w, C)
+    return x.reshape(B, (H // h) * (W // w), h * w * C)
 
-    model(x) -> (logits, None); model(x, y) -> (logits, loss), loss in nats a token.
+
+class AoT(nn.Module):
+    """tokens -> L denoising steps -> next-token logits; or pictures -> tokens -> L denoising steps -> classes.
+
+    model(x) -> (logits, None); model(x, y) -> (logits, loss), loss in nats a token or a picture.
     """
 
     LOGITS_AT_ONCE = 2 ** 26  # more logits than this (256 MiB in float32) are never held together
@@ -178,8 +198,16 @@ class AoT(nn.Module):
     def __init__(self, config):
         super().__init__()
         c = self.config = config
-        self.tok_emb = nn.Embedding(c.vocab_size, c.n_embd)
-        self.pos_emb = nn.Embedding(c.block_size, c.n_embd)
+        if c.image_size:  # CRATE's preprocessing and head
+            (H, W), (h, w) = c.image_size, c.patch_size
+            N, P = (H // h) * (W // w), h * w * 3
+            self.patch_norm, self.patch, self.token_norm = nn.LayerNorm(P), nn.Linear(P, c.n_embd), nn.LayerNorm(c.n_embd)
+            self.cls = nn.Parameter(torch.randn(1, 1, c.n_embd))
+            self.pos = nn.Parameter(torch.randn(1, N + 1, c.n_embd))
+            self.classifier = nn.Linear(c.n_embd, c.num_classes)
+        else:
+            self.tok_emb = nn.Embedding(c.vocab_size, c.n_embd)
+            self.pos_emb = nn.Embedding(c.block_size, c.n_embd)
         self.drop = nn.Dropout(c.dropout)
         self.layers = nn.ModuleList(Layer(c) for _ in range(c.n_layer))
         self.norm = nn.LayerNorm(c.n_embd, bias=c.bias)
@@ -198,17 +226,9 @@ class AoT(nn.Module):
                     nn.init.normal_(out.weight, std=0.02 / math.sqrt(self.config.n_layer * (1 + self.config.mlp)))
 
     def num_params(self, positions=True):
-        """Number of parameters, the tied token embedding once; the papers' counts leave positions out."""
-        return sum(t.numel() for t in self.parameters()) - (0 if positions else self.pos_emb.weight.numel())
-
-    def flops_per_token(self):
-        """Floating-point operations of one training step, forward and backward, a token (PaLM, appendix B)."""
-        matmuls = sum(t.numel() for t in self.parameters() if t.dim() == 2) - self.pos_emb.weight.numel()
-        c = self.config
-        if c.tie_out:  # U is multiplied twice
-            matmuls += sum(layer.attn.U.weight.numel() for layer in self.layers)
-        attention = 2 * c.n_layer * c.n_head * self.layers[0].attn.p * c.block_size
-        return 6 * (matmuls + attention)
+        """Number of parameters, the tied token embedding once; the papers' counts for text leave positions out."""
+        table = self.pos if self.config.image_size else self.pos_emb.weight
+        return sum(t.numel() for t in self.parameters()) - (0 if positions else table.numel())
 
     def embed(self, x, first=0):
         """Token ids (B, N) at positions first .. first + N - 1 to initial tokens Z^(0) (B, N, d)."""
@@ -218,17 +238,36 @@ class AoT(nn.Module):
         positions = torch.arange(first, first + x.size(1), device=x.device)
         return self.drop(self.tok_emb(x) + self.pos_emb(positions))
 
+    def embed_pictures(self, x):
+        """Pictures (B, 3, H, W) to initial tokens Z^(0) (B, N + 1, d), the class token first; as model_crate.py."""
+        if x.shape[1:] != (3, *self.config.image_size):
+            raise ValueError(f'pictures are {tuple(x.shape[1:])}, the model takes {(3, *self.config.image_size)}; resize them, '
+                             'or build the model with another image_size')
+        z = self.token_norm(self.patch(self.patch_norm(patchify(x, self.config.patch_size))))   # (B, N, d)
+        return self.drop(torch.cat((self.cls.expand(len(z), -1, -1), z), 1) + self.pos)           # (B, N + 1, d)
+
+    def features(self, x):
+        """Pictures (B, 3, H, W) to what is classified (B, d)."""
+        z = self.embed_pictures(x)
+        for layer in self.layers:
+            z = layer(z)                                                                          # (B, N + 1, d)
+        return self.norm(z[:, 0] if self.config.pool == 'cls' else z.mean(1))
+
     def head(self, z):
         """Tokens after the last layer (.., d) to logits (.., vocab_size): the token embedding, transposed."""
         return F.linear(z, self.tok_emb.weight)
 
     def forward(self, x, y=None):
-        """x int64 (B, N); y int64 (B, N), the next tokens, -1 where none counts.
+        """Text: x int64 (B, N); y int64 (B, N), the next tokens, -1 where none counts. Pictures: x float
+        (B, 3, H, W), normalized; y int64 (B,).
 
-        Returns (logits (B, N, vocab_size), loss). The loss is the mean cross-entropy in nats, None without y.
-        With y and more than LOGITS_AT_ONCE logits, these are formed chunk by chunk for the loss, and None
-        comes back in their place.
+        Returns (logits (B, N, vocab_size) or (B, num_classes), loss). The loss is the mean cross-entropy in nats,
+        None without y. With y and more than LOGITS_AT_ONCE logits, these are formed chunk by chunk for the loss, and
+        None comes back in their place.
         """
+        if self.config.image_size:
+            logits, smoothing = self.classifier(self.features(x)), self.config.label_smoothing * self.training
+            return logits, None if y is None else F.cross_entropy(logits.float(), y, label_smoothing=smoothing)
         z = self.embed(x)                     # (B, N, d)
         for layer in self.layers:
             z = layer(z)                      # (B, N, d)
@@ -254,40 +293,6 @@ class AoT(nn.Module):
                  for chunk in zip(z.split(size), y.split(size))]
         return torch.stack(parts).sum() / (y != -1).sum()
 
-    # ---- sampling ---------------------------------------------------------------------------------------------
-
-    @torch.no_grad()
-    def stream(self, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, stop_token=None, use_cache=True):
-        """Yield the next token of each sequence, (B, 1), max_new_tokens times; arguments as for `generate`."""
-        if idx.dim() != 2 or idx.size(1) == 0:
-            raise ValueError(f'generate needs token ids (B, N) with at least one token a row, got {tuple(idx.shape)}')
-        if not temperature >= 0 or (top_k is not None and top_k < 1) or (top_p is not None and not 0 < top_p <= 1):
-            raise ValueError(f'need temperature >= 0, top_k >= 1, 0 < top_p <= 1; got {temperature}, {top_k}, {top_p}')
-        block = self.config.block_size
-        if idx.size(1) > block:
-            warnings.warn(f'the prompt has {idx.size(1)} tokens; only its last {block} (block_size) are used')
-            idx = idx[:, -block:]
-        was_training = self.training
-        self.eval()
-        try:
-            cache = self.new_cache(len(idx)) if use_cache else None
-            new, done = idx, torch.zeros(len(idx), 1, dtype=torch.bool, device=idx.device)
-            for _ in range(max_new_tokens):
-                if cache is not None and idx.size(1) <= block:
-                    z = self.step(new, cache, idx.size(1) - new.size(1))
-                else:  # past the block every position shifts by one at every token, so there is nothing to keep
-                    z = self.step(idx[:, -block:])
-                new = pick(self.head(z).float(), temperature, top_k, top_p)                   # (B, 1)
-                if stop_token is not None:
-                    new = new.masked_fill(done, stop_token)
-                    done |= new == stop_token
-                idx = torch.cat((idx, new), 1)
-                yield new
-                if stop_token is not None and done.all():
-                    return
-        finally:
-            self.train(was_training)
-
     def generate(self, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, stop_token=None, use_cache=True):
         """Continue sequences of tokens.
 
@@ -298,29 +303,9 @@ class AoT(nn.Module):
         rounding, linear instead of quadratic work).
         Returns int64 (B, N + new): the prompt as given, then what was drawn.
         """
-        new = self.stream(idx, max_new_tokens, temperature, top_k, top_p, stop_token, use_cache)
+        from generate import stream  # here, so that this file alone still trains
+        new = stream(self, idx, max_new_tokens, temperature, top_k, top_p, stop_token, use_cache)
         return torch.cat([idx, *new], dim=1)
-
-    def new_cache(self, B):
-        """Room for the projected tokens of all layers: (n_layer, kv, B, K, block_size, p), kv 1 for MSSA, 2 for MHSA."""
-        attn, w = self.layers[0].attn, self.tok_emb.weight
-        dtype = torch.get_autocast_dtype(w.device.type) if torch.is_autocast_enabled(w.device.type) else w.dtype
-        return torch.zeros(len(self.layers), attn.kv, B, attn.K, self.config.block_size, attn.p, dtype=dtype,
-                           device=w.device)
-
-    def step(self, x, cache=None, first=0):
-        """Ids (B, N) at positions first .. through all layers; with a cache, beside the `first` tokens it holds.
-
-        Returns the last token (B, d), ready for the head.
-        """
-        z = self.embed(x, first)
-        for l, layer in enumerate(self.layers):
-            def remember(*new):  # (B, K, N, p) each; stores them, returns past and new together
-                for old, t in zip(cache[l], new):
-                    old[:, :, first:first + x.size(1)] = t
-                return cache[l, :, :, :, :first + x.size(1)]
-            z = layer(z, None if cache is None else remember)
-        return self.norm(z[:, -1])
 
     # ---- OpenAI's weights -------------------------------------------------------------------------------------
 
@@ -362,18 +347,3 @@ class AoT(nn.Module):
             raise ValueError(f'GPT-2 state dict does not fit: unexpected {sorted(sd)}')
         model.load_state_dict(new)
         return model
-
-
-def pick(logits, temperature, top_k, top_p):
-    """One token a row from logits (B, vocab_size), float32; returns (B, 1). See `AoT.generate`."""
-    if temperature < 1e-6:
-        return logits.argmax(-1, keepdim=True)
-    logits = (logits - logits.max(-1, keepdim=True).values) / temperature
-    if top_k is not None:
-        kth = logits.topk(min(top_k, logits.size(-1))).values[:, -1:]
-        logits = logits.masked_fill(logits < kth, -torch.inf)
-    if top_p is not None:
-        probs, order = logits.softmax(-1).sort(descending=True)
-        drop = probs.cumsum(-1) - probs >= top_p  # what already lies above a token reaches top_p; the first stays
-        logits = logits.masked_fill(drop.scatter(-1, order, drop), -torch.inf)
-    return torch.multinomial(logits.softmax(-1), 1)

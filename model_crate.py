@@ -63,7 +63,7 @@ class CRATEConfig:
         for name, choices in (('pool', ('cls', 'mean')), ('ista', ('relu', 'soft', 'mm'))):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}='{getattr(self, name)}' is unknown; choose {' or '.join(choices)}")
-        if any(i % p for i, p in zip(self.image_size, self.patch_size)):
+        if any(i < 1 or p < 1 or i % p for i, p in zip(self.image_size, self.patch_size)):
             raise ValueError(f'image_size={self.image_size} is not divisible by patch_size={self.patch_size}')
         if not self.head_dim and self.n_embd % self.n_head:
             raise ValueError(f'n_embd={self.n_embd} is not divisible by n_head={self.n_head}; change one, or set '
@@ -171,13 +171,16 @@ class CRATE(nn.Module):
         z = self.token_norm(self.patch(self.patch_norm(patchify(x, self.config.patch_size))))   # (B, N, d)
         return self.drop(torch.cat((self.cls.expand(len(z), -1, -1), z), 1) + self.pos)           # (B, N + 1, d)
 
-    def forward(self, x, y=None):
-        """x float (B, 3, H, W), normalized; y int64 (B,). Returns (logits (B, num_classes), loss or None)."""
+    def features(self, x):
+        """Pictures (B, 3, H, W) to what is classified (B, d)."""
         z = self.embed(x)
         for layer in self.layers:
             z = layer(z)                                                  # (B, N + 1, d)
-        z = z[:, 0] if self.config.pool == 'cls' else z.mean(1)           # (B, d)
-        logits = self.head(self.norm(z))
+        return self.norm(z[:, 0] if self.config.pool == 'cls' else z.mean(1))
+
+    def forward(self, x, y=None):
+        """x float (B, 3, H, W), normalized; y int64 (B,). Returns (logits (B, num_classes), loss or None)."""
+        logits = self.head(self.features(x))
         if y is None:
             return logits, None
         return logits, F.cross_entropy(logits.float(), y, label_smoothing=self.config.label_smoothing * self.training)

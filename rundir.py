@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 FILES = ('config.json', 'log.csv', 'last.pt', 'best.pt', 'curve.png')
-KEYS = {'weights', 'model_config', 'config', 'tokenizer', 'optimizers', 'scaler', 'step', 'best', 'seconds'}
+KEYS = {'weights', 'ema', 'model_config', 'config', 'data', 'optimizers', 'scaler', 'step', 'best', 'seconds'}
 
 
 def write_file(path, write, mode='w'):
@@ -80,9 +80,10 @@ def load_checkpoint(path):
 
 
 class Log:
-    """log.csv: one row a logged training step and one a validation. On resume, rows from that step on are dropped."""
+    """log.csv: one row a logged training step and one a validation; `seen` counts the tokens or pictures trained on.
+    On resume, rows from that step on are dropped."""
 
-    COLUMNS = ('step', 'split', 'loss', 'bits_per_byte', 'lr', 'tokens', 'seconds')
+    COLUMNS = ('step', 'split', 'loss', 'bits_per_byte', 'top1', 'top5', 'lr', 'seen', 'seconds')
 
     def __init__(self, path, step):
         kept, self.path = [], path

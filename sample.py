@@ -15,10 +15,11 @@ from pathlib import Path
 import torch
 
 import configurator
-from data import Tokenizer
+from tokenizer import Tokenizer
 from machine import choose_device, choose_dtype
 from rundir import load_checkpoint
-from train import load_model
+from generate import stream
+from models import load_model
 
 
 @dataclass
@@ -57,7 +58,7 @@ def main(argv):
         raise ValueError('need num_samples >= 1, max_new_tokens >= 0 and seed >= 0; '
                          f'got {c.num_samples}, {c.max_new_tokens} and {c.seed}')
     checkpoint = load_checkpoint(c.ckpt)
-    tokenizer = Tokenizer(**checkpoint['tokenizer'])
+    tokenizer = Tokenizer(**checkpoint['data']['tokenizer'])
     device = choose_device(c.device)
     dtype = choose_dtype(c.dtype, device)
     model = load_model(checkpoint).to(device)
@@ -71,7 +72,7 @@ def main(argv):
         for i in range(c.num_samples):
             decode = codecs.getincrementaldecoder('utf-8')('replace').decode  # holds back half a character
             print(decode(tokenizer.decode_bytes(prompt)), end='', flush=True)
-            for token in model.stream(idx, c.max_new_tokens, c.temperature, c.top_k or None, c.top_p,
+            for token in stream(model, idx, c.max_new_tokens, c.temperature, c.top_k or None, c.top_p,
                                       stop_token=stop[0] if stop else None):
                 print(decode(tokenizer.decode_bytes(token[0].tolist())), end='', flush=True)
             print(decode(b'', final=True))

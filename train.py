@@ -1,6 +1,7 @@
 """Train a white-box transformer, or the black box that it is compared with.
 
     python train.py                                      # AoT on Python's own source code, on any machine
+    python train.py config/train_crate_shapes.py         # CRATE on pictures that are drawn on the spot
     python train.py config/train_aot_owt.py --batch_size=8
     torchrun --nproc_per_node=4 train.py config/train_aot_owt.py
     python train.py --init_from=resume --out_dir=out/aot_owt
@@ -21,29 +22,35 @@ from pathlib import Path
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import configurator
+import augment
 import data
 import optim
-from machine import Processes, choose_compile, choose_device, choose_dtype, matmul_flops, noted_signals
+from augment import AugmentConfig
+from machine import Processes, choose_compile, choose_device, choose_dtype, matmul_flops, noted_signals, train_flops
+from models import build, described, load_weights, model_classes
 from rundir import Log, claim, draw_curve, load_checkpoint, refuse_held, save, write_file
 
-DEFAULT_CONFIG = str(configurator.HERE / 'config' / 'train_aot_stdlib.py')
-OFFLINE = ('stdlib',)  # datasets that are prepared without a network, and so without asking
+DEFAULTS = {'aot': 'train_aot_stdlib.py', 'crate': 'train_crate_shapes.py', 'vit': 'train_vit_shapes.py'}  # without a config
+OFFLINE = ('stdlib', 'shapes')  # datasets that are prepared without a network, and so without asking
 
 
 @dataclass
 class TrainConfig:
-    model: str = 'aot'                      # network: aot
+    model: str = 'aot'                      # network: aot, crate or vit
     dataset: str = 'stdlib'                 # folder in data_dir that prepare/NAME.py wrote
     data_dir: str = 'data'                  # where prepared datasets lie
     out_dir: str = 'out'                    # run directory
     overwrite: bool = False                 # replace a run that out_dir already holds
-    init_from: str = 'scratch'              # scratch, resume, resume_best, or a checkpoint to fine-tune
+    init_from: str = 'scratch'              # scratch, resume, resume_best, or a checkpoint to fine-tune, official:PATH for the authors'
+    new_head: bool = False                  # fine-tune with a fresh classifier, for other classes
     seed: int = 1337                        # of weights, batches and dropout
-    batch_size: int = 12                    # sequences a forward pass
+    batch_size: int = 12                    # sequences or pictures a forward pass
     gradient_accumulation_steps: int = 1    # forward passes a step, over all processes; the global batch is their product
     max_iters: int = 2000                   # steps of the run
+    epochs: float = 0.0                     # the run in passes over the training set; 0 leaves it to max_iters
     optimizer: str = 'adamw'                # adamw, adam, lion, or muon (on matrices inside layers, adamw on the rest)
     learning_rate: float = 6e-4             # peak rate; with muon, of everything but the matrices inside layers
     muon_lr: float = 0.02                   # peak rate of muon
@@ -52,15 +59,19 @@ class TrainConfig:
     beta2: float = 0.95                     # of adam, adamw, lion
     weight_decay: float = 0.1               # on matrices only
     grad_clip: float = 1.0                  # largest norm of the gradient; 0 is no limit
+    ema: float = 0.0                        # decay of an average of the weights, validated and used in their place; 0 none
     schedule: str = 'cosine'                # after the warm-up: cosine, linear or constant
     warmup_iters: int = 100                 # steps of linear warm-up
+    warmup_epochs: float = 0.0              # the warm-up in passes; 0 leaves it to warmup_iters
     lr_decay_iters: int = 0                 # step at which min_lr is reached; 0 means max_iters
     min_lr: float = 6e-5                    # where learning_rate decays to; muon_lr decays in proportion
     eval_interval: int = 250                # steps between validations; each writes last.pt, the best so far best.pt
+    eval_epochs: float = 0.0                # passes between validations; 0 leaves it to eval_interval
     eval_iters: int = 100                   # validation batches, spread evenly over the split, always the same
     eval_only: bool = False                 # validate, print, write nothing
     target_loss: float = 0.0                # stop at a validation loss this low; 0 never
     log_interval: int = 10                  # steps between printed and logged training losses
+    workers: int = -1                       # processes that decode JPEG pictures; -1 one a core, at most 16
     device: str = 'auto'                    # cpu, cuda, cuda:1, mps; auto takes cuda, then mps, then cpu
     dtype: str = 'auto'                     # float32, bfloat16, float16; auto: bfloat16 where the hardware multiplies it
     compile: str = 'auto'                   # true, false; auto compiles on CUDA under Linux
@@ -75,77 +86,71 @@ RANGES = {
     (0, MANY): ('max_iters', 'warmup_iters', 'lr_decay_iters', 'seed'),
     (1e-30, 1e30): ('learning_rate',),
     (0, 1e30): ('muon_lr', 'min_lr', 'weight_decay', 'grad_clip', 'target_loss'),
-    (0, BELOW_ONE): ('beta1', 'beta2', 'momentum')}
-
-
-def model_classes(name):
-    """(Model, Config) by name."""
-    if name == 'aot':
-        import model_aot
-        return model_aot.AoT, model_aot.AoTConfig
-    raise ValueError(f"model='{name}' is unknown; choose aot")
+    (0, 1e6): ('epochs', 'warmup_epochs', 'eval_epochs'),
+    (-1, 1024): ('workers',),
+    (0, BELOW_ONE): ('beta1', 'beta2', 'momentum', 'ema')}
+IN_EPOCHS = {'epochs': 'max_iters', 'warmup_epochs': 'warmup_iters', 'eval_epochs': 'eval_interval'}
 
 
 # ---- settings, checkpoints ----------------------------------------------------------------------------------------
 
 
 def settings(argv):
-    """Command line -> (TrainConfig, the model's settings that were given, checkpoint to go on from or None).
+    """Command line -> (TrainConfig, AugmentConfig, the model's settings that were given, checkpoint to start from or None).
 
     A resumed run takes its settings from its checkpoint, then from the command line; a config file that is named
-    again only says where the run is.
+    again only says where the run is. Fine-tuning starts with the checkpoint's model, and unless a config file is named
+    with its recipe too.
     """
-    given = configurator.collect(argv, DEFAULT_CONFIG)
-    Config = model_classes(given.get('model', ('aot', ''))[0])[1]
-    checked = configurator.check(given, TrainConfig, Config)
-    ours = {f.name for f in dataclasses.fields(TrainConfig)}
-    c = TrainConfig(**{k: v for k, v in checked.items() if k in ours})
-    checkpoint = None
-    if c.init_from in ('resume', 'resume_best'):
-        checkpoint = load_checkpoint(Path(c.out_dir) / ('last.pt' if c.init_from == 'resume' else 'best.pt'))
-        here = {'init_from': c.init_from, 'out_dir': c.out_dir, 'overwrite': False, 'eval_only': c.eval_only}
-        old, typed = checkpoint['config'], {k: v for k, v in checked.items() if given[k][1] == configurator.TYPED}
-        for k, v in typed.items():
-            if v != old.get(k, v) and (k not in ours or k in ('model', 'dataset', 'seed', 'optimizer')):
-                raise ValueError(f'--{k}={v}: the run in {c.out_dir} has {k}={old[k]}; leave it out, '
-                                 'or start anew with another --out_dir')
-        ignored = [k for k, (_, where) in given.items() if where not in (configurator.TYPED, DEFAULT_CONFIG)
-                   and checked[k] != old.get(k) and k not in here]
+    given = configurator.collect(argv)
+    named = any(where != configurator.TYPED for _, where in given.values())
+    start, out_dir, name = (str(given.get(k, (getattr(TrainConfig, k), ''))[0]) for k in ('init_from', 'out_dir', 'model'))
+    resuming, checkpoint, old = start in ('resume', 'resume_best'), None, {}
+    if resuming:
+        checkpoint = load_checkpoint(Path(out_dir) / ('last.pt' if start == 'resume' else 'best.pt'))
+    elif start != 'scratch' and not start.startswith('official:'):
+        checkpoint = load_checkpoint(start)
+    elif not named:
+        given = configurator.collect(argv, str(configurator.HERE / 'config' / DEFAULTS.get(name, DEFAULTS['aot'])))
+    if checkpoint:
+        old = checkpoint['config']
+        if 'model' in given and not resuming and name != old['model']:
+            raise ValueError(f'{start} holds model={old["model"]}, so model={name} cannot start from it; leave model out')
+        name = old['model']
+    classes = TrainConfig, AugmentConfig, model_classes(name)[1]
+    ours, augments, _ = ({f.name for f in dataclasses.fields(cls)} for cls in classes)
+    checked = configurator.check(given, *classes)
+    typed = {k: v for k, v in checked.items() if given[k][1] == configurator.TYPED}
+    for epochs, iters in IN_EPOCHS.items():  # who types iterations means iterations
+        if iters in typed and epochs not in typed:
+            old, checked = ({k: v for k, v in d.items() if k != epochs} for d in (old, checked))
+    if resuming:
+        here = {'init_from': start, 'out_dir': out_dir, 'overwrite': False, 'eval_only': checked.get('eval_only', False)}
+        other = {k for k, v in checked.items() if v != old.get(k) and (v, v) != old.get(k)}  # a size of 32 is 32 x 32
+        for k in sorted(other & typed.keys() & old.keys()):
+            if k not in ours | augments or k in ('model', 'dataset', 'seed', 'optimizer'):
+                raise ValueError(f'--{k}={configurator.show(typed[k])}: the run in {out_dir} has {k}={configurator.show(old[k])}; '
+                                 'leave it out, or start anew with another --out_dir')
+        ignored = [k for k in checked if k in other and k not in typed and k not in here]
         if ignored:
             print(f'resuming with the settings of the run, not the config file\'s {", ".join(ignored)}; '
                   'type what you want to change')
         checked = old | typed | here
-        c = TrainConfig(**{k: v for k, v in checked.items() if k in ours})
-        if checkpoint['step'] > c.max_iters:
-            raise ValueError(f'the run in {c.out_dir} is at step {checkpoint["step"]} already; '
-                             'give a --max_iters above that')
-    elif c.init_from != 'scratch':  # the model is the checkpoint's, except for what the user asked
-        checkpoint = load_checkpoint(c.init_from)
-        checked = {k: v for k, v in checked.items() if k in ours or given[k][1] != DEFAULT_CONFIG}
+    elif checkpoint and not named:
+        recipe = {k: v for k, v in old.items() if k in ours | augments}
+        checked = recipe | {'out_dir': 'out', 'overwrite': False, 'eval_only': False, 'new_head': False} | checked
+    checked['model'] = name
+    c, a = (cls(**{k: v for k, v in checked.items() if k in names}) for cls, names in zip(classes, (ours, augments)))
     for (low, high), names in RANGES.items():
-        for name in names:
-            if not low <= getattr(c, name) <= high:
-                raise ValueError(f'{name}={getattr(c, name)} must lie between {low} and {high}')
+        for k in names:
+            if not low <= getattr(c, k) <= high:
+                raise ValueError(f'{k}={getattr(c, k)} must lie between {low} and {high}')
     if c.min_lr > c.learning_rate:
         raise ValueError(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr too')
-    return c, {k: v for k, v in checked.items() if k not in ours}, checkpoint
-
-
-def load_model(checkpoint, **overrides):
-    """The model that a checkpoint holds, in evaluation mode. Raises ValueError if overrides do not fit its weights."""
-    Model, Config = model_classes(checkpoint['config']['model'])
-    try:
-        model = Model(Config(**checkpoint['model_config'] | overrides))
-    except TypeError as e:
-        raise ValueError(f'the checkpoint is from another version of {Config.__name__} ({e})') from None
-    new, weights = model.state_dict(), checkpoint['weights']
-    wrong = [k for k in sorted(new.keys() | weights.keys())
-             if k not in new or k not in weights or new[k].shape != weights[k].shape]
-    if wrong:
-        raise ValueError(f'the checkpoint does not fit {", ".join(f"{k}={v}" for k, v in overrides.items())} '
-                         f'({wrong[0]} differs); leave out what its own config.json says otherwise')
-    model.load_state_dict(weights)
-    return model.eval()
+    model_settings = {k: v for k, v in checked.items() if k not in ours | augments}
+    if start.startswith('official:'):
+        checkpoint = load_weights(start, name, **model_settings)
+    return c, a, model_settings, checkpoint
 
 
 # ---- the run ------------------------------------------------------------------------------------------------------
@@ -155,11 +160,12 @@ def find_data(c):
     """The folder of the dataset, prepared now if that needs no network. Raises ValueError with the command to type."""
     folder = Path(c.data_dir) / c.dataset
     if not (folder / 'meta.json').exists():
-        script = configurator.HERE / 'prepare' / f'{c.dataset}.py'
+        script = configurator.HERE / 'prepare' / f'{c.dataset.replace("imagenet21k", "imagenet")}.py'
         if c.dataset not in OFFLINE:
             known = sorted(p.name for p in Path(c.data_dir).glob('*') if (p / 'meta.json').exists())
-            command = f'run: python prepare/{c.dataset}.py' if script.exists() else \
-                f'prepared are {", ".join(known) or "none"}; for your own text: python prepare/text.py FILES --out {folder}'
+            command = f'run: python prepare/{script.name}' + f' --out {folder}' * (script.stem != c.dataset) if script.exists() else \
+                f'prepared are {", ".join(known) or "none"}; for your own: python prepare/text.py FILES --out {folder}, ' \
+                f'or python prepare/imagefolder.py FOLDER --out {folder}'
             raise ValueError(f'no data in {folder}; {command}')
         print(f'no data in {folder} yet; running python prepare/{c.dataset}.py')
         if subprocess.run([sys.executable, str(script), '--out', str(folder)]).returncode:
@@ -168,18 +174,22 @@ def find_data(c):
 
 
 @torch.no_grad()
-def evaluate(model, batches, device, autocast, processes):
-    """Mean loss over batches, which the processes share."""
+def evaluate(model, batches, autocast, processes):
+    """Means over batches (x, y), of which each process has its own: the loss and, of classes, {'top1': .., 'top5': ..},
+    the shares of pictures whose class is the likeliest and among the five likeliest."""
+    was_training = model.training
     model.eval()
-    total = torch.zeros(2, dtype=torch.float64)
-    for i, (x, y) in enumerate(batches):
-        if i % processes.world == processes.rank:
-            with autocast:
-                loss = model(x.to(device), y.to(device))[1]
-            total += torch.tensor([loss.item() * len(x), len(x)], dtype=torch.float64)
-    model.train()
-    loss_sum, count = processes.sum(total).tolist()
-    return loss_sum / count
+    total = torch.zeros(4, dtype=torch.float64)
+    for x, y in batches:
+        with autocast:
+            logits, loss = model(x, y)
+        hits = torch.zeros(1, 5)
+        if y.dim() == 1:
+            hits = logits.topk(min(5, logits.size(1))).indices == y[:, None]
+        total += torch.tensor([len(x), loss.item() * len(x), hits[:, 0].sum().item(), hits.sum().item()], dtype=torch.float64)
+    model.train(was_training)
+    count, loss, top1, top5 = processes.sum(total).tolist()
+    return loss / count, {'top1': top1 / count, 'top5': top5 / count} if y.dim() == 1 else {}
 
 
 def check_finite(pending, processes, dtype):
@@ -200,9 +210,9 @@ def check_finite(pending, processes, dtype):
 
 def main(argv):
     if '--help' in argv or '-h' in argv:
-        print(configurator.help_text(__doc__, TrainConfig, model_classes('aot')[1]))
+        print(configurator.help_text(__doc__, TrainConfig, AugmentConfig, *(model_classes(name)[1] for name in DEFAULTS)))
         return
-    c, given, checkpoint = settings(argv)
+    c, a, given, checkpoint = settings(argv)
     resuming = c.init_from in ('resume', 'resume_best')
     processes = Processes()
     say = print if processes.main else lambda *a, **k: None
@@ -219,38 +229,42 @@ def main(argv):
     folder = find_data(c)
     meta = data.read_meta(folder)
     torch.manual_seed(c.seed)
-    if checkpoint:
-        if checkpoint['tokenizer'] != meta['tokenizer']:
-            raise ValueError(f'the checkpoint reads {checkpoint["tokenizer"]["name"]} tokens, {folder} holds other ones '
-                             f'({meta["tokenizer"]["name"]}); prepare it with the same tokenizer, or start from scratch')
-        model = load_model(checkpoint, **{} if resuming else given)
+    model = build(c.model, given, checkpoint, meta, folder, c.new_head and not resuming, resuming)
+    mc, text = model.config, meta['kind'] == 'text'
+    held_out = 'val' if 'val' in meta['splits'] else 'test'
+    if text:
+        train_data, val_data = (data.Text(folder, split, mc.block_size) for split in ('train', 'val'))
     else:
-        Model, ModelConfig = model_classes(c.model)
-        model = Model(ModelConfig(**{'vocab_size': meta['vocab_size']} | given))
-    mc = model.config
-    if mc.vocab_size < meta['vocab_size']:
-        raise ValueError(f'vocab_size={mc.vocab_size} is too small for {folder}, which needs {meta["vocab_size"]}; '
-                         'leave it out')
-    train_data, val_data = (data.Text(folder, split, mc.block_size) for split in ('train', 'val'))
+        train_data, val_data = (data.Images(folder, split, c.workers) for split in ('train', held_out))
     model = model.to(device).train()
 
-    # ---- optimizers, and where a resumed run stood
+    # ---- lengths that were given in epochs, optimizers, and where a resumed run stood
+    batch = passes * rows * processes.world  # the global batch: sequences or pictures a step
+    for epochs, iters in IN_EPOCHS.items():
+        if getattr(c, epochs):
+            setattr(c, iters, max(1, round(getattr(c, epochs) * len(train_data) / batch)))
     optimizers = optim.build(model, c.optimizer, c.learning_rate, c.muon_lr, (c.beta1, c.beta2), c.weight_decay, c.momentum)
     scaler = torch.amp.GradScaler(kind, enabled=dtype == torch.float16)
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(c.ema)) if c.ema else None
     first, best, seconds = 0, math.inf, 0.0
     if resuming:
         first, best, seconds = checkpoint['step'], checkpoint['best'], checkpoint['seconds']
+        if first > c.max_iters:
+            raise ValueError(f'the run in {c.out_dir} is at step {first} already; give a --max_iters above that')
         optim.restore(optimizers, checkpoint['optimizers'])
         scaler.load_state_dict(checkpoint['scaler'])
+        if average and checkpoint['ema']:
+            average.module.load_state_dict(checkpoint['ema'])
+            average.n_averaged.fill_(first)
     del checkpoint
     schedule = functools.partial(optim.lr_factor, schedule=c.schedule, warmup_iters=c.warmup_iters,
                                  lr_decay_iters=c.lr_decay_iters or c.max_iters, min_factor=c.min_lr / c.learning_rate)
     schedule(first)  # refuse an unknown one now
 
-    config = dataclasses.asdict(c) | dataclasses.asdict(mc)
+    config = dataclasses.asdict(c) | ({} if text else dataclasses.asdict(a)) | dataclasses.asdict(mc)
     say('settings: ' + ' '.join(f'{k}={configurator.show(v)}' for k, v in config.items()))
-    tokens_per_step = c.gradient_accumulation_steps * c.batch_size * mc.block_size
-    peak, flops = matmul_flops(device, dtype) * processes.world, model.flops_per_token()
+    unit, size = ('tokens', mc.block_size) if text else ('pictures', 1)  # what a run counts, how many are in a row of a batch
+    peak, flops = matmul_flops(device, dtype) * processes.world, train_flops(model) / size
     say(f'{c.model}: {model.num_params() / 1e6:.2f}M parameters on {kind} x {processes.world}, {str(dtype)[6:]}, '
         f'{"compiled" if compiled else "not compiled"}; a plain matmul reaches {peak / 1e12:.2f} TFLOP/s here')
     autocast = torch.autocast(kind, dtype, enabled=dtype != torch.float32)
@@ -259,12 +273,29 @@ def main(argv):
     if processes.grouped:
         parallel = DistributedDataParallel(forward, device_ids=[device] if kind == 'cuda' else None)
 
+    def on_device(batch, training=False):
+        """A batch of the dataset as the model takes it: (x, y)."""
+        x, y, *rest = batch if text else (batch[0], batch[2], batch[1], batch[3])
+        if kind == 'cuda':
+            x, y = x.pin_memory(), y.pin_memory()
+        x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+        if training and not text:
+            x = augment.train_pictures(x, *rest, mc.image_size, a)
+        elif not text:
+            x = augment.eval_pictures(x, rest[0], mc.image_size, a.eval_crop)
+        return x, y
+
     def validate():
-        loss = evaluate(forward, val_data.fixed(c.batch_size, c.eval_iters), device, autocast, processes)
-        return loss, loss / math.log(2) * val_data.tokens_per_byte
+        """Loss, its companions for the log, and the line that says them."""
+        batches = map(on_device, val_data.fixed(c.batch_size, c.eval_iters, processes.rank, processes.world))
+        loss, scores = evaluate(average.module if average else forward, batches, autocast, processes)
+        if text:
+            scores = {'bits_per_byte': loss / math.log(2) * val_data.tokens_per_byte}
+            return loss, scores, f'loss {loss:.4f}, {scores["bits_per_byte"]:.4f} bits per byte'
+        return loss, scores, f'loss {loss:.4f}, top-1 {scores["top1"]:.2%}, top-5 {scores["top5"]:.2%}'
 
     if c.eval_only:
-        say('validation loss {:.4f} nats a token, {:.4f} bits per byte'.format(*validate()))
+        say('validation ' + validate()[2])
         processes.leave()
         return
 
@@ -287,6 +318,8 @@ def main(argv):
         log = Log(out / 'log.csv', first)
         if wandb:
             wandb.init(project=c.wandb_project, name=c.wandb_run_name or c.out_dir, config=config)
+    if held_out != 'val':
+        say(f'{folder} has no val split: validating on test, so judge by last.pt; best.pt was chosen by looking')
 
     def record(**row):
         if processes.main:
@@ -299,23 +332,26 @@ def main(argv):
     def checkpoint_as(name, step):
         if processes.main:
             save(out / name, {
-                'weights': model.state_dict(), 'model_config': dataclasses.asdict(mc), 'config': config,
+                'weights': model.state_dict(), 'ema': average.module.state_dict() if average else None,
+                'model_config': dataclasses.asdict(mc), 'config': config, 'data': described(meta),
                 'optimizers': [o.state_dict() for o in optimizers], 'scaler': scaler.state_dict(),
-                'tokenizer': meta['tokenizer'], 'step': step, 'best': best, 'seconds': seconds})
+                'step': step, 'best': best, 'seconds': seconds})
+
+    start = processes.rank * passes * rows  # of this process's part of the global batch, and that in forward passes:
+    share = [slice(i, i + rows) for i in range(start, start + passes * rows, rows)]
+    numbers = {} if text else {'draws': augment.draws_needed(a)}
+    batches = train_data.batches(batch, c.seed, share, first, c.max_iters, **numbers)
 
     def train_step(step):
         """One step on the global batch; returns this process's mean loss and the norm of the whole gradient."""
         torch.manual_seed((c.seed * 1_000_003 + step) * 1_009 + processes.rank)  # dropout: a function of the step
-        x, y = train_data.batch(passes * rows * processes.world, c.seed, step, processes.rank, processes.world)
-        if kind == 'cuda':
-            x, y = x.pin_memory(), y.pin_memory()
-        x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
         mean_loss = 0.0
-        for i, (xi, yi) in enumerate(zip(x.split(rows), y.split(rows))):
+        for i in range(passes):
+            x, y = on_device(next(batches), training=True)
             if processes.grouped:  # gradients travel between processes once a step
                 parallel.require_backward_grad_sync = i == passes - 1
             with autocast:
-                loss = parallel(xi, yi)[1] / passes
+                loss = parallel(x, y)[1] / passes
             scaler.scale(loss).backward()
             mean_loss = mean_loss + loss.detach()
         for optimizer in optimizers:
@@ -329,6 +365,8 @@ def main(argv):
                 scaler.step(optimizer)
             optimizer.zero_grad(set_to_none=True)
         scaler.update()
+        if average:
+            average.update_parameters(model)
         return mean_loss, norm
 
     # ---- the loop
@@ -348,14 +386,14 @@ def main(argv):
                 say(f'stopped at step {step}; go on with: python train.py --init_from=resume --out_dir={c.out_dir}')
                 break
             if step % c.eval_interval == 0 or step == c.max_iters:
-                loss, bits = validate()
-                say(f'step {step:6d}  validation loss {loss:.4f}, {bits:.4f} bits per byte  ({seconds:.0f} s of training)')
+                loss, scores, line = validate()
+                say(f'step {step:6d}  validation {line}  ({seconds:.0f} s of training)')
                 if not math.isfinite(loss):
                     raise ValueError(f'the validation loss is not finite at step {step}; the last checkpoint is from '
                                      'before: go on from it with --init_from=resume and a lower --learning_rate')
-                record(step=step, split='val', loss=loss, bits_per_byte=bits, lr=c.learning_rate * factor,
-                       tokens=step * tokens_per_step)
-                improved, best = loss < best, min(loss, best)
+                record(step=step, split='val', loss=loss, **scores, lr=c.learning_rate * factor, seen=step * batch * size)
+                error = 1 - scores['top1'] if 'top1' in scores else loss
+                improved, best = error < best, min(error, best)
                 if improved:
                     checkpoint_as('best.pt', step)
                 checkpoint_as('last.pt', step)  # second: dying between the two repeats this from the last.pt before
@@ -370,12 +408,11 @@ def main(argv):
             pending.append((step, *train_step(step)))
             if step % c.log_interval == 0:
                 loss, now = check_finite(pending, processes, dtype), time.perf_counter()
-                speed = tokens_per_step * (step + 1 - clock_step) / (now - clock)
+                speed = batch * size * (step + 1 - clock_step) / (now - clock)
                 seconds, clock, clock_step = seconds + now - clock, now, step + 1
-                say(f'step {step:6d}  loss {loss:.4f}  lr {c.learning_rate * factor:.2e}  {speed:,.0f} tokens/s  '
+                say(f'step {step:6d}  loss {loss:.4f}  lr {c.learning_rate * factor:.2e}  {speed:,.0f} {unit}/s  '
                     f'mfu {flops * speed / peak:.0%}')
-                record(step=step, split='train', loss=loss, lr=c.learning_rate * factor,
-                       tokens=(step + 1) * tokens_per_step)
+                record(step=step, split='train', loss=loss, lr=c.learning_rate * factor, seen=(step + 1) * batch * size)
 
     if processes.main:
         draw_curve(out)

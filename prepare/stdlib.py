@@ -15,8 +15,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from configurator import one_line_errors
-from data import Tokenizer, check_free, save_text
+from data import check_free, save_text
 from prepare.text import parser
+from tokenizer import Tokenizer
 
 SKIP = {'site-packages', 'dist-packages', '__pycache__', 'test', 'tests', 'idle_test'}
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from configurator import one_line_errors
-from data import Tokenizer, check_free, save_text, split_text
+from data import check_free, save_text, split_text
 from prepare.download import local_or_fetch
+from tokenizer import Tokenizer
 
 
 def parser(doc, out):

@@ -22,8 +22,9 @@ TEXT = ' '.join(np.random.default_rng(0).choice(WORDS, 12_000))
 def bytes_data(tmp_path_factory):
     """A data_dir that holds one small dataset, `tiny`, as bytes."""
     import data
+    from tokenizer import Tokenizer
     folder = tmp_path_factory.mktemp('data')
-    tokenizer = data.Tokenizer('bytes')
+    tokenizer = Tokenizer('bytes')
     data.save_text(folder / 'tiny', tokenizer, *data.split_text(TEXT, tokenizer))
     return folder
 

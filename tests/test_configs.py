@@ -6,17 +6,22 @@ import torch
 from conftest import ROOT
 
 import configurator
+import machine
+import models
 import train
 
-CONFIGS = sorted(p.name for p in (ROOT / 'config').glob('[!_]*.py'))
+TEXT = ('stdlib', 'shakespeare_char', 'openwebtext')
+SIZES = {'shapes': {'image_size': 32, 'num_classes': 10}, 'cifar10': {'image_size': 32, 'num_classes': 10}}  # else 224, 1000
+CONFIGS = sorted(p.name for p in (ROOT / 'config').glob('*_*.py') if p.name[0] != '_')
 
 
 def built(name, **overrides):
     """(settings, model on the meta device) of a config."""
-    c, given, _ = train.settings([str(ROOT / 'config' / name)])
-    Model, Config = train.model_classes(c.model)
+    c, _, given, _ = train.settings([str(ROOT / 'config' / name)])
+    Model, Config = models.model_classes(c.model)
     with torch.device('meta'):
-        return c, Model(Config(**{'vocab_size': 256} | given | overrides))
+        reads = {'vocab_size': 256} if c.dataset in TEXT else SIZES.get(c.dataset, {})
+        return c, Model(Config(**reads | given | overrides))
 
 
 @pytest.mark.parametrize('name', CONFIGS)
@@ -55,20 +60,21 @@ def test_flops_are_six_a_weight_and_token_and_twelve_a_width_and_position():
         c = model.config
         norms = sum(p.numel() for p in model.parameters() if p.dim() == 1)
         assert model.num_params(positions=False) - norms == weights
-        assert model.flops_per_token() == 6 * weights + 12 * c.n_layer * c.n_embd * c.block_size
+        assert machine.train_flops(model) / c.block_size == 6 * weights + 12 * c.n_layer * c.n_embd * c.block_size
 
 
 def test_a_bare_run_reads_the_default_config():
-    c, given, _ = train.settings([])
+    c, _, given, _ = train.settings([])
     assert c.dataset == 'stdlib' and given['attn'] == 'mssa' and c.optimizer == 'muon'
-    c, given, _ = train.settings(['--n_layer=5'])
+    c, _, given, _ = train.settings(['--n_layer=5'])
     assert c.dataset == 'stdlib' and given['n_layer'] == 5
-    c, given, _ = train.settings([str(ROOT / 'config' / 'train_gpt2_owt.py')])
+    c, _, given, _ = train.settings([str(ROOT / 'config' / 'train_gpt2_owt.py')])
     assert c.optimizer == 'adamw' and given['mlp'] is True
 
 
 def test_resolved_settings_can_be_typed_back():
     """What is printed and saved as config.json is a command line for the same run."""
-    c, given, _ = train.settings([])
-    words = [f'--{k}={configurator.show(v)}' for k, v in (dataclasses.asdict(c) | given).items()]
-    assert train.settings(words) == (c, given, None)
+    for argv in ([], ['--model=crate', '--image_size=32,48']):
+        c, a, given, _ = train.settings(argv)
+        words = [f'--{k}={configurator.show(v)}' for k, v in (dataclasses.asdict(c) | dataclasses.asdict(a) | given).items()]
+        assert train.settings(words) == (c, a, given, None)

@@ -10,6 +10,7 @@ import pytest
 from conftest import ROOT, TEXT, run
 
 import data
+from tokenizer import Tokenizer
 from prepare import download
 
 # ---- tokenizers
@@ -17,23 +18,23 @@ from prepare import download
 
 @pytest.mark.parametrize('spec', [{'name': 'bytes'}, {'name': 'chars', 'alphabet': 'abc é🙂\n'}])
 def test_tokenizers_round_trip(spec):
-    tokenizer = data.Tokenizer(**spec)
+    tokenizer = Tokenizer(**spec)
     text = 'ab c\né🙂'
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == text and max(ids) < tokenizer.vocab_size
-    assert data.Tokenizer(**json.loads(json.dumps(tokenizer.spec))).encode(text) == ids
+    assert Tokenizer(**json.loads(json.dumps(tokenizer.spec))).encode(text) == ids
     assert b''.join(tokenizer.decode_bytes([i]) for i in ids).decode() == text  # streamed
 
 
 def test_unknown_characters_and_tokenizers_are_named():
     with pytest.raises(ValueError, match="no character 'z'"):
-        data.Tokenizer('chars', 'abc').encode('abz')
+        Tokenizer('chars', 'abc').encode('abz')
     with pytest.raises(ValueError, match='bytes, chars or gpt2'):
-        data.Tokenizer('words')
+        Tokenizer('words')
 
 
 def test_gpt2_without_network_says_how():
-    done = subprocess.run([sys.executable, '-c', 'import configurator, data\nwith configurator.one_line_errors(): data.Tokenizer("gpt2")'],
+    done = subprocess.run([sys.executable, '-c', 'import configurator, tokenizer\nwith configurator.one_line_errors(): tokenizer.Tokenizer("gpt2")'],
                           cwd=ROOT, capture_output=True, text=True,
                           env={'TIKTOKEN_CACHE_DIR': '/nonexistent/cache', 'HTTPS_PROXY': 'http://127.0.0.1:9', 'PATH': ''})
     assert done.returncode == 2 and 'TIKTOKEN_CACHE_DIR' in done.stderr and len(done.stderr.splitlines()) == 1
@@ -55,18 +56,22 @@ def test_what_is_saved_is_read(folder):
 
 def test_targets_are_one_token_ahead_and_batches_depend_on_seed_and_step_alone(folder):
     text = data.Text(folder, 'train', 16)
-    x, y = text.batch(5, seed=1, step=7)
+
+    def batch(n, seed, step, share=slice(None)):
+        return next(text.batches(n, seed, [share], step))
+    x, y = batch(5, 1, 7)
     assert x.shape == y.shape == (5, 16) and (x[:, 1:] == y[:, :-1]).all()
-    again = data.Text(folder, 'train', 16).batch(5, 1, 7)[0]
-    assert (x == again).all() and not (x == text.batch(5, 1, 8)[0]).all() and not (x == text.batch(5, 2, 7)[0]).all()
-    shares = [text.batch(6, 1, 7, rank, 3)[0] for rank in range(3)]
-    assert (np.concatenate(shares) == text.batch(6, 1, 7)[0].numpy()).all()
+    again = [x for x, _ in data.Text(folder, 'train', 16).batches(5, 1, [slice(None)], 6, 8)][1]
+    assert (x == again).all() and not (x == batch(5, 1, 8)[0]).all() and not (x == batch(5, 2, 7)[0]).all()
+    shares = [batch(6, 1, 7, slice(i, i + 2))[0] for i in (0, 2, 4)]
+    assert (np.concatenate(shares) == batch(6, 1, 7)[0].numpy()).all()
+    assert (np.concatenate([x for x, _ in text.batches(6, 1, [slice(0, 2), slice(2, 6)], 7, 8)]) == batch(6, 1, 7)[0].numpy()).all()
 
 
 def test_every_token_can_be_drawn(tmp_path):
-    data.save_text(tmp_path / 'd', data.Tokenizer('bytes'), {'train': range(20)}, {'train': 20})
+    data.save_text(tmp_path / 'd', Tokenizer('bytes'), {'train': range(20)}, {'train': 20})
     text = data.Text(tmp_path / 'd', 'train', 16)
-    x, y = text.batch(500, 0, 0)
+    x, y = next(text.batches(500, 0, [slice(None)]))
     assert x.min() == 0 and y.max() == 19
 
 
@@ -172,7 +177,7 @@ def test_own_text_with_every_tokenizer(tmp_path):
         assert done.returncode == 0, done.stderr
         assert '50 places' in done.stdout
         meta = data.read_meta(out)
-        text = ''.join(data.Tokenizer(**meta['tokenizer']).decode(np.load(out / f'{s}.npy').tolist()) for s in ('train', 'val'))
+        text = ''.join(Tokenizer(**meta['tokenizer']).decode(np.load(out / f'{s}.npy').tolist()) for s in ('train', 'val'))
         assert text == 'first \ufffd\n' * 50 + '\n' + 'second ü\n' * 50
         assert meta['splits']['val']['bytes'] + meta['splits']['train']['bytes'] == len(text.encode())
     for words, message in ((['nowhere'], 'no such file'), ([str(tmp_path / 'notes'), '--glob', '*.md'], '--glob'), ([str(tmp_path), '--val', '2'], '--val')):

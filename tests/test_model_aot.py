@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from conftest import golden
 
+from generate import new_cache, step
 from model_aot import MHSA, MSSA, AoT, AoTConfig, attend
 
 KINDS = [dict(attn='mssa'), dict(attn='mssa', tie_out=True, eta=0.5), dict(attn='mhsa'), dict(attn='mhsa', mlp=True, bias=True),
@@ -208,12 +209,12 @@ def test_cache_changes_nothing(kind):
     model = loud(small(**kind))
     x = tokens(3, 13)
     full = model(x)[0]
-    cache = model.new_cache(3)
+    cache = new_cache(model, 3)
     with torch.no_grad():
-        assert torch.allclose(model.head(model.step(x[:, :6], cache)), full[:, 5], atol=1e-5)
-        assert torch.allclose(model.head(model.step(x[:, 6:9], cache, 6)), full[:, 8], atol=1e-5)  # several at once
+        assert torch.allclose(model.head(step(model, x[:, :6], cache)), full[:, 5], atol=1e-5)
+        assert torch.allclose(model.head(step(model, x[:, 6:9], cache, 6)), full[:, 8], atol=1e-5)  # several at once
         for i in range(9, 13):
-            assert torch.allclose(model.head(model.step(x[:, i:i + 1], cache, i)), full[:, i], atol=1e-5)
+            assert torch.allclose(model.head(step(model, x[:, i:i + 1], cache, i)), full[:, i], atol=1e-5)
     for temperature in (0, 1.0):
         torch.manual_seed(5)
         a = model.generate(x, 20, temperature)  # 33 tokens: far beyond the block of 16
@@ -231,7 +232,7 @@ def test_greedy_generation_is_argmax_of_the_forward_pass():
 
 
 def test_mssa_cache_holds_half_the_bytes_of_mhsa():
-    mssa, mhsa = small(attn='mssa').new_cache(4), small(attn='mhsa').new_cache(4)
+    mssa, mhsa = new_cache(small(attn='mssa'), 4), new_cache(small(attn='mhsa'), 4)
     assert 2 * mssa.nbytes == mhsa.nbytes == 3 * 2 * 4 * 16 * 16 * 4  # layers, k and v, batch, block, width, float32
 
 

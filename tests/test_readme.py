@@ -11,6 +11,7 @@ import pytest
 from conftest import ROOT
 
 import data
+from tokenizer import Tokenizer
 
 README = (ROOT / 'README.md').read_text(encoding='utf-8')
 COMMANDS = [line.split('  #')[0].strip() for block in re.findall(r'```sh\n(.*?)```', README, re.S)
@@ -27,7 +28,7 @@ def place(tmp_path_factory):
     gpt2 = type('GPT2', (), {'vocab_size': 50257, 'spec': {'name': 'gpt2'}})  # the real one needs a network
     data.save_text(place / 'data' / 'openwebtext', gpt2, {'train': ids, 'val': ids}, {'train': 8000, 'val': 8000})
     text = (ROOT / 'README.md').read_text(encoding='utf-8').encode('ascii', 'ignore').decode()
-    tokenizer = data.Tokenizer('chars', ''.join(sorted(set(text))))
+    tokenizer = Tokenizer('chars', ''.join(sorted(set(text))))
     data.save_text(place / 'data' / 'shakespeare_char', tokenizer, *data.split_text(text, tokenizer))
     (place / 'README.md').write_text(README, encoding='utf-8')
     return place

@@ -8,6 +8,7 @@ from conftest import ROOT, TEXT, fails
 import data
 import sample
 import train
+from tokenizer import Tokenizer
 
 
 @pytest.fixture(scope='module')
@@ -16,7 +17,7 @@ def runs(tmp_path_factory, tiny):
     place = tmp_path_factory.mktemp('sample')
     train.main([*tiny, f'--out_dir={place}/bytes'])
     alphabet = ''.join(sorted(set('naïve text, ünd more\n')))
-    tokenizer = data.Tokenizer('chars', alphabet)
+    tokenizer = Tokenizer('chars', alphabet)
     data.save_text(place / 'd' / 'chars', tokenizer, *data.split_text('naïve text, ünd more\n' * 30, tokenizer))
     train.main([*tiny, f'--data_dir={place}/d', '--dataset=chars', '--vocab_size=64', f'--out_dir={place}/chars'])
     return place
@@ -46,14 +47,14 @@ def test_the_prompt_may_be_a_file_have_newlines_or_be_empty(runs, tmp_path, caps
 
 def test_characters_of_several_bytes_are_printed_whole(runs, capsys, monkeypatch):
     ids = iter('aü🙂'.encode())
-    monkeypatch.setattr('model_aot.pick', lambda *a: torch.tensor([[next(ids)]]))
+    monkeypatch.setattr('generate.pick', lambda *a: torch.tensor([[next(ids)]]))
     sample.main([f'--ckpt={runs}/bytes', '--start=x', '--max_new_tokens=7'])
     assert capsys.readouterr().out == 'xaü🙂\n'
 
 
 def test_stop_ends_a_text(runs, capsys, monkeypatch):
     ids = iter(b'ab.cd')
-    monkeypatch.setattr('model_aot.pick', lambda *a: torch.tensor([[next(ids)]]))
+    monkeypatch.setattr('generate.pick', lambda *a: torch.tensor([[next(ids)]]))
     sample.main([f'--ckpt={runs}/bytes', '--start=x', '--max_new_tokens=5', '--stop=.'])
     assert capsys.readouterr().out == 'xab.\n'
 

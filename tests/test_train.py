@@ -13,8 +13,10 @@ from conftest import ROOT, fails, losses, run
 
 import data
 import machine
+import models
 import rundir
 import train
+from tokenizer import Tokenizer
 
 HARD = ['--dropout=0.2', '--gradient_accumulation_steps=2', '--optimizer=muon']  # what resuming must get right
 
@@ -41,16 +43,16 @@ def copy(trained, tmp_path):
 def test_a_run_directory_holds_everything(trained, tiny):
     assert {p.name for p in trained.iterdir()} == {'config.json', 'log.csv', 'last.pt', 'best.pt', 'curve.png'}
     rows = [line.split(',') for line in losses(trained)]
-    assert rows[0] == ['step', 'split', 'loss', 'bits_per_byte', 'lr', 'tokens']
+    assert rows[0] == ['step', 'split', 'loss', 'bits_per_byte', 'top1', 'top5', 'lr', 'seen']
     assert [(r[0], r[1]) for r in rows[1:]] == [('0', 'val'), ('0', 'train'), ('1', 'train'), ('2', 'train'), ('3', 'val'), ('3', 'train'),
                                                 ('4', 'train'), ('5', 'train'), ('6', 'val')]
     val = [float(r[2]) for r in rows if r[1] == 'val']
     assert 5.3 < val[0] < 5.7 and val[-1] < val[0]  # log 256 = 5.55, then it learns
-    assert rows[-1][5] == str(6 * 2 * 4 * 16)
+    assert rows[-1][7] == str(6 * 2 * 4 * 16)
     config = json.loads((trained / 'config.json').read_text())
     assert config['n_layer'] == 2 and config['vocab_size'] == 256 and config['dropout'] == 0.2 and config['optimizer'] == 'muon'
     checkpoint = rundir.load_checkpoint(trained / 'last.pt')
-    assert checkpoint['step'] == 6 and checkpoint['tokenizer'] == {'name': 'bytes'} and checkpoint['config'] == config
+    assert checkpoint['step'] == 6 and checkpoint['data'] == {'kind': 'text', 'tokenizer': {'name': 'bytes'}} and checkpoint['config'] == config
     assert checkpoint['best'] == min(val)
 
 
@@ -58,9 +60,9 @@ def test_weights_come_back_and_evaluation_agrees(trained, capsys, tiny, tmp_path
     before = losses(trained)
     go(*tiny[:2], '--init_from=resume', f'--out_dir={trained}', '--eval_only=true')
     assert losses(trained) == before
-    said = float(capsys.readouterr().out.split('validation loss ')[1].split()[0])
+    said = float(capsys.readouterr().out.split('validation loss ')[1].split(',')[0])
     assert said == pytest.approx(float(before[-1].split(',')[2]), abs=1e-4)
-    assert not train.load_model(rundir.load_checkpoint(trained / 'best.pt')).training
+    assert not models.load_model(rundir.load_checkpoint(trained / 'best.pt')).training
 
 
 def test_validation_does_not_depend_on_the_training_stream(trained, tiny, tmp_path):
@@ -129,14 +131,15 @@ def test_weights_and_biases_gets_what_the_log_gets(tiny, tmp_path, monkeypatch):
 @pytest.mark.parametrize('at', [0, 1, 2, 3, 5])
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
 def test_stopped_at_any_step_a_run_goes_on_bit_for_bit(at, number, tiny, trained, tmp_path, monkeypatch):
-    batch = data.Text.batch
+    batches = data.Text.batches
 
-    def stop_at(self, n, seed, step, *rest):
-        if step == at:
-            os.kill(os.getpid(), number)
-        return batch(self, n, seed, step, *rest)
+    def stop_at(self, n, seed, share, first, last):
+        for step in range(first, last):
+            if step == at:
+                os.kill(os.getpid(), number)
+            yield from batches(self, n, seed, share, step, step + 1)
 
-    monkeypatch.setattr(data.Text, 'batch', stop_at)
+    monkeypatch.setattr(data.Text, 'batches', stop_at)
     with pytest.raises(SystemExit) as e:
         go(*tiny, *HARD, f'--out_dir={tmp_path}/a')
     assert e.value.code == 128 + number
@@ -307,7 +310,7 @@ def test_a_checkpoint_of_another_model_is_refused(copy, tiny, tmp_path, capsys):
 
 
 def test_fine_tuning_on_other_tokens_is_refused(copy, tmp_path, capsys):
-    tokenizer = data.Tokenizer('chars', 'abc')
+    tokenizer = Tokenizer('chars', 'abc')
     data.save_text(tmp_path / 'letters', tokenizer, *data.split_text('abc' * 200, tokenizer))
     said = fails(capsys, train.main, f'--data_dir={tmp_path}', '--dataset=letters', f'--init_from={copy}/last.pt', f'--out_dir={tmp_path}/a')
     assert 'reads bytes tokens' in said and not (tmp_path / 'a').exists()

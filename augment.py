@@ -1,0 +1,364 @@
+"""Pictures on their way into the model: cropping, flipping, RandAugment, normalization; batched, on the pictures' device.
+
+    python augment.py shapes                                          # sheet.png: pictures before and after
+    python augment.py config/finetune_crate_cifar10.py --out=cifar.png --seed=7
+    python augment.py --help
+
+Nothing here draws random numbers: who calls hands them over, so what becomes of a picture is a function of that picture
+and its own numbers, whatever batch it is in (up to rounding, where it is padded to another size). What the numbers decide
+is decided on the CPU and sent to the device without waiting for it.
+
+RandAugment (Cubuk et al. 2020) has its 14 operations, one drawn as often as another; they compute what Pillow computes,
+at the magnitudes of timm and of the authors' code. One thing differs. Crop, flip and the five geometric operations are
+multiplied into one matrix, and the picture is interpolated once. So the geometric operations all come before the colour
+operations, whatever order was drawn, and a picture that goes on beyond its crop fills what they uncover with its own
+pixels; only beyond the picture's border they see the mean colour.
+"""
+import math
+import sys
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+import configurator
+import data
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's red, green and blue, from 0 to 1
+FILL = (124, 116, 104)                                    # the mean as a colour
+
+
+@dataclass
+class AugmentConfig:
+    crop_scale: float = 0.08     # least share of a picture's area that training's random resized crop keeps; 1 turns it off
+    flip: bool = True            # mirror half of the training pictures
+    randaugment_n: int = 0       # RandAugment: operations a picture; 0 turns it off
+    randaugment_m: float = 14.0  # RandAugment: their magnitude, on timm's scale of 10
+    eval_crop: float = 0.875     # share of the short side that evaluation's centre crop keeps (224 of 256)
+
+    def __post_init__(self):
+        for name in ('crop_scale', 'eval_crop'):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f'{name}={getattr(self, name)} must lie in (0, 1]')
+        for name, most in (('randaugment_n', 10), ('randaugment_m', 30)):
+            if not 0 <= getattr(self, name) <= most:
+                raise ValueError(f'{name}={getattr(self, name)} must lie in [0, {most}]')
+
+
+# ---- RandAugment's colour operations: whole numbers 0..255 as float32 (n, 3, H, W), and a magnitude -> the same ------
+
+
+def autocontrast(x, m):
+    """Stretch every channel from its darkest and lightest value to 0 and 255."""
+    wide = torch.float32 if x.device.type == 'mps' else torch.float64  # Pillow's; MPS has none, and is at times 1 off
+    lo, hi = (v.to(wide) for v in (x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)))
+    scale = torch.full_like(lo, 255) / (hi - lo)  # 255 / tensor would multiply by a rounded reciprocal
+    stretched = (x * scale - lo * scale).clamp(0, 255).floor().to(x.dtype)
+    return torch.where(hi > lo, stretched, x)
+
+
+def equalize(x, m):
+    """Every channel through the table that makes its histogram about flat."""
+    values = x.flatten(2).long()
+    histogram = torch.zeros(*x.shape[:2], 256, dtype=torch.int32, device=x.device)
+    histogram.scatter_add_(2, values, torch.ones_like(values, dtype=torch.int32))
+    lightest = histogram.gather(2, x.amax((2, 3))[..., None].long())  # how many pixels have the last value that occurs
+    step = (values.shape[2] - lightest) // 255
+    below = histogram.cumsum(2, dtype=torch.int32) - histogram
+    table = ((step // 2 + below) // step.clamp(min=1)).clamp(max=255).to(x.dtype)
+    return torch.where(step[..., None] > 0, table.gather(2, values).view_as(x), x)
+
+
+def posterize(x, m):
+    """Keep the leading bits of every value, m/10 of 4 bits."""
+    bits = min(8, int(m / 10 * 4))
+    return x - x.remainder(2 ** (8 - bits))
+
+
+def solarize(x, m):
+    """Invert what is not below the threshold, m/10 of 256."""
+    return torch.where(x < min(256, int(m / 10 * 256)), x, 255 - x)
+
+
+def blend(plain, x, m):
+    """From a plain version of the picture (0) to the picture (1) and beyond (up to 1.9 at m = 10)."""
+    return (plain + (m / 10 * 1.8 + 0.1) * (x - plain)).clamp(0, 255).floor()
+
+
+def grey(x):
+    """Luma (n, 1, H, W); whole numbers below 2^24, so float32 is exact."""
+    return ((x[:, :1] * 19595 + x[:, 1:2] * 38470 + x[:, 2:] * 7471 + 0x8000) / 65536).floor()
+
+
+def contrast(x, m):
+    n = x[0, 0].numel()
+    total = grey(x).sum((1, 2, 3), keepdim=True, dtype=torch.int64)
+    return blend(((2 * total + n) // (2 * n)).to(x.dtype), x, m)
+
+
+def sharpness(x, m):
+    """Plain is the mean of 3 x 3 pixels, that in the middle counted 5 times; the outermost pixels stay as they are."""
+    rows = x[:, :, :-2] + x[:, :, 1:-1] + x[:, :, 2:]
+    total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * x[:, :, 1:-1, 1:-1]
+    plain = x.clone()
+    plain[:, :, 1:-1, 1:-1] = (total / 13).round()
+    return blend(plain, x, m)
+
+
+# ---- RandAugment's geometric operations: a signed magnitude, height and width -> a matrix ---------------------------
+#
+# A matrix takes (x, y, 1) in the new picture to the place in the old one that is seen there. The top left corner is
+# (0, 0), the middle of the first pixel (0.5, 0.5).
+
+
+def rotate(m, h, w):
+    """Counter-clockwise about the centre, 30 degrees at m = 10."""
+    c, s = math.cos(math.radians(3 * m)), math.sin(math.radians(3 * m))
+    return matrix(c, -s, (w - c * w + s * h) / 2, s, c, (h - s * w - c * h) / 2)
+
+
+def matrix(a, b, c, d, e, f):
+    return [[a, b, c], [d, e, f], [0, 0, 1]]
+
+
+COLOUR = {
+    'Identity': lambda x, m: x,
+    'AutoContrast': autocontrast,
+    'Equalize': equalize,
+    'Solarize': solarize,
+    'Color': lambda x, m: blend(grey(x), x, m),
+    'Posterize': posterize,
+    'Contrast': contrast,
+    'Brightness': lambda x, m: blend(torch.zeros_like(x), x, m),
+    'Sharpness': sharpness,
+}
+GEOMETRIC = {
+    'Rotate': rotate,
+    'ShearX': lambda m, h, w: matrix(1, 0.03 * m, 0, 0, 1, 0),
+    'ShearY': lambda m, h, w: matrix(1, 0, 0, 0.03 * m, 1, 0),
+    'TranslateX': lambda m, h, w: matrix(1, 0, 0.045 * m * w, 0, 1, 0),
+    'TranslateY': lambda m, h, w: matrix(1, 0, 0, 0, 1, 0.045 * m * h),
+}
+OPERATIONS = (*COLOUR, *GEOMETRIC)
+
+
+# ---- training --------------------------------------------------------------------------------------------------------
+
+
+def draws_needed(c):
+    """How many random numbers a picture needs: crop's area, ratio, x and y; flip; an operation and its sign each."""
+    return 5 + 2 * c.randaugment_n
+
+
+def train_pictures(pictures, sizes, draws, image_size, c):
+    """Augmented and normalized pictures, float32 (B, 3, *image_size), on the device of `pictures`.
+
+    pictures: uint8 (B, H, W, 3), those smaller than (H, W) padded at the right and the bottom. sizes: their true
+    (height, width), int (B, 2). draws: uniform in [0, 1), float64 (B, draws_needed(c)). sizes and draws are on the CPU.
+    """
+    boxes = crop_boxes(sizes, draws, image_size, c.crop_scale)
+    matrices = send(warp_matrices(boxes, draws, image_size, c).float(), pictures.device)
+    limits = send(sizes.float(), pictures.device)
+    # where a pixel comes from more than 2 x 2 source pixels, look at several places in it and take the mean
+    finer = (boxes[:, 2:] / torch.tensor(image_size[::-1])).amax(1)
+    finer = torch.where(finer > 2, finer.ceil(), 1).long()
+    x = torch.empty(len(pictures), 3, *image_size, device=pictures.device)
+    for k, rows in grouped(finer, pictures.device):
+        for part in rows.split(max(1, 256 // k ** 2)):  # bounds the memory
+            x[part] = warp(pictures[part], limits[part], matrices[part], image_size, k)
+    if c.randaugment_n:
+        x = x.round()
+    for i in range(c.randaugment_n):
+        for op, rows in grouped(chosen_operations(draws, i), pictures.device):
+            if OPERATIONS[op] in COLOUR:
+                x[rows] = COLOUR[OPERATIONS[op]](x[rows], c.randaugment_m)
+    return normalize(x)
+
+
+def crop_boxes(sizes, draws, image_size, crop_scale):
+    """(left, top, width, height) of what every picture keeps, float64 (B, 4), in pixels and fractions of them.
+
+    The area's share is uniform in [crop_scale, 1] and the logarithm of the aspect ratio, relative to image_size's, in
+    +-log(4/3). A box wider or higher than the picture is not drawn again but clipped. With crop_scale = 1 it is the
+    largest of the ratio of image_size, in the middle.
+    """
+    height, width = sizes.double().unbind(1)
+    ratio = image_size[1] / image_size[0]
+    if crop_scale == 1:
+        w, h = torch.minimum(width, height * ratio), torch.minimum(height, width / ratio)
+        return torch.stack(((width - w) / 2, (height - h) / 2, w, h), 1)
+    area = height * width * (crop_scale + (1 - crop_scale) * draws[:, 0])
+    ratio = ratio * (4 / 3) ** (2 * draws[:, 1] - 1)
+    w, h = torch.minimum((area * ratio).sqrt(), width), torch.minimum((area / ratio).sqrt(), height)
+    return torch.stack(((width - w) * draws[:, 2], (height - h) * draws[:, 3], w, h), 1)
+
+
+def chosen_operations(draws, i):
+    """Index into OPERATIONS of every picture's i-th operation."""
+    return (draws[:, 5 + 2 * i] * len(OPERATIONS)).long()
+
+
+def warp_matrices(boxes, draws, image_size, c):
+    """Places in the result -> places in the pictures, float64 (B, 3, 3): crop, flip and RandAugment's geometry."""
+    h, w = image_size
+    matrices = torch.eye(3, dtype=torch.float64).repeat(len(boxes), 1, 1)
+    matrices[:, :2, 2] = boxes[:, :2]
+    matrices[:, [0, 1], [0, 1]] = boxes[:, 2:] / torch.tensor([w, h])
+    if c.flip:
+        mirror = torch.tensor([[-1.0, 0, w], [0, 1, 0], [0, 0, 1]], dtype=torch.float64)
+        matrices = torch.where((draws[:, 4] < 0.5)[:, None, None], matrices @ mirror, matrices)
+    if c.randaugment_n:
+        still = torch.eye(3).tolist()
+        table = torch.tensor([[GEOMETRIC[name](sign * c.randaugment_m, h, w) if name in GEOMETRIC else still
+                               for sign in (-1, 1)] for name in OPERATIONS], dtype=torch.float64)
+        for i in range(c.randaugment_n):  # what comes later acts on what came before: its matrix goes to the right
+            matrices = matrices @ table[chosen_operations(draws, i), (draws[:, 6 + 2 * i] >= 0.5).long()]
+    return matrices
+
+
+def warp(pictures, sizes, matrices, image_size, k):
+    """Pictures seen through their matrices, float32 (n, 3, *image_size), 0 to 255: the mean of k x k places a pixel.
+    Beyond a picture's size is FILL; its padding is never seen."""
+    source, (h, w) = planes(pictures), image_size
+    x = (torch.arange(w * k, device=source.device) + 0.5) / k
+    y = (torch.arange(h * k, device=source.device)[:, None] + 0.5) / k
+    x, y = (m[:, 0] * x + m[:, 1] * y + m[:, 2] for m in matrices[..., None, None].unbind(1)[:2])
+    height, width = sizes[..., None, None].unbind(1)
+    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+    x, y = x.clamp(min=0.5).minimum(width - 0.5), y.clamp(min=0.5).minimum(height - 0.5)
+    grid = torch.stack((2 * x / source.shape[3] - 1, 2 * y / source.shape[2] - 1), -1)  # grid_sample counts -1 to 1
+    seen = F.grid_sample(source, grid, mode='bilinear', padding_mode='border', align_corners=False)
+    seen = torch.where(inside[:, None], seen, per_channel(FILL, seen))
+    return F.avg_pool2d(seen, k) if k > 1 else seen
+
+
+# ---- evaluation, and what both need ---------------------------------------------------------------------------------
+
+
+def eval_pictures(pictures, sizes, image_size, eval_crop):
+    """Centre crops, normalized, float32 (B, 3, *image_size). A picture is first resized so that the crop is eval_crop
+    of the side that it fills most; one that has this size already is not interpolated. Arguments as in train_pictures.
+    """
+    x = torch.empty(len(pictures), 3, *image_size, device=pictures.device)
+    kinds, kind = sizes.unique(dim=0, return_inverse=True)
+    for k, rows in grouped(kind, pictures.device):
+        size = kinds[k].tolist()
+        scale = max(to / have for to, have in zip(image_size, size)) / eval_crop
+        new = [round(have * scale) for have in size]
+        resized = planes(pictures[rows, :size[0], :size[1]])
+        if new != size:
+            resized = F.interpolate(resized, new, mode='bilinear', align_corners=False, antialias=True)
+        top, left = ((have - to) // 2 for to, have in zip(image_size, new))
+        x[rows] = resized[:, :, top:top + image_size[0], left:left + image_size[1]]
+    return normalize(x)
+
+
+def planes(pictures):
+    """uint8 (n, H, W, 3) -> float32 (n, 3, H, W)."""
+    return pictures.permute(0, 3, 1, 2).float().contiguous()
+
+
+def normalize(x):
+    """0 to 255 -> about mean 0, deviation 1."""
+    return (x / 255 - per_channel(MEAN, x)) / per_channel(STD, x)
+
+
+def denormalize(x):
+    """Normalized (B, 3, H, W) -> uint8 (B, H, W, 3), to look at."""
+    x = (x * per_channel(STD, x) + per_channel(MEAN, x)) * 255
+    return x.round().clamp(0, 255).byte().permute(0, 2, 3, 1)
+
+
+def per_channel(values, like):
+    return send(torch.tensor(values, dtype=like.dtype)[:, None, None], like.device)
+
+
+def send(tensor, device):
+    """From the CPU to the device; from pinned memory CUDA takes it without making the program wait."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == 'cuda' else tensor.to(device)
+
+
+def grouped(keys, device):
+    """Whole numbers (B,), on the CPU -> pairs of every value that occurs and the rows that have it, on the device."""
+    values, counts = keys.unique(return_counts=True)
+    return zip(values.tolist(), send(keys.argsort(stable=True), device).split(counts.tolist()))
+
+
+# ---- the contact sheet ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class SheetConfig:
+    dataset: str = 'shapes'      # folder in data_dir; may be given as a word without dashes
+    data_dir: str = 'data'       # where prepared datasets are
+    split: str = 'train'         # which of the dataset's splits
+    out: str = 'sheet.png'       # the picture to write
+    overwrite: bool = False      # replace that file if it exists
+    image_size: int | tuple = 0  # pixels, or height,width; 0 is the pictures' own size, or 224 where they differ in size
+    rows: int = 8                # pictures
+    columns: int = 8             # the evaluation's view, then so many less one of training's
+    seed: int = 1337             # of the choice of pictures and of their augmentation
+
+    def __post_init__(self):
+        if isinstance(self.image_size, int):
+            self.image_size = (self.image_size, self.image_size)
+        for name, least in (('rows', 1), ('columns', 1), ('seed', 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f'{name}={getattr(self, name)} must be at least {least}')
+        if self.image_size != (0, 0) and min(self.image_size) < 1:
+            raise ValueError(f'image_size={configurator.show(self.image_size)} must be positive, or 0')
+
+
+def settings(argv):
+    """Command line -> (SheetConfig, AugmentConfig). Other settings of a config file are the model's or train.py's."""
+    words = []
+    for before, word in zip(['', *argv], argv):
+        its_value = before.startswith('--') and '=' not in before
+        plain = not its_value and not word.startswith('--') and not word.endswith('.py')
+        words.append(f'--dataset={word}' if plain else word)
+    ours = {f.name for cls in (SheetConfig, AugmentConfig) for f in fields(cls)}
+    given = configurator.collect(words)
+    given = {k: v for k, v in given.items() if k in ours or v[1] == configurator.TYPED}
+    given = configurator.check(given, SheetConfig, AugmentConfig)
+    return (cls(**{f.name: given[f.name] for f in fields(cls) if f.name in given}) for cls in (SheetConfig, AugmentConfig))
+
+
+def main(argv):
+    if '--help' in argv or '-h' in argv:
+        print(configurator.help_text(__doc__, SheetConfig, AugmentConfig))
+        return
+    s, c = settings(argv)
+    try:
+        from PIL import Image
+    except ImportError:
+        raise ValueError('the sheet needs Pillow: pip install pillow') from None
+    if Path(s.out).exists() and not s.overwrite:
+        raise ValueError(f'{s.out} exists; give another --out, or --overwrite=true to replace it')
+    images = data.Images(Path(s.data_dir) / s.dataset, s.split)
+    rng = np.random.default_rng(s.seed)
+    chosen = np.sort(rng.choice(len(images), min(s.rows, len(images)), replace=False))
+    draws = rng.random((len(chosen), s.columns - 1, draws_needed(c)))
+    pictures, sizes, labels, draws = (torch.as_tensor(a) for a in images[(chosen, draws)])
+    size = s.image_size
+    if not any(size):
+        size = tuple(sizes[0].tolist()) if (sizes == sizes[0]).all() else (224, 224)
+    views = [eval_pictures(pictures, sizes, size, c.eval_crop)]
+    views += [train_pictures(pictures, sizes, d, size, c) for d in draws.unbind(1)]
+    cells = denormalize(torch.cat(views)).permute(0, 3, 1, 2)
+    cells = F.pad(cells, (0, 4, 0, 4), value=255).unflatten(0, (len(views), len(chosen)))  # 4 white pixels between
+    sheet = cells.permute(1, 3, 0, 4, 2).flatten(2, 3).flatten(0, 1)[:-4, :-4]
+    try:
+        Image.fromarray(sheet.numpy()).save(s.out)
+    except (OSError, ValueError) as e:
+        raise ValueError(f'{s.out} cannot be written ({e}); give another --out, such as sheet.png') from None
+    print(f'{s.out}: {len(chosen)} pictures of {s.dataset}, {s.split}, height {size[0]}, width {size[1]}; '
+          f'first as evaluation sees it, then {s.columns - 1} times as training does')
+    print('classes from top to bottom: ' + ', '.join(str(images.classes[i]) for i in labels))
+    print(', '.join(f'{k}={configurator.show(v)}' for k, v in asdict(c).items()))
+
+
+if __name__ == '__main__':
+    with configurator.one_line_errors():
+        main(sys.argv[1:])

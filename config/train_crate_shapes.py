@@ -1,0 +1,14 @@
+# CRATE on drawn shapes: what `python train.py --model=crate` trains. It prepares its data by itself, without a network.
+#
+#   python train.py config/train_crate_shapes.py
+#
+# hardware   2 CPU cores
+# minutes    ?
+# expected   ?
+from config.shapes import *
+
+model = 'crate'
+out_dir = 'out/crate_shapes'
+n_layer = 6
+n_head = 6
+n_embd = 192

@@ -1,0 +1,14 @@
+# ViT on drawn shapes, the baseline of train_crate_shapes.py: the same budget.
+#
+#   python train.py config/train_vit_shapes.py
+#
+# hardware   2 CPU cores
+# minutes    ?
+# expected   ?
+from config.shapes import *
+
+model = 'vit'
+out_dir = 'out/vit_shapes'
+n_layer = 4
+n_head = 4
+n_embd = 128

@@ -1,0 +1,226 @@
+"""Score what a trained model does: losses and accuracies of a checkpoint on a prepared dataset.
+
+    python eval.py --ckpt=out/crate_cifar10 --split=test                       # top-1, top-5, loss
+    python eval.py --ckpt=out/crate_cifar10 --dataset=cifar100 --probe=true    # linear probe of frozen features
+    python eval.py --ckpt=out/crate_shapes --knn=20                            # nearest neighbours among features
+    python eval.py --ckpt=official:crate_base.pth --model=crate --n_head=12 --dataset=imagenet --real=real.json
+    python eval.py --help
+
+A linear probe follows CRATE-MAE, appendix B.1: full-batch multinomial logistic regression on the features of the class
+token, for C = 1, 10, .. 1e5 as scikit-learn counts it. There the best C is the one that does best on the test set; here it
+is chosen on a fifth of the training set that is held out, and the test set is looked at once.
+"""
+import json
+import math
+import sys
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from tqdm import tqdm
+
+import augment
+import configurator
+import data
+from machine import choose_device, choose_dtype
+from models import load_model, load_weights, model_classes, same_classes
+
+
+@dataclass
+class EvalConfig:
+    ckpt: str = 'out/crate_shapes'  # a checkpoint, a run directory for its best.pt, or official:PATH for the authors' weights
+    dataset: str = ''               # folder in data_dir; empty takes what the model was trained on
+    data_dir: str = 'data'          # where prepared datasets lie
+    split: str = ''                 # split to score; empty takes test, or else val
+    probe: bool = False             # fit a linear classifier on frozen features of the training split, and score it
+    knn: int = 0                    # classify by so many nearest training features, and score that; 0 does not
+    real: str = ''                  # the ImageNet-ReaL labels, real.json, to score by as well
+    model: str = ''                 # network of an official file: crate or vit
+    eval_crop: float = 0.0          # share of the short side that the centre crop keeps; 0 as in training, or 0.875
+    batch_size: int = 256           # sequences or pictures a forward pass
+    workers: int = -1               # processes that decode JPEG pictures; -1 one a core, at most 16
+    device: str = 'auto'            # cpu, cuda, cuda:1, mps
+    dtype: str = 'auto'             # float32, bfloat16, float16; auto takes bfloat16 where the hardware multiplies it
+
+
+PROBE_C = tuple(10.0 ** k for k in range(6))
+
+
+# ---- what is computed of features (N, d) and labels (N,) ----------------------------------------------------------------
+
+
+def fit_logistic(x, y, classes, C, start=None):
+    """Multinomial logistic regression, full batch: weights and bias, one matrix (classes, d + 1), that minimize
+
+        sum_i cross_entropy(W x_i + b, y_i) + |W|^2 / (2 C)
+
+    as scikit-learn's does; the bias is free. By L-BFGS, from `start` or zero; x decides precision and device.
+    """
+    W = torch.zeros(classes, x.size(1) + 1, dtype=x.dtype, device=x.device) if start is None else start.clone()
+    W.requires_grad_()
+    optimizer = torch.optim.LBFGS([W], max_iter=1000, max_eval=2000, tolerance_grad=1e-6, tolerance_change=1e-10,
+                                  history_size=20, line_search_fn='strong_wolfe')
+
+    def objective():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(scores(W, x), y) + W[:, :-1].square().sum() / (2 * C * len(x))
+        loss.backward()
+        return loss
+    optimizer.step(objective)
+    return W.detach()
+
+
+def scores(W, x):
+    return F.linear(x, W[:, :-1], W[:, -1])
+
+
+def linear_probe(train, test, classes, say=print):
+    """Share of the test set that a linear classifier of frozen features gets right, and the C that was chosen.
+
+    train, test: (features (N, d), labels (N,)). C is the best of PROBE_C on a random fifth of the training pictures, held out;
+    the classifier is then fitted to all.
+    """
+    x, y = train
+    x = x.double() if x.device.type == 'cpu' else x.float()
+    held = torch.zeros(len(y), dtype=torch.bool, device=y.device)
+    held[torch.randperm(len(y), generator=torch.Generator().manual_seed(0))[:max(1, len(y) // 5)].to(y.device)] = True
+    best, W = (-1.0, None), None
+    for C in PROBE_C:
+        W = fit_logistic(x[~held], y[~held], classes, C, W)
+        right = (scores(W, x[held]).argmax(1) == y[held]).double().mean().item()
+        say(f'  C = {C:<8g} held-out top-1 {right:.2%}')
+        best = max(best, (right, -C))  # of equals the smallest C
+    C = -best[1]
+    W = fit_logistic(x, y, classes, C)
+    return (scores(W, test[0].to(x.dtype)).argmax(1) == test[1]).double().mean().item(), C
+
+
+def nearest_neighbours(train, test, classes, k, temperature=0.07):
+    """Share of the test set that its k nearest training pictures get right: by cosine similarity s of features, each
+    voting for its class with weight exp(s / temperature), as is usual since Wu et al. 2018."""
+    x, y = F.normalize(train[0].float(), dim=1), train[1]
+    k, right = min(k, len(y)), 0
+    for features, labels in zip(test[0].split(256), test[1].split(256)):
+        s, i = (F.normalize(features.float(), dim=1) @ x.T).topk(k)
+        votes = torch.zeros(len(labels), classes, device=s.device).scatter_add_(1, y[i], (s / temperature).exp())
+        right += (votes.argmax(1) == labels).sum().item()
+    return right / len(test[1])
+
+
+def real_accuracy(guesses, names, path):
+    """Share of ImageNet's validation pictures whose guess is among their ReaL labels (Beyer et al. 2020); pictures
+    without any do not count. path: real.json, a list of lists in the order ILSVRC2012_val_00000001, .. 2, .."""
+    try:
+        labels = json.loads(Path(path).read_text())
+        right = [guess in labels[i] for guess, name in zip(guesses, names)
+                 if labels[i := int(Path(name.decode()).stem.rpartition('_')[2]) - 1]]
+    except (OSError, ValueError, TypeError, IndexError) as e:
+        raise ValueError(f'--real={path} does not hold the labels of these pictures ({type(e).__name__}: {e}); it is real.json '
+                         'of github.com/google-research/reassessed-imagenet, for the val split of imagenet') from None
+    if not right:
+        raise ValueError(f'--real={path} has no label for any of these pictures')
+    return sum(right) / len(right)
+
+
+# ---- a model over a split -----------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def over(images, model, autocast, c, eval_crop, function):
+    """function(pictures) of a whole split in order, one batch after the other: what it returns (N, ..), and labels (N,)."""
+    device, out, labels = next(model.parameters()).device, [], []
+    batches = images.fixed(c.batch_size, len(images))
+    for pictures, sizes, y, _ in tqdm(batches, f'{images.folder.name} {images.split}', math.ceil(len(images) / c.batch_size), disable=None):
+        x = augment.eval_pictures(pictures.to(device), sizes, model.config.image_size, eval_crop)
+        with autocast:
+            out.append(function(x).float())
+        labels.append(y.to(device))
+    return torch.cat(out), torch.cat(labels)
+
+
+def probe_and_neighbours(model, folder, split, autocast, c, eval_crop):
+    """Scores of frozen features: the training split's teach, the scored split's are told apart."""
+    train, test = (over(data.Images(folder, s, c.workers), model, autocast, c, eval_crop, model.features)
+                   for s in ('train', split))
+    classes = len(data.read_meta(folder)['classes'])
+    if c.probe:
+        print(f'linear probe of {train[0].size(1)} features, {len(train[1]):,} training pictures:')
+        right, C = linear_probe(train, test, classes)
+        print(f'linear probe: top-1 {right:.2%} on {split} ({len(test[1]):,} pictures), C = {C:g}')
+    if c.knn:
+        right = nearest_neighbours(train, test, classes, c.knn)
+        print(f'{c.knn} nearest neighbours: top-1 {right:.2%} on {split} ({len(test[1]):,} pictures)')
+
+
+def classify(model, checkpoint, folder, split, autocast, c, eval_crop):
+    images = data.Images(folder, split, c.workers)
+    same_classes(checkpoint, images.classes, folder)
+    logits, y = over(images, model, autocast, c, eval_crop, lambda x: model(x)[0])
+    hits = logits.topk(min(5, logits.size(1))).indices == y[:, None]
+    print(f'{folder} {split}: {len(y):,} pictures, loss {F.cross_entropy(logits, y).item():.4f}, '
+          f'top-1 {hits[:, 0].double().mean().item():.2%}, top-5 {hits.any(1).double().mean().item():.2%}')
+    if c.real:
+        names = images.names()
+        if names is None:
+            raise ValueError(f'--real needs a dataset that knows the names of its pictures; {folder} does not')
+        right = real_accuracy(logits.argmax(1).tolist(), names, c.real)
+        print(f'{folder} {split}: ReaL top-1 {right:.2%}')
+
+
+def continue_text(model, folder, split, autocast, c):
+    text, device = data.Text(folder, split, model.config.block_size), next(model.parameters()).device
+    total = count = 0
+    batches = text.fixed(c.batch_size, len(text))
+    with torch.no_grad(), autocast:
+        for x, y in tqdm(batches, f'{folder.name} {split}', math.ceil(len(text) / c.batch_size), disable=None):
+            total += model(x.to(device), y.to(device))[1].item() * y.numel()
+            count += y.numel()
+    loss = total / count
+    print(f'{folder} {split}: {count:,} tokens, loss {loss:.4f} nats, '
+          f'{loss / math.log(2) * text.tokens_per_byte:.4f} bits per byte, at a context of {model.config.block_size}')
+
+
+def main(argv):
+    if '--help' in argv or '-h' in argv:
+        print(configurator.help_text(__doc__, EvalConfig))
+        return
+    given = configurator.collect(argv)
+    path, name = (str(given.get(k, (getattr(EvalConfig, k), ''))[0]) for k in ('ckpt', 'model'))
+    checkpoint = None if path.startswith('official:') else load_weights(path)
+    Config = model_classes(checkpoint['config']['model'] if checkpoint else name or 'crate')[1]
+    checked = configurator.check(given, EvalConfig, Config)  # the model's settings: another image_size, or an official file's
+    ours = {f.name for f in fields(EvalConfig)}
+    c = EvalConfig(**{k: v for k, v in checked.items() if k in ours})
+    overrides = {k: v for k, v in checked.items() if k not in ours}
+    if c.batch_size < 1 or c.knn < 0 or not 0 <= c.eval_crop <= 1 or not -1 <= c.workers <= 1024:
+        raise ValueError('need batch_size >= 1, knn >= 0, 0 <= eval_crop <= 1 and workers >= -1; '
+                         f'got {c.batch_size}, {c.knn}, {c.eval_crop} and {c.workers}')
+    checkpoint = checkpoint or load_weights(path, c.model, **overrides)
+    dataset = c.dataset or checkpoint['config'].get('dataset')
+    if not dataset:
+        raise ValueError('an official file does not say what to score it on; give --dataset, such as --dataset=imagenet')
+    folder = Path(c.data_dir) / dataset
+    meta = data.read_meta(folder)
+    if meta['kind'] != checkpoint['data']['kind']:
+        raise ValueError(f'the checkpoint reads {checkpoint["data"]["kind"]}, {folder} holds {meta["kind"]}; give another --dataset')
+    split = c.split or ('test' if 'test' in meta['splits'] else 'val')
+    device = choose_device(c.device)
+    dtype = choose_dtype(c.dtype, device)
+    autocast = torch.autocast(torch.device(device).type, dtype, enabled=dtype != torch.float32)
+    model = load_model(checkpoint, **overrides).to(device)
+    print(f'{c.ckpt}: {checkpoint["config"]["model"]}, {model.num_params() / 1e6:.2f}M parameters, {str(dtype)[6:]} on {device}')
+    if meta['kind'] == 'text':
+        if checkpoint['data']['tokenizer'] != meta['tokenizer']:
+            raise ValueError(f'the checkpoint reads other tokens than {folder} holds; prepare it with the same tokenizer')
+        return continue_text(model, folder, split, autocast, c)
+    eval_crop = c.eval_crop or checkpoint['config'].get('eval_crop', augment.AugmentConfig.eval_crop)
+    if c.probe or c.knn:
+        probe_and_neighbours(model, folder, split, autocast, c, eval_crop)
+    if not (c.probe or c.knn) or c.real:
+        classify(model, checkpoint, folder, split, autocast, c, eval_crop)
+
+
+if __name__ == '__main__':
+    with configurator.one_line_errors():
+        main(sys.argv[1:])

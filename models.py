@@ -1,0 +1,146 @@
+"""Which networks there are, and how trained ones come back: our checkpoints, the authors' files, another head or
+resolution than they were trained with."""
+import dataclasses
+import math
+import os
+import pickle
+
+import torch
+import torch.nn.functional as F
+
+from rundir import load_checkpoint
+
+OFFICIAL = {'crate': 'pos_embedding', 'vit': 'pos_embed'}  # what the authors call the positions
+
+
+def model_classes(name):
+    """(Model, Config) by name."""
+    if name == 'aot':
+        import model_aot
+        return model_aot.AoT, model_aot.AoTConfig
+    if name == 'crate':
+        import model_crate
+        return model_crate.CRATE, model_crate.CRATEConfig
+    if name == 'vit':
+        import model_vit
+        return model_vit.ViT, model_vit.ViTConfig
+    raise ValueError(f"model='{name}' is unknown; choose aot, crate or vit")
+
+
+def load_weights(path, name=None, **settings):
+    """A checkpoint to start from: a file or run directory of ours, or `official:PATH`, a file of the authors, which needs
+    the model's name and the settings that its tensors do not tell, n_head above all."""
+    if not path.startswith('official:'):
+        return load_checkpoint(path)
+    path = path.removeprefix('official:')
+    if name not in OFFICIAL:
+        raise ValueError(f"official:{path} needs the model's name: --model={' or --model='.join(OFFICIAL)}")
+    if 'n_head' not in settings:
+        raise ValueError(f'official:{path} does not say its number of heads: give --n_head, or a config that does')
+    if not os.path.isfile(path):
+        raise ValueError(f'no file {path}; the authors link theirs from https://github.com/Ma-Lab-Berkeley/CRATE')
+    try:
+        sd = torch.load(path, map_location='cpu', weights_only=True)
+        for nest in ('state_dict', 'model'):
+            sd = sd.get(nest, sd)
+        sd = {k.removeprefix('module.'): v for k, v in sd.items()}
+    except (pickle.UnpicklingError, RuntimeError, EOFError, AttributeError, OSError, ValueError) as e:
+        raise ValueError(f'{path} is damaged or holds no state dict ({type(e).__name__})') from None
+    Model, Config = model_classes(name)
+    wanted = Config(**{k: v for k, v in settings.items() if k != 'num_classes'})
+    size = wanted.image_size
+    patches = sd[OFFICIAL[name]].shape[1] - 1 if OFFICIAL[name] in sd else 0
+    if patches != math.prod(grid(wanted)) and math.isqrt(patches) ** 2 == patches > 0:  # trained on squares of another size
+        size = tuple(p * math.isqrt(patches) for p in wanted.patch_size)
+    rest = {k: v for k, v in settings.items() if k not in ('n_head', 'image_size', 'patch_size', 'num_classes')}
+    model = Model.from_official(sd, n_head=wanted.n_head, image_size=size, patch_size=wanted.patch_size, **rest)
+    return {'weights': model.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(model.config),
+            'config': {'model': name}, 'data': {'kind': 'images', 'classes': None}}
+
+
+def described(meta):
+    """What a dataset's numbers mean, which a checkpoint carries along: the tokenizer, or the names of the classes."""
+    return {k: meta[k] for k in ('kind', 'tokenizer', 'classes') if k in meta}
+
+
+def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False):
+    """A model for the dataset in folder, new or from a checkpoint, with the settings given; new_head as in `load_model`,
+    resuming the checkpoint's run as it was. Raises ValueError where model and dataset do not fit."""
+    text, classes = meta['kind'] == 'text', meta.get('classes', ())
+    if checkpoint:
+        known = checkpoint['data']
+        if known['kind'] != meta['kind']:
+            raise ValueError(f'the checkpoint reads {known["kind"]}, {folder} holds {meta["kind"]}; choose another --dataset')
+        if text and known['tokenizer'] != meta['tokenizer']:
+            raise ValueError(f'the checkpoint reads {known["tokenizer"]["name"]} tokens, {folder} holds other ones '
+                             f'({meta["tokenizer"]["name"]}); prepare it with the same tokenizer, or start from scratch')
+        if new_head:
+            if text:
+                raise ValueError('new_head=true is for pictures; a text model has no head of its own')
+            given = given | {'num_classes': len(classes)}
+        elif not text:
+            same_classes(checkpoint, classes, folder)
+        return load_model(checkpoint, new_head, not resuming, **{} if resuming else given)
+    if new_head:
+        raise ValueError('new_head=true needs a model to put it on: --init_from=PATH')
+    Model, Config = model_classes(name)
+    if text:
+        fits = {'vocab_size': meta['vocab_size']}
+        if not hasattr(Config, 'vocab_size'):
+            raise ValueError(f'{folder} holds text, model={name} reads pictures; choose another --dataset or --model')
+    else:
+        own = next(iter(meta['splits'].values()))
+        fits = {'num_classes': len(classes), 'image_size': (own['height'], own['width']) if 'height' in own else 224}
+    model = Model(Config(**fits | given))
+    for k, least in fits.items():
+        if k != 'image_size' and getattr(model.config, k) < least:
+            raise ValueError(f'{k}={getattr(model.config, k)} is too small for {folder}, which needs {least}; leave it out')
+    return model
+
+
+def load_model(checkpoint, new_head=False, averaged=True, **overrides):
+    """The model that a checkpoint holds, in evaluation mode; the average of its weights if it has one and `averaged`.
+
+    new_head: a fresh classifier, of num_classes in overrides. image_size in overrides: positions are interpolated.
+    Raises ValueError if other overrides do not fit the weights.
+    """
+    Model, Config = model_classes(checkpoint['config']['model'])
+    try:
+        old = Config(**checkpoint['model_config'])
+        model = Model(Config(**checkpoint['model_config'] | overrides))
+    except TypeError as e:
+        raise ValueError(f'the checkpoint is from another version of {Config.__name__} ({e})') from None
+    weights, new = dict(averaged and checkpoint['ema'] or checkpoint['weights']), model.state_dict()
+    if 'pos' in weights and old.image_size != model.config.image_size and old.patch_size == model.config.patch_size:
+        weights['pos'] = resize_positions(weights['pos'], grid(old), grid(model.config))
+    if new_head:
+        weights |= {k: v for k, v in new.items() if k.startswith(('head.', 'classifier.'))}
+    wrong = [k for k in sorted(new.keys() | weights.keys())
+             if k not in new or k not in weights or new[k].shape != weights[k].shape]
+    if wrong:
+        raise ValueError(f'the checkpoint does not fit {", ".join(f"{k}={v}" for k, v in overrides.items())} '
+                         f'({wrong[0]} differs); leave out what its own config.json says otherwise')
+    model.load_state_dict(weights)
+    return model.eval()
+
+
+def grid(c):
+    """Patches of a picture, (down, across)."""
+    return tuple(i // p for i, p in zip(c.image_size, c.patch_size))
+
+
+def resize_positions(pos, old, new):
+    """Positions (1, N + 1, d), the class token's first, of an `old` grid (down, across) for a `new` one: the class
+    token's as it is, the others by bicubic interpolation, as is usual when a vision transformer sees more patches."""
+    own, rest = pos[:, :1], pos[:, 1:]
+    rest = F.interpolate(rest.mT.unflatten(2, old), size=new, mode='bicubic', align_corners=False, antialias=True)
+    return torch.cat((own, rest.flatten(2).mT), 1)
+
+
+def same_classes(checkpoint, classes, where):
+    """Raises ValueError, with the setting that swaps the head, if a classifier knows other classes than a dataset."""
+    known, count = checkpoint['data']['classes'], checkpoint['model_config']['num_classes']
+    if count != len(classes) or known is not None and known != classes:
+        mine = f'{count} classes' + (f' ({", ".join(known[:3])} ..)' if known else '')
+        raise ValueError(f'the checkpoint tells {mine} apart, {where} has {len(classes)} others ({", ".join(classes[:3])} ..); '
+                         'put a new head on it: train.py --init_from=PATH --new_head=true')

@@ -1,0 +1,23 @@
+"""CIFAR-100 (169 MB, from cs.toronto.edu): 32x32 pictures of a hundred classes, the fine labels.
+
+    python prepare/cifar100.py                                       # downloads 169 MB
+    python prepare/cifar100.py --from cifar-100-python.tar.gz        # or takes your copy
+
+Expect 50,000 pictures for training (train) and 10,000 for testing (test) of 32x32, 100 classes.
+"""
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from configurator import one_line_errors
+from prepare.cifar10 import cifar
+
+
+def main(argv=None):
+    cifar(argv, __doc__, 100, 'eb9058c3a382ffc7106e4002c42a8d85', {'train': ['train'], 'test': ['test']},
+          'meta', 'fine_label_names', 'fine_labels')
+
+
+if __name__ == '__main__':
+    with one_line_errors():
+        main()

@@ -1,0 +1,73 @@
+"""Oxford 102 Flowers (345 MB, from robots.ox.ac.uk): large pictures of 102 species.
+
+    python prepare/flowers102.py                       # downloads 345 MB
+    python prepare/flowers102.py --from FOLDER         # or takes 102flowers.tgz, setid.mat, imagelabels.mat from there
+
+Expect 1,020 pictures for training (train), 1,020 for validation (val) and 6,149 for testing (test), 102 classes. The
+classes are called 1 to 102, because the dataset comes without names.
+"""
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from configurator import one_line_errors
+from data import check_free
+from prepare.download import local_or_fetch
+from prepare.images import pack_options, pack_parser, save_stream, tar_files
+from prepare.matlab import load_mat
+
+URL = 'https://www.robots.ox.ac.uk/~vgg/data/flowers/102/'
+FILES = {'102flowers.tgz': '52808999861908f626f3c1f4e79d11fa', 'setid.mat': 'a5357ecc9cb78c4bef273ce3793fc85c',
+         'imagelabels.mat': 'e0620be6f572b9609742df49c70aed4d'}
+SPLITS = {'train': 'trnid', 'val': 'valid', 'test': 'tstid'}
+
+
+def whole_numbers(path, name):
+    """An array of a .mat file as 1-D int64."""
+    arrays = load_mat(path)
+    if name not in arrays:
+        raise ValueError(f'{path} has no array {name}, only {", ".join(arrays) or "none"}')
+    return arrays[name].ravel().astype(np.int64)
+
+
+def stream(path, split_of, labels):
+    """The pictures of the archive for save_stream; picture i is image_0000i.jpg, its label labels[i - 1]."""
+    seen = set()
+    for name, content in tar_files(path, re.compile(r'.*image_\d{5}\.jpg').fullmatch, '102flowers.tgz'):
+        name = name.rpartition('/')[2]
+        number = int(name[6:11])
+        if number in split_of and number not in seen:
+            seen.add(number)
+            yield split_of[number], name, labels[number - 1] - 1, content
+    missing = sorted(split_of.keys() - seen)
+    if missing:
+        raise ValueError(f'{path} lacks {len(missing)} pictures, such as image_{missing[0]:05}.jpg')
+
+
+def main(argv=None):
+    p = pack_parser(__doc__, 'data/flowers102')
+    p.add_argument('--from', dest='source', metavar='FOLDER', help=f'a folder with {", ".join(FILES)}')
+    args = p.parse_args(argv)
+    check_free(args.out, args.overwrite)
+    archive, setid, imagelabels = (
+        local_or_fetch(args.source, URL + name, Path(args.out).parent / 'downloads' / name, md5, strict=False)
+        for name, md5 in FILES.items())
+    labels = whole_numbers(imagelabels, 'labels')
+    if not ((1 <= labels) & (labels <= 102)).all():
+        raise ValueError(f'{imagelabels} has labels from {labels.min()} to {labels.max()}, not from 1 to 102')
+    split_of = {}
+    for split, name in SPLITS.items():
+        for number in whole_numbers(setid, name).tolist():
+            if not 1 <= number <= len(labels) or number in split_of:
+                raise ValueError(f'{setid}: {name} has picture {number} of {len(labels)}, or it is in two splits')
+            split_of[number] = split
+    save_stream(args.out, list(SPLITS), stream(archive, split_of, labels.tolist()), [str(i) for i in range(1, 103)],
+                total=len(split_of), **pack_options(args))
+
+
+if __name__ == '__main__':
+    with one_line_errors():
+        main()

@@ -1,0 +1,210 @@
+"""ImageNet, from your own copy: it needs an account at https://image-net.org, or at Kaggle for its
+"imagenet-object-localization-challenge", so there is no download here.
+
+    python prepare/imagenet.py --from PATH                                  # ImageNet-1K, to data/imagenet
+    python prepare/imagenet.py --from PATH --out data/imagenet21k           # ImageNet-21K
+
+PATH is a folder, in which one of these is looked for:
+
+  train/WNID/*.JPEG and val/WNID/*.JPEG                  or any other classes with these folders
+  ILSVRC/Data/CLS-LOC/train/WNID/*.JPEG, .../val/*.JPEG  Kaggle's, with LOC_val_solution.csv beside ILSVRC
+  ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar    as they are, not unpacked
+  fall11_whole.tar, winter21_whole.tar.gz, or WNID/*     ImageNet-21K, of which the share --val is held back
+
+or such a 21K archive itself. For validation pictures without class folders PATH must hold LOC_val_solution.csv or
+imagenet_2012_validation_synset_labels.txt, one WNID a line in the order of the file names. Classes are the WNIDs in
+sorted order; validation pictures are in the order of their file names, as other labels for them are (ImageNet-ReaL).
+
+Expect 1,281,167 pictures for training, 50,000 for validation and 1,000 classes of ImageNet-1K, in about 40 GB. A core
+does about 250 pictures a second.
+"""
+import hashlib
+import sys
+import tarfile
+from pathlib import Path, PurePosixPath
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from configurator import one_line_errors
+from data import check_free
+from prepare.imagefolder import class_folders, pictures, same_classes, subfolders
+from prepare.images import (ARCHIVE_ERRORS, archive_error, is_picture, pack_options, pack_parser, save_pack, save_stream,
+                            tar_files)
+
+TRAIN_TAR, VAL_TAR = 'ILSVRC2012_img_train.tar', 'ILSVRC2012_img_val.tar'
+WHOLE_TARS = ('winter21_whole.tar.gz', 'fall11_whole.tar')
+SOLUTION, SYNSETS = 'LOC_val_solution.csv', 'imagenet_2012_validation_synset_labels.txt'
+IN_TAR = 'WNID.tar or WNID/*.JPEG in the archive'
+
+# ---- archives -----------------------------------------------------------------------------------------------------
+
+
+def tar_pictures(path):
+    """(WNID/name, WNID, bytes) of the pictures in a tar of WNID.tar or of WNID/*.JPEG, in its order."""
+    for name, content in tar_files(path, is_picture, IN_TAR):
+        wnid, file = PurePosixPath(name).parent.name, PurePosixPath(name).name
+        if not wnid:
+            raise ValueError(f'{path} has {name} in no class folder; expected {IN_TAR}')
+        yield f'{wnid}/{file}', wnid, content
+
+
+def tar_list(path, expected):
+    """The open archive, which must not be compressed so that it can be read at any place, and its files."""
+    try:
+        tar = tarfile.open(path, 'r:')
+        return tar, [member for member in tar if member.isfile()]
+    except ARCHIVE_ERRORS as e:
+        raise archive_error(path, e, expected) from None
+
+
+def tar_classes(path):
+    tar, members = tar_list(path, IN_TAR)
+    tar.close()
+    names = [PurePosixPath(m.name) for m in members]
+    return sorted({n.stem if n.suffix == '.tar' else n.parent.name for n in names if n.suffix == '.tar' or is_picture(n)})
+
+
+def tar_read(path, tar, members):
+    for member in members:
+        try:
+            yield tar.extractfile(member).read()
+        except ARCHIVE_ERRORS as e:
+            raise archive_error(path, e, 'a whole one') from None
+
+
+# ---- validation labels --------------------------------------------------------------------------------------------
+
+
+def read_labels(folders, names, where):
+    """The WNID of each validation picture. names: of their files, sorted; folders: where a file of labels may be."""
+    for path in (Path(folder, file) for folder in folders for file in (SOLUTION, SYNSETS)):
+        if not path.is_file():
+            continue
+        lines = path.read_text(encoding='utf-8', errors='replace').splitlines()
+        if path.name == SYNSETS:
+            wnids = [line.strip() for line in lines if line.strip()]
+            if len(wnids) != len(names):
+                raise ValueError(f'{path} has {len(wnids):,} labels, but {where} {len(names):,} pictures')
+            return wnids
+        # lines are like `ILSVRC2012_val_00048981,n03995372 85 1 499 272`, class and box; the first names the columns
+        cells = (line.partition(',') for line in lines[1:])
+        by_name = {name: rest.split()[0] for name, _, rest in cells if rest.strip()}
+        missing = [name for name in names if PurePosixPath(name).stem not in by_name]
+        if missing or len(by_name) != len(names):
+            of = f'none for {missing[0]}' if missing else 'more than pictures'
+            raise ValueError(f'{path} has {len(by_name):,} labels, {of}, but {where} {len(names):,} pictures')
+        return [by_name[PurePosixPath(name).stem] for name in names]
+    raise ValueError(f'the pictures of {where} have no class folders, so their labels are needed: put {SOLUTION} or '
+                     f'{SYNSETS} in {folders[0]}')
+
+
+def check_known(wnids, classes, where):
+    unknown = sorted(set(wnids) - set(classes))
+    if unknown:
+        raise ValueError(f'class {unknown[0]} is in {where} but has no training pictures; is the training part whole?')
+
+
+# ---- layouts ------------------------------------------------------------------------------------------------------
+
+
+def train_part(folder):
+    """-> (classes, how many pictures or None, iterable of (name, label, source)) of a folder of class folders or a tar."""
+    if folder.is_dir():
+        found = class_folders(folder)
+        listed = pictures(folder, found)
+        return list(found), len(listed), listed
+    classes = tar_classes(folder)
+    if not classes:
+        raise ValueError(f'{folder} holds no class; expected {IN_TAR}')
+    number = {c: i for i, c in enumerate(classes)}
+    return classes, None, ((name, number[wnid], content) for name, wnid, content in tar_pictures(folder))
+
+
+def val_part(folder, classes, folders):
+    """-> (how many, iterable of (name, label, source)) in the order of file names."""
+    number = {c: i for i, c in enumerate(classes)}
+    if folder.is_dir() and subfolders(folder):
+        found = class_folders(folder)
+        same_classes(folder.parent, dict.fromkeys(classes), {folder.name: found})
+        listed = sorted(pictures(folder, found), key=lambda picture: (PurePosixPath(picture[0]).name, picture[0]))
+        return len(listed), listed
+    if folder.is_dir():
+        names = sorted(p.name for p in folder.iterdir() if is_picture(p.name))
+        sources = (str(folder / name) for name in names)
+    else:
+        tar, members = tar_list(folder, 'a tar of validation pictures')
+        members = sorted((m for m in members if is_picture(m.name)), key=lambda m: PurePosixPath(m.name).name)
+        names, sources = [PurePosixPath(m.name).name for m in members], tar_read(folder, tar, members)
+    if not names:
+        raise ValueError(f'{folder} holds no pictures')
+    wnids = read_labels(folders, names, folder)
+    check_known(wnids, classes, folder)
+    return len(names), ((name, number[wnid], source) for name, wnid, source in zip(names, wnids, sources))
+
+
+def hold_back(stream, share):
+    """(name, WNID, source) -> (split, name, WNID, source): about `share` of the pictures, by the sha256 of their names,
+    validates. The first of every class trains, so that there is no class in validation alone."""
+    seen = set()
+    for name, wnid, source in stream:
+        low = int(hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()[:12], 16) < share * 16 ** 12
+        yield 'val' if low and wnid in seen else 'train', name, wnid, source
+        seen.add(wnid)
+
+
+def whole(source):
+    """A 21K archive, or a folder of class folders -> (how many pictures or None, iterable of (name, WNID, source))."""
+    if source.is_file():
+        return None, tar_pictures(source)
+    found = class_folders(source, 'imagenet.py --help says what PATH may be')
+    listed = ((f'{c}/{name}', c, f'{source}/{c}/{name}') for c in found for name in found[c])
+    return sum(map(len, found.values())), listed
+
+
+def first(folders, name, test):
+    return next((Path(f, name) for f in folders if test(Path(f, name))), None)
+
+
+def main(argv=None):
+    p = pack_parser(__doc__, 'data/imagenet')
+    p.add_argument('--from', dest='source', metavar='PATH', help='a folder, or an archive of ImageNet-21K')
+    p.add_argument('--val', type=float, default=0.005,
+                   help='share held back where there is no validation part (default: %(default)s)')
+    args = p.parse_args(argv)
+    if args.source is None:
+        raise ValueError('--from is missing. ImageNet needs an account: get it from https://image-net.org, or at Kaggle the '
+                         '"imagenet-object-localization-challenge", and pass --from PATH; --help says what PATH may be')
+    source = Path(args.source)
+    if not source.exists():
+        raise ValueError(f'--from {source}: no such file or folder')
+    if not 0 < args.val < 1:
+        raise ValueError(f'--val={args.val} must lie between 0 and 1')
+    check_free(args.out, args.overwrite)
+    folders = [source, source / 'ILSVRC/Data/CLS-LOC', source / 'Data/CLS-LOC']
+    train = first(folders, 'train', Path.is_dir) or first(folders, TRAIN_TAR, Path.is_file)
+    val = first(folders, 'val', Path.is_dir) or first(folders, VAL_TAR, Path.is_file)
+    if bool(train) != bool(val):
+        have, lack = (train, f'val or {VAL_TAR}') if train else (val, f'train or {TRAIN_TAR}')
+        raise ValueError(f'{source} has {have.name} but no {lack}; put it there'
+                         + (f', or pass --from {train} to hold back a share of it' if train else ''))
+    if train:
+        classes, n_train, train_pictures = train_part(train)
+        n_val, val_pictures = val_part(val, classes, folders)
+        print(f'{len(classes):,} classes; {"" if n_train is None else f"{n_train:,} pictures for training, "}'
+              f'{n_val:,} for validation')
+        meta = save_pack(args.out, {'train': train_pictures, 'val': val_pictures}, classes,
+                         total=n_train and n_train + n_val, **pack_options(args))
+        found = [len(classes)] + [s['count'] for s in meta['splits'].values()]
+        if found != [1000, 1_281_167, 50_000]:
+            print('ImageNet-1K has 1,000 classes, 1,281,167 pictures for training and 50,000 for validation; this has '
+                  + ', '.join(f'{n:,}' for n in found))
+    else:
+        archives = (first([source], name, Path.is_file) for name in WHOLE_TARS)
+        source = source if source.is_file() else next(filter(None, archives), source)
+        print(f'{source} has no validation part: --val={args.val} of the pictures is held back')
+        total, stream = whole(source)
+        save_stream(args.out, ['train', 'val'], hold_back(stream, args.val), total=total, **pack_options(args))
+
+
+if __name__ == '__main__':
+    with one_line_errors():
+        main()

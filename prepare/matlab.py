@@ -1,0 +1,50 @@
+"""Numeric arrays out of MATLAB's .mat files of version 5, as much of the format as flowers102.py needs."""
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+# number types by their code in a file
+STORED = {1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'f4', 9: 'f8', 12: 'i8', 13: 'u8'}
+MATRIX, COMPRESSED = 14, 15
+NUMERIC = range(6, 16)  # array classes from double to uint64; below are cells, structs, text and sparse arrays
+
+
+def elements(content, order):
+    """(type, bytes) of the data elements in content. A tag is two numbers of 32 bits, type and length, and the data
+    are filled up to a multiple of 8 bytes; or, for at most 4 bytes of data, two of 16 bits and the data at once."""
+    at = 0
+    while at + 8 <= len(content):
+        kind, length = struct.unpack_from(order + 'II', content, at)
+        start = at + 8
+        if kind >> 16:
+            kind, length, start = kind & 0xffff, kind >> 16, at + 4
+        if start + length > len(content) or start == at + 4 and length > 4:
+            raise ValueError('cut off')
+        yield kind, content[start:start + length]
+        at = start + length if kind == COMPRESSED else at + 8 if start == at + 4 else start + -(-length // 8) * 8
+
+
+def load_mat(path):
+    """{name: array} of the real numeric arrays in a file, in the type that they are stored in, which may be narrower
+    than their type in MATLAB. Raises ValueError for a file that is damaged or of another version."""
+    content = Path(path).read_bytes()
+    order = {b'IM': '<', b'MI': '>'}.get(content[126:128])
+    if order is None or content[:6] != b'MATLAB':
+        raise ValueError(f'{path} is no MATLAB file of version 5')
+    arrays = {}
+    try:
+        for kind, body in elements(content[128:], order):
+            if kind == COMPRESSED:
+                (kind, body), = elements(zlib.decompress(body), order)
+            if kind != MATRIX:
+                continue
+            (_, flags), (_, shape), (_, name), *parts = elements(body, order)
+            if struct.unpack_from(order + 'I', flags)[0] & 0xff in NUMERIC:
+                kind, numbers = parts[0]  # a second part would be imaginary
+                arrays[name.decode()] = np.frombuffer(numbers, order + STORED[kind]).reshape(
+                    np.frombuffer(shape, order + 'i4'), order='F')
+    except (ValueError, KeyError, IndexError, struct.error, zlib.error) as e:
+        raise ValueError(f'{path} is a damaged MATLAB file ({e})') from None
+    return arrays

@@ -1,0 +1,72 @@
+"""Oxford-IIIT Pets (810 MB, from robots.ox.ac.uk): large pictures of 37 breeds of cats and dogs.
+
+    python prepare/pets.py                       # downloads 810 MB
+    python prepare/pets.py --from FOLDER         # or takes images.tar.gz and annotations.tar.gz from there
+
+Expect 3,680 pictures for training (train) and 3,669 for testing (test), 37 classes.
+"""
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from configurator import one_line_errors
+from data import check_free
+from prepare.download import local_or_fetch
+from prepare.images import is_picture, pack_options, pack_parser, save_stream, tar_files
+
+URL = 'https://thor.robots.ox.ac.uk/~vgg/data/pets/'
+FILES = {'images.tar.gz': '5c4f3ee8e5d25df40f4fd59a7f44e54c', 'annotations.tar.gz': '95a8c909bbe2e81eed6a22bccdf3f68f'}
+SPLITS = {'train': 'trainval.txt', 'test': 'test.txt'}
+
+
+def read_lists(path):
+    """The annotations -> {picture name: (split, label)} and the breeds in order of their labels.
+
+    Lines are like `great_pyrenees_37 16 2 10`: the picture, and its breed as a number from 1.
+    """
+    found = {name.rpartition('/')[2]: content for name, content in
+             tar_files(path, lambda name: name.endswith(tuple('/' + n for n in SPLITS.values())), 'annotations.tar.gz')}
+    pictures, breeds = {}, {}
+    for split, file in SPLITS.items():
+        if file not in found:
+            raise ValueError(f'{path} has no annotations/{file}; expected annotations.tar.gz')
+        for line in found[file].decode(errors='replace').splitlines():
+            name, number, *_ = line.split() + ['', '']
+            breed = name.rpartition('_')[0].replace('_', ' ')
+            if not breed or not number.isdecimal() or breeds.setdefault(int(number), breed) != breed or name in pictures:
+                raise ValueError(f'{path}: {file} has a line that does not fit: {line!r}')
+            pictures[name] = split, int(number) - 1
+    if sorted(breeds) != list(range(1, len(breeds) + 1)):
+        raise ValueError(f'{path}: the breeds are not numbered from 1 to {len(breeds)}')
+    return pictures, [breeds[number] for number in sorted(breeds)]
+
+
+def stream(path, pictures):
+    seen = set()
+    for name, content in tar_files(path, is_picture, 'images.tar.gz'):
+        name = name.rpartition('/')[2]
+        stem = name.rpartition('.')[0]
+        if stem in pictures and stem not in seen:
+            seen.add(stem)
+            split, label = pictures[stem]
+            yield split, name, label, content
+    missing = sorted(pictures.keys() - seen)
+    if missing:
+        raise ValueError(f'{path} lacks {len(missing)} pictures, such as {missing[0]}.jpg')
+
+
+def main(argv=None):
+    p = pack_parser(__doc__, 'data/pets')
+    p.add_argument('--from', dest='source', metavar='FOLDER', help=f'a folder with {" and ".join(FILES)}')
+    args = p.parse_args(argv)
+    check_free(args.out, args.overwrite)
+    images, annotations = (
+        local_or_fetch(args.source, URL + name, Path(args.out).parent / 'downloads' / f'pets-{name}', md5, strict=False)
+        for name, md5 in FILES.items())
+    pictures, breeds = read_lists(annotations)
+    save_stream(args.out, list(SPLITS), stream(images, pictures), breeds, total=len(pictures), **pack_options(args))
+
+
+if __name__ == '__main__':
+    with one_line_errors():
+        main()

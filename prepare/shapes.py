@@ -1,0 +1,125 @@
+"""Textured shapes on textured grounds, drawn here: 10 classes and the true mask of every shape. Needs no network.
+
+    python prepare/shapes.py                                    # 32 x 32 pixels, a quarter of a minute
+    python prepare/shapes.py --size 64 --out data/shapes64
+    python train.py config/train_crate_shapes.py
+
+Place, size, turn, colours and textures are random, small discs and strokes lie about, some of them on top of the
+shape. The same --seed draws the same pictures. Expect 20,000 for training, 2,000 for validation and 5,000 for the test.
+"""
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from configurator import one_line_errors
+from data import check_free
+from prepare.images import save_arrays
+from prepare.text import parser
+
+CLASSES = ['disc', 'ring', 'square', 'triangle', 'cross', 'star', 'crescent', 'heart', 'hexagon', 'bar']
+
+
+def inside(shape, u, v):
+    """Whether points (u, v), v pointing down, lie in a shape that just fits the unit disc; arrays of any shape."""
+    r, a = np.hypot(u, v), np.arctan2(u, -v)  # the angle from straight up
+    if shape == 'disc':
+        return r < 0.85
+    if shape == 'ring':
+        return (r < 0.95) & (r > 0.55)
+    if shape == 'square':
+        return np.maximum(abs(u), abs(v)) < 0.72
+    if shape == 'triangle':
+        return (v < 0.5) & (abs(u) < (v + 1) * 0.577)
+    if shape == 'cross':
+        return (np.minimum(abs(u), abs(v)) < 0.26) & (np.maximum(abs(u), abs(v)) < 0.9)
+    if shape == 'star':
+        return r < 0.42 + 0.58 * abs(1 - (a * 5 / np.pi + 1) % 2) ** 1.5
+    if shape == 'crescent':
+        return (r < 0.92) & (np.hypot(u - 0.42, v) > 0.75)
+    if shape == 'heart':
+        x, y = u * 1.25, -v * 1.25 + 0.1
+        return (x * x + y * y - 1) ** 3 < x * x * y ** 3
+    if shape == 'hexagon':
+        return np.maximum(abs(u) * 0.866 + abs(v) * 0.5, abs(v)) < 0.8
+    return (abs(v) < 0.28) & (abs(u) < 0.95)  # bar
+
+
+def textures(rng, n, x, y):
+    """n random patterns with values in [0, 1] on the grid x, y (S, S) of [0, 1): (n, S, S)."""
+    angle, phase, waves = rng.random((3, n, 1, 1), np.float32) * np.float32([2 * np.pi, 2 * np.pi, 4]).reshape(3, 1, 1, 1)
+    kind, waves = rng.integers(0, 4, (n, 1, 1)), waves + 2
+    across, along = np.cos(angle) * x + np.sin(angle) * y, np.cos(angle) * y - np.sin(angle) * x
+    stripes = 0.5 + 0.5 * np.sin(2 * np.pi * waves * across + phase)
+    checks = (stripes > 0.5) ^ (np.sin(2 * np.pi * waves * along) > 0)
+    grain = rng.random((n, 8, 8), np.float32).repeat(len(x) // 8, 1).repeat(len(x) // 8, 2)
+    return np.choose(kind, [np.clip(0.5 + 0.5 * across, 0, 1), stripes, checks, grain])
+
+
+def draw(rng, labels, size):
+    """Pictures of the shapes in labels (n,): uint8 (n, size, size, 3), and their visible parts as masks, bool."""
+    n, S = len(labels), 2 * size  # drawn twice as fine, then averaged: soft edges
+    y, x = np.meshgrid(*[(np.arange(S, dtype=np.float32) + 0.5) / S] * 2, indexing='ij')
+
+    def painted(base):
+        """A texture between the colours base (n, 3) and one near it: (n, S, S, 3)."""
+        change = np.clip(base + rng.normal(0, 0.12, (n, 3)), 0, 1).astype(np.float32) - base
+        return base[:, None, None] + change[:, None, None] * textures(rng, n, x, y)[..., None]
+
+    def clutter(picture, pieces):
+        """Paint small discs and strokes; returns where they are, (n, S, S)."""
+        covered = np.zeros((n, S, S), bool)
+        for _ in range(pieces):
+            cx, cy, angle, length = rng.random((4, n, 1, 1), np.float32) * np.float32([1, 1, np.pi, 0.25]).reshape(4, 1, 1, 1)
+            dx, dy = x - cx, y - cy
+            along = np.clip(np.cos(angle) * dx + np.sin(angle) * dy, -length, length)
+            far = (dx - along * np.cos(angle)) ** 2 + (dy - along * np.sin(angle)) ** 2
+            piece = far < (0.01 + 0.04 * rng.random((n, 1, 1), np.float32)) ** 2
+            picture[piece] = rng.random((n, 3), np.float32)[np.nonzero(piece)[0]]
+            covered |= piece
+        return covered
+
+    ground = rng.random((n, 3), np.float32)
+    away = rng.standard_normal((n, 3), np.float32)
+    away /= np.linalg.norm(away, axis=1, keepdims=True)
+    colour = (ground + away * (0.45 + 0.35 * rng.random((n, 1), np.float32))) % 1  # wraps round, and so stays different
+    picture = painted(ground)
+    clutter(picture, 3)
+    radius, turn, cx, cy = rng.random((4, n, 1, 1), np.float32)
+    radius, turn = 0.24 + 0.18 * radius, (turn - 0.5) * np.float32(np.pi / 3)
+    cx, cy = (0.5 + 1.8 * (c - 0.5) * (0.5 - radius) for c in (cx, cy))
+    u, v = (x - cx) / radius, (y - cy) / radius
+    u, v = np.cos(turn) * u + np.sin(turn) * v, np.cos(turn) * v - np.sin(turn) * u
+    mask = np.stack([inside(CLASSES[k], *uv) for k, *uv in zip(labels, u, v)])
+    picture[mask] = painted(colour)[mask]
+    mask &= ~clutter(picture, 1)
+    fine = sum(picture[:, i::2, j::2] for i in (0, 1) for j in (0, 1)) / 4
+    fine += 0.02 * rng.standard_normal(fine.shape, np.float32)
+    return (np.clip(fine, 0, 1) * 255).round().astype(np.uint8), sum(mask[:, i::2, j::2].astype(int) for i in (0, 1) for j in (0, 1)) >= 2
+
+
+def main(argv=None):
+    p = parser(__doc__, 'data/shapes')
+    p.add_argument('--size', type=int, default=32, help='pixels a side, a multiple of 4 (default: %(default)s)')
+    p.add_argument('--train', type=int, default=20_000, help='pictures for training (default: %(default)s)')
+    p.add_argument('--val', type=int, default=2_000, help='for validation (default: %(default)s)')
+    p.add_argument('--test', type=int, default=5_000, help='for the test (default: %(default)s)')
+    p.add_argument('--seed', type=int, default=0, help='default: %(default)s')
+    args = p.parse_args(argv)
+    if args.size < 8 or args.size % 4 or min(args.train, args.val, args.test) < 1 or args.seed < 0:
+        raise ValueError('need --size, a multiple of 4 and at least 8, at least one picture a split, and --seed 0 or more')
+    check_free(args.out, args.overwrite)
+    splits = {}
+    for i, (split, count) in enumerate((('train', args.train), ('val', args.val), ('test', args.test))):
+        labels = np.arange(count) % len(CLASSES)
+        drawn = [draw(np.random.default_rng((args.seed, i, first)), labels[first:first + 200], args.size)
+                 for first in range(0, count, 200)]
+        pictures, masks = (np.concatenate(part) for part in zip(*drawn))
+        splits[split] = pictures, labels, masks
+    save_arrays(args.out, splits, CLASSES)
+
+
+if __name__ == '__main__':
+    with one_line_errors():
+        main()

@@ -1,0 +1,345 @@
+"""The 14 operations against Pillow; what a picture becomes depends on it and its numbers alone; the contact sheet."""
+import json
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+from conftest import fails
+from PIL import Image, ImageEnhance, ImageOps
+
+import augment
+from augment import FILL, OPERATIONS, AugmentConfig, train_pictures
+
+PLAIN = AugmentConfig(crop_scale=1.0, flip=False)
+M = 14.0
+FACTOR = M / 10 * 1.8 + 0.1
+
+
+def noise(n, h, w, seed=0):
+    return torch.from_numpy(np.random.default_rng(seed).integers(0, 256, (n, h, w, 3), np.uint8))
+
+
+def smooth(h, w, n=4):
+    """Pictures without detail as fine as a pixel, so that ways to interpolate agree."""
+    small = np.random.default_rng(1).integers(0, 256, (n, 4, 5, 3), np.uint8)
+    return torch.from_numpy(np.stack([Image.fromarray(p).resize((w, h), Image.BICUBIC) for p in small]))
+
+
+def structured(h, w):
+    """Flat, few values, dark, stripes, a ramp of every value, smooth: histograms that random pixels do not have."""
+    y, x = np.mgrid[:h, :w]
+    ramp = (y * w + x) * 255 // (h * w - 1)
+    pictures = [np.full((h, w, 3), 77), np.stack([x % 2, y % 3, (x + y) % 5], -1) * 60, noise(1, h, w)[0].numpy() // 9 + 3,
+                np.stack([x % 2 * 255] * 3, -1), np.stack([ramp, 255 - ramp, ramp // 64 * 64], -1)]
+    return torch.cat([torch.from_numpy(np.stack(pictures).astype(np.uint8)), smooth(h, w)])
+
+
+def sizes_of(pictures):
+    return torch.tensor(pictures.shape[1:3]).repeat(len(pictures), 1)
+
+
+def draws_for(n, *operations, negative=False):
+    """No flip; the named operations in order."""
+    numbers = [0.3, 0.6, 0.2, 0.7, 0.9]
+    for name in operations:
+        numbers += [(OPERATIONS.index(name) + 0.5) / len(OPERATIONS), 0.1 if negative else 0.9]
+    return torch.tensor([numbers] * n, dtype=torch.float64)
+
+
+def random_draws(n, c, seed=0):
+    return torch.from_numpy(np.random.default_rng(seed).random((n, augment.draws_needed(c))))
+
+
+def augmented(pictures, *operations, m=M, negative=False):
+    """Through train_pictures with crop and flip off, uint8 (n, H, W, 3)."""
+    c = AugmentConfig(crop_scale=1.0, flip=False, randaugment_n=len(operations), randaugment_m=m)
+    draws = draws_for(len(pictures), *operations, negative=negative)
+    return augment.denormalize(train_pictures(pictures, sizes_of(pictures), draws, tuple(pictures.shape[1:3]), c))
+
+
+def levels_apart(a, b):
+    return (a.int() - torch.as_tensor(np.array(b)).int()).abs()
+
+
+# ---- operations
+
+
+def affine(*matrix):
+    return lambda p: p.transform(p.size, Image.AFFINE, matrix, Image.BILINEAR, fillcolor=FILL)
+
+
+PILLOW = {
+    'Identity': lambda p: p,
+    'AutoContrast': ImageOps.autocontrast,
+    'Equalize': ImageOps.equalize,
+    'Posterize': lambda p: ImageOps.posterize(p, int(M / 10 * 4)),
+    'Solarize': lambda p: ImageOps.solarize(p, min(256, int(M / 10 * 256))),
+    'Color': lambda p: ImageEnhance.Color(p).enhance(FACTOR),
+    'Contrast': lambda p: ImageEnhance.Contrast(p).enhance(FACTOR),
+    'Brightness': lambda p: ImageEnhance.Brightness(p).enhance(FACTOR),
+    'Sharpness': lambda p: ImageEnhance.Sharpness(p).enhance(FACTOR),
+}
+
+
+@pytest.mark.parametrize('h, w', [(32, 32), (37, 50), (3, 4), (1, 2), (224, 160)])
+@pytest.mark.parametrize('name', PILLOW)
+def test_colour_operations_are_pillows(name, h, w):
+    pictures = torch.cat([noise(3, h, w), structured(h, w)])
+    theirs = np.stack([PILLOW[name](Image.fromarray(p.numpy())) for p in pictures])
+    assert levels_apart(augmented(pictures, name), theirs).max() == 0
+
+
+@pytest.mark.parametrize('m', [0.0, 1.0, 5.0, 10.0, 30.0])
+def test_other_magnitudes_are_pillows_too(m):
+    pictures = torch.cat([noise(2, 20, 30), structured(20, 30)])
+    factor, bits = m / 10 * 1.8 + 0.1, min(8, int(m / 10 * 4))
+    theirs = {'Solarize': lambda p: ImageOps.solarize(p, min(256, int(m / 10 * 256))),
+              'Posterize': lambda p: ImageOps.posterize(p, bits) if bits else p.point(lambda v: 0),
+              'Color': lambda p: ImageEnhance.Color(p).enhance(factor),
+              'Contrast': lambda p: ImageEnhance.Contrast(p).enhance(factor),
+              'Brightness': lambda p: ImageEnhance.Brightness(p).enhance(factor),
+              'Sharpness': lambda p: ImageEnhance.Sharpness(p).enhance(factor)}
+    for name, operation in theirs.items():
+        by_pillow = np.stack([operation(Image.fromarray(p.numpy())) for p in pictures])
+        assert levels_apart(augmented(pictures, name, m=m), by_pillow).max() == 0, name
+
+
+@pytest.mark.parametrize('sign', [-1, 1])
+@pytest.mark.parametrize('h, w', [(48, 48), (60, 90)])
+@pytest.mark.parametrize('name', augment.GEOMETRIC)
+def test_geometric_operations_are_pillows(name, h, w, sign):
+    m = sign * M / 10
+    theirs = {'Rotate': lambda p: p.rotate(30 * m, Image.BILINEAR, fillcolor=FILL),
+              'ShearX': affine(1, 0.3 * m, 0, 0, 1, 0), 'ShearY': affine(1, 0, 0, 0.3 * m, 1, 0),
+              'TranslateX': affine(1, 0, 0.45 * m * w, 0, 1, 0), 'TranslateY': affine(1, 0, 0, 0, 1, 0.45 * m * h)}[name]
+    pictures = smooth(h, w)
+    by_pillow = np.stack([theirs(Image.fromarray(p.numpy())) for p in pictures])
+    apart = levels_apart(augmented(pictures, name, negative=sign < 0), by_pillow)
+    assert apart.float().mean() < 0.6 and (apart <= 1).float().mean() > 0.995, (apart.float().mean(), apart.max())
+
+
+def test_every_operation_is_there_and_drawn_as_often():
+    assert sorted(PILLOW) == sorted(augment.COLOUR) and len(OPERATIONS) == 14 and len(augment.GEOMETRIC) == 5
+    draws = random_draws(14_000, AugmentConfig(randaugment_n=2))
+    for i in (0, 1):
+        counts = augment.chosen_operations(draws, i).bincount()
+        assert len(counts) == 14 and (counts - 1000).abs().max() < 150
+    assert not torch.equal(augment.chosen_operations(draws, 0), augment.chosen_operations(draws, 1))
+    assert augment.chosen_operations(torch.full((1, 7), 1 - 2.0 ** -53, dtype=torch.float64), 0) == 13
+
+
+def test_operations_follow_each_other():
+    pictures = smooth(40, 40)
+    once = [ImageEnhance.Color(ImageOps.equalize(Image.fromarray(p.numpy()))).enhance(FACTOR) for p in pictures]
+    assert levels_apart(augmented(pictures, 'Equalize', 'Color'), np.stack(once)).max() == 0
+    shear = affine(1, 0.42, 0, 0, 1, 0)
+    moved = [shear(Image.fromarray(p.numpy()).rotate(42, Image.BILINEAR, fillcolor=FILL)) for p in pictures]
+    ours = augmented(pictures, 'Rotate', 'ShearX')
+    apart = levels_apart(ours, np.stack(moved))[:, 12:28, 12:28]  # twice interpolated, their borders are softer
+    assert apart.float().mean() < 1.5
+    assert torch.equal(augmented(pictures, 'Brightness', 'Rotate'), augmented(pictures, 'Rotate', 'Brightness'))
+    there_and_back, c = draws_for(4, 'TranslateX', 'TranslateX'), AugmentConfig(crop_scale=1.0, flip=False, randaugment_n=2)
+    there_and_back[:, 8] = 0.1
+    x = train_pictures(pictures, sizes_of(pictures), there_and_back, (40, 40), c)
+    assert torch.equal(augment.denormalize(x), pictures)
+
+
+# ---- the warp
+
+
+@pytest.mark.parametrize('h, w', [(32, 32), (64, 32), (50, 37)])
+def test_all_off_is_plain_normalization(h, w):
+    pictures = noise(3, h, w)
+    plain = ((pictures / 255 - torch.tensor(augment.MEAN)) / torch.tensor(augment.STD)).permute(0, 3, 1, 2)
+    x = train_pictures(pictures, sizes_of(pictures), draws_for(3), (h, w), PLAIN)
+    assert x.dtype == torch.float32 and x.shape == (3, 3, h, w)
+    torch.testing.assert_close(x, plain, rtol=0, atol=1e-6 if (h, w) != (50, 37) else 1e-4)  # in 37ths a float32 rounds
+    assert torch.equal(augment.denormalize(x), pictures)
+    torch.testing.assert_close(augment.eval_pictures(pictures, sizes_of(pictures), (h, w), 1.0), plain, rtol=0, atol=1e-6)
+
+
+def test_flip_mirrors_about_half_of_the_pictures():
+    pictures, c = noise(400, 6, 8), AugmentConfig(crop_scale=1.0)
+    draws = random_draws(400, c)
+    x = augment.denormalize(train_pictures(pictures, sizes_of(pictures), draws, (6, 8), c))
+    flipped = draws[:, 4] < 0.5
+    assert 150 < flipped.sum() < 250
+    assert torch.equal(x, torch.where(flipped[:, None, None, None], pictures.flip(2), pictures))
+
+
+def padded(*shapes, garbage=0):
+    """Smooth and noisy pictures of these (height, width), padded to the largest."""
+    sizes = torch.tensor(shapes)
+    pictures = torch.full((len(shapes), *sizes.amax(0).tolist(), 3), garbage, dtype=torch.uint8)
+    for i, (h, w) in enumerate(shapes):
+        pictures[i, :h, :w] = noise(1, h, w, seed=i)[0] if i % 2 else smooth(h, w, 1)[0]
+    return pictures, sizes
+
+
+SHAPES = [(40, 64), (33, 50), (90, 20), (64, 64), (17, 90), (64, 64)]
+ALL_ON = AugmentConfig(crop_scale=0.2, randaugment_n=2)
+
+
+def test_a_row_depends_on_its_own_picture_and_numbers_alone():
+    (pictures, sizes), draws = padded(*SHAPES), random_draws(6, ALL_ON, seed=3)
+    x = train_pictures(pictures, sizes, draws, (16, 24), ALL_ON)
+    other = torch.tensor([4, 2, 5, 0, 1, 3])
+    assert torch.equal(train_pictures(pictures[other], sizes[other], draws[other], (16, 24), ALL_ON), x[other])
+    alone = [train_pictures(*(t[i:i + 1] for t in (pictures, sizes, draws)), (16, 24), ALL_ON) for i in range(6)]
+    assert torch.equal(torch.cat(alone), x)
+    views = augment.eval_pictures(pictures, sizes, (16, 24), 0.9)
+    torch.testing.assert_close(augment.eval_pictures(pictures[other], sizes[other], (16, 24), 0.9), views[other])
+
+
+@pytest.mark.parametrize('c', [PLAIN, AugmentConfig(), ALL_ON])
+def test_padding_is_never_seen(c):
+    black, white = padded(*SHAPES)[0], padded(*SHAPES, garbage=255)[0]
+    sizes, draws = torch.tensor(SHAPES), random_draws(len(SHAPES), c)
+    assert not torch.equal(black, white)
+    assert torch.equal(train_pictures(black, sizes, draws, (32, 32), c), train_pictures(white, sizes, draws, (32, 32), c))
+    views = [augment.eval_pictures(pictures, sizes, (32, 32), 0.8) for pictures in (black, white)]
+    assert torch.equal(*views)
+    small, size = black[1:2, :33, :50], sizes[1:2]  # how far the padding goes makes no difference either
+    torch.testing.assert_close(train_pictures(small, size, draws[1:2], (32, 32), PLAIN),
+                               train_pictures(black[1:2], size, draws[1:2], (32, 32), PLAIN), rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize('image_size', [(32, 32), (32, 64)])
+def test_crop_boxes_lie_inside_and_have_the_area_asked_for(image_size):
+    sizes = torch.tensor([[480, 640], [100, 50], [32, 32]]).repeat(2000, 1)
+    draws = torch.from_numpy(np.random.default_rng(5).random((6000, 5)))
+    left, top, w, h = augment.crop_boxes(sizes, draws, image_size, 0.08).T
+    height, width = sizes.T
+    assert (left >= 0).all() and (top >= 0).all() and (left + w <= width + 1e-9).all() and (top + h <= height + 1e-9).all()
+    share, aspect = w * h / (height * width), w / h / (image_size[1] / image_size[0])
+    whole = (w < width) & (h < height)  # not clipped
+    assert whole.float().mean() > 0.4
+    torch.testing.assert_close(share[whole], (0.08 + 0.92 * draws[:, 0])[whole])
+    assert (share <= 0.08 + 0.92 * draws[:, 0] + 1e-9).all() and share.min() < 0.1
+    assert 0.74 < aspect[whole].min() < 0.76 and 1.32 < aspect[whole].max() < 1.34
+    assert aspect[whole].log().mean().abs() < 0.05
+    places = torch.stack((left / (width - w), top / (height - h)), 1)[whole]
+    torch.testing.assert_close(places, draws[whole, 2:4])
+
+
+def test_crop_off_is_the_largest_centred_box():
+    boxes = augment.crop_boxes(torch.tensor([[50, 80], [80, 50], [64, 64]]), draws_for(3), (32, 64), 1.0)
+    assert boxes.tolist() == [[0, 5, 80, 40], [0, 27.5, 50, 25], [0, 16, 64, 32]]
+
+
+@pytest.mark.parametrize('size', [256, 253])
+def test_shrinking_does_not_alias(size):
+    y, x = np.mgrid[:size, :size]
+    for fine in ((x + y) % 2, x % 2):
+        board = torch.from_numpy(np.repeat(fine[None, ..., None] * 255, 3, -1).astype(np.uint8))
+        out = augment.denormalize(train_pictures(board, sizes_of(board), draws_for(1), (32, 32), PLAIN)).int()
+        assert (out - 127).abs().max() <= 2
+
+
+def test_a_crop_is_what_pillow_cuts_and_resizes():
+    pictures = smooth(100, 140)
+    draws = draws_for(len(pictures))
+    c = AugmentConfig(crop_scale=0.3, flip=False)
+    x = augment.denormalize(train_pictures(pictures, sizes_of(pictures), draws, (40, 48), c))
+    left, top, w, h = augment.crop_boxes(sizes_of(pictures), draws, (40, 48), 0.3)[0].tolist()
+    box = (left, top, left + w, top + h)
+    theirs = [Image.fromarray(p.numpy()).resize((48, 40), Image.BILINEAR, box=box) for p in pictures]
+    assert levels_apart(x, np.stack(theirs)).max() <= 2
+
+
+# ---- evaluation
+
+
+def test_a_crop_of_224_from_256_is_not_interpolated():
+    pictures = noise(2, 256, 340)
+    x = augment.denormalize(augment.eval_pictures(pictures, sizes_of(pictures), (224, 224), 0.875))
+    assert torch.equal(x, pictures[:, 16:240, 58:282])
+
+
+@pytest.mark.parametrize('h, w, size, share', [(300, 400, (224, 224), 0.875), (375, 250, (96, 96), 1.0),
+                                               (200, 200, (64, 96), 0.9), (40, 60, (64, 64), 0.875)])
+def test_evaluation_is_pillows_resize_and_crop(h, w, size, share):
+    pictures = torch.cat([noise(1, h, w), smooth(h, w)])
+    x = augment.denormalize(augment.eval_pictures(pictures, sizes_of(pictures), size, share))
+    scale = max(size[0] / h, size[1] / w) / share
+    new = round(h * scale), round(w * scale)
+    top, left = (new[0] - size[0]) // 2, (new[1] - size[1]) // 2
+    theirs = [Image.fromarray(p.numpy()).resize(new[::-1], Image.BILINEAR) for p in pictures]
+    theirs = np.stack(theirs)[:, top:top + size[0], left:left + size[1]]
+    assert levels_apart(x, theirs).max() <= 1 and x.shape == (5, *size, 3)
+
+
+def test_evaluation_of_different_sizes_is_that_of_each_alone():
+    pictures, sizes = padded(*SHAPES)
+    x = augment.eval_pictures(pictures, sizes, (24, 32), 0.9)
+    for i, (h, w) in enumerate(SHAPES):
+        torch.testing.assert_close(augment.eval_pictures(pictures[i:i + 1, :h, :w], sizes[i:i + 1], (24, 32), 0.9)[0], x[i])
+
+
+# ---- settings and the sheet
+
+
+@pytest.mark.parametrize('bad, why', [
+    (dict(crop_scale=2), r'crop_scale=2 must lie in \(0, 1\]'), (dict(crop_scale=0.0), 'crop_scale=0.0'),
+    (dict(crop_scale=math.nan), 'crop_scale=nan'),
+    (dict(eval_crop=-1), 'eval_crop=-1'), (dict(eval_crop=1.1), 'eval_crop=1.1'),
+    (dict(randaugment_n=-1), r'randaugment_n=-1 must lie in \[0, 10\]'), (dict(randaugment_n=11), 'randaugment_n=11'),
+    (dict(randaugment_m=31.0), r'randaugment_m=31.0 must lie in \[0, 30\]')])
+def test_bad_settings_are_refused(bad, why):
+    with pytest.raises(ValueError, match=why):
+        AugmentConfig(**bad)
+
+
+@pytest.fixture
+def words(tmp_path):
+    folder = tmp_path / 'd' / 'toy'
+    folder.mkdir(parents=True)
+    pictures, n = noise(20, 32, 32), 20
+    np.save(folder / 'train.images.npy', pictures.numpy())
+    np.save(folder / 'train.labels.npy', np.arange(n) % 2)
+    (folder / 'meta.json').write_text(json.dumps({'kind': 'images', 'storage': 'arrays', 'classes': ['cat', 'dog'],
+                                                  'splits': {'train': {'count': n, 'height': 32, 'width': 32}}}))
+    return ['toy', f'--data_dir={tmp_path}/d', '--out', f'{tmp_path}/sheet.png']
+
+
+def test_the_sheet_shows_pictures_before_and_after(words, tmp_path, capsys):
+    augment.main([*words, '--rows=5', '--columns=3', '--eval_crop=1', '--randaugment_n=2'])
+    said = capsys.readouterr().out
+    assert '5 pictures of toy' in said and 'cat' in said and 'randaugment_n=2' in said
+    sheet = np.array(Image.open(tmp_path / 'sheet.png'))
+    assert sheet.shape == (5 * 36 - 4, 3 * 36 - 4, 3)
+    first, known = sheet[:32, :32], np.load(tmp_path / 'd' / 'toy' / 'train.images.npy')
+    assert (first == known).all((1, 2, 3)).any() and (sheet[32:36] == 255).all()
+    again = [*words[:-1], f'{tmp_path}/again.png', '--rows=5', '--columns=3', '--eval_crop=1', '--randaugment_n=2']
+    augment.main(again)
+    assert (np.array(Image.open(tmp_path / 'again.png')) == sheet).all()
+    augment.main([*again, '--seed=8', '--overwrite=true'])
+    assert (np.array(Image.open(tmp_path / 'again.png')) != sheet).any()
+
+
+def test_the_sheet_takes_a_config_file_and_ignores_the_settings_of_others(words, tmp_path, capsys):
+    (tmp_path / 'c.py').write_text("dataset = 'toy'\ncrop_scale = 0.5\nn_layer = 3\nimage_size = (48, 40)\nlr = 1e-3\n")
+    augment.main([str(tmp_path / 'c.py'), *words[1:], '--rows=2', '--columns=1'])
+    assert 'crop_scale=0.5' in capsys.readouterr().out
+    assert Image.open(tmp_path / 'sheet.png').size == (40, 2 * 52 - 4)
+
+
+def test_mistakes_at_the_sheet_are_told_in_a_line(words, tmp_path, capsys):
+    def said(*more):
+        return fails(capsys, augment.main, *words, *more)
+    assert 'unknown setting n_layer' in said('--n_layer=3')
+    assert 'rows=0' in said('--rows=0') and 'image_size=3,0' in said('--image_size=3,0')
+    for out in ('sheet.txt', f'{tmp_path}/none/sheet.png'):
+        assert 'give another --out' in said(f'--out={out}')
+    assert 'no prepared' in said('--dataset=absent')
+    (tmp_path / 'sheet.png').write_text('mine')
+    assert '--overwrite=true' in said() and (tmp_path / 'sheet.png').read_text() == 'mine'
+    augment.main([*words, '--overwrite=true', '--rows=1'])
+    assert Image.open(tmp_path / 'sheet.png').size[1] == 32
+
+
+def test_without_pillow_the_sheet_says_what_to_install(words, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'PIL', None)
+    assert 'pip install pillow' in fails(capsys, augment.main, *words)
