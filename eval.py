@@ -13,7 +13,7 @@ is chosen on a fifth of the training set that is held out, and the test set is l
 import json
 import math
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -24,7 +24,7 @@ import augment
 import configurator
 import data
 from machine import choose_device, choose_dtype
-from models import load_model, load_weights, model_classes, same_classes
+from models import from_command_line, load_model, same_classes
 
 
 @dataclass
@@ -185,18 +185,10 @@ def main(argv):
     if '--help' in argv or '-h' in argv:
         print(configurator.help_text(__doc__, EvalConfig))
         return
-    given = configurator.collect(argv)
-    path, name = (str(given.get(k, (getattr(EvalConfig, k), ''))[0]) for k in ('ckpt', 'model'))
-    checkpoint = None if path.startswith('official:') else load_weights(path)
-    Config = model_classes(checkpoint['config']['model'] if checkpoint else name or 'crate')[1]
-    checked = configurator.check(given, EvalConfig, Config)  # the model's settings: another image_size, or an official file's
-    ours = {f.name for f in fields(EvalConfig)}
-    c = EvalConfig(**{k: v for k, v in checked.items() if k in ours})
-    overrides = {k: v for k, v in checked.items() if k not in ours}
+    c, checkpoint, overrides = from_command_line(argv, EvalConfig)
     if c.batch_size < 1 or c.knn < 0 or not 0 <= c.eval_crop <= 1 or not -1 <= c.workers <= 1024:
         raise ValueError('need batch_size >= 1, knn >= 0, 0 <= eval_crop <= 1 and workers >= -1; '
                          f'got {c.batch_size}, {c.knn}, {c.eval_crop} and {c.workers}')
-    checkpoint = checkpoint or load_weights(path, c.model, **overrides)
     dataset = c.dataset or checkpoint['config'].get('dataset')
     if not dataset:
         raise ValueError('an official file does not say what to score it on; give --dataset, such as --dataset=imagenet')

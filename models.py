@@ -8,6 +8,7 @@ import pickle
 import torch
 import torch.nn.functional as F
 
+import configurator
 from rundir import load_checkpoint
 
 OFFICIAL = {'crate': 'pos_embedding', 'vit': 'pos_embed'}  # what the authors call the positions
@@ -56,6 +57,20 @@ def load_weights(path, name=None, **settings):
     model = Model.from_official(sd, n_head=wanted.n_head, image_size=size, patch_size=wanted.patch_size, **rest)
     return {'weights': model.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(model.config),
             'config': {'model': name}, 'data': {'kind': 'images', 'classes': None}}
+
+
+def from_command_line(argv, Settings):
+    """Command line -> (Settings, the checkpoint that its `ckpt` names, settings of the model that were given too: another
+    image_size, or what an official file, of the network `model`, does not tell)."""
+    given = configurator.collect(argv)
+    path, name = (str(given.get(k, (getattr(Settings, k), ''))[0]) for k in ('ckpt', 'model'))
+    checkpoint = None if path.startswith('official:') else load_weights(path)
+    Config = model_classes(checkpoint['config']['model'] if checkpoint else name or 'crate')[1]
+    checked = configurator.check(given, Settings, Config)
+    ours = {f.name for f in dataclasses.fields(Settings)}
+    overrides = {k: v for k, v in checked.items() if k not in ours}
+    return (Settings(**{k: v for k, v in checked.items() if k in ours}),
+            checkpoint or load_weights(path, name, **overrides), overrides)
 
 
 def described(meta):

@@ -1,32 +1,38 @@
-"""Look at what a trained model does: continue a text.
+"""Look at what a trained model does: continue a text, or say what is in pictures.
 
     python sample.py                                              # from the run of a bare `python train.py`
     python sample.py --ckpt=out/aot_owt --start="Once upon a time" --num_samples=3
     python sample.py --ckpt=out/aot_owt/last.pt --start=FILE:prompt.txt
+    python sample.py --ckpt=out/crate_cifar10 --images=cat.jpg    # a picture, or a folder of them
+    python sample.py --ckpt=official:crate_base.pth --model=crate --n_head=12 --images=cat.jpg
     python sample.py --help
 
-The checkpoint is all it needs: the tokenizer travels inside.
+The checkpoint is all it needs: the tokenizer, or the names of the classes, travel inside.
 """
 import codecs
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
+import augment
 import configurator
-from tokenizer import Tokenizer
-from machine import choose_device, choose_dtype
-from rundir import load_checkpoint
+import data
 from generate import stream
-from models import load_model
+from machine import choose_device, choose_dtype
+from models import from_command_line, load_model
+from tokenizer import Tokenizer
 
 
 @dataclass
 class SampleConfig:
-    ckpt: str = 'out/aot_stdlib'     # a checkpoint, or a run directory for its best.pt
+    ckpt: str = 'out/aot_stdlib'     # a checkpoint, a run directory for its best.pt, or official:PATH
+    model: str = ''                  # network of an official file: crate or vit
+    images: str = ''                 # pictures to classify: a file, a folder of files, or a prepared dataset
     start: str = ''                  # the prompt; \n is a new line; FILE:path reads a file; empty lets the model begin
-    num_samples: int = 1             # texts to write
+    num_samples: int = 1             # texts to write; of a prepared dataset, pictures to look at
     max_new_tokens: int = 500        # length of each
     temperature: float = 0.8         # below 1 more careful, above 1 more daring, 0 always the likeliest token
     top_k: int = 200                 # choose among the k likeliest tokens; 0 among all
@@ -49,35 +55,82 @@ def prompt_of(start, tokenizer):
     return tokenizer.encode(start)
 
 
-def main(argv):
-    if '--help' in argv or '-h' in argv:
-        print(configurator.help_text(__doc__, SampleConfig))
-        return
-    c = SampleConfig(**configurator.check(configurator.collect(argv), SampleConfig))
-    if c.num_samples < 1 or c.max_new_tokens < 0 or not 0 <= c.seed < 2 ** 63:
-        raise ValueError('need num_samples >= 1, max_new_tokens >= 0 and seed >= 0; '
-                         f'got {c.num_samples}, {c.max_new_tokens} and {c.seed}')
-    checkpoint = load_checkpoint(c.ckpt)
-    tokenizer = Tokenizer(**checkpoint['data']['tokenizer'])
-    device = choose_device(c.device)
-    dtype = choose_dtype(c.dtype, device)
-    model = load_model(checkpoint).to(device)
+def write_texts(model, tokenizer, c, autocast):
     prompt = prompt_of(c.start, tokenizer)
     stop = tokenizer.encode(c.stop.replace('\\n', '\n'))
     if len(stop) > 1:
         raise ValueError(f'--stop={c.stop} is {len(stop)} tokens; it must be one')
-    torch.manual_seed(c.seed)
-    idx = torch.tensor([prompt or [tokenizer.beginning]], device=device)
-    with torch.autocast(torch.device(device).type, dtype, enabled=dtype != torch.float32):
+    idx = torch.tensor([prompt or [tokenizer.beginning]], device=model.tok_emb.weight.device)
+    with autocast:
         for i in range(c.num_samples):
             decode = codecs.getincrementaldecoder('utf-8')('replace').decode  # holds back half a character
             print(decode(tokenizer.decode_bytes(prompt)), end='', flush=True)
             for token in stream(model, idx, c.max_new_tokens, c.temperature, c.top_k or None, c.top_p,
-                                      stop_token=stop[0] if stop else None):
+                                stop_token=stop[0] if stop else None):
                 print(decode(tokenizer.decode_bytes(token[0].tolist())), end='', flush=True)
             print(decode(b'', final=True))
             if i + 1 < c.num_samples:
                 print('-' * 40)
+
+
+def pictures_of(path, count, seed):
+    """(name, uint8 (H, W, 3)) of a picture file, of those in a folder, or of `count` pictures of a prepared dataset."""
+    path = Path(path)
+    if (path / 'meta.json').exists():
+        meta = data.read_meta(path)
+        split = next(s for s in ('test', 'val', 'train') if s in meta['splits'])
+        images = data.Images(path, split)
+        for i in np.random.default_rng(seed).permutation(len(images))[:count]:
+            pictures, sizes, labels, _ = images[np.array([i]), np.zeros((1, 0))]
+            yield f'{split} {i}, {images.classes[labels[0]]}', pictures[0]
+        return
+    from PIL import Image, ImageOps
+
+    from prepare.images import is_picture, to_rgb
+    files = sorted(p for p in path.iterdir() if is_picture(p.name)) if path.is_dir() else [path]
+    if not files:
+        raise ValueError(f'no pictures in {path}; give --images=PATH of a picture, of a folder, or of a prepared dataset')
+    for file in files:
+        try:
+            yield file.name, np.array(to_rgb(ImageOps.exif_transpose(Image.open(file))))
+        except Exception as e:  # of many types, depending on where the damage is
+            raise ValueError(f'{file} cannot be read as a picture ({type(e).__name__}: {e})') from None
+
+
+@torch.no_grad()
+def name_pictures(model, checkpoint, c, autocast):
+    """Print the five likeliest classes of each picture."""
+    if not c.images:
+        raise ValueError('this checkpoint looks at pictures: give --images=PATH of a picture, of a folder, or of a prepared '
+                         'dataset such as --images=data/shapes --num_samples=5')
+    classes, device = checkpoint['data']['classes'], next(model.parameters()).device
+    crop = checkpoint['config'].get('eval_crop', augment.AugmentConfig.eval_crop)
+    for name, picture in pictures_of(c.images, c.num_samples, c.seed):
+        x = torch.from_numpy(picture)[None].to(device)
+        with autocast:
+            logits = model(augment.eval_pictures(x, torch.tensor([picture.shape[:2]]), model.config.image_size, crop))[0]
+        chance, index = logits[0].float().softmax(0).topk(min(5, logits.size(1)))
+        print(f'{name}: ' + ', '.join(f'{classes[i] if classes else f"class {i}"} {p:.1%}'
+                                      for p, i in zip(chance.tolist(), index.tolist())))
+
+
+def main(argv):
+    if '--help' in argv or '-h' in argv:
+        print(configurator.help_text(__doc__, SampleConfig))
+        return
+    c, checkpoint, overrides = from_command_line(argv, SampleConfig)
+    if c.num_samples < 1 or c.max_new_tokens < 0 or not 0 <= c.seed < 2 ** 63:
+        raise ValueError('need num_samples >= 1, max_new_tokens >= 0 and seed >= 0; '
+                         f'got {c.num_samples}, {c.max_new_tokens} and {c.seed}')
+    device = choose_device(c.device)
+    dtype = choose_dtype(c.dtype, device)
+    autocast = torch.autocast(torch.device(device).type, dtype, enabled=dtype != torch.float32)
+    model = load_model(checkpoint, **overrides).to(device)
+    torch.manual_seed(c.seed)
+    if checkpoint['data']['kind'] == 'text':
+        write_texts(model, Tokenizer(**checkpoint['data']['tokenizer']), c, autocast)
+    else:
+        name_pictures(model, checkpoint, c, autocast)
 
 
 if __name__ == '__main__':

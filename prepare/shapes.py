@@ -64,7 +64,7 @@ def draw(rng, labels, size):
 
     def painted(base):
         """A texture between the colours base (n, 3) and one near it: (n, S, S, 3)."""
-        change = np.clip(base + rng.normal(0, 0.12, (n, 3)), 0, 1).astype(np.float32) - base
+        change = np.clip(base + rng.normal(0, 0.1, (n, 3)), 0, 1).astype(np.float32) - base
         return base[:, None, None] + change[:, None, None] * textures(rng, n, x, y)[..., None]
 
     def clutter(picture, pieces):
@@ -83,11 +83,12 @@ def draw(rng, labels, size):
     ground = rng.random((n, 3), np.float32)
     away = rng.standard_normal((n, 3), np.float32)
     away /= np.linalg.norm(away, axis=1, keepdims=True)
-    colour = (ground + away * (0.45 + 0.35 * rng.random((n, 1), np.float32))) % 1  # wraps round, and so stays different
+    away *= np.where(away * (0.5 - ground) < 0, -1, 1)  # towards the middle of the cube, where there is room
+    colour = np.clip(ground + away * (0.5 + 0.3 * rng.random((n, 1), np.float32)), 0, 1)
     picture = painted(ground)
-    clutter(picture, 3)
+    clutter(picture, 2)
     radius, turn, cx, cy = rng.random((4, n, 1, 1), np.float32)
-    radius, turn = 0.24 + 0.18 * radius, (turn - 0.5) * np.float32(np.pi / 3)
+    radius, turn = 0.28 + 0.18 * radius, (turn - 0.5) * np.float32(np.pi / 6)
     cx, cy = (0.5 + 1.8 * (c - 0.5) * (0.5 - radius) for c in (cx, cy))
     u, v = (x - cx) / radius, (y - cy) / radius
     u, v = np.cos(turn) * u + np.sin(turn) * v, np.cos(turn) * v - np.sin(turn) * u

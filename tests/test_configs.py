@@ -17,7 +17,7 @@ CONFIGS = sorted(p.name for p in (ROOT / 'config').glob('*_*.py') if p.name[0] !
 
 def built(name, **overrides):
     """(settings, model on the meta device) of a config."""
-    c, _, given, _ = train.settings([str(ROOT / 'config' / name)])
+    c, a, given, _ = train.settings([str(ROOT / 'config' / name), '--init_from=scratch', '--new_head=false'])
     Model, Config = models.model_classes(c.model)
     with torch.device('meta'):
         reads = {'vocab_size': 256} if c.dataset in TEXT else SIZES.get(c.dataset, {})
@@ -28,11 +28,11 @@ def built(name, **overrides):
 def test_every_config_builds(name):
     c, model = built(name)
     assert model.num_params() > 0 and c.max_iters > c.warmup_iters and c.learning_rate > c.min_lr
-    if name.startswith(('train_', 'race_')):
-        head = (ROOT / 'config' / name).read_text().split('\n\n')[0]
-        for word in (f'python train.py config/{name}', 'hardware', 'minutes', 'expected'):
-            assert word in head, f'{name} does not say its {word}'
-        assert c.out_dir == 'out/' + name[:-3].removeprefix('train_')
+    assert not c.epochs or c.epochs > c.warmup_epochs
+    head = (ROOT / 'config' / name).read_text().split('\n\n')[0]
+    for word in (f'python train.py config/{name}', 'hardware', 'minutes', 'expected'):
+        assert word in head, f'{name} does not say its {word}'
+    assert c.out_dir == 'out/' + name[:-3].removeprefix('train_').removeprefix('pretrain_')
 
 
 # (n_layer, n_embd, n_head), and parameters by hand with 50257 tokens, without positions:
@@ -52,6 +52,40 @@ def test_the_papers_language_models_have_the_papers_sizes(name, shape, matrices,
     assert c.batch_size * c.gradient_accumulation_steps * model.config.block_size == 491_520
     assert (c.learning_rate, c.min_lr, c.beta1, c.beta2, c.weight_decay, c.grad_clip, c.warmup_iters, c.optimizer) == \
         (6e-4, 6e-5, 0.9, 0.95, 0.1, 1.0, 2000, 'adamw')
+
+
+def pictures(name):
+    """The settings of a config for ImageNet, by name."""
+    c, a, given, _ = train.settings([str(ROOT / 'config' / name), '--init_from=scratch', '--new_head=false'])
+    return dataclasses.asdict(c) | dataclasses.asdict(a) | given | {'batch': c.batch_size * c.gradient_accumulation_steps}
+
+
+@pytest.mark.parametrize('name, params, numbers', [
+    ('train_crate_tiny_imagenet.py', 6_090_856, (2.4e-4, 0.5, 2048, 5, 150, 0.1, 0)),
+    ('train_crate_small_imagenet.py', 13_116_328, (2.4e-4, 0.5, 2048, 5, 150, 0.1, 0)),
+    ('train_crate_base_imagenet.py', 22_796_008, (2.4e-4, 0.5, 2048, 5, 150, 0.1, 0)),
+    ('train_crate_large_imagenet.py', 77_641_192, (2.4e-4, 0.5, 2048, 5, 150, 0.1, 0)),
+    ('train_vit_tiny_imagenet.py', 5_717_416, (2.4e-4, 0.5, 2048, 5, 150, 0.1, 0)),
+    ('train_vit_small_imagenet.py', 22_050_664, (2.4e-4, 0.5, 2048, 5, 150, 0.1, 0)),
+    ('pretrain_crate_base_imagenet21k.py', 22_796_008, (1e-4, 0.05, 4096, 10, 90, 0.1, 0)),
+    ('train_aot_mssa_imagenet21k.py', 22_389_352, (2e-4, 0.7, 4096, 10, 90, 0.2, 2)),
+    ('train_aot_mhsa_imagenet.py', 14_924_008, (5e-4, 0.1, 2048, 5, 150, 0.1, 2)),
+    ('finetune_crate_base_imagenet.py', None, (5e-5, 0.5, 2048, 5, 50, 0.1, 0)),
+    ('finetune_aot_mssa_imagenet.py', None, (5e-4, 0.3, 2048, 5, 50, 0.1, 2))])
+def test_the_papers_pictures_have_the_papers_sizes_and_numbers(name, params, numbers):
+    if params:
+        assert built(name)[1].num_params() == params
+    s = pictures(name)
+    names = ('learning_rate', 'weight_decay', 'batch', 'warmup_epochs', 'epochs', 'label_smoothing', 'randaugment_n')
+    assert tuple(s[k] for k in names) == numbers
+    assert (s['optimizer'], s['schedule'], s['image_size'], s['patch_size'], s['flip']) == ('lion', 'cosine', 224, 16, True)
+
+
+@pytest.mark.parametrize('dataset', ['cifar10', 'cifar100', 'flowers102', 'pets'])
+def test_transfer_has_the_papers_numbers(dataset):
+    s = pictures(f'finetune_crate_{dataset}.py')
+    names = ('dataset', 'optimizer', 'learning_rate', 'weight_decay', 'batch', 'image_size', 'randaugment_n', 'randaugment_m')
+    assert tuple(s[k] for k in names) == (dataset, 'adamw', 5e-5, 0.01, 512, 224, 2, 14)
 
 
 def test_flops_are_six_a_weight_and_token_and_twelve_a_width_and_position():

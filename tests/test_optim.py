@@ -3,6 +3,8 @@ import torch
 
 import optim
 from model_aot import AoT, AoTConfig
+from model_crate import CRATE, CRATEConfig
+from model_vit import ViT, ViTConfig
 
 
 def models():
@@ -20,6 +22,14 @@ def test_every_parameter_is_in_exactly_one_group(name):
         for g in groups:
             for p in g['params']:
                 assert (g['weight_decay'] > 0) == (p.dim() >= 2 and name != 'adam')
+
+
+def test_of_pictures_tokens_and_positions_do_not_decay():
+    for Model, c in ((CRATE, CRATEConfig(16, 8, 4, 2, 2, 8)), (ViT, ViTConfig(16, 8, 4, 2, 2, 8)), (AoT, AoTConfig(image_size=16, patch_size=8))):
+        model = Model(c)
+        decays = {id(p) for o in optim.build(model, 'lion', 1e-3) for g in o.param_groups for p in g['params'] if g['weight_decay']}
+        kept = {k for k, p in model.named_parameters() if id(p) not in decays}
+        assert kept == {k for k in model.state_dict() if k in ('cls', 'pos') or 'norm' in k or k.endswith('bias')}
 
 
 def test_muon_takes_the_matrices_inside_layers_only():

@@ -1,6 +1,6 @@
 """Every command of the README runs, at toy size; every line that it points at holds what it says."""
-import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -8,16 +8,20 @@ import time
 
 import numpy as np
 import pytest
+import torch
 from conftest import ROOT
+from PIL import Image
 
 import data
+from model_crate import CRATE, CRATEConfig
+from prepare import images, shapes
 from tokenizer import Tokenizer
 
 README = (ROOT / 'README.md').read_text(encoding='utf-8')
 COMMANDS = [line.split('  #')[0].strip() for block in re.findall(r'```sh\n(.*?)```', README, re.S)
             for line in re.sub(r'\\\n\s*', ' ', block).splitlines()]
-TOY = ['--n_layer=2', '--n_head=2', '--n_embd=16', '--block_size=16', '--batch_size=2', '--gradient_accumulation_steps=2',
-       '--eval_interval=4', '--eval_iters=2', '--warmup_iters=1']
+SHORT = ['--batch_size=2', '--gradient_accumulation_steps=2', '--eval_interval=4', '--eval_iters=2', '--warmup_iters=1']
+TOY = ['--n_layer=2', '--n_head=2', '--n_embd=16', *SHORT]  # of a new model
 
 
 @pytest.fixture(scope='module')
@@ -31,11 +35,21 @@ def place(tmp_path_factory):
     tokenizer = Tokenizer('chars', ''.join(sorted(set(text))))
     data.save_text(place / 'data' / 'shakespeare_char', tokenizer, *data.split_text(text, tokenizer))
     (place / 'README.md').write_text(README, encoding='utf-8')
+    shapes.main(['--out', str(place / 'data' / 'shapes'), '--train', '40', '--val', '20', '--test', '20'])
+    drawn, labels, _ = (np.load(place / 'data' / 'shapes' / f'train.{name}.npy') for name in ('images', 'labels', 'masks'))
+    for name in ('cifar10', 'imagenet', 'imagenet21k'):
+        images.save_arrays(place / 'data' / name, {split: (drawn, labels) for split in ('train', 'val')}, shapes.CLASSES)
+    for i in range(4):
+        (place / 'FOLDER' / f'class{i % 2}').mkdir(parents=True, exist_ok=True)
+        Image.fromarray(drawn[i]).save(place / 'FOLDER' / f'class{i % 2}' / f'{i}.png')
+    Image.fromarray(drawn[0]).save(place / 'cat.jpg')
+    crate = CRATE(CRATEConfig(image_size=64, patch_size=16, num_classes=10, n_layer=2, n_head=2, n_embd=16))
+    torch.save({'state_dict': crate.to_official()}, place / 'crate_base.pth')
     return place
 
 
 def toy(part):
-    """A README command as this test can run it: our Python, our files, a tiny model, a few steps."""
+    """A README command as this test can run it: our files, a tiny model, a few steps."""
     words = shlex.split(part)
     if words[0] == 'torchrun':
         words = ['-m', 'torch.distributed.run', *[w.replace('=8', '=2') for w in words[1:]], '--overwrite=true']  # "or", not "then"
@@ -43,34 +57,50 @@ def toy(part):
         assert words[0] in ('python', 'python3'), part
         words = words[1:]
     tool = next(w for w in words if w.endswith('.py') and not w.startswith('config'))
-    words = [str(ROOT / w) if re.match(r'(train|sample|bench|prepare/\w+)\.py$|config/', w) else w for w in words]
-    if tool == 'train.py' and '--help' not in words and not any('init_from' in w for w in words):
-        words += TOY
-    if tool in ('train.py', 'bench.py') and '--help' not in words:
+    words = [str(ROOT / w) if re.match(r'(\w+|prepare/\w+)\.py$|config/', w) else w for w in words]
+    if '--help' in words:
+        return words
+    new = not any('init_from' in w for w in words)
+    pictures = re.search('crate|vit|cifar|imagenet|shapes', part)
+    if tool == 'train.py' and new:
+        words += TOY + ([] if pictures else ['--block_size=16'])
+        words += ['--image_size=32', '--patch_size=8'] if 'imagenet' in part else []
+    if tool == 'train.py' and not new and pictures:
+        words += [*SHORT, '--image_size=32']
+    if tool == 'train.py' or tool == 'bench.py' and 'pictures' not in words:
         steps = 8 if any('resume' in w for w in words) else 4
-        words = [w for w in words if not w.startswith('--max_iters')] + [f'--max_iters={steps}', '--eval_iters=2']
+        words = [w for w in words if not w.startswith(('--max_iters', '--epochs'))] + [f'--max_iters={steps}', '--eval_iters=2']
     if tool == 'bench.py':
-        words = [w for w in words if not w.startswith('--rounds')] + [*TOY, '--rounds=1']
-    if tool == 'sample.py':
+        words = [w for w in words if not w.startswith('--rounds')] + ['--rounds=1']
+        words += ['--image_size=32', '--batch_size=1', '--seconds=0.01'] if 'pictures' in words else [*TOY, '--block_size=16']
+    if tool == 'sample.py' and not pictures:
         words = [w for w in words if not w.startswith('--max_new')] + ['--max_new_tokens=4']
-    return [sys.executable, *words]
+    return [w.replace('--n_head=12', '--n_head=2') for w in words]
 
 
-def test_readme_commands_run(place):
+def test_readme_commands_run(place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
     ran = []
     for line in COMMANDS:
         for part in line.split(' && '):
             if part.startswith(('python3 -m venv', '. .venv', 'pip install', 'python -m pytest')):
                 continue  # what .ci/run does
-            command = toy(part)
-            if 'shakespeare' in part and 'prepare/' in part:
-                continue  # downloads; its data stands ready
-            start = time.time()
-            done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=120, env=os.environ | {'COLUMNS': '80'})
-            assert done.returncode == 0, f'{part}\n{done.stderr}'
+            if re.search(r'prepare/(shakespeare_char|cifar10|imagenet)', part):
+                continue  # a download, or an account is needed; the data stand ready
+            words, start = toy(part), time.time()
+            if words[0] == '-m':
+                done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120)
+                assert done.returncode == 0, f'{part}\n{done.stderr}'
+            else:
+                monkeypatch.setattr(sys, 'argv', words)
+                try:
+                    runpy.run_path(words[0], run_name='__main__')
+                except SystemExit:
+                    pytest.fail(f'{part}\n{words}\n{capsys.readouterr().err}')
             ran.append(part)
-            print(f'{time.time() - start:5.1f} s  {part}')
-    assert sum('train.py' in part for part in ran) >= 5 and any('torchrun' in part for part in ran)
+            with capsys.disabled():
+                print(f'{time.time() - start:5.1f} s  {part}')
+    assert sum('train.py' in part for part in ran) >= 8 and any('torchrun' in part for part in ran)
 
 
 def test_readme_points_at_the_right_lines():

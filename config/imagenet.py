@@ -1,0 +1,24 @@
+# What the papers' supervised runs on ImageNet share (CRATE, appendix B.1.2). Not a run by itself: `from config.imagenet
+# import *` stands in each.
+dataset = 'imagenet'
+image_size = 224
+patch_size = 16
+label_smoothing = 0.1
+
+batch_size = 128
+gradient_accumulation_steps = 16  # 2048 pictures a step, over all processes
+epochs = 150
+warmup_epochs = 5
+optimizer = 'lion'
+learning_rate = 2.4e-4
+min_lr = 0.0
+beta1, beta2 = 0.9, 0.99
+weight_decay = 0.5
+grad_clip = 0.0
+schedule = 'cosine'
+eval_epochs = 1
+eval_iters = 1_000_000  # all of the validation split
+
+crop_scale = 0.08  # random cropping and flipping, nothing else
+flip = True
+eval_crop = 0.875

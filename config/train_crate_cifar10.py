@@ -1,0 +1,16 @@
+# CRATE on CIFAR-10, small and from scratch.
+#
+#   python prepare/cifar10.py
+#   python train.py config/train_crate_cifar10.py
+#
+# hardware   2 CPU cores
+# minutes    ?
+# expected   ?
+from config.cifar10 import *
+
+model = 'crate'
+out_dir = 'out/crate_cifar10'
+n_layer = 6
+n_head = 6
+n_embd = 192
+muon_lr = 0.01        # of the matrices inside layers

@@ -1,0 +1,16 @@
+# ViT on CIFAR-10, the baseline of train_crate_cifar10.py: the same budget.
+#
+#   python prepare/cifar10.py
+#   python train.py config/train_vit_cifar10.py
+#
+# hardware   2 CPU cores
+# minutes    ?
+# expected   ?
+from config.cifar10 import *
+
+model = 'vit'
+out_dir = 'out/vit_cifar10'
+n_layer = 4
+n_head = 4
+n_embd = 120
+muon_lr = 0.01        # of the matrices inside layers
