@@ -125,6 +125,8 @@ def load_model(checkpoint, new_head=False, averaged=True, **overrides):
         model = Model(Config(**checkpoint['model_config'] | overrides))
     except TypeError as e:
         raise ValueError(f'the checkpoint is from another version of {Config.__name__} ({e})') from None
+    if model.config.n_head != old.n_head:  # of the same shapes another number of heads is another function
+        raise ValueError(f'the checkpoint has n_head={old.n_head}, not {model.config.n_head}; leave n_head out')
     weights, new = dict(averaged and checkpoint['ema'] or checkpoint['weights']), model.state_dict()
     if 'pos' in weights and old.image_size != model.config.image_size and old.patch_size == model.config.patch_size:
         weights['pos'] = resize_positions(weights['pos'], grid(old), grid(model.config))

@@ -4,7 +4,7 @@ dataset = 'cifar10'
 patch_size = 4
 
 batch_size = 128
-epochs = 8
+epochs = 5
 optimizer = 'muon'
 learning_rate = 2e-3  # of tokens, positions, norms and the patch map
 schedule = 'linear'
