@@ -4,9 +4,10 @@ dataset = 'cifar10'
 patch_size = 4
 
 batch_size = 128
-epochs = 5
+epochs = 6
 optimizer = 'muon'
 learning_rate = 2e-3  # of tokens, positions, norms and the patch map
+muon_lr = 0.02        # of the matrices inside layers; for each of the three the best of three after an epoch
 schedule = 'linear'
 min_lr = 0.0
 beta2 = 0.99

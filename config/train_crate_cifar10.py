@@ -13,4 +13,3 @@ out_dir = 'out/crate_cifar10'
 n_layer = 6
 n_head = 6
 n_embd = 192
-muon_lr = 0.01        # of the matrices inside layers

@@ -13,4 +13,3 @@ out_dir = 'out/vit_cifar10'
 n_layer = 4
 n_head = 4
 n_embd = 120
-muon_lr = 0.01        # of the matrices inside layers
