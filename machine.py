@@ -1,5 +1,6 @@
 """What this machine is and how a run uses it: device, precision, compilation, speed, data-parallel processes."""
 import contextlib
+import gc
 import math
 import os
 import platform
@@ -109,11 +110,6 @@ class Processes:
         if self.grouped:
             dist.barrier()
 
-    def leave(self):
-        if self.grouped:
-            dist.barrier()  # a process that goes while another still talks to it can abort
-            dist.destroy_process_group()
-
     def share(self, c):
         """(forward passes, sequences in each) of this process, so that the global batch stays what c says."""
         passes, rows = c.gradient_accumulation_steps, c.batch_size
@@ -123,3 +119,12 @@ class Processes:
             return passes, rows // self.world
         raise ValueError(f'{self.world} processes cannot share gradient_accumulation_steps={passes} of batch_size={rows}; '
                          f'make one of them a multiple of {self.world}')
+
+
+def leave():
+    """End this process's part in the group, if there is one. Call it when the model is gone: DistributedDataParallel holds
+    the group, in a cycle of references, and a process whose group outlives the interpreter can abort."""
+    if dist.is_initialized():
+        dist.barrier()  # so can one that goes while another still talks to it
+        gc.collect()
+        dist.destroy_process_group()

@@ -84,7 +84,8 @@ class AoTConfig:
             if self.pool not in ('cls', 'mean'):
                 raise ValueError(f"pool='{self.pool}' is unknown; choose cls or mean")
             if any(i < 1 or p < 1 or i % p for i, p in zip(self.image_size, self.patch_size)):
-                raise ValueError(f'image_size={self.image_size} is not divisible by patch_size={self.patch_size}')
+                raise ValueError(f'image_size={self.image_size} is not divisible by patch_size={self.patch_size}; choose '
+                                 'a patch_size that divides height and width')
 
 
 def attend(q, k, v, dropout=0.0, causal=True):

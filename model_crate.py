@@ -64,7 +64,8 @@ class CRATEConfig:
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}='{getattr(self, name)}' is unknown; choose {' or '.join(choices)}")
         if any(i < 1 or p < 1 or i % p for i, p in zip(self.image_size, self.patch_size)):
-            raise ValueError(f'image_size={self.image_size} is not divisible by patch_size={self.patch_size}')
+            raise ValueError(f'image_size={self.image_size} is not divisible by patch_size={self.patch_size}; choose '
+                             'a patch_size that divides height and width')
         if not self.head_dim and self.n_embd % self.n_head:
             raise ValueError(f'n_embd={self.n_embd} is not divisible by n_head={self.n_head}; change one, or set '
                              'head_dim')

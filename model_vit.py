@@ -41,7 +41,8 @@ class ViTConfig:
         if self.pool not in ('cls', 'mean'):
             raise ValueError(f"pool='{self.pool}' is unknown; choose cls or mean")
         if any(i < 1 or p < 1 or i % p for i, p in zip(self.image_size, self.patch_size)):
-            raise ValueError(f'image_size={self.image_size} is not divisible by patch_size={self.patch_size}')
+            raise ValueError(f'image_size={self.image_size} is not divisible by patch_size={self.patch_size}; choose '
+                             'a patch_size that divides height and width')
         if self.n_embd % self.n_head:
             raise ValueError(f'n_embd={self.n_embd} is not divisible by n_head={self.n_head}')
 

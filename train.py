@@ -29,7 +29,7 @@ import augment
 import data
 import optim
 from augment import AugmentConfig
-from machine import Processes, choose_compile, choose_device, choose_dtype, matmul_flops, noted_signals, train_flops
+from machine import Processes, choose_compile, choose_device, choose_dtype, leave, matmul_flops, noted_signals, train_flops
 from models import build, described, load_weights, model_classes
 from rundir import Log, claim, draw_curve, load_checkpoint, refuse_held, save, write_file
 
@@ -175,8 +175,8 @@ def find_data(c):
 
 @torch.no_grad()
 def evaluate(model, batches, autocast, processes):
-    """Means over batches (x, y), of which each process has its own: the loss and, of classes, {'top1': .., 'top5': ..},
-    the shares of pictures whose class is the likeliest and among the five likeliest."""
+    """Means over batches (x, y), of which each process has its own: the loss and the shares of pictures whose class is the
+    likeliest and among the five likeliest (of text 0)."""
     was_training = model.training
     model.eval()
     total = torch.zeros(4, dtype=torch.float64)
@@ -184,12 +184,12 @@ def evaluate(model, batches, autocast, processes):
         with autocast:
             logits, loss = model(x, y)
         hits = torch.zeros(1, 5)
-        if y.dim() == 1:
+        if y.dim() == 1:  # classes
             hits = logits.topk(min(5, logits.size(1))).indices == y[:, None]
         total += torch.tensor([len(x), loss.item() * len(x), hits[:, 0].sum().item(), hits.sum().item()], dtype=torch.float64)
     model.train(was_training)
-    count, loss, top1, top5 = processes.sum(total).tolist()
-    return loss / count, {'top1': top1 / count, 'top5': top5 / count} if y.dim() == 1 else {}
+    total = processes.sum(total)
+    return (total[1:] / total[0]).tolist()
 
 
 def check_finite(pending, processes, dtype):
@@ -275,28 +275,27 @@ def main(argv):
 
     def on_device(batch, training=False):
         """A batch of the dataset as the model takes it: (x, y)."""
-        x, y, *rest = batch if text else (batch[0], batch[2], batch[1], batch[3])
+        x, y = batch if text else (batch[0], batch[2])  # of pictures, sizes, labels and draws
         if kind == 'cuda':
             x, y = x.pin_memory(), y.pin_memory()
         x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
-        if training and not text:
-            x = augment.train_pictures(x, *rest, mc.image_size, a)
-        elif not text:
-            x = augment.eval_pictures(x, rest[0], mc.image_size, a.eval_crop)
-        return x, y
+        if text:
+            return x, y
+        if training:
+            return augment.train_pictures(x, batch[1], batch[3], mc.image_size, a), y
+        return augment.eval_pictures(x, batch[1], mc.image_size, a.eval_crop), y
 
     def validate():
         """Loss, its companions for the log, and the line that says them."""
         batches = map(on_device, val_data.fixed(c.batch_size, c.eval_iters, processes.rank, processes.world))
-        loss, scores = evaluate(average.module if average else forward, batches, autocast, processes)
+        loss, top1, top5 = evaluate(average.module if average else forward, batches, autocast, processes)
         if text:
-            scores = {'bits_per_byte': loss / math.log(2) * val_data.tokens_per_byte}
-            return loss, scores, f'loss {loss:.4f}, {scores["bits_per_byte"]:.4f} bits per byte'
-        return loss, scores, f'loss {loss:.4f}, top-1 {scores["top1"]:.2%}, top-5 {scores["top5"]:.2%}'
+            bits = loss / math.log(2) * val_data.tokens_per_byte
+            return loss, {'bits_per_byte': bits}, f'loss {loss:.4f}, {bits:.4f} bits per byte'
+        return loss, {'top1': top1, 'top5': top5}, f'loss {loss:.4f}, top-1 {top1:.2%}, top-5 {top5:.2%}'
 
     if c.eval_only:
         say('validation ' + validate()[2])
-        processes.leave()
         return
 
     # ---- from here on the run writes
@@ -416,20 +415,25 @@ def main(argv):
 
     if processes.main:
         draw_curve(out)
-    processes.leave()
     if signals:
         sys.exit(128 + signals[0])
 
 
 def run(argv):
-    """main, with a word of advice when memory does not suffice."""
+    """main, with a word of advice when memory does not suffice, and an orderly end of its processes."""
+    code = None
     try:
         main(argv)
+    except SystemExit as e:
+        code = e.code
     except RuntimeError as e:
         if 'memory' not in str(e):
             raise
         raise ValueError(f'out of memory ({str(e).splitlines()[0][:120]}); try half the --batch_size and twice the '
                          '--gradient_accumulation_steps, or a smaller model') from None
+    leave()
+    if code:
+        sys.exit(code)
 
 
 if __name__ == '__main__':

@@ -257,7 +257,7 @@ def save_stream(out, names, stream, classes=None, size=256, max_bad=0.01, worker
                              'nothing was written. Mend or remove them, or raise --max_bad')
         for split, pack in packs.items():
             if not pack.names:
-                raise ValueError(f'split {split} has no picture; nothing was written')
+                raise ValueError(f'split {split} has no picture; nothing was written: add some, or hold back more with --val')
         numbers = None
         if classes is None:
             classes = sorted(seen)

@@ -1,12 +1,15 @@
 """CRATE and ViT: equal to the authors' code through its own weights, by the recipe of the golden files."""
+import functools
 import math
 
 import pytest
 import torch
 from conftest import golden
 
+import model_aot
 import model_crate
 import model_vit
+from model_aot import AoT, AoTConfig
 from model_crate import CRATE, ISTA, MSSA, CRATEConfig, patchify
 from model_vit import ViT, ViTConfig
 
@@ -153,19 +156,27 @@ def test_tied_mssa_equals_eq_12_by_a_naive_loop():
 
 @pytest.mark.parametrize('tie_out', [False, True])
 def test_the_copies_of_mssa_agree(tie_out):
-    """CRATE's sees all tokens, AoT's the past: for the last token they are the same operator."""
-    import model_aot
+    """On pictures they are the same operator; on text AoT's sees the past only, for the last token the same."""
     torch.manual_seed(0)
     crate = MSSA(CRATEConfig(n_embd=12, n_head=3, tie_out=tie_out))
-    aot = model_aot.MSSA(model_aot.AoTConfig(n_embd=12, n_head=3, tie_out=tie_out))
     if not tie_out:
         torch.nn.init.zeros_(crate.W.bias)
-    aot.load_state_dict({k: v for k, v in crate.state_dict().items() if k != 'W.bias'})
     z = torch.randn(2, 5, 12)
-    assert torch.allclose(crate(z)[:, -1], aot(z)[:, -1], atol=1e-6)
+    for image_size, tokens in ((16, slice(None)), (0, slice(-1, None))):
+        aot = model_aot.MSSA(AoTConfig(n_embd=12, n_head=3, tie_out=tie_out, image_size=image_size))
+        aot.load_state_dict({k: v for k, v in crate.state_dict().items() if k != 'W.bias'})
+        assert torch.allclose(crate(z)[:, tokens], aot(z)[:, tokens], atol=1e-6)
 
 
-@pytest.mark.parametrize('attend', [model_crate.attend, model_vit.attend])
+def test_the_copies_of_crates_preprocessing_agree():
+    sizes = dict(image_size=(16, 24), patch_size=(8, 4), num_classes=3, n_layer=1, n_head=2, n_embd=8)
+    crate, aot, x = CRATE(CRATEConfig(**sizes)), AoT(AoTConfig(**sizes)), torch.randn(2, 3, 16, 24)
+    shared = {k: v for k, v in crate.state_dict().items() if k.startswith(('patch', 'token_norm', 'cls', 'pos'))}
+    assert len(shared) == 8 and not aot.load_state_dict(shared, strict=False).unexpected_keys
+    assert torch.equal(crate.embed(x), aot.embed_pictures(x))
+
+
+@pytest.mark.parametrize('attend', [model_crate.attend, model_vit.attend, functools.partial(model_aot.attend, causal=False)])
 def test_attention_is_the_same_in_bfloat16(attend):
     q = torch.randn(2, 3, 7, 8, generator=torch.Generator().manual_seed(0))
     assert torch.allclose(attend(q.bfloat16(), q.bfloat16(), q.bfloat16()).float(), attend(q, q, q), atol=3e-2)
