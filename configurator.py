@@ -101,7 +101,8 @@ def cast(value, field, where):
     else:
         fits = type(typed) is want
     if not fits:
-        expected = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string'}.get(want, 'one or two whole numbers')
+        expected = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string'}
+        expected = expected.get(want, 'one or two whole numbers')
         got = value if isinstance(value, Text) else repr(value)
         raise ValueError(f'{field.name}={got} in {where}: expected {expected}, as in --{field.name}={show(field.default)}')
     return typed

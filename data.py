@@ -99,7 +99,8 @@ def read_meta(folder):
             assert meta['tokenizer']['name'] in ('bytes', 'chars', 'gpt2') and meta['vocab_size'] > 0
             assert all(s['tokens'] > 0 and s['bytes'] > 0 and s['dtype'] for s in meta['splits'].values())
         else:
-            assert meta['kind'] == 'images' and meta['storage'] in ('arrays', 'pack') and meta['classes']
+            assert meta['kind'] == 'images' and meta['storage'] in ('arrays', 'pack')
+            assert isinstance(meta['classes'], list) and meta['classes'] and meta['splits']
             sizes = ('height', 'width') if meta['storage'] == 'arrays' else ('bytes',)
             assert all(s[k] > 0 for s in meta['splits'].values() for k in ('count', *sizes))
     except OSError:
@@ -122,7 +123,8 @@ def open_array(path, dtype, *shape):
     try:
         array = np.lib.format.open_memmap(path, mode='r')
     except Exception as e:  # of many types, depending on where the damage is
-        raise ValueError(f'{path} is missing, cut off or no .npy file ({type(e).__name__}); prepare the dataset again') from None
+        raise ValueError(f'{path} is missing, cut off or no .npy file ({type(e).__name__}); '
+                         'prepare the dataset again') from None
     found, wanted = (f'{t} of {" x ".join(map(str, s))}' for t, s in ((array.dtype, array.shape), (dtype, shape)))
     if found != wanted:
         raise ValueError(f'{path} holds {found}, meta.json says {wanted}; prepare the dataset again')
@@ -191,7 +193,7 @@ class Images:
         self.folder, self.split, self.mine, self.classes = Path(folder), split, mine, meta['classes']
         self.packed = meta['storage'] == 'pack'
         self.size = None if self.packed else (mine['height'], mine['width'])  # of every picture, if it is one
-        self.workers = workers if workers >= 0 else min(16, os.cpu_count()) if self.packed else 0
+        self.workers = workers if workers >= 0 else min(16, cores()) if self.packed else 0
         self.labels = np.array(self.open('labels', np.int64))
         wrong = np.flatnonzero((self.labels < 0) | (self.labels >= len(self.classes)))
         if len(wrong):
@@ -222,7 +224,15 @@ class Images:
     def names(self):
         """Names of the picture files, of a dataset that was prepared from files; else None."""
         path = self.folder / f'{self.split}.names.npy'
-        return np.load(path, mmap_mode='r') if path.exists() else None
+        if not path.exists():
+            return None
+        try:
+            names = np.load(path, mmap_mode='r')
+            assert names.shape == (len(self),) and names.dtype.kind == 'S'
+        except Exception as e:  # of many types, depending on where the damage is
+            raise ValueError(f'{path} is cut off or no .npy file of names ({type(e).__name__}); '
+                             'prepare the dataset again') from None
+        return names
 
     def __getitem__(self, request):
         """(indices (n,), draws (n, any)) -> pictures uint8 (n, H, W, 3), sizes int64 (n, 2), labels int64 (n,), draws.
@@ -234,17 +244,35 @@ class Images:
         if not self.packed:
             return self.pixels[indices], np.tile(self.size, (len(indices), 1)), self.labels[indices], draws
         jpeg, offsets = self.pixels
-        pictures = [decode(jpeg[offsets[i]:offsets[i + 1]].tobytes()) for i in indices]
+        pictures = [self.decode(i, jpeg[offsets[i]:offsets[i + 1]].tobytes()) for i in indices]
         sizes = np.array([p.shape[:2] for p in pictures])
         padded = np.zeros((len(pictures), *sizes.max(0), 3), np.uint8)
         for into, p in zip(padded, pictures):
             into[:p.shape[0], :p.shape[1]] = p
         return padded, sizes, self.labels[indices], draws
 
+    def decode(self, i, jpeg):
+        """Bytes of the i-th JPEG picture -> uint8 (H, W, 3)."""
+        try:
+            from PIL import Image
+        except ImportError:
+            raise ValueError('reading JPEG pictures needs Pillow: pip install pillow') from None
+        try:
+            return np.asarray(Image.open(io.BytesIO(jpeg)).convert('RGB'))
+        except Exception as e:  # of many types, depending on where the damage is
+            raise ValueError(f'{self.folder}/{self.split}.jpeg.npy: picture {i} is damaged ({type(e).__name__}); prepare the '
+                             'dataset again') from None
+
     def read(self, requests):
         """What self[..] gives for each request, as tensors, read ahead by worker processes if there are any."""
-        from torch.utils.data import DataLoader  # here, so that the scripts in prepare/ start without it
-        return DataLoader(self, sampler=requests, batch_size=None, num_workers=self.workers, worker_init_fn=ignore_ctrl_c)
+        import torch  # here, so that the scripts in prepare/ start without it
+        # a generator of its own, because DataLoader draws a seed for its workers even where nobody uses it
+        loader = torch.utils.data.DataLoader(self, sampler=requests, batch_size=None, num_workers=self.workers,
+                                             worker_init_fn=signals_are_for_the_loop, generator=torch.Generator())
+        try:
+            yield from loader
+        except ValueError as e:  # a worker sends its traceback as the text
+            raise ValueError(str(e).strip().splitlines()[-1].removeprefix('ValueError: ')) from None
 
     def batches(self, n, seed, share, first=0, last=None, draws=0):
         """Training: for every step from `first` on, the parts `share` (slices) of its n pictures, one after the other,
@@ -255,7 +283,7 @@ class Images:
                 numbers = np.random.default_rng((seed, step, 1)).random((n, draws))
                 for part in share:
                     yield self.places(np.arange(step * n, (step + 1) * n)[part], seed), numbers[part]
-        return iter(self.read(requests()))
+        return self.read(requests())
 
     def places(self, positions, seed):
         """Indices of the pictures at positions (n,) of the endless sequence of epochs."""
@@ -271,17 +299,16 @@ class Images:
         every world-th from the rank-th on. All pictures once, where these are fewer."""
         count = min(n * batches, len(self))
         chosen = np.linspace(0, len(self) - 1, count).round().astype(np.int64)
-        return iter(self.read((chosen[i:i + n], np.zeros((min(n, count - i), 0))) for i in range(rank * n, count, world * n)))
+        return self.read((chosen[i:i + n], np.zeros((min(n, count - i), 0))) for i in range(rank * n, count, world * n))
 
 
-def ignore_ctrl_c(worker):
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the training loop, which still needs the batch at hand
+def signals_are_for_the_loop(worker):
+    """In a reading process: Ctrl-C and a SIGTERM to all processes are for the training loop, which still needs the batch at
+    hand. A second SIGTERM ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
 
 
-def decode(jpeg):
-    """Bytes of a JPEG picture -> uint8 (H, W, 3)."""
-    try:
-        from PIL import Image
-    except ImportError:
-        raise ValueError('reading JPEG pictures needs Pillow: pip install pillow') from None
-    return np.asarray(Image.open(io.BytesIO(jpeg)).convert('RGB'))
+def cores():
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()

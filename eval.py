@@ -12,6 +12,7 @@ is chosen on a fifth of the training set that is held out, and the test set is l
 """
 import json
 import math
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,9 +114,10 @@ def real_accuracy(guesses, names, path):
     without any do not count. path: real.json, a list of lists in the order ILSVRC2012_val_00000001, .. 2, .."""
     try:
         labels = json.loads(Path(path).read_text())
-        right = [guess in labels[i] for guess, name in zip(guesses, names)
-                 if labels[i := int(Path(name.decode()).stem.rpartition('_')[2]) - 1]]
-    except (OSError, ValueError, TypeError, IndexError) as e:
+        places = [int(re.fullmatch(r'(?:.*/)?ILSVRC2012_val_(\d{8})\.\w+', name.decode())[1]) for name in names]
+        assert isinstance(labels, list) and min(places) > 0
+        right = [guess in labels[i - 1] for guess, i in zip(guesses, places) if labels[i - 1]]
+    except (OSError, ValueError, TypeError, IndexError, AssertionError) as e:
         raise ValueError(f'--real={path} does not hold the labels of these pictures ({type(e).__name__}: {e}); it is real.json '
                          'of github.com/google-research/reassessed-imagenet, for the val split of imagenet') from None
     if not right:
@@ -130,8 +132,8 @@ def real_accuracy(guesses, names, path):
 def over(images, model, autocast, c, eval_crop, function):
     """function(pictures) of a whole split in order, one batch after the other: what it returns (N, ..), and labels (N,)."""
     device, out, labels = next(model.parameters()).device, [], []
-    batches = images.fixed(c.batch_size, len(images))
-    for pictures, sizes, y, _ in tqdm(batches, f'{images.folder.name} {images.split}', math.ceil(len(images) / c.batch_size), disable=None):
+    total, batches = math.ceil(len(images) / c.batch_size), images.fixed(c.batch_size, len(images))
+    for pictures, sizes, y, _ in tqdm(batches, f'{images.folder.name} {images.split}', total, disable=None):
         x = augment.eval_pictures(pictures.to(device), sizes, model.config.image_size, eval_crop)
         with autocast:
             out.append(function(x).float())
@@ -195,16 +197,20 @@ def main(argv):
     folder = Path(c.data_dir) / dataset
     meta = data.read_meta(folder)
     if meta['kind'] != checkpoint['data']['kind']:
-        raise ValueError(f'the checkpoint reads {checkpoint["data"]["kind"]}, {folder} holds {meta["kind"]}; give another --dataset')
+        raise ValueError(f'the checkpoint reads {checkpoint["data"]["kind"]}, {folder} holds {meta["kind"]}; '
+                         'give another --dataset')
     split = c.split or ('test' if 'test' in meta['splits'] else 'val')
     device = choose_device(c.device)
     dtype = choose_dtype(c.dtype, device)
     autocast = torch.autocast(torch.device(device).type, dtype, enabled=dtype != torch.float32)
     model = load_model(checkpoint, **overrides).to(device)
-    print(f'{c.ckpt}: {checkpoint["config"]["model"]}, {model.num_params() / 1e6:.2f}M parameters, {str(dtype)[6:]} on {device}')
+    print(f'{c.ckpt}: {checkpoint["config"]["model"]}, {model.num_params() / 1e6:.2f}M parameters, {str(dtype)[6:]} '
+          f'on {device}')
     if meta['kind'] == 'text':
         if checkpoint['data']['tokenizer'] != meta['tokenizer']:
             raise ValueError(f'the checkpoint reads other tokens than {folder} holds; prepare it with the same tokenizer')
+        if c.probe or c.knn or c.real:
+            raise ValueError('--probe, --knn and --real are for pictures; this checkpoint reads text, so leave them out')
         return continue_text(model, folder, split, autocast, c)
     eval_crop = c.eval_crop or checkpoint['config'].get('eval_crop', augment.AugmentConfig.eval_crop)
     if c.probe or c.knn:

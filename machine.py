@@ -23,7 +23,8 @@ def choose_device(device):
         if torch.ones(1, device=device).item() != 1:
             raise RuntimeError('it does not compute')
     except (RuntimeError, AssertionError, ImportError, NotImplementedError) as e:
-        raise ValueError(f'device={device} is not usable here ({str(e).splitlines()[0]}); leave out --device') from None
+        raise ValueError(f'device={device} is not usable here ({str(e).splitlines()[0]}); '
+                         'choose another, or --device=auto') from None
     return device
 
 

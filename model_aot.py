@@ -63,7 +63,7 @@ class AoTConfig:
     def __post_init__(self):
         if self.attn not in ('mssa', 'mhsa'):
             raise ValueError(f"attn='{self.attn}' is unknown; choose attn='mssa' or attn='mhsa'")
-        for name in ('block_size', 'vocab_size', 'n_layer', 'n_head', 'n_embd'):
+        for name in ('block_size', 'vocab_size', 'n_layer', 'n_head', 'n_embd', 'num_classes'):
             if getattr(self, name) < 1:
                 raise ValueError(f'{name}={getattr(self, name)} must be at least 1')
         if self.head_dim < 0:
@@ -75,8 +75,9 @@ class AoTConfig:
                              f'try n_head={near}, or set head_dim')
         if self.tie_out and self.attn != 'mssa':
             raise ValueError("tie_out=True needs attn='mssa': only there is the projection a basis to tie W to")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f'dropout={self.dropout} must be in [0, 1)')
+        for name in ('dropout', 'label_smoothing'):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f'{name}={getattr(self, name)} must be in [0, 1)')
         if self.image_size:
             for name in ('image_size', 'patch_size'):
                 size = getattr(self, name)

@@ -63,9 +63,17 @@ class CRATEConfig:
         for name, choices in (('pool', ('cls', 'mean')), ('ista', ('relu', 'soft', 'mm'))):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}='{getattr(self, name)}' is unknown; choose {' or '.join(choices)}")
+        for name in ('num_classes', 'n_layer', 'n_head', 'n_embd'):
+            if getattr(self, name) < 1:
+                raise ValueError(f'{name}={getattr(self, name)} must be at least 1')
+        for name in ('dropout', 'label_smoothing'):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f'{name}={getattr(self, name)} must be in [0, 1)')
         if any(i < 1 or p < 1 or i % p for i, p in zip(self.image_size, self.patch_size)):
             raise ValueError(f'image_size={self.image_size} is not divisible by patch_size={self.patch_size}; choose '
                              'a patch_size that divides height and width')
+        if self.head_dim < 0:
+            raise ValueError(f'head_dim={self.head_dim} must be at least 1, or 0 for n_embd / n_head')
         if not self.head_dim and self.n_embd % self.n_head:
             raise ValueError(f'n_embd={self.n_embd} is not divisible by n_head={self.n_head}; change one, or set '
                              'head_dim')

@@ -40,6 +40,12 @@ class ViTConfig:
             setattr(self, name, tuple(size) if isinstance(size, (tuple, list)) else (size, size))
         if self.pool not in ('cls', 'mean'):
             raise ValueError(f"pool='{self.pool}' is unknown; choose cls or mean")
+        for name in ('num_classes', 'n_layer', 'n_head', 'n_embd'):
+            if getattr(self, name) < 1:
+                raise ValueError(f'{name}={getattr(self, name)} must be at least 1')
+        for name in ('dropout', 'label_smoothing'):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f'{name}={getattr(self, name)} must be in [0, 1)')
         if any(i < 1 or p < 1 or i % p for i, p in zip(self.image_size, self.patch_size)):
             raise ValueError(f'image_size={self.image_size} is not divisible by patch_size={self.patch_size}; choose '
                              'a patch_size that divides height and width')

@@ -3,7 +3,6 @@ resolution than they were trained with."""
 import dataclasses
 import math
 import os
-import pickle
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +35,7 @@ def load_weights(path, name=None, **settings):
     path = path.removeprefix('official:')
     if name not in OFFICIAL:
         raise ValueError(f"official:{path} needs the model's name: --model={' or --model='.join(OFFICIAL)}")
-    if 'n_head' not in settings:
+    if settings.get('n_head', 0) < 1:
         raise ValueError(f'official:{path} does not say its number of heads: give --n_head, or a config that does')
     if not os.path.isfile(path):
         raise ValueError(f'no file {path}; the authors link theirs from https://github.com/Ma-Lab-Berkeley/CRATE')
@@ -45,16 +44,21 @@ def load_weights(path, name=None, **settings):
         for nest in ('state_dict', 'model'):
             sd = sd.get(nest, sd)
         sd = {k.removeprefix('module.'): v for k, v in sd.items()}
-    except (pickle.UnpicklingError, RuntimeError, EOFError, AttributeError, OSError, ValueError) as e:
+        assert all(isinstance(v, torch.Tensor) for v in sd.values())
+    except Exception as e:  # of many types, depending on where the damage is
         raise ValueError(f'{path} is damaged or holds no state dict ({type(e).__name__})') from None
     Model, Config = model_classes(name)
-    wanted = Config(**{k: v for k, v in settings.items() if k != 'num_classes'})
-    size = wanted.image_size
-    patches = sd[OFFICIAL[name]].shape[1] - 1 if OFFICIAL[name] in sd else 0
-    if patches != math.prod(grid(wanted)) and math.isqrt(patches) ** 2 == patches > 0:  # trained on squares of another size
-        size = tuple(p * math.isqrt(patches) for p in wanted.patch_size)
+    sizes = {k: settings.get(k, getattr(Config, k)) for k in ('image_size', 'patch_size')}
+    size, patch = (tuple(v) if isinstance(v, (tuple, list)) else (v, v) for v in sizes.values())
+    patches = sd[OFFICIAL[name]].shape[1] - 1 if OFFICIAL[name] in sd and sd[OFFICIAL[name]].dim() == 3 else 0
+    side = math.isqrt(patches)
+    if 0 < patches == side ** 2 != math.prod(i // max(p, 1) for i, p in zip(size, patch)):  # trained on squares of another size
+        size = tuple(p * side for p in patch)
     rest = {k: v for k, v in settings.items() if k not in ('n_head', 'image_size', 'patch_size', 'num_classes')}
-    model = Model.from_official(sd, n_head=wanted.n_head, image_size=size, patch_size=wanted.patch_size, **rest)
+    try:
+        model = Model.from_official(sd, n_head=settings['n_head'], image_size=size, patch_size=patch, **rest)
+    except ValueError as e:
+        raise ValueError(f'{path}: {e}') from None
     return {'weights': model.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(model.config),
             'config': {'model': name}, 'data': {'kind': 'images', 'classes': None}}
 
@@ -65,6 +69,8 @@ def from_command_line(argv, Settings):
     given = configurator.collect(argv)
     path, name = (str(given.get(k, (getattr(Settings, k), ''))[0]) for k in ('ckpt', 'model'))
     checkpoint = None if path.startswith('official:') else load_weights(path)
+    if checkpoint and name not in ('', checkpoint['config']['model']):
+        raise ValueError(f'{path} holds model={checkpoint["config"]["model"]}, not model={name}; leave model out')
     Config = model_classes(checkpoint['config']['model'] if checkpoint else name or 'crate')[1]
     checked = configurator.check(given, Settings, Config)
     ours = {f.name for f in dataclasses.fields(Settings)}
@@ -107,6 +113,9 @@ def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False)
         own = next(iter(meta['splits'].values()))
         fits = {'num_classes': len(classes), 'image_size': (own['height'], own['width']) if 'height' in own else 224}
     model = Model(Config(**fits | given))
+    if text == bool(getattr(model.config, 'image_size', 0)):
+        raise ValueError(f'{folder} holds {meta["kind"]}, but image_size={configurator.show(model.config.image_size)} '
+                         f'{"reads pictures" if text else "reads text"}; leave image_size out, or choose another --dataset')
     for k, least in fits.items():
         if k != 'image_size' and getattr(model.config, k) < least:
             raise ValueError(f'{k}={getattr(model.config, k)} is too small for {folder}, which needs {least}; leave it out')

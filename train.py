@@ -34,6 +34,7 @@ from models import build, described, load_weights, model_classes
 from rundir import Log, claim, draw_curve, load_checkpoint, refuse_held, save, write_file
 
 DEFAULTS = {'aot': 'train_aot_stdlib.py', 'crate': 'train_crate_shapes.py', 'vit': 'train_vit_shapes.py'}  # without a config
+SCRIPTS = ('shakespeare', 'shakespeare_char', 'cifar10', 'cifar100', 'flowers102', 'pets', 'imagenet')
 OFFLINE = ('stdlib', 'shapes')  # datasets that are prepared without a network, and so without asking
 
 
@@ -44,7 +45,7 @@ class TrainConfig:
     data_dir: str = 'data'                  # where prepared datasets lie
     out_dir: str = 'out'                    # run directory
     overwrite: bool = False                 # replace a run that out_dir already holds
-    init_from: str = 'scratch'              # scratch, resume, resume_best, or a checkpoint to fine-tune, official:PATH for the authors'
+    init_from: str = 'scratch'              # scratch, resume, resume_best, a checkpoint to fine-tune, or official:PATH
     new_head: bool = False                  # fine-tune with a fresh classifier, for other classes
     seed: int = 1337                        # of weights, batches and dropout
     batch_size: int = 12                    # sequences or pictures a forward pass
@@ -111,7 +112,8 @@ def settings(argv):
     elif start != 'scratch' and not start.startswith('official:'):
         checkpoint = load_checkpoint(start)
     elif not named:
-        given = configurator.collect(argv, str(configurator.HERE / 'config' / DEFAULTS.get(name, DEFAULTS['aot'])))
+        file = 'finetune.py' if start != 'scratch' else DEFAULTS.get(name, DEFAULTS['aot'])
+        given = configurator.collect(argv, str(configurator.HERE / 'config' / file))
     if checkpoint:
         old = checkpoint['config']
         if 'model' in given and not resuming and name != old['model']:
@@ -129,7 +131,8 @@ def settings(argv):
         other = {k for k, v in checked.items() if v != old.get(k) and (v, v) != old.get(k)}  # a size of 32 is 32 x 32
         for k in sorted(other & typed.keys() & old.keys()):
             if k not in ours | augments or k in ('model', 'dataset', 'seed', 'optimizer'):
-                raise ValueError(f'--{k}={configurator.show(typed[k])}: the run in {out_dir} has {k}={configurator.show(old[k])}; '
+                raise ValueError(f'--{k}={configurator.show(typed[k])}: the run in {out_dir} has '
+                                 f'{k}={configurator.show(old[k])}; '
                                  'leave it out, or start anew with another --out_dir')
         ignored = [k for k in checked if k in other and k not in typed and k not in here]
         if ignored:
@@ -160,10 +163,11 @@ def find_data(c):
     """The folder of the dataset, prepared now if that needs no network. Raises ValueError with the command to type."""
     folder = Path(c.data_dir) / c.dataset
     if not (folder / 'meta.json').exists():
-        script = configurator.HERE / 'prepare' / f'{c.dataset.replace("imagenet21k", "imagenet")}.py'
+        script = configurator.HERE / 'prepare' / f'{"imagenet" if c.dataset == "imagenet21k" else c.dataset}.py'
         if c.dataset not in OFFLINE:
             known = sorted(p.name for p in Path(c.data_dir).glob('*') if (p / 'meta.json').exists())
-            command = f'run: python prepare/{script.name}' + f' --out {folder}' * (script.stem != c.dataset) if script.exists() else \
+            where = f' --out {folder}' * (str(folder) != f'data/{script.stem}')
+            command = f'run: python prepare/{script.name}{where}' if script.stem in SCRIPTS else \
                 f'prepared are {", ".join(known) or "none"}; for your own: python prepare/text.py FILES --out {folder}, ' \
                 f'or python prepare/imagefolder.py FOLDER --out {folder}'
             raise ValueError(f'no data in {folder}; {command}')

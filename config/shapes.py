@@ -3,17 +3,17 @@ dataset = 'shapes'
 patch_size = 4
 
 batch_size = 128
-max_iters = 2000
+max_iters = 1200
 optimizer = 'muon'
 learning_rate = 2e-3  # of tokens, positions, norms and the patch map
-muon_lr = 0.02        # of the matrices inside layers
+muon_lr = 0.02        # of the matrices inside layers; both as on CIFAR-10
 schedule = 'linear'
 min_lr = 0.0
 beta2 = 0.99
 weight_decay = 0.05
 grad_clip = 0.0
 warmup_iters = 50
-eval_interval = 250
+eval_interval = 200
 eval_iters = 1000     # all of the validation split
 log_interval = 25
 

@@ -97,7 +97,8 @@ def draw(rng, labels, size):
     mask &= ~clutter(picture, 1)
     fine = sum(picture[:, i::2, j::2] for i in (0, 1) for j in (0, 1)) / 4
     fine += 0.02 * rng.standard_normal(fine.shape, np.float32)
-    return (np.clip(fine, 0, 1) * 255).round().astype(np.uint8), sum(mask[:, i::2, j::2].astype(int) for i in (0, 1) for j in (0, 1)) >= 2
+    visible = sum(mask[:, i::2, j::2].astype(int) for i in (0, 1) for j in (0, 1)) >= 2
+    return (np.clip(fine, 0, 1) * 255).round().astype(np.uint8), visible
 
 
 def main(argv=None):

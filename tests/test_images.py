@@ -1,10 +1,10 @@
-"""Pictures from the file to the trained model: storages, AoT on patches, checkpoints of others, the image task of train.py."""
+"""Pictures from the file to the trained model: storages, AoT on patches, others' checkpoints, the image task of train.py."""
 import dataclasses
+import gc
 import io
 import itertools
 import json
 import math
-import multiprocessing
 import os
 import shutil
 import signal
@@ -15,7 +15,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from conftest import ROOT, fails, losses
 from PIL import Image
 
@@ -30,10 +29,6 @@ from model_crate import CRATE, CRATEConfig
 from model_vit import ViT, ViTConfig
 from prepare.images import save_arrays, save_pack
 from tokenizer import Tokenizer
-
-
-def bug(reason):
-    return pytest.mark.xfail(strict=True, reason=reason)
 
 
 def quadrants(n, seed=0, size=8, classes=4):
@@ -97,7 +92,8 @@ def test_arrays_that_are_saved_are_read(folder):
 def test_a_pack_is_read_as_pillow_reads_it(folder):
     for split, pictures in JPEGS.items():
         images = data.Images(folder / 'pack', split, workers=0)
-        assert [name.decode() for name in images.names()] == [name for name, _, _ in pictures] and len(images) == len(pictures)
+        assert [name.decode() for name in images.names()] == [name for name, _, _ in pictures]
+        assert len(images) == len(pictures)
         x, sizes, y, _ = next(images.fixed(100, 1))
         assert x.shape == (len(pictures), 16, 30, 3) and y.tolist() == [label for _, label, _ in pictures]
         for padded, (h, w), (_, _, content) in zip(x.numpy(), sizes.tolist(), pictures):
@@ -122,7 +118,8 @@ def test_pictures_and_their_numbers_depend_on_seed_and_step_alone(numbered):
     def joined(batches):
         return [torch.cat(parts) for parts in zip(*batches)]
     whole = batches()
-    assert all(x.shape == (12, 2, 3, 3) and draws.shape == (12, 3) and draws.dtype == torch.float64 for x, _, _, draws in whole)
+    for x, _, _, draws in whole:
+        assert x.shape == (12, 2, 3, 3) and draws.shape == (12, 3) and draws.dtype == torch.float64
     for share in ([slice(0, 6), slice(6, 12)], [slice(0, 1), slice(1, 12)], [slice(0, 4), slice(4, 8), slice(8, 12)]):
         assert all(torch.equal(a, b) for a, b in zip(joined(whole), joined(batches(share=share))))
     two = joined([b for step in range(9) for rank in (0, 1)
@@ -144,23 +141,17 @@ def test_reading_processes_change_nothing(name, folder):
         assert all(torch.equal(p, q) for one, two in zip(ours, theirs) for p, q in zip(one, two))
 
 
-@bug('DataLoader draws a seed of its own from torch\'s stream, so when an iterator begins decides about the next dropout')
+def test_as_many_readers_as_there_are_cores_to_use(folder, monkeypatch):
+    monkeypatch.setattr(os, 'cpu_count', lambda: 64)
+    monkeypatch.setattr(os, 'sched_getaffinity', lambda pid: {0, 1}, raising=False)
+    assert data.Images(folder / 'pack', 'val', -1).workers == 2 and data.Images(folder / 'quads', 'val', -1).workers == 0
+
+
 def test_reading_leaves_the_random_stream_alone(numbered):
     before = torch.get_rng_state()
     next(numbered.batches(5, 7, [slice(None)], draws=2))
     list(numbered.fixed(5, 2))
     assert torch.equal(torch.get_rng_state(), before)
-
-
-@bug('a SIGTERM to the whole process group, as Slurm and `timeout` send it, kills the readers; train.py ends in a '
-     'traceback without saving')
-def test_reading_processes_leave_signals_to_the_training_loop(folder):
-    batches = data.Images(folder / 'numbered', 'train', 2).batches(5, 7, [slice(None)], 0, 40)
-    next(batches)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        for process in multiprocessing.active_children():
-            os.kill(process.pid, number)
-    assert len(list(batches)) == 39
 
 
 def test_validation_is_fixed_spread_and_shared_among_processes(numbered):
@@ -193,16 +184,20 @@ def set_at(place, value):
 
 @pytest.mark.parametrize('name, file, damage', [
     ('quads', 'labels', lambda path: (path / 'train.labels.npy').unlink()), ('quads', 'labels', cut('train.labels')),
-    ('quads', 'labels', change('train.labels', lambda a: a[:-1])), ('quads', 'labels', change('train.labels', lambda a: a.astype(np.int32))),
+    ('quads', 'labels', change('train.labels', lambda a: a[:-1])),
+    ('quads', 'labels', change('train.labels', lambda a: a.astype(np.int32))),
     ('quads', 'labels', change('train.labels', set_at(17, 4))), ('quads', 'labels', change('train.labels', set_at(0, -1))),
     ('quads', 'images', lambda path: (path / 'train.images.npy').unlink()), ('quads', 'images', cut('train.images')),
-    ('quads', 'images', change('train.images', lambda a: a[:-1])), ('quads', 'images', change('train.images', lambda a: a[..., :1])),
+    ('quads', 'images', change('train.images', lambda a: a[:-1])),
+    ('quads', 'images', change('train.images', lambda a: a[..., :1])),
     ('quads', 'images', change('train.images', lambda a: a.astype(float))),
     ('pack', 'labels', change('train.labels', lambda a: a[1:])), ('pack', 'labels', change('train.labels', set_at(3, 99))),
     ('pack', 'jpeg', lambda path: (path / 'train.jpeg.npy').unlink()), ('pack', 'jpeg', cut('train.jpeg')),
     ('pack', 'jpeg', change('train.jpeg', lambda a: a[:-1])), ('pack', 'offsets', cut('train.offsets')),
-    ('pack', 'offsets', change('train.offsets', lambda a: a[1:])), ('pack', 'offsets', change('train.offsets', set_at(0, 1))),
-    ('pack', 'offsets', change('train.offsets', set_at(-1, 10 ** 9))), ('pack', 'offsets', change('train.offsets', set_at(5, 10 ** 9))),
+    ('pack', 'offsets', change('train.offsets', lambda a: a[1:])),
+    ('pack', 'offsets', change('train.offsets', set_at(0, 1))),
+    ('pack', 'offsets', change('train.offsets', set_at(-1, 10 ** 9))),
+    ('pack', 'offsets', change('train.offsets', set_at(5, 10 ** 9))),
     ('pack', 'offsets', change('train.offsets', lambda a: a * 0))])
 def test_damaged_files_are_refused_by_name(name, file, damage, folder, tmp_path):
     damage(shutil.copytree(folder / name, tmp_path / name))
@@ -214,8 +209,8 @@ def test_damaged_files_are_refused_by_name(name, file, damage, folder, tmp_path)
 @pytest.mark.parametrize('old, new', [
     ('"images"', '"sounds"'), ('"arrays"', '"heap"'), ('"count": 40', '"count": 0'), ('"count": 40', '"count": "40"'),
     ('"height": 8', '"high": 8'), ('"classes": [', '"classes": [], "x": ['), ('"splits": {', '"splits": [], "x": {'),
-    pytest.param('"classes": [', '"classes": 4, "x": [', marks=bug('TypeError: len() of an int')),
-    pytest.param('"splits": {', '"splits": {}, "x": {', marks=bug('accepted; models.build then raises StopIteration'))])
+    ('"classes": [', '"classes": 4, "x": ['),
+    ('"splits": {', '"splits": {}, "x": {')])
 def test_a_foreign_meta_json_is_refused(old, new, folder, tmp_path):
     copy = shutil.copytree(folder / 'quads', tmp_path / 'quads')
     text = json.dumps(json.loads((copy / 'meta.json').read_text()))
@@ -237,25 +232,25 @@ def test_a_split_or_kind_that_is_not_there_is_named(folder):
 
 
 @pytest.mark.parametrize('damage', [set_at(slice(None), 7), set_at(slice(40, None), 0)])
-@bug('Pillow\'s OSError becomes a traceback that does not say which file or picture')
 def test_a_damaged_picture_is_refused_by_name(damage, folder, tmp_path):
     change('val.jpeg', damage)(shutil.copytree(folder / 'pack', tmp_path / 'pack'))
     with pytest.raises(ValueError, match='val'):
         list(data.Images(tmp_path / 'pack', 'val', workers=0).fixed(4, 100))
 
 
-@bug('numpy\'s ValueError becomes a traceback')
 def test_damaged_names_are_refused_by_name(folder, tmp_path):
     (shutil.copytree(folder / 'pack', tmp_path / 'pack') / 'val.names.npy').write_text('x')
     with pytest.raises(ValueError, match='val.names.npy'):
         data.Images(tmp_path / 'pack', 'val').names()
 
 
-@pytest.mark.parametrize('workers', [0, pytest.param(2, marks=bug('torch raises it anew in its own file: a traceback'))])
+@pytest.mark.parametrize('workers', [0, 2])
 def test_mistakes_in_reading_processes_are_one_line_too(workers, folder, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, 'PIL', None)
+    monkeypatch.setattr(torch.utils.data._utils, 'MP_STATUS_CHECK_INTERVAL', 0.1)  # torch's wait for readers to end
     images = data.Images(folder / 'pack', 'val', workers)
     assert 'pip install pillow' in fails(capsys, lambda words: list(images.fixed(4, 100)))
+    gc.collect()
 
 
 # ---- AoT on pictures
@@ -348,11 +343,11 @@ def test_aot_refuses_pictures_of_another_size():
 
 
 @pytest.mark.parametrize('Config, kw', [
-    (CRATEConfig, dict(n_head=0)), (ViTConfig, dict(n_head=0)), (CRATEConfig, dict(n_embd=0)), (CRATEConfig, dict(n_layer=-1)),
-    (ViTConfig, dict(n_layer=-1)), (CRATEConfig, dict(head_dim=-4)), (CRATEConfig, dict(dropout=2.0)), (ViTConfig, dict(dropout=-1.0)),
-    (CRATEConfig, dict(label_smoothing=2.0)), (ViTConfig, dict(label_smoothing=-1.0)), (AoTConfig, dict(label_smoothing=2.0, image_size=224)),
+    (CRATEConfig, dict(n_head=0)), (ViTConfig, dict(n_head=0)), (CRATEConfig, dict(n_embd=0)),
+    (CRATEConfig, dict(n_layer=-1)), (ViTConfig, dict(n_layer=-1)), (CRATEConfig, dict(head_dim=-4)),
+    (CRATEConfig, dict(dropout=2.0)), (ViTConfig, dict(dropout=-1.0)), (CRATEConfig, dict(label_smoothing=2.0)),
+    (ViTConfig, dict(label_smoothing=-1.0)), (AoTConfig, dict(label_smoothing=2.0, image_size=224)),
     (CRATEConfig, dict(num_classes=-1)), (AoTConfig, dict(num_classes=0, image_size=224))])
-@bug('a traceback from PyTorch or ZeroDivisionError, or no complaint at all')
 def test_settings_of_no_network_are_refused_by_name(Config, kw):
     with pytest.raises(ValueError, match=next(iter(kw))):
         Config(**kw)
@@ -360,7 +355,8 @@ def test_settings_of_no_network_are_refused_by_name(Config, kw):
 
 # ---- the authors' files, other resolutions
 
-AUTHORS = {'crate': (CRATE, CRATEConfig, 'transformer.layers.1.1.fn.weight'), 'vit': (ViT, ViTConfig, 'blocks.1.mlp.fc2.bias')}
+AUTHORS = {'crate': (CRATE, CRATEConfig, 'transformer.layers.1.1.fn.weight'),
+           'vit': (ViT, ViTConfig, 'blocks.1.mlp.fc2.bias')}
 
 
 def official(name, path, wrap=lambda sd: sd, **kw):
@@ -372,7 +368,8 @@ def official(name, path, wrap=lambda sd: sd, **kw):
     return model
 
 
-@pytest.mark.parametrize('wrap', [lambda sd: sd, lambda sd: {'model': sd}, lambda sd: {'epoch': 3, 'state_dict': {'module.' + k: v for k, v in sd.items()}}])
+@pytest.mark.parametrize('wrap', [lambda sd: sd, lambda sd: {'model': sd},
+                                  lambda sd: {'epoch': 3, 'state_dict': {'module.' + k: v for k, v in sd.items()}}])
 @pytest.mark.parametrize('name', AUTHORS)
 def test_the_authors_files_are_read_however_they_nest(name, wrap, tmp_path):
     model = official(name, tmp_path / 'w.pth', wrap)
@@ -391,12 +388,13 @@ def test_the_authors_files_need_not_be_square(tmp_path):
 
 
 @pytest.mark.parametrize('content, message', [
-    (None, 'no file .*w.pth'), (b'', 'damaged'), (b'\x80\x02garbage', 'damaged'), ([1, 2], 'no state dict'), (torch.ones(3), 'no state dict'),
-    ({1: torch.ones(3)}, 'no state dict'), ({'state_dict': None}, 'no state dict'), ({}, 'not a CRATE state dict'),
+    (None, 'no file .*w.pth'), (b'', 'damaged'), (b'\x80\x02garbage', 'damaged'), ([1, 2], 'no state dict'),
+    (torch.ones(3), 'no state dict'), ({1: torch.ones(3)}, 'no state dict'), ({'state_dict': None}, 'no state dict'),
+    ({}, 'not a CRATE state dict'),
     ({'weights': torch.ones(3)}, 'not a CRATE state dict'),
-    pytest.param(b'hello', 'damaged', marks=bug('KeyError from the unpickler')),
-    pytest.param({'pos_embedding': 3}, 'w.pth', marks=bug('AttributeError: int has no shape')),
-    pytest.param({'pos_embedding': torch.ones(3)}, 'w.pth', marks=bug('IndexError: tuple index out of range'))])
+    (b'hello', 'damaged'),
+    ({'pos_embedding': 3}, 'w.pth'),
+    ({'pos_embedding': torch.ones(3)}, 'w.pth')])
 def test_what_is_no_file_of_the_authors_is_refused_by_name(content, message, tmp_path):
     path = tmp_path / 'w.pth'
     if content is not None:
@@ -425,7 +423,6 @@ def test_files_of_the_authors_that_do_not_fit_name_the_tensor(name, tmp_path):
         models.load_weights(f'official:{path}', name, n_head=3, patch_size=4)
 
 
-@bug('the heads are checked against the default n_embd=384, not the file\'s')
 def test_heads_need_only_divide_the_width_in_the_file(tmp_path):
     official('crate', tmp_path / 'w.pth', n_head=5, n_embd=20)
     checkpoint = models.load_weights(f'official:{tmp_path}/w.pth', 'crate', n_head=5, image_size=16, patch_size=4)
@@ -452,12 +449,14 @@ def test_another_resolution_changes_positions_alone(name):
     Model, Config = models.model_classes(name)
     torch.manual_seed(0)
     model = Model(Config(**SMALL))
-    checkpoint = {'weights': model.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(model.config), 'config': {'model': name}}
+    checkpoint = {'weights': model.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(model.config),
+                  'config': {'model': name}}
     same = models.load_model(checkpoint, image_size=(8, 12)).state_dict()
     assert equal(same, checkpoint['weights'])
     larger = models.load_model(checkpoint, image_size=(16, 8))
     assert larger.config.image_size == (16, 8) and larger(torch.zeros(1, 3, 16, 8))[0].shape == (1, 5)
-    assert equal(larger.state_dict(), checkpoint['weights'] | {'pos': models.resize_positions(model.pos.detach(), (2, 6), (4, 4))})
+    positions = models.resize_positions(model.pos.detach(), (2, 6), (4, 4))
+    assert equal(larger.state_dict(), checkpoint['weights'] | {'pos': positions})
     with pytest.raises(ValueError, match='n_embd=32'):
         models.load_model(checkpoint, n_embd=32)
     with pytest.raises(ValueError, match='patch_size=2'):
@@ -480,7 +479,8 @@ def words(folder, quick):
 
 
 WORDS = ['--model=crate', '--n_layer=1', '--n_head=2', '--n_embd=16', '--patch_size=4', '--batch_size=8', '--max_iters=6',
-         '--eval_interval=3', '--log_interval=1', '--warmup_iters=2', '--optimizer=adamw', '--dtype=float32', '--randaugment_n=1']
+         '--eval_interval=3', '--log_interval=1', '--warmup_iters=2', '--optimizer=adamw', '--dtype=float32',
+         '--randaugment_n=1']
 
 
 def go(*words):
@@ -526,14 +526,15 @@ def test_a_run_on_pictures_leaves_everything(trained):
     assert rows[-1][7] == str(6 * 8)
     checkpoint, config = rundir.load_checkpoint(trained / 'last.pt'), config_of(trained)
     assert checkpoint['data'] == {'kind': 'images', 'classes': list('abcd')} and checkpoint['step'] == 6
-    assert config['image_size'] == [8, 8] and config['num_classes'] == 4 and config['randaugment_n'] == 1 and config['ema'] == 0.9
+    assert config['image_size'] == [8, 8] and config['num_classes'] == 4
+    assert config['randaugment_n'] == 1 and config['ema'] == 0.9
     assert checkpoint['best'] == 1 - max(column(trained, 'val', 4))
 
 
 @pytest.mark.parametrize('model', ['aot', 'crate', 'vit'])
 def test_every_network_learns_where_the_light_is(model, words, tmp_path, capsys):
-    go(*words, f'--model={model}', '--flip=false', '--crop_scale=1', '--randaugment_n=0', '--max_iters=80', '--eval_interval=40',
-       '--learning_rate=1e-2', '--patch_size=8', f'--out_dir={tmp_path}/a')
+    go(*words, f'--model={model}', '--flip=false', '--crop_scale=1', '--randaugment_n=0', '--max_iters=80',
+       '--eval_interval=40', '--learning_rate=1e-2', '--patch_size=8', f'--out_dir={tmp_path}/a')
     loss, top1 = column(tmp_path / 'a', 'val', 2), column(tmp_path / 'a', 'val', 4)
     assert loss[-1] < loss[0] - 0.5 and top1[-1] > 0.9
     assert f'validation loss {loss[-1]:.4f}, top-1 {top1[-1]:.2%}, top-5 100.00%' in capsys.readouterr().out
@@ -603,7 +604,8 @@ def test_the_average_is_that_of_the_weights_and_is_what_is_validated(words, fold
 
 def test_with_an_average_it_is_the_average_that_is_used(trained):
     checkpoint = rundir.load_checkpoint(trained / 'last.pt')
-    assert equal(models.load_model(checkpoint).state_dict(), checkpoint['ema']) and not equal(checkpoint['weights'], checkpoint['ema'])
+    assert equal(models.load_model(checkpoint).state_dict(), checkpoint['ema'])
+    assert not equal(checkpoint['weights'], checkpoint['ema'])
 
 
 def test_the_average_can_be_given_up_and_taken_up(trained, tmp_path, quick):
@@ -618,7 +620,8 @@ def test_label_smoothing_is_for_training_only(words, folder, tmp_path):
     for smoothing in (0, 0.5):
         go(*words, f'--label_smoothing={smoothing}', '--max_iters=1', f'--out_dir={tmp_path}/{smoothing}')
     plain, smooth = tmp_path / '0', tmp_path / '0.5'
-    assert column(plain, 'val', 2)[0] == column(smooth, 'val', 2)[0] and column(plain, 'train', 2) != column(smooth, 'train', 2)
+    assert column(plain, 'val', 2)[0] == column(smooth, 'val', 2)[0]
+    assert column(plain, 'train', 2) != column(smooth, 'train', 2)
     checkpoint = rundir.load_checkpoint(smooth / 'last.pt')
     model = model_with(checkpoint['weights'], checkpoint['model_config'])
     assert column(smooth, 'val', 2)[1] == pytest.approx(by_hand(model, folder / 'quads', 'val')[2], abs=1e-5)
@@ -632,17 +635,16 @@ def test_accumulation_is_a_larger_batch_of_the_same_pictures(words, tmp_path):
 
 
 def test_the_best_is_that_of_the_most_hits(words, tmp_path, monkeypatch):
-    said = iter([(3.0, 0.2), (2.0, 0.6), (1.0, 0.6), (0.5, 0.4)])
-    monkeypatch.setattr(train, 'evaluate', lambda *a: (lambda loss, top1: (loss, {'top1': top1, 'top5': 1.0}))(*next(said)))
+    said = iter([(3.0, 0.2, 0.9), (2.0, 0.6, 0.8), (1.0, 0.6, 0.9), (0.5, 0.4, 1.0)])
+    monkeypatch.setattr(train, 'evaluate', lambda *a: next(said))
     go(*words, '--max_iters=9', f'--out_dir={tmp_path}/a')
     best, last = (rundir.load_checkpoint(tmp_path / 'a' / name) for name in ('best.pt', 'last.pt'))
     assert best['step'] == 3 and last['step'] == 9 and last['best'] == pytest.approx(0.4)
 
 
-@bug('UnboundLocalError for y where a validation split is smaller than a batch a process')
 def test_a_process_without_a_batch_validates_too():
     others = SimpleNamespace(sum=lambda mine: mine + torch.tensor([4, 4 * 0.5, 1, 2]))  # count, loss, hits, hits among five
-    assert train.evaluate(aot(), [], torch.autocast('cpu', enabled=False), others) == (0.5, {'top1': 0.25, 'top5': 0.5})
+    assert train.evaluate(aot(), [], torch.autocast('cpu', enabled=False), others) == [0.5, 0.25, 0.5]
 
 
 def test_without_a_val_split_the_test_split_validates_and_it_is_said(words, tmp_path, capsys):
@@ -656,7 +658,8 @@ def test_without_a_val_split_the_test_split_validates_and_it_is_said(words, tmp_
 
 def test_epochs_become_iterations(words, tmp_path):
     short = [w for w in words if not w.startswith(('--max_iters', '--eval_interval', '--warmup_iters'))]
-    (tmp_path / 'c.py').write_text('epochs = 2.0\nwarmup_epochs = 0.4\neval_epochs = 1\nmax_iters = 77\neval_interval = 78\nwarmup_iters = 79\n')
+    (tmp_path / 'c.py').write_text('epochs = 2.0\nwarmup_epochs = 0.35\neval_epochs = 1\n'
+                                   'max_iters = 77\neval_interval = 78\nwarmup_iters = 79\n')
     for name, more in (('a', []), ('b', ['--batch_size=2', '--gradient_accumulation_steps=4'])):
         out = tmp_path / name
         go(str(tmp_path / 'c.py'), *short, *more, f'--out_dir={out}')
@@ -676,7 +679,8 @@ def test_typed_lengths_beat_a_config_files(typed, iters, words, tmp_path):
     (tmp_path / 'c.py').write_text('epochs = 2\nmax_iters = 7\n')
     short = [w for w in words if not w.startswith('--max_iters')]
     go(str(tmp_path / 'c.py'), *short, *typed, f'--out_dir={tmp_path}/a')
-    assert config_of(tmp_path / 'a')['max_iters'] == iters and rundir.load_checkpoint(tmp_path / 'a' / 'last.pt')['step'] == iters
+    assert config_of(tmp_path / 'a')['max_iters'] == iters
+    assert rundir.load_checkpoint(tmp_path / 'a' / 'last.pt')['step'] == iters
 
 
 # ---- fine-tuning
@@ -701,9 +705,13 @@ def test_other_classes_need_a_new_head_and_get_a_fresh_one(dataset, count, train
     assert not torch.equal(after['head.weight'][:4], before['head.weight'])
     assert after['head.weight'].abs().max() <= 1 / 4  # PyTorch's fresh weights: within 1 / sqrt(width)
     go(*start, '--new_head=true', '--max_iters=3', '--overwrite=true')  # the head learns, with the body
-    assert not torch.equal(weights(out)['head.weight'], after['head.weight']) and not torch.equal(weights(out)['cls'], after['cls'])
-    go('--init_from=resume', f'--out_dir={out}', '--max_iters=4')  # a resumed run keeps its head
-    assert losses(out)[-1].startswith('4,val')
+    assert not torch.equal(weights(out)['head.weight'], after['head.weight'])
+    assert not torch.equal(weights(out)['cls'], after['cls'])
+    learned = weights(out)
+    go('--init_from=resume', f'--out_dir={out}')  # at its end already; a resumed run keeps its head
+    assert equal(weights(out), learned)
+    go(f'--init_from={out}/last.pt', f'--out_dir={tmp_path}/b', '--max_iters=0')  # and so does what starts from it
+    assert equal(weights(tmp_path / 'b'), weights(out, kind='ema'))
 
 
 def test_the_same_classes_need_no_new_head(trained, folder, tmp_path, quick):
@@ -720,7 +728,8 @@ def test_fine_tuning_at_another_resolution(trained, folder, tmp_path, capsys, qu
     assert config_of(tmp_path / 'b')['image_size'] == [12, 16] and weights(tmp_path / 'b')['pos'].shape == (1, 13, 16)
     go(*tune(trained, folder, '--dataset=colours', '--new_head=true', f'--out_dir={tmp_path}/c', '--max_iters=1'))
     assert config_of(tmp_path / 'c')['image_size'] == [8, 8]  # the checkpoint's, not that of the dataset's pictures
-    assert 'not divisible by patch_size' in fails(capsys, train.main, *tune(trained, folder, '--image_size=10', f'--out_dir={tmp_path}/d'))
+    wrong = tune(trained, folder, '--image_size=10', f'--out_dir={tmp_path}/d')
+    assert 'not divisible by patch_size' in fails(capsys, train.main, *wrong)
     assert 'image_size' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={tmp_path}/a', '--image_size=8')
 
 
@@ -739,44 +748,60 @@ def test_a_checkpoint_without_a_config_brings_its_recipe(trained, folder, tmp_pa
 @pytest.mark.parametrize('name', AUTHORS)
 def test_fine_tuning_starts_from_the_authors_file(name, folder, tmp_path, quick):
     model = official(name, tmp_path / 'w.pth')
-    (tmp_path / 'c.py').write_text(f"model = '{name}'\ndataset = 'quads'\npatch_size = 4\nnew_head = True\nmax_iters = 0\ndtype = 'float32'\n")
+    (tmp_path / 'c.py').write_text(f"model = '{name}'\ndataset = 'quads'\npatch_size = 4\nnew_head = True\n"
+                                   "max_iters = 0\ndtype = 'float32'\n")
     start = [str(tmp_path / 'c.py'), f'--data_dir={folder}', f'--init_from=official:{tmp_path}/w.pth', '--n_head=3']
     go(*start, f'--out_dir={tmp_path}/a')
     before, after = model.state_dict(), weights(tmp_path / 'a')
-    assert all(torch.equal(before[k], after[k]) for k in before if not k.startswith('head.')) and after['head.weight'].shape == (4, 24)
+    assert all(torch.equal(before[k], after[k]) for k in before if not k.startswith('head.'))
+    assert after['head.weight'].shape == (4, 24)
     go(*start, '--image_size=8', f'--out_dir={tmp_path}/b')
     assert torch.equal(weights(tmp_path / 'b')['pos'], models.resize_positions(before['pos'], (4, 4), (2, 2)))
-    go(f'--init_from={tmp_path}/a', f'--out_dir={tmp_path}/c', '--max_iters=2')  # what was made of it is a run like any other
+    go(f'--init_from={tmp_path}/a', f'--out_dir={tmp_path}/c', '--max_iters=2')  # what comes of it is a run like any other
     go('--init_from=resume', f'--out_dir={tmp_path}/a', '--max_iters=3')
 
 
-@bug('layers, width and patches of the default config are taken for the file\'s: "does not fit: missing ..", for the released weights too')
 def test_the_authors_file_tells_its_own_sizes_without_a_config(folder, tmp_path, quick):
     official('crate', tmp_path / 'w.pth')
-    go(f'--data_dir={folder}', '--dataset=quads', f'--init_from=official:{tmp_path}/w.pth', '--model=crate', '--n_head=3', '--patch_size=4',
-       '--new_head=true', '--max_iters=0', f'--out_dir={tmp_path}/a')
+    go(f'--data_dir={folder}', '--dataset=quads', f'--init_from=official:{tmp_path}/w.pth', '--model=crate', '--n_head=3',
+       '--patch_size=4', '--image_size=16', '--new_head=true', '--max_iters=0', f'--out_dir={tmp_path}/a')
     assert config_of(tmp_path / 'a')['n_layer'] == 2
 
 
 @pytest.mark.parametrize('more, message', [
-    (['--model=crate', '--new_head=true'], 'give --n_head, or a config that does'), (['--n_head=3'], '--model=crate or --model=vit'),
+    (['--model=crate', '--new_head=true'], 'give --n_head, or a config that does'),
+    (['--n_head=3'], '--model=crate or --model=vit'),
     (['--model=aot', '--n_head=3'], '--model=crate or --model=vit'), (['--model=vit', '--n_head=3'], 'not a ViT state dict'),
     (['--model=crate', '--n_head=3'], '--new_head=true'),
-    pytest.param(['--model=crate', '--n_head=0'], 'n_head', marks=bug('ZeroDivisionError'))])
+    (['--model=crate', '--n_head=0'], 'n_head')])
 def test_mistakes_with_the_authors_files_get_one_line(more, message, folder, tmp_path, capsys, quick):
     official('crate', tmp_path / 'w.pth')
     (tmp_path / 'c.py').write_text("dataset = 'quads'\npatch_size = 4\nmax_iters = 0\n")
-    said = fails(capsys, train.main, str(tmp_path / 'c.py'), f'--data_dir={folder}', f'--init_from=official:{tmp_path}/w.pth',
+    said = fails(capsys, train.main, str(tmp_path / 'c.py'), f'--data_dir={folder}',
+                 f'--init_from=official:{tmp_path}/w.pth',
                  f'--out_dir={tmp_path}/a', *more)
     assert message in said and not (tmp_path / 'a').exists()
 
 
 # ---- mistakes
 
+@pytest.mark.parametrize('start', ['resume', 'run'])
+def test_a_runs_device_that_is_not_here_says_what_to_type(start, trained, tmp_path, capsys):
+    run = shutil.copytree(trained, tmp_path / 'run')
+    for name in ('last.pt', 'best.pt'):
+        checkpoint = rundir.load_checkpoint(run / name)
+        checkpoint['config']['device'] = 'cuda:7'
+        rundir.save(run / name, checkpoint)
+    resume, tune = ['--init_from=resume', f'--out_dir={run}'], [f'--init_from={run}', f'--out_dir={tmp_path}/a']
+    where = resume if start == 'resume' else tune
+    assert '--device=auto' in fails(capsys, train.main, *where)
+
+
 def test_text_and_pictures_are_told_apart(words, trained, folder, tmp_path, capsys):
     text = [f'--data_dir={folder}', '--dataset=text']
     go(*text, '--n_layer=1', '--n_head=2', '--n_embd=16', '--block_size=8', '--max_iters=0', f'--out_dir={tmp_path}/text')
-    for start, message in (([*text, '--model=crate'], 'model=crate reads pictures'), ([*text, '--model=vit'], 'model=vit reads pictures'),
+    for start, message in (([*text, '--model=crate'], 'model=crate reads pictures'),
+                           ([*text, '--model=vit'], 'model=vit reads pictures'),
                            (tune(trained, folder, '--dataset=text'), 'the checkpoint reads images'),
                            (tune(tmp_path / 'text', folder, '--dataset=quads'), 'the checkpoint reads text'),
                            (tune(tmp_path / 'text', folder, '--new_head=true'), 'new_head=true is for pictures'),
@@ -785,18 +810,22 @@ def test_text_and_pictures_are_told_apart(words, trained, folder, tmp_path, caps
         assert message in fails(capsys, train.main, *start, f'--out_dir={tmp_path}/a') and not (tmp_path / 'a').exists()
 
 
-@pytest.mark.parametrize('more', [['--dataset=text', '--image_size=16', '--block_size=8'], ['--dataset=quads', '--image_size=0']])
-@bug('the run directory is made, or replaced, before the network meets a batch of the other kind: a misleading line, or a TypeError')
+@pytest.mark.parametrize('more', [['--dataset=text', '--image_size=16', '--block_size=8'],
+                                  ['--dataset=quads', '--image_size=0']])
 def test_aot_refuses_to_read_pictures_as_text_and_text_as_pictures(more, folder, tmp_path, capsys, quick):
-    assert 'image_size' in fails(capsys, train.main, f'--data_dir={folder}', '--model=aot', '--n_layer=1', '--n_head=2', '--n_embd=16',
+    assert 'image_size' in fails(capsys, train.main, f'--data_dir={folder}', '--model=aot', '--n_layer=1', '--n_head=2',
+                                 '--n_embd=16',
                                  '--max_iters=0', f'--out_dir={tmp_path}/a', *more)
     assert not (tmp_path / 'a').exists()
 
 
 @pytest.mark.parametrize('more, message', [
-    (['--patch_size=3'], 'not divisible by patch_size'), (['--num_classes=3'], 'num_classes=3 is too small'), (['--epochs=-1'], 'epochs'),
-    (['--ema=1'], 'ema'), (['--workers=-2'], 'workers'), (['--crop_scale=0'], 'crop_scale'), (['--eval_crop=2'], 'eval_crop'),
-    (['--image_size=8,8,8'], 'one or two whole numbers'), (['--randaugment_n=11'], 'randaugment_n'), (['--pool=max'], 'cls or mean')])
+    (['--patch_size=3'], 'not divisible by patch_size'), (['--num_classes=3'], 'num_classes=3 is too small'),
+    (['--epochs=-1'], 'epochs'),
+    (['--ema=1'], 'ema'), (['--workers=-2'], 'workers'), (['--crop_scale=0'], 'crop_scale'),
+    (['--eval_crop=2'], 'eval_crop'),
+    (['--image_size=8,8,8'], 'one or two whole numbers'), (['--randaugment_n=11'], 'randaugment_n'),
+    (['--pool=max'], 'cls or mean')])
 def test_mistakes_on_pictures_get_one_line_and_touch_nothing(more, message, words, tmp_path, capsys):
     assert message in fails(capsys, train.main, *words, f'--out_dir={tmp_path}/a', *more)
     assert not (tmp_path / 'a').exists()
@@ -804,9 +833,8 @@ def test_mistakes_on_pictures_get_one_line_and_touch_nothing(more, message, word
 
 @pytest.mark.parametrize('dataset, command', [
     ('imagenet21k', 'python prepare/imagenet.py --out {}'), ('nothing', 'python prepare/imagefolder.py FOLDER --out {}'),
-    ('cifar10', 'python prepare/cifar10.py'),
-    pytest.param('cifar10', 'python prepare/cifar10.py --out {}', marks=bug('another data_dir is not in the command, so it prepares data/cifar10')),
-    pytest.param('images', 'imagefolder.py FOLDER --out {}', marks=bug('any file in prepare/ is taken for a script: images, download, matlab'))])
+    ('cifar10', 'python prepare/cifar10.py --out {}'),
+    ('images', 'python prepare/imagefolder.py FOLDER --out {}')])
 def test_a_dataset_that_is_not_there_says_what_to_run(dataset, command, folder, tmp_path, capsys, quick):
     said = fails(capsys, train.main, f'--data_dir={folder}', f'--dataset={dataset}', f'--out_dir={tmp_path}/a')
     assert command.format(folder / dataset) in said and f'no data in {folder / dataset}' in said
@@ -829,14 +857,19 @@ def test_work_is_counted_for_pictures_too():
     assert 0.85 * (matrices + attention) < flops < 1.3 * (matrices + attention)
 
 
-def test_ctrl_c_ends_a_run_that_reads_a_pack_in_order(folder, tmp_path):
-    process = subprocess.Popen([sys.executable, str(ROOT / 'train.py'), f'--data_dir={folder}', '--dataset=pack', *WORDS, '--image_size=8',
-                                '--workers=2', '--max_iters=100000', '--eval_interval=10', f'--out_dir={tmp_path}/a'], text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, env=os.environ | {'PYTHONUNBUFFERED': '1'})
-    for line in process.stdout:
-        if line.startswith('step') and int(line.split()[1]) >= 13:
-            break
-    os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to the readers too
-    out, err = process.communicate(timeout=60)
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_stopped_with_its_readers_a_run_ends_in_order(number, folder, tmp_path):
+    process = subprocess.Popen([sys.executable, str(ROOT / 'train.py'), f'--data_dir={folder}', '--dataset=pack', *WORDS,
+                                '--image_size=8', '--workers=2', '--max_iters=100000', '--eval_interval=10',
+                                f'--out_dir={tmp_path}/a'], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               start_new_session=True, env=os.environ | {'PYTHONUNBUFFERED': '1'})
+    try:
+        for line in process.stdout:
+            if line.startswith('step') and int(line.split()[1]) >= 13:
+                break
+        os.killpg(process.pid, number)  # as a terminal does with Ctrl-C
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     step = rundir.load_checkpoint(tmp_path / 'a' / 'last.pt')['step']
-    assert process.returncode == 130 and err == '' and step > 13 and f'stopped at step {step}' in out
+    assert process.returncode == 128 + number and err == '' and step > 13 and f'stopped at step {step}' in out
