@@ -3,7 +3,7 @@ dataset = 'shapes'
 patch_size = 4
 
 batch_size = 128
-max_iters = 1200
+max_iters = 900
 optimizer = 'muon'
 learning_rate = 2e-3  # of tokens, positions, norms and the patch map
 muon_lr = 0.02        # of the matrices inside layers; both as on CIFAR-10
@@ -13,7 +13,7 @@ beta2 = 0.99
 weight_decay = 0.05
 grad_clip = 0.0
 warmup_iters = 50
-eval_interval = 200
+eval_interval = 150
 eval_iters = 1000     # all of the validation split
 log_interval = 25
 
