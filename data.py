@@ -272,6 +272,8 @@ class Images:
         try:
             yield from loader
         except ValueError as e:  # a worker sends its traceback as the text
+            if os.environ.get('NANOCRATE_DEBUG'):
+                raise
             raise ValueError(str(e).strip().splitlines()[-1].removeprefix('ValueError: ')) from None
 
     def batches(self, n, seed, share, first=0, last=None, draws=0):
@@ -303,10 +305,11 @@ class Images:
 
 
 def signals_are_for_the_loop(worker):
-    """In a reading process: Ctrl-C and a SIGTERM to all processes are for the training loop, which still needs the batch at
-    hand. A second SIGTERM ends it."""
+    """In a reading process: Ctrl-C, and a SIGTERM to the process group, are for the training loop, which still needs the
+    batch at hand. (Ignoring SIGTERM would not do: it is how Python ends its readers.)"""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+    if hasattr(os, 'setpgrp'):
+        os.setpgrp()
 
 
 def cores():

@@ -6,8 +6,8 @@
     python eval.py --ckpt=official:crate_base.pth --model=crate --n_head=12 --dataset=imagenet --real=real.json
     python eval.py --help
 
-A linear probe follows CRATE-MAE, appendix B.1: full-batch multinomial logistic regression on the features of the class
-token, for C = 1, 10, .. 1e5 as scikit-learn counts it. There the best C is the one that does best on the test set; here it
+A linear probe follows CRATE-MAE, appendix B.1: full-batch multinomial logistic regression on the features that the
+model's own classifier sees, for C = 1, 10, .. 1e5 as scikit-learn counts it. There the best C is the one that does best on the test set; here it
 is chosen on a fifth of the training set that is held out, and the test set is looked at once.
 """
 import json
@@ -158,15 +158,16 @@ def probe_and_neighbours(model, folder, split, autocast, c, eval_crop):
 def classify(model, checkpoint, folder, split, autocast, c, eval_crop):
     images = data.Images(folder, split, c.workers)
     same_classes(checkpoint, images.classes, folder)
+    if c.real and images.names() is None:
+        raise ValueError(f'--real needs a dataset that knows the names of its pictures; {folder} does not')
+    if c.real and not Path(c.real).is_file():
+        raise ValueError(f'--real={c.real}: no such file; it is real.json of github.com/google-research/reassessed-imagenet')
     logits, y = over(images, model, autocast, c, eval_crop, lambda x: model(x)[0])
     hits = logits.topk(min(5, logits.size(1))).indices == y[:, None]
     print(f'{folder} {split}: {len(y):,} pictures, loss {F.cross_entropy(logits, y).item():.4f}, '
           f'top-1 {hits[:, 0].double().mean().item():.2%}, top-5 {hits.any(1).double().mean().item():.2%}')
     if c.real:
-        names = images.names()
-        if names is None:
-            raise ValueError(f'--real needs a dataset that knows the names of its pictures; {folder} does not')
-        right = real_accuracy(logits.argmax(1).tolist(), names, c.real)
+        right = real_accuracy(logits.argmax(1).tolist(), images.names(), c.real)
         print(f'{folder} {split}: ReaL top-1 {right:.2%}')
 
 

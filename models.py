@@ -98,7 +98,9 @@ def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False)
         if new_head:
             if text:
                 raise ValueError('new_head=true is for pictures; a text model has no head of its own')
-            given = given | {'num_classes': len(classes)}
+            given = {'num_classes': len(classes)} | given
+            if given['num_classes'] < len(classes):
+                raise ValueError(f'num_classes={given["num_classes"]} is too small for {folder}, which needs {len(classes)}')
         elif not text:
             same_classes(checkpoint, classes, folder)
         return load_model(checkpoint, new_head, not resuming, **{} if resuming else given)

@@ -112,6 +112,8 @@ def settings(argv):
     elif start != 'scratch' and not start.startswith('official:'):
         checkpoint = load_checkpoint(start)
     elif not named:
+        if start != 'scratch' and 'dataset' not in given:
+            raise ValueError(f'--init_from={start} needs to know what to fine-tune on: give --dataset, such as --dataset=cifar10')
         file = 'finetune.py' if start != 'scratch' else DEFAULTS.get(name, DEFAULTS['aot'])
         given = configurator.collect(argv, str(configurator.HERE / 'config' / file))
     if checkpoint:

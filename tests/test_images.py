@@ -33,10 +33,6 @@ from prepare.images import save_arrays, save_pack
 from tokenizer import Tokenizer
 
 
-def bug(reason):
-    return pytest.mark.xfail(strict=True, reason=reason)
-
-
 def quadrants(n, seed=0, size=8, classes=4):
     """Dark noise with a light; the class is the quadrant where it is, and from the fifth class on, its colour."""
     pictures, labels = np.random.default_rng(seed).integers(0, 60, (n, size, size, 3), np.uint8), np.arange(n) % classes
@@ -64,8 +60,8 @@ def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp('pictures')
     save_arrays(out / 'quads', {'train': quadrants(40), 'val': quadrants(20, 1)}, 'abcd')
     save_arrays(out / 'renamed', {'train': quadrants(40), 'val': quadrants(20, 1)}, 'efgh')
-    high = {split: (x[:, :, :8], y) for split, (x, y) in (('train', quadrants(40, 0, 12, 8)), ('test', quadrants(20, 1, 12, 8)))}
-    save_arrays(out / 'colours', high, 'abcdefgh')
+    (x, y), (u, v) = quadrants(40, 0, 12, 8), quadrants(20, 1, 12, 8)
+    save_arrays(out / 'colours', {'train': (x[:, :, :8], y), 'test': (u[:, :, :8], v)}, 'abcdefgh')
     numbered = np.arange(25, dtype=np.uint8)[:, None, None, None].repeat(2, 1).repeat(3, 2).repeat(3, 3)
     save_arrays(out / 'numbered', {'train': (numbered, np.arange(25) % 3)}, 'abc')
     save_pack(out / 'pack', JPEGS, ['x', 'y', 'z', 'w'], workers=0)
@@ -161,8 +157,6 @@ def test_reading_leaves_the_random_stream_alone(numbered):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@bug('the first SIGTERM only arms the second: after an error, or a signal to train.py alone, Python waits for its readers '
-     'for ever, because it sends them just one')
 def test_readers_end_when_the_program_ends_them(folder):
     batches = data.Images(folder / 'numbered', 'train', 2).batches(5, 7, [slice(None)])
     next(batches)
