@@ -6,9 +6,9 @@
     python eval.py --ckpt=official:crate_base.pth --model=crate --n_head=12 --dataset=imagenet --real=real.json
     python eval.py --help
 
-A linear probe follows CRATE-MAE, appendix B.1: full-batch multinomial logistic regression on the features that the
-model's own classifier sees, for C = 1, 10, .. 1e5 as scikit-learn counts it. There the best C is the one that does best on the test set; here it
-is chosen on a fifth of the training set that is held out, and the test set is looked at once.
+A linear probe follows CRATE-MAE, appendix B.1: full-batch multinomial logistic regression on the features that the model's
+own classifier sees, for C = 1, 10, .. 1e5 as scikit-learn counts it. There the best C is the one that does best on the test
+set; here it is chosen on a fifth of the training set that is held out, and the test set is looked at once.
 """
 import json
 import math
