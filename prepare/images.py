@@ -152,6 +152,22 @@ def ctrl_c_blocked():
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@contextlib.contextmanager
+def ctrl_c_noted():
+    """A list that Ctrl-C makes longer. Raised wherever Python happens to be, it can be swallowed, by a destructor for one;
+    a second Ctrl-C is raised all the same."""
+    noted = []
+
+    def note(number, frame):
+        noted.append(number)
+        signal.signal(signal.SIGINT, before)
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def in_order(function, jobs, workers):
     """(job, function(job[-1])) for every job, in order, computed in `workers` processes, or here if fewer than two.
     Few jobs are under way at a time, because a job may hold a picture and all of them the whole archive."""
@@ -239,7 +255,10 @@ def save_stream(out, names, stream, classes=None, size=256, max_bad=0.01, worker
         packs = {split: Pack(stack.enter_context(open(new / f'{split}.jpeg.npy', 'wb')), new, split) for split in names}
         bar = stack.enter_context(tqdm(total=total, unit=' pictures', disable=None))  # on a terminal only
         results = stack.enter_context(contextlib.closing(in_order(try_shrink, jobs, workers)))
+        ctrl_c = stack.enter_context(ctrl_c_noted())
         for (split, name, label, (source, _)), (jpeg, note) in results:
+            if ctrl_c:
+                raise KeyboardInterrupt
             bar.update()
             if classes is None:
                 label = seen.setdefault(label, len(seen))
