@@ -33,6 +33,7 @@ import torch
 import torch.nn.functional as F
 
 import configurator
+import machine
 import optim
 from machine import choose_compile, choose_device, choose_dtype
 from model_crate import CRATE, ISTA, MSSA, CRATEConfig
@@ -209,7 +210,7 @@ def pictures(argv):
     for name, model in models.items():
         more = model.num_params() / models['CRATE'].num_params() - 1
         print(f'{name:<14} {model.num_params():,} parameters' + (f' ({more:+.1%})' if more else ''), flush=True)
-    autocast = torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
+    autocast = machine.autocast(device, dtype)
     x, y = x.to(device), y.to(device)
     steps = {name: stepper(model, c, compiled, autocast, x, y) for name, model in models.items()}
     for step in steps.values():  # the first steps compile and allocate; then one measurement for nothing

@@ -288,9 +288,9 @@ class Images:
         return self.read(requests())
 
     def places(self, positions, seed):
-        """Indices of the pictures at positions (n,) of the endless sequence of epochs."""
+        """Indices of the pictures at positions (n,), ascending, of the endless sequence of epochs."""
         epochs, places = np.divmod(positions, len(self))
-        return np.stack([self.order(seed, epoch)[place] for epoch, place in zip(epochs.tolist(), places)])
+        return np.concatenate([self.order(seed, epoch)[places[epochs == epoch]] for epoch in np.unique(epochs).tolist()])
 
     @functools.lru_cache(maxsize=2)
     def order(self, seed, epoch):

@@ -24,6 +24,7 @@ from tqdm import tqdm
 import augment
 import configurator
 import data
+import machine
 from machine import choose_device, choose_dtype
 from models import from_command_line, load_model, same_classes
 
@@ -203,7 +204,7 @@ def main(argv):
     split = c.split or ('test' if 'test' in meta['splits'] else 'val')
     device = choose_device(c.device)
     dtype = choose_dtype(c.dtype, device)
-    autocast = torch.autocast(torch.device(device).type, dtype, enabled=dtype != torch.float32)
+    autocast = machine.autocast(device, dtype)
     model = load_model(checkpoint, **overrides).to(device)
     print(f'{c.ckpt}: {checkpoint["config"]["model"]}, {model.num_params() / 1e6:.2f}M parameters, {str(dtype)[6:]} '
           f'on {device}')

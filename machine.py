@@ -40,6 +40,11 @@ def choose_dtype(dtype, device):
     return getattr(torch, dtype)
 
 
+def autocast(device, dtype):
+    """The context in which a model multiplies in dtype on a device."""
+    return torch.autocast(torch.device(device).type, dtype, enabled=dtype != torch.float32)
+
+
 def choose_compile(compile, device):
     """Whether to compile: as asked, or on CUDA under Linux."""
     asked = compile.lower()

@@ -20,6 +20,7 @@ import torch
 import augment
 import configurator
 import data
+import machine
 from generate import stream
 from machine import choose_device, choose_dtype
 from models import from_command_line, load_model
@@ -124,7 +125,7 @@ def main(argv):
                          f'got {c.num_samples}, {c.max_new_tokens} and {c.seed}')
     device = choose_device(c.device)
     dtype = choose_dtype(c.dtype, device)
-    autocast = torch.autocast(torch.device(device).type, dtype, enabled=dtype != torch.float32)
+    autocast = machine.autocast(device, dtype)
     model = load_model(checkpoint, **overrides).to(device)
     torch.manual_seed(c.seed)
     if checkpoint['data']['kind'] == 'text':

@@ -24,9 +24,10 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-import configurator
 import augment
+import configurator
 import data
+import machine
 import optim
 from augment import AugmentConfig
 from machine import Processes, choose_compile, choose_device, choose_dtype, leave, matmul_flops, noted_signals, train_flops
@@ -273,7 +274,7 @@ def main(argv):
     peak, flops = matmul_flops(device, dtype) * processes.world, train_flops(model) / size
     say(f'{c.model}: {model.num_params() / 1e6:.2f}M parameters on {kind} x {processes.world}, {str(dtype)[6:]}, '
         f'{"compiled" if compiled else "not compiled"}; a plain matmul reaches {peak / 1e12:.2f} TFLOP/s here')
-    autocast = torch.autocast(kind, dtype, enabled=dtype != torch.float32)
+    autocast = machine.autocast(device, dtype)
     forward = torch.compile(model) if compiled else model
     parallel = forward
     if processes.grouped:

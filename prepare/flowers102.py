@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from configurator import one_line_errors
 from data import check_free
 from prepare.download import local_or_fetch
-from prepare.images import pack_options, pack_parser, save_stream, tar_files
+from prepare.images import listed_pictures, pack_options, pack_parser, save_stream
 from prepare.matlab import load_mat
 
 URL = 'https://www.robots.ox.ac.uk/~vgg/data/flowers/102/'
@@ -33,20 +33,6 @@ def whole_numbers(path, name):
     return arrays[name].ravel().astype(np.int64)
 
 
-def stream(path, split_of, labels):
-    """The pictures of the archive for save_stream; picture i is image_0000i.jpg, its label labels[i - 1]."""
-    seen = set()
-    for name, content in tar_files(path, re.compile(r'.*image_\d{5}\.jpg').fullmatch, '102flowers.tgz'):
-        name = name.rpartition('/')[2]
-        number = int(name[6:11])
-        if number in split_of and number not in seen:
-            seen.add(number)
-            yield split_of[number], name, labels[number - 1] - 1, content
-    missing = sorted(split_of.keys() - seen)
-    if missing:
-        raise ValueError(f'{path} lacks {len(missing)} pictures, such as image_{missing[0]:05}.jpg')
-
-
 def main(argv=None):
     p = pack_parser(__doc__, 'data/flowers102')
     p.add_argument('--from', dest='source', metavar='FOLDER', help=f'a folder with {", ".join(FILES)}')
@@ -58,14 +44,16 @@ def main(argv=None):
     labels = whole_numbers(imagelabels, 'labels')
     if not ((1 <= labels) & (labels <= 102)).all():
         raise ValueError(f'{imagelabels} has labels from {labels.min()} to {labels.max()}, not from 1 to 102')
-    split_of = {}
+    pictures = {}  # number i is image_0000i
     for split, name in SPLITS.items():
         for number in whole_numbers(setid, name).tolist():
-            if not 1 <= number <= len(labels) or number in split_of:
+            stem = f'image_{number:05}'
+            if not 1 <= number <= len(labels) or stem in pictures:
                 raise ValueError(f'{setid}: {name} has picture {number} of {len(labels)}, or it is in two splits')
-            split_of[number] = split
-    save_stream(args.out, list(SPLITS), stream(archive, split_of, labels.tolist()), [str(i) for i in range(1, 103)],
-                total=len(split_of), **pack_options(args))
+            pictures[stem] = split, int(labels[number - 1]) - 1
+    wanted = re.compile(r'.*image_\d{5}\.jpg').fullmatch
+    save_stream(args.out, list(SPLITS), listed_pictures(archive, wanted, pictures, '102flowers.tgz'),
+                [str(i) for i in range(1, 103)], total=len(pictures), **pack_options(args))
 
 
 if __name__ == '__main__':

@@ -28,7 +28,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from data import new_folder
+from data import cores, new_folder
 from prepare.text import parser
 
 EXTENSIONS = ('.jpg', '.jpeg', '.png', '.webp', '.bmp', '.gif', '.tif', '.tiff')
@@ -246,7 +246,7 @@ def save_stream(out, names, stream, classes=None, size=256, max_bad=0.01, worker
     if size < 1 or not 0 <= max_bad <= 1:
         raise ValueError(f'--size={size} must be at least 1 and --max_bad={max_bad} between 0 and 1')
     if workers is None:
-        workers = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
+        workers = cores()
     good = bad = small = 0
     seen = {}  # class name -> number in order of appearance
     jobs = ((split, name, label, (source, size)) for split, name, label, source in stream)
@@ -339,3 +339,19 @@ def tar_files(path, wanted, expected, fileobj=None):
                     yield member.name, tar.extractfile(member).read()
     except ARCHIVE_ERRORS as e:
         raise archive_error(path, e, expected) from None
+
+
+def listed_pictures(path, wanted, pictures, expected):
+    """Those pictures of a tar archive that {name without its ending: (split, label)} lists, for save_stream, each once.
+    `wanted` and `expected` as in tar_files. Raises ValueError where the archive lacks some."""
+    seen = set()
+    for name, content in tar_files(path, wanted, expected):
+        name = name.rpartition('/')[2]
+        stem = name.rpartition('.')[0]
+        if stem in pictures and stem not in seen:
+            seen.add(stem)
+            split, label = pictures[stem]
+            yield split, name, label, content
+    missing = sorted(pictures.keys() - seen)
+    if missing:
+        raise ValueError(f'{path} lacks {len(missing)} pictures, such as {missing[0]}.jpg')

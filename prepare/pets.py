@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from configurator import one_line_errors
 from data import check_free
 from prepare.download import local_or_fetch
-from prepare.images import is_picture, pack_options, pack_parser, save_stream, tar_files
+from prepare.images import is_picture, listed_pictures, pack_options, pack_parser, save_stream, tar_files
 
 URL = 'https://thor.robots.ox.ac.uk/~vgg/data/pets/'
 FILES = {'images.tar.gz': '5c4f3ee8e5d25df40f4fd59a7f44e54c', 'annotations.tar.gz': '95a8c909bbe2e81eed6a22bccdf3f68f'}
@@ -41,20 +41,6 @@ def read_lists(path):
     return pictures, [breeds[number] for number in sorted(breeds)]
 
 
-def stream(path, pictures):
-    seen = set()
-    for name, content in tar_files(path, is_picture, 'images.tar.gz'):
-        name = name.rpartition('/')[2]
-        stem = name.rpartition('.')[0]
-        if stem in pictures and stem not in seen:
-            seen.add(stem)
-            split, label = pictures[stem]
-            yield split, name, label, content
-    missing = sorted(pictures.keys() - seen)
-    if missing:
-        raise ValueError(f'{path} lacks {len(missing)} pictures, such as {missing[0]}.jpg')
-
-
 def main(argv=None):
     p = pack_parser(__doc__, 'data/pets')
     p.add_argument('--from', dest='source', metavar='FOLDER', help=f'a folder with {" and ".join(FILES)}')
@@ -64,7 +50,8 @@ def main(argv=None):
         local_or_fetch(args.source, URL + name, Path(args.out).parent / 'downloads' / f'pets-{name}', md5, strict=False)
         for name, md5 in FILES.items())
     pictures, breeds = read_lists(annotations)
-    save_stream(args.out, list(SPLITS), stream(images, pictures), breeds, total=len(pictures), **pack_options(args))
+    save_stream(args.out, list(SPLITS), listed_pictures(images, is_picture, pictures, 'images.tar.gz'), breeds,
+                total=len(pictures), **pack_options(args))
 
 
 if __name__ == '__main__':
