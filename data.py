@@ -184,10 +184,11 @@ class Text:
 
 
 class Images:
-    """One split of an image dataset: labels, and pictures by index."""
+    """One split of an image dataset, or a share of it: labels, and pictures by index."""
 
-    def __init__(self, folder, split, workers=0):
-        """workers: processes that read ahead, -1 as many as there are cores where JPEG must be decoded, else none."""
+    def __init__(self, folder, split, workers=0, share=1.0, seed=0):
+        """workers: processes that read ahead, -1 as many as there are cores where JPEG must be decoded, else none.
+        share: how much of every class there is, at least one picture; the seed says which."""
         meta = read_meta(folder)
         mine = split_meta(meta, folder, split, 'images')
         self.folder, self.split, self.mine, self.classes = Path(folder), split, mine, meta['classes']
@@ -204,6 +205,11 @@ class Images:
             if offsets[0] != 0 or offsets[-1] != mine['bytes'] or (np.diff(offsets) <= 0).any():
                 raise ValueError(f'{self.folder}/{split}.offsets.npy is damaged; prepare the dataset again')
         self.pixels  # a missing or cut-off file is noticed now
+        self.chosen = np.arange(len(self.labels))
+        if share < 1:
+            shuffled = np.random.default_rng((seed, 3)).permutation(len(self.labels))
+            of_class = [shuffled[self.labels[shuffled] == k] for k in range(len(self.classes))]
+            self.chosen = np.sort(np.concatenate([i[:max(1, round(len(i) * share))] for i in of_class]))
 
     def open(self, name, dtype, more=0):
         return open_array(self.folder / f'{self.split}.{name}.npy', np.dtype(dtype), self.mine['count'] + more)
@@ -219,7 +225,7 @@ class Images:
         return {k: v for k, v in self.__dict__.items() if k != 'pixels'}
 
     def __len__(self):
-        return self.mine['count']
+        return len(self.chosen)
 
     def names(self):
         """Names of the picture files, of a dataset that was prepared from files; else None."""
@@ -228,11 +234,11 @@ class Images:
             return None
         try:
             names = np.load(path, mmap_mode='r')
-            assert names.shape == (len(self),) and names.dtype.kind == 'S'
+            assert names.shape == (self.mine['count'],) and names.dtype.kind == 'S'
         except Exception as e:  # of many types, depending on where the damage is
             raise ValueError(f'{path} is cut off or no .npy file of names ({type(e).__name__}); '
                              'prepare the dataset again') from None
-        return names
+        return names[self.chosen]
 
     def __getitem__(self, request):
         """(indices (n,), draws (n, any)) -> pictures uint8 (n, H, W, 3), sizes int64 (n, 2), labels int64 (n,), draws.
@@ -240,7 +246,7 @@ class Images:
         Pictures of different sizes are padded with zeros at the right and the bottom; sizes says how large each is.
         Draws are passed through, so that a picture and its random numbers stay together on their way.
         """
-        indices, draws = request
+        indices, draws = self.chosen[request[0]], request[1]
         if not self.packed:
             return self.pixels[indices], np.tile(self.size, (len(indices), 1)), self.labels[indices], draws
         jpeg, offsets = self.pixels
@@ -296,12 +302,18 @@ class Images:
     def order(self, seed, epoch):
         return np.random.default_rng((seed, epoch, 2)).permutation(len(self))
 
-    def fixed(self, n, batches, rank=0, world=1):
+    def fixed(self, n, batches, rank=0, world=1, draws=0):
         """Validation: `batches` batches of n pictures, spread evenly over the split, the same every time; of these
-        every world-th from the rank-th on. All pictures once, where these are fewer."""
+        every world-th from the rank-th on. All pictures once, where these are fewer. Each with that many random numbers,
+        which are always the same for a picture."""
         count = min(n * batches, len(self))
         chosen = np.linspace(0, len(self) - 1, count).round().astype(np.int64)
-        return self.read((chosen[i:i + n], np.zeros((min(n, count - i), 0))) for i in range(rank * n, count, world * n))
+
+        def requests():
+            for i in range(rank * n, count, world * n):
+                numbers = [np.random.default_rng((place, 4)).random(draws) for place in chosen[i:i + n].tolist()]
+                yield chosen[i:i + n], np.stack(numbers)
+        return self.read(requests())
 
 
 def signals_are_for_the_loop(worker):

@@ -3,6 +3,8 @@
     python eval.py --ckpt=out/crate_cifar10 --split=test                       # top-1, top-5, loss
     python eval.py --ckpt=out/crate_cifar10 --dataset=cifar100 --probe=true    # linear probe of frozen features
     python eval.py --ckpt=out/crate_shapes --knn=20                            # nearest neighbours among features
+    python eval.py --ckpt=out/crate_mae_shapes                                 # how well hidden patches are painted
+    python eval.py --ckpt=out/crate_mae_shapes --probe=true --train_share=0.1  # features of a masked autoencoder
     python eval.py --ckpt=official:crate_base.pth --model=crate --n_head=12 --dataset=imagenet --real=real.json
     python eval.py --help
 
@@ -26,7 +28,7 @@ import configurator
 import data
 import machine
 from machine import choose_device, choose_dtype
-from models import from_command_line, load_model, same_classes
+from models import from_command_line, grid, load_model, same_classes
 
 
 @dataclass
@@ -37,8 +39,10 @@ class EvalConfig:
     split: str = ''                 # split to score; empty takes test, or else val
     probe: bool = False             # fit a linear classifier on frozen features of the training split, and score it
     knn: int = 0                    # classify by so many nearest training features, and score that; 0 does not
+    train_share: float = 1.0        # share of each class's training pictures that probe and neighbours learn from
+    seed: int = 1337                # which pictures those are, as in training
     real: str = ''                  # the ImageNet-ReaL labels, real.json, to score by as well
-    model: str = ''                 # network of an official file: crate or vit
+    model: str = ''                 # network of an official file: crate, crate_mae, vit or vit_mae
     eval_crop: float = 0.0          # share of the short side that the centre crop keeps; 0 as in training, or 0.875
     batch_size: int = 256           # sequences or pictures a forward pass
     workers: int = -1               # processes that decode JPEG pictures; -1 one a core, at most 16
@@ -144,8 +148,8 @@ def over(images, model, autocast, c, eval_crop, function):
 
 def probe_and_neighbours(model, folder, split, autocast, c, eval_crop):
     """Scores of frozen features: the training split's teach, the scored split's are told apart."""
-    train, test = (over(data.Images(folder, s, c.workers), model, autocast, c, eval_crop, model.features)
-                   for s in ('train', split))
+    sets = data.Images(folder, 'train', c.workers, c.train_share, c.seed), data.Images(folder, split, c.workers)
+    train, test = (over(images, model, autocast, c, eval_crop, model.features) for images in sets)
     classes = len(data.read_meta(folder)['classes'])
     if c.probe:
         print(f'linear probe of {train[0].size(1)} features, {len(train[1]):,} training pictures:')
@@ -172,6 +176,33 @@ def classify(model, checkpoint, folder, split, autocast, c, eval_crop):
         print(f'{folder} {split}: ReaL top-1 {right:.2%}')
 
 
+@torch.no_grad()
+def paint(model, folder, split, autocast, c, eval_crop):
+    """The loss of a masked autoencoder, and that of painting hidden patches in the mean colour of a picture's visible ones:
+    with norm_pix_loss, whose patches have no colour, each in its own mean."""
+    images, device, losses = data.Images(folder, split, c.workers), next(model.parameters()).device, []
+    total, batches = math.ceil(len(images) / c.batch_size), images.fixed(c.batch_size, len(images), draws=math.prod(grid(model.config)))
+    for pictures, sizes, y, noise in tqdm(batches, f'{folder.name} {split}', total, disable=None):
+        x = augment.eval_pictures(pictures.to(device), sizes, model.config.image_size, eval_crop)
+        noise = noise.float().to(device)
+        with autocast:
+            loss = model(x, noise)[1]
+        hidden, target = model.hide(noise), model.target(x)
+        flat = torch.zeros_like(target) if model.config.norm_pix_loss else visible_colour(target, hidden)
+        losses.append(len(y) * torch.stack((loss, model.loss(x, flat, hidden))).double())
+    loss, flat = (torch.stack(losses).sum(0) / len(images)).tolist()
+    how = 'each patch\'s own mean' if model.config.norm_pix_loss else 'the mean colour of the visible patches'
+    print(f'{folder} {split}: {len(images):,} pictures, {hidden.double().mean().item():.0%} of their patches hidden, loss {loss:.4f}; '
+          f'painting {how} has {flat:.4f}')
+
+
+def visible_colour(patches, hidden):
+    """Patches (B, N, P) in the mean colour of their picture's visible ones; hidden bool (B, N)."""
+    pixels = patches.unflatten(2, (-1, 3))                                                  # (B, N, P/3, 3)
+    colour = (pixels.mean(2) * ~hidden[..., None]).sum(1) / (~hidden).sum(1)[:, None]       # (B, 3)
+    return colour[:, None, None].expand_as(pixels).flatten(2)
+
+
 def continue_text(model, folder, split, autocast, c):
     text, device = data.Text(folder, split, model.config.block_size), next(model.parameters()).device
     total = count = 0
@@ -190,9 +221,10 @@ def main(argv):
         print(configurator.help_text(__doc__, EvalConfig))
         return
     c, checkpoint, overrides = from_command_line(argv, EvalConfig)
-    if c.batch_size < 1 or c.knn < 0 or not 0 <= c.eval_crop <= 1 or not -1 <= c.workers <= 1024:
-        raise ValueError('need batch_size >= 1, knn >= 0, 0 <= eval_crop <= 1 and workers >= -1; '
-                         f'got {c.batch_size}, {c.knn}, {c.eval_crop} and {c.workers}')
+    if (c.batch_size < 1 or c.knn < 0 or c.seed < 0 or not 0 <= c.eval_crop <= 1 or not 0 < c.train_share <= 1
+            or not -1 <= c.workers <= 1024):
+        raise ValueError('need batch_size >= 1, knn >= 0, seed >= 0, 0 <= eval_crop <= 1, 0 < train_share <= 1 and workers >= -1; '
+                         f'got {c.batch_size}, {c.knn}, {c.seed}, {c.eval_crop}, {c.train_share} and {c.workers}')
     dataset = c.dataset or checkpoint['config'].get('dataset')
     if not dataset:
         raise ValueError('an official file does not say what to score it on; give --dataset, such as --dataset=imagenet')
@@ -217,7 +249,12 @@ def main(argv):
     eval_crop = c.eval_crop or checkpoint['config'].get('eval_crop', augment.AugmentConfig.eval_crop)
     if c.probe or c.knn:
         probe_and_neighbours(model, folder, split, autocast, c, eval_crop)
-    if not (c.probe or c.knn) or c.real:
+    if hasattr(model.config, 'mask_ratio'):
+        if c.real:
+            raise ValueError('--real is for classifiers; this checkpoint is a masked autoencoder, so leave it out')
+        if not (c.probe or c.knn):
+            paint(model, folder, split, autocast, c, eval_crop)
+    elif not (c.probe or c.knn) or c.real:
         classify(model, checkpoint, folder, split, autocast, c, eval_crop)
 
 

@@ -72,7 +72,7 @@ def train_flops(model):
     with torch.device('meta'):
         twin = type(model)(c)
         if getattr(c, 'image_size', 0):
-            x, y = torch.empty(1, 3, *c.image_size), torch.empty(1, dtype=torch.long)
+            x, y = torch.empty(1, 3, *c.image_size), None if hasattr(c, 'mask_ratio') else torch.empty(1, dtype=torch.long)
         else:
             x = y = torch.empty(1, c.block_size, dtype=torch.long)
         with FlopCounterMode(display=False) as counter:

@@ -47,6 +47,7 @@ class CRATEConfig:
     n_head: int = 6                 # attention heads, one subspace each
     n_embd: int = 384               # width of a token
     head_dim: int = 0               # dimension of a subspace; 0 means n_embd / n_head
+    patch_norm: bool = True         # LayerNorm before and after the patch map; false in the encoder of CRATE-MAE
     pool: str = 'cls'               # what is classified: 'cls' the class token, 'mean' the mean of all tokens
     eta: float = 0.1                # step size of ISTA, eq. (17)
     lam: float = 0.1                # weight lambda of sparsity, eq. (16)
@@ -160,7 +161,8 @@ class CRATE(nn.Module):
         c = self.config = config
         (H, W), (h, w) = c.image_size, c.patch_size
         N, P = (H // h) * (W // w), h * w * 3
-        self.patch_norm, self.patch, self.token_norm = nn.LayerNorm(P), nn.Linear(P, c.n_embd), nn.LayerNorm(c.n_embd)
+        self.patch_norm, self.patch, self.token_norm = (nn.LayerNorm(P) if c.patch_norm else nn.Identity(), nn.Linear(P, c.n_embd),
+                                                        nn.LayerNorm(c.n_embd) if c.patch_norm else nn.Identity())
         self.cls = nn.Parameter(torch.randn(1, 1, c.n_embd))
         self.pos = nn.Parameter(torch.randn(1, N + 1, c.n_embd))
         self.drop = nn.Dropout(c.dropout)
@@ -225,25 +227,12 @@ class CRATE(nn.Module):
         Widths, depth and classes are read off the tensors; overrides are other settings, such as pool or eta.
         Raises ValueError that names the tensors which are missing, unexpected or of a wrong shape.
         """
-        for nest in ('state_dict', 'model'):
-            state_dict = state_dict.get(nest, state_dict)
-        sd = {k.removeprefix('module.'): v for k, v in state_dict.items()}
-        first = 'transformer.layers.0.0.fn.qkv.weight'
+        import official  # here, so that this file stands alone
+        sd, first = official.unnested(state_dict), 'transformer.layers.0.0.fn.qkv.weight'
         if not {first, 'mlp_head.1.weight', 'pos_embedding'} <= sd.keys():
             raise ValueError(f'not a CRATE state dict: no {first}, mlp_head.1.weight or pos_embedding among '
                              f'{sorted(sd)[:4]} ..')
         (inner, n_embd), num_classes = sd[first].shape, len(sd['mlp_head.1.weight'])
-        n_layer = 1 + max(int(k.split('.')[2]) for k in sd if k.startswith('transformer.layers.'))
-        sizes = dict(image_size=image_size, patch_size=patch_size, num_classes=num_classes, n_layer=n_layer, n_head=n_head,
-                     n_embd=n_embd, head_dim=inner // n_head)
-        model = cls(CRATEConfig(**sizes | overrides))
-        names, weights = model.official_names(), model.state_dict()
-        missing, extra = sorted(set(names.values()) - sd.keys()), sorted(sd.keys() - set(names.values()))
-        if missing or extra:
-            raise ValueError(f'CRATE state dict does not fit: missing {missing}, unexpected {extra}')
-        for ours, theirs in names.items():
-            if sd[theirs].shape != weights[ours].shape:
-                raise ValueError(f'{theirs} has shape {tuple(sd[theirs].shape)}, n_head={n_head}, image_size={image_size} and '
-                                 f'patch_size={patch_size} need {tuple(weights[ours].shape)}')
-        model.load_state_dict({ours: sd[theirs] for ours, theirs in names.items()})
-        return model
+        sizes = dict(image_size=image_size, patch_size=patch_size, num_classes=num_classes, n_head=n_head, n_embd=n_embd,
+                     n_layer=official.depth(sd, 'transformer.layers'), head_dim=inner // n_head)
+        return official.fill(cls(CRATEConfig(**sizes | overrides)), sd)

@@ -8,9 +8,12 @@ import torch
 import torch.nn.functional as F
 
 import configurator
+import official
 from rundir import load_checkpoint
 
-OFFICIAL = {'crate': 'pos_embedding', 'vit': 'pos_embed'}  # what the authors call the positions
+# what the authors call the positions
+OFFICIAL = {'crate': 'pos_embedding', 'vit': 'pos_embed', 'crate_mae': 'decoder_pos_embed', 'vit_mae': 'pos_embed'}
+CLASSIFIERS = {'crate_mae': 'crate', 'vit_mae': 'vit'}  # the classifiers that have the encoders of masked autoencoders
 
 
 def model_classes(name):
@@ -24,14 +27,27 @@ def model_classes(name):
     if name == 'vit':
         import model_vit
         return model_vit.ViT, model_vit.ViTConfig
-    raise ValueError(f"model='{name}' is unknown; choose aot, crate or vit")
+    if name == 'crate_mae':
+        import model_crate_mae
+        return model_crate_mae.CRATEMAE, model_crate_mae.CRATEMAEConfig
+    if name == 'vit_mae':
+        import model_vit
+        return model_vit.ViTMAE, model_vit.ViTMAEConfig
+    raise ValueError(f"model='{name}' is unknown; choose aot, crate, crate_mae, vit or vit_mae")
 
 
-def load_weights(path, name=None, **settings):
+def load_weights(path, name='', **settings):
     """A checkpoint to start from: a file or run directory of ours, or `official:PATH`, a file of the authors, which needs
-    the model's name and the settings that its tensors do not tell, n_head above all."""
+    the model's name and the settings that its tensors do not tell, n_head above all. A masked autoencoder becomes the
+    classifier with its encoder, if that is the model's name."""
     if not path.startswith('official:'):
-        return load_checkpoint(path)
+        checkpoint = load_checkpoint(path)
+        holds = checkpoint['config']['model']
+        if name in ('', holds):
+            return checkpoint
+        if CLASSIFIERS.get(holds) == name:
+            return as_classifier(checkpoint)
+        raise ValueError(f'{path} holds model={holds}, so model={name} cannot start from it; leave model out')
     path = path.removeprefix('official:')
     if name not in OFFICIAL:
         raise ValueError(f"official:{path} needs the model's name: --model={' or --model='.join(OFFICIAL)}")
@@ -40,27 +56,45 @@ def load_weights(path, name=None, **settings):
     if not os.path.isfile(path):
         raise ValueError(f'no file {path}; the authors link theirs from https://github.com/Ma-Lab-Berkeley/CRATE')
     try:
-        sd = torch.load(path, map_location='cpu', weights_only=True)
-        for nest in ('state_dict', 'model'):
-            sd = sd.get(nest, sd)
-        sd = {k.removeprefix('module.'): v for k, v in sd.items()}
+        sd = official.unnested(torch.load(path, map_location='cpu', weights_only=True))
         assert all(isinstance(v, torch.Tensor) for v in sd.values())
     except Exception as e:  # of many types, depending on where the damage is
         raise ValueError(f'{path} is damaged or holds no state dict ({type(e).__name__})') from None
-    Model, Config = model_classes(name)
+    masked = next((k for k, v in CLASSIFIERS.items() if v == name and 'mask_token' in sd), '')  # to classify with its encoder
+    Model, Config = model_classes(masked or name)
     sizes = {k: settings.get(k, getattr(Config, k)) for k in ('image_size', 'patch_size')}
     size, patch = (tuple(v) if isinstance(v, (tuple, list)) else (v, v) for v in sizes.values())
-    patches = sd[OFFICIAL[name]].shape[1] - 1 if OFFICIAL[name] in sd and sd[OFFICIAL[name]].dim() == 3 else 0
+    positions = sd.get(OFFICIAL[masked or name], torch.empty(0))
+    patches = positions.shape[1] - 1 if positions.dim() == 3 else 0
     side = math.isqrt(patches)
     if 0 < patches == side ** 2 != math.prod(i // max(p, 1) for i, p in zip(size, patch)):  # trained on squares of another size
         size = tuple(p * side for p in patch)
-    rest = {k: v for k, v in settings.items() if k not in ('n_head', 'image_size', 'patch_size', 'num_classes')}
+    rest = {f.name: settings[f.name] for f in dataclasses.fields(Config) if f.name in settings and f.name not in (
+        'n_head', 'image_size', 'patch_size', 'num_classes')}
+    if hasattr(Config, 'mask_ratio'):
+        rest = {'decoder_n_head': Config.decoder_n_head} | rest
     try:
         model = Model.from_official(sd, n_head=settings['n_head'], image_size=size, patch_size=patch, **rest)
     except ValueError as e:
         raise ValueError(f'{path}: {e}') from None
-    return {'weights': model.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(model.config),
-            'config': {'model': name}, 'data': {'kind': 'images', 'classes': None}}
+    checkpoint = {'weights': model.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(model.config),
+                  'config': {'model': masked or name}, 'data': {'kind': 'images', 'classes': None}}
+    return as_classifier(checkpoint) if masked else checkpoint
+
+
+def as_classifier(checkpoint):
+    """The checkpoint of a masked autoencoder as one of the classifier that has its encoder: patch map, class token,
+    positions, from now on trained, layers and last LayerNorm. It lacks a head, which `build` puts on."""
+    name = CLASSIFIERS[checkpoint['config']['model']]
+    fields = {f.name for f in dataclasses.fields(model_classes(name)[1])}
+    config = {k: v for k, v in checkpoint['model_config'].items() if k in fields} | ({'patch_norm': False} if name == 'crate' else {})
+    kept = [{k: v for k, v in (weights or {}).items() if k.startswith(('patch.', 'cls', 'pos', 'layers.', 'norm.'))}
+            for weights in (checkpoint['weights'], checkpoint['ema'])]
+    for weights in kept * (name == 'crate'):  # its patch map is linear, in the order of `patchify`
+        if weights:
+            weights['patch.weight'] = weights['patch.weight'].permute(0, 2, 3, 1).flatten(1)
+    return checkpoint | {'weights': kept[0], 'ema': kept[1] or None, 'model_config': config, 'headless': True,
+                         'config': checkpoint['config'] | {'model': name}}
 
 
 def from_command_line(argv, Settings):
@@ -88,7 +122,10 @@ def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False)
     """A model for the dataset in folder, new or from a checkpoint, with the settings given; new_head as in `load_model`,
     resuming the checkpoint's run as it was. Raises ValueError where model and dataset do not fit."""
     text, classes = meta['kind'] == 'text', meta.get('classes', ())
+    Model, Config = model_classes(name)
+    classifies = hasattr(Config, 'num_classes') and not text
     if checkpoint:
+        new_head = new_head or 'headless' in checkpoint
         known = checkpoint['data']
         if known['kind'] != meta['kind']:
             raise ValueError(f'the checkpoint reads {known["kind"]}, {folder} holds {meta["kind"]}; choose another --dataset')
@@ -96,24 +133,25 @@ def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False)
             raise ValueError(f'the checkpoint reads {known["tokenizer"]["name"]} tokens, {folder} holds other ones '
                              f'({meta["tokenizer"]["name"]}); prepare it with the same tokenizer, or start from scratch')
         if new_head:
-            if text:
-                raise ValueError('new_head=true is for pictures; a text model has no head of its own')
+            if not classifies:
+                raise ValueError(f'new_head=true is for classifiers, and model={name} is none on {folder}' + (
+                    f'; to classify with its encoder: --model={CLASSIFIERS[name]}' if name in CLASSIFIERS else ''))
             given = {'num_classes': len(classes)} | given
             if given['num_classes'] < len(classes):
                 raise ValueError(f'num_classes={given["num_classes"]} is too small for {folder}, which needs {len(classes)}')
-        elif not text:
+        elif classifies:
             same_classes(checkpoint, classes, folder)
         return load_model(checkpoint, new_head, not resuming, **{} if resuming else given)
     if new_head:
         raise ValueError('new_head=true needs a model to put it on: --init_from=PATH')
-    Model, Config = model_classes(name)
     if text:
         fits = {'vocab_size': meta['vocab_size']}
         if not hasattr(Config, 'vocab_size'):
             raise ValueError(f'{folder} holds text, model={name} reads pictures; choose another --dataset or --model')
     else:
         own = next(iter(meta['splits'].values()))
-        fits = {'num_classes': len(classes), 'image_size': (own['height'], own['width']) if 'height' in own else 224}
+        fits = {'num_classes': len(classes)} if classifies else {}
+        fits |= {'image_size': (own['height'], own['width']) if 'height' in own else 224}
     model = Model(Config(**fits | given))
     if text == bool(getattr(model.config, 'image_size', 0)):
         raise ValueError(f'{folder} holds {meta["kind"]}, but image_size={configurator.show(model.config.image_size)} '

@@ -47,14 +47,14 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
     """Optimizers over the model's trainable parameters, each in exactly one group.
 
     name: 'adamw' (fused), 'adam' (no decay), 'lion', or 'muon': torch.optim.Muon at muon_lr on the
-    two-dimensional weights of `model.layers`, AdamW at lr on everything else. Only matrices and convolutions decay, not
+    two-dimensional weights of `model.layers` and `model.decoder_layers`, AdamW at lr on everything else. Only matrices and convolutions decay, not
     norms, biases, class tokens and the positions of pictures (of shape (1, N, d)); the authors' CRATE script lets all
     decay. Raises ValueError for another name.
     """
     if name not in ('adamw', 'adam', 'lion', 'muon'):
         raise ValueError(f"optimizer='{name}' is unknown; choose adamw, adam, lion or muon")
     params = {k: p for k, p in model.named_parameters() if p.requires_grad}
-    hidden = [p for k, p in params.items() if name == 'muon' and k.startswith('layers.') and p.dim() == 2]
+    hidden = [p for k, p in params.items() if name == 'muon' and k.startswith(('layers.', 'decoder_layers.')) and p.dim() == 2]
     rest = [p for p in params.values() if not any(p is h for h in hidden)]
     groups = [{'params': [p for p in rest if p.dim() in (2, 4)], 'weight_decay': weight_decay},
               {'params': [p for p in rest if p.dim() not in (2, 4)], 'weight_decay': 0.0}]

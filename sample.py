@@ -1,15 +1,17 @@
-"""Look at what a trained model does: continue a text, or say what is in pictures.
+"""Look at what a trained model does: continue a text, say what is in pictures, or paint their hidden patches.
 
     python sample.py                                              # from the run of a bare `python train.py`
     python sample.py --ckpt=out/aot_owt --start="Once upon a time" --num_samples=3
     python sample.py --ckpt=out/aot_owt/last.pt --start=FILE:prompt.txt
-    python sample.py --ckpt=out/crate_cifar10 --images=cat.jpg    # a picture, or a folder of them
-    python sample.py --ckpt=official:crate_base.pth --model=crate --n_head=12 --images=cat.jpg
+    python sample.py --ckpt=out/crate_cifar10 --image=cat.jpg     # a picture, or a folder of them
+    python sample.py --ckpt=out/crate_mae_shapes --image=cat.jpg --out=cat_rebuilt.png --mask_ratio=0.5
+    python sample.py --ckpt=official:crate_base.pth --model=crate --n_head=12 --image=cat.jpg
     python sample.py --help
 
 The checkpoint is all it needs: the tokenizer, or the names of the classes, travel inside.
 """
 import codecs
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,15 +25,17 @@ import data
 import machine
 from generate import stream
 from machine import choose_device, choose_dtype
-from models import from_command_line, load_model
+from models import from_command_line, grid, load_model
 from tokenizer import Tokenizer
 
 
 @dataclass
 class SampleConfig:
     ckpt: str = 'out/aot_stdlib'     # a checkpoint, a run directory for its best.pt, or official:PATH
-    model: str = ''                  # network of an official file: crate or vit
-    images: str = ''                 # pictures to classify: a file, a folder of files, or a prepared dataset
+    model: str = ''                  # network of an official file: crate, crate_mae, vit or vit_mae
+    image: str = ''                  # pictures to look at: a file, a folder of files, or a prepared dataset
+    out: str = ''                    # where the painted pictures go; empty means reconstruction.png
+    overwrite: bool = False          # replace that file if it exists
     start: str = ''                  # the prompt; \n is a new line; FILE:path reads a file; empty lets the model begin
     num_samples: int = 1             # texts to write; of a prepared dataset, pictures to look at
     max_new_tokens: int = 500        # length of each
@@ -90,7 +94,7 @@ def pictures_of(path, count, seed):
     from prepare.images import is_picture, to_rgb
     files = sorted(p for p in path.iterdir() if is_picture(p.name)) if path.is_dir() else [path]
     if not files:
-        raise ValueError(f'no pictures in {path}; give --images=PATH of a picture, of a folder, or of a prepared dataset')
+        raise ValueError(f'no pictures in {path}; give --image=PATH of a picture, of a folder, or of a prepared dataset')
     for file in files:
         try:
             yield file.name, np.array(to_rgb(ImageOps.exif_transpose(Image.open(file))))
@@ -101,18 +105,61 @@ def pictures_of(path, count, seed):
 @torch.no_grad()
 def name_pictures(model, checkpoint, c, autocast):
     """Print the five likeliest classes of each picture."""
-    if not c.images:
-        raise ValueError('this checkpoint looks at pictures: give --images=PATH of a picture, of a folder, or of a prepared '
-                         'dataset such as --images=data/shapes --num_samples=5')
     classes, device = checkpoint['data']['classes'], next(model.parameters()).device
     crop = checkpoint['config'].get('eval_crop', augment.AugmentConfig.eval_crop)
-    for name, picture in pictures_of(c.images, c.num_samples, c.seed):
+    for name, picture in pictures_of(c.image, c.num_samples, c.seed):
         x = torch.from_numpy(picture)[None].to(device)
         with autocast:
             logits = model(augment.eval_pictures(x, torch.tensor([picture.shape[:2]]), model.config.image_size, crop))[0]
         chance, index = logits[0].float().softmax(0).topk(min(5, logits.size(1)))
         print(f'{name}: ' + ', '.join(f'{classes[i] if classes else f"class {i}"} {p:.1%}'
                                       for p, i in zip(chance.tolist(), index.tolist())))
+
+
+@torch.no_grad()
+def paint_pictures(model, checkpoint, c, autocast):
+    """Write one picture: a row for each of the pictures, whole, with patches hidden, painted, and with the hidden painted."""
+    out, mc, device = Path(c.out or 'reconstruction.png'), model.config, next(model.parameters()).device
+    if out.exists() and not c.overwrite:
+        raise ValueError(f'{out} exists; give another --out, or --overwrite=true to replace it')
+    crop = checkpoint['config'].get('eval_crop', augment.AugmentConfig.eval_crop)
+    noise = torch.Generator().manual_seed(c.seed)
+    rows = []
+    for name, picture in pictures_of(c.image, c.num_samples, c.seed):
+        x = torch.from_numpy(picture)[None].to(device)
+        x = augment.eval_pictures(x, torch.tensor([picture.shape[:2]]), mc.image_size, crop)
+        drawn = torch.rand(1, math.prod(grid(mc)), generator=noise).to(device)
+        with autocast:
+            painted = model.reconstruct(x, drawn)
+        hidden = model.hide(drawn).view(1, 1, *grid(mc))
+        hidden = hidden.repeat_interleave(mc.patch_size[0], 2).repeat_interleave(mc.patch_size[1], 3)  # (1, 1, H, W)
+        rows.append([x, x.masked_fill(hidden, 0.0), painted, torch.where(hidden, painted, x)])
+        print(f'{name}: squared error of the hidden patches {(painted - x)[hidden.expand_as(x)].square().mean().item():.4f}')
+    titles = 'picture', f'{hidden.float().mean():.0%} hidden', 'painted', 'hidden painted'
+    note = "norm_pix_loss: each patch was given the true picture's mean and deviation" * mc.norm_pix_loss
+    sheet = with_titles([[augment.denormalize(x.float())[0].cpu().numpy() for x in row] for row in rows], titles, note)
+    try:
+        sheet.save(out)
+    except (OSError, ValueError) as e:
+        raise ValueError(f'{out} cannot be written ({e}); give another --out, such as --out=reconstruction.png') from None
+    print(f'{out}: {", ".join(titles)}' + f'; {note}' * bool(note))
+
+
+def with_titles(rows, titles, note):
+    """A Pillow image of rows of pictures uint8 (H, W, 3), all of one size, columns under their titles, a note below."""
+    from PIL import Image, ImageDraw
+    height, width = rows[0][0].shape[:2]
+    zoom = max(1, math.ceil(112 / width))  # titles need some room
+    across, down, margin, line = width * zoom, height * zoom, 4, 18
+    sheet = Image.new('RGB', (len(titles) * (across + margin) - margin, line + len(rows) * (down + margin) + bool(note) * line), 'white')
+    pen = ImageDraw.Draw(sheet)
+    for i, title in enumerate(titles):
+        pen.text((i * (across + margin), 2), title, 'black')
+        for j, row in enumerate(rows):
+            cell = Image.fromarray(row[i]).resize((across, down), Image.Resampling.NEAREST)
+            sheet.paste(cell, (i * (across + margin), line + j * (down + margin)))
+    pen.text((0, sheet.height - line + 2), note, 'black')
+    return sheet
 
 
 def main(argv):
@@ -128,8 +175,17 @@ def main(argv):
     autocast = machine.autocast(device, dtype)
     model = load_model(checkpoint, **overrides).to(device)
     torch.manual_seed(c.seed)
-    if checkpoint['data']['kind'] == 'text':
+    text, masked = checkpoint['data']['kind'] == 'text', hasattr(model.config, 'mask_ratio')
+    if c.out and not masked:
+        raise ValueError(f'model={checkpoint["config"]["model"]} has no decoder to paint --out={c.out} with; take a masked '
+                         'autoencoder, such as python train.py config/train_crate_mae_shapes.py leaves, or leave out away')
+    if not text and not c.image:
+        raise ValueError('this checkpoint looks at pictures: give --image=PATH of a picture, of a folder, or of a prepared '
+                         'dataset such as --image=data/shapes --num_samples=5')
+    if text:
         write_texts(model, Tokenizer(**checkpoint['data']['tokenizer']), c, autocast)
+    elif masked:
+        paint_pictures(model, checkpoint, c, autocast)
     else:
         name_pictures(model, checkpoint, c, autocast)
 

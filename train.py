@@ -31,18 +31,20 @@ import machine
 import optim
 from augment import AugmentConfig
 from machine import Processes, choose_compile, choose_device, choose_dtype, leave, matmul_flops, noted_signals, train_flops
-from models import build, described, load_weights, model_classes
+from models import build, described, grid, load_weights, model_classes
 from rundir import Log, claim, draw_curve, load_checkpoint, refuse_held, save, write_file
 
-DEFAULTS = {'aot': 'train_aot_stdlib.py', 'crate': 'train_crate_shapes.py', 'vit': 'train_vit_shapes.py'}  # without a config
+DEFAULTS = {'aot': 'train_aot_stdlib.py', 'crate': 'train_crate_shapes.py', 'vit': 'train_vit_shapes.py',  # without a config
+            'crate_mae': 'train_crate_mae_shapes.py', 'vit_mae': 'train_vit_mae_shapes.py'}
 SCRIPTS = ('shakespeare', 'shakespeare_char', 'cifar10', 'cifar100', 'flowers102', 'pets', 'imagenet')
 OFFLINE = ('stdlib', 'shapes')  # datasets that are prepared without a network, and so without asking
 
 
 @dataclass
 class TrainConfig:
-    model: str = 'aot'                      # network: aot, crate or vit
+    model: str = 'aot'                      # network: aot, crate, crate_mae, vit or vit_mae
     dataset: str = 'stdlib'                 # folder in data_dir that prepare/NAME.py wrote
+    train_share: float = 1.0                # share of each class's training pictures to learn from; the seed says which
     data_dir: str = 'data'                  # where prepared datasets lie
     out_dir: str = 'out'                    # run directory
     overwrite: bool = False                 # replace a run that out_dir already holds
@@ -87,6 +89,7 @@ RANGES = {
     (1, MANY): ('batch_size', 'gradient_accumulation_steps', 'eval_interval', 'eval_iters', 'log_interval'),
     (0, MANY): ('max_iters', 'warmup_iters', 'lr_decay_iters', 'seed'),
     (1e-30, 1e30): ('learning_rate',),
+    (1e-9, 1): ('train_share',),
     (0, 1e30): ('muon_lr', 'min_lr', 'weight_decay', 'grad_clip', 'target_loss'),
     (0, 1e6): ('epochs', 'warmup_epochs', 'eval_epochs'),
     (-1, 1024): ('workers',),
@@ -111,7 +114,7 @@ def settings(argv):
     if resuming:
         checkpoint = load_checkpoint(Path(out_dir) / ('last.pt' if start == 'resume' else 'best.pt'))
     elif start != 'scratch' and not start.startswith('official:'):
-        checkpoint = load_checkpoint(start)
+        checkpoint = load_weights(start, name)
     elif not named:
         if start != 'scratch' and 'dataset' not in given:
             raise ValueError(f'--init_from={start} needs to know what to fine-tune on: give --dataset, such as --dataset=cifar10')
@@ -119,8 +122,6 @@ def settings(argv):
         given = configurator.collect(argv, str(configurator.HERE / 'config' / file))
     if checkpoint:
         old = checkpoint['config']
-        if 'model' in given and not resuming and name != old['model']:
-            raise ValueError(f'{start} holds model={old["model"]}, so model={name} cannot start from it; leave model out')
         name = old['model']
     classes = TrainConfig, AugmentConfig, model_classes(name)[1]
     ours, augments, _ = ({f.name for f in dataclasses.fields(cls)} for cls in classes)
@@ -238,11 +239,13 @@ def main(argv):
     torch.manual_seed(c.seed)
     model = build(c.model, given, checkpoint, meta, folder, c.new_head and not resuming, resuming)
     mc, text = model.config, meta['kind'] == 'text'
+    patches = math.prod(grid(mc)) if hasattr(mc, 'mask_ratio') else 0  # which are visible is drawn for every picture
     held_out = 'val' if 'val' in meta['splits'] else 'test'
     if text:
         train_data, val_data = (data.Text(folder, split, mc.block_size) for split in ('train', 'val'))
     else:
-        train_data, val_data = (data.Images(folder, split, c.workers) for split in ('train', held_out))
+        train_data = data.Images(folder, 'train', c.workers, c.train_share, c.seed)
+        val_data = data.Images(folder, held_out, c.workers)
     model = model.to(device).train()
 
     # ---- lengths that were given in epochs, optimizers, and where a resumed run stood
@@ -281,8 +284,8 @@ def main(argv):
         parallel = DistributedDataParallel(forward, device_ids=[device] if kind == 'cuda' else None)
 
     def on_device(batch, training=False):
-        """A batch of the dataset as the model takes it: (x, y)."""
-        x, y = batch if text else (batch[0], batch[2])  # of pictures, sizes, labels and draws
+        """A batch of the dataset as the model takes it: (x, y); for a masked autoencoder y is the noise that masks."""
+        x, y = batch if text else (batch[0], batch[3][:, -patches:].float() if patches else batch[2])
         if kind == 'cuda':
             x, y = x.pin_memory(), y.pin_memory()
         x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
@@ -294,11 +297,14 @@ def main(argv):
 
     def validate():
         """Loss, its companions for the log, and the line that says them."""
-        batches = map(on_device, val_data.fixed(c.batch_size, c.eval_iters, processes.rank, processes.world))
+        noise = {'draws': patches} if patches else {}
+        batches = map(on_device, val_data.fixed(c.batch_size, c.eval_iters, processes.rank, processes.world, **noise))
         loss, top1, top5 = evaluate(average.module if average else forward, batches, autocast, processes)
         if text:
             bits = loss / math.log(2) * val_data.tokens_per_byte
             return loss, {'bits_per_byte': bits}, f'loss {loss:.4f}, {bits:.4f} bits per byte'
+        if patches:
+            return loss, {}, f'loss {loss:.4f}'
         return loss, {'top1': top1, 'top5': top5}, f'loss {loss:.4f}, top-1 {top1:.2%}, top-5 {top5:.2%}'
 
     if c.eval_only:
@@ -345,7 +351,7 @@ def main(argv):
 
     start = processes.rank * passes * rows  # of this process's part of the global batch, and that in forward passes:
     share = [slice(i, i + rows) for i in range(start, start + passes * rows, rows)]
-    numbers = {} if text else {'draws': augment.draws_needed(a)}
+    numbers = {} if text else {'draws': augment.draws_needed(a) + patches}
     batches = train_data.batches(batch, c.seed, share, first, c.max_iters, **numbers)
 
     def train_step(step):
