@@ -3,7 +3,7 @@
     python eval.py --ckpt=out/crate_cifar10 --split=test                       # top-1, top-5, loss
     python eval.py --ckpt=out/crate_cifar10 --dataset=cifar100 --probe=true    # linear probe of frozen features
     python eval.py --ckpt=out/crate_shapes --knn=20                            # nearest neighbours among features
-    python eval.py --ckpt=out/crate_mae_shapes                                 # how well hidden patches are painted
+    python eval.py --ckpt=out/crate_mae_shapes                                 # how well masked patches are predicted
     python eval.py --ckpt=out/crate_mae_shapes --probe=true --train_share=0.1  # features of a masked autoencoder
     python eval.py --ckpt=official:crate_base.pth --model=crate --n_head=12 --dataset=imagenet --real=real.json
     python eval.py --help
@@ -177,9 +177,9 @@ def classify(model, checkpoint, folder, split, autocast, c, eval_crop):
 
 
 @torch.no_grad()
-def paint(model, folder, split, autocast, c, eval_crop):
-    """The loss of a masked autoencoder, and that of painting hidden patches in the mean colour of a picture's visible ones:
-    with norm_pix_loss, whose patches have no colour, each in its own mean."""
+def reconstruct(model, folder, split, autocast, c, eval_crop):
+    """Print the loss of a masked autoencoder, and that of predicting the mean colour of each picture's visible patches; with
+    norm_pix_loss, where patches have no colour, that of predicting each patch's own mean."""
     images, device, losses = data.Images(folder, split, c.workers), next(model.parameters()).device, []
     total, batches = math.ceil(len(images) / c.batch_size), images.fixed(c.batch_size, len(images), draws=math.prod(grid(model.config)))
     for pictures, sizes, y, noise in tqdm(batches, f'{folder.name} {split}', total, disable=None):
@@ -192,8 +192,8 @@ def paint(model, folder, split, autocast, c, eval_crop):
         losses.append(len(y) * torch.stack((loss, model.loss(x, flat, hidden))).double())
     loss, flat = (torch.stack(losses).sum(0) / len(images)).tolist()
     how = 'each patch\'s own mean' if model.config.norm_pix_loss else 'the mean colour of the visible patches'
-    print(f'{folder} {split}: {len(images):,} pictures, {hidden.double().mean().item():.0%} of their patches hidden, loss {loss:.4f}; '
-          f'painting {how} has {flat:.4f}')
+    print(f'{folder} {split}: {len(images):,} pictures, {hidden.double().mean().item():.0%} of their patches masked, '
+          f'loss {loss:.4f}; predicting {how}: {flat:.4f}')
 
 
 def visible_colour(patches, hidden):
@@ -253,7 +253,7 @@ def main(argv):
         if c.real:
             raise ValueError('--real is for classifiers; this checkpoint is a masked autoencoder, so leave it out')
         if not (c.probe or c.knn):
-            paint(model, folder, split, autocast, c, eval_crop)
+            reconstruct(model, folder, split, autocast, c, eval_crop)
     elif not (c.probe or c.knn) or c.real:
         classify(model, checkpoint, folder, split, autocast, c, eval_crop)
 

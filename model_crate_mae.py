@@ -9,7 +9,7 @@ same steps with the sign turned, in reverse order, are a decoder's (eq. 2.17):
     Z^(l+1/2) = Z^l + MSSA(Z^l | U)          compress                Y^(l+1/2) = E Y^l                     leave the code
     Z^(l+1)   = ISTA(Z^(l+1/2) | D)          sparsify                Y^(l+1)   = Y^(l+1/2) - MSSA(.. | V)  anti-compress
 
-Most patches of a picture are hidden; what is trained is to paint them from the others (eq. 2.22).
+Most patches of a picture are hidden; the network learns to predict them from the others (eq. 2.22).
 
     paper     code               meaning
     N         N                  patches of a picture; the sequence has N + 1 tokens, the class token first

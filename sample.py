@@ -1,10 +1,10 @@
-"""Look at what a trained model does: continue a text, say what is in pictures, or paint their hidden patches.
+"""Look at what a trained model does: continue a text, say what is in pictures, or reconstruct masked ones.
 
     python sample.py                                              # from the run of a bare `python train.py`
     python sample.py --ckpt=out/aot_owt --start="Once upon a time" --num_samples=3
     python sample.py --ckpt=out/aot_owt/last.pt --start=FILE:prompt.txt
     python sample.py --ckpt=out/crate_cifar10 --image=cat.jpg     # a picture, or a folder of them
-    python sample.py --ckpt=out/crate_mae_shapes --image=cat.jpg --out=cat_rebuilt.png --mask_ratio=0.5
+    python sample.py --ckpt=out/crate_mae_shapes --image=cat.jpg --out=cat_masked.png --mask_ratio=0.5
     python sample.py --ckpt=official:crate_base.pth --model=crate --n_head=12 --image=cat.jpg
     python sample.py --help
 
@@ -34,7 +34,7 @@ class SampleConfig:
     ckpt: str = 'out/aot_stdlib'     # a checkpoint, a run directory for its best.pt, or official:PATH
     model: str = ''                  # network of an official file: crate, crate_mae, vit or vit_mae
     image: str = ''                  # pictures to look at: a file, a folder of files, or a prepared dataset
-    out: str = ''                    # where the painted pictures go; empty means reconstruction.png
+    out: str = ''                    # where the grid of reconstructions goes; empty means reconstruction.png
     overwrite: bool = False          # replace that file if it exists
     start: str = ''                  # the prompt; \n is a new line; FILE:path reads a file; empty lets the model begin
     num_samples: int = 1             # texts to write; of a prepared dataset, pictures to look at
@@ -102,42 +102,44 @@ def pictures_of(path, count, seed):
             raise ValueError(f'{file} cannot be read as a picture ({type(e).__name__}: {e})') from None
 
 
+def views(model, checkpoint, c):
+    """(name, pixels (1, 3, H, W)) of the pictures that c names, as evaluation sees them, where the model is."""
+    crop = checkpoint['config'].get('eval_crop', augment.AugmentConfig.eval_crop)
+    for name, picture in pictures_of(c.image, c.num_samples, c.seed):
+        x = torch.from_numpy(picture)[None].to(next(model.parameters()).device)
+        yield name, augment.eval_pictures(x, torch.tensor([picture.shape[:2]]), model.config.image_size, crop)
+
+
 @torch.no_grad()
 def name_pictures(model, checkpoint, c, autocast):
     """Print the five likeliest classes of each picture."""
-    classes, device = checkpoint['data']['classes'], next(model.parameters()).device
-    crop = checkpoint['config'].get('eval_crop', augment.AugmentConfig.eval_crop)
-    for name, picture in pictures_of(c.image, c.num_samples, c.seed):
-        x = torch.from_numpy(picture)[None].to(device)
+    classes = checkpoint['data']['classes']
+    for name, x in views(model, checkpoint, c):
         with autocast:
-            logits = model(augment.eval_pictures(x, torch.tensor([picture.shape[:2]]), model.config.image_size, crop))[0]
+            logits = model(x)[0]
         chance, index = logits[0].float().softmax(0).topk(min(5, logits.size(1)))
         print(f'{name}: ' + ', '.join(f'{classes[i] if classes else f"class {i}"} {p:.1%}'
                                       for p, i in zip(chance.tolist(), index.tolist())))
 
 
 @torch.no_grad()
-def paint_pictures(model, checkpoint, c, autocast):
-    """Write one picture: a row for each of the pictures, whole, with patches hidden, painted, and with the hidden painted."""
-    out, mc, device = Path(c.out or 'reconstruction.png'), model.config, next(model.parameters()).device
+def reconstruct_pictures(model, checkpoint, c, autocast):
+    """Write a grid, a row for each picture: the original, masked, the reconstruction, and that pasted with visible patches."""
+    out, mc = Path(c.out or 'reconstruction.png'), model.config
     if out.exists() and not c.overwrite:
         raise ValueError(f'{out} exists; give another --out, or --overwrite=true to replace it')
-    crop = checkpoint['config'].get('eval_crop', augment.AugmentConfig.eval_crop)
-    noise = torch.Generator().manual_seed(c.seed)
-    rows = []
-    for name, picture in pictures_of(c.image, c.num_samples, c.seed):
-        x = torch.from_numpy(picture)[None].to(device)
-        x = augment.eval_pictures(x, torch.tensor([picture.shape[:2]]), mc.image_size, crop)
-        drawn = torch.rand(1, math.prod(grid(mc)), generator=noise).to(device)
+    numbers, rows = torch.Generator().manual_seed(c.seed), []
+    for name, x in views(model, checkpoint, c):
+        noise = torch.rand(1, math.prod(grid(mc)), generator=numbers).to(x.device)
         with autocast:
-            painted = model.reconstruct(x, drawn)
-        hidden = model.hide(drawn).view(1, 1, *grid(mc))
+            rebuilt = model.reconstruct(x, noise).float()
+        hidden = model.hide(noise).view(1, 1, *grid(mc))
         hidden = hidden.repeat_interleave(mc.patch_size[0], 2).repeat_interleave(mc.patch_size[1], 3)  # (1, 1, H, W)
-        rows.append([x, x.masked_fill(hidden, 0.0), painted, torch.where(hidden, painted, x)])
-        print(f'{name}: squared error of the hidden patches {(painted - x)[hidden.expand_as(x)].square().mean().item():.4f}')
-    titles = 'picture', f'{hidden.float().mean():.0%} hidden', 'painted', 'hidden painted'
-    note = "norm_pix_loss: each patch was given the true picture's mean and deviation" * mc.norm_pix_loss
-    sheet = with_titles([[augment.denormalize(x.float())[0].cpu().numpy() for x in row] for row in rows], titles, note)
+        rows.append([x, x.masked_fill(hidden, 0.0), rebuilt, torch.where(hidden, rebuilt, x)])
+        print(f'{name}: squared error of the masked patches {(rebuilt - x)[hidden.expand_as(x)].square().mean().item():.4f}')
+    titles = 'original', f'{hidden.float().mean():.0%} masked', 'reconstruction', 'pasted'
+    note = 'norm_pix_loss: true patch statistics were used to undo the normalization' * mc.norm_pix_loss
+    sheet = with_titles([[augment.denormalize(x)[0].cpu().numpy() for x in row] for row in rows], titles, note)
     try:
         sheet.save(out)
     except (OSError, ValueError) as e:
@@ -177,7 +179,7 @@ def main(argv):
     torch.manual_seed(c.seed)
     text, masked = checkpoint['data']['kind'] == 'text', hasattr(model.config, 'mask_ratio')
     if c.out and not masked:
-        raise ValueError(f'model={checkpoint["config"]["model"]} has no decoder to paint --out={c.out} with; take a masked '
+        raise ValueError(f'model={checkpoint["config"]["model"]} has no decoder to reconstruct pictures for --out={c.out} with; take a masked '
                          'autoencoder, such as python train.py config/train_crate_mae_shapes.py leaves, or leave out away')
     if not text and not c.image:
         raise ValueError('this checkpoint looks at pictures: give --image=PATH of a picture, of a folder, or of a prepared '
@@ -185,7 +187,7 @@ def main(argv):
     if text:
         write_texts(model, Tokenizer(**checkpoint['data']['tokenizer']), c, autocast)
     elif masked:
-        paint_pictures(model, checkpoint, c, autocast)
+        reconstruct_pictures(model, checkpoint, c, autocast)
     else:
         name_pictures(model, checkpoint, c, autocast)
 

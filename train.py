@@ -34,8 +34,7 @@ from machine import Processes, choose_compile, choose_device, choose_dtype, leav
 from models import build, described, grid, load_weights, model_classes
 from rundir import Log, claim, draw_curve, load_checkpoint, refuse_held, save, write_file
 
-DEFAULTS = {'aot': 'train_aot_stdlib.py', 'crate': 'train_crate_shapes.py', 'vit': 'train_vit_shapes.py',  # without a config
-            'crate_mae': 'train_crate_mae_shapes.py', 'vit_mae': 'train_vit_mae_shapes.py'}
+DEFAULTS = {'aot': 'train_aot_stdlib.py'} | {name: f'train_{name}_shapes.py' for name in ('crate', 'crate_mae', 'vit', 'vit_mae')}
 SCRIPTS = ('shakespeare', 'shakespeare_char', 'cifar10', 'cifar100', 'flowers102', 'pets', 'imagenet')
 OFFLINE = ('stdlib', 'shapes')  # datasets that are prepared without a network, and so without asking
 
@@ -121,8 +120,7 @@ def settings(argv):
         file = 'finetune.py' if start != 'scratch' else DEFAULTS.get(name, DEFAULTS['aot'])
         given = configurator.collect(argv, str(configurator.HERE / 'config' / file))
     if checkpoint:
-        old = checkpoint['config']
-        name = old['model']
+        old, name = checkpoint['config'], checkpoint['config']['model']
     classes = TrainConfig, AugmentConfig, model_classes(name)[1]
     ours, augments, _ = ({f.name for f in dataclasses.fields(cls)} for cls in classes)
     checked = configurator.check(given, *classes)
@@ -242,6 +240,8 @@ def main(argv):
     patches = math.prod(grid(mc)) if hasattr(mc, 'mask_ratio') else 0  # which are visible is drawn for every picture
     held_out = 'val' if 'val' in meta['splits'] else 'test'
     if text:
+        if c.train_share < 1:
+            raise ValueError(f'train_share={c.train_share} is for pictures; leave it out, or prepare less text')
         train_data, val_data = (data.Text(folder, split, mc.block_size) for split in ('train', 'val'))
     else:
         train_data = data.Images(folder, 'train', c.workers, c.train_share, c.seed)
