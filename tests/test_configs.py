@@ -21,6 +21,7 @@ def built(name, **overrides):
     Model, Config = models.model_classes(c.model)
     with torch.device('meta'):
         reads = {'vocab_size': 256} if c.dataset in TEXT else SIZES.get(c.dataset, {})
+        reads = {k: v for k, v in reads.items() if hasattr(Config, k)}
         return c, Model(Config(**reads | given | overrides))
 
 
@@ -86,6 +87,25 @@ def test_transfer_has_the_papers_numbers(dataset):
     s = pictures(f'finetune_crate_{dataset}.py')
     names = ('dataset', 'optimizer', 'learning_rate', 'weight_decay', 'batch', 'image_size', 'randaugment_n', 'randaugment_m')
     assert tuple(s[k] for k in names) == (dataset, 'adamw', 5e-5, 0.01, 512, 224, 2, 14)
+
+
+@pytest.mark.parametrize('name, params, shape', [
+    ('train_crate_mae_small_imagenet.py', 24_846_528, (12, 576, 12)), ('train_crate_mae_base_imagenet.py', 43_745_280, (12, 768, 12)),
+    ('train_vit_mae_base_imagenet.py', 111_655_680, (12, 768, 12))])
+def test_masked_autoencoders_have_the_papers_sizes_and_numbers(name, params, shape):
+    model, s = built(name)[1], pictures(name)
+    c = model.config
+    assert model.num_params() == params and (c.n_layer, c.n_embd, c.n_head) == shape and c.mask_ratio == 0.75
+    assert (s['batch'], s['optimizer'], s['image_size'], s['patch_size'], s['flip']) == (4096, 'adamw', 224, 16, True)
+    if 'crate' in name:
+        assert (c.lam, c.eta, s['learning_rate'], s['weight_decay'], s['randaugment_n'], s['randaugment_m']) == (0.5, 0.1, 3e-5, 0.1, 2, 14)
+
+
+@pytest.mark.parametrize('dataset', ['cifar10', 'cifar100', 'flowers102', 'pets'])
+def test_transfer_from_masked_autoencoders_has_the_papers_numbers(dataset):
+    s = pictures(f'finetune_crate_mae_{dataset}.py')
+    names = ('dataset', 'model', 'optimizer', 'learning_rate', 'weight_decay', 'batch', 'image_size', 'randaugment_n', 'randaugment_m')
+    assert tuple(s[k] for k in names) == (dataset, 'crate', 'adamw', 5e-5, 0.01, 256, 224, 2, 14)
 
 
 def test_flops_are_six_a_weight_and_token_and_twelve_a_width_and_position():
