@@ -137,7 +137,7 @@ class MSSA(nn.Module):
     def forward(self, z):
         B, N, d = z.shape
         w = self.U(z).view(B, N, self.K, self.p).transpose(1, 2)          # U_k^T Z: (B, K, N, p)
-        h = attend(w, w, w)                                               # averages in each subspace: (B, K, N, p)
+        h = attend(w, w, w)                                               # averages in each subspace, eq. (2.8): (B, K, N, p)
         h = h.transpose(1, 2).reshape(B, N, -1)                           # heads side by side: (B, N, K p)
         if self.tie_out:
             return F.linear(h, self.U.weight.T)                           # [U_1 .. U_K] of them, eq. (2.8)
@@ -185,12 +185,12 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.norm1, self.E = nn.LayerNorm(c.n_embd), nn.Linear(c.n_embd, c.n_embd, bias=False)
         self.norm2, self.mssa = nn.LayerNorm(c.n_embd), MSSA(c, c.decoder_n_head or c.n_head)
-        self.normed = c.decoder_skip == 'normed'
+        self.skip_normed = c.decoder_skip == 'normed'
 
     def forward(self, y):
         half = self.E(self.norm1(y))              # leave the sparse code: Y^(l+1/2), eq. (2.17) left; no skip
-        seen = self.norm2(half)
-        return (seen if self.normed else half) - self.mssa(seen)  # anti-compress: Y^(l+1), eq. (2.17) right
+        normed = self.norm2(half)
+        return (normed if self.skip_normed else half) - self.mssa(normed)  # anti-compress: Y^(l+1), eq. (2.17) right
 
 
 class CRATEMAE(nn.Module):
@@ -209,7 +209,7 @@ class CRATEMAE(nn.Module):
         self.mask_token = nn.Parameter(torch.empty(1, 1, c.n_embd)) if c.masking == 'token' else None
         self.register_buffer('pos', sines_and_cosines(grid, c.n_embd))
         self.layers = nn.Sequential(*(EncoderLayer(c) for _ in range(c.n_layer)))
-        self.norm = nn.LayerNorm(c.n_embd, eps=1e-6)
+        self.norm = nn.LayerNorm(c.n_embd, eps=1e-6)  # as released; inside the layers it is 1e-5
         self.decoder_layers = nn.Sequential(*(DecoderLayer(c) for _ in range(c.decoder_n_layer or c.n_layer)))
         self.decoder_norm, self.pixels = nn.LayerNorm(c.n_embd, eps=1e-6), nn.Linear(c.n_embd, P)
         self.apply(self._init)
@@ -241,7 +241,7 @@ class CRATEMAE(nn.Module):
         return noise.argsort(dim=1, stable=True).argsort(1) >= visible
 
     def embed(self, x, hidden=None):
-        """Pictures (B, 3, H, W) to tokens (B, N + 1, d), the class token first, eqs. (2.18) and (B.1)."""
+        """Pictures (B, 3, H, W) to tokens (B, N + 1, d), the class token first, eqs. (2.18) and (B.1). hidden: bool (B, N)."""
         if x.shape[1:] != (3, *self.config.image_size):
             raise ValueError(f'pictures are {tuple(x.shape[1:])}, the model takes {(3, *self.config.image_size)}; resize them, '
                              'or build the model with another image_size')
@@ -249,7 +249,7 @@ class CRATEMAE(nn.Module):
         if hidden is not None:  # pixels of zero leave the bias of the patch map
             masked = self.patch.bias if self.mask_token is None else self.mask_token
             z = torch.where(hidden[..., None], masked.to(z.dtype), z)
-        return torch.cat((self.cls.expand(len(z), -1, -1), z), 1) + self.pos      # (B, N + 1, d)
+        return torch.cat((self.cls.expand(len(z), -1, -1), z), 1) + self.pos      # eq. (B.1): (B, N + 1, d)
 
     # ---- encoder, decoder, loss -------------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ class CRATEMAE(nn.Module):
 
     def decode(self, y):
         """Tokens (B, N + 1, d) to patches (B, N, P), the class token left out, eqs. (2.20), (2.21) and (B.2)."""
-        return self.pixels(self.decoder_norm(self.decoder_layers(y)))[:, 1:]
+        return self.pixels(self.decoder_norm(self.decoder_layers(y)))[:, 1:]      # W^post Y, eq. (B.2)
 
     def forward(self, x, noise=None):
         """x float (B, 3, H, W), normalized. noise (B, N): the patches with the least are visible; random by default.
@@ -283,9 +283,9 @@ class CRATEMAE(nn.Module):
         return patches
 
     def loss(self, x, pred, hidden):
-        """Squared error, mean over the pixels of the hidden patches, eq. (2.22) as appendix B.1 restricts it."""
+        """Mean squared error of the patches (B, N, P) that are hidden, bool (B, N), as appendix B.1 restricts eq. (2.22)."""
         error = (pred.float() - self.target(x)).square().mean(-1)                 # (B, N)
-        return (error * hidden).sum() / hidden.sum()
+        return (error * hidden).sum() / hidden.sum()                              # eq. (2.22), over hidden patches
 
     def reconstruct(self, x, noise=None):
         """Pictures (B, 3, H, W) as they are predicted from their visible patches, (B, 3, H, W), everywhere, visible

@@ -177,8 +177,9 @@ def load_model(checkpoint, new_head=False, averaged=True, **overrides):
     if model.config.n_head != old.n_head:  # of the same shapes another number of heads is another function
         raise ValueError(f'the checkpoint has n_head={old.n_head}, not {model.config.n_head}; leave n_head out')
     weights, new = dict(averaged and checkpoint['ema'] or checkpoint['weights']), model.state_dict()
-    if 'pos' in weights and old.image_size != model.config.image_size and old.patch_size == model.config.patch_size:
-        weights['pos'] = resize_positions(weights['pos'], grid(old), grid(model.config))
+    for k in ('pos', 'decoder_pos'):
+        if k in weights and old.image_size != model.config.image_size and old.patch_size == model.config.patch_size:
+            weights[k] = resize_positions(weights[k], grid(old), grid(model.config))
     if new_head:
         weights |= {k: v for k, v in new.items() if k.startswith(('head.', 'classifier.'))}
     wrong = [k for k in sorted(new.keys() | weights.keys())

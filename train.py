@@ -113,7 +113,7 @@ def settings(argv):
     if resuming:
         checkpoint = load_checkpoint(Path(out_dir) / ('last.pt' if start == 'resume' else 'best.pt'))
     elif start != 'scratch' and not start.startswith('official:'):
-        checkpoint = load_weights(start, name)
+        checkpoint = load_weights(start, name if 'model' in given else '')
     elif not named:
         if start != 'scratch' and 'dataset' not in given:
             raise ValueError(f'--init_from={start} needs to know what to fine-tune on: give --dataset, such as --dataset=cifar10')

@@ -1,8 +1,19 @@
-# x
+# ViT-MAE on drawn shapes, the baseline of train_crate_mae_shapes.py: the same budget.
+#
+#   python train.py config/train_vit_mae_shapes.py
+#
+# hardware   2 CPU cores
+# minutes    TODO
+# expected   TODO
 from config.shapes import *
 
 model = 'vit_mae'
 out_dir = 'out/vit_mae_shapes'
-n_layer = 6
-n_head = 6
-n_embd = 192
+n_layer = 4
+n_head = 4
+n_embd = 128
+decoder_n_layer = 3
+decoder_n_head = 4
+decoder_n_embd = 128
+max_iters = 1200
+eval_interval = 200

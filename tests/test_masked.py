@@ -490,6 +490,7 @@ def test_before_a_step_the_classifier_is_the_encoder_with_a_new_head(words, pret
 
 
 def test_a_pretraining_can_go_on_elsewhere(words, pretrained, tmp_path):
+    words.remove('--model=crate_mae')  # the checkpoint says so
     go(*words, '--dataset=colours', f'--init_from={pretrained}/crate_mae', f'--out_dir={tmp_path}/a')  # of other classes: no matter
     assert config_of(tmp_path / 'a')['model'] == 'crate_mae'
 
@@ -566,6 +567,16 @@ def test_ones_own_pictures_are_reconstructed(pretrained, tmp_path, monkeypatch, 
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 50, 4), np.uint8)).save('mine.png')
     sample.main([f'--ckpt={pretrained}/crate_mae', '--image', 'mine.png'])
     assert 'reconstruction.png: original' in capsys.readouterr().out and Image.open('reconstruction.png').size == (460, 134)
+
+
+@pytest.mark.parametrize('name', BOTH)
+def test_another_resolution_interpolates_all_positions(name):
+    model, _, _ = small(name)
+    checkpoint = {'weights': model.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(model.config), 'config': {'model': name}}
+    larger = models.load_model(checkpoint, image_size=(16, 12))
+    assert larger(torch.randn(2, 3, 16, 12), torch.rand(2, 24))[0].shape == (2, 24, 24)
+    for table, fixed in model.named_buffers():
+        assert torch.equal(larger.get_buffer(table), models.resize_positions(fixed, (4, 3), (8, 3)))
 
 
 # ---- mistakes

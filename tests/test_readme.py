@@ -14,6 +14,7 @@ from PIL import Image
 
 import data
 from model_crate import CRATE, CRATEConfig
+from model_crate_mae import CRATEMAE, CRATEMAEConfig
 from prepare import images, shapes
 from tokenizer import Tokenizer
 
@@ -45,6 +46,8 @@ def place(tmp_path_factory):
     Image.fromarray(drawn[0]).save(place / 'cat.jpg')
     crate = CRATE(CRATEConfig(image_size=64, patch_size=16, num_classes=10, n_layer=2, n_head=2, n_embd=16))
     torch.save({'state_dict': crate.to_official()}, place / 'crate_base.pth')
+    mae = CRATEMAE(CRATEMAEConfig(image_size=64, patch_size=16, n_layer=2, n_head=2, n_embd=16))
+    torch.save({'model': mae.to_official()}, place / 'mae_crate_base.pth')
     return place
 
 
@@ -104,7 +107,7 @@ def test_readme_commands_run(place, monkeypatch, capsys):
 
 
 def test_readme_points_at_the_right_lines():
-    rows = re.findall(r'^\| [^|]* \| (\(\d+\)) \| `(\w+\.py):(\d+)` \|$', README, re.M)
+    rows = re.findall(r'^\| [^|]* \| (\([A-Z]?[\d.]+\)) \| `(\w+\.py):(\d+)` \|$', README, re.M)
     assert len(rows) >= 5
     for equation, file, line in rows:
         text = (ROOT / file).read_text().splitlines()[int(line) - 1]
