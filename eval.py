@@ -181,8 +181,8 @@ def reconstruct(model, folder, split, autocast, c, eval_crop):
     """Print the loss of a masked autoencoder, and that of predicting the mean colour of each picture's visible patches; with
     norm_pix_loss, where patches have no colour, that of predicting each patch's own mean."""
     images, device, losses = data.Images(folder, split, c.workers), next(model.parameters()).device, []
-    total, batches = math.ceil(len(images) / c.batch_size), images.fixed(c.batch_size, len(images), draws=math.prod(grid(model.config)))
-    for pictures, sizes, y, noise in tqdm(batches, f'{folder.name} {split}', total, disable=None):
+    batches = images.fixed(c.batch_size, len(images), draws=math.prod(grid(model.config)))  # the draws are noise that masks
+    for pictures, sizes, y, noise in tqdm(batches, f'{folder.name} {split}', math.ceil(len(images) / c.batch_size), disable=None):
         x = augment.eval_pictures(pictures.to(device), sizes, model.config.image_size, eval_crop)
         noise = noise.float().to(device)
         with autocast:
@@ -223,8 +223,8 @@ def main(argv):
     c, checkpoint, overrides = from_command_line(argv, EvalConfig)
     if (c.batch_size < 1 or c.knn < 0 or c.seed < 0 or not 0 <= c.eval_crop <= 1 or not 0 < c.train_share <= 1
             or not -1 <= c.workers <= 1024):
-        raise ValueError('need batch_size >= 1, knn >= 0, seed >= 0, 0 <= eval_crop <= 1, 0 < train_share <= 1 and workers >= -1; '
-                         f'got {c.batch_size}, {c.knn}, {c.seed}, {c.eval_crop}, {c.train_share} and {c.workers}')
+        raise ValueError('need batch_size >= 1, knn >= 0, seed >= 0, 0 <= eval_crop <= 1, 0 < train_share <= 1 and '
+                         f'workers >= -1; got {c.batch_size}, {c.knn}, {c.seed}, {c.eval_crop}, {c.train_share} and {c.workers}')
     dataset = c.dataset or checkpoint['config'].get('dataset')
     if not dataset:
         raise ValueError('an official file does not say what to score it on; give --dataset, such as --dataset=imagenet')

@@ -161,8 +161,9 @@ class CRATE(nn.Module):
         c = self.config = config
         (H, W), (h, w) = c.image_size, c.patch_size
         N, P = (H // h) * (W // w), h * w * 3
-        self.patch_norm, self.patch, self.token_norm = (nn.LayerNorm(P) if c.patch_norm else nn.Identity(), nn.Linear(P, c.n_embd),
-                                                        nn.LayerNorm(c.n_embd) if c.patch_norm else nn.Identity())
+        self.patch_norm = nn.LayerNorm(P) if c.patch_norm else nn.Identity()
+        self.patch = nn.Linear(P, c.n_embd)
+        self.token_norm = nn.LayerNorm(c.n_embd) if c.patch_norm else nn.Identity()
         self.cls = nn.Parameter(torch.randn(1, 1, c.n_embd))
         self.pos = nn.Parameter(torch.randn(1, N + 1, c.n_embd))
         self.drop = nn.Dropout(c.dropout)

@@ -45,32 +45,6 @@ class ViTConfig:
                 raise ValueError(f'{name}={getattr(self, name)} must be in [0, 1)')
 
 
-@dataclass
-class ViTMAEConfig:
-    image_size: int | tuple = 224   # pixels, or (height, width)
-    patch_size: int | tuple = 16    # pixels, or (height, width)
-    n_layer: int = 12               # layers of the encoder: an attention and an MLP each
-    n_head: int = 6                 # its attention heads
-    n_embd: int = 384               # its width of a token, a multiple of 4
-    decoder_n_layer: int = 8        # layers of the decoder
-    decoder_n_head: int = 16        # its attention heads
-    decoder_n_embd: int = 512       # its width of a token, a multiple of 4
-    mask_ratio: float = 0.75        # share of the patches that is hidden
-    norm_pix_loss: bool = False     # predict pixels of each patch less their mean, over their deviation
-    pool: str = 'cls'               # features of a picture: 'cls' the class token, 'mean' the mean of the patch tokens
-
-    def __post_init__(self):
-        check_sizes(self, ('n_layer', 'n_head', 'n_embd', 'decoder_n_layer', 'decoder_n_head', 'decoder_n_embd'))
-        for width, heads in ((self.n_embd, self.n_head), (self.decoder_n_embd, self.decoder_n_head)):
-            if width % 4 or width % heads:
-                raise ValueError(f'a width of {width} is not divisible by {heads} heads, or not by 4, as sines and cosines of '
-                                 'rows and columns need; change n_embd, n_head, decoder_n_embd or decoder_n_head')
-        N = math.prod(i // p for i, p in zip(self.image_size, self.patch_size))
-        if not 0 < self.mask_ratio < 1 or not 0 < int(N * (1 - self.mask_ratio)) < N:
-            raise ValueError(f'mask_ratio={self.mask_ratio} must lie between 0 and 1 and leave some of the {N} patches '
-                             'visible and some hidden, such as 0.75')
-
-
 def check_sizes(c, at_least_1):
     for name in ('image_size', 'patch_size'):
         size = getattr(c, name)
@@ -85,36 +59,6 @@ def check_sizes(c, at_least_1):
                          'a patch_size that divides height and width')
     if c.n_embd % c.n_head:
         raise ValueError(f'n_embd={c.n_embd} is not divisible by n_head={c.n_head}')
-
-
-def patchify(x, patch_size):
-    """Pictures (B, C, H, W) to patches (B, N, P), row by row; inside a patch: row, column, channel."""
-    (B, C, H, W), (h, w) = x.shape, patch_size
-    x = x.reshape(B, C, H // h, h, W // w, w).permute(0, 2, 4, 3, 5, 1)  # (B, H/h, W/w, h, w, C)
-    return x.reshape(B, (H // h) * (W // w), h * w * C)
-
-
-def unpatchify(patches, image_size, patch_size):
-    """Patches (B, N, P) to pictures (B, C, H, W), the way back."""
-    B, (H, W), (h, w) = len(patches), image_size, patch_size
-    x = patches.reshape(B, H // h, W // w, h, w, -1).permute(0, 5, 1, 3, 2, 4)  # (B, C, H/h, h, W/w, w)
-    return x.reshape(B, -1, H, W)
-
-
-def statistics(patches):
-    """Mean and deviation, with divisor P - 1, of every patch (.., P): two tensors (.., 1)."""
-    variance, mean = torch.var_mean(patches, -1, keepdim=True)
-    return mean, (variance + 1e-6).sqrt()
-
-
-def sines_and_cosines(grid, d):
-    """Positions (1, N + 1, d) of a grid (down, across): zeros for the class token, then for every patch half of the
-    channels for its column and half for its row, each half sines, then cosines, of frequencies 10000^(-4 j / d)."""
-    down, across = (torch.arange(n, dtype=torch.float64) for n in grid)
-    frequencies = 10000 ** -(torch.arange(d // 4, dtype=torch.float64) / (d / 4))
-    rows, columns = (torch.cat(((a := n[:, None] * frequencies).sin(), a.cos()), 1) for n in (down, across))  # (n, d/2)
-    pos = torch.cat((columns.repeat(len(down), 1), rows.repeat_interleave(len(across), 0)), 1)                # (N, d)
-    return F.pad(pos, (0, 0, 1, 0)).float()[None]
 
 
 class Attention(nn.Module):
@@ -244,9 +188,76 @@ class ViT(nn.Module):
             raise ValueError('not a ViT state dict: no head.weight, pos_embed or blocks.0.attn.qkv.weight among '
                              f'{sorted(sd)[:4]} ..')
         num_classes, n_embd = sd['head.weight'].shape
-        sizes = dict(image_size=image_size, patch_size=patch_size, num_classes=num_classes, n_layer=official.depth(sd, 'blocks'),
-                     n_head=n_head, n_embd=n_embd, pool='mean' if 'fc_norm.weight' in sd else 'cls')
+        sizes = dict(image_size=image_size, patch_size=patch_size, num_classes=num_classes, n_head=n_head, n_embd=n_embd,
+                     n_layer=official.depth(sd, 'blocks'), pool='mean' if 'fc_norm.weight' in sd else 'cls')
         return official.fill(cls(ViTConfig(**sizes | overrides)), sd)
+
+
+def block_names(layers, blocks, n):
+    """{our tensor name: timm's} of n layers."""
+    parts = (('norm1', 'norm1'), ('attn.QKV', 'attn.qkv'), ('attn.W', 'attn.proj'),
+             ('norm2', 'norm2'), ('mlp.up', 'mlp.fc1'), ('mlp.down', 'mlp.fc2'))
+    return {f'{layers}.{l}.{ours}.{t}': f'{blocks}.{l}.{theirs}.{t}' for l in range(n) for ours, theirs in parts
+            for t in ('weight', 'bias')}
+
+
+# ---- ViT-MAE ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class ViTMAEConfig:
+    image_size: int | tuple = 224   # pixels, or (height, width)
+    patch_size: int | tuple = 16    # pixels, or (height, width)
+    n_layer: int = 12               # layers of the encoder: an attention and an MLP each
+    n_head: int = 6                 # its attention heads
+    n_embd: int = 384               # its width of a token, a multiple of 4
+    decoder_n_layer: int = 8        # layers of the decoder
+    decoder_n_head: int = 16        # its attention heads
+    decoder_n_embd: int = 512       # its width of a token, a multiple of 4
+    mask_ratio: float = 0.75        # share of the patches that is hidden
+    norm_pix_loss: bool = False     # predict pixels of each patch less their mean, over their deviation
+    pool: str = 'cls'               # features of a picture: 'cls' the class token, 'mean' the mean of the patch tokens
+
+    def __post_init__(self):
+        check_sizes(self, ('n_layer', 'n_head', 'n_embd', 'decoder_n_layer', 'decoder_n_head', 'decoder_n_embd'))
+        for width, heads in ((self.n_embd, self.n_head), (self.decoder_n_embd, self.decoder_n_head)):
+            if width % 4 or width % heads:
+                raise ValueError(f'a width of {width} is not divisible by {heads} heads, or not by 4, as sines and cosines of '
+                                 'rows and columns need; change n_embd, n_head, decoder_n_embd or decoder_n_head')
+        N = math.prod(i // p for i, p in zip(self.image_size, self.patch_size))
+        if not 0 < self.mask_ratio < 1 or not 0 < int(N * (1 - self.mask_ratio)) < N:
+            raise ValueError(f'mask_ratio={self.mask_ratio} must lie between 0 and 1 and leave some of the {N} patches '
+                             'visible and some hidden, such as 0.75')
+
+
+def patchify(x, patch_size):
+    """Pictures (B, C, H, W) to patches (B, N, P), row by row; inside a patch: row, column, channel."""
+    (B, C, H, W), (h, w) = x.shape, patch_size
+    x = x.reshape(B, C, H // h, h, W // w, w).permute(0, 2, 4, 3, 5, 1)  # (B, H/h, W/w, h, w, C)
+    return x.reshape(B, (H // h) * (W // w), h * w * C)
+
+
+def unpatchify(patches, image_size, patch_size):
+    """Patches (B, N, P) to pictures (B, C, H, W), the way back."""
+    B, (H, W), (h, w) = len(patches), image_size, patch_size
+    x = patches.reshape(B, H // h, W // w, h, w, -1).permute(0, 5, 1, 3, 2, 4)  # (B, C, H/h, h, W/w, w)
+    return x.reshape(B, -1, H, W)
+
+
+def statistics(patches):
+    """Mean and deviation, with divisor P - 1, of every patch (.., P): two tensors (.., 1)."""
+    variance, mean = torch.var_mean(patches, -1, keepdim=True)
+    return mean, (variance + 1e-6).sqrt()
+
+
+def sines_and_cosines(grid, d):
+    """Positions (1, N + 1, d) of a grid (down, across): zeros for the class token, then for every patch half of the
+    channels for its column and half for its row, each half sines, then cosines, of frequencies 10000^(-4 j / d)."""
+    down, across = (torch.arange(n, dtype=torch.float64) for n in grid)
+    frequencies = 10000 ** -(torch.arange(d // 4, dtype=torch.float64) / (d / 4))
+    rows, columns = (torch.cat(((a := n[:, None] * frequencies).sin(), a.cos()), 1) for n in (down, across))  # (n, d/2)
+    pos = torch.cat((columns.repeat(len(down), 1), rows.repeat_interleave(len(across), 0)), 1)                # (N, d)
+    return F.pad(pos, (0, 0, 1, 0)).float()[None]
 
 
 class ViTMAE(nn.Module):
@@ -378,14 +389,6 @@ class ViTMAE(nn.Module):
             raise ValueError('this ViT-MAE state dict has no decoder, so nothing can be reconstructed with it; take the '
                              'checkpoint that has one, which the authors offer for visualization')
         width, n_embd = sd['decoder_embed.weight'].shape
-        sizes = dict(image_size=image_size, patch_size=patch_size, n_layer=official.depth(sd, 'blocks'), n_head=n_head, n_embd=n_embd,
-                     decoder_n_layer=official.depth(sd, 'decoder_blocks'), decoder_n_head=decoder_n_head, decoder_n_embd=width)
+        sizes = dict(image_size=image_size, patch_size=patch_size, n_head=n_head, n_embd=n_embd,
+                     n_layer=official.depth(sd, 'blocks'), decoder_n_layer=official.depth(sd, 'decoder_blocks'), decoder_n_head=decoder_n_head, decoder_n_embd=width)
         return official.fill(cls(ViTMAEConfig(**sizes | overrides)), sd)
-
-
-def block_names(layers, blocks, n):
-    """{our tensor name: timm's} of n layers."""
-    parts = (('norm1', 'norm1'), ('attn.QKV', 'attn.qkv'), ('attn.W', 'attn.proj'),
-             ('norm2', 'norm2'), ('mlp.up', 'mlp.fc1'), ('mlp.down', 'mlp.fc2'))
-    return {f'{layers}.{l}.{ours}.{t}': f'{blocks}.{l}.{theirs}.{t}' for l in range(n) for ours, theirs in parts
-            for t in ('weight', 'bias')}

@@ -87,7 +87,8 @@ def as_classifier(checkpoint):
     positions, from now on trained, layers and last LayerNorm. It lacks a head, which `build` puts on."""
     name = CLASSIFIERS[checkpoint['config']['model']]
     fields = {f.name for f in dataclasses.fields(model_classes(name)[1])}
-    config = {k: v for k, v in checkpoint['model_config'].items() if k in fields} | ({'patch_norm': False} if name == 'crate' else {})
+    config = {k: v for k, v in checkpoint['model_config'].items() if k in fields}
+    config |= {'patch_norm': False} if name == 'crate' else {}
     kept = [{k: v for k, v in (weights or {}).items() if k.startswith(('patch.', 'cls', 'pos', 'layers.', 'norm.'))}
             for weights in (checkpoint['weights'], checkpoint['ema'])]
     for weights in kept * (name == 'crate'):  # its patch map is linear, in the order of `patchify`

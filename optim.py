@@ -47,9 +47,9 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
     """Optimizers over the model's trainable parameters, each in exactly one group.
 
     name: 'adamw' (fused), 'adam' (no decay), 'lion', or 'muon': torch.optim.Muon at muon_lr on the
-    two-dimensional weights of `model.layers` and `model.decoder_layers`, AdamW at lr on everything else. Only matrices and convolutions decay, not
-    norms, biases, class tokens and the positions of pictures (of shape (1, N, d)); the authors' CRATE script lets all
-    decay. Raises ValueError for another name.
+    two-dimensional weights of `model.layers` and `model.decoder_layers`, AdamW at lr on everything else. Only matrices and
+    convolutions decay, not norms, biases, class tokens and the positions of pictures (of shape (1, N, d)); the authors' CRATE
+    script lets all decay. Raises ValueError for another name.
     """
     if name not in ('adamw', 'adam', 'lion', 'muon'):
         raise ValueError(f"optimizer='{name}' is unknown; choose adamw, adam, lion or muon")

@@ -153,7 +153,8 @@ def with_titles(rows, titles, note):
     height, width = rows[0][0].shape[:2]
     zoom = max(1, math.ceil(112 / width))  # titles need some room
     across, down, margin, line = width * zoom, height * zoom, 4, 18
-    sheet = Image.new('RGB', (len(titles) * (across + margin) - margin, line + len(rows) * (down + margin) + bool(note) * line), 'white')
+    size = len(titles) * (across + margin) - margin, line + len(rows) * (down + margin) + line * bool(note)
+    sheet = Image.new('RGB', size, 'white')
     pen = ImageDraw.Draw(sheet)
     for i, title in enumerate(titles):
         pen.text((i * (across + margin), 2), title, 'black')
@@ -179,8 +180,9 @@ def main(argv):
     torch.manual_seed(c.seed)
     text, masked = checkpoint['data']['kind'] == 'text', hasattr(model.config, 'mask_ratio')
     if c.out and not masked:
-        raise ValueError(f'model={checkpoint["config"]["model"]} has no decoder to reconstruct pictures for --out={c.out} with; take a masked '
-                         'autoencoder, such as python train.py config/train_crate_mae_shapes.py leaves, or leave out away')
+        raise ValueError(f'model={checkpoint["config"]["model"]} has no decoder to reconstruct pictures with, as --out={c.out} '
+                         'asks; take the checkpoint of a masked autoencoder, such as python train.py '
+                         'config/train_crate_mae_shapes.py leaves')
     if not text and not c.image:
         raise ValueError('this checkpoint looks at pictures: give --image=PATH of a picture, of a folder, or of a prepared '
                          'dataset such as --image=data/shapes --num_samples=5')
