@@ -182,7 +182,8 @@ def reconstruct(model, folder, split, autocast, c, eval_crop):
     norm_pix_loss, where patches have no colour, that of predicting each patch's own mean."""
     images, device, losses = data.Images(folder, split, c.workers), next(model.parameters()).device, []
     batches = images.fixed(c.batch_size, len(images), draws=math.prod(grid(model.config)))  # the draws are noise that masks
-    for pictures, sizes, y, noise in tqdm(batches, f'{folder.name} {split}', math.ceil(len(images) / c.batch_size), disable=None):
+    total = math.ceil(len(images) / c.batch_size)
+    for pictures, sizes, y, noise in tqdm(batches, f'{folder.name} {split}', total, disable=None):
         x = augment.eval_pictures(pictures.to(device), sizes, model.config.image_size, eval_crop)
         noise = noise.float().to(device)
         with autocast:
@@ -223,8 +224,8 @@ def main(argv):
     c, checkpoint, overrides = from_command_line(argv, EvalConfig)
     if (c.batch_size < 1 or c.knn < 0 or c.seed < 0 or not 0 <= c.eval_crop <= 1 or not 0 < c.train_share <= 1
             or not -1 <= c.workers <= 1024):
-        raise ValueError('need batch_size >= 1, knn >= 0, seed >= 0, 0 <= eval_crop <= 1, 0 < train_share <= 1 and '
-                         f'workers >= -1; got {c.batch_size}, {c.knn}, {c.seed}, {c.eval_crop}, {c.train_share} and {c.workers}')
+        raise ValueError('need batch_size >= 1, knn >= 0, seed >= 0, 0 <= eval_crop <= 1, 0 < train_share <= 1, workers >= -1; '
+                         f'got {c.batch_size}, {c.knn}, {c.seed}, {c.eval_crop}, {c.train_share}, {c.workers}')
     dataset = c.dataset or checkpoint['config'].get('dataset')
     if not dataset:
         raise ValueError('an official file does not say what to score it on; give --dataset, such as --dataset=imagenet')
@@ -246,15 +247,17 @@ def main(argv):
         if c.probe or c.knn or c.real:
             raise ValueError('--probe, --knn and --real are for pictures; this checkpoint reads text, so leave them out')
         return continue_text(model, folder, split, autocast, c)
+    masked = hasattr(model.config, 'mask_ratio')
+    if masked and c.real:
+        raise ValueError('--real is for classifiers; this checkpoint is a masked autoencoder, so leave it out')
+    if c.train_share < 1 and not (c.probe or c.knn):
+        raise ValueError('--train_share says what --probe and --knn learn from; add --probe=true, or leave it out')
     eval_crop = c.eval_crop or checkpoint['config'].get('eval_crop', augment.AugmentConfig.eval_crop)
     if c.probe or c.knn:
         probe_and_neighbours(model, folder, split, autocast, c, eval_crop)
-    if hasattr(model.config, 'mask_ratio'):
-        if c.real:
-            raise ValueError('--real is for classifiers; this checkpoint is a masked autoencoder, so leave it out')
-        if not (c.probe or c.knn):
-            reconstruct(model, folder, split, autocast, c, eval_crop)
-    elif not (c.probe or c.knn) or c.real:
+    elif masked:
+        reconstruct(model, folder, split, autocast, c, eval_crop)
+    if not masked and (c.real or not (c.probe or c.knn)):
         classify(model, checkpoint, folder, split, autocast, c, eval_crop)
 
 

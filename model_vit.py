@@ -390,5 +390,6 @@ class ViTMAE(nn.Module):
                              'checkpoint that has one, which the authors offer for visualization')
         width, n_embd = sd['decoder_embed.weight'].shape
         sizes = dict(image_size=image_size, patch_size=patch_size, n_head=n_head, n_embd=n_embd,
-                     n_layer=official.depth(sd, 'blocks'), decoder_n_layer=official.depth(sd, 'decoder_blocks'), decoder_n_head=decoder_n_head, decoder_n_embd=width)
+                     n_layer=official.depth(sd, 'blocks'), decoder_n_layer=official.depth(sd, 'decoder_blocks'),
+                     decoder_n_head=decoder_n_head, decoder_n_embd=width)
         return official.fill(cls(ViTMAEConfig(**sizes | overrides)), sd)

@@ -1,4 +1,4 @@
-# CRATE-MAE-Base, 43.75M parameters (44.6M as the paper counts), pre-trained on ImageNet-1K (CRATE-MAE, section 3, appendix B.1).
+# CRATE-MAE-Base, 43.75M parameters (44.6M as the paper counts), pre-trained on ImageNet-1K (CRATE-MAE, appendix B.1).
 #
 #   python train.py config/train_crate_mae_base_imagenet.py                                    on one GPU
 #   torchrun --standalone --nproc_per_node=8 train.py config/train_crate_mae_base_imagenet.py  on eight

@@ -1,4 +1,4 @@
-# CRATE-MAE-Small, 24.85M parameters (25.4M as the paper counts), pre-trained on ImageNet-1K (CRATE-MAE, section 3, appendix B.1).
+# CRATE-MAE-Small, 24.85M parameters (25.4M as the paper counts), pre-trained on ImageNet-1K (CRATE-MAE, appendix B.1).
 #
 #   python train.py config/train_crate_mae_small_imagenet.py                                    on one GPU
 #   torchrun --standalone --nproc_per_node=8 train.py config/train_crate_mae_small_imagenet.py  on eight

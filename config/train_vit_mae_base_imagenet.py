@@ -6,7 +6,8 @@
 #
 # hardware   GPUs of 40 GB; with fewer than eight the global batch stays and a step takes longer
 # minutes    not run here
-# expected   not run here. CRATE-MAE's Table 4 has 0.240 in training, 0.267 in validation, of pixels it does not say how normalized
+# expected   not run here. CRATE-MAE's Table 4: 0.240 in training, 0.267 in validation, of pixels normalized in a way it does
+#            not say
 from config.masked import *
 
 out_dir = 'out/vit_mae_base_imagenet'

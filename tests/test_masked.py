@@ -608,6 +608,7 @@ def test_mistakes_with_pretrained_ones_get_one_line(words, folder, pretrained, t
     assert 'cannot be written' in fails(capsys, sample.main, f'--ckpt={pretrained}/crate_mae', f'--image={folder}/quads', f'--out={tmp_path}/x.what')
     assert 'masked autoencoder' in fails(capsys, scores.main, f'--ckpt={pretrained}/crate_mae', f'--data_dir={folder}', '--real=x.json')
     assert 'train_share' in fails(capsys, scores.main, f'--ckpt={pretrained}/crate_mae', f'--data_dir={folder}', '--train_share=0')
+    assert '--probe=true' in fails(capsys, scores.main, f'--ckpt={pretrained}/crate_mae', f'--data_dir={folder}', '--train_share=0.5')
     assert 'leave model out' in fails(capsys, scores.main, f'--ckpt={pretrained}/crate_mae', f'--data_dir={folder}', '--model=crate')
 
 
