@@ -14,7 +14,9 @@ multiplied into one matrix, and the picture is interpolated once. So the geometr
 operations, whatever order was drawn, and a picture that goes on beyond its crop fills what they uncover with its own
 pixels; only beyond the picture's border they see the mean colour.
 """
+import contextlib
 import math
+import os
 import sys
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -286,6 +288,36 @@ def grouped(keys, device):
     return zip(values.tolist(), send(keys.argsort(stable=True), device).split(counts.tolist()))
 
 
+# ---- pictures that are written ---------------------------------------------------------------------------------------
+
+
+def check_picture(path, overwrite):
+    """Raises ValueError, before any work, if no picture can be written to path, or one is there that must stay."""
+    from PIL import Image
+    path = Path(path)
+    if path.suffix.lower() not in Image.registered_extensions():
+        raise ValueError(f'{path} cannot be written: its ending is no format of pictures; give another --out, such as '
+                         '--out=sheet.png')
+    if path.is_dir() or not path.parent.is_dir():
+        raise ValueError(f'{path} cannot be written: {"it" if path.is_dir() else path.parent} is '
+                         f'{"a" if path.is_dir() else "no"} folder; give another --out')
+    if path.exists() and not overwrite:
+        raise ValueError(f'{path} exists; give another --out, or --overwrite=true to replace it')
+
+
+def write_picture(image, path):
+    """Write a Pillow image to path, whole or not at all."""
+    from PIL import Image
+    new = f'{path}.new'
+    try:
+        image.save(new, Image.registered_extensions()[Path(path).suffix.lower()])
+        os.replace(new, path)
+    except (OSError, ValueError, KeyError) as e:
+        with contextlib.suppress(OSError):
+            os.remove(new)
+        raise ValueError(f'{path} cannot be written ({e}); make room, or give another --out, such as --out=sheet.png') from None
+
+
 # ---- the contact sheet ----------------------------------------------------------------------------------------------
 
 
@@ -334,8 +366,7 @@ def main(argv):
         from PIL import Image
     except ImportError:
         raise ValueError('the sheet needs Pillow: pip install pillow') from None
-    if Path(s.out).exists() and not s.overwrite:
-        raise ValueError(f'{s.out} exists; give another --out, or --overwrite=true to replace it')
+    check_picture(s.out, s.overwrite)
     images = data.Images(Path(s.data_dir) / s.dataset, s.split)
     rng = np.random.default_rng(s.seed)
     chosen = np.sort(rng.choice(len(images), min(s.rows, len(images)), replace=False))
@@ -349,10 +380,7 @@ def main(argv):
     cells = denormalize(torch.cat(views)).permute(0, 3, 1, 2)
     cells = F.pad(cells, (0, 4, 0, 4), value=255).unflatten(0, (len(views), len(chosen)))  # 4 white pixels between
     sheet = cells.permute(1, 3, 0, 4, 2).flatten(2, 3).flatten(0, 1)[:-4, :-4]
-    try:
-        Image.fromarray(sheet.numpy()).save(s.out)
-    except (OSError, ValueError) as e:
-        raise ValueError(f'{s.out} cannot be written ({e}); give another --out, such as sheet.png') from None
+    write_picture(Image.fromarray(sheet.numpy()), s.out)
     print(f'{s.out}: {len(chosen)} pictures of {s.dataset}, {s.split}, height {size[0]}, width {size[1]}; '
           f'first as evaluation sees it, then {s.columns - 1} times as training does')
     print('classes from top to bottom: ' + ', '.join(str(images.classes[i]) for i in labels))

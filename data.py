@@ -311,8 +311,9 @@ class Images:
 
         def requests():
             for i in range(rank * n, count, world * n):
-                numbers = [np.random.default_rng((place, 4)).random(draws) for place in chosen[i:i + n].tolist()]
-                yield chosen[i:i + n], np.stack(numbers)
+                part = chosen[i:i + n]
+                numbers = [np.random.default_rng((j, 4)).random(draws) for j in self.chosen[part].tolist() * bool(draws)]
+                yield part, np.array(numbers).reshape(len(part), draws)
         return self.read(requests())
 
 

@@ -40,7 +40,7 @@ class EvalConfig:
     probe: bool = False             # fit a linear classifier on frozen features of the training split, and score it
     knn: int = 0                    # classify by so many nearest training features, and score that; 0 does not
     train_share: float = 1.0        # share of each class's training pictures that probe and neighbours learn from
-    seed: int = 1337                # which pictures those are, as in training
+    seed: int = -1                  # which pictures those are; -1 the same as in the model's training
     real: str = ''                  # the ImageNet-ReaL labels, real.json, to score by as well
     model: str = ''                 # network of an official file: crate, crate_mae, vit or vit_mae
     eval_crop: float = 0.0          # share of the short side that the centre crop keeps; 0 as in training, or 0.875
@@ -222,10 +222,11 @@ def main(argv):
         print(configurator.help_text(__doc__, EvalConfig))
         return
     c, checkpoint, overrides = from_command_line(argv, EvalConfig)
-    if (c.batch_size < 1 or c.knn < 0 or c.seed < 0 or not 0 <= c.eval_crop <= 1 or not 0 < c.train_share <= 1
+    if (c.batch_size < 1 or c.knn < 0 or c.seed < -1 or not 0 <= c.eval_crop <= 1 or not 0 < c.train_share <= 1
             or not -1 <= c.workers <= 1024):
-        raise ValueError('need batch_size >= 1, knn >= 0, seed >= 0, 0 <= eval_crop <= 1, 0 < train_share <= 1, workers >= -1; '
-                         f'got {c.batch_size}, {c.knn}, {c.seed}, {c.eval_crop}, {c.train_share}, {c.workers}')
+        raise ValueError('need batch_size >= 1, knn >= 0, seed >= -1, 0 <= eval_crop <= 1, 0 < train_share <= 1 and workers >= '
+                         f'-1; got {c.batch_size}, {c.knn}, {c.seed}, {c.eval_crop}, {c.train_share}, {c.workers}')
+    c.seed = c.seed if c.seed >= 0 else checkpoint['config'].get('seed', 1337)
     dataset = c.dataset or checkpoint['config'].get('dataset')
     if not dataset:
         raise ValueError('an official file does not say what to score it on; give --dataset, such as --dataset=imagenet')

@@ -236,7 +236,7 @@ class CRATEMAE(nn.Module):
     # ---- masking and embedding --------------------------------------------------------------------------------------
 
     def hide(self, noise):
-        """Which patches are hidden, bool (B, N): all but the floor(N (1 - mask_ratio)) with the least noise (B, N)."""
+        """Which patches are hidden, bool (B, N): all but the int(N * (1 - mask_ratio)) with the least noise (B, N)."""
         visible = int(noise.size(1) * (1 - self.config.mask_ratio))
         return noise.argsort(dim=1, stable=True).argsort(1) >= visible
 

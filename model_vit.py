@@ -294,7 +294,7 @@ class ViTMAE(nn.Module):
             nn.init.normal_(self.mask_token, std=0.02)
 
     def visible(self, noise):
-        """Indices of the visible patches: the floor(N (1 - mask_ratio)) with the least noise (B, N), the least first."""
+        """Indices of the visible patches: the int(N * (1 - mask_ratio)) with the least noise (B, N), the least first."""
         return noise.argsort(dim=1, stable=True)[:, :int(noise.size(1) * (1 - self.config.mask_ratio))]
 
     def hide(self, noise):

@@ -13,6 +13,7 @@ from rundir import load_checkpoint
 
 # what the authors call the positions
 OFFICIAL = {'crate': 'pos_embedding', 'vit': 'pos_embed', 'crate_mae': 'decoder_pos_embed', 'vit_mae': 'pos_embed'}
+ENCODERS = {'crate_mae': {'blocks.0.layers.0.0.fn.qkv.weight'}, 'vit_mae': {'blocks.0.attn.qkv.weight'}}  # what tells them
 CLASSIFIERS = {'crate_mae': 'crate', 'vit_mae': 'vit'}  # the classifiers that have the encoders of masked autoencoders
 
 
@@ -47,7 +48,8 @@ def load_weights(path, name='', **settings):
             return checkpoint
         if CLASSIFIERS.get(holds) == name:
             return as_classifier(checkpoint)
-        raise ValueError(f'{path} holds model={holds}, so model={name} cannot start from it; leave model out')
+        raise ValueError(f'{path} holds model={holds}, so model={name} cannot start from it; give '
+                         f'--model={CLASSIFIERS.get(holds, holds)}')
     path = path.removeprefix('official:')
     if name not in OFFICIAL:
         raise ValueError(f"official:{path} needs the model's name: --model={' or --model='.join(OFFICIAL)}")
@@ -60,7 +62,7 @@ def load_weights(path, name='', **settings):
         assert all(isinstance(v, torch.Tensor) for v in sd.values())
     except Exception as e:  # of many types, depending on where the damage is
         raise ValueError(f'{path} is damaged or holds no state dict ({type(e).__name__})') from None
-    masked = next((k for k, v in CLASSIFIERS.items() if v == name and 'mask_token' in sd), '')  # to classify with its encoder
+    masked = next((k for k, v in CLASSIFIERS.items() if v == name and sd.keys() & ENCODERS[k] and 'head.weight' not in sd), '')
     Model, Config = model_classes(masked or name)
     sizes = {k: settings.get(k, getattr(Config, k)) for k in ('image_size', 'patch_size')}
     size, patch = (tuple(v) if isinstance(v, (tuple, list)) else (v, v) for v in sizes.values())
@@ -71,8 +73,11 @@ def load_weights(path, name='', **settings):
         size = tuple(p * side for p in patch)
     rest = {f.name: settings[f.name] for f in dataclasses.fields(Config) if f.name in settings and f.name not in (
         'n_head', 'image_size', 'patch_size', 'num_classes')}
-    if hasattr(Config, 'mask_ratio'):
-        rest = {'decoder_n_head': Config.decoder_n_head} | rest
+    if masked == 'vit_mae':
+        rest['decoder_n_head'] = 1  # nothing will ask the decoder
+    elif name == 'vit_mae' and 'decoder_n_head' not in rest:
+        raise ValueError(f"official:{path} does not say its decoder's number of heads: give --decoder_n_head; the authors' have "
+                         '16')
     try:
         model = Model.from_official(sd, n_head=settings['n_head'], image_size=size, patch_size=patch, **rest)
     except ValueError as e:
@@ -84,7 +89,7 @@ def load_weights(path, name='', **settings):
 
 def as_classifier(checkpoint):
     """The checkpoint of a masked autoencoder as one of the classifier that has its encoder: patch map, class token,
-    positions, from now on trained, layers and last LayerNorm. It lacks a head, which `build` puts on."""
+    positions, from now on trained, layers and last LayerNorm, whose eps in CRATE is 1e-5. It lacks a head: `build` adds it."""
     name = CLASSIFIERS[checkpoint['config']['model']]
     fields = {f.name for f in dataclasses.fields(model_classes(name)[1])}
     config = {k: v for k, v in checkpoint['model_config'].items() if k in fields}
@@ -110,6 +115,9 @@ def from_command_line(argv, Settings):
     checked = configurator.check(given, Settings, Config)
     ours = {f.name for f in dataclasses.fields(Settings)}
     overrides = {k: v for k, v in checked.items() if k not in ours}
+    trained = checkpoint['model_config'].get('norm_pix_loss') if checkpoint else None
+    if trained is not None and overrides.get('norm_pix_loss', trained) != trained:
+        raise ValueError(f'{path} was trained with norm_pix_loss={configurator.show(trained)}; leave norm_pix_loss out')
     return (Settings(**{k: v for k, v in checked.items() if k in ours}),
             checkpoint or load_weights(path, name, **overrides), overrides)
 
@@ -134,9 +142,10 @@ def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False)
             raise ValueError(f'the checkpoint reads {known["tokenizer"]["name"]} tokens, {folder} holds other ones '
                              f'({meta["tokenizer"]["name"]}); prepare it with the same tokenizer, or start from scratch')
         if new_head:
+            if text:
+                raise ValueError('new_head=true is for pictures; a text model has no head of its own')
             if not classifies:
-                raise ValueError(f'new_head=true is for classifiers, and model={name} is none on {folder}' + (
-                    f'; to classify with its encoder: --model={CLASSIFIERS[name]}' if name in CLASSIFIERS else ''))
+                raise ValueError(f'model={name} has no classifier; for one that has its encoder: --model={CLASSIFIERS[name]}')
             given = {'num_classes': len(classes)} | given
             if given['num_classes'] < len(classes):
                 raise ValueError(f'num_classes={given["num_classes"]} is too small for {folder}, which needs {len(classes)}')
@@ -169,14 +178,20 @@ def load_model(checkpoint, new_head=False, averaged=True, **overrides):
     new_head: a fresh classifier, of num_classes in overrides. image_size in overrides: positions are interpolated.
     Raises ValueError if other overrides do not fit the weights.
     """
+    if 'headless' in checkpoint and not new_head:
+        masked = next(k for k, v in CLASSIFIERS.items() if v == checkpoint['config']['model'])
+        raise ValueError(f'these are the weights of a masked autoencoder, which has no classifier yet: give --model={masked}, '
+                         f'or train one: train.py --init_from=PATH --model={CLASSIFIERS[masked]}')
     Model, Config = model_classes(checkpoint['config']['model'])
     try:
         old = Config(**checkpoint['model_config'])
         model = Model(Config(**checkpoint['model_config'] | overrides))
     except TypeError as e:
         raise ValueError(f'the checkpoint is from another version of {Config.__name__} ({e})') from None
-    if model.config.n_head != old.n_head:  # of the same shapes another number of heads is another function
-        raise ValueError(f'the checkpoint has n_head={old.n_head}, not {model.config.n_head}; leave n_head out')
+    for k in ('n_head', 'decoder_n_head'):  # of the same shapes another number of heads is another function
+        had, has = (getattr(c, k, 0) or c.n_head for c in (old, model.config))
+        if had != has:
+            raise ValueError(f'the checkpoint has {k}={had}, not {has}; leave {k} out')
     weights, new = dict(averaged and checkpoint['ema'] or checkpoint['weights']), model.state_dict()
     for k in ('pos', 'decoder_pos'):
         if k in weights and old.image_size != model.config.image_size and old.patch_size == model.config.patch_size:

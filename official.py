@@ -3,6 +3,7 @@
 Each model says by what names the authors' code knows its tensors (`official_names`) and gives its weights back under
 them (`to_official`); its `from_official` reads the sizes off a file and then calls `fill`.
 """
+import torch
 
 
 def unnested(state_dict):
@@ -32,8 +33,10 @@ def fill(model, sd):
     for k in sd:
         if sd[k].shape != wanted[k].shape:
             raise ValueError(f'{k} has shape {tuple(sd[k].shape)}, {needs} {tuple(wanted[k].shape)}')
-        if k in fixed and not (sd[k] - wanted[k]).abs().max() <= 1e-5:
+        slack = max(1e-5, torch.finfo(sd[k].dtype).eps) if sd[k].is_floating_point() else 1e-5  # files may hold float16
+        if k in fixed and not (sd[k] - wanted[k]).abs().max() <= slack:
             raise ValueError(f'{k} holds other positions than the sines and cosines that {needs}; give the sizes that the '
-                             'weights were trained with')
-    model.load_state_dict({ours: (wanted | sd)[theirs] for ours, theirs in names.items()})
+                             'weights were trained with (positions that were interpolated for other sizes are not the authors\')')
+    weights = wanted | {k: v for k, v in sd.items() if k not in fixed}
+    model.load_state_dict({ours: weights[theirs] for ours, theirs in names.items()})
     return model

@@ -126,8 +126,7 @@ def name_pictures(model, checkpoint, c, autocast):
 def reconstruct_pictures(model, checkpoint, c, autocast):
     """Write a grid, a row for each picture: the original, masked, the reconstruction, and that pasted with visible patches."""
     out, mc = Path(c.out or 'reconstruction.png'), model.config
-    if out.exists() and not c.overwrite:
-        raise ValueError(f'{out} exists; give another --out, or --overwrite=true to replace it')
+    augment.check_picture(out, c.overwrite)
     numbers, rows = torch.Generator().manual_seed(c.seed), []
     for name, x in views(model, checkpoint, c):
         noise = torch.rand(1, math.prod(grid(mc)), generator=numbers).to(x.device)
@@ -139,11 +138,8 @@ def reconstruct_pictures(model, checkpoint, c, autocast):
         print(f'{name}: squared error of the masked patches {(rebuilt - x)[hidden.expand_as(x)].square().mean().item():.4f}')
     titles = 'original', f'{hidden.float().mean():.0%} masked', 'reconstruction', 'pasted'
     note = 'norm_pix_loss: true patch statistics were used to undo the normalization' * mc.norm_pix_loss
-    sheet = with_titles([[augment.denormalize(x)[0].cpu().numpy() for x in row] for row in rows], titles, note)
-    try:
-        sheet.save(out)
-    except (OSError, ValueError) as e:
-        raise ValueError(f'{out} cannot be written ({e}); give another --out, such as --out=reconstruction.png') from None
+    pictures = [[augment.denormalize(x)[0].cpu().numpy() for x in row] for row in rows]
+    augment.write_picture(with_titles(pictures, titles, note), out)
     print(f'{out}: {", ".join(titles)}' + f'; {note}' * bool(note))
 
 

@@ -116,7 +116,7 @@ def settings(argv):
         checkpoint = load_weights(start, name if 'model' in given else '')
     elif not named:
         if start != 'scratch' and 'dataset' not in given:
-            raise ValueError(f'--init_from={start} needs to know what to fine-tune on: give --dataset, such as --dataset=cifar10')
+            raise ValueError(f'--init_from={start} does not say what to fine-tune on: give --dataset, such as --dataset=cifar10')
         file = 'finetune.py' if start != 'scratch' else DEFAULTS.get(name, DEFAULTS['aot'])
         given = configurator.collect(argv, str(configurator.HERE / 'config' / file))
     if checkpoint:
@@ -132,7 +132,7 @@ def settings(argv):
         here = {'init_from': start, 'out_dir': out_dir, 'overwrite': False, 'eval_only': checked.get('eval_only', False)}
         other = {k for k, v in checked.items() if v != old.get(k) and (v, v) != old.get(k)}  # a size of 32 is 32 x 32
         for k in sorted(other & typed.keys() & old.keys()):
-            if k not in ours | augments or k in ('model', 'dataset', 'seed', 'optimizer'):
+            if k not in ours | augments or k in ('model', 'dataset', 'train_share', 'seed', 'optimizer'):
                 raise ValueError(f'--{k}={configurator.show(typed[k])}: the run in {out_dir} has '
                                  f'{k}={configurator.show(old[k])}; '
                                  'leave it out, or start anew with another --out_dir')

@@ -4,7 +4,7 @@
 # From the authors' weights, which do not say how many heads they have (small and base 12):
 #   python train.py config/finetune_crate_mae_cifar10.py --init_from=official:PATH --n_head=12
 # From a run of one's own, at its own resolution:
-#   python train.py config/finetune_crate_mae_cifar10.py --init_from=out/crate_mae_cifar10 --image_size=32
+#   python train.py config/finetune_crate_mae_cifar10.py --init_from=out/crate_mae_shapes --image_size=32
 from config.finetune import *
 
 init_from = 'out/crate_mae_base_imagenet'

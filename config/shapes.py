@@ -1,4 +1,4 @@
-# What the three runs on the drawn shapes share. Not a run by itself: `from config.shapes import *` stands in each.
+# What the runs on the drawn shapes share. Not a run by itself: `from config.shapes import *` stands in each.
 from config.pictures import *
 
 dataset = 'shapes'

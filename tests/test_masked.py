@@ -179,7 +179,8 @@ def test_the_authors_pretrained_file_starts_a_classifier(name, tmp_path):
     kind = models.CLASSIFIERS[name]
     settings = dict(n_head=4, image_size=32, patch_size=8, decoder_n_head=g['constructor']['decoder_heads'])
     checkpoint = models.load_weights(f'official:{tmp_path}/w.pth', name, **settings)
-    assert torch.equal(models.load_model(checkpoint)(x, torch.rand(2, 16))[0].shape == (2, 16, 192) and models.load_model(checkpoint).features(x), model.features(x))
+    same = models.load_model(checkpoint)
+    assert same(x, torch.rand(2, 16))[0].shape == (2, 16, 192) and torch.equal(same.features(x), model.features(x))
     checkpoint = models.load_weights(f'official:{tmp_path}/w.pth', kind, n_head=4, image_size=32, patch_size=8, num_classes=5)
     made = models.load_model(checkpoint, new_head=True, num_classes=5)
     assert type(made) is {'crate': CRATE, 'vit': ViT}[kind]
@@ -305,6 +306,28 @@ def test_a_batch_can_be_memorized(name, options):
     error = (model.reconstruct(x, noise) - x)[hidden].square().mean()
     assert error < 0.1 * x[hidden].var()  # in pixels, also where normalized ones were learned
     assert torch.allclose(torch.compile(model, backend='eager', fullgraph=True)(x, noise)[1], model(x, noise)[1], atol=1e-6)
+
+
+def test_weights_begin_as_the_released_codes():
+    """Section 4 of the facts about it: Xavier for linear maps, D and E within sqrt(6/d), tokens of deviation 0.02."""
+    torch.manual_seed(0)
+    for Model, c in ((CRATEMAE, CRATEMAEConfig(image_size=32, n_layer=2, n_embd=96)), (ViTMAE, ViTMAEConfig(
+            image_size=32, n_layer=2, n_embd=96, n_head=4, decoder_n_layer=2, decoder_n_embd=64, decoder_n_head=4))):
+        model = Model(c)
+        for name, p in ((name, p.detach()) for name, p in model.named_parameters()):
+            if name.endswith(('ista.D', '.E.weight')):
+                bound = math.sqrt(6 / 96)
+            elif p.dim() in (2, 4):
+                bound = math.sqrt(6 / (p.shape[0] + p[0].numel()))
+            elif name == 'patch.bias':
+                bound = 1 / math.sqrt(16 * 16 * 3)
+            elif name in ('cls', 'mask_token'):
+                assert 0.014 < p.std() < 0.026 and abs(p.mean()) < 0.01, name
+                continue
+            else:
+                assert (p == ('norm' in name and name.endswith('weight'))).all(), name
+                continue
+            assert 0.9 * bound < p.abs().max() <= bound and p.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.2), name
 
 
 @pytest.mark.parametrize('name', BOTH)
@@ -495,6 +518,64 @@ def test_a_pretraining_can_go_on_elsewhere(words, pretrained, tmp_path):
     assert config_of(tmp_path / 'a')['model'] == 'crate_mae'
 
 
+def test_masks_are_drawn_apart_from_the_augmentation(words, tmp_path, monkeypatch):
+    """What a step masks are the last of its numbers, so that it has nothing to do with crops, flips and operations."""
+    seen, forward = [], CRATEMAE.forward
+    monkeypatch.setattr(CRATEMAE, 'forward', lambda self, x, noise=None: (seen.append(noise), forward(self, x, noise))[1])
+    go(*words, '--randaugment_n=2', '--max_iters=2', '--seed=3', '--batch_size=4', '--gradient_accumulation_steps=2', f'--out_dir={tmp_path}/a')
+    trained = [noise for noise in seen if noise is not None and len(noise) == 4 and noise.device.type == 'cpu']
+    for step in range(2):
+        numbers = torch.from_numpy(np.random.default_rng((3, step, 1)).random((8, 9 + 16))[:, -16:]).float()
+        for part in numbers.split(4):
+            assert sum(torch.equal(part, noise) for noise in trained) == 1
+
+
+def test_the_average_becomes_the_classifier(words, tmp_path):
+    go(*words, '--ema=0.5', f'--out_dir={tmp_path}/a')
+    checkpoint = rundir.load_checkpoint(tmp_path / 'a' / 'last.pt')
+    averaged, last = models.load_model(checkpoint), models.load_model(checkpoint, averaged=False)
+    made, x = models.load_model(models.as_classifier(checkpoint), new_head=True, num_classes=4), torch.randn(2, 3, 8, 8)
+    assert torch.allclose(made.features(x), averaged.features(x), atol=1e-4)
+    assert not torch.allclose(made.features(x), last.features(x), atol=1e-3)
+
+
+def test_the_seed_says_which_pictures_are_shared_in_training_and_probing(words, pretrained, folder, tmp_path, monkeypatch):  # noqa: F811
+    asked, init = [], data.Images.__init__
+
+    def note(self, folder, split, *args):
+        init(self, folder, split, *args)
+        if split == 'train':
+            asked.append(self.chosen.tolist())
+    monkeypatch.setattr(data.Images, '__init__', note)
+    few = f'--init_from={pretrained}/crate_mae', '--model=crate', '--train_share=0.3', '--max_iters=1'
+    for seed in (5, 6):
+        go(*words, *few, f'--seed={seed}', f'--out_dir={tmp_path}/{seed}')
+        scores.main([f'--ckpt={tmp_path}/{seed}', f'--data_dir={folder}', '--knn=1', '--train_share=0.3'])
+    scores.main([f'--ckpt={tmp_path}/5', f'--data_dir={folder}', '--knn=1', '--train_share=0.3', '--seed=6'])
+    assert asked[0] == asked[1] != asked[2] and asked[2] == asked[3] == asked[4] and len(asked[0]) == 12
+    with pytest.raises(ValueError, match='train_share'):
+        go('--init_from=resume', f'--out_dir={tmp_path}/5', '--train_share=0.5', '--max_iters=2')
+
+
+def test_two_processes_pretrain_as_one(words, pretrained, tmp_path):
+    import subprocess
+    import sys
+    from conftest import ROOT
+    done = subprocess.run([sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', str(ROOT / 'train.py'), *words,
+                           f'--out_dir={tmp_path}/a'], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    for split in ('train', 'val'):
+        assert column(tmp_path / 'a', split, 2) == pytest.approx(column(pretrained / 'crate_mae', split, 2), rel=1e-4)
+
+
+@pytest.mark.parametrize('name', BOTH)
+def test_pretraining_on_jpegs_of_all_sizes_with_readers_in_bfloat16(name, words, folder, tmp_path):  # noqa: F811
+    go(*words, *OWN[name], '--dataset=pack', '--image_size=8,12', '--patch_size=4', '--dtype=bfloat16', '--workers=2', f'--out_dir={tmp_path}/a')
+    go(*words, *OWN[name], '--dataset=pack', '--image_size=8,12', '--patch_size=4', '--dtype=bfloat16', '--workers=0', f'--out_dir={tmp_path}/b')
+    assert losses(tmp_path / 'a') == losses(tmp_path / 'b') and column(tmp_path / 'a', 'val', 2)[-1] < 5
+    scores.main([f'--ckpt={tmp_path}/a', f'--data_dir={folder}', '--dtype=bfloat16', '--split=val'])
+
+
 # ---- what is made of them
 
 
@@ -539,18 +620,19 @@ def test_the_grid_of_reconstructions(name, normalized, words, folder, pretrained
     monkeypatch.chdir(tmp_path)
     go(*words, *OWN[name], f'--norm_pix_loss={normalized}'.lower(), '--out_dir=run')
     capsys.readouterr()
-    sample.main(['--ckpt=run', f'--image={folder}/quads', '--num_samples=2', '--out=a.png'])
+    sample.main(['--ckpt=run', f'--image={folder}/quads', '--num_samples=2', '--out=a.png', '--seed=7'])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3 and lines[0].startswith('val ') and ('true patch statistics' in lines[-1]) == normalized
     grid = np.asarray(Image.open('a.png'))
     zoom = 14
     assert grid.shape == (18 + 2 * 116 + 18 * normalized, 4 * 116 - 4, 3)
-    assert (grid[-18:].min() < 128) == normalized if normalized else True  # words below
+    if normalized:
+        assert grid[-18:].min() < 128  # words below
     cells = [[grid[18 + 116 * i:18 + 116 * i + 112, 116 * j:116 * j + 112][::zoom, ::zoom].astype(int) for j in range(4)] for i in range(2)]
     model = models.load_model(rundir.load_checkpoint(tmp_path / 'run' / 'best.pt'))
-    numbers = torch.Generator().manual_seed(1337)
+    numbers = torch.Generator().manual_seed(7)
     images = data.Images(folder / 'quads', 'val')
-    for i, (row, place) in enumerate(zip(cells, np.random.default_rng(1337).permutation(20))):
+    for i, (row, place) in enumerate(zip(cells, np.random.default_rng(7).permutation(20))):
         hidden = model.hide(torch.rand(1, 16, generator=numbers)).view(4, 4).numpy().repeat(2, 0).repeat(2, 1)
         original, masked, rebuilt, pasted = row
         assert np.array_equal(original, images.pixels[place])
@@ -585,7 +667,7 @@ def test_another_resolution_interpolates_all_positions(name):
 @pytest.mark.parametrize('more, message', [
     (['--mask_ratio=1'], 'must lie between 0 and 1'), (['--mask_ratio=0'], 'must lie between 0 and 1'), (['--mask_ratio=0.99'], 'leave some of the 16 patches'),
     (['--mask_ratio=abc'], 'mask_ratio'), (['--num_classes=4'], 'num_classes'), (['--train_share=0'], 'train_share'), (['--train_share=1.5'], 'train_share'),
-    (['--new_head=true'], 'needs a model'), (['--dataset=text'], 'text')])
+    (['--new_head=true'], 'needs a model'), (['--dataset=text'], 'reads pictures')])
 def test_mistakes_in_pretraining_get_one_line(more, message, words, tmp_path, capsys):
     assert message in fails(capsys, train.main, *words, *more, f'--out_dir={tmp_path}/a')
     assert not (tmp_path / 'a').exists()
@@ -593,7 +675,7 @@ def test_mistakes_in_pretraining_get_one_line(more, message, words, tmp_path, ca
 
 def test_mistakes_with_pretrained_ones_get_one_line(words, folder, pretrained, tmp_path, capsys):  # noqa: F811
     at = f'--init_from={pretrained}/crate_mae'
-    for more, message in (([at, '--new_head=true'], '--model=crate'), ([at, '--model=vit'], 'holds model=crate_mae'),
+    for more, message in (([at, '--new_head=true'], '--model=crate'), ([at, '--model=vit'], 'give --model=crate'),
                           ([at, '--model=vit_mae'], 'holds model=crate_mae'), ([at, '--model=crate', '--n_head=4'], 'n_head'),
                           ([f'--init_from={pretrained}/vit_mae', '--model=crate'], 'holds model=vit_mae'),
                           ([at, '--model=crate', '--patch_norm=true'], 'patch_norm')):
@@ -609,9 +691,35 @@ def test_mistakes_with_pretrained_ones_get_one_line(words, folder, pretrained, t
     assert 'masked autoencoder' in fails(capsys, scores.main, f'--ckpt={pretrained}/crate_mae', f'--data_dir={folder}', '--real=x.json')
     assert 'train_share' in fails(capsys, scores.main, f'--ckpt={pretrained}/crate_mae', f'--data_dir={folder}', '--train_share=0')
     assert '--probe=true' in fails(capsys, scores.main, f'--ckpt={pretrained}/crate_mae', f'--data_dir={folder}', '--train_share=0.5')
+    for name in BOTH:
+        assert 'decoder_n_head' in fails(capsys, scores.main, f'--ckpt={pretrained}/{name}', f'--data_dir={folder}', '--decoder_n_head=4')
+    assert 'leave norm_pix_loss out' in fails(capsys, sample.main, f'--ckpt={pretrained}/crate_mae', f'--image={folder}/quads', '--norm_pix_loss=true')
     assert 'leave model out' in fails(capsys, scores.main, f'--ckpt={pretrained}/crate_mae', f'--data_dir={folder}', '--model=crate')
 
 
 def test_a_share_of_text_is_refused(folder, tmp_path, capsys):  # noqa: F811
     told = fails(capsys, train.main, f'--data_dir={folder}', '--dataset=text', '--train_share=0.5', '--block_size=8', f'--out_dir={tmp_path}/a')
     assert 'train_share' in told
+
+
+@pytest.mark.parametrize('name', BOTH)
+def test_mistakes_with_the_authors_files_get_one_line(name, words, folder, tmp_path, capsys):  # noqa: F811
+    model, _, _, _ = load(name)
+    back, kind = model.to_official(), models.CLASSIFIERS[name]
+    torch.save(back, tmp_path / 'w.pth')
+    torch.save({k: v for k, v in back.items() if 'decoder' not in k and k != 'mask_token'}, tmp_path / 'encoder.pth')
+    torch.save({k: v.half() for k, v in back.items()}, tmp_path / 'half.pth')
+    at = f'--ckpt=official:{tmp_path}/w.pth', '--n_head=4', '--image_size=32', '--patch_size=8', '--dataset=quads', f'--data_dir={folder}'
+    heads = f'--decoder_n_head={getattr(model.config, "decoder_n_head")}'
+    assert f'give --model={name}' in fails(capsys, scores.main, *at, f'--model={kind}')
+    scores.main([*at, f'--model={name}', heads])
+    scores.main([at[0].replace('w.pth', 'half.pth'), *at[1:], f'--model={name}', heads])
+    first, second = (line for line in capsys.readouterr().out.splitlines() if 'masked' in line)
+    assert [float(line.split('loss ')[1].split(';')[0]) for line in (first, second)] == pytest.approx([float(first.split('loss ')[1].split(';')[0])] * 2, abs=2e-3)
+    if name == 'vit_mae':
+        assert '--decoder_n_head' in fails(capsys, scores.main, *at, f'--model={name}')
+    start = f'--data_dir={folder}', '--dataset=quads', '--n_head=4', '--image_size=32', '--patch_size=8', '--max_iters=1', f'--out_dir={tmp_path}/a'
+    told = fails(capsys, train.main, *start, f'--init_from=official:{tmp_path}/encoder.pth', f'--model={kind}')
+    assert 'has no decoder' in told
+    go(*start, f'--init_from=official:{tmp_path}/w.pth', f'--model={kind}', '--batch_size=4', '--gradient_accumulation_steps=1', '--warmup_epochs=0', '--workers=0')
+    assert config_of(tmp_path / 'a')['model'] == kind
