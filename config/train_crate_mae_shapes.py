@@ -12,5 +12,5 @@ out_dir = 'out/crate_mae_shapes'
 n_layer = 6
 n_head = 6
 n_embd = 192
-max_iters = 1200
+max_iters = 1000
 eval_interval = 200

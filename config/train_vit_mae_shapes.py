@@ -15,5 +15,5 @@ n_embd = 128
 decoder_n_layer = 3
 decoder_n_head = 4
 decoder_n_embd = 128
-max_iters = 1200
+max_iters = 1000
 eval_interval = 200
