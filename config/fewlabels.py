@@ -2,5 +2,5 @@
 from config.shapes import *
 
 train_share = 0.1
-max_iters = 300
-eval_interval = 100
+max_iters = 600
+eval_interval = 150
