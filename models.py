@@ -13,7 +13,7 @@ from rundir import load_checkpoint
 
 # what the authors call the positions
 OFFICIAL = {'crate': 'pos_embedding', 'vit': 'pos_embed', 'crate_mae': 'decoder_pos_embed', 'vit_mae': 'pos_embed'}
-ENCODERS = {'crate_mae': {'blocks.0.layers.0.0.fn.qkv.weight'}, 'vit_mae': {'blocks.0.attn.qkv.weight'}}  # what tells them
+ENCODERS = {'crate_mae': 'blocks.0.layers.0.0.fn.qkv.weight', 'vit_mae': 'blocks.0.attn.qkv.weight'}  # tensors that tell
 CLASSIFIERS = {'crate_mae': 'crate', 'vit_mae': 'vit'}  # the classifiers that have the encoders of masked autoencoders
 
 
@@ -62,7 +62,7 @@ def load_weights(path, name='', **settings):
         assert all(isinstance(v, torch.Tensor) for v in sd.values())
     except Exception as e:  # of many types, depending on where the damage is
         raise ValueError(f'{path} is damaged or holds no state dict ({type(e).__name__})') from None
-    masked = next((k for k, v in CLASSIFIERS.items() if v == name and sd.keys() & ENCODERS[k] and 'head.weight' not in sd), '')
+    masked = next((k for k, v in CLASSIFIERS.items() if v == name and ENCODERS[k] in sd and 'head.weight' not in sd), '')
     Model, Config = model_classes(masked or name)
     sizes = {k: settings.get(k, getattr(Config, k)) for k in ('image_size', 'patch_size')}
     size, patch = (tuple(v) if isinstance(v, (tuple, list)) else (v, v) for v in sizes.values())

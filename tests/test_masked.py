@@ -1,14 +1,16 @@
 """Masked autoencoders: equal to the authors' code, what hidden patches may reach, training, and what is made of them."""
 import dataclasses
-import json
+import inspect
 import math
 import os
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
-from conftest import fails, golden, losses
+from conftest import ROOT, fails, golden, losses
 from PIL import Image
 from test_images import config_of, equal, folder, quick, weights  # noqa: F401 (fixtures)
 from test_model_images import same_tokens
@@ -16,6 +18,8 @@ from test_model_images import same_tokens
 import data
 import eval as scores
 import model_crate
+import model_crate_mae
+import model_vit
 import models
 import rundir
 import sample
@@ -265,6 +269,12 @@ def test_the_copies_of_mssa_and_ista_agree():
     torch.nn.init.normal_(crate.D)
     ours.load_state_dict(crate.state_dict())
     assert torch.equal(ours(z), crate(z))
+
+
+@pytest.mark.parametrize('name', ['patchify', 'unpatchify', 'statistics', 'sines_and_cosines'])
+def test_the_copies_of_helpers_are_copies(name):
+    files = [file for file in (model_crate, model_crate_mae, model_vit) if hasattr(file, name)]
+    assert len(files) > 1 and len({inspect.getsource(getattr(file, name)) for file in files}) == 1
 
 
 def test_positions_by_a_naive_loop():
@@ -558,9 +568,6 @@ def test_the_seed_says_which_pictures_are_shared_in_training_and_probing(words, 
 
 
 def test_two_processes_pretrain_as_one(words, pretrained, tmp_path):
-    import subprocess
-    import sys
-    from conftest import ROOT
     done = subprocess.run([sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', str(ROOT / 'train.py'), *words,
                            f'--out_dir={tmp_path}/a'], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
