@@ -1,4 +1,4 @@
-# What the three runs on CIFAR-10 share. Not a run by itself: `from config.cifar10 import *` stands in each.
+# What the runs on CIFAR-10 share. Not a run by itself: `from config.cifar10 import *` stands in each.
 from config.pictures import *
 
 dataset = 'cifar10'
