@@ -37,15 +37,15 @@ def check_free(out, overwrite):
 
 
 @contextlib.contextmanager
-def new_folder(out):
+def new_folder(out, resumed=False):
     """A folder to write into. It becomes `out` when the block ends, and vanishes if the block fails: a dataset appears
-    whole or not at all."""
+    whole or not at all. resumed: it does not vanish, and what an earlier try left is in it."""
     out = Path(out)
     new, old = out.with_name(out.name + '.unfinished'), out.with_name(out.name + '.replaced')
     try:
-        for left_over in (new, old):
+        for left_over in (old,) if resumed else (new, old):
             shutil.rmtree(left_over, ignore_errors=True)
-        new.mkdir(parents=True)
+        new.mkdir(parents=True, exist_ok=resumed)
         yield new
         if out.exists():
             os.replace(out, old)
@@ -54,7 +54,23 @@ def new_folder(out):
     except OSError as e:
         raise ValueError(f'{out} cannot be written ({e}); make room or give another --out') from None
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        if not resumed:
+            shutil.rmtree(new, ignore_errors=True)
+
+
+def write_header(file, dtype, count):
+    """Write the header of a 1-D .npy file, and return its length. Numpy leaves room in it for the axis to grow, so it can be
+    written again in the same place when it is known how much there is."""
+    file.seek(0)
+    descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
+    np.lib.format.write_array_header_1_0(file, {'descr': descr, 'fortran_order': False, 'shape': (count,)})
+    return file.tell()
+
+
+def text_meta(tokenizer, splits):
+    """meta.json of a text dataset. splits: {name: (tokens, dtype, UTF-8 bytes)}."""
+    return {'kind': 'text', 'tokenizer': tokenizer.spec, 'vocab_size': tokenizer.vocab_size,
+            'splits': {name: {'tokens': n, 'dtype': str(dtype), 'bytes': b} for name, (n, dtype, b) in splits.items()}}
 
 
 def save_text(out, tokenizer, splits, n_bytes):
@@ -67,8 +83,7 @@ def save_text(out, tokenizer, splits, n_bytes):
             raise ValueError(f'too little text: {len(ids)} tokens for {name}; give more, or another --val')
     dtype = np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32
     arrays = {name: np.asarray(ids, dtype=dtype) for name, ids in splits.items()}
-    meta = {'kind': 'text', 'tokenizer': tokenizer.spec, 'vocab_size': tokenizer.vocab_size,
-            'splits': {name: {'tokens': len(a), 'dtype': str(a.dtype), 'bytes': n_bytes[name]} for name, a in arrays.items()}}
+    meta = text_meta(tokenizer, {name: (len(a), a.dtype, n_bytes[name]) for name, a in arrays.items()})
     with new_folder(out) as new:
         for name, a in arrays.items():
             np.save(new / f'{name}.npy', a)

@@ -28,7 +28,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from data import cores, new_folder
+from data import cores, new_folder, write_header
 from prepare.text import parser
 
 EXTENSIONS = ('.jpg', '.jpeg', '.png', '.webp', '.bmp', '.gif', '.tif', '.tiff')
@@ -201,11 +201,7 @@ class Pack:
         self.start = self.header()
 
     def header(self):
-        """Numpy leaves room in a header for the first axis to grow, so it can be written again in the same place."""
-        self.file.seek(0)
-        np.lib.format.write_array_header_1_0(
-            self.file, {'descr': '|u1', 'fortran_order': False, 'shape': (self.offsets[-1],)})
-        return self.file.tell()
+        return write_header(self.file, np.uint8, self.offsets[-1])
 
     def add(self, name, label, jpeg):
         self.file.write(jpeg)

@@ -1,0 +1,194 @@
+"""OpenWebText (Gokaslan and Cohen 2019), 8 million documents of the web, as GPT-2 tokens.
+
+    python prepare/openwebtext.py                 # 13 GB down, one subset of 21 at a time; 18 GB of tokens
+    python prepare/openwebtext.py --subsets 1     # the first of them, for a taste
+    python prepare/openwebtext.py --from DIR      # your copies of urlsf_subset00.tar, urlsf_subset01.tar, ..
+
+Killed anywhere and run again, it goes on with the subset that it was at. Documents are cleaned as Hugging Face's loader, and so
+nanoGPT, has them: stripped, and no more than one empty line in a row. Each is followed by <|endoftext|>. A fixed random 0.05%
+of them validate, chosen by a hash of their text, so a document that occurs twice is on one side only.
+
+Expect about 9.0 billion tokens for training and 4.4 million for validation.
+"""
+import contextlib
+import functools
+import hashlib
+import io
+import json
+import lzma
+import os
+import re
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from configurator import one_line_errors
+from data import check_free, cores, new_folder, text_meta, write_header
+from prepare.download import local_or_fetch
+from prepare.images import in_order, tar_files
+from prepare.text import parser
+from tokenizer import Tokenizer
+
+URL = 'https://huggingface.co/datasets/Skylion007/openwebtext/resolve/main/subsets'
+SUBSETS, SPLITS, DTYPE = 21, ('train', 'val'), np.dtype(np.uint16)  # 50257 tokens fit, and 256 bytes
+EXPECTED = 'a subset of OpenWebText: a tar of openwebtext/*_data.xz, which are tars of .txt files'
+
+tokenizer = functools.cache(Tokenizer)
+
+
+def validates(text, share):
+    """Whether a document is among the share of all that validates, by its text alone."""
+    digest = hashlib.blake2b(text.encode(), digest_size=8, key=b'nanoCRATE').digest()
+    return int.from_bytes(digest, 'big') < share * 2 ** 64
+
+
+def tokenize(job):
+    """(name, bytes of a tar.xz of documents, tokenizer, share that validates) -> {split: (tokens, documents, UTF-8 bytes)} and
+    the number of places that were not UTF-8; or why it is damaged."""
+    name, packed, kind, share = job
+    encode, end = tokenizer(kind).encode, tokenizer(kind).beginning
+    parts, counts, replaced = {s: [] for s in SPLITS}, {s: [0, 0] for s in SPLITS}, 0
+    try:
+        with tarfile.open(fileobj=io.BytesIO(packed), mode='r:xz') as tar:
+            for member in tar:
+                if not member.isfile() or not member.name.endswith('.txt'):
+                    continue
+                text = tar.extractfile(member).read().decode('utf-8', errors='replace')
+                replaced += text.count('\ufffd')
+                text = re.sub('\n\n\n+', '\n\n', text).strip()
+                split = 'val' if validates(text, share) else 'train'
+                parts[split].append(np.array([*encode(text), end], DTYPE))
+                counts[split][0] += 1
+                counts[split][1] += len(text.encode())
+    except (tarfile.TarError, EOFError, lzma.LZMAError) as e:
+        return f'{name} is damaged ({e})'
+    return {s: (np.concatenate([np.empty(0, DTYPE), *parts[s]]), *counts[s]) for s in SPLITS}, replaced
+
+
+class Unfinished:
+    """A dataset while it is written: tokens are appended to TRAIN.npy and VAL.npy, and progress.json says how many of them
+    belong to whole subsets. What was appended after that is forgotten when it is opened again."""
+
+    def __init__(self, folder, kind, share):
+        self.path, self.kind = folder / 'progress.json', kind
+        self.state = {'begun': {'val': share, 'tokenizer': kind}, 'done': [], 'replaced': 0}
+        self.state |= {s: {'tokens': 0, 'documents': 0, 'bytes': 0} for s in SPLITS}
+        if self.path.exists():
+            before, self.state = self.state, json.loads(self.path.read_text())
+            for k, v in self.state['begun'].items():
+                if v != before['begun'][k]:
+                    raise ValueError(f'{folder} was begun with --{k} {v}; give that, or remove the folder')
+        self.files = {}
+        for s in SPLITS:
+            path = folder / f'{s}.npy'
+            self.files[s] = open(path, 'r+b' if path.exists() else 'w+b')
+            start = write_header(self.files[s], DTYPE, 0)
+            self.files[s].truncate(start + self.state[s]['tokens'] * DTYPE.itemsize)
+            self.files[s].seek(0, os.SEEK_END)
+
+    def add(self, parts, replaced):
+        for s, (tokens, documents, n_bytes) in parts.items():
+            tokens.tofile(self.files[s])
+            for k, more in (('tokens', len(tokens)), ('documents', documents), ('bytes', n_bytes)):
+                self.state[s][k] += more
+        self.state['replaced'] += replaced
+
+    def subset_done(self, name):
+        for file in self.files.values():
+            file.flush()
+            os.fsync(file.fileno())
+        self.state['done'].append(name)
+        new = self.path.with_suffix('.new')
+        new.write_text(json.dumps(self.state))
+        os.replace(new, self.path)
+
+    def finish(self):
+        """Complete the files, write meta.json, and return the counts."""
+        for s, file in self.files.items():
+            write_header(file, DTYPE, self.state[s]['tokens'])
+        meta = text_meta(tokenizer(self.kind), {s: (self.state[s]['tokens'], DTYPE, self.state[s]['bytes']) for s in SPLITS})
+        (self.path.parent / 'meta.json').write_text(json.dumps(meta, indent=1))
+        self.close()
+        self.path.unlink()
+        return self.state
+
+    def close(self):
+        for file in self.files.values():
+            file.close()
+
+
+@contextlib.contextmanager
+def alone(folder):
+    """Raises ValueError if another process prepares into the folder. (Windows is not watched.)"""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with open(f'{folder}.lock', 'w') as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(f'another process is preparing {folder}; wait for it, or give another --out') from None
+        yield
+        os.remove(lock.name)
+
+
+def prepare(args):
+    from tqdm import tqdm
+    tokenizer(args.tokenizer)  # if it cannot be had, say so before anything is downloaded
+    downloads, kept = Path(args.out).parent / 'downloads' / 'openwebtext', args.source is not None
+    with alone(args.out), new_folder(args.out, resumed=True) as folder, contextlib.closing(Unfinished(
+            folder, args.tokenizer, args.val)) as work:
+        names = [f'urlsf_subset{i:02}' for i in range(args.subsets)]
+        if work.state['done'] != names[:len(work.state['done'])]:
+            raise ValueError(f'{folder} already has {len(work.state["done"])} subsets; give as many --subsets or more, or '
+                             'remove the folder')
+        for name in names[len(work.state['done']):]:
+            archive = local_or_fetch(args.source, f'{args.url}/{name}.tar', downloads / f'{name}.tar')
+            packs = ((f'{archive}: {n}', (n, packed, args.tokenizer, args.val)) for n, packed in
+                     tar_files(archive, lambda n: n.endswith('_data.xz'), EXPECTED))
+            seen = 0
+            for (where, _), result in tqdm(in_order(tokenize, packs, args.workers), name, disable=None, unit=' files'):
+                if isinstance(result, str):
+                    raise ValueError(f'{archive}: {result}; ' + ('get it again' if kept else 'remove it and run this again'))
+                work.add(*result)
+                seen += 1
+            if not seen:
+                raise ValueError(f'{archive} holds no *_data.xz; expected {EXPECTED}')
+            work.subset_done(name)
+            if not kept:
+                archive.unlink()
+        if min(work.state[s]['tokens'] for s in SPLITS) < 2:
+            raise ValueError('too few documents: none was chosen for validation; take more --subsets, or a larger --val')
+        counts = work.finish()
+    for s in SPLITS:
+        print(f'{args.out}/{s}.npy: {counts[s]["tokens"]:,} tokens of {counts[s]["documents"]:,} documents, '
+              f'{counts[s]["bytes"]:,} bytes')
+    if counts['replaced']:
+        print(f'{counts["replaced"]:,} places that are not UTF-8 were replaced')
+
+
+def main():
+    p = parser(__doc__, 'data/openwebtext')
+    p.add_argument('--from', dest='source', metavar='DIR', help='a folder with the subset archives, instead of the download')
+    p.add_argument('--subsets', type=int, default=SUBSETS, help='how many of the 21, the first ones (default: all)')
+    p.add_argument('--tokenizer', default='gpt2', choices=['gpt2', 'bytes'],
+                   help='default: %(default)s; a document of bytes ends with a new line')
+    p.add_argument('--val', type=float, default=0.0005, help='share of the documents that validate (default: %(default)s)')
+    p.add_argument('--workers', type=int, default=cores(), help='processes that tokenize (default: one a core)')
+    p.add_argument('--url', default=URL, help='where the archives are (default: %(default)s)')
+    args = p.parse_args()
+    if not 1 <= args.subsets <= SUBSETS or not 0 < args.val < 1 or args.workers < 0:
+        raise ValueError(f'need 1 <= subsets <= {SUBSETS}, 0 < val < 1 and workers >= 0; got {args.subsets}, {args.val} and '
+                         f'{args.workers}')
+    check_free(args.out, args.overwrite)
+    prepare(args)
+
+
+if __name__ == '__main__':
+    with one_line_errors():
+        main()
