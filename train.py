@@ -35,7 +35,7 @@ from models import build, described, grid, load_weights, model_classes
 from rundir import Log, claim, draw_curve, load_checkpoint, refuse_held, save, write_file
 
 DEFAULTS = {'aot': 'train_aot_stdlib.py'} | {k: f'train_{k}_shapes.py' for k in ('crate', 'crate_mae', 'vit', 'vit_mae')}
-SCRIPTS = ('shakespeare', 'shakespeare_char', 'cifar10', 'cifar100', 'flowers102', 'pets', 'imagenet')
+SCRIPTS = ('shakespeare', 'shakespeare_char', 'openwebtext', 'cifar10', 'cifar100', 'flowers102', 'pets', 'imagenet')
 OFFLINE = ('stdlib', 'shapes')  # datasets that are prepared without a network, and so without asking
 
 

@@ -88,7 +88,7 @@ def test_readme_commands_run(place, monkeypatch, capsys):
         for part in line.split(' && '):
             if part.startswith(('python3 -m venv', '. .venv', 'pip install', 'python -m pytest')):
                 continue  # what .ci/run does
-            if re.search(r'prepare/(shakespeare_char|cifar10|imagenet)', part):
+            if re.search(r'prepare/(shakespeare_char|cifar10|imagenet|openwebtext)', part):
                 continue  # a download, or an account is needed; the data stand ready
             words, start = toy(part), time.time()
             if words[0] == '-m':
