@@ -83,7 +83,7 @@ def main(argv):
     figure.canvas.draw()
     write_picture(Image.fromarray(np.asarray(figure.canvas.buffer_rgba())[..., :3].copy()), c.out)
     plt.close(figure)
-    print(f'{c.out}: {len(runs)} runs')
+    print(f'{c.out}: {len(runs)} run{"s" * (len(runs) > 1)}')
 
 
 if __name__ == '__main__':
