@@ -79,12 +79,24 @@ def load_weights(path, name='', **settings):
         raise ValueError(f"official:{path} does not say its decoder's number of heads: give --decoder_n_head; the authors' have "
                          '16')
     try:
+        if masked and 'decoder_pred.weight' not in sd:  # an encoder alone, as MAE's files for fine-tuning are
+            sd = official_decoder(Model, Config, sd, masked, image_size=size, patch_size=patch, n_head=settings['n_head']) | sd
         model = Model.from_official(sd, n_head=settings['n_head'], image_size=size, patch_size=patch, **rest)
     except ValueError as e:
         raise ValueError(f'{path}: {e}') from None
     checkpoint = {'weights': model.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(model.config),
                   'config': {'model': masked or name}, 'data': {'kind': 'images', 'classes': None}}
     return as_classifier(checkpoint) if masked else checkpoint
+
+
+def official_decoder(Model, Config, sd, name, **sizes):
+    """The tensors, by the authors' names, of a small decoder that fits the encoder sd, and that nobody will ask."""
+    small = {'decoder_n_embd': 4, 'decoder_n_head': 1}
+    if name == 'crate_mae':
+        small = {'head_dim': len(sd[ENCODERS[name]]) // sizes['n_head']}
+    width = sd.get('cls_token', torch.empty(0)).shape[-1]
+    model = Model(Config(n_layer=1, decoder_n_layer=1, n_embd=width, **sizes, **small))
+    return {k: v for k, v in model.to_official().items() if k.startswith(('decoder', 'mask_token'))}
 
 
 def as_classifier(checkpoint):

@@ -726,7 +726,12 @@ def test_mistakes_with_the_authors_files_get_one_line(name, words, folder, tmp_p
     if name == 'vit_mae':
         assert '--decoder_n_head' in fails(capsys, scores.main, *at, f'--model={name}')
     start = f'--data_dir={folder}', '--dataset=quads', '--n_head=4', '--image_size=32', '--patch_size=8', '--max_iters=1', f'--out_dir={tmp_path}/a'
-    told = fails(capsys, train.main, *start, f'--init_from=official:{tmp_path}/encoder.pth', f'--model={kind}')
+    told = fails(capsys, scores.main, at[0].replace('w.pth', 'encoder.pth'), *at[1:], f'--model={name}', heads)
     assert 'has no decoder' in told
+    settings = dict(n_head=4, image_size=32, patch_size=8, num_classes=4)
+    whole, encoder = (models.load_weights(f'official:{tmp_path}/{file}.pth', kind, **settings) for file in ('w', 'encoder'))
+    assert equal(whole['weights'], encoder['weights']) and whole['model_config'] == encoder['model_config']  # it is all that is needed
+    torch.save({k: v for k, v in torch.load(tmp_path / 'encoder.pth').items() if k != 'cls_token'}, tmp_path / 'cut.pth')
+    assert 'cut.pth' in fails(capsys, train.main, *start, f'--init_from=official:{tmp_path}/cut.pth', f'--model={kind}')
     go(*start, f'--init_from=official:{tmp_path}/w.pth', f'--model={kind}', '--batch_size=4', '--gradient_accumulation_steps=1', '--warmup_epochs=0', '--workers=0')
     assert config_of(tmp_path / 'a')['model'] == kind
