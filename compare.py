@@ -48,7 +48,8 @@ def main(argv):
         print(configurator.help_text(__doc__, CompareConfig))
         return
     folders = [word for word in argv if not word.startswith('--')]
-    c = CompareConfig(**configurator.check(configurator.collect([word for word in argv if word.startswith('--')]), CompareConfig))
+    typed = configurator.collect([word for word in argv if word.startswith('--')])
+    c = CompareConfig(**configurator.check(typed, CompareConfig))
     if not folders:
         raise ValueError('name the directories of runs to compare, such as: python compare.py out/mssa out/gpt2')
     try:

@@ -76,8 +76,7 @@ def load_weights(path, name='', **settings):
     if masked == 'vit_mae':
         rest['decoder_n_head'] = 1  # nothing will ask the decoder
     elif name == 'vit_mae' and 'decoder_n_head' not in rest:
-        raise ValueError(f"official:{path} does not say its decoder's number of heads: give --decoder_n_head; the authors' have "
-                         '16')
+        raise ValueError(f"official:{path} does not say its decoder's number of heads: give --decoder_n_head; theirs is 16")
     try:
         if masked and 'decoder_pred.weight' not in sd:  # an encoder alone, as MAE's files for fine-tuning are
             sd = official_decoder(Model, Config, sd, masked, image_size=size, patch_size=patch, n_head=settings['n_head']) | sd
