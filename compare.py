@@ -47,9 +47,11 @@ def main(argv):
     if '--help' in argv or '-h' in argv:
         print(configurator.help_text(__doc__, CompareConfig))
         return
-    folders = [word for word in argv if not word.startswith('--')]
-    typed = configurator.collect([word for word in argv if word.startswith('--')])
-    c = CompareConfig(**configurator.check(typed, CompareConfig))
+    folders, typed = [], []
+    for before, word in zip(['', *argv], argv):
+        its_value = before.startswith('--') and '=' not in before
+        (typed if word.startswith('--') or its_value else folders).append(word)
+    c = CompareConfig(**configurator.check(configurator.collect(typed), CompareConfig))
     if not folders:
         raise ValueError('name the directories of runs to compare, such as: python compare.py out/mssa out/gpt2')
     try:

@@ -32,7 +32,7 @@ def test_runs_are_read_printed_and_drawn(tmp_path, capsys, monkeypatch):
     for k, x in enumerate(([0, 1, 2], [0, 10, 20], [0, 0.5, 1])):
         assert drawn[6 + 2 * k] == (x, [3, 1, 2], a)
     assert [label for _, _, label in drawn] == [a, b] * 6
-    compare.main([a, b, f'--out={tmp_path}/log.png', '--log=true', '--top=2'])
+    compare.main([a, '--out', f'{tmp_path}/log.png', '--log=true', b, '--top=2'])
     assert not np.array_equal(np.asarray(Image.open(tmp_path / 'x.png')), np.asarray(Image.open(tmp_path / 'log.png')))
 
 
