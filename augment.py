@@ -345,11 +345,7 @@ class SheetConfig:
 
 def settings(argv):
     """Command line -> (SheetConfig, AugmentConfig). Other settings of a config file are the model's or train.py's."""
-    words = []
-    for before, word in zip(['', *argv], argv):
-        its_value = before.startswith('--') and '=' not in before
-        plain = not its_value and not word.startswith('--') and not word.endswith('.py')
-        words.append(f'--dataset={word}' if plain else word)
+    words = [f'--dataset={word}' if alone and not word.endswith('.py') else word for word, alone in configurator.marked(argv)]
     ours = {f.name for cls in (SheetConfig, AugmentConfig) for f in fields(cls)}
     given = configurator.collect(words)
     given = {k: v for k, v in given.items() if k in ours or v[1] == configurator.TYPED}

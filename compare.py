@@ -47,10 +47,7 @@ def main(argv):
     if '--help' in argv or '-h' in argv:
         print(configurator.help_text(__doc__, CompareConfig))
         return
-    folders, typed = [], []
-    for before, word in zip(['', *argv], argv):
-        its_value = before.startswith('--') and '=' not in before
-        (typed if word.startswith('--') or its_value else folders).append(word)
+    folders, typed = ([word for word, alone in configurator.marked(argv) if alone == wanted] for wanted in (True, False))
     c = CompareConfig(**configurator.check(configurator.collect(typed), CompareConfig))
     if not folders:
         raise ValueError('name the directories of runs to compare, such as: python compare.py out/mssa out/gpt2')

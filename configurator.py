@@ -49,6 +49,13 @@ def collect(argv, default=None):
     return files | typed
 
 
+def marked(argv):
+    """Pairs of every word of a command line and whether it stands for itself: no --name, and no value after one."""
+    for before, word in zip(['', *argv], argv):
+        its_value = before.startswith('--') and '=' not in before
+        yield word, not its_value and not word.startswith('--')
+
+
 class Text(str):
     """A value as typed on the command line; its type is read off the field that it is for."""
 

@@ -133,16 +133,24 @@ def real_accuracy(guesses, names, path):
 # ---- a model over a split -----------------------------------------------------------------------------------------------
 
 
+def views(images, model, c, eval_crop, draws=0):
+    """A whole split in order, one batch after the other: (pixels, labels, that many random numbers a picture), where the
+    model is."""
+    device, total = next(model.parameters()).device, math.ceil(len(images) / c.batch_size)
+    batches = images.fixed(c.batch_size, len(images), draws=draws)
+    for pictures, sizes, y, numbers in tqdm(batches, f'{images.folder.name} {images.split}', total, disable=None):
+        x = augment.eval_pictures(pictures.to(device), sizes, model.config.image_size, eval_crop)
+        yield x, y.to(device), numbers.float().to(device)
+
+
 @torch.no_grad()
 def over(images, model, autocast, c, eval_crop, function):
     """function(pictures) of a whole split in order, one batch after the other: what it returns (N, ..), and labels (N,)."""
-    device, out, labels = next(model.parameters()).device, [], []
-    total, batches = math.ceil(len(images) / c.batch_size), images.fixed(c.batch_size, len(images))
-    for pictures, sizes, y, _ in tqdm(batches, f'{images.folder.name} {images.split}', total, disable=None):
-        x = augment.eval_pictures(pictures.to(device), sizes, model.config.image_size, eval_crop)
+    out, labels = [], []
+    for x, y, _ in views(images, model, c, eval_crop):
         with autocast:
             out.append(function(x).float())
-        labels.append(y.to(device))
+        labels.append(y)
     return torch.cat(out), torch.cat(labels)
 
 
@@ -180,12 +188,8 @@ def classify(model, checkpoint, folder, split, autocast, c, eval_crop):
 def reconstruct(model, folder, split, autocast, c, eval_crop):
     """Print the loss of a masked autoencoder, and that of predicting the mean colour of each picture's visible patches; with
     norm_pix_loss, where patches have no colour, that of predicting each patch's own mean."""
-    images, device, losses = data.Images(folder, split, c.workers), next(model.parameters()).device, []
-    batches = images.fixed(c.batch_size, len(images), draws=math.prod(grid(model.config)))  # the draws are noise that masks
-    total = math.ceil(len(images) / c.batch_size)
-    for pictures, sizes, y, noise in tqdm(batches, f'{folder.name} {split}', total, disable=None):
-        x = augment.eval_pictures(pictures.to(device), sizes, model.config.image_size, eval_crop)
-        noise = noise.float().to(device)
+    images, losses = data.Images(folder, split, c.workers), []
+    for x, y, noise in views(images, model, c, eval_crop, draws=math.prod(grid(model.config))):
         with autocast:
             loss = model(x, noise)[1]
         hidden, target = model.hide(noise), model.target(x)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import ROOT, fails, golden, losses
 from PIL import Image
-from test_images import config_of, equal, folder, quick, weights  # noqa: F401 (fixtures)
+from test_images import column, config_of, equal, folder, go, quick, weights  # noqa: F401 (fixtures)
 from test_model_images import same_tokens
 
 import data
@@ -404,14 +404,6 @@ def test_pictures_of_another_size_are_refused(name):
 WORDS = ['--n_layer=1', '--n_head=2', '--n_embd=16', '--patch_size=2', '--batch_size=8', '--max_iters=6', '--eval_interval=3',
          '--log_interval=1', '--warmup_iters=2', '--optimizer=adamw', '--dtype=float32', '--min_lr=0', '--learning_rate=1e-2']
 OWN = {'crate_mae': ['--model=crate_mae'], 'vit_mae': ['--model=vit_mae', '--decoder_n_layer=1', '--decoder_n_head=2', '--decoder_n_embd=16']}
-
-
-def go(*words):
-    train.main([str(word) for word in words])
-
-
-def column(out, split, place):
-    return [float(row.split(',')[place]) for row in losses(out)[1:] if row.split(',')[1] == split]
 
 
 @pytest.fixture
