@@ -195,7 +195,40 @@ class Text:
         count = max(1, min(n * batches, last // self.block_size + 1))
         starts = np.linspace(0, last, count).astype(np.int64)
         for i in range(rank * n, count, world * n):
-            yield self.at(starts[i:i + n])
+            yield self.sequences(starts[i:i + n])
+
+    def sequences(self, starts):
+        return self.at(starts)
+
+
+class MaskedText(Text):
+    """One split of a text dataset with tokens to fill in, as BERT (Devlin et al. 2019) learns: of the tokens 15% are chosen,
+    at least one in a sequence; of these 80% become the token [MASK], whose id is the first after the tokenizer's, 10% a
+    random one, and 10% stay. x is what is left, y the chosen tokens and -1 elsewhere."""
+
+    CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1
+
+    def hidden(self, starts, draws):
+        """Sequences that begin at the given places, by random numbers in [0, 1), (len(starts), 2, block_size)."""
+        import torch  # here, so that the scripts in prepare/ start without it
+        tokens, (u, which) = self.at(starts)[0], torch.from_numpy(draws).unbind(1)
+        u = u.scatter(1, u.argmin(1, keepdim=True), 0.0)
+        x = torch.where(u < self.CHOSEN * (self.MASKED + self.RANDOM), (which * self.vocab_size).long(), tokens)
+        x = torch.where(u < self.CHOSEN * self.MASKED, self.vocab_size, x)
+        return x, torch.where(u < self.CHOSEN, tokens, -1)
+
+    def batches(self, n, seed, share, first=0, last=None):
+        """As Text's; what is hidden depends on (seed, step) too."""
+        for step in itertools.count(first) if last is None else range(first, last):
+            starts = np.random.default_rng((seed, step)).integers(0, len(self.tokens) - self.block_size, n)
+            draws = np.random.default_rng((seed, step, 5)).random((n, 2, self.block_size))
+            for part in share:
+                yield self.hidden(starts[part], draws[part])
+
+    def sequences(self, starts):
+        """What is hidden depends on the place in the split, so it never changes."""
+        draws = [np.random.default_rng((start, 6)).random((2, self.block_size)) for start in starts.tolist()]
+        return self.hidden(starts, np.array(draws))
 
 
 class Images:

@@ -1,6 +1,7 @@
 """Continuing a sequence of tokens, with a cache of the past.
 
-A model takes part by `config.block_size`, `tok_emb`, `embed(x, first)`, `layers` that take (z, remember), `norm` and `head`.
+A model takes part by `config.block_size`, `tok_emb`, `embed(x, first)`, `layers` that take (z, remember), `norm` and `head`; its
+attention by `kv`, `K` and `p`.
 """
 import warnings
 
@@ -42,7 +43,7 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
 
 def new_cache(model, B):
     """Room for the projected tokens of all layers: (n_layer, kv, B, K, block_size, p), kv 1 for MSSA, 2 for MHSA."""
-    attn, w = model.layers[0].attn, model.tok_emb.weight
+    attn, w = next(m for m in model.layers[0].modules() if hasattr(m, 'kv')), model.tok_emb.weight
     dtype = torch.get_autocast_dtype(w.device.type) if torch.is_autocast_enabled(w.device.type) else w.dtype
     return torch.zeros(len(model.layers), attn.kv, B, attn.K, model.config.block_size, attn.p, dtype=dtype,
                        device=w.device)

@@ -66,13 +66,15 @@ def matmul_flops(device, dtype):
 
 
 def train_flops(model):
-    """Operations of a forward and a backward pass on one sequence or picture, as PyTorch counts them. Nothing is computed:
+    """Operations of a forward and a backward pass on one sequence, picture or prompt, as PyTorch counts them. Nothing is computed:
     the passes run on the meta device."""
     c = model.config
     with torch.device('meta'):
         twin = type(model)(c)
         if getattr(c, 'image_size', 0):
             x, y = torch.empty(1, 3, *c.image_size), None if hasattr(c, 'mask_ratio') else torch.empty(1, dtype=torch.long)
+        elif getattr(c, 'n_dims', 0):
+            x, y = torch.empty(1, c.block_size // 2, c.n_dims), torch.empty(1, c.block_size // 2)
         else:
             x = y = torch.empty(1, c.block_size, dtype=torch.long)
         with FlopCounterMode(display=False) as counter:

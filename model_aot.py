@@ -29,7 +29,9 @@ Where this file departs from the paper's formulas, as the authors' experiments d
   * the output map W is free, and eta is absorbed in it. `tie_out=True` is the derivation itself:
     W = eta [U_1 .. U_K]. The scale 1/sqrt(p) stays; it is eq. (4) for bases U_k p^(-1/4) and step eta sqrt(p).
   * text: attention is causal, a token sees itself and the past;
-  * pictures (section 4.1, `image_size` above 0): patches become tokens as in CRATE, and so does their classifier; no mask.
+  * pictures (section 4.1, `image_size` above 0): patches become tokens as in CRATE, and so does their classifier; no mask;
+  * in-context regression (section 4.2.2, `n_dims` above 0): a prompt x_1, g(x_1), x_2, g(x_2), .. is two tokens an example,
+    causal; what is predicted of g(x_i) is read at x_i.
 """
 import math
 from dataclasses import dataclass
@@ -59,6 +61,7 @@ class AoTConfig:
     num_classes: int = 1000         # classes of the classifier
     pool: str = 'cls'               # what is classified: 'cls' the class token, 'mean' the mean of all tokens
     label_smoothing: float = 0.0    # share of the target spread over all classes, in training
+    n_dims: int = 0                 # numbers in a vector x of in-context regression, two tokens an example; 0 reads text
 
     def __post_init__(self):
         if self.attn not in ('mssa', 'mhsa'):
@@ -78,6 +81,8 @@ class AoTConfig:
         for name in ('dropout', 'label_smoothing'):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f'{name}={getattr(self, name)} must be in [0, 1)')
+        if self.n_dims < 0 or self.n_dims and self.image_size:
+            raise ValueError(f'n_dims={self.n_dims} must be at least 1, or 0 for text and pictures')
         if self.image_size:
             for name in ('image_size', 'patch_size'):
                 size = getattr(self, name)
@@ -190,9 +195,10 @@ def patchify(x, patch_size):
 
 
 class AoT(nn.Module):
-    """tokens -> L denoising steps -> next-token logits; or pictures -> tokens -> L denoising steps -> classes.
+    """tokens -> L denoising steps -> next-token logits; pictures -> the same -> classes; or examples (x, g(x)) -> the same
+    -> predictions of g.
 
-    model(x) -> (logits, None); model(x, y) -> (logits, loss), loss in nats a token or a picture.
+    model(x) -> (logits, None); model(x, y) -> (logits, loss), loss in nats a token or a picture, or the squared error.
     """
 
     LOGITS_AT_ONCE = 2 ** 26  # more logits than this (256 MiB in float32) are never held together
@@ -207,6 +213,9 @@ class AoT(nn.Module):
             self.cls = nn.Parameter(torch.randn(1, 1, c.n_embd))
             self.pos = nn.Parameter(torch.randn(1, N + 1, c.n_embd))
             self.classifier = nn.Linear(c.n_embd, c.num_classes)
+        elif c.n_dims:
+            self.read_in, self.read_out = nn.Linear(c.n_dims, c.n_embd), nn.Linear(c.n_embd, 1)
+            self.pos_emb = nn.Embedding(c.block_size, c.n_embd)
         else:
             self.tok_emb = nn.Embedding(c.vocab_size, c.n_embd)
             self.pos_emb = nn.Embedding(c.block_size, c.n_embd)
@@ -234,11 +243,20 @@ class AoT(nn.Module):
 
     def embed(self, x, first=0):
         """Token ids (B, N) at positions first .. first + N - 1 to initial tokens Z^(0) (B, N, d)."""
-        if first + x.size(1) > self.config.block_size:
-            raise ValueError(f'{first + x.size(1)} tokens are more than block_size={self.config.block_size}; '
+        return self.drop(self.tok_emb(x) + self.positions(first, x.size(1)))
+
+    def positions(self, first, N):
+        """Embeddings (N, d) of positions first .. first + N - 1."""
+        if first + N > self.config.block_size:
+            raise ValueError(f'{first + N} tokens are more than block_size={self.config.block_size}; '
                              'crop the input, or build the model with a larger block_size')
-        positions = torch.arange(first, first + x.size(1), device=x.device)
-        return self.drop(self.tok_emb(x) + self.pos_emb(positions))
+        return self.pos_emb(torch.arange(first, first + N, device=self.pos_emb.weight.device))
+
+    def embed_examples(self, x, y):
+        """Examples x (B, n, n_dims), y (B, n) to initial tokens (B, 2n, d): x_1, y_1, x_2, y_2, ..; y_i as the vector
+        (y_i, 0, .., 0), through the same map."""
+        pairs = torch.stack((x, F.pad(y[..., None], (0, self.config.n_dims - 1))), 2).flatten(1, 2)   # (B, 2n, n_dims)
+        return self.drop(self.read_in(pairs) + self.positions(0, pairs.size(1)))
 
     def embed_pictures(self, x):
         """Pictures (B, 3, H, W) to initial tokens Z^(0) (B, N + 1, d), the class token first; as model_crate.py."""
@@ -250,10 +268,14 @@ class AoT(nn.Module):
 
     def features(self, x):
         """Pictures (B, 3, H, W) to what is classified (B, d)."""
-        z = self.embed_pictures(x)
-        for layer in self.layers:
-            z = layer(z)                                                                          # (B, N + 1, d)
+        z = self.denoise(self.embed_pictures(x))                                                  # (B, N + 1, d)
         return self.norm(z[:, 0] if self.config.pool == 'cls' else z.mean(1))
+
+    def denoise(self, z):
+        """Z^(0) to Z^(L), both (B, N, d)."""
+        for layer in self.layers:
+            z = layer(z)
+        return z
 
     def head(self, z):
         """Tokens after the last layer (.., d) to logits (.., vocab_size): the token embedding, transposed."""
@@ -261,19 +283,21 @@ class AoT(nn.Module):
 
     def forward(self, x, y=None):
         """Text: x int64 (B, N); y int64 (B, N), the next tokens, -1 where none counts. Pictures: x float
-        (B, 3, H, W), normalized; y int64 (B,).
+        (B, 3, H, W), normalized; y int64 (B,). Regression: x float (B, n, n_dims); y float (B, n), which is part of the
+        prompt too, and so is always needed.
 
         Returns (logits (B, N, vocab_size) or (B, num_classes), loss). The loss is the mean cross-entropy in nats,
         None without y. With y and more than LOGITS_AT_ONCE logits, these are formed chunk by chunk for the loss, and
-        None comes back in their place.
+        None comes back in their place. Of regression returns (predictions (B, n), their mean squared error).
         """
         if self.config.image_size:
             logits, smoothing = self.classifier(self.features(x)), self.config.label_smoothing * self.training
             return logits, None if y is None else F.cross_entropy(logits.float(), y, label_smoothing=smoothing)
-        z = self.embed(x)                     # (B, N, d)
-        for layer in self.layers:
-            z = layer(z)                      # (B, N, d)
-        z = self.norm(z)
+        if self.config.n_dims:
+            z = self.norm(self.denoise(self.embed_examples(x, y)))    # (B, 2n, d)
+            guess = self.read_out(z[:, ::2]).squeeze(-1)              # (B, n): of y_i, at x_i, which does not see y_i
+            return guess, F.mse_loss(guess.float(), y.float())
+        z = self.norm(self.denoise(self.embed(x)))                    # (B, N, d)
         if y is None:
             return self.head(z), None
         z, y = z.flatten(0, 1), y.flatten()   # (B N, d), (B N)
@@ -319,33 +343,5 @@ class AoT(nn.Module):
 
         Raises ValueError that names the tensors which are missing, unexpected or of a wrong shape.
         """
-        sd = state_dict.get('model', state_dict)  # nanoGPT's checkpoints nest it
-        for prefix in ('_orig_mod.', 'module.', 'transformer.'):
-            sd = {k.removeprefix(prefix): t for k, t in sd.items()}
-        if not {'wte.weight', 'wpe.weight', 'h.0.attn.c_attn.weight'} <= sd.keys():
-            raise ValueError('not a GPT-2 state dict: no wte.weight, wpe.weight or h.0.attn.c_attn.weight among '
-                             f'{sorted(sd)[:4]} ..')
-        if not torch.equal(sd.pop('lm_head.weight', sd['wte.weight']), sd['wte.weight']):
-            raise ValueError('lm_head.weight differs from wte.weight; here the output layer is the token embedding')
-        sd = {k: t for k, t in sd.items() if not k.endswith(('.attn.bias', '.attn.masked_bias'))}  # causal masks
-        (vocab_size, n_embd), block_size = sd['wte.weight'].shape, len(sd['wpe.weight'])
-        model = cls(AoTConfig(block_size, vocab_size, n_layer=1 + max(int(k.split('.')[1]) for k in sd if k[:2] == 'h.'),
-                              n_head=n_head, n_embd=n_embd, attn='mhsa', mlp=True, bias='ln_f.bias' in sd))
-        new, transposed = {}, sd['h.0.attn.c_attn.weight'].shape == (n_embd, 3 * n_embd)
-        for k, t in model.state_dict().items():
-            theirs = k.replace('norm', 'ln_1') if k.startswith('layers.') else k.replace('norm', 'ln_f')
-            for a, b in (('ln_1_mlp', 'ln_2'), ('tok_emb', 'wte'), ('pos_emb', 'wpe'), ('layers.', 'h.'), ('QKV', 'c_attn'),
-                         ('attn.W', 'attn.c_proj'), ('mlp.up', 'mlp.c_fc'), ('mlp.down', 'mlp.c_proj')):
-                theirs = theirs.replace(a, b)
-            if theirs not in sd:
-                raise ValueError(f'GPT-2 state dict does not fit: {theirs} is missing')
-            new[k] = sd.pop(theirs)
-            if transposed and '.c_' in theirs and t.dim() == 2:
-                new[k] = new[k].T
-            if new[k].shape != t.shape:
-                raise ValueError(f'GPT-2 state dict does not fit: {theirs} should be {tuple(t.shape)}, '
-                                 f'is {tuple(new[k].shape)}')
-        if sd:
-            raise ValueError(f'GPT-2 state dict does not fit: unexpected {sorted(sd)}')
-        model.load_state_dict(new)
-        return model
+        import official  # here, so that this file stands alone
+        return official.gpt2(cls, AoTConfig, state_dict, n_head)

@@ -1,6 +1,8 @@
 """CRATE, the coding-rate transformer: every layer compresses tokens against subspaces, then sparsifies them.
 
     Yu, Buchanan, Pai, Chu, Wu, Tong, Haeffele, Ma. "White-Box Transformers via Sparse Rate Reduction", NeurIPS 2023.
+    The same with twelve authors, "White-Box Transformers via Sparse Rate Reduction: Compression Is All There Is?",
+    JMLR 2024, which trains it on text too.
 
 The idea. Good tokens Z maximize the sparse rate reduction (eq. 1), R(Z) - R^c(Z; U) - lambda |Z|_0: spread out as a
 whole, compact along each of K learned subspaces, and sparse. A layer improves this objective by two half steps:
@@ -9,7 +11,7 @@ whole, compact along each of K learned subspaces, and sparse. A layer improves t
     Z^(l+1)   = ISTA(Z^(l+1/2) | D)          sparsify: a proximal-gradient step on a non-negative LASSO, eqs. (16), (17)
 
     paper     code               meaning
-    N         N                  patches of a picture; the sequence has N + 1 tokens, the class token first
+    N         N                  patches of a picture; the sequence has N + 1 tokens, the class token first. Or tokens of a text
     D         P                  numbers in a patch: height x width x 3
     d         d, n_embd          width of a token
     K         K, n_head          subspaces, one per attention head
@@ -29,6 +31,10 @@ pass equals the released code's to rounding:
   * the softmax is scaled by 1/sqrt(p), which eq. (11) does not show, and the factors of eq. (10) are 1;
   * the output map W is free (eq. 115) and has a bias; `tie_out=True` is eq. (12), W = [U_1 .. U_K];
   * a patch is normalized, mapped, and normalized again before it becomes a token.
+
+Text (`image_size=0`): tokens and positions are embedded, the output map is the token embedding. CRATE-GPT predicts the next
+token, and attention is causal: a token is compressed against itself and the past. CRATE-BERT (`causal=False`) fills in tokens
+that are hidden by the token [MASK], the first id after the tokenizer's. ISTA works on every token by itself in both.
 """
 import math
 from dataclasses import dataclass
@@ -36,13 +42,17 @@ from dataclasses import dataclass
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 
 @dataclass
 class CRATEConfig:
-    image_size: int | tuple = 224   # pixels, or (height, width)
+    image_size: int | tuple = 224   # pixels, or (height, width), of pictures to classify; 0 reads text
     patch_size: int | tuple = 16    # pixels, or (height, width)
     num_classes: int = 1000         # classes of the classifier
+    block_size: int = 1024          # longest sequence of text tokens
+    vocab_size: int = 50257         # number of different tokens, [MASK] among them if not causal
+    causal: bool = True             # text: predict the next token (CRATE-GPT); false fills in hidden ones (CRATE-BERT)
     n_layer: int = 12               # layers: a compression and a sparsification each
     n_head: int = 6                 # attention heads, one subspace each
     n_embd: int = 384               # width of a token
@@ -58,19 +68,20 @@ class CRATEConfig:
     label_smoothing: float = 0.0    # share of the target spread over all classes, in training
 
     def __post_init__(self):
-        for name in ('image_size', 'patch_size'):
-            size = getattr(self, name)
-            setattr(self, name, tuple(size) if isinstance(size, (tuple, list)) else (size, size))
+        if self.image_size:
+            for name in ('image_size', 'patch_size'):
+                size = getattr(self, name)
+                setattr(self, name, tuple(size) if isinstance(size, (tuple, list)) else (size, size))
         for name, choices in (('pool', ('cls', 'mean')), ('ista', ('relu', 'soft', 'mm'))):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}='{getattr(self, name)}' is unknown; choose {' or '.join(choices)}")
-        for name in ('num_classes', 'n_layer', 'n_head', 'n_embd'):
+        for name in ('num_classes', 'block_size', 'vocab_size', 'n_layer', 'n_head', 'n_embd'):
             if getattr(self, name) < 1:
                 raise ValueError(f'{name}={getattr(self, name)} must be at least 1')
         for name in ('dropout', 'label_smoothing'):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f'{name}={getattr(self, name)} must be in [0, 1)')
-        if any(i < 1 or p < 1 or i % p for i, p in zip(self.image_size, self.patch_size)):
+        if self.image_size and any(i < 1 or p < 1 or i % p for i, p in zip(self.image_size, self.patch_size)):
             raise ValueError(f'image_size={self.image_size} is not divisible by patch_size={self.patch_size}; choose '
                              'a patch_size that divides height and width')
         if self.head_dim < 0:
@@ -90,32 +101,43 @@ def patchify(x, patch_size):
 class MSSA(nn.Module):
     """Multi-head subspace self-attention, eqs. (11), (12) and (115)."""
 
+    kv = 1  # tensors that a cache of past tokens holds a layer: key and value are the same
+
     def __init__(self, c):
         super().__init__()
         self.K, self.p, self.dropout = c.n_head, c.head_dim or c.n_embd // c.n_head, c.dropout
+        self.causal = c.causal and not c.image_size
         self.U = nn.Linear(c.n_embd, self.K * self.p, bias=False)  # all U_k^T, one under the other
         one_full_head = self.K == 1 and self.p == c.n_embd         # then the released code has no output map
         self.W = None if c.tie_out or one_full_head else nn.Linear(self.K * self.p, c.n_embd)
         self.tie_out = c.tie_out
         self.drop = nn.Dropout(c.dropout)
 
-    def forward(self, z):
+    def forward(self, z, remember=None):
         B, N, d = z.shape
         w = self.U(z).view(B, N, self.K, self.p).transpose(1, 2)          # U_k^T Z: (B, K, N, p)
-        h = attend(w, w, w, self.dropout * self.training)                 # SSA(Z | U_k), eq. (11): (B, K, N, p)
+        past = w if remember is None else remember(w)[0]                  # with a cache: (B, K, N_past + N, p)
+        h = attend(w, past, past, self.dropout * self.training, self.causal)  # SSA(Z | U_k), eq. (11): (B, K, N, p)
         h = h.transpose(1, 2).reshape(B, N, -1)                           # heads side by side: (B, N, K p)
         if self.tie_out:
             return self.drop(F.linear(h, self.U.weight.T))                # sum_k U_k SSA_k, eq. (12)
         return self.drop(self.W(h)) if self.W is not None else h          # W [SSA_1; ..; SSA_K], eq. (115)
 
 
-def attend(q, k, v, dropout=0.0):
-    """softmax(q k^T / sqrt(p)) v over all tokens; q, k, v and the result (B, K, N, p)."""
+def attend(q, k, v, dropout=0.0, causal=False):
+    """softmax(q k^T / sqrt(p)) v; if causal, query i of the last Nq tokens sees keys up to its own place.
+
+    q (B, K, Nq, p); k, v (B, K, N, p) with N >= Nq; returns (B, K, Nq, p).
+    """
+    Nq, N = q.size(2), k.size(2)
+    causal = causal and Nq > 1  # of one new token beside a cache everything cached is the past
     if q.device.type == 'cpu' and q.dtype == torch.bfloat16 and not dropout:
         # In bfloat16 on CPUs the fused kernel is slower than plain matmuls up to several hundred tokens.
-        s = torch.bmm(q.flatten(0, 1) * q.size(-1) ** -0.5, k.flatten(0, 1).mT)
+        future = torch.full((Nq, N), -torch.inf, dtype=q.dtype).triu(N - Nq + 1) if causal else q.new_zeros(())
+        s = torch.baddbmm(future, q.flatten(0, 1), k.flatten(0, 1).mT, alpha=q.size(-1) ** -0.5)
         return (s.softmax(-1) @ v.flatten(0, 1)).view_as(q)
-    return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+    past = None if not causal or Nq == N else torch.ones(Nq, N, dtype=torch.bool, device=q.device).tril(N - Nq)
+    return F.scaled_dot_product_attention(q, k, v, past, dropout, is_causal=causal and Nq == N)
 
 
 class ISTA(nn.Module):
@@ -145,57 +167,110 @@ class Layer(nn.Module):
         self.norm1, self.mssa = nn.LayerNorm(c.n_embd), MSSA(c)
         self.norm2, self.ista = nn.LayerNorm(c.n_embd), ISTA(c)
 
-    def forward(self, z):
-        half = z + self.mssa(self.norm1(z))       # Z^(l+1/2), eq. (18) left
-        return self.ista(self.norm2(half))        # Z^(l+1), eq. (18) right; no skip round it
+    def forward(self, z, remember=None):
+        half = z + self.mssa(self.norm1(z), remember)  # Z^(l+1/2), eq. (18) left
+        return self.ista(self.norm2(half))             # Z^(l+1), eq. (18) right; no skip round it
 
 
 class CRATE(nn.Module):
-    """pictures -> tokens -> L layers -> classes.
+    """pictures -> tokens -> L layers -> classes; or text -> tokens -> L layers -> the next tokens, or the hidden ones.
 
-    model(x) -> (logits, None); model(x, y) -> (logits, loss), loss in nats a picture.
+    model(x) -> (logits, None); model(x, y) -> (logits, loss), loss in nats a picture or a token.
     """
+
+    LOGITS_AT_ONCE = 2 ** 26  # of text: more logits than this (256 MiB in float32) are never held together
 
     def __init__(self, config):
         super().__init__()
         c = self.config = config
-        (H, W), (h, w) = c.image_size, c.patch_size
-        N, P = (H // h) * (W // w), h * w * 3
-        self.patch_norm = nn.LayerNorm(P) if c.patch_norm else nn.Identity()
-        self.patch = nn.Linear(P, c.n_embd)
-        self.token_norm = nn.LayerNorm(c.n_embd) if c.patch_norm else nn.Identity()
-        self.cls = nn.Parameter(torch.randn(1, 1, c.n_embd))
-        self.pos = nn.Parameter(torch.randn(1, N + 1, c.n_embd))
+        if c.image_size:
+            (H, W), (h, w) = c.image_size, c.patch_size
+            N, P = (H // h) * (W // w), h * w * 3
+            self.patch_norm = nn.LayerNorm(P) if c.patch_norm else nn.Identity()
+            self.patch = nn.Linear(P, c.n_embd)
+            self.token_norm = nn.LayerNorm(c.n_embd) if c.patch_norm else nn.Identity()
+            self.cls = nn.Parameter(torch.randn(1, 1, c.n_embd))
+            self.pos = nn.Parameter(torch.randn(1, N + 1, c.n_embd))
+        else:
+            self.tok_emb, self.pos_emb = nn.Embedding(c.vocab_size, c.n_embd), nn.Embedding(c.block_size, c.n_embd)
         self.drop = nn.Dropout(c.dropout)
         self.layers = nn.ModuleList(Layer(c) for _ in range(c.n_layer))
-        self.norm, self.head = nn.LayerNorm(c.n_embd), nn.Linear(c.n_embd, c.num_classes)
+        self.norm = nn.LayerNorm(c.n_embd)
         for layer in self.layers:  # the rest is PyTorch's default, as in the released code
             nn.init.uniform_(layer.ista.D, -math.sqrt(6 / c.n_embd), math.sqrt(6 / c.n_embd))
+        if c.image_size:
+            self.head = nn.Linear(c.n_embd, c.num_classes)
+        else:
+            self.head = nn.Linear(c.n_embd, c.vocab_size, bias=False)
+            self.head.weight = self.tok_emb.weight
+            for table in (self.tok_emb, self.pos_emb):  # as GPT-2
+                nn.init.normal_(table.weight, std=0.02)
 
     def num_params(self):
+        """Number of parameters, the tied token embedding once."""
         return sum(t.numel() for t in self.parameters())
 
-    def embed(self, x):
-        """Pictures (B, 3, H, W) to tokens (B, N + 1, d), the class token first."""
-        if x.shape[1:] != (3, *self.config.image_size):
-            raise ValueError(f'pictures are {tuple(x.shape[1:])}, the model takes {(3, *self.config.image_size)}; resize them, '
+    def embed(self, x, first=0):
+        """To tokens: pictures (B, 3, H, W) to (B, N + 1, d), the class token first; or token ids (B, N) at positions
+        first .. first + N - 1 to (B, N, d)."""
+        c = self.config
+        if not c.image_size:
+            if first + x.size(1) > c.block_size:
+                raise ValueError(f'{first + x.size(1)} tokens are more than block_size={c.block_size}; '
+                                 'crop the input, or build the model with a larger block_size')
+            return self.drop(self.tok_emb(x) + self.pos_emb(torch.arange(first, first + x.size(1), device=x.device)))
+        if x.shape[1:] != (3, *c.image_size):
+            raise ValueError(f'pictures are {tuple(x.shape[1:])}, the model takes {(3, *c.image_size)}; resize them, '
                              'or build the model with another image_size')
-        z = self.token_norm(self.patch(self.patch_norm(patchify(x, self.config.patch_size))))   # (B, N, d)
+        z = self.token_norm(self.patch(self.patch_norm(patchify(x, c.patch_size))))               # (B, N, d)
         return self.drop(torch.cat((self.cls.expand(len(z), -1, -1), z), 1) + self.pos)           # (B, N + 1, d)
+
+    def encode(self, x):
+        """What `embed` takes to tokens after the last layer, of the same shape as before the first."""
+        z = self.embed(x)
+        for layer in self.layers:
+            z = layer(z)
+        return z
 
     def features(self, x):
         """Pictures (B, 3, H, W) to what is classified (B, d)."""
-        z = self.embed(x)
-        for layer in self.layers:
-            z = layer(z)                                                  # (B, N + 1, d)
+        z = self.encode(x)                                                                        # (B, N + 1, d)
         return self.norm(z[:, 0] if self.config.pool == 'cls' else z.mean(1))
 
     def forward(self, x, y=None):
-        """x float (B, 3, H, W), normalized; y int64 (B,). Returns (logits (B, num_classes), loss or None)."""
-        logits = self.head(self.features(x))
+        """Pictures: x float (B, 3, H, W), normalized; y int64 (B,). Text: x int64 (B, N); y int64 (B, N), what is to be
+        predicted at each token, -1 where nothing is.
+
+        Returns (logits (B, num_classes) or (B, N, vocab_size), loss, None without y). With y and more than LOGITS_AT_ONCE
+        logits of text, these are formed chunk by chunk for the loss, and None comes back in their place.
+        """
+        if self.config.image_size:
+            logits, smoothing = self.head(self.features(x)), self.config.label_smoothing * self.training
+            return logits, None if y is None else F.cross_entropy(logits.float(), y, label_smoothing=smoothing)
+        z = self.norm(self.encode(x))         # (B, N, d)
         if y is None:
-            return logits, None
-        return logits, F.cross_entropy(logits.float(), y, label_smoothing=self.config.label_smoothing * self.training)
+            return self.head(z), None
+        z, y = z.flatten(0, 1), y.flatten()   # (B N, d), (B N)
+        if len(y) * self.config.vocab_size > self.LOGITS_AT_ONCE:
+            return None, self.chunked_loss(z, y)
+        logits = self.head(z)
+        return logits.view(*x.shape, -1), F.cross_entropy(logits.float(), y, ignore_index=-1)
+
+    def chunked_loss(self, z, y):
+        """cross_entropy(head(z), y) with only one chunk of logits in memory, formed again in the backward pass."""
+        def loss_sum(z, y):
+            return F.cross_entropy(self.head(z).float(), y, ignore_index=-1, reduction='sum')
+        size = max(1, self.LOGITS_AT_ONCE // self.config.vocab_size)
+        parts = [checkpoint(loss_sum, *chunk, use_reentrant=False, preserve_rng_state=False)
+                 for chunk in zip(z.split(size), y.split(size))]
+        return torch.stack(parts).sum() / (y != -1).sum()
+
+    def generate(self, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, stop_token=None, use_cache=True):
+        """Continue sequences of tokens, int64 (B, N), as `AoT.generate` does. Raises ValueError if the model is not causal."""
+        if self.config.image_size or not self.config.causal:
+            raise ValueError('only a causal model of text continues sequences')
+        from generate import stream  # here, so that this file alone still trains
+        return torch.cat([idx, *stream(self, idx, max_new_tokens, temperature, top_k, top_p, stop_token, use_cache)], dim=1)
 
     # ---- the authors' weights -------------------------------------------------------------------------------------
 

@@ -141,20 +141,20 @@ def described(meta):
 def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False):
     """A model for the dataset in folder, new or from a checkpoint, with the settings given; new_head as in `load_model`,
     resuming the checkpoint's run as it was. Raises ValueError where model and dataset do not fit."""
-    text, classes = meta['kind'] == 'text', meta.get('classes', ())
+    kind, classes = meta['kind'], meta.get('classes', ())
     Model, Config = model_classes(name)
-    classifies = hasattr(Config, 'num_classes') and not text
+    classifies = hasattr(Config, 'num_classes') and kind == 'images'
     if checkpoint:
         new_head = new_head or 'headless' in checkpoint
         known = checkpoint['data']
-        if known['kind'] != meta['kind']:
-            raise ValueError(f'the checkpoint reads {known["kind"]}, {folder} holds {meta["kind"]}; choose another --dataset')
-        if text and known['tokenizer'] != meta['tokenizer']:
+        if known['kind'] != kind:
+            raise ValueError(f'the checkpoint reads {known["kind"]}, {folder or "the dataset"} holds {kind}; choose another --dataset')
+        if kind == 'text' and known['tokenizer'] != meta['tokenizer']:
             raise ValueError(f'the checkpoint reads {known["tokenizer"]["name"]} tokens, {folder} holds other ones '
                              f'({meta["tokenizer"]["name"]}); prepare it with the same tokenizer, or start from scratch')
         if new_head:
-            if text:
-                raise ValueError('new_head=true is for pictures; a text model has no head of its own')
+            if kind != 'images':
+                raise ValueError(f'new_head=true is for pictures; a model that reads {kind} keeps its head')
             if not classifies:
                 raise ValueError(f'model={name} has no classifier; for one that has its encoder: --model={CLASSIFIERS[name]}')
             given = {'num_classes': len(classes)} | given
@@ -165,22 +165,32 @@ def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False)
         return load_model(checkpoint, new_head, not resuming, **{} if resuming else given)
     if new_head:
         raise ValueError('new_head=true needs a model to put it on: --init_from=PATH')
-    if text:
-        fits = {'vocab_size': meta['vocab_size']}
-        if not hasattr(Config, 'vocab_size'):
-            raise ValueError(f'{folder} holds text, model={name} reads pictures; choose another --dataset or --model')
+    fits = {'image_size': 0} if hasattr(Config, 'vocab_size') else {}
+    if kind == 'text':
+        fits |= {'vocab_size': meta['vocab_size'] + (not given.get('causal', True))}  # and [MASK]
+    elif kind == 'regression':
+        fits |= {'n_dims': 20, 'block_size': 82}  # 41 examples
     else:
         own = next(iter(meta['splits'].values()))
         fits = {'num_classes': len(classes)} if classifies else {}
         fits |= {'image_size': (own['height'], own['width']) if 'height' in own else 224}
+    unknown = [k for k in fits if not hasattr(Config, k)]
+    if unknown:
+        raise ValueError(f'{folder or "the dataset"} holds {kind}, model={name} does not read that; choose another --dataset or --model')
     model = Model(Config(**fits | given))
-    if text == bool(getattr(model.config, 'image_size', 0)):
-        raise ValueError(f'{folder} holds {meta["kind"]}, but image_size={configurator.show(model.config.image_size)} '
-                         f'{"reads pictures" if text else "reads text"}; leave image_size out, or choose another --dataset')
+    if reads(model.config) != kind:
+        k = 'image_size' if kind == 'text' and model.config.image_size or kind == 'images' else 'n_dims'
+        raise ValueError(f'{folder or "the dataset"} holds {kind}, but {k}={configurator.show(getattr(model.config, k))} reads '
+                         f'{reads(model.config)}; leave {k} out, or choose another --dataset')
     for k, least in fits.items():
-        if k != 'image_size' and getattr(model.config, k) < least:
+        if k in ('vocab_size', 'num_classes') and getattr(model.config, k) < least:
             raise ValueError(f'{k}={getattr(model.config, k)} is too small for {folder}, which needs {least}; leave it out')
     return model
+
+
+def reads(c):
+    """What a model with this config reads: 'images', 'regression' or 'text'."""
+    return 'images' if getattr(c, 'image_size', 0) else 'regression' if getattr(c, 'n_dims', 0) else 'text'
 
 
 def load_model(checkpoint, new_head=False, averaged=True, **overrides):

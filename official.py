@@ -40,3 +40,37 @@ def fill(model, sd):
     weights = wanted | {k: v for k, v in sd.items() if k not in fixed}
     model.load_state_dict({ours: weights[theirs] for ours, theirs in names.items()})
     return model
+
+
+def gpt2(Model, Config, state_dict, n_head):
+    """See `AoT.from_gpt2`."""
+    sd = state_dict.get('model', state_dict)  # nanoGPT's checkpoints nest it
+    for prefix in ('_orig_mod.', 'module.', 'transformer.'):
+        sd = {k.removeprefix(prefix): t for k, t in sd.items()}
+    if not {'wte.weight', 'wpe.weight', 'h.0.attn.c_attn.weight'} <= sd.keys():
+        raise ValueError('not a GPT-2 state dict: no wte.weight, wpe.weight or h.0.attn.c_attn.weight among '
+                         f'{sorted(sd)[:4]} ..')
+    if not torch.equal(sd.pop('lm_head.weight', sd['wte.weight']), sd['wte.weight']):
+        raise ValueError('lm_head.weight differs from wte.weight; here the output layer is the token embedding')
+    sd = {k: t for k, t in sd.items() if not k.endswith(('.attn.bias', '.attn.masked_bias'))}  # causal masks
+    (vocab_size, n_embd), block_size = sd['wte.weight'].shape, len(sd['wpe.weight'])
+    model = Model(Config(block_size, vocab_size, n_layer=depth(sd, 'h'), n_head=n_head, n_embd=n_embd, attn='mhsa', mlp=True,
+                         bias='ln_f.bias' in sd))
+    new, transposed = {}, sd['h.0.attn.c_attn.weight'].shape == (n_embd, 3 * n_embd)
+    for k, t in model.state_dict().items():
+        theirs = k.replace('norm', 'ln_1') if k.startswith('layers.') else k.replace('norm', 'ln_f')
+        for a, b in (('ln_1_mlp', 'ln_2'), ('tok_emb', 'wte'), ('pos_emb', 'wpe'), ('layers.', 'h.'), ('QKV', 'c_attn'),
+                     ('attn.W', 'attn.c_proj'), ('mlp.up', 'mlp.c_fc'), ('mlp.down', 'mlp.c_proj')):
+            theirs = theirs.replace(a, b)
+        if theirs not in sd:
+            raise ValueError(f'GPT-2 state dict does not fit: {theirs} is missing')
+        new[k] = sd.pop(theirs)
+        if transposed and '.c_' in theirs and t.dim() == 2:
+            new[k] = new[k].T
+        if new[k].shape != t.shape:
+            raise ValueError(f'GPT-2 state dict does not fit: {theirs} should be {tuple(t.shape)}, '
+                             f'is {tuple(new[k].shape)}')
+    if sd:
+        raise ValueError(f'GPT-2 state dict does not fit: unexpected {sorted(sd)}')
+    model.load_state_dict(new)
+    return model

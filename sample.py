@@ -1,8 +1,9 @@
-"""Look at what a trained model does: continue a text, say what is in pictures, or reconstruct masked ones.
+"""Look at what a trained model does: continue a text, fill its gaps, say what is in pictures, or reconstruct masked ones.
 
     python sample.py                                              # from the run of a bare `python train.py`
     python sample.py --ckpt=out/aot_owt --start="Once upon a time" --num_samples=3
     python sample.py --ckpt=out/aot_owt/last.pt --start=FILE:prompt.txt
+    python sample.py --ckpt=out/crate_bert_stdlib --start="def __[MASK]nit__(self):"
     python sample.py --ckpt=out/crate_cifar10 --image=cat.jpg     # a picture, or a folder of them
     python sample.py --ckpt=out/crate_mae_shapes --image=cat.jpg --out=cat_masked.png --mask_ratio=0.5
     python sample.py --ckpt=official:crate_base.pth --model=crate --n_head=12 --image=cat.jpg
@@ -36,7 +37,7 @@ class SampleConfig:
     image: str = ''                  # pictures to look at: a file, a folder of files, or a prepared dataset
     out: str = ''                    # where the grid of reconstructions goes; empty means reconstruction.png
     overwrite: bool = False          # replace that file if it exists
-    start: str = ''                  # the prompt; \n is a new line; FILE:path reads a file; empty lets the model begin
+    start: str = ''                  # the prompt, or for CRATE-BERT a text with [MASK]; \n is a new line, FILE:path reads a file
     num_samples: int = 1             # texts to write; of a prepared dataset, pictures to look at
     max_new_tokens: int = 500        # length of each
     temperature: float = 0.8         # below 1 more careful, above 1 more daring, 0 always the likeliest token
@@ -48,8 +49,8 @@ class SampleConfig:
     dtype: str = 'float32'           # float32, bfloat16, float16; auto takes bfloat16 where the hardware multiplies it
 
 
-def prompt_of(start, tokenizer):
-    """The prompt's token ids. Raises ValueError for an unreadable file or a character that the tokenizer lacks."""
+def prompt_of(start):
+    """The prompt's text. Raises ValueError for an unreadable file."""
     if start.startswith('FILE:'):
         try:
             start = Path(start[5:]).read_text(encoding='utf-8')
@@ -57,11 +58,11 @@ def prompt_of(start, tokenizer):
             raise ValueError(f'--start={start}: cannot be read as UTF-8 text ({type(e).__name__})') from None
     else:
         start = start.replace('\\n', '\n')
-    return tokenizer.encode(start)
+    return start
 
 
 def write_texts(model, tokenizer, c, autocast):
-    prompt = prompt_of(c.start, tokenizer)
+    prompt = tokenizer.encode(prompt_of(c.start))
     stop = tokenizer.encode(c.stop.replace('\\n', '\n'))
     if len(stop) > 1:
         raise ValueError(f'--stop={c.stop} is {len(stop)} tokens; it must be one')
@@ -76,6 +77,26 @@ def write_texts(model, tokenizer, c, autocast):
             print(decode(b'', final=True))
             if i + 1 < c.num_samples:
                 print('-' * 40)
+
+
+@torch.no_grad()
+def fill_gaps(model, tokenizer, c, autocast):
+    """Print the five likeliest tokens for each [MASK] of the text, then the text with the likeliest."""
+    pieces = [tokenizer.encode(piece) for piece in prompt_of(c.start).split('[MASK]')]
+    if len(pieces) < 2:
+        raise ValueError(f'this model fills gaps: give a text with [MASK] in it, such as --start="def [MASK]ain():", not "{c.start}"')
+    ids = [i for piece in pieces for i in (*piece, tokenizer.vocab_size)][:-1]  # [MASK] is the first id after the tokenizer's
+    if len(ids) > model.config.block_size:
+        raise ValueError(f'the text has {len(ids)} tokens, more than block_size={model.config.block_size}; give a shorter --start')
+    with autocast:
+        logits = model(torch.tensor([ids], device=model.tok_emb.weight.device))[0][0, :, :tokenizer.vocab_size]
+    chances, likeliest = logits.float().softmax(-1).topk(min(5, tokenizer.vocab_size))
+    gaps = [i for i, token in enumerate(ids) if token == tokenizer.vocab_size]
+    for number, i in enumerate(gaps, 1):
+        shown = (f'{tokenizer.decode([token])!r} {p:.1%}' for token, p in zip(likeliest[i].tolist(), chances[i].tolist()))
+        print(f'[MASK] {number}: ' + ', '.join(shown))
+        ids[i] = likeliest[i, 0].item()
+    print(tokenizer.decode(ids))
 
 
 def pictures_of(path, count, seed):
@@ -175,6 +196,8 @@ def main(argv):
     model = load_model(checkpoint, **overrides).to(device)
     torch.manual_seed(c.seed)
     text, masked = checkpoint['data']['kind'] == 'text', hasattr(model.config, 'mask_ratio')
+    if checkpoint['data']['kind'] == 'regression':
+        raise ValueError(f'this checkpoint learns functions in context: python eval.py --ckpt={c.ckpt} draws how well')
     if c.out and not masked:
         raise ValueError(f'model={checkpoint["config"]["model"]} has no decoder to reconstruct pictures with, as --out={c.out} '
                          'asks; take the checkpoint of a masked autoencoder, such as python train.py '
@@ -182,7 +205,9 @@ def main(argv):
     if not text and not c.image:
         raise ValueError('this checkpoint looks at pictures: give --image=PATH of a picture, of a folder, or of a prepared '
                          'dataset such as --image=data/shapes --num_samples=5')
-    if text:
+    if text and not getattr(model.config, 'causal', True):
+        fill_gaps(model, Tokenizer(**checkpoint['data']['tokenizer']), c, autocast)
+    elif text:
         write_texts(model, Tokenizer(**checkpoint['data']['tokenizer']), c, autocast)
     elif masked:
         reconstruct_pictures(model, checkpoint, c, autocast)

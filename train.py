@@ -24,14 +24,15 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-import augment
 import configurator
 import data
+import icl
 import machine
 import optim
+import tasks
 from augment import AugmentConfig
 from machine import Processes, choose_compile, choose_device, choose_dtype, leave, matmul_flops, noted_signals, train_flops
-from models import build, described, grid, load_weights, model_classes
+from models import build, described, load_weights, model_classes
 from rundir import Log, claim, draw_curve, load_checkpoint, refuse_held, save, write_file
 
 DEFAULTS = {'aot': 'train_aot_stdlib.py'} | {k: f'train_{k}_shapes.py' for k in ('crate', 'crate_mae', 'vit', 'vit_mae')}
@@ -42,12 +43,14 @@ OFFLINE = ('stdlib', 'shapes')  # datasets that are prepared without a network, 
 @dataclass
 class TrainConfig:
     model: str = 'aot'                      # network: aot, crate, crate_mae, vit or vit_mae
-    dataset: str = 'stdlib'                 # folder in data_dir that prepare/NAME.py wrote
+    dataset: str = 'stdlib'                 # folder in data_dir that prepare/NAME.py wrote; or linear, sparse_linear
     train_share: float = 1.0                # share of each class's training pictures to learn from; the seed says which
     data_dir: str = 'data'                  # where prepared datasets lie
     out_dir: str = 'out'                    # run directory
     overwrite: bool = False                 # replace a run that out_dir already holds
     init_from: str = 'scratch'              # scratch, resume, resume_best, a checkpoint to fine-tune, or official:PATH
+    sparsity: int = 3                       # weights of a sparse_linear function that are not zero
+    curriculum: int = 0                     # functions grow by a dimension, prompts by two examples, every so many steps; 0 no
     new_head: bool = False                  # fine-tune with a fresh classifier, for other classes
     seed: int = 1337                        # of weights, batches and dropout
     batch_size: int = 12                    # sequences or pictures a forward pass
@@ -86,7 +89,7 @@ class TrainConfig:
 MANY, BELOW_ONE = 2 ** 31 - 1, 1 - 1e-9
 RANGES = {
     (1, MANY): ('batch_size', 'gradient_accumulation_steps', 'eval_interval', 'eval_iters', 'log_interval'),
-    (0, MANY): ('max_iters', 'warmup_iters', 'lr_decay_iters', 'seed'),
+    (0, MANY): ('max_iters', 'warmup_iters', 'lr_decay_iters', 'seed', 'sparsity', 'curriculum'),
     (1e-30, 1e30): ('learning_rate',),
     (1e-9, 1): ('train_share',),
     (0, 1e30): ('muon_lr', 'min_lr', 'weight_decay', 'grad_clip', 'target_loss'),
@@ -162,7 +165,10 @@ def settings(argv):
 
 
 def find_data(c):
-    """The folder of the dataset, prepared now if that needs no network. Raises ValueError with the command to type."""
+    """The folder of the dataset, prepared now if that needs no network; None for functions, which are drawn. Raises
+    ValueError with the command to type."""
+    if c.dataset in icl.FUNCTIONS:
+        return None
     folder = Path(c.data_dir) / c.dataset
     if not (folder / 'meta.json').exists():
         script = configurator.HERE / 'prepare' / f'{"imagenet" if c.dataset == "imagenet21k" else c.dataset}.py'
@@ -180,19 +186,20 @@ def find_data(c):
 
 
 @torch.no_grad()
-def evaluate(model, batches, autocast, processes):
-    """Means over batches (x, y), of which each process has its own: the loss and the shares of pictures whose class is the
-    likeliest and among the five likeliest (of text 0)."""
+def evaluate(model, batches, autocast, processes, ranked):
+    """Means over batches (x, y), of which each process has its own: the loss and, if ranked, the shares of classes or tokens y
+    that are the likeliest and among the five likeliest (else 0). A y of -1 does not count."""
     was_training = model.training
     model.eval()
     total = torch.zeros(4, dtype=torch.float64)
     for x, y in batches:
         with autocast:
             logits, loss = model(x, y)
-        hits = torch.zeros(1, 5)
-        if y.dim() == 1:  # classes
-            hits = logits.topk(min(5, logits.size(1))).indices == y[:, None]
-        total += torch.tensor([len(x), loss.item() * len(x), hits[:, 0].sum().item(), hits.sum().item()], dtype=torch.float64)
+        count, hits = len(x), torch.zeros(1, 5)
+        if ranked:
+            logits, y = logits[y != -1], y[y != -1]
+            count, hits = len(y), logits.topk(min(5, logits.size(1))).indices == y[:, None]
+        total += torch.tensor([count, loss.item() * count, hits[:, 0].sum().item(), hits.sum().item()], dtype=torch.float64)
     model.train(was_training)
     total = processes.sum(total)
     return (total[1:] / total[0]).tolist()
@@ -233,26 +240,17 @@ def main(argv):
         find_data(c)
     processes.wait()
     folder = find_data(c)
-    meta = data.read_meta(folder)
+    meta = data.read_meta(folder) if folder else icl.META
     torch.manual_seed(c.seed)
     model = build(c.model, given, checkpoint, meta, folder, c.new_head and not resuming, resuming)
-    mc, text = model.config, meta['kind'] == 'text'
-    patches = math.prod(grid(mc)) if hasattr(mc, 'mask_ratio') else 0  # which are visible is drawn for every picture
-    held_out = 'val' if 'val' in meta['splits'] else 'test'
-    if text:
-        if c.train_share < 1:
-            raise ValueError(f'train_share={c.train_share} is for pictures; leave it out, or prepare less text')
-        train_data, val_data = (data.Text(folder, split, mc.block_size) for split in ('train', 'val'))
-    else:
-        train_data = data.Images(folder, 'train', c.workers, c.train_share, c.seed)
-        val_data = data.Images(folder, held_out, c.workers)
+    mc, task = model.config, tasks.choose(c, a, meta, folder, model)
     model = model.to(device).train()
 
     # ---- lengths that were given in epochs, optimizers, and where a resumed run stood
     batch = passes * rows * processes.world  # the global batch: sequences or pictures a step
     for epochs, iters in IN_EPOCHS.items():
         if getattr(c, epochs):
-            setattr(c, iters, max(1, round(getattr(c, epochs) * len(train_data) / batch)))
+            setattr(c, iters, max(1, round(getattr(c, epochs) * len(task.train) / batch)))
     optimizers = optim.build(model, c.optimizer, c.learning_rate, c.muon_lr, (c.beta1, c.beta2), c.weight_decay, c.momentum)
     scaler = torch.amp.GradScaler(kind, enabled=dtype == torch.float16)
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(c.ema)) if c.ema else None
@@ -271,9 +269,9 @@ def main(argv):
                                  lr_decay_iters=c.lr_decay_iters or c.max_iters, min_factor=c.min_lr / c.learning_rate)
     schedule(first)  # refuse an unknown one now
 
-    config = dataclasses.asdict(c) | ({} if text else dataclasses.asdict(a)) | dataclasses.asdict(mc)
+    config = dataclasses.asdict(c) | (dataclasses.asdict(a) if meta['kind'] == 'images' else {}) | dataclasses.asdict(mc)
     say('settings: ' + ' '.join(f'{k}={configurator.show(v)}' for k, v in config.items()))
-    unit, size = ('tokens', mc.block_size) if text else ('pictures', 1)  # what a run counts, how many are in a row of a batch
+    unit, size = task.unit, task.size
     peak, flops = matmul_flops(device, dtype) * processes.world, train_flops(model) / size
     say(f'{c.model}: {model.num_params() / 1e6:.2f}M parameters on {kind} x {processes.world}, {str(dtype)[6:]}, '
         f'{"compiled" if compiled else "not compiled"}; a plain matmul reaches {peak / 1e12:.2f} TFLOP/s here')
@@ -283,29 +281,14 @@ def main(argv):
     if processes.grouped:
         parallel = DistributedDataParallel(forward, device_ids=[device] if kind == 'cuda' else None)
 
-    def on_device(batch, training=False):
-        """A batch of the dataset as the model takes it: (x, y); for a masked autoencoder y is the noise that masks."""
-        x, y = batch if text else (batch[0], batch[3][:, -patches:].float() if patches else batch[2])
-        if kind == 'cuda':
-            x, y = x.pin_memory(), y.pin_memory()
-        x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
-        if text:
-            return x, y
-        if training:
-            return augment.train_pictures(x, batch[1], batch[3], mc.image_size, a), y
-        return augment.eval_pictures(x, batch[1], mc.image_size, a.eval_crop), y
-
     def validate():
-        """Loss, its companions for the log, and the line that says them."""
-        noise = {'draws': patches} if patches else {}
-        batches = map(on_device, val_data.fixed(c.batch_size, c.eval_iters, processes.rank, processes.world, **noise))
-        loss, top1, top5 = evaluate(average.module if average else forward, batches, autocast, processes)
-        if text:
-            bits = loss / math.log(2) * val_data.tokens_per_byte
-            return loss, {'bits_per_byte': bits}, f'loss {loss:.4f}, {bits:.4f} bits per byte'
-        if patches:
-            return loss, {}, f'loss {loss:.4f}'
-        return loss, {'top1': top1, 'top5': top5}, f'loss {loss:.4f}, top-1 {top1:.2%}, top-5 {top5:.2%}'
+        """What best.pt is chosen by, columns for the log, and the line that says them."""
+        n = task.rows(c.batch_size)
+        batches = task.valid.fixed(n, c.eval_iters * c.batch_size // n, processes.rank, processes.world, **task.numbers[1])
+        batches = (task.take(batch, device, training=False) for batch in batches)
+        scores = evaluate(average.module if average else forward, batches, autocast, processes, task.ranked)
+        error, columns, line = task.judge(*scores)
+        return error, {'loss': scores[0]} | columns, line
 
     if c.eval_only:
         say('validation ' + validate()[2])
@@ -330,8 +313,8 @@ def main(argv):
         log = Log(out / 'log.csv', first)
         if wandb:
             wandb.init(project=c.wandb_project, name=c.wandb_run_name or c.out_dir, config=config)
-    if held_out != 'val':
-        say(f'{folder} has no val split: validating on test, so judge by last.pt; best.pt was chosen by looking')
+    if task.note:
+        say(task.note)
 
     def record(**row):
         if processes.main:
@@ -351,15 +334,14 @@ def main(argv):
 
     start = processes.rank * passes * rows  # of this process's part of the global batch, and that in forward passes:
     share = [slice(i, i + rows) for i in range(start, start + passes * rows, rows)]
-    numbers = {} if text else {'draws': augment.draws_needed(a) + patches}
-    batches = train_data.batches(batch, c.seed, share, first, c.max_iters, **numbers)
+    batches = task.train.batches(batch, c.seed, share, first, c.max_iters, **task.numbers[0])
 
     def train_step(step):
         """One step on the global batch; returns this process's mean loss and the norm of the whole gradient."""
         torch.manual_seed((c.seed * 1_000_003 + step) * 1_009 + processes.rank)  # dropout: a function of the step
         mean_loss = 0.0
         for i in range(passes):
-            x, y = on_device(next(batches), training=True)
+            x, y = task.take(next(batches), device, training=True)
             if processes.grouped:  # gradients travel between processes once a step
                 parallel.require_backward_grad_sync = i == passes - 1
             with autocast:
@@ -398,18 +380,17 @@ def main(argv):
                 say(f'stopped at step {step}; go on with: python train.py --init_from=resume --out_dir={c.out_dir}')
                 break
             if step % c.eval_interval == 0 or step == c.max_iters:
-                loss, scores, line = validate()
+                error, scores, line = validate()
                 say(f'step {step:6d}  validation {line}  ({seconds:.0f} s of training)')
-                if not math.isfinite(loss):
+                if not math.isfinite(scores['loss']):
                     raise ValueError(f'the validation loss is not finite at step {step}; the last checkpoint is from '
                                      'before: go on from it with --init_from=resume and a lower --learning_rate')
-                record(step=step, split='val', loss=loss, **scores, lr=c.learning_rate * factor, seen=step * batch * size)
-                error = 1 - scores['top1'] if 'top1' in scores else loss
+                record(step=step, split='val', **scores, lr=c.learning_rate * factor, seen=step * batch * size)
                 improved, best = error < best, min(error, best)
                 if improved:
                     checkpoint_as('best.pt', step)
                 checkpoint_as('last.pt', step)  # second: dying between the two repeats this from the last.pt before
-                if c.target_loss and loss <= c.target_loss:
+                if c.target_loss and scores['loss'] <= c.target_loss:
                     say(f'reached the target loss {c.target_loss} at step {step} after {seconds:.1f} s of training')
                     break
             if step == c.max_iters:

@@ -1,0 +1,77 @@
+"""What the scripts of the zero-shot benchmarks share: texts out of whatever the user has, and the folder that is written.
+
+A benchmark is a folder with test.jsonl, one JSON object a line, and meta.json, which says how long that file is and its
+sha256: benchmarks.py refuses another one. What the objects hold depends on the task:
+
+  text        {"text": ..}
+  last_word   {"context": .., "word": ..}
+  cloze       {"context": [..], "question": .., "answer": .., "choices": [..]}
+"""
+import hashlib
+import json
+import zipfile
+import zlib
+from pathlib import Path
+
+from data import new_folder
+from prepare.download import local_or_fetch
+from prepare.images import tar_files
+from prepare.text import parser
+
+
+def benchmark_parser(doc, out, source):
+    p = parser(doc, out)
+    p.add_argument('--from', dest='source', metavar='PATH', help=f'a local copy instead of the download: {source}')
+    return p
+
+
+def contents(path, names):
+    """{name: bytes} of those of the named files that a folder or an archive holds; a plain file counts as the first."""
+    if path.is_dir():
+        return {name: file.read_bytes() for name in names for file in sorted(path.rglob(name))[:1]}
+    with open(path, 'rb') as f:
+        start = f.read(512)
+    wanted = f'{" and ".join(names)} in it'
+    if start[:2] == b'PK':
+        try:
+            with zipfile.ZipFile(path) as z:
+                return {name.rpartition('/')[2]: z.read(name) for name in z.namelist() if name.rpartition('/')[2] in names}
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as e:
+            raise ValueError(f'{path} is damaged or cut off ({e}); expected a zip archive with {wanted}; get it again') from None
+    if start[:2] in (b'\x1f\x8b', b'BZ') or start[257:262] == b'ustar':
+        found = tar_files(path, lambda name: name.rpartition('/')[2] in names, f'an archive with {wanted}')
+        return {name.rpartition('/')[2]: content for name, content in found}
+    if b'\0' in start:
+        raise ValueError(f'{path} is neither text nor an archive; expected {names[0]}, or an archive with {wanted}')
+    return {names[0]: path.read_bytes()}
+
+
+def texts(source, url, checksum, downloads, names, enough=all):
+    """{name: text} of the files `names`, from --from PATH or the download; and where they were. Raises ValueError if some
+    are missing, or with enough=any if all are."""
+    path = Path(source) if source and Path(source).is_dir() else None
+    if path is None or (path / url.rpartition('/')[2]).is_file():  # a folder may hold the archive, or what was in it
+        path = Path(local_or_fetch(source, url, Path(downloads) / url.rpartition('/')[2], None if source else checksum))
+    found = contents(path, names)
+    missing = [name for name in names if name not in found]
+    if missing and not (enough is any and found):
+        raise ValueError(f'{path} has no {(" and no " if enough is any else ", ").join(missing)}; give another --from PATH')
+    decoded = {}
+    for name, content in found.items():
+        decoded[name] = content.decode('utf-8', errors='replace').replace('\r\n', '\n')
+        replaced = decoded[name].count('\ufffd')
+        if replaced:
+            print(f'{name}: {replaced:,} places that are not UTF-8 were replaced')
+        if not decoded[name].strip():
+            raise ValueError(f'{path}: {name} is empty; get it again')
+    return decoded, path
+
+
+def save_benchmark(out, task, rows, source):
+    """Write a benchmark. rows: dicts, as the task says; source: the name of the file that they are from."""
+    content = ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows).encode()
+    test = {'count': len(rows), 'bytes': len(content), 'sha256': hashlib.sha256(content).hexdigest()}
+    with new_folder(out) as new:
+        (new / 'test.jsonl').write_bytes(content)
+        (new / 'meta.json').write_text(json.dumps({'kind': 'benchmark', 'task': task, 'source': source,
+                                                   'splits': {'test': test}}, indent=1))

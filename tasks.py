@@ -1,0 +1,123 @@
+"""What a run learns. A task gives the training loop its batches and says how validation reads:
+
+    unit, size          what a run counts, tokens, pictures or prompts, and how many of them a row of a batch has
+    train, valid        two sources: len(train) rows are an epoch; train.batches(..) and valid.fixed(..) give raw batches
+    numbers             random numbers that these must give with every row, for training and for validation
+    take(batch, device, training)   a raw batch as the model takes it, (x, y), on the device
+    ranked, rows(n)     whether validation asks for the likeliest answers; rows, at most n, whose logits a model returns
+    judge(loss, top1, top5)         (what best.pt is chosen by, the columns of log.csv, the line that is printed)
+    note                what to say before training
+
+Which task it is follows from the dataset and the model: tokens of a causal model are `Text`, of another `MaskedText`;
+pictures of a masked autoencoder are `MaskedPictures`, else `Pictures`; functions are `Regression`.
+"""
+import math
+
+import augment
+import data
+import icl
+from models import grid
+
+
+def choose(c, a, meta, folder, model):
+    """The task of a TrainConfig and an AugmentConfig, on a dataset, for a model."""
+    mc = model.config
+    if meta['kind'] == 'regression':
+        return Regression(c, mc)
+    if meta['kind'] == 'images':
+        return (MaskedPictures if hasattr(mc, 'mask_ratio') else Pictures)(c, a, meta, folder, mc)
+    if c.train_share < 1:
+        raise ValueError(f'train_share={c.train_share} is for pictures; leave it out, or prepare less text')
+    return (Text if getattr(mc, 'causal', True) else MaskedText)(folder, model)
+
+
+def move(tensors, device):
+    """Tensors on the device, without waiting for it."""
+    if str(device).startswith('cuda'):
+        tensors = [t.pin_memory() for t in tensors]
+    return tuple(t.to(device, non_blocking=True) for t in tensors)
+
+
+class Task:
+    unit, size, numbers, ranked, note = 'prompts', 1, ({}, {}), False, ''
+
+    def rows(self, n):
+        return n
+
+    def take(self, batch, device, training):
+        return move(batch, device)
+
+    def judge(self, loss, top1, top5):
+        return loss, {}, f'loss {loss:.4f}'
+
+
+class Text(Task):
+    unit, source = 'tokens', data.Text
+
+    def __init__(self, folder, model):
+        self.model, self.size = model, model.config.block_size
+        self.train, self.valid = (self.source(folder, split, self.size) for split in ('train', 'val'))
+
+    def judge(self, loss, top1, top5):
+        bits = loss / math.log(2) * self.valid.tokens_per_byte
+        return loss, {'bits_per_byte': bits}, f'loss {loss:.4f}, {bits:.4f} bits per byte'
+
+
+class MaskedText(Text):
+    source, ranked = data.MaskedText, True
+
+    def rows(self, n):
+        return max(1, min(n, self.model.LOGITS_AT_ONCE // (self.size * self.model.config.vocab_size)))
+
+    def judge(self, loss, top1, top5):
+        """Shares of the chosen tokens."""
+        return loss, {'top1': top1, 'top5': top5}, f'loss {loss:.4f}, top-1 {top1:.2%}, top-5 {top5:.2%} of the hidden tokens'
+
+
+class Pictures(Task):
+    unit, ranked = 'pictures', True
+
+    def __init__(self, c, a, meta, folder, mc):
+        held_out = 'val' if 'val' in meta['splits'] else 'test'
+        self.note = '' if held_out == 'val' else \
+            f'{folder} has no val split: validating on test, so judge by last.pt; best.pt was chosen by looking'
+        self.a, self.image_size = a, mc.image_size
+        self.train = data.Images(folder, 'train', c.workers, c.train_share, c.seed)
+        self.valid = data.Images(folder, held_out, c.workers)
+        self.numbers = {'draws': augment.draws_needed(a)}, {}
+
+    def pixels(self, batch, device, training):
+        pictures, sizes, _, draws = batch
+        pictures, = move([pictures], device)
+        if training:
+            return augment.train_pictures(pictures, sizes, draws, self.image_size, self.a)
+        return augment.eval_pictures(pictures, sizes, self.image_size, self.a.eval_crop)
+
+    def take(self, batch, device, training):
+        return self.pixels(batch, device, training), *move([batch[2]], device)
+
+    def judge(self, loss, top1, top5):
+        return 1 - top1, {'top1': top1, 'top5': top5}, f'loss {loss:.4f}, top-1 {top1:.2%}, top-5 {top5:.2%}'
+
+
+class MaskedPictures(Pictures):
+    """The last numbers of a picture say which of its patches are visible."""
+    ranked = False
+
+    def __init__(self, c, a, meta, folder, mc):
+        super().__init__(c, a, meta, folder, mc)
+        self.patches = math.prod(grid(mc))
+        self.numbers = {'draws': augment.draws_needed(a) + self.patches}, {'draws': self.patches}
+
+    def take(self, batch, device, training):
+        return self.pixels(batch, device, training), *move([batch[3][:, -self.patches:].float()], device)
+
+    judge = Task.judge  # there is no class to be right about
+
+
+class Regression(Task):
+    def __init__(self, c, mc):
+        self.train = self.valid = icl.Prompts(c.dataset, mc.n_dims, mc.block_size // 2, c.sparsity, c.curriculum)
+
+    def judge(self, loss, top1, top5):
+        return loss, {}, f'loss {loss:.4f}, {loss / self.valid.scale:.4f} of that of predicting zero'
