@@ -14,6 +14,7 @@ import itertools
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from rundir import write_file
 
@@ -76,8 +77,8 @@ class Prompts:
 def from_the_past(estimate):
     """An estimator of all examples, by one that predicts y of x (B, d) from examples before it: X (B, i, d), Y (B, i)."""
     def predict(x, y):
-        first = torch.zeros(len(x), 1, dtype=x.dtype)
-        return torch.cat([first, *(estimate(x[:, :i], y[:, :i], x[:, i])[:, None] for i in range(1, x.size(1)))], 1)
+        lengths = tqdm(range(1, x.size(1)), estimate.__name__, disable=None, leave=False)
+        return torch.stack([torch.zeros(len(x), dtype=x.dtype), *(estimate(x[:, :i], y[:, :i], x[:, i]) for i in lengths)], 1)
     return predict
 
 
@@ -100,19 +101,22 @@ def lasso(X, Y, x, **settings):
     return (x * lasso_weights(X, Y, **settings)).sum(1)
 
 
-def lasso_weights(X, Y, alpha=0.01, steps=500):
+def lasso_weights(X, Y, alpha=0.01, steps=2000):
     """w (B, d) that minimizes |Y - X w|^2 / 2i + alpha |w|_1: by ISTA, the step that is a layer's in CRATE, here with the
-    momentum that makes it FISTA (Beck and Teboulle 2009), restarted whenever that leads uphill."""
+    momentum that makes it FISTA (Beck and Teboulle 2009), restarted whenever that leads uphill, until w stands still. (Of
+    fewer examples than dimensions coordinate descent is much further off after the same time.)"""
     gram, xy = X.mT @ X / X.size(1), (X.mT @ Y[..., None])[..., 0] / X.size(1)
     eta = 1 / torch.linalg.matrix_norm(gram, 2)[:, None].clamp_min(1e-12)          # (B, 1)
     w, ahead, t = torch.zeros_like(xy), torch.zeros_like(xy), torch.ones_like(eta)
-    for _ in range(steps):
+    for step in range(steps):
         z = ahead + eta * (xy - (gram @ ahead[..., None])[..., 0])                 # a gradient step,
         new = z.sign() * (z.abs() - eta * alpha).relu()                            # then the threshold
         uphill = ((ahead - new) * (new - w)).sum(1, keepdim=True) > 0
         t = torch.where(uphill, 1.0, t)
         t_new = (1 + (1 + 4 * t ** 2).sqrt()) / 2
-        w, ahead, t = new, new + (t - 1) / t_new * (new - w), t_new
+        moved, w, ahead, t = new - w, new, new + (t - 1) / t_new * (new - w), t_new
+        if step % 50 == 0 and moved.abs().max() < 1e-7:
+            break
     return w
 
 
@@ -149,27 +153,47 @@ def curves(models, prompts, autocast, count=1280, B=64):
     return found
 
 
-def save_curves(found, path):
-    """The numbers as a table: a row for every estimator and number of examples before the one that is predicted."""
-    def write(f):
-        table = csv.writer(f, lineterminator='\n')
-        table.writerow(('estimator', 'examples', 'error', 'standard_error'))
-        table.writerows((name, i, *both) for name, pair in found.items() for i, both in enumerate(zip(*pair)))
-    write_file(path, write)
+def check_free(table, overwrite):
+    """Raises ValueError, before any work, if table or the picture beside it is there and must stay, or cannot be written."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise ValueError('the picture needs matplotlib: pip install matplotlib') from None
+    if table.suffix != '.csv' or not table.parent.is_dir():
+        raise ValueError(f'--results={table} must end with .csv, in a folder that exists')
+    for path in (table, table.with_suffix('.png')):
+        if path.exists() and not overwrite:
+            raise ValueError(f'{path} exists; give --results=OTHER.csv, or --overwrite=true to replace it')
 
 
-def draw_curves(found, models, title, path):
-    """The picture: models in full lines, with a band of two standard errors, estimators dashed."""
+def report(found, models, title, table):
+    """Print the errors, and write them to table, a row for every estimator and number of examples before the one that is
+    predicted, and as a picture beside it: models in full lines, with a band of two standard errors, estimators dashed."""
+    wide, n = max(map(len, found)), len(next(iter(found.values()))[0])
+    shown = sorted({round(i * (n - 1) / 8) for i in range(9)})
+    print(f'{title}: squared error, normalized, after so many examples')
+    print(' ' * wide + ''.join(f'{i:7d}' for i in shown) + '   mean')
+    for name, (mean, _) in found.items():
+        print(f'{name:<{wide}}' + ''.join(f'{mean[i]:7.3f}' for i in shown) + f'{sum(mean) / n:7.3f}')
+
+    def rows(f):
+        writer = csv.writer(f, lineterminator='\n')
+        writer.writerow(('estimator', 'examples', 'error', 'standard_error'))
+        writer.writerows((name, i, *both) for name, pair in found.items() for i, both in enumerate(zip(*pair)))
+    write_file(table, rows)
     import matplotlib
     matplotlib.use('Agg')
     from matplotlib import pyplot as plt
     figure, axis = plt.subplots(figsize=(6.4, 4), layout='constrained')
     for name, (mean, spread) in found.items():
-        line, = axis.plot(mean, label=name, linewidth=1.6 if name in models else 1, linestyle='-' if name in models else '--')
-        if name in models:
+        full = name in models
+        line, = axis.plot(mean, label=name, linewidth=1.6 if full else 1, linestyle='-' if full else '--')
+        if full:
             mean, spread = np.array(mean), np.array(spread)
-            axis.fill_between(range(len(mean)), mean - 2 * spread, mean + 2 * spread, color=line.get_color(), alpha=0.2, linewidth=0)
+            axis.fill_between(range(n), mean - 2 * spread, mean + 2 * spread, color=line.get_color(), alpha=0.2, linewidth=0)
     axis.set(xlabel='examples in the prompt', ylabel='squared error, normalized', title=title, ylim=(-0.03, 1.3))
     axis.legend(fontsize='small')
-    write_file(path, lambda f: figure.savefig(f, dpi=120, format='png'), 'wb')
+    picture = table.with_suffix('.png')
+    write_file(picture, lambda f: figure.savefig(f, dpi=120, format='png'), 'wb')
     plt.close(figure)
+    print(f'{table}, {picture}: {len(found)} curves')

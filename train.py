@@ -36,6 +36,7 @@ from models import build, described, load_weights, model_classes
 from rundir import Log, claim, draw_curve, load_checkpoint, refuse_held, save, write_file
 
 DEFAULTS = {'aot': 'train_aot_stdlib.py'} | {k: f'train_{k}_shapes.py' for k in ('crate', 'crate_mae', 'vit', 'vit_mae')}
+SMALL_ICL = 'train_aot_icl_small.py'
 SCRIPTS = ('shakespeare', 'shakespeare_char', 'openwebtext', 'cifar10', 'cifar100', 'flowers102', 'pets', 'imagenet')
 OFFLINE = ('stdlib', 'shapes')  # datasets that are prepared without a network, and so without asking
 
@@ -120,7 +121,8 @@ def settings(argv):
     elif not named:
         if start != 'scratch' and 'dataset' not in given:
             raise ValueError(f'--init_from={start} does not say what to fine-tune on: give --dataset, such as --dataset=cifar10')
-        file = 'finetune.py' if start != 'scratch' else DEFAULTS.get(name, DEFAULTS['aot'])
+        functions = given.get('dataset', ('',))[0] in icl.FUNCTIONS
+        file = 'finetune.py' if start != 'scratch' else SMALL_ICL if functions else DEFAULTS.get(name, DEFAULTS['aot'])
         given = configurator.collect(argv, str(configurator.HERE / 'config' / file))
     if checkpoint:
         old, name = checkpoint['config'], checkpoint['config']['model']
@@ -135,7 +137,7 @@ def settings(argv):
         here = {'init_from': start, 'out_dir': out_dir, 'overwrite': False, 'eval_only': checked.get('eval_only', False)}
         other = {k for k, v in checked.items() if v != old.get(k) and (v, v) != old.get(k)}  # a size of 32 is 32 x 32
         for k in sorted(other & typed.keys() & old.keys()):
-            if k not in ours | augments or k in ('model', 'dataset', 'train_share', 'seed', 'optimizer'):
+            if k not in ours | augments or k in ('model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer'):
                 raise ValueError(f'--{k}={configurator.show(typed[k])}: the run in {out_dir} has '
                                  f'{k}={configurator.show(old[k])}; '
                                  'leave it out, or start anew with another --out_dir')

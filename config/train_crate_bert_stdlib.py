@@ -1,0 +1,33 @@
+# CRATE-BERT on the source code of Python's standard library, as bytes: CRATE, in which every byte sees every other, fills in
+# hidden ones. It prepares its data by itself, without a network.
+#
+#   python train.py config/train_crate_bert_stdlib.py
+#   python sample.py --ckpt=out/crate_bert_stdlib --start="for i in ran[MASK]e(10):"
+#
+# hardware   2 CPU cores
+# minutes    X
+# expected   X
+dataset = 'stdlib'
+out_dir = 'out/crate_bert_stdlib'
+
+model = 'crate'
+image_size = 0  # reads text
+causal = False  # and fills in what is hidden
+n_layer = 6
+n_head = 8
+n_embd = 256
+block_size = 64
+
+batch_size = 32
+max_iters = 3000
+optimizer = 'muon'
+learning_rate = 1e-2  # of embeddings, norms, biases
+muon_lr = 0.02        # of the matrices inside layers
+schedule = 'linear'
+min_lr = 0.0
+beta2 = 0.99
+grad_clip = 0.0
+warmup_iters = 50
+eval_interval = 500
+eval_iters = 50
+log_interval = 20
