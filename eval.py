@@ -6,6 +6,8 @@
     python eval.py --ckpt=out/crate_mae_shapes                                 # how well masked patches are predicted
     python eval.py --ckpt=out/crate_mae_shapes --probe=true --train_share=0.1  # features of a masked autoencoder
     python eval.py --ckpt=official:crate_base.pth --model=crate --n_head=12 --dataset=imagenet --real=real.json
+    python eval.py --ckpt=out/aot_owt --benchmarks=all                         # zero-shot language benchmarks
+    python eval.py --ckpt=out/aot_icl --beside=out/gpt2_icl                    # regression in context, drawn
     python eval.py --help
 
 A linear probe follows CRATE-MAE, appendix B.1: full-batch multinomial logistic regression on the features that the model's
@@ -24,11 +26,13 @@ import torch.nn.functional as F
 from tqdm import tqdm
 
 import augment
+import benchmarks
 import configurator
 import data
+import icl
 import machine
 from machine import choose_device, choose_dtype
-from models import from_command_line, grid, load_model, same_classes
+from models import from_command_line, grid, load_model, load_weights, same_classes
 
 
 @dataclass
@@ -43,6 +47,13 @@ class EvalConfig:
     seed: int = -1                  # which pictures those are; -1 the same as in the model's training
     real: str = ''                  # the ImageNet-ReaL labels, real.json, to score by as well
     model: str = ''                 # network of an official file: crate, crate_mae, vit or vit_mae
+    benchmarks: str = ''            # zero-shot benchmarks of a language model: names with commas between them, or all
+    stride: int = 0                 # tokens that the window moves over a text longer than the context; 0 half the context
+    detokenize: bool = False        # undo the benchmarks' spaces around punctuation before tokenizing
+    results: str = ''               # where their table goes; empty means results.csv, of functions in_context.csv, in the run
+    beside: str = ''                # of functions in context: other runs in the same picture, with commas between them
+    prompts: int = 1280             # of functions in context: prompts to average over
+    overwrite: bool = False         # replace in_context.csv and its picture if they are there
     eval_crop: float = 0.0          # share of the short side that the centre crop keeps; 0 as in training, or 0.875
     batch_size: int = 256           # sequences or pictures a forward pass
     workers: int = -1               # processes that decode JPEG pictures; -1 one a core, at most 16
@@ -208,17 +219,76 @@ def visible_colour(patches, hidden):
     return colour[:, None, None].expand_as(pixels).flatten(2)
 
 
-def continue_text(model, folder, split, autocast, c):
-    text, device = data.Text(folder, split, model.config.block_size), next(model.parameters()).device
-    total = count = 0
-    batches = text.fixed(c.batch_size, len(text))
-    with torch.no_grad(), autocast:
-        for x, y in tqdm(batches, f'{folder.name} {split}', math.ceil(len(text) / c.batch_size), disable=None):
-            total += model(x.to(device), y.to(device))[1].item() * y.numel()
-            count += y.numel()
-    loss = total / count
-    print(f'{folder} {split}: {count:,} tokens, loss {loss:.4f} nats, '
-          f'{loss / math.log(2) * text.tokens_per_byte:.4f} bits per byte, at a context of {model.config.block_size}')
+@torch.no_grad()
+def score_text(model, folder, split, autocast, c):
+    """Print the loss of predicting the next tokens; or, of a model that is not causal, the hidden ones, and how many of them
+    it fills in rightly."""
+    causal, N = getattr(model.config, 'causal', True), model.config.block_size
+    text, device = (data.Text if causal else data.MaskedText)(folder, split, N), next(model.parameters()).device
+    rows = c.batch_size if causal else max(1, min(c.batch_size, model.LOGITS_AT_ONCE // (N * model.config.vocab_size)))
+    sums = torch.zeros(4, dtype=torch.float64)  # tokens, loss, the likeliest is right, one of the five likeliest is
+    seen = torch.zeros(model.config.vocab_size, dtype=torch.int64)  # how often each token was to be predicted
+    for x, y in tqdm(text.fixed(rows, len(text)), f'{folder.name} {split}', math.ceil(len(text) / rows), disable=None):
+        x, y = x.to(device), y.to(device)
+        with autocast:
+            logits, loss = model(x, y)
+        mine, hits = y != -1, torch.zeros(1, 5)
+        if not causal:
+            seen += torch.bincount(y[mine].cpu(), minlength=len(seen))
+            hits = logits[mine].topk(min(5, logits.size(-1))).indices == y[mine][:, None]
+        sums += torch.tensor([mine.sum(), loss * mine.sum(), hits[:, 0].sum(), hits.sum()], dtype=torch.float64)
+    count, loss, top1, top5 = sums[0].item(), *(sums[1:] / sums[0]).tolist()
+    if causal:
+        print(f'{folder} {split}: {count:,.0f} tokens, loss {loss:.4f} nats, '
+              f'{loss / math.log(2) * text.tokens_per_byte:.4f} bits per byte, at a context of {N}')
+    else:
+        print(f'{folder} {split}: {count:,.0f} hidden tokens of {len(text) * N:,}, loss {loss:.4f} nats, top-1 {top1:.2%}, '
+              f'top-5 {top5:.2%}, at a context of {N}; always guessing the commonest: top-1 {seen.max() / count:.2%}')
+
+
+def zero_shot(c, checkpoint, overrides):
+    """The benchmarks of language models; they are no dataset with splits, and what is for those is refused."""
+    if checkpoint['data']['kind'] != 'text':
+        raise ValueError(f'--benchmarks is for language models; this checkpoint reads {checkpoint["data"]["kind"]}, '
+                         'so leave it out')
+    for name in ('dataset', 'split', 'probe', 'knn', 'real'):
+        if getattr(c, name):
+            raise ValueError(f'--{name} does not go with --benchmarks; leave one of them out')
+    model, autocast = ready(c, c.ckpt, checkpoint, overrides)
+    if not getattr(model.config, 'causal', True):
+        raise ValueError('--benchmarks is for causal models; this one sees the tokens that it is to predict, so leave it out')
+    benchmarks.run(model, checkpoint, c, autocast)
+
+
+def in_context(c, checkpoint, overrides):
+    """Errors of models that regress in context, beside those of estimators: printed, saved and drawn."""
+    folder = Path(c.ckpt) if Path(c.ckpt).is_dir() else Path(c.ckpt).parent
+    table, models = Path(c.results or folder / 'in_context.csv'), {}
+    icl.check_free(table, c.overwrite)
+    c.dtype = 'float32' if c.dtype == 'auto' else c.dtype  # errors may be smaller than bfloat16 can tell apart
+    for path in (c.ckpt, *filter(None, c.beside.split(','))):
+        other = checkpoint if path == c.ckpt else load_weights(path)
+        if other['data']['kind'] != 'regression':
+            raise ValueError(f'{path} reads {other["data"]["kind"]}, not functions; leave it out of --beside')
+        models[path], autocast = ready(c, path, other, overrides)
+    mine, *others = (m.config for m in models.values())
+    for o in others:
+        if (o.n_dims, o.block_size) != (mine.n_dims, mine.block_size):
+            raise ValueError(f'--beside: a model of n_dims={o.n_dims} and block_size={o.block_size} does not fit one of '
+                             f'{mine.n_dims} and {mine.block_size}; leave it out')
+    function = c.dataset or checkpoint['config']['dataset']
+    prompts = icl.Prompts(function, mine.n_dims, mine.block_size // 2, checkpoint['config']['sparsity'])
+    title = f'{function.replace("_", " ")} functions of {prompts.d} dimensions'
+    icl.report(icl.curves(models, prompts, autocast, c.prompts), models, f'{title}, {c.prompts:,} prompts', table)
+
+
+def ready(c, path, checkpoint, overrides):
+    """The model of the checkpoint at path, where c wants it, and the context that it computes in."""
+    device = choose_device(c.device)
+    dtype = choose_dtype(c.dtype, device)
+    model = load_model(checkpoint, **overrides).to(device)
+    print(f'{path}: {checkpoint["config"]["model"]}, {model.num_params() / 1e6:.2f}M parameters, {str(dtype)[6:]} on {device}')
+    return model, machine.autocast(device, dtype)
 
 
 def main(argv):
@@ -230,6 +300,17 @@ def main(argv):
             or not -1 <= c.workers <= 1024):
         raise ValueError('need batch_size >= 1, knn >= 0, seed >= -1, 0 <= eval_crop <= 1, 0 < train_share <= 1 and workers >= '
                          f'-1; got {c.batch_size}, {c.knn}, {c.seed}, {c.eval_crop}, {c.train_share}, {c.workers}')
+    if c.prompts < 2:
+        raise ValueError(f'prompts={c.prompts} must be at least 2')
+    if checkpoint['data']['kind'] == 'regression' and not c.benchmarks:
+        return in_context(c, checkpoint, overrides)
+    if c.beside:
+        raise ValueError(f'--beside is for functions in context; this checkpoint reads {checkpoint["data"]["kind"]}, '
+                         'so leave it out')
+    if c.benchmarks:
+        return zero_shot(c, checkpoint, overrides)
+    if c.stride or c.detokenize or c.results:
+        raise ValueError('--stride, --detokenize and --results are for --benchmarks; add --benchmarks=all, or leave them out')
     c.seed = c.seed if c.seed >= 0 else checkpoint['config'].get('seed', 1337)
     dataset = c.dataset or checkpoint['config'].get('dataset')
     if not dataset:
@@ -240,18 +321,13 @@ def main(argv):
         raise ValueError(f'the checkpoint reads {checkpoint["data"]["kind"]}, {folder} holds {meta["kind"]}; '
                          'give another --dataset')
     split = c.split or ('test' if 'test' in meta['splits'] else 'val')
-    device = choose_device(c.device)
-    dtype = choose_dtype(c.dtype, device)
-    autocast = machine.autocast(device, dtype)
-    model = load_model(checkpoint, **overrides).to(device)
-    print(f'{c.ckpt}: {checkpoint["config"]["model"]}, {model.num_params() / 1e6:.2f}M parameters, {str(dtype)[6:]} '
-          f'on {device}')
+    model, autocast = ready(c, c.ckpt, checkpoint, overrides)
     if meta['kind'] == 'text':
         if checkpoint['data']['tokenizer'] != meta['tokenizer']:
             raise ValueError(f'the checkpoint reads other tokens than {folder} holds; prepare it with the same tokenizer')
         if c.probe or c.knn or c.real:
             raise ValueError('--probe, --knn and --real are for pictures; this checkpoint reads text, so leave them out')
-        return continue_text(model, folder, split, autocast, c)
+        return score_text(model, folder, split, autocast, c)
     masked = hasattr(model.config, 'mask_ratio')
     if masked and c.real:
         raise ValueError('--real is for classifiers; this checkpoint is a masked autoencoder, so leave it out')

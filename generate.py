@@ -1,7 +1,7 @@
 """Continuing a sequence of tokens, with a cache of the past.
 
-A model takes part by `config.block_size`, `tok_emb`, `embed(x, first)`, `layers` that take (z, remember), `norm` and `head`; its
-attention by `kv`, `K` and `p`.
+A model takes part by `config.block_size`, `tok_emb`, `embed(x, first)`, `layers` that take (z, remember), `norm` and `head`;
+its attention by `kv`, `K` and `p`.
 """
 import warnings
 

@@ -35,7 +35,7 @@ class Prompts:
         if function == 'sparse_linear' and not 1 <= sparsity <= n_dims:
             raise ValueError(f'sparsity={sparsity} must lie between 1 and n_dims={n_dims}')
         if n_points < 2:
-            raise ValueError(f'a prompt of {n_points} examples is too short; two tokens an example, so set --block_size=4 or more')
+            raise ValueError(f'a prompt of {n_points} examples is too short; set --block_size=4 or more: an example is two')
         self.d, self.n, self.curriculum = n_dims, n_points, curriculum
         self.sparsity = sparsity if function == 'sparse_linear' else 0
         self.scale = self.sparsity or n_dims  # the mean of g(x)^2

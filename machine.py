@@ -66,8 +66,8 @@ def matmul_flops(device, dtype):
 
 
 def train_flops(model):
-    """Operations of a forward and a backward pass on one sequence, picture or prompt, as PyTorch counts them. Nothing is computed:
-    the passes run on the meta device."""
+    """Operations of a forward and a backward pass on one sequence, picture or prompt, as PyTorch counts them. Nothing is
+    computed: the passes run on the meta device."""
     c = model.config
     with torch.device('meta'):
         twin = type(model)(c)

@@ -52,6 +52,7 @@ class AoTConfig:
     head_dim: int = 0           # dimension of a subspace; 0 means n_embd / n_head
     attn: str = 'mssa'          # 'mssa': one projection for query, key, value (eq. 4); 'mhsa': three (eq. 5)
     mlp: bool = False           # a GPT-2 MLP after each attention (with attn='mhsa' the model is GPT-2)
+    gelu: str = 'none'          # approximation of the MLP's GELU: 'none' as nanoGPT, or 'tanh' as OpenAI trained GPT-2
     tie_out: bool = False       # W = eta [U_1 .. U_K], the derivation itself, instead of a free output map
     eta: float = 1.0            # step size of eq. (3), read when tie_out is true
     dropout: float = 0.0        # on embeddings, attention weights and what each step adds
@@ -66,6 +67,8 @@ class AoTConfig:
     def __post_init__(self):
         if self.attn not in ('mssa', 'mhsa'):
             raise ValueError(f"attn='{self.attn}' is unknown; choose attn='mssa' or attn='mhsa'")
+        if self.gelu not in ('none', 'tanh'):
+            raise ValueError(f"gelu='{self.gelu}' is unknown; choose gelu='none' or gelu='tanh'")
         for name in ('block_size', 'vocab_size', 'n_layer', 'n_head', 'n_embd', 'num_classes'):
             if getattr(self, name) < 1:
                 raise ValueError(f'{name}={getattr(self, name)} must be at least 1')
@@ -165,9 +168,10 @@ class MLP(nn.Module):
         super().__init__()
         self.up = nn.Linear(c.n_embd, 4 * c.n_embd, bias=c.bias)
         self.down = nn.Linear(4 * c.n_embd, c.n_embd, bias=c.bias)
+        self.gelu = c.gelu
 
     def forward(self, z):
-        return self.down(F.gelu(self.up(z)))  # (B, N, d)
+        return self.down(F.gelu(self.up(z), approximate=self.gelu))  # (B, N, d)
 
 
 class Layer(nn.Module):
@@ -336,12 +340,12 @@ class AoT(nn.Module):
     # ---- OpenAI's weights -------------------------------------------------------------------------------------
 
     @classmethod
-    def from_gpt2(cls, state_dict, *, n_head):
+    def from_gpt2(cls, state_dict, *, n_head, **overrides):
         """GPT-2 from a state dict with nanoGPT's names and shapes, or OpenAI's and Hugging Face's (whose matrices
-        are stored transposed). Sizes and the presence of biases are read off the tensors. The MLP's GELU is exact, as
-        nanoGPT's; OpenAI trained with its tanh approximation.
+        are stored transposed). Sizes and the presence of biases are read off the tensors; overrides are other settings, such
+        as gelu='tanh', with which OpenAI trained.
 
         Raises ValueError that names the tensors which are missing, unexpected or of a wrong shape.
         """
         import official  # here, so that this file stands alone
-        return official.gpt2(cls, AoTConfig, state_dict, n_head)
+        return official.gpt2(cls, AoTConfig, state_dict, n_head=n_head, **overrides)

@@ -141,14 +141,14 @@ def described(meta):
 def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False):
     """A model for the dataset in folder, new or from a checkpoint, with the settings given; new_head as in `load_model`,
     resuming the checkpoint's run as it was. Raises ValueError where model and dataset do not fit."""
-    kind, classes = meta['kind'], meta.get('classes', ())
+    kind, classes, folder = meta['kind'], meta.get('classes', ()), folder or 'the dataset'
     Model, Config = model_classes(name)
     classifies = hasattr(Config, 'num_classes') and kind == 'images'
     if checkpoint:
         new_head = new_head or 'headless' in checkpoint
         known = checkpoint['data']
         if known['kind'] != kind:
-            raise ValueError(f'the checkpoint reads {known["kind"]}, {folder or "the dataset"} holds {kind}; choose another --dataset')
+            raise ValueError(f'the checkpoint reads {known["kind"]}, {folder} holds {kind}; choose another --dataset')
         if kind == 'text' and known['tokenizer'] != meta['tokenizer']:
             raise ValueError(f'the checkpoint reads {known["tokenizer"]["name"]} tokens, {folder} holds other ones '
                              f'({meta["tokenizer"]["name"]}); prepare it with the same tokenizer, or start from scratch')
@@ -176,11 +176,11 @@ def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False)
         fits |= {'image_size': (own['height'], own['width']) if 'height' in own else 224}
     unknown = [k for k in fits if not hasattr(Config, k)]
     if unknown:
-        raise ValueError(f'{folder or "the dataset"} holds {kind}, model={name} does not read that; choose another --dataset or --model')
+        raise ValueError(f'{folder} holds {kind}, model={name} does not read that; choose another --dataset or --model')
     model = Model(Config(**fits | given))
     if reads(model.config) != kind:
         k = 'image_size' if kind == 'text' and model.config.image_size or kind == 'images' else 'n_dims'
-        raise ValueError(f'{folder or "the dataset"} holds {kind}, but {k}={configurator.show(getattr(model.config, k))} reads '
+        raise ValueError(f'{folder} holds {kind}, but {k}={configurator.show(getattr(model.config, k))} reads '
                          f'{reads(model.config)}; leave {k} out, or choose another --dataset')
     for k, least in fits.items():
         if k in ('vocab_size', 'num_classes') and getattr(model.config, k) < least:

@@ -42,7 +42,7 @@ def fill(model, sd):
     return model
 
 
-def gpt2(Model, Config, state_dict, n_head):
+def gpt2(Model, Config, state_dict, **settings):
     """See `AoT.from_gpt2`."""
     sd = state_dict.get('model', state_dict)  # nanoGPT's checkpoints nest it
     for prefix in ('_orig_mod.', 'module.', 'transformer.'):
@@ -54,8 +54,8 @@ def gpt2(Model, Config, state_dict, n_head):
         raise ValueError('lm_head.weight differs from wte.weight; here the output layer is the token embedding')
     sd = {k: t for k, t in sd.items() if not k.endswith(('.attn.bias', '.attn.masked_bias'))}  # causal masks
     (vocab_size, n_embd), block_size = sd['wte.weight'].shape, len(sd['wpe.weight'])
-    model = Model(Config(block_size, vocab_size, n_layer=depth(sd, 'h'), n_head=n_head, n_embd=n_embd, attn='mhsa', mlp=True,
-                         bias='ln_f.bias' in sd))
+    model = Model(Config(block_size, vocab_size, n_layer=depth(sd, 'h'), n_embd=n_embd, attn='mhsa', mlp=True,
+                         bias='ln_f.bias' in sd, **settings))
     new, transposed = {}, sd['h.0.attn.c_attn.weight'].shape == (n_embd, 3 * n_embd)
     for k, t in model.state_dict().items():
         theirs = k.replace('norm', 'ln_1') if k.startswith('layers.') else k.replace('norm', 'ln_f')

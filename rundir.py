@@ -1,4 +1,4 @@
-"""A run directory: config.json, log.csv, last.pt, best.pt and curve.png.
+"""A run directory: config.json, log.csv, last.pt, best.pt, curve.png, and what eval.py adds.
 
 Files are written beside their place and renamed into it, so a crash or a full disk leaves the old one whole.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-FILES = ('config.json', 'log.csv', 'last.pt', 'best.pt', 'curve.png')
+FILES = ('config.json', 'log.csv', 'last.pt', 'best.pt', 'curve.png', 'results.csv', 'in_context.csv', 'in_context.png')
 KEYS = {'weights', 'ema', 'model_config', 'config', 'data', 'optimizers', 'scaler', 'step', 'best', 'seconds'}
 
 

@@ -37,7 +37,7 @@ class SampleConfig:
     image: str = ''                  # pictures to look at: a file, a folder of files, or a prepared dataset
     out: str = ''                    # where the grid of reconstructions goes; empty means reconstruction.png
     overwrite: bool = False          # replace that file if it exists
-    start: str = ''                  # the prompt, or for CRATE-BERT a text with [MASK]; \n is a new line, FILE:path reads a file
+    start: str = ''                  # the prompt; for CRATE-BERT a text with [MASK]; \n is a new line, FILE:path reads a file
     num_samples: int = 1             # texts to write; of a prepared dataset, pictures to look at
     max_new_tokens: int = 500        # length of each
     temperature: float = 0.8         # below 1 more careful, above 1 more daring, 0 always the likeliest token
@@ -84,10 +84,12 @@ def fill_gaps(model, tokenizer, c, autocast):
     """Print the five likeliest tokens for each [MASK] of the text, then the text with the likeliest."""
     pieces = [tokenizer.encode(piece) for piece in prompt_of(c.start).split('[MASK]')]
     if len(pieces) < 2:
-        raise ValueError(f'this model fills gaps: give a text with [MASK] in it, such as --start="def [MASK]ain():", not "{c.start}"')
+        raise ValueError(f'this model fills gaps: give a text with [MASK] in it, not "{c.start}", such as '
+                         '--start="def [MASK]ain():"')
     ids = [i for piece in pieces for i in (*piece, tokenizer.vocab_size)][:-1]  # [MASK] is the first id after the tokenizer's
     if len(ids) > model.config.block_size:
-        raise ValueError(f'the text has {len(ids)} tokens, more than block_size={model.config.block_size}; give a shorter --start')
+        raise ValueError(f'the text has {len(ids)} tokens, more than block_size={model.config.block_size}; give a shorter '
+                         '--start')
     with autocast:
         logits = model(torch.tensor([ids], device=model.tok_emb.weight.device))[0][0, :, :tokenizer.vocab_size]
     chances, likeliest = logits.float().softmax(-1).topk(min(5, tokenizer.vocab_size))

@@ -7,7 +7,6 @@ n_dims = 20
 block_size = 82  # 41 examples, two tokens each
 n_embd = 128
 n_head = 8
-bias = True      # as GPT-2
 
 batch_size = 64
 max_iters = 50_000

@@ -12,3 +12,4 @@ out_dir = 'out/gpt2_icl'
 attn = 'mhsa'
 mlp = True
 n_layer = 16
+bias = True  # as GPT-2's

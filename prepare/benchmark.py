@@ -26,7 +26,7 @@ def benchmark_parser(doc, out, source):
 
 
 def contents(path, names):
-    """{name: bytes} of those of the named files that a folder or an archive holds; a plain file counts as the first."""
+    """{name: bytes} of those of the named files that a folder or an archive holds; a plain file counts as the first name."""
     if path.is_dir():
         return {name: file.read_bytes() for name in names for file in sorted(path.rglob(name))[:1]}
     with open(path, 'rb') as f:
@@ -37,7 +37,7 @@ def contents(path, names):
             with zipfile.ZipFile(path) as z:
                 return {name.rpartition('/')[2]: z.read(name) for name in z.namelist() if name.rpartition('/')[2] in names}
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as e:
-            raise ValueError(f'{path} is damaged or cut off ({e}); expected a zip archive with {wanted}; get it again') from None
+            raise ValueError(f'{path} is damaged or cut off ({e}); expected an archive with {wanted}; get it again') from None
     if start[:2] in (b'\x1f\x8b', b'BZ') or start[257:262] == b'ustar':
         found = tar_files(path, lambda name: name.rpartition('/')[2] in names, f'an archive with {wanted}')
         return {name.rpartition('/')[2]: content for name, content in found}
@@ -47,7 +47,7 @@ def contents(path, names):
 
 
 def texts(source, url, checksum, downloads, names, enough=all):
-    """{name: text} of the files `names`, from --from PATH or the download; and where they were. Raises ValueError if some
+    """{name: text} of the files `names`, from --from PATH or the download, and that path. Raises ValueError if some
     are missing, or with enough=any if all are."""
     path = Path(source) if source and Path(source).is_dir() else None
     if path is None or (path / url.rpartition('/')[2]).is_file():  # a folder may hold the archive, or what was in it
@@ -67,11 +67,11 @@ def texts(source, url, checksum, downloads, names, enough=all):
     return decoded, path
 
 
-def save_benchmark(out, task, rows, source):
-    """Write a benchmark. rows: dicts, as the task says; source: the name of the file that they are from."""
+def save_benchmark(out, task, rows, path, name):
+    """Write a benchmark. rows: dicts, as the task says, from the file `name` in path, or from path itself."""
     content = ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows).encode()
     test = {'count': len(rows), 'bytes': len(content), 'sha256': hashlib.sha256(content).hexdigest()}
     with new_folder(out) as new:
         (new / 'test.jsonl').write_bytes(content)
-        (new / 'meta.json').write_text(json.dumps({'kind': 'benchmark', 'task': task, 'source': source,
-                                                   'splits': {'test': test}}, indent=1))
+        meta = {'kind': 'benchmark', 'task': task, 'source': path.name if path.is_file() else name, 'splits': {'test': test}}
+        (new / 'meta.json').write_text(json.dumps(meta, indent=1))

@@ -64,7 +64,7 @@ def main(argv=None):
     rows = {name: questions(found[name], path if name == path.name else f'{path}: {name}') for name in files}
     for name in files:
         out = f'{args.out}_{FILES[name]}'
-        save_benchmark(out, 'cloze', rows[name], f'{path.name}: {name}')
+        save_benchmark(out, 'cloze', rows[name], path, name)
         print(f'{out}: {len(rows[name]):,} questions; expected are 2,500')
 
 

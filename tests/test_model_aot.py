@@ -64,6 +64,16 @@ def test_gpt2_takes_openai_names():
         assert all(torch.equal(loaded[k], ours[k]) for k in ours)
 
 
+def test_gelu_may_be_openais_approximation():
+    sd, g = golden('gpt_bias_true')
+    exact, theirs = (AoT.from_gpt2(sd, n_head=4, gelu=gelu).eval() for gelu in ('none', 'tanh'))
+    z = torch.linspace(-4, 4, 3 * 64).view(3, 64)[:, :exact.config.n_embd]
+    mlp = theirs.layers[0].mlp
+    u = mlp.up(z)
+    by_hand = 0.5 * u * (1 + torch.tanh(math.sqrt(2 / math.pi) * (u + 0.044715 * u ** 3)))
+    assert torch.allclose(mlp(z), mlp.down(by_hand), atol=1e-6) and not torch.equal(mlp(z), exact.layers[0].mlp(z))
+
+
 @pytest.mark.parametrize('change, word', [
     (lambda sd: sd.pop('transformer.h.1.mlp.c_fc.bias'), 'h.1.mlp.c_fc.bias'),
     (lambda sd: sd.update({'transformer.h.0.extra': torch.ones(1)}), 'h.0.extra'),
@@ -273,7 +283,7 @@ def test_generate_restores_training_mode_and_refuses_nonsense():
 
 # ---- configs
 
-@pytest.mark.parametrize('kw, word', [(dict(n_embd=10, n_head=4), 'n_head=5'), (dict(attn='mha'), 'mssa'), (dict(n_layer=0), 'n_layer'),
+@pytest.mark.parametrize('kw, word', [(dict(n_embd=10, n_head=4), 'n_head=5'), (dict(attn='mha'), 'mssa'), (dict(gelu='relu'), 'tanh'), (dict(n_layer=0), 'n_layer'),
                                       (dict(attn='mhsa', tie_out=True), 'mssa'), (dict(dropout=1.0), 'dropout')])
 def test_impossible_configs_say_why(kw, word):
     with pytest.raises(ValueError, match=word):

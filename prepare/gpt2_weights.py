@@ -1,0 +1,111 @@
+"""OpenAI's GPT-2 as a run of ours, to score, to sample from, and to fine-tune.
+
+    python prepare/gpt2_weights.py                       # 124M parameters, 550 MB from huggingface.co, to out/gpt2
+    python prepare/gpt2_weights.py --size gpt2-xl        # also gpt2-medium, gpt2-large; to out/gpt2-xl
+    python prepare/gpt2_weights.py --from FILE           # your model.safetensors
+    python eval.py --ckpt=out/gpt2 --benchmarks=all
+    python train.py --init_from=out/gpt2/best.pt --dataset=shakespeare
+
+The MLP's GELU is the tanh approximation that OpenAI trained with (gelu='tanh').
+
+Expect 124,439,808 parameters; 354,823,168, 774,030,080 and 1,557,611,200 of the larger ones.
+"""
+import argparse
+import dataclasses
+import json
+import math
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from configurator import one_line_errors
+from model_aot import AoT
+from prepare.download import local_or_fetch
+from rundir import claim, refuse_held, save, write_file
+
+URL = 'https://huggingface.co/openai-community/'
+SIZES = {'gpt2': (12, '248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707'),  # heads, sha256
+         'gpt2-medium': (16, 'fc5a354a19255ad494f3d71549390baca1ccf61d1d822b9408971705c687c9cd'),
+         'gpt2-large': (20, '5f47f3e12f91cd33b662ce7e433b6150ad5512b5884a2cee961b50e9c3bbebce'),
+         'gpt2-xl': (25, '0f8b28eb05a8075f48b61b6f35332978c74fc7763fa9fb4051a1c30511736a6a')}
+DTYPES = {'F32': torch.float32, 'F16': torch.float16, 'BF16': torch.bfloat16}
+MASKS = ('.attn.bias', '.attn.masked_bias')  # which place may see which; of any type, and no weights
+VOCABULARY = 50257
+
+
+def read_safetensors(path):
+    """{name: tensor} of a .safetensors file: the length of the header, 8 bytes; the header, JSON that gives each tensor's type,
+    shape, first and last byte; then the tensors, one after the other. Raises ValueError if anything of it does not fit."""
+    def damaged(why):
+        return ValueError(f'{path} is cut off, damaged or no .safetensors file ({why}); get it again')
+    tensors, end = {}, 0
+    with open(path, 'rb') as f:
+        size = Path(path).stat().st_size - 8
+        length = int.from_bytes(f.read(8), 'little')
+        if not 2 <= length <= min(size, 10 ** 8):
+            raise damaged(f'a header of {length} bytes in a file of {size + 8}')
+        try:
+            header = json.loads(f.read(length))
+            header.pop('__metadata__', None)
+            entries = sorted((*v['data_offsets'], name, v['dtype'], v['shape']) for name, v in header.items())
+            assert all(type(n) is int and n >= 0 for a, b, _, _, shape in entries for n in (a, b, *shape))
+        except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as e:
+            raise damaged(f'its header: {type(e).__name__}') from None
+        for first, last, name, dtype, shape in entries:
+            if first != end or last < first or last > size - length:
+                raise damaged(f'{name} lies at {first} to {last} of {size - length} bytes, after one that ends at {end}')
+            content, end = f.read(last - first), last
+            if name.endswith(MASKS):
+                continue
+            if dtype not in DTYPES:
+                raise damaged(f'{name} is {dtype}; expected {", ".join(DTYPES)}')
+            if last - first != math.prod(shape) * DTYPES[dtype].itemsize or last == first:
+                raise damaged(f'{name}, {dtype} of {shape}, has {last - first} bytes')
+            tensors[name] = torch.frombuffer(bytearray(content), dtype=DTYPES[dtype]).view(shape)
+    if end != size - length:
+        raise damaged(f'its tensors end at {end} of {size - length} bytes')
+    return tensors
+
+
+def main(argv=None):
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--size', choices=SIZES, default='gpt2', help='default: %(default)s')
+    p.add_argument('--from', dest='source', metavar='FILE', help='a local model.safetensors instead of the download')
+    p.add_argument('--n_head', type=int, default=0, help='heads of a GPT-2 of another size (default: those of --size)')
+    p.add_argument('--out_dir', help='run directory to write (default: out/SIZE)')
+    p.add_argument('--overwrite', action='store_true', help='replace a run that it holds')
+    p.add_argument('--url', default=URL, help='where SIZE/resolve/main/model.safetensors is (default: %(default)s)')
+    args = p.parse_args(argv)
+    heads, checksum = SIZES[args.size]
+    out = Path(args.out_dir or f'out/{args.size}')
+    if not args.overwrite:
+        refuse_held(out)
+    path = local_or_fetch(args.source, f'{args.url}{args.size}/resolve/main/model.safetensors',
+                          out.parent / 'downloads' / f'{args.size}.safetensors', None if args.source else checksum)
+    tensors = read_safetensors(path)
+    width = next((t.shape[-1] for name, t in tensors.items() if name.endswith('wte.weight')), 64 * heads)
+    if not args.n_head and width != 64 * heads:  # a head of theirs is 64 wide; another number of heads is another function
+        raise ValueError(f'{path} is {width} wide, and {args.size} is {64 * heads}; give the --size that it is, or --n_head')
+    try:
+        model = AoT.from_gpt2(tensors, n_head=args.n_head or heads, gelu='tanh')
+    except ValueError as e:
+        raise ValueError(f'{path}: {e}') from None
+    vocabulary = model.config.vocab_size
+    if vocabulary < VOCABULARY:
+        raise ValueError(f"{path} knows {vocabulary} tokens, GPT-2's tokenizer {VOCABULARY}; give another --from FILE")
+    config = {'model': 'aot'} | dataclasses.asdict(model.config)
+    claim(out)
+    write_file(out / 'config.json', lambda f: json.dump(config, f, indent=1))
+    for name in ('best.pt', 'last.pt'):
+        save(out / name, {'weights': model.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(model.config),
+                          'config': config, 'data': {'kind': 'text', 'tokenizer': {'name': 'gpt2'}}, 'optimizers': [],
+                          'scaler': {}, 'step': 0, 'best': math.inf, 'seconds': 0.0})
+    print(f'{out}: {model.num_params():,} parameters, {model.config.n_layer} layers of {args.n_head or heads} heads, '
+          f'{width} wide, a context of {model.config.block_size}')
+
+
+if __name__ == '__main__':
+    with one_line_errors():
+        main()
