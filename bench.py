@@ -124,7 +124,7 @@ def race_all(argv):
 class NaiveMSSA(MSSA):
     """MSSA as the released code writes it: product, scale, softmax, dropout, product, each an operation of its own."""
 
-    def forward(self, z):
+    def forward(self, z, remember=None):
         B, N, d = z.shape
         w = self.U(z).view(B, N, self.K, self.p).transpose(1, 2)                        # (B, K, N, p)
         a = self.drop((torch.matmul(w, w.mT) * self.p ** -0.5).softmax(-1))             # (B, K, N, N)

@@ -121,7 +121,7 @@ def settings(argv):
     elif not named:
         if start != 'scratch' and 'dataset' not in given:
             raise ValueError(f'--init_from={start} does not say what to fine-tune on: give --dataset, such as --dataset=cifar10')
-        functions = given.get('dataset', ('',))[0] in icl.FUNCTIONS
+        functions = name == 'aot' and given.get('dataset', ('',))[0] in icl.FUNCTIONS
         file = 'finetune.py' if start != 'scratch' else SMALL_ICL if functions else DEFAULTS.get(name, DEFAULTS['aot'])
         given = configurator.collect(argv, str(configurator.HERE / 'config' / file))
     if checkpoint:

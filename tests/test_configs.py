@@ -56,6 +56,19 @@ def test_the_papers_language_models_have_the_papers_sizes(name, shape, matrices,
         (6e-4, 6e-5, 0.9, 0.95, 0.1, 1.0, 2000, 'adamw')
 
 
+@pytest.mark.parametrize('name, shape, causal, millions', [
+    ('train_crate_owt.py', (12, 768, 12), True, 61), ('train_crate_bert_owt.py', (12, 768, 12), False, 60),
+    ('train_crate_bert_medium_owt.py', (8, 512, 8), False, 32)])
+def test_crate_on_text_has_the_papers_shapes(name, shape, causal, millions):
+    """By hand: tokens and positions, and a layer's U, W with its bias, D and two LayerNorms."""
+    c, model = built(name, vocab_size=50258 - causal)
+    n, d, _ = shape
+    assert (model.config.n_layer, model.config.n_embd, model.config.n_head, model.config.causal) == (*shape, causal)
+    count = (50258 - causal + model.config.block_size) * d + n * (3 * d * d + 5 * d) + 2 * d
+    assert model.num_params() == count and round(count / 1e6) == millions
+    assert c.batch_size * c.gradient_accumulation_steps * model.config.block_size == 491_520
+
+
 def pictures(name):
     """The settings of a config for ImageNet, by name."""
     c, a, given, _ = train.settings([str(ROOT / 'config' / name), '--init_from=scratch', '--new_head=false'])
@@ -123,6 +136,8 @@ def test_a_bare_run_reads_the_default_config():
     assert c.dataset == 'stdlib' and given['attn'] == 'mssa' and c.optimizer == 'muon'
     c, _, given, _ = train.settings(['--n_layer=5'])
     assert c.dataset == 'stdlib' and given['n_layer'] == 5
+    c, _, given, _ = train.settings(['--dataset=linear', '--n_layer=5'])
+    assert (given['n_dims'], given['n_layer'], c.dtype) == (5, 5, 'float32')
     c, _, given, _ = train.settings([str(ROOT / 'config' / 'train_gpt2_owt.py')])
     assert c.optimizer == 'adamw' and given['mlp'] is True
 

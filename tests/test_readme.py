@@ -1,4 +1,5 @@
 """Every command of the README runs, at toy size; every line that it points at holds what it says."""
+import dataclasses
 import re
 import runpy
 import shlex
@@ -13,9 +14,11 @@ from conftest import ROOT
 from PIL import Image
 
 import data
+import rundir
+from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
 from model_crate_mae import CRATEMAE, CRATEMAEConfig
-from prepare import images, shapes
+from prepare import benchmark, images, shapes
 from tokenizer import Tokenizer
 
 README = (ROOT / 'README.md').read_text(encoding='utf-8')
@@ -30,12 +33,18 @@ def place(tmp_path_factory):
     """A folder with the data that README commands expect to find prepared."""
     place = tmp_path_factory.mktemp('readme')
     ids = np.random.default_rng(0).integers(0, 50257, 2000)
-    gpt2 = type('GPT2', (), {'vocab_size': 50257, 'spec': {'name': 'gpt2'}})  # the real one needs a network
-    data.save_text(place / 'data' / 'openwebtext', gpt2, {'train': ids, 'val': ids}, {'train': 8000, 'val': 8000})
+    tokens = type('GPT2', (), {'vocab_size': 50257, 'spec': {'name': 'gpt2'}})  # the real one needs a network
+    data.save_text(place / 'data' / 'openwebtext', tokens, {'train': ids, 'val': ids}, {'train': 8000, 'val': 8000})
     text = (ROOT / 'README.md').read_text(encoding='utf-8').encode('ascii', 'ignore').decode()
     tokenizer = Tokenizer('chars', ''.join(sorted(set(text))))
     data.save_text(place / 'data' / 'shakespeare_char', tokenizer, *data.split_text(text, tokenizer))
     (place / 'README.md').write_text(README, encoding='utf-8')
+    benchmark.save_benchmark(place / 'data' / 'lambada', 'last_word', [{'context': 'a subspace of', 'word': 'tokens'}], place, 'toy')
+    gpt2 = AoT(AoTConfig(block_size=16, vocab_size=256, n_layer=2, n_head=2, n_embd=16, attn='mhsa', mlp=True, bias=True))
+    (place / 'out' / 'gpt2').mkdir(parents=True)
+    rundir.save(place / 'out' / 'gpt2' / 'best.pt', dict.fromkeys(rundir.KEYS, {}) | {
+        'weights': gpt2.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(gpt2.config), 'config': {'model': 'aot'},
+        'data': {'kind': 'text', 'tokenizer': {'name': 'bytes'}}, 'step': 0})
     shapes.main(['--out', str(place / 'data' / 'shapes'), '--train', '40', '--val', '20', '--test', '20'])
     drawn, labels, _ = (np.load(place / 'data' / 'shapes' / f'train.{name}.npy') for name in ('images', 'labels', 'masks'))
     for name in ('cifar10', 'imagenet', 'imagenet21k'):
@@ -64,9 +73,10 @@ def toy(part):
     if '--help' in words:
         return words
     new = not any('init_from' in w for w in words)
-    pictures = re.search('crate|vit|cifar|imagenet|shapes', part)
+    functions = 'icl' in part
+    pictures = re.search('crate|vit|cifar|imagenet|shapes', part) and not re.search('_char|stdlib|bert|crate_owt', part)
     if tool == 'train.py' and new:
-        words += TOY + ([] if pictures else ['--block_size=16'])
+        words += TOY + ([] if pictures else ['--n_dims=8', '--block_size=20'] if functions else ['--block_size=64'])
         words += ['--image_size=32', '--patch_size=8'] if 'imagenet' in part else []
     if tool == 'train.py' and not new and pictures:
         words += [*SHORT, '--image_size=32']
@@ -76,6 +86,10 @@ def toy(part):
     if tool == 'bench.py':
         words = [w for w in words if not w.startswith('--rounds')] + ['--rounds=1']
         words += ['--image_size=32', '--batch_size=1', '--seconds=0.01'] if 'pictures' in words else [*TOY, '--block_size=16']
+    if tool == 'eval.py' and functions:
+        words += ['--prompts=8']
+    if any('benchmarks' in w for w in words):  # GPT-2's tokenizer would need a network
+        words = [w.replace('out/aot_owt', 'out/gpt2') for w in words]
     if tool == 'sample.py' and not pictures:
         words = [w for w in words if not w.startswith('--max_new')] + ['--max_new_tokens=4']
     return [w.replace('--n_head=12', '--n_head=2') for w in words]
@@ -88,7 +102,7 @@ def test_readme_commands_run(place, monkeypatch, capsys):
         for part in line.split(' && '):
             if part.startswith(('python3 -m venv', '. .venv', 'pip install', 'python -m pytest')):
                 continue  # what .ci/run does
-            if re.search(r'prepare/(shakespeare_char|cifar10|imagenet|openwebtext)', part):
+            if re.search(r'prepare/(shakespeare_char|cifar10|imagenet|openwebtext|wikitext|ptb|lambada|cbt|gpt2_weights)', part):
                 continue  # a download, or an account is needed; the data stand ready
             words, start = toy(part), time.time()
             if words[0] == '-m':
