@@ -10,24 +10,11 @@
 # nanoGPT's GPU result, 1.47 with 256 characters of context, is this budget (not run here):
 #   python train.py config/train_aot_shakespeare_char.py --block_size=256 --n_layer=18 --n_embd=384 --batch_size=64 \
 #          --max_iters=5000 --dropout=0.2 --out_dir=out/aot_shakespeare_char_gpu
-dataset = 'shakespeare_char'
-out_dir = 'out/aot_shakespeare_char'
+from config.shakespeare import *
 
+out_dir = 'out/aot_shakespeare_char'
 attn = 'mssa'
 n_layer = 10
 n_head = 6
 n_embd = 192
-block_size = 64
-
-batch_size = 12
-max_iters = 2000
-optimizer = 'muon'
-learning_rate = 1e-2
-muon_lr = 0.03
-schedule = 'linear'
-min_lr = 0.0
-beta2 = 0.99
-grad_clip = 0.0
-warmup_iters = 50
-eval_interval = 250
-eval_iters = 100
+muon_lr = 0.02

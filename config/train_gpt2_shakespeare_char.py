@@ -6,25 +6,12 @@
 # hardware   2 CPU cores
 # minutes    1 of training
 # expected   validation loss 1.618 ± 0.011 (three seeds); nanoGPT publishes 1.88 for its GPT on a laptop
-dataset = 'shakespeare_char'
-out_dir = 'out/gpt2_shakespeare_char'
+from config.shakespeare import *
 
+out_dir = 'out/gpt2_shakespeare_char'
 attn = 'mhsa'
 mlp = True
 n_layer = 4
 n_head = 4
 n_embd = 128
-block_size = 64
-
-batch_size = 12
-max_iters = 2000
-optimizer = 'muon'
-learning_rate = 1e-2
 muon_lr = 0.03
-schedule = 'linear'
-min_lr = 0.0
-beta2 = 0.99
-grad_clip = 0.0
-warmup_iters = 50
-eval_interval = 250
-eval_iters = 100

@@ -52,6 +52,20 @@ def golden(name):
     return sd, g
 
 
+def memorize(model, x, y, below, steps=500, lr=1e-2):
+    """Train on one batch until its loss is below `below`; fails if that takes more steps, or a parameter has no gradient."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0)
+    for _ in range(steps):
+        loss = model(x, y)[1]
+        if loss < below:
+            return
+        loss.backward()
+        assert all(p.grad is not None for p in model.parameters())
+        optimizer.step()
+        optimizer.zero_grad()
+    pytest.fail(f'the loss is {loss.item():.3f} after {steps} steps')
+
+
 def fails(capsys, main, *words):
     """The one line that a user sees after a mistake; nothing else is printed on standard error."""
     import configurator

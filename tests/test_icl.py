@@ -4,7 +4,7 @@ import csv
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, fails, losses
+from conftest import ROOT, fails, losses, memorize
 
 import eval as scores
 import icl
@@ -168,14 +168,7 @@ def test_examples_become_tokens_in_turn():
 @pytest.mark.parametrize('kind', [dict(), dict(attn='mhsa', mlp=True)])
 def test_one_batch_can_be_memorized(kind):
     model, (x, y) = small(n_embd=32, **kind).train(), draw()
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-    for _ in range(600):
-        loss = model(x, y)[1]
-        loss.backward()
-        assert all(p.grad is not None for p in model.parameters())
-        optimizer.step()
-        optimizer.zero_grad()
-    assert loss < 0.1 * y.square().mean()
+    memorize(model, x, y, 0.1 * y.square().mean(), steps=1000, lr=5e-3)
 
 
 def test_compiles_as_one_graph():

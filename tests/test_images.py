@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, fails, losses
+from conftest import ROOT, fails, losses, memorize
 from PIL import Image
 
 import configurator
@@ -320,14 +320,7 @@ def test_a_fresh_aot_knows_nothing_of_pictures_and_can_memorize(attn):
     model = aot(attn=attn).train()
     x, y = torch.randn(6, 3, 8, 12), torch.tensor([0, 1, 2, 3, 4, 0])
     assert abs(model(x, y)[1].item() - math.log(5)) < 0.2
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0)
-    for _ in range(60):
-        loss = model(x, y)[1]
-        loss.backward()
-        assert all(p.grad is not None for p in model.parameters())
-        optimizer.step()
-        optimizer.zero_grad()
-    assert loss < 0.1
+    memorize(model, x, y, 0.1)
 
 
 def test_the_papers_sizes_of_aot_on_imagenet():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import fails, losses
+from conftest import fails, losses, memorize
 
 import data
 import eval as scores
@@ -78,16 +78,7 @@ def test_a_causal_model_does_not_see_the_future_and_another_does(kind):
 def test_a_fresh_model_knows_nothing_and_can_memorize(kind):
     model, x, y = small(**kind, seed=3).train(), tokens(4, 16), tokens(4, 16, seed=2)
     assert model(x, y)[1].item() == pytest.approx(math.log(11), abs=0.1)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0)
-    for _ in range(500):
-        loss = model(x, y)[1]
-        loss.backward()
-        assert all(p.grad is not None for p in model.parameters())
-        optimizer.step()
-        optimizer.zero_grad()
-        if loss < 0.3:
-            break
-    assert loss < 0.3
+    memorize(model, x, y, 0.3)
 
 
 @pytest.mark.parametrize('kind', CAUSAL)

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, fails, golden, losses
+from conftest import ROOT, fails, golden, losses, memorize
 from PIL import Image
 from test_images import column, config_of, equal, folder, go, quick, weights  # noqa: F401 (fixtures)
 from test_model_images import same_tokens
@@ -302,16 +302,7 @@ def test_patches_go_both_ways():
 def test_a_batch_can_be_memorized(name, options):
     model, _, noise = small(name, n_embd=64, **options)
     x = 0.5 * torch.randn(3, 3, 8, 12)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0)
-    for _ in range(1500):
-        loss = model(x, noise)[1]
-        loss.backward()
-        assert all(p.grad is not None for p in model.parameters())
-        if loss < 0.05 * model.target(x).var():
-            break
-        optimizer.step()
-        optimizer.zero_grad()
-    assert loss < 0.05 * model.target(x).var()
+    memorize(model, x, noise, 0.05 * model.target(x).var(), steps=1500, lr=3e-3)
     hidden = unpatchify(model.hide(noise)[..., None].expand(-1, -1, 24), (8, 12), (2, 4))
     error = (model.reconstruct(x, noise) - x)[hidden].square().mean()
     assert error < 0.1 * x[hidden].var()  # in pixels, also where normalized ones were learned

@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import golden
+from conftest import golden, memorize
 
 from generate import new_cache, step
 from model_aot import MHSA, MSSA, AoT, AoTConfig, attend
@@ -163,16 +163,7 @@ def test_a_fresh_model_knows_nothing_and_can_memorize(kind):
     model = small(**kind, seed=3).train()
     x, y = tokens(4, 16), tokens(4, 16, seed=2)
     assert model(x, y)[1].item() == pytest.approx(math.log(11), abs=0.05)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0)
-    for _ in range(400):
-        loss = model(x, y)[1]
-        loss.backward()
-        assert all(p.grad is not None for p in model.parameters())
-        optimizer.step()
-        optimizer.zero_grad()
-        if loss < 0.3:
-            break
-    assert loss < 0.3
+    memorize(model, x, y, 0.3)
 
 
 def test_loss_in_chunks_is_the_same(monkeypatch):

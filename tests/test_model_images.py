@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from conftest import golden
+from conftest import golden, memorize
 
 import model_aot
 import model_crate
@@ -193,14 +193,7 @@ def test_a_fresh_model_knows_little_and_can_memorize(Model, Config, kw):
     x, y = torch.randn(6, 3, 8, 12), torch.tensor([0, 1, 2, 3, 4, 0])
     first = model(x, y)[1].item()
     assert 1.2 < first < 2.3  # log 5 = 1.61
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0)
-    for _ in range(200):
-        loss = model(x, y)[1]
-        loss.backward()
-        assert all(p.grad is not None for p in model.parameters())
-        optimizer.step()
-        optimizer.zero_grad()
-    assert loss < 0.1
+    memorize(model, x, y, 0.1, lr=3e-3)
     assert torch.allclose(torch.compile(model, backend='eager', fullgraph=True)(x, y)[1], model(x, y)[1])
 
 
