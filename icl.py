@@ -40,6 +40,9 @@ class Prompts:
         self.sparsity = sparsity if function == 'sparse_linear' else 0
         self.scale = self.sparsity or n_dims  # the mean of g(x)^2
 
+    def __len__(self):
+        raise ValueError('functions are drawn anew at every step, so there are no epochs; give --max_iters')
+
     def stage(self, step):
         """(dimensions, examples) of training at a step."""
         if not self.curriculum:
