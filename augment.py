@@ -14,9 +14,7 @@ multiplied into one matrix, and the picture is interpolated once. So the geometr
 operations, whatever order was drawn, and a picture that goes on beyond its crop fills what they uncover with its own
 pixels; only beyond the picture's border they see the mean colour.
 """
-import contextlib
 import math
-import os
 import sys
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -27,6 +25,7 @@ import torch.nn.functional as F
 
 import configurator
 import data
+from rundir import write_file
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's red, green and blue, from 0 to 1
 FILL = (124, 116, 104)                                    # the mean as a colour
@@ -308,14 +307,14 @@ def check_picture(path, overwrite):
 def write_picture(image, path):
     """Write a Pillow image to path, whole or not at all."""
     from PIL import Image
-    new = f'{path}.new'
-    try:
-        image.save(new, Image.registered_extensions()[Path(path).suffix.lower()])
-        os.replace(new, path)
-    except (OSError, ValueError, KeyError) as e:
-        with contextlib.suppress(OSError):
-            os.remove(new)
-        raise ValueError(f'{path} cannot be written ({e}); make room, or give another --out, such as --out=sheet.png') from None
+    kind = Image.registered_extensions()[Path(path).suffix.lower()]
+
+    def write(f):
+        try:
+            image.save(f, kind)
+        except (ValueError, KeyError) as e:  # a format that Pillow reads and cannot write
+            raise OSError(e) from None
+    write_file(path, write, 'wb', 'run this again, or give another --out, such as --out=sheet.png')
 
 
 # ---- the contact sheet ----------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ The protocol.
   * Texts are scored as they were published, with spaces around punctuation, unless `detokenize` undoes these by the rules
     of DETOKENIZE. It does so for each part alone (LAMBADA: the context; CBT: the context, the sentence), and bytes are
     counted after it. <unk> stays.
-  * Log-probabilities are float32, of logits that the model computes in eval.py's dtype; --dtype=float32 is the exact one.
+  * The model computes in float32 unless --dtype says otherwise: rounding logits to bfloat16 changes losses, and makes ties.
 
 GPT-2's paper used de-tokenizers of its own, and took a model's own <UNK> for <unk>, so its losses are not matched exactly.
 """
@@ -41,7 +41,7 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-from rundir import write_file
+from rundir import check_writable, write_file
 from tokenizer import Tokenizer
 
 # what prepares them
@@ -79,19 +79,17 @@ def command(name, data_dir, more=''):
 def chosen(asked, data_dir):
     """The names that were asked for. Raises ValueError for one that is unknown or not prepared, with what to type."""
     there = [name for name in SCRIPTS if (Path(data_dir) / name / 'meta.json').exists()]
-    if 'all' in asked.split(','):
-        for name in SCRIPTS:
-            if name not in there:
-                print(f'{name} is not prepared; run: {command(name, data_dir)}')
-        if not there:
-            raise ValueError(f'no benchmark is prepared in {data_dir}; run for example: {command("lambada", data_dir)}')
-        return there
     names = [name.strip() for name in asked.split(',')]
     for name in names:
-        if name not in SCRIPTS:
+        if name not in (*SCRIPTS, 'all'):
             near = difflib.get_close_matches(name, [*SCRIPTS, 'all'], 1)
             raise ValueError(f"unknown benchmark '{name}'; " + (f'did you mean {near[0]}?' if near else
                                                                 f'choose among {", ".join(SCRIPTS)}, or all'))
+    if 'all' in names:
+        if not there:
+            raise ValueError(f'no benchmark is prepared in {data_dir}; run for example: {command("lambada", data_dir)}')
+        return there
+    for name in names:
         if name not in there:
             raise ValueError(f'{Path(data_dir) / name} is not prepared; run: {command(name, data_dir)}')
     return list(dict.fromkeys(names))
@@ -224,25 +222,29 @@ def append(path, rows):
     new, before = io.StringIO(), results_of(path)
     writer = csv.writer(new, lineterminator='\n')
     writer.writerows(rows if before else [COLUMNS, *rows])
-    try:
-        write_file(path, lambda f: f.write((before + new.getvalue()).encode()), 'wb')
-    except ValueError as e:
-        raise ValueError(f'{str(e).partition(";")[0]}; give another --results=PATH') from None
+    advice = 'run this again, or give another --results=PATH'
+    write_file(path, lambda f: f.write((before + new.getvalue()).encode()), 'wb', advice)
 
 
 def run(model, checkpoint, c, autocast):
     """Score a language model on the benchmarks that c names (eval.py's settings), print a table, and add it to results.csv."""
-    size, names = model.config.block_size, chosen(c.benchmarks, c.data_dir)
+    size = model.config.block_size
     stride = c.stride or max(1, size // 2)
     if not 1 <= stride <= size:
         raise ValueError(f'--stride={c.stride} must lie between 1 and the context of {size} tokens; or 0 for half of it')
     ckpt = Path(c.ckpt)
     path = Path(c.results) if c.results else (ckpt if ckpt.is_dir() else ckpt.parent) / 'results.csv'
     results_of(path)  # refused now, not after the work
+    check_writable(path, 'give another --results=PATH')
     tokenizer = Tokenizer(**checkpoint['data']['tokenizer'])
     kind, clean = tokenizer.spec['name'], detokenize if c.detokenize else str
     print(f'{kind} tokens, a context of {size}, windows {stride} apart, texts '
           f'{"de-tokenized" if c.detokenize else "as published"}')
+    names = chosen(c.benchmarks, c.data_dir)
+    if 'all' in c.benchmarks:
+        for name in SCRIPTS:
+            if name not in names:
+                print(f'{name} is not prepared; run: {command(name, c.data_dir)}')
     print(f'{"benchmark":<12} {"measure":<15} {"value":>9}   count')
     for name in names:
         rows, source = read(name, c.data_dir)

@@ -33,6 +33,7 @@ import icl
 import machine
 from machine import choose_device, choose_dtype
 from models import from_command_line, grid, load_model, load_weights, same_classes
+from tasks import rows_at_once
 
 
 @dataclass
@@ -225,7 +226,7 @@ def score_text(model, folder, split, autocast, c):
     it fills in rightly."""
     causal, N = getattr(model.config, 'causal', True), model.config.block_size
     text, device = (data.Text if causal else data.MaskedText)(folder, split, N), next(model.parameters()).device
-    rows = c.batch_size if causal else max(1, min(c.batch_size, model.LOGITS_AT_ONCE // (N * model.config.vocab_size)))
+    rows = c.batch_size if causal else rows_at_once(model, c.batch_size)
     sums = torch.zeros(4, dtype=torch.float64)  # tokens, loss, the likeliest is right, one of the five likeliest is
     seen = torch.zeros(model.config.vocab_size, dtype=torch.int64)  # how often each token was to be predicted
     for x, y in tqdm(text.fixed(rows, len(text)), f'{folder.name} {split}', math.ceil(len(text) / rows), disable=None):
@@ -246,14 +247,26 @@ def score_text(model, folder, split, autocast, c):
               f'top-5 {top5:.2%}, at a context of {N}; always guessing the commonest: top-1 {seen.max() / count:.2%}')
 
 
+def refuse(c, names, why):
+    """Raises ValueError if one of these settings, which do not apply, was given."""
+    for name in names:
+        if getattr(c, name) != getattr(EvalConfig, name):
+            raise ValueError(f'--{name} {why}; leave it out')
+
+
+OF_PICTURES = 'probe', 'knn', 'train_share', 'real', 'eval_crop'
+OF_BENCHMARKS = 'stride', 'detokenize', 'results'
+OF_FUNCTIONS = 'beside', 'prompts', 'overwrite'
+
+
 def zero_shot(c, checkpoint, overrides):
-    """The benchmarks of language models; they are no dataset with splits, and what is for those is refused."""
+    """The benchmarks of language models."""
     if checkpoint['data']['kind'] != 'text':
         raise ValueError(f'--benchmarks is for language models; this checkpoint reads {checkpoint["data"]["kind"]}, '
                          'so leave it out')
-    for name in ('dataset', 'split', 'probe', 'knn', 'real'):
-        if getattr(c, name):
-            raise ValueError(f'--{name} does not go with --benchmarks; leave one of them out')
+    refuse(c, ('dataset', 'split', *OF_PICTURES, *OF_FUNCTIONS), 'does not go with --benchmarks')
+    benchmarks.chosen(c.benchmarks, c.data_dir)  # before the model is built
+    c.dtype = 'float32' if c.dtype == 'auto' else c.dtype
     model, autocast = ready(c, c.ckpt, checkpoint, overrides)
     if not getattr(model.config, 'causal', True):
         raise ValueError('--benchmarks is for causal models; this one sees the tokens that it is to predict, so leave it out')
@@ -262,22 +275,26 @@ def zero_shot(c, checkpoint, overrides):
 
 def in_context(c, checkpoint, overrides):
     """Errors of models that regress in context, beside those of estimators: printed, saved and drawn."""
+    refuse(c, ('split', *OF_PICTURES, 'stride', 'detokenize'), 'is not for functions in context')
+    if c.prompts < 2:
+        raise ValueError(f'prompts={c.prompts} must be at least 2')
     folder = Path(c.ckpt) if Path(c.ckpt).is_dir() else Path(c.ckpt).parent
     table, models = Path(c.results or folder / 'in_context.csv'), {}
     icl.check_free(table, c.overwrite)
     c.dtype = 'float32' if c.dtype == 'auto' else c.dtype  # errors may be smaller than bfloat16 can tell apart
     for path in (c.ckpt, *filter(None, c.beside.split(','))):
         other = checkpoint if path == c.ckpt else load_weights(path)
-        if other['data']['kind'] != 'regression':
+        if other['data']['kind'] != 'functions':
             raise ValueError(f'{path} reads {other["data"]["kind"]}, not functions; leave it out of --beside')
-        models[path], autocast = ready(c, path, other, overrides)
+        name = f'./{path}' if path in icl.estimators(sparse=True) else path
+        models[name], autocast = ready(c, path, other, overrides)
     mine, *others = (m.config for m in models.values())
     for o in others:
         if (o.n_dims, o.block_size) != (mine.n_dims, mine.block_size):
             raise ValueError(f'--beside: a model of n_dims={o.n_dims} and block_size={o.block_size} does not fit one of '
                              f'{mine.n_dims} and {mine.block_size}; leave it out')
     function = c.dataset or checkpoint['config']['dataset']
-    prompts = icl.Prompts(function, mine.n_dims, mine.block_size // 2, checkpoint['config']['sparsity'])
+    prompts = icl.Prompts(function, mine.n_dims, mine.block_size // 2, min(checkpoint['config']['sparsity'], mine.n_dims))
     title = f'{function.replace("_", " ")} functions of {prompts.d} dimensions'
     icl.report(icl.curves(models, prompts, autocast, c.prompts), models, f'{title}, {c.prompts:,} prompts', table)
 
@@ -300,21 +317,17 @@ def main(argv):
             or not -1 <= c.workers <= 1024):
         raise ValueError('need batch_size >= 1, knn >= 0, seed >= -1, 0 <= eval_crop <= 1, 0 < train_share <= 1 and workers >= '
                          f'-1; got {c.batch_size}, {c.knn}, {c.seed}, {c.eval_crop}, {c.train_share}, {c.workers}')
-    if c.prompts < 2:
-        raise ValueError(f'prompts={c.prompts} must be at least 2')
-    if checkpoint['data']['kind'] == 'regression' and not c.benchmarks:
+    if checkpoint['data']['kind'] == 'functions' and not c.benchmarks:
         return in_context(c, checkpoint, overrides)
-    if c.beside:
-        raise ValueError(f'--beside is for functions in context; this checkpoint reads {checkpoint["data"]["kind"]}, '
-                         'so leave it out')
     if c.benchmarks:
         return zero_shot(c, checkpoint, overrides)
-    if c.stride or c.detokenize or c.results:
-        raise ValueError('--stride, --detokenize and --results are for --benchmarks; add --benchmarks=all, or leave them out')
+    refuse(c, OF_FUNCTIONS, f'is for functions in context, and this checkpoint reads {checkpoint["data"]["kind"]}')
+    refuse(c, OF_BENCHMARKS, 'is for --benchmarks, such as --benchmarks=all')
     c.seed = c.seed if c.seed >= 0 else checkpoint['config'].get('seed', 1337)
     dataset = c.dataset or checkpoint['config'].get('dataset')
     if not dataset:
-        raise ValueError('an official file does not say what to score it on; give --dataset, such as --dataset=imagenet')
+        example = '--dataset=shakespeare, or --benchmarks=all' if checkpoint['data']['kind'] == 'text' else '--dataset=imagenet'
+        raise ValueError(f'{c.ckpt} does not say what to score it on; give --dataset, such as {example}')
     folder = Path(c.data_dir) / dataset
     meta = data.read_meta(folder)
     if meta['kind'] != checkpoint['data']['kind']:
@@ -325,8 +338,7 @@ def main(argv):
     if meta['kind'] == 'text':
         if checkpoint['data']['tokenizer'] != meta['tokenizer']:
             raise ValueError(f'the checkpoint reads other tokens than {folder} holds; prepare it with the same tokenizer')
-        if c.probe or c.knn or c.real:
-            raise ValueError('--probe, --knn and --real are for pictures; this checkpoint reads text, so leave them out')
+        refuse(c, OF_PICTURES, 'is for pictures, and this checkpoint reads text')
         return score_text(model, folder, split, autocast, c)
     masked = hasattr(model.config, 'mask_ratio')
     if masked and c.real:

@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from rundir import write_file
+from rundir import check_writable, write_file
 
 FUNCTIONS = 'linear', 'sparse_linear'
-META = {'kind': 'regression', 'splits': {}}  # what meta.json would say, if there were a folder
+ADVICE = 'run this again, or give --results=OTHER.csv'
+META = {'kind': 'functions', 'splits': {}}  # what meta.json would say, if there were a folder
 
 
 class Prompts:
@@ -164,6 +165,7 @@ def check_free(table, overwrite):
         raise ValueError('the picture needs matplotlib: pip install matplotlib') from None
     if table.suffix != '.csv' or not table.parent.is_dir():
         raise ValueError(f'--results={table} must end with .csv, in a folder that exists')
+    check_writable(table, 'give --results=OTHER.csv')
     for path in (table, table.with_suffix('.png')):
         if path.exists() and not overwrite:
             raise ValueError(f'{path} exists; give --results=OTHER.csv, or --overwrite=true to replace it')
@@ -183,7 +185,7 @@ def report(found, models, title, table):
         writer = csv.writer(f, lineterminator='\n')
         writer.writerow(('estimator', 'examples', 'error', 'standard_error'))
         writer.writerows((name, i, *both) for name, pair in found.items() for i, both in enumerate(zip(*pair)))
-    write_file(table, rows)
+    write_file(table, rows, advice=ADVICE)
     import matplotlib
     matplotlib.use('Agg')
     from matplotlib import pyplot as plt
@@ -197,6 +199,6 @@ def report(found, models, title, table):
     axis.set(xlabel='examples in the prompt', ylabel='squared error, normalized', title=title, ylim=(-0.03, 1.3))
     axis.legend(fontsize='small')
     picture = table.with_suffix('.png')
-    write_file(picture, lambda f: figure.savefig(f, dpi=120, format='png'), 'wb')
+    write_file(picture, lambda f: figure.savefig(f, dpi=120, format='png'), 'wb', ADVICE)
     plt.close(figure)
     print(f'{table}, {picture}: {len(found)} curves')

@@ -84,8 +84,10 @@ class AoTConfig:
         for name in ('dropout', 'label_smoothing'):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f'{name}={getattr(self, name)} must be in [0, 1)')
-        if self.n_dims < 0 or self.n_dims and self.image_size:
+        if self.n_dims < 0:
             raise ValueError(f'n_dims={self.n_dims} must be at least 1, or 0 for text and pictures')
+        if self.n_dims and self.image_size:
+            raise ValueError(f'n_dims={self.n_dims} is for functions, image_size={self.image_size} for pictures; leave one out')
         if self.image_size:
             for name in ('image_size', 'patch_size'):
                 size = getattr(self, name)

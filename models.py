@@ -168,7 +168,7 @@ def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False)
     fits = {'image_size': 0} if hasattr(Config, 'vocab_size') else {}
     if kind == 'text':
         fits |= {'vocab_size': meta['vocab_size'] + (not given.get('causal', True))}  # and [MASK]
-    elif kind == 'regression':
+    elif kind == 'functions':
         fits |= {'n_dims': 20, 'block_size': 82}  # 41 examples
     else:
         own = next(iter(meta['splits'].values()))
@@ -189,8 +189,8 @@ def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False)
 
 
 def reads(c):
-    """What a model with this config reads: 'images', 'regression' or 'text'."""
-    return 'images' if getattr(c, 'image_size', 0) else 'regression' if getattr(c, 'n_dims', 0) else 'text'
+    """What a model with this config reads: 'images', 'functions' or 'text'."""
+    return 'images' if getattr(c, 'image_size', 0) else 'functions' if getattr(c, 'n_dims', 0) else 'text'
 
 
 def load_model(checkpoint, new_head=False, averaged=True, **overrides):
@@ -209,10 +209,14 @@ def load_model(checkpoint, new_head=False, averaged=True, **overrides):
         model = Model(Config(**checkpoint['model_config'] | overrides))
     except TypeError as e:
         raise ValueError(f'the checkpoint is from another version of {Config.__name__} ({e})') from None
-    for k in ('n_head', 'decoder_n_head'):  # of the same shapes another number of heads is another function
-        had, has = (getattr(c, k, 0) or c.n_head for c in (old, model.config))
+    for k in ('n_head', 'decoder_n_head', 'causal', 'gelu'):  # with these, the same weights are another function
+        had, has = (c.n_head if k == 'decoder_n_head' and not getattr(c, k, 0) else getattr(c, k, None)
+                    for c in (old, model.config))
         if had != has:
-            raise ValueError(f'the checkpoint has {k}={had}, not {has}; leave {k} out')
+            raise ValueError(f'the checkpoint has {k}={configurator.show(had)}, not {configurator.show(has)}; leave {k} out')
+    if reads(old) != reads(model.config):
+        raise ValueError(f'the checkpoint reads {reads(old)}, with image_size={configurator.show(model.config.image_size)} it '
+                         f'would read {reads(model.config)}; leave that out')
     weights, new = dict(averaged and checkpoint['ema'] or checkpoint['weights']), model.state_dict()
     for k in ('pos', 'decoder_pos'):
         if k in weights and old.image_size != model.config.image_size and old.patch_size == model.config.patch_size:

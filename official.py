@@ -36,7 +36,7 @@ def fill(model, sd):
         slack = max(1e-5, torch.finfo(sd[k].dtype).eps) if sd[k].is_floating_point() else 1e-5  # files may hold float16
         if k in fixed and not (sd[k] - wanted[k]).abs().max() <= slack:
             raise ValueError(f'{k} holds other positions than the sines and cosines that {needs}; give the sizes that the '
-                             'weights were trained with (positions that were interpolated for other sizes are not the authors\')')
+                             'weights were trained with (interpolated positions are not the authors\')')
     weights = wanted | {k: v for k, v in sd.items() if k not in fixed}
     model.load_state_dict({ours: weights[theirs] for ours, theirs in names.items()})
     return model

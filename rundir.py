@@ -10,12 +10,13 @@ from pathlib import Path
 
 import torch
 
-FILES = ('config.json', 'log.csv', 'last.pt', 'best.pt', 'curve.png', 'results.csv', 'in_context.csv', 'in_context.png')
+FILES = ('config.json', 'log.csv', 'last.pt', 'best.pt', 'curve.png')
 KEYS = {'weights', 'ema', 'model_config', 'config', 'data', 'optimizers', 'scaler', 'step', 'best', 'seconds'}
 
 
-def write_file(path, write, mode='w'):
-    """Write beside path by write(file), then rename: a crash or a full disk leaves the old file whole."""
+def write_file(path, write, mode='w', advice='go on with --init_from=resume, or name another --out_dir'):
+    """Write beside path by write(file), then rename: a crash or a full disk leaves the old file whole. Raises ValueError
+    with the advice if it cannot be written."""
     new = f'{path}.new'
     try:
         with open(new, mode) as f:
@@ -26,8 +27,17 @@ def write_file(path, write, mode='w'):
     except (OSError, RuntimeError) as e:
         with contextlib.suppress(OSError):
             os.remove(new)
-        raise ValueError(f'could not write {path} ({e}); what was there before is untouched: make room, then go on with '
-                         '--init_from=resume, or name another --out_dir') from None
+        raise ValueError(f'could not write {path} ({e}); what was there before is untouched: make room, then '
+                         f'{advice}') from None
+
+
+def check_writable(path, advice):
+    """Raises ValueError, before any work, if `write_file` could not write path."""
+    try:
+        open(f'{path}.new', 'w').close()
+        os.remove(f'{path}.new')
+    except OSError as e:
+        raise ValueError(f'{path} cannot be written ({e.strerror}); {advice}') from None
 
 
 def held_in(out_dir):
@@ -54,10 +64,10 @@ def claim(out_dir):
         raise ValueError(f'{out_dir} cannot be written ({e.strerror}); name another --out_dir') from None
 
 
-def save(path, checkpoint):
+def save(path, checkpoint, **advice):
     """Write a checkpoint, a dict with the KEYS. Raises ValueError if it cannot be written."""
     assert checkpoint.keys() == KEYS
-    write_file(path, lambda f: torch.save(checkpoint, f), 'wb')
+    write_file(path, lambda f: torch.save(checkpoint, f), 'wb', **advice)
 
 
 def load_checkpoint(path):

@@ -198,7 +198,7 @@ def main(argv):
     model = load_model(checkpoint, **overrides).to(device)
     torch.manual_seed(c.seed)
     text, masked = checkpoint['data']['kind'] == 'text', hasattr(model.config, 'mask_ratio')
-    if checkpoint['data']['kind'] == 'regression':
+    if checkpoint['data']['kind'] == 'functions':
         raise ValueError(f'this checkpoint learns functions in context: python eval.py --ckpt={c.ckpt} draws how well')
     if c.out and not masked:
         raise ValueError(f'model={checkpoint["config"]["model"]} has no decoder to reconstruct pictures with, as --out={c.out} '

@@ -22,7 +22,7 @@ from models import grid
 def choose(c, a, meta, folder, model):
     """The task of a TrainConfig and an AugmentConfig, on a dataset, for a model."""
     mc = model.config
-    if meta['kind'] == 'regression':
+    if meta['kind'] == 'functions':
         return Regression(c, mc)
     if meta['kind'] == 'images':
         return (MaskedPictures if hasattr(mc, 'mask_ratio') else Pictures)(c, a, meta, folder, mc)
@@ -36,6 +36,15 @@ def move(tensors, device):
     if str(device).startswith('cuda'):
         tensors = [t.pin_memory() for t in tensors]
     return tuple(t.to(device, non_blocking=True) for t in tensors)
+
+
+def rows_at_once(model, n):
+    """At most n: the sequences of block_size tokens whose logits the model returns. Raises ValueError if there is not one."""
+    rows = min(n, model.LOGITS_AT_ONCE // (model.config.block_size * model.config.vocab_size))
+    if not rows:
+        raise ValueError(f'the logits of block_size={model.config.block_size} tokens are too many to be ranked; set '
+                         f'--block_size={model.LOGITS_AT_ONCE // model.config.vocab_size} or less')
+    return rows
 
 
 class Task:
@@ -56,6 +65,7 @@ class Text(Task):
 
     def __init__(self, folder, model):
         self.model, self.size = model, model.config.block_size
+        self.rows(1)  # refused now, if at all
         self.train, self.valid = (self.source(folder, split, self.size) for split in ('train', 'val'))
 
     def judge(self, loss, top1, top5):
@@ -64,13 +74,13 @@ class Text(Task):
 
 
 class MaskedText(Text):
+    """The loss is the mean over the hidden tokens of a forward pass; of several passes, or processes, the mean of means."""
     source, ranked = data.MaskedText, True
 
     def rows(self, n):
-        return max(1, min(n, self.model.LOGITS_AT_ONCE // (self.size * self.model.config.vocab_size)))
+        return rows_at_once(self.model, n)
 
     def judge(self, loss, top1, top5):
-        """Shares of the chosen tokens."""
         return loss, {'top1': top1, 'top5': top5}, f'loss {loss:.4f}, top-1 {top1:.2%}, top-5 {top5:.2%} of the hidden tokens'
 
 

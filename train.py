@@ -10,6 +10,7 @@
 A run directory holds config.json, log.csv, last.pt, best.pt and, with matplotlib, curve.png. The batch and the
 dropout of a step depend on (seed, step) alone, so a run that was stopped anywhere goes on as if it never had been.
 """
+import contextlib
 import dataclasses
 import functools
 import json
@@ -35,9 +36,12 @@ from machine import Processes, choose_compile, choose_device, choose_dtype, leav
 from models import build, described, load_weights, model_classes
 from rundir import Log, claim, draw_curve, load_checkpoint, refuse_held, save, write_file
 
-DEFAULTS = {'aot': 'train_aot_stdlib.py'} | {k: f'train_{k}_shapes.py' for k in ('crate', 'crate_mae', 'vit', 'vit_mae')}
-SMALL_ICL = 'train_aot_icl_small.py'
-SCRIPTS = ('shakespeare', 'shakespeare_char', 'openwebtext', 'cifar10', 'cifar100', 'flowers102', 'pets', 'imagenet')
+DEFAULTS = {  # the recipe where no config is named: by network and what the dataset holds
+    ('aot', 'text'): 'train_aot_stdlib.py', ('aot', 'functions'): 'train_aot_icl_small.py',
+    ('crate', 'text'): 'train_crate_shakespeare_char.py', ('crate', 'hidden text'): 'train_crate_bert_stdlib.py',
+    **{(k, 'images'): f'train_{k}_shapes.py' for k in ('aot', 'crate', 'crate_mae', 'vit', 'vit_mae')}}
+TEXTS = 'stdlib', 'shakespeare', 'shakespeare_char', 'openwebtext'
+SCRIPTS = (*TEXTS[1:], 'cifar10', 'cifar100', 'flowers102', 'pets', 'imagenet')
 OFFLINE = ('stdlib', 'shapes')  # datasets that are prepared without a network, and so without asking
 
 
@@ -51,7 +55,7 @@ class TrainConfig:
     overwrite: bool = False                 # replace a run that out_dir already holds
     init_from: str = 'scratch'              # scratch, resume, resume_best, a checkpoint to fine-tune, or official:PATH
     sparsity: int = 3                       # weights of a sparse_linear function that are not zero
-    curriculum: int = 0                     # functions grow by a dimension, prompts by two examples, every so many steps; 0 no
+    curriculum: int = 0                     # steps after which functions get a dimension, prompts two examples more; 0 never
     new_head: bool = False                  # fine-tune with a fresh classifier, for other classes
     seed: int = 1337                        # of weights, batches and dropout
     batch_size: int = 12                    # sequences or pictures a forward pass
@@ -120,9 +124,9 @@ def settings(argv):
         checkpoint = load_weights(start, name if 'model' in given else '')
     elif not named:
         if start != 'scratch' and 'dataset' not in given:
-            raise ValueError(f'--init_from={start} does not say what to fine-tune on: give --dataset, such as --dataset=cifar10')
-        functions = name == 'aot' and given.get('dataset', ('',))[0] in icl.FUNCTIONS
-        file = 'finetune.py' if start != 'scratch' else SMALL_ICL if functions else DEFAULTS.get(name, DEFAULTS['aot'])
+            raise ValueError(f'--init_from={start} does not say what to fine-tune on: give --dataset, such as '
+                             '--dataset=cifar10')
+        file = 'finetune.py' if start != 'scratch' else default_config(name, given)
         given = configurator.collect(argv, str(configurator.HERE / 'config' / file))
     if checkpoint:
         old, name = checkpoint['config'], checkpoint['config']['model']
@@ -161,6 +165,19 @@ def settings(argv):
     if start.startswith('official:'):
         checkpoint = load_weights(start, name, **model_settings)
     return c, a, model_settings, checkpoint
+
+
+def default_config(name, given):
+    """The name of the config for a network and the dataset that is asked for, if one is."""
+    dataset, data_dir, causal = (str(given.get(k, ('',))[0]) for k in ('dataset', 'data_dir', 'causal'))
+    is_text = dataset in TEXTS or name == 'aot' and not dataset
+    kind = 'functions' if dataset in icl.FUNCTIONS else 'text' if is_text else 'images'
+    with contextlib.suppress(ValueError):  # not prepared yet
+        kind = data.read_meta(Path(data_dir or TrainConfig.data_dir) / dataset)['kind']
+    if (name, kind) == ('crate', 'text') and causal.lower() == 'false':
+        kind = 'hidden text'
+    own = [file for (known, _), file in DEFAULTS.items() if known == name]
+    return DEFAULTS.get((name, kind), own[0] if own else DEFAULTS['aot', 'text'])
 
 
 # ---- the run ------------------------------------------------------------------------------------------------------
@@ -225,7 +242,8 @@ def check_finite(pending, processes, dtype):
 
 def main(argv):
     if '--help' in argv or '-h' in argv:
-        print(configurator.help_text(__doc__, TrainConfig, AugmentConfig, *(model_classes(name)[1] for name in DEFAULTS)))
+        networks = dict.fromkeys(name for name, _ in DEFAULTS)
+        print(configurator.help_text(__doc__, TrainConfig, AugmentConfig, *(model_classes(name)[1] for name in networks)))
         return
     c, a, given, checkpoint = settings(argv)
     resuming = c.init_from in ('resume', 'resume_best')

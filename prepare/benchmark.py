@@ -16,7 +16,7 @@ from pathlib import Path
 from data import new_folder
 from prepare.download import local_or_fetch
 from prepare.images import tar_files
-from prepare.text import parser
+from prepare.text import decode, parser
 
 
 def benchmark_parser(doc, out, source):
@@ -28,22 +28,32 @@ def benchmark_parser(doc, out, source):
 def contents(path, names):
     """{name: bytes} of those of the named files that a folder or an archive holds; a plain file counts as the first name."""
     if path.is_dir():
-        return {name: file.read_bytes() for name in names for file in sorted(path.rglob(name))[:1]}
+        return only({str(file): file.read_bytes() for name in names for file in sorted(path.rglob(name))}, path)
     with open(path, 'rb') as f:
         start = f.read(512)
     wanted = f'{" and ".join(names)} in it'
     if start[:2] == b'PK':
         try:
             with zipfile.ZipFile(path) as z:
-                return {name.rpartition('/')[2]: z.read(name) for name in z.namelist() if name.rpartition('/')[2] in names}
+                return only({name: z.read(name) for name in z.namelist() if name.rpartition('/')[2] in names}, path)
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as e:
             raise ValueError(f'{path} is damaged or cut off ({e}); expected an archive with {wanted}; get it again') from None
     if start[:2] in (b'\x1f\x8b', b'BZ') or start[257:262] == b'ustar':
         found = tar_files(path, lambda name: name.rpartition('/')[2] in names, f'an archive with {wanted}')
-        return {name.rpartition('/')[2]: content for name, content in found}
+        return only(dict(found), path)
     if b'\0' in start:
         raise ValueError(f'{path} is neither text nor an archive; expected {names[0]}, or an archive with {wanted}')
     return {names[0]: path.read_bytes()}
+
+
+def only(found, path):
+    """{where: bytes} -> {name: bytes}. Raises ValueError if there are two files of a name, and they differ."""
+    named = {}
+    for where, content in found.items():
+        name = Path(where).name
+        if named.setdefault(name, content) != content:
+            raise ValueError(f'{path} has more than one {name}, and they differ; give --from the one that you mean')
+    return named
 
 
 def texts(source, url, checksum, downloads, names, enough=all):
@@ -58,8 +68,8 @@ def texts(source, url, checksum, downloads, names, enough=all):
         raise ValueError(f'{path} has no {(" and no " if enough is any else ", ").join(missing)}; give another --from PATH')
     decoded = {}
     for name, content in found.items():
-        decoded[name] = content.decode('utf-8', errors='replace').replace('\r\n', '\n')
-        replaced = decoded[name].count('\ufffd')
+        text, replaced = decode(content)
+        decoded[name] = text.replace('\r\n', '\n')
         if replaced:
             print(f'{name}: {replaced:,} places that are not UTF-8 were replaced')
         if not decoded[name].strip():

@@ -26,6 +26,8 @@ def questions(text, path):
     """The lines of a file -> {'context', 'question', 'answer', 'choices'}. Raises ValueError with the number of the line
     that does not fit."""
     rows, context = [], []
+    if not text.endswith('\n'):
+        raise ValueError(f'{path} ends in the middle of a line: it is cut off; get it again')
     for number, line in enumerate(text.split('\n') + [''], 1):
         def wrong(what):
             return ValueError(f'{path}, line {number}: {what}; get the file again')
@@ -66,6 +68,9 @@ def main(argv=None):
         out = f'{args.out}_{FILES[name]}'
         save_benchmark(out, 'cloze', rows[name], path, name)
         print(f'{out}: {len(rows[name]):,} questions; expected are 2,500')
+        odd = sum((len(row['context']), len(row['choices'])) != (20, 10) for row in rows[name])
+        if odd:
+            print(f'{odd:,} of them have not 20 sentences and ten choices')
 
 
 if __name__ == '__main__':

@@ -14,6 +14,7 @@ import argparse
 import dataclasses
 import json
 import math
+import os
 import sys
 from pathlib import Path
 
@@ -23,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from configurator import one_line_errors
 from model_aot import AoT
 from prepare.download import local_or_fetch
-from rundir import claim, refuse_held, save, write_file
+from rundir import held_in, refuse_held, save, write_file
 
 URL = 'https://huggingface.co/openai-community/'
 SIZES = {'gpt2': (12, '248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707'),  # heads, sha256
@@ -33,6 +34,10 @@ SIZES = {'gpt2': (12, '248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f8
 DTYPES = {'F32': torch.float32, 'F16': torch.float16, 'BF16': torch.bfloat16}
 MASKS = ('.attn.bias', '.attn.masked_bias')  # which place may see which; of any type, and no weights
 VOCABULARY = 50257
+ADVICE = 'run this again, or name another --out_dir'
+# how train.py goes on from it if no config is named: nanoGPT's recipe to fine-tune, 20 steps of 32 sequences
+FINE_TUNING = {'batch_size': 1, 'gradient_accumulation_steps': 32, 'max_iters': 20, 'learning_rate': 3e-5,
+               'schedule': 'constant', 'warmup_iters': 0, 'min_lr': 0.0, 'eval_interval': 5, 'eval_iters': 40, 'log_interval': 1}
 
 
 def read_safetensors(path):
@@ -51,7 +56,8 @@ def read_safetensors(path):
             header.pop('__metadata__', None)
             entries = sorted((*v['data_offsets'], name, v['dtype'], v['shape']) for name, v in header.items())
             assert all(type(n) is int and n >= 0 for a, b, _, _, shape in entries for n in (a, b, *shape))
-        except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as e:
+            assert all(type(dtype) is str for *_, dtype, _ in entries)
+        except (ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError) as e:
             raise damaged(f'its header: {type(e).__name__}') from None
         for first, last, name, dtype, shape in entries:
             if first != end or last < first or last > size - length:
@@ -85,7 +91,7 @@ def main(argv=None):
     path = local_or_fetch(args.source, f'{args.url}{args.size}/resolve/main/model.safetensors',
                           out.parent / 'downloads' / f'{args.size}.safetensors', None if args.source else checksum)
     tensors = read_safetensors(path)
-    width = next((t.shape[-1] for name, t in tensors.items() if name.endswith('wte.weight')), 64 * heads)
+    width = next((t.shape[1] for name, t in tensors.items() if name.endswith('wte.weight') and t.dim() == 2), 64 * heads)
     if not args.n_head and width != 64 * heads:  # a head of theirs is 64 wide; another number of heads is another function
         raise ValueError(f'{path} is {width} wide, and {args.size} is {64 * heads}; give the --size that it is, or --n_head')
     try:
@@ -95,13 +101,15 @@ def main(argv=None):
     vocabulary = model.config.vocab_size
     if vocabulary < VOCABULARY:
         raise ValueError(f"{path} knows {vocabulary} tokens, GPT-2's tokenizer {VOCABULARY}; give another --from FILE")
-    config = {'model': 'aot'} | dataclasses.asdict(model.config)
-    claim(out)
-    write_file(out / 'config.json', lambda f: json.dump(config, f, indent=1))
-    for name in ('best.pt', 'last.pt'):
-        save(out / name, {'weights': model.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(model.config),
-                          'config': config, 'data': {'kind': 'text', 'tokenizer': {'name': 'gpt2'}}, 'optimizers': [],
-                          'scaler': {}, 'step': 0, 'best': math.inf, 'seconds': 0.0})
+    config = {'model': 'aot'} | FINE_TUNING | dataclasses.asdict(model.config)
+    os.makedirs(out, exist_ok=True)
+    save(out / 'best.pt', {'weights': model.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(model.config),
+                           'config': config, 'data': {'kind': 'text', 'tokenizer': {'name': 'gpt2'}}, 'optimizers': [],
+                           'scaler': {}, 'step': 0, 'best': math.inf, 'seconds': 0.0}, advice=ADVICE)
+    for name in held_in(out):  # what is left of a run that was here is not of these weights
+        if name != 'best.pt':
+            os.remove(out / name)
+    write_file(out / 'config.json', lambda f: json.dump(config, f, indent=1), advice=ADVICE)
     print(f'{out}: {model.num_params():,} parameters, {model.config.n_layer} layers of {args.n_head or heads} heads, '
           f'{width} wide, a context of {model.config.block_size}')
 

@@ -9,6 +9,7 @@ OpenAI's lines are {"text": ".."}, the original's the passage itself. The last w
 Expect 5,153 passages.
 """
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -24,7 +25,7 @@ FILES = ['lambada_test.jsonl', 'lambada_test_plain_text.txt']
 
 def passages(text, path):
     """Lines of either version -> {'context', 'word'}. Raises ValueError with the number of the line that does not fit."""
-    is_json, rows = text.lstrip().startswith('{'), []
+    is_json, rows = path.suffix == '.jsonl' or re.search(r'^\s*\{"', text, re.M), []
     for number, line in enumerate(text.split('\n'), 1):
         if not line.strip():
             continue
@@ -32,7 +33,7 @@ def passages(text, path):
             try:
                 line = json.loads(line)['text']
                 line.encode()  # half a surrogate pair is no text
-            except (ValueError, KeyError, TypeError, AttributeError):
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 raise ValueError(f'{path}, line {number}: expected {{"text": ".."}}; get the file again') from None
         parts = line.rsplit(None, 1)
         if len(parts) < 2:

@@ -29,7 +29,7 @@ from configurator import one_line_errors
 from data import check_free, cores, new_folder, text_meta, write_header
 from prepare.download import local_or_fetch
 from prepare.images import in_order, tar_files
-from prepare.text import parser
+from prepare.text import decode, parser
 from tokenizer import Tokenizer
 
 URL = 'https://huggingface.co/datasets/Skylion007/openwebtext/resolve/main/subsets'
@@ -56,8 +56,8 @@ def tokenize(job):
             for member in tar:
                 if not member.isfile() or not member.name.endswith('.txt'):
                     continue
-                text = tar.extractfile(member).read().decode('utf-8', errors='replace')
-                replaced += text.count('\ufffd')
+                text, places = decode(tar.extractfile(member).read())
+                replaced += places
                 text = re.sub('\n\n\n+', '\n\n', text).strip()
                 split = 'val' if validates(text, share) else 'train'
                 parts[split].append(np.array([*encode(text), end], DTYPE))

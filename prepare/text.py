@@ -18,6 +18,12 @@ from prepare.download import local_or_fetch
 from tokenizer import Tokenizer
 
 
+def decode(content):
+    """(text of bytes, how many places in them are not UTF-8). These are replaced; a byte order mark at the beginning goes."""
+    text = content.decode('utf-8-sig', errors='replace')
+    return text, text.count('\ufffd') - content.count('\ufffd'.encode())
+
+
 def parser(doc, out):
     p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--out', default=out, help='folder to write (default: %(default)s)')
@@ -65,8 +71,8 @@ def main():
     if not 0 < args.val < 1:
         raise ValueError(f'--val={args.val} must lie between 0 and 1')
     check_free(args.out, args.overwrite)
-    texts = [path.read_bytes().decode('utf-8', errors='replace') for path in files_of(args.paths, args.glob)]
-    replaced = sum(t.count('\ufffd') for t in texts)
+    texts, replaced = zip(*(decode(path.read_bytes()) for path in files_of(args.paths, args.glob)))
+    replaced = sum(replaced)
     print(f'{len(texts)} files' + (f'; {replaced} places that are not UTF-8 were replaced' if replaced else ''))
     prepare('\n'.join(texts), args.tokenizer, args.out, args.val)
 

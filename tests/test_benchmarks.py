@@ -138,6 +138,23 @@ def test_bytes_that_are_not_utf8_are_replaced_and_counted(tmp_path, capsys):
     assert rows(tmp_path, 'ptb') == [{'text': ' caf\ufffd and \ufffd \n'}]
 
 
+def test_a_byte_order_mark_is_no_text_and_true_replacement_marks_are_not_counted(tmp_path, capsys):
+    (tmp_path / 'lambada_test.jsonl').write_bytes(b'\xef\xbb\xbf{"text": "the \xef\xbf\xbd cat"}\n')
+    lambada.main(['--from', f'{tmp_path}', '--out', f'{tmp_path}/lambada'])
+    assert rows(tmp_path, 'lambada') == [{'context': 'the \ufffd', 'word': 'cat'}] and 'UTF-8' not in capsys.readouterr().out
+
+
+def test_of_two_files_that_differ_none_is_taken(tmp_path, capsys):
+    files = {'wikitext-2/wiki.test.tokens': WIKI, 'wikitext-103/wiki.test.tokens': WIKI.replace('<unk>', 'Boulter')}
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(content)
+    (tmp_path / 'both.zip').write_bytes(zipped(files))
+    for source in (tmp_path, tmp_path / 'both.zip'):
+        told = fails(capsys, wikitext.main, '--from', str(source), '--out', f'{tmp_path}/out')
+        assert 'more than one wiki.test.tokens' in told and not (tmp_path / 'out').exists()
+
+
 def test_a_download_is_checked_and_kept(archives, tmp_path, capsys):
     httpd = HTTPServer(('127.0.0.1', 0), Flaky)
     httpd.state = {'content': (archives / 'CBTest.tgz').read_bytes(), 'plan': ['drop', 'busy', 'fine'], 'resumed': 0}
@@ -170,6 +187,8 @@ def test_a_download_is_checked_and_kept(archives, tmp_path, capsys):
     (lambada, b'{"text": "a b"}\n\n{"txt": "a b"}', 'line 3: expected'), (lambada, b'{"text": 5}', 'line 1: expected'),
     (lambada, b'{"text": "a \\ud800"}', 'line 1: expected'), (lambada, b'{"text": "word"}', 'line 1: a passage of 1 words'),
     (lambada, b'two words\nword \n', 'line 2: a passage of 1 words'),
+    (lambada, b'"text": "a b"}\n{"text": "a b"}\n', 'line 1: expected'), (lambada, b'{"text": ' + b'[' * 99999, 'line 1: expected'),
+    (cbt, CN.encode().rstrip(b'\n'), 'has no cbtest_NE_test_2500ex.txt'),
     (cbt, tar({'CBTest/data/cbtest_CN_test_2500ex.txt': CN.encode()}, 'gz'), 'has no cbtest_NE_test_2500ex.txt'),
     (cbt, CN.encode(), 'has no cbtest_NE_test_2500ex.txt')])
 def test_bad_files_are_refused_by_name(script, content, message, tmp_path, capsys):
@@ -421,7 +440,9 @@ def test_all_are_those_that_are_prepared(trained, archives, tmp_path, capsys):
     (['--benchmarks=hellaswag'], 'choose among'),
     (['--benchmarks=ptb,'], "unknown benchmark ''"), (['--benchmarks=ptb', '--stride=17'], 'between 1 and the context of 16'),
     (['--benchmarks=ptb', '--stride=-1'], 'between 1 and'), (['--benchmarks=ptb', '--knn=3'], '--knn does not go with'),
-    (['--benchmarks=ptb', '--dataset=tiny'], '--dataset does not go with'), (['--stride=4'], 'add --benchmarks=all'),
+    (['--benchmarks=ptb', '--dataset=tiny'], '--dataset does not go with'), (['--stride=4'], '--stride is for --benchmarks'),
+    (['--prompts=4'], '--prompts is for functions'), (['--benchmarks=all,hellaswag'], "unknown benchmark 'hellaswag'"),
+    (['--benchmarks=ptb', '--results=/proc/r.csv'], 'r.csv cannot be written'),
     (['--benchmarks=ptb', '--results=no/where/r.csv'], 'no folder no/where'),
     (['--benchmarks=ptb', '--data_dir=none'], 'prepare/ptb.py')])
 def test_mistakes_get_one_line(words, message, trained, prepared, capsys):
@@ -510,7 +531,7 @@ def test_a_file_that_is_not_gpt2_is_refused(content, message, tmp_path, capsys):
     assert message in told and path in told and not (tmp_path / 'gpt2').exists()
 
 
-def test_gpt2_weights_become_a_run(prepared, tmp_path, capsys):
+def test_gpt2_weights_become_a_run(prepared, tmp_path, capsys, monkeypatch):
     """Converted, scored, sampled from and fine-tuned; with the true tokenizer if it is at hand."""
     tensors = gpt2_tensors()
     words = '--from', written(tmp_path, safetensors(tensors)), '--out_dir', f'{tmp_path}/gpt2'
@@ -519,9 +540,16 @@ def test_gpt2_weights_become_a_run(prepared, tmp_path, capsys):
     assert '2 layers of 2 heads, 8 wide, a context of 32' in capsys.readouterr().out
     assert 'already holds a run' in fails(capsys, gpt2_weights.main, *words, '--n_head', '2')
     assert 'already holds a run' in fails(capsys, gpt2_weights.main, *words)
+    (tmp_path / 'gpt2' / 'last.pt').write_text('of another run')
+    before = (tmp_path / 'gpt2' / 'best.pt').read_bytes()
+    monkeypatch.setattr('rundir.torch.save', lambda *a: (_ for _ in ()).throw(OSError('full')))
+    assert 'is untouched: make room, then run this again' in fails(capsys, gpt2_weights.main, *words, '--n_head', '2', '--overwrite')
+    assert before == (tmp_path / 'gpt2' / 'best.pt').read_bytes() and (tmp_path / 'gpt2' / 'last.pt').exists()
+    monkeypatch.undo()
     gpt2_weights.main([*words, '--n_head', '2', '--overwrite'])
     checkpoint = rundir.load_checkpoint(tmp_path / 'gpt2')
-    assert {p.name for p in (tmp_path / 'gpt2').iterdir()} == {'best.pt', 'last.pt', 'config.json'}
+    assert {p.name for p in (tmp_path / 'gpt2').iterdir()} == {'best.pt', 'config.json'}
+    assert checkpoint['model_config']['gelu'] == 'tanh' and checkpoint['config']['learning_rate'] == 3e-5
     assert torch.equal(checkpoint['weights']['tok_emb.weight'], tensors['wte.weight'])
     assert torch.equal(checkpoint['weights']['layers.1.mlp.up.weight'], tensors['h.1.mlp.c_fc.weight'].T)
     if not os.environ.get('TIKTOKEN_CACHE_DIR'):

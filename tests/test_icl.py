@@ -226,7 +226,7 @@ def test_a_run_goes_on_bit_for_bit(more, tmp_path):
     assert all(torch.equal(a[k], b[k]) for k in a)
 
 
-def test_the_figure_says_what_one_computes_by_hand(trained, tmp_path, capsys):
+def test_the_figure_says_what_one_computes_by_hand(trained, tmp_path, capsys, monkeypatch):
     train.main([*WORDS, '--attn=mhsa', '--mlp=true', f'--out_dir={tmp_path}/gpt2'])
     capsys.readouterr()
     words = [f'--ckpt={trained}', f'--beside={tmp_path}/gpt2/last.pt', '--prompts=50']
@@ -249,6 +249,11 @@ def test_the_figure_says_what_one_computes_by_hand(trained, tmp_path, capsys):
     assert '--overwrite=true' in fails(capsys, scores.main, *words)
     scores.main([*words, '--overwrite=true'])
     assert (trained / 'in_context.csv').read_bytes() == before
+    monkeypatch.chdir(trained.parent)
+    trained.rename('zero')  # the name of an estimator
+    scores.main(['--ckpt=zero', '--prompts=4', '--overwrite=true'])
+    assert './zero' in capsys.readouterr().out
+    (trained.parent / 'zero').rename(trained)
     scores.main([*words, '--dataset=sparse_linear', f'--results={tmp_path}/sparse.csv'])  # functions that it has not seen
     assert 'Lasso' in (tmp_path / 'sparse.csv').read_text() and (tmp_path / 'sparse.png').exists()
 
@@ -265,11 +270,15 @@ def test_mistakes_get_one_line(trained, tiny, tmp_path, capsys):
     assert 'not functions' in fails(capsys, scores.main, *run, f'--beside={tmp_path}/text')
     assert 'n_dims=3' in fails(capsys, scores.main, *run, f'--beside={tmp_path}/three')
     assert '--beside is for functions' in fails(capsys, scores.main, f'--ckpt={tmp_path}/text', '--beside=x')
+    for word in ('--split=val', '--knn=3', '--stride=4', '--train_share=0.5'):
+        assert 'is not for functions in context' in fails(capsys, scores.main, *run, word)
+    assert 'new.csv cannot be written' in fails(capsys, scores.main, *run[:1], '--results=/proc/new.csv')
+    assert 'leave one out' in fails(capsys, train.main, *WORDS, '--image_size=32', f'--out_dir={tmp_path}/none')
     assert '--benchmarks is for language' in fails(capsys, scores.main, *run, '--benchmarks=all')
     assert not list(tmp_path.glob('new*'))
     out = f'--out_dir={tmp_path}/none'
     assert 'model=crate does not read that' in fails(capsys, train.main, '--dataset=linear', '--model=crate', out)
-    assert 'holds regression' in fails(capsys, train.main, *WORDS, '--n_dims=0', out)
+    assert 'the dataset holds functions, but n_dims=0 reads text' in fails(capsys, train.main, *WORDS, '--n_dims=0', out)
     assert 'holds text' in fails(capsys, train.main, *tiny, '--n_dims=4', out)
     assert 'sparsity=9' in fails(capsys, train.main, *WORDS, '--dataset=sparse_linear', '--sparsity=9', out)
     assert 'curriculum=-1' in fails(capsys, train.main, *WORDS, '--curriculum=-1', out)

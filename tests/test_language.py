@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import fails, losses, memorize
+from conftest import ROOT, fails, losses, memorize
 
 import data
 import eval as scores
@@ -273,9 +273,30 @@ def test_a_model_of_text_continues_or_fills(bert, words, tmp_path, capsys):
     assert 'block_size=16' in fails(capsys, sample.main, f'--ckpt={bert}', '--start=' + 'a' * 16 + '[MASK]')
 
 
-def test_text_is_for_models_that_read_it(words, tmp_path, capsys):
+def test_text_is_for_models_that_read_it(words, tmp_path, capsys, monkeypatch):
     out = [f'--out_dir={tmp_path}/none']
     assert 'holds text' in fails(capsys, train.main, *words, '--image_size=32', *out)
     assert 'model=vit does not read that' in fails(capsys, train.main, *words[:2], '--model=vit', *out)
     assert 'vocab_size=256 is too small' in fails(capsys, train.main, *words, '--causal=false', '--vocab_size=256', *out)
+    monkeypatch.setattr(CRATE, 'LOGITS_AT_ONCE', 5 * 257)
+    assert 'set --block_size=5 or less' in fails(capsys, train.main, *words, '--causal=false', *out)
     assert not (tmp_path / 'none').exists()
+
+
+def test_weights_stay_the_function_that_they_were_trained_as(bert, words, tmp_path, capsys):
+    train.main([*words, f'--out_dir={tmp_path}/gpt'])
+    for path, causal in ((bert, 'true'), (tmp_path / 'gpt', 'false')):
+        for main in (scores.main, sample.main):
+            assert f'not {causal}; leave causal out' in fails(capsys, main, f'--ckpt={path}', *words[:1] * (main == scores.main), f'--causal={causal}')
+        assert 'leave causal out' in fails(capsys, train.main, f'--init_from={path}', *words[:2], f'--causal={causal}', f'--out_dir={tmp_path}/none')
+    assert 'would read images' in fails(capsys, sample.main, f'--ckpt={bert}', '--image_size=32')
+
+
+@pytest.mark.parametrize('words, config', [
+    (['--dataset=stdlib'], 'crate_shakespeare_char'), (['--dataset=stdlib', '--causal=false'], 'crate_bert_stdlib'), ([], 'crate_shapes'),
+    (['--dataset=tiny', '--data_dir={}'], 'crate_shakespeare_char'), (['--dataset=shapes'], 'crate_shapes')])
+def test_a_network_alone_takes_the_recipe_for_its_data(words, config, bytes_data):
+    c, _, given, _ = train.settings(['--model=crate', *(word.format(bytes_data) for word in words), '--out_dir=x'])
+    want, _, others, _ = train.settings([str(ROOT / 'config' / f'train_{config}.py')])
+    assert (c.batch_size, c.muon_lr, c.max_iters, given['n_layer']) == (want.batch_size, want.muon_lr, want.max_iters, others['n_layer'])
+    assert given.get('block_size') == others.get('block_size')
