@@ -59,7 +59,7 @@ class EvalConfig:
     batch_size: int = 256           # sequences or pictures a forward pass
     workers: int = -1               # processes that decode JPEG pictures; -1 one a core, at most 16
     device: str = 'auto'            # cpu, cuda, cuda:1, mps
-    dtype: str = 'auto'             # float32, bfloat16, float16; auto takes bfloat16 where the hardware multiplies it
+    dtype: str = 'auto'             # float32, bfloat16, float16; auto is float32 for benchmarks and functions, else as training
 
 
 PROBE_C = tuple(10.0 ** k for k in range(6))

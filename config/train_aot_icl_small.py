@@ -22,9 +22,9 @@ n_head = 4
 n_embd = 64
 
 batch_size = 64
-max_iters = 15_000
+max_iters = 10_000
 optimizer = 'muon'
-learning_rate = 3e-3  # of embeddings, norms, biases and the maps in and out
+learning_rate = 1e-3  # of embeddings, norms, biases and the maps in and out
 muon_lr = 0.02        # of the matrices inside layers
 schedule = 'linear'
 min_lr = 0.0

@@ -1,0 +1,84 @@
+"""The coding rates and their companions: against the textbook, the eigenvalues, autograd and the released code's numbers."""
+import json
+import math
+
+import pytest
+import torch
+from conftest import ROOT, golden
+
+from measures import coding_rate, coherence, compressed_rate, compressed_rate_gradient, nonzeros, released_rate
+from model_crate import CRATE
+
+
+def tokens(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize('N, d', [(5, 12), (12, 5), (7, 7), (1, 3)])
+def test_the_smaller_gram_matrix_gives_the_textbook_rate(N, d):
+    Z, eps = tokens(3, N, d), 0.3
+    for b in range(3):
+        for gram in (Z[b] @ Z[b].T, Z[b].T @ Z[b]):  # eq. (7), both ways
+            textbook = 0.5 * torch.logdet(torch.eye(len(gram)) + d / (N * eps ** 2) * gram)
+            assert coding_rate(Z, eps)[b].item() == pytest.approx(textbook.item(), rel=1e-9)
+        eigenvalues = torch.linalg.svdvals(Z[b]) ** 2
+        brute = 0.5 * sum(math.log(1 + d / (N * eps ** 2) * v) for v in eigenvalues.tolist())
+        assert coding_rate(Z, eps)[b].item() == pytest.approx(brute, rel=1e-9)
+
+
+def test_the_compressed_rate_is_the_sum_over_subspaces():
+    Z, U = tokens(9, 12), tokens(3, 12, 4, seed=1)
+    W = torch.stack([Z @ U[k] for k in range(3)])
+    assert compressed_rate(W, 0.2).item() == pytest.approx(sum(coding_rate(W[k], 0.2).item() for k in range(3)))
+    orthonormal = torch.linalg.qr(tokens(12, 4))[0]
+    inside = tokens(9, 4) @ orthonormal.T  # tokens of one subspace have in it all their rate, up to p / N for d / N
+    assert compressed_rate((inside @ orthonormal)[None], 0.2).item() == pytest.approx(coding_rate(inside, 0.2 * math.sqrt(12 / 4)).item())
+
+
+@pytest.mark.parametrize('N', [4, 20])
+def test_the_gradient_is_autograds(N):
+    Z, U = tokens(2, N, 12).requires_grad_(), tokens(3, 12, 4, seed=1)
+    compressed_rate(Z.unsqueeze(-3) @ U, 0.4).sum().backward()
+    assert torch.allclose(compressed_rate_gradient(Z.detach(), U, 0.4), Z.grad, atol=1e-10)
+
+
+def test_the_released_codes_rate():
+    g = json.loads((ROOT / 'tests' / 'golden' / 'coding_rate.json').read_text())
+    W = torch.randn(g['input']['shape'], generator=torch.Generator().manual_seed(g['input']['generator_seed']))
+    assert W.sum().item() == pytest.approx(g['input']['sum'], rel=1e-5)
+    rates, out = released_rate(W), g['outputs']
+    assert rates.tolist() == pytest.approx(out['per_sample'], rel=1e-6)
+    assert (rates.mean().item(), rates.std().item()) == pytest.approx((out['mean'], out['std']), rel=1e-4)
+    assert released_rate(W.double()).mean().item() == pytest.approx(out['mean_float64'], rel=1e-6)
+    assert released_rate(W, 0.5).mean().item() == pytest.approx(out['mean_with_eps_0.5'], rel=1e-6)
+
+
+@pytest.mark.parametrize('name', ['crate_classifier', 'crate_classifier_mean_pool', 'crate_classifier_one_head'])
+def test_the_released_codes_measures_of_every_layer(name):
+    sd, g = golden(name)
+    c = g['constructor']
+    n_head = c['heads']
+    model = CRATE.from_official(sd, n_head=n_head, image_size=c['image_size'], patch_size=c['patch_size'], pool=c['pool'],
+                                eta=c['ista']).eval()
+    x = torch.randn(g['input']['shape'], generator=torch.Generator().manual_seed(g['input']['generator_seed']))
+    z = model.embed(x)
+    with torch.no_grad():
+        for layer, want in zip(model.layers, g['outputs']['layerwise_measures'], strict=True):
+            W = layer.mssa.U(layer.norm1(z)).unflatten(-1, (n_head, -1)).transpose(1, 2)
+            z = layer(z)
+            rates, zeros = released_rate(W), 1 - nonzeros(z)
+            assert (rates.mean().item(), rates.std().item()) == pytest.approx((want['coding_rate_mean'], want['coding_rate_std']), rel=1e-3)
+            found = zeros.mean().item(), zeros.std(correction=0).item()
+            assert found == pytest.approx((want['zero_fraction_mean'], want['zero_fraction_std']), abs=2e-4)
+
+
+def test_coherence_of_subspaces_that_one_knows():
+    Q = torch.linalg.qr(tokens(12, 12))[0]
+    apart = torch.stack([Q[:, :4], Q[:, 4:8], Q[:, 8:]])
+    G, number = coherence(apart)
+    assert torch.allclose(G, torch.eye(12, dtype=torch.float64), atol=1e-9) and number == pytest.approx(0, abs=1e-9)
+    assert coherence(torch.stack([Q[:, :4], 3 * Q[:, :4]]))[1] == pytest.approx(1)  # the same one twice, whatever its scale
+
+
+def test_nonzeros_are_counted():
+    assert nonzeros(torch.tensor([[[0., 1.], [0., 0.]], [[2., -1.], [0., 3.]]])).tolist() == [0.25, 0.75]
