@@ -51,3 +51,34 @@ def coherence(U):
     G = (columns.mT @ columns).abs()
     inside = torch.block_diag(*[torch.ones(p, p, dtype=torch.bool)] * K).to(U.device)
     return G, (G[~inside].mean() / G[inside].mean()).item()
+
+
+# ---- the denoising theorem: AoT (Wang et al., ICML 2025), section 3.2; equation numbers are that paper's -----------------
+
+
+def noisy_mixture(K, p, n, d, delta, generator=None):
+    """Definition 1: n tokens around each of K orthogonal subspaces of dimension p in R^d, K p <= d. Each is U_k a plus noise of
+    size delta in the coordinates of the other subspaces. Returns (Z (K, n, d), U (K, d, p)), float64."""
+    if K * p > d:
+        raise ValueError(f'{K} orthogonal subspaces of dimension {p} do not fit into {d} dimensions')
+    U = torch.linalg.qr(torch.randn(d, K * p, generator=generator, dtype=torch.float64))[0]  # (d, K p), eq. (7)
+    coordinates = torch.randn(K, n, K, p, generator=generator, dtype=torch.float64)
+    own = torch.eye(K, dtype=torch.bool)[:, None, :, None]
+    return torch.where(own, coordinates, delta * coordinates).flatten(2) @ U.mT, U.unflatten(1, (K, p)).permute(1, 0, 2)
+
+
+def snr(Z, U):
+    """Signal to noise of each cluster, eq. (6): what of its tokens Z (K, n, d) lies in its subspace U (K, d, p), over what does
+    not -> (K,)."""
+    inside = Z @ U @ U.mT
+    return torch.linalg.matrix_norm(inside) / torch.linalg.matrix_norm(Z - inside)
+
+
+def denoise(Z, U, eta, tau=None):
+    """One layer of eq. (3) with the true bases: Z + eta sum_k U_k U_k^T Z phi(Z^T U_k U_k^T Z), eq. (4). phi is the softmax,
+    and with tau what Theorem 1 makes of it: tau where it is above tau, else 0. Z (K, n, d), U (K, d, p) -> (K, n, d)."""
+    W = Z.flatten(0, 1) @ U                                                         # U_k^T Z: (K, K n, p)
+    phi = (W @ W.mT).softmax(-1)                                                    # (K, K n, K n), a row for each token
+    if tau is not None:
+        phi = tau * (phi > tau).to(phi.dtype)
+    return Z + eta * (phi @ W @ U.mT).sum(0).view_as(Z)

@@ -6,7 +6,8 @@ import pytest
 import torch
 from conftest import ROOT, golden
 
-from measures import coding_rate, coherence, compressed_rate, compressed_rate_gradient, nonzeros, released_rate
+from measures import (coding_rate, coherence, compressed_rate, compressed_rate_gradient, denoise, noisy_mixture, nonzeros, released_rate,
+                      snr)
 from model_crate import CRATE
 
 
@@ -82,3 +83,54 @@ def test_coherence_of_subspaces_that_one_knows():
 
 def test_nonzeros_are_counted():
     assert nonzeros(torch.tensor([[[0., 1.], [0., 0.]], [[2., -1.], [0., 3.]]])).tolist() == [0.25, 0.75]
+
+
+# ---- the denoising theorem
+
+
+def ratios(eta, tau, delta, layers=10, K=8, p=16, n=128):
+    """SNR of each layer over that of the one before, all clusters: (layers, K)."""
+    Z, U = noisy_mixture(K, p, n, K * p, delta, torch.Generator().manual_seed(0))
+    found = [snr(Z, U)]
+    for _ in range(layers):
+        Z = denoise(Z, U, eta, tau)
+        found.append(snr(Z, U))
+    return torch.stack(found[1:]) / torch.stack(found[:-1])
+
+
+def test_the_mixture_is_that_of_definition_1():
+    Z, U = noisy_mixture(4, 6, 200, 40, 0.3, torch.Generator().manual_seed(1))
+    bases = U.permute(1, 0, 2).flatten(1)
+    assert torch.allclose(bases.T @ bases, torch.eye(24, dtype=torch.float64), atol=1e-9)
+    for k in range(4):
+        inside, outside = (Z[k] @ U[k]).var().item(), [(Z[k] @ U[j]).var().item() for j in range(4) if j != k]
+        assert inside == pytest.approx(1, abs=0.15) and outside == pytest.approx([0.09] * 3, rel=0.2)
+        assert torch.allclose(Z[k] @ bases @ bases.T, Z[k])  # nothing outside all of them
+        expected = (Z[k] @ U[k]).norm() / torch.cat([Z[k] @ U[j] for j in range(4) if j != k], 1).norm()
+        assert snr(Z, U)[k].item() == pytest.approx(expected.item())
+    with pytest.raises(ValueError, match='do not fit'):
+        noisy_mixture(4, 6, 3, 20, 0.1)
+
+
+@pytest.mark.parametrize('tau', [None, 0.6])
+def test_a_step_is_eq_4_by_a_naive_loop(tau):
+    Z, U = noisy_mixture(3, 2, 4, 9, 0.3, torch.Generator().manual_seed(2))
+    tokens_, expected = Z.flatten(0, 1).T, Z.flatten(0, 1).T.clone()            # columns, as the paper
+    for k in range(3):
+        scores = tokens_.T @ U[k] @ U[k].T @ tokens_
+        for i in range(12):
+            weights = scores[:, i].softmax(0)
+            weights = weights if tau is None else tau * (weights > tau).double()
+            expected[:, i] += 0.2 * U[k] @ U[k].T @ tokens_ @ weights
+    assert torch.allclose(denoise(Z, U, 0.2, tau).flatten(0, 1).T, expected)
+
+
+def test_every_layer_denoises_by_the_theorems_factor():
+    found = ratios(eta=0.1, tau=0.6, delta=0.2)
+    assert found.min() > 1.06 * 0.99 and found.max() < 1.06 * 1.01
+
+
+def test_outside_the_theorems_conditions_the_factor_is_lost():
+    large_step, much_noise = ratios(eta=0.5, tau=0.6, delta=0.2), ratios(eta=0.1, tau=0.6, delta=0.5)
+    assert (large_step[:3] / 1.3 - 1).abs().max() < 0.03 and large_step[4:].max() < 0.9  # the scale grows, until noise passes too
+    assert (much_noise[:3] / 1.06 - 1).abs().max() < 0.02 and much_noise[-1].max() < 1.02
