@@ -651,7 +651,7 @@ def test_the_best_is_that_of_the_most_hits(words, tmp_path, monkeypatch):
 
 def test_a_process_without_a_batch_validates_too():
     others = SimpleNamespace(sum=lambda mine: mine + torch.tensor([4, 4 * 0.5, 1, 2]))  # count, loss, hits, hits among five
-    assert train.evaluate(aot(), [], torch.autocast('cpu', enabled=False), others) == [0.5, 0.25, 0.5]
+    assert train.evaluate(aot(), [], torch.autocast('cpu', enabled=False), others, True) == [0.5, 0.25, 0.5]
 
 
 def test_without_a_val_split_the_test_split_validates_and_it_is_said(words, tmp_path, capsys):
@@ -808,8 +808,7 @@ def test_a_runs_device_that_is_not_here_says_what_to_type(start, trained, tmp_pa
 def test_text_and_pictures_are_told_apart(words, trained, folder, tmp_path, capsys):
     text = [f'--data_dir={folder}', '--dataset=text']
     go(*text, '--n_layer=1', '--n_head=2', '--n_embd=16', '--block_size=8', '--max_iters=0', f'--out_dir={tmp_path}/text')
-    for start, message in (([*text, '--model=crate'], 'model=crate reads pictures'),
-                           ([*text, '--model=vit'], 'model=vit reads pictures'),
+    for start, message in (([*text, '--model=vit'], 'holds text, model=vit does not read that'),
                            (tune(trained, folder, '--dataset=text'), 'the checkpoint reads images'),
                            (tune(tmp_path / 'text', folder, '--dataset=quads'), 'the checkpoint reads text'),
                            (tune(tmp_path / 'text', folder, '--new_head=true'), 'new_head=true is for pictures'),
@@ -850,9 +849,9 @@ def test_a_dataset_that_is_not_there_says_what_to_run(dataset, command, folder, 
 
 
 def test_without_a_config_every_network_has_its_own():
-    for name, dataset in (('aot', 'stdlib'), ('crate', 'shapes'), ('vit', 'shapes')):
+    for name, kind, dataset in (('aot', 'text', 'stdlib'), ('crate', 'images', 'shapes'), ('vit', 'images', 'shapes')):
         c, a, given, checkpoint = train.settings([f'--model={name}'])
-        file = configurator.read_file(str(ROOT / 'config' / train.DEFAULTS[name]))
+        file = configurator.read_file(str(ROOT / 'config' / train.DEFAULTS[name, kind]))
         assert (c.model, c.dataset, c.out_dir, checkpoint) == (name, dataset, file['out_dir'], None)
         assert given['n_layer'] == file['n_layer'] and a.eval_crop == file.get('eval_crop', a.eval_crop)
 

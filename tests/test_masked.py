@@ -657,7 +657,7 @@ def test_another_resolution_interpolates_all_positions(name):
 @pytest.mark.parametrize('more, message', [
     (['--mask_ratio=1'], 'must lie between 0 and 1'), (['--mask_ratio=0'], 'must lie between 0 and 1'), (['--mask_ratio=0.99'], 'leave some of the 16 patches'),
     (['--mask_ratio=abc'], 'mask_ratio'), (['--num_classes=4'], 'num_classes'), (['--train_share=0'], 'train_share'), (['--train_share=1.5'], 'train_share'),
-    (['--new_head=true'], 'needs a model'), (['--dataset=text'], 'reads pictures')])
+    (['--new_head=true'], 'needs a model'), (['--dataset=text'], 'model=crate_mae does not read that')])
 def test_mistakes_in_pretraining_get_one_line(more, message, words, tmp_path, capsys):
     assert message in fails(capsys, train.main, *words, *more, f'--out_dir={tmp_path}/a')
     assert not (tmp_path / 'a').exists()
