@@ -5,8 +5,8 @@
 #   python eval.py --ckpt=out/aot_icl_small
 #
 # hardware   2 CPU cores
-# minutes    X
-# expected   X
+# minutes    5
+# expected   Y
 #
 # AoT-MHSA and GPT-2, as deep in proportion as in the paper's Table 5:
 #   --attn=mhsa
@@ -22,7 +22,7 @@ n_head = 4
 n_embd = 64
 
 batch_size = 64
-max_iters = 10_000
+max_iters = 20_000
 optimizer = 'muon'
 learning_rate = 1e-3  # of embeddings, norms, biases and the maps in and out
 muon_lr = 0.02        # of the matrices inside layers

@@ -5,8 +5,8 @@
 #   python sample.py --ckpt=out/crate_bert_stdlib --start="for i in ran[MASK]e(10):"
 #
 # hardware   2 CPU cores
-# minutes    X
-# expected   X
+# minutes    5
+# expected   Y
 dataset = 'stdlib'
 out_dir = 'out/crate_bert_stdlib'
 
@@ -22,7 +22,7 @@ batch_size = 32
 max_iters = 3000
 optimizer = 'muon'
 learning_rate = 1e-2  # of embeddings, norms, biases
-muon_lr = 0.02        # of the matrices inside layers
+muon_lr = 0.01        # of the matrices inside layers
 schedule = 'linear'
 min_lr = 0.0
 beta2 = 0.99

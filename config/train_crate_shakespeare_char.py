@@ -6,7 +6,7 @@
 #
 # hardware   2 CPU cores
 # minutes    2 of training
-# expected   X
+# expected   Y
 from config.shakespeare import *
 
 out_dir = 'out/crate_shakespeare_char'

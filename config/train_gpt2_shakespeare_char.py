@@ -14,4 +14,4 @@ mlp = True
 n_layer = 4
 n_head = 4
 n_embd = 128
-muon_lr = 0.03
+muon_lr = 0.01
