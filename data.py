@@ -113,7 +113,7 @@ def read_meta(folder):
         if meta['kind'] == 'text':
             assert meta['tokenizer']['name'] in ('bytes', 'chars', 'gpt2') and meta['vocab_size'] > 0
             assert all(s['tokens'] > 0 and s['bytes'] > 0 and s['dtype'] for s in meta['splits'].values())
-        else:
+        elif meta['kind'] != 'benchmark':
             assert meta['kind'] == 'images' and meta['storage'] in ('arrays', 'pack')
             assert isinstance(meta['classes'], list) and meta['classes'] and meta['splits']
             sizes = ('height', 'width') if meta['storage'] == 'arrays' else ('bytes',)
@@ -122,6 +122,8 @@ def read_meta(folder):
         raise ValueError(f'no prepared data in {folder} (no {path})') from None
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
         raise ValueError(f'{path} is not the meta.json of a prepared dataset; prepare it again') from None
+    if meta['kind'] == 'benchmark':
+        raise ValueError(f'{folder} is a benchmark, not a dataset: python eval.py --ckpt=RUN --benchmarks={Path(folder).name}')
     return meta
 
 

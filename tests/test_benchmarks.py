@@ -102,7 +102,7 @@ def test_what_is_written_is_what_the_archives_hold(prepared):
         assert (meta['kind'], meta['task']) == ('benchmark', task)
         assert test['count'] == len(rows(prepared, name)) and test['bytes'] == (prepared / name / 'test.jsonl').stat().st_size
         assert {p.name for p in (prepared / name).iterdir()} == {'meta.json', 'test.jsonl'}
-        with pytest.raises(ValueError, match='meta.json'):
+        with pytest.raises(ValueError, match='is a benchmark'):
             data.read_meta(prepared / name)
     assert benchmarks.read('wikitext103', prepared)[1] == 'wikitext-2-raw-v1.zip'
 
@@ -447,6 +447,11 @@ def test_all_are_those_that_are_prepared(trained, archives, tmp_path, capsys):
     (['--benchmarks=ptb', '--data_dir=none'], 'prepare/ptb.py')])
 def test_mistakes_get_one_line(words, message, trained, prepared, capsys):
     assert message in fails(capsys, ev.main, f'--ckpt={trained}', f'--data_dir={prepared}', *words)
+
+
+def test_a_benchmark_is_no_dataset(trained, prepared, tmp_path, capsys):
+    for main, words in ((ev.main, [f'--ckpt={trained}']), (train.main, [f'--out_dir={tmp_path}/x'])):
+        assert '--benchmarks=ptb' in fails(capsys, main, *words, f'--data_dir={prepared}', '--dataset=ptb')
 
 
 def test_another_table_is_left_as_it_is(trained, prepared, tmp_path, capsys):
