@@ -22,10 +22,10 @@ n_head = 4
 n_embd = 64
 
 batch_size = 64
-max_iters = 20_000
+max_iters = 10_000
 optimizer = 'muon'
-learning_rate = 1e-3  # of embeddings, norms, biases and the maps in and out
-muon_lr = 0.02        # of the matrices inside layers
+learning_rate = 5e-4  # of embeddings, norms, biases and the maps in and out
+muon_lr = 0.01        # of the matrices inside layers
 schedule = 'linear'
 min_lr = 0.0
 beta2 = 0.99
