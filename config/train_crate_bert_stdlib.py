@@ -6,7 +6,7 @@
 #
 # hardware   2 CPU cores
 # minutes    5
-# expected   Y
+# expected   61.1 ± 0.3% of the hidden bytes of the validation split (three seeds); always guessing a space 28.6%
 dataset = 'stdlib'
 out_dir = 'out/crate_bert_stdlib'
 
