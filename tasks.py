@@ -22,12 +22,12 @@ from models import grid
 def choose(c, a, meta, folder, model):
     """The task of a TrainConfig and an AugmentConfig, on a dataset, for a model."""
     mc = model.config
+    if c.train_share < 1 and meta['kind'] != 'images':
+        raise ValueError(f'train_share={c.train_share} is for pictures; leave it out')
     if meta['kind'] == 'functions':
         return Regression(c, mc)
     if meta['kind'] == 'images':
         return (MaskedPictures if hasattr(mc, 'mask_ratio') else Pictures)(c, a, meta, folder, mc)
-    if c.train_share < 1:
-        raise ValueError(f'train_share={c.train_share} is for pictures; leave it out, or prepare less text')
     return (Text if getattr(mc, 'causal', True) else MaskedText)(folder, model)
 
 

@@ -50,12 +50,12 @@ class TrainConfig:
     model: str = 'aot'                      # network: aot, crate, crate_mae, vit or vit_mae
     dataset: str = 'stdlib'                 # folder in data_dir that prepare/NAME.py wrote; or linear, sparse_linear
     train_share: float = 1.0                # share of each class's training pictures to learn from; the seed says which
+    sparsity: int = 3                       # weights of a sparse_linear function that are not zero
+    curriculum: int = 0                     # steps after which functions get a dimension, prompts two examples more; 0 never
     data_dir: str = 'data'                  # where prepared datasets lie
     out_dir: str = 'out'                    # run directory
     overwrite: bool = False                 # replace a run that out_dir already holds
     init_from: str = 'scratch'              # scratch, resume, resume_best, a checkpoint to fine-tune, or official:PATH
-    sparsity: int = 3                       # weights of a sparse_linear function that are not zero
-    curriculum: int = 0                     # steps after which functions get a dimension, prompts two examples more; 0 never
     new_head: bool = False                  # fine-tune with a fresh classifier, for other classes
     seed: int = 1337                        # of weights, batches and dropout
     batch_size: int = 12                    # sequences or pictures a forward pass

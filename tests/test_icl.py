@@ -282,6 +282,7 @@ def test_mistakes_get_one_line(trained, tiny, tmp_path, capsys):
     assert 'holds text' in fails(capsys, train.main, *tiny, '--n_dims=4', out)
     assert 'sparsity=9' in fails(capsys, train.main, *WORDS, '--dataset=sparse_linear', '--sparsity=9', out)
     assert 'curriculum=-1' in fails(capsys, train.main, *WORDS, '--curriculum=-1', out)
+    assert 'train_share=0.5 is for pictures' in fails(capsys, train.main, *WORDS, '--train_share=0.5', out)
     assert 'no epochs' in fails(capsys, train.main, *WORDS, '--epochs=2', out)
     assert 'has sparsity=3' in fails(capsys, train.main, f'--out_dir={trained}', '--init_from=resume', '--sparsity=2')
     assert not (tmp_path / 'none').exists()
