@@ -1,4 +1,5 @@
-"""What a run learns. A task gives the training loop its batches and says how validation reads:
+"""What a run learns: where its data are, and the task. A task gives the training loop its batches and says how validation
+reads:
 
     unit, size          what a run counts, tokens, pictures or prompts, and how many of them a row of a batch has
     train, valid        two sources: len(train) rows are an epoch; train.batches(..) and valid.fixed(..) give raw batches
@@ -12,11 +13,40 @@ Which task it is follows from the dataset and the model: tokens of a causal mode
 pictures of a masked autoencoder are `MaskedPictures`, else `Pictures`; functions are `Regression`.
 """
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import augment
+import configurator
 import data
 import icl
 from models import grid
+
+TEXTS = 'stdlib', 'shakespeare', 'shakespeare_char', 'openwebtext'
+SCRIPTS = (*TEXTS[1:], 'cifar10', 'cifar100', 'flowers102', 'pets', 'imagenet')
+OFFLINE = ('stdlib', 'shapes')  # datasets that are prepared without a network, and so without asking
+
+
+def find_data(c):
+    """The folder of the dataset, prepared now if that needs no network; None for functions, which are drawn. Raises
+    ValueError with the command to type."""
+    if c.dataset in icl.FUNCTIONS:
+        return None
+    folder = Path(c.data_dir) / c.dataset
+    if not (folder / 'meta.json').exists():
+        script = configurator.HERE / 'prepare' / f'{"imagenet" if c.dataset == "imagenet21k" else c.dataset}.py'
+        if c.dataset not in OFFLINE:
+            known = sorted(p.name for p in Path(c.data_dir).glob('*') if (p / 'meta.json').exists())
+            where = f' --out {folder}' * (str(folder) != f'data/{script.stem}')
+            command = f'run: python prepare/{script.name}{where}' if script.stem in SCRIPTS else \
+                f'prepared are {", ".join(known) or "none"}; for your own: python prepare/text.py FILES --out {folder}, ' \
+                f'or python prepare/imagefolder.py FOLDER --out {folder}'
+            raise ValueError(f'no data in {folder}; {command}')
+        print(f'no data in {folder} yet; running python prepare/{c.dataset}.py')
+        if subprocess.run([sys.executable, str(script), '--out', str(folder)]).returncode:
+            raise ValueError(f'python prepare/{c.dataset}.py failed')
+    return folder
 
 
 def choose(c, a, meta, folder, model):

@@ -15,7 +15,6 @@ import dataclasses
 import functools
 import json
 import math
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -40,9 +39,6 @@ DEFAULTS = {  # the recipe where no config is named: by network and what the dat
     ('aot', 'text'): 'train_aot_stdlib.py', ('aot', 'functions'): 'train_aot_icl_small.py',
     ('crate', 'text'): 'train_crate_shakespeare_char.py', ('crate', 'hidden text'): 'train_crate_bert_stdlib.py',
     **{(k, 'images'): f'train_{k}_shapes.py' for k in ('aot', 'crate', 'crate_mae', 'vit', 'vit_mae')}}
-TEXTS = 'stdlib', 'shakespeare', 'shakespeare_char', 'openwebtext'
-SCRIPTS = (*TEXTS[1:], 'cifar10', 'cifar100', 'flowers102', 'pets', 'imagenet')
-OFFLINE = ('stdlib', 'shapes')  # datasets that are prepared without a network, and so without asking
 
 
 @dataclass
@@ -170,7 +166,7 @@ def settings(argv):
 def default_config(name, given):
     """The name of the config for a network and the dataset that is asked for, if one is."""
     dataset, data_dir, causal = (str(given.get(k, ('',))[0]) for k in ('dataset', 'data_dir', 'causal'))
-    is_text = dataset in TEXTS or name == 'aot' and not dataset
+    is_text = dataset in tasks.TEXTS or name == 'aot' and not dataset
     kind = 'functions' if dataset in icl.FUNCTIONS else 'text' if is_text else 'images'
     with contextlib.suppress(ValueError):  # not prepared yet
         kind = data.read_meta(Path(data_dir or TrainConfig.data_dir) / dataset)['kind']
@@ -181,27 +177,6 @@ def default_config(name, given):
 
 
 # ---- the run ------------------------------------------------------------------------------------------------------
-
-
-def find_data(c):
-    """The folder of the dataset, prepared now if that needs no network; None for functions, which are drawn. Raises
-    ValueError with the command to type."""
-    if c.dataset in icl.FUNCTIONS:
-        return None
-    folder = Path(c.data_dir) / c.dataset
-    if not (folder / 'meta.json').exists():
-        script = configurator.HERE / 'prepare' / f'{"imagenet" if c.dataset == "imagenet21k" else c.dataset}.py'
-        if c.dataset not in OFFLINE:
-            known = sorted(p.name for p in Path(c.data_dir).glob('*') if (p / 'meta.json').exists())
-            where = f' --out {folder}' * (str(folder) != f'data/{script.stem}')
-            command = f'run: python prepare/{script.name}{where}' if script.stem in SCRIPTS else \
-                f'prepared are {", ".join(known) or "none"}; for your own: python prepare/text.py FILES --out {folder}, ' \
-                f'or python prepare/imagefolder.py FOLDER --out {folder}'
-            raise ValueError(f'no data in {folder}; {command}')
-        print(f'no data in {folder} yet; running python prepare/{c.dataset}.py')
-        if subprocess.run([sys.executable, str(script), '--out', str(folder)]).returncode:
-            raise ValueError(f'python prepare/{c.dataset}.py failed')
-    return folder
 
 
 @torch.no_grad()
@@ -257,9 +232,9 @@ def main(argv):
 
     # ---- data, and a model that fits it
     if processes.main:
-        find_data(c)
+        tasks.find_data(c)
     processes.wait()
-    folder = find_data(c)
+    folder = tasks.find_data(c)
     meta = data.read_meta(folder) if folder else icl.META
     torch.manual_seed(c.seed)
     model = build(c.model, given, checkpoint, meta, folder, c.new_head and not resuming, resuming)

@@ -5,7 +5,7 @@
 #   python sample.py --ckpt=out/crate_bert_stdlib --start="for i in ran[MASK]e(10):"
 #
 # hardware   2 CPU cores
-# minutes    5
+# minutes    4 of training
 # expected   61.1 ± 0.3% of the hidden bytes of the validation split (three seeds); always guessing a space 28.6%
 dataset = 'stdlib'
 out_dir = 'out/crate_bert_stdlib'

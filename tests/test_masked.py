@@ -26,7 +26,7 @@ import sample
 import train
 from model_crate import CRATE, CRATEConfig
 from model_crate_mae import CRATEMAE, ISTA, MSSA, CRATEMAEConfig, patchify, sines_and_cosines, statistics, unpatchify
-from model_vit import ViT, ViTConfig, ViTMAE, ViTMAEConfig
+from model_vit import ViT, ViTMAE, ViTMAEConfig
 
 BOTH = {'crate_mae': (CRATEMAE, CRATEMAEConfig, {}), 'vit_mae': (ViTMAE, ViTMAEConfig, {'decoder_n_layer': 1, 'decoder_n_head': 2, 'decoder_n_embd': 24})}
 
