@@ -5,8 +5,8 @@
 #   python train.py config/train_crate_shakespeare_char.py
 #
 # hardware   2 CPU cores
-# minutes    2 of training
-# expected   validation loss 1.815 ± 0.004 (three seeds)
+# minutes    1.3 of training
+# expected   validation loss 1.80 to 1.82 (four runs of three seeds)
 from config.shakespeare import *
 
 out_dir = 'out/crate_shakespeare_char'
