@@ -6,17 +6,15 @@
 
 A command writes a picture, the numbers behind it as a table of the same name that ends with .csv, and prints what to see.
 """
-import csv
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 import configurator
+import figures
 import measures
 from augment import check_picture
-from rundir import check_writable, write_file
 
 
 @dataclass
@@ -56,11 +54,10 @@ def snr_of_layers(c, eta, delta):
 
 def denoise(c):
     """AoT, Figure 4: the SNR of each layer beside the theorem's, in the setting asked for and where its conditions fail."""
-    plt = pyplot()
     regimes = {f'delta = {c.delta:g}, eta = {c.eta:g}': (c.eta, c.delta),
                f'a step too large: eta = {5 * c.eta:g}': (5 * c.eta, c.delta),
                f'too much noise: delta = {2.5 * c.delta:g}': (c.eta, 2.5 * c.delta)}
-    rows, figure = [], plt.figure(figsize=(11, 3.6), layout='constrained')
+    rows, figure = [], figures.pyplot().figure(figsize=(11, 3.6), layout='constrained')
     for axis, (name, (eta, delta)) in zip(figure.subplots(1, len(regimes)), regimes.items()):
         found = snr_of_layers(c, eta, delta)
         factor = 1 + eta * c.tau
@@ -70,46 +67,14 @@ def denoise(c):
         axis.plot(layers, found.mean(1), marker='.', label='measured, all clusters')
         axis.fill_between(layers, found.amin(1), found.amax(1), alpha=0.2, linewidth=0)
         if c.tau:
-            axis.plot(layers, expected, linestyle='--', color='black', linewidth=1, label=f'Theorem 1: times {factor:.3g} a layer')
+            axis.plot(layers, expected, linestyle='--', color='black', linewidth=1,
+                      label=f'Theorem 1: times {factor:.3g} a layer')
         axis.set(title=name, xlabel='layer', ylabel='signal to noise, eq. (6)', yscale='log')
         axis.legend(fontsize='small')
         print(f'{name}: every layer multiplies the signal-to-noise ratio by {ratio.min():.3f} to {ratio.max():.3f}'
               + f'; Theorem 1 says {factor:.3g}' * bool(c.tau))
     print('with a step too large tokens grow until noise passes the threshold too; with too much noise ever more of it does')
-    save(c.out, figure, ('regime', 'layer', 'cluster', 'snr', 'theorem'), rows)
-    plt.close(figure)
-
-
-# ---- what the commands share ------------------------------------------------------------------------------------------------
-
-
-def pyplot():
-    try:
-        import matplotlib
-    except ImportError:
-        raise ValueError('the picture needs matplotlib: pip install matplotlib') from None
-    matplotlib.use('Agg')
-    from matplotlib import pyplot as plt
-    return plt
-
-
-def check_free(out, overwrite):
-    """Raises ValueError, before any work, if the picture or its table is there and must stay, or cannot be written."""
-    check_picture(out, overwrite)
-    table = Path(out).with_suffix('.csv')
-    if table.exists() and not overwrite:
-        raise ValueError(f'{table} exists; give another --out, or --overwrite=true to replace it')
-    check_writable(out, 'give another --out')
-
-
-def save(out, figure, columns, rows):
-    def table(f):
-        writer = csv.writer(f, lineterminator='\n')
-        writer.writerows([columns, *rows])
-    path, advice = Path(out).with_suffix('.csv'), 'run this again, or give another --out'
-    write_file(path, table, advice=advice)
-    write_file(out, lambda f: figure.savefig(f, dpi=120, format=Path(out).suffix[1:]), 'wb', advice)
-    print(f'{out}, {path}')
+    figures.save(c.out, figure, ('regime', 'layer', 'cluster', 'snr', 'theorem'), rows, '--out')
 
 
 COMMANDS = {'denoise': (denoise, DenoiseConfig)}
@@ -121,10 +86,12 @@ def main(argv):
         return
     what = argv[0] if argv else ''
     if what not in COMMANDS:
-        raise ValueError(f"what to look at? '{what}' is unknown; choose {', '.join(COMMANDS)}, as in: python analyze.py denoise")
+        raise ValueError(f"what to look at? '{what}' is unknown; choose {', '.join(COMMANDS)}, as in: python analyze.py "
+                         'denoise')
     function, Config = COMMANDS[what]
     c = Config(**configurator.check(configurator.collect(argv[1:]), Config))
-    check_free(c.out, c.overwrite)
+    check_picture(c.out, c.overwrite)
+    figures.check_free(c.out, c.overwrite, '--out')
     function(c)
 
 

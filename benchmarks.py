@@ -41,7 +41,7 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-from rundir import check_writable, write_file
+from rundir import check_writable, folder_of, write_file
 from tokenizer import Tokenizer
 
 # what prepares them
@@ -86,6 +86,9 @@ def chosen(asked, data_dir):
             raise ValueError(f"unknown benchmark '{name}'; " + (f'did you mean {near[0]}?' if near else
                                                                 f'choose among {", ".join(SCRIPTS)}, or all'))
     if 'all' in names:
+        for name in SCRIPTS:
+            if name not in there:
+                print(f'{name} is not prepared; run: {command(name, data_dir)}')
         if not there:
             raise ValueError(f'no benchmark is prepared in {data_dir}; run for example: {command("lambada", data_dir)}')
         return there
@@ -226,25 +229,19 @@ def append(path, rows):
     write_file(path, lambda f: f.write((before + new.getvalue()).encode()), 'wb', advice)
 
 
-def run(model, checkpoint, c, autocast):
-    """Score a language model on the benchmarks that c names (eval.py's settings), print a table, and add it to results.csv."""
+def run(names, model, checkpoint, c, autocast):
+    """Score a language model on benchmarks by eval.py's settings c, print a table, and add it to results.csv."""
     size = model.config.block_size
     stride = c.stride or max(1, size // 2)
     if not 1 <= stride <= size:
         raise ValueError(f'--stride={c.stride} must lie between 1 and the context of {size} tokens; or 0 for half of it')
-    ckpt = Path(c.ckpt)
-    path = Path(c.results) if c.results else (ckpt if ckpt.is_dir() else ckpt.parent) / 'results.csv'
+    path = Path(c.results or folder_of(c.ckpt) / 'results.csv')
     results_of(path)  # refused now, not after the work
     check_writable(path, 'give another --results=PATH')
     tokenizer = Tokenizer(**checkpoint['data']['tokenizer'])
     kind, clean = tokenizer.spec['name'], detokenize if c.detokenize else str
     print(f'{kind} tokens, a context of {size}, windows {stride} apart, texts '
           f'{"de-tokenized" if c.detokenize else "as published"}')
-    names = chosen(c.benchmarks, c.data_dir)
-    if 'all' in c.benchmarks:
-        for name in SCRIPTS:
-            if name not in names:
-                print(f'{name} is not prepared; run: {command(name, c.data_dir)}')
     print(f'{"benchmark":<12} {"measure":<15} {"value":>9}   count')
     for name in names:
         rows, source = read(name, c.data_dir)

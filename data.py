@@ -148,6 +148,11 @@ def open_array(path, dtype, *shape):
     return array
 
 
+def steps(first, last):
+    """first, first + 1, .. below last, or without end if that is None."""
+    return itertools.count(first) if last is None else range(first, last)
+
+
 class Text:
     """One split of a text dataset."""
 
@@ -185,10 +190,13 @@ class Text:
     def batches(self, n, seed, share, first=0, last=None):
         """Training: for every step from `first` on, the parts `share` (slices) of its n sequences, one after the other.
         The sequences begin at random places that depend on (seed, step) alone."""
-        for step in itertools.count(first) if last is None else range(first, last):
+        for step in steps(first, last):
             starts = np.random.default_rng((seed, step)).integers(0, len(self.tokens) - self.block_size, n)
-            for part in share:
-                yield self.at(starts[part])
+            yield from self.of_step(starts, share, seed, step)
+
+    def of_step(self, starts, share, seed, step):
+        for part in share:
+            yield self.at(starts[part])
 
     def fixed(self, n, batches, rank=0, world=1):
         """Validation: `batches` batches of n sequences, spread evenly over the split, the same every time; of these
@@ -219,13 +227,10 @@ class MaskedText(Text):
         x = torch.where(u < self.CHOSEN * self.MASKED, self.vocab_size, x)
         return x, torch.where(u < self.CHOSEN, tokens, -1)
 
-    def batches(self, n, seed, share, first=0, last=None):
-        """As Text's; what is hidden depends on (seed, step) too."""
-        for step in itertools.count(first) if last is None else range(first, last):
-            starts = np.random.default_rng((seed, step)).integers(0, len(self.tokens) - self.block_size, n)
-            draws = np.random.default_rng((seed, step, 5)).random((n, 2, self.block_size))
-            for part in share:
-                yield self.hidden(starts[part], draws[part])
+    def of_step(self, starts, share, seed, step):
+        draws = np.random.default_rng((seed, step, 5)).random((len(starts), 2, self.block_size))
+        for part in share:
+            yield self.hidden(starts[part], draws[part])
 
     def sequences(self, starts):
         """What is hidden depends on the place in the split, so it never changes."""
@@ -337,7 +342,7 @@ class Images:
         each picture with that many random numbers in [0, 1). Every epoch goes through all pictures in another order;
         order and numbers depend on (seed, step) alone."""
         def requests():
-            for step in itertools.count(first) if last is None else range(first, last):
+            for step in steps(first, last):
                 numbers = np.random.default_rng((seed, step, 1)).random((n, draws))
                 for part in share:
                     yield self.places(np.arange(step * n, (step + 1) * n)[part], seed), numbers[part]

@@ -29,11 +29,13 @@ import augment
 import benchmarks
 import configurator
 import data
+import figures
 import icl
 import machine
 from machine import choose_device, choose_dtype
 from models import from_command_line, grid, load_model, load_weights, same_classes
-from tasks import rows_at_once
+from rundir import folder_of
+from tasks import hits, rows_at_once
 
 
 @dataclass
@@ -188,9 +190,9 @@ def classify(model, checkpoint, folder, split, autocast, c, eval_crop):
     if c.real and not Path(c.real).is_file():
         raise ValueError(f'--real={c.real}: no such file; it is real.json of github.com/google-research/reassessed-imagenet')
     logits, y = over(images, model, autocast, c, eval_crop, lambda x: model(x)[0])
-    hits = logits.topk(min(5, logits.size(1))).indices == y[:, None]
+    right = hits(logits, y)
     print(f'{folder} {split}: {len(y):,} pictures, loss {F.cross_entropy(logits, y).item():.4f}, '
-          f'top-1 {hits[:, 0].double().mean().item():.2%}, top-5 {hits.any(1).double().mean().item():.2%}')
+          f'top-1 {right[:, 0].double().mean().item():.2%}, top-5 {right.any(1).double().mean().item():.2%}')
     if c.real:
         right = real_accuracy(logits.argmax(1).tolist(), images.names(), c.real)
         print(f'{folder} {split}: ReaL top-1 {right:.2%}')
@@ -233,11 +235,10 @@ def score_text(model, folder, split, autocast, c):
         x, y = x.to(device), y.to(device)
         with autocast:
             logits, loss = model(x, y)
-        mine, hits = y != -1, torch.zeros(1, 5)
+        right = torch.zeros(y.numel(), 5) if causal else hits(logits, y)
         if not causal:
-            seen += torch.bincount(y[mine].cpu(), minlength=len(seen))
-            hits = logits[mine].topk(min(5, logits.size(-1))).indices == y[mine][:, None]
-        sums += torch.tensor([mine.sum(), loss * mine.sum(), hits[:, 0].sum(), hits.sum()], dtype=torch.float64)
+            seen += torch.bincount(y[y != -1].cpu(), minlength=len(seen))
+        sums += torch.tensor([len(right), loss * len(right), right[:, 0].sum(), right.sum()], dtype=torch.float64)
     count, loss, top1, top5 = sums[0].item(), *(sums[1:] / sums[0]).tolist()
     if causal:
         print(f'{folder} {split}: {count:,.0f} tokens, loss {loss:.4f} nats, '
@@ -265,12 +266,12 @@ def zero_shot(c, checkpoint, overrides):
         raise ValueError(f'--benchmarks is for language models; this checkpoint reads {checkpoint["data"]["kind"]}, '
                          'so leave it out')
     refuse(c, ('dataset', 'split', *OF_PICTURES, *OF_FUNCTIONS), 'does not go with --benchmarks')
-    benchmarks.chosen(c.benchmarks, c.data_dir)  # before the model is built
+    names = benchmarks.chosen(c.benchmarks, c.data_dir)  # before the model is built
     c.dtype = 'float32' if c.dtype == 'auto' else c.dtype
     model, autocast = ready(c, c.ckpt, checkpoint, overrides)
     if not getattr(model.config, 'causal', True):
         raise ValueError('--benchmarks is for causal models; this one sees the tokens that it is to predict, so leave it out')
-    benchmarks.run(model, checkpoint, c, autocast)
+    benchmarks.run(names, model, checkpoint, c, autocast)
 
 
 def in_context(c, checkpoint, overrides):
@@ -278,9 +279,10 @@ def in_context(c, checkpoint, overrides):
     refuse(c, ('split', *OF_PICTURES, 'stride', 'detokenize'), 'is not for functions in context')
     if c.prompts < 2:
         raise ValueError(f'prompts={c.prompts} must be at least 2')
-    folder = Path(c.ckpt) if Path(c.ckpt).is_dir() else Path(c.ckpt).parent
-    table, models = Path(c.results or folder / 'in_context.csv'), {}
-    icl.check_free(table, c.overwrite)
+    table, models = Path(c.results or folder_of(c.ckpt) / 'in_context.csv'), {}
+    if table.suffix != '.csv' or not table.parent.is_dir():
+        raise ValueError(f'--results={table} must end with .csv, in a folder that exists')
+    figures.check_free(table.with_suffix('.png'), c.overwrite, '--results')
     c.dtype = 'float32' if c.dtype == 'auto' else c.dtype  # errors may be smaller than bfloat16 can tell apart
     for path in (c.ckpt, *filter(None, c.beside.split(','))):
         other = checkpoint if path == c.ckpt else load_weights(path)

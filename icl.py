@@ -9,17 +9,14 @@ Learn In-Context?", NeurIPS 2022:
 
 Errors are normalized: (prediction - g(x))^2 / d, of sparse functions / 3, so that predicting zero has error 1 on average.
 """
-import csv
-import itertools
-
 import numpy as np
 import torch
 from tqdm import tqdm
 
-from rundir import check_writable, write_file
+import figures
+from data import steps
 
 FUNCTIONS = 'linear', 'sparse_linear'
-ADVICE = 'run this again, or give --results=OTHER.csv'
 META = {'kind': 'functions', 'splits': {}}  # what meta.json would say, if there were a folder
 
 
@@ -63,7 +60,7 @@ class Prompts:
 
     def batches(self, B, seed, share, first=0, last=None):
         """Training: for every step from `first` on, the parts `share` (slices) of its B prompts, one after the other."""
-        for step in itertools.count(first) if last is None else range(first, last):
+        for step in steps(first, last):
             x, y = self.draw(np.random.default_rng((seed, step, 7)), B, *self.stage(step))
             for part in share:
                 yield x[part], y[part]
@@ -157,20 +154,6 @@ def curves(models, prompts, autocast, count=1280, B=64):
     return found
 
 
-def check_free(table, overwrite):
-    """Raises ValueError, before any work, if table or the picture beside it is there and must stay, or cannot be written."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise ValueError('the picture needs matplotlib: pip install matplotlib') from None
-    if table.suffix != '.csv' or not table.parent.is_dir():
-        raise ValueError(f'--results={table} must end with .csv, in a folder that exists')
-    check_writable(table, 'give --results=OTHER.csv')
-    for path in (table, table.with_suffix('.png')):
-        if path.exists() and not overwrite:
-            raise ValueError(f'{path} exists; give --results=OTHER.csv, or --overwrite=true to replace it')
-
-
 def report(found, models, title, table):
     """Print the errors, and write them to table, a row for every estimator and number of examples before the one that is
     predicted, and as a picture beside it: models in full lines, with a band of two standard errors, estimators dashed."""
@@ -180,16 +163,8 @@ def report(found, models, title, table):
     print(' ' * wide + ''.join(f'{i:7d}' for i in shown) + '   mean')
     for name, (mean, _) in found.items():
         print(f'{name:<{wide}}' + ''.join(f'{mean[i]:7.3f}' for i in shown) + f'{sum(mean) / n:7.3f}')
-
-    def rows(f):
-        writer = csv.writer(f, lineterminator='\n')
-        writer.writerow(('estimator', 'examples', 'error', 'standard_error'))
-        writer.writerows((name, i, *both) for name, pair in found.items() for i, both in enumerate(zip(*pair)))
-    write_file(table, rows, advice=ADVICE)
-    import matplotlib
-    matplotlib.use('Agg')
-    from matplotlib import pyplot as plt
-    figure, axis = plt.subplots(figsize=(6.4, 4), layout='constrained')
+    rows = [(name, i, *both) for name, pair in found.items() for i, both in enumerate(zip(*pair))]
+    figure, axis = figures.pyplot().subplots(figsize=(6.4, 4), layout='constrained')
     for name, (mean, spread) in found.items():
         full = name in models
         line, = axis.plot(mean, label=name, linewidth=1.6 if full else 1, linestyle='-' if full else '--')
@@ -198,7 +173,4 @@ def report(found, models, title, table):
             axis.fill_between(range(n), mean - 2 * spread, mean + 2 * spread, color=line.get_color(), alpha=0.2, linewidth=0)
     axis.set(xlabel='examples in the prompt', ylabel='squared error, normalized', title=title, ylim=(-0.03, 1.3))
     axis.legend(fontsize='small')
-    picture = table.with_suffix('.png')
-    write_file(picture, lambda f: figure.savefig(f, dpi=120, format='png'), 'wb', ADVICE)
-    plt.close(figure)
-    print(f'{table}, {picture}: {len(found)} curves')
+    figures.save(table.with_suffix('.png'), figure, ('estimator', 'examples', 'error', 'standard_error'), rows, '--results')

@@ -70,6 +70,11 @@ def save(path, checkpoint, **advice):
     write_file(path, lambda f: torch.save(checkpoint, f), 'wb', **advice)
 
 
+def folder_of(path):
+    """The run directory that a checkpoint lies in, or that stands for it."""
+    return Path(path) if os.path.isdir(path) else Path(path).parent
+
+
 def load_checkpoint(path):
     """The dict that `save` wrote; a run directory stands for its best.pt. Raises ValueError for a missing, damaged
     or foreign file."""

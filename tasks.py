@@ -77,6 +77,13 @@ def rows_at_once(model, n):
     return rows
 
 
+def hits(logits, y):
+    """For each target y that is not -1, whether it is the likeliest, the second likeliest, .. up to the fifth: bool (n, 5).
+    logits (.., C), y (..)."""
+    logits, y = logits[y != -1], y[y != -1]
+    return logits.topk(min(5, logits.size(-1))).indices == y[:, None]
+
+
 class Task:
     unit, size, numbers, ranked, note = 'prompts', 1, ({}, {}), False, ''
 

@@ -189,10 +189,8 @@ def evaluate(model, batches, autocast, processes, ranked):
     for x, y in batches:
         with autocast:
             logits, loss = model(x, y)
-        count, hits = len(x), torch.zeros(1, 5)
-        if ranked:
-            logits, y = logits[y != -1], y[y != -1]
-            count, hits = len(y), logits.topk(min(5, logits.size(1))).indices == y[:, None]
+        hits = tasks.hits(logits, y) if ranked else torch.zeros(len(x), 5)
+        count = len(hits)
         total += torch.tensor([count, loss.item() * count, hits[:, 0].sum().item(), hits.sum().item()], dtype=torch.float64)
     model.train(was_training)
     total = processes.sum(total)

@@ -9,14 +9,9 @@
 #
 # Tokens and text are GPT-2's, so that it needs nothing that CRATE-GPT does not; the paper has BERT's. The recipe is that of
 # the other OpenWebText runs, not that of the paper (Appendix C.4 of the JMLR version); sequences of 512, as BERT.
-from config.owt import *
+from config.train_crate_bert_owt import *
 
 out_dir = 'out/crate_bert_medium_owt'
-model = 'crate'
-image_size = 0  # reads text
-causal = False  # and fills in what is hidden
-block_size = 512
-batch_size = 24
 n_layer = 8
 n_embd = 512
 n_head = 8

@@ -1,3 +1,4 @@
+import copy
 import json
 import os
 import subprocess
@@ -64,6 +65,18 @@ def memorize(model, x, y, below, steps=500, lr=1e-2):
         optimizer.step()
         optimizer.zero_grad()
     pytest.fail(f'the loss is {loss.item():.3f} after {steps} steps')
+
+
+def same_in_chunks(model, x, y, monkeypatch):
+    """The loss and its gradient do not depend on how many logits are held at once; then none come back."""
+    chunked = copy.deepcopy(model)
+    monkeypatch.setattr(chunked, 'LOGITS_AT_ONCE', 7 * model.config.vocab_size)
+    a, b = model(x, y), chunked(x, y)
+    assert b[0] is None and a[0].shape == (*x.shape, model.config.vocab_size)
+    assert a[1].item() == pytest.approx(b[1].item(), rel=1e-6)
+    a[1].backward(), b[1].backward()
+    for p, q in zip(model.parameters(), chunked.parameters()):
+        assert torch.allclose(p.grad, q.grad, atol=1e-6)
 
 
 def fails(capsys, main, *words):

@@ -306,7 +306,7 @@ def results(model, folder, tmp_path, asked, tokenizer='bytes', alphabet='', **se
     c = SimpleNamespace(**{'benchmarks': asked, 'data_dir': str(folder), 'stride': 0, 'detokenize': False, 'batch_size': 5,
                            'ckpt': 'out/x/best.pt', 'results': str(path)} | settings)
     spec = {'name': tokenizer} | ({'alphabet': alphabet} if alphabet else {})
-    benchmarks.run(model, {'data': {'tokenizer': spec}, 'step': 7}, c, PLAIN)
+    benchmarks.run(benchmarks.chosen(c.benchmarks, c.data_dir), model, {'data': {'tokenizer': spec}, 'step': 7}, c, PLAIN)
     with open(path, newline='') as f:
         table = list(csv.DictReader(f))
     return [{(r['benchmark'], r['measure']): float(r[k]) for r in table} for k in ('value', 'count')]

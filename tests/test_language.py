@@ -1,5 +1,4 @@
 """CRATE on text: CRATE-GPT predicts the next token, CRATE-BERT fills in what is hidden."""
-import copy
 import inspect
 import math
 import re
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import ROOT, fails, losses, memorize
+from conftest import ROOT, fails, losses, memorize, same_in_chunks
 
 import data
 import eval as scores
@@ -109,15 +108,7 @@ def test_only_a_causal_model_continues():
 def test_loss_in_chunks_is_the_same(kind, monkeypatch):
     x, y = tokens(3, 16), tokens(3, 16, seed=2)
     y[0, :5] = -1
-    whole = small(**kind)
-    chunked = copy.deepcopy(whole)
-    monkeypatch.setattr(chunked, 'LOGITS_AT_ONCE', 7 * 11)
-    a, b = whole(x, y), chunked(x, y)
-    assert b[0] is None and a[0].shape == (3, 16, 11)
-    assert a[1].item() == pytest.approx(b[1].item(), rel=1e-6)
-    a[1].backward(), b[1].backward()
-    for p, q in zip(whole.parameters(), chunked.parameters()):
-        assert torch.allclose(p.grad, q.grad, atol=1e-6)
+    same_in_chunks(small(**kind), x, y, monkeypatch)
 
 
 def test_what_stands_twice_is_the_same():

@@ -1,9 +1,8 @@
-import copy
 import math
 
 import pytest
 import torch
-from conftest import golden, memorize
+from conftest import golden, memorize, same_in_chunks
 
 from generate import new_cache, step
 from model_aot import MHSA, MSSA, AoT, AoTConfig, attend
@@ -168,15 +167,7 @@ def test_a_fresh_model_knows_nothing_and_can_memorize(kind):
 def test_loss_in_chunks_is_the_same(monkeypatch):
     x, y = tokens(3, 16), tokens(3, 16, seed=2)
     y[0, :5] = -1
-    whole = loud(small())
-    chunked = copy.deepcopy(whole)
-    monkeypatch.setattr(chunked, 'LOGITS_AT_ONCE', 7 * 11)
-    a, b = whole(x, y), chunked(x, y)
-    assert b[0] is None and a[0].shape == (3, 16, 11)
-    assert a[1].item() == pytest.approx(b[1].item(), rel=1e-6)
-    a[1].backward(), b[1].backward()
-    for p, q in zip(whole.parameters(), chunked.parameters()):
-        assert torch.allclose(p.grad, q.grad, atol=1e-6)
+    same_in_chunks(loud(small()), x, y, monkeypatch)
 
 
 def test_initialization_shrinks_with_depth():
