@@ -131,12 +131,15 @@ class MSSA(nn.Module):
         self.U = nn.Linear(c.n_embd, self.K * self.p, bias=c.bias)  # all U_k^T, one under the other
         self.W = None if c.tie_out else nn.Linear(self.K * self.p, c.n_embd, bias=c.bias)
 
+    def project(self, z):
+        """Tokens (B, N, d) in the coordinates of each subspace, U_k^T Z: (B, K, N, p)."""
+        return self.U(z).unflatten(2, (self.K, self.p)).transpose(1, 2)
+
     def forward(self, z, remember=None):
-        B, N, d = z.shape
-        w = self.U(z).view(B, N, self.K, self.p).transpose(1, 2)  # U_k^T Z of eq. (4): (B, K, N, p)
+        w = self.project(z)                                       # U_k^T Z of eq. (4): (B, K, N, p)
         past = w if remember is None else remember(w)[0]          # with a cache: (B, K, N_past + N, p)
         h = attend(w, past, past, self.dropout * self.training, self.causal)  # (U_k^T Z) phi(..) of eq. (4): (B, K, N, p)
-        h = h.transpose(1, 2).reshape(B, N, -1)                   # heads side by side: (B, N, K p)
+        h = h.transpose(1, 2).flatten(2)                          # heads side by side: (B, N, K p)
         if self.W is None:
             return F.linear(h, self.eta * self.U.weight.T)        # eta sum_k U_k head_k, eqs. (3) and (4)
         return self.W(h)                                          # W [head_1; ..; head_K], as eq. (5)
@@ -154,13 +157,16 @@ class MHSA(nn.Module):
         self.QKV = nn.Linear(c.n_embd, 3 * self.K * self.p, bias=c.bias)  # one matmul for the three
         self.W = nn.Linear(self.K * self.p, c.n_embd, bias=c.bias)
 
+    def project(self, z):
+        """Queries, keys and values of tokens (B, N, d): (3, B, K, N, p)."""
+        return self.QKV(z).unflatten(2, (3, self.K, self.p)).permute(2, 0, 3, 1, 4)
+
     def forward(self, z, remember=None):
-        B, N, d = z.shape
-        q, k, v = self.QKV(z).view(B, N, 3, self.K, self.p).permute(2, 0, 3, 1, 4)  # each (B, K, N, p)
+        q, k, v = self.project(z)                                 # each (B, K, N, p)
         if remember is not None:
             k, v = remember(k, v)                                 # (B, K, N_past + N, p)
         h = attend(q, k, v, self.dropout * self.training, self.causal)  # (B, K, N, p)
-        return self.W(h.transpose(1, 2).reshape(B, N, -1))        # (B, N, d)
+        return self.W(h.transpose(1, 2).flatten(2))               # (B, N, d)
 
 
 class MLP(nn.Module):
@@ -186,11 +192,12 @@ class Layer(nn.Module):
             self.norm_mlp = nn.LayerNorm(c.n_embd, bias=c.bias)
             self.mlp = MLP(c)
 
+    def denoise(self, z, remember=None):
+        return z + self.drop(self.attn(self.norm(z), remember))  # Z^(l+1) = Z^(l) + eta MSSA(Z^(l)), eq. (3)
+
     def forward(self, z, remember=None):
-        z = z + self.drop(self.attn(self.norm(z), remember))  # Z^(l+1) = Z^(l) + eta MSSA(Z^(l)), eq. (3)
-        if hasattr(self, 'mlp'):
-            z = z + self.drop(self.mlp(self.norm_mlp(z)))
-        return z
+        z = self.denoise(z, remember)
+        return z + self.drop(self.mlp(self.norm_mlp(z))) if hasattr(self, 'mlp') else z
 
 
 def patchify(x, patch_size):
@@ -271,6 +278,15 @@ class AoT(nn.Module):
                              'or build the model with another image_size')
         z = self.token_norm(self.patch(self.patch_norm(patchify(x, self.config.patch_size))))   # (B, N, d)
         return self.drop(torch.cat((self.cls.expand(len(z), -1, -1), z), 1) + self.pos)           # (B, N + 1, d)
+
+    def inside(self, x, y=None):
+        """To look inside, layer by layer: (its attention, what that is given, LN(Z^(l)), then the tokens after attention and
+        Z^(l+1), the same without an MLP), tokens (B, N, d). y is a part of regression's prompts, and not read else."""
+        c = self.config
+        z = self.embed_pictures(x) if c.image_size else self.embed_examples(x, y) if c.n_dims else self.embed(x)
+        for layer in self.layers:
+            normed, half, z = layer.norm(z), layer.denoise(z), layer(z)
+            yield layer.attn, normed, half, z
 
     def features(self, x):
         """Pictures (B, 3, H, W) to what is classified (B, d)."""

@@ -113,12 +113,15 @@ class MSSA(nn.Module):
         self.tie_out = c.tie_out
         self.drop = nn.Dropout(c.dropout)
 
+    def project(self, z):
+        """Tokens (B, N, d) in the coordinates of each subspace, U_k^T Z: (B, K, N, p)."""
+        return self.U(z).unflatten(2, (self.K, self.p)).transpose(1, 2)
+
     def forward(self, z, remember=None):
-        B, N, d = z.shape
-        w = self.U(z).view(B, N, self.K, self.p).transpose(1, 2)          # U_k^T Z: (B, K, N, p)
+        w = self.project(z)                                               # U_k^T Z: (B, K, N, p)
         past = w if remember is None else remember(w)[0]                  # with a cache: (B, K, N_past + N, p)
         h = attend(w, past, past, self.dropout * self.training, self.causal)  # SSA(Z | U_k), eq. (11): (B, K, N, p)
-        h = h.transpose(1, 2).reshape(B, N, -1)                           # heads side by side: (B, N, K p)
+        h = h.transpose(1, 2).flatten(2)                                  # heads side by side: (B, N, K p)
         if self.tie_out:
             return self.drop(F.linear(h, self.U.weight.T))                # sum_k U_k SSA_k, eq. (12)
         return self.drop(self.W(h)) if self.W is not None else h          # W [SSA_1; ..; SSA_K], eq. (115)
@@ -130,14 +133,17 @@ def attend(q, k, v, dropout=0.0, causal=False):
     q (B, K, Nq, p); k, v (B, K, N, p) with N >= Nq; returns (B, K, Nq, p).
     """
     Nq, N = q.size(2), k.size(2)
-    causal = causal and Nq > 1  # of one new token beside a cache everything cached is the past
+    if Nq == 1 and causal:  # one new token beside a cache: everything cached is its past
+        return F.scaled_dot_product_attention(q, k, v)
     if q.device.type == 'cpu' and q.dtype == torch.bfloat16 and not dropout:
         # In bfloat16 on CPUs the fused kernel is slower than plain matmuls up to several hundred tokens.
         future = torch.full((Nq, N), -torch.inf, dtype=q.dtype).triu(N - Nq + 1) if causal else q.new_zeros(())
         s = torch.baddbmm(future, q.flatten(0, 1), k.flatten(0, 1).mT, alpha=q.size(-1) ** -0.5)
         return (s.softmax(-1) @ v.flatten(0, 1)).view_as(q)
-    past = None if not causal or Nq == N else torch.ones(Nq, N, dtype=torch.bool, device=q.device).tril(N - Nq)
-    return F.scaled_dot_product_attention(q, k, v, past, dropout, is_causal=causal and Nq == N)
+    if Nq == N:
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
+    past = torch.ones(Nq, N, dtype=torch.bool, device=q.device).tril(N - Nq)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=past, dropout_p=dropout)
 
 
 class ISTA(nn.Module):
@@ -167,9 +173,14 @@ class Layer(nn.Module):
         self.norm1, self.mssa = nn.LayerNorm(c.n_embd), MSSA(c)
         self.norm2, self.ista = nn.LayerNorm(c.n_embd), ISTA(c)
 
-    def forward(self, z, remember=None):
-        half = z + self.mssa(self.norm1(z), remember)  # Z^(l+1/2), eq. (18) left
+    def compress(self, z, remember=None):
+        return z + self.mssa(self.norm1(z), remember)  # Z^(l+1/2), eq. (18) left
+
+    def sparsify(self, half):
         return self.ista(self.norm2(half))             # Z^(l+1), eq. (18) right; no skip round it
+
+    def forward(self, z, remember=None):
+        return self.sparsify(self.compress(z, remember))
 
 
 class CRATE(nn.Module):
@@ -231,6 +242,14 @@ class CRATE(nn.Module):
         for layer in self.layers:
             z = layer(z)
         return z
+
+    def inside(self, x):
+        """To look inside, layer by layer: (MSSA, what it is given, LN(Z^l), then Z^(l+1/2) and Z^(l+1)), tokens (B, N, d)."""
+        z = self.embed(x)
+        for layer in self.layers:
+            normed, half = layer.norm1(z), layer.compress(z)
+            z = layer.sparsify(half)
+            yield layer.mssa, normed, half, z
 
     def features(self, x):
         """Pictures (B, 3, H, W) to what is classified (B, d)."""

@@ -134,11 +134,14 @@ class MSSA(nn.Module):
         one_full_head = self.K == 1 and self.p == c.n_embd         # then the released code has no output map
         self.W = None if c.tie_out or one_full_head else nn.Linear(self.K * self.p, c.n_embd)
 
+    def project(self, z):
+        """Tokens (B, N, d) in the coordinates of each subspace, U_k^T Z: (B, K, N, p)."""
+        return self.U(z).unflatten(2, (self.K, self.p)).transpose(1, 2)
+
     def forward(self, z):
-        B, N, d = z.shape
-        w = self.U(z).view(B, N, self.K, self.p).transpose(1, 2)          # U_k^T Z: (B, K, N, p)
+        w = self.project(z)                                               # U_k^T Z: (B, K, N, p)
         h = attend(w, w, w)                                               # averages in each subspace, eq. (2.8): (B, K, N, p)
-        h = h.transpose(1, 2).reshape(B, N, -1)                           # heads side by side: (B, N, K p)
+        h = h.transpose(1, 2).flatten(2)                                  # heads side by side: (B, N, K p)
         if self.tie_out:
             return F.linear(h, self.U.weight.T)                           # [U_1 .. U_K] of them, eq. (2.8)
         return self.W(h) if self.W is not None else h                     # or a free map of them
@@ -173,9 +176,14 @@ class EncoderLayer(nn.Module):
         self.norm1, self.mssa = nn.LayerNorm(c.n_embd), MSSA(c, c.n_head)
         self.norm2, self.ista = nn.LayerNorm(c.n_embd), ISTA(c)
 
+    def compress(self, z):
+        return z + self.mssa(self.norm1(z))       # Z^(l+1/2), eq. (2.14) left
+
+    def sparsify(self, half):
+        return self.ista(self.norm2(half))        # Z^(l+1), eq. (2.14) right; no skip round it
+
     def forward(self, z):
-        half = z + self.mssa(self.norm1(z))       # compress: Z^(l+1/2), eq. (2.14) left
-        return self.ista(self.norm2(half))        # sparsify: Z^(l+1), eq. (2.14) right; no skip round it
+        return self.sparsify(self.compress(z))
 
 
 class DecoderLayer(nn.Module):
@@ -256,6 +264,15 @@ class CRATEMAE(nn.Module):
     def encode(self, x):
         """Pictures (B, 3, H, W), nothing hidden, to normalized tokens (B, N + 1, d), the class token first."""
         return self.norm(self.layers(self.embed(x)))
+
+    def inside(self, x):
+        """To look inside the encoder, nothing hidden, layer by layer: (MSSA, what it is given, LN(Z^l), then Z^(l+1/2) and
+        Z^(l+1)), tokens (B, N + 1, d)."""
+        z = self.embed(x)
+        for layer in self.layers:
+            normed, half = layer.norm1(z), layer.compress(z)
+            z = layer.sparsify(half)
+            yield layer.mssa, normed, half, z
 
     def features(self, x):
         """Pictures (B, 3, H, W) to what a classifier would look at (B, d)."""

@@ -69,11 +69,14 @@ class Attention(nn.Module):
         self.K, self.dropout = n_head, dropout
         self.QKV, self.W = nn.Linear(n_embd, 3 * n_embd), nn.Linear(n_embd, n_embd)
 
+    def project(self, z):
+        """Queries, keys and values of tokens (B, N, d): (3, B, K, N, p)."""
+        return self.QKV(z).unflatten(2, (3, self.K, -1)).permute(2, 0, 3, 1, 4)
+
     def forward(self, z):
-        B, N, d = z.shape
-        q, k, v = self.QKV(z).view(B, N, 3, self.K, d // self.K).permute(2, 0, 3, 1, 4)  # each (B, K, N, p)
+        q, k, v = self.project(z)                                                        # each (B, K, N, p)
         h = attend(q, k, v, self.dropout * self.training)                                # (B, K, N, p)
-        return self.W(h.transpose(1, 2).reshape(B, N, d))                                # (B, N, d)
+        return self.W(h.transpose(1, 2).flatten(2))                                      # (B, N, d)
 
 
 def attend(q, k, v, dropout=0.0):
@@ -101,9 +104,12 @@ class Layer(nn.Module):
         self.norm2, self.mlp = LayerNorm(n_embd), MLP(n_embd)
         self.drop = nn.Dropout(dropout)
 
+    def mix(self, z):
+        return z + self.drop(self.attn(self.norm1(z)))
+
     def forward(self, z):
-        z = z + self.drop(self.attn(self.norm1(z)))
-        return z + self.drop(self.mlp(self.norm2(z)))
+        half = self.mix(z)
+        return half + self.drop(self.mlp(self.norm2(half)))
 
 
 class ViT(nn.Module):
@@ -144,6 +150,14 @@ class ViT(nn.Module):
                              'or build the model with another image_size')
         z = self.patch(x).flatten(2).mT                                              # (B, N, d)
         return self.drop(torch.cat((self.cls.expand(len(z), -1, -1), z), 1) + self.pos)  # (B, N + 1, d)
+
+    def inside(self, x):
+        """To look inside, layer by layer: (attention, what it is given, then tokens after it and after the layer), tokens
+        (B, N + 1, d). Nothing is hidden."""
+        z = self.embed(x)
+        for layer in self.layers:
+            normed, half, z = layer.norm1(z), layer.mix(z), layer(z)
+            yield layer.attn, normed, half, z
 
     def features(self, x):
         """Pictures (B, 3, H, W) to what is classified (B, d)."""
@@ -370,7 +384,7 @@ class ViTMAE(nn.Module):
             names |= {f'{ours}.{t}': f'{theirs}.{t}' for t in ('weight', 'bias')}
         return names
 
-    num_params, to_official, FIXED = ViT.num_params, ViT.to_official, ('pos_embed', 'decoder_pos_embed')
+    num_params, inside, to_official, FIXED = ViT.num_params, ViT.inside, ViT.to_official, ('pos_embed', 'decoder_pos_embed')
 
     @classmethod
     def from_official(cls, state_dict, *, n_head, image_size, patch_size, decoder_n_head, **overrides):
