@@ -1,98 +1,118 @@
 """Look inside: what the theory says each layer does, measured and drawn.
 
-    python analyze.py denoise                            # AoT's Theorem 1 and Figure 4: no trained model is needed
-    python analyze.py denoise --delta=0.3 --n_layer=20 --out=denoise_30.png
+    python analyze.py layers --ckpt=out/crate_shapes --beside=out/vit_shapes    # coding rate and sparsity after every layer
+    python analyze.py subspaces --ckpt=out/crate_shapes                         # how far apart a layer's subspaces are
+    python analyze.py tokens --ckpt=out/crate_shapes --image=cat.jpg            # tokens as heat maps
+    python analyze.py attention --ckpt=out/crate_shapes --image=cat.jpg         # where each head looks
+    python analyze.py attention --ckpt=out/aot_stdlib --start="def __init__(self):"
+    python analyze.py pca --ckpt=out/crate_shapes --label=ring                  # patches coloured by their principal components
+    python analyze.py segment --ckpt=out/crate_shapes --beside=out/vit_shapes   # attention against true masks
+    python analyze.py denoise --ckpt=out/crate_shapes                           # signal to noise around each attention step
+    python analyze.py layers --official=crate_base.pth --model=crate --n_head=12 --dataset=imagenet
+    python analyze.py denoise                                                   # the theorem itself: no trained network is needed
+    python analyze.py compress                                                  # attention as a step that lowers the coding rate
+    python analyze.py ista                                                      # ISTA as a step of sparse coding
     python analyze.py --help
 
 A command writes a picture, the numbers behind it as a table of the same name that ends with .csv, and prints what to see.
+Everything is computed in float32. Layers and heads are counted from 1.
 """
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import torch
 
 import configurator
 import figures
-import measures
+import inside
+import looks
+import theory
 from augment import check_picture
+from models import from_command_line
+from subjects import networks
 
 
 @dataclass
-class DenoiseConfig:
-    n_head: int = 8              # K, subspaces
-    head_dim: int = 16           # p, dimension of a subspace; all together fill n_head x head_dim dimensions
-    tokens: int = 128            # tokens around each subspace
-    delta: float = 0.2           # size of the noise
-    eta: float = 0.1             # step size of a layer
-    tau: float = 0.6             # threshold of the attention weights; 0 keeps the plain softmax
-    n_layer: int = 10            # layers
-    seed: int = 1337             # of subspaces, tokens and noise
-    out: str = 'denoise.png'     # the picture to write; the table is beside it
-    overwrite: bool = False      # replace them if they exist
-
-    def __post_init__(self):
-        for name, least in (('n_head', 2), ('head_dim', 1), ('tokens', 2), ('n_layer', 1), ('seed', 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f'{name}={getattr(self, name)} must be at least {least}')
-        if self.delta <= 0 or self.eta <= 0 or not 0 <= self.tau < 1:
-            raise ValueError(f'need delta > 0, eta > 0 and 0 <= tau < 1; got {self.delta}, {self.eta} and {self.tau}')
-
-
-# ---- the denoising theorem ------------------------------------------------------------------------------------------------
-
-
-def snr_of_layers(c, eta, delta):
-    """SNR of each cluster before the first layer and after each, (n_layer + 1, K)."""
-    Z, U = measures.noisy_mixture(c.n_head, c.head_dim, c.tokens, c.n_head * c.head_dim, delta,
-                                  torch.Generator().manual_seed(c.seed))
-    found = [measures.snr(Z, U)]
-    for _ in range(c.n_layer):
-        Z = measures.denoise(Z, U, eta, c.tau or None)
-        found.append(measures.snr(Z, U))
-    return torch.stack(found)
+class LookConfig:
+    ckpt: str = 'out/crate_shapes'  # a checkpoint, a run directory for its best.pt, or official:PATH for the authors' weights
+    model: str = ''                 # network of an official file: crate, crate_mae, vit or vit_mae
+    beside: str = ''                # other checkpoints in the same picture, with commas between them
+    dataset: str = ''               # folder in data_dir; empty takes what the network was trained on
+    data_dir: str = 'data'          # where prepared datasets lie
+    split: str = ''                 # its split; empty takes test, or else val
+    image: str = ''                 # pictures of your own instead: a file, a folder of files
+    start: str = ''                 # a text of your own instead; \n is a new line, FILE:path reads a file
+    num_samples: int = 0            # pictures or texts; 0: layers, denoise 256, segment 1000, pca 8, attention 4
+    label: str = ''                 # pca: the class that its pictures are of; empty takes the first
+    layer: int = 0                  # attention, pca, segment: which layer; 0 the last but one, as the papers
+    heads: str = ''                 # attention: which, such as 1,4; empty takes all
+    show: str = ''                  # layers: rate or sparsity; empty takes both, or what the network has
+    measure: str = 'paper'          # layers: R^c of the half step (paper), or as the authors' code measures it (released)
+    eps: float = 0.0                # layers: precision of the coding rate; 0 takes 0.5, of the released measure 0.01
+    threshold: float = 0.0          # layers: numbers of at most this count as zeros
+    part: str = ''                  # of networks with three projections: query, key or value; empty value, pca key
+    share: float = 0.6              # segment: the patches kept hold this share of a head's attention
+    keep: float = 0.5               # pca: foreground is what lies above this share of the first component's range
+    directions: int = 4             # subspaces: columns of each that are drawn, at random; the number is of all
+    size: int = 50                  # tokens: rows and columns that are drawn, at random
+    batch_size: int = 64            # samples a forward pass
+    seed: int = 1337                # of random weights, and of what is chosen at random
+    device: str = 'auto'            # cpu, cuda, cuda:1, mps
+    out: str = ''                   # the picture to write, the table is beside it; empty means COMMAND.png
+    overwrite: bool = False         # replace them if they exist
 
 
-def denoise(c):
-    """AoT, Figure 4: the SNR of each layer beside the theorem's, in the setting asked for and where its conditions fail."""
-    regimes = {f'delta = {c.delta:g}, eta = {c.eta:g}': (c.eta, c.delta),
-               f'a step too large: eta = {5 * c.eta:g}': (5 * c.eta, c.delta),
-               f'too much noise: delta = {2.5 * c.delta:g}': (c.eta, 2.5 * c.delta)}
-    rows, figure = [], figures.pyplot().figure(figsize=(11, 3.6), layout='constrained')
-    for axis, (name, (eta, delta)) in zip(figure.subplots(1, len(regimes)), regimes.items()):
-        found = snr_of_layers(c, eta, delta)
-        factor = 1 + eta * c.tau
-        ratio, layers = found[1:] / found[:-1], range(c.n_layer + 1)
-        expected = [found[0].mean().item() * factor ** l for l in layers]
-        rows += [(name, l, k, found[l, k].item(), expected[l]) for l in layers for k in range(c.n_head)]
-        axis.plot(layers, found.mean(1), marker='.', label='measured, all clusters')
-        axis.fill_between(layers, found.amin(1), found.amax(1), alpha=0.2, linewidth=0)
-        if c.tau:
-            axis.plot(layers, expected, linestyle='--', color='black', linewidth=1,
-                      label=f'Theorem 1: times {factor:.3g} a layer')
-        axis.set(title=name, xlabel='layer', ylabel='signal to noise, eq. (6)', yscale='log')
-        axis.legend(fontsize='small')
-        print(f'{name}: every layer multiplies the signal-to-noise ratio by {ratio.min():.3f} to {ratio.max():.3f}'
-              + f'; Theorem 1 says {factor:.3g}' * bool(c.tau))
-    print('with a step too large tokens grow until noise passes the threshold too; with too much noise ever more of it does')
-    figures.save(c.out, figure, ('regime', 'layer', 'cluster', 'snr', 'theorem'), rows, '--out')
+COMMON = {'ckpt', 'model', 'data_dir', 'seed', 'device', 'out', 'overwrite'}
+SAMPLES = {'dataset', 'split', 'image'}
+COMMANDS = {  # what to draw, the settings that it reads beside the common ones, its number of samples
+    'layers': (looks.layers, SAMPLES | {'beside', 'num_samples', 'show', 'measure', 'eps', 'threshold', 'part', 'batch_size'}, 256),
+    'subspaces': (looks.subspaces, {'part', 'directions'}, 0),
+    'tokens': (looks.tokens, SAMPLES | {'start', 'size'}, 1),
+    'attention': (looks.attention, SAMPLES | {'start', 'num_samples', 'layer', 'heads'}, 0),
+    'pca': (looks.pca, SAMPLES | {'label', 'num_samples', 'layer', 'part', 'keep'}, 8),
+    'segment': (looks.segment, {'dataset', 'split', 'beside', 'num_samples', 'layer', 'share', 'batch_size'}, 1000),
+    'denoise': (looks.denoise, SAMPLES | {'beside', 'num_samples', 'batch_size'}, 256)}
 
 
-COMMANDS = {'denoise': (denoise, DenoiseConfig)}
+def check(c, what, reads_these):
+    """Raises ValueError for a setting that does not go with a command, or that no command can use."""
+    for f in fields(c):
+        if f.name not in COMMON | reads_these and getattr(c, f.name) != f.default:
+            raise ValueError(f'--{f.name} does not go with {what}; leave it out')
+    for name, least in (('num_samples', 0), ('batch_size', 1), ('directions', 1), ('size', 1), ('seed', 0), ('eps', 0), ('threshold', 0)):
+        if getattr(c, name) < least:
+            raise ValueError(f'{name}={getattr(c, name)} must be at least {least}')
+    if c.part not in ('', *inside.PARTS):
+        raise ValueError(f'part={c.part} is unknown; choose {", ".join(inside.PARTS)}')
+    if not 0 < c.keep <= 1 or not 0 < c.share <= 1:
+        raise ValueError(f'need 0 < keep <= 1 and 0 < share <= 1; got {c.keep} and {c.share}')
 
 
 def main(argv):
     if '--help' in argv or '-h' in argv:
-        print(configurator.help_text(__doc__, *(Config for _, Config in COMMANDS.values())))
+        print(configurator.help_text(__doc__, LookConfig, *(Config for _, Config in theory.COMMANDS.values())))
         return
-    what = argv[0] if argv else ''
-    if what not in COMMANDS:
-        raise ValueError(f"what to look at? '{what}' is unknown; choose {', '.join(COMMANDS)}, as in: python analyze.py "
-                         'denoise')
-    function, Config = COMMANDS[what]
-    c = Config(**configurator.check(configurator.collect(argv[1:]), Config))
+    what, words = argv[0] if argv else '', argv[1:]
+    names = list(dict.fromkeys((*COMMANDS, *theory.COMMANDS)))
+    if what not in names:
+        raise ValueError(f"what to look at? '{what}' is unknown; choose {', '.join(names)}, as in: python analyze.py layers")
+    given = configurator.collect(words)
+    trained = bool({'ckpt', 'official'} & given.keys())
+    if trained and what not in COMMANDS:
+        raise ValueError(f'{what} draws its own tokens and needs no trained network; leave --ckpt and --official out')
+    if what in COMMANDS and (trained or what not in theory.COMMANDS):
+        function, reads_these, n = COMMANDS[what]
+        c, *found = from_command_line(words, LookConfig)
+        check(c, what, reads_these)
+        c = replace(c, num_samples=c.num_samples or n, out=c.out or f'{what}.png')
+    else:
+        function, Config = theory.COMMANDS[what]
+        c, found = Config(**configurator.check(given, Config)), ()
     check_picture(c.out, c.overwrite)
     figures.check_free(c.out, c.overwrite, '--out')
-    function(c)
+    with torch.no_grad():
+        drawn = function(c, networks(c, *found)) if found else function(c)
+    figures.save(c.out, *drawn, '--out')
 
 
 if __name__ == '__main__':

@@ -35,7 +35,7 @@ import machine
 from machine import choose_device, choose_dtype
 from models import from_command_line, grid, load_model, load_weights, same_classes
 from rundir import folder_of
-from tasks import hits, rows_at_once
+from tasks import dataset_of, hits, rows_at_once
 
 
 @dataclass
@@ -326,20 +326,9 @@ def main(argv):
     refuse(c, OF_FUNCTIONS, f'is for functions in context, and this checkpoint reads {checkpoint["data"]["kind"]}')
     refuse(c, OF_BENCHMARKS, 'is for --benchmarks, such as --benchmarks=all')
     c.seed = c.seed if c.seed >= 0 else checkpoint['config'].get('seed', 1337)
-    dataset = c.dataset or checkpoint['config'].get('dataset')
-    if not dataset:
-        example = '--dataset=shakespeare, or --benchmarks=all' if checkpoint['data']['kind'] == 'text' else '--dataset=imagenet'
-        raise ValueError(f'{c.ckpt} does not say what to score it on; give --dataset, such as {example}')
-    folder = Path(c.data_dir) / dataset
-    meta = data.read_meta(folder)
-    if meta['kind'] != checkpoint['data']['kind']:
-        raise ValueError(f'the checkpoint reads {checkpoint["data"]["kind"]}, {folder} holds {meta["kind"]}; '
-                         'give another --dataset')
-    split = c.split or ('test' if 'test' in meta['splits'] else 'val')
+    folder, split = dataset_of(c, checkpoint)
     model, autocast = ready(c, c.ckpt, checkpoint, overrides)
-    if meta['kind'] == 'text':
-        if checkpoint['data']['tokenizer'] != meta['tokenizer']:
-            raise ValueError(f'the checkpoint reads other tokens than {folder} holds; prepare it with the same tokenizer')
+    if checkpoint['data']['kind'] == 'text':
         refuse(c, OF_PICTURES, 'is for pictures, and this checkpoint reads text')
         return score_text(model, folder, split, autocast, c)
     masked = hasattr(model.config, 'mask_ratio')

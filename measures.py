@@ -24,12 +24,17 @@ def compressed_rate(W, eps=0.5):
 
 
 def compressed_rate_gradient(Z, U, eps=0.5):
-    """The gradient of R^c(Z; U_[K]) with respect to Z, eq. (9). Z (.., N, d), U (K, d, p) -> (.., N, d)."""
+    """The gradient of R^c(Z; U_[K]) with respect to Z, eq. (9). Z (.., N, d), U (K, d, p) -> (.., N, d).
+
+    The inverse by the smaller of the two Gram matrices. By the (p, p) one the gradient is seen to be a linear map of tokens,
+    the same for each, of what all of them have in each subspace: it does not ask which subspace a token belongs to.
+    """
     (N, d), p = Z.shape[-2:], U.size(-1)
     W = Z.unsqueeze(-3) @ U                                                         # U_k^T Z: (.., K, N, p)
     beta = p / (N * eps ** 2)
-    inner = torch.eye(N, dtype=Z.dtype, device=Z.device) + beta * W @ W.mT          # (.., K, N, N)
-    return beta * (torch.linalg.solve(inner, W) @ U.mT).sum(-3)
+    inner = torch.eye(min(N, p), dtype=Z.dtype, device=Z.device) + beta * (W @ W.mT if N < p else W.mT @ W)
+    W = torch.linalg.solve(inner, W) if N < p else torch.linalg.solve(inner, W, left=False)
+    return beta * (W @ U.mT).sum(-3)
 
 
 def released_rate(W, eps=0.01):
@@ -51,6 +56,55 @@ def coherence(U):
     G = (columns.mT @ columns).abs()
     inside = torch.block_diag(*[torch.ones(p, p, dtype=torch.bool)] * K).to(U.device)
     return G, (G[~inside].mean() / G[inside].mean()).item()
+
+
+def sideways(move, Z):
+    """What of a move (N, d) turns tokens Z (N, d), without what only makes each longer or shorter."""
+    z = torch.nn.functional.normalize(Z, dim=-1)
+    return move - (move * z).sum(-1, keepdim=True) * z
+
+
+def cosine(a, b):
+    """Of two moves (N, d) of all tokens at once: one number."""
+    return ((a * b).sum() / (a.norm() * b.norm())).item()
+
+
+# ---- sparsification: the non-negative LASSO of eq. (16), with the half that makes eq. (17) its proximal step ---------------
+
+
+def dictionaries(d, generator=None):
+    """{name: D (d, d), float64}, columns one long: orthogonal; random; random about one direction, with cosines about 1/2."""
+    G, common = (torch.nn.functional.normalize(torch.randn(d, n, generator=generator, dtype=torch.float64), dim=0)
+                 for n in (d, 1))
+    return {'orthogonal': torch.linalg.qr(G)[0], 'incoherent (random)': G,
+            'coherent': torch.nn.functional.normalize(G + common, dim=0)}
+
+
+def lasso_objective(Z, Y, D, lam):
+    """lam |z|_1 + 1/2 |y - D z|^2 of each token. Z, Y (.., N, d), D (d, d) -> (.., N). It is for Z >= 0."""
+    return lam * Z.abs().sum(-1) + (Y - Z @ D.mT).square().sum(-1) / 2
+
+
+def ista_step(Z, Y, D, eta, lam):
+    """relu(Z + eta D^* (Y - D Z) - eta lam), a step of eq. (17) from any Z (.., N, d); a layer of CRATE has Z = Y."""
+    return (Z + eta * (Y - Z @ D.mT) @ D - eta * lam).relu()
+
+
+def lasso_minimizer(Y, D, lam, tolerance=1e-9, steps=100_000):
+    """The Z >= 0 that minimizes lasso_objective, (.., N, d) as Y: by ISTA with momentum (FISTA, Beck and Teboulle 2009),
+    restarted whenever that leads uphill, until the optimality conditions hold to `tolerance`."""
+    eta = 1 / torch.linalg.matrix_norm(D, 2) ** 2
+    Z = ahead = torch.zeros_like(Y)
+    t = 1.0
+    for _ in range(steps):
+        new = ista_step(ahead, Y, D, eta, lam)
+        gap = (new - ahead).abs().max() / eta                                       # 0 at the minimizer, and only there
+        if gap < tolerance:
+            return new
+        t = 1.0 if ((ahead - new) * (new - Z)).sum() > 0 else t
+        t_new = (1 + (1 + 4 * t ** 2) ** 0.5) / 2
+        Z, ahead, t = new, new + (t - 1) / t_new * (new - Z), t_new
+    raise ValueError(f'the LASSO is solved to {gap:.1e} only after {steps} steps; try a larger lam, or fewer dimensions')
 
 
 # ---- the denoising theorem: AoT (Wang et al., ICML 2025), section 3.2; equation numbers are that paper's -----------------

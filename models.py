@@ -115,9 +115,13 @@ def as_classifier(checkpoint):
 
 
 def from_command_line(argv, Settings):
-    """Command line -> (Settings, the checkpoint that its `ckpt` names, settings of the model that were given too: another
+    """Command line -> (Settings, the checkpoint that its `ckpt` names, or `official`, settings of the model that were given too: another
     image_size, or what an official file, of the network `model`, does not tell)."""
     given = configurator.collect(argv)
+    if 'official' in given:
+        if 'ckpt' in given:
+            raise ValueError('--official=PATH is --ckpt=official:PATH, so leave one of the two out')
+        given['ckpt'] = configurator.Text(f'official:{given["official"][0]}'), given.pop('official')[1]
     path, name = (str(given.get(k, (getattr(Settings, k), ''))[0]) for k in ('ckpt', 'model'))
     checkpoint = None if path.startswith('official:') else load_weights(path)
     if checkpoint and name not in ('', checkpoint['config']['model']):

@@ -1,4 +1,4 @@
-"""A run directory: config.json, log.csv, last.pt, best.pt, curve.png, and what eval.py adds.
+"""A run directory: config.json, log.csv, last.pt, best.pt, curve.png, with keep_checkpoints step_N.pt, and what eval.py adds.
 
 Files are written beside their place and renamed into it, so a crash or a full disk leaves the old one whole.
 """
@@ -42,7 +42,7 @@ def check_writable(path, advice):
 
 def held_in(out_dir):
     """Names of the files of a run that a directory holds."""
-    return [name for name in FILES if os.path.exists(Path(out_dir) / name)]
+    return [name for name in FILES if os.path.exists(Path(out_dir) / name)] + [p.name for p in Path(out_dir).glob('step_*.pt')]
 
 
 def refuse_held(out_dir):
@@ -96,11 +96,11 @@ def load_checkpoint(path):
 
 class Log:
     """log.csv: one row a logged training step and one a validation; `seen` counts the tokens or pictures trained on.
-    On resume, rows from that step on are dropped."""
+    On resume, rows from that step on are dropped. Telemetry has columns of its own, `more`, before the last."""
 
     COLUMNS = ('step', 'split', 'loss', 'bits_per_byte', 'top1', 'top5', 'lr', 'seen', 'seconds')
 
-    def __init__(self, path, step):
+    def __init__(self, path, step, more=()):
         kept, self.path = [], path
         if step and os.path.exists(path):
             try:
@@ -110,13 +110,16 @@ class Log:
             except (OSError, ValueError, KeyError, TypeError, csv.Error) as e:
                 raise ValueError(f'{path} is damaged ({type(e).__name__}); move it away to go on without it') from None
 
+        *first, last = self.COLUMNS
+        columns = list(dict.fromkeys([*first, *(k for row in kept[:1] for k in row if k != last), *more, last]))
+
         def write(f):
-            writer = csv.DictWriter(f, self.COLUMNS, lineterminator='\n')
+            writer = csv.DictWriter(f, columns, lineterminator='\n')
             writer.writeheader()
-            writer.writerows({k: row.get(k, '') for k in self.COLUMNS} for row in kept)
+            writer.writerows({k: row.get(k, '') for k in columns} for row in kept)
         write_file(path, write)
         self.file = open(path, 'a', newline='')
-        self.writer = csv.DictWriter(self.file, self.COLUMNS, restval='', lineterminator='\n')
+        self.writer = csv.DictWriter(self.file, columns, restval='', lineterminator='\n')
 
     def write(self, **row):
         try:
@@ -128,7 +131,8 @@ class Log:
 
 
 def draw_curve(run):
-    """out_dir/curve.png from log.csv: training and validation loss against steps. Nothing without matplotlib."""
+    """out_dir/curve.png from log.csv: training and validation loss against steps; with telemetry also the coding rate and the
+    sparsity of every layer, a line for each validation, darker to brighter (CRATE, Figure 4). Nothing without matplotlib."""
     try:
         import matplotlib
     except ImportError:
@@ -137,7 +141,19 @@ def draw_curve(run):
     from matplotlib import pyplot as plt
     with open(Path(run) / 'log.csv', newline='') as f:
         rows = list(csv.DictReader(f))
-    plt.figure(figsize=(6, 4))
+    watched = [r for r in rows if r.get('rate_1')]
+    panels = [(k, label) for k, label in (('rate', 'coding rate R^c, nats'), ('nonzeros', 'share of non-zeros'))
+              if watched and watched[0].get(f'{k}_1')]
+    figure, axes = plt.subplots(1, 1 + len(panels), figsize=(6 + 4.5 * len(panels), 4), squeeze=False, layout='constrained')
+    for axis, (k, label) in zip(axes[0, 1:], panels):
+        for i, r in enumerate(watched):
+            values = [float(r[f'{k}_{l}']) for l in range(1, len(r)) if r.get(f'{k}_{l}')]
+            axis.plot(range(1, len(values) + 1), values, marker='.', color=plt.get_cmap('viridis')(i / max(1, len(watched) - 1)),
+                      label=f'step {r["step"]}' if i in (0, len(watched) - 1) else None)
+        axis.set(xlabel='layer', ylabel=label)
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.legend()
+    plt.sca(axes[0, 0])
     for split, style in (('train', {'linewidth': 0.7, 'alpha': 0.6}), ('val', {'marker': '.'})):
         points = [(int(r['step']), float(r['loss'])) for r in rows if r['split'] == split]
         if points:
@@ -146,6 +162,5 @@ def draw_curve(run):
     plt.ylabel('loss')
     plt.title(str(run))
     plt.legend()
-    plt.tight_layout()
     write_file(Path(run) / 'curve.png', lambda f: plt.savefig(f, dpi=120), 'wb')
     plt.close()

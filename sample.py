@@ -79,14 +79,18 @@ def write_texts(model, tokenizer, c, autocast):
                 print('-' * 40)
 
 
+def with_masks(tokenizer, text):
+    """The ids of a text in which [MASK] stands for the first id after the tokenizer's."""
+    return [i for piece in text.split('[MASK]') for i in (*tokenizer.encode(piece), tokenizer.vocab_size)][:-1]
+
+
 @torch.no_grad()
 def fill_gaps(model, tokenizer, c, autocast):
     """Print the five likeliest tokens for each [MASK] of the text, then the text with the likeliest."""
-    pieces = [tokenizer.encode(piece) for piece in prompt_of(c.start).split('[MASK]')]
-    if len(pieces) < 2:
+    ids = with_masks(tokenizer, prompt_of(c.start))
+    if tokenizer.vocab_size not in ids:
         raise ValueError(f'this model fills gaps: give a text with [MASK] in it, not "{c.start}", such as '
                          '--start="def [MASK]ain():"')
-    ids = [i for piece in pieces for i in (*piece, tokenizer.vocab_size)][:-1]  # [MASK] is the first id after the tokenizer's
     if len(ids) > model.config.block_size:
         raise ValueError(f'the text has {len(ids)} tokens, more than block_size={model.config.block_size}; give a shorter '
                          '--start')

@@ -6,8 +6,8 @@ import pytest
 import torch
 from conftest import ROOT, golden
 
-from measures import (coding_rate, coherence, compressed_rate, compressed_rate_gradient, denoise, noisy_mixture, nonzeros, released_rate,
-                      snr)
+from measures import (coding_rate, coherence, compressed_rate, compressed_rate_gradient, denoise, ista_step, lasso_minimizer,
+                      lasso_objective, noisy_mixture, nonzeros, released_rate, snr)
 from model_crate import CRATE
 
 
@@ -36,7 +36,7 @@ def test_the_compressed_rate_is_the_sum_over_subspaces():
     assert compressed_rate((inside @ orthonormal)[None], 0.2).item() == pytest.approx(coding_rate(inside, 0.2 * math.sqrt(12 / 4)).item())
 
 
-@pytest.mark.parametrize('N', [4, 20])
+@pytest.mark.parametrize('N', [3, 4, 20])
 def test_the_gradient_is_autograds(N):
     Z, U = tokens(2, N, 12).requires_grad_(), tokens(3, 12, 4, seed=1)
     compressed_rate(Z.unsqueeze(-3) @ U, 0.4).sum().backward()
@@ -83,6 +83,26 @@ def test_coherence_of_subspaces_that_one_knows():
 
 def test_nonzeros_are_counted():
     assert nonzeros(torch.tensor([[[0., 1.], [0., 0.]], [[2., -1.], [0., 3.]]])).tolist() == [0.25, 0.75]
+
+
+# ---- the non-negative LASSO
+
+
+@pytest.mark.parametrize('d, lam', [(10, 0.1), (10, 1.5), (25, 0.3)])
+def test_the_lassos_minimizer_is_optimal_and_where_a_long_ista_ends(d, lam):
+    D, Y = torch.nn.functional.normalize(tokens(d, d), dim=0), tokens(6, d, seed=1)
+    Z = lasso_minimizer(Y, D, lam)
+    slope = (Z @ D.T - Y) @ D + lam                                                 # of the objective for Z >= 0
+    assert Z.min() >= 0 and slope.min() > -1e-7 and slope[Z > 0].abs().max() < 1e-7  # the KKT conditions: they are enough
+    assert 0.02 < nonzeros(Z) < 0.98
+    long, eta = torch.zeros_like(Y), 1 / torch.linalg.svdvals(D)[0] ** 2
+    for _ in range(20_000):
+        long = ista_step(long, Y, D, eta, lam)
+    least = lasso_objective(Z, Y, D, lam)
+    assert torch.allclose(least, lasso_objective(long, Y, D, lam), atol=1e-6) and (least <= lasso_objective(long, Y, D, lam) + 1e-9).all()
+    assert least[0].item() == pytest.approx(lam * Z[0].sum().item() + 0.5 * (Y[0] - D @ Z[0]).norm().item() ** 2)
+    with pytest.raises(ValueError, match='only after 3 steps'):
+        lasso_minimizer(Y, D, lam, steps=3)
 
 
 # ---- the denoising theorem
