@@ -9,8 +9,8 @@
     python analyze.py segment --ckpt=out/crate_shapes --beside=out/vit_shapes   # attention against true masks
     python analyze.py denoise --ckpt=out/crate_shapes                           # signal to noise around each attention step
     python analyze.py layers --official=crate_base.pth --model=crate --n_head=12 --dataset=imagenet
-    python analyze.py denoise                                                   # the theorem itself: no trained network is needed
-    python analyze.py compress                                                  # attention as a step that lowers the coding rate
+    python analyze.py denoise                                                   # the theorem itself, without a network
+    python analyze.py compress                                                  # attention as a step down the coding rate
     python analyze.py ista                                                      # ISTA as a step of sparse coding
     python analyze.py --help
 
@@ -65,7 +65,8 @@ class LookConfig:
 COMMON = {'ckpt', 'model', 'data_dir', 'seed', 'device', 'out', 'overwrite'}
 SAMPLES = {'dataset', 'split', 'image'}
 COMMANDS = {  # what to draw, the settings that it reads beside the common ones, its number of samples
-    'layers': (looks.layers, SAMPLES | {'beside', 'num_samples', 'show', 'measure', 'eps', 'threshold', 'part', 'batch_size'}, 256),
+    'layers': (looks.layers,
+               SAMPLES | {'beside', 'num_samples', 'show', 'measure', 'eps', 'threshold', 'part', 'batch_size'}, 256),
     'subspaces': (looks.subspaces, {'part', 'directions'}, 0),
     'tokens': (looks.tokens, SAMPLES | {'start', 'size'}, 1),
     'attention': (looks.attention, SAMPLES | {'start', 'num_samples', 'layer', 'heads'}, 0),
@@ -79,8 +80,9 @@ def check(c, what, reads_these):
     for f in fields(c):
         if f.name not in COMMON | reads_these and getattr(c, f.name) != f.default:
             raise ValueError(f'--{f.name} does not go with {what}; leave it out')
-    for name, least in (('num_samples', 0), ('batch_size', 1), ('directions', 1), ('size', 1), ('seed', 0), ('eps', 0), ('threshold', 0)):
-        if getattr(c, name) < least:
+    at_least = {'num_samples': 0, 'batch_size': 1, 'directions': 1, 'size': 1, 'seed': 0, 'eps': 0, 'threshold': 0}
+    for name, least in at_least.items():
+        if not getattr(c, name) >= least:
             raise ValueError(f'{name}={getattr(c, name)} must be at least {least}')
     if c.part not in ('', *inside.PARTS):
         raise ValueError(f'part={c.part} is unknown; choose {", ".join(inside.PARTS)}')

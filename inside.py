@@ -137,8 +137,8 @@ def principal(Z, count):
 def two_stage_pca(Z, grid, keep):
     """CRATE-MAE, appendix B.3.1, of tokens Z (J, N, D), heads side by side, of J pictures in a grid (down, across) of patches:
 
-    their projections on the first component u_0 (J, N); which of them are kept as foreground, bool (J, N): those above the share
-    `keep` of the projections' range; and the kept ones' coordinates along their own first three components, eq. (B.3),
+    their projections on the first component u_0 (J, N); which of them are kept as foreground, bool (J, N): those above the
+    share `keep` of the projections' range; and the kept ones' coordinates along their own first three components, eq. (B.3),
     (J, N, 3), zero elsewhere. The paper leaves the threshold open, and the sign of u_0 is nobody's: here it is the one with
     which the pictures' border is darker than what it surrounds.
     """

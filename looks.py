@@ -47,6 +47,12 @@ def say_what(figure, axes, titles, units):
     figure.legend(*axes[0].get_legend_handles_labels(), loc='outside lower center', ncols=2, fontsize='small')
 
 
+def level(axis, height, name):
+    """A thin line to compare with."""
+    axis.axhline(height, linewidth=0.8, color='grey', linestyle=':')
+    axis.annotate(name, (0.99, height), xycoords=('axes fraction', 'data'), fontsize='x-small', ha='right', va='bottom')
+
+
 def mean_and_spread(values):
     return values.mean().item(), values.std(correction=0).item()
 
@@ -64,7 +70,9 @@ def layers(c, nets):
     if c.show == 'sparsity' and any(why.values()):
         name, reason = next((k, v) for k, v in why.items() if v)
         raise ValueError(f'{name} has no sparsity to show: {reason}; give --show=rate')
-    shown = [panel for panel in ('rate', 'sparsity') if c.show in ('', panel) and not (panel == 'sparsity' and all(why.values()))]
+    shown = [panel for panel in ('rate', 'sparsity') if c.show in ('', panel)]
+    if all(why.values()):
+        shown = ['rate']
     (figure, axes), rows = side_by_side(len(shown)), []
     for net in nets:
         found = [inside.layer_measures(net.model, batch, c.measure, c.eps, c.part or 'value', c.threshold)
@@ -78,14 +86,14 @@ def layers(c, nets):
             rows += [(net.name, net.weights, panel, l, *mean_and_spread(v)) for l, v in enumerate(values, 1)]
             mean = values.mean(1)
             said.append(f'{name} {unit.format(mean[0])} in layer 1, {unit.format(mean[-1])} in layer {len(mean)}, falling '
-                        f'{(mean.diff() < 0).sum()} times of {len(mean) - 1}')
+                        f'at {(mean.diff() < 0).sum()} of {len(mean) - 1} steps')
         print(f'{net.name}: ' + '; '.join(said))
     what = {'rate': ('coding rate R^c of Z^(l+1/2)' if c.measure == 'paper' else "the released code's R^c, of LN(Z^l)")
             + f', eps = {c.eps or inside.EPS[c.measure]:g}',
             'sparsity': 'share of non-zeros in Z^(l+1)' + f', |z| > {c.threshold:g}' * bool(c.threshold)}
     say_what(figure, axes, [what[panel] for panel in shown], [{'rate': 'nats', 'sparsity': 'share'}[panel] for panel in shown])
-    print('to see: in a trained CRATE both should fall from layer to layer; bands are one standard deviation over samples, dashed '
-          'lines random weights')
+    print('to see: in a trained CRATE both should fall from layer to layer; bands are one standard deviation over samples, '
+          'dashed lines random weights')
     return figure, ('network', 'weights', 'measure', 'layer', 'mean', 'spread'), rows
 
 
@@ -106,17 +114,18 @@ def subspaces(c, nets):
         part = G[columns][:, columns]
         image = axis.imshow(part, vmin=0, vmax=1, cmap='magma')
         axis.set_title(f'layer {l}', fontsize='small')
-        rows += [(l, number, random[l - 1][1], i // m + 1, j // m + 1, columns[i] % p + 1, columns[j] % p + 1, part[i, j].item())
+        places = [(column // p + 1, column % p + 1) for column in columns]                    # head, and column in it
+        rows += [(l, number, random[l - 1][1], *places[i], *places[j], part[i, j].item())
                  for i in range(K * m) for j in range(K * m)]
     upper.colorbar(image, ax=axes, shrink=0.8)
     axis = lower.subplots()
     for n, found in zip(nets, (trained, random)):
         over_layers(axis, n, torch.tensor([[number] for _, number in found]), band=False)
     say_what(lower, [axis], ['coherence: mean |U^T U| between subspaces over mean inside them'], [''])
-    print(f'to see: blocks on the diagonal are subspaces with themselves, the others dark where subspaces are apart; coherence is '
-          f'{trained[0][1]:.3f} in layer 1 and {trained[-1][1]:.3f} in layer {L}, with random weights {random[0][1]:.3f} and '
-          f'{random[-1][1]:.3f}')
-    return figure, ('layer', 'coherence', 'coherence_random', 'head_i', 'head_j', 'column_i', 'column_j', 'value'), rows
+    print(f'to see: blocks on the diagonal are subspaces with themselves, the others dark where subspaces are apart; coherence '
+          f'is {trained[0][1]:.3f} in layer 1 and {trained[-1][1]:.3f} in layer {L}, with random weights {random[0][1]:.3f} '
+          f'and {random[-1][1]:.3f}')
+    return figure, ('layer', 'coherence', 'coherence_random', 'head_i', 'column_i', 'head_j', 'column_j', 'value'), rows
 
 
 def tokens(c, nets):
@@ -138,8 +147,8 @@ def tokens(c, nets):
         image = axis.imshow(part, vmin=-largest, vmax=largest, cmap='RdBu_r', interpolation='nearest')
         axis.set_title(f'layer {l}: {share[l - 1]:.0%} not 0', fontsize='small')
     figure.colorbar(image, ax=axes, shrink=0.8)
-    print(f'to see: {name}, tokens as rows, white where they are zero; of all their numbers {share[0]:.1%} are not zero after layer '
-          f'1, {share[-1]:.1%} after layer {L}')
+    print(f'to see: {name}, tokens as rows, white where they are zero; of all their numbers {share[0]:.1%} are not zero after '
+          f'layer 1, {share[-1]:.1%} after layer {L}')
     return figure, ('layer', 'token', 'channel', 'value'), [
         (l, some[i] + 1, channels[j] + 1, part[i, j].item())
         for l, part in enumerate(parts, 1) for i in range(len(some)) for j in range(len(channels))]
@@ -175,8 +184,8 @@ def attention_in_pictures(c, net, l, heads):
             axis.imshow(picture, extent=(0, W, H, 0))
             axis.imshow(of_heads[k - 1].view(down, across), extent=(0, W, H, 0), cmap='inferno', alpha=0.75)
             axis.set_title(f'head {k}', fontsize='x-small')
-    print(f'to see: where the class token looks in layer {l} of {len(net.model.layers)}, brightest where a head attends most, each '
-          'map by its own scale')
+    print(f'to see: where the class token looks in layer {l} of {len(net.model.layers)}, brightest where a head attends most, '
+          'each map by its own scale')
     return figure, ('picture', 'layer', 'head', 'row', 'column', 'weight'), [
         (name, l, k, n // across + 1, n % across + 1, of_heads[k - 1, n].item())
         for (name, _), of_heads in zip(shown, maps) for k in heads for n in range(down * across)]
@@ -196,8 +205,8 @@ def attention_in_text(c, net, l, heads):
         axis.set_xticks(N, labels, rotation=90, fontsize=6, fontfamily='monospace', parse_math=False)
         axis.set_yticks(N, labels, fontsize=6, fontfamily='monospace', parse_math=False)
         axis.set_title(f'head {k}', fontsize='x-small')
-    print(f'to see: in layer {l} of {len(net.model.layers)} a token, its row, is replaced by an average of the tokens that are bright '
-          'in that row')
+    print(f'to see: in layer {l} of {len(net.model.layers)} a token, its row, is replaced by an average of the tokens that are '
+          'bright in that row')
     return figure, ('layer', 'head', 'query', 'query_token', 'key', 'key_token', 'weight'), [
         (l, k, i + 1, labels[i], j + 1, labels[j], maps[k - 1, i, j].item()) for k in heads for i in N for j in N]
 
@@ -207,7 +216,7 @@ def pca(c, nets):
     net = nets[0]
     only_pictures(net, 'pca')
     if c.image and c.label:
-        raise ValueError('--label says which pictures of a dataset; leave it out beside --image, where all are taken as one class')
+        raise ValueError('--label says which pictures of a dataset; leave it out beside --image, where all are one class')
     shown, l = pictures(c, net, c.num_samples, None if c.image else c.label)[0], which_layer(c, net.model)
     x, (down, across) = pixels(net, shown), grid(net.model.config)
     heads = inside.coordinates(*at_layer(net.model, l, x), c.part or 'key')[:, :, 1:]         # (J, K, N, p)
@@ -224,8 +233,8 @@ def pca(c, nets):
         axis.set(xticks=[], yticks=[])
     for axis, label in zip(axes[:, 0], ('picture', 'first component', 'three, as colours')):
         axis.set_ylabel(label, fontsize='small')
-    print(f'to see: {kept.float().mean():.0%} of the patches are kept as foreground by the first component in layer {l}; if that '
-          'found the objects, patches that are alike have like colours')
+    print(f'to see: {kept.float().mean():.0%} of the patches are kept as foreground by the first component in layer {l}; if '
+          'that found the objects, patches that are alike have like colours')
     return figure, ('picture', 'row', 'column', 'first', 'kept', 'red', 'green', 'blue'), [
         (name, n // across + 1, n % across + 1, first[j, n].item(), int(kept[j, n]), *three[j, n].tolist())
         for j, (name, _) in enumerate(shown) for n in range(down * across)]
@@ -235,7 +244,8 @@ def true_masks(net, images, chosen):
     """The masks of pictures, as a network sees these, bool (n, H, W): SPLIT.masks.npy of the dataset."""
     path = images.folder / f'{images.split}.masks.npy'
     if not path.exists():
-        raise ValueError(f'no {path}: segment needs true masks, bool (pictures, height, width); python prepare/shapes.py draws some')
+        raise ValueError(f'no {path}: segment needs true masks, bool (pictures, height, width); python prepare/shapes.py '
+                         'draws some')
     masks = np.load(path, mmap_mode='r')
     if masks.ndim != 3 or len(masks) != len(images):
         raise ValueError(f'{path} has shape {masks.shape}, for {len(images)} pictures; it must be (pictures, height, width)')
@@ -273,26 +283,24 @@ def segment(c, nets):
             rows += [(net.name, net.weights, l, head, *mean_and_spread(a), *mean_and_spread(b)) for head, a, b in heads]
         l = which_layer(c, net.model)
         i, o = iou[l - 1], lies[l - 1]
-        print(f'{net.name}, layer {l} of {len(iou)}: intersection over union {i.amax(1).mean():.3f} with the best head of each picture, '
-              f'{i.mean(0).max():.3f} with head {i.mean(0).argmax() + 1} in all, {i.mean():.3f} in the mean of all heads; {o.mean():.1%} '
-              'of the attention lies on the masks')
+        print(f'{net.name}, layer {l} of {len(iou)}: intersection over union {i.amax(1).mean():.3f} with the best head of each '
+              f'picture, {i.mean(0).max():.3f} with head {i.mean(0).argmax() + 1} in all, {i.mean():.3f} in the mean of all '
+              f'heads; {o.mean():.1%} of the attention lies on the masks')
     size, patches = masks.shape[1:], grid(nets[0].model.config)
     cover = F.adaptive_avg_pool2d(masks.float(), patches).flatten(1)
-    middle = F.pad(torch.ones([n // 2 for n in size]), [m for n in reversed(size) for m in (n // 4, n - n // 2 - n // 4)]).bool()
+    middle = torch.zeros(size, dtype=torch.bool)
+    middle[size[0] // 4:size[0] - size[0] // 4, size[1] // 4:size[1] - size[1] // 4] = True
     others = {'the patches that the mask covers most of': inside.enlarged(cover > 0.5, patches, size),
               'the middle, half as wide and high': middle.expand_as(masks), 'the whole picture': torch.ones_like(masks)}
     others = {name: inside.overlap(mask, masks) for name, mask in others.items()}
     for name, values in others.items():
         rows.append((name, '', '', '', *mean_and_spread(values), '', ''))
-        axes[0].axhline(values.mean(), linewidth=0.8, color='grey', linestyle=':')
-        axes[0].annotate(name, (0.99, values.mean()), xycoords=('axes fraction', 'data'), fontsize='x-small', ha='right', va='bottom')
-    axes[1].axhline(masks.float().mean(), linewidth=0.8, color='grey', linestyle=':')
-    axes[1].annotate('the share of the masks in the pictures', (0.99, masks.float().mean()), xycoords=('axes fraction', 'data'),
-                     fontsize='x-small', ha='right', va='bottom')
-    say_what(figure, axes, [f'patches with {c.share:.0%} of the attention of the best head', 'attention on the mask, mean of the heads'],
+        level(axes[0], values.mean(), name)
+    level(axes[1], masks.float().mean(), 'the share of the masks in the pictures')
+    say_what(figure, axes, [f'patches with {c.share:.0%} of the best head\'s attention', 'attention on the mask, mean head'],
              ['intersection over union', 'share'])
-    print(f'to see: nobody told the network what a mask is, so a trained head should find it better than a random one; of these '
-          f'{len(masks):,} pictures ' + ', '.join(f'{name} scores {v.mean():.3f}' for name, v in others.items())
+    print(f'to see: nobody told the network what a mask is, so a trained head should find it better than a random one; of '
+          f'these {len(masks):,} pictures ' + ', '.join(f'{name} scores {v.mean():.3f}' for name, v in others.items())
           + f', and {masks.float().mean():.1%} is mask')
     return figure, ('network', 'weights', 'layer', 'head', 'iou', 'iou_spread', 'on_mask', 'on_mask_spread'), rows
 
@@ -305,8 +313,8 @@ def denoise(c, nets):
     for net in nets:
         attentions = inside.attentions(net.model)
         if not all(hasattr(a, 'U') for a in attentions):
-            raise ValueError(f'{net.name} has three projections a head and no subspace; signal to noise is for CRATE, CRATE-MAE and '
-                             'AoT-MSSA')
+            raise ValueError(f'{net.name} has three projections a head and no subspace; signal to noise is for CRATE, '
+                             'CRATE-MAE and AoT-MSSA')
         d, p = inside.bases(attentions[0]).shape[1:]
         if p >= d:
             raise ValueError(f'{net.name}: a subspace of {p} dimensions fills all {d}, so there is no noise outside it')
@@ -320,11 +328,11 @@ def denoise(c, nets):
         rows += [(net.name, net.weights, l, b.mean().item(), a.mean().item(), *mean_and_spread(f))
                  for l, (b, a, f) in enumerate(zip(before, after, factor), 1)]
         b, f = before.mean(1), factor.mean(1)
-        print(f'{net.name}: signal to noise {b.min():.3f} to {b.max():.3f} before a step, which multiplies it by {f.min():.3f} to '
-              f'{f.max():.3f}')
-    axes[1].axhline(1, linewidth=0.8, color='grey', linestyle=':')
+        print(f'{net.name}: signal to noise {b.min():.3f} to {b.max():.3f} before a step, which multiplies it by {f.min():.3f} '
+              f'to {f.max():.3f}')
+    level(axes[1], 1, '')
     say_what(figure, axes, ["signal to noise of Z^l in its layer's subspaces", 'the attention step multiplies it by'],
              ['eq. (6), clusters together', 'factor'])
-    print('to see: above 1 a step denoises, as Theorem 1 has it for true subspaces and W = eta [U_1 .. U_K]; a trained, free W need '
-          'not return to the subspaces it read')
+    print('to see: above 1 a step denoises, as Theorem 1 has it for true subspaces and W = eta [U_1 .. U_K]; a trained, free W '
+          'need not return to the subspaces it read')
     return figure, ('network', 'weights', 'layer', 'before', 'after', 'factor', 'factor_spread'), rows

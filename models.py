@@ -115,8 +115,8 @@ def as_classifier(checkpoint):
 
 
 def from_command_line(argv, Settings):
-    """Command line -> (Settings, the checkpoint that its `ckpt` names, or `official`, settings of the model that were given too: another
-    image_size, or what an official file, of the network `model`, does not tell)."""
+    """Command line -> (Settings, the checkpoint that its `ckpt` names, or `official`, settings of the model that were given
+    too: another image_size, or what an official file, of the network `model`, does not tell)."""
     given = configurator.collect(argv)
     if 'official' in given:
         if 'ckpt' in given:

@@ -111,7 +111,7 @@ class Log:
                 raise ValueError(f'{path} is damaged ({type(e).__name__}); move it away to go on without it') from None
 
         *first, last = self.COLUMNS
-        columns = list(dict.fromkeys([*first, *(k for row in kept[:1] for k in row if k != last), *more, last]))
+        columns = list(dict.fromkeys([*first, *(k for row in kept[:1] for k in row if k and k != last), *more, last]))
 
         def write(f):
             writer = csv.DictWriter(f, columns, lineterminator='\n')
@@ -148,8 +148,8 @@ def draw_curve(run):
     for axis, (k, label) in zip(axes[0, 1:], panels):
         for i, r in enumerate(watched):
             values = [float(r[f'{k}_{l}']) for l in range(1, len(r)) if r.get(f'{k}_{l}')]
-            axis.plot(range(1, len(values) + 1), values, marker='.', color=plt.get_cmap('viridis')(i / max(1, len(watched) - 1)),
-                      label=f'step {r["step"]}' if i in (0, len(watched) - 1) else None)
+            colour, named = plt.get_cmap('viridis')(i / max(1, len(watched) - 1)), i in (0, len(watched) - 1)
+            axis.plot(range(1, len(values) + 1), values, marker='.', color=colour, label=f'step {r["step"]}' if named else None)
         axis.set(xlabel='layer', ylabel=label)
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.legend()

@@ -131,4 +131,4 @@ def tokens_of(c, net, at_most):
 
 def only_pictures(net, what):
     if reads(net.model.config) != 'images':
-        raise ValueError(f'{what} is for pictures, and {net.name} reads {reads(net.model.config)}; see python analyze.py --help')
+        raise ValueError(f'{what} is for pictures, and {net.name} reads {reads(net.model.config)}; take --ckpt of another run')

@@ -50,8 +50,8 @@ def find_data(c):
 
 
 def dataset_of(c, checkpoint):
-    """(folder, split) of what a checkpoint is to be seen on: c.dataset and c.split, or what it was trained on, and there test, or
-    else val. Raises ValueError if it cannot read that."""
+    """(folder, split) of what a checkpoint is to be seen on: c.dataset and c.split, or what it was trained on, and there test,
+    or else val. Raises ValueError if it cannot read that."""
     kind, dataset = checkpoint['data']['kind'], c.dataset or checkpoint['config'].get('dataset')
     if not dataset:
         example = '--dataset=shakespeare, or --benchmarks=all' if kind == 'text' else '--dataset=imagenet'

@@ -74,8 +74,8 @@ def denoise(c):
         axis.legend(fontsize='small')
         print(f'{name}: every layer multiplies the signal-to-noise ratio by {ratio.min():.3f} to {ratio.max():.3f}'
               + f'; Theorem 1 says {factor:.3g}' * bool(c.tau))
-    print('to see: inside the theorem\'s conditions measured and predicted lines are one; with a step too large tokens grow until '
-          'noise passes the threshold too, with too much noise ever more of it does')
+    print('to see: inside the theorem\'s conditions measured and predicted lines are one; with a step too large tokens grow '
+          'until noise passes the threshold too, with too much noise ever more of it does')
     return figure, ('regime', 'layer', 'cluster', 'snr', 'theorem'), rows
 
 
@@ -185,19 +185,20 @@ def compress(c):
     eq9, eq10, shipped, random = (of[method] for method in moves)
     kept = [end['whole_rate_at_length_1'] - end['rate_at_length_1'] for end in (eq9[0], shipped[-1], random[-1])]
     best = max(range(c.n_layer + 1), key=lambda l: shipped[l]['snr'])
-    print(f'one step: R^c {eq9[0]["rate"]:.2f} becomes {eq9[1]["rate"]:.2f} by the gradient, {eq10[1]["rate"]:.2f} by eq. (10), '
-          f'{shipped[1]["rate"]:.2f} as shipped; {shortens:.1%} of the gradient only shortens tokens. Eq. (10) is off by '
-          f'{error[0]:.1%} of the gradient step, by {error[1]:.1%} without its attention, by {error[2]:.1%} with eq. (68). What turns '
-          f'tokens has cosine {eq10[0]["cosine_sideways"]:.3f} to what turns them in the gradient, '
+    print(f'one step: R^c {eq9[0]["rate"]:.2f} becomes {eq9[1]["rate"]:.2f} by the gradient, {eq10[1]["rate"]:.2f} by eq. '
+          f'(10), {shipped[1]["rate"]:.2f} as shipped; {shortens:.1%} of the gradient only shortens tokens. Eq. (10) is off by '
+          f'{error[0]:.1%} of the gradient step, by {error[1]:.1%} without its attention, by {error[2]:.1%} with eq. (68). '
+          f'What turns tokens has cosine {eq10[0]["cosine_sideways"]:.3f} to what turns them in the gradient, '
           f'{of["one step, mean token off"][scales.index(a)]["cosine_sideways"]:.3f} with the mean token taken off first, '
           f'{shipped[0]["cosine_sideways"]:.3f} as shipped')
     print(f'{c.n_layer} steps: R^c {eq9[-1]["rate"]:.2f} by the gradient, {eq10[-1]["rate"]:.2f} by eq. (10), but '
           f'{eq9[-1]["rate_at_length_1"]:.2f} and {eq10[-1]["rate_at_length_1"]:.2f} with tokens at length 1 again; as shipped '
-          f'{shipped[-1]["rate"]:.2f}, with random subspaces {random[-1]["rate"]:.2f}. Of R - R^c = {kept[0]:.1f} the true subspaces '
-          f'keep {kept[1]:.1f}, random ones {kept[2]:.1f}. Signal to noise {eq9[0]["snr"]:.2f} becomes {eq9[-1]["snr"]:.2f} by the '
-          f'gradient; as shipped {shipped[best]["snr"]:.2f} after {best} steps, then {shipped[-1]["snr"]:.2f}')
-    print('to see: all steps lower R^c, the gradient mostly by shortening tokens, the same way for all of them; it is the softmax that '
-          'tells subspaces apart and denoises, while the steps are few, if the subspaces are the true ones')
+          f'{shipped[-1]["rate"]:.2f}, with random subspaces {random[-1]["rate"]:.2f}. Of R - R^c = {kept[0]:.1f} the true '
+          f'subspaces keep {kept[1]:.1f}, random ones {kept[2]:.1f}. Signal to noise {eq9[0]["snr"]:.2f} becomes '
+          f'{eq9[-1]["snr"]:.2f} by the gradient; as shipped {shipped[best]["snr"]:.2f} after {best} steps, then '
+          f'{shipped[-1]["snr"]:.2f}')
+    print('to see: all steps lower R^c, the gradient mostly by shortening tokens, the same way for all of them; it is the '
+          'softmax that tells subspaces apart and denoises, while the steps are few, if the subspaces are the true ones')
     return figure, ('method', 'step', 'length', *columns), [key + v for key, v in found.items()]
 
 
@@ -277,8 +278,8 @@ def ista(c):
         print(f'{name}, |D|^2 = {norm:.3g}: from {values[0]:.3g} at relu(Y), non-zeros {shares[0]:.0%}; ' + '; '.join(said)
               + f'; minimum {least:.3g}, non-zeros {sparse:.0%} (drawn with {measures.nonzeros(X):.0%}); Z = 0 has {empty:.3g}')
     fresh = initial_norm(c.n_embd, c.seed)
-    print(f'to see: with eta <= 1/|D|^2 a step from any Z >= 0 lowers it, and the layer too if D is incoherent; but the layer starts '
-          f'at Y, which is not >= 0. A fresh CRATE of width {c.n_embd} has |D|^2 = {fresh:.3g}, so eta = {c.eta:g} is '
+    print(f'to see: with eta <= 1/|D|^2 a step from any Z >= 0 lowers it, and the layer too if D is incoherent; but the layer '
+          f'starts at Y, which is not >= 0. A fresh CRATE of width {c.n_embd} has |D|^2 = {fresh:.3g}, so eta = {c.eta:g} is '
           f'{"within" if c.eta <= 1 / fresh else "above"} its 1/|D|^2 = {1 / fresh:.3g}')
     return figure, ('dictionary', 'norm2', 'eta', 'step', 'objective', 'nonzeros', 'minimum', 'minimum_nonzeros',
                     'objective_of_zero'), rows
