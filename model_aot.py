@@ -195,9 +195,11 @@ class Layer(nn.Module):
     def denoise(self, z, remember=None):
         return z + self.drop(self.attn(self.norm(z), remember))  # Z^(l+1) = Z^(l) + eta MSSA(Z^(l)), eq. (3)
 
+    def transform(self, half):
+        return half + self.drop(self.mlp(self.norm_mlp(half))) if hasattr(self, 'mlp') else half
+
     def forward(self, z, remember=None):
-        z = self.denoise(z, remember)
-        return z + self.drop(self.mlp(self.norm_mlp(z))) if hasattr(self, 'mlp') else z
+        return self.transform(self.denoise(z, remember))
 
 
 def patchify(x, patch_size):
@@ -285,7 +287,8 @@ class AoT(nn.Module):
         c = self.config
         z = self.embed_pictures(x) if c.image_size else self.embed_examples(x, y) if c.n_dims else self.embed(x)
         for layer in self.layers:
-            normed, half, z = layer.norm(z), layer.denoise(z), layer(z)
+            normed, half = layer.norm(z), layer.denoise(z)
+            z = layer.transform(half)
             yield layer.attn, normed, half, z
 
     def features(self, x):

@@ -107,9 +107,11 @@ class Layer(nn.Module):
     def mix(self, z):
         return z + self.drop(self.attn(self.norm1(z)))
 
-    def forward(self, z):
-        half = self.mix(z)
+    def transform(self, half):
         return half + self.drop(self.mlp(self.norm2(half)))
+
+    def forward(self, z):
+        return self.transform(self.mix(z))
 
 
 class ViT(nn.Module):
@@ -156,7 +158,8 @@ class ViT(nn.Module):
         (B, N + 1, d). Nothing is hidden."""
         z = self.embed(x)
         for layer in self.layers:
-            normed, half, z = layer.norm1(z), layer.mix(z), layer(z)
+            normed, half = layer.norm1(z), layer.mix(z)
+            z = layer.transform(half)
             yield layer.attn, normed, half, z
 
     def features(self, x):
