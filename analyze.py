@@ -7,11 +7,13 @@
     python analyze.py attention --ckpt=out/aot_stdlib --start="def __init__(self):"
     python analyze.py pca --ckpt=out/crate_shapes --label=ring                  # patches coloured by their principal components
     python analyze.py segment --ckpt=out/crate_shapes --beside=out/vit_shapes   # attention against true masks
-    python analyze.py denoise --ckpt=out/crate_shapes                           # signal to noise around each attention step
+    python analyze.py compress --ckpt=out/crate_shapes                          # R^c before and after each attention step
+    python analyze.py ista --ckpt=out/crate_shapes                              # the LASSO before and after each ISTA step
+    python analyze.py denoise --ckpt=out/crate_shapes                           # signal to noise before and after attention
     python analyze.py layers --official=crate_base.pth --model=crate --n_head=12 --dataset=imagenet
-    python analyze.py denoise                                                   # the theorem itself, without a network
-    python analyze.py compress                                                  # attention as a step down the coding rate
-    python analyze.py ista                                                      # ISTA as a step of sparse coding
+    python analyze.py compress                                                  # the theory itself, on tokens drawn from its
+    python analyze.py ista                                                      # own model: no network is needed
+    python analyze.py denoise
     python analyze.py --help
 
 A command writes a picture, the numbers behind it as a table of the same name that ends with .csv, and prints what to see.
@@ -26,6 +28,7 @@ import configurator
 import figures
 import inside
 import looks
+import steps
 import theory
 from augment import check_picture
 from models import from_command_line
@@ -42,7 +45,7 @@ class LookConfig:
     split: str = ''                 # its split; empty takes test, or else val
     image: str = ''                 # pictures of your own instead: a file, a folder of files
     start: str = ''                 # a text of your own instead; \n is a new line, FILE:path reads a file
-    num_samples: int = 0            # pictures or texts; 0: layers, denoise 256, segment 1000, pca 8, attention 4
+    num_samples: int = 0            # pictures or texts; 0: layers, compress, denoise 256, segment 1000, pca 8, ista 4
     label: str = ''                 # pca: the class that its pictures are of; empty takes the first
     layer: int = 0                  # attention, pca, segment: which layer; 0 the last but one, as the papers
     heads: str = ''                 # attention: which, such as 1,4; empty takes all
@@ -72,7 +75,9 @@ COMMANDS = {  # what to draw, the settings that it reads beside the common ones,
     'attention': (looks.attention, SAMPLES | {'start', 'num_samples', 'layer', 'heads'}, 0),
     'pca': (looks.pca, SAMPLES | {'label', 'num_samples', 'layer', 'part', 'keep'}, 8),
     'segment': (looks.segment, {'dataset', 'split', 'beside', 'num_samples', 'layer', 'share', 'batch_size'}, 1000),
-    'denoise': (looks.denoise, SAMPLES | {'beside', 'num_samples', 'batch_size'}, 256)}
+    'denoise': (steps.denoise, SAMPLES | {'beside', 'num_samples', 'batch_size'}, 256),
+    'compress': (steps.compress, SAMPLES | {'beside', 'num_samples', 'batch_size'}, 256),
+    'ista': (steps.ista, SAMPLES | {'beside', 'num_samples', 'batch_size'}, 4)}
 
 
 def check(c, what, reads_these):
@@ -95,18 +100,15 @@ def main(argv):
         print(configurator.help_text(__doc__, LookConfig, *(Config for _, Config in theory.COMMANDS.values())))
         return
     what, words = argv[0] if argv else '', argv[1:]
-    names = list(dict.fromkeys((*COMMANDS, *theory.COMMANDS)))
-    if what not in names:
-        raise ValueError(f"what to look at? '{what}' is unknown; choose {', '.join(names)}, as in: python analyze.py layers")
+    if what not in COMMANDS:
+        raise ValueError(f"what to look at? '{what}' is unknown; choose {', '.join(COMMANDS)}, as in: python analyze.py layers")
     given = configurator.collect(words)
-    trained = bool({'ckpt', 'official'} & given.keys())
-    if trained and what not in COMMANDS:
-        raise ValueError(f'{what} draws its own tokens and needs no trained network; leave --ckpt and --official out')
-    if what in COMMANDS and (trained or what not in theory.COMMANDS):
+    if what not in theory.COMMANDS or {'ckpt', 'official'} & given.keys():
         function, reads_these, n = COMMANDS[what]
         c, *found = from_command_line(words, LookConfig)
         check(c, what, reads_these)
-        c = replace(c, num_samples=c.num_samples or n, out=c.out or f'{what}.png')
+        c = replace(c, num_samples=c.num_samples or n, out=c.out or f'{what}.png',
+                    dataset=c.dataset or found[0]['config'].get('dataset', ''))  # one for all networks
     else:
         function, Config = theory.COMMANDS[what]
         c, found = Config(**configurator.check(given, Config)), ()

@@ -303,36 +303,3 @@ def segment(c, nets):
           f'these {len(masks):,} pictures ' + ', '.join(f'{name} scores {v.mean():.3f}' for name, v in others.items())
           + f', and {masks.float().mean():.1%} is mask')
     return figure, ('network', 'weights', 'layer', 'head', 'iou', 'iou_spread', 'on_mask', 'on_mask_spread'), rows
-
-
-# ---- the theorem's signal to noise, of a trained network -----------------------------------------------------------------
-
-
-def denoise(c, nets):
-    """AoT's eq. (6), of trained tokens: how far each lies in its own subspace before an attention step, and after it."""
-    for net in nets:
-        attentions = inside.attentions(net.model)
-        if not all(hasattr(a, 'U') for a in attentions):
-            raise ValueError(f'{net.name} has three projections a head and no subspace; signal to noise is for CRATE, '
-                             'CRATE-MAE and AoT-MSSA')
-        d, p = inside.bases(attentions[0]).shape[1:]
-        if p >= d:
-            raise ValueError(f'{net.name}: a subspace of {p} dimensions fills all {d}, so there is no noise outside it')
-    (figure, axes), rows = side_by_side(2), []
-    for net in nets:
-        found = [inside.signal_to_noise(net.model, batch) for batch in samples(c, net, c.num_samples)]
-        before, after = (torch.cat(part, 1).cpu() for part in zip(*found))
-        factor = after / before
-        over_layers(axes[0], net, before)
-        over_layers(axes[1], net, factor)
-        rows += [(net.name, net.weights, l, b.mean().item(), a.mean().item(), *mean_and_spread(f))
-                 for l, (b, a, f) in enumerate(zip(before, after, factor), 1)]
-        b, f = before.mean(1), factor.mean(1)
-        print(f'{net.name}: signal to noise {b.min():.3f} to {b.max():.3f} before a step, which multiplies it by {f.min():.3f} '
-              f'to {f.max():.3f}')
-    level(axes[1], 1, '')
-    say_what(figure, axes, ["signal to noise of Z^l in its layer's subspaces", 'the attention step multiplies it by'],
-             ['eq. (6), clusters together', 'factor'])
-    print('to see: above 1 a step denoises, as Theorem 1 has it for true subspaces and W = eta [U_1 .. U_K]; a trained, free W '
-          'need not return to the subspaces it read')
-    return figure, ('network', 'weights', 'layer', 'before', 'after', 'factor', 'factor_spread'), rows

@@ -59,14 +59,14 @@ def coherence(U):
 
 
 def sideways(move, Z):
-    """What of a move (N, d) turns tokens Z (N, d), without what only makes each longer or shorter."""
+    """What of a move (.., N, d) turns tokens Z (.., N, d), without what only makes each longer or shorter."""
     z = torch.nn.functional.normalize(Z, dim=-1)
     return move - (move * z).sum(-1, keepdim=True) * z
 
 
 def cosine(a, b):
-    """Of two moves (N, d) of all tokens at once: one number."""
-    return ((a * b).sum() / (a.norm() * b.norm())).item()
+    """Of two moves (.., N, d) of all tokens at once -> (..)."""
+    return (a * b).sum((-2, -1)) / (a.square().sum((-2, -1)) * b.square().sum((-2, -1))).sqrt()
 
 
 # ---- sparsification: the non-negative LASSO of eq. (16), with the half that makes eq. (17) its proximal step ---------------

@@ -33,10 +33,12 @@ def networks(c, checkpoint, overrides):
     """The networks of --ckpt and --beside, and for every different architecture one with random weights."""
     device, found = choose_device(c.device), []
     for path in (c.ckpt, *filter(None, c.beside.split(','))):
-        held = checkpoint if path == c.ckpt else load_weights(path, c.model, **overrides)
+        own = overrides if path == c.ckpt or path.startswith('official:') else \
+            {k: v for k, v in overrides.items() if k == 'image_size'}  # what an official file does not say, ours do
+        held = checkpoint if path == c.ckpt else load_weights(path, c.model if path.startswith('official:') else '', **own)
         if held['data']['kind'] != checkpoint['data']['kind']:
             raise ValueError(f'{path} reads {held["data"]["kind"]}, {c.ckpt} reads {checkpoint["data"]["kind"]}; leave one out')
-        model = load_model(held, new_head='headless' in held, **overrides)
+        model = load_model(held, new_head='headless' in held, **own)
         found.append(Network(path.removeprefix('official:'), held, model.to(device), f'C{len(found)}'))
     untrained = {repr(n.model.config): n for n in reversed(found)}.values()  # of each architecture the first
     for n in reversed(untrained):

@@ -147,7 +147,8 @@ def compress(c):
         unit, down = normalize(Z, dim=-1), downhill(Z)
         return (measures.compressed_rate(Z @ U, c.eps).item(), measures.compressed_rate(unit @ U, c.eps).item(),
                 measures.coding_rate(unit, c.eps).item(), measures.snr(Z.unflatten(0, (K, -1)), U).mean().item(),
-                measures.cosine(move, down), measures.cosine(measures.sideways(move, Z), measures.sideways(down, Z)))
+                measures.cosine(move, down).item(),
+                measures.cosine(measures.sideways(move, Z), measures.sideways(down, Z)).item())
     found, columns = {}, ('rate', 'rate_at_length_1', 'whole_rate_at_length_1', 'snr', 'cosine', 'cosine_sideways')
     for method, move in moves.items():
         Z, shipped = start, 'shipped' in method

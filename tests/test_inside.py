@@ -4,6 +4,7 @@ import torch
 from conftest import golden
 
 import inside
+import steps
 from measures import compressed_rate, released_rate
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
@@ -216,3 +217,38 @@ def test_two_stage_pca_finds_what_stands_in_the_middle(turn):
     u0, V = torch.linalg.svd(Z.flatten(0, 1))[2][0], torch.linalg.svd(Z[kept])[2][:3]
     assert torch.allclose(first.abs(), (Z @ u0).abs()) and torch.allclose(colours[kept].abs(), (Z[kept] @ V.T).abs())
     assert (colours[kept].sum(0) >= 0).all()
+
+
+# ---- the steps of trained layers, which analyze.py shows with --ckpt
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('name', SUBSPACES)
+def test_compression_by_hand(name):
+    model, inputs = network(name)
+    before, after, cosine = steps.compression(model, inputs)
+    for l, (attention, normed, half, _) in enumerate(model.inside(*inputs)):
+        U = inside.bases(attention)
+        for b in range(3):
+            z, h = (t[b] / t[b].norm(dim=1, keepdim=True) * 4 for t in (half - attention(normed), half))  # 4: sqrt(d)
+            with torch.enable_grad():
+                tokens = z.clone().requires_grad_()
+                compressed_rate(torch.stack([tokens @ u for u in U])).backward()
+            turned = [torch.stack([m - (m @ t) / (t @ t) * t for m, t in zip(move, z)]).flatten() for move in (h - z, -tokens.grad)]
+            want = (compressed_rate(torch.stack([t @ u for u in U])).item() for t in (z, h))
+            assert (before[l, b].item(), after[l, b].item()) == pytest.approx(tuple(want), rel=1e-4)
+            assert cosine[l, b].item() == pytest.approx(torch.cosine_similarity(*turned, dim=0).item(), abs=1e-3)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('name', ['crate', 'crate-mae', 'crate-bert'])
+def test_sparsification_by_hand(name):
+    model, inputs = network(name)
+    start, end, least, empty = steps.sparsification(model, inputs)
+    assert (least <= end).all() and (least <= start).all() and (least <= empty).all()
+    for l, (layer, (_, _, half, z)) in enumerate(zip(model.layers, model.inside(*inputs))):
+        Y, D, lam = layer.norm2(half), layer.ista.D, model.config.lam
+        for Z, found in ((Y.clamp_min(0), start), (z, end), (0 * Y, empty)):
+            by_token = [lam * Z[1, i].sum() + (Y[1, i] - D @ Z[1, i]).square().sum() / 2 for i in range(Z.size(1))]
+            assert found[l, 1].item() == pytest.approx((sum(by_token) / len(by_token)).item(), rel=1e-4)
+        assert torch.allclose(z, (Y + 0.1 * (Y - Y @ D.T) @ D - 0.1 * lam).relu(), atol=1e-5)  # the step that this is about

@@ -114,13 +114,14 @@ def test_the_compression_table_holds_what_one_computes(tmp_path, capsys):
             expected = {'rate': rate(Z, U), 'rate_at_length_1': rate(unit, U), 'whole_rate_at_length_1': coding_rate(unit).item(),
                         'snr': snr(Z.unflatten(0, (3, 16)), U).mean().item()}
             if 'shipped' not in method:
-                expected |= {'cosine': cosine(step(Z) - Z, down), 'cosine_sideways': cosine(sideways(step(Z), Z), sideways(down, Z))}
+                expected |= {'cosine': cosine(step(Z) - Z, down).item(),
+                             'cosine_sideways': cosine(sideways(step(Z), Z), sideways(down, Z)).item()}
             assert {k: float(row[k]) for k in expected} == pytest.approx(expected)
             Z = step(Z)
     other = table(tmp_path / 'c.csv', method='as shipped, random subspaces')
     assert len(other) == 4 and other[0]['rate'] == rows[0]['rate'] and other[3]['rate'] != rows[3]['rate']
     one = {float(row['length']): float(row['cosine']) for row in table(tmp_path / 'c.csv', method='one step')}
-    assert one[1.0] == pytest.approx(cosine(mssa(start[None])[0], -compressed_rate_gradient(start, U))) and length in one
+    assert one[1.0] == pytest.approx(cosine(mssa(start[None])[0], -compressed_rate_gradient(start, U)).item()) and length in one
     said = capsys.readouterr().out
     assert f'R^c {rate(start, U):.2f} becomes' in said and (tmp_path / 'c.png').stat().st_size > 5000
 
