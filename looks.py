@@ -112,7 +112,7 @@ def subspaces(c, nets):
     for l, (axis, (G, number)) in enumerate(zip(axes, trained), 1):
         columns = np.concatenate([k * p + np.sort(rng.permutation(p)[:m]) for k in range(K)])
         part = G[columns][:, columns]
-        image = axis.imshow(part, vmin=0, vmax=1, cmap='magma')
+        image = axis.imshow(part.numpy(), vmin=0, vmax=1, cmap='magma')
         axis.set_title(f'layer {l}', fontsize='small')
         places = [(column // p + 1, column % p + 1) for column in columns]                    # head, and column in it
         rows += [(l, number, random[l - 1][1], *places[i], *places[j], part[i, j].item())
@@ -144,7 +144,7 @@ def tokens(c, nets):
     figure = figures.pyplot().figure(figsize=(1.8 * wide + 1, 2.1 * math.ceil(L / wide)), layout='constrained')
     axes = small_multiples(figure, L, wide)
     for l, (axis, part) in enumerate(zip(axes, parts), 1):
-        image = axis.imshow(part, vmin=-largest, vmax=largest, cmap='RdBu_r', interpolation='nearest')
+        image = axis.imshow(part.numpy(), vmin=-largest, vmax=largest, cmap='RdBu_r', interpolation='nearest')
         axis.set_title(f'layer {l}: {share[l - 1]:.0%} not 0', fontsize='small')
     figure.colorbar(image, ax=axes, shrink=0.8)
     print(f'to see: {name}, tokens as rows, white where they are zero; of all their numbers {share[0]:.1%} are not zero after '
@@ -177,12 +177,12 @@ def attention_in_pictures(c, net, l, heads):
     maps = inside.class_maps(*at_layer(net.model, l, x)).cpu()                                # (B, K, N)
     figure = figures.pyplot().figure(figsize=(1.3 * (len(heads) + 1), 1.3 * len(shown) + 0.3), layout='constrained')
     axes = small_multiples(figure, len(shown) * (len(heads) + 1), len(heads) + 1)
-    for picture, of_heads in zip(augment.denormalize(x).cpu(), maps):
+    for picture, of_heads in zip(augment.denormalize(x).cpu().numpy(), maps):
         axes.pop(0).imshow(picture)
         for k in heads:
             axis = axes.pop(0)
             axis.imshow(picture, extent=(0, W, H, 0))
-            axis.imshow(of_heads[k - 1].view(down, across), extent=(0, W, H, 0), cmap='inferno', alpha=0.75)
+            axis.imshow(of_heads[k - 1].view(down, across).numpy(), extent=(0, W, H, 0), cmap='inferno', alpha=0.75)
             axis.set_title(f'head {k}', fontsize='x-small')
     print(f'to see: where the class token looks in layer {l} of {len(net.model.layers)}, brightest where a head attends most, '
           'each map by its own scale')
@@ -201,7 +201,7 @@ def attention_in_text(c, net, l, heads):
     figure = figures.pyplot().figure(figsize=(side * wide, (side + 0.3) * math.ceil(len(heads) / wide)), layout='constrained')
     for axis, k in zip(small_multiples(figure, len(heads), wide), heads):
         axis.axis('on')
-        axis.imshow(maps[k - 1], vmin=0, cmap='viridis')
+        axis.imshow(maps[k - 1].numpy(), vmin=0, cmap='viridis')
         axis.set_xticks(N, labels, rotation=90, fontsize=6, fontfamily='monospace', parse_math=False)
         axis.set_yticks(N, labels, fontsize=6, fontfamily='monospace', parse_math=False)
         axis.set_title(f'head {k}', fontsize='x-small')
@@ -225,10 +225,10 @@ def pca(c, nets):
     rgb = torch.where(kept[..., None], (three - low) / (high - low).clamp_min(1e-12), 0.0)
     figure = figures.pyplot().figure(figsize=(1.3 * len(shown) + 0.4, 4), layout='constrained')
     axes = figure.subplots(3, len(shown), squeeze=False)
-    for j, picture in enumerate(augment.denormalize(x).cpu()):
+    for j, picture in enumerate(augment.denormalize(x).cpu().numpy()):
         axes[0, j].imshow(picture)
-        axes[1, j].imshow(first[j].view(down, across), vmin=first.min(), vmax=first.max(), cmap='viridis')
-        axes[2, j].imshow(rgb[j].view(down, across, 3))
+        axes[1, j].imshow(first[j].view(down, across).numpy(), vmin=first.min(), vmax=first.max(), cmap='viridis')
+        axes[2, j].imshow(rgb[j].view(down, across, 3).numpy())
     for axis in axes.flat:
         axis.set(xticks=[], yticks=[])
     for axis, label in zip(axes[:, 0], ('picture', 'first component', 'three, as colours')):

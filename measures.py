@@ -81,7 +81,8 @@ def dictionaries(d, generator=None):
 
 
 def lasso_objective(Z, Y, D, lam):
-    """lam |z|_1 + 1/2 |y - D z|^2 of each token. Z, Y (.., N, d), D (d, d) -> (.., N). It is for Z >= 0."""
+    """lam |z|_1 + 1/2 |y - D z|^2 of each token, the objective of eq. (16) for Z >= 0, with a half. Z, Y (.., N, d), D (d, d)
+    -> (.., N)."""
     return lam * Z.abs().sum(-1) + (Y - Z @ D.mT).square().sum(-1) / 2
 
 

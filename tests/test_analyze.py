@@ -4,7 +4,6 @@ import dataclasses
 import math
 import re
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -39,9 +38,13 @@ NETWORKS = {
     'crate_bert': (CRATE, CRATEConfig(image_size=0, causal=False, **TEXT | {'vocab_size': 257})),
     'functions': (AoT, AoTConfig(**TEXT, n_dims=5))}
 OTHERS = {  # which some tests alone need
-    'letters': (AoT, AoTConfig(**TEXT | {'vocab_size': 5})), 'one_head': (CRATE, CRATEConfig(**PICTURES | {'n_head': 1}, num_classes=3)),
-    'wide': (CRATE, CRATEConfig(**PICTURES | {'image_size': (18, 30), 'patch_size': (9, 10)}, num_classes=3))}
+    'letters': (AoT, AoTConfig(**TEXT | {'vocab_size': 5})),
+    'one_head': (CRATE, CRATEConfig(**PICTURES | {'n_head': 1}, num_classes=3)),
+    'wide': (CRATE, CRATEConfig(**PICTURES | {'image_size': (18, 30), 'patch_size': (9, 10)}, num_classes=3)),
+    'elsewhere': (ViT, ViTConfig(**PICTURES, num_classes=3)),
+    'soft': (CRATE, CRATEConfig(**PICTURES, num_classes=3, ista='soft'))}
 THREE = 'vit', 'vit_mae', 'gpt2'  # projections a head, so there is no one subspace
+OFFICIAL = '--model=crate', '--n_head=2', '--image_size=16,24', '--patch_size=4,8'  # what an official file does not say
 KIND = {name: models.reads(config) for name, (_, config) in (NETWORKS | OTHERS).items()}
 
 
@@ -65,13 +68,17 @@ def place(tmp_path_factory):
     rng, labels = np.random.default_rng(0), np.arange(18) % 3
     arrays = rng.integers(0, 256, (18, 20, 30, 3), np.uint8), labels, rng.random((18, 20, 30)) < 0.4
     save_arrays(place / 'data' / 'pics', {'train': arrays, 'test': arrays}, ['ant', 'bee', 'cat'])
-    save_arrays(place / 'data' / 'bare', {'train': arrays[:2], 'test': arrays[:2]}, ['ant', 'bee', 'cat', 'dog'])  # no dog
-    for name, tokenizer, text in (('text', Tokenizer('bytes'), WORDS), ('letters', Tokenizer('chars', 'abc\n'), 40 * 'abca\nb')):
+    dark = arrays[0] // 2, labels  # no masks, and no dog
+    save_arrays(place / 'data' / 'bare', {'train': dark, 'test': dark}, ['ant', 'bee', 'cat', 'dog'])
+    for name, tokenizer, text in (('text', Tokenizer('bytes'), WORDS),
+                                  ('letters', Tokenizer('chars', 'abc\n'), 40 * 'abca\nb')):
         ids = tokenizer.encode(text)
         data.save_text(place / 'data' / name, tokenizer, {'train': ids[73:200], 'val': ids[:73]}, {'train': 127, 'val': 73})
     for name in NETWORKS | OTHERS:
         model, dataset = loud(name), {'images': 'pics', 'text': 'text', 'functions': 'linear'}[KIND[name]]
-        meta = {'images': {'classes': ['ant', 'bee', 'cat']}, 'text': {'tokenizer': {'name': 'bytes'}}, 'functions': {}}[KIND[name]]
+        meta = {'images': {'classes': ['ant', 'bee', 'cat']}, 'text': {'tokenizer': {'name': 'bytes'}}}.get(KIND[name], {})
+        if name == 'elsewhere':
+            dataset = 'bare'
         if name == 'letters':
             dataset, meta = name, {'tokenizer': {'name': 'chars', 'alphabet': 'abc\n'}}
         weights = model.state_dict()
@@ -107,7 +114,7 @@ def look(place, tmp_path, quick):
     return look
 
 
-# ---- another way to compute: layers by their modules, heads by slices of the weights -------------------------------------
+# ---- another way to compute: layers by their modules, heads by slices of the weights ----------------------------------
 
 
 def cropped(place, i):
@@ -125,8 +132,8 @@ def inputs(place, name):
 
 def walk(model, *x):
     """Layer by layer: attention, LN(Z^l), Z^l, Z^(l+1/2), Z^(l+1)."""
-    embed = {2: getattr(model, 'embed_examples', None), 1: model.embed_pictures if hasattr(model, 'embed_pictures') and x[0].dim() == 4 else model.embed}
-    z = embed[len(x)](*x)
+    name = 'embed_examples' if len(x) == 2 else 'embed_pictures' if x[0].dim() == 4 else 'embed'
+    z = getattr(model, name, model.embed)(*x)
     for layer in model.layers:
         attention = layer.mssa if hasattr(layer, 'mssa') else layer.attn
         normed = (layer.norm1 if hasattr(layer, 'norm1') else layer.norm)(z)
@@ -180,7 +187,7 @@ def floats(rows, *columns):
     return [tuple(float(row[k]) for k in columns) for row in rows]
 
 
-# ---- every command, every network ---------------------------------------------------------------------------------------------
+# ---- every command, every network -------------------------------------------------------------------------------------
 
 
 def why_not(command, name):
@@ -190,7 +197,9 @@ def why_not(command, name):
         return f'{command} is for pictures'
     if command in ('tokens', 'attention') and kind == 'functions':
         return 'no picture or text'
-    return 'no subspace' if command == 'denoise' and name in THREE else ''
+    if command == 'ista' and 'crate' not in name and name != 'official':
+        return 'no ISTA'
+    return 'no subspace' if command in ('denoise', 'compress') and name in THREE else ''
 
 
 @pytest.mark.parametrize('name', [*NETWORKS, 'official'])
@@ -203,10 +212,10 @@ def test_every_command_on_every_network(command, name, place, tmp_path, capsys, 
     before = {p: p.stat().st_mtime_ns for p in place.rglob('*')}
     words = [command, f'--ckpt={place}/runs/{name}', f'--data_dir={place}/data']
     if name == 'official':
-        words[1:2] = [f'--official={place}/official.pth', '--model=crate', '--n_head=2', '--image_size=16,24', '--patch_size=4,8']
+        words[1:2] = [f'--official={place}/official.pth', *OFFICIAL]
         words += ['--dataset=pics'] * (command != 'subspaces')
-    if command in ('layers', 'pca', 'segment', 'denoise'):
-        words += ['--num_samples=4']
+    if command in ('layers', 'pca', 'segment', 'denoise', 'compress', 'ista'):
+        words += ['--num_samples=2']
     if why_not(command, name):
         error = fails(capsys, analyze.main, *words)
         assert why_not(command, name) in error and name in error and not list(tmp_path.iterdir())
@@ -223,13 +232,14 @@ def test_every_command_on_every_network(command, name, place, tmp_path, capsys, 
             assert min(picture.size) > 150 and len(picture.convert('RGB').getcolors(2 ** 24)) > 20
 
 
-def test_the_official_file_is_seen_as_its_own_run_is(place, tmp_path, look):
-    words = '--dataset=pics', '--eps=0.3'
-    own = look('layers', 'crate', '--image={place}/FOLDER', *words[1:])
-    official = look('layers', 'crate', '--image={place}/FOLDER', *words[1:])
-    assert own == official
-    analyze.main(['subspaces', f'--official={place}/official.pth', '--model=crate', '--n_head=2', '--image_size=16,24', '--patch_size=4,8',
-                  f'--out={tmp_path}/o.png'])
+def test_an_official_file_is_seen_as_the_run_that_it_came_from(place, tmp_path, look):
+    official = [f'--official={place}/official.pth', *OFFICIAL, f'--out={tmp_path}/o.png', '--overwrite=true']
+    analyze.main(['layers', *official, f'--image={place}/FOLDER'])
+    files = torch.tensor(np.load(place / 'data' / 'pics' / 'test.images.npy')[:3])
+    x = augment.eval_pictures(files, torch.tensor(3 * [[20, 30]]), (16, 24), 0.875)  # the crop that is usual
+    rows = list(csv.DictReader((tmp_path / 'o.csv').open(newline='')))
+    same([row for row in rows if row['weights'] == 'trained'], by_hand(load(place, 'crate'), (x,)))
+    analyze.main(['subspaces', *official])
     look('subspaces', 'crate')
     ours, theirs = ((tmp_path / f'{n}.csv').read_text() for n in 'xo')
     assert ours.replace(f'{place}/runs/crate', '') == theirs.replace(f'{place}/official.pth', '')
@@ -238,24 +248,26 @@ def test_the_official_file_is_seen_as_its_own_run_is(place, tmp_path, look):
 def test_an_official_file_stands_beside_a_run_of_ours(place, tmp_path, quick):
     """--model and --n_head are the file's: a run of ours says its own."""
     for beside in ('crate', 'vit', 'one_head'):
-        analyze.main(['layers', f'--official={place}/official.pth', '--model=crate', '--n_head=2', '--image_size=16,24', '--patch_size=4,8',
-                      '--dataset=pics', f'--beside={place}/runs/{beside}', f'--data_dir={place}/data', f'--out={tmp_path}/{beside}.png'])
+        analyze.main(['layers', f'--official={place}/official.pth', *OFFICIAL, f'--beside={place}/runs/{beside}',
+                      '--dataset=pics', f'--data_dir={place}/data', f'--out={tmp_path}/{beside}.png'])
         assert f'{place}/runs/{beside},trained' in (tmp_path / f'{beside}.csv').read_text()
 
 
-# ---- layers -------------------------------------------------------------------------------------------------------------------
+# ---- layers -----------------------------------------------------------------------------------------------------------
 
 
 def by_hand(model, x, measure='paper', eps=None, threshold=0.0, part=2):
     """{(panel, layer): (mean, spread)} of every sample by itself."""
+    rate, usual = (measures.compressed_rate, 0.5) if measure == 'paper' else (measures.released_rate, 0.01)
     rates, shares = [], []
     with torch.no_grad():
         for i in range(len(x[0])):
             found = list(walk(model, *(t[i:i + 1] for t in x)))
-            rates.append([(measures.compressed_rate(heads_of(a, half, part), eps or 0.5) if measure == 'paper' else
-                           measures.released_rate(heads_of(a, normed, part), eps or 0.01)).item() for a, normed, _, half, _ in found])
+            rates.append([rate(heads_of(a, half if measure == 'paper' else normed, part), eps or usual).item()
+                          for a, normed, _, half, _ in found])
             shares.append([sum(abs(v) > threshold for v in z.flatten().tolist()) / z.numel() for *_, z in found])
-    return {(panel, l + 1): (np.mean(v), np.std(v)) for panel, values in (('rate', rates), ('sparsity', shares)) for l, v in enumerate(zip(*values))}
+    return {(panel, l): (np.mean(v), np.std(v)) for panel, values in (('rate', rates), ('sparsity', shares))
+            for l, v in enumerate(zip(*values), 1)}
 
 
 def same(rows, expected, rel=1e-3):
@@ -269,11 +281,12 @@ def same(rows, expected, rel=1e-3):
 @pytest.mark.parametrize('name, words, settings', [
     ('crate', [], {}), ('crate', ['--measure=released', '--threshold=0.3'], dict(measure='released', threshold=0.3)),
     ('crate', ['--eps=0.1'], dict(eps=0.1)), ('crate', ['--measure=released', '--eps=0.1'], dict(measure='released', eps=0.1)),
-    ('vit', [], {}), ('vit', ['--part=query', '--measure=released'], dict(part=0, measure='released')), ('vit_mae', [], {}), ('crate_mae', [], {}),
-    ('crate_gpt', [], {}), ('crate_bert', [], {}), ('gpt2', ['--part=key'], dict(part=1)), ('aot_text', [], {}), ('aot_pictures', [], {})])
+    ('vit', [], {}), ('vit', ['--part=query', '--measure=released'], dict(part=0, measure='released')), ('vit_mae', [], {}),
+    ('crate_mae', [], {}), ('crate_gpt', [], {}), ('crate_bert', [], {}), ('gpt2', ['--part=key'], dict(part=1)),
+    ('aot_text', [], {}), ('aot_pictures', [], {})])
 def test_layers_hold_what_a_loop_over_samples_finds(name, words, settings, place, look):
     rows, x = look('layers', name, '--seed=5', *words), inputs(place, name)
-    assert {(row['network'], row['weights']) for row in rows} == {(f'{place}/runs/{name}', 'trained'), ('random weights', 'random')}
+    assert {(r['network'], r['weights']) for r in rows} == {(f'{place}/runs/{name}', 'trained'), ('random weights', 'random')}
     for weights, model in (('trained', load(place, name)), ('random', fresh(name, 5))):
         expected = by_hand(model, x, **settings)
         if 'aot' in name:  # where nothing sets numbers to zero
@@ -302,17 +315,24 @@ def test_layers_of_prompts(place, look, monkeypatch):
 def test_other_networks_stand_beside(place, look, capsys):
     rows = look('layers', 'crate', '--beside={place}/runs/vit,{place}/runs/aot_pictures')
     x = inputs(place, 'crate')
-    assert {row['network'] for row in rows if row['weights'] == 'random'} == {f'{place}/runs/{n}, random weights' for n in ('crate', 'vit', 'aot_pictures')}
     for name in ('crate', 'vit', 'aot_pictures'):
         for more, model in (('', load(place, name)), (', random weights', fresh(name))):
             expected = by_hand(model, x)
             if name == 'aot_pictures':
                 expected = {k: v for k, v in expected.items() if k[0] == 'rate'}
             same([row for row in rows if row['network'] == f'{place}/runs/{name}{more}'], expected)
+    assert len(rows) == 2 * (6 + 6 + 3)
     said = capsys.readouterr().out
     assert len(re.findall('R\\^c', said)) == 6 and len(re.findall('non-zeros', said)) == 4
     rows = look('layers', 'crate', '--beside={place}/runs/crate/best.pt')  # the same architecture: one of random weights
     assert [row['network'] for row in rows if row['weights'] == 'random'] == 6 * ['random weights'] and len(rows) == 18
+
+
+def test_all_networks_see_the_first_ones_data(look):
+    rows = look('layers', 'crate', '--beside={place}/runs/elsewhere')  # which was trained on `bare`
+    alone = look('layers', 'elsewhere', '--dataset=pics')
+    assert [r for r in rows if r['network'].endswith('elsewhere')] == [r for r in alone if r['weights'] == 'trained']
+    assert alone != look('layers', 'elsewhere')
 
 
 def test_layers_show_one_of_two(look, capsys):
@@ -327,11 +347,13 @@ def test_what_is_printed_is_what_the_table_says(look, capsys):
     rows = look('layers', 'vit')
     rates = [float(row['mean']) for row in rows if row['weights'] == 'trained' and row['measure'] == 'rate']
     falls = sum(b < a for a, b in zip(rates, rates[1:]))
-    assert f'R^c {rates[0]:.1f} in layer 1, {rates[-1]:.1f} in layer 3, falling at {falls} of 2 steps' in capsys.readouterr().out.splitlines()[0]
+    said = capsys.readouterr().out.splitlines()[0]
+    assert f'R^c {rates[0]:.1f} in layer 1, {rates[-1]:.1f} in layer 3, falling at {falls} of 2 steps' in said
 
 
-@pytest.mark.parametrize('command, name', [('layers', 'crate'), ('layers', 'gpt2'), ('layers', 'functions'), ('segment', 'vit'), ('denoise', 'crate'),
-                                           ('denoise', 'crate_bert'), ('denoise', 'functions')])
+@pytest.mark.parametrize('command, name', [
+    ('layers', 'crate'), ('layers', 'gpt2'), ('layers', 'functions'), ('segment', 'vit'), ('denoise', 'crate'),
+    ('denoise', 'crate_bert'), ('denoise', 'functions')])
 def test_nothing_depends_on_the_batch_size(command, name, look):
     tables = [look(command, name, '--num_samples=5', f'--batch_size={b}') for b in (3, 64, 1)]
     for other in tables[1:]:
@@ -353,11 +375,12 @@ def test_as_many_samples_as_asked_for(name, batch, look, monkeypatch):
     assert len({tuple(x.flatten().tolist()) for x in torch.cat(seen)}) == 5
 
 
-# ---- subspaces, tokens --------------------------------------------------------------------------------------------------------------
+# ---- subspaces, tokens ------------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
-@pytest.mark.parametrize('name, words, part', [('crate', [], 2), ('vit', ['--part=key'], 1), ('gpt2', [], 2), ('functions', [], 2), ('crate_mae', [], 2)])
+@pytest.mark.parametrize('name, words, part', [
+    ('crate', [], 2), ('vit', ['--part=key'], 1), ('gpt2', [], 2), ('functions', [], 2), ('crate_mae', [], 2)])
 def test_subspaces_by_a_loop_over_columns(name, words, part, place, look):
     rows = look('subspaces', name, '--directions=3', *words)
     for model, column in ((load(place, name), 'coherence'), (fresh(name), 'coherence_random')):
@@ -392,14 +415,15 @@ def test_tokens_are_where_the_table_says(name, place, look, capsys):
     after = [z[0] for *_, z in walk(model, x)]
     assert len(rows) == 3 * 25 and len({row['token'] for row in rows}) == 5 and len({row['channel'] for row in rows}) == 5
     for row in rows:
-        assert float(row['value']) == pytest.approx(after[int(row['layer']) - 1][int(row['token']) - 1, int(row['channel']) - 1].item(), abs=1e-4)
+        l, n, i = (int(row[k]) - 1 for k in ('layer', 'token', 'channel'))
+        assert float(row['value']) == pytest.approx(after[l][n, i].item(), abs=1e-4)
     share = [sum(v != 0 for v in z.flatten().tolist()) / z.numel() for z in after]
     assert f'{share[0]:.1%} are not zero after layer 1, {share[-1]:.1%} after layer 3' in said
     assert len(look('tokens', name, *start)) == 3 * 16 * len(after[0])  # there are no 50
     assert look('tokens', name, '--size=5', '--seed=9', *start) != rows
 
 
-# ---- attention ----------------------------------------------------------------------------------------------------------------------
+# ---- attention --------------------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -411,7 +435,7 @@ def test_attention_of_the_class_token_by_a_loop(name, place, look):
     attentions = {i: list(walk(model, cropped(place, i)))[1] for i in chosen(rows)}
     for i, (attention, normed, *_) in attentions.items():
         for k in (0, 1):
-            mine = [float(row['weight']) for row in rows if row['picture'].startswith(f'test {i},') and int(row['head']) == k + 1]
+            mine = [float(r['weight']) for r in rows if r['picture'].startswith(f'test {i},') and int(r['head']) == k + 1]
             assert mine == pytest.approx(softmax_of(attention, normed[0], k, 0, range(1, 13)), rel=1e-3, abs=1e-5)
             assert sum(mine) == pytest.approx(1, abs=1e-5) and max(mine) > 1.2 / 12
     for row in rows:
@@ -422,7 +446,8 @@ def test_attention_of_the_class_token_by_a_loop(name, place, look):
 @torch.no_grad()
 @pytest.mark.parametrize('name', ['aot_text', 'gpt2', 'crate_gpt', 'crate_bert'])
 def test_attention_in_a_text_by_a_loop(name, place, look):
-    start, shown = ('a[MASK]\'$\\n', ['a', '[MASK]', "'", '$', '\\n']) if name == 'crate_bert' else ('ab \'"\\n', ['a', 'b', ' ', "'", '"', '\\n'])
+    shown = ['a', '[MASK]' if name == 'crate_bert' else ' ', "'", '"', '$', '\\n']
+    start = ''.join(shown)
     model, rows, N = load(place, name), look('attention', name, f'--start={start}', '--layer=3'), len(shown)
     x = torch.tensor([[256 if t == '[MASK]' else ord(t.replace('\\n', '\n')) for t in shown]])
     attention, normed, *_ = list(walk(model, x))[2]
@@ -434,8 +459,8 @@ def test_attention_in_a_text_by_a_loop(name, place, look):
         for i in range(N):
             mine = [float(row['weight']) for row in rows if (int(row['head']), int(row['query'])) == (k + 1, i + 1)]
             sees = range(N) if name == 'crate_bert' else range(i + 1)
-            assert mine == pytest.approx([*softmax_of(attention, normed[0], k, i, sees), *[0] * (N - len(sees))], rel=1e-3, abs=1e-5)
-            assert sum(mine) == pytest.approx(1, abs=1e-5) and all(w == 0 for w in mine[len(sees):])
+            assert mine[:len(sees)] == pytest.approx(softmax_of(attention, normed[0], k, i, sees), rel=1e-3, abs=1e-5)
+            assert sum(mine) == pytest.approx(1, abs=1e-5) and all(w == 0 for w in mine[len(sees):])  # the future
 
 
 def test_a_text_of_the_dataset_where_none_is_given(place, look):
@@ -444,7 +469,8 @@ def test_a_text_of_the_dataset_where_none_is_given(place, look):
     shown = [repr(bytes([i]).decode('utf-8', 'replace'))[1:-1] for i in ids[:12]]
     assert [row['key_token'] for row in rows[:12]] == shown
     (place / 'prompt.txt').write_text('a to of')
-    assert [row['key_token'] for row in look('attention', 'crate_gpt', '--start=FILE:{place}/prompt.txt')[:7]] == list('a to of')
+    rows = look('attention', 'crate_gpt', '--start=FILE:{place}/prompt.txt')
+    assert [row['key_token'] for row in rows[:7]] == list('a to of') and len(rows) == 2 * 49
 
 
 def test_heads_and_layers_are_chosen(place, look):
@@ -456,7 +482,7 @@ def test_heads_and_layers_are_chosen(place, look):
     assert look('pca', 'vit', '--layer=1') != look('pca', 'vit') == look('pca', 'vit', '--layer=2')
 
 
-# ---- pictures of one's own -----------------------------------------------------------------------------------------------------------
+# ---- pictures of one's own --------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -466,36 +492,40 @@ def test_pictures_of_ones_own(place, look):
     one = look('attention', 'crate', '--image={place}/FOLDER/1.png')
     assert one == [row for row in rows if row['picture'] == '1.png']
     attention, normed, *_ = list(walk(load(place, 'crate'), cropped(place, 1)))[1]  # which is picture 1 of the dataset
-    assert floats(one[12:], 'weight') == [(pytest.approx(w, rel=1e-3),) for w in softmax_of(attention, normed[0], 1, 0, range(1, 13))]
+    weights = [float(row['weight']) for row in one[12:]]
+    assert weights == pytest.approx(softmax_of(attention, normed[0], 1, 0, range(1, 13)), rel=1e-3)
     same([row for row in look('layers', 'crate', '--image={place}/FOLDER') if row['weights'] == 'trained'],
          by_hand(load(place, 'crate'), (torch.cat([cropped(place, i) for i in range(3)]),)))
-    for command in ('pca', 'denoise', 'tokens'):
-        assert len(look(command, 'crate', '--image={place}/FOLDER')) == {'pca': 36, 'denoise': 6, 'tokens': 3 * 13 * 16}[command]
-    names = {row['picture'] for row in look('attention', 'crate', '--image={place}/data/pics', '--num_samples=3')}  # a dataset is a folder too
+    for command, n in (('pca', 3 * 12), ('denoise', 2 * 3), ('tokens', 3 * 13 * 16)):
+        assert len(look(command, 'crate', '--image={place}/FOLDER')) == n
+    rows = look('attention', 'crate', '--image={place}/data/pics', '--num_samples=3')  # a dataset is a folder too
+    names = {row['picture'] for row in rows}
     assert len(names) == 3 and all(re.fullmatch(r'test \d+, (ant|bee|cat)', name) for name in names)
 
 
 def test_a_folder_gives_no_more_pictures_than_asked_for(look):
-    assert {row['picture'] for row in look('attention', 'crate', '--image={place}/FOLDER', '--num_samples=2')} < {'0.png', '1.png', '2.png'}
+    rows = look('attention', 'crate', '--image={place}/FOLDER', '--num_samples=2')
+    assert len({row['picture'] for row in rows}) == 2
 
 
 @torch.no_grad()
 @pytest.mark.parametrize('name', ['crate', 'vit', 'crate_mae', 'vit_mae', 'aot_pictures'])
 def test_another_image_size_interpolates_positions(name, place, look):
     rows = look('attention', name, '--image={place}/FOLDER/0.png', '--image_size=20,40')
-    assert [(row['row'], row['column']) for row in rows[:25]] == [(str(i), str(j)) for i in range(1, 6) for j in range(1, 6)] and len(rows) == 50
+    assert [(row['row'], row['column']) for row in rows] == 2 * [(i, j) for i in '12345' for j in '12345']
     picture = torch.tensor(np.load(place / 'data' / 'pics' / 'test.images.npy')[:1])
     x = augment.eval_pictures(picture, torch.tensor([[20, 30]]), (20, 40), 0.8)
     attention, normed, *_ = list(walk(load(place, name, image_size=(20, 40)), x))[1]
-    assert floats(rows[:25], 'weight') == [(pytest.approx(w, rel=1e-3, abs=1e-5),) for w in softmax_of(attention, normed[0], 0, 0, range(1, 26))]
+    weights = [float(row['weight']) for row in rows[:25]]
+    assert weights == pytest.approx(softmax_of(attention, normed[0], 0, 0, range(1, 26)), rel=1e-3, abs=1e-5)
 
 
-# ---- principal components ------------------------------------------------------------------------------------------------------------
+# ---- principal components ---------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
-@pytest.mark.parametrize('name, words, part, keep', [('crate', [], 1, 0.5), ('vit', [], 1, 0.5), ('vit', ['--part=value', '--keep=0.3'], 2, 0.3),
-                                                     ('crate_mae', [], 1, 0.5)])
+@pytest.mark.parametrize('name, words, part, keep', [
+    ('crate', [], 1, 0.5), ('vit', [], 1, 0.5), ('vit', ['--part=value', '--keep=0.3'], 2, 0.3), ('crate_mae', [], 1, 0.5)])
 def test_pca_by_a_singular_value_decomposition(name, words, part, keep, place, look, capsys):
     rows, said = look('pca', name, '--label=bee', '--num_samples=4', *words), capsys.readouterr().out
     pictures = chosen(rows)
@@ -525,7 +555,12 @@ def test_the_first_class_is_what_pca_takes(look):
     assert len(chosen(look('pca', 'crate', '--num_samples=50'))) == 6  # there are no more
 
 
-# ---- segmentation --------------------------------------------------------------------------------------------------------------------
+# ---- segmentation -----------------------------------------------------------------------------------------------------
+
+
+def patch(n):
+    """The pixels of patch n."""
+    return slice(n // 3 * 4, n // 3 * 4 + 4), slice(n % 3 * 8, n % 3 * 8 + 8)
 
 
 def pixels_shared(a, b):
@@ -542,7 +577,8 @@ def test_segment_by_a_loop_over_pixels(name, words, share, place, look, capsys):
     images, labels = np.load(place / 'data' / 'pics' / 'test.images.npy')[:5], np.arange(5) % 3
     save_arrays(folder, {'train': (images, labels), 'test': (images, labels)}, ['ant', 'bee', 'cat'])
     masks = np.zeros((5, 20, 30), bool)  # written beside the dataset
-    masks[0, 4:11, 5:12], masks[1, 2:18, 3:19], masks[2, 9, 9], masks[3, :, 20:], masks[4, 0] = True, True, True, True, True  # the last: cut off
+    for i, where in enumerate(((slice(4, 11), slice(5, 12)), (slice(2, 18), slice(3, 19)), (9, 9), (slice(20), 20), 0)):
+        masks[i][where] = True  # the last is cut off
     np.save(folder / 'test.masks.npy', masks)
     capsys.readouterr()
     rows, said = look('segment', name, f'--dataset=own_{name}', *words), capsys.readouterr().out
@@ -557,15 +593,17 @@ def test_segment_by_a_loop_over_pixels(name, words, share, place, look, capsys):
                     found, held = torch.zeros(16, 24, dtype=torch.bool), 0.0
                     for n in sorted(range(12), key=lambda n: -w[n]):
                         if held < share:
-                            found[n // 3 * 4:n // 3 * 4 + 4, n % 3 * 8:n % 3 * 8 + 8] = True
+                            found[patch(n)] = True
                         held += w[n]
                     iou[i, k] = pixels_shared(found, seen[i])
-                    lies[i, k] = sum(w[n] / 32 * seen[i, n // 3 * 4:n // 3 * 4 + 4, n % 3 * 8:n % 3 * 8 + 8].sum().item() for n in range(12))
+                    lies[i, k] = sum(w[n] / 32 * seen[i][patch(n)].sum().item() for n in range(12))
             mine = {row['head']: row for row in rows if row['weights'] == weights and row['layer'] == str(l + 1)}
             assert mine.keys() == {'1', '2', 'best', 'mean'}
-            for head, a, b in (('1', iou[:, 0], lies[:, 0]), ('2', iou[:, 1], lies[:, 1]), ('best', iou.max(1), lies.max(1)), ('mean', iou.mean(1), lies.mean(1))):
-                expected = a.mean(), a.std(), b.mean(), b.std()
-                assert floats([mine[head]], 'iou', 'iou_spread', 'on_mask', 'on_mask_spread')[0] == pytest.approx(expected, abs=1e-4), (l, head)
+            for head, of in (('1', lambda t: t[:, 0]), ('2', lambda t: t[:, 1]), ('best', lambda t: t.max(1)),
+                             ('mean', lambda t: t.mean(1))):
+                expected = [f(of(t)) for t in (iou, lies) for f in (np.mean, np.std)]
+                found, = floats([mine[head]], 'iou', 'iou_spread', 'on_mask', 'on_mask_spread')
+                assert found == pytest.approx(expected, abs=1e-4), (l, head)
             if (weights, l) == ('trained', 1):
                 assert f'layer 2 of 3: intersection over union {iou.max(1).mean():.3f} with the best head of each picture, ' \
                        f'{iou.mean(0).max():.3f} with head {iou.mean(0).argmax() + 1} in all' in said
@@ -574,13 +612,12 @@ def test_segment_by_a_loop_over_pixels(name, words, share, place, look, capsys):
     covered = torch.zeros(5, 16, 24, dtype=torch.bool)
     for i in range(5):
         for n in range(12):
-            patch = slice(n // 3 * 4, n // 3 * 4 + 4), slice(n % 3 * 8, n % 3 * 8 + 8)
-            covered[i][patch] = seen[i][patch].sum() > 16
-    for name, guess in (('the patches that the mask covers most of', covered), ('the middle, half as wide and high', half.expand(5, 16, 24)),
-                        ('the whole picture', torch.ones_like(seen))):
+            covered[i][patch(n)] = seen[i][patch(n)].sum() > 16
+    for name, guess in (('the patches that the mask covers most of', covered), ('the whole picture', torch.ones_like(seen)),
+                        ('the middle, half as wide and high', half.expand(5, 16, 24))):
         score, = (float(row['iou']) for row in rows if row['network'] == name)
         assert score == pytest.approx(np.mean([pixels_shared(guess[i], seen[i]) for i in range(5)]), abs=1e-5)
-    assert f'of these 5 pictures' in said and f'{seen.double().mean():.1%} is mask' in said
+    assert 'of these 5 pictures' in said and f'{seen.double().mean():.1%} is mask' in said
 
 
 def test_segment_beside_networks_that_see_other_sizes(look, place):
@@ -589,7 +626,7 @@ def test_segment_beside_networks_that_see_other_sizes(look, place):
     assert len(rows) == 4 * 3 * 4 + 3 and rows[:12] == alone[:12] and rows[-3:] == alone[-3:]
 
 
-# ---- signal to noise ------------------------------------------------------------------------------------------------------------------
+# ---- signal to noise --------------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -616,13 +653,62 @@ def test_denoise_by_a_loop_over_tokens(name, place, look):
             assert floats([row], 'before', 'after', 'factor', 'factor_spread')[0] == pytest.approx(expected, rel=2e-3, abs=1e-4)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize('name', ['crate', 'aot_text'])
+def test_compress_by_autograd(name, place, look):
+    rows, x = look('compress', name), inputs(place, name)[0]
+    for weights, model in (('trained', load(place, name)), ('random', fresh(name))):
+        found = np.zeros((3, len(x), 3))
+        for b, sample in enumerate(x):
+            for l, (attention, _, z, half, _) in enumerate(walk(model, sample[None])):
+                U = [U for U, _ in projections(attention, 2)]
+                z, half = (t[0].double() * 4 / t[0].double().norm(dim=1, keepdim=True) for t in (z, half))  # 4: sqrt(d)
+                with torch.enable_grad():
+                    z.requires_grad_()
+                    rate = measures.compressed_rate(torch.stack([z @ u.detach().double() for u in U]))
+                    rate.backward()
+                moves = [torch.stack([m - (m @ t) / (t @ t) * t for m, t in zip(move, z)]) for move in (half - z, -z.grad)]
+                after = measures.compressed_rate(torch.stack([half @ u.double() for u in U]))
+                found[l, b] = rate.item(), after.item(), torch.cosine_similarity(*(m.flatten() for m in moves), dim=0).item()
+        mine = [row for row in rows if row['weights'] == weights]
+        for l, row in enumerate(mine):
+            expected = [f(found[l, :, i]) for i in range(3) for f in (np.mean, np.std)]
+            assert int(row['layer']) == l + 1
+            assert floats([row], 'before', 'before_spread', 'after', 'after_spread', 'cosine', 'cosine_spread')[0] == \
+                pytest.approx(expected, rel=2e-3, abs=2e-3)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('name', ['crate', 'crate_bert'])
+def test_ista_by_many_small_steps(name, place, look):
+    rows = look('ista', name, '--image={place}/FOLDER/0.png') if name == 'crate' else look('ista', name, '--num_samples=1')
+    x = cropped(place, 0) if name == 'crate' else inputs(place, name)[0][:1]
+    for weights, model in (('trained', load(place, name)), ('random', fresh(name))):
+        for l, (*_, half, z) in enumerate(walk(model, x)):
+            layer = model.layers[l]
+            Y, D = layer.norm2(half)[0].double(), layer.ista.D.double()
+
+            def f(Z):
+                return 0.1 * Z.sum(1).mean() + ((Y - Z @ D.T) ** 2).sum(1).mean() / 2
+            norm2, Z = torch.linalg.svdvals(D)[0] ** 2, Y.relu()
+            for _ in range(4000):
+                Z = (Z + (Y - Z @ D.T) @ D / norm2 - 0.1 / norm2).relu()
+            points = [f(p).item() for p in (Y.relu(), z[0].double(), Z, 0 * Y)]
+            row, = (row for row in rows if row['weights'] == weights and row['layer'] == str(l + 1))
+            assert floats([row], 'at_relu_Y', 'after_layer', 'minimum', 'at_zero')[0] == pytest.approx(points, rel=1e-2)
+            way = (points[0] - points[1]) / (points[0] - points[2])
+            found, = floats([row], 'share_of_the_way', 'eta_norm2')
+            assert found == pytest.approx((way, 0.1 * norm2.item()), rel=1e-2, abs=1e-3)
+            assert float(row['share_spread']) == 0  # of one sample
+
+
 def test_the_denoising_figure_holds_the_theorems_numbers(tmp_path, capsys):
-    analyze.main(['denoise', f'--out={tmp_path}/d.png', '--n_layer=3', '--seed=5'])
+    analyze.main(['denoise', f'--out={tmp_path}/d.png', '--n_layer=3', '--seed=5', '--tokens=48'])
     rows = list(csv.DictReader((tmp_path / 'd.csv').read_text().splitlines()))
     regimes = list(dict.fromkeys(row['regime'] for row in rows))
     assert len(regimes) == 3 and len(rows) == 3 * 4 * 8 and (tmp_path / 'd.png').stat().st_size > 5000
     for name, eta, delta in zip(regimes, (0.1, 0.5, 0.1), (0.2, 0.2, 0.5)):
-        Z, U = measures.noisy_mixture(8, 16, 128, 128, delta, torch.Generator().manual_seed(5))
+        Z, U = measures.noisy_mixture(8, 16, 48, 128, delta, torch.Generator().manual_seed(5))
         start = measures.snr(Z, U).mean().item()
         for layer in range(4):
             mine = [row for row in rows if row['regime'] == name and int(row['layer']) == layer]
@@ -634,61 +720,83 @@ def test_the_denoising_figure_holds_the_theorems_numbers(tmp_path, capsys):
     assert '--overwrite=true' in fails(capsys, analyze.main, 'denoise', f'--out={tmp_path}/d.png')
     (tmp_path / 'd.png').unlink()
     assert 'd.csv exists' in fails(capsys, analyze.main, 'denoise', f'--out={tmp_path}/d.png')
-    analyze.main(['denoise', f'--out={tmp_path}/d.png', '--overwrite=true', '--n_layer=1', '--tau=0'])
+    analyze.main(['denoise', f'--out={tmp_path}/d.png', '--overwrite=true', '--n_layer=1', '--tau=0', '--tokens=8'])
     assert 'Theorem' not in capsys.readouterr().out  # which is not about the plain softmax
 
 
-# ---- mistakes -------------------------------------------------------------------------------------------------------------------------
+# ---- mistakes ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize('words, message', [
-    ([], 'choose layers, subspaces'), (['layer'], "'layer' is unknown"), (['denoise', '--delta=0'], 'delta > 0'), (['denoise', '--tau=1'], 'tau < 1'),
-    (['denoise', '--n_layer=0'], 'n_layer=0 must be at least 1'), (['denoise', '--etta=1'], 'did you mean eta?'),
-    (['denoise', '--out=x.doc'], 'format of pictures'), (['denoise', '--out=no/where.png'], 'no folder'),
-    (['compress', '--ckpt=CRATE'], 'leave --ckpt and --official out'), (['ista', '--official=x.pth'], 'needs no trained network'),
-    (['denoise', '--num_samples=3'], '--ckpt'),  # which is of a trained network
-    (['layers', '--ckpt=nowhere'], 'no checkpoint nowhere/best.pt'), (['layers', '--ckpt=CRATE', '--official=x.pth'], 'leave one of the two out'),
+    ([], 'choose layers, subspaces'), (['layer'], "'layer' is unknown"), (['denoise', '--delta=0'], 'delta > 0'),
+    (['denoise', '--tau=1'], 'tau < 1'), (['denoise', '--n_layer=0'], 'n_layer=0 must be at least 1'),
+    (['denoise', '--etta=1'], 'did you mean eta?'), (['denoise', '--out=x.doc'], 'format of pictures'),
+    (['denoise', '--out=no/where.png'], 'no folder'), (['denoise', '--num_samples=3'], '--ckpt'),
+    (['ista', '--image=cat.jpg'], '--ckpt'),  # which are of a trained network
+    (['denoise', '--ckpt=CRATE', '--delta=0.1'], 'delta'), (['layers', '--ckpt=nowhere'], 'no checkpoint nowhere'),
+    (['layers', '--ckpt=CRATE', '--official=x.pth'], 'leave one of the two out'),
     (['layers', '--official=x.pth'], '--model=crate'), (['layers', '--official=x.pth', '--model=crate'], '--n_head'),
     (['layers', '--official=x.pth', '--model=crate', '--n_head=2'], 'no file x.pth'),
-    (['layers', '--ckpt=CRATE', '--model=vit'], 'leave model out'), (['layers', '--ckpt=CRATE', '--etta=1'], 'unknown setting etta'),
-    (['layers', '--ckpt=CRATE', '--n_head=4'], 'leave n_head out'), (['layers', '--ckpt=CRATE', '--image_size=17,24'], 'not divisible'),
+    (['layers', '--official=FILE', *OFFICIAL], '--dataset=imagenet'),
+    (['layers', '--official=FILE', '--model=crate', '--n_head=3'], 'n_head=3'),
+    (['layers', '--ckpt=CRATE', '--model=vit'], 'leave model out'),
+    (['layers', '--ckpt=CRATE', '--etta=1'], 'unknown setting etta'),
+    (['layers', '--ckpt=CRATE', '--n_head=4'], 'leave n_head out'),
+    (['layers', '--ckpt=CRATE', '--image_size=17,24'], 'not divisible'),
     (['layers', '--ckpt=GPT2', '--image_size=16'], 'leave that out')])
 def test_mistakes_get_one_line(words, message, place, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    words = [w.replace('CRATE', f'{place}/runs/crate').replace('GPT2', f'{place}/runs/gpt2') for w in words]
+    for name, path in (('CRATE', 'runs/crate'), ('GPT2', 'runs/gpt2'), ('FILE', 'official.pth')):
+        words = [w.replace(name, f'{place}/{path}') for w in words]
     assert message in fails(capsys, analyze.main, *words) and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize('command, name, words, message', [
-    ('attention', 'crate', '--layer=4', 'layers 1 to 3'), ('pca', 'crate', '--layer=-1', 'layers 1 to 3'), ('segment', 'crate', '--layer=4', 'layers 1 to 3'),
-    ('attention', 'crate', '--heads=3', 'heads 1 to 2'), ('attention', 'crate', '--heads=0', 'heads 1 to 2'), ('attention', 'gpt2', '--heads=a', 'heads 1 to 2'),
+    ('attention', 'crate', '--layer=4', 'layers 1 to 3'), ('pca', 'crate', '--layer=-1', 'layers 1 to 3'),
+    ('segment', 'crate', '--layer=4', 'layers 1 to 3'), ('attention', 'crate', '--heads=3', 'heads 1 to 2'),
+    ('attention', 'crate', '--heads=0', 'heads 1 to 2'), ('attention', 'gpt2', '--heads=a', 'heads 1 to 2'),
     ('attention', 'crate', '--heads=1-2', 'with commas'), ('layers', 'aot_text', '--show=sparsity', '--show=rate'),
     ('layers', 'crate', '--beside={place}/runs/aot_pictures --show=sparsity', 'aot_pictures has no sparsity'),
     ('layers', 'crate', '--show=both', 'rate or sparsity'), ('layers', 'crate', '--measure=released2', 'paper or released'),
-    ('layers', 'crate', '--beside={place}/runs/gpt2', 'gpt2 reads text, '), ('layers', 'crate', '--beside=nowhere', 'no checkpoint nowhere'),
-    ('layers', 'crate', '--heads=1', '--heads does not go with layers'), ('subspaces', 'crate', '--num_samples=3', '--num_samples does not go with subspaces'),
-    ('attention', 'crate', '--beside=x', '--beside does not go with attention'), ('segment', 'crate', '--image=x', '--image does not go with segment'),
-    ('layers', 'gpt2', '--start=abc', '--start does not go with layers'), ('layers', 'crate', '--num_samples=-1', 'num_samples=-1 must be at least 0'),
-    ('layers', 'crate', '--batch_size=0', 'batch_size=0 must be at least 1'), ('layers', 'crate', '--eps=-1', 'eps=-1.0 must be at least 0'),
-    ('layers', 'crate', '--eps=nan', 'eps=nan'), ('tokens', 'crate', '--size=0', 'size=0 must be at least 1'),
+    ('layers', 'crate', '--beside={place}/runs/gpt2', 'gpt2 reads text, '),
+    ('layers', 'crate', '--beside=nowhere', 'no checkpoint nowhere'),
+    ('layers', 'crate', '--heads=1', '--heads does not go with layers'),
+    ('subspaces', 'crate', '--num_samples=3', '--num_samples does not go with subspaces'),
+    ('attention', 'crate', '--beside=x', '--beside does not go with attention'),
+    ('segment', 'crate', '--image=x', '--image does not go with segment'),
+    ('layers', 'gpt2', '--start=abc', '--start does not go with layers'),
+    ('layers', 'crate', '--num_samples=-1', 'num_samples=-1 must be at least 0'),
+    ('layers', 'crate', '--batch_size=0', 'batch_size=0 must be at least 1'),
+    ('layers', 'crate', '--eps=-1', 'eps=-1.0 must be at least 0'), ('layers', 'crate', '--eps=nan', 'eps=nan'),
+    ('tokens', 'crate', '--size=0', 'size=0 must be at least 1'),
     ('subspaces', 'crate', '--directions=0', 'directions=0 must be'), ('subspaces', 'vit', '--part=foo', 'query, key, value'),
-    ('pca', 'crate', '--keep=0', '0 < keep <= 1'), ('segment', 'crate', '--share=1.5', '0 < share <= 1'), ('layers', 'crate', '--seed=-1', 'seed=-1 must be'),
-    ('layers', 'crate', '--device=cuda:99', 'choose another'), ('subspaces', 'one_head', '', 'one head'), ('denoise', 'one_head', '', 'fills all 16'),
-    ('denoise', 'vit', '', 'CRATE, CRATE-MAE and AoT-MSSA'), ('denoise', 'crate', '--beside={place}/runs/vit', 'vit has three projections'),
+    ('pca', 'crate', '--keep=0', '0 < keep <= 1'), ('segment', 'crate', '--share=1.5', '0 < share <= 1'),
+    ('layers', 'crate', '--seed=-1', 'seed=-1 must be'), ('layers', 'crate', '--device=cuda:99', 'choose another'),
+    ('subspaces', 'one_head', '', 'one head'), ('denoise', 'one_head', '', 'fills all 16'),
+    ('denoise', 'vit', '', 'CRATE, CRATE-MAE and AoT-MSSA'), ('ista', 'vit', '', 'CRATE and CRATE-MAE'),
+    ('ista', 'soft', '', "ista='soft'"), ('compress', 'one_head', '', 'fills all 16'),
+    ('denoise', 'crate', '--beside={place}/runs/vit', 'vit has three projections'),
     ('segment', 'crate', '--dataset=bare', 'python prepare/shapes.py'), ('pca', 'crate', '--label=cow', 'choose ant, bee, cat'),
     ('pca', 'crate', '--dataset=bare --label=dog', 'dog'),  # a class without a picture
     ('pca', 'crate', '--label=ant --image={place}/FOLDER', 'leave it out'), ('pca', 'gpt2', '', 'pca is for pictures'),
-    ('segment', 'gpt2', '', 'segment is for pictures'), ('layers', 'crate', '--dataset=text', 'holds text'), ('layers', 'gpt2', '--dataset=pics', 'holds images'),
-    ('layers', 'gpt2', '--dataset=letters', 'the same tokenizer'), ('layers', 'crate', '--dataset=none', 'no prepared data'),
-    ('layers', 'crate', '--split=validation', 'only train, test'), ('layers', 'functions', '--dataset=cubic', 'linear or sparse_linear'),
-    ('layers', 'functions', '--split=val', '--split'), ('attention', 'gpt2', '--start=aaaaaaaaaaaaa', 'has 13 tokens; give between 2 and 12'),
+    ('segment', 'gpt2', '', 'segment is for pictures'), ('layers', 'crate', '--dataset=text', 'holds text'),
+    ('layers', 'gpt2', '--dataset=pics', 'holds images'), ('layers', 'gpt2', '--dataset=letters', 'the same tokenizer'),
+    ('layers', 'gpt2', '--beside={place}/runs/letters', 'letters'), ('layers', 'crate', '--dataset=none', 'no prepared data'),
+    ('layers', 'crate', '--split=validation', 'only train, test'),
+    ('layers', 'functions', '--dataset=cubic', 'linear or sparse_linear'), ('layers', 'functions', '--split=val', '--split'),
+    ('attention', 'gpt2', '--start=aaaaaaaaaaaaa', 'has 13 tokens; give between 2 and 12'),
     ('attention', 'gpt2', '--start=a', 'has 1 tokens'), ('tokens', 'letters', '--start=abx', "no character 'x'"),
-    ('attention', 'gpt2', '--start=FILE:nowhere', 'cannot be read'), ('attention', 'gpt2', '--image={place}/FOLDER', '--start=TEXT'),
+    ('attention', 'gpt2', '--start=FILE:nowhere', 'cannot be read'),
+    ('attention', 'gpt2', '--image={place}/FOLDER', '--start=TEXT'),
     ('attention', 'crate', '--start=abc', '--image instead of --start'), ('tokens', 'crate', '--start=abc', '--start'),
-    ('tokens', 'gpt2', '--image={place}/FOLDER', '--image'), ('tokens', 'gpt2', '--start=abc --image={place}/FOLDER', '--image'),
-    ('layers', 'gpt2', '--image={place}/FOLDER', 'leave --image out'), ('layers', 'functions', '--image={place}/FOLDER', 'leave --image out'),
-    ('layers', 'crate', '--dataset=bare --image={place}/FOLDER', '--dataset'), ('layers', 'crate', '--image=nowhere.png', 'cannot be read as a picture'),
-    ('layers', 'crate', '--image={place}/runs', 'no pictures in'), ('layers', 'crate', '--out=x.bmp', 'x.bmp'), ('layers', 'crate', '--out=x.csv', 'format of pictures')])
+    ('tokens', 'gpt2', '--image={place}/FOLDER', '--image'),
+    ('tokens', 'gpt2', '--start=abc --image={place}/FOLDER', '--image'),
+    ('layers', 'gpt2', '--image={place}/FOLDER', 'leave --image out'),
+    ('layers', 'functions', '--image={place}/FOLDER', 'leave --image out'),
+    ('layers', 'crate', '--dataset=bare --image={place}/FOLDER', '--dataset'),
+    ('layers', 'crate', '--image=nowhere.png', 'cannot be read as a picture'),
+    ('layers', 'crate', '--image={place}/runs', 'no pictures in'), ('layers', 'crate', '--out=x.bmp', 'x.bmp'),
+    ('layers', 'crate', '--out=x.csv', 'format of pictures')])
 def test_what_a_network_cannot_show(command, name, words, message, place, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = [command, f'--ckpt={place}/runs/{name}', f'--data_dir={place}/data', *words.format(place=place).split()]
@@ -696,8 +804,9 @@ def test_what_a_network_cannot_show(command, name, words, message, place, tmp_pa
 
 
 @pytest.mark.parametrize('masks, message', [
-    (np.zeros((7, 20, 30), bool), '(7, 20, 30)'), (np.zeros((18, 20), bool), '(18, 20)'), (np.zeros((18, 10, 10), bool), '(18, 10, 10)'),
-    (np.zeros((18, 20, 30), np.uint8), 'bool'), (None, 'test.masks.npy')], ids=['count', 'dimensions', 'size', 'type', 'damaged'])
+    (np.zeros((7, 20, 30), bool), '(7, 20, 30)'), (np.zeros((18, 20), bool), '(18, 20)'),
+    (np.zeros((18, 10, 10), bool), '(18, 10, 10)'), (np.zeros((18, 20, 30), np.uint8), 'bool'),
+    (None, 'test.masks.npy')], ids=['count', 'dimensions', 'size', 'type', 'damaged'])
 def test_masks_that_fit_no_picture(masks, message, place, tmp_path, capsys, monkeypatch):
     arrays = [np.load(place / 'data' / 'pics' / f'test.{k}.npy') for k in ('images', 'labels')]
     save_arrays(tmp_path / 'data' / 'odd', {'train': arrays, 'test': arrays}, ['ant', 'bee', 'cat'])
@@ -714,7 +823,8 @@ def test_what_is_there_stays_unless_it_may_go(place, tmp_path, capsys, quick):
     for name in ('s.png', 's.csv'):
         (tmp_path / name).write_text('mine')
         error = fails(capsys, analyze.main, *words)
-        assert f'{name} exists' in error and '--overwrite=true' in error and [p.read_text() for p in tmp_path.iterdir()] == ['mine']
+        assert f'{name} exists' in error and '--overwrite=true' in error
+        assert [p.read_text() for p in tmp_path.iterdir()] == ['mine']
         (tmp_path / name).unlink()
     (tmp_path / 's.png').write_text('mine')
     analyze.main([*words, '--overwrite=true'])
@@ -734,6 +844,6 @@ def test_help_says_what_every_setting_is(capsys):
     analyze.main(['--help'])
     said = capsys.readouterr().out
     assert all(f'--{f.name}=' in said for f in dataclasses.fields(analyze.LookConfig)) and 'DenoiseConfig' in said
-    assert all(f'python analyze.py {command}' in said for command in {*analyze.COMMANDS, 'compress', 'ista'})
+    assert all(f'python analyze.py {command}' in said for command in analyze.COMMANDS)
     read = set().union(analyze.COMMON, *(settings for _, settings, _ in analyze.COMMANDS.values()))
     assert read == {f.name for f in dataclasses.fields(analyze.LookConfig)}  # each is read by some command

@@ -90,6 +90,10 @@ def toy(part):
         words += ['--prompts=8']
     if any('benchmarks' in w for w in words):  # GPT-2's tokenizer would need a network
         words = [w.replace('out/aot_owt', 'out/gpt2') for w in words]
+    if tool == 'analyze.py':
+        words = [w.replace('step_150', 'step_0').replace('step_450', 'step_4') for w in words if not w.startswith('--num_samples')]
+        theory = words[1] in ('denoise', 'compress', 'ista') and not any(w.startswith(('--ckpt', '--official')) for w in words)
+        words = [re.sub('^--layer=.*', '--layer=2', re.sub('^--heads=.*', '--heads=1,2', w)) for w in words] + ['--tokens=16'] * theory
     if tool == 'sample.py' and not pictures:
         words = [w for w in words if not w.startswith('--max_new')] + ['--max_new_tokens=4']
     return [w.replace('--n_head=12', '--n_head=2') for w in words]
