@@ -30,7 +30,6 @@ import inside
 import looks
 import steps
 import theory
-from augment import check_picture
 from models import from_command_line
 from subjects import networks
 
@@ -45,9 +44,9 @@ class LookConfig:
     split: str = ''                 # its split; empty takes test, or else val
     image: str = ''                 # pictures of your own instead: a file, a folder of files
     start: str = ''                 # a text of your own instead; \n is a new line, FILE:path reads a file
-    num_samples: int = 0            # pictures or texts; 0: layers, compress, denoise 256, segment 1000, pca 8, ista 4
+    num_samples: int = 0            # pictures or texts; 0: 256 for layers, compress and denoise, segment 1000, pca 8, others 4
     label: str = ''                 # pca: the class that its pictures are of; empty takes the first
-    layer: int = 0                  # attention, pca, segment: which layer; 0 the last but one, as the papers
+    layer: int = 0                  # attention, pca: which layer, segment: which to report; 0 the last but one, as the papers
     heads: str = ''                 # attention: which, such as 1,4; empty takes all
     show: str = ''                  # layers: rate or sparsity; empty takes both, or what the network has
     measure: str = 'paper'          # layers: R^c of the half step (paper), or as the authors' code measures it (released)
@@ -67,17 +66,16 @@ class LookConfig:
 
 COMMON = {'ckpt', 'model', 'data_dir', 'seed', 'device', 'out', 'overwrite'}
 SAMPLES = {'dataset', 'split', 'image'}
-COMMANDS = {  # what to draw, the settings that it reads beside the common ones, its number of samples
-    'layers': (looks.layers,
-               SAMPLES | {'beside', 'num_samples', 'show', 'measure', 'eps', 'threshold', 'part', 'batch_size'}, 256),
-    'subspaces': (looks.subspaces, {'part', 'directions'}, 0),
-    'tokens': (looks.tokens, SAMPLES | {'start', 'size'}, 1),
-    'attention': (looks.attention, SAMPLES | {'start', 'num_samples', 'layer', 'heads'}, 0),
-    'pca': (looks.pca, SAMPLES | {'label', 'num_samples', 'layer', 'part', 'keep'}, 8),
-    'segment': (looks.segment, {'dataset', 'split', 'beside', 'num_samples', 'layer', 'share', 'batch_size'}, 1000),
-    'denoise': (steps.denoise, SAMPLES | {'beside', 'num_samples', 'batch_size'}, 256),
-    'compress': (steps.compress, SAMPLES | {'beside', 'num_samples', 'batch_size'}, 256),
-    'ista': (steps.ista, SAMPLES | {'beside', 'num_samples', 'batch_size'}, 4)}
+COMMANDS = {  # of a trained network: what draws it, and the settings that this reads beside the common ones
+    'layers': (looks.layers, SAMPLES | {'beside', 'num_samples', 'show', 'measure', 'eps', 'threshold', 'part', 'batch_size'}),
+    'subspaces': (looks.subspaces, {'part', 'directions'}),
+    'tokens': (looks.tokens, SAMPLES | {'start', 'size'}),
+    'attention': (looks.attention, SAMPLES | {'start', 'num_samples', 'layer', 'heads'}),
+    'pca': (looks.pca, SAMPLES | {'label', 'num_samples', 'layer', 'part', 'keep'}),
+    'segment': (looks.segment, {'dataset', 'split', 'beside', 'num_samples', 'layer', 'share', 'batch_size'}),
+    'compress': (steps.compress, SAMPLES | {'beside', 'num_samples', 'batch_size'}),
+    'ista': (steps.ista, SAMPLES | {'beside', 'num_samples', 'batch_size'}),
+    'denoise': (steps.denoise, SAMPLES | {'beside', 'num_samples', 'batch_size'})}
 
 
 def check(c, what, reads_these):
@@ -85,14 +83,40 @@ def check(c, what, reads_these):
     for f in fields(c):
         if f.name not in COMMON | reads_these and getattr(c, f.name) != f.default:
             raise ValueError(f'--{f.name} does not go with {what}; leave it out')
+    for name in ('dataset', 'split'):
+        if (c.image or c.start) and getattr(c, name):
+            raise ValueError(f'--{name} does not go with --{"image" if c.image else "start"}; leave one of them out')
+    if c.image and c.label:
+        raise ValueError('--label says which pictures of a dataset; leave it out beside --image, where all are one class')
     at_least = {'num_samples': 0, 'batch_size': 1, 'directions': 1, 'size': 1, 'seed': 0, 'eps': 0, 'threshold': 0}
     for name, least in at_least.items():
         if not getattr(c, name) >= least:
             raise ValueError(f'{name}={getattr(c, name)} must be at least {least}')
+    if c.directions > 16 or c.seed >= 2 ** 63:
+        raise ValueError(f'directions={c.directions} must be at most 16, seed={c.seed} below 2^63')
     if c.part not in ('', *inside.PARTS):
         raise ValueError(f'part={c.part} is unknown; choose {", ".join(inside.PARTS)}')
     if not 0 < c.keep <= 1 or not 0 < c.share <= 1:
         raise ValueError(f'need 0 < keep <= 1 and 0 < share <= 1; got {c.keep} and {c.share}')
+
+
+def of_network(what, words):
+    """What draws a trained network, and its settings, as a function without arguments; its LookConfig."""
+    draw, reads_these = COMMANDS[what]
+    c, checkpoint, overrides = from_command_line(words, LookConfig)
+    check(c, what, reads_these)
+    c = replace(c, out=c.out or f'{what}.png', dataset=c.dataset or checkpoint['config'].get('dataset', ''))  # one for all
+    random = what not in ('tokens', 'attention', 'pca')  # there is one network in these
+    return lambda: draw(c, networks(c, checkpoint, overrides, random)), c
+
+
+def of_theory(what, given):
+    """The same of an experiment that needs no network."""
+    draw, Config = theory.COMMANDS[what]
+    for name in given.keys() & {f.name for f in fields(LookConfig)} - {f.name for f in fields(Config)}:
+        raise ValueError(f'--{name} is about a trained network: give its --ckpt too, or leave it out')
+    c = Config(**configurator.check(given, Config))
+    return lambda: draw(c), c
 
 
 def main(argv):
@@ -102,21 +126,16 @@ def main(argv):
     what, words = argv[0] if argv else '', argv[1:]
     if what not in COMMANDS:
         raise ValueError(f"what to look at? '{what}' is unknown; choose {', '.join(COMMANDS)}, as in: python analyze.py layers")
+    for word, alone in configurator.marked(words):
+        if alone and not word.endswith('.py'):
+            raise ValueError(f'{word} stands alone; did you mean --ckpt={word}?')
     given = configurator.collect(words)
-    if what not in theory.COMMANDS or {'ckpt', 'official'} & given.keys():
-        function, reads_these, n = COMMANDS[what]
-        c, *found = from_command_line(words, LookConfig)
-        check(c, what, reads_these)
-        c = replace(c, num_samples=c.num_samples or n, out=c.out or f'{what}.png',
-                    dataset=c.dataset or found[0]['config'].get('dataset', ''))  # one for all networks
-    else:
-        function, Config = theory.COMMANDS[what]
-        c, found = Config(**configurator.check(given, Config)), ()
-    check_picture(c.out, c.overwrite)
+    trained = what not in theory.COMMANDS or {'ckpt', 'official'} & given.keys()
+    draw, c = of_network(what, words) if trained else of_theory(what, given)
     figures.check_free(c.out, c.overwrite, '--out')
     with torch.no_grad():
-        drawn = function(c, networks(c, *found)) if found else function(c)
-    figures.save(c.out, *drawn, '--out')
+        figure, columns, rows = draw()
+    figures.save(c.out, figure, columns, rows, '--out')
 
 
 if __name__ == '__main__':

@@ -136,7 +136,7 @@ def split_meta(meta, folder, split, kind):
 
 
 def open_array(path, dtype, *shape):
-    """A .npy file, memory-mapped. Raises ValueError if it is missing, cut off, or not what meta.json says."""
+    """A .npy file, memory-mapped. Raises ValueError if it is missing, cut off, or not of this shape."""
     try:
         array = np.lib.format.open_memmap(path, mode='r')
     except Exception as e:  # of many types, depending on where the damage is
@@ -144,7 +144,7 @@ def open_array(path, dtype, *shape):
                          'prepare the dataset again') from None
     found, wanted = (f'{t} of {" x ".join(map(str, s))}' for t, s in ((array.dtype, array.shape), (dtype, shape)))
     if found != wanted:
-        raise ValueError(f'{path} holds {found}, meta.json says {wanted}; prepare the dataset again')
+        raise ValueError(f'{path} holds {found}, and should hold {wanted}; prepare the dataset again')
     return array
 
 

@@ -19,8 +19,13 @@ def pyplot():
 def check_free(picture, overwrite, setting):
     """Raises ValueError, before any work, if the picture or its table is there and must stay, or cannot be written; setting is
     what names them, such as --out."""
-    pyplot()
-    table = Path(picture).with_suffix('.csv')
+    picture, table = Path(picture), Path(picture).with_suffix('.csv')
+    if picture.suffix[1:].lower() not in pyplot().FigureCanvasBase.get_supported_filetypes():
+        raise ValueError(f'{picture} cannot be written: its ending is no format of pictures; give another {setting}, such as '
+                         f'{setting}=figure.png')
+    if picture.is_dir() or not picture.parent.is_dir():
+        raise ValueError(f'{picture} cannot be written: {"it" if picture.is_dir() else picture.parent} is '
+                         f'{"a" if picture.is_dir() else "no"} folder; give another {setting}')
     check_writable(table, f'give another {setting}')
     for path in (table, picture):
         if Path(path).exists() and not overwrite:
@@ -34,6 +39,6 @@ def save(picture, figure, columns, rows, setting):
     def write(f):
         csv.writer(f, lineterminator='\n').writerows([columns, *rows])
     write_file(table, write, advice=advice)
-    write_file(picture, lambda f: figure.savefig(f, dpi=120, format=Path(picture).suffix[1:]), 'wb', advice)
+    write_file(picture, lambda f: figure.savefig(f, dpi=120, format=Path(picture).suffix[1:].lower()), 'wb', advice)
     pyplot().close(figure)
     print(f'{picture}, {table}')

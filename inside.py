@@ -46,13 +46,19 @@ def weights(attention, normed):
 
 
 def class_maps(attention, normed):
-    """Where the class token looks: its weights of the patches, made to sum to 1 -> (B, K, N). CRATE-MAE, eqs. (B.4) and
-    (B.5), with the softmax scaled as the network scales it."""
-    maps = weights(attention, normed)[:, :, 0, 1:]
-    return maps / maps.sum(-1, keepdim=True)
+    """Where the class token looks: the softmax of its scores for the patches, itself left out -> (B, K, N). CRATE-MAE,
+    eqs. (B.4) and (B.5), with the scores scaled as the network scales them."""
+    w = attention.project(normed)
+    q, k = (w, w) if w.dim() == 4 else w[:2]
+    return (q[:, :, :1] @ k[:, :, 1:].mT * q.size(-1) ** -0.5).softmax(-1)[:, :, 0]
 
 
 # ---- what a layer does to its tokens -----------------------------------------------------------------------------------
+
+
+def of_all(batches, measure, model, *settings):
+    """measure(model, inputs, *settings), tensors (L, B), of all batches of inputs: tensors (L, n), on the CPU."""
+    return [torch.cat(part, 1).cpu() for part in zip(*(measure(model, inputs, *settings) for inputs in batches))]
 
 
 def why_not_sparse(model):
@@ -70,10 +76,12 @@ def layer_measures(model, inputs, measure='paper', eps=0.0, part='value', thresh
     each projected token made one long, eps not squared. eps=0 takes 0.5 and 0.01. Sparsity is of Z^(l+1); numbers of at
     most `threshold` count as zeros.
     """
-    rate, shown = (measures.compressed_rate, 1) if measure == 'paper' else (measures.released_rate, 0)
     rates, shares = [], []
     for attention, normed, half, z in model.inside(*inputs):
-        rates.append(rate(coordinates(attention, (normed, half)[shown], part).float(), eps or EPS[measure]))
+        if measure == 'paper':
+            rates.append(measures.compressed_rate(half.unsqueeze(1) @ bases(attention, part), eps or EPS['paper']))
+        else:
+            rates.append(measures.released_rate(normed.unsqueeze(1) @ bases(attention, part), eps or EPS['released']))
         shares.append(measures.nonzeros(torch.where(z.abs() > threshold, z, 0)))
     return torch.stack(rates), torch.stack(shares)
 
@@ -82,10 +90,14 @@ def telemetry(model, inputs):
     """What train.py logs of a model, {column: number}: R^c of every layer, rate_1 .. rate_L, and where sparsity means something
     its share of non-zeros, nonzeros_1 .., means over a batch."""
     was_training = model.training
-    rates, shares = (part.mean(1).tolist() for part in layer_measures(model.eval(), inputs))
+    found = layer_measures(model.eval(), inputs)
     model.train(was_training)
-    shares = [] if why_not_sparse(model) else shares
-    return {f'{name}_{l}': v for name, values in (('rate', rates), ('nonzeros', shares)) for l, v in enumerate(values, 1)}
+    return dict(zip(telemetry_columns(model), torch.cat([part.mean(1) for part in found]).tolist()))
+
+
+def telemetry_columns(model):
+    kinds = ('rate',) if why_not_sparse(model) else ('rate', 'nonzeros')
+    return [f'{kind}_{l}' for kind in kinds for l in range(1, len(model.layers) + 1)]
 
 
 @torch.no_grad()
@@ -151,5 +163,6 @@ def two_stage_pca(Z, grid, keep):
         first = -first
     kept = first >= first.min() + keep * (first.max() - first.min())
     colours = torch.zeros(len(flat), 3, dtype=Z.dtype, device=Z.device)
-    colours[kept] = flat[kept] @ principal(flat[kept], 3)
+    along = flat[kept] @ principal(flat[kept], 3)
+    colours[kept, :along.size(1)] = along                                            # tokens may have fewer than three numbers
     return tuple(t.unflatten(0, Z.shape[:2]) for t in (first, kept, colours))

@@ -5,13 +5,16 @@ import math
 import numpy as np
 import torch
 import torch.nn.functional as F
+from tqdm import tqdm
 
 import augment
+import data
 import figures
 import inside
 import measures
 from models import grid, reads
-from subjects import only_pictures, pictures, pixels, samples, tokens_of, which_heads, which_layer
+from subjects import (batches, choose, only_pictures, pictures, pixels, read, tokens_each, tokens_of, which_heads,
+                      which_layer, which_part)
 
 # ---- figures ----------------------------------------------------------------------------------------------------------
 
@@ -33,7 +36,7 @@ def small_multiples(figure, n, wide):
 def over_layers(axis, net, values, band=True):
     """A line of the mean of values (L, n) against layers, dashed for random weights, and around it their standard deviation."""
     x, mean, spread = range(1, len(values) + 1), values.mean(1), values.std(1, correction=0)
-    axis.plot(x, mean, marker='.', color=net.colour, linestyle='-' if net.trained else '--', label=net.name)
+    axis.plot(x, mean, marker='.', color=net.colour, linestyle='-' if net.kind == 'trained' else '--', label=net.name)
     if band:
         axis.fill_between(x, mean - spread, mean + spread, alpha=0.15, linewidth=0, color=net.colour)
 
@@ -47,7 +50,7 @@ def say_what(figure, axes, titles, units):
     figure.legend(*axes[0].get_legend_handles_labels(), loc='outside lower center', ncols=2, fontsize='small')
 
 
-def level(axis, height, name):
+def level(axis, height, name=''):
     """A thin line to compare with."""
     axis.axhline(height, linewidth=0.8, color='grey', linestyle=':')
     axis.annotate(name, (0.99, height), xycoords=('axes fraction', 'data'), fontsize='x-small', ha='right', va='bottom')
@@ -62,39 +65,59 @@ def mean_and_spread(values):
 
 def layers(c, nets):
     """CRATE, Figures 3, 4, 5 and 12: R^c and sparsity of every layer."""
-    why = {net.name: inside.why_not_sparse(net.model) for net in nets}
     if c.show not in ('', 'rate', 'sparsity'):
         raise ValueError(f'show={c.show} is unknown; choose rate or sparsity, or leave it out for both')
     if c.measure not in inside.EPS:
         raise ValueError(f'measure={c.measure} is unknown; choose {" or ".join(inside.EPS)}')
-    if c.show == 'sparsity' and any(why.values()):
-        name, reason = next((k, v) for k, v in why.items() if v)
-        raise ValueError(f'{name} has no sparsity to show: {reason}; give --show=rate')
-    shown = [panel for panel in ('rate', 'sparsity') if c.show in ('', panel)]
-    if all(why.values()):
-        shown = ['rate']
-    (figure, axes), rows = side_by_side(len(shown)), []
+    part, dense = which_part(c, nets, 'value'), [net for net in nets if inside.why_not_sparse(net.model)]
+    if c.show == 'sparsity' and dense:
+        raise ValueError(f'{dense[0].name} has no sparsity to show: {inside.why_not_sparse(dense[0].model)}; give --show=rate')
+    eps, above = c.eps or inside.EPS[c.measure], f', |z| > {c.threshold:g}' * bool(c.threshold)
+    what = 'coding rate R^c of Z^(l+1/2)' if c.measure == 'paper' else "the released code's R^c, of LN(Z^l)"
+    titles = {'rate': f'{what}, eps = {eps:g}', 'sparsity': f'share of non-zeros in Z^(l+1){above}'}
+    if c.show or len(dense) == len(nets):
+        titles = {k: v for k, v in titles.items() if k == (c.show or 'rate')}
+    (figure, axes), rows = side_by_side(len(titles)), []
     for net in nets:
-        found = [inside.layer_measures(net.model, batch, c.measure, c.eps, c.part or 'value', c.threshold)
-                 for batch in samples(c, net, c.num_samples)]
-        measured, said = dict(zip(('rate', 'sparsity'), (torch.cat(part, 1).cpu() for part in zip(*found)))), []
-        for panel, axis in zip(shown, axes):
-            if panel == 'sparsity' and why[net.name]:
-                continue
-            values, name, unit = measured[panel], *(('R^c', '{:.1f}') if panel == 'rate' else ('non-zeros', '{:.1%}'))
-            over_layers(axis, net, values)
-            rows += [(net.name, net.weights, panel, l, *mean_and_spread(v)) for l, v in enumerate(values, 1)]
-            mean = values.mean(1)
-            said.append(f'{name} {unit.format(mean[0])} in layer 1, {unit.format(mean[-1])} in layer {len(mean)}, falling '
-                        f'at {(mean.diff() < 0).sum()} of {len(mean) - 1} steps')
-        print(f'{net.name}: ' + '; '.join(said))
-    what = {'rate': ('coding rate R^c of Z^(l+1/2)' if c.measure == 'paper' else "the released code's R^c, of LN(Z^l)")
-            + f', eps = {c.eps or inside.EPS[c.measure]:g}',
-            'sparsity': 'share of non-zeros in Z^(l+1)' + f', |z| > {c.threshold:g}' * bool(c.threshold)}
-    say_what(figure, axes, [what[panel] for panel in shown], [{'rate': 'nats', 'sparsity': 'share'}[panel] for panel in shown])
-    print('to see: in a trained CRATE both should fall from layer to layer; bands are one standard deviation over samples, '
-          'dashed lines random weights')
+        settings = c.measure, c.eps, part, c.threshold
+        rates, shares = inside.of_all(batches(c, net, 256), inside.layer_measures, net.model, *settings)
+        if not rates.isfinite().all():
+            raise ValueError(f'{net.name}: the coding rate with eps={eps:g} is not finite; give a larger --eps')
+        measured = {'rate': rates, 'sparsity': shares}
+        for k, axis in zip(titles, axes):
+            if k == 'rate' or net not in dense:
+                over_layers(axis, net, measured[k])
+                rows += [(net.name, net.kind, k, l, *mean_and_spread(v)) for l, v in enumerate(measured[k], 1)]
+        said = {'rate': from_to('R^c', '.1f', rates.mean(1)), 'sparsity': from_to('non-zeros', '.1%', shares.mean(1))}
+        print(f'{net.name}: ' + '; '.join(said[k] for k in titles if k == 'rate' or net not in dense))
+    warn_if_they_differ(nets)
+    say_what(figure, axes, titles.values(), [{'rate': 'nats', 'sparsity': 'share'}[k] for k in titles])
+    print('to see: from layer to layer of a trained CRATE both should fall, R^c and non-zeros; bands are one standard '
+          'deviation over samples, dashed lines random weights')
     return figure, ('network', 'weights', 'measure', 'layer', 'mean', 'spread'), rows
+
+
+def from_to(name, unit, values):
+    """Where values (L,) start and end, and how often they fall."""
+    if len(values) == 1:
+        return f'{name} {values[0]:{unit}} in the only layer'
+    return f'{name} {values[0]:{unit}} in layer 1, {values[-1]:{unit}} in layer {len(values)}, falling at ' \
+           f'{(values.diff() < 0).sum()} of {len(values) - 1} steps'
+
+
+def warn_if_they_differ(nets):
+    """Say so if networks see samples of different length, with which R^c grows."""
+    lengths = {net.name: tokens_each(net) for net in nets}
+    if len(set(lengths.values())) > 1:
+        print('their R^c do not compare: a sample has ' + ', '.join(f'{n} tokens in {name}' for name, n in lengths.items()))
+
+
+def warn_if_untrained(net):
+    """Say so if nothing trains the class token of a network to look at the picture."""
+    c = net.model.config
+    if net.kind == 'trained' and (hasattr(c, 'mask_ratio') or c.pool == 'mean'):
+        print(f'{net.name} ' + ('reconstructs pictures' if hasattr(c, 'mask_ratio') else 'classifies a mean of tokens')
+              + ': its class token is not asked what it sees, so where it looks may mean little')
 
 
 def subspaces(c, nets):
@@ -102,7 +125,8 @@ def subspaces(c, nets):
     net, L, K = nets[0], len(nets[0].model.layers), nets[0].model.config.n_head
     if K < 2:
         raise ValueError(f'{net.name} has one head: there are no two subspaces to compare')
-    trained, random = ([measures.coherence(inside.bases(a, c.part or 'value').float().cpu())
+    part = which_part(c, nets, 'value')
+    trained, random = ([measures.coherence(inside.bases(a, part).float().cpu())
                         for a in inside.attentions(n.model)] for n in nets)
     p, rng, rows, wide = len(trained[0][0]) // K, np.random.default_rng(c.seed), [], min(L, 6)
     m, down = min(c.directions, p), math.ceil(L / wide)
@@ -111,11 +135,11 @@ def subspaces(c, nets):
     axes = small_multiples(upper, L, wide)
     for l, (axis, (G, number)) in enumerate(zip(axes, trained), 1):
         columns = np.concatenate([k * p + np.sort(rng.permutation(p)[:m]) for k in range(K)])
-        part = G[columns][:, columns]
-        image = axis.imshow(part.numpy(), vmin=0, vmax=1, cmap='magma')
+        drawn = G[columns][:, columns]
+        image = axis.imshow(drawn.numpy(), vmin=0, vmax=1, cmap='magma')
         axis.set_title(f'layer {l}', fontsize='small')
         places = [(column // p + 1, column % p + 1) for column in columns]                    # head, and column in it
-        rows += [(l, number, random[l - 1][1], *places[i], *places[j], part[i, j].item())
+        rows += [(l, number, random[l - 1][1], *places[i], *places[j], drawn[i, j].item())
                  for i in range(K * m) for j in range(K * m)]
     upper.colorbar(image, ax=axes, shrink=0.8)
     axis = lower.subplots()
@@ -132,10 +156,10 @@ def tokens(c, nets):
     """CRATE, Figure 6: the tokens of one sample after every layer, a random part of them."""
     net, name = nets[0], 'a text'
     if reads(net.model.config) == 'images':
-        shown = pictures(c, net, 1)[0][:1]
+        shown = pictures(c, net, 1)[:1]
         x, name = pixels(net, shown), shown[0][0]
     else:
-        x, _ = tokens_of(c, net, net.model.config.block_size)
+        x, _ = tokens_of(c, net, net.model.config.block_size, net.model.config.block_size)
     after = [z[0].float().cpu() for *_, z in net.model.inside(x)]                             # L of (N, d)
     rng, L = np.random.default_rng(c.seed), len(after)
     some, channels = (np.sort(rng.permutation(n)[:c.size]) for n in after[0].shape)
@@ -170,9 +194,7 @@ def attention(c, nets):
 
 def attention_in_pictures(c, net, l, heads):
     """CRATE-MAE, Figure 7b, and AoT, Figure 7: the class token's attention, drawn over pictures."""
-    if c.start:
-        raise ValueError(f'{net.name} looks at pictures: give --image instead of --start')
-    shown, (H, W) = pictures(c, net, c.num_samples or 4)[0], net.model.config.image_size
+    shown, (H, W) = pictures(c, net, 4), net.model.config.image_size
     x, (down, across) = pixels(net, shown), grid(net.model.config)
     maps = inside.class_maps(*at_layer(net.model, l, x)).cpu()                                # (B, K, N)
     figure = figures.pyplot().figure(figsize=(1.3 * (len(heads) + 1), 1.3 * len(shown) + 0.3), layout='constrained')
@@ -184,6 +206,7 @@ def attention_in_pictures(c, net, l, heads):
             axis.imshow(picture, extent=(0, W, H, 0))
             axis.imshow(of_heads[k - 1].view(down, across).numpy(), extent=(0, W, H, 0), cmap='inferno', alpha=0.75)
             axis.set_title(f'head {k}', fontsize='x-small')
+    warn_if_untrained(net)
     print(f'to see: where the class token looks in layer {l} of {len(net.model.layers)}, brightest where a head attends most, '
           'each map by its own scale')
     return figure, ('picture', 'layer', 'head', 'row', 'column', 'weight'), [
@@ -193,9 +216,7 @@ def attention_in_pictures(c, net, l, heads):
 
 def attention_in_text(c, net, l, heads):
     """Which tokens each token averages, the text on both axes."""
-    if c.image or c.num_samples > 1:
-        raise ValueError(f'{net.name} reads one text at a time: give --start=TEXT, and leave --image and --num_samples out')
-    x, labels = tokens_of(c, net, 24)
+    x, labels = tokens_of(c, net, 24, 64)
     maps, wide = inside.weights(*at_layer(net.model, l, x))[0].cpu(), min(len(heads), 4)      # (K, N, N)
     side, N = max(2.4, 0.14 * len(labels)), range(len(labels))
     figure = figures.pyplot().figure(figsize=(side * wide, (side + 0.3) * math.ceil(len(heads) / wide)), layout='constrained')
@@ -215,12 +236,12 @@ def pca(c, nets):
     """CRATE-MAE, Figure 7a: patches of pictures of one class, the foreground by its first component, then three as colours."""
     net = nets[0]
     only_pictures(net, 'pca')
-    if c.image and c.label:
-        raise ValueError('--label says which pictures of a dataset; leave it out beside --image, where all are one class')
-    shown, l = pictures(c, net, c.num_samples, None if c.image else c.label)[0], which_layer(c, net.model)
+    shown, l = pictures(c, net, 8, c.label), which_layer(c, net.model)
     x, (down, across) = pixels(net, shown), grid(net.model.config)
-    heads = inside.coordinates(*at_layer(net.model, l, x), c.part or 'key')[:, :, 1:]         # (J, K, N, p)
-    first, kept, three = (t.cpu() for t in inside.two_stage_pca(heads.transpose(1, 2).flatten(2), (down, across), c.keep))
+    part = which_part(c, [net], 'key')
+    heads = inside.coordinates(*at_layer(net.model, l, x), part)[:, :, 1:]                    # (J, K, N, p)
+    heads = heads.transpose(1, 2).flatten(2).cpu()                                            # side by side: (J, N, K p)
+    first, kept, three = inside.two_stage_pca(heads, (down, across), c.keep)
     low, high = three[kept].amin(0), three[kept].amax(0)
     rgb = torch.where(kept[..., None], (three - low) / (high - low).clamp_min(1e-12), 0.0)
     figure = figures.pyplot().figure(figsize=(1.3 * len(shown) + 0.4, 4), layout='constrained')
@@ -243,63 +264,66 @@ def pca(c, nets):
 def true_masks(net, images, chosen):
     """The masks of pictures, as a network sees these, bool (n, H, W): SPLIT.masks.npy of the dataset."""
     path = images.folder / f'{images.split}.masks.npy'
-    if not path.exists():
-        raise ValueError(f'no {path}: segment needs true masks, bool (pictures, height, width); python prepare/shapes.py '
-                         'draws some')
-    masks = np.load(path, mmap_mode='r')
-    if masks.ndim != 3 or len(masks) != len(images):
-        raise ValueError(f'{path} has shape {masks.shape}, for {len(images)} pictures; it must be (pictures, height, width)')
-    grey = [('', np.repeat(masks[i][..., None] * np.uint8(255), 3, 2)) for i in chosen]
-    return (augment.denormalize(pixels(net, grey))[..., 0] > 127).cpu()
+    if images.size is None or not path.exists():
+        raise ValueError(f'no {path}: segment needs pictures of one size and their true masks, bool (pictures, height, width); '
+                         'python prepare/shapes.py draws some')
+    masks = data.open_array(path, np.dtype(bool), len(images), *images.size)
+    grey = (('', np.repeat(masks[i][..., None] * np.uint8(255), 3, 2)) for i in chosen)
+    return torch.cat([(augment.denormalize(pixels(net, [one]))[..., 0] > 127).cpu() for one in grey])
 
 
 def scores_of_heads(net, shown, masks, share, rows):
     """For every layer, picture and head: the intersection over union of the patches that hold `share` of the class token's
     attention with the mask, and how much of the attention lies on the mask. Two tensors (L, n, K)."""
     found, mc = [], net.model.config
-    for i in range(0, len(shown), rows):
-        batch, mask = [], masks[i:i + rows, None]                                                        # (B, 1, H, W)
-        for a, normed, *_ in net.model.inside(pixels(net, shown[i:i + rows])):
-            maps = inside.class_maps(a, normed).float().cpu()                                            # (B, K, N)
-            iou = inside.overlap(inside.enlarged(inside.top_mass(maps, share), grid(mc), mc.image_size), mask)
-            lies = (inside.enlarged(maps, grid(mc), mc.image_size) * mask).sum((-2, -1)) / math.prod(mc.patch_size)
-            batch.append(torch.stack((iou, lies)))                                                       # (2, B, K)
-        found.append(torch.stack(batch, 1))                                                              # (2, L, B, K)
+    for i in tqdm(range(0, len(shown), rows), net.name, disable=None, leave=False):
+        batch, mask = [], masks[i:i + rows, None]                                             # (B, 1, H, W)
+        for attention, normed, *_ in net.model.inside(pixels(net, shown[i:i + rows])):
+            maps = inside.class_maps(attention, normed).float().cpu()                         # (B, K, N)
+            kept = inside.enlarged(inside.top_mass(maps, share), grid(mc), mc.image_size)     # (B, K, H, W)
+            on_mask = (inside.enlarged(maps, grid(mc), mc.image_size) * mask).sum((-2, -1)) / math.prod(mc.patch_size)
+            batch.append(torch.stack((inside.overlap(kept, mask), on_mask)))                  # (2, B, K)
+        found.append(torch.stack(batch, 1))                                                   # (2, L, B, K)
     return torch.cat(found, 2)
+
+
+def yardsticks(net, masks):
+    """What simple masks score against true ones (n, H, W), in the grid of a network: {name: intersection over union (n,)}."""
+    (H, W), patches, middle = masks.shape[1:], grid(net.model.config), torch.zeros(masks.shape[1:], dtype=torch.bool)
+    middle[H // 4:H - H // 4, W // 4:W - W // 4] = True
+    cover = F.adaptive_avg_pool2d(masks.float(), patches).flatten(1)                          # share of each patch: (n, N)
+    simple = {'the patches that the mask covers most of': inside.enlarged(cover > 0.5, patches, (H, W)),
+              'the middle, half as wide and high': middle.expand_as(masks), 'the whole picture': torch.ones_like(masks)}
+    return {name: inside.overlap(mask, masks) for name, mask in simple.items()}
 
 
 def segment(c, nets):
     """The attention of the class token against true masks, layer by layer."""
-    only_pictures(nets[0], 'segment')
-    shown, images, chosen = pictures(c, nets[0], c.num_samples)
-    (figure, axes), rows = side_by_side(2), []
     for net in nets:
-        masks = true_masks(net, images, chosen)
-        iou, lies = scores_of_heads(net, shown, masks, c.share, c.batch_size)
+        only_pictures(net, 'segment')
+    images, chosen = choose(c, nets[0], c.num_samples or 1000)
+    shown, masks = read(images, chosen), true_masks(nets[0], images, chosen)
+    (figure, axes), rows, others, area = side_by_side(2), [], yardsticks(nets[0], masks), masks.float().mean().item()
+    for net in nets:
+        iou, on_mask = scores_of_heads(net, shown, true_masks(net, images, chosen), c.share, c.batch_size)
         over_layers(axes[0], net, iou.amax(2), band=False)
-        over_layers(axes[1], net, lies.mean(2), band=False)
-        for l, (i, o) in enumerate(zip(iou, lies), 1):
-            heads = (*zip(range(1, i.size(1) + 1), i.T, o.T), ('best', i.amax(1), o.amax(1)), ('mean', i.mean(1), o.mean(1)))
-            rows += [(net.name, net.weights, l, head, *mean_and_spread(a), *mean_and_spread(b)) for head, a, b in heads]
+        over_layers(axes[1], net, on_mask.mean(2), band=False)
+        for l, (x, y) in enumerate(zip(iou, on_mask), 1):                                     # (n, K) of a layer
+            heads = (*zip(range(1, x.size(1) + 1), x.T, y.T), ('best', x.amax(1), y.amax(1)), ('mean', x.mean(1), y.mean(1)))
+            rows += [(net.name, net.kind, l, head, *mean_and_spread(a), *mean_and_spread(b)) for head, a, b in heads]
         l = which_layer(c, net.model)
-        i, o = iou[l - 1], lies[l - 1]
-        print(f'{net.name}, layer {l} of {len(iou)}: intersection over union {i.amax(1).mean():.3f} with the best head of each '
-              f'picture, {i.mean(0).max():.3f} with head {i.mean(0).argmax() + 1} in all, {i.mean():.3f} in the mean of all '
-              f'heads; {o.mean():.1%} of the attention lies on the masks')
-    size, patches = masks.shape[1:], grid(nets[0].model.config)
-    cover = F.adaptive_avg_pool2d(masks.float(), patches).flatten(1)
-    middle = torch.zeros(size, dtype=torch.bool)
-    middle[size[0] // 4:size[0] - size[0] // 4, size[1] // 4:size[1] - size[1] // 4] = True
-    others = {'the patches that the mask covers most of': inside.enlarged(cover > 0.5, patches, size),
-              'the middle, half as wide and high': middle.expand_as(masks), 'the whole picture': torch.ones_like(masks)}
-    others = {name: inside.overlap(mask, masks) for name, mask in others.items()}
+        x, y = iou[l - 1], on_mask[l - 1]
+        warn_if_untrained(net)
+        print(f'{net.name}, layer {l} of {len(iou)}: intersection over union {x.amax(1).mean():.3f} with the best head of each '
+              f'picture, {x.mean(0).max():.3f} with head {x.mean(0).argmax() + 1} in all, {x.mean():.3f} in the mean of all '
+              f'heads; {y.mean():.1%} of the attention lies on the masks')
     for name, values in others.items():
-        rows.append((name, '', '', '', *mean_and_spread(values), '', ''))
         level(axes[0], values.mean(), name)
-    level(axes[1], masks.float().mean(), 'the share of the masks in the pictures')
+        rows.append((name, 'none', '', '', *mean_and_spread(values), '', ''))
+    level(axes[1], area, 'the share of the masks in the pictures')
     say_what(figure, axes, [f'patches with {c.share:.0%} of the best head\'s attention', 'attention on the mask, mean head'],
              ['intersection over union', 'share'])
-    print(f'to see: nobody told the network what a mask is, so a trained head should find it better than a random one; of '
-          f'these {len(masks):,} pictures ' + ', '.join(f'{name} scores {v.mean():.3f}' for name, v in others.items())
-          + f', and {masks.float().mean():.1%} is mask')
+    print(f'to see: nobody told a network what a mask is; where training makes heads find it, solid lines are above dashed '
+          f'ones. Of these {len(masks):,} pictures ' + ', '.join(f'{name} scores {v.mean():.3f}' for name, v in others.items())
+          + f', and {area:.1%} is mask')
     return figure, ('network', 'weights', 'layer', 'head', 'iou', 'iou_spread', 'on_mask', 'on_mask_spread'), rows

@@ -8,8 +8,10 @@ import torch
 def coding_rate(Z, eps=0.5):
     """R(Z), eq. (7): about the nats that N tokens take if each may be off by eps. Z (.., N, d) -> (..).
 
-    1/2 logdet(I + d / (N eps^2) Z Z^T), by the smaller of the two Gram matrices, which have the same determinant.
+    1/2 logdet(I + d / (N eps^2) Z Z^T), by the smaller of the two Gram matrices, which have the same determinant. In float64:
+    one long token is enough for float32 to lose it.
     """
+    Z = (Z.cpu() if Z.device.type == 'mps' else Z).double()
     N, d = Z.shape[-2:]
     gram = Z @ Z.mT if N < d else Z.mT @ Z
     return 0.5 * torch.logdet(torch.eye(min(N, d), dtype=Z.dtype, device=Z.device) + d / (N * eps ** 2) * gram)

@@ -42,7 +42,8 @@ def check_writable(path, advice):
 
 def held_in(out_dir):
     """Names of the files of a run that a directory holds."""
-    return [name for name in FILES if os.path.exists(Path(out_dir) / name)] + [p.name for p in Path(out_dir).glob('step_*.pt')]
+    kept = sorted(p.name for p in Path(out_dir).glob('step_*.pt') if p.stem[5:].isdecimal())
+    return [name for name in FILES if os.path.exists(Path(out_dir) / name)] + kept
 
 
 def refuse_held(out_dir):

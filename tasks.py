@@ -49,9 +49,9 @@ def find_data(c):
     return folder
 
 
-def dataset_of(c, checkpoint):
+def dataset_of(c, checkpoint, name='the checkpoint'):
     """(folder, split) of what a checkpoint is to be seen on: c.dataset and c.split, or what it was trained on, and there test,
-    or else val. Raises ValueError if it cannot read that."""
+    or else val. Raises ValueError if it, called `name`, cannot read that."""
     kind, dataset = checkpoint['data']['kind'], c.dataset or checkpoint['config'].get('dataset')
     if not dataset:
         example = '--dataset=shakespeare, or --benchmarks=all' if kind == 'text' else '--dataset=imagenet'
@@ -59,9 +59,9 @@ def dataset_of(c, checkpoint):
     folder = Path(c.data_dir) / dataset
     meta = data.read_meta(folder)
     if meta['kind'] != kind:
-        raise ValueError(f'the checkpoint reads {kind}, {folder} holds {meta["kind"]}; give another --dataset')
+        raise ValueError(f'{name} reads {kind}, {folder} holds {meta["kind"]}; give another --dataset')
     if kind == 'text' and checkpoint['data']['tokenizer'] != meta['tokenizer']:
-        raise ValueError(f'the checkpoint reads other tokens than {folder} holds; prepare it with the same tokenizer')
+        raise ValueError(f'{name} reads other tokens than {folder} holds; prepare it with the same tokenizer')
     return folder, c.split or ('test' if 'test' in meta['splits'] else 'val')
 
 

@@ -56,26 +56,27 @@ def snr_of_layers(c, eta, delta):
 def denoise(c):
     """AoT, Figure 4: the SNR of each layer beside the theorem's, in the setting asked for and where its conditions fail."""
     regimes = {f'delta = {c.delta:g}, eta = {c.eta:g}': (c.eta, c.delta),
-               f'a step too large: eta = {5 * c.eta:g}': (5 * c.eta, c.delta),
-               f'too much noise: delta = {2.5 * c.delta:g}': (c.eta, 2.5 * c.delta)}
+               f'five times the step: eta = {5 * c.eta:g}': (5 * c.eta, c.delta),
+               f'2.5 times the noise: delta = {2.5 * c.delta:g}': (c.eta, 2.5 * c.delta)}
     rows, figure = [], figures.pyplot().figure(figsize=(11, 3.6), layout='constrained')
     for axis, (name, (eta, delta)) in zip(figure.subplots(1, len(regimes)), regimes.items()):
         found = snr_of_layers(c, eta, delta)
         factor = 1 + eta * c.tau
         ratio, layers = found[1:] / found[:-1], range(c.n_layer + 1)
         expected = [found[0].mean().item() * factor ** l for l in layers]
-        rows += [(name, l, k, found[l, k].item(), expected[l]) for l in layers for k in range(c.n_head)]
+        rows += [(name, l, k, found[l, k].item(), expected[l] if c.tau else '') for l in layers for k in range(c.n_head)]
         axis.plot(layers, found.mean(1), marker='.', label='measured, all clusters')
         axis.fill_between(layers, found.amin(1), found.amax(1), alpha=0.2, linewidth=0)
         if c.tau:
             axis.plot(layers, expected, linestyle='--', color='black', linewidth=1,
-                      label=f'Theorem 1: times {factor:.3g} a layer')
+                      label=f'Theorem 1: times {factor:.4g} a layer')
         axis.set(title=name, xlabel='layer', ylabel='signal to noise, eq. (6)', yscale='log')
         axis.legend(fontsize='small')
         print(f'{name}: every layer multiplies the signal-to-noise ratio by {ratio.min():.3f} to {ratio.max():.3f}'
-              + f'; Theorem 1 says {factor:.3g}' * bool(c.tau))
-    print('to see: inside the theorem\'s conditions measured and predicted lines are one; with a step too large tokens grow '
-          'until noise passes the threshold too, with too much noise ever more of it does')
+              + f'; Theorem 1 says {factor:.4g}' * bool(c.tau))
+    print("to see: in the theorem's conditions the measured line lies on the predicted one" * bool(c.tau)
+          + 'to see: what the plain softmax does, about which the theorem says nothing' * (not c.tau)
+          + '; with too large a step tokens grow until noise passes the threshold too, with too much noise ever more does')
     return figure, ('regime', 'layer', 'cluster', 'snr', 'theorem'), rows
 
 
@@ -263,7 +264,7 @@ def ista(c):
         exact = measures.lasso_minimizer(Y, D, c.lam)
         least, sparse, empty = f(exact), measures.nonzeros(exact).item(), f(torch.zeros_like(Y))
         said = []
-        for label, eta in ((f'eta = {c.eta:g}' + ', above 1/|D|^2' * (c.eta > 1 / norm), c.eta), ('eta = 1/|D|^2', 1 / norm)):
+        for label, eta in ((f'eta = {c.eta:g}' + ', above 2/|D|^2' * (c.eta > 2 / norm), c.eta), ('eta = 1/|D|^2', 1 / norm)):
             path = unrolled(Y, D, eta, c.lam, c.steps)
             values, shares = [f(Z) for Z in path], [measures.nonzeros(Z).item() for Z in path]
             rows += [(name, norm, eta, *found, least, sparse, empty) for found in zip(range(c.steps + 1), values, shares)]
@@ -279,9 +280,9 @@ def ista(c):
         print(f'{name}, |D|^2 = {norm:.3g}: from {values[0]:.3g} at relu(Y), non-zeros {shares[0]:.0%}; ' + '; '.join(said)
               + f'; minimum {least:.3g}, non-zeros {sparse:.0%} (drawn with {measures.nonzeros(X):.0%}); Z = 0 has {empty:.3g}')
     fresh = initial_norm(c.n_embd, c.seed)
-    print(f'to see: with eta <= 1/|D|^2 a step from any Z >= 0 lowers it, and the layer too if D is incoherent; but the layer '
+    print(f'to see: with eta < 2/|D|^2 a step from any Z >= 0 lowers it, and the layer too if D is incoherent; but the layer '
           f'starts at Y, which is not >= 0. A fresh CRATE of width {c.n_embd} has |D|^2 = {fresh:.3g}, so eta = {c.eta:g} is '
-          f'{"within" if c.eta <= 1 / fresh else "above"} its 1/|D|^2 = {1 / fresh:.3g}')
+          f'{"below" if c.eta < 2 / fresh else "above"} its 2/|D|^2 = {2 / fresh:.3g}')
     return figure, ('dictionary', 'norm2', 'eta', 'step', 'objective', 'nonzeros', 'minimum', 'minimum_nonzeros',
                     'objective_of_zero'), rows
 

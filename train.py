@@ -80,7 +80,7 @@ class TrainConfig:
     target_loss: float = 0.0                # stop at a validation loss this low; 0 never
     log_interval: int = 10                  # steps between printed and logged training losses
     telemetry: bool = False                 # log R^c and sparsity of every layer too, at each validation, on a fixed batch
-    keep_checkpoints: bool = False          # keep the weights of every validation: step_N.pt
+    keep_checkpoints: bool = False          # keep the checkpoint of every validation too: step_N.pt
     workers: int = -1                       # processes that decode JPEG pictures; -1 one a core, at most 16
     device: str = 'auto'                    # cpu, cuda, cuda:1, mps; auto takes cuda, then mps, then cpu
     dtype: str = 'auto'                     # float32, bfloat16, float16; auto: bfloat16 where the hardware multiplies it
@@ -286,15 +286,11 @@ def main(argv):
         error, columns, line = task.judge(*scores)
         return error, {'loss': scores[0]} | columns, line
 
-    def look_inside():
-        """Columns for the log: coding rate and sparsity of every layer."""
-        return inside.telemetry(average.module if average else model, watched)
-
     if c.eval_only:
         say('validation ' + validate()[2])
         return
 
-    watching, watched = 0.0, None
+    watching, before, watched = 0.0, seconds, None
     if c.telemetry:
         watched = next(task.valid.fixed(min(c.batch_size, 16), 1, **task.numbers[1]))
         watched = task.take(watched, device, training=False)[:2 if meta['kind'] == 'functions' else 1]
@@ -315,7 +311,7 @@ def main(argv):
         if not resuming:
             claim(c.out_dir)
         write_file(out / 'config.json', lambda f: json.dump(config, f, indent=1))
-        log = Log(out / 'log.csv', first, look_inside() if c.telemetry else ())
+        log = Log(out / 'log.csv', first, inside.telemetry_columns(model) if c.telemetry else ())
         if wandb:
             wandb.init(project=c.wandb_project, name=c.wandb_run_name or c.out_dir, config=config)
     if task.note:
@@ -391,7 +387,8 @@ def main(argv):
                     raise ValueError(f'the validation loss is not finite at step {step}; the last checkpoint is from '
                                      'before: go on from it with --init_from=resume and a lower --learning_rate')
                 began = time.perf_counter()
-                scores |= look_inside() if c.telemetry and processes.main else {}
+                if c.telemetry and processes.main:
+                    scores |= inside.telemetry(average.module if average else model, watched)
                 watching += time.perf_counter() - began
                 record(step=step, split='val', **scores, lr=c.learning_rate * factor, seen=step * batch * size)
                 improved, best = error < best, min(error, best)
@@ -418,7 +415,8 @@ def main(argv):
                 record(step=step, split='train', loss=loss, lr=c.learning_rate * factor, seen=(step + 1) * batch * size)
 
     if c.telemetry:
-        say(f'telemetry took {watching:.2f} s beside {seconds:.0f} s of training, {watching / max(seconds, 1e-9):.2%}')
+        trained = seconds - before
+        say(f'telemetry took {watching:.2f} s beside {trained:.0f} s of training, {watching / max(trained, 1e-9):.2%}')
     if processes.main:
         draw_curve(out)
     if signals:

@@ -108,16 +108,18 @@ def test_bases_project_tokens_to_coordinates(name):
 @pytest.mark.parametrize('name', ['crate', 'vit', 'aot', 'aot-functions'])
 def test_layer_measures_by_hand(name):
     model, inputs = network(name)
+    for attention in inside.attentions(model):
+        if hasattr(attention, 'QKV') and attention.QKV.bias is not None:
+            torch.nn.init.normal_(attention.QKV.bias)  # which is no part of a projection onto a subspace
     rates, shares = inside.layer_measures(model, inputs)
     released, few = inside.layer_measures(model, inputs, 'released', threshold=0.5)
     fine, _ = inside.layer_measures(model, inputs, eps=0.1)
     with torch.no_grad():
         for l, (attention, normed, half, z) in enumerate(model.inside(*inputs)):
             U = inside.bases(attention)
-            bias = 0 if hasattr(attention, 'U') else attention.QKV.bias.unflatten(0, (3, 2, 1, -1))[2]
-            assert torch.allclose(rates[l], compressed_rate(half.unsqueeze(1) @ U + bias, 0.5), rtol=1e-4)
-            assert torch.allclose(fine[l], compressed_rate(half.unsqueeze(1) @ U + bias, 0.1), rtol=1e-4)
-            assert torch.allclose(released[l], released_rate(normed.unsqueeze(1) @ U + bias, 0.01), rtol=1e-4)
+            W = torch.stack([half @ u for u in U], 1)
+            assert torch.allclose(rates[l], compressed_rate(W, 0.5)) and torch.allclose(fine[l], compressed_rate(W, 0.1))
+            assert torch.allclose(released[l], released_rate(torch.stack([normed @ u for u in U], 1), 0.01))
             for b in range(3):
                 assert shares[l, b].item() == pytest.approx(sum(v != 0 for v in z[b].flatten().tolist()) / z[b].numel())
                 assert few[l, b].item() == pytest.approx(sum(abs(v) > 0.5 for v in z[b].flatten().tolist()) / z[b].numel())
@@ -167,6 +169,15 @@ def test_signal_to_noise_by_a_loop_over_tokens(name):
                 own = max(P, key=lambda p: (p @ old).norm().item())
                 sums += torch.stack([torch.stack(((own @ z).square().sum(), (z - own @ z).square().sum())) for z in (old, new)])
             assert torch.stack((before[l, b], after[l, b])).tolist() == pytest.approx((sums[:, 0] / sums[:, 1]).sqrt().tolist(), rel=1e-3)
+
+
+def test_a_class_token_that_sees_only_itself_still_has_a_map():
+    model, inputs = network('crate')
+    with torch.no_grad():
+        model.layers[0].mssa.U.weight.mul_(1000)
+        attention, normed, *_ = next(model.inside(*inputs))
+        assert inside.weights(attention, normed)[:, :, 0, 1:].sum(-1).min() < 1e-30
+        assert torch.allclose(inside.class_maps(attention, normed).sum(-1), torch.ones(1))
 
 
 def test_a_tied_step_denoises_tokens_around_its_subspaces():

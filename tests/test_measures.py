@@ -154,3 +154,9 @@ def test_outside_the_theorems_conditions_the_factor_is_lost():
     large_step, much_noise = ratios(eta=0.5, tau=0.6, delta=0.2), ratios(eta=0.1, tau=0.6, delta=0.5)
     assert (large_step[:3] / 1.3 - 1).abs().max() < 0.03 and large_step[4:].max() < 0.9  # the scale grows, until noise passes too
     assert (much_noise[:3] / 1.06 - 1).abs().max() < 0.02 and much_noise[-1].max() < 1.02
+
+
+def test_one_long_token_does_not_hide_the_others():
+    Z = tokens(64, 32)
+    Z[0] *= 1e5
+    assert coding_rate(Z.float()).item() == pytest.approx(coding_rate(Z).item(), rel=1e-5)

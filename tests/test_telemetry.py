@@ -108,7 +108,9 @@ def test_kept_checkpoints_belong_to_the_run(place, tmp_path, capsys):
     words = start(place, *KINDS['aot'], f'--out_dir={tmp_path}/a', '--keep_checkpoints=true')
     train.main(words)
     assert 'step_3.pt' in fails(capsys, train.main, *words)
+    (tmp_path / 'a' / 'step_by_step.pt').write_text('mine')
     train.main([*words, '--overwrite=true', '--eval_interval=2', '--keep_checkpoints=false'])
     assert rundir.held_in(tmp_path / 'a') == ['config.json', 'log.csv', 'last.pt', 'best.pt', 'curve.png']
+    assert (tmp_path / 'a' / 'step_by_step.pt').exists()
 
 

@@ -194,7 +194,9 @@ def test_the_lasso_table_holds_what_one_computes(tmp_path, capsys):
             assert (float(row['objective']), float(row['nonzeros'])) == pytest.approx((f, (Z > 0).double().mean().item()))
         assert float(rows[0]['minimum']) <= min(float(row['objective']) for row in rows) + 1e-9
         assert float(rows[0]['objective_of_zero']) == pytest.approx(Y.square().sum().item() / 60)
-    assert 'above 1/|D|^2' in capsys.readouterr().out and (tmp_path / 'i.png').stat().st_size > 5000
+    assert 'above 2/|D|^2' not in capsys.readouterr().out and (tmp_path / 'i.png').stat().st_size > 5000
+    draw(theory.ista, ISTAConfig(n_embd=32, tokens=5, steps=2, eta=0.3, out=str(tmp_path / 'j.png')))
+    assert 'eta = 0.3, above 2/|D|^2' in capsys.readouterr().out
 
 
 def test_the_denoising_table_and_the_commands(tmp_path, capsys):
