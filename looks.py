@@ -274,16 +274,18 @@ def true_masks(net, images, chosen):
 
 def scores_of_heads(net, shown, masks, share, rows):
     """For every layer, picture and head: the intersection over union of the patches that hold `share` of the class token's
-    attention with the mask, and how much of the attention lies on the mask. Two tensors (L, n, K)."""
+    attention with the mask, how much of the attention lies on the mask, and how many of the patches these are, a share. Three
+    tensors (L, n, K)."""
     found, mc = [], net.model.config
     for i in tqdm(range(0, len(shown), rows), net.name, disable=None, leave=False):
         batch, mask = [], masks[i:i + rows, None]                                             # (B, 1, H, W)
         for attention, normed, *_ in net.model.inside(pixels(net, shown[i:i + rows])):
             maps = inside.class_maps(attention, normed).float().cpu()                         # (B, K, N)
-            kept = inside.enlarged(inside.top_mass(maps, share), grid(mc), mc.image_size)     # (B, K, H, W)
+            top = inside.top_mass(maps, share)                                                # (B, K, N)
+            iou = inside.overlap(inside.enlarged(top, grid(mc), mc.image_size), mask)
             on_mask = (inside.enlarged(maps, grid(mc), mc.image_size) * mask).sum((-2, -1)) / math.prod(mc.patch_size)
-            batch.append(torch.stack((inside.overlap(kept, mask), on_mask)))                  # (2, B, K)
-        found.append(torch.stack(batch, 1))                                                   # (2, L, B, K)
+            batch.append(torch.stack((iou, on_mask, top.float().mean(-1))))                   # (3, B, K)
+        found.append(torch.stack(batch, 1))                                                   # (3, L, B, K)
     return torch.cat(found, 2)
 
 
@@ -305,25 +307,28 @@ def segment(c, nets):
     shown, masks = read(images, chosen), true_masks(nets[0], images, chosen)
     (figure, axes), rows, others, area = side_by_side(2), [], yardsticks(nets[0], masks), masks.float().mean().item()
     for net in nets:
-        iou, on_mask = scores_of_heads(net, shown, true_masks(net, images, chosen), c.share, c.batch_size)
+        iou, on_mask, kept = scores_of_heads(net, shown, true_masks(net, images, chosen), c.share, c.batch_size)
         over_layers(axes[0], net, iou.amax(2), band=False)
         over_layers(axes[1], net, on_mask.mean(2), band=False)
-        for l, (x, y) in enumerate(zip(iou, on_mask), 1):                                     # (n, K) of a layer
-            heads = (*zip(range(1, x.size(1) + 1), x.T, y.T), ('best', x.amax(1), y.amax(1)), ('mean', x.mean(1), y.mean(1)))
-            rows += [(net.name, net.kind, l, head, *mean_and_spread(a), *mean_and_spread(b)) for head, a, b in heads]
+        for l, (x, y, k) in enumerate(zip(iou, on_mask, kept), 1):                            # (n, K) of a layer
+            best = x.argmax(1, keepdim=True)
+            heads = (*zip(range(1, x.size(1) + 1), x.T, y.T, k.T), ('best', *(t.gather(1, best)[:, 0] for t in (x, y, k))),
+                     ('mean', *(t.mean(1) for t in (x, y, k))))
+            rows += [(net.name, net.kind, l, head, *mean_and_spread(a), *mean_and_spread(b), share.mean().item())
+                     for head, a, b, share in heads]
         l = which_layer(c, net.model)
         x, y = iou[l - 1], on_mask[l - 1]
         warn_if_untrained(net)
         print(f'{net.name}, layer {l} of {len(iou)}: intersection over union {x.amax(1).mean():.3f} with the best head of each '
               f'picture, {x.mean(0).max():.3f} with head {x.mean(0).argmax() + 1} in all, {x.mean():.3f} in the mean of all '
-              f'heads; {y.mean():.1%} of the attention lies on the masks')
+              f'heads, which keep {kept[l - 1].mean():.1%} of the patches; {y.mean():.1%} of the attention lies on the masks')
     for name, values in others.items():
         level(axes[0], values.mean(), name)
-        rows.append((name, 'none', '', '', *mean_and_spread(values), '', ''))
+        rows.append((name, 'none', '', '', *mean_and_spread(values), '', '', ''))
     level(axes[1], area, 'the share of the masks in the pictures')
     say_what(figure, axes, [f'patches with {c.share:.0%} of the best head\'s attention', 'attention on the mask, mean head'],
              ['intersection over union', 'share'])
     print(f'to see: nobody told a network what a mask is; where training makes heads find it, solid lines are above dashed '
           f'ones. Of these {len(masks):,} pictures ' + ', '.join(f'{name} scores {v.mean():.3f}' for name, v in others.items())
           + f', and {area:.1%} is mask')
-    return figure, ('network', 'weights', 'layer', 'head', 'iou', 'iou_spread', 'on_mask', 'on_mask_spread'), rows
+    return figure, ('network', 'weights', 'layer', 'head', 'iou', 'iou_spread', 'on_mask', 'on_mask_spread', 'kept'), rows

@@ -199,8 +199,8 @@ def compress(c):
           f'subspaces keep {kept[1]:.1f}, random ones {kept[2]:.1f}. Signal to noise {eq9[0]["snr"]:.2f} becomes '
           f'{eq9[-1]["snr"]:.2f} by the gradient; as shipped {shipped[best]["snr"]:.2f} after {best} steps, then '
           f'{shipped[-1]["snr"]:.2f}')
-    print('to see: all steps lower R^c, the gradient mostly by shortening tokens, the same way for all of them; it is the '
-          'softmax that tells subspaces apart and denoises, while the steps are few, if the subspaces are the true ones')
+    print('to see: the gradient lowers R^c mostly by shortening tokens, all of them alike; it is the softmax that tells '
+          'subspaces apart and denoises, while the steps are few, if the subspaces are the true ones')
     return figure, ('method', 'step', 'length', *columns), [key + v for key, v in found.items()]
 
 

@@ -585,7 +585,7 @@ def test_segment_by_a_loop_over_pixels(name, words, share, place, look, capsys):
     seen = torch.tensor(masks[:, 2:18, 3:27])
     for weights, model in (('trained', load(place, name)), ('random', fresh(name))):
         for l in range(3):
-            iou, lies = np.zeros((2, 5, 2))
+            iou, lies, kept = np.zeros((3, 5, 2))
             for i in range(5):
                 attention, normed, *_ = list(walk(model, cropped(place, i)))[l]
                 for k in (0, 1):
@@ -595,15 +595,16 @@ def test_segment_by_a_loop_over_pixels(name, words, share, place, look, capsys):
                         if held < share:
                             found[patch(n)] = True
                         held += w[n]
-                    iou[i, k] = pixels_shared(found, seen[i])
+                    iou[i, k], kept[i, k] = pixels_shared(found, seen[i]), found.double().mean()
                     lies[i, k] = sum(w[n] / 32 * seen[i][patch(n)].sum().item() for n in range(12))
             mine = {row['head']: row for row in rows if row['weights'] == weights and row['layer'] == str(l + 1)}
             assert mine.keys() == {'1', '2', 'best', 'mean'}
-            for head, of in (('1', lambda t: t[:, 0]), ('2', lambda t: t[:, 1]), ('best', lambda t: t.max(1)),
-                             ('mean', lambda t: t.mean(1))):
+            for head, of in (('1', lambda t: t[:, 0]), ('2', lambda t: t[:, 1]), ('mean', lambda t: t.mean(1)),
+                             ('best', lambda t: t[range(5), iou.argmax(1)])):
                 expected = [f(of(t)) for t in (iou, lies) for f in (np.mean, np.std)]
                 found, = floats([mine[head]], 'iou', 'iou_spread', 'on_mask', 'on_mask_spread')
                 assert found == pytest.approx(expected, abs=1e-4), (l, head)
+                assert float(mine[head]['kept']) == pytest.approx(of(kept).mean(), abs=1e-4)
             if (weights, l) == ('trained', 1):
                 assert f'layer 2 of 3: intersection over union {iou.max(1).mean():.3f} with the best head of each picture, ' \
                        f'{iou.mean(0).max():.3f} with head {iou.mean(0).argmax() + 1} in all' in said
