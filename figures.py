@@ -20,7 +20,9 @@ def check_free(picture, overwrite, setting):
     """Raises ValueError, before any work, if the picture or its table is there and must stay, or cannot be written; setting is
     what names them, such as --out."""
     picture, table = Path(picture), Path(picture).with_suffix('.csv')
-    if picture.suffix[1:].lower() not in pyplot().FigureCanvasBase.get_supported_filetypes():
+    pyplot()
+    from matplotlib.backend_bases import FigureCanvasBase
+    if picture.suffix[1:].lower() not in FigureCanvasBase.get_supported_filetypes():
         raise ValueError(f'{picture} cannot be written: its ending is no format of pictures; give another {setting}, such as '
                          f'{setting}=figure.png')
     if picture.is_dir() or not picture.parent.is_dir():

@@ -145,7 +145,7 @@ def draw_curve(run):
     watched = [r for r in rows if r.get('rate_1')]
     panels = [(k, label) for k, label in (('rate', 'coding rate R^c, nats'), ('nonzeros', 'share of non-zeros'))
               if watched and watched[0].get(f'{k}_1')]
-    figure, axes = plt.subplots(1, 1 + len(panels), figsize=(6 + 4.5 * len(panels), 4), squeeze=False, layout='constrained')
+    _, axes = plt.subplots(1, 1 + len(panels), figsize=(6 + 4.5 * len(panels), 4), squeeze=False, layout='constrained')
     for axis, (k, label) in zip(axes[0, 1:], panels):
         for i, r in enumerate(watched):
             values = [float(r[f'{k}_{l}']) for l in range(1, len(r)) if r.get(f'{k}_{l}')]
