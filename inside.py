@@ -34,11 +34,16 @@ def coordinates(attention, z, part='value'):
     return w if w.dim() == 4 else w[PARTS.index(part)]
 
 
+def queries_and_keys(attention, normed):
+    """Of tokens normed (B, N, d): both (B, K, N, p), and of MSSA the same."""
+    w = attention.project(normed)
+    return (w, w) if w.dim() == 4 else w[:2]
+
+
 def weights(attention, normed):
     """What each token averages: softmax(q k^T / sqrt(p)) of normed (B, N, d), the future hidden where the network hides it
     -> (B, K, N, N), a row for each token."""
-    w = attention.project(normed)
-    q, k = (w, w) if w.dim() == 4 else w[:2]
+    q, k = queries_and_keys(attention, normed)
     s = q @ k.mT * q.size(-1) ** -0.5
     if getattr(attention, 'causal', False):
         s = s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), -torch.inf)
@@ -48,8 +53,7 @@ def weights(attention, normed):
 def class_maps(attention, normed):
     """Where the class token looks: the softmax of its scores for the patches, itself left out -> (B, K, N). CRATE-MAE,
     eqs. (B.4) and (B.5), with the scores scaled as the network scales them."""
-    w = attention.project(normed)
-    q, k = (w, w) if w.dim() == 4 else w[:2]
+    q, k = queries_and_keys(attention, normed)
     return (q[:, :, :1] @ k[:, :, 1:].mT * q.size(-1) ** -0.5).softmax(-1)[:, :, 0]
 
 
@@ -92,7 +96,7 @@ def telemetry(model, inputs):
     was_training = model.training
     found = layer_measures(model.eval(), inputs)
     model.train(was_training)
-    return dict(zip(telemetry_columns(model), torch.cat([part.mean(1) for part in found]).tolist()))
+    return dict(zip(telemetry_columns(model), torch.cat([part.mean(1).cpu() for part in found]).tolist()))
 
 
 def telemetry_columns(model):
@@ -114,8 +118,8 @@ def signal_to_noise(model, inputs):
         z = (half - attention(normed)).float()                                       # Z^l
         own = (z.unsqueeze(1) @ Q).square().sum(-1).argmax(1, keepdim=True)          # (B, 1, N)
         for tokens, found in ((z, before), (half.float(), after)):
-            inside = (tokens.unsqueeze(1) @ Q).square().sum(-1).gather(1, own).sum((1, 2))
-            found.append((inside / (tokens.square().sum((1, 2)) - inside)).sqrt())
+            signal = (tokens.unsqueeze(1) @ Q).square().sum(-1).gather(1, own).sum((1, 2))  # its norm squared
+            found.append((signal / (tokens.square().sum((1, 2)) - signal)).sqrt())
     return torch.stack(before), torch.stack(after)
 
 
@@ -156,9 +160,9 @@ def two_stage_pca(Z, grid, keep):
     """
     flat = Z.flatten(0, 1)
     first = flat @ principal(flat, 1)[:, 0]
-    within = torch.ones(grid, dtype=torch.bool, device=Z.device)
-    within[1:-1, 1:-1] = False
-    border = within.flatten().repeat(len(Z))
+    edge = torch.ones(grid, dtype=torch.bool, device=Z.device)
+    edge[1:-1, 1:-1] = False
+    border = edge.flatten().repeat(len(Z))
     if not border.all() and first[border].mean() > first[~border].mean():
         first = -first
     kept = first >= first.min() + keep * (first.max() - first.min())
