@@ -301,8 +301,9 @@ def yardsticks(net, masks):
 
 def segment(c, nets):
     """The attention of the class token against true masks, layer by layer."""
-    for net in nets:
+    for net in nets:  # refused now, if at all
         only_pictures(net, 'segment')
+        which_layer(c, net.model)
     images, chosen = choose(c, nets[0], c.num_samples or 1000)
     shown, masks = read(images, chosen), true_masks(nets[0], images, chosen)
     (figure, axes), rows, others, area = side_by_side(2), [], yardsticks(nets[0], masks), masks.float().mean().item()
