@@ -129,12 +129,17 @@ def pictures_of(path, count, seed):
             raise ValueError(f'{file} cannot be read as a picture ({type(e).__name__}: {e})') from None
 
 
-def views(model, checkpoint, c):
-    """(name, pixels (1, 3, H, W)) of the pictures that c names, as evaluation sees them, where the model is."""
+def seen(picture, model, checkpoint):
+    """A picture, uint8 (H, W, 3), as evaluation sees it, (1, 3, H, W), where the model is."""
     crop = checkpoint['config'].get('eval_crop', augment.AugmentConfig.eval_crop)
+    x = torch.tensor(picture)[None].to(next(model.parameters()).device)
+    return augment.eval_pictures(x, torch.tensor([picture.shape[:2]]), model.config.image_size, crop)
+
+
+def views(model, checkpoint, c):
+    """(name, pixels (1, 3, H, W)) of the pictures that c names."""
     for name, picture in pictures_of(c.image, c.num_samples, c.seed):
-        x = torch.from_numpy(picture)[None].to(next(model.parameters()).device)
-        yield name, augment.eval_pictures(x, torch.tensor([picture.shape[:2]]), model.config.image_size, crop)
+        yield name, seen(picture, model, checkpoint)
 
 
 @torch.no_grad()

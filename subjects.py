@@ -8,13 +8,12 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-import augment
 import data
 import icl
 import inside
 from machine import choose_device
 from models import grid, load_model, load_weights, reads
-from sample import pictures_of, prompt_of, with_masks
+from sample import pictures_of, prompt_of, seen, with_masks
 from tasks import dataset_of
 from tokenizer import Tokenizer
 
@@ -122,10 +121,7 @@ def pictures(c, net, n, label=None):
 
 def pixels(net, shown):
     """Pictures [(name, uint8 (H, W, 3))] as a network sees them, (B, 3, H, W), where it is."""
-    crop = net.checkpoint['config'].get('eval_crop', augment.AugmentConfig.eval_crop)
-    device, size = next(net.model.parameters()).device, net.model.config.image_size
-    return torch.cat([augment.eval_pictures(torch.tensor(p)[None].to(device), torch.tensor([p.shape[:2]]), size, crop)
-                      for _, p in shown])
+    return torch.cat([seen(picture, net.model, net.checkpoint) for _, picture in shown])
 
 
 # ---- anything -------------------------------------------------------------------------------------------------------------
