@@ -17,7 +17,7 @@
     python analyze.py --help
 
 A command writes a picture, the numbers behind it as a table of the same name that ends with .csv, and prints what to see.
-Everything is computed in float32. Layers and heads are counted from 1.
+Networks run in float32, coding rates in float64. Layers and heads are counted from 1.
 """
 import sys
 from dataclasses import dataclass, fields, replace
