@@ -88,10 +88,7 @@ def check(c, what, reads_these):
             raise ValueError(f'--{name} does not go with --{"image" if c.image else "start"}; leave one of them out')
     if c.image and c.label:
         raise ValueError('--label says which pictures of a dataset; leave it out beside --image, where all are one class')
-    at_least = {'num_samples': 0, 'batch_size': 1, 'directions': 1, 'size': 1, 'seed': 0, 'eps': 0, 'threshold': 0}
-    for name, least in at_least.items():
-        if not getattr(c, name) >= least:
-            raise ValueError(f'{name}={getattr(c, name)} must be at least {least}')
+    configurator.check_least(c, num_samples=0, batch_size=1, directions=1, size=1, seed=0, eps=0, threshold=0)
     if c.directions > 16 or c.seed >= 2 ** 63:
         raise ValueError(f'directions={c.directions} must be at most 16, seed={c.seed} below 2^63')
     if c.part not in ('', *inside.PARTS):

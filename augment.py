@@ -25,7 +25,7 @@ import torch.nn.functional as F
 
 import configurator
 import data
-from rundir import write_file
+from rundir import check_new, check_picture_path, write_file
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's red, green and blue, from 0 to 1
 FILL = (124, 116, 104)                                    # the mean as a colour
@@ -291,17 +291,10 @@ def grouped(keys, device):
 
 
 def check_picture(path, overwrite):
-    """Raises ValueError, before any work, if no picture can be written to path, or one is there that must stay."""
+    """Raises ValueError, before any work, if Pillow can write no picture to path, or one is there that must stay."""
     from PIL import Image
-    path = Path(path)
-    if path.suffix.lower() not in Image.registered_extensions():
-        raise ValueError(f'{path} cannot be written: its ending is no format of pictures; give another --out, such as '
-                         '--out=sheet.png')
-    if path.is_dir() or not path.parent.is_dir():
-        raise ValueError(f'{path} cannot be written: {"it" if path.is_dir() else path.parent} is '
-                         f'{"a" if path.is_dir() else "no"} folder; give another --out')
-    if path.exists() and not overwrite:
-        raise ValueError(f'{path} exists; give another --out, or --overwrite=true to replace it')
+    check_picture_path(path, Image.registered_extensions(), '--out')
+    check_new(path, overwrite, '--out')
 
 
 def write_picture(image, path):
@@ -335,9 +328,7 @@ class SheetConfig:
     def __post_init__(self):
         if isinstance(self.image_size, int):
             self.image_size = (self.image_size, self.image_size)
-        for name, least in (('rows', 1), ('columns', 1), ('seed', 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f'{name}={getattr(self, name)} must be at least {least}')
+        configurator.check_least(self, rows=1, columns=1, seed=0)
         if self.image_size != (0, 0) and min(self.image_size) < 1:
             raise ValueError(f'image_size={configurator.show(self.image_size)} must be positive, or 0')
 

@@ -191,9 +191,7 @@ def steps_a_second(step, seconds, device):
 
 def pictures(argv):
     c = PicturesConfig(**configurator.check(configurator.collect(argv), PicturesConfig))
-    for name, least in (('rounds', 1), ('batch_size', 1), ('seconds', 0)):
-        if getattr(c, name) < least:
-            raise ValueError(f'{name}={getattr(c, name)} must be at least {least}')
+    configurator.check_least(c, rounds=1, batch_size=1, seconds=0)
     device = torch.device(choose_device(c.device))
     dtype, compiled = choose_dtype(c.dtype, device), choose_compile(c.compile, device)
     torch.manual_seed(0)

@@ -115,6 +115,13 @@ def cast(value, field, where):
     return typed
 
 
+def check_least(c, **least):
+    """Raises ValueError for a setting of c below what it must at least be; NaN is below."""
+    for name, value in least.items():
+        if not getattr(c, name) >= value:
+            raise ValueError(f'{name}={show(getattr(c, name))} must be at least {value}')
+
+
 def show(value):
     if isinstance(value, (tuple, list)):
         return ','.join(map(str, value))

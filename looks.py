@@ -13,7 +13,7 @@ import figures
 import inside
 import measures
 from models import grid, reads
-from subjects import (batches, choose, only_pictures, pictures, pixels, read, tokens_each, tokens_of, which_heads,
+from subjects import (batches, choose, only_pictures, pictures, pixels, read, tokens_each, tokens_of, view_of, which_heads,
                       which_layer, which_part)
 
 # ---- figures ----------------------------------------------------------------------------------------------------------
@@ -305,10 +305,12 @@ def segment(c, nets):
         only_pictures(net, 'segment')
         which_layer(c, net.model)
     images, chosen = choose(c, nets[0], c.num_samples or 1000)
-    shown, masks = read(images, chosen), true_masks(nets[0], images, chosen)
+    shown, seers = read(images, chosen), {view_of(net): net for net in nets}  # most see a picture alike, and so its mask
+    views = {view: true_masks(net, images, chosen) for view, net in seers.items()}
+    masks = views[view_of(nets[0])]
     (figure, axes), rows, others, area = side_by_side(2), [], yardsticks(nets[0], masks), masks.float().mean().item()
     for net in nets:
-        iou, on_mask, kept = scores_of_heads(net, shown, true_masks(net, images, chosen), c.share, c.batch_size)
+        iou, on_mask, kept = scores_of_heads(net, shown, views[view_of(net)], c.share, c.batch_size)
         over_layers(axes[0], net, iou.amax(2), band=False)
         over_layers(axes[1], net, on_mask.mean(2), band=False)
         for l, (x, y, k) in enumerate(zip(iou, on_mask, kept), 1):                            # (n, K) of a layer

@@ -40,6 +40,24 @@ def check_writable(path, advice):
         raise ValueError(f'{path} cannot be written ({e.strerror}); {advice}') from None
 
 
+def check_picture_path(path, endings, setting):
+    """Raises ValueError, before any work, if path has none of these endings, such as .png, or lies in no folder; setting is
+    what names it, such as --out."""
+    path = Path(path)
+    if path.suffix.lower() not in endings:
+        raise ValueError(f'{path} cannot be written: its ending is no format of pictures; give another {setting}, such as '
+                         f'{setting}=sheet.png')
+    if path.is_dir() or not path.parent.is_dir():
+        raise ValueError(f'{path} cannot be written: {"it" if path.is_dir() else path.parent} is '
+                         f'{"a" if path.is_dir() else "no"} folder; give another {setting}')
+
+
+def check_new(path, overwrite, setting):
+    """Raises ValueError if there is a file that must stay."""
+    if Path(path).exists() and not overwrite:
+        raise ValueError(f'{path} exists; give another {setting}, or --overwrite=true to replace it')
+
+
 def held_in(out_dir):
     """Names of the files of a run that a directory holds."""
     kept = sorted(p.name for p in Path(out_dir).glob('step_*.pt') if p.stem[5:].isdecimal())

@@ -18,7 +18,7 @@ from tasks import dataset_of
 from tokenizer import Tokenizer
 
 
-@dataclass
+@dataclass(eq=False)
 class Network:
     name: str
     checkpoint: dict
@@ -117,6 +117,11 @@ def pictures(c, net, n, label=None):
     if c.image:
         return list(itertools.islice(pictures_of(c.image, n, c.seed), c.num_samples or None))
     return read(*choose(c, net, c.num_samples or n, label))
+
+
+def view_of(net):
+    """What decides how a network sees a picture."""
+    return net.model.config.image_size, net.checkpoint['config'].get('eval_crop')
 
 
 def pixels(net, shown):

@@ -11,13 +11,8 @@ from torch.nn.functional import normalize
 
 import figures
 import measures
+from configurator import check_least
 from model_crate import CRATE, CRATEConfig, ISTA, MSSA
-
-
-def check_least(c, **least):
-    for name, value in least.items():
-        if getattr(c, name) < value:
-            raise ValueError(f'{name}={getattr(c, name)} must be at least {value}')
 
 
 # ---- the denoising theorem ------------------------------------------------------------------------------------------------

@@ -53,6 +53,16 @@ def golden(name):
     return sd, g
 
 
+def loud(model):
+    """The same model with attention far from uniform, in evaluation mode."""
+    import inside
+    with torch.no_grad():
+        for attention in inside.attentions(model):
+            for p in attention.parameters():
+                p.mul_(4 if p.std() > 0.1 else 20)
+    return model.eval()
+
+
 def memorize(model, x, y, below, steps=500, lr=1e-2):
     """Train on one batch until its loss is below `below`; fails if that takes more steps, or a parameter has no gradient."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0)

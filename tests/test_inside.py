@@ -1,7 +1,7 @@
 """inside.py: every network opens its layers in one way, and what is measured there is what a naive loop over them finds."""
 import pytest
 import torch
-from conftest import golden
+from conftest import golden, loud
 
 import inside
 import steps
@@ -43,12 +43,7 @@ def network(name):
     """Loud weights, so that attention is far from uniform, and inputs for `inside`."""
     Model, config, inputs = NETWORKS[name]
     torch.manual_seed(0)
-    model = Model(config).eval()
-    with torch.no_grad():
-        for attention in inside.attentions(model):
-            for p in attention.parameters():
-                p.mul_(4 if p.std() > 0.1 else 20)
-    return model, inputs()
+    return loud(Model(config)), inputs()
 
 
 @torch.no_grad()
