@@ -24,14 +24,14 @@ from dataclasses import dataclass, fields, replace
 
 import torch
 
-import configurator
-import figures
-import inside
-import looks
-import steps
-import theory
-from models import from_command_line
-from subjects import networks
+from engine import settings as configurator
+from engine import plots as figures
+from analysis import layers as inside
+from analysis import drawings as looks
+from analysis import derivation as steps
+from analysis import theory
+from engine.checkpoints import from_command_line
+from analysis.samples import networks
 
 
 @dataclass

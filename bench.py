@@ -32,10 +32,10 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-import configurator
-import machine
-import optim
-from machine import choose_compile, choose_device, choose_dtype
+from engine import settings as configurator
+from engine import machine
+from engine import optim
+from engine.machine import choose_compile, choose_device, choose_dtype
 from model_crate import CRATE, ISTA, MSSA, CRATEConfig
 from model_vit import ViT, ViTConfig
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-import configurator
-from augment import check_picture, write_picture
+from engine import settings as configurator
+from tasks.augment import check_picture, write_picture
 
 
 @dataclass

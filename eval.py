@@ -25,16 +25,16 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-import augment
-import benchmarks
-import configurator
-import data
-import figures
-import icl
-import machine
-from machine import choose_device, choose_dtype
-from models import from_command_line, grid, load_model, load_weights, same_classes
-from rundir import folder_of
+from tasks import augment
+from scoring import benchmarks
+from engine import settings as configurator
+from tasks import files as data
+from engine import plots as figures
+from tasks import regression as icl
+from engine import machine
+from engine.machine import choose_device, choose_dtype
+from engine.checkpoints import from_command_line, grid, load_model, load_weights, same_classes
+from engine.run import folder_of
 from tasks import dataset_of, hits, rows_at_once
 
 

@@ -354,7 +354,7 @@ class AoT(nn.Module):
         rounding, linear instead of quadratic work).
         Returns int64 (B, N + new): the prompt as given, then what was drawn.
         """
-        from generate import stream  # here, so that this file alone still trains
+        from engine.generate import stream  # here, so that this file alone still trains
         new = stream(self, idx, max_new_tokens, temperature, top_k, top_p, stop_token, use_cache)
         return torch.cat([idx, *new], dim=1)
 
@@ -368,5 +368,5 @@ class AoT(nn.Module):
 
         Raises ValueError that names the tensors which are missing, unexpected or of a wrong shape.
         """
-        import official  # here, so that this file stands alone
+        from engine import official  # here, so that this file stands alone
         return official.gpt2(cls, AoTConfig, state_dict, n_head=n_head, **overrides)

@@ -288,7 +288,7 @@ class CRATE(nn.Module):
         """Continue sequences of tokens, int64 (B, N), as `AoT.generate` does. Raises ValueError if the model is not causal."""
         if self.config.image_size or not self.config.causal:
             raise ValueError('only a causal model of text continues sequences')
-        from generate import stream  # here, so that this file alone still trains
+        from engine.generate import stream  # here, so that this file alone still trains
         return torch.cat([idx, *stream(self, idx, max_new_tokens, temperature, top_k, top_p, stop_token, use_cache)], dim=1)
 
     # ---- the authors' weights -------------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ class CRATE(nn.Module):
         Widths, depth and classes are read off the tensors; overrides are other settings, such as pool or eta.
         Raises ValueError that names the tensors which are missing, unexpected or of a wrong shape.
         """
-        import official  # here, so that this file stands alone
+        from engine import official  # here, so that this file stands alone
         sd, first = official.unnested(state_dict), 'transformer.layers.0.0.fn.qkv.weight'
         if not {first, 'mlp_head.1.weight', 'pos_embedding'} <= sd.keys():
             raise ValueError(f'not a CRATE state dict: no {first}, mlp_head.1.weight or pos_embedding among '

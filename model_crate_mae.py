@@ -348,7 +348,7 @@ class CRATEMAE(nn.Module):
         lam. The released code's dead tensors are ignored. Its position tables may be missing; if not they must equal ours.
         Raises ValueError that names the tensors which are missing, unexpected, of a wrong shape or other positions.
         """
-        import official  # here, so that this file stands alone
+        from engine import official  # here, so that this file stands alone
         sd, first = official.unnested(state_dict), 'blocks.0.layers.0.0.fn.qkv.weight'
         if first not in sd:
             raise ValueError(f'not a CRATE-MAE state dict: no {first} among {sorted(sd)[:4]} ..')

@@ -199,7 +199,7 @@ class ViT(nn.Module):
         Widths, depth, classes and pooling are read off the tensors; overrides are other settings, such as dropout.
         Raises ValueError that names the tensors which are missing, unexpected or of a wrong shape.
         """
-        import official  # here, so that this file stands alone
+        from engine import official  # here, so that this file stands alone
         sd = official.unnested(state_dict)
         if not {'head.weight', 'pos_embed', 'blocks.0.attn.qkv.weight'} <= sd.keys():
             raise ValueError('not a ViT state dict: no head.weight, pos_embed or blocks.0.attn.qkv.weight among '
@@ -398,7 +398,7 @@ class ViTMAE(nn.Module):
         the two tables of fixed positions; if it has them they must equal ours.
         Raises ValueError that names the tensors which are missing, unexpected, of a wrong shape or other positions.
         """
-        import official  # here, so that this file stands alone
+        from engine import official  # here, so that this file stands alone
         sd = official.unnested(state_dict)
         if not {'blocks.0.attn.qkv.weight', 'cls_token'} <= sd.keys():
             raise ValueError(f'not a ViT-MAE state dict: no blocks.0.attn.qkv.weight or cls_token among {sorted(sd)[:4]} ..')

@@ -20,14 +20,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-import augment
-import configurator
-import data
-import machine
-from generate import stream
-from machine import choose_device, choose_dtype
-from models import from_command_line, grid, load_model
-from tokenizer import Tokenizer
+from tasks import augment
+from engine import settings as configurator
+from tasks import files as data
+from engine import machine
+from engine.generate import stream
+from engine.machine import choose_device, choose_dtype
+from engine.checkpoints import from_command_line, grid, load_model
+from tasks.tokenizer import Tokenizer
 
 
 @dataclass

@@ -24,17 +24,17 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-import configurator
-import data
-import icl
-import inside
-import machine
-import optim
+from engine import settings as configurator
+from tasks import files as data
+from tasks import regression as icl
+from analysis import layers as inside
+from engine import machine
+from engine import optim
 import tasks
-from augment import AugmentConfig
-from machine import Processes, choose_compile, choose_device, choose_dtype, leave, matmul_flops, noted_signals, train_flops
-from models import build, described, load_weights, model_classes
-from rundir import Log, claim, draw_curve, load_checkpoint, refuse_held, save, write_file
+from tasks.augment import AugmentConfig
+from engine.machine import Processes, choose_compile, choose_device, choose_dtype, leave, matmul_flops, noted_signals, train_flops
+from engine.checkpoints import build, described, load_weights, model_classes
+from engine.run import Log, claim, draw_curve, load_checkpoint, refuse_held, save, write_file
 
 DEFAULTS = {  # the recipe where no config is named: by network and what the dataset holds
     ('aot', 'text'): 'train_aot_stdlib.py', ('aot', 'functions'): 'train_aot_icl_small.py',

@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from data import new_folder
+from tasks.files import new_folder
 from prepare.download import local_or_fetch
 from prepare.images import tar_files
 from prepare.text import decode, parser

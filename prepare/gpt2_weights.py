@@ -21,10 +21,10 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from configurator import one_line_errors
+from engine.settings import one_line_errors
 from model_aot import AoT
 from prepare.download import local_or_fetch
-from rundir import held_in, refuse_held, save, write_file
+from engine.run import held_in, refuse_held, save, write_file
 
 URL = 'https://huggingface.co/openai-community/'
 SIZES = {'gpt2': (12, '248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707'),  # heads, sha256

@@ -24,8 +24,8 @@ import tarfile
 from pathlib import Path, PurePosixPath
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from configurator import one_line_errors
-from data import check_free
+from engine.settings import one_line_errors
+from tasks.files import check_free
 from prepare.imagefolder import class_folders, pictures, same_classes, subfolders
 from prepare.images import (ARCHIVE_ERRORS, archive_error, is_picture, pack_options, pack_parser, save_pack, save_stream,
                             tar_files)

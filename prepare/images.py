@@ -28,7 +28,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from data import cores, new_folder, write_header
+from tasks.files import cores, new_folder, write_header
 from prepare.text import parser
 
 EXTENSIONS = ('.jpg', '.jpeg', '.png', '.webp', '.bmp', '.gif', '.tif', '.tiff')

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from configurator import one_line_errors
-from data import check_free
+from engine.settings import one_line_errors
+from tasks.files import check_free
 from prepare.benchmark import benchmark_parser, save_benchmark, texts
 
 URL = 'https://openaipublic.blob.core.windows.net/gpt-2/data/'

@@ -25,12 +25,12 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from configurator import one_line_errors
-from data import check_free, cores, new_folder, text_meta, write_header
+from engine.settings import one_line_errors
+from tasks.files import check_free, cores, new_folder, text_meta, write_header
 from prepare.download import local_or_fetch
 from prepare.images import in_order, tar_files
 from prepare.text import decode, parser
-from tokenizer import Tokenizer
+from tasks.tokenizer import Tokenizer
 
 URL = 'https://huggingface.co/datasets/Skylion007/openwebtext/resolve/main/subsets'
 SUBSETS, SPLITS, DTYPE = 21, ('train', 'val'), np.dtype(np.uint16)  # 50257 tokens fit, and 256 bytes

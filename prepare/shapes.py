@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from configurator import one_line_errors
-from data import check_free
+from engine.settings import one_line_errors
+from tasks.files import check_free
 from prepare.images import save_arrays
 from prepare.text import parser
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from configurator import one_line_errors
-from data import check_free, save_text
+from engine.settings import one_line_errors
+from tasks.files import check_free, save_text
 from prepare.text import parser
-from tokenizer import Tokenizer
+from tasks.tokenizer import Tokenizer
 
 SKIP = {'site-packages', 'dist-packages', '__pycache__', 'test', 'tests', 'idle_test'}
 

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from configurator import one_line_errors
-from data import check_free, save_text, split_text
+from engine.settings import one_line_errors
+from tasks.files import check_free, save_text, split_text
 from prepare.download import local_or_fetch
-from tokenizer import Tokenizer
+from tasks.tokenizer import Tokenizer
 
 
 def decode(content):

@@ -22,8 +22,8 @@ TEXT = ' '.join(np.random.default_rng(0).choice(WORDS, 12_000))
 @pytest.fixture(scope='session')
 def bytes_data(tmp_path_factory):
     """A data_dir that holds one small dataset, `tiny`, as bytes."""
-    import data
-    from tokenizer import Tokenizer
+    from tasks import files as data
+    from tasks.tokenizer import Tokenizer
     folder = tmp_path_factory.mktemp('data')
     tokenizer = Tokenizer('bytes')
     data.save_text(folder / 'tiny', tokenizer, *data.split_text(TEXT, tokenizer))
@@ -55,7 +55,7 @@ def golden(name):
 
 def loud(model):
     """The same model with attention far from uniform, in evaluation mode."""
-    import inside
+    from analysis import layers as inside
     with torch.no_grad():
         for attention in inside.attentions(model):
             for p in attention.parameters():
@@ -91,7 +91,7 @@ def same_in_chunks(model, x, y, monkeypatch):
 
 def fails(capsys, main, *words):
     """The one line that a user sees after a mistake; nothing else is printed on standard error."""
-    import configurator
+    from engine import settings as configurator
     with pytest.raises(SystemExit) as e, configurator.one_line_errors():
         main(list(words))
     lines = capsys.readouterr().err.splitlines()

@@ -14,18 +14,18 @@ from conftest import fails
 from PIL import Image
 
 import analyze
-import augment
-import data
-import inside
-import measures
-import models
-import rundir
+from tasks import augment
+from tasks import files as data
+from analysis import layers as inside
+from analysis import measures
+from engine import checkpoints as models
+from engine import run as rundir
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
 from model_crate_mae import CRATEMAE, CRATEMAEConfig
 from model_vit import ViT, ViTConfig, ViTMAE, ViTMAEConfig
 from prepare.images import save_arrays
-from tokenizer import Tokenizer
+from tasks.tokenizer import Tokenizer
 
 SMALL = dict(n_layer=3, n_head=2, n_embd=16)
 PICTURES = dict(image_size=(16, 24), patch_size=(4, 8), **SMALL)  # 4 patches down, 3 across

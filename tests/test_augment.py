@@ -9,8 +9,8 @@ import torch
 from conftest import fails
 from PIL import Image, ImageEnhance, ImageOps
 
-import augment
-from augment import FILL, OPERATIONS, AugmentConfig, train_pictures
+from tasks import augment
+from tasks.augment import FILL, OPERATIONS, AugmentConfig, train_pictures
 
 PLAIN = AugmentConfig(crop_scale=1.0, flip=False)
 M = 14.0

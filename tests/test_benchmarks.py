@@ -17,15 +17,15 @@ from conftest import ROOT, fails, run
 from test_data import Flaky
 from test_openwebtext import tar
 
-import benchmarks
-import data
+from scoring import benchmarks
+from tasks import files as data
 import eval as ev
-import rundir
+from engine import run as rundir
 import sample
 import train
 from model_aot import AoT, AoTConfig
 from prepare import cbt, gpt2_weights, lambada, ptb, wikitext
-from tokenizer import Tokenizer
+from tasks.tokenizer import Tokenizer
 
 WIKI = ' \n = Robert <unk> = \n \n He had a guest @-@ starring role in 1 @,@ 000 episodes of " The <unk> " , naïve ones . \n'
 PTB = " no it was n't black monday \n but while the <unk> stock exchange did n't fall apart \n"

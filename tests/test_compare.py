@@ -5,7 +5,7 @@ from conftest import fails
 from PIL import Image
 
 import compare
-from rundir import Log
+from engine.run import Log
 
 
 def a_run(folder, losses, per_step=10):

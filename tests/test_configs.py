@@ -5,9 +5,9 @@ import pytest
 import torch
 from conftest import ROOT
 
-import configurator
-import machine
-import models
+from engine import settings as configurator
+from engine import machine
+from engine import checkpoints as models
 import train
 
 TEXT = ('stdlib', 'shakespeare_char', 'openwebtext')

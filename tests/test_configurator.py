@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-import configurator
+from engine import settings as configurator
 import train
 from model_aot import AoTConfig
 from sample import SampleConfig

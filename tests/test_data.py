@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from conftest import ROOT, TEXT, run
 
-import data
-from tokenizer import Tokenizer
+from tasks import files as data
+from tasks.tokenizer import Tokenizer
 from prepare import download
 
 # ---- tokenizers

@@ -9,14 +9,14 @@ import torch.nn.functional as F
 from conftest import fails, losses
 from test_images import WORDS, by_hand, config_of, jpeg, official, quadrants
 
-import data
+from tasks import files as data
 import eval as ev
-import models
-import rundir
+from engine import checkpoints as models
+from engine import run as rundir
 import train
-from augment import eval_pictures
+from tasks.augment import eval_pictures
 from prepare.images import save_arrays, save_pack
-from tokenizer import Tokenizer
+from tasks.tokenizer import Tokenizer
 
 NUMBERS = (4, 1, 6, 2, 3, 5)  # in the names of the pack's pictures, which are not in the order of their numbers
 

@@ -7,12 +7,12 @@ import torch
 from conftest import ROOT, fails, losses, memorize
 
 import eval as scores
-import icl
-import models
-import rundir
+from tasks import regression as icl
+from engine import checkpoints as models
+from engine import run as rundir
 import sample
 import train
-from icl import Prompts
+from tasks.regression import Prompts
 from model_aot import AoT, AoTConfig
 
 WORDS = ['--dataset=linear', '--n_dims=4', '--block_size=12', '--n_layer=2', '--n_head=2', '--n_embd=16', '--batch_size=4', '--max_iters=6',

@@ -20,17 +20,17 @@ import torch
 from conftest import ROOT, fails, losses, memorize
 from PIL import Image
 
-import configurator
-import data
-import machine
-import models
-import rundir
+from engine import settings as configurator
+from tasks import files as data
+from engine import machine
+from engine import checkpoints as models
+from engine import run as rundir
 import train
 from model_aot import MSSA, AoT, AoTConfig, attend, patchify
 from model_crate import CRATE, CRATEConfig
 from model_vit import ViT, ViTConfig
 from prepare.images import save_arrays, save_pack
-from tokenizer import Tokenizer
+from tasks.tokenizer import Tokenizer
 
 
 def quadrants(n, seed=0, size=8, classes=4):

@@ -3,9 +3,9 @@ import pytest
 import torch
 from conftest import golden, loud
 
-import inside
-import steps
-from measures import compressed_rate, released_rate
+from analysis import layers as inside
+from analysis import derivation as steps
+from analysis.measures import compressed_rate, released_rate
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
 from model_crate_mae import CRATEMAE, CRATEMAEConfig
@@ -177,7 +177,7 @@ def test_a_class_token_that_sees_only_itself_still_has_a_map():
 
 def test_a_tied_step_denoises_tokens_around_its_subspaces():
     """Theorem 1's setting in the shipped layer: orthonormal bases, W = [U_1 .. U_K], clusters around the subspaces."""
-    from measures import noisy_mixture
+    from analysis.measures import noisy_mixture
     Z, U = noisy_mixture(2, 8, 32, 16, 0.3, torch.Generator().manual_seed(0))
     model = CRATE(CRATEConfig(image_size=0, causal=False, block_size=64, vocab_size=64, n_layer=1, n_head=2, n_embd=16, tie_out=True)).eval()
     with torch.no_grad():

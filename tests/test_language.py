@@ -9,17 +9,17 @@ import torch
 import torch.nn.functional as F
 from conftest import ROOT, fails, losses, memorize, same_in_chunks
 
-import data
+from tasks import files as data
 import eval as scores
 import model_aot
 import model_crate
-import models
-import rundir
+from engine import checkpoints as models
+from engine import run as rundir
 import sample
 import train
-from generate import new_cache, step
+from engine.generate import new_cache, step
 from model_crate import CRATE, CRATEConfig
-from tokenizer import Tokenizer
+from tasks.tokenizer import Tokenizer
 
 KINDS = [dict(), dict(tie_out=True, ista='soft'), dict(causal=False), dict(head_dim=12, ista='mm')]
 CAUSAL = [kind for kind in KINDS if kind.get('causal', True)]

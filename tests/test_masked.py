@@ -15,13 +15,13 @@ from PIL import Image
 from test_images import column, config_of, equal, folder, go, quick, weights  # noqa: F401 (fixtures)
 from test_model_images import same_tokens
 
-import data
+from tasks import files as data
 import eval as scores
 import model_crate
 import model_crate_mae
 import model_vit
-import models
-import rundir
+from engine import checkpoints as models
+from engine import run as rundir
 import sample
 import train
 from model_crate import CRATE, CRATEConfig

@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import ROOT, golden
 
-from measures import (coding_rate, coherence, compressed_rate, compressed_rate_gradient, denoise, ista_step, lasso_minimizer,
+from analysis.measures import (coding_rate, coherence, compressed_rate, compressed_rate_gradient, denoise, ista_step, lasso_minimizer,
                       lasso_objective, noisy_mixture, nonzeros, released_rate, snr)
 from model_crate import CRATE
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from conftest import golden, memorize, same_in_chunks
 
-from generate import new_cache, step
+from engine.generate import new_cache, step
 from model_aot import MHSA, MSSA, AoT, AoTConfig, attend
 
 KINDS = [dict(attn='mssa'), dict(attn='mssa', tie_out=True, eta=0.5), dict(attn='mhsa'), dict(attn='mhsa', mlp=True, bias=True),

@@ -16,7 +16,7 @@ import pytest
 from conftest import ROOT, fails
 from test_data import Flaky
 
-import data
+from tasks import files as data
 from prepare import openwebtext
 
 
@@ -248,7 +248,7 @@ def test_real_gpt2_tokens_if_the_tokenizer_is_at_hand(archives, tmp_path, monkey
     if not os.environ.get('TIKTOKEN_CACHE_DIR'):
         pytest.skip('needs the tokenizer: set TIKTOKEN_CACHE_DIR to a folder that has it')
     prepare(monkeypatch, '--tokenizer', 'gpt2', '--from', archives, '--subsets', 1, '--out', tmp_path / 'owt')
-    from tokenizer import Tokenizer
+    from tasks.tokenizer import Tokenizer
     text = Tokenizer('gpt2').decode(written(tmp_path / 'owt')['train'].tolist())
     want = [t for k in range(3) for i in range(20) if not openwebtext.validates(t := cleaned(document(0, k, i)), 0.1)]
     assert text.split('<|endoftext|>') == [*want, '']

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-import optim
+from engine import optim
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
 from model_vit import ViT, ViTConfig

@@ -5,10 +5,10 @@ import pytest
 import torch
 from conftest import ROOT, TEXT, fails
 
-import data
+from tasks import files as data
 import sample
 import train
-from tokenizer import Tokenizer
+from tasks.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope='module')

@@ -8,11 +8,11 @@ import pytest
 import torch
 from conftest import fails
 
-import data
-import inside
-import rundir
+from tasks import files as data
+from analysis import layers as inside
+from engine import run as rundir
 import train
-from models import load_model, load_weights
+from engine.checkpoints import load_model, load_weights
 from prepare import images, shapes
 
 SHORT = ['--n_layer=2', '--n_head=2', '--n_embd=16', '--batch_size=4', '--max_iters=6', '--eval_interval=3', '--eval_iters=2',

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-import figures
-import theory
-from measures import (coding_rate, compressed_rate, compressed_rate_gradient, cosine, dictionaries, ista_step, lasso_minimizer,
+from engine import plots as figures
+from analysis import theory
+from analysis.measures import (coding_rate, compressed_rate, compressed_rate_gradient, cosine, dictionaries, ista_step, lasso_minimizer,
                       lasso_objective, noisy_mixture, sideways, snr)
-from theory import CompressConfig, DenoiseConfig, ISTAConfig, attention, unrolled
+from analysis.theory import CompressConfig, DenoiseConfig, ISTAConfig, attention, unrolled
 
 
 def table(path, **where):

@@ -11,12 +11,12 @@ import pytest
 import torch
 from conftest import ROOT, fails, losses, run
 
-import data
-import machine
-import models
-import rundir
+from tasks import files as data
+from engine import machine
+from engine import checkpoints as models
+from engine import run as rundir
 import train
-from tokenizer import Tokenizer
+from tasks.tokenizer import Tokenizer
 
 HARD = ['--dropout=0.2', '--gradient_accumulation_steps=2', '--optimizer=muon']  # what resuming must get right
 

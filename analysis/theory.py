@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import normalize
 
-import figures
-import measures
-from configurator import check_least
+from engine import plots as figures
+from analysis import measures
+from engine.settings import check_least
 from model_crate import CRATE, CRATEConfig, ISTA, MSSA
 
 

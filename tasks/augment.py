@@ -23,9 +23,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-import configurator
-import data
-from rundir import check_new, check_picture_path, write_file
+from engine import settings as configurator
+from tasks import files as data
+from engine.run import check_new, check_picture_path, write_file
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's red, green and blue, from 0 to 1
 FILL = (124, 116, 104)                                    # the mean as a colour

@@ -20,7 +20,7 @@ import sys
 import traceback
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parent.parent
 TYPED = 'the command line'
 
 
@@ -153,8 +153,8 @@ def one_line_errors():
     try:
         yield
     except ValueError as e:
-        raised_in = Path(traceback.extract_tb(e.__traceback__)[-1].filename).resolve().parent
-        if os.environ.get('NANOCRATE_DEBUG') or raised_in not in (HERE, HERE / 'prepare'):
+        raised_in = Path(traceback.extract_tb(e.__traceback__)[-1].filename).resolve()
+        if os.environ.get('NANOCRATE_DEBUG') or HERE not in raised_in.parents or '.venv' in raised_in.parts:
             raise
         if os.environ.get('RANK', '0') == '0':  # one of torchrun's processes is enough
             print('error: ' + ' '.join(str(e).split()), file=sys.stderr)

@@ -7,7 +7,7 @@ gives coordinates (B, K, N, p), attention with three (MHSA) gives (3, B, K, N, p
 """
 import torch
 
-import measures
+from analysis import measures
 
 PARTS = 'query', 'key', 'value'
 EPS = {'paper': 0.5, 'released': 0.01}

@@ -41,8 +41,8 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-from rundir import check_writable, folder_of, write_file
-from tokenizer import Tokenizer
+from engine.run import check_writable, folder_of, write_file
+from tasks.tokenizer import Tokenizer
 
 # what prepares them
 SCRIPTS = {'wikitext2': 'wikitext.py', 'wikitext103': 'wikitext.py --size 103', 'ptb': 'ptb.py', 'lambada': 'lambada.py',

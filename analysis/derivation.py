@@ -4,10 +4,10 @@ import torch
 from torch.nn.functional import normalize
 from tqdm import tqdm
 
-import inside
-import measures
-from looks import level, mean_and_spread, over_layers, say_what, side_by_side, warn_if_they_differ
-from subjects import batches
+from analysis import layers as inside
+from analysis import measures
+from analysis.drawings import level, mean_and_spread, over_layers, say_what, side_by_side, warn_if_they_differ
+from analysis.samples import batches
 
 
 def only_subspaces(nets):

@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-import data
-import icl
-import inside
-from machine import choose_device
-from models import grid, load_model, load_weights, reads
+from tasks import files as data
+from tasks import regression as icl
+from analysis import layers as inside
+from engine.machine import choose_device
+from engine.checkpoints import grid, load_model, load_weights, reads
 from sample import pictures_of, prompt_of, seen, with_masks
 from tasks import dataset_of
-from tokenizer import Tokenizer
+from tasks.tokenizer import Tokenizer
 
 
 @dataclass(eq=False)

@@ -17,11 +17,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import augment
-import configurator
-import data
-import icl
-from models import grid
+from tasks import augment
+from engine import settings as configurator
+from tasks import files as data
+from tasks import regression as icl
+from engine.checkpoints import grid
 
 TEXTS = 'stdlib', 'shakespeare', 'shakespeare_char', 'openwebtext'
 SCRIPTS = (*TEXTS[1:], 'cifar10', 'cifar100', 'flowers102', 'pets', 'imagenet')

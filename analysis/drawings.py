@@ -7,13 +7,13 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-import augment
-import data
-import figures
-import inside
-import measures
-from models import grid, reads
-from subjects import (batches, choose, only_pictures, pictures, pixels, read, tokens_each, tokens_of, view_of, which_heads,
+from tasks import augment
+from tasks import files as data
+from engine import plots as figures
+from analysis import layers as inside
+from analysis import measures
+from engine.checkpoints import grid, reads
+from analysis.samples import (batches, choose, only_pictures, pictures, pixels, read, tokens_each, tokens_of, view_of, which_heads,
                       which_layer, which_part)
 
 # ---- figures ----------------------------------------------------------------------------------------------------------

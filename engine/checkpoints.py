@@ -7,9 +7,9 @@ import os
 import torch
 import torch.nn.functional as F
 
-import configurator
-import official
-from rundir import load_checkpoint
+from engine import settings as configurator
+from engine import official
+from engine.run import load_checkpoint
 
 # what the authors call the positions
 OFFICIAL = {'crate': 'pos_embedding', 'vit': 'pos_embed', 'crate_mae': 'decoder_pos_embed', 'vit_mae': 'pos_embed'}

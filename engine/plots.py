@@ -2,7 +2,7 @@
 import csv
 from pathlib import Path
 
-import rundir
+from engine import run as rundir
 
 
 def pyplot():

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-import figures
-from data import steps
+from engine import plots as figures
+from tasks.files import steps
 
 FUNCTIONS = 'linear', 'sparse_linear'
 META = {'kind': 'functions', 'splits': {}}  # what meta.json would say, if there were a folder

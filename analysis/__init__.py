@@ -1,0 +1,1 @@
+"""What analyze.py computes and draws."""

@@ -1,0 +1,1 @@
+"""What every command stands on: settings, device, optimizers, checkpoints, run directories."""

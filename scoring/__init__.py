@@ -1,0 +1,1 @@
+"""What eval.py computes."""
