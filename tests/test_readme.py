@@ -1,4 +1,5 @@
-"""Every command of the README runs, at toy size; every line that it points at holds what it says."""
+"""Every command of the README runs, at toy size; pages and code name each other correctly."""
+import ast
 import dataclasses
 import re
 import runpy
@@ -21,7 +22,8 @@ from model_crate_mae import CRATEMAE, CRATEMAEConfig
 from prepare import benchmark, images, shapes
 from tasks.tokenizer import Tokenizer
 
-README = (ROOT / 'README.md').read_text(encoding='utf-8')
+PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
+README = PAGES[0].read_text(encoding='utf-8')
 COMMANDS = [line.split('  #')[0].strip() for block in re.findall(r'```sh\n(.*?)```', README, re.S)
             for line in re.sub(r'\\\n\s*', ' ', block).splitlines()]
 SHORT = ['--batch_size=2', '--gradient_accumulation_steps=2', '--eval_interval=4', '--eval_iters=2', '--warmup_iters=1']
@@ -124,14 +126,61 @@ def test_readme_commands_run(place, monkeypatch, capsys):
     assert sum('train.py' in part for part in ran) >= 8 and any('torchrun' in part for part in ran)
 
 
-def test_readme_points_at_the_right_lines():
-    rows = re.findall(r'^\| [^|]* \| (\([A-Z]?[\d.]+\)) \| `(\w+\.py):(\d+)` \|$', README, re.M)
-    assert len(rows) >= 5
-    for equation, file, line in rows:
-        text = (ROOT / file).read_text().splitlines()[int(line) - 1]
-        assert equation in text, f'{file}:{line} is not {equation}: {text}'
+def prose(page):
+    """A page of Markdown without its blocks of code."""
+    return re.sub(r'^```.*?^```$', '', page.read_text(encoding='utf-8'), flags=re.M | re.S)
 
 
-def test_every_file_is_in_the_map():
-    for path in ROOT.glob('*.py'):
-        pass
+def source(file, name):
+    """The lines of a function, a class or a `Class.method` in a file, comments included."""
+    text = (ROOT / file).read_text(encoding='utf-8')
+    node = ast.parse(text)
+    for part in name.split('.'):
+        found = [n for n in node.body if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n.name == part]
+        assert found, f'{file} has no {name}'
+        node = found[0]
+    return '\n'.join(text.splitlines()[node.lineno - 1:node.end_lineno])
+
+
+def test_equations_are_where_the_table_says():
+    table = (ROOT / 'docs' / 'papers.md').read_text(encoding='utf-8').split('## Which equation is where')[1].split('\n## ')[0]
+    rows = [row.strip('| ').split(' | ') for row in table.splitlines() if row.startswith('|')][2:]
+    assert len(rows) > 25
+    for what, equation, code in rows:
+        file, name = re.fullmatch(r'`([\w/]+\.py)` `([\w.]+)`', code).groups()
+        assert equation in source(file, name), f'{file} {name} does not name equation {equation}, {what}'
+
+
+def test_the_map_names_every_file_and_folder():
+    tree = README.split('## Files')[1].split('```')[1]
+    ignored = (ROOT / '.gitignore').read_text().replace('/', ' ').split()
+    folders = {f'{p.name}/' for p in ROOT.iterdir() if p.is_dir() and p.name[0] != '.' and p.name not in ignored
+               and any(f.suffix in ('.py', '.md', '.png') for f in p.iterdir())}
+    assert set(re.findall(r'^(\S+)  ', tree, re.M)) == {p.name for p in ROOT.glob('*.py')} | folders
+
+
+def test_links_lead_somewhere():
+    anchors = {page: {re.sub(r'[^\w -]', '', title.lower()).replace(' ', '-')
+                      for title in re.findall(r'^#+ (.*)$', prose(page), re.M)} for page in PAGES}
+    for page in PAGES:
+        for target, anchor in re.findall(r'\]\((?!https?:)([^)#]*)#?([^)]*)\)', prose(page)):
+            path = (page.parent / target).resolve() if target else page
+            assert path.exists(), f'{page.name} links to {target}, which does not exist'
+            assert not anchor or anchor in anchors[path], f'{page.name} links to {target}#{anchor}, which has no such heading'
+    for page in PAGES[1:]:
+        assert f'(docs/{page.name})' in README, f'README.md does not link to docs/{page.name}'
+
+
+def test_files_that_pages_name_exist():
+    examples = {'model_x.py', 'model_tiny.py'}  # which the reader writes
+    for page in PAGES:
+        for name in set(re.findall(r'`([\w/]+\.py)`', prose(page))) - examples:
+            assert (ROOT / name).exists() or (ROOT / 'config' / name).exists(), f'{page.name} names {name}, which does not exist'
+
+
+def test_pages_are_short_enough():
+    lines = README.splitlines()
+    assert len(lines) <= 170 and '```sh' in lines[:24]
+    for page in PAGES:
+        for line in prose(page).splitlines():
+            assert len(line) <= 100 or line.lstrip().startswith('|'), f'{page.name} has a line of {len(line)} columns: {line}'
