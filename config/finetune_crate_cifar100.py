@@ -7,7 +7,7 @@
 # hardware   one GPU
 # minutes    not run here
 # expected   not run here. The paper's Table 1: top-1 78.9 tiny, 81.0 small, 82.7 base, 83.6 large
-from config.finetune import *
+from config.base.transfer import *
 
 out_dir = 'out/finetune_crate_cifar100'
 dataset = 'cifar100'

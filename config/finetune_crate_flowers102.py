@@ -7,7 +7,7 @@
 # hardware   one GPU
 # minutes    not run here
 # expected   not run here. The paper's Table 1: top-1 84.6 tiny, 87.1 small, 88.7 base, 88.3 large
-from config.finetune import *
+from config.base.transfer import *
 
 out_dir = 'out/finetune_crate_flowers102'
 dataset = 'flowers102'

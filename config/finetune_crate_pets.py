@@ -7,7 +7,7 @@
 # hardware   one GPU
 # minutes    not run here
 # expected   not run here. The paper's Table 1: top-1 81.4 tiny, 84.9 small, 85.3 base, 87.4 large
-from config.finetune import *
+from config.base.transfer import *
 
 out_dir = 'out/finetune_crate_pets'
 dataset = 'pets'

@@ -5,7 +5,7 @@
 #   python train.py config/finetune_crate_mae_cifar10.py --init_from=official:PATH --n_head=12
 # From a run of one's own, at its own resolution:
 #   python train.py config/finetune_crate_mae_cifar10.py --init_from=out/crate_mae_shapes --image_size=32
-from config.finetune import *
+from config.base.transfer import *
 
 init_from = 'out/crate_mae_base_imagenet'
 gradient_accumulation_steps = 4  # 256 pictures a step, over all processes

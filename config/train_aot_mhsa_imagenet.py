@@ -6,7 +6,7 @@
 # hardware   GPUs of 40 GB; with fewer than eight the global batch stays and a step takes longer
 # minutes    not run here
 # expected   not run here. The paper's Table 2: top-1 69.5, ViT of 22M 72.4
-from config.imagenet import *
+from config.base.imagenet import *
 
 out_dir = 'out/aot_mhsa_imagenet'
 model = 'aot'

@@ -6,7 +6,7 @@
 # hardware   GPUs of 80 GB; with fewer than eight the global batch stays and a step takes longer
 # minutes    not run here
 # expected   not run here. The paper's Table 3: loss 4.70 on LAMBADA, 4.65 on WikiText, zero-shot
-from config.owt import *
+from config.base.owt import *
 
 out_dir = 'out/aot_owt'
 attn = 'mssa'

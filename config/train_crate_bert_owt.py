@@ -9,7 +9,7 @@
 #
 # Tokens and text are GPT-2's, so that it needs nothing that CRATE-GPT does not; the paper has BERT's. The recipe is that of
 # the other OpenWebText runs, not that of the paper (Appendix C.4 of the JMLR version); sequences of 512, as BERT.
-from config.owt import *
+from config.base.owt import *
 
 out_dir = 'out/crate_bert_owt'
 model = 'crate'

@@ -6,7 +6,7 @@
 # hardware   GPUs of 40 GB; with fewer than eight the global batch stays and a step takes longer
 # minutes    not run here, and the paper gives none
 # expected   not run here. The paper gives no loss for this size; Table 2 has what is learned from it
-from config.masked import *
+from config.base.masked import *
 
 out_dir = 'out/crate_mae_small_imagenet'
 model = 'crate_mae'

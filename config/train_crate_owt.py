@@ -6,7 +6,7 @@
 # hardware   GPUs of 80 GB; with fewer than eight the global batch stays and a step takes longer
 # minutes    not run here
 # expected   not run here
-from config.owt import *
+from config.base.owt import *
 
 out_dir = 'out/crate_owt'
 model = 'crate'

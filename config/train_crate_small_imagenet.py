@@ -6,7 +6,7 @@
 # hardware   GPUs of 40 GB; with fewer than eight the global batch stays and a step takes longer
 # minutes    not run here
 # expected   not run here. The paper's Table 1: top-1 69.2, ReaL 76.0
-from config.imagenet import *
+from config.base.imagenet import *
 
 out_dir = 'out/crate_small_imagenet'
 model = 'crate'

@@ -7,7 +7,7 @@
 # minutes    not run here
 # expected   not run here. nanoGPT reports about 2.85 validation loss; the paper's Table 3: loss 4.32 on LAMBADA, 4.13
 #            on WikiText, zero-shot
-from config.owt import *
+from config.base.owt import *
 
 out_dir = 'out/gpt2_owt'
 attn = 'mhsa'

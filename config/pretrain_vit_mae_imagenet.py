@@ -8,7 +8,7 @@
 # minutes    not run here
 # expected   not run here. CRATE-MAE's Table 4: 0.240 in training, 0.267 in validation, of pixels normalized in a way it does
 #            not say
-from config.masked import *
+from config.base.masked import *
 
 out_dir = 'out/vit_mae_base_imagenet'
 model = 'vit_mae'

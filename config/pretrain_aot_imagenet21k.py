@@ -7,7 +7,7 @@
 # hardware   GPUs of 40 GB; with fewer than eight the global batch stays and a step takes longer
 # minutes    not run here
 # expected   not run here; after fine-tuning see there
-from config.imagenet import *
+from config.base.imagenet import *
 
 out_dir = 'out/aot_mssa_imagenet21k'
 model = 'aot'  # the paper gives no shape; this one has the 22M parameters of its Table 1

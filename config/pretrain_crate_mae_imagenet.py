@@ -6,7 +6,7 @@
 # hardware   GPUs of 40 GB; with fewer than eight the global batch stays and a step takes longer
 # minutes    not run here, and the paper gives none
 # expected   not run here. The paper's Table 4: loss 0.265 in training, 0.302 in validation
-from config.masked import *
+from config.base.masked import *
 
 out_dir = 'out/crate_mae_base_imagenet'
 model = 'crate_mae'

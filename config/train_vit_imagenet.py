@@ -6,7 +6,7 @@
 # hardware   GPUs of 40 GB; with fewer than eight the global batch stays and a step takes longer
 # minutes    not run here
 # expected   not run here. The paper's Table 1: top-1 72.4, ReaL 78.4
-from config.imagenet import *
+from config.base.imagenet import *
 
 out_dir = 'out/vit_small_imagenet'
 model = 'vit'

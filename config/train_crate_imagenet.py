@@ -6,7 +6,7 @@
 # hardware   GPUs of 40 GB; with fewer than eight the global batch stays and a step takes longer
 # minutes    not run here. An epoch of CRATE-Base takes the authors 240 s on 16 A100s
 # expected   not run here. The paper's Table 1: top-1 70.8, ReaL 76.5
-from config.imagenet import *
+from config.base.imagenet import *
 
 out_dir = 'out/crate_base_imagenet'
 model = 'crate'

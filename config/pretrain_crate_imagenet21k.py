@@ -7,7 +7,7 @@
 # hardware   GPUs of 40 GB; with fewer than eight the global batch stays and a step takes longer
 # minutes    not run here
 # expected   not run here; after fine-tuning see there
-from config.imagenet import *
+from config.base.imagenet import *
 
 out_dir = 'out/crate_base_imagenet21k'
 model = 'crate'

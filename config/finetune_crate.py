@@ -7,7 +7,7 @@
 # hardware   one GPU
 # minutes    not run here
 # expected   not run here. The paper's Table 1: top-1 95.5 tiny, 96.0 small, 96.8 base, 97.2 large
-from config.finetune import *
+from config.base.transfer import *
 
 out_dir = 'out/finetune_crate_cifar10'
 dataset = 'cifar10'

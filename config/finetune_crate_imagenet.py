@@ -6,7 +6,7 @@
 # hardware   GPUs of 40 GB; with fewer than eight the global batch stays and a step takes longer
 # minutes    not run here
 # expected   not run here. The paper's Table 5: top-1 80.2
-from config.imagenet import *
+from config.base.imagenet import *
 
 out_dir = 'out/finetune_crate_base_imagenet'
 model = 'crate'
