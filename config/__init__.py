@@ -1,1 +1,1 @@
-# Makes config/ a package, so that "from config.owt import *" in a config means this folder.
+# Makes config/ a package, so that "from config.base.owt import *" in a config means this folder.

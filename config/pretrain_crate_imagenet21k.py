@@ -1,15 +1,16 @@
-# CRATE-Base on ImageNet-21K (CRATE, appendix B.6, Table 5); finetune_crate_base_imagenet.py goes on from it.
+# CRATE-Base on ImageNet-21K (CRATE, appendix B.6); finetune_crate_imagenet.py starts from its
+# result.
 #
 #   python prepare/imagenet.py --from PATH --out data/imagenet21k
-#   python train.py config/pretrain_crate_base_imagenet21k.py                                    on one GPU
-#   torchrun --standalone --nproc_per_node=8 train.py config/pretrain_crate_base_imagenet21k.py  on eight
+#   python train.py config/pretrain_crate_imagenet21k.py  # on one GPU
+#   torchrun --standalone --nproc_per_node=8 train.py config/pretrain_crate_imagenet21k.py
 #
-# hardware   GPUs of 40 GB; with fewer than eight the global batch stays and a step takes longer
+# hardware   GPUs of 40 GB; with fewer than eight, the same global batch takes longer
 # minutes    not run here
-# expected   not run here; after fine-tuning see there
+# expected   not run here; finetune_crate_imagenet.py has the accuracy after fine-tuning
 from config.base.imagenet import *
 
-out_dir = 'out/crate_base_imagenet21k'
+out_dir = 'out/crate_imagenet21k'
 model = 'crate'
 n_layer = 12
 n_embd = 768

@@ -1,16 +1,22 @@
-# ViT-MAE-Base of He et al., 111.7M parameters, pre-trained on ImageNet-1K by their recipe. CRATE-MAE's Table 1 counts it with
-# a decoder as wide as the encoder (--decoder_n_embd=768, 143.5M parameters, 143.8M with the fixed positions).
+# ViT-MAE-Base of He et al. on ImageNet-1K with their settings: the baseline in the CRATE-MAE paper
+# (section 3, Tables 1 and 4).
 #
-#   python train.py config/train_vit_mae_base_imagenet.py                                    on one GPU
-#   torchrun --standalone --nproc_per_node=8 train.py config/train_vit_mae_base_imagenet.py  on eight
+#   python prepare/imagenet.py --from PATH
+#   python train.py config/pretrain_vit_mae_imagenet.py  # on one GPU
+#   torchrun --standalone --nproc_per_node=8 train.py config/pretrain_vit_mae_imagenet.py
 #
-# hardware   GPUs of 40 GB; with fewer than eight the global batch stays and a step takes longer
+# CRATE-MAE's Table 1 counts its parameters with a decoder as wide as the encoder:
+#   wide decoder   --decoder_n_embd=768 --out_dir=out/vit_mae_wide_imagenet
+#
+# hardware   GPUs of 40 GB; with fewer than eight, the same global batch takes longer
 # minutes    not run here
-# expected   not run here. CRATE-MAE's Table 4: 0.240 in training, 0.267 in validation, of pixels normalized in a way it does
-#            not say
+# expected   not run here. CRATE-MAE's Table 4: loss 0.240 in training, 0.267 in validation; it does
+#            not say how the pixels are normalized
+#              Base           111.7M parameters
+#              wide decoder   143.5M parameters (143.8M in Table 1, with the fixed positions)
 from config.base.masked import *
 
-out_dir = 'out/vit_mae_base_imagenet'
+out_dir = 'out/vit_mae_imagenet'
 model = 'vit_mae'
 n_layer = 12
 n_embd = 768
@@ -20,6 +26,6 @@ decoder_n_embd = 512
 decoder_n_head = 16
 norm_pix_loss = True
 
-learning_rate = 2.4e-3  # 1.5e-4 for each 256 pictures
+learning_rate = 2.4e-3  # 1.5e-4 per 256 pictures of the batch
 weight_decay = 0.05
-randaugment_n = 0
+randaugment_n = 0  # crops and flips, nothing else

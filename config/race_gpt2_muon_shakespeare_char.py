@@ -1,7 +1,9 @@
-# GPT-2 with what the AoT racer has, Muon, batch and precision: how much of the head start is not the architecture.
+# GPT-2 with the optimizer, batch and precision of race_aot_shakespeare_char.py: shows how much of
+# that run's lead does not come from the architecture. The race is not in the paper.
 #
 #   python train.py config/race_gpt2_muon_shakespeare_char.py
-#   python bench.py config/race_aot_shakespeare_char.py config/race_gpt2_muon_shakespeare_char.py --target_loss=1.88
+#   python bench.py config/race_aot_shakespeare_char.py config/race_gpt2_muon_shakespeare_char.py \
+#          --target_loss=1.88
 #
 # hardware   2 CPU cores
 # minutes    0.3, evaluations included
@@ -9,6 +11,8 @@
 dataset = 'shakespeare_char'
 out_dir = 'out/race_gpt2_muon_shakespeare_char'
 
+# network
+model = 'aot'
 attn = 'mhsa'
 mlp = True
 n_layer = 4
@@ -16,15 +20,18 @@ n_head = 4
 n_embd = 128
 block_size = 64
 
+# training
 batch_size = 24
 max_iters = 400
 optimizer = 'muon'
-learning_rate = 1e-2
-muon_lr = 0.035
+learning_rate = 1e-2  # for embeddings and norms
+muon_lr = 0.035       # for the matrices inside layers
 schedule = 'linear'
 min_lr = 0.0
 beta2 = 0.99
 grad_clip = 0.0
 warmup_iters = 30
+
+# validation
 eval_interval = 50
 eval_iters = 50

@@ -1,20 +1,41 @@
-# AoT-MSSA on characters of tiny Shakespeare, at nanoGPT's laptop budget: 2000 iterations of 12 x 64, on a CPU.
+# AoT-MSSA on characters of tiny Shakespeare, at nanoGPT's laptop budget of 2000 iterations of
+# 12 x 64 characters: a small version of the language models in the AoT paper (section 4.2).
 #
 #   python prepare/shakespeare_char.py
 #   python train.py config/train_aot_shakespeare_char.py
 #
+# nanoGPT's GPU result is a loss of 1.47, with 256 characters of context. Its budget (not run here):
+#   GPU   --block_size=256 --n_layer=18 --n_embd=384 --batch_size=64 --max_iters=5000 --dropout=0.2
+#         --out_dir=out/aot_shakespeare_char_gpu
+#
 # hardware   2 CPU cores
 # minutes    1.2 of training
-# expected   validation loss 1.739 ± 0.007 (three seeds); nanoGPT publishes 1.88 for its GPT on a laptop
-#
-# nanoGPT's GPU result, 1.47 with 256 characters of context, is this budget (not run here):
-#   python train.py config/train_aot_shakespeare_char.py --block_size=256 --n_layer=18 --n_embd=384 --batch_size=64 \
-#          --max_iters=5000 --dropout=0.2 --out_dir=out/aot_shakespeare_char_gpu
-from config.shakespeare import *
-
+# expected   validation loss 1.739 ± 0.007 (three seeds); nanoGPT publishes 1.88
+#            for its GPT on a laptop
+#              GPU   not run here
+dataset = 'shakespeare_char'
 out_dir = 'out/aot_shakespeare_char'
+
+# network
+model = 'aot'
 attn = 'mssa'
 n_layer = 10
 n_head = 6
 n_embd = 192
-muon_lr = 0.02
+block_size = 64
+
+# training: nanoGPT's laptop budget
+batch_size = 12
+max_iters = 2000
+optimizer = 'muon'
+learning_rate = 1e-2  # for embeddings and norms
+muon_lr = 0.02        # for the matrices inside layers; the best of four rates
+schedule = 'linear'
+min_lr = 0.0
+beta2 = 0.99
+grad_clip = 0.0
+warmup_iters = 50
+
+# validation
+eval_interval = 250
+eval_iters = 100

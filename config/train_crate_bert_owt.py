@@ -1,22 +1,31 @@
-# CRATE-BERT Base, 60M parameters: CRATE's layers, in which every token sees every other, fill in hidden tokens of OpenWebText.
+# CRATE-BERT on OpenWebText: every token sees every other, and the network predicts hidden tokens
+# (JMLR version of the CRATE paper, Appendix C.4). This file is Base.
 #
-#   python train.py config/train_crate_bert_owt.py
+#   python prepare/openwebtext.py
+#   python train.py config/train_crate_bert_owt.py  # on one GPU
+#   torchrun --standalone --nproc_per_node=8 train.py config/train_crate_bert_owt.py
 #   python sample.py --ckpt=out/crate_bert_owt --start="The capital of France is[MASK]."
 #
-# hardware   GPUs of 80 GB; with fewer than eight the global batch stays and a step takes longer
+# The other size needs these flags:
+#   Medium   --n_layer=8 --n_embd=512 --n_head=8 --out_dir=out/crate_bert_medium_owt
+#
+# Text and tokens are GPT-2's, as in CRATE-GPT, where the paper uses BERT's. The training settings
+# are those of the other OpenWebText runs, not the paper's. Sequences have 512 tokens, as in BERT.
+#
+# hardware   GPUs of 80 GB; with fewer than eight, the same global batch takes longer
 # minutes    not run here
 # expected   not run here
-#
-# Tokens and text are GPT-2's, so that it needs nothing that CRATE-GPT does not; the paper has BERT's. The recipe is that of
-# the other OpenWebText runs, not that of the paper (Appendix C.4 of the JMLR version); sequences of 512, as BERT.
+#              Base     60M parameters
+#              Medium   32M parameters
 from config.base.owt import *
 
 out_dir = 'out/crate_bert_owt'
 model = 'crate'
 image_size = 0  # reads text
-causal = False  # and fills in what is hidden
-block_size = 512
-batch_size = 24
+causal = False  # and predicts hidden tokens, not the next one
 n_layer = 12
 n_embd = 768
 n_head = 12
+
+block_size = 512
+batch_size = 24  # 24 x 40 x 512 = 491,520 tokens a step

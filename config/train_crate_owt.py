@@ -1,11 +1,15 @@
-# CRATE-GPT Base, 61M parameters: CRATE's layers, causal, on OpenWebText.
+# CRATE-GPT Base on OpenWebText: CRATE's layers with causal attention (JMLR version of the CRATE
+# paper, Appendix C.4). The training settings are those of the other OpenWebText runs, not the
+# paper's.
 #
-#   python train.py config/train_crate_owt.py                                    on one GPU
-#   torchrun --standalone --nproc_per_node=8 train.py config/train_crate_owt.py  on eight
+#   python prepare/openwebtext.py
+#   python train.py config/train_crate_owt.py  # on one GPU
+#   torchrun --standalone --nproc_per_node=8 train.py config/train_crate_owt.py
 #
-# hardware   GPUs of 80 GB; with fewer than eight the global batch stays and a step takes longer
+# hardware   GPUs of 80 GB; with fewer than eight, the same global batch takes longer
 # minutes    not run here
 # expected   not run here
+#              Base   61M parameters
 from config.base.owt import *
 
 out_dir = 'out/crate_owt'

@@ -1,15 +1,48 @@
-# GPT-2 learns to regress in context, the baseline of the AoT paper's Table 5: 16 layers of 128 with MLPs.
+# GPT-2 learns regression in context, the baseline of train_aot_icl.py: 16 layers of width 128, with
+# MLPs (AoT, section 4.2.2, Appendix B.2, Table 5, after Garg et al. 2022).
 #
 #   python train.py config/train_gpt2_icl.py
 #   python eval.py --ckpt=out/gpt2_icl
 #
+# Its variants need these flags; the last is the curriculum of Garg et al.:
+#   sparse       --dataset=sparse_linear --out_dir=out/gpt2_icl_sparse
+#   curriculum   --curriculum=2000 --out_dir=out/gpt2_icl_curriculum
+#
 # hardware   one GPU
 # minutes    not run here
-# expected   not run here. The paper's Figure 6: close to least squares
-from config.icl import *
-
+# expected   not run here. The paper's Figure 6: close to least squares. Table 5 counts a table of
+#            50257 x 128 token embeddings that the task does not need; without it:
+#              GPT-2        3.19M parameters (9.63M in Table 5)
+#              sparse       3.19M parameters
+#              curriculum   3.19M parameters
+dataset = 'linear'
 out_dir = 'out/gpt2_icl'
+
+# network
+model = 'aot'
 attn = 'mhsa'
 mlp = True
+bias = True  # as in GPT-2
 n_layer = 16
-bias = True  # as GPT-2's
+n_dims = 20
+block_size = 82  # 41 examples, two tokens each
+n_embd = 128
+n_head = 8
+
+# training
+batch_size = 64
+max_iters = 50_000
+optimizer = 'adam'
+learning_rate = 1e-4  # the paper tries 5e-5, 1e-4, 2e-4 and 4e-4, and does not report its choice
+grad_clip = 10.0      # the paper tries 5, 10 and 50, and does not report its choice
+schedule = 'constant'
+min_lr = 0.0
+warmup_iters = 0
+beta1, beta2 = 0.9, 0.999
+weight_decay = 0.0
+dtype = 'float32'     # the remaining error is too small for bfloat16
+
+# validation and log
+eval_interval = 1000
+eval_iters = 20       # 1280 prompts
+log_interval = 50

@@ -1,5 +1,5 @@
-# What the papers' supervised runs on ImageNet share (CRATE, appendix B.1.2). Not a run by itself: `from config.imagenet
-# import *` stands in each.
+# Settings that the supervised ImageNet runs share (CRATE, appendix B.1.2). Not a run by itself:
+# each of them starts with `from config.base.imagenet import *`.
 dataset = 'imagenet'
 image_size = 224
 patch_size = 16
@@ -16,9 +16,10 @@ beta1, beta2 = 0.9, 0.99
 weight_decay = 0.5
 grad_clip = 0.0
 schedule = 'cosine'
-eval_epochs = 1
-eval_iters = 1_000_000  # all of the validation split
 
-crop_scale = 0.08  # random cropping and flipping, nothing else
+crop_scale = 0.08  # random crops and flips, nothing else
 flip = True
+
 eval_crop = 0.875
+eval_epochs = 1
+eval_iters = 1_000_000  # the whole validation split

@@ -1,8 +1,9 @@
-# What CRATE-MAE's pre-training on ImageNet shares (appendix B.1). The paper gives rate, decay, batch and augmentation; epochs,
-# warm-up and betas are those of He et al., whose code the authors train in. Not a run by itself: `from config.masked import *`
-# stands in each.
+# Settings that masked autoencoders on ImageNet share (CRATE-MAE, appendix B.1). Not a run by
+# itself: each run starts with `from config.base.masked import *`.
 #
-# That code scales its base rate by batch / 256. Should the paper's 3e-5 be meant so, the peak rate is --learning_rate=4.8e-4.
+# The paper gives learning rate, weight decay, batch size and augmentation. Epochs, warm-up and
+# betas are those of He et al., whose code the authors train with. That code multiplies the learning
+# rate by batch / 256. If the paper's 3e-5 is the rate before that, use --learning_rate=4.8e-4.
 dataset = 'imagenet'
 image_size = 224
 patch_size = 16
@@ -19,11 +20,12 @@ beta1, beta2 = 0.9, 0.95
 weight_decay = 0.1
 grad_clip = 0.0
 schedule = 'cosine'
-eval_epochs = 10
-eval_iters = 1_000_000  # all of the validation split
 
 crop_scale = 0.2
 flip = True
 randaugment_n = 2
 randaugment_m = 14.0
+
 eval_crop = 0.875
+eval_epochs = 10
+eval_iters = 1_000_000  # the whole validation split

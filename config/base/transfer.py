@@ -1,13 +1,11 @@
-# What CRATE's transfer runs share (appendix B.1.2): pictures resized to 224, AdamW, RandAugment. Epochs and schedule are
-# ours, the paper does not give them. Not a run by itself: `from config.finetune import *` stands in each.
+# Settings for fine-tuning a pre-trained CRATE on another dataset (CRATE, appendix B.1.2). Not a run
+# by itself: each run starts with `from config.base.transfer import *`.
 #
-# From the authors' weights, which do not say how many heads they have (tiny 6, small and base 12, large 16):
-#   python train.py config/finetune_crate_cifar10.py --init_from=official:PATH --n_head=12
-# From a run of one's own, at its own resolution:
-#   python train.py config/finetune_crate_cifar10.py --init_from=out/crate_shapes --image_size=32
+# Resolution, optimizer, learning rate, weight decay, batch size and augmentation are the paper's.
+# It gives no epochs and no schedule; these are our choice.
 model = 'crate'
-init_from = 'out/crate_base_imagenet'
-new_head = True
+init_from = 'out/crate_imagenet'
+new_head = True  # the new dataset has other classes
 image_size = 224
 
 batch_size = 64
@@ -21,11 +19,12 @@ beta1, beta2 = 0.9, 0.999
 weight_decay = 0.01
 grad_clip = 0.0
 schedule = 'cosine'
-eval_epochs = 1
-eval_iters = 1_000_000  # all of the split
 
 crop_scale = 0.08
 flip = True
 randaugment_n = 2
 randaugment_m = 14.0
+
 eval_crop = 0.875
+eval_epochs = 1
+eval_iters = 1_000_000  # the whole held-out split
