@@ -118,7 +118,7 @@ def pictures_of(path, count, seed):
         return
     from PIL import Image, ImageOps
 
-    from prepare.images import is_picture, to_rgb
+    from prepare.lib.pictures import is_picture, to_rgb
     files = sorted(p for p in path.iterdir() if is_picture(p.name)) if path.is_dir() else [path]
     if not files:
         raise ValueError(f'no pictures in {path}; give --image=PATH of a picture, of a folder, or of a prepared dataset')

@@ -1,1 +1,1 @@
-# Makes prepare/ a package, so that its scripts can share code whatever else is installed.
+# Makes prepare/ a package, so that the scripts can import prepare.lib whatever else is installed.

@@ -1,11 +1,12 @@
-"""The Children's Book Test (Hill et al. 2016): 20 sentences of a children's book, and a word that the 21st lacks, to be chosen
-out of ten. Its test questions about common nouns (CN) and named entities (NE).
+"""The Children's Book Test (Hill et al. 2016): choose the word that is missing in a sentence.
 
-    python prepare/cbt.py                        # downloads 120 MB, from huggingface.co; to data/cbt_cn and data/cbt_ne
-    python prepare/cbt.py --from PATH            # your CBTest.tgz, a folder, or one cbtest_.._test_2500ex.txt, for it alone
+    python prepare/cbt.py                 # 120 MB; writes data/cbt_cn and data/cbt_ne
+    python prepare/cbt.py --from PATH     # your CBTest.tgz, a folder, or one of the two files
 
-A question is lines `1 sentence` .. `20 sentence`, `21 question with XXXXX<tab>answer<tab><tab>choice|choice|..`, and an
-empty line.
+A question has 20 sentences of a children's book as context, and ten words to choose from for the
+gap in the 21st. The missing words are common nouns (CN) or named entities (NE). A question is stored
+as lines `1 sentence` .. `20 sentence`, `21 question XXXXX<tab>answer<tab><tab>choice|choice|..` and
+an empty line.
 
 Expect 2,500 questions of each kind.
 """
@@ -16,15 +17,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import one_line_errors
 from tasks.files import check_free
-from prepare.benchmark import benchmark_parser, save_benchmark, texts
+from prepare.lib.benchmark import benchmark_parser, save_benchmark, texts
 
 URL = 'https://huggingface.co/datasets/cam-cst/cbt/resolve/1cdc548cca1ff7416d3be8c6a91755d64d519126/data/'
 FILES = {'cbtest_CN_test_2500ex.txt': 'cn', 'cbtest_NE_test_2500ex.txt': 'ne'}
 
 
 def questions(text, path):
-    """The lines of a file -> {'context', 'question', 'answer', 'choices'}. Raises ValueError with the number of the line
-    that does not fit."""
+    """The text of a file -> [{'context', 'question', 'answer', 'choices'}]. A wrong line is refused
+    with its number."""
     rows, context = [], []
     if not text.endswith('\n'):
         raise ValueError(f'{path} ends in the middle of a line: it is cut off; get it again')
@@ -70,7 +71,7 @@ def main(argv=None):
         print(f'{out}: {len(rows[name]):,} questions; expected are 2,500')
         odd = sum((len(row['context']), len(row['choices'])) != (20, 10) for row in rows[name])
         if odd:
-            print(f'{odd:,} of them have not 20 sentences and ten choices')
+            print(f'{odd:,} of them do not have 20 sentences and ten choices')
 
 
 if __name__ == '__main__':

@@ -1,7 +1,7 @@
-"""CIFAR-100 (169 MB, from cs.toronto.edu): 32x32 pictures of a hundred classes, the fine labels.
+"""CIFAR-100 (169 MB, from cs.toronto.edu): 32x32 pictures of a hundred classes (the fine labels).
 
     python prepare/cifar100.py                                       # downloads 169 MB
-    python prepare/cifar100.py --from cifar-100-python.tar.gz        # or takes your copy
+    python prepare/cifar100.py --from cifar-100-python.tar.gz        # or reads your copy
 
 Expect 50,000 pictures for training (train) and 10,000 for testing (test) of 32x32, 100 classes.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import one_line_errors
-from prepare.cifar10 import cifar
+from prepare.lib.cifar import cifar
 
 
 def main(argv=None):

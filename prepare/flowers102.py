@@ -1,10 +1,10 @@
 """Oxford 102 Flowers (345 MB, from robots.ox.ac.uk): large pictures of 102 species.
 
     python prepare/flowers102.py                       # downloads 345 MB
-    python prepare/flowers102.py --from FOLDER         # or takes 102flowers.tgz, setid.mat, imagelabels.mat from there
+    python prepare/flowers102.py --from FOLDER         # or reads your copies of its three files
 
-Expect 1,020 pictures for training (train), 1,020 for validation (val) and 6,149 for testing (test), 102 classes. The
-classes are called 1 to 102, because the dataset comes without names.
+Expect 1,020 pictures for training (train), 1,020 for validation (val) and 6,149 for testing (test),
+102 classes. The classes are called 1 to 102, because the dataset has no names for them.
 """
 import re
 import sys
@@ -14,10 +14,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import one_line_errors
-from tasks.files import check_free
-from prepare.download import local_or_fetch
-from prepare.images import listed_pictures, pack_options, pack_parser, save_stream
-from prepare.matlab import load_mat
+from prepare.lib.archives import listed_pictures
+from prepare.lib.command_line import parse
+from prepare.lib.download import local_or_fetch
+from prepare.lib.matlab import load_mat
+from prepare.lib.pictures import pack_options, pack_parser, save_stream
 
 URL = 'https://www.robots.ox.ac.uk/~vgg/data/flowers/102/'
 FILES = {'102flowers.tgz': '52808999861908f626f3c1f4e79d11fa', 'setid.mat': 'a5357ecc9cb78c4bef273ce3793fc85c',
@@ -36,20 +37,20 @@ def whole_numbers(path, name):
 def main(argv=None):
     p = pack_parser(__doc__, 'data/flowers102')
     p.add_argument('--from', dest='source', metavar='FOLDER', help=f'a folder with {", ".join(FILES)}')
-    args = p.parse_args(argv)
-    check_free(args.out, args.overwrite)
+    args = parse(p, argv)
     archive, setid, imagelabels = (
         local_or_fetch(args.source, URL + name, Path(args.out).parent / 'downloads' / name, md5, strict=False)
         for name, md5 in FILES.items())
     labels = whole_numbers(imagelabels, 'labels')
     if not ((1 <= labels) & (labels <= 102)).all():
         raise ValueError(f'{imagelabels} has labels from {labels.min()} to {labels.max()}, not from 1 to 102')
-    pictures = {}  # number i is image_0000i
+    pictures = {}  # {image_0000i: (split, label)}
     for split, name in SPLITS.items():
         for number in whole_numbers(setid, name).tolist():
             stem = f'image_{number:05}'
             if not 1 <= number <= len(labels) or stem in pictures:
-                raise ValueError(f'{setid}: {name} has picture {number} of {len(labels)}, or it is in two splits')
+                raise ValueError(f'{setid}: {name} has picture {number} of {len(labels)}, or it is in two splits; '
+                                 'get it again')
             pictures[stem] = split, int(labels[number - 1]) - 1
     wanted = re.compile(r'.*image_\d{5}\.jpg').fullmatch
     save_stream(args.out, list(SPLITS), listed_pictures(archive, wanted, pictures, '102flowers.tgz'),

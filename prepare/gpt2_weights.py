@@ -1,16 +1,16 @@
-"""OpenAI's GPT-2 as a run of ours, to score, to sample from, and to fine-tune.
+"""OpenAI's GPT-2 as a run directory, to score, to sample from, and to fine-tune.
 
-    python prepare/gpt2_weights.py                       # 124M parameters, 550 MB from huggingface.co, to out/gpt2
-    python prepare/gpt2_weights.py --size gpt2-xl        # also gpt2-medium, gpt2-large; to out/gpt2-xl
-    python prepare/gpt2_weights.py --from FILE           # your model.safetensors
+    python prepare/gpt2_weights.py                       # 124M parameters, 550 MB; writes out/gpt2
+    python prepare/gpt2_weights.py --size gpt2-xl        # or gpt2-medium, gpt2-large
+    python prepare/gpt2_weights.py --from FILE           # your model.safetensors, no download
     python eval.py --ckpt=out/gpt2 --benchmarks=all
     python train.py --init_from=out/gpt2/best.pt --dataset=shakespeare
 
-The MLP's GELU is the tanh approximation that OpenAI trained with (gelu='tanh').
+The weights are from huggingface.co. Their GELU is the tanh approximation with which OpenAI trained
+it (gelu='tanh').
 
-Expect 124,439,808 parameters; 354,823,168, 774,030,080 and 1,557,611,200 of the larger ones.
+Expect 124,439,808 parameters; 354,823,168, 774,030,080 and 1,557,611,200 for the larger sizes.
 """
-import argparse
 import dataclasses
 import json
 import math
@@ -18,31 +18,32 @@ import os
 import sys
 from pathlib import Path
 
-import torch
-
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import one_line_errors
-from model_aot import AoT
-from prepare.download import local_or_fetch
-from engine.run import held_in, refuse_held, save, write_file
+from prepare.lib.command_line import Parser
+from prepare.lib.download import local_or_fetch
 
 URL = 'https://huggingface.co/openai-community/'
 SIZES = {'gpt2': (12, '248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707'),  # heads, sha256
          'gpt2-medium': (16, 'fc5a354a19255ad494f3d71549390baca1ccf61d1d822b9408971705c687c9cd'),
          'gpt2-large': (20, '5f47f3e12f91cd33b662ce7e433b6150ad5512b5884a2cee961b50e9c3bbebce'),
          'gpt2-xl': (25, '0f8b28eb05a8075f48b61b6f35332978c74fc7763fa9fb4051a1c30511736a6a')}
-DTYPES = {'F32': torch.float32, 'F16': torch.float16, 'BF16': torch.bfloat16}
-MASKS = ('.attn.bias', '.attn.masked_bias')  # which place may see which; of any type, and no weights
+DTYPES = {'F32': 'float32', 'F16': 'float16', 'BF16': 'bfloat16'}  # their name -> torch's
+MASKS = ('.attn.bias', '.attn.masked_bias')  # causal masks, which are not weights
 VOCABULARY = 50257
 ADVICE = 'run this again, or name another --out_dir'
-# how train.py goes on from it if no config is named: nanoGPT's recipe to fine-tune, 20 steps of 32 sequences
+# settings with which train.py fine-tunes if no config is named: nanoGPT's, 20 steps of 32 sequences
 FINE_TUNING = {'batch_size': 1, 'gradient_accumulation_steps': 32, 'max_iters': 20, 'learning_rate': 3e-5,
-               'schedule': 'constant', 'warmup_iters': 0, 'min_lr': 0.0, 'eval_interval': 5, 'eval_iters': 40, 'log_interval': 1}
+               'schedule': 'constant', 'warmup_iters': 0, 'min_lr': 0.0, 'eval_interval': 5, 'eval_iters': 40,
+               'log_interval': 1}
 
 
 def read_safetensors(path):
-    """{name: tensor} of a .safetensors file: the length of the header, 8 bytes; the header, JSON that gives each tensor's type,
-    shape, first and last byte; then the tensors, one after the other. Raises ValueError if anything of it does not fit."""
+    """{name: tensor} of a .safetensors file. It has the length of its header (8 bytes), the header
+    (JSON with the type, shape, first and last byte of each tensor), then the tensors one after the
+    other. Raises ValueError for a file that differs from this in any way."""
+    import torch
+
     def damaged(why):
         return ValueError(f'{path} is cut off, damaged or no .safetensors file ({why}); get it again')
     tensors, end = {}, 0
@@ -67,23 +68,26 @@ def read_safetensors(path):
                 continue
             if dtype not in DTYPES:
                 raise damaged(f'{name} is {dtype}; expected {", ".join(DTYPES)}')
-            if last - first != math.prod(shape) * DTYPES[dtype].itemsize or last == first:
+            kind = getattr(torch, DTYPES[dtype])
+            if last - first != math.prod(shape) * kind.itemsize or last == first:
                 raise damaged(f'{name}, {dtype} of {shape}, has {last - first} bytes')
-            tensors[name] = torch.frombuffer(bytearray(content), dtype=DTYPES[dtype]).view(shape)
+            tensors[name] = torch.frombuffer(bytearray(content), dtype=kind).view(shape)
     if end != size - length:
         raise damaged(f'its tensors end at {end} of {size - length} bytes')
     return tensors
 
 
 def main(argv=None):
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = Parser(__doc__)
     p.add_argument('--size', choices=SIZES, default='gpt2', help='default: %(default)s')
     p.add_argument('--from', dest='source', metavar='FILE', help='a local model.safetensors instead of the download')
     p.add_argument('--n_head', type=int, default=0, help='heads of a GPT-2 of another size (default: those of --size)')
     p.add_argument('--out_dir', help='run directory to write (default: out/SIZE)')
-    p.add_argument('--overwrite', action='store_true', help='replace a run that it holds')
+    p.add_argument('--overwrite', action='store_true', help='replace the run in this directory')
     p.add_argument('--url', default=URL, help='where SIZE/resolve/main/model.safetensors is (default: %(default)s)')
     args = p.parse_args(argv)
+    from engine.run import held_in, refuse_held, save, write_file  # here, so that --help is fast: they import torch
+    from model_aot import AoT
     heads, checksum = SIZES[args.size]
     out = Path(args.out_dir or f'out/{args.size}')
     if not args.overwrite:
@@ -91,9 +95,11 @@ def main(argv=None):
     path = local_or_fetch(args.source, f'{args.url}{args.size}/resolve/main/model.safetensors',
                           out.parent / 'downloads' / f'{args.size}.safetensors', None if args.source else checksum)
     tensors = read_safetensors(path)
-    width = next((t.shape[1] for name, t in tensors.items() if name.endswith('wte.weight') and t.dim() == 2), 64 * heads)
-    if not args.n_head and width != 64 * heads:  # a head of theirs is 64 wide; another number of heads is another function
-        raise ValueError(f'{path} is {width} wide, and {args.size} is {64 * heads}; give the --size that it is, or --n_head')
+    tables = (t for name, t in tensors.items() if name.endswith('wte.weight') and t.dim() == 2)
+    width = next((t.shape[1] for t in tables), 64 * heads)
+    if not args.n_head and width != 64 * heads:  # no tensor shows the number of heads; OpenAI's are 64 wide
+        raise ValueError(f'{path} is {width} wide, and {args.size} is {64 * heads}; give the --size of the file, '
+                         'or --n_head')
     try:
         model = AoT.from_gpt2(tensors, n_head=args.n_head or heads, gelu='tanh')
     except ValueError as e:
@@ -106,7 +112,7 @@ def main(argv=None):
     save(out / 'best.pt', {'weights': model.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(model.config),
                            'config': config, 'data': {'kind': 'text', 'tokenizer': {'name': 'gpt2'}}, 'optimizers': [],
                            'scaler': {}, 'step': 0, 'best': math.inf, 'seconds': 0.0}, advice=ADVICE)
-    for name in held_in(out):  # what is left of a run that was here is not of these weights
+    for name in held_in(out):  # the other files of a replaced run do not belong to these weights
         if name != 'best.pt':
             os.remove(out / name)
     write_file(out / 'config.json', lambda f: json.dump(config, f, indent=1), advice=ADVICE)

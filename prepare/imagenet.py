@@ -1,22 +1,23 @@
-"""ImageNet, from your own copy: it needs an account at https://image-net.org, or at Kaggle for its
-"imagenet-object-localization-challenge", so there is no download here.
+"""ImageNet from your own copy. There is no download here, because it needs an account: at
+https://image-net.org, or at Kaggle for its "imagenet-object-localization-challenge".
 
-    python prepare/imagenet.py --from PATH                                  # ImageNet-1K, to data/imagenet
-    python prepare/imagenet.py --from PATH --out data/imagenet21k           # ImageNet-21K
+    python prepare/imagenet.py --from PATH                          # ImageNet-1K, to data/imagenet
+    python prepare/imagenet.py --from PATH --out data/imagenet21k   # ImageNet-21K
 
-PATH is a folder, in which one of these is looked for:
+PATH is a folder with one of these:
 
-  train/WNID/*.JPEG and val/WNID/*.JPEG                  or any other classes with these folders
-  ILSVRC/Data/CLS-LOC/train/WNID/*.JPEG, .../val/*.JPEG  Kaggle's, with LOC_val_solution.csv beside ILSVRC
-  ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar    as they are, not unpacked
-  fall11_whole.tar, winter21_whole.tar.gz, or WNID/*     ImageNet-21K, of which the share --val is held back
+  train/WNID/*.JPEG and val/WNID/*.JPEG                  or other class names in these folders
+  ILSVRC/Data/CLS-LOC/train/WNID/*.JPEG, .../val/*.JPEG  Kaggle's, with LOC_val_solution.csv
+  ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar    not unpacked
+  fall11_whole.tar, winter21_whole.tar.gz, or WNID/*     ImageNet-21K; the share --val is held out
 
-or such a 21K archive itself. For validation pictures without class folders PATH must hold LOC_val_solution.csv or
-imagenet_2012_validation_synset_labels.txt, one WNID a line in the order of the file names. Classes are the WNIDs in
-sorted order; validation pictures are in the order of their file names, as other labels for them are (ImageNet-ReaL).
+or PATH is one of these 21K archives. If validation pictures are in no class folders, PATH must also
+have LOC_val_solution.csv, or imagenet_2012_validation_synset_labels.txt with one WNID per line in
+the order of the file names. Classes are the WNIDs in sorted order. Validation pictures are in the
+order of their file names, which is also the order of other labels for them (ImageNet-ReaL).
 
-Expect 1,281,167 pictures for training, 50,000 for validation and 1,000 classes of ImageNet-1K, in about 40 GB. A core
-does about 250 pictures a second.
+Expect 1,281,167 pictures for training, 50,000 for validation and 1,000 classes of ImageNet-1K, in
+about 40 GB. A core prepares about 250 pictures a second.
 """
 import hashlib
 import sys
@@ -25,21 +26,21 @@ from pathlib import Path, PurePosixPath
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import one_line_errors
-from tasks.files import check_free
-from prepare.imagefolder import class_folders, pictures, same_classes, subfolders
-from prepare.images import (ARCHIVE_ERRORS, archive_error, is_picture, pack_options, pack_parser, save_pack, save_stream,
-                            tar_files)
+from prepare.lib.archives import ARCHIVE_ERRORS, archive_error, tar_files
+from prepare.lib.command_line import parse, share
+from prepare.lib.folders import class_folders, pictures, same_classes, subfolders
+from prepare.lib.pictures import is_picture, pack_options, pack_parser, save_pack, save_stream
 
 TRAIN_TAR, VAL_TAR = 'ILSVRC2012_img_train.tar', 'ILSVRC2012_img_val.tar'
 WHOLE_TARS = ('winter21_whole.tar.gz', 'fall11_whole.tar')
 SOLUTION, SYNSETS = 'LOC_val_solution.csv', 'imagenet_2012_validation_synset_labels.txt'
 IN_TAR = 'WNID.tar or WNID/*.JPEG in the archive'
 
-# ---- archives -----------------------------------------------------------------------------------------------------
+# ---- archives -----------------------------------------------------------------------------------
 
 
 def tar_pictures(path):
-    """(WNID/name, WNID, bytes) of the pictures in a tar of WNID.tar or of WNID/*.JPEG, in its order."""
+    """Yield (WNID/name, WNID, bytes) of the pictures in a tar of WNID.tar or WNID/*.JPEG."""
     for name, content in tar_files(path, is_picture, IN_TAR):
         wnid, file = PurePosixPath(name).parent.name, PurePosixPath(name).name
         if not wnid:
@@ -48,7 +49,7 @@ def tar_pictures(path):
 
 
 def tar_list(path, expected):
-    """The open archive, which must not be compressed so that it can be read at any place, and its files."""
+    """(the open archive, its files). It must not be compressed: files are read in any order."""
     try:
         tar = tarfile.open(path, 'r:')
         return tar, [member for member in tar if member.isfile()]
@@ -60,7 +61,7 @@ def tar_classes(path):
     tar, members = tar_list(path, IN_TAR)
     tar.close()
     names = [PurePosixPath(m.name) for m in members]
-    return sorted({n.stem if n.suffix == '.tar' else n.parent.name for n in names if n.suffix == '.tar' or is_picture(n)})
+    return sorted({n.stem for n in names if n.suffix == '.tar'} | {n.parent.name for n in names if is_picture(n)})
 
 
 def tar_read(path, tar, members):
@@ -71,11 +72,12 @@ def tar_read(path, tar, members):
             raise archive_error(path, e, 'a whole one') from None
 
 
-# ---- validation labels --------------------------------------------------------------------------------------------
+# ---- validation labels --------------------------------------------------------------------------
 
 
 def read_labels(folders, names, where):
-    """The WNID of each validation picture. names: of their files, sorted; folders: where a file of labels may be."""
+    """The WNID of each validation picture. names: sorted file names; folders: where labels may
+    be."""
     for path in (Path(folder, file) for folder in folders for file in (SOLUTION, SYNSETS)):
         if not path.is_file():
             continue
@@ -85,7 +87,7 @@ def read_labels(folders, names, where):
             if len(wnids) != len(names):
                 raise ValueError(f'{path} has {len(wnids):,} labels, but {where} {len(names):,} pictures')
             return wnids
-        # lines are like `ILSVRC2012_val_00048981,n03995372 85 1 499 272`, class and box; the first names the columns
+        # after the column names: `ILSVRC2012_val_00048981,n03995372 85 1 499 272`, class and box
         cells = (line.partition(',') for line in lines[1:])
         by_name = {name: rest.split()[0] for name, _, rest in cells if rest.strip()}
         missing = [name for name in names if PurePosixPath(name).stem not in by_name]
@@ -93,21 +95,22 @@ def read_labels(folders, names, where):
             of = f'none for {missing[0]}' if missing else 'more than pictures'
             raise ValueError(f'{path} has {len(by_name):,} labels, {of}, but {where} {len(names):,} pictures')
         return [by_name[PurePosixPath(name).stem] for name in names]
-    raise ValueError(f'the pictures of {where} have no class folders, so their labels are needed: put {SOLUTION} or '
+    raise ValueError(f'the pictures of {where} are in no class folders, so their labels are needed: put {SOLUTION} or '
                      f'{SYNSETS} in {folders[0]}')
 
 
 def check_known(wnids, classes, where):
     unknown = sorted(set(wnids) - set(classes))
     if unknown:
-        raise ValueError(f'class {unknown[0]} is in {where} but has no training pictures; is the training part whole?')
+        raise ValueError(f'class {unknown[0]} is in {where} but has no training pictures; complete the training part')
 
 
-# ---- layouts ------------------------------------------------------------------------------------------------------
+# ---- layouts ------------------------------------------------------------------------------------
 
 
 def train_part(folder):
-    """-> (classes, how many pictures or None, iterable of (name, label, source)) of a folder of class folders or a tar."""
+    """A folder of class folders, or a tar -> (classes, number of pictures or None, iterable of
+    (name, label, source))."""
     if folder.is_dir():
         found = class_folders(folder)
         listed = pictures(folder, found)
@@ -120,7 +123,7 @@ def train_part(folder):
 
 
 def val_part(folder, classes, folders):
-    """-> (how many, iterable of (name, label, source)) in the order of file names."""
+    """-> (number of pictures, iterable of (name, label, source)), in the order of file names."""
     number = {c: i for i, c in enumerate(classes)}
     if folder.is_dir() and subfolders(folder):
         found = class_folders(folder)
@@ -141,18 +144,20 @@ def val_part(folder, classes, folders):
     return len(names), ((name, number[wnid], source) for name, wnid, source in zip(names, wnids, sources))
 
 
-def hold_back(stream, share):
-    """(name, WNID, source) -> (split, name, WNID, source): about `share` of the pictures, by the sha256 of their names,
-    validates. The first of every class trains, so that there is no class in validation alone."""
+def hold_out(stream, val_share):
+    """(name, WNID, source) -> (split, name, WNID, source). About that share of the pictures, chosen
+    by the sha256 of their names, goes to val. The first of each class goes to train, so that no
+    class is only in val."""
     seen = set()
     for name, wnid, source in stream:
-        low = int(hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()[:12], 16) < share * 16 ** 12
+        low = int(hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()[:12], 16) < val_share * 16 ** 12
         yield 'val' if low and wnid in seen else 'train', name, wnid, source
         seen.add(wnid)
 
 
 def whole(source):
-    """A 21K archive, or a folder of class folders -> (how many pictures or None, iterable of (name, WNID, source))."""
+    """A 21K archive, or a folder of class folders -> (number of pictures or None, iterable of
+    (name, WNID, source))."""
     if source.is_file():
         return None, tar_pictures(source)
     found = class_folders(source, 'imagenet.py --help says what PATH may be')
@@ -167,25 +172,23 @@ def first(folders, name, test):
 def main(argv=None):
     p = pack_parser(__doc__, 'data/imagenet')
     p.add_argument('--from', dest='source', metavar='PATH', help='a folder, or an archive of ImageNet-21K')
-    p.add_argument('--val', type=float, default=0.005,
-                   help='share held back where there is no validation part (default: %(default)s)')
-    args = p.parse_args(argv)
+    p.add_argument('--val', type=share, default=0.005,
+                   help='share held out if there is no validation part (default: %(default)s)')
+    args = parse(p, argv)
     if args.source is None:
-        raise ValueError('--from is missing. ImageNet needs an account: get it from https://image-net.org, or at Kaggle the '
-                         '"imagenet-object-localization-challenge", and pass --from PATH; --help says what PATH may be')
+        raise ValueError('--from is missing. ImageNet needs an account: get it from https://image-net.org, or the '
+                         '"imagenet-object-localization-challenge" from Kaggle, and pass --from PATH; --help says what '
+                         'PATH may be')
     source = Path(args.source)
     if not source.exists():
         raise ValueError(f'--from {source}: no such file or folder')
-    if not 0 < args.val < 1:
-        raise ValueError(f'--val={args.val} must lie between 0 and 1')
-    check_free(args.out, args.overwrite)
     folders = [source, source / 'ILSVRC/Data/CLS-LOC', source / 'Data/CLS-LOC']
     train = first(folders, 'train', Path.is_dir) or first(folders, TRAIN_TAR, Path.is_file)
     val = first(folders, 'val', Path.is_dir) or first(folders, VAL_TAR, Path.is_file)
     if bool(train) != bool(val):
         have, lack = (train, f'val or {VAL_TAR}') if train else (val, f'train or {TRAIN_TAR}')
         raise ValueError(f'{source} has {have.name} but no {lack}; put it there'
-                         + (f', or pass --from {train} to hold back a share of it' if train else ''))
+                         + (f', or pass --from {train} to hold out a share of it' if train else ''))
     if train:
         classes, n_train, train_pictures = train_part(train)
         n_val, val_pictures = val_part(val, classes, folders)
@@ -200,9 +203,9 @@ def main(argv=None):
     else:
         archives = (first([source], name, Path.is_file) for name in WHOLE_TARS)
         source = source if source.is_file() else next(filter(None, archives), source)
-        print(f'{source} has no validation part: --val={args.val} of the pictures is held back')
+        print(f'{source} has no validation part: --val={args.val} of the pictures is held out')
         total, stream = whole(source)
-        save_stream(args.out, ['train', 'val'], hold_back(stream, args.val), total=total, **pack_options(args))
+        save_stream(args.out, ['train', 'val'], hold_out(stream, args.val), total=total, **pack_options(args))
 
 
 if __name__ == '__main__':

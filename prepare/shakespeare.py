@@ -1,7 +1,9 @@
-"""Tiny Shakespeare (1.1 MB, from karpathy/char-rnn) as GPT-2 tokens; nanoGPT's split: the last tenth validates.
+"""Tiny Shakespeare (1.1 MB, from karpathy/char-rnn) as GPT-2 tokens.
 
-    python prepare/shakespeare.py                       # downloads 1.1 MB, and once GPT-2's tokenizer
-    python prepare/shakespeare.py --from input.txt      # or takes your copy
+The last tenth is held out for validation, as in nanoGPT.
+
+    python prepare/shakespeare.py                       # downloads 1.1 MB and the tokenizer
+    python prepare/shakespeare.py --from input.txt      # or reads your copy
 
 Expect 301,966 tokens for training, 36,059 for validation, 50257 in the vocabulary.
 """
@@ -10,8 +12,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import one_line_errors
-from prepare.text import tiny_shakespeare
+from prepare.lib.texts import tiny_shakespeare
+
+
+def main(argv=None):
+    tiny_shakespeare(argv, __doc__, 'data/shakespeare', 'gpt2')
+
 
 if __name__ == '__main__':
     with one_line_errors():
-        tiny_shakespeare('gpt2', 'data/shakespeare', __doc__)
+        main()

@@ -1,7 +1,9 @@
-"""Tiny Shakespeare (1.1 MB, from karpathy/char-rnn) as characters; nanoGPT's split: the last tenth validates.
+"""Tiny Shakespeare (1.1 MB, from karpathy/char-rnn) as characters.
+
+The last tenth is held out for validation, as in nanoGPT.
 
     python prepare/shakespeare_char.py                       # downloads 1.1 MB
-    python prepare/shakespeare_char.py --from input.txt      # or takes your copy
+    python prepare/shakespeare_char.py --from input.txt      # or reads your copy
 
 Expect 1,003,854 tokens for training, 111,540 for validation, 65 in the vocabulary.
 """
@@ -10,8 +12,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import one_line_errors
-from prepare.text import tiny_shakespeare
+from prepare.lib.texts import tiny_shakespeare
+
+
+def main(argv=None):
+    tiny_shakespeare(argv, __doc__, 'data/shakespeare_char', 'chars')
+
 
 if __name__ == '__main__':
     with one_line_errors():
-        tiny_shakespeare('chars', 'data/shakespeare_char', __doc__)
+        main()

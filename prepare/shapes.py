@@ -1,11 +1,13 @@
-"""Textured shapes on textured grounds, drawn here: 10 classes and the true mask of every shape. Needs no network.
+"""Textured shapes on textured backgrounds: 10 classes, and the true mask of every shape.
 
-    python prepare/shapes.py                                    # 32 x 32 pixels, a quarter of a minute
+    python prepare/shapes.py                                # 32 x 32 pixels; 15 seconds, no network
     python prepare/shapes.py --size 64 --out data/shapes64
     python train.py config/train_crate_shapes.py
 
-Place, size, turn, colours and textures are random, small discs and strokes lie about, some of them on top of the
-shape. The same --seed draws the same pictures. Expect 20,000 for training, 2,000 for validation and 5,000 for the test.
+Position, size, rotation, colours and textures are random. Small discs and strokes are clutter, some
+of it on top of the shape. The same --seed draws the same pictures.
+
+Expect 20,000 pictures for training, 2,000 for validation (val) and 5,000 for testing (test).
 """
 import sys
 from pathlib import Path
@@ -14,16 +16,16 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import one_line_errors
-from tasks.files import check_free
-from prepare.images import save_arrays
-from prepare.text import parser
+from prepare.lib.command_line import parse, parser
+from prepare.lib.pictures import save_arrays
 
 CLASSES = ['disc', 'ring', 'square', 'triangle', 'cross', 'star', 'crescent', 'heart', 'hexagon', 'bar']
 
 
 def inside(shape, u, v):
-    """Whether points (u, v), v pointing down, lie in a shape that just fits the unit disc; arrays of any shape."""
-    r, a = np.hypot(u, v), np.arctan2(u, -v)  # the angle from straight up
+    """Whether points (u, v), v down, are inside a shape that fits the unit disc; any array
+    shapes."""
+    r, a = np.hypot(u, v), np.arctan2(u, -v)  # radius, and angle from straight up
     if shape == 'disc':
         return r < 0.85
     if shape == 'ring':
@@ -47,8 +49,9 @@ def inside(shape, u, v):
 
 
 def textures(rng, n, x, y):
-    """n random patterns with values in [0, 1] on the grid x, y (S, S) of [0, 1): (n, S, S)."""
-    angle, phase, waves = rng.random((3, n, 1, 1), np.float32) * np.float32([2 * np.pi, 2 * np.pi, 4]).reshape(3, 1, 1, 1)
+    """n random patterns (n, S, S) with values in [0, 1], on the grid x, y (S, S) of [0, 1)."""
+    scale = np.float32([2 * np.pi, 2 * np.pi, 4]).reshape(3, 1, 1, 1)
+    angle, phase, waves = rng.random((3, n, 1, 1), np.float32) * scale
     kind, waves = rng.integers(0, 4, (n, 1, 1)), waves + 2
     across, along = np.cos(angle) * x + np.sin(angle) * y, np.cos(angle) * y - np.sin(angle) * x
     stripes = 0.5 + 0.5 * np.sin(2 * np.pi * waves * across + phase)
@@ -58,20 +61,22 @@ def textures(rng, n, x, y):
 
 
 def draw(rng, labels, size):
-    """Pictures of the shapes in labels (n,): uint8 (n, size, size, 3), and their visible parts as masks, bool."""
-    n, S = len(labels), 2 * size  # drawn twice as fine, then averaged: soft edges
+    """Pictures uint8 (n, size, size, 3) of the shapes in labels (n,), bool masks of the visible
+    parts."""
+    n, S = len(labels), 2 * size  # drawn at twice the resolution, then averaged for soft edges
     y, x = np.meshgrid(*[(np.arange(S, dtype=np.float32) + 0.5) / S] * 2, indexing='ij')
 
     def painted(base):
-        """A texture between the colours base (n, 3) and one near it: (n, S, S, 3)."""
+        """Textures (n, S, S, 3) between the colours base (n, 3) and colours near them."""
         change = np.clip(base + rng.normal(0, 0.1, (n, 3)), 0, 1).astype(np.float32) - base
         return base[:, None, None] + change[:, None, None] * textures(rng, n, x, y)[..., None]
 
     def clutter(picture, pieces):
-        """Paint small discs and strokes; returns where they are, (n, S, S)."""
+        """Paint small discs and strokes; returns the pixels they cover, bool (n, S, S)."""
         covered = np.zeros((n, S, S), bool)
         for _ in range(pieces):
-            cx, cy, angle, length = rng.random((4, n, 1, 1), np.float32) * np.float32([1, 1, np.pi, 0.25]).reshape(4, 1, 1, 1)
+            scale = np.float32([1, 1, np.pi, 0.25]).reshape(4, 1, 1, 1)
+            cx, cy, angle, length = rng.random((4, n, 1, 1), np.float32) * scale
             dx, dy = x - cx, y - cy
             along = np.clip(np.cos(angle) * dx + np.sin(angle) * dy, -length, length)
             far = (dx - along * np.cos(angle)) ** 2 + (dy - along * np.sin(angle)) ** 2
@@ -83,7 +88,7 @@ def draw(rng, labels, size):
     ground = rng.random((n, 3), np.float32)
     away = rng.standard_normal((n, 3), np.float32)
     away /= np.linalg.norm(away, axis=1, keepdims=True)
-    away *= np.where(away * (0.5 - ground) < 0, -1, 1)  # towards the middle of the cube, where there is room
+    away *= np.where(away * (0.5 - ground) < 0, -1, 1)  # towards the middle of the colour cube
     colour = np.clip(ground + away * (0.5 + 0.3 * rng.random((n, 1), np.float32)), 0, 1)
     picture = painted(ground)
     clutter(picture, 2)
@@ -103,15 +108,15 @@ def draw(rng, labels, size):
 
 def main(argv=None):
     p = parser(__doc__, 'data/shapes')
-    p.add_argument('--size', type=int, default=32, help='pixels a side, a multiple of 4 (default: %(default)s)')
+    p.add_argument('--size', type=int, default=32, help='pixels per side, a multiple of 4 (default: %(default)s)')
     p.add_argument('--train', type=int, default=20_000, help='pictures for training (default: %(default)s)')
-    p.add_argument('--val', type=int, default=2_000, help='for validation (default: %(default)s)')
-    p.add_argument('--test', type=int, default=5_000, help='for the test (default: %(default)s)')
+    p.add_argument('--val', type=int, default=2_000, help='pictures for validation (default: %(default)s)')
+    p.add_argument('--test', type=int, default=5_000, help='pictures for testing (default: %(default)s)')
     p.add_argument('--seed', type=int, default=0, help='default: %(default)s')
-    args = p.parse_args(argv)
+    args = parse(p, argv)
     if args.size < 8 or args.size % 4 or min(args.train, args.val, args.test) < 1 or args.seed < 0:
-        raise ValueError('need --size, a multiple of 4 and at least 8, at least one picture a split, and --seed 0 or more')
-    check_free(args.out, args.overwrite)
+        raise ValueError('--size must be a multiple of 4 and at least 8, each split needs at least one picture, '
+                         'and --seed must not be negative')
     splits = {}
     for i, (split, count) in enumerate((('train', args.train), ('val', args.val), ('test', args.test))):
         labels = np.arange(count) % len(CLASSES)

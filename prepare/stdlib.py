@@ -1,9 +1,9 @@
-"""The Python source of this interpreter's standard library, as bytes: real text that every machine already has.
+"""Python's own standard library as bytes: real text that every machine already has.
 
     python prepare/stdlib.py            # no network; a few seconds
 
-Tests are left out, and whole files are held back for validation: every tenth, in order of their sha256. The
-counts printed at the end differ a little from one Python version to the next.
+Its tests are left out. About a tenth of the files, chosen by the sha256 of their names, is held out
+for validation. The counts printed at the end differ a little between Python versions.
 """
 import hashlib
 import os
@@ -15,15 +15,15 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import one_line_errors
-from tasks.files import check_free, save_text
-from prepare.text import parser
+from tasks.files import save_text
 from tasks.tokenizer import Tokenizer
+from prepare.lib.command_line import parse, parser
 
 SKIP = {'site-packages', 'dist-packages', '__pycache__', 'test', 'tests', 'idle_test'}
 
 
 def sources(root):
-    """The .py files below root in an order that does not depend on the machine, as (relative path, bytes)."""
+    """Yield (relative path, bytes) of the .py files below root, in sorted order."""
     found = []
     for folder, subfolders, files in os.walk(root):
         subfolders[:] = [f for f in subfolders if f not in SKIP]
@@ -32,17 +32,16 @@ def sources(root):
         yield path.relative_to(root).as_posix(), path.read_bytes()
 
 
-def main():
+def main(argv=None):
     p = parser(__doc__, 'data/stdlib')
     p.add_argument('--from', dest='source', default=sysconfig.get_path('stdlib'),
                    help='folder of Python sources (default: %(default)s)')
-    args = p.parse_args()
-    check_free(args.out, args.overwrite)
+    args = parse(p, argv)
     splits = {'train': [], 'val': []}
     for name, text in sources(args.source):
         text = text.replace(b'\r\n', b'\n').decode('utf-8', errors='replace').encode()
-        held_back = int(hashlib.sha256(name.encode()).hexdigest(), 16) % 10 == 0
-        splits['val' if held_back else 'train'].append(text)
+        held_out = int(hashlib.sha256(name.encode()).hexdigest(), 16) % 10 == 0
+        splits['val' if held_out else 'train'].append(text)
     if not splits['train'] or not splits['val']:
         raise ValueError(f'too few .py files below {args.source}; pass --from FOLDER with Python sources')
     print(f'{len(splits["train"])} files for training and {len(splits["val"])} for validation from {args.source}')

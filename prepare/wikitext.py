@@ -1,12 +1,13 @@
-"""WikiText (Merity et al. 2016), its test split: 60 articles of Wikipedia, to score language models on.
+"""The test split of WikiText (Merity et al. 2016): 60 Wikipedia articles, to score language models.
 
-    python prepare/wikitext.py                   # WikiText-2 (4 MB, from wikitext.smerity.com), to data/wikitext2
+    python prepare/wikitext.py                   # WikiText-2 (4 MB), to data/wikitext2
     python prepare/wikitext.py --size 103        # WikiText-103 (190 MB), to data/wikitext103
     python prepare/wikitext.py --raw             # the text before rare words became <unk> (5 MB)
-    python prepare/wikitext.py --from PATH       # your archive, the folder it was unpacked to, or wiki.test.tokens itself
+    python prepare/wikitext.py --from PATH       # your archive, a folder, or wiki.test.tokens
 
-The test splits of the two are the same articles (AoT, footnote 5); they differ in what became <unk>, which is much more in
-WikiText-2. Raw, they are the same file, so --raw takes the small archive for both.
+Both have the same articles in their test splits (AoT, footnote 5), but many more words of
+WikiText-2 became <unk>. The raw test splits are the same file, so --raw reads the small archive for
+both.
 
 Expect 4,358 lines; of WikiText-2 1,256,449 bytes, raw 1,290,590.
 """
@@ -16,9 +17,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import one_line_errors
 from tasks.files import check_free
-from prepare.benchmark import benchmark_parser, save_benchmark, texts
+from prepare.lib.benchmark import benchmark_parser, save_benchmark, texts
 
-URL = 'https://wikitext.smerity.com/'  # by the first author; the address in the paper is closed
+URL = 'https://wikitext.smerity.com/'  # the first author's; the address in the paper is closed
 ARCHIVES = {'2': ('wikitext-2-v1.zip', '92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c'),
             '103': ('wikitext-103-v1.zip', '242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590'),
             'raw': ('wikitext-2-raw-v1.zip', 'ef7edb566e3e2b2d31b29c1fdb0c89a4cc683597484c3dc2517919c615435a11')}

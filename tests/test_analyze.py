@@ -24,7 +24,7 @@ from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
 from model_crate_mae import CRATEMAE, CRATEMAEConfig
 from model_vit import ViT, ViTConfig, ViTMAE, ViTMAEConfig
-from prepare.images import save_arrays
+from prepare.lib.pictures import save_arrays
 from tasks.tokenizer import Tokenizer
 
 SMALL = dict(n_layer=3, n_head=2, n_embd=16)

@@ -14,8 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import ROOT, fails, run
-from test_data import Flaky
-from test_openwebtext import tar
+from downloads import Flaky, tar
 
 from scoring import benchmarks
 from tasks import files as data

@@ -2,16 +2,13 @@ import json
 import shutil
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import numpy as np
 import pytest
-from conftest import ROOT, TEXT, run
+from conftest import ROOT, TEXT
 
 from tasks import files as data
 from tasks.tokenizer import Tokenizer
-from prepare import download
 
 # ---- tokenizers
 
@@ -131,125 +128,3 @@ def test_a_foreign_meta_json_is_refused(folder, text):
 def test_short_text_says_which_block_size_fits(folder):
     with pytest.raises(ValueError, match='--block_size='):
         data.Text(folder, 'val', 10 ** 6)
-
-
-# ---- prepare scripts
-
-def test_stdlib_is_prepared_without_a_network(tmp_path):
-    source = tmp_path / 'lib'
-    (source / 'pkg' / 'test').mkdir(parents=True)
-    for i in range(40):
-        (source / 'pkg' / f'm{i}.py').write_text(f'x = {i}\n')
-    (source / 'pkg' / 'dangling.py').symlink_to('/nonexistent')
-    (source / 'pkg' / 'test' / 'skipped.py').write_text('skip me')
-    done = run('prepare/stdlib.py', '--from', str(source), '--out', str(tmp_path / 'd'))
-    assert done.returncode == 0, done.stderr
-    both = b''.join(bytes(np.load(tmp_path / 'd' / f'{s}.npy').astype(np.uint8)) for s in ('train', 'val'))
-    assert both.count(b'x = ') == 40 and b'skip' not in both
-    assert len(np.load(tmp_path / 'd' / 'val.npy')) > 0
-    again = run('prepare/stdlib.py', '--from', str(source), '--out', str(tmp_path / 'd'))
-    assert again.returncode == 2 and '--overwrite' in again.stderr
-    assert run('prepare/stdlib.py', '--from', str(source), '--out', str(tmp_path / 'd'), '--overwrite').returncode == 0
-
-
-def test_only_a_prepared_dataset_is_ever_replaced(tmp_path):
-    (tmp_path / 'precious').mkdir()
-    (tmp_path / 'precious' / 'thesis.txt').write_text('years of work')
-    (tmp_path / 'empty').mkdir()
-    (tmp_path / 'a.txt').write_text('some text ' * 50)
-    source = str(tmp_path / 'a.txt')
-    for out, code in (('precious', 2), ('a.txt', 2), ('empty', 0), ('empty', 0), ('new/deep', 0)):
-        done = run('prepare/text.py', source, '--out', str(tmp_path / out), '--overwrite')
-        assert done.returncode == code and 'Traceback' not in done.stderr, done.stderr
-    assert (tmp_path / 'precious' / 'thesis.txt').exists() and sorted(p.name for p in (tmp_path / 'empty').iterdir()) == ['meta.json', 'train.npy', 'val.npy']
-    (tmp_path / 'b.txt').write_text('')
-    done = run('prepare/text.py', str(tmp_path / 'b.txt'), '--out', str(tmp_path / 'b'))
-    assert done.returncode == 2 and 'too little text' in done.stderr and not (tmp_path / 'b').exists()
-
-
-def test_own_text_with_every_tokenizer(tmp_path):
-    (tmp_path / 'notes').mkdir()
-    (tmp_path / 'notes' / 'b.txt').write_text('second ü\n' * 50, encoding='utf-8')
-    (tmp_path / 'notes' / 'a.txt').write_bytes(b'first \xff\n' * 50)
-    for tokenizer in ('bytes', 'chars'):
-        out = tmp_path / tokenizer
-        done = run('prepare/text.py', str(tmp_path / 'notes'), '--tokenizer', tokenizer, '--out', str(out), '--val', '0.2')
-        assert done.returncode == 0, done.stderr
-        assert '50 places' in done.stdout
-        meta = data.read_meta(out)
-        text = ''.join(Tokenizer(**meta['tokenizer']).decode(np.load(out / f'{s}.npy').tolist()) for s in ('train', 'val'))
-        assert text == 'first \ufffd\n' * 50 + '\n' + 'second ü\n' * 50
-        assert meta['splits']['val']['bytes'] + meta['splits']['train']['bytes'] == len(text.encode())
-    for words, message in ((['nowhere'], 'no such file'), ([str(tmp_path / 'notes'), '--glob', '*.md'], '--glob'), ([str(tmp_path), '--val', '2'], '--val')):
-        done = run('prepare/text.py', *words, '--out', str(tmp_path / 'x'))
-        assert done.returncode == 2 and message in done.stderr and not (tmp_path / 'x').exists()
-
-
-def test_shakespeare_refuses_another_file(tmp_path):
-    (tmp_path / 'input.txt').write_text('To be')
-    for script in ('shakespeare', 'shakespeare_char'):
-        done = run(f'prepare/{script}.py', '--from', str(tmp_path / 'input.txt'), '--out', str(tmp_path / 'd'))
-        assert done.returncode == 2 and 'not the expected file' in done.stderr and not (tmp_path / 'd').exists()
-
-
-# ---- downloads
-
-class Flaky(BaseHTTPRequestHandler):
-    """Serves `content`; the i-th answer does what `plan[i]` says, the last plan from there on."""
-
-    def do_GET(self):
-        state = self.server.state
-        plan = state['plan'].pop(0) if len(state['plan']) > 1 else state['plan'][0]
-        content, start = state['content'], 0
-        if plan == 'busy':
-            return self.send_error(503)
-        if plan == 'gone':
-            return self.send_error(404)
-        if 'Range' in self.headers and plan != 'no ranges':
-            start = int(self.headers['Range'][6:-1])
-            state['resumed'] += 1
-            if start >= len(content):
-                self.send_response(416)
-                self.send_header('Content-Range', f'bytes */{len(content)}')
-                self.end_headers()
-                return
-        self.send_response(206 if start else 200)
-        self.send_header('Content-Length', str(len(content) - start))
-        self.end_headers()
-        self.wfile.write(content[start:] if plan != 'drop' else content[start:start + len(content) // 3])
-
-    def log_message(self, *args):
-        pass
-
-
-@pytest.fixture
-def server():
-    httpd = HTTPServer(('127.0.0.1', 0), Flaky)
-    httpd.state = {'content': np.random.default_rng(0).bytes(3_000_000), 'plan': ['fine'], 'resumed': 0}
-    httpd.url = f'http://127.0.0.1:{httpd.server_port}/file'
-    threading.Thread(target=httpd.serve_forever, daemon=True).start()
-    yield httpd
-    httpd.shutdown()
-
-
-@pytest.mark.parametrize('plan', [['fine'], ['drop', 'busy', 'drop', 'fine'], ['drop', 'no ranges'], ['busy', 'busy', 'fine']])
-def test_downloads_survive_a_bad_network(server, tmp_path, plan):
-    server.state['plan'] = list(plan)
-    (tmp_path / 'ok').write_bytes(server.state['content'])
-    path = download.fetch(server.url, tmp_path / 'sub' / 'f', download.sha256(tmp_path / 'ok'))
-    assert path.read_bytes() == server.state['content']
-    assert (server.state['resumed'] > 0) == ('drop' in plan and 'no ranges' not in plan)
-    assert [p.name for p in path.parent.iterdir()] == ['f']
-
-
-def test_a_complete_part_is_not_fetched_again(server, tmp_path):
-    (tmp_path / 'f.part').write_bytes(server.state['content'])
-    assert download.fetch(server.url, tmp_path / 'f').read_bytes() == server.state['content']
-
-
-@pytest.mark.parametrize('plan, checksum, message', [(['gone'], None, '404'), (['busy'], None, 'failed 3 times'), (['fine'], '0' * 64, 'damaged')])
-def test_failed_downloads_leave_nothing_that_looks_whole(server, tmp_path, plan, checksum, message):
-    server.state['plan'] = plan
-    with pytest.raises(ValueError, match=message):
-        download.fetch(server.url, tmp_path / 'f', checksum, tries=3)
-    assert not (tmp_path / 'f').exists()

@@ -15,7 +15,7 @@ from engine import checkpoints as models
 from engine import run as rundir
 import train
 from tasks.augment import eval_pictures
-from prepare.images import save_arrays, save_pack
+from prepare.lib.pictures import save_arrays, save_pack
 from tasks.tokenizer import Tokenizer
 
 NUMBERS = (4, 1, 6, 2, 3, 5)  # in the names of the pack's pictures, which are not in the order of their numbers

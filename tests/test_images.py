@@ -29,7 +29,7 @@ import train
 from model_aot import MSSA, AoT, AoTConfig, attend, patchify
 from model_crate import CRATE, CRATEConfig
 from model_vit import ViT, ViTConfig
-from prepare.images import save_arrays, save_pack
+from prepare.lib.pictures import save_arrays, save_pack
 from tasks.tokenizer import Tokenizer
 
 

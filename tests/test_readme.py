@@ -19,7 +19,8 @@ from engine import run as rundir
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
 from model_crate_mae import CRATEMAE, CRATEMAEConfig
-from prepare import benchmark, images, shapes
+from prepare import shapes
+from prepare.lib import benchmark, pictures as images
 from tasks.tokenizer import Tokenizer
 
 PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]

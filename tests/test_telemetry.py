@@ -13,7 +13,8 @@ from analysis import layers as inside
 from engine import run as rundir
 import train
 from engine.checkpoints import load_model, load_weights
-from prepare import images, shapes
+from prepare import shapes
+from prepare.lib import pictures as images
 
 SHORT = ['--n_layer=2', '--n_head=2', '--n_embd=16', '--batch_size=4', '--max_iters=6', '--eval_interval=3', '--eval_iters=2',
          '--log_interval=1', '--warmup_iters=2']

@@ -1,30 +1,25 @@
-"""Downloads for the scripts beside this file: resumed, shown, checked, and in place only when whole."""
+"""Downloads that resume, show their progress, and check their checksum.
+
+A file gets its name only when it is complete."""
 import hashlib
 import os
 import time
 from pathlib import Path
 
 
-def sha256(path):
-    return digest(path, 'sha256')
-
-
-def digest(path, kind):
-    with open(path, 'rb') as f:
-        return hashlib.file_digest(f, kind).hexdigest()
-
-
 def differs(path, checksum):
-    """'' if the file has this checksum in hex, an MD5 of 32 digits or a sha256 of 64; else what to say about it."""
+    """'' if the file has this checksum (an MD5 of 32 hex digits, or a sha256 of 64), else a
+    reason."""
     kind = 'md5' if len(checksum) == 32 else 'sha256'
-    return '' if digest(path, kind) == checksum else f'its {kind} is not {checksum}'
+    with open(path, 'rb') as f:
+        return '' if hashlib.file_digest(f, kind).hexdigest() == checksum else f'its {kind} is not {checksum}'
 
 
 def fetch(url, path, checksum=None, tries=5):
-    """Download url to path and return path. A part that an earlier try left (path.part) is continued.
+    """Download url to path and return path. If an earlier attempt left path.part, it is continued.
 
-    checksum: MD5 or sha256 in hex, compared before the file takes its name. Raises ValueError when the server
-    refuses, the network fails `tries` times in a row, or the checksum differs.
+    checksum: MD5 or sha256 in hex, compared before the file gets its name. Raises ValueError if the
+    server refuses, the network fails `tries` times in a row, or the checksum differs.
     """
     import requests
     from tqdm import tqdm
@@ -38,14 +33,14 @@ def fetch(url, path, checksum=None, tries=5):
         try:
             headers = {'Accept-Encoding': 'identity'} | ({'Range': f'bytes={have}-'} if have else {})
             with requests.get(url, stream=True, timeout=30, headers=headers) as r:
-                if r.status_code == 416 and have:  # the part is the whole file, or longer than it
+                if r.status_code == 416 and have:  # the part is complete, or too long
                     if r.headers.get('Content-Range', '').rpartition('/')[2] == str(have):
                         break
                     part.unlink()
-                    raise requests.ConnectionError('the partial file did not fit; starting again')
+                    raise requests.ConnectionError('the partial file was too long; starting again')
                 if 400 <= r.status_code < 500 and r.status_code not in (408, 429):
-                    raise ValueError(f'{url}: the server answered {r.status_code}; download it by other means and pass '
-                                     '--from PATH')
+                    raise ValueError(f'{url}: the server answered {r.status_code}; download the file in another way '
+                                     'and pass --from PATH')
                 r.raise_for_status()
                 resumed = r.status_code == 206
                 size = r.headers.get('Content-Length')
@@ -62,19 +57,20 @@ def fetch(url, path, checksum=None, tries=5):
             grown = part.exists() and part.stat().st_size > have
             failures = 1 if grown else failures + 1
             if failures >= tries:
-                raise ValueError(f'{url} failed {tries} times ({type(e).__name__}); run this again to go on, '
-                                 'or download it by other means and pass --from PATH') from None
+                raise ValueError(f'{url} failed {tries} times ({type(e).__name__}); run this again to continue, '
+                                 'or download the file in another way and pass --from PATH') from None
             time.sleep(min(2 ** failures, 30) * 0.1)
     if checksum and (difference := differs(part, checksum)):
         part.unlink()
-        raise ValueError(f'{url} arrived damaged ({difference}); run this again')
+        raise ValueError(f'{url} arrived damaged ({difference}); run this again to download it anew')
     os.replace(part, path)
     return path
 
 
 def local_or_fetch(given, url, path, checksum=None, strict=True):
-    """The user's own copy (--from) if given, a file or a folder that holds one of the url's name; else the download,
-    kept at path for the next time. strict: refuse a copy with another checksum, else only say so."""
+    """The path of the user's own copy if given (--from: a file, or a folder that has a file with
+    the url's name), else of the download, which is kept for the next time. strict: refuse a copy
+    with another checksum instead of printing a note."""
     if given is None:
         return path if Path(path).exists() else fetch(url, path, checksum)
     given = Path(given)
@@ -86,5 +82,5 @@ def local_or_fetch(given, url, path, checksum=None, strict=True):
     if difference and strict:
         raise ValueError(f'--from {given}: not the expected file ({difference})')
     if difference:
-        print(f'note: {given} is not the official file ({difference}); its content is checked instead')
+        print(f'note: {given} is not the official file ({difference}); only its content is checked')
     return given

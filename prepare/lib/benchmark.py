@@ -1,7 +1,8 @@
-"""What the scripts of the zero-shot benchmarks share: texts out of whatever the user has, and the folder that is written.
+"""What the scripts of the zero-shot benchmarks share: find the texts, write the benchmark.
 
-A benchmark is a folder with test.jsonl, one JSON object a line, and meta.json, which says how long that file is and its
-sha256: benchmarks.py refuses another one. What the objects hold depends on the task:
+A benchmark is a folder with test.jsonl, one JSON object per line, and meta.json, which has the
+length and the sha256 of test.jsonl: scoring/benchmarks.py refuses a file that differs. The objects
+are, by task:
 
   text        {"text": ..}
   last_word   {"context": .., "word": ..}
@@ -14,9 +15,11 @@ import zlib
 from pathlib import Path
 
 from tasks.files import new_folder
-from prepare.download import local_or_fetch
-from prepare.images import tar_files
-from prepare.text import decode, parser
+
+from prepare.lib.archives import tar_files
+from prepare.lib.command_line import parser
+from prepare.lib.download import local_or_fetch
+from prepare.lib.texts import decode
 
 
 def benchmark_parser(doc, out, source):
@@ -26,7 +29,8 @@ def benchmark_parser(doc, out, source):
 
 
 def contents(path, names):
-    """{name: bytes} of those of the named files that a folder or an archive holds; a plain file counts as the first name."""
+    """{name: bytes} of the named files in a folder or an archive. A plain file gets the first
+    name."""
     if path.is_dir():
         return only({str(file): file.read_bytes() for name in names for file in sorted(path.rglob(name))}, path)
     with open(path, 'rb') as f:
@@ -37,7 +41,8 @@ def contents(path, names):
             with zipfile.ZipFile(path) as z:
                 return only({name: z.read(name) for name in z.namelist() if name.rpartition('/')[2] in names}, path)
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as e:
-            raise ValueError(f'{path} is damaged or cut off ({e}); expected an archive with {wanted}; get it again') from None
+            raise ValueError(f'{path} is damaged or cut off ({e}); expected an archive with {wanted}; '
+                             'get it again') from None
     if start[:2] in (b'\x1f\x8b', b'BZ') or start[257:262] == b'ustar':
         found = tar_files(path, lambda name: name.rpartition('/')[2] in names, f'an archive with {wanted}')
         return only(dict(found), path)
@@ -47,25 +52,26 @@ def contents(path, names):
 
 
 def only(found, path):
-    """{where: bytes} -> {name: bytes}. Raises ValueError if there are two files of a name, and they differ."""
+    """{path: bytes} -> {name: bytes}. Refuses files of the same name that differ."""
     named = {}
     for where, content in found.items():
         name = Path(where).name
         if named.setdefault(name, content) != content:
-            raise ValueError(f'{path} has more than one {name}, and they differ; give --from the one that you mean')
+            raise ValueError(f'{path} has more than one {name}, and they differ; pass the one you mean to --from')
     return named
 
 
 def texts(source, url, checksum, downloads, names, enough=all):
-    """{name: text} of the files `names`, from --from PATH or the download, and that path. Raises ValueError if some
-    are missing, or with enough=any if all are."""
+    """({name: text} of the named files, the path they come from), which is --from PATH or the
+    download. Raises ValueError if one of them is missing; with enough=any, if all of them are."""
     path = Path(source) if source and Path(source).is_dir() else None
-    if path is None or (path / url.rpartition('/')[2]).is_file():  # a folder may hold the archive, or what was in it
+    if path is None or (path / url.rpartition('/')[2]).is_file():  # a folder may hold the archive or its files
         path = Path(local_or_fetch(source, url, Path(downloads) / url.rpartition('/')[2], None if source else checksum))
     found = contents(path, names)
     missing = [name for name in names if name not in found]
     if missing and not (enough is any and found):
-        raise ValueError(f'{path} has no {(" and no " if enough is any else ", ").join(missing)}; give another --from PATH')
+        names = (' and no ' if enough is any else ', ').join(missing)
+        raise ValueError(f'{path} has no {names}; give another --from PATH')
     decoded = {}
     for name, content in found.items():
         text, replaced = decode(content)
@@ -78,10 +84,12 @@ def texts(source, url, checksum, downloads, names, enough=all):
 
 
 def save_benchmark(out, task, rows, path, name):
-    """Write a benchmark. rows: dicts, as the task says, from the file `name` in path, or from path itself."""
+    """Write a benchmark. rows: dicts as the task needs them; they come from path, or from the file
+    `name` in the folder path."""
     content = ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows).encode()
     test = {'count': len(rows), 'bytes': len(content), 'sha256': hashlib.sha256(content).hexdigest()}
     with new_folder(out) as new:
         (new / 'test.jsonl').write_bytes(content)
-        meta = {'kind': 'benchmark', 'task': task, 'source': path.name if path.is_file() else name, 'splits': {'test': test}}
+        meta = {'kind': 'benchmark', 'task': task, 'source': path.name if path.is_file() else name,
+                'splits': {'test': test}}
         (new / 'meta.json').write_text(json.dumps(meta, indent=1))

@@ -1,19 +1,20 @@
-"""Numeric arrays out of MATLAB's .mat files of version 5, as much of the format as flowers102.py needs."""
+"""Numeric arrays from MATLAB .mat files of version 5, as far as flowers102.py needs them."""
 import struct
 import zlib
 from pathlib import Path
 
 import numpy as np
 
-# number types by their code in a file
+# code in the file -> number type
 STORED = {1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'f4', 9: 'f8', 12: 'i8', 13: 'u8'}
 MATRIX, COMPRESSED = 14, 15
-NUMERIC = range(6, 16)  # array classes from double to uint64; below are cells, structs, text and sparse arrays
+NUMERIC = range(6, 16)  # array classes double to uint64; lower ones are cells, structs, text, sparse arrays
 
 
 def elements(content, order):
-    """(type, bytes) of the data elements in content. A tag is two numbers of 32 bits, type and length, and the data
-    are filled up to a multiple of 8 bytes; or, for at most 4 bytes of data, two of 16 bits and the data at once."""
+    """Yield (type, bytes) of the data elements in content. An element is a type and a length of 32
+    bits each, then data padded to a multiple of 8 bytes. With at most 4 bytes of data, type and
+    length may have 16 bits each, followed by 4 bytes with the data."""
     at = 0
     while at + 8 <= len(content):
         kind, length = struct.unpack_from(order + 'II', content, at)
@@ -27,12 +28,13 @@ def elements(content, order):
 
 
 def load_mat(path):
-    """{name: array} of the real numeric arrays in a file, in the type that they are stored in, which may be narrower
-    than their type in MATLAB. Raises ValueError for a file that is damaged or of another version."""
+    """{name: array} of the real numeric arrays in a file. An array has the type in which it is
+    stored, which may be narrower than its type in MATLAB. Raises ValueError for a damaged file or
+    another version."""
     content = Path(path).read_bytes()
     order = {b'IM': '<', b'MI': '>'}.get(content[126:128])
     if order is None or content[:6] != b'MATLAB':
-        raise ValueError(f'{path} is no MATLAB file of version 5')
+        raise ValueError(f'{path} is no MATLAB file of version 5; get it again')
     arrays = {}
     try:
         for kind, body in elements(content[128:], order):
@@ -46,5 +48,5 @@ def load_mat(path):
                 arrays[name.decode()] = np.frombuffer(numbers, order + STORED[kind]).reshape(
                     np.frombuffer(shape, order + 'i4'), order='F')
     except (ValueError, KeyError, IndexError, struct.error, zlib.error) as e:
-        raise ValueError(f'{path} is a damaged MATLAB file ({e})') from None
+        raise ValueError(f'{path} is a damaged MATLAB file ({e}); get it again') from None
     return arrays

@@ -1,0 +1,269 @@
+"""Pictures to datasets. The files that are written are described in tasks/files.py.
+
+Small pictures of one size become arrays (save_arrays), with any number of channels. Larger ones
+become a pack (save_pack): all JPEG files of a split in one array, so that a million pictures are
+four files.
+
+In a pack every picture is RGB, or grey with --channels 1. It is turned upright if its EXIF data say
+so, and its short side is scaled to --size pixels; smaller pictures keep their size. Transparent
+parts become white. Of an animation the first frame is taken. A JPEG file that needs none of this is
+kept byte for byte. Pictures that cannot be decoded are named, left out and counted; if their share
+is larger than --max_bad, nothing is written.
+"""
+import contextlib
+import io
+import json
+import os
+import sys
+import warnings
+from array import array
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from tasks.files import cores, new_folder, write_header
+
+from prepare.lib.command_line import parser
+from prepare.lib.workers import ctrl_c_noted, in_order
+
+EXTENSIONS = ('.jpg', '.jpeg', '.png', '.webp', '.bmp', '.gif', '.tif', '.tiff')
+FORMATS = ('JPEG', 'PNG', 'WEBP', 'BMP', 'GIF', 'TIFF')  # other formats can make Pillow start programs
+QUALITY = 92
+UPRIGHT = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # EXIF orientation -> PIL.Image.Transpose
+
+
+def is_picture(name):
+    name = PurePosixPath(name).name
+    return name.lower().endswith(EXTENSIONS) and not name.startswith('.')
+
+
+def check_label(label, n_classes, split, what):
+    if not 0 <= label < n_classes:
+        raise ValueError(f'split {split} has label {label} ({what}), but there are {n_classes} classes, from 0')
+
+
+# ---- arrays -------------------------------------------------------------------------------------
+
+
+def save_arrays(out, splits, classes):
+    """Write a dataset of small pictures and print its counts.
+
+    splits: {'train': (images, labels) or (images, labels, masks), ..}, where images are uint8
+    (N, H, W, C) with C the same in all splits, or (N, H, W) for C = 1; labels integers (N,); masks
+    bool (N, H, W). classes: their names. Raises ValueError for other shapes and types, an empty
+    split, or a label that is not a class.
+    """
+    splits = {split: [np.asanyarray(a) for a in arrays] for split, arrays in splits.items()}
+    files, meta = {}, {'kind': 'images', 'storage': 'arrays', 'classes': list(classes), 'splits': {}}
+    for split, (images, labels, *masks) in splits.items():
+        if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
+            raise ValueError(f'split {split}: expected pictures as uint8 (N, H, W, C) or (N, H, W), '
+                             f'not {images.dtype} {images.shape}')
+        images = images.reshape(*images.shape[:3], -1)
+        n, height, width, channels = images.shape
+        if meta.setdefault('channels', channels) != channels:
+            raise ValueError(f'split {split} has pictures of {channels} channels, another split of {meta["channels"]}; '
+                             'all need the same number')
+        if labels.dtype.kind not in 'iu' or labels.shape != (n,):
+            raise ValueError(f'split {split}: expected {n} whole numbers as labels, not {labels.dtype} {labels.shape}')
+        for i in (labels.argmin(), labels.argmax()):
+            check_label(labels[i], len(classes), split, f'picture {i}')
+        files |= {f'{split}.images': images, f'{split}.labels': labels.astype(np.int64)}
+        for mask in masks:
+            if mask.dtype != bool or mask.shape != (n, height, width):
+                raise ValueError(f'split {split}: expected masks as bool {images.shape[:3]}, '
+                                 f'not {mask.dtype} {mask.shape}')
+            files[f'{split}.masks'] = mask
+        meta['splits'][split] = {'count': n, 'height': height, 'width': width}
+    with new_folder(out) as new:
+        for name, a in files.items():
+            np.save(new / f'{name}.npy', a)
+        (new / 'meta.json').write_text(json.dumps(meta, indent=1))
+    shape = '' if meta['channels'] == 3 else f'x{meta["channels"]}'
+    for split, s in meta['splits'].items():
+        masks = ' with masks' if f'{split}.masks' in files else ''
+        print(f'{out}/{split}.images.npy: {s["count"]:,} pictures{masks} of {s["height"]}x{s["width"]}{shape}, '
+              f'{len(classes)} classes')
+
+
+# ---- one picture --------------------------------------------------------------------------------
+
+
+def to_rgb(image):
+    """Any Pillow image as RGB. 16-bit grey keeps its upper byte; transparent parts become white."""
+    from PIL import Image
+    if image.mode.startswith('I'):  # 16 bits: Pillow's convert would clip them at 255
+        image = Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
+    if image.has_transparency_data:
+        image = image.convert('RGBA')
+        image = Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image)
+    return image.convert('RGB')
+
+
+def to_grey(image):
+    """Any Pillow image as 8-bit grey (luma), otherwise like to_rgb."""
+    return to_rgb(image).convert('L')
+
+
+def shrink(source, size, channels=3):
+    """A picture -> (JPEG bytes, whether its short side is below size). source: a path, or the bytes
+    of a file. Raises exceptions of many types if the picture cannot be decoded completely."""
+    from PIL import Image
+    content = source if isinstance(source, bytes) else Path(source).read_bytes()
+    if not content:
+        raise ValueError('the file is empty')
+    try:
+        image = Image.open(io.BytesIO(content), formats=FORMATS)
+    except Image.UnidentifiedImageError:
+        raise ValueError('not a picture') from None
+    width, height = image.size
+    short = min(width, height)
+    if image.format == 'JPEG':  # decode at a half, quarter, .. of the size while at least 2 size pixels remain
+        image.draft(None, (2 * size, 2 * size))
+    image.load()
+    try:
+        turn = UPRIGHT.get(image.getexif().get(0x112))
+    except Exception:  # damaged EXIF data; the picture itself is fine
+        turn = None
+    if image.format == 'JPEG' and image.mode == {1: 'L', 3: 'RGB'}[channels] and turn is None and short <= size:
+        return content, short < size
+    image = to_rgb(image) if channels == 3 else to_grey(image)
+    if short > size:
+        image = image.resize((round(width * size / short), round(height * size / short)), Image.BICUBIC, reducing_gap=3)
+    if turn is not None:
+        image = image.transpose(turn)
+    jpeg = io.BytesIO()
+    image.save(jpeg, 'JPEG', quality=QUALITY)
+    return jpeg.getvalue(), short < size
+
+
+def try_shrink(job):
+    """The arguments of shrink -> its result, or (None, the reason) for an undecodable picture."""
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # Pillow warns about unusual metadata
+        try:
+            return shrink(*job)
+        except Exception as e:
+            return None, ' '.join(str(e).split()) or type(e).__name__
+
+
+# ---- packs --------------------------------------------------------------------------------------
+
+
+class Pack:
+    """One split of a pack while it is written: add pictures, then close."""
+
+    def __init__(self, file, folder, split):
+        self.file, self.path = file, str(folder / split)
+        self.names, self.labels, self.offsets = [], array('q'), array('q', [0])
+        self.start = self.header()
+
+    def header(self):
+        return write_header(self.file, np.uint8, self.offsets[-1])
+
+    def add(self, name, label, jpeg):
+        self.file.write(jpeg)
+        self.names.append(os.fsencode(name))
+        self.labels.append(label)
+        self.offsets.append(self.offsets[-1] + len(jpeg))
+
+    def close(self, numbers):
+        """Complete the files; returns the split's entry in meta.json. numbers: the final label for
+        each label given to add, or None if those are final."""
+        assert self.header() == self.start
+        labels = np.array(self.labels, np.int64)
+        np.save(self.path + '.labels.npy', labels if numbers is None else numbers[labels])
+        np.save(self.path + '.offsets.npy', np.array(self.offsets, np.int64))
+        np.save(self.path + '.names.npy', np.array(self.names, 'S'))
+        return {'count': len(self.names), 'bytes': self.offsets[-1]}
+
+
+def save_pack(out, splits, classes, **options):
+    """Write a dataset of large pictures and print its counts; returns its meta.
+
+    splits: {'train': iterable of (name, label, source), ..}: the picture's path relative to its
+    split, its label as a number, and a path or bytes. options: those of save_stream.
+    """
+    stream = ((split, *picture) for split, pictures in splits.items() for picture in pictures)
+    if all(hasattr(pictures, '__len__') for pictures in splits.values()):
+        options.setdefault('total', sum(map(len, splits.values())))
+    return save_stream(out, list(splits), stream, classes, **options)
+
+
+def save_stream(out, names, stream, classes=None, size=256, channels=3, max_bad=0.01, workers=None, total=None):
+    """save_pack for pictures whose splits are mixed, as in an archive that can be read only once.
+
+    names: of the splits. stream: iterable of (split, name, label, source). classes: their names; or
+    None if the labels are the names themselves, which are then numbered in sorted order at the end.
+    total: the number of pictures, for the progress bar. Raises ValueError, and writes nothing, for
+    a split without pictures, a label that is not a class, or too many undecodable pictures.
+    """
+    from tqdm import tqdm
+    if size < 1 or channels not in (1, 3) or not 0 <= max_bad <= 1:
+        raise ValueError(f'--size={size} must be at least 1, --channels={channels} 1 or 3, '
+                         f'and --max_bad={max_bad} between 0 and 1')
+    if workers is None:
+        workers = cores()
+    good = bad = small = 0
+    seen = {}  # class name -> number in order of appearance
+    jobs = ((split, name, label, (source, size, channels)) for split, name, label, source in stream)
+    with contextlib.ExitStack() as stack:
+        new = stack.enter_context(new_folder(out))
+        packs = {split: Pack(stack.enter_context(open(new / f'{split}.jpeg.npy', 'wb')), new, split) for split in names}
+        bar = stack.enter_context(tqdm(total=total, unit=' pictures', disable=None))  # only on a terminal
+        results = stack.enter_context(contextlib.closing(in_order(try_shrink, jobs, workers)))
+        ctrl_c = stack.enter_context(ctrl_c_noted())
+        for (split, name, label, (source, *_)), (jpeg, note) in results:
+            if ctrl_c:
+                raise KeyboardInterrupt
+            bar.update()
+            if classes is None:
+                label = seen.setdefault(label, len(seen))
+            else:
+                check_label(label, len(classes), split, name)
+            if jpeg is None:
+                bad += 1
+                where = f'{split}/{name}' if isinstance(source, bytes) else source
+                bar.write(f'left out {where}: {note}', file=sys.stderr)
+            else:
+                good, small = good + 1, small + note
+                packs[split].add(name, label, jpeg)
+        if bad and bad / (good + bad) > max_bad:
+            raise ValueError(f'{bad} of {good + bad} pictures cannot be decoded, more than --max_bad={max_bad}; '
+                             'nothing was written. Repair or remove them, or raise --max_bad')
+        for split, pack in packs.items():
+            if not pack.names:
+                raise ValueError(f'split {split} has no picture; nothing was written: '
+                                 'add some, or hold out more with --val')
+        numbers = None
+        if classes is None:
+            classes = sorted(seen)
+            numbers = np.argsort(np.argsort(list(seen)))  # the rank of each name
+        meta = {'kind': 'images', 'storage': 'pack', 'classes': list(classes), 'channels': channels,
+                'splits': {split: pack.close(numbers) for split, pack in packs.items()}}
+        (new / 'meta.json').write_text(json.dumps(meta, indent=1))
+    grey = ' grey' * (channels == 1)
+    for split, s in meta['splits'].items():
+        print(f'{out}/{split}.jpeg.npy: {s["count"]:,}{grey} pictures, {s["bytes"] / 1e6:,.1f} MB, '
+              f'{len(classes)} classes')
+    if small:
+        print(f'{small:,} pictures have a short side below {size} pixels and keep their size')
+    if bad:
+        print(f'{bad:,} of {good + bad:,} pictures could not be decoded and were left out')
+    return meta
+
+
+def pack_parser(doc, out):
+    """The command line of a script that writes a pack; pack_options(args) go to save_pack."""
+    p = parser(doc, out)
+    p.add_argument('--size', type=int, default=256, help='pixels of the short side (default: %(default)s)')
+    p.add_argument('--channels', type=int, default=3, choices=(1, 3),
+                   help='3 keeps colours, 1 makes all pictures grey (default: %(default)s)')
+    p.add_argument('--max_bad', type=float, default=0.01,
+                   help='share of pictures that may be undecodable (default: %(default)s)')
+    p.add_argument('--workers', type=int, help='processes (default: one per core)')
+    return p
+
+
+def pack_options(args):
+    return {name: getattr(args, name) for name in ('size', 'channels', 'max_bad', 'workers')}

@@ -1,0 +1,54 @@
+"""prepare/lib/download.py against a server that fails as real ones do."""
+import hashlib
+import threading
+from http.server import HTTPServer
+
+import numpy as np
+import pytest
+from downloads import Flaky
+
+from prepare.lib import download
+
+
+def test_checksums_are_md5_or_sha256_by_their_length(tmp_path):
+    (tmp_path / 'f').write_bytes(b'content')
+    for kind in ('md5', 'sha256'):
+        right = hashlib.new(kind, b'content').hexdigest()
+        assert download.differs(tmp_path / 'f', right) == ''
+        assert download.local_or_fetch(tmp_path, 'http://x/f', None, right) == tmp_path / 'f'
+        with pytest.raises(ValueError, match=f'not the expected file .its {kind} is not'):
+            download.local_or_fetch(tmp_path / 'f', 'http://x/f', None, right[::-1])
+
+
+@pytest.fixture
+def server():
+    httpd = HTTPServer(('127.0.0.1', 0), Flaky)
+    httpd.state = {'content': np.random.default_rng(0).bytes(3_000_000), 'plan': ['fine'], 'resumed': 0}
+    httpd.url = f'http://127.0.0.1:{httpd.server_port}/file'
+    threading.Thread(target=httpd.serve_forever, daemon=True).start()
+    yield httpd
+    httpd.shutdown()
+
+
+@pytest.mark.parametrize('plan', [['fine'], ['drop', 'busy', 'drop', 'fine'], ['drop', 'no ranges'],
+                                  ['busy', 'busy', 'fine']])
+def test_downloads_survive_a_bad_network(server, tmp_path, plan):
+    server.state['plan'] = list(plan)
+    path = download.fetch(server.url, tmp_path / 'sub' / 'f', hashlib.sha256(server.state['content']).hexdigest())
+    assert path.read_bytes() == server.state['content']
+    assert (server.state['resumed'] > 0) == ('drop' in plan and 'no ranges' not in plan)
+    assert [p.name for p in path.parent.iterdir()] == ['f']
+
+
+def test_a_complete_part_is_not_fetched_again(server, tmp_path):
+    (tmp_path / 'f.part').write_bytes(server.state['content'])
+    assert download.fetch(server.url, tmp_path / 'f').read_bytes() == server.state['content']
+
+
+@pytest.mark.parametrize('plan, checksum, message', [
+    (['gone'], None, '404'), (['busy'], None, 'failed 3 times'), (['fine'], '0' * 64, 'damaged')])
+def test_failed_downloads_leave_nothing_that_looks_whole(server, tmp_path, plan, checksum, message):
+    server.state['plan'] = plan
+    with pytest.raises(ValueError, match=message):
+        download.fetch(server.url, tmp_path / 'f', checksum, tries=3)
+    assert not (tmp_path / 'f').exists()
