@@ -1,0 +1,98 @@
+"""Your own small pictures and their labels: .npy files, or idx files as MNIST has them.
+
+    python prepare/arrays.py --images x.npy --labels y.npy --out data/mine
+    python prepare/arrays.py --out data/mnist \\
+        --images train-images-idx3-ubyte.gz --labels train-labels-idx1-ubyte.gz \\
+        --test_images t10k-images-idx3-ubyte.gz --test_labels t10k-labels-idx1-ubyte.gz
+    python train.py config/train_crate_shapes.py --dataset=mnist
+
+Pictures are uint8 of shape (N, H, W) or (N, H, W, C), with any number of channels. Labels are N
+whole numbers from 0. Without --val_images, a random tenth of the training pictures is held out for
+validation.
+
+Expect a line for each split: `data/mnist/train.images.npy: 54,000 pictures of 28x28x1, 10 classes`.
+"""
+import gzip
+import os
+import struct
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from engine.settings import one_line_errors
+from prepare.lib.command_line import parse, parser, share
+from prepare.lib.pictures import save_arrays
+
+
+def read(path):
+    """The array in a .npy file or an idx file of bytes; both may be compressed by gzip."""
+    try:
+        with open(path, 'rb') as f:
+            zipped = f.read(2) == b'\x1f\x8b'
+        with (gzip.open if zipped else open)(path, 'rb') as f:
+            start = f.read(4)
+            if start == b'\x93NUM':
+                f.seek(0)
+                return np.load(f)
+            if start[:3] != b'\0\0\x08':  # idx: two zeros, 8 for bytes, the number of axes, the length of each
+                raise ValueError('it is neither')
+            shape = struct.unpack(f'>{start[3]}I', f.read(4 * start[3]))
+            return np.frombuffer(f.read(), np.uint8).reshape(shape)
+    except (OSError, EOFError, ValueError, IndexError, struct.error, zlib.error) as e:
+        raise ValueError(f'{path}: expected a whole .npy file, or an idx file of bytes ({e})') from None
+
+
+def read_split(images, labels):
+    """The pictures and labels in two files. Raises ValueError unless they fit together."""
+    x, y = read(images), read(labels)
+    if x.dtype != np.uint8 or x.ndim not in (3, 4) or not x.size:
+        raise ValueError(f'{images} holds {x.dtype} {x.shape}; expected uint8 (N, H, W) or (N, H, W, C); values from '
+                         '0 to 1 are converted by (x * 255).round().astype(numpy.uint8)')
+    if x.ndim == 4 and x.shape[1] < x.shape[2] == x.shape[3]:
+        raise ValueError(f'{images} holds {x.shape}, which looks like (N, C, H, W); '
+                         'convert it to (N, H, W, C) by x.transpose(0, 2, 3, 1)')
+    if y.dtype.kind not in 'iu' or y.shape != x.shape[:1] or y.min() < 0 or y.max() >= 10 ** 5:
+        raise ValueError(f'{labels} holds {y.dtype} {y.shape}; expected {len(x)} whole numbers from 0 to 99,999; other '
+                         'labels are numbered by numpy.unique(y, return_inverse=True)[1]')
+    return x, y
+
+
+def main(argv=None):
+    p = parser(__doc__, None)
+    for split, text in ('', 'for training'), ('val_', 'for validation'), ('test_', 'for testing'):
+        for kind in 'images', 'labels':
+            p.add_argument(f'--{split}{kind}', required=not split, metavar='FILE', help=f'{kind} {text}')
+    p.add_argument('--val', type=share, default=0.1,
+                   help='share of the training pictures held out if there are no --val_images (default: %(default)s)')
+    p.add_argument('--seed', type=int, default=0, help='which of them are held out (default: %(default)s)')
+    p.add_argument('--classes', metavar='NAMES', help='a file with one name per line, or names separated by commas '
+                                                      '(default: 0,1,2,..)')
+    args = parse(p, argv)
+    splits = {'train': read_split(args.images, args.labels)}
+    for split in 'val', 'test':
+        images, labels = getattr(args, f'{split}_images'), getattr(args, f'{split}_labels')
+        if (images is None) != (labels is None):
+            raise ValueError(f'--{split}_images and --{split}_labels must be given together')
+        if images:
+            splits[split] = read_split(images, labels)
+    if 'val' not in splits:
+        x, y = splits['train']
+        order = np.random.default_rng(abs(args.seed)).permutation(len(x))
+        held_out, kept = np.split(order, [max(1, round(args.val * len(x)))])
+        if not len(kept):
+            raise ValueError(f'{args.images} has too few pictures to hold out --val={args.val}; add some, '
+                             'or pass --val_images and --val_labels')
+        splits |= {split: (x[rows], y[rows]) for split, rows in (('train', np.sort(kept)), ('val', np.sort(held_out)))}
+    names = map(str, range(1 + max(int(y.max()) for _, y in splits.values())))
+    if args.classes:
+        is_file = os.path.isfile(args.classes)
+        names = Path(args.classes).read_text().splitlines() if is_file else args.classes.split(',')
+    save_arrays(args.out, splits, list(names))
+
+
+if __name__ == '__main__':
+    with one_line_errors():
+        main()
