@@ -56,7 +56,7 @@ def compression(model, inputs):
     eq. (9)'s descent would: three tensors (L, B). Every token is made sqrt(d) long, as LayerNorm would about make it, since
     R^c grows with length and each next layer undoes that."""
     found = []
-    for attention, normed, half, _ in model.inside(*inputs):
+    for attention, normed, half, _ in inside.inside(model, *inputs):
         U = inside.bases(attention).float()
         z, after = (half.size(-1) ** 0.5 * normalize(t.float(), dim=-1) for t in (half - attention(normed), half))
         turned = (measures.sideways(move, z) for move in (after - z, -measures.compressed_rate_gradient(z, U)))
@@ -95,7 +95,7 @@ def sparsification(model, inputs):
     """Of each layer's LASSO, eq. (16) with its half, Y = LN(Z^(l+1/2)): the objective a token at relu(Y), after the layer, at
     its minimum and at Z = 0: four tensors (L, B)."""
     found = []
-    for layer, (*_, half, z) in tqdm(zip(model.layers, model.inside(*inputs)), 'LASSO', len(model.layers), False, disable=None):
+    for layer, (*_, half, z) in tqdm(zip(model.layers, inside.inside(model, *inputs)), 'LASSO', len(model.layers), False, disable=None):
         Y, D, lam = layer.norm2(half).float(), layer.ista.D.float(), layer.ista.lam
         points = Y.relu(), z.float(), measures.lasso_minimizer(Y, D, lam, tolerance=1e-3), torch.zeros_like(Y)
         found.append([measures.lasso_objective(Z, Y, D, lam).mean(-1) for Z in points])

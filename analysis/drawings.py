@@ -160,7 +160,7 @@ def tokens(c, nets):
         x, name = pixels(net, shown), shown[0][0]
     else:
         x, _ = tokens_of(c, net, net.model.config.block_size, net.model.config.block_size)
-    after = [z[0].float().cpu() for *_, z in net.model.inside(x)]                             # L of (N, d)
+    after = [z[0].float().cpu() for *_, z in inside.inside(net.model, x)]                             # L of (N, d)
     rng, L = np.random.default_rng(c.seed), len(after)
     some, channels = (np.sort(rng.permutation(n)[:c.size]) for n in after[0].shape)
     parts, share = [z[some][:, channels] for z in after], [measures.nonzeros(z).item() for z in after]
@@ -183,7 +183,7 @@ def tokens(c, nets):
 
 def at_layer(model, l, x):
     """Attention of layer l, and what it is given, for inputs x."""
-    return next((a, normed) for i, (a, normed, *_) in enumerate(model.inside(x), 1) if i == l)
+    return next((a, normed) for i, (a, normed, *_) in enumerate(inside.inside(model, x), 1) if i == l)
 
 
 def attention(c, nets):

@@ -1,10 +1,9 @@
-"""What one sees in the layers of a network. Every model has the same door, `model.inside(x)`, which gives for every layer
+"""What happens inside the layers of a network, whichever it is, in numbers. Layers are counted from 1, as in the papers.
 
-    attention, normed, half, z      its attention module; what that is given, LN(Z^l); tokens after it, Z^(l+1/2); Z^(l+1)
-
-with tokens (B, N, d). Nothing here asks which network it is: attention with one projection for query, key and value (MSSA)
-gives coordinates (B, K, N, p), attention with three (MHSA) gives (3, B, K, N, p). Layers are counted from 1, as in the papers.
+Attention with one projection for query, key and value (MSSA) has it in `U`; attention with three has them in `QKV`.
 """
+import time
+
 import torch
 
 from analysis import measures
@@ -16,36 +15,51 @@ EPS = {'paper': 0.5, 'released': 0.01}
 # ---- the parts of a layer --------------------------------------------------------------------------------------------
 
 
+def inside(model, *inputs):
+    """Yields per layer: the attention module, its input, tokens after attention, tokens after the layer; tokens are
+    (B, N, d). inputs: what model.embed takes. Masked autoencoders hide nothing."""
+    z = model.embed(*inputs)
+    for layer in model.layers:
+        seen = []
+        hook = layer.attn.register_forward_hook(lambda module, args, out: seen.append((args[0], out)))
+        try:
+            after = layer(z)
+        finally:
+            hook.remove()
+        (normed, update), = seen
+        yield layer.attn, normed, z + update, after
+        z = after
+
+
 def attentions(model):
     """The attention module of every layer."""
-    return [layer.mssa if hasattr(layer, 'mssa') else layer.attn for layer in model.layers]
+    return [layer.attn for layer in model.layers]
 
 
 def bases(attention, part='value'):
-    """What a head projects tokens onto: the columns of U_k, (K, d, p); of MHSA those of its query, key or value map."""
+    """What heads project tokens onto, (K, d, p): the columns of U_k; of three projections those of one part."""
     if hasattr(attention, 'U'):
         return attention.U.weight.unflatten(0, (attention.K, -1)).mT
     return attention.QKV.weight.unflatten(0, (3, attention.K, -1))[PARTS.index(part)].mT
 
 
+def projections(attention, z):
+    """Queries, keys and values of tokens z (B, N, d), each (B, K, N, p); of MSSA three times the same."""
+    w = (attention.U(z),) * 3 if hasattr(attention, 'U') else attention.QKV(z).chunk(3, -1)
+    return [t.unflatten(2, (attention.K, -1)).transpose(1, 2) for t in w]
+
+
 def coordinates(attention, z, part='value'):
-    """Tokens z (B, N, d) as the heads see them, (B, K, N, p): U_k^T z; of MHSA their queries, keys or values."""
-    w = attention.project(z)
-    return w if w.dim() == 4 else w[PARTS.index(part)]
-
-
-def queries_and_keys(attention, normed):
-    """Of tokens normed (B, N, d): both (B, K, N, p), and of MSSA the same."""
-    w = attention.project(normed)
-    return (w, w) if w.dim() == 4 else w[:2]
+    """Tokens z (B, N, d) as the heads see them, (B, K, N, p): U_k^T z; of three projections the queries, keys or values."""
+    return projections(attention, z)[PARTS.index(part)]
 
 
 def weights(attention, normed):
     """What each token averages: softmax(q k^T / sqrt(p)) of normed (B, N, d), the future hidden where the network hides it
     -> (B, K, N, N), a row for each token."""
-    q, k = queries_and_keys(attention, normed)
+    q, k, _ = projections(attention, normed)
     s = q @ k.mT * q.size(-1) ** -0.5
-    if getattr(attention, 'causal', False):
+    if getattr(getattr(attention, 'average', None), 'causal', False):
         s = s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), -torch.inf)
     return s.softmax(-1)
 
@@ -53,7 +67,7 @@ def weights(attention, normed):
 def class_maps(attention, normed):
     """Where the class token looks: the softmax of its scores for the patches, itself left out -> (B, K, N). CRATE-MAE,
     eqs. (B.4) and (B.5), with the scores scaled as the network scales them."""
-    q, k = queries_and_keys(attention, normed)
+    q, k, _ = projections(attention, normed)
     return (q[:, :, :1] @ k[:, :, 1:].mT * q.size(-1) ** -0.5).softmax(-1)[:, :, 0]
 
 
@@ -67,7 +81,7 @@ def of_all(batches, measure, model, *settings):
 
 def why_not_sparse(model):
     """Why sparsity means nothing for a model, or '' if it does."""
-    if all(hasattr(layer, 'ista') or hasattr(layer, 'mlp') for layer in model.layers):
+    if all(getattr(layer, 'norm2', None) for layer in model.layers):
         return ''
     return 'a layer of AoT is attention and a skip: it has no ISTA (and no MLP) that could set numbers to zero'
 
@@ -81,7 +95,7 @@ def layer_measures(model, inputs, measure='paper', eps=0.0, part='value', thresh
     most `threshold` count as zeros.
     """
     rates, shares = [], []
-    for attention, normed, half, z in model.inside(*inputs):
+    for attention, normed, half, z in inside(model, *inputs):
         if measure == 'paper':
             rates.append(measures.compressed_rate(half.unsqueeze(1) @ bases(attention, part), eps or EPS['paper']))
         else:
@@ -90,18 +104,28 @@ def layer_measures(model, inputs, measure='paper', eps=0.0, part='value', thresh
     return torch.stack(rates), torch.stack(shares)
 
 
-def telemetry(model, inputs):
-    """What train.py logs of a model, {column: number}: R^c of every layer, rate_1 .. rate_L, and where sparsity means something
-    its share of non-zeros, nonzeros_1 .., means over a batch."""
-    was_training = model.training
-    found = layer_measures(model.eval(), inputs)
-    model.train(was_training)
-    return dict(zip(telemetry_columns(model), torch.cat([part.mean(1).cpu() for part in found]).tolist()))
+class Telemetry:
+    """Coding rate and sparsity of every layer, on a batch of the validation split that is always the same."""
 
+    def __init__(self, task):
+        batch = next(task.valid.fixed(min(task.c.batch_size, 16), 1, **task.valid_draws))
+        x, y = task.take(batch)
+        self.inputs, self.seconds = (x, y) if task.unit == 'prompts' else (x,), 0.0
 
-def telemetry_columns(model):
-    kinds = ('rate',) if why_not_sparse(model) else ('rate', 'nonzeros')
-    return [f'{kind}_{l}' for kind in kinds for l in range(1, len(model.layers) + 1)]
+    def __call__(self, model):
+        """{column of the log: number}: R^c of each layer, rate_1 .. rate_L; its share of non-zeros, nonzeros_1 .., where
+        sparsity means something. Means over the batch."""
+        began, was_training = time.perf_counter(), model.training
+        rates, shares = layer_measures(model.eval(), self.inputs)
+        model.train(was_training)
+        found = {'rate': rates} if why_not_sparse(model) else {'rate': rates, 'nonzeros': shares}
+        numbers = {f'{k}_{l}': v for k, values in found.items() for l, v in enumerate(values.mean(1).tolist(), 1)}
+        self.seconds += time.perf_counter() - began
+        return numbers
+
+    def cost(self, trained):
+        return f'telemetry took {self.seconds:.2f} s beside {trained:.0f} s of training, ' \
+               f'{self.seconds / max(trained, 1e-9):.2%}'
 
 
 @torch.no_grad()
@@ -113,7 +137,7 @@ def signal_to_noise(model, inputs):
     together: the norm of what lies in each token's own subspace, over that of what does not.
     """
     before, after = [], []
-    for attention, normed, half, _ in model.inside(*inputs):
+    for attention, normed, half, _ in inside(model, *inputs):
         Q = torch.linalg.qr(bases(attention).float()).Q                              # (K, d, p)
         z = (half - attention(normed)).float()                                       # Z^l
         own = (z.unsqueeze(1) @ Q).square().sum(-1).argmax(1, keepdim=True)          # (B, 1, N)

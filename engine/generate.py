@@ -1,18 +1,33 @@
-"""Continuing a sequence of tokens, with a cache of the past.
+"""Continue a sequence of tokens, with a cache of the past.
 
-A model takes part by `config.block_size`, `tok_emb`, `embed(x, first)`, `layers` that take (z, remember), `norm` and `head`;
-its attention by `kv`, `K` and `p`.
+Every network of the task 'text' can do it. One whose attention has an `average` with a `past`, and whose `embed` takes
+`first`, keeps the keys and values of earlier tokens; of others the whole sequence is computed again for each token.
 """
 import warnings
 
 import torch
 
 
+def generate(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, stop_token=None, use_cache=True):
+    """Continue sequences of tokens.
+
+    idx: int64 (B, N), N >= 1; of more than block_size tokens only the last are used, with a warning.
+    temperature: divides the logits; 0 takes the likeliest token. top_k: sample from the k likeliest tokens.
+    top_p: sample from the likeliest tokens that together have probability p. stop_token: a sequence that draws it is
+    finished and padded with it; generation ends when all are finished. use_cache: keep keys and values (the same result
+    up to rounding, linear instead of quadratic work).
+    Returns int64 (B, N + new): the prompt, then what was drawn. Raises ValueError if the model reads no text.
+    """
+    return torch.cat([idx, *stream(model, idx, max_new_tokens, temperature, top_k, top_p, stop_token, use_cache)], dim=1)
+
+
 @torch.no_grad()
 def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, stop_token=None, use_cache=True):
-    """Yield the next token of each sequence, (B, 1), max_new_tokens times; arguments as for `generate`."""
+    """Yields the next token of each sequence, (B, 1), max_new_tokens times. See `generate`."""
+    if model.config.task != 'text':
+        raise ValueError(f'only a causal network of text continues sequences; the task of this one is {model.config.task}')
     if idx.dim() != 2 or idx.size(1) == 0:
-        raise ValueError(f'generate needs token ids (B, N) with at least one token a row, got {tuple(idx.shape)}')
+        raise ValueError(f'generate needs token ids (B, N) with at least one token per row, got {tuple(idx.shape)}')
     if not temperature >= 0 or (top_k is not None and top_k < 1) or (top_p is not None and not 0 < top_p <= 1):
         raise ValueError(f'need temperature >= 0, top_k >= 1, 0 < top_p <= 1; got {temperature}, {top_k}, {top_p}')
     block = model.config.block_size
@@ -21,15 +36,19 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
         idx = idx[:, -block:]
     was_training = model.training
     model.eval()
+    averages = [getattr(layer.attn, 'average', None) for layer in getattr(model, 'layers', ()) if hasattr(layer, 'attn')]
+    use_cache = use_cache and len(averages) > 0 and all(hasattr(average, 'past') for average in averages)
     try:
-        cache = new_cache(model, len(idx)) if use_cache else None
+        for average in averages * use_cache:
+            average.past = Past(block)
         new, done = idx, torch.zeros(len(idx), 1, dtype=torch.bool, device=idx.device)
         for _ in range(max_new_tokens):
-            if cache is not None and idx.size(1) <= block:
-                z = step(model, new, cache, idx.size(1) - new.size(1))
-            else:  # past the block every position shifts by one at every token, so there is nothing to keep
-                z = step(model, idx[:, -block:])
-            new = pick(model.head(z).float(), temperature, top_k, top_p)                   # (B, 1)
+            if use_cache and idx.size(1) > block:  # from here on every position shifts at every token: nothing to keep
+                use_cache = False
+                for average in averages:
+                    average.past = None
+            logits = last_logits(model, new, idx.size(1) - new.size(1)) if use_cache else last_logits(model, idx[:, -block:])
+            new = pick(logits.float(), temperature, top_k, top_p)                      # (B, 1)
             if stop_token is not None:
                 new = new.masked_fill(done, stop_token)
                 done |= new == stop_token
@@ -38,34 +57,42 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
             if stop_token is not None and done.all():
                 return
     finally:
+        for average in averages:
+            if hasattr(average, 'past'):
+                average.past = None
         model.train(was_training)
 
 
-def new_cache(model, B):
-    """Room for the projected tokens of all layers: (n_layer, kv, B, K, block_size, p), kv 1 for MSSA, 2 for MHSA."""
-    attn, w = next(m for m in model.layers[0].modules() if hasattr(m, 'kv')), model.tok_emb.weight
-    dtype = torch.get_autocast_dtype(w.device.type) if torch.is_autocast_enabled(w.device.type) else w.dtype
-    return torch.zeros(len(model.layers), attn.kv, B, attn.K, model.config.block_size, attn.p, dtype=dtype,
-                       device=w.device)
+class Past:
+    """The keys and values of the tokens so far, of one layer. Where they are the same tensor, as in MSSA, it is kept once."""
+
+    def __init__(self, block_size):
+        self.block_size, self.length, self.kept = block_size, 0, []
+
+    def __call__(self, k, v):
+        """New keys and values (B, N, K p) -> all so far (B, N_past + N, K p)."""
+        new, N = [k] if k is v else [k, v], k.size(1)
+        if not self.kept:
+            self.kept = [t.new_empty(len(t), self.block_size, t.size(2)) for t in new]
+        for kept, t in zip(self.kept, new):
+            kept[:, self.length:self.length + N] = t
+        self.length += N
+        past = [kept[:, :self.length] for kept in self.kept]
+        return past[0], past[-1]
 
 
-def step(model, x, cache=None, first=0):
-    """Ids (B, N) at positions first .. through all layers; with a cache, beside the `first` tokens it holds.
-
-    Returns the last token (B, d), ready for the head.
-    """
-    z = model.embed(x, first)
-    for l, layer in enumerate(model.layers):
-        def remember(*new):  # (B, K, N, p) each; stores them, returns past and new together
-            for old, t in zip(cache[l], new):
-                old[:, :, first:first + x.size(1)] = t
-            return cache[l, :, :, :, :first + x.size(1)]
-        z = layer(z, None if cache is None else remember)
-    return model.norm(z[:, -1])
+def last_logits(model, x, first=None):
+    """Logits (B, vocab_size) after the last of the tokens x (B, N); with a cache, x begins at position `first`."""
+    if not hasattr(model, 'read'):
+        return model(x)[0][:, -1]
+    z = model.embed(x) if first is None else model.embed(x, first=first)
+    for layer in model.layers:
+        z = layer(z)
+    return model.read(z[:, -1:])[0][:, 0]
 
 
 def pick(logits, temperature, top_k, top_p):
-    """One token a row from logits (B, vocab_size), float32; returns (B, 1). See `AoT.generate`."""
+    """One token per row of logits (B, vocab_size), float32: (B, 1). See `generate`."""
     if temperature < 1e-6:
         return logits.argmax(-1, keepdim=True)
     logits = (logits - logits.max(-1, keepdim=True).values) / temperature
@@ -74,6 +101,6 @@ def pick(logits, temperature, top_k, top_p):
         logits = logits.masked_fill(logits < kth, -torch.inf)
     if top_p is not None:
         probs, order = logits.softmax(-1).sort(descending=True)
-        drop = probs.cumsum(-1) - probs >= top_p  # what already lies above a token reaches top_p; the first stays
+        drop = probs.cumsum(-1) - probs >= top_p  # the tokens before it reach top_p already; the first one stays
         logits = logits.masked_fill(drop.scatter(-1, order, drop), -torch.inf)
     return torch.multinomial(logits.softmax(-1), 1)

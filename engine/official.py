@@ -1,9 +1,32 @@
-"""The authors' weight files into our models: their nesting undone, every tensor checked by name and shape.
+"""The authors' and OpenAI's weights in our networks, and back: all tables of tensor names, and the checks.
 
-Each model says by what names the authors' code knows its tensors (`official_names`) and gives its weights back under
-them (`to_official`); its `from_official` reads the sizes off a file and then calls `fill`.
+A table {our name: their name} stands beside the function that reads a format. Sizes that tensors tell are read off them;
+`overrides` are other settings of the network, such as pool or dropout. A state dict may be nested in a checkpoint under
+`state_dict` or `model`, and its names may begin with the `module.` of data-parallel training. Every function raises a
+ValueError that names the tensors which are missing, unexpected or of a wrong shape.
 """
+import os
+
 import torch
+
+# network: the tensor that holds its positions, and one that tells its format from the others
+FORMATS = {'crate': ('pos_embedding', 'transformer.layers.0.0.fn.qkv.weight'),
+           'crate_mae': ('decoder_pos_embed', 'blocks.0.layers.0.0.fn.qkv.weight'),
+           'vit': ('pos_embed', 'head.weight'),
+           'vit_mae': ('pos_embed', 'blocks.0.attn.qkv.weight')}
+WB = 'weight', 'bias'
+
+
+def read(path):
+    """The state dict in an official file. Raises ValueError for a missing or damaged one."""
+    if not os.path.isfile(path):
+        raise ValueError(f'no file {path}; the authors link theirs from https://github.com/Ma-Lab-Berkeley/CRATE')
+    try:
+        sd = unnested(torch.load(path, map_location='cpu', weights_only=True))
+        assert all(isinstance(v, torch.Tensor) for v in sd.values())
+    except Exception as e:  # of many types, depending on the damage
+        raise ValueError(f'{path} is damaged or holds no state dict ({type(e).__name__})') from None
+    return sd
 
 
 def unnested(state_dict):
@@ -13,19 +36,27 @@ def unnested(state_dict):
     return {k.removeprefix('module.'): v for k, v in state_dict.items()}
 
 
+def require(sd, kind, *names):
+    missing = [name for name in names if name not in sd]
+    if missing:
+        raise ValueError(f'not a {kind} state dict: no {" or ".join(missing)} among {sorted(sd)[:4]} ..')
+
+
 def depth(sd, blocks):
-    """How many layers there are under the name `blocks`: blocks.0.*, blocks.1.*, .."""
+    """Number of layers under the name `blocks`: blocks.0.*, blocks.1.*, .."""
     return 1 + max((int(k[len(blocks) + 1:].split('.')[0]) for k in sd if k.startswith(f'{blocks}.')), default=-1)
 
 
-def fill(model, sd):
-    """The model, with the authors' tensors sd {name: tensor} in it. Those in its DEAD are not read. Those in its FIXED may
-    be missing; where they are not, they must equal ours to 1e-5.
+def give(model, names):
+    """The model's weights under their names, for {ours: theirs} names, as far as the model has them."""
+    weights = model.state_dict()
+    return {theirs: weights[ours] for ours, theirs in names.items() if ours in weights}
 
-    Raises ValueError that names the tensors which are missing, unexpected, of a wrong shape, or other than the fixed ones.
-    """
-    names, wanted, kind, c = model.official_names(), model.to_official(), type(model).__name__, model.config
-    fixed, dead = getattr(model, 'FIXED', ()), getattr(model, 'DEAD', ())
+
+def fill(model, sd, names, wanted, fixed=(), dead=()):
+    """Load tensors sd {their name: tensor} into the model. names {ours: theirs}; wanted {theirs: tensor} are all that
+    a complete file has. `dead` tensors are not read. `fixed` ones may be missing, but must equal ours to 1e-5."""
+    kind, c = type(model).__name__, model.config
     missing, extra = sorted(wanted.keys() - sd.keys() - {*fixed, *dead}), sorted(sd.keys() - wanted.keys())
     if missing or extra:
         raise ValueError(f'{kind} state dict does not fit: missing {missing}, unexpected {extra}')
@@ -36,41 +67,191 @@ def fill(model, sd):
         slack = max(1e-5, torch.finfo(sd[k].dtype).eps) if sd[k].is_floating_point() else 1e-5  # files may hold float16
         if k in fixed and not (sd[k] - wanted[k]).abs().max() <= slack:
             raise ValueError(f'{k} holds other positions than the sines and cosines that {needs}; give the sizes that the '
-                             'weights were trained with (interpolated positions are not the authors\')')
+                             "weights were trained with (interpolated positions are not the authors')")
     weights = wanted | {k: v for k, v in sd.items() if k not in fixed}
-    model.load_state_dict({ours: weights[theirs] for ours, theirs in names.items()})
+    model.load_state_dict({ours: weights[theirs] for ours, theirs in names.items() if theirs in weights})
     return model
 
 
-def gpt2(Model, Config, state_dict, **settings):
-    """See `AoT.from_gpt2`."""
+# ---- CRATE ----------------------------------------------------------------------------------------------------------
+
+def crate_names(n_layer):
+    names = {'embed.pos': 'pos_embedding', 'embed.cls': 'cls_token'}
+    for ours, theirs in (('patch_norm', 1), ('patch', 2), ('token_norm', 3)):
+        names |= {f'embed.{ours}.{t}': f'to_patch_embedding.{theirs}.{t}' for t in WB}
+    for l in range(n_layer):
+        ours, attn, ista = f'layers.{l}', f'transformer.layers.{l}.0', f'transformer.layers.{l}.1'
+        names |= {f'{ours}.norm1.{t}': f'{attn}.norm.{t}' for t in WB}
+        names |= {f'{ours}.attn.U.weight': f'{attn}.fn.qkv.weight'}
+        names |= {f'{ours}.attn.W.{t}': f'{attn}.fn.to_out.0.{t}' for t in WB}
+        names |= {f'{ours}.norm2.{t}': f'{ista}.norm.{t}' for t in WB} | {f'{ours}.ista.D': f'{ista}.fn.weight'}
+    return names | {f'read.{ours}.{t}': f'mlp_head.{theirs}.{t}' for ours, theirs in (('norm', 0), ('head', 1)) for t in WB}
+
+
+def to_crate(model):
+    return give(model, crate_names(model.config.n_layer))
+
+
+def from_crate(Model, Config, state_dict, *, n_head, image_size, patch_size, **overrides):
+    sd = unnested(state_dict)
+    first, patch = 'transformer.layers.0.0.fn.qkv.weight', 'to_patch_embedding.2.weight'
+    require(sd, 'CRATE', first, patch, 'mlp_head.1.weight', 'pos_embedding')
+    inner, n_embd = sd[first].shape
+    model = Model(Config(**dict(
+        image_size=image_size, patch_size=patch_size, channels=channels(sd[patch].shape[1], patch_size), n_head=n_head,
+        num_classes=len(sd['mlp_head.1.weight']), n_embd=n_embd, n_layer=depth(sd, 'transformer.layers'),
+        head_dim=inner // n_head) | overrides))
+    return fill(model, sd, crate_names(model.config.n_layer), to_crate(model))
+
+
+def channels(P, patch_size):
+    """Channels of pictures whose patches have P numbers."""
+    h, w = patch_size if isinstance(patch_size, (tuple, list)) else (patch_size, patch_size)
+    return max(1, P // (h * w))  # a remainder is found when shapes are compared
+
+
+# ---- ViT, as in timm and in the CRATE repository ----------------------------------------------------------------------
+
+def block_names(layers, blocks, n):
+    """{ours: timm's} of n layers."""
+    parts = (('norm1', 'norm1'), ('attn.QKV', 'attn.qkv'), ('attn.W', 'attn.proj'),
+             ('norm2', 'norm2'), ('mlp.up', 'mlp.fc1'), ('mlp.down', 'mlp.fc2'))
+    return {f'{layers}.{l}.{ours}.{t}': f'{blocks}.{l}.{theirs}.{t}' for l in range(n) for ours, theirs in parts
+            for t in WB}
+
+
+def vit_names(c):
+    names = {'embed.cls': 'cls_token', 'embed.pos': 'pos_embed'}
+    names |= {f'embed.patch.{t}': f'patch_embed.proj.{t}' for t in WB} | block_names('layers', 'blocks', c.n_layer)
+    norm = 'norm' if c.pool == 'cls' else 'fc_norm'
+    return names | {f'read.{ours}.{t}': f'{theirs}.{t}' for ours, theirs in (('norm', norm), ('head', 'head')) for t in WB}
+
+
+def to_vit(model):
+    return give(model, vit_names(model.config))
+
+
+def from_vit(Model, Config, state_dict, *, n_head, image_size, patch_size, **overrides):
+    sd, patch = unnested(state_dict), 'patch_embed.proj.weight'
+    require(sd, 'ViT', 'head.weight', 'pos_embed', 'blocks.0.attn.qkv.weight', patch)
+    num_classes, n_embd = sd['head.weight'].shape
+    model = Model(Config(**dict(
+        image_size=image_size, patch_size=patch_size, channels=sd[patch].shape[1], num_classes=num_classes, n_head=n_head,
+        n_embd=n_embd, n_layer=depth(sd, 'blocks'), pool='mean' if 'fc_norm.weight' in sd else 'cls') | overrides))
+    return fill(model, sd, vit_names(model.config), to_vit(model))
+
+
+# ---- CRATE-MAE --------------------------------------------------------------------------------------------------------
+
+FIXED = 'pos_embed', 'decoder_pos_embed'
+DEAD = 'pos_embed', 'decoder_embed.weight', 'decoder_embed.bias'  # the authors' CRATE-MAE has them and never reads them
+
+
+def crate_mae_names(model):
+    names = {'embed.cls': 'cls_token', 'embed.mask_token': 'mask_token', 'embed.pos': 'decoder_pos_embed'}
+    pairs = [('embed.patch', 'patch_embed.proj'), ('norm', 'norm'), ('decoder_norm', 'decoder_norm'),
+             ('pixels', 'decoder_pred')]
+    for layers, blocks, attn in (('layers', 'blocks', 0), ('decoder_layers', 'decoder_blocks', 1)):
+        for l in range(len(getattr(model, layers))):
+            ours, theirs = f'{layers}.{l}', f'{blocks}.{l}.layers.0'
+            pairs += [(f'{ours}.norm{i + 1}', f'{theirs}.{i}.norm') for i in (0, 1)]
+            pairs += [(f'{ours}.attn.U', f'{theirs}.{attn}.fn.qkv'), (f'{ours}.attn.W', f'{theirs}.{attn}.fn.to_out.0'),
+                      (f'{ours}.E', f'{theirs}.0.fn')]
+            names |= {f'{ours}.ista.D': f'{theirs}.1.fn.weight'}
+    names |= {f'{ours}.{t}': f'{theirs}.{t}' for ours, theirs in pairs for t in WB}
+    return {k: names[k] for k in model.state_dict()}
+
+
+def to_crate_mae(model):
+    """With zeros for the layer that the authors' code never reads."""
+    d, pos = model.config.n_embd, model.embed.pos
+    zeros = pos.new_zeros(d, d)
+    return give(model, crate_mae_names(model)) | dict(zip(DEAD, (pos, zeros, zeros[0])))
+
+
+def from_crate_mae(Model, Config, state_dict, *, n_head, image_size, patch_size, decoder_n_head=0, **overrides):
+    """decoder_n_head=0 means n_head. The dead tensors are ignored; position tables may be missing."""
+    sd, first, patch = unnested(state_dict), 'blocks.0.layers.0.0.fn.qkv.weight', 'patch_embed.proj.weight'
+    require(sd, 'CRATE-MAE', first, patch)
+    if 'decoder_pred.weight' not in sd:
+        raise ValueError('this CRATE-MAE state dict has no decoder, so it cannot reconstruct pictures; take the checkpoint '
+                         'of pre-training')
+    inner, n_embd = sd[first].shape
+    model = Model(Config(**dict(
+        image_size=image_size, patch_size=patch_size, channels=sd[patch].shape[1], n_head=n_head, n_embd=n_embd,
+        head_dim=0 if inner == n_embd else inner // n_head, n_layer=depth(sd, 'blocks'),
+        decoder_n_layer=depth(sd, 'decoder_blocks'), decoder_n_head=decoder_n_head) | overrides))
+    return fill(model, sd, crate_mae_names(model), to_crate_mae(model), FIXED, DEAD)
+
+
+# ---- ViT-MAE ------------------------------------------------------------------------------------------------------------
+
+def vit_mae_names(c):
+    names = {'embed.cls': 'cls_token', 'embed.pos': 'pos_embed', 'mask_token': 'mask_token', 'decoder_pos': 'decoder_pos_embed'}
+    names |= {f'embed.patch.{t}': f'patch_embed.proj.{t}' for t in WB}
+    names |= block_names('layers', 'blocks', c.n_layer) | block_names('decoder_layers', 'decoder_blocks', c.decoder_n_layer)
+    names |= {f'{k}.{t}': f'{k}.{t}' for k in ('norm', 'decoder_embed', 'decoder_norm') for t in WB}
+    return names | {f'pixels.{t}': f'decoder_pred.{t}' for t in WB}
+
+
+def to_vit_mae(model):
+    return give(model, vit_mae_names(model.config))
+
+
+def from_vit_mae(Model, Config, state_dict, *, n_head, image_size, patch_size, decoder_n_head, **overrides):
+    """The file may lack the two tables of fixed positions."""
+    sd, patch = unnested(state_dict), 'patch_embed.proj.weight'
+    require(sd, 'ViT-MAE', 'blocks.0.attn.qkv.weight', 'cls_token', patch)
+    if 'decoder_embed.weight' not in sd:
+        raise ValueError('this ViT-MAE state dict has no decoder, so it cannot reconstruct pictures; take the checkpoint with '
+                         'a decoder, which the authors offer for visualization')
+    width, n_embd = sd['decoder_embed.weight'].shape
+    model = Model(Config(**dict(
+        image_size=image_size, patch_size=patch_size, channels=sd[patch].shape[1], n_head=n_head, n_embd=n_embd,
+        n_layer=depth(sd, 'blocks'), decoder_n_layer=depth(sd, 'decoder_blocks'), decoder_n_head=decoder_n_head,
+        decoder_n_embd=width) | overrides))
+    return fill(model, sd, vit_mae_names(model.config), to_vit_mae(model), FIXED)
+
+
+def spare_decoder(Network, Config, sd, name, shape):
+    """The tensors of a small decoder, never used, that completes the encoder sd so that it can be read."""
+    small = {'decoder_n_embd': 4, 'decoder_n_head': 1} if name == 'vit_mae' else \
+        {'head_dim': len(sd[FORMATS[name][1]]) // shape['n_head']}
+    patch = sd.get('patch_embed.proj.weight', torch.empty(1, 3, 1, 1))
+    model = Network(Config(n_layer=1, decoder_n_layer=1, n_embd=len(patch), channels=patch.shape[1], **shape, **small))
+    return {k: v for k, v in model.to_official().items() if k.startswith(('decoder', 'mask_token'))}
+
+
+# ---- GPT-2 --------------------------------------------------------------------------------------------------------------
+
+def from_gpt2(Model, Config, state_dict, *, n_head, **overrides):
+    """GPT-2 from a state dict with nanoGPT's names and shapes, or with OpenAI's and Hugging Face's, whose matrices are
+    transposed. Sizes and biases are read off the tensors. OpenAI trained with gelu='tanh'."""
     sd = state_dict.get('model', state_dict)  # nanoGPT's checkpoints nest it
     for prefix in ('_orig_mod.', 'module.', 'transformer.'):
         sd = {k.removeprefix(prefix): t for k, t in sd.items()}
-    if not {'wte.weight', 'wpe.weight', 'h.0.attn.c_attn.weight'} <= sd.keys():
-        raise ValueError('not a GPT-2 state dict: no wte.weight, wpe.weight or h.0.attn.c_attn.weight among '
-                         f'{sorted(sd)[:4]} ..')
+    require(sd, 'GPT-2', 'wte.weight', 'wpe.weight', 'h.0.attn.c_attn.weight')
     if not torch.equal(sd.pop('lm_head.weight', sd['wte.weight']), sd['wte.weight']):
-        raise ValueError('lm_head.weight differs from wte.weight; here the output layer is the token embedding')
+        raise ValueError('lm_head.weight differs from wte.weight; here the output map is the token embedding')
     sd = {k: t for k, t in sd.items() if not k.endswith(('.attn.bias', '.attn.masked_bias'))}  # causal masks
-    (vocab_size, n_embd), block_size = sd['wte.weight'].shape, len(sd['wpe.weight'])
-    model = Model(Config(block_size, vocab_size, n_layer=depth(sd, 'h'), n_embd=n_embd, attn='mhsa', mlp=True,
-                         bias='ln_f.bias' in sd, **settings))
-    new, transposed = {}, sd['h.0.attn.c_attn.weight'].shape == (n_embd, 3 * n_embd)
-    for k, t in model.state_dict().items():
-        theirs = k.replace('norm', 'ln_1') if k.startswith('layers.') else k.replace('norm', 'ln_f')
-        for a, b in (('ln_1_mlp', 'ln_2'), ('tok_emb', 'wte'), ('pos_emb', 'wpe'), ('layers.', 'h.'), ('QKV', 'c_attn'),
-                     ('attn.W', 'attn.c_proj'), ('mlp.up', 'mlp.c_fc'), ('mlp.down', 'mlp.c_proj')):
-            theirs = theirs.replace(a, b)
+    vocab_size, n_embd = sd['wte.weight'].shape
+    model = Model(Config(block_size=len(sd['wpe.weight']), vocab_size=vocab_size, n_layer=depth(sd, 'h'), n_head=n_head,
+                         n_embd=n_embd, attn='mhsa', mlp=True, bias='ln_f.bias' in sd, **overrides))
+    names = {'embed.tok_emb.weight': 'wte.weight', 'embed.pos_emb.weight': 'wpe.weight', 'read.weight': 'wte.weight'}
+    parts = (('norm1', 'ln_1'), ('attn.QKV', 'attn.c_attn'), ('attn.W', 'attn.c_proj'),
+             ('norm2', 'ln_2'), ('mlp.up', 'mlp.c_fc'), ('mlp.down', 'mlp.c_proj'))
+    names |= {f'layers.{l}.{ours}.{t}': f'h.{l}.{theirs}.{t}' for l in range(model.config.n_layer) for ours, theirs in parts
+              for t in WB} | {f'read.norm.{t}': f'ln_f.{t}' for t in WB}
+    if sd['h.0.attn.c_attn.weight'].shape == (n_embd, 3 * n_embd):
+        sd = {k: t.T if '.c_' in k and t.dim() == 2 else t for k, t in sd.items()}
+    weights = {k: (names[k], t) for k, t in model.state_dict().items()}
+    for theirs, t in weights.values():
         if theirs not in sd:
             raise ValueError(f'GPT-2 state dict does not fit: {theirs} is missing')
-        new[k] = sd.pop(theirs)
-        if transposed and '.c_' in theirs and t.dim() == 2:
-            new[k] = new[k].T
-        if new[k].shape != t.shape:
-            raise ValueError(f'GPT-2 state dict does not fit: {theirs} should be {tuple(t.shape)}, '
-                             f'is {tuple(new[k].shape)}')
-    if sd:
-        raise ValueError(f'GPT-2 state dict does not fit: unexpected {sorted(sd)}')
-    model.load_state_dict(new)
+        if sd[theirs].shape != t.shape:
+            raise ValueError(f'GPT-2 state dict does not fit: {theirs} should be {tuple(t.shape)}, is {tuple(sd[theirs].shape)}')
+    extra = sorted(sd.keys() - {theirs for theirs, _ in weights.values()})
+    if extra:
+        raise ValueError(f'GPT-2 state dict does not fit: unexpected {extra}')
+    model.load_state_dict({ours: sd[theirs] for ours, (theirs, _) in weights.items()})
     return model

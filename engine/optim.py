@@ -1,7 +1,7 @@
 """Optimizers, parameter groups and the learning-rate schedule.
 
-`build` returns a list of torch optimizers. Every parameter is in exactly one group; each group keeps its peak
-rate in `base_lr`, which `set_lr` scales by the schedule's factor.
+`build` returns a list of torch optimizers. Every parameter is in exactly one group. A group keeps its peak rate in
+`base_lr`, which `set_lr` multiplies by the schedule's factor.
 """
 import math
 
@@ -11,8 +11,8 @@ import torch
 class Lion(torch.optim.Optimizer):
     """Lion, "Symbolic Discovery of Optimization Algorithms" (Chen et al. 2023), Algorithm 2.
 
-    The step is the sign of an average of momentum and gradient, so every weight moves by lr; decay is decoupled.
-    lr: step size, usually 3 to 10 times smaller than AdamW's. betas: (of the step, of the momentum).
+    The step is the sign of an average of momentum and gradient, so every weight moves by lr. Weight decay is decoupled.
+    lr: step size, usually 3 to 10 times smaller than AdamW's. betas: of the step, and of the momentum.
     """
 
     def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0):
@@ -46,10 +46,10 @@ class Lion(torch.optim.Optimizer):
 def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, momentum=0.95):
     """Optimizers over the model's trainable parameters, each in exactly one group.
 
-    name: 'adamw' (fused), 'adam' (no decay), 'lion', or 'muon': torch.optim.Muon at muon_lr on the
-    two-dimensional weights of `model.layers` and `model.decoder_layers`, AdamW at lr on everything else. Only matrices and
-    convolutions decay, not norms, biases, class tokens and the positions of pictures (of shape (1, N, d)); the authors' CRATE
-    script lets all decay. Raises ValueError for another name.
+    name: 'adamw' (fused), 'adam' (no decay), 'lion', or 'muon': torch.optim.Muon at muon_lr on the matrices in
+    `model.layers` and `model.decoder_layers`, AdamW at lr on everything else. Weight decay is on matrices and
+    convolutions only, not on norms, biases, class tokens and the positions of pictures, which have shape (1, N, d). (In
+    the authors' CRATE script all parameters decay.) Raises ValueError for another name.
     """
     if name not in ('adamw', 'adam', 'lion', 'muon'):
         raise ValueError(f"optimizer='{name}' is unknown; choose adamw, adam, lion or muon")
@@ -73,7 +73,7 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
 
 
 def restore(optimizers, states):
-    """Go on from saved states, with the rates and other settings that `build` was just given, not the saved ones."""
+    """Load saved states, but keep the learning rates and other settings that `build` was just given."""
     for optimizer, state in zip(optimizers, states):
         settings = [{k: v for k, v in g.items() if k != 'params'} for g in optimizer.param_groups]
         optimizer.load_state_dict(state)
@@ -82,8 +82,8 @@ def restore(optimizers, states):
 
 
 def lr_factor(step, schedule, warmup_iters, lr_decay_iters, min_factor):
-    """Share of the peak learning rate at a step (from 0): linear warm-up, then 'cosine' or 'linear' to
-    min_factor at lr_decay_iters and there on, or 'constant'."""
+    """Share of the peak learning rate at a step, from 0: a linear warm-up, then 'cosine' or 'linear' down to min_factor
+    at lr_decay_iters and after, or 'constant'."""
     if schedule not in ('cosine', 'linear', 'constant'):
         raise ValueError(f"schedule='{schedule}' is unknown; choose cosine, linear or constant")
     if step < warmup_iters:
@@ -94,6 +94,15 @@ def lr_factor(step, schedule, warmup_iters, lr_decay_iters, min_factor):
     if schedule == 'cosine':
         return min_factor + (1 - min_factor) * 0.5 * (1 + math.cos(math.pi * done))
     return min_factor + (1 - min_factor) * (1 - done)
+
+
+def schedule(c):
+    """The function of a step that gives its share of the peak learning rate, by a run's TrainConfig."""
+    if c.min_lr > c.learning_rate:
+        raise ValueError(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr too')
+    settings = c.schedule, c.warmup_iters, c.lr_decay_iters or c.max_iters, c.min_lr / c.learning_rate
+    lr_factor(0, *settings)  # refuses an unknown one now
+    return lambda step: lr_factor(step, *settings)
 
 
 def set_lr(optimizers, factor):

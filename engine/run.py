@@ -1,22 +1,29 @@
-"""A run directory: config.json, log.csv, last.pt, best.pt, curve.png, with keep_checkpoints step_N.pt, and what eval.py adds.
+"""A training run: its directory with config.json, log.csv, last.pt, best.pt and curve.png, and where it stands.
 
-Files are written beside their place and renamed into it, so a crash or a full disk leaves the old one whole.
+With keep_checkpoints there is also a step_N.pt of every validation, and eval.py adds its results. Files are written under
+another name and renamed, so a crash or a full disk leaves the old file whole.
 """
 import contextlib
 import csv
+import dataclasses
+import json
+import math
 import os
+import signal
+import time
 import zipfile
 from pathlib import Path
 
 import torch
 
 FILES = ('config.json', 'log.csv', 'last.pt', 'best.pt', 'curve.png')
-KEYS = {'weights', 'ema', 'model_config', 'config', 'data', 'optimizers', 'scaler', 'step', 'best', 'seconds'}
+FORMAT = 2  # of checkpoints; 1 had other tensor names, and no such number
+KEYS = {'format', 'weights', 'ema', 'model_config', 'config', 'data', 'optimizers', 'scaler', 'step', 'best', 'seconds'}
 
 
 def write_file(path, write, mode='w', advice='go on with --init_from=resume, or name another --out_dir'):
-    """Write beside path by write(file), then rename: a crash or a full disk leaves the old file whole. Raises ValueError
-    with the advice if it cannot be written."""
+    """Call write(file) on a new file, then rename it to path: a crash or a full disk leaves the old file whole. Raises
+    ValueError with the advice if it cannot be written."""
     new = f'{path}.new'
     try:
         with open(new, mode) as f:
@@ -41,8 +48,8 @@ def check_writable(path, advice):
 
 
 def check_picture_path(path, endings, setting):
-    """Raises ValueError, before any work, if path has none of these endings, such as .png, or lies in no folder; setting is
-    what names it, such as --out."""
+    """Raises ValueError, before any work, if path has none of these endings (such as .png) or its folder does not exist.
+    setting: the option that gives the path, such as --out."""
     path = Path(path)
     if path.suffix.lower() not in endings:
         raise ValueError(f'{path} cannot be written: its ending is no format of pictures; give another {setting}, such as '
@@ -53,7 +60,7 @@ def check_picture_path(path, endings, setting):
 
 
 def check_new(path, overwrite, setting):
-    """Raises ValueError if there is a file that must stay."""
+    """Raises ValueError if path exists and must not be replaced."""
     if Path(path).exists() and not overwrite:
         raise ValueError(f'{path} exists; give another {setting}, or --overwrite=true to replace it')
 
@@ -74,7 +81,7 @@ def refuse_held(out_dir):
 
 
 def claim(out_dir):
-    """Make a run directory ours and empty. Raises ValueError if it cannot be."""
+    """Make a run directory, or empty it. Raises ValueError if that fails."""
     try:
         os.makedirs(out_dir, exist_ok=True)
         for name in held_in(out_dir):
@@ -84,19 +91,19 @@ def claim(out_dir):
 
 
 def save(path, checkpoint, **advice):
-    """Write a checkpoint, a dict with the KEYS. Raises ValueError if it cannot be written."""
+    """Write a checkpoint, a dict with the KEYS. Raises ValueError if that fails."""
     assert checkpoint.keys() == KEYS
     write_file(path, lambda f: torch.save(checkpoint, f), 'wb', **advice)
 
 
 def folder_of(path):
-    """The run directory that a checkpoint lies in, or that stands for it."""
+    """The run directory of a checkpoint; path may be the directory itself."""
     return Path(path) if os.path.isdir(path) else Path(path).parent
 
 
 def load_checkpoint(path):
-    """The dict that `save` wrote; a run directory stands for its best.pt. Raises ValueError for a missing, damaged
-    or foreign file."""
+    """The dict that `save` wrote, from a file or from the best.pt of a run directory. Raises ValueError for a missing,
+    damaged or foreign file, or one from before the tensors were renamed."""
     path = Path(path) / 'best.pt' if os.path.isdir(path) else Path(path)
     if not path.is_file():
         raise ValueError(f'no checkpoint {path}; train one first: python train.py --out_dir={path.parent}')
@@ -104,43 +111,58 @@ def load_checkpoint(path):
         if zipfile.ZipFile(path).testzip():  # torch.load does not compare checksums
             raise zipfile.BadZipFile('a checksum differs')
         checkpoint = torch.load(path, map_location='cpu', weights_only=True)
-        if checkpoint.keys() != KEYS:
+        old = checkpoint.keys() == KEYS - {'format'}
+        if checkpoint.keys() != KEYS and not old:
             raise KeyError('other keys')
-    except Exception as e:  # of many types, depending on where the damage is
+    except Exception as e:  # of many types, depending on the damage
         best = path.with_name('best.pt')
         other = f'; to go on from {best}: train.py --init_from=resume_best' if best.exists() and best != path else ''
         raise ValueError(f'{path} is damaged or no nanoCRATE checkpoint ({type(e).__name__}){other}') from None
+    if old:
+        raise ValueError(f'{path} is from an earlier version of nanoCRATE, which named tensors differently; train it again: '
+                         'python train.py --out_dir=ANOTHER')
     return checkpoint
 
 
 class Log:
-    """log.csv: one row a logged training step and one a validation; `seen` counts the tokens or pictures trained on.
-    On resume, rows from that step on are dropped. Telemetry has columns of its own, `more`, before the last."""
+    """log.csv: a row for each logged training step and each validation. `seen` counts the tokens or pictures trained on. A
+    new number is a new column. On resume, rows from that step on are dropped."""
 
-    COLUMNS = ('step', 'split', 'loss', 'bits_per_byte', 'top1', 'top5', 'lr', 'seen', 'seconds')
+    FIRST, LAST = ('step', 'split', 'loss'), ('lr', 'seen', 'seconds')
 
-    def __init__(self, path, step, more=()):
-        kept, self.path = [], path
+    def __init__(self, path, step):
+        self.path, self.columns, rows = path, [*self.FIRST, *self.LAST], []
         if step and os.path.exists(path):
-            try:
-                with open(path, newline='') as f:
-                    whole = [line for line in f if line.endswith('\n')]  # a killed run may leave half a row
-                kept = [row for row in csv.DictReader(whole) if int(row['step']) < step]
-            except (OSError, ValueError, KeyError, TypeError, csv.Error) as e:
-                raise ValueError(f'{path} is damaged ({type(e).__name__}); move it away to go on without it') from None
+            rows = [row for row in self.read() if int(row['step']) < step]
+            if rows:
+                self.columns = [k for k in rows[0] if k]
+        self.rewrite(rows)
 
-        *first, last = self.COLUMNS
-        columns = list(dict.fromkeys([*first, *(k for row in kept[:1] for k in row if k and k != last), *more, last]))
+    def read(self):
+        try:
+            with open(self.path, newline='') as f:
+                whole = [line for line in f if line.endswith('\n')]  # a killed run may leave half a row
+            rows = list(csv.DictReader(whole))
+            [int(row['step']) for row in rows]
+            return rows
+        except (OSError, ValueError, KeyError, TypeError, csv.Error) as e:
+            raise ValueError(f'{self.path} is damaged ({type(e).__name__}); move it away to go on without it') from None
 
+    def rewrite(self, rows):
         def write(f):
-            writer = csv.DictWriter(f, columns, lineterminator='\n')
+            writer = csv.DictWriter(f, self.columns, restval='', extrasaction='ignore', lineterminator='\n')
             writer.writeheader()
-            writer.writerows({k: row.get(k, '') for k in columns} for row in kept)
-        write_file(path, write)
-        self.file = open(path, 'a', newline='')
-        self.writer = csv.DictWriter(self.file, columns, restval='', lineterminator='\n')
+            writer.writerows(rows)
+        write_file(self.path, write)
+        self.file = open(self.path, 'a', newline='')
+        self.writer = csv.DictWriter(self.file, self.columns, restval='', lineterminator='\n')
 
     def write(self, **row):
+        new = [k for k in row if k not in self.columns]
+        if new:
+            self.file.close()
+            self.columns[-len(self.LAST):-len(self.LAST)] = new
+            self.rewrite(self.read())
         try:
             self.writer.writerow(row)
             self.file.flush()
@@ -149,9 +171,167 @@ class Log:
                              '--init_from=resume') from None
 
 
+class Run:
+    """A training run: where it stands, what it logs and saves, and how it is told to stop. Use it as a context manager,
+    which takes note of Ctrl-C and SIGTERM; a second Ctrl-C ends the program at once.
+
+    c is the run's TrainConfig; unit, size and batch are the task's; flops are operations per row, peak the machine's.
+    """
+
+    def __init__(self, c, machine, task, model, average, optimizers, settings, data, flops):
+        self.c, self.machine, self.task, self.out = c, machine, task, Path(c.out_dir)
+        self.model, self.average, self.optimizers, self.settings, self.data = model, average, optimizers, settings, data
+        self.step, self.best, self.seconds = 0, math.inf, 0.0
+        self.flops, self.peak = flops / task.size, machine.matmul_flops()
+        self.pending = []       # (step, loss, gradient norm) not yet looked at, which would wait for the device
+        self.clock = self.clock_step = self.log = self.wandb = None
+        self.signals = []
+
+    def resume(self, checkpoint):
+        """Go on where a checkpoint's run stood."""
+        self.step, self.best, self.seconds = (checkpoint[k] for k in ('step', 'best', 'seconds'))
+        if self.step > self.c.max_iters:
+            raise ValueError(f'the run in {self.c.out_dir} is at step {self.step} already; give a --max_iters above that')
+        self.machine.scaler.load_state_dict(checkpoint['scaler'])
+        if self.average and checkpoint['ema']:
+            self.average.module.load_state_dict(checkpoint['ema'])
+            self.average.n_averaged.fill_(self.step)
+
+    def open(self, resumed):
+        """Make or reopen the run directory; from here on the run writes."""
+        if not resumed:
+            if not self.c.overwrite:
+                refuse_held(self.c.out_dir)  # all processes end here, or none
+            self.machine.wait()
+        if not self.machine.main:
+            return
+        if self.c.wandb_log:
+            try:
+                import wandb
+            except ImportError:
+                raise ValueError('wandb_log=true needs Weights & Biases: pip install wandb') from None
+            self.wandb = wandb
+        if not resumed:
+            claim(self.c.out_dir)
+        write_file(self.out / 'config.json', lambda f: json.dump(self.settings, f, indent=1))
+        self.log = Log(self.out / 'log.csv', self.step)
+        if self.wandb:
+            self.wandb.init(project=self.c.wandb_project, name=self.c.wandb_run_name or self.c.out_dir, config=self.settings)
+
+    def __enter__(self):
+        def note(number, frame):
+            self.signals.append(number)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *error):
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+        if self.machine.main and not any(error):
+            draw_curve(self.out)
+
+    # ---- in the loop
+
+    def told_to_stop(self, step):
+        """Whether any process got a signal; then the run is saved."""
+        if not self.machine.sum(torch.tensor(len(self.signals))).item():
+            return False
+        self.pause()
+        self.save('last.pt', step)
+        self.machine.say(f'stopped at step {step}; go on with: python train.py --init_from=resume --out_dir={self.c.out_dir}')
+        return True
+
+    def validates(self, step):
+        """Whether validation is due before this step."""
+        due = step % self.c.eval_interval == 0 or step == self.c.max_iters
+        if due:
+            self.pause()
+        return due
+
+    def validated(self, step, metrics, lr, extra=None):
+        """Print, log and save after a validation: best.pt if it is the best so far, and last.pt. extra: logged only."""
+        self.machine.say(f'step {step:6d}  validation  {shown(metrics)}  ({self.seconds:.0f} s of training)')
+        if not math.isfinite(metrics['loss']):
+            raise ValueError(f'the validation loss is not finite at step {step}; the last checkpoint is from before: go on '
+                             'from it with --init_from=resume and a lower --learning_rate')
+        self.record(step, 'val', metrics | (extra or {}), lr, seen=step)
+        error = self.task.error(metrics)
+        improved, self.best = error < self.best, min(error, self.best)
+        if improved:
+            self.save('best.pt', step)
+        if self.c.keep_checkpoints:
+            self.save(f'step_{step}.pt', step)
+        self.save('last.pt', step)  # last: a run that dies before repeats this from the last.pt before
+        if self.c.target_loss and metrics['loss'] <= self.c.target_loss:
+            self.machine.say(f'reached the target loss {self.c.target_loss} at step {step} after {self.seconds:.1f} s of '
+                             'training')
+            return True
+        return False
+
+    def start_clock(self, step):
+        if self.clock is None:
+            self.clock, self.clock_step = time.perf_counter(), step
+
+    def trained(self, step, loss, norm, lr):
+        """After each step; prints and logs every log_interval steps."""
+        self.pending.append((step, loss, norm))
+        if step % self.c.log_interval:
+            return
+        loss, now = self.look(), time.perf_counter()
+        speed = self.task.batch * self.task.size * (step + 1 - self.clock_step) / (now - self.clock)
+        self.seconds, self.clock, self.clock_step = self.seconds + now - self.clock, now, step + 1
+        self.machine.say(f'step {step:6d}  loss {loss:.4f}  lr {lr:.2e}  {speed:,.0f} {self.task.unit}/s  '
+                         f'mfu {self.flops * speed / self.peak:.0%}')
+        self.record(step, 'train', {'loss': loss}, lr, seen=step + 1)
+
+    # ---- helpers
+
+    def look(self):
+        """The last mean training loss. Raises ValueError at the first loss or gradient that is not finite."""
+        losses = self.machine.sum(torch.stack([loss for _, loss, _ in self.pending])) / self.machine.world
+        norms = torch.stack([norm for _, _, norm in self.pending])
+        fine = losses.isfinite() & (norms.isfinite() | self.machine.scaler.is_enabled())  # float16 skips such steps
+        if not fine.all():
+            step = self.pending[int((~fine).nonzero()[0])][0]
+            raise ValueError(f'the loss or its gradient is not finite at step {step}; the last checkpoint is from before: go '
+                             'on from it with --init_from=resume and a lower --learning_rate')
+        self.pending.clear()
+        return losses[-1].item()
+
+    def pause(self):
+        """Stop the clock of training, and look at the losses before anything is saved."""
+        if self.pending:
+            self.look()
+        if self.clock:
+            self.seconds, self.clock = self.seconds + time.perf_counter() - self.clock, None
+
+    def record(self, step, split, numbers, lr, seen):
+        if not self.machine.main:
+            return
+        row = {'step': step, 'split': split, **numbers, 'lr': lr, 'seen': seen * self.task.batch * self.task.size,
+               'seconds': round(self.seconds, 3)}
+        self.log.write(**row)
+        if self.wandb:
+            self.wandb.log({f'{split}/{k}': v for k, v in row.items() if k not in ('step', 'split')}, step=step)
+
+    def save(self, name, step):
+        if self.machine.main:
+            save(self.out / name, {
+                'format': FORMAT, 'weights': self.model.state_dict(),
+                'ema': self.average.module.state_dict() if self.average else None,
+                'model_config': dataclasses.asdict(self.model.config), 'config': self.settings, 'data': self.data,
+                'optimizers': [o.state_dict() for o in self.optimizers], 'scaler': self.machine.scaler.state_dict(),
+                'step': step, 'best': self.best, 'seconds': self.seconds})
+
+
+def shown(metrics):
+    return ', '.join(f'{k} {v:.4f}' for k, v in metrics.items())
+
+
 def draw_curve(run):
-    """out_dir/curve.png from log.csv: training and validation loss against steps; with telemetry also the coding rate and the
-    sparsity of every layer, a line for each validation, darker to brighter (CRATE, Figure 4). Nothing without matplotlib."""
+    """Draw curve.png from log.csv: training and validation loss over steps; with telemetry also coding rate and sparsity of
+    every layer, a line for each validation, dark to bright (CRATE, Figure 4). Does nothing without matplotlib."""
     try:
         import matplotlib
     except ImportError:

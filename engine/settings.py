@@ -25,11 +25,11 @@ TYPED = 'the command line'
 
 
 def collect(argv, default=None):
-    """Command line -> {name: (value, where it was said)}; typed settings beat files, later ones earlier ones.
+    """Command line -> {name: (value, where it was given)}. The command line wins over files, a later word over an earlier.
 
-    A word without dashes is a config file, executed in a namespace of its own; its names that do not start
-    with an underscore are settings. `default` is the file to read if none is named. Nothing is checked yet;
-    raises ValueError for a file or word that cannot be read.
+    A word without dashes is a config file, run in its own namespace; its names without a leading underscore are
+    settings. `default` is the file to read if none is named. Nothing is checked yet. Raises ValueError for a file or
+    word that cannot be read.
     """
     files, typed, words = {}, {}, list(argv)
     while words:
@@ -43,21 +43,21 @@ def collect(argv, default=None):
             if not words or words[0].startswith('--'):
                 raise ValueError(f'--{name} needs a value: --{name}=...')
             value = words.pop(0)
-        typed[name] = (Text(value), TYPED)
+        typed[name] = (Typed(value), TYPED)
     if default:
         files = {name: (value, default) for name, value in read_file(default).items()}
     return files | typed
 
 
 def marked(argv):
-    """Pairs of every word of a command line and whether it stands for itself: no --name, and no value after one."""
+    """Pairs of each word of a command line and whether it stands alone: neither a --name nor the value of one."""
     for before, word in zip(['', *argv], argv):
         its_value = before.startswith('--') and '=' not in before
         yield word, not its_value and not word.startswith('--')
 
 
-class Text(str):
-    """A value as typed on the command line; its type is read off the field that it is for."""
+class Typed(str):
+    """A value as typed on the command line. Its type follows from the field that it is for."""
 
 
 def read_file(path):
@@ -93,14 +93,14 @@ def check(given, *classes):
 
 def cast(value, field, where):
     want, typed = field.type, value
-    if isinstance(value, Text) and want is not str:
+    if isinstance(value, Typed) and want is not str:
         with contextlib.suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             typed = {'true': True, 'false': False}.get(value.lower())
             if typed is None:
                 typed = float(value) if want is float else ast.literal_eval(value)
     if want is float and type(typed) is int and abs(typed) < 1e300:
         typed = float(typed)
-    if want is str and isinstance(value, (Text, bool)):  # a file may say compile = True
+    if want is str and isinstance(value, (Typed, bool)):  # a file may say compile = True
         typed = show(value) if isinstance(value, bool) else str(value)
     if want == int | tuple:  # a size: n, or height and width
         typed = tuple(typed) if isinstance(typed, list) else typed
@@ -110,16 +110,24 @@ def cast(value, field, where):
     if not fits:
         expected = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string'}
         expected = expected.get(want, 'one or two whole numbers')
-        got = value if isinstance(value, Text) else repr(value)
+        got = value if isinstance(value, Typed) else repr(value)
         raise ValueError(f'{field.name}={got} in {where}: expected {expected}, as in --{field.name}={show(field.default)}')
     return typed
 
 
 def check_least(c, **least):
-    """Raises ValueError for a setting of c below what it must at least be; NaN is below."""
+    """Raises ValueError for a setting of c that is below its least value, or NaN."""
     for name, value in least.items():
         if not getattr(c, name) >= value:
             raise ValueError(f'{name}={show(getattr(c, name))} must be at least {value}')
+
+
+def check_ranges(c, ranges):
+    """Raises ValueError for a setting of c outside its range; ranges {(low, high): names}."""
+    for (low, high), names in ranges.items():
+        for name in names:
+            if not low <= getattr(c, name) <= high:
+                raise ValueError(f'{name}={getattr(c, name)} must lie between {low} and {high}')
 
 
 def show(value):
@@ -147,14 +155,14 @@ def help_text(usage, *classes):
 
 @contextlib.contextmanager
 def one_line_errors():
-    """Around a program's main: a user's mistake, a ValueError raised in this project's own files, becomes one
-    line on standard error and exit code 2. Anything else is our bug and keeps its traceback; NANOCRATE_DEBUG=1
-    keeps all."""
+    """Around a program's main: a ValueError raised in this project's own files is a user's mistake and becomes one line on
+    standard error and exit code 2. Anything else is our bug and keeps its traceback. NANOCRATE_DEBUG=1 keeps all
+    tracebacks."""
     try:
         yield
     except ValueError as e:
         raised_in = Path(traceback.extract_tb(e.__traceback__)[-1].filename).resolve()
-        if os.environ.get('NANOCRATE_DEBUG') or HERE not in raised_in.parents or '.venv' in raised_in.parts:
+        if os.environ.get('NANOCRATE_DEBUG') or HERE not in list(raised_in.parents)[:3]:
             raise
         if os.environ.get('RANK', '0') == '0':  # one of torchrun's processes is enough
             print('error: ' + ' '.join(str(e).split()), file=sys.stderr)

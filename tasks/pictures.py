@@ -1,0 +1,208 @@
+"""Pictures: one split of a prepared dataset, and the two things to learn from it, classes and hidden patches.
+
+No batch depends on a hidden random stream. It is a function of (seed, step), so a resumed run sees what an uninterrupted
+one sees, on any number of processes.
+"""
+import functools
+import io
+import math
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from engine.checkpoints import grid
+from tasks import Task, augment, top1_top5
+from tasks.files import cores, open_array, read_meta, split_meta
+
+
+class ImageSplit:
+    """One split of an image dataset, or a share of it: labels, and pictures by index."""
+
+    def __init__(self, folder, split, workers=0, share=1.0, seed=0):
+        """workers: processes that read ahead; -1 means one per core if JPEG must be decoded, else none.
+        share: part of each class to keep, at least one picture; the seed says which."""
+        meta = read_meta(folder)
+        mine = split_meta(meta, folder, split, 'images')
+        self.folder, self.split, self.mine, self.classes = Path(folder), split, mine, meta['classes']
+        self.channels = meta['channels']
+        self.packed = meta['storage'] == 'pack'
+        self.size = None if self.packed else (mine['height'], mine['width'])  # of every picture, if all have the same
+        self.workers = workers if workers >= 0 else min(16, cores()) if self.packed else 0
+        self.labels = np.array(self.open('labels', np.int64))
+        wrong = np.flatnonzero((self.labels < 0) | (self.labels >= len(self.classes)))
+        if len(wrong):
+            raise ValueError(f'{self.folder}/{split}.labels.npy: label {self.labels[wrong[0]]} of picture {wrong[0]} is not '
+                             f'among the {len(self.classes)} classes of meta.json; prepare the dataset again')
+        if self.packed:
+            offsets = self.open('offsets', np.int64, 1)
+            if offsets[0] != 0 or offsets[-1] != mine['bytes'] or (np.diff(offsets) <= 0).any():
+                raise ValueError(f'{self.folder}/{split}.offsets.npy is damaged; prepare the dataset again')
+        self.pixels  # raises now if the file is missing or cut off
+        self.chosen = np.arange(len(self.labels))
+        if share < 1:
+            shuffled = np.random.default_rng((seed, 3)).permutation(len(self.labels))
+            of_class = [shuffled[self.labels[shuffled] == k] for k in range(len(self.classes))]
+            self.chosen = np.sort(np.concatenate([i[:max(1, round(len(i) * share))] for i in of_class]))
+
+    def open(self, name, dtype, more=0):
+        return open_array(self.folder / f'{self.split}.{name}.npy', np.dtype(dtype), self.mine['count'] + more)
+
+    @functools.cached_property
+    def pixels(self):
+        if self.packed:
+            return (open_array(self.folder / f'{self.split}.jpeg.npy', np.dtype('uint8'), self.mine['bytes']),
+                    self.open('offsets', np.int64, 1))
+        return open_array(self.folder / f'{self.split}.images.npy', np.dtype('uint8'), self.mine['count'], *self.size,
+                          self.channels)
+
+    def __getstate__(self):  # for a reading process, which opens the files itself
+        return {k: v for k, v in self.__dict__.items() if k != 'pixels'}
+
+    def __len__(self):
+        return len(self.chosen)
+
+    def names(self):
+        """Names of the picture files; None if the dataset was not prepared from files."""
+        path = self.folder / f'{self.split}.names.npy'
+        if not path.exists():
+            return None
+        try:
+            names = np.load(path, mmap_mode='r')
+            assert names.shape == (self.mine['count'],) and names.dtype.kind == 'S'
+        except Exception as e:  # of many types, depending on the damage
+            raise ValueError(f'{path} is cut off or no .npy file of names ({type(e).__name__}); '
+                             'prepare the dataset again') from None
+        return names[self.chosen]
+
+    def __getitem__(self, request):
+        """(indices (n,), draws (n, any)) -> pictures uint8 (n, H, W, C), sizes int64 (n, 2), labels int64 (n,), draws.
+
+        Pictures of different sizes are padded with zeros at the right and the bottom; sizes holds (height, width) of each.
+        Draws are passed through, so that a picture and its random numbers stay together.
+        """
+        indices, draws = self.chosen[request[0]], request[1]
+        if not self.packed:
+            return self.pixels[indices], np.tile(self.size, (len(indices), 1)), self.labels[indices], draws
+        jpeg, offsets = self.pixels
+        pictures = [self.decode(i, jpeg[offsets[i]:offsets[i + 1]].tobytes()) for i in indices]
+        sizes = np.array([p.shape[:2] for p in pictures])
+        padded = np.zeros((len(pictures), *sizes.max(0), self.channels), np.uint8)
+        for into, p in zip(padded, pictures):
+            into[:p.shape[0], :p.shape[1]] = p
+        return padded, sizes, self.labels[indices], draws
+
+    def decode(self, i, jpeg):
+        """Bytes of the i-th JPEG picture -> uint8 (H, W, C)."""
+        try:
+            from PIL import Image
+        except ImportError:
+            raise ValueError('reading JPEG pictures needs Pillow: pip install pillow') from None
+        try:
+            picture = np.asarray(Image.open(io.BytesIO(jpeg)).convert('L' if self.channels == 1 else 'RGB'))
+            return picture.reshape(*picture.shape[:2], self.channels)
+        except Exception as e:  # of many types, depending on the damage
+            raise ValueError(f'{self.folder}/{self.split}.jpeg.npy: picture {i} is damaged ({type(e).__name__}); prepare the '
+                             'dataset again') from None
+
+    def read(self, requests):
+        """self[..] for each request, as tensors, read ahead by worker processes if there are any."""
+        # with a generator of its own, because DataLoader draws a seed for its workers in any case
+        loader = torch.utils.data.DataLoader(self, sampler=requests, batch_size=None, num_workers=self.workers,
+                                             worker_init_fn=signals_are_for_the_loop, generator=torch.Generator())
+        try:
+            yield from loader
+        except ValueError as e:  # a worker sends its traceback as the text
+            if os.environ.get('NANOCRATE_DEBUG'):
+                raise
+            raise ValueError(str(e).strip().splitlines()[-1].removeprefix('ValueError: ')) from None
+
+    def batches(self, n, seed, share, first, last, draws=0):
+        """Training: for each step, first to last - 1, the parts `share` (slices) of its n pictures, each with `draws` random
+        numbers in [0, 1). Every epoch has all pictures in another order. Order and numbers depend on (seed, step) alone."""
+        def requests():
+            for step in range(first, last):
+                numbers = np.random.default_rng((seed, step, 1)).random((n, draws))
+                for part in share:
+                    yield self.places(np.arange(step * n, (step + 1) * n)[part], seed), numbers[part]
+        return self.read(requests())
+
+    def places(self, positions, seed):
+        """Indices of the pictures at ascending positions (n,) in the endless sequence of epochs."""
+        epochs, places = np.divmod(positions, len(self))
+        return np.concatenate([self.order(seed, epoch)[places[epochs == epoch]] for epoch in np.unique(epochs).tolist()])
+
+    @functools.lru_cache(maxsize=2)
+    def order(self, seed, epoch):
+        return np.random.default_rng((seed, epoch, 2)).permutation(len(self))
+
+    def fixed(self, n, batches, rank=0, world=1, draws=0):
+        """Validation: `batches` batches of n pictures, evenly spaced over the split and always the same; of these every
+        world-th, from the rank-th on. Each picture at most once, with `draws` random numbers that never change."""
+        count = min(n * batches, len(self))
+        chosen = np.linspace(0, len(self) - 1, count).round().astype(np.int64)
+
+        def requests():
+            for i in range(rank * n, count, world * n):
+                part = chosen[i:i + n]
+                numbers = [np.random.default_rng((j, 4)).random(draws) for j in self.chosen[part].tolist() * bool(draws)]
+                yield part, np.array(numbers).reshape(len(part), draws)
+        return self.read(requests())
+
+
+def signals_are_for_the_loop(worker):
+    """In a reading process: leave Ctrl-C, and a SIGTERM to the process group, to the training loop, which still needs the
+    current batch. (SIGTERM cannot be ignored: Python ends its readers with it.)"""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(os, 'setpgrp'):
+        os.setpgrp()
+
+
+# ---- the tasks ------------------------------------------------------------------------------------------------------
+
+class Classification(Task):
+    unit = 'pictures'
+
+    def __init__(self, c, augmentation, folder, config, machine):
+        held_out = 'val' if 'val' in read_meta(folder)['splits'] else 'test'
+        if held_out == 'test':
+            self.note = f'{folder} has no val split, so this validates on test: judge by last.pt; best.pt was chosen on test'
+        train = ImageSplit(folder, 'train', c.workers, c.train_share, c.seed)
+        super().__init__(c, machine, train, ImageSplit(folder, held_out, c.workers))
+        self.augmentation, self.image_size = augmentation, config.image_size
+        self.train_draws = {'draws': augment.draws_needed(augmentation)}
+
+    def pixels(self, batch, training):
+        """Pictures as the network takes them, float32 (B, C, H, W)."""
+        pictures, sizes, _, draws = batch
+        pictures, = self.machine.send(pictures)
+        if training:
+            return augment.train_pictures(pictures, sizes, draws, self.image_size, self.augmentation)
+        return augment.eval_pictures(pictures, sizes, self.image_size, self.augmentation.eval_crop)
+
+    def take(self, batch, training=False):
+        return self.pixels(batch, training), *self.machine.send(batch[2])
+
+    def metrics(self, out, loss, y):
+        count, shares = top1_top5(out, y)
+        return count, {'loss': loss} | shares
+
+    def error(self, metrics):
+        return 1 - metrics['top1']
+
+
+class Reconstruction(Classification):
+    """The last random numbers of a picture decide which of its patches are hidden."""
+
+    def __init__(self, c, augmentation, folder, config, machine):
+        super().__init__(c, augmentation, folder, config, machine)
+        self.patches = math.prod(grid(config))
+        self.train_draws = {'draws': augment.draws_needed(augmentation) + self.patches}
+        self.valid_draws = {'draws': self.patches}
+
+    def take(self, batch, training=False):
+        return self.pixels(batch, training), *self.machine.send(batch[3][:, -self.patches:].float())
+
+    metrics, error = Task.metrics, Task.error  # there are no classes to get right
