@@ -4,7 +4,7 @@
     python prepare/arrays.py --out data/mnist \\
         --images train-images-idx3-ubyte.gz --labels train-labels-idx1-ubyte.gz \\
         --test_images t10k-images-idx3-ubyte.gz --test_labels t10k-labels-idx1-ubyte.gz
-    python train.py config/train_crate_shapes.py --dataset=mnist
+    python train.py config/train_crate_shapes.py --dataset=mnist --flip=False --out_dir=out/mnist
 
 Pictures are uint8 of shape (N, H, W) or (N, H, W, C), with any number of channels. Labels are N
 whole numbers from 0. Without --val_images, a random tenth of the training pictures is held out for
@@ -38,7 +38,7 @@ def read(path):
                 f.seek(0)
                 return np.load(f)
             if start[:3] != b'\0\0\x08':  # idx: two zeros, 8 for bytes, the number of axes, the length of each
-                raise ValueError('it is neither')
+                raise ValueError('this is neither')
             shape = struct.unpack(f'>{start[3]}I', f.read(4 * start[3]))
             return np.frombuffer(f.read(), np.uint8).reshape(shape)
     except (OSError, EOFError, ValueError, IndexError, struct.error, zlib.error) as e:
@@ -49,14 +49,14 @@ def read_split(images, labels):
     """The pictures and labels in two files. Raises ValueError unless they fit together."""
     x, y = read(images), read(labels)
     if x.dtype != np.uint8 or x.ndim not in (3, 4) or not x.size:
-        raise ValueError(f'{images} holds {x.dtype} {x.shape}; expected uint8 (N, H, W) or (N, H, W, C); values from '
-                         '0 to 1 are converted by (x * 255).round().astype(numpy.uint8)')
+        raise ValueError(f'{images} holds {x.dtype} {x.shape}; expected uint8 (N, H, W) or (N, H, W, C); '
+                         'convert values from 0 to 1 by (x * 255).round().astype(numpy.uint8)')
     if x.ndim == 4 and x.shape[1] < x.shape[2] == x.shape[3]:
         raise ValueError(f'{images} holds {x.shape}, which looks like (N, C, H, W); '
                          'convert it to (N, H, W, C) by x.transpose(0, 2, 3, 1)')
     if y.dtype.kind not in 'iu' or y.shape != x.shape[:1] or y.min() < 0 or y.max() >= 10 ** 5:
-        raise ValueError(f'{labels} holds {y.dtype} {y.shape}; expected {len(x)} whole numbers from 0 to 99,999; other '
-                         'labels are numbered by numpy.unique(y, return_inverse=True)[1]')
+        raise ValueError(f'{labels} holds {y.dtype} {y.shape}; expected {len(x)} whole numbers from 0 to 99,999; '
+                         'number other labels by numpy.unique(y, return_inverse=True)[1]')
     return x, y
 
 
@@ -83,7 +83,7 @@ def main(argv=None):
         order = np.random.default_rng(abs(args.seed)).permutation(len(x))
         held_out, kept = np.split(order, [max(1, round(args.val * len(x)))])
         if not len(kept):
-            raise ValueError(f'{args.images} has too few pictures to hold out --val={args.val}; add some, '
+            raise ValueError(f'{args.images} has too few pictures to hold out --val={args.val}; add some '
                              'or pass --val_images and --val_labels')
         splits |= {split: (x[rows], y[rows]) for split, rows in (('train', np.sort(kept)), ('val', np.sort(held_out)))}
     names = map(str, range(1 + max(int(y.max()) for _, y in splits.values())))

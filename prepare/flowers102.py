@@ -30,7 +30,7 @@ def whole_numbers(path, name):
     """An array of a .mat file as 1-D int64."""
     arrays = load_mat(path)
     if name not in arrays:
-        raise ValueError(f'{path} has no array {name}, only {", ".join(arrays) or "none"}')
+        raise ValueError(f'{path} has no array {name}, only {", ".join(arrays) or "none"}; get it again')
     return arrays[name].ravel().astype(np.int64)
 
 
@@ -43,7 +43,8 @@ def main(argv=None):
         for name, md5 in FILES.items())
     labels = whole_numbers(imagelabels, 'labels')
     if not ((1 <= labels) & (labels <= 102)).all():
-        raise ValueError(f'{imagelabels} has labels from {labels.min()} to {labels.max()}, not from 1 to 102')
+        raise ValueError(f'{imagelabels} has labels from {labels.min()} to {labels.max()}, not from 1 to 102; '
+                         'get it again')
     pictures = {}  # {image_0000i: (split, label)}
     for split, name in SPLITS.items():
         for number in whole_numbers(setid, name).tolist():

@@ -62,7 +62,8 @@ def read_safetensors(path):
             raise damaged(f'its header: {type(e).__name__}') from None
         for first, last, name, dtype, shape in entries:
             if first != end or last < first or last > size - length:
-                raise damaged(f'{name} lies at {first} to {last} of {size - length} bytes, after one that ends at {end}')
+                raise damaged(f'{name} lies at {first} to {last} of {size - length} bytes, '
+                              f'after one that ends at {end}')
             content, end = f.read(last - first), last
             if name.endswith(MASKS):
                 continue

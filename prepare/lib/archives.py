@@ -47,4 +47,4 @@ def listed_pictures(path, wanted, pictures, expected):
             yield pictures[stem][0], name, pictures[stem][1], content
     missing = sorted(pictures.keys() - seen)
     if missing:
-        raise ValueError(f'{path} lacks {len(missing)} pictures, such as {missing[0]}.jpg')
+        raise ValueError(f'{path} lacks {len(missing)} pictures, such as {missing[0]}.jpg; get it again')

@@ -77,10 +77,10 @@ def local_or_fetch(given, url, path, checksum=None, strict=True):
     if given.is_dir():
         given = given / url.rpartition('/')[2]
     if not given.is_file():
-        raise ValueError(f'--from {given}: no such file')
+        raise ValueError(f'--from {given}: no such file; name the one you have')
     difference = checksum and differs(given, checksum)
     if difference and strict:
-        raise ValueError(f'--from {given}: not the expected file ({difference})')
+        raise ValueError(f'--from {given}: not the expected file ({difference}); get it again')
     if difference:
         print(f'note: {given} is not the official file ({difference}); only its content is checked')
     return given
