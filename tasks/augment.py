@@ -1,18 +1,16 @@
-"""Pictures on their way into the model: cropping, flipping, RandAugment, normalization; batched, on the pictures' device.
+"""Pictures on their way into the network: cropping, flipping, RandAugment, normalization; batched, on the device.
 
-    python augment.py shapes                                          # sheet.png: pictures before and after
-    python augment.py config/finetune_crate_cifar10.py --out=cifar.png --seed=7
-    python augment.py --help
+    python analyze.py augment --dataset=shapes        # a contact sheet: pictures as training sees them
 
-Nothing here draws random numbers: who calls hands them over, so what becomes of a picture is a function of that picture
-and its own numbers, whatever batch it is in (up to rounding, where it is padded to another size). What the numbers decide
-is decided on the CPU and sent to the device without waiting for it.
+Pictures may have any number of channels. Nothing here draws random numbers: the caller hands them over, so the result is
+a function of a picture and its own numbers, whatever batch it is in (up to rounding, where it is padded to another size).
+What the numbers decide is decided on the CPU and sent to the device without waiting for it.
 
-RandAugment (Cubuk et al. 2020) has its 14 operations, one drawn as often as another; they compute what Pillow computes,
-at the magnitudes of timm and of the authors' code. One thing differs. Crop, flip and the five geometric operations are
-multiplied into one matrix, and the picture is interpolated once. So the geometric operations all come before the colour
-operations, whatever order was drawn, and a picture that goes on beyond its crop fills what they uncover with its own
-pixels; only beyond the picture's border they see the mean colour.
+RandAugment (Cubuk et al. 2020) has its 14 operations, each drawn equally often; they compute what Pillow computes, at the
+magnitudes of timm and of the authors' code. One thing differs. Crop, flip and the five geometric operations are multiplied
+into one matrix, and the picture is interpolated once. So all geometric operations come before the colour operations,
+whatever order was drawn, and where they uncover an area, a picture that goes on beyond its crop fills it with its own
+pixels; only beyond the picture's border is it filled with the mean colour.
 """
 import math
 import sys
@@ -27,15 +25,16 @@ from engine import settings as configurator
 from tasks import files as data
 from engine.run import check_new, check_picture_path, write_file
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's red, green and blue, from 0 to 1
-FILL = (124, 116, 104)                                    # the mean as a colour
+COLOUR_STATISTICS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of ImageNet's red, green and blue
+GREY_STATISTICS = 0.449, 0.226                                    # of a channel where there are not three: their average
+FILL = (124, 116, 104)                                            # the mean as a colour from 0 to 255
 
 
 @dataclass
 class AugmentConfig:
-    crop_scale: float = 0.08     # least share of a picture's area that training's random resized crop keeps; 1 turns it off
+    crop_scale: float = 0.08     # least share of the area that random resized crops of training keep; 1 turns them off
     flip: bool = True            # mirror half of the training pictures
-    randaugment_n: int = 0       # RandAugment: operations a picture; 0 turns it off
+    randaugment_n: int = 0       # RandAugment: operations per picture; 0 turns it off
     randaugment_m: float = 14.0  # RandAugment: their magnitude, on timm's scale of 10
     eval_crop: float = 0.875     # share of the short side that evaluation's centre crop keeps (224 of 256)
 
@@ -48,12 +47,12 @@ class AugmentConfig:
                 raise ValueError(f'{name}={getattr(self, name)} must lie in [0, {most}]')
 
 
-# ---- RandAugment's colour operations: whole numbers 0..255 as float32 (n, 3, H, W), and a magnitude -> the same ------
+# ---- RandAugment's colour operations: whole numbers 0..255 as float32 (n, C, H, W), and a magnitude -> the same ------
 
 
 def autocontrast(x, m):
     """Stretch every channel from its darkest and lightest value to 0 and 255."""
-    wide = torch.float32 if x.device.type == 'mps' else torch.float64  # Pillow's; MPS has none, and is at times 1 off
+    wide = torch.float32 if x.device.type == 'mps' else torch.float64  # as Pillow; MPS has no float64, so may be 1 off
     lo, hi = (v.to(wide) for v in (x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)))
     scale = torch.full_like(lo, 255) / (hi - lo)  # 255 / tensor would multiply by a rounded reciprocal
     stretched = (x * scale - lo * scale).clamp(0, 255).floor().to(x.dtype)
@@ -61,11 +60,11 @@ def autocontrast(x, m):
 
 
 def equalize(x, m):
-    """Every channel through the table that makes its histogram about flat."""
+    """Make the histogram of every channel about flat."""
     values = x.flatten(2).long()
     histogram = torch.zeros(*x.shape[:2], 256, dtype=torch.int32, device=x.device)
     histogram.scatter_add_(2, values, torch.ones_like(values, dtype=torch.int32))
-    lightest = histogram.gather(2, x.amax((2, 3))[..., None].long())  # how many pixels have the last value that occurs
+    lightest = histogram.gather(2, x.amax((2, 3))[..., None].long())  # how many pixels have the largest value
     step = (values.shape[2] - lightest) // 255
     below = histogram.cumsum(2, dtype=torch.int32) - histogram
     table = ((step // 2 + below) // step.clamp(min=1)).clamp(max=255).to(x.dtype)
@@ -89,18 +88,25 @@ def blend(plain, x, m):
 
 
 def grey(x):
-    """Luma (n, 1, H, W); whole numbers below 2^24, so float32 is exact."""
+    """Luma of colour pictures, else the mean of the channels: (n, 1, H, W). Whole numbers below 2^24 are exact."""
+    if x.size(1) != 3:
+        return x.mean(1, keepdim=True).round()
     return ((x[:, :1] * 19595 + x[:, 1:2] * 38470 + x[:, 2:] * 7471 + 0x8000) / 65536).floor()
 
 
+def saturation(x, m):
+    """Between grey and the colours of the picture, or beyond; other pictures than RGB stay as they are."""
+    return blend(grey(x), x, m) if x.size(1) == 3 else x
+
+
 def contrast(x, m):
-    n = x[0, 0].numel()
+    n = x[0, 0].numel()  # pixels
     total = grey(x).sum((1, 2, 3), keepdim=True, dtype=torch.int64)
     return blend(((2 * total + n) // (2 * n)).to(x.dtype), x, m)
 
 
 def sharpness(x, m):
-    """Plain is the mean of 3 x 3 pixels, that in the middle counted 5 times; the outermost pixels stay as they are."""
+    """The plain version is the mean of 3 x 3 pixels, the middle one counted 5 times; border pixels stay as they are."""
     rows = x[:, :, :-2] + x[:, :, 1:-1] + x[:, :, 2:]
     total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * x[:, :, 1:-1, 1:-1]
     plain = x.clone()
@@ -110,8 +116,8 @@ def sharpness(x, m):
 
 # ---- RandAugment's geometric operations: a signed magnitude, height and width -> a matrix ---------------------------
 #
-# A matrix takes (x, y, 1) in the new picture to the place in the old one that is seen there. The top left corner is
-# (0, 0), the middle of the first pixel (0.5, 0.5).
+# A matrix maps (x, y, 1) in the new picture to the place in the old picture that appears there. The top left corner is
+# (0, 0), the centre of the first pixel (0.5, 0.5).
 
 
 def rotate(m, h, w):
@@ -129,7 +135,7 @@ COLOUR = {
     'AutoContrast': autocontrast,
     'Equalize': equalize,
     'Solarize': solarize,
-    'Color': lambda x, m: blend(grey(x), x, m),
+    'Color': saturation,
     'Posterize': posterize,
     'Contrast': contrast,
     'Brightness': lambda x, m: blend(torch.zeros_like(x), x, m),
@@ -149,23 +155,23 @@ OPERATIONS = (*COLOUR, *GEOMETRIC)
 
 
 def draws_needed(c):
-    """How many random numbers a picture needs: crop's area, ratio, x and y; flip; an operation and its sign each."""
+    """How many random numbers each picture needs: area, ratio, x and y of the crop; flip; each operation and its sign."""
     return 5 + 2 * c.randaugment_n
 
 
 def train_pictures(pictures, sizes, draws, image_size, c):
-    """Augmented and normalized pictures, float32 (B, 3, *image_size), on the device of `pictures`.
+    """Augmented and normalized pictures, float32 (B, C, *image_size), on the device of `pictures`.
 
-    pictures: uint8 (B, H, W, 3), those smaller than (H, W) padded at the right and the bottom. sizes: their true
+    pictures: uint8 (B, H, W, C), those smaller than (H, W) padded at the right and the bottom. sizes: their true
     (height, width), int (B, 2). draws: uniform in [0, 1), float64 (B, draws_needed(c)). sizes and draws are on the CPU.
     """
     boxes = crop_boxes(sizes, draws, image_size, c.crop_scale)
     matrices = send(warp_matrices(boxes, draws, image_size, c).float(), pictures.device)
     limits = send(sizes.float(), pictures.device)
-    # where a pixel comes from more than 2 x 2 source pixels, look at several places in it and take the mean
+    # where a pixel covers more than 2 x 2 source pixels, sample several places in it and take the mean
     finer = (boxes[:, 2:] / torch.tensor(image_size[::-1])).amax(1)
     finer = torch.where(finer > 2, finer.ceil(), 1).long()
-    x = torch.empty(len(pictures), 3, *image_size, device=pictures.device)
+    x = torch.empty(len(pictures), pictures.size(3), *image_size, device=pictures.device)
     for k, rows in grouped(finer, pictures.device):
         for part in rows.split(max(1, 256 // k ** 2)):  # bounds the memory
             x[part] = warp(pictures[part], limits[part], matrices[part], image_size, k)
@@ -179,11 +185,11 @@ def train_pictures(pictures, sizes, draws, image_size, c):
 
 
 def crop_boxes(sizes, draws, image_size, crop_scale):
-    """(left, top, width, height) of what every picture keeps, float64 (B, 4), in pixels and fractions of them.
+    """The crop of every picture, (left, top, width, height), float64 (B, 4), in pixels.
 
-    The area's share is uniform in [crop_scale, 1] and the logarithm of the aspect ratio, relative to image_size's, in
-    +-log(4/3). A box wider or higher than the picture is not drawn again but clipped. With crop_scale = 1 it is the
-    largest of the ratio of image_size, in the middle.
+    The share of the area is uniform in [crop_scale, 1]; the logarithm of the aspect ratio, relative to that of image_size,
+    is uniform in +-log(4/3). A box wider or higher than the picture is clipped, not drawn again. With crop_scale = 1 the
+    crop is the largest central box with the ratio of image_size.
     """
     height, width = sizes.double().unbind(1)
     ratio = image_size[1] / image_size[0]
@@ -202,7 +208,7 @@ def chosen_operations(draws, i):
 
 
 def warp_matrices(boxes, draws, image_size, c):
-    """Places in the result -> places in the pictures, float64 (B, 3, 3): crop, flip and RandAugment's geometry."""
+    """Matrices from places in the result to places in the pictures, float64 (B, 3, 3): crop, flip, RandAugment."""
     h, w = image_size
     matrices = torch.eye(3, dtype=torch.float64).repeat(len(boxes), 1, 1)
     matrices[:, :2, 2] = boxes[:, :2]
@@ -214,14 +220,14 @@ def warp_matrices(boxes, draws, image_size, c):
         still = torch.eye(3).tolist()
         table = torch.tensor([[GEOMETRIC[name](sign * c.randaugment_m, h, w) if name in GEOMETRIC else still
                                for sign in (-1, 1)] for name in OPERATIONS], dtype=torch.float64)
-        for i in range(c.randaugment_n):  # what comes later acts on what came before: its matrix goes to the right
+        for i in range(c.randaugment_n):  # a later operation acts on the result of the earlier ones: its matrix goes right
             matrices = matrices @ table[chosen_operations(draws, i), (draws[:, 6 + 2 * i] >= 0.5).long()]
     return matrices
 
 
 def warp(pictures, sizes, matrices, image_size, k):
-    """Pictures seen through their matrices, float32 (n, 3, *image_size), 0 to 255: the mean of k x k places a pixel.
-    Beyond a picture's size is FILL; its padding is never seen."""
+    """Pictures mapped by their matrices, float32 (n, C, *image_size), 0 to 255: each pixel is the mean of k x k places.
+    Beyond a picture's size is the mean colour; its padding is never seen."""
     source, (h, w) = planes(pictures), image_size
     x = (torch.arange(w * k, device=source.device) + 0.5) / k
     y = (torch.arange(h * k, device=source.device)[:, None] + 0.5) / k
@@ -231,7 +237,8 @@ def warp(pictures, sizes, matrices, image_size, k):
     x, y = x.clamp(min=0.5).minimum(width - 0.5), y.clamp(min=0.5).minimum(height - 0.5)
     grid = torch.stack((2 * x / source.shape[3] - 1, 2 * y / source.shape[2] - 1), -1)  # grid_sample counts -1 to 1
     seen = F.grid_sample(source, grid, mode='bilinear', padding_mode='border', align_corners=False)
-    seen = torch.where(inside[:, None], seen, per_channel(FILL, seen))
+    fill = FILL if seen.size(1) == 3 else 255 * GREY_STATISTICS[0]
+    seen = torch.where(inside[:, None], seen, per_channel(fill, seen))
     return F.avg_pool2d(seen, k) if k > 1 else seen
 
 
@@ -239,10 +246,9 @@ def warp(pictures, sizes, matrices, image_size, k):
 
 
 def eval_pictures(pictures, sizes, image_size, eval_crop):
-    """Centre crops, normalized, float32 (B, 3, *image_size). A picture is first resized so that the crop is eval_crop
-    of the side that it fills most; one that has this size already is not interpolated. Arguments as in train_pictures.
-    """
-    x = torch.empty(len(pictures), 3, *image_size, device=pictures.device)
+    """Centre crops, normalized, float32 (B, C, *image_size). A picture is first resized so that the crop covers eval_crop
+    of the side that limits it; one that has this size already is not interpolated. Arguments as in train_pictures."""
+    x = torch.empty(len(pictures), pictures.size(3), *image_size, device=pictures.device)
     kinds, kind = sizes.unique(dim=0, return_inverse=True)
     for k, rows in grouped(kind, pictures.device):
         size = kinds[k].tolist()
@@ -257,32 +263,35 @@ def eval_pictures(pictures, sizes, image_size, eval_crop):
 
 
 def planes(pictures):
-    """uint8 (n, H, W, 3) -> float32 (n, 3, H, W)."""
+    """uint8 (n, H, W, C) -> float32 (n, C, H, W)."""
     return pictures.permute(0, 3, 1, 2).float().contiguous()
 
 
 def normalize(x):
-    """0 to 255 -> about mean 0, deviation 1."""
-    return (x / 255 - per_channel(MEAN, x)) / per_channel(STD, x)
+    """0 to 255 -> about mean 0 and standard deviation 1."""
+    mean, deviation = COLOUR_STATISTICS if x.size(1) == 3 else GREY_STATISTICS
+    return (x / 255 - per_channel(mean, x)) / per_channel(deviation, x)
 
 
 def denormalize(x):
-    """Normalized (B, 3, H, W) -> uint8 (B, H, W, 3), to look at."""
-    x = (x * per_channel(STD, x) + per_channel(MEAN, x)) * 255
+    """Normalized (B, C, H, W) -> uint8 (B, H, W, C)."""
+    mean, deviation = COLOUR_STATISTICS if x.size(1) == 3 else GREY_STATISTICS
+    x = (x * per_channel(deviation, x) + per_channel(mean, x)) * 255
     return x.round().clamp(0, 255).byte().permute(0, 2, 3, 1)
 
 
 def per_channel(values, like):
-    return send(torch.tensor(values, dtype=like.dtype)[:, None, None], like.device)
+    """One number for each channel, or one for all, as (C or 1, 1, 1) on the device."""
+    return send(torch.tensor(values, dtype=like.dtype).view(-1, 1, 1), like.device)
 
 
 def send(tensor, device):
-    """From the CPU to the device; from pinned memory CUDA takes it without making the program wait."""
+    """A tensor from the CPU on the device. CUDA copies pinned memory while the program goes on."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == 'cuda' else tensor.to(device)
 
 
 def grouped(keys, device):
-    """Whole numbers (B,), on the CPU -> pairs of every value that occurs and the rows that have it, on the device."""
+    """Whole numbers (B,) on the CPU -> pairs of each value that occurs and the rows with it, on the device."""
     values, counts = keys.unique(return_counts=True)
     return zip(values.tolist(), send(keys.argsort(stable=True), device).split(counts.tolist()))
 

@@ -152,7 +152,8 @@ def test_operations_follow_each_other():
 @pytest.mark.parametrize('h, w', [(32, 32), (64, 32), (50, 37)])
 def test_all_off_is_plain_normalization(h, w):
     pictures = noise(3, h, w)
-    plain = ((pictures / 255 - torch.tensor(augment.MEAN)) / torch.tensor(augment.STD)).permute(0, 3, 1, 2)
+    mean, deviation = map(torch.tensor, augment.COLOUR_STATISTICS)
+    plain = ((pictures / 255 - mean) / deviation).permute(0, 3, 1, 2)
     x = train_pictures(pictures, sizes_of(pictures), draws_for(3), (h, w), PLAIN)
     assert x.dtype == torch.float32 and x.shape == (3, 3, h, w)
     torch.testing.assert_close(x, plain, rtol=0, atol=1e-6 if (h, w) != (50, 37) else 1e-4)  # in 37ths a float32 rounds
