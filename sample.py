@@ -17,16 +17,16 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from tasks import augment
 from engine import settings as configurator
-from tasks import files as data
 from engine import machine
 from engine.generate import stream
 from engine.machine import choose_device, choose_dtype
 from engine.checkpoints import from_command_line, grid, load_model
+from tasks.pictures import pictures_of, seen
+from tasks.text import prompt_of, with_masks
 from tasks.tokenizer import Tokenizer
 
 
@@ -49,18 +49,6 @@ class SampleConfig:
     dtype: str = 'float32'           # float32, bfloat16, float16; auto takes bfloat16 where the hardware multiplies it
 
 
-def prompt_of(start):
-    """The prompt's text. Raises ValueError for an unreadable file."""
-    if start.startswith('FILE:'):
-        try:
-            start = Path(start[5:]).read_text(encoding='utf-8')
-        except (OSError, UnicodeDecodeError) as e:
-            raise ValueError(f'--start={start}: cannot be read as UTF-8 text ({type(e).__name__})') from None
-    else:
-        start = start.replace('\\n', '\n')
-    return start
-
-
 def write_texts(model, tokenizer, c, autocast):
     prompt = tokenizer.encode(prompt_of(c.start))
     stop = tokenizer.encode(c.stop.replace('\\n', '\n'))
@@ -77,11 +65,6 @@ def write_texts(model, tokenizer, c, autocast):
             print(decode(b'', final=True))
             if i + 1 < c.num_samples:
                 print('-' * 40)
-
-
-def with_masks(tokenizer, text):
-    """The ids of a text in which [MASK] stands for the first id after the tokenizer's."""
-    return [i for piece in text.split('[MASK]') for i in (*tokenizer.encode(piece), tokenizer.vocab_size)][:-1]
 
 
 @torch.no_grad()
@@ -105,40 +88,9 @@ def fill_gaps(model, tokenizer, c, autocast):
     print(tokenizer.decode(ids))
 
 
-def pictures_of(path, count, seed):
-    """(name, uint8 (H, W, 3)) of a picture file, of those in a folder, or of `count` pictures of a prepared dataset."""
-    path = Path(path)
-    if (path / 'meta.json').exists():
-        meta = data.read_meta(path)
-        split = next(s for s in ('test', 'val', 'train') if s in meta['splits'])
-        images = data.Images(path, split)
-        for i in np.random.default_rng(seed).permutation(len(images))[:count]:
-            pictures, sizes, labels, _ = images[np.array([i]), np.zeros((1, 0))]
-            yield f'{split} {i}, {images.classes[labels[0]]}', pictures[0]
-        return
-    from PIL import Image, ImageOps
-
-    from prepare.lib.pictures import is_picture, to_rgb
-    files = sorted(p for p in path.iterdir() if is_picture(p.name)) if path.is_dir() else [path]
-    if not files:
-        raise ValueError(f'no pictures in {path}; give --image=PATH of a picture, of a folder, or of a prepared dataset')
-    for file in files:
-        try:
-            yield file.name, np.array(to_rgb(ImageOps.exif_transpose(Image.open(file))))
-        except Exception as e:  # of many types, depending on where the damage is
-            raise ValueError(f'{file} cannot be read as a picture ({type(e).__name__}: {e})') from None
-
-
-def seen(picture, model, checkpoint):
-    """A picture, uint8 (H, W, 3), as evaluation sees it, (1, 3, H, W), where the model is."""
-    crop = checkpoint['config'].get('eval_crop', augment.AugmentConfig.eval_crop)
-    x = torch.tensor(picture)[None].to(next(model.parameters()).device)
-    return augment.eval_pictures(x, torch.tensor([picture.shape[:2]]), model.config.image_size, crop)
-
-
 def views(model, checkpoint, c):
     """(name, pixels (1, 3, H, W)) of the pictures that c names."""
-    for name, picture in pictures_of(c.image, c.num_samples, c.seed):
+    for name, picture in pictures_of(c.image, c.num_samples, c.seed, model.config.channels):
         yield name, seen(picture, model, checkpoint)
 
 

@@ -13,8 +13,9 @@ from tasks import regression as icl
 from analysis import layers as inside
 from engine.machine import choose_device
 from engine.checkpoints import grid, load_model, load_weights, reads
-from sample import pictures_of, prompt_of, seen, with_masks
 from tasks import dataset_of
+from tasks.pictures import pictures_of, seen
+from tasks.text import prompt_of, with_masks
 from tasks.tokenizer import Tokenizer
 
 

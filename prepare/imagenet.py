@@ -29,7 +29,8 @@ from engine.settings import one_line_errors
 from prepare.lib.archives import ARCHIVE_ERRORS, archive_error, tar_files
 from prepare.lib.command_line import parse, share
 from prepare.lib.folders import class_folders, pictures, same_classes, subfolders
-from prepare.lib.pictures import is_picture, pack_options, pack_parser, save_pack, save_stream
+from prepare.lib.pictures import pack_options, pack_parser, save_pack, save_stream
+from tasks.decode import is_picture
 
 TRAIN_TAR, VAL_TAR = 'ILSVRC2012_img_train.tar', 'ILSVRC2012_img_val.tar'
 WHOLE_TARS = ('winter21_whole.tar.gz', 'fall11_whole.tar')

@@ -13,7 +13,8 @@ from engine.settings import one_line_errors
 from prepare.lib.archives import listed_pictures, tar_files
 from prepare.lib.command_line import parse
 from prepare.lib.download import local_or_fetch
-from prepare.lib.pictures import is_picture, pack_options, pack_parser, save_stream
+from prepare.lib.pictures import pack_options, pack_parser, save_stream
+from tasks.decode import is_picture
 
 URL = 'https://thor.robots.ox.ac.uk/~vgg/data/pets/'
 FILES = {'images.tar.gz': '5c4f3ee8e5d25df40f4fd59a7f44e54c', 'annotations.tar.gz': '95a8c909bbe2e81eed6a22bccdf3f68f'}

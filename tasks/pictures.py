@@ -15,6 +15,7 @@ import torch
 
 from engine.checkpoints import grid
 from tasks import Task, augment, top1_top5
+from tasks.decode import is_picture, to_grey, to_rgb
 from tasks.files import cores, open_array, read_meta, split_meta
 
 
@@ -158,6 +159,50 @@ def signals_are_for_the_loop(worker):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(os, 'setpgrp'):
         os.setpgrp()
+
+
+# ---- pictures to look at --------------------------------------------------------------------------------------------
+
+def pictures_of(path, count, seed, channels=3):
+    """(name, uint8 (H, W, channels)) of a picture file, of the picture files in a folder, or of `count` pictures of a
+    prepared dataset, chosen by the seed."""
+    path = Path(path)
+    if (path / 'meta.json').exists():
+        splits = read_meta(path)['splits']
+        images = ImageSplit(path, next(split for split in ('test', 'val', 'train') if split in splits))
+        if images.channels != channels:
+            raise ValueError(f'{path} has pictures of {images.channels} channels, the network reads {channels}; give '
+                             'another --image')
+        yield from named(images, np.random.default_rng(seed).permutation(len(images))[:count])
+        return
+    from PIL import Image, ImageOps
+    if channels not in (1, 3):
+        raise ValueError(f'picture files are grey or RGB, the network reads {channels} channels; give a prepared dataset, '
+                         'such as --image=data/mine')
+    files = sorted(p for p in path.iterdir() if is_picture(p.name)) if path.is_dir() else [path]
+    if not files:
+        raise ValueError(f'no pictures in {path}; give --image=PATH of a picture, of a folder, or of a prepared dataset')
+    for file in files:
+        try:
+            image = ImageOps.exif_transpose(Image.open(file))
+            picture = np.array(to_rgb(image) if channels == 3 else to_grey(image))
+        except Exception as e:  # of many types, depending on where the damage is
+            raise ValueError(f'{file} cannot be read as a picture ({type(e).__name__}: {e})') from None
+        yield file.name, picture.reshape(*picture.shape[:2], channels)
+
+
+def named(images, chosen):
+    """(name, uint8 (H, W, C)) of pictures of an ImageSplit, by index."""
+    for i in chosen:
+        pictures, _, labels, _ = images[np.array([i]), np.zeros((1, 0))]
+        yield f'{images.split} {i}, {images.classes[labels[0]]}', pictures[0]
+
+
+def seen(picture, model, checkpoint):
+    """A picture, uint8 (H, W, C), as evaluation sees it, (1, C, H, W), on the device of the model."""
+    crop = checkpoint['config'].get('eval_crop', augment.AugmentConfig.eval_crop)
+    x = torch.tensor(picture)[None].to(next(model.parameters()).device)
+    return augment.eval_pictures(x, torch.tensor([picture.shape[:2]]), model.config.image_size, crop)
 
 
 # ---- the tasks ------------------------------------------------------------------------------------------------------

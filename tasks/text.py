@@ -97,6 +97,21 @@ class MaskedTextSplit(TextSplit):
         return self.hidden(starts, np.array(draws))
 
 
+def prompt_of(start):
+    """The text of a prompt that was typed: \\n is a new line, FILE:path reads a file. Raises ValueError if that fails."""
+    if not start.startswith('FILE:'):
+        return start.replace('\\n', '\n')
+    try:
+        return Path(start[5:]).read_text(encoding='utf-8')
+    except (OSError, UnicodeDecodeError) as e:
+        raise ValueError(f'--start={start}: cannot be read as UTF-8 text ({type(e).__name__})') from None
+
+
+def with_masks(tokenizer, text):
+    """The ids of a text in which [MASK] stands for the first id after the tokenizer's."""
+    return [i for piece in text.split('[MASK]') for i in (*tokenizer.encode(piece), tokenizer.vocab_size)][:-1]
+
+
 # ---- the tasks ------------------------------------------------------------------------------------------------------
 
 class NextToken(Task):

@@ -2,7 +2,7 @@
 import os
 from pathlib import Path
 
-from prepare.lib.pictures import EXTENSIONS, is_picture
+from tasks.decode import EXTENSIONS, is_picture
 
 LAYOUT = 'expected FOLDER/train/CLASS/* and FOLDER/val/CLASS/*, or FOLDER/CLASS/*'
 

@@ -17,24 +17,18 @@ import os
 import sys
 import warnings
 from array import array
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 
+from tasks.decode import FORMATS, to_grey, to_rgb
 from tasks.files import cores, new_folder, write_header
 
 from prepare.lib.command_line import parser
 from prepare.lib.workers import ctrl_c_noted, in_order
 
-EXTENSIONS = ('.jpg', '.jpeg', '.png', '.webp', '.bmp', '.gif', '.tif', '.tiff')
-FORMATS = ('JPEG', 'PNG', 'WEBP', 'BMP', 'GIF', 'TIFF')  # other formats can make Pillow start programs
 QUALITY = 92
 UPRIGHT = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # EXIF orientation -> PIL.Image.Transpose
-
-
-def is_picture(name):
-    name = PurePosixPath(name).name
-    return name.lower().endswith(EXTENSIONS) and not name.startswith('.')
 
 
 def check_label(label, n_classes, split, what):
@@ -87,22 +81,6 @@ def save_arrays(out, splits, classes):
 
 
 # ---- one picture --------------------------------------------------------------------------------
-
-
-def to_rgb(image):
-    """Any Pillow image as RGB. 16-bit grey keeps its upper byte; transparent parts become white."""
-    from PIL import Image
-    if image.mode.startswith('I'):  # 16 bits: Pillow's convert would clip them at 255
-        image = Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
-    if image.has_transparency_data:
-        image = image.convert('RGBA')
-        image = Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image)
-    return image.convert('RGB')
-
-
-def to_grey(image):
-    """Any Pillow image as 8-bit grey (luma), otherwise like to_rgb."""
-    return to_rgb(image).convert('L')
 
 
 def shrink(source, size, channels=3):

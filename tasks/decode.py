@@ -1,0 +1,29 @@
+"""Picture files: which files are pictures, and any Pillow image as RGB or grey."""
+from pathlib import PurePosixPath
+
+import numpy as np
+
+EXTENSIONS = ('.jpg', '.jpeg', '.png', '.webp', '.bmp', '.gif', '.tif', '.tiff')
+FORMATS = ('JPEG', 'PNG', 'WEBP', 'BMP', 'GIF', 'TIFF')  # other formats can make Pillow start programs
+
+
+def is_picture(name):
+    """Whether a file of this name is a picture."""
+    name = PurePosixPath(name).name
+    return name.lower().endswith(EXTENSIONS) and not name.startswith('.')
+
+
+def to_rgb(image):
+    """Any Pillow image as RGB. 16-bit grey keeps its upper byte; transparent parts become white."""
+    from PIL import Image
+    if image.mode.startswith('I'):  # 16 bits: Pillow's convert would clip them at 255
+        image = Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
+    if image.has_transparency_data:
+        image = image.convert('RGBA')
+        image = Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image)
+    return image.convert('RGB')
+
+
+def to_grey(image):
+    """Any Pillow image as 8-bit grey (luma), otherwise like to_rgb."""
+    return to_rgb(image).convert('L')
