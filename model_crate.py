@@ -258,7 +258,8 @@ class Average(nn.Module):
         if self.past is not None:
             k, v = self.past(k, v)
         q, k, v = (t.unflatten(-1, (self.K, -1)).transpose(1, 2) for t in (q, k, v))             # (B, K, N, p)
-        N, causal, dropout = q.size(2), self.causal and q.size(2) == k.size(2), self.dropout * self.training
+        N, dropout = q.size(2), self.dropout * self.training
+        causal = self.causal and (self.past is None or N == k.size(2))
         if q.device.type == 'cpu' and q.dtype == torch.bfloat16 and not dropout:
             # In bfloat16 on a CPU with AVX512-BF16 the fused kernel took 2 to 7 times as long as these products at 64
             # to 256 tokens, forward and backward, and as long at 1024. In float32 the fused kernel is faster.
