@@ -1,9 +1,13 @@
-"""A figure and the numbers behind it: a picture, and a table of the same name that ends with .csv."""
+"""Figures and pictures as files. A figure of numbers stands beside its table, a file of the same name that ends with .csv.
+
+matplotlib and Pillow are imported here when they are first needed.
+"""
 import csv
 from pathlib import Path
 
-from engine import run as rundir
+from engine.run import check_new, check_picture_path, check_writable, write_file
 
+# ---- figures, by matplotlib -----------------------------------------------------------------------------------------
 
 def pyplot():
     """matplotlib.pyplot, for files. Raises ValueError with what to install."""
@@ -17,24 +21,99 @@ def pyplot():
 
 
 def check_free(picture, overwrite, setting):
-    """Raises ValueError, before any work, if the picture or its table is there and must stay, or cannot be written; setting is
-    what names them, such as --out."""
+    """check_picture for a figure and its table."""
+    check_picture(picture, True, setting)
+    for path in (Path(picture).with_suffix('.csv'), picture):
+        check_new(path, overwrite, setting)
+
+
+def check_picture(picture, overwrite, setting):
+    """Raises ValueError, before any work, if a figure cannot be written to this path, or the path exists and must not be
+    replaced. setting: the option that gives the path, such as --out."""
     pyplot()
     from matplotlib.backend_bases import FigureCanvasBase
-    table = Path(picture).with_suffix('.csv')
-    rundir.check_picture_path(picture, [f'.{kind}' for kind in FigureCanvasBase.get_supported_filetypes()], setting)
-    rundir.check_writable(table, f'give another {setting}')
-    for path in (table, picture):
-        rundir.check_new(path, overwrite, setting)
+    check_picture_path(picture, [f'.{kind}' for kind in FigureCanvasBase.get_supported_filetypes()], setting)
+    check_writable(picture, f'give another {setting}')
+    check_new(picture, overwrite, setting)
 
 
 def save(picture, figure, columns, rows, setting):
-    """Write the figure, and its table; close the figure."""
-    table, advice = Path(picture).with_suffix('.csv'), f'run this again, or give another {setting}'
+    """Write a figure and its table; close the figure."""
+    table = Path(picture).with_suffix('.csv')
+    write_file(table, lambda f: csv.writer(f, lineterminator='\n').writerows([columns, *rows]), advice=again(setting))
+    save_picture(picture, figure, setting)
+    print(f'{picture}, {table}')
+
+
+def save_picture(picture, figure, setting):
+    """Write a figure; close it."""
+    kind = Path(picture).suffix[1:].lower()
+    write_file(picture, lambda f: figure.savefig(f, dpi=120, format=kind), 'wb', again(setting))
+    pyplot().close(figure)
+
+
+def again(setting):
+    return f'run this again, or give another {setting}'
+
+
+# ---- pictures of pixels, by Pillow ----------------------------------------------------------------------------------
+
+def pillow():
+    """PIL.Image. Raises ValueError with what to install."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise ValueError('the picture needs Pillow: pip install pillow') from None
+    return Image
+
+
+def check_image(path, overwrite):
+    """Raises ValueError, before any work, if no image can be written to --out=path, or it exists and must not be replaced."""
+    check_picture_path(path, pillow().registered_extensions(), '--out')
+    check_new(path, overwrite, '--out')
+
+
+def write_image(image, path):
+    """Write a Pillow image to --out=path, whole or not at all."""
+    kind = pillow().registered_extensions()[Path(path).suffix.lower()]
 
     def write(f):
-        csv.writer(f, lineterminator='\n').writerows([columns, *rows])
-    rundir.write_file(table, write, advice=advice)
-    rundir.write_file(picture, lambda f: figure.savefig(f, dpi=120, format=Path(picture).suffix[1:].lower()), 'wb', advice)
-    pyplot().close(figure)
-    print(f'{picture}, {table}')
+        try:
+            image.save(f, kind)
+        except (ValueError, KeyError) as e:  # a format that Pillow can read but not write
+            raise OSError(e) from None
+    write_file(path, write, 'wb', again('--out') + ', such as --out=sheet.png')
+
+
+# ---- the curve of a run ---------------------------------------------------------------------------------------------
+
+def draw_curve(run):
+    """Draw curve.png of a run directory from its log.csv: training and validation loss; with telemetry also the coding rate
+    and sparsity of every layer, a line for each validation, dark to bright (CRATE, Figure 4). Nothing without matplotlib."""
+    try:
+        plt = pyplot()
+    except ValueError:
+        return
+    with open(Path(run) / 'log.csv', newline='') as f:
+        rows = list(csv.DictReader(f))
+    watched = [row for row in rows if row.get('rate_1')]
+    panels = [(k, label) for k, label in (('rate', 'coding rate R^c, nats'), ('nonzeros', 'share of non-zeros'))
+              if watched and watched[0].get(f'{k}_1')]
+    figure, axes = plt.subplots(1, 1 + len(panels), figsize=(6 + 4.5 * len(panels), 4), squeeze=False, layout='constrained')
+    losses, *others = axes[0]
+    for split, style in (('train', {'linewidth': 0.7, 'alpha': 0.6}), ('val', {'marker': '.'})):
+        points = [(int(row['step']), float(row['loss'])) for row in rows if row['split'] == split]
+        if points:
+            losses.plot(*zip(*points), label=split, **style)
+    losses.set(xlabel='step', ylabel='loss', title=str(run))
+    losses.legend()
+    for axis, (k, label) in zip(others, panels):
+        for i, row in enumerate(watched):
+            values = [float(row[f'{k}_{l}']) for l in range(1, len(row)) if row.get(f'{k}_{l}')]
+            name = f'step {row["step"]}' if i in (0, len(watched) - 1) else None
+            colour = plt.get_cmap('viridis')(i / max(1, len(watched) - 1))
+            axis.plot(range(1, len(values) + 1), values, marker='.', color=colour, label=name)
+        axis.set(xlabel='layer', ylabel=label)
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.legend()
+    save_picture(Path(run) / 'curve.png', figure, '--out_dir')

@@ -1,29 +1,27 @@
-"""Pictures on their way into the network: cropping, flipping, RandAugment, normalization; batched, on the device.
+"""Pictures on their way into the network: cropping, flipping, RandAugment, normalization; batched,
+on the device.
 
     python analyze.py augment --dataset=shapes        # a contact sheet: pictures as training sees them
 
-Pictures may have any number of channels. Nothing here draws random numbers: the caller hands them over, so the result is
-a function of a picture and its own numbers, whatever batch it is in (up to rounding, where it is padded to another size).
-What the numbers decide is decided on the CPU and sent to the device without waiting for it.
+Pictures may have any number of channels. Nothing here draws random numbers: the caller hands them
+over, so the result is a function of a picture and its own numbers, whatever batch it is in (up to
+rounding, where it is padded to another size). What the numbers decide is decided on the CPU and
+sent to the device without waiting for it.
 
-RandAugment (Cubuk et al. 2020) has its 14 operations, each drawn equally often; they compute what Pillow computes, at the
-magnitudes of timm and of the authors' code. One thing differs. Crop, flip and the five geometric operations are multiplied
-into one matrix, and the picture is interpolated once. So all geometric operations come before the colour operations,
-whatever order was drawn, and where they uncover an area, a picture that goes on beyond its crop fills it with its own
-pixels; only beyond the picture's border is it filled with the mean colour.
+RandAugment (Cubuk et al. 2020) has its 14 operations, each drawn equally often; they compute what
+Pillow computes, at the magnitudes of timm and of the authors' code. One thing differs. Crop, flip
+and the five geometric operations are multiplied into one matrix, and the picture is interpolated
+once. So all geometric operations come before the colour operations, whatever order was drawn, and
+where they uncover an area, a picture that goes on beyond its crop fills it with its own pixels;
+only beyond the picture's border is it filled with the mean colour.
 """
 import math
-import sys
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
-from engine import settings as configurator
-from tasks import files as data
-from engine.run import check_new, check_picture_path, write_file
+from engine.plots import check_image as check_picture, write_image as write_picture  # noqa: F401 until sample.py names them
 
 COLOUR_STATISTICS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of ImageNet's red, green and blue
 GREY_STATISTICS = 0.449, 0.226                                    # of a channel where there are not three: their average
@@ -47,7 +45,7 @@ class AugmentConfig:
                 raise ValueError(f'{name}={getattr(self, name)} must lie in [0, {most}]')
 
 
-# ---- RandAugment's colour operations: whole numbers 0..255 as float32 (n, C, H, W), and a magnitude -> the same ------
+# ---- RandAugment's colour operations: whole numbers 0..255 as float32 (n, C, H, W), and a magnitude -> the same -----
 
 
 def autocontrast(x, m):
@@ -83,19 +81,22 @@ def solarize(x, m):
 
 
 def blend(plain, x, m):
-    """From a plain version of the picture (0) to the picture (1) and beyond (up to 1.9 at m = 10)."""
+    """From a plain version of the picture (0) to the picture (1) and beyond (up to 1.9 at m =
+    10)."""
     return (plain + (m / 10 * 1.8 + 0.1) * (x - plain)).clamp(0, 255).floor()
 
 
 def grey(x):
-    """Luma of colour pictures, else the mean of the channels: (n, 1, H, W). Whole numbers below 2^24 are exact."""
+    """Luma of colour pictures, else the mean of the channels: (n, 1, H, W). Whole numbers below
+    2^24 are exact."""
     if x.size(1) != 3:
         return x.mean(1, keepdim=True).round()
     return ((x[:, :1] * 19595 + x[:, 1:2] * 38470 + x[:, 2:] * 7471 + 0x8000) / 65536).floor()
 
 
 def saturation(x, m):
-    """Between grey and the colours of the picture, or beyond; other pictures than RGB stay as they are."""
+    """Between grey and the colours of the picture, or beyond; other pictures than RGB stay as they
+    are."""
     return blend(grey(x), x, m) if x.size(1) == 3 else x
 
 
@@ -106,7 +107,8 @@ def contrast(x, m):
 
 
 def sharpness(x, m):
-    """The plain version is the mean of 3 x 3 pixels, the middle one counted 5 times; border pixels stay as they are."""
+    """The plain version is the mean of 3 x 3 pixels, the middle one counted 5 times; border pixels
+    stay as they are."""
     rows = x[:, :, :-2] + x[:, :, 1:-1] + x[:, :, 2:]
     total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * x[:, :, 1:-1, 1:-1]
     plain = x.clone()
@@ -116,8 +118,8 @@ def sharpness(x, m):
 
 # ---- RandAugment's geometric operations: a signed magnitude, height and width -> a matrix ---------------------------
 #
-# A matrix maps (x, y, 1) in the new picture to the place in the old picture that appears there. The top left corner is
-# (0, 0), the centre of the first pixel (0.5, 0.5).
+# A matrix maps (x, y, 1) in the new picture to the place in the old picture that appears there. The
+# top left corner is (0, 0), the centre of the first pixel (0.5, 0.5).
 
 
 def rotate(m, h, w):
@@ -151,24 +153,27 @@ GEOMETRIC = {
 OPERATIONS = (*COLOUR, *GEOMETRIC)
 
 
-# ---- training --------------------------------------------------------------------------------------------------------
+# ---- training -------------------------------------------------------------------------------------------------------
 
 
 def draws_needed(c):
-    """How many random numbers each picture needs: area, ratio, x and y of the crop; flip; each operation and its sign."""
+    """How many random numbers each picture needs: area, ratio, x and y of the crop; flip; each
+    operation and its sign."""
     return 5 + 2 * c.randaugment_n
 
 
 def train_pictures(pictures, sizes, draws, image_size, c):
     """Augmented and normalized pictures, float32 (B, C, *image_size), on the device of `pictures`.
 
-    pictures: uint8 (B, H, W, C), those smaller than (H, W) padded at the right and the bottom. sizes: their true
-    (height, width), int (B, 2). draws: uniform in [0, 1), float64 (B, draws_needed(c)). sizes and draws are on the CPU.
+    pictures: uint8 (B, H, W, C), those smaller than (H, W) padded at the right and the bottom.
+    sizes: their true (height, width), int (B, 2). draws: uniform in [0, 1), float64 (B,
+    draws_needed(c)). sizes and draws are on the CPU.
     """
     boxes = crop_boxes(sizes, draws, image_size, c.crop_scale)
     matrices = send(warp_matrices(boxes, draws, image_size, c).float(), pictures.device)
     limits = send(sizes.float(), pictures.device)
-    # where a pixel covers more than 2 x 2 source pixels, sample several places in it and take the mean
+    # where a pixel covers more than 2 x 2 source pixels, sample several places in it and take the
+    # mean
     finer = (boxes[:, 2:] / torch.tensor(image_size[::-1])).amax(1)
     finer = torch.where(finer > 2, finer.ceil(), 1).long()
     x = torch.empty(len(pictures), pictures.size(3), *image_size, device=pictures.device)
@@ -187,9 +192,10 @@ def train_pictures(pictures, sizes, draws, image_size, c):
 def crop_boxes(sizes, draws, image_size, crop_scale):
     """The crop of every picture, (left, top, width, height), float64 (B, 4), in pixels.
 
-    The share of the area is uniform in [crop_scale, 1]; the logarithm of the aspect ratio, relative to that of image_size,
-    is uniform in +-log(4/3). A box wider or higher than the picture is clipped, not drawn again. With crop_scale = 1 the
-    crop is the largest central box with the ratio of image_size.
+    The share of the area is uniform in [crop_scale, 1]; the logarithm of the aspect ratio, relative
+    to that of image_size, is uniform in +-log(4/3). A box wider or higher than the picture is
+    clipped, not drawn again. With crop_scale = 1 the crop is the largest central box with the ratio
+    of image_size.
     """
     height, width = sizes.double().unbind(1)
     ratio = image_size[1] / image_size[0]
@@ -208,7 +214,8 @@ def chosen_operations(draws, i):
 
 
 def warp_matrices(boxes, draws, image_size, c):
-    """Matrices from places in the result to places in the pictures, float64 (B, 3, 3): crop, flip, RandAugment."""
+    """Matrices from places in the result to places in the pictures, float64 (B, 3, 3): crop, flip,
+    RandAugment."""
     h, w = image_size
     matrices = torch.eye(3, dtype=torch.float64).repeat(len(boxes), 1, 1)
     matrices[:, :2, 2] = boxes[:, :2]
@@ -226,8 +233,8 @@ def warp_matrices(boxes, draws, image_size, c):
 
 
 def warp(pictures, sizes, matrices, image_size, k):
-    """Pictures mapped by their matrices, float32 (n, C, *image_size), 0 to 255: each pixel is the mean of k x k places.
-    Beyond a picture's size is the mean colour; its padding is never seen."""
+    """Pictures mapped by their matrices, float32 (n, C, *image_size), 0 to 255: each pixel is the
+    mean of k x k places. Beyond a picture's size is the mean colour; its padding is never seen."""
     source, (h, w) = planes(pictures), image_size
     x = (torch.arange(w * k, device=source.device) + 0.5) / k
     y = (torch.arange(h * k, device=source.device)[:, None] + 0.5) / k
@@ -246,8 +253,9 @@ def warp(pictures, sizes, matrices, image_size, k):
 
 
 def eval_pictures(pictures, sizes, image_size, eval_crop):
-    """Centre crops, normalized, float32 (B, C, *image_size). A picture is first resized so that the crop covers eval_crop
-    of the side that limits it; one that has this size already is not interpolated. Arguments as in train_pictures."""
+    """Centre crops, normalized, float32 (B, C, *image_size). A picture is first resized so that the
+    crop covers eval_crop of the side that limits it; one that has this size already is not
+    interpolated. Arguments as in train_pictures."""
     x = torch.empty(len(pictures), pictures.size(3), *image_size, device=pictures.device)
     kinds, kind = sizes.unique(dim=0, return_inverse=True)
     for k, rows in grouped(kind, pictures.device):
@@ -280,6 +288,12 @@ def denormalize(x):
     return x.round().clamp(0, 255).byte().permute(0, 2, 3, 1)
 
 
+def as_rgb(pictures):
+    """Pictures (B, H, W, C) to look at, (B, H, W, 3): the first three channels, or of fewer the
+    first one as grey."""
+    return pictures[..., :3] if pictures.size(3) >= 3 else pictures[..., :1].expand(-1, -1, -1, 3)
+
+
 def per_channel(values, like):
     """One number for each channel, or one for all, as (C or 1, 1, 1) on the device."""
     return send(torch.tensor(values, dtype=like.dtype).view(-1, 1, 1), like.device)
@@ -291,97 +305,7 @@ def send(tensor, device):
 
 
 def grouped(keys, device):
-    """Whole numbers (B,) on the CPU -> pairs of each value that occurs and the rows with it, on the device."""
+    """Whole numbers (B,) on the CPU -> pairs of each value that occurs and the rows with it, on the
+    device."""
     values, counts = keys.unique(return_counts=True)
     return zip(values.tolist(), send(keys.argsort(stable=True), device).split(counts.tolist()))
-
-
-# ---- pictures that are written ---------------------------------------------------------------------------------------
-
-
-def check_picture(path, overwrite):
-    """Raises ValueError, before any work, if Pillow can write no picture to path, or one is there that must stay."""
-    from PIL import Image
-    check_picture_path(path, Image.registered_extensions(), '--out')
-    check_new(path, overwrite, '--out')
-
-
-def write_picture(image, path):
-    """Write a Pillow image to path, whole or not at all."""
-    from PIL import Image
-    kind = Image.registered_extensions()[Path(path).suffix.lower()]
-
-    def write(f):
-        try:
-            image.save(f, kind)
-        except (ValueError, KeyError) as e:  # a format that Pillow reads and cannot write
-            raise OSError(e) from None
-    write_file(path, write, 'wb', 'run this again, or give another --out, such as --out=sheet.png')
-
-
-# ---- the contact sheet ----------------------------------------------------------------------------------------------
-
-
-@dataclass
-class SheetConfig:
-    dataset: str = 'shapes'      # folder in data_dir; may be given as a word without dashes
-    data_dir: str = 'data'       # where prepared datasets are
-    split: str = 'train'         # which of the dataset's splits
-    out: str = 'sheet.png'       # the picture to write
-    overwrite: bool = False      # replace that file if it exists
-    image_size: int | tuple = 0  # pixels, or height,width; 0 is the pictures' own size, or 224 where they differ in size
-    rows: int = 8                # pictures
-    columns: int = 8             # the evaluation's view, then so many less one of training's
-    seed: int = 1337             # of the choice of pictures and of their augmentation
-
-    def __post_init__(self):
-        if isinstance(self.image_size, int):
-            self.image_size = (self.image_size, self.image_size)
-        configurator.check_least(self, rows=1, columns=1, seed=0)
-        if self.image_size != (0, 0) and min(self.image_size) < 1:
-            raise ValueError(f'image_size={configurator.show(self.image_size)} must be positive, or 0')
-
-
-def settings(argv):
-    """Command line -> (SheetConfig, AugmentConfig). Other settings of a config file are the model's or train.py's."""
-    words = [f'--dataset={word}' if alone and not word.endswith('.py') else word for word, alone in configurator.marked(argv)]
-    ours = {f.name for cls in (SheetConfig, AugmentConfig) for f in fields(cls)}
-    given = configurator.collect(words)
-    given = {k: v for k, v in given.items() if k in ours or v[1] == configurator.TYPED}
-    given = configurator.check(given, SheetConfig, AugmentConfig)
-    return (cls(**{f.name: given[f.name] for f in fields(cls) if f.name in given}) for cls in (SheetConfig, AugmentConfig))
-
-
-def main(argv):
-    if '--help' in argv or '-h' in argv:
-        print(configurator.help_text(__doc__, SheetConfig, AugmentConfig))
-        return
-    s, c = settings(argv)
-    try:
-        from PIL import Image
-    except ImportError:
-        raise ValueError('the sheet needs Pillow: pip install pillow') from None
-    check_picture(s.out, s.overwrite)
-    images = data.Images(Path(s.data_dir) / s.dataset, s.split)
-    rng = np.random.default_rng(s.seed)
-    chosen = np.sort(rng.choice(len(images), min(s.rows, len(images)), replace=False))
-    draws = rng.random((len(chosen), s.columns - 1, draws_needed(c)))
-    pictures, sizes, labels, draws = (torch.as_tensor(a) for a in images[(chosen, draws)])
-    size = s.image_size
-    if not any(size):
-        size = tuple(sizes[0].tolist()) if (sizes == sizes[0]).all() else (224, 224)
-    views = [eval_pictures(pictures, sizes, size, c.eval_crop)]
-    views += [train_pictures(pictures, sizes, d, size, c) for d in draws.unbind(1)]
-    cells = denormalize(torch.cat(views)).permute(0, 3, 1, 2)
-    cells = F.pad(cells, (0, 4, 0, 4), value=255).unflatten(0, (len(views), len(chosen)))  # 4 white pixels between
-    sheet = cells.permute(1, 3, 0, 4, 2).flatten(2, 3).flatten(0, 1)[:-4, :-4]
-    write_picture(Image.fromarray(sheet.numpy()), s.out)
-    print(f'{s.out}: {len(chosen)} pictures of {s.dataset}, {s.split}, height {size[0]}, width {size[1]}; '
-          f'first as evaluation sees it, then {s.columns - 1} times as training does')
-    print('classes from top to bottom: ' + ', '.join(str(images.classes[i]) for i in labels))
-    print(', '.join(f'{k}={configurator.show(v)}' for k, v in asdict(c).items()))
-
-
-if __name__ == '__main__':
-    with configurator.one_line_errors():
-        main(sys.argv[1:])

@@ -1,12 +1,9 @@
-"""The 14 operations against Pillow; what a picture becomes depends on it and its numbers alone; the contact sheet."""
-import json
+"""The 14 operations against Pillow; what a picture becomes depends on it and its numbers alone."""
 import math
-import sys
 
 import numpy as np
 import pytest
 import torch
-from conftest import fails
 from PIL import Image, ImageEnhance, ImageOps
 
 from tasks import augment
@@ -279,7 +276,7 @@ def test_evaluation_of_different_sizes_is_that_of_each_alone():
         torch.testing.assert_close(augment.eval_pictures(pictures[i:i + 1, :h, :w], sizes[i:i + 1], (24, 32), 0.9)[0], x[i])
 
 
-# ---- settings and the sheet
+# ---- settings
 
 
 @pytest.mark.parametrize('bad, why', [
@@ -291,56 +288,3 @@ def test_evaluation_of_different_sizes_is_that_of_each_alone():
 def test_bad_settings_are_refused(bad, why):
     with pytest.raises(ValueError, match=why):
         AugmentConfig(**bad)
-
-
-@pytest.fixture
-def words(tmp_path):
-    folder = tmp_path / 'd' / 'toy'
-    folder.mkdir(parents=True)
-    pictures, n = noise(20, 32, 32), 20
-    np.save(folder / 'train.images.npy', pictures.numpy())
-    np.save(folder / 'train.labels.npy', np.arange(n) % 2)
-    (folder / 'meta.json').write_text(json.dumps({'kind': 'images', 'storage': 'arrays', 'classes': ['cat', 'dog'],
-                                                  'splits': {'train': {'count': n, 'height': 32, 'width': 32}}}))
-    return ['toy', f'--data_dir={tmp_path}/d', '--out', f'{tmp_path}/sheet.png']
-
-
-def test_the_sheet_shows_pictures_before_and_after(words, tmp_path, capsys):
-    augment.main([*words, '--rows=5', '--columns=3', '--eval_crop=1', '--randaugment_n=2'])
-    said = capsys.readouterr().out
-    assert '5 pictures of toy' in said and 'cat' in said and 'randaugment_n=2' in said
-    sheet = np.array(Image.open(tmp_path / 'sheet.png'))
-    assert sheet.shape == (5 * 36 - 4, 3 * 36 - 4, 3)
-    first, known = sheet[:32, :32], np.load(tmp_path / 'd' / 'toy' / 'train.images.npy')
-    assert (first == known).all((1, 2, 3)).any() and (sheet[32:36] == 255).all()
-    again = [*words[:-1], f'{tmp_path}/again.png', '--rows=5', '--columns=3', '--eval_crop=1', '--randaugment_n=2']
-    augment.main(again)
-    assert (np.array(Image.open(tmp_path / 'again.png')) == sheet).all()
-    augment.main([*again, '--seed=8', '--overwrite=true'])
-    assert (np.array(Image.open(tmp_path / 'again.png')) != sheet).any()
-
-
-def test_the_sheet_takes_a_config_file_and_ignores_the_settings_of_others(words, tmp_path, capsys):
-    (tmp_path / 'c.py').write_text("dataset = 'toy'\ncrop_scale = 0.5\nn_layer = 3\nimage_size = (48, 40)\nlr = 1e-3\n")
-    augment.main([str(tmp_path / 'c.py'), *words[1:], '--rows=2', '--columns=1'])
-    assert 'crop_scale=0.5' in capsys.readouterr().out
-    assert Image.open(tmp_path / 'sheet.png').size == (40, 2 * 52 - 4)
-
-
-def test_mistakes_at_the_sheet_are_told_in_a_line(words, tmp_path, capsys):
-    def said(*more):
-        return fails(capsys, augment.main, *words, *more)
-    assert 'unknown setting n_layer' in said('--n_layer=3')
-    assert 'rows=0' in said('--rows=0') and 'image_size=3,0' in said('--image_size=3,0')
-    for out in ('sheet.txt', f'{tmp_path}/none/sheet.png'):
-        assert 'give another --out' in said(f'--out={out}')
-    assert 'no prepared' in said('--dataset=absent')
-    (tmp_path / 'sheet.png').write_text('mine')
-    assert '--overwrite=true' in said() and (tmp_path / 'sheet.png').read_text() == 'mine'
-    augment.main([*words, '--overwrite=true', '--rows=1'])
-    assert Image.open(tmp_path / 'sheet.png').size[1] == 32
-
-
-def test_without_pillow_the_sheet_says_what_to_install(words, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, 'PIL', None)
-    assert 'pip install pillow' in fails(capsys, augment.main, *words)
