@@ -7,8 +7,9 @@
     python train.py --init_from=resume --out_dir=out/aot_owt
     python train.py --help                               # every setting, its default and its meaning
 
-A run directory holds config.json, log.csv, last.pt, best.pt and, with matplotlib, curve.png. The batch and the dropout
-of a step depend on (seed, step) alone, so a run that was stopped anywhere goes on as if it never had been.
+A run directory holds config.json, log.csv, last.pt, best.pt and, with matplotlib, curve.png. The
+batch and the dropout of a step depend on (seed, step) alone, so a run that was stopped anywhere
+goes on as if it never had been.
 """
 import dataclasses
 import sys
@@ -20,8 +21,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import tasks
 from analysis.layers import Telemetry
-from engine import checkpoints, machine, optim, settings
-from engine import start as starts
+from engine import checkpoints, machine, optim, settings, starts
 from engine.run import Run, shown
 from tasks import files
 from tasks.augment import AugmentConfig
@@ -29,7 +29,7 @@ from tasks.augment import AugmentConfig
 
 @dataclass
 class TrainConfig:
-    model: str = 'aot'                      # network: x for the file model_x.py, such as aot, crate, crate_mae, vit, vit_mae
+    model: str = 'aot'                      # network: aot, crate, crate_mae, vit, vit_mae, or x for your own model_x.py
     dataset: str = 'stdlib'                 # folder in data_dir that prepare/NAME.py wrote; or linear, sparse_linear
     train_share: float = 1.0                # share of each class's training pictures to use; the seed decides which
     sparsity: int = 3                       # non-zero weights of a sparse_linear function
@@ -52,7 +52,7 @@ class TrainConfig:
     beta2: float = 0.95                     # of adam, adamw, lion
     weight_decay: float = 0.1               # on matrices only
     grad_clip: float = 1.0                  # largest norm of the gradient; 0 is no limit
-    ema: float = 0.0                        # decay of an average of the weights, which is then validated and used; 0 for none
+    ema: float = 0.0                        # decay of an average of the weights, validated and used instead; 0 for none
     schedule: str = 'cosine'                # after the warm-up: cosine, linear or constant
     warmup_iters: int = 100                 # steps of linear warm-up
     warmup_epochs: float = 0.0              # warm-up in passes over the training set; 0 leaves it to warmup_iters
@@ -68,7 +68,7 @@ class TrainConfig:
     keep_checkpoints: bool = False          # keep the checkpoint of every validation as step_N.pt
     workers: int = -1                       # processes that decode JPEG pictures; -1 means one per core, at most 16
     device: str = 'auto'                    # cpu, cuda, cuda:1, mps; auto takes cuda, then mps, then cpu
-    dtype: str = 'auto'                     # float32, bfloat16, float16; auto: bfloat16 where the hardware multiplies it
+    dtype: str = 'auto'                     # float32, bfloat16, float16; auto takes bfloat16 where the hardware has it
     compile: str = 'auto'                   # true, false; auto compiles on CUDA under Linux
     wandb_log: bool = False                 # log to Weights & Biases too (pip install wandb)
     wandb_project: str = 'nanocrate'        # its project
@@ -88,19 +88,20 @@ RANGES = {
 
 
 @torch.no_grad()
-def evaluate(model, batches, task, machine):
-    """The means of task.metrics over batches (x, y), of which each process has its own share."""
+def evaluate(model, task, here):
+    """The means of task.metrics over the validation batches. Each process has its own share of
+    them."""
     was_training, sums = model.training, {}
     model.eval()
-    for x, y in batches:
-        with machine.autocast:
+    for x, y in task.validation():
+        with here.autocast:
             out, loss = model(x, y)
         weight, metrics = task.metrics(out, loss, y)
         for k, v in ({'weight': 1.0} | metrics).items():
-            sums[k] = sums.get(k, 0) + torch.as_tensor(v).cpu().double() * weight
+            sums[k] = sums.get(k, 0.0) + float(v) * weight
     model.train(was_training)
-    total = dict(zip(sums, machine.sum(torch.stack(list(sums.values()))).tolist()))
-    return {k: v / total['weight'] for k, v in total.items() if k != 'weight'}
+    sums = here.total(sums)
+    return {k: v / sums['weight'] for k, v in sums.items() if k != 'weight'}
 
 
 def main(argv):
@@ -123,13 +124,15 @@ def main(argv):
         if getattr(c, epochs):
             setattr(c, iters, max(1, round(getattr(c, epochs) * len(task.train) / task.batch)))
     schedule = optim.schedule(c)
-    optimizers = optim.build(model, c.optimizer, c.learning_rate, c.muon_lr, (c.beta1, c.beta2), c.weight_decay, c.momentum)
+    optimizers = optim.build(model, c.optimizer, c.learning_rate, c.muon_lr, (c.beta1, c.beta2), c.weight_decay,
+                             c.momentum)
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(c.ema)) if c.ema else None
 
     # ---- the run
     parts = (c, start.augment, model.config) if meta['kind'] == 'images' else (c, model.config)
     config = {k: v for part in parts for k, v in dataclasses.asdict(part).items()}
-    run = Run(c, here, task, model, average, optimizers, config, checkpoints.described(meta), machine.train_flops(model))
+    run = Run(c, here, task, model, average, optimizers, config, checkpoints.described(meta),
+              machine.train_flops(model))
     if start.resumed:
         run.resume(start.checkpoint)
         optim.restore(optimizers, start.checkpoint['optimizers'])
@@ -141,7 +144,7 @@ def main(argv):
     forward, parallel = here.wrap(model)
     validated = average.module if average else forward
     if c.eval_only:
-        return here.say('validation  ' + shown(evaluate(validated, task.validation(), task, here)))
+        return here.say('validation  ' + shown(evaluate(validated, task, here)))
     watch = Telemetry(task) if c.telemetry else None
     run.open(start.resumed)
     if task.note:
@@ -149,6 +152,7 @@ def main(argv):
 
     # ---- the loop
     task.start(run.step)
+    before = run.seconds
     with run:
         for step in range(run.step, c.max_iters + 1):
             factor = schedule(step)
@@ -156,7 +160,7 @@ def main(argv):
             if run.told_to_stop(step):
                 break
             if run.validates(step):
-                metrics = evaluate(validated, task.validation(), task, here)
+                metrics = evaluate(validated, task, here)
                 more = watch(average.module if average else model) if watch and here.main else {}
                 if run.validated(step, metrics, lr, more):
                     break
@@ -177,13 +181,14 @@ def main(argv):
                 average.update_parameters(model)
             run.trained(step, mean_loss, norm, lr)
     if watch:
-        here.say(watch.cost(run.seconds))
+        here.say(watch.cost(run.seconds - before))
     if run.signals:
         sys.exit(128 + run.signals[0])
 
 
 def run_it(argv):
-    """main, with a word of advice when memory does not suffice, and an orderly end of its processes."""
+    """main, with a word of advice when memory does not suffice, and an orderly end of its
+    processes."""
     code = None
     try:
         main(argv)

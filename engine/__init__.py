@@ -5,7 +5,8 @@ that core, training seems to hang. With GOMP_SPINCOUNT a thread sleeps after so 
 """
 import os
 
-NO_DOWNLOAD = {'stdlib': 'text', 'shapes': 'images', 'linear': 'functions', 'sparse_linear': 'functions'}  # dataset: kind
+# datasets that need no download, and the kind of each
+NO_DOWNLOAD = {'stdlib': 'text', 'shapes': 'images', 'linear': 'functions', 'sparse_linear': 'functions'}
 
 if not any(name.startswith(('OMP_', 'GOMP_')) for name in os.environ):
     os.environ['GOMP_SPINCOUNT'] = '5000'

@@ -1,4 +1,5 @@
-"""Networks by name, and trained networks from files: our checkpoints, the authors' files, with another head or resolution.
+"""Networks by name, and trained networks from files: our checkpoints, the authors' files, with
+another head or resolution.
 
 The contract. A file model_x.py beside train.py is all that `--model=x` needs. It sets two names:
 
@@ -7,14 +8,15 @@ The contract. A file model_x.py beside train.py is all that `--model=x` needs. I
   Network   a torch module: Network(config) with `config`; forward(x, y=None) -> (out, loss), loss None without y.
             x, y and out for each task are in docs/extend.md.
 
-Some commands need more. Muon trains the matrices of `layers`. analyze.py walks `embed`, `layers` and their `attn`.
-A new head replaces `read.head`. Probes ask `features(x)`.
+Some commands need more. Muon trains the matrices of `layers`. analyze.py walks `embed`, `layers`
+and their `attn`. A new head replaces `read.head`. Probes ask `features(x)`.
 """
 import dataclasses
 import importlib
 import inspect
 import json
 import math
+import re
 from pathlib import Path
 
 import torch
@@ -24,12 +26,14 @@ from engine import NO_DOWNLOAD, official
 from engine.run import load_checkpoint
 from engine.settings import HERE, Typed, check, collect, show
 
-# task: the kind of data it reads, and the config of a small run, for networks that have no config of their own
+# task: the kind of data it reads, and the config of a small run, for networks that have no config
+# of their own
 TASKS = {'text': ('text', 'train_aot_stdlib'), 'masked_text': ('text', 'train_crate_bert_stdlib'),
          'image': ('images', 'train_vit_shapes'), 'masked_image': ('images', 'pretrain_vit_mae_shapes'),
          'icl': ('functions', 'train_aot_linear')}
 # kind of data: the config fields that a dataset decides
-DATA = {'text': ('vocab_size',), 'images': ('image_size', 'channels', 'num_classes'), 'functions': ('n_dims', 'block_size')}
+DATA = {'text': ('vocab_size',), 'images': ('image_size', 'channels', 'num_classes'),
+        'functions': ('n_dims', 'block_size')}
 
 
 # ---- networks -------------------------------------------------------------------------------------------------------
@@ -40,12 +44,14 @@ def names():
 
 
 def network(name):
-    """(Network, Config) of model_NAME.py. Raises ValueError if there is no such file or it lacks a part of the contract."""
+    """(Network, Config) of model_NAME.py. Raises ValueError if there is no such file or it lacks a
+    part of the contract."""
     if name not in names():
         raise ValueError(f"model='{name}' is unknown; choose {', '.join(names())}, or write model_{name}.py")
     module = importlib.import_module(f'model_{name}')
     Network, Config = getattr(module, 'Network', None), getattr(module, 'Config', None)
-    lacks = 'a Network, a torch.nn.Module' if not (inspect.isclass(Network) and issubclass(Network, torch.nn.Module)) else \
+    is_network = inspect.isclass(Network) and issubclass(Network, torch.nn.Module)
+    lacks = 'a Network, a torch.nn.Module' if not is_network else \
         'a Config, a dataclass' if not dataclasses.is_dataclass(Config) else \
         f'a `task` in {Config.__name__}' if not hasattr(Config, 'task') else ''
     if lacks:
@@ -80,8 +86,8 @@ def grid(c):
 
 
 def config_for(name, given, meta, folder='the dataset'):
-    """The config of a network for a dataset with this meta.json, with the settings given. Raises ValueError if the network
-    does not read such data."""
+    """The config of a network for a dataset with this meta.json, with the settings given. Raises
+    ValueError if the network does not read such data."""
     Config, kind = network(name)[1], meta['kind']
     fields = {f.name for f in dataclasses.fields(Config)}
     if DATA[kind][0] not in fields:
@@ -90,8 +96,8 @@ def config_for(name, given, meta, folder='the dataset'):
     config = Config(**decided | given)
     if kind_of(config) != kind:
         k = next(k for k in ('image_size', 'n_dims') if k in given and given[k] != decided.get(k))
-        raise ValueError(f'{folder} holds {kind}, but {k}={show(given[k])} reads {kind_of(config)}; leave {k} out, or choose '
-                         'another --dataset')
+        raise ValueError(f'{folder} holds {kind}, but {k}={show(given[k])} reads {kind_of(config)}; leave {k} out, or '
+                         'choose another --dataset')
     if config.task == 'masked_text' and 'vocab_size' not in given:
         config.vocab_size += 1  # [MASK]
     for k in ('vocab_size', 'num_classes'):
@@ -99,29 +105,33 @@ def config_for(name, given, meta, folder='the dataset'):
             raise ValueError(f'{k}={getattr(config, k)} is too small for {folder}, which needs '
                              f'{decided[k] + (config.task == "masked_text")}; leave it out')
     if 'channels' in decided and config.channels != decided['channels']:
-        raise ValueError(f'{folder} has pictures of {decided["channels"]} channels, not {config.channels}; leave channels out')
+        raise ValueError(f'{folder} has pictures of {decided["channels"]} channels, not {config.channels}; leave '
+                         'channels out')
     return config
 
 
 def sizes(meta):
-    """The config fields that a dataset with this meta.json decides. 0 turns off what it does not hold."""
+    """The config fields that a dataset with this meta.json decides. 0 turns off what it does not
+    hold."""
     if meta['kind'] == 'text':
         return {'vocab_size': meta['vocab_size'], 'image_size': 0, 'n_dims': 0}
     if meta['kind'] == 'functions':
         return {'n_dims': 20, 'block_size': 82, 'image_size': 0}  # 41 examples of two tokens, as Garg et al.
     own = next(iter(meta['splits'].values()))
-    return {'image_size': (own['height'], own['width']) if 'height' in own else 224, 'channels': meta.get('channels', 3),
-            'num_classes': len(meta['classes']), 'n_dims': 0}
+    return {'image_size': (own['height'], own['width']) if 'height' in own else 224, 'n_dims': 0,
+            'channels': meta.get('channels', 3), 'num_classes': len(meta['classes'])}
 
 
 def described(meta):
-    """The part of meta.json that a checkpoint carries: the tokenizer, or the names of the classes."""
+    """The part of meta.json that a checkpoint carries: the tokenizer, or the names of the
+    classes."""
     return {k: meta[k] for k in ('kind', 'tokenizer', 'classes') if k in meta}
 
 
 def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False):
-    """A network for the dataset in `folder`: new, or from a checkpoint, with the settings given. new_head: with a fresh
-    classifier. resuming: exactly as the checkpoint's run left it. Raises ValueError where network and dataset do not fit."""
+    """A network for the dataset in `folder`: new, or from a checkpoint, with the settings given.
+    new_head: with a fresh classifier. resuming: exactly as the checkpoint's run left it. Raises
+    ValueError where network and dataset do not fit."""
     folder = folder or 'the dataset'
     if not checkpoint:
         if new_head:
@@ -135,8 +145,8 @@ def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False)
         raise ValueError(f'the checkpoint reads {held["tokenizer"]["name"]} tokens, {folder} holds other ones '
                          f'({meta["tokenizer"]["name"]}); prepare it with the same tokenizer, or start from scratch')
     if kind == 'images' and checkpoint['model_config']['channels'] != meta.get('channels', 3):
-        raise ValueError(f'the checkpoint reads pictures of {checkpoint["model_config"]["channels"]} channels, {folder} holds '
-                         f'{meta.get("channels", 3)}; prepare it with as many, or start from scratch')
+        raise ValueError(f'the checkpoint reads pictures of {checkpoint["model_config"]["channels"]} channels, '
+                         f'{folder} holds {meta.get("channels", 3)}; prepare it with as many, or start from scratch')
     classifies = 'num_classes' in checkpoint['model_config'] and kind == 'images'
     if new_head:
         if kind != 'images':
@@ -154,20 +164,22 @@ def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False)
 
 
 def same_classes(checkpoint, classes, where):
-    """Raises ValueError, with the setting that replaces the head, if a classifier knows other classes than a dataset."""
+    """Raises ValueError, with the setting that replaces the head, if a classifier knows other
+    classes than a dataset."""
     known, count = checkpoint['data']['classes'], checkpoint['model_config']['num_classes']
     if count != len(classes) or known is not None and known != classes:
         mine = f'{count} classes' + (f' ({", ".join(known[:3])} ..)' if known else '')
-        raise ValueError(f'the checkpoint knows {mine}, {where} has {len(classes)} others ({", ".join(classes[:3])} ..); '
-                         'put a new head on it: train.py --init_from=PATH --new_head=true')
+        raise ValueError(f'the checkpoint knows {mine}, {where} has {len(classes)} others ({", ".join(classes[:3])} '
+                         '..); put a new head on it: train.py --init_from=PATH --new_head=true')
 
 
 # ---- from files -----------------------------------------------------------------------------------------------------
 
 def load_weights(path, name='', **settings):
-    """A checkpoint (dict) to start from: a file or run directory of ours, or `official:PATH`, a file of the authors, which
-    needs the network's name and the settings that its tensors do not tell, n_head above all. From a masked autoencoder,
-    `name` may be the classifier that can start from its encoder."""
+    """A checkpoint (dict) to start from: a file or run directory of ours, or `official:PATH`, a
+    file of the authors, which needs the network's name and the settings that its tensors do not
+    tell, n_head above all. From a masked autoencoder, `name` may be the classifier that can start
+    from its encoder."""
     if path.startswith('official:'):
         return load_official(path.removeprefix('official:'), name, settings)
     checkpoint = load_checkpoint(path)
@@ -200,11 +212,13 @@ def load_official(path, name, settings):
     if 0 < patches == side ** 2 != math.prod(i // max(p, 1) for i, p in zip(pixels, patch)):
         pixels = tuple(p * side for p in patch)  # trained on squares of another size
     read_off = ('n_head', 'image_size', 'patch_size', 'num_classes', 'channels')
-    rest = {f.name: settings[f.name] for f in dataclasses.fields(Config) if f.name in settings and f.name not in read_off}
+    fields = {f.name for f in dataclasses.fields(Config)} - set(read_off)
+    rest = {k: v for k, v in settings.items() if k in fields}
     if holds == 'vit_mae' != name:
         rest['decoder_n_head'] = 1  # the decoder is not used
     elif name == 'vit_mae' and 'decoder_n_head' not in rest:
-        raise ValueError(f"official:{path} does not say its decoder's number of heads: give --decoder_n_head; theirs is 16")
+        raise ValueError(f"official:{path} does not say how many heads its decoder has: give --decoder_n_head, theirs is "
+                         '16')
     shape = {'n_head': settings['n_head'], 'image_size': pixels, 'patch_size': patch}
     try:
         if holds != name and 'decoder_pred.weight' not in sd:  # an encoder alone, such as MAE's files for fine-tuning
@@ -218,8 +232,9 @@ def load_official(path, name, settings):
 
 
 def as_classifier(checkpoint):
-    """The checkpoint of a masked autoencoder as one of the classifier that can start from its encoder: patch map, class
-    token, positions (trained from now on), layers and final LayerNorm. `build` adds the head that it lacks."""
+    """The checkpoint of a masked autoencoder as one of the classifier that can start from its
+    encoder: patch map, class token, positions (trained from now on), layers and final LayerNorm.
+    `build` adds the head that it lacks."""
     name, settings = network(checkpoint['config']['model'])[0].classifier
     Network, Config = network(name)
     fields = {f.name for f in dataclasses.fields(Config)}
@@ -228,26 +243,27 @@ def as_classifier(checkpoint):
         wanted = Network(Config(**config)).state_dict()
 
     def encoder(weights):
-        found = {k.replace('norm.', 'read.norm.') if k.startswith('norm.') else k: v for k, v in (weights or {}).items()}
+        found = {re.sub('^norm', 'read.norm', k): v for k, v in (weights or {}).items()}
         found = {k: v for k, v in found.items() if k in wanted}
         for k, v in found.items():
             if v.dim() == 4 and wanted[k].dim() == 2:  # a convolution's patch map as a linear one, in patchify's order
                 found[k] = v.permute(0, 2, 3, 1).flatten(1)
         return found or None
-    return checkpoint | {'weights': encoder(checkpoint['weights']), 'ema': encoder(checkpoint['ema']), 'model_config': config,
-                         'headless': True, 'config': checkpoint['config'] | {'model': name}}
+    return checkpoint | {'weights': encoder(checkpoint['weights']), 'ema': encoder(checkpoint['ema']),
+                         'model_config': config, 'config': checkpoint['config'] | {'model': name}, 'headless': True}
 
 
 def load_model(checkpoint, new_head=False, averaged=True, **overrides):
-    """The network in a checkpoint, in evaluation mode; with the average of its weights if it has one and `averaged`.
+    """The network in a checkpoint, in evaluation mode; with the average of its weights if it has
+    one and `averaged`.
 
-    new_head: a fresh classifier, with num_classes from the overrides. image_size in the overrides: positions are
-    interpolated. Raises ValueError if other overrides do not fit the weights.
+    new_head: a fresh classifier, with num_classes from the overrides. image_size in the overrides:
+    positions are interpolated. Raises ValueError if other overrides do not fit the weights.
     """
     name = checkpoint['config']['model']
     if 'headless' in checkpoint and not new_head:
-        raise ValueError('these are the weights of a masked autoencoder, which has no classifier yet: leave --model out, or '
-                         f'train one: train.py --init_from=PATH --model={name}')
+        raise ValueError('these are the weights of a masked autoencoder, which has no classifier yet: leave --model '
+                         f'out, or train one: train.py --init_from=PATH --model={name}')
     Network, Config = network(name)
     try:
         old = Config(**checkpoint['model_config'])
@@ -260,8 +276,8 @@ def load_model(checkpoint, new_head=False, averaged=True, **overrides):
         if had != has:
             raise ValueError(f'the checkpoint has {k}={show(had)}, not {show(has)}; leave {k} out')
     if kind_of(old) != kind_of(model.config):
-        raise ValueError(f'the checkpoint reads {kind_of(old)}, with image_size={show(model.config.image_size)} it would read '
-                         f'{kind_of(model.config)}; leave that out')
+        raise ValueError(f'the checkpoint reads {kind_of(old)}, with image_size={show(model.config.image_size)} it '
+                         f'would read {kind_of(model.config)}; leave that out')
     weights, new = dict(averaged and checkpoint['ema'] or checkpoint['weights']), model.state_dict()
     for k in ('embed.pos', 'decoder_pos'):
         if k in weights and old.image_size != model.config.image_size and old.patch_size == model.config.patch_size:
@@ -278,16 +294,17 @@ def load_model(checkpoint, new_head=False, averaged=True, **overrides):
 
 
 def resize_positions(pos, old, new):
-    """Positions (1, N + 1, d), the class token's first, of an `old` grid (rows, columns) for a `new` one: bicubic, except
-    for the class token's."""
+    """Positions (1, N + 1, d), the class token's first, of an `old` grid (rows, columns) for a
+    `new` one: bicubic, except for the class token's."""
     own, rest = pos[:, :1], pos[:, 1:]
     rest = F.interpolate(rest.mT.unflatten(2, old), size=new, mode='bicubic', align_corners=False, antialias=True)
     return torch.cat((own, rest.flatten(2).mT), 1)
 
 
 def from_command_line(argv, Settings):
-    """Command line -> (Settings, the checkpoint that `ckpt` or `official` names, the network's settings that were given:
-    another image_size, or what an official file, of the network `model`, does not tell)."""
+    """Command line -> (Settings, the checkpoint that `ckpt` or `official` names, the network's
+    settings that were given: another image_size, or what an official file, of the network `model`,
+    does not tell)."""
     given = collect(argv)
     if 'official' in given:
         if 'ckpt' in given:

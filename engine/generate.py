@@ -1,7 +1,8 @@
 """Continue a sequence of tokens, with a cache of the past.
 
-Every network of the task 'text' can do it. One whose attention has an `average` with a `past`, and whose `embed` takes
-`first`, keeps the keys and values of earlier tokens; of others the whole sequence is computed again for each token.
+Every network of the task 'text' can do it. One whose attention has an `average` with a `past`, and
+whose `embed` takes `first`, keeps the keys and values of earlier tokens; of others the whole
+sequence is computed again for each token.
 """
 import warnings
 
@@ -11,21 +12,23 @@ import torch
 def generate(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, stop_token=None, use_cache=True):
     """Continue sequences of tokens.
 
-    idx: int64 (B, N), N >= 1; of more than block_size tokens only the last are used, with a warning.
-    temperature: divides the logits; 0 takes the likeliest token. top_k: sample from the k likeliest tokens.
-    top_p: sample from the likeliest tokens that together have probability p. stop_token: a sequence that draws it is
-    finished and padded with it; generation ends when all are finished. use_cache: keep keys and values (the same result
-    up to rounding, linear instead of quadratic work).
-    Returns int64 (B, N + new): the prompt, then what was drawn. Raises ValueError if the model reads no text.
+    idx: int64 (B, N), N >= 1; of more than block_size tokens only the last are used, with a
+    warning. temperature: divides the logits; 0 takes the likeliest token. top_k: sample from the k
+    likeliest tokens. top_p: sample from the likeliest tokens that together have probability p.
+    stop_token: a sequence that draws it is finished and padded with it; generation ends when all
+    are finished. use_cache: keep keys and values (the same result up to rounding, linear instead of
+    quadratic work). Returns int64 (B, N + new): the prompt, then what was drawn. Raises ValueError
+    if the model reads no text.
     """
-    return torch.cat([idx, *stream(model, idx, max_new_tokens, temperature, top_k, top_p, stop_token, use_cache)], dim=1)
+    new = stream(model, idx, max_new_tokens, temperature, top_k, top_p, stop_token, use_cache)
+    return torch.cat([idx, *new], dim=1)
 
 
 @torch.no_grad()
 def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, stop_token=None, use_cache=True):
     """Yields the next token of each sequence, (B, 1), max_new_tokens times. See `generate`."""
     if model.config.task != 'text':
-        raise ValueError(f'only a causal network of text continues sequences; the task of this one is {model.config.task}')
+        raise ValueError(f'only a causal network of text continues sequences; the task here is {model.config.task}')
     if idx.dim() != 2 or idx.size(1) == 0:
         raise ValueError(f'generate needs token ids (B, N) with at least one token per row, got {tuple(idx.shape)}')
     if not temperature >= 0 or (top_k is not None and top_k < 1) or (top_p is not None and not 0 < top_p <= 1):
@@ -36,8 +39,8 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
         idx = idx[:, -block:]
     was_training = model.training
     model.eval()
-    averages = [getattr(layer.attn, 'average', None) for layer in getattr(model, 'layers', ()) if hasattr(layer, 'attn')]
-    use_cache = use_cache and len(averages) > 0 and all(hasattr(average, 'past') for average in averages)
+    averages = [module for module in model.modules() if hasattr(module, 'past')]
+    use_cache = use_cache and len(averages) > 0
     try:
         for average in averages * use_cache:
             average.past = Past(block)
@@ -47,7 +50,8 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
                 use_cache = False
                 for average in averages:
                     average.past = None
-            logits = last_logits(model, new, idx.size(1) - new.size(1)) if use_cache else last_logits(model, idx[:, -block:])
+            first = idx.size(1) - new.size(1)
+            logits = last_logits(model, new, first) if use_cache else last_logits(model, idx[:, -block:])
             new = pick(logits.float(), temperature, top_k, top_p)                      # (B, 1)
             if stop_token is not None:
                 new = new.masked_fill(done, stop_token)
@@ -58,13 +62,13 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
                 return
     finally:
         for average in averages:
-            if hasattr(average, 'past'):
-                average.past = None
+            average.past = None
         model.train(was_training)
 
 
 class Past:
-    """The keys and values of the tokens so far, of one layer. Where they are the same tensor, as in MSSA, it is kept once."""
+    """The keys and values of the tokens so far, of one layer. Where they are the same tensor, as in
+    MSSA, it is kept once."""
 
     def __init__(self, block_size):
         self.block_size, self.length, self.kept = block_size, 0, []
@@ -82,7 +86,8 @@ class Past:
 
 
 def last_logits(model, x, first=None):
-    """Logits (B, vocab_size) after the last of the tokens x (B, N); with a cache, x begins at position `first`."""
+    """Logits (B, vocab_size) after the last of the tokens x (B, N); with a cache, x begins at
+    position `first`."""
     if not hasattr(model, 'read'):
         return model(x)[0][:, -1]
     z = model.embed(x) if first is None else model.embed(x, first=first)

@@ -1,4 +1,5 @@
-"""What this machine is and how a run uses it: device, precision, compilation, speed, data-parallel processes."""
+"""What this machine is and how a run uses it: device, precision, compilation, speed, data-parallel
+processes."""
 import contextlib
 import gc
 import math
@@ -13,7 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 def choose_device(device):
-    """The device that is asked for, or the best one here. Under torchrun, this process's own GPU."""
+    """The device that is asked for, or the best one here. Under torchrun, this process's own
+    GPU."""
     if device == 'auto':
         device = 'cuda' if torch.cuda.is_available() else 'mps' if torch.backends.mps.is_available() else 'cpu'
     try:
@@ -29,7 +31,8 @@ def choose_device(device):
 
 
 def choose_dtype(dtype, device):
-    """The precision of matrix products: what is asked for, or bfloat16 where the hardware multiplies it natively."""
+    """The precision of matrix products: what is asked for, or bfloat16 where the hardware
+    multiplies it natively."""
     if dtype not in ('auto', 'float32', 'bfloat16', 'float16'):
         raise ValueError(f"dtype='{dtype}' is unknown; choose auto, float32, bfloat16 or float16")
     if dtype == 'auto':
@@ -55,8 +58,8 @@ def autocast(device, dtype):
 
 
 class Machine:
-    """The device, precision and compilation of a training run, and the data-parallel group that torchrun makes, or one
-    process alone."""
+    """The device, precision and compilation of a training run, and the data-parallel group that
+    torchrun makes, or one process alone."""
 
     def __init__(self, device, dtype, compile):
         self.world, self.rank = int(os.environ.get('WORLD_SIZE', 1)), int(os.environ.get('RANK', 0))
@@ -72,13 +75,14 @@ class Machine:
     # ---- between processes
 
     def share(self, passes, rows):
-        """(forward passes, rows in each) of this process, of a step of `passes` x `rows` over all processes."""
+        """(forward passes, rows in each) of this process, of a step of `passes` x `rows` over all
+        processes."""
         if passes % self.world == 0:
             return passes // self.world, rows
         if rows % self.world == 0:
             return passes, rows // self.world
-        raise ValueError(f'{self.world} processes cannot share gradient_accumulation_steps={passes} of batch_size={rows}; '
-                         f'make one of them a multiple of {self.world}')
+        raise ValueError(f'{self.world} processes cannot share gradient_accumulation_steps={passes} of '
+                         f'batch_size={rows}; make one of them a multiple of {self.world}')
 
     def say(self, *words):
         if self.main:
@@ -88,6 +92,14 @@ class Machine:
         if self.grouped:
             dist.all_reduce(tensor)
         return tensor
+
+    def total(self, numbers):
+        """A dict of numbers, added up over all processes, of which some may have none."""
+        parts = [numbers]
+        if self.grouped:
+            parts = [None] * self.world
+            dist.all_gather_object(parts, numbers)
+        return {k: sum(part.get(k, 0.0) for part in parts) for k in dict.fromkeys(k for part in parts for k in part)}
 
     def wait(self):
         if self.grouped:
@@ -109,14 +121,16 @@ class Machine:
         return tuple(t.to(self.device, non_blocking=True) for t in tensors)
 
     def wrap(self, model):
-        """(the network compiled, if that is on; the same with gradients averaged between the processes)."""
+        """(the network compiled, if that is on; the same with gradients averaged between the
+        processes)."""
         forward = torch.compile(model) if self.compiled else model
         if not self.grouped:
             return forward, forward
         return forward, DistributedDataParallel(forward, device_ids=[self.device] if self.kind == 'cuda' else None)
 
     def forward(self, network, last):
-        """The context of a forward pass. Gradients travel between processes in the last pass of a step alone."""
+        """The context of a forward pass. Gradients travel between processes in the last pass of a
+        step alone."""
         if self.grouped:
             network.require_backward_grad_sync = last
         return self.autocast
@@ -143,7 +157,8 @@ class Machine:
     # ---- speed
 
     def matmul_flops(self):
-        """Operations per second of one large matrix product, here and in all processes: the measure of utilization."""
+        """Operations per second of one large matrix product, here and in all processes: the measure
+        of utilization."""
         n = 8192 if self.kind == 'cuda' else 1024
         a, best, begin = torch.randn(n, n, device=self.device, dtype=self.dtype), math.inf, time.perf_counter()
         while time.perf_counter() - begin < 0.1:  # at least once, however slow the type is here
@@ -154,8 +169,8 @@ class Machine:
 
 
 def train_flops(model):
-    """Operations of a forward and a backward pass on one sequence, picture or prompt, as PyTorch counts them. Nothing is
-    computed: the passes run on the meta device."""
+    """Operations of a forward and a backward pass on one sequence, picture or prompt, as PyTorch
+    counts them. Nothing is computed: the passes run on the meta device."""
     c = model.config
     with torch.device('meta'):
         twin = type(model)(c)
@@ -172,8 +187,9 @@ def train_flops(model):
 
 
 def leave():
-    """End this process's part in the group, if there is one. Call it when the network is gone: DistributedDataParallel
-    holds the group, in a cycle of references, and a process whose group outlives the interpreter can abort."""
+    """End this process's part in the group, if there is one. Call it when the network is gone:
+    DistributedDataParallel holds the group, in a cycle of references, and a process whose group
+    outlives the interpreter can abort."""
     if dist.is_initialized():
         dist.barrier()  # a process that ends while another still talks to it can abort too
         gc.collect()

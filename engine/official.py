@@ -1,9 +1,11 @@
-"""The authors' and OpenAI's weights in our networks, and back: all tables of tensor names, and the checks.
+"""The authors' and OpenAI's weights in our networks, and back: all tables of tensor names, and the
+checks.
 
-A table {our name: their name} stands beside the function that reads a format. Sizes that tensors tell are read off them;
-`overrides` are other settings of the network, such as pool or dropout. A state dict may be nested in a checkpoint under
-`state_dict` or `model`, and its names may begin with the `module.` of data-parallel training. Every function raises a
-ValueError that names the tensors which are missing, unexpected or of a wrong shape.
+A table {our name: their name} stands beside the function that reads a format. Sizes that tensors
+tell are read off them; `overrides` are other settings of the network, such as pool or dropout. A
+state dict may be nested in a checkpoint under `state_dict` or `model`, and its names may begin with
+the `module.` of data-parallel training. Every function raises a ValueError that names the tensors
+which are missing, unexpected or of a wrong shape.
 """
 import os
 
@@ -30,7 +32,8 @@ def read(path):
 
 
 def unnested(state_dict):
-    """The tensors of a state dict, or of a checkpoint that nests one, without the prefix of data-parallel training."""
+    """The tensors of a state dict, or of a checkpoint that nests one, without the prefix of
+    data-parallel training."""
     for nest in ('state_dict', 'model'):
         state_dict = state_dict.get(nest, state_dict)
     return {k.removeprefix('module.'): v for k, v in state_dict.items()}
@@ -48,14 +51,16 @@ def depth(sd, blocks):
 
 
 def give(model, names):
-    """The model's weights under their names, for {ours: theirs} names, as far as the model has them."""
+    """The model's weights under their names, for {ours: theirs} names, as far as the model has
+    them."""
     weights = model.state_dict()
     return {theirs: weights[ours] for ours, theirs in names.items() if ours in weights}
 
 
 def fill(model, sd, names, wanted, fixed=(), dead=()):
-    """Load tensors sd {their name: tensor} into the model. names {ours: theirs}; wanted {theirs: tensor} are all that
-    a complete file has. `dead` tensors are not read. `fixed` ones may be missing, but must equal ours to 1e-5."""
+    """Load tensors sd {their name: tensor} into the model. names {ours: theirs}; wanted {theirs:
+    tensor} are all that a complete file has. `dead` tensors are not read. `fixed` ones may be
+    missing, but must equal ours to 1e-5."""
     kind, c = type(model).__name__, model.config
     missing, extra = sorted(wanted.keys() - sd.keys() - {*fixed, *dead}), sorted(sd.keys() - wanted.keys())
     if missing or extra:
@@ -66,8 +71,8 @@ def fill(model, sd, names, wanted, fixed=(), dead=()):
             raise ValueError(f'{k} has shape {tuple(sd[k].shape)}, {needs} {tuple(wanted[k].shape)}')
         slack = max(1e-5, torch.finfo(sd[k].dtype).eps) if sd[k].is_floating_point() else 1e-5  # files may hold float16
         if k in fixed and not (sd[k] - wanted[k]).abs().max() <= slack:
-            raise ValueError(f'{k} holds other positions than the sines and cosines that {needs}; give the sizes that the '
-                             "weights were trained with (interpolated positions are not the authors')")
+            raise ValueError(f'{k} holds other positions than the sines and cosines that {needs}; give the sizes that '
+                             "the weights were trained with (interpolated positions are not the authors')")
     weights = wanted | {k: v for k, v in sd.items() if k not in fixed}
     model.load_state_dict({ours: weights[theirs] for ours, theirs in names.items() if theirs in weights})
     return model
@@ -85,7 +90,7 @@ def crate_names(n_layer):
         names |= {f'{ours}.attn.U.weight': f'{attn}.fn.qkv.weight'}
         names |= {f'{ours}.attn.W.{t}': f'{attn}.fn.to_out.0.{t}' for t in WB}
         names |= {f'{ours}.norm2.{t}': f'{ista}.norm.{t}' for t in WB} | {f'{ours}.ista.D': f'{ista}.fn.weight'}
-    return names | {f'read.{ours}.{t}': f'mlp_head.{theirs}.{t}' for ours, theirs in (('norm', 0), ('head', 1)) for t in WB}
+    return names | {f'read.{ours}.{t}': f'mlp_head.{i}.{t}' for i, ours in enumerate(('norm', 'head')) for t in WB}
 
 
 def to_crate(model):
@@ -110,7 +115,7 @@ def channels(P, patch_size):
     return max(1, P // (h * w))  # a remainder is found when shapes are compared
 
 
-# ---- ViT, as in timm and in the CRATE repository ----------------------------------------------------------------------
+# ---- ViT, as in timm and in the CRATE repository --------------------------------------------------------------------
 
 def block_names(layers, blocks, n):
     """{ours: timm's} of n layers."""
@@ -123,8 +128,8 @@ def block_names(layers, blocks, n):
 def vit_names(c):
     names = {'embed.cls': 'cls_token', 'embed.pos': 'pos_embed'}
     names |= {f'embed.patch.{t}': f'patch_embed.proj.{t}' for t in WB} | block_names('layers', 'blocks', c.n_layer)
-    norm = 'norm' if c.pool == 'cls' else 'fc_norm'
-    return names | {f'read.{ours}.{t}': f'{theirs}.{t}' for ours, theirs in (('norm', norm), ('head', 'head')) for t in WB}
+    head = (('norm', 'norm' if c.pool == 'cls' else 'fc_norm'), ('head', 'head'))
+    return names | {f'read.{ours}.{t}': f'{theirs}.{t}' for ours, theirs in head for t in WB}
 
 
 def to_vit(model):
@@ -136,12 +141,13 @@ def from_vit(Model, Config, state_dict, *, n_head, image_size, patch_size, **ove
     require(sd, 'ViT', 'head.weight', 'pos_embed', 'blocks.0.attn.qkv.weight', patch)
     num_classes, n_embd = sd['head.weight'].shape
     model = Model(Config(**dict(
-        image_size=image_size, patch_size=patch_size, channels=sd[patch].shape[1], num_classes=num_classes, n_head=n_head,
-        n_embd=n_embd, n_layer=depth(sd, 'blocks'), pool='mean' if 'fc_norm.weight' in sd else 'cls') | overrides))
+        image_size=image_size, patch_size=patch_size, channels=sd[patch].shape[1], num_classes=num_classes,
+        n_head=n_head, n_embd=n_embd, n_layer=depth(sd, 'blocks'), pool='mean' if 'fc_norm.weight' in sd else 'cls')
+        | overrides))
     return fill(model, sd, vit_names(model.config), to_vit(model))
 
 
-# ---- CRATE-MAE --------------------------------------------------------------------------------------------------------
+# ---- CRATE-MAE ------------------------------------------------------------------------------------------------------
 
 FIXED = 'pos_embed', 'decoder_pos_embed'
 DEAD = 'pos_embed', 'decoder_embed.weight', 'decoder_embed.bias'  # the authors' CRATE-MAE has them and never reads them
@@ -170,12 +176,13 @@ def to_crate_mae(model):
 
 
 def from_crate_mae(Model, Config, state_dict, *, n_head, image_size, patch_size, decoder_n_head=0, **overrides):
-    """decoder_n_head=0 means n_head. The dead tensors are ignored; position tables may be missing."""
+    """decoder_n_head=0 means n_head. The dead tensors are ignored; position tables may be
+    missing."""
     sd, first, patch = unnested(state_dict), 'blocks.0.layers.0.0.fn.qkv.weight', 'patch_embed.proj.weight'
     require(sd, 'CRATE-MAE', first, patch)
     if 'decoder_pred.weight' not in sd:
-        raise ValueError('this CRATE-MAE state dict has no decoder, so it cannot reconstruct pictures; take the checkpoint '
-                         'of pre-training')
+        raise ValueError('this CRATE-MAE state dict has no decoder, so it cannot reconstruct pictures; take the '
+                         'checkpoint of pre-training')
     inner, n_embd = sd[first].shape
     model = Model(Config(**dict(
         image_size=image_size, patch_size=patch_size, channels=sd[patch].shape[1], n_head=n_head, n_embd=n_embd,
@@ -184,12 +191,14 @@ def from_crate_mae(Model, Config, state_dict, *, n_head, image_size, patch_size,
     return fill(model, sd, crate_mae_names(model), to_crate_mae(model), FIXED, DEAD)
 
 
-# ---- ViT-MAE ------------------------------------------------------------------------------------------------------------
+# ---- ViT-MAE --------------------------------------------------------------------------------------------------------
 
 def vit_mae_names(c):
-    names = {'embed.cls': 'cls_token', 'embed.pos': 'pos_embed', 'mask_token': 'mask_token', 'decoder_pos': 'decoder_pos_embed'}
+    names = {'embed.cls': 'cls_token', 'embed.pos': 'pos_embed', 'mask_token': 'mask_token',
+             'decoder_pos': 'decoder_pos_embed'}
     names |= {f'embed.patch.{t}': f'patch_embed.proj.{t}' for t in WB}
-    names |= block_names('layers', 'blocks', c.n_layer) | block_names('decoder_layers', 'decoder_blocks', c.decoder_n_layer)
+    names |= block_names('layers', 'blocks', c.n_layer)
+    names |= block_names('decoder_layers', 'decoder_blocks', c.decoder_n_layer)
     names |= {f'{k}.{t}': f'{k}.{t}' for k in ('norm', 'decoder_embed', 'decoder_norm') for t in WB}
     return names | {f'pixels.{t}': f'decoder_pred.{t}' for t in WB}
 
@@ -203,8 +212,8 @@ def from_vit_mae(Model, Config, state_dict, *, n_head, image_size, patch_size, d
     sd, patch = unnested(state_dict), 'patch_embed.proj.weight'
     require(sd, 'ViT-MAE', 'blocks.0.attn.qkv.weight', 'cls_token', patch)
     if 'decoder_embed.weight' not in sd:
-        raise ValueError('this ViT-MAE state dict has no decoder, so it cannot reconstruct pictures; take the checkpoint with '
-                         'a decoder, which the authors offer for visualization')
+        raise ValueError('this ViT-MAE state dict has no decoder, so it cannot reconstruct pictures; take the '
+                         'checkpoint with a decoder, which the authors offer for visualization')
     width, n_embd = sd['decoder_embed.weight'].shape
     model = Model(Config(**dict(
         image_size=image_size, patch_size=patch_size, channels=sd[patch].shape[1], n_head=n_head, n_embd=n_embd,
@@ -214,7 +223,8 @@ def from_vit_mae(Model, Config, state_dict, *, n_head, image_size, patch_size, d
 
 
 def spare_decoder(Network, Config, sd, name, shape):
-    """The tensors of a small decoder, never used, that completes the encoder sd so that it can be read."""
+    """The tensors of a small decoder, never used, that completes the encoder sd so that it can be
+    read."""
     small = {'decoder_n_embd': 4, 'decoder_n_head': 1} if name == 'vit_mae' else \
         {'head_dim': len(sd[FORMATS[name][1]]) // shape['n_head']}
     patch = sd.get('patch_embed.proj.weight', torch.empty(1, 3, 1, 1))
@@ -222,11 +232,12 @@ def spare_decoder(Network, Config, sd, name, shape):
     return {k: v for k, v in model.to_official().items() if k.startswith(('decoder', 'mask_token'))}
 
 
-# ---- GPT-2 --------------------------------------------------------------------------------------------------------------
+# ---- GPT-2 ----------------------------------------------------------------------------------------------------------
 
 def from_gpt2(Model, Config, state_dict, *, n_head, **overrides):
-    """GPT-2 from a state dict with nanoGPT's names and shapes, or with OpenAI's and Hugging Face's, whose matrices are
-    transposed. Sizes and biases are read off the tensors. OpenAI trained with gelu='tanh'."""
+    """GPT-2 from a state dict with nanoGPT's names and shapes, or with OpenAI's and Hugging Face's,
+    whose matrices are transposed. Sizes and biases are read off the tensors. OpenAI trained with
+    gelu='tanh'."""
     sd = state_dict.get('model', state_dict)  # nanoGPT's checkpoints nest it
     for prefix in ('_orig_mod.', 'module.', 'transformer.'):
         sd = {k.removeprefix(prefix): t for k, t in sd.items()}
@@ -240,8 +251,9 @@ def from_gpt2(Model, Config, state_dict, *, n_head, **overrides):
     names = {'embed.tok_emb.weight': 'wte.weight', 'embed.pos_emb.weight': 'wpe.weight', 'read.weight': 'wte.weight'}
     parts = (('norm1', 'ln_1'), ('attn.QKV', 'attn.c_attn'), ('attn.W', 'attn.c_proj'),
              ('norm2', 'ln_2'), ('mlp.up', 'mlp.c_fc'), ('mlp.down', 'mlp.c_proj'))
-    names |= {f'layers.{l}.{ours}.{t}': f'h.{l}.{theirs}.{t}' for l in range(model.config.n_layer) for ours, theirs in parts
-              for t in WB} | {f'read.norm.{t}': f'ln_f.{t}' for t in WB}
+    names |= {f'read.norm.{t}': f'ln_f.{t}' for t in WB}
+    names |= {f'layers.{l}.{ours}.{t}': f'h.{l}.{theirs}.{t}' for l in range(model.config.n_layer)
+              for ours, theirs in parts for t in WB}
     if sd['h.0.attn.c_attn.weight'].shape == (n_embd, 3 * n_embd):
         sd = {k: t.T if '.c_' in k and t.dim() == 2 else t for k, t in sd.items()}
     weights = {k: (names[k], t) for k, t in model.state_dict().items()}
@@ -249,7 +261,8 @@ def from_gpt2(Model, Config, state_dict, *, n_head, **overrides):
         if theirs not in sd:
             raise ValueError(f'GPT-2 state dict does not fit: {theirs} is missing')
         if sd[theirs].shape != t.shape:
-            raise ValueError(f'GPT-2 state dict does not fit: {theirs} should be {tuple(t.shape)}, is {tuple(sd[theirs].shape)}')
+            raise ValueError(f'GPT-2 state dict does not fit: {theirs} should be {tuple(t.shape)}, is '
+                             f'{tuple(sd[theirs].shape)}')
     extra = sorted(sd.keys() - {theirs for theirs, _ in weights.values()})
     if extra:
         raise ValueError(f'GPT-2 state dict does not fit: unexpected {extra}')

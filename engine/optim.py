@@ -1,7 +1,7 @@
 """Optimizers, parameter groups and the learning-rate schedule.
 
-`build` returns a list of torch optimizers. Every parameter is in exactly one group. A group keeps its peak rate in
-`base_lr`, which `set_lr` multiplies by the schedule's factor.
+`build` returns a list of torch optimizers. Every parameter is in exactly one group. A group keeps
+its peak rate in `base_lr`, which `set_lr` multiplies by the schedule's factor.
 """
 import math
 
@@ -11,13 +11,15 @@ import torch
 class Lion(torch.optim.Optimizer):
     """Lion, "Symbolic Discovery of Optimization Algorithms" (Chen et al. 2023), Algorithm 2.
 
-    The step is the sign of an average of momentum and gradient, so every weight moves by lr. Weight decay is decoupled.
-    lr: step size, usually 3 to 10 times smaller than AdamW's. betas: of the step, and of the momentum.
+    The step is the sign of an average of momentum and gradient, so every weight moves by lr. Weight
+    decay is decoupled. lr: step size, usually 3 to 10 times smaller than AdamW's. betas: of the
+    step, and of the momentum.
     """
 
     def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0):
         if lr < 0 or weight_decay < 0 or not all(0 <= b < 1 for b in betas):
-            raise ValueError(f'Lion needs lr >= 0, weight_decay >= 0 and betas in [0, 1); got {lr}, {weight_decay}, {betas}')
+            raise ValueError('Lion needs lr >= 0, weight_decay >= 0 and betas in [0, 1); got '
+                             f'{lr}, {weight_decay}, {betas}')
         super().__init__(params, dict(lr=lr, betas=betas, weight_decay=weight_decay))
 
     @torch.no_grad()
@@ -46,15 +48,17 @@ class Lion(torch.optim.Optimizer):
 def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, momentum=0.95):
     """Optimizers over the model's trainable parameters, each in exactly one group.
 
-    name: 'adamw' (fused), 'adam' (no decay), 'lion', or 'muon': torch.optim.Muon at muon_lr on the matrices in
-    `model.layers` and `model.decoder_layers`, AdamW at lr on everything else. Weight decay is on matrices and
-    convolutions only, not on norms, biases, class tokens and the positions of pictures, which have shape (1, N, d). (In
-    the authors' CRATE script all parameters decay.) Raises ValueError for another name.
+    name: 'adamw' (fused), 'adam' (no decay), 'lion', or 'muon': torch.optim.Muon at muon_lr on the
+    matrices in `model.layers` and `model.decoder_layers`, AdamW at lr on everything else. Weight
+    decay is on matrices and convolutions only, not on norms, biases, class tokens and the positions
+    of pictures, which have shape (1, N, d). (In the authors' CRATE script all parameters decay.)
+    Raises ValueError for another name.
     """
     if name not in ('adamw', 'adam', 'lion', 'muon'):
         raise ValueError(f"optimizer='{name}' is unknown; choose adamw, adam, lion or muon")
     params = {k: p for k, p in model.named_parameters() if p.requires_grad}
-    hidden = [p for k, p in params.items() if name == 'muon' and k.startswith(('layers.', 'decoder_layers.')) and p.dim() == 2]
+    hidden = [p for k, p in params.items() if k.startswith(('layers.', 'decoder_layers.')) and p.dim() == 2] \
+        if name == 'muon' else []
     rest = [p for p in params.values() if not any(p is h for h in hidden)]
     groups = [{'params': [p for p in rest if p.dim() in (2, 4)], 'weight_decay': weight_decay},
               {'params': [p for p in rest if p.dim() not in (2, 4)], 'weight_decay': 0.0}]
@@ -73,7 +77,8 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
 
 
 def restore(optimizers, states):
-    """Load saved states, but keep the learning rates and other settings that `build` was just given."""
+    """Load saved states, but keep the learning rates and other settings that `build` was just
+    given."""
     for optimizer, state in zip(optimizers, states):
         settings = [{k: v for k, v in g.items() if k != 'params'} for g in optimizer.param_groups]
         optimizer.load_state_dict(state)
@@ -82,8 +87,8 @@ def restore(optimizers, states):
 
 
 def lr_factor(step, schedule, warmup_iters, lr_decay_iters, min_factor):
-    """Share of the peak learning rate at a step, from 0: a linear warm-up, then 'cosine' or 'linear' down to min_factor
-    at lr_decay_iters and after, or 'constant'."""
+    """Share of the peak learning rate at a step, from 0: a linear warm-up, then 'cosine' or
+    'linear' down to min_factor at lr_decay_iters and after, or 'constant'."""
     if schedule not in ('cosine', 'linear', 'constant'):
         raise ValueError(f"schedule='{schedule}' is unknown; choose cosine, linear or constant")
     if step < warmup_iters:
@@ -97,7 +102,8 @@ def lr_factor(step, schedule, warmup_iters, lr_decay_iters, min_factor):
 
 
 def schedule(c):
-    """The function of a step that gives its share of the peak learning rate, by a run's TrainConfig."""
+    """The function of a step that gives its share of the peak learning rate, by a run's
+    TrainConfig."""
     if c.min_lr > c.learning_rate:
         raise ValueError(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr too')
     settings = c.schedule, c.warmup_iters, c.lr_decay_iters or c.max_iters, c.min_lr / c.learning_rate

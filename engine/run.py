@@ -1,7 +1,9 @@
-"""A training run: its directory with config.json, log.csv, last.pt, best.pt and curve.png, and where it stands.
+"""A training run: its directory with config.json, log.csv, last.pt, best.pt and curve.png, and
+where it stands.
 
-With keep_checkpoints there is also a step_N.pt of every validation, and eval.py adds its results. Files are written under
-another name and renamed, so a crash or a full disk leaves the old file whole.
+With keep_checkpoints there is also a step_N.pt of every validation, and eval.py adds its results.
+Files are written under another name and renamed, so a crash or a full disk leaves the old file
+whole.
 """
 import contextlib
 import csv
@@ -22,8 +24,8 @@ KEYS = {'format', 'weights', 'ema', 'model_config', 'config', 'data', 'optimizer
 
 
 def write_file(path, write, mode='w', advice='go on with --init_from=resume, or name another --out_dir'):
-    """Call write(file) on a new file, then rename it to path: a crash or a full disk leaves the old file whole. Raises
-    ValueError with the advice if it cannot be written."""
+    """Call write(file) on a new file, then rename it to path: a crash or a full disk leaves the old
+    file whole. Raises ValueError with the advice if it cannot be written."""
     new = f'{path}.new'
     try:
         with open(new, mode) as f:
@@ -48,12 +50,12 @@ def check_writable(path, advice):
 
 
 def check_picture_path(path, endings, setting):
-    """Raises ValueError, before any work, if path has none of these endings (such as .png) or its folder does not exist.
-    setting: the option that gives the path, such as --out."""
+    """Raises ValueError, before any work, if path has none of these endings (such as .png) or its
+    folder does not exist. setting: the option that gives the path, such as --out."""
     path = Path(path)
     if path.suffix.lower() not in endings:
-        raise ValueError(f'{path} cannot be written: its ending is no format of pictures; give another {setting}, such as '
-                         f'{setting}=sheet.png')
+        raise ValueError(f'{path} cannot be written: its ending is no format of pictures; give another {setting}, '
+                         f'such as {setting}=sheet.png')
     if path.is_dir() or not path.parent.is_dir():
         raise ValueError(f'{path} cannot be written: {"it" if path.is_dir() else path.parent} is '
                          f'{"a" if path.is_dir() else "no"} folder; give another {setting}')
@@ -76,8 +78,8 @@ def refuse_held(out_dir):
     held = held_in(out_dir)
     if held:
         resume = 'go on with --init_from=resume, ' if 'last.pt' in held else ''
-        raise ValueError(f'{out_dir} already holds a run ({", ".join(held)}); {resume}replace it with --overwrite=true, '
-                         'or name another --out_dir')
+        raise ValueError(f'{out_dir} already holds a run ({", ".join(held)}); {resume}replace it with '
+                         '--overwrite=true, or name another --out_dir')
 
 
 def claim(out_dir):
@@ -102,8 +104,9 @@ def folder_of(path):
 
 
 def load_checkpoint(path):
-    """The dict that `save` wrote, from a file or from the best.pt of a run directory. Raises ValueError for a missing,
-    damaged or foreign file, or one from before the tensors were renamed."""
+    """The dict that `save` wrote, from a file or from the best.pt of a run directory. Raises
+    ValueError for a missing, damaged or foreign file, or one from before the tensors were
+    renamed."""
     path = Path(path) / 'best.pt' if os.path.isdir(path) else Path(path)
     if not path.is_file():
         raise ValueError(f'no checkpoint {path}; train one first: python train.py --out_dir={path.parent}')
@@ -119,14 +122,15 @@ def load_checkpoint(path):
         other = f'; to go on from {best}: train.py --init_from=resume_best' if best.exists() and best != path else ''
         raise ValueError(f'{path} is damaged or no nanoCRATE checkpoint ({type(e).__name__}){other}') from None
     if old:
-        raise ValueError(f'{path} is from an earlier version of nanoCRATE, which named tensors differently; train it again: '
-                         'python train.py --out_dir=ANOTHER')
+        raise ValueError(f'{path} is from an earlier version of nanoCRATE, which named tensors differently; train it '
+                         'again: python train.py --out_dir=ANOTHER')
     return checkpoint
 
 
 class Log:
-    """log.csv: a row for each logged training step and each validation. `seen` counts the tokens or pictures trained on. A
-    new number is a new column. On resume, rows from that step on are dropped."""
+    """log.csv: a row for each logged training step and each validation. `seen` counts the tokens or
+    pictures trained on. A new number is a new column. On resume, rows from that step on are
+    dropped."""
 
     FIRST, LAST = ('step', 'split', 'loss'), ('lr', 'seen', 'seconds')
 
@@ -172,10 +176,12 @@ class Log:
 
 
 class Run:
-    """A training run: where it stands, what it logs and saves, and how it is told to stop. Use it as a context manager,
-    which takes note of Ctrl-C and SIGTERM; a second Ctrl-C ends the program at once.
+    """A training run: where it stands, what it logs and saves, and how it is told to stop. Use it
+    as a context manager, which takes note of Ctrl-C and SIGTERM; a second Ctrl-C ends the program
+    at once.
 
-    c is the run's TrainConfig; unit, size and batch are the task's; flops are operations per row, peak the machine's.
+    c is the run's TrainConfig; unit, size and batch are the task's; flops are operations per row,
+    peak the machine's.
     """
 
     def __init__(self, c, machine, task, model, average, optimizers, settings, data, flops):
@@ -191,7 +197,7 @@ class Run:
         """Go on where a checkpoint's run stood."""
         self.step, self.best, self.seconds = (checkpoint[k] for k in ('step', 'best', 'seconds'))
         if self.step > self.c.max_iters:
-            raise ValueError(f'the run in {self.c.out_dir} is at step {self.step} already; give a --max_iters above that')
+            raise ValueError(f'the run in {self.c.out_dir} is at step {self.step} already; give a larger --max_iters')
         self.machine.scaler.load_state_dict(checkpoint['scaler'])
         if self.average and checkpoint['ema']:
             self.average.module.load_state_dict(checkpoint['ema'])
@@ -216,7 +222,8 @@ class Run:
         write_file(self.out / 'config.json', lambda f: json.dump(self.settings, f, indent=1))
         self.log = Log(self.out / 'log.csv', self.step)
         if self.wandb:
-            self.wandb.init(project=self.c.wandb_project, name=self.c.wandb_run_name or self.c.out_dir, config=self.settings)
+            name = self.c.wandb_run_name or self.c.out_dir
+            self.wandb.init(project=self.c.wandb_project, name=name, config=self.settings)
 
     def __enter__(self):
         def note(number, frame):
@@ -239,7 +246,8 @@ class Run:
             return False
         self.pause()
         self.save('last.pt', step)
-        self.machine.say(f'stopped at step {step}; go on with: python train.py --init_from=resume --out_dir={self.c.out_dir}')
+        self.machine.say(f'stopped at step {step}; go on with: python train.py --init_from=resume '
+                         f'--out_dir={self.c.out_dir}')
         return True
 
     def validates(self, step):
@@ -250,11 +258,12 @@ class Run:
         return due
 
     def validated(self, step, metrics, lr, extra=None):
-        """Print, log and save after a validation: best.pt if it is the best so far, and last.pt. extra: logged only."""
+        """Print, log and save after a validation: best.pt if it is the best so far, and last.pt.
+        extra: logged only."""
         self.machine.say(f'step {step:6d}  validation  {shown(metrics)}  ({self.seconds:.0f} s of training)')
         if not math.isfinite(metrics['loss']):
-            raise ValueError(f'the validation loss is not finite at step {step}; the last checkpoint is from before: go on '
-                             'from it with --init_from=resume and a lower --learning_rate')
+            raise ValueError(f'the validation loss is not finite at step {step}; the last checkpoint is from before: '
+                             'go on from it with --init_from=resume and a lower --learning_rate')
         self.record(step, 'val', metrics | (extra or {}), lr, seen=step)
         error = self.task.error(metrics)
         improved, self.best = error < self.best, min(error, self.best)
@@ -264,8 +273,8 @@ class Run:
             self.save(f'step_{step}.pt', step)
         self.save('last.pt', step)  # last: a run that dies before repeats this from the last.pt before
         if self.c.target_loss and metrics['loss'] <= self.c.target_loss:
-            self.machine.say(f'reached the target loss {self.c.target_loss} at step {step} after {self.seconds:.1f} s of '
-                             'training')
+            self.machine.say(f'reached the target loss {self.c.target_loss} at step {step} after {self.seconds:.1f} s '
+                             'of training')
             return True
         return False
 
@@ -288,14 +297,15 @@ class Run:
     # ---- helpers
 
     def look(self):
-        """The last mean training loss. Raises ValueError at the first loss or gradient that is not finite."""
+        """The last mean training loss. Raises ValueError at the first loss or gradient that is not
+        finite."""
         losses = self.machine.sum(torch.stack([loss for _, loss, _ in self.pending])) / self.machine.world
         norms = torch.stack([norm for _, _, norm in self.pending])
         fine = losses.isfinite() & (norms.isfinite() | self.machine.scaler.is_enabled())  # float16 skips such steps
         if not fine.all():
             step = self.pending[int((~fine).nonzero()[0])][0]
-            raise ValueError(f'the loss or its gradient is not finite at step {step}; the last checkpoint is from before: go '
-                             'on from it with --init_from=resume and a lower --learning_rate')
+            raise ValueError(f'the loss or its gradient is not finite at step {step}; the last checkpoint is from '
+                             'before: go on from it with --init_from=resume and a lower --learning_rate')
         self.pending.clear()
         return losses[-1].item()
 
@@ -330,8 +340,9 @@ def shown(metrics):
 
 
 def draw_curve(run):
-    """Draw curve.png from log.csv: training and validation loss over steps; with telemetry also coding rate and sparsity of
-    every layer, a line for each validation, dark to bright (CRATE, Figure 4). Does nothing without matplotlib."""
+    """Draw curve.png from log.csv: training and validation loss over steps; with telemetry also
+    coding rate and sparsity of every layer, a line for each validation, dark to bright (CRATE,
+    Figure 4). Does nothing without matplotlib."""
     try:
         import matplotlib
     except ImportError:
@@ -348,7 +359,8 @@ def draw_curve(run):
         for i, r in enumerate(watched):
             values = [float(r[f'{k}_{l}']) for l in range(1, len(r)) if r.get(f'{k}_{l}')]
             colour, named = plt.get_cmap('viridis')(i / max(1, len(watched) - 1)), i in (0, len(watched) - 1)
-            axis.plot(range(1, len(values) + 1), values, marker='.', color=colour, label=f'step {r["step"]}' if named else None)
+            label = f'step {r["step"]}' if named else None
+            axis.plot(range(1, len(values) + 1), values, marker='.', color=colour, label=label)
         axis.set(xlabel='layer', ylabel=label)
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.legend()

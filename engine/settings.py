@@ -1,7 +1,8 @@
-"""Settings: config files of plain assignments and --key=value on the command line, one check for both.
+"""Settings: config files of plain assignments and --key=value on the command line, one check for
+both.
 
-A program's settings are the fields of dataclasses. The comment beside a field is its line in --help, so that
-name, default and meaning stand in one place:
+A program's settings are the fields of dataclasses. The comment beside a field is its line in
+--help, so that name, default and meaning stand in one place:
 
     @dataclass
     class Config:
@@ -25,11 +26,12 @@ TYPED = 'the command line'
 
 
 def collect(argv, default=None):
-    """Command line -> {name: (value, where it was given)}. The command line wins over files, a later word over an earlier.
+    """Command line -> {name: (value, where it was given)}. The command line wins over files, a
+    later word over an earlier.
 
-    A word without dashes is a config file, run in its own namespace; its names without a leading underscore are
-    settings. `default` is the file to read if none is named. Nothing is checked yet. Raises ValueError for a file or
-    word that cannot be read.
+    A word without dashes is a config file, run in its own namespace; its names without a leading
+    underscore are settings. `default` is the file to read if none is named. Nothing is checked yet.
+    Raises ValueError for a file or word that cannot be read.
     """
     files, typed, words = {}, {}, list(argv)
     while words:
@@ -50,7 +52,8 @@ def collect(argv, default=None):
 
 
 def marked(argv):
-    """Pairs of each word of a command line and whether it stands alone: neither a --name nor the value of one."""
+    """Pairs of each word of a command line and whether it stands alone: neither a --name nor the
+    value of one."""
     for before, word in zip(['', *argv], argv):
         its_value = before.startswith('--') and '=' not in before
         yield word, not its_value and not word.startswith('--')
@@ -75,10 +78,11 @@ def read_file(path):
 
 
 def check(given, *classes):
-    """{name: (value, where)} -> {name: value}, each of the type of its field in one of the dataclasses.
+    """{name: (value, where)} -> {name: value}, each of the type of its field in one of the
+    dataclasses.
 
-    An int may fill a float; on the command line true and false are bools. Raises ValueError that names the
-    nearest setting for an unknown name, and what was expected for a wrong type.
+    An int may fill a float; on the command line true and false are bools. Raises ValueError that
+    names the nearest setting for an unknown name, and what was expected for a wrong type.
     """
     fields = {f.name: f for cls in classes for f in dataclasses.fields(cls)}
     checked = {}
@@ -111,7 +115,8 @@ def cast(value, field, where):
         expected = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string'}
         expected = expected.get(want, 'one or two whole numbers')
         got = value if isinstance(value, Typed) else repr(value)
-        raise ValueError(f'{field.name}={got} in {where}: expected {expected}, as in --{field.name}={show(field.default)}')
+        raise ValueError(f'{field.name}={got} in {where}: expected {expected}, as in '
+                         f'--{field.name}={show(field.default)}')
     return typed
 
 
@@ -155,9 +160,9 @@ def help_text(usage, *classes):
 
 @contextlib.contextmanager
 def one_line_errors():
-    """Around a program's main: a ValueError raised in this project's own files is a user's mistake and becomes one line on
-    standard error and exit code 2. Anything else is our bug and keeps its traceback. NANOCRATE_DEBUG=1 keeps all
-    tracebacks."""
+    """Around a program's main: a ValueError raised in this project's own files is a user's mistake
+    and becomes one line on standard error and exit code 2. Anything else is our bug and keeps its
+    traceback. NANOCRATE_DEBUG=1 keeps all tracebacks."""
     try:
         yield
     except ValueError as e:

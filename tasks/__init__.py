@@ -20,7 +20,8 @@ TOOLS = 'text', 'imagefolder', 'arrays', 'gpt2_weights'  # scripts in prepare/ t
 
 
 class Task:
-    """What most tasks share. c is the run's TrainConfig, machine says the device and this process's share of a batch."""
+    """What most tasks share. c is the run's TrainConfig, machine says the device and this process's
+    share of a batch."""
     unit, size, note = 'prompts', 1, ''
     train_draws = valid_draws = {}  # how many random numbers each sample needs, as a keyword of the splits
 
@@ -50,7 +51,8 @@ class Task:
         return self.machine.send(*batch)
 
     def metrics(self, out, loss, y):
-        """(weight of the batch, {name: mean over the batch}). A number more in this dict is a column more in the log."""
+        """(weight of the batch, {name: mean over the batch}). A number more in this dict is a
+        column more in the log."""
         return len(y), {'loss': loss}
 
     def error(self, metrics):
@@ -58,7 +60,8 @@ class Task:
 
 
 def choose(c, augment, folder, model, machine):
-    """The task of a run: of the network `model`, on the dataset in `folder`. augment: its AugmentConfig."""
+    """The task of a run: of the network `model`, on the dataset in `folder`. augment: its
+    AugmentConfig."""
     from tasks import pictures, regression, text
     task = {'text': text.NextToken, 'masked_text': text.HiddenTokens, 'image': pictures.Classification,
             'masked_image': pictures.Reconstruction, 'icl': regression.Regression}[model.config.task]
@@ -68,14 +71,15 @@ def choose(c, augment, folder, model, machine):
 
 
 def ranks(logits, y):
-    """For each target y that is not -1: whether it is the likeliest, the second likeliest, .. up to the fifth, bool (n, 5).
-    logits (.., C), y (..)."""
+    """For each target y that is not -1: whether it is the likeliest, the second likeliest, .. up to
+    the fifth, bool (n, 5). logits (.., C), y (..)."""
     logits, y = logits[y != -1], y[y != -1]
     return logits.topk(min(5, logits.size(-1))).indices == y[:, None]
 
 
 def top1_top5(logits, y):
-    """(number of targets, {'top1', 'top5'}): the shares that are the likeliest, and among the five likeliest."""
+    """(number of targets, {'top1', 'top5'}): the shares that are the likeliest, and among the five
+    likeliest."""
     hits = ranks(logits, y).float()
     return len(hits), {'top1': hits[:, 0].mean(), 'top5': hits.sum(1).mean()}
 
@@ -83,8 +87,8 @@ def top1_top5(logits, y):
 # ---- datasets -------------------------------------------------------------------------------------------------------
 
 def find_data(c):
-    """The folder of the dataset, prepared now if that needs no download; None for functions. Raises ValueError with the
-    command to type."""
+    """The folder of the dataset, prepared now if that needs no download; None for functions. Raises
+    ValueError with the command to type."""
     if c.dataset in FUNCTIONS:
         return None
     folder = Path(c.data_dir) / c.dataset
@@ -100,13 +104,14 @@ def find_data(c):
         out = f' --out {folder}' * (str(folder) != f'data/{script.stem}')
         raise ValueError(f'no data in {folder}; run: python prepare/{script.name}{out}')
     known = sorted(p.name for p in Path(c.data_dir).glob('*') if (p / 'meta.json').exists())
-    raise ValueError(f'no data in {folder}; prepared are {", ".join(known) or "none"}; for your own: python prepare/text.py '
-                     f'FILES --out {folder}, or python prepare/imagefolder.py FOLDER --out {folder}')
+    raise ValueError(f'no data in {folder}; prepared are {", ".join(known) or "none"}; for your own: python '
+                     f'prepare/text.py FILES --out {folder}, or python prepare/imagefolder.py FOLDER --out {folder}')
 
 
 def dataset_of(c, checkpoint, name='the checkpoint'):
-    """(folder, split) to show a checkpoint: c.dataset and c.split, or the dataset it was trained on, and there test, or else
-    val. Raises ValueError if the checkpoint, called `name`, cannot read that."""
+    """(folder, split) to show a checkpoint: c.dataset and c.split, or the dataset it was trained
+    on, and there test, or else val. Raises ValueError if the checkpoint, called `name`, cannot read
+    that."""
     from tasks.files import read_meta
     kind, dataset = checkpoint['data']['kind'], c.dataset or checkpoint['config'].get('dataset')
     if not dataset:

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-# ---- writing ------------------------------------------------------------------------------------------------------
+# ---- writing --------------------------------------------------------------------------------------------------------
 
 
 def check_free(out, overwrite):
-    """Raises ValueError if `out` exists; with overwrite, only if it is no prepared dataset. Call it before the work."""
+    """Raises ValueError if `out` exists; with overwrite, only if it is no prepared dataset. Call it
+    before the work."""
     out = Path(out)
     if out.is_dir() and not any(out.iterdir()) or not out.exists():
         return
@@ -31,8 +32,9 @@ def check_free(out, overwrite):
 
 @contextlib.contextmanager
 def new_folder(out, resumed=False):
-    """A folder to write into. It becomes `out` when the block ends and is deleted if the block fails: a dataset appears
-    whole or not at all. resumed: it is kept after a failure, with the files of an earlier try in it."""
+    """A folder to write into. It becomes `out` when the block ends and is deleted if the block
+    fails: a dataset appears whole or not at all. resumed: it is kept after a failure, with the
+    files of an earlier try in it."""
     out = Path(out)
     new, old = out.with_name(out.name + '.unfinished'), out.with_name(out.name + '.replaced')
     try:
@@ -52,8 +54,8 @@ def new_folder(out, resumed=False):
 
 
 def write_header(file, dtype, count):
-    """Write the header of a 1-D .npy file and return its length. Numpy leaves room in it for a longer axis, so it can be
-    written again in the same place once the final length is known."""
+    """Write the header of a 1-D .npy file and return its length. Numpy leaves room in it for a
+    longer axis, so it can be written again in the same place once the final length is known."""
     file.seek(0)
     descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
     np.lib.format.write_array_header_1_0(file, {'descr': descr, 'fortran_order': False, 'shape': (count,)})
@@ -69,7 +71,8 @@ def text_meta(tokenizer, splits):
 def save_text(out, tokenizer, splits, n_bytes):
     """Write a text dataset and print its counts.
 
-    splits: {'train': ids, 'val': ids}, 1-D. n_bytes: UTF-8 bytes of text a split, for bits per byte.
+    splits: {'train': ids, 'val': ids}, 1-D. n_bytes: UTF-8 bytes of text a split, for bits per
+    byte.
     """
     for name, ids in splits.items():
         if len(ids) < 2:
@@ -82,11 +85,13 @@ def save_text(out, tokenizer, splits, n_bytes):
             np.save(new / f'{name}.npy', a)
         (new / 'meta.json').write_text(json.dumps(meta, indent=1))
     for name, a in arrays.items():
-        print(f'{out}/{name}.npy: {len(a):,} tokens of {n_bytes[name]:,} bytes, {tokenizer.vocab_size} in the vocabulary')
+        print(f'{out}/{name}.npy: {len(a):,} tokens of {n_bytes[name]:,} bytes, {tokenizer.vocab_size} in the '
+              'vocabulary')
 
 
 def split_text(text, tokenizer, val_share=0.1):
-    """Text -> (splits, n_bytes) for save_text. The last share of the characters is held out for validation."""
+    """Text -> (splits, n_bytes) for save_text. The last share of the characters is held out for
+    validation."""
     cut = int(len(text) * (1 - val_share))
     parts = {'train': text[:cut], 'val': text[cut:]}
     as_bytes = tokenizer.spec['name'] == 'bytes'  # faster, and without a Python int per byte
@@ -95,12 +100,12 @@ def split_text(text, tokenizer, val_share=0.1):
     return ids, {name: len(part.encode()) for name, part in parts.items()}
 
 
-# ---- reading ------------------------------------------------------------------------------------------------------
+# ---- reading --------------------------------------------------------------------------------------------------------
 
 
 def read_meta(folder):
-    """meta.json of a prepared dataset, as a dict; of functions, which need no folder, for None. Raises ValueError if it is
-    missing or not ours."""
+    """meta.json of a prepared dataset, as a dict; of functions, which need no folder, for None.
+    Raises ValueError if it is missing or not ours."""
     if folder is None:
         return {'kind': 'functions', 'splits': {}}
     path = Path(folder) / 'meta.json'
@@ -111,7 +116,8 @@ def read_meta(folder):
             assert all(s['tokens'] > 0 and s['bytes'] > 0 and s['dtype'] for s in meta['splits'].values())
         elif meta['kind'] != 'benchmark':
             assert meta['kind'] == 'images' and meta['storage'] in ('arrays', 'pack')
-            assert isinstance(meta['classes'], list) and meta['classes'] and meta['splits'] and meta.setdefault('channels', 3) > 0
+            assert isinstance(meta['classes'], list) and meta['classes'] and meta['splits']
+            assert meta.setdefault('channels', 3) > 0
             sizes = ('height', 'width') if meta['storage'] == 'arrays' else ('bytes',)
             assert all(s[k] > 0 for s in meta['splits'].values() for k in ('count', *sizes))
     except OSError:
@@ -119,21 +125,25 @@ def read_meta(folder):
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
         raise ValueError(f'{path} is not the meta.json of a prepared dataset; prepare it again') from None
     if meta['kind'] == 'benchmark':
-        raise ValueError(f'{folder} is a benchmark, not a dataset: python eval.py --ckpt=RUN --benchmarks={Path(folder).name}')
+        raise ValueError(f'{folder} is a benchmark, not a dataset: python eval.py --ckpt=RUN '
+                         f'--benchmarks={Path(folder).name}')
     return meta
 
 
 def split_meta(meta, folder, split, kind):
-    """What meta.json says of a split. Raises ValueError if there is none, or if it is of another kind."""
+    """What meta.json says of a split. Raises ValueError if there is none, or if it is of another
+    kind."""
     if meta['kind'] != kind:
-        raise ValueError(f'{folder} holds {meta["kind"]}, not {kind}; choose another dataset, or a network for {meta["kind"]}')
+        raise ValueError(f'{folder} holds {meta["kind"]}, not {kind}; choose another dataset, or a network for '
+                         f'{meta["kind"]}')
     if split not in meta['splits']:
         raise ValueError(f'{folder} has no split {split}, only {", ".join(meta["splits"])}')
     return meta['splits'][split]
 
 
 def open_array(path, dtype, *shape):
-    """A .npy file, memory-mapped. Raises ValueError if it is missing, cut off, or not of this shape."""
+    """A .npy file, memory-mapped. Raises ValueError if it is missing, cut off, or not of this
+    shape."""
     try:
         array = np.lib.format.open_memmap(path, mode='r')
     except Exception as e:  # of many types, depending on where the damage is

@@ -1,7 +1,8 @@
 """Functions in context: prompts of random functions, and learning to predict them.
 
-A prompt is n examples (x_i, g(x_i)) of one random function g. A network predicts each g(x_i) from x_i and the examples
-before it. AoT, section 4.2.2, after Garg et al., "What Can Transformers Learn In-Context?", NeurIPS 2022:
+A prompt is n examples (x_i, g(x_i)) of one random function g. A network predicts each g(x_i) from
+x_i and the examples before it. AoT, section 4.2.2, after Garg et al., "What Can Transformers Learn
+In-Context?", NeurIPS 2022:
 
   linear          g(x) = w^T x, with x and w from N(0, I) in d = 20 dimensions
   sparse_linear   the same, but only 3 of the numbers in w, chosen at random, are not zero
@@ -13,19 +14,19 @@ from tasks import FUNCTIONS, Task
 
 
 class Prompts:
-    """Random prompts: x float32 (B, n, d) and y = g(x) float32 (B, n). Nothing is stored: a batch is a function of
-    (seed, step)."""
+    """Random prompts: x float32 (B, n, d) and y = g(x) float32 (B, n). Nothing is stored: a batch
+    is a function of (seed, step)."""
 
     def __init__(self, function, n_dims, n_points, sparsity=3, curriculum=0):
-        """curriculum: steps of one stage of training, 0 for none. In the first stage a quarter of the dimensions are used,
-        the others are zero. Each stage adds a dimension and two examples, up to n_dims and n_points (from 5 and 11 to 20
-        and 41, as in Garg et al.)."""
+        """curriculum: steps of one stage of training, 0 for none. In the first stage a quarter of
+        the dimensions are used, the others are zero. Each stage adds a dimension and two examples,
+        up to n_dims and n_points (from 5 and 11 to 20 and 41, as in Garg et al.)."""
         if function not in FUNCTIONS:
             raise ValueError(f"function '{function}' is unknown; choose {' or '.join(FUNCTIONS)}")
         if function == 'sparse_linear' and not 1 <= sparsity <= n_dims:
             raise ValueError(f'sparsity={sparsity} must lie between 1 and n_dims={n_dims}')
         if n_points < 2:
-            raise ValueError(f'a prompt of {n_points} examples is too short; set --block_size=4 or more: an example is two tokens')
+            raise ValueError(f'a prompt of {n_points} examples is too short; set --block_size=4 or more')
         self.d, self.n, self.curriculum = n_dims, n_points, curriculum
         self.sparsity = sparsity if function == 'sparse_linear' else 0
         self.scale = self.sparsity or n_dims  # the mean of g(x)^2
@@ -46,20 +47,21 @@ class Prompts:
         x = rng.standard_normal((B, n or self.n, self.d), np.float32)
         w = rng.standard_normal((B, self.d, 1), np.float32)
         if self.sparsity:
-            w *= rng.random((B, self.d)).argsort(1).argsort(1)[..., None] < self.sparsity  # random ranks: a random choice
+            w *= rng.random((B, self.d)).argsort(1).argsort(1)[..., None] < self.sparsity  # random ranks
         x[..., self.d if dims is None else dims:] = 0
         return torch.from_numpy(x), torch.from_numpy((x @ w)[..., 0])
 
     def batches(self, B, seed, share, first, last):
-        """Training: for each step, first to last - 1, the parts `share` (slices) of its B prompts."""
+        """Training: for each step, first to last - 1, the parts `share` (slices) of its B
+        prompts."""
         for step in range(first, last):
             x, y = self.draw(np.random.default_rng((seed, step, 7)), B, *self.stage(step))
             for part in share:
                 yield x[part], y[part]
 
     def fixed(self, B, batches, rank=0, world=1, stream=8):
-        """Validation: `batches` batches of B whole prompts, always the same; of these every world-th, from the rank-th on.
-        Another stream has other prompts."""
+        """Validation: `batches` batches of B whole prompts, always the same; of these every
+        world-th, from the rank-th on. Another stream has other prompts."""
         for i in range(rank, batches, world):
             yield self.draw(np.random.default_rng((i, stream)), B)
 

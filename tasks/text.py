@@ -1,7 +1,8 @@
-"""Text: one split of a prepared dataset, and the two things to learn from it, the next token and hidden tokens.
+"""Text: one split of a prepared dataset, and the two things to learn from it, the next token and
+hidden tokens.
 
-No batch depends on a hidden random stream. It is a function of (seed, step), so a resumed run sees what an uninterrupted
-one sees, on any number of processes.
+No batch depends on a hidden random stream. It is a function of (seed, step), so a resumed run sees
+what an uninterrupted one sees, on any number of processes.
 """
 import math
 from pathlib import Path
@@ -19,7 +20,7 @@ CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1  # BERT's (Devlin et al. 2019): tokens c
 class TextSplit:
     """One split of a text dataset, for sequences of block_size tokens."""
 
-    SCANNED = 10 ** 8  # all ids of a file of up to so many tokens are checked when it is opened, of others batch by batch
+    SCANNED = 10 ** 8  # up to so many tokens are checked when the file is opened, more of them batch by batch
 
     def __init__(self, folder, split, block_size):
         meta = read_meta(folder)
@@ -43,15 +44,16 @@ class TextSplit:
                              'prepare the dataset again')
 
     def at(self, starts):
-        """The sequences that begin at these places: x and y (len(starts), block_size), y one token ahead."""
+        """The sequences that begin at these places: x and y (len(starts), block_size), y one token
+        ahead."""
         rows = np.stack([self.tokens[s:s + self.block_size + 1] for s in starts]).astype(np.int64)
         self.check_ids(rows.max())
         rows = torch.from_numpy(rows)
         return rows[:, :-1], rows[:, 1:]
 
     def batches(self, n, seed, share, first, last):
-        """Training: for each step, first to last - 1, the parts `share` (slices) of its n sequences. They begin at random
-        places that depend on (seed, step) alone."""
+        """Training: for each step, first to last - 1, the parts `share` (slices) of its n
+        sequences. They begin at random places that depend on (seed, step) alone."""
         for step in range(first, last):
             starts = np.random.default_rng((seed, step)).integers(0, len(self.tokens) - self.block_size, n)
             yield from self.of_step(starts, share, seed, step)
@@ -61,8 +63,9 @@ class TextSplit:
             yield self.at(starts[part])
 
     def fixed(self, n, batches, rank=0, world=1):
-        """Validation: `batches` batches of n sequences, evenly spaced over the split and always the same; of these every
-        world-th, from the rank-th on. Fewer in a split that is so short that they would overlap."""
+        """Validation: `batches` batches of n sequences, evenly spaced over the split and always the
+        same; of these every world-th, from the rank-th on. Fewer in a split that is so short that
+        they would overlap."""
         last = len(self.tokens) - self.block_size - 1
         count = max(1, min(n * batches, last // self.block_size + 1))
         starts = np.linspace(0, last, count).astype(np.int64)
@@ -74,12 +77,14 @@ class TextSplit:
 
 
 class MaskedTextSplit(TextSplit):
-    """One split of a text dataset with tokens to fill in, as in BERT: 15% of the tokens are chosen, at least one in each
-    sequence. Of these, 80% become [MASK], whose id is the first after the tokenizer's, 10% a random token, and 10% stay.
-    x is the text that remains; y holds the chosen tokens, and -1 elsewhere."""
+    """One split of a text dataset with tokens to fill in, as in BERT: 15% of the tokens are chosen,
+    at least one in each sequence. Of these, 80% become [MASK], whose id is the first after the
+    tokenizer's, 10% a random token, and 10% stay. x is the text that remains; y holds the chosen
+    tokens, and -1 elsewhere."""
 
     def hidden(self, starts, draws):
-        """The sequences that begin at these places, masked by random numbers in [0, 1), (len(starts), 2, block_size)."""
+        """The sequences that begin at these places, masked by random numbers in [0, 1),
+        (len(starts), 2, block_size)."""
         tokens, (u, which) = self.at(starts)[0], torch.from_numpy(draws).unbind(1)
         u = u.scatter(1, u.argmin(1, keepdim=True), 0.0)
         x = torch.where(u < CHOSEN * (MASKED + RANDOM), (which * self.vocab_size).long(), tokens)
@@ -98,7 +103,8 @@ class MaskedTextSplit(TextSplit):
 
 
 def prompt_of(start):
-    """The text of a prompt that was typed: \\n is a new line, FILE:path reads a file. Raises ValueError if that fails."""
+    """The text of a prompt that was typed: \\n is a new line, FILE:path reads a file. Raises
+    ValueError if that fails."""
     if not start.startswith('FILE:'):
         return start.replace('\\n', '\n')
     try:
@@ -126,8 +132,8 @@ class NextToken(Task):
 
 
 class HiddenTokens(NextToken):
-    """The loss is the mean over the hidden tokens of a forward pass. Over several passes or processes it is the mean of
-    these means."""
+    """The loss is the mean over the hidden tokens of a forward pass. Over several passes or
+    processes it is the mean of these means."""
     Split = MaskedTextSplit
 
     def __init__(self, c, augment, folder, config, machine):
@@ -144,7 +150,8 @@ class HiddenTokens(NextToken):
 
 
 def rows_at_once(config, n):
-    """How many sequences, at most n, a network returns all logits of. Raises ValueError if not even one."""
+    """How many sequences, at most n, a network returns all logits of. Raises ValueError if not even
+    one."""
     rows = min(n, LOGITS_AT_ONCE // (config.block_size * config.vocab_size))
     if not rows:
         raise ValueError(f'the logits of block_size={config.block_size} tokens are too many to rank; set '

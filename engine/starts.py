@@ -1,0 +1,133 @@
+"""How a training run starts: from scratch, resumed, fine-tuned from a checkpoint of ours, or from
+the authors' weights.
+
+Settings typed on the command line always win. What stands behind them depends on the start:
+
+    from scratch    the config files that are named, or else the recipe of the network and dataset
+    resumed         the settings of the run; a config file that is named again is not read
+    fine-tuned      the config files that are named, or else the settings of the checkpoint's own run
+    official        the config files that are named, or else config/base/transfer.py
+"""
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine import checkpoints
+from engine.run import load_checkpoint
+from engine.settings import HERE, TYPED, check, collect, show
+
+IN_EPOCHS = {'epochs': 'max_iters', 'warmup_epochs': 'warmup_iters', 'eval_epochs': 'eval_interval'}
+FIXED = 'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer'  # what a resumed run must keep
+
+
+@dataclass
+class Start:
+    config: object            # TrainConfig
+    augment: object           # AugmentConfig
+    network: dict             # the network's settings that were given
+    checkpoint: dict | None   # what to start from
+    resumed: bool
+
+
+def read(argv, TrainConfig, AugmentConfig):
+    """The Start that a command line asks for. Raises ValueError for settings that do not exist or
+    do not fit."""
+    given = collect(argv)
+    for k in ('init_from', 'out_dir', 'model', 'data_dir'):
+        given.setdefault(k, (getattr(TrainConfig, k), ''))
+    init_from = str(given['init_from'][0])
+    how = resumed if init_from in ('resume', 'resume_best') else from_scratch if init_from == 'scratch' else \
+        from_official if init_from.startswith('official:') else fine_tuned
+    settings, checkpoint = how(argv, given, TrainConfig, AugmentConfig)
+    ours, its = ({f.name for f in dataclasses.fields(cls)} for cls in (TrainConfig, AugmentConfig))
+    return Start(TrainConfig(**{k: v for k, v in settings.items() if k in ours}),
+                 AugmentConfig(**{k: v for k, v in settings.items() if k in its}),
+                 {k: v for k, v in settings.items() if k not in ours | its}, checkpoint, how is resumed)
+
+
+def from_scratch(argv, given, *classes):
+    name = str(given['model'][0])
+    Config = checkpoints.network(name)[1]
+    if not names_a_file(given):
+        file, own = recipe(name, check(given, *classes, Config))
+        known = {f.name for cls in (*classes, Config) for f in dataclasses.fields(cls)}
+        theirs = {k: v for k, v in collect([], file).items() if own or k in known and k not in ('model', 'out_dir')}
+        given = given | theirs | {k: v for k, v in given.items() if v[1] == TYPED}
+    return typed_iterations(check(given, *classes, Config), given), None
+
+
+def resumed(argv, given, *classes):
+    out_dir = str(given['out_dir'][0])
+    last = given['init_from'][0] == 'resume'
+    checkpoint = load_checkpoint(Path(out_dir) / ('last.pt' if last else 'best.pt'))
+    old = checkpoint['config']
+    checked = check(given, *classes, checkpoints.network(old['model'])[1])
+    typed = {k: v for k, v in checked.items() if given[k][1] == TYPED}
+    old = typed_iterations(old, given)
+    free = {f.name for cls in classes for f in dataclasses.fields(cls)} - set(FIXED)
+    here = {'init_from': checked['init_from'], 'out_dir': out_dir, 'overwrite': False,
+            'eval_only': typed.get('eval_only', False)}
+    other = {k for k, v in checked.items() if v != old.get(k) and (v, v) != old.get(k)}  # a size of 32 is 32 x 32
+    for k in sorted(other & typed.keys() & old.keys() - free):
+        raise ValueError(f'--{k}={show(typed[k])}: the run in {out_dir} has {k}={show(old[k])}; leave it out, or start '
+                         'anew with another --out_dir')
+    ignored = [k for k in checked if k in other and k not in typed and k not in here and given[k][1]]
+    if ignored:
+        print(f"resuming with the settings of the run, not the config file's {', '.join(ignored)}; type what you want "
+              'to change')
+    return old | typed | here, checkpoint
+
+
+def fine_tuned(argv, given, *classes):
+    path, asked = str(given['init_from'][0]), given['model']
+    checkpoint = checkpoints.load_weights(path, str(asked[0]) if asked[1] else '')
+    name = checkpoint['config']['model']
+    checked = check(given, *classes, checkpoints.network(name)[1])
+    if not names_a_file(given):  # then the settings of its training, and of these what does not name the run
+        free = {f.name for cls in classes for f in dataclasses.fields(cls)}
+        free -= {'out_dir', 'overwrite', 'eval_only', 'new_head'}
+        old = {k: v for k, v in checkpoint['config'].items() if k in free}
+        checked = old | {k: v for k, v in checked.items() if given[k][1]}
+    return typed_iterations(checked, given) | {'model': name, 'init_from': path}, checkpoint
+
+
+def from_official(argv, given, *classes):
+    if not names_a_file(given):
+        if 'dataset' not in given:
+            raise ValueError(f'--init_from={given["init_from"][0]} does not say what to train on: give --dataset, '
+                             'such as --dataset=cifar10')
+        given = collect(argv, str(HERE / 'config' / 'base' / 'transfer.py'))
+    name = str(given['model'][0])
+    checked = typed_iterations(check(given, *classes, checkpoints.network(name)[1]), given)
+    ours = {f.name for cls in classes for f in dataclasses.fields(cls)}
+    network = {k: v for k, v in checked.items() if k not in ours}
+    return checked, checkpoints.load_weights(str(given['init_from'][0]), name, **network)
+
+
+# ---- helpers --------------------------------------------------------------------------------------------------------
+
+def names_a_file(given):
+    return any(where not in ('', TYPED) for _, where in given.values())
+
+
+def typed_iterations(settings, given):
+    """Settings without the epochs of a file or checkpoint where the command line gives the same
+    length in steps."""
+    typed = {k for k, (_, where) in given.items() if where == TYPED}
+    return {k: v for k, v in settings.items() if not (k in IN_EPOCHS and IN_EPOCHS[k] in typed and k not in typed)}
+
+
+def recipe(name, settings):
+    """The config file of a network where none is named, and whether it is its own:
+    train_NAME_DATASET.py or pretrain_NAME_DATASET.py, for the small dataset of its task, or else
+    the file of another network with that task."""
+    Config = checkpoints.network(name)[1]
+    fields = {f.name for f in dataclasses.fields(Config)}
+    kind = checkpoints.kind_of_dataset(settings.get('dataset', ''), settings['data_dir'])
+    decided = checkpoints.sizes({'kind': kind, 'vocab_size': 256, 'classes': [''], 'splits': {'': {}}}) if kind else {}
+    network = {k: v for k, v in (decided | settings).items() if k in fields}
+    file = checkpoints.TASKS[Config(**network).task][1]
+    for own in (f'train_{name}_{file.split("_")[-1]}', f'pretrain_{name}_{file.split("_")[-1]}', file):
+        if (HERE / 'config' / f'{own}.py').exists():
+            return str(HERE / 'config' / f'{own}.py'), f'_{name}_' in own
+    raise ValueError(f'no recipe config/{file}.py; name a config file')
