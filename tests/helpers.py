@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from analysis import layers
-from engine import settings
+from engine import checkpoints, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -36,6 +36,70 @@ def golden(name):
     return sd, g
 
 
+def golden_pictures(name, sd=None, **settings):
+    """(network, golden file, pictures) of a classifier or masked autoencoder, by the golden file's recipe."""
+    made, g = golden(name)
+    c, Network = g['constructor'], checkpoints.network(name if name in checkpoints.names() else 'crate')[0]
+    settings |= {'decoder_n_head': c['decoder_heads']} if 'decoder_heads' in c else {}
+    model = Network.from_official(sd or made, n_head=c['heads'], image_size=c['image_size'], patch_size=c['patch_size'],
+                                  **settings).eval()
+    return model, g, torch.randn(g['input']['shape'], generator=torch.Generator().manual_seed(7))
+
+
+def same_tokens(z, want):
+    """Fails unless tokens are those that a golden file describes."""
+    assert list(z.shape) == want['shape']
+    assert (z.flatten()[:8] - torch.tensor(want['first8'])).abs().max() < 1e-5
+    assert (z.flatten()[-8:] - torch.tensor(want['last8'])).abs().max() < 1e-5
+    assert z.mean().item() == pytest.approx(want['mean'], abs=1e-5)
+    assert z.std().item() == pytest.approx(want['std'], abs=1e-5)
+
+
+def noise_of(g):
+    """The random numbers of a golden file of a masked autoencoder, which decide what is hidden."""
+    made = g['masking_noise']
+    noise = torch.rand(made['shape'], generator=torch.Generator().manual_seed(made['generator_seed']))
+    assert noise.sum().item() == pytest.approx(made['sum'], rel=1e-6)
+    return noise
+
+
+def masked_autoencoder(name, **settings):
+    """A fresh small network, and pictures and noise for it; nothing is square."""
+    Network, Config = checkpoints.network(name)
+    torch.manual_seed(0)
+    small = dict(image_size=(8, 12), patch_size=(2, 4), n_layer=2, n_head=2, n_embd=16)
+    small |= dict(decoder_n_layer=1, decoder_n_head=2, decoder_n_embd=24) if name == 'vit_mae' else {}
+    return Network(Config(**small | settings)), torch.randn(3, 3, 8, 12), torch.rand(3, 12)
+
+
+# networks of text: the model file, and settings other than the defaults
+CAUSAL = [('aot', {}), ('aot', dict(tie_out=True, eta=0.5)), ('aot', dict(attn='mhsa')),
+          ('aot', dict(attn='mhsa', mlp=True, bias=True)), ('aot', dict(mlp=True, head_dim=12)),
+          ('crate', {}), ('crate', dict(tie_out=True, ista='soft')), ('crate', dict(head_dim=12, ista='mm'))]
+TEXT_NETWORKS = [*CAUSAL, ('crate', dict(causal=False))]
+
+
+def text_network(name, seed=0, **settings):
+    """A small network for sequences of at most 16 of 11 tokens, in evaluation mode."""
+    Network, Config = checkpoints.network(name)
+    torch.manual_seed(seed)
+    small = dict(image_size=0, block_size=16, vocab_size=11, n_layer=3, n_head=2, n_embd=16)
+    return Network(Config(**small | settings)).eval()
+
+
+def tokens(*shape, seed=1, vocab_size=11):
+    return torch.randint(vocab_size, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def wild(model):
+    """The same model with large weights, if its own are so small that attention is nearly uniform, as AoT's are."""
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.dim() == 2 and p.std() < 0.05:
+                p.normal_(std=0.4)
+    return model
+
+
 def loud(model):
     """The same model with attention far from uniform, in evaluation mode."""
     with torch.no_grad():
@@ -46,7 +110,8 @@ def loud(model):
 
 
 def memorize(model, x, y, below, steps=500, lr=1e-2):
-    """Train on one batch until its loss is below `below`; fails if that takes more steps, or a parameter has no gradient."""
+    """Train on one batch until its loss is below `below`. Fails if that takes more steps, or if a parameter has no
+    gradient."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0)
     for _ in range(steps):
         loss = model(x, y)[1]
@@ -62,7 +127,7 @@ def memorize(model, x, y, below, steps=500, lr=1e-2):
 def same_in_chunks(model, x, y, monkeypatch):
     """The loss and its gradient do not depend on how many logits are held at once; then none come back."""
     chunked = copy.deepcopy(model)
-    monkeypatch.setattr(chunked, 'LOGITS_AT_ONCE', 7 * model.config.vocab_size)
+    monkeypatch.setattr(chunked.read, 'LOGITS_AT_ONCE', 7 * model.config.vocab_size)
     a, b = model(x, y), chunked(x, y)
     assert b[0] is None and a[0].shape == (*x.shape, model.config.vocab_size)
     assert a[1].item() == pytest.approx(b[1].item(), rel=1e-6)

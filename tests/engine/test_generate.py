@@ -1,0 +1,117 @@
+"""Generation: the cache changes nothing, greedy is argmax, top-k and top-p keep what they say."""
+import pytest
+import torch
+from helpers import CAUSAL, text_network, tokens, wild
+
+from engine.generate import Past, generate, last_logits
+
+
+def remember(model):
+    """Give every layer a Past, as `stream` does while it generates; returns them."""
+    pasts = [Past(model.config.block_size) for _ in model.layers]
+    for layer, past in zip(model.layers, pasts):
+        layer.attn.average.past = past
+    return pasts
+
+
+@pytest.mark.parametrize('name, settings', CAUSAL)
+def test_a_cache_changes_nothing(name, settings):
+    model, x = wild(text_network(name, **settings)), tokens(3, 13)
+    full = model(x)[0]
+    remember(model)
+    with torch.no_grad():
+        assert torch.allclose(last_logits(model, x[:, :6], 0), full[:, 5], atol=1e-5)
+        for i in range(6, 13):
+            assert torch.allclose(last_logits(model, x[:, i:i + 1], i), full[:, i], atol=1e-5)
+    for temperature in (0, 1.0):
+        torch.manual_seed(5)
+        a = model.generate(x, 20, temperature)  # 33 tokens: far beyond the block of 16
+        torch.manual_seed(5)
+        assert torch.equal(a, model.generate(x, 20, temperature, use_cache=False))
+        assert a.shape == (3, 33) and torch.equal(a[:, :13], x)
+    assert all(layer.attn.average.past is None for layer in model.layers)  # and then it is gone
+
+
+def test_a_cache_is_used(monkeypatch):
+    model, seen = text_network('aot'), []
+    model.embed.register_forward_pre_hook(lambda module, args: seen.append(args[0].size(1)))
+    model.generate(tokens(1, 5), 4)
+    model.generate(tokens(1, 5), 4, use_cache=False)
+    assert seen == [5, 1, 1, 1, 5, 6, 7, 8]
+
+
+def test_mssa_keeps_half_the_bytes_of_mhsa():
+    kept = {}
+    for name, settings in (('aot', dict(attn='mssa')), ('aot', dict(attn='mhsa')), ('crate', {})):
+        model = text_network(name, **settings)
+        pasts = remember(model)
+        last_logits(model, tokens(4, 5), 0)
+        kept[name, settings.get('attn')] = sum(t.nbytes for past in pasts for t in past.kept)
+    assert kept['aot', 'mhsa'] == 3 * 2 * 4 * 16 * 16 * 4  # layers, k and v, batch, block, width, float32
+    assert 2 * kept['aot', 'mssa'] == 2 * kept['crate', None] == kept['aot', 'mhsa']
+
+
+def test_greedy_generation_is_argmax_of_the_forward_pass():
+    model = wild(text_network('aot'))
+    x = y = tokens(2, 4)
+    for _ in range(20):
+        y = torch.cat((y, model(y[:, -16:])[0][:, -1].argmax(-1, keepdim=True)), 1)
+    assert torch.equal(model.generate(x, 20, temperature=0), y)
+
+
+def test_a_network_without_a_cache_continues_too():
+    """It needs no `embed`, `layers` or `read`."""
+    class Plain(torch.nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.config, self.inner = inner.config, inner
+
+        def forward(self, x, y=None):
+            return self.inner(x, y)
+    model, x = wild(text_network('aot')), tokens(2, 4)
+    assert torch.equal(generate(Plain(model), x, 20, temperature=0), model.generate(x, 20, temperature=0))
+
+
+def test_only_a_causal_network_of_text_continues():
+    with pytest.raises(ValueError, match='only a causal network'):
+        text_network('crate', causal=False).generate(tokens(1, 3), 1)
+
+
+def test_long_prompts_are_cropped_with_a_warning():
+    model, x = wild(text_network('aot')), tokens(1, 40)
+    with pytest.warns(UserWarning, match='last 16'):
+        a = model.generate(x, 3, temperature=0)
+    cropped = model.generate(x[:, -16:], 3, temperature=0)
+    assert torch.equal(a[:, :40], x) and torch.equal(a[:, 40:], cropped[:, 16:])
+
+
+def test_top_k_and_top_p():
+    model, x = wild(text_network('aot')), tokens(64, 4)
+    logits = model(x)[0][:, -1] / 2
+    assert torch.equal(model.generate(x, 1, 1.0, top_k=1), model.generate(x, 1, 0))
+    assert torch.equal(model.generate(x, 1, 1.0, top_p=1e-9), model.generate(x, 1, 0))
+    drawn = model.generate(x, 1, 2.0, top_k=3)[:, -1:]
+    assert (drawn == logits.topk(3).indices).any(1).all() and len(set(drawn.flatten().tolist())) > 1
+    probs, order = logits.softmax(-1).sort(descending=True)
+    nucleus = [set(o[:int((p.cumsum(0) < 0.5).sum()) + 1].tolist()) for p, o in zip(probs, order)]
+    for _ in range(5):
+        assert all(t.item() in n for t, n in zip(model.generate(x, 1, 2.0, top_p=0.5)[:, -1], nucleus))
+
+
+def test_a_stop_token_ends_a_sequence():
+    model, x = wild(text_network('aot')), tokens(64, 4)
+    for row in model.generate(x, 30, stop_token=3)[:, 4:].tolist():
+        assert 3 not in row or set(row[row.index(3):]) == {3}
+    first = model.generate(x[:1], 1, temperature=0)[0, -1].item()
+    assert model.generate(x[:1], 50, temperature=0, stop_token=first).shape == (1, 5)
+
+
+def test_generate_restores_training_mode_and_refuses_nonsense():
+    model = text_network('aot', dropout=0.5).train()
+    model.generate(tokens(1, 3), 2)
+    assert model.training
+    for bad in (dict(temperature=-1), dict(top_k=0), dict(top_p=0.0), dict(top_p=1.5)):
+        with pytest.raises(ValueError, match='need temperature'):
+            model.generate(tokens(1, 3), 2, **bad)
+    with pytest.raises(ValueError, match='at least one token'):
+        model.generate(torch.zeros(1, 0, dtype=torch.long), 2)

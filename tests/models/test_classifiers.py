@@ -1,0 +1,54 @@
+"""Classifiers of pictures, CRATE and ViT alike: memorizing a batch, label smoothing, settings that do not fit."""
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import memorize
+
+from model_crate import CRATE, CRATEConfig
+from model_vit import ViT, ViTConfig
+
+BOTH = [(CRATE, CRATEConfig), (ViT, ViTConfig)]
+
+
+@pytest.mark.parametrize('Model, Config, settings', [
+    (CRATE, CRATEConfig, {}), (CRATE, CRATEConfig, dict(pool='mean', tie_out=True, ista='soft')),
+    (CRATE, CRATEConfig, dict(ista='mm', head_dim=12)), (ViT, ViTConfig, {}), (ViT, ViTConfig, dict(pool='cls'))])
+def test_a_fresh_network_knows_little_and_can_memorize(Model, Config, settings):
+    torch.manual_seed(0)
+    small = dict(image_size=(8, 12), patch_size=4, num_classes=5, n_layer=2, n_head=2, n_embd=32)
+    model = Model(Config(**small | settings)).train()
+    x, y = torch.randn(6, 3, 8, 12), torch.tensor([0, 1, 2, 3, 4, 0])
+    first = model(x, y)[1].item()
+    assert 1.2 < first < 2.3  # log 5 = 1.61
+    memorize(model, x, y, 0.1, lr=3e-3)
+    assert torch.allclose(torch.compile(model, backend='eager', fullgraph=True)(x, y)[1], model(x, y)[1])
+
+
+@pytest.mark.parametrize('Model, Config', BOTH)
+def test_label_smoothing_acts_in_training_only(Model, Config):
+    model = Model(Config(1, 2, 16, image_size=8, patch_size=4, num_classes=5, label_smoothing=0.5))
+    x, y = torch.randn(3, 3, 8, 8), torch.tensor([0, 1, 2])
+    logits, loss = model(x, y)
+    assert loss.item() == pytest.approx(F.cross_entropy(logits, y, label_smoothing=0.5).item())
+    assert model.eval()(x, y)[1].item() == pytest.approx(F.cross_entropy(logits, y).item())
+
+
+@pytest.mark.parametrize('Config, settings, word', [
+    (CRATEConfig, dict(image_size=30), 'divisible by patch_size'), (CRATEConfig, dict(pool='max'), 'cls or mean'),
+    (CRATEConfig, dict(ista='hard'), 'relu'), (CRATEConfig, dict(n_embd=10, n_head=4), 'n_head'),
+    (ViTConfig, dict(patch_size=(16, 15)), 'divisible by patch_size'), (ViTConfig, dict(pool='max'), 'cls or mean'),
+    (ViTConfig, dict(n_embd=10, n_head=4), 'n_head'), (CRATEConfig, dict(n_head=0), 'n_head'),
+    (ViTConfig, dict(n_head=0), 'n_head'), (CRATEConfig, dict(n_embd=0), 'n_embd'),
+    (CRATEConfig, dict(n_layer=-1), 'n_layer'), (ViTConfig, dict(n_layer=-1), 'n_layer'),
+    (CRATEConfig, dict(head_dim=-4), 'head_dim'), (CRATEConfig, dict(dropout=2.0), 'dropout'),
+    (ViTConfig, dict(dropout=-1.0), 'dropout'), (CRATEConfig, dict(label_smoothing=2.0), 'label_smoothing'),
+    (ViTConfig, dict(label_smoothing=-1.0), 'label_smoothing'), (CRATEConfig, dict(num_classes=-1), 'num_classes')])
+def test_impossible_configs_say_why(Config, settings, word):
+    with pytest.raises(ValueError, match=word):
+        Config(**settings)
+
+
+@pytest.mark.parametrize('Model, Config', BOTH)
+def test_pictures_of_another_size_are_refused(Model, Config):
+    with pytest.raises(ValueError, match='resize'):
+        Model(Config(1, 2, 16, image_size=8, patch_size=4))(torch.randn(1, 3, 8, 12))
