@@ -1,33 +1,40 @@
-"""Zero-shot language benchmarks, as in the tables of GPT-2 and of AoT: `python eval.py --ckpt=PATH --benchmarks=all`.
+"""Zero-shot language benchmarks, as in the tables of GPT-2 and AoT.
 
-    wikitext2, wikitext103, ptb     loss and bits per byte of a text
-    lambada                         the last word of a passage: its loss, and how often it is guessed
-    cbt_cn, cbt_ne                  which of ten words is missing in a sentence: how often it is found
+    python eval.py --ckpt=out/aot_owt --benchmarks=all
 
-The protocol.
+    wikitext2, wikitext103, ptb    loss and bits per byte of a text
+    lambada                        the last word of a passage: its loss, and how often it is right
+    cbt_cn, cbt_ne                 which of ten words is missing in a sentence: how often it is right
 
-  * Tokens are those of the checkpoint's tokenizer. A loss is in nats: the mean over all tokens of the benchmark, so losses of
-    two tokenizers do not compare; bits per byte = nats of all tokens / ln 2 / bytes of the text in UTF-8 do.
-  * Each text follows the token that the tokenizer begins texts with (GPT-2's <|endoftext|>, else a new line): all its tokens
-    are predicted, the first one too. WikiText and Penn Treebank are one text.
-  * A text longer than the context of B tokens is scored in windows of B. The first one scores B tokens. Each next one is
-    `stride` tokens further, the last one as far as there is text, and scores what no window before it did: every token
-    counts once, and each beyond the first B is predicted from B - stride + 1 to B tokens. stride is half of B unless given.
-  * LAMBADA: the last word is what follows the last white space. It is scored as ' word', tokenized apart from what is before
-    it, of which the last tokens are kept if all do not fit. It is guessed if each of its tokens is the likeliest one given
-    those before, which is to say if greedy decoding writes it. The loss over whole passages is there too, 'context word'.
-  * CBT: XXXXX is replaced by each of the choices. The sentence is scored as ' sentence' after the 20 others, joined by
-    spaces; the last of their tokens are kept if all do not fit. The choice whose sentence has the largest sum of
-    log-probabilities is taken; of equals the first one listed.
-  * Such a word or sentence of more than B tokens is scored in windows as a text is; the first ends `stride` tokens into it,
-    or at the B-th token of all if that is later.
-  * Texts are scored as they were published, with spaces around punctuation, unless `detokenize` undoes these by the rules
-    of DETOKENIZE. It does so for each part alone (LAMBADA: the context; CBT: the context, the sentence), and bytes are
-    counted after it. <unk> stays.
-  * The model computes in float32 unless --dtype says otherwise: rounding logits to bfloat16 changes losses, and makes ties.
+The protocol:
 
-GPT-2's paper used de-tokenizers of its own, and took a model's own <UNK> for <unk>, so its losses are not matched exactly.
-"""
+  * Tokens are those of the checkpoint's tokenizer. A loss is the mean over all tokens of the
+    benchmark, in nats. Losses of two tokenizers cannot be compared; bits per byte can: the nats of
+    all tokens / ln 2 / the bytes of the text in UTF-8.
+  * Each text follows the token that starts texts (GPT-2's <|endoftext|>, else a new line), so its
+    first token is predicted too. WikiText and Penn Treebank are one text each.
+  * A text longer than the context of B tokens is scored in windows of B tokens. The first window
+    scores all its tokens. Each later window starts `stride` tokens after the one before (the last
+    one ends with the text) and scores only the new tokens. So every token counts once, and each one
+    after the first B is predicted from B - stride + 1 to B tokens. stride is half of B by default.
+  * LAMBADA: the last word is what follows the last white space. It is scored as ' word', tokenized
+    separately from the context. If both together do not fit, the last tokens of the context are
+    kept. The word counts as correct if each of its tokens is the most likely one given the tokens
+    before it, as greedy decoding would write it. The loss over whole passages 'context word' is
+    reported too.
+  * CBT: XXXXX is replaced by each choice in turn. The sentence is scored as ' sentence' after the
+    20 others, joined by spaces; if they do not fit, their last tokens are kept. The prediction is
+    the choice whose sentence has the highest sum of log-probabilities; of equal ones, the first.
+  * A word or sentence of more than B tokens is scored in windows, as a text is. Its first window
+    ends `stride` tokens into it, or at the B-th token of all if that is later.
+  * Texts are scored as published, with spaces around punctuation, unless `detokenize` removes these
+    by the rules of DETOKENIZE. It treats each part separately (LAMBADA: the context; CBT: the
+    context, the sentence), and bytes are counted afterwards. <unk> stays.
+  * The network computes in float32 unless --dtype says otherwise: logits rounded to bfloat16 change
+    the loss and create ties.
+
+GPT-2's paper used its own de-tokenizers, and a token <UNK> of its own for <unk>, so its losses are
+not matched exactly. """
 import csv
 import difflib
 import hashlib
@@ -41,15 +48,15 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-from engine.run import check_writable, folder_of, write_file
-from tasks.tokenizer import Tokenizer
+from engine.run import check_writable, write_file
 
-# what prepares them
-SCRIPTS = {'wikitext2': 'wikitext.py', 'wikitext103': 'wikitext.py --size 103', 'ptb': 'ptb.py', 'lambada': 'lambada.py',
-           'cbt_cn': 'cbt.py', 'cbt_ne': 'cbt.py'}
+# benchmark: the script in prepare/ that writes it
+SCRIPTS = {'wikitext2': 'wikitext.py', 'wikitext103': 'wikitext.py --size 103', 'ptb': 'ptb.py',
+           'lambada': 'lambada.py', 'cbt_cn': 'cbt.py', 'cbt_ne': 'cbt.py'}
 TASKS = {name: {'l': 'last_word', 'c': 'cloze'}.get(name[0], 'text') for name in SCRIPTS}
 LOGITS_AT_ONCE = 2 ** 28  # 1 GiB in float32
-COLUMNS = ('ckpt', 'step', 'benchmark', 'measure', 'value', 'count', 'unit', 'tokenizer', 'context', 'stride', 'detokenize')
+COLUMNS = ('ckpt', 'step', 'benchmark', 'measure', 'value', 'count', 'unit', 'tokenizer', 'context', 'stride',
+           'detokenize')
 
 DETOKENIZE = [(re.compile(pattern), into) for pattern, into in (
     (r' @([-,.])@ ', r'\1'),                            # WikiText: twenty @-@ two, 1 @,@ 000, 0 @.@ 5
@@ -57,9 +64,9 @@ DETOKENIZE = [(re.compile(pattern), into) for pattern, into in (
     (r'`` ?', '"'), (r" ?''", '"'),                     # Penn Treebank's, in CBT
     (r'-LRB- ?', '('), (r' ?-RRB-', ')'),               # its brackets
     (r" (n't|'(?:s|re|ve|ll|d|m))\b", r'\1'),           # did n't, Teddy 's
-    (r' ([,.;:!?%)\]}])', r'\1'),                       # no space before these
-    (r'([(\[{$£]) ', r'\1'),                            # nor after these
-    (r' *\n *', '\n'))]                                 # nor where a line ends or begins
+    (r' ([,.;:!?%)\]}])', r'\1'),                       # no space before these,
+    (r'([(\[{$£]) ', r'\1'),                            # nor after these,
+    (r' *\n *', '\n'))]                                 # nor at the end or start of a line
 
 
 def detokenize(text):
@@ -68,8 +75,7 @@ def detokenize(text):
     return text
 
 
-# ---- what is prepared ---------------------------------------------------------------------------------------------------
-
+# ---- prepared benchmarks --------------------------------------------------------------------------------------------
 
 def command(name, data_dir, more=''):
     out = f' --out {Path(data_dir) / name.removesuffix("_cn").removesuffix("_ne")}' * (Path(data_dir) != Path('data'))
@@ -77,7 +83,8 @@ def command(name, data_dir, more=''):
 
 
 def chosen(asked, data_dir):
-    """The names that were asked for. Raises ValueError for one that is unknown or not prepared, with what to type."""
+    """The names in `asked`, with commas between them, or 'all'. Raises ValueError for one that is
+    unknown or not prepared, with the command to type."""
     there = [name for name in SCRIPTS if (Path(data_dir) / name / 'meta.json').exists()]
     names = [name.strip() for name in asked.split(',')]
     for name in names:
@@ -99,25 +106,26 @@ def chosen(asked, data_dir):
 
 
 def read(name, data_dir):
-    """The rows of a benchmark that prepare/ wrote, and the file that they are from. Raises ValueError unless they are whole."""
+    """(rows of a prepared benchmark, the name of the file that they come from). Raises ValueError
+    if they are damaged."""
     folder = Path(data_dir) / name
     try:
         meta, content = json.loads((folder / 'meta.json').read_text()), (folder / 'test.jsonl').read_bytes()
         assert meta['kind'] == 'benchmark' and meta['task'] == TASKS[name], 'it is another kind of dataset'
-        assert len(content) == meta['splits']['test']['bytes'], 'test.jsonl is cut off or longer than it was'
-        assert hashlib.sha256(content).hexdigest() == meta['splits']['test']['sha256'], 'test.jsonl is not what was written'
+        test = meta['splits']['test']
+        assert len(content) == test['bytes'], 'test.jsonl is cut off or longer than it was'
+        assert hashlib.sha256(content).hexdigest() == test['sha256'], 'test.jsonl is not what was written'
         return [json.loads(line) for line in content.decode().split('\n')[:-1]], meta['source']
     except (OSError, ValueError, KeyError, TypeError, AssertionError) as e:
         raise ValueError(f'{folder} is damaged ({e if isinstance(e, AssertionError) else type(e).__name__}); run: '
                          f'{command(name, data_dir, " --overwrite")}') from None
 
 
-# ---- scoring ------------------------------------------------------------------------------------------------------------
-
+# ---- scoring --------------------------------------------------------------------------------------------------------
 
 def windows(n, first, size, stride):
-    """Windows in which tokens first .. n of a sequence 0 .. n are scored: (start, a, end), input tokens start .. end - 1,
-    scored a .. end. They begin with the token at 0, which nothing predicts."""
+    """The windows that score tokens first .. n of a sequence 0 .. n: (start, a, end), with input
+    tokens start .. end - 1 and scored tokens a .. end. Token 0 is never scored."""
     end = n if n - first < size else max(size, first - 1 + stride)
     while first <= n:
         yield max(0, end - size), first, end
@@ -126,13 +134,13 @@ def windows(n, first, size, stride):
 
 @torch.no_grad()
 def score(model, sequences, stride, batch_size, autocast, label=''):
-    """[(tokens, first)] -> for each the nats of its tokens from index `first` on, float64, and whether each was the likeliest.
-
-    Short rows of a batch are padded at the right, which a causal model cannot see.
-    """
+    """Sequences [(tokens, first)] -> two lists of tensors: the nats of the tokens from index
+    `first` on, float64, and whether each was the most likely one. Short rows of a batch are padded
+    on the right, which a causal network ignores."""
     size, device = model.config.block_size, next(model.parameters()).device
-    jobs = [(i, *w) for i, (tokens, first) in enumerate(sequences) for w in windows(len(tokens) - 1, first, size, stride)]
-    jobs.sort(key=lambda job: job[1] - job[3])  # the longest first: rows of a batch are about as long, memory fails early
+    jobs = [(i, *window) for i, (tokens, first) in enumerate(sequences)
+            for window in windows(len(tokens) - 1, first, size, stride)]
+    jobs.sort(key=lambda job: job[1] - job[3])  # longest first: similar lengths in a batch, and memory fails early
     nats = [torch.zeros(len(tokens) - first, dtype=torch.float64) for tokens, first in sequences]
     right = [torch.zeros(len(tokens) - first, dtype=torch.bool) for tokens, first in sequences]
     with autocast:
@@ -160,13 +168,14 @@ def score(model, sequences, stride, batch_size, autocast, label=''):
     return nats, right
 
 
-# ---- the tasks: rows -> [(measure, value, how many, of what)] -----------------------------------------------------------
-
+# ---- kinds of benchmark: rows -> [(measure, value, count, unit)] ----------------------------------------------------
 
 def whole(nats, texts):
-    """Measures of whole texts from the nats of their tokens."""
-    total, tokens, n_bytes = sum(n.sum().item() for n in nats), sum(map(len, nats)), sum(len(t.encode()) for t in texts)
-    return [('loss', total / tokens, tokens, 'tokens'), ('bits_per_byte', total / math.log(2) / n_bytes, n_bytes, 'bytes')]
+    """Measures of whole texts, from the nats of their tokens."""
+    total, tokens = sum(n.sum().item() for n in nats), sum(map(len, nats))
+    n_bytes = sum(len(text.encode()) for text in texts)
+    return [('loss', total / tokens, tokens, 'tokens'),
+            ('bits_per_byte', total / math.log(2) / n_bytes, n_bytes, 'bytes')]
 
 
 def text(rows, encode, begin, block_size, clean, score):
@@ -180,12 +189,13 @@ def last_word(rows, encode, begin, block_size, clean, score):
     passages = [[begin, *encode(context), *target] for context, target in zip(contexts, targets)]
     nats, right = score([(tokens, 1) for tokens in passages])
     last = [(n[-len(t):], r[-len(t):]) for n, r, t in zip(nats, right, targets)]
-    long = [i for i, tokens in enumerate(passages) if len(tokens) > block_size + 1]  # their word: in one window, if it fits
+    long = [i for i, tokens in enumerate(passages) if len(tokens) > block_size + 1]  # of these, score the word alone
     for i, *both in zip(long, *score([(passages[i], len(passages[i]) - len(targets[i])) for i in long])):
         last[i] = both
     total, tokens = sum(n.sum().item() for n, _ in last), sum(map(len, targets))
     return [('accuracy', sum(r.all().item() for _, r in last) / len(rows), len(rows), 'passages'),
-            ('last_word_loss', total / tokens, tokens, 'tokens'), ('loss_per_word', total / len(rows), len(rows), 'words'),
+            ('last_word_loss', total / tokens, tokens, 'tokens'),
+            ('loss_per_word', total / len(rows), len(rows), 'words'),
             *whole(nats, [context + word for context, word in zip(contexts, words)])]
 
 
@@ -203,11 +213,38 @@ def cloze(rows, encode, begin, block_size, clean, score):
     return [('accuracy', right / len(rows), len(rows), 'questions')]
 
 
-# ---- results ------------------------------------------------------------------------------------------------------------
+def measures(name, rows, model, tokenizer, stride, batch_size, autocast, clean=str):
+    """The scores of a language model on the rows of a benchmark: [(measure, value, count, unit)].
+    clean: `detokenize`, or str for the texts as published."""
+    kind = {'text': text, 'last_word': last_word, 'cloze': cloze}[TASKS[name]]
+    try:
+        return kind(rows, tokenizer.encode, tokenizer.beginning, model.config.block_size, clean,
+                    lambda sequences: score(model, sequences, stride, batch_size, autocast, name))
+    except ValueError as e:  # a character that the tokenizer lacks
+        raise ValueError(f'{name}: {e}') from None
 
 
-def results_of(path):
-    """What a table of results holds already, '' if there is none. Raises ValueError if it is something else."""
+def stride_for(asked, block_size):
+    """Tokens between windows: as asked, or for 0 half the context. Raises ValueError if that is
+    impossible."""
+    stride = asked or max(1, block_size // 2)
+    if not 1 <= stride <= block_size:
+        raise ValueError(f'--stride={asked} must lie between 1 and the context of {block_size} tokens, or be 0 for '
+                         'half of it')
+    return stride
+
+
+# ---- the table of results -------------------------------------------------------------------------------------------
+
+def check_table(path):
+    """Raises ValueError, before any work, if `append` could not add to the table at path."""
+    table_at(path)
+    check_writable(path, 'give another --results=PATH')
+
+
+def table_at(path):
+    """The text of a table of results, '' if there is none. Raises ValueError if the file is
+    something else."""
     header = ','.join(COLUMNS) + '\n'
     try:
         if not path.parent.is_dir():
@@ -216,44 +253,15 @@ def results_of(path):
     except (OSError, UnicodeDecodeError):
         before = 'no text'
     if before and not (before.startswith(header) and before.endswith('\n')):
-        raise ValueError(f'{path} is no whole table of such results, and is left as it is; give another --results=PATH')
+        raise ValueError(f'{path} is no table of such results, or is cut off, so it is left as it is; give another '
+                         '--results=PATH')
     return before
 
 
 def append(path, rows):
     """Add rows to a table of results. A crash leaves it as it was."""
-    new, before = io.StringIO(), results_of(path)
+    new, before = io.StringIO(), table_at(path)
     writer = csv.writer(new, lineterminator='\n')
     writer.writerows(rows if before else [COLUMNS, *rows])
     advice = 'run this again, or give another --results=PATH'
     write_file(path, lambda f: f.write((before + new.getvalue()).encode()), 'wb', advice)
-
-
-def run(names, model, checkpoint, c, autocast):
-    """Score a language model on benchmarks by eval.py's settings c, print a table, and add it to results.csv."""
-    size = model.config.block_size
-    stride = c.stride or max(1, size // 2)
-    if not 1 <= stride <= size:
-        raise ValueError(f'--stride={c.stride} must lie between 1 and the context of {size} tokens; or 0 for half of it')
-    path = Path(c.results or folder_of(c.ckpt) / 'results.csv')
-    results_of(path)  # refused now, not after the work
-    check_writable(path, 'give another --results=PATH')
-    tokenizer = Tokenizer(**checkpoint['data']['tokenizer'])
-    kind, clean = tokenizer.spec['name'], detokenize if c.detokenize else str
-    print(f'{kind} tokens, a context of {size}, windows {stride} apart, texts '
-          f'{"de-tokenized" if c.detokenize else "as published"}')
-    print(f'{"benchmark":<12} {"measure":<15} {"value":>9}   count')
-    for name in names:
-        rows, source = read(name, c.data_dir)
-        task = {'text': text, 'last_word': last_word, 'cloze': cloze}[TASKS[name]]
-        try:
-            found = task(rows, tokenizer.encode, tokenizer.beginning, size, clean,
-                         lambda sequences: score(model, sequences, stride, c.batch_size, autocast, name))
-        except ValueError as e:  # a character that the tokenizer lacks
-            raise ValueError(f'{name}: {e}') from None
-        for measure, value, count, unit in found:
-            shown = f'{value:.2%}' if measure == 'accuracy' else f'{value:.4f}'
-            print(f'{name:<12} {measure:<15} {shown:>9}   {count:,} {unit} of {source}', flush=True)
-        append(path, [(c.ckpt, checkpoint['step'], name, measure, f'{value:.6g}', count, unit, kind, size, stride,
-                       str(c.detokenize).lower()) for measure, value, count, unit in found])
-    print(f'added to {path}')

@@ -1,48 +1,55 @@
-"""In-context regression beside simple estimators: their errors by the number of examples, as in AoT's Figure 6.
+"""In-context regression beside simple estimators: the error after each number of examples, as in
+AoT's Figure 6.
 
-Errors are normalized: (prediction - g(x))^2 / d, for sparse functions / 3, so that predicting zero has error 1 on average.
-"""
+The error is normalized: (prediction - g(x))^2 / d, for sparse functions / 3, so that predicting
+zero has error 1 on average. """
+from pathlib import Path
+
 import numpy as np
 import torch
 from tqdm import tqdm
 
 from engine import plots
+from tasks.regression import Prompts
+
+# ---- estimators: x (B, n, d), y (B, n) -> predictions (B, n), each from the examples before it -----------------------
 
 
-# ---- estimators: x (B, n, d), y (B, n) -> predictions (B, n), each from the examples before it ------------------------
-
-
-def from_the_past(estimate):
-    """An estimator of all examples, by one that predicts y of x (B, d) from examples before it: X (B, i, d), Y (B, i)."""
+def from_examples(estimate):
+    """An estimator of all y, made from one that predicts y of x (B, d) from the examples before it,
+    X (B, i, d) and Y (B, i)."""
     def predict(x, y):
         lengths = tqdm(range(1, x.size(1)), estimate.__name__, disable=None, leave=False)
-        return torch.stack([torch.zeros(len(x), dtype=x.dtype), *(estimate(x[:, :i], y[:, :i], x[:, i]) for i in lengths)], 1)
+        first = torch.zeros(len(x), dtype=x.dtype)
+        return torch.stack([first, *(estimate(x[:, :i], y[:, :i], x[:, i]) for i in lengths)], 1)
     return predict
 
 
-@from_the_past
+@from_examples
 def least_squares(X, Y, x):
-    """Of all weights that fit best the smallest."""
+    """With fewer examples than dimensions, the fit with the smallest norm."""
     w = torch.linalg.lstsq(X.double(), Y.double()[..., None], driver='gelsd').solution
     return (x[:, None] @ w.to(x.dtype)).flatten()
 
 
-@from_the_past
+@from_examples
 def nearest(X, Y, x, k=3):
-    """The mean of the k examples that are nearest."""
+    """The mean of the k nearest examples."""
     near = (X - x[:, None]).square().sum(2).topk(min(k, X.size(1)), largest=False).indices
     return Y.gather(1, near).mean(1)
 
 
-@from_the_past
+@from_examples
 def lasso(X, Y, x, **settings):
     return (x * lasso_weights(X, Y, **settings)).sum(1)
 
 
 def lasso_weights(X, Y, alpha=0.01, steps=2000):
-    """w (B, d) that minimizes |Y - X w|^2 / 2i + alpha |w|_1: by ISTA, the step that is a layer's in CRATE, here with the
-    momentum that makes it FISTA (Beck and Teboulle 2009), restarted whenever that leads uphill, until w stands still. (Of
-    fewer examples than dimensions coordinate descent is much further off after the same time.)"""
+    """w (B, d) that minimizes |Y - X w|^2 / 2i + alpha |w|_1.
+
+    By ISTA, the step of a CRATE layer, with the momentum that makes it FISTA (Beck and Teboulle
+    2009), restarted whenever the momentum points uphill, until w no longer changes. (With fewer
+    examples than dimensions, coordinate descent is much less accurate after the same time.) """
     gram, xy = X.mT @ X / X.size(1), (X.mT @ Y[..., None])[..., 0] / X.size(1)
     eta = 1 / torch.linalg.matrix_norm(gram, 2)[:, None].clamp_min(1e-12)          # (B, 1)
     w, ahead, t = torch.zeros_like(xy), torch.zeros_like(xy), torch.ones_like(eta)
@@ -63,51 +70,66 @@ def zero(x, y):
 
 
 def estimators(sparse):
-    """{name: estimator} that Figure 6 draws beside the models."""
+    """{name: estimator} of Figure 6; the Lasso only for sparse functions."""
     found = {'least squares': least_squares, 'Lasso': lasso, '3 nearest neighbours': nearest, 'zero': zero}
     return found if sparse else {k: v for k, v in found.items() if v is not lasso}
 
 
-# ---- Figure 6 -----------------------------------------------------------------------------------------------------------
+# ---- Figure 6 -------------------------------------------------------------------------------------------------------
+
+def prompts_for(models, function, sparsity):
+    """The Prompts that all these networks read, {name: model}. Raises ValueError if they read
+    different ones."""
+    first, *others = (model.config for model in models.values())
+    for c in others:
+        if (c.n_dims, c.block_size) != (first.n_dims, first.block_size):
+            raise ValueError(f'--beside: a network with n_dims={c.n_dims} and block_size={c.block_size} does not read '
+                             f'the prompts of one with {first.n_dims} and {first.block_size}; leave it out')
+    return Prompts(function, first.n_dims, first.block_size // 2, min(sparsity, first.n_dims))
 
 
 @torch.no_grad()
-def curves(models, prompts, autocast, count=1280, B=64):
-    """{name: (mean, standard error) of the error before each example, each (n,)}, of models {name: model} and of the
-    estimators, over `count` prompts that neither training nor validation has."""
+def curves(models, prompts, autocast, count=1280, batch_size=64):
+    """{name: (mean, standard error)} of the error after 0 .. n - 1 examples, two lists of n
+    numbers, for the networks {name: model} and the estimators, over `count` prompts that are in
+    neither training nor validation."""
     def asked(model):
         device = next(model.parameters()).device
 
         def predict(x, y):
             with autocast:
-                parts = [model(*(t.to(device) for t in part))[0].float().cpu() for part in zip(x.split(B), y.split(B))]
-            return torch.cat(parts)
+                parts = zip(x.split(batch_size), y.split(batch_size))
+                return torch.cat([model(*(t.to(device) for t in part))[0].float().cpu() for part in parts])
         return predict
     x, y = next(prompts.fixed(count, 1, stream=9))
     found = {}
     for name, predict in ({k: asked(m) for k, m in models.items()} | estimators(prompts.sparsity)).items():
-        e = (predict(x, y) - y).square() / prompts.scale  # (count, n)
-        found[name] = e.mean(0).tolist(), (e.std(0) / len(e) ** 0.5).tolist()
+        error = (predict(x, y) - y).square() / prompts.scale  # (count, n)
+        found[name] = error.mean(0).tolist(), (error.std(0) / len(error) ** 0.5).tolist()
     return found
 
 
-def report(found, models, title, table):
-    """Print the errors, and write them to table, a row for every estimator and number of examples before the one that is
-    predicted, and as a picture beside it: models in full lines, with a band of two standard errors, estimators dashed."""
-    wide, n = max(map(len, found)), len(next(iter(found.values()))[0])
-    shown = sorted({round(i * (n - 1) / 8) for i in range(9)})
-    print(f'{title}: squared error, normalized, after so many examples')
-    print(' ' * wide + ''.join(f'{i:7d}' for i in shown) + '   mean')
-    for name, (mean, _) in found.items():
-        print(f'{name:<{wide}}' + ''.join(f'{mean[i]:7.3f}' for i in shown) + f'{sum(mean) / n:7.3f}')
-    rows = [(name, i, *both) for name, pair in found.items() for i, both in enumerate(zip(*pair))]
+def check_table(path, overwrite):
+    """Raises ValueError, before any work, if `draw` could not write this table and its picture."""
+    path = Path(path)
+    if path.suffix != '.csv' or not path.parent.is_dir():
+        raise ValueError(f'--results={path} must end with .csv, in a folder that exists')
+    plots.check_free(path.with_suffix('.png'), overwrite, '--results')
+
+
+def draw(found, models, title, table):
+    """Write curves to a table and as a picture next to it: networks as solid lines with a band of
+    two standard errors, estimators dashed."""
     figure, axis = plots.pyplot().subplots(figsize=(6.4, 4), layout='constrained')
-    for name, (mean, spread) in found.items():
-        full = name in models
-        line, = axis.plot(mean, label=name, linewidth=1.6 if full else 1, linestyle='-' if full else '--')
-        if full:
-            mean, spread = np.array(mean), np.array(spread)
-            axis.fill_between(range(n), mean - 2 * spread, mean + 2 * spread, color=line.get_color(), alpha=0.2, linewidth=0)
+    for name, (mean, error) in found.items():
+        solid = name in models
+        line, = axis.plot(mean, label=name, linewidth=1.6 if solid else 1, linestyle='-' if solid else '--')
+        if solid:
+            mean, error = np.array(mean), np.array(error)
+            axis.fill_between(range(len(mean)), mean - 2 * error, mean + 2 * error, color=line.get_color(), alpha=0.2,
+                              linewidth=0)
     axis.set(xlabel='examples in the prompt', ylabel='squared error, normalized', title=title, ylim=(-0.03, 1.3))
     axis.legend(fontsize='small')
-    plots.save(table.with_suffix('.png'), figure, ('estimator', 'examples', 'error', 'standard_error'), rows, '--results')
+    rows = [(name, i, *both) for name, pair in found.items() for i, both in enumerate(zip(*pair))]
+    columns = 'estimator', 'examples', 'error', 'standard_error'
+    plots.save(table.with_suffix('.png'), figure, columns, rows, '--results')

@@ -123,4 +123,7 @@ def dataset_of(c, checkpoint, name='the checkpoint'):
         raise ValueError(f'{name} reads {kind}, {folder} holds {meta["kind"]}; give another --dataset')
     if kind == 'text' and checkpoint['data']['tokenizer'] != meta['tokenizer']:
         raise ValueError(f'{name} reads other tokens than {folder} holds; prepare it with the same tokenizer')
+    if kind == 'images' and checkpoint['model_config'].get('channels', 3) != meta['channels']:
+        raise ValueError(f'{name} reads pictures of {checkpoint["model_config"].get("channels", 3)} channels, {folder} '
+                         f'holds {meta["channels"]}; give another --dataset')
     return folder, c.split or ('test' if 'test' in meta['splits'] else 'val')
