@@ -1,4 +1,5 @@
-"""Look at what a trained model does: continue a text, fill its gaps, say what is in pictures, or reconstruct masked ones.
+"""Look at what a trained network does: continue a text, fill in its gaps, classify pictures, or
+reconstruct hidden patches.
 
     python sample.py                                              # from the run of a bare `python train.py`
     python sample.py --ckpt=out/aot_owt --start="Once upon a time" --num_samples=3
@@ -9,7 +10,7 @@
     python sample.py --ckpt=official:crate_base.pth --model=crate --n_head=12 --image=cat.jpg
     python sample.py --help
 
-The checkpoint is all it needs: the tokenizer, or the names of the classes, travel inside.
+It needs no dataset: the checkpoint holds the tokenizer or the names of the classes.
 """
 import codecs
 import math
@@ -17,14 +18,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import engine  # before torch
 import torch
 
-from tasks import augment
-from engine import settings as configurator
-from engine import machine
-from engine.generate import stream
-from engine.machine import choose_device, choose_dtype
+from engine import machine, plots, settings
 from engine.checkpoints import from_command_line, grid, load_model
+from engine.generate import stream
+from tasks import augment
 from tasks.pictures import pictures_of, seen
 from tasks.text import prompt_of, with_masks
 from tasks.tokenizer import Tokenizer
@@ -37,24 +37,25 @@ class SampleConfig:
     image: str = ''                  # pictures to look at: a file, a folder of files, or a prepared dataset
     out: str = ''                    # where the grid of reconstructions goes; empty means reconstruction.png
     overwrite: bool = False          # replace that file if it exists
-    start: str = ''                  # the prompt; for CRATE-BERT a text with [MASK]; \n is a new line, FILE:path reads a file
+    start: str = ''                  # the prompt; with [MASK] for CRATE-BERT; \n is a new line, FILE:path reads a file
     num_samples: int = 1             # texts to write; of a prepared dataset, pictures to look at
-    max_new_tokens: int = 500        # length of each
-    temperature: float = 0.8         # below 1 more careful, above 1 more daring, 0 always the likeliest token
-    top_k: int = 200                 # choose among the k likeliest tokens; 0 among all
-    top_p: float = 1.0               # choose among the likeliest tokens that together have this probability
-    stop: str = ''                   # end a text at this token, written as text
-    seed: int = 1337                 # of the choice
+    max_new_tokens: int = 500        # length of each text
+    temperature: float = 0.8         # below 1 more careful, above 1 more varied; 0 always takes the most likely token
+    top_k: int = 200                 # sample from the k most likely tokens; 0 from all
+    top_p: float = 1.0               # sample from the most likely tokens that together have this probability
+    stop: str = ''                   # end a text at this token, given as text
+    seed: int = 1337                 # of all random choices
     device: str = 'auto'             # cpu, cuda, cuda:1, mps
-    dtype: str = 'float32'           # float32, bfloat16, float16; auto takes bfloat16 where the hardware multiplies it
+    dtype: str = 'float32'           # float32, bfloat16, float16; auto: bfloat16 where the hardware multiplies it
 
 
-def write_texts(model, tokenizer, c, autocast):
-    prompt = tokenizer.encode(prompt_of(c.start))
-    stop = tokenizer.encode(c.stop.replace('\\n', '\n'))
+def write_texts(c, checkpoint, model, autocast):
+    """Print texts that continue the prompt."""
+    tokenizer = Tokenizer(**checkpoint['data']['tokenizer'])
+    prompt, stop = tokenizer.encode(prompt_of(c.start)), tokenizer.encode(c.stop.replace('\\n', '\n'))
     if len(stop) > 1:
         raise ValueError(f'--stop={c.stop} is {len(stop)} tokens; it must be one')
-    idx = torch.tensor([prompt or [tokenizer.beginning]], device=model.tok_emb.weight.device)
+    idx = torch.tensor([prompt or [tokenizer.beginning]], device=next(model.parameters()).device)
     with autocast:
         for i in range(c.num_samples):
             decode = codecs.getincrementaldecoder('utf-8')('replace').decode  # holds back half a character
@@ -67,68 +68,78 @@ def write_texts(model, tokenizer, c, autocast):
                 print('-' * 40)
 
 
-@torch.no_grad()
-def fill_gaps(model, tokenizer, c, autocast):
-    """Print the five likeliest tokens for each [MASK] of the text, then the text with the likeliest."""
-    ids = with_masks(tokenizer, prompt_of(c.start))
-    if tokenizer.vocab_size not in ids:
-        raise ValueError(f'this model fills gaps: give a text with [MASK] in it, not "{c.start}", such as '
+def fill_gaps(c, checkpoint, model, autocast):
+    """Print the five most likely tokens for each [MASK] of the text, then the text with the most
+    likely ones."""
+    tokenizer = Tokenizer(**checkpoint['data']['tokenizer'])
+    ids, mask = with_masks(tokenizer, prompt_of(c.start)), tokenizer.vocab_size
+    if mask not in ids:
+        raise ValueError(f'this network fills gaps: give a text with [MASK] in it, not "{c.start}", such as '
                          '--start="def [MASK]ain():"')
     if len(ids) > model.config.block_size:
-        raise ValueError(f'the text has {len(ids)} tokens, more than block_size={model.config.block_size}; give a shorter '
-                         '--start')
+        raise ValueError(f'the text has {len(ids)} tokens, more than block_size={model.config.block_size}; give a '
+                         'shorter --start')
+    x = torch.tensor([ids], device=next(model.parameters()).device)
     with autocast:
-        logits = model(torch.tensor([ids], device=model.tok_emb.weight.device))[0][0, :, :tokenizer.vocab_size]
-    chances, likeliest = logits.float().softmax(-1).topk(min(5, tokenizer.vocab_size))
-    gaps = [i for i, token in enumerate(ids) if token == tokenizer.vocab_size]
-    for number, i in enumerate(gaps, 1):
-        shown = (f'{tokenizer.decode([token])!r} {p:.1%}' for token, p in zip(likeliest[i].tolist(), chances[i].tolist()))
+        logits = model(x)[0][0, :, :mask]                                                   # (N, vocab_size)
+    chances, likeliest = (t.tolist() for t in logits.float().softmax(-1).topk(min(5, mask)))
+    for number, i in enumerate((i for i, token in enumerate(ids) if token == mask), 1):
+        shown = (f'{tokenizer.decode([token])!r} {p:.1%}' for token, p in zip(likeliest[i], chances[i]))
         print(f'[MASK] {number}: ' + ', '.join(shown))
-        ids[i] = likeliest[i, 0].item()
+        ids[i] = likeliest[i][0]
     print(tokenizer.decode(ids))
 
 
-def views(model, checkpoint, c):
-    """(name, pixels (1, 3, H, W)) of the pictures that c names."""
+def views(c, checkpoint, model):
+    """(name, pixels (1, C, H, W)) of the pictures that --image names."""
+    if not c.image:
+        raise ValueError('this network looks at pictures: give --image=PATH of a picture, of a folder, or of a '
+                         'prepared dataset such as --image=data/shapes --num_samples=5')
     for name, picture in pictures_of(c.image, c.num_samples, c.seed, model.config.channels):
         yield name, seen(picture, model, checkpoint)
 
 
-@torch.no_grad()
-def name_pictures(model, checkpoint, c, autocast):
-    """Print the five likeliest classes of each picture."""
+def name_pictures(c, checkpoint, model, autocast):
+    """Print the five most likely classes of each picture."""
     classes = checkpoint['data']['classes']
-    for name, x in views(model, checkpoint, c):
+    for name, x in views(c, checkpoint, model):
         with autocast:
             logits = model(x)[0]
-        chance, index = logits[0].float().softmax(0).topk(min(5, logits.size(1)))
-        print(f'{name}: ' + ', '.join(f'{classes[i] if classes else f"class {i}"} {p:.1%}'
-                                      for p, i in zip(chance.tolist(), index.tolist())))
+        best = zip(*(t.tolist() for t in logits[0].float().softmax(0).topk(min(5, logits.size(1)))))
+        print(f'{name}: ' + ', '.join(f'{classes[i] if classes else f"class {i}"} {p:.1%}' for p, i in best))
 
 
-@torch.no_grad()
-def reconstruct_pictures(model, checkpoint, c, autocast):
-    """Write a grid, a row for each picture: the original, masked, the reconstruction, and that pasted with visible patches."""
+def reconstruct_pictures(c, checkpoint, model, autocast):
+    """Write a grid with a row for each picture: the original, its visible patches, the
+    reconstruction, and the visible patches pasted into it."""
     out, mc = Path(c.out or 'reconstruction.png'), model.config
-    augment.check_picture(out, c.overwrite)
-    numbers, rows = torch.Generator().manual_seed(c.seed), []
-    for name, x in views(model, checkpoint, c):
-        noise = torch.rand(1, math.prod(grid(mc)), generator=numbers).to(x.device)
+    plots.check_image(out, c.overwrite)
+    generator, rows = torch.Generator().manual_seed(c.seed), []
+    for name, x in views(c, checkpoint, model):
+        noise = torch.rand(1, math.prod(grid(mc)), generator=generator).to(x.device)
         with autocast:
             rebuilt = model.reconstruct(x, noise).float()
         hidden = model.hide(noise).view(1, 1, *grid(mc))
         hidden = hidden.repeat_interleave(mc.patch_size[0], 2).repeat_interleave(mc.patch_size[1], 3)  # (1, 1, H, W)
-        rows.append([x, x.masked_fill(hidden, 0.0), rebuilt, torch.where(hidden, rebuilt, x)])
-        print(f'{name}: squared error of the masked patches {(rebuilt - x)[hidden.expand_as(x)].square().mean().item():.4f}')
+        rows.append([in_colour(p) for p in (x, x.masked_fill(hidden, 0.0), rebuilt, torch.where(hidden, rebuilt, x))])
+        error = (rebuilt - x)[hidden.expand_as(x)].square().mean().item()
+        print(f'{name}: squared error of the masked patches {error:.4f}')
     titles = 'original', f'{hidden.float().mean():.0%} masked', 'reconstruction', 'pasted'
     note = 'norm_pix_loss: true patch statistics were used to undo the normalization' * mc.norm_pix_loss
-    pictures = [[augment.denormalize(x)[0].cpu().numpy() for x in row] for row in rows]
-    augment.write_picture(with_titles(pictures, titles, note), out)
+    plots.write_image(with_titles(rows, titles, note), out)
     print(f'{out}: {", ".join(titles)}' + f'; {note}' * bool(note))
 
 
+def in_colour(x):
+    """A normalized picture (1, C, H, W) to look at, uint8 (H, W, 3): its first three channels, or,
+    of fewer, the first as grey."""
+    picture = augment.denormalize(x)[0].cpu().numpy()
+    return picture[..., :3] if picture.shape[2] >= 3 else picture[..., :1].repeat(3, axis=2)
+
+
 def with_titles(rows, titles, note):
-    """A Pillow image of rows of pictures uint8 (H, W, 3), all of one size, columns under their titles, a note below."""
+    """A Pillow image of rows of pictures, uint8 (H, W, 3), all of one size: a title above each
+    column, a note below."""
     from PIL import Image, ImageDraw
     height, width = rows[0][0].shape[:2]
     zoom = max(1, math.ceil(112 / width))  # titles need some room
@@ -145,39 +156,28 @@ def with_titles(rows, titles, note):
     return sheet
 
 
+@torch.no_grad()
 def main(argv):
     if '--help' in argv or '-h' in argv:
-        print(configurator.help_text(__doc__, SampleConfig))
-        return
+        return print(settings.help_text(__doc__, SampleConfig))
     c, checkpoint, overrides = from_command_line(argv, SampleConfig)
-    if c.num_samples < 1 or c.max_new_tokens < 0 or not 0 <= c.seed < 2 ** 63:
-        raise ValueError('need num_samples >= 1, max_new_tokens >= 0 and seed >= 0; '
-                         f'got {c.num_samples}, {c.max_new_tokens} and {c.seed}')
-    device = choose_device(c.device)
-    dtype = choose_dtype(c.dtype, device)
-    autocast = machine.autocast(device, dtype)
-    model = load_model(checkpoint, **overrides).to(device)
+    settings.check_least(c, num_samples=1, max_new_tokens=0)
+    settings.check_ranges(c, {(0, 2 ** 63 - 1): ('seed',)})
+    model = load_model(checkpoint, **overrides)
+    task = model.config.task
+    if task == 'icl':
+        raise ValueError(f'this network learns functions in context: python eval.py --ckpt={c.ckpt} draws how well')
+    if c.out and task != 'masked_image':
+        raise ValueError(f'--out={c.out} is for the reconstructions of a masked autoencoder, not for model='
+                         f'{checkpoint["config"]["model"]}; leave it out, or train one: python train.py '
+                         'config/pretrain_crate_mae_shapes.py')
+    look = {'text': write_texts, 'masked_text': fill_gaps, 'image': name_pictures,
+            'masked_image': reconstruct_pictures}[task]
+    device = machine.choose_device(c.device)
     torch.manual_seed(c.seed)
-    text, masked = checkpoint['data']['kind'] == 'text', hasattr(model.config, 'mask_ratio')
-    if checkpoint['data']['kind'] == 'functions':
-        raise ValueError(f'this checkpoint learns functions in context: python eval.py --ckpt={c.ckpt} draws how well')
-    if c.out and not masked:
-        raise ValueError(f'model={checkpoint["config"]["model"]} has no decoder to reconstruct pictures with, as --out={c.out} '
-                         'asks; take the checkpoint of a masked autoencoder, such as python train.py '
-                         'config/train_crate_mae_shapes.py leaves')
-    if not text and not c.image:
-        raise ValueError('this checkpoint looks at pictures: give --image=PATH of a picture, of a folder, or of a prepared '
-                         'dataset such as --image=data/shapes --num_samples=5')
-    if text and not getattr(model.config, 'causal', True):
-        fill_gaps(model, Tokenizer(**checkpoint['data']['tokenizer']), c, autocast)
-    elif text:
-        write_texts(model, Tokenizer(**checkpoint['data']['tokenizer']), c, autocast)
-    elif masked:
-        reconstruct_pictures(model, checkpoint, c, autocast)
-    else:
-        name_pictures(model, checkpoint, c, autocast)
+    look(c, checkpoint, model.to(device), machine.autocast(device, machine.choose_dtype(c.dtype, device)))
 
 
 if __name__ == '__main__':
-    with configurator.one_line_errors():
+    with settings.one_line_errors():
         main(sys.argv[1:])
