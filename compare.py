@@ -1,4 +1,5 @@
-"""Runs side by side: training and validation loss against steps, against tokens or pictures seen, and against time.
+"""Runs side by side: training and validation loss over steps, over tokens or pictures seen, and
+over time.
 
     python compare.py out/aot_owt out/aot_mhsa_owt out/gpt2_owt            # writes compare.png (AoT's Figure 5)
     python compare.py out/* --out=all.png --overwrite=true --log=true
@@ -10,17 +11,15 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from engine import settings as configurator
-from tasks.augment import check_picture, write_picture
+import engine  # before torch
+from engine import plots, settings
 
 
 @dataclass
 class CompareConfig:
     out: str = 'compare.png'     # the picture to write
     overwrite: bool = False      # replace that file if it exists
-    log: bool = False            # logarithmic axes below: the early part of a run takes more room
+    log: bool = False            # logarithmic horizontal axes: the early part of a run takes more room
     top: float = 0.0             # where the axis of losses ends; 0 shows all
 
 
@@ -28,7 +27,8 @@ AXES = {'step': 'steps', 'seen': 'tokens or pictures seen', 'seconds': 'seconds 
 
 
 def read_run(folder):
-    """{split: [{'step', 'seen', 'seconds', 'loss'}, ..]} of a run's log.csv. Raises ValueError if there is none, or another."""
+    """{split: [{'step', 'seen', 'seconds', 'loss'}, ..]} from a run's log.csv. Raises ValueError if
+    there is none."""
     path = Path(folder) / 'log.csv'
     try:
         with open(path, newline='') as f:
@@ -37,36 +37,15 @@ def read_run(folder):
     except OSError:
         raise ValueError(f'no {path}; name the directories of runs, such as out/aot_stdlib') from None
     except (KeyError, ValueError, TypeError, csv.Error) as e:
-        raise ValueError(f'{path} is not the log of a run ({type(e).__name__}: {e})') from None
+        raise ValueError(f'{path} is not the log of a run ({type(e).__name__}: {e}); leave {folder} out') from None
     if not any(split == 'val' for split, _ in points):
         raise ValueError(f'{path} has no validation loss yet; leave {folder} out, or wait for its first one')
     return {split: [point for s, point in points if s == split] for split in ('train', 'val')}
 
 
-def main(argv):
-    if '--help' in argv or '-h' in argv:
-        print(configurator.help_text(__doc__, CompareConfig))
-        return
-    folders, typed = ([word for word, alone in configurator.marked(argv) if alone == wanted] for wanted in (True, False))
-    c = CompareConfig(**configurator.check(configurator.collect(typed), CompareConfig))
-    if not folders:
-        raise ValueError('name the directories of runs to compare, such as: python compare.py out/mssa out/gpt2')
-    try:
-        import matplotlib
-        from PIL import Image
-    except ImportError as e:
-        raise ValueError(f'the picture needs {e.name}: pip install matplotlib pillow') from None
-    check_picture(c.out, c.overwrite)
-    runs = {folder: read_run(folder) for folder in folders}
-    wide = max(map(len, runs))
-    for folder, points in runs.items():
-        last, best = points['val'][-1], min(points['val'], key=lambda point: point['loss'])
-        print(f'{folder:<{wide}}  validation loss {last["loss"]:.4f} at step {last["step"]:.0f}, {last["seen"]:.3g} seen, '
-              f'{last["seconds"]:.0f} s; best {best["loss"]:.4f} at step {best["step"]:.0f}')
-
-    matplotlib.use('Agg')
-    from matplotlib import pyplot as plt
-    figure, axes = plt.subplots(2, 3, figsize=(13, 7), sharey=True, sharex='col', layout='constrained')
+def draw(runs, c):
+    """Write the picture of runs {folder: what read_run returns}."""
+    figure, axes = plots.pyplot().subplots(2, 3, figsize=(13, 7), sharey=True, sharex='col', layout='constrained')
     for row, (split, name) in zip(axes, (('train', 'training loss'), ('val', 'validation loss'))):
         for axis, (k, label) in zip(row, AXES.items()):
             for folder, points in runs.items():
@@ -80,12 +59,27 @@ def main(argv):
     if c.top:
         axes[0, 0].set_ylim(top=c.top)
     axes[0, 0].legend(fontsize='small')
-    figure.canvas.draw()
-    write_picture(Image.fromarray(np.asarray(figure.canvas.buffer_rgba())[..., :3].copy()), c.out)
-    plt.close(figure)
+    plots.save_picture(c.out, figure, '--out')
+
+
+def main(argv):
+    if '--help' in argv or '-h' in argv:
+        return print(settings.help_text(__doc__, CompareConfig))
+    folders, typed = ([word for word, alone in settings.marked(argv) if alone == wanted] for wanted in (True, False))
+    c = CompareConfig(**settings.check(settings.collect(typed), CompareConfig))
+    if not folders:
+        raise ValueError('name the directories of runs to compare, such as: python compare.py out/mssa out/gpt2')
+    plots.check_picture(c.out, c.overwrite, '--out')
+    runs = {folder: read_run(folder) for folder in folders}
+    width = max(map(len, runs))
+    for folder, points in runs.items():
+        last, best = points['val'][-1], min(points['val'], key=lambda point: point['loss'])
+        print(f'{folder:<{width}}  validation loss {last["loss"]:.4f} at step {last["step"]:.0f}, {last["seen"]:.3g} '
+              f'seen, {last["seconds"]:.0f} s; best {best["loss"]:.4f} at step {best["step"]:.0f}')
+    draw(runs, c)
     print(f'{c.out}: {len(runs)} run{"s" * (len(runs) > 1)}')
 
 
 if __name__ == '__main__':
-    with configurator.one_line_errors():
+    with settings.one_line_errors():
         main(sys.argv[1:])
