@@ -14,8 +14,8 @@ M = 14.0
 FACTOR = M / 10 * 1.8 + 0.1
 
 
-def noise(n, h, w, seed=0):
-    return torch.from_numpy(np.random.default_rng(seed).integers(0, 256, (n, h, w, 3), np.uint8))
+def noise(n, h, w, seed=0, channels=3):
+    return torch.from_numpy(np.random.default_rng(seed).integers(0, 256, (n, h, w, channels), np.uint8))
 
 
 def smooth(h, w, n=4):
@@ -28,8 +28,9 @@ def structured(h, w):
     """Flat, few values, dark, stripes, a ramp of every value, smooth: histograms that random pixels do not have."""
     y, x = np.mgrid[:h, :w]
     ramp = (y * w + x) * 255 // (h * w - 1)
-    pictures = [np.full((h, w, 3), 77), np.stack([x % 2, y % 3, (x + y) % 5], -1) * 60, noise(1, h, w)[0].numpy() // 9 + 3,
-                np.stack([x % 2 * 255] * 3, -1), np.stack([ramp, 255 - ramp, ramp // 64 * 64], -1)]
+    pictures = [np.full((h, w, 3), 77), np.stack([x % 2, y % 3, (x + y) % 5], -1) * 60,
+                noise(1, h, w)[0].numpy() // 9 + 3, np.stack([x % 2 * 255] * 3, -1),
+                np.stack([ramp, 255 - ramp, ramp // 64 * 64], -1)]
     return torch.cat([torch.from_numpy(np.stack(pictures).astype(np.uint8)), smooth(h, w)])
 
 
@@ -110,7 +111,8 @@ def test_geometric_operations_are_pillows(name, h, w, sign):
     m = sign * M / 10
     theirs = {'Rotate': lambda p: p.rotate(30 * m, Image.BILINEAR, fillcolor=FILL),
               'ShearX': affine(1, 0.3 * m, 0, 0, 1, 0), 'ShearY': affine(1, 0, 0, 0.3 * m, 1, 0),
-              'TranslateX': affine(1, 0, 0.45 * m * w, 0, 1, 0), 'TranslateY': affine(1, 0, 0, 0, 1, 0.45 * m * h)}[name]
+              'TranslateX': affine(1, 0, 0.45 * m * w, 0, 1, 0),
+              'TranslateY': affine(1, 0, 0, 0, 1, 0.45 * m * h)}[name]
     pictures = smooth(h, w)
     by_pillow = np.stack([theirs(Image.fromarray(p.numpy())) for p in pictures])
     apart = levels_apart(augmented(pictures, name, negative=sign < 0), by_pillow)
@@ -137,9 +139,55 @@ def test_operations_follow_each_other():
     apart = levels_apart(ours, np.stack(moved))[:, 12:28, 12:28]  # twice interpolated, their borders are softer
     assert apart.float().mean() < 1.5
     assert torch.equal(augmented(pictures, 'Brightness', 'Rotate'), augmented(pictures, 'Rotate', 'Brightness'))
-    there_and_back, c = draws_for(4, 'TranslateX', 'TranslateX'), AugmentConfig(crop_scale=1.0, flip=False, randaugment_n=2)
+    there_and_back = draws_for(4, 'TranslateX', 'TranslateX')
+    c = AugmentConfig(crop_scale=1.0, flip=False, randaugment_n=2)
     there_and_back[:, 8] = 0.1
     x = train_pictures(pictures, sizes_of(pictures), there_and_back, (40, 40), c)
+    assert torch.equal(augment.denormalize(x), pictures)
+
+
+# ---- other numbers of channels
+
+
+@pytest.mark.parametrize('name', PILLOW)
+def test_colour_operations_on_grey_pictures_are_pillows(name):
+    pictures = torch.cat([noise(3, 37, 50), structured(37, 50)])[..., :1]
+    theirs = np.stack([PILLOW[name](Image.fromarray(p.numpy()[..., 0], 'L')) for p in pictures])[..., None]
+    assert levels_apart(augmented(pictures, name), theirs).max() == 0
+
+
+@pytest.mark.parametrize('channels', [1, 2, 4])
+def test_geometry_crops_and_flips_are_the_same_for_any_number_of_channels(channels):
+    """Each channel becomes what it becomes as the red of a colour picture, where no colour operation is drawn."""
+    colours, c = smooth(40, 50), AugmentConfig(crop_scale=0.5, randaugment_n=1)
+    draws = random_draws(len(colours), c)
+    draws[:, 5] = (OPERATIONS.index('Rotate') + 0.5) / len(OPERATIONS)
+    pictures = torch.cat([colours] * 2, 3)[..., :channels]
+    ours = augment.denormalize(train_pictures(pictures, sizes_of(pictures), draws, (24, 32), c)).int()
+    theirs = augment.denormalize(train_pictures(colours, sizes_of(colours), draws, (24, 32), c)).int()
+    inside = (theirs != torch.tensor(FILL)).all(-1)  # where they uncover an area, they fill it with the mean
+    for k in range(channels):
+        assert (ours[..., k] - theirs[..., k % 3])[inside].abs().max() <= 1 and inside.float().mean() > 0.5
+    seen = augment.eval_pictures(pictures, sizes_of(pictures), (24, 32), 0.9)
+    assert seen.shape == (4, channels, 24, 32) and abs(seen.mean()) < 1
+
+
+@pytest.mark.parametrize('channels', [1, 2, 4])
+def test_a_row_of_any_channels_depends_on_its_own_picture_alone(channels):
+    pictures, c = noise(4, 20, 24, channels=channels), AugmentConfig(randaugment_n=2)
+    draws, sizes = random_draws(4, c), sizes_of(pictures)
+    x = train_pictures(pictures, sizes, draws, (16, 16), c)
+    assert x.shape == (4, channels, 16, 16) and x.isfinite().all()
+    alone = [train_pictures(*(t[i:i + 1] for t in (pictures, sizes, draws)), (16, 16), c) for i in range(4)]
+    assert torch.equal(torch.cat(alone), x)
+
+
+@pytest.mark.parametrize('channels', [1, 2, 4])
+def test_grey_statistics_normalize_all_channels_but_rgb(channels):
+    pictures = noise(3, 6, 8, channels=channels)
+    x = train_pictures(pictures, sizes_of(pictures), draws_for(3), (6, 8), PLAIN)
+    plain = ((pictures / 255 - 0.449) / 0.226).permute(0, 3, 1, 2)
+    torch.testing.assert_close(x, plain, rtol=0, atol=1e-6)
     assert torch.equal(augment.denormalize(x), pictures)
 
 
@@ -155,7 +203,8 @@ def test_all_off_is_plain_normalization(h, w):
     assert x.dtype == torch.float32 and x.shape == (3, 3, h, w)
     torch.testing.assert_close(x, plain, rtol=0, atol=1e-6 if (h, w) != (50, 37) else 1e-4)  # in 37ths a float32 rounds
     assert torch.equal(augment.denormalize(x), pictures)
-    torch.testing.assert_close(augment.eval_pictures(pictures, sizes_of(pictures), (h, w), 1.0), plain, rtol=0, atol=1e-6)
+    seen = augment.eval_pictures(pictures, sizes_of(pictures), (h, w), 1.0)
+    torch.testing.assert_close(seen, plain, rtol=0, atol=1e-6)
 
 
 def test_flip_mirrors_about_half_of_the_pictures():
@@ -196,7 +245,8 @@ def test_padding_is_never_seen(c):
     black, white = padded(*SHAPES)[0], padded(*SHAPES, garbage=255)[0]
     sizes, draws = torch.tensor(SHAPES), random_draws(len(SHAPES), c)
     assert not torch.equal(black, white)
-    assert torch.equal(train_pictures(black, sizes, draws, (32, 32), c), train_pictures(white, sizes, draws, (32, 32), c))
+    views = [train_pictures(pictures, sizes, draws, (32, 32), c) for pictures in (black, white)]
+    assert torch.equal(*views)
     views = [augment.eval_pictures(pictures, sizes, (32, 32), 0.8) for pictures in (black, white)]
     assert torch.equal(*views)
     small, size = black[1:2, :33, :50], sizes[1:2]  # how far the padding goes makes no difference either
@@ -210,7 +260,8 @@ def test_crop_boxes_lie_inside_and_have_the_area_asked_for(image_size):
     draws = torch.from_numpy(np.random.default_rng(5).random((6000, 5)))
     left, top, w, h = augment.crop_boxes(sizes, draws, image_size, 0.08).T
     height, width = sizes.T
-    assert (left >= 0).all() and (top >= 0).all() and (left + w <= width + 1e-9).all() and (top + h <= height + 1e-9).all()
+    assert (left >= 0).all() and (top >= 0).all()
+    assert (left + w <= width + 1e-9).all() and (top + h <= height + 1e-9).all()
     share, aspect = w * h / (height * width), w / h / (image_size[1] / image_size[0])
     whole = (w < width) & (h < height)  # not clipped
     assert whole.float().mean() > 0.4
@@ -273,7 +324,8 @@ def test_evaluation_of_different_sizes_is_that_of_each_alone():
     pictures, sizes = padded(*SHAPES)
     x = augment.eval_pictures(pictures, sizes, (24, 32), 0.9)
     for i, (h, w) in enumerate(SHAPES):
-        torch.testing.assert_close(augment.eval_pictures(pictures[i:i + 1, :h, :w], sizes[i:i + 1], (24, 32), 0.9)[0], x[i])
+        alone = augment.eval_pictures(pictures[i:i + 1, :h, :w], sizes[i:i + 1], (24, 32), 0.9)
+        torch.testing.assert_close(alone[0], x[i])
 
 
 # ---- settings
