@@ -1,10 +1,15 @@
 """Settings and fixtures of all tests; functions that tests call by name are in helpers.py."""
 import os
 
+import numpy as np
 import pytest
 import torch
-from helpers import ROOT, TEXT, WORDS, fails, golden, losses, loud, memorize, run, same_in_chunks  # noqa: F401 until no test imports conftest
+from helpers import JPEGS, TEXT, quadrants
+from helpers import ROOT, WORDS, fails, golden, losses, loud, memorize, run, same_in_chunks  # noqa: F401
 
+from engine import machine
+from engine import run as runs
+from prepare.lib.pictures import save_arrays, save_pack
 from tasks import files
 from tasks.tokenizer import Tokenizer
 
@@ -25,4 +30,32 @@ def bytes_data(tmp_path_factory):
 def tiny(bytes_data):
     """Command-line words for a run that takes a second."""
     return [f'--data_dir={bytes_data}', '--dataset=tiny', '--n_layer=2', '--n_head=2', '--n_embd=16', '--block_size=16',
-            '--batch_size=4', '--max_iters=6', '--eval_interval=3', '--eval_iters=2', '--log_interval=1', '--warmup_iters=2']
+            '--batch_size=4', '--max_iters=6', '--eval_interval=3', '--eval_iters=2', '--log_interval=1',
+            '--warmup_iters=2']
+
+
+@pytest.fixture(scope='session')
+def pictures_data(tmp_path_factory):
+    """A data_dir with pictures: `quads` of 4 classes, `renamed` of 4 others, `colours` of 8, `grey` of one channel,
+    `numbered` whose pixels are the picture's index, a `pack` of JPEG files, a `grey_pack`; and a `text`."""
+    out = tmp_path_factory.mktemp('pictures')
+    quads = {'train': quadrants(40), 'val': quadrants(20, 1)}
+    save_arrays(out / 'quads', quads, 'abcd')
+    save_arrays(out / 'renamed', quads, 'efgh')
+    save_arrays(out / 'grey', {split: (x.max(-1), y) for split, (x, y) in quads.items()}, 'abcd')
+    (x, y), (u, v) = quadrants(40, 0, 12, 8), quadrants(20, 1, 12, 8)
+    save_arrays(out / 'colours', {'train': (x[:, :, :8], y), 'test': (u[:, :, :8], v)}, 'abcdefgh')
+    numbered = np.arange(25, dtype=np.uint8)[:, None, None, None].repeat(2, 1).repeat(3, 2).repeat(3, 3)
+    save_arrays(out / 'numbered', {'train': (numbered, np.arange(25) % 3)}, 'abc')
+    for name, channels in (('pack', 3), ('grey_pack', 1)):
+        save_pack(out / name, JPEGS, ['x', 'y', 'z', 'w'], workers=0, channels=channels)
+    tokenizer = Tokenizer('bytes')
+    files.save_text(out / 'text', tokenizer, *files.split_text('a token is a picture ' * 50, tokenizer))
+    return out
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Runs without what takes half of a short run's time: the machine's speed, and the curve."""
+    monkeypatch.setattr(machine.Machine, 'matmul_flops', lambda self: 1e12)
+    monkeypatch.setattr(runs, 'draw_curve', lambda out: None)

@@ -1,6 +1,8 @@
 """What tests in every folder share: the golden files, a small text, and properties of any network."""
 import copy
+import csv
 import dataclasses
+import io
 import json
 import os
 import subprocess
@@ -10,10 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+import train
 from analysis import layers
 from engine import checkpoints, settings
-from engine import run as rundir
+from engine.run import FORMAT, KEYS, load_checkpoint, save
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -153,62 +157,53 @@ def run(*words, cwd=None, **env):
                           timeout=300, env=os.environ | env)
 
 
+# ---- training runs
+
+
+def go(*words):
+    """Train, in this process."""
+    train.main(list(words))
+
+
 def losses(out):
     """Rows of a run's log.csv without the time that they took."""
     return [line.rsplit(',', 1)[0] for line in (Path(out) / 'log.csv').read_text().splitlines()]
 
 
-# ---- pictures and runs that are made fast
-
-def quadrants(n, seed=0, size=8, classes=4, channels=3):
-    """(pictures, labels): dark noise with a light. The class is the quadrant of the light and, from the fifth class on,
-    its channel."""
-    pictures = np.random.default_rng(seed).integers(0, 60, (n, size, size, channels), np.uint8)
-    labels = np.arange(n) % classes
-    for picture, k in zip(pictures, labels):
-        top, left = (size // 2 * i + 1 for i in (k // 2 % 2, k % 2))
-        picture[top:top + size // 4, left:left + size // 4, k // 4] += 180
-    return pictures, labels
+def column(out, split, name='loss'):
+    """The numbers in a column of a run's log.csv."""
+    with open(Path(out) / 'log.csv', newline='') as f:
+        return [float(row[name]) for row in csv.DictReader(f) if row['split'] == split]
 
 
-def normalized(pictures):
-    """uint8 (N, H, W, C) -> what a network sees of pictures that have its size, float32 (N, C, H, W)."""
-    mean, deviation = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]) if pictures.shape[3] == 3 else (0.449, 0.226)
-    x = (torch.from_numpy(np.array(pictures)).double() / 255 - torch.tensor(mean)) / torch.tensor(deviation)
-    return x.permute(0, 3, 1, 2).float()
+def config_of(out):
+    return json.loads((Path(out) / 'config.json').read_text())
 
 
-def by_hand(model, folder, split, function=None):
-    """(outputs float64, labels) of all pictures of a split that have the network's size, without the project's pipeline."""
-    x, y = (np.load(Path(folder) / f'{split}.{name}.npy') for name in ('images', 'labels'))
-    with torch.no_grad():
-        return (function or (lambda x: model(x)[0]))(normalized(x)).double(), torch.from_numpy(y)
+def weights(out, name='last.pt', kind='weights'):
+    return load_checkpoint(Path(out) / name)[kind]
 
 
-def margin(scores, y=None):
-    """The smallest distance of a decision from a tie: between the score of y, or the highest, and all others; (N, C)."""
-    own = (scores.argmax(1) if y is None else y)[:, None]
-    others = torch.ones_like(scores, dtype=torch.bool).scatter(1, own, False)
-    return (scores - scores.gather(1, own)).abs()[others].min().item()
+def equal(a, b):
+    """Whether two state dicts are the same bit for bit."""
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
 
 
-def save_run(out, model, data, **config):
-    """A run directory with this network in best.pt and last.pt, and settings of its training. data: what a checkpoint
-    says of its dataset, such as {'kind': 'text', 'tokenizer': {'name': 'bytes'}}. Returns the directory."""
-    name = next(name for name in checkpoints.names() if type(model) is checkpoints.network(name)[0])
-    checkpoint = dict.fromkeys(rundir.KEYS, {}) | {
-        'format': rundir.FORMAT, 'weights': model.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(model.config),
-        'config': {'model': name, 'eval_crop': 1.0} | config, 'data': data, 'step': 7}
-    Path(out).mkdir(parents=True)
-    for file in ('best.pt', 'last.pt'):
-        rundir.save(Path(out) / file, checkpoint)
-    return Path(out)
+def snapshot(folder):
+    return {p.name: p.read_bytes() for p in sorted(Path(folder).iterdir())}
 
 
-def train_fast(*words):
-    """A training run without what takes most of the time of a short one: the speed of the machine, and the curve."""
-    import train
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr('engine.machine.Machine.matmul_flops', lambda self: 1e12)
-        patch.setattr('engine.run.draw_curve', lambda run: None)
-        train.main([str(word) for word in words])
+# ---- pictures
+
+
+def jpeg(height, width, seed):
+    """The bytes of a JPEG file of noise."""
+    out = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+    Image.fromarray(pixels).save(out, 'JPEG')
+    return out.getvalue()
+
+
+SHAPES = [(9, 12), (16, 8), (8, 8), (11, 30), (12, 9)]  # of the pictures in turn
+JPEGS = {split: [(f'{split}/{i}.jpg', i % 4, jpeg(*SHAPES[i % 5], seed + i)) for i in range(n)]
+         for split, n, seed in (('train', 13, 0), ('val', 7, 50))}

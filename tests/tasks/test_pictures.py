@@ -1,0 +1,253 @@
+"""One split of a dataset of pictures: both storages, order of batches, sharing among processes, damage."""
+import contextlib
+import functools
+import gc
+import io
+import itertools
+import multiprocessing
+import os
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import torch
+from helpers import JPEGS, fails, quadrants
+from PIL import Image
+
+from tasks.pictures import ImageSplit
+from tasks.text import TextSplit
+
+
+@pytest.fixture
+def numbered(pictures_data):
+    return ImageSplit(pictures_data / 'numbered', 'train')
+
+
+def indices(batches):
+    """Of pictures in `numbered`, in the order of batches."""
+    return [int(i) for x, *_ in batches for i in x[:, 0, 0, 0]]
+
+
+def joined(batches):
+    return [torch.cat(parts) for parts in zip(*batches)]
+
+
+# ---- what is saved is read
+
+
+def test_arrays_that_are_saved_are_read(pictures_data):
+    for split, (pictures, labels) in (('train', quadrants(40)), ('val', quadrants(20, 1))):
+        images = ImageSplit(pictures_data / 'quads', split)
+        assert len(images) == len(labels) and images.classes == list('abcd') and images.names() is None
+        x, sizes, y, _ = next(images.fixed(100, 1))
+        assert x.dtype == torch.uint8 and sizes.dtype == y.dtype == torch.int64 and (sizes == 8).all()
+        assert np.array_equal(x, pictures) and np.array_equal(y, labels)
+        assert isinstance(images.pixels, np.memmap)
+
+
+def test_grey_arrays_have_one_channel(pictures_data):
+    images = ImageSplit(pictures_data / 'grey', 'train')
+    assert images.channels == 1 and np.array_equal(next(images.fixed(100, 1))[0], quadrants(40)[0].max(-1)[..., None])
+
+
+def test_a_pack_is_read_as_pillow_reads_it(pictures_data):
+    for split, pictures in JPEGS.items():
+        images = ImageSplit(pictures_data / 'pack', split, workers=0)
+        assert [name.decode() for name in images.names()] == [name for name, _, _ in pictures]
+        assert len(images) == len(pictures)
+        x, sizes, y, _ = next(images.fixed(100, 1))
+        assert x.shape == (len(pictures), 16, 30, 3) and y.tolist() == [label for _, label, _ in pictures]
+        for padded, (h, w), (_, _, content) in zip(x.numpy(), sizes.tolist(), pictures):
+            whole = np.asarray(Image.open(io.BytesIO(content)))
+            assert whole.shape == (h, w, 3) and np.array_equal(padded[:h, :w], whole)
+            assert not padded[h:].any() and not padded[:, w:].any()
+
+
+def test_a_grey_pack_is_read_as_pillow_reads_it(pictures_data):
+    images = ImageSplit(pictures_data / 'grey_pack', 'val', workers=0)
+    x, sizes, _, _ = next(images.fixed(100, 1))
+    jpeg, offsets = images.pixels
+    assert x.shape == (7, 16, 30, 1) and images.channels == 1
+    for i, (padded, (h, w)) in enumerate(zip(x.numpy(), sizes.tolist())):
+        whole = Image.open(io.BytesIO(jpeg[offsets[i]:offsets[i + 1]].tobytes()))
+        assert whole.mode == 'L' and np.array_equal(padded[:h, :w, 0], np.asarray(whole))
+
+
+# ---- the order of batches
+
+
+def test_every_epoch_goes_through_all_pictures_in_another_order(numbered):
+    seen = indices(itertools.islice(numbered.batches(10, 7, [slice(0, 4), slice(4, 10)], 0, 10), 20))  # 4 epochs of 25
+    epochs = [seen[i:i + 25] for i in range(0, 100, 25)]
+    assert all(sorted(epoch) == list(range(25)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 4 and list(range(25)) not in epochs
+    large = indices(numbered.batches(60, 7, [slice(None)], 0, 1))  # more than two epochs in a batch
+    assert large == (seen + indices(numbered.batches(10, 7, [slice(None)], 10, 20)))[:60]
+
+
+def test_pictures_and_their_numbers_depend_on_seed_and_step_alone(numbered):
+    def batches(seed=7, share=(slice(None),), first=0, last=9):
+        return list(numbered.batches(12, seed, share, first, last, draws=3))
+
+    whole = batches()
+    for x, _, _, draws in whole:
+        assert x.shape == (12, 2, 3, 3) and draws.shape == (12, 3) and draws.dtype == torch.float64
+    for share in ([slice(0, 6), slice(6, 12)], [slice(0, 1), slice(1, 12)], [slice(0, 4), slice(4, 8), slice(8, 12)]):
+        assert all(torch.equal(a, b) for a, b in zip(joined(whole), joined(batches(share=share))))
+    two = joined([b for step in range(9) for rank in (0, 1)
+                  for b in batches(share=[slice(6 * rank, 6 * rank + 6)], first=step, last=step + 1)])
+    assert all(torch.equal(a, b) for a, b in zip(joined(whole), two))
+    assert all(torch.equal(a, b) for a, b in zip(joined(whole[5:]), joined(batches(first=5))))
+    other = batches(seed=8)
+    assert indices(other) != indices(whole) and not torch.equal(joined(other)[3], joined(whole)[3])
+    draws = joined(whole)[3]
+    assert 0 <= draws.min() and draws.max() < 1 and len(draws.unique()) == draws.numel()  # no number is used twice
+
+
+def test_validation_is_fixed_spread_and_shared_among_processes(numbered):
+    whole = indices(numbered.fixed(4, 100))
+    assert whole == indices(numbered.fixed(4, 100)) == list(range(25))
+    assert [len(x) for x, *_ in numbered.fixed(4, 100)] == [4] * 6 + [1]
+    some = indices(numbered.fixed(3, 3))
+    assert len(some) == 9 and some == list(range(0, 25, 3))
+    for n, batches in ((4, 100), (3, 3), (25, 1)):
+        for world in (2, 3, 5):
+            shares = [indices(numbered.fixed(n, batches, rank, world)) for rank in range(world)]
+            assert sorted(sum(shares, [])) == indices(numbered.fixed(n, batches))
+
+
+def test_numbers_of_validation_belong_to_the_picture(numbered):
+    """However many in a batch, and on whatever process."""
+    whole = joined(numbered.fixed(25, 1, draws=5))[3]
+    assert torch.equal(joined(numbered.fixed(4, 100, draws=5))[3], whole) and len(whole.unique()) == whole.numel()
+    assert torch.equal(joined(numbered.fixed(13, 2, 1, 2, draws=5))[3], whole[13:])
+
+
+@pytest.mark.parametrize('share, counts', [(0.5, [5] * 4), (0.25, [2] * 4), (0.001, [1] * 4), (1.0, [10] * 4)])
+def test_a_share_is_of_every_class_and_the_seeds(share, counts, pictures_data):
+    whole = ImageSplit(pictures_data / 'quads', 'train')
+    a, b, c = (ImageSplit(pictures_data / 'quads', 'train', 0, share, seed) for seed in (1, 1, 2))
+    assert len(a) == sum(counts) and np.bincount(a.labels[a.chosen]).tolist() == counts
+    assert np.array_equal(a.chosen, b.chosen) and (share == 1 or not np.array_equal(a.chosen, c.chosen))
+    pictures, _, labels, _ = a[np.arange(len(a)), np.zeros((len(a), 0))]
+    want = whole[a.chosen, np.zeros((len(a), 0))]
+    assert np.array_equal(pictures, want[0]) and np.array_equal(labels, want[2])
+    seen = [label for batch in a.batches(1, 0, [slice(0, 1)], 0, len(a)) for label in batch[2].tolist()]
+    assert np.bincount(seen).tolist() == counts  # an epoch is one of the share
+
+
+# ---- reading processes
+
+
+@pytest.mark.parametrize('name', ['numbered', 'pack'])
+def test_reading_processes_change_nothing(name, pictures_data):
+    a, b = (ImageSplit(pictures_data / name, 'train', workers) for workers in (0, 2))
+    for kind in (lambda im: im.batches(6, 7, [slice(0, 2), slice(2, 6)], 3, 9, draws=2), lambda im: im.fixed(4, 100)):
+        ours, theirs = list(kind(a)), list(kind(b))
+        assert len(ours) == len(theirs) > 3
+        assert all(torch.equal(p, q) for one, two in zip(ours, theirs) for p, q in zip(one, two))
+
+
+def test_as_many_readers_as_there_are_cores_to_use(pictures_data, monkeypatch):
+    monkeypatch.setattr(os, 'cpu_count', lambda: 64)
+    monkeypatch.setattr(os, 'sched_getaffinity', lambda pid: {0, 1}, raising=False)
+    assert ImageSplit(pictures_data / 'pack', 'val', -1).workers == 2
+    assert ImageSplit(pictures_data / 'quads', 'val', -1).workers == 0
+
+
+def test_reading_leaves_the_random_stream_alone(numbered):
+    before = torch.get_rng_state()
+    next(numbered.batches(5, 7, [slice(None)], 0, 1, draws=2))
+    list(numbered.fixed(5, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_readers_end_when_the_program_ends_them(pictures_data):
+    batches = ImageSplit(pictures_data / 'numbered', 'train', 2).batches(5, 7, [slice(None)], 0, 1000)
+    next(batches)
+    readers = multiprocessing.active_children()
+    for reader in readers:
+        with contextlib.suppress(RuntimeError):  # PyTorch notices that it is gone
+            reader.terminate()
+            reader.join(1)
+    assert len(readers) == 2 and not any(reader.is_alive() for reader in readers)
+
+
+@pytest.mark.parametrize('workers', [0, 2])
+def test_mistakes_in_reading_processes_are_one_line_too(workers, pictures_data, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'PIL', None)
+    monkeypatch.setattr(torch.utils.data._utils, 'MP_STATUS_CHECK_INTERVAL', 0.1)  # torch's wait for readers to end
+    images = ImageSplit(pictures_data / 'pack', 'val', workers)
+    assert 'pip install pillow' in fails(capsys, lambda words: list(images.fixed(4, 100)))
+    gc.collect()
+
+
+# ---- damage
+
+
+def change(file, make):
+    """Damage: file.npy of a split becomes what make gives for its array."""
+    return lambda path: np.save(path / f'{file}.npy', make(np.load(path / f'{file}.npy')))
+
+
+def cut(file):
+    return lambda path: (path / f'{file}.npy').write_bytes((path / f'{file}.npy').read_bytes()[:-1])
+
+
+def gone(file):
+    return lambda path: (path / f'{file}.npy').unlink()
+
+
+def set_at(place, value):
+    def make(array):
+        array[place] = value
+        return array
+    return make
+
+
+LABELS, IMAGES, JPEG, OFFSETS = (functools.partial(change, f'train.{kind}')
+                                 for kind in ('labels', 'images', 'jpeg', 'offsets'))
+
+
+@pytest.mark.parametrize('name, file, damage', [
+    ('quads', 'labels', gone('train.labels')), ('quads', 'labels', cut('train.labels')),
+    ('quads', 'labels', LABELS(lambda a: a[:-1])), ('quads', 'labels', LABELS(lambda a: a.astype(np.int32))),
+    ('quads', 'labels', LABELS(set_at(17, 4))), ('quads', 'labels', LABELS(set_at(0, -1))),
+    ('quads', 'images', gone('train.images')), ('quads', 'images', cut('train.images')),
+    ('quads', 'images', IMAGES(lambda a: a[:-1])), ('quads', 'images', IMAGES(lambda a: a[..., :1])),
+    ('quads', 'images', IMAGES(lambda a: a.astype(float))), ('grey', 'images', IMAGES(lambda a: a[..., 0])),
+    ('pack', 'labels', LABELS(lambda a: a[1:])), ('pack', 'labels', LABELS(set_at(3, 99))),
+    ('pack', 'jpeg', gone('train.jpeg')), ('pack', 'jpeg', cut('train.jpeg')), ('pack', 'jpeg', JPEG(lambda a: a[:-1])),
+    ('pack', 'offsets', cut('train.offsets')), ('pack', 'offsets', OFFSETS(lambda a: a[1:])),
+    ('pack', 'offsets', OFFSETS(set_at(0, 1))), ('pack', 'offsets', OFFSETS(set_at(-1, 10 ** 9))),
+    ('pack', 'offsets', OFFSETS(set_at(5, 10 ** 9))), ('pack', 'offsets', OFFSETS(lambda a: a * 0))])
+def test_damaged_files_are_refused_by_name(name, file, damage, pictures_data, tmp_path):
+    damage(shutil.copytree(pictures_data / name, tmp_path / name))
+    with pytest.raises(ValueError, match=rf'train\.{file}\.npy.*prepare the dataset again'):
+        ImageSplit(tmp_path / name, 'train')
+    ImageSplit(tmp_path / name, 'val')  # the other split is whole
+
+
+@pytest.mark.parametrize('damage', [set_at(slice(None), 7), set_at(slice(40, None), 0)])
+def test_a_damaged_picture_is_refused_by_name(damage, pictures_data, tmp_path):
+    change('val.jpeg', damage)(shutil.copytree(pictures_data / 'pack', tmp_path / 'pack'))
+    with pytest.raises(ValueError, match='val'):
+        list(ImageSplit(tmp_path / 'pack', 'val', workers=0).fixed(4, 100))
+
+
+def test_damaged_names_are_refused_by_name(pictures_data, tmp_path):
+    (shutil.copytree(pictures_data / 'pack', tmp_path / 'pack') / 'val.names.npy').write_text('x')
+    with pytest.raises(ValueError, match='val.names.npy'):
+        ImageSplit(tmp_path / 'pack', 'val').names()
+
+
+def test_a_split_or_kind_that_is_not_there_is_named(pictures_data):
+    with pytest.raises(ValueError, match='quads has no split test, only train, val'):
+        ImageSplit(pictures_data / 'quads', 'test')
+    with pytest.raises(ValueError, match='text holds text, not images'):
+        ImageSplit(pictures_data / 'text', 'train')
+    with pytest.raises(ValueError, match='quads holds images, not text'):
+        TextSplit(pictures_data / 'quads', 'train', 8)
+    with pytest.raises(ValueError, match='no prepared data in .*nowhere'):
+        ImageSplit(pictures_data / 'nowhere', 'train')
