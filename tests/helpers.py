@@ -193,7 +193,62 @@ def snapshot(folder):
     return {p.name: p.read_bytes() for p in sorted(Path(folder).iterdir())}
 
 
-# ---- pictures
+# ---- pictures and runs that are made fast
+
+def quadrants(n, seed=0, size=8, classes=4, channels=3):
+    """(pictures, labels): dark noise with a light. The class is the quadrant of the light and, from the fifth class on,
+    its channel."""
+    pictures = np.random.default_rng(seed).integers(0, 60, (n, size, size, channels), np.uint8)
+    labels = np.arange(n) % classes
+    for picture, k in zip(pictures, labels):
+        top, left = (size // 2 * i + 1 for i in (k // 2 % 2, k % 2))
+        picture[top:top + size // 4, left:left + size // 4, k // 4] += 180
+    return pictures, labels
+
+
+def normalized(pictures):
+    """uint8 (N, H, W, C) -> what a network sees of pictures that have its size, float32 (N, C, H, W)."""
+    mean, deviation = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]) if pictures.shape[3] == 3 else (0.449, 0.226)
+    x = (torch.from_numpy(np.array(pictures)).double() / 255 - torch.tensor(mean)) / torch.tensor(deviation)
+    return x.permute(0, 3, 1, 2).float()
+
+
+def by_hand(model, folder, split, function=None):
+    """(outputs float64, labels) of all pictures of a split that have the network's size, without the project's
+    pipeline."""
+    x, y = (np.load(Path(folder) / f'{split}.{name}.npy') for name in ('images', 'labels'))
+    with torch.no_grad():
+        return (function or (lambda x: model(x)[0]))(normalized(x)).double(), torch.from_numpy(y)
+
+
+def margin(scores, y=None):
+    """The smallest distance of a decision from a tie: between the score of y, or the highest, and all others. scores
+    (N, C)."""
+    own = (scores.argmax(1) if y is None else y)[:, None]
+    others = torch.ones_like(scores, dtype=torch.bool).scatter(1, own, False)
+    return (scores - scores.gather(1, own)).abs()[others].min().item()
+
+
+def save_run(out, model, data, **config):
+    """A run directory with this network in best.pt and last.pt, and settings of its training. data: what a checkpoint
+    says of its dataset, such as {'kind': 'text', 'tokenizer': {'name': 'bytes'}}. Returns the directory."""
+    name = next(name for name in checkpoints.names() if type(model) is checkpoints.network(name)[0])
+    checkpoint = dict.fromkeys(KEYS, {}) | {
+        'format': FORMAT, 'weights': model.state_dict(), 'ema': None,
+        'model_config': dataclasses.asdict(model.config), 'data': data, 'step': 7,
+        'config': {'model': name, 'eval_crop': 1.0} | config}
+    Path(out).mkdir(parents=True)
+    for file in ('best.pt', 'last.pt'):
+        save(Path(out) / file, checkpoint)
+    return Path(out)
+
+
+def train_fast(*words):
+    """A training run without what takes most of the time of a short one: the speed of the machine, and the curve."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr('engine.machine.Machine.matmul_flops', lambda self: 1e12)
+        patch.setattr('engine.run.draw_curve', lambda run: None)
+        go(*map(str, words))
 
 
 def jpeg(height, width, seed):
