@@ -1,6 +1,9 @@
-"""What happens inside the layers of a network, whichever it is, in numbers. Layers are counted from 1, as in the papers.
+"""What happens inside the layers of any network, in numbers. Layers are counted from 1, as in the
+papers.
 
-Attention with one projection for query, key and value (MSSA) has it in `U`; attention with three has them in `QKV`.
+A network needs `embed` and `layers`, a layer `attn`, and attention `K` heads with `U` (one
+projection for query, key and value, as MSSA has) or `QKV` (three, stacked). docs/extend.md says
+more.
 """
 import time
 
@@ -12,109 +15,138 @@ PARTS = 'query', 'key', 'value'
 EPS = {'paper': 0.5, 'released': 0.01}
 
 
-# ---- the parts of a layer --------------------------------------------------------------------------------------------
+# ---- the parts of a network -----------------------------------------------------------------------------------------
+
+def needed(module, *names):
+    """The first of these attributes that a part of a network has. Raises ValueError if it has none
+    of them."""
+    for name in names:
+        if getattr(module, name, None) is not None:
+            return getattr(module, name)
+    raise ValueError(f'{type(module).__name__} has no {" or ".join(names)}, which analyze.py needs; see docs/extend.md')
 
 
 def inside(model, *inputs):
-    """Yields per layer: the attention module, its input, tokens after attention, tokens after the layer; tokens are
-    (B, N, d). inputs: what model.embed takes. Masked autoencoders hide nothing."""
-    z = model.embed(*inputs)
-    for layer in model.layers:
-        seen = []
-        hook = layer.attn.register_forward_hook(lambda module, args, out: seen.append((args[0], out)))
+    """Yields for each layer: the attention module, its input, the tokens after attention, the
+    tokens after the layer. Tokens are (B, N, d). inputs: what model.embed takes. Masked
+    autoencoders hide nothing."""
+    z = needed(model, 'embed')(*inputs)
+    for layer, attention in zip(model.layers, attentions(model)):
+        calls = []
+        hook = attention.register_forward_hook(lambda module, args, out: calls.append((args[0], out)))
         try:
             after = layer(z)
         finally:
             hook.remove()
-        (normed, update), = seen
-        yield layer.attn, normed, z + update, after
+        if len(calls) != 1 or getattr(calls[0][1], 'shape', None) != z.shape:
+            raise ValueError(f'{type(layer).__name__} must call its attn once, and attn must map tokens (B, N, d) to '
+                             'tokens (B, N, d); see docs/extend.md')
+        (normed, update), = calls
+        yield attention, normed, z + update, after
         z = after
+
+
+def at_layer(model, l, *inputs):
+    """The attention module of layer l, and its input."""
+    return next((attention, normed) for i, (attention, normed, *_) in enumerate(inside(model, *inputs), 1) if i == l)
 
 
 def attentions(model):
     """The attention module of every layer."""
-    return [layer.attn for layer in model.layers]
+    return [needed(layer, 'attn') for layer in needed(model, 'layers')]
+
+
+def has_subspaces(model):
+    """Whether each head has one projection for query, key and value, so one subspace."""
+    return all(hasattr(attention, 'U') for attention in attentions(model))
 
 
 def bases(attention, part='value'):
-    """What heads project tokens onto, (K, d, p): the columns of U_k; of three projections those of one part."""
+    """The matrices that heads project tokens with, (K, d, p): the columns are those of U_k, or of
+    one of three parts."""
+    weight = needed(attention, 'U', 'QKV').weight
     if hasattr(attention, 'U'):
-        return attention.U.weight.unflatten(0, (attention.K, -1)).mT
-    return attention.QKV.weight.unflatten(0, (3, attention.K, -1))[PARTS.index(part)].mT
+        return weight.unflatten(0, (needed(attention, 'K'), -1)).mT
+    return weight.unflatten(0, (3, needed(attention, 'K'), -1))[PARTS.index(part)].mT
 
 
 def projections(attention, z):
-    """Queries, keys and values of tokens z (B, N, d), each (B, K, N, p); of MSSA three times the same."""
-    w = (attention.U(z),) * 3 if hasattr(attention, 'U') else attention.QKV(z).chunk(3, -1)
-    return [t.unflatten(2, (attention.K, -1)).transpose(1, 2) for t in w]
+    """Queries, keys and values of tokens z (B, N, d), each (B, K, N, p); for MSSA three times the same."""
+    w = needed(attention, 'U', 'QKV')(z)
+    w = (w,) * 3 if hasattr(attention, 'U') else w.chunk(3, -1)
+    return [t.unflatten(2, (needed(attention, 'K'), -1)).transpose(1, 2) for t in w]
 
 
 def coordinates(attention, z, part='value'):
-    """Tokens z (B, N, d) as the heads see them, (B, K, N, p): U_k^T z; of three projections the queries, keys or values."""
+    """Tokens z (B, N, d) as the heads see them, (B, K, N, p): U_k^T z; or the queries, keys or values."""
     return projections(attention, z)[PARTS.index(part)]
 
 
-def weights(attention, normed):
-    """What each token averages: softmax(q k^T / sqrt(p)) of normed (B, N, d), the future hidden where the network hides it
-    -> (B, K, N, N), a row for each token."""
+def weights(attention, normed, causal=False):
+    """The attention weights softmax(q k^T / sqrt(p)) of normed tokens (B, N, d) -> (B, K, N, N), a
+    row for each token; with causal, later tokens get none."""
     q, k, _ = projections(attention, normed)
     s = q @ k.mT * q.size(-1) ** -0.5
-    if getattr(getattr(attention, 'average', None), 'causal', False):
+    if causal:
         s = s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), -torch.inf)
     return s.softmax(-1)
 
 
+def causal(model):
+    """Whether a network predicts each token from those before it."""
+    return model.config.task in ('text', 'icl')
+
+
 def class_maps(attention, normed):
-    """Where the class token looks: the softmax of its scores for the patches, itself left out -> (B, K, N). CRATE-MAE,
-    eqs. (B.4) and (B.5), with the scores scaled as the network scales them."""
+    """Where the class token looks: the softmax of its scores over the patches, without itself ->
+    (B, K, N). CRATE-MAE, eqs. (B.4) and (B.5), with the scores scaled as in the network."""
     q, k, _ = projections(attention, normed)
     return (q[:, :, :1] @ k[:, :, 1:].mT * q.size(-1) ** -0.5).softmax(-1)[:, :, 0]
 
 
-# ---- what a layer does to its tokens -----------------------------------------------------------------------------------
-
+# ---- what a layer does to its tokens --------------------------------------------------------------------------------
 
 def of_all(batches, measure, model, *settings):
-    """measure(model, inputs, *settings), tensors (L, B), of all batches of inputs: tensors (L, n), on the CPU."""
-    return [torch.cat(part, 1).cpu() for part in zip(*(measure(model, inputs, *settings) for inputs in batches))]
+    """measure(model, inputs, *settings), a tuple of tensors (L, B), over all batches of inputs:
+    tensors (L, n), on the CPU."""
+    return [torch.cat(parts, 1).cpu() for parts in zip(*(measure(model, inputs, *settings) for inputs in batches))]
 
 
 def why_not_sparse(model):
-    """Why sparsity means nothing for a model, or '' if it does."""
-    if all(getattr(layer, 'norm2', None) for layer in model.layers):
+    """Why sparsity means nothing for a network, or '' if it means something."""
+    if all(getattr(layer, 'ista', None) or getattr(layer, 'mlp', None) for layer in model.layers):
         return ''
-    return 'a layer of AoT is attention and a skip: it has no ISTA (and no MLP) that could set numbers to zero'
+    return 'its layers have neither ISTA nor an MLP, which could set numbers to zero'
 
 
 @torch.no_grad()
 def layer_measures(model, inputs, measure='paper', eps=0.0, part='value', threshold=0.0):
-    """R^c in nats and the share of non-zeros for every layer and sample: two tensors (L, B). inputs: what `inside` takes.
+    """R^c in nats and the share of non-zeros for each layer and sample: two tensors (L, B). inputs:
+    what `inside` takes.
 
-    measure='paper': R^c of Z^(l+1/2) by that layer's U, CRATE eq. (8), Figure 3. 'released': as the authors' code, of LN(Z^l),
-    each projected token made one long, eps not squared. eps=0 takes 0.5 and 0.01. Sparsity is of Z^(l+1); numbers of at
+    measure='paper': R^c of Z^(l+1/2) in the subspaces U of the layer, CRATE eq. (8), Figure 3.
+    'released': as the authors' code measures it, on LN(Z^l), with projected tokens of unit norm and
+    without the square of eps. eps=0 means 0.5 and 0.01. Sparsity is that of Z^(l+1); numbers of at
     most `threshold` count as zeros.
     """
     rates, shares = [], []
     for attention, normed, half, z in inside(model, *inputs):
-        if measure == 'paper':
-            rates.append(measures.compressed_rate(half.unsqueeze(1) @ bases(attention, part), eps or EPS['paper']))
-        else:
-            rates.append(measures.released_rate(normed.unsqueeze(1) @ bases(attention, part), eps or EPS['released']))
+        rate, tokens = (measures.compressed_rate, half) if measure == 'paper' else (measures.released_rate, normed)
+        rates.append(rate(tokens.unsqueeze(1) @ bases(attention, part), eps or EPS[measure]))
         shares.append(measures.nonzeros(torch.where(z.abs() > threshold, z, 0)))
     return torch.stack(rates), torch.stack(shares)
 
 
 class Telemetry:
-    """Coding rate and sparsity of every layer, on a batch of the validation split that is always the same."""
+    """Coding rate and sparsity of every layer, on one fixed batch of the validation split."""
 
     def __init__(self, task):
-        batch = next(task.valid.fixed(min(task.c.batch_size, 16), 1, **task.valid_draws))
-        x, y = task.take(batch)
+        x, y = task.take(next(task.valid.fixed(min(task.c.batch_size, 16), 1, **task.valid_draws)))
         self.inputs, self.seconds = (x, y) if task.unit == 'prompts' else (x,), 0.0
 
     def __call__(self, model):
-        """{column of the log: number}: R^c of each layer, rate_1 .. rate_L; its share of non-zeros, nonzeros_1 .., where
-        sparsity means something. Means over the batch."""
+        """{column of the log: mean over the batch}: R^c of each layer, rate_1 .. rate_L, and where
+        sparsity means something the share of non-zeros, nonzeros_1 .. nonzeros_L."""
         began, was_training = time.perf_counter(), model.training
         rates, shares = layer_measures(model.eval(), self.inputs)
         model.train(was_training)
@@ -130,57 +162,59 @@ class Telemetry:
 
 @torch.no_grad()
 def signal_to_noise(model, inputs):
-    """AoT's eq. (6) of a trained network: for every layer and sample the SNR of its tokens before its attention step and
-    after, two tensors (L, B).
+    """AoT's eq. (6) for a trained network: the signal-to-noise ratio of the tokens of each layer
+    and sample before the attention step and after it, two tensors (L, B).
 
-    The cluster of a token is the subspace, made orthonormal, that holds most of it before the step; clusters are taken
-    together: the norm of what lies in each token's own subspace, over that of what does not.
+    A token belongs to the subspace (with an orthonormal basis) that holds most of it before the
+    step. All clusters are taken together: the norm of what lies in each token's own subspace,
+    divided by the norm of the rest.
     """
     before, after = [], []
     for attention, normed, half, _ in inside(model, *inputs):
-        Q = torch.linalg.qr(bases(attention).float()).Q                              # (K, d, p)
-        z = (half - attention(normed)).float()                                       # Z^l
-        own = (z.unsqueeze(1) @ Q).square().sum(-1).argmax(1, keepdim=True)          # (B, 1, N)
+        Q = torch.linalg.qr(bases(attention).float()).Q                 # (K, d, p)
+        z = (half - attention(normed)).float()                          # Z^l
+        own = (z.unsqueeze(1) @ Q).square().sum(-1).argmax(1, keepdim=True)                      # (B, 1, N)
         for tokens, found in ((z, before), (half.float(), after)):
-            signal = (tokens.unsqueeze(1) @ Q).square().sum(-1).gather(1, own).sum((1, 2))  # its norm squared
+            signal = (tokens.unsqueeze(1) @ Q).square().sum(-1).gather(1, own).sum((1, 2))       # its norm, squared
             found.append((signal / (tokens.square().sum((1, 2)) - signal)).sqrt())
     return torch.stack(before), torch.stack(after)
 
 
-# ---- maps of patches ------------------------------------------------------------------------------------------------------
-
+# ---- maps of patches ------------------------------------------------------------------------------------------------
 
 def top_mass(maps, share):
-    """The patches that hold the most of each map (.., N), which sums to 1, as few as have `share` of it: bool (.., N)."""
+    """The fewest patches of each map (.., N), which sums to 1, that hold `share` of it: bool (.., N)."""
     values, order = maps.sort(-1, descending=True)
     return torch.zeros_like(maps, dtype=torch.bool).scatter(-1, order, values.cumsum(-1) - values < share)
 
 
 def enlarged(maps, grid, image_size):
-    """Maps (.., N) of patches, `grid` of them (down, across), to pixels (.., H, W)."""
+    """Maps of patches (.., N) in a grid (down, across) -> maps of pixels (.., H, W)."""
     down, across = (size // n for size, n in zip(image_size, grid))
     return maps.unflatten(-1, grid).repeat_interleave(down, -2).repeat_interleave(across, -1)
 
 
 def overlap(a, b):
-    """Intersection over union of masks, bool (.., H, W) -> (..); 0 of two empty ones."""
+    """Intersection over union of masks, bool (.., H, W) -> (..); 0 for two empty ones."""
     return (a & b).sum((-2, -1)) / (a | b).sum((-2, -1)).clamp_min(1)
 
 
 def principal(Z, count):
-    """The first right singular vectors of Z (n, d), not centred: (d, count), each turned so that the sum of Z times it is not
-    negative."""
+    """The first right singular vectors of Z (n, d), not centred: (d, count), each with the sign for
+    which the sum of its products with Z is not negative."""
     V = torch.linalg.eigh(Z.mT @ Z).eigenvectors[:, -count:].flip(1)
     return V * torch.where((Z @ V).sum(0) < 0, -1, 1)
 
 
 def two_stage_pca(Z, grid, keep):
-    """CRATE-MAE, appendix B.3.1, of tokens Z (J, N, D), heads side by side, of J pictures in a grid (down, across) of patches:
+    """CRATE-MAE, appendix B.3.1, for tokens Z (J, N, D) of J pictures, heads side by side, in a
+    grid (down, across).
 
-    their projections on the first component u_0 (J, N); which of them are kept as foreground, bool (J, N): those above the
-    share `keep` of the projections' range; and the kept ones' coordinates along their own first three components, eq. (B.3),
-    (J, N, 3), zero elsewhere. The paper leaves the threshold open, and the sign of u_0 is nobody's: here it is the one with
-    which the pictures' border is darker than what it surrounds.
+    Returns the projections on the first component u_0 (J, N); which patches are kept as foreground,
+    bool (J, N): those with projections above the share `keep` of their range; and the coordinates
+    of the kept ones along their own first three components, eq. (B.3), (J, N, 3), zero elsewhere.
+    The paper leaves the threshold open. The sign of u_0 is arbitrary: here the border of the
+    pictures gets smaller projections than their middle.
     """
     flat = Z.flatten(0, 1)
     first = flat @ principal(flat, 1)[:, 0]
@@ -192,5 +226,5 @@ def two_stage_pca(Z, grid, keep):
     kept = first >= first.min() + keep * (first.max() - first.min())
     colours = torch.zeros(len(flat), 3, dtype=Z.dtype, device=Z.device)
     along = flat[kept] @ principal(flat[kept], 3)
-    colours[kept, :along.size(1)] = along                                            # tokens may have fewer than three numbers
+    colours[kept, :along.size(1)] = along                               # a token may have fewer than three numbers
     return tuple(t.unflatten(0, Z.shape[:2]) for t in (first, kept, colours))

@@ -1,15 +1,20 @@
-"""What the theory says a layer does, as numbers: how many nats code the tokens, how sparse they are, how far apart subspaces.
+"""What the theory says about tokens, as numbers: coding rates, sparsity, coherence, the LASSO,
+signal to noise.
 
-Tokens are rows here, Z (.., N, d), where the paper has columns. Equation numbers are CRATE's (Yu et al., NeurIPS 2023).
+Tokens are rows here, Z (.., N, d), where the papers have columns. Equation numbers are CRATE's (Yu
+et al., NeurIPS 2023), in the last part AoT's (Wang et al., ICML 2025).
 """
 import torch
+from torch.nn.functional import normalize
 
+# ---- coding rates ---------------------------------------------------------------------------------------------------
 
 def coding_rate(Z, eps=0.5):
-    """R(Z), eq. (7): about the nats that N tokens take if each may be off by eps. Z (.., N, d) -> (..).
+    """R(Z), eq. (7): about how many nats code N tokens up to a precision eps. Z (.., N, d) -> (..).
 
-    1/2 logdet(I + d / (N eps^2) Z Z^T), by the smaller of the two Gram matrices, which have the same determinant. In float64:
-    one long token is enough for float32 to lose it.
+    1/2 logdet(I + d / (N eps^2) Z Z^T), computed with the smaller of the two Gram matrices: their
+    determinants are equal. In float64, because one long token is enough to exceed the precision of
+    float32.
     """
     Z = (Z.cpu() if Z.device.type == 'mps' else Z).double()
     N, d = Z.shape[-2:]
@@ -18,21 +23,22 @@ def coding_rate(Z, eps=0.5):
 
 
 def compressed_rate(W, eps=0.5):
-    """R^c(Z; U_[K]), eq. (8): the rates of the tokens in the coordinates of each subspace, added up.
+    """R^c(Z; U_[K]), eq. (8): the sum of the coding rates of the tokens in each subspace.
 
-    W (.., K, N, p) holds U_k^T Z, as MSSA's projection gives it -> (..).
+    W (.., K, N, p) holds the projections U_k^T Z of MSSA -> (..).
     """
     return coding_rate(W, eps).sum(-1)
 
 
 def compressed_rate_gradient(Z, U, eps=0.5):
-    """The gradient of R^c(Z; U_[K]) with respect to Z, eq. (9). Z (.., N, d), U (K, d, p) -> (.., N, d).
+    """The gradient of R^c(Z; U_[K]) with respect to Z, eq. (9). Z (.., N, d), U (K, d, p) -> (..,
+    N, d).
 
-    The inverse by the smaller of the two Gram matrices. By the (p, p) one the gradient is seen to be a linear map of tokens,
-    the same for each, of what all of them have in each subspace: it does not ask which subspace a token belongs to.
+    The inverse is computed with the smaller Gram matrix. In terms of the (p, p) one, the gradient
+    applies the same linear map to every token, whichever subspace the token belongs to.
     """
     (N, d), p = Z.shape[-2:], U.size(-1)
-    W = Z.unsqueeze(-3) @ U                                                         # U_k^T Z: (.., K, N, p)
+    W = Z.unsqueeze(-3) @ U                                             # U_k^T Z: (.., K, N, p)
     beta = p / (N * eps ** 2)
     inner = torch.eye(min(N, p), dtype=Z.dtype, device=Z.device) + beta * (W @ W.mT if N < p else W.mT @ W)
     W = torch.linalg.solve(inner, W) if N < p else torch.linalg.solve(inner, W, left=False)
@@ -40,82 +46,87 @@ def compressed_rate_gradient(Z, U, eps=0.5):
 
 
 def released_rate(W, eps=0.01):
-    """R^c as the released code measures it: every projected token is made one long first, and eps is not squared.
-    W (.., K, N, p) -> (..)."""
-    return compressed_rate(torch.nn.functional.normalize(W, dim=-1), eps ** 0.5)
+    """R^c as the released code measures it: projected tokens are scaled to unit norm, and eps is
+    not squared. W (.., K, N, p) -> (..)."""
+    return compressed_rate(normalize(W, dim=-1), eps ** 0.5)
 
+
+# ---- tokens, subspaces and steps ------------------------------------------------------------------------------------
 
 def nonzeros(Z):
-    """The share of numbers in tokens (.., N, d) that are not zero -> (..): |Z|_0 / N d."""
+    """The share of non-zeros in tokens (.., N, d) -> (..): |Z|_0 / (N d)."""
     return (Z != 0).to(torch.get_default_dtype()).mean((-2, -1))
 
 
 def coherence(U):
-    """How much subspaces overlap. U (K, d, p) -> (|U^T U| of all columns, made one long: (K p, K p), and one number: its mean
-    between subspaces over its mean inside them)."""
+    """How much subspaces overlap. U (K, d, p) -> |U^T U| of all columns, scaled to unit norm, (K p,
+    K p); and one number, its mean between different subspaces divided by its mean within
+    subspaces."""
     K, _, p = U.shape
-    columns = torch.nn.functional.normalize(U, dim=1).permute(1, 0, 2).flatten(1)   # (d, K p)
+    columns = normalize(U, dim=1).permute(1, 0, 2).flatten(1)           # (d, K p)
     G = (columns.mT @ columns).abs()
-    inside = torch.block_diag(*[torch.ones(p, p, dtype=torch.bool)] * K).to(U.device)
-    return G, (G[~inside].mean() / G[inside].mean()).item()
+    within = torch.block_diag(*[torch.ones(p, p, dtype=torch.bool)] * K).to(U.device)
+    return G, (G[~within].mean() / G[within].mean()).item()
 
 
-def sideways(move, Z):
-    """What of a move (.., N, d) turns tokens Z (.., N, d), without what only makes each longer or shorter."""
-    z = torch.nn.functional.normalize(Z, dim=-1)
-    return move - (move * z).sum(-1, keepdim=True) * z
+def turning(step, Z):
+    """The part of a step (.., N, d) that turns the tokens Z (.., N, d): orthogonal to each token,
+    so without the part that only makes a token longer or shorter."""
+    z = normalize(Z, dim=-1)
+    return step - (step * z).sum(-1, keepdim=True) * z
 
 
 def cosine(a, b):
-    """Of two moves (.., N, d) of all tokens at once -> (..)."""
+    """The cosine between two steps (.., N, d), each as one long vector -> (..)."""
     return (a * b).sum((-2, -1)) / (a.square().sum((-2, -1)) * b.square().sum((-2, -1))).sqrt()
 
 
-# ---- sparsification: the non-negative LASSO of eq. (16), with the half that makes eq. (17) its proximal step ---------------
-
+# ---- the non-negative LASSO of eq. (16), with the factor 1/2 for which eq. (17) is a proximal step ------------------
 
 def dictionaries(d, generator=None):
-    """{name: D (d, d), float64}, columns one long: orthogonal; random; random about one direction, with cosines about 1/2."""
-    G, common = (torch.nn.functional.normalize(torch.randn(d, n, generator=generator, dtype=torch.float64), dim=0)
-                 for n in (d, 1))
-    return {'orthogonal': torch.linalg.qr(G)[0], 'incoherent (random)': G,
-            'coherent': torch.nn.functional.normalize(G + common, dim=0)}
+    """{name: D (d, d), float64} with columns of unit norm: orthogonal; random; random around one
+    direction, where the cosines are about 1/2."""
+    G, common = (normalize(torch.randn(d, n, generator=generator, dtype=torch.float64), dim=0) for n in (d, 1))
+    return {'orthogonal': torch.linalg.qr(G)[0], 'incoherent (random)': G, 'coherent': normalize(G + common, dim=0)}
 
 
 def lasso_objective(Z, Y, D, lam):
-    """lam |z|_1 + 1/2 |y - D z|^2 of each token, the objective of eq. (16) for Z >= 0, with a half. Z, Y (.., N, d), D (d, d)
-    -> (.., N)."""
+    """lam |z|_1 + 1/2 |y - D z|^2 of each token: the objective of eq. (16), for Z >= 0, with a
+    factor 1/2. Z, Y (.., N, d), D (d, d) -> (.., N)."""
     return lam * Z.abs().sum(-1) + (Y - Z @ D.mT).square().sum(-1) / 2
 
 
 def ista_step(Z, Y, D, eta, lam):
-    """relu(Z + eta D^* (Y - D Z) - eta lam), a step of eq. (17) from any Z (.., N, d); a layer of CRATE has Z = Y."""
+    """relu(Z + eta D^* (Y - D Z) - eta lam), a step of eq. (17) from any Z (.., N, d). A layer of
+    CRATE starts at Z = Y."""
     return (Z + eta * (Y - Z @ D.mT) @ D - eta * lam).relu()
 
 
 def lasso_minimizer(Y, D, lam, tolerance=1e-9, steps=100_000):
-    """The Z >= 0 that minimizes lasso_objective, (.., N, d) as Y: by ISTA with momentum (FISTA, Beck and Teboulle 2009),
-    restarted whenever that leads uphill, until the optimality conditions hold to `tolerance`."""
+    """The Z >= 0 that minimizes lasso_objective, (.., N, d) as Y: ISTA with momentum (FISTA, Beck
+    and Teboulle 2009), which is restarted when it goes uphill, until the optimality conditions hold
+    up to `tolerance`."""
     eta = 1 / torch.linalg.matrix_norm(D, 2) ** 2
     Z = ahead = torch.zeros_like(Y)
     t = 1.0
     for _ in range(steps):
         new = ista_step(ahead, Y, D, eta, lam)
-        gap = (new - ahead).abs().max() / eta                                       # 0 at the minimizer, and only there
+        gap = (new - ahead).abs().max() / eta                           # 0 at the minimizer, and only there
         if gap < tolerance:
             return new
         t = 1.0 if ((ahead - new) * (new - Z)).sum() > 0 else t
         t_new = (1 + (1 + 4 * t ** 2) ** 0.5) / 2
         Z, ahead, t = new, new + (t - 1) / t_new * (new - Z), t_new
-    raise ValueError(f'the LASSO is solved to {gap:.1e} only after {steps} steps; try a larger lam, or fewer dimensions')
+    raise ValueError(f'after {steps} steps the LASSO is solved only up to {gap:.1e}; try a larger lam, or fewer '
+                     'dimensions')
 
 
-# ---- the denoising theorem: AoT (Wang et al., ICML 2025), section 3.2; equation numbers are that paper's -----------------
-
+# ---- the denoising theorem: AoT, section 3.2; equation numbers are that paper's -------------------------------------
 
 def noisy_mixture(K, p, n, d, delta, generator=None):
-    """Definition 1: n tokens around each of K orthogonal subspaces of dimension p in R^d, K p <= d. Each is U_k a plus noise of
-    size delta in the coordinates of the other subspaces. Returns (Z (K, n, d), U (K, d, p)), float64."""
+    """Definition 1: n tokens around each of K orthogonal subspaces of dimension p in R^d, K p <= d.
+    A token is U_k a plus noise of size delta in the coordinates of the other subspaces. Returns (Z
+    (K, n, d), U (K, d, p)), float64."""
     if K * p > d:
         raise ValueError(f'{K} orthogonal subspaces of dimension {p} do not fit into {d} dimensions')
     U = torch.linalg.qr(torch.randn(d, K * p, generator=generator, dtype=torch.float64))[0]  # (d, K p), eq. (7)
@@ -125,17 +136,18 @@ def noisy_mixture(K, p, n, d, delta, generator=None):
 
 
 def snr(Z, U):
-    """Signal to noise of each cluster, eq. (6): what of its tokens Z (K, n, d) lies in its subspace U (K, d, p), over what does
-    not -> (K,)."""
-    inside = Z @ U @ U.mT
-    return torch.linalg.matrix_norm(inside) / torch.linalg.matrix_norm(Z - inside)
+    """The signal-to-noise ratio of each cluster, eq. (6): the norm of the part of its tokens Z (K,
+    n, d) inside its subspace U (K, d, p), divided by the norm of the rest -> (K,)."""
+    signal = Z @ U @ U.mT
+    return torch.linalg.matrix_norm(signal) / torch.linalg.matrix_norm(Z - signal)
 
 
-def denoise(Z, U, eta, tau=None):
-    """One layer of eq. (3) with the true bases: Z + eta sum_k U_k U_k^T Z phi(Z^T U_k U_k^T Z), eq. (4). phi is the softmax,
-    and with tau what Theorem 1 makes of it: tau where it is above tau, else 0. Z (K, n, d), U (K, d, p) -> (K, n, d)."""
-    W = Z.flatten(0, 1) @ U                                                         # U_k^T Z: (K, K n, p)
-    phi = (W @ W.mT).softmax(-1)                                                    # (K, K n, K n), a row for each token
+def denoising_step(Z, U, eta, tau=None):
+    """A layer of eq. (3) with the true bases: Z + eta sum_k U_k U_k^T Z phi(Z^T U_k U_k^T Z), eq.
+    (4). phi is the softmax; with tau it is as in Theorem 1: tau where the softmax is above tau,
+    else 0. Z (K, n, d), U (K, d, p) -> (K, n, d)."""
+    W = Z.flatten(0, 1) @ U                                             # U_k^T Z: (K, K n, p)
+    phi = (W @ W.mT).softmax(-1)                                        # (K, K n, K n), a row for each token
     if tau is not None:
         phi = tau * (phi > tau).to(phi.dtype)
     return Z + eta * (phi @ W @ U.mT).sum(0).view_as(Z)

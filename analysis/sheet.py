@@ -1,4 +1,5 @@
-"""A contact sheet of training pictures: as evaluation sees them, and several times as training does, augmented."""
+"""A contact sheet of training pictures: as evaluation sees them, and several times as training
+does, augmented."""
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -33,11 +34,13 @@ class SheetConfig:
 
 
 def read(words):
-    """Command line -> (SheetConfig, AugmentConfig). A config file may hold settings of train.py and of networks too."""
+    """Command line -> (SheetConfig, AugmentConfig). A config file may hold settings of train.py and
+    of networks too."""
     ours = {f.name for cls in (SheetConfig, AugmentConfig) for f in fields(cls)}
     given = {k: v for k, v in collect(words).items() if k in ours or v[1] == TYPED}
     given = check(given, SheetConfig, AugmentConfig)
-    return (cls(**{f.name: given[f.name] for f in fields(cls) if f.name in given}) for cls in (SheetConfig, AugmentConfig))
+    return (cls(**{f.name: given[f.name] for f in fields(cls) if f.name in given})
+            for cls in (SheetConfig, AugmentConfig))
 
 
 def main(words):
@@ -45,14 +48,15 @@ def main(words):
     check_image(s.out, s.overwrite)
     sheet, size, classes = draw(s, c)
     write_image(pillow().fromarray(sheet.numpy()), s.out)
-    print(f'{s.out}: {len(classes)} pictures of {s.dataset}, {s.split}, height {size[0]}, width {size[1]}; first as evaluation '
-          f'sees them, then {s.columns - 1} times as training does')
+    print(f'{s.out}: {len(classes)} pictures of {s.dataset}, {s.split}, height {size[0]}, width {size[1]}; first as '
+          f'evaluation sees them, then {s.columns - 1} times as training does')
     print(f'classes from top to bottom: {", ".join(classes)}')
     print(', '.join(f'{k}={show(v)}' for k, v in asdict(c).items()))
 
 
 def draw(s, c):
-    """A row of views for each picture, uint8 (height, width, 3); the size of each view; the class of each picture."""
+    """A row of views for each picture, uint8 (height, width, 3); the size of each view; the class
+    of each picture."""
     images, rng = ImageSplit(Path(s.data_dir) / s.dataset, s.split), np.random.default_rng(s.seed)
     chosen = np.sort(rng.choice(len(images), min(s.rows, len(images)), replace=False))
     draws = rng.random((len(chosen), s.columns - 1, draws_needed(c)))

@@ -1,4 +1,5 @@
-"""Figures and pictures as files. A figure of numbers stands beside its table, a file of the same name that ends with .csv.
+"""Figures and pictures as files. A figure of numbers stands beside its table, a file of the same
+name that ends with .csv.
 
 matplotlib and Pillow are imported here when they are first needed.
 """
@@ -28,8 +29,8 @@ def check_free(picture, overwrite, setting):
 
 
 def check_picture(picture, overwrite, setting):
-    """Raises ValueError, before any work, if a figure cannot be written to this path, or the path exists and must not be
-    replaced. setting: the option that gives the path, such as --out."""
+    """Raises ValueError, before any work, if a figure cannot be written to this path, or the path
+    exists and must not be replaced. setting: the option that gives the path, such as --out."""
     pyplot()
     from matplotlib.backend_bases import FigureCanvasBase
     check_picture_path(picture, [f'.{kind}' for kind in FigureCanvasBase.get_supported_filetypes()], setting)
@@ -68,7 +69,8 @@ def pillow():
 
 
 def check_image(path, overwrite):
-    """Raises ValueError, before any work, if no image can be written to --out=path, or it exists and must not be replaced."""
+    """Raises ValueError, before any work, if no image can be written to --out=path, or it exists
+    and must not be replaced."""
     check_picture_path(path, pillow().registered_extensions(), '--out')
     check_new(path, overwrite, '--out')
 
@@ -88,8 +90,9 @@ def write_image(image, path):
 # ---- the curve of a run ---------------------------------------------------------------------------------------------
 
 def draw_curve(run):
-    """Draw curve.png of a run directory from its log.csv: training and validation loss; with telemetry also the coding rate
-    and sparsity of every layer, a line for each validation, dark to bright (CRATE, Figure 4). Nothing without matplotlib."""
+    """Draw curve.png of a run directory from its log.csv: training and validation loss; with
+    telemetry also the coding rate and sparsity of every layer, a line for each validation, dark to
+    bright (CRATE, Figure 4). Nothing without matplotlib."""
     try:
         plt = pyplot()
     except ValueError:
@@ -99,7 +102,8 @@ def draw_curve(run):
     watched = [row for row in rows if row.get('rate_1')]
     panels = [(k, label) for k, label in (('rate', 'coding rate R^c, nats'), ('nonzeros', 'share of non-zeros'))
               if watched and watched[0].get(f'{k}_1')]
-    figure, axes = plt.subplots(1, 1 + len(panels), figsize=(6 + 4.5 * len(panels), 4), squeeze=False, layout='constrained')
+    size = 6 + 4.5 * len(panels), 4
+    figure, axes = plt.subplots(1, 1 + len(panels), figsize=size, squeeze=False, layout='constrained')
     losses, *others = axes[0]
     for split, style in (('train', {'linewidth': 0.7, 'alpha': 0.6}), ('val', {'marker': '.'})):
         points = [(int(row['step']), float(row['loss'])) for row in rows if row['split'] == split]
