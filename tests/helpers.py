@@ -222,11 +222,12 @@ def by_hand(model, folder, split, function=None):
 
 
 def margin(scores, y=None):
-    """The smallest distance of a decision from a tie: between the score of y, or the highest, and all others. scores
-    (N, C)."""
+    """How far scores (N, C) are from a tie that rounding could decide: the smallest distance of a row's highest score
+    from the next; with y (N,), of the score of y from the highest and the fifth highest of the others."""
     own = (scores.argmax(1) if y is None else y)[:, None]
-    others = torch.ones_like(scores, dtype=torch.bool).scatter(1, own, False)
-    return (scores - scores.gather(1, own)).abs()[others].min().item()
+    others = scores.scatter(1, own, -torch.inf).sort(1, descending=True).values
+    decisive = [0] if y is None else [place for place in (0, 4) if place < scores.size(1) - 1]
+    return (others[:, decisive] - scores.gather(1, own)).abs().min().item()
 
 
 def save_run(out, model, data, **config):

@@ -1,0 +1,96 @@
+"""The linear probe and nearest neighbours: they equal naive loops, and the probe never looks at the test set."""
+import math
+import re
+
+import pytest
+import torch
+from helpers import margin
+
+from scoring import frozen
+
+
+def blobs(n, seed, d=5, classes=3, noise=1.0):
+    """Features around one centre per class, and labels."""
+    g = torch.Generator().manual_seed(seed)
+    y = torch.arange(n) % classes
+    centres = torch.randn(classes, d, generator=torch.Generator().manual_seed(99))
+    return centres[y] + noise * torch.randn(n, d, generator=g), y
+
+
+# ---- the linear probe
+
+def objective(W, x, y, C):
+    """What the docstring of fit_logistic says, term by term."""
+    losses = [-(W[:, :-1] @ x[i] + W[:, -1]).log_softmax(0)[y[i]] for i in range(len(y))]
+    return torch.stack(losses).sum() + (W[:, :-1] ** 2).sum() / (2 * C)
+
+
+@pytest.mark.parametrize('C', [0.01, 1.0, 1000.0])
+def test_logistic_regression_finds_the_minimum_of_its_objective(C):
+    x, y = blobs(40, 0)
+    x = x.double()
+    W = frozen.fit_logistic(x, y, 3, C).requires_grad_()
+    least = objective(W, x, y, C)
+    least.backward()
+    assert W.grad.abs().max() < 1e-3
+    brute = torch.zeros(3, 6, dtype=torch.float64)  # Newton's method, with the Hessian by differentiation
+    for _ in range(12):
+        gradient = torch.autograd.functional.jacobian(lambda W: objective(W, x, y, C), brute)
+        hessian = torch.autograd.functional.hessian(lambda W: objective(W, x, y, C), brute).reshape(18, 18)
+        # the pseudo-inverse, because all biases may shift together
+        brute = brute - (torch.linalg.pinv(hessian, rtol=1e-12) @ gradient.flatten()).view(3, 6)
+    assert least.item() == pytest.approx(objective(brute, x, y, C).item(), rel=1e-6)
+
+
+def test_the_probe_chooses_on_held_out_pictures_alone(monkeypatch):
+    train, test = blobs(100, 0, noise=1.5), blobs(60, 1, noise=1.5)
+    fit, sets, lines = frozen.fit_logistic, [], []
+
+    def noted(x, y, classes, C, start=None):
+        sets.append((x, y, C))
+        return fit(x, y, classes, C, start)
+    monkeypatch.setattr(frozen, 'fit_logistic', noted)
+    accuracy, C = frozen.linear_probe(train, test, 3, say=lines.append)
+    assert [s[2] for s in sets] == [*frozen.PROBE_C, C] == [1, 10, 100, 1e3, 1e4, 1e5, C]
+    rows = [{tuple(row) for row in x.tolist()} for x, _, _ in sets]
+    assert rows[-1] == {tuple(row) for row in train[0].double().tolist()}
+    assert all(len(r) == 80 and r == rows[0] < rows[-1] for r in rows[:-1])  # a fifth is held out
+    held_out = torch.tensor([tuple(row) not in rows[0] for row in train[0].double().tolist()])
+    right = []
+    for _, _, c in sets[:-1]:
+        scores = frozen.scores(fit(train[0][~held_out].double(), train[1][~held_out], 3, c), train[0][held_out].double())
+        assert margin(scores) > 1e-3  # no tie that rounding or the precision of the fit could decide
+        right.append((scores.argmax(1) == train[1][held_out]).double().mean().item())
+    printed = [float(re.search(r'top-1 ([\d.]+)%', line)[1]) for line in lines]
+    assert printed == pytest.approx([100 * r for r in right], abs=6e-3)
+    assert C == frozen.PROBE_C[right.index(max(right))]  # of equals the smallest
+    W = fit(train[0].double(), train[1], 3, C)
+    scores = torch.stack([W[:, :-1] @ feature.double() + W[:, -1] for feature in test[0]])
+    assert accuracy == pytest.approx(sum(s.argmax() == y for s, y in zip(scores, test[1])).item() / 60)
+    assert margin(scores) > 1e-3
+    other = frozen.linear_probe(train, (test[0], test[1].flip(0)), 3, say=str)  # another test set
+    assert other[1] == C and other[0] != accuracy
+
+
+def test_the_probe_takes_a_large_c_where_it_is_needed():
+    x, y = blobs(60, 0, d=4, noise=0.1)
+    assert frozen.linear_probe((x * 0.01, y), (x * 0.01, y), 3, say=str)[1] >= 100  # or small features do not count
+    assert frozen.linear_probe((x, y), (x, y), 3, say=str) == (1.0, 1.0)
+
+
+# ---- nearest neighbours
+
+@pytest.mark.parametrize('k', [1, 4, 50])
+def test_neighbours_vote_as_in_a_naive_loop(k):
+    (x, y), (u, v) = blobs(30, 0, noise=2.0), blobs(300, 1, noise=2.0)
+    votes, gaps = torch.zeros(300, 3, dtype=torch.float64), []
+    for i, feature in enumerate(u.double()):
+        s = [(feature @ other / feature.norm() / other.norm()).item() for other in x.double()]
+        order = sorted(range(30), key=lambda j: -s[j])
+        gaps += [s[a] - s[b] for a, b in zip(order[k - 1:k], order[k:k + 1])]
+        for j in order[:k]:
+            votes[i, y[j]] += math.exp(s[j] / 0.07)
+    assert all(gap > 1e-6 for gap in gaps) and margin(votes / votes.amax(1, keepdim=True)) > 1e-4  # no ties
+    right = (votes.argmax(1) == v).sum().item() / 300
+    assert 0.4 < right < 1 and frozen.nearest_neighbours((x, y), (u, v), 3, k) == right
+    assert frozen.nearest_neighbours((x, y), (x, y), 3, 1) == 1
