@@ -25,11 +25,14 @@ def test_every_parameter_is_in_exactly_one_group(name):
 
 
 def test_of_pictures_tokens_and_positions_do_not_decay():
-    for Model, c in ((CRATE, CRATEConfig(16, 8, 4, 2, 2, 8)), (ViT, ViTConfig(16, 8, 4, 2, 2, 8)), (AoT, AoTConfig(image_size=16, patch_size=8))):
-        model = Model(c)
-        decays = {id(p) for o in optim.build(model, 'lion', 1e-3) for g in o.param_groups for p in g['params'] if g['weight_decay']}
+    sizes = dict(image_size=16, patch_size=8, num_classes=4, n_layer=2, n_head=2, n_embd=8)
+    for Model, Config in ((CRATE, CRATEConfig), (ViT, ViTConfig), (AoT, AoTConfig)):
+        model = Model(Config(**sizes))
+        groups = [g for o in optim.build(model, 'lion', 1e-3) for g in o.param_groups]
+        decays = {id(p) for g in groups for p in g['params'] if g['weight_decay']}
         kept = {k for k, p in model.named_parameters() if id(p) not in decays}
-        assert kept == {k for k in model.state_dict() if k in ('cls', 'pos') or 'norm' in k or k.endswith('bias')}
+        assert kept == {k for k in model.state_dict()
+                        if k in ('embed.cls', 'embed.pos') or 'norm' in k or k.endswith('bias')}
 
 
 def test_muon_takes_the_matrices_inside_layers_only():

@@ -2,10 +2,11 @@ import dataclasses
 
 import pytest
 
-from engine import settings as configurator
 import train
+from engine import checkpoints, settings
 from model_aot import AoTConfig
 from sample import SampleConfig
+from tasks.augment import AugmentConfig
 
 
 @dataclasses.dataclass
@@ -17,7 +18,7 @@ class C:
 
 
 def read(*words):
-    return configurator.check(configurator.collect(words), C)
+    return settings.check(settings.collect(words), C)
 
 
 def test_files_and_both_forms_of_the_command_line(tmp_path):
@@ -25,8 +26,10 @@ def test_files_and_both_forms_of_the_command_line(tmp_path):
     file.write_text('import math\n_half = 2\nn_layer = 3 * _half\nrate = 1\nname = "from file"\n')
     assert read(str(file)) == {'n_layer': 6, 'rate': 1.0, 'name': 'from file'}
     assert read('--name=typed', str(file))['name'] == 'typed'  # typed words win wherever they stand
-    assert read('--n_layer', '4', '--rate=2', '--flag=TRUE', '--name=a=b=c') == {'n_layer': 4, 'rate': 2.0, 'flag': True, 'name': 'a=b=c'}
-    assert read('--rate', '-1e-3', '--name=', '--n_layer=-3', '--flag=false') == {'rate': -1e-3, 'name': '', 'n_layer': -3, 'flag': False}
+    assert read('--n_layer', '4', '--rate=2', '--flag=TRUE', '--name=a=b=c') == \
+        {'n_layer': 4, 'rate': 2.0, 'flag': True, 'name': 'a=b=c'}
+    assert read('--rate', '-1e-3', '--name=', '--n_layer=-3', '--flag=false') == \
+        {'rate': -1e-3, 'name': '', 'n_layer': -3, 'flag': False}
     assert type(read('--rate=2')['rate']) is float and type(read('--name=12')['name']) is str
 
 
@@ -35,13 +38,14 @@ def test_a_file_cannot_touch_the_program(tmp_path):
     file.write_text('rate = 0.25\ndataclasses = None\n')
     with pytest.raises(ValueError, match='unknown setting dataclasses'):
         read(str(file))
-    assert configurator.dataclasses is not None
+    assert settings.dataclasses is not None
 
 
 @pytest.mark.parametrize('word, message', [
     ('--n_layers=3', 'unknown setting n_layers in the command line; did you mean n_layer?'),
     ('--qqqqq=3', '--help lists all'),
-    ('--n_layer=3.5', 'expected a whole number'), ('--n_layer=many', 'expected a whole number'), ('--n_layer=true', 'expected a whole number'),
+    ('--n_layer=3.5', 'expected a whole number'), ('--n_layer=many', 'expected a whole number'),
+    ('--n_layer=true', 'expected a whole number'),
     ('--rate=fast', 'expected a number'), ('--rate=true', 'expected a number'),
     ('--flag=1', 'expected true or false'), ('--flag=yes', 'expected true or false'),
     ('--flag', '--flag needs a value'), ('no_such.py', 'no config file no_such.py')])
@@ -52,8 +56,9 @@ def test_mistakes_on_the_command_line(word, message):
 
 
 @pytest.mark.parametrize('text, message', [
-    ('n_layrs = 3', 'unknown setting n_layrs in'), ('n_layer = 2.0', 'expected a whole number'), ('flag = 1', 'expected true or false'),
-    ('name = 3', 'expected a string'), ('n_layer = "3"', 'expected a whole number'), ('rate = True', 'expected a number'),
+    ('n_layrs = 3', 'unknown setting n_layrs in'), ('n_layer = 2.0', 'expected a whole number'),
+    ('flag = 1', 'expected true or false'), ('name = 3', 'expected a string'),
+    ('n_layer = "3"', 'expected a whole number'), ('rate = True', 'expected a number'),
     ('rate = \n', 'line 1: SyntaxError'), ('n_layer = 2\nrate = 1 / 0', 'line 2: ZeroDivisionError')])
 def test_mistakes_in_a_file(tmp_path, text, message):
     file = tmp_path / 'c.py'
@@ -63,15 +68,26 @@ def test_mistakes_in_a_file(tmp_path, text, message):
     assert message in str(e.value) and 'c.py' in str(e.value)
 
 
-@pytest.mark.parametrize('cls', [train.TrainConfig, AoTConfig, SampleConfig])
+CONFIGS = [checkpoints.network(name)[1] for name in checkpoints.names()]
+
+
+@pytest.mark.parametrize('cls', [train.TrainConfig, AugmentConfig, SampleConfig, *CONFIGS])
 def test_every_setting_has_a_meaning_of_one_line(cls):
-    meaning = configurator.meanings(cls)
+    meaning = settings.meanings(cls)
     for f in dataclasses.fields(cls):
         assert len(meaning[f.name]) > 5, f.name
-    text = configurator.help_text('usage', cls)
+    text = settings.help_text('usage', cls)
     assert all(f'--{f.name}=' in text for f in dataclasses.fields(cls))
 
 
-def test_no_name_means_two_things():
-    names = [f.name for cls in (train.TrainConfig, AoTConfig) for f in dataclasses.fields(cls)]
+def test_help_of_train_lists_every_setting(capsys):
+    train.main(['--help'])
+    said = capsys.readouterr().out
+    for cls in (train.TrainConfig, AugmentConfig, *CONFIGS):
+        assert all(f'--{f.name}=' in said for f in dataclasses.fields(cls)), cls
+
+
+@pytest.mark.parametrize('Config', CONFIGS)
+def test_no_name_means_two_things(Config):
+    names = [f.name for cls in (train.TrainConfig, AugmentConfig, Config) for f in dataclasses.fields(cls)]
     assert len(names) == len(set(names))
