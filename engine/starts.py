@@ -124,7 +124,9 @@ def recipe(name, settings):
     Config = checkpoints.network(name)[1]
     fields = {f.name for f in dataclasses.fields(Config)}
     kind = checkpoints.kind_of_dataset(settings.get('dataset', ''), settings['data_dir'])
-    decided = checkpoints.sizes({'kind': kind, 'vocab_size': 256, 'classes': [''], 'splits': {'': {}}}) if kind else {}
+    decided = {}
+    if kind in checkpoints.DATA and checkpoints.DATA[kind][0] in fields:  # else it is refused later
+        decided = checkpoints.sizes({'kind': kind, 'vocab_size': 256, 'classes': [''], 'splits': {'': {}}})
     network = {k: v for k, v in (decided | settings).items() if k in fields}
     file = checkpoints.TASKS[Config(**network).task][1]
     for own in (f'train_{name}_{file.split("_")[-1]}', f'pretrain_{name}_{file.split("_")[-1]}', file):

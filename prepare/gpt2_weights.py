@@ -87,7 +87,7 @@ def main(argv=None):
     p.add_argument('--overwrite', action='store_true', help='replace the run in this directory')
     p.add_argument('--url', default=URL, help='where SIZE/resolve/main/model.safetensors is (default: %(default)s)')
     args = p.parse_args(argv)
-    from engine.run import held_in, refuse_held, save, write_file  # here, so that --help is fast: they import torch
+    from engine.run import FORMAT, held_in, refuse_held, save, write_file  # here, as they import torch: --help is fast
     from model_aot import AoT
     heads, checksum = SIZES[args.size]
     out = Path(args.out_dir or f'out/{args.size}')
@@ -110,9 +110,10 @@ def main(argv=None):
         raise ValueError(f"{path} knows {vocabulary} tokens, GPT-2's tokenizer {VOCABULARY}; give another --from FILE")
     config = {'model': 'aot'} | FINE_TUNING | dataclasses.asdict(model.config)
     os.makedirs(out, exist_ok=True)
-    save(out / 'best.pt', {'weights': model.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(model.config),
-                           'config': config, 'data': {'kind': 'text', 'tokenizer': {'name': 'gpt2'}}, 'optimizers': [],
-                           'scaler': {}, 'step': 0, 'best': math.inf, 'seconds': 0.0}, advice=ADVICE)
+    save(out / 'best.pt', {'format': FORMAT, 'weights': model.state_dict(), 'ema': None, 'config': config,
+                           'model_config': dataclasses.asdict(model.config), 'optimizers': [], 'scaler': {}, 'step': 0,
+                           'best': math.inf, 'seconds': 0.0,
+                           'data': {'kind': 'text', 'tokenizer': {'name': 'gpt2'}}}, advice=ADVICE)
     for name in held_in(out):  # the other files of a replaced run do not belong to these weights
         if name != 'best.pt':
             os.remove(out / name)
