@@ -4,7 +4,7 @@ import os
 import numpy as np
 import pytest
 import torch
-from helpers import JPEGS, TEXT, quadrants
+from helpers import HARD, HARD_PICTURES, JPEGS, OF_AUTOENCODERS, OF_PICTURES, TEXT, go, quadrants
 from helpers import ROOT, WORDS, fails, golden, losses, loud, memorize, run, same_in_chunks  # noqa: F401
 
 from engine import machine
@@ -51,6 +51,33 @@ def pictures_data(tmp_path_factory):
         save_pack(out / name, JPEGS, ['x', 'y', 'z', 'w'], workers=0, channels=channels)
     tokenizer = Tokenizer('bytes')
     files.save_text(out / 'text', tokenizer, *files.split_text('a token is a picture ' * 50, tokenizer))
+    return out
+
+
+# ---- finished runs; tests that change one make a copy
+
+
+@pytest.fixture(scope='session')
+def text_run(tiny, tmp_path_factory):
+    out = tmp_path_factory.mktemp('runs') / 'text'
+    go(*tiny, *HARD, f'--out_dir={out}')
+    return out
+
+
+@pytest.fixture(scope='session')
+def picture_run(pictures_data, tmp_path_factory):
+    """CRATE on `quads`, with an average of the weights, accumulation and dropout."""
+    out = tmp_path_factory.mktemp('runs') / 'pictures'
+    go(f'--data_dir={pictures_data}', '--dataset=quads', *OF_PICTURES, *HARD_PICTURES, f'--out_dir={out}')
+    return out
+
+
+@pytest.fixture(scope='session')
+def pretrained(pictures_data, tmp_path_factory):
+    """A folder with a run of each masked autoencoder on `quads`, by the network's name."""
+    out = tmp_path_factory.mktemp('pretrained')
+    for name, own in OF_AUTOENCODERS.items():
+        go(f'--data_dir={pictures_data}', '--dataset=quads', *own, f'--out_dir={out}/{name}')
     return out
 
 

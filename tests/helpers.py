@@ -159,6 +159,17 @@ def run(*words, cwd=None, **env):
 
 # ---- training runs
 
+# words for runs of a tenth of a second: what resuming must get right; small networks of pictures
+HARD = ['--dropout=0.2', '--gradient_accumulation_steps=2', '--optimizer=muon']
+HARD_PICTURES = ['--ema=0.9', '--gradient_accumulation_steps=2', '--batch_size=4', '--dropout=0.2',
+                 '--label_smoothing=0.1']
+SHORT = ['--n_layer=1', '--n_head=2', '--n_embd=16', '--batch_size=8', '--max_iters=6', '--eval_interval=3',
+         '--log_interval=1', '--warmup_iters=2', '--optimizer=adamw', '--dtype=float32']
+OF_PICTURES = [*SHORT, '--model=crate', '--patch_size=4', '--randaugment_n=1']
+OF_CRATE_MAE = [*SHORT, '--model=crate_mae', '--patch_size=2', '--min_lr=0', '--learning_rate=1e-2']
+OF_AUTOENCODERS = {'crate_mae': OF_CRATE_MAE, 'vit_mae': [
+    *OF_CRATE_MAE, '--model=vit_mae', '--decoder_n_layer=1', '--decoder_n_head=2', '--decoder_n_embd=16']}
+
 
 def go(*words):
     """Train, in this process."""
