@@ -1,4 +1,5 @@
-"""The linear probe and nearest neighbours: they equal naive loops, and the probe never looks at the test set."""
+"""The linear probe and nearest neighbours: they equal naive loops, and the probe never looks at the
+test set."""
 import math
 import re
 
@@ -58,7 +59,8 @@ def test_the_probe_chooses_on_held_out_pictures_alone(monkeypatch):
     held_out = torch.tensor([tuple(row) not in rows[0] for row in train[0].double().tolist()])
     right = []
     for _, _, c in sets[:-1]:
-        scores = frozen.scores(fit(train[0][~held_out].double(), train[1][~held_out], 3, c), train[0][held_out].double())
+        W = fit(train[0][~held_out].double(), train[1][~held_out], 3, c)
+        scores = frozen.scores(W, train[0][held_out].double())
         assert margin(scores) > 1e-3  # no tie that rounding or the precision of the fit could decide
         right.append((scores.argmax(1) == train[1][held_out]).double().mean().item())
     printed = [float(re.search(r'top-1 ([\d.]+)%', line)[1]) for line in lines]

@@ -1,4 +1,5 @@
-"""Scores of a whole split: they are what one computes by hand, picture by picture and token by token."""
+"""Scores of a whole split: they are what one computes by hand, picture by picture and token by
+token."""
 import contextlib
 import json
 import math
@@ -80,7 +81,8 @@ def test_reconstruction_and_its_baseline(name, channels, folder):
 
 @pytest.mark.parametrize('name', ['crate_mae', 'vit_mae'])
 def test_normalized_patches_are_compared_with_their_own_mean(name, folder):
-    found = splits.reconstruction(network(name, norm_pix_loss=True), ImageSplit(folder / 'lights_3', 'test'), PLAIN, 7, 1.0)
+    images = ImageSplit(folder / 'lights_3', 'test')
+    found = splits.reconstruction(network(name, norm_pix_loss=True), images, PLAIN, 7, 1.0)
     assert found['baseline'] == pytest.approx(11 / 12, abs=1e-3)  # 12 numbers of deviation 1, with divisor 11
 
 

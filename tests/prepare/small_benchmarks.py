@@ -1,0 +1,85 @@
+"""Small benchmarks in the formats of the published ones, prepared, and scored token by token."""
+import io
+import json
+import os
+import zipfile
+
+import torch
+from downloads import tar
+
+from prepare import cbt, lambada, ptb, wikitext
+from scoring import benchmarks
+
+WIKI = (' \n = Robert <unk> = \n \n He had a guest @-@ starring role in 1 @,@ 000 episodes of'
+        ' " The <unk> " , naïve ones . \n')
+PTB = " no it was n't black monday \n but while the <unk> stock exchange did n't fall apart \n"
+PASSAGES = ['the cat sat on the mat and the dog sat on the rug',
+            '"Well," said\nthe naïve cat. "Who is the dog?" said the cat']
+
+
+def question(sentences, asked, answer, choices):
+    """As in cbtest_.._2500ex.txt."""
+    lines = [f'{i} {s}' for i, s in enumerate(sentences, 1)]
+    return '\n'.join([*lines, f'{len(lines) + 1} {asked}\t{answer}\t\t{"|".join(choices)}']) + '\n\n'
+
+
+SENTENCES = [f'the dog saw the cat , number {i} , and ran .' for i in range(20)]
+CN = (question(SENTENCES, "`` Where is the XXXXX ? '' said the king .", 'cat', ['bee', 'cat', 'dog', 'egg'])
+      + question(SENTENCES[::-1], 'XXXXX sat on the rug .', 'ant', ['ant', 'bee', 'cat']))
+NE = question(SENTENCES, 'and XXXXX was happy .', 'Jack', ['Alice', 'Jack', 'Bo'])
+CBT = {'cbtest_CN_test_2500ex.txt': CN, 'cbtest_NE_test_2500ex.txt': NE}
+
+
+def zipped(files):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, 'w', zipfile.ZIP_DEFLATED) as z:
+        for name, content in files.items():
+            z.writestr(name, content)
+    return out.getvalue()
+
+
+def write_archives(folder):
+    """The archives as they are published, only smaller. Returns the folder."""
+    content = {'wikitext-2-v1.zip': zipped({'wikitext-2/wiki.train.tokens': 'x', 'wikitext-2/wiki.test.tokens': WIKI}),
+               'wikitext-2-raw-v1.zip': zipped({'wikitext-2-raw/wiki.test.raw': WIKI.replace('<unk>', 'Boulter')}),
+               'simple-examples.tgz': tar({'./simple-examples/data/ptb.test.txt': PTB.encode()}, 'gz'),
+               'lambada_test.jsonl': ''.join(json.dumps({'text': p}) + '\n' for p in PASSAGES).encode(),
+               'CBTest.tgz': tar({'CBTest/x.txt': os.urandom(300_000)} | {f'CBTest/data/{name}': text.encode()
+                                                                          for name, text in CBT.items()}, 'gz')}
+    for name, c in content.items():
+        (folder / name).write_bytes(c)
+    return folder
+
+
+def prepare(archives, out):
+    """All six benchmarks from these archives. Returns the data_dir."""
+    wikitext.main(['--from', f'{archives}/wikitext-2-v1.zip', '--out', f'{out}/wikitext2'])
+    raw = f'{archives}/wikitext-2-raw-v1.zip'
+    wikitext.main(['--size', '103', '--from', raw, '--raw', '--out', f'{out}/wikitext103'])
+    ptb.main(['--from', f'{archives}/simple-examples.tgz', '--out', f'{out}/ptb'])
+    lambada.main(['--from', f'{archives}', '--out', f'{out}/lambada'])
+    cbt.main(['--from', f'{archives}', '--out', f'{out}/cbt'])
+    return out
+
+
+def rows(folder, name):
+    return benchmarks.read(name, folder)[0]
+
+
+def naive(model, tokens, first, stride):
+    """What the protocol says, token by token: (nats, whether it was the most likely one). No token
+    is so nearly a tie that rounding could decide."""
+    B, n, out = model.config.block_size, len(tokens) - 1, []
+    for i in range(first, n + 1):
+        if n - first + 1 <= B:
+            end = n
+        else:
+            end = max(B, first - 1 + stride)
+            while end < i:
+                end += stride
+            end = min(end, n)
+        logits = model(torch.tensor([tokens[max(0, end - B):i]]))[0][0, -1]
+        first_two = logits.topk(2).values
+        assert first_two[0] - first_two[1] > 1e-5
+        out.append((-logits.double().log_softmax(0)[tokens[i]].item(), logits.argmax().item() == tokens[i]))
+    return [n for n, _ in out], [r for _, r in out]
