@@ -57,19 +57,19 @@ class EvalConfig:
 
 PICTURES, TEXT = ('image', 'masked_image'), ('text', 'masked_text')
 ONLY_FOR = {'dataset': (*PICTURES, *TEXT, 'icl'), 'split': (*PICTURES, *TEXT), 'probe': PICTURES, 'knn': PICTURES,
-            'train_share': PICTURES, 'eval_crop': PICTURES, 'real': ('image',), 'stride': ('benchmarks',),
-            'detokenize': ('benchmarks',), 'results': ('benchmarks', 'icl'), 'beside': ('icl',), 'prompts': ('icl',),
-            'overwrite': ('icl',)}
+            'train_share': PICTURES, 'eval_crop': PICTURES, 'real': ('image',), 'stride': ('--benchmarks',),
+            'detokenize': ('--benchmarks',), 'results': ('--benchmarks', 'icl'), 'beside': ('icl',),
+            'prompts': ('icl',), 'overwrite': ('icl',)}
 
 
 def check(c, what):
-    """Raises ValueError for settings out of range, or that do not apply to `what`: a task, or the
-    benchmarks."""
+    """Raises ValueError for settings out of range, or that are not for `what`: a task, or
+    '--benchmarks'."""
     settings.check_least(c, batch_size=1, knn=0, seed=-1, prompts=2)
     settings.check_ranges(c, {(0, 1): ('eval_crop',), (1e-9, 1): ('train_share',), (-1, 1024): ('workers',)})
     for name, tasks in ONLY_FOR.items():
         if getattr(c, name) != getattr(EvalConfig, name) and what not in tasks:
-            raise ValueError(f'--{name} is for {", ".join(tasks)}, not for {what}; leave it out')
+            raise ValueError(f'--{name} is for {" or ".join(tasks)}, not for {what}; leave it out')
     if c.train_share < 1 and not (c.probe or c.knn):
         raise ValueError('--train_share is for --probe and --knn; add --probe=true, or leave it out')
 
@@ -184,14 +184,14 @@ def main(argv):
     if c.benchmarks and model.config.task != 'text':
         raise ValueError('--benchmarks is for networks that predict the next token, and the task of this one is '
                          f'{model.config.task}; leave it out')
-    what = 'benchmarks' if c.benchmarks else model.config.task
+    what = '--benchmarks' if c.benchmarks else model.config.task
     check(c, what)
     device = machine.choose_device(c.device)
     # The error of in-context regression can be smaller than bfloat16 can resolve.
-    exact = c.dtype == 'auto' and what in ('benchmarks', 'icl')
+    exact = c.dtype == 'auto' and what in ('--benchmarks', 'icl')
     dtype = machine.choose_dtype('float32' if exact else c.dtype, device)
     print(f'{described(c.ckpt, checkpoint, model)}, {str(dtype)[6:]} on {device}')
-    score = {'benchmarks': zero_shot, 'text': text, 'masked_text': text, 'image': pictures, 'masked_image': pictures,
+    score = {'--benchmarks': zero_shot, 'text': text, 'masked_text': text, 'image': pictures, 'masked_image': pictures,
              'icl': in_context}[what]
     score(c, checkpoint, model.to(device), machine.autocast(device, dtype))
 
