@@ -147,7 +147,7 @@ def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False)
     if kind == 'images' and checkpoint['model_config']['channels'] != meta.get('channels', 3):
         raise ValueError(f'the checkpoint reads pictures of {checkpoint["model_config"]["channels"]} channels, '
                          f'{folder} holds {meta.get("channels", 3)}; prepare it with as many, or start from scratch')
-    classifies = 'num_classes' in checkpoint['model_config'] and kind == 'images'
+    classifies = kind == 'images' and hasattr(network(name)[1], 'num_classes')
     if new_head:
         if kind != 'images':
             raise ValueError(f'new_head=true is for pictures; a network that reads {kind} keeps its head')
