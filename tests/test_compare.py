@@ -1,7 +1,7 @@
-"""compare.py: what runs' log.csv say, printed and drawn."""
+"""compare.py: the losses in the log.csv of runs, printed and drawn."""
 import numpy as np
 import pytest
-from conftest import fails
+from helpers import fails
 from PIL import Image
 
 import compare
@@ -20,11 +20,16 @@ def a_run(folder, losses, per_step=10):
 def test_runs_are_read_printed_and_drawn(tmp_path, capsys, monkeypatch):
     from matplotlib.axes import Axes
     drawn, plot = [], Axes.plot
-    monkeypatch.setattr(Axes, 'plot', lambda self, x, y, **kw: (drawn.append((list(x), list(y), kw['label'])), plot(self, x, y, **kw))[1])
+
+    def noted(self, x, y, **settings):
+        drawn.append((list(x), list(y), settings['label']))
+        return plot(self, x, y, **settings)
+    monkeypatch.setattr(Axes, 'plot', noted)
     a, b = a_run(tmp_path / 'a', [3.0, 1.0, 2.0]), a_run(tmp_path / 'b', [4.0, 3.5], 100)
     compare.main([a, b, f'--out={tmp_path}/x.png'])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(a) and 'validation loss 2.0000 at step 2, 20 seen, 1 s; best 1.0000 at step 1' in lines[0]
+    assert lines[0].startswith(a)
+    assert 'validation loss 2.0000 at step 2, 20 seen, 1 s; best 1.0000 at step 1' in lines[0]
     assert 'validation loss 3.5000 at step 1, 100 seen' in lines[1] and lines[2].endswith('2 runs')
     assert Image.open(tmp_path / 'x.png').size[0] > 1000
     for k, x in enumerate(([0, 1, 2], [10, 20, 30], [0, 0.5, 1])):
@@ -33,7 +38,8 @@ def test_runs_are_read_printed_and_drawn(tmp_path, capsys, monkeypatch):
         assert drawn[6 + 2 * k] == (x, [3, 1, 2], a)
     assert [label for _, _, label in drawn] == [a, b] * 6
     compare.main([a, '--out', f'{tmp_path}/log.png', '--log=true', b, '--top=2'])
-    assert not np.array_equal(np.asarray(Image.open(tmp_path / 'x.png')), np.asarray(Image.open(tmp_path / 'log.png')))
+    pictures = [np.asarray(Image.open(tmp_path / f'{name}.png')) for name in ('x', 'log')]
+    assert not np.array_equal(*pictures)
 
 
 def test_mistakes_get_one_line(tmp_path, capsys):
@@ -45,9 +51,12 @@ def test_mistakes_get_one_line(tmp_path, capsys):
     (tmp_path / 'early').mkdir()
     Log(tmp_path / 'early' / 'log.csv', 0).write(step=0, split='train', loss=1.0, seen=1, seconds=1.0)
     before = (tmp_path / 'x.png').read_bytes()
-    for words, message in (([], 'name the directories'), ([a, f'--out={tmp_path}/x.png'], 'exists'), ([f'{tmp_path}/none', '--out=y.png'], 'no '),
-                           ([f'{tmp_path}/odd', '--out=y.png'], 'not the log of a run'), ([f'{tmp_path}/early', '--out=y.png'], 'no validation loss yet'),
-                           ([a, f'--out={tmp_path}/no/y.png'], 'no folder'), ([a, '--out=y.what'], 'no format of pictures'), ([a, '--outt=y.png'], 'out')):
+    for words, message in (
+            ([], 'name the directories'), ([a, f'--out={tmp_path}/x.png'], 'exists'),
+            ([f'{tmp_path}/none', '--out=y.png'], 'no '), ([f'{tmp_path}/odd', '--out=y.png'], 'not the log of a run'),
+            ([f'{tmp_path}/early', '--out=y.png'], 'no validation loss yet'),
+            ([a, f'--out={tmp_path}/no/y.png'], 'no folder'), ([a, '--out=y.what'], 'no format of pictures'),
+            ([a, '--outt=y.png'], 'did you mean out')):
         assert message in fails(capsys, compare.main, *words)
     assert (tmp_path / 'x.png').read_bytes() == before
 

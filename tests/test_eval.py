@@ -1,55 +1,71 @@
-"""eval.py: what it prints is what one computes by hand; the probe never looks at the test set."""
-import json
-import math
+"""eval.py: what it prints is what one computes by hand, on each kind of data; mistakes get one
+line."""
+import csv
 import re
 
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import fails, losses
-from test_images import WORDS, by_hand, config_of, jpeg, official, quadrants
+from helpers import by_hand, column, config_of, fails, jpeg, loud, margin, normalized, quadrants, save_run, train_fast
 
-from tasks import files as data
-import eval as ev
-from engine import checkpoints as models
-from engine import run as rundir
-import train
-from tasks.augment import eval_pictures
+import eval as scores
+from engine.checkpoints import load_model
+from engine.run import load_checkpoint
+from model_aot import AoT, AoTConfig
+from model_crate import CRATE, CRATEConfig
+from model_crate_mae import CRATEMAE, CRATEMAEConfig
+from model_vit import ViT, ViTConfig
+from model_vit_mae import ViTMAE, ViTMAEConfig
 from prepare.lib.pictures import save_arrays, save_pack
+from scoring import frozen
+from tasks import files
+from tasks.augment import eval_pictures
+from tasks.pictures import ImageSplit
+from tasks.regression import Prompts
 from tasks.tokenizer import Tokenizer
 
-NUMBERS = (4, 1, 6, 2, 3, 5)  # in the names of the pack's pictures, which are not in the order of their numbers
+NUMBERS = 4, 1, 6, 2, 3, 5  # in the names of the pack's pictures, which are not in the order of their numbers
+SMALL = dict(image_size=8, n_layer=1, n_head=2, n_embd=16, patch_size=4)
+CLASSES = {'kind': 'images', 'classes': list('abcdefg')}
+WORDS = ['--n_layer=1', '--n_head=2', '--n_embd=16', '--batch_size=8', '--max_iters=6', '--eval_interval=3',
+         '--optimizer=adamw', '--dtype=float32']
 
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
-    """A data_dir: `lights` of 7 classes, `four` of 4, a `pack` with the names of ImageNet's validation, and a `text`."""
+    """A data_dir: `lights` and `lights_2`, of 2 channels, with 7 classes, `four` with 4 others, a
+    `pack` whose pictures are named as ImageNet's validation, and a `text`."""
     out = tmp_path_factory.mktemp('data')
-    save_arrays(out / 'lights', {'train': quadrants(70, 0, 8, 7), 'val': quadrants(20, 1, 8, 7),
-                                 'test': quadrants(33, 2, 8, 7)}, 'abcdefg')
+    for name, C in (('lights', 3), ('lights_2', 2)):
+        parts = (('train', 70, 0), ('val', 20, 1), ('test', 33, 2))
+        save_arrays(out / name, {s: quadrants(n, seed, classes=7 if C == 3 else 4, channels=C) for s, n, seed in parts},
+                    'abcdefg')
     save_arrays(out / 'four', {'train': quadrants(40), 'val': quadrants(20, 1)}, 'wxyz')
     names = {'train': [f'n0001/n0001_{n}.JPEG' for n in NUMBERS],
              'val': [f'n0001/ILSVRC2012_val_{n:08d}.JPEG' for n in NUMBERS]}
     pictures = {split: [(name, i, jpeg(9, 8 + i, i)) for i, name in enumerate(s)] for split, s in names.items()}
     save_pack(out / 'pack', pictures, 'abcdefg', workers=0)
     tokenizer = Tokenizer('bytes')
-    data.save_text(out / 'text', tokenizer, *data.split_text('a token is no picture ' * 60, tokenizer))
+    files.save_text(out / 'text', tokenizer, *files.split_text('a token is no picture ' * 60, tokenizer))
     return out
+
+
+def network(kind=CRATE, Config=CRATEConfig, **settings):
+    torch.manual_seed(0)
+    return loud(kind(Config(**SMALL | settings)))
 
 
 @pytest.fixture(scope='module')
-def trained(folder, tmp_path_factory):
-    """A run on `lights`, not good at it."""
-    out = tmp_path_factory.mktemp('runs') / 'trained'
-    train.main([f'--data_dir={folder}', '--dataset=lights', *WORDS, '--learning_rate=1e-2', '--max_iters=20',
-                '--eval_interval=10', f'--out_dir={out}'])
-    return out
+def run(tmp_path_factory):
+    """The run of a classifier of seven classes, with weights that are random, but the same
+    everywhere."""
+    return save_run(tmp_path_factory.mktemp('runs') / 'a', network(num_classes=7), CLASSES, dataset='lights', seed=1)
 
 
-def said(capsys, trained, folder, *words):
+def said(capsys, run, folder, *words):
     """What eval.py prints."""
     capsys.readouterr()
-    ev.main([f'--ckpt={trained}/last.pt', f'--data_dir={folder}', '--dtype=float32', *words])
+    scores.main([f'--ckpt={run}', f'--data_dir={folder}', '--dtype=float32', *words])
     return capsys.readouterr().out
 
 
@@ -59,276 +75,262 @@ def numbers(line):
     return tuple(float(n.replace(',', '')) for n in found.groups())
 
 
-def hits(logits, y, k):
-    """Percent of pictures whose class is among the k likeliest, picture by picture."""
-    return 100 * sum(y[i].item() in sorted(range(7), key=lambda c: -logits[i, c].item())[:k] for i in range(len(y))) / len(y)
+def expected(model, path, split):
+    """The same numbers, computed by hand. No picture is so nearly a tie that rounding could decide
+    it."""
+    logits, y = by_hand(model, path, split)
+    assert margin(logits, y) > 1e-4
+    rank = (logits > logits.gather(1, y[:, None])).sum(1)
+    shares = [100 * (rank < k).double().mean().item() for k in (1, 5)]
+    return pytest.approx((len(y), F.cross_entropy(logits, y).item(), *shares), abs=6e-3)
 
+
+# ---- classifiers
 
 @pytest.mark.parametrize('split', ['test', 'val', 'train'])
-def test_scores_are_those_computed_by_hand(split, trained, folder, capsys):
-    logits, y, loss = by_hand(models.load_model(rundir.load_checkpoint(trained / 'last.pt')), folder / 'lights', split)
-    want = (len(y), loss, hits(logits, y, 1), hits(logits, y, 5))
-    assert want[2] < want[3] < 100
-    line = said(capsys, trained, folder, *([] if split == 'test' else [f'--split={split}']))  # the test split unless told
-    assert f'lights {split}: ' in line and numbers(line) == pytest.approx(want, abs=6e-3) and numbers(line)[0] == want[0]
+def test_scores_are_those_computed_by_hand(split, run, folder, capsys):
+    want = expected(network(num_classes=7), folder / 'lights', split)
+    for words in ([], ['--batch_size=7'], ['--batch_size=1'], ['--eval_crop=1']):
+        words = words if split == 'test' else [*words, f'--split={split}']  # test is the default
+        line = said(capsys, run, folder, *words)
+        assert f'lights {split}: ' in line and numbers(line) == want
 
 
-def test_batches_change_nothing_and_validation_agrees(trained, folder, capsys):
-    lines = [said(capsys, trained, folder, '--split=val', f'--batch_size={n}') for n in (1, 7, 20, 1000)]
-    for line in lines:
-        assert numbers(line) == pytest.approx(numbers(lines[0]), abs=2e-4)
-    row = losses(trained)[-1].split(',')
-    assert numbers(lines[0])[1:] == pytest.approx((float(row[2]), 100 * float(row[4]), 100 * float(row[5])), abs=6e-3)
+def test_another_crop_is_another_picture(run, folder, capsys):
+    assert numbers(said(capsys, run, folder, '--eval_crop=0.5')) != numbers(said(capsys, run, folder))
 
 
-def test_the_crop_is_that_of_training_unless_told(trained, folder, capsys):
-    default = said(capsys, trained, folder)
-    assert config_of(trained)['eval_crop'] == 1.0 and said(capsys, trained, folder, '--eval_crop=1') == default
-    assert said(capsys, trained, folder, '--eval_crop=0.5') != default
+def test_a_score_agrees_with_validation_in_training(folder, tmp_path, capsys):
+    """And it is that of the average of the weights, where the run has one."""
+    train_fast('--model=crate', '--patch_size=4', f'--data_dir={folder}', '--dataset=lights', *WORDS, '--ema=0.5',
+               f'--out_dir={tmp_path}/a')
+    checkpoint = load_checkpoint(tmp_path / 'a' / 'last.pt')
+    averaged = CRATE(CRATEConfig(**checkpoint['model_config']))
+    averaged.load_state_dict(checkpoint['ema'])
+    line = said(capsys, f'{tmp_path}/a/last.pt', folder, '--split=val')
+    assert numbers(line) == expected(averaged.eval(), folder / 'lights', 'val')
+    logged = [column(tmp_path / 'a', 'val', name)[-1] for name in ('loss', 'top1', 'top5')]
+    assert numbers(line)[1:] == pytest.approx((logged[0], 100 * logged[1], 100 * logged[2]), abs=6e-3)
+    assert config_of(tmp_path / 'a')['eval_crop'] == 1.0
 
 
-def test_another_resolution_and_a_run_directory(trained, folder, capsys):
-    checkpoint = rundir.load_checkpoint(trained / 'last.pt')
-    x, y = quadrants(33, 2, 8, 7)
-    model = models.load_model(checkpoint, image_size=16)
+def test_a_run_directory_is_its_best_checkpoint(run, folder, tmp_path, capsys):
+    for name, classifier in (('best', network(num_classes=7)), ('last', network(ViT, ViTConfig, num_classes=7))):
+        save_run(tmp_path / name, classifier, CLASSES, dataset='lights')
+    (tmp_path / 'last' / 'best.pt').write_bytes((tmp_path / 'best' / 'best.pt').read_bytes())
+    assert said(capsys, tmp_path / 'last', folder).split('test:')[1] == said(capsys, run, folder).split('test:')[1]
+
+
+def test_another_resolution(run, folder, capsys):
+    x, y = quadrants(33, 2, classes=7)
+    model = load_model(load_checkpoint(run), image_size=16)
     logits = model(eval_pictures(torch.from_numpy(x), torch.tensor([[8, 8]] * 33), (16, 16), 1.0))[0]
     loss = F.cross_entropy(logits, torch.from_numpy(y)).item()
-    assert numbers(said(capsys, trained, folder, '--image_size=16'))[1] == pytest.approx(loss, abs=6e-5)
-    wrong = [f'--ckpt={trained}', f'--data_dir={folder}', '--image_size=10']
-    assert 'not divisible by patch_size' in fails(capsys, ev.main, *wrong)
-    best = rundir.load_checkpoint(trained / 'best.pt')
-    loss = by_hand(models.load_model(best), folder / 'lights', 'test')[2]
-    ev.main([f'--ckpt={trained}', f'--data_dir={folder}', '--dtype=float32'])
-    assert numbers(capsys.readouterr().out)[1] == pytest.approx(loss, abs=6e-5)
+    assert numbers(said(capsys, run, folder, '--image_size=16'))[1] == pytest.approx(loss, abs=6e-5)
+    told = fails(capsys, scores.main, f'--ckpt={run}', f'--data_dir={folder}', '--image_size=10')
+    assert 'not divisible by patch_size' in told
 
 
-def test_the_average_is_what_is_scored(folder, tmp_path, capsys):
-    train.main([f'--data_dir={folder}', '--dataset=lights', *WORDS, '--ema=0.5', f'--out_dir={tmp_path}/a'])
-    checkpoint = rundir.load_checkpoint(tmp_path / 'a' / 'last.pt')
-    model = models.load_model(checkpoint)
-    model.load_state_dict(checkpoint['ema'])
-    loss = by_hand(model, folder / 'lights', 'test')[2]
-    assert numbers(said(capsys, tmp_path / 'a', folder))[1] == pytest.approx(loss, abs=6e-5)
+def test_pictures_of_two_channels(folder, tmp_path, capsys):
+    model = network(channels=2, num_classes=7)
+    run = save_run(tmp_path / 'a', model, CLASSES, dataset='lights_2')
+    assert numbers(said(capsys, run, folder)) == expected(model, folder / 'lights_2', 'test')
+    told = fails(capsys, scores.main, f'--ckpt={run}', f'--data_dir={folder}', '--dataset=lights')
+    assert 'reads pictures of 2 channels' in told and 'another --dataset' in told
 
 
-@pytest.mark.parametrize('name', ['crate', 'vit'])
-def test_the_authors_file_is_scored(name, folder, tmp_path, capsys):
-    model = official(name, tmp_path / 'w.pth', image_size=8)
-    start = [f'--ckpt=official:{tmp_path}/w.pth', f'--data_dir={folder}', '--dtype=float32', f'--model={name}', '--n_head=3',
-             '--patch_size=4']
-    ev.main([*start, '--dataset=lights', '--eval_crop=1'])
-    assert numbers(capsys.readouterr().out)[1] == pytest.approx(by_hand(model, folder / 'lights', 'test')[2], abs=6e-5)
+@pytest.mark.parametrize('name, kind, Config', [('crate', CRATE, CRATEConfig), ('vit', ViT, ViTConfig)])
+def test_the_authors_file_is_scored(name, kind, Config, folder, tmp_path, capsys):
+    model = network(kind, Config, num_classes=7)
+    torch.save(model.to_official(), tmp_path / 'w.pth')
+    start = [f'--ckpt=official:{tmp_path}/w.pth', f'--data_dir={folder}', '--dtype=float32', f'--model={name}',
+             '--n_head=2', '--patch_size=4']
+    scores.main([*start, '--dataset=lights', '--eval_crop=1'])
+    assert numbers(capsys.readouterr().out) == expected(model, folder / 'lights', 'test')
     for words, message in ((start, 'give --dataset'), ([w for w in start if 'n_head' not in w], 'give --n_head'),
-                           ([w for w in start if 'model' not in w], '--model=crate or --model=vit'),
+                           ([w for w in start if 'model' not in w], '--model=crate'),
                            ([*start, '--dataset=four'], '7 classes'), ([*start, '--n_heads=3'], 'did you mean n_head'),
                            ([*start, '--dataset=text'], 'reads images')):
-        assert message in fails(capsys, ev.main, *words)
+        assert message in fails(capsys, scores.main, *words)
 
+
+def test_real_labels(folder, run, tmp_path, capsys):
+    images = ImageSplit(folder / 'pack', 'val')
+    x, sizes, y, _ = next(images.fixed(6, 1))
+    logits = network(num_classes=7)(eval_pictures(x, sizes, (8, 8), 1.0))[0].detach()
+    assert margin(logits) > 1e-4
+    labels = [[] for _ in NUMBERS]
+    for i, (n, guess) in enumerate(zip(NUMBERS, logits.argmax(1).tolist())):
+        labels[n - 1] = [[guess, 99], [99], [guess], [], [98], [99, guess]][i]
+    (tmp_path / 'real.json').write_text(str(labels))
+    words = ['--dataset=pack', '--workers=0']
+    out = said(capsys, run, folder, *words, f'--real={tmp_path}/real.json')
+    assert 'pack val: ReaL top-1 60.00%' in out and numbers(out)[0] == 6
+    told = fails(capsys, scores.main, f'--ckpt={run}', f'--data_dir={folder}', *words, '--real=no_real.json')
+    assert 'no_real.json' in told and 'reassessed-imagenet' in told
+
+
+# ---- frozen features
+
+def test_frozen_features_are_scored_as_by_hand(run, folder, tmp_path, capsys, monkeypatch):
+    """The test split has only pictures that the probe and the neighbours tell apart by far, so that
+    no rounding decides."""
+    monkeypatch.setattr(frozen, 'PROBE_C', (1.0,))
+    model, many = network(num_classes=7), quadrants(70, 2, classes=7)
+    (x, y), (u, v) = by_hand(model, folder / 'lights', 'train', model.features), (None, torch.from_numpy(many[1]))
+    with torch.no_grad():
+        u = model.features(normalized(many[0])).double()
+    probe = frozen.scores(frozen.fit_logistic(x, y, 7, 1.0), u)
+    cosine = F.normalize(u, dim=1) @ F.normalize(x, dim=1).T
+    near = cosine.sort(1, descending=True)
+    votes = torch.zeros(70, 7, dtype=torch.float64)
+    votes.scatter_add_(1, y[near.indices[:, :5]], (near.values[:, :5] / 0.07).exp())
+    votes /= votes.amax(1, keepdim=True)
+    clear = [i for i in range(70) if margin(probe[i:i + 1]) > 0.02 and margin(votes[i:i + 1]) > 0.02
+             and near.values[i, 4] - near.values[i, 5] > 1e-5]
+    assert len(clear) > 20 and min(margin(probe[clear]), margin(votes[clear])) > 0.02
+    save_arrays(tmp_path / 'clear', {'train': quadrants(70, 0, classes=7), 'test': (many[0][clear], many[1][clear])},
+                'abcdefg')
+    right = [(s.argmax(1) == v)[clear].double().mean().item() for s in (probe, votes)]
+    assert all(0.1 < share < 1 for share in right)
+    out = said(capsys, run, tmp_path, '--dataset=clear', '--probe=true', '--knn=5', '--batch_size=16')
+    assert f'linear probe: top-1 {right[0]:.2%} on test ({len(clear)} pictures), C = 1' in out
+    assert f'5 nearest neighbours: top-1 {right[1]:.2%} on test' in out and 'top-5' not in out
+
+
+def test_features_may_be_of_pictures_of_other_classes_and_of_few(run, folder, capsys):
+    out = said(capsys, run, folder, '--dataset=four', '--probe=true', '--train_share=0.5')
+    assert 'linear probe of 16 features, 20 training pictures' in out and 'on val (20 pictures)' in out
+    sums = []
+    for words in ([], ['--seed=1'], ['--seed=2']):  # the seed of the run is 1
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(frozen, 'linear_probe', lambda train, *rest: (sums.append(train[0].sum().item()) or 0.5, 1.0))
+            said(capsys, run, folder, '--probe=true', '--train_share=0.5', *words)
+    assert sums[0] == sums[1] != sums[2]
+
+
+@pytest.mark.parametrize('pool', ['cls', 'mean'])
+@pytest.mark.parametrize('kind, Config', [(CRATEMAE, CRATEMAEConfig), (ViTMAE, ViTMAEConfig)])
+def test_features_of_masked_autoencoders(kind, Config, pool, folder, tmp_path, capsys):
+    more = dict(decoder_n_layer=1, decoder_n_head=2, decoder_n_embd=16) if kind is ViTMAE else {}
+    run = save_run(tmp_path / 'a', network(kind, Config, patch_size=2, **more), CLASSES, dataset='lights')
+    out = said(capsys, run, folder, '--probe=true', '--knn=3', '--train_share=0.5', f'--pool={pool}')
+    assert 'linear probe of 16 features, 35 training pictures' in out and '3 nearest neighbours' in out
+    assert 'loss' not in out
+    out = said(capsys, run, folder)
+    assert re.search(r'33 pictures, 75% of their patches masked, loss [\d.]+; predicting the mean colour .*: [\d]', out)
+
+
+def test_a_network_without_features_is_refused(folder, run, capsys, monkeypatch):
+    monkeypatch.delattr(CRATE, 'features')
+    told = fails(capsys, scores.main, f'--ckpt={run}', f'--data_dir={folder}', '--knn=3')
+    assert 'CRATE.features' in told and 'docs/extend.md' in told
+
+
+# ---- masked autoencoders, text, functions: as in training
+
+def test_reconstruction_agrees_with_validation_in_training(folder, tmp_path, capsys):
+    train_fast('--model=crate_mae', '--patch_size=2', f'--data_dir={folder}', '--dataset=lights', *WORDS,
+               f'--out_dir={tmp_path}/a')
+    out = said(capsys, f'{tmp_path}/a/last.pt', folder, '--split=val', '--batch_size=7')
+    assert float(re.search(r'loss ([\d.]+);', out)[1]) == pytest.approx(column(tmp_path / 'a', 'val')[-1], abs=1e-4)
+
+
+@pytest.mark.parametrize('causal', [True, False])
+def test_text_scores_agree_with_validation_in_training(causal, folder, tmp_path, capsys):
+    train_fast('--model=crate', f'--causal={causal}'.lower(), f'--data_dir={folder}', '--dataset=text', *WORDS,
+               '--block_size=8', '--eval_iters=1000', f'--out_dir={tmp_path}/a')
+    row = {name: column(tmp_path / 'a', 'val', name)[-1] for name in
+           (('loss', 'bits_per_byte') if causal else ('loss', 'top1', 'top5'))}
+    for n in (3, 256):
+        line = said(capsys, f'{tmp_path}/a/last.pt', folder, f'--batch_size={n}')
+        if causal:
+            found = re.search(r'text val: (\d+) tokens, loss ([\d.]+) nats, ([\d.]+) bits per byte', line)
+            want = 132 // 8 * 8, row['loss'], row['bits_per_byte']
+        else:
+            found = re.search(r'(\d+) hidden tokens of 128, loss ([\d.]+) nats, top-1 ([\d.]+)%, top-5 ([\d.]+)%', line)
+            want = float(found[1]), row['loss'], 100 * row['top1'], 100 * row['top5']
+            assert 'always predicting the most frequent token: top-1' in line
+        assert [float(g) for g in found.groups()] == pytest.approx(want, abs=6e-3)
+
+
+def functions(out, **settings):
+    return save_run(out, network(AoT, AoTConfig, image_size=0, block_size=12, n_dims=4, **settings),
+                    {'kind': 'functions'}, dataset='linear', sparsity=3)
+
+
+def test_errors_in_context_beside_those_of_estimators(tmp_path, capsys, monkeypatch):
+    runs = [functions(tmp_path / 'mssa'), functions(tmp_path / 'gpt2', attn='mhsa', mlp=True)]
+    words = [f'--ckpt={runs[0]}', f'--beside={runs[1]}/last.pt', '--prompts=50']
+    scores.main(words)
+    printed = capsys.readouterr().out
+    with open(runs[0] / 'in_context.csv', newline='') as f:
+        table = list(csv.DictReader(f))
+    x, y = next(Prompts('linear', 4, 6).fixed(50, 1, stream=9))
+    for name, path in ((runs[0], runs[0]), (f'{runs[1]}/last.pt', runs[1])):
+        error = (load_model(load_checkpoint(path))(x, y)[0].detach() - y).square() / 4
+        mine = [row for row in table if row['estimator'] == str(name)]
+        assert [int(row['examples']) for row in mine] == list(range(6))
+        assert [float(row['error']) for row in mine] == pytest.approx(error.mean(0).tolist(), rel=1e-4)
+    others = {'least squares', '3 nearest neighbours', 'zero'}
+    assert {row['estimator'] for row in table} == {str(runs[0]), f'{runs[1]}/last.pt', *others}
+    assert (runs[0] / 'in_context.png').exists() and 'least squares' in printed and 'float32' in printed
+    before = (runs[0] / 'in_context.csv').read_bytes()
+    assert '--overwrite=true' in fails(capsys, scores.main, *words)
+    scores.main([*words, '--overwrite=true'])
+    assert (runs[0] / 'in_context.csv').read_bytes() == before
+    scores.main([*words, '--dataset=sparse_linear', f'--results={tmp_path}/sparse.csv'])  # functions that it never saw
+    assert 'Lasso' in (tmp_path / 'sparse.csv').read_text()
+    monkeypatch.chdir(tmp_path)
+    runs[0].rename('zero')  # the name of an estimator
+    scores.main(['--ckpt=zero', '--prompts=4', '--overwrite=true'])
+    assert './zero' in capsys.readouterr().out
+
+
+# ---- mistakes
 
 @pytest.mark.parametrize('words, message', [
-    (['--dataset=four'], '7 classes (a, b, c ..) apart, {}/four has 4 others (w, x, y ..); put a new head'),
-    (['--dataset=text'], 'holds text'),
-    (['--dataset=nothing'], 'no prepared data in {}/nothing'), (['--split=dev'], 'no split dev, only train, val, test'),
-    (['--batch_size=0'], 'batch_size >= 1'), (['--knn=-1'], 'knn >= 0'), (['--eval_crop=2'], 'eval_crop <= 1'),
-    (['--workers=-2'], 'workers'),
-    (['--ckpt=nowhere'], 'no checkpoint nowhere'), (['--n_embd=32'], 'does not fit'), (['--real=x'], 'lights does not'),
-    (['--dtype=int8'], 'choose auto'),
-    (['--probee=true'], 'did you mean probe')])
-def test_mistakes_get_one_line(words, message, trained, folder, capsys):
-    assert message.format(folder) in fails(capsys, ev.main, f'--ckpt={trained}', f'--data_dir={folder}', *words)
+    (['--dataset=four'], '7 classes (a, b, c ..), {}/four has 4 others (w, x, y ..); put a new head'),
+    (['--dataset=text'], 'holds text'), (['--dataset=nothing'], 'no prepared data in {}/nothing'),
+    (['--split=dev'], 'no split dev, only train, val, test'), (['--batch_size=0'], 'batch_size=0 must be at least 1'),
+    (['--knn=-1'], 'knn=-1 must be at least 0'), (['--eval_crop=2'], 'eval_crop=2.0 must lie between 0 and 1'),
+    (['--workers=-2'], 'workers=-2'), (['--ckpt=nowhere'], 'no checkpoint nowhere'), (['--n_embd=32'], 'does not fit'),
+    (['--real=x'], 'lights was not'), (['--dtype=int8'], 'choose auto'), (['--probee=true'], 'did you mean probe'),
+    (['--train_share=0.5'], 'add --probe=true'), (['--train_share=0'], 'train_share=0.0 must lie'),
+    (['--model=vit'], 'model=crate'), (['--stride=4'], '--stride is for --benchmarks, not for image'),
+    (['--beside=x'], '--beside is for icl, not for image')])
+def test_mistakes_get_one_line(words, message, run, folder, capsys):
+    assert message.format(folder) in fails(capsys, scores.main, f'--ckpt={run}', f'--data_dir={folder}', *words)
 
 
-def words_for_text(folder):
-    return [f'--data_dir={folder}', '--dataset=text', '--n_layer=1', '--n_head=2', '--n_embd=16', '--block_size=8']
-
-
-def test_text_scores_as_in_training(folder, tmp_path, capsys):
-    out = tmp_path / 'a'
-    train.main([*words_for_text(folder), '--batch_size=4',
-                '--max_iters=3', '--eval_iters=1000', '--optimizer=adamw', '--dtype=float32', f'--out_dir={out}'])
-    loss, bits = (float(n) for n in losses(out)[-1].split(',')[2:4])
-    for n in (3, 256):
-        line = said(capsys, out, folder, f'--batch_size={n}')
-        found = re.search(r'text val: (\d+) tokens, loss ([\d.]+) nats, ([\d.]+) bits per byte, at a context of 8', line)
-        assert [float(g) for g in found.groups()] == pytest.approx([132 // 8 * 8, loss, bits], abs=1e-4)
-    tokenizer = Tokenizer('chars', 'abc')
-    data.save_text(tmp_path / 'letters', tokenizer, *data.split_text('abc' * 200, tokenizer))
-    assert 'other tokens' in fails(capsys, ev.main, f'--ckpt={out}', f'--data_dir={tmp_path}', '--dataset=letters')
-    assert 'reads text' in fails(capsys, ev.main, f'--ckpt={out}', f'--data_dir={folder}', '--dataset=lights')
-
-
-@pytest.mark.parametrize('words', [['--probe=true'], ['--knn=3'], ['--real=real.json']])
-def test_what_is_for_pictures_is_refused_on_text(words, folder, tmp_path, capsys):
-    train.main([*words_for_text(folder), '--max_iters=0',
-                f'--out_dir={tmp_path}/a'])
-    assert 'pictures' in fails(capsys, ev.main, f'--ckpt={tmp_path}/a', f'--data_dir={folder}', *words)
-
-
-def test_the_model_of_a_run_cannot_be_another(trained, folder, capsys):
-    assert 'crate' in fails(capsys, ev.main, f'--ckpt={trained}', f'--data_dir={folder}', '--model=vit')
-
-
-# ---- the linear probe
-
-def blobs(n, seed, d=5, classes=3, noise=1.0):
-    """Features about a centre a class, and labels."""
-    g = torch.Generator().manual_seed(seed)
-    y = torch.arange(n) % classes
-    centres = torch.randn(classes, d, generator=torch.Generator().manual_seed(99))
-    return centres[y] + noise * torch.randn(n, d, generator=g), y
-
-
-def objective(W, x, y, C):
-    """What the docstring of fit_logistic says, summand by summand."""
-    losses = [-(W[:, :-1] @ x[i] + W[:, -1]).log_softmax(0)[y[i]] for i in range(len(y))]
-    return torch.stack(losses).sum() + (W[:, :-1] ** 2).sum() / (2 * C)
-
-
-@pytest.mark.parametrize('C', [0.01, 1.0, 1000.0])
-def test_logistic_regression_finds_the_least_of_its_objective(C):
-    x, y = blobs(40, 0)
-    x = x.double()
-    W = ev.fit_logistic(x, y, 3, C).requires_grad_()
-    least = objective(W, x, y, C)
-    least.backward()
-    assert W.grad.abs().max() < 1e-3
-    brute = torch.zeros(3, 6, dtype=torch.float64)  # Newton's method, the Hessian by differentiating
-    for _ in range(12):
-        gradient = torch.autograd.functional.jacobian(lambda W: objective(W, x, y, C), brute)
-        hessian = torch.autograd.functional.hessian(lambda W: objective(W, x, y, C), brute).reshape(18, 18)
-        brute = brute - (torch.linalg.pinv(hessian, rtol=1e-12) @ gradient.flatten()).view(3, 6)  # biases may shift together
-    assert least.item() == pytest.approx(objective(brute, x, y, C).item(), rel=1e-6)
-    assert torch.allclose(ev.scores(W, x).softmax(1), ev.scores(brute, x).softmax(1), atol=1e-3)
-    start = torch.randn(3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    assert torch.allclose(ev.scores(ev.fit_logistic(x, y, 3, C, start), x).softmax(1), ev.scores(W, x).softmax(1), atol=1e-3)
-
-
-def test_little_penalty_separates_what_can_be_separated_and_much_leaves_only_the_bias():
-    x, y = blobs(30, 0, d=40)
-    assert (ev.scores(ev.fit_logistic(x.double(), y, 3, 1e5), x.double()).argmax(1) == y).all()
-    few = torch.arange(30) < 24
-    W = ev.fit_logistic(x[few].double(), y[few] // 2, 2, 1e-6)
-    assert W[:, :-1].abs().max() < 1e-3
-    assert W[:, -1].softmax(0).tolist() == pytest.approx([16 / 24, 8 / 24], abs=1e-3)  # the bias is free
-
-
-def test_the_probe_chooses_on_held_out_pictures_alone(monkeypatch):
-    train, test = blobs(100, 0, noise=1.5), blobs(60, 1, noise=1.5)
-    fit, sets, lines = ev.fit_logistic, [], []
-
-    def noted(x, y, classes, C, start=None):
-        sets.append((x, y, C))
-        return fit(x, y, classes, C, start)
-    monkeypatch.setattr(ev, 'fit_logistic', noted)
-    accuracy, C = ev.linear_probe(train, test, 3, say=lines.append)
-    assert [s[2] for s in sets] == [*ev.PROBE_C, C] == [1, 10, 100, 1e3, 1e4, 1e5, C]
-    rows = [{tuple(row) for row in x.tolist()} for x, _, _ in sets]
-    everything = {tuple(row) for row in train[0].double().tolist()}
-    assert rows[-1] == everything
-    assert all(len(r) == 80 and r == rows[0] < everything for r in rows[:-1])  # a fifth is held out
-    held = torch.tensor([tuple(row) not in rows[0] for row in train[0].double().tolist()])
-    right = []
-    for _, _, c in sets[:-1]:
-        W = fit(train[0][~held].double(), train[1][~held], 3, c)
-        right.append((ev.scores(W, train[0][held].double()).argmax(1) == train[1][held]).double().mean().item())
-    printed = [float(re.search(r'top-1 ([\d.]+)%', line)[1]) for line in lines]
-    assert printed == pytest.approx([100 * r for r in right], abs=6e-3)
-    assert C == ev.PROBE_C[right.index(max(right))]  # of equals the smallest
-    W = fit(train[0].double(), train[1], 3, C)
-    by_hand = sum((W[:, :-1] @ f.double() + W[:, -1]).argmax() == label for f, label in zip(*test)) / 60
-    assert accuracy == pytest.approx(by_hand.item())
-    scrambled = test[0], test[1].flip(0)
-    again = ev.linear_probe(train, scrambled, 3, say=str)
-    assert again[1] == C and again[0] != accuracy
-
-
-def test_the_probe_takes_a_large_c_where_it_is_needed():
-    x, y = blobs(60, 0, d=4, noise=0.1)
-    assert ev.linear_probe((x * 0.01, y), (x * 0.01, y), 3, say=str)[1] >= 100  # else features so small do not count
-    assert ev.linear_probe((x, y), (x, y), 3, say=str) == (1.0, 1.0)
-
-
-# ---- neighbours
-
-@pytest.mark.parametrize('k', [1, 4, 50])
-def test_neighbours_vote_as_in_a_naive_loop(k):
-    (x, y), (u, v) = blobs(30, 0, noise=2.0), blobs(300, 1, noise=2.0)
-    right = 0
-    for feature, label in zip(u, v):
-        s = torch.stack([feature @ other / feature.norm() / other.norm() for other in x])
-        near = sorted(range(30), key=lambda i: -s[i])[:k]
-        votes = [sum(math.exp(s[i] / 0.07) for i in near if y[i] == c) for c in range(3)]
-        right += votes.index(max(votes)) == label
-    assert 0.4 < right / 300 < 1 and ev.nearest_neighbours((x, y), (u, v), 3, k) == right / 300
-    assert ev.nearest_neighbours((x, y), (x, y), 3, 1) == 1
-
-
-def test_frozen_features_are_scored_as_by_hand(trained, folder, capsys, monkeypatch):
-    monkeypatch.setattr(ev, 'PROBE_C', (0.1, 1.0))  # soon done
-    model = models.load_model(rundir.load_checkpoint(trained / 'last.pt'))
-    model.head = torch.nn.Identity()
-    (x, y, _), (u, v, _) = (by_hand(model, folder / 'lights', split) for split in ('train', 'test'))
-    out = said(capsys, trained, folder, '--probe=true', '--knn=5')
-    accuracy, C = ev.linear_probe((x.float(), y), (u.float(), v), 7, say=str)
-    assert f'linear probe: top-1 {accuracy:.2%} on test (33 pictures), C = {C:g}' in out
-    right = ev.nearest_neighbours((x, y), (u, v), 7, 5)
-    assert f'5 nearest neighbours: top-1 {right:.2%} on test' in out and 'top-5' not in out
-    out = said(capsys, trained, folder, '--dataset=four', '--probe=true')  # the features of other classes' pictures, too
-    assert 'on val (20 pictures)' in out
-
-
-# ---- ImageNet-ReaL
-
-def real_json(tmp_path, labels):
-    (tmp_path / 'real.json').write_text(json.dumps(labels))
-    return tmp_path / 'real.json'
-
-
-def test_real_labels_are_looked_up_by_the_number_in_the_name(tmp_path):
-    path = real_json(tmp_path, [[0], [1, 5], [], [3], [], [2]])  # pictures 1 .. 6
-    names = [f'x/ILSVRC2012_val_{n:08d}.JPEG'.encode() for n in NUMBERS]  # 4 1 6 2 3 5; 3 and 5 have no label
-    assert ev.real_accuracy([3, 0, 2, 5, 9, 9], names, path) == 1
-    assert ev.real_accuracy([3, 9, 2, 1, 0, 0], names, path) == 3 / 4
-    assert ev.real_accuracy([0, 1, 3, 2, 0, 0], names, path) == 0
-
-
-@pytest.mark.parametrize('content, message', [
-    (None, 'does not hold the labels'), ('{', 'does not hold the labels'), ([[0]] * 3, 'does not hold the labels'),
-    (7, 'does not hold the labels'),
-    ([5] * 6, 'does not hold the labels'), ([[]] * 6, 'no label for any'),
-    ({'a': [1]}, 'does not hold the labels')])
-def test_another_file_than_real_json_is_refused_by_name(content, message, tmp_path):
-    path = tmp_path / 'real.json'
-    if content is not None:
-        path.write_text(content if isinstance(content, str) else json.dumps(content))
-    names = [f'ILSVRC2012_val_{n:08d}.JPEG'.encode() for n in NUMBERS]
-    with pytest.raises(ValueError, match=message) as e:
-        ev.real_accuracy([0] * 6, names, path)
-    assert str(path) in str(e.value)
-
-
-@pytest.mark.parametrize('name', ['n0001_{}.JPEG', 'Abyssinian_{}.jpg',
-                                  pytest.param('ILSVRC2012_val_00000000.JPEG', id='zero')])
-def test_names_that_are_not_imagenets_validation_are_refused(name, tmp_path):
-    with pytest.raises(ValueError, match='val split of imagenet'):
-        ev.real_accuracy([0] * 6, [name.format(n).encode() for n in NUMBERS], real_json(tmp_path, [[0]] * 6))
-
-
-def test_real_labels_from_the_command_line(trained, folder, tmp_path, capsys):
-    checkpoint = rundir.load_checkpoint(trained / 'last.pt')
-    images, model = data.Images(folder / 'pack', 'val', 0), models.load_model(checkpoint)
-    x, sizes, y, _ = next(images.fixed(6, 1))
-    guesses = model(eval_pictures(x, sizes, (8, 8), 1.0))[0].argmax(1).tolist()
-    labels = [[] for _ in NUMBERS]
-    for i, (n, guess) in enumerate(zip(NUMBERS, guesses)):
-        labels[n - 1] = [[guess, 99], [99], [guess], [], [98], [99, guess]][i]
-    out = said(capsys, trained, folder, '--dataset=pack', '--workers=0', f'--real={real_json(tmp_path, labels)}')
-    assert 'pack val: ReaL top-1 60.00%' in out and numbers(out)[0] == 6
-    wrong = [f'--ckpt={trained}', f'--data_dir={folder}', '--dataset=pack', '--workers=0', f'--real={tmp_path}/no_real.json']
-    assert 'no_real.json' in fails(capsys, ev.main, *wrong)
+def test_settings_of_other_tasks_are_refused(folder, tmp_path, capsys):
+    text = save_run(tmp_path / 'text', network(AoT, AoTConfig, image_size=0, block_size=8, vocab_size=256),
+                    {'kind': 'text', 'tokenizer': {'name': 'bytes'}}, dataset='text')
+    for word in ('--probe=true', '--knn=3', '--real=real.json', '--prompts=3'):
+        told = fails(capsys, scores.main, f'--ckpt={text}', f'--data_dir={folder}', word)
+        assert 'not for text; leave it out' in told
+    masked = save_run(tmp_path / 'masked', network(CRATEMAE, CRATEMAEConfig), CLASSES, dataset='lights')
+    told = fails(capsys, scores.main, f'--ckpt={masked}', f'--data_dir={folder}', '--real=x.json')
+    assert '--real is for image, not for masked_image' in told
+    mine, three, many = functions(tmp_path / 'f'), tmp_path / 'three', f'--results={tmp_path}/new.csv'
+    save_run(three, network(AoT, AoTConfig, image_size=0, block_size=12, n_dims=3), {'kind': 'functions'})
+    for words, message in (
+            (['--split=val'], 'not for icl'), (['--knn=3'], 'not for icl'), (['--stride=4'], 'not for icl'),
+            (['--prompts=1'], 'prompts=1 '), (['--dataset=cubic'], 'linear or sparse_linear'),
+            (['--beside=nowhere'], 'no checkpoint nowhere'), ([f'--beside={text}'], 'not functions'),
+            ([f'--beside={three}'], 'n_dims=3'), (['--benchmarks=all'], '--benchmarks is for networks that predict'),
+            ([f'--results={tmp_path}/new.png'], 'must end with .csv'),
+            (['--results=/proc/new.csv'], 'cannot be written')):
+        assert message in fails(capsys, scores.main, f'--ckpt={mine}', many, *words)
+    assert not list(tmp_path.glob('new*'))
+    letters = Tokenizer('chars', 'abc')
+    files.save_text(tmp_path / 'letters', letters, *files.split_text('abc' * 200, letters))
+    told = fails(capsys, scores.main, f'--ckpt={text}', f'--data_dir={tmp_path}', '--dataset=letters')
+    assert 'other tokens' in told
+    assert 'reads text' in fails(capsys, scores.main, f'--ckpt={text}', f'--data_dir={folder}', '--dataset=lights')
 
 
 def test_help_lists_every_setting(capsys):
-    ev.main(['--help'])
+    scores.main(['--help'])
     out = capsys.readouterr().out
-    assert all(f'--{name}=' in out for name in ev.EvalConfig.__dataclass_fields__)
+    assert all(f'--{name}=' in out for name in scores.EvalConfig.__dataclass_fields__)

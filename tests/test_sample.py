@@ -1,30 +1,46 @@
+"""sample.py: texts, gaps, classes and reconstructions, from nothing but a checkpoint."""
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
-from conftest import ROOT, TEXT, fails
+from helpers import ROOT, TEXT, fails, loud, quadrants, save_run, text_network
+from PIL import Image
 
-from tasks import files as data
 import sample
-import train
+from engine.checkpoints import load_model
+from engine.run import load_checkpoint
+from model_crate import CRATE, CRATEConfig
+from model_crate_mae import CRATEMAE, CRATEMAEConfig
+from model_vit_mae import ViTMAE, ViTMAEConfig
+from prepare.lib.pictures import save_arrays
 from tasks.tokenizer import Tokenizer
+
+ALPHABET = ''.join(sorted(set('naïve text, ünd more\n')))
+SMALL = dict(image_size=8, n_layer=1, n_head=2, n_embd=16, patch_size=2)
+CLASSES = {'kind': 'images', 'classes': list('abcd')}
 
 
 @pytest.fixture(scope='module')
-def runs(tmp_path_factory, tiny):
-    """A finished run on bytes and one on characters, whose data is gone."""
-    place = tmp_path_factory.mktemp('sample')
-    train.main([*tiny, f'--out_dir={place}/bytes'])
-    alphabet = ''.join(sorted(set('naïve text, ünd more\n')))
-    tokenizer = Tokenizer('chars', alphabet)
-    data.save_text(place / 'd' / 'chars', tokenizer, *data.split_text('naïve text, ünd more\n' * 30, tokenizer))
-    train.main([*tiny, f'--data_dir={place}/d', '--dataset=chars', '--vocab_size=64', f'--out_dir={place}/chars'])
+def runs(tmp_path_factory):
+    """Runs of random weights: `bytes` and `chars` continue texts, `bert` fills gaps."""
+    place = tmp_path_factory.mktemp('runs')
+    tokenizers = {'bytes': {'name': 'bytes'}, 'chars': {'name': 'chars', 'alphabet': ALPHABET}}
+    for name, V in (('bytes', 256), ('chars', 64)):  # a vocabulary that is padded
+        save_run(place / name, text_network('aot', vocab_size=V), {'kind': 'text', 'tokenizer': tokenizers[name]})
+    save_run(place / 'bert', text_network('crate', causal=False, vocab_size=257),
+             {'kind': 'text', 'tokenizer': tokenizers['bytes']})
     return place
 
 
-def test_a_sample_needs_only_the_checkpoint(runs, capsys):
-    words = [f'--ckpt={runs}/chars', '--start=naïve', '--max_new_tokens=40', '--temperature=1.5']
+# ---- texts
+
+@pytest.mark.parametrize('network', ['aot', 'crate'])
+def test_a_sample_is_the_seeds(network, tmp_path, capsys):
+    data = {'kind': 'text', 'tokenizer': {'name': 'chars', 'alphabet': ALPHABET}}
+    run = save_run(tmp_path / 'a', text_network(network, vocab_size=64), data)
+    words = [f'--ckpt={run}', '--start=naïve', '--max_new_tokens=40', '--temperature=1.5']
     sample.main(words)
     first = capsys.readouterr().out
     assert first.startswith('naïve') and len(first) <= 5 + 40 + 1  # tokens that pad the vocabulary print nothing
@@ -45,26 +61,13 @@ def test_the_prompt_may_be_a_file_have_newlines_or_be_empty(runs, tmp_path, caps
     assert len(capsys.readouterr().out) <= 6
 
 
-def test_characters_of_several_bytes_are_printed_whole(runs, capsys, monkeypatch):
-    ids = iter('aü🙂'.encode())
-    monkeypatch.setattr('generate.pick', lambda *a: torch.tensor([[next(ids)]]))
-    sample.main([f'--ckpt={runs}/bytes', '--start=x', '--max_new_tokens=7'])
-    assert capsys.readouterr().out == 'xaü🙂\n'
-
-
-def test_stop_ends_a_text(runs, capsys, monkeypatch):
-    ids = iter(b'ab.cd')
-    monkeypatch.setattr('generate.pick', lambda *a: torch.tensor([[next(ids)]]))
-    sample.main([f'--ckpt={runs}/bytes', '--start=x', '--max_new_tokens=5', '--stop=.'])
-    assert capsys.readouterr().out == 'xab.\n'
-
-
-@pytest.mark.parametrize('words, message', [
-    (['--start=naïve z'], "no character 'z'"), (['--start=FILE:nowhere.txt'], 'cannot be read'), (['--stop=more'], 'it must be one'),
-    (['--ckpt=nowhere'], 'no checkpoint nowhere'), (['--temperature=-1'], 'temperature'), (['--temperature=nan'], 'temperature'),
-    (['--top_p=0'], 'top_p'), (['--num_samples=0'], 'num_samples'), (['--max_new_token=3'], 'did you mean max_new_tokens?')])
-def test_mistakes_get_one_line(words, message, runs, capsys):
-    assert message in fails(capsys, sample.main, f'--ckpt={runs}/chars', *words)
+@pytest.mark.parametrize('words, drawn, printed', [([], 'aü🙂', 'xaü🙂\n'), (['--stop=.'], 'ab.cd', 'xab.\n')])
+def test_characters_of_several_bytes_are_printed_whole_and_stop_ends_a_text(words, drawn, printed, runs, capsys,
+                                                                            monkeypatch):
+    ids = iter(drawn.encode())
+    monkeypatch.setattr('engine.generate.pick', lambda *a: torch.tensor([[next(ids)]]))
+    sample.main([f'--ckpt={runs}/bytes', '--start=x', f'--max_new_tokens={len(drawn.encode())}', *words])
+    assert capsys.readouterr().out == printed
 
 
 def test_long_prompts_warn_and_extreme_temperatures_work(runs, capsys):
@@ -75,8 +78,149 @@ def test_long_prompts_warn_and_extreme_temperatures_work(runs, capsys):
 
 
 def test_a_reader_that_leaves_is_no_error(runs):
-    writer = subprocess.Popen([sys.executable, '-u', str(ROOT / 'sample.py'), f'--ckpt={runs}/bytes', '--max_new_tokens=3000'],
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    words = [str(ROOT / 'sample.py'), f'--ckpt={runs}/bytes', '--max_new_tokens=3000']
+    writer = subprocess.Popen([sys.executable, '-u', *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     writer.stdout.read(5)
     writer.stdout.close()
     assert b'Traceback' not in writer.stderr.read()
+
+
+def test_gaps_are_filled_with_the_most_likely_tokens(runs, capsys):
+    sample.main([f'--ckpt={runs}/bert', '--start=th[MASK] [MASK]f'])
+    *gaps, filled = capsys.readouterr().out.splitlines()
+    model, tokenizer = load_model(load_checkpoint(runs / 'bert')), Tokenizer('bytes')
+    logits = model(torch.tensor([[*b'th', 256, *b' ', 256, *b'f']]))[0][0, :, :256]
+    for number, (gap, i) in enumerate(zip(gaps, (2, 4)), 1):
+        first_six = logits[i].softmax(0).topk(6)
+        assert -first_six.values.diff().max() > 1e-6  # the order is clear
+        likeliest = zip(first_six.indices[:5].tolist(), first_six.values.tolist())
+        assert gap == f'[MASK] {number}: ' + ', '.join(f'{tokenizer.decode([t])!r} {p:.1%}' for t, p in likeliest)
+    assert filled.encode('utf-8', 'replace')[:2] == b'th' and len(gaps) == 2
+
+
+# ---- pictures
+
+@pytest.fixture(scope='module')
+def pictures(tmp_path_factory):
+    """Datasets of pictures with 1, 2, 3 and 5 channels, and a folder of files, grey, RGB and
+    transparent."""
+    place = tmp_path_factory.mktemp('pictures')
+    for C in (1, 2, 3, 5):
+        save_arrays(place / f'quads_{C}', {'val': quadrants(20, 1, channels=C)}, 'abcd')
+    (place / 'files').mkdir()
+    pixels = np.random.default_rng(0).integers(0, 256, (30, 50, 4), np.uint8)
+    for name, part in (('1', pixels[..., 0]), ('2', pixels[..., :3]), ('3', pixels)):
+        Image.fromarray(part).save(place / 'files' / f'{name}.png')
+    return place
+
+
+def classifier(channels, **settings):
+    torch.manual_seed(0)
+    return loud(CRATE(CRATEConfig(**SMALL, channels=channels, num_classes=4, **settings)))
+
+
+def autoencoder(channels=3, kind=CRATEMAE, Config=CRATEMAEConfig, **settings):
+    torch.manual_seed(0)
+    settings |= dict(decoder_n_layer=1, decoder_n_head=2, decoder_n_embd=16) if kind is ViTMAE else {}
+    return kind(Config(**SMALL, channels=channels, **settings)).eval()
+
+
+@pytest.mark.parametrize('channels', [1, 2, 3, 5])
+def test_pictures_get_their_likeliest_classes(channels, pictures, tmp_path, capsys):
+    model = classifier(channels)
+    run = save_run(tmp_path / 'a', model, CLASSES)
+    sample.main([f'--ckpt={run}', f'--image={pictures}/quads_{channels}', '--num_samples=3', '--seed=7'])
+    lines = capsys.readouterr().out.splitlines()
+    x = np.load(pictures / f'quads_{channels}' / 'val.images.npy')
+    for line, i in zip(lines, np.random.default_rng(7).permutation(20)[:3]):
+        mean, deviation = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)) if channels == 3 else (0.449, 0.226)
+        one = ((torch.from_numpy(x[i] / 255) - torch.tensor(mean)) / torch.tensor(deviation)).permute(2, 0, 1).float()
+        logits = model(one[None])[0]
+        chance, best = logits[0].softmax(0).sort(descending=True)
+        assert -chance.diff().max() > 1e-5  # the order is clear
+        chance, best = chance.tolist(), best.tolist()
+        assert line == f'val {i}, {"abcd"[i % 4]}: ' + ', '.join(f'{"abcd"[k]} {p:.1%}' for p, k in zip(chance, best))
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize('channels', [1, 3])
+def test_files_become_grey_or_rgb_as_the_network_needs(channels, pictures, tmp_path, capsys):
+    run = save_run(tmp_path / 'a', classifier(channels), {'kind': 'images', 'classes': None})
+    sample.main([f'--ckpt={run}', f'--image={pictures}/files'])
+    assert [line.split(':')[0] for line in capsys.readouterr().out.splitlines()] == ['1.png', '2.png', '3.png']
+    sample.main([f'--ckpt={run}', f'--image={pictures}/files/2.png', '--image_size=16'])
+    assert capsys.readouterr().out.startswith('2.png: class ')
+
+
+def test_files_are_refused_by_networks_of_other_channels(pictures, tmp_path, capsys):
+    run = save_run(tmp_path / 'a', classifier(5), CLASSES)
+    for image, message in (('files', 'give a prepared dataset'), ('files/2.png', 'give a prepared dataset'),
+                           ('quads_3', 'pictures of 3 channels, the network reads 5')):
+        assert message in fails(capsys, sample.main, f'--ckpt={run}', f'--image={pictures}/{image}')
+
+
+@pytest.mark.parametrize('kind, Config, channels, normalized', [
+    (CRATEMAE, CRATEMAEConfig, 3, False), (CRATEMAE, CRATEMAEConfig, 3, True), (ViTMAE, ViTMAEConfig, 3, True),
+    (CRATEMAE, CRATEMAEConfig, 1, False), (ViTMAE, ViTMAEConfig, 2, False), (CRATEMAE, CRATEMAEConfig, 5, False)])
+def test_the_grid_of_reconstructions(kind, Config, channels, normalized, pictures, tmp_path, capsys):
+    model, dataset = autoencoder(channels, kind, Config, norm_pix_loss=normalized), pictures / f'quads_{channels}'
+    words = [f'--ckpt={save_run(tmp_path / "a", model, CLASSES)}', f'--image={dataset}', f'--out={tmp_path}/a.png']
+    sample.main([*words, '--num_samples=2', '--seed=7'])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and lines[0].startswith('val ') and ('true patch statistics' in lines[-1]) == normalized
+    grid = np.asarray(Image.open(tmp_path / 'a.png'))
+    assert grid.shape == (18 + 2 * 116 + 18 * normalized, 4 * 116 - 4, 3)
+    if normalized:
+        assert grid[-18:].min() < 128  # words below
+    generator, x = torch.Generator().manual_seed(7), np.load(dataset / 'val.images.npy')
+    for i, place in enumerate(np.random.default_rng(7).permutation(20)[:2]):
+        row = grid[18 + 116 * i:18 + 116 * i + 112]
+        original, masked, rebuilt, pasted = (row[:, 116 * j:116 * j + 112][::14, ::14].astype(int) for j in range(4))
+        hidden = model.hide(torch.rand(1, 16, generator=generator)).view(4, 4).numpy().repeat(2, 0).repeat(2, 1)
+        shown = x[place][..., :3] if channels >= 3 else x[place][..., [0, 0, 0]]
+        assert np.array_equal(original, shown)
+        assert np.array_equal(masked[~hidden], original[~hidden]) and (masked[hidden] == masked[hidden][0]).all()
+        assert np.array_equal(pasted[~hidden], original[~hidden]) and np.array_equal(pasted[hidden], rebuilt[hidden])
+        assert not np.array_equal(rebuilt[~hidden], original[~hidden])
+    assert 'exists' in fails(capsys, sample.main, *words)
+    sample.main([*words, '--overwrite=true', '--mask_ratio=0.5'])
+    assert 'original, 50% masked, reconstruction, pasted' in capsys.readouterr().out
+
+
+def test_a_file_of_ones_own_is_reconstructed(pictures, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    save_run('a', autoencoder(), CLASSES)
+    sample.main(['--ckpt=a', '--image', f'{pictures}/files/3.png'])
+    assert 'reconstruction.png: original' in capsys.readouterr().out
+    assert Image.open('reconstruction.png').size == (460, 134)
+
+
+# ---- mistakes
+
+@pytest.mark.parametrize('words, message', [
+    (['--start=naïve z'], "no character 'z'"), (['--start=FILE:nowhere.txt'], 'cannot be read'),
+    (['--stop=more'], 'it must be one'), (['--ckpt=nowhere'], 'no checkpoint nowhere'),
+    (['--temperature=-1'], 'temperature'), (['--temperature=nan'], 'temperature'), (['--top_p=0'], 'top_p'),
+    (['--num_samples=0'], 'num_samples=0 must be at least 1'), (['--seed=-1'], 'seed=-1'),
+    (['--max_new_token=3'], 'did you mean max_new_tokens?'),
+    (['--out=x.png'], '--out=x.png is for the reconstructions')])
+def test_mistakes_with_texts_get_one_line(words, message, runs, capsys):
+    assert message in fails(capsys, sample.main, f'--ckpt={runs}/chars', *words)
+
+
+def test_other_mistakes_get_one_line(runs, pictures, tmp_path, capsys):
+    mae, plain = save_run(tmp_path / 'a', autoencoder(), CLASSES), save_run(tmp_path / 'b', classifier(3), CLASSES)
+    functions = save_run(tmp_path / 'f', text_network('aot', n_dims=4), {'kind': 'functions'})
+    here = f'--image={pictures}/quads_3'
+    for words, message in (
+            ([f'--ckpt={runs}/bert', '--start=the'], 'give a text with [MASK]'),
+            ([f'--ckpt={runs}/bert', '--start=' + 'a' * 16 + '[MASK]'], 'block_size=16'),
+            ([f'--ckpt={functions}'], f'python eval.py --ckpt={functions}'), ([f'--ckpt={mae}'], '--image=PATH'),
+            ([f'--ckpt={mae}', here, f'--out={tmp_path}/no/x.png'], 'cannot be written'),
+            ([f'--ckpt={mae}', here, f'--out={tmp_path}/x.what'], 'cannot be written'),
+            ([f'--ckpt={mae}', here, '--norm_pix_loss=true'], 'leave norm_pix_loss out'),
+            ([f'--ckpt={plain}', here, f'--out={tmp_path}/x.png'], 'pretrain_crate_mae_shapes.py'),
+            ([f'--ckpt={plain}', here, '--mask_ratio=0.5'], 'mask_ratio'), ([f'--ckpt={plain}'], '--image=PATH'),
+            ([f'--ckpt={plain}', '--image=nowhere.png'], 'nowhere.png cannot be read')):
+        assert message in fails(capsys, sample.main, *words)
+    assert not list(tmp_path.glob('x.*'))
