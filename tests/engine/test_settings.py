@@ -4,7 +4,6 @@ import pytest
 
 import train
 from engine import checkpoints, settings
-from model_aot import AoTConfig
 from sample import SampleConfig
 from tasks.augment import AugmentConfig
 

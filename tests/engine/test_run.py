@@ -1,0 +1,173 @@
+"""A run directory: what is written whole or not at all, what is refused, what a damaged or old file leads to."""
+import csv
+import resource
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from helpers import ROOT, column, equal, fails, go, losses, snapshot
+
+import train
+from engine.run import KEYS, Log, check_writable, load_checkpoint, save, write_file
+
+
+@pytest.fixture
+def copy(text_run, tmp_path):
+    return shutil.copytree(text_run, tmp_path / 'copy')
+
+
+# ---- nothing is lost
+
+
+def test_a_run_is_not_overwritten_unasked(copy, tiny, capsys):
+    before = snapshot(copy)
+    said = fails(capsys, train.main, *tiny, f'--out_dir={copy}')
+    assert all(word in said for word in ('already holds a run', '--init_from=resume', '--overwrite=true', '--out_dir'))
+    assert snapshot(copy) == before
+    go(*tiny, f'--out_dir={copy}', '--overwrite=true', '--max_iters=1')
+    assert len(losses(copy)) == 4
+
+
+def test_an_out_dir_that_cannot_be_made(tiny, tmp_path, capsys):
+    (tmp_path / 'file').write_text('')
+    assert 'name another --out_dir' in fails(capsys, train.main, *tiny, f'--out_dir={tmp_path}/file')
+    assert 'name another --out_dir' in fails(capsys, train.main, *tiny, f'--out_dir={tmp_path}/file/below')
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path):
+    def fail(f):
+        f.write('half')
+        raise OSError('no room')
+    path = tmp_path / 'file'
+    write_file(path, lambda f: f.write('whole'))
+    with pytest.raises(ValueError, match='could not write .*untouched.*try again'):
+        write_file(path, fail, advice='try again')
+    assert snapshot(tmp_path) == {'file': b'whole'}
+    check_writable(path, 'give another')
+    assert snapshot(tmp_path) == {'file': b'whole'}
+    with pytest.raises(ValueError, match='cannot be written .*give another'):
+        check_writable(path / 'below', 'give another')
+
+
+@pytest.mark.parametrize('name', ['last.pt', 'config.json'])
+def test_a_full_disk_leaves_the_old_files(copy, name):
+    before = snapshot(copy)
+    limit = len(before[name]) // 2
+
+    def no_room():  # files may not grow beyond the limit, in the child only
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    words = '--init_from=resume', f'--out_dir={copy}', '--max_iters=9'
+    done = subprocess.run([sys.executable, str(ROOT / 'train.py'), *words], preexec_fn=no_room, capture_output=True,
+                          text=True)
+    assert done.returncode == 2 and 'could not write' in done.stderr and 'untouched' in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    after = snapshot(copy)
+    assert after.keys() == before.keys() and all(after[k] == before[k] for k in ('last.pt', 'best.pt'))
+    assert name == 'last.pt' or after[name] == before[name]
+    assert load_checkpoint(copy / 'last.pt')['step'] == 6
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(copy, capsys):
+    saved = load_checkpoint(copy / 'last.pt')
+    said = fails(capsys, train.main, '--init_from=resume', f'--out_dir={copy}', '--max_iters=60',
+                 '--schedule=constant', '--learning_rate=1e30', '--muon_lr=1e30')
+    assert 'not finite at step' in said
+    kept = load_checkpoint(copy / 'last.pt')
+    assert kept['step'] == saved['step'] and equal(kept['weights'], saved['weights'])
+
+
+def test_no_step_is_undone_by_resuming_with_fewer(copy, capsys):
+    before = snapshot(copy)
+    said = fails(capsys, train.main, '--init_from=resume', f'--out_dir={copy}', '--max_iters=2')
+    assert 'at step 6 already' in said and snapshot(copy) == before
+
+
+# ---- damaged, foreign and old files
+
+
+def flip(path):
+    blob = bytearray(path.read_bytes())
+    blob[len(blob) // 2] ^= 0xFF
+    path.write_bytes(blob)
+
+
+@pytest.mark.parametrize('damage', [
+    lambda p: p.write_bytes(p.read_bytes()[:-1000]), lambda p: p.write_bytes(b''), flip,
+    lambda p: p.write_bytes(b'foreign' * 1000), lambda p: torch.save([1, 2], p),
+    lambda p: torch.save({'model': {}}, p),
+    lambda p: torch.save({k: v for k, v in torch.load(p).items() if k != 'ema'}, p)])
+def test_a_damaged_checkpoint_is_refused_and_best_is_used_only_when_told(damage, copy, tiny, capsys):
+    damage(copy / 'last.pt')
+    before = snapshot(copy)
+    said = fails(capsys, train.main, '--init_from=resume', f'--out_dir={copy}')
+    assert 'last.pt is damaged' in said and '--init_from=resume_best' in said and snapshot(copy) == before
+    go(*tiny[:2], '--init_from=resume_best', f'--out_dir={copy}')
+    assert losses(copy)[-1].startswith('6,val,')
+
+
+def test_a_checkpoint_from_before_tensors_were_renamed_says_so(copy, capsys):
+    old = {k: v for k, v in load_checkpoint(copy / 'last.pt').items() if k != 'format'}
+    torch.save(old, copy / 'last.pt')
+    before = snapshot(copy)
+    for words in (['--init_from=resume', f'--out_dir={copy}'], [f'--init_from={copy}/last.pt', '--out_dir=new']):
+        said = fails(capsys, train.main, *words)
+        assert 'last.pt is from an earlier version of nanoCRATE' in said and 'train it again' in said
+    assert snapshot(copy) == before
+
+
+def test_a_checkpoint_has_all_its_keys(tmp_path):
+    with pytest.raises(AssertionError):
+        save(tmp_path / 'last.pt', dict.fromkeys(KEYS - {'scaler'}))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('text', [b'\x00\xff\n', b'step,split,loss\nx,train,1\n', b'no,columns\n1,2\n'])
+def test_a_damaged_log_is_refused_by_name(text, copy, capsys):
+    (copy / 'log.csv').write_bytes(text)
+    assert 'log.csv is damaged' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={copy}')
+    (copy / 'log.csv').unlink()
+    go('--init_from=resume', f'--out_dir={copy}')
+
+
+# ---- the log
+
+
+def rows(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def test_a_new_number_is_a_new_column(tmp_path):
+    log, path = Log(tmp_path / 'log.csv', 0), tmp_path / 'log.csv'
+    ends = dict(lr=0.1, seen=8, seconds=1.5)
+    log.write(step=0, split='train', loss=3.0, **ends)
+    log.write(step=0, split='val', loss=2.0, top1=0.5, **ends)
+    log.write(step=1, split='train', loss=2.5, **ends)
+    log.write(step=1, split='val', loss=1.5, top1=0.6, rate_1=7.0, rate_2=8.0, **ends)
+    assert path.read_text().splitlines()[0] == 'step,split,loss,top1,rate_1,rate_2,lr,seen,seconds'
+    assert [row['top1'] for row in rows(path)] == ['', '0.5', '', '0.6']
+    assert [row['rate_2'] for row in rows(path)] == ['', '', '', '8.0']
+    assert {row['seconds'] for row in rows(path)} == {'1.5'} and [row['loss'] for row in rows(path)][0] == '3.0'
+
+
+def test_a_resumed_log_keeps_its_columns_drops_later_rows_and_grows(tmp_path):
+    path, ends = tmp_path / 'log.csv', dict(lr=0.1, seen=8, seconds=1.5)
+    log = Log(path, 0)
+    for step in range(4):
+        log.write(step=step, split='val', loss=float(step), top1=0.5, **ends)
+    with open(path, 'a') as f:
+        f.write('4,va')  # half a row, as a killed run can leave it
+    log = Log(path, 2)
+    assert [row['step'] for row in rows(path)] == ['0', '1'] and 'top1' in rows(path)[0]
+    log.write(step=2, split='val', loss=9.0, top5=0.9, **ends)
+    assert path.read_text().splitlines()[0] == 'step,split,loss,top1,top5,lr,seen,seconds'
+    assert rows(path)[-1] == dict(step='2', split='val', loss='9.0', top1='', top5='0.9', lr='0.1', seen='8',
+                                  seconds='1.5')
+    Log(path, 0)
+    assert rows(path) == []
+
+
+def test_the_best_is_that_of_the_least_loss(copy):
+    assert load_checkpoint(copy / 'best.pt')['best'] == min(column(copy, 'val'))
