@@ -144,16 +144,17 @@ def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False)
     if kind == 'text' and held['tokenizer'] != meta['tokenizer']:
         raise ValueError(f'the checkpoint reads {held["tokenizer"]["name"]} tokens, {folder} holds other ones '
                          f'({meta["tokenizer"]["name"]}); prepare it with the same tokenizer, or start from scratch')
-    if kind == 'images' and checkpoint['model_config']['channels'] != meta.get('channels', 3):
-        raise ValueError(f'the checkpoint reads pictures of {checkpoint["model_config"]["channels"]} channels, '
+    channels = checkpoint['model_config'].get('channels', 3)
+    if kind == 'images' and channels != meta.get('channels', 3):
+        raise ValueError(f'the checkpoint reads pictures of {channels} channels, '
                          f'{folder} holds {meta.get("channels", 3)}; prepare it with as many, or start from scratch')
     classifies = kind == 'images' and hasattr(network(name)[1], 'num_classes')
     if new_head:
         if kind != 'images':
             raise ValueError(f'new_head=true is for pictures; a network that reads {kind} keeps its head')
         if not classifies:
-            raise ValueError(f'model={name} has no classifier; for one with its encoder: '
-                             f'--model={network(name)[0].classifier[0]}')
+            own = getattr(network(name)[0], 'classifier', ('',))[0]
+            raise ValueError(f'model={name} has no classifier' + f'; for one with its encoder: --model={own}' * bool(own))
         given = {'num_classes': len(meta['classes'])} | given
         if given['num_classes'] < len(meta['classes']):
             raise ValueError(f'num_classes={given["num_classes"]} is too small for {folder}, which needs '
@@ -235,7 +236,8 @@ def as_classifier(checkpoint):
     """The checkpoint of a masked autoencoder as one of the classifier that can start from its
     encoder: patch map, class token, positions (trained from now on), layers and final LayerNorm.
     `build` adds the head that it lacks."""
-    name, settings = network(checkpoint['config']['model'])[0].classifier
+    whole = checkpoint['config']['model']
+    name, settings = network(whole)[0].classifier
     Network, Config = network(name)
     fields = {f.name for f in dataclasses.fields(Config)}
     config = {k: v for k, v in checkpoint['model_config'].items() if k in fields} | settings
@@ -250,7 +252,7 @@ def as_classifier(checkpoint):
                 found[k] = v.permute(0, 2, 3, 1).flatten(1)
         return found or None
     return checkpoint | {'weights': encoder(checkpoint['weights']), 'ema': encoder(checkpoint['ema']),
-                         'model_config': config, 'config': checkpoint['config'] | {'model': name}, 'headless': True}
+                         'model_config': config, 'config': checkpoint['config'] | {'model': name}, 'headless': whole}
 
 
 def load_model(checkpoint, new_head=False, averaged=True, **overrides):
@@ -262,8 +264,8 @@ def load_model(checkpoint, new_head=False, averaged=True, **overrides):
     """
     name = checkpoint['config']['model']
     if 'headless' in checkpoint and not new_head:
-        raise ValueError('these are the weights of a masked autoencoder, which has no classifier yet: leave --model '
-                         f'out, or train one: train.py --init_from=PATH --model={name}')
+        raise ValueError('these are the weights of a masked autoencoder, which has no classifier yet: give '
+                         f'--model={checkpoint["headless"]}, or train one: train.py --init_from=PATH --model={name}')
     Network, Config = network(name)
     try:
         old = Config(**checkpoint['model_config'])
