@@ -1,4 +1,4 @@
-"""Every command of the README runs, at toy size; pages and code name each other correctly."""
+"""Every command of the README and of docs/ runs, at toy size; pages and code name each other correctly."""
 import ast
 import dataclasses
 import re
@@ -11,120 +11,129 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
+from helpers import ROOT
 from PIL import Image
 
-from tasks import files as data
-from engine import run as rundir
+from engine.run import FORMAT, KEYS, save
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
 from model_crate_mae import CRATEMAE, CRATEMAEConfig
 from prepare import shapes
-from prepare.lib import benchmark, pictures as images
+from prepare.lib.benchmark import save_benchmark
+from prepare.lib.pictures import save_arrays
+from tasks.files import save_text, split_text
 from tasks.tokenizer import Tokenizer
 
 PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
 README = PAGES[0].read_text(encoding='utf-8')
-COMMANDS = [line.split('  #')[0].strip() for block in re.findall(r'```sh\n(.*?)```', README, re.S)
-            for line in re.sub(r'\\\n\s*', ' ', block).splitlines()]
 SHORT = ['--batch_size=2', '--gradient_accumulation_steps=2', '--eval_interval=4', '--eval_iters=2', '--warmup_iters=1']
-TOY = ['--n_layer=2', '--n_head=2', '--n_embd=16', *SHORT]  # of a new model
+TOY = ['--n_layer=2', '--n_head=2', '--n_embd=16', *SHORT]  # of a new network
+DOWNLOADS = 'shakespeare_char|shakespeare|cifar10|imagenet|openwebtext|wikitext|ptb|lambada|cbt|gpt2_weights'
 
 
-@pytest.fixture(scope='module')
-def place(tmp_path_factory):
-    """A folder with the data that README commands expect to find prepared."""
-    place = tmp_path_factory.mktemp('readme')
+def commands(page):
+    """The different commands of a page, in order."""
+    blocks = re.findall(r'```sh\n(.*?)```', page.read_text(encoding='utf-8'), re.S)
+    lines = (line.split('  #')[0].strip() for block in blocks for line in re.sub(r'\\\n\s*', ' ', block).splitlines())
+    return list(dict.fromkeys(filter(None, lines)))
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder with the data, pictures and weights that the commands of a page expect to find."""
     ids = np.random.default_rng(0).integers(0, 50257, 2000)
-    tokens = type('GPT2', (), {'vocab_size': 50257, 'spec': {'name': 'gpt2'}})  # the real one needs a network
-    data.save_text(place / 'data' / 'openwebtext', tokens, {'train': ids, 'val': ids}, {'train': 8000, 'val': 8000})
-    text = (ROOT / 'README.md').read_text(encoding='utf-8').encode('ascii', 'ignore').decode()
+    tokens = type('GPT2', (), {'vocab_size': 50257, 'spec': {'name': 'gpt2'}})  # the real one needs a download
+    save_text(tmp_path / 'data' / 'openwebtext', tokens, {'train': ids, 'val': ids}, {'train': 8000, 'val': 8000})
+    text = README.encode('ascii', 'ignore').decode()
     tokenizer = Tokenizer('chars', ''.join(sorted(set(text))))
-    data.save_text(place / 'data' / 'shakespeare_char', tokenizer, *data.split_text(text, tokenizer))
-    (place / 'README.md').write_text(README, encoding='utf-8')
-    benchmark.save_benchmark(place / 'data' / 'lambada', 'last_word', [{'context': 'a subspace of', 'word': 'tokens'}], place, 'toy')
+    save_text(tmp_path / 'data' / 'shakespeare_char', tokenizer, *split_text(text, tokenizer))
+    (tmp_path / 'README.md').write_text(README, encoding='utf-8')
+    save_benchmark(tmp_path / 'data' / 'lambada', 'last_word', [{'context': 'a subspace of', 'word': 'tokens'}], tmp_path, 'toy')
     gpt2 = AoT(AoTConfig(block_size=16, vocab_size=256, n_layer=2, n_head=2, n_embd=16, attn='mhsa', mlp=True, bias=True))
-    (place / 'out' / 'gpt2').mkdir(parents=True)
-    rundir.save(place / 'out' / 'gpt2' / 'best.pt', dict.fromkeys(rundir.KEYS, {}) | {
-        'weights': gpt2.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(gpt2.config), 'config': {'model': 'aot'},
-        'data': {'kind': 'text', 'tokenizer': {'name': 'bytes'}}, 'step': 0})
-    shapes.main(['--out', str(place / 'data' / 'shapes'), '--train', '40', '--val', '20', '--test', '20'])
-    drawn, labels, _ = (np.load(place / 'data' / 'shapes' / f'train.{name}.npy') for name in ('images', 'labels', 'masks'))
+    (tmp_path / 'out' / 'gpt2').mkdir(parents=True)
+    save(tmp_path / 'out' / 'gpt2' / 'best.pt', dict.fromkeys(KEYS, {}) | {
+        'format': FORMAT, 'weights': gpt2.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(gpt2.config),
+        'config': {'model': 'aot'}, 'data': {'kind': 'text', 'tokenizer': {'name': 'bytes'}}, 'step': 0})
+    shapes.main(['--out', str(tmp_path / 'data' / 'shapes'), '--train', '40', '--val', '20', '--test', '20'])
+    drawn, labels = (np.load(tmp_path / 'data' / 'shapes' / f'train.{name}.npy') for name in ('images', 'labels'))
     for name in ('cifar10', 'imagenet', 'imagenet21k'):
-        images.save_arrays(place / 'data' / name, {split: (drawn, labels) for split in ('train', 'val')}, shapes.CLASSES)
+        save_arrays(tmp_path / 'data' / name, {split: (drawn, labels) for split in ('train', 'val')}, shapes.CLASSES)
+    np.save(tmp_path / 'x.npy', drawn), np.save(tmp_path / 'y.npy', labels)
     for i in range(4):
-        (place / 'FOLDER' / f'class{i % 2}').mkdir(parents=True, exist_ok=True)
-        Image.fromarray(drawn[i]).save(place / 'FOLDER' / f'class{i % 2}' / f'{i}.png')
-    Image.fromarray(drawn[0]).save(place / 'cat.jpg')
+        (tmp_path / 'FOLDER' / f'class{i % 2}').mkdir(parents=True, exist_ok=True)
+        Image.fromarray(drawn[i]).save(tmp_path / 'FOLDER' / f'class{i % 2}' / f'{i}.png')
+    Image.fromarray(drawn[0]).save(tmp_path / 'cat.jpg')
     crate = CRATE(CRATEConfig(image_size=64, patch_size=16, num_classes=10, n_layer=2, n_head=2, n_embd=16))
-    torch.save({'state_dict': crate.to_official()}, place / 'crate_base.pth')
+    torch.save({'state_dict': crate.to_official()}, tmp_path / 'crate_base.pth')
     mae = CRATEMAE(CRATEMAEConfig(image_size=64, patch_size=16, n_layer=2, n_head=2, n_embd=16))
-    torch.save({'model': mae.to_official()}, place / 'mae_crate_base.pth')
-    return place
+    torch.save({'model': mae.to_official()}, tmp_path / 'mae_crate_base.pth')
+    return tmp_path
 
 
-def toy(part):
-    """A README command as this test can run it: our files, a tiny model, a few steps."""
-    words = shlex.split(part)
+def toy(command):
+    """The words of a command as this test can run it: our files, a tiny network, a few steps."""
+    words = shlex.split(command)
     if words[0] == 'torchrun':
-        words = ['-m', 'torch.distributed.run', *[w.replace('=8', '=2') for w in words[1:]], '--overwrite=true']  # "or", not "then"
+        words = ['-m', 'torch.distributed.run', *[w.replace('=8', '=2') for w in words[1:]], '--overwrite=true']
     else:
-        assert words[0] in ('python', 'python3'), part
+        assert words[0] in ('python', 'python3'), command
         words = words[1:]
     tool = next(w for w in words if w.endswith('.py') and not w.startswith('config'))
     words = [str(ROOT / w) if re.match(r'(\w+|prepare/\w+)\.py$|config/', w) else w for w in words]
     if '--help' in words:
         return words
     new = not any('init_from' in w for w in words)
-    functions = 'icl' in part
-    pictures = re.search('crate|vit|cifar|imagenet|shapes', part) and not re.search('_char|stdlib|bert|crate_owt', part)
+    functions = re.search('icl|linear', command)
+    pictures = re.search('crate|vit|cifar|imagenet|shapes', command) and \
+        not re.search('_char|stdlib|bert|crate_owt', command)
     if tool == 'train.py' and new:
         words += TOY + ([] if pictures else ['--n_dims=8', '--block_size=20'] if functions else ['--block_size=64'])
-        words += ['--image_size=32', '--patch_size=8'] if 'imagenet' in part else []
+        words += ['--image_size=32', '--patch_size=8'] if 'imagenet' in command else []
     if tool == 'train.py' and not new and pictures:
         words += [*SHORT, '--image_size=32']
     if tool == 'train.py' or tool == 'bench.py' and 'pictures' not in words:
-        steps = 8 if any('resume' in w for w in words) else 4
-        words = [w for w in words if not w.startswith(('--max_iters', '--epochs'))] + [f'--max_iters={steps}', '--eval_iters=2']
+        words = [w for w in words if not w.startswith(('--max_iters', '--epochs'))]
+        words += [f'--max_iters={8 if any("resume" in w for w in words) else 4}', '--eval_iters=2']
     if tool == 'bench.py':
         words = [w for w in words if not w.startswith('--rounds')] + ['--rounds=1']
-        words += ['--image_size=32', '--batch_size=1', '--seconds=0.01'] if 'pictures' in words else [*TOY, '--block_size=16']
+        words += ['--image_size=32', '--batch_size=1', '--seconds=0.01'] if 'pictures' in words else \
+            [*TOY, '--block_size=16']
     if tool == 'eval.py' and functions:
         words += ['--prompts=8']
-    if any('benchmarks' in w for w in words):  # GPT-2's tokenizer would need a network
+    if any('benchmarks' in w for w in words):  # GPT-2's tokenizer would need a download
         words = [w.replace('out/aot_owt', 'out/gpt2') for w in words]
     if tool == 'analyze.py':
-        words = [w.replace('step_150', 'step_0').replace('step_450', 'step_4') for w in words if not w.startswith('--num_samples')]
-        theory = words[1] in ('denoise', 'compress', 'ista') and not any(w.startswith(('--ckpt', '--official')) for w in words)
-        words = [re.sub('^--layer=.*', '--layer=2', re.sub('^--heads=.*', '--heads=1,2', w)) for w in words] + ['--tokens=16'] * theory
+        words = [w.replace('step_150', 'step_0').replace('step_450', 'step_4') for w in words
+                 if not w.startswith('--num_samples')]
+        words = [re.sub('^--layer=.*', '--layer=2', re.sub('^--heads=.*', '--heads=1,2', w)) for w in words]
+        theory = words[1] in ('denoise', 'compress', 'ista') and not re.search('--ckpt|--official', command)
+        words += ['--tokens=16'] * theory
     if tool == 'sample.py' and not pictures:
         words = [w for w in words if not w.startswith('--max_new')] + ['--max_new_tokens=4']
     return [w.replace('--n_head=12', '--n_head=2') for w in words]
 
 
-def test_readme_commands_run(place, monkeypatch, capsys):
+@pytest.mark.parametrize('page', [pytest.param(page, id=page.stem, marks=[pytest.mark.slow] * (page.stem != 'README'))
+                                  for page in PAGES if commands(page)])
+def test_commands_run(page, place, monkeypatch, capsys):
     monkeypatch.chdir(place)
-    ran = []
-    for line in COMMANDS:
-        for part in line.split(' && '):
-            if part.startswith(('python3 -m venv', '. .venv', 'pip install', 'python -m pytest')):
-                continue  # what .ci/run does
-            if re.search(r'prepare/(shakespeare_char|cifar10|imagenet|openwebtext|wikitext|ptb|lambada|cbt|gpt2_weights)', part):
-                continue  # a download, or an account is needed; the data stand ready
-            words, start = toy(part), time.time()
-            if words[0] == '-m':
-                done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120)
-                assert done.returncode == 0, f'{part}\n{done.stderr}'
-            else:
-                monkeypatch.setattr(sys, 'argv', words)
-                try:
-                    runpy.run_path(words[0], run_name='__main__')
-                except SystemExit:
-                    pytest.fail(f'{part}\n{words}\n{capsys.readouterr().err}')
-            ran.append(part)
-            with capsys.disabled():
-                print(f'{time.time() - start:5.1f} s  {part}')
-    assert sum('train.py' in part for part in ran) >= 8 and any('torchrun' in part for part in ran)
+    for command in commands(page):
+        if command.startswith(('python3 -m venv', '. .venv', 'pip install', 'python -m pytest')):
+            continue  # what .ci/run does
+        if re.search(rf'prepare/({DOWNLOADS})\.py', command):
+            continue  # a download, or an account is needed; the data stand ready
+        words, start = toy(command), time.time()
+        if words[0] == '-m':
+            done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120)
+            assert done.returncode == 0, f'{command}\n{done.stderr}'
+        else:
+            monkeypatch.setattr(sys, 'argv', words)
+            try:
+                runpy.run_path(words[0], run_name='__main__')
+            except SystemExit:
+                pytest.fail(f'{command}\n{words}\n{capsys.readouterr().err}')
+        with capsys.disabled():
+            print(f'{time.time() - start:5.1f} s  {command}')
 
 
 def prose(page):
