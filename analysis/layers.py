@@ -31,7 +31,7 @@ def inside(model, *inputs):
     tokens after the layer. Tokens are (B, N, d). inputs: what model.embed takes. Masked
     autoencoders hide nothing."""
     z = needed(model, 'embed')(*inputs)
-    for layer, attention in zip(model.layers, attentions(model)):
+    for layer, attention in zip(needed(model, 'layers'), attentions(model)):
         calls = []
         hook = attention.register_forward_hook(lambda module, args, out: calls.append((args[0], out)))
         try:

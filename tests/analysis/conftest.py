@@ -1,0 +1,79 @@
+"""Runs of random weights to look at, and datasets and pictures for them."""
+import csv
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from helpers import TEXT
+from insides import NETWORKS, OTHERS, config_of, kind_of, loud_network
+from PIL import Image
+
+import analyze
+from engine import run
+from prepare.lib.pictures import save_arrays
+from tasks import files
+from tasks.tokenizer import Tokenizer
+
+
+def save_datasets(folder):
+    """Pictures are 20 x 30; the runs' eval_crop of 0.8 leaves the 16 x 24 in their middle as they are. Text has six
+    sequences of 12."""
+    rng, labels = np.random.default_rng(0), np.arange(18) % 3
+    pictures, masks = rng.integers(0, 256, (18, 20, 30, 3), np.uint8), rng.random((18, 20, 30)) < 0.4
+    four = np.concatenate((pictures, pictures[..., :1]), 3)
+    for name, *arrays in (('pics', pictures, labels, masks), ('grey', pictures[..., :1], labels, masks),
+                          ('four', four, labels, masks), ('bare', pictures // 2, labels)):
+        classes = ['ant', 'bee', 'cat'] + ['dog'] * (name == 'bare')    # no picture of a dog, and no masks
+        save_arrays(folder / name, {'train': arrays, 'test': arrays}, classes)
+    for name, tokenizer, text in (('text', Tokenizer('bytes'), TEXT),
+                                  ('letters', Tokenizer('chars', 'abc\n'), 40 * 'abca\nb')):
+        ids = tokenizer.encode(text)
+        files.save_text(folder / name, tokenizer, {'train': ids[73:200], 'val': ids[:73]}, {'train': 127, 'val': 73})
+    return pictures
+
+
+def save_network(out, name):
+    kind, weights = kind_of(name), loud_network(name).state_dict()
+    dataset = {'letters': 'letters', 'elsewhere': 'bare', 'grey': 'grey', 'four': 'four'}.get(
+        name, {'images': 'pics', 'text': 'text', 'functions': 'linear'}[kind])
+    tokenizer = {'name': 'chars', 'alphabet': 'abc\n'} if name == 'letters' else {'name': 'bytes'}
+    meta = {'images': {'classes': ['ant', 'bee', 'cat']}, 'text': {'tokenizer': tokenizer}, 'functions': {}}[kind]
+    out.mkdir(parents=True)
+    averaged = name == 'crate'  # then the average is what one looks at
+    run.save(out / 'best.pt', dict.fromkeys(run.KEYS, {}) | {
+        'format': run.FORMAT, 'step': 0, 'model_config': dataclasses.asdict(config_of(name)),
+        'weights': {k: torch.zeros_like(v) for k, v in weights.items()} if averaged else weights,
+        'ema': weights if averaged else None, 'data': {'kind': kind} | meta,
+        'config': {'model': (NETWORKS | OTHERS)[name][0], 'dataset': dataset, 'eval_crop': 0.8, 'sparsity': 3}})
+
+
+@pytest.fixture(scope='session')
+def place(tmp_path_factory):
+    """A folder with runs/NAME of all networks, an official file, data/, and a FOLDER of three pictures."""
+    place = tmp_path_factory.mktemp('place')
+    pictures = save_datasets(place / 'data')
+    for name in NETWORKS | OTHERS:
+        save_network(place / 'runs' / name, name)
+    torch.save({'state_dict': loud_network('crate').to_official()}, place / 'official.pth')
+    (place / 'FOLDER').mkdir()
+    for i in range(3):
+        Image.fromarray(pictures[i]).save(place / 'FOLDER' / f'{i}.png')
+    return place
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Pictures are not drawn, which would take half a second; tests look at the numbers."""
+    import matplotlib.figure
+    monkeypatch.setattr(matplotlib.figure.Figure, 'savefig', lambda self, f, **settings: f.write(b'a picture'))
+
+
+@pytest.fixture
+def look(place, tmp_path, undrawn):
+    """A function that runs a command on a network, and returns the rows of its table."""
+    def look(command, name, *words):
+        analyze.main([command, f'--ckpt={place}/runs/{name}', f'--data_dir={place}/data', f'--out={tmp_path}/x.png',
+                      '--overwrite=true', *[w.format(place=place) for w in words]])
+        return list(csv.DictReader((tmp_path / 'x.csv').open(newline='')))
+    return look

@@ -1,0 +1,299 @@
+"""analyze.py: every command with every network; what it cannot do, it says in one line."""
+import csv
+import dataclasses
+import re
+import sys
+
+import numpy as np
+import pytest
+import torch
+from helpers import fails
+from insides import NETWORKS, THREE, cropped, kind_of, layer_of, load, softmax_of, walk
+from PIL import Image
+
+import analyze
+from analysis import layers
+from prepare.lib.pictures import save_arrays
+from tasks import augment
+
+OFFICIAL = '--model=crate', '--n_head=2', '--image_size=16,24', '--patch_size=4,8'  # what an official file does not say
+
+
+def why_not(command, name):
+    """What a user is told where a command has no meaning for a network."""
+    kind = 'images' if name == 'official' else kind_of(name)
+    if command in ('pca', 'segment') and kind != 'images':
+        return f'{command} is for pictures'
+    if command in ('tokens', 'attention') and kind == 'functions':
+        return 'for pictures and texts'
+    if command == 'ista' and 'crate' not in name and name != 'official':
+        return 'no ISTA'
+    return 'no subspace' if command in ('denoise', 'compress') and name in THREE else ''
+
+
+@pytest.mark.parametrize('name', [*NETWORKS, 'official'])
+@pytest.mark.parametrize('command', analyze.COMMANDS)
+def test_every_command_on_every_network(command, name, place, tmp_path, capsys, monkeypatch, request):
+    real = (name, command) in [('crate', c) for c in analyze.COMMANDS] + [('crate_bert', 'attention')]
+    if not real:
+        request.getfixturevalue('undrawn')
+    monkeypatch.chdir(tmp_path)
+    before = {p: p.stat().st_mtime_ns for p in place.rglob('*')}
+    words = [command, f'--ckpt={place}/runs/{name}', f'--data_dir={place}/data']
+    if name == 'official':
+        words[1:2] = [f'--official={place}/official.pth', *OFFICIAL]
+        words += ['--dataset=pics'] * (command != 'subspaces')
+    if command in ('layers', 'pca', 'segment', 'denoise', 'compress', 'ista'):
+        words += ['--num_samples=2']
+    if why_not(command, name):
+        error = fails(capsys, analyze.main, *words)
+        assert why_not(command, name) in error and name in error and not list(tmp_path.iterdir())
+        return
+    analyze.main(words)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.startswith('to see: ') for line in lines].count(True) == 1
+    assert lines[-1] == f'{command}.png, {command}.csv'
+    assert sorted(p.name for p in tmp_path.iterdir()) == [f'{command}.csv', f'{command}.png']
+    assert before == {p: p.stat().st_mtime_ns for p in place.rglob('*')}
+    rows = list(csv.reader((tmp_path / f'{command}.csv').open(newline='')))
+    assert len(rows) > 3 and {len(row) for row in rows} == {len(rows[0])}
+    assert not {'nan', 'inf', '-inf'} & set(sum(rows, []))
+    if real:
+        with Image.open(tmp_path / f'{command}.png') as picture:
+            assert min(picture.size) > 150 and len(picture.convert('RGB').getcolors(2 ** 24)) > 20
+
+
+@pytest.mark.parametrize('name', ['grey', 'four'])
+@pytest.mark.parametrize('command', ['layers', 'tokens', 'attention', 'pca', 'segment'])
+def test_pictures_of_any_number_of_channels(command, name, look, place, capsys):
+    assert len(look(command, name)) > 3
+    if name == 'grey' and command != 'segment':
+        assert look(command, 'grey', '--image={place}/FOLDER/0.png')
+    if name == 'four' and command != 'segment':
+        words = [command, f'--ckpt={place}/runs/four', f'--image={place}/FOLDER', f'--out={place}/x.png']
+        assert 'give a prepared dataset' in fails(capsys, analyze.main, *words)
+
+
+# ---- official files
+
+
+def test_an_official_file_gives_the_numbers_of_the_run_that_it_came_from(place, tmp_path, look):
+    words = f'--official={place}/official.pth', *OFFICIAL, f'--out={tmp_path}/o.png', '--overwrite=true'
+    analyze.main(['subspaces', *words])
+    look('subspaces', 'crate')
+    ours, theirs = ((tmp_path / f'{n}.csv').read_text() for n in 'xo')
+    assert ours.replace(f'{place}/runs/crate', '') == theirs.replace(f'{place}/official.pth', '')
+    analyze.main(['attention', *words, f'--image={place}/FOLDER/0.png'])
+    rows = list(csv.DictReader((tmp_path / 'o.csv').open(newline='')))
+    picture = torch.tensor(np.load(place / 'data' / 'pics' / 'test.images.npy')[:1])
+    x = augment.eval_pictures(picture, torch.tensor([[20, 30]]), (16, 24), 0.875)  # the usual crop
+    with torch.no_grad():
+        attention, normed, *_ = list(walk(load(place, 'crate'), x))[1]
+        expected = softmax_of(attention, normed[0], 0, 0, range(1, 13))
+    assert [float(row['weight']) for row in rows[:12]] == pytest.approx(expected, rel=1e-3, abs=1e-5)
+
+
+def test_an_official_file_stands_beside_a_run_of_ours(place, tmp_path, undrawn):
+    """--model and --n_head are those of the file: a run of ours knows its own."""
+    for beside in ('crate', 'vit', 'one_head'):
+        analyze.main(['layers', f'--official={place}/official.pth', *OFFICIAL, f'--beside={place}/runs/{beside}',
+                      '--dataset=pics', f'--data_dir={place}/data', f'--out={tmp_path}/{beside}.png'])
+        assert f'{place}/runs/{beside},trained' in (tmp_path / f'{beside}.csv').read_text()
+
+
+# ---- samples
+
+
+@pytest.mark.parametrize('command, name', [
+    ('layers', 'crate'), ('layers', 'gpt2'), ('layers', 'functions'), ('segment', 'vit'), ('denoise', 'crate'),
+    ('denoise', 'crate_bert'), ('denoise', 'functions')])
+def test_nothing_depends_on_the_batch_size(command, name, look):
+    tables = [look(command, name, '--num_samples=5', f'--batch_size={b}') for b in (3, 64, 1)]
+    for other in tables[1:]:
+        for a, b in zip(tables[0], other, strict=True):
+            for k in a:
+                try:
+                    assert float(a[k]) == pytest.approx(float(b[k]), rel=1e-3, abs=1e-5), k
+                except ValueError:
+                    assert a[k] == b[k]
+
+
+@pytest.mark.parametrize('name', ['crate', 'gpt2', 'functions'])
+@pytest.mark.parametrize('batch', [2, 5, 64])
+def test_as_many_samples_as_asked_for(name, batch, look, monkeypatch):
+    seen, real = [], layers.layer_measures
+    monkeypatch.setattr(layers, 'layer_measures', lambda model, x, *more: seen.append(x[0]) or real(model, x, *more))
+    look('layers', name, '--num_samples=5', f'--batch_size={batch}')
+    assert sum(map(len, seen)) == 10 and max(map(len, seen)) <= batch  # of two networks
+    assert len({tuple(x.flatten().tolist()) for x in torch.cat(seen)}) == 5
+
+
+@torch.no_grad()
+def test_pictures_of_ones_own(place, look):
+    rows = look('attention', 'crate', '--image={place}/FOLDER')
+    assert list(dict.fromkeys(row['picture'] for row in rows)) == ['0.png', '1.png', '2.png']
+    one = look('attention', 'crate', '--image={place}/FOLDER/1.png')
+    assert one == [row for row in rows if row['picture'] == '1.png']
+    attention, normed = layer_of(place, 'crate', 1, 1)  # it is picture 1 of the dataset
+    weights = [float(row['weight']) for row in one[12:]]
+    assert weights == pytest.approx(softmax_of(attention, normed, 1, 0, range(1, 13)), rel=1e-3)
+    rates, _ = layers.layer_measures(load(place, 'crate'), (torch.cat([cropped(place, i) for i in range(3)]),))
+    rows = look('layers', 'crate', '--image={place}/FOLDER', '--show=rate')[:3]
+    assert [float(row['mean']) for row in rows] == pytest.approx(rates.mean(1).tolist(), rel=1e-3)
+    for command, n in (('pca', 3 * 12), ('denoise', 2 * 3), ('tokens', 3 * 13 * 16)):
+        assert len(look(command, 'crate', '--image={place}/FOLDER')) == n
+    rows = look('attention', 'crate', '--image={place}/data/pics', '--num_samples=3')  # a dataset is a folder too
+    names = {row['picture'] for row in rows}
+    assert len(names) == 3 and all(re.fullmatch(r'test \d+, (ant|bee|cat)', name) for name in names)
+    rows = look('attention', 'crate', '--image={place}/FOLDER', '--num_samples=2')
+    assert len({row['picture'] for row in rows}) == 2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('name', ['crate', 'vit', 'crate_mae', 'vit_mae', 'aot_pictures'])
+def test_another_image_size_interpolates_positions(name, place, look):
+    rows = look('attention', name, '--image={place}/FOLDER/0.png', '--image_size=20,40')
+    assert [(row['row'], row['column']) for row in rows] == 2 * [(i, j) for i in '12345' for j in '12345']
+    picture = torch.tensor(np.load(place / 'data' / 'pics' / 'test.images.npy')[:1])
+    x = augment.eval_pictures(picture, torch.tensor([[20, 30]]), (20, 40), 0.8)
+    attention, normed, *_ = list(walk(load(place, name, image_size=(20, 40)), x))[1]
+    weights = [float(row['weight']) for row in rows[:25]]
+    assert weights == pytest.approx(softmax_of(attention, normed[0], 0, 0, range(1, 26)), rel=1e-3, abs=1e-5)
+
+
+# ---- files
+
+
+def test_what_is_there_stays_unless_it_may_go(place, tmp_path, capsys, undrawn):
+    words = ['subspaces', f'--ckpt={place}/runs/crate', f'--out={tmp_path}/s.png']
+    for name in ('s.png', 's.csv'):
+        (tmp_path / name).write_text('mine')
+        error = fails(capsys, analyze.main, *words)
+        assert f'{name} exists' in error and '--overwrite=true' in error
+        assert [p.read_text() for p in tmp_path.iterdir()] == ['mine']
+        (tmp_path / name).unlink()
+    (tmp_path / 's.png').write_text('mine')
+    analyze.main([*words, '--overwrite=true'])
+    assert {p.name for p in tmp_path.iterdir()} == {'s.png', 's.csv'}
+    assert (tmp_path / 's.png').read_text() == 'a picture'
+
+
+@pytest.mark.parametrize('missing', [['matplotlib'], ['matplotlib', 'PIL']])
+def test_without_matplotlib_it_says_what_to_install(missing, place, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in missing:
+        monkeypatch.setitem(sys.modules, name, None)
+    for words in (['denoise'], ['layers', f'--ckpt={place}/runs/crate', f'--data_dir={place}/data']):
+        assert 'pip install matplotlib' in fails(capsys, analyze.main, *words) and not list(tmp_path.iterdir())
+
+
+def test_help_says_what_every_setting_is(capsys):
+    analyze.main(['--help'])
+    said = capsys.readouterr().out
+    assert all(f'--{f.name}=' in said for f in dataclasses.fields(analyze.AnalyzeConfig))
+    assert all(f'\n{name} ' in said for name in ('DenoiseConfig', 'SheetConfig', 'AugmentConfig'))
+    assert all(f'python analyze.py {command}' in said for command in (*analyze.COMMANDS, 'augment'))
+    read = set().union(analyze.COMMON, *(settings for _, settings in analyze.COMMANDS.values()))
+    assert read == {f.name for f in dataclasses.fields(analyze.AnalyzeConfig)}  # each is read by some command
+
+
+# ---- mistakes
+
+
+@pytest.mark.parametrize('words, message', [
+    ([], 'choose layers, subspaces'), (['layer'], "'layer' is unknown"), (['denoise', '--delta=0'], 'delta > 0'),
+    (['denoise', '--tau=1'], 'tau < 1'), (['denoise', '--n_layer=0'], 'n_layer=0 must be at least 1'),
+    (['denoise', '--etta=1'], 'did you mean eta?'), (['denoise', '--out=x.doc'], 'format of pictures'),
+    (['denoise', '--out=no/where.png'], 'no folder'), (['denoise', '--num_samples=3'], '--ckpt'),
+    (['ista', '--image=cat.jpg'], '--ckpt'),  # it is about a trained network
+    (['layers', 'out/crate'], 'did you mean --ckpt=out/crate?'),
+    (['denoise', '--ckpt=CRATE', '--delta=0.1'], 'delta'), (['layers', '--ckpt=nowhere'], 'no checkpoint nowhere'),
+    (['layers', '--ckpt=CRATE', '--official=x.pth'], 'leave one of the two out'),
+    (['layers', '--official=x.pth'], '--model=crate'), (['layers', '--official=x.pth', '--model=crate'], '--n_head'),
+    (['layers', '--official=x.pth', '--model=crate', '--n_head=2'], 'no file x.pth'),
+    (['layers', '--official=FILE', *OFFICIAL], '--dataset=imagenet'),
+    (['layers', '--official=FILE', '--model=crate', '--n_head=3'], 'n_head=3'),
+    (['layers', '--ckpt=CRATE', '--model=vit'], 'leave model out'),
+    (['layers', '--ckpt=CRATE', '--etta=1'], 'unknown setting etta'),
+    (['layers', '--ckpt=CRATE', '--n_head=4'], 'leave n_head out'),
+    (['layers', '--ckpt=CRATE', '--image_size=17,24'], 'not divisible'),
+    (['layers', '--ckpt=GPT2', '--image_size=16'], 'leave that out')])
+def test_mistakes_get_one_line(words, message, place, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, path in (('CRATE', 'runs/crate'), ('GPT2', 'runs/gpt2'), ('FILE', 'official.pth')):
+        words = [w.replace(name, f'{place}/{path}') for w in words]
+    assert message in fails(capsys, analyze.main, *words) and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('command, name, words, message', [
+    ('attention', 'crate', '--layer=4', 'layers 1 to 3'), ('pca', 'crate', '--layer=-1', 'layers 1 to 3'),
+    ('segment', 'crate', '--layer=4', 'layers 1 to 3'), ('attention', 'crate', '--heads=3', 'heads 1 to 2'),
+    ('attention', 'crate', '--heads=0', 'heads 1 to 2'), ('attention', 'gpt2', '--heads=a', 'heads 1 to 2'),
+    ('attention', 'crate', '--heads=1-2', 'with commas'), ('layers', 'aot_text', '--show=sparsity', '--show=rate'),
+    ('layers', 'crate', '--beside={place}/runs/aot_pictures --show=sparsity', 'aot_pictures has no sparsity'),
+    ('layers', 'crate', '--show=both', 'rate or sparsity'),
+    ('layers', 'crate', '--measure=released2', 'paper or released'),
+    ('layers', 'crate', '--beside={place}/runs/gpt2', 'gpt2 reads text, '),
+    ('layers', 'crate', '--beside=nowhere', 'no checkpoint nowhere'),
+    ('layers', 'crate', '--heads=1', '--heads does not go with layers'),
+    ('subspaces', 'crate', '--num_samples=3', '--num_samples does not go with subspaces'),
+    ('attention', 'crate', '--beside=x', '--beside does not go with attention'),
+    ('segment', 'crate', '--image=x', '--image does not go with segment'),
+    ('layers', 'gpt2', '--start=abc', '--start does not go with layers'),
+    ('layers', 'crate', '--num_samples=-1', 'num_samples=-1 must be at least 0'),
+    ('layers', 'crate', '--batch_size=0', 'batch_size=0 must be at least 1'),
+    ('layers', 'crate', '--eps=-1', 'eps=-1.0 must be at least 0'), ('layers', 'crate', '--eps=nan', 'eps=nan'),
+    ('tokens', 'crate', '--size=0', 'size=0 must be at least 1'),
+    ('subspaces', 'crate', '--directions=0', 'directions=0 must be'),
+    ('subspaces', 'vit', '--part=foo', 'query, key, value'), ('subspaces', 'crate', '--part=key', 'leave --part out'),
+    ('pca', 'crate', '--keep=0', '0 < keep <= 1'), ('segment', 'crate', '--share=1.5', '0 < share <= 1'),
+    ('layers', 'crate', '--seed=-1', 'seed=-1 must be'), ('layers', 'crate', '--device=cuda:99', 'choose another'),
+    ('subspaces', 'one_head', '', 'one head'), ('denoise', 'one_head', '', 'fills all 16'),
+    ('denoise', 'vit', '', 'CRATE, CRATE-MAE and AoT-MSSA'), ('ista', 'vit', '', 'CRATE and CRATE-MAE'),
+    ('ista', 'soft', '', "ista='soft'"),
+    ('denoise', 'crate', '--beside={place}/runs/vit', 'vit has three projections'),
+    ('segment', 'crate', '--dataset=bare', 'python prepare/shapes.py'),
+    ('pca', 'crate', '--label=cow', 'choose ant, bee, cat'),
+    ('pca', 'crate', '--dataset=bare --label=dog', 'dog'),  # a class without a picture
+    ('pca', 'crate', '--label=ant --image={place}/FOLDER', 'leave it out'), ('pca', 'gpt2', '', 'pca is for pictures'),
+    ('segment', 'gpt2', '', 'segment is for pictures'), ('layers', 'crate', '--dataset=text', 'holds text'),
+    ('layers', 'gpt2', '--dataset=pics', 'holds images'), ('layers', 'gpt2', '--dataset=letters', 'the same tokenizer'),
+    ('layers', 'crate', '--dataset=grey', 'pictures of 3 channels'), ('pca', 'grey', '--dataset=four', '1 channel'),
+    ('layers', 'gpt2', '--beside={place}/runs/letters', 'letters'),
+    ('layers', 'crate', '--dataset=none', 'no prepared data'),
+    ('layers', 'crate', '--split=validation', 'only train, test'),
+    ('layers', 'functions', '--dataset=cubic', 'linear or sparse_linear'),
+    ('layers', 'functions', '--split=val', '--split'),
+    ('attention', 'gpt2', '--start=aaaaaaaaaaaaa', 'has 13 tokens; give between 2 and 12'),
+    ('attention', 'gpt2', '--start=a', 'has 1 tokens'), ('tokens', 'letters', '--start=abx', "no character 'x'"),
+    ('attention', 'gpt2', '--start=FILE:nowhere', 'cannot be read'),
+    ('attention', 'gpt2', '--image={place}/FOLDER', '--start=TEXT'),
+    ('attention', 'crate', '--start=abc', '--image instead of --start'),
+    ('tokens', 'crate', '--start=abc', '--start'), ('tokens', 'gpt2', '--image={place}/FOLDER', '--image'),
+    ('tokens', 'gpt2', '--start=abc --image={place}/FOLDER', '--image'),
+    ('layers', 'gpt2', '--image={place}/FOLDER', 'leave --image out'),
+    ('layers', 'functions', '--image={place}/FOLDER', 'leave --image out'),
+    ('layers', 'crate', '--dataset=bare --image={place}/FOLDER', '--dataset'),
+    ('layers', 'crate', '--image=nowhere.png', 'cannot be read as a picture'),
+    ('layers', 'crate', '--image={place}/runs', 'no pictures in'), ('layers', 'crate', '--out=x.bmp', 'x.bmp'),
+    ('layers', 'crate', '--out=x.csv', 'format of pictures')])
+def test_what_a_network_cannot_show(command, name, words, message, place, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = [command, f'--ckpt={place}/runs/{name}', f'--data_dir={place}/data', *words.format(place=place).split()]
+    assert message in fails(capsys, analyze.main, *words) and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('masks, message', [
+    (np.zeros((7, 20, 30), bool), '7 x 20 x 30'), (np.zeros((18, 20), bool), '18 x 20,'),
+    (np.zeros((18, 10, 10), bool), '18 x 10 x 10'), (np.zeros((18, 20, 30), np.uint8), 'bool'),
+    (None, 'test.masks.npy')], ids=['count', 'dimensions', 'size', 'type', 'damaged'])
+def test_masks_that_fit_no_picture(masks, message, place, tmp_path, capsys, monkeypatch):
+    arrays = [np.load(place / 'data' / 'pics' / f'test.{k}.npy') for k in ('images', 'labels')]
+    save_arrays(tmp_path / 'data' / 'odd', {'train': arrays, 'test': arrays}, ['ant', 'bee', 'cat'])
+    (tmp_path / 'data' / 'odd' / 'test.masks.npy').write_bytes(b'no array')
+    if masks is not None:
+        np.save(tmp_path / 'data' / 'odd' / 'test.masks.npy', masks)
+    monkeypatch.chdir(tmp_path)
+    words = f'--ckpt={place}/runs/crate', f'--data_dir={tmp_path}/data', '--dataset=odd'
+    assert message in fails(capsys, analyze.main, 'segment', *words)
+    assert [p.name for p in tmp_path.iterdir()] == ['data']

@@ -1,0 +1,130 @@
+"""Small networks of every kind, and their insides computed in another way: layers by their modules, heads by slices of
+weights."""
+import math
+import re
+
+import numpy as np
+import torch
+from helpers import loud, normalized
+
+from engine import checkpoints
+from engine.run import load_checkpoint
+
+SMALL = dict(n_layer=3, n_head=2, n_embd=16)
+PICTURES = dict(image_size=(16, 24), patch_size=(4, 8), **SMALL)  # 4 patches down, 3 across
+TEXT = dict(block_size=12, vocab_size=256, image_size=0, **SMALL)
+NETWORKS = {  # the model file and its settings
+    'crate': ('crate', dict(PICTURES, num_classes=3, head_dim=5)), 'vit': ('vit', dict(PICTURES, num_classes=3)),
+    'crate_mae': ('crate_mae', PICTURES),
+    'vit_mae': ('vit_mae', dict(PICTURES, decoder_n_layer=1, decoder_n_head=2, decoder_n_embd=16)),
+    'aot_pictures': ('aot', dict(PICTURES, num_classes=3)), 'aot_text': ('aot', TEXT),
+    'gpt2': ('aot', dict(TEXT, attn='mhsa', mlp=True, bias=True)), 'crate_gpt': ('crate', TEXT),
+    'crate_bert': ('crate', dict(TEXT, causal=False, vocab_size=257)), 'functions': ('aot', dict(TEXT, n_dims=5))}
+OTHERS = {  # which some tests alone need
+    'letters': ('aot', dict(TEXT, vocab_size=5)), 'mean': ('crate', dict(PICTURES, num_classes=3, pool='mean')),
+    'tied': ('crate', dict(PICTURES, num_classes=3, tie_out=True)), 'mhsa': ('aot', dict(TEXT, attn='mhsa')),
+    'one_head': ('crate', dict(PICTURES, num_classes=3, n_head=1)),
+    'wide': ('crate', dict(PICTURES, num_classes=3, image_size=(18, 30), patch_size=(9, 10))),
+    'elsewhere': ('vit', dict(PICTURES, num_classes=3)), 'soft': ('crate', dict(PICTURES, num_classes=3, ista='soft')),
+    'grey': ('crate', dict(PICTURES, num_classes=3, channels=1)),
+    'four': ('vit', dict(PICTURES, num_classes=3, channels=4))}
+THREE = 'vit', 'vit_mae', 'gpt2', 'mhsa', 'elsewhere', 'four'  # projections per head, so there is no one subspace
+SUBSPACES = [name for name in NETWORKS | OTHERS if name not in THREE]
+
+
+def config_of(name):
+    model, settings = (NETWORKS | OTHERS)[name]
+    return checkpoints.network(model)[1](**settings)
+
+
+def kind_of(name):
+    return checkpoints.kind_of(config_of(name))
+
+
+def fresh(name, seed=1337):
+    """The network with random weights that analyze.py draws beside a trained one."""
+    torch.manual_seed(seed)
+    return checkpoints.network((NETWORKS | OTHERS)[name][0])[0](config_of(name)).eval()
+
+
+def loud_network(name):
+    """A network whose attention is far from uniform."""
+    return loud(fresh(name, 0))
+
+
+def random_inputs(name):
+    """What `inside` takes, three samples."""
+    generator, c = torch.Generator().manual_seed(1), config_of(name)
+    if kind_of(name) == 'images':
+        return torch.randn(3, c.channels, *c.image_size, generator=generator),
+    if kind_of(name) == 'functions':
+        return torch.randn(3, 6, 5, generator=generator), torch.randn(3, 6, generator=generator)
+    return torch.randint(c.vocab_size, (3, 12), generator=generator),
+
+
+def walk(model, *x):
+    """Layer by layer: attention, LN(Z^l), Z^l, Z^(l+1/2), Z^(l+1)."""
+    z = model.embed(*x)
+    for layer in model.layers:
+        normed = layer.norm1(z)
+        half = z + layer.attn(normed)
+        if hasattr(layer, 'ista'):
+            after = layer.ista(layer.norm2(half))
+        else:
+            after = half + layer.mlp(layer.norm2(half)) if layer.mlp else half
+        yield layer.attn, normed, z, half, after
+        z = after
+
+
+def projections(attention, part):
+    """[(matrix (d, p), bias) of every head]; part: 0 query, 1 key, 2 value."""
+    maps, part = (attention.U, 0) if hasattr(attention, 'U') else (attention.QKV, part)
+    p = len(maps.weight) // attention.K // (1 if hasattr(attention, 'U') else 3)
+    first = [(part * attention.K + k) * p for k in range(attention.K)]
+    return [(maps.weight[i:i + p].T, 0 if maps.bias is None else maps.bias[i:i + p]) for i in first]
+
+
+def heads_of(attention, z, part=2):
+    """Tokens (.., N, d) as each head sees them, (.., K, N, p)."""
+    return torch.stack([z @ U + b for U, b in projections(attention, part)], -3)
+
+
+def softmax_of(attention, normed, k, n, among):
+    """The weights of head k for token n of one sample (N, d), among the tokens listed."""
+    q, key = (heads_of(attention, normed, part)[k].tolist() for part in (0, 1))
+    scores = [math.exp(sum(a * b for a, b in zip(q[n], key[m])) / math.sqrt(len(q[n]))) for m in among]
+    return [s / sum(scores) for s in scores]
+
+
+# ---- the runs and datasets that tests/analysis/conftest.py makes
+
+
+def load(place, name, **overrides):
+    return checkpoints.load_model(load_checkpoint(place / 'runs' / name), **overrides)
+
+
+def cropped(place, i):
+    """Picture i of `pics` as a network sees it, (1, 3, 16, 24)."""
+    return normalized(np.load(place / 'data' / 'pics' / 'test.images.npy')[i:i + 1, 2:18, 3:27])
+
+
+def inputs(place, name):
+    """All pictures of the test split, or the text of the val split."""
+    if kind_of(name) == 'images':
+        return torch.cat([cropped(place, i) for i in range(18)]),
+    return torch.tensor(np.load(place / 'data' / 'text' / 'val.npy')[:72].astype(np.int64)).view(6, 12),
+
+
+def layer_of(place, name, i, l):
+    """The attention of layer l (from 0) of a run, and its input for picture i, (N, d)."""
+    attention, normed, *_ = list(walk(load(place, name), cropped(place, i)))[l]
+    return attention, normed[0]
+
+
+def chosen(rows):
+    """The numbers of the pictures that a table is about, in its order."""
+    return list(dict.fromkeys(int(re.match(r'test (\d+), ', row['picture'])[1]) for row in rows))
+
+
+def floats(rows, *columns):
+    return [tuple(float(row[k]) for k in columns) for row in rows]
