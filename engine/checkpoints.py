@@ -154,7 +154,8 @@ def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False)
             raise ValueError(f'new_head=true is for pictures; a network that reads {kind} keeps its head')
         if not classifies:
             own = getattr(network(name)[0], 'classifier', ('',))[0]
-            raise ValueError(f'model={name} has no classifier' + f'; for one with its encoder: --model={own}' * bool(own))
+            has_one = f'; for one with its encoder: --model={own}' if own else ''
+            raise ValueError(f'model={name} has no classifier{has_one}')
         given = {'num_classes': len(meta['classes'])} | given
         if given['num_classes'] < len(meta['classes']):
             raise ValueError(f'num_classes={given["num_classes"]} is too small for {folder}, which needs '
@@ -218,8 +219,8 @@ def load_official(path, name, settings):
     if holds == 'vit_mae' != name:
         rest['decoder_n_head'] = 1  # the decoder is not used
     elif name == 'vit_mae' and 'decoder_n_head' not in rest:
-        raise ValueError(f"official:{path} does not say how many heads its decoder has: give --decoder_n_head, theirs is "
-                         '16')
+        raise ValueError(f'official:{path} does not say how many heads its decoder has: give --decoder_n_head, '
+                         'theirs is 16')
     shape = {'n_head': settings['n_head'], 'image_size': pixels, 'patch_size': patch}
     try:
         if holds != name and 'decoder_pred.weight' not in sd:  # an encoder alone, such as MAE's files for fine-tuning

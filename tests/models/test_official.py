@@ -207,3 +207,35 @@ def test_an_encoder_alone_starts_a_classifier_as_well(name, path):
     whole, part = (load(p, name.removesuffix('_mae'), **settings) for p in (path, path.with_name('part.pth')))
     assert whole['model_config'] == part['model_config'] and whole['weights'].keys() == part['weights'].keys()
     assert all(torch.equal(v, part['weights'][k]) for k, v in whole['weights'].items())
+
+
+@pytest.mark.parametrize('name', AUTOENCODERS)
+def test_files_of_autoencoders_tell_what_to_give(name, path):
+    model, g, x = golden_pictures(name)
+    back, own, sizes = model.to_official(), name.removesuffix('_mae'), dict(n_head=4, image_size=32, patch_size=8)
+    heads = g['constructor']['decoder_heads']
+    torch.save(back, path)
+    with pytest.raises(ValueError, match=f'give --model={name}'):  # it has no classifier yet
+        checkpoints.load_model(load(path, own, **sizes))
+    if name == 'vit_mae':
+        with pytest.raises(ValueError, match='--decoder_n_head'):
+            load(path, name, **sizes)
+    with pytest.raises(ValueError, match='n_head=4, not 2|decoder_n_head=2, not 4'):
+        checkpoints.load_model(load(path, name, **sizes, decoder_n_head=heads), **{
+            'crate_mae': {'n_head': 2}, 'vit_mae': {'decoder_n_head': 4}}[name])
+    encoder = {k: v for k, v in back.items() if 'decoder' not in k and k != 'mask_token'}
+    torch.save(encoder, path)
+    with pytest.raises(ValueError, match='w.pth: .*has no decoder'):
+        load(path, name, **sizes, decoder_n_head=heads)
+    torch.save({k: v for k, v in encoder.items() if k != 'cls_token'}, path)
+    with pytest.raises(ValueError, match='w.pth: '):
+        load(path, own, **sizes)
+
+
+@pytest.mark.parametrize('name', AUTOENCODERS)
+def test_files_may_hold_half_precision(name, path):
+    model, g, x = golden_pictures(name)
+    torch.save({k: v.half() for k, v in model.to_official().items()}, path)
+    sizes = dict(n_head=4, image_size=32, patch_size=8, decoder_n_head=g['constructor']['decoder_heads'])
+    half, noise = checkpoints.load_model(load(path, name, **sizes)), torch.rand(2, 16)
+    assert half(x, noise)[1].item() == pytest.approx(model(x, noise)[1].item(), abs=2e-3)
