@@ -18,9 +18,9 @@
     python analyze.py augment config/train_crate_shapes.py --out=sheet.png
     python analyze.py --help
 
-A command writes a picture and a table of its numbers with the same name and .csv at the end (augment
-writes a picture alone), and prints what to see. Networks run in float32, coding rates in float64.
-Layers and heads are counted from 1.
+A command writes a picture and a table of its numbers with the same name and .csv at the end
+(augment writes a picture alone), and prints what to see. Networks run in float32, coding rates in
+float64. Layers and heads are counted from 1.
 """
 import sys
 from dataclasses import dataclass, fields, replace

@@ -33,6 +33,10 @@ class Subject:
         return kind_of(self.model.config)
 
     @property
+    def channels(self):
+        return getattr(self.model.config, 'channels', 3)
+
+    @property
     def device(self):
         return next(self.model.parameters()).device
 
@@ -99,7 +103,7 @@ def patches(net):
     c = net.model.config
     layers.needed(c, 'patch_size')
     down, across = grid(c)
-    N = layers.needed(net.model, 'embed')(torch.zeros(1, c.channels, *c.image_size, device=net.device)).size(1)
+    N = layers.needed(net.model, 'embed')(torch.zeros(1, net.channels, *c.image_size, device=net.device)).size(1)
     if N != down * across + 1:
         raise ValueError(f'{net.name} has {N} tokens, and not a class token before its {down} x {across} patches, '
                          'which this command draws; see docs/extend.md')
@@ -111,9 +115,9 @@ def choose(c, net, n, label=None):
     class; '' means the first class that occurs."""
     folder, split = dataset_of(c, net.checkpoint, net.name)
     images = ImageSplit(folder, split)
-    if images.channels != net.model.config.channels:
-        raise ValueError(f'{net.name} reads pictures of {net.model.config.channels} channels, {folder} holds '
-                         f'{images.channels}; give another --dataset')
+    if images.channels != net.channels:
+        raise ValueError(f'{net.name} reads pictures of {net.channels} channels, {folder} holds {images.channels}; '
+                         'give another --dataset')
     fits = np.arange(len(images))
     if label is not None:
         held = [str(images.classes[k]) for k in np.unique(images.labels)]
@@ -130,8 +134,7 @@ def pictures(c, net, n, label=None):
     if c.start:
         raise ValueError(f'{net.name} looks at pictures: give --image instead of --start')
     if c.image:
-        own = pictures_of(c.image, n, c.seed, net.model.config.channels)
-        return list(itertools.islice(own, c.num_samples or None))
+        return list(itertools.islice(pictures_of(c.image, n, c.seed, net.channels), c.num_samples or None))
     return list(named(*choose(c, net, c.num_samples or n, label)))
 
 

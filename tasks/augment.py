@@ -21,10 +21,8 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from engine.plots import check_image as check_picture, write_image as write_picture  # noqa: F401 until sample.py names them
-
 COLOUR_STATISTICS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of ImageNet's red, green and blue
-GREY_STATISTICS = 0.449, 0.226                                    # of a channel where there are not three: their average
+GREY_STATISTICS = 0.449, 0.226                                    # of each channel where there are not three
 FILL = (124, 116, 104)                                            # the mean as a colour from 0 to 255
 
 
@@ -227,7 +225,7 @@ def warp_matrices(boxes, draws, image_size, c):
         still = torch.eye(3).tolist()
         table = torch.tensor([[GEOMETRIC[name](sign * c.randaugment_m, h, w) if name in GEOMETRIC else still
                                for sign in (-1, 1)] for name in OPERATIONS], dtype=torch.float64)
-        for i in range(c.randaugment_n):  # a later operation acts on the result of the earlier ones: its matrix goes right
+        for i in range(c.randaugment_n):  # a later operation acts on earlier results: its matrix goes right
             matrices = matrices @ table[chosen_operations(draws, i), (draws[:, 6 + 2 * i] >= 0.5).long()]
     return matrices
 

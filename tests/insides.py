@@ -1,5 +1,5 @@
-"""Small networks of every kind, and their insides computed in another way: layers by their modules, heads by slices of
-weights."""
+"""Small networks of every kind, and their insides computed in another way: layers by their modules,
+heads by slices of weights."""
 import math
 import re
 

@@ -17,8 +17,8 @@ from tasks.tokenizer import Tokenizer
 
 
 def save_datasets(folder):
-    """Pictures are 20 x 30; the runs' eval_crop of 0.8 leaves the 16 x 24 in their middle as they are. Text has six
-    sequences of 12."""
+    """Pictures are 20 x 30; the runs' eval_crop of 0.8 leaves the 16 x 24 in their middle as they
+    are. Text has six sequences of 12."""
     rng, labels = np.random.default_rng(0), np.arange(18) % 3
     pictures, masks = rng.integers(0, 256, (18, 20, 30, 3), np.uint8), rng.random((18, 20, 30)) < 0.4
     four = np.concatenate((pictures, pictures[..., :1]), 3)

@@ -277,7 +277,8 @@ def overlap(a, b):
 
 
 def head_by_hand(w, share, mask):
-    """(intersection over union, attention on the mask, share of patches kept) for weights w of the patches."""
+    """(intersection over union, attention on the mask, share of patches kept) for weights w of the
+    patches."""
     found, held = torch.zeros(16, 24, dtype=torch.bool), 0.0
     for n in sorted(range(12), key=lambda n: -w[n]):
         if held < share:
@@ -289,7 +290,8 @@ def head_by_hand(w, share, mask):
 
 @pytest.fixture
 def masked(place):
-    """A dataset of five pictures with large, small, cut-off and empty masks; the masks as networks see them."""
+    """A dataset of five pictures with large, small, cut-off and empty masks; the masks as networks
+    see them."""
     images, labels = np.load(place / 'data' / 'pics' / 'test.images.npy')[:5], np.arange(5) % 3
     masks = np.zeros((5, 20, 30), bool)
     for i, where in enumerate(((slice(4, 11), slice(5, 12)), (slice(2, 18), slice(3, 19)), (9, 9), (slice(20), 20), 0)):
@@ -307,9 +309,12 @@ def test_segment_by_a_loop_over_pixels(name, words, share, masked, place, look, 
     rows, said = look('segment', name, '--dataset=masked', *words), capsys.readouterr().out
     for weights, model in (('trained', load(place, name)), ('random', fresh(name))):
         insides = [list(walk(model, cropped(place, i))) for i in range(5)]
+
+        def score(i, l, k):
+            attention, normed, *_ = insides[i][l]
+            return head_by_hand(softmax_of(attention, normed[0], k, 0, range(1, 13)), share, masked[i])
         for l in range(3):
-            scores = np.array([[head_by_hand(softmax_of(insides[i][l][0], insides[i][l][1][0], k, 0, range(1, 13)), share,
-                                             masked[i]) for k in (0, 1)] for i in range(5)])     # (5, K, 3)
+            scores = np.array([[score(i, l, k) for k in (0, 1)] for i in range(5)])     # (5, K, 3)
             best = scores[range(5), scores[..., 0].argmax(1)]
             mine = {row['head']: row for row in rows if row['weights'] == weights and row['layer'] == str(l + 1)}
             expected = {'1': scores[:, 0], '2': scores[:, 1], 'best': best, 'mean': scores.mean(1)}
@@ -330,8 +335,9 @@ def test_simple_guesses_are_scored_too(masked, place, look):
     for i in range(5):
         for n in range(12):
             covered[i][patch(n)] = float(masked[i][patch(n)].sum() > 16)
-    for name, guess in (('the patches that the mask covers most of', covered), ('the whole picture', torch.ones(5, 16, 24)),
-                        ('the middle, half as wide and high', half.expand(5, 16, 24))):
+    guesses = {'the patches that the mask covers most of': covered, 'the whole picture': torch.ones(5, 16, 24),
+               'the middle, half as wide and high': half.expand(5, 16, 24)}
+    for name, guess in guesses.items():
         score, = (float(row['iou']) for row in rows if row['network'] == name)
         assert score == pytest.approx(np.mean([overlap(guess[i].bool(), masked[i]) for i in range(5)]), abs=1e-5)
 

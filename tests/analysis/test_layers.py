@@ -1,5 +1,5 @@
-"""layers.py and derivation.py: every network opens its layers in one way, and what is measured there is what a naive loop
-finds."""
+"""layers.py and derivation.py: every network opens its layers in one way, and what is measured
+there is what a naive loop finds."""
 import pytest
 import torch
 from helpers import golden
@@ -60,9 +60,9 @@ def test_bases_project_tokens_to_coordinates(name):
     model, x = network(name)
     for attention, normed, *_ in layers.inside(model, *x):
         for i, part in enumerate(layers.PARTS):
-            U = layers.bases(attention, part)
-            assert [torch.equal(u, want) for u, (want, _) in zip(U, projections(attention, i), strict=True)] == [True, True]
-            assert torch.allclose(layers.coordinates(attention, normed, part), heads_of(attention, normed, i), atol=1e-4)
+            U, W = layers.bases(attention, part), layers.coordinates(attention, normed, part)
+            assert all(torch.equal(u, want) for u, (want, _) in zip(U, projections(attention, i), strict=True))
+            assert torch.allclose(W, heads_of(attention, normed, i), atol=1e-4)
 
 
 class OwnAttention(nn.Module):
@@ -201,7 +201,8 @@ def test_a_class_token_that_sees_only_itself_still_has_a_map():
 
 
 def test_a_tied_step_denoises_tokens_around_its_subspaces():
-    """The setting of Theorem 1 in the shipped layer: orthonormal bases, W = [U_1 .. U_K], clusters around the subspaces."""
+    """The setting of Theorem 1 in the shipped layer: orthonormal bases, W = [U_1 .. U_K], clusters
+    around the subspaces."""
     Z, U = measures.noisy_mixture(2, 8, 32, 16, 0.3, torch.Generator().manual_seed(0))
     model = CRATE(CRATEConfig(image_size=0, causal=False, block_size=64, vocab_size=64, n_layer=1, n_head=2, n_embd=16,
                               tie_out=True)).eval()

@@ -1,5 +1,5 @@
-"""Coding rates, the LASSO and the denoising theorem against textbook formulas, naive loops, autograd and the released
-code."""
+"""Coding rates, the LASSO and the denoising theorem against textbook formulas, naive loops,
+autograd and the released code."""
 import json
 import math
 

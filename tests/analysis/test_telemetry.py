@@ -1,4 +1,5 @@
-"""train.py --telemetry and --keep_checkpoints: they add to the files of a run, and change nothing else."""
+"""train.py --telemetry and --keep_checkpoints: they add to the files of a run, and change nothing
+else."""
 import csv
 import re
 from types import SimpleNamespace

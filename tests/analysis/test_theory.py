@@ -1,5 +1,5 @@
-"""theory.py: its tables hold what one computes, and the algebra of the papers holds where it is said to hold, and not
-elsewhere."""
+"""theory.py: its tables hold what one computes, and the algebra of the papers holds where it is
+said to hold, and not elsewhere."""
 import csv
 import math
 
