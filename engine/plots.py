@@ -6,7 +6,7 @@ matplotlib and Pillow are imported here when they are first needed.
 import csv
 from pathlib import Path
 
-from engine.run import check_new, check_picture_path, check_writable, write_file
+from engine.output import check_new, check_picture_path, check_writable, write_file
 
 # ---- figures, by matplotlib -----------------------------------------------------------------------------------------
 
@@ -121,3 +121,39 @@ def draw_curve(run):
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.legend()
     save_picture(Path(run) / 'curve.png', figure, '--out_dir')
+
+
+# ---- the curve of a run ---------------------------------------------------------------------------------------------
+
+def draw_curve(run):
+    """Draw curve.png from log.csv: training and validation loss over steps; with telemetry also
+    coding rate and sparsity of every layer, a line for each validation, dark to bright (CRATE,
+    Figure 4). Does nothing without matplotlib."""
+    try:
+        plt = pyplot()
+    except ValueError:
+        return
+    with open(Path(run) / 'log.csv', newline='') as f:
+        rows = list(csv.DictReader(f))
+    watched = [r for r in rows if r.get('rate_1')]
+    panels = [(k, unit) for k, unit in (('rate', 'coding rate R^c, nats'), ('nonzeros', 'share of non-zeros'))
+              if watched and watched[0].get(f'{k}_1')]
+    figure = plt.figure(figsize=(6 + 4.5 * len(panels), 4), layout='constrained')
+    losses, *layers = figure.subplots(1, 1 + len(panels), squeeze=False)[0]
+    for split, style in (('train', {'linewidth': 0.7, 'alpha': 0.6}), ('val', {'marker': '.'})):
+        points = [(int(r['step']), float(r['loss'])) for r in rows if r['split'] == split]
+        if points:
+            losses.plot(*zip(*points), label=split, **style)
+    losses.set(xlabel='step', ylabel='loss', title=str(run))
+    losses.legend()
+    for axis, (k, unit) in zip(layers, panels):
+        for i, r in enumerate(watched):
+            values = [float(r[f'{k}_{l}']) for l in range(1, len(r)) if r.get(f'{k}_{l}')]
+            name = f'step {r["step"]}' if i in (0, len(watched) - 1) else None
+            colour = plt.get_cmap('viridis')(i / max(1, len(watched) - 1))
+            axis.plot(range(1, len(values) + 1), values, marker='.', color=colour, label=name)
+        axis.set(xlabel='layer', ylabel=unit)
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.legend()
+    write_file(Path(run) / 'curve.png', lambda f: figure.savefig(f, dpi=120), 'wb')
+    plt.close(figure)

@@ -5,7 +5,6 @@ With keep_checkpoints there is also a step_N.pt of every validation, and eval.py
 Files are written under another name and renamed, so a crash or a full disk leaves the old file
 whole.
 """
-import contextlib
 import csv
 import dataclasses
 import json
@@ -18,53 +17,12 @@ from pathlib import Path
 
 import torch
 
+from engine.output import write_file
+from engine.plots import draw_curve
+
 FILES = ('config.json', 'log.csv', 'last.pt', 'best.pt', 'curve.png')
 FORMAT = 2  # of checkpoints; 1 had other tensor names, and no such number
 KEYS = {'format', 'weights', 'ema', 'model_config', 'config', 'data', 'optimizers', 'scaler', 'step', 'best', 'seconds'}
-
-
-def write_file(path, write, mode='w', advice='go on with --init_from=resume, or name another --out_dir'):
-    """Call write(file) on a new file, then rename it to path: a crash or a full disk leaves the old
-    file whole. Raises ValueError with the advice if it cannot be written."""
-    new = f'{path}.new'
-    try:
-        with open(new, mode) as f:
-            write(f)
-            f.flush()
-            os.fsync(f.fileno())
-        os.replace(new, path)
-    except (OSError, RuntimeError) as e:
-        with contextlib.suppress(OSError):
-            os.remove(new)
-        raise ValueError(f'could not write {path} ({e}); what was there before is untouched: make room, then '
-                         f'{advice}') from None
-
-
-def check_writable(path, advice):
-    """Raises ValueError, before any work, if `write_file` could not write path."""
-    try:
-        open(f'{path}.new', 'w').close()
-        os.remove(f'{path}.new')
-    except OSError as e:
-        raise ValueError(f'{path} cannot be written ({e.strerror}); {advice}') from None
-
-
-def check_picture_path(path, endings, setting):
-    """Raises ValueError, before any work, if path has none of these endings (such as .png) or its
-    folder does not exist. setting: the option that gives the path, such as --out."""
-    path = Path(path)
-    if path.suffix.lower() not in endings:
-        raise ValueError(f'{path} cannot be written: its ending is no format of pictures; give another {setting}, '
-                         f'such as {setting}=sheet.png')
-    if path.is_dir() or not path.parent.is_dir():
-        raise ValueError(f'{path} cannot be written: {"it" if path.is_dir() else path.parent} is '
-                         f'{"a" if path.is_dir() else "no"} folder; give another {setting}')
-
-
-def check_new(path, overwrite, setting):
-    """Raises ValueError if path exists and must not be replaced."""
-    if Path(path).exists() and not overwrite:
-        raise ValueError(f'{path} exists; give another {setting}, or --overwrite=true to replace it')
 
 
 def held_in(out_dir):
@@ -337,41 +295,3 @@ class Run:
 
 def shown(metrics):
     return ', '.join(f'{k} {v:.4f}' for k, v in metrics.items())
-
-
-def draw_curve(run):
-    """Draw curve.png from log.csv: training and validation loss over steps; with telemetry also
-    coding rate and sparsity of every layer, a line for each validation, dark to bright (CRATE,
-    Figure 4). Does nothing without matplotlib."""
-    try:
-        import matplotlib
-    except ImportError:
-        return
-    matplotlib.use('Agg')
-    from matplotlib import pyplot as plt
-    with open(Path(run) / 'log.csv', newline='') as f:
-        rows = list(csv.DictReader(f))
-    watched = [r for r in rows if r.get('rate_1')]
-    panels = [(k, label) for k, label in (('rate', 'coding rate R^c, nats'), ('nonzeros', 'share of non-zeros'))
-              if watched and watched[0].get(f'{k}_1')]
-    _, axes = plt.subplots(1, 1 + len(panels), figsize=(6 + 4.5 * len(panels), 4), squeeze=False, layout='constrained')
-    for axis, (k, label) in zip(axes[0, 1:], panels):
-        for i, r in enumerate(watched):
-            values = [float(r[f'{k}_{l}']) for l in range(1, len(r)) if r.get(f'{k}_{l}')]
-            colour, named = plt.get_cmap('viridis')(i / max(1, len(watched) - 1)), i in (0, len(watched) - 1)
-            label = f'step {r["step"]}' if named else None
-            axis.plot(range(1, len(values) + 1), values, marker='.', color=colour, label=label)
-        axis.set(xlabel='layer', ylabel=label)
-        axis.xaxis.get_major_locator().set_params(integer=True)
-        axis.legend()
-    plt.sca(axes[0, 0])
-    for split, style in (('train', {'linewidth': 0.7, 'alpha': 0.6}), ('val', {'marker': '.'})):
-        points = [(int(r['step']), float(r['loss'])) for r in rows if r['split'] == split]
-        if points:
-            plt.plot(*zip(*points), label=split, **style)
-    plt.xlabel('step')
-    plt.ylabel('loss')
-    plt.title(str(run))
-    plt.legend()
-    write_file(Path(run) / 'curve.png', lambda f: plt.savefig(f, dpi=120), 'wb')
-    plt.close()

@@ -48,7 +48,7 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-from engine.run import check_writable, write_file
+from engine.output import check_writable, write_file
 
 # benchmark: the script in prepare/ that writes it
 SCRIPTS = {'wikitext2': 'wikitext.py', 'wikitext103': 'wikitext.py --size 103', 'ptb': 'ptb.py',

@@ -10,7 +10,8 @@ import torch
 from helpers import ROOT, column, equal, fails, go, losses, snapshot
 
 import train
-from engine.run import KEYS, Log, check_writable, load_checkpoint, save, write_file
+from engine.output import check_writable, write_file
+from engine.run import KEYS, Log, load_checkpoint, save
 
 
 @pytest.fixture

@@ -1,0 +1,48 @@
+"""Files that appear whole or not at all, and checks before the work that they can be written."""
+import contextlib
+import os
+from pathlib import Path
+
+
+def write_file(path, write, mode='w', advice='go on with --init_from=resume, or name another --out_dir'):
+    """Call write(file) on a new file, then rename it to path: a crash or a full disk leaves the old
+    file whole. Raises ValueError with the advice if it cannot be written."""
+    new = f'{path}.new'
+    try:
+        with open(new, mode) as f:
+            write(f)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(new, path)
+    except (OSError, RuntimeError) as e:
+        with contextlib.suppress(OSError):
+            os.remove(new)
+        raise ValueError(f'could not write {path} ({e}); what was there before is untouched: make room, then '
+                         f'{advice}') from None
+
+
+def check_writable(path, advice):
+    """Raises ValueError, before any work, if `write_file` could not write path."""
+    try:
+        open(f'{path}.new', 'w').close()
+        os.remove(f'{path}.new')
+    except OSError as e:
+        raise ValueError(f'{path} cannot be written ({e.strerror}); {advice}') from None
+
+
+def check_picture_path(path, endings, setting):
+    """Raises ValueError, before any work, if path has none of these endings (such as .png) or its
+    folder does not exist. setting: the option that gives the path, such as --out."""
+    path = Path(path)
+    if path.suffix.lower() not in endings:
+        raise ValueError(f'{path} cannot be written: its ending is no format of pictures; give another {setting}, '
+                         f'such as {setting}=sheet.png')
+    if path.is_dir() or not path.parent.is_dir():
+        raise ValueError(f'{path} cannot be written: {"it" if path.is_dir() else path.parent} is '
+                         f'{"a" if path.is_dir() else "no"} folder; give another {setting}')
+
+
+def check_new(path, overwrite, setting):
+    """Raises ValueError if path exists and must not be replaced."""
+    if Path(path).exists() and not overwrite:
+        raise ValueError(f'{path} exists; give another {setting}, or --overwrite=true to replace it')
