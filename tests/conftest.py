@@ -13,8 +13,8 @@ from prepare.lib.pictures import save_arrays, save_pack
 from tasks import files
 from tasks.tokenizer import Tokenizer
 
-os.environ['OMP_NUM_THREADS'] = '1'  # child processes beside each other must not fight for cores
-torch.set_num_threads(1)
+# one thread, so that child processes beside each other do not fight for cores, unless the user sets another number
+torch.set_num_threads(int(os.environ.setdefault('OMP_NUM_THREADS', '1')))
 
 
 @pytest.fixture(scope='session')
