@@ -78,6 +78,7 @@ COMMANDS = {  # for networks: the function that draws, and its settings besides 
     'compress': (derivation.draw_rate_changes, MANY),
     'ista': (derivation.draw_lasso, MANY),
     'denoise': (derivation.draw_signal_to_noise, MANY)}
+CHOICES = {'part': layers.PARTS, 'show': ('rate', 'sparsity'), 'measure': tuple(layers.EPS)}
 
 
 def check(c, command):
@@ -93,8 +94,9 @@ def check(c, command):
     settings.check_least(c, num_samples=0, batch_size=1, directions=1, size=1, seed=0, eps=0, threshold=0)
     if c.directions > 16 or c.seed >= 2 ** 63:
         raise ValueError(f'directions={c.directions} must be at most 16, seed={c.seed} below 2^63')
-    if c.part not in ('', *layers.PARTS):
-        raise ValueError(f'part={c.part} is unknown; choose {", ".join(layers.PARTS)}')
+    for name, allowed in CHOICES.items():
+        if getattr(c, name) not in (getattr(AnalyzeConfig, name), *allowed):
+            raise ValueError(f'{name}={getattr(c, name)} is unknown; choose {" or ".join(allowed)}')
     if not 0 < c.keep <= 1 or not 0 < c.share <= 1:
         raise ValueError(f'need 0 < keep <= 1 and 0 < share <= 1; got {c.keep} and {c.share}')
 

@@ -69,8 +69,10 @@ def visible(x):
 
 def draw_layers(c, nets):
     """CRATE, Figures 3, 4, 5 and 12: R^c and sparsity of every layer."""
-    dense, eps = [net for net in nets if layers.why_not_sparse(net.model)], c.eps or layers.EPS.get(c.measure)
-    check_layers(c, dense)
+    dense, eps = [net for net in nets if layers.why_not_sparse(net.model)], c.eps or layers.EPS[c.measure]
+    if c.show == 'sparsity' and dense:
+        raise ValueError(f'{dense[0].name} has no sparsity to show: {layers.why_not_sparse(dense[0].model)}; give '
+                         '--show=rate')
     part, panels = which_part(c, nets, 'value'), panels_of_layers(c, eps, len(dense) == len(nets))
     (figure, axes), rows = side_by_side(len(panels)), []
     for net in nets:
@@ -91,17 +93,6 @@ def draw_layers(c, nets):
     print('to see: in a trained CRATE both R^c and the share of non-zeros should fall from layer to layer; bands are '
           'one standard deviation over samples, dashed lines are random weights')
     return figure, ('network', 'weights', 'measure', 'layer', 'mean', 'spread'), rows
-
-
-def check_layers(c, dense):
-    """Raises ValueError for settings of `layers` that are unknown or have no meaning for a network."""
-    if c.show not in ('', 'rate', 'sparsity'):
-        raise ValueError(f'show={c.show} is unknown; choose rate or sparsity, or leave it out for both')
-    if c.measure not in layers.EPS:
-        raise ValueError(f'measure={c.measure} is unknown; choose {" or ".join(layers.EPS)}')
-    if c.show == 'sparsity' and dense:
-        raise ValueError(f'{dense[0].name} has no sparsity to show: {layers.why_not_sparse(dense[0].model)}; give '
-                         '--show=rate')
 
 
 def panels_of_layers(c, eps, no_sparsity):

@@ -90,42 +90,6 @@ def write_image(image, path):
 # ---- the curve of a run ---------------------------------------------------------------------------------------------
 
 def draw_curve(run):
-    """Draw curve.png of a run directory from its log.csv: training and validation loss; with
-    telemetry also the coding rate and sparsity of every layer, a line for each validation, dark to
-    bright (CRATE, Figure 4). Nothing without matplotlib."""
-    try:
-        plt = pyplot()
-    except ValueError:
-        return
-    with open(Path(run) / 'log.csv', newline='') as f:
-        rows = list(csv.DictReader(f))
-    watched = [row for row in rows if row.get('rate_1')]
-    panels = [(k, label) for k, label in (('rate', 'coding rate R^c, nats'), ('nonzeros', 'share of non-zeros'))
-              if watched and watched[0].get(f'{k}_1')]
-    size = 6 + 4.5 * len(panels), 4
-    figure, axes = plt.subplots(1, 1 + len(panels), figsize=size, squeeze=False, layout='constrained')
-    losses, *others = axes[0]
-    for split, style in (('train', {'linewidth': 0.7, 'alpha': 0.6}), ('val', {'marker': '.'})):
-        points = [(int(row['step']), float(row['loss'])) for row in rows if row['split'] == split]
-        if points:
-            losses.plot(*zip(*points), label=split, **style)
-    losses.set(xlabel='step', ylabel='loss', title=str(run))
-    losses.legend()
-    for axis, (k, label) in zip(others, panels):
-        for i, row in enumerate(watched):
-            values = [float(row[f'{k}_{l}']) for l in range(1, len(row)) if row.get(f'{k}_{l}')]
-            name = f'step {row["step"]}' if i in (0, len(watched) - 1) else None
-            colour = plt.get_cmap('viridis')(i / max(1, len(watched) - 1))
-            axis.plot(range(1, len(values) + 1), values, marker='.', color=colour, label=name)
-        axis.set(xlabel='layer', ylabel=label)
-        axis.xaxis.get_major_locator().set_params(integer=True)
-        axis.legend()
-    save_picture(Path(run) / 'curve.png', figure, '--out_dir')
-
-
-# ---- the curve of a run ---------------------------------------------------------------------------------------------
-
-def draw_curve(run):
     """Draw curve.png from log.csv: training and validation loss over steps; with telemetry also
     coding rate and sparsity of every layer, a line for each validation, dark to bright (CRATE,
     Figure 4). Does nothing without matplotlib."""

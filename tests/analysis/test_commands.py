@@ -245,7 +245,7 @@ def test_mistakes_get_one_line(words, message, place, tmp_path, capsys, monkeypa
     ('layers', 'crate', '--eps=-1', 'eps=-1.0 must be at least 0'), ('layers', 'crate', '--eps=nan', 'eps=nan'),
     ('tokens', 'crate', '--size=0', 'size=0 must be at least 1'),
     ('subspaces', 'crate', '--directions=0', 'directions=0 must be'),
-    ('subspaces', 'vit', '--part=foo', 'query, key, value'), ('subspaces', 'crate', '--part=key', 'leave --part out'),
+    ('subspaces', 'vit', '--part=foo', 'query or key or value'), ('subspaces', 'crate', '--part=key', 'leave --part out'),
     ('pca', 'crate', '--keep=0', '0 < keep <= 1'), ('segment', 'crate', '--share=1.5', '0 < share <= 1'),
     ('layers', 'crate', '--seed=-1', 'seed=-1 must be'), ('layers', 'crate', '--device=cuda:99', 'choose another'),
     ('subspaces', 'one_head', '', 'one head'), ('denoise', 'one_head', '', 'fills all 16'),
