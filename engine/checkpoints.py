@@ -85,6 +85,11 @@ def grid(c):
     return tuple(i // p for i, p in zip(c.image_size, c.patch_size))
 
 
+def sides(size):
+    """A size in pixels as (height, width); 0 stays 0."""
+    return (size, size) if isinstance(size, int) and size else size
+
+
 def config_for(name, given, meta, folder='the dataset'):
     """The config of a network for a dataset with this meta.json, with the settings given. Raises
     ValueError if the network does not read such data."""
@@ -98,6 +103,8 @@ def config_for(name, given, meta, folder='the dataset'):
         k = next(k for k in ('image_size', 'n_dims') if k in given and given[k] != decided.get(k))
         raise ValueError(f'{folder} holds {kind}, but {k}={show(given[k])} reads {kind_of(config)}; leave {k} out, or '
                          'choose another --dataset')
+    if kind == 'images':
+        config.image_size = sides(config.image_size)
     if config.task == 'masked_text' and 'vocab_size' not in given:
         config.vocab_size += 1  # [MASK]
     for k in ('vocab_size', 'num_classes'):
@@ -267,6 +274,8 @@ def load_model(checkpoint, new_head=False, averaged=True, **overrides):
     if 'headless' in checkpoint and not new_head:
         raise ValueError('these are the weights of a masked autoencoder, which has no classifier yet: give '
                          f'--model={checkpoint["headless"]}, or train one: train.py --init_from=PATH --model={name}')
+    if 'image_size' in overrides:
+        overrides['image_size'] = sides(overrides['image_size'])
     Network, Config = network(name)
     try:
         old = Config(**checkpoint['model_config'])
@@ -282,11 +291,15 @@ def load_model(checkpoint, new_head=False, averaged=True, **overrides):
         raise ValueError(f'the checkpoint reads {kind_of(old)}, with image_size={show(model.config.image_size)} it '
                          f'would read {kind_of(model.config)}; leave that out')
     weights, new = dict(averaged and checkpoint['ema'] or checkpoint['weights']), model.state_dict()
+    had, has = ([getattr(c, k, 0) for k in ('image_size', 'patch_size')] for c in (old, model.config))
     for k in ('embed.pos', 'decoder_pos'):
-        if k in weights and old.image_size != model.config.image_size and old.patch_size == model.config.patch_size:
+        if k in weights and had[0] != has[0] and had[1] == has[1] != 0:
             weights[k] = resize_positions(weights[k], grid(old), grid(model.config))
     if new_head:
-        weights |= {k: v for k, v in new.items() if k.startswith('read.head.')}
+        head = {k: v for k, v in new.items() if k.startswith('read.head.')}
+        if not head:
+            raise ValueError(f'{Network.__name__} has no read.head to replace; docs/extend.md says what new_head needs')
+        weights |= head
     wrong = [k for k in sorted(new.keys() | weights.keys())
              if k not in new or k not in weights or new[k].shape != weights[k].shape]
     if wrong:

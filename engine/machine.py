@@ -175,7 +175,7 @@ def train_flops(model):
     with torch.device('meta'):
         twin = type(model)(c)
         if c.task in ('image', 'masked_image'):
-            x = torch.empty(1, c.channels, *c.image_size)
+            x = torch.empty(1, getattr(c, 'channels', 3), *c.image_size)
             y = torch.empty(1, dtype=torch.long) if c.task == 'image' else None
         elif c.task == 'icl':
             x, y = torch.empty(1, c.block_size // 2, c.n_dims), torch.empty(1, c.block_size // 2)
