@@ -1,7 +1,8 @@
-"""Pictures: one split of a prepared dataset, and the two things to learn from it, classes and hidden patches.
+"""Pictures: one split of a prepared dataset, and the two things to learn from it, classes and
+hidden patches.
 
-No batch depends on a hidden random stream. It is a function of (seed, step), so a resumed run sees what an uninterrupted
-one sees, on any number of processes.
+No batch depends on a hidden random stream. It is a function of (seed, step), so a resumed run sees
+what an uninterrupted one sees, on any number of processes.
 """
 import functools
 import io
@@ -23,8 +24,8 @@ class ImageSplit:
     """One split of an image dataset, or a share of it: labels, and pictures by index."""
 
     def __init__(self, folder, split, workers=0, share=1.0, seed=0):
-        """workers: processes that read ahead; -1 means one per core if JPEG must be decoded, else none.
-        share: part of each class to keep, at least one picture; the seed says which."""
+        """workers: processes that read ahead; -1 means one per core if JPEG must be decoded, else
+        none. share: part of each class to keep, at least one picture; the seed says which."""
         meta = read_meta(folder)
         mine = split_meta(meta, folder, split, 'images')
         self.folder, self.split, self.mine, self.classes = Path(folder), split, mine, meta['classes']
@@ -35,8 +36,8 @@ class ImageSplit:
         self.labels = np.array(self.open('labels', np.int64))
         wrong = np.flatnonzero((self.labels < 0) | (self.labels >= len(self.classes)))
         if len(wrong):
-            raise ValueError(f'{self.folder}/{split}.labels.npy: label {self.labels[wrong[0]]} of picture {wrong[0]} is not '
-                             f'among the {len(self.classes)} classes of meta.json; prepare the dataset again')
+            raise ValueError(f'{self.folder}/{split}.labels.npy: label {self.labels[wrong[0]]} of picture {wrong[0]} '
+                             f'is not among the {len(self.classes)} classes of meta.json; prepare the dataset again')
         if self.packed:
             offsets = self.open('offsets', np.int64, 1)
             if offsets[0] != 0 or offsets[-1] != mine['bytes'] or (np.diff(offsets) <= 0).any():
@@ -79,10 +80,12 @@ class ImageSplit:
         return names[self.chosen]
 
     def __getitem__(self, request):
-        """(indices (n,), draws (n, any)) -> pictures uint8 (n, H, W, C), sizes int64 (n, 2), labels int64 (n,), draws.
+        """(indices (n,), draws (n, any)) -> pictures uint8 (n, H, W, C), sizes int64 (n, 2), labels
+        int64 (n,), draws.
 
-        Pictures of different sizes are padded with zeros at the right and the bottom; sizes holds (height, width) of each.
-        Draws are passed through, so that a picture and its random numbers stay together.
+        Pictures of different sizes are padded with zeros at the right and the bottom; sizes holds
+        (height, width) of each. Draws are passed through, so that a picture and its random numbers
+        stay together.
         """
         indices, draws = self.chosen[request[0]], request[1]
         if not self.packed:
@@ -105,11 +108,12 @@ class ImageSplit:
             picture = np.asarray(Image.open(io.BytesIO(jpeg)).convert('L' if self.channels == 1 else 'RGB'))
             return picture.reshape(*picture.shape[:2], self.channels)
         except Exception as e:  # of many types, depending on the damage
-            raise ValueError(f'{self.folder}/{self.split}.jpeg.npy: picture {i} is damaged ({type(e).__name__}); prepare the '
-                             'dataset again') from None
+            raise ValueError(f'{self.folder}/{self.split}.jpeg.npy: picture {i} is damaged ({type(e).__name__}); '
+                             'prepare the dataset again') from None
 
     def read(self, requests):
-        """self[..] for each request, as tensors, read ahead by worker processes if there are any."""
+        """self[..] for each request, as tensors, read ahead by worker processes if there are
+        any."""
         # with a generator of its own, because DataLoader draws a seed for its workers in any case
         loader = torch.utils.data.DataLoader(self, sampler=requests, batch_size=None, num_workers=self.workers,
                                              worker_init_fn=signals_are_for_the_loop, generator=torch.Generator())
@@ -121,8 +125,9 @@ class ImageSplit:
             raise ValueError(str(e).strip().splitlines()[-1].removeprefix('ValueError: ')) from None
 
     def batches(self, n, seed, share, first, last, draws=0):
-        """Training: for each step, first to last - 1, the parts `share` (slices) of its n pictures, each with `draws` random
-        numbers in [0, 1). Every epoch has all pictures in another order. Order and numbers depend on (seed, step) alone."""
+        """Training: for each step, first to last - 1, the parts `share` (slices) of its n pictures,
+        each with `draws` random numbers in [0, 1). Every epoch has all pictures in another order.
+        Order and numbers depend on (seed, step) alone."""
         def requests():
             for step in range(first, last):
                 numbers = np.random.default_rng((seed, step, 1)).random((n, draws))
@@ -133,29 +138,31 @@ class ImageSplit:
     def places(self, positions, seed):
         """Indices of the pictures at ascending positions (n,) in the endless sequence of epochs."""
         epochs, places = np.divmod(positions, len(self))
-        return np.concatenate([self.order(seed, epoch)[places[epochs == epoch]] for epoch in np.unique(epochs).tolist()])
+        return np.concatenate([self.order(seed, e)[places[epochs == e]] for e in np.unique(epochs).tolist()])
 
     @functools.lru_cache(maxsize=2)
     def order(self, seed, epoch):
         return np.random.default_rng((seed, epoch, 2)).permutation(len(self))
 
     def fixed(self, n, batches, rank=0, world=1, draws=0):
-        """Validation: `batches` batches of n pictures, evenly spaced over the split and always the same; of these every
-        world-th, from the rank-th on. Each picture at most once, with `draws` random numbers that never change."""
+        """Validation: `batches` batches of n pictures, evenly spaced over the split and always the
+        same; of these every world-th, from the rank-th on. Each picture at most once, with `draws`
+        random numbers that never change."""
         count = min(n * batches, len(self))
         chosen = np.linspace(0, len(self) - 1, count).round().astype(np.int64)
 
         def requests():
             for i in range(rank * n, count, world * n):
                 part = chosen[i:i + n]
-                numbers = [np.random.default_rng((j, 4)).random(draws) for j in self.chosen[part].tolist() * bool(draws)]
+                numbers = [np.random.default_rng((j, 4)).random(draws) for j in self.chosen[part].tolist()]
                 yield part, np.array(numbers).reshape(len(part), draws)
         return self.read(requests())
 
 
 def signals_are_for_the_loop(worker):
-    """In a reading process: leave Ctrl-C, and a SIGTERM to the process group, to the training loop, which still needs the
-    current batch. (SIGTERM cannot be ignored: Python ends its readers with it.)"""
+    """In a reading process: leave Ctrl-C, and a SIGTERM to the process group, to the training loop,
+    which still needs the current batch. (SIGTERM cannot be ignored: Python ends its readers with
+    it.)"""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(os, 'setpgrp'):
         os.setpgrp()
@@ -164,8 +171,8 @@ def signals_are_for_the_loop(worker):
 # ---- pictures to look at --------------------------------------------------------------------------------------------
 
 def pictures_of(path, count, seed, channels=3):
-    """(name, uint8 (H, W, channels)) of a picture file, of the picture files in a folder, or of `count` pictures of a
-    prepared dataset, chosen by the seed."""
+    """(name, uint8 (H, W, channels)) of a picture file, of the picture files in a folder, or of
+    `count` pictures of a prepared dataset, chosen by the seed."""
     path = Path(path)
     if (path / 'meta.json').exists():
         splits = read_meta(path)['splits']
@@ -177,11 +184,11 @@ def pictures_of(path, count, seed, channels=3):
         return
     from PIL import Image, ImageOps
     if channels not in (1, 3):
-        raise ValueError(f'picture files are grey or RGB, the network reads {channels} channels; give a prepared dataset, '
-                         'such as --image=data/mine')
+        raise ValueError(f'picture files are grey or RGB, the network reads {channels} channels; give a prepared '
+                         'dataset, such as --image=data/mine')
     files = sorted(p for p in path.iterdir() if is_picture(p.name)) if path.is_dir() else [path]
     if not files:
-        raise ValueError(f'no pictures in {path}; give --image=PATH of a picture, of a folder, or of a prepared dataset')
+        raise ValueError(f'no pictures in {path}; give --image=PATH of a picture, a folder, or a prepared dataset')
     for file in files:
         try:
             image = ImageOps.exif_transpose(Image.open(file))
@@ -199,7 +206,8 @@ def named(images, chosen):
 
 
 def seen(picture, model, checkpoint):
-    """A picture, uint8 (H, W, C), as evaluation sees it, (1, C, H, W), on the device of the model."""
+    """A picture, uint8 (H, W, C), as evaluation sees it, (1, C, H, W), on the device of the
+    model."""
     crop = checkpoint['config'].get('eval_crop', augment.AugmentConfig.eval_crop)
     x = torch.tensor(picture)[None].to(next(model.parameters()).device)
     return augment.eval_pictures(x, torch.tensor([picture.shape[:2]]), model.config.image_size, crop)
@@ -213,7 +221,7 @@ class Classification(Task):
     def __init__(self, c, augmentation, folder, config, machine):
         held_out = 'val' if 'val' in read_meta(folder)['splits'] else 'test'
         if held_out == 'test':
-            self.note = f'{folder} has no val split, so this validates on test: judge by last.pt; best.pt was chosen on test'
+            self.note = f'{folder} has no val split, so this validates on test: judge by last.pt, not by best.pt'
         train = ImageSplit(folder, 'train', c.workers, c.train_share, c.seed)
         super().__init__(c, machine, train, ImageSplit(folder, held_out, c.workers))
         self.augmentation, self.image_size = augmentation, config.image_size

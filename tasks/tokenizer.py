@@ -2,8 +2,8 @@
 
 
 class Tokenizer:
-    """Text to token ids and back, described by a small dict that travels in meta.json and in checkpoints:
-    {'name': 'bytes'}, {'name': 'chars', 'alphabet': '..'} or {'name': 'gpt2'}."""
+    """Text to token ids and back, described by a small dict that travels in meta.json and in
+    checkpoints: {'name': 'bytes'}, {'name': 'chars', 'alphabet': '..'} or {'name': 'gpt2'}."""
 
     def __init__(self, name, alphabet=''):
         self.spec = {'name': name} | ({'alphabet': alphabet} if name == 'chars' else {})
@@ -20,14 +20,15 @@ class Tokenizer:
 
     @property
     def beginning(self):
-        """The token to begin a text with when there is no prompt: end of the text before, or a new line."""
+        """The token to begin a text with when there is no prompt: end of the text before, or a new
+        line."""
         if self.spec['name'] == 'gpt2':
             return self.bpe.eot_token
         return 10 if self.spec['name'] == 'bytes' else self.ids.get('\n', 0)
 
     def encode(self, text):
-        """str -> list of ids; of GPT-2's, <|endoftext|> alone is that token. Raises ValueError for a character that the
-        alphabet lacks."""
+        """str -> list of ids; of GPT-2's, <|endoftext|> alone is that token. Raises ValueError for
+        a character that the alphabet lacks."""
         name = self.spec['name']
         if name == 'bytes':
             return list(text.encode())
@@ -39,7 +40,8 @@ class Tokenizer:
         return [self.ids[c] for c in text]
 
     def decode_bytes(self, ids):
-        """ids -> UTF-8 bytes; a part of a character stays a part, so that output can be streamed."""
+        """ids -> UTF-8 bytes; a part of a character stays a part, so that output can be
+        streamed."""
         name, ids = self.spec['name'], [i for i in ids if i < self.vocab_size]  # ids beyond are padding of the model
         if name == 'bytes':
             return bytes(ids)
