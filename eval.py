@@ -79,8 +79,7 @@ def pictures(c, checkpoint, model, autocast):
     folder, split = dataset_of(c, checkpoint)
     images = ImageSplit(folder, split, c.workers)
     how = autocast, c.batch_size, c.eval_crop or checkpoint['config'].get('eval_crop', AugmentConfig.eval_crop)
-    if c.real:
-        splits.check_real(c.real, images)
+    labels = splits.real_labels(c.real, images) if c.real else None
     if c.probe or c.knn:
         seed = c.seed if c.seed >= 0 else checkpoint['config'].get('seed', 1337)
         probe(c, model, ImageSplit(folder, 'train', c.workers, c.train_share, seed), images, how)
@@ -89,13 +88,13 @@ def pictures(c, checkpoint, model, autocast):
         flat = "each patch's own mean" if model.config.norm_pix_loss else 'the mean colour of the visible patches'
         print(f'{folder} {split}: {r["count"]:,} pictures, {r["hidden"]:.0%} of their patches masked, loss '
               f'{r["loss"]:.4f}; predicting {flat}: {r["baseline"]:.4f}')
-    elif c.real or not (c.probe or c.knn):
+    elif labels or not (c.probe or c.knn):
         same_classes(checkpoint, images.classes, folder)
         r, guesses = splits.classification(model, images, *how)
         print(f'{folder} {split}: {len(images):,} pictures, loss {r["loss"]:.4f}, top-1 {r["top1"]:.2%}, top-5 '
               f'{r["top5"]:.2%}')
-        if c.real:
-            print(f'{folder} {split}: ReaL top-1 {splits.real_accuracy(guesses, images.names(), c.real):.2%}')
+        if labels:
+            print(f'{folder} {split}: ReaL top-1 {splits.real_accuracy(guesses, labels):.2%}')
 
 
 def probe(c, model, train, test, how):

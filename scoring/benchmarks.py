@@ -2,9 +2,9 @@
 
     python eval.py --ckpt=out/aot_owt --benchmarks=all
 
-    wikitext2, wikitext103, ptb    loss and bits per byte of a text
-    lambada                        the last word of a passage: its loss, and how often it is right
-    cbt_cn, cbt_ne                 which of ten words is missing in a sentence: how often it is right
+    wikitext2, wikitext103, ptb   loss and bits per byte of a text
+    lambada                       the last word of a passage: its loss, and how often it is right
+    cbt_cn, cbt_ne                which of ten words is missing in a sentence: how often it is right
 
 The protocol:
 
@@ -34,7 +34,7 @@ The protocol:
     the loss and create ties.
 
 GPT-2's paper used its own de-tokenizers, and a token <UNK> of its own for <unk>, so its losses are
-not matched exactly. """
+not matched exactly."""
 import csv
 import difflib
 import hashlib
@@ -106,8 +106,7 @@ def chosen(asked, data_dir):
 
 
 def read(name, data_dir):
-    """(rows of a prepared benchmark, the name of the file that they come from). Raises ValueError
-    if they are damaged."""
+    """(rows of a prepared benchmark, name of their file). Raises ValueError if it is damaged."""
     folder = Path(data_dir) / name
     try:
         meta, content = json.loads((folder / 'meta.json').read_text()), (folder / 'test.jsonl').read_bytes()
@@ -225,8 +224,7 @@ def measures(name, rows, model, tokenizer, stride, batch_size, autocast, clean=s
 
 
 def stride_for(asked, block_size):
-    """Tokens between windows: as asked, or for 0 half the context. Raises ValueError if that is
-    impossible."""
+    """Tokens between windows: as asked, or for 0 half the context."""
     stride = asked or max(1, block_size // 2)
     if not 1 <= stride <= block_size:
         raise ValueError(f'--stride={asked} must lie between 1 and the context of {block_size} tokens, or be 0 for '
@@ -243,8 +241,7 @@ def check_table(path):
 
 
 def table_at(path):
-    """The text of a table of results, '' if there is none. Raises ValueError if the file is
-    something else."""
+    """The text of a table of results, '' if there is none. Raises ValueError for another file."""
     header = ','.join(COLUMNS) + '\n'
     try:
         if not path.parent.is_dir():

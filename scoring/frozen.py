@@ -1,10 +1,9 @@
-"""How much the features of a frozen network tell about classes: a linear probe, and nearest
-neighbours.
+"""What the features of a frozen network tell about classes: linear probe, nearest neighbours.
 
 The linear probe follows CRATE-MAE, appendix B.1: full-batch multinomial logistic regression on the
 features that the network's own classifier sees, for C = 1, 10, .. 1e5 in scikit-learn's convention.
 The paper chooses the C with the best test accuracy. Here C is chosen on a held-out fifth of the
-training set, and the test set is used once. """
+training set, and the test set is used once."""
 import torch
 import torch.nn.functional as F
 
@@ -14,8 +13,7 @@ PROBE_C = tuple(10.0 ** k for k in range(6))
 
 
 def features(model, images, autocast, batch_size, eval_crop):
-    """(features (N, d), labels (N,)) of an ImageSplit. Raises ValueError if the network does not
-    say what they are."""
+    """(features (N, d), labels (N,)) of an ImageSplit. Raises ValueError without model.features."""
     if not hasattr(model, 'features'):
         raise ValueError(f'--probe and --knn need {type(model).__name__}.features(x), pictures to (B, d); see '
                          'docs/extend.md')
@@ -29,7 +27,7 @@ def fit_logistic(x, y, classes, C, start=None):
         sum_i cross_entropy(W x_i + b, y_i) + |W|^2 / (2 C)
 
     as scikit-learn does; the bias is not penalized. By L-BFGS, from `start` or zero, in the
-    precision and on the device of x. """
+    precision and on the device of x."""
     W = torch.zeros(classes, x.size(1) + 1, dtype=x.dtype, device=x.device) if start is None else start.clone()
     W.requires_grad_()
     optimizer = torch.optim.LBFGS([W], max_iter=1000, max_eval=2000, tolerance_grad=1e-6, tolerance_change=1e-10,
@@ -53,7 +51,7 @@ def linear_probe(train, test, classes, say=print):
 
     train, test: (features (N, d), labels (N,)). C is the best of PROBE_C on a held-out random fifth
     of the training set; the classifier is then fitted to the whole training set. say: called with a
-    line for each C. """
+    line for each C."""
     x, y = train
     x = x.double() if x.device.type == 'cpu' else x.float()
     held_out = torch.zeros(len(y), dtype=torch.bool, device=y.device)

@@ -1,8 +1,7 @@
-"""In-context regression beside simple estimators: the error after each number of examples, as in
-AoT's Figure 6.
+"""In-context regression beside simple estimators, as in AoT's Figure 6.
 
 The error is normalized: (prediction - g(x))^2 / d, for sparse functions / 3, so that predicting
-zero has error 1 on average. """
+zero has error 1 on average."""
 from pathlib import Path
 
 import numpy as np
@@ -78,8 +77,7 @@ def estimators(sparse):
 # ---- Figure 6 -------------------------------------------------------------------------------------------------------
 
 def prompts_for(models, function, sparsity):
-    """The Prompts that all these networks read, {name: model}. Raises ValueError if they read
-    different ones."""
+    """The Prompts that all these networks {name: model} read. Raises ValueError if they differ."""
     first, *others = (model.config for model in models.values())
     for c in others:
         if (c.n_dims, c.block_size) != (first.n_dims, first.block_size):

@@ -1,9 +1,8 @@
-"""Scores of a network on a whole split of a dataset: loss and accuracies, ImageNet-ReaL,
-reconstruction, text."""
+"""Scores of a network on a whole split of a dataset: classes, ReaL, reconstruction, text."""
 import json
 import math
 import re
-from collections import defaultdict
+from collections import Counter
 from pathlib import Path
 
 import torch
@@ -14,19 +13,16 @@ from engine.checkpoints import grid
 from tasks import augment, top1_top5
 from tasks.text import rows_at_once
 
-REAL = 'give real.json of github.com/google-research/reassessed-imagenet, with the val split of imagenet'
-
 
 class Means:
-    """Weighted means of named numbers over batches."""
+    """Weighted means of named numbers."""
 
     def __init__(self):
-        self.count, self.sums = 0, defaultdict(float)
+        self.count, self.sums = 0, Counter()
 
     def add(self, count, numbers):
         self.count += count
-        for name, value in numbers.items():
-            self.sums[name] += count * float(value)
+        self.sums.update({name: count * float(value) for name, value in numbers.items()})
 
     def result(self):
         return {'count': self.count} | {name: total / self.count for name, total in self.sums.items()}
@@ -46,8 +42,7 @@ def batches(model, images, batch_size, eval_crop, draws=0):
 
 @torch.no_grad()
 def outputs(model, images, function, autocast, batch_size, eval_crop):
-    """function(x) of all pictures of an ImageSplit in order, float32 (N, ..), and their labels
-    (N,)."""
+    """function(x) of all pictures of an ImageSplit, float32 (N, ..), and their labels (N,)."""
     out, labels = [], []
     for x, y, _ in batches(model, images, batch_size, eval_crop):
         with autocast:
@@ -63,29 +58,27 @@ def classification(model, images, autocast, batch_size, eval_crop):
     return {'loss': F.cross_entropy(logits, y).item()} | shares, logits.argmax(1).tolist()
 
 
-def check_real(path, images):
-    """Raises ValueError, before any work, if there is no real.json at path or the dataset has no
-    names of pictures."""
-    if images.names() is None:
+def real_labels(path, images):
+    """The ImageNet-ReaL labels (Beyer et al. 2020) of each picture of an ImageSplit, lists that may
+    be empty. path: real.json, a list of lists for ILSVRC2012_val_00000001, .. 2, .."""
+    names, number = images.names(), re.compile(r'(?:.*/)?ILSVRC2012_val_(\d{8})\.\w+')
+    if names is None:
         raise ValueError(f'--real needs the names of the picture files; {images.folder} was not prepared from files')
-    if not Path(path).is_file():
-        raise ValueError(f'--real={path}: no such file; {REAL}')
-
-
-def real_accuracy(guesses, names, path):
-    """Share of ImageNet's validation pictures whose predicted class is among their ReaL labels
-    (Beyer et al. 2020). Pictures without a label do not count. path: real.json, a list of lists for
-    ILSVRC2012_val_00000001, .. 2, .."""
     try:
         labels = json.loads(Path(path).read_text())
-        places = [int(re.fullmatch(r'(?:.*/)?ILSVRC2012_val_(\d{8})\.\w+', name.decode())[1]) for name in names]
-        assert isinstance(labels, list) and min(places) > 0
-        right = [guess in labels[i - 1] for guess, i in zip(guesses, places) if labels[i - 1]]
-    except (OSError, ValueError, TypeError, IndexError, AssertionError) as e:
-        raise ValueError(f'--real={path} does not hold the labels of these pictures ({type(e).__name__}: {e}); '
-                         f'{REAL}') from None
-    if not right:
-        raise ValueError(f'--real={path} has no label for any of these pictures')
+        places = [int(number.fullmatch(name.decode())[1]) for name in names]
+        found = [labels[i - 1] for i in places]
+        assert min(places) > 0 and all(isinstance(mine, list) for mine in (labels, *found)) and any(found)
+    except (OSError, ValueError, TypeError, KeyError, IndexError, AssertionError) as e:
+        raise ValueError(f'--real={path} has no labels for these pictures ({type(e).__name__}: {e}); give real.json of '
+                         'github.com/google-research/reassessed-imagenet, with the val split of imagenet') from None
+    return found
+
+
+def real_accuracy(guesses, labels):
+    """Share of pictures whose predicted class is among their labels; those without any do not
+    count."""
+    right = [guess in mine for guess, mine in zip(guesses, labels) if mine]
     return sum(right) / len(right)
 
 
@@ -105,8 +98,8 @@ def reconstruction(model, images, autocast, batch_size, eval_crop):
 
 
 def visible_colour(patches, hidden, channels):
-    """Patches (B, N, h w C), all in the mean colour of their picture's visible patches; hidden bool
-    (B, N)."""
+    """Patches (B, N, h w C) in the mean colour of their picture's visible ones; hidden bool (B,
+    N)."""
     pixels = patches.unflatten(2, (-1, channels))                                           # (B, N, h w, C)
     colour = (pixels.mean(2) * ~hidden[..., None]).sum(1) / (~hidden).sum(1)[:, None]       # (B, C)
     return colour[:, None, None].expand_as(pixels).flatten(2)

@@ -3,6 +3,7 @@ token."""
 import contextlib
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -130,38 +131,34 @@ def test_loss_and_accuracies_of_hidden_tokens(folder, monkeypatch):
 
 # ---- ImageNet-ReaL
 
-def real_json(tmp_path, labels):
-    (tmp_path / 'real.json').write_text(json.dumps(labels))
-    return tmp_path / 'real.json'
+def real_labels(tmp_path, labels, names):
+    """The labels of pictures with these names, from a file with this content."""
+    path = tmp_path / 'real.json'
+    if labels is not None:
+        path.write_text(labels if isinstance(labels, str) else json.dumps(labels))
+    names = [name.encode() for name in names]
+    return splits.real_labels(path, SimpleNamespace(names=lambda: names, folder='data/x'))
 
 
 def test_real_labels_are_looked_up_by_the_number_in_the_name(tmp_path):
-    path = real_json(tmp_path, [[0], [1, 5], [], [3], [], [2]])  # pictures 1 .. 6
-    names = [f'x/ILSVRC2012_val_{n:08d}.JPEG'.encode() for n in NUMBERS]  # 4 1 6 2 3 5; 3 and 5 have no label
-    assert splits.real_accuracy([3, 0, 2, 5, 9, 9], names, path) == 1
-    assert splits.real_accuracy([3, 9, 2, 1, 0, 0], names, path) == 3 / 4
-    assert splits.real_accuracy([0, 1, 3, 2, 0, 0], names, path) == 0
+    names = [f'x/ILSVRC2012_val_{n:08d}.JPEG' for n in NUMBERS]  # 4 1 6 2 3 5; 3 and 5 have no label
+    labels = real_labels(tmp_path, [[0], [1, 5], [], [3], [], [2]], names)  # of pictures 1 .. 6
+    assert labels == [[3], [0], [2], [1, 5], [], []]
+    for guesses, share in (([3, 0, 2, 5, 9, 9], 1), ([3, 9, 2, 1, 0, 0], 3 / 4), ([0, 1, 3, 2, 0, 0], 0)):
+        assert splits.real_accuracy(guesses, labels) == share
 
 
-@pytest.mark.parametrize('content, message', [
-    (None, 'does not hold the labels'), ('{', 'does not hold the labels'), ([[0]] * 3, 'does not hold the labels'),
-    (7, 'does not hold the labels'), ([5] * 6, 'does not hold the labels'), ([[]] * 6, 'no label for any'),
-    ({'a': [1]}, 'does not hold the labels')])
-def test_a_file_other_than_real_json_is_refused_by_name(content, message, tmp_path):
-    path = tmp_path / 'real.json'
-    if content is not None:
-        path.write_text(content if isinstance(content, str) else json.dumps(content))
-    names = [f'ILSVRC2012_val_{n:08d}.JPEG'.encode() for n in NUMBERS]
-    with pytest.raises(ValueError, match=message) as e:
-        splits.real_accuracy([0] * 6, names, path)
-    assert str(path) in str(e.value)
+@pytest.mark.parametrize('content', [None, '{', [[0]] * 3, 7, [5] * 6, [[]] * 6, {'a': [1]}])
+def test_a_file_other_than_real_json_is_refused_by_name(content, tmp_path):
+    with pytest.raises(ValueError, match='real.json has no labels for these pictures'):
+        real_labels(tmp_path, content, [f'ILSVRC2012_val_{n:08d}.JPEG' for n in NUMBERS])
 
 
 @pytest.mark.parametrize('name', ['n0001_{}.JPEG', 'Abyssinian_{}.jpg',
                                   pytest.param('ILSVRC2012_val_00000000.JPEG', id='zero')])
 def test_names_that_are_not_imagenets_validation_are_refused(name, tmp_path):
     with pytest.raises(ValueError, match='val split of imagenet'):
-        splits.real_accuracy([0] * 6, [name.format(n).encode() for n in NUMBERS], real_json(tmp_path, [[0]] * 6))
+        real_labels(tmp_path, [[0]] * 6, [name.format(n) for n in NUMBERS])
 
 
 def test_means_are_weighted():
