@@ -1,5 +1,4 @@
-"""Speed, measured fairly: everything in turn, A B C A B C .., in one run; medians and ratios of
-that run.
+"""Speed, measured in turn, A B C A B C .., in one run; medians and ratios of that run.
 
 A race trains configs to a validation loss:
 
@@ -85,13 +84,10 @@ def race(config, target, seed, extra):
 
 
 def race_all(argv):
-    configs = [word for word in argv if not word.startswith('--')]
-    ours = {f.name for f in fields(RaceConfig)}
-    mine, extra = [], []
-    for word in argv:
-        if word.startswith('--'):
-            (mine if word[2:].partition('=')[0] in ours else extra).append(word)
-    c = RaceConfig(**settings.check(settings.collect(mine), RaceConfig))
+    configs, typed = ([word for word, alone in settings.marked(argv) if alone == wanted] for wanted in (True, False))
+    given, ours = settings.collect(typed), {f.name for f in fields(RaceConfig)}
+    c = RaceConfig(**settings.check({k: v for k, v in given.items() if k in ours}, RaceConfig))
+    extra = [f'--{k}={value}' for k, (value, _) in given.items() if k not in ours]
     settings.check_least(c, rounds=1)
     unknown = [f"'{word}' is unknown; " for word in configs if not word.endswith('.py') and not Path(word).is_file()]
     if unknown or not configs:

@@ -1,5 +1,4 @@
-"""Runs side by side: training and validation loss over steps, over tokens or pictures seen, and
-over time.
+"""Runs side by side: training and validation loss over steps, over data seen, and over time.
 
     python compare.py out/aot_owt out/aot_mhsa_owt out/gpt2_owt            # writes compare.png (AoT's Figure 5)
     python compare.py out/* --out=all.png --overwrite=true --log=true

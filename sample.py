@@ -1,5 +1,4 @@
-"""Look at what a trained network does: continue a text, fill in its gaps, classify pictures, or
-reconstruct hidden patches.
+"""Look at what a trained network does: write or complete text, classify or reconstruct pictures.
 
     python sample.py                                              # from the run of a bare `python train.py`
     python sample.py --ckpt=out/aot_owt --start="Once upon a time" --num_samples=3
@@ -95,7 +94,7 @@ def views(c, checkpoint, model):
     if not c.image:
         raise ValueError('this network looks at pictures: give --image=PATH of a picture, of a folder, or of a '
                          'prepared dataset such as --image=data/shapes --num_samples=5')
-    for name, picture in pictures_of(c.image, c.num_samples, c.seed, model.config.channels):
+    for name, picture in pictures_of(c.image, c.num_samples, c.seed, getattr(model.config, 'channels', 3)):
         yield name, seen(picture, model, checkpoint)
 
 

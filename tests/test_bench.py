@@ -90,6 +90,21 @@ def test_a_measurement_lasts_as_long_as_asked(monkeypatch):
     assert 1.0 <= clock[0] < 1.03
 
 
+def test_a_race_trains_each_config_once_a_round(monkeypatch, capsys):
+    runs, times = [], iter((10.0, 20.0, 12.0, 30.0))
+
+    def race(config, target, seed, extra):
+        runs.append((config, target, seed, extra))
+        return {'step': '5', 'loss': '1.9' if config == 'b.py' else '1.5', 'seconds': str(next(times))}, 99.0
+    monkeypatch.setattr(bench, 'race', race)
+    bench.main(['a.py', 'b.py', '--target_loss', '1.8', '--rounds=2', '--n_layer=3'])
+    assert runs == [(config, 1.8, seed, ['--n_layer=3']) for seed in (0, 1) for config in ('a.py', 'b.py')]
+    *_, a, b, ratio = capsys.readouterr().out.splitlines()
+    assert 'median 11.0 s of training (10.0 to 12.0)' in a and 'missed' not in a
+    assert 'median 25.0 s' in b and 'the target was missed' in b
+    assert ratio == 'a / b: median 0.45 of the time (0.40 to 0.50), at most'
+
+
 def test_mistakes_are_one_line(capsys):
     line = fails(capsys, bench.main, 'pikturs')
     assert "'pikturs' is unknown" in line and 'configs to race' in line and 'say pictures' in line
