@@ -283,8 +283,7 @@ def load_model(checkpoint, new_head=False, averaged=True, **overrides):
     except TypeError as e:
         raise ValueError(f'the checkpoint is from another version of {Config.__name__} ({e})') from None
     for k in ('n_head', 'decoder_n_head', 'causal', 'gelu'):  # with another, the same weights would be another function
-        had, has = (c.n_head if k == 'decoder_n_head' and not getattr(c, k, 0) else getattr(c, k, None)
-                    for c in (old, model.config))
+        had, has = (getattr(c, k, 0) or k == 'decoder_n_head' and getattr(c, 'n_head', 0) for c in (old, model.config))
         if had != has:
             raise ValueError(f'the checkpoint has {k}={show(had)}, not {show(has)}; leave {k} out')
     if kind_of(old) != kind_of(model.config):
