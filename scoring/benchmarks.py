@@ -156,7 +156,7 @@ def score(model, sequences, stride, batch_size, autocast, label=''):
             logits = model(x.to(device))[0]                                                         # (B, N, V)
         counts, y = (y >= 0).to(device), y.to(device)
         logits, y = logits[counts].float(), y[counts]                                               # (n, V), (n)
-        losses, hits = F.cross_entropy(logits, y, reduction='none').double().cpu(), (logits.argmax(1) == y).cpu()
+        losses, hits = F.cross_entropy(logits, y, reduction='none').cpu().double(), (logits.argmax(1) == y).cpu()
         scored = [end + 1 - first for _, _, first, end in batch]
         for (i, _, first, end), mine, hit in zip(batch, losses.split(scored), hits.split(scored)):
             place = slice(first - sequences[i][1], end + 1 - sequences[i][1])

@@ -80,4 +80,4 @@ def nearest_neighbours(train, test, classes, k, temperature=0.07):
 
 
 def share_right(scores, y):
-    return (scores.argmax(1) == y).double().mean().item()
+    return (scores.argmax(1) == y).sum().item() / len(y)
