@@ -86,7 +86,7 @@ def grid(c):
 
 
 def sides(size):
-    """A size in pixels as (height, width); 0 stays 0."""
+    """A number of pixels, or (height, width), as (height, width); 0 stays 0."""
     return (size, size) if isinstance(size, int) and size else size
 
 
@@ -103,8 +103,9 @@ def config_for(name, given, meta, folder='the dataset'):
         k = next(k for k in ('image_size', 'n_dims') if k in given and given[k] != decided.get(k))
         raise ValueError(f'{folder} holds {kind}, but {k}={show(given[k])} reads {kind_of(config)}; leave {k} out, or '
                          'choose another --dataset')
-    if kind == 'images':
-        config.image_size = sides(config.image_size)
+    for k in ('image_size', 'patch_size') * (kind == 'images'):
+        if hasattr(config, k):
+            setattr(config, k, sides(getattr(config, k)))
     if config.task == 'masked_text' and 'vocab_size' not in given:
         config.vocab_size += 1  # [MASK]
     for k in ('vocab_size', 'num_classes'):

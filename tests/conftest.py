@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 from helpers import HARD, HARD_PICTURES, JPEGS, OF_AUTOENCODERS, OF_PICTURES, TEXT, go, quadrants
-from helpers import ROOT, WORDS, fails, golden, losses, loud, memorize, run, same_in_chunks  # noqa: F401
 
 from engine import machine
 from engine import run as runs

@@ -5,7 +5,7 @@ import runpy
 
 import pytest
 import torch
-from conftest import ROOT
+from helpers import ROOT
 
 import train
 from engine import checkpoints, machine, settings

@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 import pytest
-from conftest import fails
+from helpers import fails
 from small_files import RNG
 
 from prepare import arrays

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import fails
+from helpers import fails
 from small_files import RNG, labels, tar
 
 from prepare import cifar10, cifar100

@@ -4,7 +4,7 @@ import zlib
 
 import numpy as np
 import pytest
-from conftest import fails
+from helpers import fails
 from small_files import jpeg, labels, names, read, tar, tree
 
 from prepare import flowers102, pets

@@ -4,7 +4,7 @@ import re
 import shutil
 
 import pytest
-from conftest import fails
+from helpers import fails
 from small_files import decoded, jpeg, labels, names, read, tree
 
 from prepare import imagefolder

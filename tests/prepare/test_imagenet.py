@@ -3,7 +3,7 @@ import re
 import shutil
 
 import pytest
-from conftest import fails
+from helpers import fails
 from small_files import jpeg, names, read, tar, tree
 
 from prepare import imagenet

@@ -11,7 +11,7 @@ from http.server import HTTPServer
 
 import numpy as np
 import pytest
-from conftest import ROOT, fails, run
+from helpers import ROOT, fails, run
 from downloads import Flaky, tar
 
 from tasks import files as data

@@ -11,7 +11,7 @@ import zlib
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from helpers import ROOT
 from PIL import Image, ImageOps
 from small_files import RNG, decoded, jpeg, names, read, saved, tar
 

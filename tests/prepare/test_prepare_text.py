@@ -1,6 +1,6 @@
 """prepare/stdlib.py, text.py and the Shakespeare scripts, as a user starts them."""
 import numpy as np
-from conftest import run
+from helpers import run
 
 from tasks import files as data
 from tasks.tokenizer import Tokenizer

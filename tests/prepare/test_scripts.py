@@ -3,7 +3,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, run
+from helpers import ROOT, run
 
 SCRIPTS = sorted(p.stem for p in (ROOT / 'prepare').glob('*.py') if p.stem != '__init__')
 
