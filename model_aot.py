@@ -252,7 +252,7 @@ class ExampleEmbedding(nn.Module):
     def forward(self, x, y):
         pairs = torch.stack((x, F.pad(y[..., None], (0, x.size(-1) - 1))), 2).flatten(1, 2)     # (B, 2n, n_dims)
         if pairs.size(1) > len(self.pos_emb.weight):
-            raise ValueError(f'{pairs.size(1)} tokens exceed block_size={len(self.pos_emb.weight)}; give fewer examples')
+            raise ValueError(f'{pairs.size(1)} tokens exceed block_size={len(self.pos_emb.weight)}; crop the prompt')
         return self.drop(self.examples(pairs) + self.pos_emb.weight[:pairs.size(1)])
 
 

@@ -48,8 +48,10 @@ def place(tmp_path):
     tokenizer = Tokenizer('chars', ''.join(sorted(set(text))))
     save_text(tmp_path / 'data' / 'shakespeare_char', tokenizer, *split_text(text, tokenizer))
     (tmp_path / 'README.md').write_text(README, encoding='utf-8')
-    save_benchmark(tmp_path / 'data' / 'lambada', 'last_word', [{'context': 'a subspace of', 'word': 'tokens'}], tmp_path, 'toy')
-    gpt2 = AoT(AoTConfig(block_size=16, vocab_size=256, n_layer=2, n_head=2, n_embd=16, attn='mhsa', mlp=True, bias=True))
+    passages = [{'context': 'a subspace of', 'word': 'tokens'}]
+    save_benchmark(tmp_path / 'data' / 'lambada', 'last_word', passages, tmp_path, 'toy')
+    sizes = dict(n_layer=2, n_head=2, n_embd=16)
+    gpt2 = AoT(AoTConfig(block_size=16, vocab_size=256, attn='mhsa', mlp=True, bias=True, **sizes))
     (tmp_path / 'out' / 'gpt2').mkdir(parents=True)
     save(tmp_path / 'out' / 'gpt2' / 'best.pt', dict.fromkeys(KEYS, {}) | {
         'format': FORMAT, 'weights': gpt2.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(gpt2.config),
@@ -153,7 +155,8 @@ def source(file, name):
 
 
 def test_equations_are_where_the_table_says():
-    table = (ROOT / 'docs' / 'papers.md').read_text(encoding='utf-8').split('## Which equation is where')[1].split('\n## ')[0]
+    page = (ROOT / 'docs' / 'papers.md').read_text(encoding='utf-8')
+    table = page.split('## Which equation is where')[1].split('\n## ')[0]
     rows = [row.strip('| ').split(' | ') for row in table.splitlines() if row.startswith('|')][2:]
     assert len(rows) > 25
     for what, equation, code in rows:
@@ -176,7 +179,7 @@ def test_links_lead_somewhere():
         for target, anchor in re.findall(r'\]\((?!https?:)([^)#]*)#?([^)]*)\)', prose(page)):
             path = (page.parent / target).resolve() if target else page
             assert path.exists(), f'{page.name} links to {target}, which does not exist'
-            assert not anchor or anchor in anchors[path], f'{page.name} links to {target}#{anchor}, which has no such heading'
+            assert not anchor or anchor in anchors[path], f'{page.name}: {target} has no heading {anchor}'
     for page in PAGES[1:]:
         assert f'(docs/{page.name})' in README, f'README.md does not link to docs/{page.name}'
 
@@ -185,7 +188,7 @@ def test_files_that_pages_name_exist():
     examples = {'model_x.py', 'model_tiny.py', 'train_x_shapes.py'}  # which the reader writes
     for page in PAGES:
         for name in set(re.findall(r'`([\w/]+\.py)`', prose(page))) - examples:
-            assert (ROOT / name).exists() or (ROOT / 'config' / name).exists(), f'{page.name} names {name}, which does not exist'
+            assert (ROOT / name).exists() or (ROOT / 'config' / name).exists(), f'{page.name}: there is no {name}'
 
 
 def test_pages_are_short_enough():
@@ -193,4 +196,4 @@ def test_pages_are_short_enough():
     assert len(lines) <= 170 and '```sh' in lines[:24]
     for page in PAGES:
         for line in prose(page).splitlines():
-            assert len(line) <= 100 or line.lstrip().startswith('|'), f'{page.name} has a line of {len(line)} columns: {line}'
+            assert len(line) <= 100 or line.lstrip().startswith('|'), f'{page.name}: {len(line)} columns: {line}'
