@@ -80,7 +80,7 @@ def ranks(logits, y):
 def top1_top5(logits, y):
     """(number of targets, {'top1', 'top5'}): the shares that are the likeliest, and among the five
     likeliest."""
-    hits = ranks(logits, y).float()
+    hits = ranks(logits, y).cpu().double()  # exact shares; not every device has float64
     return len(hits), {'top1': hits[:, 0].mean(), 'top5': hits.sum(1).mean()}
 
 

@@ -1,0 +1,62 @@
+"""What tasks share: ranks and shares, batches of a step, a task for every network."""
+from types import SimpleNamespace
+
+import pytest
+import torch
+from helpers import text_network
+
+import tasks
+from engine.machine import Machine
+from tasks import Task, ranks, top1_top5
+from tasks.pictures import Classification, Reconstruction
+from tasks.regression import Regression
+from tasks.text import HiddenTokens, NextToken
+
+
+def test_ranks_by_a_naive_loop():
+    logits = torch.randn(4, 3, 9, generator=torch.Generator().manual_seed(0))
+    y = torch.randint(-1, 9, (4, 3), generator=torch.Generator().manual_seed(1))
+    found = iter(ranks(logits, y))
+    count, right, five = 0, 0, 0
+    for row, t in zip(logits.flatten(0, 1), y.flatten().tolist()):
+        if t != -1:
+            order = row.argsort(descending=True).tolist()[:5]
+            assert next(found).tolist() == [k == t for k in order]
+            count, right, five = count + 1, right + (order[0] == t), five + (t in order)
+    assert next(found, None) is None
+    weight, shares = top1_top5(logits, y)
+    assert weight == count and {k: float(v) for k, v in shares.items()} == {'top1': right / count, 'top5': five / count}
+
+
+def test_shares_of_few_classes_are_exact():
+    """Of two classes both are among the likeliest five."""
+    count, shares = top1_top5(torch.eye(2)[[0, 1, 1, 0, 1, 1, 0]], torch.tensor([1, 1, 0, 1, 0, 0, 1]))
+    assert count == 7 and float(shares['top1']) == 1 / 7 and float(shares['top5']) == 1
+
+
+@pytest.mark.parametrize('model, dataset, more, kind', [
+    ('aot', 'tiny', {}, NextToken), ('crate', 'tiny', dict(causal=False), HiddenTokens)])
+def test_the_network_says_which_task_it_is_for_text(model, dataset, more, kind, bytes_data):
+    c = SimpleNamespace(train_share=1.0, gradient_accumulation_steps=2, batch_size=3, seed=1, max_iters=5, eval_iters=2)
+    net = text_network(model, vocab_size=257, **more)
+    task = tasks.choose(c, None, bytes_data / dataset, net, Machine('cpu', 'float32', 'false'))
+    assert type(task) is kind and (task.n_passes, task.rows, task.batch, task.size) == (2, 3, 6, 16)
+    task.start(2)
+    whole = next(task.train.batches(6, 1, [slice(None)], 2, 5))
+    x, y = (torch.cat(parts) for parts in zip(*task.passes()))
+    assert torch.equal(x, whole[0]) and torch.equal(y, whole[1])
+    assert sum(len(x) for x, _ in task.validation()) == 6
+
+
+def test_every_task_has_a_class():
+    from engine.checkpoints import TASKS
+    kinds = {'text': NextToken, 'masked_text': HiddenTokens, 'image': Classification, 'masked_image': Reconstruction,
+             'icl': Regression}
+    assert kinds.keys() == TASKS.keys() and all(issubclass(kind, Task) for kind in kinds.values())
+    made = []
+    for name, kind in kinds.items():
+        config = SimpleNamespace(task=name, block_size=4, vocab_size=9, n_dims=2, image_size=(8, 8), patch_size=(4, 4))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kind, '__init__', lambda self, *args: made.append(type(self)))
+            tasks.choose(SimpleNamespace(train_share=1.0), None, None, SimpleNamespace(config=config), None)
+    assert made == list(kinds.values())
