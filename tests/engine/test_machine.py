@@ -3,6 +3,7 @@ import pytest
 import torch
 from helpers import column, fails, go, text_network
 
+import train
 from engine import machine
 from engine.machine import Machine, choose_compile, choose_device, choose_dtype
 from model_aot import AoT, AoTConfig
@@ -69,6 +70,5 @@ def test_work_is_counted_for_pictures_too():
 
 
 def test_memory_that_does_not_suffice_gets_advice(tiny, tmp_path, capsys):
-    import train
     said = fails(capsys, train.run_it, *tiny, '--n_embd=1000000000', f'--out_dir={tmp_path}/a')
     assert 'out of memory' in said and '--batch_size' in said

@@ -6,6 +6,7 @@ import torch
 from helpers import text_network
 
 import tasks
+from engine.checkpoints import TASKS
 from engine.machine import Machine
 from tasks import Task, ranks, top1_top5
 from tasks.pictures import Classification, Reconstruction
@@ -49,7 +50,6 @@ def test_the_network_says_which_task_it_is_for_text(model, dataset, more, kind, 
 
 
 def test_every_task_has_a_class():
-    from engine.checkpoints import TASKS
     kinds = {'text': NextToken, 'masked_text': HiddenTokens, 'image': Classification, 'masked_image': Reconstruction,
              'icl': Regression}
     assert kinds.keys() == TASKS.keys() and all(issubclass(kind, Task) for kind in kinds.values())

@@ -5,6 +5,8 @@ import torch
 import torch.nn.functional as F
 from helpers import TEXT, column, config_of, equal, fails, go, losses, weights
 
+import model_aot
+import model_crate
 import train
 from engine.checkpoints import load_model
 from engine.run import load_checkpoint
@@ -163,6 +165,5 @@ def test_sequences_whose_logits_are_too_many_are_refused(words, tmp_path, capsys
 
 
 def test_networks_return_as_many_logits_as_validation_asks_for():
-    from model_aot import LanguageHead as aot
-    from model_crate import LanguageHead as crate
-    assert text.LOGITS_AT_ONCE == aot.LOGITS_AT_ONCE == crate.LOGITS_AT_ONCE
+    for file in (model_aot, model_crate):
+        assert file.LanguageHead.LOGITS_AT_ONCE == text.LOGITS_AT_ONCE
