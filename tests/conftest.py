@@ -35,8 +35,9 @@ def tiny(bytes_data):
 
 @pytest.fixture(scope='session')
 def pictures_data(tmp_path_factory):
-    """A data_dir with pictures: `quads` of 4 classes, `renamed` of 4 others, `colours` of 8, `grey` of one channel,
-    `numbered` whose pixels are the picture's index, a `pack` of JPEG files, a `grey_pack`; and a `text`."""
+    """A data_dir with pictures: `quads` of 4 classes, `renamed` of 4 others, `colours` of 8, `grey`
+    of one channel, `numbered` whose pixels are the picture's index, a `pack` of JPEG files, a
+    `grey_pack`; and a `text`."""
     out = tmp_path_factory.mktemp('pictures')
     quads = {'train': quadrants(40), 'val': quadrants(20, 1)}
     save_arrays(out / 'quads', quads, 'abcd')

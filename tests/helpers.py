@@ -1,4 +1,5 @@
-"""What tests in every folder share: the golden files, a small text, and properties of any network."""
+"""What tests in every folder share: the golden files, a small text, and properties of any
+network."""
 import copy
 import csv
 import dataclasses
@@ -27,7 +28,8 @@ TEXT = ' '.join(np.random.default_rng(0).choice(WORDS, 12_000))
 
 
 def golden(name):
-    """A golden file, and the weights that it was made with, by the recipe that it states; without fixed positions."""
+    """A golden file, and the weights that it was made with, by the recipe that it states; without
+    fixed positions."""
     g = json.loads((ROOT / 'tests' / 'golden' / f'{name}.json').read_text())
     sd = {}
     for i, (key, shape, fill, first) in enumerate(g['state_dict']):
@@ -43,7 +45,8 @@ def golden(name):
 
 
 def golden_pictures(name, sd=None, **settings):
-    """(network, golden file, pictures) of a classifier or masked autoencoder, by the golden file's recipe."""
+    """(network, golden file, pictures) of a classifier or masked autoencoder, by the golden file's
+    recipe."""
     made, g = golden(name)
     c, Network = g['constructor'], checkpoints.network(name if name in checkpoints.names() else 'crate')[0]
     settings |= {'decoder_n_head': c['decoder_heads']} if 'decoder_heads' in c else {}
@@ -98,7 +101,8 @@ def tokens(*shape, seed=1, vocab_size=11):
 
 
 def wild(model):
-    """The same model with large weights, if its own are so small that attention is nearly uniform, as AoT's are."""
+    """The same model with larger weights, so that attention is far from uniform. AoT's initial
+    weights are small."""
     with torch.no_grad():
         for p in model.parameters():
             if p.dim() == 2 and p.std() < 0.05:
@@ -116,8 +120,8 @@ def loud(model):
 
 
 def memorize(model, x, y, below, steps=500, lr=1e-2):
-    """Train on one batch until its loss is below `below`. Fails if that takes more steps, or if a parameter has no
-    gradient."""
+    """Train on one batch until its loss is below `below`. Fails if that takes more steps, or if a
+    parameter has no gradient."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0)
     for _ in range(steps):
         loss = model(x, y)[1]
@@ -131,7 +135,8 @@ def memorize(model, x, y, below, steps=500, lr=1e-2):
 
 
 def same_in_chunks(model, x, y, monkeypatch):
-    """The loss and its gradient do not depend on how many logits are held at once; then none come back."""
+    """The loss and its gradient are the same if the logits are computed in chunks; then no logits
+    are returned."""
     chunked = copy.deepcopy(model)
     monkeypatch.setattr(chunked.read, 'LOGITS_AT_ONCE', 7 * model.config.vocab_size)
     a, b = model(x, y), chunked(x, y)
@@ -207,8 +212,8 @@ def snapshot(folder):
 # ---- pictures and runs that are made fast
 
 def quadrants(n, seed=0, size=8, classes=4, channels=3):
-    """(pictures, labels): dark noise with a light. The class is the quadrant of the light and, from the fifth class on,
-    its channel."""
+    """(pictures, labels): dark noise with a light. The class is the quadrant of the light and, from
+    the fifth class on, its channel."""
     pictures = np.random.default_rng(seed).integers(0, 60, (n, size, size, channels), np.uint8)
     labels = np.arange(n) % classes
     for picture, k in zip(pictures, labels):
@@ -218,23 +223,25 @@ def quadrants(n, seed=0, size=8, classes=4, channels=3):
 
 
 def normalized(pictures):
-    """uint8 (N, H, W, C) -> what a network sees of pictures that have its size, float32 (N, C, H, W)."""
+    """uint8 (N, H, W, C) -> what a network sees of pictures that have its size, float32 (N, C, H,
+    W)."""
     mean, deviation = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]) if pictures.shape[3] == 3 else (0.449, 0.226)
     x = (torch.from_numpy(np.array(pictures)).double() / 255 - torch.tensor(mean)) / torch.tensor(deviation)
     return x.permute(0, 3, 1, 2).float()
 
 
 def by_hand(model, folder, split, function=None):
-    """(outputs float64, labels) of all pictures of a split that have the network's size, without the project's
-    pipeline."""
+    """(outputs float64, labels) of all pictures of a split that have the network's size, without
+    the project's pipeline."""
     x, y = (np.load(Path(folder) / f'{split}.{name}.npy') for name in ('images', 'labels'))
     with torch.no_grad():
         return (function or (lambda x: model(x)[0]))(normalized(x)).double(), torch.from_numpy(y)
 
 
 def margin(scores, y=None):
-    """How far scores (N, C) are from a tie that rounding could decide: the smallest distance of a row's highest score
-    from the next; with y (N,), of the score of y from the highest and the fifth highest of the others."""
+    """How far scores (N, C) are from a tie that rounding could decide: the smallest distance of a
+    row's highest score from the next; with y (N,), of the score of y from the highest and the fifth
+    highest of the others."""
     own = (scores.argmax(1) if y is None else y)[:, None]
     others = scores.scatter(1, own, -torch.inf).sort(1, descending=True).values
     decisive = [0] if y is None else [place for place in (0, 4) if place < scores.size(1) - 1]
@@ -242,8 +249,9 @@ def margin(scores, y=None):
 
 
 def save_run(out, model, data, **config):
-    """A run directory with this network in best.pt and last.pt, and settings of its training. data: what a checkpoint
-    says of its dataset, such as {'kind': 'text', 'tokenizer': {'name': 'bytes'}}. Returns the directory."""
+    """A run directory with this network in best.pt and last.pt, and settings of its training. data:
+    what a checkpoint says of its dataset, such as {'kind': 'text', 'tokenizer': {'name': 'bytes'}}.
+    Returns the directory."""
     name = next(name for name in checkpoints.names() if type(model) is checkpoints.network(name)[0])
     checkpoint = dict.fromkeys(KEYS, {}) | {
         'format': FORMAT, 'weights': model.state_dict(), 'ema': None,
@@ -256,7 +264,8 @@ def save_run(out, model, data, **config):
 
 
 def train_fast(*words):
-    """A training run without what takes most of the time of a short one: the speed of the machine, and the curve."""
+    """A training run that does not measure the machine's speed and draws no curve, which takes most
+    of the time of a short run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr('engine.machine.Machine.matmul_flops', lambda self: 1e12)
         patch.setattr('engine.run.draw_curve', lambda run: None)

@@ -1,5 +1,5 @@
-"""Imports go one way: root programs import folders, analysis and scoring import tasks and engine, tasks imports engine,
-engine imports neither, and networks nothing of the house."""
+"""Imports go one way: root programs import folders, analysis and scoring import tasks and engine,
+tasks imports engine, engine imports neither, and networks nothing of the house."""
 import ast
 import subprocess
 import sys
@@ -29,7 +29,8 @@ def of_the_house():
 
 
 def imported(file, anywhere=True):
-    """The modules of the house that a file imports anywhere, or only those it needs to be imported itself."""
+    """The modules of the house that a file imports anywhere, or only those it needs to be imported
+    itself."""
     known, found = of_the_house(), set()
 
     def visit(node):

@@ -1,5 +1,5 @@
-"""The contract of docs/extend.md: a file model_tiny.py, as that page shows it, and no other change, is a network that
-trains on text and on pictures, is sampled, scored and looked into."""
+"""The contract of docs/extend.md: with the file model_tiny.py that the page shows, and no other
+change, every command works: training on text and on pictures, sampling, scoring, analyzing."""
 import csv
 import re
 import shutil

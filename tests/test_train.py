@@ -1,4 +1,5 @@
-"""train.py as a whole, on text: what a run leaves, stopping and resuming bit for bit, many processes, mistakes."""
+"""train.py as a whole, on text: what a run leaves, stopping and resuming bit for bit, many
+processes, mistakes."""
 import os
 import signal
 import subprocess

@@ -1,4 +1,5 @@
-"""train.py on masked autoencoders: masks that depend on seed and step alone, resuming, processes, mistakes."""
+"""train.py on masked autoencoders: masks that depend on seed and step alone, resuming, processes,
+mistakes."""
 import os
 import signal
 import subprocess
@@ -74,7 +75,8 @@ def test_masks_of_a_step_depend_on_seed_and_step_alone(pictures_data):
 
 
 def test_masks_are_drawn_apart_from_the_augmentation(words, tmp_path, monkeypatch):
-    """What a step masks are the last of its numbers, so that it has nothing to do with crops, flips and operations."""
+    """The masks of a step come from the last of its random numbers, so they are independent of
+    crops, flips and operations."""
     seen, forward = [], CRATEMAE.forward
 
     def note(self, x, noise=None):

@@ -1,4 +1,5 @@
-"""train.py on pictures: what a run leaves, stopping and resuming bit for bit, the average of the weights, mistakes."""
+"""train.py on pictures: what a run leaves, stopping and resuming bit for bit, the average of the
+weights, mistakes."""
 import os
 import signal
 import subprocess

@@ -1,4 +1,5 @@
-"""Networks by name; trained networks with other settings, another resolution, another head; what is refused."""
+"""Networks by name; trained networks with other settings, another resolution, another head; what is
+refused."""
 import dataclasses
 import shutil
 

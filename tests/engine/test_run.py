@@ -1,4 +1,5 @@
-"""A run directory: what is written whole or not at all, what is refused, what a damaged or old file leads to."""
+"""Run directories: files are written whole or not at all; damaged, foreign and old files are
+refused."""
 import csv
 import resource
 import shutil

@@ -1,4 +1,5 @@
-"""How a training run starts: recipes, lengths in epochs, fine-tuning with a new head, the authors' files."""
+"""How a training run starts: recipes, lengths in epochs, fine-tuning with a new head, the authors'
+files."""
 import shutil
 
 import pytest

@@ -1,4 +1,5 @@
-"""AoT: GPT-2 equals nanoGPT's, the operators equal the paper's equations by naive loops, pictures and functions."""
+"""AoT: GPT-2 equals nanoGPT's, the operators equal the paper's equations by naive loops, pictures
+and functions."""
 import math
 
 import numpy as np
@@ -77,7 +78,8 @@ def test_mssa_equals_eq_4_by_a_naive_loop(tie_out):
 
 
 def test_tied_scale_is_eq_4_of_rescaled_bases():
-    """The header's claim: 1/sqrt(p) in the softmax is eq. (4) without it, for U p^(-1/4) and step eta sqrt(p)."""
+    """The header's claim: 1/sqrt(p) in the softmax is eq. (4) without it, for U p^(-1/4) and step
+    eta sqrt(p)."""
     c = AoTConfig(n_embd=8, n_head=2, tie_out=True, eta=0.3)
     torch.manual_seed(0)
     mssa, Z, p = MSSA(c), torch.randn(6, 8), 4
@@ -100,7 +102,8 @@ def test_mhsa_equals_eq_5_by_a_naive_loop():
 
 @pytest.mark.parametrize('N', [1, 5, 16])
 def test_attention_is_the_same_in_every_form(N):
-    """In bfloat16 a CPU takes another way; the last token alone, as in generation, sees all before it."""
+    """In bfloat16 a CPU takes another way; the last token alone, as in generation, sees all before
+    it."""
     average = Average(AoTConfig(n_embd=32, n_head=4))
     q, k, v = torch.randn(3, 2, N, 32, generator=torch.Generator().manual_seed(0))
     whole = average(q, k, v)

@@ -1,4 +1,5 @@
-"""Classifiers of pictures, CRATE and ViT alike: memorizing a batch, label smoothing, settings that do not fit."""
+"""Classifiers of pictures, CRATE and ViT alike: memorizing a batch, label smoothing, settings that
+do not fit."""
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,5 @@
-"""Model files stand alone, so some operators and helpers stand in several files. Here the copies are held equal."""
+"""Model files stand alone, so some operators and helpers stand in several files. Here the copies
+are held equal."""
 import inspect
 import re
 from functools import partial
@@ -70,7 +71,7 @@ def test_attention_is_the_same_in_all_files(N, causal):
 
 @pytest.mark.parametrize('tie_out', [False, True])
 def test_mssa_is_the_same_in_all_files(tie_out):
-    """On pictures it is the same operator; on text AoT's and CRATE's see the past only, for the last token the same."""
+    """The same on pictures. On text AoT's is causal, so there only the last token is compared."""
     torch.manual_seed(0)
     crate, z = model_crate.MSSA(CRATEConfig(n_embd=12, n_head=3, tie_out=tie_out)), torch.randn(2, 5, 12)
     mae = model_crate_mae.MSSA(CRATEMAEConfig(n_embd=12, n_head=3, tie_out=tie_out), 3)

@@ -1,4 +1,5 @@
-"""CRATE: equal to the authors' code through its own weights, and to the papers' equations by naive loops."""
+"""CRATE: equal to the authors' code through its own weights, and to the papers' equations by naive
+loops."""
 import math
 
 import pytest

@@ -1,4 +1,5 @@
-"""CRATE-MAE: equal to the authors' code layer by layer, and what is its own: masking by zeros, the paper's listing."""
+"""CRATE-MAE: equal to the authors' code layer by layer, and what is its own: masking by zeros, the
+paper's listing."""
 import math
 
 import torch
@@ -56,7 +57,8 @@ def test_the_papers_listing_subtracts_from_the_norm():
 
 
 def test_parameters_counted_both_ways():
-    """Ours are those that a forward pass reads; the paper's Table 1 has two position tables, and a dead layer, too."""
+    """We count what a forward pass reads. The paper's Table 1 also counts two position tables and
+    an unused layer."""
     table = 197
     for n_layer, d, n_head, ours, trainable, paper in ((12, 384, 6, 11_256_192, 11_404_032, 11_555_328),
                                                        (12, 576, 12, 24_846_528, 25_178_880, 25_405_824),

@@ -1,4 +1,5 @@
-"""Networks of text, AoT and CRATE alike: causality, memorizing a batch, the loss in chunks, compiling."""
+"""Networks of text, AoT and CRATE alike: causality, memorizing a batch, the loss in chunks,
+compiling."""
 import math
 
 import pytest

@@ -1,4 +1,5 @@
-"""CRATE-MAE and ViT-MAE alike: the authors' masks and losses, what hidden patches may reach, memorizing a batch."""
+"""CRATE-MAE and ViT-MAE alike: the authors' masks and losses, what hidden patches may reach,
+memorizing a batch."""
 import dataclasses
 import math
 
@@ -83,7 +84,8 @@ def test_the_least_noise_stays_visible(name, ratio, kept):
 @pytest.mark.parametrize('name, settings', [('crate_mae', {}), ('crate_mae', {'masking': 'zero'}),
                                             ('crate_mae', {'decoder_skip': 'normed'}), ('vit_mae', {})])
 def test_hidden_patches_reach_nothing_but_the_loss(name, settings):
-    """What stands in hidden patches changes no token of the encoder and no prediction; visible ones change all."""
+    """Pixels of hidden patches change no token of the encoder and no prediction. Those of visible
+    patches change all."""
     model, x, noise = masked_autoencoder(name, **settings)
     pixels = pixels_of(model.hide(noise))
 
@@ -101,7 +103,8 @@ def test_hidden_patches_reach_nothing_but_the_loss(name, settings):
 
 @pytest.mark.parametrize('name', BOTH)
 def test_a_hidden_patch_is_known_by_its_position(name):
-    """Its prediction is the mask token's at its place: two hidden patches differ by their positions alone."""
+    """Hidden patches enter as the same mask token, so their predictions differ by position
+    alone."""
     model, x, noise = masked_autoencoder(name)
     pred = model(x, noise)[0][model.hide(noise)]
     assert (pred[1:] - pred[:-1]).abs().max(1).values.min() > 1e-4

@@ -1,4 +1,5 @@
-"""The authors' and OpenAI's weights in our networks and back: every name, every way to nest them, every mistake."""
+"""The authors' and OpenAI's weights in our networks and back: every name, every way to nest them,
+every mistake."""
 import math
 
 import pytest
@@ -106,7 +107,8 @@ AUTHORS = {'crate': (CRATE, CRATEConfig, 'transformer.layers.1.1.fn.weight'),
 
 
 def official_file(name, path, wrap=lambda sd: sd, **settings):
-    """A file as the authors release theirs, and the model that it holds: 7 classes at 16 x 16 unless said otherwise."""
+    """A file as the authors release theirs, and the model that it holds: 7 classes at 16 x 16
+    unless said otherwise."""
     Model, Config, _ = AUTHORS[name]
     torch.manual_seed(1)
     small = dict(image_size=16, patch_size=4, num_classes=7, n_layer=2, n_head=3, n_embd=24)

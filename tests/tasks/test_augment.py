@@ -25,7 +25,8 @@ def smooth(h, w, n=4):
 
 
 def structured(h, w):
-    """Flat, few values, dark, stripes, a ramp of every value, smooth: histograms that random pixels do not have."""
+    """Flat, few values, dark, stripes, a ramp of every value, smooth: histograms that random pixels
+    do not have."""
     y, x = np.mgrid[:h, :w]
     ramp = (y * w + x) * 255 // (h * w - 1)
     pictures = [np.full((h, w, 3), 77), np.stack([x % 2, y % 3, (x + y) % 5], -1) * 60,
@@ -158,7 +159,7 @@ def test_colour_operations_on_grey_pictures_are_pillows(name):
 
 @pytest.mark.parametrize('channels', [1, 2, 4])
 def test_geometry_crops_and_flips_are_the_same_for_any_number_of_channels(channels):
-    """Each channel becomes what it becomes as the red of a colour picture, where no colour operation is drawn."""
+    """Without colour operations, every channel changes as it would in a colour picture."""
     colours, c = smooth(40, 50), AugmentConfig(crop_scale=0.5, randaugment_n=1)
     draws = random_draws(len(colours), c)
     draws[:, 5] = (OPERATIONS.index('Rotate') + 0.5) / len(OPERATIONS)

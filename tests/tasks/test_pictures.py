@@ -1,4 +1,5 @@
-"""One split of a dataset of pictures: both storages, order of batches, sharing among processes, damage."""
+"""One split of a dataset of pictures: both storages, order of batches, sharing among processes,
+damage."""
 import contextlib
 import functools
 import gc

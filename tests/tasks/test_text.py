@@ -74,7 +74,8 @@ def masked(folder):
 
 
 def test_hidden_tokens_follow_bert(masked, folder):
-    """15% are chosen: of these 80% [MASK], 10% random, 10% kept; y holds the truth of the chosen, -1 elsewhere."""
+    """15% of the tokens are chosen: 80% of these become [MASK], 10% a random token, 10% stay. y
+    holds the chosen tokens, and -1 elsewhere."""
     batches = [split.batches(64, 0, [slice(None)], 0, 40) for split in (masked, TextSplit(folder, 'train', 32))]
     chosen = hidden = kept = count = 0
     for (x, y), (truth, _) in zip(*batches):
