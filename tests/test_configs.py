@@ -7,8 +7,9 @@ import pytest
 import torch
 from helpers import ROOT
 
-import train
-from engine import checkpoints, machine, settings
+from engine import checkpoints, machine, settings, starts
+from tasks.augment import AugmentConfig
+from train import TrainConfig
 
 FILES = sorted(p.stem for p in (ROOT / 'config').glob('*.py') if p.stem != '__init__')
 CIFAR10 = {'image_size': 32, 'channels': 3, 'num_classes': 10}
@@ -20,12 +21,18 @@ def built(*words):
 
     The network has the sizes that the dataset would give it. No other function here asks the core for either.
     """
-    c, a, given, _ = train.settings([*words, '--init_from=scratch', '--new_head=false'])
-    Network, Config = checkpoints.model_classes(c.model)
+    start = starts.read([*words, '--init_from=scratch', '--new_head=false'], TrainConfig, AugmentConfig)
+    c, given = start.config, start.network
+    Network, Config = checkpoints.network(c.model)
     fields = {f.name for f in dataclasses.fields(Config)}
     reads = {k: v for k, v in READS.get(c.dataset, {}).items() if k in fields}
     with torch.device('meta'):
-        return dataclasses.asdict(c) | dataclasses.asdict(a) | given, Network(Config(**reads | given))
+        return dataclasses.asdict(c) | dataclasses.asdict(start.augment) | given, Network(Config(**reads | given))
+
+
+def positions(model):
+    """Parameters of the table of positions, which the papers' counts for text leave out."""
+    return model.embed.pos_emb.weight.numel()
 
 
 def text(name):
@@ -101,7 +108,7 @@ def test_parameters_in_a_header_are_true(name):
     """Rows without flags, such as `Base   22.80M parameters`, are the file as it is."""
     for label, millions in re.findall(r'^#    +(\S.*?) {2,}([\d.]+)M parameters', header(name), re.M):
         _, model = built(*run(name, label if label in variants(name) else ''))
-        count = model.num_params(positions=False) if 'without positions' in header(name) else model.num_params()
+        count = model.num_params() - (positions(model) if 'without positions' in header(name) else 0)
         assert f'{count / 1e6:.{len(millions.partition(".")[2])}f}' == millions
 
 
@@ -115,7 +122,7 @@ def test_the_papers_language_models_have_the_papers_sizes(name, label, shape, ma
     n, d, _ = shape
     assert (model.config.n_layer, model.config.n_embd, model.config.n_head) == shape
     count = 50257 * d + n * (matrices * d * d + norms * d) + d
-    assert model.num_params(positions=False) == count == model.num_params() - 1024 * d
+    assert model.num_params() - positions(model) == count and positions(model) == 1024 * d
     assert round(count / 1e6) == millions
     assert s['batch_size'] * s['gradient_accumulation_steps'] * s['block_size'] == 491_520
     names = 'learning_rate', 'min_lr', 'beta1', 'beta2', 'weight_decay', 'grad_clip', 'warmup_iters', 'optimizer'
@@ -202,7 +209,7 @@ def test_flops_are_six_a_weight_and_token_and_twelve_a_width_and_position():
         _, model = built(*run(name))
         c = model.config
         norms = sum(p.numel() for p in model.parameters() if p.dim() == 1)
-        assert model.num_params(positions=False) - norms == weights
+        assert model.num_params() - positions(model) - norms == weights
         assert machine.train_flops(model) / c.block_size == 6 * weights + 12 * c.n_layer * c.n_embd * c.block_size
 
 
