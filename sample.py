@@ -120,20 +120,14 @@ def reconstruct_pictures(c, checkpoint, model, autocast):
             rebuilt = model.reconstruct(x, noise).float()
         hidden = model.hide(noise).view(1, 1, *grid(mc))
         hidden = hidden.repeat_interleave(mc.patch_size[0], 2).repeat_interleave(mc.patch_size[1], 3)  # (1, 1, H, W)
-        rows.append([in_colour(p) for p in (x, x.masked_fill(hidden, 0.0), rebuilt, torch.where(hidden, rebuilt, x))])
+        row = torch.cat((x, x.masked_fill(hidden, 0.0), rebuilt, torch.where(hidden, rebuilt, x)))
+        rows.append(list(augment.as_rgb(augment.denormalize(row)).cpu().numpy()))
         error = (rebuilt - x)[hidden.expand_as(x)].square().mean().item()
         print(f'{name}: squared error of the masked patches {error:.4f}')
     titles = 'original', f'{hidden.float().mean():.0%} masked', 'reconstruction', 'pasted'
     note = 'norm_pix_loss: true patch statistics were used to undo the normalization' * mc.norm_pix_loss
     plots.write_image(with_titles(rows, titles, note), out)
     print(f'{out}: {", ".join(titles)}' + f'; {note}' * bool(note))
-
-
-def in_colour(x):
-    """A normalized picture (1, C, H, W) to look at, uint8 (H, W, 3): its first three channels, or,
-    of fewer, the first as grey."""
-    picture = augment.denormalize(x)[0].cpu().numpy()
-    return picture[..., :3] if picture.shape[2] >= 3 else picture[..., :1].repeat(3, axis=2)
 
 
 def with_titles(rows, titles, note):
