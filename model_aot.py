@@ -122,7 +122,7 @@ class Layer(nn.Module):
         super().__init__()
         self.norm1 = nn.LayerNorm(c.n_embd, bias=c.bias)
         self.attn = MSSA(c) if c.attn == 'mssa' else MHSA(c)
-        self.drop, self.additions = nn.Dropout(c.dropout), c.n_layer * (1 + c.mlp)      # to the residual stream, in all
+        self.drop = nn.Dropout(c.dropout)
         self.norm2, self.mlp = (nn.LayerNorm(c.n_embd, bias=c.bias), MLP(c)) if c.mlp else (None, None)
 
     def forward(self, z):
@@ -143,8 +143,7 @@ class AoT(nn.Module):
         self.embed = Embedding(c)
         self.layers = nn.Sequential(*(Layer(c) for _ in range(c.n_layer)))
         self.read = Head(c, self.embed)
-        for part in (self.embed, self.read, self.layers):
-            part.apply(initialize)
+        initialize(self)
 
     def forward(self, x, y=None):
         z = self.embed(x, y)                                            # (B, N, d)
@@ -321,16 +320,19 @@ def language_loss(z, weight, y, most):
     return None, torch.stack(parts).sum() / (y != -1).sum()
 
 
-def initialize(module):
-    """GPT-2's: N(0, 0.02^2), and for the maps that write to the residual stream smaller by the square root of the
-    number of additions to it. `apply` visits a layer after its parts."""
-    if isinstance(module, (nn.Linear, nn.Embedding)):
-        nn.init.normal_(module.weight, std=0.02)
-        if getattr(module, 'bias', None) is not None:
-            nn.init.zeros_(module.bias)
-    elif isinstance(module, Layer):
-        for out in filter(None, (module.attn.W, module.mlp and module.mlp.down)):
-            nn.init.normal_(out.weight, std=0.02 / math.sqrt(module.additions))
+def initialize(model):
+    """GPT-2's: N(0, 0.02^2) and zero biases. The maps that write to the residual stream get a deviation smaller by the
+    square root of the number of additions to it, one or two per layer."""
+    def normal(module, std=0.02):
+        if isinstance(module, (nn.Linear, nn.Embedding)):
+            nn.init.normal_(module.weight, std=std)
+            if getattr(module, 'bias', None) is not None:
+                nn.init.zeros_(module.bias)
+    for part in (model.embed, model.read, *model.layers):
+        part.apply(normal)
+        if isinstance(part, Layer):
+            for out in filter(None, (part.attn.W, part.mlp and part.mlp.down)):
+                normal(out, 0.02 / math.sqrt(model.config.n_layer * (1 + model.config.mlp)))
 
 
 def check(c):

@@ -236,7 +236,7 @@ class LanguageHead(nn.Module):
         self.norm = nn.LayerNorm(c.n_embd)
         self.head = nn.Linear(c.n_embd, c.vocab_size, bias=False)
         self.head.weight = embed.tok_emb.weight                         # the output map is the token embedding
-        for table in (embed.tok_emb, embed.pos_emb):                    # as GPT-2
+        for table in (embed.tok_emb, embed.pos_emb):                    # embeddings start as in GPT-2
             nn.init.normal_(table.weight, std=0.02)
 
     def forward(self, z, y=None):
