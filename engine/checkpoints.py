@@ -96,13 +96,16 @@ def config_for(name, given, meta, folder='the dataset'):
     Config, kind = network(name)[1], meta['kind']
     fields = {f.name for f in dataclasses.fields(Config)}
     if DATA[kind][0] not in fields:
+        if TASKS.get(Config.task, ('',))[0] == kind:  # it is declared, but not whole
+            raise ValueError(f'{Config.__name__}.task is {Config.task}, so it needs a field {DATA[kind][0]}; see '
+                             'docs/extend.md')
         raise ValueError(f'{folder} holds {kind}, model={name} does not read that; choose another --dataset or --model')
     decided = {k: v for k, v in sizes(meta).items() if k in fields}
     config = Config(**decided | given)
     if kind_of(config) != kind:
-        k = next(k for k in ('image_size', 'n_dims') if k in given and given[k] != decided.get(k))
-        raise ValueError(f'{folder} holds {kind}, but {k}={show(given[k])} reads {kind_of(config)}; leave {k} out, or '
-                         'choose another --dataset')
+        wrong = [f'{k}={show(given[k])}' for k in ('image_size', 'n_dims') if k in given and given[k] != decided.get(k)]
+        raise ValueError(f'{folder} holds {kind}, but {", ".join(wrong) or f"model={name}"} reads {kind_of(config)}; '
+                         'leave it out, or choose another --dataset')
     for k in ('image_size', 'patch_size') * (kind == 'images'):
         if hasattr(config, k):
             setattr(config, k, sides(getattr(config, k)))
