@@ -124,6 +124,7 @@ def test_commands_run(page, place, monkeypatch, capsys):
             continue  # what .ci/run does
         if re.search(rf'prepare/({DOWNLOADS})\.py', command):
             continue  # a download, or an account is needed; the data stand ready
+        command = re.sub(r'^GOMP_\w+=\d+ ', '', command)  # read when torch is loaded
         words, start = toy(command), time.time()
         if words[0] == '-m':
             done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120)
