@@ -37,7 +37,7 @@ def compressed_rate_gradient(Z, U, eps=0.5):
     The inverse is computed with the smaller Gram matrix. In terms of the (p, p) one, the gradient
     applies the same linear map to every token, whichever subspace the token belongs to.
     """
-    (N, d), p = Z.shape[-2:], U.size(-1)
+    N, p = Z.size(-2), U.size(-1)
     W = Z.unsqueeze(-3) @ U                                             # U_k^T Z: (.., K, N, p)
     beta = p / (N * eps ** 2)
     inner = torch.eye(min(N, p), dtype=Z.dtype, device=Z.device) + beta * (W @ W.mT if N < p else W.mT @ W)

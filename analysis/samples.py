@@ -1,7 +1,6 @@
 """What analyze.py looks at: networks from checkpoints, the same ones with random weights, and the
 pictures, texts or prompts that they read."""
 import itertools
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -1,6 +1,5 @@
 """What this machine is and how a run uses it: device, precision, compilation, speed, data-parallel
 processes."""
-import contextlib
 import gc
 import math
 import os

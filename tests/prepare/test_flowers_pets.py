@@ -8,7 +8,7 @@ from helpers import fails
 from small_files import jpeg, labels, names, read, tar, tree
 
 from prepare import flowers102, pets
-from prepare.lib import matlab, pictures
+from prepare.lib import matlab
 
 # ---- flowers
 
