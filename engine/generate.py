@@ -39,19 +39,14 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
         idx = idx[:, -block:]
     was_training = model.training
     model.eval()
-    averages = [module for module in model.modules() if hasattr(module, 'past')]
-    use_cache = use_cache and len(averages) > 0
+    pasts = {module: Past(block) for module in model.modules() if hasattr(module, 'past')} if use_cache else {}
     try:
-        for average in averages * use_cache:
-            average.past = Past(block)
         new, done = idx, torch.zeros(len(idx), 1, dtype=torch.bool, device=idx.device)
         for _ in range(max_new_tokens):
-            if use_cache and idx.size(1) > block:  # from here on every position shifts at every token: nothing to keep
-                use_cache = False
-                for average in averages:
-                    average.past = None
+            if idx.size(1) > block:  # from here on every position shifts at every token: nothing to keep
+                pasts = {}
             first = idx.size(1) - new.size(1)
-            logits = last_logits(model, new, first) if use_cache else last_logits(model, idx[:, -block:])
+            logits = cached_logits(model, new, first, pasts) if pasts else last_logits(model, idx[:, -block:])
             new = pick(logits.float(), temperature, top_k, top_p)                      # (B, 1)
             if stop_token is not None:
                 new = new.masked_fill(done, stop_token)
@@ -61,8 +56,6 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
             if stop_token is not None and done.all():
                 return
     finally:
-        for average in averages:
-            average.past = None
         model.train(was_training)
 
 
@@ -85,9 +78,22 @@ class Past:
         return past[0], past[-1]
 
 
+def cached_logits(model, x, first, pasts):
+    """The same as `last_logits` of all tokens so far, from the new ones x (B, N), which begin at
+    position `first`, and the cache, {module: its Past}. The cache is in the network only meanwhile,
+    so that several streams can share one network."""
+    try:
+        for module, past in pasts.items():
+            module.past = past
+        return last_logits(model, x, first)
+    finally:
+        for module in pasts:
+            module.past = None
+
+
 def last_logits(model, x, first=None):
-    """Logits (B, vocab_size) after the last of the tokens x (B, N); with a cache, x begins at
-    position `first`."""
+    """Logits (B, vocab_size) after the last of the tokens x (B, N), which begin at position `first`
+    if there is a cache."""
     if not hasattr(model, 'read'):
         return model(x)[0][:, -1]
     z = model.embed(x) if first is None else model.embed(x, first=first)
