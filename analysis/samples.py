@@ -114,9 +114,6 @@ def choose(c, net, n, label=None):
     class; '' means the first class that occurs."""
     folder, split = dataset_of(c, net.checkpoint, net.name)
     images = ImageSplit(folder, split)
-    if images.channels != net.channels:
-        raise ValueError(f'{net.name} reads pictures of {net.channels} channels, {folder} holds {images.channels}; '
-                         'give another --dataset')
     fits = np.arange(len(images))
     if label is not None:
         held = [str(images.classes[k]) for k in np.unique(images.labels)]

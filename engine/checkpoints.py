@@ -109,12 +109,13 @@ def config_for(name, given, meta, folder='the dataset'):
     for k in ('image_size', 'patch_size') * (kind == 'images'):
         if hasattr(config, k):
             setattr(config, k, sides(getattr(config, k)))
-    if config.task == 'masked_text' and 'vocab_size' not in given:
-        config.vocab_size += 1  # [MASK]
+    if config.task == 'masked_text':
+        decided['vocab_size'] += 1  # [MASK]
+        config.vocab_size = given.get('vocab_size', decided['vocab_size'])
     for k in ('vocab_size', 'num_classes'):
-        if k in decided and getattr(config, k) < decided[k] + (config.task == 'masked_text'):
-            raise ValueError(f'{k}={getattr(config, k)} is too small for {folder}, which needs '
-                             f'{decided[k] + (config.task == "masked_text")}; leave it out')
+        if k in decided and getattr(config, k) < decided[k]:
+            raise ValueError(f'{k}={getattr(config, k)} is too small for {folder}, which needs {decided[k]}; leave it '
+                             'out')
     if 'channels' in decided and config.channels != decided['channels']:
         raise ValueError(f'{folder} has pictures of {decided["channels"]} channels, not {config.channels}; leave '
                          'channels out')

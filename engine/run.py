@@ -105,7 +105,7 @@ class Log:
             with open(self.path, newline='') as f:
                 whole = [line for line in f if line.endswith('\n')]  # a killed run may leave half a row
             rows = list(csv.DictReader(whole))
-            [int(row['step']) for row in rows]
+            [int(row['step']) for row in rows]  # raises if one is not a number
             return rows
         except (OSError, ValueError, KeyError, TypeError, csv.Error) as e:
             raise ValueError(f'{self.path} is damaged ({type(e).__name__}); move it away to go on without it') from None
@@ -147,7 +147,7 @@ class Run:
         self.model, self.average, self.optimizers, self.settings, self.data = model, average, optimizers, settings, data
         self.step, self.best, self.seconds = 0, math.inf, 0.0
         self.flops, self.peak = flops / task.size, machine.matmul_flops()
-        self.pending = []       # (step, loss, gradient norm) not yet looked at, which would wait for the device
+        self.pending = []       # (step, loss, gradient norm) not yet read: reading waits for the device
         self.clock = self.clock_step = self.log = self.wandb = None
         self.signals = []
 
@@ -229,7 +229,7 @@ class Run:
             self.save('best.pt', step)
         if self.c.keep_checkpoints:
             self.save(f'step_{step}.pt', step)
-        self.save('last.pt', step)  # last: a run that dies before repeats this from the last.pt before
+        self.save('last.pt', step)  # at the end: a run that dies earlier repeats all this from the old last.pt
         if self.c.target_loss and metrics['loss'] <= self.c.target_loss:
             self.machine.say(f'reached the target loss {self.c.target_loss} at step {step} after {self.seconds:.1f} s '
                              'of training')

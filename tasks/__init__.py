@@ -16,12 +16,12 @@ from engine import NO_DOWNLOAD
 from engine.settings import HERE
 
 FUNCTIONS = [name for name, kind in NO_DOWNLOAD.items() if kind == 'functions']  # drawn, not read from a folder
-TOOLS = 'text', 'imagefolder', 'arrays', 'gpt2_weights'  # scripts in prepare/ that are no dataset
+TOOLS = 'text', 'imagefolder', 'arrays', 'gpt2_weights'  # scripts in prepare/ for data of your own, and for weights
 
 
 class Task:
-    """What most tasks share. c is the run's TrainConfig, machine says the device and this process's
-    share of a batch."""
+    """What most tasks share. c is the run's TrainConfig. machine knows the device, and which share
+    of a batch this process gets."""
     unit, size, note = 'prompts', 1, ''
     train_draws = valid_draws = {}  # how many random numbers each sample needs, as a keyword of the splits
 
@@ -51,8 +51,7 @@ class Task:
         return self.machine.send(*batch)
 
     def metrics(self, out, loss, y):
-        """(weight of the batch, {name: mean over the batch}). A number more in this dict is a
-        column more in the log."""
+        """(weight of the batch, {name: mean over the batch}). Each name is a column of the log."""
         return len(y), {'loss': loss}
 
     def error(self, metrics):
