@@ -32,6 +32,7 @@ class TextSplit:
                              f'set --block_size={max(1, len(self.tokens) - 1)} or less, or prepare more text')
         if len(self.tokens) <= self.SCANNED:
             self.check_ids(self.tokens.max())
+        self.windows = np.lib.stride_tricks.sliding_window_view(self.tokens, block_size + 1)  # no copy
         self.tokens_per_byte = len(self.tokens) / mine['bytes']
 
     def __len__(self):
@@ -45,11 +46,12 @@ class TextSplit:
 
     def at(self, starts):
         """The sequences that begin at these places: x and y (len(starts), block_size), y one token
-        ahead."""
-        rows = np.stack([self.tokens[s:s + self.block_size + 1] for s in starts]).astype(np.int64)
+        ahead, each without gaps in memory, so that CUDA can copy it in one piece."""
+        rows = self.windows[starts]
         self.check_ids(rows.max())
-        rows = torch.from_numpy(rows)
-        return rows[:, :-1], rows[:, 1:]
+        pair = np.empty((2, len(rows), self.block_size), np.int64)
+        pair[0], pair[1] = rows[:, :-1], rows[:, 1:]
+        return torch.from_numpy(pair).unbind()
 
     def batches(self, n, seed, share, first, last):
         """Training: for each step, first to last - 1, the parts `share` (slices) of its n

@@ -9,6 +9,7 @@ import tasks
 from engine.checkpoints import TASKS
 from engine.machine import Machine
 from tasks import Task, ranks, top1_top5
+from tasks.augment import AugmentConfig
 from tasks.pictures import Classification, Reconstruction
 from tasks.regression import Regression
 from tasks.text import HiddenTokens, NextToken
@@ -47,6 +48,31 @@ def test_the_network_says_which_task_it_is_for_text(model, dataset, more, kind, 
     x, y = (torch.cat(parts) for parts in zip(*task.passes()))
     assert torch.equal(x, whole[0]) and torch.equal(y, whole[1])
     assert sum(len(x) for x, _ in task.validation()) == 6
+
+
+@pytest.mark.parametrize('dataset, config, augmented', [
+    ('text', dict(task='text', block_size=16), None), ('text', dict(task='masked_text', block_size=16), None),
+    ('quads', dict(task='image', image_size=(8, 8)), AugmentConfig(randaugment_n=1)),
+    ('pack', dict(task='image', image_size=(8, 8)), AugmentConfig()),
+    ('pack', dict(task='masked_image', image_size=(8, 8), patch_size=(4, 4)), AugmentConfig()),
+    ('linear', dict(task='icl', block_size=8, n_dims=3), None)])
+def test_what_is_sent_to_the_device_has_no_gaps(dataset, config, augmented, pictures_data):
+    """A tensor with gaps is copied number by number before CUDA can take it."""
+    class Post(Machine):
+        sent = []
+
+        def send(self, *tensors):
+            self.sent.extend(tensors)
+            return super().send(*tensors)
+    c = SimpleNamespace(train_share=1.0, gradient_accumulation_steps=2, batch_size=3, seed=1, max_iters=5, eval_iters=2,
+                        workers=0, dataset=dataset, sparsity=3, curriculum=0)
+    folder = None if dataset == 'linear' else pictures_data / dataset
+    model = SimpleNamespace(config=SimpleNamespace(**dict(vocab_size=257) | config))
+    task = tasks.choose(c, augmented, folder, model, Post('cpu', 'float32', 'false'))
+    task.start(0)
+    batches = [*task.passes(), *task.validation()]
+    assert len(batches) == 4 and len(Post.sent) == 8
+    assert all(t.is_contiguous() for t in Post.sent)
 
 
 def test_every_task_has_a_class():
