@@ -43,11 +43,7 @@ class ImageSplit:
             if offsets[0] != 0 or offsets[-1] != mine['bytes'] or (np.diff(offsets) <= 0).any():
                 raise ValueError(f'{self.folder}/{split}.offsets.npy is damaged; prepare the dataset again')
         self.pixels  # raises now if the file is missing or cut off
-        self.chosen = np.arange(len(self.labels))
-        if share < 1:
-            shuffled = np.random.default_rng((seed, 3)).permutation(len(self.labels))
-            of_class = [shuffled[self.labels[shuffled] == k] for k in range(len(self.classes))]
-            self.chosen = np.sort(np.concatenate([i[:max(1, round(len(i) * share))] for i in of_class]))
+        self.chosen = share_of_each(self.labels, share, seed) if share < 1 else np.arange(len(self.labels))
 
     def open(self, name, dtype, more=0):
         return open_array(self.folder / f'{self.split}.{name}.npy', np.dtype(dtype), self.mine['count'] + more)
@@ -157,6 +153,16 @@ class ImageSplit:
                 numbers = [np.random.default_rng((j, 4)).random(draws) for j in self.chosen[part].tolist()]
                 yield part, np.array(numbers).reshape(len(part), draws)
         return self.read(requests())
+
+
+def share_of_each(labels, share, seed):
+    """Indices, ascending, of a share of the pictures of each class, at least one; the seed says
+    which. One sort, however many classes there are."""
+    shuffled = np.random.default_rng((seed, 3)).permutation(len(labels))
+    shuffled = shuffled[labels[shuffled].argsort(kind='stable')]         # class after class, each still in random order
+    counts = np.bincount(labels)
+    place = np.arange(len(labels)) - (counts.cumsum() - counts).repeat(counts)           # of each within its class
+    return np.sort(shuffled[place < np.maximum(1, (counts * share).round()).repeat(counts)])
 
 
 def signals_are_for_the_loop(worker):

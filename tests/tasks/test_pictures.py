@@ -16,7 +16,7 @@ import torch
 from helpers import JPEGS, fails, quadrants
 from PIL import Image
 
-from tasks.pictures import ImageSplit
+from tasks.pictures import ImageSplit, share_of_each
 from tasks.text import TextSplit
 
 
@@ -136,6 +136,19 @@ def test_a_share_is_of_every_class_and_the_seeds(share, counts, pictures_data):
     assert np.array_equal(pictures, want[0]) and np.array_equal(labels, want[2])
     seen = [label for batch in a.batches(1, 0, [slice(0, 1)], 0, len(a)) for label in batch[2].tolist()]
     assert np.bincount(seen).tolist() == counts  # an epoch is one of the share
+
+
+@pytest.mark.parametrize('share', [1e-9, 0.1, 0.125, 0.25, 0.5, 1 / 3, 0.7, 0.999])
+@pytest.mark.parametrize('seed', [0, 1, 1337])
+def test_a_share_is_the_first_pictures_of_each_class_in_a_random_order(share, seed):
+    """Classes of 0, 1, 2, 3, 4, 6, 10 and 40 pictures. Halves are rounded to the even number."""
+    sizes = [3, 0, 1, 40, 10, 2, 6, 4, 1, 0]
+    labels = np.random.default_rng(5).permutation(np.repeat(range(10), sizes))
+    order, want = np.random.default_rng((seed, 3)).permutation(len(labels)), []
+    for k in range(10):
+        mine = [i for i in order.tolist() if labels[i] == k]
+        want += mine[:max(1, round(len(mine) * share))]
+    assert share_of_each(labels, share, seed).tolist() == sorted(want)
 
 
 # ---- reading processes
