@@ -4,6 +4,7 @@ hidden patches.
 No batch depends on a hidden random stream. It is a function of (seed, step), so a resumed run sees
 what an uninterrupted one sees, on any number of processes.
 """
+import copy
 import functools
 import io
 import math
@@ -24,15 +25,17 @@ class ImageSplit:
     """One split of an image dataset, or a share of it: labels, and pictures by index."""
 
     def __init__(self, folder, split, workers=0, share=1.0, seed=0):
-        """workers: processes that read ahead; -1 means one per core if JPEG must be decoded, else
-        none. share: part of each class to keep, at least one picture; the seed says which."""
+        """workers: processes that read ahead; -1 means as many as the cores allow if JPEG must be
+        decoded, else none. share: part of each class to keep, at least one picture; the seed says
+        which."""
         meta = read_meta(folder)
         mine = split_meta(meta, folder, split, 'images')
         self.folder, self.split, self.mine, self.classes = Path(folder), split, mine, meta['classes']
         self.channels = meta['channels']
         self.packed = meta['storage'] == 'pack'
         self.size = None if self.packed else (mine['height'], mine['width'])  # of every picture, if all have the same
-        self.workers = workers if workers >= 0 else min(16, cores()) if self.packed else 0
+        self.workers = workers if workers >= 0 else readers() if self.packed else 0
+        self.waiting = {}  # validation's workers between two validations
         self.labels = np.array(self.open('labels', np.int64))
         wrong = np.flatnonzero((self.labels < 0) | (self.labels >= len(self.classes)))
         if len(wrong):
@@ -56,8 +59,8 @@ class ImageSplit:
         return open_array(self.folder / f'{self.split}.images.npy', np.dtype('uint8'), self.mine['count'], *self.size,
                           self.channels)
 
-    def __getstate__(self):  # for a reading process, which opens the files itself
-        return {k: v for k, v in self.__dict__.items() if k != 'pixels'}
+    def __getstate__(self):  # of a copy for reading processes, which opens the files itself
+        return {k: v for k, v in self.__dict__.items() if k not in ('pixels', 'waiting')}
 
     def __len__(self):
         return len(self.chosen)
@@ -107,18 +110,14 @@ class ImageSplit:
             raise ValueError(f'{self.folder}/{self.split}.jpeg.npy: picture {i} is damaged ({type(e).__name__}); '
                              'prepare the dataset again') from None
 
-    def read(self, requests):
-        """self[..] for each request, as tensors, read ahead by worker processes if there are
-        any."""
-        # with a generator of its own, because DataLoader draws a seed for its workers in any case
-        loader = torch.utils.data.DataLoader(self, sampler=requests, batch_size=None, num_workers=self.workers,
-                                             worker_init_fn=signals_are_for_the_loop, generator=torch.Generator())
-        try:
-            yield from loader
-        except ValueError as e:  # a worker sends its traceback as the text
-            if os.environ.get('NANOCRATE_DEBUG'):
-                raise
-            raise ValueError(str(e).strip().splitlines()[-1].removeprefix('ValueError: ')) from None
+    def loader(self, requests, kept=False):
+        """self[..] for each request, as tensors, read ahead by worker processes if there are any.
+        kept: they wait when the requests have ended, for the loader to be gone through again."""
+        # of a copy, so that a loader that the split keeps does not keep the split; with a generator of its own, because
+        # DataLoader draws a seed for its workers in any case
+        return torch.utils.data.DataLoader(copy.copy(self), sampler=requests, batch_size=None, num_workers=self.workers,
+                                           worker_init_fn=signals_are_for_the_loop, generator=torch.Generator(),
+                                           persistent_workers=kept and self.workers > 0)
 
     def batches(self, n, seed, share, first, last, draws=0):
         """Training: for each step, first to last - 1, the parts `share` (slices) of its n pictures,
@@ -129,30 +128,61 @@ class ImageSplit:
                 numbers = np.random.default_rng((seed, step, 1)).random((n, draws))
                 for part in share:
                     yield self.places(np.arange(step * n, (step + 1) * n)[part], seed), numbers[part]
-        return self.read(requests())
+        return read(self.loader(requests()))
 
     def places(self, positions, seed):
         """Indices of the pictures at ascending positions (n,) in the endless sequence of epochs."""
         epochs, places = np.divmod(positions, len(self))
-        return np.concatenate([self.order(seed, e)[places[epochs == e]] for e in np.unique(epochs).tolist()])
-
-    @functools.lru_cache(maxsize=2)
-    def order(self, seed, epoch):
-        return np.random.default_rng((seed, epoch, 2)).permutation(len(self))
+        return np.concatenate([order(seed, e, len(self))[places[epochs == e]] for e in np.unique(epochs).tolist()])
 
     def fixed(self, n, batches, rank=0, world=1, draws=0):
         """Validation: `batches` batches of n pictures, evenly spaced over the split and always the
         same; of these every world-th, from the rank-th on. Each picture at most once, with `draws`
-        random numbers that never change."""
-        count = min(n * batches, len(self))
-        chosen = np.linspace(0, len(self) - 1, count).round().astype(np.int64)
+        random numbers that never change. The workers wait for the next time that the same batches
+        are asked for."""
+        asked = n, batches, rank, world, draws
+        loader = self.waiting.pop(asked) if asked in self.waiting else self.loader(Fixed(self, *asked), kept=True)
+        yield from read(loader)
+        self.waiting = {asked: loader}
 
-        def requests():
-            for i in range(rank * n, count, world * n):
-                part = chosen[i:i + n]
-                numbers = [np.random.default_rng((j, 4)).random(draws) for j in self.chosen[part].tolist()]
-                yield part, np.array(numbers).reshape(len(part), draws)
-        return self.read(requests())
+
+class Fixed:
+    """The requests of ImageSplit.fixed; they can be gone through again."""
+
+    def __init__(self, images, n, batches, rank, world, draws):
+        self.count = min(n * batches, len(images))
+        self.places = np.linspace(0, len(images) - 1, self.count).round().astype(np.int64)
+        self.pictures = images.chosen[self.places]  # indices in the whole split
+        self.n, self.rank, self.world, self.draws = n, rank, world, draws
+
+    def __iter__(self):
+        for i in range(self.rank * self.n, self.count, self.world * self.n):
+            part = slice(i, i + self.n)
+            numbers = [np.random.default_rng((j, 4)).random(self.draws) for j in self.pictures[part].tolist()]
+            yield self.places[part], np.array(numbers).reshape(len(numbers), self.draws)
+
+
+def read(loader):
+    """The batches of a DataLoader; a mistake that one of its workers found is one line, as
+    everywhere."""
+    try:
+        yield from loader
+    except ValueError as e:  # a worker sends its traceback as the text
+        if os.environ.get('NANOCRATE_DEBUG'):
+            raise
+        raise ValueError(str(e).strip().splitlines()[-1].removeprefix('ValueError: ')) from None
+
+
+@functools.lru_cache(maxsize=2)
+def order(seed, epoch, count):
+    """The order of `count` pictures in an epoch of training."""
+    return np.random.default_rng((seed, epoch, 2)).permutation(count)
+
+
+def readers():
+    """Worker processes by default: one per core, at most 16. The processes that torchrun starts on
+    a machine share its cores."""
+    return max(1, min(16, cores() // int(os.environ.get('LOCAL_WORLD_SIZE', 1))))
 
 
 def share_of_each(labels, share, seed):

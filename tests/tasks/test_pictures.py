@@ -13,7 +13,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from helpers import JPEGS, fails, quadrants
+from helpers import JPEGS, OF_PICTURES, column, fails, losses, quadrants, train_fast
 from PIL import Image
 
 from tasks.pictures import ImageSplit, share_of_each
@@ -168,6 +168,67 @@ def test_as_many_readers_as_there_are_cores_to_use(pictures_data, monkeypatch):
     monkeypatch.setattr(os, 'sched_getaffinity', lambda pid: {0, 1}, raising=False)
     assert ImageSplit(pictures_data / 'pack', 'val', -1).workers == 2
     assert ImageSplit(pictures_data / 'quads', 'val', -1).workers == 0
+
+
+@pytest.mark.parametrize('cores, processes, each', [(12, 4, 3), (64, 2, 16), (64, 8, 8), (7, 4, 1), (2, 8, 1)])
+def test_processes_on_a_machine_share_its_cores_for_readers(cores, processes, each, pictures_data, monkeypatch):
+    monkeypatch.setattr(os, 'sched_getaffinity', lambda pid: set(range(cores)), raising=False)
+    monkeypatch.setenv('LOCAL_WORLD_SIZE', str(processes))
+    assert ImageSplit(pictures_data / 'pack', 'val', -1).workers == each
+    assert ImageSplit(pictures_data / 'pack', 'val', 5).workers == 5  # as asked
+
+
+def pids():
+    return sorted(reader.pid for reader in multiprocessing.active_children())
+
+
+def test_validations_share_their_readers_and_see_the_same(pictures_data):
+    alone, images = (ImageSplit(pictures_data / 'pack', 'train', workers) for workers in (0, 2))
+
+    def validated(n, draws):
+        found = list(images.fixed(n, 100, draws=draws))
+        want = list(alone.fixed(n, 100, draws=draws))
+        assert len(found) == len(want) > 1 and all(torch.equal(*pair) for b in zip(found, want) for pair in zip(*b))
+        return pids()
+    before = pids()
+    first = validated(4, 3)
+    assert len(first) == len(before) + 2 and validated(4, 3) == validated(4, 3) == first
+    stopped = images.fixed(4, 100, draws=3)
+    next(stopped)                   # busy now, so others read for
+    assert validated(4, 3) != first
+    del stopped
+    other = validated(4, 3)
+    assert len(other) == len(before) + 2
+    assert len(validated(5, 1)) == len(before) + 2 and set(other) & set(pids()) == set(before)  # others for other batches
+
+
+def test_a_run_starts_readers_for_validation_once_and_ends_them(pictures_data, tmp_path, monkeypatch):
+    """Two for training and two for all validations, and none afterwards; the run is the one without
+    readers."""
+    started, start = [], multiprocessing.Process.start
+    monkeypatch.setattr(multiprocessing.Process, 'start', lambda self: (started.append(self), start(self)))
+    before, words = pids(), [f'--data_dir={pictures_data}', '--dataset=pack', *OF_PICTURES, '--image_size=8']
+    train_fast(*words, '--eval_interval=1', '--workers=2', f'--out_dir={tmp_path}/two')
+    assert len(column(tmp_path / 'two', 'val')) == 7 and len(started) == 4 and pids() == before
+    train_fast(*words, '--eval_interval=1', '--workers=0', f'--out_dir={tmp_path}/none')
+    assert losses(tmp_path / 'two') == losses(tmp_path / 'none')
+
+
+@pytest.mark.parametrize('name', ['pack', 'numbered'])
+def test_readers_end_with_the_split_even_without_garbage_collection(name, pictures_data):
+    gc.collect()
+    gc.disable()
+    try:
+        before = pids()
+        images = ImageSplit(pictures_data / name, 'train', 2)
+        list(images.fixed(4, 100))
+        batches = images.batches(4, 1, [slice(None)], 0, 100)
+        next(batches)
+        assert len(pids()) == len(before) + 4  # training's, and validation's that wait
+        del batches, images
+        assert pids() == before
+    finally:
+        gc.enable()
 
 
 def test_reading_leaves_the_random_stream_alone(numbered):
