@@ -141,7 +141,7 @@ class Telemetry:
     """Coding rate and sparsity of every layer, on one fixed batch of the validation split."""
 
     def __init__(self, task):
-        x, y = task.take(next(task.valid.fixed(min(task.c.batch_size, 16), 1, **task.valid_draws)))
+        x, y = task.take(next(task.valid.fixed(min(task.c.batch_size, 16), 1, **task.valid_wants)))
         self.inputs, self.seconds = (x, y) if task.unit == 'prompts' else (x,), 0.0
 
     def __call__(self, model):

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 
 from engine.plots import check_image, pillow, write_image
 from engine.settings import TYPED, check, check_least, collect, show
-from tasks.augment import AugmentConfig, as_rgb, denormalize, draws_needed, eval_pictures, train_pictures
+from tasks.augment import (AugmentConfig, as_rgb, denormalize, draws_needed, eval_pictures, place_columns,
+                           train_pictures)
 from tasks.pictures import ImageSplit
 
 
@@ -60,12 +61,18 @@ def draw(s, c):
     images, rng = ImageSplit(Path(s.data_dir) / s.dataset, s.split), np.random.default_rng(s.seed)
     chosen = np.sort(rng.choice(len(images), min(s.rows, len(images)), replace=False))
     draws = rng.random((len(chosen), s.columns - 1, draws_needed(c)))
-    pictures, sizes, labels, draws = (torch.as_tensor(a) for a in images[(chosen, draws)])
     size = s.image_size
     if not any(size):
+        sizes = torch.as_tensor(images.at(chosen, draws)[1])
         size = tuple(sizes[0].tolist()) if (sizes == sizes[0]).all() else (224, 224)
+
+    def read(*how):
+        return (torch.as_tensor(a) for a in images.at(chosen, *how))
+    pictures, sizes, labels, _ = read(draws, size)
     views = [eval_pictures(pictures, sizes, size, c.eval_crop)]
-    views += [train_pictures(pictures, sizes, d, size, c) for d in draws.unbind(1)]
+    for d in draws.transpose(1, 0, 2):
+        pictures, sizes, _, d = read(d, size, place_columns(c))
+        views.append(train_pictures(pictures, sizes, d, size, c))
     cells = as_rgb(denormalize(torch.cat(views))).permute(0, 3, 1, 2)
     cells = F.pad(cells, (0, 4, 0, 4), value=255).unflatten(0, (len(views), len(chosen)))  # 4 white pixels between
     sheet = cells.permute(1, 3, 0, 4, 2).flatten(2, 3).flatten(0, 1)[:-4, :-4]

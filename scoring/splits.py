@@ -34,7 +34,7 @@ def batches(model, images, batch_size, eval_crop, draws=0):
     """All pictures of an ImageSplit in order: pixels (B, C, H, W), labels (B,), and `draws` random
     numbers for each picture (B, draws), on the network's device."""
     device, total = next(model.parameters()).device, math.ceil(len(images) / batch_size)
-    parts = images.fixed(batch_size, total, draws=draws)
+    parts = images.fixed(batch_size, total, draws=draws, image_size=model.config.image_size)
     for pictures, sizes, y, noise in tqdm(parts, f'{images.folder.name} {images.split}', total, disable=None):
         x = augment.eval_pictures(pictures.to(device), sizes, model.config.image_size, eval_crop)
         yield x, y.to(device), noise.float().to(device)

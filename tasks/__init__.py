@@ -23,7 +23,7 @@ class Task:
     """What most tasks share. c is the run's TrainConfig. machine knows the device, and which share
     of a batch this process gets."""
     unit, size, note = 'prompts', 1, ''
-    train_draws = valid_draws = {}  # how many random numbers each sample needs, as a keyword of the splits
+    train_wants = valid_wants = {}  # what batches and fixed are asked for: keywords, such as random numbers per sample
 
     def __init__(self, c, machine, train, valid):
         self.c, self.machine, self.train, self.valid = c, machine, train, valid
@@ -34,7 +34,7 @@ class Task:
         """Begin to read the training batches, from step `first` on."""
         start = self.machine.rank * self.n_passes * self.rows
         share = [slice(i, i + self.rows) for i in range(start, start + self.n_passes * self.rows, self.rows)]
-        self.stream = self.train.batches(self.batch, self.c.seed, share, first, self.c.max_iters, **self.train_draws)
+        self.stream = self.train.batches(self.batch, self.c.seed, share, first, self.c.max_iters, **self.train_wants)
 
     def passes(self):
         """(x, y) of this process for each forward pass of the next step."""
@@ -44,7 +44,7 @@ class Task:
     def validation(self, rows=0, batches=0):
         """This process's share of the validation batches (x, y), always the same ones."""
         rows, batches = rows or self.c.batch_size, batches or self.c.eval_iters
-        for batch in self.valid.fixed(rows, batches, self.machine.rank, self.machine.world, **self.valid_draws):
+        for batch in self.valid.fixed(rows, batches, self.machine.rank, self.machine.world, **self.valid_wants):
             yield self.take(batch)
 
     def take(self, batch, training=False):

@@ -6,7 +6,8 @@ on the device.
 Pictures may have any number of channels. Nothing here draws random numbers: the caller hands them
 over, so the result is a function of a picture and its own numbers, whatever batch it is in (up to
 rounding, where it is padded to another size). What the numbers decide is decided on the CPU and
-sent to the device without waiting for it.
+sent to the device without waiting for it. Of a picture more than three times as elongated as the
+network's pictures, only a part comes here; see cut.
 
 RandAugment (Cubuk et al. 2020) has its 14 operations, each drawn equally often; they compute what
 Pillow computes, at the magnitudes of timm and of the authors' code. One thing differs. Crop, flip
@@ -24,6 +25,9 @@ import torch.nn.functional as F
 COLOUR_STATISTICS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of ImageNet's red, green and blue
 GREY_STATISTICS = 0.449, 0.226                                    # of each channel where there are not three
 FILL = (124, 116, 104)                                            # the mean as a colour from 0 to 255
+
+
+LONGEST = 3  # pictures may be so many times as elongated as what the network reads; longer ones are cut
 
 
 @dataclass
@@ -158,6 +162,32 @@ def draws_needed(c):
     """How many random numbers each picture needs: area, ratio, x and y of the crop; flip; each
     operation and its sign."""
     return 5 + 2 * c.randaugment_n
+
+
+def cut(picture, image_size, place):
+    """A picture, (H, W, C), as what follows sees it: of a panorama a part, so that a batch of n
+    pictures whose short sides have at most s pixels has at most n x 9 s^2 pixels, for a square
+    image_size.
+
+    The part is LONGEST times as elongated as image_size, and lies at `place`, (x, y) from 0 to 1. A
+    training crop lies at the same place in the part, so it may come from anywhere in the picture;
+    its area is a share of the part's. The part in the middle holds all that evaluation sees.
+    """
+    size = picture.shape[:2]
+    short, long = sorted(size)
+    most = int(LONGEST * short * max(image_size) / min(image_size))
+    if long <= most:
+        return picture
+    most -= (long - most) % 2  # so that the centre stays in the centre
+    axis = size.index(long)
+    start = round((long - most) * place[1 - axis])
+    return picture[start:start + most] if axis == 0 else picture[:, start:start + most]
+
+
+def place_columns(c):
+    """Which of a training picture's random numbers say where its crop lies, x and y; None if it
+    lies in the centre."""
+    return slice(2, 4) if c.crop_scale < 1 else None
 
 
 def train_pictures(pictures, sizes, draws, image_size, c):

@@ -7,6 +7,7 @@ what an uninterrupted one sees, on any number of processes.
 import copy
 import functools
 import io
+import itertools
 import math
 import os
 import signal
@@ -79,18 +80,25 @@ class ImageSplit:
         return names[self.chosen]
 
     def __getitem__(self, request):
-        """(indices (n,), draws (n, any)) -> pictures uint8 (n, H, W, C), sizes int64 (n, 2), labels
-        int64 (n,), draws.
+        return self.at(*request)
+
+    def at(self, indices, draws, image_size=None, columns=None):
+        """Indices (n,) and draws (n, any) -> pictures uint8 (n, H, W, C), sizes int64 (n, 2),
+        labels int64 (n,), draws.
 
         Pictures of different sizes are padded with zeros at the right and the bottom; sizes holds
-        (height, width) of each. Draws are passed through, so that a picture and its random numbers
-        stay together.
+        (height, width) of each. With an image_size, that of the network, panoramas are cut (see
+        augment.cut), at the place that these columns of the draws hold, or in the centre. Draws are
+        passed through, so that a picture and its random numbers stay together.
         """
-        indices, draws = self.chosen[request[0]], request[1]
+        indices = self.chosen[indices]
         if not self.packed:
             return self.pixels[indices], np.tile(self.size, (len(indices), 1)), self.labels[indices], draws
         jpeg, offsets = self.pixels
         pictures = [self.decode(i, jpeg[offsets[i]:offsets[i + 1]].tobytes()) for i in indices]
+        if image_size:
+            places = draws[:, columns] if columns else np.full((len(indices), 2), 0.5)
+            pictures = [augment.cut(*each) for each in zip(pictures, itertools.repeat(image_size), places)]
         sizes = np.array([p.shape[:2] for p in pictures])
         padded = np.zeros((len(pictures), *sizes.max(0), self.channels), np.uint8)
         for into, p in zip(padded, pictures):
@@ -119,15 +127,16 @@ class ImageSplit:
                                            worker_init_fn=signals_are_for_the_loop, generator=torch.Generator(),
                                            persistent_workers=kept and self.workers > 0)
 
-    def batches(self, n, seed, share, first, last, draws=0):
+    def batches(self, n, seed, share, first, last, draws=0, image_size=None, columns=None):
         """Training: for each step, first to last - 1, the parts `share` (slices) of its n pictures,
         each with `draws` random numbers in [0, 1). Every epoch has all pictures in another order.
-        Order and numbers depend on (seed, step) alone."""
+        Order and numbers depend on (seed, step) alone. image_size, columns: see `at`."""
         def requests():
             for step in range(first, last):
                 numbers = np.random.default_rng((seed, step, 1)).random((n, draws))
                 for part in share:
-                    yield self.places(np.arange(step * n, (step + 1) * n)[part], seed), numbers[part]
+                    indices = self.places(np.arange(step * n, (step + 1) * n)[part], seed)
+                    yield indices, numbers[part], image_size, columns
         return read(self.loader(requests()))
 
     def places(self, positions, seed):
@@ -135,12 +144,12 @@ class ImageSplit:
         epochs, places = np.divmod(positions, len(self))
         return np.concatenate([order(seed, e, len(self))[places[epochs == e]] for e in np.unique(epochs).tolist()])
 
-    def fixed(self, n, batches, rank=0, world=1, draws=0):
+    def fixed(self, n, batches, rank=0, world=1, draws=0, image_size=None):
         """Validation: `batches` batches of n pictures, evenly spaced over the split and always the
         same; of these every world-th, from the rank-th on. Each picture at most once, with `draws`
         random numbers that never change. The workers wait for the next time that the same batches
-        are asked for."""
-        asked = n, batches, rank, world, draws
+        are asked for. image_size: see `at`."""
+        asked = n, batches, rank, world, draws, image_size
         loader = self.waiting.pop(asked) if asked in self.waiting else self.loader(Fixed(self, *asked), kept=True)
         yield from read(loader)
         self.waiting = {asked: loader}
@@ -149,17 +158,17 @@ class ImageSplit:
 class Fixed:
     """The requests of ImageSplit.fixed; they can be gone through again."""
 
-    def __init__(self, images, n, batches, rank, world, draws):
+    def __init__(self, images, n, batches, rank, world, draws, image_size):
         self.count = min(n * batches, len(images))
         self.places = np.linspace(0, len(images) - 1, self.count).round().astype(np.int64)
         self.pictures = images.chosen[self.places]  # indices in the whole split
-        self.n, self.rank, self.world, self.draws = n, rank, world, draws
+        self.n, self.rank, self.world, self.draws, self.image_size = n, rank, world, draws, image_size
 
     def __iter__(self):
         for i in range(self.rank * self.n, self.count, self.world * self.n):
             part = slice(i, i + self.n)
             numbers = [np.random.default_rng((j, 4)).random(self.draws) for j in self.pictures[part].tolist()]
-            yield self.places[part], np.array(numbers).reshape(len(numbers), self.draws)
+            yield self.places[part], np.array(numbers).reshape(len(numbers), self.draws), self.image_size, None
 
 
 def read(loader):
@@ -237,7 +246,7 @@ def pictures_of(path, count, seed, channels=3):
 def named(images, chosen):
     """(name, uint8 (H, W, C)) of pictures of an ImageSplit, by index."""
     for i in chosen:
-        pictures, _, labels, _ = images[np.array([i]), np.zeros((1, 0))]
+        pictures, _, labels, _ = images.at(np.array([i]), np.zeros((1, 0)))
         yield f'{images.split} {i}, {images.classes[labels[0]]}', pictures[0]
 
 
@@ -261,7 +270,9 @@ class Classification(Task):
         train = ImageSplit(folder, 'train', c.workers, c.train_share, c.seed)
         super().__init__(c, machine, train, ImageSplit(folder, held_out, c.workers))
         self.augmentation, self.image_size = augmentation, config.image_size
-        self.train_draws = {'draws': augment.draws_needed(augmentation)}
+        self.train_wants = {'draws': augment.draws_needed(augmentation), 'image_size': self.image_size,
+                            'columns': augment.place_columns(augmentation)}
+        self.valid_wants = {'image_size': self.image_size}
 
     def pixels(self, batch, training):
         """Pictures as the network takes them, float32 (B, C, H, W)."""
@@ -288,8 +299,8 @@ class Reconstruction(Classification):
     def __init__(self, c, augmentation, folder, config, machine):
         super().__init__(c, augmentation, folder, config, machine)
         self.patches = math.prod(grid(config))
-        self.train_draws = {'draws': augment.draws_needed(augmentation) + self.patches}
-        self.valid_draws = {'draws': self.patches}
+        self.train_wants['draws'] += self.patches
+        self.valid_wants['draws'] = self.patches
 
     def take(self, batch, training=False):
         return self.pixels(batch, training), *self.machine.send(batch[3][:, -self.patches:].float())

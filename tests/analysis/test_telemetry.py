@@ -55,7 +55,7 @@ def rows(out):
 @pytest.mark.parametrize('name', NETWORKS)
 def test_telemetry_is_means_and_leaves_no_trace(name):
     model, x = loud_network(name), random_inputs(name)
-    task = SimpleNamespace(c=SimpleNamespace(batch_size=4), valid_draws={}, unit='prompts' if len(x) == 2 else 'other',
+    task = SimpleNamespace(c=SimpleNamespace(batch_size=4), valid_wants={}, unit='prompts' if len(x) == 2 else 'other',
                            valid=SimpleNamespace(fixed=lambda n, batches: iter([x])), take=lambda x: (*x, None)[:2])
     rates, shares = layers.layer_measures(model, x)
     watch, state = layers.Telemetry(task), torch.random.get_rng_state()

@@ -274,6 +274,48 @@ def test_crop_boxes_lie_inside_and_have_the_area_asked_for(image_size):
     torch.testing.assert_close(places, draws[whole, 2:4])
 
 
+@pytest.mark.parametrize('image_size', [(8, 8), (8, 16), (24, 8)])
+def test_only_panoramas_are_cut(image_size):
+    """Three times as elongated as the network's pictures is the most, in either direction."""
+    ratio = max(image_size) / min(image_size)
+    for h, w in ((1, 1), (7, 7), (7, 21), (21, 7), (7, 22), (22, 7), (7, 43), (64, 7), (5, 500), (501, 5), (1, 99)):
+        picture = np.random.default_rng(0).integers(0, 256, (h, w, 3), np.uint8)
+        part = augment.cut(picture, image_size, (0.5, 0.5))
+        short, most = min(h, w), 3 * ratio * min(h, w)
+        assert min(part.shape[:2]) == short and max(part.shape[:2]) <= most
+        if max(h, w) <= most:
+            assert part is picture
+        else:
+            assert max(part.shape[:2]) >= most - 1
+            (top, bottom), (left, right) = ([(have - want) // 2, (have + want) // 2]
+                                            for have, want in zip((h, w), part.shape))
+            assert np.array_equal(part, picture[top:bottom, left:right])  # the middle, to the pixel
+
+
+def test_evaluation_sees_the_same_of_a_panorama():
+    for h, w, image_size, crop in ((8, 400, (8, 8), 1.0), (401, 8, (8, 8), 1.0), (16, 999, (14, 14), 0.875)):
+        whole = noise(1, h, w)
+        part = torch.from_numpy(augment.cut(whole[0].numpy(), image_size, (0.5, 0.5)))[None]
+        a, b = (augment.eval_pictures(x, sizes_of(x), image_size, crop) for x in (whole, part))
+        assert part.numel() < whole.numel() / 10 and torch.equal(a, b)
+
+
+def test_training_crops_come_from_anywhere_in_a_panorama():
+    """Where a crop lies in the whole picture: from its first to its last column, evenly."""
+    picture = np.broadcast_to(np.arange(1000, dtype=np.int32)[None, :, None], (10, 1000, 3))
+    c, draws = AugmentConfig(), torch.from_numpy(np.random.default_rng(0).random((2000, 5)))
+    draws[0, 2], draws[1, 2] = 0, 1 - 1e-9
+    places = []
+    for row in draws:
+        part = augment.cut(picture, (8, 8), row[augment.place_columns(c)].tolist())
+        left, _, width, _ = augment.crop_boxes(torch.tensor([part.shape[:2]]), row[None], (8, 8), c.crop_scale)[0].tolist()
+        assert part.shape == (10, 30, 3) and part[0, 0, 0] + left + width <= 1000
+        places.append((part[0, 0, 0] + left) / (1000 - width))
+    assert places[0] < 1e-3 and places[1] > 1 - 1e-3
+    share = np.histogram(places, 10, (0, 1))[0] / 2000
+    assert abs(share - 0.1).max() < 0.03
+
+
 def test_crop_off_is_the_largest_centred_box():
     boxes = augment.crop_boxes(torch.tensor([[50, 80], [80, 50], [64, 64]]), draws_for(3), (32, 64), 1.0)
     assert boxes.tolist() == [[0, 5, 80, 40], [0, 27.5, 50, 25], [0, 16, 64, 32]]

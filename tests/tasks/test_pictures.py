@@ -5,17 +5,26 @@ import functools
 import gc
 import io
 import itertools
+import math
 import multiprocessing
 import os
 import shutil
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from helpers import JPEGS, OF_PICTURES, column, fails, losses, quadrants, train_fast
+from helpers import JPEGS, OF_PICTURES, column, fails, jpeg, losses, quadrants, train_fast
 from PIL import Image
 
+import tasks
+from engine.machine import Machine
+from model_crate import CRATE, CRATEConfig
+from prepare.lib.pictures import save_pack
+from scoring import splits
+from tasks import augment
+from tasks.augment import AugmentConfig
 from tasks.pictures import ImageSplit, share_of_each
 from tasks.text import TextSplit
 
@@ -73,6 +82,54 @@ def test_a_grey_pack_is_read_as_pillow_reads_it(pictures_data):
     for i, (padded, (h, w)) in enumerate(zip(x.numpy(), sizes.tolist())):
         whole = Image.open(io.BytesIO(jpeg[offsets[i]:offsets[i + 1]].tobytes()))
         assert whole.mode == 'L' and np.array_equal(padded[:h, :w, 0], np.asarray(whole))
+
+
+# ---- panoramas
+
+@pytest.fixture(scope='module')
+def panoramas(tmp_path_factory):
+    """A pack whose pictures have short sides of at most 16 pixels, and long ones of up to 2000."""
+    out = tmp_path_factory.mktemp('wide') / 'wide'
+    shapes = [(16, 20), (16, 2000), (30, 16), (16, 48), (2000, 16), (12, 1500), (16, 16)]
+    picture = [(f'{i}.jpg', i % 2, jpeg(*shape, i)) for i, shape in enumerate(shapes)]
+    save_pack(out, {'train': picture, 'val': picture}, 'ab', size=16, workers=0)
+    return out
+
+
+def test_a_panorama_does_not_blow_up_its_batch(panoramas):
+    """Whatever is in it, a batch of n has at most n x 9 s^2 pixels, s the largest short side."""
+    images, plain = ImageSplit(panoramas, 'train'), ImageSplit(panoramas, 'train')
+    for workers in (0, 2):
+        images.workers = workers
+        for columns in (None, slice(2, 4)):
+            for x, sizes, _, _ in images.batches(7, 1, [slice(None)], 0, 3, 5, (8, 8), columns):
+                assert x.shape[1] * x.shape[2] <= 9 * 16 ** 2 and (sizes.amax(0) == torch.tensor(x.shape[1:3])).all()
+        assert all(x.shape[1] * x.shape[2] <= 9 * 16 ** 2 for x, *_ in images.fixed(3, 9, image_size=(8, 8)))
+    whole, sizes, _, _ = plain.at(np.arange(7), np.zeros((7, 0)))
+    assert whole.shape[1:3] == (2000, 2000)
+    draws = np.random.default_rng(0).random((7, 5))
+    parts, small, _, _ = plain.at(np.arange(7), draws, (8, 8), slice(2, 4))
+    for i in (0, 2, 3, 6):  # ordinary pictures stay what they are
+        h, w = small[i]
+        assert (small[i] == sizes[i]).all() and np.array_equal(parts[i, :h, :w], whole[i, :h, :w])
+    start = round((2000 - small[1][1]) * draws[1, 2])
+    assert np.array_equal(parts[1, :16, :small[1][1]], whole[1, :16, start:start + small[1][1]])
+
+
+def test_tasks_and_scores_ask_for_pictures_that_are_cut(panoramas, monkeypatch):
+    shapes, c = [], SimpleNamespace(
+        train_share=1.0, gradient_accumulation_steps=1, batch_size=7, seed=1, max_iters=3, eval_iters=1, workers=0)
+    monkeypatch.setattr(Machine, 'send', lambda self, *tensors: shapes.append(tensors[0].shape) or tensors)
+    for task in 'image', 'masked_image':
+        model = SimpleNamespace(config=SimpleNamespace(task=task, image_size=(8, 8), patch_size=(4, 4)))
+        task = tasks.choose(c, AugmentConfig(), panoramas, model, Machine('cpu', 'float32', 'false'))
+        task.start(0)
+        assert len([*task.passes(), *task.validation()]) == 2
+    model = CRATE(CRATEConfig(image_size=8, patch_size=4, num_classes=2, n_layer=1, n_head=2, n_embd=8))
+    monkeypatch.setattr(augment, 'eval_pictures', lambda x, *args: shapes.append(x.shape))
+    list(splits.batches(model, ImageSplit(panoramas, 'val'), 7, 1.0))
+    sizes = [shape for shape in shapes if len(shape) == 4]
+    assert len(sizes) == 5 and all(math.prod(shape[1:3]) <= 9 * 16 ** 2 for shape in sizes)
 
 
 # ---- the order of batches
