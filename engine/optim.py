@@ -4,8 +4,11 @@
 its peak rate in `base_lr`, which `set_lr` multiplies by the schedule's factor.
 """
 import math
+from collections import defaultdict
 
 import torch
+
+from engine.machine import choose_dtype
 
 
 class Lion(torch.optim.Optimizer):
@@ -45,12 +48,77 @@ class Lion(torch.optim.Optimizer):
         return loss
 
 
+class Muon(torch.optim.Muon):
+    """torch.optim.Muon with its settings, but matrices of equal shape are orthogonalized together.
+
+    stacked: {matrix: n}, for a matrix that is n of them, one below the other, such as query, key
+    and value; each of these is orthogonalized by itself. Under FSDP every process orthogonalizes
+    whole matrices and keeps its rows.
+    """
+
+    def __init__(self, params, lr, momentum=0.95, weight_decay=0.1, stacked=None):
+        super().__init__(params, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        self.stacked = stacked or {}
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            params = [p for p in group['params'] if p.grad is not None]
+            if not params:
+                continue
+            for p in params:
+                if not self.state[p]:
+                    self.state[p]['momentum_buffer'] = torch.zeros_like(p.grad)
+            grads, m = [p.grad for p in params], [self.state[p]['momentum_buffer'] for p in params]
+            torch._foreach_lerp_(m, grads, 1 - group['momentum'])       # m = b m + (1 - b) g
+            updates = torch._foreach_lerp(grads, m, group['momentum'])  # Nesterov's: b m + (1 - b) g once more
+            updates, of_shape = [u.full_tensor() if hasattr(u, 'full_tensor') else u for u in updates], defaultdict(list)
+            for p, update in zip(params, updates):
+                for part in update.chunk(self.stacked.get(p, 1)):
+                    of_shape[part.shape].append(part)
+            for (rows, columns), parts in of_shape.items():
+                directions = orthogonalized(parts, group['ns_coefficients'], group['ns_steps'])
+                torch._foreach_copy_(parts, (directions.float() * max(1, rows / columns) ** 0.5).unbind())
+            torch._foreach_mul_(params, 1 - group['lr'] * group['weight_decay'])
+            torch._foreach_add_(params, [held_of(p, u) for p, u in zip(params, updates)], alpha=-group['lr'])
+        return loss
+
+
+def orthogonalized(matrices, coefficients, steps):
+    """Matrices of one shape, stacked, with all singular values moved close to 1 by Newton-Schulz
+    iterations. In bfloat16, as torch.optim.Muon; in float32 where the hardware does not multiply
+    bfloat16."""
+    (a, b, c), native = coefficients, choose_dtype('auto', matrices[0].device) == torch.bfloat16
+    x = torch.stack([matrix.to(torch.bfloat16 if native else torch.float32) for matrix in matrices])
+    tall = x.size(1) > x.size(2)
+    x = x.mT if tall else x
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if tall else x
+
+
+def held_of(p, whole):
+    """What this process holds of a matrix of which FSDP shares out the rows as those of the
+    parameter p; without FSDP all of it."""
+    if not hasattr(p, 'full_tensor'):
+        return whole
+    from torch.distributed.tensor import DTensor, Replicate
+    everywhere = [Replicate()] * p.device_mesh.ndim
+    return DTensor.from_local(whole, p.device_mesh, everywhere, run_check=False).redistribute(placements=p.placements)
+
+
 def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, momentum=0.95):
     """Optimizers over the model's trainable parameters, each in exactly one group.
 
-    name: 'adamw' (fused), 'adam' (no decay), 'lion', or 'muon': torch.optim.Muon at muon_lr on the
-    matrices in `model.layers` and `model.decoder_layers`, AdamW at lr on everything else. Weight
-    decay is on matrices and convolutions only, not on norms, biases, class tokens and the positions
+    name: 'adamw' (fused), 'adam' (no decay), 'lion', or 'muon': Muon at muon_lr on the matrices in
+    `model.layers` and `model.decoder_layers`, where query, key and value of a fused QKV count as
+    three; AdamW at lr on everything else. Weight decay is on matrices and convolutions only, not on norms, biases, class tokens and the positions
     of pictures, which have shape (1, N, d). (In the authors' CRATE script all parameters decay.)
     Raises ValueError for another name.
     """
@@ -70,7 +138,8 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
     else:
         optimizers = [torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)] if groups else []
         if hidden:
-            optimizers.append(torch.optim.Muon(hidden, lr=muon_lr, momentum=momentum, weight_decay=weight_decay))
+            stacked = {p: 3 for k, p in params.items() if k.endswith('QKV.weight')}
+            optimizers.append(Muon(hidden, muon_lr, momentum, weight_decay, stacked))
     for group in (g for o in optimizers for g in o.param_groups):
         group['base_lr'] = group['lr']
     return optimizers

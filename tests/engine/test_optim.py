@@ -69,6 +69,43 @@ def test_muon_steps_are_nearly_orthogonal():
     assert 0.5 < sizes.min() and sizes.max() < 1.5
 
 
+def matrices(*shapes):
+    g = torch.Generator().manual_seed(0)
+    return [torch.nn.Parameter(0.1 * torch.randn(shape, generator=g)) for shape in shapes]
+
+
+def two_steps(optimizer, params, gradients):
+    for step in range(2):
+        for p, g in zip(params, gradients):
+            p.grad = g * (1 + step) + 0.1 * step
+        optimizer.step()
+
+
+def distance(a, b):
+    return max(((x - y).norm() / y.norm()).item() for x, y in zip(a, b))
+
+
+def test_muon_in_batches_moves_weights_as_torchs_one_by_one():
+    shapes = [(16, 16)] * 3 + [(64, 16), (16, 16), (16, 64), (64, 16)]
+    ours, theirs, start, gradients = (matrices(*shapes) for _ in range(4))
+    two_steps(optim.Muon(ours, 0.1, 0.9, 0.2), ours, [g.detach() for g in gradients])
+    two_steps(torch.optim.Muon(theirs, 0.1, momentum=0.9, weight_decay=0.2), theirs, [g.detach() for g in gradients])
+    with torch.no_grad():
+        assert distance([a - s for a, s in zip(ours, start)], [b - s for b, s in zip(theirs, start)]) < 0.02  # bfloat16
+
+
+def test_muon_takes_query_key_and_value_apart():
+    (fused,), apart, gradients = matrices((48, 16)), matrices((48, 16))[0].detach().chunk(3), matrices((48, 16))[0]
+    apart = [torch.nn.Parameter(a.clone()) for a in apart]
+    scales = torch.tensor([1.0, 10.0, 0.1]).repeat_interleave(16)[:, None]  # together, the large one would win
+    gradients = (gradients * scales).detach()
+    two_steps(optim.Muon([fused], 0.1, stacked={fused: 3}), [fused], [gradients])
+    two_steps(torch.optim.Muon(apart, 0.1), apart, gradients.chunk(3))
+    assert distance([fused], [torch.cat(apart)]) < 0.01
+    _, muon = optim.build(list(models())[1], 'muon', 1e-3)
+    assert [p.shape for p in muon.stacked] == [(24, 8)] * 2 and set(muon.stacked.values()) == {3}
+
+
 @pytest.mark.parametrize('name', ['adamw', 'adam', 'lion', 'muon'])
 def test_every_optimizer_learns(name):
     model = next(models())
