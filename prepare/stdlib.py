@@ -15,7 +15,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import one_line_errors
-from tasks.files import save_text
+from tasks.files import write_text
 from tasks.tokenizer import Tokenizer
 from prepare.lib.command_line import parse, parser
 
@@ -23,13 +23,26 @@ SKIP = {'site-packages', 'dist-packages', '__pycache__', 'test', 'tests', 'idle_
 
 
 def sources(root):
-    """Yield (relative path, bytes) of the .py files below root, in sorted order."""
+    """The .py files below root: {relative path: path}, in sorted order."""
     found = []
     for folder, subfolders, files in os.walk(root):
         subfolders[:] = [f for f in subfolders if f not in SKIP]
         found += [path for f in files if f.endswith('.py') and (path := Path(folder, f)).is_file()]
-    for path in sorted(found, key=lambda p: p.relative_to(root).as_posix()):
-        yield path.relative_to(root).as_posix(), path.read_bytes()
+    return dict(sorted((path.relative_to(root).as_posix(), path) for path in found))
+
+
+def held_out(name):
+    return int(hashlib.sha256(name.encode()).hexdigest(), 16) % 10 == 0
+
+
+def pieces(splits):
+    """(split, ids, bytes) of the files {'train': paths, ..}, with a new line between two of a
+    split."""
+    for split, paths in splits.items():
+        for i, path in enumerate(paths):
+            text = path.read_bytes().replace(b'\r\n', b'\n').decode('utf-8', errors='replace').encode()
+            text = b'\n' * (i > 0) + text
+            yield split, np.frombuffer(text, np.uint8), len(text)
 
 
 def main(argv=None):
@@ -38,16 +51,12 @@ def main(argv=None):
                    help='folder of Python sources (default: %(default)s)')
     args = parse(p, argv)
     splits = {'train': [], 'val': []}
-    for name, text in sources(args.source):
-        text = text.replace(b'\r\n', b'\n').decode('utf-8', errors='replace').encode()
-        held_out = int(hashlib.sha256(name.encode()).hexdigest(), 16) % 10 == 0
-        splits['val' if held_out else 'train'].append(text)
+    for name, path in sources(args.source).items():
+        splits['val' if held_out(name) else 'train'].append(path)
     if not splits['train'] or not splits['val']:
         raise ValueError(f'too few .py files below {args.source}; pass --from FOLDER with Python sources')
     print(f'{len(splits["train"])} files for training and {len(splits["val"])} for validation from {args.source}')
-    texts = {name: b'\n'.join(parts) for name, parts in splits.items()}
-    ids = {name: np.frombuffer(t, np.uint8) for name, t in texts.items()}
-    save_text(args.out, Tokenizer('bytes'), ids, {name: len(t) for name, t in texts.items()})
+    write_text(args.out, Tokenizer('bytes'), list(splits), pieces(splits))
 
 
 if __name__ == '__main__':

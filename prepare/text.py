@@ -5,7 +5,8 @@
     python train.py --dataset=book
 
 The files of a folder are joined in the order of their names. The last tenth of the text is held out
-for validation. Bytes that are not UTF-8 are replaced and counted.
+for validation. Bytes that are not UTF-8 are replaced and counted. The files may be larger than the
+memory.
 """
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import one_line_errors
 from prepare.lib.command_line import parse, parser, share
-from prepare.lib.texts import decode, tokenize_and_save
+from prepare.lib.texts import tokenize_and_save
 
 
 def files_of(paths, glob):
@@ -33,10 +34,9 @@ def main(argv=None):
     p.add_argument('--tokenizer', default='bytes', choices=['bytes', 'chars', 'gpt2'], help='default: %(default)s')
     p.add_argument('--val', type=share, default=0.1, help='share of the text that is held out (default: %(default)s)')
     args = parse(p, argv)
-    texts, replaced = zip(*(decode(path.read_bytes()) for path in files_of(args.paths, args.glob)))
-    replaced = sum(replaced)
-    print(f'{len(texts)} files' + (f'; {replaced} places that are not UTF-8 were replaced' if replaced else ''))
-    tokenize_and_save('\n'.join(texts), args.tokenizer, args.out, args.val)
+    paths = list(files_of(args.paths, args.glob))
+    print(f'{len(paths)} files')
+    tokenize_and_save(paths, args.tokenizer, args.out, args.val)
 
 
 if __name__ == '__main__':

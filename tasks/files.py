@@ -68,25 +68,35 @@ def text_meta(tokenizer, splits):
             'splits': {name: {'tokens': n, 'dtype': str(dtype), 'bytes': b} for name, (n, dtype, b) in splits.items()}}
 
 
-def save_text(out, tokenizer, splits, n_bytes):
-    """Write a text dataset and print its counts.
+def write_text(out, tokenizer, names, pieces):
+    """Write a text dataset and print its counts. Only one piece of the text is in memory at a time.
 
-    splits: {'train': ids, 'val': ids}, 1-D. n_bytes: UTF-8 bytes of text a split, for bits per
-    byte.
+    names: of the splits. pieces: (split, ids (n,), UTF-8 bytes of their text, for bits per byte),
+    each split in its order.
     """
-    for name, ids in splits.items():
-        if len(ids) < 2:
-            raise ValueError(f'too little text: {len(ids)} tokens for {name}; give more, or another --val')
-    dtype = np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32
-    arrays = {name: np.asarray(ids, dtype=dtype) for name, ids in splits.items()}
-    meta = text_meta(tokenizer, {name: (len(a), a.dtype, n_bytes[name]) for name, a in arrays.items()})
-    with new_folder(out) as new:
-        for name, a in arrays.items():
-            np.save(new / f'{name}.npy', a)
+    dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32)
+    tokens, n_bytes = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
+    with new_folder(out) as new, contextlib.ExitStack() as stack:
+        files = {name: stack.enter_context(open(new / f'{name}.npy', 'wb')) for name in names}
+        starts = {name: write_header(file, dtype, 0) for name, file in files.items()}
+        for name, ids, more in pieces:
+            np.asarray(ids, dtype).tofile(files[name])
+            tokens[name], n_bytes[name] = tokens[name] + len(ids), n_bytes[name] + more
+        for name, file in files.items():
+            if tokens[name] < 2:
+                raise ValueError(f'too little text: {tokens[name]} tokens for {name}; give more, or another --val')
+            assert write_header(file, dtype, tokens[name]) == starts[name]
+        meta = text_meta(tokenizer, {name: (tokens[name], dtype, n_bytes[name]) for name in names})
         (new / 'meta.json').write_text(json.dumps(meta, indent=1))
-    for name, a in arrays.items():
-        print(f'{out}/{name}.npy: {len(a):,} tokens of {n_bytes[name]:,} bytes, {tokenizer.vocab_size} in the '
+    for name in names:
+        print(f'{out}/{name}.npy: {tokens[name]:,} tokens of {n_bytes[name]:,} bytes, {tokenizer.vocab_size} in the '
               'vocabulary')
+
+
+def save_text(out, tokenizer, splits, n_bytes):
+    """write_text of a text in memory. splits: {'train': ids, 'val': ids}, 1-D. n_bytes: UTF-8 bytes
+    of text a split."""
+    write_text(out, tokenizer, list(splits), ((name, ids, n_bytes[name]) for name, ids in splits.items()))
 
 
 def split_text(text, tokenizer, val_share=0.1):

@@ -1,24 +1,75 @@
-"""What the scripts that prepare text share."""
+"""What the scripts that prepare text share. Files are read in pieces, so they may be larger than the
+memory."""
+import codecs
+import itertools
 from pathlib import Path
 
-from tasks.files import save_text, split_text
+from tasks.files import write_text
 from tasks.tokenizer import Tokenizer
 
 from prepare.lib.command_line import parse, parser
 from prepare.lib.download import local_or_fetch
+
+PIECE = 2 ** 20      # bytes read at once
+REPLACED = '\ufffd'  # stands for bytes that are not UTF-8
 
 
 def decode(content):
     """Bytes -> (text, how many places were not UTF-8 and were replaced). A byte order mark at the
     beginning is dropped."""
     text = content.decode('utf-8-sig', errors='replace')
-    return text, text.count('\ufffd') - content.count('\ufffd'.encode())
+    return text, text.count(REPLACED) - content.count(REPLACED.encode())
 
 
-def tokenize_and_save(text, tokenizer, out, val_share=0.1):
-    """Write a text dataset. tokenizer: its name; the alphabet of 'chars' is taken from the text."""
-    tokenizer = Tokenizer(tokenizer, ''.join(sorted(set(text))) if tokenizer == 'chars' else '')
-    save_text(out, tokenizer, *split_text(text, tokenizer, val_share))
+def pieces_of(path):
+    """decode of a file in pieces: (text, change of the number of replaced places)."""
+    decoder, tail, begun = codecs.getincrementaldecoder('utf-8')('replace'), b'', False
+    with open(path, 'rb') as f:
+        for content in itertools.chain(iter(lambda: f.read(PIECE), b''), [b'']):
+            text, tail = decoder.decode(content, final=not content), tail + content
+            places, tail = text.count(REPLACED) - tail.count(REPLACED.encode()), tail[-2:]  # one may lie across pieces
+            yield text if begun else text.removeprefix('\ufeff'), places
+            begun = begun or bool(text)
+
+
+def joined(paths, label):
+    """pieces_of all files, with a new line between two; shows its progress on a terminal."""
+    from tqdm import tqdm
+    sizes = [path.stat().st_size for path in paths]
+    with tqdm(total=sum(sizes), desc=label, unit='B', unit_scale=True, disable=None) as bar:
+        for i, (path, size) in enumerate(zip(paths, sizes)):
+            if i:
+                yield '\n', 0
+            for piece, places in pieces_of(path):
+                yield piece, places
+                bar.update(min(PIECE, size))
+                size -= min(PIECE, size)
+
+
+def tokenize_and_save(paths, tokenizer, out, val_share=0.1):
+    """Write a text dataset of UTF-8 files, joined by new lines. The last share of the characters is
+    held out for validation. tokenizer: its name; the alphabet of 'chars' is that of the text. Reads
+    the files twice, because the first time they are counted."""
+    paths, alphabet, characters, replaced = [Path(path) for path in paths], set(), 0, 0
+    made = None if tokenizer == 'chars' else Tokenizer(tokenizer)  # GPT-2's may fail, so before the work
+    for piece, places in joined(paths, 'counting'):
+        characters, replaced = characters + len(piece), replaced + places
+        if not made:
+            alphabet.update(piece)
+    if replaced:
+        print(f'{replaced:,} places that are not UTF-8 were replaced')
+    made, cut = made or Tokenizer(tokenizer, ''.join(sorted(alphabet))), int(characters * (1 - val_share))
+    halves = itertools.groupby(divided((piece for piece, _ in joined(paths, 'tokenizing')), cut), lambda part: part[0])
+    write_text(out, made, ['train', 'val'], ((split, *piece) for split, parts in halves
+                                             for piece in made.encode_pieces(text for _, text in parts)))
+
+
+def divided(pieces, cut):
+    """The pieces of a text as ('train', text) up to the character `cut`, and ('val', text) from
+    there on."""
+    for piece in pieces:
+        parts, cut = {'train': piece[:max(0, cut)], 'val': piece[max(0, cut):]}, cut - len(piece)
+        yield from ((split, part) for split, part in parts.items() if part)
 
 
 def tiny_shakespeare(argv, doc, out, tokenizer):
@@ -29,4 +80,4 @@ def tiny_shakespeare(argv, doc, out, tokenizer):
     url = 'https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt'
     path = local_or_fetch(args.source, url, Path(args.out).parent / 'downloads' / 'tinyshakespeare.txt',
                           '86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed')
-    tokenize_and_save(path.read_text(encoding='utf-8'), tokenizer, args.out)
+    tokenize_and_save([path], tokenizer, args.out)

@@ -1,9 +1,15 @@
 """prepare/stdlib.py, text.py and the Shakespeare scripts, as a user starts them."""
+import subprocess
+import sys
+
 import numpy as np
-from helpers import run
+import pytest
+from helpers import ROOT, run
 
 from tasks import files as data
 from tasks.tokenizer import Tokenizer
+from prepare import text
+from prepare.lib import texts
 
 
 def test_stdlib_is_prepared_without_a_network(tmp_path):
@@ -51,14 +57,72 @@ def test_own_text_with_every_tokenizer(tmp_path):
         assert '50 places' in done.stdout
         meta = data.read_meta(out)
         decode = Tokenizer(**meta['tokenizer']).decode
-        text = ''.join(decode(np.load(out / f'{s}.npy').tolist()) for s in ('train', 'val'))
-        assert text == 'first \ufffd\n' * 50 + '\n' + 'second ü\n' * 50
-        assert meta['splits']['val']['bytes'] + meta['splits']['train']['bytes'] == len(text.encode())
+        found = ''.join(decode(np.load(out / f'{s}.npy').tolist()) for s in ('train', 'val'))
+        assert found == 'first \ufffd\n' * 50 + '\n' + 'second ü\n' * 50
+        assert meta['splits']['val']['bytes'] + meta['splits']['train']['bytes'] == len(found.encode())
     for words, message in ((['nowhere'], 'no such file'), ([str(tmp_path / 'notes'), '--glob', '*.md'], '--glob'),
                            ([str(tmp_path), '--val', '2'], '--val'), ([str(tmp_path), '--vall', '0.2'], '--vall')):
         done = run('prepare/text.py', *words, '--out', str(tmp_path / 'x'))
         assert done.returncode == 2 and message in done.stderr and not (tmp_path / 'x').exists()
         assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize('piece', [1, 2, 3, 7, 64, 10 ** 6])
+@pytest.mark.parametrize('tokenizer', ['bytes', 'chars'])
+def test_files_read_in_pieces_are_the_files(piece, tokenizer, tmp_path, monkeypatch, capsys):
+    """Bytes that are not UTF-8, characters and marks that are cut in the middle, line ends as they
+    are, a byte order mark at the beginning and one that is not."""
+    monkeypatch.setattr(texts, 'PIECE', piece)
+    good = 'a\r\nb\u00e9\u4e16\U0001f642\ufffd\ufeff \n\n' * 3
+    contents = [good.encode(), b'\xef\xbb\xbf' + good.encode(), b'\xef\xbb', b'', b'\xe4\xb8 \xff\xfe\xf0\x9f\x99' * 5,
+                b'\xef\xbb\xbf\xef\xbb\xbf', b'\xef\xbf\xbd\xef\xbf', b'end\xf0\x9f']
+    for i, content in enumerate(contents):
+        (tmp_path / f'{i}.txt').write_bytes(content)
+    text.main([str(tmp_path), '--out', str(tmp_path / 'd'), '--tokenizer', tokenizer, '--val', '0.3'])
+    whole = '\n'.join(content.decode('utf-8-sig', errors='replace') for content in contents)
+    replaced = sum(content.decode('utf-8-sig', errors='replace').count('\ufffd') - content.count('\ufffd'.encode())
+                   for content in contents)
+    assert f'{replaced} places' in capsys.readouterr().out and replaced > 15
+    meta, cut = data.read_meta(tmp_path / 'd'), int(len(whole) * 0.7)
+    for split, part in (('train', whole[:cut]), ('val', whole[cut:])):
+        ids = np.load(tmp_path / 'd' / f'{split}.npy')
+        assert ids.tolist() == Tokenizer(**meta['tokenizer']).encode(part)
+        assert meta['splits'][split] == {'tokens': len(ids), 'dtype': 'uint16', 'bytes': len(part.encode())}
+
+
+def test_both_parts_are_tokenized_by_themselves(tmp_path, monkeypatch):
+    """With a tokenizer that must see all of a part: it gives the lengths of its words."""
+    class Words:
+        spec, vocab_size = {'name': 'gpt2'}, 50257
+
+        def encode_pieces(self, pieces):
+            words = ''.join(pieces).split(' ')
+            yield [len(word) for word in words], len(' '.join(words).encode())
+    monkeypatch.setattr(texts, 'PIECE', 10)
+    monkeypatch.setattr(texts, 'Tokenizer', lambda name: Words())
+    (tmp_path / 'a.txt').write_text('seven wonders of the ancient world ' * 20)
+    texts.tokenize_and_save([tmp_path / 'a.txt'], 'gpt2', tmp_path / 'd', 0.25)
+    whole = (tmp_path / 'a.txt').read_text()
+    for split, part in (('train', whole[:525]), ('val', whole[525:])):
+        assert np.load(tmp_path / 'd' / f'{split}.npy').tolist() == [len(word) for word in part.split(' ')]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('tokenizer', ['bytes', 'chars'])
+def test_memory_does_not_grow_with_the_text(tokenizer, tmp_path):
+    """A file ten times as large needs no more memory."""
+    peaks, line = [], 'All work and no play makes naïve Jack a dull boy.\n'
+    code = ('import resource, sys; from prepare import text; text.main(sys.argv[1:]); '
+            'print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)')
+    for size in (3, 30):
+        with open(tmp_path / 'a.txt', 'w', encoding='utf-8') as f:
+            for _ in range(size):
+                f.write(line * (10 ** 6 // len(line)))
+        words = str(tmp_path / 'a.txt'), '--overwrite', '--out', str(tmp_path / 'd'), '--tokenizer', tokenizer
+        command = [sys.executable, '-c', code, *words]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        peaks.append(int(done.stdout.split()[-1]))
+    assert peaks[1] < peaks[0] + 8000  # KB; the text alone is 30 MB
 
 
 def test_shakespeare_refuses_another_file(tmp_path):

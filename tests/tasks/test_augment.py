@@ -308,7 +308,8 @@ def test_training_crops_come_from_anywhere_in_a_panorama():
     places = []
     for row in draws:
         part = augment.cut(picture, (8, 8), row[augment.place_columns(c)].tolist())
-        left, _, width, _ = augment.crop_boxes(torch.tensor([part.shape[:2]]), row[None], (8, 8), c.crop_scale)[0].tolist()
+        size = torch.tensor([part.shape[:2]])
+        left, _, width, _ = augment.crop_boxes(size, row[None], (8, 8), c.crop_scale)[0].tolist()
         assert part.shape == (10, 30, 3) and part[0, 0, 0] + left + width <= 1000
         places.append((part[0, 0, 0] + left) / (1000 - width))
     assert places[0] < 1e-3 and places[1] > 1 - 1e-3

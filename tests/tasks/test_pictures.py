@@ -256,7 +256,8 @@ def test_validations_share_their_readers_and_see_the_same(pictures_data):
     del stopped
     other = validated(4, 3)
     assert len(other) == len(before) + 2
-    assert len(validated(5, 1)) == len(before) + 2 and set(other) & set(pids()) == set(before)  # others for other batches
+    assert len(validated(5, 1)) == len(before) + 2  # others for other batches
+    assert set(other) & set(pids()) == set(before)
 
 
 def test_a_run_starts_readers_for_validation_once_and_ends_them(pictures_data, tmp_path, monkeypatch):

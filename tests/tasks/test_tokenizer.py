@@ -3,10 +3,13 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import tiktoken
 from helpers import ROOT
+from tiktoken_ext.openai_public import r50k_pat_str
 
-from tasks.tokenizer import Tokenizer
+from tasks.tokenizer import Tokenizer, between_words
 
 
 @pytest.mark.parametrize('spec', [{'name': 'bytes'}, {'name': 'chars', 'alphabet': 'abc é🙂\n'}])
@@ -24,6 +27,56 @@ def test_unknown_characters_and_tokenizers_are_named():
         Tokenizer('chars', 'abc').encode('abz')
     with pytest.raises(ValueError, match='bytes, chars or gpt2'):
         Tokenizer('words')
+
+
+WORDS = ["the", "don't", "we'll", "'s", "''", "x1y22", "1,000.5", "été", "naïve", "世界", "🙂🙂", "a_b", "=>",
+         "\u00a0", "\x1c", "e\u0301", " ", "  ", "\n", "\n\n\n", "\r\n", "\t", " \n ", "\u2003", "\u3000", ",", "'", "\"'ll", "ll", "7"]
+
+
+@pytest.fixture
+def pairs(monkeypatch):
+    """A tokenizer that splits text as GPT-2's does, with merges of its own, which need no
+    download."""
+    merges = [w[:n].encode() for w in (*WORDS, ' the', ' don', '     ', '\n\n\n\n', ' été') for n in range(2, 9)]
+    ranks = dict.fromkeys([*(bytes([i]) for i in range(256)), *sorted(set(merges), key=lambda m: (len(m), m))])
+    ranks = {token: rank for rank, token in enumerate(m for m in ranks if m)}
+    bpe = tiktoken.Encoding('small', pat_str=r50k_pat_str, mergeable_ranks=ranks,
+                            special_tokens={'<|endoftext|>': len(ranks)})
+    monkeypatch.setattr('tasks.tokenizer.gpt2_bpe', lambda: bpe)
+    return Tokenizer('gpt2')
+
+
+def in_pieces(text, rng, most):
+    """The text in pieces of 0 to `most` characters."""
+    while text:
+        n = int(rng.integers(0, most + 1))
+        yield text[:n]
+        text = text[n:]
+
+
+@pytest.mark.parametrize('most', [1, 3, 20, 1000])
+def test_tokens_of_pieces_are_those_of_the_whole_text(most, pairs):
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        words = rng.choice(WORDS, rng.integers(1, len(WORDS)), replace=False)  # few of them: long runs of the same
+        text = ''.join(rng.choice(words, 400).tolist())
+        for tokenizer in (pairs, Tokenizer('bytes'), Tokenizer('chars', ''.join(sorted(set(text))))):
+            ids, sizes = zip(*tokenizer.encode_pieces(in_pieces(text, rng, most)))
+            assert np.concatenate(ids).tolist() == tokenizer.encode(text) and sum(sizes) == len(text.encode())
+
+
+@pytest.mark.parametrize('text', ['<|endoftext|>', '<|endoftext|> <|endoftext|>', ' ' * 5000, '\n' * 5000, 'a' * 5000,
+                                  ''])
+def test_texts_without_a_place_to_split_are_tokenized_whole(text, pairs):
+    ids = np.concatenate([ids for ids, _ in pairs.encode_pieces(in_pieces(text, np.random.default_rng(0), 100))])
+    assert ids.tolist() == pairs.bpe.encode_ordinary(text)
+
+
+@pytest.mark.parametrize('text', ['word ' * 4000, 'one\ntwo\r\n' * 2000, '1,2,33,' * 3000, '{"a":[1,2]}' * 2000,
+                                  'aGVsbG8x' * 3000])
+def test_a_piece_that_is_kept_is_about_as_long_as_those_that_come(text):
+    pieces = list(between_words(text[i:i + 500] for i in range(0, len(text), 500)))
+    assert ''.join(pieces) == text and max(map(len, pieces)) < 520
 
 
 def test_gpt2_without_network_says_how():
