@@ -66,10 +66,13 @@ class TrainConfig:
     log_interval: int = 10                  # steps between printed and logged training losses
     telemetry: bool = False                 # at each validation, log coding rate and sparsity of every layer too
     keep_checkpoints: bool = False          # keep the checkpoint of every validation as step_N.pt
+    checkpoint_minutes: float = 15.0        # write last.pt this often between validations too; 0 never
     workers: int = -1                       # processes that decode JPEG pictures; -1 means one per core, at most 16
     device: str = 'auto'                    # cpu, cuda, cuda:1, mps; auto takes cuda, then mps, then cpu
     dtype: str = 'auto'                     # float32, bfloat16, float16; auto takes bfloat16 where the hardware has it
     compile: str = 'auto'                   # true, false; auto compiles on CUDA under Linux
+    fsdp: bool = False                      # share weights, gradients and optimizer states among the processes (FSDP2)
+    recompute: bool = False                 # activation checkpointing: layers keep only their input, and compute twice
     wandb_log: bool = False                 # log to Weights & Biases too (pip install wandb)
     wandb_project: str = 'nanocrate'        # its project
     wandb_run_name: str = ''                # its run name; empty means out_dir
@@ -82,23 +85,24 @@ RANGES = {
     (1e-30, 1e30): ('learning_rate',),
     (1e-9, 1): ('train_share',),
     (0, 1e30): ('muon_lr', 'min_lr', 'weight_decay', 'grad_clip', 'target_loss'),
-    (0, 1e6): ('epochs', 'warmup_epochs', 'eval_epochs'),
+    (0, 1e6): ('epochs', 'warmup_epochs', 'eval_epochs', 'checkpoint_minutes'),
     (-1, 1024): ('workers',),
     (0, BELOW_ONE): ('beta1', 'beta2', 'momentum', 'ema')}
 
 
 @torch.no_grad()
-def evaluate(model, task, here):
-    """The means of task.metrics over the validation batches. Each process has its own share of
-    them."""
+def evaluate(model, task, here, heed=iter):
+    """The means of task.metrics over the validation batches, of which each process has its own
+    share. heed(batches) may end them early."""
     was_training, sums = model.training, {}
     model.eval()
-    for x, y in task.validation():
-        with here.autocast:
-            out, loss = model(x, y)
-        weight, metrics = task.metrics(out, loss, y)
-        for k, v in ({'weight': 1.0} | metrics).items():
-            sums[k] = sums.get(k, 0.0) + float(v) * weight
+    with here.whole(model):
+        for x, y in heed(task.validation()):
+            with here.autocast:
+                out, loss = model(x, y)
+            weight, metrics = task.metrics(out, loss, y)
+            for k, v in ({'weight': 1.0} | metrics).items():
+                sums[k] = sums.get(k, 0.0) + float(v) * weight
     model.train(was_training)
     sums = here.total(sums)
     return {k: v / sums['weight'] for k, v in sums.items() if k != 'weight'}
@@ -111,22 +115,24 @@ def main(argv):
     start = starts.read(argv, TrainConfig, AugmentConfig)
     c = start.config
     settings.check_ranges(c, RANGES)
-    here = machine.Machine(c.device, c.dtype, c.compile)
+    here = machine.Machine(c.device, c.dtype, c.compile, c.fsdp)
 
     # ---- data, network, task, optimizers
     folder = here.first(tasks.find_data, c)
     meta = files.read_meta(folder)
     torch.manual_seed(c.seed)
     model = checkpoints.build(c.model, start.network, start.checkpoint, meta, folder, c.new_head and not start.resumed,
-                              start.resumed).to(here.device).train()
+                              start.resumed).train()
     task = tasks.choose(c, start.augment, folder, model, here)
     for epochs, iters in starts.IN_EPOCHS.items():
         if getattr(c, epochs):
             setattr(c, iters, max(1, round(getattr(c, epochs) * len(task.train) / task.batch)))
     schedule = optim.schedule(c)
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(c.ema)) if c.ema else None
+    validated = here.place(average.module) if average else model
+    parallel = here.wrap(model, c.recompute)
     optimizers = optim.build(model, c.optimizer, c.learning_rate, c.muon_lr, (c.beta1, c.beta2), c.weight_decay,
                              c.momentum)
-    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(c.ema)) if c.ema else None
 
     # ---- the run
     parts = (c, start.augment, model.config) if meta['kind'] == 'images' else (c, model.config)
@@ -135,14 +141,11 @@ def main(argv):
               machine.train_flops(model))
     if start.resumed:
         run.resume(start.checkpoint)
-        optim.restore(optimizers, start.checkpoint['optimizers'])
     start.checkpoint = None  # frees its memory
     here.say('settings: ' + ' '.join(f'{k}={settings.show(v)}' for k, v in config.items()))
     here.say(f'{c.model}: {checkpoints.size(model) / 1e6:.2f}M parameters on {here.kind} x {here.world}, '
              f'{str(here.dtype)[6:]}, {"compiled" if here.compiled else "not compiled"}; a plain matmul reaches '
              f'{run.peak / 1e12:.2f} TFLOP/s here')
-    forward, parallel = here.wrap(model)
-    validated = average.module if average else forward
     if c.eval_only:
         return here.say('validation  ' + shown(evaluate(validated, task, here)))
     watch = Telemetry(task) if c.telemetry else None
@@ -157,11 +160,12 @@ def main(argv):
         for step in range(run.step, c.max_iters + 1):
             factor = schedule(step)
             lr = c.learning_rate * factor
-            if run.told_to_stop(step):
+            metrics = evaluate(validated, task, here, run.until_told) if run.validates(step) else {}
+            if run.told_to_stop(step):  # also during validation, which is then repeated when the run goes on
                 break
-            if run.validates(step):
-                metrics = evaluate(validated, task, here)
-                more = watch(average.module if average else model) if watch and here.main else {}
+            if metrics:
+                with here.whole(validated, inside=True):
+                    more = watch(validated) if watch else {}
                 if run.validated(step, metrics, lr, more):
                     break
             if step == c.max_iters:
@@ -187,18 +191,17 @@ def main(argv):
 
 
 def run_it(argv):
-    """main, with a word of advice when memory does not suffice, and an orderly end of its
-    processes."""
+    """main, with a word of advice where memory does not suffice or another process has ended, and
+    an orderly end of its processes."""
     code = None
     try:
         main(argv)
     except SystemExit as e:
         code = e.code
-    except RuntimeError as e:
-        if 'memory' not in str(e):
+    except (RuntimeError, MemoryError) as e:
+        if not machine.advice(e):
             raise
-        raise ValueError(f'out of memory ({str(e).splitlines()[0][:120]}); try half the --batch_size and twice the '
-                         '--gradient_accumulation_steps, or a smaller network') from None
+        raise ValueError(machine.advice(e)) from None
     machine.leave()
     if code:
         sys.exit(code)

@@ -1,5 +1,6 @@
-"""What this machine is and how a run uses it: device, precision, compilation, speed, data-parallel
-processes."""
+"""What this machine is and how a run uses it: device, precision, compilation, speed, and the
+processes that share the work."""
+import contextlib
 import gc
 import math
 import os
@@ -9,7 +10,10 @@ import time
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
+
+from engine import compiling
 
 
 def choose_device(device):
@@ -30,16 +34,24 @@ def choose_device(device):
 
 
 def choose_dtype(dtype, device):
-    """The precision of matrix products: what is asked for, or bfloat16 where the hardware
-    multiplies it natively."""
+    """The precision of matrix products: what is asked for, or what the hardware multiplies fast:
+    bfloat16; else, on a GPU with tensor cores (V100, T4), float16; else float32."""
     if dtype not in ('auto', 'float32', 'bfloat16', 'float16'):
         raise ValueError(f"dtype='{dtype}' is unknown; choose auto, float32, bfloat16 or float16")
+    kind = torch.device(device).type
     if dtype == 'auto':
-        kind, cpu = torch.device(device).type, torch.cpu.get_capabilities()
+        cpu = torch.cpu.get_capabilities()
         native = torch.cuda.is_bf16_supported(including_emulation=False) if kind == 'cuda' else \
             kind == 'cpu' and (cpu.get('amx_bf16') or cpu.get('avx512_bf16'))
-        dtype = 'bfloat16' if native else 'float32'
-    return getattr(torch, dtype)
+        halves = kind == 'cuda' and torch.cuda.get_device_capability(device) >= (7, 0)
+        return torch.bfloat16 if native else torch.float16 if halves else torch.float32
+    try:
+        a = torch.ones(2, 2, dtype=getattr(torch, dtype), device=device)
+        (a @ a).sum().item()
+    except (RuntimeError, TypeError) as e:
+        raise ValueError(f'dtype={dtype} is not usable on device={device} ({str(e).splitlines()[0]}); choose another, '
+                         'or --dtype=auto') from None
+    return a.dtype
 
 
 def choose_compile(compile, device):
@@ -57,15 +69,24 @@ def autocast(device, dtype):
 
 
 class Machine:
-    """The device, precision and compilation of a training run, and the data-parallel group that
-    torchrun makes, or one process alone."""
+    """The device, precision and compilation of a training run, and the group of processes that
+    torchrun makes, or one process alone. fsdp: whether the processes share one network (FSDP2), or
+    each has its own copy."""
 
-    def __init__(self, device, dtype, compile):
+    def __init__(self, device, dtype, compile, fsdp=False):
         self.world, self.rank = int(os.environ.get('WORLD_SIZE', 1)), int(os.environ.get('RANK', 0))
         self.grouped, self.main = 'RANK' in os.environ, self.rank == 0
-        self.device = choose_device(device)
+        if fsdp and self.world == 1:
+            raise ValueError('fsdp=true shares a network among processes, and here is one; start several with torchrun '
+                             '--standalone --nproc_per_node=N train.py .., or say --fsdp=false')
+        self.fsdp, self.device = fsdp, choose_device(device)
         self.kind = torch.device(self.device).type
+        if self.grouped and self.kind not in ('cpu', 'cuda'):
+            raise ValueError(f'processes cannot talk to each other on device={self.device}; start one, '
+                             'without torchrun, or say --device=cpu')
         self.dtype, self.compiled = choose_dtype(dtype, self.device), choose_compile(compile, self.device)
+        if self.kind == 'cuda':
+            torch.set_float32_matmul_precision('high')  # float32 is multiplied as TF32 where the GPU can
         self.autocast = autocast(self.device, self.dtype)
         self.scaler = torch.amp.GradScaler(self.kind, enabled=self.dtype == torch.float16)
         if self.grouped:  # gloo beside NCCL: the processes can agree on a signal without waiting for the GPU
@@ -111,6 +132,36 @@ class Machine:
         self.wait()
         return function(*args)
 
+    # ---- one network shared by all processes
+
+    def gather(self, state):
+        """Nested dicts and lists of tensors with whole tensors in place of shares, in the main
+        process. All processes call it together."""
+        if not self.fsdp:
+            return state
+        from engine import sharding
+        return sharding.gather(state, self.main)
+
+    def shares(self, state, like):
+        """A dict of whole tensors, each cut to this process's share as the tensor of that name in
+        `like` is."""
+        if not self.fsdp:
+            return state
+        from engine import sharding
+        return {k: sharding.slice_like(v, like[k]) for k, v in state.items()}
+
+    @contextlib.contextmanager
+    def whole(self, network, inside=False):
+        """In this context each process may run a network as often as it likes. inside: and look at
+        its weights and at what its layers compute."""
+        with contextlib.ExitStack() as stack:
+            if self.fsdp:
+                from engine import sharding
+                stack.enter_context(sharding.whole(network))
+            if inside and self.compiled:
+                stack.enter_context(torch.compiler.set_stance('force_eager'))  # compiled layers call no hooks
+            yield
+
     # ---- what a step does
 
     def send(self, *tensors):
@@ -119,18 +170,36 @@ class Machine:
             tensors = [t.pin_memory() for t in tensors]
         return tuple(t.to(self.device, non_blocking=True) for t in tensors)
 
-    def wrap(self, model):
-        """(the network compiled, if that is on; the same with gradients averaged between the
-        processes)."""
-        forward = torch.compile(model) if self.compiled else model
-        if not self.grouped:
-            return forward, forward
-        return forward, DistributedDataParallel(forward, device_ids=[self.device] if self.kind == 'cuda' else None)
+    def place(self, network):
+        """Put a network on the device, its layers compiled if that is on; with fsdp, this process's
+        share of it. Returns it."""
+        if self.compiled:
+            compiling.compile_layers(network)
+            torch._dynamo.config.optimize_ddp = False  # which cuts layers into parts, so that gradients travel early
+        if not self.fsdp:
+            return network.to(self.device)
+        from engine import sharding  # which takes half a second to load
+        sharding.shard(network, self.kind, self.world)
+        return network
+
+    def wrap(self, model, recompute=False):
+        """Place a network, and return it as training calls it: gradients are averaged between the
+        processes, those of late layers while early ones are still computed. recompute: see
+        recompute_layers."""
+        self.place(model)
+        if recompute:
+            recompute_layers(model)
+        if self.fsdp or not self.grouped:
+            return model
+        return DistributedDataParallel(model, device_ids=[self.device] if self.kind == 'cuda' else None,
+                                       forward_sync_buffers=False, gradient_as_bucket_view=True)
 
     def forward(self, network, last):
         """The context of a forward pass. Gradients travel between processes in the last pass of a
         step alone."""
-        if self.grouped:
+        if self.fsdp:
+            network.set_requires_gradient_sync(last)
+        elif self.grouped:
             network.require_backward_grad_sync = last
         return self.autocast
 
@@ -141,9 +210,13 @@ class Machine:
         """Clip the gradient to norm `most`, 0 for no limit. Returns its norm before that."""
         for optimizer in optimizers:
             self.scaler.unscale_(optimizer)
+        parameters = [p for p in model.parameters() if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])
+        if self.fsdp:
+            norm = norm.full_tensor()  # of all slices
         if most:
-            return torch.nn.utils.clip_grad_norm_(model.parameters(), most)
-        return torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
+            torch.nn.utils.clip_grads_with_norm_(parameters, most, norm)
+        return norm
 
     def step(self, optimizers, norm):
         """One step of all optimizers; none if float16 overflowed."""
@@ -167,6 +240,18 @@ class Machine:
         return 2 * n ** 3 / best * self.world
 
 
+def recompute_layers(model):
+    """Activation checkpointing: each layer that repeats keeps only its input, and computes the rest
+    again in the backward pass. Raises ValueError for a network without such layers."""
+    def again(forward):
+        return lambda *args, **more: checkpoint(forward, *args, use_reentrant=False, **more)
+    if not compiling.blocks(model):
+        raise ValueError(f'recompute=true is for networks with `layers`, and {type(model).__name__} has none; leave it '
+                         'out')
+    for layer in compiling.blocks(model):
+        layer.forward = again(layer.forward)
+
+
 def train_flops(model):
     """Operations of a forward and a backward pass on one sequence, picture or prompt, as PyTorch
     counts them. Nothing is computed: the passes run on the meta device."""
@@ -183,6 +268,23 @@ def train_flops(model):
         with FlopCounterMode(display=False) as counter:
             twin(x, y)[1].backward()
     return counter.get_total_flops()
+
+
+LACKS_MEMORY = ('CUDA error: out of memory', 'MPS backend out of memory', 'not enough memory: you tried to allocate',
+                "can't allocate memory: you tried to allocate")
+LOST = 'Connection closed by peer', 'Connection reset by peer', 'remote process exited'  # gloo's words, and NCCL's
+
+
+def advice(error):
+    """One line for the user on an error that is none of the program: too little memory, or the end
+    of another process. '' for any other error."""
+    said = str(error)
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(words in said for words in LACKS_MEMORY):
+        return f'out of memory ({said[:120].splitlines()[0] if said else "of the machine"}); try half the --batch_size ' \
+               'and twice the --gradient_accumulation_steps, --recompute=true, or a smaller network'
+    if isinstance(error, RuntimeError) and any(words in said for words in LOST):
+        return 'another process of this run has ended; its message, or that of torchrun, says why'
+    return ''
 
 
 def leave():

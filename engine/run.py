@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from engine import optim
 from engine.output import write_file
 from engine.plots import draw_curve
 
@@ -149,17 +150,24 @@ class Run:
         self.flops, self.peak = flops / task.size, machine.matmul_flops()
         self.pending = []       # (step, loss, gradient norm) not yet read: reading waits for the device
         self.clock = self.clock_step = self.log = self.wandb = None
+        self.saved = time.monotonic()
         self.signals = []
 
     def resume(self, checkpoint):
-        """Go on where a checkpoint's run stood."""
+        """Go on where a checkpoint's run stood, which any number of processes may have written."""
         self.step, self.best, self.seconds = (checkpoint[k] for k in ('step', 'best', 'seconds'))
         if self.step > self.c.max_iters:
             raise ValueError(f'the run in {self.c.out_dir} is at step {self.step} already; give a larger --max_iters')
         self.machine.scaler.load_state_dict(checkpoint['scaler'])
         if self.average and checkpoint['ema']:
-            self.average.module.load_state_dict(checkpoint['ema'])
+            average = self.average.module
+            average.load_state_dict(self.machine.shares(checkpoint['ema'], average.state_dict()))
             self.average.n_averaged.fill_(self.step)
+        for optimizer, state in zip(self.optimizers, checkpoint['optimizers']):
+            parameters = dict(enumerate(p for group in optimizer.param_groups for p in group['params']))
+            state['state'] = {i: self.machine.shares(kept, dict.fromkeys(kept, parameters[i]))
+                              for i, kept in state['state'].items()}
+        optim.restore(self.optimizers, checkpoint['optimizers'])
 
     def open(self, resumed):
         """Make or reopen the run directory; from here on the run writes."""
@@ -199,21 +207,40 @@ class Run:
     # ---- in the loop
 
     def told_to_stop(self, step):
-        """Whether any process got a signal; then the run is saved."""
-        if not self.machine.sum(torch.tensor(len(self.signals))).item():
-            return False
-        self.pause()
-        self.save('last.pt', step)
-        self.machine.say(f'stopped at step {step}; go on with: python train.py --init_from=resume '
-                         f'--out_dir={self.c.out_dir}')
-        return True
+        """Whether any process got a signal; then the run is saved. It is saved, too, when
+        checkpoint_minutes have passed since it was."""
+        late = self.machine.main and not self.due(step) and \
+            0 < 60 * self.c.checkpoint_minutes < time.monotonic() - self.saved
+        signals, late = self.machine.sum(torch.tensor([len(self.signals), int(late)])).tolist()
+        if signals or late:
+            self.pause()
+            self.save(step, 'last.pt')
+        if signals:
+            self.machine.say(f'stopped at step {step}; go on with: python train.py --init_from=resume '
+                             f'--out_dir={self.c.out_dir}')
+        return bool(signals)
+
+    def until_told(self, batches):
+        """Batches of validation, of which processes may have different numbers. They end early, in
+        all processes at once, when any process gets a signal."""
+        batches = iter(batches)
+        while True:
+            batch = next(batches, None)
+            signals, left = self.machine.sum(torch.tensor([len(self.signals), int(batch is not None)])).tolist()
+            if signals or not left:
+                return
+            if batch is not None:
+                yield batch
+
+    def due(self, step):
+        """Whether there is a validation before this step."""
+        return step % self.c.eval_interval == 0 or step == self.c.max_iters
 
     def validates(self, step):
-        """Whether validation is due before this step."""
-        due = step % self.c.eval_interval == 0 or step == self.c.max_iters
-        if due:
+        """`due`, and then the clock of training is stopped."""
+        if self.due(step):
             self.pause()
-        return due
+        return self.due(step)
 
     def validated(self, step, metrics, lr, extra=None):
         """Print, log and save after a validation: best.pt if it is the best so far, and last.pt.
@@ -225,11 +252,8 @@ class Run:
         self.record(step, 'val', metrics | (extra or {}), lr, seen=step)
         error = self.task.error(metrics)
         improved, self.best = error < self.best, min(error, self.best)
-        if improved:
-            self.save('best.pt', step)
-        if self.c.keep_checkpoints:
-            self.save(f'step_{step}.pt', step)
-        self.save('last.pt', step)  # at the end: a run that dies earlier repeats all this from the old last.pt
+        names = ['best.pt'] * improved + [f'step_{step}.pt'] * self.c.keep_checkpoints
+        self.save(step, *names, 'last.pt')  # at the end: a run that dies earlier repeats all this from the old last.pt
         if self.c.target_loss and metrics['loss'] <= self.c.target_loss:
             self.machine.say(f'reached the target loss {self.c.target_loss} at step {step} after {self.seconds:.1f} s '
                              'of training')
@@ -283,14 +307,18 @@ class Run:
         if self.wandb:
             self.wandb.log({f'{split}/{k}': v for k, v in row.items() if k not in ('step', 'split')}, step=step)
 
-    def save(self, name, step):
-        if self.machine.main:
+    def save(self, step, *names):
+        """Write these checkpoints, all the same. All processes call it together."""
+        whole = self.machine.gather({
+            'weights': self.model.state_dict(keep_vars=self.machine.fsdp),
+            'ema': self.average.module.state_dict(keep_vars=self.machine.fsdp) if self.average else None,
+            'optimizers': [o.state_dict() for o in self.optimizers]})
+        for name in names if self.machine.main else ():
             save(self.out / name, {
-                'format': FORMAT, 'weights': self.model.state_dict(),
-                'ema': self.average.module.state_dict() if self.average else None,
-                'model_config': dataclasses.asdict(self.model.config), 'config': self.settings, 'data': self.data,
-                'optimizers': [o.state_dict() for o in self.optimizers], 'scaler': self.machine.scaler.state_dict(),
+                'format': FORMAT, **whole, 'model_config': dataclasses.asdict(self.model.config),
+                'config': self.settings, 'data': self.data, 'scaler': self.machine.scaler.state_dict(),
                 'step': step, 'best': self.best, 'seconds': self.seconds})
+        self.saved = time.monotonic()
 
 
 def shown(metrics):
