@@ -11,6 +11,7 @@ A program's settings are the fields of dataclasses. The comment beside a field i
 import ast
 import contextlib
 import dataclasses
+import datetime
 import difflib
 import inspect
 import os
@@ -18,6 +19,7 @@ import re
 import runpy
 import signal
 import sys
+import time
 import traceback
 from pathlib import Path
 
@@ -158,6 +160,24 @@ def help_text(usage, *classes):
     return '\n'.join(lines)
 
 
+def say_error(message, patience=2):
+    """Print one line on standard error. Of torchrun's processes with the same error one prints it:
+    the first one, or another that has waited `patience` seconds for it in vain."""
+    rank, alone = int(os.environ.get('RANK', 0)), os.environ.get('WORLD_SIZE', '1') == '1'
+    if not alone:
+        with contextlib.suppress(Exception):  # if the others cannot be asked, it is better said twice
+            from torch.distributed import TCPStore
+            store = TCPStore(os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']), is_master=False,
+                             timeout=datetime.timedelta(seconds=10))
+            key = f'error {os.environ.get("TORCHELASTIC_RESTART_COUNT")} {message}'
+            until = time.monotonic() + patience * (rank > 0)
+            while time.monotonic() < until and not store.check([key]):
+                time.sleep(0.05)
+            if store.add(key, 1) > 1:
+                return
+    print('error: ' + ('' if alone else f'rank {rank}: ') + message, file=sys.stderr, flush=True)
+
+
 @contextlib.contextmanager
 def one_line_errors():
     """Around a program's main: a ValueError raised in this project's own files is a user's mistake
@@ -169,8 +189,7 @@ def one_line_errors():
         raised_in = Path(traceback.extract_tb(e.__traceback__)[-1].filename).resolve()
         if os.environ.get('NANOCRATE_DEBUG') or HERE not in list(raised_in.parents)[:3]:
             raise
-        if os.environ.get('RANK', '0') == '0':  # one of torchrun's processes is enough
-            print('error: ' + ' '.join(str(e).split()), file=sys.stderr)
+        say_error(' '.join(str(e).split()))
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
