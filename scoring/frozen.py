@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from scoring.splits import outputs
 
 PROBE_C = tuple(10.0 ** k for k in range(6))
+AT_ONCE = 2 ** 24  # at most so many scores, or numbers of the features, are computed with at once
 
 
 def features(model, images, autocast, batch_size, eval_crop):
@@ -20,30 +21,68 @@ def features(model, images, autocast, batch_size, eval_crop):
     return outputs(model, images, model.features, autocast, batch_size, eval_crop)
 
 
-def fit_logistic(x, y, classes, C, start=None):
+def fit_logistic(x, y, classes, C, start=None, rows=None):
     """Multinomial logistic regression, full batch: weights and bias, one matrix (classes, d + 1),
     that minimize
 
         sum_i cross_entropy(W x_i + b, y_i) + |W|^2 / (2 C)
 
-    as scikit-learn does; the bias is not penalized. By L-BFGS, from `start` or zero, in the
-    precision and on the device of x."""
-    W = torch.zeros(classes, x.size(1) + 1, dtype=x.dtype, device=x.device) if start is None else start.clone()
-    W.requires_grad_()
+    as scikit-learn does; the bias is not penalized. By L-BFGS, from `start` or zero, over all rows
+    of the features x (N, d), or over those with the indices `rows`, on the device of x.
+
+    Memory: nothing of the size (N, classes) is ever there, and x is not copied. Beside it there are
+    three matrices of AT_ONCE numbers, the scores of a part of the rows, and 45 of the size of W,
+    which L-BFGS remembers."""
+    wide = wide_type(x)
+    W = torch.zeros(classes, x.size(1) + 1, dtype=wide, device=x.device) if start is None else start.clone()
+    count = len(x) if rows is None else len(rows)
     optimizer = torch.optim.LBFGS([W], max_iter=1000, max_eval=2000, tolerance_grad=1e-6, tolerance_change=1e-10,
                                   history_size=20, line_search_fn='strong_wolfe')
 
     def objective():
-        optimizer.zero_grad()
-        loss = F.cross_entropy(scores(W, x), y) + W[:, :-1].square().sum() / (2 * C * len(x))
-        loss.backward()
-        return loss
+        loss, W.grad = torch.zeros((), dtype=wide, device=x.device), torch.zeros_like(W)
+        for part, labels, s in parts(W, x, y, rows):
+            log_p = F.log_softmax(s, 1)                                                     # (n, classes)
+            loss -= log_p.gather(1, labels[:, None]).sum(dtype=wide)
+            g = log_p.exp_()                                # the gradient of the sum of losses by the scores, (n, classes)
+            g.scatter_add_(1, labels[:, None], g.new_full((len(g), 1), -1.0))
+            W.grad[:, :-1] += g.mT @ part
+            W.grad[:, -1] += g.sum(0)
+        W.grad /= count
+        W.grad[:, :-1] += W[:, :-1] / (C * count)
+        return loss / count + W[:, :-1].square().sum() / (2 * C * count)
     optimizer.step(objective)
-    return W.detach()
+    return W
+
+
+def wide_type(x):
+    """The type that sums are added up in on the device of x: MPS has no float64."""
+    return torch.float32 if x.device.type == 'mps' else torch.float64
+
+
+def parts(W, x, y, rows=None):
+    """Parts of some rows of the features x (N, d), all by default: (features (n, d), labels (n,),
+    scores (n, classes)). In float64 on the CPU, in float32 on an accelerator, which is slow in
+    float64."""
+    dtype = torch.float64 if x.device.type == 'cpu' else torch.float32
+    W = W.to(dtype)
+    for i in range(0, len(x) if rows is None else len(rows), step := max(1, AT_ONCE // max(len(W), x.size(1)))):
+        which = slice(i, i + step) if rows is None else rows[i:i + step]
+        part = x[which].to(dtype)
+        yield part, y[which], scores(W, part)
 
 
 def scores(W, x):
     return F.linear(x, W[:, :-1], W[:, -1])
+
+
+def accuracy_of(W, x, y, rows=None):
+    """The share of some rows of the features x, all by default, whose highest score is that of
+    their label."""
+    right = count = 0
+    for _, labels, s in parts(W, x, y, rows):
+        right, count = right + (s.argmax(1) == labels).sum().item(), count + len(labels)
+    return right / count
 
 
 def linear_probe(train, test, classes, say=print):
@@ -53,31 +92,31 @@ def linear_probe(train, test, classes, say=print):
     of the training set; the classifier is then fitted to the whole training set. say: called with a
     line for each C."""
     x, y = train
-    x = x.double() if x.device.type == 'cpu' else x.float()
-    held_out = torch.zeros(len(y), dtype=torch.bool, device=y.device)
-    shuffled = torch.randperm(len(y), generator=torch.Generator().manual_seed(0)).to(y.device)
-    held_out[shuffled[:max(1, len(y) // 5)]] = True
+    held_out = torch.zeros(len(y), dtype=torch.bool)
+    held_out[torch.randperm(len(y), generator=torch.Generator().manual_seed(0))[:max(1, len(y) // 5)]] = True
+    kept, held_out = ((~held_out).nonzero()[:, 0].to(x.device), held_out.nonzero()[:, 0].to(x.device))
     accuracy, W = {}, None
     for C in PROBE_C:
-        W = fit_logistic(x[~held_out], y[~held_out], classes, C, W)
-        accuracy[C] = share_right(scores(W, x[held_out]), y[held_out])
+        W = fit_logistic(x, y, classes, C, W, kept)
+        accuracy[C] = accuracy_of(W, x, y, held_out)
         say(f'  C = {C:<8g} held-out top-1 {accuracy[C]:.2%}')
     C = max(PROBE_C, key=accuracy.get)  # of equals the smallest
     W = fit_logistic(x, y, classes, C)
-    return share_right(scores(W, test[0].to(x.dtype)), test[1]), C
+    return accuracy_of(W, *test), C
 
 
 def nearest_neighbours(train, test, classes, k, temperature=0.07):
     """Accuracy on the test set of a vote of the k nearest training pictures, by cosine similarity s
     of features. Each votes for its class with weight exp(s / temperature), as is usual since Wu et
-    al. 2018."""
-    x, y = F.normalize(train[0].float(), dim=1), train[1]
-    votes = []
-    for part in test[0].split(256):
-        s, i = (F.normalize(part.float(), dim=1) @ x.T).topk(min(k, len(y)))
-        votes.append(torch.zeros(len(part), classes, device=s.device).scatter_add_(1, y[i], (s / temperature).exp()))
-    return share_right(torch.cat(votes), test[1])
-
-
-def share_right(scores, y):
-    return (scores.argmax(1) == y).sum().item() / len(y)
+    al. 2018. Memory: beside the features, a matrix of at most 16 AT_ONCE similarities (1 GiB in
+    float32), or one row of them."""
+    x, y = train
+    lengths = x.float().norm(dim=1).clamp_min(1e-12)
+    right = 0
+    n = min(256, max(1, 16 * AT_ONCE // len(y)))
+    for part, labels in zip(test[0].split(n), test[1].split(n)):
+        s = F.normalize(part.float(), dim=1) @ x.float().mT
+        s, i = s.div_(lengths).topk(min(k, len(y)))
+        votes = torch.zeros(len(part), classes, device=s.device).scatter_add_(1, y[i], (s / temperature).exp())
+        right += (votes.argmax(1) == labels).sum().item()
+    return right / len(test[1])

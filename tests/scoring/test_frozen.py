@@ -6,6 +6,8 @@ import re
 import pytest
 import torch
 from helpers import margin
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from scoring import frozen
 
@@ -47,9 +49,9 @@ def test_the_probe_chooses_on_held_out_pictures_alone(monkeypatch):
     train, test = blobs(100, 0, noise=1.5), blobs(60, 1, noise=1.5)
     fit, sets, lines = frozen.fit_logistic, [], []
 
-    def noted(x, y, classes, C, start=None):
-        sets.append((x, y, C))
-        return fit(x, y, classes, C, start)
+    def noted(x, y, classes, C, start=None, rows=None):
+        sets.append((x if rows is None else x[rows], y if rows is None else y[rows], C))
+        return fit(x, y, classes, C, start, rows)
     monkeypatch.setattr(frozen, 'fit_logistic', noted)
     accuracy, C = frozen.linear_probe(train, test, 3, say=lines.append)
     assert [s[2] for s in sets] == [*frozen.PROBE_C, C] == [1, 10, 100, 1e3, 1e4, 1e5, C]
@@ -78,6 +80,45 @@ def test_the_probe_takes_a_large_c_where_it_is_needed():
     x, y = blobs(60, 0, d=4, noise=0.1)
     assert frozen.linear_probe((x * 0.01, y), (x * 0.01, y), 3, say=str)[1] >= 100  # or small features do not count
     assert frozen.linear_probe((x, y), (x, y), 3, say=str) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize('at_once', [1, 60, 10 ** 6])
+def test_parts_of_any_size_give_the_same(at_once, monkeypatch):
+    (x, y), test = blobs(100, 0, noise=1.5), blobs(60, 1, noise=1.5)
+    rows = torch.arange(100)[::3]
+    want = frozen.fit_logistic(x.double(), y, 3, 10.0), frozen.fit_logistic(x[rows].double(), y[rows], 3, 10.0)
+    scores, neighbours = frozen.linear_probe((x, y), test, 3, str), frozen.nearest_neighbours((x, y), test, 3, 4)
+    monkeypatch.setattr(frozen, 'AT_ONCE', at_once)
+    found = frozen.fit_logistic(x, y, 3, 10.0), frozen.fit_logistic(x, y, 3, 10.0, rows=rows)
+    assert all(torch.allclose(a, b, rtol=1e-9, atol=1e-9) for a, b in zip(found, want))
+    assert frozen.linear_probe((x, y), test, 3, str) == scores
+    assert frozen.nearest_neighbours((x, y), test, 3, 4) == neighbours
+
+
+class Largest(TorchDispatchMode):
+    """The number of elements of the largest tensor that is made."""
+    numbers = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        made = {id(t.untyped_storage()): t for t in tree_leaves(out) if isinstance(t, torch.Tensor)}
+        given = {t.untyped_storage().data_ptr() for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
+        self.numbers = max([self.numbers, *(t.numel() for t in made.values()
+                                            if t.untyped_storage().data_ptr() not in given)])
+        return out
+
+
+def test_memory_grows_neither_with_the_classes_nor_with_copies_of_the_features(monkeypatch):
+    """Nothing of the size (N, classes) or (N, d) is ever made."""
+    (x, y), test = blobs(3000, 0, d=20, classes=40), blobs(500, 1, d=20, classes=40)
+    monkeypatch.setattr(frozen, 'AT_ONCE', 4000)
+    monkeypatch.setattr(frozen, 'PROBE_C', (1.0,))
+    with Largest() as largest:
+        frozen.linear_probe((x, y), test, 40, str)
+    assert 40 * 21 <= largest.numbers <= 4000 < x.numel() / 10
+    with Largest() as largest:
+        frozen.nearest_neighbours((x, y), test, 40, 5)
+    assert largest.numbers <= 16 * 4000 < len(x) * len(test[0]) / 10
 
 
 # ---- nearest neighbours
