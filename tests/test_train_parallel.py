@@ -1,0 +1,289 @@
+"""train.py in several processes: each with its own copy of the network (DDP), or sharing one
+(FSDP2); checkpoints that any number of processes reads; stopping; mistakes of one process."""
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+from helpers import HARD, OF_AUTOENCODERS, OF_PICTURES, ROOT, column, equal, go, losses, snapshot, weights
+
+from engine import run as runs
+from engine.run import load_checkpoint
+from tasks.text import TextSplit
+
+WAYS = {'one': None, 'ddp': [], 'fsdp': ['--fsdp=true']}
+
+
+def torchrun(*words, script=ROOT / 'train.py', code=0):
+    """Two processes, by default of train.py. Returns what they printed: (output, errors)."""
+    command = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', script, *words]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120,
+                          env=os.environ | {'PYTHONPATH': str(ROOT)})
+    assert (done.returncode == 0) == (code == 0), done.stderr
+    return done.stdout, done.stderr
+
+
+def train_by(way, *words):
+    """Train in one process, or in two."""
+    if WAYS[way] is None:
+        go(*words, '--fsdp=false')
+    else:
+        torchrun(*words, *WAYS[way])
+
+
+def close(a, b):
+    """Whether the logs of two runs have the same rows, and losses that differ by rounding alone."""
+    assert [row.split(',')[:2] for row in losses(a)] == [row.split(',')[:2] for row in losses(b)]
+    for split in ('train', 'val'):
+        assert column(a, split) == pytest.approx(column(b, split), abs=1e-4)
+
+
+@pytest.fixture
+def words(tiny):
+    return [*tiny, '--dtype=float32', '--optimizer=adamw', '--gradient_accumulation_steps=4', '--batch_size=2',
+            '--eval_iters=5']
+
+
+# ---- the same run, however many processes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('optimizer', ['adamw', 'lion', 'muon'])
+@pytest.mark.parametrize('way', ['ddp', 'fsdp'])
+def test_two_processes_equal_one(way, optimizer, words, tmp_path):
+    words = [*words, f'--optimizer={optimizer}', '--ema=0.9', '--telemetry=true']
+    if optimizer == 'muon':
+        words += ['--max_iters=4', '--muon_lr=0.002']  # whose bfloat16 magnifies rounding
+    for name in ('one', way):
+        train_by(name, *words, f'--out_dir={tmp_path}/{name}')
+    close(tmp_path / 'one', tmp_path / way)
+    for layer in (1, 2):
+        rates = [column(tmp_path / name, 'val', f'rate_{layer}') for name in ('one', way)]
+        assert rates[0] == pytest.approx(rates[1], rel=1e-3) and min(rates[0]) > 0
+
+
+@pytest.mark.slow
+def test_networks_of_pictures_are_shared_too(pictures_data, tmp_path):
+    for name, words in {'crate': OF_PICTURES, **OF_AUTOENCODERS}.items():
+        words = [f'--data_dir={pictures_data}', '--dataset=quads', *words, '--telemetry=true', '--eval_iters=3']
+        for way in ('one', 'fsdp'):
+            train_by(way, *words, f'--out_dir={tmp_path}/{name}/{way}')
+        close(tmp_path / name / 'one', tmp_path / name / 'fsdp')
+
+
+@pytest.mark.slow
+def test_functions_in_context_and_few_rows_are_shared_too(tmp_path, words):
+    words = [*words, '--dataset=linear', '--n_dims=4', '--block_size=8', '--eval_iters=1', '--n_layer=1']
+    for way in ('one', 'fsdp'):
+        train_by(way, *words, f'--out_dir={tmp_path}/{way}')  # of one validation batch the second process has none
+    close(tmp_path / 'one', tmp_path / 'fsdp')
+
+
+# ---- checkpoints
+
+
+@pytest.fixture(scope='module')
+def whole_run(tiny, tmp_path_factory):
+    """A run of eight steps in one process."""
+    out = tmp_path_factory.mktemp('whole')
+    go(*long(tiny), f'--out_dir={out}/a')
+    return out / 'a'
+
+
+def long(tiny):
+    return [*tiny, '--dtype=float32', '--optimizer=adamw', '--gradient_accumulation_steps=4', '--batch_size=2',
+            '--eval_iters=5', '--ema=0.9', '--max_iters=8', '--eval_interval=4', '--lr_decay_iters=8']
+
+
+def states(path):
+    """The optimizer states of a checkpoint: {(optimizer, parameter, name): tensor}."""
+    return {(n, i, k): v for n, state in enumerate(load_checkpoint(path)['optimizers'])
+            for i, kept in state['state'].items() for k, v in kept.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('writer', WAYS)
+def test_a_checkpoint_is_the_same_whoever_reads_it(writer, whole_run, tiny, tmp_path):
+    first = tmp_path / 'first'
+    train_by(writer, *long(tiny), '--max_iters=4', '--checkpoint_minutes=1e-9', f'--out_dir={first}')
+    written = load_checkpoint(first / 'last.pt')
+    assert written.keys() == load_checkpoint(whole_run / 'last.pt').keys() and written['step'] == 4
+    assert all(type(v) is torch.Tensor for v in [*written['weights'].values(), *states(first / 'last.pt').values()])
+    assert (first / 'last.pt').stat().st_size < 1.05 * (whole_run / 'last.pt').stat().st_size  # tied weights once
+    before = snapshot(first)
+    for reader in WAYS:
+        out = tmp_path / reader
+        out.mkdir()
+        for name, content in before.items():
+            (out / name).write_bytes(content)
+        words = ['--init_from=resume', '--max_iters=8', '--keep_checkpoints=true', f'--out_dir={out}']
+        train_by(reader, *words, *['--fsdp=false'] * (reader == 'ddp'))
+        for kind in ('weights', 'ema'):
+            assert equal(weights(out, 'step_4.pt', kind), written[kind])  # before the first step
+        assert equal(states(out / 'step_4.pt'), states(first / 'last.pt'))
+        close(out, whole_run)
+
+
+def test_a_checkpoint_between_validations_goes_on_bit_for_bit(tiny, text_run, tmp_path, monkeypatch):
+    batches, out = TextSplit.batches, tmp_path / 'a'
+
+    def die_at_5(self, n, seed, share, first, last):
+        yield from batches(self, n, seed, share, first, 5)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TextSplit, 'batches', die_at_5)
+    with pytest.raises(KeyboardInterrupt):
+        go(*tiny, *HARD, f'--out_dir={out}', '--checkpoint_minutes=1e-9')
+    monkeypatch.undo()
+    assert load_checkpoint(out / 'last.pt')['step'] == 5  # the last validation was at 3
+    go('--init_from=resume', f'--out_dir={out}')
+    assert losses(out) == losses(text_run) and equal(weights(out), weights(text_run))
+
+
+def test_no_checkpoint_between_validations_if_not_asked(tiny, tmp_path, monkeypatch):
+    saved, save = [], runs.save
+    monkeypatch.setattr(runs, 'save', lambda path, checkpoint: (saved.append((path.name, checkpoint['step'])),
+                                                                 save(path, checkpoint)))
+    go(*tiny, '--checkpoint_minutes=0', f'--out_dir={tmp_path}/a')
+    assert [step for name, step in saved if name == 'last.pt'] == [0, 3, 6]
+    saved.clear()
+    go(*tiny, '--checkpoint_minutes=1e-9', f'--out_dir={tmp_path}/b')
+    assert [step for name, step in saved if name == 'last.pt'] == [0, 1, 2, 3, 4, 5, 6]
+
+
+# ---- memory
+
+
+def test_layers_computed_twice_give_the_same_run(text_run, tiny, tmp_path):
+    go(*tiny, *HARD, '--recompute=true', f'--out_dir={tmp_path}/a')  # with dropout
+    assert losses(tmp_path / 'a') == losses(text_run) and equal(weights(tmp_path / 'a'), weights(text_run))
+
+
+@pytest.mark.slow
+def test_compiled_layers_may_be_computed_twice_shared_and_looked_into(words, tmp_path):
+    words = [*words, '--compile=true', '--telemetry=true', '--n_layer=3']
+    go(*words, f'--out_dir={tmp_path}/one')
+    torchrun(*words, '--recompute=true', '--fsdp=true', f'--out_dir={tmp_path}/fsdp')
+    torchrun(*words, '--recompute=true', f'--out_dir={tmp_path}/ddp')
+    close(tmp_path / 'one', tmp_path / 'fsdp')
+    close(tmp_path / 'one', tmp_path / 'ddp')
+
+
+# ---- scripts that two processes run
+
+OVERFLOW = '''
+import sys, torch, torch.distributed as dist
+from engine import optim
+from engine.machine import Machine, leave
+from model_aot import AoT, AoTConfig
+here = Machine('cpu', 'float16', 'false', fsdp=sys.argv[1] == 'fsdp')
+torch.manual_seed(0)
+model = AoT(AoTConfig(n_layer=2, n_head=2, n_embd=16, block_size=8, vocab_size=32))
+parallel = here.wrap(model)
+optimizers = optim.build(model, 'muon', 1e-2, weight_decay=0.0)
+before = here.gather({k: v.clone() for k, v in model.state_dict().items()})
+x = torch.randint(32, (2, 8))
+for overflows in (True, False):
+    with here.forward(parallel, last=True):
+        loss = parallel(x, x)[1]
+    here.backward(loss * (torch.inf if overflows and here.rank == 1 else 1))  # in one process alone
+    here.step(optimizers, here.clip(model, optimizers, 1.0))
+    after = here.gather(dict(model.state_dict()))
+    if here.main:
+        print('moved', *(not torch.equal(before[k], after[k]) for k in before), flush=True)
+    scales = [None] * 2
+    dist.all_gather_object(scales, here.scaler.get_scale())
+    here.say('scales', *scales)
+del parallel, model, optimizers
+leave()
+'''
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('way', ['ddp', 'fsdp'])
+def test_an_overflow_in_one_process_is_seen_by_all(way, tmp_path):
+    (tmp_path / 'overflow.py').write_text(OVERFLOW)
+    lines = torchrun(way, script=tmp_path / 'overflow.py')[0].splitlines()
+    assert set(lines[0].split()[1:]) == {'False'} and lines[1] == 'scales 32768.0 32768.0'
+    assert 'True' in lines[2] and lines[3] == 'scales 32768.0 32768.0'
+
+
+STOP = '''
+import os, signal, sys, train
+from tasks.text import TextSplit
+fixed, validations = TextSplit.fixed, []
+def signalled(self, n, batches, rank=0, world=1):
+    validations.append(0)
+    for i, batch in enumerate(fixed(self, n, batches, rank, world)):
+        if rank == 1 and len(validations) == 2 and i == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        print('batch', rank, len(validations), i, flush=True)
+        yield batch
+TextSplit.fixed = signalled
+if __name__ == '__main__':
+    train.run_it(sys.argv[1:])
+'''
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('way', ['ddp', 'fsdp'])
+def test_a_signal_to_one_process_ends_the_validation_of_all(way, words, tmp_path):
+    (tmp_path / 'stop.py').write_text(STOP)
+    words, out = [*words, '--eval_iters=9'], tmp_path / 'a'  # 5 batches in one process, 4 in the other
+    said, _ = torchrun(*words, *WAYS[way], f'--out_dir={out}', script=tmp_path / 'stop.py', code=1)
+    assert 'stopped at step 3; go on with: python train.py --init_from=resume' in said
+    assert load_checkpoint(out / 'last.pt')['step'] == 3 and 'batch 0 2 2' not in said and 'batch 0 1 4' in said
+    torchrun('--init_from=resume', f'--out_dir={out}')
+    torchrun(*words, *WAYS[way], f'--out_dir={tmp_path}/whole')
+    assert losses(out) == losses(tmp_path / 'whole')
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_validation_and_the_run_repeats_it(number, tiny, text_run, tmp_path, monkeypatch):
+    fixed, seen = TextSplit.fixed, []
+
+    def signalled(self, *args):
+        seen.append(0)
+        for batch in fixed(self, *args):
+            seen[-1] += 1
+            if len(seen) == 2:
+                os.kill(os.getpid(), number)
+            yield batch
+
+    monkeypatch.setattr(TextSplit, 'fixed', signalled)
+    with pytest.raises(SystemExit) as e:
+        go(*tiny, *HARD, f'--out_dir={tmp_path}/a')
+    assert e.value.code == 128 + number and seen == [2, 1]
+    assert load_checkpoint(tmp_path / 'a' / 'last.pt')['step'] == 3
+    monkeypatch.undo()
+    go('--init_from=resume', f'--out_dir={tmp_path}/a')
+    assert losses(tmp_path / 'a') == losses(text_run) and equal(weights(tmp_path / 'a'), weights(text_run))
+
+
+# ---- mistakes
+
+ONE_IS_WRONG = '''
+import os, sys, train
+from engine import settings
+if __name__ == '__main__':
+    with settings.one_line_errors():
+        train.run_it(sys.argv[2:] + [sys.argv[1]] * (os.environ['RANK'] == '1'))
+'''
+
+
+def errors(said):
+    """What the project said, among the lines of torchrun."""
+    return [line for line in said.splitlines() if line.startswith('error: ')]
+
+
+@pytest.mark.slow
+def test_an_error_is_said_once_with_its_process(words, tmp_path):
+    common, = errors(torchrun(*words, '--n_embd=15', f'--out_dir={tmp_path}/a', code=2)[1])
+    assert common.startswith('error: rank 0: n_embd=15 is not divisible')
+    (tmp_path / 'wrong.py').write_text(ONE_IS_WRONG)
+    said = torchrun('--block_size=100000', *words, f'--out_dir={tmp_path}/a', script=tmp_path / 'wrong.py', code=2)[1]
+    own, *others = errors(said)
+    assert own.startswith('error: rank 1: ') and '--block_size=' in own and '[rank' not in said  # no traceback
+    assert all('another process of this run has ended' in line for line in others)
