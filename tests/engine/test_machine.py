@@ -72,3 +72,101 @@ def test_work_is_counted_for_pictures_too():
 def test_memory_that_does_not_suffice_gets_advice(tiny, tmp_path, capsys):
     said = fails(capsys, train.run_it, *tiny, '--n_embd=1000000000', f'--out_dir={tmp_path}/a')
     assert 'out of memory' in said and '--batch_size' in said
+
+
+@pytest.mark.parametrize('error', [
+    torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2 GiB'), MemoryError(),
+    RuntimeError('MPS backend out of memory (MPS allocated: 18 GB)'), RuntimeError('CUDA error: out of memory'),
+    RuntimeError('[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: not enough memory: you tried to allocate 8 '
+                 'bytes.')])
+def test_every_lack_of_memory_gets_advice(error, capsys, monkeypatch):
+    def fail(argv):
+        raise error
+    monkeypatch.setattr(train, 'main', fail)
+    said = fails(capsys, train.run_it)
+    assert 'out of memory' in said and '--batch_size' in said and '--recompute=true' in said
+
+
+@pytest.mark.parametrize('error', [
+    RuntimeError('CUDA error: an illegal memory access was encountered'),
+    RuntimeError('Expected all tensors to be in the same memory format')])
+def test_other_errors_about_memory_keep_their_traceback(error, monkeypatch):
+    def fail(argv):
+        raise error
+    monkeypatch.setattr(train, 'main', fail)
+    with pytest.raises(RuntimeError, match='memory'):
+        train.run_it([])
+
+
+# ---- GPUs that are not here
+
+
+@pytest.mark.parametrize('native, capability, want', [
+    (True, (8, 0), torch.bfloat16), (False, (7, 5), torch.float16), (False, (7, 0), torch.float16),
+    (False, (6, 1), torch.float32)])
+def test_a_gpu_takes_the_precision_that_it_multiplies_fast(native, capability, want, monkeypatch):
+    monkeypatch.setattr(torch.cuda, 'is_bf16_supported', lambda including_emulation=True: native)
+    monkeypatch.setattr(torch.cuda, 'get_device_capability', lambda device=None: capability)
+    assert choose_dtype('auto', 'cuda') == want
+
+
+def test_a_precision_that_the_device_lacks_is_refused(monkeypatch):
+    def ones(*shape, dtype, device):
+        raise TypeError('BFloat16 is not supported on MPS')
+    monkeypatch.setattr(torch, 'ones', ones)
+    with pytest.raises(ValueError, match='dtype=bfloat16 is not usable on device=mps .*--dtype=auto'):
+        choose_dtype('bfloat16', 'mps')
+
+
+def test_float32_is_multiplied_fast_on_gpus_alone(monkeypatch):
+    try:
+        Machine('cpu', 'float32', 'false')
+        assert torch.get_float32_matmul_precision() == 'highest'
+        monkeypatch.setattr(machine, 'choose_device', lambda device: device)
+        monkeypatch.setattr(machine, 'choose_dtype', lambda dtype, device: torch.float32)
+        Machine('cuda', 'float32', 'false')
+        assert torch.backends.cuda.matmul.fp32_precision == 'tf32'  # what inductor looks at
+        assert torch.get_float32_matmul_precision() == 'high'       # and what it looks at elsewhere
+    finally:
+        torch.set_float32_matmul_precision('highest')
+
+
+# ---- settings that do not go together
+
+
+def test_sharing_needs_several_processes(tiny, tmp_path, capsys):
+    said = fails(capsys, train.main, *tiny, '--fsdp=true', f'--out_dir={tmp_path}/a')
+    assert 'torchrun' in said and '--fsdp=false' in said and not (tmp_path / 'a').exists()
+
+
+def test_processes_that_cannot_talk_are_refused(monkeypatch):
+    monkeypatch.setenv('RANK', '0')
+    monkeypatch.setattr(machine, 'choose_device', lambda device: device)
+    with pytest.raises(ValueError, match='device=mps; start one, without torchrun'):
+        Machine('mps', 'float32', 'false')
+
+
+def test_only_layers_can_be_computed_twice():
+    with pytest.raises(ValueError, match='recompute=true is for networks with `layers`, and Linear has none'):
+        Machine('cpu', 'float32', 'false').wrap(torch.nn.Linear(2, 2), recompute=True)
+
+
+def test_layers_that_are_computed_twice_keep_little():
+    """What a forward pass keeps for the backward pass, without the network's weights."""
+    kept = {}
+    for recompute in (False, True):
+        here, model = Machine('cpu', 'float32', 'false'), text_network('aot')
+        names = list(model.state_dict())
+        here.wrap(model, recompute)
+        assert list(model.state_dict()) == names
+        weights, sizes = {p.data_ptr() for p in model.parameters()}, {}
+
+        def keep(t):
+            if t.data_ptr() not in weights:
+                sizes[t.data_ptr()] = t.numel()
+            return t
+        x = torch.zeros(4, 8, dtype=torch.long)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+            model(x, x)
+        kept[recompute] = sum(sizes.values())
+    assert kept[True] < 0.8 * kept[False]
