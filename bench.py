@@ -1,26 +1,40 @@
-"""Speed, measured in turn, A B C A B C .., in one run; medians and ratios of that run.
+"""Speed and memory of the networks, beside others' ways to compute them. Rows are measured in turn,
+A B C A B C .., in one run; ratios are of two measurements of the same round.
 
-A race trains configs to a validation loss:
-
+    python bench.py                                     # training steps of small networks
+    python bench.py step --rows=crate-base,crate-base-released,vit-small
+    python bench.py pictures                            # CRATE, as its authors compute it, and ViT
+    python bench.py generate --rows=gpt2-base,gpt2-base-uncached --tokens=512
+    python bench.py loss                                # over 50,304 words: in parts, and all at once
+    python bench.py fits                                # the largest batch in 8 to 140 GiB, computed
+    python bench.py needs                               # a step's memory here: computed, and measured
+    python bench.py grow                                # a step's cost by width, depth and context
     python bench.py config/race_aot_shakespeare_char.py config/race_gpt2_shakespeare_char.py --target_loss=1.88
 
-Each round trains every config once, with the number of the round as its seed, until its validation
-loss is at most the target or its iterations end. Seconds are training time without evaluation,
-unless stated otherwise. Any `--KEY=VALUE` that is not a setting below goes to every training run.
+A row is a network of scoring/speed.py, such as crate-tiny, aot-mssa-base or gpt2-base, and words
+that say how it is computed. Without words it is computed as in a long run of train.py; when it
+generates, as in sample.py.
 
-The word `pictures` measures how many pictures per second CRATE processes:
+    -plain, -compiled       not compiled, or compiled
+    -float32, -bfloat16     precision of matrix products
+    -released               CRATE as in its authors' code: float32, not compiled
+    -nanogpt                GPT-2 as in nanoGPT: float32, not compiled, no cache
+    -uncached               generation without a cache
 
-    python bench.py pictures
-    python bench.py pictures --size=base --image_size=224 --patch_size=16 --batch_size=8 --rounds=7
+Each row runs once more in a process of its own. It gives the peak memory, by which that process
+grows (on CUDA that of tensors), and the start-up, from the start of Python to the end of the first
+step, with nothing compiled before. The share of a matmul's rate counts the operations that our
+network needs, whatever the form. Settings of networks, such as --n_layer=2, change every row.
 
-It is compared, in the same precision and on the same batches of noise, with CRATE written as in the
-authors' released code (same results), and with a ViT with as many parameters. A ratio is of two
-measurements of the same round.
-
-Only ratios carry over from one machine to another.
+A race trains configs to a validation loss. Each round trains every config once, with the number of
+the round as its seed, until its validation loss is at most the target or its iterations end.
+Seconds are training time without evaluation, unless stated otherwise. Any `--KEY=VALUE` that is not
+a setting of the race goes to every training run.
 """
-import copy
 import csv
+import json
+import math
+import os
 import platform
 import statistics
 import subprocess
@@ -28,15 +42,28 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 
 import engine  # before torch
 import torch
-import torch.nn.functional as F
 
-from engine import machine, optim, settings
-from model_crate import CRATE, ISTA, MSSA, CRATEConfig
-from model_vit import ViT, ViTConfig
+from engine import checkpoints, machine, output, settings
+from scoring import memory, speed
+
+
+@dataclass
+class BenchConfig:
+    rows: str = ''              # what to measure, with commas between; empty takes the command's own
+    rounds: int = 5             # how often each row is measured, in turn
+    seconds: float = 1.0        # one measurement takes at least so long
+    batch_size: int = 0         # pictures or sequences in a step; 0 takes each network's own
+    optimizer: str = 'adamw'    # 'adamw' (fused), 'adam', 'lion', 'muon', at a learning rate of 0
+    tokens: int = 128           # generate: tokens to write
+    alone: bool = True          # run each row in a process of its own too
+    device: str = 'auto'        # cpu, cuda, cuda:1, mps; auto takes cuda, then mps, then cpu
+    csv: str = ''               # file that gets every measurement
+    overwrite: bool = False     # replace that file if it exists
 
 
 @dataclass
@@ -45,29 +72,146 @@ class RaceConfig:
     rounds: int = 3             # how often each config is trained, in turn
 
 
-@dataclass
-class PicturesConfig:
-    size: str = 'tiny'              # of CRATE, as the paper names it: tiny, small, base or large
-    image_size: int | tuple = 224   # pixels, or (height, width)
-    patch_size: int | tuple = 16    # pixels, or (height, width)
-    batch_size: int = 8             # pictures in a step
-    rounds: int = 7                 # how often each network is measured, in turn
-    seconds: float = 1.0            # one measurement takes at least so long
-    train: bool = True              # forward, backward and optimizer step; false: forward only
-    optimizer: str = 'adamw'        # 'adamw' (fused), 'adam', 'lion', 'muon', at a learning rate of 0
-    device: str = 'auto'            # cpu, cuda, cuda:1, mps; auto takes cuda, then mps, then cpu
-    dtype: str = 'auto'             # float32, bfloat16, float16; auto: bfloat16 where the hardware multiplies it
-    compile: str = 'auto'           # true, false; auto compiles on CUDA under Linux
+ROWS = {  # of each command
+    'step': 'crate-tiny,crate-tiny-plain,crate-tiny-float32,crate-tiny-released,vit-6m,'
+            'gpt2-6x384,gpt2-6x384-plain,gpt2-6x384-nanogpt,aot-18x384,aot-18x384-plain,aot-stdlib',
+    'pictures': 'crate-tiny-plain,crate-tiny-released,crate-tiny-released-bfloat16,vit-6m-plain',
+    'generate': 'gpt2-base,gpt2-base-bfloat16,gpt2-base-uncached,gpt2-base-nanogpt,aot-mssa-base,'
+                'aot-mssa-base-bfloat16,aot-mssa-base-uncached',
+    'loss': 'chunked,full,chunked-float32,full-float32',
+    'fits': ','.join(name for name in speed.NETWORKS if '384' not in name and name not in ('vit-6m', 'aot-stdlib')),
+    'needs': 'crate-tiny-plain,crate-tiny-plain-float32,gpt2-6x384-plain,gpt2-6x384-plain-float32,aot-18x384-plain,'
+             'aot-18x384-plain-float32',
+    'grow': 'aot-stdlib-plain,gpt2-6x384-plain'}
+COLUMNS = {  # measure: a factor, a format and a head for the table
+    'parameters': (1, ',.0f', 'parameters'), 'run': (1e3, ',.1f', 'ms'), 'pictures/s': (1, ',.1f', 'pictures/s'),
+    'tokens/s': (1, ',.0f', 'tokens/s'), 'share': (1, '.0%', 'of a matmul'), 'memory': (2 ** -20, ',.0f', 'peak MiB'),
+    'cache': (2 ** -20, ',.1f', 'cache MiB'), 'start-up': (1, '.1f', 'start-up s'),
+    'ratio': (1, '.2f', '  speed over the first')}
+MEMORIES = 8, 24, 80, 140  # GiB
+SHAPES = [*({'n_embd': n} for n in (128, 256, 512, 1024)), *({'n_layer': n} for n in (3, 6, 12)),
+          *({'block_size': n} for n in (64, 256, 1024))]
 
 
-# (n_layer, n_embd, n_head) of the paper's CRATE, and of a ViT of the same depth and width of heads
-# whose number of parameters differs by at most 5%. At base that is ViT-S, as in the paper; at tiny,
-# ViT-T has 6.1% too few parameters, so it gets a 13th layer.
-SIZES = {'tiny': ((12, 384, 6), (13, 192, 3)), 'small': ((12, 576, 12), (12, 288, 6)),
-         'base': ((12, 768, 12), (12, 384, 6)), 'large': ((24, 1024, 16), (24, 512, 8))}
+# ---- rows in turn ---------------------------------------------------------------------------------------------------
+
+def maker(command, row, c, more):
+    """A function without arguments that makes the Work of a row. Raises ValueError now if the row
+    does not exist."""
+    speed.read(row, command if command == 'loss' else 'generation' if command == 'generate' else 'training', c.device)
+    if command == 'loss':
+        return partial(speed.loss, row, c.device, c.batch_size or 4, more)
+    if command == 'generate':
+        return partial(speed.generation, row, c.device, c.tokens, more)
+    return partial(speed.training, row, c.device, c.batch_size, c.optimizer, more)
 
 
-# ---- a race to a loss ----------------------------------------------------------------------------------------------
+def alone(command, c, row, argv, **env):
+    """{'start-up': seconds, 'memory': bytes} of a row, from a process of its own."""
+    start = time.time()
+    words = [sys.executable, str(settings.HERE / 'bench.py'), 'alone', command, *argv, f'--rows={row}']
+    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | env)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ['its process was killed, perhaps for lack of memory']
+        raise ValueError(f'{row}: {said[-1].removeprefix("error: ")}')
+    ended, peak = json.loads(done.stdout.splitlines()[-1])
+    return {'start-up': ended - start} | ({} if math.isnan(peak) else {'memory': peak})
+
+
+def compare(command, c, more, argv):
+    makers = {row: maker(command, row, c, more) for row in c.rows.split(',')}
+    with tempfile.TemporaryDirectory() as empty:
+        os.environ['TORCHINDUCTOR_CACHE_DIR'] = empty
+        found = {row: alone(command, c, row, argv) if c.alone else {} for row in makers}
+        works = {row: make() for row, make in makers.items()}
+        seconds, rates = speed.in_turn(works, c.rounds, c.seconds, c.device)
+    first, measured = {}, []
+    for row, work in works.items():
+        reference = first.setdefault(work.unit, row)
+        once = found[row] | {'parameters': work.params} | ({'cache': work.cache} if work.cache else {})
+        measured += [(row, str(work.form), '', measure, value) for measure, value in once.items()]
+        for i, s in enumerate(seconds[row]):
+            now = {'run': s, f'{work.unit}/s': work.amount / s}
+            if work.flops:
+                now['share'] = work.flops / s / rates[work.form.dtype][i]
+            if row != reference:
+                now['ratio'] = work.amount / s / works[reference].amount * seconds[reference][i]
+            measured += [(row, str(work.form), i, measure, value) for measure, value in now.items()]
+    print(f'{here(c.device)}; {c.rounds} rounds; a plain matmul reaches ' + ', '.join(
+        f'{statistics.median(r) / 1e12:.2f} TFLOP/s in {str(dtype)[6:]}' for dtype, r in rates.items()))
+    columns = [m for m in COLUMNS if any(m == measure for *_, measure, _ in measured)]
+    line('', '', *(COLUMNS[m][2] for m in columns))
+    for row, work in works.items():
+        line(row, str(work.form), *(cell(m, [v for r, _, _, k, v in measured if (r, k) == (row, m)]) for m in columns))
+    return measured
+
+
+def cell(measure, values):
+    """The median of the rounds, and of ratios also the least and the greatest."""
+    factor, form, _ = COLUMNS[measure]
+    if not values:
+        return ''
+    around = f' ({min(values):{form}} to {max(values):{form}})' if measure == 'ratio' else ''
+    return f'{statistics.median(values) * factor:{form}}{around}'
+
+
+def line(name, form, *words):
+    print(f'{name:<29} {form:<23}' + ''.join(f'{word:>13}' for word in words), flush=True)
+
+
+# ---- memory, and cost by size ---------------------------------------------------------------------------------------
+
+def fits(command, c, more, argv):
+    print('GiB of weights and moments (held) and of a training step with a batch of 1; largest batch in 0.9 of a '
+          'memory.\nbfloat16, AdamW, not compiled; what layers compute is kept or recomputed in the backward pass.')
+    line('', 'layers', 'held', 'batch of 1', *(f'{m} GiB' for m in MEMORIES))
+    measured = []
+    for row in c.rows.split(','):
+        base = speed.read(row, 'training', c.device).base
+        for form in ('kept', 'recomputed'):
+            step = memory.Step(base, recompute=form == 'recomputed', more=more)
+            sizes = {'held': step.held(), 'batch of 1': step.bytes(1)}
+            most = {f'{m} GiB': step.largest(0.9 * m * 2 ** 30) for m in MEMORIES}
+            line(base, form, *(f'{n / 2 ** 30:.2f}' for n in sizes.values()), *most.values())
+            measured += [(base, form, '', m, n) for m, n in (sizes | most).items()]
+    return measured
+
+
+def needs(command, c, more, argv):
+    print('Peak MiB of a training step: computed; measured while freed memory goes back to the system at once; and '
+          'as it comes.')
+    line('', '', 'computed', 'measured', '', 'as it comes', '')
+    measured = []
+    for row in c.rows.split(','):
+        form = speed.read(row, 'training', c.device)
+        step = memory.Step(form.base, form.dtype, way=form.way, more=more)
+        computed = step.bytes(c.batch_size or speed.NETWORKS[form.base][2])
+        found = [alone(command, c, row, argv, **env).get('memory', math.nan)
+                 for env in ({'MALLOC_MMAP_THRESHOLD_': '65536'}, {})]
+        line(row, str(form), f'{computed / 2 ** 20:,.0f}',
+             *(word for n in found for word in (f'{n / 2 ** 20:,.0f}', f'{n / computed - 1:+.0%}')))
+        measured += [(row, str(form), '', *pair) for pair in zip(('computed', 'measured', 'kept'), (computed, *found))]
+    return measured
+
+
+def grow(command, c, more, argv):
+    print(f'{here(c.device)}; ms of a training step with 2,048 tokens; 6 layers of width 512, context 256, except:')
+    rows, works = c.rows.split(','), {}
+    for i, shape in enumerate(SHAPES):
+        given = {'n_layer': 6, 'n_embd': 512, 'block_size': 256} | more | shape
+        given['n_head'] = max(1, given['n_embd'] // 64)
+        for row in rows:
+            sequences = c.batch_size or max(1, 2048 // given['block_size'])
+            works[i, row] = speed.training(row, c.device, sequences, c.optimizer, given)
+    seconds, _ = speed.in_turn(works, c.rounds, c.seconds, c.device)
+    print(f'{"":<29} ' + ''.join(f'{row:>29}' for row in rows))
+    names = [' '.join(f'{k}={v}' for k, v in shape.items()) for shape in SHAPES]
+    for i, name in enumerate(names):
+        print(f'{name:<29} ' + ''.join(f'{1e3 * statistics.median(seconds[i, row]):>29,.0f}' for row in rows))
+    return [(row, names[i], n, 'run', s) for (i, row), times in seconds.items() for n, s in enumerate(times)]
+
+
+# ---- a race to a loss -----------------------------------------------------------------------------------------------
 
 def race(config, target, seed, extra):
     """Train one config. Returns its last validation, a row of log.csv, and the seconds that the
@@ -89,10 +233,10 @@ def race_all(argv):
     c = RaceConfig(**settings.check({k: v for k, v in given.items() if k in ours}, RaceConfig))
     extra = [f'--{k}={value}' for k, (value, _) in given.items() if k not in ours]
     settings.check_least(c, rounds=1)
-    unknown = [f"'{word}' is unknown; " for word in configs if not word.endswith('.py') and not Path(word).is_file()]
-    if unknown or not configs:
-        raise ValueError(''.join(unknown[:1]) + 'name configs to race, such as config/race_aot_shakespeare_char.py, or '
-                         'say pictures to measure pictures per second')
+    unknown = [word for word in configs if not word.endswith('.py') and not Path(word).is_file()]
+    if unknown:
+        raise ValueError(f"'{unknown[0]}' is unknown; say {', '.join(ROWS)}, or name configs to race, such as "
+                         'config/race_aot_shakespeare_char.py')
     print(f'{here("cpu")}, validation loss {c.target_loss}, {c.rounds} rounds')
     seconds, missed = {config: [] for config in configs}, set()
     for seed in range(c.rounds):
@@ -115,109 +259,8 @@ def race_all(argv):
               (', at most' if config in missed and first not in missed else ''))
 
 
-# ---- pictures per second --------------------------------------------------------------------------------------------
-
-class NaiveMSSA(MSSA):
-    """MSSA as in the released code: product, scale, softmax, dropout, product, each an operation of
-    its own."""
-
-    def forward(self, z):
-        w = self.U(z).unflatten(-1, (self.K, -1)).transpose(1, 2)                       # (B, K, N, p)
-        a = self.drop((torch.matmul(w, w.mT) * w.size(-1) ** -0.5).softmax(-1))         # (B, K, N, N)
-        h = torch.matmul(a, w)                                                          # (B, K, N, p)
-        return self.drop(self.W(h.transpose(1, 2).flatten(2)))                          # (B, N, d)
-
-
-class NaiveISTA(ISTA):
-    """ISTA as in the released code: D^* D Z and D^* Z separately, three matmuls where two
-    suffice."""
-
-    def forward(self, z):
-        a, b = F.linear(F.linear(z, self.D), self.D.T), F.linear(z, self.D.T)           # D^* D Z, D^* Z: (B, N, d)
-        return F.relu(z + (self.eta * (b - a) - self.eta * self.lam))
-
-
-def naive(model):
-    """A copy of a CRATE with the same weights and results, computed as in the released code."""
-    model = copy.deepcopy(model)
-    for layer in model.layers:
-        layer.attn.__class__, layer.ista.__class__ = NaiveMSSA, NaiveISTA
-    return model
-
-
-def contestants(size, image_size, patch_size):
-    """{name: model}, CRATE first."""
-    if size not in SIZES:
-        raise ValueError(f"size='{size}' is unknown; choose {', '.join(SIZES)}")
-    crate, vit = (dict(zip(('n_layer', 'n_embd', 'n_head'), shape), image_size=image_size, patch_size=patch_size)
-                  for shape in SIZES[size])
-    ours = CRATE(CRATEConfig(**crate))
-    return {'CRATE': ours, 'CRATE, naive': naive(ours), 'ViT': ViT(ViTConfig(**vit))}
-
-
-def stepper(model, c, compiled, autocast, x, y):
-    """The step that is timed, a function without arguments."""
-    model = model.to(x.device).train(c.train)
-    forward = torch.compile(model) if compiled else model
-    # At a learning rate of 0 an optimizer does all its work, but the weights stay, so every step
-    # computes the same.
-    optimizers = optim.build(model, c.optimizer, lr=0.0, muon_lr=0.0)
-
-    def step():
-        with torch.set_grad_enabled(c.train), autocast:
-            loss = forward(x, y if c.train else None)[1]
-        if c.train:
-            loss.backward()
-            for optimizer in optimizers:
-                optimizer.step()
-            model.zero_grad(set_to_none=True)
-    return step
-
-
-def steps_a_second(step, seconds, device):
-    """Steps per second, over at least so many seconds. A GPU has to finish before the clock is
-    read, so steps come in bursts."""
-    done, burst, spent, start = 0, 1, 0.0, time.perf_counter()
-    while not done or spent < seconds:
-        for _ in range(burst):
-            step()
-        if device.type != 'cpu':
-            torch.accelerator.synchronize(device)
-        done, spent = done + burst, time.perf_counter() - start
-        burst = max(1, min(done, int(done * (seconds / spent - 1))))  # twice as many, but not beyond the end
-    return done / spent
-
-
-def pictures(argv):
-    c = PicturesConfig(**settings.check(settings.collect(argv), PicturesConfig))
-    settings.check_least(c, rounds=1, batch_size=1, seconds=0)
-    device = torch.device(machine.choose_device(c.device))
-    dtype, compiled = machine.choose_dtype(c.dtype, device), machine.choose_compile(c.compile, device)
-    torch.manual_seed(0)
-    models = contestants(c.size, c.image_size, c.patch_size)
-    config = models['CRATE'].config
-    x, y = torch.randn(c.batch_size, 3, *config.image_size), torch.randint(config.num_classes, (c.batch_size,))
-    with torch.no_grad():  # in float32 on the CPU, whatever is measured below
-        torch.testing.assert_close(models['CRATE, naive'](x[:1])[0], models['CRATE'](x[:1])[0], rtol=0, atol=1e-4)
-    shown = ['x'.join(map(str, pixels)) for pixels in (config.image_size, config.patch_size)]
-    print(f'{here(device)}, {str(dtype)[6:]}, {"compiled" if compiled else "not compiled"}; '
-          f'{f"training with {c.optimizer}" if c.train else "forward only"}, {c.batch_size} pictures of {shown[0]} in '
-          f'patches of {shown[1]}, {c.rounds} rounds')
-    for name, model in models.items():
-        more = model.num_params() / models['CRATE'].num_params() - 1
-        print(f'{name:<14} {model.num_params():,} parameters' + (f' ({more:+.1%})' if more else ''), flush=True)
-    autocast = machine.autocast(device, dtype)
-    x, y = x.to(device), y.to(device)
-    steps = {name: stepper(model, c, compiled, autocast, x, y) for name, model in models.items()}
-    for step in steps.values():  # the first steps compile and allocate; then one measurement that does not count
-        step(), step()
-        steps_a_second(step, c.seconds, device)
-    rounds = [{name: c.batch_size * steps_a_second(step, c.seconds, device) for name, step in steps.items()}
-              for _ in range(c.rounds)]
-    for name in models:
-        print(f'{name:<14} ' + spread([speeds[name] for speeds in rounds], 'pictures/s'))
-    for name in list(models)[1:]:
-        print(f'CRATE / {name}: ' + spread([s['CRATE'] / s[name] for s in rounds], 'of the pictures/s', '.2f'))
+def spread(values, unit, form='.1f'):
+    return f'median {statistics.median(values):{form}} {unit} ({min(values):{form}} to {max(values):{form}})'
 
 
 def here(device):
@@ -226,17 +269,37 @@ def here(device):
     return f'{chip}, {torch.get_num_threads()} threads, torch {torch.__version__}'
 
 
-def spread(values, unit, form='.1f'):
-    return f'median {statistics.median(values):{form}} {unit} ({min(values):{form}} to {max(values):{form}})'
-
+# ---- the command ----------------------------------------------------------------------------------------------------
 
 def main(argv):
     if '--help' in argv or '-h' in argv:
-        print(settings.help_text(__doc__, RaceConfig, PicturesConfig))
-    elif 'pictures' in argv:
-        pictures([word for word in argv if word != 'pictures'])
-    else:
-        race_all(argv)
+        return print(settings.help_text(__doc__, BenchConfig, RaceConfig))
+    words = [word for word, alone in settings.marked(argv) if alone]
+    measures_one = words[:1] == ['alone']
+    command = (words[measures_one:] or ['step'])[0]
+    if command not in ROWS:
+        return race_all(argv)
+    argv = [word for word in argv if word not in ('alone', command)]
+    networks = {model for model, *_ in speed.NETWORKS.values()}
+    given = settings.check(settings.collect(argv), BenchConfig, *(checkpoints.network(name)[1] for name in networks))
+    c = BenchConfig(**{f.name: given.pop(f.name) for f in fields(BenchConfig) if f.name in given})
+    settings.check_least(c, rounds=1, seconds=0, batch_size=0, tokens=1)
+    c.rows, c.device = c.rows or ROWS[command], machine.choose_device(c.device)
+    if measures_one:
+        if command == 'needs':
+            dtype = str(speed.read(c.rows, 'training', c.device).dtype)[6:]
+            # what PyTorch loads for its first step counts as no memory of the network's
+            maker(command, f'aot-stdlib-plain-{dtype}', c, {'n_layer': 1})().run()
+        return print(json.dumps(speed.alone(maker(command, c.rows, c, given), c.device)))
+    if c.csv:
+        output.check_new(c.csv, c.overwrite, '--csv')
+        output.check_writable(c.csv, 'give another --csv')
+    measured = {'fits': fits, 'needs': needs, 'grow': grow}.get(command, compare)(command, c, given, argv)
+    if c.csv:
+        def write(f):
+            head = 'command', 'row', 'form', 'round', 'measure', 'value'
+            csv.writer(f).writerows([head, *((command, *line) for line in measured)])
+        output.write_file(c.csv, write, advice='give another --csv')
 
 
 if __name__ == '__main__':

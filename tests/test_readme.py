@@ -93,13 +93,15 @@ def toy(command):
         words += ['--image_size=32', '--patch_size=8'] if 'imagenet' in command else []
     if tool == 'train.py' and not new and pictures:
         words += [*SHORT, '--image_size=32']
-    if tool == 'train.py' or tool == 'bench.py' and 'pictures' not in words:
+    races = tool == 'bench.py' and 'config/' in command
+    if tool == 'train.py' or races:
         words = [w for w in words if not w.startswith(('--max_iters', '--epochs'))]
         words += [f'--max_iters={8 if any("resume" in w for w in words) else 4}', '--eval_iters=2']
     if tool == 'bench.py':
-        words = [w for w in words if not w.startswith('--rounds')] + ['--rounds=1']
-        words += ['--image_size=32', '--batch_size=1', '--seconds=0.01'] if 'pictures' in words else \
-            [*TOY, '--block_size=16']
+        words = [w for w in words if not w.startswith(('--rounds', '--tokens'))] + ['--rounds=1']
+        words += [*TOY, '--block_size=16'] if races else \
+            ['--n_layer=1', '--n_embd=32', '--n_head=2', '--image_size=32', '--block_size=32', '--vocab_size=99',
+             '--batch_size=1', '--seconds=0', '--tokens=2', '--alone=false']
     if tool == 'eval.py' and functions:
         words += ['--prompts=8']
     if any('benchmarks' in w for w in words):  # GPT-2's tokenizer would need a download
