@@ -111,7 +111,7 @@ def nearest_neighbours(train, test, classes, k, temperature=0.07):
     al. 2018. Memory: beside the features, a matrix of at most 16 AT_ONCE similarities (1 GiB in
     float32), or one row of them."""
     x, y = train
-    lengths = x.float().norm(dim=1).clamp_min(1e-12)
+    lengths = torch.linalg.vector_norm(x.float(), dim=1).clamp_min(1e-12)
     right = 0
     n = min(256, max(1, 16 * AT_ONCE // len(y)))
     for part, labels in zip(test[0].split(n), test[1].split(n)):

@@ -4,6 +4,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from fake_mps import FakeMPS
 from PIL import Image, ImageEnhance, ImageOps
 
 from tasks import augment
@@ -384,3 +385,16 @@ def test_evaluation_of_different_sizes_is_that_of_each_alone():
 def test_bad_settings_are_refused(bad, why):
     with pytest.raises(ValueError, match=why):
         AugmentConfig(**bad)
+
+
+def test_a_device_without_float64_computes_the_same():
+    """Up to one of 255 levels, for the few pixels that rounding decides."""
+    pictures = torch.cat([noise(40, 20, 24), noise(40, 20, 24, seed=1)])
+    c = AugmentConfig(randaugment_n=2)
+    how = sizes_of(pictures), random_draws(80, c), (16, 16), c
+    want = train_pictures(pictures, *how)
+    with FakeMPS():
+        found = train_pictures(pictures.to('mps'), *how)
+        assert found.device.type == 'mps' and ((found.cpu() - want).abs() > 1e-4).float().mean() < 0.01
+        evaluated = augment.eval_pictures(pictures.to('mps'), how[0], (16, 16), 0.875).cpu()
+    assert torch.allclose(evaluated, augment.eval_pictures(pictures, how[0], (16, 16), 0.875), atol=1e-5)
