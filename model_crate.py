@@ -40,6 +40,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
+attention = F.scaled_dot_product_attention  # engine/fast.py puts a faster function with the same result here
+
 
 @dataclass
 class CRATEConfig:
@@ -257,18 +259,14 @@ class Average(nn.Module):
     def forward(self, q, k, v):
         if self.past is not None:
             k, v = self.past(k, v)
-        q, k, v = (t.unflatten(-1, (self.K, -1)).transpose(1, 2) for t in (q, k, v))             # (B, K, N, p)
-        N, dropout = q.size(2), self.dropout * self.training
-        causal = self.causal and (self.past is None or N == k.size(2))
-        if q.device.type == 'cpu' and q.dtype == torch.bfloat16 and not dropout:
-            # In bfloat16 on a CPU with AVX512-BF16 the fused kernel took 2 to 7 times as long as these products at 64
-            # to 256 tokens, forward and backward, and as long at 1024. In float32 the fused kernel is faster.
-            future = torch.full((N, N), -torch.inf, dtype=q.dtype).triu(1) if causal else q.new_zeros(())
-            s = torch.baddbmm(future, q.flatten(0, 1), k.flatten(0, 1).mT, alpha=q.size(-1) ** -0.5)
-            h = (s.softmax(-1) @ v.flatten(0, 1)).view_as(q)
-        else:
-            h = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
+        w = self.heads(q)                                               # (B, K, N, p)
+        q, k, v = (w, w, w) if q is v else (w, self.heads(k), self.heads(v))
+        causal = self.causal and (self.past is None or q.size(2) == k.size(2))
+        h = attention(q, k, v, dropout_p=self.dropout * self.training, is_causal=causal)
         return h.transpose(1, 2).flatten(2)
+
+    def heads(self, t):
+        return t.unflatten(-1, (self.K, -1)).transpose(1, 2)            # (B, N, K p) to (B, K, N, p)
 
 
 def patchify(x, C, H, W, h, w):

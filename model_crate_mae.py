@@ -45,6 +45,8 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+attention = F.scaled_dot_product_attention  # engine/fast.py puts a faster function with the same result here
+
 
 @dataclass
 class CRATEMAEConfig:
@@ -246,13 +248,10 @@ class PatchEmbedding(nn.Module):
 
 def average(q, k, v, K):
     """softmax(q k^T / sqrt(p)) v in each of K heads; q, k, v and the result (B, N, K p)."""
-    q, k, v = (t.unflatten(-1, (K, -1)).transpose(1, 2) for t in (q, k, v))       # (B, K, N, p)
-    if q.device.type == 'cpu' and q.dtype == torch.bfloat16:
-        # In bfloat16 on CPUs the fused kernel is slower than plain products up to several hundred tokens.
-        s = torch.bmm(q.flatten(0, 1) * q.size(-1) ** -0.5, k.flatten(0, 1).mT)
-        h = (s.softmax(-1) @ v.flatten(0, 1)).view_as(q)
-    else:
-        h = F.scaled_dot_product_attention(q, k, v)
+    def heads(t):
+        return t.unflatten(-1, (K, -1)).transpose(1, 2)                           # (B, K, N, p)
+    w = heads(q)
+    h = attention(w, w, w) if q is v else attention(w, heads(k), heads(v))
     return h.transpose(1, 2).flatten(2)
 
 

@@ -20,6 +20,8 @@ import torch.nn.functional as F
 
 LayerNorm = partial(nn.LayerNorm, eps=1e-6)
 
+attention = F.scaled_dot_product_attention  # engine/fast.py puts a faster function with the same result here
+
 
 @dataclass
 class ViTConfig:
@@ -157,12 +159,7 @@ class Classifier(nn.Module):
 def average(q, k, v, K, dropout):
     """softmax(q k^T / sqrt(p)) v in each of K heads; q, k, v and the result (B, N, K p)."""
     q, k, v = (t.unflatten(-1, (K, -1)).transpose(1, 2) for t in (q, k, v))       # (B, K, N, p)
-    if q.device.type == 'cpu' and q.dtype == torch.bfloat16 and not dropout:
-        # In bfloat16 on CPUs the fused kernel is slower than plain products up to several hundred tokens.
-        s = torch.bmm(q.flatten(0, 1) * q.size(-1) ** -0.5, k.flatten(0, 1).mT)
-        h = (s.softmax(-1) @ v.flatten(0, 1)).view_as(q)
-    else:
-        h = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+    h = attention(q, k, v, dropout_p=dropout)
     return h.transpose(1, 2).flatten(2)
 
 

@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 
 from engine import NO_DOWNLOAD, official
+from engine.fast import speed_up
 from engine.run import load_checkpoint
 from engine.settings import HERE, Typed, check, collect, show
 
@@ -148,7 +149,7 @@ def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False)
     if not checkpoint:
         if new_head:
             raise ValueError('new_head=true needs a network to put it on: --init_from=PATH')
-        return network(name)[0](config_for(name, given, meta, folder))
+        return speed_up(network(name)[0](config_for(name, given, meta, folder)))
     held, kind = checkpoint['data'], meta['kind']
     new_head = new_head or 'headless' in checkpoint
     if held['kind'] != kind:
@@ -310,7 +311,7 @@ def load_model(checkpoint, new_head=False, averaged=True, **overrides):
         raise ValueError(f'the checkpoint does not fit {", ".join(f"{k}={v}" for k, v in overrides.items())} '
                          f'({wrong[0]} differs); leave out what its config.json says otherwise')
     model.load_state_dict(weights)
-    return model.eval()
+    return speed_up(model.eval())
 
 
 def resize_positions(pos, old, new):
