@@ -44,7 +44,7 @@ def fit_logistic(x, y, classes, C, start=None, rows=None):
         for part, labels, s in parts(W, x, y, rows):
             log_p = F.log_softmax(s, 1)                                                     # (n, classes)
             loss -= log_p.gather(1, labels[:, None]).sum(dtype=wide)
-            g = log_p.exp_()                                # the gradient of the sum of losses by the scores, (n, classes)
+            g = log_p.exp_()  # soon the gradient of the summed loss by the scores                  # (n, classes)
             g.scatter_add_(1, labels[:, None], g.new_full((len(g), 1), -1.0))
             W.grad[:, :-1] += g.mT @ part
             W.grad[:, -1] += g.sum(0)

@@ -37,7 +37,8 @@ def test_the_stand_in_refuses_float64_and_nothing_else():
         x = torch.rand(3, device='mps')
         assert x.device.type == x[None].softmax(1).device.type == 'mps' and x.cpu().double().dtype == torch.float64
         assert torch.nn.Linear(3, 2).to('mps')(x).device.type == 'mps'
-        for wrong in (x.double, x.numpy, lambda: x.sum(dtype=torch.float64), lambda: torch.tensor(np.ones(2), device='mps'),
+        for wrong in (x.double, x.numpy, lambda: x.sum(dtype=torch.float64),
+                      lambda: torch.tensor(np.ones(2), device='mps'),
                       lambda: torch.zeros(2, dtype=torch.float64, device='mps'),
                       lambda: torch.from_numpy(np.ones(2)).to('mps')):
             with pytest.raises(TypeError):

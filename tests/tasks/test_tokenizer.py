@@ -30,7 +30,8 @@ def test_unknown_characters_and_tokenizers_are_named():
 
 
 WORDS = ["the", "don't", "we'll", "'s", "''", "x1y22", "1,000.5", "été", "naïve", "世界", "🙂🙂", "a_b", "=>",
-         "\u00a0", "\x1c", "e\u0301", " ", "  ", "\n", "\n\n\n", "\r\n", "\t", " \n ", "\u2003", "\u3000", ",", "'", "\"'ll", "ll", "7"]
+         "\u00a0", "\x1c", "e\u0301", " ", "  ", "\n", "\n\n\n", "\r\n", "\t", " \n ", "\u2003", "\u3000", ",",
+         "'", "\"'ll", "ll", "7"]
 
 
 @pytest.fixture
