@@ -11,8 +11,9 @@ import torch
 from helpers import ROOT, column, equal, fails, go, losses, snapshot
 
 import train
+from engine.log import Log
 from engine.output import check_writable, write_file
-from engine.run import KEYS, Log, load_checkpoint, save
+from engine.run import KEYS, load_checkpoint, save
 
 
 @pytest.fixture
