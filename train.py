@@ -22,6 +22,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 import tasks
 from analysis.layers import Telemetry
 from engine import checkpoints, machine, optim, settings, starts
+from engine.pace import Pace
 from engine.run import Run, shown
 from tasks import files
 from tasks.augment import AugmentConfig
@@ -70,7 +71,7 @@ class TrainConfig:
     workers: int = -1                       # processes that decode JPEG pictures; -1 means one per core, at most 16
     device: str = 'auto'                    # cpu, cuda, cuda:1, mps; auto takes cuda, then mps, then cpu
     dtype: str = 'auto'                     # float32, bfloat16, float16; auto takes bfloat16 where the hardware has it
-    compile: str = 'auto'                   # true, false; auto compiles on CUDA under Linux
+    compile: str = 'auto'                   # true, false; auto: on CUDA under Linux, and on a CPU if a long run gains
     fsdp: bool = False                      # share weights, gradients and optimizer states among the processes (FSDP2)
     recompute: bool = False                 # activation checkpointing: layers keep only their input, and compute twice
     wandb_log: bool = False                 # log to Weights & Biases too (pip install wandb)
@@ -155,7 +156,7 @@ def main(argv):
 
     # ---- the loop
     task.start(run.step)
-    before = run.seconds
+    before, pace = run.seconds, Pace(here, model, run)
     with run:
         for step in range(run.step, c.max_iters + 1):
             factor = schedule(step)
@@ -175,6 +176,7 @@ def main(argv):
             torch.manual_seed((c.seed * 1_000_003 + step) * 1_009 + here.rank)  # dropout: a function of the step
             mean_loss = 0.0
             for i, (x, y) in enumerate(task.passes(), 1):
+                pace.meet(step, x, y)
                 with here.forward(parallel, last=i == task.n_passes):
                     loss = parallel(x, y)[1] / task.n_passes
                 here.backward(loss)

@@ -16,7 +16,7 @@ import platform
 NO_DOWNLOAD = {'stdlib': 'text', 'shapes': 'images', 'linear': 'functions', 'sparse_linear': 'functions'}
 
 if not any(name.startswith(('OMP_', 'GOMP_')) for name in os.environ):
-    os.environ['GOMP_SPINCOUNT'] = '5000'
+    os.environ['GOMP_SPINCOUNT'] = '20000'
 
 if platform.libc_ver()[0] == 'glibc' and not any(name.startswith('MALLOC_') for name in os.environ):
     M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # names and numbers of glibc's malloc.h

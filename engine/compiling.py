@@ -1,4 +1,5 @@
-"""Which parts of a network repeat, and how they are compiled."""
+"""How a network is compiled: in place, for batches of one size."""
+import torch
 
 
 def blocks(model):
@@ -8,5 +9,29 @@ def blocks(model):
 
 def compile_layers(model):
     """Compile each layer in place. Layers of one kind share their code, so it is compiled once."""
-    for layer in blocks(model):
+    for layer in blocks(model) or [model]:
         layer.compile(dynamic=False)
+
+
+def compile_whole(model):
+    """Compile a network in place as one piece. On a CPU this was 1.4 times as fast as its layers one by one for CRATE-T,
+    and takes two seconds longer for each layer."""
+    model.compile(dynamic=False)
+
+
+def plain_again(model):
+    """Undo both."""
+    for module in model.modules():
+        module._compiled_call_impl = None
+
+
+def seconds_to_compile(model):
+    """About how long compiling on a CPU takes at most: 24 s for 6 layers and 35 s for 12 on two cores. Half of it if
+    the compiler was used before, 2 s if this network was."""
+    return 12 + 2 * len(blocks(model))
+
+
+def without_compiled():
+    """The context in which compiled networks compute as written: for validation, whose last batch is smaller, and for
+    looking inside."""
+    return torch.compiler.set_stance('force_eager')

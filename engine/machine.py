@@ -55,7 +55,7 @@ def choose_dtype(dtype, device):
 
 
 def choose_compile(compile, device):
-    """Whether to compile: as asked, or on CUDA under Linux."""
+    """Whether to compile before the first step: as asked, or on CUDA under Linux."""
     asked = compile.lower()
     if asked not in ('auto', 'true', 'false'):
         raise ValueError(f"compile='{compile}' is unknown; choose auto, true or false")
@@ -158,8 +158,8 @@ class Machine:
             if self.fsdp:
                 from engine import sharding
                 stack.enter_context(sharding.whole(network))
-            if inside and self.compiled:
-                stack.enter_context(torch.compiler.set_stance('force_eager'))  # compiled layers call no hooks
+            if self.compiled:  # validation has smaller batches too, and compiled layers call no hooks
+                stack.enter_context(compiling.without_compiled())
             yield
 
     # ---- what a step does
@@ -173,7 +173,7 @@ class Machine:
     def place(self, network):
         """Put a network on the device, its layers compiled if that is on; with fsdp, this process's
         share of it. Returns it."""
-        if self.compiled:
+        if self.compiled and (self.grouped or self.kind != 'cpu'):  # else Pace compiles it as one piece
             compiling.compile_layers(network)
             torch._dynamo.config.optimize_ddp = False  # which cuts layers into parts, so that gradients travel early
         if not self.fsdp:

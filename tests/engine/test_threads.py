@@ -8,7 +8,7 @@ from helpers import ROOT
 
 
 @pytest.mark.parametrize('name, value, found', [
-    ('', '', '5000'), ('GOMP_SPINCOUNT', '7', '7'),
+    ('', '', '20000'), ('GOMP_SPINCOUNT', '7', '7'),
     ('OMP_WAIT_POLICY', 'active', 'None'), ('OMP_NUM_THREADS', '1', 'None')])
 def test_the_spin_count_is_set_before_torch_unless_the_user_set_anything_of_openmp(name, value, found):
     env = {k: v for k, v in os.environ.items() if not k.startswith(('OMP_', 'GOMP_'))} | ({name: value} if name else {})

@@ -1,0 +1,135 @@
+"""What a few steps show: whether it pays to compile, and whether another program needs a core."""
+import os
+import time
+from statistics import median
+
+import torch
+
+from engine import compiling
+
+
+class Pace:
+    """Makes the steps of a run faster where it can, and says so. Both of its choices change results
+    only by rounding. `meet` is called with each batch, before the forward pass.
+
+    Compilation, with compile=auto on a CPU: after 20 steps, if the steps that are left will win back
+    the seconds that it takes. If compiled steps turn out to be no faster, it is undone. The choice
+    goes into the run's settings, so a resumed run computes as before.
+
+    Threads, on a CPU, unless OMP_NUM_THREADS is set: each waits for the slowest, so a program that
+    takes one core halves the speed. Then one thread fewer is faster. Forward passes decide that,
+    after five seconds and whenever steps become slower; later whether the core is free again.
+    """
+
+    DECIDES, SHARE_SAVED = 20, 0.12     # after so many steps; compiling saved 12 to 17% of a step's time on CPUs
+    FIRST, AGAIN, SLOWER = 5.0, 15.0, 1.25
+
+    def __init__(self, here, model, run):
+        self.here, self.model, self.run, self.c = here, model, run, run.c
+        self.step, self.times, self.clock = None, [], 0.0
+        self.alone = here.kind == 'cpu' and not here.grouped
+        self.auto = self.alone and self.c.compile == 'auto'
+        self.plain_time = None      # seconds of a step before it was compiled
+        self.threads = torch.get_num_threads() if self.alone and 'OMP_NUM_THREADS' not in os.environ else 1
+        self.best, self.next_probe = float('inf'), time.perf_counter() + self.FIRST
+
+    def meet(self, step, x, y):
+        """Before a forward pass of a step. x, y: its batch."""
+        if step == self.step:
+            return
+        now = time.perf_counter()
+        if self.step is None:
+            self.first = step
+            if self.here.compiled:
+                self.compile(x, y)
+        elif step % self.c.eval_interval:  # else there was a validation in between
+            self.times.append(now - self.clock)
+            done = step - self.first
+            if self.auto and done == self.DECIDES:
+                self.decide(step, x, y)
+            elif self.plain_time and len(self.times) == self.DECIDES:
+                self.compare(step)
+            elif self.threads > 1 and now > self.next_probe and len(self.times) >= 5:
+                self.choose_threads(step, x, y)
+        self.step, self.clock = step, time.perf_counter()
+
+    # ---- compilation
+
+    def decide(self, step, x, y):
+        self.auto, plain, left = False, median(self.times[3:]), self.c.max_iters - step
+        cost, saved = compiling.seconds_to_compile(self.model), self.SHARE_SAVED * plain * left
+        reason = (f'{left:,} steps of {1e3 * plain:.0f} ms are left; compiling takes up to {cost} s and saves about '
+                  f'{saved:.0f}')
+        if saved <= cost:
+            self.settle('false', f'step {step:6d}  not compiled: {reason}')
+            return
+        self.here.say(f'step {step:6d}  compiling: {reason}')
+        if self.compile(x, y):
+            self.plain_time, self.times = plain, []
+
+    def compile(self, x, y):
+        """Compile, and try it on a batch. Returns whether that works; if not, the network stays as
+        it is."""
+        start = time.perf_counter()
+        if self.alone:
+            compiling.compile_whole(self.model)
+        try:
+            with torch.random.fork_rng(devices=[self.here.device] if self.here.kind == 'cuda' else []):
+                with self.here.autocast:
+                    loss = self.model(x, y)[1]
+                loss.backward()
+        except Exception as e:  # of many types: no compiler, one that is too old, an operator that it does not know
+            if 'out of memory' in str(e):
+                raise
+            compiling.plain_again(self.model)
+            lines = [line for line in str(e).splitlines() if line.strip()] or ['']
+            self.settle('false', f'not compiled: {type(e).__name__}: {lines[0][:200]}; the plain form goes on. On a CPU '
+                                 'compiling needs a C++ compiler, such as g++')
+            return False
+        finally:
+            self.model.zero_grad(set_to_none=True)
+        self.settle('true', f'compiled in {time.perf_counter() - start:.0f} s')
+        return True
+
+    def compare(self, step):
+        """Some steps after compiling: was it worth it?"""
+        now = median(self.times[3:])
+        words = f'a compiled step takes {1e3 * now:.0f} ms, a plain one took {1e3 * self.plain_time:.0f}'
+        if now < self.plain_time:
+            self.here.say(f'step {step:6d}  {words}')
+        else:
+            compiling.plain_again(self.model)
+            self.settle('false', f'step {step:6d}  {words}: plain again')
+        self.plain_time = None
+
+    def settle(self, choice, words):
+        self.here.compiled = choice == 'true'
+        self.run.settings['compile'] = choice
+        self.here.say(words)
+
+    # ---- threads
+
+    def choose_threads(self, step, x, y):
+        """Compare the number of threads with another one, where there is a reason to."""
+        now, recent = torch.get_num_threads(), median(self.times[-5:])
+        reduced, first = now < self.threads, self.best == float('inf')
+        self.best = min(self.best, recent)
+        self.next_probe = time.perf_counter() + (self.AGAIN if reduced else 1.0)
+        if not (first or reduced or recent > self.SLOWER * self.best):
+            return
+        other = self.threads if reduced else now - 1
+        seconds = {n: [] for n in (now, other)}
+        for n in (now, other) * 3:
+            torch.set_num_threads(n)
+            start = time.perf_counter()
+            with torch.no_grad(), torch.random.fork_rng(devices=[]), compiling.without_compiled(), self.here.autocast:
+                self.model(x, y)
+            seconds[n].append(time.perf_counter() - start)
+        was, would_be = median(seconds[now]), median(seconds[other])
+        torch.set_num_threads(now)
+        self.next_probe = time.perf_counter() + self.AGAIN
+        if would_be < (0.95 if reduced else 0.8) * was:
+            torch.set_num_threads(other)
+            self.times.clear()
+            why = 'the cores are free again' if reduced else 'another program needs a core'
+            self.here.say(f'step {step:6d}  {other} thread{"s" * (other > 1)} instead of {now}: {why}')
