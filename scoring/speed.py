@@ -15,6 +15,7 @@ import torch
 
 from engine import compiling, machine, optim
 from engine.checkpoints import network
+from engine.fast import speed_up
 from engine.generate import Past, cached_logits, generate
 from model_aot import AoT, AoTConfig
 from scoring.baselines import NanoGPT, ReleasedCRATE
@@ -115,7 +116,8 @@ def build(base, way='', more=None):
     if not given.get('image_size'):  # a network that reads text keeps doing so
         more.pop('image_size', None)
     torch.manual_seed(0)
-    return Network(Config(**given | more))
+    model = Network(Config(**given | more))
+    return model if way else speed_up(model)
 
 
 def batch(c, rows):
