@@ -21,15 +21,14 @@ generates, as in sample.py.
     -nanogpt                GPT-2 as in nanoGPT: float32, not compiled, no cache
     -uncached               generation without a cache
 
-Each row runs once more in a process of its own. It gives the peak memory, by which that process
-grows (on CUDA that of tensors), and the start-up, from the start of Python to the end of the first
-step, with nothing compiled before. The share of a matmul's rate counts the operations that our
-network needs, whatever the form. Settings of networks, such as --n_layer=2, change every row.
+Each row first runs in a process of its own. Peak memory is what that process grows by (on CUDA its
+tensors), start-up the time from the start of Python to the end of the first step, with nothing
+compiled before. The share of a matmul's rate counts the operations that our network needs, whatever
+the form. Settings of networks, such as --n_layer=2, change every row that has them.
 
-A race trains configs to a validation loss. Each round trains every config once, with the number of
-the round as its seed, until its validation loss is at most the target or its iterations end.
-Seconds are training time without evaluation, unless stated otherwise. Any `--KEY=VALUE` that is not
-a setting of the race goes to every training run.
+A race trains every config once a round, the round's number as seed, until its validation loss is at
+most the target or its iterations end. Seconds are of training, without evaluation, unless stated
+otherwise. Any `--KEY=VALUE` that is not a setting of the race goes to every training run.
 """
 import csv
 import json
@@ -44,6 +43,7 @@ import time
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import engine  # before torch
 import torch
@@ -59,7 +59,7 @@ class BenchConfig:
     seconds: float = 1.0        # one measurement takes at least so long
     batch_size: int = 0         # pictures or sequences in a step; 0 takes each network's own
     optimizer: str = 'adamw'    # 'adamw' (fused), 'adam', 'lion', 'muon', at a learning rate of 0
-    tokens: int = 128           # generate: tokens to write
+    tokens: int = 64            # generate: tokens to write
     alone: bool = True          # run each row in a process of its own too
     device: str = 'auto'        # cpu, cuda, cuda:1, mps; auto takes cuda, then mps, then cpu
     csv: str = ''               # file that gets every measurement
@@ -73,7 +73,7 @@ class RaceConfig:
 
 
 ROWS = {  # of each command
-    'step': 'crate-tiny,crate-tiny-plain,crate-tiny-float32,crate-tiny-released,vit-6m,'
+    'step': 'crate-tiny,crate-tiny-plain,crate-tiny-plain-float32,crate-tiny-released,vit-6m,'
             'gpt2-6x384,gpt2-6x384-plain,gpt2-6x384-nanogpt,aot-18x384,aot-18x384-plain,aot-stdlib',
     'pictures': 'crate-tiny-plain,crate-tiny-released,crate-tiny-released-bfloat16,vit-6m-plain',
     'generate': 'gpt2-base,gpt2-base-bfloat16,gpt2-base-uncached,gpt2-base-nanogpt,aot-mssa-base,'
@@ -87,10 +87,10 @@ COLUMNS = {  # measure: a factor, a format and a head for the table
     'parameters': (1, ',.0f', 'parameters'), 'run': (1e3, ',.1f', 'ms'), 'pictures/s': (1, ',.1f', 'pictures/s'),
     'tokens/s': (1, ',.0f', 'tokens/s'), 'share': (1, '.0%', 'of a matmul'), 'memory': (2 ** -20, ',.0f', 'peak MiB'),
     'cache': (2 ** -20, ',.1f', 'cache MiB'), 'start-up': (1, '.1f', 'start-up s'),
-    'ratio': (1, '.2f', '  speed over the first')}
+    'ratio': (1, '.2f', 'speed over the first')}
 MEMORIES = 8, 24, 80, 140  # GiB
-SHAPES = [*({'n_embd': n} for n in (128, 256, 512, 1024)), *({'n_layer': n} for n in (3, 6, 12)),
-          *({'block_size': n} for n in (64, 256, 1024))]
+SHAPES = [{name: n} for name, sizes in {'n_embd': (128, 256, 512, 1024), 'n_layer': (3, 6, 12),
+                                        'block_size': (64, 256, 1024)}.items() for n in sizes]
 
 
 # ---- rows in turn ---------------------------------------------------------------------------------------------------
@@ -120,16 +120,15 @@ def alone(command, c, row, argv, **env):
 
 def compare(command, c, more, argv):
     makers = {row: maker(command, row, c, more) for row in c.rows.split(',')}
-    with tempfile.TemporaryDirectory() as empty:
-        os.environ['TORCHINDUCTOR_CACHE_DIR'] = empty
-        found = {row: alone(command, c, row, argv) if c.alone else {} for row in makers}
+    with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=folder):
+        found = {row: alone(command, c, row, argv) if c.alone else {} for row in makers}  # compiles what is not there
         works = {row: make() for row, make in makers.items()}
         seconds, rates = speed.in_turn(works, c.rounds, c.seconds, c.device)
     first, measured = {}, []
     for row, work in works.items():
         reference = first.setdefault(work.unit, row)
-        once = found[row] | {'parameters': work.params} | ({'cache': work.cache} if work.cache else {})
-        measured += [(row, str(work.form), '', measure, value) for measure, value in once.items()]
+        found[row] |= {'parameters': work.params} | ({'cache': work.cache} if work.cache else {})
+        measured += [(row, str(work.form), '', measure, value) for measure, value in found[row].items()]
         for i, s in enumerate(seconds[row]):
             now = {'run': s, f'{work.unit}/s': work.amount / s}
             if work.flops:
@@ -156,7 +155,7 @@ def cell(measure, values):
 
 
 def line(name, form, *words):
-    print(f'{name:<29} {form:<23}' + ''.join(f'{word:>13}' for word in words), flush=True)
+    print(f'{name:<29} {form:<23}' + ''.join(f'  {word:>11}' for word in words), flush=True)
 
 
 # ---- memory, and cost by size ---------------------------------------------------------------------------------------
@@ -274,21 +273,21 @@ def here(device):
 def main(argv):
     if '--help' in argv or '-h' in argv:
         return print(settings.help_text(__doc__, BenchConfig, RaceConfig))
-    words = [word for word, alone in settings.marked(argv) if alone]
-    measures_one = words[:1] == ['alone']
-    command = (words[measures_one:] or ['step'])[0]
+    words = [word for word, stands_alone in settings.marked(argv) if stands_alone]
+    is_child = words[:1] == ['alone']
+    command = (words[is_child:] or ['step'])[0]
     if command not in ROWS:
         return race_all(argv)
-    argv = [word for word in argv if word not in ('alone', command)]
+    for word in words[:1 + is_child]:
+        argv = argv[:(i := argv.index(word))] + argv[i + 1:]
     networks = {model for model, *_ in speed.NETWORKS.values()}
     given = settings.check(settings.collect(argv), BenchConfig, *(checkpoints.network(name)[1] for name in networks))
     c = BenchConfig(**{f.name: given.pop(f.name) for f in fields(BenchConfig) if f.name in given})
     settings.check_least(c, rounds=1, seconds=0, batch_size=0, tokens=1)
     c.rows, c.device = c.rows or ROWS[command], machine.choose_device(c.device)
-    if measures_one:
+    if is_child:
         if command == 'needs':
-            dtype = str(speed.read(c.rows, 'training', c.device).dtype)[6:]
-            # what PyTorch loads for its first step counts as no memory of the network's
+            dtype = str(speed.read(c.rows, 'training', c.device).dtype)[6:]  # what a first step loads does not count
             maker(command, f'aot-stdlib-plain-{dtype}', c, {'n_layer': 1})().run()
         return print(json.dumps(speed.alone(maker(command, c.rows, c, given), c.device)))
     if c.csv:
@@ -296,10 +295,8 @@ def main(argv):
         output.check_writable(c.csv, 'give another --csv')
     measured = {'fits': fits, 'needs': needs, 'grow': grow}.get(command, compare)(command, c, given, argv)
     if c.csv:
-        def write(f):
-            head = 'command', 'row', 'form', 'round', 'measure', 'value'
-            csv.writer(f).writerows([head, *((command, *line) for line in measured)])
-        output.write_file(c.csv, write, advice='give another --csv')
+        lines = [('command', 'row', 'form', 'round', 'measure', 'value'), *((command, *line) for line in measured)]
+        output.write_file(c.csv, lambda f: csv.writer(f).writerows(lines), advice='give another --csv')
 
 
 if __name__ == '__main__':

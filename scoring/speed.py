@@ -154,8 +154,9 @@ def stepper(model, xy, optimizer, form, device):
     # At a learning rate of 0 an optimizer does all its work, but the weights stay, so every step
     # computes the same.
     optimizers, autocast = optim.build(model, optimizer, lr=0.0, muon_lr=0.0), machine.autocast(device, form.dtype)
-    if form.compiled:
-        compiling.compile_layers(model)
+    if form.compiled:  # as train.py does
+        on_cpu = torch.device(device).type == 'cpu'
+        compiling.compile_whole(model) if on_cpu else compiling.compile_layers(model)
 
     def step():
         with autocast:
@@ -168,7 +169,7 @@ def stepper(model, xy, optimizer, form, device):
     return step
 
 
-def generation(name, device, tokens=128, more=None, prompt=16):
+def generation(name, device, tokens=64, more=None, prompt=16):
     """Work: continue a prompt of random tokens. Without words in float32, as sample.py does."""
     form = read(name, 'generation', device)
     model = build(form.base, form.way, more).to(device).eval()
