@@ -45,7 +45,7 @@ class SampleConfig:
     stop: str = ''                   # end a text at this token, given as text
     seed: int = 1337                 # of all random choices
     device: str = 'auto'             # cpu, cuda, cuda:1, mps
-    dtype: str = 'float32'           # float32, bfloat16, float16; auto: bfloat16 where the hardware multiplies it
+    dtype: str = 'auto'              # float32, bfloat16, float16; auto: as in training for 50M parameters or more
 
 
 def write_texts(c, checkpoint, model, autocast):
@@ -166,9 +166,10 @@ def main(argv):
                          'config/pretrain_crate_mae_shapes.py')
     look = {'text': write_texts, 'masked_text': fill_gaps, 'image': name_pictures,
             'masked_image': reconstruct_pictures}[task]
-    device = machine.choose_device(c.device)
+    device, small = machine.choose_device(c.device), model.num_params() < 50e6  # then float32 is the faster one on CPUs
+    dtype = machine.choose_dtype('float32' if c.dtype == 'auto' and small else c.dtype, device)
     torch.manual_seed(c.seed)
-    look(c, checkpoint, model.to(device), machine.autocast(device, machine.choose_dtype(c.dtype, device)))
+    look(c, checkpoint, model.to(device), machine.autocast(device, dtype))
 
 
 if __name__ == '__main__':
