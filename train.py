@@ -70,7 +70,7 @@ class TrainConfig:
     checkpoint_minutes: float = 15.0        # write last.pt this often between validations too; 0 never
     workers: int = -1                       # processes that decode JPEG pictures; -1 means one per core, at most 16
     device: str = 'auto'                    # cpu, cuda, cuda:1, mps; auto takes cuda, then mps, then cpu
-    dtype: str = 'auto'                     # float32, bfloat16, float16; auto takes bfloat16 where the hardware has it
+    dtype: str = 'auto'                     # float32, bfloat16, float16; auto: bfloat16 if fast, else float16 on GPUs
     compile: str = 'auto'                   # true, false; auto: on CUDA under Linux, and on a CPU if a long run gains
     fsdp: bool = False                      # share weights, gradients and optimizer states among the processes (FSDP2)
     recompute: bool = False                 # activation checkpointing: layers keep only their input, and compute twice
@@ -165,7 +165,7 @@ def main(argv):
             if run.told_to_stop(step):  # also during validation, which is then repeated when the run goes on
                 break
             if metrics:
-                with here.whole(validated, inside=True):
+                with here.whole(validated):
                     more = watch(validated) if watch else {}
                 if run.validated(step, metrics, lr, more):
                     break

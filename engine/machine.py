@@ -151,9 +151,9 @@ class Machine:
         return {k: sharding.slice_like(v, like[k]) for k, v in state.items()}
 
     @contextlib.contextmanager
-    def whole(self, network, inside=False):
-        """In this context each process may run a network as often as it likes. inside: and look at
-        its weights and at what its layers compute."""
+    def whole(self, network):
+        """In this context each process may run a network as often as it likes, and look at its
+        weights and at what its layers compute."""
         with contextlib.ExitStack() as stack:
             if self.fsdp:
                 from engine import sharding
@@ -280,8 +280,9 @@ def advice(error):
     of another process. '' for any other error."""
     said = str(error)
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(words in said for words in LACKS_MEMORY):
-        return f'out of memory ({said[:120].splitlines()[0] if said else "of the machine"}); try half the --batch_size ' \
-               'and twice the --gradient_accumulation_steps, --recompute=true, or a smaller network'
+        what = said[:120].splitlines()[0] if said else 'of the machine'
+        return f'out of memory ({what}); try half the --batch_size and twice the --gradient_accumulation_steps, ' \
+               '--recompute=true, or a smaller network'
     if isinstance(error, RuntimeError) and any(words in said for words in LOST):
         return 'another process of this run has ended; its message, or that of torchrun, says why'
     return ''

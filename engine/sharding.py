@@ -5,6 +5,7 @@ it computes, and given up again. Files hold whole tensors under plain names, as 
 them, so a run may go on with another number of processes, shared or not.
 """
 import contextlib
+import warnings
 
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -19,7 +20,8 @@ def shard(model, kind, world):
     for name, parameter in model.named_parameters():
         if not parameter.dim():
             raise ValueError(f'fsdp=true cannot share {name}, a single number; make it a vector of one number')
-    mesh = init_device_mesh(kind, (world,))
+    warnings.filterwarnings('ignore', rf'FSDP2-wrapped module \(FSDP{type(model).__name__}\) returned a view')
+    mesh = init_device_mesh(kind, (world,))  # (nobody writes into what a network returns)
     for part in (*blocks(model), model):
         fully_shard(part, mesh=mesh)
 

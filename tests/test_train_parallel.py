@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 from helpers import HARD, OF_AUTOENCODERS, OF_PICTURES, ROOT, column, equal, go, losses, snapshot, weights
+from torch._dynamo.utils import counters
 
 from engine import run as runs
 from engine.run import load_checkpoint
@@ -164,7 +165,9 @@ def test_layers_computed_twice_give_the_same_run(text_run, tiny, tmp_path):
 @pytest.mark.slow
 def test_compiled_layers_may_be_computed_twice_shared_and_looked_into(words, tmp_path):
     words = [*words, '--compile=true', '--telemetry=true', '--n_layer=3']
-    go(*words, f'--out_dir={tmp_path}/one')
+    counters['stats'].clear()
+    go(*words, '--recompute=true', f'--out_dir={tmp_path}/one')
+    assert 0 < counters['stats']['unique_graphs'] < 6  # of three layers, training and validating
     torchrun(*words, '--recompute=true', '--fsdp=true', f'--out_dir={tmp_path}/fsdp')
     torchrun(*words, '--recompute=true', f'--out_dir={tmp_path}/ddp')
     close(tmp_path / 'one', tmp_path / 'fsdp')

@@ -4,7 +4,7 @@ import torch
 from helpers import column, fails, go, text_network
 
 import train
-from engine import machine
+from engine import machine, sharding
 from engine.machine import Machine, choose_compile, choose_device, choose_dtype
 from model_aot import AoT, AoTConfig
 
@@ -149,6 +149,13 @@ def test_processes_that_cannot_talk_are_refused(monkeypatch):
 def test_only_layers_can_be_computed_twice():
     with pytest.raises(ValueError, match='recompute=true is for networks with `layers`, and Linear has none'):
         Machine('cpu', 'float32', 'false').wrap(torch.nn.Linear(2, 2), recompute=True)
+
+
+def test_a_network_with_a_single_number_cannot_be_shared():
+    model = torch.nn.Linear(2, 2)
+    model.step = torch.nn.Parameter(torch.tensor(0.1))
+    with pytest.raises(ValueError, match='cannot share step, a single number; make it a vector'):
+        sharding.shard(model, 'cpu', 2)
 
 
 def test_layers_that_are_computed_twice_keep_little():

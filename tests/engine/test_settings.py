@@ -90,3 +90,11 @@ def test_help_of_train_lists_every_setting(capsys):
 def test_no_name_means_two_things(Config):
     names = [f.name for cls in (train.TrainConfig, AugmentConfig, Config) for f in dataclasses.fields(cls)]
     assert len(names) == len(set(names))
+
+
+def test_an_error_of_one_of_several_processes_has_its_number(capsys, monkeypatch):
+    monkeypatch.delenv('MASTER_ADDR', raising=False)  # the others cannot be asked
+    for world, want in (('1', 'error: found'), ('2', 'error: rank 1: found')):
+        monkeypatch.setenv('WORLD_SIZE', world), monkeypatch.setenv('RANK', '1' if world == '2' else '0')
+        settings.say_error('found')
+        assert capsys.readouterr().err == f'{want}\n'
