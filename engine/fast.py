@@ -18,7 +18,7 @@ def speed_up(model):
     file = sys.modules[type(model).__module__]
     if getattr(file, 'attention', None) is F.scaled_dot_product_attention:
         file.attention = attention
-    if hasattr(model, 'embed'):
+    if isinstance(getattr(model, 'embed', None), torch.nn.Module):
         model.embed.register_forward_hook(in_precision_of_products)
     return model
 
