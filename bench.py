@@ -76,8 +76,8 @@ ROWS = {  # of each command
     'step': 'crate-tiny,crate-tiny-plain,crate-tiny-plain-float32,crate-tiny-released,vit-6m,'
             'gpt2-6x384,gpt2-6x384-plain,gpt2-6x384-nanogpt,aot-18x384,aot-18x384-plain,aot-stdlib',
     'pictures': 'crate-tiny-plain,crate-tiny-released,crate-tiny-released-bfloat16,vit-6m-plain',
-    'generate': 'gpt2-base,gpt2-base-bfloat16,gpt2-base-uncached,gpt2-base-nanogpt,aot-mssa-base,'
-                'aot-mssa-base-bfloat16,aot-mssa-base-uncached',
+    'generate': 'gpt2-base,gpt2-base-bfloat16,gpt2-base-uncached,gpt2-base-nanogpt,aot-mhsa-base,aot-mssa-base,'
+                'aot-mssa-base-bfloat16',
     'loss': 'chunked,full,chunked-float32,full-float32',
     'fits': ','.join(name for name in speed.NETWORKS if '384' not in name and name not in ('vit-6m', 'aot-stdlib')),
     'needs': 'crate-tiny-plain,crate-tiny-plain-float32,gpt2-6x384-plain,gpt2-6x384-plain-float32,aot-18x384-plain,'
@@ -148,10 +148,8 @@ def compare(command, c, more, argv):
 def cell(measure, values):
     """The median of the rounds, and of ratios also the least and the greatest."""
     factor, form, _ = COLUMNS[measure]
-    if not values:
-        return ''
-    around = f' ({min(values):{form}} to {max(values):{form}})' if measure == 'ratio' else ''
-    return f'{statistics.median(values) * factor:{form}}{around}'
+    around = f' ({min(values):{form}} to {max(values):{form}})' if values and measure == 'ratio' else ''
+    return f'{statistics.median(values) * factor:{form}}{around}' if values else ''
 
 
 def line(name, form, *words):
@@ -203,10 +201,10 @@ def grow(command, c, more, argv):
             sequences = c.batch_size or max(1, 2048 // given['block_size'])
             works[i, row] = speed.training(row, c.device, sequences, c.optimizer, given)
     seconds, _ = speed.in_turn(works, c.rounds, c.seconds, c.device)
-    print(f'{"":<29} ' + ''.join(f'{row:>29}' for row in rows))
     names = [' '.join(f'{k}={v}' for k, v in shape.items()) for shape in SHAPES]
+    print(' ' * 20 + ''.join(f'{row:>29}' for row in rows))
     for i, name in enumerate(names):
-        print(f'{name:<29} ' + ''.join(f'{1e3 * statistics.median(seconds[i, row]):>29,.0f}' for row in rows))
+        print(f'{name:<20}' + ''.join(f'{1e3 * statistics.median(seconds[i, row]):>29,.0f}' for row in rows))
     return [(row, names[i], n, 'run', s) for (i, row), times in seconds.items() for n, s in enumerate(times)]
 
 
@@ -248,11 +246,11 @@ def race_all(argv):
                 missed.add(config)
             print(f'seed {seed}  {Path(config).stem:<34} validation loss {float(row["loss"]):.4f} at step '
                   f'{row["step"]} after {seconds[config][-1]:.1f} s of training, {whole:.1f} s in all', flush=True)
-    first = configs[0]
     for config in configs:
         note = '; the target was missed, so this is a lower bound: the time of the whole run' * (config in missed)
         print(f'{Path(config).stem:<34} ' + spread(seconds[config], 's of training') + note)
-    for config in configs[1:]:
+    first, *others = configs
+    for config in others:
         ratios = [a / b for a, b in zip(seconds[first], seconds[config])]
         print(f'{Path(first).stem} / {Path(config).stem}: ' + spread(ratios, 'of the time', '.2f') +
               (', at most' if config in missed and first not in missed else ''))

@@ -76,7 +76,8 @@ class Muon(torch.optim.Muon):
             grads, m = [p.grad for p in params], [self.state[p]['momentum_buffer'] for p in params]
             torch._foreach_lerp_(m, grads, 1 - group['momentum'])       # m = b m + (1 - b) g
             updates = torch._foreach_lerp(grads, m, group['momentum'])  # Nesterov's: b m + (1 - b) g once more
-            updates, of_shape = [u.full_tensor() if hasattr(u, 'full_tensor') else u for u in updates], defaultdict(list)
+            updates = [u.full_tensor() if hasattr(u, 'full_tensor') else u for u in updates]
+            of_shape = defaultdict(list)
             for p, update in zip(params, updates):
                 for part in update.chunk(self.stacked.get(p, 1)):
                     of_shape[part.shape].append(part)
@@ -118,9 +119,9 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
 
     name: 'adamw' (fused), 'adam' (no decay), 'lion', or 'muon': Muon at muon_lr on the matrices in
     `model.layers` and `model.decoder_layers`, where query, key and value of a fused QKV count as
-    three; AdamW at lr on everything else. Weight decay is on matrices and convolutions only, not on norms, biases, class tokens and the positions
-    of pictures, which have shape (1, N, d). (In the authors' CRATE script all parameters decay.)
-    Raises ValueError for another name.
+    three; AdamW at lr on everything else. Weight decay is on matrices and convolutions only, not on
+    norms, biases, class tokens and the positions of pictures, which have shape (1, N, d). (In the
+    authors' CRATE script all parameters decay.) Raises ValueError for another name.
     """
     if name not in ('adamw', 'adam', 'lion', 'muon'):
         raise ValueError(f"optimizer='{name}' is unknown; choose adamw, adam, lion or muon")

@@ -21,7 +21,7 @@ class Pace:
     after five seconds and whenever steps become slower; later whether the core is free again.
     """
 
-    DECIDES, SHARE_SAVED = 20, 0.12     # after so many steps; compiling saved 12 to 17% of a step's time on CPUs
+    DECIDES, SHARE_SAVED = 20, 0.12     # after so many steps; it saved 8 to 19% of a step on a CPU
     FIRST, AGAIN, SLOWER = 5.0, 15.0, 1.25
 
     def __init__(self, here, model, run):
@@ -83,8 +83,8 @@ class Pace:
                 raise
             compiling.plain_again(self.model)
             lines = [line for line in str(e).splitlines() if line.strip()] or ['']
-            self.settle('false', f'not compiled: {type(e).__name__}: {lines[0][:200]}; the plain form goes on. On a CPU '
-                                 'compiling needs a C++ compiler, such as g++')
+            self.settle('false', f'not compiled: {type(e).__name__}: {lines[0][:200]}; the plain form goes on. '
+                                 'Compiling on a CPU needs a C++ compiler, such as g++')
             return False
         finally:
             self.model.zero_grad(set_to_none=True)

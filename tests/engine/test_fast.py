@@ -76,7 +76,8 @@ def test_a_network_computes_the_same_loss_and_gradients_in_both_forms(kind):
         model = CRATE(CRATEConfig(image_size=16, patch_size=4, num_classes=5, n_layer=3, n_head=2, n_embd=32))
         x, y = torch.randn(4, 3, 16, 16), torch.randint(5, (4,))
     else:
-        model = AoT(AoTConfig(block_size=24, vocab_size=50, n_layer=3, n_head=2, n_embd=32, attn=kind, mlp=kind == 'mhsa'))
+        sizes = dict(block_size=24, vocab_size=50, n_layer=3, n_head=2, n_embd=32)
+        model = AoT(AoTConfig(**sizes, attn=kind, mlp=kind == 'mhsa'))
         x, y = torch.randint(50, (2, 4, 24))
     exact = [p.detach().clone() for p in model.parameters()]
     want, gradient = loss_and_gradients(model, x, y)

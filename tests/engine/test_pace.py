@@ -1,4 +1,5 @@
-"""What a few steps show: compiling and threads. Clocks and networks stand in for real ones, except in the slow tests."""
+"""What a few steps show: compiling and threads. A clock and a network stand in for real ones, except
+in the slow tests."""
 import shutil
 from types import SimpleNamespace
 
@@ -56,7 +57,8 @@ def steps(monkeypatch, capsys):
 
     def steps(seconds, n, max_iters=10_000, compile='auto', broken=False, busy=None):
         here = machine.Machine('cpu', 'float32', compile)
-        run = SimpleNamespace(c=SimpleNamespace(compile=compile, max_iters=max_iters, eval_interval=10 ** 9), settings={})
+        c = SimpleNamespace(compile=compile, max_iters=max_iters, eval_interval=10 ** 9)
+        run = SimpleNamespace(c=c, settings={})
         net = Net(clock, seconds)
         net.broken = broken
         its = pace.Pace(here, net, run)
@@ -74,7 +76,8 @@ def steps(monkeypatch, capsys):
 def test_a_short_run_is_not_compiled(steps):
     lines, net, settings = steps({1: 0.01, 2: 0.01}, 30, max_iters=1000)
     assert not net.done and settings == {'compile': 'false'}
-    assert lines == ['step     20  not compiled: 980 steps of 20 ms are left; compiling takes up to 12 s and saves about 2']
+    reason = '980 steps of 20 ms are left; compiling takes up to 12 s and saves about 2'
+    assert lines == [f'step     20  not compiled: {reason}']
 
 
 def test_a_long_run_is_compiled_once(steps):
@@ -127,8 +130,8 @@ def test_threads_that_the_user_chose_stay(steps, monkeypatch):
 def test_a_compiled_run_compiles_one_graph_once(pictures_data, tmp_path):
     """Steps, validations and smaller last batches: no second graph, no break in it, and the losses of plain steps."""
     words = ['--data_dir=' + str(pictures_data), '--dataset=quads', '--model=crate', '--n_layer=3', '--n_head=2',
-             '--n_embd=32', '--patch_size=4', '--max_iters=12', '--eval_interval=4', '--batch_size=12', '--dtype=float32',
-             '--log_interval=1']
+             '--n_embd=32', '--patch_size=4', '--max_iters=12', '--eval_interval=4', '--batch_size=12',
+             '--dtype=float32', '--log_interval=1']
     torch._dynamo.reset()
     counters.clear()
     plain, compiled = tmp_path / 'plain', tmp_path / 'compiled'
