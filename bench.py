@@ -76,8 +76,8 @@ ROWS = {  # of each command
     'step': 'crate-tiny,crate-tiny-plain,crate-tiny-plain-float32,crate-tiny-released,vit-6m,'
             'gpt2-6x384,gpt2-6x384-plain,gpt2-6x384-nanogpt,aot-18x384,aot-18x384-plain,aot-stdlib',
     'pictures': 'crate-tiny-plain,crate-tiny-released,crate-tiny-released-bfloat16,vit-6m-plain',
-    'generate': 'gpt2-base,gpt2-base-bfloat16,gpt2-base-uncached,gpt2-base-nanogpt,aot-mhsa-base,aot-mssa-base,'
-                'aot-mssa-base-bfloat16',
+    'generate': 'gpt2-base,gpt2-base-float32,gpt2-base-uncached,gpt2-base-uncached-float32,gpt2-base-nanogpt,'
+                'aot-mhsa-base,aot-mssa-base,aot-mssa-base-float32',
     'loss': 'chunked,full,chunked-float32,full-float32',
     'fits': ','.join(name for name in speed.NETWORKS if '384' not in name and name not in ('vit-6m', 'aot-stdlib')),
     'needs': 'crate-tiny-plain,crate-tiny-plain-float32,gpt2-6x384-plain,gpt2-6x384-plain-float32,aot-18x384-plain,'

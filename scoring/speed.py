@@ -9,7 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -82,8 +82,8 @@ class Work:
 
 
 def read(name, timed, device):
-    """A name -> Form. What its words leave open is what a long run of train.py chooses; in
-    generation, what sample.py does. Raises ValueError for a name that does not exist."""
+    """A name -> Form. What its words leave open is what a long run of train.py chooses; generation is
+    not compiled. Raises ValueError for a name that does not exist."""
     known, kinds = TIMED[timed]
     base = max((k for k in known if f'{name}-'.startswith(f'{k}-')), key=len, default='')
     words = name[len(base) + 1:].split('-') if len(name) > len(base) else []
@@ -91,10 +91,9 @@ def read(name, timed, device):
     if not base or not said.keys() <= set(kinds) or len(said) < len(words):
         raise ValueError(f"row '{name}' is unknown; choose one of {', '.join(known)}, and behind it, if you like, "
                          + ', '.join(f'-{word}' for word, kind in WORDS.items() if kind in kinds))
-    as_it_comes = 'way' in said or timed == 'generation'
-    dtype = said.get('dtype', 'float32' if as_it_comes else 'auto')
+    dtype = said.get('dtype', 'float32' if 'way' in said else 'auto')
     compiled = said['compile'] == 'compiled' if 'compile' in said else \
-        timed == 'training' and not as_it_comes and compiles(device)
+        timed == 'training' and 'way' not in said and compiles(device)
     return Form(base, said.get('way', ''), machine.choose_dtype(dtype, device), compiled, 'cache' not in said)
 
 
@@ -170,9 +169,12 @@ def stepper(model, xy, optimizer, form, device):
 
 
 def generation(name, device, tokens=64, more=None, prompt=16):
-    """Work: continue a prompt of random tokens. Without words in float32, as sample.py does."""
+    """Work: continue a prompt of random tokens. As in sample.py, a small network does it in float32
+    unless its name says otherwise."""
     form = read(name, 'generation', device)
     model = build(form.base, form.way, more).to(device).eval()
+    if model.num_params() < 50e6 and 'bfloat16' not in name:
+        form = replace(form, dtype=torch.float32)
     if model.config.task != 'text':
         raise ValueError(f'{form.base} writes no text; name another row, such as gpt2-base')
     if prompt + tokens > model.config.block_size:

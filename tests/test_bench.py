@@ -90,7 +90,8 @@ def test_words_say_how_a_row_is_computed(monkeypatch):
     assert form('crate-tiny-float32') == ('crate-tiny', '', 'float32', True, True)
     assert form('crate-tiny-released') == ('crate-tiny', 'released', 'float32', False, True)
     assert form('crate-tiny-released-compiled-bfloat16') == ('crate-tiny', 'released', 'bfloat16', True, True)
-    assert form('gpt2-base', 'generation') == ('gpt2-base', '', 'float32', False, True)
+    assert form('gpt2-base', 'generation') == ('gpt2-base', '', 'bfloat16', False, True)
+    assert form('gpt2-base-nanogpt', 'generation') == ('gpt2-base', 'nanogpt', 'float32', False, True)
     assert form('gpt2-base-uncached-bfloat16', 'generation') == ('gpt2-base', '', 'bfloat16', False, False)
     assert form('full', 'loss') == ('full', '', 'bfloat16', False, True)
     for name, timed in (('crate-huge', 'training'), ('crate-tiny-quick', 'training'), ('crate', 'training'), ('', 'loss'),
@@ -157,6 +158,15 @@ def test_mssa_keeps_half_of_what_mhsa_keeps():
               'gpt2-base-nanogpt')}
     mssa, mhsa, gpt2, bfloat16, uncached, nanogpt = (work.cache for work in works.values())
     assert mhsa == gpt2 == 2 * mssa == 2 * bfloat16 > 0 == uncached == nanogpt
+
+
+def test_small_networks_generate_in_float32_and_large_ones_as_they_train(monkeypatch):
+    monkeypatch.setattr(speed.machine, 'choose_dtype',
+                        lambda dtype, device: getattr(torch, 'bfloat16' if dtype == 'auto' else dtype))
+    large = SMALL | {'vocab_size': 51_000_000 // 16, 'n_embd': 16, 'n_layer': 1}
+    forms = [speed.generation(name, 'cpu', 2, more).form.dtype for name, more in
+             (('gpt2-base', SMALL), ('gpt2-base', large), ('gpt2-base-float32', large), ('gpt2-base-bfloat16', SMALL))]
+    assert forms == [torch.float32, torch.bfloat16, torch.float32, torch.bfloat16]
 
 
 def test_the_loss_in_parts_equals_the_loss_at_once(monkeypatch):
