@@ -165,6 +165,7 @@ def test_layers_computed_twice_give_the_same_run(text_run, tiny, tmp_path):
 @pytest.mark.slow
 def test_compiled_layers_may_be_computed_twice_shared_and_looked_into(words, tmp_path):
     words = [*words, '--compile=true', '--telemetry=true', '--n_layer=3']
+    torch._dynamo.reset()  # what other tests have compiled would be used again
     counters['stats'].clear()
     go(*words, '--recompute=true', f'--out_dir={tmp_path}/one')
     assert 0 < counters['stats']['unique_graphs'] < 6  # of three layers, training and validating
