@@ -94,8 +94,8 @@ def test_words_say_how_a_row_is_computed(monkeypatch):
     assert form('gpt2-base-nanogpt', 'generation') == ('gpt2-base', 'nanogpt', 'float32', False, True)
     assert form('gpt2-base-uncached-bfloat16', 'generation') == ('gpt2-base', '', 'bfloat16', False, False)
     assert form('full', 'loss') == ('full', '', 'bfloat16', False, True)
-    for name, timed in (('crate-huge', 'training'), ('crate-tiny-quick', 'training'), ('crate', 'training'), ('', 'loss'),
-                        ('crate-tiny-plain-compiled', 'training'), ('crate-tiny-plain-plain', 'training'),
+    for name, timed in (('crate-huge', 'training'), ('crate-tiny-quick', 'training'), ('crate', 'training'),
+                        ('', 'loss'), ('crate-tiny-plain-compiled', 'training'), ('crate-tiny-plain-plain', 'training'),
                         ('crate-tiny-uncached', 'training'), ('full-compiled', 'loss'), ('gpt2-base', 'loss')):
         with pytest.raises(ValueError, match=f"row '{name}' is unknown; choose one of .*(crate-large|chunked)"):
             speed.read(name, timed, 'cpu')
