@@ -21,7 +21,7 @@ import engine  # before torch
 import torch
 
 from engine import machine, plots, settings
-from engine.checkpoints import from_command_line, grid, load_model, size
+from engine.checkpoints import from_command_line, grid, is_small, load_model
 from engine.generate import stream
 from tasks import augment
 from tasks.pictures import pictures_of, seen
@@ -166,8 +166,8 @@ def main(argv):
                          'config/pretrain_crate_mae_shapes.py')
     look = {'text': write_texts, 'masked_text': fill_gaps, 'image': name_pictures,
             'masked_image': reconstruct_pictures}[task]
-    device, small = machine.choose_device(c.device), size(model) < 50e6  # then float32 is the faster one on CPUs
-    dtype = machine.choose_dtype('float32' if c.dtype == 'auto' and small else c.dtype, device)
+    device = machine.choose_device(c.device)
+    dtype = machine.choose_dtype('float32' if c.dtype == 'auto' and is_small(model) else c.dtype, device)
     torch.manual_seed(c.seed)
     look(c, checkpoint, model.to(device), machine.autocast(device, dtype))
 

@@ -171,11 +171,7 @@ class Machine:
         return tuple(t.to(self.device, non_blocking=True) for t in tensors)
 
     def place(self, network):
-        """Put a network on the device, its layers compiled if that is on; with fsdp, this process's
-        share of it. Returns it."""
-        if self.compiled and (self.grouped or self.kind != 'cpu'):  # else Pace compiles it as one piece
-            compiling.compile_layers(network)
-            torch._dynamo.config.optimize_ddp = False  # which cuts layers into parts, so that gradients travel early
+        """Put a network on the device; with fsdp, this process's share of it. Returns it."""
         if not self.fsdp:
             return network.to(self.device)
         from engine import sharding  # which takes half a second to load
@@ -183,9 +179,12 @@ class Machine:
         return network
 
     def wrap(self, model, recompute=False):
-        """Place a network, and return it as training calls it: gradients are averaged between the
-        processes, those of late layers while early ones are still computed. recompute: see
-        recompute_layers."""
+        """Place a network, compiled if that is on, and return it as training calls it: gradients are
+        averaged between the processes, those of late layers while early ones are still computed.
+        recompute: see recompute_layers."""
+        if self.compiled and (self.grouped or self.kind != 'cpu'):  # else Pace compiles it as one piece
+            compiling.compile_layers(model)
+            torch._dynamo.config.optimize_ddp = False  # which cuts layers into parts, so that gradients travel early
         self.place(model)
         if recompute:
             recompute_layers(model)

@@ -27,19 +27,9 @@ class Lion(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure=None):
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            params = [p for p in group['params'] if p.grad is not None]
-            if not params:
-                continue
-            for p in params:
-                if not self.state[p]:
-                    self.state[p]['exp_avg'] = torch.zeros_like(p)
+        loss = loss_of(closure)
+        for group, params, grads, m in with_averages(self, 'exp_avg'):
             (b1, b2), lr = group['betas'], group['lr']
-            grads, m = [p.grad for p in params], [self.state[p]['exp_avg'] for p in params]
             update = torch._foreach_lerp(m, grads, 1 - b1)              # c = b1 m + (1 - b1) g
             torch._foreach_sign_(update)
             torch._foreach_mul_(params, 1 - lr * group['weight_decay'])
@@ -62,21 +52,12 @@ class Muon(torch.optim.Muon):
 
     @torch.no_grad()
     def step(self, closure=None):
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            params = [p for p in group['params'] if p.grad is not None]
-            if not params:
-                continue
-            for p in params:
-                if not self.state[p]:
-                    self.state[p]['momentum_buffer'] = torch.zeros_like(p.grad)
-            grads, m = [p.grad for p in params], [self.state[p]['momentum_buffer'] for p in params]
+        loss = loss_of(closure)
+        for group, params, grads, m in with_averages(self, 'momentum_buffer'):
             torch._foreach_lerp_(m, grads, 1 - group['momentum'])       # m = b m + (1 - b) g
             updates = torch._foreach_lerp(grads, m, group['momentum'])  # Nesterov's: b m + (1 - b) g once more
-            updates = [u.full_tensor() if hasattr(u, 'full_tensor') else u for u in updates]
+            shared = hasattr(params[0], 'full_tensor')  # by FSDP: then each is put together here
+            updates = [u.full_tensor() for u in updates] if shared else updates
             of_shape = defaultdict(list)
             for p, update in zip(params, updates):
                 for part in update.chunk(self.stacked.get(p, 1)):
@@ -85,14 +66,37 @@ class Muon(torch.optim.Muon):
                 directions = orthogonalized(parts, group['ns_coefficients'], group['ns_steps'])
                 torch._foreach_copy_(parts, (directions.float() * max(1, rows / columns) ** 0.5).unbind())
             torch._foreach_mul_(params, 1 - group['lr'] * group['weight_decay'])
-            torch._foreach_add_(params, [held_of(p, u) for p, u in zip(params, updates)], alpha=-group['lr'])
+            if shared:
+                from engine.sharding import slice_like  # which takes half a second to load
+                updates = [slice_like(u, p) for p, u in zip(params, updates)]
+            torch._foreach_add_(params, updates, alpha=-group['lr'])
         return loss
 
 
+def loss_of(closure):
+    """What the function that torch's optimizers may be given returns; None without one."""
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
+
+
+def with_averages(optimizer, name):
+    """For each group: the group, its parameters that have gradients, these gradients, and the
+    average of each, which the optimizer keeps under `name` and which begins with zeros."""
+    for group in optimizer.param_groups:
+        params = [p for p in group['params'] if p.grad is not None]
+        for p in params:
+            if not optimizer.state[p]:
+                optimizer.state[p][name] = torch.zeros_like(p)
+        if params:
+            yield group, params, [p.grad for p in params], [optimizer.state[p][name] for p in params]
+
+
 def orthogonalized(matrices, coefficients, steps):
-    """Matrices of one shape, stacked, with all singular values moved close to 1 by Newton-Schulz
-    iterations. In bfloat16, as torch.optim.Muon; in float32 where the hardware does not multiply
-    bfloat16."""
+    """Matrices of one shape -> (n, rows, columns), with all singular values moved close to 1 by
+    Newton-Schulz iterations. In bfloat16, as torch.optim.Muon; in float32 where the hardware does
+    not multiply bfloat16."""
     (a, b, c), native = coefficients, choose_dtype('auto', matrices[0].device) == torch.bfloat16
     x = torch.stack([matrix.to(torch.bfloat16 if native else torch.float32) for matrix in matrices])
     tall = x.size(1) > x.size(2)
@@ -102,16 +106,6 @@ def orthogonalized(matrices, coefficients, steps):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.mT if tall else x
-
-
-def held_of(p, whole):
-    """What this process holds of a matrix of which FSDP shares out the rows as those of the
-    parameter p; without FSDP all of it."""
-    if not hasattr(p, 'full_tensor'):
-        return whole
-    from torch.distributed.tensor import DTensor, Replicate
-    everywhere = [Replicate()] * p.device_mesh.ndim
-    return DTensor.from_local(whole, p.device_mesh, everywhere, run_check=False).redistribute(placements=p.placements)
 
 
 def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, momentum=0.95):

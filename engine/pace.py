@@ -1,32 +1,35 @@
 """What a few steps show: whether it pays to compile, and whether another program needs a core."""
 import os
 import time
+from collections import deque
 from statistics import median
 
 import torch
 
-from engine import compiling
+from engine import compiling, machine
 
 
 class Pace:
-    """Makes the steps of a run faster where it can, and says so. Both of its choices change results
-    only by rounding. `meet` is called with each batch, before the forward pass.
+    """Makes the steps of a run faster where it can, and says so. Its two choices change results only
+    by rounding. `meet` is called with each batch, before the forward pass.
 
-    Compilation, with compile=auto on a CPU: after 20 steps, if the steps that are left will win back
-    the seconds that it takes. If compiled steps turn out to be no faster, it is undone. The choice
-    goes into the run's settings, so a resumed run computes as before.
+    Compilation. With compile=auto on a CPU a network is compiled after 20 steps, if the steps that
+    are left will save more seconds than compiling takes. If compiled steps are not faster, it is
+    undone. The choice is saved with the run's settings, so a resumed run computes in the same way.
 
-    Threads, on a CPU, unless OMP_NUM_THREADS is set: each waits for the slowest, so a program that
-    takes one core halves the speed. Then one thread fewer is faster. Forward passes decide that,
-    after five seconds and whenever steps become slower; later whether the core is free again.
+    Threads. On a CPU all threads wait for the slowest one. If another program takes a core, one
+    thread fewer is faster. A few forward passes with each number decide: first after five seconds,
+    then whenever steps become slower, and with fewer threads every 15 seconds, because the core may
+    be free again. If OMP_NUM_THREADS is set, that number stays.
     """
 
-    DECIDES, SHARE_SAVED = 20, 0.12     # after so many steps; it saved 8 to 19% of a step on a CPU
-    FIRST, AGAIN, SLOWER = 5.0, 15.0, 1.25
+    DECIDES, SHARE_SAVED = 20, 0.12     # measured steps; compiling saved 8 to 19% of a step's time on CPUs
+    FIRST, AGAIN = 5.0, 15.0            # seconds until threads are looked at first, and again
+    SLOWER = 1.25                       # steps that take so many times the best time are slow
 
     def __init__(self, here, model, run):
         self.here, self.model, self.run, self.c = here, model, run, run.c
-        self.step, self.times, self.clock = None, [], 0.0
+        self.step, self.times, self.clock = None, deque(maxlen=self.DECIDES), 0.0  # seconds of the last steps
         self.alone = here.kind == 'cpu' and not here.grouped
         self.auto = self.alone and self.c.compile == 'auto'
         self.plain_time = None      # seconds of a step before it was compiled
@@ -39,15 +42,14 @@ class Pace:
             return
         now = time.perf_counter()
         if self.step is None:
-            self.first = step
             if self.here.compiled:
                 self.compile(x, y)
-        elif step % self.c.eval_interval:  # else there was a validation in between
+        elif not self.run.due(step):  # else there was a validation in between
             self.times.append(now - self.clock)
-            done = step - self.first
-            if self.auto and done == self.DECIDES:
+            measured = len(self.times) == self.DECIDES
+            if self.auto and measured:
                 self.decide(step, x, y)
-            elif self.plain_time and len(self.times) == self.DECIDES:
+            elif self.plain_time and measured:
                 self.compare(step)
             elif self.threads > 1 and now > self.next_probe and len(self.times) >= 5:
                 self.choose_threads(step, x, y)
@@ -56,7 +58,7 @@ class Pace:
     # ---- compilation
 
     def decide(self, step, x, y):
-        self.auto, plain, left = False, median(self.times[3:]), self.c.max_iters - step
+        self.auto, plain, left = False, median(self.times), self.c.max_iters - step
         cost, saved = compiling.seconds_to_compile(self.model), self.SHARE_SAVED * plain * left
         reason = (f'{left:,} steps of {1e3 * plain:.0f} ms are left; compiling takes up to {cost} s and saves about '
                   f'{saved:.0f}')
@@ -65,7 +67,8 @@ class Pace:
             return
         self.here.say(f'step {step:6d}  compiling: {reason}')
         if self.compile(x, y):
-            self.plain_time, self.times = plain, []
+            self.plain_time = plain
+            self.times.clear()
 
     def compile(self, x, y):
         """Compile, and try it on a batch. Returns whether that works; if not, the network stays as
@@ -79,7 +82,7 @@ class Pace:
                     loss = self.model(x, y)[1]
                 loss.backward()
         except Exception as e:  # of many types: no compiler, one that is too old, an operator that it does not know
-            if 'out of memory' in str(e):
+            if machine.advice(e):  # of train.py: too little memory, or another process has ended
                 raise
             compiling.plain_again(self.model)
             lines = [line for line in str(e).splitlines() if line.strip()] or ['']
@@ -92,8 +95,8 @@ class Pace:
         return True
 
     def compare(self, step):
-        """Some steps after compiling: was it worth it?"""
-        now = median(self.times[3:])
+        """Some steps after compiling: undo it if they are not faster."""
+        now = median(self.times)
         words = f'a compiled step takes {1e3 * now:.0f} ms, a plain one took {1e3 * self.plain_time:.0f}'
         if now < self.plain_time:
             self.here.say(f'step {step:6d}  {words}')
@@ -110,8 +113,8 @@ class Pace:
     # ---- threads
 
     def choose_threads(self, step, x, y):
-        """Compare the number of threads with another one, where there is a reason to."""
-        now, recent = torch.get_num_threads(), median(self.times[-5:])
+        """Compare the number of threads with another one, if there is a reason to."""
+        now, recent = torch.get_num_threads(), median(list(self.times)[-5:])
         reduced, first = now < self.threads, self.best == float('inf')
         self.best = min(self.best, recent)
         self.next_probe = time.perf_counter() + (self.AGAIN if reduced else 1.0)

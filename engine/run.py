@@ -159,8 +159,8 @@ class Run:
     # ---- in the loop
 
     def told_to_stop(self, step):
-        """Whether any process got a signal; then the run is saved. It is saved, too, when
-        checkpoint_minutes have passed since it was."""
+        """Whether any process got a signal; then the run is saved. It is also saved when
+        checkpoint_minutes have passed since the last time."""
         late = self.machine.main and not self.due(step) and \
             0 < 60 * self.c.checkpoint_minutes < time.monotonic() - self.saved
         signals, late = self.machine.sum(torch.tensor([len(self.signals), int(late)])).tolist()
@@ -189,7 +189,7 @@ class Run:
         return step % self.c.eval_interval == 0 or step == self.c.max_iters
 
     def validates(self, step):
-        """`due`, and then the clock of training is stopped."""
+        """Whether there is a validation before this step; if so, the clock of training stops."""
         if self.due(step):
             self.pause()
         return self.due(step)

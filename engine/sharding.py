@@ -62,4 +62,4 @@ def slice_like(whole, parameter):
     if not isinstance(parameter, DTensor) or getattr(whole, 'shape', None) != parameter.shape:
         return whole
     return distribute_tensor(whole.to(parameter.device), parameter.device_mesh, parameter.placements,
-                             src_data_rank=None)  # every process has read the file
+                             src_data_rank=None)  # every process has the whole tensor

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from engine import compiling, machine, optim
-from engine.checkpoints import network
+from engine.checkpoints import is_small, network
 from engine.fast import speed_up
 from engine.generate import Past, cached_logits, generate
 from model_aot import AoT, AoTConfig
@@ -173,7 +173,7 @@ def generation(name, device, tokens=64, more=None, prompt=16):
     unless its name says otherwise."""
     form = read(name, 'generation', device)
     model = build(form.base, form.way, more).to(device).eval()
-    if model.num_params() < 50e6 and 'bfloat16' not in name:
+    if is_small(model) and 'bfloat16' not in name:
         form = replace(form, dtype=torch.float32)
     if model.config.task != 'text':
         raise ValueError(f'{form.base} writes no text; name another row, such as gpt2-base')

@@ -82,7 +82,11 @@ def test_a_network_computes_the_same_loss_and_gradients_in_both_forms(kind):
         x, y = torch.randint(50, (2, 4, 24))
     exact = [p.detach().clone() for p in model.parameters()]
     want, gradient = loss_and_gradients(model, x, y)
+    entered = []
+    model.layers[0].register_forward_pre_hook(lambda layer, args: entered.append(args[0].dtype))
     got, quick = loss_and_gradients(fast.speed_up(model), x, y)
+    file = model_crate if kind == 'pictures' else model_aot
+    assert entered == [torch.bfloat16] and file.attention is fast.attention
     assert abs(got - want) < 5e-3 * want
     assert torch.cosine_similarity(quick, gradient, dim=0) > 0.995
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), exact))
