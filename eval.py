@@ -22,8 +22,7 @@ from engine import machine, settings
 from engine.checkpoints import from_command_line, load_model, load_weights, same_classes, size
 from engine.run import folder_of
 from scoring import benchmarks, frozen, regression, splits
-from tasks import dataset_of
-from tasks.augment import AugmentConfig
+from tasks import augment, dataset_of
 from tasks.pictures import ImageSplit
 from tasks.text import MaskedTextSplit, TextSplit
 from tasks.tokenizer import Tokenizer
@@ -40,7 +39,8 @@ class EvalConfig:
     workers: int = -1               # processes that decode JPEG pictures; -1 means one per core, at most 16
     device: str = 'auto'            # cpu, cuda, cuda:1, mps
     dtype: str = 'auto'             # float32, bfloat16, float16; auto: as in training, float32 for benchmarks and icl
-    eval_crop: float = 0.0          # pictures: share of the short side that the centre crop keeps; 0 as in training
+    eval_view: str = ''             # pictures: crop, or squash all of it; empty: as in training, for probe, knn squash
+    eval_crop: float = 0.0          # pictures: share of the short side that the crop keeps; 0 as in training
     real: str = ''                  # pictures: path of the ImageNet-ReaL labels, real.json, to score by as well
     probe: bool = False             # pictures: fit a linear classifier to frozen features of the training split
     knn: int = 0                    # pictures: classify by the k nearest training features; 0 turns it off
@@ -57,9 +57,9 @@ class EvalConfig:
 
 PICTURES, TEXT = ('image', 'masked_image'), ('text', 'masked_text')
 ONLY_FOR = {'dataset': (*PICTURES, *TEXT, 'icl'), 'split': (*PICTURES, *TEXT), 'probe': PICTURES, 'knn': PICTURES,
-            'train_share': PICTURES, 'eval_crop': PICTURES, 'real': ('image',), 'stride': ('--benchmarks',),
-            'detokenize': ('--benchmarks',), 'results': ('--benchmarks', 'icl'), 'beside': ('icl',),
-            'prompts': ('icl',), 'overwrite': ('icl',)}
+            'train_share': PICTURES, 'eval_view': PICTURES, 'eval_crop': PICTURES, 'real': ('image',),
+            'stride': ('--benchmarks',), 'detokenize': ('--benchmarks',), 'results': ('--benchmarks', 'icl'),
+            'beside': ('icl',), 'prompts': ('icl',), 'overwrite': ('icl',)}
 
 
 def check(c, what):
@@ -78,7 +78,10 @@ def pictures(c, checkpoint, model, autocast):
     """Scores of a classifier or a masked autoencoder, or of its frozen features."""
     folder, split = dataset_of(c, checkpoint)
     images = ImageSplit(folder, split, c.workers)
-    how = autocast, c.batch_size, c.eval_crop or checkpoint['config'].get('eval_crop', AugmentConfig.eval_crop)
+    view = c.eval_view or ('squash' if c.probe or c.knn else '')
+    changes = {'eval_view': view} if view else {}
+    changes |= {'eval_view': 'crop', 'eval_crop': c.eval_crop} if c.eval_crop else {}
+    how = autocast, c.batch_size, augment.config_of(checkpoint, **changes).view
     labels = splits.real_labels(c.real, images) if c.real else None
     if c.probe or c.knn:
         seed = c.seed if c.seed >= 0 else checkpoint['config'].get('seed', 1337)

@@ -11,6 +11,7 @@ from analysis import layers
 from engine.checkpoints import grid, kind_of, load_model, load_weights
 from engine.machine import choose_device
 from tasks import dataset_of
+from tasks.augment import config_of
 from tasks.pictures import ImageSplit, named, pictures_of, seen
 from tasks.regression import Prompts
 from tasks.text import TextSplit, prompt_of, with_masks
@@ -136,7 +137,7 @@ def pictures(c, net, n, label=None):
 
 def view_of(net):
     """What decides how a network sees a picture."""
-    return net.model.config.image_size, net.checkpoint['config'].get('eval_crop')
+    return net.model.config.image_size, config_of(net.checkpoint).view
 
 
 def pixels(net, shown):

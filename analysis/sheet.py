@@ -69,7 +69,7 @@ def draw(s, c):
     def read(*how):
         return (torch.as_tensor(a) for a in images.at(chosen, *how))
     pictures, sizes, labels, _ = read(draws, size)
-    views = [eval_pictures(pictures, sizes, size, c.eval_crop)]
+    views = [eval_pictures(pictures, sizes, size, c.view)]
     for d in draws.transpose(1, 0, 2):
         pictures, sizes, _, d = read(d, size, place_columns(c))
         views.append(train_pictures(pictures, sizes, d, size, c))

@@ -7,12 +7,10 @@
 #   torchrun --standalone --nproc_per_node=8 train.py config/finetune_crate.py
 #
 # The other datasets (prepare/cifar100.py and so on) need these flags. An epoch has two steps on
-# Flowers and seven on Pets, hence more epochs:
+# Flowers and seven on Pets, hence the fewer validations:
 #   cifar100     --dataset=cifar100 --out_dir=out/finetune_crate_cifar100
-#   flowers102   --dataset=flowers102 --epochs=500 --warmup_epochs=20 --eval_epochs=25
-#                --out_dir=out/finetune_crate_flowers102
-#   pets         --dataset=pets --epochs=200 --warmup_epochs=8 --eval_epochs=10
-#                --out_dir=out/finetune_crate_pets
+#   flowers102   --dataset=flowers102 --eval_epochs=10 --out_dir=out/finetune_crate_flowers102
+#   pets         --dataset=pets --eval_epochs=10 --out_dir=out/finetune_crate_pets
 #
 # Another size starts from its own run, such as --init_from=out/crate_tiny_imagenet. The authors'
 # files do not say their number of heads: Tiny has 6, Small and Base 12, Large 16. To start from

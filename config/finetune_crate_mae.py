@@ -9,8 +9,8 @@
 #
 # The other datasets (prepare/cifar100.py and so on) need these flags:
 #   cifar100     --dataset=cifar100 --out_dir=out/finetune_crate_mae_cifar100
-#   flowers102   --dataset=flowers102 --out_dir=out/finetune_crate_mae_flowers102
-#   pets         --dataset=pets --out_dir=out/finetune_crate_mae_pets
+#   flowers102   --dataset=flowers102 --eval_epochs=10 --out_dir=out/finetune_crate_mae_flowers102
+#   pets         --dataset=pets --eval_epochs=10 --out_dir=out/finetune_crate_mae_pets
 #
 # Small starts from its own run: --init_from=out/crate_mae_small_imagenet. The authors' files do not
 # say their number of heads: Small and Base have 12. To start from their weights, or from a run on

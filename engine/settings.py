@@ -137,6 +137,13 @@ def check_ranges(c, ranges):
                 raise ValueError(f'{name}={getattr(c, name)} must lie between {low} and {high}')
 
 
+def check_choices(c, **choices):
+    """Raises ValueError for a setting of c that is none of its choices."""
+    for name, known in choices.items():
+        if getattr(c, name) not in known:
+            raise ValueError(f"{name}='{getattr(c, name)}' is unknown; choose {' or '.join(known)}")
+
+
 def show(value):
     if isinstance(value, (tuple, list)):
         return ','.join(map(str, value))

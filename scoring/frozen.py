@@ -13,12 +13,12 @@ PROBE_C = tuple(10.0 ** k for k in range(6))
 AT_ONCE = 2 ** 24  # at most so many scores, or numbers of the features, are computed with at once
 
 
-def features(model, images, autocast, batch_size, eval_crop):
+def features(model, images, autocast, batch_size, view):
     """(features (N, d), labels (N,)) of an ImageSplit. Raises ValueError without model.features."""
     if not hasattr(model, 'features'):
         raise ValueError(f'--probe and --knn need {type(model).__name__}.features(x), pictures to (B, d); see '
                          'docs/extend.md')
-    return outputs(model, images, model.features, autocast, batch_size, eval_crop)
+    return outputs(model, images, model.features, autocast, batch_size, view)
 
 
 def fit_logistic(x, y, classes, C, start=None, rows=None):

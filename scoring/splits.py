@@ -30,30 +30,30 @@ class Means:
 
 # ---- pictures -------------------------------------------------------------------------------------------------------
 
-def batches(model, images, batch_size, eval_crop, draws=0):
+def batches(model, images, batch_size, view, draws=0):
     """All pictures of an ImageSplit in order: pixels (B, C, H, W), labels (B,), and `draws` random
-    numbers for each picture (B, draws), on the network's device."""
+    numbers for each picture (B, draws), on the network's device. view: as of eval_pictures."""
     device, total = next(model.parameters()).device, math.ceil(len(images) / batch_size)
     parts = images.fixed(batch_size, total, draws=draws, image_size=model.config.image_size)
     for pictures, sizes, y, noise in tqdm(parts, f'{images.folder.name} {images.split}', total, disable=None):
-        x = augment.eval_pictures(pictures.to(device), sizes, model.config.image_size, eval_crop)
+        x = augment.eval_pictures(pictures.to(device), sizes, model.config.image_size, view)
         yield x, y.to(device), noise.float().to(device)
 
 
 @torch.no_grad()
-def outputs(model, images, function, autocast, batch_size, eval_crop):
+def outputs(model, images, function, autocast, batch_size, view):
     """function(x) of all pictures of an ImageSplit, float32 (N, ..), and their labels (N,)."""
     out, labels = [], []
-    for x, y, _ in batches(model, images, batch_size, eval_crop):
+    for x, y, _ in batches(model, images, batch_size, view):
         with autocast:
             out.append(function(x).float())
         labels.append(y)
     return torch.cat(out), torch.cat(labels)
 
 
-def classification(model, images, autocast, batch_size, eval_crop):
+def classification(model, images, autocast, batch_size, view):
     """({'loss', 'top1', 'top5'}, the class that the network gives each picture)."""
-    logits, y = outputs(model, images, lambda x: model(x)[0], autocast, batch_size, eval_crop)
+    logits, y = outputs(model, images, lambda x: model(x)[0], autocast, batch_size, view)
     shares = {name: share.item() for name, share in top1_top5(logits, y)[1].items()}
     return {'loss': F.cross_entropy(logits, y).item()} | shares, logits.argmax(1).tolist()
 
@@ -83,12 +83,12 @@ def real_accuracy(guesses, labels):
 
 
 @torch.no_grad()
-def reconstruction(model, images, autocast, batch_size, eval_crop):
+def reconstruction(model, images, autocast, batch_size, view):
     """{'count', 'loss', 'baseline', 'hidden'} of a masked autoencoder. The baseline predicts the
     mean colour of each picture's visible patches, or, with norm_pix_loss, the mean of each patch,
     which is then 0. hidden: share of patches."""
     c, means = model.config, Means()
-    for x, y, noise in batches(model, images, batch_size, eval_crop, draws=math.prod(grid(c))):
+    for x, y, noise in batches(model, images, batch_size, view, draws=math.prod(grid(c))):
         with autocast:
             loss = model(x, noise)[1]
         hidden, target = model.hide(noise), model.target(x)

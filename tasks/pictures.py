@@ -253,9 +253,9 @@ def named(images, chosen):
 def seen(picture, model, checkpoint):
     """A picture, uint8 (H, W, C), as evaluation sees it, (1, C, H, W), on the device of the
     model."""
-    crop = checkpoint['config'].get('eval_crop', augment.AugmentConfig.eval_crop)
     x = torch.tensor(picture)[None].to(next(model.parameters()).device)
-    return augment.eval_pictures(x, torch.tensor([picture.shape[:2]]), model.config.image_size, crop)
+    return augment.eval_pictures(x, torch.tensor([picture.shape[:2]]), model.config.image_size,
+                                 augment.config_of(checkpoint).view)
 
 
 # ---- the tasks ------------------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ class Classification(Task):
         pictures, = self.machine.send(pictures)
         if training:
             return augment.train_pictures(pictures, sizes, draws, self.image_size, self.augmentation)
-        return augment.eval_pictures(pictures, sizes, self.image_size, self.augmentation.eval_crop)
+        return augment.eval_pictures(pictures, sizes, self.image_size, self.augmentation.view)
 
     def take(self, batch, training=False):
         return self.pixels(batch, training), *self.machine.send(batch[2])

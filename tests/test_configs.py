@@ -199,8 +199,8 @@ def test_transfer_has_the_papers_settings(name, batch, dataset):
     names = 'dataset', 'model', 'optimizer', 'learning_rate', 'weight_decay', 'image_size'
     assert tuple(s[k] for k in names) == (dataset, 'crate', 'adamw', 5e-5, 0.01, 224)
     assert (s['randaugment_n'], s['randaugment_m']) == (2, 14)
-    long = {'flowers102': (500, 20, 25), 'pets': (200, 8, 10)} if name == 'finetune_crate' else {}
-    assert (s['epochs'], s['warmup_epochs'], s['eval_epochs']) == long.get(dataset, (50, 2, 1))
+    names = 'epochs', 'warmup_epochs', 'schedule', 'label_smoothing', 'crop_scale', 'eval_view', 'randaugment_scale'
+    assert tuple(s[k] for k in names) == (200, 0, 'cosine', 0, 0.08, 'squash', 'torchvision')
 
 
 def test_flops_are_six_a_weight_and_token_and_twelve_a_width_and_position():

@@ -18,7 +18,7 @@ from model_vit import ViT, ViTConfig
 from model_vit_mae import ViTMAE, ViTMAEConfig
 from prepare.lib.pictures import save_arrays, save_pack
 from scoring import frozen
-from tasks import files
+from tasks import augment, files
 from tasks.augment import eval_pictures
 from tasks.pictures import ImageSplit
 from tasks.regression import Prompts
@@ -98,6 +98,16 @@ def test_scores_are_those_computed_by_hand(split, run, folder, capsys):
 
 def test_another_crop_is_another_picture(run, folder, capsys):
     assert numbers(said(capsys, run, folder, '--eval_crop=0.5')) != numbers(said(capsys, run, folder))
+
+
+@pytest.mark.parametrize('words, view', [
+    ([], 1.0), (['--eval_view=squash'], None), (['--eval_crop=0.5'], 0.5), (['--knn=1'], None),
+    (['--knn=1', '--eval_view=crop'], 1.0), (['--knn=1', '--eval_crop=0.5'], 0.5)])
+def test_a_whole_picture_is_seen_if_asked_for_and_by_frozen_features(words, view, run, folder, capsys, monkeypatch):
+    views, real = [], eval_pictures
+    monkeypatch.setattr(augment, 'eval_pictures', lambda *args: views.append(args[3]) or real(*args))
+    out = said(capsys, run, folder, '--dataset=pack', '--workers=0', *words)
+    assert set(views) == {view} and '6 pictures' in out
 
 
 def test_a_score_agrees_with_validation_in_training(folder, tmp_path, capsys):
@@ -294,6 +304,7 @@ def test_errors_in_context_beside_those_of_estimators(tmp_path, capsys, monkeypa
     (['--dataset=text'], 'holds text'), (['--dataset=nothing'], 'no prepared data in {}/nothing'),
     (['--split=dev'], 'no split dev, only train, val, test'), (['--batch_size=0'], 'batch_size=0 must be at least 1'),
     (['--knn=-1'], 'knn=-1 must be at least 0'), (['--eval_crop=2'], 'eval_crop=2.0 must lie between 0 and 1'),
+    (['--eval_view=all'], "eval_view='all' is unknown; choose crop or squash"),
     (['--workers=-2'], 'workers=-2'), (['--ckpt=nowhere'], 'no checkpoint nowhere'), (['--n_embd=32'], 'does not fit'),
     (['--real=x'], 'lights was not'), (['--dtype=int8'], 'choose auto'), (['--probee=true'], 'did you mean probe'),
     (['--train_share=0.5'], 'add --probe=true'), (['--train_share=0'], 'train_share=0.0 must lie'),

@@ -15,6 +15,7 @@ import train
 from engine.checkpoints import as_classifier, load_model
 from engine.run import load_checkpoint
 from model_crate_mae import CRATEMAE
+from tasks.augment import AugmentConfig, draws_needed
 from tasks.pictures import ImageSplit
 
 pytestmark = pytest.mark.usefixtures('quick')
@@ -87,7 +88,7 @@ def test_masks_are_drawn_apart_from_the_augmentation(words, tmp_path, monkeypatc
        f'--out_dir={tmp_path}/a')
     trained = [noise for noise in seen if noise is not None and len(noise) == 4 and noise.device.type == 'cpu']
     for step in range(2):
-        numbers = torch.from_numpy(np.random.default_rng((3, step, 1)).random((8, 9 + 16))[:, -16:]).float()
+        numbers = torch.from_numpy(np.random.default_rng((3, step, 1)).random((8, draws_needed(AugmentConfig(randaugment_n=2)) + 16))[:, -16:]).float()
         for part in numbers.split(4):
             assert sum(torch.equal(part, noise) for noise in trained) == 1
 

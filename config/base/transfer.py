@@ -2,16 +2,18 @@
 # by itself: each run starts with `from config.base.transfer import *`.
 #
 # Resolution, optimizer, learning rate, weight decay, batch size and augmentation are the paper's.
-# It gives no epochs and no schedule; these are our choice.
+# Epochs, schedule, the loss without label smoothing and the view of evaluation are those of the
+# authors' finetune.py. Its batch is 256, the paper's 512.
 model = 'crate'
 init_from = 'out/crate_imagenet'
 new_head = True  # the new dataset has other classes
 image_size = 224
+label_smoothing = 0.0  # whatever the weights were trained with
 
 batch_size = 64
 gradient_accumulation_steps = 8  # 512 pictures a step, over all processes
-epochs = 50
-warmup_epochs = 2
+epochs = 200
+warmup_epochs = 0
 optimizer = 'adamw'
 learning_rate = 5e-5
 min_lr = 0.0
@@ -23,8 +25,8 @@ schedule = 'cosine'
 crop_scale = 0.08
 flip = True
 randaugment_n = 2
-randaugment_m = 14.0
+randaugment_m = 14.0  # of torchvision's 30
 
-eval_crop = 0.875
+eval_view = 'squash'  # all of the picture, resized to 224 x 224
 eval_epochs = 1
 eval_iters = 1_000_000  # the whole held-out split

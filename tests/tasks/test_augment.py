@@ -8,11 +8,10 @@ from fake_mps import FakeMPS
 from PIL import Image, ImageEnhance, ImageOps
 
 from tasks import augment
-from tasks.augment import FILL, OPERATIONS, AugmentConfig, train_pictures
+from tasks.augment import AugmentConfig, train_pictures
+from tasks.randaugment import COLOUR, FILL, GEOMETRIC, OPERATIONS
 
 PLAIN = AugmentConfig(crop_scale=1.0, flip=False)
-M = 14.0
-FACTOR = M / 10 * 1.8 + 0.1
 
 
 def noise(n, h, w, seed=0, channels=3):
@@ -42,7 +41,7 @@ def sizes_of(pictures):
 
 def draws_for(n, *operations, negative=False):
     """No flip; the named operations in order."""
-    numbers = [0.3, 0.6, 0.2, 0.7, 0.9]
+    numbers = [0.3, 0.6] * augment.TRIES + [0.2, 0.7, 0.9]
     for name in operations:
         numbers += [(OPERATIONS.index(name) + 0.5) / len(OPERATIONS), 0.1 if negative else 0.9]
     return torch.tensor([numbers] * n, dtype=torch.float64)
@@ -52,9 +51,10 @@ def random_draws(n, c, seed=0):
     return torch.from_numpy(np.random.default_rng(seed).random((n, augment.draws_needed(c))))
 
 
-def augmented(pictures, *operations, m=M, negative=False):
+def augmented(pictures, *operations, m=14, scale='torchvision', negative=False):
     """Through train_pictures with crop and flip off, uint8 (n, H, W, 3)."""
-    c = AugmentConfig(crop_scale=1.0, flip=False, randaugment_n=len(operations), randaugment_m=m)
+    c = AugmentConfig(crop_scale=1.0, flip=False, randaugment_n=len(operations), randaugment_m=m,
+                      randaugment_scale=scale)
     draws = draws_for(len(pictures), *operations, negative=negative)
     return augment.denormalize(train_pictures(pictures, sizes_of(pictures), draws, tuple(pictures.shape[1:3]), c))
 
@@ -66,84 +66,94 @@ def levels_apart(a, b):
 # ---- operations
 
 
-def affine(*matrix):
-    return lambda p: p.transform(p.size, Image.AFFINE, matrix, Image.BILINEAR, fillcolor=FILL)
-
-
-PILLOW = {
-    'Identity': lambda p: p,
-    'AutoContrast': ImageOps.autocontrast,
-    'Equalize': ImageOps.equalize,
-    'Posterize': lambda p: ImageOps.posterize(p, int(M / 10 * 4)),
-    'Solarize': lambda p: ImageOps.solarize(p, min(256, int(M / 10 * 256))),
-    'Color': lambda p: ImageEnhance.Color(p).enhance(FACTOR),
-    'Contrast': lambda p: ImageEnhance.Contrast(p).enhance(FACTOR),
-    'Brightness': lambda p: ImageEnhance.Brightness(p).enhance(FACTOR),
-    'Sharpness': lambda p: ImageEnhance.Sharpness(p).enhance(FACTOR),
+# What the operations do at 14, and at the largest magnitude. From torchvision 0.20's transforms/autoaugment.py
+# (RandAugment, 31 bins) and timm 1.0's data/auto_augment.py (rand-m14: 14 is clipped to 10), by hand. Angle in degrees,
+# shear in pixels per pixel, translation in sides, enhancement as a factor (and that of the other sign), bits, threshold.
+TABLE = {
+    ('torchvision', 14): dict(Rotate=14, Shear=0.14, Translate=0.2115, Enhance=(1.42, 0.58), Posterize=6, Solarize=136),
+    ('torchvision', 30): dict(Rotate=30, Shear=0.3, Translate=0.4532, Enhance=(1.9, 0.1), Posterize=4, Solarize=0),
+    ('torchvision', 3): dict(Rotate=3, Shear=0.03, Translate=0.04532, Enhance=(1.09, 0.91), Posterize=8, Solarize=229.5),
+    ('timm', 14): dict(Rotate=30, Shear=0.3, Translate=0.45, Enhance=(1.9, 1.9), Posterize=4, Solarize=256),
+    ('timm', 5): dict(Rotate=15, Shear=0.15, Translate=0.225, Enhance=(1.0, 1.0), Posterize=2, Solarize=128),
 }
+each_strength = pytest.mark.parametrize('scale, m', TABLE)
+
+
+def affine(fill, *matrix):
+    return lambda p: p.transform(p.size, Image.AFFINE, matrix, Image.BILINEAR, fillcolor=fill)
+
+
+def pillow(scale='torchvision', m=14, negative=False):
+    """{colour operation: what it does to a Pillow picture}."""
+    row = TABLE[scale, m]
+    factor = row['Enhance'][negative]
+    return {'Identity': lambda p: p, 'AutoContrast': ImageOps.autocontrast, 'Equalize': ImageOps.equalize,
+            'Posterize': lambda p: ImageOps.posterize(p, row['Posterize']),
+            'Solarize': lambda p: ImageOps.solarize(p, row['Solarize']),
+            'Color': lambda p: ImageEnhance.Color(p).enhance(factor),
+            'Contrast': lambda p: ImageEnhance.Contrast(p).enhance(factor),
+            'Brightness': lambda p: ImageEnhance.Brightness(p).enhance(factor),
+            'Sharpness': lambda p: ImageEnhance.Sharpness(p).enhance(factor)}
 
 
 @pytest.mark.parametrize('h, w', [(32, 32), (37, 50), (3, 4), (1, 2), (224, 160)])
-@pytest.mark.parametrize('name', PILLOW)
+@pytest.mark.parametrize('name', COLOUR)
 def test_colour_operations_are_pillows(name, h, w):
     pictures = torch.cat([noise(3, h, w), structured(h, w)])
-    theirs = np.stack([PILLOW[name](Image.fromarray(p.numpy())) for p in pictures])
+    theirs = np.stack([pillow()[name](Image.fromarray(p.numpy())) for p in pictures])
     assert levels_apart(augmented(pictures, name), theirs).max() == 0
 
 
-@pytest.mark.parametrize('m', [0.0, 1.0, 5.0, 10.0, 30.0])
-def test_other_magnitudes_are_pillows_too(m):
+@each_strength
+@pytest.mark.parametrize('negative', [False, True])
+def test_other_magnitudes_are_pillows_too(scale, m, negative):
     pictures = torch.cat([noise(2, 20, 30), structured(20, 30)])
-    factor, bits = m / 10 * 1.8 + 0.1, min(8, int(m / 10 * 4))
-    theirs = {'Solarize': lambda p: ImageOps.solarize(p, min(256, int(m / 10 * 256))),
-              'Posterize': lambda p: ImageOps.posterize(p, bits) if bits else p.point(lambda v: 0),
-              'Color': lambda p: ImageEnhance.Color(p).enhance(factor),
-              'Contrast': lambda p: ImageEnhance.Contrast(p).enhance(factor),
-              'Brightness': lambda p: ImageEnhance.Brightness(p).enhance(factor),
-              'Sharpness': lambda p: ImageEnhance.Sharpness(p).enhance(factor)}
-    for name, operation in theirs.items():
+    for name, operation in pillow(scale, m, negative).items():
         by_pillow = np.stack([operation(Image.fromarray(p.numpy())) for p in pictures])
-        assert levels_apart(augmented(pictures, name, m=m), by_pillow).max() == 0, name
+        ours = augmented(pictures, name, m=m, scale=scale, negative=negative)
+        assert levels_apart(ours, by_pillow).max() == 0, name
 
 
-@pytest.mark.parametrize('sign', [-1, 1])
+@each_strength
+@pytest.mark.parametrize('negative', [False, True])
 @pytest.mark.parametrize('h, w', [(48, 48), (60, 90)])
-@pytest.mark.parametrize('name', augment.GEOMETRIC)
-def test_geometric_operations_are_pillows(name, h, w, sign):
-    m = sign * M / 10
-    theirs = {'Rotate': lambda p: p.rotate(30 * m, Image.BILINEAR, fillcolor=FILL),
-              'ShearX': affine(1, 0.3 * m, 0, 0, 1, 0), 'ShearY': affine(1, 0, 0, 0.3 * m, 1, 0),
-              'TranslateX': affine(1, 0, 0.45 * m * w, 0, 1, 0),
-              'TranslateY': affine(1, 0, 0, 0, 1, 0.45 * m * h)}[name]
+@pytest.mark.parametrize('name', GEOMETRIC)
+def test_geometric_operations_are_pillows(name, h, w, negative, scale, m):
+    row, fill, sign = TABLE[scale, m], FILL[scale], -1 if negative else 1
+    shear, shift = sign * row['Shear'], sign * row['Translate']
+    theirs = {'Rotate': lambda p: p.rotate(sign * row['Rotate'], Image.BILINEAR, fillcolor=fill),
+              'ShearX': affine(fill, 1, shear, 0, 0, 1, 0), 'ShearY': affine(fill, 1, 0, 0, shear, 1, 0),
+              'TranslateX': affine(fill, 1, 0, shift * w, 0, 1, 0),
+              'TranslateY': affine(fill, 1, 0, 0, 0, 1, shift * h)}[name]
     pictures = smooth(h, w)
     by_pillow = np.stack([theirs(Image.fromarray(p.numpy())) for p in pictures])
-    apart = levels_apart(augmented(pictures, name, negative=sign < 0), by_pillow)
-    assert apart.float().mean() < 0.6 and (apart <= 1).float().mean() > 0.995, (apart.float().mean(), apart.max())
+    apart = levels_apart(augmented(pictures, name, m=m, scale=scale, negative=negative), by_pillow)
+    assert apart.float().mean() < 0.6 and (apart <= 1).float().mean() > 0.99, (apart.float().mean(), apart.max())
 
 
 def test_every_operation_is_there_and_drawn_as_often():
-    assert sorted(PILLOW) == sorted(augment.COLOUR) and len(OPERATIONS) == 14 and len(augment.GEOMETRIC) == 5
+    assert sorted(pillow()) == sorted(COLOUR) and len(OPERATIONS) == 14 and len(GEOMETRIC) == 5
     draws = random_draws(14_000, AugmentConfig(randaugment_n=2))
     for i in (0, 1):
         counts = augment.chosen_operations(draws, i).bincount()
         assert len(counts) == 14 and (counts - 1000).abs().max() < 150
     assert not torch.equal(augment.chosen_operations(draws, 0), augment.chosen_operations(draws, 1))
-    assert augment.chosen_operations(torch.full((1, 7), 1 - 2.0 ** -53, dtype=torch.float64), 0) == 13
+    assert augment.chosen_operations(torch.full((1, 30), 1 - 2.0 ** -53, dtype=torch.float64), 0) == 13
 
 
 def test_operations_follow_each_other():
     pictures = smooth(40, 40)
-    once = [ImageEnhance.Color(ImageOps.equalize(Image.fromarray(p.numpy()))).enhance(FACTOR) for p in pictures]
+    once = [ImageEnhance.Color(ImageOps.equalize(Image.fromarray(p.numpy()))).enhance(1.42) for p in pictures]
     assert levels_apart(augmented(pictures, 'Equalize', 'Color'), np.stack(once)).max() == 0
-    shear = affine(1, 0.42, 0, 0, 1, 0)
-    moved = [shear(Image.fromarray(p.numpy()).rotate(42, Image.BILINEAR, fillcolor=FILL)) for p in pictures]
+    shear = affine((0, 0, 0), 1, 0.14, 0, 0, 1, 0)
+    moved = [shear(Image.fromarray(p.numpy()).rotate(14, Image.BILINEAR)) for p in pictures]
     ours = augmented(pictures, 'Rotate', 'ShearX')
     apart = levels_apart(ours, np.stack(moved))[:, 12:28, 12:28]  # twice interpolated, their borders are softer
     assert apart.float().mean() < 1.5
     assert torch.equal(augmented(pictures, 'Brightness', 'Rotate'), augmented(pictures, 'Rotate', 'Brightness'))
     there_and_back = draws_for(4, 'TranslateX', 'TranslateX')
     c = AugmentConfig(crop_scale=1.0, flip=False, randaugment_n=2)
-    there_and_back[:, 8] = 0.1
+    there_and_back[:, -1] = 0.1
     x = train_pictures(pictures, sizes_of(pictures), there_and_back, (40, 40), c)
     assert torch.equal(augment.denormalize(x), pictures)
 
@@ -151,10 +161,10 @@ def test_operations_follow_each_other():
 # ---- other numbers of channels
 
 
-@pytest.mark.parametrize('name', PILLOW)
+@pytest.mark.parametrize('name', COLOUR)
 def test_colour_operations_on_grey_pictures_are_pillows(name):
     pictures = torch.cat([noise(3, 37, 50), structured(37, 50)])[..., :1]
-    theirs = np.stack([PILLOW[name](Image.fromarray(p.numpy()[..., 0], 'L')) for p in pictures])[..., None]
+    theirs = np.stack([pillow()[name](Image.fromarray(p.numpy()[..., 0], 'L')) for p in pictures])[..., None]
     assert levels_apart(augmented(pictures, name), theirs).max() == 0
 
 
@@ -163,11 +173,11 @@ def test_geometry_crops_and_flips_are_the_same_for_any_number_of_channels(channe
     """Without colour operations, every channel changes as it would in a colour picture."""
     colours, c = smooth(40, 50), AugmentConfig(crop_scale=0.5, randaugment_n=1)
     draws = random_draws(len(colours), c)
-    draws[:, 5] = (OPERATIONS.index('Rotate') + 0.5) / len(OPERATIONS)
+    draws[:, augment.FIRST] = (OPERATIONS.index('Rotate') + 0.5) / len(OPERATIONS)
     pictures = torch.cat([colours] * 2, 3)[..., :channels]
     ours = augment.denormalize(train_pictures(pictures, sizes_of(pictures), draws, (24, 32), c)).int()
     theirs = augment.denormalize(train_pictures(colours, sizes_of(colours), draws, (24, 32), c)).int()
-    inside = (theirs != torch.tensor(FILL)).all(-1)  # where they uncover an area, they fill it with the mean
+    inside = (theirs != 0).any(-1)  # where they uncover an area, it is black
     for k in range(channels):
         assert (ours[..., k] - theirs[..., k % 3])[inside].abs().max() <= 1 and inside.float().mean() > 0.5
     seen = augment.eval_pictures(pictures, sizes_of(pictures), (24, 32), 0.9)
@@ -213,7 +223,7 @@ def test_flip_mirrors_about_half_of_the_pictures():
     pictures, c = noise(400, 6, 8), AugmentConfig(crop_scale=1.0)
     draws = random_draws(400, c)
     x = augment.denormalize(train_pictures(pictures, sizes_of(pictures), draws, (6, 8), c))
-    flipped = draws[:, 4] < 0.5
+    flipped = draws[:, augment.FLIP] < 0.5
     assert 150 < flipped.sum() < 250
     assert torch.equal(x, torch.where(flipped[:, None, None, None], pictures.flip(2), pictures))
 
@@ -256,23 +266,64 @@ def test_padding_is_never_seen(c):
                                train_pictures(black[1:2], size, draws[1:2], (32, 32), PLAIN), rtol=0, atol=2e-3)
 
 
+def boxes_of(size, n, image_size=(32, 32), scale=0.08):
+    """Crops of n pictures of one size (height, width), a row each of (left, top, width, height)."""
+    draws = random_draws(n, AugmentConfig(), seed=5)
+    return augment.crop_boxes(torch.tensor([size] * n), draws, image_size, scale)
+
+
+def one_at_a_time(height, width, generator):
+    """A random resized crop as its rule says, in whole pixels: (left, top, width, height)."""
+    for _ in range(10):
+        area = height * width * generator.uniform(0.08, 1)
+        aspect = math.exp(generator.uniform(math.log(3 / 4), math.log(4 / 3)))
+        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            return generator.integers(0, width - w + 1), generator.integers(0, height - h + 1), w, h
+    w, h = width, height
+    if width / height < 3 / 4:
+        h = round(width * 4 / 3)
+    elif width / height > 4 / 3:
+        w = round(height * 4 / 3)
+    return (width - w) // 2, (height - h) // 2, w, h
+
+
+@pytest.mark.parametrize('size', [(480, 640), (500, 500), (300, 600), (800, 200), (100, 1000)])
+def test_crops_are_distributed_as_the_rule_says(size):
+    """Area, aspect ratio and place: the largest distance between the two distribution functions. By
+    chance it is 0.025 or more in one of 100 comparisons of 8000 with 8000."""
+    n, generator = 8000, np.random.default_rng(1)
+    left, top, w, h = boxes_of(size, n).T.numpy()
+    theirs = np.array([one_at_a_time(*size, generator) for _ in range(n)]).T
+    for ours, rule, slack in ((w * h, theirs[2] * theirs[3], (w + h).max()), (w / h, theirs[2] / theirs[3], 2 / h.min()),
+                              (left, theirs[0], 1), (top, theirs[1], 1)):  # slack, because theirs are whole pixels
+        edges = np.sort(rule)
+        low, high = (np.searchsorted(np.sort(ours), edges + s, 'right') / n for s in (-slack, slack))
+        there = np.searchsorted(edges, edges, 'right') / n
+        assert (low - there).max() < 0.03 and (there - high).max() < 0.03
+    assert ((w / h > 0.7499) & (w / h < 1.3334)).all()
+
+
+def test_a_picture_of_4_by_3_keeps_as_much_of_its_area_as_with_torchvision():
+    """0.432 of it on average, from torchvision's own function; boxes that are clipped keep 0.518."""
+    _, _, w, h = boxes_of((480, 640), 20_000).T
+    assert abs((w * h).mean() / (480 * 640) - 0.432) < 0.006
+
+
 @pytest.mark.parametrize('image_size', [(32, 32), (32, 64)])
-def test_crop_boxes_lie_inside_and_have_the_area_asked_for(image_size):
+def test_crop_boxes_lie_inside_and_are_the_first_that_fits(image_size):
     sizes = torch.tensor([[480, 640], [100, 50], [32, 32]]).repeat(2000, 1)
-    draws = torch.from_numpy(np.random.default_rng(5).random((6000, 5)))
+    draws = random_draws(6000, AugmentConfig(), seed=5)
     left, top, w, h = augment.crop_boxes(sizes, draws, image_size, 0.08).T
     height, width = sizes.T
     assert (left >= 0).all() and (top >= 0).all()
     assert (left + w <= width + 1e-9).all() and (top + h <= height + 1e-9).all()
     share, aspect = w * h / (height * width), w / h / (image_size[1] / image_size[0])
-    whole = (w < width) & (h < height)  # not clipped
-    assert whole.float().mean() > 0.4
-    torch.testing.assert_close(share[whole], (0.08 + 0.92 * draws[:, 0])[whole])
-    assert (share <= 0.08 + 0.92 * draws[:, 0] + 1e-9).all() and share.min() < 0.1
-    assert 0.74 < aspect[whole].min() < 0.76 and 1.32 < aspect[whole].max() < 1.34
-    assert aspect[whole].log().mean().abs() < 0.05
-    places = torch.stack((left / (width - w), top / (height - h)), 1)[whole]
-    torch.testing.assert_close(places, draws[whole, 2:4])
+    assert share.min() > 0.08 - 1e-9 and 0.7499 < aspect.min() < 0.76 and 1.32 < aspect.max() < 1.3334
+    first = (share - 0.08 - 0.92 * draws[:, 0]).abs() < 1e-9
+    assert 0.3 < first.float().mean() < 0.95  # of all; of the others a later box fits, or none
+    torch.testing.assert_close(torch.stack((left / (width - w), top / (height - h)), 1)[first],
+                               draws[first][:, augment.PLACE])
 
 
 @pytest.mark.parametrize('image_size', [(8, 8), (8, 16), (24, 8)])
@@ -304,8 +355,9 @@ def test_evaluation_sees_the_same_of_a_panorama():
 def test_training_crops_come_from_anywhere_in_a_panorama():
     """Where a crop lies in the whole picture: from its first to its last column, evenly."""
     picture = np.broadcast_to(np.arange(1000, dtype=np.int32)[None, :, None], (10, 1000, 3))
-    c, draws = AugmentConfig(), torch.from_numpy(np.random.default_rng(0).random((2000, 5)))
-    draws[0, 2], draws[1, 2] = 0, 1 - 1e-9
+    c = AugmentConfig()
+    draws = random_draws(2000, c)
+    draws[0, augment.PLACE], draws[1, augment.PLACE] = 0, 1 - 1e-9
     places = []
     for row in draws:
         part = augment.cut(picture, (8, 8), row[augment.place_columns(c)].tolist())
@@ -365,6 +417,13 @@ def test_evaluation_is_pillows_resize_and_crop(h, w, size, share):
     assert levels_apart(x, theirs).max() <= 1 and x.shape == (5, *size, 3)
 
 
+def test_a_squashed_picture_is_resized_whole():
+    pictures = torch.cat([noise(1, 40, 60), smooth(40, 60)])
+    x = augment.denormalize(augment.eval_pictures(pictures, sizes_of(pictures), (24, 24), None))
+    theirs = np.stack([Image.fromarray(p.numpy()).resize((24, 24), Image.BILINEAR) for p in pictures])
+    assert levels_apart(x, theirs).max() <= 1
+
+
 def test_evaluation_of_different_sizes_is_that_of_each_alone():
     pictures, sizes = padded(*SHAPES)
     x = augment.eval_pictures(pictures, sizes, (24, 32), 0.9)
@@ -381,7 +440,9 @@ def test_evaluation_of_different_sizes_is_that_of_each_alone():
     (dict(crop_scale=math.nan), 'crop_scale=nan'),
     (dict(eval_crop=-1), 'eval_crop=-1'), (dict(eval_crop=1.1), 'eval_crop=1.1'),
     (dict(randaugment_n=-1), r'randaugment_n=-1 must lie in \[0, 10\]'), (dict(randaugment_n=11), 'randaugment_n=11'),
-    (dict(randaugment_m=31.0), r'randaugment_m=31.0 must lie in \[0, 30\]')])
+    (dict(randaugment_m=31.0), r'randaugment_m=31.0 must lie in \[0, 30\]'),
+    (dict(randaugment_scale='pil'), "randaugment_scale='pil' is unknown; choose torchvision or timm"),
+    (dict(eval_view='whole'), "eval_view='whole' is unknown; choose crop or squash")])
 def test_bad_settings_are_refused(bad, why):
     with pytest.raises(ValueError, match=why):
         AugmentConfig(**bad)
