@@ -29,8 +29,9 @@ Departures from the paper's formulas, all as in its Appendix B.1 and in the auth
   * the output map W is free (eq. 115) and has a bias; `tie_out=True` is eq. (12), W = [U_1 .. U_K];
   * a patch is normalized, mapped, and normalized again before it becomes a token.
 
-Text (`image_size=0`): CRATE-GPT predicts the next token with causal attention. CRATE-BERT (`causal=False`) fills in
-hidden tokens; the id of [MASK] is the first after the tokenizer's. ISTA works on each token alone in both.
+Text (`image_size=0`): CRATE-GPT predicts the next token with causal attention. It equals the authors' code too, which
+has no LayerNorm before the output map. CRATE-BERT (`causal=False`), which they did not release, fills in hidden tokens
+and has that LayerNorm; the id of [MASK] is the first after the tokenizer's. ISTA works on each token alone in both.
 """
 import math
 from dataclasses import dataclass
@@ -51,8 +52,8 @@ class CRATEConfig:
     head_dim: int = 0               # dimension of a subspace; 0 means n_embd / n_head
     eta: float = 0.1                # step size of ISTA, eq. (17)
     lam: float = 0.1                # weight lambda of sparsity, eq. (16)
-    ista: str = 'relu'              # sparsification: 'relu' (eq. 17), 'soft' (two-sided, eq. 117) or 'mm' (eq. 92)
-    alpha: float = 1.0              # alpha of eq. (92), used with ista='mm'
+    ista: str = 'relu'              # 'relu' (eq. 17), 'soft' (two-sided, eq. 117; Table 4 has lam=10) or 'mm' (eq. 92)
+    alpha: float = 1.0              # with ista='mm': alpha of eq. (92), d / (N eps^2); the paper gives no number
     tie_out: bool = False           # W = [U_1 .. U_K], eq. (12), instead of a free output map, eq. (115)
     dropout: float = 0.0            # on embeddings, attention weights and what attention adds
     image_size: int | tuple = 224   # pictures: pixels, or (height, width); 0 reads text
@@ -65,6 +66,8 @@ class CRATEConfig:
     block_size: int = 1024          # text: longest sequence of tokens
     vocab_size: int = 50257         # text: number of different tokens; with causal=False one of them is [MASK]
     causal: bool = True             # text: predict the next token (CRATE-GPT); False fills in hidden ones (CRATE-BERT)
+    final_norm: bool = False        # text: LayerNorm before the output map of CRATE-GPT; CRATE-BERT always has one
+    earlier = {'final_norm': True}  # not a setting: what checkpoints that lack a setting were trained with
 
     def __post_init__(self):
         check(self)
@@ -138,9 +141,11 @@ class CRATE(nn.Module):
         Embedding, Head = (PatchEmbedding, Classifier) if c.task == 'image' else (TokenEmbedding, LanguageHead)
         self.embed = Embedding(c)
         self.layers = nn.Sequential(*(Layer(c) for _ in range(c.n_layer)))
-        for layer in self.layers:  # the rest is PyTorch's default, as in the authors' code
+        for layer in self.layers:  # the rest of a picture's is PyTorch's default, as in the authors' code
             nn.init.uniform_(layer.ista.D, -math.sqrt(6 / c.n_embd), math.sqrt(6 / c.n_embd))
         self.read = Head(c, self.embed)
+        if c.task != 'image':
+            initialize_text(self)
 
     def forward(self, x, y=None):
         z = self.embed(x)                                               # (B, N, d)
@@ -235,11 +240,9 @@ class LanguageHead(nn.Module):
 
     def __init__(self, c, embed):
         super().__init__()
-        self.norm = nn.LayerNorm(c.n_embd)
+        self.norm = nn.LayerNorm(c.n_embd) if c.final_norm or not c.causal else nn.Identity()
         self.head = nn.Linear(c.n_embd, c.vocab_size, bias=False)
         self.head.weight = embed.tok_emb.weight                         # the output map is the token embedding
-        for table in (embed.tok_emb, embed.pos_emb):                    # embeddings start as in GPT-2
-            nn.init.normal_(table.weight, std=0.02)
 
     def forward(self, z, y=None):
         return language_loss(self.norm(z), self.head.weight, y, self.LOGITS_AT_ONCE)
@@ -292,6 +295,14 @@ def language_loss(z, weight, y, most):
     parts = [checkpoint(loss_sum, *chunk, use_reentrant=False, preserve_rng_state=False)
              for chunk in zip(z.flatten(0, 1).split(size), y.split(size))]
     return None, torch.stack(parts).sum() / (y != -1).sum()
+
+
+def initialize_text(model):
+    """As the authors' CRATE-GPT: embeddings and U N(0, 0.02^2), W N(0, (0.02 / sqrt(2 L))^2), biases 0."""
+    small = 0.02 / math.sqrt(2 * model.config.n_layer)
+    for end, std in (('emb.weight', 0.02), ('U.weight', 0.02), ('W.weight', small), ('W.bias', 0.0)):
+        for p in (p for name, p in model.named_parameters() if name.endswith(end)):
+            nn.init.normal_(p, std=std)
 
 
 def check(c):

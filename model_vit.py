@@ -9,7 +9,8 @@ subspace; an MLP of 8 d^2 weights with a skip stands where CRATE has a d x d dic
 
 The outputs equal those of the ViT in the authors' CRATE code (timm's): exact GELU, biases everywhere, LayerNorm eps
 1e-6, and either the class token after the final LayerNorm (pool='cls') or, as the papers train it, the mean of the
-patch tokens, without the class token, and then LayerNorm (pool='mean').
+patch tokens, without the class token, and then LayerNorm (pool='mean'). With timm 1.0.9 the authors' code applies that
+LayerNorm twice: final_norms=2.
 """
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +35,7 @@ class ViTConfig:
     channels: int = 3               # 3 for colour, 1 for grey
     num_classes: int = 1000         # classes
     pool: str = 'mean'              # classify 'cls', the class token, or 'mean', the mean of the patch tokens
+    final_norms: int = 1            # how often the last LayerNorm is applied; timm 1.0.9 with 'mean' does it twice
     label_smoothing: float = 0.0    # share of the target spread over all classes in training
 
     task = 'image'
@@ -143,11 +145,14 @@ class Classifier(nn.Module):
 
     def __init__(self, c):
         super().__init__()
-        self.pool, self.smoothing = c.pool, c.label_smoothing
+        self.pool, self.norms, self.smoothing = c.pool, c.final_norms, c.label_smoothing
         self.norm, self.head = LayerNorm(c.n_embd), nn.Linear(c.n_embd, c.num_classes)
 
     def features(self, z):
-        return self.norm(z[:, 0] if self.pool == 'cls' else z[:, 1:].mean(1))                   # (B, d)
+        z = z[:, 0] if self.pool == 'cls' else z[:, 1:].mean(1)                                 # (B, d)
+        for _ in range(self.norms):
+            z = self.norm(z)
+        return z
 
     def forward(self, z, y=None):
         logits, smoothing = self.head(self.features(z)), self.smoothing * self.training
@@ -178,7 +183,7 @@ def check(c):
     """Raises ValueError where settings do not fit together; makes image_size and patch_size (height, width)."""
     if c.pool not in ('cls', 'mean'):
         raise ValueError(f"pool='{c.pool}' is unknown; choose cls or mean")
-    for name in ('n_layer', 'n_head', 'n_embd', 'num_classes', 'channels'):
+    for name in ('n_layer', 'n_head', 'n_embd', 'num_classes', 'channels', 'final_norms'):
         if getattr(c, name) < 1:
             raise ValueError(f'{name}={getattr(c, name)} must be at least 1')
     if not all(0 <= share < 1 for share in (c.dropout, c.label_smoothing)):

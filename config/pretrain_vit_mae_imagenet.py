@@ -5,13 +5,15 @@
 #   python train.py config/pretrain_vit_mae_imagenet.py  # on one GPU
 #   torchrun --standalone --nproc_per_node=8 train.py config/pretrain_vit_mae_imagenet.py
 #
-# CRATE-MAE's Table 1 counts its parameters with a decoder as wide as the encoder:
+# CRATE-MAE's Table 1 has a Small too, and counts Base with a decoder as wide as the encoder:
+#   Small          --n_embd=384 --n_head=6 --out_dir=out/vit_mae_small_imagenet
 #   wide decoder   --decoder_n_embd=768 --out_dir=out/vit_mae_wide_imagenet
 #
 # hardware   GPUs of 40 GB; with fewer than eight, the same global batch takes longer
 # minutes    not run here
 # expected   not run here. CRATE-MAE's Table 4: loss 0.240 in training, 0.267 in validation; it does
 #            not say how the pixels are normalized
+#              Small           47.4M parameters (47.6M in Table 1, with the fixed positions)
 #              Base           111.7M parameters
 #              wide decoder   143.5M parameters (143.8M in Table 1, with the fixed positions)
 from config.base.masked import *

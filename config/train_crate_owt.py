@@ -1,6 +1,6 @@
 # CRATE-GPT Base on OpenWebText: CRATE's layers with causal attention (JMLR version of the CRATE
-# paper, Appendix C.4). The training settings are those of the other OpenWebText runs, not the
-# paper's.
+# paper, Appendix C.4). The network is the authors' released one. They trained it by nanoGPT's
+# script, and the settings here are nanoGPT's, as in the other OpenWebText runs.
 #
 #   python prepare/openwebtext.py
 #   python train.py config/train_crate_owt.py  # on one GPU
@@ -9,7 +9,7 @@
 # hardware   GPUs of 80 GB; with fewer than eight, the same global batch takes longer
 # minutes    not run here
 # expected   not run here
-#              Base   61M parameters
+#              Base   60.70M parameters
 from config.base.owt import *
 
 out_dir = 'out/crate_owt'

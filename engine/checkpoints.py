@@ -8,6 +8,9 @@ The contract. A file model_x.py beside train.py is all that `--model=x` needs. I
   Network   a torch module: Network(config) with `config`; forward(x, y=None) -> (out, loss), loss None without y.
             x, y and out for each task are in docs/extend.md.
 
+A config may have `earlier`, {setting: value} for checkpoints that were saved before it had that
+setting.
+
 Some commands need more. Muon trains the matrices of `layers`. analyze.py walks `embed`, `layers`
 and their `attn`. A new head replaces `read.head`. Probes ask `features(x)`.
 """
@@ -35,6 +38,7 @@ TASKS = {'text': ('text', 'train_aot_stdlib'), 'masked_text': ('text', 'train_cr
 # kind of data: the config fields that a dataset decides
 DATA = {'text': ('vocab_size',), 'images': ('image_size', 'channels', 'num_classes'),
         'functions': ('n_dims', 'block_size')}
+GPT2_TOKENS = 50257  # with which the authors trained CRATE-GPT
 
 
 # ---- networks -------------------------------------------------------------------------------------------------------
@@ -225,6 +229,7 @@ def load_official(path, name, settings):
         if getattr(network(other)[0], 'classifier', ('',))[0] == name and own in sd and 'head.weight' not in sd:
             holds = other
     Network, Config = network(holds)
+    text = holds == 'crate' and not settings.get('image_size', official.CRATE_GPT not in sd)
     pixels, patch = (settings.get(k, getattr(Config, k)) for k in ('image_size', 'patch_size'))
     pixels, patch = (tuple(v) if isinstance(v, (tuple, list)) else (v, v) for v in (pixels, patch))
     positions = sd.get(official.FORMATS[holds][0], torch.empty(0))
@@ -232,7 +237,8 @@ def load_official(path, name, settings):
     side = math.isqrt(patches)
     if 0 < patches == side ** 2 != math.prod(i // max(p, 1) for i, p in zip(pixels, patch)):
         pixels = tuple(p * side for p in patch)  # trained on squares of another size
-    read_off = ('n_head', 'image_size', 'patch_size', 'num_classes', 'channels')
+    read_off = ('n_head', 'image_size', 'patch_size', 'num_classes', 'channels', 'vocab_size', 'block_size', 'causal',
+                'final_norm')  # load_model compares them
     fields = {f.name for f in dataclasses.fields(Config)} - set(read_off)
     rest = {k: v for k, v in settings.items() if k in fields}
     if holds == 'vit_mae' != name:
@@ -240,15 +246,19 @@ def load_official(path, name, settings):
     elif name == 'vit_mae' and 'decoder_n_head' not in rest:
         raise ValueError(f'official:{path} does not say how many heads its decoder has: give --decoder_n_head, '
                          'theirs is 16')
-    shape = {'n_head': settings['n_head'], 'image_size': pixels, 'patch_size': patch}
+    shape = {'n_head': settings['n_head'], 'image_size': 0 if text else pixels, 'patch_size': patch}
     try:
         if holds != name and 'decoder_pred.weight' not in sd:  # an encoder alone, such as MAE's files for fine-tuning
             sd = official.spare_decoder(Network, Config, sd, holds, shape) | sd
         model = Network.from_official(sd, **shape, **rest)
+        if text and model.config.vocab_size < GPT2_TOKENS:
+            raise ValueError(f"it knows {model.config.vocab_size} tokens, GPT-2's tokenizer {GPT2_TOKENS}; one with "
+                             'other tokens can be read in Python, by CRATE.from_official')
     except ValueError as e:
         raise ValueError(f'{path}: {e}') from None
+    data = {'kind': 'text', 'tokenizer': {'name': 'gpt2'}} if text else {'kind': 'images', 'classes': None}
     checkpoint = {'weights': model.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(model.config),
-                  'config': {'model': holds}, 'data': {'kind': 'images', 'classes': None}}
+                  'config': {'model': holds}, 'data': data, 'step': 0}
     return checkpoint if holds == name else as_classifier(checkpoint)
 
 
@@ -289,9 +299,9 @@ def load_model(checkpoint, new_head=False, averaged=True, **overrides):
     if 'image_size' in overrides:
         overrides['image_size'] = sides(overrides['image_size'])
     Network, Config = network(name)
+    trained = getattr(Config, 'earlier', {}) | checkpoint['model_config']
     try:
-        old = Config(**checkpoint['model_config'])
-        model = Network(Config(**checkpoint['model_config'] | overrides))
+        old, model = Config(**trained), Network(Config(**trained | overrides))
     except TypeError as e:
         raise ValueError(f'the checkpoint is from another version of {Config.__name__} ({e})') from None
     for k in ('n_head', 'decoder_n_head', 'causal', 'gelu'):  # with another, the same weights would be another function

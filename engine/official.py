@@ -4,10 +4,11 @@ checks.
 A table {our name: their name} stands beside the function that reads a format. Sizes that tensors
 tell are read off them; `overrides` are other settings of the network, such as pool or dropout. A
 state dict may be nested in a checkpoint under `state_dict` or `model`, and its names may begin with
-the `module.` of data-parallel training. Every function raises a ValueError that names the tensors
-which are missing, unexpected or of a wrong shape.
+the `module.` of data-parallel training or the `_orig_mod.` of a compiled network. Every function
+raises a ValueError that names the tensors which are missing, unexpected or of a wrong shape.
 """
 import os
+import re
 
 import torch
 
@@ -16,6 +17,7 @@ FORMATS = {'crate': ('pos_embedding', 'transformer.layers.0.0.fn.qkv.weight'),
            'crate_mae': ('decoder_pos_embed', 'blocks.0.layers.0.0.fn.qkv.weight'),
            'vit': ('pos_embed', 'head.weight'),
            'vit_mae': ('pos_embed', 'blocks.0.attn.qkv.weight')}
+CRATE_GPT = 'transformer.h.0.ista.weight'  # a tensor that tells CRATE on text from CRATE on pictures
 WB = 'weight', 'bias'
 
 
@@ -32,11 +34,11 @@ def read(path):
 
 
 def unnested(state_dict):
-    """The tensors of a state dict, or of a checkpoint that nests one, without the prefix of
-    data-parallel training."""
+    """The tensors of a state dict, or of a checkpoint that nests one, without the prefixes of
+    data-parallel training and of compiled networks."""
     for nest in ('state_dict', 'model'):
         state_dict = state_dict.get(nest, state_dict)
-    return {k.removeprefix('module.'): v for k, v in state_dict.items()}
+    return {re.sub(r'^(module\.|_orig_mod\.)+', '', k): v for k, v in state_dict.items()}
 
 
 def require(sd, kind, *names):
@@ -65,7 +67,8 @@ def fill(model, sd, names, wanted, fixed=(), dead=()):
     missing, extra = sorted(wanted.keys() - sd.keys() - {*fixed, *dead}), sorted(sd.keys() - wanted.keys())
     if missing or extra:
         raise ValueError(f'{kind} state dict does not fit: missing {missing}, unexpected {extra}')
-    needs = f'n_head={c.n_head}, image_size={c.image_size} and patch_size={c.patch_size} need'
+    needs = f'n_head={c.n_head}, image_size={c.image_size} and patch_size={c.patch_size} need' if c.image_size else \
+        f'n_head={c.n_head} and the other tensors need'
     for k in sd:
         if sd[k].shape != wanted[k].shape:
             raise ValueError(f'{k} has shape {tuple(sd[k].shape)}, {needs} {tuple(wanted[k].shape)}')
@@ -94,11 +97,13 @@ def crate_names(n_layer):
 
 
 def to_crate(model):
-    return give(model, crate_names(model.config.n_layer))
+    return give(model, crate_names(model.config.n_layer)) if model.config.image_size else to_crate_gpt(model)
 
 
 def from_crate(Model, Config, state_dict, *, n_head, image_size, patch_size, **overrides):
     sd = unnested(state_dict)
+    if CRATE_GPT in sd or not image_size:
+        return from_crate_gpt(Model, Config, sd, n_head=n_head, image_size=image_size, **overrides)
     first, patch = 'transformer.layers.0.0.fn.qkv.weight', 'to_patch_embedding.2.weight'
     require(sd, 'CRATE', first, patch, 'mlp_head.1.weight', 'pos_embedding')
     inner, n_embd = sd[first].shape
@@ -113,6 +118,53 @@ def channels(P, patch_size):
     """Channels of pictures whose patches have P numbers."""
     h, w = patch_size if isinstance(patch_size, (tuple, list)) else (patch_size, patch_size)
     return max(1, P // (h * w))  # a remainder is found when shapes are compared
+
+
+# ---- CRATE-GPT ------------------------------------------------------------------------------------------------------
+
+def crate_gpt_names(n_layer):
+    names = {'embed.tok_emb.weight': 'transformer.wte.weight', 'embed.pos_emb.weight': 'transformer.wpe.weight'}
+    for l in range(n_layer):
+        ours, theirs = f'layers.{l}', f'transformer.h.{l}'
+        names |= {f'{ours}.norm1.{t}': f'{theirs}.prenorm_1.{t}' for t in WB}
+        names |= {f'{ours}.attn.U.weight': f'{theirs}.attn.c_attn.weight'}
+        names |= {f'{ours}.attn.W.{t}': f'{theirs}.attn.c_proj.{t}' for t in WB}
+        names |= {f'{ours}.norm2.{t}': f'{theirs}.prenorm_2.{t}' for t in WB}
+        names |= {f'{ours}.ista.D': f'{theirs}.ista.weight'}
+    return names | {'read.head.weight': 'lm_head.weight'}
+
+
+def to_crate_gpt(model):
+    """With the causal masks attn.bias, which are no weights, but which the authors' code looks for."""
+    c = model.config
+    if c.final_norm or not c.causal:
+        raise ValueError("the authors' CRATE-GPT has final_norm=False and causal=True, this network "
+                         f'final_norm={c.final_norm} and causal={c.causal}')
+    mask, sd = model.embed.pos_emb.weight.new_ones(1, 1, c.block_size, c.block_size).tril(), {}
+    for k, v in give(model, crate_gpt_names(c.n_layer)).items():
+        sd |= {k.replace('c_attn.weight', 'bias'): mask} if k.endswith('c_attn.weight') else {}
+        sd[k] = v
+    return sd
+
+
+def from_crate_gpt(Model, Config, sd, *, n_head, image_size, **overrides):
+    if image_size:
+        raise ValueError('these are the weights of a CRATE-GPT, which reads text, not pictures: give --image_size=0, '
+                         'and to train them a config for text, such as config/train_crate_owt.py')
+    if 'pos_embedding' in sd:
+        raise ValueError('these are the weights of a CRATE that reads pictures, not text: give the sizes that it was '
+                         'trained with, such as --image_size=224 --patch_size=16')
+    tokens, positions, first = 'transformer.wte.weight', 'transformer.wpe.weight', 'transformer.h.0.attn.c_attn.weight'
+    require(sd, 'CRATE-GPT', CRATE_GPT, first, positions, tokens, 'lm_head.weight')
+    if not torch.equal(sd[tokens], sd['lm_head.weight']):
+        raise ValueError(f'lm_head.weight differs from {tokens}; here the output map is the token embedding')
+    (vocab_size, n_embd), inner = sd[tokens].shape, len(sd[first])
+    model = Model(Config(**dict(
+        image_size=0, block_size=len(sd[positions]), vocab_size=vocab_size, n_layer=depth(sd, 'transformer.h'),
+        n_head=n_head, n_embd=n_embd, head_dim=0 if inner == n_embd else inner // n_head) | overrides))
+    wanted = to_crate_gpt(model)
+    masks = [k for k in wanted if k.endswith('.attn.bias')]
+    return fill(model, sd, crate_gpt_names(model.config.n_layer), wanted, dead=masks)
 
 
 # ---- ViT, as in timm and in the CRATE repository --------------------------------------------------------------------

@@ -58,7 +58,8 @@ def save(path, checkpoint, **advice):
 
 
 def folder_of(path):
-    """The run directory of a checkpoint; path may be the directory itself."""
+    """The run directory of a checkpoint; path may be the directory itself, or official:PATH."""
+    path = str(path).removeprefix('official:')
     return Path(path) if os.path.isdir(path) else Path(path).parent
 
 

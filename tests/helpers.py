@@ -35,7 +35,7 @@ def golden(name):
     for i, (key, shape, fill, first) in enumerate(g['state_dict']):
         sd[key] = 0.05 * torch.randn(shape, generator=torch.Generator().manual_seed(1000 + i)) + (fill == 'normal+1')
     for key, shape, fill, first in g['state_dict']:
-        if fill == 'keep':
+        if fill.startswith('keep'):
             del sd[key]
             continue
         if fill.startswith('tied to '):

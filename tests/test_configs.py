@@ -133,14 +133,19 @@ def test_the_papers_language_models_have_the_papers_sizes(name, label, shape, ma
     ('train_crate_owt', '', (12, 768, 12), True, 61), ('train_crate_bert_owt', '', (12, 768, 12), False, 60),
     ('train_crate_bert_owt', 'Medium', (8, 512, 8), False, 32)])
 def test_crate_on_text_has_the_papers_shapes(name, label, shape, causal, millions):
-    """By hand: tokens and positions, and a layer's U, W with its bias, D and two LayerNorms."""
+    """By hand: tokens and positions, a layer's U, W with its bias, D and two LayerNorms; CRATE-BERT's last one."""
     tokens = 50258 - causal
     s, model = built(*run(name, label), f'--vocab_size={tokens}')
     n, d, _ = shape
     assert (model.config.n_layer, model.config.n_embd, model.config.n_head, model.config.causal) == (*shape, causal)
-    count = (tokens + s['block_size']) * d + n * (3 * d * d + 5 * d) + 2 * d
+    count = (tokens + s['block_size']) * d + n * (3 * d * d + 5 * d) + 2 * d * (not causal)
     assert model.num_params() == count and round(count / 1e6) == millions
     assert s['batch_size'] * s['gradient_accumulation_steps'] * s['block_size'] == 491_520
+
+
+def test_crate_gpt_has_the_released_size():
+    _, model = built(*run('train_crate_owt'))
+    assert (model.num_params(), model.num_params() - positions(model)) == (60_699_648, 59_913_216)
 
 
 @pytest.mark.parametrize('name, label, shape, millions', [
@@ -178,6 +183,7 @@ def test_the_papers_image_models_have_the_papers_sizes_and_settings(name, label,
 @pytest.mark.parametrize('name, label, params, shape', [
     ('pretrain_crate_mae_imagenet', 'Small', 24_846_528, (12, 576, 12)),
     ('pretrain_crate_mae_imagenet', '', 43_745_280, (12, 768, 12)),
+    ('pretrain_vit_mae_imagenet', 'Small', 47_401_728, (12, 384, 6)),
     ('pretrain_vit_mae_imagenet', '', 111_655_680, (12, 768, 12)),
     ('pretrain_vit_mae_imagenet', 'wide decoder', 143_533_824, (12, 768, 12))])
 def test_masked_autoencoders_have_the_papers_sizes_and_settings(name, label, params, shape):

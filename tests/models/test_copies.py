@@ -120,8 +120,9 @@ def test_classifiers_are_the_same_in_aot_and_crate(pool):
 
 
 def test_embedding_and_head_of_text_are_the_same_in_aot_and_crate():
+    """With the LayerNorm before the output map, which AoT always has."""
     c = dict(image_size=0, block_size=16, vocab_size=11, n_layer=1, n_head=2, n_embd=8)
-    crate, aot, x = CRATE(CRATEConfig(**c)), AoT(AoTConfig(**c, bias=True)), tokens(2, 7)
+    crate, aot, x = CRATE(CRATEConfig(**c, final_norm=True)), AoT(AoTConfig(**c, bias=True)), tokens(2, 7)
     aot.embed.load_state_dict(crate.embed.state_dict())
     aot.read.norm.load_state_dict(crate.read.norm.state_dict())
     z = crate.embed(x, first=3)

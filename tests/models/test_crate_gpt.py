@@ -1,0 +1,253 @@
+"""CRATE-GPT: equal to the authors' code through its own weights, which go both ways; it starts as
+theirs does; their files on the command line; our own checkpoints from before."""
+import math
+import shutil
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import config_of, equal, fails, go, golden, golden_pictures, save_run, text_network, tokens, weights, wild
+
+import eval as scores
+import sample
+import train
+from engine import checkpoints
+from engine.run import load_checkpoint, save
+from model_crate import CRATE, CRATEConfig
+from tasks.files import save_text
+
+
+def golden_text(sd=None, n_head=3, **settings):
+    """(network, golden file, token ids, targets), by the golden file's recipe."""
+    made, g = golden('crate_gpt')
+    model = CRATE.from_official(made if sd is None else sd, n_head=n_head, image_size=0, patch_size=0, **settings)
+    return model.eval(), g, *(torch.tensor(g['input'][k]) for k in ('tokens', 'targets'))
+
+
+# ---- the authors' code
+
+
+def test_crate_gpt_equals_the_released_code_layer_by_layer():
+    model, g, x, y = golden_text()
+    logits, loss = model(x, y)
+    assert (logits[:, -1] - torch.tensor(g['outputs']['logits_last_position'])).abs().max() < 1e-5
+    assert loss.item() == pytest.approx(g['outputs']['loss'], abs=1e-5)
+    z = model.embed(x)
+    for l, layer in enumerate(model.layers):
+        z = layer(z)
+        want = torch.tensor(g['outputs']['last_token_of_first_row_after_each_layer'][l])
+        assert (z[0, -1] - want).abs().max() < 1e-5
+        zeros, share = (z == 0).float().mean().item(), g['outputs']['zero_fraction_after_each_layer'][l]
+        assert zeros == pytest.approx(share, abs=1.5 / z.numel())
+    assert model.num_params() == g['parameter_count']['all']
+    assert model.num_params() - model.embed.pos_emb.weight.numel() == g['parameter_count']['without positions']
+    assert all(getattr(model.config, k) == g['constructor'][k] for k in g['constructor'])
+
+
+def test_weights_go_both_ways():
+    sd, g = golden('crate_gpt')
+    model, _, x, y = golden_text()
+    back = model.to_official()
+    assert [[k, list(v.shape)] for k, v in back.items()] == [row[:2] for row in g['state_dict']]
+    assert all(torch.equal(back[k], sd[k]) for k in sd)
+    for k in back.keys() - sd.keys():  # the causal masks: ones up to the diagonal
+        assert k.endswith('.attn.bias') and all(int(row.sum()) == i + 1 == row[:i + 1].sum()
+                                                for i, row in enumerate(back[k][0, 0]))
+    for variant in (back, {'model': {f'_orig_mod.{k}': v for k, v in back.items()}, 'iter_num': 3},
+                    {'state_dict': {f'module.{k}': v for k, v in sd.items()}},
+                    {f'module._orig_mod.{k}': v for k, v in sd.items()}):  # with masks and without
+        assert equal(golden_text(variant)[0].state_dict(), model.state_dict())
+    assert not torch.equal(golden_text(lam=0.5)[0](x)[0], model(x)[0])  # other settings reach the network
+
+
+@pytest.mark.parametrize('change, word', [
+    ({'transformer.h.1.ista.weight': None}, 'missing .*h.1.ista.weight'), ({'surprise': torch.ones(1)}, 'surprise'),
+    ({'transformer.h.1.attn.c_proj.bias': torch.ones(3)}, r'h.1.attn.c_proj.bias has shape \(3,\), .*need \(24,\)'),
+    ({'transformer.wte.weight': torch.ones(23, 24)}, 'lm_head.weight differs'),
+    ({'transformer.wpe.weight': None}, 'not a CRATE-GPT state dict: no transformer.wpe.weight'),
+    ({'transformer.h.0.ista.weight': None}, 'not a CRATE-GPT state dict'),
+    ({'transformer.ln_f.weight': torch.ones(24)}, 'unexpected .*ln_f.weight')])
+def test_what_does_not_fit_is_named(change, word):
+    sd = golden('crate_gpt')[0] | change
+    with pytest.raises(ValueError, match=word):
+        golden_text({k: v for k, v in sd.items() if v is not None})
+
+
+def test_other_functions_have_no_official_form():
+    for settings in (dict(final_norm=True), dict(causal=False)):
+        with pytest.raises(ValueError, match='has final_norm=False and causal=True, this network final_norm='):
+            text_network('crate', **settings).to_official()
+        with pytest.raises(ValueError, match='has final_norm=False and causal=True, this network final_norm='):
+            golden_text(**settings)
+    with pytest.raises(ValueError, match='not divisible by n_head=5'):
+        golden_text(n_head=5)
+
+
+def test_text_read_as_pictures_and_pictures_read_as_text_say_what_to_type():
+    with pytest.raises(ValueError, match='of a CRATE-GPT, which reads text, not pictures: give --image_size=0'):
+        golden_pictures('crate_classifier', golden('crate_gpt')[0])
+    with pytest.raises(ValueError, match='CRATE that reads pictures, not text: .*--image_size=224 --patch_size=16'):
+        golden_text(golden('crate_classifier')[0])
+
+
+# ---- how it starts
+
+
+def share_within(p, bound):
+    return (p.abs() < bound).float().mean().item()
+
+
+@pytest.mark.parametrize('causal', [True, False])
+def test_it_starts_as_the_released_code_does(causal):
+    """By statistics: a normal variable is within one standard deviation with probability 0.683 and
+    within two with 0.954; a uniform one is within half its bound with 0.5."""
+    torch.manual_seed(0)
+    model = CRATE(CRATEConfig(n_layer=8, n_head=4, n_embd=192, image_size=0, vocab_size=512, block_size=256,
+                              causal=causal))
+    tables, stds = (model.embed.tok_emb.weight, model.embed.pos_emb.weight), {0.02: [], 0.005: []}
+    stds[0.02] += [*tables, *(layer.attn.U.weight for layer in model.layers)]
+    stds[0.005] += [layer.attn.W.weight for layer in model.layers]  # 0.02 / sqrt(2 x 8)
+    for std, matrices in stds.items():
+        for p in matrices:
+            assert p.std().item() == pytest.approx(std, rel=0.03) and abs(p.mean().item()) < 0.03 * std
+            assert share_within(p, std) == pytest.approx(0.683, abs=0.015)
+            assert share_within(p, 2 * std) == pytest.approx(0.954, abs=0.01)
+    kaiming = torch.nn.init.kaiming_uniform_(torch.empty(192, 192))
+    for D in (layer.ista.D for layer in model.layers):
+        assert D.std().item() == pytest.approx(kaiming.std().item(), rel=0.02)
+        assert D.abs().max().item() == pytest.approx(kaiming.abs().max().item(), rel=0.01)
+        assert share_within(D, D.abs().max() / 2) == pytest.approx(0.5, abs=0.015)
+    for name, p in model.named_parameters():
+        if p.dim() == 1:
+            assert torch.equal(p, torch.full_like(p, float('norm' in name and name.endswith('weight')))), name
+
+
+def test_the_released_size():
+    with torch.device('meta'):
+        model = CRATE(CRATEConfig(n_layer=12, n_head=12, n_embd=768, image_size=0, vocab_size=50304, block_size=1024))
+    assert model.num_params() == 60_699_648
+    assert model.num_params() - model.embed.pos_emb.weight.numel() == 59_913_216
+
+
+# ---- the authors' files on the command line
+
+
+class PairsWithoutDownload:
+    """In the place of GPT-2's tokenizer: bytes, which with padding are as many tokens."""
+    n_vocab, eot_token = 50257, 50256
+
+    def encode_ordinary(self, text):
+        return list(text.encode())
+
+    def decode_bytes(self, ids):
+        return bytes(97 + i % 26 for i in ids)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with an official file, w.pt, the same weights as a run, and a dataset, `pairs`."""
+    monkeypatch.setattr('tasks.tokenizer.gpt2_bpe', PairsWithoutDownload)
+    model = text_network('crate', vocab_size=50304, n_embd=6)
+    torch.save({'model': {f'_orig_mod.{k}': v for k, v in model.to_official().items()}, 'iter_num': 600_000,
+                'best_val_loss': torch.tensor(3.2), 'config': {'dataset': 'openwebtext'}}, tmp_path / 'w.pt')
+    save_run(tmp_path / 'run', model, {'kind': 'text', 'tokenizer': {'name': 'gpt2'}})
+    ids = np.random.default_rng(0).integers(0, 50257, 200)
+    gpt2 = type('GPT2', (), {'vocab_size': 50257, 'spec': {'name': 'gpt2'}})
+    save_text(tmp_path / 'data' / 'pairs', gpt2, {'train': ids, 'val': ids}, {'train': 800, 'val': 800})
+    return tmp_path
+
+
+def official(place, *more, n_head=2):
+    return [f'--ckpt=official:{place}/w.pt', '--model=crate', f'--n_head={n_head}', *more]
+
+
+def test_an_official_file_writes_and_is_scored_as_a_run_with_its_weights(place, capsys):
+    def said(main, *words):
+        main([*words, '--device=cpu', '--dtype=float32'])
+        return capsys.readouterr().out.replace(f'official:{place}/w.pt', f'{place}/run')
+    for main, words in ((sample.main, ['--start=ab', '--max_new_tokens=9']),
+                        (scores.main, ['--dataset=pairs', f'--data_dir={place}/data'])):
+        ours = said(main, f'--ckpt={place}/run', *words)
+        assert said(main, *official(place), *words) == said(main, *official(place, '--image_size=0'), *words) == ours
+    assert 'tokens, loss' in ours
+
+
+def test_training_starts_from_an_official_file(place):
+    (place / 'c.py').write_text("model = 'crate'\nimage_size = 0\ndataset = 'pairs'\nn_head = 2\nmax_iters = 0\n"
+                                "eval_iters = 1\nblock_size = 16\nvocab_size = 50304\n")
+    go(f'{place}/c.py', f'--data_dir={place}/data', f'--init_from=official:{place}/w.pt', f'--out_dir={place}/a')
+    assert equal(weights(place / 'a'), weights(place / 'run'))
+    assert config_of(place / 'a')['n_layer'] == 3 and config_of(place / 'a')['final_norm'] is False
+    assert load_checkpoint(place / 'a')['data']['tokenizer'] == {'name': 'gpt2'}
+
+
+@pytest.mark.parametrize('more, message', [
+    (['--n_head=2', '--image_size=224'], 'w.pt: .* CRATE-GPT, which reads text, not pictures: give --image_size=0'),
+    (['--image_size=0'], 'give --n_head'), (['--n_head=2', '--causal=false'], 'leave causal out'),
+    (['--n_head=2', '--final_norm=true'], 'final_norm=True (read.norm'),
+    (['--n_head=2', '--block_size=8'], 'block_size=8 (embed.pos_emb')])
+def test_mistakes_with_an_official_file_get_one_line(more, message, place, capsys):
+    said = fails(capsys, sample.main, f'--ckpt=official:{place}/w.pt', '--model=crate', *more)
+    assert all(part in said for part in message.split(' .* '))
+
+
+def test_other_files_and_other_tokens_get_one_line(place, capsys):
+    torch.save(golden_pictures('crate_classifier')[0].to_official(), place / 'w.pt')
+    said = fails(capsys, sample.main, *official(place, '--image_size=0', n_head=4))
+    assert 'w.pt: ' in said and 'reads pictures, not text' in said and '--image_size=224 --patch_size=16' in said
+    torch.save(golden('crate_gpt')[0], place / 'w.pt')
+    assert 'it knows 23 tokens' in fails(capsys, sample.main, *official(place, n_head=3))
+    said = fails(capsys, train.main, f'--init_from=official:{place}/w.pt', '--model=crate', '--n_head=3',
+                 '--dataset=pairs', f'--data_dir={place}/data', f'--out_dir={place}/none')
+    assert 'give --image_size=0' in said and 'config/train_crate_owt.py' in said
+
+
+# ---- our own checkpoints
+
+
+def as_before(run):
+    """Checkpoints of a run directory as they were before there was a setting final_norm."""
+    for name in ('best.pt', 'last.pt'):
+        checkpoint = load_checkpoint(run / name)
+        del checkpoint['model_config']['final_norm']
+        checkpoint['config'].pop('final_norm', None)
+        save(run / name, checkpoint)
+
+
+@pytest.mark.parametrize('causal', [True, False])
+def test_a_checkpoint_from_before_final_norm_has_the_norm(causal, tmp_path):
+    model, x = wild(text_network('crate', causal=causal, final_norm=True)), tokens(2, 16)
+    torch.nn.init.normal_(model.read.norm.weight), torch.nn.init.normal_(model.read.norm.bias)
+    run = save_run(tmp_path / 'a', model, {'kind': 'text', 'tokenizer': {'name': 'bytes'}})
+    as_before(run)
+    z, norm, table = model.layers(model.embed(x)), model.read.norm, model.embed.tok_emb.weight
+    z = (z - z.mean(-1, keepdim=True)) / (z.var(-1, keepdim=True, unbiased=False) + 1e-5).sqrt()
+    for name in ('best.pt', 'last.pt'):
+        loaded = checkpoints.load_model(load_checkpoint(run / name))
+        assert torch.allclose(loaded(x)[0], F.linear(z * norm.weight + norm.bias, table), atol=1e-4)
+    if causal:
+        with pytest.raises(ValueError, match='does not fit final_norm=False'):
+            checkpoints.load_model(load_checkpoint(run), final_norm=False)
+
+
+@pytest.mark.parametrize('final_norm', ['true', 'false'])
+def test_runs_with_and_without_the_norm_go_on_as_they_are(final_norm, tiny, tmp_path, quick):
+    words = [*tiny, '--model=crate', '--image_size=0', f'--final_norm={final_norm}', '--dtype=float32']
+    go(*words, '--max_iters=3', f'--out_dir={tmp_path}/a')
+    shutil.copytree(tmp_path / 'a', tmp_path / 'b')
+    if final_norm == 'true':
+        as_before(tmp_path / 'b')
+    assert ('read.norm.weight' in weights(tmp_path / 'b')) == (final_norm == 'true')
+    for run in 'ab':
+        go('--init_from=resume', f'--out_dir={tmp_path}/{run}', '--max_iters=6')
+        go(f'--init_from={tmp_path}/{run}', f'--out_dir={tmp_path}/{run}_tuned', '--max_iters=3')
+    for run in ('', '_tuned'):
+        assert equal(weights(tmp_path / f'a{run}'), weights(tmp_path / f'b{run}'))
+        assert config_of(tmp_path / f'b{run}')['final_norm'] is (final_norm == 'true')
+
+
+def test_without_the_norm_the_output_map_reads_the_last_layer():
+    model, x = wild(text_network('crate')), tokens(2, 16)
+    z = model.layers(model.embed(x))
+    assert math.isclose(model(x)[0][1, 3, 2].item(), (z[1, 3] @ model.embed.tok_emb.weight[2]).item(), rel_tol=1e-4)
