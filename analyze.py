@@ -14,6 +14,10 @@
     python analyze.py compress                              # the theory itself, without a network,
     python analyze.py ista                                  # on tokens drawn from its own model
     python analyze.py denoise
+    python analyze.py tweedie                               # one token denoised: three ways, and how MSSA does it
+    python analyze.py nearest                               # does the gradient of R^c point to a subspace?
+    python analyze.py diffuse                               # how far encoder and decoder are from each other's inverse
+    python analyze.py majorize                              # the function below which ISTA with ista='mm' goes down
     python analyze.py augment --dataset=shapes              # training pictures, as training sees them
     python analyze.py augment config/train_crate_shapes.py --out=sheet.png
     python analyze.py --help
@@ -28,7 +32,7 @@ from dataclasses import dataclass, fields, replace
 import engine  # before torch
 import torch
 
-from analysis import derivation, drawings, layers, sheet, theory
+from analysis import derivation, diffusion, drawings, layers, majorizer, projection, scores, sheet, theory
 from analysis.samples import subjects
 from engine import plots, settings
 from engine.checkpoints import from_command_line
@@ -78,6 +82,8 @@ COMMANDS = {  # for networks: the function that draws, and its settings besides 
     'compress': (derivation.draw_rate_changes, MANY),
     'ista': (derivation.draw_lasso, MANY),
     'denoise': (derivation.draw_signal_to_noise, MANY)}
+THEORIES = {name: entry for part in (theory, scores, projection, diffusion, majorizer)  # they need no network
+            for name, entry in part.COMMANDS.items()}
 CHOICES = {'part': layers.PARTS, 'show': ('rate', 'sparsity'), 'measure': tuple(layers.EPS)}
 
 
@@ -113,21 +119,23 @@ def of_network(command, words):
 
 def of_theory(command, given):
     """The same for an experiment that needs no network."""
-    draw, Config = theory.COMMANDS[command]
+    draw, Config = THEORIES[command]
     for name in given.keys() & {f.name for f in fields(AnalyzeConfig)} - {f.name for f in fields(Config)}:
-        raise ValueError(f'--{name} is about a trained network: give its --ckpt too, or leave it out')
+        raise ValueError(f'--{name} is about a trained network: ' + 'give its --ckpt too, or ' * (command in COMMANDS)
+                         + 'leave it out')
     c = Config(**settings.check(given, Config))
     return lambda: draw(c), c
 
 
 def main(argv):
     if '--help' in argv or '-h' in argv:
-        theories = [Config for _, Config in theory.COMMANDS.values()]
+        theories = [Config for _, Config in THEORIES.values()]
         print(settings.help_text(__doc__, AnalyzeConfig, *theories, sheet.SheetConfig, AugmentConfig))
         return
     command, words = argv[0] if argv else '', argv[1:]
-    if command not in [*COMMANDS, 'augment']:
-        raise ValueError(f"what to look at? '{command}' is unknown; choose {', '.join(COMMANDS)} or augment, as in: "
+    if command not in [*COMMANDS, *THEORIES, 'augment']:
+        known = ', '.join(COMMANDS | THEORIES)
+        raise ValueError(f"what to look at? '{command}' is unknown; choose {known} or augment, as in: "
                          'python analyze.py layers')
     for word, alone in settings.marked(words):
         if alone and not word.endswith('.py'):
@@ -136,7 +144,7 @@ def main(argv):
     if command == 'augment':
         return sheet.main(words)
     given = settings.collect(words)
-    trained = command not in theory.COMMANDS or {'ckpt', 'official'} & given.keys()
+    trained = command not in THEORIES or command in COMMANDS and {'ckpt', 'official'} & given.keys()
     draw, c = of_network(command, words) if trained else of_theory(command, given)
     plots.check_free(c.out, c.overwrite, '--out')
     with torch.no_grad():

@@ -9,7 +9,6 @@ from test_configs import RUNS, built, run
 import analyze
 import eval as scores
 import sample
-from analysis import theory
 from engine import settings
 
 PAGE = (ROOT / 'docs' / 'papers.md').read_text(encoding='utf-8')
@@ -56,7 +55,7 @@ def test_commands_that_look_have_these_settings():
     for script, *words in COMMANDS:
         if script == 'analyze.py':
             command, *words = words
-            assert command in {*analyze.COMMANDS, *theory.COMMANDS, 'nearest'}
+            assert command in {*analyze.COMMANDS, *analyze.THEORIES}
         if script in looks:
             assert (ROOT / script).exists()
             settings.check(settings.collect(words), *looks[script])

@@ -1,0 +1,202 @@
+"""Structured diffusion and its inverse, without a trained network: `diffuse`, a command of
+analyze.py. The encoder walks down the gradient of the coding rate, the decoder up again.
+
+Tokens are rows, Z (.., N, d), where the paper has columns. Equation numbers are CRATE-MAE's (Pai et
+al., ICLR 2024), section 2.4 and appendix A.3.
+"""
+import math
+from dataclasses import dataclass
+
+import torch
+
+from analysis.measures import compressed_rate_gradient
+from analysis.projection import noisy_codebook, orthogonal_bases, outside
+from analysis.scores import Mixture, score
+from analysis.theory import shipped_attention
+from engine import plots
+from engine.settings import check_least
+
+
+# ---- the flow, and its two discretizations --------------------------------------------------------------------------
+
+def encode(Z, move, kappa, n_layer):
+    """Eq. (2.12), n_layer times: Z + kappa move(Z), where move is minus the gradient of R^c, or MSSA."""
+    for _ in range(n_layer):
+        Z = Z + kappa * move(Z)
+    return Z
+
+
+def decode(Y, move, kappa, n_layer):
+    """Eq. (2.16), n_layer times: the same steps with the opposite sign, and as many."""
+    return encode(Y, move, -kappa, n_layer)
+
+
+def flow(Z, U, eps, depth):
+    """Eq. (2.11) solved exactly for orthogonal subspaces U (K, d, p): Z (N, d) -> (N, d). In the time
+    tau = -1/2 log((T - t) / T) it is dZ = -grad R^c dtau, and a step of eq. (2.12) is kappa of tau.
+    Here tau = depth; a negative depth is the decoder's eq. (2.15).
+
+    The gradient keeps the singular vectors of W_k = Z U_k, and its singular values follow ds/dtau =
+    -beta s / (1 + beta s^2), so s^2 / 2 + log(s) / beta falls at rate 1."""
+    beta, W = U.size(2) / (Z.size(0) * eps ** 2), Z @ U                 # W: (K, N, p)
+    left, s, right = torch.linalg.svd(W, full_matrices=False)
+    s = s.clamp_min(1e-150)                                             # a singular value of 0 stays 0
+    end, y = s.square() / 2 + s.log() / beta - depth, s.log() + max(0.0, -beta * depth)
+    for _ in range(200):                                                # Newton's method from above, y = log s
+        y = y - ((2 * y).exp() / 2 + y / beta - end) / ((2 * y).exp() + 1 / beta)
+    return Z + ((left * (y.exp() - s)[:, None]) @ right @ U.mT).sum(0)  # (K, N, p) to (N, d)
+
+
+def far(a, b):
+    """The distance of tokens a from tokens b, as a share of the length of b."""
+    return ((a - b).norm() / b.norm()).item()
+
+
+def round_trips(Z, U, eps, depth, numbers):
+    """{name: [error for each number of layers]}; every number of layers L goes kappa L = depth."""
+    attention, there = shipped_attention(U), flow(Z, U, eps, depth)
+    moves = {'gradient': lambda Z: -compressed_rate_gradient(Z, U, eps), 'attention': lambda Z: attention(Z[None])[0]}
+    down, errors = moves['gradient'], {}
+    errors['encoder from the flow (2.11)'] = [far(encode(Z, down, depth / L, L), there) for L in numbers]
+    errors['decoder from the flow (2.15)'] = [far(decode(there, down, depth / L, L), Z) for L in numbers]
+    for name, move in moves.items():
+        errors[f'there and back, {name}'] = [far(decode(encode(Z, move, depth / L, L), move, depth / L, L), Z)
+                                             for L in numbers]
+    errors['one layer and back, gradient'] = [far(decode(encode(Z, down, depth / L, 1), down, depth / L, 1), Z)
+                                              for L in numbers]
+    return errors
+
+
+def orders(numbers, errors):
+    """{name: p} where the error falls as kappa^p, from the last two numbers of layers."""
+    return {name: math.log(e[-2] / e[-1]) / math.log(numbers[-1] / numbers[-2]) for name, e in errors.items()}
+
+
+# ---- the stochastic equation and the ordinary one -------------------------------------------------------------------
+
+def diffuse(Z, drift, T, depth, n_steps, noisy, generator):
+    """Eq. (2.10) if noisy, else eq. (2.11), by Euler steps in which T - t falls by the same factor, down
+    to T exp(-2 depth). Noise of tokens at time t has variance 2 (T - t), of which -drift(Z, variance) /
+    variance stands for the score. Yields T - t and tokens (.., N, d)."""
+    left, ratio = T, math.exp(-2 * depth / n_steps)
+    for _ in range(n_steps):
+        yield left, Z
+        step = (1 - ratio) * left                                       # dt
+        Z = Z - step / left * (1 if noisy else 0.5) * drift(Z, 2 * left)
+        if noisy:
+            Z = Z + (2 * step) ** 0.5 * torch.randn(Z.shape, generator=generator, dtype=Z.dtype)
+        left *= ratio
+    yield left, Z
+
+
+def drifts(U, eps, sigma=None):
+    """{name: what stands for -variance x score}: the true score of the tokens of eq. (A.34), and the
+    gradient of R^c, the drop-in replacement of appendix A.3."""
+    K, _, p = U.shape
+    m = Mixture(U, torch.full((K, p), 1 / p, dtype=U.dtype), torch.full((K,), 1 / K, dtype=U.dtype))
+    return {'score': lambda Z, v: -v * score(Z.flatten(0, -2), m, v ** 0.5).view_as(Z),
+            'gradient of R^c': lambda Z, v: compressed_rate_gradient(Z, U, eps)}
+
+
+def energies(Z, U, s, left):
+    """The mean squared length of tokens inside their own subspaces, with its standard error over sets
+    (sets, N, d); and outside, for each dimension, over the variance 2 (T - t) of the noise."""
+    d, p = U.shape[1:]
+    off = outside(Z.flatten(0, 1), U, s).view_as(Z).square().sum(-1)
+    inside = (Z.square().sum(-1) - off).mean(1)                         # (sets,)
+    return inside.mean().item(), inside.std().item() / len(inside) ** 0.5, off.mean().item() / (d - p) / (2 * left)
+
+
+# ---- the command ----------------------------------------------------------------------------------------------------
+
+@dataclass
+class DiffuseConfig:
+    n_head: int = 8              # K, subspaces
+    head_dim: int = 16           # p, dimension of a subspace; all together fill d = n_head x head_dim dimensions
+    tokens: int = 64             # N, tokens of all subspaces together
+    sets: int = 16               # sets of tokens for eqs. (2.10) and (2.11)
+    sigma: float = 0.3           # length of the noise, of a token of length about 1; T = sigma^2 / (2 d)
+    eps: float = 0.5             # precision of the coding rate
+    depth: float = 1.0           # kappa x layers, how far the encoder walks
+    n_layer: int = 128           # the most layers; the others are 2, 4, 8 ..
+    seed: int = 1337             # of subspaces, tokens and noise
+    out: str = 'diffuse.png'     # the picture to write; the table is beside it
+    overwrite: bool = False      # replace them if they exist
+
+    def __post_init__(self):
+        check_least(self, n_head=2, head_dim=1, tokens=2, sets=2, n_layer=4, seed=0)
+        if not (0 < self.sigma < math.inf and 0 < self.eps < math.inf and 0 < self.depth < math.inf):
+            raise ValueError(f'need sigma > 0, eps > 0 and depth > 0; got {self.sigma}, {self.eps} and {self.depth}')
+        beta = self.head_dim / (self.tokens * self.eps ** 2)
+        if beta * self.depth > 50:
+            raise ValueError(f'depth={self.depth:g} is too far: the way back multiplies small errors by up to '
+                             f'exp(beta depth) with beta = {beta:.3g}; set --depth={50 / beta:.3g} or less, or a '
+                             'larger eps')
+
+
+def draw_diffusion(c):
+    """CRATE-MAE: how far encoder and then decoder are from the identity as steps get small; and whether
+    eqs. (2.10) and (2.11) have the same law."""
+    generator, d = torch.Generator().manual_seed(c.seed), c.n_head * c.head_dim
+    U = orthogonal_bases(c.n_head, c.head_dim, generator)
+    X, _, s = noisy_codebook(U, c.sets * c.tokens, 0, generator)
+    X, T = X.unflatten(0, (c.sets, -1)), c.sigma ** 2 / (2 * d)
+    Z = X + (2 * T) ** 0.5 * torch.randn(X.shape, generator=generator, dtype=X.dtype)
+    numbers = [2 ** i for i in range(1, c.n_layer.bit_length())]
+    errors = round_trips(Z[0], U, c.eps, c.depth, numbers)
+    say_round_trips(c, numbers, errors)
+    laws = {}
+    for (name, drift) in drifts(U, c.eps).items():
+        for noisy, equation in ((True, '(2.10)'), (False, '(2.11)')):
+            path = diffuse(Z, drift, T, c.depth, 100, noisy, generator)
+            laws[f'eq. {equation} with the {name}'] = [(-math.log(left / T) / 2, *energies(z, U, s, left))
+                                                       for i, (left, z) in enumerate(path) if i % 10 == 0]
+    inside = energies(Z, U, s, T)[0]
+    print(f'squared length of tokens inside their own subspace (at the start {inside:.3f}, without noise '
+          f'{X.square().sum(-1).mean():.3f}), and outside over that of the noise, at T - t = '
+          f'{math.exp(-2 * c.depth):.3g} T')
+    for name, rows in laws.items():
+        print('  {:.3f} +- {:.3f} and {:.2f}: {}'.format(*rows[-1][1:], name))
+    print('to see: encoder and decoder are inverse to each other only as steps get small, to first order in kappa. '
+          'With the score the two equations keep tokens as long as they should be; with the gradient of R^c, which the '
+          'paper puts in its place, they have not the same law, and tokens shrink')
+    return figure_of_diffusion(c, numbers, errors, laws), ('what', 'x', 'value', 'standard_error', 'noise'), \
+        [(name, c.depth / L, e, '', '') for name, found in errors.items() for L, e in zip(numbers, found)] \
+        + [(name, *row) for name, rows in laws.items() for row in rows]
+
+
+def say_round_trips(c, numbers, errors):
+    kappa, beta = c.depth / numbers[-1], c.head_dim / (c.tokens * c.eps ** 2)
+    least = math.floor(c.depth * max(beta, 2)) + 1
+    print('conditions on the step size kappa:')
+    print(f'  kappa beta < 1, so that a layer of the encoder has an inverse; kappa < 1/2, so that T - t, which a layer '
+          f'multiplies by 1 - 2 kappa, stays positive: both from {least} layers on (beta = {beta:.3g})')
+    print(f'  the decoder multiplies t by 1 + 2 kappa, eq. (A.239): {numbers[-1]} layers there and back end at '
+          f'{(1 - 4 * kappa ** 2) ** numbers[-1]:.4f} T')
+    print(f'distances, of the length of the tokens, with {numbers[0]} and with {numbers[-1]} layers')
+    for name, order in orders(numbers, errors).items():
+        print(f'  {errors[name][0]:.1e} and {errors[name][-1]:.1e}, falls as kappa^{order:.2f}: {name}')
+
+
+def figure_of_diffusion(c, numbers, errors, laws):
+    figure = plots.pyplot().figure(figsize=(12.5, 3.8), layout='constrained')
+    trips, signal, noise = figure.subplots(1, 3)
+    kappas = [c.depth / L for L in numbers]
+    for name, found in errors.items():
+        trips.plot(kappas, found, '.-', label=name)
+    for i, (name, rows) in enumerate(laws.items()):
+        share, inside, error, outside = zip(*rows)
+        signal.errorbar(share, inside, error, color=f'C{i // 2}', linestyle='-:'[i % 2], label=name)
+        noise.plot(share, outside, color=f'C{i // 2}', linestyle='-:'[i % 2], label=name)
+    trips.set(title=f'there and back, kappa x layers = {c.depth:g}', xlabel='kappa', ylabel='distance, of |Z|',
+              xscale='log', yscale='log')
+    signal.set(title='inside the own subspace', ylabel='squared length of a token', ylim=(0, None))
+    noise.set(title='outside', ylabel='over the variance of the noise', ylim=(0, None))
+    for axis in (signal, noise):
+        axis.set(xlabel='tau = -1/2 log((T - t) / T), from noise to signal')
+    trips.legend(fontsize='x-small')
+    signal.legend(fontsize='x-small')
+    return figure
+
+
+COMMANDS = {'diffuse': (draw_diffusion, DiffuseConfig)}

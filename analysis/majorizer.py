@@ -1,0 +1,208 @@
+"""The function of which ISTA with ista='mm' takes the minimum: `majorize`, a command of analyze.py
+that needs no trained network.
+
+Tokens are rows, Z (N, d), where the paper has columns. Equation numbers are CRATE's (Yu et al.,
+NeurIPS 2023), appendix A.3. The sparse rate reduction phi, eq. (77), is replaced near a point Z0 by
+a quadratic function that lies above it and touches it at Z0; the layer goes to the minimum of that.
+"""
+import math
+from dataclasses import dataclass
+
+import torch
+
+from analysis.measures import compressed_rate_gradient
+from engine import plots
+from engine.settings import check_least
+from model_crate import CRATEConfig, ISTA
+
+PAPER, SHARP = 9 / 4, 1 / 8  # L / alpha, what bounds the curvature of -R: by Lemma 6, and the least that does
+
+
+# ---- the function, its majorizer and the minimum --------------------------------------------------------------------
+
+def rate(Z, alpha):
+    """R(Z), eq. (77): 1/2 logdet(I + alpha Z^T Z). (.., N, d) -> (..)."""
+    return torch.logdet(torch.eye(Z.size(-2), dtype=Z.dtype) + alpha * Z @ Z.mT) / 2
+
+
+def rate_gradient(Z, alpha):
+    """Eq. (78), which is eq. (9) of one subspace with U = I."""
+    eye = torch.eye(Z.size(1), dtype=Z.dtype)[None]
+    return compressed_rate_gradient(Z, eye, eps=(Z.size(1) / (Z.size(0) * alpha)) ** 0.5)  # p / (N eps^2) = alpha
+
+
+def phi(Z, alpha, lam):
+    """The objective of eq. (77): infinite where a number is negative."""
+    return lam * Z.sum() - rate(Z, alpha) if (Z >= 0).all() else torch.tensor(math.inf)
+
+
+def bound(Z, Z0, alpha, curvature=PAPER):
+    """Eq. (84): lies above -R(Z) and touches it at Z0. L = alpha curvature."""
+    step = Z - Z0
+    return -rate(Z0, alpha) - (rate_gradient(Z0, alpha) * step).sum() + alpha * curvature / 2 * step.square().sum()
+
+
+def minimum(Z0, alpha, lam, curvature=PAPER):
+    """The Z >= 0 with the least bound(Z) + lam |Z|_1: a proximal step, eqs. (80) and (87)."""
+    L = alpha * curvature
+    return (Z0 + rate_gradient(Z0, alpha) / L - lam / L).relu()
+
+
+def layer(Z0, alpha, lam, D=None):
+    """ISTA of model_crate.py with ista='mm', eq. (92); D = I makes it eq. (88)."""
+    ista = ISTA(CRATEConfig(n_head=1, n_embd=Z0.size(1), ista='mm', alpha=alpha, lam=lam)).to(Z0.dtype)
+    with torch.no_grad():
+        ista.D.copy_(torch.eye(Z0.size(1)) if D is None else D)
+        return ista(Z0)
+
+
+# ---- the curvature, and the equations as printed --------------------------------------------------------------------
+
+def second_derivative(Z, Delta, alpha):
+    """The Hessian of R at Z applied to Delta, eqs. (95) and (96). Both (.., N, d) -> (.., N, d)."""
+    inverse = torch.linalg.inv(torch.eye(Z.size(-2), dtype=Z.dtype) + alpha * Z @ Z.mT)  # (.., N, N)
+    mixed = Delta @ Z.mT + Z @ Delta.mT
+    return alpha * inverse @ Delta - alpha ** 2 * inverse @ mixed @ inverse @ Z
+
+
+def curvatures(Z, alpha):
+    """The smallest and the largest eigenvalue of the Hessian of R at Z, over alpha."""
+    units = torch.eye(Z.numel(), dtype=Z.dtype).view(-1, *Z.shape)
+    found = torch.linalg.eigvalsh(second_derivative(Z, units, alpha).flatten(1)) / alpha
+    return found[0].item(), found[-1].item()
+
+
+def taylor(Z, Z0, alpha, at):
+    """The right side of eq. (79), with Z_t = at(t), by the midpoint rule."""
+    step, t = Z - Z0, (torch.arange(1000, dtype=Z.dtype)[:, None, None] + 0.5) / 1000
+    curved = (1 - t) * step * second_derivative(at(t), step, alpha)     # (1000, N, d)
+    return rate(Z0, alpha) + (rate_gradient(Z0, alpha) * step).sum() + curved.sum() / 1000
+
+
+def printed(Z, Z0, D, alpha):
+    """{equation: how far its two sides are from each other, as printed and as it holds} for an
+    orthogonal D (d, d), which acts on a row z as z D^T."""
+    def curved(at, Delta):
+        return (Delta * second_derivative(at, Delta, alpha)).sum()
+    Delta, back = Z - Z0, lambda Y: Y @ D                                # D^T of each token
+    left = curved(Z0, Delta @ D.T)                                      # <D Delta, H(Z) D Delta>
+    return {'(79)': [abs(rate(Z, alpha) - taylor(Z, Z0, alpha, at)).item()
+                     for at in (lambda t: t * Z0 + (1 - t) * Z, lambda t: (1 - t) * Z0 + t * Z)],
+            '(89)': [(rate_gradient(Z0, alpha) @ D.T - rate_gradient(Z0 @ D.T, alpha)).norm().item()] * 2,
+            '(90)': [abs(left - curved(Y, Delta)).item() for Y in (Z0 @ D.T, back(Z0))],
+            '(91)': [abs((rate_gradient(Z0, alpha) * Delta).sum() - (rate_gradient(back(Z0), alpha) * Y).sum()).item()
+                     for Y in (Delta, back(Delta))]}
+
+
+# ---- the command ----------------------------------------------------------------------------------------------------
+
+@dataclass
+class MajorizeConfig:
+    n_embd: int = 64             # d, width of a token
+    tokens: int = 16             # N, at most d: orthogonal tokens of length 1
+    alpha: float = 1.0           # alpha of eq. (77), as in a CRATE with ista='mm'
+    lam: float = 0.1             # weight lambda of sparsity
+    steps: int = 64              # the first is the layer
+    seed: int = 1337             # of tokens and directions
+    out: str = 'majorize.png'    # the picture to write; the table is beside it
+    overwrite: bool = False      # replace them if they exist
+
+    def __post_init__(self):
+        check_least(self, n_embd=2, tokens=1, steps=1, seed=0)
+        if not (0 < self.alpha < math.inf and 0 <= self.lam < math.inf):
+            raise ValueError(f'need alpha > 0 and lam >= 0; got {self.alpha} and {self.lam}')
+        if self.tokens > self.n_embd:
+            raise ValueError(f'{self.tokens} orthogonal tokens do not fit into n_embd={self.n_embd} dimensions; set '
+                             f'--tokens={self.n_embd} or less')
+
+
+def starts(c, generator):
+    """{name: N orthogonal tokens of length 1}: random, and without negative numbers, which is possible
+    only if no two tokens use the same coordinate."""
+    Q, _ = torch.linalg.qr(torch.randn(c.n_embd, c.tokens, generator=generator, dtype=torch.float64))
+    own = torch.arange(c.n_embd) % c.tokens == torch.arange(c.tokens)[:, None]
+    Z = torch.rand(c.tokens, c.n_embd, generator=generator, dtype=torch.float64) * own
+    return {'random': Q.T.contiguous(), 'without negative numbers': Z / Z.norm(dim=1, keepdim=True)}
+
+
+def descend(Z, c, curvature):
+    """phi before each of `steps` proximal steps, eq. (80), and after the last; before the first at
+    relu(Z), because phi is infinite at a point with negative numbers."""
+    values = [phi(Z.relu(), c.alpha, c.lam).item()]
+    for _ in range(c.steps):
+        Z = minimum(Z, c.alpha, c.lam, curvature)
+        values.append(phi(Z, c.alpha, c.lam).item())
+    return values
+
+
+def draw_majorizer(c):
+    """CRATE, appendix A.3: the bound lies above -R, touches it, and its minimum is the layer; how tight
+    it is; and phi along the steps."""
+    generator = torch.Generator().manual_seed(c.seed)
+    points = starts(c, generator)
+    Z0 = points['random']
+    directions = torch.randn(200, c.tokens, c.n_embd, generator=generator, dtype=Z0.dtype)
+    directions *= 4 * torch.rand(200, 1, 1, generator=generator, dtype=Z0.dtype) * c.tokens ** 0.5 \
+        / directions.flatten(1).norm(dim=1)[:, None, None]              # up to four times as long as Z0
+    gaps = {k: min((bound(Z0 + way, Z0, c.alpha, k) + rate(Z0 + way, c.alpha)).item() for way in directions)
+            for k in (PAPER, SHARP)}
+    step, best = layer(Z0, c.alpha, c.lam), minimum(Z0, c.alpha, c.lam)
+    D = torch.linalg.qr(torch.randn(c.n_embd, c.n_embd, generator=generator, dtype=Z0.dtype))[0]
+    gram = (Z0 @ Z0.T - torch.eye(c.tokens, dtype=Z0.dtype)).abs().max().item()
+    print('conditions of appendix A.3:')
+    print(f'  yes   tokens of length 1 and orthogonal (to {gram:.0e}), d >= N: {c.n_embd}, {c.tokens}; D orthogonal')
+    print('  no    Z0 >= 0 for the random start, so phi is infinite there, and the bound says nothing about the first '
+          'step')
+    print('the bound of eq. (84) and the layer')
+    print(f'  {(bound(Z0, Z0, c.alpha) + rate(Z0, c.alpha)).abs().item():.0e}  above -R at Z0; at least '
+          f'{gaps[PAPER]:.3g} at 200 other points, {gaps[SHARP]:.3g} with alpha/8 instead of 9 alpha/4')
+    print(f'  {(step - best).abs().max():.0e}  from its minimum, eq. (80), to the layer, eq. (88); '
+          f'{(layer(Z0, c.alpha, c.lam, D) - minimum(Z0 @ D, c.alpha, c.lam)).abs().max():.0e} with D, eq. (92)')
+    shape = torch.randn(3, 5, generator=generator, dtype=Z0.dtype)
+    scales = [2 ** (i / 4) for i in range(-16, 17)]
+    curves = [curvatures(shape / shape.norm(dim=1, keepdim=True) * x / c.alpha ** 0.5, c.alpha) for x in scales]
+    print(f'  {min(low for low, _ in curves):.4f} alpha to {max(high for _, high in curves):.4f} alpha: eigenvalues of '
+          'the Hessian of R; Lemma 6 says at most 9/4 alpha in size')
+    print('equations as printed: how far their two sides are from each other')
+    for name, (wrong, right) in printed(Z0 + directions[0] / 4, Z0 + directions[1] / 4, D, c.alpha).items():
+        print(f'  {wrong:.0e}  eq. {name}' + f'; {right:.0e} as corrected in majorizer.py' * (wrong != right))
+    print(f'phi before the layer, after it, and after {c.steps} steps')
+    paths = {(name, k): descend(Z, c, k) for name, Z in points.items() for k in (PAPER, SHARP)}
+    for (name, k), values in paths.items():
+        print(f'  {values[0]:.2f}, {values[1]:.2f}, {values[-1]:.2f}: {name}, L = {k:.4g} alpha')
+    print('to see: the bound holds and the layer is its minimum; but curvature alpha/8 is enough, 18 times less than 9 '
+          'alpha/4, so the step could be 18 times as long and still never raise phi from a point without negative '
+          'numbers')
+    return figure_of_majorizer(c, Z0, best, scales, curves, paths), ('what', 'x', 'value', 'value2'), \
+        [('eigenvalues of the Hessian over alpha', x, *pair) for x, pair in zip(scales, curves)] \
+        + [(f'phi, {name}, L = {k:.4g} alpha', i, value, '') for (name, k), values in paths.items()
+           for i, value in enumerate(values)]
+
+
+def figure_of_majorizer(c, Z0, best, scales, curves, paths):
+    figure = plots.pyplot().figure(figsize=(12.5, 3.8), layout='constrained')
+    line, hessian, descent = figure.subplots(1, 3)
+    ways = torch.linspace(-2, 4, 61, dtype=Z0.dtype)
+    there = minimum(Z0, c.alpha, 0.0, SHARP) - Z0
+    line.plot(ways, [-rate(Z0 + t * there, c.alpha) for t in ways], color='black', label='-R')
+    for k, label in ((PAPER, 'eq. (84), 9 alpha/4'), (SHARP, 'alpha/8')):
+        line.plot(ways, [bound(Z0 + t * there, Z0, c.alpha, k) for t in ways], label=label)
+    top = max(-rate(Z0 + t * there, c.alpha).item() for t in ways)
+    low = min(-rate(Z0 + t * there, c.alpha).item() for t in ways)
+    line.set(title='-R and what lies above it', xlabel='Z0 is at 0', ylim=(low - (top - low) / 5, top + (top - low)))
+    for values, label in zip(zip(*curves), ('smallest', 'largest')):
+        hessian.plot(scales, values, '.-', label=f'{label} eigenvalue')
+    for value, style in ((-1 / 8, ':'), (1, ':'), (-PAPER, '--'), (PAPER, '--')):
+        hessian.axhline(value, color='black', linewidth=1, linestyle=style)
+    hessian.set(title='Hessian of R, over alpha; dashed: Lemma 6', xlabel='length of tokens x sqrt(alpha)',
+                xscale='log')
+    for i, ((name, k), values) in enumerate(paths.items()):
+        descent.plot(values, color=f'C{i // 2}', linestyle='-' if k == PAPER else '--',
+                     label=f'{name}, L = {k:.4g} alpha')
+    descent.set(title='phi, eq. (77)', xlabel='step; the first is the layer', xscale='symlog', xlim=(0, c.steps))
+    for axis in (line, hessian, descent):
+        axis.legend(fontsize='x-small')
+    return figure
+
+
+COMMANDS = {'majorize': (draw_majorizer, MajorizeConfig)}

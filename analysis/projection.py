@@ -1,0 +1,206 @@
+"""Does the gradient of the coding rate point to the nearest subspace? `nearest`, a command of
+analyze.py that needs no trained network.
+
+Tokens are rows, Z (N, d), where the paper has columns. Equation numbers are CRATE-MAE's (Pai et
+al., ICLR 2024): Theorem 1, which is Theorem 3 in its appendix A.2, and Figure 3.
+"""
+import math
+from dataclasses import dataclass
+
+import torch
+from torch.nn.functional import cosine_similarity
+
+from analysis.measures import compressed_rate_gradient, turning
+from analysis.scores import Mixture, nearest_projection, score
+from analysis.theory import shipped_attention
+from engine import plots
+from engine.settings import check_least
+
+
+# ---- the theorem ----------------------------------------------------------------------------------------------------
+
+def orthogonal_bases(K, p, generator):
+    """K orthogonal subspaces that fill R^(K p), the second condition of Assumption 2: (K, d, p)."""
+    return torch.linalg.qr(torch.randn(K * p, K * p, generator=generator, dtype=torch.float64))[0] \
+        .unflatten(1, (K, p)).permute(1, 0, 2)
+
+
+def noisy_codebook(U, N, sigma, generator):
+    """N tokens of eq. (A.34): U_s alpha + delta, where alpha ~ N(0, I / p) and delta ~ N(0, sigma^2 I /
+    d). Returns the clean tokens X (N, d), the noise Delta (N, d) and the subspaces s (N,)."""
+    K, d, p = U.shape
+    s = torch.randint(K, (N,), generator=generator)
+    alpha, delta = (torch.randn(N, n, generator=generator, dtype=U.dtype) / n ** 0.5 for n in (p, d))
+    X = torch.zeros_like(delta)
+    for k in range(K):
+        X[s == k] = alpha[s == k] @ U[k].T
+    return X, sigma * delta, s
+
+
+def outside(T, U, s):
+    """The part of each row of T (N, d) outside the subspace of its token."""
+    T = T.clone()
+    for k, u in enumerate(U):
+        T[s == k] -= T[s == k] @ u @ u.T
+    return T
+
+
+def best_eps(K, p, N, sigma):
+    """The precision for which the theorem's bound is least, eq. (A.46)."""
+    d = K * p
+    return (sigma * d / (N * K * (sigma + (N / d) ** 0.5) ** 0.5)) ** 0.5
+
+
+def relevant_noise(X, Delta, s, U, beta):
+    """P_U(Delta), eqs. (A.116) and (A.117): of the noise in other subspaces U_k, what the tokens A_k of
+    those subspaces do not span, as beta grows. (N, d)."""
+    found, eye = torch.zeros_like(X), torch.eye(U.size(2), dtype=X.dtype)
+    for k, u in enumerate(U):
+        A = (X[s == k] @ u).T                                           # (p, N_k)
+        inner = eye - A @ torch.linalg.solve(torch.eye(A.size(1), dtype=X.dtype) / beta + A.T @ A, A.T)
+        found += (Delta @ u * (s != k)[:, None]) @ inner @ u.T
+    return found
+
+
+def spectral_norm(A):
+    return torch.linalg.eigvalsh(A.mT @ A if A.size(0) > A.size(1) else A @ A.mT)[-1].item() ** 0.5
+
+
+def theorem(U, N, sigma, eps, generator):
+    """What one gradient step Z - eta grad R^c, eq. (A.39) with eta = 1 / beta, does to N tokens."""
+    K, d, p = U.shape
+    X, Delta, s = noisy_codebook(U, N, sigma, generator)
+    beta = p / (N * eps ** 2)                                           # eq. (A.37)
+    Z = X + Delta
+    down = -compressed_rate_gradient(Z, U, eps)
+    there, after, off = nearest_projection(Z, U) - Z, Z + down / beta, outside(Z, U, s)
+    rest = after - (Delta - relevant_noise(X, Delta, s, U, beta) + X / (1 + 1 / beta))      # eq. (A.42)
+    grams = [X[s == k] @ X[s == k].T for k in range(K)]                 # A_k^T A_k
+    return {'N/d': N / d, 'sigma': sigma, 'eps': eps, 'beta': beta,
+            'cosine': cosine_similarity(down, there).mean().item(),
+            'cosine_outside': cosine_similarity(outside(down, U, s), there).mean().item(),
+            'noise_left': (outside(after, U, s).square().sum() / off.square().sum()).item(),
+            'own_subspace_is_nearest': (there + off).norm(dim=1).lt(1e-9).double().mean().item(),
+            'rest': spectral_norm(rest), 'noise': spectral_norm(Delta),
+            'bound': K * sigma * (K ** 0.5 * sigma + (sigma + (N / d) ** 0.5) ** 0.5),      # eq. (A.47)
+            'gram': max(torch.linalg.eigvalsh(g).sub(1).abs().max().item() for g in grams if len(g))}
+
+
+def conditions(K, p, N, sigma, eps):
+    """[(whether it holds, or None if the paper does not say enough; the condition)] of Theorem 3."""
+    d, beta = K * p, p / (N * eps ** 2)
+    most = N / (2 * K * math.sqrt(N * math.log(N)))
+    return [(eps <= 1, f'eps <= 1: {eps:.3g}'), (True, 'U_k orthogonal, K p = d'),
+            (d >= N >= p >= K >= 2, f'd >= N >= p >= K >= 2: {d}, {N}, {p}, {K}'),
+            (most >= 1.5 ** 0.5, f'C_1 sqrt(N log N) <= N / (2 K) needs C_1 <= {most:.3g}, but eqs. (A.196) and '
+                                 '(A.197) need C_1 >= sqrt(3/2) = 1.22'),
+            (None, f'6 C_2^2 N <= d needs C_2 <= {(d / 6 / N) ** 0.5:.3g}'),
+            (None, f'2 C_4^2 N <= d needs C_4 <= {(d / 2 / N) ** 0.5:.3g}'),
+            (sigma <= 1, f'sigma <= 1: {sigma:.3g}'),
+            (None, f'C_1 beta sigma <= 1/2 needs C_1 <= {1 / (2 * beta * sigma):.3g}')]
+
+
+# ---- Figure 3: fields in the plane, with two lines as subspaces -----------------------------------------------------
+
+def fields(generator, eps=0.3, sigma=0.2):
+    """{name: what moves a token at each point}, and the points (n, 2). The lines are the axes."""
+    U = torch.eye(2, dtype=torch.float64)[..., None]                    # (2, 2, 1)
+    ticks = torch.linspace(-1.9, 1.9, 14, dtype=U.dtype)                # no point is on an axis or between them
+    x = torch.cartesian_prod(ticks, ticks)
+    x = x[(x[:, 0].abs() - x[:, 1].abs()).abs() > 1e-9]
+    crowd = torch.zeros(100, 2, dtype=U.dtype)
+    crowd[:50, 0], crowd[50:, 1] = torch.randn(2, 50, generator=generator, dtype=U.dtype)
+    crowd = torch.cat((crowd, -crowd))                                  # of mean 0, as the model is
+    together = torch.cat((crowd.expand(len(x), -1, -1), x[:, None]), 1)  # (n, 201, 2), our token is the last
+    m = Mixture(U, torch.ones(2, 1, dtype=U.dtype), torch.full((2,), 0.5, dtype=U.dtype))
+    return {'-grad R^c, a token alone': -compressed_rate_gradient(x[:, None], U, eps)[:, 0],
+            '-grad R^c, 200 more tokens': -compressed_rate_gradient(together, U, eps)[:, -1],
+            'MSSA, eq. (2.8), 200 more': shipped_attention(U)(together)[:, -1],
+            f'score, sigma = {sigma:g}': score(x, m, sigma)}, x
+
+
+def towards(field, x):
+    """The mean cosine to the direction of the nearest line, and the share of points where the field
+    turns a token towards it."""
+    there = nearest_projection(x, torch.eye(2, dtype=x.dtype)[..., None]) - x
+    return (cosine_similarity(field, there).mean().item(),
+            ((turning(field, x) * there).sum(-1) > 0).double().mean().item())
+
+
+# ---- the command ----------------------------------------------------------------------------------------------------
+
+@dataclass
+class NearestConfig:
+    n_head: int = 12             # K, subspaces; the sizes are those of CRATE-MAE-Base
+    head_dim: int = 64           # p, dimension of a subspace; all together fill d = n_head x head_dim dimensions
+    tokens: int = 196            # N, tokens of all subspaces together
+    sigma: float = 0.01          # length of the noise, of a token of length about 1
+    eps: float = 0.0             # precision of the coding rate; 0: the best for the theorem's bound, eq. (A.46)
+    seed: int = 1337             # of subspaces, tokens and noise
+    out: str = 'nearest.png'     # the picture to write; the table is beside it
+    overwrite: bool = False      # replace them if they exist
+
+    def __post_init__(self):
+        check_least(self, n_head=2, head_dim=1, tokens=2, seed=0)
+        if not (0 < self.sigma <= 1 and 0 <= self.eps < math.inf):
+            raise ValueError(f'need 0 < sigma <= 1 and eps >= 0; got {self.sigma} and {self.eps}')
+
+    def precision(self, N):
+        return self.eps or best_eps(self.n_head, self.head_dim, N, self.sigma)
+
+
+def draw_nearest(c):
+    """CRATE-MAE's Theorem 1 measured under its noise model, for more and more tokens, and its Figure 3."""
+    generator, d, N = torch.Generator().manual_seed(c.seed), c.n_head * c.head_dim, c.tokens
+    U = orthogonal_bases(c.n_head, c.head_dim, generator)
+    numbers = sorted({N, *(max(2, round(d * share)) for share in (1/32, 1/16, 1/8, 1/4, 1/2, 3/4, 1, 3/2))})
+    found = {n: theorem(U, n, c.sigma, c.precision(n), generator) for n in numbers}
+    mine, (arrows, x) = found[N], fields(generator)
+    print(f'conditions of Theorem 3, d = {d}:')
+    for holds, text in conditions(c.n_head, c.head_dim, N, c.sigma, c.precision(N)):
+        print(f'  {"open" if holds is None else "yes " if holds else "no  "}  {text}')
+    print('and what its proof takes from them:')
+    print(f'  {"yes " if mine["gram"] < 1 else "no  "}  |A_k^T A_k - I| < 1, below eq. (A.122): the largest is '
+          f'{mine["gram"]:.3g}')
+    print(f'  {"yes " if mine["beta"] >= 1 else "no  "}  beta >= 1, above eq. (A.97): {mine["beta"]:.3g}; eps <= 1 and '
+          'N >= p alone do not give it')
+    print(f'the negative gradient of {N} tokens, of which {mine["own_subspace_is_nearest"]:.0%} are nearest to their '
+          'own subspace')
+    print(f'  {mine["cosine"]:.3f}  cosine to the direction of the nearest subspace')
+    print(f'  {mine["cosine_outside"]:.3f}  the same without the part inside the own subspace; sqrt(1 - N/d) = '
+          f'{max(0, 1 - N / d) ** 0.5:.3f}')
+    print(f'  {mine["noise_left"]:.3f}  of the noise in other subspaces is left by a step of size 1 / beta; N/d = '
+          f'{N / d:.3f}')
+    print(f'  {mine["rest"] / mine["noise"]:.3f}  of the noise is what eq. (A.42) does not explain; its bound (A.47) '
+          f'is {mine["bound"] / mine["noise"]:.3g} times an unknown constant')
+    print('Figure 3, two lines: mean cosine to the direction of the nearest line, and the share of points where a '
+          'token turns towards it')
+    for name, field in arrows.items():
+        print('  {:5.2f} and {:4.0%}: {}'.format(*towards(field, x), name))
+    print('to see: the gradient removes noise only in directions that the tokens of other subspaces leave free, a '
+          'share 1 - N/d of them, and it shortens tokens; with more tokens than dimensions it points to the origin. '
+          'The softmax of MSSA does tell the lines apart')
+    return figure_of_nearest(found, arrows, x), ('N', *mine), [(n, *row.values()) for n, row in found.items()]
+
+
+def figure_of_nearest(found, arrows, x):
+    figure = plots.pyplot().figure(figsize=(15, 3.4), layout='constrained')
+    *planes, curves = figure.subplots(1, 5)
+    for axis, (name, field) in zip(planes, arrows.items()):
+        axis.quiver(*x.T, *(field / field.norm(dim=1).max()).T, angles='xy', color='C0')
+        axis.axhline(0, color='C1', linewidth=1)
+        axis.axvline(0, color='C1', linewidth=1)
+        axis.set(title=name, xticks=[], yticks=[], aspect='equal', xlim=(-2.1, 2.1), ylim=(-2.1, 2.1))
+    shares = [row['N/d'] for row in found.values()]
+    for column, label in (('cosine_outside', 'cosine, outside the own subspace'), ('cosine', 'cosine'),
+                          ('noise_left', 'noise left after a step')):
+        curves.plot(shares, [row[column] for row in found.values()], '.-', label=label)
+    line = torch.linspace(0, 1, 50)
+    curves.plot(line, (1 - line).sqrt(), '--', color='C0', linewidth=1, label='sqrt(1 - N/d)')
+    curves.plot(line, line, '--', color='C2', linewidth=1, label='N/d')
+    curves.set(title='more and more tokens', xlabel='N/d', ylim=(0, 1.7))
+    curves.legend(fontsize='x-small', loc='upper right')
+    return figure
+
+
+COMMANDS = {'nearest': (draw_nearest, NearestConfig)}

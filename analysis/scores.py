@@ -1,0 +1,270 @@
+"""Denoising one token of a mixture of low-dimensional Gaussians: `tweedie`, a command of analyze.py
+that needs no trained network.
+
+Tokens are rows, x (n, d), where the papers have columns. Equation numbers are CRATE's (Yu et al.,
+NeurIPS 2023, section 2.2 and appendix A.1); those of its longer version (JMLR 2024, section 3.1)
+say so.
+"""
+import math
+from dataclasses import dataclass
+
+import torch
+
+from analysis.theory import shipped_attention
+from engine import plots
+from engine.settings import check_least
+
+
+# ---- the signal model, and its exact denoiser -----------------------------------------------------------------------
+
+@dataclass
+class Mixture:
+    """Proposition 1: z = U_k a with probability pi_k, where a ~ N(0, Lambda_k). So Sigma_k = U_k
+    Lambda_k U_k^T, and the noisy token is x = z + sigma w, eq. (3)."""
+    U: torch.Tensor              # orthonormal bases U_k: (K, d, p)
+    lam: torch.Tensor            # the diagonals of Lambda_k: (K, p)
+    pi: torch.Tensor             # probabilities: (K,)
+
+    def draw(self, n, generator):
+        """n tokens without noise (n, d), and the subspace of each (n,)."""
+        s = torch.multinomial(self.pi, n, replacement=True, generator=generator)
+        a = torch.randn(n, self.lam.size(1), generator=generator, dtype=self.U.dtype) * self.lam[s].sqrt()
+        return torch.einsum('ndp,np->nd', self.U[s], a), s
+
+
+def coordinates(x, m):
+    return x @ m.U                                                      # U_k^T x: (n, d) -> (K, n, p)
+
+
+def gaussian_logits(x, m, sigma):
+    """log pi_k q(x | k) up to a constant, eqs. (26) and (32): log pi_k det(M_k) - |M_k x|^2 / 2 with
+    M_k = (Sigma_k + sigma^2 I)^(-1/2), eq. (19). (n, d) -> (K, n)."""
+    w, noisy = coordinates(x, m), m.lam[:, None] + sigma ** 2           # (K, n, p), (K, 1, p)
+    outside = x.square().sum(-1) - w.square().sum(-1)                   # |x|^2 - |U_k^T x|^2: (K, n)
+    return log_weights(m, sigma)[:, None] - (outside / sigma ** 2 + (w.square() / noisy).sum(-1)) / 2
+
+
+def log_weights(m, sigma):
+    """log pi_k det(M_k) of each subspace, (K,). Proposition 1 assumes that they are equal."""
+    d, p = m.U.shape[1:]
+    return m.pi.log() - ((m.lam + sigma ** 2).log().sum(-1) + (d - p) * math.log(sigma ** 2)) / 2
+
+
+def log_density(x, m, sigma):
+    """log q(x), eqs. (23) and (26): (n, d) -> (n,)."""
+    return gaussian_logits(x, m, sigma).logsumexp(0) - x.size(-1) / 2 * math.log(2 * math.pi)
+
+
+def score(x, m, sigma, equal=False):
+    """The gradient of log q, eq. (32): - sum_k softmax_k M_k M_k x. With `equal` it is eq. (21), which
+    leaves the weights pi_k det(M_k) out of the softmax. (n, d) -> (n, d)."""
+    logits, w = gaussian_logits(x, m, sigma), coordinates(x, m)
+    r = (logits - equal * log_weights(m, sigma)[:, None]).softmax(0)    # (K, n)
+    inside = w * (1 / (m.lam[:, None] + sigma ** 2) - 1 / sigma ** 2)   # M_k M_k x = x / sigma^2 + U_k inside_k
+    return -x / sigma ** 2 - ((r[..., None] * inside) @ m.U.mT).sum(0)
+
+
+def posterior_mean(x, m, sigma):
+    """E[z | x], the denoiser of least squared error, eq. (4): in each subspace the Wiener filter
+    Lambda_k / (Lambda_k + sigma^2), weighted by the probability that x belongs to it."""
+    r = gaussian_logits(x, m, sigma).softmax(0)                         # P(k | x): (K, n)
+    kept = coordinates(x, m) * (m.lam / (m.lam + sigma ** 2))[:, None]  # (K, n, p)
+    return (r[..., None] * (kept @ m.U.mT)).sum(0)
+
+
+def monte_carlo_mean(x, m, sigma, n, generator):
+    """E[z | x] of one token x (d,) without any formula of the mixture: the mean of n clean tokens z,
+    weighted by the density of the noise x - z. Returns it (d,), its standard error (d,), and how many
+    tokens of equal weight would be as good: if few, neither is reliable."""
+    z, _ = m.draw(n, generator)
+    weights = (-(x - z).square().sum(-1) / (2 * sigma ** 2)).softmax(0)[:, None]
+    mean = (weights * z).sum(0)
+    return mean, (weights * (z - mean)).square().sum(0).sqrt(), 1 / weights.square().sum().item()
+
+
+# ---- the approximations ---------------------------------------------------------------------------------------------
+
+def approximation(x, U, sigma):
+    """Approximation 2, eq. (38), which is eqs. (6) and (60) and the longer version's eq. (47): the
+    projections U_k U_k^T x, weighted by softmax_k of |U_k^T x|^2 / (2 sigma^2). (n, d) -> (n, d)."""
+    w = x @ U                                                           # (K, n, p)
+    r = (w.square().sum(-1) / (2 * sigma ** 2)).softmax(0)              # (K, n)
+    return (r[..., None] * (w @ U.mT)).sum(0)
+
+
+def nearest_projection(x, U):
+    """x projected onto the nearest subspace; it is the limit of eq. (38) for sigma to 0."""
+    best, found = (x @ U).square().sum(-1).argmax(0), torch.zeros_like(x)  # (n,), (n, d)
+    for k, u in enumerate(U):
+        found[best == k] = x[best == k] @ u @ u.T
+    return found
+
+
+def proof_lines(x, m, sigma):
+    """{equation: E[z | x] by that line of the proof of Approximation 2}, each by Tweedie's formula,
+    eq. (5). P_k = I - sigma M_k, eq. (42)."""
+    shrink = 1 - sigma / (m.lam[:, None] + sigma ** 2).sqrt()           # P_k = U_k shrink U_k^T, eq. (48)
+    w = coordinates(x, m)
+    r = ((shrink * w).square().sum(-1) / (2 * sigma ** 2)).softmax(0)[..., None]
+    lines = {'(54)': (w * (1 - (1 - shrink) ** 2)) @ m.U.mT,            # x - (I - P_k)(I - P_k) x
+             '(55)': (w * shrink) @ m.U.mT}                             # x - (I - P_k) x
+    return {name: (r * z).sum(0) for name, z in lines.items()} | {'(58)': approximation(x, m.U, sigma)}
+
+
+def reverse(x, m, sigma, steps, generator, last=1e-3):
+    """Eq. (49) of the longer version: dz = score dt + dw, from variance T = sigma^2 down to (last
+    sigma)^2, by Euler steps in geometric progression; x (n, d) -> samples of z (n, d)."""
+    ratio = last ** (2 / steps)
+    for step in range(steps):
+        t = sigma ** 2 * ratio ** step                                  # the variance that is left
+        dt = t * (1 - ratio)
+        x = x + dt * score(x, m, t ** 0.5) + dt ** 0.5 * torch.randn(x.shape, generator=generator, dtype=x.dtype)
+    return x
+
+
+# ---- the command ----------------------------------------------------------------------------------------------------
+
+@dataclass
+class TweedieConfig:
+    n_head: int = 4              # K, subspaces
+    head_dim: int = 3            # p, dimension of a subspace; all together fill d = n_head x head_dim dimensions
+    spread: float = 4.0          # largest eigenvalue of Lambda_k, which is 1, over the smallest
+    tilt: float = 1.0            # probability of a subspace over that of the one before; 1: all alike
+    sigma: float = 0.5           # noise of the tokens for Monte Carlo, and where eq. (49) starts
+    tokens: int = 4000           # tokens for the errors
+    samples: int = 100_000       # clean tokens for the Monte-Carlo mean
+    steps: int = 400             # steps of eq. (49)
+    seed: int = 1337             # of subspaces, tokens and noise
+    out: str = 'tweedie.png'     # the picture to write; the table is beside it
+    overwrite: bool = False      # replace them if they exist
+
+    def __post_init__(self):
+        check_least(self, n_head=2, head_dim=1, tokens=2, samples=100, steps=1, seed=0)
+        if not (1 <= self.spread < math.inf and 0 < self.tilt < math.inf and 0.01 <= self.sigma <= 10):
+            raise ValueError(f'need spread >= 1, tilt > 0 and sigma from 0.01 to 10; got {self.spread}, {self.tilt} '
+                             f'and {self.sigma}')
+
+    def mixture(self, generator):
+        K, p = self.n_head, self.head_dim
+        U = torch.linalg.qr(torch.randn(K * p, K * p, generator=generator, dtype=torch.float64))[0]
+        lam = self.spread ** -torch.linspace(0, 1, p, dtype=torch.float64)
+        pi = self.tilt ** torch.arange(K, dtype=torch.float64)
+        return Mixture(U.unflatten(1, (K, p)).permute(1, 0, 2), lam.repeat(K, 1), pi / pi.sum())
+
+
+def rms(a):
+    """Root of the mean squared length of tokens (n, d)."""
+    return a.square().sum(-1).mean().sqrt().item()
+
+
+def denoisers(x, m, sigma):
+    """{name: estimate of z (n, d)}."""
+    mssa = shipped_attention(m.U)                                       # for N = 1: every x is a sequence by itself
+    return {'E[z | x], eq. (4)': posterior_mean(x, m, sigma), 'eq. (38)': approximation(x, m.U, sigma),
+            'nearest subspace': nearest_projection(x, m.U), 'MSSA of one token, eq. (12)': mssa(x[:, None])[:, 0]}
+
+
+def draw_tweedie(c):
+    """Tweedie's formula: the closed form, automatic differentiation and Monte Carlo against each
+    other; how fast Approximation 2 becomes right; and what each denoiser leaves of the noise."""
+    generator = torch.Generator().manual_seed(c.seed)
+    m, sigmas, rows = c.mixture(generator), [2 ** (i / 2) / 64 for i in range(13)], []
+    z, s = m.draw(c.tokens, generator)
+    noise = torch.randn(z.shape, generator=generator, dtype=z.dtype)
+    say_premises(c, m, sigmas)
+    say_three_ways(c, m, z + c.sigma * noise, generator)
+    for sigma in sigmas:
+        x = z + sigma * noise
+        exact = posterior_mean(x, m, sigma)
+        rows += [('from E[z | x]', name, sigma, rms(line - exact) / rms(z))
+                 for name, line in proof_lines(x, m, sigma).items()]
+        rows += [('from z', name, sigma, rms(found - z) / rms(x - z)) for name, found in denoisers(x, m, sigma).items()]
+    say_limits(c, rows)
+    print('to see: all ways to denoise agree; the error of Approximation 2 falls as sigma^2, so a token near one '
+          'subspace is projected onto it, as the arrows show; MSSA of one token adds the projections without choosing '
+          'among them, and takes no noise away')
+    return figure_of_tweedie(c, rows), ('compared', 'name', 'sigma', 'error'), rows
+
+
+def say_premises(c, m, sigmas):
+    weights, least = log_weights(m, c.sigma), m.lam.min().item()
+    off = (m.U.mT @ m.U - torch.eye(c.head_dim, dtype=m.U.dtype)).abs().max().item()
+    met = weights.max() - weights.min() < 1e-9
+    ratio = (weights.max() - weights.min()).exp()
+    print('conditions of Proposition 1 and Approximation 2:')
+    print(f'  yes   U_k orthonormal (to {off:.0e}), Lambda_k > 0')
+    print(f'  {"yes" if met else "no "}   all pi_k det(M_k) equal: the largest is {ratio:.3g} times the smallest')
+    print(f'  yes   sigma^2 below every eigenvalue, for sigma below {least ** 0.5:.3g}; drawn: {sigmas[0]:.3g} to '
+          f'{sigmas[-1]:.3g} (footnote 4 says sigma, but the formulas compare sigma^2 with Lambda_k)')
+
+
+def say_three_ways(c, m, x, generator):
+    with torch.enable_grad():
+        leaf = x.clone().requires_grad_()
+        slope, = torch.autograd.grad(log_density(leaf, m, c.sigma).sum(), leaf)
+    exact = posterior_mean(x, m, c.sigma)
+    deviations, errors, numbers = [], [], []
+    for token, mean in zip(x[:4], exact):
+        found, error, number = monte_carlo_mean(token, m, c.sigma, c.samples, generator)
+        numbers.append(number)
+        deviations.append((found - mean) / error)
+        errors.append(error.norm() / mean.norm())
+    paths = reverse(x[:1].expand(2000, -1), m, c.sigma, c.steps, generator)
+    off = (paths.mean(0) - exact[0]) / (paths.std(0) / 2000 ** 0.5)
+    print(f'E[z | x] in closed form at sigma = {c.sigma:g}, and how far it is from')
+    for name, found in (('eq. (32)', score(x, m, c.sigma)), ('automatic differentiation of log q', slope),
+                        ('eq. (21), without weights', score(x, m, c.sigma, equal=True))):
+        away = (exact - x - c.sigma ** 2 * found).abs().max()
+        print(f'  {away:.0e}  x + sigma^2 score, eq. (5), the score by {name}')
+    print(f'  {torch.stack(deviations).square().mean().sqrt():.2f} standard errors: the Monte-Carlo mean, whose error '
+          f'is {torch.stack(errors).mean():.1%} of its length'
+          + (min(numbers) < 100) * '; too few samples near the token: give more, or a larger sigma')
+    print(f'  {off.square().mean().sqrt():.2f} standard errors: the mean of 2000 paths of eq. (49) from one token, '
+          f'which end {rms(paths - nearest_projection(paths, m.U)):.0e} from a subspace')
+
+
+def say_limits(c, rows):
+    table = {(name, sigma): error for _, name, sigma, error in rows}
+    sigmas = sorted({sigma for _, sigma in table})
+    small, large = sigmas[0], sigmas[2]                                 # a factor of 2
+    orders = {name: math.log2(max(table[name, large], 1e-99) / max(table[name, small], 1e-99))
+              for name in ('(54)', '(55)', '(58)')}
+    print(f'lines of the proof of Approximation 2: error at sigma = {small:.3g} and {sigmas[-1]:.3g}, of |z|')
+    for name, order in orders.items():
+        print(f'  {table[name, small]:.1e} and {table[name, sigmas[-1]]:.2f}: eq. {name}, falls as sigma^{order:.2f}')
+    print(f'what a denoiser leaves of the noise at the same two (a projection leaves sqrt(p/d) = '
+          f'{(c.head_dim / (c.n_head * c.head_dim)) ** 0.5:.3f})')
+    for name in dict.fromkeys(row[1] for row in rows if row[0] == 'from z'):
+        print(f'  {table[name, small]:.3f} and {table[name, sigmas[-1]]:.3f}: {name}')
+
+
+def figure_of_tweedie(c, rows):
+    figure = plots.pyplot().figure(figsize=(12.5, 3.8), layout='constrained')
+    fields = figure.subplots(1, 4)
+    for axis, sigma in zip(fields, (0.1, 0.5)):
+        draw_field(axis, sigma)
+    for axis, kind, title in zip(fields[2:], ('from E[z | x]', 'from z'), ('lines of the proof', 'denoisers')):
+        for name in dict.fromkeys(row[1] for row in rows if row[0] == kind):
+            axis.plot(*zip(*[row[2:] for row in rows if row[:2] == (kind, name)]), '.-', label=name)
+        axis.set(title=title, xlabel='sigma', xscale='log', yscale='log')
+        axis.legend(fontsize='x-small')
+    fields[2].set(ylabel='distance from E[z | x], of |z|')
+    fields[3].set(ylabel='distance from z, of |sigma w|')
+    return figure
+
+
+def draw_field(axis, sigma):
+    """sigma^2 score, eq. (5), around two lines in the plane: where a noisy token goes."""
+    angles = torch.tensor([0.3, 1.5], dtype=torch.float64)
+    U = torch.stack((angles.cos(), angles.sin()), -1)[..., None]        # (2, 2, 1)
+    m = Mixture(U, torch.ones(2, 1, dtype=U.dtype), torch.full((2,), 0.5, dtype=U.dtype))
+    ticks = torch.linspace(-2, 2, 15, dtype=U.dtype)
+    x = torch.cartesian_prod(ticks, ticks)
+    axis.quiver(*x.T, *(posterior_mean(x, m, sigma) - x).T, angles='xy', scale_units='xy', scale=1.3, color='C0')
+    for u in U[..., 0]:
+        axis.plot(*torch.stack((-2.5 * u, 2.5 * u)).T, color='C1', linewidth=1)
+    axis.set(title=f'sigma^2 score, sigma = {sigma:g}', xlim=(-2.2, 2.2), ylim=(-2.2, 2.2), aspect='equal',
+             xticks=[], yticks=[])
+
+
+COMMANDS = {'tweedie': (draw_tweedie, TweedieConfig)}

@@ -1,0 +1,210 @@
+"""projection.py and diffusion.py: CRATE-MAE's Theorem 1 and its structured diffusion, against automatic
+differentiation, a fine numerical integration and convergence orders."""
+import csv
+import math
+
+import pytest
+import torch
+
+import analyze
+from analysis import diffusion, projection
+from analysis.diffusion import DiffuseConfig
+from analysis.projection import NearestConfig, noisy_codebook, orthogonal_bases
+
+
+def codebook(K=4, p=8, N=12, sigma=0.1, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    U = orthogonal_bases(K, p, generator)
+    return U, *noisy_codebook(U, N, sigma, generator), generator
+
+
+def rate(Z, U, eps):
+    """R^c, eq. (2.5), from the eigenvalues of each Gram matrix."""
+    beta = U.size(2) / (Z.size(0) * eps ** 2)
+    return sum((1 + beta * torch.linalg.eigvalsh(Z @ u @ u.T @ Z.T)).log().sum() / 2 for u in U)
+
+
+def gradient(Z, U, eps):
+    with torch.enable_grad():
+        Z = Z.detach().requires_grad_()
+        beta = U.size(2) / (Z.size(0) * eps ** 2)
+        R = sum(torch.logdet(torch.eye(len(Z), dtype=Z.dtype) + beta * Z @ u @ u.T @ Z.T) / 2 for u in U)
+        return torch.autograd.grad(R, Z)[0]
+
+
+# ---- the gradient and the nearest subspace
+
+
+def test_the_noise_model_has_its_scales():
+    U, X, Delta, s, _ = codebook(K=3, p=8, N=6000, sigma=0.3)
+    assert torch.allclose(torch.cat([*U], 1).T @ torch.cat([*U], 1), torch.eye(24, dtype=U.dtype), atol=1e-12)
+    assert X.square().sum(1).mean().item() == pytest.approx(1, abs=0.03)
+    assert Delta.square().sum(1).mean().item() == pytest.approx(0.09, rel=0.03)
+    assert projection.outside(X, U, s).abs().max() < 1e-12
+    assert (s.bincount() / 6000 - 1 / 3).abs().max() < 0.03
+    left = projection.outside(Delta, U, s)
+    assert left.square().sum() / Delta.square().sum() == pytest.approx(2 / 3, abs=0.02)
+    assert torch.allclose(projection.outside(left, U, s), left, atol=1e-12)  # a projection
+
+
+def test_relevant_noise_is_what_the_theorem_says_of_the_exact_gradient():
+    U, X, Delta, s, _ = codebook(K=3, p=16, N=12)
+    tiny, eps = 1e-6 * Delta, 0.05
+    beta = 16 / (12 * eps ** 2)
+    step = gradient(X + tiny, U, eps) / beta
+    change = projection.outside(step, U, s)                             # to first order in the noise it is P_U(Delta)
+    expected = projection.relevant_noise(X, tiny, s, U, beta)
+    assert (projection.outside(expected, U, s) - expected).abs().max() < 1e-15
+    assert ((change - expected).norm() / expected.norm()).item() < 0.05
+    free = projection.relevant_noise(X, Delta, s, U, 1e12)              # the limit (A.52): a projection of each token
+    again = projection.relevant_noise(X, free, s, U, 1e12)
+    assert torch.allclose(again, free, atol=1e-8) and free.norm() < Delta.norm()
+
+
+def test_the_best_precision_has_the_least_bound():
+    K, p, N, sigma = 12, 64, 196, 0.01
+    d = K * p
+    found = {x: (sigma ** 2 * d / N / x + K ** 2 * N / d * (sigma + (N / d) ** 0.5) * x)  # eq. (A.44), x = eps^2
+             for x in torch.logspace(-4, 0, 4001).tolist()}
+    assert projection.best_eps(K, p, N, sigma) ** 2 == pytest.approx(min(found, key=found.get), rel=0.003)
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_a_share_of_the_noise_is_removed_and_the_direction_is_not_the_nearest_subspace(seed):
+    U = orthogonal_bases(4, 32, torch.Generator().manual_seed(seed))
+    for N in (8, 32, 64):
+        row = projection.theorem(U, N, 1e-3, projection.best_eps(4, 32, N, 1e-3), torch.Generator().manual_seed(seed))
+        assert row['noise_left'] == pytest.approx(N / 128, abs=0.05)
+        assert row['cosine_outside'] == pytest.approx((1 - N / 128) ** 0.5, abs=0.05)
+        assert row['cosine'] < 0.6 and row['own_subspace_is_nearest'] == 1
+    crowd = projection.theorem(U, 512, 1e-3, 0.05, torch.Generator().manual_seed(seed))
+    assert abs(crowd['cosine']) < 0.05 and crowd['noise_left'] > 0.9    # one linear map for all: to the origin
+
+
+def test_conditions_are_read_as_the_paper_states_them():
+    holds = [c[0] for c in projection.conditions(12, 64, 196, 0.01, 0.07)]
+    assert holds == [True, True, True, False, None, None, True, None]   # CRATE-MAE-Base
+    assert [c[0] for c in projection.conditions(2, 2, 8, 0.01, 2.0)][:3] == [False, True, False]
+    assert projection.conditions(3, 4000, 3000, 0.01, 0.07)[3][0]       # N/K is large enough here
+    from math import comb
+    tail = sum(comb(196, b) * 11 ** (196 - b) / 12 ** 196 for b in range(197) if abs(b - 196 / 12) > 196 / 24)
+    assert tail > 0.02 > 1 / 196 ** 2                                   # so no constant makes the third condition true
+
+
+def test_the_fields_are_gradients_and_scores():
+    arrows, x = projection.fields(torch.Generator().manual_seed(0))
+    U = torch.eye(2, dtype=x.dtype)[..., None]
+    alone, crowd, mssa, score = arrows.values()
+    for i in (0, 17, 100):
+        assert torch.allclose(alone[i], -gradient(x[i:i + 1], U, 0.3)[0], atol=1e-10)
+    assert projection.towards(alone, x)[1] == projection.towards(score, x)[1] == 1
+    assert projection.towards(crowd, x)[1] < 0.6 < 0.85 < projection.towards(mssa, x)[1]
+    closest = torch.where(x.abs() == x.abs().amin(1, keepdim=True), -x, torch.zeros_like(x))
+    assert projection.towards(closest, x) == (pytest.approx(1), 1) and projection.towards(-closest, x)[1] == 0
+
+
+# ---- there and back
+
+
+def test_the_flow_is_the_limit_of_the_differential_equation():
+    U, X, Delta, s, _ = codebook()
+    Z = start = X + Delta
+    assert torch.allclose(diffusion.flow(Z, U, 0.5, 0.0), Z, atol=1e-12)
+    for _ in range(50):                                                 # Runge and Kutta, steps of 0.01
+        k1 = -gradient(Z, U, 0.5)
+        k2 = -gradient(Z + 0.005 * k1, U, 0.5)
+        k3 = -gradient(Z + 0.005 * k2, U, 0.5)
+        k4 = -gradient(Z + 0.01 * k3, U, 0.5)
+        Z = Z + 0.01 * (k1 + 2 * k2 + 2 * k3 + k4) / 6
+    there = diffusion.flow(start, U, 0.5, 0.5)
+    assert torch.allclose(there, Z, atol=1e-8)
+    assert rate(there, U, 0.5) < rate(start, U, 0.5)
+    assert torch.allclose(diffusion.flow(there, U, 0.5, -0.5), start, atol=1e-9)
+    assert torch.allclose(diffusion.flow(diffusion.flow(start, U, 0.5, 0.2), U, 0.5, 0.3), there, atol=1e-9)
+    few = U[:2]                                                         # what lies in no subspace does not move
+    rest = start - sum(start @ u @ u.T for u in few)
+    moved = diffusion.flow(start, few, 0.5, 0.5)
+    assert torch.allclose(moved - sum(moved @ u @ u.T for u in few), rest, atol=1e-10)
+
+
+def test_encoder_and_decoder_are_inverse_to_first_order_and_a_layer_to_second():
+    U, X, Delta, s, _ = codebook()
+    numbers = [32, 64]
+    found = diffusion.orders(numbers, diffusion.round_trips(X + Delta, U, 0.5, 1.0, numbers))
+    assert {name: round(order) for name, order in found.items()} == {
+        'encoder from the flow (2.11)': 1, 'decoder from the flow (2.15)': 1, 'there and back, gradient': 1,
+        'there and back, attention': 1, 'one layer and back, gradient': 2}
+    assert all(abs(order - round(order)) < 0.1 for order in found.values())
+
+
+def test_one_layer_and_back_by_hand():
+    U, X, Delta, s, _ = codebook()
+    Z, errors = X + Delta, diffusion.round_trips(X + Delta, U, 0.5, 0.8, [4, 8])
+    half = Z - 0.1 * gradient(Z, U, 0.5)
+    back = half + 0.1 * gradient(half, U, 0.5)
+    assert errors['one layer and back, gradient'][1] == pytest.approx(((back - Z).norm() / Z.norm()).item())
+
+
+def test_with_the_score_both_equations_keep_the_law_and_with_the_gradient_they_do_not():
+    U, X, _, s, generator = codebook(K=4, p=8, N=16 * 60, sigma=0)
+    X, T = X.unflatten(0, (60, 16)), 0.3 ** 2 / 64
+    Z = X + (2 * T) ** 0.5 * torch.randn(X.shape, generator=generator, dtype=X.dtype)
+    ends = {}
+    for name, drift in diffusion.drifts(U, 0.5).items():
+        for noisy in (True, False):
+            *_, (left, end) = diffusion.diffuse(Z, drift, T, 0.7, 60, noisy, generator)
+            assert left == pytest.approx(T * math.exp(-1.4))
+            ends[name, noisy] = diffusion.energies(end, U, s, left)
+    clean = 1 + 8 * 2 * left                                            # |alpha|^2, and noise in the own subspace
+    for noisy in (True, False):
+        inside, error, outside = ends['score', noisy]
+        assert inside == pytest.approx(clean, abs=4 * error) and outside == pytest.approx(1, abs=0.06)
+    (sde, error, _), (ode, _, _) = ends['gradient of R^c', True], ends['gradient of R^c', False]
+    assert sde < ode - 10 * error < ode < clean - 10 * error
+
+
+def test_without_drift_only_the_noise_is_added():
+    _, X, _, _, generator = codebook(N=800)
+    still = torch.zeros_like(X)
+    *_, (left, end) = diffusion.diffuse(still, lambda Z, v: 0 * Z, 0.5, 0.4, 7, True, generator)
+    assert end.square().mean().item() == pytest.approx(2 * (0.5 - left), rel=0.03)  # dB has variance 2 dt
+    *_, (_, end) = diffusion.diffuse(X, lambda Z, v: Z, 0.5, 0.4, 4000, False, generator)
+    assert torch.allclose(end, math.exp(-0.4) * X, atol=1e-3)           # dZ = -Z dtau, tau = 0.4
+
+
+# ---- the commands
+
+
+def test_the_tables_hold_what_one_computes(tmp_path, capsys):
+    analyze.main(['nearest', '--n_head=2', '--head_dim=8', '--tokens=6', '--seed=3', f'--out={tmp_path}/x.png'])
+    rows = list(csv.DictReader((tmp_path / 'x.csv').read_text().splitlines()))
+    assert [int(row['N']) for row in rows] == [2, 4, 6, 8, 12, 16, 24]
+    assert all(float(row['eps']) == pytest.approx(projection.best_eps(2, 8, int(row['N']), 0.01)) for row in rows)
+    assert all(float(row['beta']) == pytest.approx(8 / int(row['N']) / float(row['eps']) ** 2) for row in rows)
+    said = capsys.readouterr().out
+    assert 'no    d >= N >= p >= K >= 2: 16, 6, 8, 2' in said and said.count('to see: ') == 1
+    analyze.main(['diffuse', '--n_head=2', '--head_dim=4', '--tokens=6', '--sets=2', '--n_layer=8', '--seed=3',
+                  f'--out={tmp_path}/y.png'])
+    rows = list(csv.DictReader((tmp_path / 'y.csv').read_text().splitlines()))
+    generator = torch.Generator().manual_seed(3)
+    U = orthogonal_bases(2, 4, generator)
+    X, _, _ = noisy_codebook(U, 12, 0, generator)
+    Z = Y = (X + 0.3 / 8 ** 0.5 * torch.randn(2, 6, 8, generator=generator, dtype=X.dtype).flatten(0, 1))[:6]
+    for sign in (-1, 1):
+        for _ in range(4):
+            Z = Z + sign * 0.25 * gradient(Z, U, 0.5)
+    mine = [float(row['value']) for row in rows if row['what'] == 'there and back, gradient' and row['x'] == '0.25']
+    assert mine == [pytest.approx(((Z - Y).norm() / Y.norm()).item())]
+    assert capsys.readouterr().out.count('to see: ') == 1
+
+
+@pytest.mark.parametrize('config, settings, message', [
+    (NearestConfig, {'n_head': 1}, 'n_head=1 must be at least 2'), (NearestConfig, {'sigma': 2.0}, 'sigma <= 1'),
+    (NearestConfig, {'eps': math.nan}, 'eps >= 0'), (NearestConfig, {'tokens': 1}, 'tokens=1'),
+    (DiffuseConfig, {'n_layer': 2}, 'n_layer=2 must be at least 4'), (DiffuseConfig, {'sigma': 0.0}, 'sigma > 0'),
+    (DiffuseConfig, {'depth': math.inf}, 'depth > 0'), (DiffuseConfig, {'depth': 60.0}, 'set --depth=50 or less'),
+    (DiffuseConfig, {'eps': 0.1, 'depth': 3.0}, 'set --depth=2 or less'), (DiffuseConfig, {'sets': 1}, 'sets=1')])
+def test_mistakes_in_settings_get_one_line(config, settings, message):
+    with pytest.raises(ValueError, match=message) as e:
+        config(**settings)
+    assert '\n' not in str(e.value)

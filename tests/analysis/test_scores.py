@@ -1,0 +1,173 @@
+"""scores.py: Tweedie's formula and Approximation 2 against torch.distributions, Monte Carlo and
+automatic differentiation; and what its command prints."""
+import csv
+import math
+
+import pytest
+import torch
+from helpers import fails
+from torch.distributions import Categorical, MixtureSameFamily, MultivariateNormal
+
+import analyze
+from analysis import scores
+from analysis.scores import Mixture, TweedieConfig
+
+
+def mixture(K=3, p=2, extra=1, seed=0, equal=False):
+    """Subspaces that are not orthogonal to each other, in K p + extra dimensions."""
+    generator = torch.Generator().manual_seed(seed)
+    U = torch.linalg.qr(torch.randn(K, K * p + extra, p, generator=generator, dtype=torch.float64))[0]
+    lam = 0.2 + torch.rand(K, p, generator=generator, dtype=torch.float64)
+    pi = torch.rand(K, generator=generator, dtype=torch.float64) + 0.1
+    if equal:
+        lam, pi = lam[:1].expand(K, -1), torch.ones_like(pi)
+    return Mixture(U, lam, pi / pi.sum()), generator
+
+
+def dense(m, sigma):
+    """The density of noisy tokens, by torch.distributions."""
+    covariances = torch.stack([u @ torch.diag(v) @ u.T for u, v in zip(m.U, m.lam)])
+    noisy = covariances + sigma ** 2 * torch.eye(m.U.size(1), dtype=m.U.dtype)
+    return MixtureSameFamily(Categorical(m.pi), MultivariateNormal(torch.zeros(m.U.size(1), dtype=m.U.dtype), noisy))
+
+
+def noisy_tokens(m, sigma, n, generator):
+    z, s = m.draw(n, generator)
+    return z + sigma * torch.randn(z.shape, generator=generator, dtype=z.dtype), z, s
+
+
+@pytest.mark.parametrize('sigma', [0.1, 0.7, 3.0])
+@pytest.mark.parametrize('seed', range(3))
+def test_density_and_score_are_those_of_the_mixture(sigma, seed):
+    m, generator = mixture(seed=seed)
+    x, _, _ = noisy_tokens(m, sigma, 20, generator)
+    x.requires_grad_()
+    log_q = dense(m, sigma).log_prob(x)
+    slope, = torch.autograd.grad(log_q.sum(), x)
+    assert torch.allclose(scores.log_density(x, m, sigma), log_q, atol=1e-9)
+    assert torch.allclose(scores.score(x, m, sigma), slope, rtol=1e-8, atol=1e-8)
+    assert torch.allclose(scores.posterior_mean(x, m, sigma), x + sigma ** 2 * slope, atol=1e-8)  # Tweedie
+    x = x.detach().requires_grad_()
+    mine, = torch.autograd.grad(scores.log_density(x, m, sigma).sum(), x)
+    assert torch.allclose(mine, slope, rtol=1e-8, atol=1e-8)
+
+
+def test_the_weights_may_be_left_out_only_if_they_are_equal():
+    for equal in (True, False):
+        m, generator = mixture(equal=equal)
+        x, _, _ = noisy_tokens(m, 0.7, 20, generator)
+        same = torch.allclose(scores.score(x, m, 0.7), scores.score(x, m, 0.7, equal=True), atol=1e-9)
+        assert same == equal
+
+
+def test_the_closed_form_lies_within_the_error_of_monte_carlo():
+    m, generator = mixture()
+    x, _, _ = noisy_tokens(m, 0.5, 10, generator)
+    exact, away = scores.posterior_mean(x, m, 0.5), []
+    for token, mean in zip(x, exact):
+        found, error, number = scores.monte_carlo_mean(token, m, 0.5, 50_000, generator)
+        assert number > 100
+        away.append((found - mean) / error)
+    away = torch.stack(away)                                            # 70 numbers of spread about 1
+    assert 0.7 < away.square().mean().sqrt() < 1.3 and away.abs().max() < 4.5
+
+
+def test_no_other_denoiser_has_less_error():
+    m, generator = mixture()
+    x, z, _ = noisy_tokens(m, 0.5, 20_000, generator)
+    exact = scores.posterior_mean(x, m, 0.5)
+    error = (exact - z).square().sum(-1)
+    others = (x, scores.approximation(x, m.U, 0.5), scores.nearest_projection(x, m.U), 0.9 * exact, 1.1 * exact)
+    for other in others:
+        worse = (other - z).square().sum(-1) - error
+        assert worse.mean() > 3 * worse.std() / len(x) ** 0.5
+    for f in (x, x.square(), x.sin()):                                  # what is left is uncorrelated with any f(x)
+        product = (z - exact) * f
+        assert (product.mean(0).abs() < 4.5 * product.std(0) / len(x) ** 0.5).all()
+
+
+def test_approximation_2_becomes_right_as_sigma_squared():
+    m, generator = mixture(p=3)
+    z, s = m.draw(4000, generator)
+    w, found = torch.randn(z.shape, generator=generator, dtype=z.dtype), {}
+    for sigma in (0.02, 0.01):
+        x = z + sigma * w
+        exact = x + sigma ** 2 * scores.score(x, m, sigma)
+        lines = scores.proof_lines(x, m, sigma)
+        found[sigma] = {name: (line - exact).norm(dim=1).median() for name, line in lines.items()}
+    order = {name: math.log2(found[0.02][name] / found[0.01][name]) for name in found[0.01] if name != '(54)'}
+    assert order == {'(55)': pytest.approx(1, abs=0.1), '(58)': pytest.approx(2, abs=0.1)}
+    assert found[0.01]['(54)'] < 1e-10                                  # it changes memberships only
+    x = z + 1e-4 * w                                                    # the limit: onto the own subspace
+    own = torch.einsum('ndp,nep,ne->nd', m.U[s], m.U[s], x)
+    assert (scores.approximation(x, m.U, 1e-4) - own).norm(dim=1).median() < 1e-12
+    assert (scores.nearest_projection(x, m.U) - own).norm(dim=1).median() < 1e-12
+
+
+def test_approximation_2_is_exact_for_signals_much_longer_than_the_noise():
+    m, generator = mixture(equal=True)
+    m.lam = torch.full_like(m.lam, 1e12)
+    x = torch.randn(50, 7, generator=generator, dtype=m.U.dtype)        # memberships between 0 and 1
+    assert torch.allclose(scores.approximation(x, m.U, 0.8), scores.posterior_mean(x, m, 0.8), atol=1e-9)
+    assert (scores.approximation(x, m.U, 0.8) - scores.nearest_projection(x, m.U)).norm(dim=1).median() > 0.05
+
+
+def test_everything_turns_with_the_subspaces():
+    m, generator = mixture()
+    x, _, _ = noisy_tokens(m, 0.4, 10, generator)
+    Q = torch.linalg.qr(torch.randn(7, 7, generator=generator, dtype=x.dtype))[0]
+    turned = Mixture(Q @ m.U, m.lam, m.pi)
+    for f in (scores.score, scores.posterior_mean):
+        assert torch.allclose(f(x @ Q.T, turned, 0.4), f(x, m, 0.4) @ Q.T, atol=1e-10)
+    assert torch.allclose(scores.approximation(x @ Q.T, turned.U, 0.4), scores.approximation(x, m.U, 0.4) @ Q.T,
+                          atol=1e-10)
+
+
+def test_the_way_back_ends_at_the_model():
+    m, generator = mixture()
+    x, z, _ = noisy_tokens(m, 0.5, 4000, generator)
+    ends = scores.reverse(x, m, 0.5, 200, generator)
+    assert (ends - scores.nearest_projection(ends, m.U)).norm(dim=1).mean() < 2e-3
+    near = [(t @ m.U).square().sum(-1).argmax(0).bincount(minlength=3) / 4000 for t in (ends, z)]
+    assert (near[0] - near[1]).abs().max() < 4 * (2 * 0.25 / 4000) ** 0.5
+    spread = (ends.T @ ends - z.T @ z).abs().max() / 4000
+    assert spread < 0.12 * z.square().sum(-1).mean()
+    one = scores.reverse(x[:1].expand(4000, -1), m, 0.5, 200, generator)  # from one token: the mean is E[z | x]
+    away = (one.mean(0) - scores.posterior_mean(x[:1], m, 0.5)[0]) / (one.std(0) / 4000 ** 0.5)
+    assert away.abs().max() < 4.5
+
+
+def test_the_table_holds_what_one_computes(tmp_path, capsys):
+    analyze.main(['tweedie', '--tokens=200', '--samples=2000', '--steps=20', '--seed=3', f'--out={tmp_path}/x.png'])
+    rows = list(csv.DictReader((tmp_path / 'x.csv').read_text().splitlines()))
+    generator = torch.Generator().manual_seed(3)
+    m = TweedieConfig().mixture(generator)
+    z, _ = m.draw(200, generator)
+    x = z + torch.randn(z.shape, generator=generator, dtype=z.dtype)    # sigma 1
+    mean = dict(((row['name'], float(row['sigma'])), float(row['error'])) for row in rows)
+    left = (scores.posterior_mean(x, m, 1.0) - z).square().sum().sqrt() / (x - z).square().sum().sqrt()
+    assert mean['E[z | x], eq. (4)', 1.0] == pytest.approx(left.item())
+    assert mean['MSSA of one token, eq. (12)', 1.0] == pytest.approx(1)  # the subspaces fill the space: it is x
+    said = capsys.readouterr().out
+    assert 'all pi_k det(M_k) equal: the largest is 1 times' in said and said.count('to see: ') == 1
+    analyze.main(['tweedie', '--tokens=20', '--samples=200', '--steps=2', '--tilt=2', '--sigma=0.01',
+                  f'--out={tmp_path}/y.png'])
+    said = capsys.readouterr().out
+    assert 'no    all pi_k det(M_k) equal: the largest is 8 times' in said and 'too few samples' in said
+
+
+@pytest.mark.parametrize('settings, message', [
+    ({'n_head': 1}, 'n_head=1 must be at least 2'), ({'head_dim': 0}, 'head_dim=0'), ({'spread': 0.5}, 'spread >= 1'),
+    ({'tilt': 0.0}, 'tilt > 0'), ({'sigma': math.nan}, 'sigma from 0.01'), ({'sigma': 0.001}, 'sigma from 0.01'),
+    ({'samples': 10}, 'samples=10 must be at least 100'), ({'steps': 0}, 'steps=0')])
+def test_mistakes_in_settings_get_one_line(settings, message):
+    with pytest.raises(ValueError, match=message) as e:
+        TweedieConfig(**settings)
+    assert '\n' not in str(e.value)
+
+
+@pytest.mark.parametrize('words, message', [
+    (['tweedie', '--ckpt=x'], 'trained network: leave it out'), (['nearest', '--dataset=x'], 'leave it out'),
+    (['tweedi'], 'denoise, tweedie, nearest, diffuse, majorize or augment')])
+def test_commands_without_a_network_say_so(capsys, words, message):
+    assert message in fails(capsys, analyze.main, *words)
