@@ -48,18 +48,37 @@ def draw_signal_to_noise(c, nets):
 
 # ---- compression: CRATE ---------------------------------------------------------------------------------------------
 
-def rate_changes(model, inputs):
-    """R^c in the subspaces of each layer before its attention step and after it, and the cosine
-    between how the step and how a step down the gradient, eq. (9), turn the tokens: three tensors
-    (L, B). Every token is scaled to norm sqrt(d), about what LayerNorm gives it: R^c grows with the
-    norm, and the next LayerNorm undoes that."""
+COMPRESSED = 'tokens as they are', 'tokens of equal length'             # the two measures
+AROUND = 'before', 'half', 'after'                                      # Z^l, Z^(l+1/2), Z^(l+1)
+
+
+def rates_around_steps(model, inputs):
+    """R^c, eq. (8), in the subspaces of each layer: six tensors (L, B), of Z^l, Z^(l+1/2) and
+    Z^(l+1), first as they are, then at equal length; and the cosine between how attention and how a
+    step down the gradient, eq. (9), turn the tokens at equal length.
+
+    Z, not LN(Z): the step of eq. (10) and Figure 3 go from Z^l to Z^(l+1/2), which are the tokens of
+    the skip, without a LayerNorm (the released code draws LN(Z^l): `layers --measure=released`). But
+    R^c grows with the length of tokens, and the next LayerNorm undoes their length. So at equal
+    length every token is scaled to norm sqrt(d), about what LayerNorm gives it.
+    """
     found = []
-    for attention, normed, half, _ in layers.inside(model, *inputs):
+    for attention, normed, half, after in layers.inside(model, *inputs):
         U = layers.bases(attention).float()
-        z, after = (half.size(-1) ** 0.5 * normalize(t.float(), dim=-1) for t in (half - attention(normed), half))
-        turned = (measures.turning(step, z) for step in (after - z, -measures.compressed_rate_gradient(z, U)))
-        found.append((*(measures.compressed_rate(t.unsqueeze(1) @ U) for t in (z, after)), measures.cosine(*turned)))
+        tokens = [t.float() for t in (half - attention(normed), half, after)]
+        same = [t.size(-1) ** 0.5 * normalize(t, dim=-1) for t in tokens]
+        z, stepped, _ = same
+        turned = (measures.turning(step, z) for step in (stepped - z, -measures.compressed_rate_gradient(z, U)))
+        found.append((*(measures.compressed_rate(t.unsqueeze(1) @ U) for t in (*tokens, *same)),
+                      measures.cosine(*turned)))
     return [torch.stack(part) for part in zip(*found)]
+
+
+def changes(step, old, new):
+    """In how many layers a step lowers R^c, and what it adds to it, in words."""
+    added = (new - old).mean(1)
+    return f'{step} lowers R^c in {(added < 0).sum()} of {len(added)} layers, adds {added.min():+.1f} to ' \
+           f'{added.max():+.1f} nats'
 
 
 def draw_rate_changes(c, nets):
@@ -67,24 +86,36 @@ def draw_rate_changes(c, nets):
     only_subspaces(nets)
     (figure, axes), rows = side_by_side(2), []
     for net in nets:
-        before, after, cosine = layers.of_all(batches(c, net, 256), rate_changes, net.model)
-        over_layers(axes[0], net, before)
-        over_layers(axes[1], net, after - before)
-        rows += [(net.name, net.kind, l, *mean_and_spread(b), *mean_and_spread(a), *mean_and_spread(s))
-                 for l, (b, a, s) in enumerate(zip(before, after, cosine), 1)]
-        change, s = (after - before).mean(1), cosine.mean(1)
-        print(f'{net.name}: the step lowers R^c in {(change < 0).sum()} of {len(change)} layers, it adds '
-              f'{change.min():+.1f} to {change.max():+.1f} nats; its cosine to the gradient step is {s.min():.2f} to '
-              f'{s.max():.2f}'
+        *rates, cosine = layers.of_all(batches(c, net, 256), rates_around_steps, net.model)
+        rows += [(net.name, net.kind, l, *(v for part in parts for v in mean_and_spread(part)))
+                 for l, parts in enumerate(zip(*rates, cosine), 1)]
+        for axis, measure, (before, half, after) in zip(axes, COMPRESSED, (rates[:3], rates[3:])):
+            draw_steps(axis, net, [part.mean(1) for part in (before, half, after)])
+            said = [changes('attention', before, half)]
+            if not layers.why_not_sparse(net.model):
+                said.append(changes('ISTA' if hasattr(net.model.layers[0], 'ista') else 'the MLP', half, after))
+            print(f'{net.name}, {measure}: ' + '; '.join(said))
+        s = cosine.mean(1)
+        print(f'{net.name}: the cosine of the attention step to the gradient step is {s.min():.2f} to {s.max():.2f}'
               + ' (the gradient sees later tokens too)' * layers.causal(net.model))
     warn_if_lengths_differ(c, nets)
-    level(axes[1], 0)
-    titles = "R^c of Z^l in the layer's U, tokens of norm sqrt(d)", 'what the attention step adds to it'
-    label_panels(figure, axes, titles, ['nats', 'nats'])
-    print('to see: a step below 0 compresses, as it is derived to; a cosine near 0 says that it goes down another way '
-          'than the gradient')
-    return figure, ('network', 'weights', 'layer', 'before', 'before_spread', 'after', 'after_spread', 'cosine',
-                    'cosine_spread'), rows
+    label_panels(figure, axes, [f"R^c in the layer's U, {measure}" for measure in COMPRESSED], ['nats, eq. (8)'] * 2)
+    for axis in axes:
+        axis.set(xlabel='layer: before it (ring), after its attention, after it')
+    print('to see: each line is a layer, from Z^l (the ring) to Z^(l+1/2) and Z^(l+1); where it goes down from the '
+          'ring, attention compresses, as it is derived to. As they are, R^c also counts how long tokens are. A cosine '
+          'near 0 says that attention goes another way than the gradient')
+    columns = [f'{part}{end}' for length in ('', '_equal') for part in AROUND for end in (length, f'{length}_spread')]
+    return figure, ('network', 'weights', 'layer', *columns, 'cosine', 'cosine_spread'), rows
+
+
+def draw_steps(axis, net, parts):
+    """A line for each layer: R^c of Z^l (a ring), Z^(l+1/2) and Z^(l+1), three tensors (L,)."""
+    style = '-' if net.kind == 'trained' else '--'
+    for l, rates in enumerate(torch.stack(parts, 1).tolist(), 1):
+        axis.plot((l, l + 0.35, l + 0.7), rates, marker='.', markersize=3, linestyle=style, color=net.colour,
+                  label=net.name if l == 1 else None)
+        axis.plot(l, rates[0], marker='o', fillstyle='none', color=net.colour)
 
 
 # ---- sparsification: CRATE ------------------------------------------------------------------------------------------

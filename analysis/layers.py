@@ -99,7 +99,8 @@ def causal(model):
 
 def class_maps(attention, normed):
     """Where the class token looks: the softmax of its scores over the patches, without itself ->
-    (B, K, N). CRATE-MAE, eqs. (B.4) and (B.5), with the scores scaled as in the network."""
+    (B, K, N). CRATE-MAE, eq. (B.4), but of the normalized tokens that attention gets, and with the
+    scores scaled as in the network."""
     q, k, _ = projections(attention, normed)
     return (q[:, :, :1] @ k[:, :, 1:].mT * q.size(-1) ** -0.5).softmax(-1)[:, :, 0]
 

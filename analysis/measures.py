@@ -142,12 +142,30 @@ def snr(Z, U):
     return torch.linalg.matrix_norm(signal) / torch.linalg.matrix_norm(Z - signal)
 
 
-def denoising_step(Z, U, eta, tau=None):
-    """A layer of eq. (3) with the true bases: Z + eta sum_k U_k U_k^T Z phi(Z^T U_k U_k^T Z), eq.
-    (4). phi is the softmax; with tau it is as in Theorem 1: tau where the softmax is above tau,
-    else 0. Z (K, n, d), U (K, d, p) -> (K, n, d)."""
+def denoising_weights(Z, U, tau=None):
+    """phi(Z^T U_k U_k^T Z) of eq. (4) for tokens Z (K, n, d) and bases U (K, d, p): (K, K n, K n), a
+    row for each token. phi is the softmax; with tau it is as in Theorem 1: tau where the softmax is
+    above tau, else 0."""
     W = Z.flatten(0, 1) @ U                                             # U_k^T Z: (K, K n, p)
-    phi = (W @ W.mT).softmax(-1)                                        # (K, K n, K n), a row for each token
-    if tau is not None:
-        phi = tau * (phi > tau).to(phi.dtype)
-    return Z + eta * (phi @ W @ U.mT).sum(0).view_as(Z)
+    phi = (W @ W.mT).softmax(-1)
+    return phi if tau is None else tau * (phi > tau).to(phi.dtype)
+
+
+def passing(phi):
+    """What passes the threshold, for the weights phi (K, K n, K n) that it leaves. Two shares: of the
+    tokens, those that attend to themselves in their own subspace; of all pairs of a token and
+    another subspace, those in which the token attends to anything. By eq. (30) all, and none."""
+    K, N, _ = phi.shape
+    own = torch.eye(K, dtype=torch.bool).repeat_interleave(N // K, 1)   # (K, K n)
+    return (phi.diagonal(dim1=1, dim2=2)[own] > 0).double().mean(), (phi > 0).any(-1)[~own].double().mean()
+
+
+def denoise(Z, U, eta, phi):
+    """A layer of eq. (3) with the true bases: Z + eta sum_k U_k U_k^T Z phi_k. Z (K, n, d), U (K, d,
+    p), phi (K, K n, K n) -> (K, n, d)."""
+    return Z + eta * (phi @ (Z.flatten(0, 1) @ U) @ U.mT).sum(0).view_as(Z)
+
+
+def denoising_step(Z, U, eta, tau=None):
+    """A layer with its own weights, eqs. (3) and (4)."""
+    return denoise(Z, U, eta, denoising_weights(Z, U, tau))

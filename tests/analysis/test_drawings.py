@@ -153,7 +153,8 @@ def test_tokens_are_where_the_table_says(name, place, look, capsys):
         l, n, i = (int(row[k]) - 1 for k in ('layer', 'token', 'channel'))
         assert float(row['value']) == pytest.approx(after[l][n, i].item(), rel=1e-4, abs=1e-4)
     share = [sum(v != 0 for v in z.flatten().tolist()) / z.numel() for z in after]
-    assert f'{share[0]:.1%} are not zero after layer 1, {share[-1]:.1%} after layer 3' in said
+    printed = re.search(r'numbers ([.0-9]+)% are not zero after layer 1, ([.0-9]+)% after layer 3', said).groups()
+    assert [float(v) / 100 for v in printed] == pytest.approx([share[0], share[-1]], abs=6e-4)
     assert len(look('tokens', name, *start)) == 3 * 16 * len(after[0])  # all, since there are no 50
     assert look('tokens', name, '--size=5', '--seed=9', *start) != rows
 
@@ -366,9 +367,29 @@ def test_what_denoise_and_compress_write(name, place, look):
         found = numbers('denoise', 'before', 'after', 'factor', 'factor_spread')
         for row, b, a in zip(found, before, after, strict=True):
             assert row == pytest.approx((b.mean().item(), a.mean().item(), *mean_and_spread(a / b)), rel=2e-3, abs=1e-4)
-        found = numbers('compress', 'before', 'before_spread', 'after', 'after_spread', 'cosine', 'cosine_spread')
-        for row, *parts in zip(found, *derivation.rate_changes(model, x), strict=True):
+        columns = [f'{part}{length}' for length in ('', '_equal') for part in ('before', 'half', 'after')] + ['cosine']
+        found = numbers('compress', *[column + end for column in columns for end in ('', '_spread')])
+        for row, *parts in zip(found, *derivation.rates_around_steps(model, x), strict=True):
             assert row == pytest.approx([v for part in parts for v in mean_and_spread(part)], rel=2e-3, abs=2e-3)
+
+
+def test_what_compress_prints_is_what_its_table_says(look, capsys):
+    rows = look('compress', 'crate')
+    said = capsys.readouterr().out.splitlines()
+    for n, weights in enumerate(('trained', 'random')):
+        mine = [row for row in rows if row['weights'] == weights]
+        for m, length in enumerate(('', '_equal')):
+            z, half, after = ([row[0] for row in floats(mine, part + length)] for part in ('before', 'half', 'after'))
+            line = said[3 * n + m]
+            assert ('equal length' in line) == (length == '_equal')
+            steps = dict(zip(('attention', 'ISTA'), line.split(': ', 1)[1].split('; ')))
+            for (name, text), old, new in zip(steps.items(), (z, half), (half, after)):
+                added = [b - a for a, b in zip(old, new)]
+                assert text == (f'{name} lowers R^c in {sum(a < 0 for a in added)} of 3 layers, adds {min(added):+.1f} '
+                                f'to {max(added):+.1f} nats')
+    look('compress', 'aot_text')
+    said = capsys.readouterr().out
+    assert 'attention lowers' in said and 'ISTA' not in said and 'MLP' not in said                    # it has neither
 
 
 @torch.no_grad()

@@ -216,21 +216,51 @@ def test_a_tied_step_denoises_tokens_around_its_subspaces():
 
 @torch.no_grad()
 @pytest.mark.parametrize('name', [name for name in NAMES if name in SUBSPACES])
-def test_rate_changes_by_autograd(name):
+def test_rates_around_steps_by_a_loop_and_autograd(name):
+    """R^c of Z^l, Z^(l+1/2) and Z^(l+1) themselves, which have no LayerNorm, and of them at length 4."""
     model, x = network(name)
-    before, after, cosine = derivation.rate_changes(model, x)
-    for l, (attention, _, z, half, _) in enumerate(walk(model, *x)):
-        U = [U for U, _ in projections(attention, 2)]
+    *found, cosine = derivation.rates_around_steps(model, x)
+    for l, (attention, _, *tokens) in enumerate(walk(model, *x)):
+        U = [U.double() for U, _ in projections(attention, 2)]
         for b in range(3):
-            old, new = (t[b] / t[b].norm(dim=1, keepdim=True) * 4 for t in (z, half))     # 4: sqrt(d)
+            raw = [t[b].double() for t in tokens]
+            same = [torch.stack([4 * t / t.norm() if t.any() else t for t in z]) for z in raw]        # 4: sqrt(d)
+            rates = []
+            for z in raw + same:                                        # eq. (8) with eps 1/2, eigenvalue by eigenvalue
+                spectra = [torch.linalg.svdvals(z @ u).square() for u in U]
+                rates.append(sum((1 + u.size(1) * 4 / len(z) * s).log().sum().item() / 2 for u, s in zip(U, spectra)))
+            assert [part[l, b].item() for part in found] == pytest.approx(rates, rel=1e-4)
+            z = same[0].clone()
             with torch.enable_grad():
-                tokens = old.clone().requires_grad_()
-                measures.compressed_rate(torch.stack([tokens @ u for u in U])).backward()
-            turns = [torch.stack([s - (s @ t) / (t @ t) * t for s, t in zip(step, old)]).flatten()
-                     for step in (new - old, -tokens.grad)]
-            rates = [measures.compressed_rate(torch.stack([t @ u for u in U])).item() for t in (old, new)]
-            assert [before[l, b].item(), after[l, b].item()] == pytest.approx(rates, rel=1e-4)
+                z.requires_grad_()
+                measures.compressed_rate(torch.stack([z @ u for u in U])).backward()
+            turns = [torch.stack([s - (s @ t) / (t @ t) * t for s, t in zip(step, same[0])]).flatten()
+                     for step in (same[1] - same[0], -z.grad)]
             assert cosine[l, b].item() == pytest.approx(torch.cosine_similarity(*turns, dim=0).item(), abs=1e-3)
+
+
+def test_a_step_that_only_lengthens_tokens_raises_their_rate_and_not_that_at_equal_length():
+    """A layer whose attention doubles every token and whose second half gives it back."""
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.K, self.U = 2, nn.Linear(8, 6, bias=False)
+
+        def forward(self, z):
+            return z
+
+    class OneLayer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attn = Twice()
+
+        def forward(self, z):
+            return (z + self.attn(z)) / 2
+
+    model = nn.Module()
+    model.embed, model.layers = nn.Identity(), nn.ModuleList([OneLayer()])
+    z, half, after, *same, _ = (part.item() for part in derivation.rates_around_steps(model, (torch.randn(1, 5, 8),)))
+    assert half > 1.1 * z and after == pytest.approx(z) and same == pytest.approx([same[0]] * 3)
 
 
 @torch.no_grad()

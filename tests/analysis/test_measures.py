@@ -8,7 +8,8 @@ import torch
 from helpers import ROOT
 
 from analysis.measures import (coding_rate, coherence, compressed_rate, compressed_rate_gradient, denoising_step,
-                               ista_step, lasso_minimizer, lasso_objective, noisy_mixture, nonzeros, released_rate, snr)
+                               denoising_weights, ista_step, lasso_minimizer, lasso_objective, noisy_mixture, nonzeros,
+                               passing, released_rate, snr)
 
 
 def tokens(*shape, seed=0):
@@ -127,12 +128,27 @@ def test_a_step_is_eq_4_by_a_naive_loop(tau):
     assert torch.allclose(denoising_step(Z, U, 0.2, tau).flatten(0, 1).T, expected)
 
 
-def test_every_layer_denoises_by_the_theorems_factor():
+def test_what_passes_the_threshold_by_a_loop_over_tokens():
+    Z, U = noisy_mixture(3, 2, 4, 6, 0.6, torch.Generator().manual_seed(3))
+    Z, own, others = 2 * Z, [], []
+    for i, token in enumerate(Z.flatten(0, 1)):
+        for k in range(3):
+            weights = (Z.flatten(0, 1) @ U[k] @ U[k].T @ token).softmax(0)
+            if i // 4 == k:
+                own.append(weights[i].item() > 0.6)
+            else:
+                others.append(weights.max().item() > 0.6)
+    assert 0 < sum(own) < 12 == len(own) and 0 < sum(others) < 24 == len(others)
+    found = passing(denoising_weights(Z, U, 0.6))
+    assert [part.item() for part in found] == pytest.approx([sum(own) / 12, sum(others) / 24])
+
+
+def test_small_subspaces_denoise_by_about_the_theorems_factor():
     found = ratios(eta=0.1, tau=0.6, delta=0.2)
     assert found.min() > 1.06 * 0.99 and found.max() < 1.06 * 1.01
 
 
-def test_outside_the_theorems_conditions_the_factor_is_lost():
+def test_with_a_larger_step_or_more_noise_the_factor_is_lost():
     large_step, much_noise = ratios(eta=0.5, tau=0.6, delta=0.2), ratios(eta=0.1, tau=0.6, delta=0.5)
     assert (large_step[:3] / 1.3 - 1).abs().max() < 0.03
     assert large_step[4:].max() < 0.9  # tokens grow, until noise passes the threshold too

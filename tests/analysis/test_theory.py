@@ -46,22 +46,69 @@ def shipped_step(U, Z):
 # ---- denoising
 
 
-def test_the_denoising_table_holds_the_theorems_numbers(tmp_path, capsys):
+@pytest.mark.parametrize('settings, limits, met', [                     # limits by hand, in the order of the list
+    (dict(n_head=8, head_dim=16, tokens=128, delta=0.2),                # the default; no tau is allowed
+     (0.5, 0.0808041, 0.0822740, 535668.6, 211.1522, 65536, 844.6086), '1000000'),
+    (theory.NEAR, (0.5, 1, 0.0106215, 17141.40, 180.0771, 256, 720.3083), '1110111'),
+    (dict(n_head=4, head_dim=216, tokens=128, delta=0.02, tau=0.5),     # tau must be above 1/2
+     (0.5, 1, 0.0212431, 97625.61, 195.7384, 4096, 782.9537), '0110100')])
+def test_the_conditions_of_the_theorem_by_hand(settings, limits, met, capsys):
+    c = DenoiseConfig(**settings)
+    rows = theory.conditions(c)
+    assert [row[5] for row in rows] == pytest.approx(limits, rel=1e-5)
+    assert [row[-1] for row in rows] == [bit == '1' for bit in met]
+    theory.say_conditions('these', c)
+    title, *said = capsys.readouterr().out.splitlines()
+    assert title == f'these: {met.count("1")} of 7 conditions met' and len(said) == 7 + (limits[1] < 0.5)
+    assert [line.split()[0] == 'met' for line in said[:7]] == [bit == '1' for bit in met]
+    assert 'no tau' in said[-1] or limits[1] > 0.5
+
+
+@pytest.mark.parametrize('name, value, limit', [('delta', 0.0106, 2), ('delta', 0.0107, 2), ('tau', 0.99, 1)])
+def test_a_condition_turns_where_its_limit_is(name, value, limit):
+    row = theory.conditions(DenoiseConfig(**theory.NEAR | {name: value}))[limit]
+    assert row[-1] == (value != 0.0107)
+
+
+def test_near_the_theorem_every_layer_multiplies_by_its_factor_until_noise_passes(tmp_path, capsys):
+    near = those(draw(tmp_path, 'denoise', '--tokens=8'), setting='near the theorem')
+    small, large = those(near, regime='as it is'), those(near, regime='five times the step')
+    assert float(small[0]['snr']) == pytest.approx(100, rel=0.02)       # 1 / delta: one other subspace, as large
+    for rows in (small, large):
+        for k in '01':
+            found = [float(row['snr']) for row in those(rows, cluster=k)]
+            ratios = [b / a for a, b in zip(found, found[1:])]
+            if rows is small:
+                assert ratios == pytest.approx([1.06] * 10, rel=1e-9)
+            else:
+                assert ratios[:7] == pytest.approx([1.3] * 7, rel=1e-9) and ratios[7] < 0.1 and max(ratios[8:]) < 0.5
+    shares = [{(row['signal_passing'], row['noise_passing']) for row in rows[2:]} for rows in (small, large[:16])]
+    assert shares == [{('1.0', '0.0')}] * 2                             # eq. (30)
+    assert {float(row['noise_passing']) for row in those(large, layer='8')} == {3 / 256}  # three tokens are enough
+    said = capsys.readouterr().out
+    assert '6 of 7 conditions met' in said and '  NOT met  eq. (11)      N = 256' in said
+    assert 'as it is: Theorem 1 says times 1.06; measured times 1.060 to 1.060 in layers 1 to 10\n' in said
+    assert '1.300 to 1.300 in layers 1 to 7; noise passes the threshold from layer 8 on (1.17% of it' in said
+
+
+def test_the_denoising_table_holds_what_one_computes(tmp_path, capsys):
     rows = draw(tmp_path, 'denoise', '--n_layer=3', '--seed=5', '--tokens=48')
+    rows = those(rows, setting='as set')
     regimes = list(dict.fromkeys(row['regime'] for row in rows))
     assert len(regimes) == 3 and len(rows) == 3 * 4 * 8
     for name, eta, delta in zip(regimes, (0.1, 0.5, 0.1), (0.2, 0.2, 0.5)):
         Z, U = noisy_mixture(8, 16, 48, 128, delta, torch.Generator().manual_seed(5))
-        start = snr(Z, U).mean().item()
+        start = snr(Z, U)
         for layer in range(4):
             mine = those(rows, regime=name, layer=str(layer))
             assert [float(row['snr']) for row in mine] == pytest.approx(snr(Z, U).tolist())
-            assert float(mine[0]['theorem']) == pytest.approx(start * (1 + eta * 0.6) ** layer)
+            assert float(mine[2]['theorem']) == pytest.approx(start[2].item() * (1 + eta * 0.6) ** layer)
             Z = measures.denoising_step(Z, U, eta, 0.6)
     said = capsys.readouterr().out
-    assert 'Theorem 1 says 1.06' in said and 'Theorem 1 says 1.3' in said
+    assert 'Theorem 1 says times 1.06' in said and 'Theorem 1 says times 1.3' in said and 'N = 384: 1 of 7' in said
     draw(tmp_path, 'denoise', '--n_layer=1', '--tau=0', '--tokens=8')
-    assert 'Theorem' not in capsys.readouterr().out  # which says nothing about the plain softmax
+    said = capsys.readouterr().out
+    assert 'Theorem' not in said and 'met' not in said  # which says nothing about the plain softmax
 
 
 # ---- compression
