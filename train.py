@@ -5,7 +5,7 @@
     python train.py config/train_aot_owt.py --batch_size=8
     torchrun --nproc_per_node=4 train.py config/train_aot_owt.py
     python train.py --init_from=resume --out_dir=out/aot_owt
-    python train.py --help                               # every setting, its default and its meaning
+    python train.py --help                               # every setting and its meaning; also after a config
 
 A run directory holds config.json, log.csv, last.pt, best.pt and, with matplotlib, curve.png. The
 batch and the dropout of a step depend on (seed, step) alone, so a run that was stopped anywhere
@@ -109,10 +109,21 @@ def evaluate(model, task, here, heed=iter):
     return {k: v / sums['weight'] for k, v in sums.items() if k != 'weight'}
 
 
+def help_for(argv):
+    """Every setting. Of the run that a command line asks for, the values that it would have; of other
+    networks, their defaults."""
+    start = starts.read(argv, TrainConfig, AugmentConfig)
+    own, *others = sorted(checkpoints.names(), key=lambda name: name != start.config.model)
+    text = settings.help_text(__doc__ + f'\nBelow are the values of `{" ".join(["python train.py", *argv])}`.',
+                              TrainConfig, AugmentConfig, checkpoints.network(own)[1],
+                              **vars(start.config), **vars(start.augment), **start.network)
+    return '\n'.join([text, '\nOther networks, and their defaults:',
+                      *(settings.help_text('', checkpoints.network(name)[1]).lstrip('\n') for name in others)])
+
+
 def main(argv):
     if '--help' in argv or '-h' in argv:
-        configs = [checkpoints.network(name)[1] for name in checkpoints.names()]
-        return print(settings.help_text(__doc__, TrainConfig, AugmentConfig, *configs))
+        return print(help_for([word for word in argv if word not in ('--help', '-h')]))
     start = starts.read(argv, TrainConfig, AugmentConfig)
     c = start.config
     settings.check_ranges(c, RANGES)

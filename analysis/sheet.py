@@ -7,6 +7,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from engine import starts
 from engine.plots import check_image, pillow, write_image
 from engine.settings import TYPED, check, check_least, collect, show
 from tasks.augment import (AugmentConfig, as_rgb, denormalize, draws_needed, eval_pictures, place_columns,
@@ -18,6 +19,7 @@ from tasks.pictures import ImageSplit
 class SheetConfig:
     dataset: str = 'shapes'      # folder in data_dir
     data_dir: str = 'data'       # where prepared datasets lie
+    model: str = 'crate'         # without a config file: the network whose run is shown
     split: str = 'train'         # its split
     out: str = 'augment.png'     # the picture to write
     overwrite: bool = False      # replace it if it exists
@@ -36,9 +38,14 @@ class SheetConfig:
 
 def read(words):
     """Command line -> (SheetConfig, AugmentConfig). A config file may hold settings of train.py and
-    of networks too."""
-    ours = {f.name for cls in (SheetConfig, AugmentConfig) for f in fields(cls)}
+    of networks too. Without one, the augmentation is that of a bare run on this dataset."""
+    augmented = {f.name for f in fields(AugmentConfig)}
+    ours = augmented | {f.name for f in fields(SheetConfig)}
     given = {k: v for k, v in collect(words).items() if k in ours or v[1] == TYPED}
+    if not starts.names_a_file(given):
+        of_run = {k: given[k][0] if k in given else getattr(SheetConfig, k) for k in ('dataset', 'data_dir', 'model')}
+        recipe, _ = starts.recipe(str(of_run['model']), {k: str(v) for k, v in of_run.items()})
+        given = {k: v for k, v in collect([], recipe).items() if k in augmented} | given
     given = check(given, SheetConfig, AugmentConfig)
     return (cls(**{f.name: given[f.name] for f in fields(cls) if f.name in given})
             for cls in (SheetConfig, AugmentConfig))

@@ -156,14 +156,15 @@ def meanings(cls):
     return dict(re.findall(r'^    (\w+): [\w| ]+ = .*?  # (.*)$', source, re.M))
 
 
-def help_text(usage, *classes):
-    """Every setting of the dataclasses with its default and meaning."""
+def help_text(usage, *classes, **values):
+    """Every setting of the dataclasses with its meaning, and its default or the one of `values`."""
     lines = [usage.strip()]
     for cls in classes:
         lines += ['', f'{cls.__name__} ({Path(inspect.getfile(cls)).name})']
         meaning = meanings(cls)
         for f in dataclasses.fields(cls):
-            lines.append(f'  --{f.name + "=" + show(f.default):<36} {meaning[f.name]}')
+            value = show(values.get(f.name, f.default))
+            lines.append(f'  --{f.name + "=" + value:<36} {meaning[f.name]}')
     return '\n'.join(lines)
 
 

@@ -37,6 +37,15 @@ def test_the_sheet_shows_pictures_before_and_after(words, tmp_path, capsys):
     assert (np.array(Image.open(tmp_path / 'again.png')) != sheet).any()
 
 
+def test_without_a_config_file_the_sheet_shows_a_bare_run(words, capsys):
+    """crop_scale is 0.6 and eval_crop 1 in config/train_crate_shapes.py, 0.08 and 0.875 if nothing is said."""
+    analyze.main([*words, '--rows=2', '--columns=2'])
+    assert 'crop_scale=0.6' in capsys.readouterr().out
+    analyze.main([*words, '--rows=2', '--columns=2', '--model=vit', '--crop_scale=0.3', '--overwrite=true'])
+    said = capsys.readouterr().out
+    assert 'crop_scale=0.3' in said and 'eval_crop=1.0' in said
+
+
 @pytest.mark.parametrize('channels, name', [(1, 'grey'), (2, 'two'), (4, 'four')])
 def test_pictures_of_any_number_of_channels(channels, name, words, tmp_path):
     analyze.main([*words, f'--dataset={name}', '--rows=20', '--columns=2', '--eval_crop=1'])

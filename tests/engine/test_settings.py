@@ -86,6 +86,16 @@ def test_help_of_train_lists_every_setting(capsys):
         assert all(f'--{f.name}=' in said for f in dataclasses.fields(cls)), cls
 
 
+@pytest.mark.parametrize('words, shown', [
+    ([], {'n_layer': 6, 'n_embd': 256, 'optimizer': 'muon'}), (['--n_layer=3'], {'n_layer': 3, 'n_embd': 256}),
+    (['config/train_crate_shapes.py', '--seed=8'], {'crop_scale': 0.6, 'n_embd': 192, 'seed': 8})])
+def test_help_shows_the_values_of_the_run_that_is_asked_for(words, shown, capsys):
+    train.main([*words, '--help'])
+    said = capsys.readouterr().out.split('Other networks')[0]
+    assert f'`{" ".join(["python train.py", *words])}`' in said
+    assert all(f'  --{name}={value} ' in said for name, value in shown.items())
+
+
 @pytest.mark.parametrize('Config', CONFIGS)
 def test_no_name_means_two_things(Config):
     names = [f.name for cls in (train.TrainConfig, AugmentConfig, Config) for f in dataclasses.fields(cls)]
