@@ -23,6 +23,8 @@ import time
 import traceback
 from pathlib import Path
 
+from engine import terminal
+
 HERE = Path(__file__).resolve().parent.parent
 TYPED = 'the command line'
 
@@ -183,16 +185,17 @@ def say_error(message, patience=2):
                 time.sleep(0.05)
             if store.add(key, 1) > 1:
                 return
-    print('error: ' + ('' if alone else f'rank {rank}: ') + message, file=sys.stderr, flush=True)
+    print('error: ' + ('' if alone else f'rank {rank}: ') + terminal.harmless(message), file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def one_line_errors():
     """Around a program's main: a ValueError raised in this project's own files is a user's mistake
     and becomes one line on standard error and exit code 2. Anything else is our bug and keeps its
-    traceback. NANOCRATE_DEBUG=1 keeps all tracebacks."""
+    traceback. NANOCRATE_DEBUG=1 keeps all tracebacks. What is printed is safe for a terminal."""
     try:
-        yield
+        with terminal.safe():
+            yield
     except ValueError as e:
         raised_in = Path(traceback.extract_tb(e.__traceback__)[-1].filename).resolve()
         if os.environ.get('NANOCRATE_DEBUG') or HERE not in list(raised_in.parents)[:3]:
