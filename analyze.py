@@ -26,6 +26,7 @@ A command writes a picture and a table of its numbers with the same name and .cs
 (augment writes a picture alone), and prints what to see. Networks run in float32, coding rates in
 float64. Layers and heads are counted from 1.
 """
+import difflib
 import sys
 from dataclasses import dataclass, fields, replace
 
@@ -66,7 +67,7 @@ class AnalyzeConfig:
     seed: int = 1337                # of random weights and all random choices
     device: str = 'auto'            # cpu, cuda, cuda:1, mps
     out: str = ''                   # the picture to write, the table is beside it; empty: COMMAND.png
-    overwrite: bool = False         # replace them if they exist
+    overwrite: bool = False         # replace them if they exist and this command did not make them
 
 
 COMMON = {'ckpt', 'model', 'data_dir', 'seed', 'device', 'out', 'overwrite'}
@@ -134,9 +135,10 @@ def main(argv):
         return
     command, words = argv[0] if argv else '', argv[1:]
     if command not in [*COMMANDS, *THEORIES, 'augment']:
-        known = ', '.join(COMMANDS | THEORIES)
-        raise ValueError(f"what to look at? '{command}' is unknown; choose {known} or augment, as in: "
-                         'python analyze.py layers')
+        known = [*(COMMANDS | THEORIES), 'augment']
+        near = difflib.get_close_matches(command, known, 1)
+        hint = f'did you mean {near[0]}?' if near else f'choose {", ".join(known)}, as in: python analyze.py layers'
+        raise ValueError(f"what to look at? '{command}' is unknown; {hint}")
     for word, alone in settings.marked(words):
         if alone and not word.endswith('.py'):
             raise ValueError(f'{word} stands alone; did you mean '
@@ -146,10 +148,11 @@ def main(argv):
     given = settings.collect(words)
     trained = command not in THEORIES or command in COMMANDS and {'ckpt', 'official'} & given.keys()
     draw, c = of_network(command, words) if trained else of_theory(command, given)
-    plots.check_free(c.out, c.overwrite, '--out')
+    maker = f'nanoCRATE analyze.py {command}'
+    plots.check_free(c.out, c.overwrite, '--out', maker)
     with torch.no_grad():
         figure, columns, rows = draw()
-    plots.save(c.out, figure, columns, rows, '--out')
+    plots.save(c.out, figure, columns, rows, '--out', maker)
 
 
 if __name__ == '__main__':

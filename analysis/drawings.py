@@ -67,6 +67,13 @@ def visible(x):
 
 # ---- layers, subspaces, tokens --------------------------------------------------------------------------------------
 
+def expected(model):
+    """What the papers expect of R^c and sparsity in the layers of a network, in words."""
+    if not layers.why_not_sparse(model):
+        return 'once trained, both R^c and the share of non-zeros should fall from layer to layer, as derived for CRATE'
+    return f'nothing in {type(model).__name__} is derived to lower R^c from layer to layer, as it is in CRATE'
+
+
 def draw_layers(c, nets):
     """CRATE, Figures 3, 4, 5 and 12: R^c and sparsity of every layer."""
     dense, eps = [net for net in nets if layers.why_not_sparse(net.model)], c.eps or layers.EPS[c.measure]
@@ -90,8 +97,8 @@ def draw_layers(c, nets):
     warn_if_lengths_differ(c, nets)
     units = [{'rate': 'nats', 'sparsity': 'share'}[k] for k, _ in panels]
     label_panels(figure, axes, [title for _, title in panels], units)
-    print('to see: in a trained CRATE both R^c and the share of non-zeros should fall from layer to layer; bands are '
-          'one standard deviation over samples, dashed lines are random weights')
+    print(f'to see: {expected(nets[0].model)}; bands are one standard deviation over samples, dashed lines are random '
+          'weights')
     return figure, ('network', 'weights', 'measure', 'layer', 'mean', 'spread'), rows
 
 

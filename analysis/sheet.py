@@ -15,6 +15,9 @@ from tasks.augment import (AugmentConfig, as_rgb, denormalize, draws_needed, eva
 from tasks.pictures import ImageSplit
 
 
+MAKER = 'nanoCRATE analyze.py augment'
+
+
 @dataclass
 class SheetConfig:
     dataset: str = 'shapes'      # folder in data_dir
@@ -53,9 +56,9 @@ def read(words):
 
 def main(words):
     s, c = read(words)
-    check_image(s.out, s.overwrite)
+    check_image(s.out, s.overwrite, MAKER)
     sheet, size, classes = draw(s, c)
-    write_image(pillow().fromarray(sheet.numpy()), s.out)
+    write_image(pillow().fromarray(sheet.numpy()), s.out, MAKER)
     print(f'{s.out}: {len(classes)} pictures of {s.dataset}, {s.split}, height {size[0]}, width {size[1]}; first as '
           f'evaluation sees them, then {s.columns - 1} times as training does')
     print(f'classes from top to bottom: {", ".join(classes)}')

@@ -21,11 +21,22 @@ def pyplot():
     return plt
 
 
-def check_free(picture, overwrite, setting):
-    """check_picture for a figure and its table."""
+def check_free(picture, overwrite, setting, maker=None):
+    """check_picture for a figure and its table. Both may be replaced if the same command, `maker`,
+    made the picture."""
     check_picture(picture, True, setting)
+    overwrite = overwrite or was_made_by(picture, maker)
     for path in (Path(picture).with_suffix('.csv'), picture):
         check_new(path, overwrite, setting)
+
+
+def was_made_by(picture, maker):
+    """Whether a PNG file says that this command of ours made it."""
+    try:
+        with pillow().open(picture, formats=['PNG']) as image:
+            return maker is not None and image.info.get('Software') == maker
+    except OSError:  # there is none, or it is another kind of file
+        return False
 
 
 def check_picture(picture, overwrite, setting):
@@ -38,18 +49,19 @@ def check_picture(picture, overwrite, setting):
     check_new(picture, overwrite, setting)
 
 
-def save(picture, figure, columns, rows, setting):
-    """Write a figure and its table; close the figure."""
+def save(picture, figure, columns, rows, setting, maker=None):
+    """Write a figure and its table; close the figure. maker: see check_free."""
     table = Path(picture).with_suffix('.csv')
     write_file(table, lambda f: csv.writer(f, lineterminator='\n').writerows([columns, *rows]), advice=again(setting))
-    save_picture(picture, figure, setting)
+    save_picture(picture, figure, setting, maker)
     print(f'{picture}, {table}')
 
 
-def save_picture(picture, figure, setting):
+def save_picture(picture, figure, setting, maker=None):
     """Write a figure; close it."""
     kind = Path(picture).suffix[1:].lower()
-    write_file(picture, lambda f: figure.savefig(f, dpi=120, format=kind), 'wb', again(setting))
+    told = {'metadata': {'Software': maker}} if maker and kind == 'png' else {}
+    write_file(picture, lambda f: figure.savefig(f, dpi=120, format=kind, **told), 'wb', again(setting))
     pyplot().close(figure)
 
 
@@ -68,20 +80,24 @@ def pillow():
     return Image
 
 
-def check_image(path, overwrite):
+def check_image(path, overwrite, maker=None):
     """Raises ValueError, before any work, if no image can be written to --out=path, or it exists
-    and must not be replaced."""
+    and must not be replaced. maker: see check_free."""
     check_picture_path(path, pillow().registered_extensions(), '--out')
-    check_new(path, overwrite, '--out')
+    check_new(path, overwrite or was_made_by(path, maker), '--out')
 
 
-def write_image(image, path):
-    """Write a Pillow image to --out=path, whole or not at all."""
-    kind = pillow().registered_extensions()[Path(path).suffix.lower()]
+def write_image(image, path, maker=None):
+    """Write a Pillow image to --out=path, whole or not at all. maker: see check_free."""
+    kind, told = pillow().registered_extensions()[Path(path).suffix.lower()], {}
+    if maker and kind == 'PNG':
+        from PIL.PngImagePlugin import PngInfo
+        told['pnginfo'] = PngInfo()
+        told['pnginfo'].add_text('Software', maker)
 
     def write(f):
         try:
-            image.save(f, kind)
+            image.save(f, kind, **told)
         except (ValueError, KeyError) as e:  # a format that Pillow can read but not write
             raise OSError(e) from None
     write_file(path, write, 'wb', again('--out') + ', such as --out=sheet.png')

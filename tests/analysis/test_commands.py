@@ -298,3 +298,21 @@ def test_masks_that_fit_no_picture(masks, message, place, tmp_path, capsys, monk
     words = f'--ckpt={place}/runs/crate', f'--data_dir={tmp_path}/data', '--dataset=odd'
     assert message in fails(capsys, analyze.main, 'segment', *words)
     assert [p.name for p in tmp_path.iterdir()] == ['data']
+
+
+def test_a_command_replaces_its_own_picture_and_no_other(tmp_path, capsys):
+    def words(command='compress'):
+        return [command, '--n_head=2', '--tokens=4', '--head_dim=3', f'--out={tmp_path}/a.png']
+    for seed in (1, 2):
+        analyze.main([*words(), f'--seed={seed}'])
+    picture, table = ((tmp_path / f'a.{end}').read_bytes() for end in ('png', 'csv'))
+    assert ' exists; give another --out' in fails(capsys, analyze.main, *words('denoise'))
+    assert (tmp_path / 'a.png').read_bytes() == picture and (tmp_path / 'a.csv').read_bytes() == table
+    Image.new('RGB', (4, 4)).save(tmp_path / 'a.png')  # somebody else's
+    assert 'exists; give another --out' in fails(capsys, analyze.main, *words())
+
+
+def test_a_command_that_is_misspelt(capsys):
+    assert 'did you mean layers?' in fails(capsys, analyze.main, 'layer')
+    assert 'did you mean augment?' in fails(capsys, analyze.main, 'augmented')
+    assert 'choose layers, ' in fails(capsys, analyze.main, 'zzz')
