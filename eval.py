@@ -67,9 +67,7 @@ def check(c, what):
     '--benchmarks'."""
     settings.check_least(c, batch_size=1, knn=0, seed=-1, prompts=2)
     settings.check_ranges(c, {(0, 1): ('eval_crop',), (1e-9, 1): ('train_share',), (-1, 1024): ('workers',)})
-    for name, tasks in ONLY_FOR.items():
-        if getattr(c, name) != getattr(EvalConfig, name) and what not in tasks:
-            raise ValueError(f'--{name} is for {" or ".join(tasks)}, not for {what}; leave it out')
+    settings.check_meant(c, ONLY_FOR, what)
     if c.train_share < 1 and not (c.probe or c.knn):
         raise ValueError('--train_share is for --probe and --knn; add --probe=true, or leave it out')
 

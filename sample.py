@@ -48,6 +48,12 @@ class SampleConfig:
     dtype: str = 'auto'              # float32, bfloat16, float16; auto: as in training for 50M parameters or more
 
 
+PICTURES = 'image', 'masked_image'
+ONLY_FOR = {'image': PICTURES, 'overwrite': ('masked_image',), 'start': ('text', 'masked_text'),
+            'num_samples': ('text', *PICTURES), 'max_new_tokens': ('text',), 'temperature': ('text',),
+            'top_k': ('text',), 'top_p': ('text',), 'stop': ('text',)}
+
+
 def write_texts(c, checkpoint, model, autocast):
     """Print texts that continue the prompt."""
     tokenizer = Tokenizer(**checkpoint['data']['tokenizer'])
@@ -154,8 +160,8 @@ def main(argv):
     if '--help' in argv or '-h' in argv:
         return print(settings.help_text(__doc__, SampleConfig))
     c, checkpoint, overrides = from_command_line(argv, SampleConfig)
-    settings.check_least(c, num_samples=1, max_new_tokens=0)
-    settings.check_ranges(c, {(0, 2 ** 63 - 1): ('seed',)})
+    settings.check_least(c, num_samples=1, max_new_tokens=0, temperature=0, top_k=0)
+    settings.check_ranges(c, {(0, 2 ** 63 - 1): ('seed',), (1e-9, 1): ('top_p',)})
     model = load_model(checkpoint, **overrides)
     task = model.config.task
     if task == 'icl':
@@ -164,6 +170,7 @@ def main(argv):
         raise ValueError(f'--out={c.out} is for the reconstructions of a masked autoencoder, not for model='
                          f'{checkpoint["config"]["model"]}; leave it out, or train one: python train.py '
                          'config/pretrain_crate_mae_shapes.py')
+    settings.check_meant(c, ONLY_FOR, task)
     look = {'text': write_texts, 'masked_text': fill_gaps, 'image': name_pictures,
             'masked_image': reconstruct_pictures}[task]
     device = machine.choose_device(c.device)

@@ -146,6 +146,14 @@ def check_choices(c, **choices):
             raise ValueError(f"{name}='{getattr(c, name)}' is unknown; choose {' or '.join(known)}")
 
 
+def check_meant(c, only_for, what):
+    """Raises ValueError for a setting of c that was changed and means nothing for `what`. only_for:
+    {setting: all that it is for}."""
+    for name, whats in only_for.items():
+        if getattr(c, name) != getattr(type(c), name) and what not in whats:
+            raise ValueError(f'--{name} is for {" or ".join(whats)}, not for {what}; leave it out')
+
+
 def show(value):
     if isinstance(value, (tuple, list)):
         return ','.join(map(str, value))

@@ -200,7 +200,9 @@ def test_a_file_of_ones_own_is_reconstructed(pictures, tmp_path, monkeypatch, ca
 @pytest.mark.parametrize('words, message', [
     (['--start=naïve z'], "no character 'z'"), (['--start=FILE:nowhere.txt'], 'cannot be read'),
     (['--stop=more'], 'it must be one'), (['--ckpt=nowhere'], 'no checkpoint nowhere'),
-    (['--temperature=-1'], 'temperature'), (['--temperature=nan'], 'temperature'), (['--top_p=0'], 'top_p'),
+    (['--temperature=-1'], 'temperature=-1.0 must be at least 0'), (['--temperature=nan'], 'temperature=nan must be'),
+    (['--top_p=0'], 'top_p=0.0 must lie'), (['--top_k=-1'], 'top_k=-1 must be at least 0'),
+    (['--image=a.png'], '--image is for image or masked_image, not for text; leave it out'),
     (['--num_samples=0'], 'num_samples=0 must be at least 1'), (['--seed=-1'], 'seed=-1'),
     (['--max_new_token=3'], 'did you mean max_new_tokens?'),
     (['--out=x.png'], '--out=x.png is for the reconstructions')])
@@ -220,7 +222,9 @@ def test_other_mistakes_get_one_line(runs, pictures, tmp_path, capsys):
             ([f'--ckpt={mae}', here, f'--out={tmp_path}/x.what'], 'cannot be written'),
             ([f'--ckpt={mae}', here, '--norm_pix_loss=true'], 'leave norm_pix_loss out'),
             ([f'--ckpt={plain}', here, f'--out={tmp_path}/x.png'], 'pretrain_crate_mae_shapes.py'),
-            ([f'--ckpt={plain}', here, '--mask_ratio=0.5'], 'mask_ratio'), ([f'--ckpt={plain}'], '--image=PATH'),
+            ([f'--ckpt={plain}', here, '--mask_ratio=0.5'], 'mask_ratio'),
+            ([f'--ckpt={plain}', here, '--start=a'], '--start is for text or masked_text, not for image'),
+            ([f'--ckpt={runs}/bert', '--start=[MASK]', '--top_k=3'], '--top_k is for text, not for masked_text'), ([f'--ckpt={plain}'], '--image=PATH'),
             ([f'--ckpt={plain}', '--image=nowhere.png'], 'nowhere.png cannot be read')):
         assert message in fails(capsys, sample.main, *words)
     assert not list(tmp_path.glob('x.*'))
