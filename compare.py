@@ -5,13 +5,13 @@
 
 A run needs only its log.csv. Also printed: where each run ended, and its best validation loss.
 """
-import csv
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import engine  # before torch
 from engine import plots, settings
+from engine.log import read_log
 
 
 @dataclass
@@ -30,13 +30,13 @@ def read_run(folder):
     there is none."""
     path = Path(folder) / 'log.csv'
     try:
-        with open(path, newline='') as f:
-            rows = [row for row in csv.DictReader(f) if row['loss']]
-        points = [(row['split'], {k: float(row[k]) for k in (*AXES, 'loss')}) for row in rows]
+        rows = read_log(path)
     except OSError:
         raise ValueError(f'no {path}; name the directories of runs, such as out/aot_stdlib') from None
-    except (KeyError, ValueError, TypeError, csv.Error) as e:
-        raise ValueError(f'{path} is not the log of a run ({type(e).__name__}: {e}); leave {folder} out') from None
+    except ValueError as e:
+        raise ValueError(f'{e}; leave {folder} out') from None
+    points = [(row['split'], {k: float(row[k]) for k in (*AXES, 'loss')}) for row in rows
+              if all(row[k] for k in (*AXES, 'loss'))]
     if not any(split == 'val' for split, _ in points):
         raise ValueError(f'{path} has no validation loss yet; leave {folder} out, or wait for its first one')
     return {split: [point for s, point in points if s == split] for split in ('train', 'val')}

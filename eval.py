@@ -34,6 +34,7 @@ class EvalConfig:
     model: str = ''                 # network of an official file: crate, crate_mae, vit or vit_mae
     dataset: str = ''               # folder in data_dir; empty means the one it was trained on
     data_dir: str = 'data'          # where prepared datasets are
+    verify: bool = False            # first compare every byte of the dataset with the digests in its meta.json
     split: str = ''                 # split to score; empty means test, or val if there is none
     batch_size: int = 256           # sequences or pictures in a forward pass
     workers: int = -1               # processes that decode JPEG pictures; -1 means one per core, at most 16
@@ -59,7 +60,7 @@ PICTURES, TEXT = ('image', 'masked_image'), ('text', 'masked_text')
 ONLY_FOR = {'dataset': (*PICTURES, *TEXT, 'icl'), 'split': (*PICTURES, *TEXT), 'probe': PICTURES, 'knn': PICTURES,
             'train_share': PICTURES, 'eval_view': PICTURES, 'eval_crop': PICTURES, 'real': ('image',),
             'stride': ('--benchmarks',), 'detokenize': ('--benchmarks',), 'results': ('--benchmarks', 'icl'),
-            'beside': ('icl',), 'prompts': ('icl',), 'overwrite': ('icl',)}
+            'verify': (*PICTURES, *TEXT), 'beside': ('icl',), 'prompts': ('icl',), 'overwrite': ('icl',)}
 
 
 def check(c, what):

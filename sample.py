@@ -106,12 +106,13 @@ def views(c, checkpoint, model):
 
 def name_pictures(c, checkpoint, model, autocast):
     """Print the five most likely classes of each picture."""
-    classes = checkpoint['data']['classes']
+    classes = checkpoint['data']['classes'] or []
     for name, x in views(c, checkpoint, model):
         with autocast:
             logits = model(x)[0]
         best = zip(*(t.tolist() for t in logits[0].float().softmax(0).topk(min(5, logits.size(1)))))
-        print(f'{name}: ' + ', '.join(f'{classes[i] if classes else f"class {i}"} {p:.1%}' for p, i in best))
+        called = [(classes[i] if i < len(classes) else f'class {i}', p) for p, i in best]
+        print(f'{name}: ' + ', '.join(f'{k} {p:.1%}' for k, p in called))
 
 
 def reconstruct_pictures(c, checkpoint, model, autocast):

@@ -12,6 +12,7 @@ batch and the dropout of a step depend on (seed, step) alone, so a run that was 
 goes on as if it never had been.
 """
 import dataclasses
+import os
 import sys
 from dataclasses import dataclass
 
@@ -36,6 +37,7 @@ class TrainConfig:
     sparsity: int = 3                       # non-zero weights of a sparse_linear function
     curriculum: int = 0                     # functions: steps until a dimension and two examples are added; 0 never
     data_dir: str = 'data'                  # where prepared datasets lie
+    verify: bool = False                    # first compare every byte of the dataset with the digests in its meta.json
     out_dir: str = 'out'                    # run directory
     overwrite: bool = False                 # replace a run that out_dir already holds
     init_from: str = 'scratch'              # scratch, resume, resume_best, a checkpoint to fine-tune, or official:PATH
@@ -131,6 +133,8 @@ def main(argv):
 
     # ---- data, network, task, optimizers
     folder = here.first(tasks.find_data, c)
+    if c.verify and os.environ.get('LOCAL_RANK', '0') == '0':  # one process on each machine
+        files.verify(folder)
     meta = files.read_meta(folder)
     torch.manual_seed(c.seed)
     model = checkpoints.build(c.model, start.network, start.checkpoint, meta, folder, c.new_head and not start.resumed,
@@ -173,7 +177,7 @@ def main(argv):
             factor = schedule(step)
             lr = c.learning_rate * factor
             metrics = evaluate(validated, task, here, run.until_told) if run.validates(step) else {}
-            if run.told_to_stop(step):  # also during validation, which is then repeated when the run goes on
+            if run.told_to_stop(step, metrics):  # also during validation, which is then repeated when the run goes on
                 break
             if metrics:
                 with here.whole(validated):

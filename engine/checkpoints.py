@@ -38,6 +38,7 @@ TASKS = {'text': ('text', 'train_aot_stdlib'), 'masked_text': ('text', 'train_cr
 # kind of data: the config fields that a dataset decides
 DATA = {'text': ('vocab_size',), 'images': ('image_size', 'channels', 'num_classes'),
         'functions': ('n_dims', 'block_size')}
+SIDES = {'image_size', 'patch_size'}  # of a number or (height, width), whatever the field says
 GPT2_TOKENS = 50257  # with which the authors trained CRATE-GPT
 
 
@@ -191,7 +192,7 @@ def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False)
 def same_classes(checkpoint, classes, where):
     """Raises ValueError, with the setting that replaces the head, if a classifier knows other
     classes than a dataset."""
-    known, count = checkpoint['data']['classes'], checkpoint['model_config']['num_classes']
+    known, count = checkpoint['data']['classes'], checkpoint['model_config'].get('num_classes')
     if count != len(classes) or known is not None and known != classes:
         mine = f'{count} classes' + (f' ({", ".join(known[:3])} ..)' if known else '')
         raise ValueError(f'the checkpoint knows {mine}, {where} has {len(classes)} others ({", ".join(classes[:3])} '
@@ -270,9 +271,8 @@ def as_classifier(checkpoint):
     name, settings = network(whole)[0].classifier
     Network, Config = network(name)
     fields = {f.name for f in dataclasses.fields(Config)}
-    config = {k: v for k, v in checkpoint['model_config'].items() if k in fields} | settings
-    with torch.device('meta'):
-        wanted = Network(Config(**config)).state_dict()
+    config = {k: v for k, v in trained(checkpoint).items() if k in fields} | settings
+    wanted = outline(Network, Config, config)[1]
 
     def encoder(weights):
         found = {re.sub('^norm', 'read.norm', k): v for k, v in (weights or {}).items()}
@@ -299,35 +299,80 @@ def load_model(checkpoint, new_head=False, averaged=True, **overrides):
     if 'image_size' in overrides:
         overrides['image_size'] = sides(overrides['image_size'])
     Network, Config = network(name)
-    trained = getattr(Config, 'earlier', {}) | checkpoint['model_config']
-    try:
-        old, model = Config(**trained), Network(Config(**trained | overrides))
-    except TypeError as e:
-        raise ValueError(f'the checkpoint is from another version of {Config.__name__} ({e})') from None
+    settings = trained(checkpoint)
+    (old, own), (config, new) = (outline(Network, Config, settings | more) for more in ({}, overrides))
+    head = [k for k in new if new_head and k.startswith('read.head.')]
+    for kind in ('weights', 'ema'):
+        wrong = differing(checkpoint[kind] or own, own, head)
+        if wrong:
+            raise ValueError(f'the checkpoint is damaged ({kind}.{wrong} is not that of its own model_config); take '
+                             'another one')
+    data = checkpoint.get('data', {'kind': kind_of(old)})
+    tokenizer = data.get('tokenizer', {})
+    tokens = {'bytes': 256, 'gpt2': GPT2_TOKENS}.get(tokenizer.get('name'), len(tokenizer.get('alphabet', '')))
+    if data['kind'] != kind_of(old) or tokens > getattr(old, 'vocab_size', tokens):
+        raise ValueError(f'the checkpoint is damaged (its data are {data["kind"]} of {tokens} tokens, and its network '
+                         'is for others); take another one')
     for k in ('n_head', 'decoder_n_head', 'causal', 'gelu'):  # with another, the same weights would be another function
-        had, has = (getattr(c, k, 0) or k == 'decoder_n_head' and getattr(c, 'n_head', 0) for c in (old, model.config))
+        had, has = (getattr(c, k, 0) or k == 'decoder_n_head' and getattr(c, 'n_head', 0) for c in (old, config))
         if had != has:
             raise ValueError(f'the checkpoint has {k}={show(had)}, not {show(has)}; leave {k} out')
-    if kind_of(old) != kind_of(model.config):
-        raise ValueError(f'the checkpoint reads {kind_of(old)}, with image_size={show(model.config.image_size)} it '
-                         f'would read {kind_of(model.config)}; leave that out')
-    weights, new = dict(averaged and checkpoint['ema'] or checkpoint['weights']), model.state_dict()
-    had, has = ([getattr(c, k, 0) for k in ('image_size', 'patch_size')] for c in (old, model.config))
+    if kind_of(old) != kind_of(config):
+        raise ValueError(f'the checkpoint reads {kind_of(old)}, with image_size={show(config.image_size)} it would '
+                         f'read {kind_of(config)}; leave that out')
+    weights = dict(averaged and checkpoint['ema'] or checkpoint['weights'])
+    had, has = ([getattr(c, k, 0) for k in ('image_size', 'patch_size')] for c in (old, config))
     for k in ('embed.pos', 'decoder_pos'):
         if k in weights and had[0] != has[0] and had[1] == has[1] != 0:
-            weights[k] = resize_positions(weights[k], grid(old), grid(model.config))
-    if new_head:
-        head = {k: v for k, v in new.items() if k.startswith('read.head.')}
-        if not head:
-            raise ValueError(f'{Network.__name__} has no read.head to replace; docs/extend.md says what new_head needs')
-        weights |= head
-    wrong = [k for k in sorted(new.keys() | weights.keys())
-             if k not in new or k not in weights or new[k].shape != weights[k].shape]
+            weights[k] = resize_positions(weights[k], grid(old), grid(config))
+    if new_head and not head:
+        raise ValueError(f'{Network.__name__} has no read.head to replace; docs/extend.md says what new_head needs')
+    wrong = differing(weights, new, head)
     if wrong:
         raise ValueError(f'the checkpoint does not fit {", ".join(f"{k}={v}" for k, v in overrides.items())} '
-                         f'({wrong[0]} differs); leave out what its config.json says otherwise')
-    model.load_state_dict(weights)
+                         f'({wrong} differs); leave out what its config.json says otherwise')
+    model = Network(Config(**settings | overrides))  # not before, so that its size is that of the checkpoint
+    fresh = model.state_dict()
+    model.load_state_dict(weights | {k: fresh[k] for k in head})
     return speed_up(model.eval())
+
+
+def trained(checkpoint):
+    """The settings that a checkpoint's network was trained with. Raises ValueError for unknown ones
+    and wrong types."""
+    Config = network(checkpoint['config']['model'])[1]
+    settings, fields = getattr(Config, 'earlier', {}) | checkpoint['model_config'], dataclasses.fields(Config)
+    unknown = sorted(settings.keys() - {f.name for f in fields})
+    if unknown:
+        raise ValueError(f'the checkpoint is from another version of {Config.__name__} (it has {unknown[0]}); train it '
+                         'again')
+    plain = [f.name for f in fields if f.type in (bool, int, float, str) and f.name in settings.keys() - SIDES]
+    settings |= check({k: (settings[k], 'the model_config of the checkpoint') for k in plain}, Config)
+    tensors = len(checkpoint['weights'])
+    for k in plain:
+        if k.endswith('n_layer') and settings[k] > tensors:
+            raise ValueError(f'the checkpoint is damaged ({k}={settings[k]} of {tensors} tensors); take another one')
+    return settings
+
+
+def outline(Network, Config, settings):
+    """(config, state dict) of a network with these settings, whose tensors take no memory."""
+    try:
+        with torch.device('meta'):
+            model = Network(Config(**settings))
+    except (RuntimeError, TypeError, ArithmeticError, LookupError) as e:  # of settings that no network can have
+        raise ValueError(f'no network has such a {Config.__name__} ({str(e)[:200]}); leave settings out, or take '
+                         'another checkpoint') from None
+    return model.config, model.state_dict()
+
+
+def differing(weights, wanted, head=()):
+    """The first name, but for those of a head that is replaced, whose tensor is missing in one of two
+    state dicts, or has another shape or kind of numbers; '' if there is none."""
+    def same(k):
+        return k in weights and k in wanted and weights[k].shape == wanted[k].shape and \
+            weights[k].is_floating_point() == wanted[k].is_floating_point()
+    return next((k for k in sorted(wanted.keys() | weights.keys()) if k not in head and not same(k)), '')
 
 
 def resize_positions(pos, old, new):

@@ -9,8 +9,11 @@ raises a ValueError that names the tensors which are missing, unexpected or of a
 """
 import os
 import re
+from collections import Counter
 
 import torch
+
+from engine import reader
 
 # network: the tensor that holds its positions, and one that tells its format from the others
 FORMATS = {'crate': ('pos_embedding', 'transformer.layers.0.0.fn.qkv.weight'),
@@ -19,6 +22,7 @@ FORMATS = {'crate': ('pos_embedding', 'transformer.layers.0.0.fn.qkv.weight'),
            'vit_mae': ('pos_embed', 'blocks.0.attn.qkv.weight')}
 CRATE_GPT = 'transformer.h.0.ista.weight'  # a tensor that tells CRATE on text from CRATE on pictures
 WB = 'weight', 'bias'
+NESTS = 'state_dict', 'model'
 
 
 def read(path):
@@ -26,30 +30,60 @@ def read(path):
     if not os.path.isfile(path):
         raise ValueError(f'no file {path}; the authors link theirs from https://github.com/Ma-Lab-Berkeley/CRATE')
     try:
-        sd = unnested(torch.load(path, map_location='cpu', weights_only=True))
-        assert all(isinstance(v, torch.Tensor) for v in sd.values())
-    except Exception as e:  # of many types, depending on the damage
-        raise ValueError(f'{path} is damaged or holds no state dict ({type(e).__name__})') from None
-    return sd
+        sd = reader.load(path, legacy=True)
+        for nest in NESTS:
+            sd = dict.get(sd, nest, sd) if isinstance(sd, dict) else sd
+        return unnested(reader.state_dict(sd))
+    except reader.Unfit as e:
+        raise ValueError(f'{path} is damaged or holds no state dict ({e}); get it again') from None
 
 
 def unnested(state_dict):
     """The tensors of a state dict, or of a checkpoint that nests one, without the prefixes of
     data-parallel training and of compiled networks."""
-    for nest in ('state_dict', 'model'):
+    for nest in NESTS:
         state_dict = state_dict.get(nest, state_dict)
-    return {re.sub(r'^(module\.|_orig_mod\.)+', '', k): v for k, v in state_dict.items()}
+    found = {re.sub(r'^(module\.|_orig_mod\.)+', '', k): v for k, v in state_dict.items()}
+    if len(found) < len(state_dict):
+        raise reader.Unfit('two of its tensors have the same name, but for module. or _orig_mod.')
+    return found
 
 
-def require(sd, kind, *names):
-    missing = [name for name in names if name not in sd]
+def require(sd, kind, dims):
+    """Raises ValueError unless there are tensors of these names and numbers of dimensions, {name:
+    n}."""
+    missing = [name for name in dims if name not in sd]
     if missing:
         raise ValueError(f'not a {kind} state dict: no {" or ".join(missing)} among {sorted(sd)[:4]} ..')
+    for name, n in dims.items():
+        if sd[name].dim() != n:
+            raise ValueError(f'not a {kind} state dict: {name} has shape {tuple(sd[name].shape)}, not {n} dimensions')
 
 
 def depth(sd, blocks):
-    """Number of layers under the name `blocks`: blocks.0.*, blocks.1.*, .."""
-    return 1 + max((int(k[len(blocks) + 1:].split('.')[0]) for k in sd if k.startswith(f'{blocks}.')), default=-1)
+    """Number of layers under the name `blocks`: blocks.0.*, blocks.1.*, .. Raises ValueError if one
+    is missing."""
+    found = Counter(k[len(blocks) + 1:].split('.')[0] for k in sd if k.startswith(f'{blocks}.'))
+    missing = [l for l in range(len(found)) if str(l) not in found]
+    if missing:
+        raise ValueError(f'it has {len(found)} layers {blocks}.*, and none of them is {blocks}.{missing[0]}')
+    if len(found) * found['0'] > 2 * len(sd):
+        raise ValueError(f'its {len(found)} layers {blocks}.* differ')
+    return len(found)
+
+
+def make(Model, config, sd):
+    """A network, but none that is far larger than the weights which are to fill it."""
+    try:
+        with torch.device('meta'):  # takes no memory
+            needs = sum(t.numel() for t in Model(config).parameters())
+    except (RuntimeError, ArithmeticError) as e:
+        raise ValueError(f'its sizes make no {Model.__name__} ({str(e).splitlines()[0]})') from None
+    holds = sum(t.numel() for t in sd.values())
+    if needs > 2 * holds:
+        given = ', '.join(f'{k}={getattr(config, k)}' for k in ('n_head', 'image_size') if hasattr(config, k))
+        raise ValueError(f'a {Model.__name__} of its sizes and {given} has {needs:,} weights, and it holds {holds:,}')
+    return Model(config)
 
 
 def give(model, names):
@@ -66,13 +100,15 @@ def fill(model, sd, names, wanted, fixed=(), dead=()):
     kind, c = type(model).__name__, model.config
     missing, extra = sorted(wanted.keys() - sd.keys() - {*fixed, *dead}), sorted(sd.keys() - wanted.keys())
     if missing or extra:
-        raise ValueError(f'{kind} state dict does not fit: missing {missing}, unexpected {extra}')
+        raise ValueError(f'{kind} state dict does not fit: missing {missing[:4]}, unexpected {extra[:4]}')
     needs = f'n_head={c.n_head}, image_size={c.image_size} and patch_size={c.patch_size} need' if c.image_size else \
         f'n_head={c.n_head} and the other tensors need'
     for k in sd:
         if sd[k].shape != wanted[k].shape:
             raise ValueError(f'{k} has shape {tuple(sd[k].shape)}, {needs} {tuple(wanted[k].shape)}')
-        slack = max(1e-5, torch.finfo(sd[k].dtype).eps) if sd[k].is_floating_point() else 1e-5  # files may hold float16
+        if k not in dead and not sd[k].is_floating_point():
+            raise ValueError(f'{k} is of {sd[k].dtype}; weights are not')
+        slack = max(1e-5, torch.finfo(sd[k].dtype).eps) if k in fixed else 0  # files may hold float16
         if k in fixed and not (sd[k] - wanted[k]).abs().max() <= slack:
             raise ValueError(f'{k} holds other positions than the sines and cosines that {needs}; give the sizes that '
                              "the weights were trained with (interpolated positions are not the authors')")
@@ -105,19 +141,19 @@ def from_crate(Model, Config, state_dict, *, n_head, image_size, patch_size, **o
     if CRATE_GPT in sd or not image_size:
         return from_crate_gpt(Model, Config, sd, n_head=n_head, image_size=image_size, **overrides)
     first, patch = 'transformer.layers.0.0.fn.qkv.weight', 'to_patch_embedding.2.weight'
-    require(sd, 'CRATE', first, patch, 'mlp_head.1.weight', 'pos_embedding')
+    require(sd, 'CRATE', {first: 2, patch: 2, 'mlp_head.1.weight': 2, 'pos_embedding': 3})
     inner, n_embd = sd[first].shape
-    model = Model(Config(**dict(
+    model = make(Model, Config(**dict(
         image_size=image_size, patch_size=patch_size, channels=channels(sd[patch].shape[1], patch_size), n_head=n_head,
         num_classes=len(sd['mlp_head.1.weight']), n_embd=n_embd, n_layer=depth(sd, 'transformer.layers'),
-        head_dim=inner // n_head) | overrides))
+        head_dim=inner // n_head) | overrides), sd)
     return fill(model, sd, crate_names(model.config.n_layer), to_crate(model))
 
 
 def channels(P, patch_size):
     """Channels of pictures whose patches have P numbers."""
     h, w = patch_size if isinstance(patch_size, (tuple, list)) else (patch_size, patch_size)
-    return max(1, P // (h * w))  # a remainder is found when shapes are compared
+    return max(1, P // max(1, h * w))  # a remainder is found when shapes are compared
 
 
 # ---- CRATE-GPT ------------------------------------------------------------------------------------------------------
@@ -155,14 +191,15 @@ def from_crate_gpt(Model, Config, sd, *, n_head, image_size, **overrides):
         raise ValueError('these are the weights of a CRATE that reads pictures, not text: give the sizes that it was '
                          'trained with, such as --image_size=224 --patch_size=16')
     tokens, positions, first = 'transformer.wte.weight', 'transformer.wpe.weight', 'transformer.h.0.attn.c_attn.weight'
-    require(sd, 'CRATE-GPT', CRATE_GPT, first, positions, tokens, 'lm_head.weight')
+    require(sd, 'CRATE-GPT', {CRATE_GPT: 2, first: 2, positions: 2, tokens: 2, 'lm_head.weight': 2})
     if not torch.equal(sd[tokens], sd['lm_head.weight']):
         raise ValueError(f'lm_head.weight differs from {tokens}; here the output map is the token embedding')
     (vocab_size, n_embd), inner = sd[tokens].shape, len(sd[first])
-    model = Model(Config(**dict(
+    model = make(Model, Config(**dict(
         image_size=0, block_size=len(sd[positions]), vocab_size=vocab_size, n_layer=depth(sd, 'transformer.h'),
-        n_head=n_head, n_embd=n_embd, head_dim=0 if inner == n_embd else inner // n_head) | overrides))
-    wanted = to_crate_gpt(model)
+        n_head=n_head, n_embd=n_embd, head_dim=0 if inner == n_embd else inner // n_head) | overrides), sd)
+    with torch.device('meta'):  # its masks can be larger than the network
+        wanted = to_crate_gpt(Model(model.config))
     masks = [k for k in wanted if k.endswith('.attn.bias')]
     return fill(model, sd, crate_gpt_names(model.config.n_layer), wanted, dead=masks)
 
@@ -190,12 +227,12 @@ def to_vit(model):
 
 def from_vit(Model, Config, state_dict, *, n_head, image_size, patch_size, **overrides):
     sd, patch = unnested(state_dict), 'patch_embed.proj.weight'
-    require(sd, 'ViT', 'head.weight', 'pos_embed', 'blocks.0.attn.qkv.weight', patch)
+    require(sd, 'ViT', {'head.weight': 2, 'pos_embed': 3, 'blocks.0.attn.qkv.weight': 2, patch: 4})
     num_classes, n_embd = sd['head.weight'].shape
-    model = Model(Config(**dict(
+    model = make(Model, Config(**dict(
         image_size=image_size, patch_size=patch_size, channels=sd[patch].shape[1], num_classes=num_classes,
         n_head=n_head, n_embd=n_embd, n_layer=depth(sd, 'blocks'), pool='mean' if 'fc_norm.weight' in sd else 'cls')
-        | overrides))
+        | overrides), sd)
     return fill(model, sd, vit_names(model.config), to_vit(model))
 
 
@@ -231,15 +268,15 @@ def from_crate_mae(Model, Config, state_dict, *, n_head, image_size, patch_size,
     """decoder_n_head=0 means n_head. The dead tensors are ignored; position tables may be
     missing."""
     sd, first, patch = unnested(state_dict), 'blocks.0.layers.0.0.fn.qkv.weight', 'patch_embed.proj.weight'
-    require(sd, 'CRATE-MAE', first, patch)
+    require(sd, 'CRATE-MAE', {first: 2, patch: 4})
     if 'decoder_pred.weight' not in sd:
         raise ValueError('this CRATE-MAE state dict has no decoder, so it cannot reconstruct pictures; take the '
                          'checkpoint of pre-training')
     inner, n_embd = sd[first].shape
-    model = Model(Config(**dict(
+    model = make(Model, Config(**dict(
         image_size=image_size, patch_size=patch_size, channels=sd[patch].shape[1], n_head=n_head, n_embd=n_embd,
         head_dim=0 if inner == n_embd else inner // n_head, n_layer=depth(sd, 'blocks'),
-        decoder_n_layer=depth(sd, 'decoder_blocks'), decoder_n_head=decoder_n_head) | overrides))
+        decoder_n_layer=depth(sd, 'decoder_blocks'), decoder_n_head=decoder_n_head) | overrides), sd)
     return fill(model, sd, crate_mae_names(model), to_crate_mae(model), FIXED, DEAD)
 
 
@@ -262,25 +299,28 @@ def to_vit_mae(model):
 def from_vit_mae(Model, Config, state_dict, *, n_head, image_size, patch_size, decoder_n_head, **overrides):
     """The file may lack the two tables of fixed positions."""
     sd, patch = unnested(state_dict), 'patch_embed.proj.weight'
-    require(sd, 'ViT-MAE', 'blocks.0.attn.qkv.weight', 'cls_token', patch)
+    require(sd, 'ViT-MAE', {'blocks.0.attn.qkv.weight': 2, 'cls_token': 3, patch: 4})
     if 'decoder_embed.weight' not in sd:
         raise ValueError('this ViT-MAE state dict has no decoder, so it cannot reconstruct pictures; take the '
                          'checkpoint with a decoder, which the authors offer for visualization')
+    require(sd, 'ViT-MAE', {'decoder_embed.weight': 2})
     width, n_embd = sd['decoder_embed.weight'].shape
-    model = Model(Config(**dict(
+    model = make(Model, Config(**dict(
         image_size=image_size, patch_size=patch_size, channels=sd[patch].shape[1], n_head=n_head, n_embd=n_embd,
         n_layer=depth(sd, 'blocks'), decoder_n_layer=depth(sd, 'decoder_blocks'), decoder_n_head=decoder_n_head,
-        decoder_n_embd=width) | overrides))
+        decoder_n_embd=width) | overrides), sd)
     return fill(model, sd, vit_mae_names(model.config), to_vit_mae(model), FIXED)
 
 
 def spare_decoder(Network, Config, sd, name, shape):
     """The tensors of a small decoder, never used, that completes the encoder sd so that it can be
     read."""
+    patch, first = 'patch_embed.proj.weight', FORMATS[name][1]
+    require(sd, Network.__name__, {patch: 4, first: 2})
     small = {'decoder_n_embd': 4, 'decoder_n_head': 1} if name == 'vit_mae' else \
-        {'head_dim': len(sd[FORMATS[name][1]]) // shape['n_head']}
-    patch = sd.get('patch_embed.proj.weight', torch.empty(1, 3, 1, 1))
-    model = Network(Config(n_layer=1, decoder_n_layer=1, n_embd=len(patch), channels=patch.shape[1], **shape, **small))
+        {'head_dim': len(sd[first]) // shape['n_head']}
+    model = make(Network, Config(n_layer=1, decoder_n_layer=1, n_embd=len(sd[patch]), channels=sd[patch].shape[1],
+                                 **shape, **small), sd)
     return {k: v for k, v in model.to_official().items() if k.startswith(('decoder', 'mask_token'))}
 
 
@@ -293,13 +333,14 @@ def from_gpt2(Model, Config, state_dict, *, n_head, **overrides):
     sd = state_dict.get('model', state_dict)  # nanoGPT's checkpoints nest it
     for prefix in ('_orig_mod.', 'module.', 'transformer.'):
         sd = {k.removeprefix(prefix): t for k, t in sd.items()}
-    require(sd, 'GPT-2', 'wte.weight', 'wpe.weight', 'h.0.attn.c_attn.weight')
+    require(sd, 'GPT-2', {'wte.weight': 2, 'wpe.weight': 2, 'h.0.attn.c_attn.weight': 2})
     if not torch.equal(sd.pop('lm_head.weight', sd['wte.weight']), sd['wte.weight']):
         raise ValueError('lm_head.weight differs from wte.weight; here the output map is the token embedding')
     sd = {k: t for k, t in sd.items() if not k.endswith(('.attn.bias', '.attn.masked_bias'))}  # causal masks
     vocab_size, n_embd = sd['wte.weight'].shape
-    model = Model(Config(block_size=len(sd['wpe.weight']), vocab_size=vocab_size, n_layer=depth(sd, 'h'), n_head=n_head,
-                         n_embd=n_embd, attn='mhsa', mlp=True, bias='ln_f.bias' in sd, **overrides))
+    model = make(Model, Config(
+        block_size=len(sd['wpe.weight']), vocab_size=vocab_size, n_layer=depth(sd, 'h'), n_head=n_head, n_embd=n_embd,
+        attn='mhsa', mlp=True, bias='ln_f.bias' in sd, **overrides), sd)
     names = {'embed.tok_emb.weight': 'wte.weight', 'embed.pos_emb.weight': 'wpe.weight', 'read.weight': 'wte.weight'}
     parts = (('norm1', 'ln_1'), ('attn.QKV', 'attn.c_attn'), ('attn.W', 'attn.c_proj'),
              ('norm2', 'ln_2'), ('mlp.up', 'mlp.c_fc'), ('mlp.down', 'mlp.c_proj'))
@@ -315,8 +356,10 @@ def from_gpt2(Model, Config, state_dict, *, n_head, **overrides):
         if sd[theirs].shape != t.shape:
             raise ValueError(f'GPT-2 state dict does not fit: {theirs} should be {tuple(t.shape)}, is '
                              f'{tuple(sd[theirs].shape)}')
+        if not sd[theirs].is_floating_point():
+            raise ValueError(f'{theirs} is of {sd[theirs].dtype}; weights are not')
     extra = sorted(sd.keys() - {theirs for theirs, _ in weights.values()})
     if extra:
-        raise ValueError(f'GPT-2 state dict does not fit: unexpected {extra}')
+        raise ValueError(f'GPT-2 state dict does not fit: unexpected {extra[:4]}')
     model.load_state_dict({ours: sd[theirs] for ours, (theirs, _) in weights.items()})
     return model

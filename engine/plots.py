@@ -6,6 +6,7 @@ matplotlib and Pillow are imported here when they are first needed.
 import csv
 from pathlib import Path
 
+from engine.log import read_log
 from engine.output import check_new, check_picture_path, check_writable, write_file
 
 # ---- figures, by matplotlib -----------------------------------------------------------------------------------------
@@ -113,8 +114,7 @@ def draw_curve(run):
         plt = pyplot()
     except ValueError:
         return
-    with open(Path(run) / 'log.csv', newline='') as f:
-        rows = list(csv.DictReader(f))
+    rows = read_log(Path(run) / 'log.csv')
     watched = [r for r in rows if r.get('rate_1')]
     panels = [(k, unit) for k, unit in (('rate', 'coding rate R^c, nats'), ('nonzeros', 'share of non-zeros'))
               if watched and watched[0].get(f'{k}_1')]

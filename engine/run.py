@@ -2,8 +2,8 @@
 where it stands.
 
 With keep_checkpoints there is also a step_N.pt of every validation, and eval.py adds its results.
-Files are written under another name and renamed, so a crash or a full disk leaves the old file
-whole.
+While a run is under way, .lock keeps other processes from writing there (see engine/lock.py). Files
+are written under another name and renamed, so a crash or a full disk leaves the old file whole.
 """
 import dataclasses
 import json
@@ -11,19 +11,31 @@ import math
 import os
 import signal
 import time
-import zipfile
 from pathlib import Path
 
 import torch
 
-from engine import optim
+from engine import lock, optim, reader
 from engine.log import Log
 from engine.output import write_file
 from engine.plots import draw_curve
 
+LOCK = '.lock'  # in a run directory
 FILES = ('config.json', 'log.csv', 'last.pt', 'best.pt', 'curve.png')
 FORMAT = 2  # of checkpoints; 1 had other tensor names, and no such number
-KEYS = {'format', 'weights', 'ema', 'model_config', 'config', 'data', 'optimizers', 'scaler', 'step', 'best', 'seconds'}
+# what a checkpoint holds, in the words of engine/reader.py
+SETTING, WEIGHTS = (bool, int, float, str, tuple, list, dict, None), {str: torch.Tensor}
+SCHEMA = {
+    'format?': int, 'weights': WEIGHTS, 'ema': (None, WEIGHTS), 'model_config': {str: SETTING},
+    'config': {'model': str, 'dataset?': str, 'seed?': int, 'sparsity?': int, str: SETTING},
+    'data': ({'kind': 'text', 'tokenizer': ({'name': 'chars', 'alphabet': str}, {'name': str})},
+             {'kind': 'images', 'classes': (None, [str])}, {'kind': 'functions'}),
+    'optimizers': [{'state': {int: WEIGHTS}, 'param_groups': [{'params': [int], str: SETTING}]}],
+    'scaler': {str: (int, float)}, 'step': int, 'best': float, 'seconds': float}
+KEYS = {k.rstrip('?') for k in SCHEMA}
+# what an optimizer keeps for each parameter: tensors like it, and a number of steps
+STATES = {'Adam': {'step', 'exp_avg', 'exp_avg_sq'}, 'AdamW': {'step', 'exp_avg', 'exp_avg_sq'}, 'Lion': {'exp_avg'},
+          'Muon': {'momentum_buffer'}}
 
 
 def held_in(out_dir):
@@ -41,10 +53,14 @@ def refuse_held(out_dir):
                          '--overwrite=true, or name another --out_dir')
 
 
+def hold(out_dir):
+    """Make a run directory, and let no other process write there. Raises ValueError if one does."""
+    lock.hold(Path(out_dir) / LOCK, out_dir, 'wait for it, or name another --out_dir')
+
+
 def claim(out_dir):
-    """Make a run directory, or empty it. Raises ValueError if that fails."""
+    """Empty a run directory. Raises ValueError if that fails."""
     try:
-        os.makedirs(out_dir, exist_ok=True)
         for name in held_in(out_dir):
             os.remove(Path(out_dir) / name)
     except OSError as e:
@@ -52,8 +68,14 @@ def claim(out_dir):
 
 
 def save(path, checkpoint, **advice):
-    """Write a checkpoint, a dict with the KEYS. Raises ValueError if that fails."""
+    """Write a checkpoint, a dict with the KEYS, if it could be read again: its tensors are
+    finite. Raises ValueError if not, or if writing fails."""
     assert checkpoint.keys() == KEYS
+    try:
+        reader.fit(reader.plain(checkpoint), SCHEMA)
+    except reader.Unfit as e:
+        raise ValueError(f'{e} at step {checkpoint["step"]}, so {path} was not written; go on from the last checkpoint '
+                         'with --init_from=resume and a lower --learning_rate') from None
     write_file(path, lambda f: torch.save(checkpoint, f), 'wb', **advice)
 
 
@@ -71,20 +93,43 @@ def load_checkpoint(path):
     if not path.is_file():
         raise ValueError(f'no checkpoint {path}; train one first: python train.py --out_dir={path.parent}')
     try:
-        if zipfile.ZipFile(path).testzip():  # torch.load does not compare checksums
-            raise zipfile.BadZipFile('a checksum differs')
-        checkpoint = torch.load(path, map_location='cpu', weights_only=True)
-        old = checkpoint.keys() == KEYS - {'format'}
-        if checkpoint.keys() != KEYS and not old:
-            raise KeyError('other keys')
-    except Exception as e:  # of many types, depending on the damage
+        checkpoint = reader.plain(reader.load(path))
+        reader.fit(checkpoint, SCHEMA)
+        if checkpoint['data']['kind'] == 'functions':
+            reader.fit(checkpoint['config'], {'dataset': str, 'sparsity': int, str: SETTING}, 'config')
+        if checkpoint['step'] < 0 or not 0 <= checkpoint['seconds'] < math.inf:
+            raise reader.Unfit('its step or seconds are out of range')
+    except reader.Unfit as e:
         best = path.with_name('best.pt')
-        other = f'; to go on from {best}: train.py --init_from=resume_best' if best.exists() and best != path else ''
-        raise ValueError(f'{path} is damaged or no nanoCRATE checkpoint ({type(e).__name__}){other}') from None
-    if old:
-        raise ValueError(f'{path} is from an earlier version of nanoCRATE, which named tensors differently; train it '
+        other = f'to go on from {best}: train.py --init_from=resume_best' if best.exists() and best != path else \
+            'take another checkpoint, or train one: train.py --out_dir=ANOTHER'
+        raise ValueError(f'{path} is damaged or no nanoCRATE checkpoint ({e}); {other}') from None
+    if checkpoint.get('format') != FORMAT:
+        other = 'another' if 'format' in checkpoint else 'an earlier'
+        raise ValueError(f'{path} is from {other} version of nanoCRATE, which named tensors differently; train it '
                          'again: python train.py --out_dir=ANOTHER')
     return checkpoint
+
+
+def check_states(optimizers, states):
+    """Raises ValueError for saved states of other parameters or of other tensors than the
+    optimizers keep. Fused kernels do not look at shapes and types: they would crash."""
+    if len(states) != len(optimizers):
+        raise reader.Unfit(f'it holds states of {len(states)} optimizers, and the run has {len(optimizers)}')
+    for i, (optimizer, saved) in enumerate(zip(optimizers, states)):
+        theirs, ours = ([g['params'] for g in state['param_groups']] for state in (saved, optimizer.state_dict()))
+        if theirs != ours:
+            raise reader.Unfit(f'optimizers.{i} has other groups of parameters')
+        parameters = dict(enumerate(p for group in optimizer.param_groups for p in group['params']))
+        for n, kept in saved['state'].items():
+            name = f'optimizers.{i}.state.{n}'
+            if n not in parameters or kept.keys() != STATES.get(type(optimizer).__name__, kept.keys()):
+                raise reader.Unfit(f'{name} is not what {type(optimizer).__name__} keeps of a parameter')
+            for k, t in kept.items():
+                shape, dtype = ((), torch.float32) if k == 'step' else (parameters[n].shape, parameters[n].dtype)
+                if t.shape != shape or t.dtype != dtype or not t.is_contiguous():
+                    raise reader.Unfit(f'{name}.{k} is {t.dtype} of shape {tuple(t.shape)}; expected {dtype} of shape '
+                                       f'{tuple(shape)}')
 
 
 class Run:
@@ -111,7 +156,17 @@ class Run:
         self.step, self.best, self.seconds = (checkpoint[k] for k in ('step', 'best', 'seconds'))
         if self.step > self.c.max_iters:
             raise ValueError(f'the run in {self.c.out_dir} is at step {self.step} already; give a larger --max_iters')
-        self.machine.scaler.load_state_dict(checkpoint['scaler'])
+        scaler, saved = self.machine.scaler, checkpoint['scaler']
+        try:
+            check_states(self.optimizers, checkpoint['optimizers'])
+            if saved and scaler.is_enabled():
+                reader.fit(saved, {k: type(v) for k, v in scaler.state_dict().items()}, 'scaler')
+        except reader.Unfit as e:
+            path = self.out / ('best.pt' if self.c.init_from == 'resume_best' else 'last.pt')
+            raise ValueError(f'{path} cannot be resumed ({e}); start from its weights: train.py --init_from={path} '
+                             '--out_dir=ANOTHER') from None
+        if saved:
+            scaler.load_state_dict(saved)
         if self.average and checkpoint['ema']:
             average = self.average.module
             average.load_state_dict(self.machine.shares(checkpoint['ema'], average.state_dict()))
@@ -120,6 +175,7 @@ class Run:
             parameters = dict(enumerate(p for group in optimizer.param_groups for p in group['params']))
             state['state'] = {i: self.machine.shares(kept, dict.fromkeys(kept, parameters[i]))
                               for i, kept in state['state'].items()}
+            state['param_groups'] = optimizer.state_dict()['param_groups']
         optim.restore(self.optimizers, checkpoint['optimizers'])
 
     def open(self, resumed):
@@ -136,7 +192,10 @@ class Run:
             except ImportError:
                 raise ValueError('wandb_log=true needs Weights & Biases: pip install wandb') from None
             self.wandb = wandb
+        hold(self.c.out_dir)
         if not resumed:
+            if not self.c.overwrite:
+                refuse_held(self.c.out_dir)  # another run may have come and gone since
             claim(self.c.out_dir)
         write_file(self.out / 'config.json', lambda f: json.dump(self.settings, f, indent=1))
         self.log = Log(self.out / 'log.csv', self.step)
@@ -156,17 +215,20 @@ class Run:
             signal.signal(number, handler)
         if self.machine.main and not any(error):
             draw_curve(self.out)
+        lock.let_go(self.out / LOCK)
 
     # ---- in the loop
 
-    def told_to_stop(self, step):
+    def told_to_stop(self, step, metrics):
         """Whether any process got a signal; then the run is saved. It is also saved when
-        checkpoint_minutes have passed since the last time."""
+        checkpoint_minutes have passed since the last time. Not if it diverged: metrics are those of
+        the validation before this step, {} if there was none."""
         late = self.machine.main and not self.due(step) and \
             0 < 60 * self.c.checkpoint_minutes < time.monotonic() - self.saved
         signals, late = self.machine.sum(torch.tensor([len(self.signals), int(late)])).tolist()
         if signals or late:
             self.pause()
+            self.check_loss(step, metrics.get('loss', 0.0))
             self.save(step, 'last.pt')
         if signals:
             self.machine.say(f'stopped at step {step}; go on with: python train.py --init_from=resume '
@@ -199,9 +261,7 @@ class Run:
         """Print, log and save after a validation: best.pt if it is the best so far, and last.pt.
         extra: logged only."""
         self.machine.say(f'step {step:6d}  validation  {shown(metrics)}  ({self.seconds:.0f} s of training)')
-        if not math.isfinite(metrics['loss']):
-            raise ValueError(f'the validation loss is not finite at step {step}; the last checkpoint is from before: '
-                             'go on from it with --init_from=resume and a lower --learning_rate')
+        self.check_loss(step, metrics['loss'])
         self.record(step, 'val', metrics | (extra or {}), lr, seen=step)
         error = self.task.error(metrics)
         improved, self.best = error < self.best, min(error, self.best)
@@ -230,6 +290,12 @@ class Run:
         self.record(step, 'train', {'loss': loss}, lr, seen=step + 1)
 
     # ---- helpers
+
+    def check_loss(self, step, loss):
+        """Raises ValueError for a validation loss that is not finite."""
+        if not math.isfinite(loss):
+            raise ValueError(f'the validation loss is not finite at step {step}; the last checkpoint is from before: '
+                             'go on from it with --init_from=resume and a lower --learning_rate')
 
     def look(self):
         """The last mean training loss. Raises ValueError at the first loss or gradient that is not

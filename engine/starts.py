@@ -60,8 +60,8 @@ def resumed(argv, given, *classes):
     out_dir = str(given['out_dir'][0])
     last = given['init_from'][0] == 'resume'
     checkpoint = load_checkpoint(Path(out_dir) / ('last.pt' if last else 'best.pt'))
-    old = checkpoint['config']
-    checked = check(given, *classes, checkpoints.network(old['model'])[1])
+    Config = checkpoints.network(checkpoint['config']['model'])[1]
+    old, checked = settings_of(checkpoint, *classes, Config), check(given, *classes, Config)
     typed = {k: v for k, v in checked.items() if given[k][1] == TYPED}
     old = typed_iterations(old, given)
     free = {f.name for cls in classes for f in dataclasses.fields(cls)} - set(FIXED)
@@ -86,7 +86,7 @@ def fine_tuned(argv, given, *classes):
     if not names_a_file(given):  # then the settings of its training, and of these what does not name the run
         free = {f.name for cls in classes for f in dataclasses.fields(cls)}
         free -= {'out_dir', 'overwrite', 'eval_only', 'new_head'}
-        old = {k: v for k, v in checkpoint['config'].items() if k in free}
+        old = {k: v for k, v in settings_of(checkpoint, *classes).items() if k in free}
         checked = old | {k: v for k, v in checked.items() if given[k][1]}
     return typed_iterations(checked, given) | {'model': name, 'init_from': path}, checkpoint
 
@@ -105,6 +105,13 @@ def from_official(argv, given, *classes):
 
 
 # ---- helpers --------------------------------------------------------------------------------------------------------
+
+def settings_of(checkpoint, *classes):
+    """The settings of a checkpoint's run; those of the classes have the types of their fields."""
+    fields = {f.name for cls in classes for f in dataclasses.fields(cls)} - checkpoints.SIDES
+    known = {k: (v, 'the checkpoint') for k, v in checkpoint['config'].items() if k in fields}
+    return checkpoint['config'] | check(known, *classes)
+
 
 def names_a_file(given):
     return any(where not in ('', TYPED) for _, where in given.values())

@@ -13,36 +13,55 @@ validation.
 Expect a line for each split: `data/mnist/train.images.npy: 54,000 pictures of 28x28x1, 10 classes`.
 """
 import gzip
+import io
+import math
 import os
 import struct
 import sys
-import zlib
 from pathlib import Path
 
 import numpy as np
+from numpy.lib import format as formats
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import one_line_errors
 from prepare.lib.command_line import parse, parser, share
 from prepare.lib.pictures import save_arrays
+from tasks.decode import content_of, file_size
+
+MOST_BYTES = 2 ** 34     # of a file; ImageNet's pictures of 64 x 64 pixels have 15.7 GB
+MOST_UNZIPPED = 2 ** 30  # bytes in a compressed file, which go into memory; the largest of EMNIST has 0.5 GB
 
 
 def read(path):
     """The array in a .npy file or an idx file of bytes; both may be compressed by gzip."""
     try:
-        with open(path, 'rb') as f:
-            zipped = f.read(2) == b'\x1f\x8b'
-        with (gzip.open if zipped else open)(path, 'rb') as f:
-            start = f.read(4)
-            if start == b'\x93NUM':
-                f.seek(0)
-                return np.load(f)
-            if start[:3] != b'\0\0\x08':  # idx: two zeros, 8 for bytes, the number of axes, the length of each
-                raise ValueError('this is neither')
-            shape = struct.unpack(f'>{start[3]}I', f.read(4 * start[3]))
-            return np.frombuffer(f.read(), np.uint8).reshape(shape)
-    except (OSError, EOFError, ValueError, IndexError, struct.error, zlib.error) as e:
+        file_size(path, MOST_BYTES)
+        content = np.memmap(path, np.uint8, 'r')
+        if bytes(content[:2]) == b'\x1f\x8b':
+            content = unzipped(path)
+        start = bytes(content[:4])
+        if start == b'\x93NUM':
+            f = io.BytesIO(content[:2 ** 16])
+            read_header = {1: formats.read_array_header_1_0, 2: formats.read_array_header_2_0}
+            shape, by_columns, dtype = read_header[formats.read_magic(f)[0]](f)
+            return np.frombuffer(content, dtype, math.prod(shape), f.tell()).reshape(shape, order='CF'[by_columns])
+        if start[:3] != b'\0\0\x08':  # idx: two zeros, 8 for bytes, the number of axes, the length of each
+            raise ValueError('this is neither')
+        shape = struct.unpack_from(f'>{start[3]}I', content, 4)
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * start[3]).reshape(shape)
+    except Exception as e:  # of many types, depending on the damage
         raise ValueError(f'{path}: expected a whole .npy file, or an idx file of bytes ({e})') from None
+
+
+def unzipped(path):
+    content = bytearray()
+    with gzip.open(path) as f:
+        while piece := f.read(2 ** 20):
+            content += piece
+            if len(content) > MOST_UNZIPPED:
+                raise ValueError(f'more than {MOST_UNZIPPED:,} bytes are compressed in it')
+    return content
 
 
 def read_split(images, labels):
@@ -89,7 +108,8 @@ def main(argv=None):
     names = map(str, range(1 + max(int(y.max()) for _, y in splits.values())))
     if args.classes:
         is_file = os.path.isfile(args.classes)
-        names = Path(args.classes).read_text().splitlines() if is_file else args.classes.split(',')
+        names = content_of(args.classes, 2 ** 20).decode(errors='replace') if is_file else args.classes
+        names = names.splitlines() if is_file else names.split(',')
     save_arrays(args.out, splits, list(names))
 
 

@@ -44,20 +44,22 @@ def read_safetensors(path):
     other. Raises ValueError for a file that differs from this in any way."""
     import torch
 
+    from engine import reader
+
     def damaged(why):
         return ValueError(f'{path} is cut off, damaged or no .safetensors file ({why}); get it again')
     tensors, end = {}, 0
     with open(path, 'rb') as f:
         size = Path(path).stat().st_size - 8
         length = int.from_bytes(f.read(8), 'little')
-        if not 2 <= length <= min(size, 10 ** 8):
+        if not 2 <= length <= min(size, 10 ** 7):
             raise damaged(f'a header of {length} bytes in a file of {size + 8}')
         try:
             header = json.loads(f.read(length))
             header.pop('__metadata__', None)
             entries = sorted((*v['data_offsets'], name, v['dtype'], v['shape']) for name, v in header.items())
             assert all(type(n) is int and n >= 0 for a, b, _, _, shape in entries for n in (a, b, *shape))
-            assert all(type(dtype) is str for *_, dtype, _ in entries)
+            assert all(type(dtype) is str and len(shape) <= 8 for *_, dtype, shape in entries)
         except (ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError) as e:
             raise damaged(f'its header: {type(e).__name__}') from None
         for first, last, name, dtype, shape in entries:
@@ -75,7 +77,10 @@ def read_safetensors(path):
             tensors[name] = torch.frombuffer(bytearray(content), dtype=kind).view(shape)
     if end != size - length:
         raise damaged(f'its tensors end at {end} of {size - length} bytes')
-    return tensors
+    try:
+        return reader.state_dict(tensors)
+    except reader.Unfit as e:
+        raise damaged(e) from None
 
 
 def main(argv=None):
@@ -87,8 +92,9 @@ def main(argv=None):
     p.add_argument('--overwrite', action='store_true', help='replace the run in this directory')
     p.add_argument('--url', default=URL, help='where SIZE/resolve/main/model.safetensors is (default: %(default)s)')
     args = p.parse_args(argv)
+    from engine.lock import let_go
     from engine.output import write_file
-    from engine.run import FORMAT, held_in, refuse_held, save  # here, as it imports torch: --help is fast
+    from engine.run import FORMAT, LOCK, held_in, hold, refuse_held, save  # here, as it imports torch: --help is fast
     from model_aot import AoT
     heads, checksum = SIZES[args.size]
     out = Path(args.out_dir or f'out/{args.size}')
@@ -110,7 +116,7 @@ def main(argv=None):
     if vocabulary < VOCABULARY:
         raise ValueError(f"{path} knows {vocabulary} tokens, GPT-2's tokenizer {VOCABULARY}; give another --from FILE")
     config = {'model': 'aot'} | FINE_TUNING | dataclasses.asdict(model.config)
-    os.makedirs(out, exist_ok=True)
+    hold(out)
     save(out / 'best.pt', {'format': FORMAT, 'weights': model.state_dict(), 'ema': None, 'config': config,
                            'model_config': dataclasses.asdict(model.config), 'optimizers': [], 'scaler': {}, 'step': 0,
                            'best': math.inf, 'seconds': 0.0,
@@ -119,6 +125,7 @@ def main(argv=None):
         if name != 'best.pt':
             os.remove(out / name)
     write_file(out / 'config.json', lambda f: json.dump(config, f, indent=1), advice=ADVICE)
+    let_go(out / LOCK)
     print(f'{out}: {model.num_params():,} parameters, {model.config.n_layer} layers of {args.n_head or heads} heads, '
           f'{width} wide, a context of {model.config.block_size}')
 

@@ -26,11 +26,11 @@ from pathlib import Path, PurePosixPath
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import one_line_errors
-from prepare.lib.archives import ARCHIVE_ERRORS, archive_error, tar_files
+from prepare.lib.archives import ARCHIVE_ERRORS, Header, archive_error, file_in, files_of, tar_files
 from prepare.lib.command_line import parse, share
 from prepare.lib.folders import class_folders, pictures, same_classes, subfolders
 from prepare.lib.pictures import pack_options, pack_parser, save_pack, save_stream
-from tasks.decode import is_picture
+from tasks.decode import content_of, is_picture
 
 TRAIN_TAR, VAL_TAR = 'ILSVRC2012_img_train.tar', 'ILSVRC2012_img_val.tar'
 WHOLE_TARS = ('winter21_whole.tar.gz', 'fall11_whole.tar')
@@ -52,8 +52,8 @@ def tar_pictures(path):
 def tar_list(path, expected):
     """(the open archive, its files). It must not be compressed: files are read in any order."""
     try:
-        tar = tarfile.open(path, 'r:')
-        return tar, [member for member in tar if member.isfile()]
+        tar = tarfile.open(path, 'r:', tarinfo=Header)
+        return tar, list(files_of(tar))
     except ARCHIVE_ERRORS as e:
         raise archive_error(path, e, expected) from None
 
@@ -68,7 +68,7 @@ def tar_classes(path):
 def tar_read(path, tar, members):
     for member in members:
         try:
-            yield tar.extractfile(member).read()
+            yield file_in(tar, member)
         except ARCHIVE_ERRORS as e:
             raise archive_error(path, e, 'a whole one') from None
 
@@ -82,7 +82,7 @@ def read_labels(folders, names, where):
     for path in (Path(folder, file) for folder in folders for file in (SOLUTION, SYNSETS)):
         if not path.is_file():
             continue
-        lines = path.read_text(encoding='utf-8', errors='replace').splitlines()
+        lines = content_of(path, 2 ** 26).decode(errors='replace').splitlines()  # Kaggle's has 2 MB
         if path.name == SYNSETS:
             wnids = [line.strip() for line in lines if line.strip()]
             if len(wnids) != len(names):
@@ -181,7 +181,7 @@ def main(argv=None):
                          '"imagenet-object-localization-challenge" from Kaggle, and pass --from PATH; --help says what '
                          'PATH may be')
     source = Path(args.source)
-    if not source.exists():
+    if not source.is_dir() and not source.is_file():
         raise ValueError(f'--from {source}: no such file or folder')
     folders = [source, source / 'ILSVRC/Data/CLS-LOC', source / 'Data/CLS-LOC']
     train = first(folders, 'train', Path.is_dir) or first(folders, TRAIN_TAR, Path.is_file)

@@ -28,9 +28,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import one_line_errors
-from tasks.files import cores, new_folder, text_meta, write_header
+from tasks.files import cores, new_folder, text_meta, write_header, write_meta
 from tasks.tokenizer import Tokenizer
-from prepare.lib.archives import tar_files
+from prepare.lib.archives import Header, file_in, files_of, tar_files
 from prepare.lib.command_line import parse, parser, share
 from prepare.lib.download import local_or_fetch
 from prepare.lib.texts import decode
@@ -38,6 +38,7 @@ from prepare.lib.workers import in_order
 
 URL = 'https://huggingface.co/datasets/Skylion007/openwebtext/resolve/main/subsets'
 SUBSETS, SPLITS, DTYPE = 21, ('train', 'val'), np.dtype(np.uint16)  # 50257 tokens fit, and 256 bytes
+PROGRESS = 'progress.json'
 EXPECTED = 'a subset of OpenWebText: a tar of openwebtext/*_data.xz, which are tars of .txt files'
 
 tokenizer = functools.cache(Tokenizer)
@@ -57,11 +58,11 @@ def tokenize(job):
     encode, end = tokenizer(kind).encode, tokenizer(kind).beginning
     parts, counts, replaced = {s: [] for s in SPLITS}, {s: [0, 0] for s in SPLITS}, 0
     try:
-        with tarfile.open(fileobj=io.BytesIO(packed), mode='r:xz') as tar:
-            for member in tar:
-                if not member.isfile() or not member.name.endswith('.txt'):
+        with tarfile.open(fileobj=io.BytesIO(packed), mode='r:xz', tarinfo=Header) as tar:
+            for member in files_of(tar):
+                if not member.name.endswith('.txt'):
                     continue
-                text, places = decode(tar.extractfile(member).read())
+                text, places = decode(file_in(tar, member))
                 replaced += places
                 text = re.sub('\n\n\n+', '\n\n', text).strip()
                 split = 'val' if held_out(text, val_share) else 'train'
@@ -79,7 +80,7 @@ class Unfinished:
     appended later."""
 
     def __init__(self, folder, kind, val_share):
-        self.path, self.kind = folder / 'progress.json', kind
+        self.path, self.kind = folder / PROGRESS, kind
         self.state = {'begun': {'val': val_share, 'tokenizer': kind}, 'done': [], 'replaced': 0}
         self.state |= {s: {'tokens': 0, 'documents': 0, 'bytes': 0} for s in SPLITS}
         if self.path.exists():
@@ -117,8 +118,8 @@ class Unfinished:
             write_header(file, DTYPE, self.state[s]['tokens'])
         counts = {s: (self.state[s]['tokens'], DTYPE, self.state[s]['bytes']) for s in SPLITS}
         meta = text_meta(tokenizer(self.kind), counts)
-        (self.path.parent / 'meta.json').write_text(json.dumps(meta, indent=1))
         self.close()
+        write_meta(self.path.parent, meta)
         self.path.unlink()
         return self.state
 
@@ -127,28 +128,11 @@ class Unfinished:
             file.close()
 
 
-@contextlib.contextmanager
-def alone(folder):
-    """Raises ValueError if another process is preparing this folder. (Not on Windows.)"""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    with open(f'{folder}.lock', 'w') as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ValueError(f'another process is preparing {folder}; wait for it, or give another --out') from None
-        yield
-        os.remove(lock.name)
-
-
 def prepare(args):
     from tqdm import tqdm
     tokenizer(args.tokenizer)  # fails before the download if there is no tokenizer
     downloads, kept = Path(args.out).parent / 'downloads' / 'openwebtext', args.source is not None
-    with alone(args.out), new_folder(args.out, resumed=True) as folder, contextlib.closing(Unfinished(
+    with new_folder(args.out, PROGRESS) as folder, contextlib.closing(Unfinished(
             folder, args.tokenizer, args.val)) as work:
         names = [f'urlsf_subset{i:02}' for i in range(args.subsets)]
         if work.state['done'] != names[:len(work.state['done'])]:

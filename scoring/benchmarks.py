@@ -49,6 +49,7 @@ import torch.nn.functional as F
 from tqdm import tqdm
 
 from engine.output import check_writable, write_file
+from tasks.files import unchanged
 
 # benchmark: the script in prepare/ that writes it
 SCRIPTS = {'wikitext2': 'wikitext.py', 'wikitext103': 'wikitext.py --size 103', 'ptb': 'ptb.py',
@@ -112,6 +113,7 @@ def read(name, data_dir):
         meta, content = json.loads((folder / 'meta.json').read_text()), (folder / 'test.jsonl').read_bytes()
         assert meta['kind'] == 'benchmark' and meta['task'] == TASKS[name], 'it is another kind of dataset'
         test = meta['splits']['test']
+        assert unchanged(meta), 'meta.json is not what was written'
         assert len(content) == test['bytes'], 'test.jsonl is cut off or longer than it was'
         assert hashlib.sha256(content).hexdigest() == test['sha256'], 'test.jsonl is not what was written'
         return [json.loads(line) for line in content.decode().split('\n')[:-1]], meta['source']

@@ -3,7 +3,6 @@ import json
 import math
 import re
 from collections import Counter
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +10,7 @@ from tqdm import tqdm
 
 from engine.checkpoints import grid
 from tasks import augment, top1_top5
+from tasks.decode import content_of
 from tasks.text import rows_at_once
 
 
@@ -65,11 +65,11 @@ def real_labels(path, images):
     if names is None:
         raise ValueError(f'--real needs the names of the picture files; {images.folder} was not prepared from files')
     try:
-        labels = json.loads(Path(path).read_text())
+        labels = json.loads(content_of(path, 2 ** 26))
         places = [int(number.fullmatch(name.decode())[1]) for name in names]
         found = [labels[i - 1] for i in places]
         assert min(places) > 0 and all(isinstance(mine, list) for mine in (labels, *found)) and any(found)
-    except (OSError, ValueError, TypeError, KeyError, IndexError, AssertionError) as e:
+    except (OSError, ValueError, TypeError, KeyError, IndexError, AssertionError, RecursionError) as e:
         raise ValueError(f'--real={path} has no labels for these pictures ({type(e).__name__}: {e}); give real.json of '
                          'github.com/google-research/reassessed-imagenet, with the val split of imagenet') from None
     return found

@@ -95,8 +95,8 @@ def find_data(c):
         return folder
     script = HERE / 'prepare' / f'{"imagenet" if c.dataset == "imagenet21k" else c.dataset}.py'
     if c.dataset in NO_DOWNLOAD:  # so it is prepared without asking
-        print(f'no data in {folder} yet; running python prepare/{c.dataset}.py')
-        if subprocess.run([sys.executable, str(script), '--out', str(folder)]).returncode:
+        print(f'no data in {folder} yet; running python prepare/{c.dataset}.py', flush=True)
+        if subprocess.run([sys.executable, str(script), '--once', '--out', str(folder)]).returncode:
             raise ValueError(f'python prepare/{c.dataset}.py failed')
         return folder
     if script.exists() and script.stem not in TOOLS:
@@ -111,7 +111,7 @@ def dataset_of(c, checkpoint, name='the checkpoint'):
     """(folder, split) to show a checkpoint: c.dataset and c.split, or the dataset it was trained
     on, and there test, or else val. Raises ValueError if the checkpoint, called `name`, cannot read
     that."""
-    from tasks.files import read_meta
+    from tasks.files import read_meta, verify
     kind, dataset = checkpoint['data']['kind'], c.dataset or checkpoint['config'].get('dataset')
     if not dataset:
         example = '--dataset=shakespeare, or --benchmarks=all' if kind == 'text' else '--dataset=imagenet'
@@ -125,4 +125,6 @@ def dataset_of(c, checkpoint, name='the checkpoint'):
     if kind == 'images' and checkpoint['model_config'].get('channels', 3) != meta['channels']:
         raise ValueError(f'{name} reads pictures of {checkpoint["model_config"].get("channels", 3)} channels, {folder} '
                          f'holds {meta["channels"]}; give another --dataset')
+    if getattr(c, 'verify', False):
+        verify(folder)
     return folder, c.split or ('test' if 'test' in meta['splits'] else 'val')

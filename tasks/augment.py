@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 import torch
 import torch.nn.functional as F
 
-from engine.settings import check_choices
+from engine.settings import check, check_choices
 from tasks import randaugment
 from tasks.randaugment import COLOUR, OPERATIONS
 
@@ -59,7 +59,8 @@ class AugmentConfig:
 def config_of(checkpoint, **changes):
     """The AugmentConfig of a checkpoint's run, with some settings changed."""
     known = {f.name for f in fields(AugmentConfig)}
-    return AugmentConfig(**{k: v for k, v in checkpoint['config'].items() if k in known} | changes)
+    held = {k: (v, 'the checkpoint') for k, v in checkpoint['config'].items() if k in known}
+    return AugmentConfig(**check(held, AugmentConfig) | changes)
 
 
 # ---- training -------------------------------------------------------------------------------------------------------

@@ -5,15 +5,25 @@
   large pictures  SPLIT.jpeg.npy, the bytes of all JPEG files one after the other, SPLIT.offsets.npy, int64 (N + 1,),
                   SPLIT.labels.npy, and SPLIT.names.npy, the names of the files
 
-meta.json says how many channels pictures have (3 if it does not).
+meta.json says how many channels pictures have (3 if it does not). It also has the sha256 of each
+array, and one of its own contents. Opening a file compares them if it is small, and its length if it
+is large; --verify=true of train.py and eval.py compares all. Folders from before there were digests
+still open.
+
+While a folder is written, a lock beside it, .NAME.lock, keeps other processes out.
 """
 import contextlib
+import hashlib
 import json
 import os
 import shutil
 from pathlib import Path
 
 import numpy as np
+
+from engine.lock import beside, held, hold
+
+SMALL = 2 ** 24  # bytes; larger files are compared with their digest by `verify` alone
 
 # ---- writing --------------------------------------------------------------------------------------------------------
 
@@ -30,27 +40,34 @@ def check_free(out, overwrite):
         raise ValueError(f'{out} exists; give another --out, or --overwrite to replace it')
 
 
+def hold_folder(out, wait=False):
+    """Let no other process write a prepared dataset at `out` before this one has, or has ended.
+    Raises ValueError if one does; with wait, it is waited for."""
+    hold(beside(out), out, 'wait for it, or give another --out', wait)
+
+
 @contextlib.contextmanager
-def new_folder(out, resumed=False):
+def new_folder(out, progress=''):
     """A folder to write into. It becomes `out` when the block ends and is deleted if the block
-    fails: a dataset appears whole or not at all. resumed: it is kept after a failure, with the
-    files of an earlier try in it."""
+    fails: a dataset appears whole or not at all. progress: the name of a file; if the folder holds
+    it after a failure, the folder is kept, and the next try goes on in it."""
     out = Path(out)
     new, old = out.with_name(out.name + '.unfinished'), out.with_name(out.name + '.replaced')
-    try:
-        for left_over in (old,) if resumed else (new, old):
-            shutil.rmtree(left_over, ignore_errors=True)
-        new.mkdir(parents=True, exist_ok=resumed)
-        yield new
-        if out.exists():
-            os.replace(out, old)
-        os.replace(new, out)
-        shutil.rmtree(old, ignore_errors=True)
-    except OSError as e:
-        raise ValueError(f'{out} cannot be written ({e}); make room or give another --out') from None
-    finally:
-        if not resumed:
-            shutil.rmtree(new, ignore_errors=True)
+    with held(beside(out), out, 'wait for it, or give another --out'):
+        try:
+            for left_over in (old,) if progress else (new, old):
+                shutil.rmtree(left_over, ignore_errors=True)
+            new.mkdir(parents=True, exist_ok=bool(progress))
+            yield new
+            if out.exists():
+                os.replace(out, old)
+            os.replace(new, out)
+            shutil.rmtree(old, ignore_errors=True)
+        except OSError as e:
+            raise ValueError(f'{out} cannot be written ({e}); make room or give another --out') from None
+        finally:
+            if not progress or not (new / progress).exists():
+                shutil.rmtree(new, ignore_errors=True)
 
 
 def write_header(file, dtype, count):
@@ -60,6 +77,44 @@ def write_header(file, dtype, count):
     descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
     np.lib.format.write_array_header_1_0(file, {'descr': descr, 'fortran_order': False, 'shape': (count,)})
     return file.tell()
+
+
+def digest(path, kind='sha256', noted=int):
+    """The checksum of a file, in hex; noted(n) is told of every n bytes. (hashlib.file_digest needs
+    Python 3.11.)"""
+    checksum = hashlib.new(kind)
+    with open(path, 'rb', buffering=0) as f:
+        while part := f.read(2 ** 20):
+            checksum.update(part)
+            noted(len(part))
+    return checksum.hexdigest()
+
+
+def digests(paths, label):
+    """{name: sha256} of files; of large ones it shows its progress on a terminal."""
+    size = sum(map(os.path.getsize, paths))
+    if size < 2 ** 30:
+        return {path.name: digest(path) for path in paths}
+    from tqdm import tqdm
+    with tqdm(total=size, desc=label, unit='B', unit_scale=True, disable=None, leave=False) as bar:
+        return {path.name: digest(path, noted=bar.update) for path in paths}
+
+
+def digest_of_meta(meta):
+    """The sha256 that meta.json has of its other contents."""
+    rest = {k: v for k, v in meta.items() if k != 'sha256'}
+    return hashlib.sha256(json.dumps(rest).encode()).hexdigest()
+
+
+def unchanged(meta):
+    """Whether meta.json is what was written, as far as it can say: an old one has no digest."""
+    return meta.get('sha256') == digest_of_meta(meta) or not {'sha256', 'files'} & meta.keys()
+
+
+def write_meta(folder, meta):
+    """Write meta.json, with the digests of all arrays in the folder, which must be complete."""
+    meta = meta | {'files': digests(sorted(Path(folder).glob('*.npy')), 'checksums')}
+    (Path(folder) / 'meta.json').write_text(json.dumps(meta | {'sha256': digest_of_meta(meta)}, indent=1))
 
 
 def text_meta(tokenizer, splits):
@@ -86,8 +141,9 @@ def write_text(out, tokenizer, names, pieces):
             if tokens[name] < 2:
                 raise ValueError(f'too little text: {tokens[name]} tokens for {name}; give more, or another --val')
             assert write_header(file, dtype, tokens[name]) == starts[name]
+            file.close()
         meta = text_meta(tokenizer, {name: (tokens[name], dtype, n_bytes[name]) for name in names})
-        (new / 'meta.json').write_text(json.dumps(meta, indent=1))
+        write_meta(new, meta)
     for name in names:
         print(f'{out}/{name}.npy: {tokens[name]:,} tokens of {n_bytes[name]:,} bytes, {tokenizer.vocab_size} in the '
               'vocabulary')
@@ -121,6 +177,7 @@ def read_meta(folder):
     path = Path(folder) / 'meta.json'
     try:
         meta = json.loads(path.read_text())
+        assert unchanged(meta)
         if meta['kind'] == 'text':
             assert meta['tokenizer']['name'] in ('bytes', 'chars', 'gpt2') and meta['vocab_size'] > 0
             assert all(s['tokens'] > 0 and s['bytes'] > 0 and s['dtype'] for s in meta['splits'].values())
@@ -162,7 +219,41 @@ def open_array(path, dtype, *shape):
     found, wanted = (f'{t} of {" x ".join(map(str, s))}' for t, s in ((array.dtype, array.shape), (dtype, shape)))
     if found != wanted:
         raise ValueError(f'{path} holds {found}, and should hold {wanted}; prepare the dataset again')
+    check_whole(path, array)
     return array
+
+
+def check_whole(path, array):
+    """Raises ValueError unless the .npy file that an array is mapped from has the length that its
+    header says, and, if it is small, the digest in meta.json."""
+    path = Path(path)
+    wanted = read_meta(path.parent).get('files', {}).get(path.name)
+    size = path.stat().st_size
+    if size != array.offset + array.nbytes or wanted and size <= SMALL and digest(path) != wanted:
+        raise damaged(path)
+
+
+def verify(folder):
+    """Compare all files of a prepared dataset with their digests. Raises ValueError for one that
+    differs, or if there are no digests."""
+    meta = read_meta(folder)
+    if meta['kind'] == 'functions':
+        return
+    if 'files' not in meta:
+        raise ValueError(f'{folder} is from before there were digests, so --verify=true cannot check it; prepare it '
+                         'again, or leave that out')
+    paths = [Path(folder) / name for name in meta['files']]
+    for path in paths:
+        if not path.is_file():
+            raise ValueError(f'{path} is missing; prepare the dataset again')
+    for name, found in digests(paths, f'verify {folder}').items():
+        if found != meta['files'][name]:
+            raise damaged(Path(folder) / name)
+    print(f'{folder}: {len(paths)} files are what was written')
+
+
+def damaged(path):
+    return ValueError(f'{path} is damaged: it is not what was written; prepare the dataset again')
 
 
 def cores():

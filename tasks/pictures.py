@@ -6,7 +6,6 @@ what an uninterrupted one sees, on any number of processes.
 """
 import copy
 import functools
-import io
 import itertools
 import math
 import os
@@ -18,8 +17,8 @@ import torch
 
 from engine.checkpoints import grid
 from tasks import Task, augment, top1_top5
-from tasks.decode import is_picture, to_grey, to_rgb
-from tasks.files import cores, open_array, read_meta, split_meta
+from tasks.decode import MOST_BYTES, content_of, is_picture, open_picture, to_grey, to_rgb
+from tasks.files import check_whole, cores, open_array, read_meta, split_meta
 
 
 class ImageSplit:
@@ -77,6 +76,7 @@ class ImageSplit:
         except Exception as e:  # of many types, depending on the damage
             raise ValueError(f'{path} is cut off or no .npy file of names ({type(e).__name__}); '
                              'prepare the dataset again') from None
+        check_whole(path, names)
         return names[self.chosen]
 
     def __getitem__(self, request):
@@ -108,14 +108,12 @@ class ImageSplit:
     def decode(self, i, jpeg):
         """Bytes of the i-th JPEG picture -> uint8 (H, W, C)."""
         try:
-            from PIL import Image
+            picture = np.asarray(open_picture(jpeg).convert('L' if self.channels == 1 else 'RGB'))
+            return picture.reshape(*picture.shape[:2], self.channels)
         except ImportError:
             raise ValueError('reading JPEG pictures needs Pillow: pip install pillow') from None
-        try:
-            picture = np.asarray(Image.open(io.BytesIO(jpeg)).convert('L' if self.channels == 1 else 'RGB'))
-            return picture.reshape(*picture.shape[:2], self.channels)
         except Exception as e:  # of many types, depending on the damage
-            raise ValueError(f'{self.folder}/{self.split}.jpeg.npy: picture {i} is damaged ({type(e).__name__}); '
+            raise ValueError(f'{self.folder}/{self.split}.jpeg.npy: picture {i} is damaged ({type(e).__name__}: {e}); '
                              'prepare the dataset again') from None
 
     def loader(self, requests, kept=False):
@@ -227,7 +225,7 @@ def pictures_of(path, count, seed, channels=3):
                              'another --image')
         yield from named(images, np.random.default_rng(seed).permutation(len(images))[:count])
         return
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
     if channels not in (1, 3):
         raise ValueError(f'picture files are grey or RGB, the network reads {channels} channels; give a prepared '
                          'dataset, such as --image=data/mine')
@@ -236,10 +234,11 @@ def pictures_of(path, count, seed, channels=3):
         raise ValueError(f'no pictures in {path}; give --image=PATH of a picture, a folder, or a prepared dataset')
     for file in files:
         try:
-            image = ImageOps.exif_transpose(Image.open(file))
+            image = ImageOps.exif_transpose(open_picture(content_of(file, MOST_BYTES)))
             picture = np.array(to_rgb(image) if channels == 3 else to_grey(image))
         except Exception as e:  # of many types, depending on where the damage is
-            raise ValueError(f'{file} cannot be read as a picture ({type(e).__name__}: {e})') from None
+            raise ValueError(f'{file} cannot be read as a picture ({str(e) or type(e).__name__}); give another '
+                             '--image, or save this one as JPEG or PNG') from None
         yield file.name, picture.reshape(*picture.shape[:2], channels)
 
 
@@ -253,9 +252,11 @@ def named(images, chosen):
 def seen(picture, model, checkpoint):
     """A picture, uint8 (H, W, C), as evaluation sees it, (1, C, H, W), on the device of the
     model."""
+    size, view = model.config.image_size, augment.config_of(checkpoint).view
+    if view:  # its centre; what a panorama has beside it, made as large as that needs, could fill the memory
+        picture = augment.cut(picture, size, (0.5, 0.5))
     x = torch.tensor(picture)[None].to(next(model.parameters()).device)
-    return augment.eval_pictures(x, torch.tensor([picture.shape[:2]]), model.config.image_size,
-                                 augment.config_of(checkpoint).view)
+    return augment.eval_pictures(x, torch.tensor([picture.shape[:2]]), size, view)
 
 
 # ---- the tasks ------------------------------------------------------------------------------------------------------

@@ -11,9 +11,11 @@ import numpy as np
 import torch
 
 from tasks import Task, top1_top5
+from tasks.decode import content_of
 from tasks.files import open_array, read_meta, split_meta
 
 LOGITS_AT_ONCE = 2 ** 26  # the networks return no more logits than this together with a loss
+LONGEST_PROMPT = 2 ** 22  # bytes of a file; "War and Peace" has 3.3 million
 CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1  # BERT's (Devlin et al. 2019): tokens chosen; of these masked, and replaced
 
 
@@ -110,9 +112,9 @@ def prompt_of(start):
     if not start.startswith('FILE:'):
         return start.replace('\\n', '\n')
     try:
-        return Path(start[5:]).read_text(encoding='utf-8')
-    except (OSError, UnicodeDecodeError) as e:
-        raise ValueError(f'--start={start}: cannot be read as UTF-8 text ({type(e).__name__})') from None
+        return content_of(start[5:], LONGEST_PROMPT).decode().replace('\r\n', '\n')
+    except (OSError, ValueError) as e:
+        raise ValueError(f'--start={start}: cannot be read as UTF-8 text ({e}); name another file') from None
 
 
 def with_masks(tokenizer, text):

@@ -17,7 +17,7 @@ from PIL import Image
 
 import train
 from analysis import layers
-from engine import checkpoints, settings
+from engine import checkpoints, lock, settings
 from engine.run import FORMAT, KEYS, load_checkpoint, save
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -151,6 +151,7 @@ def fails(capsys, main, *words):
     """The one line that a user sees after a mistake; nothing else is printed on standard error."""
     with pytest.raises(SystemExit) as e, settings.one_line_errors():
         main(list(words))
+    lock.let_all_go()  # as at the end of a process
     lines = capsys.readouterr().err.splitlines()
     assert e.value.code == 2 and len(lines) == 1 and lines[0].startswith('error: '), lines
     return lines[0]
@@ -255,8 +256,8 @@ def save_run(out, model, data, **config):
     name = next(name for name in checkpoints.names() if type(model) is checkpoints.network(name)[0])
     checkpoint = dict.fromkeys(KEYS, {}) | {
         'format': FORMAT, 'weights': model.state_dict(), 'ema': None,
-        'model_config': dataclasses.asdict(model.config), 'data': data, 'step': 7,
-        'config': {'model': name, 'eval_crop': 1.0} | config}
+        'model_config': dataclasses.asdict(model.config), 'data': data, 'optimizers': [], 'step': 7, 'best': 1.0,
+        'seconds': 1.0, 'config': {'model': name, 'dataset': '', 'sparsity': 3, 'eval_crop': 1.0} | config}
     Path(out).mkdir(parents=True)
     for file in ('best.pt', 'last.pt'):
         save(Path(out) / file, checkpoint)

@@ -1,6 +1,5 @@
 """Every command of the README and of docs/ runs, at toy size; pages and code name each other correctly."""
 import ast
-import dataclasses
 import re
 import runpy
 import shlex
@@ -11,10 +10,9 @@ import time
 import numpy as np
 import pytest
 import torch
-from helpers import ROOT
+from helpers import ROOT, save_run
 from PIL import Image
 
-from engine.run import FORMAT, KEYS, save
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
 from model_crate_mae import CRATEMAE, CRATEMAEConfig
@@ -52,10 +50,7 @@ def place(tmp_path):
     save_benchmark(tmp_path / 'data' / 'lambada', 'last_word', passages, tmp_path, 'toy')
     sizes = dict(n_layer=2, n_head=2, n_embd=16)
     gpt2 = AoT(AoTConfig(block_size=16, vocab_size=256, attn='mhsa', mlp=True, bias=True, **sizes))
-    (tmp_path / 'out' / 'gpt2').mkdir(parents=True)
-    save(tmp_path / 'out' / 'gpt2' / 'best.pt', dict.fromkeys(KEYS, {}) | {
-        'format': FORMAT, 'weights': gpt2.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(gpt2.config),
-        'config': {'model': 'aot'}, 'data': {'kind': 'text', 'tokenizer': {'name': 'bytes'}}, 'step': 0})
+    save_run(tmp_path / 'out' / 'gpt2', gpt2, {'kind': 'text', 'tokenizer': {'name': 'bytes'}})
     shapes.main(['--out', str(tmp_path / 'data' / 'shapes'), '--train', '40', '--val', '20', '--test', '20'])
     drawn, labels = (np.load(tmp_path / 'data' / 'shapes' / f'train.{name}.npy') for name in ('images', 'labels'))
     for name in ('cifar10', 'imagenet', 'imagenet21k'):

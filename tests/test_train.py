@@ -257,7 +257,7 @@ def test_a_dataset_that_needs_no_download_is_prepared(tmp_path, monkeypatch, cap
     monkeypatch.setattr(tasks.subprocess, 'run', lambda words: asked.append(words) or failed)
     words = f'--data_dir={tmp_path}', '--dataset=shapes', '--model=vit', f'--out_dir={tmp_path}/a'
     said = fails(capsys, train.main, *words)
-    assert asked == [[sys.executable, str(ROOT / 'prepare' / 'shapes.py'), '--out', str(tmp_path / 'shapes')]]
+    assert asked == [[sys.executable, str(ROOT / 'prepare' / 'shapes.py'), '--once', '--out', str(tmp_path / 'shapes')]]
     assert 'python prepare/shapes.py failed' in said
 
 

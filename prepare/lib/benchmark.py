@@ -10,13 +10,12 @@ are, by task:
 """
 import hashlib
 import json
-import zipfile
-import zlib
 from pathlib import Path
 
-from tasks.files import new_folder
+from tasks.decode import content_of
+from tasks.files import new_folder, write_meta
 
-from prepare.lib.archives import tar_files
+from prepare.lib.archives import MOST_BYTES, UNPACK, tar_files, zip_files
 from prepare.lib.command_line import parser
 from prepare.lib.download import local_or_fetch
 from prepare.lib.texts import decode
@@ -32,29 +31,22 @@ def contents(path, names):
     """{name: bytes} of the named files in a folder or an archive. A plain file gets the first
     name."""
     if path.is_dir():
-        return only({str(file): file.read_bytes() for name in names for file in sorted(path.rglob(name))}, path)
+        return only(((file, content_of(file, MOST_BYTES)) for name in names for file in sorted(path.rglob(name))), path)
     with open(path, 'rb') as f:
         start = f.read(512)
-    wanted = f'{" and ".join(names)} in it'
-    if start[:2] == b'PK':
-        try:
-            with zipfile.ZipFile(path) as z:
-                return only({name: z.read(name) for name in z.namelist() if name.rpartition('/')[2] in names}, path)
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as e:
-            raise ValueError(f'{path} is damaged or cut off ({e}); expected an archive with {wanted}; '
-                             'get it again') from None
-    if start[:2] in (b'\x1f\x8b', b'BZ') or start[257:262] == b'ustar':
-        found = tar_files(path, lambda name: name.rpartition('/')[2] in names, f'an archive with {wanted}')
-        return only(dict(found), path)
+    expected = f'an archive with {" and ".join(names)} in it'
+    for files, fits in (zip_files, start[:2] == b'PK'), (tar_files, start[:3] in UNPACK or start[257:262] == b'ustar'):
+        if fits:
+            return only(files(path, lambda name: name.rpartition('/')[2] in names, expected), path)
     if b'\0' in start:
-        raise ValueError(f'{path} is neither text nor an archive; expected {names[0]}, or an archive with {wanted}')
-    return {names[0]: path.read_bytes()}
+        raise ValueError(f'{path} is neither text nor an archive; expected {names[0]}, or {expected}')
+    return {names[0]: content_of(path, MOST_BYTES)}
 
 
 def only(found, path):
-    """{path: bytes} -> {name: bytes}. Refuses files of the same name that differ."""
+    """(path, bytes) of files -> {name: bytes}. Refuses files of the same name that differ."""
     named = {}
-    for where, content in found.items():
+    for where, content in found:
         name = Path(where).name
         if named.setdefault(name, content) != content:
             raise ValueError(f'{path} has more than one {name}, and they differ; pass the one you mean to --from')
@@ -92,4 +84,4 @@ def save_benchmark(out, task, rows, path, name):
         (new / 'test.jsonl').write_bytes(content)
         meta = {'kind': 'benchmark', 'task': task, 'source': path.name if path.is_file() else name,
                 'splits': {'test': test}}
-        (new / 'meta.json').write_text(json.dumps(meta, indent=1))
+        write_meta(new, meta)

@@ -1,7 +1,9 @@
 """The command line that all scripts in prepare/ share."""
 import argparse
+import sys
+from pathlib import Path
 
-from tasks.files import check_free
+from tasks.files import check_free, hold_folder
 
 
 class Parser(argparse.ArgumentParser):
@@ -23,11 +25,21 @@ def parser(doc, out):
 
 
 def parse(p, argv):
-    """The arguments. Raises ValueError if --out is missing or not free, before any work is done."""
+    """The arguments. Raises ValueError if --out is missing, not free or being written by another
+    process, before any work is done; from then on no other process can write there. With --once,
+    the program ends if the dataset is there."""
+    p.add_argument('--once', action='store_true',
+                   help='do nothing if the folder is a prepared dataset; wait for one that is being written')
     args = p.parse_args(argv)
     if not args.out:
         raise ValueError('--out is missing: name the folder to write, such as --out data/mine')
-    check_free(args.out, args.overwrite)
+    for alone in (False, True):  # a folder that is not free needs no lock; one that is may just have been written
+        if alone:
+            hold_folder(args.out, args.once)
+        if args.once and (Path(args.out) / 'meta.json').exists():
+            print(f'{args.out} is there')
+            sys.exit()
+        check_free(args.out, args.overwrite)
     return args
 
 

@@ -1,18 +1,19 @@
 """Downloads that resume, show their progress, and check their checksum.
 
 A file gets its name only when it is complete."""
-import hashlib
 import os
 import time
 from pathlib import Path
+
+from engine.lock import beside, held
+from tasks.files import digest
 
 
 def differs(path, checksum):
     """'' if the file has this checksum (an MD5 of 32 hex digits, or a sha256 of 64), else a
     reason."""
     kind = 'md5' if len(checksum) == 32 else 'sha256'
-    with open(path, 'rb') as f:
-        return '' if hashlib.file_digest(f, kind).hexdigest() == checksum else f'its {kind} is not {checksum}'
+    return '' if digest(path, kind) == checksum else f'its {kind} is not {checksum}'
 
 
 def fetch(url, path, checksum=None, tries=5):
@@ -72,7 +73,11 @@ def local_or_fetch(given, url, path, checksum=None, strict=True):
     the url's name), else of the download, which is kept for the next time. strict: refuse a copy
     with another checksum instead of printing a note."""
     if given is None:
-        return path if Path(path).exists() else fetch(url, path, checksum)
+        if not Path(path).exists():
+            with held(beside(path), path, 'run this again', wait=True):  # two datasets may need the same file
+                if not Path(path).exists():
+                    fetch(url, path, checksum)
+        return path
     given = Path(given)
     if given.is_dir():
         given = given / url.rpartition('/')[2]

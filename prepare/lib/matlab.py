@@ -1,13 +1,15 @@
 """Numeric arrays from MATLAB .mat files of version 5, as far as flowers102.py needs them."""
 import struct
 import zlib
-from pathlib import Path
 
 import numpy as np
+
+from tasks.decode import content_of
 
 # code in the file -> number type
 STORED = {1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'f4', 9: 'f8', 12: 'i8', 13: 'u8'}
 MATRIX, COMPRESSED = 14, 15
+MOST_BYTES = 2 ** 24    # of a file, and of what is compressed in it; the largest of Flowers has 15,000
 NUMERIC = range(6, 16)  # array classes double to uint64; lower ones are cells, structs, text, sparse arrays
 
 
@@ -31,15 +33,23 @@ def load_mat(path):
     """{name: array} of the real numeric arrays in a file. An array has the type in which it is
     stored, which may be narrower than its type in MATLAB. Raises ValueError for a damaged file or
     another version."""
-    content = Path(path).read_bytes()
+    try:
+        content = content_of(path, MOST_BYTES)
+    except (OSError, ValueError) as e:
+        raise ValueError(f'{path} cannot be read ({e}); get it again') from None
     order = {b'IM': '<', b'MI': '>'}.get(content[126:128])
     if order is None or content[:6] != b'MATLAB':
         raise ValueError(f'{path} is no MATLAB file of version 5; get it again')
-    arrays = {}
+    arrays, room = {}, MOST_BYTES
     try:
         for kind, body in elements(content[128:], order):
             if kind == COMPRESSED:
-                (kind, body), = elements(zlib.decompress(body), order)
+                unzip = zlib.decompressobj()
+                body = unzip.decompress(body, room + 1)
+                room -= len(body)
+                if room < 0 or not unzip.eof:
+                    raise ValueError(f'cut off, or more than {MOST_BYTES:,} bytes')
+                (kind, body), = elements(body, order)
             if kind != MATRIX:
                 continue
             (_, flags), (_, shape), (_, name), *parts = elements(body, order)

@@ -12,17 +12,15 @@ is larger than --max_bad, nothing is written.
 """
 import contextlib
 import io
-import json
 import os
 import sys
 import warnings
 from array import array
-from pathlib import Path
 
 import numpy as np
 
-from tasks.decode import FORMATS, to_grey, to_rgb
-from tasks.files import cores, new_folder, write_header
+from tasks.decode import MOST_BYTES, content_of, open_picture, to_grey, to_rgb
+from tasks.files import cores, new_folder, write_header, write_meta
 
 from prepare.lib.command_line import parser
 from prepare.lib.workers import ctrl_c_noted, in_order
@@ -72,7 +70,7 @@ def save_arrays(out, splits, classes):
     with new_folder(out) as new:
         for name, a in files.items():
             np.save(new / f'{name}.npy', a)
-        (new / 'meta.json').write_text(json.dumps(meta, indent=1))
+        write_meta(new, meta)
     shape = '' if meta['channels'] == 3 else f'x{meta["channels"]}'
     for split, s in meta['splits'].items():
         masks = ' with masks' if f'{split}.masks' in files else ''
@@ -87,13 +85,8 @@ def shrink(source, size, channels=3):
     """A picture -> (JPEG bytes, whether its short side is below size). source: a path, or the bytes
     of a file. Raises exceptions of many types if the picture cannot be decoded completely."""
     from PIL import Image
-    content = source if isinstance(source, bytes) else Path(source).read_bytes()
-    if not content:
-        raise ValueError('the file is empty')
-    try:
-        image = Image.open(io.BytesIO(content), formats=FORMATS)
-    except Image.UnidentifiedImageError:
-        raise ValueError('not a picture') from None
+    content = source if isinstance(source, bytes) else content_of(source, MOST_BYTES)
+    image = open_picture(content)
     width, height = image.size
     short = min(width, height)
     if image.format == 'JPEG':  # decode at a half, quarter, .. of the size while at least 2 size pixels remain
@@ -149,6 +142,7 @@ class Pack:
         """Complete the files; returns the split's entry in meta.json. numbers: the final label for
         each label given to add, or None if those are final."""
         assert self.header() == self.start
+        self.file.close()
         labels = np.array(self.labels, np.int64)
         np.save(self.path + '.labels.npy', labels if numbers is None else numbers[labels])
         np.save(self.path + '.offsets.npy', np.array(self.offsets, np.int64))
@@ -219,7 +213,7 @@ def save_stream(out, names, stream, classes=None, size=256, channels=3, max_bad=
             numbers = np.argsort(np.argsort(list(seen)))  # the rank of each name
         meta = {'kind': 'images', 'storage': 'pack', 'classes': list(classes), 'channels': channels,
                 'splits': {split: pack.close(numbers) for split, pack in packs.items()}}
-        (new / 'meta.json').write_text(json.dumps(meta, indent=1))
+        write_meta(new, meta)
     grey = ' grey' * (channels == 1)
     for split, s in meta['splits'].items():
         print(f'{out}/{split}.jpeg.npy: {s["count"]:,}{grey} pictures, {s["bytes"] / 1e6:,.1f} MB, '

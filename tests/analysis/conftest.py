@@ -42,7 +42,8 @@ def save_network(out, name):
     out.mkdir(parents=True)
     averaged = name == 'crate'  # then the average is what one looks at
     run.save(out / 'best.pt', dict.fromkeys(run.KEYS, {}) | {
-        'format': run.FORMAT, 'step': 0, 'model_config': dataclasses.asdict(config_of(name)),
+        'format': run.FORMAT, 'step': 0, 'optimizers': [], 'best': 1.0, 'seconds': 1.0,
+        'model_config': dataclasses.asdict(config_of(name)),
         'weights': {k: torch.zeros_like(v) for k, v in weights.items()} if averaged else weights,
         'ema': weights if averaged else None, 'data': {'kind': kind} | meta,
         'config': {'model': (NETWORKS | OTHERS)[name][0], 'dataset': dataset, 'eval_crop': 0.8, 'sparsity': 3}})

@@ -6,13 +6,15 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from helpers import ROOT, column, equal, fails, go, losses, snapshot
 
 import train
-from engine.log import Log
+from engine.log import Log, read_log
 from engine.output import check_writable, write_file
+from engine.plots import draw_curve
 from engine.run import KEYS, load_checkpoint, save
 
 
@@ -127,10 +129,10 @@ def test_a_checkpoint_has_all_its_keys(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize('text', [b'\x00\xff\n', b'step,split,loss\nx,train,1\n', b'no,columns\n1,2\n'])
+@pytest.mark.parametrize('text', [b'', b'\x00\xff\n', b'step,split,loss\n1,train,1\n', b'no,columns\n1,2\n'])
 def test_a_damaged_log_is_refused_by_name(text, copy, capsys):
     (copy / 'log.csv').write_bytes(text)
-    assert 'log.csv is damaged' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={copy}')
+    assert 'log.csv is not the log of a run' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={copy}')
     (copy / 'log.csv').unlink()
     go('--init_from=resume', f'--out_dir={copy}')
 
@@ -170,6 +172,43 @@ def test_a_resumed_log_keeps_its_columns_drops_later_rows_and_grows(tmp_path):
                                   seconds='1.5')
     Log(path, 0)
     assert rows(path) == []
+
+
+def test_rows_that_are_cut_or_unreadable_are_named_and_the_rest_is_kept(tmp_path, capsys):
+    path = tmp_path / 'log.csv'
+    log = Log(path, 0)
+    for step in range(9):
+        log.write(step=step, split='val', loss=step / 2, lr=0.1, seen=8, seconds=1.5)
+    whole = path.read_bytes()
+    for change, bad in (((b'\n3,', b'\n\xff,'), [5]), ((b'4,val', b'4,\0al'), [6]), ((b',2.5,', b',2x5,'), [7]),
+                        ((b'1.5\n7,', b'1.5;7,'), [8]), ((b',3.0,', b'\n3.0,'), [8, 9]),
+                        ((b'2,val,1.0,', b'2,val,'), [4])):
+        path.write_bytes(whole.replace(*change) if change[0] in whole else pytest.fail(str(change)))
+        kept, said = read_log(path), capsys.readouterr().out
+        assert f'{path}: line{"s" * (len(bad) > 1)} {", ".join(map(str, bad))} cannot be read' in said
+        assert f'the other {len(kept)} are kept' in said and 7 <= len(kept) <= 8
+        assert all(row['loss'] == str(int(row['step']) / 2) for row in kept)
+    path.write_bytes(whole.replace(b'\n3,', b'\n\xff,')[:-1])  # of the last row, which may be cut, nothing is believed
+    Log(path, 6).write(step=6, split='val', loss=9.0, lr=0.1, seen=8, seconds=1.5)
+    assert [row['step'] for row in rows(path)] == ['0', '1', '2', '4', '5', '6']
+    assert 'lines 5, 10 cannot' in capsys.readouterr().out
+    draw_curve(tmp_path)
+    assert (tmp_path / 'curve.png').stat().st_size > 1000
+
+
+def test_a_flip_in_a_log_costs_two_rows_at_most(tmp_path):
+    path, rng = tmp_path / 'log.csv', np.random.default_rng(0)
+    log = Log(path, 0)
+    for step in range(9):
+        log.write(step=step, split='train', loss=step / 7, lr=0.1, seen=8, seconds=1.5)
+    whole = path.read_bytes()
+    first = whole.index(b'\n') + 1
+    for place in rng.integers(0, len(whole), 300).tolist():
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << int(rng.integers(8))]) + whole[place + 1:])
+        try:
+            assert len(read_log(path)) >= 7
+        except ValueError as e:
+            assert place < first and 'is not the log of a run' in str(e)
 
 
 def test_the_best_is_that_of_the_least_loss(copy):

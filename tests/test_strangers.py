@@ -1,0 +1,396 @@
+"""Files that strangers made: what could hang, fill the memory or start a program is refused in one line, and nothing is
+created."""
+import bz2
+import contextlib
+import gzip
+import io
+import json
+import os
+import pickle
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import tarfile
+import traceback
+import zipfile
+import zlib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from helpers import loud, save_run, text_network
+from PIL import EpsImagePlugin, Image
+from small_files import jpeg, tar, tree
+
+import analyze
+import sample
+from engine import settings
+from model_crate import CRATE, CRATEConfig
+from prepare import arrays, cifar10, flowers102, imagefolder, imagenet, lambada, pets
+from prepare.lib import archives, matlab
+from prepare.lib.pictures import save_pack
+from tasks import augment
+from tasks.decode import open_picture
+from tasks.pictures import ImageSplit, seen
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith('linux'), reason='memory is limited as Linux does it')
+TB = 2 ** 40
+
+
+def refused(tmp_path, *calls):
+    """The one line that each call (main, *words) of a program prints before it exits with code 2. All together may take
+    128 MB of memory and 20 seconds, and create nothing in tmp_path but locks."""
+    before, log = created(tmp_path), os.memfd_create('log')
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        with open('/proc/self/statm') as f:
+            room = int(f.read().split()[0]) * resource.getpagesize() + 2 ** 27
+        resource.setrlimit(resource.RLIMIT_AS, (room, room))
+        ends = [end_of(*call) for call in calls]
+        with os.fdopen(log, 'w') as f:
+            json.dump(ends, f)
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    with os.fdopen(log) as f:
+        f.seek(0)
+        text = f.read()
+    assert status == 0 and text, f'the program ended with status {status}'
+    for code, said in json.loads(text):
+        assert code == 2 and said.startswith('error: ') and said.count('\n') == 1, said
+        assert 'MemoryError' not in said and 'allocate' not in said  # it was not even asked for
+    assert created(tmp_path) == before
+    return [said for _, said in json.loads(text)]
+
+
+def end_of(main, *words):
+    """(exit code, what is printed on standard error) of a program."""
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            with settings.one_line_errors():
+                main([str(word) for word in words])
+            return 0, said.getvalue()
+        except SystemExit as e:
+            return e.code, said.getvalue()
+        except BaseException:
+            return 1, said.getvalue() + traceback.format_exc()
+
+
+def created(folder):
+    return sorted(path for path in folder.rglob('*') if path.suffix != '.lock')
+
+
+def sparse(path, content, size):
+    """A file that begins with the content and has this size, but takes no room on the disk."""
+    path.write_bytes(content)
+    os.truncate(path, size)
+    return path
+
+
+def zeros(compressor, size, start=b''):
+    """So many zeros after the start, compressed piece by piece."""
+    piece, pieces = bytes(2 ** 20), [compressor.compress(start)]
+    for _ in range(size >> 20):
+        pieces.append(compressor.compress(piece))
+    return b''.join(pieces) + compressor.flush()
+
+
+@pytest.fixture(scope='module')
+def runs(tmp_path_factory):
+    """A run that names pictures and one that writes text."""
+    place = tmp_path_factory.mktemp('runs')
+    torch.manual_seed(0)
+    model = loud(CRATE(CRATEConfig(image_size=8, n_layer=1, n_head=2, n_embd=16, patch_size=2, num_classes=4)))
+    save_run(place / 'pictures', model, {'kind': 'images', 'classes': list('abcd')})
+    save_run(place / 'text', text_network('aot', vocab_size=256), {'kind': 'text', 'tokenizer': {'name': 'bytes'}})
+    sample.main([f'--ckpt={place}/text', '--max_new_tokens=0'])  # torch loads parts of itself late: once for all
+    return place
+
+
+# ---- pictures
+
+def png(width, height):
+    """A PNG file that says it has this size."""
+    file = bytearray(jpeg(8, 8, kind='PNG'))
+    file[16:24] = struct.pack('>II', width, height)
+    file[29:33] = struct.pack('>I', zlib.crc32(file[12:29]))
+    return bytes(file)
+
+
+def tiff(tile):
+    """A TIFF file of 10 x 10 pixels in one tile of another size."""
+    tags = {256: 10, 257: 10, 258: 8, 259: 8, 262: 1, 277: 1, 322: tile, 323: tile, 324: 140, 325: 99}
+    entries = b''.join(struct.pack('<HHII', tag, 4, 1, value) for tag, value in tags.items())
+    return b'II*\0' + struct.pack('<IH', 8, len(tags)) + entries + bytes(200)
+
+
+POSTSCRIPT = b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n'
+HOSTILE = {'a.jpg': (POSTSCRIPT, 'not a picture'), 'b.png': (png(30000, 30000), 'decompression bomb'),
+           'c.jpg': (png(60000, 20), '60,000 x 20 pixels'), 'd.tif': (tiff(30000), '30,000 x 30,000 pixels'),
+           'e.png': (png(12000, 12000), '12,000 x 12,000 pixels'), 'f.jpg': (b'', 'empty'),
+           'g.jpg': (jpeg(60, 60)[:900], 'truncated')}
+
+
+def special(folder):
+    """What is no regular file, or too large for a picture -> {path: message}."""
+    os.mkfifo(folder / 'fifo.jpg')
+    (folder / 'device.jpg').symlink_to('/dev/zero')
+    (folder / 'folder.jpg').mkdir()
+    sparse(folder / 'sparse.jpg', jpeg()[:-9], TB)
+    no_file = dict.fromkeys(('fifo.jpg', 'device.jpg', 'folder.jpg'), 'no regular file')
+    return no_file | {'sparse.jpg': 'at most 536,870,912'}
+
+
+def test_hostile_pictures_are_refused_to_look_at(runs, tmp_path):
+    messages = special(tree(tmp_path, {name: content for name, (content, _) in HOSTILE.items()}))
+    messages |= {name: message for name, (_, message) in HOSTILE.items()}
+    calls = {(name, look): (main, *words, f'--ckpt={runs}/pictures', f'--image={tmp_path / name}')
+             for name in messages for look, main, *words in (
+                 ('sample', sample.main), ('analyze', analyze.main, 'layers', f'--out={tmp_path}/x.png'))}
+    for name in messages:
+        (tmp_path / f'in_{name}').mkdir()
+        (tmp_path / f'in_{name}' / name).symlink_to(tmp_path / name)
+        calls[name, 'folder'] = sample.main, f'--ckpt={runs}/pictures', f'--image={tmp_path}/in_{name}'
+    del calls['folder.jpg', 'sample'], calls['folder.jpg', 'analyze']
+    for (name, _), line in zip(calls, refused(tmp_path, *calls.values()), strict=True):
+        assert name in line and messages[name] in line and 'give another --image' in line
+
+
+def test_hostile_pictures_are_left_out_of_packs(tmp_path, capsys):
+    for split in 'train', 'val':
+        tree(tmp_path / split / 'cat', {'z.jpg': jpeg()} | {name: content for name, (content, _) in HOSTILE.items()})
+    special(tmp_path / 'train' / 'cat')
+    words = str(tmp_path), '--out', f'{tmp_path}/d', '--workers', '0'
+    assert 'pictures cannot be decoded' in fails_with_notes(capsys, imagefolder.main, *words)
+    assert not (tmp_path / 'd').exists()
+    imagefolder.main([*words, '--max_bad', '1'])
+    assert ImageSplit(tmp_path / 'd', 'train').names().tolist() == [b'cat/z.jpg']
+
+
+def fails_with_notes(capsys, main, *words):
+    """The last line of what a program that exits with code 2 prints on standard error."""
+    with pytest.raises(SystemExit) as e, settings.one_line_errors():
+        main(words)
+    assert e.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize('content, message', [HOSTILE[name] for name in ('a.jpg', 'b.png', 'c.jpg')])
+def test_hostile_pictures_in_a_pack_are_refused(content, message, tmp_path):
+    save_pack(tmp_path / 'd', {'val': [('a', 0, jpeg(30, 20)), ('b', 0, jpeg(40, 30))]}, ['x'], workers=0)
+    images = ImageSplit(tmp_path / 'd', 'val')
+    with pytest.raises(ValueError, match=f'val.jpeg.npy: picture 1 is damaged .*{message}.*prepare the dataset again'):
+        images.decode(1, content)
+
+
+def test_no_picture_starts_a_program(runs, tmp_path, monkeypatch):
+    """A PostScript file that is called a picture would be drawn by Ghostscript."""
+    marker, gs = tmp_path / 'gs_was_here', tmp_path / 'gs'
+    gs.write_text(f'#!/bin/sh\ntouch {marker}\n')
+    gs.chmod(0o755)
+    monkeypatch.setenv('PATH', str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(EpsImagePlugin, 'gs_binary', None)
+    cat = tree(tmp_path / 'train' / 'c', {'cat.jpg': POSTSCRIPT}) / 'cat.jpg'
+    with pytest.raises(OSError):
+        Image.open(cat).load()
+    assert marker.exists()  # so it would be noticed
+    marker.unlink()
+    for line in refused(tmp_path, (sample.main, f'--ckpt={runs}/pictures', f'--image={cat}'),
+                        (analyze.main, 'layers', f'--ckpt={runs}/pictures', f'--image={cat}')):
+        assert 'not a picture' in line
+    save_pack(tmp_path / 'd', {'val': [('a', 0, jpeg())]}, ['x'], workers=0)
+    with pytest.raises(ValueError, match='not a picture'):
+        ImageSplit(tmp_path / 'd', 'val').decode(0, POSTSCRIPT)
+    with pytest.raises(ValueError, match='1 of 1 pictures cannot be decoded'):
+        save_pack(tmp_path / 'e', {'val': [('a', 0, str(cat))]}, ['x'], workers=0)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize('width, height', [(20000, 2000), (2000, 20000), (16384, 4096), (12000, 9000)])
+def test_photographs_and_panoramas_are_pictures(width, height, recwarn):
+    assert open_picture(png(width, height)).size == (width, height) and not recwarn
+
+
+def test_a_long_picture_is_seen_as_in_a_pack_and_takes_no_more_memory_than_its_middle(tmp_path):
+    model = SimpleNamespace(config=SimpleNamespace(image_size=(8, 8)), parameters=lambda: iter([torch.zeros(1)]))
+    pictures = [jpeg(3000, 10), jpeg(12, 3001), jpeg(30, 20)]
+    save_pack(tmp_path / 'd', {'val': [('a', 0, content) for content in pictures]}, ['x'], workers=0)
+    images = ImageSplit(tmp_path / 'd', 'val')
+    for i, content in enumerate(pictures):
+        in_pack, sizes, *_ = images.at(np.array([i]), np.zeros((1, 0)), (8, 8))
+        same = augment.eval_pictures(torch.tensor(in_pack), torch.tensor(sizes), (8, 8), 0.875)
+        assert torch.equal(seen(images.decode(0, content), model, {'config': {'eval_crop': 0.875}}), same)
+    model.config.image_size = 224, 224
+    whole = seen(np.zeros((1, 2 ** 15, 3), np.uint8), model, {'config': {}})
+    assert whole.shape == (1, 3, 224, 224)  # would take 25 GB
+
+
+# ---- prompts
+
+def test_a_prompt_is_a_file_of_sensible_size(runs, tmp_path, capsys):
+    os.mkfifo(tmp_path / 'fifo')
+    sparse(tmp_path / 'large', b'a', TB)
+    (tmp_path / 'bytes').write_bytes(b'\xff')
+    messages = {tmp_path / 'fifo': 'no regular file', '/dev/zero': 'no regular file',
+                tmp_path / 'large': 'at most 4,194,304', tmp_path / 'bytes': 'invalid start byte'}
+    calls = ((sample.main, f'--ckpt={runs}/text', f'--start=FILE:{file}') for file in messages)
+    for (file, message), line in zip(messages.items(), refused(tmp_path, *calls)):
+        assert message in line and f'--start=FILE:{file}' in line and 'name another file' in line
+    (tmp_path / 'good').write_bytes(b'a\r\nb')
+    sample.main([f'--ckpt={runs}/text', f'--start=FILE:{tmp_path}/good', '--max_new_tokens=0'])
+    assert capsys.readouterr().out == 'a\nb\n'
+
+
+# ---- archives
+
+def header(name, size, kind=tarfile.REGTYPE, pax=None):
+    """A member of a tar archive that says it has this size, without its content."""
+    member = tarfile.TarInfo(name)
+    member.size, member.type, member.pax_headers = size, kind, pax or {}
+    return member.tobuf(tarfile.PAX_FORMAT if pax else tarfile.GNU_FORMAT)
+
+
+def holes(folder, form):
+    """A tar archive of a file with 1 TB of holes, as GNU tar makes it."""
+    sparse(folder / 'data_batch_1', b'', TB)
+    words = ['tar', '-S', f'--format={form}', '-cf', '-', 'data_batch_1']
+    content = subprocess.run(words, cwd=folder, capture_output=True, check=True).stdout
+    (folder / 'data_batch_1').unlink()
+    assert len(content) < 2 ** 20
+    return content
+
+
+def chain(kind):
+    return b''.join(header('x', 512, kind) + b'9 path=a\n'.ljust(512, b'\0') for _ in range(3000))
+
+
+def list_of_holes():
+    """The header of a sparse file that says that a list of holes goes on, and is itself such a list."""
+    block = bytearray(header('x', 9, tarfile.GNUTYPE_SPARSE))
+    block[482] = block[504] = 1
+    block[148:156] = b' ' * 8
+    block[148:156] = b'%06o\0 ' % sum(block)
+    return bytes(block)
+
+
+TARS = {
+    'holes gnu': ('is sparse', lambda folder: holes(folder, 'gnu')),
+    'holes posix': ('a sparse file', lambda folder: holes(folder, 'posix')),
+    'holes early': ('is sparse', lambda folder: header(
+        'x', 9, pax={'GNU.sparse.map': '0,1', 'GNU.sparse.size': str(TB)})),
+    'large': ('has 5,000,000,000 bytes', lambda folder: header('data_batch_1', 5 * 10 ** 9) + bytes(10 ** 4)),
+    'endless': ('is sparse or has 1,180,5', lambda folder: header('other', 2 ** 70) + bytes(10 ** 4)),
+    'pax': ('or has 1,180,5', lambda folder: header('data_batch_1', 1, pax={'size': str(2 ** 70)}) + bytes(10 ** 4)),
+    'below nothing': ('or has -1,099,5', lambda folder: header('other', -TB) + bytes(10 ** 4)),
+    'long name': ('or has 8,589,9', lambda folder: gzip.compress(
+        header('x', 2 ** 33, tarfile.GNUTYPE_LONGNAME) + bytes(2 ** 25))),
+    'names of names': ('RecursionError', lambda folder: chain(tarfile.GNUTYPE_LONGNAME)),
+    'pax of pax': ('RecursionError', lambda folder: chain(b'x')),
+    'list of holes': ('is sparse', lambda folder: gzip.compress(list_of_holes() * 2 ** 16)),
+    'bzip2': ('unexpected end of data', lambda folder: zeros(
+        bz2.BZ2Compressor(), 160 * 2 ** 20, header('other', 2 ** 28)))}
+
+
+def test_hostile_tar_archives_are_refused(tmp_path):
+    tree(tmp_path, {kind: make(tmp_path) for kind, (_, make) in TARS.items()})
+    calls = ((cifar10.main, '--from', tmp_path / kind, '--out', tmp_path / 'd') for kind in TARS)
+    for (kind, (message, _)), line in zip(TARS.items(), refused(tmp_path, *calls)):
+        assert f'{tmp_path / kind} is damaged' in line and message in line and 'get it again' in line
+
+
+def test_every_script_refuses_a_member_of_a_terabyte(tmp_path):
+    pictures = sparse(tmp_path / imagenet.VAL_TAR, header('a.JPEG', TB), TB + 10 ** 4)
+    tree(tmp_path, {'train/c/a.jpg': jpeg(), imagenet.SYNSETS: b'c\n', '102flowers.tgz': header('image_00001.jpg', TB),
+                    'annotations.tar.gz': header('a/test.txt', TB), 'images.tar.gz': b'',
+                    'lambada-dataset.tar.gz': header('lambada_test_plain_text.txt', TB)})
+    (tmp_path / 'whole.tar').write_bytes(header('c/a.JPEG', TB) + bytes(10 ** 4))
+    calls = ((main, '--from', source, '--out', tmp_path / 'd', *['--workers', '0'][:2 * (main is not lambada.main)])
+             for main, source in ((imagenet.main, tmp_path), (imagenet.main, tmp_path / 'whole.tar'),
+                                  (pets.main, tmp_path), (lambada.main, tmp_path / 'lambada-dataset.tar.gz')))
+    for line in refused(tmp_path, *calls):
+        assert '1,099,511,627,776 bytes, and may have 67,108,864' in line and 'get it again' in line, line
+    with pytest.raises(ValueError, match='may have 67,108,864'):
+        list(archives.listed_pictures(tmp_path / '102flowers.tgz', lambda name: True, {'image_00001': ()}, 'it'))
+    assert pictures.stat().st_blocks < 100
+    os.mkfifo(tmp_path / 'fifo')
+    for line in refused(tmp_path, *((imagenet.main, '--from', file) for file in (tmp_path / 'fifo', '/dev/zero'))):
+        assert 'no such file' in line
+
+
+def test_hostile_zip_archives_are_refused(tmp_path):
+    name, size, messages = 'lambada_test_plain_text.txt', 130 * 2 ** 20, {}
+    for kind in zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2:
+        with zipfile.ZipFile(tmp_path / f'{kind}.zip', 'w', kind) as z, z.open(name, 'w') as f:
+            for _ in range(size >> 20):
+                f.write(bytes(2 ** 20))
+        content = (tmp_path / f'{kind}.zip').read_bytes()
+        assert content.count(struct.pack('<I', size)) == 2  # before the content, and in the list
+        (tmp_path / f'lie{kind}.zip').write_bytes(content.replace(struct.pack('<I', size), struct.pack('<I', 9)))
+        messages |= {f'{kind}.zip': f'{name} has 136,314,880 bytes', f'lie{kind}.zip': 'get it again'}
+    sparse(tmp_path / 'large.zip', b'PK\3\4', TB)
+    sparse(tmp_path / name, b'a b\n' * 200, TB)
+    messages |= {'large.zip': 'at most 268,435,456', name: 'at most 67,108,864'}
+    calls = ((lambada.main, '--from', tmp_path / file, '--out', tmp_path / 'd') for file in messages)
+    for message, line in zip(messages.values(), refused(tmp_path, *calls)):
+        assert message in line and ('get it again' in line or 'give a file' in line)
+
+
+# ---- other files
+
+def array_like(code):
+    """A pickled dict whose data are what these operations make."""
+    return b'\x80\x02}X\x04\0\0\0data' + code + b's.'
+
+
+def test_a_pickle_takes_no_more_memory_than_it_has(tmp_path):
+    contents = [array_like(b'Nr\xff\xff\xff\x1f'),  # a memo of 4 GB
+                array_like(b'cnumpy\nndarray\n(M\xff\xffM\xff\xff\x8a\x01\x63tR'),
+                array_like(b'cnumpy\nndarray\n(J\0\0\0\x7ftR'), array_like(b'B\xff\xff\xff\x7f'),
+                array_like(b'\x8e' + struct.pack('<Q', TB)),
+                pickle.dumps({'data': np.zeros((9, 3072), np.uint8)}).replace(b'K\x09M\0\x0c', b'K\xffM\0\x0c')]
+    classes = pickle.dumps({'label_names': [str(i) for i in range(10)]})
+    for i, content in enumerate(contents):
+        files = {f'data_batch_{k}': content for k in range(1, 6)} | {'test_batch': content, 'batches.meta': classes}
+        tar(tmp_path / f'{i}.tar', files)
+    for line in refused(tmp_path, *((cifar10.main, '--from', path, '--out', tmp_path / 'd')
+                                    for path in sorted(tmp_path.iterdir()))):
+        assert 'data_batch_1 is not a pickled dict' in line or 'the data of data_batch_1 are not' in line, line
+
+
+def test_hostile_matlab_files_are_refused(tmp_path):
+    start = b'MATLAB 5.0 MAT-file'.ljust(124) + b'\0\1IM'
+    bomb = zeros(zlib.compressobj(1), 2 ** 27)
+    large = sparse(tmp_path / 'large', start, 5 * 2 ** 30)
+    with pytest.raises(ValueError, match='5,368,709,120 bytes; give a file of at most 16,777,216.*get it again'):
+        matlab.load_mat(large)
+    (tmp_path / 'says').write_bytes(start + struct.pack('<II', 14, 2 ** 32 - 8) + bytes(99))
+    (tmp_path / 'bomb').write_bytes(start + struct.pack('<II', 15, len(bomb)) + bomb)
+    messages = {'says': 'cut off', 'bomb': 'more than 16,777,216'}
+    calls = []
+    for name in messages:
+        folder = tree(tmp_path / f'in_{name}', {'102flowers.tgz': b'', 'setid.mat': b''})
+        (tmp_path / name).rename(folder / 'imagelabels.mat')
+        calls.append((flowers102.main, '--from', folder, '--out', tmp_path / 'd', '--workers', '0'))
+    for message, line in zip(messages.values(), refused(tmp_path, *calls)):
+        assert message in line and 'imagelabels.mat' in line and 'get it again' in line
+
+
+def test_hostile_arrays_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(arrays, 'MOST_UNZIPPED', 2 ** 24)
+    says = b'\0\0\x08\3' + struct.pack('>III', 5000, 1000, 1000)
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {'descr': '|u1', 'fortran_order': False, 'shape': (10 ** 6,) * 2})
+    npy = buffer.getvalue()
+    tree(tmp_path, {'idx': says + bytes(99), 'idx.gz': gzip.compress(says + bytes(99)),
+                    'bomb.gz': gzip.compress(says + bytes(2 ** 25)), 'x.npy': npy + bytes(99),
+                    'npy.gz': gzip.compress(npy + bytes(99))})
+    sparse(tmp_path / 'large.npy', npy, TB)
+    os.mkfifo(tmp_path / 'fifo')
+    files = [*(str(path) for path in tmp_path.iterdir()), '/dev/zero']
+    calls = ((arrays.main, '--images', file, '--labels', file, '--out', tmp_path / 'd') for file in files)
+    for file, line in zip(files, refused(tmp_path, *calls)):
+        assert f'{file}: expected a whole .npy file' in line
