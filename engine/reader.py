@@ -12,7 +12,7 @@ import zipfile
 import torch
 
 DEEP, MANY, LONG = 8, 10 ** 5, 200  # containers in each other; values in a file; letters of a name
-TUPLES = 50_000                     # in a file, 4 for each tensor; Python crashes on some 10^5 in each other
+TUPLES = 10 ** 5                    # in a file, 4 for each tensor; Python crashes on twice as many in each other
 OVERLAPS = 16                       # other views of the same memory
 FLOATS = torch.float16, torch.bfloat16, torch.float32, torch.float64
 WHOLE = torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64
@@ -91,6 +91,8 @@ def check_tensor(t, name, seen, used):
     if this in seen:  # shared weights
         return
     seen.add(this)
+    if len(seen) > TUPLES // 5:
+        raise Unfit(f'{name} is one of more than {TUPLES // 5} tensors')
     size, at = t.numel() * t.itemsize, memory.data_ptr()
     used[at] = used.get(at, 0) + size
     if not 0 < size <= memory.nbytes() or used[at] > OVERLAPS * memory.nbytes():

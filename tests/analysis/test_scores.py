@@ -168,6 +168,6 @@ def test_mistakes_in_settings_get_one_line(settings, message):
 
 @pytest.mark.parametrize('words, message', [
     (['tweedie', '--ckpt=x'], 'trained network: leave it out'), (['nearest', '--dataset=x'], 'leave it out'),
-    (['tweedi'], 'denoise, tweedie, nearest, diffuse, majorize or augment')])
+    (['tweedi'], 'did you mean tweedie?'), (['zzz'], 'denoise, tweedie, nearest, diffuse, majorize, augment')])
 def test_commands_without_a_network_say_so(capsys, words, message):
     assert message in fails(capsys, analyze.main, *words)

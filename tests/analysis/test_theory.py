@@ -302,7 +302,8 @@ def test_the_step_that_the_message_asks_for_is_taken():
 
 
 def test_pictures_and_tables_are_not_replaced_unasked(tmp_path, capsys):
-    draw(tmp_path, 'denoise', '--n_layer=1', '--tokens=8')
+    """Those of another command; its own may be."""
+    draw(tmp_path, 'ista', '--n_embd=8', '--tokens=8')
     assert '--overwrite=true' in fails(capsys, analyze.main, 'denoise', f'--out={tmp_path}/x.png')
     (tmp_path / 'x.png').unlink()
     assert 'x.csv exists' in fails(capsys, analyze.main, 'denoise', f'--out={tmp_path}/x.png')
