@@ -1,15 +1,16 @@
 """RandAugment's 14 operations (Cubuk et al. 2020), each drawn equally often; batched, on the device.
 
-They compute what Pillow computes. How strong they are at a magnitude depends on the scale. 'torchvision'
-counts to 30, as its RandAugment does; the authors of CRATE fine-tune with two operations at 14 of 30.
-'timm' counts to 10, as the file does that the paper names; more than 10 is 10 there.
+They compute what Pillow computes. How strong they are at a magnitude depends on the scale.
+'torchvision' counts to 30, as its RandAugment does; the authors of CRATE fine-tune with two
+operations at 14 of 30. 'timm' counts to 10, as the file does that the paper names; more than 10 is
+10 there.
 """
 import math
 
 import torch
 
 SCALES = 'torchvision', 'timm'
-FILL = {'torchvision': (0, 0, 0), 'timm': (124, 116, 104)}  # colour beyond a picture's border; timm's is ImageNet's mean
+FILL = {'torchvision': (0, 0, 0), 'timm': (124, 116, 104)}  # beyond a picture's border; timm: ImageNet's mean
 
 # Strengths at magnitude m, and with a sign of -1 or 1, on each scale.
 SIDE = 150 / 331  # torchvision's largest translation, in sides of a picture

@@ -224,7 +224,8 @@ def test_other_mistakes_get_one_line(runs, pictures, tmp_path, capsys):
             ([f'--ckpt={plain}', here, f'--out={tmp_path}/x.png'], 'pretrain_crate_mae_shapes.py'),
             ([f'--ckpt={plain}', here, '--mask_ratio=0.5'], 'mask_ratio'),
             ([f'--ckpt={plain}', here, '--start=a'], '--start is for text or masked_text, not for image'),
-            ([f'--ckpt={runs}/bert', '--start=[MASK]', '--top_k=3'], '--top_k is for text, not for masked_text'), ([f'--ckpt={plain}'], '--image=PATH'),
+            ([f'--ckpt={runs}/bert', '--start=[MASK]', '--top_k=3'], '--top_k is for text, not for masked_text'),
+            ([f'--ckpt={plain}'], '--image=PATH'),
             ([f'--ckpt={plain}', '--image=nowhere.png'], 'nowhere.png cannot be read')):
         assert message in fails(capsys, sample.main, *words)
     assert not list(tmp_path.glob('x.*'))

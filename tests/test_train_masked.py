@@ -88,7 +88,9 @@ def test_masks_are_drawn_apart_from_the_augmentation(words, tmp_path, monkeypatc
        f'--out_dir={tmp_path}/a')
     trained = [noise for noise in seen if noise is not None and len(noise) == 4 and noise.device.type == 'cpu']
     for step in range(2):
-        numbers = torch.from_numpy(np.random.default_rng((3, step, 1)).random((8, draws_needed(AugmentConfig(randaugment_n=2)) + 16))[:, -16:]).float()
+        draws = draws_needed(AugmentConfig(randaugment_n=2))
+        numbers = np.random.default_rng((3, step, 1)).random((8, draws + 16))[:, -16:]
+        numbers = torch.from_numpy(numbers).float()
         for part in numbers.split(4):
             assert sum(torch.equal(part, noise) for noise in trained) == 1
 

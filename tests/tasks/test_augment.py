@@ -68,11 +68,11 @@ def levels_apart(a, b):
 
 # What the operations do at 14, and at the largest magnitude. From torchvision 0.20's transforms/autoaugment.py
 # (RandAugment, 31 bins) and timm 1.0's data/auto_augment.py (rand-m14: 14 is clipped to 10), by hand. Angle in degrees,
-# shear in pixels per pixel, translation in sides, enhancement as a factor (and that of the other sign), bits, threshold.
+# shear in pixels per pixel, translation in sides, enhancement as a factor (also of the other sign), bits, threshold.
 TABLE = {
     ('torchvision', 14): dict(Rotate=14, Shear=0.14, Translate=0.2115, Enhance=(1.42, 0.58), Posterize=6, Solarize=136),
     ('torchvision', 30): dict(Rotate=30, Shear=0.3, Translate=0.4532, Enhance=(1.9, 0.1), Posterize=4, Solarize=0),
-    ('torchvision', 3): dict(Rotate=3, Shear=0.03, Translate=0.04532, Enhance=(1.09, 0.91), Posterize=8, Solarize=229.5),
+    ('torchvision', 3): dict(Rotate=3, Shear=0.03, Translate=0.0453, Enhance=(1.09, 0.91), Posterize=8, Solarize=229.5),
     ('timm', 14): dict(Rotate=30, Shear=0.3, Translate=0.45, Enhance=(1.9, 1.9), Posterize=4, Solarize=256),
     ('timm', 5): dict(Rotate=15, Shear=0.15, Translate=0.225, Enhance=(1.0, 1.0), Posterize=2, Solarize=128),
 }
@@ -295,7 +295,8 @@ def test_crops_are_distributed_as_the_rule_says(size):
     n, generator = 8000, np.random.default_rng(1)
     left, top, w, h = boxes_of(size, n).T.numpy()
     theirs = np.array([one_at_a_time(*size, generator) for _ in range(n)]).T
-    for ours, rule, slack in ((w * h, theirs[2] * theirs[3], (w + h).max()), (w / h, theirs[2] / theirs[3], 2 / h.min()),
+    for ours, rule, slack in ((w * h, theirs[2] * theirs[3], (w + h).max()),
+                              (w / h, theirs[2] / theirs[3], 2 / h.min()),
                               (left, theirs[0], 1), (top, theirs[1], 1)):  # slack, because theirs are whole pixels
         edges = np.sort(rule)
         low, high = (np.searchsorted(np.sort(ours), edges + s, 'right') / n for s in (-slack, slack))
