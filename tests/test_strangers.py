@@ -46,6 +46,7 @@ def refused(tmp_path, *calls):
     before, log = created(tmp_path), os.memfd_create('log')
     child = os.fork()
     if not child:
+        torch.set_num_threads(1)  # the threads of the parent are not in a forked process
         signal.alarm(20)
         with open('/proc/self/statm') as f:
             room = int(f.read().split()[0]) * resource.getpagesize() + 2 ** 27
