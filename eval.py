@@ -40,7 +40,7 @@ class EvalConfig:
     workers: int = -1               # processes that decode JPEG pictures; -1 means one per core, at most 16
     device: str = 'auto'            # cpu, cuda, cuda:1, mps
     dtype: str = 'auto'             # float32, bfloat16, float16; auto: as in training, float32 for benchmarks and icl
-    eval_view: str = ''             # pictures: crop, or squash all of it; empty: as in training, for probe, knn squash
+    eval_view: str = ''             # pictures: crop or squash; empty: as in training, but squash for probe and knn
     eval_crop: float = 0.0          # pictures: share of the short side that the crop keeps; 0 as in training
     real: str = ''                  # pictures: path of the ImageNet-ReaL labels, real.json, to score by as well
     probe: bool = False             # pictures: fit a linear classifier to frozen features of the training split

@@ -330,9 +330,7 @@ def from_gpt2(Model, Config, state_dict, *, n_head, **overrides):
     """GPT-2 from a state dict with nanoGPT's names and shapes, or with OpenAI's and Hugging Face's,
     whose matrices are transposed. Sizes and biases are read off the tensors. OpenAI trained with
     gelu='tanh'."""
-    sd = state_dict.get('model', state_dict)  # nanoGPT's checkpoints nest it
-    for prefix in ('_orig_mod.', 'module.', 'transformer.'):
-        sd = {k.removeprefix(prefix): t for k, t in sd.items()}
+    sd = {k.removeprefix('transformer.'): t for k, t in unnested(state_dict).items()}
     require(sd, 'GPT-2', {'wte.weight': 2, 'wpe.weight': 2, 'h.0.attn.c_attn.weight': 2})
     if not torch.equal(sd.pop('lm_head.weight', sd['wte.weight']), sd['wte.weight']):
         raise ValueError('lm_head.weight differs from wte.weight; here the output map is the token embedding')

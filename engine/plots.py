@@ -33,9 +33,11 @@ def check_free(picture, overwrite, setting, maker=None):
 
 def was_made_by(picture, maker):
     """Whether a PNG file says that this command of ours made it."""
+    if maker is None:
+        return False
     try:
         with pillow().open(picture, formats=['PNG']) as image:
-            return maker is not None and image.info.get('Software') == maker
+            return image.info.get('Software') == maker
     except OSError:  # there is none, or it is another kind of file
         return False
 

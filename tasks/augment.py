@@ -37,8 +37,8 @@ class AugmentConfig:
     flip: bool = True            # mirror half of the training pictures
     randaugment_n: int = 0       # RandAugment: operations per picture; 0 turns it off
     randaugment_m: float = 14.0  # RandAugment: their magnitude
-    randaugment_scale: str = 'torchvision'  # of what: 'torchvision', of 30, or 'timm', of 10, and more is 10
-    eval_view: str = 'crop'      # evaluation sees the centre ('crop') or all of it at another aspect ratio ('squash')
+    randaugment_scale: str = 'torchvision'  # its scale: 'torchvision' (0 to 30) or 'timm' (0 to 10; more is 10)
+    eval_view: str = 'crop'      # evaluation sees the centre ('crop'), or the whole picture resized ('squash')
     eval_crop: float = 0.875     # share of the short side that evaluation's centre crop keeps (224 of 256)
 
     def __post_init__(self):
