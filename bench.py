@@ -220,7 +220,7 @@ def race(config, target, seed, extra):
         whole = time.perf_counter() - start
         if done.returncode:
             raise ValueError(f'{config}: {done.stderr.strip()}')
-        with open(Path(out) / 'log.csv', newline='') as f:
+        with open(Path(out) / 'log.csv', encoding='utf-8', newline='') as f:
             return [row for row in csv.DictReader(f) if row['split'] == 'val'][-1], whole
 
 

@@ -5,6 +5,7 @@
 
 A run needs only its log.csv. Also printed: where each run ended, and its best validation loss.
 """
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +23,13 @@ class CompareConfig:
     top: float = 0.0             # where the axis of losses ends; 0 shows all
 
 
+MEASURES = 'bits_per_byte', 'top1', 'relative_loss'  # columns of a log beside its loss; they tell the tasks apart
 AXES = {'step': 'steps', 'seen': 'tokens or pictures seen', 'seconds': 'seconds of training'}
 
 
 def read_run(folder):
-    """{split: [{'step', 'seen', 'seconds', 'loss'}, ..]} from a run's log.csv. Raises ValueError if
-    there is none."""
+    """({split: [{'step', 'seen', 'seconds', 'loss'}, ..]}, what was learned) from a run's log.csv and,
+    if it has one, its config.json. Raises ValueError if there is no log."""
     path = Path(folder) / 'log.csv'
     try:
         rows = read_log(path)
@@ -39,7 +41,13 @@ def read_run(folder):
               if all(row[k] for k in (*AXES, 'loss'))]
     if not any(split == 'val' for split, _ in points):
         raise ValueError(f'{path} has no validation loss yet; leave {folder} out, or wait for its first one')
-    return {split: [point for s, point in points if s == split] for split in ('train', 'val')}
+    try:
+        dataset = json.loads((Path(folder) / 'config.json').read_text(encoding='utf-8'))['dataset']
+    except (OSError, ValueError, LookupError, TypeError):
+        dataset = 'an unknown dataset'
+    measures = [name for name in MEASURES if any(row.get(name) for row in rows)]
+    return ({split: [point for s, point in points if s == split] for split in ('train', 'val')},
+            f'{dataset} ({", ".join(["loss", *measures])})')
 
 
 def draw(runs, c):
@@ -68,8 +76,13 @@ def main(argv):
     c = CompareConfig(**settings.check(settings.collect(typed), CompareConfig))
     if not folders:
         raise ValueError('name the directories of runs to compare, such as: python compare.py out/mssa out/gpt2')
+    settings.check_ranges(c, {(0, 1e30): ('top',)})
     plots.check_picture(c.out, c.overwrite, '--out')
-    runs = {folder: read_run(folder) for folder in folders}
+    read = {folder: read_run(folder) for folder in folders}
+    runs, learned = ({folder: r[i] for folder, r in read.items()} for i in (0, 1))
+    if len(set(learned.values())) > 1:
+        print('careful: these runs learn different things, so their losses do not compare: '
+              + '; '.join(f'{folder} {what}' for folder, what in learned.items()))
     width = max(map(len, runs))
     for folder, points in runs.items():
         last, best = points['val'][-1], min(points['val'], key=lambda point: point['loss'])

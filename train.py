@@ -22,7 +22,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import tasks
 from analysis.layers import Telemetry
-from engine import checkpoints, machine, optim, settings, starts
+from engine import checkpoints, machine, optim, screen, settings, starts
 from engine.pace import Pace
 from engine.run import Run, shown
 from tasks import files
@@ -158,12 +158,11 @@ def main(argv):
     if start.resumed:
         run.resume(start.checkpoint)
     start.checkpoint = None  # frees its memory
-    here.say('settings: ' + ' '.join(f'{k}={settings.show(v)}' for k, v in config.items()))
-    here.say(f'{c.model}: {checkpoints.size(model) / 1e6:.2f}M parameters on {here.kind} x {here.world}, '
-             f'{str(here.dtype)[6:]}, {"compiled" if here.compiled else "not compiled"}; a plain matmul reaches '
-             f'{run.peak / 1e12:.2f} TFLOP/s here')
+    here.say(screen.opening(run))
     if c.eval_only:
         return here.say('validation  ' + shown(evaluate(validated, task, here)))
+    if start.resumed and run.finished():
+        return here.say(screen.nothing_left(run))
     watch = Telemetry(task) if c.telemetry else None
     run.open(start.resumed)
     if task.note:
@@ -205,6 +204,7 @@ def main(argv):
         here.say(watch.cost(run.seconds - before))
     if run.signals:
         sys.exit(128 + run.signals[0])
+    here.say(screen.ending(run))
 
 
 def run_it(argv):

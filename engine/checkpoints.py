@@ -76,7 +76,7 @@ def kind_of(config):
 def kind_of_dataset(dataset, data_dir):
     """'text', 'images', 'functions', or '' if that cannot be known yet."""
     try:
-        return json.loads((Path(data_dir) / dataset / 'meta.json').read_text())['kind']
+        return json.loads((Path(data_dir) / dataset / 'meta.json').read_text(encoding='utf-8'))['kind']
     except (OSError, ValueError, KeyError, TypeError):
         return NO_DOWNLOAD.get(dataset, '')
 

@@ -53,8 +53,8 @@ def hold(path, what, advice, wait=False):
                 print(f'{what} is being written by {who}; waiting for it', flush=True)
                 said = True
             time.sleep(0.1)
-    except OSError as e:
-        raise ValueError(f'{what} cannot be written ({e.strerror}); {advice}') from None
+    except (OSError, RecursionError) as e:
+        raise ValueError(f'{what} cannot be written ({getattr(e, "strerror", "nested too deep")}); {advice}') from None
     HELD[path] = file, made
     with contextlib.suppress(OSError):  # a full disk; the lock holds without the words
         file.truncate(0)

@@ -60,7 +60,7 @@ class Log:
             writer.writeheader()
             writer.writerows(rows)
         write_file(self.path, write)
-        self.file = open(self.path, 'a', newline='')
+        self.file = open(self.path, 'a', encoding='utf-8', newline='\n')
         self.writer = csv.DictWriter(self.file, self.columns, restval='', lineterminator='\n')
 
     def write(self, **row):

@@ -135,12 +135,22 @@ class Machine:
     # ---- one network shared by all processes
 
     def gather(self, state):
-        """Nested dicts and lists of tensors with whole tensors in place of shares, in the main
-        process. All processes call it together."""
-        if not self.fsdp:
-            return state
-        from engine import sharding
-        return sharding.gather(state, self.main)
+        """Nested dicts and lists with whole tensors on the CPU, in the main process, and
+        None for them in the others. All processes call it together. Shared weights stay
+        shared."""
+        known = {}
+
+        def whole(value):
+            if isinstance(value, torch.Tensor):
+                if id(value) not in known:
+                    t = value.detach()
+                    t = t.full_tensor() if self.fsdp and hasattr(t, 'full_tensor') else t  # of a DTensor
+                    known[id(value)] = t.cpu() if self.main else None
+                return known[id(value)]
+            if isinstance(value, dict):
+                return {k: whole(v) for k, v in value.items()}
+            return [whole(v) for v in value] if isinstance(value, list) else value
+        return whole(state)
 
     def shares(self, state, like):
         """A dict of whole tensors, each cut to this process's share as the tensor of that name in

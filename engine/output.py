@@ -9,7 +9,7 @@ def write_file(path, write, mode='w', advice='go on with --init_from=resume, or 
     file whole. Raises ValueError with the advice if it cannot be written."""
     new = f'{path}.new'
     try:
-        with open(new, mode) as f:
+        with open(new, mode, **({} if 'b' in mode else {'encoding': 'utf-8', 'newline': '\n'})) as f:
             write(f)
             f.flush()
             os.fsync(f.fileno())
@@ -24,7 +24,7 @@ def write_file(path, write, mode='w', advice='go on with --init_from=resume, or 
 def check_writable(path, advice):
     """Raises ValueError, before any work, if `write_file` could not write path."""
     try:
-        open(f'{path}.new', 'w').close()
+        open(f'{path}.new', 'wb').close()
         os.remove(f'{path}.new')
     except OSError as e:
         raise ValueError(f'{path} cannot be written ({e.strerror}); {advice}') from None

@@ -63,9 +63,9 @@ class Pace:
         reason = (f'{left:,} steps of {1e3 * plain:.0f} ms are left; compiling takes up to {cost} s and saves about '
                   f'{saved:.0f}')
         if saved <= cost:
-            self.settle('false', f'step {step:6d}  not compiled: {reason}')
+            self.settle('false', f'{self.run.at(step)}  not compiled: {reason}')
             return
-        self.here.say(f'step {step:6d}  compiling: {reason}')
+        self.here.say(f'{self.run.at(step)}  compiling: {reason}')
         if self.compile(x, y):
             self.plain_time = plain
             self.times.clear()
@@ -99,10 +99,10 @@ class Pace:
         now = median(self.times)
         words = f'a compiled step takes {1e3 * now:.0f} ms, a plain one took {1e3 * self.plain_time:.0f}'
         if now < self.plain_time:
-            self.here.say(f'step {step:6d}  {words}')
+            self.here.say(f'{self.run.at(step)}  {words}')
         else:
             compiling.plain_again(self.model)
-            self.settle('false', f'step {step:6d}  {words}: plain again')
+            self.settle('false', f'{self.run.at(step)}  {words}: plain again')
         self.plain_time = None
 
     def settle(self, choice, words):
@@ -135,4 +135,4 @@ class Pace:
             torch.set_num_threads(other)
             self.times.clear()
             why = 'the cores are free again' if reduced else 'another program needs a core'
-            self.here.say(f'step {step:6d}  {other} thread{"s" * (other > 1)} instead of {now}: {why}')
+            self.here.say(f'{self.run.at(step)}  {other} thread{"s" * (other > 1)} instead of {now}: {why}')

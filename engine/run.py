@@ -14,11 +14,13 @@ import time
 from pathlib import Path
 
 import torch
+from tqdm import tqdm
 
-from engine import lock, optim, reader
-from engine.log import Log
+from engine import lock, missing, optim, reader
+from engine.log import Log, read_log
 from engine.output import write_file
 from engine.plots import draw_curve
+from engine.screen import lasting
 
 LOCK = '.lock'  # in a run directory
 FILES = ('config.json', 'log.csv', 'last.pt', 'best.pt', 'curve.png')
@@ -91,7 +93,7 @@ def load_checkpoint(path):
     renamed."""
     path = Path(path) / 'best.pt' if os.path.isdir(path) else Path(path)
     if not path.is_file():
-        raise ValueError(f'no checkpoint {path}; train one first: python train.py --out_dir={path.parent}')
+        raise ValueError(missing.checkpoint(path))
     try:
         checkpoint = reader.plain(reader.load(path))
         reader.fit(checkpoint, SCHEMA)
@@ -148,7 +150,8 @@ class Run:
         self.flops, self.peak = flops / task.size, machine.matmul_flops()
         self.pending = []       # (step, loss, gradient norm) not yet read: reading waits for the device
         self.clock = self.clock_step = self.log = self.wandb = None
-        self.saved = time.monotonic()
+        self.saved = self.paused = time.monotonic()
+        self.validations = []   # seconds that each took
         self.signals = []
 
     def resume(self, checkpoint):
@@ -177,6 +180,17 @@ class Run:
                               for i, kept in state['state'].items()}
             state['param_groups'] = optimizer.state_dict()['param_groups']
         optim.restore(self.optimizers, checkpoint['optimizers'])
+
+    def finished(self):
+        """Whether a resumed run stands at its last step, and was validated there."""
+        try:
+            rows = read_log(self.out / 'log.csv') if self.step == self.c.max_iters else []
+        except (OSError, ValueError):
+            return False
+        return any(row['split'] == 'val' and int(row['step']) == self.step for row in rows)
+
+    def held(self):
+        return held_in(self.out)
 
     def open(self, resumed):
         """Make or reopen the run directory; from here on the run writes."""
@@ -213,8 +227,10 @@ class Run:
     def __exit__(self, *error):
         for number, handler in self.before.items():
             signal.signal(number, handler)
-        if self.machine.main and not any(error):
-            draw_curve(self.out)
+        if self.log:
+            self.log.file.close()
+            if not any(error):
+                draw_curve(self.out)
         lock.let_go(self.out / LOCK)
 
     # ---- in the loop
@@ -237,8 +253,9 @@ class Run:
 
     def until_told(self, batches):
         """Batches of validation, of which processes may have different numbers. They end early, in
-        all processes at once, when any process gets a signal."""
-        batches = iter(batches)
+        all processes at once, when any process gets a signal. If they take long, there is a
+        bar."""
+        batches = iter(tqdm(batches, 'validation', delay=3, leave=False, disable=None if self.machine.main else True))
         while True:
             batch = next(batches, None)
             signals, left = self.machine.sum(torch.tensor([len(self.signals), int(batch is not None)])).tolist()
@@ -255,18 +272,21 @@ class Run:
         """Whether there is a validation before this step; if so, the clock of training stops."""
         if self.due(step):
             self.pause()
+            self.paused = time.monotonic()
         return self.due(step)
 
     def validated(self, step, metrics, lr, extra=None):
         """Print, log and save after a validation: best.pt if it is the best so far, and last.pt.
         extra: logged only."""
-        self.machine.say(f'step {step:6d}  validation  {shown(metrics)}  ({self.seconds:.0f} s of training)')
+        self.machine.say(f'{self.at(step)}  validation  {shown(metrics)}  ({self.seconds:.0f} s of training)')
         self.check_loss(step, metrics['loss'])
         self.record(step, 'val', metrics | (extra or {}), lr, seen=step)
         error = self.task.error(metrics)
         improved, self.best = error < self.best, min(error, self.best)
         names = ['best.pt'] * improved + [f'step_{step}.pt'] * self.c.keep_checkpoints
         self.save(step, *names, 'last.pt')  # at the end: a run that dies earlier repeats all this from the old last.pt
+        self.step = step
+        self.validations.append(time.monotonic() - self.paused)
         if self.c.target_loss and metrics['loss'] <= self.c.target_loss:
             self.machine.say(f'reached the target loss {self.c.target_loss} at step {step} after {self.seconds:.1f} s '
                              'of training')
@@ -283,13 +303,24 @@ class Run:
         if step % self.c.log_interval:
             return
         loss, now = self.look(), time.perf_counter()
-        speed = self.task.batch * self.task.size * (step + 1 - self.clock_step) / (now - self.clock)
+        each = (now - self.clock) / (step + 1 - self.clock_step)
+        speed = self.task.batch * self.task.size / each
         self.seconds, self.clock, self.clock_step = self.seconds + now - self.clock, now, step + 1
-        self.machine.say(f'step {step:6d}  loss {loss:.4f}  lr {lr:.2e}  {speed:,.0f} {self.task.unit}/s  '
-                         f'mfu {self.flops * speed / self.peak:.0%}')
+        self.machine.say(f'{self.at(step)}  loss {loss:.4f}  lr {lr:.2e}  {speed:,.0f} {self.task.unit}/s  '
+                         f'mfu {self.flops * speed / self.peak:.0%}  {lasting(self.left(step + 1, each))} left')
         self.record(step, 'train', {'loss': loss}, lr, seen=step + 1)
 
     # ---- helpers
+
+    def at(self, step):
+        return f'step {step:6d} of {self.c.max_iters}'
+
+    def left(self, step, each):
+        """Seconds that the steps from this one on will take, at `each` of them, and the
+        validations."""
+        validations = -(-self.c.max_iters // self.c.eval_interval) - (step - 1) // self.c.eval_interval
+        mean = sum(self.validations) / max(1, len(self.validations))
+        return (self.c.max_iters - step) * each + validations * mean
 
     def check_loss(self, step, loss):
         """Raises ValueError for a validation loss that is not finite."""
@@ -329,8 +360,8 @@ class Run:
     def save(self, step, *names):
         """Write these checkpoints, all the same. All processes call it together."""
         whole = self.machine.gather({
-            'weights': self.model.state_dict(keep_vars=self.machine.fsdp),
-            'ema': self.average.module.state_dict(keep_vars=self.machine.fsdp) if self.average else None,
+            'weights': self.model.state_dict(keep_vars=True),  # which tells shared weights apart from equal ones
+            'ema': self.average.module.state_dict(keep_vars=True) if self.average else None,
             'optimizers': [o.state_dict() for o in self.optimizers]})
         for name in names if self.machine.main else ():
             save(self.out / name, {

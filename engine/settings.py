@@ -181,6 +181,7 @@ def help_text(usage, *classes, **values):
 def say_error(message, patience=2):
     """Print one line on standard error. Of torchrun's processes with the same error one prints it:
     the first one, or another that has waited `patience` seconds for it in vain."""
+    message = re.sub(r'\S{200,}', lambda long: f'{long[0][:80]}..{long[0][-40:]}', ' '.join(message.split()))
     rank, alone = int(os.environ.get('RANK', 0)), os.environ.get('WORLD_SIZE', '1') == '1'
     if not alone:
         with contextlib.suppress(Exception):  # if the others cannot be asked, it is better said twice
@@ -199,8 +200,9 @@ def say_error(message, patience=2):
 @contextlib.contextmanager
 def one_line_errors():
     """Around a program's main: a ValueError raised in this project's own files is a user's mistake
-    and becomes one line on standard error and exit code 2. Anything else is our bug and keeps its
-    traceback. NANOCRATE_DEBUG=1 keeps all tracebacks. What is printed is safe for a terminal."""
+    and becomes one line on standard error and exit code 2, and so does a file that the system
+    refuses. Anything else is our bug and keeps its traceback. NANOCRATE_DEBUG=1 keeps all
+    tracebacks. What is printed is safe for a terminal."""
     try:
         with terminal.safe():
             yield
@@ -208,10 +210,20 @@ def one_line_errors():
         raised_in = Path(traceback.extract_tb(e.__traceback__)[-1].filename).resolve()
         if os.environ.get('NANOCRATE_DEBUG') or HERE not in list(raised_in.parents)[:3]:
             raise
-        say_error(' '.join(str(e).split()))
+        say_error(str(e))
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:  # the reader of our output left, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
+    except MemoryError as e:
+        if os.environ.get('NANOCRATE_DEBUG'):
+            raise
+        say_error(f'not enough memory ({e}); ask for less')
+        sys.exit(2)
+    except OSError as e:  # a name that is too long, a disk that fails
+        if os.environ.get('NANOCRATE_DEBUG'):
+            raise
+        say_error(f'{e.filename or "a file"} cannot be read or written ({e.strerror or e}); name another')
+        sys.exit(2)

@@ -42,20 +42,6 @@ def whole(model):
             part.reshard()
 
 
-def gather(state, keep, known=None):
-    """Nested dicts and lists with whole tensors on the CPU in place of slices, in the processes
-    where `keep`. All processes call it together; one tensor at a time is on the device."""
-    known = {} if known is None else known  # shared weights stay shared
-    if isinstance(state, DTensor):
-        if id(state) not in known:
-            tensor = state.detach().full_tensor()
-            known[id(state)] = tensor.cpu() if keep else None
-        return known[id(state)]
-    if isinstance(state, dict):
-        return {k: gather(v, keep, known) for k, v in state.items()}
-    return [gather(v, keep, known) for v in state] if isinstance(state, list) else state
-
-
 def slice_like(whole, parameter):
     """This process's slice of a whole tensor, cut as the parameter is; what has another shape, as
     the count of steps has, is not cut."""

@@ -84,7 +84,7 @@ class Unfinished:
         self.state = {'begun': {'val': val_share, 'tokenizer': kind}, 'done': [], 'replaced': 0}
         self.state |= {s: {'tokens': 0, 'documents': 0, 'bytes': 0} for s in SPLITS}
         if self.path.exists():
-            before, self.state = self.state, json.loads(self.path.read_text())
+            before, self.state = self.state, json.loads(self.path.read_text(encoding='utf-8'))
             for k, v in self.state['begun'].items():
                 if v != before['begun'][k]:
                     raise ValueError(f'{folder} was begun with --{k} {v}; pass this again, or remove the folder')
@@ -109,7 +109,7 @@ class Unfinished:
             os.fsync(file.fileno())
         self.state['done'].append(name)
         new = self.path.with_suffix('.new')
-        new.write_text(json.dumps(self.state))
+        new.write_text(json.dumps(self.state), encoding='utf-8')
         os.replace(new, self.path)
 
     def finish(self):

@@ -13,11 +13,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import one_line_errors
 from prepare.lib.command_line import parse, parser
 from prepare.lib.pictures import save_arrays
+from tasks.files import check_room
 
 CLASSES = ['disc', 'ring', 'square', 'triangle', 'cross', 'star', 'crescent', 'heart', 'hexagon', 'bar']
 
@@ -117,13 +119,18 @@ def main(argv=None):
     if args.size < 8 or args.size % 4 or min(args.train, args.val, args.test) < 1 or args.seed < 0:
         raise ValueError('--size must be a multiple of 4 and at least 8, each split needs at least one picture, '
                          'and --seed must not be negative')
-    splits = {}
+    total = args.train + args.val + args.test
+    check_room(args.out, total * args.size ** 2 * 4)
+    splits, bar = {}, tqdm(total=total, desc='drawing', unit=' pictures', disable=None)
     for i, (split, count) in enumerate((('train', args.train), ('val', args.val), ('test', args.test))):
         labels = np.arange(count) % len(CLASSES)
-        drawn = [draw(np.random.default_rng((args.seed, i, first)), labels[first:first + 200], args.size)
-                 for first in range(0, count, 200)]
+        drawn = []
+        for first in range(0, count, 200):
+            drawn.append(draw(np.random.default_rng((args.seed, i, first)), labels[first:first + 200], args.size))
+            bar.update(len(labels[first:first + 200]))
         pictures, masks = (np.concatenate(part) for part in zip(*drawn))
         splits[split] = pictures, labels, masks
+    bar.close()
     save_arrays(args.out, splits, CLASSES)
 
 

@@ -110,7 +110,9 @@ def read(name, data_dir):
     """(rows of a prepared benchmark, name of their file). Raises ValueError if it is damaged."""
     folder = Path(data_dir) / name
     try:
-        meta, content = json.loads((folder / 'meta.json').read_text()), (folder / 'test.jsonl').read_bytes()
+        assert all((folder / name).is_file() for name in ('meta.json', 'test.jsonl')), 'a file is missing'
+        meta = json.loads((folder / 'meta.json').read_text(encoding='utf-8'))
+        content = (folder / 'test.jsonl').read_bytes()
         assert meta['kind'] == 'benchmark' and meta['task'] == TASKS[name], 'it is another kind of dataset'
         test = meta['splits']['test']
         assert unchanged(meta), 'meta.json is not what was written'
@@ -146,7 +148,7 @@ def score(model, sequences, stride, batch_size, autocast, label=''):
     right = [torch.zeros(len(tokens) - first, dtype=torch.bool) for tokens, first in sequences]
     with autocast:
         vocab_size = model(torch.zeros(1, 1, dtype=torch.long, device=device))[0].size(-1)
-    bar, done = tqdm(total=len(jobs), desc=label, unit=' windows', leave=False, disable=None), 0
+    bar, done = tqdm(total=len(jobs), desc=label, unit=' windows', disable=None), 0
     while done < len(jobs):
         N = jobs[done][3] - jobs[done][1]
         batch = jobs[done:done + max(1, min(batch_size, LOGITS_AT_ONCE // (N * vocab_size)))]

@@ -18,7 +18,7 @@ def from_examples(estimate):
     """An estimator of all y, made from one that predicts y of x (B, d) from the examples before it,
     X (B, i, d) and Y (B, i)."""
     def predict(x, y):
-        lengths = tqdm(range(1, x.size(1)), estimate.__name__, disable=None, leave=False)
+        lengths = tqdm(range(1, x.size(1)), estimate.__name__, disable=None)
         first = torch.zeros(len(x), dtype=x.dtype)
         return torch.stack([first, *(estimate(x[:, :i], y[:, :i], x[:, i]) for i in lengths)], 1)
     return predict

@@ -281,7 +281,7 @@ def resident(field):
     """Bytes of this process in memory: 'VmRSS' now, 'VmHWM' at its peak. NaN but on Linux. (The
     peak of `resource.getrusage` begins with that of the process that started this one.)"""
     try:
-        with open('/proc/self/status') as f:
+        with open('/proc/self/status', encoding='utf-8') as f:
             return next(1024 * int(line.split()[1]) for line in f if line.startswith(field))
     except OSError:
         return math.nan

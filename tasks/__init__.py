@@ -12,11 +12,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from engine import NO_DOWNLOAD
+from engine import NO_DOWNLOAD, missing
 from engine.settings import HERE
 
 FUNCTIONS = [name for name, kind in NO_DOWNLOAD.items() if kind == 'functions']  # drawn, not read from a folder
-TOOLS = 'text', 'imagefolder', 'arrays', 'gpt2_weights'  # scripts in prepare/ for data of your own, and for weights
 
 
 class Task:
@@ -93,18 +92,13 @@ def find_data(c):
     folder = Path(c.data_dir) / c.dataset
     if (folder / 'meta.json').exists():
         return folder
-    script = HERE / 'prepare' / f'{"imagenet" if c.dataset == "imagenet21k" else c.dataset}.py'
-    if c.dataset in NO_DOWNLOAD:  # so it is prepared without asking
-        print(f'no data in {folder} yet; running python prepare/{c.dataset}.py', flush=True)
-        if subprocess.run([sys.executable, str(script), '--once', '--out', str(folder)]).returncode:
-            raise ValueError(f'python prepare/{c.dataset}.py failed')
-        return folder
-    if script.exists() and script.stem not in TOOLS:
-        out = f' --out {folder}' * (str(folder) != f'data/{script.stem}')
-        raise ValueError(f'no data in {folder}; run: python prepare/{script.name}{out}')
-    known = sorted(p.name for p in Path(c.data_dir).glob('*') if (p / 'meta.json').exists())
-    raise ValueError(f'no data in {folder}; prepared are {", ".join(known) or "none"}; for your own: python '
-                     f'prepare/text.py FILES --out {folder}, or python prepare/imagefolder.py FOLDER --out {folder}')
+    if c.dataset not in NO_DOWNLOAD:
+        raise ValueError(missing.dataset(folder))
+    script = HERE / 'prepare' / f'{c.dataset}.py'  # it needs no download, so it is run without asking
+    print(f'no data in {folder} yet; running python prepare/{script.name}', flush=True)
+    if subprocess.run([sys.executable, str(script), '--once', '--out', str(folder)]).returncode:
+        raise ValueError(f'python prepare/{script.name} failed')
+    return folder
 
 
 def dataset_of(c, checkpoint, name='the checkpoint'):

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from engine import missing
 from engine.lock import beside, held, hold
 
 SMALL = 2 ** 24  # bytes; larger files are compared with their digest by `verify` alone
@@ -38,6 +39,14 @@ def check_free(out, overwrite):
         raise ValueError(f'{out} exists and is no prepared dataset; give another --out')
     if not overwrite:
         raise ValueError(f'{out} exists; give another --out, or --overwrite to replace it')
+
+
+def check_room(out, size):
+    """Raises ValueError if so many bytes do not fit on the disk of `out`. Call it before the work."""
+    free = shutil.disk_usage(next(p for p in Path(out).absolute().parents if p.exists())).free
+    if size > free:
+        raise ValueError(f'{out} would need {size / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free; ask for less, or '
+                         'give another --out')
 
 
 def hold_folder(out, wait=False):
@@ -90,14 +99,14 @@ def digest(path, kind='sha256', noted=int):
     return checksum.hexdigest()
 
 
-def digests(paths, label):
-    """{name: sha256} of files; of large ones it shows its progress on a terminal."""
+def digests(paths, label, kind='sha256'):
+    """{name: checksum} of files; of large ones it shows its progress on a terminal."""
     size = sum(map(os.path.getsize, paths))
     if size < 2 ** 30:
-        return {path.name: digest(path) for path in paths}
+        return {path.name: digest(path, kind) for path in paths}
     from tqdm import tqdm
-    with tqdm(total=size, desc=label, unit='B', unit_scale=True, disable=None, leave=False) as bar:
-        return {path.name: digest(path, noted=bar.update) for path in paths}
+    with tqdm(total=size, desc=label, unit='B', unit_scale=True, disable=None) as bar:
+        return {path.name: digest(path, kind, bar.update) for path in paths}
 
 
 def digest_of_meta(meta):
@@ -114,7 +123,8 @@ def unchanged(meta):
 def write_meta(folder, meta):
     """Write meta.json, with the digests of all arrays in the folder, which must be complete."""
     meta = meta | {'files': digests(sorted(Path(folder).glob('*.npy')), 'checksums')}
-    (Path(folder) / 'meta.json').write_text(json.dumps(meta | {'sha256': digest_of_meta(meta)}, indent=1))
+    whole = json.dumps(meta | {'sha256': digest_of_meta(meta)}, indent=1)
+    (Path(folder) / 'meta.json').write_text(whole, encoding='utf-8', newline='\n')
 
 
 def text_meta(tokenizer, splits):
@@ -175,8 +185,11 @@ def read_meta(folder):
     if folder is None:
         return {'kind': 'functions', 'splits': {}}
     path = Path(folder) / 'meta.json'
+    if not path.exists():
+        raise ValueError(missing.dataset(folder))
     try:
-        meta = json.loads(path.read_text())
+        assert path.is_file()  # a FIFO would be waited for
+        meta = json.loads(path.read_text(encoding='utf-8'))
         assert unchanged(meta)
         if meta['kind'] == 'text':
             assert meta['tokenizer']['name'] in ('bytes', 'chars', 'gpt2') and meta['vocab_size'] > 0
@@ -187,9 +200,7 @@ def read_meta(folder):
             assert meta.setdefault('channels', 3) > 0
             sizes = ('height', 'width') if meta['storage'] == 'arrays' else ('bytes',)
             assert all(s[k] > 0 for s in meta['splits'].values() for k in ('count', *sizes))
-    except OSError:
-        raise ValueError(f'no prepared data in {folder} (no {path})') from None
-    except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError):
         raise ValueError(f'{path} is not the meta.json of a prepared dataset; prepare it again') from None
     if meta['kind'] == 'benchmark':
         raise ValueError(f'{folder} is a benchmark, not a dataset: python eval.py --ckpt=RUN '
@@ -212,6 +223,7 @@ def open_array(path, dtype, *shape):
     """A .npy file, memory-mapped. Raises ValueError if it is missing, cut off, or not of this
     shape."""
     try:
+        assert Path(path).is_file()
         array = np.lib.format.open_memmap(path, mode='r')
     except Exception as e:  # of many types, depending on where the damage is
         raise ValueError(f'{path} is missing, cut off or no .npy file ({type(e).__name__}); '

@@ -1,6 +1,7 @@
 """Archives, and a web server that fails as real ones do, for the tests of downloads."""
 import io
 import tarfile
+import time
 from http.server import BaseHTTPRequestHandler
 
 
@@ -26,6 +27,11 @@ class Flaky(BaseHTTPRequestHandler):
             return self.send_error(503)
         if plan == 'gone':
             return self.send_error(404)
+        if plan in ('moved', 'lost'):  # to an address that serves the next plan, or to itself for ever
+            self.send_response(302)
+            self.send_header('Location', '/elsewhere' if plan == 'moved' else self.path)
+            self.end_headers()
+            return
         if 'Range' in self.headers and plan != 'no ranges':
             start = int(self.headers['Range'][6:-1])
             state['resumed'] += 1
@@ -34,10 +40,23 @@ class Flaky(BaseHTTPRequestHandler):
                 self.send_header('Content-Range', f'bytes */{len(content)}')
                 self.end_headers()
                 return
-        self.send_response(206 if start else 200)
-        self.send_header('Content-Length', str(len(content) - start))
+        if plan == 'elsewhere':  # says that it goes on, and begins anew
+            start = 0
+        self.send_response(206 if start or plan == 'elsewhere' else 200)
+        self.send_header('Content-Length', {'longer': f'{len(content) - start + 9}', 'odd': 'many'}.get(
+            plan, f'{len(content) - start}'))
+        self.send_header('Content-Range', f'bytes {start}-{len(content) - 1}/{len(content)}')
         self.end_headers()
-        self.wfile.write(content[start:] if plan != 'drop' else content[start:start + len(content) // 3])
+        if plan == 'stall':  # a third of it, and then nothing
+            self.wfile.write(content[start:start + len(content) // 3])
+            time.sleep(1.5)
+        elif plan == 'trickle':
+            for i in range(start, len(content), 1 + len(content) // 40):
+                self.wfile.write(content[i:i + 1 + len(content) // 40])
+                self.wfile.flush()
+                time.sleep(0.01)
+        else:
+            self.wfile.write(content[start:] if plan != 'drop' else content[start:start + len(content) // 3])
 
     def log_message(self, *args):
         pass

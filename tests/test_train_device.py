@@ -27,7 +27,7 @@ def test_a_run_on_another_device_is_the_run_on_the_cpu(kind, bytes_data, picture
     words = words_for(kind, bytes_data, pictures_data)
     go(*words, f'--out_dir={tmp_path}/cpu')
     done = run('tests/far.py', *words, '--device=far', f'--out_dir={tmp_path}/far')
-    assert done.returncode == 0 and 'parameters on far' in done.stdout, done.stderr
+    assert done.returncode == 0 and '\non far x 1' in done.stdout, done.stderr
     for split in ('train', 'val'):
         assert column(tmp_path / 'far', split) == pytest.approx(column(tmp_path / 'cpu', split), rel=2e-3)
 

@@ -6,14 +6,16 @@ import time
 from pathlib import Path
 
 from engine.lock import beside, held
-from tasks.files import digest
+from tasks.files import digests
+
+PATIENCE = 30  # seconds to wait for a server that sends nothing
 
 
 def differs(path, checksum):
     """'' if the file has this checksum (an MD5 of 32 hex digits, or a sha256 of 64), else a
     reason."""
     kind = 'md5' if len(checksum) == 32 else 'sha256'
-    return '' if digest(path, kind) == checksum else f'its {kind} is not {checksum}'
+    return '' if digests([Path(path)], f'checksum of {path}', kind)[Path(path).name] == checksum else f'its {kind} is not {checksum}'
 
 
 def fetch(url, path, checksum=None, tries=5):
@@ -26,14 +28,14 @@ def fetch(url, path, checksum=None, tries=5):
     from tqdm import tqdm
     path = Path(path)
     part = path.with_name(path.name + '.part')
-    path.parent.mkdir(parents=True, exist_ok=True)
     print(f'downloading {url}')
-    failures = 0
+    failures = have = 0
     while True:
-        have = part.stat().st_size if part.exists() else 0
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            have = part.stat().st_size if part.exists() else 0
             headers = {'Accept-Encoding': 'identity'} | ({'Range': f'bytes={have}-'} if have else {})
-            with requests.get(url, stream=True, timeout=30, headers=headers) as r:
+            with requests.get(url, stream=True, timeout=PATIENCE, headers=headers) as r:
                 if r.status_code == 416 and have:  # the part is complete, or too long
                     if r.headers.get('Content-Range', '').rpartition('/')[2] == str(have):
                         break
@@ -44,8 +46,11 @@ def fetch(url, path, checksum=None, tries=5):
                                      'and pass --from PATH')
                 r.raise_for_status()
                 resumed = r.status_code == 206
-                size = r.headers.get('Content-Length')
-                total = int(size) + have * resumed if size else None
+                if resumed and not r.headers.get('Content-Range', '').startswith(f'bytes {have}-'):
+                    part.unlink()
+                    raise requests.ConnectionError('the server went on at another place; starting again')
+                size = r.headers.get('Content-Length', '')
+                total = int(size) + have * resumed if size.isdecimal() else None
                 with open(part, 'ab' if resumed else 'wb') as f, \
                         tqdm(total=total, initial=have * resumed, unit='B', unit_scale=True, desc=path.name) as bar:
                     for chunk in r.iter_content(1 << 16):
@@ -61,6 +66,9 @@ def fetch(url, path, checksum=None, tries=5):
                 raise ValueError(f'{url} failed {tries} times ({type(e).__name__}); run this again to continue, '
                                  'or download the file in another way and pass --from PATH') from None
             time.sleep(min(2 ** failures, 30) * 0.1)
+        except OSError as e:
+            raise ValueError(f'{part} cannot be written ({e.strerror}); make room, or run this where there is some, to '
+                             'continue') from None
     if checksum and (difference := differs(part, checksum)):
         part.unlink()
         raise ValueError(f'{url} arrived damaged ({difference}); run this again to download it anew')

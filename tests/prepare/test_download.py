@@ -31,12 +31,16 @@ def server():
 
 
 @pytest.mark.parametrize('plan', [['fine'], ['drop', 'busy', 'drop', 'fine'], ['drop', 'no ranges'],
-                                  ['busy', 'busy', 'fine']])
-def test_downloads_survive_a_bad_network(server, tmp_path, plan):
+                                  ['busy', 'busy', 'fine'], ['trickle'], ['stall', 'fine'], ['moved', 'fine'],
+                                  ['drop', 'elsewhere', 'fine'], ['longer', 'fine'], ['odd'],
+                                  ['drop', 'moved', 'trickle']], ids=' then '.join)
+def test_downloads_survive_a_bad_network(server, tmp_path, plan, monkeypatch):
+    monkeypatch.setattr(download, 'PATIENCE', 0.5)
     server.state['plan'] = list(plan)
     path = download.fetch(server.url, tmp_path / 'sub' / 'f', hashlib.sha256(server.state['content']).hexdigest())
     assert path.read_bytes() == server.state['content']
-    assert (server.state['resumed'] > 0) == ('drop' in plan and 'no ranges' not in plan)
+    cut = {'drop', 'stall', 'longer'} & {*plan}
+    assert (server.state['resumed'] > 0) == (bool(cut) and 'no ranges' not in plan)
     assert [p.name for p in path.parent.iterdir()] == ['f']
 
 
@@ -46,9 +50,22 @@ def test_a_complete_part_is_not_fetched_again(server, tmp_path):
 
 
 @pytest.mark.parametrize('plan, checksum, message', [
-    (['gone'], None, '404'), (['busy'], None, 'failed 3 times'), (['fine'], '0' * 64, 'damaged')])
+    (['gone'], None, '404'), (['busy'], None, 'failed 3 times'), (['fine'], '0' * 64, 'damaged'),
+    (['lost'], None, r'failed 3 times \(TooManyRedirects'), (['longer'], None, 'failed 3 times')])
 def test_failed_downloads_leave_nothing_that_looks_whole(server, tmp_path, plan, checksum, message):
     server.state['plan'] = plan
     with pytest.raises(ValueError, match=message):
         download.fetch(server.url, tmp_path / 'f', checksum, tries=3)
     assert not (tmp_path / 'f').exists()
+
+
+def test_without_a_server(tmp_path):
+    with pytest.raises(ValueError, match=r'failed 2 times \(ConnectionError\); run this again to continue'):
+        download.fetch('http://127.0.0.1:9/file', tmp_path / 'f', tries=2)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_named(server, tmp_path):
+    (tmp_path / 'file').touch()
+    with pytest.raises(ValueError, match='f.part cannot be written .*make room'):
+        download.fetch(server.url, tmp_path / 'file' / 'f')

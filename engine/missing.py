@@ -1,0 +1,50 @@
+"""What to type where a checkpoint or a dataset is not there."""
+import re
+from pathlib import Path
+
+from engine.settings import HERE
+
+TOOLS = 'text', 'imagefolder', 'arrays', 'gpt2_weights'  # scripts in prepare/ for data of your own, and for weights
+
+
+def checkpoint(path):
+    """The line for a checkpoint that does not exist: what makes it, and which runs there are."""
+    path = Path(path)
+    folder = path.parent if path.suffix == '.pt' else path
+    held = sorted(p.name for p in folder.glob('*.pt'))
+    if held:
+        return f'no checkpoint {path}; {folder} holds {", ".join(held)}: name one, such as {folder / held[-1]}'
+    maker = makes(folder)
+    runs = sorted({str(p.parent) for p in folder.parent.glob('*/*.pt')})
+    there = f'runs in {folder.parent}: {", ".join(runs[:12])}{" .." * (len(runs) > 12)}' if runs else \
+        f'there is no run in {folder.parent} yet'
+    made = f'it is made by: {maker}' if maker else \
+        f'train it, with a file of config/ for CONFIG: python train.py CONFIG --out_dir={folder}'
+    return f'no checkpoint {path}; {made}; {there}'
+
+
+def makes(folder):
+    """The command whose run directory is `folder`, as config files say: their out_dir, or a line of
+    flags in their header. None if no file does."""
+    wanted = Path(folder).as_posix()
+    for file in sorted((HERE / 'config').glob('*.py')):
+        text = file.read_text(encoding='utf-8')
+        if re.search(rf"^out_dir = '{re.escape(wanted)}'", text, re.M):
+            return 'python train.py' + f' config/{file.name}' * (file.stem != 'train_aot_stdlib')
+        flags = re.search(rf'^#.*?(--.*--out_dir={re.escape(wanted)}(?!\S).*)$', text, re.M)
+        if flags:
+            return f'python train.py config/{file.name} {flags[1].strip()}'
+    return None
+
+
+def dataset(folder):
+    """The line for a dataset that does not exist: the script that prepares it, or which datasets
+    there are."""
+    folder = Path(folder)
+    script = HERE / 'prepare' / f'{"imagenet" if folder.name == "imagenet21k" else folder.name}.py'
+    if script.exists() and script.stem not in (*TOOLS, '__init__'):
+        out = f' --out {folder}' * (folder.as_posix() != f'data/{script.stem}')
+        return f'no data in {folder}; run: python prepare/{script.name}{out}'
+    known = sorted(p.parent.name for p in folder.parent.glob('*/meta.json'))
+    return (f'no data in {folder}; prepared are {", ".join(known) or "none"}; for your own: python prepare/text.py FILES '
+            f'--out {folder}, or python prepare/imagefolder.py FOLDER --out {folder}')

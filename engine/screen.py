@@ -1,0 +1,50 @@
+"""What a training run tells the one who watches it: what is trained on what, how long it takes, and
+what to type when it has ended."""
+import datetime
+from pathlib import Path
+
+import torch
+
+from engine import checkpoints
+
+LOOK = {'text': 'sample.py --ckpt={}', 'masked_text': 'sample.py --ckpt={} --start="def [MASK]ain():"',
+        'image': 'sample.py --ckpt={} --image=PICTURE', 'masked_image': 'sample.py --ckpt={} --image=PICTURE',
+        'icl': 'analyze.py layers --ckpt={}'}  # the second command to type after training, for each task
+
+
+def opening(run):
+    """The first lines of a run."""
+    c, task, here = run.c, run.task, run.machine
+    rows = f'{task.batch} x {task.size}' if task.size > 1 else f'{task.batch}'
+    data, passes = f'{c.dataset} functions', ''
+    if run.data['kind'] != 'functions':
+        data = Path(c.data_dir) / c.dataset
+        passes = f', {c.max_iters * task.batch / len(task.train):.3g} passes over the data'
+    begun = f'goes on at step {run.step:,} of ' * bool(run.step)
+    threads = f' with {torch.get_num_threads()} thread(s)' * (here.kind == 'cpu')
+    return (f'{c.model}: {checkpoints.size(run.model) / 1e6:.2f}M parameters; learns {data}, writes to {c.out_dir}\n'
+            f'{begun}{c.max_iters:,} steps of {rows} {task.unit}{passes}; a validation every {c.eval_interval:,} steps\n'
+            f'on {here.kind} x {here.world}{threads}, {str(here.dtype)[6:]}, '
+            f'{"compiled" if here.compiled else "not compiled"}; mfu is the share of {run.peak / 1e12:.2f} TFLOP/s, '
+            'the speed of a plain matrix product here')
+
+
+def ending(run):
+    """The last lines of a run."""
+    folder = run.c.out_dir
+    place = f'{folder} --data_dir={run.c.data_dir}' if run.c.data_dir != type(run.c).data_dir else folder
+    return (f'done: {run.step:,} steps, {lasting(run.seconds)} of training; {folder} holds {", ".join(run.held())}\n'
+            f'now try: python eval.py --ckpt={place}\n'
+            f'         python {LOOK[run.model.config.task].format(folder)}')
+
+
+def nothing_left(run):
+    """Of a run that has ended, when it is to be resumed."""
+    c = run.c
+    return (f'{c.out_dir} has done its {c.max_iters:,} steps: nothing left to do. To train longer: python train.py '
+            f'--init_from=resume --out_dir={c.out_dir} --max_iters={2 * c.max_iters}')
+
+
+def lasting(seconds):
+    """Seconds as hours, minutes and seconds: 0:01:35."""
+    return str(datetime.timedelta(seconds=round(seconds)))

@@ -1,0 +1,58 @@
+"""What is said where a checkpoint or a dataset is not there: the command that makes it."""
+import re
+import shlex
+
+import pytest
+from helpers import ROOT, fails
+
+import analyze
+import eval
+import sample
+import train
+from engine import missing, settings
+
+
+def made(folder, words):
+    """Whether a command line trains in this folder, as train.py reads it."""
+    return settings.collect(words)['out_dir'][0] == folder
+
+
+@pytest.mark.parametrize('file', sorted(p.name for p in (ROOT / 'config').glob('*_*.py')))
+def test_every_config_is_named_by_its_run_directory(file, monkeypatch):
+    """Also the runs whose flags stand in its header."""
+    monkeypatch.chdir(ROOT)
+    path = f'config/{file}'
+    folder = settings.collect([path])['out_dir'][0]
+    assert made(folder, shlex.split(missing.makes(folder))[2:] or ['config/train_aot_stdlib.py'])
+    for folder in re.findall(r'--out_dir=(\S+)', (ROOT / path).read_text(encoding='utf-8')):
+        assert made(folder, shlex.split(missing.makes(folder))[2:])
+
+
+@pytest.mark.parametrize('main, more', [(eval.main, []), (sample.main, []), (analyze.main, ['layers'])],
+                         ids=['eval', 'sample', 'analyze'])
+def test_a_missing_checkpoint(main, more, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    said = fails(capsys, main, *more, '--ckpt=out/crate_shapes')
+    assert 'no checkpoint out/crate_shapes' in said and said.endswith('no run in out yet')
+    assert 'python train.py config/train_crate_shapes.py;' in said
+    for name in ('a/best.pt', 'b/step_3.pt', 'crate_shapes/last.pt', 'c/log.csv'):
+        (tmp_path / 'out' / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / 'out' / name).touch()
+    assert 'out/crate_shapes holds last.pt: name one' in fails(capsys, main, *more, '--ckpt=out/crate_shapes')
+    said = fails(capsys, main, *more, '--ckpt=out/mine/last.pt')
+    assert '--out_dir=out/mine' in said and said.endswith('runs in out: out/a, out/b, out/crate_shapes')
+    assert 'python train.py; ' in fails(capsys, main, *more, '--ckpt=out/aot_stdlib/best.pt')
+
+
+def test_a_missing_dataset(text_run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for words, script in ((['--dataset=imagenet21k', '--model=crate'], 'imagenet.py --out data/imagenet21k'),
+                          (['--dataset=cifar10', '--model=crate'], 'cifar10.py'), (['--dataset=wikitext'], 'wikitext.py')):
+        assert fails(capsys, train.main, *words).endswith(f'run: python prepare/{script}')
+    score = [f'--ckpt={text_run}', '--data_dir=elsewhere']
+    assert fails(capsys, eval.main, *score, '--dataset=stdlib').endswith(
+        'no data in elsewhere/stdlib; run: python prepare/stdlib.py --out elsewhere/stdlib')
+    for name in ('lib', 'text', '__init__', 'nothing'):  # in prepare/, but no dataset
+        assert f'prepared are none; for your own: python prepare/text.py FILES --out elsewhere/{name}' in \
+            fails(capsys, eval.main, *score, f'--dataset={name}')
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,68 @@
+"""What a run prints: what it is, how long it will take, and what to type next, which must work."""
+import shlex
+from types import SimpleNamespace
+
+import pytest
+from helpers import HARD_PICTURES, JPEGS, OF_CRATE_MAE, OF_PICTURES, ROOT, run, snapshot
+
+from engine.run import Run
+from engine.screen import lasting
+
+RUNS = {'text': ['--model=aot', '--n_layer=1', '--n_head=2', '--n_embd=16', '--block_size=16', '--dataset=text'],
+        'gaps': ['--model=crate', '--causal=false', '--n_layer=1', '--n_head=2', '--n_embd=16', '--block_size=16',
+                 '--dataset=text'],
+        'pictures': [*OF_PICTURES, *HARD_PICTURES, '--dataset=quads'],
+        'masked': [*OF_CRATE_MAE, '--dataset=quads'],
+        'functions': ['--model=aot', '--dataset=linear', '--n_dims=2', '--block_size=6', '--n_layer=1', '--n_head=2',
+                      '--n_embd=16']}
+
+
+@pytest.mark.parametrize('task', [pytest.param(name, marks=[pytest.mark.slow] * (name != 'text')) for name in RUNS])
+def test_the_commands_at_the_end_of_a_run_work(task, pictures_data, tmp_path):
+    done = run('train.py', f'--data_dir={pictures_data}', *RUNS[task], '--max_iters=4', '--eval_interval=2',
+               '--out_dir=out/it', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    first, second, third, *rest = done.stdout.splitlines()
+    assert 'M parameters; learns ' in first and first.endswith('writes to out/it')
+    assert second.startswith('4 steps of ') and second.endswith('a validation every 2 steps') and 'mfu is' in third
+    assert rest[0].startswith('step      0 of 4  validation  loss') and '0:00:0' in rest[1] and rest[1].endswith(' left')
+    holds, *commands = rest[-3:]
+    assert {*holds.rpartition(' holds ')[2].split(', ')} == {*snapshot(tmp_path / 'out' / 'it')} - {'.lock'}
+    (tmp_path / 'picture.jpg').write_bytes(JPEGS['train'][0][2])
+    for command in commands:
+        words = shlex.split(command.replace('PICTURE', 'picture.jpg').partition('python ')[2])
+        done = run(*words, cwd=tmp_path)
+        assert done.returncode == 0, (command, done.stderr)
+
+
+def test_nothing_is_left_to_do(text_run, capsys):
+    import train
+    before = snapshot(text_run)
+    train.main(['--init_from=resume', f'--out_dir={text_run}'])
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert 'has done its 6 steps: nothing left to do' in said and said.endswith('--max_iters=12')
+    assert snapshot(text_run) == before
+
+
+@pytest.mark.parametrize('last, interval', [(20, 5), (20, 6), (7, 100), (1, 1), (9, 1)])
+def test_the_time_left_is_that_of_the_steps_and_validations_to_come(last, interval):
+    """Of a run whose steps take 2 s and whose validations take 10 s, by a stopwatch."""
+    c = SimpleNamespace(max_iters=last, eval_interval=interval)
+    self, now, said = SimpleNamespace(c=c, validations=[]), 0.0, []
+    for step in range(last + 1):
+        if Run.due(self, step):
+            now += 10
+            self.validations.append(10)
+        if step < last:
+            now += 2
+            said.append((now, Run.left(self, step + 1, 2.0)))
+    assert all(then + left == now for then, left in said)
+
+
+def test_lasting():
+    assert [lasting(s) for s in (0.2, 95, 3723, 200_000)] == ['0:00:00', '0:01:35', '1:02:03', '2 days, 7:33:20']
+
+
+def test_every_network_has_a_command_to_look_at_it():
+    from engine import checkpoints, screen
+    assert screen.LOOK.keys() == checkpoints.TASKS.keys() and (ROOT / 'analyze.py').exists()
