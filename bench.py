@@ -106,11 +106,17 @@ def maker(command, row, c, more):
     return partial(speed.training, row, c.device, c.batch_size, c.optimizer, more)
 
 
+def started(words, **env):
+    """A finished process of this Python, whose output is text."""
+    env = os.environ | {'PYTHONIOENCODING': 'utf-8'} | env
+    return subprocess.run([sys.executable, *words], capture_output=True, encoding='utf-8', errors='replace', env=env)
+
+
 def alone(command, c, row, argv, **env):
     """{'start-up': seconds, 'memory': bytes} of a row, from a process of its own."""
     start = time.time()
-    words = [sys.executable, str(settings.HERE / 'bench.py'), 'alone', command, *argv, f'--rows={row}']
-    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | env)
+    words = [str(settings.HERE / 'bench.py'), 'alone', command, *argv, f'--rows={row}']
+    done = started(words, **env)
     if done.returncode:
         said = done.stderr.strip().splitlines() or ['its process was killed, perhaps for lack of memory']
         raise ValueError(f'{row}: {said[-1].removeprefix("error: ")}')
@@ -215,8 +221,8 @@ def race(config, target, seed, extra):
     whole process took."""
     with tempfile.TemporaryDirectory() as out:
         start = time.perf_counter()
-        done = subprocess.run([sys.executable, str(settings.HERE / 'train.py'), config, f'--target_loss={target}',
-                               f'--seed={seed}', f'--out_dir={out}', *extra], capture_output=True, text=True)
+        done = started([str(settings.HERE / 'train.py'), config, f'--target_loss={target}', f'--seed={seed}',
+                        f'--out_dir={out}', *extra])
         whole = time.perf_counter() - start
         if done.returncode:
             raise ValueError(f'{config}: {done.stderr.strip()}')

@@ -9,7 +9,7 @@ def write_file(path, write, mode='w', advice='go on with --init_from=resume, or 
     file whole. Raises ValueError with the advice if it cannot be written."""
     new = f'{path}.new'
     try:
-        with open(new, mode, **({} if 'b' in mode else {'encoding': 'utf-8', 'newline': '\n'})) as f:
+        with open(new, mode, **({} if 'b' in mode else {'encoding': 'utf-8', 'errors': 'backslashreplace', 'newline': '\n'})) as f:
             write(f)
             f.flush()
             os.fsync(f.fileno())

@@ -18,6 +18,7 @@ def pyplot():
     except ImportError:
         raise ValueError('the picture needs matplotlib: pip install matplotlib') from None
     matplotlib.use('Agg')
+    matplotlib.rcParams['text.parse_math'] = False  # a $ in the name of a folder is a $
     from matplotlib import pyplot as plt
     return plt
 
@@ -64,8 +65,15 @@ def save_picture(picture, figure, setting, maker=None):
     """Write a figure; close it."""
     kind = Path(picture).suffix[1:].lower()
     told = {'metadata': {'Software': maker}} if maker and kind == 'png' else {}
-    write_file(picture, lambda f: figure.savefig(f, dpi=120, format=kind, **told), 'wb', again(setting))
+    write_file(picture, lambda f: write_figure(figure, f, format=kind, **told), 'wb', again(setting))
     pyplot().close(figure)
+
+
+def write_figure(figure, f, **told):
+    """Bytes in names of files that are no text, which matplotlib refuses, become escapes."""
+    for label in figure.findobj(lambda artist: hasattr(artist, 'set_text')):
+        label.set_text(label.get_text().encode('utf-8', 'backslashreplace').decode())
+    figure.savefig(f, dpi=120, **told)
 
 
 def again(setting):
@@ -137,5 +145,5 @@ def draw_curve(run):
         axis.set(xlabel='layer', ylabel=unit)
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.legend()
-    write_file(Path(run) / 'curve.png', lambda f: figure.savefig(f, dpi=120), 'wb')
+    write_file(Path(run) / 'curve.png', lambda f: write_figure(figure, f), 'wb')
     plt.close(figure)

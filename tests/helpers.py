@@ -21,6 +21,7 @@ from engine import checkpoints, lock, settings
 from engine.run import FORMAT, KEYS, load_checkpoint, save
 
 ROOT = Path(__file__).resolve().parent.parent
+FAULTS = int(os.environ.get('NANOCRATE_FAULTS', 1))  # so many times the usual number of cases, where they are random
 
 # 60 kB of text that is the same everywhere and always
 WORDS = 'the of and a to in subspace token layer naïve ünd compress, sparsify. 42\n'.split(' ')

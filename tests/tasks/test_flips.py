@@ -1,17 +1,19 @@
-"""A flipped bit anywhere in a prepared dataset is noticed, or changes nothing that is read.
+"""A flipped bit anywhere in a prepared dataset or a checkpoint is noticed, or changes nothing that is read.
 
-NANOCRATE_FLIPS=1000 tries so many in each file, instead of a few.
+NANOCRATE_FAULTS=50 tries 1000 in each file, instead of 20.
 """
-import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import JPEGS, TEXT, fails, go, quadrants
+import torch
+from helpers import FAULTS, JPEGS, TEXT, fails, go, quadrants
+from torch.utils._pytree import tree_flatten
 
 import eval as eval_py
 import train
+from engine.run import load_checkpoint
 from prepare.lib.benchmark import save_benchmark
 from prepare.lib.pictures import save_arrays, save_pack
 from scoring import benchmarks
@@ -20,7 +22,7 @@ from tasks.pictures import ImageSplit
 from tasks.text import TextSplit
 from tasks.tokenizer import Tokenizer
 
-FLIPS = int(os.environ.get('NANOCRATE_FLIPS', 20))
+FLIPS = 20 * FAULTS
 
 
 @pytest.fixture(scope='module')
@@ -147,3 +149,18 @@ def test_verify_in_train_and_eval(text_run, bytes_data, tiny, tmp_path, capsys, 
                                                  '"splits": {}}')
     with pytest.raises(ValueError, match='from before there were digests'):
         files.verify(tmp_path / 'tiny')
+
+
+def test_a_flip_anywhere_in_a_checkpoint_is_noticed(text_run, tmp_path):
+    (tmp_path / 'run').mkdir()
+    shutil.copy(text_run / 'last.pt', tmp_path / 'run')
+    torch.set_printoptions(profile='full')
+    want, noticed = str(tree_flatten(load_checkpoint(text_run / 'last.pt'))), 0
+    for what, copy in flips(tmp_path / 'run', tmp_path, lambda rng, file, size: rng.integers(0, size, 2 * FLIPS)):
+        try:
+            assert str(tree_flatten(load_checkpoint(copy / 'last.pt'))) == want, what  # it was padding
+        except ValueError as e:
+            assert 'last.pt is damaged' in str(e), e
+            noticed += 1
+    torch.set_printoptions(profile='default')
+    assert noticed > FLIPS

@@ -1,0 +1,38 @@
+"""Files are read and written alike on every system, whatever its code page."""
+import pytest
+from helpers import JPEGS, ROOT, run
+
+TEXT = 'naïve 日本 – ünd\n' * 200
+SMALL = ['--n_layer=1', '--n_head=2', '--n_embd=8', '--block_size=8', '--batch_size=2', '--max_iters=2', '--eval_iters=1']
+# an ASCII code page, as some servers and containers have; and a warning where a file is opened without an encoding
+HOSTILE = dict(LC_ALL='C', PYTHONCOERCECLOCALE='0', PYTHONUTF8='0', PYTHONWARNDEFAULTENCODING='1')
+
+
+@pytest.mark.slow
+def test_files_are_utf8_with_one_kind_of_line_end_everywhere(tmp_path):
+    (tmp_path / 'ünd.txt').write_text(TEXT, encoding='utf-8')
+    for split in ('train', 'val'):
+        (tmp_path / 'photos' / split / 'größe').mkdir(parents=True)
+        (tmp_path / 'photos' / split / 'größe' / 'ü.jpg').write_bytes(JPEGS['train'][0][2])
+    for words in (
+            ['prepare/text.py', 'ünd.txt', '--tokenizer', 'chars', '--out', 'data/mine'],
+            ['train.py', '--dataset=mine', *SMALL, '--out_dir=out/größe'],
+            ['train.py', '--init_from=resume', '--out_dir=out/größe', '--max_iters=4'],
+            ['sample.py', '--ckpt=out/größe', '--start=FILE:ünd.txt', '--max_new_tokens=9'],
+            ['eval.py', '--ckpt=out/größe'], ['compare.py', 'out/größe', '--out=größe.png'],
+            ['analyze.py', 'layers', '--ckpt=out/größe', '--num_samples=2', '--out=ü.png'],
+            ['eval.py', '--ckpt=out/nothing'],
+            ['bench.py', str(ROOT / 'config' / 'race_aot_shakespeare_char.py'), '--dataset=mine', *SMALL, '--rounds=1'],
+            ['prepare/imagefolder.py', 'photos', '--out', 'data/größe', '--size', '16', '--workers', '0'],
+            ['train.py', '--model=crate', '--dataset=größe', '--image_size=8', '--patch_size=4', *SMALL[:3], *SMALL[4:],
+             '--out_dir=out/pictures'],
+            ['sample.py', '--ckpt=out/pictures', '--image=photos/val/größe']):
+        done = run(*words, cwd=tmp_path, **HOSTILE)
+        assert done.returncode == (2 if '--ckpt=out/nothing' in words else 0), (words, done.stderr)
+        ours = [line for line in done.stderr.splitlines() if 'EncodingWarning' in line and str(ROOT) in line]
+        assert not ours, (words, ours)
+        if 'out/pictures' in words[1]:
+            assert '.jpg: gr\\udcc3' in done.stdout  # an ASCII pipe gets escapes instead of an error
+    for path in tmp_path.rglob('*'):
+        if path.suffix in ('.json', '.csv'):
+            assert b'\r' not in path.read_bytes() and path.read_text(encoding='utf-8')
