@@ -41,8 +41,10 @@ def draw_signal_to_noise(c, nets):
     level(axes[1], 1)
     titles = "signal to noise of Z^l in the layer's subspaces", 'the attention step multiplies it by'
     label_panels(figure, axes, titles, ['eq. (6), clusters together', 'factor'])
+    tied = getattr(nets[0].model.config, 'tie_out', False)
     print('to see: a step with a factor above 1 denoises, as Theorem 1 says for the true subspaces and W = eta [U_1 .. '
-          'U_K]; a trained, free W need not map back into the subspaces')
+          'U_K]; ' + ('here W has that form, and the subspaces are learned' if tied else
+                      'here W is free, and need not map back into the subspaces'))
     return figure, ('network', 'weights', 'layer', 'before', 'after', 'factor', 'factor_spread'), rows
 
 

@@ -13,7 +13,8 @@ def checkpoint(path):
     folder = path.parent if path.suffix == '.pt' else path
     held = sorted(p.name for p in folder.glob('*.pt'))
     if held:
-        return f'no checkpoint {path}; {folder} holds {", ".join(held)}: name one, such as {folder / held[-1]}'
+        resume = '; to go on from it: train.py --init_from=resume_best' * (path.name == 'last.pt' and 'best.pt' in held)
+        return f'no checkpoint {path}; {folder} holds {", ".join(held)}: name one, such as {folder / held[0]}{resume}'
     maker = makes(folder)
     runs = sorted({str(p.parent) for p in folder.parent.glob('*/*.pt')})
     there = f'runs in {folder.parent}: {", ".join(runs[:12])}{" .." * (len(runs) > 12)}' if runs else \
@@ -28,7 +29,7 @@ def makes(folder):
     flags in their header. None if no file does."""
     wanted = Path(folder).as_posix()
     for file in sorted((HERE / 'config').glob('*.py')):
-        text = file.read_text(encoding='utf-8')
+        text = re.sub(r'\n# +(?=--)', ' ', file.read_text(encoding='utf-8'))  # flags may go on in the next line
         if re.search(rf"^out_dir = '{re.escape(wanted)}'", text, re.M):
             return 'python train.py' + f' config/{file.name}' * (file.stem != 'train_aot_stdlib')
         flags = re.search(rf'^#.*?(--.*--out_dir={re.escape(wanted)}(?!\S).*)$', text, re.M)

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import torch
 
-from engine import checkpoints
-
 LOOK = {'text': 'sample.py --ckpt={}', 'masked_text': 'sample.py --ckpt={} --start="def [MASK]ain():"',
         'image': 'sample.py --ckpt={} --image=PICTURE', 'masked_image': 'sample.py --ckpt={} --image=PICTURE',
         'icl': 'analyze.py layers --ckpt={}'}  # the second command to type after training, for each task
@@ -22,7 +20,7 @@ def opening(run):
         passes = f', {c.max_iters * task.batch / len(task.train):.3g} passes over the data'
     begun = f'goes on at step {run.step:,} of ' * bool(run.step)
     threads = f' with {torch.get_num_threads()} thread(s)' * (here.kind == 'cpu')
-    return (f'{c.model}: {checkpoints.size(run.model) / 1e6:.2f}M parameters; learns {data}, writes to {c.out_dir}\n'
+    return (f'{c.model}: {sum(p.numel() for p in run.model.parameters()) / 1e6:.2f}M parameters; learns {data}, writes to {c.out_dir}\n'
             f'{begun}{c.max_iters:,} steps of {rows} {task.unit}{passes}; a validation every {c.eval_interval:,} steps\n'
             f'on {here.kind} x {here.world}{threads}, {str(here.dtype)[6:]}, '
             f'{"compiled" if here.compiled else "not compiled"}; mfu is the share of {run.peak / 1e12:.2f} TFLOP/s, '

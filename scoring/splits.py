@@ -25,7 +25,15 @@ class Means:
         self.sums.update({name: count * float(value) for name, value in numbers.items()})
 
     def result(self):
-        return {'count': self.count} | {name: total / self.count for name, total in self.sums.items()}
+        return finite({'count': self.count} | {name: total / self.count for name, total in self.sums.items()})
+
+
+def finite(result):
+    """A dict of results. Raises ValueError if its loss is none."""
+    if not math.isfinite(result['loss']):
+        raise ValueError(f'the loss is {result["loss"]}: the weights of this checkpoint have grown too large to be of '
+                         'use; give another --ckpt')
+    return result
 
 
 # ---- pictures -------------------------------------------------------------------------------------------------------
@@ -55,7 +63,7 @@ def classification(model, images, autocast, batch_size, view):
     """({'loss', 'top1', 'top5'}, the class that the network gives each picture)."""
     logits, y = outputs(model, images, lambda x: model(x)[0], autocast, batch_size, view)
     shares = {name: share.item() for name, share in top1_top5(logits, y)[1].items()}
-    return {'loss': F.cross_entropy(logits, y).item()} | shares, logits.argmax(1).tolist()
+    return finite({'loss': F.cross_entropy(logits, y).item()} | shares), logits.argmax(1).tolist()
 
 
 def real_labels(path, images):

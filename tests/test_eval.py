@@ -301,7 +301,7 @@ def test_errors_in_context_beside_those_of_estimators(tmp_path, capsys, monkeypa
 
 @pytest.mark.parametrize('words, message', [
     (['--dataset=four'], '7 classes (a, b, c ..), {}/four has 4 others (w, x, y ..); put a new head'),
-    (['--dataset=text'], 'holds text'), (['--dataset=nothing'], 'no prepared data in {}/nothing'),
+    (['--dataset=text'], 'holds text'), (['--dataset=nothing'], 'no data in {}/nothing'),
     (['--split=dev'], 'no split dev, only train, val, test'), (['--batch_size=0'], 'batch_size=0 must be at least 1'),
     (['--knn=-1'], 'knn=-1 must be at least 0'), (['--eval_crop=2'], 'eval_crop=2.0 must lie between 0 and 1'),
     (['--eval_view=all'], "eval_view='all' is unknown; choose crop or squash"),
@@ -339,6 +339,18 @@ def test_settings_of_other_tasks_are_refused(folder, tmp_path, capsys):
     told = fails(capsys, scores.main, f'--ckpt={text}', f'--data_dir={tmp_path}', '--dataset=letters')
     assert 'other tokens' in told
     assert 'reads text' in fails(capsys, scores.main, f'--ckpt={text}', f'--data_dir={folder}', '--dataset=lights')
+
+
+@pytest.mark.parametrize('kind, Config, about', [(CRATE, CRATEConfig, CLASSES), (CRATEMAE, CRATEMAEConfig, CLASSES)])
+def test_weights_that_are_of_no_use_are_no_result(kind, Config, about, folder, tmp_path, capsys):
+    """Finite weights so large that what they compute is not."""
+    model = network(kind, Config, **({'num_classes': 7} if kind is CRATE else {}))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(p.sign() * 9e17)
+    save_run(tmp_path / 'huge', model, about, dataset='lights')
+    said = fails(capsys, scores.main, f'--ckpt={tmp_path}/huge', f'--data_dir={folder}', '--dtype=float32')
+    assert 'have grown too large to be of use; give another --ckpt' in said
 
 
 def test_help_lists_every_setting(capsys):

@@ -62,7 +62,7 @@ def test_the_file_is_short_and_imports_nothing_of_the_house():
 def test_it_reads_text(house):
     words = '--model=tiny', '--dataset=words', '--block_size=32', '--out_dir=out/words'
     said = python(house, 'train.py', *words, *SHORT)
-    assert 'tiny: 0.0' in said and 'step      4  validation  loss' in said
+    assert 'tiny: 0.0' in said and 'step      4 of 4  validation  loss' in said
     run = house / 'out' / 'words'
     assert config_of(run)['vocab_size'] == 256 and 5 < column(run, 'val')[0] < 6.5  # log 256 = 5.55
     python(house, 'train.py', '--init_from=resume', '--out_dir=out/words', '--max_iters=40', '--learning_rate=1e-2')

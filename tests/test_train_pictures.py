@@ -54,7 +54,7 @@ def test_every_network_learns_where_the_light_is(model, dataset, words, tmp_path
        '--max_iters=80', '--eval_interval=40', '--learning_rate=1e-2', '--patch_size=8', f'--out_dir={tmp_path}/a')
     loss, top1 = (column(tmp_path / 'a', 'val', name) for name in ('loss', 'top1'))
     assert loss[-1] < loss[0] - 0.5 and top1[-1] > 0.9
-    said = capsys.readouterr().out.split('step     80  validation  ')[1]
+    said = capsys.readouterr().out.split('step     80 of 80  validation  ')[1]
     assert said.startswith(f'loss {loss[-1]:.4f}, top1 {top1[-1]:.4f}, top5 1.0000')
     assert config_of(tmp_path / 'a')['channels'] == (1 if dataset == 'grey' else 3)
 

@@ -261,7 +261,7 @@ def test_mistakes_get_one_line(words, message, place, tmp_path, capsys, monkeypa
     ('layers', 'gpt2', '--dataset=pics', 'holds images'), ('layers', 'gpt2', '--dataset=letters', 'the same tokenizer'),
     ('layers', 'crate', '--dataset=grey', 'pictures of 3 channels'), ('pca', 'grey', '--dataset=four', '1 channel'),
     ('layers', 'gpt2', '--beside={place}/runs/letters', 'letters'),
-    ('layers', 'crate', '--dataset=none', 'no prepared data'),
+    ('layers', 'crate', '--dataset=none', 'no data in'),
     ('layers', 'crate', '--split=validation', 'only train, test'),
     ('layers', 'functions', '--dataset=cubic', 'linear or sparse_linear'),
     ('layers', 'functions', '--split=val', '--split'),

@@ -69,7 +69,7 @@ def test_mistakes_get_one_line(words, tmp_path, capsys):
     assert 'rows=0' in said('--rows=0') and 'image_size=3,0' in said('--image_size=3,0')
     for out in ('sheet.txt', f'{tmp_path}/none/sheet.png'):
         assert 'give another --out' in said(f'--out={out}')
-    assert 'no prepared' in said('--dataset=absent')
+    assert 'no data in' in said('--dataset=absent')
     (tmp_path / 'sheet.png').write_text('mine')
     assert '--overwrite=true' in said() and (tmp_path / 'sheet.png').read_text() == 'mine'
     analyze.main([*words, '--overwrite=true', '--rows=1'])

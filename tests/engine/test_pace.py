@@ -58,7 +58,7 @@ def steps(monkeypatch, capsys):
     def steps(seconds, n, max_iters=10_000, compile='auto', broken=False, busy=None, validations=()):
         here = machine.Machine('cpu', 'float32', compile)
         c = SimpleNamespace(compile=compile, max_iters=max_iters)
-        run = SimpleNamespace(c=c, settings={}, due=lambda step: step in validations)
+        run = SimpleNamespace(c=c, settings={}, due=lambda step: step in validations, at='step {:6d}'.format)
         net = Net(clock, seconds)
         net.broken = broken
         its = pace.Pace(here, net, run)

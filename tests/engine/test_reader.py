@@ -282,7 +282,7 @@ def test_a_file_that_is_damaged_is_refused(name, copy, tiny, capsys):
     for words in (('--init_from=resume', f'--out_dir={copy}'),
                   (f'--init_from={copy}/last.pt', *tiny[:2], f'--out_dir={copy}/new')):
         said = fails(capsys, train.main, *words)
-        assert 'last.pt' in said and any(word in said for word in ('to go on from', 'train one first')), said
+        assert 'last.pt' in said and any(word in said for word in ('to go on from', 'train it')), said
     assert not (copy / 'new').exists()
 
 

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from helpers import ROOT, column, equal, fails, go, losses, snapshot
+from helpers import HARD, ROOT, column, equal, fails, go, losses, snapshot
 
 import train
 from engine.log import Log, read_log
@@ -88,6 +88,14 @@ def test_no_step_is_undone_by_resuming_with_fewer(copy, capsys):
     before = snapshot(copy)
     said = fails(capsys, train.main, '--init_from=resume', f'--out_dir={copy}', '--max_iters=2')
     assert 'at step 6 already' in said and snapshot(copy) == before
+
+
+@pytest.mark.parametrize('kind', ['float16', 'float32'])
+def test_a_run_may_go_on_in_another_precision(kind, tiny, tmp_path, capsys):
+    go(*tiny, *HARD, '--dtype=bfloat16', f'--out_dir={tmp_path}')
+    go('--init_from=resume', f'--out_dir={tmp_path}', f'--dtype={kind}', '--max_iters=9')
+    assert f', {kind}, not compiled' in capsys.readouterr().out
+    assert load_checkpoint(tmp_path / 'last.pt')['step'] == 9 and np.isfinite(column(tmp_path, 'val')).all()
 
 
 # ---- damaged, foreign and old files

@@ -92,7 +92,7 @@ def test_pictures_without_channels_have_three(pictures_data, tmp_path):
 
 
 def test_nothing_and_benchmarks_are_no_datasets(tmp_path):
-    with pytest.raises(ValueError, match='no prepared data in'):
+    with pytest.raises(ValueError, match='no data in'):
         read_meta(tmp_path)
     (tmp_path / 'meta.json').write_text('{"kind": "benchmark"}')
     with pytest.raises(ValueError, match='is a benchmark, not a dataset: python eval.py'):

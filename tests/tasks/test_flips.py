@@ -88,6 +88,7 @@ def test_a_flip_anywhere_is_noticed_when_a_small_file_is_opened(name, prepared, 
         found = refused(content, copy)
         assert found is None or found == want, what
         tried, noticed = tried + 1, noticed + (found is None)
+    print(f'{name}: {tried} flips, {noticed} noticed, the others change nothing that is read')
     assert tried > 2 * FLIPS and noticed > 0.9 * tried
 
 
@@ -163,4 +164,5 @@ def test_a_flip_anywhere_in_a_checkpoint_is_noticed(text_run, tmp_path):
             assert 'last.pt is damaged' in str(e), e
             noticed += 1
     torch.set_printoptions(profile='default')
+    print(f'checkpoint: {2 * FLIPS} flips, {noticed} noticed, the others change nothing that is read')
     assert noticed > FLIPS

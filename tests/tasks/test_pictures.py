@@ -382,5 +382,5 @@ def test_a_split_or_kind_that_is_not_there_is_named(pictures_data):
         ImageSplit(pictures_data / 'text', 'train')
     with pytest.raises(ValueError, match='quads holds images, not text'):
         TextSplit(pictures_data / 'quads', 'train', 8)
-    with pytest.raises(ValueError, match='no prepared data in .*nowhere'):
+    with pytest.raises(ValueError, match='no data in .*nowhere'):
         ImageSplit(pictures_data / 'nowhere', 'train')
