@@ -22,7 +22,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import tasks
 from analysis.layers import Telemetry
-from engine import checkpoints, machine, optim, screen, settings, starts
+from engine import checkpoints, machine, optim, run as runs, screen, settings, starts
 from engine.pace import Pace
 from engine.run import Run, shown
 from tasks import files
@@ -129,10 +129,15 @@ def main(argv):
     start = starts.read(argv, TrainConfig, AugmentConfig)
     c = start.config
     settings.check_ranges(c, RANGES)
+    optim.check(c)
+    if not (start.resumed or c.eval_only):
+        runs.check_new(c.out_dir, c.overwrite)
     here = machine.Machine(c.device, c.dtype, c.compile, c.fsdp)
 
     # ---- data, network, task, optimizers
-    folder = here.first(tasks.find_data, c)
+    def fits(meta):  # asked before data are prepared
+        return start.checkpoint or checkpoints.config_for(c.model, start.network, meta, c.dataset)
+    folder = here.first(tasks.find_data, c, fits)
     if c.verify and os.environ.get('LOCAL_RANK', '0') == '0':  # one process on each machine
         files.verify(folder)
     meta = files.read_meta(folder)

@@ -78,7 +78,7 @@ def kind_of_dataset(dataset, data_dir):
     try:
         return json.loads((Path(data_dir) / dataset / 'meta.json').read_text(encoding='utf-8'))['kind']
     except (OSError, ValueError, KeyError, TypeError):
-        return NO_DOWNLOAD.get(dataset, '')
+        return NO_DOWNLOAD.get(dataset, {}).get('kind', '')
 
 
 def size(model):

@@ -9,6 +9,9 @@ from collections import defaultdict
 import torch
 
 from engine.machine import choose_dtype
+from engine.settings import check_choices
+
+NAMES, SCHEDULES = ('adamw', 'adam', 'lion', 'muon'), ('cosine', 'linear', 'constant')
 
 
 class Lion(torch.optim.Optimizer):
@@ -117,8 +120,8 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
     norms, biases, class tokens and the positions of pictures, which have shape (1, N, d). (In the
     authors' CRATE script all parameters decay.) Raises ValueError for another name.
     """
-    if name not in ('adamw', 'adam', 'lion', 'muon'):
-        raise ValueError(f"optimizer='{name}' is unknown; choose adamw, adam, lion or muon")
+    if name not in NAMES:
+        raise ValueError(f"optimizer='{name}' is unknown; choose {' or '.join(NAMES)}")
     params = {k: p for k, p in model.named_parameters() if p.requires_grad}
     hidden = [p for k, p in params.items() if k.startswith(('layers.', 'decoder_layers.')) and p.dim() == 2] \
         if name == 'muon' else []
@@ -153,8 +156,6 @@ def restore(optimizers, states):
 def lr_factor(step, schedule, warmup_iters, lr_decay_iters, min_factor):
     """Share of the peak learning rate at a step, from 0: a linear warm-up, then 'cosine' or
     'linear' down to min_factor at lr_decay_iters and after, or 'constant'."""
-    if schedule not in ('cosine', 'linear', 'constant'):
-        raise ValueError(f"schedule='{schedule}' is unknown; choose cosine, linear or constant")
     if step < warmup_iters:
         return (step + 1) / (warmup_iters + 1)
     if schedule == 'constant':
@@ -165,13 +166,17 @@ def lr_factor(step, schedule, warmup_iters, lr_decay_iters, min_factor):
     return min_factor + (1 - min_factor) * (1 - done)
 
 
+def check(c):
+    """Raises ValueError for an optimizer, schedule or rates that a run's TrainConfig cannot have."""
+    check_choices(c, optimizer=NAMES, schedule=SCHEDULES)
+    if c.min_lr > c.learning_rate:
+        raise ValueError(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr too')
+
+
 def schedule(c):
     """The function of a step that gives its share of the peak learning rate, by a run's
     TrainConfig."""
-    if c.min_lr > c.learning_rate:
-        raise ValueError(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr too')
     settings = c.schedule, c.warmup_iters, c.lr_decay_iters or c.max_iters, c.min_lr / c.learning_rate
-    lr_factor(0, *settings)  # refuses an unknown one now
     return lambda step: lr_factor(step, *settings)
 
 

@@ -55,6 +55,18 @@ def refuse_held(out_dir):
                          '--overwrite=true, or name another --out_dir')
 
 
+def check_new(out_dir, overwrite):
+    """Raises ValueError, before any work, if no new run can be written to a directory."""
+    try:
+        os.lstat(Path(out_dir) / 'last.pt.new')
+    except FileNotFoundError:
+        pass
+    except OSError as e:
+        raise ValueError(f'{out_dir} cannot be written ({e.strerror}); name another --out_dir') from None
+    if not overwrite:
+        refuse_held(out_dir)
+
+
 def hold(out_dir):
     """Make a run directory, and let no other process write there. Raises ValueError if one does."""
     lock.hold(Path(out_dir) / LOCK, out_dir, 'wait for it, or name another --out_dir')

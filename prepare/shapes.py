@@ -116,13 +116,14 @@ def main(argv=None):
     p.add_argument('--test', type=int, default=5_000, help='pictures for testing (default: %(default)s)')
     p.add_argument('--seed', type=int, default=0, help='default: %(default)s')
     args = parse(p, argv)
-    if args.size < 8 or args.size % 4 or min(args.train, args.val, args.test) < 1 or args.seed < 0:
-        raise ValueError('--size must be a multiple of 4 and at least 8, each split needs at least one picture, '
-                         'and --seed must not be negative')
-    total = args.train + args.val + args.test
+    counts = args.train, args.val, args.test
+    if args.size % 4 or not 8 <= args.size <= 4096 or min(counts) < 1 or max(counts) > 10 ** 9 or args.seed < 0:
+        raise ValueError('--size must be a multiple of 4 from 8 to 4096, each split needs 1 to 10^9 pictures, and --seed '
+                         'must not be negative')
+    total = sum(counts)
     check_room(args.out, total * args.size ** 2 * 4)
     splits, bar = {}, tqdm(total=total, desc='drawing', unit=' pictures', disable=None)
-    for i, (split, count) in enumerate((('train', args.train), ('val', args.val), ('test', args.test))):
+    for i, (split, count) in enumerate(zip(('train', 'val', 'test'), counts)):
         labels = np.arange(count) % len(CLASSES)
         drawn = []
         for first in range(0, count, 200):

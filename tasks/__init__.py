@@ -15,7 +15,7 @@ from pathlib import Path
 from engine import NO_DOWNLOAD, missing
 from engine.settings import HERE
 
-FUNCTIONS = [name for name, kind in NO_DOWNLOAD.items() if kind == 'functions']  # drawn, not read from a folder
+FUNCTIONS = [name for name, meta in NO_DOWNLOAD.items() if meta['kind'] == 'functions']  # drawn, not read from a folder
 
 
 class Task:
@@ -84,9 +84,9 @@ def top1_top5(logits, y):
 
 # ---- datasets -------------------------------------------------------------------------------------------------------
 
-def find_data(c):
-    """The folder of the dataset, prepared now if that needs no download; None for functions. Raises
-    ValueError with the command to type."""
+def find_data(c, check):
+    """The folder of the dataset; None for functions. It is prepared now if that needs no download,
+    after check(what is known of it). Raises ValueError with the command to type."""
     if c.dataset in FUNCTIONS:
         return None
     folder = Path(c.data_dir) / c.dataset
@@ -94,6 +94,7 @@ def find_data(c):
         return folder
     if c.dataset not in NO_DOWNLOAD:
         raise ValueError(missing.dataset(folder))
+    check(NO_DOWNLOAD[c.dataset])
     script = HERE / 'prepare' / f'{c.dataset}.py'  # it needs no download, so it is run without asking
     print(f'no data in {folder} yet; running python prepare/{script.name}', flush=True)
     if subprocess.run([sys.executable, str(script), '--once', '--out', str(folder)]).returncode:

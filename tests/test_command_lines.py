@@ -174,10 +174,12 @@ def test_wrong_command_lines(place, pictures_data, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('words', [['train.py', '--out_dir=' + 'x' * 300], ['compare.py', 'run', '--top=nan'],
+@pytest.mark.parametrize('words', [['train.py', '--out_dir=' + 'x' * 300], ['train.py', '--optimizer=sgd'],
+                                   ['train.py', '--n_head=7'], ['train.py', '--out_dir=run'],
+                                   ['train.py', '--model=crate', '--dataset=shapes', '--patch_size=5'], ['compare.py', 'run', '--top=nan'],
                                    ['sample.py', '--ckpt=a\x1b[2Jb'], ['prepare/shapes.py', '--train', '1' + '0' * 12]],
-                         ids=['train', 'compare', 'sample', 'shapes'])
-def test_wrong_command_lines_of_a_process(words, place):
+                         ids=lambda words: f'{words[0]} {words[-1][:30]}'.encode('unicode_escape').decode())
+def test_wrong_command_lines_leave_a_fresh_clone_as_it_was(words, place):
     before = tree(place)
     done = run(*words, cwd=place)
     assert done.returncode == 2 and done.stdout == '', done

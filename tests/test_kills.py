@@ -19,7 +19,7 @@ from engine.run import load_checkpoint
 def test_kills_at_random_moments_lose_nothing(tiny, tmp_path):
     words = [*tiny, *HARD, '--max_iters=600', '--eval_interval=20', '--checkpoint_minutes=0.005', '--compile=false']
     go(*words, f'--out_dir={tmp_path}/whole')
-    out, rng, ended, killed = tmp_path / 'killed', random.Random(0), False, 0
+    out, rng, ended, killed, finished = tmp_path / 'killed', random.Random(0), False, 0, 0
     while killed < 2 * FAULTS:
         resume = ['--init_from=resume'] * (out / 'last.pt').exists()
         if ended:  # the last one got to the end: begin again
@@ -34,8 +34,10 @@ def test_kills_at_random_moments_lose_nothing(tiny, tmp_path):
         time.sleep(rng.random() * 2)
         process.send_signal(rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT]))
         said = process.communicate()[1]
-        ended, killed = process.returncode == 0, killed + 1
+        ended = process.returncode == 0
+        killed, finished = killed + (not ended), finished + ended
         assert 'Traceback' not in said, said
+    print(f'{killed} kills, {finished} runs that were over before the signal')
     if (out / 'last.pt').exists() and not ended:
         assert load_checkpoint(out / 'last.pt')['step'] >= 0
         go('--init_from=resume', f'--out_dir={out}')
