@@ -107,7 +107,7 @@ def toy(command):
         words = [re.sub('^--layer=.*', '--layer=2', re.sub('^--heads=.*', '--heads=1,2', w)) for w in words]
         theory = words[1] in ('denoise', 'compress', 'ista') and not re.search('--ckpt|--official', command)
         words += ['--tokens=16'] * theory
-    if tool == 'sample.py' and not pictures and '[MASK]' not in command:
+    if tool == 'sample.py' and not pictures and '[MASK]' not in command and '--image' not in command:
         words = [w for w in words if not w.startswith('--max_new')] + ['--max_new_tokens=4']
     return [w.replace('--n_head=12', '--n_head=2') for w in words]
 
