@@ -135,9 +135,8 @@ class Machine:
     # ---- one network shared by all processes
 
     def gather(self, state):
-        """Nested dicts and lists with whole tensors on the CPU, in the main process, and
-        None for them in the others. All processes call it together. Shared weights stay
-        shared."""
+        """Nested dicts and lists with whole tensors on the CPU, in the main process, and None for
+        them in the others. All processes call it together. Shared weights stay shared."""
         known = {}
 
         def whole(value):

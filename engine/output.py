@@ -21,6 +21,15 @@ def write_file(path, write, mode='w', advice='go on with --init_from=resume, or 
                          f'{advice}') from None
 
 
+def bar(items, *words, **settings):
+    """items, with tqdm's bar on a terminal if tqdm is installed; training can do without."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return items
+    return tqdm(items, *words, **{'disable': None} | settings)
+
+
 def check_writable(path, advice):
     """Raises ValueError, before any work, if `write_file` could not write path."""
     try:

@@ -14,11 +14,10 @@ import time
 from pathlib import Path
 
 import torch
-from tqdm import tqdm
 
 from engine import lock, missing, optim, reader
 from engine.log import Log, read_log
-from engine.output import write_file
+from engine.output import bar, write_file
 from engine.plots import draw_curve
 from engine.screen import lasting
 
@@ -267,7 +266,9 @@ class Run:
         """Batches of validation, of which processes may have different numbers. They end early, in
         all processes at once, when any process gets a signal. If they take long, there is a
         bar."""
-        batches = iter(tqdm(batches, 'validation', delay=3, leave=False, disable=None if self.machine.main else True))
+        if self.machine.main:
+            batches = bar(batches, 'validation', delay=3, leave=False)
+        batches = iter(batches)
         while True:
             batch = next(batches, None)
             signals, left = self.machine.sum(torch.tensor([len(self.signals), int(batch is not None)])).tolist()

@@ -19,7 +19,8 @@ def opening(run):
         data = Path(c.data_dir) / c.dataset
         passes = f', {c.max_iters * task.batch / len(task.train):.3g} passes over the data'
     begun = f'goes on at step {run.step:,} of ' * bool(run.step)
-    threads = f' with {torch.get_num_threads()} thread(s)' * (here.kind == 'cpu')
+    n = torch.get_num_threads()
+    threads = f' with {n} thread{"s" * (n > 1)}' * (here.kind == 'cpu')
     return (f'{c.model}: {sum(p.numel() for p in run.model.parameters()) / 1e6:.2f}M parameters; learns {data}, writes to {c.out_dir}\n'
             f'{begun}{c.max_iters:,} steps of {rows} {task.unit}{passes}; a validation every {c.eval_interval:,} steps\n'
             f'on {here.kind} x {here.world}{threads}, {str(here.dtype)[6:]}, '

@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from engine.output import bar
 from engine.settings import one_line_errors
 from prepare.lib.command_line import parse, parser
 from prepare.lib.pictures import save_arrays
@@ -120,18 +120,14 @@ def main(argv=None):
     if args.size % 4 or not 8 <= args.size <= 4096 or min(counts) < 1 or max(counts) > 10 ** 9 or args.seed < 0:
         raise ValueError('--size must be a multiple of 4 from 8 to 4096, each split needs 1 to 10^9 pictures, and --seed '
                          'must not be negative')
-    total = sum(counts)
-    check_room(args.out, total * args.size ** 2 * 4)
-    splits, bar = {}, tqdm(total=total, desc='drawing', unit=' pictures', disable=None)
+    check_room(args.out, sum(counts) * args.size ** 2 * 4)
+    splits = {}
     for i, (split, count) in enumerate(zip(('train', 'val', 'test'), counts)):
         labels = np.arange(count) % len(CLASSES)
-        drawn = []
-        for first in range(0, count, 200):
-            drawn.append(draw(np.random.default_rng((args.seed, i, first)), labels[first:first + 200], args.size))
-            bar.update(len(labels[first:first + 200]))
+        drawn = [draw(np.random.default_rng((args.seed, i, first)), labels[first:first + 200], args.size)
+                 for first in bar(range(0, count, 200), split, unit=' pictures', unit_scale=200)]
         pictures, masks = (np.concatenate(part) for part in zip(*drawn))
         splits[split] = pictures, labels, masks
-    bar.close()
     save_arrays(args.out, splits, CLASSES)
 
 

@@ -267,3 +267,20 @@ def test_import_starts_nothing(tmp_path):
     done = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, env=os.environ | {'PYTHONPATH': str(ROOT)},
                           capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout == '', done.stderr
+
+
+@pytest.mark.slow
+def test_training_needs_torch_and_numpy_alone(tmp_path):
+    """So it needs neither the other lines of requirements.txt, nor what they bring."""
+    code = ("import runpy, sys\n"
+            "for name in ('tqdm', 'matplotlib', 'PIL', 'tiktoken', 'requests', 'pytest'): sys.modules[name] = None\n"
+            "del sys.argv[0]\n"
+            "sys.path.insert(0, sys.argv[0].rpartition('/')[0])\n"
+            "runpy.run_path(sys.argv[0], run_name='__main__')")
+    small = '--n_layer=1', '--n_head=2', '--n_embd=8', '--batch_size=4', '--max_iters=2', '--eval_iters=1'
+    shapes = 'prepare/shapes.py', '--train', '20', '--val', '9', '--test', '9', '--out', f'{tmp_path}/data/shapes'
+    for script, *words in (shapes, ('train.py', '--model=crate', '--dataset=shapes', '--out_dir=a', *small),
+                           ('train.py', '--dataset=linear', '--out_dir=b', *small)):
+        done = subprocess.run([sys.executable, '-c', code, str(ROOT / script), *words], cwd=tmp_path,
+                              capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
