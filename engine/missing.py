@@ -38,12 +38,18 @@ def makes(folder):
     return None
 
 
+def script_of(folder):
+    """The script in prepare/ that writes a dataset of this name, or None."""
+    name = Path(folder).name
+    script = HERE / 'prepare' / f'{"imagenet" if name == "imagenet21k" else name}.py'
+    return script if script.exists() and script.stem not in (*TOOLS, '__init__') else None
+
+
 def dataset(folder):
     """The line for a dataset that does not exist: the script that prepares it, or which datasets
     there are."""
-    folder = Path(folder)
-    script = HERE / 'prepare' / f'{"imagenet" if folder.name == "imagenet21k" else folder.name}.py'
-    if script.exists() and script.stem not in (*TOOLS, '__init__'):
+    folder, script = Path(folder), script_of(folder)
+    if script:
         out = f' --out {folder}' * (folder.as_posix() != f'data/{script.stem}')
         return f'no data in {folder}; run: python prepare/{script.name}{out}'
     known = sorted(p.parent.name for p in folder.parent.glob('*/meta.json'))

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from engine import missing
 from engine.checkpoints import grid
 from tasks import Task, augment, top1_top5
 from tasks.decode import MOST_BYTES, content_of, is_picture, open_picture, to_grey, to_rgb
@@ -225,6 +226,8 @@ def pictures_of(path, count, seed, channels=3):
                              'another --image')
         yield from named(images, np.random.default_rng(seed).permutation(len(images))[:count])
         return
+    if not path.exists() and missing.script_of(path):
+        raise ValueError(missing.dataset(path))
     from PIL import ImageOps
     if channels not in (1, 3):
         raise ValueError(f'picture files are grey or RGB, the network reads {channels} channels; give a prepared '

@@ -44,6 +44,14 @@ def test_a_missing_checkpoint(main, more, tmp_path, monkeypatch, capsys):
     assert 'python train.py; ' in fails(capsys, main, *more, '--ckpt=out/aot_stdlib/best.pt')
 
 
+def test_missing_pictures(picture_run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for main, more in ((sample.main, []), (analyze.main, ['attention'])):
+        said = fails(capsys, main, *more, f'--ckpt={picture_run}', '--image=data/shapes')
+        assert said.endswith('no data in data/shapes; run: python prepare/shapes.py')
+        assert 'cat.jpg cannot be read' in fails(capsys, main, *more, f'--ckpt={picture_run}', '--image=cat.jpg')
+
+
 def test_a_missing_dataset(text_run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for words, script in ((['--dataset=imagenet21k', '--model=crate'], 'imagenet.py --out data/imagenet21k'),
