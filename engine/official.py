@@ -17,6 +17,7 @@ from engine import reader
 
 # network: the tensor that holds its positions, and one that tells its format from the others
 FORMATS = {'crate': ('pos_embedding', 'transformer.layers.0.0.fn.qkv.weight'),
+           'crate_alpha': ('pos_embedding', 'transformer.layers.0.1.fn.D1'),
            'crate_mae': ('decoder_pos_embed', 'blocks.0.layers.0.0.fn.qkv.weight'),
            'vit': ('pos_embed', 'head.weight'),
            'vit_mae': ('pos_embed', 'blocks.0.attn.qkv.weight')}
@@ -154,6 +155,40 @@ def channels(P, patch_size):
     """Channels of pictures whose patches have P numbers."""
     h, w = patch_size if isinstance(patch_size, (tuple, list)) else (patch_size, patch_size)
     return max(1, P // max(1, h * w))  # a remainder is found when shapes are compared
+
+
+# ---- CRATE-alpha ----------------------------------------------------------------------------------------------------
+
+def crate_alpha_names(n_layer):
+    names = {'embed.pos': 'pos_embedding', 'embed.cls': 'cls_token'} | {f'embed.patch.{t}': f'conv1.{t}' for t in WB}
+    for l in range(n_layer):
+        ours, theirs = f'layers.{l}', f'transformer.layers.{l}'
+        names |= {f'{ours}.norm1.{t}': f'{theirs}.0.norm.{t}' for t in WB}
+        names |= {f'{ours}.attn.U.weight': f'{theirs}.0.fn.qkv.weight'}
+        names |= {f'{ours}.attn.W.weight': f'{theirs}.0.fn.to_out.0.weight'}
+        names |= {f'{ours}.norm2.{t}': f'{theirs}.1.norm.{t}' for t in WB}
+        names |= {f'{ours}.ista.{D}': f'{theirs}.1.fn.{D}' for D in ('D', 'D1')}
+    return names | {f'read.{ours}.{t}': f'mlp_head.{i}.{t}' for i, ours in enumerate(('norm', 'head')) for t in WB}
+
+
+def to_crate_alpha(model):
+    c = model.config
+    if not (c.decoupled and c.skip and c.steps == 2):
+        raise ValueError("the authors' CRATE-alpha has decoupled=True, skip=True and steps=2, this network "
+                         f'decoupled={c.decoupled}, skip={c.skip} and steps={c.steps}')
+    return give(model, crate_alpha_names(c.n_layer))
+
+
+def from_crate_alpha(Model, Config, state_dict, *, n_head, image_size, patch_size, **overrides):
+    sd = unnested(state_dict)
+    first, patch, D = 'transformer.layers.0.0.fn.qkv.weight', 'conv1.weight', FORMATS['crate_alpha'][1]
+    require(sd, 'CRATE-alpha', {first: 2, patch: 4, D: 2, 'mlp_head.1.weight': 2, 'pos_embedding': 3})
+    inner, n_embd = sd[first].shape
+    model = make(Model, Config(**dict(
+        image_size=image_size, patch_size=patch_size, channels=sd[patch].shape[1], n_head=n_head,
+        num_classes=len(sd['mlp_head.1.weight']), n_embd=n_embd, n_layer=depth(sd, 'transformer.layers'),
+        head_dim=0 if inner == n_embd else inner // n_head, atoms=max(1, sd[D].shape[1] // n_embd)) | overrides), sd)
+    return fill(model, sd, crate_alpha_names(model.config.n_layer), to_crate_alpha(model))
 
 
 # ---- CRATE-GPT ------------------------------------------------------------------------------------------------------

@@ -1,19 +1,21 @@
-"""Classifiers of pictures, CRATE and ViT alike: memorizing a batch, label smoothing, settings that
-do not fit."""
+"""Classifiers of pictures, CRATE, CRATE-alpha and ViT alike: memorizing a batch, label smoothing,
+settings that do not fit."""
 import pytest
 import torch
 import torch.nn.functional as F
 from helpers import memorize
 
 from model_crate import CRATE, CRATEConfig
+from model_crate_alpha import CRATEAlpha, CRATEAlphaConfig
 from model_vit import ViT, ViTConfig
 
-BOTH = [(CRATE, CRATEConfig), (ViT, ViTConfig)]
+ALL = [(CRATE, CRATEConfig), (CRATEAlpha, CRATEAlphaConfig), (ViT, ViTConfig)]
 
 
 @pytest.mark.parametrize('Model, Config, settings', [
     (CRATE, CRATEConfig, {}), (CRATE, CRATEConfig, dict(pool='mean', tie_out=True, ista='soft')),
-    (CRATE, CRATEConfig, dict(ista='mm', head_dim=12)), (ViT, ViTConfig, {}), (ViT, ViTConfig, dict(pool='cls'))])
+    (CRATE, CRATEConfig, dict(ista='mm', head_dim=12)), (CRATEAlpha, CRATEAlphaConfig, {}),
+    (CRATEAlpha, CRATEAlphaConfig, dict(pool='mean', atoms=1, decoupled=False, skip=False)), (ViT, ViTConfig, {}), (ViT, ViTConfig, dict(pool='cls'))])
 def test_a_fresh_network_knows_little_and_can_memorize(Model, Config, settings):
     torch.manual_seed(0)
     small = dict(image_size=(8, 12), patch_size=4, num_classes=5, n_layer=2, n_head=2, n_embd=32)
@@ -25,7 +27,7 @@ def test_a_fresh_network_knows_little_and_can_memorize(Model, Config, settings):
     assert torch.allclose(torch.compile(model, backend='eager', fullgraph=True)(x, y)[1], model(x, y)[1])
 
 
-@pytest.mark.parametrize('Model, Config', BOTH)
+@pytest.mark.parametrize('Model, Config', ALL)
 def test_label_smoothing_acts_in_training_only(Model, Config):
     model = Model(Config(1, 2, 16, image_size=8, patch_size=4, num_classes=5, label_smoothing=0.5))
     x, y = torch.randn(3, 3, 8, 8), torch.tensor([0, 1, 2])
@@ -43,13 +45,16 @@ def test_label_smoothing_acts_in_training_only(Model, Config):
     (CRATEConfig, dict(n_layer=-1), 'n_layer'), (ViTConfig, dict(n_layer=-1), 'n_layer'),
     (CRATEConfig, dict(head_dim=-4), 'head_dim'), (CRATEConfig, dict(dropout=2.0), 'dropout'),
     (ViTConfig, dict(dropout=-1.0), 'dropout'), (CRATEConfig, dict(label_smoothing=2.0), 'label_smoothing'),
-    (ViTConfig, dict(label_smoothing=-1.0), 'label_smoothing'), (CRATEConfig, dict(num_classes=-1), 'num_classes')])
+    (ViTConfig, dict(label_smoothing=-1.0), 'label_smoothing'), (CRATEAlphaConfig, dict(atoms=0), 'atoms'),
+    (CRATEAlphaConfig, dict(steps=0), 'steps'), (CRATEAlphaConfig, dict(n_embd=10, n_head=4), 'n_head'),
+    (CRATEAlphaConfig, dict(pool='max'), 'cls or mean'), (CRATEAlphaConfig, dict(head_dim=-1), 'head_dim'),
+    (CRATEAlphaConfig, dict(image_size=30), 'divisible by patch_size'), (CRATEAlphaConfig, dict(dropout=1.0), 'dropout'), (CRATEConfig, dict(num_classes=-1), 'num_classes')])
 def test_impossible_configs_say_why(Config, settings, word):
     with pytest.raises(ValueError, match=word):
         Config(**settings)
 
 
-@pytest.mark.parametrize('Model, Config', BOTH)
+@pytest.mark.parametrize('Model, Config', ALL)
 def test_pictures_of_another_size_are_refused(Model, Config):
     with pytest.raises(ValueError, match='resize'):
         Model(Config(1, 2, 16, image_size=8, patch_size=4))(torch.randn(1, 3, 8, 12))

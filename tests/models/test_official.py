@@ -11,7 +11,7 @@ from model_aot import AoT
 from model_crate import CRATE, CRATEConfig
 from model_vit import ViT, ViTConfig
 
-CLASSIFIERS = ['crate_classifier', 'crate_classifier_mean_pool', 'crate_classifier_one_head', 'vit']
+CLASSIFIERS = ['crate_classifier', 'crate_classifier_mean_pool', 'crate_classifier_one_head', 'vit', 'crate_alpha']
 AUTOENCODERS = ['crate_mae', 'vit_mae']
 DEAD = {'crate_mae': {'decoder_embed.weight', 'decoder_embed.bias'}}  # the authors' code never reads them
 
