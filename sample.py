@@ -24,6 +24,7 @@ from engine import machine, plots, settings
 from engine.checkpoints import from_command_line, grid, is_small, load_model
 from engine.generate import stream
 from tasks import augment
+from tasks.imagenet import readable
 from tasks.pictures import pictures_of, seen
 from tasks.text import prompt_of, with_masks
 from tasks.tokenizer import Tokenizer
@@ -111,7 +112,7 @@ def name_pictures(c, checkpoint, model, autocast):
         with autocast:
             logits = model(x)[0]
         best = zip(*(t.tolist() for t in logits[0].float().softmax(0).topk(min(5, logits.size(1)))))
-        called = [(classes[i] if i < len(classes) else f'class {i}', p) for p, i in best]
+        called = [(readable(classes[i]) if i < len(classes) else f'class {i}', p) for p, i in best]
         print(f'{name}: ' + ', '.join(f'{k} {p:.1%}' for k, p in called))
 
 

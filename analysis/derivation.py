@@ -124,11 +124,14 @@ def draw_steps(axis, net, parts):
 
 def lasso_values(model, inputs):
     """The LASSO objective per token of each layer, eq. (16) with a factor 1/2 and Y =
-    LN(Z^(l+1/2)): at relu(Y), after the layer, at its minimum and at Z = 0. Four tensors (L, B)."""
+    LN(Z^(l+1/2)): where the layer starts (relu(Y), or 0 if it decodes), at its codes, at the minimum
+    and at Z = 0. Four tensors (L, B)."""
     found, steps = [], zip(model.layers, layers.inside(model, *inputs))
     for layer, (*_, half, z) in tqdm(steps, 'LASSO', len(model.layers), leave=False, disable=None):
         Y, D, lam = layers.needed(layer, 'norm2')(half).float(), layer.ista.D.float(), layer.ista.lam
-        points = Y.relu(), z.float(), measures.lasso_minimizer(Y, D, lam, tolerance=1e-3), torch.zeros_like(Y)
+        empty, Z = Y.new_zeros(*Y.shape[:-1], D.shape[1]), layers.codes(layer, half, z).float()
+        start = empty if layers.decodes(layer) else Y.relu()
+        points = start, Z, measures.lasso_minimizer(Y, D, lam, tolerance=1e-3), empty
         found.append([measures.lasso_objective(Z, Y, D, lam).mean(-1) for Z in points])
     return [torch.stack(part) for part in zip(*found)]
 
@@ -161,12 +164,13 @@ def draw_lasso(c, nets):
         rows += [(net.name, net.kind, l + 1, *values[:, l].tolist(), *mean_and_spread(way[l]), steps[l])
                  for l in range(len(way))]
         w = way.mean(1)
-        print(f'{net.name}: the layers go {w.min():.1%} to {w.max():.1%} of the way from relu(Y) to the minimum; eta '
+        begun = '0' if layers.decodes(net.model.layers[0]) else 'relu(Y)'
+        print(f'{net.name}: the layers go {w.min():.1%} to {w.max():.1%} of the way from {begun} to the minimum; eta '
               f'|D|^2 is {min(steps):.2f} to {max(steps):.2f}')
     level(axes[0], 0)
     level(axes[1], 2, 'below this every step from Z >= 0 goes down')
-    label_panels(figure, axes, ['share of the way from relu(Y) to the minimum of the LASSO', 'step size times |D|^2'],
+    label_panels(figure, axes, [f'share of the way from {begun} to the minimum of the LASSO', 'step size times |D|^2'],
                  ['share', 'eta |D|^2'])
     print('to see: a layer above 0 lowers its LASSO objective, as it is derived to; at 1 it would reach the minimum')
-    return figure, ('network', 'weights', 'layer', 'at_relu_Y', 'after_layer', 'minimum', 'at_zero', 'share_of_the_way',
+    return figure, ('network', 'weights', 'layer', 'at_start', 'after_layer', 'minimum', 'at_zero', 'share_of_the_way',
                     'share_spread', 'eta_norm2'), rows

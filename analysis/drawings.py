@@ -69,6 +69,8 @@ def visible(x):
 
 def expected(model):
     """What the papers expect of R^c and sparsity in the layers of a network, in words."""
+    if layers.decodes(model.layers[0]):
+        return 'the non-zeros are those of the codes, which the layer decodes again, so its tokens are dense'
     if not layers.why_not_sparse(model):
         return 'once trained, both R^c and the share of non-zeros should fall from layer to layer, as derived for CRATE'
     return f'nothing in {type(model).__name__} is derived to lower R^c from layer to layer, as it is in CRATE'

@@ -120,6 +120,18 @@ def why_not_sparse(model):
     return 'its layers have neither ISTA nor an MLP, which could set numbers to zero'
 
 
+def decodes(layer):
+    """Whether a layer decodes its sparse codes again, as CRATE-alpha's does, so that its output is no
+    code."""
+    return hasattr(getattr(layer, 'ista', None), 'code')
+
+
+def codes(layer, half, z):
+    """What ISTA makes sparse in a layer: its output z, or its codes if it decodes them. half: the
+    tokens after attention."""
+    return layer.ista.code(needed(layer, 'norm2')(half)) if decodes(layer) else z
+
+
 @torch.no_grad()
 def layer_measures(model, inputs, measure='paper', eps=0.0, part='value', threshold=0.0):
     """R^c in nats and the share of non-zeros for each layer and sample: two tensors (L, B). inputs:
@@ -127,11 +139,12 @@ def layer_measures(model, inputs, measure='paper', eps=0.0, part='value', thresh
 
     measure='paper': R^c of Z^(l+1/2) in the subspaces U of the layer, CRATE eq. (8), Figure 3.
     'released': as the authors' code measures it, on LN(Z^l), with projected tokens of unit norm and
-    without the square of eps. eps=0 means 0.5 and 0.01. Sparsity is that of Z^(l+1); numbers of at
-    most `threshold` count as zeros.
+    without the square of eps. eps=0 means 0.5 and 0.01. Sparsity is that of Z^(l+1), or of the codes
+    of a layer that decodes them; numbers of at most `threshold` count as zeros.
     """
     rates, shares = [], []
-    for attention, normed, half, z in inside(model, *inputs):
+    for layer, (attention, normed, half, z) in zip(needed(model, 'layers'), inside(model, *inputs)):
+        z = codes(layer, half, z)
         rate, tokens = (measures.compressed_rate, half) if measure == 'paper' else (measures.released_rate, normed)
         rates.append(rate(tokens.unsqueeze(1) @ bases(attention, part), eps or EPS[measure]))
         shares.append(measures.nonzeros(torch.where(z.abs() > threshold, z, 0)))

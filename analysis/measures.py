@@ -92,22 +92,22 @@ def dictionaries(d, generator=None):
 
 def lasso_objective(Z, Y, D, lam):
     """lam |z|_1 + 1/2 |y - D z|^2 of each token: the objective of eq. (16), for Z >= 0, with a
-    factor 1/2. Z, Y (.., N, d), D (d, d) -> (.., N)."""
+    factor 1/2. Y (.., N, d), D (d, m), Z (.., N, m) -> (.., N); in CRATE m = d."""
     return lam * Z.abs().sum(-1) + (Y - Z @ D.mT).square().sum(-1) / 2
 
 
 def ista_step(Z, Y, D, eta, lam):
-    """relu(Z + eta D^* (Y - D Z) - eta lam), a step of eq. (17) from any Z (.., N, d). A layer of
+    """relu(Z + eta D^* (Y - D Z) - eta lam), a step of eq. (17) from any Z (.., N, m). A layer of
     CRATE starts at Z = Y."""
     return (Z + eta * (Y - Z @ D.mT) @ D - eta * lam).relu()
 
 
 def lasso_minimizer(Y, D, lam, tolerance=1e-9, steps=100_000):
-    """The Z >= 0 that minimizes lasso_objective, (.., N, d) as Y: ISTA with momentum (FISTA, Beck
+    """The Z >= 0 that minimizes lasso_objective, (.., N, m): ISTA with momentum (FISTA, Beck
     and Teboulle 2009), which is restarted when it goes uphill, until the optimality conditions hold
     up to `tolerance`."""
     eta = 1 / torch.linalg.matrix_norm(D, 2) ** 2
-    Z = ahead = torch.zeros_like(Y)
+    Z = ahead = Y.new_zeros(*Y.shape[:-1], D.shape[1])
     t = 1.0
     for _ in range(steps):
         new = ista_step(ahead, Y, D, eta, lam)

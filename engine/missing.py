@@ -4,7 +4,7 @@ from pathlib import Path
 
 from engine.settings import HERE
 
-TOOLS = 'text', 'imagefolder', 'arrays', 'gpt2_weights'  # scripts in prepare/ for data of your own, and for weights
+TOOLS = 'text', 'imagefolder', 'arrays', 'gpt2_weights', 'crate_alpha_weights'  # scripts for data of your own, and weights
 
 
 def checkpoint(path):

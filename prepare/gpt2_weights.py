@@ -11,10 +11,8 @@ it (gelu='tanh').
 
 Expect 124,439,808 parameters; 354,823,168, 774,030,080 and 1,557,611,200 for the larger sizes.
 """
-import dataclasses
 import json
 import math
-import os
 import sys
 from pathlib import Path
 
@@ -22,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import one_line_errors
 from prepare.lib.command_line import Parser
 from prepare.lib.download import local_or_fetch
+from prepare.lib.weights import write_run
 
 URL = 'https://huggingface.co/openai-community/'
 SIZES = {'gpt2': (12, '248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707'),  # heads, sha256
@@ -31,7 +30,6 @@ SIZES = {'gpt2': (12, '248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f8
 DTYPES = {'F32': 'float32', 'F16': 'float16', 'BF16': 'bfloat16'}  # their name -> torch's
 MASKS = ('.attn.bias', '.attn.masked_bias')  # causal masks, which are not weights
 VOCABULARY = 50257
-ADVICE = 'run this again, or name another --out_dir'
 # settings with which train.py fine-tunes if no config is named: nanoGPT's, 20 steps of 32 sequences
 FINE_TUNING = {'batch_size': 1, 'gradient_accumulation_steps': 32, 'max_iters': 20, 'learning_rate': 3e-5,
                'schedule': 'constant', 'warmup_iters': 0, 'min_lr': 0.0, 'eval_interval': 5, 'eval_iters': 40,
@@ -92,14 +90,11 @@ def main(argv=None):
     p.add_argument('--overwrite', action='store_true', help='replace the run in this directory')
     p.add_argument('--url', default=URL, help='where SIZE/resolve/main/model.safetensors is (default: %(default)s)')
     args = p.parse_args(argv)
-    from engine.lock import let_go
-    from engine.output import write_file
-    from engine.run import FORMAT, LOCK, held_in, hold, refuse_held, save  # here, as it imports torch: --help is fast
+    from engine.run import check_new  # here, as it imports torch: --help is fast
     from model_aot import AoT
     heads, checksum = SIZES[args.size]
     out = Path(args.out_dir or f'out/{args.size}')
-    if not args.overwrite:
-        refuse_held(out)
+    check_new(out, args.overwrite)
     path = local_or_fetch(args.source, f'{args.url}{args.size}/resolve/main/model.safetensors',
                           out.parent / 'downloads' / f'{args.size}.safetensors', None if args.source else checksum)
     tensors = read_safetensors(path)
@@ -115,17 +110,7 @@ def main(argv=None):
     vocabulary = model.config.vocab_size
     if vocabulary < VOCABULARY:
         raise ValueError(f"{path} knows {vocabulary} tokens, GPT-2's tokenizer {VOCABULARY}; give another --from FILE")
-    config = {'model': 'aot'} | FINE_TUNING | dataclasses.asdict(model.config)
-    hold(out)
-    save(out / 'best.pt', {'format': FORMAT, 'weights': model.state_dict(), 'ema': None, 'config': config,
-                           'model_config': dataclasses.asdict(model.config), 'optimizers': [], 'scaler': {}, 'step': 0,
-                           'best': math.inf, 'seconds': 0.0,
-                           'data': {'kind': 'text', 'tokenizer': {'name': 'gpt2'}}}, advice=ADVICE)
-    for name in held_in(out):  # the other files of a replaced run do not belong to these weights
-        if name != 'best.pt':
-            os.remove(out / name)
-    write_file(out / 'config.json', lambda f: json.dump(config, f, indent=1), advice=ADVICE)
-    let_go(out / LOCK)
+    write_run(out, model, {'kind': 'text', 'tokenizer': {'name': 'gpt2'}}, {'model': 'aot'} | FINE_TUNING)
     print(f'{out}: {model.num_params():,} parameters, {model.config.n_layer} layers of {args.n_head or heads} heads, '
           f'{width} wide, a context of {model.config.block_size}')
 

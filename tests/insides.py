@@ -21,6 +21,7 @@ NETWORKS = {  # the model file and its settings
     'gpt2': ('aot', dict(TEXT, attn='mhsa', mlp=True, bias=True)), 'crate_gpt': ('crate', TEXT),
     'crate_bert': ('crate', dict(TEXT, causal=False, vocab_size=257)), 'functions': ('aot', dict(TEXT, n_dims=5))}
 OTHERS = {  # which some tests alone need
+    'crate_alpha': ('crate_alpha', dict(PICTURES, num_classes=3)),
     'letters': ('aot', dict(TEXT, vocab_size=5)), 'mean': ('crate', dict(PICTURES, num_classes=3, pool='mean')),
     'tied': ('crate', dict(PICTURES, num_classes=3, tie_out=True)), 'mhsa': ('aot', dict(TEXT, attn='mhsa')),
     'one_head': ('crate', dict(PICTURES, num_classes=3, n_head=1)),

@@ -112,6 +112,14 @@ def test_parameters_in_a_header_are_true(name):
         assert f'{count / 1e6:.{len(millions.partition(".")[2])}f}' == millions
 
 
+@pytest.mark.parametrize('data', ['shapes', 'cifar10'])
+def test_crate_alpha_is_compared_at_equal_parameters_and_at_equal_compute(data):
+    (_, crate), (_, alpha), (_, equal) = (built(*run(*of)) for of in (
+        (f'train_crate_{data}',), (f'train_crate_alpha_{data}',), (f'train_crate_alpha_{data}', 'equal compute')))
+    assert alpha.num_params() == pytest.approx(crate.num_params(), rel=0.04)
+    assert machine.train_flops(equal) == pytest.approx(machine.train_flops(crate), rel=0.04)
+
+
 # (n_layer, n_embd, n_head), and parameters by hand with 50257 tokens, without positions:
 # tokens x width + layers x (matrices x width^2 + norms x width) + final norm
 @pytest.mark.parametrize('name, label, shape, matrices, norms, millions', [

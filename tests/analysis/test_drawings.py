@@ -399,9 +399,37 @@ def test_what_ista_writes(place, look):
     for weights, model in (('trained', load(place, 'crate')), ('random', fresh('crate'))):
         mine = [row for row in rows if row['weights'] == weights]
         for row, layer, *values in zip(mine, model.layers, *derivation.lasso_values(model, (x,)), strict=True):
-            found, = floats([row], 'at_relu_Y', 'after_layer', 'minimum', 'at_zero')
+            found, = floats([row], 'at_start', 'after_layer', 'minimum', 'at_zero')
             assert found == pytest.approx([v.mean().item() for v in values], rel=1e-2)
             start, end, least, _ = values
             found, = floats([row], 'share_of_the_way', 'share_spread', 'eta_norm2')
             step = 0.1 * torch.linalg.svdvals(layer.ista.D)[0].item() ** 2
             assert found == pytest.approx((*mean_and_spread((start - end) / (start - least)), step), rel=1e-2, abs=1e-3)
+
+
+@torch.no_grad()
+def test_what_ista_writes_of_a_layer_that_decodes(place, look, capsys):
+    """The objective by a loop over tokens; from codes 0 to those of the layer, to a minimum that is reached."""
+    rows = [row for row in look('ista', 'crate_alpha', '--image={place}/FOLDER') if row['weights'] == 'trained']
+    assert 'of the way from 0 to the minimum' in capsys.readouterr().out
+    model, z = load(place, 'crate_alpha'), None
+    z = model.embed(torch.cat([cropped(place, i) for i in range(3)]))
+    for row, layer in zip(rows, model.layers, strict=True):
+        half = z + layer.attn(layer.norm1(z))
+        Y, D = layer.norm2(half), layer.ista.D
+        value, empty = 0.0, 0.0
+        for y, a in zip(Y.flatten(0, 1), layer.ista.code(Y).flatten(0, 1)):
+            value += 0.1 * a.sum() + 0.5 * ((y - D @ a) ** 2).sum()
+            empty += 0.5 * (y ** 2).sum()
+        found, = floats([row], 'at_start', 'after_layer', 'minimum', 'at_zero')
+        n = Y[..., 0].numel()
+        assert found[0] == found[3] == pytest.approx(empty.item() / n, rel=1e-3)
+        assert found[1] == pytest.approx(value.item() / n, rel=1e-3) and found[2] < found[1] < found[0]
+        z = layer(z)
+
+
+@torch.no_grad()
+def test_sparsity_is_that_of_codes_where_they_are_decoded(place, look, capsys):
+    rows = [row for row in look('layers', 'crate_alpha', '--show=sparsity') if row['weights'] == 'trained']
+    assert 'the non-zeros are those of the codes' in capsys.readouterr().out
+    assert all(0.05 < float(row['mean']) < 0.95 for row in rows) and len(rows) == 3

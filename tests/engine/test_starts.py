@@ -268,8 +268,8 @@ def test_the_authors_file_tells_its_own_sizes_without_a_config(pictures_data, tm
 
 @pytest.mark.parametrize('more, message', [
     (['--model=crate', '--new_head=true'], 'give --n_head, or a config that does'),
-    (['--n_head=3'], '--model=crate or --model=crate_mae or --model=vit'),
-    (['--model=aot', '--n_head=3'], '--model=crate or --model=crate_mae or --model=vit'),
+    (['--n_head=3'], '--model=crate or --model=crate_alpha or --model=crate_mae or --model=vit'),
+    (['--model=aot', '--n_head=3'], '--model=crate or --model=crate_alpha or --model=crate_mae or --model=vit'),
     (['--model=vit', '--n_head=3'], 'not a ViT state dict'), (['--model=crate', '--n_head=3'], '--new_head=true'),
     (['--model=crate', '--n_head=0'], 'n_head')])
 def test_mistakes_with_the_authors_files_get_one_line(more, message, pictures_data, tmp_path, capsys):

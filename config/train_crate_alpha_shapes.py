@@ -1,0 +1,49 @@
+# CRATE-alpha on drawn shapes, with about as many parameters as CRATE in train_crate_shapes.py, and
+# the same budget otherwise.
+#
+#   python train.py config/train_crate_alpha_shapes.py
+#
+# With as many operations as that CRATE, and one by one without the three changes to it:
+#   equal compute        --n_layer=3 --n_embd=136 --out_dir=out/crate_alpha_compute_shapes
+#   not overcomplete     --atoms=1 --out_dir=out/crate_alpha_atoms_shapes
+#   not decoupled        --decoupled=false --out_dir=out/crate_alpha_coupled_shapes
+#   no skip              --skip=false --out_dir=out/crate_alpha_noskip_shapes
+#
+# hardware   2 CPU cores
+# minutes    not measured
+# expected   not measured
+#              equal compute      not measured
+#              not overcomplete   not measured
+#              not decoupled      not measured
+#              no skip            not measured
+dataset = 'shapes'
+out_dir = 'out/crate_alpha_shapes'
+
+# network
+model = 'crate_alpha'
+n_layer = 4
+n_head = 4
+n_embd = 128
+patch_size = 4
+
+# training
+max_iters = 900
+batch_size = 128
+optimizer = 'muon'
+muon_lr = 0.02        # for the matrices inside layers
+learning_rate = 2e-3  # for everything else
+schedule = 'linear'
+min_lr = 0.0
+beta2 = 0.99
+weight_decay = 0.05
+grad_clip = 0.0
+warmup_iters = 50
+
+# augmentation
+crop_scale = 0.6
+
+# validation and log
+eval_crop = 1.0
+eval_interval = 150
+eval_iters = 1000  # the whole held-out split
+log_interval = 25
