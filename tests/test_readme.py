@@ -15,10 +15,12 @@ from PIL import Image
 
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
+from model_crate_alpha import CRATEAlpha, CRATEAlphaConfig
 from model_crate_mae import CRATEMAE, CRATEMAEConfig
 from prepare import shapes
 from prepare.lib.benchmark import save_benchmark
 from prepare.lib.pictures import save_arrays
+from tasks import imagenet
 from tasks.files import save_text, split_text
 from tasks.tokenizer import Tokenizer
 
@@ -26,7 +28,7 @@ PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
 README = PAGES[0].read_text(encoding='utf-8')
 SHORT = ['--batch_size=2', '--gradient_accumulation_steps=2', '--eval_interval=4', '--eval_iters=2', '--warmup_iters=1']
 TOY = ['--n_layer=2', '--n_head=2', '--n_embd=16', *SHORT]  # of a new network
-DOWNLOADS = 'shakespeare_char|shakespeare|cifar10|imagenet|openwebtext|wikitext|ptb|lambada|cbt|gpt2_weights'
+DOWNLOADS = 'shakespeare_char|shakespeare|cifar10|imagenet|openwebtext|wikitext|ptb|lambada|cbt|gpt2_weights|crate_alpha_weights'
 
 
 def commands(page):
@@ -62,6 +64,9 @@ def place(tmp_path):
     Image.fromarray(drawn[0]).save(tmp_path / 'cat.jpg')
     crate = CRATE(CRATEConfig(image_size=64, patch_size=16, num_classes=10, n_layer=2, n_head=2, n_embd=16))
     torch.save({'state_dict': crate.to_official()}, tmp_path / 'crate_base.pth')
+    alpha = CRATEAlpha(CRATEAlphaConfig(image_size=64, patch_size=16, num_classes=1000, **sizes))
+    about = {'kind': 'images', 'classes': list(imagenet.names())}
+    save_run(tmp_path / 'out' / 'crate_alpha_b16', alpha, about)
     mae = CRATEMAE(CRATEMAEConfig(image_size=64, patch_size=16, n_layer=2, n_head=2, n_embd=16))
     torch.save({'model': mae.to_official()}, tmp_path / 'mae_crate_base.pth')
     return tmp_path
