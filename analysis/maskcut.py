@@ -1,0 +1,84 @@
+"""MaskCut: objects in a picture without labels, by cutting the graph of its patches.
+
+    Wang, Girdhar, Yu, Misra. "Cut and Learn for Unsupervised Object Detection and Instance Segmentation", CVPR 2023;
+    one cut is that of TokenCut (Wang et al., CVPR 2022), a normalized cut (Shi and Malik, 2000).
+
+Patches are the nodes of a graph. Two are tied if their features point the same way. The second smallest eigenvector of
+(D - A) x = lambda D x is large on one part of the graph and small on the other. The part that is not the background is
+an object; its patches are taken out, and the next cut finds the next object.
+
+An eigenvector has no sign. Here its largest entry in magnitude is positive.
+"""
+import torch
+import torch.nn.functional as F
+
+WEAK = 1e-5     # how two patches are tied that are not alike
+OVERLAP = 0.5   # a mask that shares more than this with the last one, as intersection over union, is dropped
+SMALLEST = 0.01  # and one that covers at most this share of the picture
+
+
+def affinity(features, tau):
+    """1 where the cosine of two patches is above tau, WEAK elsewhere. features (d, N) -> float64 (N, N)."""
+    x = F.normalize(features.double(), dim=0)
+    return torch.where(x.mT @ x > tau, 1.0, WEAK).double()
+
+
+def second_eigenvector(A):
+    """Of (D - A) x = lambda D x, D the row sums of A (N, N), for the second smallest lambda: (N,), of
+    length 1, its largest entry in magnitude positive."""
+    root = A.sum(1).rsqrt()
+    symmetric = torch.eye(len(A), dtype=A.dtype, device=A.device) - root[:, None] * A * root    # D^-1/2 (D - A) D^-1/2
+    x = root * torch.linalg.eigh(symmetric)[1][:, 1]
+    return F.normalize(x * x[x.abs().argmax()].sign(), dim=0)
+
+
+def component(part, seed):
+    """The patches of part (H, W), bool, that are tied to the one at seed (row, column) through neighbours
+    left, right, above and below."""
+    found = torch.zeros_like(part)
+    found[seed] = part[seed]
+    while True:
+        grown = found.clone()
+        grown[1:] |= found[:-1]
+        grown[:-1] |= found[1:]
+        grown[:, 1:] |= found[:, :-1]
+        grown[:, :-1] |= found[:, 1:]
+        grown &= part
+        if torch.equal(grown, found):
+            return found
+        found = grown
+
+
+def cut(features, grid, tau):
+    """One object: bool (H, W). features (d, N), those of patches that are taken out zero."""
+    H, W = grid
+    x = second_eigenvector(affinity(features, tau))
+    part = (x > x.mean()).view(H, W)
+    corners = part[0, 0].int() + part[0, -1] + part[-1, 0] + part[-1, -1]
+    if corners >= 3:                                                    # the background
+        x, part = -x, ~part
+    return component(part, divmod(x.argmax().item(), W))
+
+
+def maskcut(features, grid, tau=0.15, masks=3):
+    """Objects in a picture, one after the other, bool (masks, H, W); empty where none was found.
+
+    features (d, N) of the patches of a grid (H, W), row by row, such as the keys of an attention
+    layer. tau: the cosine from which patches are alike. Raises ValueError for a grid of another
+    size, or more masks than patches.
+    """
+    H, W = grid
+    if features.dim() != 2 or features.size(1) != H * W:
+        raise ValueError(f'features of shape {tuple(features.shape)} are not those of {H} x {W} patches; give (d, '
+                         f'{H * W})')
+    if not 1 <= masks <= H * W:
+        raise ValueError(f'masks={masks} must be at least 1, and at most the number of patches, {H * W}')
+    found, last = [], None
+    for i in range(masks):
+        taken = torch.stack(found).any(0) if found else torch.zeros(H, W, dtype=torch.bool, device=features.device)
+        mask = cut(features * ~taken.flatten(), grid, tau)
+        if i and ((mask & last).sum() > OVERLAP * (mask | last).sum() or mask.sum() <= SMALLEST * H * W):
+            mask = torch.zeros_like(mask)
+        last = mask
+        found.append(mask & ~taken)
+    return torch.stack(found)
