@@ -25,6 +25,7 @@ from analysis.layers import Telemetry
 from engine import checkpoints, machine, optim, run as runs, screen, settings, starts
 from engine.pace import Pace
 from engine.run import Run, shown
+from scoring.frozen import Probe
 from tasks import files
 from tasks.augment import AugmentConfig
 
@@ -54,6 +55,7 @@ class TrainConfig:
     beta1: float = 0.9                      # of adam, adamw, lion
     beta2: float = 0.95                     # of adam, adamw, lion
     weight_decay: float = 0.1               # on matrices only
+    weight_decay_end: float = -1.0          # where it goes to by a cosine; -1 keeps it
     grad_clip: float = 1.0                  # largest norm of the gradient; 0 is no limit
     ema: float = 0.0                        # decay of an average of the weights, validated and used instead; 0 for none
     schedule: str = 'cosine'                # after the warm-up: cosine, linear or constant
@@ -67,6 +69,7 @@ class TrainConfig:
     eval_only: bool = False                 # validate, print, write nothing
     target_loss: float = 0.0                # stop at a validation loss this low; 0 never
     log_interval: int = 10                  # steps between printed and logged training losses
+    probe_interval: int = 0                 # pictures: steps between validations that also score the features; 0 never
     telemetry: bool = False                 # at each validation, log coding rate and sparsity of every layer too
     keep_checkpoints: bool = False          # keep the checkpoint of every validation as step_N.pt
     checkpoint_minutes: float = 15.0        # write last.pt this often between validations too; 0 never
@@ -84,10 +87,11 @@ class TrainConfig:
 MANY, BELOW_ONE = 2 ** 31 - 1, 1 - 1e-9
 RANGES = {
     (1, MANY): ('batch_size', 'gradient_accumulation_steps', 'eval_interval', 'eval_iters', 'log_interval'),
-    (0, MANY): ('max_iters', 'warmup_iters', 'lr_decay_iters', 'seed', 'sparsity', 'curriculum'),
+    (0, MANY): ('probe_interval', 'max_iters', 'warmup_iters', 'lr_decay_iters', 'seed', 'sparsity', 'curriculum'),
     (1e-30, 1e30): ('learning_rate',),
     (1e-9, 1): ('train_share',),
     (0, 1e30): ('muon_lr', 'min_lr', 'weight_decay', 'grad_clip', 'target_loss'),
+    (-1, 1e30): ('weight_decay_end',),
     (0, 1e6): ('epochs', 'warmup_epochs', 'eval_epochs', 'checkpoint_minutes'),
     (-1, 1024): ('workers',),
     (0, BELOW_ONE): ('beta1', 'beta2', 'momentum', 'ema')}
@@ -169,6 +173,7 @@ def main(argv):
     if start.resumed and run.finished():
         return here.say(screen.nothing_left(run))
     watch = Telemetry(task) if c.telemetry else None
+    probe = Probe(task, here) if c.probe_interval else None
     run.open(start.resumed)
     if task.note:
         here.say(task.note)
@@ -186,12 +191,15 @@ def main(argv):
             if metrics:
                 with here.whole(validated):
                     more = watch(validated) if watch else {}
+                    if probe and (step % c.probe_interval == 0 or step == c.max_iters):
+                        more |= (scores := probe(validated))
+                        here.say('features  ' + shown(scores))
                 if run.validated(step, metrics, lr, more):
                     break
             if step == c.max_iters:
                 break
             run.start_clock(step)
-            optim.set_lr(optimizers, factor)
+            optim.set_rates(optimizers, factor, optim.decay(c, step))
             torch.manual_seed((c.seed * 1_000_003 + step) * 1_009 + here.rank)  # dropout: a function of the step
             mean_loss = 0.0
             for i, (x, y) in enumerate(task.passes(), 1):
@@ -204,6 +212,8 @@ def main(argv):
             here.step(optimizers, norm)
             if average:
                 average.update_parameters(model)
+            if hasattr(model, 'after_step'):  # a network may ask to be told
+                model.after_step((step + 1) / c.max_iters, here.sum)
             run.trained(step, mean_loss, norm, lr)
     if watch:
         here.say(watch.cost(run.seconds - before))

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from engine import starts
 from engine.plots import check_image, pillow, write_image
 from engine.settings import TYPED, check, check_least, collect, show
+from tasks import views as crops
 from tasks.augment import (AugmentConfig, as_rgb, denormalize, draws_needed, eval_pictures, place_columns,
                            train_pictures)
 from tasks.pictures import ImageSplit
@@ -59,8 +60,10 @@ def main(words):
     check_image(s.out, s.overwrite, MAKER)
     sheet, size, classes = draw(s, c)
     write_image(pillow().fromarray(sheet.numpy()), s.out, MAKER)
+    seen = f'the two large and the {c.local_crops} small crops of training' if s.model == 'dino' else \
+        f'{s.columns - 1} times as training does'
     print(f'{s.out}: {len(classes)} pictures of {s.dataset}, {s.split}, height {size[0]}, width {size[1]}; first as '
-          f'evaluation sees them, then {s.columns - 1} times as training does')
+          f'evaluation sees them, then {seen}')
     print(f'classes from top to bottom: {", ".join(classes)}')
     print(', '.join(f'{k}={show(v)}' for k, v in asdict(c).items()))
 
@@ -80,10 +83,15 @@ def draw(s, c):
         return (torch.as_tensor(a) for a in images.at(chosen, *how))
     pictures, sizes, labels, _ = read(draws, size)
     views = [eval_pictures(pictures, sizes, size, c.view)]
-    for d in draws.transpose(1, 0, 2):
-        pictures, sizes, _, d = read(d, size, place_columns(c))
-        views.append(train_pictures(pictures, sizes, d, size, c))
-    cells = as_rgb(denormalize(torch.cat(views))).permute(0, 3, 1, 2)
-    cells = F.pad(cells, (0, 4, 0, 4), value=255).unflatten(0, (len(views), len(chosen)))  # 4 white pixels between
+    if s.model == 'dino':
+        pictures, sizes, _, d = read(rng.random((len(chosen), crops.draws_needed(c))), size, place_columns(c))
+        views += [view for part in crops.views(pictures, sizes, d, size, c) for view in part]
+    else:
+        for d in draws.transpose(1, 0, 2):
+            pictures, sizes, _, d = read(d, size, place_columns(c))
+            views.append(train_pictures(pictures, sizes, d, size, c))
+    cells = [as_rgb(denormalize(view)).permute(0, 3, 1, 2) for view in views]
+    cells = torch.stack([F.pad(x, (0, size[1] + 4 - x.size(3), 0, size[0] + 4 - x.size(2)), value=255)
+                         for x in cells])                               # at least 4 white pixels between
     sheet = cells.permute(1, 3, 0, 4, 2).flatten(2, 3).flatten(0, 1)[:-4, :-4]
     return sheet, size, [str(images.classes[i]) for i in labels]

@@ -34,6 +34,7 @@ from engine.settings import HERE, Typed, check, collect, show
 # of their own
 TASKS = {'text': ('text', 'train_aot_stdlib'), 'masked_text': ('text', 'train_crate_bert_stdlib'),
          'image': ('images', 'train_vit_shapes'), 'masked_image': ('images', 'pretrain_vit_mae_shapes'),
+         'views': ('images', 'train_crate_dino_shapes'),
          'icl': ('functions', 'train_aot_linear')}
 # kind of data: the config fields that a dataset decides
 DATA = {'text': ('vocab_size',), 'images': ('image_size', 'channels', 'num_classes'),
@@ -83,7 +84,7 @@ def kind_of_dataset(dataset, data_dir):
 
 def size(model):
     """Number of trainable parameters; shared ones count once."""
-    return sum(t.numel() for t in model.parameters())
+    return sum(t.numel() for t in model.parameters() if t.requires_grad)
 
 
 def is_small(model):
@@ -209,6 +210,8 @@ def load_weights(path, name='', **settings):
     if path.startswith('official:'):
         return load_official(path.removeprefix('official:'), name, settings)
     checkpoint = load_checkpoint(path)
+    opened = getattr(network(checkpoint['config']['model'])[0], 'opened', None)
+    checkpoint = opened(checkpoint) if opened else checkpoint
     holds = checkpoint['config']['model']
     if name in ('', holds):
         return checkpoint

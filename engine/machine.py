@@ -266,7 +266,9 @@ def train_flops(model):
     c = model.config
     with torch.device('meta'):
         twin = type(model)(c)
-        if c.task in ('image', 'masked_image'):
+        if c.task == 'views':
+            x, y = (torch.empty(2, 1, c.channels, *c.image_size), torch.empty(0)), None
+        elif c.task in ('image', 'masked_image'):
             x = torch.empty(1, getattr(c, 'channels', 3), *c.image_size)
             y = torch.empty(1, dtype=torch.long) if c.task == 'image' else None
         elif c.task == 'icl':

@@ -1,9 +1,10 @@
 """Optimizers, parameter groups and the learning-rate schedule.
 
 `build` returns a list of torch optimizers. Every parameter is in exactly one group. A group keeps
-its peak rate in `base_lr`, which `set_lr` multiplies by the schedule's factor.
+its peak rate in `base_lr`, which `set_rates` multiplies by the schedule's factor.
 """
 import math
+import re
 from collections import defaultdict
 
 import torch
@@ -115,7 +116,7 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
     """Optimizers over the model's trainable parameters, each in exactly one group.
 
     name: 'adamw' (fused), 'adam' (no decay), 'lion', or 'muon': Muon at muon_lr on the matrices in
-    `model.layers` and `model.decoder_layers`, where query, key and value of a fused QKV count as
+    `layers` and `decoder_layers` of the model, or of its `student.net`, where query, key and value of a fused QKV count as
     three; AdamW at lr on everything else. Weight decay is on matrices and convolutions only, not on
     norms, biases, class tokens and the positions of pictures, which have shape (1, N, d). (In the
     authors' CRATE script all parameters decay.) Raises ValueError for another name.
@@ -123,8 +124,8 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
     if name not in NAMES:
         raise ValueError(f"optimizer='{name}' is unknown; choose {' or '.join(NAMES)}")
     params = {k: p for k, p in model.named_parameters() if p.requires_grad}
-    hidden = [p for k, p in params.items() if k.startswith(('layers.', 'decoder_layers.')) and p.dim() == 2] \
-        if name == 'muon' else []
+    inside = re.compile(r'(student\.net\.)?(decoder_)?layers\.')
+    hidden = [p for k, p in params.items() if inside.match(k) and p.dim() == 2] if name == 'muon' else []
     rest = [p for p in params.values() if not any(p is h for h in hidden)]
     groups = [{'params': [p for p in rest if p.dim() in (2, 4)], 'weight_decay': weight_decay},
               {'params': [p for p in rest if p.dim() not in (2, 4)], 'weight_decay': 0.0}]
@@ -139,7 +140,7 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
             stacked = {p: 3 for k, p in params.items() if k.endswith('QKV.weight')}
             optimizers.append(Muon(hidden, muon_lr, momentum, weight_decay, stacked))
     for group in (g for o in optimizers for g in o.param_groups):
-        group['base_lr'] = group['lr']
+        group['base_lr'], group['decays'] = group['lr'], group['weight_decay'] > 0
     return optimizers
 
 
@@ -180,6 +181,19 @@ def schedule(c):
     return lambda step: lr_factor(step, *settings)
 
 
-def set_lr(optimizers, factor):
+def decay(c, step):
+    """The weight decay at a step, by a run's TrainConfig: a cosine to weight_decay_end, or None where it
+    stays."""
+    if c.weight_decay_end < 0:
+        return None
+    done = min(1.0, step / max(1, c.max_iters))
+    return c.weight_decay_end + 0.5 * (c.weight_decay - c.weight_decay_end) * (1 + math.cos(math.pi * done))
+
+
+def set_rates(optimizers, factor, decay=None):
+    """The learning rate of every group is its peak times the factor; where there is weight decay, it is
+    `decay`, if that is given."""
     for group in (g for o in optimizers for g in o.param_groups):
         group['lr'] = group['base_lr'] * factor
+        if decay is not None and group['decays']:
+            group['weight_decay'] = decay

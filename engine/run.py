@@ -293,6 +293,9 @@ class Run:
         extra: logged only."""
         self.machine.say(f'{self.at(step)}  validation  {shown(metrics)}  ({self.seconds:.0f} s of training)')
         self.check_loss(step, metrics['loss'])
+        warning = self.task.warning(metrics) if 10 * step >= self.c.max_iters else ''
+        if warning:
+            self.machine.say(f'{self.at(step)}  {warning}')
         self.record(step, 'val', metrics | (extra or {}), lr, seen=step)
         error = self.task.error(metrics)
         improved, self.best = error < self.best, min(error, self.best)

@@ -7,7 +7,7 @@ import torch
 
 LOOK = {'text': 'sample.py --ckpt={}', 'masked_text': 'sample.py --ckpt={} --start="def [MASK]ain():"',
         'image': 'sample.py --ckpt={} --image=PICTURE', 'masked_image': 'sample.py --ckpt={} --image=PICTURE',
-        'icl': 'analyze.py layers --ckpt={}'}  # the second command to type after training, for each task
+        'views': 'analyze.py attention --ckpt={}', 'icl': 'analyze.py layers --ckpt={}'}  # the second command, by task
 
 
 def opening(run):
@@ -21,7 +21,7 @@ def opening(run):
     begun = f'goes on at step {run.step:,} of ' * bool(run.step)
     n = torch.get_num_threads()
     threads = f' with {n} thread{"s" * (n > 1)}' * (here.kind == 'cpu')
-    return (f'{c.model}: {sum(p.numel() for p in run.model.parameters()) / 1e6:.2f}M parameters; learns {data}, writes to {c.out_dir}\n'
+    return (f'{c.model}: {sum(p.numel() for p in run.model.parameters() if p.requires_grad) / 1e6:.2f}M parameters; learns {data}, writes to {c.out_dir}\n'
             f'{begun}{c.max_iters:,} steps of {rows} {task.unit}{passes}; a validation every {c.eval_interval:,} steps\n'
             f'on {here.kind} x {here.world}{threads}, {str(here.dtype)[6:]}, '
             f'{"compiled" if here.compiled else "not compiled"}; mfu is the share of {run.peak / 1e12:.2f} TFLOP/s, '
@@ -30,11 +30,11 @@ def opening(run):
 
 def ending(run):
     """The last lines of a run."""
-    folder = run.c.out_dir
+    folder, task = run.c.out_dir, run.model.config.task
     place = f'{folder} --data_dir={run.c.data_dir}' if run.c.data_dir != type(run.c).data_dir else folder
     return (f'done: {run.step:,} steps, {lasting(run.seconds)} of training; {folder} holds {", ".join(run.held())}\n'
-            f'now try: python eval.py --ckpt={place}\n'
-            f'         python {LOOK[run.model.config.task].format(folder)}')
+            f'now try: python eval.py --ckpt={place}{" --knn=20" * (task == "views")}\n'
+            f'         python {LOOK[task].format(place if "analyze" in LOOK[task] else folder)}')
 
 
 def nothing_left(run):

@@ -120,3 +120,26 @@ def nearest_neighbours(train, test, classes, k, temperature=0.07):
         votes = torch.zeros(len(part), classes, device=s.device).scatter_add_(1, y[i], (s / temperature).exp())
         right += (votes.argmax(1) == labels).sum().item()
     return right / len(test[1])
+
+
+class Probe:
+    """What the features of a network tell about classes while it trains: `knn`, the accuracy of 20
+    nearest neighbours, and `probe`, that of a linear probe with C = 1, of the training split on the
+    validation split. In the main process alone."""
+
+    NEIGHBOURS, C = 20, 1.0
+
+    def __init__(self, task, here):
+        self.task, self.here = task, here
+        if not hasattr(task, 'augmentation'):
+            raise ValueError('--probe_interval is for pictures; leave it out')
+
+    def __call__(self, model):
+        if not self.here.main:
+            return {}
+        was_training, batch_size, classes = model.training, self.task.c.batch_size, len(self.task.train.classes)
+        how = self.here.autocast, batch_size, self.task.augmentation.view
+        train, test = (features(model.eval(), split, *how) for split in (self.task.train, self.task.valid))
+        model.train(was_training)
+        W = fit_logistic(*train, classes, self.C)
+        return {'knn': nearest_neighbours(train, test, classes, self.NEIGHBOURS), 'probe': accuracy_of(W, *test)}

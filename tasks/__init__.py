@@ -5,6 +5,7 @@
     take            a batch as a split gives it -> (x, y) for the network, on the device
     metrics         a dict of numbers over one batch; validation prints and logs their means
     error           the number that best.pt is chosen by; smaller is better
+    warning         a line about the metrics of a validation, or ''
 
 Each task stands beside the data that it reads: text.py, pictures.py, regression.py.
 """
@@ -13,7 +14,7 @@ import sys
 from pathlib import Path
 
 from engine import NO_DOWNLOAD, missing
-from engine.settings import HERE
+from engine.settings import HERE, check_meant
 
 FUNCTIONS = [name for name, meta in NO_DOWNLOAD.items() if meta['kind'] == 'functions']  # drawn, not read from a folder
 
@@ -56,15 +57,20 @@ class Task:
     def error(self, metrics):
         return metrics['loss']
 
+    def warning(self, metrics):
+        return ''
+
 
 def choose(c, augment, folder, model, machine):
     """The task of a run: of the network `model`, on the dataset in `folder`. augment: its
     AugmentConfig."""
-    from tasks import pictures, regression, text
+    from tasks import pictures, regression, text, views
     task = {'text': text.NextToken, 'masked_text': text.HiddenTokens, 'image': pictures.Classification,
-            'masked_image': pictures.Reconstruction, 'icl': regression.Regression}[model.config.task]
+            'masked_image': pictures.Reconstruction, 'views': views.Distillation,
+            'icl': regression.Regression}[model.config.task]
     if c.train_share < 1 and not issubclass(task, pictures.Classification):
         raise ValueError(f'train_share={c.train_share} is for pictures; leave it out')
+    check_meant(augment, dict.fromkeys(augment.of_views, ('views',)), model.config.task)
     return task(c, augment, folder, model.config, machine)
 
 

@@ -38,14 +38,20 @@ class AugmentConfig:
     randaugment_n: int = 0       # RandAugment: operations per picture; 0 turns it off
     randaugment_m: float = 14.0  # RandAugment: their magnitude
     randaugment_scale: str = 'torchvision'  # its scale: 'torchvision' (0 to 30) or 'timm' (0 to 10; more is 10)
+    local_crops: int = 8         # DINO: small crops beside the two large ones
+    local_size: int = 96         # DINO: their pixels
+    local_scale: float = 0.05    # DINO: least share of the area that they keep; crop_scale is their largest
+    jitter: float = 1.0          # DINO: strength of colour jitter, grey and solarization; 0 turns them off
+    blur: float = 2.0            # DINO: largest standard deviation of the blur, in pixels; 0 turns it off
     eval_view: str = 'crop'      # evaluation sees the centre ('crop'), or the whole picture resized ('squash')
     eval_crop: float = 0.875     # share of the short side that evaluation's centre crop keeps (224 of 256)
+    of_views = 'local_crops', 'local_size', 'local_scale', 'jitter', 'blur'  # not a setting: those for DINO alone
 
     def __post_init__(self):
-        for name in ('crop_scale', 'eval_crop'):
+        for name in ('crop_scale', 'local_scale', 'eval_crop'):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f'{name}={getattr(self, name)} must lie in (0, 1]')
-        for name, most in (('randaugment_n', 10), ('randaugment_m', 30)):
+        for name, most in (('randaugment_n', 10), ('randaugment_m', 30), ('local_crops', 64), ('jitter', 1), ('blur', 20)):
             if not 0 <= getattr(self, name) <= most:
                 raise ValueError(f'{name}={getattr(self, name)} must lie in [0, {most}]')
         check_choices(self, randaugment_scale=randaugment.SCALES, eval_view=('crop', 'squash'))
@@ -105,19 +111,7 @@ def train_pictures(pictures, sizes, draws, image_size, c):
     sizes: their true (height, width), int (B, 2). draws: uniform in [0, 1), float64 (B,
     draws_needed(c)). sizes and draws are on the CPU.
     """
-    boxes = crop_boxes(sizes, draws, image_size, c.crop_scale)
-    matrices = send(warp_matrices(boxes, draws, image_size, c).float(), pictures.device)
-    limits = send(sizes.float(), pictures.device)
-    # where a pixel covers more than 2 x 2 source pixels, sample several places in it and take the
-    # mean
-    finer = (boxes[:, 2:] / torch.tensor(image_size[::-1])).amax(1)
-    finer = torch.where(finer > 2, finer.ceil(), 1).long()
-    x = torch.empty(len(pictures), pictures.size(3), *image_size, device=pictures.device)
-    fill = randaugment.FILL[c.randaugment_scale]
-    fill = fill if x.size(1) == len(fill) else sum(fill) / len(fill)
-    for k, rows in grouped(finer, pictures.device):
-        for part in rows.split(max(1, 256 // k ** 2)):  # bounds the memory
-            x[part] = warp(pictures[part], limits[part], matrices[part], image_size, k, fill)
+    x = cropped(pictures, sizes, draws, image_size, c, (c.crop_scale, 1.0))
     if c.randaugment_n:
         x = x.round()
         positive = send(is_positive(draws, c), pictures.device)
@@ -131,10 +125,29 @@ def train_pictures(pictures, sizes, draws, image_size, c):
     return normalize(x)
 
 
-def crop_boxes(sizes, draws, image_size, crop_scale):
+def cropped(pictures, sizes, draws, image_size, c, areas):
+    """Crops, flipped and moved by RandAugment, 0 to 255, float32 (B, C, *image_size). areas: the least
+    and the largest share of the area that they keep. Other arguments as in train_pictures."""
+    boxes = crop_boxes(sizes, draws, image_size, *areas)
+    matrices = send(warp_matrices(boxes, draws, image_size, c).float(), pictures.device)
+    limits = send(sizes.float(), pictures.device)
+    # where a pixel covers more than 2 x 2 source pixels, sample several places in it and take the
+    # mean
+    finer = (boxes[:, 2:] / torch.tensor(image_size[::-1])).amax(1)
+    finer = torch.where(finer > 2, finer.ceil(), 1).long()
+    x = torch.empty(len(pictures), pictures.size(3), *image_size, device=pictures.device)
+    fill = randaugment.FILL[c.randaugment_scale]
+    fill = fill if x.size(1) == len(fill) else sum(fill) / len(fill)
+    for k, rows in grouped(finer, pictures.device):
+        for part in rows.split(max(1, 256 // k ** 2)):  # bounds the memory
+            x[part] = warp(pictures[part], limits[part], matrices[part], image_size, k, fill)
+    return x
+
+
+def crop_boxes(sizes, draws, image_size, crop_scale, largest=1.0):
     """The crop of every picture, (left, top, width, height), float64 (B, 4), in pixels.
 
-    As torchvision's RandomResizedCrop: the share of the area is uniform in [crop_scale, 1]; the
+    As torchvision's RandomResizedCrop: the share of the area is uniform in [crop_scale, largest]; the
     logarithm of the aspect ratio, relative to that of image_size, is uniform in +-log(4/3). Of the
     boxes that are tried, the first that fits into the picture is taken, at a uniform place. If none
     fits, it is the largest central box with an allowed ratio. With crop_scale = 1 it is the largest
@@ -146,7 +159,7 @@ def crop_boxes(sizes, draws, image_size, crop_scale):
     place = torch.full((2, len(sizes)), 0.5, dtype=torch.float64)
     if crop_scale < 1:
         areas, ratios = draws[:, :2 * TRIES].unflatten(1, (TRIES, 2)).permute(2, 1, 0)          # (TRIES, B) each
-        areas = height * width * (crop_scale + (1 - crop_scale) * areas)
+        areas = height * width * (crop_scale + (largest - crop_scale) * areas)
         ratios = ratio * most ** (2 * ratios - 1)
         ws, hs = (areas * ratios).sqrt(), (areas / ratios).sqrt()
         fits = (ws <= width) & (hs <= height)

@@ -164,6 +164,15 @@ def run(*words, cwd=None, **env):
                           timeout=300, env=os.environ | env)
 
 
+def torchrun(*words, script=ROOT / 'train.py', code=0):
+    """Two processes, by default of train.py. Returns what they printed: (output, errors)."""
+    command = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', script, *words]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120,
+                          env=os.environ | {'PYTHONPATH': str(ROOT)})
+    assert (done.returncode == 0) == (code == 0), done.stderr
+    return done.stdout, done.stderr
+
+
 # ---- training runs
 
 # words for runs of a tenth of a second: what resuming must get right; small networks of pictures
@@ -189,9 +198,9 @@ def losses(out):
 
 
 def column(out, split, name='loss'):
-    """The numbers in a column of a run's log.csv."""
+    """The numbers in a column of a run's log.csv; NaN where it is empty."""
     with open(Path(out) / 'log.csv', newline='') as f:
-        return [float(row[name]) for row in csv.DictReader(f) if row['split'] == split]
+        return [float(row[name] or 'nan') for row in csv.DictReader(f) if row['split'] == split]
 
 
 def config_of(out):

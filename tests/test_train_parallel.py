@@ -2,12 +2,10 @@
 (FSDP2); checkpoints that any number of processes reads; stopping; mistakes of one process."""
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 import torch
-from helpers import HARD, OF_AUTOENCODERS, OF_PICTURES, ROOT, column, equal, go, losses, snapshot, weights
+from helpers import HARD, OF_AUTOENCODERS, OF_PICTURES, column, equal, go, losses, snapshot, torchrun, weights
 from torch._dynamo.utils import counters
 
 from engine import run as runs
@@ -15,15 +13,6 @@ from engine.run import load_checkpoint
 from tasks.text import TextSplit
 
 WAYS = {'one': None, 'ddp': [], 'fsdp': ['--fsdp=true']}
-
-
-def torchrun(*words, script=ROOT / 'train.py', code=0):
-    """Two processes, by default of train.py. Returns what they printed: (output, errors)."""
-    command = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', script, *words]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120,
-                          env=os.environ | {'PYTHONPATH': str(ROOT)})
-    assert (done.returncode == 0) == (code == 0), done.stderr
-    return done.stdout, done.stderr
 
 
 def train_by(way, *words):

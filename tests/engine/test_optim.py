@@ -133,10 +133,10 @@ def test_schedules():
     assert at(1000, 'constant') == 1 and at(35, 'cosine') > at(35, 'linear')
 
 
-def test_set_lr_scales_each_group_from_its_own_peak():
+def test_set_rates_scales_each_group_from_its_own_peak():
     adamw, muon = optim.build(next(models()), 'muon', 1e-3, muon_lr=0.02)
     for _ in range(2):
-        optim.set_lr([adamw, muon], 0.5)
+        optim.set_rates([adamw, muon], 0.5)
     assert {g['lr'] for g in adamw.param_groups} == {0.0005} and muon.param_groups[0]['lr'] == 0.01
 
 

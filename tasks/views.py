@@ -1,0 +1,130 @@
+"""Self-distillation: crops of a picture for the teacher and the student, batched, on the device.
+
+Of each picture two large crops and any number of small ones are drawn (Caron et al. 2021, and its
+code): flips with probability 0.5, colour jitter 0.8 (brightness and contrast 0.4, saturation 0.2,
+hue 0.1), grey 0.2, blur 1.0 on the first large crop, 0.1 on the second, 0.5 on small ones,
+solarization 0.2 on the second large one. The four parts of the jitter come in this order; there in
+an order that is drawn.
+"""
+import math
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+
+from tasks import augment, randaugment
+from tasks.augment import FIRST, grouped, normalize, send
+from tasks.pictures import Classification
+
+LARGE = 2
+VIEW = FIRST + 9  # random numbers of a crop: those of its box and flip, and one for each of the following columns
+JITTERED, BRIGHTNESS, CONTRAST, SATURATION, HUE, GREY, BLURRED, SIGMA, SOLARIZED = range(FIRST, VIEW)
+BLUR, SOLARIZE = (1.0, 0.1, 0.5), (0.0, 0.2, 0.0)  # probabilities on the first large crop, the second, small ones
+LEAST_SIGMA = 0.1
+
+
+def draws_needed(c):
+    """How many random numbers each picture needs."""
+    return (LARGE + c.local_crops) * VIEW
+
+
+def views(pictures, sizes, draws, image_size, c):
+    """(large (2, B, C, *image_size), small (n, B, C, local_size, local_size)), normalized crops.
+    Arguments as of augment.train_pictures; c: an AugmentConfig."""
+    crops, plain = [], replace(c, randaugment_n=0)
+    for i, mine in enumerate(draws.split(VIEW, 1)):
+        size, areas = (image_size, (c.crop_scale, 1.0)) if i < LARGE else \
+            ((c.local_size, c.local_size), (c.local_scale, c.crop_scale))
+        x = augment.cropped(pictures, sizes, mine, size, plain, areas)
+        crops.append(normalize(coloured(x, mine, min(i, LARGE), c)))
+    small = torch.stack(crops[LARGE:]) if c.local_crops else crops[0].new_empty(0)
+    return torch.stack(crops[:LARGE]), small
+
+
+def coloured(x, draws, kind, c):
+    """Pictures 0 to 255, float32 (B, C, H, W), with other colours, blurred and solarized, by their
+    random numbers. kind: 0 and 1 for the large crops, 2 for a small one."""
+    if c.jitter and x.size(1) == 3:
+        rows, own = chosen(draws, draws[:, JITTERED] < 0.8, x.device)
+        factors = 1 + c.jitter * (2 * own[:, [BRIGHTNESS, CONTRAST, SATURATION]] - 1) * own.new_tensor([0.4, 0.4, 0.2])
+        y = x[rows].round()
+        for name, factor in zip(('Brightness', 'Contrast', 'Color'), factors.unbind(1)):
+            y = randaugment.COLOUR[name](y, factor)
+        x[rows] = turned(y, 0.1 * c.jitter * (2 * own[:, HUE] - 1))
+        rows, _ = chosen(draws, draws[:, GREY] < 0.2 * c.jitter, x.device)
+        x[rows] = randaugment.grey(x[rows].round()).expand(-1, 3, -1, -1)
+    if c.blur:
+        rows, own = chosen(draws, draws[:, BLURRED] < BLUR[kind], x.device)
+        x[rows] = blurred(x[rows], LEAST_SIGMA + (c.blur - LEAST_SIGMA) * own[:, SIGMA], c.blur)
+    if c.jitter and SOLARIZE[kind]:
+        rows, _ = chosen(draws, draws[:, SOLARIZED] < SOLARIZE[kind] * c.jitter, x.device)
+        x[rows] = randaugment.solarize(x[rows], 128)
+    return x
+
+
+def chosen(draws, which, device):
+    """The rows where `which` holds, and their random numbers, float32, on the device."""
+    rows = which.nonzero()[:, 0]
+    return send(rows, device), send(draws[rows].float(), device)
+
+
+def turned(x, by):
+    """Colours 0 to 255 (n, 3, H, W) with their hue turned by so many turns (n,)."""
+    r, g, b = x.unbind(1)
+    high, span = x.amax(1), x.amax(1) - x.amin(1)
+    one = span.clamp_min(1e-9)
+    hue = torch.where(high == r, (g - b) / one, torch.where(high == g, (b - r) / one + 2, (r - g) / one + 4))  # sixths
+    hue = hue + 6 * by[:, None, None]
+    channel = ((hue + n) % 6 for n in (5, 3, 1))                        # of red, green and blue
+    return torch.stack([high - span * torch.minimum(k, 4 - k).clamp(0, 1) for k in channel], 1)
+
+
+def blurred(x, sigma, largest):
+    """Pictures (n, C, H, W), each with a Gaussian blur of its standard deviation sigma (n,) in pixels;
+    beyond a border the picture goes on as it ends."""
+    n, C, reach = len(x), x.size(1), math.ceil(3 * max(largest, LEAST_SIGMA))
+    if not n:
+        return x
+    t = torch.arange(-reach, reach + 1, device=x.device)
+    weights = (-t ** 2 / (2 * sigma[:, None] ** 2)).exp()
+    weights = (weights / weights.sum(1, keepdim=True)).repeat_interleave(C, 0)[:, None, None]   # (n C, 1, 1, taps)
+    x = x.reshape(1, n * C, *x.shape[2:])
+    x = F.conv2d(F.pad(x, (reach, reach, 0, 0), mode='replicate'), weights, groups=n * C)
+    x = F.conv2d(F.pad(x, (0, 0, reach, reach), mode='replicate'), weights.mT, groups=n * C)
+    return x.view(n, C, *x.shape[2:])
+
+
+class Distillation(Classification):
+    """Of the teacher's outputs validation reports two entropies in nats: `entropy`, their mean, and
+    `spread`, that of their mean. Where all pictures get the same output, the spread is 0; where the
+    teacher says nothing of any picture, the entropy is log K."""
+
+    def __init__(self, c, augmentation, folder, config, machine):
+        super().__init__(c, augmentation, folder, config, machine)
+        for name, p in (('local_size', config.patch_size),):
+            if augmentation.local_crops and any(augmentation.local_size % side for side in p):
+                raise ValueError(f'{name}={augmentation.local_size} is not divisible by patch_size={p}; choose a '
+                                 f'--{name} that it divides')
+        self.most = math.log(config.n_out)
+        self.train_wants['draws'] = self.valid_wants['draws'] = draws_needed(augmentation)
+
+    def take(self, batch, training=False):
+        pictures, sizes, labels, draws = batch
+        pictures, = self.machine.send(pictures)
+        return views(pictures, sizes, draws, self.image_size, self.augmentation), *self.machine.send(labels)
+
+    def metrics(self, out, loss, y):
+        mean = out.mean((0, 1))
+        entropy, spread = (torch.special.entr(p).sum(-1).mean() for p in (out, mean))
+        return len(y), {'loss': loss, 'entropy': entropy, 'spread': spread}
+
+    def error(self, metrics):
+        return metrics['loss']
+
+    def warning(self, metrics):
+        if metrics['spread'] < 0.05 * self.most:
+            return 'the teacher says the same of all pictures: it has collapsed; give a smaller --centre_momentum, or a ' \
+                   'higher --teacher_temperature'
+        if metrics['entropy'] > 0.99 * self.most:
+            return 'the teacher says nothing of any picture, all outputs alike; give a lower --teacher_temperature'
+        return ''

@@ -1,0 +1,96 @@
+"""Crops for self-distillation: hue by the standard library, blur by a plain loop, probabilities by
+counting, and each crop a function of its own random numbers."""
+import colorsys
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from tasks import augment, views
+from tasks.augment import AugmentConfig
+
+C = AugmentConfig(crop_scale=0.4, local_crops=3, local_size=8, local_scale=0.1)
+
+
+def drawn(n, seed=0, c=C):
+    rng = np.random.default_rng(seed)
+    pictures = torch.from_numpy(rng.integers(0, 256, (n, 20, 24, 3), dtype=np.uint8))
+    return pictures, torch.tensor([[20, 24]] * n), torch.from_numpy(rng.random((n, views.draws_needed(c))))
+
+
+def test_sizes_and_how_many():
+    large, small = views.views(*drawn(5), (16, 12), C)
+    assert large.shape == (2, 5, 3, 16, 12) and small.shape == (3, 5, 3, 8, 8)
+    none = AugmentConfig(local_crops=0)
+    large, small = views.views(*drawn(2, c=none), (16, 12), none)
+    assert large.shape == (2, 2, 3, 16, 12) and small.numel() == 0
+
+
+def test_a_crop_depends_on_its_own_numbers_alone():
+    pictures, sizes, draws = drawn(6)
+    whole = views.views(pictures, sizes, draws, (16, 16), C)
+    rows = torch.tensor([4, 1])
+    for a, b in zip(whole, views.views(pictures[rows], sizes[rows], draws[rows], (16, 16), C)):
+        assert torch.allclose(a[:, rows], b, atol=1e-5)
+    other = draws.clone()
+    other[:, views.VIEW:2 * views.VIEW] = 0.5  # of the second large crop
+    large, small = views.views(pictures, sizes, other, (16, 16), C)
+    assert torch.equal(large[0], whole[0][0]) and not torch.equal(large[1], whole[0][1]) and torch.equal(small, whole[1])
+
+
+def test_areas_of_crops():
+    draws = torch.from_numpy(np.random.default_rng(1).random((4000, augment.FIRST)))
+    sizes = torch.tensor([[50, 50]] * 4000)
+    for least, most in ((0.4, 1.0), (0.05, 0.4)):
+        _, _, w, h = augment.crop_boxes(sizes, draws, (8, 8), least, most).T
+        share = w * h / 2500
+        assert share.min() >= least - 1e-9 and share.max() <= most + 1e-9
+        assert share.min() < least + 0.02 and share.max() > most - 0.05
+
+
+def test_hue_is_that_of_the_standard_library():
+    rng = np.random.default_rng(0)
+    x, by = rng.integers(0, 256, (7, 3, 2, 2)).astype(np.float32), rng.uniform(-0.5, 0.5, 7).astype(np.float32)
+    x[0, :, 0, 0] = 77  # grey has no hue
+    found = views.turned(torch.from_numpy(x), torch.from_numpy(by)).numpy()
+    for i, r, c in np.ndindex(7, 2, 2):
+        h, s, v = colorsys.rgb_to_hsv(*(x[i, :, r, c] / 255))
+        assert found[i, :, r, c] == pytest.approx([255 * n for n in colorsys.hsv_to_rgb((h + by[i]) % 1, s, v)], abs=1e-2)
+
+
+def test_blur_by_a_plain_loop():
+    x, sigma = torch.rand(2, 3, 6, 7, generator=torch.Generator().manual_seed(0)) * 255, torch.tensor([0.3, 1.5])
+    found = views.blurred(x, sigma, 2.0)
+    for i in range(2):
+        weights = {(a, b): math.exp(-(a * a + b * b) / (2 * sigma[i].item() ** 2)) for a in range(-6, 7) for b in range(-6, 7)}
+        total = sum(weights.values())
+        for r, c in np.ndindex(6, 7):
+            want = sum(w * x[i, :, min(5, max(0, r + a)), min(6, max(0, c + b))] for (a, b), w in weights.items()) / total
+            assert torch.allclose(found[i, :, r, c], want, atol=1e-2)
+
+
+@pytest.mark.parametrize('kind, blurred, solarized', [(0, 1.0, 0.0), (1, 0.1, 0.2), (2, 0.5, 0.0)])
+def test_how_often_things_happen(kind, blurred, solarized):
+    """Counted on pictures of which each operation makes something else that can be told apart."""
+    n = 3000
+    draws = torch.from_numpy(np.random.default_rng(2).random((n, views.VIEW)))
+    edge = torch.zeros(n, 3, 4, 4)
+    edge[..., 2:] = 100.0
+    plain = AugmentConfig(jitter=0.0, blur=2.0)
+    changed = (views.coloured(edge.clone(), draws, kind, plain) - edge).abs().amax((1, 2, 3)) > 1e-3
+    assert changed.double().mean() == pytest.approx(blurred, abs=0.06)  # of the least blurs nothing is left
+    flat = torch.tensor([250.0, 200.0, 180.0])[:, None, None].expand(n, 3, 4, 4)
+    c = AugmentConfig(jitter=1.0, blur=0.0)
+    x = views.coloured(flat.clone(), draws, kind, c)
+    assert (x.mean((1, 2, 3)) < 100).double().mean() == pytest.approx(solarized, abs=0.04)
+    grey = (x[:, 0] == x[:, 1]).all((1, 2)) & (x[:, 1] == x[:, 2]).all((1, 2))
+    untouched = (x == flat).all((1, 2, 3))
+    assert 0.15 < grey.double().mean() < 0.3 and untouched.double().mean() == pytest.approx(
+        0.2 * 0.8 * (1 - solarized), abs=0.04)
+
+
+def test_pictures_that_are_not_in_colour_keep_their_colours():
+    pictures, sizes, draws = drawn(3)
+    large, _ = views.views(pictures[..., :1], sizes, draws, (16, 16), C)
+    assert large.shape == (2, 3, 1, 16, 16) and large.isfinite().all()

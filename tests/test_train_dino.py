@@ -1,0 +1,121 @@
+"""Self-distillation in train.py: stopped and resumed, by two processes, scored by its teacher, and a
+collapse that is noticed."""
+import re
+
+import pytest
+import torch
+from helpers import column, equal, fails, go, losses, torchrun, weights
+
+import analyze
+import eval as scores
+import sample
+import train
+from engine.checkpoints import load_model, load_weights
+from engine.run import load_checkpoint
+from tasks.views import Distillation
+
+SMALL = ['--model=dino', '--n_layer=1', '--n_head=2', '--n_embd=16', '--patch_size=4', '--n_out=32', '--hidden=16',
+         '--bottleneck=8', '--local_crops=2', '--local_size=4', '--crop_scale=0.4', '--batch_size=8', '--max_iters=6',
+         '--eval_interval=3', '--log_interval=1', '--warmup_iters=2', '--optimizer=adamw', '--dtype=float32',
+         '--still_share=0.2', '--weight_decay_end=0.4', '--schedule=cosine']
+
+
+@pytest.fixture(scope='module')
+def words(pictures_data):
+    return [f'--data_dir={pictures_data}', '--dataset=quads', *SMALL]
+
+
+@pytest.fixture(scope='module')
+def whole(words, tmp_path_factory):
+    out = tmp_path_factory.mktemp('dino') / 'whole'
+    go(*words, f'--out_dir={out}')
+    return out
+
+
+def test_stopped_and_resumed_it_goes_on_bit_for_bit(whole, words, tmp_path):
+    """Teacher, centre and schedules included."""
+    go(*words, '--gradient_accumulation_steps=1', '--max_iters=6', f'--out_dir={tmp_path}/a', '--target_loss=100')
+    assert load_checkpoint(tmp_path / 'a' / 'last.pt')['step'] == 0  # the first validation reached the target
+    go('--init_from=resume', '--target_loss=0', f'--out_dir={tmp_path}/a')
+    assert losses(tmp_path / 'a') == losses(whole) and equal(weights(tmp_path / 'a'), weights(whole))
+    held = weights(whole)
+    assert held['share'] == 1 and held['centre'].abs().sum() > 0
+    assert not torch.equal(held['teacher.net.layers.0.ista.D'], held['student.net.layers.0.ista.D'])
+
+
+def test_passes_of_a_step_are_one_batch(whole, words, tmp_path):
+    go(*words, '--batch_size=4', '--gradient_accumulation_steps=2', f'--out_dir={tmp_path}/a')
+    assert column(tmp_path / 'a', 'train') == pytest.approx(column(whole, 'train'), rel=1e-4)
+    for k in ('centre', 'teacher.net.layers.0.ista.D'):
+        assert torch.allclose(weights(tmp_path / 'a')[k], weights(whole)[k], atol=1e-5)
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one(whole, words, tmp_path):
+    """The centre is that of the whole batch."""
+    torchrun(*words, f'--out_dir={tmp_path}/two')
+    assert column(tmp_path / 'two', 'train') == pytest.approx(column(whole, 'train'), rel=1e-3)
+    for k in ('centre', 'teacher.net.layers.0.ista.D'):
+        assert torch.allclose(weights(tmp_path / 'two')[k], weights(whole)[k], atol=1e-4)
+    said = torchrun(*words, '--fsdp=true', f'--out_dir={tmp_path}/shared', code=1)[1]
+    assert 'error: rank 0: fsdp=true is not for DINO' in said and 'Traceback' not in said.split('error: rank')[0]
+
+
+def test_its_teacher_is_what_other_commands_see(whole, words, pictures_data, tmp_path, capsys):
+    model = load_model(load_weights(str(whole)))
+    assert type(model).__name__ == 'CRATE'
+    held = weights(whole, 'best.pt')
+    assert all(torch.equal(v, held[f'teacher.net.{k}']) for k, v in model.state_dict().items()
+               if not k.startswith('read.head'))
+    data = f'--data_dir={pictures_data}'
+    scores.main([f'--ckpt={whole}', data, '--knn=3', '--probe=true', '--split=val'])
+    said = capsys.readouterr().out
+    assert 'linear probe: top-1' in said and '3 nearest neighbours: top-1' in said
+    assert '--new_head=true' in fails(capsys, scores.main, f'--ckpt={whole}', data, '--split=val')
+    analyze.main(['attention', f'--ckpt={whole}', data, '--num_samples=2', f'--out={tmp_path}/x.png'])
+    sample.main([f'--ckpt={whole}', f'--image={pictures_data}/quads'])
+    assert 'it was trained without labels' in capsys.readouterr().out
+    go(f'--init_from={whole}', data, '--dataset=quads', '--new_head=true', '--max_iters=2',
+       f'--out_dir={tmp_path}/tuned')
+    assert load_checkpoint(tmp_path / 'tuned')['config']['model'] == 'crate'
+
+
+def test_a_collapse_is_noticed(words, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Distillation, 'metrics', lambda self, out, loss, y: (
+        len(y), {'loss': loss, 'entropy': torch.tensor(0.1), 'spread': torch.tensor(0.1)}))
+    go(*words, f'--out_dir={tmp_path}/a')
+    said = capsys.readouterr().out
+    assert len(re.findall('step .* of 6  the teacher says the same of all pictures', said)) == 2  # not at step 0
+    task = object.__new__(Distillation)
+    task.most = 3.0
+    assert 'says nothing of any picture' in task.warning({'entropy': 2.99, 'spread': 3.0})
+    assert task.warning({'entropy': 1.0, 'spread': 2.0}) == ''
+
+
+@pytest.mark.parametrize('more', [[], ['--model=crate']], ids=['dino', 'crate'])
+def test_features_are_scored_while_it_trains(more, words, pictures_data, tmp_path, capsys):
+    """As eval.py scores them afterwards: by the teacher."""
+    kept = words if not more else [w for w in words if w.partition('=')[0] in (
+        '--data_dir', '--dataset', '--n_layer', '--n_head', '--n_embd', '--patch_size', '--dtype', '--batch_size')]
+    go(*kept, *more, '--max_iters=6', '--eval_interval=2', '--probe_interval=4', f'--out_dir={tmp_path}/a')
+    assert [v == v for v in column(tmp_path / 'a', 'val', 'knn')] == [True, False, True, True]  # steps 0, 2, 4 and 6
+    found = {name: column(tmp_path / 'a', 'val', name)[-1] for name in ('knn', 'probe')}
+    capsys.readouterr()
+    scores.main([f'--ckpt={tmp_path}/a/last.pt', f'--data_dir={pictures_data}', '--knn=20', '--split=val',
+                 '--eval_view=crop', '--dtype=float32'])
+    said = re.search(r'20 nearest neighbours: top-1 ([\d.]+)%', capsys.readouterr().out)
+    assert float(said[1]) == pytest.approx(100 * found['knn']) and 0.2 < found['probe'] <= 1
+
+
+def test_entropies_are_logged(whole):
+    assert all(0 < e <= s + 1e-6 < 3.5 for e, s in zip(column(whole, 'val', 'entropy'), column(whole, 'val', 'spread')))
+
+
+@pytest.mark.parametrize('more, message', [
+    (['--local_size=6'], 'local_size=6 is not divisible by patch_size'), (['--dataset=text'], 'holds text'),
+    (['--backbone=nothing'], "backbone='nothing' is no network"), (['--local_crops=-1'], 'local_crops'),
+    (['--model=crate', '--local_crops=3'], '--local_crops is for views'), (['--image_size=10'], 'divisible')])
+def test_mistakes_get_one_line(more, message, words, tmp_path, capsys):
+    words = [w for w in words if not more[0].startswith('--model') or w.partition('=')[0] in (
+        '--data_dir', '--dataset', '--n_layer', '--n_head', '--n_embd', '--patch_size', '--max_iters')]
+    assert message in fails(capsys, train.main, *words, *more, f'--out_dir={tmp_path}/a')
