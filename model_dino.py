@@ -160,8 +160,8 @@ class Features(nn.Module):
 
 
 class DINO(nn.Module):
-    """model((large, small)) -> (P_t, (2, B, K), loss). large (2, B, C, H, W) and small (n, B, C, h, w), of which there may
-    be none, are crops of the same B pictures."""
+    """model((large, small)) -> (P_t, (2, B, K), loss). large (2, B, C, H, W) and small (n, B, C, h, w), of which there
+    may be none, are crops of the same B pictures."""
 
     def __init__(self, config):
         super().__init__()
@@ -213,8 +213,8 @@ class DINO(nn.Module):
 
     @staticmethod
     def opened(checkpoint):
-        """A checkpoint of this network as one of the network inside, with the teacher's weights, and one class that means
-        nothing in place of a head."""
+        """A checkpoint of this network as one of the network inside, with the teacher's weights, and one class that
+        means nothing in place of a head."""
         c, inside = DINOConfig(**checkpoint['model_config']), 'teacher.net.'
         weights = {k.removeprefix(inside): v for k, v in checkpoint['weights'].items() if k.startswith(inside)}
         weights |= {'read.head.weight': torch.zeros(1, c.n_embd), 'read.head.bias': torch.zeros(1)}

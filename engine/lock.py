@@ -58,7 +58,8 @@ def hold(path, what, advice, wait=False):
     HELD[path] = file, made
     with contextlib.suppress(OSError):  # a full disk; the lock holds without the words
         file.truncate(0)
-        file.write(f'process {os.getpid()} on {platform.node()} ({shlex.join(sys.argv)[:300]})'.encode(errors='replace'))
+        words = shlex.join(sys.argv)[:300]
+        file.write(f'process {os.getpid()} on {platform.node()} ({words})'.encode(errors='replace'))
 
 
 def let_go(path):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from engine.settings import HERE
 
-TOOLS = 'text', 'imagefolder', 'arrays', 'gpt2_weights', 'crate_alpha_weights'  # scripts for data of your own, and weights
+TOOLS = 'text', 'imagefolder', 'arrays', 'gpt2_weights', 'crate_alpha_weights'  # for data of your own, and weights
 
 
 def checkpoint(path):
@@ -53,5 +53,5 @@ def dataset(folder):
         out = f' --out {folder}' * (folder.as_posix() != f'data/{script.stem}')
         return f'no data in {folder}; run: python prepare/{script.name}{out}'
     known = sorted(p.parent.name for p in folder.parent.glob('*/meta.json'))
-    return (f'no data in {folder}; prepared are {", ".join(known) or "none"}; for your own: python prepare/text.py FILES '
-            f'--out {folder}, or python prepare/imagefolder.py FOLDER --out {folder}')
+    return (f'no data in {folder}; prepared are {", ".join(known) or "none"}; for your own: python prepare/text.py '
+            f'FILES --out {folder}, or python prepare/imagefolder.py FOLDER --out {folder}')

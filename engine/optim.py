@@ -116,10 +116,11 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
     """Optimizers over the model's trainable parameters, each in exactly one group.
 
     name: 'adamw' (fused), 'adam' (no decay), 'lion', or 'muon': Muon at muon_lr on the matrices in
-    `layers` and `decoder_layers` of the model, or of its `student.net`, where query, key and value of a fused QKV count as
-    three; AdamW at lr on everything else. Weight decay is on matrices and convolutions only, not on
-    norms, biases, class tokens and the positions of pictures, which have shape (1, N, d). (In the
-    authors' CRATE script all parameters decay.) Raises ValueError for another name.
+    `layers` and `decoder_layers` of the model, or of its `student.net`, where query, key and value
+    of a fused QKV count as three; AdamW at lr on everything else. Weight decay is on matrices and
+    convolutions only, not on norms, biases, class tokens and the positions of pictures, which have
+    shape (1, N, d). (In the authors' CRATE script all parameters decay.) Raises ValueError for
+    another name.
     """
     if name not in NAMES:
         raise ValueError(f"optimizer='{name}' is unknown; choose {' or '.join(NAMES)}")

@@ -8,8 +8,9 @@ def write_file(path, write, mode='w', advice='go on with --init_from=resume, or 
     """Call write(file) on a new file, then rename it to path: a crash or a full disk leaves the old
     file whole. Raises ValueError with the advice if it cannot be written."""
     new = f'{path}.new'
+    as_text = {} if 'b' in mode else {'encoding': 'utf-8', 'errors': 'backslashreplace', 'newline': '\n'}
     try:
-        with open(new, mode, **({} if 'b' in mode else {'encoding': 'utf-8', 'errors': 'backslashreplace', 'newline': '\n'})) as f:
+        with open(new, mode, **as_text) as f:
             write(f)
             f.flush()
             os.fsync(f.fileno())

@@ -21,8 +21,9 @@ def opening(run):
     begun = f'goes on at step {run.step:,} of ' * bool(run.step)
     n = torch.get_num_threads()
     threads = f' with {n} thread{"s" * (n > 1)}' * (here.kind == 'cpu')
-    return (f'{c.model}: {sum(p.numel() for p in run.model.parameters() if p.requires_grad) / 1e6:.2f}M parameters; learns {data}, writes to {c.out_dir}\n'
-            f'{begun}{c.max_iters:,} steps of {rows} {task.unit}{passes}; a validation every {c.eval_interval:,} steps\n'
+    size = sum(p.numel() for p in run.model.parameters() if p.requires_grad) / 1e6
+    return (f'{c.model}: {size:.2f}M parameters; learns {data}, writes to {c.out_dir}\n{begun}{c.max_iters:,} steps of '
+            f'{rows} {task.unit}{passes}; a validation every {c.eval_interval:,} steps\n'
             f'on {here.kind} x {here.world}{threads}, {str(here.dtype)[6:]}, '
             f'{"compiled" if here.compiled else "not compiled"}; mfu is the share of {run.peak / 1e12:.2f} TFLOP/s, '
             'the speed of a plain matrix product here')

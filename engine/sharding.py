@@ -18,8 +18,8 @@ def shard(model, kind, world):
     """Share a network among `world` processes, layer by layer, on their devices of this kind.
     Raises ValueError for a network that cannot be."""
     if hasattr(model, 'after_step'):
-        raise ValueError(f'fsdp=true is not for {type(model).__name__}, which changes weights itself after a step; leave '
-                         'it out: then each process has its own copy')
+        raise ValueError(f'fsdp=true is not for {type(model).__name__}, which changes weights itself after a step; '
+                         'leave it out: then each process has its own copy')
     for name, parameter in model.named_parameters():
         if not parameter.dim():
             raise ValueError(f'fsdp=true cannot share {name}, a single number; make it a vector of one number')

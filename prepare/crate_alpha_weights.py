@@ -1,8 +1,8 @@
 """The authors' CRATE-alpha as a run directory, to name what is in your photo, and to fine-tune.
 
-    python prepare/crate_alpha_weights.py                   # Base with patches of 16, 290 MB; writes out/crate_alpha_b16
-    python prepare/crate_alpha_weights.py --size L14        # Large with patches of 14, 1.0 GB
-    python prepare/crate_alpha_weights.py --from FILE       # your crate_alpha_B16.pth, no download
+    python prepare/crate_alpha_weights.py                # Base, patches of 16, 290 MB; writes out/crate_alpha_b16
+    python prepare/crate_alpha_weights.py --size L14     # Large, patches of 14, 1.0 GB
+    python prepare/crate_alpha_weights.py --from FILE    # your crate_alpha_B16.pth, no download
     python sample.py --ckpt=out/crate_alpha_b16 --image=cat.jpg
     python analyze.py attention --ckpt=out/crate_alpha_b16 --image=cat.jpg
 

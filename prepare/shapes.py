@@ -118,8 +118,8 @@ def main(argv=None):
     args = parse(p, argv)
     counts = args.train, args.val, args.test
     if args.size % 4 or not 8 <= args.size <= 4096 or min(counts) < 1 or max(counts) > 10 ** 9 or args.seed < 0:
-        raise ValueError('--size must be a multiple of 4 from 8 to 4096, each split needs 1 to 10^9 pictures, and --seed '
-                         'must not be negative')
+        raise ValueError('--size must be a multiple of 4 from 8 to 4096, each split needs 1 to 10^9 pictures, and '
+                         '--seed must not be negative')
     check_room(args.out, sum(counts) * args.size ** 2 * 4)
     splits = {}
     for i, (split, count) in enumerate(zip(('train', 'val', 'test'), counts)):

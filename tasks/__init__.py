@@ -70,7 +70,8 @@ def choose(c, augment, folder, model, machine):
             'icl': regression.Regression}[model.config.task]
     if c.train_share < 1 and not issubclass(task, pictures.Classification):
         raise ValueError(f'train_share={c.train_share} is for pictures; leave it out')
-    check_meant(augment, dict.fromkeys(augment.of_views, ('views',)), model.config.task)
+    if augment:
+        check_meant(augment, dict.fromkeys(augment.of_views, ('views',)), model.config.task)
     return task(c, augment, folder, model.config, machine)
 
 

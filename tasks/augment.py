@@ -51,7 +51,8 @@ class AugmentConfig:
         for name in ('crop_scale', 'local_scale', 'eval_crop'):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f'{name}={getattr(self, name)} must lie in (0, 1]')
-        for name, most in (('randaugment_n', 10), ('randaugment_m', 30), ('local_crops', 64), ('jitter', 1), ('blur', 20)):
+        most = {'randaugment_n': 10, 'randaugment_m': 30, 'local_crops': 64, 'jitter': 1, 'blur': 20}
+        for name, most in most.items():
             if not 0 <= getattr(self, name) <= most:
                 raise ValueError(f'{name}={getattr(self, name)} must lie in [0, {most}]')
         check_choices(self, randaugment_scale=randaugment.SCALES, eval_view=('crop', 'squash'))

@@ -123,8 +123,8 @@ class Distillation(Classification):
 
     def warning(self, metrics):
         if metrics['spread'] < 0.05 * self.most:
-            return 'the teacher says the same of all pictures: it has collapsed; give a smaller --centre_momentum, or a ' \
-                   'higher --teacher_temperature'
+            return 'the teacher says the same of all pictures: it has collapsed; give a smaller --centre_momentum, ' \
+                   'or a higher --teacher_temperature'
         if metrics['entropy'] > 0.99 * self.most:
             return 'the teacher says nothing of any picture, all outputs alike; give a lower --teacher_temperature'
         return ''

@@ -30,12 +30,16 @@ from prepare.lib import download
 from tasks.augment import AugmentConfig
 
 CASES = 100 * FAULTS
-VALUES = ['nan', 'inf', '-inf', '-1', '0', '1e-300', '1e400', '1000000000000', '-1000000000000', '9' * 400, '1.5', 'true',
-          'None', '', ' ', 'a,b', '1,2,3', '[', '{}', '()', '1_000', '0x10', '٣', 'x' * 300, 'x' * 5000, 'a/' * 2000, '*',
+VALUES = ['nan', 'inf', '-inf', '-1', '0', '1e-300', '1e400', '1000000000000', '-1000000000000', '9' * 400, '1.5',
+          'true', 'None', '', ' ', 'a,b', '1,2,3', '[', '{}', '()', '1_000', '0x10', '٣', 'x' * 300, 'x' * 5000,
+          'a/' * 2000,
+          '*',
           'out/*', '[a-z]*', '~', '/', '.', '..', '/dev/zero', '/dev/full', '/proc/self/mem', 'FILE:/dev/zero', 'FILE:',
-          'official:', 'official:x', 'file', 'file/x', 'folder', 'no/such/place', 'a\0b', 'a\nb', 'a\x1b[2Jb', 'ü' * 130,
+          'official:', 'official:x', 'file', 'file/x', 'folder', 'no/such/place', 'a\0b', 'a\nb', 'a\x1b[2Jb',
+          'ü' * 130,
           '\udcff', '--', '-h', '--help=1', '%s', '$HOME', '__init__', 'con', 'sys', '1e9', '-0', '+1', '1e3', '3']
-WORDS = ['--', '-', '---', '-x', '--=', '--=1', '=', '--nothing', '--nothing=1', 'nothing.py', 'config', 'file', 'folder',
+WORDS = ['--', '-', '---', '-x', '--=', '--=1', '=', '--nothing', '--nothing=1', 'nothing.py', 'config', 'file',
+         'folder',
          '', '*', 'config/*.py', 'x' * 300, 'a\0b', '--out_dir', '--help=', '-o', '@file', '\udcff', 'broken.py',
          'binary.py', 'loop.py']
 HANG = 60  # seconds; every case here takes less than one
@@ -83,7 +87,8 @@ def programs(data):
         'eval pictures': (eval.main, [*picture, '--workers=0'], named(eval.EvalConfig)),
         'analyze layers': (analyze.main, ['layers', *picture, '--num_samples=2'], named(analyze.AnalyzeConfig)),
         'analyze attention': (analyze.main, ['attention', *picture, '--num_samples=1'], named(analyze.AnalyzeConfig)),
-        'bench': (bench.main, ['step', '--rows=aot-stdlib-plain', '--n_layer=1', '--n_embd=16', '--batch_size=2', '--rounds=1', '--seconds=0.01', '--alone=false'],
+        'bench': (bench.main, ['step', '--rows=aot-stdlib-plain', '--n_layer=1', '--n_embd=16', '--batch_size=2',
+                              '--rounds=1', '--seconds=0.01', '--alone=false'],
                   named(bench.BenchConfig)),
         'compare': (compare.main, ['run'], named(compare.CompareConfig))}
     given = {'text': ['file'], 'imagefolder': ['folder'], 'arrays': ['file', '--labels', 'file'], 'gpt2_weights': [],
@@ -139,7 +144,8 @@ def cases(data, seed=0):
         kind = rng.random()
         if kind < 0.75:
             option, value = rng.choice(options), rng.choice(VALUES)
-            words += [f'--{option}', value] if name.startswith('prepare') or rng.random() < 0.2 else [f'--{option}={value}']
+            apart = name.startswith('prepare') or rng.random() < 0.2
+            words += [f'--{option}', value] if apart else [f'--{option}={value}']
         elif kind < 0.85:
             words.insert(rng.randrange(len(words) + 1), rng.choice(WORDS))
         elif kind < 0.95 and words:
@@ -176,7 +182,8 @@ def test_wrong_command_lines(place, pictures_data, monkeypatch, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize('words', [['train.py', '--out_dir=' + 'x' * 300], ['train.py', '--optimizer=sgd'],
                                    ['train.py', '--n_head=7'], ['train.py', '--out_dir=run'],
-                                   ['train.py', '--model=crate', '--dataset=shapes', '--patch_size=5'], ['compare.py', 'run', '--top=nan'],
+                                   ['train.py', '--model=crate', '--dataset=shapes', '--patch_size=5'],
+                                   ['compare.py', 'run', '--top=nan'],
                                    ['sample.py', '--ckpt=a\x1b[2Jb'], ['prepare/shapes.py', '--train', '1' + '0' * 12]],
                          ids=lambda words: f'{words[0]} {words[-1][:30]}'.encode('unicode_escape').decode())
 def test_wrong_command_lines_leave_a_fresh_clone_as_it_was(words, place):

@@ -3,7 +3,8 @@ import pytest
 from helpers import JPEGS, ROOT, run
 
 TEXT = 'naïve 日本 – ünd\n' * 200
-SMALL = ['--n_layer=1', '--n_head=2', '--n_embd=8', '--block_size=8', '--batch_size=2', '--max_iters=2', '--eval_iters=1']
+SMALL = ['--n_layer=1', '--n_head=2', '--n_embd=8', '--block_size=8', '--batch_size=2', '--max_iters=2',
+         '--eval_iters=1']
 # an ASCII code page, as some servers and containers have; and a warning where a file is opened without an encoding
 HOSTILE = dict(LC_ALL='C', PYTHONCOERCECLOCALE='0', PYTHONUTF8='0', PYTHONWARNDEFAULTENCODING='1')
 
@@ -24,8 +25,8 @@ def test_files_are_utf8_with_one_kind_of_line_end_everywhere(tmp_path):
             ['eval.py', '--ckpt=out/nothing'],
             ['bench.py', str(ROOT / 'config' / 'race_aot_shakespeare_char.py'), '--dataset=mine', *SMALL, '--rounds=1'],
             ['prepare/imagefolder.py', 'photos', '--out', 'data/größe', '--size', '16', '--workers', '0'],
-            ['train.py', '--model=crate', '--dataset=größe', '--image_size=8', '--patch_size=4', *SMALL[:3], *SMALL[4:],
-             '--out_dir=out/pictures'],
+            ['train.py', '--model=crate', '--dataset=größe', '--image_size=8', '--patch_size=4', *SMALL[:3],
+             *SMALL[4:], '--out_dir=out/pictures'],
             ['sample.py', '--ckpt=out/pictures', '--image=photos/val/größe']):
         done = run(*words, cwd=tmp_path, **HOSTILE)
         assert done.returncode == (2 if '--ckpt=out/nothing' in words else 0), (words, done.stderr)

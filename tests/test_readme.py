@@ -28,7 +28,8 @@ PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
 README = PAGES[0].read_text(encoding='utf-8')
 SHORT = ['--batch_size=2', '--gradient_accumulation_steps=2', '--eval_interval=4', '--eval_iters=2', '--warmup_iters=1']
 TOY = ['--n_layer=2', '--n_head=2', '--n_embd=16', *SHORT]  # of a new network
-DOWNLOADS = 'shakespeare_char|shakespeare|cifar10|imagenet|openwebtext|wikitext|ptb|lambada|cbt|gpt2_weights|crate_alpha_weights'
+DOWNLOADS = 'shakespeare_char|shakespeare|cifar10|imagenet|openwebtext|wikitext|ptb|lambada|cbt|gpt2_weights|' \
+            'crate_alpha_weights'
 
 
 def commands(page):

@@ -262,7 +262,8 @@ def test_a_dataset_that_needs_no_download_is_prepared(tmp_path, monkeypatch, cap
 
 
 def test_import_starts_nothing(tmp_path):
-    code = 'import train, sample, bench, eval, analyze, compare, model_aot, model_crate, model_crate_alpha, model_crate_mae, model_vit, ' \
+    code = 'import train, sample, bench, eval, analyze, compare, model_aot, model_crate, model_crate_alpha, ' \
+           'model_crate_mae, model_vit, ' \
            'model_vit_mae; import os; assert not os.listdir(".")'
     done = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, env=os.environ | {'PYTHONPATH': str(ROOT)},
                           capture_output=True, text=True)

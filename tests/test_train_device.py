@@ -17,7 +17,8 @@ KINDS = {
 
 def words_for(kind, bytes_data, pictures_data):
     text = 'text' in kind or kind == 'functions'
-    data = [f'--data_dir={bytes_data}', '--dataset=tiny'] if text else [f'--data_dir={pictures_data}', '--dataset=quads']
+    data = (bytes_data, 'tiny') if text else (pictures_data, 'quads')
+    data = [f'--data_dir={data[0]}', f'--dataset={data[1]}']
     return data + KINDS[kind]
 
 

@@ -15,7 +15,8 @@ def differs(path, checksum):
     """'' if the file has this checksum (an MD5 of 32 hex digits, or a sha256 of 64), else a
     reason."""
     kind = 'md5' if len(checksum) == 32 else 'sha256'
-    return '' if digests([Path(path)], f'checksum of {path}', kind)[Path(path).name] == checksum else f'its {kind} is not {checksum}'
+    found, = digests([Path(path)], f'checksum of {path}', kind).values()
+    return '' if found == checksum else f'its {kind} is not {checksum}'
 
 
 def fetch(url, path, checksum=None, tries=5):

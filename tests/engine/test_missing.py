@@ -38,7 +38,8 @@ def test_a_missing_checkpoint(main, more, tmp_path, monkeypatch, capsys):
     for name in ('a/best.pt', 'b/step_3.pt', 'crate_shapes/last.pt', 'c/log.csv'):
         (tmp_path / 'out' / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / 'out' / name).touch()
-    assert 'out/crate_shapes holds last.pt: name one, such as out/crate_shapes/last.pt' in fails(capsys, main, *more, '--ckpt=out/crate_shapes')
+    said = fails(capsys, main, *more, '--ckpt=out/crate_shapes')
+    assert 'out/crate_shapes holds last.pt: name one, such as out/crate_shapes/last.pt' in said
     said = fails(capsys, main, *more, '--ckpt=out/mine/last.pt')
     assert '--out_dir=out/mine' in said and said.endswith('runs in out: out/a, out/b, out/crate_shapes')
     assert 'python train.py; ' in fails(capsys, main, *more, '--ckpt=out/aot_stdlib/best.pt')
@@ -55,7 +56,8 @@ def test_missing_pictures(picture_run, tmp_path, monkeypatch, capsys):
 def test_a_missing_dataset(text_run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for words, script in ((['--dataset=imagenet21k', '--model=crate'], 'imagenet.py --out data/imagenet21k'),
-                          (['--dataset=cifar10', '--model=crate'], 'cifar10.py'), (['--dataset=wikitext'], 'wikitext.py')):
+                          (['--dataset=cifar10', '--model=crate'], 'cifar10.py'),
+                          (['--dataset=wikitext'], 'wikitext.py')):
         assert fails(capsys, train.main, *words).endswith(f'run: python prepare/{script}')
     score = [f'--ckpt={text_run}', '--data_dir=elsewhere']
     assert fails(capsys, eval.main, *score, '--dataset=stdlib').endswith(

@@ -15,7 +15,8 @@ ALL = [(CRATE, CRATEConfig), (CRATEAlpha, CRATEAlphaConfig), (ViT, ViTConfig)]
 @pytest.mark.parametrize('Model, Config, settings', [
     (CRATE, CRATEConfig, {}), (CRATE, CRATEConfig, dict(pool='mean', tie_out=True, ista='soft')),
     (CRATE, CRATEConfig, dict(ista='mm', head_dim=12)), (CRATEAlpha, CRATEAlphaConfig, {}),
-    (CRATEAlpha, CRATEAlphaConfig, dict(pool='mean', atoms=1, decoupled=False, skip=False)), (ViT, ViTConfig, {}), (ViT, ViTConfig, dict(pool='cls'))])
+    (CRATEAlpha, CRATEAlphaConfig, dict(pool='mean', atoms=1, decoupled=False, skip=False)), (ViT, ViTConfig, {}),
+    (ViT, ViTConfig, dict(pool='cls'))])
 def test_a_fresh_network_knows_little_and_can_memorize(Model, Config, settings):
     torch.manual_seed(0)
     small = dict(image_size=(8, 12), patch_size=4, num_classes=5, n_layer=2, n_head=2, n_embd=32)
@@ -48,7 +49,9 @@ def test_label_smoothing_acts_in_training_only(Model, Config):
     (ViTConfig, dict(label_smoothing=-1.0), 'label_smoothing'), (CRATEAlphaConfig, dict(atoms=0), 'atoms'),
     (CRATEAlphaConfig, dict(steps=0), 'steps'), (CRATEAlphaConfig, dict(n_embd=10, n_head=4), 'n_head'),
     (CRATEAlphaConfig, dict(pool='max'), 'cls or mean'), (CRATEAlphaConfig, dict(head_dim=-1), 'head_dim'),
-    (CRATEAlphaConfig, dict(image_size=30), 'divisible by patch_size'), (CRATEAlphaConfig, dict(dropout=1.0), 'dropout'), (CRATEConfig, dict(num_classes=-1), 'num_classes')])
+    (CRATEAlphaConfig, dict(image_size=30), 'divisible by patch_size'),
+    (CRATEAlphaConfig, dict(dropout=1.0), 'dropout'),
+    (CRATEConfig, dict(num_classes=-1), 'num_classes')])
 def test_impossible_configs_say_why(Config, settings, word):
     with pytest.raises(ValueError, match=word):
         Config(**settings)

@@ -117,8 +117,9 @@ def test_small_crops_are_read_with_interpolated_positions(Network, Config, name)
 
 
 @pytest.mark.parametrize('settings, message', [
-    (dict(backbone='crate_mae'), "backbone='crate_mae'"), (dict(backbone='what'), 'choose crate, vit'), (dict(patch_size=5), 'divisible'),
-    (dict(n_out=0), 'n_out=0'), (dict(teacher_temperature=0.0), 'teacher_temperature'), (dict(teacher_momentum=1.5), 'teacher_momentum')])
+    (dict(backbone='crate_mae'), "backbone='crate_mae'"), (dict(backbone='what'), 'choose crate, vit'),
+    (dict(patch_size=5), 'divisible'), (dict(n_out=0), 'n_out=0'),
+    (dict(teacher_temperature=0.0), 'teacher_temperature'), (dict(teacher_momentum=1.5), 'teacher_momentum')])
 def test_impossible_settings_say_why(settings, message):
     with pytest.raises(ValueError, match=message):
         DINOConfig(**SMALL | settings)

@@ -13,6 +13,7 @@ from tasks.augment import AugmentConfig
 from tasks.pictures import Classification, Reconstruction
 from tasks.regression import Regression
 from tasks.text import HiddenTokens, NextToken
+from tasks.views import Distillation
 
 
 def test_ranks_by_a_naive_loop():
@@ -55,6 +56,7 @@ def test_the_network_says_which_task_it_is_for_text(model, dataset, more, kind, 
     ('quads', dict(task='image', image_size=(8, 8)), AugmentConfig(randaugment_n=1)),
     ('pack', dict(task='image', image_size=(8, 8)), AugmentConfig()),
     ('pack', dict(task='masked_image', image_size=(8, 8), patch_size=(4, 4)), AugmentConfig()),
+    ('quads', dict(task='views', image_size=(8, 8), patch_size=(4, 4), n_out=9), AugmentConfig(local_size=4)),
     ('linear', dict(task='icl', block_size=8, n_dims=3), None)])
 def test_what_is_sent_to_the_device_has_no_gaps(dataset, config, augmented, pictures_data):
     """A tensor with gaps is copied number by number before CUDA can take it."""
@@ -77,7 +79,7 @@ def test_what_is_sent_to_the_device_has_no_gaps(dataset, config, augmented, pict
 
 def test_every_task_has_a_class():
     kinds = {'text': NextToken, 'masked_text': HiddenTokens, 'image': Classification, 'masked_image': Reconstruction,
-             'icl': Regression}
+             'views': Distillation, 'icl': Regression}
     assert kinds.keys() == TASKS.keys() and all(issubclass(kind, Task) for kind in kinds.values())
     made = []
     for name, kind in kinds.items():

@@ -36,7 +36,8 @@ def test_a_crop_depends_on_its_own_numbers_alone():
     other = draws.clone()
     other[:, views.VIEW:2 * views.VIEW] = 0.5  # of the second large crop
     large, small = views.views(pictures, sizes, other, (16, 16), C)
-    assert torch.equal(large[0], whole[0][0]) and not torch.equal(large[1], whole[0][1]) and torch.equal(small, whole[1])
+    assert torch.equal(large[0], whole[0][0]) and torch.equal(small, whole[1])
+    assert not torch.equal(large[1], whole[0][1])
 
 
 def test_areas_of_crops():
@@ -56,17 +57,20 @@ def test_hue_is_that_of_the_standard_library():
     found = views.turned(torch.from_numpy(x), torch.from_numpy(by)).numpy()
     for i, r, c in np.ndindex(7, 2, 2):
         h, s, v = colorsys.rgb_to_hsv(*(x[i, :, r, c] / 255))
-        assert found[i, :, r, c] == pytest.approx([255 * n for n in colorsys.hsv_to_rgb((h + by[i]) % 1, s, v)], abs=1e-2)
+        want = [255 * n for n in colorsys.hsv_to_rgb((h + by[i]) % 1, s, v)]
+        assert found[i, :, r, c] == pytest.approx(want, abs=1e-2)
 
 
 def test_blur_by_a_plain_loop():
     x, sigma = torch.rand(2, 3, 6, 7, generator=torch.Generator().manual_seed(0)) * 255, torch.tensor([0.3, 1.5])
     found = views.blurred(x, sigma, 2.0)
     for i in range(2):
-        weights = {(a, b): math.exp(-(a * a + b * b) / (2 * sigma[i].item() ** 2)) for a in range(-6, 7) for b in range(-6, 7)}
+        weights = {(a, b): math.exp(-(a * a + b * b) / (2 * sigma[i].item() ** 2))
+                   for a in range(-6, 7) for b in range(-6, 7)}
         total = sum(weights.values())
         for r, c in np.ndindex(6, 7):
-            want = sum(w * x[i, :, min(5, max(0, r + a)), min(6, max(0, c + b))] for (a, b), w in weights.items()) / total
+            want = sum(w * x[i, :, min(5, max(0, r + a)), min(6, max(0, c + b))]
+                       for (a, b), w in weights.items()) / total
             assert torch.allclose(found[i, :, r, c], want, atol=1e-2)
 
 
