@@ -59,6 +59,7 @@ def test_the_file_is_short_and_imports_nothing_of_the_house():
         'dataclasses', 'math', 'torch'}
 
 
+@pytest.mark.slow
 def test_it_reads_text(house):
     words = '--model=tiny', '--dataset=words', '--block_size=32', '--out_dir=out/words'
     said = python(house, 'train.py', *words, *SHORT)
@@ -74,6 +75,7 @@ def test_it_reads_text(house):
     layers_of(house, 'out/words')
 
 
+@pytest.mark.slow
 def test_it_reads_pictures(house):
     said = python(house, 'train.py', '--model=tiny', '--dataset=few', *SHORT, '--out_dir=out/few')
     assert 'tiny: 0.0' in said and 'top1' in said

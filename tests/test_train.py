@@ -138,6 +138,7 @@ def test_stopped_at_any_step_a_run_goes_on_bit_for_bit(at, number, tiny, text_ru
     assert equal(weights(tmp_path / 'a'), weights(text_run))
 
 
+@pytest.mark.slow
 def test_killed_without_warning_a_run_goes_on_bit_for_bit(tiny, tmp_path):
     words = [*tiny, *HARD, '--max_iters=400', '--eval_interval=7']
     go(*words, f'--out_dir={tmp_path}/whole')

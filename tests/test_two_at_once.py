@@ -14,6 +14,7 @@ from engine import lock
 from prepare.lib.pictures import save_arrays
 from tasks import files
 
+pytestmark = pytest.mark.slow
 HOLD = ('import sys, time; from engine import lock\n'
         'lock.hold(sys.argv[1], "the folder", "wait"); print("held", flush=True); ')
 SHAPES = '--size', '8', '--train', '40', '--val', '10', '--test', '10', '--out'
