@@ -6,7 +6,8 @@
     python analyze.py attention --ckpt=out/crate_shapes --image=cat.jpg         # where each head looks
     python analyze.py attention --ckpt=out/aot_stdlib --start="def __init__(self):"
     python analyze.py pca --ckpt=out/crate_shapes --label=ring                  # patches by principal components
-    python analyze.py segment --ckpt=out/crate_shapes --beside=out/vit_shapes   # attention and true masks
+    python analyze.py segment --ckpt=out/crate_shapes --beside=out/vit_shapes   # attention, MaskCut and true masks
+    python analyze.py objects --ckpt=out/crate_shapes --beside=out/vit_shapes   # what they find, in pictures
     python analyze.py compress --ckpt=out/crate_shapes      # R^c before and after each attention step
     python analyze.py ista --ckpt=out/crate_shapes          # the LASSO before and after each ISTA step
     python analyze.py denoise --ckpt=out/crate_shapes       # signal to noise before and after attention
@@ -20,11 +21,12 @@
     python analyze.py majorize                              # the function below which ISTA with ista='mm' goes down
     python analyze.py augment --dataset=shapes              # training pictures, as training sees them
     python analyze.py augment config/train_crate_shapes.py --out=sheet.png
+    python analyze.py page --ckpt=out/crate_shapes --beside=out/vit_shapes      # one HTML file that computes
     python analyze.py --help
 
 A command writes a picture and a table of its numbers with the same name and .csv at the end
-(augment writes a picture alone), and prints what to see. Networks run in float32, coding rates in
-float64. Layers and heads are counted from 1.
+(augment writes a picture alone, page an HTML file), and prints what to see. Networks run in
+float32, coding rates in float64. Layers and heads are counted from 1.
 """
 import difflib
 import sys
@@ -33,7 +35,8 @@ from dataclasses import dataclass, fields, replace
 import engine  # before torch
 import torch
 
-from analysis import derivation, diffusion, drawings, layers, majorizer, projection, scores, sheet, theory
+from analysis import derivation, diffusion, drawings, layers, majorizer, page, projection, scores, segmentation, sheet
+from analysis import theory
 from analysis.samples import subjects
 from engine import plots, settings
 from engine.checkpoints import from_command_line
@@ -50,16 +53,19 @@ class AnalyzeConfig:
     split: str = ''                 # its split; empty: test, or val if there is no test
     image: str = ''                 # your own pictures instead: a file or a folder of files
     start: str = ''                 # your own text instead; \n is a new line, FILE:path reads a file
-    num_samples: int = 0            # samples; 0: 256, but segment 1000, pca 8, attention and ista 4
+    num_samples: int = 0            # samples; 0: 256, but segment 1000, pca 8, objects 6, attention and ista 4
     label: str = ''                 # pca: the class of its pictures; empty: the first
-    layer: int = 0                  # attention, pca, segment: which layer; 0: the last but one, as in the papers
+    layer: int = 0                  # attention, pca, segment, objects: which; 0: the last but one, as in the papers
     heads: str = ''                 # attention: the heads, such as 1,4; empty: all
     show: str = ''                  # layers: rate or sparsity; empty: both, or what the network has
     measure: str = 'paper'          # layers: R^c of the half step (paper), or as the released code measures it
     eps: float = 0.0                # layers: precision of the coding rate; 0: 0.5, or 0.01 for the released measure
     threshold: float = 0.0          # layers: numbers up to this size count as zeros
     part: str = ''                  # networks with three projections: query, key or value; empty: value, for pca key
-    share: float = 0.6              # segment: keep the patches that hold this share of a head's attention
+    share: float = 0.6              # segment, objects: keep the patches that hold this share of a head's attention
+    cut: str = 'key'                # segment, objects: MaskCut of key, query, value or token; none: leave it out
+    masks: int = 3                  # segment, objects: how many masks MaskCut looks for in a picture
+    tau: float = 0.15               # segment, objects: the cosine from which patches are alike for MaskCut
     keep: float = 0.5               # pca: foreground is above this share of the range of the first component
     directions: int = 4             # subspaces: how many columns of each to draw, chosen at random; coherence is of all
     size: int = 50                  # tokens: how many rows and columns to draw, chosen at random
@@ -73,19 +79,21 @@ class AnalyzeConfig:
 COMMON = {'ckpt', 'model', 'data_dir', 'seed', 'device', 'out', 'overwrite'}
 SAMPLES = {'dataset', 'split', 'image'}
 MANY = SAMPLES | {'beside', 'num_samples', 'batch_size'}
+CUT = {'layer', 'share', 'cut', 'masks', 'tau'}
 COMMANDS = {  # for networks: the function that draws, and its settings besides the common ones
     'layers': (drawings.draw_layers, MANY | {'show', 'measure', 'eps', 'threshold', 'part'}),
     'subspaces': (drawings.draw_subspaces, {'part', 'directions'}),
     'tokens': (drawings.draw_tokens, SAMPLES | {'start', 'size'}),
     'attention': (drawings.draw_attention, SAMPLES | {'start', 'num_samples', 'layer', 'heads'}),
     'pca': (drawings.draw_components, SAMPLES | {'label', 'num_samples', 'layer', 'part', 'keep'}),
-    'segment': (drawings.draw_segmentation, MANY - {'image'} | {'layer', 'share'}),
+    'segment': (segmentation.draw_segmentation, MANY - {'image'} | CUT),
+    'objects': (segmentation.draw_objects, MANY - {'image', 'batch_size'} | CUT),
     'compress': (derivation.draw_rate_changes, MANY),
     'ista': (derivation.draw_lasso, MANY),
     'denoise': (derivation.draw_signal_to_noise, MANY)}
 THEORIES = {name: entry for part in (theory, scores, projection, diffusion, majorizer)  # they need no network
             for name, entry in part.COMMANDS.items()}
-CHOICES = {'part': layers.PARTS, 'show': ('rate', 'sparsity'), 'measure': tuple(layers.EPS)}
+CHOICES = {'part': layers.PARTS, 'cut': segmentation.CUTS, 'show': ('rate', 'sparsity'), 'measure': tuple(layers.EPS)}
 
 
 def check(c, command):
@@ -98,7 +106,7 @@ def check(c, command):
             raise ValueError(f'--{name} does not go with --{"image" if c.image else "start"}; leave one of them out')
     if c.image and c.label:
         raise ValueError('--label chooses pictures of a dataset; leave it out beside --image')
-    settings.check_least(c, num_samples=0, batch_size=1, directions=1, size=1, seed=0, eps=0, threshold=0)
+    settings.check_least(c, num_samples=0, batch_size=1, directions=1, size=1, masks=1, seed=0, eps=0, threshold=0)
     if c.directions > 16 or c.seed >= 2 ** 63:
         raise ValueError(f'directions={c.directions} must be at most 16, seed={c.seed} below 2^63')
     for name, allowed in CHOICES.items():
@@ -106,6 +114,8 @@ def check(c, command):
             raise ValueError(f'{name}={getattr(c, name)} is unknown; choose {" or ".join(allowed)}')
     if not 0 < c.keep <= 1 or not 0 < c.share <= 1:
         raise ValueError(f'need 0 < keep <= 1 and 0 < share <= 1; got {c.keep} and {c.share}')
+    if not -1 <= c.tau < 1:
+        raise ValueError(f'tau={c.tau} is a cosine and must lie in [-1, 1)')
 
 
 def of_network(command, words):
@@ -114,7 +124,7 @@ def of_network(command, words):
     check(c, command)
     dataset = c.dataset or checkpoint['config'].get('dataset', '')  # one for all networks
     c = replace(c, out=c.out or f'{command}.png', dataset=dataset)
-    random = command not in ('tokens', 'attention', 'pca')  # these draw one network
+    random = command not in ('tokens', 'attention', 'pca', 'objects')  # these draw no random weights
     return lambda: COMMANDS[command][0](c, subjects(c, checkpoint, overrides, random)), c
 
 
@@ -131,11 +141,11 @@ def of_theory(command, given):
 def main(argv):
     if '--help' in argv or '-h' in argv:
         theories = [Config for _, Config in THEORIES.values()]
-        print(settings.help_text(__doc__, AnalyzeConfig, *theories, sheet.SheetConfig, AugmentConfig))
+        print(settings.help_text(__doc__, AnalyzeConfig, *theories, sheet.SheetConfig, AugmentConfig, page.PageConfig))
         return
     command, words = argv[0] if argv else '', argv[1:]
-    if command not in [*COMMANDS, *THEORIES, 'augment']:
-        known = [*(COMMANDS | THEORIES), 'augment']
+    if command not in [*COMMANDS, *THEORIES, 'augment', 'page']:
+        known = [*(COMMANDS | THEORIES), 'augment', 'page']
         near = difflib.get_close_matches(command, known, 1)
         hint = f'did you mean {near[0]}?' if near else f'choose {", ".join(known)}, as in: python analyze.py layers'
         raise ValueError(f"what to look at? '{command}' is unknown; {hint}")
@@ -145,6 +155,8 @@ def main(argv):
                              f'--{"dataset" if command == "augment" else "ckpt"}={word}?')
     if command == 'augment':
         return sheet.main(words)
+    if command == 'page':
+        return page.main(words)
     given = settings.collect(words)
     trained = command not in THEORIES or command in COMMANDS and {'ckpt', 'official'} & given.keys()
     draw, c = of_network(command, words) if trained else of_theory(command, given)

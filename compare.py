@@ -52,20 +52,24 @@ def read_run(folder):
 
 def draw(runs, c):
     """Write the picture of runs {folder: what read_run returns}."""
-    figure, axes = plots.pyplot().subplots(2, 3, figsize=(13, 7), sharey=True, sharex='col', layout='constrained')
+    names = plots.told_apart({folder: Path(folder).resolve().name for folder in runs})
+    size = 13, 7 + 0.25 * -(-len(runs) // 4)                            # four names in a row of the legend
+    figure, axes = plots.pyplot().subplots(2, 3, figsize=size, sharey=True, sharex='col', layout='constrained')
     for row, (split, name) in zip(axes, (('train', 'training loss'), ('val', 'validation loss'))):
         for axis, (k, label) in zip(row, AXES.items()):
-            for folder, points in runs.items():
-                axis.plot([p[k] for p in points[split]], [p['loss'] for p in points[split]], label=folder,
-                          linewidth=1, marker='.' if split == 'val' else None)
+            for i, (folder, points) in enumerate(runs.items()):
+                axis.plot([p[k] for p in points[split]], [p['loss'] for p in points[split]], label=names[folder],
+                          linewidth=1, marker='.' if split == 'val' else None,
+                          linestyle=('-', '--', ':')[i // len(plots.COLOURS) % 3])
             if c.log:
                 axis.set_xscale('symlog', linthresh=1)
             if split == 'val':
                 axis.set_xlabel(label)
         row[0].set_ylabel(name)
+    plots.plain_numbers(*axes.flat)
     if c.top:
         axes[0, 0].set_ylim(top=c.top)
-    axes[0, 0].legend(fontsize='small')
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc='outside lower center', ncols=4)
     plots.save_picture(c.out, figure, '--out')
 
 

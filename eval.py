@@ -2,6 +2,7 @@
 
     python eval.py --ckpt=out/crate_cifar10 --split=test                       # top-1, top-5, loss
     python eval.py --ckpt=out/crate_cifar10 --dataset=cifar100 --probe=true    # linear probe of frozen features
+    python eval.py --ckpt=out/crate_shapes --confusion=confusion.png           # which classes it takes for which
     python eval.py --ckpt=out/crate_shapes --knn=20                            # nearest neighbours of features
     python eval.py --ckpt=out/crate_mae_shapes                                 # how well hidden patches are predicted
     python eval.py --ckpt=out/crate_mae_shapes --probe=true --train_share=0.1  # features of a masked autoencoder
@@ -18,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import engine  # before torch
-from engine import machine, settings
+from engine import machine, plots, settings
 from engine.checkpoints import from_command_line, load_model, load_weights, same_classes, size
 from engine.run import folder_of
-from scoring import benchmarks, frozen, regression, splits
+from scoring import benchmarks, confusion, frozen, regression, splits
 from tasks import augment, dataset_of
 from tasks.pictures import ImageSplit
 from tasks.text import MaskedTextSplit, TextSplit
@@ -43,6 +44,7 @@ class EvalConfig:
     eval_view: str = ''             # pictures: crop or squash; empty: as in training, but squash for probe and knn
     eval_crop: float = 0.0          # pictures: share of the short side that the crop keeps; 0 as in training
     real: str = ''                  # pictures: path of the ImageNet-ReaL labels, real.json, to score by as well
+    confusion: str = ''             # pictures: draw which classes are taken for which, here; the table is beside it
     probe: bool = False             # pictures: fit a linear classifier to frozen features of the training split
     knn: int = 0                    # pictures: classify by the k nearest training features; 0 turns it off
     train_share: float = 1.0        # pictures: share of each class's training pictures for probe and neighbours
@@ -53,14 +55,15 @@ class EvalConfig:
     results: str = ''               # table to write; empty: results.csv (benchmarks) or in_context.csv in the run
     beside: str = ''                # functions: other runs in the same figure, with commas between them
     prompts: int = 1280             # functions: prompts to average over
-    overwrite: bool = False         # functions: replace in_context.csv and its picture if they exist
+    overwrite: bool = False         # replace the pictures and tables of --confusion and functions if they exist
 
 
 PICTURES, TEXT = ('image', 'masked_image'), ('text', 'masked_text')
 ONLY_FOR = {'dataset': (*PICTURES, *TEXT, 'icl'), 'split': (*PICTURES, *TEXT), 'probe': PICTURES, 'knn': PICTURES,
             'train_share': PICTURES, 'eval_view': PICTURES, 'eval_crop': PICTURES, 'real': ('image',),
             'stride': ('--benchmarks',), 'detokenize': ('--benchmarks',), 'results': ('--benchmarks', 'icl'),
-            'verify': (*PICTURES, *TEXT), 'beside': ('icl',), 'prompts': ('icl',), 'overwrite': ('icl',)}
+            'verify': (*PICTURES, *TEXT), 'beside': ('icl',), 'prompts': ('icl',), 'overwrite': ('icl', 'image'),
+            'confusion': ('image',)}
 
 
 def check(c, what):
@@ -71,11 +74,15 @@ def check(c, what):
     settings.check_meant(c, ONLY_FOR, what)
     if c.train_share < 1 and not (c.probe or c.knn):
         raise ValueError('--train_share is for --probe and --knn; add --probe=true, or leave it out')
+    if c.confusion and (c.probe or c.knn):
+        raise ValueError("--confusion is of the network's own guesses; leave out --probe and --knn")
 
 
 def pictures(c, checkpoint, model, autocast):
     """Scores of a classifier or a masked autoencoder, or of its frozen features."""
     folder, split = dataset_of(c, checkpoint)
+    if c.confusion:
+        plots.check_free(c.confusion, c.overwrite, '--confusion')
     images = ImageSplit(folder, split, c.workers)
     view = c.eval_view or ('squash' if c.probe or c.knn else '')
     changes = {'eval_view': view} if view else {}
@@ -97,6 +104,9 @@ def pictures(c, checkpoint, model, autocast):
               f'{r["top5"]:.2%}')
         if labels:
             print(f'{folder} {split}: ReaL top-1 {splits.real_accuracy(guesses, labels):.2%}')
+        if c.confusion:
+            counts = confusion.count(images.labels, guesses, len(images.classes))
+            confusion.report(counts, images.classes, c.confusion)
 
 
 def probe(c, model, train, test, how):

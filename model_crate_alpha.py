@@ -26,8 +26,8 @@ decoupled from coding (`decoupled`), and a skip around the half step (`skip`).
 
 The outputs equal those of the authors' inference code (github.com/UCSC-VLAA/CRATE-alpha), and its weights can be read
 and written: a patch map without norms, no bias in the output map of attention, LayerNorm eps 1e-6 in the layers and
-1e-5 before the classifier. That code says nothing of how weights begin. Here the dictionaries begin as CRATE's do, but
-smaller, by the share that keeps tokens of width d as long with m atoms, and the rest as PyTorch's and CRATE's.
+1e-5 before the classifier. That code has no initialization for training. Here the dictionaries are uniform in
++-sqrt(6 / m), where CRATE's is uniform in +-sqrt(6 / d); everything else is initialized as in CRATE.
 """
 import math
 from dataclasses import dataclass

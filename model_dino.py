@@ -23,7 +23,7 @@ crops. The student sees them and some small ones, and learns to say of every cro
 The network inside is any with `features` (backbone='crate' or 'vit'); it classifies nothing. Trained checkpoints are
 opened as that network with the teacher's weights, so every command that looks at CRATE or ViT looks at these too.
 
-Departures from the released code (github.com/facebookresearch/dino): while the last layer stands still its gradient is
+Departures from the released code (github.com/facebookresearch/dino): while the last layer is frozen its gradient is
 zero, not missing, so AdamW's averages of it begin at the first step; of a batch in several passes the centre is moved
 once a step, not once a pass.
 """
@@ -56,7 +56,7 @@ class DINOConfig:
     temperature_share: float = 0.3      # share of the run in which tau_t goes from first to last
     centre_momentum: float = 0.9        # m, of the centre
     teacher_momentum: float = 0.996     # l at the start; it goes to 1 by a cosine
-    still_share: float = 0.01           # share of the run in which the last layer stands still: one of 100 epochs
+    freeze_share: float = 0.01          # share of the run in which the last layer is frozen: one of 100 epochs
 
     task = 'views'
 
@@ -70,10 +70,19 @@ def distillation_loss(student, teacher, centre, teacher_temperature, student_tem
     """The mean cross-entropy in nats between what the teacher says of a large crop and what the student says of another
     crop of the same picture, eqs. (2) and (3). student (crops, B, K), the two large crops first; teacher (2, B, K);
     centre (K,). No gradient goes to the teacher."""
-    said = ((teacher.float() - centre) / teacher_temperature).softmax(-1).detach()              # P_t, (2, B, K)
-    log = (student.float() / student_temperature).log_softmax(-1)                               # log P_s, (crops, B, K)
+    return cross_entropy(student, probabilities(teacher, centre, teacher_temperature), student_temperature)
+
+
+def probabilities(teacher, centre, temperature):
+    """P_t, eq. (1) with the centre of eq. (4), without a gradient: shaped as the outputs `teacher` (.., K)."""
+    return ((teacher.float() - centre) / temperature).softmax(-1).detach()
+
+
+def cross_entropy(student, said, temperature):
+    """The mean over all pairs of a large crop and another one, eq. (3). student (crops, B, K), said = P_t (2, B, K)."""
+    log = (student.float() / temperature).log_softmax(-1)                                       # log P_s, (crops, B, K)
     pairs = [-(said[i] * log[j]).sum(-1).mean() for i in range(len(said)) for j in range(len(log)) if i != j]
-    return torch.stack(pairs).mean()                                                            # eq. (3)
+    return torch.stack(pairs).mean()
 
 
 def next_centre(centre, teacher, momentum=0.9):
@@ -102,8 +111,8 @@ class DINOHead(nn.Module):
                 nn.init.trunc_normal_(part.weight, std=0.02)
                 nn.init.zeros_(part.bias)
 
-    def forward(self, z, still=False):
-        return self.last_layer(F.normalize(self.mlp(z), dim=-1), still)
+    def forward(self, z, frozen=False):
+        return self.last_layer(F.normalize(self.mlp(z), dim=-1), frozen)
 
 
 class Directions(nn.Module):
@@ -115,9 +124,9 @@ class Directions(nn.Module):
         self.weight_v = nn.Parameter(torch.empty(n_out, n_in))
         nn.init.kaiming_uniform_(self.weight_v, a=math.sqrt(5))         # PyTorch's default for linear maps
 
-    def forward(self, z, still):
+    def forward(self, z, frozen):
         weight = self.weight_g * F.normalize(self.weight_v, dim=1)
-        if still:
+        if frozen:
             weight = weight.detach() + 0 * self.weight_v                # no gradient, but not none
         return F.linear(z, weight)
 
@@ -132,20 +141,22 @@ class Half(nn.Module):
         self.head = DINOHead(c.n_embd, c.n_out, c.hidden, c.bottleneck, c.head_layers)
         self.others = {}                                                # forms of the network for other sizes
 
-    def forward(self, x, still=False):
+    def forward(self, x, frozen=False):
         """Crops (n, B, C, H, W), which may be smaller than image_size, to outputs (n, B, K)."""
-        return self.head(self.features(x.flatten(0, 1)).unflatten(0, x.shape[:2]), still)
+        return self.head(self.features(x.flatten(0, 1)).unflatten(0, x.shape[:2]), frozen)
 
     def features(self, x):
         size = tuple(x.shape[2:])
         if size == self.c.image_size:
             return self.net.features(x)
+        from engine.checkpoints import grid, resize_positions
         if size not in self.others:
             with torch.device('meta'):                                  # its weights are those of self.net
                 self.others[size] = network(self.c, size)
         weights = dict(self.net.named_parameters())
-        weights['embed.pos'] = resized(weights['embed.pos'], self.c, size)
-        return functional_call(Features(self.others[size]), {f'net.{k}': v for k, v in weights.items()}, x)
+        twin = self.others[size]
+        weights['embed.pos'] = resize_positions(weights['embed.pos'], grid(self.c), grid(twin.config))  # interpolated
+        return functional_call(Features(twin), {f'net.{k}': v for k, v in weights.items()}, x)
 
 
 class Features(nn.Module):
@@ -183,12 +194,12 @@ class DINO(nn.Module):
         if self.training:
             self.said += teacher.float().sum((0, 1))
             self.count += teacher[..., 0].numel()
-        still = self.done < c.still_share
-        student = torch.cat([self.student(crops, still) for crops in (large, small) if len(crops)])  # (2 + n, B, K)
+        frozen = self.done < c.freeze_share
+        student = torch.cat([self.student(crops, frozen) for crops in (large, small) if len(crops)])  # (2 + n, B, K)
         warm = min(1.0, self.done / c.temperature_share) if c.temperature_share else 1.0
         temperature = c.first_temperature + (c.teacher_temperature - c.first_temperature) * warm
-        said = ((teacher.float() - self.centre) / temperature).softmax(-1)
-        return said, distillation_loss(student, teacher, self.centre, temperature, c.student_temperature)
+        said = probabilities(teacher, self.centre, temperature)
+        return said, cross_entropy(student, said, c.student_temperature)
 
     @torch.no_grad()
     def after_step(self, share, total):
@@ -239,14 +250,6 @@ def network(c, image_size):
     return net
 
 
-def resized(pos, c, size):
-    """Positions (1, N + 1, d), the class token's first, for crops of another size: bicubic."""
-    (H, W), (h, w) = c.image_size, c.patch_size
-    grid = pos[:, 1:].mT.unflatten(2, (H // h, W // w))
-    grid = F.interpolate(grid, size=(size[0] // h, size[1] // w), mode='bicubic', align_corners=False, antialias=True)
-    return torch.cat((pos[:, :1], grid.flatten(2).mT), 1)
-
-
 def check(c):
     """Raises ValueError where settings do not fit together; makes image_size and patch_size (height, width)."""
     for name in ('n_out', 'hidden', 'bottleneck', 'head_layers'):
@@ -255,7 +258,7 @@ def check(c):
     for name in ('student_temperature', 'teacher_temperature', 'first_temperature'):
         if not 0 < getattr(c, name) <= 10:
             raise ValueError(f'{name}={getattr(c, name)} must lie in (0, 10]')
-    for name in ('centre_momentum', 'teacher_momentum', 'still_share', 'temperature_share'):
+    for name in ('centre_momentum', 'teacher_momentum', 'freeze_share', 'temperature_share'):
         if not 0 <= getattr(c, name) <= 1:
             raise ValueError(f'{name}={getattr(c, name)} must lie in [0, 1]')
     c.image_size, c.patch_size = (tuple(s) if isinstance(s, (tuple, list)) else (s, s)

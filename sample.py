@@ -3,8 +3,10 @@
     python sample.py                                              # from the run of a bare `python train.py`
     python sample.py --ckpt=out/aot_owt --start="Once upon a time" --num_samples=3
     python sample.py --ckpt=out/aot_owt/last.pt --start=FILE:prompt.txt
+    python sample.py --ckpt=out/aot_stdlib --interactive=true     # continues each line that you type
     python sample.py --ckpt=out/crate_bert_stdlib --start="def __[MASK]nit__(self):"
     python sample.py --ckpt=out/crate_cifar10 --image=cat.jpg     # a picture, or a folder of them
+    python sample.py --ckpt=out/crate_shapes --image=data/shapes --num_samples=12 --out=grid.png
     python sample.py --ckpt=out/crate_mae_shapes --image=cat.jpg --out=cat_masked.png --mask_ratio=0.5
     python sample.py --ckpt=official:crate_base.pth --model=crate --n_head=12 --image=cat.jpg
     python sample.py --help
@@ -12,6 +14,7 @@
 It needs no dataset: the checkpoint holds the tokenizer or the names of the classes.
 """
 import codecs
+import contextlib
 import math
 import sys
 from dataclasses import dataclass
@@ -25,7 +28,7 @@ from engine.checkpoints import from_command_line, grid, is_small, load_model
 from engine.generate import stream
 from tasks import augment
 from tasks.imagenet import readable
-from tasks.pictures import pictures_of, seen
+from tasks.pictures import labelled_pictures_of, seen
 from tasks.text import prompt_of, with_masks
 from tasks.tokenizer import Tokenizer
 
@@ -34,11 +37,12 @@ from tasks.tokenizer import Tokenizer
 class SampleConfig:
     ckpt: str = 'out/aot_stdlib'     # a checkpoint, a run directory for its best.pt, or official:PATH
     model: str = ''                  # network of an official file: crate, crate_mae, vit or vit_mae
-    image: str = ''                  # pictures to look at: a file, a folder of files, or a prepared dataset
-    out: str = ''                    # where the grid of reconstructions goes; empty means reconstruction.png
+    image: str = ''                  # pictures to look at: a file, a folder of files or classes, or a prepared dataset
+    out: str = ''                    # where a grid of pictures goes; of reconstructions, empty means reconstruction.png
     overwrite: bool = False          # replace that file if it exists
     start: str = ''                  # the prompt; with [MASK] for CRATE-BERT; \n is a new line, FILE:path reads a file
-    num_samples: int = 1             # texts to write; of a prepared dataset, pictures to look at
+    interactive: bool = False        # continue each line that is typed, or piped in; an empty one ends it
+    num_samples: int = 1             # texts to write; of a prepared dataset or of classes, pictures to look at
     max_new_tokens: int = 500        # length of each text
     temperature: float = 0.8         # below 1 more careful, above 1 more varied; 0 always takes the most likely token
     top_k: int = 200                 # sample from the k most likely tokens; 0 from all
@@ -49,18 +53,41 @@ class SampleConfig:
     dtype: str = 'auto'              # float32, bfloat16, float16; auto: as in training for 50M parameters or more
 
 
+MOST_DRAWN = 60  # pictures in a grid
 PICTURES = 'image', 'masked_image'
-ONLY_FOR = {'image': PICTURES, 'overwrite': ('masked_image',), 'start': ('text', 'masked_text'),
-            'num_samples': ('text', *PICTURES), 'max_new_tokens': ('text',), 'temperature': ('text',),
-            'top_k': ('text',), 'top_p': ('text',), 'stop': ('text',)}
+ONLY_FOR = {'image': PICTURES, 'overwrite': PICTURES, 'start': ('text', 'masked_text'),
+            'interactive': ('text', 'masked_text'), 'num_samples': ('text', *PICTURES), 'max_new_tokens': ('text',),
+            'temperature': ('text',), 'top_k': ('text',), 'top_p': ('text',), 'stop': ('text',)}
+
+
+def each_prompt(c, look):
+    """look(prompt) of --start, or of each line of standard input until an empty one or the end. A
+    mistake in a line is said, and the next line may do better."""
+    if not c.interactive:
+        return look(c.start)
+    if c.start:
+        raise ValueError('--start does not go with --interactive=true; leave one of them out')
+    if hasattr(sys.stdin, 'reconfigure'):
+        sys.stdin.reconfigure(errors='replace')
+    with contextlib.suppress(EOFError):
+        while line := input('> ' if sys.stdin.isatty() else ''):
+            try:
+                look(line)
+            except ValueError as e:
+                settings.say_error(str(e))
 
 
 def write_texts(c, checkpoint, model, autocast):
-    """Print texts that continue the prompt."""
+    """Print texts that continue prompts."""
     tokenizer = Tokenizer(**checkpoint['data']['tokenizer'])
-    prompt, stop = tokenizer.encode(prompt_of(c.start)), tokenizer.encode(c.stop.replace('\\n', '\n'))
+    stop = tokenizer.encode(c.stop.replace('\\n', '\n'))
     if len(stop) > 1:
         raise ValueError(f'--stop={c.stop} is {len(stop)} tokens; it must be one')
+    each_prompt(c, lambda start: continue_text(c, tokenizer, tokenizer.encode(prompt_of(start)), stop, model, autocast))
+
+
+def continue_text(c, tokenizer, prompt, stop, model, autocast):
+    """Print texts that continue these tokens."""
     idx = torch.tensor([prompt or [tokenizer.beginning]], device=next(model.parameters()).device)
     with autocast:
         for i in range(c.num_samples):
@@ -75,16 +102,21 @@ def write_texts(c, checkpoint, model, autocast):
 
 
 def fill_gaps(c, checkpoint, model, autocast):
+    """Fill the gaps of texts."""
+    tokenizer = Tokenizer(**checkpoint['data']['tokenizer'])
+    each_prompt(c, lambda start: fill_text(start, tokenizer, model, autocast))
+
+
+def fill_text(start, tokenizer, model, autocast):
     """Print the five most likely tokens for each [MASK] of the text, then the text with the most
     likely ones."""
-    tokenizer = Tokenizer(**checkpoint['data']['tokenizer'])
-    ids, mask = with_masks(tokenizer, prompt_of(c.start)), tokenizer.vocab_size
+    ids, mask = with_masks(tokenizer, prompt_of(start)), tokenizer.vocab_size
     if mask not in ids:
-        raise ValueError(f'this network fills gaps: give a text with [MASK] in it, not "{c.start}", such as '
+        raise ValueError(f'this network fills gaps: give a text with [MASK] in it, not "{start}", such as '
                          '--start="def [MASK]ain():"')
     if len(ids) > model.config.block_size:
         raise ValueError(f'the text has {len(ids)} tokens, more than block_size={model.config.block_size}; give a '
-                         'shorter --start')
+                         'shorter one')
     x = torch.tensor([ids], device=next(model.parameters()).device)
     with autocast:
         logits = model(x)[0][0, :, :mask]                                                   # (N, vocab_size)
@@ -97,23 +129,60 @@ def fill_gaps(c, checkpoint, model, autocast):
 
 
 def views(c, checkpoint, model):
-    """(name, pixels (1, C, H, W)) of the pictures that --image names."""
+    """(name, pixels (1, C, H, W), class or None) of the pictures that --image names."""
     if not c.image:
         raise ValueError('this network looks at pictures: give --image=PATH of a picture, of a folder, or of a '
                          'prepared dataset such as --image=data/shapes --num_samples=5')
-    for name, picture in pictures_of(c.image, c.num_samples, c.seed, getattr(model.config, 'channels', 3)):
-        yield name, seen(picture, model, checkpoint)
+    channels = getattr(model.config, 'channels', 3)
+    for name, picture, own in labelled_pictures_of(c.image, c.num_samples, c.seed, channels):
+        yield name, seen(picture, model, checkpoint), own
 
 
 def name_pictures(c, checkpoint, model, autocast):
-    """Print the five most likely classes of each picture."""
-    classes = checkpoint['data']['classes'] or []
-    for name, x in views(c, checkpoint, model):
+    """Print the five most likely classes of each picture; with --out also draw them."""
+    classes, drawn, count = checkpoint['data']['classes'] or [], [], 0
+    if c.out:
+        plots.check_picture(c.out, c.overwrite, '--out')
+    for count, (name, x, own) in enumerate(views(c, checkpoint, model), 1):
         with autocast:
             logits = model(x)[0]
         best = zip(*(t.tolist() for t in logits[0].float().softmax(0).topk(min(5, logits.size(1)))))
         called = [(readable(classes[i]) if i < len(classes) else f'class {i}', p) for p, i in best]
         print(f'{name}: ' + ', '.join(f'{k} {p:.1%}' for k, p in called))
+        if c.out and count <= MOST_DRAWN:
+            drawn.append((augment.visible(x)[0], readable(own) if own in classes else None, name, called[:3]))
+    if c.out:
+        plots.save_picture(c.out, grid_of(drawn), '--out')
+        print(f'{c.out}: {len(drawn)} pictures' + f', the first of {count:,}' * (count > len(drawn)))
+
+
+def grid_of(drawn):
+    """A figure of pictures (pixels, true class or None, name, [(class, probability)]): above each its
+    class or its name, below it what it is taken for."""
+    across = min(6, max(1, round(math.sqrt(len(drawn) * 1.5))))
+    width, height = max(4, 2.1 * across), 2.8 * math.ceil(len(drawn) / across) + 0.4           # inches
+    figure = plots.pyplot().figure(figsize=(width, height))
+    for i, (pixels, own, name, called) in enumerate(drawn):
+        left, top = 2.1 * (i % across) + 0.1, height - 0.4 - 2.8 * (i // across)
+
+        def write(words, down, **style):
+            figure.text((left + 0.95) / width, (top - down) / height, words, ha='center', va='top', fontsize=9, **style)
+        axis = figure.add_axes((left / width, (top - 2.1) / height, 1.9 / width, 1.9 / height))
+        axis.imshow(pixels)
+        axis.axis('off')
+        colour = 'black' if own is None else 'C0' if own == called[0][0] else 'C1'
+        write(shorten(own or name), 0)
+        for line, (k, p) in enumerate(called):
+            write(f'{shorten(k)} {p:.0%}', 2.14 + 0.17 * line, color='#666666' if line else colour,
+                  fontweight='normal' if line else 'bold')
+    known = any(own is not None for _, own, *_ in drawn)
+    words = 'above: the true class; ' * known + 'below: guesses' + ', blue if right, orange if not' * known
+    figure.text(0.1 / width, 1 - 0.05 / height, words, va='top', fontsize=10)
+    return figure
+
+
+def shorten(words, most=22):
+    return words if len(words) <= most else f'{words[:most - 1]}..'
 
 
 def reconstruct_pictures(c, checkpoint, model, autocast):
@@ -122,14 +191,14 @@ def reconstruct_pictures(c, checkpoint, model, autocast):
     out, mc = Path(c.out or 'reconstruction.png'), model.config
     plots.check_image(out, c.overwrite)
     generator, rows = torch.Generator().manual_seed(c.seed), []
-    for name, x in views(c, checkpoint, model):
+    for name, x, _ in views(c, checkpoint, model):
         noise = torch.rand(1, math.prod(grid(mc)), generator=generator).to(x.device)
         with autocast:
             rebuilt = model.reconstruct(x, noise).float()
         hidden = model.hide(noise).view(1, 1, *grid(mc))
         hidden = hidden.repeat_interleave(mc.patch_size[0], 2).repeat_interleave(mc.patch_size[1], 3)  # (1, 1, H, W)
         row = torch.cat((x, x.masked_fill(hidden, 0.0), rebuilt, torch.where(hidden, rebuilt, x)))
-        rows.append(list(augment.as_rgb(augment.denormalize(row)).cpu().numpy()))
+        rows.append(list(augment.visible(row)))
         error = (rebuilt - x)[hidden.expand_as(x)].square().mean().item()
         print(f'{name}: squared error of the masked patches {error:.4f}')
     titles = 'original', f'{hidden.float().mean():.0%} masked', 'reconstruction', 'pasted'
@@ -168,10 +237,8 @@ def main(argv):
     task = model.config.task
     if task == 'icl':
         raise ValueError(f'this network learns functions in context: python eval.py --ckpt={c.ckpt} draws how well')
-    if c.out and task != 'masked_image':
-        raise ValueError(f'--out={c.out} is for the reconstructions of a masked autoencoder, not for model='
-                         f'{checkpoint["config"]["model"]}; leave it out, or train one: python train.py '
-                         'config/pretrain_crate_mae_shapes.py')
+    if c.out and task not in PICTURES:
+        raise ValueError(f'--out={c.out} is for a grid of pictures, and this network reads text; leave it out')
     settings.check_meant(c, ONLY_FOR, task)
     look = {'text': write_texts, 'masked_text': fill_gaps, 'image': name_pictures,
             'masked_image': reconstruct_pictures}[task]

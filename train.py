@@ -22,9 +22,9 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import tasks
 from analysis.layers import Telemetry
-from engine import checkpoints, machine, optim, run as runs, screen, settings, starts
+from engine import checkpoints, machine, optim, screen, settings, starts
 from engine.pace import Pace
-from engine.run import Run, shown
+from engine.run import Run, check_new, shown
 from scoring.frozen import Probe
 from tasks import files
 from tasks.augment import AugmentConfig
@@ -82,6 +82,7 @@ class TrainConfig:
     wandb_log: bool = False                 # log to Weights & Biases too (pip install wandb)
     wandb_project: str = 'nanocrate'        # its project
     wandb_run_name: str = ''                # its run name; empty means out_dir
+    tensorboard: bool = False               # log to TensorBoard too, in out_dir (pip install tensorboard)
 
 
 MANY, BELOW_ONE = 2 ** 31 - 1, 1 - 1e-9
@@ -135,7 +136,7 @@ def main(argv):
     settings.check_ranges(c, RANGES)
     optim.check(c)
     if not (start.resumed or c.eval_only):
-        runs.check_new(c.out_dir, c.overwrite)
+        check_new(c.out_dir, c.overwrite)
     here = machine.Machine(c.device, c.dtype, c.compile, c.fsdp)
 
     # ---- data, network, task, optimizers

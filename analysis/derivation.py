@@ -5,7 +5,7 @@ from torch.nn.functional import normalize
 from tqdm import tqdm
 
 from analysis import layers, measures
-from analysis.drawings import label_panels, level, mean_and_spread, over_layers, side_by_side, warn_if_lengths_differ
+from analysis.drawings import label_panels, levels, mean_and_spread, over_layers, side_by_side, warn_if_lengths_differ
 from analysis.samples import batches
 
 
@@ -38,9 +38,9 @@ def draw_signal_to_noise(c, nets):
         b, f = before.mean(1), factor.mean(1)
         print(f'{net.name}: the signal-to-noise ratio is {b.min():.3f} to {b.max():.3f} before a step, which '
               f'multiplies it by {f.min():.3f} to {f.max():.3f}')
-    level(axes[1], 1)
-    titles = "signal to noise of Z^l in the layer's subspaces", 'the attention step multiplies it by'
-    label_panels(figure, axes, titles, ['eq. (6), clusters together', 'factor'])
+    levels(axes[1], {'as before the step': 1})
+    titles = "signal to noise before a layer, Z^l, in its subspaces", 'what the attention step multiplies it by'
+    label_panels(figure, axes, titles, ['ratio, eq. (6), clusters together', 'factor'], nets)
     tied = getattr(nets[0].model.config, 'tie_out', False)
     print('to see: a step with a factor above 1 denoises, as Theorem 1 says for the true subspaces and W = eta [U_1 .. '
           'U_K]; ' + ('here W has that form, and the subspaces are learned' if tied else
@@ -101,7 +101,8 @@ def draw_rate_changes(c, nets):
         print(f'{net.name}: the cosine of the attention step to the gradient step is {s.min():.2f} to {s.max():.2f}'
               + ' (the gradient sees later tokens too)' * layers.causal(net.model))
     warn_if_lengths_differ(c, nets)
-    label_panels(figure, axes, [f"R^c in the layer's U, {measure}" for measure in COMPRESSED], ['nats, eq. (8)'] * 2)
+    titles = [f"coding rate in the layer's subspaces, {measure}" for measure in COMPRESSED]
+    label_panels(figure, axes, titles, ['R^c, nats, eq. (8)'] * 2, nets)
     for axis in axes:
         axis.set(xlabel='layer: before it (ring), after its attention, after it')
     print('to see: each line is a layer, from Z^l (the ring) to Z^(l+1/2) and Z^(l+1); where it goes down from the '
@@ -167,10 +168,10 @@ def draw_lasso(c, nets):
         begun = '0' if layers.decodes(net.model.layers[0]) else 'relu(Y)'
         print(f'{net.name}: the layers go {w.min():.1%} to {w.max():.1%} of the way from {begun} to the minimum; eta '
               f'|D|^2 is {min(steps):.2f} to {max(steps):.2f}')
-    level(axes[0], 0)
-    level(axes[1], 2, 'below this every step from Z >= 0 goes down')
-    label_panels(figure, axes, [f'share of the way from {begun} to the minimum of the LASSO', 'step size times |D|^2'],
-                 ['share', 'eta |D|^2'])
+    levels(axes[0], {'where the layer starts': 0})
+    levels(axes[1], {'below this every step from Z >= 0 goes down': 2}, letters='b')
+    titles = f'share of the way from {begun} to the minimum of the LASSO', 'step size for the dictionary'
+    label_panels(figure, axes, titles, ['share', 'eta |D|^2'], nets)
     print('to see: a layer above 0 lowers its LASSO objective, as it is derived to; at 1 it would reach the minimum')
     return figure, ('network', 'weights', 'layer', 'at_start', 'after_layer', 'minimum', 'at_zero', 'share_of_the_way',
                     'share_spread', 'eta_norm2'), rows

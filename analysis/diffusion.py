@@ -179,23 +179,25 @@ def say_round_trips(c, numbers, errors):
 
 
 def figure_of_diffusion(c, numbers, errors, laws):
-    figure = plots.pyplot().figure(figsize=(12.5, 3.8), layout='constrained')
+    figure = plots.pyplot().figure(figsize=(13.2, 4.6), layout='constrained')
     trips, signal, noise = figure.subplots(1, 3)
     kappas = [c.depth / L for L in numbers]
-    for name, found in errors.items():
-        trips.plot(kappas, found, '.-', label=name)
+    for (name, found), marker in zip(errors.items(), 'osD^v'):
+        trips.plot(kappas, found, marker=marker, markersize=4, label=name)
     for i, (name, rows) in enumerate(laws.items()):
         share, inside, error, outside = zip(*rows)
-        signal.errorbar(share, inside, error, color=f'C{i // 2}', linestyle='-:'[i % 2], label=name)
-        noise.plot(share, outside, color=f'C{i // 2}', linestyle='-:'[i % 2], label=name)
-    trips.set(title=f'there and back, kappa x layers = {c.depth:g}', xlabel='kappa', ylabel='distance, of |Z|',
+        style = {'color': f'C{i // 2}', 'linestyle': '-:'[i % 2], 'marker': 'os'[i // 2], 'markersize': 4}
+        signal.errorbar(share, inside, error, label=name, **style)
+        noise.plot(share, outside, label=name, **style)
+    trips.set(title=f'errors, with kappa x layers = {c.depth:g}', xlabel='step size kappa', ylabel='distance, of |Z|',
               xscale='log', yscale='log')
-    signal.set(title='inside the own subspace', ylabel='squared length of a token', ylim=(0, None))
-    noise.set(title='outside', ylabel='over the variance of the noise', ylim=(0, None))
+    signal.set(title='tokens inside their own subspace', ylabel='squared length of a token', ylim=(0, None))
+    noise.set(title='tokens outside it', ylabel='squared length over the variance of the noise', ylim=(0, None))
     for axis in (signal, noise):
-        axis.set(xlabel='tau = -1/2 log((T - t) / T), from noise to signal')
-    trips.legend(fontsize='x-small')
-    signal.legend(fontsize='x-small')
+        axis.set(xlabel='from noise to signal, tau = -1/2 log((T - t) / T)')
+    plots.plain_numbers(trips)
+    for axis in (trips, signal):
+        axis.legend(fontsize='small', loc='upper center', bbox_to_anchor=(0.5, -0.15))
     return figure
 
 

@@ -5,22 +5,22 @@ import math
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from tqdm import tqdm
 
 from analysis import layers, measures
-from analysis.samples import (batches, choose, only_pictures, patches, pictures, pixels, tokens_each, tokens_of,
-                              view_of, which_heads, which_layer, which_part)
+from analysis.samples import (batches, only_pictures, patches, pictures, pixels, tokens_each, tokens_of, which_heads,
+                              which_layer, which_part)
 from engine import plots
 from tasks import augment
-from tasks.files import open_array
-from tasks.pictures import named
 
 # ---- parts of figures -----------------------------------------------------------------------------------------------
 
+MARKERS = 'osD^vPX'  # as many as colours
+RANDOM = ', random weights'  # at the end of the name of a network with such
+
+
 def side_by_side(panels):
     """A figure and its panels."""
-    figure = plots.pyplot().figure(figsize=(5.4 * panels, 4), layout='constrained')
+    figure = plots.pyplot().figure(figsize=((8.4, 10.8)[panels - 1] if panels < 3 else 13.2, 3.8), layout='constrained')
     return figure, figure.subplots(1, panels, squeeze=False)[0]
 
 
@@ -32,37 +32,79 @@ def small_multiples(figure, n, wide):
     return axes[:n]
 
 
+def small_maps(figure, n, wide, x, y):
+    """The same with axes: x and y say what they are, below the last and left of the first of each row."""
+    axes = small_multiples(figure, n, wide)
+    for i, axis in enumerate(axes):
+        axis.axis('on')
+        axis.tick_params(labelsize=7, length=2, labelleft=i % wide == 0, labelbottom=i + wide >= n)
+        axis.set_xlabel(x if i + wide >= n else '', fontsize='small')
+        axis.set_ylabel(y if i % wide == 0 else '', fontsize='small')
+    return axes
+
+
+def names_of(nets):
+    """How figures call networks, {full name: name}: without folders, as far as that tells them apart."""
+    names = plots.told_apart({net.name: net.title for net in nets if net.kind == 'trained'})
+    for net in nets:
+        first = net.name.removesuffix(RANDOM)
+        names.setdefault(net.name, names[first] + RANDOM if first in names else net.name)
+    return names
+
+
 def over_layers(axis, net, values, band=True):
-    """A line of the mean of values (L, n) over layers, dashed for random weights, in a band of one
-    standard deviation."""
+    """A line of the mean of values (L, n) over layers, dashed and hollow for random weights, in a band
+    of one standard deviation."""
     x, mean, spread = range(1, len(values) + 1), values.mean(1), values.std(1, correction=0)
-    axis.plot(x, mean, marker='.', color=net.colour, linestyle='-' if net.kind == 'trained' else '--', label=net.name)
+    line, fill = ('-', 'full') if net.kind == 'trained' else ('--', 'none')
+    marker = MARKERS[int(net.colour[1:]) % len(MARKERS)]
+    axis.plot(x, mean, marker=marker, markersize=4, color=net.colour, label=net.name, linestyle=line, fillstyle=fill)
     if band:
         axis.fill_between(x, mean - spread, mean + spread, alpha=0.15, linewidth=0, color=net.colour)
 
 
-def label_panels(figure, axes, titles, units):
-    """Titles and units of panels over layers, and one legend below them."""
+def colour_bar(figure, image, axes, label, **more):
+    """What the colours of an image mean, right of these axes."""
+    bar = figure.colorbar(image, ax=axes, shrink=0.8, fraction=0.05, pad=0.01, **more)
+    bar.ax.tick_params(labelsize='small')
+    bar.set_label(label, fontsize='small')
+    return bar
+
+
+def label_panels(figure, axes, titles, units, nets):
+    """Titles and units of panels over layers, and one legend below them, of networks and of levels."""
+    held = {}
     for axis, title, unit in zip(axes, titles, units):
         axis.set_title(title, fontsize='medium')
         axis.set(xlabel='layer', ylabel=unit)
         axis.xaxis.get_major_locator().set_params(integer=True)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc='outside lower center', ncols=2, fontsize='small')
+        held |= dict(reversed(pair) for pair in zip(*axis.get_legend_handles_labels()))
+    names = names_of(nets)
+    columns = len(axes) + (len(axes) > 2 or len(held) > 4)
+    figure.set_figheight(figure.get_figheight() + 0.2 * math.ceil(len(held) / columns))
+    figure.legend(held.values(), [names.get(name, name) for name in held], loc='outside lower center', ncols=columns,
+                  fontsize='small')
 
 
-def level(axis, height, name=''):
-    """A thin horizontal line to compare with."""
-    axis.axhline(height, linewidth=0.8, color='grey', linestyle=':')
-    axis.annotate(name, (0.99, height), xycoords=('axes fraction', 'data'), fontsize='x-small', ha='right', va='bottom')
+def levels(axis, heights, from_zero=False, letters='abcdefgh'):
+    """Thin horizontal lines to compare with, {name: height}. Right of the axis each has a letter, far
+    enough from the next to be read, that the legend explains."""
+    for letter, (name, height) in zip(letters, heights.items()):
+        axis.axhline(height, linewidth=1, color='grey', linestyle=':', label=f'{letter}: {name}')
+    low, high = axis.get_ylim()
+    low = 0 if from_zero else low
+    gap = 0.06 * (high - low)
+    axis.set_ylim(low, max(high, max(heights.values()) + gap))
+    last = -math.inf
+    for letter, height in sorted(zip(letters, heights.values()), key=lambda each: each[1]):
+        last = max(height, last + gap)
+        axis.annotate(letter, (1, height), (1.02, last), ('axes fraction', 'data'), ('axes fraction', 'data'),
+                      fontsize='small', va='center', annotation_clip=False,
+                      arrowprops={'arrowstyle': '-', 'color': 'grey', 'linewidth': 0.5, 'shrinkA': 0, 'shrinkB': 0})
 
 
 def mean_and_spread(values):
     return values.mean().item(), values.std(correction=0).item()
-
-
-def visible(x):
-    """Normalized pictures (B, C, H, W) as uint8 (B, H, W, 3), to draw."""
-    return augment.as_rgb(augment.denormalize(x)).cpu().numpy()
 
 
 # ---- layers, subspaces, tokens --------------------------------------------------------------------------------------
@@ -97,8 +139,8 @@ def draw_layers(c, nets):
         said = {'rate': from_to('R^c', '.1f', rates.mean(1)), 'sparsity': from_to('non-zeros', '.1%', shares.mean(1))}
         print(f'{net.name}: ' + '; '.join(said[k] for k, _ in panels if k in measured))
     warn_if_lengths_differ(c, nets)
-    units = [{'rate': 'nats', 'sparsity': 'share'}[k] for k, _ in panels]
-    label_panels(figure, axes, [title for _, title in panels], units)
+    units = [{'rate': 'R^c, nats', 'sparsity': 'share'}[k] for k, _ in panels]
+    label_panels(figure, axes, [title for _, title in panels], units, nets)
     print(f'to see: {expected(nets[0].model)}; bands are one standard deviation over samples, dashed lines are random '
           'weights')
     return figure, ('network', 'weights', 'measure', 'layer', 'mean', 'spread'), rows
@@ -107,8 +149,9 @@ def draw_layers(c, nets):
 def panels_of_layers(c, eps, no_sparsity):
     """The panels of `layers`: pairs of measure and title."""
     above = f', |z| > {c.threshold:g}' * bool(c.threshold)
-    what = 'coding rate R^c of Z^(l+1/2)' if c.measure == 'paper' else "the released code's R^c, of LN(Z^l)"
-    panels = ('rate', f'{what}, eps = {eps:g}'), ('sparsity', f'share of non-zeros in Z^(l+1){above}')
+    what = 'coding rate after attention, Z^(l+1/2)' if c.measure == 'paper' else \
+        'coding rate before attention, LN(Z^l), as released'
+    panels = ('rate', f'{what}, eps = {eps:g}'), ('sparsity', f'share of non-zeros after the layer, Z^(l+1){above}')
     only = c.show or 'rate' * no_sparsity
     return [(k, title) for k, title in panels if only in ('', k)]
 
@@ -138,54 +181,127 @@ def draw_subspaces(c, nets):
     L, K, p = len(trained), *layers.bases(layers.attentions(net.model)[0], part).shape[::2]
     if K < 2:
         raise ValueError(f'{net.name} has one head: there are no two subspaces to compare')
-    rng, rows, wide, m = np.random.default_rng(c.seed), [], min(L, 6), min(c.directions, p)
-    down = math.ceil(L / wide)
-    figure = plots.pyplot().figure(figsize=(1.8 * wide + 1, 2 * down + 2.6), layout='constrained')
-    upper, lower = figure.subfigures(2, 1, height_ratios=(2 * down, 2.6))
-    axes = small_multiples(upper, L, wide)
-    for l, (axis, (G, number)) in enumerate(zip(axes, trained), 1):
+    rng, rows, wide, m, parts = np.random.default_rng(c.seed), [], min(L, 6), min(c.directions, p), []
+    for l, (G, number) in enumerate(trained, 1):
         columns = np.concatenate([k * p + np.sort(rng.permutation(p)[:m]) for k in range(K)])
         drawn = G[columns][:, columns]
-        image = axis.imshow(drawn.numpy(), vmin=0, vmax=1, cmap='magma')
-        axis.set_title(f'layer {l}', fontsize='small')
+        parts.append(drawn.numpy())
         places = [(column // p + 1, column % p + 1) for column in columns]              # head, and column in it
         rows += [(l, number, random[l - 1][1], *places[i], *places[j], drawn[i, j].item())
                  for i in range(K * m) for j in range(K * m)]
-    upper.colorbar(image, ax=axes, shrink=0.8)
-    axis = lower.subplots()
-    for n, found in zip(nets, (trained, random)):
-        over_layers(axis, n, torch.tensor([[number] for _, number in found]), band=False)
-    label_panels(lower, [axis], ['coherence: mean |U^T U| between subspaces over mean within them'], [''])
+    figure = figure_of_subspaces(parts, K, nets, (trained, random))
     print('to see: blocks on the diagonal compare a subspace with itself, the other blocks are dark where two '
           f'subspaces are far apart; coherence is {trained[0][1]:.3f} in layer 1 and {trained[-1][1]:.3f} in layer '
           f'{L}, with random weights {random[0][1]:.3f} and {random[-1][1]:.3f}')
     return figure, ('layer', 'coherence', 'coherence_random', 'head_i', 'column_i', 'head_j', 'column_j', 'value'), rows
 
 
+def figure_of_subspaces(parts, K, nets, found):
+    """|U^T U| of columns of K heads, parts: one (K m, K m) for each layer; and coherence over layers."""
+    L, n, wide = len(parts), len(parts[0]), min(len(parts), 6)
+    down, side, m = math.ceil(L / wide), max(1.9, min(3.0, 8.4 / wide)), n // K
+    high = (side + 0.3) * down + 0.5
+    figure = plots.pyplot().figure(figsize=(side * wide + 1.2, high + 2.6), layout='constrained')
+    upper, lower = figure.subfigures(2, 1, height_ratios=(high, 2.6))
+    axes, colours = small_maps(upper, L, wide, 'head', 'head'), plots.pyplot().get_cmap('magma')
+    top = scale_of([part[~np.eye(n, dtype=bool)] for part in parts], most=0.95)         # without the ones
+    heads = range(1, K + 1, -(-K // 8))
+    for l, (axis, part) in enumerate(zip(axes, parts), 1):
+        image = axis.imshow(part, vmin=0, vmax=top, cmap=colours.with_extremes(over='0.75'))
+        axis.set_xticks([(k - 0.5) * m - 0.5 for k in heads], heads)
+        axis.set_yticks([(k - 0.5) * m - 0.5 for k in heads], heads)
+        for k in range(1, K):                                                           # between heads
+            axis.axhline(k * m - 0.5, color='white', linewidth=1)
+            axis.axvline(k * m - 0.5, color='white', linewidth=1)
+        axis.set_title(f'layer {l}', fontsize='small')
+    colour_bar(upper, image, axes, '|cosine| of two columns,\ngrey above the scale', extend='max')
+    axis = lower.subplots()
+    for net, numbers in zip(nets, found):
+        over_layers(axis, net, torch.tensor([[number] for _, number in numbers]), band=False)
+    axis.set_title('coherence: mean |U^T U| of columns of different heads over that within heads', fontsize='medium')
+    axis.set(xlabel='layer', ylabel='coherence')
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.legend(axis.lines, names_of(nets).values(), fontsize='small')
+    return figure
+
+
+def scale_of(parts, most=math.inf, share=0.99):
+    """Where a scale of colours ends for arrays of numbers: this share of those that are not 0 are smaller."""
+    sizes = np.abs(np.concatenate([part.ravel() for part in parts]))
+    return min(float(np.quantile(sizes[sizes > 0], share)) if sizes.any() else 1.0, most)
+
+
 def draw_tokens(c, nets):
     """CRATE, Figure 6: the tokens of one sample after every layer, a random part of them."""
-    net, name = nets[0], 'a text'
+    net, name, words = nets[0], 'a text', []
     if net.reads == 'images':
         shown = pictures(c, net, 1)[:1]
         x, name = pixels(net, shown), shown[0][0]
     else:
-        x, _ = tokens_of(c, net, net.model.config.block_size, net.model.config.block_size)
+        x, words = tokens_of(c, net, net.model.config.block_size, net.model.config.block_size)
     after = [z[0].float().cpu() for *_, z in layers.inside(net.model, x)]               # L of (N, d)
     rng, L = np.random.default_rng(c.seed), len(after)
     some, channels = (np.sort(rng.permutation(n)[:c.size]) for n in after[0].shape)
     parts, share = [z[some][:, channels] for z in after], [measures.nonzeros(z).item() for z in after]
-    largest, wide = max(part.abs().max().item() for part in parts), min(L, 6)
-    figure = plots.pyplot().figure(figsize=(1.8 * wide + 1, 2.1 * math.ceil(L / wide)), layout='constrained')
-    axes = small_multiples(figure, L, wide)
+    wide = min(L, 6)
+    down, side = math.ceil(L / wide), max(1.8, min(2.6, 8.4 / wide))
+    size = side * wide + 2.4, max(2.7, (side + 0.3) * down + 0.2)
+    figure = plots.pyplot().figure(figsize=size, layout='constrained')
+    left, right = figure.subfigures(1, 2, width_ratios=(2, side * wide + 0.4))
+    draw_input(left.subplots(), net, x, name, words)
+    axes = small_maps(right, L, wide, 'channel', 'token')
+    top, signed = scale_of([part.numpy() for part in parts]), any((part < 0).any() for part in parts)
     for l, (axis, part) in enumerate(zip(axes, parts), 1):
-        image = axis.imshow(part.numpy(), vmin=-largest, vmax=largest, cmap='RdBu_r', interpolation='nearest')
+        image = axis.imshow(part.numpy(), vmin=-top * signed, vmax=top, cmap='RdBu_r' if signed else 'Blues',
+                            aspect='auto', interpolation='nearest')
+        for set_ticks, numbers in ((axis.set_xticks, channels), (axis.set_yticks, some)):
+            places = np.unique(np.linspace(0, len(numbers) - 1, 5 if numbers is channels else 9).round().astype(int))
+            set_ticks(places, numbers[places] + 1)
         axis.set_title(f'layer {l}: {share[l - 1]:.0%} not 0', fontsize='small')
-    figure.colorbar(image, ax=axes, shrink=0.8)
+    colour_bar(right, image, axes, 'number in the token', extend='both' if signed else 'max')
     print(f'to see: the tokens of {name}, one per row, white where they are zero; of all numbers {share[0]:.1%} are '
           f'not zero after layer 1, {share[-1]:.1%} after layer {L}')
     return figure, ('layer', 'token', 'channel', 'value'), [
         (l, some[i] + 1, channels[j] + 1, part[i, j].item())
         for l, part in enumerate(parts, 1) for i in range(len(some)) for j in range(len(channels))]
+
+
+def draw_input(axis, net, x, name, words):
+    """The picture x (1, C, H, W) called name, cut into its patches, or the text of words; with the
+    number of the token at the start of each line."""
+    if words:
+        axis.axis('off')
+        axis.set_title('the text', fontsize='small')
+        axis.text(0, 1, '\n'.join(numbered_lines(words)), va='top', fontsize=7, fontfamily='monospace')
+        return
+    axis.imshow(augment.visible(x)[0])
+    axis.set_title(name, fontsize='small')
+    axis.set(xticks=[], yticks=[])
+    try:
+        down, across = patches(net)
+    except ValueError:  # its tokens are not a class token and patches; the other panels are of any tokens
+        return
+    H, W = x.shape[2:]
+    for y in range(1, down):
+        axis.axhline(y * H / down - 0.5, color='white', linewidth=0.4)
+    for z in range(1, across):
+        axis.axvline(z * W / across - 0.5, color='white', linewidth=0.4)
+    rows = range(0, down, -(-down // 16))
+    axis.set_yticks([(y + 0.5) * H / down - 0.5 for y in rows], [y * across + 2 for y in rows], fontsize=7)
+    axis.set_ylabel('first token of the row', fontsize='small')
+    axis.set_xlabel('a patch is a token;\ntoken 1 is the class token', fontsize='small')
+
+
+def numbered_lines(words, wide=26, most=20):
+    """A text of tokens as lines, each after the number of its first token; at most so many."""
+    lines, used = [], wide + 1
+    for n, word in enumerate(words, 1):
+        if used + len(word) > wide:
+            lines.append(f'{n:>4}  ')
+            used = 0
+        lines[-1] += word
+        used += len(word)
+    return lines[:most] + ['  ..'] * (len(lines) > most)
 
 
 # ---- attention ------------------------------------------------------------------------------------------------------
@@ -202,15 +318,23 @@ def attention_in_pictures(c, net, l, heads):
     (down, across), shown, (H, W) = patches(net), pictures(c, net, 4), net.model.config.image_size
     x = pixels(net, shown)
     maps = layers.class_maps(*layers.at_layer(net.model, l, x)).cpu()                   # (B, K, N)
-    figure = plots.pyplot().figure(figsize=(1.3 * (len(heads) + 1), 1.3 * len(shown) + 0.3), layout='constrained')
-    axes = small_multiples(figure, len(shown) * (len(heads) + 1), len(heads) + 1)
-    for picture, of_heads in zip(visible(x), maps):
-        axes.pop(0).imshow(picture)
-        for k in heads:
-            axis = axes.pop(0)
-            axis.imshow(picture, extent=(0, W, H, 0))
-            axis.imshow(of_heads[k - 1].view(down, across).numpy(), extent=(0, W, H, 0), cmap='inferno', alpha=0.75)
-            axis.set_title(f'head {k}', fontsize='x-small')
+    wide = len(heads) + 1
+    side = min(1.5, 12 / wide)
+    figure = plots.pyplot().figure(figsize=(side * wide + 1, side * len(shown) + 0.3), layout='constrained')
+    axes = figure.subplots(len(shown), wide, squeeze=False)
+    for axis in axes.flat:
+        axis.set(xticks=[], yticks=[])
+    for row, (name, _), picture, of_heads in zip(axes, shown, augment.visible(x), maps):
+        row[0].imshow(picture)
+        row[0].set_ylabel(name[:20], fontsize='small')
+        for k, axis in zip(heads, row[1:]):
+            axis.imshow(picture.mean(-1), extent=(0, W, H, 0), cmap='gray', vmin=0, vmax=255)
+            drawn = of_heads[k - 1] - of_heads[k - 1].min()
+            image = axis.imshow((drawn / drawn.max().clamp_min(1e-12)).view(down, across).numpy(), vmin=0, vmax=1,
+                                extent=(0, W, H, 0), cmap='inferno', alpha=0.75)
+    for axis, title in zip(axes[0], ('picture', *(f'head {k}' for k in heads))):
+        axis.set_title(title, fontsize='small')
+    colour_bar(figure, image, axes, 'attention of this head', ticks=[0, 1]).set_ticklabels(['least', 'most'])
     warn_if_unused(net)
     print(f'to see: where the class token looks in layer {l} of {len(net.model.layers)}, brightest where a head '
           'attends most; each map has its own scale')
@@ -232,15 +356,19 @@ def attention_in_text(c, net, l, heads):
     """Which tokens each token averages, with the text on both axes."""
     x, labels = tokens_of(c, net, 24, 64)
     maps = layers.weights(*layers.at_layer(net.model, l, x), layers.causal(net.model))[0].cpu()       # (K, N, N)
-    side, N, wide = max(2.4, 0.14 * len(labels)), range(len(labels)), min(len(heads), 4)
-    size = side * wide, (side + 0.3) * math.ceil(len(heads) / wide)
-    figure = plots.pyplot().figure(figsize=size, layout='constrained')
-    for axis, k in zip(small_multiples(figure, len(heads), wide), heads):
-        axis.axis('on')
-        axis.imshow(maps[k - 1].numpy(), vmin=0, cmap='viridis')
-        axis.set_xticks(N, labels, rotation=90, fontsize=6, fontfamily='monospace', parse_math=False)
-        axis.set_yticks(N, labels, fontsize=6, fontfamily='monospace', parse_math=False)
-        axis.set_title(f'head {k}', fontsize='x-small')
+    side, N = max(2.6, 0.14 * len(labels)), range(len(labels))
+    wide = max(1, min(len(heads), 4, int(13 / side)))
+    figure = plots.pyplot().figure(figsize=(side * wide + 1, (side + 0.4) * math.ceil(len(heads) / wide)),
+                                   layout='constrained')
+    axes = small_maps(figure, len(heads), wide, 'token that is averaged', 'token')
+    top = scale_of([maps.numpy()], share=0.98)                          # the first tokens have few to average
+    for axis, k in zip(axes, heads):
+        image = axis.imshow(maps[k - 1].where(maps[k - 1] > 0, math.nan).numpy(), vmin=0, vmax=top, cmap='viridis')
+        axis.tick_params(labelleft=True, labelbottom=True)
+        axis.set_xticks(N, labels, rotation=90, fontsize=7, fontfamily='monospace', parse_math=False)
+        axis.set_yticks(N, labels, fontsize=7, fontfamily='monospace', parse_math=False)
+        axis.set_title(f'head {k}', fontsize='small')
+    colour_bar(figure, image, axes, 'weight of attention', extend='max')
     print(f'to see: in layer {l} of {len(net.model.layers)} each token (a row) becomes an average of the tokens that '
           'are bright in its row')
     return figure, ('layer', 'head', 'query', 'query_token', 'key', 'key_token', 'weight'), [
@@ -262,108 +390,22 @@ def draw_components(c, nets):
     first, kept, three = layers.two_stage_pca(heads, (down, across), c.keep)
     low, high = three[kept].amin(0), three[kept].amax(0)
     rgb = torch.where(kept[..., None], (three - low) / (high - low).clamp_min(1e-12), 0.0)
-    figure = plots.pyplot().figure(figsize=(1.3 * len(shown) + 0.4, 4), layout='constrained')
+    side = max(1.2, min(2.4, 10 / len(shown)))
+    figure = plots.pyplot().figure(figsize=(side * len(shown) + 1.2, 3 * side + 0.2), layout='constrained')
     axes = figure.subplots(3, len(shown), squeeze=False)
-    for j, picture in enumerate(visible(x)):
+    for j, picture in enumerate(augment.visible(x)):
         axes[0, j].imshow(picture)
-        axes[1, j].imshow(first[j].view(down, across).numpy(), vmin=first.min(), vmax=first.max(), cmap='viridis')
+        axes[0, j].set_title(shown[j][0][:20], fontsize='small')
+        image = axes[1, j].imshow(first[j].view(down, across).numpy(), vmin=first.min(), vmax=first.max(),
+                                  cmap='viridis')
         axes[2, j].imshow(rgb[j].view(down, across, 3).numpy())
     for axis in axes.flat:
         axis.set(xticks=[], yticks=[])
-    for axis, label in zip(axes[:, 0], ('picture', 'first component', 'three, as colours')):
+    for axis, label in zip(axes[:, 0], ('picture', 'first component', 'three as colours')):
         axis.set_ylabel(label, fontsize='small')
+    colour_bar(figure, image, axes[1], 'coordinate')
     print(f'to see: {kept.float().mean():.0%} of the patches are kept as foreground by the first component in layer '
           f'{l}; if these are the objects, similar patches have similar colours')
     return figure, ('picture', 'row', 'column', 'first', 'kept', 'red', 'green', 'blue'), [
         (name, n // across + 1, n % across + 1, first[j, n].item(), int(kept[j, n]), *three[j, n].tolist())
         for j, (name, _) in enumerate(shown) for n in range(down * across)]
-
-
-# ---- segmentation ---------------------------------------------------------------------------------------------------
-
-def draw_segmentation(c, nets):
-    """The attention of the class token against true masks, layer by layer."""
-    for net in nets:  # before any work
-        only_pictures(net, 'segment')
-        patches(net), which_layer(c, net.model)
-    images, chosen = choose(c, nets[0], c.num_samples or 1000)
-    shown, first_with = list(named(images, chosen)), {view_of(net): net for net in nets}
-    views = {view: true_masks(net, images, chosen) for view, net in first_with.items()}
-    masks, (figure, axes), rows = views[view_of(nets[0])], side_by_side(2), []
-    for net in nets:
-        iou, on_mask, kept = scores_of_heads(net, shown, views[view_of(net)], c.share, c.batch_size)
-        over_layers(axes[0], net, iou.amax(2), band=False)
-        over_layers(axes[1], net, on_mask.mean(2), band=False)
-        rows += [(net.name, net.kind, l, *row) for l, scores in enumerate(zip(iou, on_mask, kept), 1)
-                 for row in rows_of_heads(*scores)]
-        l = which_layer(c, net.model)
-        x, y, k = iou[l - 1], on_mask[l - 1], kept[l - 1]
-        warn_if_unused(net)
-        print(f'{net.name}, layer {l} of {len(iou)}: intersection over union {x.amax(1).mean():.3f} with the best head '
-              f'of each picture, {x.mean(0).max():.3f} with head {x.mean(0).argmax() + 1} in all, {x.mean():.3f} in '
-              f'the mean of all heads, which keep {k.mean():.1%} of the patches; {y.mean():.1%} of the attention lies '
-              'on the masks')
-    guesses, area = scores_of_guesses(nets[0], masks), masks.float().mean().item()
-    for name, values in guesses.items():
-        level(axes[0], values.mean(), name)
-        rows.append((name, 'none', '', '', *mean_and_spread(values), '', '', ''))
-    level(axes[1], area, 'the share of the masks in the pictures')
-    titles = f"patches with {c.share:.0%} of the best head's attention", 'attention on the mask, mean head'
-    label_panels(figure, axes, titles, ['intersection over union', 'share'])
-    said = ', '.join(f'{name} scores {values.mean():.3f}' for name, values in guesses.items())
-    print('to see: no network was trained on masks; where training makes heads find the objects, solid lines are above '
-          f'dashed ones. Of these {len(masks):,} pictures {said}, and {area:.1%} is mask')
-    columns = 'network', 'weights', 'layer', 'head', 'iou', 'iou_spread', 'on_mask', 'on_mask_spread', 'kept'
-    return figure, columns, rows
-
-
-def true_masks(net, images, chosen):
-    """The masks of pictures, as a network sees the pictures, bool (n, H, W): SPLIT.masks.npy of the
-    dataset."""
-    path = images.folder / f'{images.split}.masks.npy'
-    if images.size is None or not path.exists():
-        raise ValueError(f'no {path}: segment needs pictures of one size and their true masks, bool (pictures, height, '
-                         'width); python prepare/shapes.py draws some')
-    masks = open_array(path, np.dtype(bool), len(images), *images.size)
-    grey = [pixels(net, [('', masks[i, ..., None] * np.uint8(255))]) for i in chosen]             # each (1, 1, H, W)
-    return torch.cat([(augment.denormalize(x)[..., 0] > 127).cpu() for x in grey])
-
-
-def scores_of_heads(net, shown, masks, share, rows):
-    """For every layer, picture and head three tensors (L, n, K): the intersection over union of the
-    mask with the patches that hold `share` of the class token's attention; the share of the
-    attention on the mask; the share of patches kept."""
-    found, size, grid = [], net.model.config.image_size, patches(net)
-    for i in tqdm(range(0, len(shown), rows), net.name, disable=None, leave=False):
-        batch, mask = [], masks[i:i + rows, None]                                       # (B, 1, H, W)
-        for attention, normed, *_ in layers.inside(net.model, pixels(net, shown[i:i + rows])):
-            maps = layers.class_maps(attention, normed).float().cpu()                   # (B, K, N)
-            top = layers.top_mass(maps, share)                                          # (B, K, N)
-            iou = layers.overlap(layers.enlarged(top, grid, size), mask)
-            pixels_each = math.prod(size) / math.prod(grid)
-            on_mask = (layers.enlarged(maps, grid, size) * mask).sum((-2, -1)) / pixels_each
-            batch.append(torch.stack((iou, on_mask, top.float().mean(-1))))             # (3, B, K)
-        found.append(torch.stack(batch, 1))                                             # (3, L, B, K)
-    return torch.cat(found, 2)
-
-
-def rows_of_heads(*scores):
-    """Rows of the table for one layer: each head, the best head of each picture, the mean of all.
-    scores: three of (n, K)."""
-    best, K = scores[0].argmax(1, keepdim=True), scores[0].size(1)
-    heads = {k + 1: [score[:, k] for score in scores] for k in range(K)}
-    heads |= {'best': [score.gather(1, best) for score in scores], 'mean': [score.mean(1) for score in scores]}
-    for head, (iou, on_mask, kept) in heads.items():
-        yield head, *mean_and_spread(iou), *mean_and_spread(on_mask), kept.mean().item()
-
-
-def scores_of_guesses(net, masks):
-    """{name: intersection over union (n,)} of simple guesses with true masks (n, H, W), in the grid
-    of a network."""
-    (H, W), grid, middle = masks.shape[1:], patches(net), torch.zeros(masks.shape[1:], dtype=torch.bool)
-    middle[H // 4:H - H // 4, W // 4:W - W // 4] = True
-    cover = F.adaptive_avg_pool2d(masks.float(), grid).flatten(1)                       # share of each patch: (n, N)
-    guesses = {'the patches that the mask covers most of': layers.enlarged(cover > 0.5, grid, (H, W)),
-               'the middle, half as wide and high': middle.expand_as(masks),
-               'the whole picture': torch.ones_like(masks)}
-    return {name: layers.overlap(guess, masks) for name, guess in guesses.items()}

@@ -180,28 +180,33 @@ def draw_majorizer(c):
 
 
 def figure_of_majorizer(c, Z0, best, scales, curves, paths):
-    figure = plots.pyplot().figure(figsize=(12.5, 3.8), layout='constrained')
+    figure = plots.pyplot().figure(figsize=(13.2, 4.6), layout='constrained')
     line, hessian, descent = figure.subplots(1, 3)
     ways = torch.linspace(-2, 4, 61, dtype=Z0.dtype)
     there = minimum(Z0, c.alpha, 0.0, SHARP) - Z0
-    line.plot(ways, [-rate(Z0 + t * there, c.alpha) for t in ways], color='black', label='-R')
+    line.plot(ways, [-rate(Z0 + t * there, c.alpha) for t in ways], color='black', label='-R, minus the coding rate')
     for k, label in ((PAPER, 'eq. (84), 9 alpha/4'), (SHARP, 'alpha/8')):
-        line.plot(ways, [bound(Z0 + t * there, Z0, c.alpha, k) for t in ways], label=label)
+        line.plot(ways, [bound(Z0 + t * there, Z0, c.alpha, k) for t in ways], linestyle='-' if k == PAPER else '--',
+                  label=f'above it, {label}')
     top = max(-rate(Z0 + t * there, c.alpha).item() for t in ways)
     low = min(-rate(Z0 + t * there, c.alpha).item() for t in ways)
-    line.set(title='-R and what lies above it', xlabel='Z0 is at 0', ylim=(low - (top - low) / 5, top + (top - low)))
-    for values, label in zip(zip(*curves), ('smallest', 'largest')):
-        hessian.plot(scales, values, '.-', label=f'{label} eigenvalue')
-    for value, style in ((-1 / 8, ':'), (1, ':'), (-PAPER, '--'), (PAPER, '--')):
-        hessian.axhline(value, color='black', linewidth=1, linestyle=style)
-    hessian.set(title='Hessian of R, over alpha; dashed: Lemma 6', xlabel='length of tokens x sqrt(alpha)',
-                xscale='log')
+    line.set(title='the coding rate, and bounds', xlabel='way from Z0, which is at 0', ylabel='nats',
+             ylim=(low - (top - low) / 5, top + (top - low)))
+    for values, label, marker in zip(zip(*curves), ('smallest', 'largest'), 'so'):
+        hessian.plot(scales, values, marker=marker, markersize=3, label=f'{label} eigenvalue')
+    for value, style, label in ((-1 / 8, ':', '-1/8 and 1'), (1, ':', None), (-PAPER, '--', 'Lemma 6'),
+                                (PAPER, '--', None)):
+        hessian.axhline(value, color='black', linewidth=1, linestyle=style, label=label)
+    hessian.set(title='curvature of the coding rate R', xlabel='length of tokens x sqrt(alpha)', xscale='log',
+                ylabel='eigenvalues of its Hessian, over alpha')
     for i, ((name, k), values) in enumerate(paths.items()):
         descent.plot(values, color=f'C{i // 2}', linestyle='-' if k == PAPER else '--',
                      label=f'{name}, L = {k:.4g} alpha')
-    descent.set(title='phi, eq. (77)', xlabel='step; the first is the layer', xscale='symlog', xlim=(0, c.steps))
+    descent.set(title='the objective, step by step', xlabel='step; the first is the layer', xscale='symlog',
+                xlim=(0, c.steps), ylabel='phi, eq. (77)')
+    plots.plain_numbers(hessian, descent)
     for axis in (line, hessian, descent):
-        axis.legend(fontsize='x-small')
+        axis.legend(fontsize='small', loc='upper center', bbox_to_anchor=(0.5, -0.15))
     return figure
 
 

@@ -184,22 +184,26 @@ def draw_nearest(c):
 
 
 def figure_of_nearest(found, arrows, x):
-    figure = plots.pyplot().figure(figsize=(15, 3.4), layout='constrained')
-    *planes, curves = figure.subplots(1, 5)
+    figure = plots.pyplot().figure(figsize=(13.2, 7.2), layout='constrained')
+    upper, lower = figure.subfigures(2, 1, height_ratios=(3.6, 3.4))
+    planes, curves = upper.subplots(1, 4), lower.subplots()
     for axis, (name, field) in zip(planes, arrows.items()):
         axis.quiver(*x.T, *(field / field.norm(dim=1).max()).T, angles='xy', color='C0')
         axis.axhline(0, color='C1', linewidth=1)
         axis.axvline(0, color='C1', linewidth=1)
-        axis.set(title=name, xticks=[], yticks=[], aspect='equal', xlim=(-2.1, 2.1), ylim=(-2.1, 2.1))
+        axis.set(title=name.replace('-grad R^c', 'down the gradient'), xticks=[], yticks=[], aspect='equal',
+                 xlim=(-2.1, 2.1), ylim=(-2.1, 2.1))
     shares = [row['N/d'] for row in found.values()]
-    for column, label in (('cosine_outside', 'cosine, outside the own subspace'), ('cosine', 'cosine'),
-                          ('noise_left', 'noise left after a step')):
-        curves.plot(shares, [row[column] for row in found.values()], '.-', label=label)
+    for column, label, marker in (
+            ('cosine_outside', 'cosine to the nearest subspace, of the part outside the own', 'o'),
+            ('cosine', 'cosine to the nearest subspace', 's'), ('noise_left', 'noise left after a step', 'D')):
+        curves.plot(shares, [row[column] for row in found.values()], marker=marker, markersize=4, label=label)
     line = torch.linspace(0, 1, 50)
     curves.plot(line, (1 - line).sqrt(), '--', color='C0', linewidth=1, label='sqrt(1 - N/d)')
     curves.plot(line, line, '--', color='C2', linewidth=1, label='N/d')
-    curves.set(title='more and more tokens', xlabel='N/d', ylim=(0, 1.7))
-    curves.legend(fontsize='x-small', loc='upper right')
+    curves.set(title='the gradient with more and more tokens', xlabel='tokens over dimensions, N/d',
+               ylabel='cosine, or share', ylim=(0, 1.05))
+    lower.legend(*curves.get_legend_handles_labels(), fontsize='small', loc='outside right upper')
     return figure
 
 

@@ -2,6 +2,7 @@
 pictures, texts or prompts that they read."""
 import itertools
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 import numpy as np
 import torch
@@ -31,6 +32,12 @@ class Subject:
     def reads(self):
         """'text', 'images' or 'functions'."""
         return kind_of(self.model.config)
+
+    @property
+    def title(self):
+        """The name without the folder that the run directory lies in."""
+        path = PurePath(self.name)
+        return (path.parent if path.suffix == '.pt' else path).name or self.name
 
     @property
     def channels(self):

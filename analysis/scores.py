@@ -239,17 +239,20 @@ def say_limits(c, rows):
 
 
 def figure_of_tweedie(c, rows):
-    figure = plots.pyplot().figure(figsize=(12.5, 3.8), layout='constrained')
+    figure = plots.pyplot().figure(figsize=(13.2, 3.9), layout='constrained')
     fields = figure.subplots(1, 4)
     for axis, sigma in zip(fields, (0.1, 0.5)):
         draw_field(axis, sigma)
-    for axis, kind, title in zip(fields[2:], ('from E[z | x]', 'from z'), ('lines of the proof', 'denoisers')):
-        for name in dict.fromkeys(row[1] for row in rows if row[0] == kind):
-            axis.plot(*zip(*[row[2:] for row in rows if row[:2] == (kind, name)]), '.-', label=name)
-        axis.set(title=title, xlabel='sigma', xscale='log', yscale='log')
-        axis.legend(fontsize='x-small')
+    for axis, kind, title in zip(fields[2:], ('from E[z | x]', 'from z'),
+                                 ('error of lines of the proof', 'what denoisers leave')):
+        for name, marker in zip(dict.fromkeys(row[1] for row in rows if row[0] == kind), 'osD^'):
+            axis.plot(*zip(*[row[2:] for row in rows if row[:2] == (kind, name)]), marker=marker, markersize=4,
+                      label=f'eq. {name}' if name[0] == '(' else name)
+        axis.set(title=title, xlabel='noise sigma', xscale='log', yscale='log')
+        axis.legend(fontsize='small')
     fields[2].set(ylabel='distance from E[z | x], of |z|')
     fields[3].set(ylabel='distance from z, of |sigma w|')
+    plots.plain_numbers(*fields[2:])
     return figure
 
 
@@ -263,8 +266,8 @@ def draw_field(axis, sigma):
     axis.quiver(*x.T, *(posterior_mean(x, m, sigma) - x).T, angles='xy', scale_units='xy', scale=1.3, color='C0')
     for u in U[..., 0]:
         axis.plot(*torch.stack((-2.5 * u, 2.5 * u)).T, color='C1', linewidth=1)
-    axis.set(title=f'sigma^2 score, sigma = {sigma:g}', xlim=(-2.2, 2.2), ylim=(-2.2, 2.2), aspect='equal',
-             xticks=[], yticks=[])
+    axis.set(title=f'where tokens go:\nsigma^2 score, sigma = {sigma:g}', xlim=(-2.2, 2.2), ylim=(-2.2, 2.2),
+             aspect='equal', xticks=[], yticks=[])
 
 
 COMMANDS = {'tweedie': (draw_tweedie, TweedieConfig)}

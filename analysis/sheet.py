@@ -1,22 +1,22 @@
 """A contact sheet of training pictures: as evaluation sees them, and several times as training
 does, augmented."""
+import math
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
-from engine import starts
+from engine import checkpoints, starts
 from engine.plots import check_image, pillow, write_image
 from engine.settings import TYPED, check, check_least, collect, show
 from tasks import views as crops
-from tasks.augment import (AugmentConfig, as_rgb, denormalize, draws_needed, eval_pictures, place_columns,
-                           train_pictures)
+from tasks.augment import AugmentConfig, draws_needed, eval_pictures, place_columns, train_pictures, visible
 from tasks.pictures import ImageSplit
 
 
 MAKER = 'nanoCRATE analyze.py augment'
+GAP, LINE, LEAST = 6, 18, 128  # pixels: between views, a line of words, and the longer side of a view if it is small
 
 
 @dataclass
@@ -58,9 +58,10 @@ def read(words):
 def main(words):
     s, c = read(words)
     check_image(s.out, s.overwrite, MAKER)
-    sheet, size, classes = draw(s, c)
-    write_image(pillow().fromarray(sheet.numpy()), s.out, MAKER)
-    seen = f'the two large and the {c.local_crops} small crops of training' if s.model == 'dino' else \
+    views, classes = draw(s, c)
+    size = views[0].shape[1:3]
+    write_image(labelled(views, headers(s, c), classes), s.out, MAKER)
+    seen = f'the two large and the {c.local_crops} small crops of training' if shows_crops(s) else \
         f'{s.columns - 1} times as training does'
     print(f'{s.out}: {len(classes)} pictures of {s.dataset}, {s.split}, height {size[0]}, width {size[1]}; first as '
           f'evaluation sees them, then {seen}')
@@ -68,9 +69,13 @@ def main(words):
     print(', '.join(f'{k}={show(v)}' for k, v in asdict(c).items()))
 
 
+def shows_crops(s):
+    """Whether the network learns from crops of several sizes, as DINO does."""
+    return checkpoints.network(s.model)[1].task == 'views'
+
+
 def draw(s, c):
-    """A row of views for each picture, uint8 (height, width, 3); the size of each view; the class
-    of each picture."""
+    """A list of views, each of all pictures, uint8 (B, H, W, 3); the class of each picture."""
     images, rng = ImageSplit(Path(s.data_dir) / s.dataset, s.split), np.random.default_rng(s.seed)
     chosen = np.sort(rng.choice(len(images), min(s.rows, len(images)), replace=False))
     draws = rng.random((len(chosen), s.columns - 1, draws_needed(c)))
@@ -83,15 +88,47 @@ def draw(s, c):
         return (torch.as_tensor(a) for a in images.at(chosen, *how))
     pictures, sizes, labels, _ = read(draws, size)
     views = [eval_pictures(pictures, sizes, size, c.view)]
-    if s.model == 'dino':
+    if shows_crops(s):
         pictures, sizes, _, d = read(rng.random((len(chosen), crops.draws_needed(c))), size, place_columns(c))
         views += [view for part in crops.views(pictures, sizes, d, size, c) for view in part]
     else:
         for d in draws.transpose(1, 0, 2):
             pictures, sizes, _, d = read(d, size, place_columns(c))
             views.append(train_pictures(pictures, sizes, d, size, c))
-    cells = [as_rgb(denormalize(view)).permute(0, 3, 1, 2) for view in views]
-    cells = torch.stack([F.pad(x, (0, size[1] + 4 - x.size(3), 0, size[0] + 4 - x.size(2)), value=255)
-                         for x in cells])                               # at least 4 white pixels between
-    sheet = cells.permute(1, 3, 0, 4, 2).flatten(2, 3).flatten(0, 1)[:-4, :-4]
-    return sheet, size, [str(images.classes[i]) for i in labels]
+    return [visible(view) for view in views], [str(images.classes[i]) for i in labels]
+
+
+def headers(s, c):
+    """A title of two lines for each view."""
+    if shows_crops(s):
+        of_training = [f'large crop\n{i} of 2' for i in (1, 2)]
+        of_training += [f'small crop\n{i} of {c.local_crops}' for i in range(1, c.local_crops + 1)]
+    else:
+        of_training = [f'training\nview {i}' for i in range(1, s.columns)]
+    return ['as evaluation\nsees it', *of_training]
+
+
+def labelled(views, titles, classes):
+    """A Pillow image: views, each uint8 (B, H, W, 3), are columns below their titles, pictures are rows
+    right of their classes. All are enlarged by the same whole factor, if they are small."""
+    from PIL import Image, ImageDraw, ImageFont
+    font, measure = ImageFont.load_default(14), ImageDraw.Draw(Image.new('RGB', (1, 1)))
+    zoom = max(1, LEAST // max(views[0].shape[1:3]))
+    names = [name if len(name) < 24 else f'{name[:21]}..' for name in classes]
+    names = [name.encode('utf-8', 'backslashreplace').decode() for name in names]       # of folders that are no text
+
+    def room(words):
+        return math.ceil(measure.multiline_textbbox((0, 0), words, font)[2])
+    widths = [max(zoom * view.shape[2], room(title)) + GAP for view, title in zip(views, titles)]
+    left, down = max(map(room, names)) + 2 * GAP, max(LINE, zoom * max(view.shape[1] for view in views)) + GAP
+    sheet = Image.new('RGB', (left + sum(widths) - GAP, 2 * LINE + len(names) * down - GAP), 'white')
+    pen, x = ImageDraw.Draw(sheet), left
+    for view, title, width in zip(views, titles, widths):
+        pen.multiline_text((x, 0), title, 'black', font)
+        for row, picture in enumerate(view):
+            picture = picture.repeat(zoom, 0).repeat(zoom, 1)
+            sheet.paste(Image.fromarray(picture), (x, 2 * LINE + row * down))
+        x += width
+    for row, name in enumerate(names):
+        pen.text((GAP, 2 * LINE + row * down + (down - GAP) // 2), name, 'black', font, 'lm')
+    return sheet

@@ -9,6 +9,7 @@ import math
 import operator
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch.nn.functional import normalize
 
@@ -108,7 +109,7 @@ def draw_denoising(c):
             axis.plot([(1 + step * c.eta * c.tau) ** l for l in range(c.n_layer + 1)], linestyle='--', color='black',
                       linewidth=1, label='Theorem 1')
         axis.set(title=f'{regime}: eta = {step * c.eta:g}' if noise == 1 else regime, xlabel='layer', ylim=(0, None),
-                 ylabel='signal to noise, eq. (6), over the first')
+                 ylabel='signal to noise, eq. (6),\nover that before the first layer')
     figure.legend(*axis.get_legend_handles_labels(), loc='outside lower center', ncols=3, fontsize='small')
     print('to see: ' + ('measured lines lie on the predicted one until noise passes the threshold too; tokens grow in '
                         'every layer, and with them their products with noise' if c.tau else
@@ -267,25 +268,28 @@ def draw_compression(c):
 
 
 def figure_of_compression(c, paths, single):
-    figure = plots.pyplot().figure(figsize=(12.5, 3.8), layout='constrained')
-    rates, noise, near = figure.subplots(1, 3)
-    cosines = rates.twinx()
-    for i, (method, path) in enumerate(paths.items()):
-        for axis, column, style in ((rates, 'rate', '.-'), (noise, 'snr', '.-'), (cosines, 'cosine_turning', ':')):
-            axis.plot([row[column] for row in path], style, color=f'C{i}', label=method)
-    for name, by_scale in single.items():
-        near.plot([*by_scale], [row['cosine_turning'] for row in by_scale.values()], '.-', label=name)
+    figure = plots.pyplot().figure(figsize=(11, 7.4), layout='constrained')
+    panels = figure.subplots(2, 2).flat
+    for axis, column, title, unit in zip(panels, ('rate', 'snr', 'cosine_turning'), (
+            'coding rate in the true subspaces', 'signal to noise', 'direction: how the step turns tokens'), (
+            'R^c, nats, eq. (8)', "ratio, AoT's eq. (6)", 'cosine to the gradient step')):
+        for (method, path), marker in zip(paths.items(), 'osD^'):
+            axis.plot([row[column] for row in path], marker=marker, markersize=4, label=method)
+        axis.set(title=title, xlabel='step', ylabel=unit)
+        axis.set_ylim(0 if column != 'cosine_turning' else None)
+    steps, near = axis.get_legend_handles_labels(), panels[3]
+    for (name, by_scale), marker, colour in zip(single.items(), 'vP', ('C4', 'C5')):
+        near.plot([*by_scale], [row['cosine_turning'] for row in by_scale.values()], marker=marker, markersize=4,
+                  color=colour, label=name)
     d = c.n_head * c.head_dim
-    for scale, style, label in ((c.eq11_scale, '--', 'eq. (11), tokens of length 1'),
+    for scale, style, label in ((c.eq11_scale, '--', 'as in eq. (11), tokens of length 1'),
                                 (d ** 0.5, ':', 'after a LayerNorm, sqrt(d)')):
         near.axvline(scale, color='black', linewidth=1, linestyle=style, label=label)
-    rates.set(title='coding rate (dotted: cosine)', xlabel='step', ylabel='R^c, eq. (8)', ylim=(0, None))
-    cosines.set(ylabel='cosine to the gradient step, turning part', ylim=(-0.6, 1.05))
-    noise.set(title='noise', xlabel='step', ylabel='signal to noise, AoT eq. (6)', ylim=(0, None))
-    near.set(title='attention and the gradient', xlabel='length of the tokens that MSSA gets', xscale='log',
-             ylabel='cosine, turning part', ylim=(-0.1, 1.05))
-    rates.legend(fontsize='x-small', loc='lower left')
-    near.legend(fontsize='x-small', loc='center left')
+    near.set(title='direction of one step, by the length of tokens', xlabel='length of the tokens that MSSA gets',
+             xscale='log', ylabel='cosine to the gradient step')
+    plots.plain_numbers(near)
+    near.legend(fontsize='small', loc='center left')
+    figure.legend(*steps, loc='outside lower center', ncols=4, fontsize='small')
     return figure
 
 
@@ -369,9 +373,13 @@ def draw_sparsification(c):
     X, mask, noise = (draw(c.tokens, c.n_embd, generator=generator, dtype=torch.float64)
                       for draw in (torch.randn, torch.rand, torch.randn))
     X = X.abs() * (mask < c.share)
-    rows, figure = [], plots.pyplot().figure(figsize=(11, 3.6), layout='constrained')
-    for axis, (name, D) in zip(figure.subplots(1, len(Ds)), Ds.items()):
+    rows, figure = [], plots.pyplot().figure(figsize=(12, 4.2), layout='constrained')
+    axes = figure.subplots(1, len(Ds), sharey=True)
+    for axis, (name, D) in zip(axes, Ds.items()):
         rows += one_dictionary(c, axis, name, D, X, X @ D.mT + c.noise * noise)
+    axes[0].set(ylabel='LASSO per token, eq. (16)', yscale='log')
+    plots.plain_numbers(*axes)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc='outside lower center', ncols=5, fontsize='small')
     fresh = initial_norm(c.n_embd, c.seed)
     print('to see: with eta < 2/|D|^2 a step from any Z >= 0 lowers the LASSO, and so does the layer if D is '
           f'incoherent; but the layer starts at Y, which is not >= 0. A new CRATE of width {c.n_embd} has |D|^2 = '
@@ -389,19 +397,21 @@ def one_dictionary(c, axis, name, D, X, Y):
     norm, exact, rows, said = torch.linalg.matrix_norm(D, 2).item() ** 2, measures.lasso_minimizer(Y, D, c.lam), [], []
     least, sparse, empty = f(exact), measures.nonzeros(exact).item(), f(torch.zeros_like(Y))
     too_large = ', above 2/|D|^2' * (c.eta > 2 / norm)
-    for eta, label in ((c.eta, f'eta = {c.eta:g}{too_large}'), (1 / norm, 'eta = 1/|D|^2')):
+    for eta, label, more, marker in ((c.eta, f'eta = {c.eta:g}', too_large, 'o'), (1 / norm, 'eta = 1/|D|^2', '', 's')):
         path = unrolled(Y, D, eta, c.lam, c.steps)
         values, shares = [f(Z) for Z in path], [measures.nonzeros(Z).item() for Z in path]
         rows += [(name, norm, eta, *found, least, sparse, empty) for found in zip(range(c.steps + 1), values, shares)]
-        axis.plot(range(c.steps + 1), values, marker='.', markersize=3, label=label)
-        axis.plot(1, values[1], marker='o', fillstyle='none', color=axis.lines[-1].get_color())  # the layer
-        said.append(f'{label}: {values[1]:.3g} after the layer, {values[-1]:.3g} after {c.steps} steps, non-zeros '
-                    f'{shares[1]:.0%} and {shares[-1]:.0%}')
+        line, = axis.plot(values, linewidth=1, marker=marker, markersize=3, label=f'step size {label}')
+        axis.plot(1, values[1], marker='o', markersize=9, fillstyle='none', linestyle='', color=line.get_color())
+        said.append(f'{label}{more}: {values[1]:.3g} after the layer, {values[-1]:.3g} after {c.steps} steps, '
+                    f'non-zeros {shares[1]:.0%} and {shares[-1]:.0%}')
     axis.axhline(least, color='black', linestyle='--', linewidth=1, label='the minimum')
-    axis.axhline(empty, color='grey', linestyle=':', linewidth=1, label='Z = 0')
-    axis.set(title=f'{name}: 1/|D|^2 = {1 / norm:.3g}', xlabel='step; the ring is the layer', xscale='symlog',
-             xlim=(0, c.steps), ylabel='LASSO per token, eq. (16)', yscale='log')
-    axis.legend(fontsize='x-small')
+    axis.axhline(empty, color='grey', linestyle=':', linewidth=1, label='codes Z = 0')
+    axis.set_xscale('function', functions=(np.log1p, np.expm1))         # from 0 on, the first steps apart
+    ticks = [0, *(2 ** i for i in range(c.steps.bit_length()))]
+    axis.set_xticks(ticks, ticks)
+    axis.set(title=f'{name} dictionary, |D|^2 = {norm:.3g}\n' + f'eta = {c.eta:g} is above 2/|D|^2' * bool(too_large),
+             xlabel='step; the ring is the layer', xlim=(0, c.steps))
     print(f'{name}, |D|^2 = {norm:.3g}: from {values[0]:.3g} at relu(Y), non-zeros {shares[0]:.0%}; ' + '; '.join(said)
           + f'; minimum {least:.3g}, non-zeros {sparse:.0%} (drawn with {measures.nonzeros(X):.0%}); Z = 0 has '
             f'{empty:.3g}')

@@ -20,7 +20,7 @@ patch_size = 4
 n_out = 1024
 hidden = 256
 bottleneck = 64
-still_share = 0.1
+freeze_share = 0.1
 
 # training
 max_iters = 600
@@ -44,6 +44,7 @@ local_scale = 0.1
 blur = 0.7
 
 # validation and log
+eval_crop = 1.0
 eval_interval = 150
 eval_iters = 8
 log_interval = 25

@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from engine import NO_DOWNLOAD, official
+from engine import NO_DOWNLOAD, exported, official
 from engine.fast import speed_up
 from engine.run import load_checkpoint
 from engine.settings import HERE, Typed, check, collect, show
@@ -203,13 +203,13 @@ def same_classes(checkpoint, classes, where):
 # ---- from files -----------------------------------------------------------------------------------------------------
 
 def load_weights(path, name='', **settings):
-    """A checkpoint (dict) to start from: a file or run directory of ours, or `official:PATH`, a
-    file of the authors, which needs the network's name and the settings that its tensors do not
-    tell, n_head above all. From a masked autoencoder, `name` may be the classifier that can start
-    from its encoder."""
+    """A checkpoint (dict) to start from: a file or run directory of ours, a folder that export.py
+    wrote, or `official:PATH`, a file of the authors, which needs the network's name and the
+    settings that its tensors do not tell, n_head above all. From a masked autoencoder, `name` may
+    be the classifier that can start from its encoder."""
     if path.startswith('official:'):
         return load_official(path.removeprefix('official:'), name, settings)
-    checkpoint = load_checkpoint(path)
+    checkpoint = exported.read(path) if exported.is_one(path) else load_checkpoint(path)
     opened = getattr(network(checkpoint['config']['model'])[0], 'opened', None)
     checkpoint = opened(checkpoint) if opened else checkpoint
     holds = checkpoint['config']['model']

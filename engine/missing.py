@@ -12,6 +12,9 @@ def checkpoint(path):
     path = Path(path)
     folder = path.parent if path.suffix == '.pt' else path
     held = sorted(p.name for p in folder.glob('*.pt'))
+    if not held and (folder / 'model.safetensors').exists():
+        return (f'no checkpoint {path}; {folder} was exported and holds weights alone, so it cannot be resumed: start '
+                f'from them with train.py --init_from={folder} --out_dir=ANOTHER')
     if held:
         resume = '; to go on from it: train.py --init_from=resume_best' * (path.name == 'last.pt' and 'best.pt' in held)
         return f'no checkpoint {path}; {folder} holds {", ".join(held)}: name one, such as {folder / held[0]}{resume}'

@@ -187,8 +187,8 @@ def decay(c, step):
     stays."""
     if c.weight_decay_end < 0:
         return None
-    done = min(1.0, step / max(1, c.max_iters))
-    return c.weight_decay_end + 0.5 * (c.weight_decay - c.weight_decay_end) * (1 + math.cos(math.pi * done))
+    share = lr_factor(step, 'cosine', 0, c.max_iters, 0.0)
+    return c.weight_decay_end + (c.weight_decay - c.weight_decay_end) * share
 
 
 def set_rates(optimizers, factor, decay=None):

@@ -4,21 +4,26 @@ name that ends with .csv.
 matplotlib and Pillow are imported here when they are first needed.
 """
 import csv
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from engine.log import read_log
 from engine.output import check_new, check_picture_path, check_writable, write_file
 
 # ---- figures, by matplotlib -----------------------------------------------------------------------------------------
 
+# those of Okabe and Ito that are seen on white; who confuses red and green can tell them apart
+COLOURS = '#0072b2', '#d55e00', '#009e73', '#cc79a7', '#56b4e9', '#e69f00', '#000000'
+
+
 def pyplot():
-    """matplotlib.pyplot, for files. Raises ValueError with what to install."""
+    """matplotlib.pyplot, for files, with our colours. Raises ValueError with what to install."""
     try:
         import matplotlib
     except ImportError:
         raise ValueError('the picture needs matplotlib: pip install matplotlib') from None
     matplotlib.use('Agg')
     matplotlib.rcParams['text.parse_math'] = False  # a $ in the name of a folder is a $
+    matplotlib.rcParams['axes.prop_cycle'] = matplotlib.cycler(color=COLOURS)
     from matplotlib import pyplot as plt
     return plt
 
@@ -76,6 +81,30 @@ def write_figure(figure, f, **told):
     figure.savefig(f, dpi=120, **told)
 
 
+def plain_numbers(*axes):
+    """Numbers such as 0.01 along the logarithmic axes of panels, whose usual 10^-2 would need math in
+    text; call it when all is drawn."""
+    from matplotlib import ticker
+    for axis in (axis for panel in axes for axis in (panel.xaxis, panel.yaxis)):
+        if axis.get_scale() in ('log', 'symlog'):
+            low, high = axis.get_view_interval()
+            if axis.get_scale() == 'log':
+                axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
+            axis.set_major_formatter('{x:g}')
+            axis.set_minor_formatter(ticker.NullFormatter())
+
+
+def told_apart(titles):
+    """How a legend calls runs, {path: title} -> {path: name}: by their titles; where these are alike,
+    by as much of the end of their paths as differs."""
+    names, longest = dict(titles), max((len(PurePath(path).parts) for path in titles), default=0)
+    for n in range(1, longest + 2):
+        held = list(names.values())
+        for path in (path for path, name in titles.items() if held.count(names[path]) > 1):
+            names[path] = str(PurePath(*PurePath(path).parts[-n:])) if n <= longest else path
+    return names
+
+
 def again(setting):
     return f'run this again, or give another {setting}'
 
@@ -126,24 +155,38 @@ def draw_curve(run):
         return
     rows = read_log(Path(run) / 'log.csv')
     watched = [r for r in rows if r.get('rate_1')]
-    panels = [(k, unit) for k, unit in (('rate', 'coding rate R^c, nats'), ('nonzeros', 'share of non-zeros'))
+    panels = [(k, *words) for k, *words in (('rate', 'coding rate of each layer', 'R^c, nats'),
+                                            ('nonzeros', 'sparsity of each layer', 'share of non-zeros'))
               if watched and watched[0].get(f'{k}_1')]
-    figure = plt.figure(figsize=(6 + 4.5 * len(panels), 4), layout='constrained')
+    figure = plt.figure(figsize=((8.4, 10.2, 13.2)[len(panels)], 4), layout='constrained')
     losses, *layers = figure.subplots(1, 1 + len(panels), squeeze=False)[0]
-    for split, style in (('train', {'linewidth': 0.7, 'alpha': 0.6}), ('val', {'marker': '.'})):
+    for split, name, style in (('train', 'training', {'linewidth': 0.8}), ('val', 'validation', {'marker': 'o'})):
         points = [(int(r['step']), float(r['loss'])) for r in rows if r['split'] == split]
         if points:
-            losses.plot(*zip(*points), label=split, **style)
-    losses.set(xlabel='step', ylabel='loss', title=str(run))
+            losses.plot(*zip(*points), label=name, markersize=4, **style)
+    losses.set(xlabel='step', ylabel='loss', title=Path(run).resolve().name)
     losses.legend()
-    for axis, (k, unit) in zip(layers, panels):
-        for i, r in enumerate(watched):
-            values = [float(r[f'{k}_{l}']) for l in range(1, len(r)) if r.get(f'{k}_{l}')]
-            name = f'step {r["step"]}' if i in (0, len(watched) - 1) else None
-            colour = plt.get_cmap('viridis')(i / max(1, len(watched) - 1))
-            axis.plot(range(1, len(values) + 1), values, marker='.', color=colour, label=name)
-        axis.set(xlabel='layer', ylabel=unit)
+    for axis, (k, title, unit) in zip(layers, panels):
+        over_steps(axis, k, watched)
+        axis.set(xlabel='layer', ylabel=unit, title=title)
         axis.xaxis.get_major_locator().set_params(integer=True)
-        axis.legend()
+    if panels:
+        figure.colorbar(steps_as_colours(watched), ax=layers, label='step')
     write_file(Path(run) / 'curve.png', lambda f: write_figure(figure, f), 'wb')
     plt.close(figure)
+
+
+def steps_as_colours(watched):
+    """The colour of each step, from dark to bright, and not as bright as white."""
+    from matplotlib import cm, colors
+    steps = [int(r['step']) for r in watched]
+    bright = colors.ListedColormap(pyplot().get_cmap('viridis')([i / 290 for i in range(256)]))
+    return cm.ScalarMappable(colors.Normalize(steps[0], max(steps[-1], steps[0] + 1)), bright)
+
+
+def over_steps(axis, k, watched):
+    """A line over layers for each validation, of the columns k_1, k_2 .. of its row of the log."""
+    colours = steps_as_colours(watched)
+    for r in watched:
+        values = [float(r[f'{k}_{l}']) for l in range(1, len(r)) if r.get(f'{k}_{l}')]
+        axis.plot(range(1, len(values) + 1), values, marker='o', markersize=3, color=colours.to_rgba(int(r['step'])))

@@ -1,9 +1,10 @@
 """What a file of weights may hold, ours, the authors' and OpenAI's alike: plain values, and dense
 tensors of finite numbers.
 
-`load` reads what torch.save wrote, `plain` copies what is allowed, and `fit` compares it with a
-schema. Each raises a ValueError that names what is wrong; the caller adds the file, and what to do
-next. Checkpoints are held to the same rule before they are saved.
+`load` reads what torch.save wrote, `load_safetensors` a .safetensors file, `plain` copies what is
+allowed, and `fit` compares it with a schema. Each raises a ValueError that names what is wrong; the
+caller adds the file, and what to do next. Checkpoints are held to the same rule before they are
+saved.
 """
 import os
 import pickletools
@@ -14,6 +15,7 @@ import torch
 DEEP, MANY, LONG = 8, 10 ** 5, 200  # containers in each other; values in a file; letters of a name
 TUPLES = 10 ** 5                    # in a file, 4 for each tensor; Python crashes on twice as many in each other
 OVERLAPS = 16                       # other views of the same memory
+HEADER = 10 ** 7                    # bytes in front of the tensors of a .safetensors file
 FLOATS = torch.float16, torch.bfloat16, torch.float32, torch.float64
 WHOLE = torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64
 LARGEST = 1e18                      # number in a tensor; products of larger ones are no float32
@@ -41,6 +43,29 @@ def load(path, legacy=False):
         return torch.load(path, map_location='cpu', weights_only=True)
     except Exception as e:  # of many types, depending on the damage
         raise Unfit(str(e) if isinstance(e, Unfit) else type(e).__name__) from None
+
+
+def load_safetensors(path, leave_out=()):
+    """{name: tensor} of a .safetensors file, not yet checked, without the names that end as one of
+    leave_out. Of weights that share memory the file holds one, and its metadata {other name: its
+    name}."""
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError:
+        raise ValueError(f'{path} is read by a library that is missing: pip install safetensors') from None
+    try:
+        with open(path, 'rb') as f:
+            if int.from_bytes(f.read(8), 'little') > HEADER:
+                raise Unfit(f'its header has more than {HEADER:,} bytes')
+        with safe_open(path, 'pt') as f:
+            names = [name for name in f.keys() if not name.endswith(leave_out)]
+            for name in names:
+                if len(f.get_slice(name).get_shape()) > DEEP:
+                    raise Unfit(f'{name[:LONG]} has more than {DEEP} dimensions')
+            tensors, shared = {name: f.get_tensor(name).clone() for name in names}, f.metadata() or {}
+    except (SafetensorError, OSError, RuntimeError) as e:
+        raise Unfit(str(e)[:LONG]) from None
+    return tensors | {k: tensors[name] for k, name in shared.items() if name in tensors and k not in tensors}
 
 
 def count_tuples(f, pickles):

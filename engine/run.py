@@ -6,6 +6,7 @@ While a run is under way, .lock keeps other processes from writing there (see en
 are written under another name and renamed, so a crash or a full disk leaves the old file whole.
 """
 import dataclasses
+import datetime
 import json
 import math
 import os
@@ -19,7 +20,6 @@ from engine import lock, missing, optim, reader
 from engine.log import Log, read_log
 from engine.output import bar, write_file
 from engine.plots import draw_curve
-from engine.screen import lasting
 
 LOCK = '.lock'  # in a run directory
 FILES = ('config.json', 'log.csv', 'last.pt', 'best.pt', 'curve.png')
@@ -42,6 +42,7 @@ STATES = {'Adam': {'step', 'exp_avg', 'exp_avg_sq'}, 'AdamW': {'step', 'exp_avg'
 def held_in(out_dir):
     """Names of the files of a run that a directory holds."""
     kept = sorted(p.name for p in Path(out_dir).glob('step_*.pt') if p.stem[5:].isdecimal())
+    kept += sorted(p.name for p in Path(out_dir).glob('events.out.tfevents.*'))  # of TensorBoard
     return [name for name in FILES if os.path.exists(Path(out_dir) / name)] + kept
 
 
@@ -107,21 +108,31 @@ def load_checkpoint(path):
         raise ValueError(missing.checkpoint(path))
     try:
         checkpoint = reader.plain(reader.load(path))
-        reader.fit(checkpoint, SCHEMA)
-        if checkpoint['data']['kind'] == 'functions':
-            reader.fit(checkpoint['config'], {'dataset': str, 'sparsity': int, str: SETTING}, 'config')
-        if checkpoint['step'] < 0 or not 0 <= checkpoint['seconds'] < math.inf:
-            raise reader.Unfit('its step or seconds are out of range')
+        fit(checkpoint)
     except reader.Unfit as e:
         best = path.with_name('best.pt')
         other = f'to go on from {best}: train.py --init_from=resume_best' if best.exists() and best != path else \
             'take another checkpoint, or train one: train.py --out_dir=ANOTHER'
         raise ValueError(f'{path} is damaged or no nanoCRATE checkpoint ({e}); {other}') from None
+    check_format(path, checkpoint)
+    return checkpoint
+
+
+def fit(checkpoint):
+    """Raises Unfit if a plain dict is no checkpoint."""
+    reader.fit(checkpoint, SCHEMA)
+    if checkpoint['data']['kind'] == 'functions':
+        reader.fit(checkpoint['config'], {'dataset': str, 'sparsity': int, str: SETTING}, 'config')
+    if checkpoint['step'] < 0 or not 0 <= checkpoint['seconds'] < math.inf:
+        raise reader.Unfit('its step or seconds are out of range')
+
+
+def check_format(path, checkpoint):
+    """Raises ValueError if a checkpoint is from a version with other names."""
     if checkpoint.get('format') != FORMAT:
         other = 'another' if 'format' in checkpoint else 'an earlier'
         raise ValueError(f'{path} is from {other} version of nanoCRATE, which named tensors differently; train it '
                          'again: python train.py --out_dir=ANOTHER')
-    return checkpoint
 
 
 def check_states(optimizers, states):
@@ -160,7 +171,7 @@ class Run:
         self.step, self.best, self.seconds = 0, math.inf, 0.0
         self.flops, self.peak = flops / task.size, machine.matmul_flops()
         self.pending = []       # (step, loss, gradient norm) not yet read: reading waits for the device
-        self.clock = self.clock_step = self.log = self.wandb = None
+        self.clock = self.clock_step = self.log = self.wandb = self.board = None
         self.saved = self.paused = time.monotonic()
         self.validations = []   # seconds that each took
         self.signals = []
@@ -200,9 +211,6 @@ class Run:
             return False
         return any(row['split'] == 'val' and int(row['step']) == self.step for row in rows)
 
-    def held(self):
-        return held_in(self.out)
-
     def open(self, resumed):
         """Make or reopen the run directory; from here on the run writes."""
         if not resumed:
@@ -217,6 +225,11 @@ class Run:
             except ImportError:
                 raise ValueError('wandb_log=true needs Weights & Biases: pip install wandb') from None
             self.wandb = wandb
+        if self.c.tensorboard:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError:
+                raise ValueError('tensorboard=true needs TensorBoard: pip install tensorboard') from None
         hold(self.c.out_dir)
         if not resumed:
             if not self.c.overwrite:
@@ -227,6 +240,8 @@ class Run:
         if self.wandb:
             name = self.c.wandb_run_name or self.c.out_dir
             self.wandb.init(project=self.c.wandb_project, name=name, config=self.settings)
+        if self.c.tensorboard:  # which then shows nothing of the steps that a resumed run repeats
+            self.board = SummaryWriter(self.out, purge_step=self.step if resumed else None)
 
     def __enter__(self):
         def note(number, frame):
@@ -240,6 +255,8 @@ class Run:
             signal.signal(number, handler)
         if self.log:
             self.log.file.close()
+            if self.board:
+                self.board.close()
             if not any(error):
                 draw_curve(self.out)
         lock.let_go(self.out / LOCK)
@@ -370,8 +387,11 @@ class Run:
         row = {'step': step, 'split': split, **numbers, 'lr': lr, 'seen': seen * self.task.batch * self.task.size,
                'seconds': round(self.seconds, 3)}
         self.log.write(**row)
+        named = {f'{split}/{k}': v for k, v in row.items() if k not in ('step', 'split')}
         if self.wandb:
-            self.wandb.log({f'{split}/{k}': v for k, v in row.items() if k not in ('step', 'split')}, step=step)
+            self.wandb.log(named, step=step)
+        for k, v in named.items() if self.board else ():
+            self.board.add_scalar(k, v, step)
 
     def save(self, step, *names):
         """Write these checkpoints, all the same. All processes call it together."""
@@ -389,3 +409,8 @@ class Run:
 
 def shown(metrics):
     return ', '.join(f'{k} {v:.4f}' for k, v in metrics.items())
+
+
+def lasting(seconds):
+    """Seconds as hours, minutes and seconds: 0:01:35."""
+    return str(datetime.timedelta(seconds=round(seconds)))

@@ -1,9 +1,11 @@
 """What a training run tells the one who watches it: what is trained on what, how long it takes, and
 what to type when it has ended."""
-import datetime
 from pathlib import Path
 
 import torch
+
+from engine.checkpoints import size
+from engine.run import held_in, lasting
 
 LOOK = {'text': 'sample.py --ckpt={}', 'masked_text': 'sample.py --ckpt={} --start="def [MASK]ain():"',
         'image': 'sample.py --ckpt={} --image=PICTURE', 'masked_image': 'sample.py --ckpt={} --image=PICTURE',
@@ -21,9 +23,9 @@ def opening(run):
     begun = f'goes on at step {run.step:,} of ' * bool(run.step)
     n = torch.get_num_threads()
     threads = f' with {n} thread{"s" * (n > 1)}' * (here.kind == 'cpu')
-    size = sum(p.numel() for p in run.model.parameters() if p.requires_grad) / 1e6
-    return (f'{c.model}: {size:.2f}M parameters; learns {data}, writes to {c.out_dir}\n{begun}{c.max_iters:,} steps of '
-            f'{rows} {task.unit}{passes}; a validation every {c.eval_interval:,} steps\n'
+    return (f'{c.model}: {size(run.model) / 1e6:.2f}M parameters; learns {data}, writes to {c.out_dir}\n'
+            f'{begun}{c.max_iters:,} steps of {rows} {task.unit}{passes}; a validation every {c.eval_interval:,} '
+            'steps\n'
             f'on {here.kind} x {here.world}{threads}, {str(here.dtype)[6:]}, '
             f'{"compiled" if here.compiled else "not compiled"}; mfu is the share of {run.peak / 1e12:.2f} TFLOP/s, '
             'the speed of a plain matrix product here')
@@ -33,7 +35,8 @@ def ending(run):
     """The last lines of a run."""
     folder, task = run.c.out_dir, run.model.config.task
     place = f'{folder} --data_dir={run.c.data_dir}' if run.c.data_dir != type(run.c).data_dir else folder
-    return (f'done: {run.step:,} steps, {lasting(run.seconds)} of training; {folder} holds {", ".join(run.held())}\n'
+    return (f'done: {run.step:,} steps, {lasting(run.seconds)} of training; {folder} holds '
+            f'{", ".join(held_in(folder))}\n'
             f'now try: python eval.py --ckpt={place}{" --knn=20" * (task == "views")}\n'
             f'         python {LOOK[task].format(place if "analyze" in LOOK[task] else folder)}')
 
@@ -43,8 +46,3 @@ def nothing_left(run):
     c = run.c
     return (f'{c.out_dir} has done its {c.max_iters:,} steps: nothing left to do. To train longer: python train.py '
             f'--init_from=resume --out_dir={c.out_dir} --max_iters={2 * c.max_iters}')
-
-
-def lasting(seconds):
-    """Seconds as hours, minutes and seconds: 0:01:35."""
-    return str(datetime.timedelta(seconds=round(seconds)))

@@ -200,8 +200,8 @@ def say_error(message, patience=2):
 @contextlib.contextmanager
 def one_line_errors():
     """Around a program's main: a ValueError raised in this project's own files is a user's mistake
-    and becomes one line on standard error and exit code 2, and so does a file that the system
-    refuses. Anything else is our bug and keeps its traceback. NANOCRATE_DEBUG=1 keeps all
+    and becomes one line on standard error and exit code 2. So do too little memory, and a file that
+    the system refuses. Anything else is our bug and keeps its traceback. NANOCRATE_DEBUG=1 keeps all
     tracebacks. What is printed is safe for a terminal."""
     try:
         with terminal.safe():
@@ -217,13 +217,9 @@ def one_line_errors():
     except BrokenPipeError:  # the reader of our output left, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
-    except MemoryError as e:
+    except (MemoryError, OSError) as e:  # of files: a name that is too long, a disk that fails
         if os.environ.get('NANOCRATE_DEBUG'):
             raise
-        say_error(f'not enough memory ({e}); ask for less')
-        sys.exit(2)
-    except OSError as e:  # a name that is too long, a disk that fails
-        if os.environ.get('NANOCRATE_DEBUG'):
-            raise
-        say_error(f'{e.filename or "a file"} cannot be read or written ({e.strerror or e}); name another')
+        say_error(f'not enough memory ({e}); ask for less' if isinstance(e, MemoryError) else
+                  f'{e.filename or "a file"} cannot be read or written ({e.strerror or e}); name another')
         sys.exit(2)

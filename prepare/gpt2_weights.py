@@ -11,8 +11,6 @@ it (gelu='tanh').
 
 Expect 124,439,808 parameters; 354,823,168, 774,030,080 and 1,557,611,200 for the larger sizes.
 """
-import json
-import math
 import sys
 from pathlib import Path
 
@@ -27,7 +25,6 @@ SIZES = {'gpt2': (12, '248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f8
          'gpt2-medium': (16, 'fc5a354a19255ad494f3d71549390baca1ccf61d1d822b9408971705c687c9cd'),
          'gpt2-large': (20, '5f47f3e12f91cd33b662ce7e433b6150ad5512b5884a2cee961b50e9c3bbebce'),
          'gpt2-xl': (25, '0f8b28eb05a8075f48b61b6f35332978c74fc7763fa9fb4051a1c30511736a6a')}
-DTYPES = {'F32': 'float32', 'F16': 'float16', 'BF16': 'bfloat16'}  # their name -> torch's
 MASKS = ('.attn.bias', '.attn.masked_bias')  # causal masks, which are not weights
 VOCABULARY = 50257
 # settings with which train.py fine-tunes if no config is named: nanoGPT's, 20 steps of 32 sequences
@@ -37,48 +34,17 @@ FINE_TUNING = {'batch_size': 1, 'gradient_accumulation_steps': 32, 'max_iters': 
 
 
 def read_safetensors(path):
-    """{name: tensor} of a .safetensors file. It has the length of its header (8 bytes), the header
-    (JSON with the type, shape, first and last byte of each tensor), then the tensors one after the
-    other. Raises ValueError for a file that differs from this in any way."""
-    import torch
-
+    """{name: tensor} of OpenAI's file, without the masks. Raises ValueError for a file that is
+    damaged, or holds something else."""
     from engine import reader
-
-    def damaged(why):
-        return ValueError(f'{path} is cut off, damaged or no .safetensors file ({why}); get it again')
-    tensors, end = {}, 0
-    with open(path, 'rb') as f:
-        size = Path(path).stat().st_size - 8
-        length = int.from_bytes(f.read(8), 'little')
-        if not 2 <= length <= min(size, 10 ** 7):
-            raise damaged(f'a header of {length} bytes in a file of {size + 8}')
-        try:
-            header = json.loads(f.read(length))
-            header.pop('__metadata__', None)
-            entries = sorted((*v['data_offsets'], name, v['dtype'], v['shape']) for name, v in header.items())
-            assert all(type(n) is int and n >= 0 for a, b, _, _, shape in entries for n in (a, b, *shape))
-            assert all(type(dtype) is str and len(shape) <= 8 for *_, dtype, shape in entries)
-        except (ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError) as e:
-            raise damaged(f'its header: {type(e).__name__}') from None
-        for first, last, name, dtype, shape in entries:
-            if first != end or last < first or last > size - length:
-                raise damaged(f'{name} lies at {first} to {last} of {size - length} bytes, '
-                              f'after one that ends at {end}')
-            content, end = f.read(last - first), last
-            if name.endswith(MASKS):
-                continue
-            if dtype not in DTYPES:
-                raise damaged(f'{name} is {dtype}; expected {", ".join(DTYPES)}')
-            kind = getattr(torch, DTYPES[dtype])
-            if last - first != math.prod(shape) * kind.itemsize or last == first:
-                raise damaged(f'{name}, {dtype} of {shape}, has {last - first} bytes')
-            tensors[name] = torch.frombuffer(bytearray(content), dtype=kind).view(shape)
-    if end != size - length:
-        raise damaged(f'its tensors end at {end} of {size - length} bytes')
     try:
-        return reader.state_dict(tensors)
+        tensors = reader.state_dict(reader.load_safetensors(path, MASKS))
+        for name, t in tensors.items():
+            if not t.is_floating_point():
+                raise reader.Unfit(f'{name} is of {t.dtype}')
     except reader.Unfit as e:
-        raise damaged(e) from None
+        raise ValueError(f'{path} is cut off, damaged or no .safetensors file ({e}); get it again') from None
+    return tensors
 
 
 def main(argv=None):

@@ -2,13 +2,19 @@
 
     python prepare/shapes.py                                # 32 x 32 pixels; 15 seconds, no network
     python prepare/shapes.py --size 64 --out data/shapes64
+    python prepare/shapes.py --objects 4 --out data/shapes_many    # two to four shapes in each picture
     python train.py config/train_crate_shapes.py
 
 Position, size, rotation, colours and textures are random. Small discs and strokes are clutter, some
-of it on top of the shape. The same --seed draws the same pictures.
+of it on top of the shapes. The same --seed draws the same pictures.
+
+With --objects above 1 each picture has two to so many shapes, each with its own mask, class and
+part of the picture, a cell of a grid. The label of a picture is the class of the shape that shows
+the most pixels. prepare/shapes_many.py is short for --objects 4.
 
 Expect 20,000 pictures for training, 2,000 for validation (val) and 5,000 for testing (test).
 """
+import math
 import sys
 from pathlib import Path
 
@@ -63,9 +69,9 @@ def textures(rng, n, x, y):
 
 
 def draw(rng, labels, size):
-    """Pictures uint8 (n, size, size, 3) of the shapes in labels (n,), bool masks of the visible
-    parts."""
-    n, S = len(labels), 2 * size  # drawn at twice the resolution, then averaged for soft edges
+    """Pictures of the shapes in labels (n, M), -1 for none, uint8 (n, size, size, 3); and which of
+    these shapes each pixel shows, from 1, 0 for none, uint8 (n, size, size)."""
+    (n, M), S = labels.shape, 2 * size  # drawn at twice the resolution, then averaged for soft edges
     y, x = np.meshgrid(*[(np.arange(S, dtype=np.float32) + 0.5) / S] * 2, indexing='ij')
 
     def painted(base):
@@ -87,30 +93,60 @@ def draw(rng, labels, size):
             covered |= piece
         return covered
 
+    def contrast():
+        """Colours (n, 3) far from those of the ground."""
+        away = rng.standard_normal((n, 3), np.float32)
+        away /= np.linalg.norm(away, axis=1, keepdims=True)
+        away *= np.where(away * (0.5 - ground) < 0, -1, 1)  # towards the middle of the colour cube
+        return np.clip(ground + away * (0.5 + 0.3 * rng.random((n, 1), np.float32)), 0, 1)
+
     ground = rng.random((n, 3), np.float32)
-    away = rng.standard_normal((n, 3), np.float32)
-    away /= np.linalg.norm(away, axis=1, keepdims=True)
-    away *= np.where(away * (0.5 - ground) < 0, -1, 1)  # towards the middle of the colour cube
-    colour = np.clip(ground + away * (0.5 + 0.3 * rng.random((n, 1), np.float32)), 0, 1)
+    colours = [contrast() for _ in range(M)]
     picture = painted(ground)
     clutter(picture, 2)
-    radius, turn, cx, cy = rng.random((4, n, 1, 1), np.float32)
-    radius, turn = 0.28 + 0.18 * radius, (turn - 0.5) * np.float32(np.pi / 6)
-    cx, cy = (0.5 + 1.8 * (c - 0.5) * (0.5 - radius) for c in (cx, cy))
-    u, v = (x - cx) / radius, (y - cy) / radius
-    u, v = np.cos(turn) * u + np.sin(turn) * v, np.cos(turn) * v - np.sin(turn) * u
-    mask = np.stack([inside(CLASSES[k], *uv) for k, *uv in zip(labels, u, v)])
-    picture[mask] = painted(colour)[mask]
-    mask &= ~clutter(picture, 1)
+    shown = np.zeros((n, S, S), np.uint8)
+    grid = math.isqrt(M - 1) + 1  # each shape has a cell of its own
+    cells = np.tile(np.arange(grid ** 2), (n, 1))
+    cells = rng.permuted(cells, axis=1) if M > 1 else cells
+    for m in range(M):
+        radius, turn, cx, cy = rng.random((4, n, 1, 1), np.float32)
+        radius, turn = (0.28 + 0.18 * radius) / grid, (turn - 0.5) * np.float32(np.pi / 6)
+        row, column = (cell.reshape(n, 1, 1).astype(np.float32) for cell in np.divmod(cells[:, m], grid))
+        cx, cy = ((cell + 0.5) / grid + 1.8 * (c - 0.5) * (0.5 / grid - radius)
+                  for cell, c in ((column, cx), (row, cy)))
+        u, v = (x - cx) / radius, (y - cy) / radius
+        u, v = np.cos(turn) * u + np.sin(turn) * v, np.cos(turn) * v - np.sin(turn) * u
+        mask = np.stack([(k >= 0) & inside(CLASSES[k], *uv) for k, *uv in zip(labels[:, m], u, v)])
+        picture[mask] = painted(colours[m])[mask]
+        shown[mask] = m + 1
+    shown[clutter(picture, 1)] = 0
     fine = sum(picture[:, i::2, j::2] for i in (0, 1) for j in (0, 1)) / 4
     fine += 0.02 * rng.standard_normal(fine.shape, np.float32)
-    visible = sum(mask[:, i::2, j::2].astype(int) for i in (0, 1) for j in (0, 1)) >= 2
+    visible = np.zeros((n, size, size), np.uint8)
+    for m in range(1, M + 1):
+        visible[sum((shown[:, i::2, j::2] == m).astype(int) for i in (0, 1) for j in (0, 1)) >= 2] = m
     return (np.clip(fine, 0, 1) * 255).round().astype(np.uint8), visible
 
 
-def main(argv=None):
-    p = parser(__doc__, 'data/shapes')
+def draw_part(seed, split, first, count, size, objects):
+    """Pictures `first` to first + 199 of a split that has `count` of them: pictures, labels (n,),
+    masks, and with several objects in a picture their classes (n, objects), -1 for none."""
+    rng = np.random.default_rng((seed, split, first))
+    labels = np.arange(first, min(first + 200, count)) % len(CLASSES)
+    if objects == 1:
+        pictures, shown = draw(rng, labels[:, None], size)
+        return pictures, labels, shown > 0
+    labels = rng.integers(0, len(CLASSES), (len(labels), objects))
+    labels[np.arange(objects) >= rng.integers(2, objects + 1, (len(labels), 1))] = -1
+    pictures, shown = draw(rng, labels, size)
+    area = np.stack([(shown == m + 1).sum((1, 2)) for m in range(objects)], 1)
+    return pictures, labels[np.arange(len(labels)), area.argmax(1)], shown, labels
+
+
+def main(argv=None, doc=__doc__, out='data/shapes', objects=1):
+    p = parser(doc, out)
     p.add_argument('--size', type=int, default=32, help='pixels per side, a multiple of 4 (default: %(default)s)')
+    p.add_argument('--objects', type=int, default=objects, help='shapes in a picture, at most (default: %(default)s)')
     p.add_argument('--train', type=int, default=20_000, help='pictures for training (default: %(default)s)')
     p.add_argument('--val', type=int, default=2_000, help='pictures for validation (default: %(default)s)')
     p.add_argument('--test', type=int, default=5_000, help='pictures for testing (default: %(default)s)')
@@ -120,14 +156,16 @@ def main(argv=None):
     if args.size % 4 or not 8 <= args.size <= 4096 or min(counts) < 1 or max(counts) > 10 ** 9 or args.seed < 0:
         raise ValueError('--size must be a multiple of 4 from 8 to 4096, each split needs 1 to 10^9 pictures, and '
                          '--seed must not be negative')
+    if not 1 <= args.objects <= 16:
+        raise ValueError(f'--objects={args.objects} must be between 1 and 16')
+    if args.objects > 1 and Path(args.out) == Path('data/shapes'):
+        raise ValueError('data/shapes is for one shape in a picture; give --out data/shapes_many')
     check_room(args.out, sum(counts) * args.size ** 2 * 4)
     splits = {}
     for i, (split, count) in enumerate(zip(('train', 'val', 'test'), counts)):
-        labels = np.arange(count) % len(CLASSES)
-        drawn = [draw(np.random.default_rng((args.seed, i, first)), labels[first:first + 200], args.size)
+        drawn = [draw_part(args.seed, i, first, count, args.size, args.objects)
                  for first in bar(range(0, count, 200), split, unit=' pictures', unit_scale=200)]
-        pictures, masks = (np.concatenate(part) for part in zip(*drawn))
-        splits[split] = pictures, labels, masks
+        splits[split] = [np.concatenate(part) for part in zip(*drawn)]
     save_arrays(args.out, splits, CLASSES)
 
 

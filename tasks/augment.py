@@ -51,8 +51,8 @@ class AugmentConfig:
         for name in ('crop_scale', 'local_scale', 'eval_crop'):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f'{name}={getattr(self, name)} must lie in (0, 1]')
-        most = {'randaugment_n': 10, 'randaugment_m': 30, 'local_crops': 64, 'jitter': 1, 'blur': 20}
-        for name, most in most.items():
+        limits = {'randaugment_n': 10, 'randaugment_m': 30, 'local_crops': 64, 'jitter': 1, 'blur': 20}
+        for name, most in limits.items():
             if not 0 <= getattr(self, name) <= most:
                 raise ValueError(f'{name}={getattr(self, name)} must lie in [0, {most}]')
         check_choices(self, randaugment_scale=randaugment.SCALES, eval_view=('crop', 'squash'))
@@ -257,6 +257,11 @@ def as_rgb(pictures):
     """Pictures (B, H, W, C) to look at, (B, H, W, 3): the first three channels, or of fewer the
     first one as grey."""
     return pictures[..., :3] if pictures.size(3) >= 3 else pictures[..., :1].expand(-1, -1, -1, 3)
+
+
+def visible(x):
+    """Normalized pictures (B, C, H, W) as uint8 (B, H, W, 3), to draw."""
+    return as_rgb(denormalize(x)).cpu().numpy()
 
 
 def per_channel(values, like):

@@ -1,9 +1,10 @@
 """Prepared datasets: folders of .npy arrays and a meta.json with their lengths and types.
 
   text            SPLIT.npy, one 1-D array of token ids; meta.json names the tokenizer
-  small pictures  SPLIT.images.npy, uint8 (N, H, W, C), and SPLIT.labels.npy, int64 (N,); perhaps SPLIT.masks.npy
+  small pictures  SPLIT.images.npy, uint8 (N, H, W, C), and SPLIT.labels.npy, int64 (N,)
   large pictures  SPLIT.jpeg.npy, the bytes of all JPEG files one after the other, SPLIT.offsets.npy, int64 (N + 1,),
                   SPLIT.labels.npy, and SPLIT.names.npy, the names of the files
+  true masks      beside pictures of either kind; tasks/masks.py says how
 
 meta.json says how many channels pictures have (3 if it does not). It also has the sha256 of each
 array, and one of its own contents. Opening a file compares them if it is small, and its length if it

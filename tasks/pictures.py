@@ -215,8 +215,14 @@ def signals_are_for_the_loop(worker):
 # ---- pictures to look at --------------------------------------------------------------------------------------------
 
 def pictures_of(path, count, seed, channels=3):
-    """(name, uint8 (H, W, channels)) of a picture file, of the picture files in a folder, or of
-    `count` pictures of a prepared dataset, chosen by the seed."""
+    """(name, uint8 (H, W, channels)) of the pictures of labelled_pictures_of."""
+    return ((name, picture) for name, picture, _ in labelled_pictures_of(path, count, seed, channels))
+
+
+def labelled_pictures_of(path, count, seed, channels=3):
+    """(name, uint8 (H, W, channels), class or None) of a picture file, of the picture files in a
+    folder, or of `count` pictures, chosen by the seed, of a prepared dataset or of a folder of
+    folders, which are classes."""
     path = Path(path)
     if (path / 'meta.json').exists():
         splits = read_meta(path)['splits']
@@ -224,7 +230,8 @@ def pictures_of(path, count, seed, channels=3):
         if images.channels != channels:
             raise ValueError(f'{path} has pictures of {images.channels} channels, the network reads {channels}; give '
                              'another --image')
-        yield from named(images, np.random.default_rng(seed).permutation(len(images))[:count])
+        for i in np.random.default_rng(seed).permutation(len(images))[:count]:
+            yield *next(named(images, [i])), images.classes[images.labels[i]]
         return
     if not path.exists() and missing.script_of(path):
         raise ValueError(missing.dataset(path))
@@ -233,6 +240,8 @@ def pictures_of(path, count, seed, channels=3):
         raise ValueError(f'picture files are grey or RGB, the network reads {channels} channels; give a prepared '
                          'dataset, such as --image=data/mine')
     files = sorted(p for p in path.iterdir() if is_picture(p.name)) if path.is_dir() else [path]
+    inside = sorted(p for p in path.glob('*/*') if is_picture(p.name) and not files)
+    files += [inside[i] for i in np.random.default_rng(seed).permutation(len(inside))[:count]]
     if not files:
         raise ValueError(f'no pictures in {path}; give --image=PATH of a picture, a folder, or a prepared dataset')
     for file in files:
@@ -242,7 +251,8 @@ def pictures_of(path, count, seed, channels=3):
         except Exception as e:  # of many types, depending on where the damage is
             raise ValueError(f'{file} cannot be read as a picture ({str(e) or type(e).__name__}); give another '
                              '--image, or save this one as JPEG or PNG') from None
-        yield file.name, picture.reshape(*picture.shape[:2], channels)
+        name, own = (f'{file.parent.name}/{file.name}', file.parent.name) if inside else (file.name, None)
+        yield name, picture.reshape(*picture.shape[:2], channels), own
 
 
 def named(images, chosen):

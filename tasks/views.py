@@ -3,8 +3,8 @@
 Of each picture two large crops and any number of small ones are drawn (Caron et al. 2021, and its
 code): flips with probability 0.5, colour jitter 0.8 (brightness and contrast 0.4, saturation 0.2,
 hue 0.1), grey 0.2, blur 1.0 on the first large crop, 0.1 on the second, 0.5 on small ones,
-solarization 0.2 on the second large one. The four parts of the jitter come in this order; there in
-an order that is drawn.
+solarization 0.2 on the second large one. The four parts of the jitter always come in this order; the
+released code draws their order too.
 """
 import math
 from dataclasses import replace
@@ -12,8 +12,8 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 
-from tasks import augment, randaugment
-from tasks.augment import FIRST, grouped, normalize, send
+from tasks import Task, augment, randaugment
+from tasks.augment import FIRST, normalize, send
 from tasks.pictures import Classification
 
 LARGE = 2
@@ -101,10 +101,9 @@ class Distillation(Classification):
 
     def __init__(self, c, augmentation, folder, config, machine):
         super().__init__(c, augmentation, folder, config, machine)
-        for name, p in (('local_size', config.patch_size),):
-            if augmentation.local_crops and any(augmentation.local_size % side for side in p):
-                raise ValueError(f'{name}={augmentation.local_size} is not divisible by patch_size={p}; choose a '
-                                 f'--{name} that it divides')
+        size, patch = augmentation.local_size, config.patch_size
+        if augmentation.local_crops and any(size % side for side in patch):
+            raise ValueError(f'local_size={size} is not divisible by patch_size={patch}; choose a --local_size that is')
         self.most = math.log(config.n_out)
         self.train_wants['draws'] = self.valid_wants['draws'] = draws_needed(augmentation)
 
@@ -118,8 +117,7 @@ class Distillation(Classification):
         entropy, spread = (torch.special.entr(p).sum(-1).mean() for p in (out, mean))
         return len(y), {'loss': loss, 'entropy': entropy, 'spread': spread}
 
-    def error(self, metrics):
-        return metrics['loss']
+    error = Task.error  # there are no classes to get right
 
     def warning(self, metrics):
         if metrics['spread'] < 0.05 * self.most:

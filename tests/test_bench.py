@@ -190,6 +190,7 @@ def test_weights_and_moments_are_counted_once(name):
     assert memory.Step(name).held() == 3 * 4 * model.num_params() + fixed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['crate-tiny', 'vit-tiny', 'crate-mae-base', 'gpt2-base', 'crate-bert-base'])
 def test_memory_of_a_step(name):
     """It holds gradients at its end, grows with the batch, and shrinks if layers are recomputed."""
@@ -215,6 +216,7 @@ def test_memory_that_is_kept_is_what_layers_save():
     assert alive.now == 0 and alive.most == 4 * m * (n + 1)
 
 
+@pytest.mark.slow
 def test_the_largest_batch_fits_and_no_much_larger_one_does():
     step = memory.Step('gpt2-base', more=SMALL | {'n_layer': 3})
     for megabytes in (0.9, 2, 10, 60):

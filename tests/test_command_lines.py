@@ -21,6 +21,7 @@ import analyze
 import bench
 import compare
 import eval
+import export
 import sample
 import train
 from engine import lock
@@ -87,12 +88,14 @@ def programs(data):
         'eval pictures': (eval.main, [*picture, '--workers=0'], named(eval.EvalConfig)),
         'analyze layers': (analyze.main, ['layers', *picture, '--num_samples=2'], named(analyze.AnalyzeConfig)),
         'analyze attention': (analyze.main, ['attention', *picture, '--num_samples=1'], named(analyze.AnalyzeConfig)),
+        'export': (export.main, ['--ckpt=picture/last.pt', '--out=new'], named(export.ExportConfig)),
         'bench': (bench.main, ['step', '--rows=aot-stdlib-plain', '--n_layer=1', '--n_embd=16', '--batch_size=2',
                               '--rounds=1', '--seconds=0.01', '--alone=false'],
                   named(bench.BenchConfig)),
         'compare': (compare.main, ['run'], named(compare.CompareConfig))}
     given = {'text': ['file'], 'imagefolder': ['folder'], 'arrays': ['file', '--labels', 'file'], 'gpt2_weights': [],
-             'shapes': ['--train', '3', '--val', '3', '--test', '3'], 'stdlib': ['--max_bytes', '9000']}
+             'shapes': ['--train', '3', '--val', '3', '--test', '3'],
+             'shapes_many': ['--train', '3', '--val', '3', '--test', '3'], 'stdlib': ['--max_bytes', '9000']}
     for path in sorted((ROOT / 'prepare').glob('[a-z]*.py')):
         script = runpy.run_path(str(path))['main']
         shown = io.StringIO()
@@ -170,7 +173,8 @@ def test_wrong_command_lines(place, pictures_data, monkeypatch, tmp_path):
         left = {k for k, v in tree(here).items() if before.get(k, '') != v} | before.keys() - tree(here).keys()
         if found == 'refused' and left:
             found = f'refused, and left {sorted(left)[:5]}'
-        count[found if found in ('works', 'refused') else 'wrong'] = count.get(found, 0) + 1
+        kind = found if found in ('works', 'refused') else 'wrong'
+        count[kind] = count.get(kind, 0) + 1
         if found not in ('works', 'refused'):
             wrong.append((name, [w[:80] for w in words], found))
         monkeypatch.chdir(tmp_path)

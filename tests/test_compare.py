@@ -1,10 +1,13 @@
 """compare.py: the losses in the log.csv of runs, printed and drawn."""
+from pathlib import Path
+
 import numpy as np
 import pytest
 from helpers import fails
 from PIL import Image
 
 import compare
+from engine import plots
 from engine.run import Log
 
 
@@ -33,13 +36,42 @@ def test_runs_are_read_printed_and_drawn(tmp_path, capsys, monkeypatch):
     assert 'validation loss 3.5000 at step 1, 100 seen' in lines[1] and lines[2].endswith('2 runs')
     assert Image.open(tmp_path / 'x.png').size[0] > 1000
     for k, x in enumerate(([0, 1, 2], [10, 20, 30], [0, 0.5, 1])):
-        assert drawn[2 * k] == (x, [4, 2, 3], a)
+        assert drawn[2 * k] == (x, [4, 2, 3], 'a')
     for k, x in enumerate(([0, 1, 2], [0, 10, 20], [0, 0.5, 1])):
-        assert drawn[6 + 2 * k] == (x, [3, 1, 2], a)
-    assert [label for _, _, label in drawn] == [a, b] * 6
+        assert drawn[6 + 2 * k] == (x, [3, 1, 2], 'a')
+    assert [label for _, _, label in drawn] == ['a', 'b'] * 6
     compare.main([a, '--out', f'{tmp_path}/log.png', '--log=true', b, '--top=2'])
     pictures = [np.asarray(Image.open(tmp_path / f'{name}.png')) for name in ('x', 'log')]
     assert not np.array_equal(*pictures)
+
+
+def test_legends_name_runs_without_folders_as_far_as_that_tells_them_apart():
+    def names(*paths):
+        return list(plots.told_apart({path: Path(path).name for path in paths}).values())
+    assert names('/x/out/a', 'out/b', '/tmp/c/') == ['a', 'b', 'c']
+    assert names('x/a', 'y/a', 'b') == ['x/a', 'y/a', 'b']
+    assert names('x/one/a', 'x/two/a', 'y/one/a') == ['x/one/a', 'two/a', 'y/one/a']
+    assert names('a', 'a/', './a', '../a') == ['a', 'a/', './a', '../a'] and names() == []
+
+
+def test_the_numbers_of_logarithmic_axes_are_no_math():
+    for limits, scale, shown in (((1e-5, 10), 'log', '0.01'), ((0.3, 2), 'log', '0.5'), ((0, 100), 'symlog', '10')):
+        figure, panel = plots.pyplot().subplots()
+        panel.set(xscale=scale, xlim=limits)
+        plots.plain_numbers(panel)
+        figure.canvas.draw()
+        said = [label.get_text() for label in panel.get_xticklabels(which='both')]
+        assert shown in said and not any('$' in word for word in said)
+        plots.pyplot().close(figure)
+
+
+def test_the_curve_of_a_run_is_titled_without_its_folder(tmp_path, monkeypatch):
+    run, figures = a_run(tmp_path / 'out_of_here', [3.0, 1.0]), []
+    monkeypatch.setattr(plots, 'write_figure', lambda figure, f: figures.append(figure) or f.write(b'a picture'))
+    plots.draw_curve(run)
+    panel, = figures[0].axes
+    assert panel.get_title() == 'out_of_here' and str(tmp_path) not in panel.get_title()
+    assert [label.get_text() for label in panel.get_legend().get_texts()] == ['training', 'validation']
 
 
 def test_mistakes_get_one_line(tmp_path, capsys):

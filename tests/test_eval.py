@@ -2,11 +2,15 @@
 line."""
 import csv
 import re
+from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import by_hand, column, config_of, fails, jpeg, loud, margin, normalized, quadrants, save_run, train_fast
+from helpers import (by_hand, column, config_of, fails, jpeg, loud, margin, normalized, quadrants, save_run, snapshot,
+                     train_fast)
+from PIL import Image
 
 import eval as scores
 from engine.checkpoints import load_model
@@ -17,7 +21,7 @@ from model_crate_mae import CRATEMAE, CRATEMAEConfig
 from model_vit import ViT, ViTConfig
 from model_vit_mae import ViTMAE, ViTMAEConfig
 from prepare.lib.pictures import save_arrays, save_pack
-from scoring import frozen
+from scoring import confusion, frozen
 from tasks import augment, files
 from tasks.augment import eval_pictures
 from tasks.pictures import ImageSplit
@@ -178,6 +182,40 @@ def test_real_labels(folder, run, tmp_path, capsys):
     assert 'pack val: ReaL top-1 60.00%' in out and numbers(out)[0] == 6
     told = fails(capsys, scores.main, f'--ckpt={run}', f'--data_dir={folder}', *words, '--real=no_real.json')
     assert 'no_real.json' in told and 'reassessed-imagenet' in told
+
+
+def test_confusions_are_counted_drawn_and_told(run, folder, tmp_path, capsys):
+    logits, y = by_hand(network(num_classes=7), folder / 'lights', 'test')
+    assert margin(logits) > 1e-4
+    pairs = Counter(zip(y.tolist(), logits.argmax(1).tolist()))
+    words = f'--confusion={tmp_path}/c.png', f'--ckpt={run}', f'--data_dir={folder}', '--dtype=float32'
+    out = said(capsys, run, folder, *words)
+    header, *rows = csv.reader((tmp_path / 'c.csv').read_text().splitlines())
+    assert header == ['true class', *'abcdefg'] and [row[0] for row in rows] == list('abcdefg')
+    assert {(i, j): int(n) for i, row in enumerate(rows) for j, n in enumerate(row[1:]) if int(n)} == pairs
+    told = re.findall(r'^(\w) is taken for (\w): (\d+) of (\d+) \(', out, re.M)
+    wrong = sorted((n for (i, j), n in pairs.items() if i != j), reverse=True)
+    assert [int(n) for *_, n, _ in told] == wrong[:5] and len(told) > 2
+    assert all(pairs['abcdefg'.index(i), 'abcdefg'.index(j)] == int(n) and int(of) == (y == 'abcdefg'.index(i)).sum()
+               for i, j, n, of in told)
+    assert Image.open(tmp_path / 'c.png').width > 400
+    before = snapshot(tmp_path)
+    for more, message in (((), 'c.csv exists'), (('--knn=1',), 'leave out --probe and --knn'),
+                          ((f'--confusion={tmp_path}/c.txt',), 'no format of pictures'),
+                          ((f'--confusion={tmp_path}/no/c.png',), 'is no folder')):
+        assert message in fails(capsys, scores.main, *words, *more)
+    assert snapshot(tmp_path) == before
+    said(capsys, run, folder, *words, '--overwrite=true')
+
+
+def test_of_many_classes_confusions_are_a_table_and_words(tmp_path, capsys):
+    labels, names = np.arange(82) % 41, [f'n{i}' for i in range(41)]
+    counts = confusion.count(labels, np.where(labels == 3, 5, labels), 41)
+    confusion.report(counts, names, tmp_path / 'c.png')
+    assert capsys.readouterr().out.startswith('n3 is taken for n5: 2 of 2 (100.0%)\n')
+    assert [p.name for p in tmp_path.iterdir()] == ['c.csv'] and counts.trace() == 80
+    confusion.report(counts[:9, :9] * np.eye(9, dtype=int), names[:9], tmp_path / 'd.png')
+    assert 'no picture is taken for one of another class' in capsys.readouterr().out and (tmp_path / 'd.png').exists()
 
 
 # ---- frozen features

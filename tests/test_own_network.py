@@ -94,6 +94,7 @@ def layers_of(house, run):
     assert (house / out).stat().st_size > 5000 and len({row['layer'] for row in rows}) == 2
 
 
+@pytest.mark.slow
 def test_what_it_lacks_is_refused_in_one_line(house):
     if not (house / 'out' / 'few').exists():
         test_it_reads_pictures(house)

@@ -1,5 +1,7 @@
 """Every command of the README and of docs/ runs, at toy size; pages and code name each other correctly."""
 import ast
+import io
+import json
 import re
 import runpy
 import shlex
@@ -62,6 +64,7 @@ def place(tmp_path):
     for i in range(4):
         (tmp_path / 'FOLDER' / f'class{i % 2}').mkdir(parents=True, exist_ok=True)
         Image.fromarray(drawn[i]).save(tmp_path / 'FOLDER' / f'class{i % 2}' / f'{i}.png')
+    masked_folders(tmp_path, drawn)
     Image.fromarray(drawn[0]).save(tmp_path / 'cat.jpg')
     crate = CRATE(CRATEConfig(image_size=64, patch_size=16, num_classes=10, n_layer=2, n_head=2, n_embd=16))
     torch.save({'state_dict': crate.to_official()}, tmp_path / 'crate_base.pth')
@@ -71,6 +74,28 @@ def place(tmp_path):
     mae = CRATEMAE(CRATEMAEConfig(image_size=64, patch_size=16, n_layer=2, n_head=2, n_embd=16))
     torch.save({'model': mae.to_official()}, tmp_path / 'mae_crate_base.pth')
     return tmp_path
+
+
+def masked_folders(place, drawn):
+    """MASKS of FOLDER; VOCdevkit/VOC2012 and coco, each of two pictures."""
+    mask = np.zeros(drawn.shape[1:3], np.uint8)
+    mask[8:20, 8:20] = 1
+    voc, coco, mine = place / 'VOCdevkit' / 'VOC2012', place / 'coco', place / 'MASKS'
+    for folder in ('JPEGImages', 'SegmentationObject', 'SegmentationClass', 'ImageSets/Segmentation'):
+        (voc / folder).mkdir(parents=True)
+    for folder in (coco / 'annotations', coco / 'train', coco / 'val', mine / 'class0', mine / 'class1'):
+        folder.mkdir(parents=True)
+    for i in range(4):
+        Image.fromarray(mask).save(mine / f'class{i % 2}' / f'{i}.png')
+    for i, split in enumerate(('train', 'val')):
+        (voc / 'ImageSets' / 'Segmentation' / f'{split}.txt').write_text(f'{i}\n')
+        Image.fromarray(drawn[i]).save(voc / 'JPEGImages' / f'{i}.jpg')
+        for folder in ('SegmentationObject', 'SegmentationClass'):
+            Image.fromarray(mask).save(voc / folder / f'{i}.png')
+        Image.fromarray(drawn[i]).save(coco / split / 'x.jpg')
+        held = {'images': [{'id': 1, 'file_name': 'x.jpg'}], 'categories': [{'id': 1, 'name': 'ring'}], 'annotations': [
+            {'image_id': 1, 'category_id': 1, 'area': 144, 'segmentation': [[8, 8, 19, 8, 19, 19, 8, 19]]}]}
+        (coco / 'annotations' / f'instances_{split}.json').write_text(json.dumps(held))
 
 
 def toy(command):
@@ -103,6 +128,8 @@ def toy(command):
         words += [*TOY, '--block_size=16'] if races else \
             ['--n_layer=1', '--n_embd=32', '--n_head=2', '--image_size=32', '--block_size=32', '--vocab_size=99',
              '--batch_size=1', '--seconds=0', '--tokens=2', '--alone=false']
+    if tool == 'prepare/shapes_many.py':
+        words += ['--train=20', '--val=8', '--test=8']
     if tool == 'eval.py' and functions:
         words += ['--prompts=8']
     if any('benchmarks' in w for w in words):  # GPT-2's tokenizer would need a download
@@ -134,6 +161,7 @@ def test_commands_run(page, place, monkeypatch, capsys):
             assert done.returncode == 0, f'{command}\n{done.stderr}'
         else:
             monkeypatch.setattr(sys, 'argv', words)
+            monkeypatch.setattr(sys, 'stdin', io.StringIO('the\n'))  # what is typed
             try:
                 runpy.run_path(words[0], run_name='__main__')
             except SystemExit:

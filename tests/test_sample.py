@@ -1,4 +1,7 @@
 """sample.py: texts, gaps, classes and reconstructions, from nothing but a checkpoint."""
+import io
+import re
+import shutil
 import subprocess
 import sys
 
@@ -9,6 +12,7 @@ from helpers import ROOT, TEXT, fails, loud, quadrants, save_run, text_network
 from PIL import Image
 
 import sample
+from engine import plots
 from engine.checkpoints import load_model
 from engine.run import load_checkpoint
 from model_crate import CRATE, CRATEConfig
@@ -98,6 +102,47 @@ def test_gaps_are_filled_with_the_most_likely_tokens(runs, capsys):
     assert filled.encode('utf-8', 'replace')[:2] == b'th' and len(gaps) == 2
 
 
+# ---- line by line
+
+def typed(capsys, monkeypatch, lines, *words):
+    """(output, errors) of sample.py when these lines come in through a pipe."""
+    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(lines), encoding='utf-8'))
+    sample.main(['--interactive=true', *words])
+    return capsys.readouterr()
+
+
+def test_lines_are_continued_until_an_empty_one(runs, capsys, monkeypatch):
+    words = f'--ckpt={runs}/chars', '--max_new_tokens=9', '--temperature=0'
+    alone = {}
+    for start in ('text', 'ünd'):
+        sample.main([*words, f'--start={start}'])
+        alone[start] = capsys.readouterr().out
+    said, wrong = typed(capsys, monkeypatch, 'text\nno Z\nFILE:nowhere\nünd\n\nmore\n'.encode(), *words)
+    assert said == alone['text'] + alone['ünd']  # a mistake does not end it
+    assert [line.startswith('error: ') for line in wrong.splitlines()] == [True, True] and "no character 'Z'" in wrong
+    assert typed(capsys, monkeypatch, b'text', *words).out == alone['text']  # an end without an end of line
+    assert typed(capsys, monkeypatch, b'', *words) == ('', '')
+    said = typed(capsys, monkeypatch, b'text\n', *words, '--num_samples=2').out
+    assert said == f'{alone["text"]}{"-" * 40}\n{alone["text"]}'
+    assert typed(capsys, monkeypatch, b'a\xffb\n', f'--ckpt={runs}/bytes', '--max_new_tokens=0').out == 'a\ufffdb\n'
+
+
+def test_gaps_are_filled_line_by_line(runs, capsys, monkeypatch):
+    said, wrong = typed(capsys, monkeypatch, b'a[MASK]\nno gap\n' + b'a' * 20 + b'[MASK]\n[MASK]b\n',
+                        f'--ckpt={runs}/bert')
+    assert said.count('[MASK] 1: ') == 2 and said.splitlines()[-1].endswith('b')
+    assert 'give a text with [MASK] in it, not "no gap"' in wrong and 'block_size=16' in wrong
+    assert wrong.count('\n') == 2
+
+
+@pytest.mark.slow
+def test_a_pipe_is_read(runs):
+    done = subprocess.run([sys.executable, str(ROOT / 'sample.py'), f'--ckpt={runs}/chars', '--interactive=true',
+                           '--max_new_tokens=2'], input='text\nno Z\nmore'.encode(), capture_output=True)
+    assert done.returncode == 0 and done.stdout.startswith(b'text') and b'\nmore' in done.stdout
+    assert done.stderr.count(b'\n') == 1
+
+
 # ---- pictures
 
 @pytest.fixture(scope='module')
@@ -159,6 +204,48 @@ def test_files_are_refused_by_networks_of_other_channels(pictures, tmp_path, cap
         assert message in fails(capsys, sample.main, f'--ckpt={run}', f'--image={pictures}/{image}')
 
 
+def texts(figure):
+    return [text.get_text() for text in figure.texts]
+
+
+def test_a_grid_of_pictures_and_what_they_are_taken_for(pictures, tmp_path, capsys, monkeypatch):
+    drawn, save = [], plots.save_picture
+    monkeypatch.setattr(plots, 'save_picture', lambda path, figure, *a: (drawn.append(figure), save(path, figure, *a)))
+    words = f'--ckpt={save_run(tmp_path / "a", classifier(3), CLASSES)}', f'--out={tmp_path}/g.png'
+    sample.main([*words, f'--image={pictures}/quads_3', '--num_samples=5', '--seed=7'])
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert last == f'{tmp_path}/g.png: 5 pictures' and Image.open(tmp_path / 'g.png').width > 400
+    x, words_in_it = np.load(pictures / 'quads_3' / 'val.images.npy'), texts(drawn[0])
+    for k, i in enumerate(np.random.default_rng(7).permutation(20)[:5]):
+        assert np.array_equal(drawn[0].axes[k].images[0].get_array(), x[i])
+        own, *guesses = words_in_it[4 * k:4 * k + 4]
+        listed = re.findall(r'(\w) ([\d.]+)%', lines[k])[:3]
+        assert own == 'abcd'[i % 4] and [guess[0] for guess in guesses] == [c for c, _ in listed]
+        assert all(abs(float(guess[2:-1]) - float(p)) < 0.6 for guess, (_, p) in zip(guesses, listed))
+        colour = drawn[0].texts[4 * k + 1].get_color()
+        assert colour == ('C0' if listed[0][0] == own else 'C1')
+    assert 'g.png exists' in fails(capsys, sample.main, *words, f'--image={pictures}/quads_3')
+    monkeypatch.setattr(sample, 'MOST_DRAWN', 2)
+    sample.main([*words, f'--image={pictures}/files', '--overwrite=true'])
+    assert capsys.readouterr().out.endswith('g.png: 2 pictures, the first of 3\n')
+    assert texts(drawn[1])[0] == '1.png' and drawn[1].texts[1].get_color() == 'black'  # its class is not known
+
+
+def test_folders_of_classes_are_true_classes(pictures, tmp_path, capsys, monkeypatch):
+    for name in ('a/1.png', 'b/2.png', 'other/3.png'):
+        (tmp_path / 'mine' / name).parent.mkdir(parents=True)
+        shutil.copy(pictures / 'files' / name[-5:], tmp_path / 'mine' / name)
+    drawn = []
+    monkeypatch.setattr(plots, 'save_picture', lambda path, figure, *a: drawn.append(figure))
+    words = f'--ckpt={save_run(tmp_path / "run", classifier(3), CLASSES)}', f'--image={tmp_path}/mine'
+    sample.main([*words, '--num_samples=9', f'--out={tmp_path}/g.png'])
+    assert sorted(line.split(':')[0] for line in capsys.readouterr().out.splitlines()[:-1]) == [
+        'a/1.png', 'b/2.png', 'other/3.png']
+    assert sorted(texts(drawn[0])[:12:4]) == ['a', 'b', 'other/3.png']  # of no class that the network knows
+    sample.main(words)
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
 @pytest.mark.parametrize('kind, Config, channels, normalized', [
     (CRATEMAE, CRATEMAEConfig, 3, False), (CRATEMAE, CRATEMAEConfig, 3, True), (ViTMAE, ViTMAEConfig, 3, True),
     (CRATEMAE, CRATEMAEConfig, 1, False), (ViTMAE, ViTMAEConfig, 2, False), (CRATEMAE, CRATEMAEConfig, 5, False)])
@@ -205,7 +292,8 @@ def test_a_file_of_ones_own_is_reconstructed(pictures, tmp_path, monkeypatch, ca
     (['--image=a.png'], '--image is for image or masked_image, not for text; leave it out'),
     (['--num_samples=0'], 'num_samples=0 must be at least 1'), (['--seed=-1'], 'seed=-1'),
     (['--max_new_token=3'], 'did you mean max_new_tokens?'),
-    (['--out=x.png'], '--out=x.png is for the reconstructions')])
+    (['--out=x.png'], '--out=x.png is for a grid of pictures'),
+    (['--interactive=true', '--start=x'], '--start does not go with --interactive=true')])
 def test_mistakes_with_texts_get_one_line(words, message, runs, capsys):
     assert message in fails(capsys, sample.main, f'--ckpt={runs}/chars', *words)
 
@@ -221,7 +309,9 @@ def test_other_mistakes_get_one_line(runs, pictures, tmp_path, capsys):
             ([f'--ckpt={mae}', here, f'--out={tmp_path}/no/x.png'], 'cannot be written'),
             ([f'--ckpt={mae}', here, f'--out={tmp_path}/x.what'], 'cannot be written'),
             ([f'--ckpt={mae}', here, '--norm_pix_loss=true'], 'leave norm_pix_loss out'),
-            ([f'--ckpt={plain}', here, f'--out={tmp_path}/x.png'], 'pretrain_crate_mae_shapes.py'),
+            ([f'--ckpt={plain}', here, f'--out={tmp_path}/x.what'], 'no format of pictures'),
+            ([f'--ckpt={plain}', here, f'--out={tmp_path}/no/x.png'], 'is no folder'),
+            ([f'--ckpt={plain}', here, '--interactive=true'], '--interactive is for text or masked_text'),
             ([f'--ckpt={plain}', here, '--mask_ratio=0.5'], 'mask_ratio'),
             ([f'--ckpt={plain}', here, '--start=a'], '--start is for text or masked_text, not for image'),
             ([f'--ckpt={runs}/bert', '--start=[MASK]', '--top_k=3'], '--top_k is for text, not for masked_text'),

@@ -95,6 +95,34 @@ def test_weights_and_biases_gets_what_the_log_gets(tiny, tmp_path, monkeypatch):
     assert f"{seen[-1][1]['val/loss']}" in losses(tmp_path / 'a')[-1]
 
 
+def test_tensorboard_gets_what_the_log_gets_and_goes_on_where_a_run_does(tiny, tmp_path, monkeypatch):
+    seen = []
+
+    class Writer:
+        def __init__(self, folder, purge_step):
+            (folder / f'events.out.tfevents.{len(seen)}').write_text('')
+            seen.append((str(folder), purge_step))
+
+        def add_scalar(self, *numbers):
+            seen.append(numbers)
+
+        def close(self):
+            seen.append('closed')
+    fake = type(sys)('tensorboard')
+    fake.SummaryWriter = Writer
+    monkeypatch.setitem(sys.modules, 'torch.utils.tensorboard', fake)
+    out = tmp_path / 'a'
+    go(*tiny, '--tensorboard=true', f'--out_dir={out}')
+    assert seen[0] == (str(out), None) and seen[-1] == 'closed'
+    logged = {(float(value), int(step)) for name, value, step in seen[1:-1] if name == 'val/loss'}
+    assert logged == set(zip(column(out, 'val'), (0, 3, 6)))
+    assert {name for name, *_ in seen[1:-1]} >= {'train/loss', 'train/lr', 'val/bits_per_byte', 'val/seconds'}
+    go('--init_from=resume', f'--out_dir={out}', '--max_iters=7')
+    assert (str(out), 6) in seen
+    go(*tiny, '--overwrite=true', f'--out_dir={out}')
+    assert not list(out.glob('events.*'))  # of the run that was there
+
+
 def test_a_new_number_of_a_task_is_a_new_column_also_when_a_run_goes_on(text_run, tiny, tmp_path, monkeypatch, capsys):
     words = [*tiny, *HARD, f'--out_dir={tmp_path}/a']
     go(*words, '--max_iters=4', '--lr_decay_iters=6')
@@ -175,6 +203,7 @@ def test_a_config_file_may_say_resume_and_the_run_stays_where_it_is(tiny, tmp_pa
 # ---- several processes
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one(tiny, tmp_path):
     words = [*tiny, '--optimizer=adamw', '--dtype=float32']
     for name, more in (('rows', []), ('passes', ['--gradient_accumulation_steps=4', '--batch_size=1'])):
@@ -187,6 +216,7 @@ def test_two_processes_equal_one(tiny, tmp_path):
             assert column(one, split) == pytest.approx(column(two, split), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_evaluation_in_two_processes_ends_well(text_run):
     words = '--init_from=resume', f'--out_dir={text_run}', '--eval_only=true'
     done = subprocess.run([*TORCHRUN, *words], capture_output=True, text=True)
@@ -222,9 +252,10 @@ def test_evaluation_in_two_processes_ends_well(text_run):
     (['--n_embd=1000000000'], 'out of memory'),
     (['--seed=-1'], 'seed'),
     (['--train_share=0.5'], 'train_share'),
-    (['--wandb_log=true'], 'pip install wandb')])
+    (['--wandb_log=true'], 'pip install wandb'), (['--tensorboard=true'], 'pip install tensorboard')])
 def test_mistakes_get_one_line_and_touch_nothing(words, message, tiny, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, 'wandb', None)
+    monkeypatch.setitem(sys.modules, 'torch.utils.tensorboard', None)
     assert message in fails(capsys, train.run_it, *tiny, f'--out_dir={tmp_path}/a', *words)
     assert not (tmp_path / 'a').exists()
 
@@ -263,7 +294,7 @@ def test_a_dataset_that_needs_no_download_is_prepared(tmp_path, monkeypatch, cap
 
 
 def test_import_starts_nothing(tmp_path):
-    code = 'import train, sample, bench, eval, analyze, compare, model_aot, model_crate, model_crate_alpha, ' \
+    code = 'import train, sample, bench, eval, analyze, compare, export, model_aot, model_crate, model_crate_alpha, ' \
            'model_crate_mae, model_vit, ' \
            'model_vit_mae; import os; assert not os.listdir(".")'
     done = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, env=os.environ | {'PYTHONPATH': str(ROOT)},
@@ -275,7 +306,8 @@ def test_import_starts_nothing(tmp_path):
 def test_training_needs_torch_and_numpy_alone(tmp_path):
     """So it needs neither the other lines of requirements.txt, nor what they bring."""
     code = ("import runpy, sys\n"
-            "for name in ('tqdm', 'matplotlib', 'PIL', 'tiktoken', 'requests', 'pytest'): sys.modules[name] = None\n"
+            "others = 'tqdm matplotlib PIL tiktoken requests pytest scipy safetensors'\n"
+            "for name in others.split(): sys.modules[name] = None\n"
             "del sys.argv[0]\n"
             "sys.path.insert(0, sys.argv[0].rpartition('/')[0])\n"
             "runpy.run_path(sys.argv[0], run_name='__main__')")

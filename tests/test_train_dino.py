@@ -17,7 +17,7 @@ from tasks.views import Distillation
 SMALL = ['--model=dino', '--n_layer=1', '--n_head=2', '--n_embd=16', '--patch_size=4', '--n_out=32', '--hidden=16',
          '--bottleneck=8', '--local_crops=2', '--local_size=4', '--crop_scale=0.4', '--batch_size=8', '--max_iters=6',
          '--eval_interval=3', '--log_interval=1', '--warmup_iters=2', '--optimizer=adamw', '--dtype=float32',
-         '--still_share=0.2', '--weight_decay_end=0.4', '--schedule=cosine']
+         '--freeze_share=0.2', '--weight_decay_end=0.4', '--schedule=cosine']
 
 
 @pytest.fixture(scope='module')

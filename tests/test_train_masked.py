@@ -122,6 +122,7 @@ def test_stopped_a_pretraining_goes_on_bit_for_bit(name, data, tmp_path, pretrai
     assert equal(weights(tmp_path / 'a'), weights(pretrained / name))
 
 
+@pytest.mark.slow
 def test_two_processes_pretrain_as_one(words, pretrained, tmp_path):
     torchrun = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2']
     done = subprocess.run([*torchrun, str(ROOT / 'train.py'), *words, f'--out_dir={tmp_path}/a'], capture_output=True,

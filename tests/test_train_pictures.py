@@ -137,6 +137,7 @@ def test_stopped_a_run_goes_on_bit_for_bit(at, words, picture_run, tmp_path, mon
         assert equal(weights(tmp_path / 'a', kind=kind), weights(picture_run, kind=kind))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
 def test_stopped_with_its_readers_a_run_ends_in_order(number, pictures_data, tmp_path):
     words = [f'--data_dir={pictures_data}', '--dataset=pack', *OF_PICTURES, '--image_size=8', '--workers=2',

@@ -19,6 +19,7 @@ from array import array
 
 import numpy as np
 
+from tasks import masks
 from tasks.decode import MOST_BYTES, content_of, open_picture, to_grey, to_rgb
 from tasks.files import cores, new_folder, write_header, write_meta
 
@@ -40,14 +41,16 @@ def check_label(label, n_classes, split, what):
 def save_arrays(out, splits, classes):
     """Write a dataset of small pictures and print its counts.
 
-    splits: {'train': (images, labels) or (images, labels, masks), ..}, where images are uint8
-    (N, H, W, C) with C the same in all splits, or (N, H, W) for C = 1; labels integers (N,); masks
-    bool (N, H, W). classes: their names. Raises ValueError for other shapes and types, an empty
-    split, or a label that is not a class.
+    splits: {'train': (images, labels) or (images, labels, masks) or (images, labels, masks,
+    objects), ..}, where images are uint8 (N, H, W, C) with C the same in all splits, or (N, H, W)
+    for C = 1; labels integers (N,); masks bool (N, H, W), or with objects uint8, as in
+    tasks/masks.py; objects integers (N, M), the class of each object, -1 where there is none.
+    classes: their names. Raises ValueError for other shapes and types, an empty split, or a label
+    that is not a class.
     """
     splits = {split: [np.asanyarray(a) for a in arrays] for split, arrays in splits.items()}
     files, meta = {}, {'kind': 'images', 'storage': 'arrays', 'classes': list(classes), 'splits': {}}
-    for split, (images, labels, *masks) in splits.items():
+    for split, (images, labels, *true) in splits.items():
         if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
             raise ValueError(f'split {split}: expected pictures as uint8 (N, H, W, C) or (N, H, W), '
                              f'not {images.dtype} {images.shape}')
@@ -61,20 +64,27 @@ def save_arrays(out, splits, classes):
         for i in (labels.argmin(), labels.argmax()):
             check_label(labels[i], len(classes), split, f'picture {i}')
         files |= {f'{split}.images': images, f'{split}.labels': labels.astype(np.int64)}
-        for mask in masks:
-            if mask.dtype != bool or mask.shape != (n, height, width):
-                raise ValueError(f'split {split}: expected masks as bool {images.shape[:3]}, '
-                                 f'not {mask.dtype} {mask.shape}')
-            files[f'{split}.masks'] = mask
-        meta['splits'][split] = {'count': n, 'height': height, 'width': width}
+        mine = meta['splits'][split] = {'count': n, 'height': height, 'width': width}
+        if true:
+            kind = np.dtype(np.uint8 if true[1:] else bool)
+            if true[0].dtype != kind or true[0].shape != (n, height, width):
+                raise ValueError(f'split {split}: expected masks as {kind} {images.shape[:3]}, '
+                                 f'not {true[0].dtype} {true[0].shape}')
+            files[f'{split}.masks'] = true[0]
+        if true[1:]:
+            if true[1].dtype.kind not in 'iu' or true[1].ndim != 2 or len(true[1]) != n:
+                raise ValueError(f'split {split}: expected the classes of {n} x M objects, not {true[1].dtype} '
+                                 f'{true[1].shape}')
+            files[f'{split}.objects'] = true[1].astype(np.int64)
+            mine['objects'] = true[1].shape[1]
     with new_folder(out) as new:
         for name, a in files.items():
             np.save(new / f'{name}.npy', a)
         write_meta(new, meta)
     shape = '' if meta['channels'] == 3 else f'x{meta["channels"]}'
     for split, s in meta['splits'].items():
-        masks = ' with masks' if f'{split}.masks' in files else ''
-        print(f'{out}/{split}.images.npy: {s["count"]:,} pictures{masks} of {s["height"]}x{s["width"]}{shape}, '
+        masked = ' with masks' if f'{split}.masks' in files else ''
+        print(f'{out}/{split}.images.npy: {s["count"]:,} pictures{masked} of {s["height"]}x{s["width"]}{shape}, '
               f'{len(classes)} classes')
 
 
@@ -121,40 +131,77 @@ def try_shrink(job):
 # ---- packs --------------------------------------------------------------------------------------
 
 
-class Pack:
-    """One split of a pack while it is written: add pictures, then close."""
+class Files:
+    """The bytes of files, one after the other in an array, FOLDER/SPLIT.NAME.npy."""
 
-    def __init__(self, file, folder, split):
-        self.file, self.path = file, str(folder / split)
-        self.names, self.labels, self.offsets = [], array('q'), array('q', [0])
+    def __init__(self, folder, split, name):
+        self.file = open(folder / f'{split}.{name}.npy', 'wb')
+        self.offsets = array('q', [0])
         self.start = self.header()
 
     def header(self):
         return write_header(self.file, np.uint8, self.offsets[-1])
 
-    def add(self, name, label, jpeg):
-        self.file.write(jpeg)
-        self.names.append(os.fsencode(name))
-        self.labels.append(label)
-        self.offsets.append(self.offsets[-1] + len(jpeg))
+    def add(self, content):
+        self.file.write(content)
+        self.offsets.append(self.offsets[-1] + len(content))
 
-    def close(self, numbers):
-        """Complete the files; returns the split's entry in meta.json. numbers: the final label for
-        each label given to add, or None if those are final."""
+    def complete(self):
+        """Write the final header; returns the offsets as an array."""
         assert self.header() == self.start
         self.file.close()
-        labels = np.array(self.labels, np.int64)
-        np.save(self.path + '.labels.npy', labels if numbers is None else numbers[labels])
-        np.save(self.path + '.offsets.npy', np.array(self.offsets, np.int64))
-        np.save(self.path + '.names.npy', np.array(self.names, 'S'))
-        return {'count': len(self.names), 'bytes': self.offsets[-1]}
+        return np.array(self.offsets, np.int64)
+
+
+class Pack:
+    """One split of a pack while it is written: add pictures, then complete it."""
+
+    def __init__(self, folder, split):
+        self.folder, self.split, self.jpeg, self.png = folder, split, Files(folder, split, 'jpeg'), None
+        self.names, self.labels, self.objects = [], array('q'), []
+
+    def close(self):
+        for files in filter(None, (self.jpeg, self.png)):
+            files.file.close()
+
+    def add(self, name, label, jpeg, mask=None):
+        """mask: (numbers, uint8 (H, W), of the upright picture; the classes of its objects)."""
+        self.jpeg.add(jpeg)
+        self.names.append(os.fsencode(name))
+        self.labels.append(label)
+        if mask:
+            from PIL import Image
+            numbers, classes = mask
+            size = open_picture(jpeg).size
+            self.png = self.png or Files(self.folder, self.split, 'masks')
+            self.png.add(masks.write_png(np.asarray(Image.fromarray(numbers).resize(size, Image.NEAREST))))
+            self.objects.append(classes)
+        if self.png and len(self.objects) < len(self.names):
+            raise ValueError(f'split {self.split} has masks, but none for {name}; give a mask for each picture of a '
+                             'split, or for none')
+
+    def complete(self, numbers):
+        """Complete the files; returns the split's entry in meta.json. numbers: the final label for
+        each label given to add, or None if those are final."""
+        place, labels = f'{self.folder}/{self.split}', np.array(self.labels, np.int64)
+        np.save(f'{place}.labels.npy', labels if numbers is None else numbers[labels])
+        np.save(f'{place}.offsets.npy', self.jpeg.complete())
+        np.save(f'{place}.names.npy', np.array(self.names, 'S'))
+        entry = {'count': len(self.names), 'bytes': self.jpeg.offsets[-1]}
+        if self.png:
+            objects = masks.table(self.objects)
+            np.save(f'{place}.objects.npy', objects)
+            np.save(f'{place}.mask_offsets.npy', self.png.complete())
+            entry |= {'objects': objects.shape[1], 'mask_bytes': self.png.offsets[-1]}
+        return entry
 
 
 def save_pack(out, splits, classes, **options):
     """Write a dataset of large pictures and print its counts; returns its meta.
 
     splits: {'train': iterable of (name, label, source), ..}: the picture's path relative to its
-    split, its label as a number, and a path or bytes. options: those of save_stream.
+    split, its label as a number, and a path or bytes; perhaps then its mask, as Pack.add takes it.
+    options: those of save_stream.
     """
     stream = ((split, *picture) for split, pictures in splits.items() for picture in pictures)
     if all(hasattr(pictures, '__len__') for pictures in splits.values()):
@@ -165,8 +212,9 @@ def save_pack(out, splits, classes, **options):
 def save_stream(out, names, stream, classes=None, size=256, channels=3, max_bad=0.01, workers=None, total=None):
     """save_pack for pictures whose splits are mixed, as in an archive that can be read only once.
 
-    names: of the splits. stream: iterable of (split, name, label, source). classes: their names; or
-    None if the labels are the names themselves, which are then numbered in sorted order at the end.
+    names: of the splits. stream: iterable of (split, name, label, source), perhaps with a mask at the
+    end. classes: their names; or None if the labels are the names themselves, which are then numbered
+    in sorted order at the end.
     total: the number of pictures, for the progress bar. Raises ValueError, and writes nothing, for
     a split without pictures, a label that is not a class, or too many undecodable pictures.
     """
@@ -178,14 +226,14 @@ def save_stream(out, names, stream, classes=None, size=256, channels=3, max_bad=
         workers = cores()
     good = bad = small = 0
     seen = {}  # class name -> number in order of appearance
-    jobs = ((split, name, label, (source, size, channels)) for split, name, label, source in stream)
+    jobs = ((split, name, label, mask, (source, size, channels)) for split, name, label, source, *mask in stream)
     with contextlib.ExitStack() as stack:
         new = stack.enter_context(new_folder(out))
-        packs = {split: Pack(stack.enter_context(open(new / f'{split}.jpeg.npy', 'wb')), new, split) for split in names}
+        packs = {split: stack.enter_context(contextlib.closing(Pack(new, split))) for split in names}
         bar = stack.enter_context(tqdm(total=total, unit=' pictures', disable=None))  # only on a terminal
         results = stack.enter_context(contextlib.closing(in_order(try_shrink, jobs, workers)))
         ctrl_c = stack.enter_context(ctrl_c_noted())
-        for (split, name, label, (source, *_)), (jpeg, note) in results:
+        for (split, name, label, mask, (source, *_)), (jpeg, note) in results:
             if ctrl_c:
                 raise KeyboardInterrupt
             bar.update()
@@ -199,7 +247,7 @@ def save_stream(out, names, stream, classes=None, size=256, channels=3, max_bad=
                 bar.write(f'left out {where}: {note}', file=sys.stderr)
             else:
                 good, small = good + 1, small + note
-                packs[split].add(name, label, jpeg)
+                packs[split].add(name, label, jpeg, *mask)
         if bad and bad / (good + bad) > max_bad:
             raise ValueError(f'{bad} of {good + bad} pictures cannot be decoded, more than --max_bad={max_bad}; '
                              'nothing was written. Repair or remove them, or raise --max_bad')
@@ -212,11 +260,12 @@ def save_stream(out, names, stream, classes=None, size=256, channels=3, max_bad=
             classes = sorted(seen)
             numbers = np.argsort(np.argsort(list(seen)))  # the rank of each name
         meta = {'kind': 'images', 'storage': 'pack', 'classes': list(classes), 'channels': channels,
-                'splits': {split: pack.close(numbers) for split, pack in packs.items()}}
+                'splits': {split: pack.complete(numbers) for split, pack in packs.items()}}
         write_meta(new, meta)
     grey = ' grey' * (channels == 1)
     for split, s in meta['splits'].items():
-        print(f'{out}/{split}.jpeg.npy: {s["count"]:,}{grey} pictures, {s["bytes"] / 1e6:,.1f} MB, '
+        masked = ' with masks' * ('objects' in s)
+        print(f'{out}/{split}.jpeg.npy: {s["count"]:,}{grey} pictures{masked}, {s["bytes"] / 1e6:,.1f} MB, '
               f'{len(classes)} classes')
     if small:
         print(f'{small:,} pictures have a short side below {size} pixels and keep their size')

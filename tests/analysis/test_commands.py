@@ -22,7 +22,7 @@ OFFICIAL = '--model=crate', '--n_head=2', '--image_size=16,24', '--patch_size=4,
 def why_not(command, name):
     """What a user is told where a command has no meaning for a network."""
     kind = 'images' if name == 'official' else kind_of(name)
-    if command in ('pca', 'segment') and kind != 'images':
+    if command in ('pca', 'segment', 'objects') and kind != 'images':
         return f'{command} is for pictures'
     if command in ('tokens', 'attention') and kind == 'functions':
         return 'for pictures and texts'
@@ -43,7 +43,7 @@ def test_every_command_on_every_network(command, name, place, tmp_path, capsys, 
     if name == 'official':
         words[1:2] = [f'--official={place}/official.pth', *OFFICIAL]
         words += ['--dataset=pics'] * (command != 'subspaces')
-    if command in ('layers', 'pca', 'segment', 'denoise', 'compress', 'ista'):
+    if command in ('layers', 'pca', 'segment', 'objects', 'denoise', 'compress', 'ista'):
         words += ['--num_samples=2']
     if why_not(command, name):
         error = fails(capsys, analyze.main, *words)
@@ -64,12 +64,12 @@ def test_every_command_on_every_network(command, name, place, tmp_path, capsys, 
 
 
 @pytest.mark.parametrize('name', ['grey', 'four'])
-@pytest.mark.parametrize('command', ['layers', 'tokens', 'attention', 'pca', 'segment'])
+@pytest.mark.parametrize('command', ['layers', 'tokens', 'attention', 'pca', 'segment', 'objects'])
 def test_pictures_of_any_number_of_channels(command, name, look, place, capsys):
     assert len(look(command, name)) > 3
-    if name == 'grey' and command != 'segment':
+    if name == 'grey' and command not in ('segment', 'objects'):
         assert look(command, 'grey', '--image={place}/FOLDER/0.png')
-    if name == 'four' and command != 'segment':
+    if name == 'four' and command not in ('segment', 'objects'):
         words = [command, f'--ckpt={place}/runs/four', f'--image={place}/FOLDER', f'--out={place}/x.png']
         assert 'give a prepared dataset' in fails(capsys, analyze.main, *words)
 

@@ -12,7 +12,7 @@ import analyze
 def test_every_command_does_without_float64(name, look):
     """The numbers are those of the CPU up to rounding."""
     for command in analyze.COMMANDS:
-        few = ['--num_samples=2'] * (command in ('layers', 'pca', 'segment', 'denoise', 'compress', 'ista'))
+        few = ['--num_samples=2'] * (command in ('layers', 'pca', 'segment', 'objects', 'denoise', 'compress', 'ista'))
         try:
             want = look(command, name, '--device=cpu', *few)
         except ValueError:  # has no meaning for this network

@@ -1,15 +1,142 @@
 """The tables of analyze.py hold what one computes, for every kind of network."""
 import math
 import re
+from dataclasses import replace
+from pathlib import PurePath
 
 import numpy as np
 import pytest
 import torch
 from insides import (chosen, cropped, floats, fresh, heads_of, inputs, kind_of, layer_of, load, projections, softmax_of,
                      walk)
+from matplotlib.text import Text
 
-from analysis import derivation, drawings, layers, measures
-from prepare.lib.pictures import save_arrays
+import analyze
+from analysis import derivation, drawings, layers, measures, theory
+from analysis.samples import Subject
+from tasks.augment import visible
+
+# ---- what is written into figures
+
+
+@pytest.fixture
+def figure_of(place, tmp_path, monkeypatch):
+    """A function that runs a command, and returns its figure."""
+    from engine import plots
+    kept = []
+    monkeypatch.setattr(plots, 'save', lambda picture, figure, *more: kept.append(figure))
+
+    def figure_of(command, *words):
+        analyze.main([command, *(w.format(place=place) for w in words), f'--out={tmp_path}/x.png'])
+        return kept[-1]
+    yield figure_of
+    for figure in kept:
+        plots.pyplot().close(figure)
+
+
+def texts(figure):
+    """All words in a figure, of its legends, panels and ticks, and the ticks that nobody drew yet."""
+    ticks = [label for axis in figure.axes for way in (axis.xaxis, axis.yaxis)
+             for label in way.get_ticklabels(which='both')]
+    return [label.get_text() for label in (*figure.findobj(Text), *ticks)]
+
+
+@pytest.mark.parametrize('command', analyze.COMMANDS)
+def test_no_figure_holds_the_path_of_a_run(command, figure_of, place):
+    words = [command, '--ckpt={place}/runs/crate', '--data_dir={place}/data']
+    beside = '{place}/runs/crate_mae' if command in ('compress', 'denoise', 'ista') else '{place}/runs/vit'
+    if 'beside' in analyze.COMMANDS[command][1]:
+        words += [f'--beside={beside}', '--num_samples=2']
+    said = texts(figure_of(*words))
+    assert not any(part in word for word in said for part in (str(place), 'runs', '$'))
+    if '--num_samples=2' in words:
+        own = ', random weights' if command != 'objects' else ''
+        assert any(word.startswith(f'crate{own}') for word in said)
+        assert any(word.startswith(PurePath(beside).name + own) for word in said)
+
+
+@pytest.mark.parametrize('words', [
+    ['denoise', '--head_dim=2', '--tokens=2', '--n_layer=2', '--tau=0'], ['nearest', '--head_dim=2', '--tokens=4'],
+    ['compress', '--n_head=2', '--head_dim=2', '--tokens=16', '--n_layer=2', '--kappa=0.5'],
+    ['ista', '--n_embd=4', '--tokens=4', '--steps=3'], ['tweedie', '--tokens=10', '--samples=100', '--steps=2'],
+    ['diffuse', '--n_head=2', '--head_dim=2', '--tokens=8', '--sets=2', '--n_layer=4'],
+    ['majorize', '--n_embd=4', '--tokens=2', '--steps=2']], ids=lambda words: words[0])
+def test_figures_of_the_theory(words, figure_of, monkeypatch):
+    """No math in numbers at ticks, one vertical axis in a panel, and a word for what it holds."""
+    monkeypatch.setattr(theory, 'NEAR', dict(n_head=2, head_dim=4, tokens=4))
+    figure = figure_of(*words)
+    assert not any('$' in word for word in texts(figure))
+    places = [axis.get_subplotspec().get_position(figure).bounds + (axis.figure is figure,) for axis in figure.axes]
+    assert len(set(places)) == len(places)
+    assert all(axis.get_title() for axis in figure.axes)
+    assert all(label.get_fontsize() > 6.9 for label in figure.findobj(Text))
+
+
+def test_networks_of_the_same_title_are_told_apart():
+    net = Subject('out/a/best.pt', {}, None, 'C0')
+    nets = [net, replace(net, name='out/a/step_3.pt'), replace(net, name='x/vit'),
+            replace(net, name='out/a/best.pt, random weights', kind='random'),
+            *(replace(net, name=name, kind='random') for name in ('x/vit, random weights', 'random weights'))]
+    assert list(drawings.names_of(nets).values()) == ['best.pt', 'step_3.pt', 'vit', 'best.pt, random weights',
+                                                      'vit, random weights', 'random weights']
+    assert list(drawings.names_of(nets[:1]).values()) == ['a']
+
+
+@pytest.mark.parametrize('heights', [(0.5, 0.5, 0.5, 0.5), (0.1, 0.11, 0.9, 0.91), (0.2, 0.4, 0.6, 0.8)])
+def test_names_of_levels_do_not_overlap(heights):
+    (figure, (axis,)), names = drawings.side_by_side(1), ('first', 'second', 'third', 'fourth')
+    axis.plot([1, 2], [0.3, 0.7], label='a network')
+    drawings.levels(axis, dict(zip(names, heights)), from_zero=True)
+    drawings.label_panels(figure, [axis], ['title'], ['unit'], [])
+    figure.canvas.draw()
+    letters = [label for label in axis.texts if label.get_text()]
+    boxes = sorted((Text.get_window_extent(label) for label in letters), key=lambda box: box.y0)
+    assert len(boxes) == 4 and all(a.y1 <= b.y0 for a, b in zip(boxes, boxes[1:]))
+    assert all(box.x0 >= axis.bbox.x1 for box in boxes) and boxes[0].y1 < axis.bbox.y1
+    said = [label.get_text() for label in figure.legends[0].get_texts()]
+    assert said == ['a network', 'a: first', 'b: second', 'c: third', 'd: fourth']
+
+
+@pytest.mark.parametrize('name, part', [('crate', []), ('vit', ['--part=key']), ('gpt2', [])])
+def test_heads_have_numbers_and_the_ones_of_the_diagonal_no_part_of_the_scale(name, part, figure_of):
+    *panels, bar, coherence = figure_of('subspaces', f'--ckpt={{place}}/runs/{name}', '--directions=3', *part).axes
+    panels = [axis for axis in panels if axis.images]
+    for l, axis in enumerate(panels, 1):
+        image, = axis.images
+        low, high = image.get_clim()
+        drawn = image.get_array()
+        apart = drawn[~np.eye(len(drawn), dtype=bool)]
+        assert low == 0 and high <= 0.95 and (apart <= high).mean() > 0.9 and (drawn.diagonal() > high).all()
+        for axis_of in (axis.xaxis, axis.yaxis):
+            shown = axis_of is axis.xaxis or l == 1                     # once for each row of panels
+            assert [label.get_text() for label in axis_of.get_ticklabels()] == shown * ['1', '2']
+            assert axis_of.get_ticklocs().tolist() == [1, 4]            # the middle of three columns
+        assert len(axis.lines) == 2 and axis.get_title() == f'layer {l}'  # one border each way
+    assert len(panels) == 3 and 'cosine' in bar.get_ylabel()
+    assert coherence.get_ylabel() == 'coherence'
+
+
+def test_one_outlier_does_not_use_up_a_scale():
+    sizes = np.linspace(0, 1, 1000)
+    sizes[5] = 1000
+    assert drawings.scale_of([sizes]) < 1 and drawings.scale_of([-sizes]) < 1
+    assert drawings.scale_of([np.zeros(3)]) == 1 and drawings.scale_of([np.ones(9)], most=0.95) == 0.95
+
+
+@pytest.mark.parametrize('name', ['crate', 'vit', 'crate_gpt', 'gpt2'])
+def test_tokens_stand_beside_what_the_network_reads(name, figure_of):
+    figure = figure_of('tokens', f'--ckpt={{place}}/runs/{name}', '--data_dir={place}/data', '--size=5')
+    given, *panels, bar = figure.axes
+    if kind_of(name) == 'images':  # 4 x 3 patches after the class token
+        assert given.images and [label.get_text() for label in given.get_yticklabels()] == ['2', '5', '8', '11']
+    else:
+        assert [label.get_text().startswith('   1  ') for label in given.texts] == [True]
+    for l, axis in enumerate(panels, 1):
+        low, high = axis.images[0].get_clim()
+        assert high > 0 and (low == -high if (axis.images[0].get_array() < 0).any() else low in (0, -high))
+        assert axis.get_title().startswith(f'layer {l}: ') and axis.get_xlabel() == 'channel'
+    assert panels[0].get_ylabel() == 'token' and len(panels) == 3 and bar.get_ylabel()
+
 
 # ---- layers
 
@@ -222,10 +349,10 @@ def test_heads_and_layers_are_chosen(place, look):
 
 def test_pictures_are_drawn_in_grey_or_their_first_three_channels():
     x = torch.randn(2, 5, 4, 3)
-    assert np.array_equal(drawings.visible(x[:, :3]).shape, (2, 4, 3, 3))
-    grey = drawings.visible(x[:, :1])
-    assert (grey == grey[..., :1]).all() and np.array_equal(drawings.visible(x[:, :2]), grey)
-    assert np.array_equal(drawings.visible(x), drawings.visible(x[:, :4])) and drawings.visible(x).shape == (2, 4, 3, 3)
+    colour, grey = visible(x[:, :3]), visible(x[:, :1])
+    assert colour.shape == (2, 4, 3, 3) and (colour != colour[..., :1]).any()
+    assert (grey == grey[..., :1]).all() and np.array_equal(visible(x[:, :2]), grey)
+    assert np.array_equal(visible(x), visible(x[:, :4])) and np.array_equal(visible(x), colour)
 
 
 # ---- principal components
@@ -260,93 +387,6 @@ def test_pca_by_a_singular_value_decomposition(name, words, part, keep, place, l
 def test_pca_takes_the_first_class(look):
     assert {i % 3 for i in chosen(look('pca', 'crate', '--num_samples=5'))} == {0}
     assert len(chosen(look('pca', 'crate', '--num_samples=50'))) == 6  # there are no more
-
-
-# ---- segmentation
-
-
-def patch(n):
-    """The pixels of patch n."""
-    return slice(n // 3 * 4, n // 3 * 4 + 4), slice(n % 3 * 8, n % 3 * 8 + 8)
-
-
-def overlap(a, b):
-    """Intersection over union, pixel by pixel."""
-    both = sum(p and q for p, q in zip(a.flatten().tolist(), b.flatten().tolist()))
-    either = sum(p or q for p, q in zip(a.flatten().tolist(), b.flatten().tolist()))
-    return both / either if either else 0.0
-
-
-def head_by_hand(w, share, mask):
-    """(intersection over union, attention on the mask, share of patches kept) for weights w of the
-    patches."""
-    found, held = torch.zeros(16, 24, dtype=torch.bool), 0.0
-    for n in sorted(range(12), key=lambda n: -w[n]):
-        if held < share:
-            found[patch(n)] = True
-        held += w[n]
-    on_mask = sum(w[n] / 32 * mask[patch(n)].sum().item() for n in range(12))
-    return overlap(found, mask), on_mask, found.double().mean().item()
-
-
-@pytest.fixture
-def masked(place):
-    """A dataset of five pictures with large, small, cut-off and empty masks; the masks as networks
-    see them."""
-    images, labels = np.load(place / 'data' / 'pics' / 'test.images.npy')[:5], np.arange(5) % 3
-    masks = np.zeros((5, 20, 30), bool)
-    for i, where in enumerate(((slice(4, 11), slice(5, 12)), (slice(2, 18), slice(3, 19)), (9, 9), (slice(20), 20), 0)):
-        masks[i][where] = True
-    splits = {split: (images, labels, masks) for split in ('train', 'test')}
-    if not (place / 'data' / 'masked').exists():
-        save_arrays(place / 'data' / 'masked', splits, ['ant', 'bee', 'cat'])
-    return torch.tensor(masks[:, 2:18, 3:27])
-
-
-@torch.no_grad()
-@pytest.mark.parametrize('name, words, share', [
-    ('crate', [], 0.6), ('vit', ['--share=0.3'], 0.3), ('aot_pictures', [], 0.6)])
-def test_segment_by_a_loop_over_pixels(name, words, share, masked, place, look, capsys):
-    rows, said = look('segment', name, '--dataset=masked', *words), capsys.readouterr().out
-    for weights, model in (('trained', load(place, name)), ('random', fresh(name))):
-        insides = [list(walk(model, cropped(place, i))) for i in range(5)]
-
-        def score(i, l, k):
-            attention, normed, *_ = insides[i][l]
-            return head_by_hand(softmax_of(attention, normed[0], k, 0, range(1, 13)), share, masked[i])
-        for l in range(3):
-            scores = np.array([[score(i, l, k) for k in (0, 1)] for i in range(5)])     # (5, K, 3)
-            best = scores[range(5), scores[..., 0].argmax(1)]
-            mine = {row['head']: row for row in rows if row['weights'] == weights and row['layer'] == str(l + 1)}
-            expected = {'1': scores[:, 0], '2': scores[:, 1], 'best': best, 'mean': scores.mean(1)}
-            assert mine.keys() == expected.keys()
-            for head, of in expected.items():
-                found, = floats([mine[head]], 'iou', 'on_mask', 'kept', 'iou_spread', 'on_mask_spread')
-                assert found == pytest.approx((*of.mean(0), *of.std(0)[:2]), abs=1e-4), (l, head)
-            if (weights, l) == ('trained', 1):
-                iou = scores[..., 0]
-                assert f'layer 2 of 3: intersection over union {iou.max(1).mean():.3f} with the best head of each ' \
-                       f'picture, {iou.mean(0).max():.3f} with head {iou.mean(0).argmax() + 1} in all' in said
-    assert 'Of these 5 pictures' in said and f'{masked.double().mean():.1%} is mask' in said
-
-
-def test_simple_guesses_are_scored_too(masked, place, look):
-    rows, half, covered = look('segment', 'crate', '--dataset=masked'), torch.zeros(16, 24), torch.zeros(5, 16, 24)
-    half[4:12, 6:18] = 1
-    for i in range(5):
-        for n in range(12):
-            covered[i][patch(n)] = float(masked[i][patch(n)].sum() > 16)
-    guesses = {'the patches that the mask covers most of': covered, 'the whole picture': torch.ones(5, 16, 24),
-               'the middle, half as wide and high': half.expand(5, 16, 24)}
-    for name, guess in guesses.items():
-        score, = (float(row['iou']) for row in rows if row['network'] == name)
-        assert score == pytest.approx(np.mean([overlap(guess[i].bool(), masked[i]) for i in range(5)]), abs=1e-5)
-
-
-def test_segment_beside_networks_that_see_other_sizes(look, place):
-    """Each has its own pixels and patches; the simple guesses are as the first network sees them."""
-    alone, rows = look('segment', 'crate'), look('segment', 'crate', '--beside={place}/runs/wide')
-    assert len(rows) == 4 * 3 * 4 + 3 and rows[:12] == alone[:12] and rows[-3:] == alone[-3:]
 
 
 # ---- each half of a layer, whose measures test_layers.py compares with loops

@@ -36,7 +36,7 @@ def place(tmp_path_factory, bytes_data):
     folder = tmp_path_factory.mktemp('telemetry')
     (folder / 'tiny').symlink_to(bytes_data / 'tiny')
     labels = np.arange(12) % len(shapes.CLASSES)
-    drawn = shapes.draw(np.random.default_rng(0), labels, 16)[0]
+    drawn = shapes.draw(np.random.default_rng(0), labels[:, None], 16)[0]
     save_arrays(folder / 'shapes', {split: (drawn, labels) for split in ('train', 'val')}, shapes.CLASSES)
     return folder
 

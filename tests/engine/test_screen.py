@@ -17,7 +17,8 @@ RUNS = {'text': ['--model=aot', '--n_layer=1', '--n_head=2', '--n_embd=16', '--b
                       '--n_embd=16']}
 
 
-@pytest.mark.parametrize('task', [pytest.param(name, marks=[pytest.mark.slow] * (name != 'text')) for name in RUNS])
+@pytest.mark.slow
+@pytest.mark.parametrize('task', RUNS)
 def test_the_commands_at_the_end_of_a_run_work(task, pictures_data, tmp_path):
     done = run('train.py', f'--data_dir={pictures_data}', *RUNS[task], '--max_iters=4', '--eval_interval=2',
                '--out_dir=out/it', cwd=tmp_path)

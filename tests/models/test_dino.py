@@ -76,8 +76,8 @@ def test_gradients_reach_the_student_alone(backbone):
     assert all(p.grad.abs().sum() > 0 for name, p in model.student.named_parameters() if 'weight_g' not in name)
 
 
-def test_the_last_layer_stands_still_at_first():
-    model = DINO(DINOConfig(**SMALL, still_share=0.1)).train()
+def test_the_last_layer_is_frozen_at_first():
+    model = DINO(DINOConfig(**SMALL, freeze_share=0.1)).train()
     for share, still in ((0.0, True), (0.05, True), (0.1, False)):
         if share:
             model.after_step(share, lambda t: t)

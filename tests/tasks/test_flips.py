@@ -18,6 +18,7 @@ from prepare.lib.benchmark import save_benchmark
 from prepare.lib.pictures import save_arrays, save_pack
 from scoring import benchmarks
 from tasks import files
+from tasks.masks import Masks
 from tasks.pictures import ImageSplit
 from tasks.text import TextSplit
 from tasks.tokenizer import Tokenizer
@@ -27,12 +28,14 @@ FLIPS = 20 * FAULTS
 
 @pytest.fixture(scope='module')
 def prepared(tmp_path_factory):
-    """A folder with a dataset of each kind: `text`, `arrays` with masks, `pack`."""
+    """A folder with a dataset of each kind: `text`, `arrays` and `pack` with masks."""
     out, tokenizer = tmp_path_factory.mktemp('flips'), Tokenizer('chars', ''.join(sorted(set(TEXT))))
     files.save_text(out / 'text', tokenizer, *files.split_text(TEXT[:3000], tokenizer))
     masks = np.random.default_rng(2).random((9, 8, 8)) < 0.5
     save_arrays(out / 'arrays', {'train': (*quadrants(9), masks), 'val': (*quadrants(5, 1), masks[:5])}, 'abcd')
-    save_pack(out / 'pack', JPEGS, ['x', 'y', 'z', 'w'], workers=0)
+    masked = {split: [(*picture, (np.ones((1, 1), np.uint8), [i % 4])) for i, picture in enumerate(pictures)]
+              for split, pictures in JPEGS.items()}
+    save_pack(out / 'pack', masked, ['x', 'y', 'z', 'w'], workers=0)
     return out
 
 
@@ -49,9 +52,8 @@ def content(folder):
         found[split] = [images.labels.tolist(), *(array.tolist() for array in pixels)]
         if images.packed:
             found[split].append(images.names().tolist())
-        else:
-            masks = files.open_array(folder / f'{split}.masks.npy', np.dtype(bool), len(images), *images.size)
-            found[split].append(masks.tolist())
+        masks = Masks(images)
+        found[split].append([(masks[i][0].tolist(), masks[i][1]) for i in range(len(images))])
     return found
 
 

@@ -1,0 +1,164 @@
+"""True masks, and how well others find the same objects.
+
+Masks that are found are sets of cells of a grid: patches, or pixels. How much of an object a cell
+holds is counted in pixels, so masks of patches are compared with true ones of pixels exactly.
+Pixels of which it is not known what they show do not count.
+"""
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from analysis.samples import pixels
+from tasks import augment
+from tasks.masks import UNKNOWN, Masks
+
+THRESHOLDS = tuple(0.5 + 0.05 * i for i in range(10))  # of average precision, as COCO's
+RECALLS = 101                                          # where it reads precision
+
+
+@dataclass
+class Truth:
+    """True masks of pictures as a network sees these: numbers, uint8 (n, H, W), as in tasks/masks.py;
+    the class of each object (n, M), -1 where there is none to see; the names of the classes."""
+    numbers: torch.Tensor
+    classes: torch.Tensor
+    names: list
+
+    def cells(self, part, grid):
+        """Of some pictures (a slice), in a grid (down, across) of N cells: the pixels that each object
+        has in each cell (b, M, N), and the pixels of each cell that are known (b, N); float32."""
+        numbers, M = self.numbers[part], self.classes.size(1)
+        down, across = (side // n for side, n in zip(numbers.shape[1:], grid))
+
+        def counted(of_pixels):
+            return of_pixels.unflatten(-1, (grid[1], across)).unflatten(-3, (grid[0], down)).sum((-3, -1)).flatten(-2)
+        inside = torch.stack([counted(numbers == m) for m in range(1, M + 1)], 1)
+        return inside.float(), counted(numbers != UNKNOWN).float()
+
+
+def truth(net, images, chosen):
+    """The Truth of pictures of an ImageSplit, by index, as a network sees them. Raises ValueError if
+    the dataset has no masks."""
+    masks, found, kinds = Masks(images), [], []
+    for i in chosen:
+        numbers, classes = masks[i]
+        seen = torch.zeros(net.model.config.image_size, dtype=torch.uint8)
+        for m in [*range(1, len(classes) + 1), UNKNOWN]:
+            if (numbers == m).any():
+                grey = pixels(net, [('', (numbers == m)[..., None] * np.uint8(255))])               # (1, 1, H, W)
+                seen[augment.denormalize(grey)[0, ..., 0].cpu() > 127] = m
+        found.append(seen)
+        kinds.append([k if (seen == m).any() else -1 for m, k in enumerate(classes, 1)])
+    wide = max(1, *map(len, kinds))
+    return Truth(torch.stack(found), torch.tensor([k + [-1] * (wide - len(k)) for k in kinds]), images.classes)
+
+
+# ---- scores ---------------------------------------------------------------------------------------------------------
+
+def overlaps(found, inside, known):
+    """Intersection over union of masks and objects. found: bool (.., P, N); inside: pixels of each
+    object in each cell (.., M, N); known: pixels of each cell (.., N) -> (.., P, M)."""
+    found = found.float()
+    both = found @ inside.mT                                                            # pixels, exactly
+    either = (found @ known[..., None]) + inside.sum(-1)[..., None, :] - both
+    return both / either.clamp_min(1)
+
+
+@dataclass
+class Scores:
+    """Of P masks for each of n pictures: the overlap with all objects together (n, P), with each of
+    them (n, P, M), and the share of the picture that they cover (n, P)."""
+    whole: torch.Tensor
+    each: torch.Tensor
+    covers: torch.Tensor
+
+    @staticmethod
+    def of(found, inside, known):
+        """For masks of a batch of pictures; arguments as of `overlaps`."""
+        whole = overlaps(found, inside.sum(-2, keepdim=True), known)[..., 0]
+        return Scores(whole, overlaps(found, inside, known), found.float().mean(-1))
+
+    @staticmethod
+    def joined(parts):
+        """Those of all batches."""
+        return Scores(*(torch.cat([getattr(p, name) for p in parts]) for name in ('whole', 'each', 'covers')))
+
+    def best(self, classes):
+        """The overlap of each object with the mask that covers it best: two tensors (objects,), the
+        overlaps and the objects' classes (n, M)."""
+        return self.each.amax(1)[classes >= 0], classes[classes >= 0]
+
+
+def average_precision(each, found, certainty, real, thresholds=THRESHOLDS):
+    """How many of the masks find an object, and how many objects are found: the area below precision
+    as a function of recall, in the mean over thresholds of the overlap, as COCO has it (Lin et al.
+    2014), of objects of all classes together.
+
+    each (n, P, M): the overlap of masks and objects; found (n, P): which masks there are; certainty
+    (n, P): those of higher ones come first, and equal ones at once; real (n, M): which objects there
+    are. From the most certain mask of a picture on, each takes the object that it overlaps most, at
+    least by the threshold, of those that are left. Returns a number in [0, 1]; 0 without objects.
+    """
+    if not real.any():
+        return 0.0
+    order = certainty.argsort(dim=1, descending=True, stable=True)
+    each = each.gather(1, order[..., None].expand_as(each))
+    certainty, found = certainty.gather(1, order), found.gather(1, order)
+    pictures, areas = torch.arange(len(each)), []
+    for threshold in thresholds:
+        left, right = real.clone(), torch.zeros_like(found)
+        for p in range(each.size(1)):
+            overlap, m = each[:, p].where(left, -1.0).flip(1).max(1)                    # of equal ones the last
+            m = each.size(2) - 1 - m
+            right[:, p] = found[:, p] & (overlap >= threshold)
+            left[pictures, m] &= ~right[:, p]
+        sure, sorting = certainty[found].sort(descending=True, stable=True)
+        hits = right[found][sorting].double().cumsum(0)
+        last = torch.cat((sure[1:] != sure[:-1], torch.ones(min(1, len(sure)), dtype=torch.bool)))  # of equal ones
+        hits, count = hits[last], torch.arange(1, len(sure) + 1)[last]
+        precision, recall = (hits / count).flip(0).cummax(0).values.flip(0), hits / real.sum()
+        at = torch.searchsorted(recall, torch.from_numpy(np.linspace(0, 1, RECALLS)))
+        areas.append(torch.cat((precision, precision.new_zeros(1)))[at].mean().item())
+    return sum(areas) / len(areas)
+
+
+# ---- guesses without a network --------------------------------------------------------------------------------------
+
+def two_means(x, steps=20):
+    """Pictures (n, H, W, C) split into two groups of pixels by their colours: bool (n, H, W), True for
+    the group that has fewer of the corners, of equal ones the smaller. Lloyd's algorithm, from the
+    darkest and the brightest pixel on."""
+    flat = x.flatten(1, 2).float()                                                      # (n, N, C)
+    ends = torch.stack((flat.mean(-1).argmin(1), flat.mean(-1).argmax(1)), 1)
+    means = flat.gather(1, ends[..., None].expand(-1, -1, flat.size(2)))                # (n, 2, C)
+    for _ in range(steps):
+        second = torch.cdist(flat, means).argmin(-1)                                    # (n, N), 0 or 1
+        groups = torch.stack((second == 0, second == 1), 1).float()                     # (n, 2, N)
+        means = (groups @ flat) / groups.sum(-1, keepdim=True).clamp_min(1)
+    part = (second == 1).unflatten(1, x.shape[1:3])
+    corners = part[:, 0, 0].int() + part[:, 0, -1] + part[:, -1, 0] + part[:, -1, -1]
+    share = part.float().mean((1, 2))
+    return part ^ ((corners > 2) | (corners == 2) & (share > 0.5))[:, None, None]
+
+
+def connected(part, most):
+    """The largest connected parts of masks, bool (n, H, W), by neighbours left, right, above and
+    below: bool (n, most, H, W), the largest first, empty where there are fewer."""
+    n, H, W = part.shape
+    number = torch.arange(1, H * W + 1, device=part.device).view(1, H, W) * part        # soon the largest of its part
+    while True:
+        grown = number.clone()
+        grown[:, 1:] = grown[:, 1:].maximum(number[:, :-1])
+        grown[:, :-1] = grown[:, :-1].maximum(number[:, 1:])
+        grown[..., 1:] = grown[..., 1:].maximum(number[..., :-1])
+        grown[..., :-1] = grown[..., :-1].maximum(number[..., 1:])
+        grown *= part
+        if torch.equal(grown, number):
+            break
+        number = grown
+    found, counts = [], torch.zeros(n, H * W + 1, dtype=torch.long, device=part.device)
+    counts.scatter_add_(1, number.flatten(1), part.flatten(1).long())
+    for size, largest in zip(*(t.unbind(1) for t in counts.topk(min(most, H * W), 1))):
+        found.append((number == largest[:, None, None]) & part & (size > 0)[:, None, None])
+    return torch.stack(found, 1)

@@ -1,0 +1,191 @@
+"""One HTML file in which a network computes under the mouse, layer by layer.
+
+The file asks for nothing from anywhere. It holds the weights, rounded to float16, some pictures or
+texts, and the forward pass in JavaScript. Its parts lie in analysis/page/: network.js is the forward
+pass, page.js what one sees and touches.
+"""
+import base64
+import dataclasses
+import html
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from analysis.samples import pictures, pixels, subjects, texts
+from engine.checkpoints import from_command_line, grid
+from engine.output import check_new, check_writable, write_file
+from engine.settings import check_least
+from tasks.augment import denormalize
+from tasks.text import prompt_of
+from tasks.tokenizer import Tokenizer
+
+MAKER = 'nanoCRATE analyze.py page'
+PARTS = Path(__file__).with_suffix('')   # the folder with page.html, page.css, network.js and page.js
+SHOWN = 'crate', 'crate_mae', 'aot', 'vit'   # networks that network.js computes
+LARGEST = 30_000_000                     # parameters; as text they take 80 MB
+MOST_TOKENS = 128                        # of a text
+USUAL_TOKENS = 48                        # of a text from a dataset
+
+
+@dataclass
+class PageConfig:
+    ckpt: str = 'out/crate_shapes'  # a checkpoint, a run directory for its best.pt, or official:PATH
+    model: str = ''                 # network of an official file: crate, crate_mae or vit
+    beside: str = ''                # another checkpoint, side by side with it
+    dataset: str = ''               # folder in data_dir; empty: what the network was trained on
+    data_dir: str = 'data'          # where prepared datasets lie
+    split: str = ''                 # its split; empty: test, or val if there is no test
+    image: str = ''                 # your own pictures instead: a file or a folder of files
+    start: str = ''                 # your own text instead; \n is a new line, FILE:path reads a file
+    num_samples: int = 12           # pictures or texts to choose from
+    seed: int = 1337                # of the choice of pictures and of hidden patches
+    device: str = 'cpu'             # where pictures are prepared; the page itself computes in the browser
+    out: str = 'page.html'          # the file to write
+    overwrite: bool = False         # replace it if it exists and this command did not make it
+
+
+def main(words):
+    c, checkpoint, overrides = from_command_line(words, PageConfig)
+    check(c)
+    nets = subjects(c, checkpoint, overrides, random=False)
+    for net in nets:
+        check_shown(net)
+    check_together(nets)
+    content = page(c, nets)
+    write_file(c.out, lambda f: f.write(content), advice='run this again, or give another --out')
+    print(f'{c.out}: {Path(c.out).stat().st_size / 1e6:.1f} MB; open it in a browser, it needs no network')
+
+
+# ---- what cannot be shown -------------------------------------------------------------------------------------------
+
+def check(c):
+    """Raises ValueError, before any work, for settings that do not go together or a file that must
+    stay."""
+    for name in ('dataset', 'split'):
+        if (c.image or c.start) and getattr(c, name):
+            raise ValueError(f'--{name} does not go with --{"image" if c.image else "start"}; leave one of them out')
+    if ',' in c.beside:
+        raise ValueError(f'--beside={c.beside}: a page has room for two networks; name one')
+    check_least(c, num_samples=1, seed=0)
+    out = Path(c.out)
+    if out.suffix.lower() not in ('.html', '.htm') or out.is_dir() or not out.parent.is_dir():
+        raise ValueError(f'{out} cannot be written: it must end with .html and lie in a folder that exists; give '
+                         'another --out, such as --out=page.html')
+    check_new(out, c.overwrite or was_made_here(out), '--out')
+    check_writable(out, 'give another --out')
+
+
+def was_made_here(path):
+    """Whether a file says that this command made it."""
+    try:
+        with open(path, 'rb') as f:
+            return f'<meta name="generator" content="{MAKER}">'.encode() in f.read(1000)
+    except OSError:
+        return False
+
+
+def check_shown(net):
+    """Raises ValueError for a network that network.js does not compute."""
+    name, config = net.checkpoint['config']['model'], net.model.config
+    tokenizer, millions = net.checkpoint['data'].get('tokenizer'), net.model.num_params() / 1e6
+    what = f'model={name}' if name not in SHOWN else 'hidden text (CRATE-BERT)' if config.task == 'masked_text' else \
+        'functions' if config.task == 'icl' else ''
+    if what:
+        raise ValueError(f'{net.name}: a page cannot compute {what} yet; it shows CRATE, ViT and AoT on pictures, '
+                         'CRATE-MAE, and AoT, GPT-2 and CRATE-GPT on text')
+    if tokenizer and tokenizer['name'] not in ('bytes', 'chars'):
+        raise ValueError(f'{net.name} reads {tokenizer["name"]} tokens, of which a page would hold '
+                         f'{config.vocab_size}; it shows networks that read bytes or characters (see prepare/text.py '
+                         '--help)')
+    if millions * 1e6 > LARGEST:
+        raise ValueError(f'{net.name} has {millions:.0f} million parameters, and a page holds up to '
+                         f'{LARGEST / 1e6:.0f} million; take a smaller network')
+
+
+def check_together(nets):
+    """Raises ValueError for two networks that cannot get the same input."""
+    def seen(net):
+        return net.model.config.image_size, net.channels
+    first, *others = nets
+    for net in others:
+        if net.reads == 'images' and seen(net) != seen(first):
+            raise ValueError(f'{net.name} sees pictures of height, width and channels {seen(net)}, {first.name} of '
+                             f'{seen(first)}; leave --beside out, or name a run that sees the same')
+        if net.reads == 'text' and net.checkpoint['data']['tokenizer'] != first.checkpoint['data']['tokenizer']:
+            raise ValueError(f'{net.name} reads other tokens than {first.name}; leave --beside out')
+
+
+# ---- what the page holds --------------------------------------------------------------------------------------------
+
+def page(c, nets):
+    """The file as a string."""
+    alike = len({net.title for net in nets}) < len(nets)                # then only their paths tell them apart
+    nets = [dataclasses.replace(net, name=net.name if alike else net.title) for net in nets]
+    held = {'networks': [network(net) for net in nets], 'reads': nets[0].reads}
+    held |= picture_samples(c, nets) if nets[0].reads == 'images' else text_samples(c, nets)
+    parts = {'title': html.escape(' and '.join(net.name for net in nets)),
+             'data': json.dumps(held, separators=(',', ':')).replace('<', '\\u003c')}  # no tag may end the script
+    parts |= {name: (PARTS / name).read_text(encoding='utf-8') for name in ('page.css', 'network.js', 'page.js')}
+    return re.sub(r'\[\[([\w.]+)\]\]', lambda found: parts[found[1]], (PARTS / 'page.html').read_text(encoding='utf-8'))
+
+
+def stored(model):
+    """{name: float16 array} of all that network.js needs: parameters, shared ones once, and fixed
+    positions."""
+    tensors = {k: t.detach().half().cpu() for k, t in (*model.named_parameters(), *model.named_buffers())}
+    for k, t in tensors.items():
+        if not t.isfinite().all():
+            raise ValueError(f'{k} holds numbers above 65504, which float16 lacks; take another checkpoint')
+    return {k: t.numpy().astype('<f2') for k, t in tensors.items()}
+
+
+def network(net):
+    """A network as page.js reads it."""
+    tensors = stored(net.model)
+    weights = b''.join(t.tobytes() for t in tensors.values())
+    return {'name': net.name, 'model': net.checkpoint['config']['model'], 'classes': class_names(net),
+            'config': dataclasses.asdict(net.model.config), 'tensors': [(k, t.shape) for k, t in tensors.items()],
+            'weights': base64.b64encode(weights).decode()}
+
+
+def class_names(net):
+    """The names of the classes; None for a network without a classifier, as DINO's or CRATE-MAE."""
+    count, names = getattr(net.model.config, 'num_classes', 0), net.checkpoint['data'].get('classes')
+    if net.reads == 'text' or net.model.config.task == 'masked_image' or count < 2:
+        return None
+    return [str(names[k]) if names and k < len(names) else f'class {k}' for k in range(count)]
+
+
+def picture_samples(c, nets):
+    """Pictures as the first network sees them, in whole numbers from 0 to 255 (H, W, C); and which
+    patches a masked autoencoder does not see at first."""
+    shown = pictures(c, nets[0], c.num_samples)[:c.num_samples]
+    seen = denormalize(pixels(nets[0], shown)).cpu().numpy()
+    samples = [{'name': name, 'picture': base64.b64encode(picture.tobytes()).decode()}
+               for (name, _), picture in zip(shown, seen)]
+    masked = next((net.model for net in nets if net.model.config.task == 'masked_image'), None)
+    if masked is None:
+        return {'samples': samples, 'hidden': []}
+    down, across = grid(masked.config)
+    noise = torch.from_numpy(np.random.default_rng(c.seed).random((1, down * across)))
+    return {'samples': samples, 'hidden': masked.hide(noise)[0].nonzero()[:, 0].tolist()}
+
+
+def text_samples(c, nets):
+    """Token ids, and the tokenizer."""
+    if c.image:
+        raise ValueError(f'{nets[0].name} reads text, not pictures: give --start instead of --image')
+    tokenizer = Tokenizer(**nets[0].checkpoint['data']['tokenizer'])
+    most = min(MOST_TOKENS, *(net.model.config.block_size for net in nets))
+    if c.start:
+        samples = [tokenizer.encode(prompt_of(c.start))]
+        if not 2 <= len(samples[0]) <= most:
+            raise ValueError(f'--start has {len(samples[0])} tokens; give between 2 and {most}')
+    else:
+        samples = texts(c, nets[0], c.num_samples)[0][:, :min(USUAL_TOKENS, most)].tolist()
+    return {'samples': [{'name': tokenizer.decode(ids), 'ids': ids} for ids in samples], 'most': most,
+            'tokenizer': tokenizer.spec}

@@ -1,0 +1,179 @@
+"""Check the exercises of a lesson.
+
+    python course/check.py 3                      # lesson 3: each function right, wrong or empty, and why
+    python course/check.py 3 --hint               # a question about the first function that is not right
+    python course/check.py 3 --hint=2             # the equation; --hint=3: a skeleton
+    python course/check.py all                    # every lesson, a line each
+    python course/check.py 3 --file=anna.py       # another file than course/lesson3.py
+    python course/check.py 3 --json               # for marking
+
+Your functions are compared with loops written from the equations, on inputs that you do not see:
+several seeds, negative numbers, all sizes different. Your file runs in a process of its own, for at
+most --seconds=20. Exit code: 0 if everything is right, 1 if not, 2 for a mistake on the command line.
+"""
+import difflib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+LESSONS = {int(p.stem.removeprefix('lesson')): p for p in sorted(HERE.glob('lesson*.py'))}
+OPTIONS = 'hint', 'file', 'json', 'seconds'
+
+
+# ---- running a student's file ---------------------------------------------------------------------------------------
+
+def reports(lesson, file, seconds):
+    """What course/grade.py says of a file, one dict for each line that it printed: {'begin': function},
+    {'function': .., 'verdict': .., ..}, {'file': what is wrong with it}, {'end': lines it printed}.
+    Then whether it was stopped after so many seconds."""
+    process = subprocess.Popen([sys.executable, str(HERE / 'grade.py'), str(lesson), str(file)], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    try:
+        (out, err), late = process.communicate(timeout=seconds), False
+    except subprocess.TimeoutExpired:
+        process.kill()
+        (out, err), late = process.communicate(), True
+    found = []
+    for line in out.decode(errors='replace').splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:  # the last line, if the process was stopped in the middle of it
+            break
+    if not found and not late:
+        raise RuntimeError(f'course/grade.py failed, which is our mistake:\n{err.decode(errors="replace")}')
+    return found, late
+
+
+def check(lesson, file, seconds):
+    """{'lesson', 'file', 'functions': [{'function', 'verdict', 'message', ..}], 'problem', 'printed'} of
+    a file. A verdict is right, wrong, empty, missing, stopped or unchecked."""
+    found, late = reports(lesson, file, seconds)
+    names = next((r['names'] for r in found if 'names' in r), [])
+    done = {r['function']: r for r in found if 'function' in r}
+    begun = [r['begin'] for r in found if 'begin' in r]
+    problem = next((r['file'] for r in found if 'file' in r), '')
+    ended = any('end' in r for r in found)
+    if not ended and not problem and (not begun or begun[-1] in done):
+        problem = f'the file did not end within {seconds:g} s: an endless loop outside of the functions?' if late else \
+            'the file ended the program'
+    if not names and late:
+        problem = f'PyTorch did not start within {seconds:g} s; give more --seconds'
+    for name in names:
+        if name not in done:
+            stopped = begun and begun[-1] == name and not ended
+            why = f'did not end within {seconds:g} s: an endless loop?' if late else 'ended the program'
+            done[name] = {'function': name, 'verdict': 'stopped' if stopped else 'unchecked',
+                          'message': why if stopped else f'not checked, because {begun[-1] if begun else "the file"} '
+                          + (why if begun else 'could not be read')}
+    return {'lesson': lesson, 'file': str(file), 'problem': problem, 'functions': [done[name] for name in names],
+            'printed': next((r['end'] for r in found if 'end' in r), 0)}
+
+
+# ---- saying it ------------------------------------------------------------------------------------------------------
+
+def show(result):
+    """Print the result of a lesson, a line or two for each function."""
+    print(f'lesson {result["lesson"]}: {result["file"]}')
+    if result['problem']:
+        print(f'  {result["problem"]}')
+    wide = max((len(f['function']) for f in result['functions']), default=0)
+    for f in result['functions']:
+        print(f'  {f["function"]:{wide}}  {f["verdict"]:9}  {f["message"]}')
+        if f.get('diagnosis'):
+            print(f'  {"":{wide}}  {"":9}  this equals {f["diagnosis"]}')
+    if result['printed']:
+        print(f'  (your file printed {result["printed"]} lines, which are not shown)')
+    right = sum(f['verdict'] == 'right' for f in result['functions'])
+    if any(f['verdict'] in ('wrong', 'empty') for f in result['functions'][:-1]):
+        print('  (where others call a function that is not right yet, ours takes its place)')
+    print(f'  {right} of {len(result["functions"])} right' + ('' if right == len(result['functions']) else
+          f'; for a hint: python course/check.py {result["lesson"]} --hint'))
+
+
+def hint(result, level):
+    """Print a hint for the first function that is not right: a question, the equation, a skeleton."""
+    todo = next((f for f in result['functions'] if f['verdict'] != 'right'), None)
+    if todo is None:
+        print(f'lesson {result["lesson"]}: everything is right, there is nothing to hint at')
+        return
+    print(f'{todo["function"]}, {("a question", "the equation", "a skeleton")[level - 1]}:\n')
+    print(todo['hints'][level - 1] if todo.get('hints') else result['problem'] or todo['message'])
+    if level < 3 and todo.get('hints'):
+        print(f'\nmore: python course/check.py {result["lesson"]} --hint={level + 1}')
+
+
+# ---- the command line -----------------------------------------------------------------------------------------------
+
+def parse(argv):
+    """(lessons, {option: value}) of the words typed. Raises ValueError for anything unknown."""
+    lessons, given = [], {}
+    for word in argv:
+        if word.startswith('--'):
+            name, _, value = word[2:].partition('=')
+            if name not in OPTIONS:
+                near = difflib.get_close_matches(name, OPTIONS, 1)
+                raise ValueError(f'unknown option --{name}' + (f'; did you mean --{near[0]}?' if near else
+                                                               f'; there are --{", --".join(OPTIONS)}'))
+            given[name] = value
+        elif word == 'all':
+            lessons += LESSONS
+        elif word.isdecimal() and int(word) in LESSONS:
+            lessons.append(int(word))
+        else:
+            raise ValueError(f'no lesson {word}; choose {", ".join(map(str, LESSONS))} or all')
+    if not lessons:
+        raise ValueError(f'which lesson? python course/check.py 1, up to {max(LESSONS)}, or all')
+    if given.get('hint', '') not in ('', '1', '2', '3'):
+        raise ValueError(f'--hint={given["hint"]} must be 1, 2 or 3')
+    if 'file' in given and (len(lessons) > 1 or not Path(given['file']).is_file()):
+        raise ValueError('--file is for one lesson; leave "all" out' if len(lessons) > 1 else
+                         f'no file {given["file"]}')
+    try:
+        seconds = float(given.get('seconds', 20))
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 3600:
+        raise ValueError(f'--seconds={given["seconds"]} must be above 0, and at most 3600')
+    if {'hint', 'json'} <= given.keys():
+        raise ValueError('--hint and --json do not go together; leave one of them out')
+    return lessons, given | {'seconds': seconds}
+
+
+def main(argv):
+    if {'--help', '-h'} & set(argv):
+        print(__doc__.strip())
+        return 0
+    lessons, given = parse(argv)
+    results = [check(n, given.get('file', LESSONS[n]), given['seconds']) for n in lessons]
+    if 'json' in given:
+        for r in results:
+            for f in r['functions']:
+                f.pop('hints', None)
+        print(json.dumps(results if len(results) > 1 else results[0], indent=1))
+    elif 'hint' in given:
+        hint(results[0], int(given['hint'] or 1))
+    elif len(results) > 1:
+        for r in results:
+            right = sum(f['verdict'] == 'right' for f in r['functions'])
+            problem = f'; {r["problem"]}' * bool(r['problem'])
+            print(f'lesson {r["lesson"]}: {right} of {len(r["functions"])} right{problem}')
+    else:
+        show(results[0])
+    return 0 if all(f['verdict'] == 'right' for r in results for f in r['functions']) and \
+        not any(r['problem'] for r in results) else 1
+
+
+if __name__ == '__main__':
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except ValueError as e:
+        print(f'error: {e}', file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output left, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)

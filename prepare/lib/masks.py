@@ -1,0 +1,76 @@
+"""True masks from files that users have: which object each pixel belongs to. tasks/masks.py says how
+datasets hold them."""
+from pathlib import Path
+
+import numpy as np
+
+from tasks.decode import MOST_BYTES, content_of, open_picture
+from tasks.masks import MOST_OBJECTS, UNKNOWN, read_png
+
+VALUES = '0 for background, 1, 2, 3, .. for objects and 255 for unknown, or black and white for one object'
+
+
+def upright_size(source):
+    """(height, width) of a picture file, by its path or its bytes, when it is turned as its EXIF data
+    say; None if it is no picture, of which save_stream tells."""
+    try:
+        image = open_picture(source if isinstance(source, bytes) else content_of(source, MOST_BYTES))
+        turned = image.getexif().get(0x112, 1) >= 5
+    except Exception:  # of many types, depending on the damage
+        return None
+    return image.size if turned else image.size[::-1]
+
+
+def checked(numbers, name, size):
+    """The numbers of a mask, uint8 (H, W). Raises ValueError unless it is as large as its picture,
+    and its objects are numbered without a gap. size: that of the picture, or None."""
+    if numbers.ndim != 2 or numbers.dtype not in (np.uint8, bool):
+        found = 'colours' if numbers.ndim == 3 else f'numbers of type {numbers.dtype}'
+        raise ValueError(f'mask {name} holds {found}; save it in grey or with a palette: {VALUES}')
+    if size and numbers.shape != tuple(size):
+        raise ValueError(f'mask {name} is {numbers.shape[1]} x {numbers.shape[0]} pixels, its upright picture '
+                         f'{size[1]} x {size[0]}; make them equal')
+    held = np.unique(numbers)
+    if numbers.dtype == bool or set(held) <= {0, UNKNOWN}:              # black and white
+        return (numbers > 0).astype(np.uint8)
+    objects = held[(held > 0) & (held < UNKNOWN)]
+    gap = np.flatnonzero(objects != np.arange(1, len(objects) + 1))
+    if len(gap):
+        raise ValueError(f'mask {name} has pixels of value {objects[gap[0]]}, and none of value {gap[0] + 1}; give '
+                         f'{VALUES}')
+    return numbers
+
+
+def compact(numbers, classes):
+    """Numbers, uint8 (H, W), and the class of each object, a list, without those objects that no
+    pixel shows."""
+    held = [m for m in np.unique(numbers) if 0 < m < UNKNOWN]
+    new = np.zeros(UNKNOWN + 1, np.uint8)
+    new[held], new[UNKNOWN] = np.arange(1, len(held) + 1), UNKNOWN
+    return new[numbers], [classes[m - 1] for m in held]
+
+
+def largest(numbers, classes):
+    """The class of the object that shows the most pixels."""
+    return classes[np.bincount(numbers.ravel(), minlength=UNKNOWN + 1)[1:len(classes) + 1].argmax()]
+
+
+def of_folder(folder, root, pictures):
+    """Pictures [(name, label, path)] with the masks of a folder: PNG files of the same names, below
+    it as the pictures are below root. [(name, label, path, (numbers, classes))], one at a time; or
+    the pictures as they are, if it has no mask of any. Raises ValueError if it has masks of some."""
+    paths = [Path(folder, Path(path).relative_to(root)).with_suffix('.png') for *_, path in pictures]
+    missing = [path for path in paths if not path.exists()]
+    if len(missing) == len(paths):
+        return pictures
+    if missing:
+        raise ValueError(f'no mask {missing[0]}; {len(missing):,} of {len(paths):,} pictures have none: add them, or '
+                         'remove these pictures')
+    return with_masks(pictures, paths)
+
+
+def with_masks(pictures, paths):
+    for (name, label, source), path in zip(pictures, paths):
+        numbers = checked(read_png(content_of(path, MOST_BYTES), path), path, upright_size(source))
+        count = numbers[numbers < UNKNOWN].max(initial=0)
+        yield name, label, source, (numbers, [label] * min(int(count), MOST_OBJECTS))

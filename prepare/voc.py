@@ -1,0 +1,82 @@
+"""Pictures with the true masks of their objects: PASCAL VOC 2012, or a folder like COCO's.
+
+    python prepare/voc.py --from VOCdevkit/VOC2012               # you have it; nothing is downloaded
+    python prepare/voc.py --from coco --out data/coco
+    python analyze.py segment --ckpt=out/mine --dataset=voc
+
+VOC2012 holds JPEGImages, SegmentationObject, SegmentationClass and ImageSets/Segmentation, with
+train.txt and val.txt. A folder like COCO's holds annotations/instances_SPLIT.json and the pictures
+in SPLIT or images/SPLIT, such as annotations/instances_val2017.json and val2017; polygons and
+run-length codes are both read, crowds are unknown pixels, and where objects overlap the smaller one
+is in front. The label of a picture is the class of the object that shows the most pixels; pictures
+without objects are left out.
+
+Expect of VOC 2012 1,464 pictures for training (train) and 1,449 for validation (val), 20 classes.
+"""
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from engine.settings import one_line_errors
+from prepare.lib import coco
+from prepare.lib.command_line import parse
+from prepare.lib.masks import compact, largest, upright_size
+from prepare.lib.pictures import pack_options, pack_parser, save_pack
+from tasks.decode import MOST_BYTES, content_of
+from tasks.masks import UNKNOWN, read_png
+
+CLASSES = ['aeroplane', 'bicycle', 'bird', 'boat', 'bottle', 'bus', 'car', 'cat', 'chair', 'cow', 'diningtable', 'dog',
+           'horse', 'motorbike', 'person', 'pottedplant', 'sheep', 'sofa', 'train', 'tvmonitor']
+LISTS = Path('ImageSets', 'Segmentation')
+
+
+def read_mask(path, size):
+    """A mask of VOC as numbers, uint8 (H, W)."""
+    numbers = read_png(content_of(path, MOST_BYTES), path)
+    if numbers.dtype != np.uint8 or numbers.ndim != 2 or size and numbers.shape != tuple(size):
+        raise ValueError(f'mask {path} is {numbers.dtype} {numbers.shape}, not uint8 {size}, one number for each pixel '
+                         'of its picture; get it again')
+    return numbers
+
+
+def voc(folder, names):
+    """(name, label, path, (numbers, classes of the objects)) of pictures of VOC, by name."""
+    for name in names:
+        picture = folder / 'JPEGImages' / f'{name}.jpg'
+        size = upright_size(picture) if picture.exists() else None
+        path = folder / 'SegmentationObject' / f'{name}.png'
+        objects, kinds = read_mask(path, size), read_mask(folder / 'SegmentationClass' / f'{name}.png', size)
+        classes = [0] * int(objects[objects < UNKNOWN].max(initial=0))
+        for m in np.unique(objects[(objects > 0) & (objects < UNKNOWN)]):
+            found = np.bincount(kinds[objects == m]).argmax() - 1
+            if not 0 <= found < len(CLASSES):
+                raise ValueError(f'mask {path}: object {m} has the unknown class {found + 1}, of 1 to {len(CLASSES)}; '
+                                 'get it again')
+            classes[m - 1] = int(found)
+        if any(objects[objects < UNKNOWN]):
+            numbers, classes = compact(objects, classes)
+            yield f'{name}.jpg', largest(numbers, classes), str(picture), (numbers, classes)
+
+
+def main(argv=None):
+    p = pack_parser(__doc__, 'data/voc')
+    p.add_argument('--from', dest='source', metavar='FOLDER', required=True, help='VOC2012, or a folder like COCO\'s')
+    args = parse(p, argv)
+    folder = Path(args.source)
+    lists = {split: folder / LISTS / f'{split}.txt' for split in ('train', 'val')}
+    if all(path.is_file() for path in lists.values()):
+        splits = {split: voc(folder, path.read_text(encoding='utf-8').split()) for split, path in lists.items()}
+        classes = CLASSES
+    else:
+        splits, classes = coco.splits(folder)
+    if not splits:
+        raise ValueError(f'{folder} has neither {LISTS}/train.txt and val.txt, as VOC2012 has, nor '
+                         'annotations/instances_SPLIT.json, as COCO has; give another --from')
+    save_pack(args.out, splits, classes, **pack_options(args))
+
+
+if __name__ == '__main__':
+    with one_line_errors():
+        main()

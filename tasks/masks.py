@@ -1,0 +1,88 @@
+"""True masks of pictures: which object each pixel belongs to.
+
+They lie beside the pictures of a prepared dataset and are read when networks are looked at, never
+in training:
+
+  small pictures  SPLIT.masks.npy, bool or uint8 (N, H, W)
+  large pictures  SPLIT.masks.npy, the bytes of PNG files one after the other, SPLIT.mask_offsets.npy, int64 (N + 1,)
+  both            SPLIT.objects.npy, int64 (N, M): the class of each object of a picture, -1 where there are fewer
+
+A pixel is 0 for background, m for the m-th object of its picture, and UNKNOWN if it is not known what
+it shows. A bool mask is one object; without SPLIT.objects.npy it has the class of its picture.
+"""
+import io
+
+import numpy as np
+
+from tasks.decode import open_picture
+from tasks.files import open_array
+
+UNKNOWN = 255
+MOST_OBJECTS = 254  # of a picture
+
+
+def read_png(content, name, advice='save it as PNG, or remove it'):
+    """The bytes of a PNG file with a mask -> its numbers, uint8 or bool (H, W), as they are in the
+    file. Raises ValueError for anything else."""
+    try:
+        image = open_picture(content)
+        if image.format != 'PNG':
+            raise ValueError(f'a {image.format} file changes numbers')
+        return np.asarray(image)
+    except Exception as e:  # of many types, depending on the damage
+        raise ValueError(f'mask {name} cannot be read as a PNG file ({str(e) or type(e).__name__}); '
+                         f'{advice}') from None
+
+
+def write_png(numbers):
+    """Numbers, uint8 (H, W) -> the bytes of a PNG file."""
+    from PIL import Image
+    png = io.BytesIO()
+    Image.fromarray(numbers).save(png, 'PNG')
+    return png.getvalue()
+
+
+def table(objects):
+    """The classes of the objects of each picture, lists -> int64 (N, M), -1 where there are fewer."""
+    filled = np.full((len(objects), max(map(len, objects), default=0)), -1, np.int64)
+    for row, classes in zip(filled, objects):
+        row[:len(classes)] = classes
+    return filled
+
+
+class Masks:
+    """The true masks of a split of pictures, an ImageSplit. masks[i]: (numbers, uint8 (H, W); the
+    class of each object, a list) of its i-th picture. Raises ValueError if there are none, or they
+    do not fit."""
+
+    def __init__(self, images):
+        self.images, self.path = images, images.folder / f'{images.split}.masks.npy'
+        if not self.path.exists():
+            raise ValueError(f'no {self.path}: this needs the true masks of the pictures; python prepare/shapes.py '
+                             'draws some, python prepare/imagefolder.py FOLDER --masks=MASKS reads yours')
+        mine = images.mine
+        if images.packed:
+            self.stored = open_array(self.path, np.dtype(np.uint8), mine['mask_bytes'])
+            self.offsets = images.open('mask_offsets', np.int64, 1)
+            if self.offsets[0] != 0 or self.offsets[-1] != mine['mask_bytes'] or (np.diff(self.offsets) <= 0).any():
+                raise ValueError(f'{self.path}: its offsets are damaged; prepare the dataset again')
+        else:
+            self.stored = open_array(self.path, np.dtype('uint8' if 'objects' in mine else bool), mine['count'],
+                                     *images.size)
+        self.objects = None
+        if 'objects' in mine:
+            self.objects = open_array(images.folder / f'{images.split}.objects.npy', np.dtype(np.int64), mine['count'],
+                                      mine['objects'])
+
+    def __getitem__(self, i):
+        i = self.images.chosen[i]
+        what, again = f'{self.path}: mask {i}', 'prepare the dataset again'
+        if self.images.packed:
+            numbers = read_png(self.stored[slice(*self.offsets[i:i + 2])].tobytes(), what, again)
+        else:
+            numbers = self.stored[i].astype(np.uint8)
+        classes = self.images.labels[i:i + 1] if self.objects is None else self.objects[i][self.objects[i] >= 0]
+        held = numbers[numbers < UNKNOWN].max(initial=0)
+        if held > len(classes) or (classes >= len(self.images.classes)).any():
+            raise ValueError(f'{what} has objects that the dataset does not name; {again}')
+        return numbers, classes.tolist()
