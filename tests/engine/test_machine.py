@@ -110,6 +110,26 @@ def test_a_gpu_takes_the_precision_that_it_multiplies_fast(native, capability, w
     assert choose_dtype('auto', 'cuda') == want
 
 
+@pytest.mark.parametrize('has, bfloat16, want', [
+    ('amx_bf16', 0, torch.bfloat16), ('avx512_bf16', 300, torch.bfloat16), ('avx512_bf16', 80, torch.float32),
+    ('avx512_fp16', 300, torch.float32)])
+def test_a_cpu_takes_bfloat16_if_it_multiplies_it_faster(has, bfloat16, want, monkeypatch):
+    monkeypatch.setattr(torch.cpu, 'get_capabilities', lambda: {has: True})
+    monkeypatch.setattr(machine, 'matmul_flops',
+                        lambda device, dtype, n, seconds: bfloat16 if dtype == torch.bfloat16 else 160)
+    machine.cpu_gains_from_bfloat16.cache_clear()
+    try:
+        assert choose_dtype('auto', 'cpu') == want
+    finally:
+        machine.cpu_gains_from_bfloat16.cache_clear()
+
+
+def test_measuring_the_speed_draws_no_random_numbers():
+    before = torch.get_rng_state()
+    assert machine.matmul_flops('cpu', torch.float32, 64, 0) > 1e6
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_precision_that_the_device_lacks_is_refused(monkeypatch):
     def ones(*shape, dtype, device):
         raise TypeError('BFloat16 is not supported on MPS')
