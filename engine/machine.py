@@ -56,10 +56,15 @@ def choose_dtype(dtype, device):
 @functools.cache
 def cpu_gains_from_bfloat16():
     """Whether this CPU multiplies bfloat16 faster than float32. With AMX it does. With the AVX-512
-    instruction alone AMD's do and Intel's do not, so that is measured, in about 30 ms."""
-    cpu = torch.cpu.get_capabilities()
-    return bool(cpu.get('amx_bf16') or cpu.get('avx512_bf16') and
-                matmul_flops('cpu', torch.bfloat16, 512, 0.01) > matmul_flops('cpu', torch.float32, 512, 0.01))
+    instruction alone AMD's do and Intel's do not, so that is measured, in 0.1 s: on one thread and
+    in short products, so that other programs do not disturb all of them."""
+    cpu, threads = torch.cpu.get_capabilities(), torch.get_num_threads()
+    if cpu.get('amx_bf16') or not cpu.get('avx512_bf16'):
+        return bool(cpu.get('amx_bf16'))
+    torch.set_num_threads(1)
+    half, whole = (matmul_flops('cpu', dtype, 256, 0.05) for dtype in (torch.bfloat16, torch.float32))
+    torch.set_num_threads(threads)
+    return half > whole
 
 
 def matmul_flops(device, dtype, n, seconds=0.1):
