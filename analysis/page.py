@@ -1,6 +1,6 @@
 """One HTML file in which a network computes under the mouse, layer by layer.
 
-The file asks for nothing from anywhere. It holds the weights, rounded to float16, some pictures or
+The file asks for nothing from anywhere. It holds the weights, rounded to 12 bits, some pictures or
 texts, and the forward pass in JavaScript. Its parts lie in analysis/page/: network.js is the forward
 pass, page.js what one sees and touches.
 """
@@ -26,7 +26,7 @@ from tasks.tokenizer import Tokenizer
 MAKER = 'nanoCRATE analyze.py page'
 PARTS = Path(__file__).with_suffix('')   # the folder with page.html, page.css, network.js and page.js
 SHOWN = 'crate', 'crate_mae', 'aot', 'vit'   # networks that network.js computes
-LARGEST = 30_000_000                     # parameters; as text they take 80 MB
+LARGEST = 30_000_000                     # parameters; as text they take 60 MB
 MOST_TOKENS = 128                        # of a text
 USUAL_TOKENS = 48                        # of a text from a dataset
 
@@ -133,23 +133,28 @@ def page(c, nets):
     return re.sub(r'\[\[([\w.]+)\]\]', lambda found: parts[found[1]], (PARTS / 'page.html').read_text(encoding='utf-8'))
 
 
-def stored(model):
-    """{name: float16 array} of all that network.js needs: parameters, shared ones once, and fixed
-    positions."""
-    tensors = {k: t.detach().half().cpu() for k, t in (*model.named_parameters(), *model.named_buffers())}
-    for k, t in tensors.items():
-        if not t.isfinite().all():
-            raise ValueError(f'{k} holds numbers above 65504, which float16 lacks; take another checkpoint')
-    return {k: t.numpy().astype('<f2') for k, t in tensors.items()}
+def whole_numbers(model):
+    """(name, whole numbers from -2047 to 2047, their scale) of each tensor that network.js needs:
+    parameters, shared ones once, and fixed positions. The page computes with the scale times these."""
+    for k, t in (*model.named_parameters(), *model.named_buffers()):
+        t = t.detach().double().cpu()
+        scale = t.abs().max().item() / 2047 or 1.0
+        yield k, (t / scale).round().short(), scale
+
+
+def packed(numbers):
+    """Whole numbers from -2048 to 2047 in 12 bits each: two of them in three bytes."""
+    first, second = np.pad(numbers.flatten() + 2048, (0, numbers.size % 2)).astype(np.uint16).reshape(-1, 2).T
+    return np.stack([first >> 4, (first & 15) << 4 | second >> 8, second & 255], 1).astype(np.uint8).tobytes()
 
 
 def network(net):
     """A network as page.js reads it."""
-    tensors = stored(net.model)
-    weights = b''.join(t.tobytes() for t in tensors.values())
+    tensors = list(whole_numbers(net.model))
+    weights = b''.join(packed(numbers.numpy()) for _, numbers, _ in tensors)
     return {'name': net.name, 'model': net.checkpoint['config']['model'], 'classes': class_names(net),
-            'config': dataclasses.asdict(net.model.config), 'tensors': [(k, t.shape) for k, t in tensors.items()],
-            'weights': base64.b64encode(weights).decode()}
+            'config': dataclasses.asdict(net.model.config), 'weights': base64.b64encode(weights).decode(),
+            'tensors': [(k, numbers.shape, scale) for k, numbers, scale in tensors]}
 
 
 def class_names(net):

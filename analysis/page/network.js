@@ -11,22 +11,17 @@ const Network = (() => {
 
   const bytesOf = base64 => Uint8Array.from(atob(base64), c => c.charCodeAt(0));
 
-  /** A float16, given by its 16 bits, as a number. */
-  function half(bits) {
-    const sign = bits & 0x8000 ? -1 : 1, exponent = (bits >> 10) & 31, fraction = bits & 1023;
-    return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * fraction / 1024);
-  }
-
-  const HALVES = Float32Array.from({length: 65536}, (_, bits) => half(bits));
-
   /** What page.py wrote of a network -> {model, config, tensors: {name: {shape, data}}, layers, ..}: what all functions
       below call `net`. */
   function open(held) {
-    const bytes = bytesOf(held.weights), view = new DataView(bytes.buffer), tensors = {}, c = held.config;
+    const bytes = bytesOf(held.weights), tensors = {}, c = held.config;
     let at = 0;
-    for (const [name, shape] of held.tensors) {
+    for (const [name, shape, scale] of held.tensors) {
       const data = new Float32Array(shape.reduce((a, b) => a * b, 1));
-      for (let i = 0; i < data.length; i++, at += 2) data[i] = HALVES[view.getUint16(at, true)];
+      for (let i = 0; i < data.length; i += 2, at += 3) {         // three bytes hold two numbers of 12 bits
+        data[i] = ((bytes[at] << 4 | bytes[at + 1] >> 4) - 2048) * scale;
+        if (i + 1 < data.length) data[i + 1] = (((bytes[at + 1] & 15) << 8 | bytes[at + 2]) - 2048) * scale;
+      }
       tensors[name] = {shape, data};
     }
     const net = {name: held.name, model: held.model, config: c, tensors, turned: {}};
