@@ -21,7 +21,7 @@ from pathlib import Path
 import engine  # before torch
 from engine import machine, plots, settings
 from engine.checkpoints import from_command_line, load_model, load_weights, same_classes, size
-from engine.run import folder_of
+from engine.rundir import folder_of
 from scoring import benchmarks, confusion, frozen, regression, splits
 from tasks import augment, dataset_of
 from tasks.pictures import ImageSplit

@@ -24,7 +24,8 @@ import tasks
 from analysis.layers import Telemetry
 from engine import checkpoints, machine, optim, screen, settings, starts
 from engine.pace import Pace
-from engine.run import Run, check_new, shown
+from engine.run import Run, shown
+from engine.rundir import check_new
 from scoring.frozen import Probe
 from tasks import files
 from tasks.augment import AugmentConfig

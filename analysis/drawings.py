@@ -181,7 +181,7 @@ def draw_subspaces(c, nets):
     L, K, p = len(trained), *layers.bases(layers.attentions(net.model)[0], part).shape[::2]
     if K < 2:
         raise ValueError(f'{net.name} has one head: there are no two subspaces to compare')
-    rng, rows, wide, m, parts = np.random.default_rng(c.seed), [], min(L, 6), min(c.directions, p), []
+    rng, rows, m, parts = np.random.default_rng(c.seed), [], min(c.directions, p), []
     for l, (G, number) in enumerate(trained, 1):
         columns = np.concatenate([k * p + np.sort(rng.permutation(p)[:m]) for k in range(K)])
         drawn = G[columns][:, columns]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from engine import checkpoints, starts
-from engine.plots import check_image, pillow, write_image
+from engine.plots import check_image, write_image
 from engine.settings import TYPED, check, check_least, collect, show
 from tasks import views as crops
 from tasks.augment import AugmentConfig, draws_needed, eval_pictures, place_columns, train_pictures, visible

@@ -9,7 +9,6 @@ import importlib.util
 import inspect
 import io
 import json
-import math
 import os
 import sys
 import traceback

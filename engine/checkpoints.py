@@ -27,7 +27,7 @@ import torch.nn.functional as F
 
 from engine import NO_DOWNLOAD, exported, official
 from engine.fast import speed_up
-from engine.run import load_checkpoint
+from engine.rundir import load_checkpoint
 from engine.settings import HERE, Typed, check, collect, show
 
 # task: the kind of data it reads, and the config of a small run, for networks that have no config

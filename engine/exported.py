@@ -12,7 +12,7 @@ from pathlib import Path
 
 from engine import lock, reader
 from engine.output import write_file
-from engine.run import FORMAT, LOCK, SCHEMA, SETTING, check_format, fit, hold
+from engine.rundir import FORMAT, LOCK, SCHEMA, SETTING, check_format, fit
 
 WEIGHTS, CONFIG = 'model.safetensors', 'config.json'
 LARGEST = 2 ** 24  # bytes of config.json; 21,000 classes have 2 MB

@@ -5,7 +5,8 @@ from pathlib import Path
 import torch
 
 from engine.checkpoints import size
-from engine.run import held_in, lasting
+from engine.run import lasting
+from engine.rundir import held_in
 
 LOOK = {'text': 'sample.py --ckpt={}', 'masked_text': 'sample.py --ckpt={} --start="def [MASK]ain():"',
         'image': 'sample.py --ckpt={} --image=PICTURE', 'masked_image': 'sample.py --ckpt={} --image=PICTURE',

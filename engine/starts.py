@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine import checkpoints
-from engine.run import load_checkpoint
+from engine.rundir import load_checkpoint
 from engine.settings import HERE, TYPED, check, collect, show
 
 IN_EPOCHS = {'epochs': 'max_iters', 'warmup_epochs': 'warmup_iters', 'eval_epochs': 'eval_interval'}

@@ -56,7 +56,7 @@ def main(argv=None):
     p.add_argument('--overwrite', action='store_true', help='replace the run in this directory')
     p.add_argument('--url', default=URL, help='where SIZE/resolve/main/model.safetensors is (default: %(default)s)')
     args = p.parse_args(argv)
-    from engine.run import check_new  # here, as it imports torch: --help is fast
+    from engine.rundir import check_new  # here, as it imports torch: --help is fast
     from model_aot import AoT
     heads, checksum = SIZES[args.size]
     out = Path(args.out_dir or f'out/{args.size}')

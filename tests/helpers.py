@@ -18,7 +18,7 @@ from PIL import Image
 import train
 from analysis import layers
 from engine import checkpoints, lock, settings
-from engine.run import FORMAT, KEYS, load_checkpoint, save
+from engine.rundir import FORMAT, KEYS, load_checkpoint, save
 
 ROOT = Path(__file__).resolve().parent.parent
 FAULTS = int(os.environ.get('NANOCRATE_FAULTS', 1))  # so many times the usual number of cases, where they are random

@@ -8,7 +8,7 @@ import torch
 from helpers import loud, normalized
 
 from engine import checkpoints
-from engine.run import load_checkpoint
+from engine.rundir import load_checkpoint
 
 SMALL = dict(n_layer=3, n_head=2, n_embd=16)
 PICTURES = dict(image_size=(16, 24), patch_size=(4, 8), **SMALL)  # 4 patches down, 3 across

@@ -14,7 +14,7 @@ from PIL import Image
 
 import eval as scores
 from engine.checkpoints import load_model
-from engine.run import load_checkpoint
+from engine.rundir import load_checkpoint
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
 from model_crate_mae import CRATEMAE, CRATEMAEConfig

@@ -16,7 +16,7 @@ import export
 import sample
 import train
 from engine.checkpoints import load_model, load_weights
-from engine.run import load_checkpoint
+from engine.rundir import load_checkpoint
 from model_crate import CRATE, CRATEConfig
 
 BYTES = {'kind': 'text', 'tokenizer': {'name': 'bytes'}}

@@ -12,7 +12,7 @@ import time
 import pytest
 from helpers import FAULTS, HARD, ROOT, equal, go, losses, weights
 
-from engine.run import load_checkpoint
+from engine.rundir import load_checkpoint
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from PIL import Image
 import sample
 from engine import plots
 from engine.checkpoints import load_model
-from engine.run import load_checkpoint
+from engine.rundir import load_checkpoint
 from model_crate import CRATE, CRATEConfig
 from model_crate_mae import CRATEMAE, CRATEMAEConfig
 from model_vit_mae import ViTMAE, ViTMAEConfig

@@ -11,7 +11,7 @@ from helpers import HARD, ROOT, column, config_of, equal, fails, go, losses, run
 import tasks
 import train
 from engine.checkpoints import load_model
-from engine.run import load_checkpoint
+from engine.rundir import load_checkpoint
 from tasks.files import save_text, split_text
 from tasks.text import NextToken, TextSplit
 from tasks.tokenizer import Tokenizer

@@ -11,7 +11,7 @@ import eval as scores
 import sample
 import train
 from engine.checkpoints import load_model, load_weights
-from engine.run import load_checkpoint
+from engine.rundir import load_checkpoint
 from tasks.views import Distillation
 
 SMALL = ['--model=dino', '--n_layer=1', '--n_head=2', '--n_embd=16', '--patch_size=4', '--n_out=32', '--hidden=16',

@@ -13,7 +13,7 @@ from helpers import OF_AUTOENCODERS, ROOT, column, config_of, equal, fails, go, 
 import eval as scores
 import train
 from engine.checkpoints import as_classifier, load_model
-from engine.run import load_checkpoint
+from engine.rundir import load_checkpoint
 from model_crate_mae import CRATEMAE
 from tasks.augment import AugmentConfig, draws_needed
 from tasks.pictures import ImageSplit

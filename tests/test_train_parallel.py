@@ -9,7 +9,7 @@ from helpers import HARD, OF_AUTOENCODERS, OF_PICTURES, column, equal, go, losse
 from torch._dynamo.utils import counters
 
 from engine import run as runs
-from engine.run import load_checkpoint
+from engine.rundir import load_checkpoint
 from tasks.text import TextSplit
 
 WAYS = {'one': None, 'ddp': [], 'fsdp': ['--fsdp=true']}

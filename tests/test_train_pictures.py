@@ -13,7 +13,7 @@ from helpers import HARD_PICTURES, OF_PICTURES, ROOT, by_hand, column, config_of
 import train
 from engine import run as runs
 from engine.machine import Machine
-from engine.run import load_checkpoint
+from engine.rundir import load_checkpoint
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
 from tasks.pictures import ImageSplit

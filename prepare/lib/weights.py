@@ -13,7 +13,7 @@ def write_run(out, model, data, config):
     are removed. Raises ValueError if that fails, or another process writes there."""
     from engine.lock import let_go  # here, as they import torch: --help of a script is fast
     from engine.output import write_file
-    from engine.run import FORMAT, LOCK, held_in, hold, save
+    from engine.rundir import FORMAT, LOCK, held_in, hold, save
     own = dataclasses.asdict(model.config)
     hold(out)
     save(out / 'best.pt', {'format': FORMAT, 'weights': model.state_dict(), 'ema': None, 'config': config | own,

@@ -10,7 +10,7 @@ from insides import NETWORKS, OTHERS, config_of, kind_of, loud_network
 from PIL import Image
 
 import analyze
-from engine import run
+from engine import rundir
 from prepare.lib.pictures import save_arrays
 from tasks import files
 from tasks.tokenizer import Tokenizer
@@ -41,8 +41,8 @@ def save_network(out, name):
     meta = {'images': {'classes': ['ant', 'bee', 'cat']}, 'text': {'tokenizer': tokenizer}, 'functions': {}}[kind]
     out.mkdir(parents=True)
     averaged = name == 'crate'  # then the average is what one looks at
-    run.save(out / 'best.pt', dict.fromkeys(run.KEYS, {}) | {
-        'format': run.FORMAT, 'step': 0, 'optimizers': [], 'best': 1.0, 'seconds': 1.0,
+    rundir.save(out / 'best.pt', dict.fromkeys(rundir.KEYS, {}) | {
+        'format': rundir.FORMAT, 'step': 0, 'optimizers': [], 'best': 1.0, 'seconds': 1.0,
         'model_config': dataclasses.asdict(config_of(name)),
         'weights': {k: torch.zeros_like(v) for k, v in weights.items()} if averaged else weights,
         'ema': weights if averaged else None, 'data': {'kind': kind} | meta,

@@ -13,7 +13,7 @@ from PIL import Image
 
 import train
 from analysis import layers
-from engine import run
+from engine import rundir
 from engine.checkpoints import load_model, load_weights
 from prepare import shapes
 from prepare.lib.pictures import save_arrays
@@ -127,5 +127,5 @@ def test_kept_checkpoints_belong_to_the_run(place, tmp_path, capsys):
     assert 'step_3.pt' in fails(capsys, train.main, *words)
     (tmp_path / 'a' / 'step_by_step.pt').write_text('mine')
     go(*words, '--overwrite=true', '--eval_interval=2', '--keep_checkpoints=false')
-    assert run.held_in(tmp_path / 'a') == ['config.json', 'log.csv', 'last.pt', 'best.pt', 'curve.png']
+    assert rundir.held_in(tmp_path / 'a') == ['config.json', 'log.csv', 'last.pt', 'best.pt', 'curve.png']
     assert (tmp_path / 'a' / 'step_by_step.pt').exists()

@@ -9,7 +9,7 @@ from helpers import equal, fails, go, text_network, weights
 
 import train
 from engine import checkpoints
-from engine.run import load_checkpoint, save
+from engine.rundir import load_checkpoint, save
 
 # ---- networks by name
 

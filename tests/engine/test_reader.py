@@ -18,7 +18,7 @@ import eval as scores
 import sample
 import train
 from engine import checkpoints, reader
-from engine.run import load_checkpoint, save
+from engine.rundir import load_checkpoint, save
 from model_aot import AoT
 from model_vit import ViT, ViTConfig
 from prepare.gpt2_weights import read_safetensors

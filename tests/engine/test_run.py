@@ -15,7 +15,7 @@ import train
 from engine.log import Log, read_log
 from engine.output import check_writable, write_file
 from engine.plots import draw_curve
-from engine.run import KEYS, load_checkpoint, save
+from engine.rundir import KEYS, load_checkpoint, save
 
 
 @pytest.fixture

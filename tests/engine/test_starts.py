@@ -8,7 +8,7 @@ from helpers import OF_PICTURES, ROOT, column, config_of, equal, fails, go, loss
 
 import train
 from engine import checkpoints, settings, starts
-from engine.run import load_checkpoint, save
+from engine.rundir import load_checkpoint, save
 from model_crate import CRATE, CRATEConfig
 from model_vit import ViT, ViTConfig
 from tasks.augment import AugmentConfig

@@ -13,7 +13,7 @@ import eval as scores
 import sample
 import train
 from engine import checkpoints
-from engine.run import load_checkpoint, save
+from engine.rundir import load_checkpoint, save
 from model_crate import CRATE, CRATEConfig
 from tasks.files import save_text
 

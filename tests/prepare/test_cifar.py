@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from helpers import fails
-from small_files import RNG, labels, tar
+from small_files import RNG, tar
 
 from prepare import cifar10, cifar100
 

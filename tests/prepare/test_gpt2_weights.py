@@ -12,7 +12,7 @@ from small_benchmarks import WIKI, naive, prepare, write_archives
 import eval as scores
 import sample
 from engine.checkpoints import load_model
-from engine.run import load_checkpoint
+from engine.rundir import load_checkpoint
 from prepare import gpt2_weights
 from tasks import files
 from tasks.tokenizer import Tokenizer

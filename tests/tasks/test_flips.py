@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_flatten
 
 import eval as eval_py
 import train
-from engine.run import load_checkpoint
+from engine.rundir import load_checkpoint
 from prepare.lib.benchmark import save_benchmark
 from prepare.lib.pictures import save_arrays, save_pack
 from scoring import benchmarks

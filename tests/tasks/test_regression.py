@@ -8,7 +8,7 @@ from helpers import column, equal, fails, go, losses, weights
 
 import train
 from engine.checkpoints import load_model
-from engine.run import load_checkpoint
+from engine.rundir import load_checkpoint
 from tasks.regression import Prompts
 
 # ---- prompts

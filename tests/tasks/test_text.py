@@ -9,7 +9,7 @@ import model_aot
 import model_crate
 import train
 from engine.checkpoints import load_model
-from engine.run import load_checkpoint
+from engine.rundir import load_checkpoint
 from tasks import text
 from tasks.files import save_text
 from tasks.text import MaskedTextSplit, TextSplit
