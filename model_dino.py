@@ -111,8 +111,8 @@ class DINOHead(nn.Module):
                 nn.init.trunc_normal_(part.weight, std=0.02)
                 nn.init.zeros_(part.bias)
 
-    def forward(self, z, frozen=False):
-        return self.last_layer(F.normalize(self.mlp(z), dim=-1), frozen)
+    def forward(self, z):
+        return self.last_layer(F.normalize(self.mlp(z), dim=-1))
 
 
 class Directions(nn.Module):
@@ -124,11 +124,8 @@ class Directions(nn.Module):
         self.weight_v = nn.Parameter(torch.empty(n_out, n_in))
         nn.init.kaiming_uniform_(self.weight_v, a=math.sqrt(5))         # PyTorch's default for linear maps
 
-    def forward(self, z, frozen):
-        weight = self.weight_g * F.normalize(self.weight_v, dim=1)
-        if frozen:
-            weight = weight.detach() + 0 * self.weight_v                # no gradient, but not none
-        return F.linear(z, weight)
+    def forward(self, z):
+        return F.linear(z, self.weight_g * F.normalize(self.weight_v, dim=1))
 
 
 class Half(nn.Module):
@@ -141,9 +138,9 @@ class Half(nn.Module):
         self.head = DINOHead(c.n_embd, c.n_out, c.hidden, c.bottleneck, c.head_layers)
         self.others = {}                                                # forms of the network for other sizes
 
-    def forward(self, x, frozen=False):
+    def forward(self, x):
         """Crops (n, B, C, H, W), which may be smaller than image_size, to outputs (n, B, K)."""
-        return self.head(self.features(x.flatten(0, 1)).unflatten(0, x.shape[:2]), frozen)
+        return self.head(self.features(x.flatten(0, 1)).unflatten(0, x.shape[:2]))
 
     def features(self, x):
         size = tuple(x.shape[2:])
@@ -184,8 +181,6 @@ class DINO(nn.Module):
         self.register_buffer('share', torch.zeros(()))                  # of the run that is done
         self.register_buffer('said', torch.zeros(c.n_out), persistent=False)    # by the teacher since the last step
         self.register_buffer('count', torch.zeros(()), persistent=False)
-        self.done = 0.0                                                 # the same as share, as a number
-        self.register_load_state_dict_post_hook(lambda self, keys: setattr(self, 'done', self.share.item()))
 
     def forward(self, x, y=None):
         c, (large, small) = self.config, x
@@ -194,12 +189,17 @@ class DINO(nn.Module):
         if self.training:
             self.said += teacher.float().sum((0, 1))
             self.count += teacher[..., 0].numel()
-        frozen = self.done < c.freeze_share
-        student = torch.cat([self.student(crops, frozen) for crops in (large, small) if len(crops)])  # (2 + n, B, K)
-        warm = min(1.0, self.done / c.temperature_share) if c.temperature_share else 1.0
+        student = torch.cat([self.student(crops) for crops in (large, small) if len(crops)])  # (2 + n, B, K)
+        warm = (self.share / (c.temperature_share or 1e-9)).clamp(max=1)
         temperature = c.first_temperature + (c.teacher_temperature - c.first_temperature) * warm
         said = probabilities(teacher, self.centre, temperature)
         return said, cross_entropy(student, said, c.student_temperature)
+
+    def before_step(self, share):
+        """Told by the loop that there are gradients. share: of the run that is done. Without a gradient the optimizer
+        leaves the last layer alone; zeros would count in its averages, and make the steps after them too large."""
+        if share < self.config.freeze_share:
+            self.student.head.last_layer.weight_v.grad = None
 
     @torch.no_grad()
     def after_step(self, share, total):
@@ -212,7 +212,6 @@ class DINO(nn.Module):
         student, teacher = (dict(half.named_parameters()) for half in (self.student, self.teacher))
         torch._foreach_lerp_(list(teacher.values()), [student[k] for k in teacher], 1 - momentum)
         self.said.zero_(), self.count.zero_(), self.share.fill_(share)
-        self.done = share
 
     def features(self, x):
         """Pictures (B, C, H, W) to the teacher's features (B, d)."""

@@ -3,7 +3,7 @@
     python sample.py                                              # from the run of a bare `python train.py`
     python sample.py --ckpt=out/aot_owt --start="Once upon a time" --num_samples=3
     python sample.py --ckpt=out/aot_owt/last.pt --start=FILE:prompt.txt
-    python sample.py --ckpt=out/aot_stdlib --interactive=true     # continues each line that you type
+    python sample.py --ckpt=out/aot_stdlib --interactive          # continues each line that you type
     python sample.py --ckpt=out/crate_bert_stdlib --start="def __[MASK]nit__(self):"
     python sample.py --ckpt=out/crate_cifar10 --image=cat.jpg     # a picture, or a folder of them
     python sample.py --ckpt=out/crate_shapes --image=data/shapes --num_samples=12 --out=grid.png

@@ -135,6 +135,8 @@ def main(argv):
     start = starts.read(argv, TrainConfig, AugmentConfig)
     c = start.config
     settings.check_ranges(c, RANGES)
+    if c.probe_interval % c.eval_interval:
+        raise ValueError(f'probe_interval={c.probe_interval} must be a multiple of eval_interval={c.eval_interval}')
     optim.check(c)
     if not (start.resumed or c.eval_only):
         check_new(c.out_dir, c.overwrite)
@@ -210,11 +212,13 @@ def main(argv):
                     loss = parallel(x, y)[1] / task.n_passes
                 here.backward(loss)
                 mean_loss = mean_loss + loss.detach()
+            if hasattr(model, 'before_step'):  # a network may ask to be told
+                model.before_step(step / c.max_iters)
             norm = here.clip(model, optimizers, c.grad_clip)
             here.step(optimizers, norm)
             if average:
                 average.update_parameters(model)
-            if hasattr(model, 'after_step'):  # a network may ask to be told
+            if hasattr(model, 'after_step'):
                 model.after_step((step + 1) / c.max_iters, here.sum)
             run.trained(step, mean_loss, norm, lr)
     if watch:

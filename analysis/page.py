@@ -18,7 +18,7 @@ import torch
 from analysis.samples import pictures, pixels, subjects, texts
 from engine.checkpoints import from_command_line, grid
 from engine.output import check_new, check_writable, write_file
-from engine.settings import check_least
+from engine.settings import check_least, check_ranges
 from tasks.augment import denormalize
 from tasks.text import prompt_of
 from tasks.tokenizer import Tokenizer
@@ -70,7 +70,10 @@ def check(c):
             raise ValueError(f'--{name} does not go with --{"image" if c.image else "start"}; leave one of them out')
     if ',' in c.beside:
         raise ValueError(f'--beside={c.beside}: a page has room for two networks; name one')
-    check_least(c, num_samples=1, seed=0)
+    check_ranges(c, {(1, 200): ['num_samples']})
+    check_least(c, seed=0)
+    if c.beside == c.ckpt:
+        raise ValueError(f'--beside={c.beside} is the network of --ckpt; name another, or leave it out')
     out = Path(c.out)
     if out.suffix.lower() not in ('.html', '.htm') or out.is_dir() or not out.parent.is_dir():
         raise ValueError(f'{out} cannot be written: it must end with .html and lie in a folder that exists; give '

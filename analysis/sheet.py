@@ -9,7 +9,7 @@ import torch
 
 from engine import checkpoints, starts
 from engine.plots import check_image, write_image
-from engine.settings import TYPED, check, check_least, collect, show
+from engine.settings import TYPED, check, check_least, collect, refuse_alone, show
 from tasks import views as crops
 from tasks.augment import AugmentConfig, draws_needed, eval_pictures, place_columns, train_pictures, visible
 from tasks.pictures import ImageSplit
@@ -46,6 +46,7 @@ def read(words):
     augmented = {f.name for f in fields(AugmentConfig)}
     ours = augmented | {f.name for f in fields(SheetConfig)}
     given = {k: v for k, v in collect(words).items() if k in ours or v[1] == TYPED}
+    refuse_alone(given, 'dataset', 'data_dir', 'model')
     if not starts.names_a_file(given):
         of_run = {k: given[k][0] if k in given else getattr(SheetConfig, k) for k in ('dataset', 'data_dir', 'model')}
         recipe, _ = starts.recipe(str(of_run['model']), {k: str(v) for k, v in of_run.items()})

@@ -14,6 +14,7 @@ most --seconds=20. Exit code: 0 if everything is right, 1 if not, 2 for a mistak
 import difflib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -30,11 +31,11 @@ def reports(lesson, file, seconds):
     {'function': .., 'verdict': .., ..}, {'file': what is wrong with it}, {'end': lines it printed}.
     Then whether it was stopped after so many seconds."""
     process = subprocess.Popen([sys.executable, str(HERE / 'grade.py'), str(lesson), str(file)], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+                               stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         (out, err), late = process.communicate(timeout=seconds), False
     except subprocess.TimeoutExpired:
-        process.kill()
+        end(process)
         (out, err), late = process.communicate(), True
     found = []
     for line in out.decode(errors='replace').splitlines():
@@ -43,8 +44,18 @@ def reports(lesson, file, seconds):
         except ValueError:  # the last line, if the process was stopped in the middle of it
             break
     if not found and not late:
-        raise RuntimeError(f'course/grade.py failed, which is our mistake:\n{err.decode(errors="replace")}')
+        why = (err.decode(errors='replace').strip().splitlines() or ['it says nothing'])[-1]
+        raise ValueError(f'this Python lacks a package ({why}); activate the environment (. .venv/bin/activate), or: '
+                         'pip install -r requirements.txt' if 'No module named' in why else
+                         f'course/grade.py failed, which is a mistake of ours: {why}')
     return found, late
+
+
+def end(process):
+    """End a process, and where the system can, all that it started."""
+    if hasattr(os, 'killpg'):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
 
 
 def check(lesson, file, seconds):
@@ -52,23 +63,23 @@ def check(lesson, file, seconds):
     a file. A verdict is right, wrong, empty, missing, stopped or unchecked."""
     found, late = reports(lesson, file, seconds)
     names = next((r['names'] for r in found if 'names' in r), [])
-    done = {r['function']: r for r in found if 'function' in r}
+    told = {r['function']: r for r in found if 'function' in r}
     begun = [r['begin'] for r in found if 'begin' in r]
     problem = next((r['file'] for r in found if 'file' in r), '')
     ended = any('end' in r for r in found)
-    if not ended and not problem and (not begun or begun[-1] in done):
+    if not ended and not problem and (not begun or begun[-1] in told):
         problem = f'the file did not end within {seconds:g} s: an endless loop outside of the functions?' if late else \
             'the file ended the program'
     if not names and late:
         problem = f'PyTorch did not start within {seconds:g} s; give more --seconds'
     for name in names:
-        if name not in done:
+        if name not in told:
             stopped = begun and begun[-1] == name and not ended
             why = f'did not end within {seconds:g} s: an endless loop?' if late else 'ended the program'
-            done[name] = {'function': name, 'verdict': 'stopped' if stopped else 'unchecked',
+            told[name] = {'function': name, 'verdict': 'stopped' if stopped else 'unchecked',
                           'message': why if stopped else f'not checked, because {begun[-1] if begun else "the file"} '
                           + (why if begun else 'could not be read')}
-    return {'lesson': lesson, 'file': str(file), 'problem': problem, 'functions': [done[name] for name in names],
+    return {'lesson': lesson, 'file': str(file), 'problem': problem, 'functions': [told[name] for name in names],
             'printed': next((r['end'] for r in found if 'end' in r), 0)}
 
 
@@ -99,9 +110,12 @@ def hint(result, level):
     if todo is None:
         print(f'lesson {result["lesson"]}: everything is right, there is nothing to hint at')
         return
-    print(f'{todo["function"]}, {("a question", "the equation", "a skeleton")[level - 1]}:\n')
-    print(todo['hints'][level - 1] if todo.get('hints') else result['problem'] or todo['message'])
-    if level < 3 and todo.get('hints'):
+    if not todo.get('hints'):  # the file could not be read, or did not get so far
+        print(f'lesson {result["lesson"]}: {result["problem"] or todo["function"] + " " + todo["message"]}')
+        return
+    kind = ('a question', 'the equation', 'a skeleton')[level - 1]
+    print(f'{todo["function"]}, {kind}:\n\n{todo["hints"][level - 1]}')
+    if level < 3:
         print(f'\nmore: python course/check.py {result["lesson"]} --hint={level + 1}')
 
 
@@ -131,6 +145,8 @@ def parse(argv):
     if 'file' in given and (len(lessons) > 1 or not Path(given['file']).is_file()):
         raise ValueError('--file is for one lesson; leave "all" out' if len(lessons) > 1 else
                          f'no file {given["file"]}')
+    if 'file' in given and not given['file'].endswith('.py'):
+        raise ValueError(f'--file={given["file"]} must be a Python file, with .py at the end')
     try:
         seconds = float(given.get('seconds', 20))
     except ValueError:
@@ -154,7 +170,7 @@ def main(argv):
                 f.pop('hints', None)
         print(json.dumps(results if len(results) > 1 else results[0], indent=1))
     elif 'hint' in given:
-        hint(results[0], int(given['hint'] or 1))
+        hint(next((r for r in results if not done(r)), results[0]), int(given['hint'] or 1))
     elif len(results) > 1:
         for r in results:
             right = sum(f['verdict'] == 'right' for f in r['functions'])
@@ -162,11 +178,15 @@ def main(argv):
             print(f'lesson {r["lesson"]}: {right} of {len(r["functions"])} right{problem}')
     else:
         show(results[0])
-    return 0 if all(f['verdict'] == 'right' for r in results for f in r['functions']) and \
-        not any(r['problem'] for r in results) else 1
+    return 0 if all(map(done, results)) else 1
+
+
+def done(result):
+    return not result['problem'] and all(f['verdict'] == 'right' for f in result['functions'])
 
 
 if __name__ == '__main__':
+    sys.stdout.reconfigure(errors='backslashreplace')
     try:
         sys.exit(main(sys.argv[1:]))
     except ValueError as e:

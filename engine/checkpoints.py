@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from engine import NO_DOWNLOAD, exported, official
 from engine.fast import speed_up
 from engine.rundir import load_checkpoint
-from engine.settings import HERE, Typed, check, collect, show
+from engine.settings import HERE, Typed, check, collect, refuse_alone, show
 
 # task: the kind of data it reads, and the config of a small run, for networks that have no config
 # of their own
@@ -391,6 +391,7 @@ def from_command_line(argv, Settings):
     settings that were given: another image_size, or what an official file, of the network `model`,
     does not tell)."""
     given = collect(argv)
+    refuse_alone(given, 'ckpt', 'official', 'model')
     if 'official' in given:
         if 'ckpt' in given:
             raise ValueError('--official=PATH is --ckpt=official:PATH; leave one of the two out')

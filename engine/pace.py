@@ -1,4 +1,5 @@
 """What a few steps show: whether it pays to compile, and whether another program needs a core."""
+import contextlib
 import os
 import time
 from collections import deque
@@ -78,7 +79,7 @@ class Pace:
             compiling.compile_whole(self.model)
         try:
             with torch.random.fork_rng(devices=[self.here.device] if self.here.kind == 'cuda' else []):
-                with self.here.autocast:
+                with self.here.autocast, untouched(self.model):
                     loss = self.model(x, y)[1]
                 loss.backward()
         except Exception as e:  # of many types: no compiler, one that is too old, an operator that it does not know
@@ -125,7 +126,8 @@ class Pace:
         for n in (now, other) * 3:
             torch.set_num_threads(n)
             start = time.perf_counter()
-            with torch.no_grad(), torch.random.fork_rng(devices=[]), compiling.without_compiled(), self.here.autocast:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]), compiling.without_compiled(), \
+                    self.here.autocast, untouched(self.model):
                 self.model(x, y)
             seconds[n].append(time.perf_counter() - start)
         was, would_be = median(seconds[now]), median(seconds[other])
@@ -136,3 +138,12 @@ class Pace:
             self.times.clear()
             why = 'the cores are free again' if reduced else 'another program needs a core'
             self.here.say(f'{self.run.at(step)}  {other} thread{"s" * (other > 1)} instead of {now}: {why}')
+
+
+@contextlib.contextmanager
+def untouched(model):
+    """While the block runs, a network may count what it sees; then its buffers are as they were."""
+    kept = [buffer.clone() for buffer in model.buffers()]
+    yield
+    for buffer, old in zip(model.buffers(), kept):
+        buffer.data.copy_(old)

@@ -166,8 +166,8 @@ class Run:
         return self.due(step)
 
     def validated(self, step, metrics, lr, extra=None):
-        """Print, log and save after a validation: best.pt if it is the best so far, and last.pt.
-        extra: logged only."""
+        """Print, log and save after a validation: best.pt if it is the best so far, and last.pt. Where
+        losses cannot be compared, the last is the best. extra: logged only."""
         self.machine.say(f'{self.at(step)}  validation  {shown(metrics)}  ({self.seconds:.0f} s of training)')
         self.check_loss(step, metrics['loss'])
         warning = self.task.warning(metrics) if 10 * step >= self.c.max_iters else ''
@@ -175,7 +175,8 @@ class Run:
             self.machine.say(f'{self.at(step)}  {warning}')
         self.record(step, 'val', metrics | (extra or {}), lr, seen=step)
         error = self.task.error(metrics)
-        improved, self.best = error < self.best, min(error, self.best)
+        improved = error is None or error < self.best
+        self.best = self.best if error is None else min(error, self.best)
         names = ['best.pt'] * improved + [f'step_{step}.pt'] * self.c.keep_checkpoints
         self.save(step, *names, 'last.pt')  # at the end: a run that dies earlier repeats all this from the old last.pt
         self.step = step

@@ -45,11 +45,8 @@ def collect(argv, default=None):
             default = None
             continue
         name, equals, value = word[2:].partition('=')
-        if not equals:
-            if not words or words[0].startswith('--'):
-                raise ValueError(f'--{name} needs a value: --{name}=...')
-            value = words.pop(0)
-        typed[name] = (Typed(value), TYPED)
+        alone = not equals and (not words or words[0].startswith('--'))
+        typed[name] = (Alone('true') if alone else Typed(value if equals else words.pop(0)), TYPED)
     if default:
         files = {name: (value, default) for name, value in read_file(default).items()}
     return files | typed
@@ -65,6 +62,17 @@ def marked(argv):
 
 class Typed(str):
     """A value as typed on the command line. Its type follows from the field that it is for."""
+
+
+class Alone(Typed):
+    """A --name without a value, which switches a setting on that is true or false."""
+
+
+def refuse_alone(given, *names):
+    """Raises ValueError for one of these settings that stands without a value."""
+    for name in names:
+        if isinstance(given.get(name, [None])[0], Alone):
+            raise ValueError(f'--{name} needs a value: --{name}=...')
 
 
 def read_file(path):
@@ -95,6 +103,8 @@ def check(given, *classes):
             near = difflib.get_close_matches(name, fields, 1, 0.5)
             hint = f'did you mean {near[0]}?' if near else '--help lists all'
             raise ValueError(f'unknown setting {name} in {where}; {hint}')
+        if fields[name].type is not bool:
+            refuse_alone(given, name)
         checked[name] = cast(value, fields[name], where)
     return checked
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from engine import checkpoints
 from engine.rundir import load_checkpoint
-from engine.settings import HERE, TYPED, check, collect, show
+from engine.settings import HERE, TYPED, check, collect, refuse_alone, show
 
 IN_EPOCHS = {'epochs': 'max_iters', 'warmup_epochs': 'warmup_iters', 'eval_epochs': 'eval_interval'}
 FIXED = 'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer'  # what a resumed run must keep
@@ -33,6 +33,7 @@ def read(argv, TrainConfig, AugmentConfig):
     """The Start that a command line asks for. Raises ValueError for settings that do not exist or
     do not fit."""
     given = collect(argv)
+    refuse_alone(given, 'init_from', 'out_dir', 'model')
     for k in ('init_from', 'out_dir', 'model', 'data_dir'):
         given.setdefault(k, (getattr(TrainConfig, k), ''))
     init_from = str(given['init_from'][0])

@@ -48,6 +48,9 @@ class AugmentConfig:
     of_views = 'local_crops', 'local_size', 'local_scale', 'jitter', 'blur'  # not a setting: those for DINO alone
 
     def __post_init__(self):
+        if self.local_crops and self.local_scale > self.crop_scale:
+            raise ValueError(f'local_scale={self.local_scale} must be at most crop_scale={self.crop_scale}, which is the '
+                             'largest share of the area of a local crop')
         for name in ('crop_scale', 'local_scale', 'eval_crop'):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f'{name}={getattr(self, name)} must lie in (0, 1]')

@@ -216,14 +216,14 @@ def test_functions_that_pages_name_in_our_files_exist(n):
 def test_snippets_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'marked').mkdir()
-    (tmp_path / 'marked' / 'anna.json').write_text(json.dumps({'functions': [
+    (tmp_path / 'marked' / 'anna.json').write_text(json.dumps({'problem': 'it ended', 'functions': [
         {'function': 'f', 'verdict': 'right'}, {'function': 'g', 'verdict': 'wrong'}]}))
     space, out = {'__name__': 'page'}, io.StringIO()
     for block in blocks(page, 'python'):
         with contextlib.redirect_stdout(out):
             exec(compile(block, page.name, 'exec'), space)
     if page.stem == 'README':
-        assert out.getvalue() == f'{"anna":20} 1 of 2 right; not yet: g\n'
+        assert out.getvalue() == f'{"anna":20} 1 of 2 right; not yet: g it ended\n'
 
 
 def test_the_table_of_lessons_is_true(lessons):
@@ -237,7 +237,7 @@ def test_the_table_of_lessons_is_true(lessons):
 def test_lesson_7_says_how_many_mistakes_there_are():
     marks, page = sys.modules.get('marks7') or grade.loaded(COURSE / 'marks' / 'lesson7.py', 'marks7'), \
         text_of(COURSE / 'lesson7.md')
-    assert (len(marks.MISTAKES), marks.NEEDED) == (12, 9) and 'twelve wrong' in page and 'Nine of these' in page
+    assert (len(marks.MISTAKES), marks.NEEDED) == (13, 10) and 'thirteen wrong' in page and 'Ten of these' in page
 
 
 def hunted(*properties):
@@ -260,7 +260,7 @@ def test_properties_of_students_do_not_crash_the_checker(lessons):
         said = hunted(*good, odd)
         assert said['verdict'] == 'right' and 'not counted' in said['message'], said
         said = hunted(odd)
-        assert said['verdict'] == 'wrong' and '0 of 12' in said['message']
+        assert said['verdict'] == 'wrong' and '0 of 13' in said['message']
     assert 'no mistake is found by <' not in hunted(*good, lambda mssa: True)['message']
     assert 'property 5' in hunted(*good, lambda mssa: True)['message']
     with pytest.raises(SystemExit):  # grade.py says so of the function
@@ -418,7 +418,9 @@ def test_the_first_cell_clones_elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, 'path', list(sys.path))
     monkeypatch.setattr(subprocess, 'run', run)
-    exec(CELLS[0], {'__name__': '__main__'})
+    with pytest.raises(SystemExit, match='Write the address'):
+        exec(CELLS[0], {'__name__': '__main__'})
+    exec(CELLS[0].replace('com/OWNER', 'com/somebody'), {'__name__': '__main__'})
     assert Path.cwd() == tmp_path / 'nanocrate'
     assert [words[0] for words in called] == ['git', sys.executable] and called[1][1:3] == ['-m', 'pip']
 

@@ -43,6 +43,20 @@ def test_stopped_and_resumed_it_goes_on_bit_for_bit(whole, words, tmp_path):
     assert not torch.equal(held['teacher.net.layers.0.ista.D'], held['student.net.layers.0.ista.D'])
 
 
+def test_resumed_in_the_middle_it_goes_on_bit_for_bit(whole, words, tmp_path):
+    """Where the teacher differs from the student, and the centre is not zero."""
+    go(*words, '--keep_checkpoints=true', f'--out_dir={tmp_path}/a')
+    (tmp_path / 'a' / 'step_3.pt').replace(tmp_path / 'a' / 'last.pt')
+    assert weights(tmp_path / 'a')['share'] == 0.5
+    go('--init_from=resume', f'--out_dir={tmp_path}/a')
+    assert losses(tmp_path / 'a') == losses(whole) and equal(weights(tmp_path / 'a'), weights(whole))
+
+
+def test_its_best_checkpoint_is_the_last(whole):
+    """Its centre moves, so the loss of another step would say nothing."""
+    assert load_checkpoint(whole)['step'] == 6 and load_checkpoint(whole)['best'] == torch.inf
+
+
 def test_passes_of_a_step_are_one_batch(whole, words, tmp_path):
     go(*words, '--batch_size=4', '--gradient_accumulation_steps=2', f'--out_dir={tmp_path}/a')
     assert column(tmp_path / 'a', 'train') == pytest.approx(column(whole, 'train'), rel=1e-4)

@@ -275,16 +275,21 @@ function patchAt([y, x], net) {
 function buildPicture(box) {
   const canvas = el('canvas', {id: 'picture', tabindex: '0', role: 'img', 'aria-label':
     'the picture; up and down arrows choose a patch, with Shift a row; space draws or hides there'});
-  let down = false, hides = true;
+  let down = false, hides = true, last = null;                    // last: where the pointer was, while it is down
   const at = e => {
     const r = canvas.getBoundingClientRect();
     return [Math.min(H - 1, Math.max(0, Math.floor((e.clientY - r.top) / r.height * H))),
             Math.min(W - 1, Math.max(0, Math.floor((e.clientX - r.left) / r.width * W)))];
   };
   const touch = e => {
-    const place = at(e), token = 1 + patchAt(place, nets[0]);
-    if (state.mode === 'draw' && down) paint(...place);
-    if (state.mode === 'hide' && down) hide(patchAt(place, masked), hides);
+    const place = at(e), token = 1 + patchAt(place, nets[0]), [y, x] = last || place;
+    const steps = Math.max(1, Math.abs(place[0] - y), Math.abs(place[1] - x));
+    for (let s = 1; down && s <= steps; s++) {                      // every pixel from the last place to this one
+      const on = [Math.round(y + (place[0] - y) * s / steps), Math.round(x + (place[1] - x) * s / steps)];
+      if (state.mode === 'draw') paint(...on);
+      if (state.mode === 'hide') hide(patchAt(on, masked), hides);
+    }
+    last = down ? place : null;
     if (token !== state.token || down) { state.token = token; update(); }
   };
   canvas.addEventListener('pointerdown', e => {
@@ -294,7 +299,7 @@ function buildPicture(box) {
     touch(e);
   });
   canvas.addEventListener('pointermove', touch);
-  for (const end of ['pointerup', 'pointercancel']) canvas.addEventListener(end, () => { down = false; });
+  for (const end of ['pointerup', 'pointercancel']) canvas.addEventListener(end, () => { down = false; last = null; });
   box.append(canvas, el('p', {id: 'pointed', class: 'note', 'aria-live': 'polite'}),
     modes([['point', 'point'], ['draw', 'draw'], ...(masked ? [['hide', 'hide patches']] : [])]),
     el('div', {class: 'row', id: 'drawing'},
@@ -398,7 +403,11 @@ function buildText(box) {
   box.append(el('label', {for: 'writing'}, `your own text, up to ${held.most} tokens`),
     el('textarea', {id: 'writing', spellcheck: 'false', maxlength: String(held.most), oninput: e => {
       const ids = encode(e.target.value);
-      if (!ids || !ids.length) return;
+      if (ids && !ids.length) $('typed').textContent = 'write at least one character';
+      if (!ids || !ids.length) {
+        $('typed').textContent += '; shown is the text before';
+        return;
+      }
       if (ids.length > held.most) $('typed').textContent = `only the first ${held.most} tokens are read`;
       else if (held.tokenizer.name === 'bytes') $('typed').textContent = '';
       state.ids = ids.slice(0, held.most);

@@ -34,7 +34,7 @@ def beats(ours, theirs):
 def properties():
     return [a_token_alone_is_projected, the_future_does_not_matter, the_first_token_sees_itself,
             order_does_not_matter, others_in_the_batch_do_not_matter, zeros_around_do_not_matter, heads_add_up,
-            twice_the_head_is_a_larger_basis]
+            twice_the_head_is_a_larger_basis, other_tokens_matter]
 
 
 def drawn(*shape):
@@ -83,3 +83,9 @@ def twice_the_head_is_a_larger_basis(mssa):
     """[U_k, U_k] doubles inner products and p, so scores grow by 2 / sqrt(2), as with 2^(1/4) U_k."""
     Z, U = drawn(2, 4, 5), 0.5 * drawn(3, 5, 2)
     return torch.allclose(mssa(Z, torch.cat((U, U), 2), False), 2 ** 0.5 * mssa(Z, 2 ** 0.25 * U, False))
+
+
+def other_tokens_matter(mssa):
+    Z, U = drawn(2, 4, 5), drawn(3, 5, 2)
+    changed = torch.cat((Z[:, :3], drawn(2, 1, 5)), 1)
+    return not torch.allclose(mssa(Z, U, False)[:, 0], mssa(changed, U, False)[:, 0])

@@ -62,24 +62,24 @@ def gradient(Z, U, eps, h=1e-3):
 
 # ---- right ways and mistakes ----------------------------------------------------------------------------------------
 
-def R(Z, eps, half=0.5, power=2, scale=None, small=False):
+def R(Z, eps, half=0.5, power=2, scale=None, small=False, identity=1.0):
     N, d = Z.shape
     n = N if small else d
     gram = Z @ Z.T if small else Z.T @ Z
-    return half * torch.logdet(torch.eye(n, dtype=Z.dtype) + (scale or d / (N * eps ** power)) * gram)
+    return half * torch.logdet(identity * torch.eye(n, dtype=Z.dtype) + (scale or d / (N * eps ** power)) * gram)
 
 
 def Rc(Z, U, eps, of=R):
     return sum(of(Z @ Uk, eps) for Uk in U)
 
 
-def grad(Z, U, eps, beta=None, back=True, inverse=True, power=2):
+def grad(Z, U, eps, beta=None, back=True, inverse=True, power=2, inner=None):
     N, p = len(Z), U.shape[-1]
     b = beta or p / (N * eps ** power)
     total = torch.zeros_like(Z)
     for Uk in U:
         W = Z @ Uk
-        M = torch.eye(p, dtype=Z.dtype) + b * W.T @ W
+        M = torch.eye(p, dtype=Z.dtype) + (inner or b) * W.T @ W
         total += b * (W @ torch.linalg.inv(M) if inverse else W) @ (Uk.T if back else torch.linalg.pinv(Uk))
     return total
 
@@ -97,6 +97,7 @@ EXERCISES = [
          'the rate with eps, and not eps squared': lambda Z, eps: R(Z, eps, power=1),
          'the rate with N / (d eps^2), upside down': lambda Z, eps: R(Z, eps, scale=len(Z) / (Z.shape[1] * eps ** 2)),
          'the rate with 1 / (N eps^2), without d': lambda Z, eps: R(Z, eps, scale=1 / (len(Z) * eps ** 2)),
+         'the determinant without the identity': lambda Z, eps: R(Z, eps, identity=0.0),
          'the determinant without its logarithm': lambda Z, eps: 0.5 * torch.exp(2 * R(Z, eps)),
          'the trace in place of the determinant': lambda Z, eps: 0.5 * torch.log(
              1 + Z.shape[1] / (len(Z) * eps ** 2) * Z.square().sum()),
@@ -121,6 +122,7 @@ EXERCISES = [
              R(Z @ u, eps, scale=Z.shape[1] / (len(Z) * eps ** 2)) for u in U),
          'the rate of U_k U_k^T z, which is back in d dimensions': lambda Z, U, eps: Rc(
              Z, torch.stack([u @ u.T for u in U]), eps),
+         'the rate with eps = 0.5, whatever is given: eps is not passed on': lambda Z, U, eps: Rc(Z, U, 0.5),
          'the rate without the factor 1/2': lambda Z, U, eps: 2 * Rc(Z, U, eps)},
         [Rc, lambda Z, U, eps: sum(R(W, eps, small=True) for W in Z @ U)],
         ('Coding rates need tokens. What are the tokens of subspace k, and how many numbers has each?',
@@ -138,6 +140,7 @@ EXERCISES = [
          'twice the gradient: the 1/2 of eq. (8) is gone': lambda Z, U, eps: 2 * grad(Z, U, eps),
          'the gradient with eps, and not eps squared': lambda Z, U, eps: grad(Z, U, eps, power=1),
          'the gradient with d in place of p': lambda Z, U, eps: grad(Z, U, eps, beta=Z.shape[1] / (len(Z) * eps ** 2)),
+         'the gradient without p / (N eps^2) inside the inverse': lambda Z, U, eps: grad(Z, U, eps, inner=1.0),
          'the gradient of the first subspace alone': lambda Z, U, eps: grad(Z, U[:1], eps)},
         [grad, by_autograd],
         ('Which way does a token move if R^c shall fall: along the gradient, or against it? Which of the two does the '

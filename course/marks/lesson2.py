@@ -76,13 +76,14 @@ def half_step(Z, U, causal):
 
 # ---- right ways and mistakes ----------------------------------------------------------------------------------------
 
-def A(Z, U, causal, scale=None, over=-1, before=0, lone=False):
+def A(Z, U, causal, scale=None, over=-1, before=0, lone=False, fill=-torch.inf, earlier=False):
     W = torch.einsum('bnd,kdp->bknp', Z, U)
     if lone:
         W = W.mean(1, keepdim=True).expand_as(W)
     s = W @ W.mT * (scale or U.shape[-1] ** -0.5)
     if causal:
-        s = s.masked_fill(torch.ones(s.shape[-2:], dtype=torch.bool).triu(1 + before), -torch.inf)
+        hidden = torch.ones(s.shape[-2:], dtype=torch.bool).triu(1 + before)
+        s = s.masked_fill(hidden.T if earlier else hidden, fill)
     return s.softmax(over).nan_to_num(0.0)
 
 
@@ -136,6 +137,11 @@ EXERCISES = [
          'a causal mask that is off by one: a token should see itself': lambda Z, U, c: A(Z, U, c, before=-1),
          'a causal mask that is off by one: a token sees the next one': lambda Z, U, c: A(Z, U, c, before=1),
          'no causal mask': lambda Z, U, c: A(Z, U, False),
+         'a causal mask the wrong way round: it hides earlier tokens': lambda Z, U, c: A(Z, U, c, earlier=True),
+         'scores of later tokens that are 0, and not -inf: the softmax of 0 is not 0': lambda Z, U, c: A(
+             Z, U, c, fill=0.0),
+         'a causal mask after the softmax: the weights of a row no longer sum to 1': lambda Z, U, c: (
+             A(Z, U, False).tril() if c else A(Z, U, c)),
          'weights of the mean of all heads': lambda Z, U, c: A(Z, U, c, lone=True),
          'weights of the tokens themselves: U_k is missing': lambda Z, U, c: A(
              Z, torch.eye(Z.shape[-1], dtype=Z.dtype).expand(len(U), -1, -1), c, root(U.shape[-1]))},
@@ -160,6 +166,8 @@ EXERCISES = [
          'no causal mask': lambda Z, U, c: M(Z, U, False),
          'the mean over the heads, not the sum': lambda Z, U, c: M(Z, U, c) / len(U),
          'the first head alone': lambda Z, U, c: M(Z, U[:1], c),
+         'projections without attention: each token alone, sum_k z U_k U_k^T': lambda Z, U, c: torch.einsum(
+             'bnd,kdp,kep->bne', Z, U, U),
          'averages of the tokens, not of their projections: U_k U_k^T is missing': lambda Z, U, c: (
              A(Z, U, c) @ Z[:, None]).sum(1),
          'Z + MSSA(Z): the skip belongs to half_step': lambda Z, U, c: Z + M(Z, U, c)},

@@ -124,11 +124,11 @@ def O(Z, Y, D, lam, half=0.5, square=True, T=False):
     return lam * Z.abs().sum(-1) + half * (r.square().sum(-1) if square else r.norm(dim=-1))
 
 
-def S(Y, D, lam, steps, eta=None, start=None):
+def S(Y, D, lam, steps, eta=None, start=None, threshold=None):
     eta = 1 / torch.linalg.matrix_norm(D, 2) ** 2 if eta is None else eta(D)
     Z = torch.zeros_like(Y) if start is None else start(Y)
     for _ in range(steps):
-        Z = (Z + eta * (Y - Z @ D.T) @ D - eta * lam).relu()
+        Z = (Z + eta * (Y - Z @ D.T) @ D - (eta * lam if threshold is None else threshold)).relu()
     return Z
 
 
@@ -186,7 +186,10 @@ EXERCISES = [
          'ReLU without the threshold': lambda Z, t: Z.relu(),
          'the threshold without ReLU': lambda Z, t: Z - t,
          'the threshold added, not taken away': lambda Z, t: (Z + t).relu(),
-         'the threshold taken away after ReLU': lambda Z, t: Z.relu() - t},
+         'the threshold taken away after ReLU': lambda Z, t: Z.relu() - t,
+         'a two-sided threshold that keeps the numbers outside of it as they are':
+             lambda Z, t: torch.nn.functional.hardshrink(Z, t),
+         'the absolute value of z - t': lambda Z, t: (Z - t).abs()},
         [lambda Z, t: (Z - t).relu(), lambda Z, t: (Z - t).clamp_min(0), lambda Z, t: torch.maximum(Z - t, Z * 0)],
         ('Where is the slope of t v + 1/2 (v - z)^2 zero? And if that place is below zero?',
          'The minimum over v >= 0 of t v + 1/2 (v - z)^2 is relu(z - t).', 'return (Z - ...).relu()')),
@@ -217,6 +220,7 @@ EXERCISES = [
              Y, D, lam, n, eta=lambda D: 1 / torch.linalg.matrix_norm(D, 2)),
          'steps of the size 1 / |D|_F^2, by the Frobenius norm': lambda Y, D, lam, n: S(
              Y, D, lam, n, eta=lambda D: 1 / D.square().sum()),
+         'the threshold lambda, not eta lambda': lambda Y, D, lam, n: S(Y, D, lam, n, threshold=lam),
          'steps without a threshold': lambda Y, D, lam, n: S(Y, D, 0.0, n),
          'steps of eq. (17) again and again, each of which has a new target': lambda Y, D, lam, n: again(Y, D, lam, n)},
         [S, lambda Y, D, lam, n: S(Y, D, lam, n, eta=lambda D: 1 / torch.linalg.eigvalsh(D.T @ D)[-1])],

@@ -20,7 +20,7 @@ def parser(doc, out):
     """Options of every script that writes a dataset. out: the default folder, or None."""
     p = Parser(doc)
     p.add_argument('--out', default=out, help='folder to write' + (' (default: %(default)s)' if out else ''))
-    p.add_argument('--overwrite', action='store_true', help='replace the folder if it exists')
+    p.add_argument('--overwrite', nargs='?', const='true', choices=['true'], help='replace the folder if it exists')
     return p
 
 

@@ -310,7 +310,7 @@ def test_a_network_of_the_authors_opens_too(write, place, tmp_path):
     ('letters', ['--start=abx'], "no character 'x'"), ('letters', ['--start=a'], '--start has 1 tokens'),
     ('aot_text', ['--start=' + 13 * 'a'], 'give between 2 and 12'),
     ('crate', ['--image={place}/FOLDER', '--split=val'], '--split does not go with --image'),
-    ('crate', ['--num_samples=0'], 'num_samples=0 must be at least 1'),
+    ('crate', ['--num_samples=0'], 'num_samples=0 must lie between 1 and 200'),
     ('crate', ['--layer=2'], 'unknown setting layer'), ('crate', ['--out=page.png'], 'must end with .html'),
     ('crate', ['--out=nowhere/page.html'], 'a folder that exists')])
 def test_mistakes_get_one_line(name, words, line, place, tmp_path, monkeypatch, capsys):

@@ -29,6 +29,8 @@ def test_files_and_both_forms_of_the_command_line(tmp_path):
         {'n_layer': 4, 'rate': 2.0, 'flag': True, 'name': 'a=b=c'}
     assert read('--rate', '-1e-3', '--name=', '--n_layer=-3', '--flag=false') == \
         {'rate': -1e-3, 'name': '', 'n_layer': -3, 'flag': False}
+    assert read('--flag') == read('--flag', '--flag=true') == read('--flag', 'true') == {'flag': True}
+    assert read('--flag', '--rate=2') == {'flag': True, 'rate': 2.0}
     assert type(read('--rate=2')['rate']) is float and type(read('--name=12')['name']) is str
 
 
@@ -47,7 +49,8 @@ def test_a_file_cannot_touch_the_program(tmp_path):
     ('--n_layer=true', 'expected a whole number'),
     ('--rate=fast', 'expected a number'), ('--rate=true', 'expected a number'),
     ('--flag=1', 'expected true or false'), ('--flag=yes', 'expected true or false'),
-    ('--flag', '--flag needs a value'), ('no_such.py', 'no config file no_such.py')])
+    ('--rate', '--rate needs a value: --rate=...'), ('--name', '--name needs a value: --name=...'),
+    ('--flags', 'did you mean flag?'), ('no_such.py', 'no config file no_such.py')])
 def test_mistakes_on_the_command_line(word, message):
     with pytest.raises(ValueError) as e:
         read(word)
