@@ -697,7 +697,7 @@ function makeBoard(net) {
     const cells = p => top.map(k => [form(p[k]), p[k]]);
     const rows = states.map((s, i) => row(nameOf(net, s)[0], 'classes',
       cells(Network.probabilities(Network.read(used(), s.z))), s, i === states.length - 1));
-    if (board.trained !== board.trace) rows.push(row('trained', 'classes', cells(before)));
+    if (board.trained !== board.trace) rows.push(row('was', 'classes', cells(before)));
     saidBox.replaceChildren(el('table', {class: 'classes'},
       el('tr', {}, el('td'), ...top.map(k => el('th', {scope: 'col'}, net.classes[k]))), ...rows));
     if (net.classes.length > 10)
@@ -716,7 +716,7 @@ function makeBoard(net) {
     const rows = states.map((s, i) =>
       row(nameOf(net, s)[0], 'next', cells(predicted(used(), s)), s, i === states.length - 1));
     if (board.trained !== board.trace)
-      rows.push(row('trained', 'next', cells(predicted(net, readable(board.trained).pop()))));
+      rows.push(row('was', 'next', cells(predicted(net, readable(board.trained).pop()))));
     saidBox.replaceChildren(el('table', {}, el('tr', {}, el('td'), el('th', {colspan: '5'}, 'the five most likely'),
       ...(truth === undefined ? [] : [el('th', {}, `true: ${shown(truth)}`)])), ...rows));
   }
