@@ -46,7 +46,7 @@ class EvalConfig:
     real: str = ''                  # pictures: path of the ImageNet-ReaL labels, real.json, to score by as well
     confusion: str = ''             # pictures: draw which classes are taken for which, here; the table is beside it
     probe: bool = False             # pictures: fit a linear classifier to frozen features of the training split
-    knn: int = 0                    # pictures: classify by the k nearest training features; 0 turns it off
+    knn: str = ''                   # pictures: classify by the k nearest training features: 20, or 10,20,100,200
     train_share: float = 1.0        # pictures: share of each class's training pictures for probe and neighbours
     seed: int = -1                  # pictures: which ones; -1 means the seed of the training run
     benchmarks: str = ''            # text: zero-shot benchmarks, with commas between them, or all
@@ -69,9 +69,11 @@ ONLY_FOR = {'dataset': (*PICTURES, *TEXT, 'icl'), 'split': (*PICTURES, *TEXT), '
 def check(c, what):
     """Raises ValueError for settings out of range, or that are not for `what`: a task, or
     '--benchmarks'."""
-    settings.check_least(c, batch_size=1, knn=0, seed=-1, prompts=2)
+    settings.check_least(c, batch_size=1, seed=-1, prompts=2)
     settings.check_ranges(c, {(0, 1): ('eval_crop',), (1e-9, 1): ('train_share',), (-1, 1024): ('workers',)})
     settings.check_meant(c, ONLY_FOR, what)
+    if not all(k.isdecimal() and int(k) for k in c.knn.split(',') if c.knn):
+        raise ValueError(f'knn={c.knn} must be a number of neighbours, or several, such as 10,20,100,200')
     if c.train_share < 1 and not (c.probe or c.knn):
         raise ValueError('--train_share is for --probe and --knn; add --probe=true, or leave it out')
     if c.confusion and (c.probe or c.knn):
@@ -117,8 +119,8 @@ def probe(c, model, train, test, how):
         print(f'linear probe of {seen[0].size(1)} features, {len(train):,} training pictures:')
         accuracy, C = frozen.linear_probe(seen, scored, classes)
         print(f'linear probe: top-1 {accuracy:.2%} {on}, C = {C:g}')
-    if c.knn:
-        print(f'{c.knn} nearest neighbours: top-1 {frozen.nearest_neighbours(seen, scored, classes, c.knn):.2%} {on}')
+    for k in map(int, c.knn.split(',') if c.knn else ()):
+        print(f'{k} nearest neighbours: top-1 {frozen.nearest_neighbours(seen, scored, classes, k):.2%} {on}')
 
 
 def text(c, checkpoint, model, autocast):

@@ -23,9 +23,8 @@ crops. The student sees them and some small ones, and learns to say of every cro
 The network inside is any with `features` (backbone='crate' or 'vit'); it classifies nothing. Trained checkpoints are
 opened as that network with the teacher's weights, so every command that looks at CRATE or ViT looks at these too.
 
-Departures from the released code (github.com/facebookresearch/dino): while the last layer is frozen its gradient is
-zero, not missing, so AdamW's averages of it begin at the first step; of a batch in several passes the centre is moved
-once a step, not once a pass.
+A departure from the released code (github.com/facebookresearch/dino): of a batch in several passes the centre is moved
+once a step, not once a pass. docs/papers.md lists those of the recipe.
 """
 import math
 from dataclasses import dataclass

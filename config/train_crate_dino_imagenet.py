@@ -4,7 +4,7 @@
 #   python prepare/imagenet.py --from PATH
 #   python train.py config/train_crate_dino_imagenet.py  # on one GPU
 #   torchrun --standalone --nproc_per_node=8 train.py config/train_crate_dino_imagenet.py
-#   python eval.py --ckpt=out/crate_dino_imagenet --knn=20
+#   python eval.py --ckpt=out/crate_dino_imagenet --knn=10,20,100,200
 #
 # Other sizes, and the ViT of the DINO paper, need these flags:
 #   Small/8   --patch_size=8 --out_dir=out/crate_dino_small8_imagenet

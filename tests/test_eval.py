@@ -241,9 +241,10 @@ def test_frozen_features_are_scored_as_by_hand(run, folder, tmp_path, capsys, mo
                 'abcdefg')
     right = [(s.argmax(1) == v)[clear].double().mean().item() for s in (probe, votes)]
     assert all(0.1 < share < 1 for share in right)
-    out = said(capsys, run, tmp_path, '--dataset=clear', '--probe=true', '--knn=5', '--batch_size=16')
+    out = said(capsys, run, tmp_path, '--dataset=clear', '--probe=true', '--knn=5,1', '--batch_size=16')
     assert f'linear probe: top-1 {right[0]:.2%} on test ({len(clear)} pictures), C = 1' in out
     assert f'5 nearest neighbours: top-1 {right[1]:.2%} on test' in out and 'top-5' not in out
+    assert '\n1 nearest neighbours: top-1 ' in out
 
 
 def test_features_may_be_of_pictures_of_other_classes_and_of_few(run, folder, capsys):
@@ -341,7 +342,7 @@ def test_errors_in_context_beside_those_of_estimators(tmp_path, capsys, monkeypa
     (['--dataset=four'], '7 classes (a, b, c ..), {}/four has 4 others (w, x, y ..); put a new head'),
     (['--dataset=text'], 'holds text'), (['--dataset=nothing'], 'no data in {}/nothing'),
     (['--split=dev'], 'no split dev, only train, val, test'), (['--batch_size=0'], 'batch_size=0 must be at least 1'),
-    (['--knn=-1'], 'knn=-1 must be at least 0'), (['--eval_crop=2'], 'eval_crop=2.0 must lie between 0 and 1'),
+    (['--knn=-1'], 'knn=-1 must be a number of neighbours'), (['--knn=5,0'], 'such as 10,20,100,200'), (['--eval_crop=2'], 'eval_crop=2.0 must lie between 0 and 1'),
     (['--eval_view=all'], "eval_view='all' is unknown; choose crop or squash"),
     (['--workers=-2'], 'workers=-2'), (['--ckpt=nowhere'], 'no checkpoint nowhere'), (['--n_embd=32'], 'does not fit'),
     (['--real=x'], 'lights was not'), (['--dtype=int8'], 'choose auto'), (['--probee=true'], 'did you mean probe'),
