@@ -2,7 +2,6 @@
 pictures, texts or prompts that they read."""
 import itertools
 from dataclasses import dataclass, replace
-from pathlib import PurePath
 
 import numpy as np
 import torch
@@ -11,6 +10,7 @@ from tqdm import tqdm
 from analysis import layers
 from engine.checkpoints import grid, kind_of, load_model, load_weights
 from engine.machine import choose_device
+from engine.plots import title_of
 from tasks import dataset_of
 from tasks.augment import config_of
 from tasks.pictures import ImageSplit, named, pictures_of, seen
@@ -36,8 +36,7 @@ class Subject:
     @property
     def title(self):
         """The name without the folder that the run directory lies in."""
-        path = PurePath(self.name)
-        return (path.parent if path.suffix == '.pt' else path).name or self.name
+        return title_of(self.name)
 
     @property
     def channels(self):

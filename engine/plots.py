@@ -94,6 +94,12 @@ def plain_numbers(*axes):
             axis.set_minor_formatter(ticker.NullFormatter())
 
 
+def title_of(path):
+    """A run or checkpoint without the folder that the run directory lies in."""
+    folder = PurePath(path).parent if PurePath(path).suffix == '.pt' else PurePath(path)
+    return folder.name or str(path)
+
+
 def told_apart(titles):
     """How a legend calls runs, {path: title} -> {path: name}: by their titles; where these are alike,
     by as much of the end of their paths as differs."""
