@@ -7,8 +7,9 @@
 #
 # hardware   2 CPU cores
 # minutes    4 of training
-# expected   predicts 59.8% of the hidden bytes of the validation split (one seed); always guessing a
-#            space: 28.6%. Before embeddings and U started as in the authors' CRATE-GPT: 61.1 ± 0.3%
+# expected   predicts 59.8% of the hidden bytes of the validation split (one seed); always guessing
+#            a space: 28.6%. Before embeddings and U started as in the authors' CRATE-GPT:
+#            61.1 ± 0.3% (three seeds)
 dataset = 'stdlib'
 out_dir = 'out/crate_bert_stdlib'
 
