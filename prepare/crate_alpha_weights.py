@@ -31,7 +31,7 @@ def main(argv=None):
     p.add_argument('--size', choices=SIZES, default='B16', help='default: %(default)s')
     p.add_argument('--from', dest='source', metavar='FILE', help='a local copy instead of the download')
     p.add_argument('--out_dir', help='run directory to write (default: out/crate_alpha_SIZE)')
-    p.add_argument('--overwrite', nargs='?', const='true', choices=['true'], help='replace the run in this directory')
+    p.add_argument('--overwrite', action='store_true', help='replace the run in this directory')
     p.add_argument('--url', default=URL, help='where crate_alpha_SIZE.pth is (default: %(default)s)')
     args = p.parse_args(argv)
     from engine import official  # here, as it imports torch: --help is fast

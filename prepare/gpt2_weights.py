@@ -53,7 +53,7 @@ def main(argv=None):
     p.add_argument('--from', dest='source', metavar='FILE', help='a local model.safetensors instead of the download')
     p.add_argument('--n_head', type=int, default=0, help='heads of a GPT-2 of another size (default: those of --size)')
     p.add_argument('--out_dir', help='run directory to write (default: out/SIZE)')
-    p.add_argument('--overwrite', nargs='?', const='true', choices=['true'], help='replace the run in this directory')
+    p.add_argument('--overwrite', action='store_true', help='replace the run in this directory')
     p.add_argument('--url', default=URL, help='where SIZE/resolve/main/model.safetensors is (default: %(default)s)')
     args = p.parse_args(argv)
     from engine.rundir import check_new  # here, as it imports torch: --help is fast

@@ -7,10 +7,15 @@ from tasks.files import check_free, hold_folder
 
 
 class Parser(argparse.ArgumentParser):
-    """--help shows the script's docstring as it is written. A mistake is reported in one line."""
+    """--help shows the script's docstring as it is written. A mistake is reported in one line. --overwrite
+    may be typed as in the other programs too: --overwrite=true."""
 
     def __init__(self, doc):
         super().__init__(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def parse_args(self, argv=None, namespace=None):
+        words = sys.argv[1:] if argv is None else argv
+        return super().parse_args(['--overwrite' if word == '--overwrite=true' else word for word in words], namespace)
 
     def error(self, message):
         raise ValueError(f'{message}; --help lists all options')
@@ -20,7 +25,7 @@ def parser(doc, out):
     """Options of every script that writes a dataset. out: the default folder, or None."""
     p = Parser(doc)
     p.add_argument('--out', default=out, help='folder to write' + (' (default: %(default)s)' if out else ''))
-    p.add_argument('--overwrite', nargs='?', const='true', choices=['true'], help='replace the folder if it exists')
+    p.add_argument('--overwrite', action='store_true', help='replace the folder if it exists')
     return p
 
 

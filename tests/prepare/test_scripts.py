@@ -5,6 +5,8 @@ import sys
 import pytest
 from helpers import ROOT, run
 
+from prepare.lib.command_line import parser
+
 SCRIPTS = sorted(p.stem for p in (ROOT / 'prepare').glob('*.py') if p.stem != '__init__')
 
 
@@ -15,6 +17,14 @@ def test_help_shows_the_docstring_and_mistakes_get_one_line(name):
     done = run(f'prepare/{name}.py', '--nonsense')
     assert done.returncode == 2 and done.stdout == '' and len(done.stderr.splitlines()) == 1, done.stderr
     assert done.stderr.startswith('error: ') and '--help' in done.stderr
+
+
+@pytest.mark.parametrize('words', [['--overwrite', 'photos'], ['--overwrite=true', 'photos'], ['photos', '--overwrite']])
+def test_overwrite_is_a_switch_and_takes_no_word_that_follows(words):
+    p = parser('', None)
+    p.add_argument('folder')
+    args = p.parse_args(words)
+    assert args.overwrite is True and args.folder == 'photos' and not p.parse_args(['photos']).overwrite
 
 
 def test_scripts_start_without_torch_and_libraries_do_not_import_scripts():
