@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from engine import lock, reader
-from engine.output import write_file
+from engine.output import check_folder, write_file
 from engine.rundir import FORMAT, LOCK, SCHEMA, SETTING, check_format, fit
 
 WEIGHTS, CONFIG = 'model.safetensors', 'config.json'
@@ -23,12 +23,7 @@ OF_THIS_MACHINE = 'model', 'data_dir', 'out_dir', 'init_from', 'overwrite', 'dev
 
 def check_new(out, overwrite):
     """Raises ValueError, before any work, if no export can be written to this folder."""
-    try:
-        os.lstat(Path(out) / f'{WEIGHTS}.new')
-    except FileNotFoundError:
-        pass
-    except OSError as e:
-        raise ValueError(f'{out} cannot be written ({e.strerror}); name another --out') from None
+    check_folder(out, f'{WEIGHTS}.new', '--out')
     held = sorted(name for name in (WEIGHTS, CONFIG) if os.path.exists(Path(out) / name))
     runs = sorted(p.name for p in Path(out).glob('*.pt'))
     if runs:

@@ -40,6 +40,17 @@ def check_writable(path, advice):
         raise ValueError(f'{path} cannot be written ({e.strerror}); {advice}') from None
 
 
+def check_folder(out, name, setting):
+    """Raises ValueError, before any work, if the folder out, which need not exist, cannot hold a file
+    of this name. setting: the option that gives the folder, such as --out."""
+    try:
+        os.lstat(Path(out) / name)
+    except FileNotFoundError:
+        pass
+    except OSError as e:
+        raise ValueError(f'{out} cannot be written ({e.strerror}); name another {setting}') from None
+
+
 def check_picture_path(path, endings, setting):
     """Raises ValueError, before any work, if path has none of these endings (such as .png) or its
     folder does not exist. setting: the option that gives the path, such as --out."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from engine import lock, missing, reader
-from engine.output import write_file
+from engine.output import check_folder, write_file
 
 LOCK = '.lock'  # in a run directory
 FILES = ('config.json', 'log.csv', 'last.pt', 'best.pt', 'curve.png')
@@ -49,12 +49,7 @@ def refuse_held(out_dir):
 
 def check_new(out_dir, overwrite):
     """Raises ValueError, before any work, if no new run can be written to a directory."""
-    try:
-        os.lstat(Path(out_dir) / 'last.pt.new')
-    except FileNotFoundError:
-        pass
-    except OSError as e:
-        raise ValueError(f'{out_dir} cannot be written ({e.strerror}); name another --out_dir') from None
+    check_folder(out_dir, 'last.pt.new', '--out_dir')
     if not overwrite:
         refuse_held(out_dir)
 
