@@ -142,8 +142,10 @@ class Pace:
 
 @contextlib.contextmanager
 def untouched(model):
-    """While the block runs, a network may count what it sees; then its buffers are as they were."""
+    """After the block, also after an error in it, the buffers of a network are as they were before."""
     kept = [buffer.clone() for buffer in model.buffers()]
-    yield
-    for buffer, old in zip(model.buffers(), kept):
-        buffer.data.copy_(old)
+    try:
+        yield
+    finally:
+        for buffer, old in zip(model.buffers(), kept):
+            buffer.data.copy_(old)

@@ -4,6 +4,7 @@ import ast
 import contextlib
 import io
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -323,6 +324,23 @@ def test_whatever_a_file_does_is_said_in_a_line(name, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, 'fork'), reason='this system has no fork')
+def test_what_a_file_starts_ends_with_it(tmp_path):
+    """Else it would hold the pipe that check.py reads, for longer than run_on waits."""
+    text = ('import os, time\n\ndef coding_rate(Z, eps=0.5):\n    os.fork()\n    time.sleep(1000)\n')
+    code, out = run_on(tmp_path, text, '--seconds=12', lesson='1')
+    assert code == 1 and 'did not end within 12 s' in out
+
+
+def test_float32_is_named(tmp_path):
+    answer = (COURSE / 'answers' / 'lesson1.py').read_text()
+    assert '    N, d = Z.shape\n' in answer
+    code, out = run_on(tmp_path, answer.replace('    N, d = Z.shape\n', '    Z = Z.float()\n    N, d = Z.shape\n', 1),
+                       lesson='1')
+    assert code == 1 and 'is computed in float32' in out
+
+
+@pytest.mark.slow
 def test_a_mistake_is_told_once_and_not_in_what_calls_it(tmp_path):
     answers = (COURSE / 'answers' / 'lesson1.py').read_text()
     empty = '    raise NotImplementedError\n'
@@ -353,8 +371,8 @@ def test_all_lessons_at_once():
 
 @pytest.mark.parametrize('words', [
     [], ['9' * 3], ['0'], ['-1'], ['one'], ['1', 'x'], ['1', '--hnit'], ['1', '--hint=4'], ['1', '--hint=x'],
-    ['1', '--file=none.py'], ['1', '--file='], ['1', '2', '--file=x.py'], ['1', '--seconds=0'], ['1', '--seconds=nan'],
-    ['1', '--seconds=-3'], ['1', '--seconds='], ['1', '--hint', '--json'], ['--json'], ['1', '--'], ['1', '-x']],
+    ['1', '--file=none.py'], ['1', f'--file={COURSE}/README.md'], ['1', '--file='], ['1', '2', '--file=x.py'],
+    ['1', '--seconds=0'], ['1', '--seconds=nan'], ['1', '--seconds=-3'], ['1', '--seconds='], ['1', '--hint', '--json'], ['--json'], ['1', '--'], ['1', '-x']],
     ids=' '.join)
 def test_bad_command_lines_are_one_line(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -52,6 +52,14 @@ def test_resumed_in_the_middle_it_goes_on_bit_for_bit(whole, words, tmp_path):
     assert losses(tmp_path / 'a') == losses(whole) and equal(weights(tmp_path / 'a'), weights(whole))
 
 
+def test_the_frozen_layer_does_not_move_not_even_by_decay(words, tmp_path):
+    go(*words, '--freeze_share=0.5', '--keep_checkpoints=true', f'--out_dir={tmp_path}/a')
+    held = [weights(tmp_path / 'a', f'step_{step}.pt') for step in (0, 3, 6)]
+    first, middle, last = (w['student.head.last_layer.weight_v'] for w in held)
+    assert torch.equal(first, middle) and not torch.equal(middle, last)
+    assert not torch.equal(*(w['student.head.mlp.0.weight'] for w in held[:2]))
+
+
 def test_its_best_checkpoint_is_the_last(whole):
     """Its centre moves, so the loss of another step would say nothing."""
     assert load_checkpoint(whole)['step'] == 6 and load_checkpoint(whole)['best'] == torch.inf

@@ -118,8 +118,9 @@ def test_a_cpu_takes_bfloat16_if_it_multiplies_it_faster(has, bfloat16, want, mo
     monkeypatch.setattr(machine, 'matmul_flops',
                         lambda device, dtype, n, seconds: bfloat16 if dtype == torch.bfloat16 else 160)
     machine.cpu_gains_from_bfloat16.cache_clear()
+    threads = torch.get_num_threads()
     try:
-        assert choose_dtype('auto', 'cpu') == want
+        assert choose_dtype('auto', 'cpu') == want and torch.get_num_threads() == threads
     finally:
         machine.cpu_gains_from_bfloat16.cache_clear()
 
