@@ -167,7 +167,7 @@ def main(argv):
     parts = (c, start.augment, model.config) if meta['kind'] == 'images' else (c, model.config)
     config = {k: v for part in parts for k, v in dataclasses.asdict(part).items()}
     run = Run(c, here, task, model, average, optimizers, config, checkpoints.described(meta),
-              machine.train_flops(model))
+              machine.train_flops(model, start.augment))
     if start.resumed:
         run.resume(start.checkpoint)
     start.checkpoint = None  # frees its memory

@@ -135,6 +135,9 @@ def draw_segmentation(c, nets):
     first_with = {view_of(net): net for net in nets}
     views = {view: truth(net, images, chosen) for view, net in first_with.items()}
     shown, true, rows = list(named(images, chosen)), views[view_of(nets[0])], []
+    if (true.classes < 0).all():
+        raise ValueError(f'the {len(shown):,} chosen pictures show no object; give a larger --num_samples, or another '
+                         '--seed')
     figure, axes = side_by_side(2 + (c.cut != 'none'))
     for net in nets:
         mine = views[view_of(net)]

@@ -279,14 +279,16 @@ def recompute_layers(model):
         layer.forward = again(layer.forward)
 
 
-def train_flops(model):
+def train_flops(model, augment=None):
     """Operations of a forward and a backward pass on one sequence, picture or prompt, as PyTorch
-    counts them. Nothing is computed: the passes run on the meta device."""
+    counts them. augment: an AugmentConfig, for self-distillation, which has small crops too. Nothing
+    is computed: the passes run on the meta device."""
     c = model.config
     with torch.device('meta'):
         twin = type(model)(c)
         if c.task == 'views':
-            x, y = (torch.empty(2, 1, c.channels, *c.image_size), torch.empty(0)), None
+            n, side = (augment.local_crops, augment.local_size) if augment else (0, 1)
+            x, y = (torch.empty(2, 1, c.channels, *c.image_size), torch.empty(n, 1, c.channels, side, side)), None
         elif c.task in ('image', 'masked_image'):
             x = torch.empty(1, getattr(c, 'channels', 3), *c.image_size)
             y = torch.empty(1, dtype=torch.long) if c.task == 'image' else None

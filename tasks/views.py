@@ -101,6 +101,9 @@ class Distillation(Classification):
 
     def __init__(self, c, augmentation, folder, config, machine):
         super().__init__(c, augmentation, folder, config, machine)
+        if c.ema:
+            raise ValueError(f'ema={c.ema} is not for self-distillation, whose teacher is such an average; leave it '
+                             'out, and set --teacher_momentum')
         size, patch = augmentation.local_size, config.patch_size
         if augmentation.local_crops and any(size % side for side in patch):
             raise ValueError(f'local_size={size} is not divisible by patch_size={patch}; choose a --local_size that is')

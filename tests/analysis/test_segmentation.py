@@ -132,6 +132,16 @@ def test_without_cuts(masked, look):
     assert len(rows) == 5 and {row['masks'] for row in rows} <= {'head 1', 'head 2'}
 
 
+def test_pictures_without_an_object(place, tmp_path, capsys):
+    """There would be nothing to take a mean of."""
+    pictures, labels = np.load(place / 'data' / 'pics' / 'test.images.npy')[:5], np.arange(5) % 3
+    split = pictures, labels, np.zeros((5, 20, 30), bool)
+    save_arrays(tmp_path / 'data' / 'unmarked', {'train': split, 'test': split}, ['ant', 'bee', 'cat'])
+    said = fails(capsys, analyze.main, 'segment', f'--ckpt={place}/runs/crate', '--dataset=unmarked',
+                 f'--data_dir={tmp_path}/data', f'--out={tmp_path}/x.png')
+    assert 'the 5 chosen pictures show no object' in said and not (tmp_path / 'x.png').exists()
+
+
 def test_simple_guesses_are_scored_too(masked, place, look):
     masked, _ = masked
     rows, half, covered = look('segment', 'crate', '--dataset=masked'), torch.zeros(16, 24), torch.zeros(5, 16, 24)

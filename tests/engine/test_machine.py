@@ -7,6 +7,8 @@ import train
 from engine import machine, sharding
 from engine.machine import Machine, choose_compile, choose_device, choose_dtype
 from model_aot import AoT, AoTConfig
+from model_dino import DINO, DINOConfig
+from tasks.augment import AugmentConfig
 
 
 def test_what_is_asked_for_is_what_one_gets():
@@ -67,6 +69,15 @@ def test_work_is_counted_for_pictures_too():
     matrices = 6 * (13 * 2 * 2 * 16 * 16 + 12 * 24 * 16 + 5 * 16)  # 13 tokens; 12 patches; one classified token
     attention = 2 * 12 * 13 * 13 * 16
     assert 0.85 * (matrices + attention) < flops < 1.3 * (matrices + attention)
+
+
+def test_work_on_small_crops_counts():
+    """Each costs the student as much as any picture of its size, and the teacher nothing."""
+    model = DINO(DINOConfig(n_layer=2, n_head=2, n_embd=16, image_size=16, patch_size=4, n_out=32, hidden=24))
+    none, two, four, eight = (machine.train_flops(model, AugmentConfig(local_crops=n, local_size=side))
+                              for n, side in ((0, 16), (2, 16), (4, 16), (8, 8)))
+    assert four - two == two - none > 2 * none / 3  # of two crops the student's three passes, of four in all
+    assert two < eight < four  # 5 tokens each, not 17
 
 
 def test_memory_that_does_not_suffice_gets_advice(tiny, tmp_path, capsys):
