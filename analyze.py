@@ -35,8 +35,8 @@ from dataclasses import dataclass, fields, replace
 import engine  # before torch
 import torch
 
-from analysis import derivation, diffusion, drawings, layers, majorizer, page, projection, scores, segmentation, sheet
-from analysis import theory
+from analysis import (compression, denoising, derivation, diffusion, drawings, layers, majorizer, page, projection,
+                      scores, segmentation, sheet, sparsification)
 from analysis.samples import subjects
 from engine import plots, settings
 from engine.checkpoints import from_command_line
@@ -91,8 +91,8 @@ COMMANDS = {  # for networks: the function that draws, and its settings besides 
     'compress': (derivation.draw_rate_changes, MANY),
     'ista': (derivation.draw_lasso, MANY),
     'denoise': (derivation.draw_signal_to_noise, MANY)}
-THEORIES = {name: entry for part in (theory, scores, projection, diffusion, majorizer)  # they need no network
-            for name, entry in part.COMMANDS.items()}
+THEORIES = {name: entry for part in (denoising, compression, sparsification, scores, projection, diffusion, majorizer)
+            for name, entry in part.COMMANDS.items()}  # they need no network
 CHOICES = {'part': layers.PARTS, 'cut': segmentation.CUTS, 'show': ('rate', 'sparsity'), 'measure': tuple(layers.EPS)}
 
 

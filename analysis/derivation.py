@@ -1,5 +1,5 @@
-"""Is each half of a trained layer the step that it is derived as? theory.py asks this of tokens
-drawn at random; these functions ask it of networks. They are called as those in drawings.py."""
+"""Is each half of a trained layer the step that it is derived as? denoising.py, compression.py and
+sparsification.py ask this of tokens drawn at random; these functions ask it of networks. They are called as those in drawings.py."""
 import torch
 from torch.nn.functional import normalize
 from tqdm import tqdm

@@ -12,7 +12,7 @@ import torch
 from analysis.measures import compressed_rate_gradient
 from analysis.projection import noisy_codebook, orthogonal_bases, outside
 from analysis.scores import Mixture, score
-from analysis.theory import shipped_attention
+from analysis.compression import shipped_attention
 from engine import plots
 from engine.settings import check_least
 

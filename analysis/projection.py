@@ -12,7 +12,7 @@ from torch.nn.functional import cosine_similarity
 
 from analysis.measures import compressed_rate_gradient, turning
 from analysis.scores import Mixture, nearest_projection, score
-from analysis.theory import shipped_attention
+from analysis.compression import shipped_attention
 from engine import plots
 from engine.settings import check_least
 

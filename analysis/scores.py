@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from analysis.theory import shipped_attention
+from analysis.compression import shipped_attention
 from engine import plots
 from engine.settings import check_least
 

@@ -12,7 +12,7 @@ from insides import (chosen, cropped, floats, fresh, heads_of, inputs, kind_of, 
 from matplotlib.text import Text
 
 import analyze
-from analysis import derivation, drawings, layers, measures, theory
+from analysis import denoising, derivation, drawings, layers, measures
 from analysis.samples import Subject
 from tasks.augment import visible
 
@@ -63,7 +63,7 @@ def test_no_figure_holds_the_path_of_a_run(command, figure_of, place):
     ['majorize', '--n_embd=4', '--tokens=2', '--steps=2']], ids=lambda words: words[0])
 def test_figures_of_the_theory(words, figure_of, monkeypatch):
     """No math in numbers at ticks, one vertical axis in a panel, and a word for what it holds."""
-    monkeypatch.setattr(theory, 'NEAR', dict(n_head=2, head_dim=4, tokens=4))
+    monkeypatch.setattr(denoising, 'NEAR', dict(n_head=2, head_dim=4, tokens=4))
     figure = figure_of(*words)
     assert not any('$' in word for word in texts(figure))
     places = [axis.get_subplotspec().get_position(figure).bounds + (axis.figure is figure,) for axis in figure.axes]

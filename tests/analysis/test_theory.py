@@ -1,5 +1,5 @@
-"""theory.py: its tables hold what one computes, and the algebra of the papers holds where it is
-said to hold, and not elsewhere."""
+"""The theory without a network: its tables hold what one computes, and the algebra of the papers
+holds where it is said to hold, and not elsewhere."""
 import csv
 import math
 
@@ -9,10 +9,12 @@ from helpers import fails
 from torch.nn.functional import normalize
 
 import analyze
-from analysis import measures, theory
+from analysis import denoising, measures, sparsification
+from analysis.compression import CompressConfig, shipped_attention
+from analysis.denoising import DenoiseConfig
 from analysis.measures import (compressed_rate, compressed_rate_gradient, cosine, lasso_minimizer, lasso_objective,
                                noisy_mixture, snr, turning)
-from analysis.theory import CompressConfig, DenoiseConfig, ISTAConfig, shipped_attention, unrolled
+from analysis.sparsification import ISTAConfig, unrolled
 
 
 def draw(tmp_path, command, *words):
@@ -49,15 +51,15 @@ def shipped_step(U, Z):
 @pytest.mark.parametrize('settings, limits, met', [                     # limits by hand, in the order of the list
     (dict(n_head=8, head_dim=16, tokens=128, delta=0.2),                # the default; no tau is allowed
      (0.5, 0.0808041, 0.0822740, 535668.6, 211.1522, 65536, 844.6086), '1000000'),
-    (theory.NEAR, (0.5, 1, 0.0106215, 17141.40, 180.0771, 256, 720.3083), '1110111'),
+    (denoising.NEAR, (0.5, 1, 0.0106215, 17141.40, 180.0771, 256, 720.3083), '1110111'),
     (dict(n_head=4, head_dim=216, tokens=128, delta=0.02, tau=0.5),     # tau must be above 1/2
      (0.5, 1, 0.0212431, 97625.61, 195.7384, 4096, 782.9537), '0110100')])
 def test_the_conditions_of_the_theorem_by_hand(settings, limits, met, capsys):
     c = DenoiseConfig(**settings)
-    rows = theory.conditions(c)
+    rows = denoising.conditions(c)
     assert [row[5] for row in rows] == pytest.approx(limits, rel=1e-5)
     assert [row[-1] for row in rows] == [bit == '1' for bit in met]
-    theory.say_conditions('these', c)
+    denoising.say_conditions('these', c)
     title, *said = capsys.readouterr().out.splitlines()
     assert title == f'these: {met.count("1")} of 7 conditions met' and len(said) == 7 + (limits[1] < 0.5)
     assert [line.split()[0] == 'met' for line in said[:7]] == [bit == '1' for bit in met]
@@ -66,7 +68,7 @@ def test_the_conditions_of_the_theorem_by_hand(settings, limits, met, capsys):
 
 @pytest.mark.parametrize('name, value, limit', [('delta', 0.0106, 2), ('delta', 0.0107, 2), ('tau', 0.99, 1)])
 def test_a_condition_turns_where_its_limit_is(name, value, limit):
-    row = theory.conditions(DenoiseConfig(**theory.NEAR | {name: value}))[limit]
+    row = denoising.conditions(DenoiseConfig(**denoising.NEAR | {name: value}))[limit]
     assert row[-1] == (value != 0.0107)
 
 
@@ -252,9 +254,10 @@ def test_more_steps_go_towards_the_same_tokens():
 def test_the_dictionary_of_a_new_crate_allows_its_step(d):
     state = torch.random.get_rng_state()
     for seed in range(2):
-        norm = theory.initial_norm(d, seed)
+        norm = sparsification.initial_norm(d, seed)
         assert 6 < norm < 9 and 0.1 < 1 / norm                          # eta=0.1 is below 1/|D|^2, by about a fifth
-    assert torch.equal(torch.random.get_rng_state(), state) and theory.initial_norm(d, 0) == theory.initial_norm(d, 0)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert sparsification.initial_norm(d, 0) == sparsification.initial_norm(d, 0)
 
 
 def test_the_lasso_table_holds_what_one_computes(tmp_path, capsys):
