@@ -1,11 +1,13 @@
 """Is each half of a trained layer the step that it is derived as? denoising.py, compression.py and
-sparsification.py ask this of tokens drawn at random; these functions ask it of networks. They are called as those in drawings.py."""
+sparsification.py ask this of tokens drawn at random; these functions ask it of networks. They are
+called as those in drawings.py."""
 import torch
 from torch.nn.functional import normalize
 from tqdm import tqdm
 
 from analysis import layers, measures
-from analysis.drawings import label_panels, levels, mean_and_spread, over_layers, side_by_side, warn_if_lengths_differ
+from analysis.drawings import warn_if_lengths_differ
+from analysis.panels import label_panels, levels, mean_and_spread, over_layers, side_by_side
 from analysis.samples import batches
 
 

@@ -7,10 +7,10 @@ import torch
 from tqdm import tqdm
 
 from analysis import layers
-from analysis.drawings import (label_panels, levels, mean_and_spread, names_of, over_layers, side_by_side,
-                               warn_if_unused)
+from analysis.drawings import warn_if_unused
 from analysis.maskcut import maskcut
 from analysis.objects import Scores, average_precision, connected, truth, two_means
+from analysis.panels import label_panels, levels, mean_and_spread, names_of, over_layers, side_by_side
 from analysis.samples import choose, only_pictures, patches, pixels, view_of, which_layer
 from engine import plots
 from tasks import augment

@@ -12,7 +12,7 @@ from insides import (chosen, cropped, floats, fresh, heads_of, inputs, kind_of, 
 from matplotlib.text import Text
 
 import analyze
-from analysis import denoising, derivation, drawings, layers, measures
+from analysis import denoising, derivation, drawings, layers, measures, panels
 from analysis.samples import Subject
 from tasks.augment import visible
 
@@ -77,17 +77,17 @@ def test_networks_of_the_same_title_are_told_apart():
     nets = [net, replace(net, name='out/a/step_3.pt'), replace(net, name='x/vit'),
             replace(net, name='out/a/best.pt, random weights', kind='random'),
             *(replace(net, name=name, kind='random') for name in ('x/vit, random weights', 'random weights'))]
-    assert list(drawings.names_of(nets).values()) == ['best.pt', 'step_3.pt', 'vit', 'best.pt, random weights',
+    assert list(panels.names_of(nets).values()) == ['best.pt', 'step_3.pt', 'vit', 'best.pt, random weights',
                                                       'vit, random weights', 'random weights']
-    assert list(drawings.names_of(nets[:1]).values()) == ['a']
+    assert list(panels.names_of(nets[:1]).values()) == ['a']
 
 
 @pytest.mark.parametrize('heights', [(0.5, 0.5, 0.5, 0.5), (0.1, 0.11, 0.9, 0.91), (0.2, 0.4, 0.6, 0.8)])
 def test_names_of_levels_do_not_overlap(heights):
-    (figure, (axis,)), names = drawings.side_by_side(1), ('first', 'second', 'third', 'fourth')
+    (figure, (axis,)), names = panels.side_by_side(1), ('first', 'second', 'third', 'fourth')
     axis.plot([1, 2], [0.3, 0.7], label='a network')
-    drawings.levels(axis, dict(zip(names, heights)), from_zero=True)
-    drawings.label_panels(figure, [axis], ['title'], ['unit'], [])
+    panels.levels(axis, dict(zip(names, heights)), from_zero=True)
+    panels.label_panels(figure, [axis], ['title'], ['unit'], [])
     figure.canvas.draw()
     letters = [label for label in axis.texts if label.get_text()]
     boxes = sorted((Text.get_window_extent(label) for label in letters), key=lambda box: box.y0)
@@ -119,8 +119,8 @@ def test_heads_have_numbers_and_the_ones_of_the_diagonal_no_part_of_the_scale(na
 def test_one_outlier_does_not_use_up_a_scale():
     sizes = np.linspace(0, 1, 1000)
     sizes[5] = 1000
-    assert drawings.scale_of([sizes]) < 1 and drawings.scale_of([-sizes]) < 1
-    assert drawings.scale_of([np.zeros(3)]) == 1 and drawings.scale_of([np.ones(9)], most=0.95) == 0.95
+    assert panels.scale_of([sizes]) < 1 and panels.scale_of([-sizes]) < 1
+    assert panels.scale_of([np.zeros(3)]) == 1 and panels.scale_of([np.ones(9)], most=0.95) == 0.95
 
 
 @pytest.mark.parametrize('name', ['crate', 'vit', 'crate_gpt', 'gpt2'])
