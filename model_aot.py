@@ -22,10 +22,10 @@ learned subspaces. Query, key and value are the same projection, and there is no
 The same file holds the two networks that the paper compares with: `attn='mhsa'` has separate queries,
 keys and values (eq. 5), and `attn='mhsa', mlp=True` is exactly GPT-2.
 
-Departures from the paper's formulas, all as in the authors' experiments:
+Departures from the paper's formulas, as in nanoGPT, on which the authors build; their own code is not at hand:
   * LayerNorm before each step (Figure 3 allows it) and after the last layer;
   * the softmax is scaled by 1/sqrt(p), which eq. (4) does not show;
-  * the output map W is free, and eta is absorbed in it. `tie_out=True` is the derivation itself,
+  * the output map W is free, as the counts of Table 3 need, with eta absorbed. `tie_out=True` is the derivation itself,
     W = eta [U_1 .. U_K]: eq. (4) for bases U_k p^(-1/4) and step size eta sqrt(p).
 """
 import math

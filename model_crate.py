@@ -25,8 +25,8 @@ whole, compact along each of K learned subspaces, and sparse. A layer improves t
 
 Departures from the paper's formulas, all as in its Appendix B.1 and in the authors' code, whose outputs this equals:
   * LayerNorm before each half step. The skip of the first goes around the norm; the published diagram has it after;
-  * the softmax is scaled by 1/sqrt(p), which eq. (11) does not show, and the factors of eq. (10) are 1;
-  * the output map W is free (eq. 115) and has a bias; `tie_out=True` is eq. (12), W = [U_1 .. U_K];
+  * the softmax is scaled by 1/sqrt(p), which eq. (11) does not show; the factors of eqs. (10) and (12) are left out;
+  * the output map W is free (eq. 115) and has a bias; `tie_out=True` is that of eq. (12), W = [U_1 .. U_K];
   * a patch is normalized, mapped, and normalized again before it becomes a token.
 
 Text (`image_size=0`): CRATE-GPT predicts the next token with causal attention. It equals the authors' code too, which
@@ -52,7 +52,7 @@ class CRATEConfig:
     head_dim: int = 0               # dimension of a subspace; 0 means n_embd / n_head
     eta: float = 0.1                # step size of ISTA, eq. (17)
     lam: float = 0.1                # weight lambda of sparsity, eq. (16)
-    ista: str = 'relu'              # 'relu' (eq. 17), 'soft' (two-sided, eq. 117; Table 4 has lam=10) or 'mm' (eq. 92)
+    ista: str = 'relu'              # 'relu' (eq. 17), 'soft' (two-sided, eq. 116; Table 4 has lam=10) or 'mm' (eq. 92)
     alpha: float = 1.0              # with ista='mm': alpha of eq. (92), d / (N eps^2); the paper gives no number
     tie_out: bool = False           # W = [U_1 .. U_K], eq. (12), instead of a free output map, eq. (115)
     dropout: float = 0.0            # on embeddings, attention weights and what attention adds
@@ -94,7 +94,7 @@ class MSSA(nn.Module):
         w = self.U(z)                                   # U_k^T Z, the K heads side by side: (B, N, K p)
         h = self.average(w, w, w)                       # SSA(Z | U_k) in each head, eq. (11): (B, N, K p)
         if self.tie_out:
-            return self.drop(F.linear(h, self.U.weight.T))   # sum_k U_k SSA_k, eq. (12): (B, N, d)
+            return self.drop(F.linear(h, self.U.weight.T))   # sum_k U_k SSA_k, eq. (12) without its factor: (B, N, d)
         return h if self.W is None else self.drop(self.W(h))  # W [SSA_1; ..; SSA_K], eq. (115): (B, N, d)
 
 

@@ -1,6 +1,6 @@
 """CRATE-alpha: CRATE with a richer sparse coding half step, which scales to large networks and data.
 
-    Yang, Li, Zhang, Cao, Ma, Wang, Wei, Xie, Zhou. "Scaling White-Box Transformers for Vision", NeurIPS 2024.
+    Yang, Li, Pai, Zhou, Ma, Yu, Xie. "Scaling White-Box Transformers for Vision", NeurIPS 2024.
 
 The first half step, compression, is CRATE's. The second codes the tokens in a dictionary with more atoms than a token
 has dimensions, and decodes them with another one:
@@ -26,8 +26,7 @@ decoupled from coding (`decoupled`), and a skip around the half step (`skip`).
 
 The outputs equal those of the authors' inference code (github.com/UCSC-VLAA/CRATE-alpha), and its weights can be read
 and written: a patch map without norms, no bias in the output map of attention, LayerNorm eps 1e-6 in the layers and
-1e-5 before the classifier. That code has no initialization for training. Here the dictionaries are uniform in
-+-sqrt(6 / m), where CRATE's is uniform in +-sqrt(6 / d); everything else is initialized as in CRATE.
+1e-5 before the classifier. Weights start as in their training code, in JAX, where that eps is 1e-6 too.
 """
 import math
 from dataclasses import dataclass
@@ -131,9 +130,7 @@ class CRATEAlpha(nn.Module):
         self.embed = PatchEmbedding(c)
         self.layers = nn.Sequential(*(Layer(c) for _ in range(c.n_layer)))
         self.read = Classifier(c)
-        for name, p in self.layers.named_parameters():
-            if name.endswith(('.D', '.D1')):
-                nn.init.uniform_(p, -math.sqrt(6 / p.size(1)), math.sqrt(6 / p.size(1)))
+        initialize(self)
 
     def forward(self, x, y=None):
         z = self.embed(x)                                               # (B, N + 1, d)
@@ -170,8 +167,8 @@ class PatchEmbedding(nn.Module):
         (H, W), (h, w) = c.image_size, c.patch_size
         self.shape = c.channels, H, W
         self.patch = nn.Conv2d(c.channels, c.n_embd, (h, w), stride=(h, w))
-        self.cls = nn.Parameter(torch.randn(1, 1, c.n_embd))
-        self.pos = nn.Parameter(torch.randn(1, (H // h) * (W // w) + 1, c.n_embd))
+        self.cls = nn.Parameter(torch.empty(1, 1, c.n_embd))
+        self.pos = nn.Parameter(torch.empty(1, (H // h) * (W // w) + 1, c.n_embd))
         self.drop = nn.Dropout(c.dropout)
 
     def forward(self, x):
@@ -195,6 +192,19 @@ class Classifier(nn.Module):
     def forward(self, z, y=None):
         logits, smoothing = self.head(self.features(z)), self.smoothing * self.training
         return logits, None if y is None else F.cross_entropy(logits.float(), y, label_smoothing=smoothing)
+
+
+def initialize(model):
+    """As the authors' training code: dictionaries uniform in +-sqrt(6 / d), the patch map in +-sqrt(6 / P) for patches
+    of P numbers; other maps and positions N(0, 0.02^2), the class token N(0, 1e-12), biases 0."""
+    for name, p in model.named_parameters():
+        if name.endswith(('.D', '.D1', 'patch.weight')):
+            wide = math.sqrt(6 / (p.size(0) if p.dim() == 2 else p[0].numel()))
+            nn.init.uniform_(p, -wide, wide)
+        elif name.endswith(('U.weight', 'W.weight', 'head.weight', 'pos', 'cls')):
+            nn.init.normal_(p, std=1e-6 if name.endswith('cls') else 0.02)
+        elif name.endswith(('patch.bias', 'head.bias')):
+            nn.init.zeros_(p)
 
 
 def check(c):

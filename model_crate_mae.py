@@ -34,7 +34,7 @@ The outputs equal those of the authors' code. Where that departs from the paper:
     which sets their pixels to zero. (B.1 says that (1 - mu) N patches are hidden, where it must mean mu N.)
   * the decoder subtracts from E y itself, not from its LayerNorm; `decoder_skip='normed'` is listing 3 of Appendix B.2;
   * LayerNorm before each half step and after encoder and decoder; the softmax is scaled by 1/sqrt(p); W is free and has
-    a bias (`tie_out=True` is eq. 2.8); all as in `model_crate.py`.
+    a bias (`tie_out=True` is eq. 2.8 without its factor); all as in `model_crate.py`.
 Where this file departs from both: it has no embedding before the decoder and no second position table, which the
 authors' code builds and never uses. The paper counts them (Base: 44,638,464 parameters; here 43,745,280).
 """

@@ -8,8 +8,8 @@
 #   Large   --n_layer=24 --n_embd=1024 --n_head=16 --patch_size=14
 #           --out_dir=out/crate_alpha_large_imagenet
 #
-# The recipe is that of train_crate_imagenet.py. The paper's, which trains on ImageNet-21K first, is
-# not at hand. prepare/crate_alpha_weights.py fetches what it led to.
+# The recipe is that of train_crate_imagenet.py. The authors' one, in docs/papers.md, trains on
+# ImageNet-21K first, with mixup and cutmix. prepare/crate_alpha_weights.py fetches what it led to.
 #
 # hardware   GPUs of 40 GB; with fewer than eight, the same global batch takes longer
 # minutes    not run here

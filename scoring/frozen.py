@@ -2,8 +2,8 @@
 
 The linear probe follows CRATE-MAE, appendix B.1: full-batch multinomial logistic regression on the
 features that the network's own classifier sees, for C = 1, 10, .. 1e5 in scikit-learn's convention.
-The paper chooses the C with the best test accuracy. Here C is chosen on a held-out fifth of the
-training set, and the test set is used once."""
+The paper takes the best C and does not say on which split. Here C is chosen on a held-out fifth of
+the training set, and the test set is used once."""
 import torch
 import torch.nn.functional as F
 

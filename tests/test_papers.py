@@ -46,7 +46,9 @@ def test_training_commands_build():
 def test_flags_that_stand_alone_are_settings():
     assert len(PARTS) > 8
     for flag in PARTS:
-        if not flag.startswith('--split'):
+        if flag.startswith(('--split', '--ckpt')):
+            settings.check(settings.collect([flag]), scores.EvalConfig)
+        else:
             built(str(ROOT / 'config' / 'train_crate_imagenet.py'), flag)
 
 
@@ -64,6 +66,6 @@ def test_commands_that_look_have_these_settings():
 def test_runs_that_are_looked_at_are_those_that_commands_make():
     made = {built(*run(name, label))[0]['out_dir'] for name, label in RUNS}
     made |= {flag.split('=')[1] for words in COMMANDS for flag in words if flag.startswith('--out_dir=')}
-    for words in COMMANDS:
+    for words in [*COMMANDS, *([flag] for flag in PARTS)]:
         for folder in re.findall(r'\bout/\w+', ' '.join(w for w in words if not w.startswith('--out'))):
             assert folder in made, f'{folder} of `python {" ".join(words)}` is made by no command'

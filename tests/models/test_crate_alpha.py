@@ -26,6 +26,23 @@ def test_the_papers_sizes(settings, count):
         assert CRATEAlpha(CRATEAlphaConfig(**settings)).num_params() == count
 
 
+def test_weights_start_as_in_the_authors_training_code():
+    """The deviations of their initializers: kaiming_uniform has sqrt(2 / inputs), and ends at sqrt(3) of it."""
+    torch.manual_seed(0)
+    model = CRATEAlpha(CRATEAlphaConfig(n_layer=2, n_head=4, n_embd=72, image_size=64, patch_size=4, num_classes=300))
+    expected = {'ista.D': (0.1667, 0.2887), 'ista.D1': (0.1667, 0.2887), 'patch.weight': (0.2041, 0.3536)}  # of 72, 48
+    for name, p in model.named_parameters():
+        if 'norm' in name:
+            assert p.unique().tolist() == [float(name.endswith('weight'))]
+        elif name.endswith('bias'):
+            assert not p.any()
+        else:
+            deviation, most = next((v for end, v in expected.items() if name.endswith(end)), (0.02, 1))
+            deviation = 1e-6 if name.endswith('cls') else deviation
+            assert p.std().item() == pytest.approx(deviation, rel=0.25 if name.endswith('cls') else 0.05), name
+            assert most > p.abs().max() > 0.99 * most or most == 1
+
+
 def coder(**settings):
     torch.manual_seed(0)
     ista = ISTA(CRATEAlphaConfig(n_embd=12, n_head=3, **settings)).double()
