@@ -23,12 +23,13 @@ def write_file(path, write, mode='w', advice='go on with --init_from=resume, or 
 
 
 def bar(items, *words, **settings):
-    """items, with tqdm's bar on a terminal if tqdm is installed; training can do without."""
+    """items, with tqdm's bar on a terminal if tqdm is installed; training can do without. Of several
+    processes the first shows one."""
     try:
         from tqdm import tqdm
     except ImportError:
         return items
-    return tqdm(items, *words, **{'disable': None} | settings)
+    return tqdm(items, *words, **{'disable': os.environ.get('RANK', '0') != '0' or None} | settings)
 
 
 def check_writable(path, advice):

@@ -125,7 +125,8 @@ def nearest_neighbours(train, test, classes, k, temperature=0.07):
 class Probe:
     """What the features of a network tell about classes while it trains: `knn`, the accuracy of 20
     nearest neighbours, and `probe`, that of a linear probe with C = 1, of the training split on the
-    validation split. In the main process alone."""
+    validation split. Each process computes the features of its share of the pictures; the main one
+    scores them."""
 
     NEIGHBOURS, C = 20, 1.0
 
@@ -135,11 +136,12 @@ class Probe:
             raise ValueError('--probe_interval is for pictures; leave it out')
 
     def __call__(self, model):
-        if not self.here.main:
-            return {}
-        was_training, batch_size, classes = model.training, self.task.c.batch_size, len(self.task.train.classes)
-        how = self.here.autocast, batch_size, self.task.augmentation.view
-        train, test = (features(model.eval(), split, *how) for split in (self.task.train, self.task.valid))
+        was_training, classes, here = model.training, len(self.task.train.classes), self.here
+        how = here.autocast, self.task.c.batch_size, self.task.augmentation.view
+        train, test = (here.joined(*features(model.eval(), split.part(here.rank, here.world), *how))
+                       for split in (self.task.train, self.task.valid))
         model.train(was_training)
+        if not here.main:
+            return {}
         W = fit_logistic(*train, classes, self.C)
         return {'knn': nearest_neighbours(train, test, classes, self.NEIGHBOURS), 'probe': accuracy_of(W, *test)}

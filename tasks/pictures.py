@@ -80,6 +80,12 @@ class ImageSplit:
         check_whole(path, names)
         return names[self.chosen]
 
+    def part(self, first, every):
+        """Each so many-th picture from the first on, as a split of its own."""
+        mine = copy.copy(self)
+        mine.chosen, mine.waiting = self.chosen[first::every], {}
+        return mine
+
     def __getitem__(self, request):
         return self.at(*request)
 

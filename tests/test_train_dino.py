@@ -74,8 +74,11 @@ def test_passes_of_a_step_are_one_batch(whole, words, tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_equal_one(whole, words, tmp_path):
-    """The centre is that of the whole batch."""
-    torchrun(*words, f'--out_dir={tmp_path}/two')
+    """The centre is that of the whole batch, and the features that are scored are of all pictures."""
+    torchrun(*words, '--probe_interval=3', f'--out_dir={tmp_path}/two')
+    go(*words, '--probe_interval=3', f'--out_dir={tmp_path}/one')
+    for name in ('knn', 'probe'):
+        assert column(tmp_path / 'two', 'val', name) == pytest.approx(column(tmp_path / 'one', 'val', name), abs=0.02)
     assert column(tmp_path / 'two', 'train') == pytest.approx(column(whole, 'train'), rel=1e-3)
     for k in ('centre', 'teacher.net.layers.0.ista.D'):
         assert torch.allclose(weights(tmp_path / 'two')[k], weights(whole)[k], atol=1e-4)
