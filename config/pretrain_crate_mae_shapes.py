@@ -4,7 +4,7 @@
 #   python train.py config/pretrain_crate_mae_shapes.py    # draws its data first; no download
 #
 # hardware   2 CPU cores
-# minutes    5 to 6 of training where bfloat16 is fast, else 22 to 30 on one of them; and 0.25 to draw
+# minutes    5 to 6 of training where bfloat16 is fast, else 22 to 30 on one of them; 0.25 to draw
 #            the pictures
 # expected   loss 0.290 ± 0.004 on the test split (three seeds, standard deviation); predicting the
 #            mean colour of the visible patches: 0.577

@@ -22,7 +22,7 @@ n_embd = 128
 patch_size = 4
 
 # training
-epochs = 6
+epochs = 3
 batch_size = 128
 optimizer = 'muon'
 muon_lr = 0.02        # for the matrices inside layers
