@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import torch
 
+from analysis.compression import shipped_attention
 from analysis.measures import compressed_rate_gradient
 from analysis.projection import noisy_codebook, orthogonal_bases, outside
 from analysis.scores import Mixture, score
-from analysis.compression import shipped_attention
 from engine import plots
 from engine.settings import check_least
 

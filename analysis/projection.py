@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import cosine_similarity
 
+from analysis.compression import shipped_attention
 from analysis.measures import compressed_rate_gradient, turning
 from analysis.scores import Mixture, nearest_projection, score
-from analysis.compression import shipped_attention
 from engine import plots
 from engine.settings import check_least
 
