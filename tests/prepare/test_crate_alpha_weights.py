@@ -42,7 +42,7 @@ def test_the_weights_become_a_run(tmp_path, pictures_data, capsys):
     assert all(torch.equal(checkpoint['weights'][k], v) for k, v in model.state_dict().items())
     (tmp_path / 'cat.jpg').write_bytes(JPEGS['train'][0][2])
     sample.main([f'--ckpt={tmp_path}/alpha', f'--image={tmp_path}/cat.jpg'])
-    named = re.findall(r'([\w\' -]+) [\d.]+%', capsys.readouterr().out)
+    named = re.findall(r'([^,:\n]+) [\d.]+%', capsys.readouterr().out)
     assert len(named) == 5 and {n.strip() for n in named} <= set(imagenet.names().values())
     for command in ('layers', 'attention'):
         analyze.main([command, f'--ckpt={tmp_path}/alpha', f'--image={tmp_path}/cat.jpg', f'--out={tmp_path}/x.png',
