@@ -26,9 +26,8 @@ decoupled from coding (`decoupled`), and a skip around the half step (`skip`).
 
 The outputs equal those of the authors' inference code (github.com/UCSC-VLAA/CRATE-alpha), and its weights can be read
 and written: a patch map without norms, no bias in the output map of attention, LayerNorm eps 1e-6 in the layers and
-1e-5 before the classifier. Weights start as in their training code, in JAX, where that eps is 1e-6 too.
+1e-5 before the classifier. Weights start as in their training code in JAX (which has 1e-6 before the classifier).
 """
-import math
 from dataclasses import dataclass
 
 import torch
@@ -198,11 +197,14 @@ def initialize(model):
     """As the authors' training code: dictionaries uniform in +-sqrt(6 / d), the patch map in +-sqrt(6 / P) for patches
     of P numbers; other maps and positions N(0, 0.02^2), the class token N(0, 1e-12), biases 0."""
     for name, p in model.named_parameters():
-        if name.endswith(('.D', '.D1', 'patch.weight')):
-            wide = math.sqrt(6 / (p.size(0) if p.dim() == 2 else p[0].numel()))
-            nn.init.uniform_(p, -wide, wide)
-        elif name.endswith(('U.weight', 'W.weight', 'head.weight', 'pos', 'cls')):
-            nn.init.normal_(p, std=1e-6 if name.endswith('cls') else 0.02)
+        if name.endswith(('.D', '.D1')):
+            nn.init.kaiming_uniform_(p, mode='fan_out')                 # within +-sqrt(6 / d)
+        elif name.endswith('patch.weight'):
+            nn.init.kaiming_uniform_(p)                                 # within +-sqrt(6 / P)
+        elif name.endswith(('U.weight', 'W.weight', 'head.weight', 'pos')):
+            nn.init.normal_(p, std=0.02)
+        elif name.endswith('cls'):
+            nn.init.normal_(p, std=1e-6)
         elif name.endswith(('patch.bias', 'head.bias')):
             nn.init.zeros_(p)
 

@@ -143,9 +143,7 @@ class Run:
         """Batches of validation, of which processes may have different numbers. They end early, in
         all processes at once, when any process gets a signal. If they take long, there is a
         bar."""
-        if self.machine.main:
-            batches = bar(batches, 'validation', delay=3, leave=False)
-        batches = iter(batches)
+        batches = iter(bar(batches, 'validation', delay=3, leave=False))
         while True:
             batch = next(batches, None)
             signals, left = self.machine.sum(torch.tensor([len(self.signals), int(batch is not None)])).tolist()

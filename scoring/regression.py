@@ -122,7 +122,8 @@ def draw(found, models, title, table):
     called = plots.told_apart({name: plots.title_of(name) for name in models})
     for name, (mean, error) in found.items():
         solid = name in models
-        line, = axis.plot(mean, label=called.get(name, name), linewidth=1.6 if solid else 1, linestyle='-' if solid else '--')
+        line, = axis.plot(mean, label=called.get(name, name), linewidth=1.6 if solid else 1,
+                          linestyle='-' if solid else '--')
         if solid:
             mean, error = np.array(mean), np.array(error)
             axis.fill_between(range(len(mean)), mean - 2 * error, mean + 2 * error, color=line.get_color(), alpha=0.2,

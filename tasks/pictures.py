@@ -81,7 +81,7 @@ class ImageSplit:
         return names[self.chosen]
 
     def part(self, first, every):
-        """Each so many-th picture from the first on, as a split of its own."""
+        """The pictures first, first + every, first + 2 every, .. as a split of their own."""
         mine = copy.copy(self)
         mine.chosen, mine.waiting = self.chosen[first::every], {}
         return mine

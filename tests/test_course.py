@@ -372,7 +372,8 @@ def test_all_lessons_at_once():
 @pytest.mark.parametrize('words', [
     [], ['9' * 3], ['0'], ['-1'], ['one'], ['1', 'x'], ['1', '--hnit'], ['1', '--hint=4'], ['1', '--hint=x'],
     ['1', '--file=none.py'], ['1', f'--file={COURSE}/README.md'], ['1', '--file='], ['1', '2', '--file=x.py'],
-    ['1', '--seconds=0'], ['1', '--seconds=nan'], ['1', '--seconds=-3'], ['1', '--seconds='], ['1', '--hint', '--json'], ['--json'], ['1', '--'], ['1', '-x']],
+    ['1', '--seconds=0'], ['1', '--seconds=nan'], ['1', '--seconds=-3'], ['1', '--seconds='],
+    ['1', '--hint', '--json'], ['--json'], ['1', '--'], ['1', '-x']],
     ids=' '.join)
 def test_bad_command_lines_are_one_line(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

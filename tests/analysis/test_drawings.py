@@ -78,7 +78,7 @@ def test_networks_of_the_same_title_are_told_apart():
             replace(net, name='out/a/best.pt, random weights', kind='random'),
             *(replace(net, name=name, kind='random') for name in ('x/vit, random weights', 'random weights'))]
     assert list(panels.names_of(nets).values()) == ['best.pt', 'step_3.pt', 'vit', 'best.pt, random weights',
-                                                      'vit, random weights', 'random weights']
+                                                    'vit, random weights', 'random weights']
     assert list(panels.names_of(nets[:1]).values()) == ['a']
 
 
