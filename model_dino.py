@@ -45,6 +45,7 @@ class DINOConfig:
     image_size: int | tuple = 224       # pixels of a large crop, or (height, width)
     patch_size: int | tuple = 16        # pixels of a patch, or (height, width)
     channels: int = 3                   # 3 for colour, 1 for grey
+    pool: str = 'cls'                   # what the head sees: 'cls', the class token, or 'mean', the mean of all tokens
     n_out: int = 65536                  # outputs of the projection head
     hidden: int = 2048                  # width of its hidden layers
     bottleneck: int = 256               # width before its last layer
@@ -54,7 +55,7 @@ class DINOConfig:
     first_temperature: float = 0.04     # tau_t at the start
     temperature_share: float = 0.3      # share of the run in which tau_t goes from first to last
     centre_momentum: float = 0.9        # m, of the centre
-    teacher_momentum: float = 0.996     # l at the start; it goes to 1 by a cosine
+    teacher_momentum: float = 0.996     # l at the start; it goes to 1 by a cosine. Fewer than 10,000 steps need less
     freeze_share: float = 0.01          # share of the run in which the last layer is frozen: one of 100 epochs
 
     task = 'views'
@@ -195,15 +196,15 @@ class DINO(nn.Module):
         return said, cross_entropy(student, said, c.student_temperature)
 
     def before_step(self, share):
-        """Told by the loop that there are gradients. share: of the run that is done. Without a gradient the optimizer
-        leaves the last layer alone; zeros would count in its averages, and make the steps after them too large."""
+        """Told by the loop that there are gradients. share: of the run that is over before this step. Without a gradient
+        the optimizer leaves the last layer alone; zeros would count in its averages, and make later steps too large."""
         if share < self.config.freeze_share:
             self.student.head.last_layer.weight_v.grad = None
 
     @torch.no_grad()
     def after_step(self, share, total):
-        """Told by the loop that a step was taken. share: of the run that is done; total: sums a tensor over all
-        processes."""
+        """Told by the loop that a step was taken. share: of the run that is over before this step; total: sums a
+        tensor over all processes."""
         c = self.config
         momentum = cosine(c.teacher_momentum, 1.0, share)
         mean = total(self.said) / total(self.count)
@@ -237,7 +238,7 @@ class DINO(nn.Module):
 def settings_of(c, image_size):
     """The settings of the network inside."""
     return dict(n_layer=c.n_layer, n_head=c.n_head, n_embd=c.n_embd, patch_size=c.patch_size, channels=c.channels,
-                image_size=image_size, num_classes=1, pool='cls')
+                image_size=image_size, num_classes=1, pool=c.pool)
 
 
 def network(c, image_size):

@@ -33,7 +33,7 @@ from tasks.augment import AugmentConfig
 
 @dataclass
 class TrainConfig:
-    model: str = 'aot'                      # network: aot, crate, crate_mae, vit, vit_mae, or x for your own model_x.py
+    model: str = 'aot'                      # network: aot, crate, crate_mae, crate_alpha, dino, vit, vit_mae, or x of your model_x.py
     dataset: str = 'stdlib'                 # folder in data_dir that prepare/NAME.py wrote; or linear, sparse_linear
     train_share: float = 1.0                # share of each class's training pictures to use; the seed decides which
     sparsity: int = 3                       # non-zero weights of a sparse_linear function
@@ -55,7 +55,7 @@ class TrainConfig:
     momentum: float = 0.95                  # of muon
     beta1: float = 0.9                      # of adam, adamw, lion
     beta2: float = 0.95                     # of adam, adamw, lion
-    weight_decay: float = 0.1               # on matrices only
+    weight_decay: float = 0.1               # on matrices and convolutions; biases and norms do not decay
     weight_decay_end: float = -1.0          # where it goes to by a cosine; -1 keeps it
     grad_clip: float = 1.0                  # largest norm of the gradient; 0 is no limit
     ema: float = 0.0                        # decay of an average of the weights, validated and used instead; 0 for none
@@ -219,7 +219,7 @@ def main(argv):
             if average:
                 average.update_parameters(model)
             if hasattr(model, 'after_step'):
-                model.after_step((step + 1) / c.max_iters, here.sum)
+                model.after_step(step / c.max_iters, here.sum)
             run.trained(step, mean_loss, norm, lr)
     if watch:
         here.say(watch.cost(run.seconds - before))

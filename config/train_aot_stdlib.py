@@ -4,7 +4,7 @@
 #   python train.py                               # prepares its data; nothing is downloaded
 #   python train.py config/train_aot_stdlib.py    # the same
 #
-# Its baselines, with about as many parameters and the same training time, need these flags:
+# Its baselines, with about as many parameters, need these flags:
 #   AoT-MHSA   --attn=mhsa --n_layer=3 --max_iters=2350 --out_dir=out/aot_mhsa_stdlib
 #   GPT-2      --attn=mhsa --mlp=true --n_layer=4 --n_embd=128 --n_head=4
 #              --max_iters=2240 --out_dir=out/gpt2_stdlib

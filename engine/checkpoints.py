@@ -262,7 +262,7 @@ def load_official(path, name, settings):
         raise ValueError(f'{path}: {e}') from None
     data = {'kind': 'text', 'tokenizer': {'name': 'gpt2'}} if text else {'kind': 'images', 'classes': None}
     checkpoint = {'weights': model.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(model.config),
-                  'config': {'model': holds}, 'data': data, 'step': 0}
+                  'config': {'model': holds} | official.VIEWS.get(holds, {}), 'data': data, 'step': 0}
     return checkpoint if holds == name else as_classifier(checkpoint)
 
 

@@ -21,6 +21,7 @@ FORMATS = {'crate': ('pos_embedding', 'transformer.layers.0.0.fn.qkv.weight'),
            'crate_mae': ('decoder_pos_embed', 'blocks.0.layers.0.0.fn.qkv.weight'),
            'vit': ('pos_embed', 'head.weight'),
            'vit_mae': ('pos_embed', 'blocks.0.attn.qkv.weight')}
+VIEWS = {'crate_alpha': {'eval_crop': 1.0}}  # what their evaluation sees, where it is not our default
 CRATE_GPT = 'transformer.h.0.ista.weight'  # a tensor that tells CRATE on text from CRATE on pictures
 WB = 'weight', 'bias'
 NESTS = 'state_dict', 'model'

@@ -7,8 +7,9 @@
     python analyze.py attention --ckpt=out/crate_alpha_b16 --image=cat.jpg
 
 The weights are from huggingface.co/UCSC-VLAA/CRATE-alpha. The paper reports a top-1 accuracy on
-ImageNet-1K of 81.2% for B16 and 83.9% for L14. We could not download them; what is read is checked
-tensor by tensor.
+ImageNet-1K of 81.2% for B16 and 83.9% for L14. As in the authors' evaluation, the short side of a
+picture becomes 224 pixels, and the centre is cut out. We could not download the weights; what is
+read is checked tensor by tensor.
 
 Expect 72,328,936 parameters, and 253,650,920 for L14.
 """
@@ -49,7 +50,8 @@ def main(argv=None):
     except ValueError as e:
         raise ValueError(f'{path} is no CRATE-alpha {args.size} ({e}); give the --size of the file, or another --from '
                          'FILE') from None
-    write_run(out, model, {'kind': 'images', 'classes': list(names())}, {'model': 'crate_alpha', 'dataset': 'imagenet'})
+    write_run(out, model, {'kind': 'images', 'classes': list(names())},
+              {'model': 'crate_alpha', 'dataset': 'imagenet'} | official.VIEWS['crate_alpha'])
     print(f'{out}: {model.num_params():,} parameters, {model.config.n_layer} layers of {n_head} heads, '
           f'{model.config.n_embd} wide, pictures of {SIDE} pixels')
 

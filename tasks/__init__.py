@@ -7,7 +7,7 @@
     error           the number that best.pt is chosen by, smaller is better; None: the last one is
     warning         a line about the metrics of a validation, or ''
 
-Each task stands beside the data that it reads: text.py, pictures.py, regression.py.
+Each task stands beside the data that it reads: text.py, pictures.py, views.py, regression.py.
 """
 import subprocess
 import sys

@@ -41,7 +41,7 @@ class AugmentConfig:
     local_crops: int = 8         # DINO: small crops beside the two large ones
     local_size: int = 96         # DINO: their pixels
     local_scale: float = 0.05    # DINO: least share of the area that they keep; crop_scale is their largest
-    jitter: float = 1.0          # DINO: strength of colour jitter, grey and solarization; 0 turns them off
+    jitter: float = 1.0          # DINO: factor of the colour jitter's strength, and of how often grey and solarization come
     blur: float = 2.0            # DINO: largest standard deviation of the blur, in pixels; 0 turns it off
     eval_view: str = 'crop'      # evaluation sees the centre ('crop'), or the whole picture resized ('squash')
     eval_crop: float = 0.875     # share of the short side that evaluation's centre crop keeps (224 of 256)

@@ -95,9 +95,9 @@ def blurred(x, sigma, largest):
 
 
 class Distillation(Classification):
-    """Of the teacher's outputs validation reports two entropies in nats: `entropy`, their mean, and
-    `spread`, that of their mean. Where all pictures get the same output, the spread is 0; where the
-    teacher says nothing of any picture, the entropy is log K."""
+    """Of the teacher's outputs validation reports, in nats, their mean `entropy`, and how much of a
+    picture they tell, `information`: the entropy of their mean less their mean entropy. It is 0 where
+    all pictures get the same output, and the entropy is log K besides where all outputs are alike."""
 
     def __init__(self, c, augmentation, folder, config, machine):
         super().__init__(c, augmentation, folder, config, machine)
@@ -116,17 +116,16 @@ class Distillation(Classification):
         return views(pictures, sizes, draws, self.image_size, self.augmentation), *self.machine.send(labels)
 
     def metrics(self, out, loss, y):
-        mean = out.mean((0, 1))
-        entropy, spread = (torch.special.entr(p).sum(-1).mean() for p in (out, mean))
-        return len(y), {'loss': loss, 'entropy': entropy, 'spread': spread}
+        entropy, of_mean = (torch.special.entr(p).sum(-1).mean() for p in (out, out.mean((0, 1))))
+        return len(y), {'loss': loss, 'entropy': entropy, 'information': of_mean - entropy}
 
     def error(self, metrics):
         return None  # the centre moves, and the loss with it: those of two steps cannot be compared
 
     def warning(self, metrics):
-        if metrics['spread'] < 0.05 * self.most:
-            return 'the teacher says the same of all pictures: it has collapsed; give a smaller --centre_momentum, ' \
-                   'or a higher --teacher_temperature'
         if metrics['entropy'] > 0.99 * self.most:
             return 'the teacher says nothing of any picture, all outputs alike; give a lower --teacher_temperature'
+        if metrics['information'] < 0.01 * self.most:
+            return 'the teacher says the same of all pictures: it has collapsed; give a smaller --centre_momentum, ' \
+                   'or a higher --teacher_temperature'
         return ''
