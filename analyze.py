@@ -46,7 +46,7 @@ from tasks.augment import AugmentConfig
 @dataclass
 class AnalyzeConfig:
     ckpt: str = 'out/crate_shapes'  # a checkpoint, a run directory for its best.pt, or official:PATH
-    model: str = ''                 # network of an official file: crate, crate_mae, vit or vit_mae
+    model: str = ''                 # network of an official file: crate, crate_alpha, crate_mae, vit, vit_mae
     beside: str = ''                # other checkpoints in the same picture, with commas between them
     dataset: str = ''               # folder in data_dir; empty: what the network was trained on
     data_dir: str = 'data'          # where prepared datasets lie

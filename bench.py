@@ -236,6 +236,9 @@ def race_all(argv):
     c = RaceConfig(**settings.check({k: v for k, v in given.items() if k in ours}, RaceConfig))
     extra = [f'--{k}={value}' for k, (value, _) in given.items() if k not in ours]
     settings.check_least(c, rounds=1)
+    own = given.keys() & {'seed', 'out_dir', 'init_from', 'eval_only', 'overwrite'}
+    if own:
+        raise ValueError(f'a race decides {min(own)} itself; leave it out')
     unknown = [word for word in configs if not word.endswith('.py') and not Path(word).is_file()]
     if unknown:
         raise ValueError(f"'{unknown[0]}' is unknown; say {', '.join(ROWS)}, or name configs to race, such as "
@@ -245,7 +248,7 @@ def race_all(argv):
     for seed in range(c.rounds):
         for config in configs:
             row, whole = race(config, c.target_loss, seed, extra)
-            if row['step'] == '0':
+            if row['step'] == '0' and float(row['loss']) <= c.target_loss:
                 raise ValueError(f'{config} reaches target_loss={c.target_loss} untrained; set a lower --target_loss')
             seconds[config].append(float(row['seconds']))
             if float(row['loss']) > c.target_loss:
@@ -287,7 +290,8 @@ def main(argv):
     networks = {model for model, *_ in speed.NETWORKS.values()}
     given = settings.check(settings.collect(argv), BenchConfig, *(checkpoints.network(name)[1] for name in networks))
     c = BenchConfig(**{f.name: given.pop(f.name) for f in fields(BenchConfig) if f.name in given})
-    settings.check_least(c, rounds=1, seconds=0, batch_size=0, tokens=1)
+    settings.check_least(c, rounds=1, batch_size=0, tokens=1)
+    settings.check_ranges(c, {(0, 1e6): ('seconds',)})
     c.rows, c.device = c.rows or ROWS[command], machine.choose_device(c.device)
     if is_child:
         if command == 'needs':

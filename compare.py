@@ -43,7 +43,7 @@ def read_run(folder):
         raise ValueError(f'{path} has no validation loss yet; leave {folder} out, or wait for its first one')
     try:
         dataset = json.loads((Path(folder) / 'config.json').read_text(encoding='utf-8'))['dataset']
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         dataset = 'an unknown dataset'
     measures = [name for name in MEASURES if any(row.get(name) for row in rows)]
     return ({split: [point for s, point in points if s == split] for split in ('train', 'val')},
@@ -68,6 +68,9 @@ def draw(runs, c):
         row[0].set_ylabel(name)
     plots.plain_numbers(*axes.flat)
     if c.top:
+        least = min(p['loss'] for run in runs.values() for points in run.values() for p in points)
+        if c.top <= least:
+            raise ValueError(f'top={c.top} is below all curves, whose least loss is {least:.4g}; give a larger --top')
         axes[0, 0].set_ylim(top=c.top)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc='outside lower center', ncols=4)
     plots.save_picture(c.out, figure, '--out')

@@ -32,7 +32,7 @@ from tasks.tokenizer import Tokenizer
 @dataclass
 class EvalConfig:
     ckpt: str = 'out/crate_shapes'  # a checkpoint, a run directory for its best.pt, or official:PATH
-    model: str = ''                 # network of an official file: crate, crate_mae, vit or vit_mae
+    model: str = ''                 # network of an official file: crate, crate_alpha, crate_mae, vit, vit_mae
     dataset: str = ''               # folder in data_dir; empty means the one it was trained on
     data_dir: str = 'data'          # where prepared datasets are
     verify: bool = False            # first compare every byte of the dataset with the digests in its meta.json
@@ -72,6 +72,8 @@ def check(c, what):
     settings.check_least(c, batch_size=1, seed=-1, prompts=2)
     settings.check_ranges(c, {(0, 1): ('eval_crop',), (1e-9, 1): ('train_share',), (-1, 1024): ('workers',)})
     settings.check_meant(c, ONLY_FOR, what)
+    if c.eval_view == 'squash' and c.eval_crop:
+        raise ValueError('--eval_crop is for --eval_view=crop, not for squash, which shows the whole; leave one out')
     if not all(k.isdecimal() and int(k) for k in c.knn.split(',') if c.knn):
         raise ValueError(f'knn={c.knn} must be a number of neighbours, or several, such as 10,20,100,200')
     if c.train_share < 1 and not (c.probe or c.knn):
@@ -93,6 +95,8 @@ def pictures(c, checkpoint, model, autocast):
     labels = splits.real_labels(c.real, images) if c.real else None
     if c.probe or c.knn:
         seed = c.seed if c.seed >= 0 else checkpoint['config'].get('seed', 1337)
+        if split == 'train':
+            raise ValueError('--probe and --knn learn from the train split; score another --split')
         probe(c, model, ImageSplit(folder, 'train', c.workers, c.train_share, seed), images, how)
     if model.config.task == 'masked_image' and not (c.probe or c.knn):
         r = splits.reconstruction(model, images, *how)

@@ -26,7 +26,7 @@ from engine.screen import LOOK
 @dataclass
 class ExportConfig:
     ckpt: str = 'out/aot_stdlib'     # a checkpoint, a run directory for its best.pt, or official:PATH
-    model: str = ''                  # network of an official file: crate, crate_mae, vit or vit_mae
+    model: str = ''                  # network of an official file: crate, crate_alpha, crate_mae, vit, vit_mae
     out: str = ''                    # folder to write
     authors: str = ''                # also write the weights in the format of the authors' code, to this file
     overwrite: bool = False          # replace these files if they exist

@@ -196,8 +196,8 @@ class DINO(nn.Module):
         return said, cross_entropy(student, said, c.student_temperature)
 
     def before_step(self, share):
-        """Told by the loop that there are gradients. share: of the run that is over before this step. Without a gradient
-        the optimizer leaves the last layer alone; zeros would count in its averages, and make later steps too large."""
+        """Told by the loop that there are gradients. share: of the run that is over before this step. The optimizer
+        leaves alone what has no gradient; zeros would count in its averages, and make later steps too large."""
         if share < self.config.freeze_share:
             self.student.head.last_layer.weight_v.grad = None
 

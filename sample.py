@@ -36,7 +36,7 @@ from tasks.tokenizer import Tokenizer
 @dataclass
 class SampleConfig:
     ckpt: str = 'out/aot_stdlib'     # a checkpoint, a run directory for its best.pt, or official:PATH
-    model: str = ''                  # network of an official file: crate, crate_mae, vit or vit_mae
+    model: str = ''                  # network of an official file: crate, crate_alpha, crate_mae, vit, vit_mae
     image: str = ''                  # pictures to look at: a file, a folder of files or classes, or a prepared dataset
     out: str = ''                    # where a grid of pictures goes; of reconstructions, empty means reconstruction.png
     overwrite: bool = False          # replace that file if it exists

@@ -8,8 +8,8 @@
     python train.py --help                               # every setting and its meaning; also after a config
 
 A run directory holds config.json, log.csv, last.pt, best.pt and, with matplotlib, curve.png. The
-batch and the dropout of a step depend on (seed, step) alone, so a run that was stopped anywhere
-goes on as if it never had been.
+batch and the dropout of a step depend on the seed and the step alone (dropout also on the number of
+processes), so a run that was stopped anywhere goes on as if it never had been.
 """
 import dataclasses
 import os
@@ -33,7 +33,7 @@ from tasks.augment import AugmentConfig
 
 @dataclass
 class TrainConfig:
-    model: str = 'aot'                      # network: aot, crate, crate_mae, crate_alpha, dino, vit, vit_mae, or x of your model_x.py
+    model: str = 'aot'                      # aot, crate, crate_alpha, crate_mae, dino, vit, vit_mae, or x: model_x.py
     dataset: str = 'stdlib'                 # folder in data_dir that prepare/NAME.py wrote; or linear, sparse_linear
     train_share: float = 1.0                # share of each class's training pictures to use; the seed decides which
     sparsity: int = 3                       # non-zero weights of a sparse_linear function
@@ -135,8 +135,6 @@ def main(argv):
     start = starts.read(argv, TrainConfig, AugmentConfig)
     c = start.config
     settings.check_ranges(c, RANGES)
-    if c.probe_interval % c.eval_interval:
-        raise ValueError(f'probe_interval={c.probe_interval} must be a multiple of eval_interval={c.eval_interval}')
     optim.check(c)
     if not (start.resumed or c.eval_only):
         check_new(c.out_dir, c.overwrite)
@@ -156,6 +154,8 @@ def main(argv):
     for epochs, iters in starts.IN_EPOCHS.items():
         if getattr(c, epochs):
             setattr(c, iters, max(1, round(getattr(c, epochs) * len(task.train) / task.batch)))
+    if c.probe_interval % c.eval_interval:
+        raise ValueError(f'probe_interval={c.probe_interval} must be a multiple of eval_interval={c.eval_interval}')
     schedule = optim.schedule(c)
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(c.ema)) if c.ema else None
     validated = here.place(average.module) if average else model

@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 from analysis import measures
 from engine import plots
-from engine.settings import check_least
+from engine.settings import check_least, check_ranges
 from model_crate import CRATEConfig, MSSA
 
 
@@ -29,9 +29,8 @@ class CompressConfig:
 
     def __post_init__(self):
         check_least(self, n_head=2, head_dim=1, tokens=2, n_layer=1, seed=0)
-        if not (self.delta > 0 and self.eps > 0 and self.kappa > 0 and self.length >= 0):
-            raise ValueError(f'need delta > 0, eps > 0, kappa > 0 and length >= 0; got {self.delta}, {self.eps}, '
-                             f'{self.kappa} and {self.length}')
+        check_ranges(self, {(1e-6, 100): ('delta',), (1e-3, 1000): ('eps',), (1e-6, 1e6): ('kappa',),
+                            (0, 1e6): ('length',)})
         if self.kappa * self.gamma > 1:
             raise ValueError(f'kappa={self.kappa:g} is too large a step: eq. (10) would reverse tokens; set '
                              f'--kappa={0.99 / self.gamma:.3g} or less, or a larger eps')

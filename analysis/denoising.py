@@ -10,7 +10,7 @@ import torch
 
 from analysis import measures
 from engine import plots
-from engine.settings import check_least
+from engine.settings import check_least, check_ranges
 
 
 @dataclass
@@ -28,8 +28,7 @@ class DenoiseConfig:
 
     def __post_init__(self):
         check_least(self, n_head=2, head_dim=1, tokens=2, n_layer=1, seed=0)
-        if not (self.delta > 0 and self.eta > 0 and 0 <= self.tau < 1):
-            raise ValueError(f'need delta > 0, eta > 0 and 0 <= tau < 1; got {self.delta}, {self.eta} and {self.tau}')
+        check_ranges(self, {(1e-6, 100): ('delta', 'eta'), (0, 0.999999): ('tau',)})
 
 
 # Meets every condition but that of eq. (11) on N, for which a laptop is too small: 177,500 tokens.

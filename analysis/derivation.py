@@ -172,7 +172,7 @@ def draw_lasso(c, nets):
               f'|D|^2 is {min(steps):.2f} to {max(steps):.2f}')
     levels(axes[0], {'where the layer starts': 0})
     levels(axes[1], {'below this every step from Z >= 0 goes down': 2}, letters='b')
-    titles = f'share of the way from {begun} to the minimum of the LASSO', 'step size for the dictionary'
+    titles = 'share of the way from its start to the minimum of the LASSO', 'step size for the dictionary'
     label_panels(figure, axes, titles, ['share', 'eta |D|^2'], nets)
     print('to see: a layer above 0 lowers its LASSO objective, as it is derived to; at 1 it would reach the minimum')
     return figure, ('network', 'weights', 'layer', 'at_start', 'after_layer', 'minimum', 'at_zero', 'share_of_the_way',

@@ -14,7 +14,7 @@ from analysis.measures import compressed_rate_gradient
 from analysis.projection import noisy_codebook, orthogonal_bases, outside
 from analysis.scores import Mixture, score
 from engine import plots
-from engine.settings import check_least
+from engine.settings import check_least, check_ranges
 
 
 # ---- the flow, and its two discretizations --------------------------------------------------------------------------
@@ -125,8 +125,7 @@ class DiffuseConfig:
 
     def __post_init__(self):
         check_least(self, n_head=2, head_dim=1, tokens=2, sets=2, n_layer=4, seed=0)
-        if not (0 < self.sigma < math.inf and 0 < self.eps < math.inf and 0 < self.depth < math.inf):
-            raise ValueError(f'need sigma > 0, eps > 0 and depth > 0; got {self.sigma}, {self.eps} and {self.depth}')
+        check_ranges(self, {(1e-6, 100): ('sigma',), (1e-3, 1000): ('eps',), (1e-6, 1e4): ('depth',)})
         beta = self.head_dim / (self.tokens * self.eps ** 2)
         if beta * self.depth > 50:
             raise ValueError(f'depth={self.depth:g} is too far: the way back multiplies small errors by up to '

@@ -12,7 +12,7 @@ import torch
 
 from analysis.measures import compressed_rate_gradient
 from engine import plots
-from engine.settings import check_least
+from engine.settings import check_least, check_ranges
 from model_crate import CRATEConfig, ISTA
 
 PAPER, SHARP = 9 / 4, 1 / 8  # L / alpha, what bounds the curvature of -R: by Lemma 6, and the least that does
@@ -109,8 +109,7 @@ class MajorizeConfig:
 
     def __post_init__(self):
         check_least(self, n_embd=2, tokens=1, steps=1, seed=0)
-        if not (0 < self.alpha < math.inf and 0 <= self.lam < math.inf):
-            raise ValueError(f'need alpha > 0 and lam >= 0; got {self.alpha} and {self.lam}')
+        check_ranges(self, {(1e-6, 1e6): ('alpha',), (0, 1000): ('lam',)})
         if self.tokens > self.n_embd:
             raise ValueError(f'{self.tokens} orthogonal tokens do not fit into n_embd={self.n_embd} dimensions; set '
                              f'--tokens={self.n_embd} or less')

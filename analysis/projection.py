@@ -14,7 +14,7 @@ from analysis.compression import shipped_attention
 from analysis.measures import compressed_rate_gradient, turning
 from analysis.scores import Mixture, nearest_projection, score
 from engine import plots
-from engine.settings import check_least
+from engine.settings import check_least, check_ranges
 
 
 # ---- the theorem ----------------------------------------------------------------------------------------------------
@@ -142,8 +142,7 @@ class NearestConfig:
 
     def __post_init__(self):
         check_least(self, n_head=2, head_dim=1, tokens=2, seed=0)
-        if not (0 < self.sigma <= 1 and 0 <= self.eps < math.inf):
-            raise ValueError(f'need 0 < sigma <= 1 and eps >= 0; got {self.sigma} and {self.eps}')
+        check_ranges(self, {(1e-6, 1): ('sigma',), (0, 1e6): ('eps',)})
 
     def precision(self, N):
         return self.eps or best_eps(self.n_head, self.head_dim, N, self.sigma)

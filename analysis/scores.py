@@ -12,7 +12,7 @@ import torch
 
 from analysis.compression import shipped_attention
 from engine import plots
-from engine.settings import check_least
+from engine.settings import check_least, check_ranges
 
 
 # ---- the signal model, and its exact denoiser -----------------------------------------------------------------------
@@ -140,9 +140,7 @@ class TweedieConfig:
 
     def __post_init__(self):
         check_least(self, n_head=2, head_dim=1, tokens=2, samples=100, steps=1, seed=0)
-        if not (1 <= self.spread < math.inf and 0 < self.tilt < math.inf and 0.01 <= self.sigma <= 10):
-            raise ValueError(f'need spread >= 1, tilt > 0 and sigma from 0.01 to 10; got {self.spread}, {self.tilt} '
-                             f'and {self.sigma}')
+        check_ranges(self, {(1, 1e6): ('spread',), (0.01, 100): ('tilt',), (0.01, 10): ('sigma',)})
 
     def mixture(self, generator):
         K, p = self.n_head, self.head_dim

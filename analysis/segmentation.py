@@ -60,24 +60,26 @@ def scores_of(c, net, shown, true):
 
 
 def guesses_of(net, shown, true, rows):
-    """{name: Scores} of guesses that need no network; the first mask of each is of all objects
-    together."""
+    """{name: (Scores of a mask of all objects together, Scores of masks of each)} of guesses that need
+    no network."""
     (H, W), grid, gathered = net.model.config.image_size, patches(net), []
     middle = torch.zeros(H, W, dtype=torch.bool)
     middle[H // 4:H - H // 4, W // 4:W - W // 4] = True
     for i in range(0, len(shown), rows):
         part = slice(i, i + rows)
         inside, known = true.cells(part, grid)
-        cover = torch.cat((inside.sum(1, keepdim=True), inside), 1) * math.prod(grid) / (H * W)
-        patchwise = Scores.of(cover > 0.5, inside, known)
+        cover = inside * math.prod(grid) / (H * W)                      # of each patch by each object (B, M, N)
+        batch = [[Scores.of(found > 0.5, inside, known) for found in (cover.sum(1, keepdim=True), cover)]]
         inside, known = true.cells(part, (H, W))
         colours = two_means(augment.denormalize(pixels(net, shown[part])).cpu())
-        colours = torch.cat((colours[:, None], connected(colours, 3)), 1).flatten(2)
         fixed = torch.stack((middle, torch.ones_like(middle))).flatten(1).expand(len(inside), -1, -1)
-        gathered.append([patchwise, *(Scores.of(m, inside, known) for m in (colours, fixed[:, :1], fixed[:, 1:]))])
+        for pair in ((colours[:, None].flatten(2), connected(colours, 3).flatten(2)), [fixed[:, :1]] * 2,
+                     [fixed[:, 1:]] * 2):
+            batch.append([Scores.of(found, inside, known) for found in pair])
+        gathered.append(batch)
     names = ('the patches that objects cover most of', 'two groups of pixels by colour',
              'the middle, half as wide and high', 'the whole picture')
-    return {name: Scores.joined(parts) for name, parts in zip(names, zip(*gathered))}
+    return {name: [Scores.joined(kind) for kind in zip(*parts)] for name, parts in zip(names, zip(*gathered))}
 
 
 # ---- the table ------------------------------------------------------------------------------------------------------
@@ -149,11 +151,11 @@ def draw_segmentation(c, nets):
         rows += [(net.name, net.kind, l, *row) for l, s in enumerate(scores, 1) for row in rows_of_layer(s, mine)]
         say(net, which_layer(c, net.model), scores, mine)
     together, apart = {}, {}
-    for name, guess in guesses_of(nets[0], shown, true, c.batch_size).items():
-        together[name], apart[name] = guess.whole[:, 0].mean().item(), guess.best(true.classes)[0].mean().item()
-        ap = precision_of(guess, true.classes, True)
+    for name, (guess, each) in guesses_of(nets[0], shown, true, c.batch_size).items():
+        together[name], apart[name] = guess.whole.mean().item(), each.best(true.classes)[0].mean().item()
+        ap = precision_of(each, true.classes, True)
         rows.append((name, 'none', '', '', '', *mean_and_spread(guess.whole[:, 0]), apart[name], *ap, '', '',
-                     guess.covers[:, 0].mean().item()))
+                     guess.covers.mean().item()))
         print(f'{name}: intersection over union {together[name]:.3f} with all objects together, {apart[name]:.3f} with '
               f'each object, AP50 {ap[0]:.1%}, AP {ap[1]:.1%}')
     area = ((true.numbers > 0) & (true.numbers < UNKNOWN)).float().mean().item()

@@ -9,7 +9,7 @@ import torch
 
 from analysis import measures
 from engine import plots
-from engine.settings import check_least
+from engine.settings import check_least, check_ranges
 from model_crate import CRATE, CRATEConfig, ISTA
 
 
@@ -28,9 +28,7 @@ class ISTAConfig:
 
     def __post_init__(self):
         check_least(self, n_embd=2, tokens=1, steps=1, seed=0)
-        if not (0 < self.share <= 1 and self.noise >= 0 and self.lam > 0 and self.eta > 0):
-            raise ValueError(f'need 0 < share <= 1, noise >= 0, lam > 0 and eta > 0; got {self.share}, {self.noise}, '
-                             f'{self.lam} and {self.eta}')
+        check_ranges(self, {(1e-6, 1): ('share',), (0, 100): ('noise',), (1e-6, 100): ('lam', 'eta')})
 
 
 def initial_norm(d, seed):

@@ -77,8 +77,8 @@ def kind_of(config):
 def kind_of_dataset(dataset, data_dir):
     """'text', 'images', 'functions', or '' if that cannot be known yet."""
     try:
-        return json.loads((Path(data_dir) / dataset / 'meta.json').read_text(encoding='utf-8'))['kind']
-    except (OSError, ValueError, KeyError, TypeError):
+        return str(json.loads((Path(data_dir) / dataset / 'meta.json').read_text(encoding='utf-8'))['kind'])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return NO_DOWNLOAD.get(dataset, {}).get('kind', '')
 
 
@@ -129,6 +129,9 @@ def config_for(name, given, meta, folder='the dataset'):
         if k in decided and getattr(config, k) < decided[k]:
             raise ValueError(f'{k}={getattr(config, k)} is too small for {folder}, which needs {decided[k]}; leave it '
                              'out')
+    if getattr(config, 'num_classes', 0) > decided.get('num_classes', 2 ** 63):
+        raise ValueError(f'num_classes={config.num_classes} is more than the {decided["num_classes"]} classes of '
+                         f'{folder}; leave it out')
     if 'channels' in decided and config.channels != decided['channels']:
         raise ValueError(f'{folder} has pictures of {decided["channels"]} channels, not {config.channels}; leave '
                          'channels out')

@@ -49,10 +49,17 @@ def write(out, model, checkpoint, overwrite):
     advice = 'run this again, or name another --out'
     lock.hold(Path(out) / LOCK, out, 'wait for it, or name another --out')
     check_new(out, overwrite)  # another process may have written there since
-    if (Path(out) / CONFIG).exists():
-        os.remove(Path(out) / CONFIG)  # weights never lie beside the config of others
-    write_file(Path(out) / WEIGHTS, lambda f: f.write(save(*shared_once(model.state_dict()))), 'wb', advice)
-    write_file(Path(out) / CONFIG, lambda f: json.dump(config, f, indent=1), advice=advice)
+    final = [Path(out) / name for name in (CONFIG, WEIGHTS)]
+    written = [path.with_name(f'{path.name}.next') for path in final]
+    try:
+        write_file(written[0], lambda f: json.dump(config, f, indent=1), advice=advice)
+        write_file(written[1], lambda f: f.write(save(*shared_once(model.state_dict()))), 'wb', advice)
+        final[0].unlink(missing_ok=True)  # weights never lie beside the config of others
+        for old, new in zip(reversed(final), reversed(written)):
+            os.replace(new, old)
+    finally:
+        for path in written:
+            path.unlink(missing_ok=True)
     lock.let_go(Path(out) / LOCK)
 
 

@@ -54,7 +54,8 @@ def hold(path, what, advice, wait=False):
                 said = True
             time.sleep(0.1)
     except (OSError, RecursionError) as e:
-        raise ValueError(f'{what} cannot be written ({getattr(e, "strerror", "nested too deep")}); {advice}') from None
+        raise ValueError(f'{what} cannot be written ({getattr(e, "strerror", "nested too deep")}); '
+                         f'{advice.removeprefix("wait for it, or ")}') from None
     HELD[path] = file, made
     with contextlib.suppress(OSError):  # a full disk; the lock holds without the words
         file.truncate(0)

@@ -99,8 +99,13 @@ class Machine:
     each has its own copy."""
 
     def __init__(self, device, dtype, compile, fsdp=False):
-        self.world, self.rank = int(os.environ.get('WORLD_SIZE', 1)), int(os.environ.get('RANK', 0))
-        self.grouped, self.main = 'RANK' in os.environ, self.rank == 0
+        self.grouped = 'RANK' in os.environ
+        lacking = [k for k in ('WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT') if k not in os.environ]
+        if self.grouped and lacking:
+            raise ValueError(f'RANK is set in the environment, but not {" and ".join(lacking)}; start processes with '
+                             'torchrun, or unset RANK')
+        self.world, self.rank = (int(os.environ[k]) for k in ('WORLD_SIZE', 'RANK')) if self.grouped else (1, 0)
+        self.main = self.rank == 0
         if fsdp and self.world == 1:
             raise ValueError('fsdp=true shares a network among processes, and here is one; start several with torchrun '
                              '--standalone --nproc_per_node=N train.py .., or say --fsdp=false')

@@ -18,6 +18,9 @@ def checkpoint(path):
     if held:
         resume = '; to go on from it: train.py --init_from=resume_best' * (path.name == 'last.pt' and 'best.pt' in held)
         return f'no checkpoint {path}; {folder} holds {", ".join(held)}: name one, such as {folder / held[0]}{resume}'
+    inside = sorted({str(p.parent) for p in folder.glob('*/*.pt')})
+    if inside:
+        return f'no checkpoint {path}; {folder} holds the runs {", ".join(inside[:12])}: name one'
     maker = makes(folder)
     runs = sorted({str(p.parent) for p in folder.parent.glob('*/*.pt')})
     there = f'runs in {folder.parent}: {", ".join(runs[:12])}{" .." * (len(runs) > 12)}' if runs else \

@@ -128,11 +128,12 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
     inside = re.compile(r'(student\.net\.)?(decoder_)?layers\.')
     hidden = [p for k, p in params.items() if inside.match(k) and p.dim() == 2] if name == 'muon' else []
     rest = [p for p in params.values() if not any(p is h for h in hidden)]
-    groups = [{'params': [p for p in rest if p.dim() in (2, 4)], 'weight_decay': weight_decay},
-              {'params': [p for p in rest if p.dim() not in (2, 4)], 'weight_decay': 0.0}]
+    groups = [{'params': [p for p in rest if p.dim() in (2, 4)], 'weight_decay': weight_decay, 'decays': True},
+              {'params': [p for p in rest if p.dim() not in (2, 4)], 'weight_decay': 0.0, 'decays': False}]
     groups = [g for g in groups if g['params']]
     if name == 'adam':
-        optimizers = [torch.optim.Adam([g | {'weight_decay': 0.0} for g in groups], lr=lr, betas=betas, fused=True)]
+        groups = [g | {'weight_decay': 0.0, 'decays': False} for g in groups]
+        optimizers = [torch.optim.Adam(groups, lr=lr, betas=betas, fused=True)]
     elif name == 'lion':
         optimizers = [Lion(groups, lr=lr, betas=betas)]
     else:
@@ -141,7 +142,7 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
             stacked = {p: 3 for k, p in params.items() if k.endswith('QKV.weight')}
             optimizers.append(Muon(hidden, muon_lr, momentum, weight_decay, stacked))
     for group in (g for o in optimizers for g in o.param_groups):
-        group['base_lr'], group['decays'] = group['lr'], group['weight_decay'] > 0
+        group['base_lr'], group['decays'] = group['lr'], group.get('decays', True)
     return optimizers
 
 
@@ -172,7 +173,11 @@ def check(c):
     """Raises ValueError for an optimizer, schedule or rates that a run's TrainConfig cannot have."""
     check_choices(c, optimizer=NAMES, schedule=SCHEDULES)
     if c.min_lr > c.learning_rate:
-        raise ValueError(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr too')
+        raise ValueError(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr to at most that')
+    if c.weight_decay_end >= 0 and c.optimizer == 'adam':
+        raise ValueError(f'weight_decay_end={c.weight_decay_end} is not for adam, which has no weight decay; say adamw')
+    if -1 < c.weight_decay_end < 0:
+        raise ValueError(f'weight_decay_end={c.weight_decay_end} must be at least 0, or -1 to keep weight_decay')
 
 
 def schedule(c):

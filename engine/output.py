@@ -1,5 +1,6 @@
 """Files that appear whole or not at all, and checks before the work that they can be written."""
 import contextlib
+import errno
 import os
 from pathlib import Path
 
@@ -18,8 +19,9 @@ def write_file(path, write, mode='w', advice='go on with --init_from=resume, or 
     except (OSError, RuntimeError) as e:
         with contextlib.suppress(OSError):
             os.remove(new)
-        raise ValueError(f'could not write {path} ({e}); what was there before is untouched: make room, then '
-                         f'{advice}') from None
+        full = getattr(e, 'errno', None) not in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.EROFS)
+        raise ValueError(f'could not write {path} ({e}); what was there before is untouched: '
+                         f'{"make room, then " * full}{advice}') from None
 
 
 def bar(items, *words, **settings):

@@ -131,6 +131,7 @@ def check_image(path, overwrite, maker=None):
     and must not be replaced. maker: see check_free."""
     check_picture_path(path, pillow().registered_extensions(), '--out')
     check_new(path, overwrite or was_made_by(path, maker), '--out')
+    check_writable(path, again('--out'))
 
 
 def write_image(image, path, maker=None):
@@ -160,6 +161,8 @@ def draw_curve(run):
     except ValueError:
         return
     rows = read_log(Path(run) / 'log.csv')
+    if not rows:
+        return
     watched = [r for r in rows if r.get('rate_1')]
     panels = [(k, *words) for k, *words in (('rate', 'coding rate of each layer', 'R^c, nats'),
                                             ('nonzeros', 'sparsity of each layer', 'share of non-zeros'))

@@ -3,6 +3,7 @@ import dataclasses
 import datetime
 import json
 import math
+import shlex
 import signal
 import time
 from pathlib import Path
@@ -136,7 +137,7 @@ class Run:
             self.save(step, 'last.pt')
         if signals:
             self.machine.say(f'stopped at step {step}; go on with: python train.py --init_from=resume '
-                             f'--out_dir={self.c.out_dir}')
+                             f'--out_dir={shlex.quote(self.c.out_dir)}')
         return bool(signals)
 
     def until_told(self, batches):

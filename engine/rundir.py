@@ -52,6 +52,8 @@ def check_new(out_dir, overwrite):
     check_folder(out_dir, 'last.pt.new', '--out_dir')
     if not overwrite:
         refuse_held(out_dir)
+    if (Path(out_dir) / 'model.safetensors').exists():
+        raise ValueError(f'{out_dir} holds exported weights; name another --out_dir')
 
 
 def hold(out_dir):

@@ -21,6 +21,7 @@ import signal
 import sys
 import time
 import traceback
+import typing
 from pathlib import Path
 
 from engine import terminal
@@ -97,20 +98,21 @@ def check(given, *classes):
     names the nearest setting for an unknown name, and what was expected for a wrong type.
     """
     fields = {f.name: f for cls in classes for f in dataclasses.fields(cls)}
+    types = {name: kind for cls in classes for name, kind in typing.get_type_hints(cls).items()}
     checked = {}
     for name, (value, where) in given.items():
         if name not in fields:
             near = difflib.get_close_matches(name, fields, 1, 0.5)
             hint = f'did you mean {near[0]}?' if near else '--help lists all'
             raise ValueError(f'unknown setting {name} in {where}; {hint}')
-        if fields[name].type is not bool:
+        if types[name] is not bool:
             refuse_alone(given, name)
-        checked[name] = cast(value, fields[name], where)
+        checked[name] = cast(value, fields[name], types[name], where)
     return checked
 
 
-def cast(value, field, where):
-    want, typed = field.type, value
+def cast(value, field, want, where):
+    typed = value
     if isinstance(value, Typed) and want is not str:
         with contextlib.suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             typed = {'true': True, 'false': False}.get(value.lower())
@@ -172,7 +174,7 @@ def show(value):
 
 def meanings(cls):
     """{field name: the comment beside it} of a dataclass, read from its source."""
-    source = inspect.getsource(cls)
+    source = '\n'.join(inspect.getsource(part) for part in reversed(cls.__mro__) if dataclasses.is_dataclass(part))
     return dict(re.findall(r'^    (\w+): [\w| ]+ = .*?  # (.*)$', source, re.M))
 
 
@@ -184,7 +186,7 @@ def help_text(usage, *classes, **values):
         meaning = meanings(cls)
         for f in dataclasses.fields(cls):
             value = show(values.get(f.name, f.default))
-            lines.append(f'  --{f.name + "=" + value:<36} {meaning[f.name]}')
+            lines.append(f'  --{f.name + "=" + value:<36} {meaning.get(f.name, "")}'.rstrip())
     return '\n'.join(lines)
 
 
@@ -192,7 +194,7 @@ def say_error(message, patience=2):
     """Print one line on standard error. Of torchrun's processes with the same error one prints it:
     the first one, or another that has waited `patience` seconds for it in vain."""
     message = re.sub(r'\S{200,}', lambda long: f'{long[0][:80]}..{long[0][-40:]}', ' '.join(message.split()))
-    rank, alone = int(os.environ.get('RANK', 0)), os.environ.get('WORLD_SIZE', '1') == '1'
+    rank, alone = int(os.environ.get('RANK', 0)), 'RANK' not in os.environ or os.environ.get('WORLD_SIZE', '1') == '1'
     if not alone:
         with contextlib.suppress(Exception):  # if the others cannot be asked, it is better said twice
             from torch.distributed import TCPStore
@@ -227,9 +229,11 @@ def one_line_errors():
     except BrokenPipeError:  # the reader of our output left, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
-    except (MemoryError, OSError) as e:  # of files: a name that is too long, a disk that fails
-        if os.environ.get('NANOCRATE_DEBUG'):
+    except (MemoryError, RuntimeError, OSError) as e:  # OSError: a name that is too long, a disk that fails
+        memory = isinstance(e, MemoryError) or re.search("can't allocate memory|out of memory", str(e))  # torch's words
+        if os.environ.get('NANOCRATE_DEBUG') or isinstance(e, RuntimeError) and not memory:
             raise
-        say_error(f'not enough memory ({e}); ask for less' if isinstance(e, MemoryError) else
+        wanted = re.search('you tried to .*? bytes|.*', str(e))[0]
+        say_error(f'not enough memory ({wanted}); ask for less' if memory else
                   f'{e.filename or "a file"} cannot be read or written ({e.strerror or e}); name another')
         sys.exit(2)

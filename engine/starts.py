@@ -40,6 +40,8 @@ def read(argv, TrainConfig, AugmentConfig):
     how = resumed if init_from in ('resume', 'resume_best') else from_scratch if init_from == 'scratch' else \
         from_official if init_from.startswith('official:') else fine_tuned
     settings, checkpoint = how(argv, given, TrainConfig, AugmentConfig)
+    if settings.get('out_dir') == '':
+        raise ValueError('--out_dir is empty; name a folder, such as --out_dir=out/mine')
     ours, its = ({f.name for f in dataclasses.fields(cls)} for cls in (TrainConfig, AugmentConfig))
     return Start(TrainConfig(**{k: v for k, v in settings.items() if k in ours}),
                  AugmentConfig(**{k: v for k, v in settings.items() if k in its}),
@@ -64,6 +66,10 @@ def resumed(argv, given, *classes):
     Config = checkpoints.network(checkpoint['config']['model'])[1]
     old, checked = settings_of(checkpoint, *classes, Config), check(given, *classes, Config)
     typed = {k: v for k, v in checked.items() if given[k][1] == TYPED}
+    if typed.get('new_head'):
+        raise ValueError('a resumed run keeps its head; for a new one start from it: --init_from=PATH --new_head=true')
+    if any(typed.get(length, 0) > old.get(length, 0) for length in ('max_iters', 'epochs')):
+        old['compile'] = 'auto'  # what the shorter run had decided may not be right for the longer one
     old = typed_iterations(old, given)
     free = {f.name for cls in classes for f in dataclasses.fields(cls)} - set(FIXED)
     here = {'init_from': checked['init_from'], 'out_dir': out_dir, 'overwrite': False,
@@ -86,7 +92,7 @@ def fine_tuned(argv, given, *classes):
     checked = check(given, *classes, checkpoints.network(name)[1])
     if not names_a_file(given):  # then the settings of its training, and of these what does not name the run
         free = {f.name for cls in classes for f in dataclasses.fields(cls)}
-        free -= {'out_dir', 'overwrite', 'eval_only', 'new_head'}
+        free -= {'out_dir', 'overwrite', 'eval_only', 'new_head', 'compile'}
         free -= {name for cls in classes for name in getattr(cls, 'of_views', ())}
         old = {k: v for k, v in settings_of(checkpoint, *classes).items() if k in free}
         checked = old | {k: v for k, v in checked.items() if given[k][1]}

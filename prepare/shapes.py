@@ -145,7 +145,8 @@ def draw_part(seed, split, first, count, size, objects):
 
 def main(argv=None, doc=__doc__, out='data/shapes', objects=1):
     p = parser(doc, out)
-    p.add_argument('--size', type=int, default=32, help='pixels per side, a multiple of 4 (default: %(default)s)')
+    p.add_argument('--size', type=int, default=32,
+                   help='pixels per side, a multiple of 4, at most 256 (default: %(default)s)')
     p.add_argument('--objects', type=int, default=objects, help='shapes in a picture, at most (default: %(default)s)')
     p.add_argument('--train', type=int, default=20_000, help='pictures for training (default: %(default)s)')
     p.add_argument('--val', type=int, default=2_000, help='pictures for validation (default: %(default)s)')
@@ -153,8 +154,8 @@ def main(argv=None, doc=__doc__, out='data/shapes', objects=1):
     p.add_argument('--seed', type=int, default=0, help='default: %(default)s')
     args = parse(p, argv)
     counts = args.train, args.val, args.test
-    if args.size % 4 or not 8 <= args.size <= 4096 or min(counts) < 1 or max(counts) > 10 ** 9 or args.seed < 0:
-        raise ValueError('--size must be a multiple of 4 from 8 to 4096, each split needs 1 to 10^9 pictures, and '
+    if args.size % 4 or not 8 <= args.size <= 256 or min(counts) < 1 or max(counts) > 10 ** 9 or args.seed < 0:
+        raise ValueError('--size must be a multiple of 4 from 8 to 256, each split needs 1 to 10^9 pictures, and '
                          '--seed must not be negative')
     if not 1 <= args.objects <= 16:
         raise ValueError(f'--objects={args.objects} must be between 1 and 16')

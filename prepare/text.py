@@ -21,7 +21,10 @@ def files_of(paths, glob):
     for path in map(Path, paths):
         if not path.exists():
             raise ValueError(f'no such file or folder: {path}')
-        found = [path] if path.is_file() else sorted(p for p in path.rglob(glob) if p.is_file())
+        try:
+            found = [path] if path.is_file() else sorted(p for p in path.rglob(glob) if p.is_file())
+        except (NotImplementedError, ValueError):
+            raise ValueError(f'--glob={glob} is no pattern of names; give one such as *.md') from None
         if not found:
             raise ValueError(f'{path} holds no file that matches {glob}; pass another --glob')
         yield from found

@@ -48,6 +48,7 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
+from engine import lock
 from engine.output import check_writable, write_file
 from tasks.files import unchanged
 
@@ -260,9 +261,11 @@ def table_at(path):
 
 
 def append(path, rows):
-    """Add rows to a table of results. A crash leaves it as it was."""
-    new, before = io.StringIO(), table_at(path)
-    writer = csv.writer(new, lineterminator='\n')
-    writer.writerows(rows if before else [COLUMNS, *rows])
+    """Add rows to a table of results. A crash leaves it as it was; of several processes one adds after
+    the other."""
     advice = 'run this again, or give another --results=PATH'
-    write_file(path, lambda f: f.write((before + new.getvalue()).encode()), 'wb', advice)
+    with lock.held(lock.beside(path), path, advice, wait=True):  # others may add rows to it too
+        new, before = io.StringIO(), table_at(path)
+        writer = csv.writer(new, lineterminator='\n')
+        writer.writerows(rows if before else [COLUMNS, *rows])
+        write_file(path, lambda f: f.write((before + new.getvalue()).encode()), 'wb', advice)

@@ -59,11 +59,17 @@ def outputs(model, images, function, autocast, batch_size, view):
     return torch.cat(out), torch.cat(labels)
 
 
+@torch.no_grad()
 def classification(model, images, autocast, batch_size, view):
-    """({'loss', 'top1', 'top5'}, the class that the network gives each picture)."""
-    logits, y = outputs(model, images, lambda x: model(x)[0], autocast, batch_size, view)
-    shares = {name: share.item() for name, share in top1_top5(logits, y)[1].items()}
-    return finite({'loss': F.cross_entropy(logits, y).item()} | shares), logits.argmax(1).tolist()
+    """({'count', 'loss', 'top1', 'top5'}, the class that the network gives each picture)."""
+    means, guesses = Means(), []
+    for x, y, _ in batches(model, images, batch_size, view):
+        with autocast:
+            logits = model(x)[0].float()
+        count, shares = top1_top5(logits, y)
+        means.add(count, {'loss': F.cross_entropy(logits, y)} | shares)
+        guesses += logits.argmax(1).tolist()
+    return means.result(), guesses
 
 
 def real_labels(path, images):

@@ -41,16 +41,13 @@ class AugmentConfig:
     local_crops: int = 8         # DINO: small crops beside the two large ones
     local_size: int = 96         # DINO: their pixels
     local_scale: float = 0.05    # DINO: least share of the area that they keep; crop_scale is their largest
-    jitter: float = 1.0          # DINO: factor of the colour jitter's strength, and of how often grey and solarization come
+    jitter: float = 1.0          # DINO: factor of the colour jitter and of how often pictures are grey or solarized
     blur: float = 2.0            # DINO: largest standard deviation of the blur, in pixels; 0 turns it off
-    eval_view: str = 'crop'      # evaluation sees the centre ('crop'), or the whole picture resized ('squash')
+    eval_view: str = 'crop'      # evaluation sees the centre ('crop'), or the whole picture resized ('squash'); see cut
     eval_crop: float = 0.875     # share of the short side that evaluation's centre crop keeps (224 of 256)
     of_views = 'local_crops', 'local_size', 'local_scale', 'jitter', 'blur'  # not a setting: those for DINO alone
 
     def __post_init__(self):
-        if self.local_crops and self.local_scale > self.crop_scale:
-            raise ValueError(f'local_scale={self.local_scale} must be at most crop_scale={self.crop_scale}, which is the '
-                             'largest share of the area of a local crop')
         for name in ('crop_scale', 'local_scale', 'eval_crop'):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f'{name}={getattr(self, name)} must lie in (0, 1]')

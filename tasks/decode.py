@@ -65,6 +65,8 @@ def open_picture(content):
 def to_rgb(image):
     """Any Pillow image as RGB. 16-bit grey keeps its upper byte; transparent parts become white."""
     from PIL import Image
+    if image.mode == 'F':
+        raise ValueError('pixels with a decimal point, of unknown range; save it with 8 bits')
     if image.mode.startswith('I'):  # 16 bits: Pillow's convert would clip them at 255
         image = Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
     if image.has_transparency_data:

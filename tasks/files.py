@@ -74,6 +74,8 @@ def new_folder(out, progress=''):
             os.replace(new, out)
             shutil.rmtree(old, ignore_errors=True)
         except OSError as e:
+            if e.filename is not None and not str(e.filename).startswith(str(out)):
+                raise  # it is about a file that was read
             raise ValueError(f'{out} cannot be written ({e}); make room or give another --out') from None
         finally:
             if not progress or not (new / progress).exists():
@@ -160,23 +162,6 @@ def write_text(out, tokenizer, names, pieces):
               'vocabulary')
 
 
-def save_text(out, tokenizer, splits, n_bytes):
-    """write_text of a text in memory. splits: {'train': ids, 'val': ids}, 1-D. n_bytes: UTF-8 bytes
-    of text a split."""
-    write_text(out, tokenizer, list(splits), ((name, ids, n_bytes[name]) for name, ids in splits.items()))
-
-
-def split_text(text, tokenizer, val_share=0.1):
-    """Text -> (splits, n_bytes) for save_text. The last share of the characters is held out for
-    validation."""
-    cut = int(len(text) * (1 - val_share))
-    parts = {'train': text[:cut], 'val': text[cut:]}
-    as_bytes = tokenizer.spec['name'] == 'bytes'  # faster, and without a Python int per byte
-    ids = {name: np.frombuffer(part.encode(), np.uint8) if as_bytes else tokenizer.encode(part)
-           for name, part in parts.items()}
-    return ids, {name: len(part.encode()) for name, part in parts.items()}
-
-
 # ---- reading --------------------------------------------------------------------------------------------------------
 
 
@@ -201,7 +186,7 @@ def read_meta(folder):
             assert meta.setdefault('channels', 3) > 0
             sizes = ('height', 'width') if meta['storage'] == 'arrays' else ('bytes',)
             assert all(s[k] > 0 for s in meta['splits'].values() for k in ('count', *sizes))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError):
         raise ValueError(f'{path} is not the meta.json of a prepared dataset; prepare it again') from None
     if meta['kind'] == 'benchmark':
         raise ValueError(f'{folder} is a benchmark, not a dataset: python eval.py --ckpt=RUN '

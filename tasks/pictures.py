@@ -272,8 +272,7 @@ def seen(picture, model, checkpoint):
     """A picture, uint8 (H, W, C), as evaluation sees it, (1, C, H, W), on the device of the
     model."""
     size, view = model.config.image_size, augment.config_of(checkpoint).view
-    if view:  # its centre; what a panorama has beside it, made as large as that needs, could fill the memory
-        picture = augment.cut(picture, size, (0.5, 0.5))
+    picture = augment.cut(picture, size, (0.5, 0.5))  # of a panorama the middle; a whole one could fill the memory
     x = torch.tensor(picture)[None].to(next(model.parameters()).device)
     return augment.eval_pictures(x, torch.tensor([picture.shape[:2]]), size, view)
 

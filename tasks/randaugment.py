@@ -89,7 +89,7 @@ def saturation(x, factor):
 
 
 def contrast(x, factor):
-    n = x[0, 0].numel()  # pixels
+    n = x.size(2) * x.size(3)  # pixels
     total = grey(x).sum((1, 2, 3), keepdim=True, dtype=torch.int64)
     return blend(((2 * total + n) // (2 * n)).to(x.dtype), x, factor)
 

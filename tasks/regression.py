@@ -46,9 +46,12 @@ class Prompts:
         """B prompts, drawn with a NumPy generator."""
         x = rng.standard_normal((B, n or self.n, self.d), np.float32)
         w = rng.standard_normal((B, self.d, 1), np.float32)
+        dims = dims or self.d
         if self.sparsity:
-            w *= rng.random((B, self.d)).argsort(1).argsort(1)[..., None] < self.sparsity  # random ranks
-        x[..., self.d if dims is None else dims:] = 0
+            order = rng.random((B, self.d))
+            order[:, dims:] = 1  # in the dimensions that are used
+            w *= order.argsort(1).argsort(1)[..., None] < self.sparsity  # random ranks
+        x[..., dims:] = 0
         return torch.from_numpy(x), torch.from_numpy((x @ w)[..., 0])
 
     def batches(self, B, seed, share, first, last):

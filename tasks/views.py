@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 
-from tasks import Task, augment, randaugment
+from tasks import augment, randaugment
 from tasks.augment import FIRST, normalize, send
 from tasks.pictures import Classification
 
@@ -26,6 +26,13 @@ LEAST_SIGMA = 0.1
 def draws_needed(c):
     """How many random numbers each picture needs."""
     return (LARGE + c.local_crops) * VIEW
+
+
+def check_areas(c):
+    """Raises ValueError where small crops could not be smaller than large ones; c: an AugmentConfig."""
+    if c.local_crops and c.local_scale > c.crop_scale:
+        raise ValueError(f'local_scale={c.local_scale} must be at most crop_scale={c.crop_scale}, which is the largest '
+                         'share of the area of a small crop')
 
 
 def views(pictures, sizes, draws, image_size, c):
@@ -104,6 +111,10 @@ class Distillation(Classification):
         if c.ema:
             raise ValueError(f'ema={c.ema} is not for self-distillation, whose teacher is such an average; leave it '
                              'out, and set --teacher_momentum')
+        if c.telemetry:
+            raise ValueError('telemetry=true is not for self-distillation; leave it out, and look at checkpoints with '
+                             'analyze.py layers')
+        check_areas(augmentation)
         size, patch = augmentation.local_size, config.patch_size
         if augmentation.local_crops and any(size % side for side in patch):
             raise ValueError(f'local_size={size} is not divisible by patch_size={patch}; choose a --local_size that is')

@@ -4,12 +4,11 @@ import os
 import numpy as np
 import pytest
 import torch
-from helpers import HARD, HARD_PICTURES, JPEGS, OF_AUTOENCODERS, OF_PICTURES, TEXT, go, quadrants
+from helpers import HARD, HARD_PICTURES, JPEGS, OF_AUTOENCODERS, OF_PICTURES, TEXT, go, quadrants, save_text, split_text
 
 from engine import machine
 from engine import run as runs
 from prepare.lib.pictures import save_arrays, save_pack
-from tasks import files
 from tasks.tokenizer import Tokenizer
 
 # one thread, so that child processes beside each other do not fight for cores, unless the user sets another number
@@ -21,7 +20,7 @@ def bytes_data(tmp_path_factory):
     """A data_dir that holds one small dataset, `tiny`, as bytes."""
     folder = tmp_path_factory.mktemp('data')
     tokenizer = Tokenizer('bytes')
-    files.save_text(folder / 'tiny', tokenizer, *files.split_text(TEXT, tokenizer))
+    save_text(folder / 'tiny', tokenizer, *split_text(TEXT, tokenizer))
     return folder
 
 
@@ -50,7 +49,7 @@ def pictures_data(tmp_path_factory):
     for name, channels in (('pack', 3), ('grey_pack', 1)):
         save_pack(out / name, JPEGS, ['x', 'y', 'z', 'w'], workers=0, channels=channels)
     tokenizer = Tokenizer('bytes')
-    files.save_text(out / 'text', tokenizer, *files.split_text('a token is a picture ' * 50, tokenizer))
+    save_text(out / 'text', tokenizer, *split_text('a token is a picture ' * 50, tokenizer))
     return out
 
 

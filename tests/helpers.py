@@ -19,6 +19,7 @@ import train
 from analysis import layers
 from engine import checkpoints, lock, settings
 from engine.rundir import FORMAT, KEYS, load_checkpoint, save
+from tasks.files import write_text
 
 ROOT = Path(__file__).resolve().parent.parent
 FAULTS = int(os.environ.get('NANOCRATE_FAULTS', 1))  # so many times the usual number of cases, where they are random
@@ -26,6 +27,18 @@ FAULTS = int(os.environ.get('NANOCRATE_FAULTS', 1))  # so many times the usual n
 # 60 kB of text that is the same everywhere and always
 WORDS = 'the of and a to in subspace token layer naïve ünd compress, sparsify. 42\n'.split(' ')
 TEXT = ' '.join(np.random.default_rng(0).choice(WORDS, 12_000))
+
+
+def save_text(out, tokenizer, splits, n_bytes):
+    """A prepared dataset of a text in memory. splits: {'train': ids, 'val': ids}; n_bytes: of UTF-8 a split."""
+    write_text(out, tokenizer, list(splits), ((name, ids, n_bytes[name]) for name, ids in splits.items()))
+
+
+def split_text(text, tokenizer):
+    """(splits, n_bytes) for save_text; the last tenth of the characters is held out."""
+    cut = int(len(text) * 0.9)
+    parts = {'train': text[:cut], 'val': text[cut:]}
+    return {k: tokenizer.encode(v) for k, v in parts.items()}, {k: len(v.encode()) for k, v in parts.items()}
 
 
 def golden(name):

@@ -300,7 +300,13 @@ def test_a_race_trains_each_config_once_a_round(monkeypatch, capsys):
     assert ratio == 'a / b: median 0.45 of the time (0.40 to 0.50), at most'
 
 
+@pytest.mark.parametrize('word', ['--seed=3', '--out_dir=x', '--init_from=resume'])
+def test_what_a_race_decides_itself_is_refused(word, capsys):
+    assert 'a race decides' in fails(capsys, bench.main, 'a.py', word)
+
+
 def test_mistakes_are_one_line(capsys):
+    assert 'seconds=inf must lie' in fails(capsys, bench.main, 'step', '--seconds=inf')
     line = fails(capsys, bench.main, 'pikturs')
     assert "'pikturs' is unknown" in line and 'configs to race' in line and 'generate' in line
     for command in ('step', 'fits', 'needs', 'grow'):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import (by_hand, column, config_of, fails, jpeg, loud, margin, normalized, quadrants, save_run, snapshot,
-                     train_fast)
+from helpers import (by_hand, column, config_of, fails, jpeg, loud, margin, normalized, quadrants, save_run, save_text,
+                     snapshot, split_text, train_fast)
 from PIL import Image
 
 import eval as scores
@@ -22,7 +22,7 @@ from model_vit import ViT, ViTConfig
 from model_vit_mae import ViTMAE, ViTMAEConfig
 from prepare.lib.pictures import save_arrays, save_pack
 from scoring import confusion, frozen
-from tasks import augment, files
+from tasks import augment
 from tasks.augment import eval_pictures
 from tasks.pictures import ImageSplit
 from tasks.regression import Prompts
@@ -50,7 +50,7 @@ def folder(tmp_path_factory):
     pictures = {split: [(name, i, jpeg(9, 8 + i, i)) for i, name in enumerate(s)] for split, s in names.items()}
     save_pack(out / 'pack', pictures, 'abcdefg', workers=0)
     tokenizer = Tokenizer('bytes')
-    files.save_text(out / 'text', tokenizer, *files.split_text('a token is no picture ' * 60, tokenizer))
+    save_text(out / 'text', tokenizer, *split_text('a token is no picture ' * 60, tokenizer))
     return out
 
 
@@ -342,7 +342,9 @@ def test_errors_in_context_beside_those_of_estimators(tmp_path, capsys, monkeypa
     (['--dataset=four'], '7 classes (a, b, c ..), {}/four has 4 others (w, x, y ..); put a new head'),
     (['--dataset=text'], 'holds text'), (['--dataset=nothing'], 'no data in {}/nothing'),
     (['--split=dev'], 'no split dev, only train, val, test'), (['--batch_size=0'], 'batch_size=0 must be at least 1'),
-    (['--knn=-1'], 'knn=-1 must be a number of neighbours'), (['--knn=5,0'], 'such as 10,20,100,200'), (['--eval_crop=2'], 'eval_crop=2.0 must lie between 0 and 1'),
+    (['--knn=-1'], 'knn=-1 must be a number of neighbours'), (['--knn=5,0'], 'such as 10,20,100,200'),
+    (['--eval_crop=2'], 'eval_crop=2.0 must lie between 0 and 1'), (['--split=train', '--knn=1'], 'score another'),
+    (['--eval_view=squash', '--eval_crop=0.5'], 'leave one out'),
     (['--eval_view=all'], "eval_view='all' is unknown; choose crop or squash"),
     (['--workers=-2'], 'workers=-2'), (['--ckpt=nowhere'], 'no checkpoint nowhere'), (['--n_embd=32'], 'does not fit'),
     (['--real=x'], 'lights was not'), (['--dtype=int8'], 'choose auto'), (['--probee=true'], 'did you mean probe'),
@@ -374,7 +376,7 @@ def test_settings_of_other_tasks_are_refused(folder, tmp_path, capsys):
         assert message in fails(capsys, scores.main, f'--ckpt={mine}', many, *words)
     assert not list(tmp_path.glob('new*'))
     letters = Tokenizer('chars', 'abc')
-    files.save_text(tmp_path / 'letters', letters, *files.split_text('abc' * 200, letters))
+    save_text(tmp_path / 'letters', letters, *split_text('abc' * 200, letters))
     told = fails(capsys, scores.main, f'--ckpt={text}', f'--data_dir={tmp_path}', '--dataset=letters')
     assert 'other tokens' in told
     assert 'reads text' in fails(capsys, scores.main, f'--ckpt={text}', f'--data_dir={folder}', '--dataset=lights')

@@ -199,9 +199,11 @@ def test_an_export_is_replaced_if_asked_and_a_full_disk_says_so(text, picture_ru
         patch.setattr('safetensors.torch.save', lambda *a: (_ for _ in ()).throw(OSError('full')))
         words = f'--ckpt={picture_run}', f'--out={out}', '--overwrite=true'
         assert 'run this again, or name another --out' in fails(capsys, export.main, *words)
-    assert 'write it again' in fails(capsys, sample.main, f'--ckpt={out}')  # no weights beside the config of others
+    assert snapshot(out) == snapshot(text)  # what was there before is whole
     export.main(list(words))
-    assert same_function(out, picture_run, torch.randn(2, 3, 8, 8))
+    assert same_function(out, picture_run, torch.randn(2, 3, 8, 8)) and len(list(out.iterdir())) == 2
+    assert 'holds exported weights' in fails(capsys, train.main, f'--init_from={out}', f'--out_dir={out}',
+                                             '--overwrite=true')
 
 
 # ---- strangers

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from helpers import ROOT, save_run
+from helpers import ROOT, save_run, save_text, split_text
 from PIL import Image
 
 from model_aot import AoT, AoTConfig
@@ -23,7 +23,6 @@ from prepare import shapes
 from prepare.lib.benchmark import save_benchmark
 from prepare.lib.pictures import save_arrays
 from tasks import imagenet
-from tasks.files import save_text, split_text
 from tasks.tokenizer import Tokenizer
 
 PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]

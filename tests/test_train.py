@@ -6,13 +6,12 @@ import subprocess
 import sys
 
 import pytest
-from helpers import HARD, ROOT, column, config_of, equal, fails, go, losses, run, weights
+from helpers import HARD, ROOT, column, config_of, equal, fails, go, losses, run, save_text, split_text, weights
 
 import tasks
 import train
 from engine.checkpoints import load_model
 from engine.rundir import load_checkpoint
-from tasks.files import save_text, split_text
 from tasks.text import NextToken, TextSplit
 from tasks.tokenizer import Tokenizer
 

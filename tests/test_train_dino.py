@@ -152,7 +152,9 @@ def test_entropies_are_logged(whole):
 @pytest.mark.parametrize('more, message', [
     (['--local_size=6'], 'local_size=6 is not divisible by patch_size'), (['--dataset=text'], 'holds text'),
     (['--backbone=nothing'], "backbone='nothing' is no network"), (['--local_crops=-1'], 'local_crops'),
-    (['--ema=0.9'], 'set --teacher_momentum'), (['--model=crate', '--local_crops=3'], '--local_crops is for views'),
+    (['--ema=0.9'], 'set --teacher_momentum'), (['--telemetry=true'], 'telemetry=true is not for self-distillation'),
+    (['--local_scale=0.5'], 'local_scale=0.5 must be at most crop_scale=0.4'),
+    (['--model=crate', '--local_crops=3'], '--local_crops is for views'),
     (['--image_size=10'], 'divisible')])
 def test_mistakes_get_one_line(more, message, words, tmp_path, capsys):
     words = [w for w in words if not more[0].startswith('--model') or w.partition('=')[0] in (

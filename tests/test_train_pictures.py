@@ -208,6 +208,7 @@ def test_aot_refuses_to_read_pictures_as_text_and_text_as_pictures(more, picture
 
 @pytest.mark.parametrize('more, message', [
     (['--patch_size=3'], 'not divisible by patch_size'), (['--num_classes=3'], 'num_classes=3 is too small'),
+    (['--num_classes=5'], 'num_classes=5 is more than the 4 classes'),
     (['--epochs=-1'], 'epochs'), (['--ema=1'], 'ema'), (['--workers=-2'], 'workers'),
     (['--crop_scale=0'], 'crop_scale'), (['--eval_crop=2'], 'eval_crop'),
     (['--image_size=8,8,8'], 'one or two whole numbers'), (['--randaugment_n=11'], 'randaugment_n'),

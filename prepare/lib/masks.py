@@ -7,7 +7,7 @@ import numpy as np
 from tasks.decode import MOST_BYTES, content_of, open_picture
 from tasks.masks import MOST_OBJECTS, UNKNOWN, read_png
 
-VALUES = '0 for background, 1, 2, 3, .. for objects and 255 for unknown, or black and white for one object'
+VALUES = '0 for background, 1, 2, 3, .. for objects and 255 for unknown, or 0 and 255 alone for one object'
 
 
 def upright_size(source):

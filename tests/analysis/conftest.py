@@ -5,14 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from helpers import TEXT
+from helpers import TEXT, save_text
 from insides import NETWORKS, OTHERS, config_of, kind_of, loud_network
 from PIL import Image
 
 import analyze
 from engine import rundir
 from prepare.lib.pictures import save_arrays
-from tasks import files
 from tasks.tokenizer import Tokenizer
 
 
@@ -29,7 +28,7 @@ def save_datasets(folder):
     for name, tokenizer, text in (('text', Tokenizer('bytes'), TEXT),
                                   ('letters', Tokenizer('chars', 'abc\n'), 40 * 'abca\nb')):
         ids = tokenizer.encode(text)
-        files.save_text(folder / name, tokenizer, {'train': ids[73:200], 'val': ids[:73]}, {'train': 127, 'val': 73})
+        save_text(folder / name, tokenizer, {'train': ids[73:200], 'val': ids[:73]}, {'train': 127, 'val': 73})
     return pictures
 
 

@@ -201,8 +201,12 @@ def test_help_says_what_every_setting_is(capsys):
 
 
 @pytest.mark.parametrize('words, message', [
-    ([], 'choose layers, subspaces'), (['layer'], "'layer' is unknown"), (['denoise', '--delta=0'], 'delta > 0'),
-    (['denoise', '--tau=1'], 'tau < 1'), (['denoise', '--n_layer=0'], 'n_layer=0 must be at least 1'),
+    ([], 'choose layers, subspaces'), (['layer'], "'layer' is unknown"),
+    (['denoise', '--delta=0'], 'delta=0.0 must lie'), (['denoise', '--delta=inf'], 'delta=inf must lie'),
+    (['ista', '--lam=inf'], 'lam=inf'),
+    (['compress', '--eps=inf'], 'eps=inf'), (['majorize', '--alpha=1e300'], 'alpha=1e+300'),
+    (['diffuse', '--eps=1e300'], 'eps=1e+300'), (['nearest', '--sigma=1e-300'], 'sigma=1e-300'),
+    (['denoise', '--tau=1'], 'tau=1.0 must lie'), (['denoise', '--n_layer=0'], 'n_layer=0 must be at least 1'),
     (['denoise', '--etta=1'], 'did you mean eta?'), (['denoise', '--out=x.doc'], 'format of pictures'),
     (['denoise', '--out=no/where.png'], 'no folder'), (['denoise', '--num_samples=3'], '--ckpt'),
     (['ista', '--image=cat.jpg'], '--ckpt'),  # it is about a trained network

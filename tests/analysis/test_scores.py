@@ -157,8 +157,8 @@ def test_the_table_holds_what_one_computes(tmp_path, capsys):
 
 
 @pytest.mark.parametrize('settings, message', [
-    ({'n_head': 1}, 'n_head=1 must be at least 2'), ({'head_dim': 0}, 'head_dim=0'), ({'spread': 0.5}, 'spread >= 1'),
-    ({'tilt': 0.0}, 'tilt > 0'), ({'sigma': math.nan}, 'sigma from 0.01'), ({'sigma': 0.001}, 'sigma from 0.01'),
+    ({'n_head': 1}, 'n_head=1 must be at least 2'), ({'head_dim': 0}, 'head_dim=0'), ({'spread': 0.5}, 'spread=0.5'),
+    ({'tilt': 1e200}, 'tilt=1e[+]200'), ({'sigma': math.nan}, 'sigma=nan'), ({'sigma': 0.001}, 'between 0.01 and 10'),
     ({'samples': 10}, 'samples=10 must be at least 100'), ({'steps': 0}, 'steps=0')])
 def test_mistakes_in_settings_get_one_line(settings, message):
     with pytest.raises(ValueError, match=message) as e:

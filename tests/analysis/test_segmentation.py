@@ -159,6 +159,15 @@ def test_simple_guesses_are_scored_too(masked, place, look):
             assert float(found[name]['object']) == pytest.approx(np.mean(expected[:4]), abs=1e-5)
 
 
+def test_guesses_of_each_object_are_not_judged_by_the_one_of_all(place, look):
+    images, numbers = np.load(place / 'data' / 'pics' / 'test.images.npy')[:5], np.zeros((5, 20, 30), np.uint8)
+    numbers[:, 2:6, 3:11], numbers[:, 10:14, 11:19] = 1, 2  # whole patches
+    arrays = images, np.arange(5) % 3, numbers, np.array([[0, 1]] * 5)
+    save_arrays(place / 'data' / 'aligned', {split: arrays for split in ('train', 'test')}, ['ant', 'bee', 'cat'])
+    row, = (row for row in look('segment', 'crate', '--dataset=aligned', '--cut=none') if row['network'] == GUESSES[0])
+    assert [float(row[column]) for column in ('iou', 'object', 'ap50', 'ap')] == [1, 1, 1, 1]
+
+
 def test_beside_networks_that_see_other_sizes(look, place):
     """Each has its own pixels and patches; the simple guesses are as the first network sees them."""
     alone, rows = look('segment', 'crate'), look('segment', 'crate', '--beside={place}/runs/wide')

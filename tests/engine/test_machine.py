@@ -31,12 +31,22 @@ def test_what_is_not_there_says_what_to_choose(choose, words, message):
 
 
 def test_shares_keep_the_global_batch(monkeypatch):
+    here = Machine('cpu', 'float32', 'false')
     for world, passes, rows, want in ((1, 5, 3, (5, 3)), (4, 8, 3, (2, 3)), (4, 3, 8, (3, 2))):
-        monkeypatch.setenv('WORLD_SIZE', str(world))
-        got = Machine('cpu', 'float32', 'false').share(passes, rows)
+        monkeypatch.setattr(here, 'world', world)
+        got = here.share(passes, rows)
         assert got == want and got[0] * got[1] * world == passes * rows
     with pytest.raises(ValueError, match='multiple of 4'):
-        Machine('cpu', 'float32', 'false').share(3, 5)
+        here.share(3, 5)
+
+
+def test_a_part_of_torchruns_variables_starts_no_group(monkeypatch):
+    """As batch systems leave them in the environment."""
+    monkeypatch.setenv('WORLD_SIZE', '4')
+    assert Machine('cpu', 'float32', 'false').world == 1
+    monkeypatch.setenv('RANK', '0'), monkeypatch.delenv('MASTER_ADDR', raising=False)
+    with pytest.raises(ValueError, match='not MASTER_ADDR.*unset RANK'):
+        Machine('cpu', 'float32', 'false')
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16', 'float16'])
@@ -174,7 +184,8 @@ def test_sharing_needs_several_processes(tiny, tmp_path, capsys):
 
 
 def test_processes_that_cannot_talk_are_refused(monkeypatch):
-    monkeypatch.setenv('RANK', '0')
+    for name, value in (('RANK', '0'), ('WORLD_SIZE', '2'), ('MASTER_ADDR', 'x'), ('MASTER_PORT', '1')):
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(machine, 'choose_device', lambda device: device)
     with pytest.raises(ValueError, match='device=mps; start one, without torchrun'):
         Machine('mps', 'float32', 'false')

@@ -43,6 +43,8 @@ def test_a_missing_checkpoint(main, more, tmp_path, monkeypatch, capsys):
     said = fails(capsys, main, *more, '--ckpt=out/mine/last.pt')
     assert '--out_dir=out/mine' in said and said.endswith('runs in out: out/a, out/b, out/crate_shapes')
     assert 'python train.py; ' in fails(capsys, main, *more, '--ckpt=out/aot_stdlib/best.pt')
+    said = fails(capsys, main, *more, '--ckpt=out')
+    assert said.endswith('out holds the runs out/a, out/b, out/crate_shapes: name one')
 
 
 def test_missing_pictures(picture_run, tmp_path, monkeypatch, capsys):

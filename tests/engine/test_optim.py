@@ -140,6 +140,15 @@ def test_set_rates_scales_each_group_from_its_own_peak():
     assert {g['lr'] for g in adamw.param_groups} == {0.0005} and muon.param_groups[0]['lr'] == 0.01
 
 
+@pytest.mark.parametrize('name', ['adamw', 'lion', 'muon'])
+def test_decay_may_start_at_zero(name):
+    optimizers = optim.build(next(models()), name, 1e-3, weight_decay=0.0)
+    decaying = [g for o in optimizers for g in o.param_groups if g['decays']]
+    optim.set_rates(optimizers, 1.0, 0.3)
+    assert decaying and all(g['weight_decay'] == 0.3 and {p.dim() for p in g['params']} <= {2, 4} for g in decaying)
+    assert sum(len(g['params']) for g in decaying) == sum(p.dim() in (2, 4) for p in next(models()).parameters())
+
+
 def test_unknown_optimizer():
     with pytest.raises(ValueError, match='adamw or adam or lion or muon'):
         optim.build(next(models()), 'sgd', 1e-3)
@@ -147,7 +156,8 @@ def test_unknown_optimizer():
 
 @pytest.mark.parametrize('changes, message', [
     (dict(optimizer='sgd'), 'adamw or adam or lion or muon'), (dict(schedule='cos'), 'cosine or linear or constant'),
-    (dict(min_lr=1.0), 'min_lr=1.0 is above learning_rate')])
+    (dict(min_lr=1.0), 'min_lr=1.0 is above learning_rate'),
+    (dict(weight_decay_end=-0.5), 'at least 0, or -1'), (dict(weight_decay_end=0.1, optimizer='adam'), 'say adamw')])
 def test_what_a_run_cannot_have_is_refused_before_any_work(changes, message):
     with pytest.raises(ValueError, match=message):
         optim.check(TrainConfig(**changes))

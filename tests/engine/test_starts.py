@@ -103,6 +103,16 @@ def test_a_resumed_run_keeps_what_it_must(picture_run, tmp_path, capsys):
                       ('--dataset=renamed', 'dataset=quads')):
         said = fails(capsys, train.main, '--init_from=resume', f'--out_dir={out}', word)
         assert f'{word}: the run in {out} has {has}; leave it out' in said
+    assert 'keeps its head' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={out}', '--new_head=true')
+
+
+def test_what_a_run_decided_of_compiling_is_asked_again_by_a_longer_one(words, tmp_path):
+    go(*words, '--max_iters=2', '--compile=false', f'--out_dir={tmp_path}/a')  # as where too few steps were left
+    for more, choice in (([], 'false'), (['--max_iters=2'], 'false'), (['--max_iters=3'], 'auto')):
+        assert start('--init_from=resume', f'--out_dir={tmp_path}/a', *more).config.compile == choice
+    assert start(f'--init_from={tmp_path}/a').config.compile == 'auto'
+    with pytest.raises(ValueError, match='--out_dir is empty'):
+        start('--out_dir=')
 
 
 def test_a_config_file_that_says_otherwise_is_not_read_again_and_it_is_said(picture_run, tmp_path, capsys):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import config_of, equal, fails, go, golden, golden_pictures, save_run, text_network, tokens, weights, wild
+from helpers import (config_of, equal, fails, go, golden, golden_pictures, save_run, save_text, text_network, tokens,
+                     weights, wild)
 
 import eval as scores
 import sample
@@ -15,7 +16,6 @@ import train
 from engine import checkpoints
 from engine.rundir import load_checkpoint, save
 from model_crate import CRATE, CRATEConfig
-from tasks.files import save_text
 
 
 def golden_text(sd=None, n_head=3, **settings):

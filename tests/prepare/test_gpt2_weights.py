@@ -6,7 +6,7 @@ import struct
 
 import pytest
 import torch
-from helpers import fails, go
+from helpers import fails, go, save_text, split_text
 from small_benchmarks import WIKI, naive, prepare, write_archives
 
 import eval as scores
@@ -14,7 +14,6 @@ import sample
 from engine.checkpoints import load_model
 from engine.rundir import load_checkpoint
 from prepare import gpt2_weights
-from tasks import files
 from tasks.tokenizer import Tokenizer
 
 
@@ -123,7 +122,7 @@ def test_gpt2_weights_become_a_run(prepared, tmp_path, capsys, monkeypatch):
     sample.main([f'--ckpt={tmp_path}/gpt2', '--max_new_tokens=5', '--start=The'])
     assert capsys.readouterr().out.startswith('The')
     tokenizer = Tokenizer('gpt2')
-    files.save_text(tmp_path / 'mine', tokenizer, *files.split_text('a token is no picture. ' * 200, tokenizer))
+    save_text(tmp_path / 'mine', tokenizer, *split_text('a token is no picture. ' * 200, tokenizer))
     go(f'--init_from={tmp_path}/gpt2/best.pt', f'--data_dir={tmp_path}', '--dataset=mine', '--max_iters=2',
        '--batch_size=2', '--eval_iters=2', f'--out_dir={tmp_path}/tuned', '--dtype=float32', '--compile=false')
     assert load_checkpoint(tmp_path / 'tuned')['step'] in (0, 2)

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import TEXT, by_hand, margin, normalized, quadrants, text_network
+from helpers import TEXT, by_hand, margin, normalized, quadrants, save_text, split_text, text_network
 
 from engine import checkpoints
 from prepare.lib.pictures import save_arrays
 from scoring import splits
-from tasks import files
 from tasks.pictures import ImageSplit
 from tasks.text import MaskedTextSplit, TextSplit
 from tasks.tokenizer import Tokenizer
@@ -40,7 +39,7 @@ def folder(tmp_path_factory):
     for C in (1, 2, 3, 5):
         save_arrays(out / f'lights_{C}', {'test': quadrants(20, 2, classes=4, channels=C)}, 'abcdefg')
     tokenizer = Tokenizer('bytes')
-    files.save_text(out / 'text', tokenizer, *files.split_text(TEXT[:3000], tokenizer))
+    save_text(out / 'text', tokenizer, *split_text(TEXT[:3000], tokenizer))
     return out
 
 

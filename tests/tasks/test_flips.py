@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import FAULTS, JPEGS, TEXT, fails, go, quadrants
+from helpers import FAULTS, JPEGS, TEXT, fails, go, quadrants, save_text, split_text
 from torch.utils._pytree import tree_flatten
 
 import eval as eval_py
@@ -30,7 +30,7 @@ FLIPS = 20 * FAULTS
 def prepared(tmp_path_factory):
     """A folder with a dataset of each kind: `text`, `arrays` and `pack` with masks."""
     out, tokenizer = tmp_path_factory.mktemp('flips'), Tokenizer('chars', ''.join(sorted(set(TEXT))))
-    files.save_text(out / 'text', tokenizer, *files.split_text(TEXT[:3000], tokenizer))
+    save_text(out / 'text', tokenizer, *split_text(TEXT[:3000], tokenizer))
     masks = np.random.default_rng(2).random((9, 8, 8)) < 0.5
     save_arrays(out / 'arrays', {'train': (*quadrants(9), masks), 'val': (*quadrants(5, 1), masks[:5])}, 'abcd')
     masked = {split: [(*picture, (np.ones((1, 1), np.uint8), [i % 4])) for i, picture in enumerate(pictures)]

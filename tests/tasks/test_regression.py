@@ -48,6 +48,8 @@ def test_a_curriculum_grows_to_the_whole():
     x, y = next(prompts.batches(4, 0, [slice(None)], 2000, 2001))
     assert x.shape == (4, 13, 20) and (x[..., 6:] == 0).all() and (x[..., :6] != 0).all()
     assert Prompts('linear', 20, 41).stage(0) == (20, 41)
+    _, y = next(Prompts('sparse_linear', 20, 41, curriculum=2000).batches(400, 0, [slice(None)], 0, 1))
+    assert (y != 0).any(1).all()  # the non-zero weights are among the dimensions that are used
 
 
 @pytest.mark.parametrize('settings, word', [

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import TEXT, column, config_of, equal, fails, go, losses, weights
+from helpers import TEXT, column, config_of, equal, fails, go, losses, save_text, weights
 
 import model_aot
 import model_crate
@@ -11,7 +11,6 @@ import train
 from engine.checkpoints import load_model
 from engine.rundir import load_checkpoint
 from tasks import text
-from tasks.files import save_text
 from tasks.text import MaskedTextSplit, TextSplit
 from tasks.tokenizer import Tokenizer
 

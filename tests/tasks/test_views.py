@@ -94,6 +94,12 @@ def test_how_often_things_happen(kind, blurred, solarized):
         0.2 * 0.8 * (1 - solarized), abs=0.04)
 
 
+def test_a_batch_may_have_no_picture_to_change():
+    draws = torch.full((2, views.VIEW), 0.99, dtype=torch.float64)
+    x = torch.rand(2, 3, 4, 4) * 255
+    assert all(torch.equal(views.coloured(x.clone(), draws, kind, AugmentConfig()), x) for kind in (1, 2))
+
+
 def test_pictures_that_are_not_in_colour_keep_their_colours():
     pictures, sizes, draws = drawn(3)
     large, _ = views.views(pictures[..., :1], sizes, draws, (16, 16), C)
