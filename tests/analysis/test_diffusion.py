@@ -199,10 +199,10 @@ def test_the_tables_hold_what_one_computes(tmp_path, capsys):
 
 
 @pytest.mark.parametrize('config, settings, message', [
-    (NearestConfig, {'n_head': 1}, 'n_head=1 must be at least 2'), (NearestConfig, {'sigma': 2.0}, 'sigma <= 1'),
-    (NearestConfig, {'eps': math.nan}, 'eps >= 0'), (NearestConfig, {'tokens': 1}, 'tokens=1'),
-    (DiffuseConfig, {'n_layer': 2}, 'n_layer=2 must be at least 4'), (DiffuseConfig, {'sigma': 0.0}, 'sigma > 0'),
-    (DiffuseConfig, {'depth': math.inf}, 'depth > 0'), (DiffuseConfig, {'depth': 60.0}, 'set --depth=50 or less'),
+    (NearestConfig, {'n_head': 1}, 'n_head=1 must be at least 2'), (NearestConfig, {'tokens': 1}, 'tokens=1'),
+    (NearestConfig, {'sigma': 2.0}, 'sigma=2.0 must lie'), (NearestConfig, {'eps': math.nan}, 'eps=nan'),
+    (DiffuseConfig, {'n_layer': 2}, 'n_layer=2 must be at least 4'), (DiffuseConfig, {'sigma': 0.0}, 'sigma=0.0'),
+    (DiffuseConfig, {'depth': math.inf}, 'depth=inf'), (DiffuseConfig, {'depth': 60.0}, 'set --depth=50 or less'),
     (DiffuseConfig, {'eps': 0.1, 'depth': 3.0}, 'set --depth=2 or less'), (DiffuseConfig, {'sets': 1}, 'sets=1')])
 def test_mistakes_in_settings_get_one_line(config, settings, message):
     with pytest.raises(ValueError, match=message) as e:

@@ -117,8 +117,8 @@ def test_the_table_holds_what_one_computes(tmp_path, capsys):
 
 
 @pytest.mark.parametrize('settings, message', [
-    ({'tokens': 65}, 'set --tokens=64 or less'), ({'alpha': 0.0}, 'alpha > 0'), ({'lam': -1.0}, 'lam >= 0'),
-    ({'alpha': math.nan}, 'alpha > 0'), ({'steps': 0}, 'steps=0 must be at least 1'), ({'n_embd': 1}, 'n_embd=1')])
+    ({'tokens': 65}, 'set --tokens=64 or less'), ({'alpha': 0.0}, 'alpha=0.0 must lie'), ({'lam': -1.0}, 'lam=-1.0'),
+    ({'alpha': math.nan}, 'alpha=nan'), ({'steps': 0}, 'steps=0 must be at least 1'), ({'n_embd': 1}, 'n_embd=1')])
 def test_mistakes_in_settings_get_one_line(settings, message):
     with pytest.raises(ValueError, match=message) as e:
         MajorizeConfig(**settings)

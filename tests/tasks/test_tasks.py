@@ -67,7 +67,7 @@ def test_what_is_sent_to_the_device_has_no_gaps(dataset, config, augmented, pict
             self.sent.extend(tensors)
             return super().send(*tensors)
     c = SimpleNamespace(train_share=1.0, gradient_accumulation_steps=2, batch_size=3, seed=1, max_iters=5, eval_iters=2,
-                        workers=0, dataset=dataset, sparsity=3, curriculum=0, ema=0)
+                        workers=0, dataset=dataset, sparsity=3, curriculum=0, ema=0, telemetry=False)
     folder = None if dataset == 'linear' else pictures_data / dataset
     model = SimpleNamespace(config=SimpleNamespace(**dict(vocab_size=257) | config))
     task = tasks.choose(c, augmented, folder, model, Post('cpu', 'float32', 'false'))
