@@ -51,13 +51,15 @@ def views(pictures, sizes, draws, image_size, c):
 def coloured(x, draws, kind, c):
     """Pictures 0 to 255, float32 (B, C, H, W), with other colours, blurred and solarized, by their
     random numbers. kind: 0 and 1 for the large crops, 2 for a small one."""
-    if c.jitter and x.size(1) == 3:
+    in_colour = x.size(1) == 3  # other pictures have brightness and contrast alone
+    if c.jitter:
         rows, own = chosen(draws, draws[:, JITTERED] < 0.8, x.device)
         factors = 1 + c.jitter * (2 * own[:, [BRIGHTNESS, CONTRAST, SATURATION]] - 1) * own.new_tensor([0.4, 0.4, 0.2])
         y = x[rows].round()
         for name, factor in zip(('Brightness', 'Contrast', 'Color'), factors.unbind(1)):
             y = randaugment.COLOUR[name](y, factor)
-        x[rows] = turned(y, 0.1 * c.jitter * (2 * own[:, HUE] - 1))
+        x[rows] = turned(y, 0.1 * c.jitter * (2 * own[:, HUE] - 1)) if in_colour else y
+    if c.jitter and in_colour:
         rows, _ = chosen(draws, draws[:, GREY] < 0.2 * c.jitter, x.device)
         x[rows] = randaugment.grey(x[rows].round()).expand(-1, 3, -1, -1)
     if c.blur:

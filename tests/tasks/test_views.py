@@ -100,7 +100,11 @@ def test_a_batch_may_have_no_picture_to_change():
     assert all(torch.equal(views.coloured(x.clone(), draws, kind, AugmentConfig()), x) for kind in (1, 2))
 
 
-def test_pictures_that_are_not_in_colour_keep_their_colours():
+def test_pictures_that_are_not_in_colour_change_in_brightness_and_contrast():
     pictures, sizes, draws = drawn(3)
     large, _ = views.views(pictures[..., :1], sizes, draws, (16, 16), C)
     assert large.shape == (2, 3, 1, 16, 16) and large.isfinite().all()
+    draws = torch.full((1, views.VIEW), 0.99, dtype=torch.float64)
+    draws[:, [views.JITTERED, views.CONTRAST]] = 0.5  # a brightness of 1.392, a contrast of 1
+    x = torch.tensor([50.0, 100.0]).view(1, 1, 1, 2)
+    assert views.coloured(x, draws, 2, AugmentConfig()).flatten().tolist() == pytest.approx([69.6, 139.2], abs=1)
