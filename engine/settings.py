@@ -230,10 +230,10 @@ def one_line_errors():
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except (MemoryError, RuntimeError, OSError) as e:  # OSError: a name that is too long, a disk that fails
-        memory = isinstance(e, MemoryError) or re.search("can't allocate memory|out of memory", str(e))  # torch's words
+        memory = isinstance(e, MemoryError) or re.search("(can't allocate|not enough|out of) memory", str(e))  # torch's
         if os.environ.get('NANOCRATE_DEBUG') or isinstance(e, RuntimeError) and not memory:
             raise
         wanted = re.search('you tried to .*? bytes|.*', str(e))[0]
-        say_error(f'not enough memory ({wanted}); ask for less' if memory else
+        say_error(f'not enough memory{wanted and f" ({wanted})"}; ask for less' if memory else
                   f'{e.filename or "a file"} cannot be read or written ({e.strerror or e}); name another')
         sys.exit(2)

@@ -34,7 +34,7 @@ from prepare import arrays, cifar10, flowers102, imagefolder, imagenet, lambada,
 from prepare.lib import archives
 from prepare.lib.pictures import save_pack
 from tasks import augment
-from tasks.decode import open_picture
+from tasks.decode import open_picture, to_rgb
 from tasks.pictures import ImageSplit, seen
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith('linux'), reason='memory is limited as Linux does it')
@@ -179,6 +179,12 @@ def fails_with_notes(capsys, main, *words):
         main(words)
     assert e.value.code == 2
     return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_pictures_with_a_decimal_point_are_refused():
+    """Nobody says whether they go up to 1 or to 255."""
+    with pytest.raises(ValueError, match='decimal point'):
+        to_rgb(Image.fromarray(np.random.default_rng(0).random((8, 8), np.float32)))
 
 
 @pytest.mark.parametrize('content, message', [HOSTILE[name] for name in ('a.jpg', 'b.png', 'c.jpg')])

@@ -101,8 +101,10 @@ def test_memory_that_does_not_suffice_gets_advice(tiny, tmp_path, capsys):
     RuntimeError('[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: not enough memory: you tried to allocate 8 '
                  'bytes.')])
 def test_every_lack_of_memory_gets_advice(error, capsys, monkeypatch):
-    def fail(argv):
+    def fail(*argv):
         raise error
+    said = fails(capsys, fail)  # in other programs
+    assert 'not enough memory' in said and said.endswith('ask for less')
     monkeypatch.setattr(train, 'main', fail)
     said = fails(capsys, train.run_it)
     assert 'out of memory' in said and '--batch_size' in said and '--recompute=true' in said

@@ -158,7 +158,8 @@ def test_voc_that_does_not_fit(tmp_path, capsys):
     assert 'has the unknown class 21' in said(voc_files(one, one * 21))
     assert 'object 1 has the unknown class 0' in said(voc_files(one, one * 0))
     assert 'not uint8 (30, 40)' in said(voc_files(one[:20], one))
-    assert 'No such file' in said({k: v for k, v in voc_files(one, one).items() if 'Class' not in k})
+    lacking = said({k: v for k, v in voc_files(one, one).items() if 'Class' not in k})
+    assert 'SegmentationClass' in lacking and 'No such file' in lacking and 'make room' not in lacking
     assert 'neither ImageSets' in said({'x.jpg': jpeg()})
     assert 'required: --from' in fails(capsys, voc.main, '--out', str(tmp_path / 'd'))
 

@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import ROOT, run
+from helpers import ROOT, fails, run
 
 from tasks import files as data
 from tasks.tokenizer import Tokenizer
@@ -123,6 +123,10 @@ def test_memory_does_not_grow_with_the_text(tokenizer, tmp_path):
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         peaks.append(int(done.stdout.split()[-1]))
     assert peaks[1] < peaks[0] + 8000  # KB; the text alone is 30 MB
+
+
+def test_a_pattern_that_is_none(tmp_path, capsys):
+    assert 'give one such as *.md' in fails(capsys, text.main, str(tmp_path), '--glob', '/tmp/*.txt', '--out', 'd')
 
 
 def test_shakespeare_refuses_another_file(tmp_path):
