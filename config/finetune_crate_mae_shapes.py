@@ -8,11 +8,10 @@
 #   ViT   --model=vit --init_from=out/vit_mae_shapes/last.pt --out_dir=out/finetune_vit_mae_shapes
 #
 # hardware   2 CPU cores
-# minutes    3 to 4 of training on one of two busy cores; ViT 2 to 3
-# expected   not measured since random crops and Muon changed; before, top-1 on the test split
-#            (three seeds):
-#              CRATE   85.5 ± 1.7; from scratch 81.2 ± 0.6
-#              ViT     94.7 ± 1.1; from scratch 86.8 ± 0.7
+# minutes    7 to 8 of training on one of two busy cores; ViT 5 to 8
+# expected   top-1 on the test split (three seeds, standard deviation):
+#              CRATE   86.5 ± 2.1; from scratch 81.4 ± 1.6
+#              ViT     95.4 ± 0.4; from scratch 86.8 ± 0.9
 dataset = 'shapes'
 out_dir = 'out/finetune_crate_mae_shapes'
 
