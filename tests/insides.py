@@ -129,3 +129,15 @@ def chosen(rows):
 
 def floats(rows, *columns):
     return [tuple(float(row[k]) for k in columns) for row in rows]
+
+
+def why_not(command, name):
+    """What a user is told where a command has no meaning for a network."""
+    kind = 'images' if name == 'official' else kind_of(name)
+    if command in ('pca', 'segment', 'objects') and kind != 'images':
+        return f'{command} is for pictures'
+    if command in ('tokens', 'attention') and kind == 'functions':
+        return 'for pictures and texts'
+    if command == 'ista' and 'crate' not in name and name != 'official':
+        return 'no ISTA'
+    return 'no subspace' if command in ('denoise', 'compress') and name in THREE else ''

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from helpers import HARD, ROOT, column, config_of, equal, fails, go, losses, run, save_text, split_text, weights
 
 import tasks
@@ -317,3 +318,26 @@ def test_training_needs_torch_and_numpy_alone(tmp_path):
         done = subprocess.run([sys.executable, '-c', code, str(ROOT / script), *words], cwd=tmp_path,
                               capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+
+
+def test_a_run_takes_the_steps_of_torchs_adamw_with_the_settings_that_are_typed(tiny, bytes_data, tmp_path):
+    go(*tiny, '--dtype=float32', '--optimizer=adamw', '--learning_rate=0.01', '--min_lr=0.002', '--schedule=linear',
+       '--warmup_iters=1', '--max_iters=4', '--lr_decay_iters=4', '--eval_interval=4', '--beta1=0.5', '--beta2=0.6',
+       '--weight_decay=0.3', '--grad_clip=0.05', '--seed=3', '--keep_checkpoints=true', f'--out_dir={tmp_path}/a')
+    model = load_model(load_checkpoint(tmp_path / 'a' / 'step_0.pt')).train()
+    of_dim = [[p for p in model.parameters() if (p.dim() == 2) == matrix] for matrix in (True, False)]
+    adamw = torch.optim.AdamW([{'params': of_dim[0], 'weight_decay': 0.3}, {'params': of_dim[1], 'weight_decay': 0.0}],
+                              betas=(0.5, 0.6))
+    rates = 0.005, 0.01, 0.022 / 3, 0.014 / 3           # warm-up, the peak, then a line down to 0.002
+    assert column(tmp_path / 'a', 'train', 'lr') == pytest.approx(rates)
+    for step, rate in enumerate(rates):
+        x, y = next(TextSplit(bytes_data / 'tiny', 'train', 16).batches(4, 3, [slice(None)], step, step + 1))
+        model(x, y)[1].backward()
+        assert torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05) > 0.1
+        for group in adamw.param_groups:
+            group['lr'] = rate
+        adamw.step()
+        adamw.zero_grad()
+    after = load_model(load_checkpoint(tmp_path / 'a' / 'last.pt'))
+    for p, q in zip(model.parameters(), after.parameters(), strict=True):
+        assert torch.allclose(p, q, atol=1e-5)

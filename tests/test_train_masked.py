@@ -34,7 +34,7 @@ def words(data):
 
 
 @pytest.mark.parametrize('name', BOTH)
-def test_a_masked_autoencoder_learns_what_pictures_look_like(name, data, tmp_path, capsys):
+def test_a_masked_autoencoder_learns_the_colours_of_pictures(name, data, tmp_path, capsys):
     out = tmp_path / 'a'
     go(*data, *OF_AUTOENCODERS[name], '--max_iters=150', '--eval_interval=50', f'--out_dir={out}')
     loss = column(out, 'val')

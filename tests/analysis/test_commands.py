@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import fails
-from insides import NETWORKS, THREE, cropped, kind_of, layer_of, load, softmax_of, walk
+from insides import NETWORKS, cropped, layer_of, load, softmax_of, walk, why_not
 from PIL import Image
 
 import analyze
@@ -17,18 +17,6 @@ from prepare.lib.pictures import save_arrays
 from tasks import augment
 
 OFFICIAL = '--model=crate', '--n_head=2', '--image_size=16,24', '--patch_size=4,8'  # what an official file does not say
-
-
-def why_not(command, name):
-    """What a user is told where a command has no meaning for a network."""
-    kind = 'images' if name == 'official' else kind_of(name)
-    if command in ('pca', 'segment', 'objects') and kind != 'images':
-        return f'{command} is for pictures'
-    if command in ('tokens', 'attention') and kind == 'functions':
-        return 'for pictures and texts'
-    if command == 'ista' and 'crate' not in name and name != 'official':
-        return 'no ISTA'
-    return 'no subspace' if command in ('denoise', 'compress') and name in THREE else ''
 
 
 @pytest.mark.parametrize('name', [*NETWORKS, 'official'])

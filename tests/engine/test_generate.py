@@ -3,7 +3,7 @@ import pytest
 import torch
 from helpers import CAUSAL, text_network, tokens, wild
 
-from engine.generate import Past, generate, last_logits, stream
+from engine.generate import Past, generate, last_logits, pick, stream
 
 
 def remember(model):
@@ -107,6 +107,17 @@ def test_top_k_and_top_p():
     nucleus = [set(o[:int((p.cumsum(0) < 0.5).sum()) + 1].tolist()) for p, o in zip(probs, order)]
     for _ in range(5):
         assert all(t.item() in n for t, n in zip(model.generate(x, 1, 2.0, top_p=0.5)[:, -1], nucleus))
+
+
+@pytest.mark.parametrize('settings, want', [
+    ((1.0, None, None), (0.5, 0.3, 0.15, 0.05)), ((0.5, None, None), (0.685, 0.247, 0.062, 0.007)),
+    ((1.0, 2, None), (0.625, 0.375, 0, 0)), ((1.0, 3, None), (0.526, 0.316, 0.158, 0)),
+    ((1.0, None, 0.6), (0.625, 0.375, 0, 0)), ((1.0, None, 0.81), (0.526, 0.316, 0.158, 0))])
+def test_tokens_are_drawn_as_often_as_they_should(settings, want):
+    torch.manual_seed(0)
+    share = pick(torch.tensor([0.5, 0.3, 0.15, 0.05]).log().expand(20_000, 4), *settings).flatten().bincount(
+        minlength=4) / 20_000
+    assert share.tolist() == pytest.approx(want, abs=0.02) and [s > 0 for s in share.tolist()] == [w > 0 for w in want]
 
 
 def test_a_stop_token_ends_a_sequence():

@@ -45,17 +45,15 @@ def test_muon_takes_the_matrices_inside_layers_only():
             {k for k, p in model.named_parameters() if k.startswith('layers.') and p.dim() == 2}
 
 
-def test_lion_equals_the_papers_algorithm():
+def test_lion_by_hand():
+    """Two steps against the average of the gradients, with decay."""
     p = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
     lion = optim.Lion([p], lr=0.1, betas=(0.9, 0.99), weight_decay=0.5)
-    x, m = p.detach().clone(), torch.zeros(3)
-    for g in torch.tensor([[1.0, -1.0, 0.0], [-3.0, 0.2, 0.1], [0.5, 0.5, -2.0]]):
-        p.grad = g.clone()
+    for g, want in (((1, -1, 2), (0.85, -1.8, 0.375)), ((-0.05, 0.2, -0.3), (0.7075, -1.81, 0.45625)),
+                    ((-0.09, 0.06, -0.1), (0.772125, -1.6195, 0.3334375))):
+        p.grad = torch.tensor(g, dtype=torch.float32)
         lion.step()
-        c = 0.9 * m + 0.1 * g
-        x = x - 0.1 * (c.sign() + 0.5 * x)
-        m = 0.99 * m + 0.01 * g
-        assert torch.allclose(p, x, atol=1e-6)
+        assert p.tolist() == pytest.approx(want, abs=1e-6)
 
 
 def test_muon_steps_are_nearly_orthogonal():
@@ -86,23 +84,26 @@ def distance(a, b):
     return max(((x - y).norm() / y.norm()).item() for x, y in zip(a, b))
 
 
-def test_muon_in_batches_moves_weights_as_torchs_one_by_one():
+def test_muon_in_batches_moves_weights_as_torchs_one_by_one(monkeypatch):
+    monkeypatch.setattr(optim, 'choose_dtype', lambda *machine: torch.bfloat16)  # as torch's does everywhere
     shapes = [(16, 16)] * 3 + [(64, 16), (16, 16), (16, 64), (64, 16)]
     ours, theirs, start, gradients = (matrices(*shapes) for _ in range(4))
     two_steps(optim.Muon(ours, 0.1, 0.9, 0.2), ours, [g.detach() for g in gradients])
     two_steps(torch.optim.Muon(theirs, 0.1, momentum=0.9, weight_decay=0.2), theirs, [g.detach() for g in gradients])
     with torch.no_grad():
-        assert distance([a - s for a, s in zip(ours, start)], [b - s for b, s in zip(theirs, start)]) < 0.02  # bfloat16
+        assert distance([a - s for a, s in zip(ours, start)], [b - s for b, s in zip(theirs, start)]) < 1e-3
 
 
-def test_muon_takes_query_key_and_value_apart():
+@pytest.mark.parametrize('dtype, most', [(torch.bfloat16, 1e-3), (torch.float32, 0.03)])  # torch's is in bfloat16
+def test_muon_takes_query_key_and_value_apart(dtype, most, monkeypatch):
+    monkeypatch.setattr(optim, 'choose_dtype', lambda *machine: dtype)
     (fused,), apart, gradients = matrices((48, 16)), matrices((48, 16))[0].detach().chunk(3), matrices((48, 16))[0]
     apart = [torch.nn.Parameter(a.clone()) for a in apart]
     scales = torch.tensor([1.0, 10.0, 0.1]).repeat_interleave(16)[:, None]  # together, the large one would win
     gradients = (gradients * scales).detach()
     two_steps(optim.Muon([fused], 0.1, stacked={fused: 3}), [fused], [gradients])
     two_steps(torch.optim.Muon(apart, 0.1), apart, gradients.chunk(3))
-    assert distance([fused], [torch.cat(apart)]) < 0.03  # bfloat16; 0.0100 on one processor, 0.0101 on another
+    assert distance([fused], [torch.cat(apart)]) < most
     _, muon = optim.build(list(models())[1], 'muon', 1e-3)
     assert [p.shape for p in muon.stacked] == [(24, 8)] * 2 and set(muon.stacked.values()) == {3}
 

@@ -1,5 +1,7 @@
 """Classifiers of pictures, CRATE, CRATE-alpha and ViT alike: memorizing a batch, label smoothing,
 settings that do not fit."""
+import importlib
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -61,3 +63,33 @@ def test_impossible_configs_say_why(Config, settings, word):
 def test_pictures_of_another_size_are_refused(Model, Config):
     with pytest.raises(ValueError, match='resize'):
         Model(Config(1, 2, 16, image_size=8, patch_size=4))(torch.randn(1, 3, 8, 12))
+
+
+@pytest.mark.parametrize('name, modules', [('crate', 3), ('crate_alpha', 3), ('vit', 5), ('aot', 3)])
+def test_dropout_acts_wherever_it_should_and_in_training_alone(name, modules, monkeypatch):
+    file = importlib.import_module(f'model_{name}')
+    model = file.Network(file.Config(n_layer=2, n_head=2, n_embd=16, image_size=8, patch_size=4, num_classes=3,
+                                     dropout=0.5))
+    shares, dropped = [], []
+    monkeypatch.setattr(file, 'attention', lambda q, k, v, dropout_p=0.0, **more: shares.append(dropout_p) or v)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.register_forward_hook(lambda module, args, out: dropped.append(bool((out == 0).any())))
+    for training in (True, False):
+        shares.clear(), dropped.clear()
+        model.train(training)(torch.randn(4, 3, 8, 8))
+        assert shares == [0.5 * training] * 2 and dropped == [training] * modules
+
+
+@pytest.mark.parametrize('name', ['vit', 'crate'])
+def test_pictures_start_as_in_the_released_code(name):
+    file = importlib.import_module(f'model_{name}')
+    torch.manual_seed(0)
+    model = file.Network(file.Config(n_layer=2, n_head=4, n_embd=96, image_size=32, patch_size=8, num_classes=10))
+    for layer in model.layers:
+        if name == 'crate':
+            assert 0.99 * 0.25 < layer.ista.D.abs().max() <= 0.25 and layer.ista.D.std().item() == pytest.approx(
+                0.1443, rel=0.03)                       # sqrt(6 / 96), and that over sqrt(3)
+        else:
+            for p in (layer.attn.QKV, layer.attn.W, layer.mlp.up, layer.mlp.down):
+                assert p.weight.std().item() == pytest.approx(0.02, rel=0.05) and not p.bias.any()

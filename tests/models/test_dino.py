@@ -139,3 +139,17 @@ def test_small_crops_are_read_with_interpolated_positions(Network, Config, name)
 def test_impossible_settings_say_why(settings, message):
     with pytest.raises(ValueError, match=message):
         DINOConfig(**SMALL | settings)
+
+
+def test_the_loss_of_a_network_is_the_objective_with_its_centre_and_temperature():
+    torch.manual_seed(0)
+    model = DINO(DINOConfig(**SMALL, first_temperature=0.04, teacher_temperature=0.08, temperature_share=0.3)).train()
+    model.centre.normal_(std=0.1)
+    for p in model.student.parameters():
+        p.data += 0.1 * torch.randn_like(p)
+    large, small = crops_of()
+    student = torch.cat([model.student(large), model.student(small)])
+    for share, temperature in ((0.0, 0.04), (0.15, 0.06), (0.3, 0.08), (0.9, 0.08)):
+        model.share.fill_(share)
+        want = distillation_loss(student, model.teacher(large), model.centre, temperature)
+        assert model((large, small))[1].item() == pytest.approx(want.item(), rel=1e-5)

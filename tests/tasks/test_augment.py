@@ -9,7 +9,7 @@ from PIL import Image, ImageEnhance, ImageOps
 
 from tasks import augment
 from tasks.augment import AugmentConfig, train_pictures
-from tasks.randaugment import COLOUR, FILL, GEOMETRIC, OPERATIONS
+from tasks.randaugment import COLOUR, GEOMETRIC, OPERATIONS
 
 PLAIN = AugmentConfig(crop_scale=1.0, flip=False)
 
@@ -119,7 +119,8 @@ def test_other_magnitudes_are_pillows_too(scale, m, negative):
 @pytest.mark.parametrize('h, w', [(48, 48), (60, 90)])
 @pytest.mark.parametrize('name', GEOMETRIC)
 def test_geometric_operations_are_pillows(name, h, w, negative, scale, m):
-    row, fill, sign = TABLE[scale, m], FILL[scale], -1 if negative else 1
+    row, sign = TABLE[scale, m], -1 if negative else 1
+    fill = {'torchvision': (0, 0, 0), 'timm': (124, 116, 104)}[scale]
     shear, shift = sign * row['Shear'], sign * row['Translate']
     theirs = {'Rotate': lambda p: p.rotate(sign * row['Rotate'], Image.BILINEAR, fillcolor=fill),
               'ShearX': affine(fill, 1, shear, 0, 0, 1, 0), 'ShearY': affine(fill, 1, 0, 0, shear, 1, 0),
@@ -460,3 +461,13 @@ def test_a_device_without_float64_computes_the_same():
         assert found.device.type == 'mps' and ((found.cpu() - want).abs() > 1e-4).float().mean() < 0.01
         evaluated = augment.eval_pictures(pictures.to('mps'), how[0], (16, 16), 0.875).cpu()
     assert torch.allclose(evaluated, augment.eval_pictures(pictures, how[0], (16, 16), 0.875), atol=1e-5)
+
+
+def test_each_operation_has_its_own_sign():
+    pictures, c = noise(3, 20, 24), AugmentConfig(crop_scale=1.0, flip=False, randaugment_n=2)
+    draws = draws_for(3, 'Brightness', 'Color')
+    draws[:, augment.FIRST + 1] = 0.1  # the first one's sign
+    theirs = [ImageEnhance.Color(ImageEnhance.Brightness(Image.fromarray(p.numpy())).enhance(0.58)).enhance(1.42)
+              for p in pictures]
+    ours = augment.denormalize(augment.train_pictures(pictures, sizes_of(pictures), draws, (20, 24), c))
+    assert levels_apart(ours, np.stack(theirs)).max() == 0

@@ -303,7 +303,7 @@ def test_readers_end_when_the_program_ends_them(pictures_data):
     for reader in readers:
         with contextlib.suppress(RuntimeError):  # PyTorch notices that it is gone
             reader.terminate()
-            reader.join(1)
+            reader.join(60)
     assert len(readers) == 2 and not any(reader.is_alive() for reader in readers)
 
 

@@ -77,14 +77,17 @@ def test_hidden_tokens_follow_bert(masked, folder):
     holds the chosen tokens, and -1 elsewhere."""
     batches = [split.batches(64, 0, [slice(None)], 0, 40) for split in (masked, TextSplit(folder, 'train', 32))]
     chosen = hidden = kept = count = 0
+    placed = []
     for (x, y), (truth, _) in zip(*batches):
         mine = y != -1
         assert torch.equal(y[mine], truth[mine]) and torch.equal(x[~mine], truth[~mine])
         assert mine.any(1).all() and (x[mine] <= 256).all() and not (x[~mine] == 256).any()
         count, chosen = count + y.numel(), chosen + mine.sum().item()
+        placed += x[mine & (x != 256) & (x != truth)].tolist()
         hidden, kept = hidden + (x == 256).sum().item(), kept + (x[mine] == truth[mine]).sum().item()
     assert chosen / count == pytest.approx(0.15, abs=0.005)
     assert hidden / chosen == pytest.approx(0.8, abs=0.01) and kept / chosen == pytest.approx(0.1, abs=0.01)
+    assert len(set(placed)) > 200 and max(placed) < 256  # any token
 
 
 def test_a_sequence_always_hides_something(masked):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tasks import augment, views
+from tasks import augment, randaugment, views
 from tasks.augment import AugmentConfig
 
 C = AugmentConfig(crop_scale=0.4, local_crops=3, local_size=8, local_scale=0.1)
@@ -108,3 +108,30 @@ def test_pictures_that_are_not_in_colour_change_in_brightness_and_contrast():
     draws[:, [views.JITTERED, views.CONTRAST]] = 0.5  # a brightness of 1.392, a contrast of 1
     x = torch.tensor([50.0, 100.0]).view(1, 1, 1, 2)
     assert views.coloured(x, draws, 2, AugmentConfig()).flatten().tolist() == pytest.approx([69.6, 139.2], abs=1)
+
+
+def test_strengths_of_views(monkeypatch):
+    seen = []
+    monkeypatch.setattr(views, 'blurred', lambda x, sigma, largest: seen.append(sigma.tolist()) or x)
+    monkeypatch.setattr(views, 'turned', lambda x, by: seen.append(by.tolist()) or x)
+    for name in ('Brightness', 'Contrast', 'Color'):
+        monkeypatch.setitem(randaugment.COLOUR, name, lambda x, factor: seen.append(factor.tolist()) or x)
+    draws = torch.tensor([0.0, 0.25, 0.75], dtype=torch.float64)[:, None].repeat(1, views.VIEW)
+    draws[:, [views.JITTERED, views.BLURRED]] = 0.0
+    views.coloured(torch.zeros(3, 3, 2, 2), draws, 0, AugmentConfig(jitter=1.0, blur=2.0))
+    want = [[0.6, 0.8, 1.2], [0.6, 0.8, 1.2], [0.8, 0.9, 1.1], [-0.1, -0.05, 0.05], [0.1, 0.575, 1.525]]
+    assert seen == [pytest.approx(w) for w in want]
+    seen.clear()
+    views.coloured(torch.zeros(3, 3, 2, 2), draws, 0, AugmentConfig(jitter=0.5, blur=0.0))
+    assert seen == [pytest.approx(w) for w in ([0.8, 0.9, 1.1], [0.8, 0.9, 1.1], [0.9, 0.95, 1.05],
+                                               [-0.05, -0.025, 0.025])]
+
+
+def test_crops_have_their_own_areas_and_colours(monkeypatch):
+    c, areas, kinds = AugmentConfig(crop_scale=0.4, local_crops=3, local_size=8, local_scale=0.1), [], []
+    cropped, coloured = augment.cropped, views.coloured
+    monkeypatch.setattr(augment, 'cropped', lambda *args: areas.append(args[-1]) or cropped(*args))
+    monkeypatch.setattr(views, 'coloured', lambda x, draws, kind, c: kinds.append(kind) or coloured(x, draws, kind, c))
+    views.views(torch.zeros(2, 20, 20, 3, dtype=torch.uint8), torch.tensor([[20, 20]] * 2),
+                torch.rand(2, views.draws_needed(c), dtype=torch.float64), (16, 16), c)
+    assert areas == [(0.4, 1.0)] * 2 + [(0.1, 0.4)] * 3 and kinds == [0, 1, 2, 2, 2]
