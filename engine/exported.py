@@ -47,19 +47,18 @@ def write(out, model, checkpoint, overwrite):
     if data.get('classes'):
         config['id2label'] = {str(i): name for i, name in enumerate(data['classes'])}
     advice = 'run this again, or name another --out'
-    lock.hold(Path(out) / LOCK, out, 'wait for it, or name another --out')
+    lock.hold(Path(out) / LOCK, out, 'name another --out')
     check_new(out, overwrite)  # another process may have written there since
-    final = [Path(out) / name for name in (CONFIG, WEIGHTS)]
-    written = [path.with_name(f'{path.name}.next') for path in final]
+    places = [Path(out) / name for name in (WEIGHTS, CONFIG)]
+    weights, about = (place.with_name(f'{place.name}.next') for place in places)
     try:
-        write_file(written[0], lambda f: json.dump(config, f, indent=1), advice=advice)
-        write_file(written[1], lambda f: f.write(save(*shared_once(model.state_dict()))), 'wb', advice)
-        final[0].unlink(missing_ok=True)  # weights never lie beside the config of others
-        for old, new in zip(reversed(final), reversed(written)):
-            os.replace(new, old)
+        write_file(weights, lambda f: f.write(save(*shared_once(model.state_dict()))), 'wb', advice)
+        write_file(about, lambda f: json.dump(config, f, indent=1), advice=advice)
+        places[1].unlink(missing_ok=True)  # weights never lie beside the config of others
+        for new, place in zip((weights, about), places):
+            os.replace(new, place)
     finally:
-        for path in written:
-            path.unlink(missing_ok=True)
+        weights.unlink(missing_ok=True), about.unlink(missing_ok=True)
     lock.let_go(Path(out) / LOCK)
 
 

@@ -48,14 +48,13 @@ def hold(path, what, advice, wait=False):
                 file.seek(0)
                 who = file.read(500).decode(errors='replace') or 'another process'
             if not free and not wait:
-                raise ValueError(f'{what} is being written by {who}; {advice}')
+                raise ValueError(f'{what} is being written by {who}; wait for it, or {advice}')
             if not free and not said:
                 print(f'{what} is being written by {who}; waiting for it', flush=True)
                 said = True
             time.sleep(0.1)
     except (OSError, RecursionError) as e:
-        raise ValueError(f'{what} cannot be written ({getattr(e, "strerror", "nested too deep")}); '
-                         f'{advice.removeprefix("wait for it, or ")}') from None
+        raise ValueError(f'{what} cannot be written ({getattr(e, "strerror", "nested too deep")}); {advice}') from None
     HELD[path] = file, made
     with contextlib.suppress(OSError):  # a full disk; the lock holds without the words
         file.truncate(0)

@@ -142,7 +142,8 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
             stacked = {p: 3 for k, p in params.items() if k.endswith('QKV.weight')}
             optimizers.append(Muon(hidden, muon_lr, momentum, weight_decay, stacked))
     for group in (g for o in optimizers for g in o.param_groups):
-        group['base_lr'], group['decays'] = group['lr'], group.get('decays', True)
+        group['base_lr'] = group['lr']
+        group.setdefault('decays', True)  # Muon's
     return optimizers
 
 

@@ -58,7 +58,7 @@ def check_new(out_dir, overwrite):
 
 def hold(out_dir):
     """Make a run directory, and let no other process write there. Raises ValueError if one does."""
-    lock.hold(Path(out_dir) / LOCK, out_dir, 'wait for it, or name another --out_dir')
+    lock.hold(Path(out_dir) / LOCK, out_dir, 'name another --out_dir')
 
 
 def claim(out_dir):

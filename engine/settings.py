@@ -230,7 +230,8 @@ def one_line_errors():
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except (MemoryError, RuntimeError, OSError) as e:  # OSError: a name that is too long, a disk that fails
-        memory = isinstance(e, MemoryError) or re.search("(can't allocate|not enough|out of) memory", str(e))  # torch's
+        lack = "(can't allocate|not enough|out of) memory"  # in torch's words
+        memory = isinstance(e, MemoryError) or re.search(lack, str(e))
         if os.environ.get('NANOCRATE_DEBUG') or isinstance(e, RuntimeError) and not memory:
             raise
         wanted = re.search('you tried to .*? bytes|.*', str(e))[0]

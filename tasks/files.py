@@ -53,7 +53,7 @@ def check_room(out, size):
 def hold_folder(out, wait=False):
     """Let no other process write a prepared dataset at `out` before this one has, or has ended.
     Raises ValueError if one does; with wait, it is waited for."""
-    hold(beside(out), out, 'wait for it, or give another --out', wait)
+    hold(beside(out), out, 'give another --out', wait)
 
 
 @contextlib.contextmanager
@@ -63,7 +63,7 @@ def new_folder(out, progress=''):
     it after a failure, the folder is kept, and the next try goes on in it."""
     out = Path(out)
     new, old = out.with_name(out.name + '.unfinished'), out.with_name(out.name + '.replaced')
-    with held(beside(out), out, 'wait for it, or give another --out'):
+    with held(beside(out), out, 'give another --out'):
         try:
             for left_over in (old,) if progress else (new, old):
                 shutil.rmtree(left_over, ignore_errors=True)

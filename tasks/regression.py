@@ -49,7 +49,7 @@ class Prompts:
         dims = dims or self.d
         if self.sparsity:
             order = rng.random((B, self.d))
-            order[:, dims:] = 1  # in the dimensions that are used
+            order[:, dims:] = 1  # the dimensions that are not used come last
             w *= order.argsort(1).argsort(1)[..., None] < self.sparsity  # random ranks
         x[..., dims:] = 0
         return torch.from_numpy(x), torch.from_numpy((x @ w)[..., 0])

@@ -29,7 +29,7 @@ def draws_needed(c):
 
 
 def check_areas(c):
-    """Raises ValueError where small crops could not be smaller than large ones; c: an AugmentConfig."""
+    """Raises ValueError if small crops keep more of a picture than they may; c: an AugmentConfig."""
     if c.local_crops and c.local_scale > c.crop_scale:
         raise ValueError(f'local_scale={c.local_scale} must be at most crop_scale={c.crop_scale}, which is the largest '
                          'share of the area of a small crop')
@@ -105,8 +105,9 @@ def blurred(x, sigma, largest):
 
 class Distillation(Classification):
     """Of the teacher's outputs validation reports, in nats, their mean `entropy`, and how much of a
-    picture they tell, `information`: the entropy of their mean less their mean entropy. It is 0 where
-    all pictures get the same output, and the entropy is log K besides where all outputs are alike."""
+    picture they tell, `information`: the entropy of their mean less their mean entropy. If all pictures
+    get the same output, it is 0. If the teacher gives all K answers the same probability, the entropy
+    is log K too."""
 
     def __init__(self, c, augmentation, folder, config, machine):
         super().__init__(c, augmentation, folder, config, machine)

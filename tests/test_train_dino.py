@@ -138,10 +138,12 @@ def test_features_are_scored_while_it_trains(more, words, pictures_data, tmp_pat
     assert [v == v for v in column(tmp_path / 'a', 'val', 'knn')] == [True, False, True, True]  # steps 0, 2, 4 and 6
     found = {name: column(tmp_path / 'a', 'val', name)[-1] for name in ('knn', 'probe')}
     capsys.readouterr()
-    scores.main([f'--ckpt={tmp_path}/a/last.pt', f'--data_dir={pictures_data}', '--knn=20', '--split=val',
+    scores.main([f'--ckpt={tmp_path}/a/last.pt', f'--data_dir={pictures_data}', '--knn=20', '--probe=true', '--split=val',
                  '--eval_view=crop', '--dtype=float32'])
-    said = re.search(r'20 nearest neighbours: top-1 ([\d.]+)%', capsys.readouterr().out)
-    assert float(said[1]) == pytest.approx(100 * found['knn']) and 0 <= found['probe'] <= 1
+    said = capsys.readouterr().out
+    for name, words in (('knn', '20 nearest neighbours'), ('probe', 'linear probe')):
+        score = re.search(rf'{words}: top-1 ([\d.]+)%', said)
+        assert float(score[1]) == pytest.approx(100 * found[name]), name
 
 
 def test_entropies_are_logged(whole):
