@@ -68,8 +68,10 @@ def choose(c, augment, folder, model, machine):
     task = {'text': text.NextToken, 'masked_text': text.HiddenTokens, 'image': pictures.Classification,
             'masked_image': pictures.Reconstruction, 'views': views.Distillation,
             'icl': regression.Regression}[model.config.task]
-    if c.train_share < 1 and not issubclass(task, pictures.Classification):
-        raise ValueError(f'train_share={c.train_share} is for pictures; leave it out')
+    for name, default, reads, meant in (('train_share', 1, pictures.Classification, 'pictures'),
+                                        ('curriculum', 0, regression.Regression, 'functions')):
+        if getattr(c, name) != default and not issubclass(task, reads):
+            raise ValueError(f'{name}={getattr(c, name)} is for {meant}; leave it out')
     if augment:
         check_meant(augment, dict.fromkeys(augment.of_views, ('views',)), model.config.task)
     return task(c, augment, folder, model.config, machine)

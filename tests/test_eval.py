@@ -198,7 +198,12 @@ def test_confusions_are_counted_drawn_and_told(run, folder, tmp_path, capsys):
     assert [int(n) for *_, n, _ in told] == wrong[:5] and len(told) > 2
     assert all(pairs['abcdefg'.index(i), 'abcdefg'.index(j)] == int(n) and int(of) == (y == 'abcdefg'.index(i)).sum()
                for i, j, n, of in told)
-    assert Image.open(tmp_path / 'c.png').width > 400
+    counts = np.array([[int(n) for n in row[1:]] for row in rows])
+    figure = confusion.drawn(counts, 'abcdefg')
+    shares, written = figure.axes[0].images[0].get_array(), figure.axes[0].texts
+    assert np.allclose(shares, [row / max(1, row.sum()) for row in counts])
+    assert {(t.get_position()[1], t.get_position()[0]): int(t.get_text()) for t in written} == pairs
+    assert figure.axes[0].get_ylabel() == 'true class' and Image.open(tmp_path / 'c.png').width > 400
     before = snapshot(tmp_path)
     for more, message in (((), 'c.csv exists'), (('--knn=1',), 'leave out --probe and --knn'),
                           ((f'--confusion={tmp_path}/c.txt',), 'no format of pictures'),

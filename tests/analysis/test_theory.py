@@ -193,10 +193,13 @@ def test_the_compression_table_holds_what_one_computes(tmp_path, capsys):
             Z = step(Z)
     other = those(rows, method='as shipped, random subspaces')
     assert len(other) == 4 and other[0]['rate'] == mine[0]['rate'] and other[3]['rate'] != mine[3]['rate']
-    one = {float(row['length']): float(row['cosine']) for row in those(rows, method='one step')}
-    expected = cosine(attend(U, start), -compressed_rate_gradient(start, U)).item()
-    assert one[1.0] == pytest.approx(expected) and 12 ** 0.5 in one
-    assert f'R^c {rate(start, U):.2f} becomes' in capsys.readouterr().out
+    for name, Z in ('one step', start), ('one step, mean token subtracted', start - start.mean(0)):
+        one = {float(row['length']): float(row['cosine']) for row in those(rows, method=name)}
+        expected = cosine(attend(U, Z), -compressed_rate_gradient(Z, U)).item()
+        assert one[1.0] == pytest.approx(expected) and 12 ** 0.5 in one
+    down, said = compressed_rate_gradient(start, U), capsys.readouterr().out
+    along = torch.stack([(g @ z) ** 2 for g, z in zip(down, normalize(start, dim=-1))]).sum() / down.square().sum()
+    assert f'R^c {rate(start, U):.2f} becomes' in said and f'{along:.1%} of the gradient only shortens' in said
 
 
 # ---- sparsification

@@ -5,12 +5,14 @@ import resource
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from helpers import HARD, ROOT, column, equal, fails, go, losses, snapshot
 
+import engine.run
 import train
 from engine.log import Log, read_log
 from engine.output import check_writable, write_file
@@ -217,6 +219,29 @@ def test_a_flip_in_a_log_costs_two_rows_at_most(tmp_path):
             assert len(read_log(path)) >= 7
         except ValueError as e:
             assert place < first and 'is not the log of a run' in str(e)
+
+
+def test_the_clock_counts_steps_and_not_validations_or_checkpoints(tiny, tmp_path, monkeypatch):
+    """Each step takes 1 s, each validation 100 s, each checkpoint 1000 s."""
+    clock = SimpleNamespace(now=0.0)
+
+    def later(seconds, function):
+        def slow(*args, **more):
+            clock.now += seconds
+            return function(*args, **more)
+        return slow
+    now = SimpleNamespace(perf_counter=lambda: clock.now, monotonic=lambda: clock.now)
+    monkeypatch.setattr(engine.run, 'time', now)
+    monkeypatch.setattr(train, 'evaluate', later(100, train.evaluate))
+    monkeypatch.setattr(engine.run, 'save', later(1000, save))
+    monkeypatch.setattr(train.optim, 'set_rates', later(1, train.optim.set_rates))
+    go(*tiny, f'--out_dir={tmp_path}/run', '--max_iters=7', '--log_interval=2')
+    assert load_checkpoint(tmp_path / 'run' / 'last.pt')['seconds'] == 7
+    go('--init_from=resume', f'--out_dir={tmp_path}/run', '--max_iters=9')
+    with open(tmp_path / 'run' / 'log.csv') as f:
+        rows = [(row['split'], int(row['step']), float(row['seconds'])) for row in csv.DictReader(f)]
+    assert [step for split, step, seconds in rows if split == 'val'] == [0, 3, 6, 9]
+    assert all(seconds == step + (split == 'train') for split, step, seconds in rows)
 
 
 def test_the_best_is_that_of_the_least_loss(copy):

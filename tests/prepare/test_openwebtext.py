@@ -143,12 +143,12 @@ def test_killed_and_run_again_nothing_is_lost_or_doubled(when, archives, tmp_pat
 
 def test_killed_outright_it_goes_on(archives, tmp_path):
     prepare('--from', archives, '--out', tmp_path / 'whole', '--subsets', 2)
-    slow = ('import sys, time; sys.path.insert(0, sys.argv.pop(1))\n'
-            'from prepare import openwebtext as o; f = o.tokenize\n'
-            'def g(job): time.sleep(0.3); return f(job)\n'
-            'o.tokenize = g; o.main()')
+    stuck = ('import os, sys, time; sys.path.insert(0, sys.argv.pop(1))\n'
+             'from prepare import openwebtext as o; f = o.tokenize\n'
+             'def g(job): time.sleep(100 * os.path.exists(sys.argv[-1] + ".unfinished/progress.json")); return f(job)\n'
+             'o.tokenize = g; o.main()')  # in the second subset
     words = [*BYTES, '--subsets', '2', '--from', str(archives), '--workers', '0', '--out', str(tmp_path / 'owt')]
-    child = subprocess.Popen([sys.executable, '-c', slow, str(ROOT), *words], stderr=subprocess.DEVNULL)
+    child = subprocess.Popen([sys.executable, '-c', stuck, str(ROOT), *words], stderr=subprocess.DEVNULL)
     progress, start = tmp_path / 'owt.unfinished' / 'progress.json', time.time()
     while not progress.exists() and time.time() - start < 60:
         time.sleep(0.02)
