@@ -259,6 +259,7 @@ def test_a_table_and_its_csv(words, rows, capsys, tmp_path):
     assert 'exists; give another --csv' in fails(capsys, bench.main, *words, *TOY, f'--csv={path}')
 
 
+@pytest.mark.slow
 def test_fits_and_grow_print_every_row(capsys, monkeypatch):
     bench.main(['fits', '--rows=vit-tiny,gpt2-base', *TOY])
     lines = [line.split() for line in capsys.readouterr().out.splitlines()[3:]]
@@ -271,6 +272,7 @@ def test_fits_and_grow_print_every_row(capsys, monkeypatch):
         ['n_embd=64', 'n_layer=2', 'block_size=16']
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_says_memory_and_start_up(capsys):
     words = [word for word in TOY if not word.startswith('--alone')]
     bench.main(['step', '--rows=aot-stdlib-plain', *words])

@@ -252,6 +252,7 @@ def test_frozen_features_are_scored_as_by_hand(run, folder, tmp_path, capsys, mo
     assert '\n1 nearest neighbours: top-1 ' in out
 
 
+@pytest.mark.slow
 def test_features_may_be_of_pictures_of_other_classes_and_of_few(run, folder, capsys):
     out = said(capsys, run, folder, '--dataset=four', '--probe=true', '--train_share=0.5')
     assert 'linear probe of 16 features, 20 training pictures' in out and 'on val (20 pictures)' in out

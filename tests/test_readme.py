@@ -144,8 +144,8 @@ def toy(command):
     return [w.replace('--n_head=12', '--n_head=2') for w in words]
 
 
-@pytest.mark.parametrize('page', [pytest.param(page, id=page.stem, marks=[pytest.mark.slow] * (page.stem != 'README'))
-                                  for page in PAGES if commands(page)])
+@pytest.mark.slow
+@pytest.mark.parametrize('page', [pytest.param(page, id=page.stem) for page in PAGES if commands(page)])
 def test_commands_run(page, place, monkeypatch, capsys):
     monkeypatch.chdir(place)
     for command in commands(page):

@@ -81,6 +81,7 @@ def test_long_prompts_warn_and_extreme_temperatures_work(runs, capsys):
     sample.main([f'--ckpt={runs}/bytes', '--temperature=1e30', '--top_k=0', '--max_new_tokens=5'])
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_is_no_error(runs):
     words = [str(ROOT / 'sample.py'), f'--ckpt={runs}/bytes', '--max_new_tokens=3000']
     writer = subprocess.Popen([sys.executable, '-u', *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)

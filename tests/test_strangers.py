@@ -303,6 +303,7 @@ TARS = {
         bz2.BZ2Compressor(), 160 * 2 ** 20, header('other', 2 ** 28)))}
 
 
+@pytest.mark.slow
 def test_hostile_tar_archives_are_refused(tmp_path):
     tree(tmp_path, {kind: make(tmp_path) for kind, (_, make) in TARS.items()})
     calls = ((cifar10.main, '--from', tmp_path / kind, '--out', tmp_path / 'd') for kind in TARS)
@@ -329,6 +330,7 @@ def test_every_script_refuses_a_member_of_a_terabyte(tmp_path):
         assert 'no such file' in line
 
 
+@pytest.mark.slow
 def test_hostile_zip_archives_are_refused(tmp_path):
     name, size, messages = 'lambada_test_plain_text.txt', 130 * 2 ** 20, {}
     for kind in zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2:
@@ -369,6 +371,7 @@ def test_a_pickle_takes_no_more_memory_than_it_has(tmp_path):
         assert 'data_batch_1 is not a pickled dict' in line or 'the data of data_batch_1 are not' in line, line
 
 
+@pytest.mark.slow
 def test_hostile_matlab_files_are_refused(tmp_path, monkeypatch):
     """SciPy never sees them."""
     monkeypatch.setitem(flowers102.FILES, 'setid.mat', hashlib.md5(b'').hexdigest())

@@ -33,6 +33,7 @@ def test_a_run_on_another_device_is_the_run_on_the_cpu(kind, bytes_data, picture
         assert column(tmp_path / 'far', split) == pytest.approx(column(tmp_path / 'cpu', split), rel=2e-3)
 
 
+@pytest.mark.slow
 def test_a_tensor_on_the_cpu_in_a_forward_pass_is_found(bytes_data, tmp_path):
     words = words_for('text', bytes_data, None)
     done = run('tests/far.py', 'stray', *words, '--device=far', f'--out_dir={tmp_path}/a')

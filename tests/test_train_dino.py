@@ -33,6 +33,7 @@ def whole(words, tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed_it_goes_on_bit_for_bit(whole, words, tmp_path):
     """Teacher, centre and schedules included."""
     go(*words, '--gradient_accumulation_steps=1', '--max_iters=6', f'--out_dir={tmp_path}/a', '--target_loss=100')
@@ -129,6 +130,7 @@ def test_a_collapse_is_noticed(words, tmp_path, capsys, monkeypatch):
     assert 'says nothing of any picture' in said[0] and said[1] == '' and 'the same of all pictures' in said[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('more', [[], ['--model=crate']], ids=['dino', 'crate'])
 def test_features_are_scored_while_it_trains(more, words, pictures_data, tmp_path, capsys):
     """As eval.py scores them afterwards: by the teacher."""

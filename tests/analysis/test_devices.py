@@ -8,7 +8,8 @@ from insides import kind_of, why_not
 import analyze
 
 
-@pytest.mark.parametrize('name', ['crate', 'crate_mae', 'vit', 'crate_bert', 'aot_text', 'functions'])
+@pytest.mark.parametrize('name', ['vit', 'aot_text', 'functions', *(
+    pytest.param(name, marks=pytest.mark.slow) for name in ('crate', 'crate_mae', 'crate_bert'))])
 def test_every_command_does_without_float64(name, look):
     """The numbers are those of the CPU up to rounding."""
     for command in analyze.COMMANDS:

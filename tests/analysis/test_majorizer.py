@@ -58,6 +58,7 @@ def test_the_bound_lies_above_and_touches(curvature):
     assert majorizer.bound(s0 * 1.001, s0, 1.0, 0.99 * SHARP) < -by_singular_values(s0 * 1.001, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('curvature', [PAPER, SHARP])
 def test_the_minimum_is_that_of_a_grid(curvature):
     grid = torch.linspace(0, 12, 601, dtype=torch.float64)

@@ -148,6 +148,7 @@ def test_small_subspaces_denoise_by_about_the_theorems_factor():
     assert found.min() > 1.06 * 0.99 and found.max() < 1.06 * 1.01
 
 
+@pytest.mark.slow
 def test_with_a_larger_step_or_more_noise_the_factor_is_lost():
     large_step, much_noise = ratios(eta=0.5, tau=0.6, delta=0.2), ratios(eta=0.1, tau=0.6, delta=0.5)
     assert (large_step[:3] / 1.3 - 1).abs().max() < 0.03

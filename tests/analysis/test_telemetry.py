@@ -95,6 +95,7 @@ def test_the_numbers_are_those_of_a_fixed_batch(place, tmp_path):
         assert [float(row['rate_1']), float(row['rate_2'])] == pytest.approx(rates.mean(1).tolist(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_with_its_columns(place, tmp_path):
     start(place, 'crate', tmp_path / 'whole', '--telemetry=true')
     start(place, 'crate', tmp_path / 'parts', '--telemetry=true', '--max_iters=3', '--lr_decay_iters=6')
@@ -112,6 +113,7 @@ def test_columns_may_come_later(place, tmp_path):
     assert after[0]['rate_1'] == '' and after[-1]['rate_1'] and list(after[0])[-1] == 'seconds'
 
 
+@pytest.mark.slow
 def test_the_curve_gets_panels(place, tmp_path):
     widths = []
     for name, kind, watched in (('a', 'crate', 'false'), ('b', 'crate', 'true'), ('c', 'aot', 'true')):

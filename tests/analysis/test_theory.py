@@ -72,6 +72,7 @@ def test_a_condition_turns_where_its_limit_is(name, value, limit):
     assert row[-1] == (value != 0.0107)
 
 
+@pytest.mark.slow
 def test_near_the_theorem_every_layer_multiplies_by_its_factor_until_noise_passes(tmp_path, capsys):
     near = those(draw(tmp_path, 'denoise', '--tokens=8'), setting='near the theorem')
     small, large = those(near, regime='as it is'), those(near, regime='five times the step')
@@ -93,6 +94,7 @@ def test_near_the_theorem_every_layer_multiplies_by_its_factor_until_noise_passe
     assert '1.300 to 1.300 in layers 1 to 7; noise passes the threshold from layer 8 on (1.17% of it' in said
 
 
+@pytest.mark.slow
 def test_the_denoising_table_holds_what_one_computes(tmp_path, capsys):
     rows = draw(tmp_path, 'denoise', '--n_layer=3', '--seed=5', '--tokens=48')
     rows = those(rows, setting='as set')

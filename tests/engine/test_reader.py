@@ -228,6 +228,7 @@ def test_optimizers_that_lie_are_refused(name, copy, quick, capsys):
     assert snapshot(copy) == before
 
 
+@pytest.mark.slow
 def test_wrong_optimizers_end_no_process(copy):
     """The fused kernel of AdamW writes where the tensor is not, and the process ended with SIGSEGV."""
     def short(c):

@@ -58,6 +58,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path):
         check_writable(path / 'below', 'give another')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['last.pt', 'config.json'])
 def test_a_full_disk_leaves_the_old_files(copy, name):
     before = snapshot(copy)

@@ -59,6 +59,7 @@ def words(tmp_path):
     return [str(ROOT / 'sample.py'), '--ckpt=run', '--image=a\x1b[31m.png']
 
 
+@pytest.mark.slow
 def test_names_are_harmless_at_a_terminal_and_intact_in_a_pipe(words, tmp_path):
     code, said = at_a_terminal(*words, cwd=tmp_path)
     assert code == 0 and b'cat\\x1b]0;owned\\x07\\x1b[8m' in said and b'a\\x1b[31m.png' in said

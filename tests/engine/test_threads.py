@@ -7,6 +7,7 @@ import pytest
 from helpers import ROOT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name, value, found', [
     ('', '', '20000'), ('GOMP_SPINCOUNT', '7', '7'),
     ('OMP_WAIT_POLICY', 'active', 'None'), ('OMP_NUM_THREADS', '1', 'None')])

@@ -89,6 +89,7 @@ def test_the_last_layer_is_frozen_at_first():
         assert model.student.head.mlp[0].weight.grad.abs().sum() > 0
 
 
+@pytest.mark.slow
 def test_steps_compile_nothing_anew():
     """The share of the run, which changes with each step, is not a constant of the compiled network."""
     torch._dynamo.reset()

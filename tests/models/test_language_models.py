@@ -35,6 +35,7 @@ def test_loss_in_chunks_is_the_same(name, settings, monkeypatch):
     same_in_chunks(wild(text_network(name, **settings)), x, y, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name, settings', TEXT_NETWORKS)
 def test_compiles_as_one_graph_for_every_length(name, settings):
     model = text_network(name, **settings)

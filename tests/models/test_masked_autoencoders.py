@@ -144,6 +144,7 @@ def test_the_loss_is_that_of_hidden_patches_by_a_naive_loop(name):
 # ---- learning
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name, settings', [
     ('crate_mae', {}), ('crate_mae', dict(masking='zero')), ('crate_mae', dict(decoder_skip='normed')),
     ('crate_mae', dict(tie_out=True)),

@@ -78,6 +78,7 @@ def test_every_document_is_there_once_and_the_counts_are_exact(archives, tmp_pat
     assert x.shape == (2, 16) and (x[:, 1:] == y[:, :-1]).all()
 
 
+@pytest.mark.slow
 def test_any_number_of_workers_writes_the_same(archives, tmp_path):
     prepare('--from', archives, '--subsets', 1, '--out', tmp_path / 'here')
     for workers in (1, 2):
@@ -221,6 +222,7 @@ def test_a_bad_network_changes_nothing(plan, archives, tmp_path):
     assert not list((tmp_path / 'downloads' / 'openwebtext').iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith('linux'), reason='reads the peak of memory from /proc')
 def test_memory_is_bounded_while_the_archive_grows_tenfold(tmp_path):
     peaks = []

@@ -204,6 +204,7 @@ def test_packs_that_make_no_sense_are_not_written(tmp_path, splits, options, mes
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_at_once_and_leaves_nothing(tmp_path):
     content = jpeg(300, 300)
     path = tar(tmp_path / 'whole.tar', {f'n{i % 2}/{i}.JPEG': content for i in range(10_000)})

@@ -108,6 +108,7 @@ class Largest(TorchDispatchMode):
         return out
 
 
+@pytest.mark.slow
 def test_memory_grows_neither_with_the_classes_nor_with_copies_of_the_features(monkeypatch):
     """Nothing of the size (N, classes) or (N, d) is ever made."""
     (x, y), test = blobs(3000, 0, d=20, classes=40), blobs(500, 1, d=20, classes=40)

@@ -80,6 +80,7 @@ def refused(function, folder):
         return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['text', 'arrays', 'pack'])
 def test_a_flip_anywhere_is_noticed_when_a_small_file_is_opened(name, prepared, tmp_path):
     want, tried, noticed = content(prepared / name), 0, 0
@@ -106,6 +107,7 @@ def test_a_flip_anywhere_in_a_benchmark_is_noticed(tmp_path):
         assert found is None or found == want, what
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['text', 'arrays', 'pack'])
 def test_of_a_large_file_opening_notices_the_header_and_verify_all(name, prepared, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(files, 'SMALL', 0)

@@ -93,6 +93,7 @@ def test_a_run_goes_on_bit_for_bit(more, tmp_path):
     assert equal(weights(tmp_path / 'whole'), weights(tmp_path / 'part'))
 
 
+@pytest.mark.slow
 def test_an_initial_network_is_no_better_than_zero_and_a_trained_one_is(tmp_path):
     """One dimension is learned in seconds: after one example the rest is known."""
     go('--dataset=linear', '--n_dims=1', '--block_size=8', '--n_layer=3', '--n_head=2', '--n_embd=32',
