@@ -9,7 +9,8 @@
 
 Your functions are compared with loops written from the equations, on inputs that you do not see:
 several seeds, negative numbers, all sizes different. Your file runs in a process of its own, for at
-most --seconds=20. Exit code: 0 if everything is right, 1 if not, 2 for a mistake on the command line.
+most --seconds=20 after PyTorch has started. Exit code: 0 if everything is right, 1 if not, 2 for a
+mistake on the command line.
 """
 import difflib
 import json
@@ -31,14 +32,15 @@ def reports(lesson, file, seconds):
     {'function': .., 'verdict': .., ..}, {'file': what is wrong with it}, {'end': lines it printed}.
     Then whether it was stopped after so many seconds."""
     process = subprocess.Popen([sys.executable, str(HERE / 'grade.py'), str(lesson), str(file)], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True)
+                               stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True, bufsize=0)
+    first = process.stdout.readline()  # names; from here on the time counts: PyTorch may take long to start
     try:
         (out, err), late = process.communicate(timeout=seconds), False
     except subprocess.TimeoutExpired:
         end(process)
         (out, err), late = process.communicate(), True
     found = []
-    for line in out.decode(errors='replace').splitlines():
+    for line in (first + out).decode(errors='replace').splitlines():
         try:
             found.append(json.loads(line))
         except ValueError:  # the last line, if the process was stopped in the middle of it
@@ -70,8 +72,6 @@ def check(lesson, file, seconds):
     if not ended and not problem and (not begun or begun[-1] in told):
         problem = f'the file did not end within {seconds:g} s: an endless loop outside of the functions?' if late else \
             'the file ended the program'
-    if not names and late:
-        problem = f'PyTorch did not start within {seconds:g} s; give more --seconds'
     for name in names:
         if name not in told:
             stopped = begun and begun[-1] == name and not ended
