@@ -311,8 +311,8 @@ def run_on(tmp_path, text, *words, lesson='2'):
 @pytest.mark.parametrize('name', [pytest.param(name, marks=[pytest.mark.slow] * (name != 'several')) for name in FILES])
 def test_whatever_a_file_does_is_said_in_a_line(name, tmp_path):
     text, expected, problem = FILES[name]
-    seconds = ['--seconds=3'] if name in ('endless', 'sleeps') else ['--seconds=60']
-    code, out = run_on(tmp_path, text, '--json', *seconds)
+    seconds = {'endless': 6, 'sleeps': 0.001}.get(name, 60)  # after PyTorch has started, which takes longer than that
+    code, out = run_on(tmp_path, text, '--json', f'--seconds={seconds}')
     found = json.loads(out)
     assert code == 1 and problem in found['problem'] and bool(problem) == bool(found['problem'])
     assert [f['function'] for f in found['functions']] == ['attention_weights', 'mssa', 'mssa_free', 'half_step']
@@ -330,12 +330,6 @@ def test_what_a_file_starts_ends_with_it(tmp_path):
     text = ('import os, time\n\ndef coding_rate(Z, eps=0.5):\n    os.fork()\n    time.sleep(1000)\n')
     code, out = run_on(tmp_path, text, '--seconds=1', lesson='1')
     assert code == 1 and 'did not end within 1 s' in out
-
-
-def test_importing_pytorch_slowly_takes_none_of_a_files_time(tmp_path):
-    answer = (COURSE / 'answers' / 'lesson1.py').read_text()
-    code, out = run_on(tmp_path, answer, '--seconds=0.001', lesson='1')
-    assert code == 1 and 'did not end within 0.001 s' in out and re.search('coding_rate +(unchecked|stopped)', out)
 
 
 def test_float32_is_named(tmp_path):
