@@ -55,7 +55,8 @@ class DINOConfig:
     first_temperature: float = 0.04     # tau_t at the start
     temperature_share: float = 0.3      # share of the run in which tau_t goes from first to last
     centre_momentum: float = 0.9        # m, of the centre
-    teacher_momentum: float = 0.996     # l at the start; it goes to 1 by a cosine. Fewer than 10,000 steps need less
+    teacher_momentum: float = 0.996     # l at the start. Fewer than 10,000 steps need less
+    teacher_momentum_end: float = 1.0   # .. where it goes to by a cosine; with few steps 1 leaves out the last third
     freeze_share: float = 0.01          # share of the run in which the last layer is frozen: one of 100 epochs
 
     task = 'views'
@@ -206,7 +207,7 @@ class DINO(nn.Module):
         """Told by the loop that a step was taken. share: of the run that is over before this step; total: sums a
         tensor over all processes."""
         c = self.config
-        momentum = cosine(c.teacher_momentum, 1.0, share)
+        momentum = cosine(c.teacher_momentum, c.teacher_momentum_end, share)
         mean = total(self.said) / total(self.count)
         self.centre.copy_(next_centre(self.centre, mean[None, None], c.centre_momentum))
         student, teacher = (dict(half.named_parameters()) for half in (self.student, self.teacher))
@@ -257,7 +258,7 @@ def check(c):
     for name in ('student_temperature', 'teacher_temperature', 'first_temperature'):
         if not 0 < getattr(c, name) <= 10:
             raise ValueError(f'{name}={getattr(c, name)} must lie in (0, 10]')
-    for name in ('centre_momentum', 'teacher_momentum', 'freeze_share', 'temperature_share'):
+    for name in ('centre_momentum', 'teacher_momentum', 'teacher_momentum_end', 'freeze_share', 'temperature_share'):
         if not 0 <= getattr(c, name) <= 1:
             raise ValueError(f'{name}={getattr(c, name)} must lie in [0, 1]')
     c.image_size, c.patch_size = (tuple(s) if isinstance(s, (tuple, list)) else (s, s)

@@ -208,11 +208,6 @@ def enlarged(maps, grid, image_size):
     return maps.unflatten(-1, grid).repeat_interleave(down, -2).repeat_interleave(across, -1)
 
 
-def overlap(a, b):
-    """Intersection over union of masks, bool (.., H, W) -> (..); 0 for two empty ones."""
-    return (a & b).sum((-2, -1)) / (a | b).sum((-2, -1)).clamp_min(1)
-
-
 def principal(Z, count):
     """The first right singular vectors of Z (n, d), not centred: (d, count), each with the sign for
     which the sum of its products with Z is not negative."""

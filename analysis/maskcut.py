@@ -32,21 +32,21 @@ def second_eigenvector(A):
     return F.normalize(x * x[x.abs().argmax()].sign(), dim=0)
 
 
-def component(part, seed):
-    """The patches of part (H, W), bool, that are tied to the one at seed (row, column) through neighbours
-    left, right, above and below."""
-    found = torch.zeros_like(part)
-    found[seed] = part[seed]
+def numbered(masks):
+    """The connected parts of masks, bool (n, H, W), by neighbours left, right, above and below: int64 (n, H, W), above 0
+    and the same in all cells of a part, 0 elsewhere."""
+    n, H, W = masks.shape
+    number = torch.arange(1, H * W + 1, device=masks.device).view(1, H, W) * masks  # soon the largest of its part
     while True:
-        grown = found.clone()
-        grown[1:] |= found[:-1]
-        grown[:-1] |= found[1:]
-        grown[:, 1:] |= found[:, :-1]
-        grown[:, :-1] |= found[:, 1:]
-        grown &= part
-        if torch.equal(grown, found):
-            return found
-        found = grown
+        grown = number.clone()
+        grown[:, 1:] = grown[:, 1:].maximum(number[:, :-1])
+        grown[:, :-1] = grown[:, :-1].maximum(number[:, 1:])
+        grown[..., 1:] = grown[..., 1:].maximum(number[..., :-1])
+        grown[..., :-1] = grown[..., :-1].maximum(number[..., 1:])
+        grown *= masks
+        if torch.equal(grown, number):
+            return number
+        number = grown
 
 
 def cut(features, grid, tau):
@@ -57,7 +57,8 @@ def cut(features, grid, tau):
     corners = part[0, 0].int() + part[0, -1] + part[-1, 0] + part[-1, -1]
     if corners >= 3:                                                    # the background
         x, part = -x, ~part
-    return component(part, divmod(x.argmax().item(), W))
+    number = numbered(part[None])[0]
+    return part & (number == number.flatten()[x.argmax()])              # the part with the largest entry
 
 
 def maskcut(features, grid, tau=0.15, masks=3):
@@ -65,12 +66,14 @@ def maskcut(features, grid, tau=0.15, masks=3):
 
     features (d, N) of the patches of a grid (H, W), row by row, such as the keys of an attention
     layer. tau: the cosine from which patches are alike. Raises ValueError for a grid of another
-    size, or more masks than patches.
+    size or of one patch, or more masks than patches.
     """
     H, W = grid
     if features.dim() != 2 or features.size(1) != H * W:
         raise ValueError(f'features of shape {tuple(features.shape)} are not those of {H} x {W} patches; give (d, '
                          f'{H * W})')
+    if H * W < 2:
+        raise ValueError('a single patch cannot be cut; give more patches')
     if not 1 <= masks <= H * W:
         raise ValueError(f'masks={masks} must be at least 1, and at most the number of patches, {H * W}')
     found, last = [], None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from analysis.maskcut import numbered
 from analysis.samples import pixels
 from tasks import augment
 from tasks.masks import UNKNOWN, Masks
@@ -68,7 +69,7 @@ def overlaps(found, inside, known):
 @dataclass
 class Scores:
     """Of P masks for each of n pictures: the overlap with all objects together (n, P), with each of
-    them (n, P, M), and the share of the picture that they cover (n, P)."""
+    them (n, P, M), and the share of the known pixels that they cover (n, P)."""
     whole: torch.Tensor
     each: torch.Tensor
     covers: torch.Tensor
@@ -77,7 +78,8 @@ class Scores:
     def of(found, inside, known):
         """For masks of a batch of pictures; arguments as of `overlaps`."""
         whole = overlaps(found, inside.sum(-2, keepdim=True), known)[..., 0]
-        return Scores(whole, overlaps(found, inside, known), found.float().mean(-1))
+        covers = (found.float() @ known[..., None])[..., 0] / known.sum(-1, keepdim=True).clamp_min(1)
+        return Scores(whole, overlaps(found, inside, known), covers)
 
     @staticmethod
     def joined(parts):
@@ -142,23 +144,13 @@ def two_means(x, steps=20):
     return part ^ ((corners > 2) | (corners == 2) & (share > 0.5))[:, None, None]
 
 
-def connected(part, most):
+def connected(masks, most):
     """The largest connected parts of masks, bool (n, H, W), by neighbours left, right, above and
     below: bool (n, most, H, W), the largest first, empty where there are fewer."""
-    n, H, W = part.shape
-    number = torch.arange(1, H * W + 1, device=part.device).view(1, H, W) * part        # soon the largest of its part
-    while True:
-        grown = number.clone()
-        grown[:, 1:] = grown[:, 1:].maximum(number[:, :-1])
-        grown[:, :-1] = grown[:, :-1].maximum(number[:, 1:])
-        grown[..., 1:] = grown[..., 1:].maximum(number[..., :-1])
-        grown[..., :-1] = grown[..., :-1].maximum(number[..., 1:])
-        grown *= part
-        if torch.equal(grown, number):
-            break
-        number = grown
-    found, counts = [], torch.zeros(n, H * W + 1, dtype=torch.long, device=part.device)
-    counts.scatter_add_(1, number.flatten(1), part.flatten(1).long())
+    n, H, W = masks.shape
+    number, found = numbered(masks), []
+    counts = torch.zeros(n, H * W + 1, dtype=torch.long, device=masks.device)
+    counts.scatter_add_(1, number.flatten(1), masks.flatten(1).long())
     for size, largest in zip(*(t.unbind(1) for t in counts.topk(min(most, H * W), 1))):
-        found.append((number == largest[:, None, None]) & part & (size > 0)[:, None, None])
+        found.append((number == largest[:, None, None]) & masks & (size > 0)[:, None, None])
     return torch.stack(found, 1)

@@ -41,16 +41,17 @@ def found_by(c, net, shown, only=None):
 
 
 def scores_of(c, net, shown, true):
-    """For each layer {'head': Scores, 'cut': Scores, 'cuts': of all cuts together, 'on_mask': the share
-    of each head's attention on the objects (n, K)}; without cuts if there are none."""
+    """For each layer {'head': Scores, 'cut': Scores, 'cuts': of all cuts together, 'on_mask': of each
+    head's attention on known pixels, the share on the objects (n, K)}; without cuts if there are
+    none."""
     grid, gathered = patches(net), []
     for i in tqdm(range(0, len(shown), c.batch_size), net.name, disable=None, leave=False):
         part = slice(i, i + c.batch_size)
         inside, known = true.cells(part, grid)
-        on = inside.sum(1) * math.prod(grid) / math.prod(net.model.config.image_size)   # of each patch (B, N)
         batch = []
         for maps, heads, cuts in found_by(c, net, shown[part]):
-            batch.append({'head': Scores.of(heads, inside, known), 'on_mask': (maps @ on[..., None])[..., 0]})
+            on, of = (maps @ inside.sum(1)[..., None], maps @ known[..., None])         # pixels (B, K, 1)
+            batch.append({'head': Scores.of(heads, inside, known), 'on_mask': (on / of.clamp_min(1e-9))[..., 0]})
             if cuts is not None:
                 batch[-1] |= {'cut': Scores.of(cuts, inside, known),
                               'cuts': Scores.of(cuts.any(1, keepdim=True), inside, known)}
@@ -158,7 +159,7 @@ def draw_segmentation(c, nets):
                      guess.covers.mean().item()))
         print(f'{name}: intersection over union {together[name]:.3f} with all objects together, {apart[name]:.3f} with '
               f'each object, AP50 {ap[0]:.1%}, AP {ap[1]:.1%}')
-    area = ((true.numbers > 0) & (true.numbers < UNKNOWN)).float().mean().item()
+    area = (((true.numbers > 0) & (true.numbers < UNKNOWN)).sum() / (true.numbers != UNKNOWN).sum()).item()
     levels(axes[0], together, from_zero=True)
     levels(axes[1], {'the share of the objects in the pictures': area}, from_zero=True, letters='e')
     if c.cut != 'none':

@@ -90,7 +90,7 @@ def draw(s, c):
     pictures, sizes, labels, _ = read(draws, size)
     views = [eval_pictures(pictures, sizes, size, c.view)]
     if shows_crops(s):
-        crops.check_areas(c)
+        crops.check(c)
         pictures, sizes, _, d = read(rng.random((len(chosen), crops.draws_needed(c))), size, place_columns(c))
         views += [view for part in crops.views(pictures, sizes, d, size, c) for view in part]
     else:

@@ -22,6 +22,7 @@ hidden = 256
 bottleneck = 64
 freeze_share = 0.1
 teacher_momentum = 0.95  # with DINO's 0.996 a third of the start would be left after 600 steps
+teacher_momentum_end = 0.99  # with DINO's 1 the last tenth of 600 steps would weigh 2.5%
 
 # training
 max_iters = 600

@@ -5,9 +5,9 @@
     python prepare/imagefolder.py FOLDER --channels 1 --out data/mine         # grey pictures
     python prepare/imagefolder.py FOLDER --masks MASKS --out data/mine        # with true masks, to score masks against
 
-FOLDER has FOLDER/train/CLASS/* and FOLDER/val/CLASS/*; or only FOLDER/CLASS/*, of which the share
---val, a tenth by default, is held out for validation. The folder val may also be called valid, and
-there may be a folder test. Pictures are .jpg, .jpeg, .png, .webp, .bmp, .gif, .tif and .tiff, of at
+FOLDER has FOLDER/train/CLASS/* and FOLDER/val/CLASS/*; or only FOLDER/CLASS/*. Without a folder val,
+the share --val, a tenth by default, is held out for validation. The folder val may also be called
+valid, and beside train there may be a folder test. Pictures are .jpg, .jpeg, .png, .webp, .bmp, .gif, .tif and .tiff, of at
 most 32,768 pixels on a side and 134 million in all; hidden and other files are ignored. Which
 pictures are held out depends only on their names: of each class the first ones in the order of the
 sha256 of the name, at least one.
@@ -20,6 +20,7 @@ white, for one object. Splits without any mask stay without.
 Expect a line for each split, such as `data/mine/train.jpeg.npy: 80 pictures, 0.2 MB, 4 classes`.
 """
 import hashlib
+import os
 import sys
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def hold_out(classes, val_share):
         if len(names) < 2:
             raise ValueError(f'class {c} has one picture only, so none can be held out for validation; add more')
         count = min(max(1, round(val_share * len(names))), len(names) - 1)
-        out = set(sorted(names, key=lambda n: hashlib.sha256(f'{c}/{n}'.encode()).hexdigest())[:count])
+        out = set(sorted(names, key=lambda n: hashlib.sha256(os.fsencode(f'{c}/{n}')).hexdigest())[:count])
         train[c], val[c] = [n for n in names if n not in out], [n for n in names if n in out]
     return train, val
 
@@ -65,11 +66,9 @@ def main(argv=None):
     train = class_folders(source)
     others = {name: class_folders(folder / name) for name in found}
     same_classes(folder, train, others)
-    if others:
-        splits = {'train': pictures(source, train)}
-        splits |= {'val' if name == 'valid' else name: pictures(folder / name, others[name]) for name in others}
-    else:
-        splits = {name: pictures(source, part) for name, part in zip(('train', 'val'), hold_out(train, args.val))}
+    parts = (train,) if {'val', 'valid'} & set(found) else hold_out(train, args.val)
+    splits = {name: pictures(source, part) for name, part in zip(('train', 'val'), parts)}
+    splits |= {'val' if name == 'valid' else name: pictures(folder / name, others[name]) for name in others}
     if args.masks:
         if not Path(args.masks).is_dir():
             raise ValueError(f'no such folder: {args.masks}')

@@ -37,7 +37,7 @@ def main(argv=None):
     p.add_argument('--tokenizer', default='bytes', choices=['bytes', 'chars', 'gpt2'], help='default: %(default)s')
     p.add_argument('--val', type=share, default=0.1, help='share of the text that is held out (default: %(default)s)')
     args = parse(p, argv)
-    paths = list(files_of(args.paths, args.glob))
+    paths = [*{path.resolve(): path for path in files_of(args.paths, args.glob)}.values()]  # each file once
     print(f'{len(paths)} files')
     tokenize_and_save(paths, args.tokenizer, args.out, args.val)
 

@@ -7,7 +7,6 @@ solarization 0.2 on the second large one. The four parts of the jitter always co
 released code draws their order too.
 """
 import math
-from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -28,8 +27,11 @@ def draws_needed(c):
     return (LARGE + c.local_crops) * VIEW
 
 
-def check_areas(c):
-    """Raises ValueError if small crops keep more of a picture than they may; c: an AugmentConfig."""
+def check(c):
+    """Raises ValueError if small crops keep more of a picture than they may, and for settings that
+    other tasks have; c: an AugmentConfig."""
+    if c.randaugment_n:
+        raise ValueError(f'randaugment_n={c.randaugment_n} is not for self-distillation; leave it out')
     if c.local_crops and c.local_scale > c.crop_scale:
         raise ValueError(f'local_scale={c.local_scale} must be at most crop_scale={c.crop_scale}, which is the largest '
                          'share of the area of a small crop')
@@ -38,11 +40,11 @@ def check_areas(c):
 def views(pictures, sizes, draws, image_size, c):
     """(large (2, B, C, *image_size), small (n, B, C, local_size, local_size)), normalized crops.
     Arguments as of augment.train_pictures; c: an AugmentConfig."""
-    crops, plain = [], replace(c, randaugment_n=0)
+    crops = []
     for i, mine in enumerate(draws.split(VIEW, 1)):
         size, areas = (image_size, (c.crop_scale, 1.0)) if i < LARGE else \
             ((c.local_size, c.local_size), (c.local_scale, c.crop_scale))
-        x = augment.cropped(pictures, sizes, mine, size, plain, areas)
+        x = augment.cropped(pictures, sizes, mine, size, c, areas)
         crops.append(normalize(coloured(x, mine, min(i, LARGE), c)))
     small = torch.stack(crops[LARGE:]) if c.local_crops else crops[0].new_empty(0)
     return torch.stack(crops[:LARGE]), small
@@ -117,7 +119,7 @@ class Distillation(Classification):
         if c.telemetry:
             raise ValueError('telemetry=true is not for self-distillation; leave it out, and look at checkpoints with '
                              'analyze.py layers')
-        check_areas(augmentation)
+        check(augmentation)
         size, patch = augmentation.local_size, config.patch_size
         if augmentation.local_crops and any(size % side for side in patch):
             raise ValueError(f'local_size={size} is not divisible by patch_size={patch}; choose a --local_size that is')

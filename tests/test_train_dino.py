@@ -108,8 +108,8 @@ def test_its_teacher_is_what_other_commands_see(whole, words, pictures_data, tmp
     assert 'linear probe: top-1' in said and '3 nearest neighbours: top-1' in said
     assert '--new_head=true' in fails(capsys, scores.main, f'--ckpt={whole}', data, '--split=val')
     analyze.main(['attention', f'--ckpt={whole}', data, '--num_samples=2', f'--out={tmp_path}/x.png'])
-    sample.main([f'--ckpt={whole}', f'--image={pictures_data}/quads'])
-    assert 'it was trained without labels' in capsys.readouterr().out
+    said = fails(capsys, sample.main, f'--ckpt={whole}', f'--image={pictures_data}/quads')
+    assert 'it was trained without labels' in said and '--new_head=true' in said
     go(f'--init_from={whole}', data, '--dataset=quads', '--new_head=true', '--max_iters=2',
        f'--out_dir={tmp_path}/tuned')
     assert load_checkpoint(tmp_path / 'tuned')['config']['model'] == 'crate'
@@ -157,6 +157,7 @@ def test_entropies_are_logged(whole):
     (['--local_size=6'], 'local_size=6 is not divisible by patch_size'), (['--dataset=text'], 'holds text'),
     (['--backbone=nothing'], "backbone='nothing' is no network"), (['--local_crops=-1'], 'local_crops'),
     (['--ema=0.9'], 'set --teacher_momentum'), (['--telemetry=true'], 'telemetry=true is not for self-distillation'),
+    (['--randaugment_n=2'], 'randaugment_n=2 is not for self-distillation'),
     (['--local_scale=0.5'], 'local_scale=0.5 must be at most crop_scale=0.4'),
     (['--model=crate', '--local_crops=3'], '--local_crops is for views'),
     (['--image_size=10'], 'divisible')])

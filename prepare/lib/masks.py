@@ -1,5 +1,6 @@
 """True masks from files that users have: which object each pixel belongs to. tasks/masks.py says how
 datasets hold them."""
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,9 @@ def of_folder(folder, root, pictures):
     if missing:
         raise ValueError(f'no mask {missing[0]}; {len(missing):,} of {len(paths):,} pictures have none: add them, or '
                          'remove these pictures')
+    if twice := [path for path, count in Counter(paths).items() if count > 1]:
+        raise ValueError(f'{twice[0]} would be the mask of two pictures, whose names differ in .jpg, .png or the like '
+                         'alone; rename one')
     return with_masks(pictures, paths)
 
 

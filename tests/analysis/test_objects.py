@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.objects import Truth, average_precision, connected, overlaps, two_means
+from analysis.objects import Scores, Truth, average_precision, connected, overlaps, two_means
+from analysis.segmentation import precision_of
 
 GOLDEN = Path(__file__).parent.parent / 'golden' / 'average_precision.json'
 
@@ -89,3 +90,15 @@ def test_connected_parts_equal_a_search():
             cells = {tuple(p) for p in m.nonzero().tolist()}
             assert not cells or cells in areas
     assert not connected(torch.zeros(1, 3, 3, dtype=torch.bool), 2).any()
+
+
+def test_a_mask_of_unknown_pixels_alone_counts_as_none():
+    """A picture of four cells: an object, an unknown cell, two of background; masks of the unknown cell and
+    of the object, the first one more certain."""
+    inside, known = torch.tensor([[[8.0, 0, 0, 0]]]), torch.tensor([[8.0, 0, 8, 8]])
+    found = torch.tensor([[[0, 1, 0, 0], [1, 0, 0, 0]]]).bool()
+    scores = Scores.of(found, inside, known)
+    assert scores.covers.tolist() == [[0, pytest.approx(1 / 3)]]
+    assert precision_of(scores, torch.tensor([[0]]), True) == (1.0, 1.0)
+    found[0, 0] = torch.tensor([False, False, True, False])  # of background
+    assert precision_of(Scores.of(found, inside, known), torch.tensor([[0]]), True) == (0.5, 0.5)

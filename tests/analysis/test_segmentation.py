@@ -117,6 +117,15 @@ def test_cuts_of_several_objects_by_a_loop(name, cut, part, masked, place, look,
         assert float(mine[f'cut {p + 1}']['iou']) == pytest.approx(expected, abs=1e-5)
     everything = [overlap(cuts[i][0] | cuts[i][1], whole[i], known[i]) for i in range(5)]
     assert float(mine['all cuts']['iou']) == pytest.approx(np.mean(everything), abs=1e-5)
+    covered = [((cuts[i][0] | cuts[i][1]) & known[i]).sum() / known[i].sum().clamp(1) for i in range(5)]
+    assert float(mine['all cuts']['covers']) == pytest.approx(np.mean(covered), abs=1e-5)
+    on = []
+    for i in range(5):
+        attention, normed, *_ = list(walk(model, cropped(place, i)))[1]
+        w = softmax_of(attention, normed[0], 0, 0, range(1, 13))
+        of_pixels = sum(w[n] * enlarged([n]).double() for n in range(12))
+        on.append(((of_pixels * whole[i]).sum() / (of_pixels * known[i]).sum().clamp(1e-9)).item())
+    assert float(mine['head 1']['on_mask']) == pytest.approx(np.mean(on), abs=1e-5)
     assert float(mine['best cut']['object']) == pytest.approx(np.mean(list(of_objects.values())), abs=1e-5)
     kinds = {row['class']: float(row['object']) for row in rows if row['class'] and row['masks'] == 'best cut'}
     assert kinds == {k: pytest.approx(np.mean([v for o, v in of_objects.items() if each[o] == k]), abs=1e-5)

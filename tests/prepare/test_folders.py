@@ -1,8 +1,11 @@
 """prepare/imagefolder.py."""
 import hashlib
+import os
 import re
 import shutil
+import sys
 
+import numpy as np
 import pytest
 from helpers import fails
 from small_files import decoded, jpeg, labels, names, read, tree
@@ -54,6 +57,24 @@ def test_a_share_is_held_out_by_name(tmp_path):
     by_hash = sorted(files, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
     expected = [[n for n in by_hash if n.startswith(c)][:count] for c, count in (('a', 4), ('b', 1))]
     assert held['1'] == sorted(expected[0]) + expected[1]
+
+
+def test_beside_a_test_folder_a_share_is_held_out_too(tmp_path):
+    files = {f'{split}/{c}/{i}.jpg': jpeg(8, 8) for split in ('train', 'test') for c in 'ab' for i in range(10)}
+    words = str(tree(tmp_path / 'f', files)), '--val', '0.2', '--out', str(tmp_path / 'd'), '--workers', '0'
+    imagefolder.main([*words])
+    splits = read(tmp_path / 'd')[1]
+    assert {name: len(names(split)) for name, split in splits.items()} == {'train': 16, 'val': 4, 'test': 20}
+    assert not set(names(splits['train'])) & set(names(splits['val']))
+
+
+@pytest.mark.skipif(not sys.platform.startswith('linux'), reason='names of files are bytes on Linux alone')
+def test_names_that_are_not_utf_8(tmp_path):
+    root = tree(tmp_path / 'f', {f'a/{i}.jpg': jpeg(8, 8) for i in range(3)})
+    (root / 'a' / '0.jpg').rename(os.fsdecode(os.fsencode(root / 'a') + b'/caf\xe9.jpg'))
+    imagefolder.main([str(root), '--out', str(tmp_path / 'd'), '--workers', '0'])
+    kept = [np.load(tmp_path / 'd' / f'{split}.names.npy') for split in ('train', 'val')]
+    assert [len(names) for names in kept] == [2, 1] and b'a/caf\xe9.jpg' in np.concatenate(kept)
 
 
 def test_mistakes_with_folders_are_explained(tmp_path, capsys):

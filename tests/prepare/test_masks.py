@@ -120,6 +120,13 @@ def test_masks_that_do_not_fit(masks, message, tmp_path, capsys):
     assert not (tmp_path / 'd').exists()
 
 
+def test_a_mask_of_two_pictures_is_refused(tmp_path, capsys):
+    words = folder(tmp_path, {f'val/{c}/{i}': GOOD for c in 'ab' for i in range(2)})
+    (tmp_path / 'f/val/a/0.bmp').write_bytes(next((tmp_path / 'f/val/a').glob('0.*')).read_bytes())
+    assert 'val/a/0.png would be the mask of two pictures' in fails(capsys, imagefolder.main, *words)
+    assert not (tmp_path / 'd').exists()
+
+
 def test_no_folder_of_masks(tmp_path, capsys):
     words = folder(tmp_path, {'val/a/0': GOOD})
     assert 'no such folder: nowhere' in fails(capsys, imagefolder.main, *words[:2], 'nowhere', *words[3:])
