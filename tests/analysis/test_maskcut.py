@@ -41,7 +41,7 @@ def test_the_eigenvector_by_a_general_solver():
     assert abs(abs(mine @ second) - 1) < 1e-9 and mine[np.abs(mine).argmax()] > 0
 
 
-def test_components_by_a_flood():
+def test_connected_parts_by_a_flood():
     rng = np.random.default_rng(0)
     for _ in range(20):
         part = rng.random((7, 9)) < 0.55
@@ -52,8 +52,9 @@ def test_components_by_a_flood():
             if 0 <= r < 7 and 0 <= c < 9 and part[r, c] and (r, c) not in reached:
                 reached.add((r, c))
                 edge += [(r + 1, c), (r - 1, c), (r, c + 1), (r, c - 1)]
-        found = cuts.component(torch.from_numpy(part), seed)
-        assert {tuple(p) for p in found.nonzero().tolist()} == reached
+        numbers = cuts.numbered(torch.from_numpy(part)[None])[0]
+        assert ((numbers > 0) == torch.from_numpy(part)).all()
+        assert not part[seed] or {tuple(p) for p in (numbers == numbers[seed]).nonzero().tolist()} == reached
 
 
 def test_masks_do_not_overlap_and_a_plain_picture_has_few():
