@@ -33,8 +33,8 @@ def second_eigenvector(A):
 
 
 def numbered(masks):
-    """The connected parts of masks, bool (n, H, W), by neighbours left, right, above and below: int64 (n, H, W), above 0
-    and the same in all cells of a part, 0 elsewhere."""
+    """The connected parts of masks, bool (n, H, W), by neighbours left, right, above and below: int64 (n, H, W),
+    the same number above 0 in all cells of a part, 0 elsewhere."""
     n, H, W = masks.shape
     number = torch.arange(1, H * W + 1, device=masks.device).view(1, H, W) * masks  # soon the largest of its part
     while True:

@@ -11,6 +11,11 @@ again in the next step. A training step of CRATE-T spent 6% of its time on that.
 import ctypes
 import os
 import platform
+import sys
+
+if sys.flags.optimize:
+    sys.stderr.write('error: python -O leaves out checks of files; leave out -O, or unset PYTHONOPTIMIZE\n')
+    sys.exit(2)
 
 # datasets that need no download, and what is known of each before it is prepared
 NO_DOWNLOAD = {'stdlib': {'kind': 'text', 'vocab_size': 256},

@@ -15,11 +15,12 @@ LONGEST = 512  # tokens up to which the products below are the faster ones
 
 def speed_up(model):
     """Give a network the fast forms of what it computes. Returns it."""
-    file = sys.modules[type(model).__module__]
-    if getattr(file, 'attention', None) is F.scaled_dot_product_attention:
-        file.attention = attention
-    if isinstance(getattr(model, 'embed', None), torch.nn.Module):
-        model.embed.register_forward_hook(in_precision_of_products)
+    for network in model.modules():  # also those inside, as DINO has
+        file = sys.modules[type(network).__module__]
+        if getattr(file, 'attention', None) is F.scaled_dot_product_attention:
+            file.attention = attention
+        if isinstance(getattr(network, 'embed', None), torch.nn.Module):
+            network.embed.register_forward_hook(in_precision_of_products)
     return model
 
 

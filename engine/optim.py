@@ -147,16 +147,6 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
     return optimizers
 
 
-def restore(optimizers, states):
-    """Load saved states, but keep the learning rates and other settings that `build` was just
-    given."""
-    for optimizer, state in zip(optimizers, states):
-        settings = [{k: v for k, v in g.items() if k != 'params'} for g in optimizer.param_groups]
-        optimizer.load_state_dict(state)
-        for group, mine in zip(optimizer.param_groups, settings):
-            group.update(mine)
-
-
 def lr_factor(step, schedule, warmup_iters, lr_decay_iters, min_factor):
     """Share of the peak learning rate at a step, from 0: a linear warm-up, then 'cosine' or
     'linear' down to min_factor at lr_decay_iters and after, or 'constant'."""
@@ -173,7 +163,7 @@ def lr_factor(step, schedule, warmup_iters, lr_decay_iters, min_factor):
 def check(c):
     """Raises ValueError for an optimizer, schedule or rates that a run's TrainConfig cannot have."""
     check_choices(c, optimizer=NAMES, schedule=SCHEDULES)
-    if c.min_lr > c.learning_rate:
+    if c.min_lr > c.learning_rate and c.schedule != 'constant':
         raise ValueError(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr to at most that')
     if c.weight_decay_end >= 0 and c.optimizer == 'adam':
         raise ValueError(f'weight_decay_end={c.weight_decay_end} is not for adam, which has no weight decay; say adamw')

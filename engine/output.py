@@ -1,8 +1,16 @@
-"""Files that appear whole or not at all, and checks before the work that they can be written."""
+"""Files that appear whole or not at all, checks before the work that they can be written, and paths
+as one types them."""
 import contextlib
 import errno
 import os
+import shlex
+import subprocess
 from pathlib import Path
+
+
+def quoted(path):
+    """A path as one types it in the shell of this system."""
+    return subprocess.list2cmdline([path]) if os.name == 'nt' else shlex.quote(path)
 
 
 def write_file(path, write, mode='w', advice='go on with --init_from=resume, or name another --out_dir'):

@@ -3,7 +3,6 @@ import dataclasses
 import datetime
 import json
 import math
-import shlex
 import signal
 import time
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 
 from engine import lock, optim, reader
 from engine.log import Log, read_log
-from engine.output import bar, write_file
+from engine.output import bar, quoted, write_file
 from engine.plots import draw_curve
 from engine.rundir import FORMAT, LOCK, check_states, claim, hold, refuse_held, save
 
@@ -62,7 +61,7 @@ class Run:
             state['state'] = {i: self.machine.shares(kept, dict.fromkeys(kept, parameters[i]))
                               for i, kept in state['state'].items()}
             state['param_groups'] = optimizer.state_dict()['param_groups']
-        optim.restore(self.optimizers, checkpoint['optimizers'])
+            optimizer.load_state_dict(state)
 
     def finished(self):
         """Whether a resumed run stands at its last step, and was validated there."""
@@ -136,8 +135,9 @@ class Run:
             self.check_loss(step, metrics.get('loss', 0.0))
             self.save(step, 'last.pt')
         if signals:
+            self.signals = self.signals or [signal.SIGTERM]  # another process got it
             self.machine.say(f'stopped at step {step}; go on with: python train.py --init_from=resume '
-                             f'--out_dir={shlex.quote(self.c.out_dir)}')
+                             f'--out_dir={quoted(self.c.out_dir)}')
         return bool(signals)
 
     def until_told(self, batches):

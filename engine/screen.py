@@ -1,11 +1,11 @@
 """What a training run tells the one who watches it: what is trained on what, how long it takes, and
 what to type when it has ended."""
-import shlex
 from pathlib import Path
 
 import torch
 
 from engine.checkpoints import size
+from engine.output import quoted
 from engine.run import lasting
 from engine.rundir import held_in
 
@@ -36,16 +36,16 @@ def opening(run):
 def ending(run):
     """The last lines of a run."""
     folder, task = run.c.out_dir, run.model.config.task
-    place = shlex.quote(folder)
-    place += f' --data_dir={shlex.quote(run.c.data_dir)}' * (run.c.data_dir != type(run.c).data_dir)
+    place = quoted(folder)
+    place += f' --data_dir={quoted(run.c.data_dir)}' * (run.c.data_dir != type(run.c).data_dir)
     return (f'done: {run.step:,} steps, {lasting(run.seconds)} of training; {folder} holds '
             f'{", ".join(held_in(folder))}\n'
             f'now try: python eval.py --ckpt={place}{" --knn=20" * (task == "views")}\n'
-            f'         python {LOOK[task].format(place if "analyze" in LOOK[task] else shlex.quote(folder))}')
+            f'         python {LOOK[task].format(place if "analyze" in LOOK[task] else quoted(folder))}')
 
 
 def nothing_left(run):
     """Of a run that has ended, when it is to be resumed."""
     c = run.c
     return (f'{c.out_dir} has done its {c.max_iters:,} steps: nothing left to do. To train longer: python train.py '
-            f'--init_from=resume --out_dir={shlex.quote(c.out_dir)} --max_iters={2 * c.max_iters}')
+            f'--init_from=resume --out_dir={quoted(c.out_dir)} --max_iters={2 * c.max_iters}')

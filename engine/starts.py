@@ -92,7 +92,7 @@ def fine_tuned(argv, given, *classes):
     checked = check(given, *classes, checkpoints.network(name)[1])
     if not names_a_file(given):  # then the settings of its training, and of these what does not name the run
         free = {f.name for cls in classes for f in dataclasses.fields(cls)}
-        free -= {'out_dir', 'overwrite', 'eval_only', 'new_head', 'compile'}
+        free -= {'out_dir', 'overwrite', 'eval_only', 'new_head', 'compile', 'target_loss', 'wandb_run_name'}
         free -= {name for cls in classes for name in getattr(cls, 'of_views', ())}
         old = {k: v for k, v in settings_of(checkpoint, *classes).items() if k in free}
         checked = old | {k: v for k, v in checked.items() if given[k][1]}

@@ -7,10 +7,10 @@
 
 FOLDER has FOLDER/train/CLASS/* and FOLDER/val/CLASS/*; or only FOLDER/CLASS/*. Without a folder val,
 the share --val, a tenth by default, is held out for validation. The folder val may also be called
-valid, and beside train there may be a folder test. Pictures are .jpg, .jpeg, .png, .webp, .bmp, .gif, .tif and .tiff, of at
-most 32,768 pixels on a side and 134 million in all; hidden and other files are ignored. Which
-pictures are held out depends only on their names: of each class the first ones in the order of the
-sha256 of the name, at least one.
+valid, and beside train there may be a folder test. Pictures are .jpg, .jpeg, .png, .webp, .bmp,
+.gif, .tif and .tiff, of at most 32,768 pixels on a side and 134 million in all; hidden and other
+files are ignored. Which pictures are held out depends only on their names: of each class the first
+ones in the order of the sha256 of the name, at least one.
 
 MASKS has a PNG file for each picture, in folders as those of FOLDER: MASKS/train/cat/tom.png for
 FOLDER/train/cat/tom.jpg. It is as large as the upright picture, grey or with a palette: 0 is

@@ -134,6 +134,9 @@ class Probe:
         self.task, self.here = task, here
         if not hasattr(task, 'augmentation'):
             raise ValueError('--probe_interval is for pictures; leave it out')
+        if min(len(task.train), len(task.valid)) < here.world:
+            raise ValueError(f'--probe_interval needs at least {here.world} pictures in each split, one a process; '
+                             'leave it out')
 
     def __call__(self, model):
         was_training, classes, here = model.training, len(self.task.train.classes), self.here

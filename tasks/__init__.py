@@ -73,7 +73,8 @@ def choose(c, augment, folder, model, machine):
         if getattr(c, name) != default and not issubclass(task, reads):
             raise ValueError(f'{name}={getattr(c, name)} is for {meant}; leave it out')
     if augment:
-        check_meant(augment, dict.fromkeys(augment.of_views, ('views',)), model.config.task)
+        of_pictures = {f: ('image', 'masked_image', 'views') for f in vars(augment)}
+        check_meant(augment, of_pictures | dict.fromkeys(augment.of_views, ('views',)), model.config.task)
     return task(c, augment, folder, model.config, machine)
 
 

@@ -51,6 +51,8 @@ class AugmentConfig:
         for name in ('crop_scale', 'local_scale', 'eval_crop'):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f'{name}={getattr(self, name)} must lie in (0, 1]')
+        if self.local_size < 1:
+            raise ValueError(f'local_size={self.local_size} must be at least 1')
         limits = {'randaugment_n': 10, 'randaugment_m': 30, 'local_crops': 64, 'jitter': 1, 'blur': 20}
         for name, most in limits.items():
             if not 0 <= getattr(self, name) <= most:

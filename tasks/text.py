@@ -31,7 +31,8 @@ class TextSplit:
         self.tokens = open_array(self.path, mine['dtype'], mine['tokens'])
         if len(self.tokens) < block_size + 1:
             raise ValueError(f'{self.path} has {len(self.tokens)} tokens, too few for block_size={block_size}; '
-                             f'set --block_size={max(1, len(self.tokens) - 1)} or less, or prepare more text')
+                             f'prepare more text, or train a network with --block_size={max(1, len(self.tokens) - 1)} '
+                             'or less')
         if len(self.tokens) <= self.SCANNED:
             self.check_ids(self.tokens.max())
         self.windows = np.lib.stride_tricks.sliding_window_view(self.tokens, block_size + 1)  # no copy

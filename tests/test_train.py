@@ -302,6 +302,12 @@ def test_import_starts_nothing(tmp_path):
     assert done.returncode == 0 and done.stdout == '', done.stderr
 
 
+def test_python_without_its_checks_is_refused(tmp_path):
+    done = subprocess.run([sys.executable, '-O', str(ROOT / 'train.py')], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith('error: python -O leaves out') and not done.stdout
+    assert done.stderr.count('\n') == 1 and not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 def test_training_needs_torch_and_numpy_alone(tmp_path):
     """So it needs neither the other lines of requirements.txt, nor what they bring."""

@@ -226,7 +226,7 @@ def test_a_signal_to_one_process_ends_the_validation_of_all(way, words, tmp_path
     (tmp_path / 'stop.py').write_text(STOP)
     words, out = [*words, '--eval_iters=9'], tmp_path / 'a'  # 5 batches in one process, 4 in the other
     said, _ = torchrun(*words, *WAYS[way], f'--out_dir={out}', script=tmp_path / 'stop.py', code=1)
-    assert 'stopped at step 3; go on with: python train.py --init_from=resume' in said
+    assert 'stopped at step 3; go on with: python train.py --init_from=resume' in said and 'done:' not in said
     assert load_checkpoint(out / 'last.pt')['step'] == 3 and 'batch 0 2 2' not in said and 'batch 0 1 4' in said
     torchrun('--init_from=resume', f'--out_dir={out}')
     torchrun(*words, *WAYS[way], f'--out_dir={tmp_path}/whole')

@@ -192,6 +192,7 @@ def test_text_and_pictures_are_told_apart(words, picture_run, pictures_data, tmp
                            ([*pictures, '--dataset=text'], 'the checkpoint reads images'),
                            ([*of_text, '--dataset=quads'], 'the checkpoint reads text'),
                            ([*of_text, '--new_head=true'], 'new_head=true is for pictures'),
+                           ([*text, '--randaugment_n=2'], '--randaugment_n is for image or masked_image or views'),
                            ([*of_text, '--curriculum=9'], 'curriculum=9 is for functions; leave it out'),
                            ([*words, '--new_head=true'], 'new_head=true needs a network to put it on'),
                            ([*pictures, '--model=vit'], 'model=vit cannot start from it')):

@@ -9,6 +9,7 @@ import model_crate
 from engine import fast
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
+from model_dino import DINO, DINOConfig
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +91,18 @@ def test_a_network_computes_the_same_loss_and_gradients_in_both_forms(kind):
     assert abs(got - want) < 5e-3 * want
     assert torch.cosine_similarity(quick, gradient, dim=0) > 0.995
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), exact))
+
+
+def test_networks_inside_are_fast_too():
+    small = dict(n_layer=1, n_head=2, n_embd=16, image_size=8, patch_size=4, n_out=8, hidden=8, bottleneck=4)
+    model = fast.speed_up(DINO(DINOConfig(backbone='crate', **small)))
+    assert model_crate.attention is fast.attention
+    entered = []
+    for half in (model.student, model.teacher):
+        half.net.layers[0].register_forward_pre_hook(lambda layer, args: entered.append(args[0].dtype))
+    with torch.autocast('cpu', torch.bfloat16):
+        model((torch.randn(2, 3, 3, 8, 8), torch.empty(0)))
+    assert entered == [torch.bfloat16] * 2
 
 
 def test_without_autocast_nothing_is_rounded():

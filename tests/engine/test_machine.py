@@ -90,6 +90,14 @@ def test_work_on_small_crops_counts():
     assert two < eight < four  # 5 tokens each, not 17
 
 
+def test_work_is_not_counted_where_a_network_looks_at_values():
+    class Looks(AoT):
+        def forward(self, x, y=None):
+            out, loss = super().forward(x, y)
+            return out, loss * (2 if loss.item() > 9 else 1)
+    assert machine.train_flops(Looks(AoTConfig(n_layer=1, n_head=2, n_embd=8, block_size=4, vocab_size=5))) == 0
+
+
 def test_memory_that_does_not_suffice_gets_advice(tiny, tmp_path, capsys):
     said = fails(capsys, train.run_it, *tiny, '--n_embd=1000000000', f'--out_dir={tmp_path}/a')
     assert 'out of memory' in said and '--batch_size' in said

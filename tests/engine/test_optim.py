@@ -162,3 +162,4 @@ def test_unknown_optimizer():
 def test_what_a_run_cannot_have_is_refused_before_any_work(changes, message):
     with pytest.raises(ValueError, match=message):
         optim.check(TrainConfig(**changes))
+    optim.check(TrainConfig(schedule='constant', learning_rate=1e-5))  # which never comes to min_lr

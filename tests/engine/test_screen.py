@@ -1,10 +1,12 @@
 """What a run prints: what it is, how long it will take, and what to type next, which must work."""
+import os
 import shlex
 from types import SimpleNamespace
 
 import pytest
 from helpers import HARD_PICTURES, JPEGS, OF_CRATE_MAE, OF_PICTURES, ROOT, run, snapshot
 
+from engine.output import quoted
 from engine.run import Run
 from engine.screen import lasting
 
@@ -63,6 +65,12 @@ def test_the_time_left_is_that_of_the_steps_and_validations_to_come(last, interv
 
 def test_lasting():
     assert [lasting(s) for s in (0.2, 95, 3723, 200_000)] == ['0:00:00', '0:01:35', '1:02:03', '2 days, 7:33:20']
+
+
+def test_paths_are_quoted_as_the_shell_of_the_system_needs_it(monkeypatch):
+    assert [quoted(path) for path in ('out/a', 'out/a b')] == ['out/a', "'out/a b'"]
+    monkeypatch.setattr(os, 'name', 'nt')
+    assert [quoted(path) for path in ('out\\a', 'out\\a b')] == ['out\\a', '"out\\a b"']
 
 
 def test_every_network_has_a_command_to_look_at_it():

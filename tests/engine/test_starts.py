@@ -106,6 +106,12 @@ def test_a_resumed_run_keeps_what_it_must(picture_run, tmp_path, capsys):
     assert 'keeps its head' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={out}', '--new_head=true')
 
 
+def test_what_ends_or_names_a_run_is_not_inherited(words, tmp_path):
+    go(*words, '--max_iters=2', '--target_loss=0.001', '--wandb_run_name=first', f'--out_dir={tmp_path}/a')
+    found = start(f'--init_from={tmp_path}/a').config
+    assert (found.target_loss, found.wandb_run_name) == (0.0, '')
+
+
 def test_what_a_run_decided_of_compiling_is_asked_again_by_a_longer_one(words, tmp_path):
     go(*words, '--max_iters=2', '--compile=false', f'--out_dir={tmp_path}/a')  # as where too few steps were left
     for more, choice in (([], 'false'), (['--max_iters=2'], 'false'), (['--max_iters=3'], 'auto')):

@@ -60,7 +60,8 @@ def test_own_text_with_every_tokenizer(tmp_path):
         found = ''.join(decode(np.load(out / f'{s}.npy').tolist()) for s in ('train', 'val'))
         assert found == 'first \ufffd\n' * 50 + '\n' + 'second ü\n' * 50
         assert meta['splits']['val']['bytes'] + meta['splits']['train']['bytes'] == len(found.encode())
-    again = [str(tmp_path / 'notes'), str(tmp_path / 'notes' / 'a.txt'), '--out', str(tmp_path / 'again'), '--val', '0.2']
+    notes = tmp_path / 'notes'
+    again = [str(notes), str(notes / 'a.txt'), '--out', str(tmp_path / 'again'), '--val', '0.2']
     assert '2 files' in run('prepare/text.py', *again).stdout  # each file once
     assert (tmp_path / 'again' / 'train.npy').read_bytes() == (tmp_path / 'bytes' / 'train.npy').read_bytes()
     for words, message in ((['nowhere'], 'no such file'), ([str(tmp_path / 'notes'), '--glob', '*.md'], '--glob'),

@@ -118,7 +118,8 @@ def test_a_panorama_does_not_blow_up_its_batch(panoramas):
 
 def test_tasks_and_scores_ask_for_pictures_that_are_cut(panoramas, monkeypatch):
     shapes, c = [], SimpleNamespace(
-        train_share=1.0, gradient_accumulation_steps=1, batch_size=7, seed=1, max_iters=3, eval_iters=1, workers=0)
+        train_share=1.0, curriculum=0, gradient_accumulation_steps=1, batch_size=7, seed=1, max_iters=3, eval_iters=1,
+        workers=0)
     monkeypatch.setattr(Machine, 'send', lambda self, *tensors: shapes.append(tensors[0].shape) or tensors)
     for task in 'image', 'masked_image':
         model = SimpleNamespace(config=SimpleNamespace(task=task, image_size=(8, 8), patch_size=(4, 4)))

@@ -5,10 +5,13 @@ import numpy as np
 import pytest
 import torch
 from helpers import column, equal, fails, go, losses, weights
+from torch._dynamo.testing import CompileCounter
 
 import train
+from engine import compiling
 from engine.checkpoints import load_model
 from engine.rundir import load_checkpoint
+from model_aot import AoT, AoTConfig
 from tasks.regression import Prompts
 
 # ---- prompts
@@ -82,6 +85,22 @@ def test_a_run_needs_no_data_and_logs_the_mean_squared_error(trained):
     assert float(rows[-1]['loss']) == pytest.approx(expected, rel=1e-5) and rows[-1]['split'] == 'val'
     assert float(rows[-1]['relative_loss']) == pytest.approx(expected / 4, rel=1e-5)  # over that of predicting zero
     assert int(rows[-1]['seen']) == 24  # prompts
+
+
+@pytest.mark.slow
+def test_every_length_of_a_curriculum_is_compiled():
+    torch._dynamo.reset()
+    graphs = CompileCounter()
+
+    class Net(AoT):
+        def compile(self, **how):
+            super().compile(backend=graphs, **how)
+    model = Net(AoTConfig(n_layer=1, n_head=2, n_embd=8, n_dims=20, block_size=82))
+    compiling.compile_whole(model)
+    for i, (x, y) in enumerate(Prompts('linear', 20, 41, curriculum=1).batches(2, 0, [slice(None)], 0, 16), 1):
+        model(x, y)
+        assert graphs.frame_count == i
+    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize('more', [[], ['--curriculum=2'], ['--dataset=sparse_linear', '--sparsity=2']])

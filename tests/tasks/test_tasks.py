@@ -40,7 +40,8 @@ def test_shares_of_few_classes_are_exact():
 @pytest.mark.parametrize('model, dataset, more, kind', [
     ('aot', 'tiny', {}, NextToken), ('crate', 'tiny', dict(causal=False), HiddenTokens)])
 def test_the_network_says_which_task_it_is_for_text(model, dataset, more, kind, bytes_data):
-    c = SimpleNamespace(train_share=1.0, gradient_accumulation_steps=2, batch_size=3, seed=1, max_iters=5, eval_iters=2)
+    c = SimpleNamespace(train_share=1.0, curriculum=0, gradient_accumulation_steps=2, batch_size=3, seed=1, max_iters=5,
+                        eval_iters=2)
     net = text_network(model, vocab_size=257, **more)
     task = tasks.choose(c, None, bytes_data / dataset, net, Machine('cpu', 'float32', 'false'))
     assert type(task) is kind and (task.n_passes, task.rows, task.batch, task.size) == (2, 3, 6, 16)
@@ -66,8 +67,8 @@ def test_what_is_sent_to_the_device_has_no_gaps(dataset, config, augmented, pict
         def send(self, *tensors):
             self.sent.extend(tensors)
             return super().send(*tensors)
-    c = SimpleNamespace(train_share=1.0, gradient_accumulation_steps=2, batch_size=3, seed=1, max_iters=5, eval_iters=2,
-                        workers=0, dataset=dataset, sparsity=3, curriculum=0, ema=0, telemetry=False)
+    c = SimpleNamespace(train_share=1.0, curriculum=0, gradient_accumulation_steps=2, batch_size=3, seed=1, max_iters=5,
+                        eval_iters=2, workers=0, dataset=dataset, sparsity=3, ema=0, telemetry=False)
     folder = None if dataset == 'linear' else pictures_data / dataset
     model = SimpleNamespace(config=SimpleNamespace(**dict(vocab_size=257) | config))
     task = tasks.choose(c, augmented, folder, model, Post('cpu', 'float32', 'false'))
@@ -86,5 +87,6 @@ def test_every_task_has_a_class():
         config = SimpleNamespace(task=name, block_size=4, vocab_size=9, n_dims=2, image_size=(8, 8), patch_size=(4, 4))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(kind, '__init__', lambda self, *args: made.append(type(self)))
-            tasks.choose(SimpleNamespace(train_share=1.0), None, None, SimpleNamespace(config=config), None)
+            c = SimpleNamespace(train_share=1.0, curriculum=0)
+            tasks.choose(c, None, None, SimpleNamespace(config=config), None)
     assert made == list(kinds.values())
