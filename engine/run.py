@@ -3,6 +3,7 @@ import dataclasses
 import datetime
 import json
 import math
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -95,6 +96,9 @@ class Run:
             if not self.c.overwrite:
                 refuse_held(self.c.out_dir)  # another run may have come and gone since
             claim(self.c.out_dir)
+        if self.c.init_from == 'resume_best':  # before the log loses its later rows: no crash leaves last.pt ahead of it
+            with open(self.out / 'best.pt', 'rb') as best:
+                write_file(self.out / 'last.pt', lambda f: shutil.copyfileobj(best, f), 'wb')
         write_file(self.out / 'config.json', lambda f: json.dump(self.settings, f, indent=1))
         self.log = Log(self.out / 'log.csv', self.step)
         if self.wandb:

@@ -245,5 +245,20 @@ def test_the_clock_counts_steps_and_not_validations_or_checkpoints(tiny, tmp_pat
     assert all(seconds == step + (split == 'train') for split, step, seconds in rows)
 
 
+def test_from_the_best_on_the_log_and_the_last_checkpoint_agree_at_any_time(copy, monkeypatch):
+    """Here the best is that of step 3 of 6; the run is killed as soon as its log has lost the later rows."""
+    save(copy / 'best.pt', load_checkpoint(copy / 'last.pt') | {'step': 3})
+
+    class Killed(Log):
+        def __init__(self, *args):
+            super().__init__(*args)
+            raise KeyboardInterrupt
+    monkeypatch.setattr(engine.run, 'Log', Killed)
+    with pytest.raises(KeyboardInterrupt):
+        go('--init_from=resume_best', f'--out_dir={copy}')
+    assert load_checkpoint(copy / 'last.pt')['step'] == 3
+    assert max(int(row['step']) for row in read_log(copy / 'log.csv')) < 3
+
+
 def test_the_best_is_that_of_the_least_loss(copy):
     assert load_checkpoint(copy / 'best.pt')['best'] == min(column(copy, 'val'))
