@@ -50,7 +50,7 @@ def scores_of(c, net, shown, true):
         inside, known = true.cells(part, grid)
         batch = []
         for maps, heads, cuts in found_by(c, net, shown[part]):
-            on, of = (maps @ inside.sum(1)[..., None], maps @ known[..., None])         # pixels (B, K, 1)
+            on, of = maps @ inside.sum(1)[..., None], maps @ known[..., None]           # pixels (B, K, 1)
             batch.append({'head': Scores.of(heads, inside, known), 'on_mask': (on / of.clamp_min(1e-9))[..., 0]})
             if cuts is not None:
                 batch[-1] |= {'cut': Scores.of(cuts, inside, known),
