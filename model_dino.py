@@ -231,7 +231,8 @@ class DINO(nn.Module):
         weights |= {'read.head.weight': torch.zeros(1, c.n_embd), 'read.head.bias': torch.zeros(1)}
         return checkpoint | {'weights': weights, 'ema': None, 'model_config': settings_of(c, c.image_size),
                              'config': checkpoint['config'] | {'model': c.backbone},
-                             'data': checkpoint['data'] | {'classes': ['no class: it was trained without labels']}}
+                             'data': checkpoint['data'] | {'classes': ['no class: it was trained without labels'],
+                                                           'unlabelled': True}}
 
 
 # ---- helpers --------------------------------------------------------------------------------------------------------

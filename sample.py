@@ -141,9 +141,9 @@ def views(c, checkpoint, model):
 def name_pictures(c, checkpoint, model, autocast):
     """Print the five most likely classes of each picture; with --out also draw them."""
     classes, drawn, count = checkpoint['data']['classes'] or [], [], 0
-    if len(classes) == 1:
-        raise ValueError(f'{c.ckpt} has no classes to choose from ({classes[0]}); score its features with eval.py '
-                         '--knn=20, or give it a classifier with train.py --new_head=true')
+    if 'unlabelled' in checkpoint['data']:
+        raise ValueError(f'{c.ckpt} names nothing, because it was trained without labels; score its features with '
+                         'eval.py --knn=20, or give it a classifier with train.py --new_head=true')
     if c.out:
         plots.check_picture(c.out, c.overwrite, '--out')
     for count, (name, x, own) in enumerate(views(c, checkpoint, model), 1):
