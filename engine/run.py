@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from engine import lock, optim, reader
+from engine import lock, reader
 from engine.log import Log, read_log
 from engine.output import bar, quoted, write_file
 from engine.plots import draw_curve
