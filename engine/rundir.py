@@ -22,7 +22,7 @@ SCHEMA = {
     'format?': int, 'weights': WEIGHTS, 'ema': (None, WEIGHTS), 'model_config': {str: SETTING},
     'config': {'model': str, 'dataset?': str, 'seed?': int, 'sparsity?': int, str: SETTING},
     'data': ({'kind': 'text', 'tokenizer': ({'name': 'chars', 'alphabet': str}, {'name': str})},
-             {'kind': 'images', 'classes': (None, [str])}, {'kind': 'functions'}),
+             {'kind': 'images', 'classes': (None, [str]), 'unlabelled?': bool}, {'kind': 'functions'}),
     'optimizers': [{'state': {int: WEIGHTS}, 'param_groups': [{'params': [int], str: SETTING}]}],
     'scaler': {str: (int, float)}, 'step': int, 'best': float, 'seconds': float}
 KEYS = {k.rstrip('?') for k in SCHEMA}
