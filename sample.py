@@ -24,7 +24,7 @@ import engine  # before torch
 import torch
 
 from engine import machine, plots, settings
-from engine.checkpoints import from_command_line, grid, is_small, load_model
+from engine.checkpoints import check_labelled, from_command_line, grid, is_small, load_model
 from engine.generate import stream
 from tasks import augment
 from tasks.imagenet import readable
@@ -141,9 +141,7 @@ def views(c, checkpoint, model):
 def name_pictures(c, checkpoint, model, autocast):
     """Print the five most likely classes of each picture; with --out also draw them."""
     classes, drawn, count = checkpoint['data']['classes'] or [], [], 0
-    if 'unlabelled' in checkpoint['data']:
-        raise ValueError(f'{c.ckpt} names nothing, because it was trained without labels; score its features with '
-                         'eval.py --knn=20, or give it a classifier with train.py --new_head=true')
+    check_labelled(checkpoint)
     if c.out:
         plots.check_picture(c.out, c.overwrite, '--out')
     for count, (name, x, own) in enumerate(views(c, checkpoint, model), 1):

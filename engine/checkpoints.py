@@ -196,11 +196,20 @@ def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False)
 def same_classes(checkpoint, classes, where):
     """Raises ValueError, with the setting that replaces the head, if a classifier knows other
     classes than a dataset."""
+    check_labelled(checkpoint)
     known, count = checkpoint['data']['classes'], checkpoint['model_config'].get('num_classes')
     if count != len(classes) or known is not None and known != classes:
         mine = f'{count} classes' + (f' ({", ".join(known[:3])} ..)' if known else '')
         raise ValueError(f'the checkpoint knows {mine}, {where} has {len(classes)} others ({", ".join(classes[:3])} '
                          '..); put a new head on it: train.py --init_from=PATH --new_head=true')
+
+
+def check_labelled(checkpoint):
+    """Raises ValueError, with what to do instead, if a network was trained without labels and names no
+    classes."""
+    if checkpoint['data'].get('unlabelled'):
+        raise ValueError('the checkpoint names nothing, because it was trained without labels; score its features '
+                         'with eval.py --knn=20, or give it a classifier with train.py --init_from=PATH --new_head=true')
 
 
 # ---- from files -----------------------------------------------------------------------------------------------------

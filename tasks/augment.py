@@ -42,10 +42,12 @@ class AugmentConfig:
     local_size: int = 96         # DINO: their pixels
     local_scale: float = 0.05    # DINO: least share of the area that they keep; crop_scale is their largest
     jitter: float = 1.0          # DINO: factor of the colour jitter and of how often pictures are grey or solarized
+    hue: float = 0.1             # DINO: largest turn of the jitter's hue, in whole turns; 0.5 gives any hue
+    grey: float = 0.2            # DINO: how often pictures are grey
     blur: float = 2.0            # DINO: largest standard deviation of the blur, in pixels; 0 turns it off
     eval_view: str = 'crop'      # evaluation sees the centre ('crop'), or the whole picture resized ('squash'); see cut
     eval_crop: float = 0.875     # share of the short side that evaluation's centre crop keeps (224 of 256)
-    of_views = 'local_crops', 'local_size', 'local_scale', 'jitter', 'blur'  # not a setting: those for DINO alone
+    of_views = 'local_crops', 'local_size', 'local_scale', 'jitter', 'hue', 'grey', 'blur'  # not a setting: DINO's own
 
     def __post_init__(self):
         for name in ('crop_scale', 'local_scale', 'eval_crop'):
@@ -53,7 +55,8 @@ class AugmentConfig:
                 raise ValueError(f'{name}={getattr(self, name)} must lie in (0, 1]')
         if self.local_size < 1:
             raise ValueError(f'local_size={self.local_size} must be at least 1')
-        limits = {'randaugment_n': 10, 'randaugment_m': 30, 'local_crops': 64, 'jitter': 1, 'blur': 20}
+        limits = {'randaugment_n': 10, 'randaugment_m': 30, 'local_crops': 64, 'jitter': 1, 'hue': 0.5, 'grey': 1,
+                  'blur': 20}
         for name, most in limits.items():
             if not 0 <= getattr(self, name) <= most:
                 raise ValueError(f'{name}={getattr(self, name)} must lie in [0, {most}]')

@@ -60,9 +60,9 @@ def coloured(x, draws, kind, c):
         y = x[rows].round()
         for name, factor in zip(('Brightness', 'Contrast', 'Color'), factors.unbind(1)):
             y = randaugment.COLOUR[name](y, factor)
-        x[rows] = turned(y, 0.1 * c.jitter * (2 * own[:, HUE] - 1)) if in_colour else y
+        x[rows] = turned(y, c.hue * c.jitter * (2 * own[:, HUE] - 1)) if in_colour else y
     if c.jitter and in_colour:
-        rows, _ = chosen(draws, draws[:, GREY] < 0.2 * c.jitter, x.device)
+        rows, _ = chosen(draws, draws[:, GREY] < c.grey * c.jitter, x.device)
         x[rows] = randaugment.grey(x[rows].round()).expand(-1, 3, -1, -1)
     if c.blur:
         rows, own = chosen(draws, draws[:, BLURRED] < BLUR[kind], x.device)

@@ -106,10 +106,12 @@ def test_its_teacher_is_what_other_commands_see(whole, words, pictures_data, tmp
     scores.main([f'--ckpt={whole}', data, '--knn=3', '--probe=true', '--split=val'])
     said = capsys.readouterr().out
     assert 'linear probe: top-1' in said and '3 nearest neighbours: top-1' in said
-    assert '--new_head=true' in fails(capsys, scores.main, f'--ckpt={whole}', data, '--split=val')
     analyze.main(['attention', f'--ckpt={whole}', data, '--num_samples=2', f'--out={tmp_path}/x.png'])
-    said = fails(capsys, sample.main, f'--ckpt={whole}', f'--image={pictures_data}/quads')
-    assert 'it was trained without labels' in said and '--new_head=true' in said
+    for main, *words in ((sample.main, f'--ckpt={whole}', f'--image={pictures_data}/quads'),
+                         (scores.main, f'--ckpt={whole}', data, '--split=val'),
+                         (train.main, f'--init_from={whole}', data, '--dataset=quads', '--out_dir=out/none')):
+        said = fails(capsys, main, *words)
+        assert 'it was trained without labels' in said and '--new_head=true' in said and '--knn' in said
     go(f'--init_from={whole}', data, '--dataset=quads', '--new_head=true', '--max_iters=2',
        f'--out_dir={tmp_path}/tuned')
     assert load_checkpoint(tmp_path / 'tuned')['config']['model'] == 'crate'

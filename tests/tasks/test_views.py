@@ -94,6 +94,14 @@ def test_how_often_things_happen(kind, blurred, solarized):
         0.2 * 0.8 * (1 - solarized), abs=0.04)
 
 
+@pytest.mark.parametrize('share', [0.0, 0.5, 1.0])
+def test_as_many_are_grey_as_are_asked_for(share):
+    draws = torch.from_numpy(np.random.default_rng(3).random((2000, views.VIEW)))
+    colour = torch.tensor([250.0, 200.0, 10.0])[:, None, None].expand(len(draws), 3, 1, 1)
+    x = views.coloured(colour.clone(), draws, 2, AugmentConfig(grey=share, hue=0.0, blur=0.0))
+    assert (x.amax(1) == x.amin(1)).double().mean() == pytest.approx(share, abs=0.04)
+
+
 def test_a_batch_may_have_no_picture_to_change():
     draws = torch.full((2, views.VIEW), 0.99, dtype=torch.float64)
     x = torch.rand(2, 3, 4, 4) * 255
@@ -122,9 +130,9 @@ def test_strengths_of_views(monkeypatch):
     want = [[0.6, 0.8, 1.2], [0.6, 0.8, 1.2], [0.8, 0.9, 1.1], [-0.1, -0.05, 0.05], [0.1, 0.575, 1.525]]
     assert seen == [pytest.approx(w) for w in want]
     seen.clear()
-    views.coloured(torch.zeros(3, 3, 2, 2), draws, 0, AugmentConfig(jitter=0.5, blur=0.0))
+    views.coloured(torch.zeros(3, 3, 2, 2), draws, 0, AugmentConfig(jitter=0.5, hue=0.5, blur=0.0))
     assert seen == [pytest.approx(w) for w in ([0.8, 0.9, 1.1], [0.8, 0.9, 1.1], [0.9, 0.95, 1.05],
-                                               [-0.05, -0.025, 0.025])]
+                                               [-0.25, -0.125, 0.125])]
 
 
 def test_crops_have_their_own_areas_and_colours(monkeypatch):
