@@ -10,12 +10,13 @@
 #   no skip              --skip=false --out_dir=out/crate_alpha_noskip_shapes
 #
 # hardware   2 CPU cores
-# minutes    not measured
-# expected   not measured
-#              equal compute      not measured
-#              not overcomplete   not measured
-#              not decoupled      not measured
-#              no skip            not measured
+# minutes    11 of training on one of two busy cores
+# expected   top-1 84.6 ± 0.9 on the test split (three seeds, standard deviation; of the others two
+#            seeds, or one)
+#              equal compute      82.7 ± 1.4
+#              not overcomplete   82.2 ± 1.5
+#              not decoupled      78.0 ± 2.7
+#              no skip            87.6
 dataset = 'shapes'
 out_dir = 'out/crate_alpha_shapes'
 

@@ -6,8 +6,9 @@
 # So short a run needs other settings than DINO's, with which it collapses; see docs/results.md.
 #
 # hardware   2 CPU cores
-# minutes    not measured
-# expected   not measured
+# minutes    9 to 10 of training on one of two busy cores
+# expected   on the test split 20.6 ± 0.5 by 20 neighbours (with random weights 20.8 ± 0.2) and
+#            25.8 ± 0.6 by a linear probe (23.9 ± 0.6); three seeds, standard deviation
 dataset = 'shapes'
 out_dir = 'out/crate_dino_shapes'
 

@@ -5,8 +5,9 @@
 #   python eval.py --ckpt=out/vit_dino_shapes --knn=20 --probe=true
 #
 # hardware   2 CPU cores
-# minutes    not measured
-# expected   not measured
+# minutes    7 of training on one of two busy cores
+# expected   on the test split 16.1 ± 1.1 by 20 neighbours (with random weights 10.9 ± 0.4) and
+#            26.7 ± 1.1 by a linear probe (16.6 ± 0.7); three seeds, standard deviation
 dataset = 'shapes'
 out_dir = 'out/vit_dino_shapes'
 
