@@ -3,7 +3,7 @@
 #   python train.py config/train_crate_dino_shapes.py
 #   python eval.py --ckpt=out/crate_dino_shapes --knn=20 --probe=true
 #
-# So short a run needs other settings than DINO's, with which it collapses; see docs/results.md.
+# So short a run needs other settings than DINO's; docs/results.md shows what those do here.
 #
 # hardware   2 CPU cores
 # minutes    9 to 10 of training on one of two busy cores
@@ -46,7 +46,7 @@ warmup_iters = 30
 
 # augmentation
 crop_scale = 0.6
-local_crops = 0             # two cost a third more, and did not help
+local_crops = 0             # two did not help
 hue = 0.25                  # colours alone should not give away which picture a crop is from
 blur = 0.7
 

@@ -45,7 +45,7 @@ warmup_iters = 30
 
 # augmentation
 crop_scale = 0.6
-local_crops = 0             # two cost a third more, and did not help
+local_crops = 0             # two did not help
 hue = 0.25                  # colours alone should not give away which picture a crop is from
 blur = 0.7
 
