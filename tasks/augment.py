@@ -41,9 +41,9 @@ class AugmentConfig:
     local_crops: int = 8         # DINO: small crops beside the two large ones
     local_size: int = 96         # DINO: their pixels
     local_scale: float = 0.05    # DINO: least share of the area that they keep; crop_scale is their largest
-    jitter: float = 1.0          # DINO: factor of the colour jitter and of how often pictures are grey or solarized
+    jitter: float = 1.0          # DINO: factor of the colour jitter, of grey and of how often pictures are solarized
     hue: float = 0.1             # DINO: largest turn of the jitter's hue, in whole turns; 0.5 gives any hue
-    grey: float = 0.2            # DINO: how often pictures are grey
+    grey: float = 0.2            # DINO: how often pictures are grey, times jitter
     blur: float = 2.0            # DINO: largest standard deviation of the blur, in pixels; 0 turns it off
     eval_view: str = 'crop'      # evaluation sees the centre ('crop'), or the whole picture resized ('squash'); see cut
     eval_crop: float = 0.875     # share of the short side that evaluation's centre crop keeps (224 of 256)

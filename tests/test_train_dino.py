@@ -109,7 +109,7 @@ def test_its_teacher_is_what_other_commands_see(whole, words, pictures_data, tmp
     analyze.main(['attention', f'--ckpt={whole}', data, '--num_samples=2', f'--out={tmp_path}/x.png'])
     for main, *words in ((sample.main, f'--ckpt={whole}', f'--image={pictures_data}/quads'),
                          (scores.main, f'--ckpt={whole}', data, '--split=val'),
-                         (train.main, f'--init_from={whole}', data, '--dataset=quads', '--out_dir=out/none')):
+                         (train.main, f'--init_from={whole}', data, '--dataset=quads', f'--out_dir={tmp_path}/none')):
         said = fails(capsys, main, *words)
         assert 'it was trained without labels' in said and '--new_head=true' in said and '--knn' in said
     go(f'--init_from={whole}', data, '--dataset=quads', '--new_head=true', '--max_iters=2',
