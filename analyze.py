@@ -55,7 +55,7 @@ class AnalyzeConfig:
     start: str = ''                 # your own text instead; \n is a new line, FILE:path reads a file
     num_samples: int = 0            # samples; 0: 256, but segment 1000, pca 8, objects 6, attention and ista 4
     label: str = ''                 # pca: the class of its pictures; empty: the first
-    layer: int = 0                  # attention, pca, segment, objects: which; 0: the last but one, as in the papers
+    layer: int = 0                  # attention, pca, segment, objects: which; 0: the last but one, as in CRATE-MAE
     heads: str = ''                 # attention: the heads, such as 1,4; empty: all
     show: str = ''                  # layers: rate or sparsity; empty: both, or what the network has
     measure: str = 'paper'          # layers: R^c of the half step (paper), or as the released code measures it

@@ -44,8 +44,9 @@ def main(argv):
     exported.write(c.out, model, checkpoint, c.overwrite)
     if theirs:
         write_file(c.authors, lambda f: torch.save(theirs, f), 'wb', 'run this again, or give another --authors')
+    look = LOOK['views' if checkpoint['data'].get('unlabelled') else model.config.task]
     print(f'{c.out}: {exported.WEIGHTS} and {exported.CONFIG}, {type(model).__name__} of {size(model) / 1e6:.2f}M '
-          f'parameters{f", and {c.authors}" * bool(theirs)}; now try: python {LOOK[model.config.task].format(c.out)}')
+          f'parameters{f", and {c.authors}" * bool(theirs)}; now try: python {look.format(c.out)}')
 
 
 def in_their_format(c, model):

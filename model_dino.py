@@ -179,7 +179,7 @@ class DINO(nn.Module):
         self.teacher.load_state_dict(self.student.state_dict())
         self.teacher.requires_grad_(False)
         self.register_buffer('centre', torch.zeros(c.n_out))
-        self.register_buffer('share', torch.zeros(()))                  # of the run that is done
+        self.register_buffer('share', torch.zeros(()))                  # of the run that was over before the last step
         self.register_buffer('said', torch.zeros(c.n_out), persistent=False)    # by the teacher since the last step
         self.register_buffer('count', torch.zeros(()), persistent=False)
 
@@ -191,7 +191,7 @@ class DINO(nn.Module):
             self.said += teacher.float().sum((0, 1))
             self.count += teacher[..., 0].numel()
         student = torch.cat([self.student(crops) for crops in (large, small) if len(crops)])  # (2 + n, B, K)
-        warm = (self.share / (c.temperature_share or 1e-9)).clamp(max=1)
+        warm = (self.share / c.temperature_share).clamp(max=1) if c.temperature_share else 1.0
         temperature = c.first_temperature + (c.teacher_temperature - c.first_temperature) * warm
         said = probabilities(teacher, self.centre, temperature)
         return said, cross_entropy(student, said, c.student_temperature)

@@ -7,7 +7,9 @@ Patches are the nodes of a graph. Two are tied if their features point the same 
 (D - A) x = lambda D x is large on one part of the graph and small on the other. The part that is not the background is
 an object; its patches are taken out, and the next cut finds the next object.
 
-An eigenvector has no sign. Here its largest entry in magnitude is positive.
+An eigenvector has no sign. Here its largest entry in magnitude is positive. The paper takes the keys of the last layer
+of DINO's ViT, and pictures of 480 x 480. `analyze.py` takes any layer of any network, by default the last but one, and
+pictures of the size that the network was trained on.
 """
 import torch
 import torch.nn.functional as F

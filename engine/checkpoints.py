@@ -222,14 +222,18 @@ def load_weights(path, name='', **settings):
     if path.startswith('official:'):
         return load_official(path.removeprefix('official:'), name, settings)
     checkpoint = exported.read(path) if exported.is_one(path) else load_checkpoint(path)
-    opened = getattr(network(checkpoint['config']['model'])[0], 'opened', None)
-    checkpoint = opened(checkpoint) if opened else checkpoint
+    own = checkpoint['config']['model']
+    if hasattr(network(own)[0], 'opened'):
+        settings = trained(checkpoint)
+        outline(*network(own), settings)
+        checkpoint = network(own)[0].opened(checkpoint | {'model_config': settings})
     holds = checkpoint['config']['model']
     if name in ('', holds):
         return checkpoint
     becomes = getattr(network(holds)[0], 'classifier', (holds,))[0]
     if becomes != name:
-        raise ValueError(f'{path} holds model={holds}, so model={name} cannot start from it; give --model={becomes}')
+        raise ValueError(f'{path} holds model={own}, so model={name} cannot start from it; give --model={becomes}'
+                         + ' --new_head=true' * (own != holds))
     return as_classifier(checkpoint)
 
 

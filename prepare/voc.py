@@ -36,9 +36,20 @@ def read_mask(path, size):
     """A mask of VOC as numbers, uint8 (H, W)."""
     numbers = read_png(content_of(path, MOST_BYTES), path)
     if numbers.dtype != np.uint8 or numbers.ndim != 2 or size and numbers.shape != tuple(size):
-        raise ValueError(f'mask {path} is {numbers.dtype} {numbers.shape}, not uint8 {size}, one number for each pixel '
-                         'of its picture; get it again')
+        raise ValueError(f'mask {path} is {numbers.dtype} {numbers.shape}, not uint8 {size or "(height, width)"}, one '
+                         'number for each pixel of its picture; get it again')
     return numbers
+
+
+def names_in(path):
+    """The names in a list of VOC."""
+    try:
+        names = path.read_text(encoding='utf-8-sig').split()
+    except UnicodeDecodeError as e:
+        raise ValueError(f'{path} is no text in UTF-8 ({e}); get it again') from None
+    if any('\0' in name for name in names):
+        raise ValueError(f'{path} has a name with a zero byte; get it again')
+    return names
 
 
 def voc(folder, names):
@@ -67,7 +78,7 @@ def main(argv=None):
     folder = Path(args.source)
     lists = {split: folder / LISTS / f'{split}.txt' for split in ('train', 'val')}
     if all(path.is_file() for path in lists.values()):
-        splits = {split: voc(folder, path.read_text(encoding='utf-8').split()) for split, path in lists.items()}
+        splits = {split: voc(folder, names_in(path)) for split, path in lists.items()}
         classes = CLASSES
     else:
         splits, classes = coco.splits(folder)

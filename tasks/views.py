@@ -107,9 +107,9 @@ def blurred(x, sigma, largest):
 
 class Distillation(Classification):
     """Of the teacher's outputs validation reports, in nats, their mean `entropy`, and how much of a
-    picture they tell, `information`: the entropy of their mean less their mean entropy. If all pictures
-    get the same output, it is 0. If the teacher gives all K answers the same probability, the entropy
-    is log K too."""
+    picture they tell, `information`: the entropy of their mean over a batch less their mean entropy. If
+    all pictures get the same output, it is 0; if each of a batch has its own, the logarithm of their
+    number. If the teacher gives all K answers the same probability, the entropy is log K."""
 
     def __init__(self, c, augmentation, folder, config, machine):
         super().__init__(c, augmentation, folder, config, machine)
@@ -123,7 +123,7 @@ class Distillation(Classification):
         size, patch = augmentation.local_size, config.patch_size
         if augmentation.local_crops and any(size % side for side in patch):
             raise ValueError(f'local_size={size} is not divisible by patch_size={patch}; choose a --local_size that is')
-        self.most = math.log(config.n_out)
+        self.most, self.pictures = math.log(config.n_out), math.log(c.batch_size)
         self.train_wants['draws'] = self.valid_wants['draws'] = draws_needed(augmentation)
 
     def take(self, batch, training=False):
@@ -141,7 +141,7 @@ class Distillation(Classification):
     def warning(self, metrics):
         if metrics['entropy'] > 0.99 * self.most:
             return 'the teacher says nothing of any picture, all outputs alike; give a lower --teacher_temperature'
-        if metrics['information'] < 0.01 * self.most:
+        if metrics['information'] < 0.01 * min(self.most, self.pictures):
             return 'the teacher says the same of all pictures: it has collapsed; give a smaller --centre_momentum, ' \
                    'or a higher --teacher_temperature'
         return ''

@@ -9,6 +9,7 @@ from helpers import column, equal, fails, go, losses, torchrun, weights
 
 import analyze
 import eval as scores
+import export
 import sample
 import train
 from engine.checkpoints import load_model, load_weights
@@ -117,6 +118,26 @@ def test_its_teacher_is_what_other_commands_see(whole, words, pictures_data, tmp
     assert load_checkpoint(tmp_path / 'tuned')['config']['model'] == 'crate'
 
 
+@pytest.mark.parametrize('change, message', [
+    (dict(other=1), 'from another version of DINOConfig'), (dict(n_out=None), 'n_out'),
+    (dict(n_embd=10 ** 18), 'no network has such a DINOConfig'), (dict(n_layer=10 ** 7), 'is damaged')])
+def test_a_damaged_checkpoint_is_named(change, message, whole, pictures_data, tmp_path, capsys):
+    held = torch.load(whole / 'last.pt', weights_only=True)
+    held['model_config'] |= change
+    torch.save(held, tmp_path / 'last.pt')
+    assert message in fails(capsys, scores.main, f'--ckpt={tmp_path}/last.pt', f'--data_dir={pictures_data}', '--knn=3')
+
+
+def test_what_to_type_with_a_run_without_labels(whole, words, pictures_data, tmp_path, capsys):
+    said = fails(capsys, train.main, *words, f'--init_from={whole}', f'--out_dir={tmp_path}/a')
+    assert 'holds model=dino' in said and 'give --model=crate --new_head=true' in said
+    export.main([f'--ckpt={whole}', f'--out={tmp_path}/exported'])
+    assert 'now try: python analyze.py attention' in capsys.readouterr().out
+    scores.main([f'--ckpt={whole}', f'--data_dir={pictures_data}', '--knn=3,100000', '--split=val'])
+    counts = [int(n) for n in re.findall(r'(\d+) nearest neighbours', capsys.readouterr().out)]
+    assert counts[0] == 3 < counts[1] < 1000                            # there are no more pictures to ask
+
+
 def test_a_collapse_is_noticed(words, tmp_path, capsys, monkeypatch):
     metrics = Distillation.metrics
     monkeypatch.setattr(Distillation, 'metrics', lambda self, out, loss, y: metrics(
@@ -126,7 +147,7 @@ def test_a_collapse_is_noticed(words, tmp_path, capsys, monkeypatch):
     assert len(re.findall('step .* of 6  the teacher says the same of all pictures', said)) == 2  # not at step 0
     task = object.__new__(Distillation)
     even, apart = torch.full((2, 4, 20), 0.05), torch.eye(20)[:8].view(2, 4, 20)
-    task.most = math.log(20)
+    task.most, task.pictures = math.log(20), math.log(4)
     same = torch.randn(20).softmax(-1).expand(2, 4, 20)
     said = [task.warning(metrics(task, out, 0.0, even[0])[1]) for out in (even, apart, same)]
     assert 'says nothing of any picture' in said[0] and said[1] == '' and 'the same of all pictures' in said[2]

@@ -23,12 +23,12 @@ def splits(folder):
         try:
             held = json.loads(path.read_text(encoding='utf-8'))
             kinds = {int(k['id']): str(k['name']) for k in held['categories']}
-            pictures = {int(p['id']): str(p['file_name']) for p in held['images']}
+            pictures = {int(p['id']): (str(p['file_name']), p.get('height'), p.get('width')) for p in held['images']}
             objects = {}
             for a in held['annotations']:
                 objects.setdefault(int(a['image_id']), []).append(
                     (float(a['area']), bool(a.get('iscrowd', 0)), int(a['category_id']), a['segmentation']))
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as e:
             raise ValueError(f"{path} is no file of instances as COCO's ({type(e).__name__}: {str(e)[:80]}); get it "
                              'again') from None
         if names not in (None, kinds):
@@ -40,11 +40,14 @@ def splits(folder):
 
 def of_split(path, place, pictures, objects, labels):
     """(name, label, path, (numbers, classes of the objects)) of each picture with objects."""
-    for i, name in pictures.items():
+    for i, (name, *stated) in pictures.items():
         source = place / name
-        if not source.resolve().is_relative_to(place.resolve()):
+        if '\0' in name or not source.resolve().is_relative_to(place.resolve()):
             raise ValueError(f'{path}: picture {i} lies outside of {place}: {name!r}')
         size = upright_size(source) if source.is_file() else None
+        if size and None not in stated and stated != list(size):
+            raise ValueError(f'{source} is {size[1]} x {size[0]} pixels when it is upright, and its masks in {path} are '
+                             f'for {stated[1]} x {stated[0]}; get the picture again')
         mine = sorted(objects.get(i, []), key=lambda o: (not o[1], -o[0]))      # crowds, then from large to small
         if size is None and mine:
             yield name, 0, str(source), (np.zeros((1, 1), np.uint8), [])        # save_pack says that it is left out
@@ -103,6 +106,6 @@ def decode(counts, shape, size):
                 counts.append(value + (counts[-2] if len(counts) > 2 else 0))
                 value = shift = 0
     counts = np.asarray(counts, np.int64)
-    if counts.ndim != 1 or (counts < 0).any() or counts.sum() != size[0] * size[1]:
+    if counts.ndim != 1 or ((counts < 0) | (counts > size[0] * size[1])).any() or counts.sum() != size[0] * size[1]:
         raise ValueError('its runs are not as long as the picture')
     return (np.arange(len(counts)) % 2).repeat(counts).astype(bool).reshape(size[::-1]).T

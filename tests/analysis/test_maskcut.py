@@ -57,6 +57,54 @@ def test_connected_parts_by_a_flood():
         assert not part[seed] or {tuple(p) for p in (numbers == numbers[seed]).nonzero().tolist()} == reached
 
 
+def by_loops(features, grid, tau, masks):
+    """MaskCut by the rules of the reference, and how often each of three of them decided."""
+    (H, W), found, last, turned, overlapping, small = grid, [], None, 0, 0, 0
+    x = features.double().numpy().reshape(-1, H, W).copy()
+    for i in range(masks):
+        taken = np.any(found, 0) if found else np.zeros((H, W), bool)
+        flat = (x * ~taken).reshape(len(x), -1)
+        flat = flat / np.maximum(np.linalg.norm(flat, axis=0), 1e-12)
+        A = np.where(flat.T @ flat > tau, 1.0, 1e-5)
+        root = np.diag(A.sum(1) ** -0.5)
+        v = root @ np.linalg.eigh(np.eye(len(A)) - root @ A @ root)[1][:, 1]
+        v = (v * np.sign(v[np.abs(v).argmax()])).reshape(H, W)
+        part = v > v.mean()
+        if sum(part[r, c] for r in (0, -1) for c in (0, -1)) >= 3:
+            v, part, turned = -v, ~part, turned + 1
+        edge, mask = [np.unravel_index(v.argmax(), v.shape)], np.zeros((H, W), bool)
+        while edge:
+            r, c = edge.pop()
+            if 0 <= r < H and 0 <= c < W and part[r, c] and not mask[r, c]:
+                mask[r, c] = True
+                edge += [(r + 1, c), (r - 1, c), (r, c + 1), (r, c - 1)]
+        if last is not None and (mask & last).sum() / (mask | last).sum() > 0.5:
+            overlapping, mask = overlapping + ((mask & last).sum() / (mask | last).sum() < 0.95), mask & False
+        elif last is not None and mask.mean() <= 0.01:
+            small, mask = small + 1, mask & False
+        last = mask
+        found.append(mask & ~taken)
+    return np.stack(found), np.array([turned, overlapping, small])
+
+
+def test_maskcut_by_loops():
+    """On pictures with up to three things before a background of two parts; each rule decides some."""
+    rules = np.zeros(3, int)
+    for seed in range(60):
+        g = torch.Generator().manual_seed(seed)
+        H, W = grid = [(8, 8), (6, 10), (12, 11)][seed % 3]
+        kinds = torch.zeros(H, W, dtype=torch.long)
+        for m in (1, 2, 3):
+            side = int(torch.randint(1, 6, (1,), generator=g))
+            r, c = (int(torch.randint(0, n - 2, (1,), generator=g)) for n in grid)
+            kinds[r:r + side, c:c + side] = m
+        x = torch.randn(4, 12, generator=g)[kinds.flatten()].T + 0.4 * torch.randn(12, H * W, generator=g)
+        expected, decided = by_loops(x, grid, 0.15, 3)
+        rules += decided
+        assert np.array_equal(maskcut(x, grid, 0.15, 3).numpy(), expected)
+    assert rules.min() > 0, rules
+
+
 def test_masks_do_not_overlap_and_a_plain_picture_has_few():
     found = maskcut(features_of(0), (8, 8), masks=6)
     assert found.sum(0).max() == 1 and found.shape == (6, 8, 8)

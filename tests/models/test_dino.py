@@ -65,12 +65,26 @@ def test_schedules_equal_the_released_code():
         ends = {'momentum 0.996 to 1': (0.996, 1.0), 'weight decay 0.04 to 0.4': (0.04, 0.4)}.get(name)
         if ends:
             assert [cosine(*ends, i / len(values)) for i in range(len(values))] == pytest.approx(values, abs=1e-6)
-    from engine.optim import decay
+    from engine.optim import decay, lr_factor
     from train import TrainConfig
+    rates = GOLDEN['schedules']['learning rate 5e-4 to 1e-6']
+    warmup = rates.index(max(rates)) + 1            # they begin with zero; docs/papers.md says what ours do
+    assert [5e-4 * lr_factor(i, 'cosine', warmup, 35, 2e-3) for i in range(warmup, 35)] == pytest.approx(rates[warmup:],
+                                                                                                   abs=1e-9)
     c = TrainConfig(weight_decay=0.04, weight_decay_end=0.4, max_iters=35)
     values = GOLDEN['schedules']['weight decay 0.04 to 0.4']
     assert [decay(c, i) for i in range(35)] == pytest.approx(values, abs=1e-6)
     assert decay(TrainConfig(), 3) is None
+
+
+def test_a_new_network_starts_as_the_released_code():
+    """The teacher is the student, directions have length 1, and maps a standard deviation of 0.02."""
+    model = DINO(DINOConfig(**SMALL | dict(hidden=512, bottleneck=256)))
+    student, teacher = model.student.state_dict(), model.teacher.state_dict()
+    assert student.keys() == teacher.keys() and all(torch.equal(v, teacher[k]) for k, v in student.items())
+    assert (student['head.last_layer.weight_g'] == 1).all()
+    assert student['head.mlp.2.weight'].std().item() == pytest.approx(0.02, rel=0.02)
+    assert student['head.mlp.2.bias'].abs().sum() == 0
 
 
 def crops_of(n=3, small=2):

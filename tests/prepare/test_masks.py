@@ -167,6 +167,9 @@ def test_voc_that_does_not_fit(tmp_path, capsys):
     assert 'not uint8 (30, 40)' in said(voc_files(one[:20], one))
     lacking = said({k: v for k, v in voc_files(one, one).items() if 'Class' not in k})
     assert 'SegmentationClass' in lacking and 'No such file' in lacking and 'make room' not in lacking
+    lists = {k: v for k, v in voc_files(one, one).items() if k.endswith('.txt')}
+    assert 'is no text in UTF-8' in said(voc_files(one, one) | {k: 'x'.encode('utf-16') for k in lists})
+    assert 'a name with a zero byte' in said(voc_files(one, one) | {k: b'x\0' for k in lists})
     assert 'neither ImageSets' in said({'x.jpg': jpeg()})
     assert 'required: --from' in fails(capsys, voc.main, '--out', str(tmp_path / 'd'))
 
@@ -230,11 +233,17 @@ def test_run_lengths_equal_cocos():
     (coco_files([thing([[1, 2, 3, 4, float('nan'), 3]])]), 'a polygon needs three points'),
     (coco_files([thing({'counts': [5], 'size': [30, 40]})]), 'its runs are not as long as the picture'),
     (coco_files([thing({'counts': [10 ** 30], 'size': [30, 40]})]), 'neither polygons nor a run-length code'),
+    (coco_files([thing({'counts': [2 ** 62] * 3 + [2 ** 62 + 1200], 'size': [30, 40]})]), 'its runs are not as long'),
     (coco_files([thing({'counts': [1200], 'size': [3, 400]})]), 'neither polygons nor a run-length code of 40 x 30'),
     (coco_files([thing({'counts': 'zz', 'size': [30, 40]})]), 'neither polygons nor a run-length code'),
     (coco_files([thing('x')]), 'neither polygons nor a run-length code'),
     (coco_files([{'image_id': 7}]), "no file of instances as COCO's"),
     (coco_files([], categories='x'), "no file of instances as COCO's"),
+    (coco_files([], images=[{'id': float('inf'), 'file_name': 'p.jpg'}]), "no file of instances as COCO's"),
+    (coco_files([]) | {'annotations/instances_val2017.json': b'[' * 100_000}, "no file of instances as COCO's"),
+    (coco_files([thing(box(1, 1, 9))], images=[{'id': 7, 'file_name': 'p\0.jpg'}]), 'lies outside of'),
+    (coco_files([thing(box(1, 1, 9))], images=[{'id': 7, 'file_name': 'p.jpg', 'height': 40, 'width': 30}]),
+     'is 40 x 30 pixels when it is upright'),
     (coco_files([thing(box(1, 1, 9))], images=[{'id': 7, 'file_name': '../../p.jpg'}]), 'lies outside of'),
     (coco_files([thing(box(i % 20, 1, 9)) for i in range(300)]), 'has 300 objects, of which 254 can be held'),
     (coco_files([]), 'split val has no picture'),

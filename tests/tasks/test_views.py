@@ -94,6 +94,14 @@ def test_how_often_things_happen(kind, blurred, solarized):
         0.2 * 0.8 * (1 - solarized), abs=0.04)
 
 
+def test_pixels_from_128_on_are_solarized():
+    draws = torch.zeros(1, views.VIEW)
+    draws[:, views.JITTERED] = 0.99                                     # not jittered
+    x = torch.tensor([100.0, 127.0, 128.0, 250.0])[None, None, None].expand(1, 3, 1, 4).clone()
+    x = views.coloured(x, draws, 1, AugmentConfig(blur=0.0))
+    assert x[0, 0, 0].tolist() == [100, 127, 127, 5]
+
+
 @pytest.mark.parametrize('share', [0.0, 0.5, 1.0])
 def test_as_many_are_grey_as_are_asked_for(share):
     draws = torch.from_numpy(np.random.default_rng(3).random((2000, views.VIEW)))
