@@ -17,6 +17,7 @@ import torch.nn.functional as F
 WEAK = 1e-5     # how two patches are tied that are not alike
 OVERLAP = 0.5   # a mask that shares more than this with the last one, as intersection over union, is dropped
 SMALLEST = 0.01  # and one that covers at most this share of the picture
+EQUAL = 1e-9    # entries of the eigenvector that differ by less are equal, so that rounding decides nothing
 
 
 def affinity(features, tau):
@@ -60,7 +61,8 @@ def cut(features, grid, tau):
     if corners >= 3:                                                    # the background
         x, part = -x, ~part
     number = numbered(part[None])[0]
-    return part & (number == number.flatten()[x.argmax()])              # the part with the largest entry
+    largest = (x > x.max() - EQUAL).int().argmax()                      # the first, as alike objects have equal entries
+    return part & (number == number.flatten()[largest])
 
 
 def maskcut(features, grid, tau=0.15, masks=3):
