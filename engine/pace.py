@@ -14,9 +14,10 @@ class Pace:
     """Makes the steps of a run faster where it can, and says so. Its two choices change results only
     by rounding. `meet` is called with each batch, before the forward pass.
 
-    Compilation. With compile=auto on a CPU a network is compiled after 20 steps, if the steps that
-    are left will save more seconds than compiling takes. If compiled steps are not faster, it is
-    undone. The choice is saved with the run's settings, so a resumed run computes in the same way.
+    Compilation. With compile=auto on a CPU a network in bfloat16 is compiled after 20 steps, if the
+    steps that are left will save more seconds than compiling takes. If compiled steps are not
+    faster, it is undone. The choice is saved with the run's settings, so a resumed run computes in
+    the same way.
 
     Threads. On a CPU all threads wait for the slowest one. If another program takes a core, one
     thread fewer is faster. A few forward passes with each number decide: first after five seconds,
@@ -32,7 +33,7 @@ class Pace:
         self.here, self.model, self.run, self.c = here, model, run, run.c
         self.step, self.times, self.clock = None, deque(maxlen=self.DECIDES), 0.0  # seconds of the last steps
         self.alone = here.kind == 'cpu' and not here.grouped
-        self.auto = self.alone and self.c.compile == 'auto'
+        self.auto = self.alone and self.c.compile == 'auto' and compiling.pays_on_cpu(here.dtype)
         self.plain_time = None      # seconds of a step before it was compiled
         self.threads = torch.get_num_threads() if self.alone and 'OMP_NUM_THREADS' not in os.environ else 1
         self.best, self.next_probe = float('inf'), time.perf_counter() + self.FIRST

@@ -55,8 +55,8 @@ def steps(monkeypatch, capsys):
     clock = Clock()
     monkeypatch.setattr(pace.time, 'perf_counter', clock)
 
-    def steps(seconds, n, max_iters=10_000, compile='auto', broken=False, busy=None, validations=()):
-        here = machine.Machine('cpu', 'float32', compile)
+    def steps(seconds, n, max_iters=10_000, compile='auto', broken=False, busy=None, validations=(), dtype='bfloat16'):
+        here = machine.Machine('cpu', dtype, compile)
         c = SimpleNamespace(compile=compile, max_iters=max_iters)
         run = SimpleNamespace(c=c, settings={}, due=lambda step: step in validations, at='step {:6d}'.format)
         net = Net(clock, seconds)
@@ -107,6 +107,11 @@ def test_compiled_steps_that_are_slower_are_given_up(steps):
 def test_a_compilation_that_fails_is_a_note(steps, compile):
     lines, net, settings = steps({1: 0.1, 2: 0.1}, 5 if compile == 'true' else 25, compile=compile, broken=True)
     assert settings == {'compile': 'false'} and 'InvalidCxxCompiler: no g++; the plain form goes on' in lines[-1]
+
+
+def test_in_float32_nothing_is_compiled_unless_one_asks(steps):
+    assert steps({1: 0.1, 2: 0.1}, 60, dtype='float32')[2] == {}
+    assert steps({1: 0.1, 2: 0.1}, 60, dtype='float32', compile='true')[1].done
 
 
 def test_with_compile_false_nothing_is_decided(steps):
