@@ -12,10 +12,10 @@ import time
 import numpy as np
 import pytest
 import torch
-import torch._dynamo
 from helpers import ROOT, save_run, save_text, split_text
 from PIL import Image
 
+from engine import compiling
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
 from model_crate_alpha import CRATEAlpha, CRATEAlphaConfig
@@ -74,6 +74,13 @@ def place(tmp_path):
     mae = CRATEMAE(CRATEMAEConfig(image_size=64, patch_size=16, n_layer=2, n_head=2, n_embd=16))
     torch.save({'model': mae.to_official()}, tmp_path / 'mae_crate_base.pth')
     return tmp_path
+
+
+@pytest.fixture
+def uncompiled():
+    """Nothing is compiled; tests/engine/test_pace.py does that."""
+    with compiling.without_compiled():
+        yield
 
 
 def masked_folders(place, drawn):
@@ -147,9 +154,8 @@ def toy(command):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('page', [pytest.param(page, id=page.stem) for page in PAGES if commands(page)])
-def test_commands_run(page, place, monkeypatch, capsys):
+def test_commands_run(page, place, uncompiled, monkeypatch, capsys):
     monkeypatch.chdir(place)
-    monkeypatch.setattr(torch._dynamo.config, 'disable', True)  # tests/engine/test_pace.py compiles
     for command in commands(page):
         if command.startswith(('python3 -m venv', '. .venv', 'pip install', 'python -m pytest')):
             continue  # what .ci/run does
