@@ -123,7 +123,8 @@ def probe(c, model, train, test, how):
         print(f'linear probe of {seen[0].size(1)} features, {len(train):,} training pictures:')
         accuracy, C = frozen.linear_probe(seen, scored, classes)
         print(f'linear probe: top-1 {accuracy:.2%} {on}, C = {C:g}')
-    for k in (min(int(k), len(train)) for k in c.knn.split(',') if c.knn):
+    for k in filter(None, c.knn.split(',')):
+        k = min(int(k), len(train))
         print(f'{k} nearest neighbours: top-1 {frozen.nearest_neighbours(seen, scored, classes, k):.2%} {on}')
 
 

@@ -179,7 +179,7 @@ class DINO(nn.Module):
         self.teacher.load_state_dict(self.student.state_dict())
         self.teacher.requires_grad_(False)
         self.register_buffer('centre', torch.zeros(c.n_out))
-        self.register_buffer('share', torch.zeros(()))                  # of the run that was over before the last step
+        self.register_buffer('share', torch.zeros(()))                  # of the run that was done before the last step
         self.register_buffer('said', torch.zeros(c.n_out), persistent=False)    # by the teacher since the last step
         self.register_buffer('count', torch.zeros(()), persistent=False)
 

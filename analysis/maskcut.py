@@ -7,9 +7,10 @@ Patches are the nodes of a graph. Two are tied if their features point the same 
 (D - A) x = lambda D x is large on one part of the graph and small on the other. The part that is not the background is
 an object; its patches are taken out, and the next cut finds the next object.
 
-An eigenvector has no sign. Here its largest entry in magnitude is positive. The paper takes the keys of the last layer
-of DINO's ViT, and pictures of 480 x 480. `analyze.py` takes any layer of any network, by default the last but one, and
-pictures of the size that the network was trained on.
+An eigenvector has no sign. Here its largest entry in magnitude is positive. Objects that are alike have equal entries;
+the first one, row by row, is found first, while in the released code rounding decides. The paper takes the keys of the
+last layer of DINO's ViT, and pictures of 480 x 480. `analyze.py` takes any layer of any network, by default the last
+but one, and pictures of the size that the network was trained on.
 """
 import torch
 import torch.nn.functional as F
@@ -17,7 +18,7 @@ import torch.nn.functional as F
 WEAK = 1e-5     # how two patches are tied that are not alike
 OVERLAP = 0.5   # a mask that shares more than this with the last one, as intersection over union, is dropped
 SMALLEST = 0.01  # and one that covers at most this share of the picture
-EQUAL = 1e-9    # entries of the eigenvector that differ by less are equal, so that rounding decides nothing
+EQUAL = 1e-9    # entries of the eigenvector that differ by less count as equal: the difference is rounding
 
 
 def affinity(features, tau):
@@ -61,7 +62,7 @@ def cut(features, grid, tau):
     if corners >= 3:                                                    # the background
         x, part = -x, ~part
     number = numbered(part[None])[0]
-    largest = (x > x.max() - EQUAL).int().argmax()                      # the first, as alike objects have equal entries
+    largest = (x > x.max() - EQUAL).int().argmax()                      # the first of equal ones
     return part & (number == number.flatten()[largest])
 
 

@@ -223,10 +223,11 @@ def load_weights(path, name='', **settings):
         return load_official(path.removeprefix('official:'), name, settings)
     checkpoint = exported.read(path) if exported.is_one(path) else load_checkpoint(path)
     own = checkpoint['config']['model']
-    if hasattr(network(own)[0], 'opened'):
-        settings = trained(checkpoint)
-        outline(*network(own), settings)
-        checkpoint = network(own)[0].opened(checkpoint | {'model_config': settings})
+    Network, Config = network(own)
+    if hasattr(Network, 'opened'):
+        config = trained(checkpoint)
+        outline(Network, Config, config)                                # refuses a damaged file
+        checkpoint = Network.opened(checkpoint | {'model_config': config})
     holds = checkpoint['config']['model']
     if name in ('', holds):
         return checkpoint

@@ -28,8 +28,8 @@ def plain_again(model):
 
 
 def pays_on_cpu(dtype):
-    """Whether compiled steps are faster on a CPU. In float32 five networks took as long as before:
-    nearly all of a step is matrix products and attention, which stay as they are."""
+    """Whether compiled steps are faster on a CPU. In float32 those of five networks were not: most of
+    a step is matrix products and attention, and compiling does not change these."""
     return dtype != torch.float32
 
 

@@ -25,7 +25,7 @@ class Pace:
     be free again. If OMP_NUM_THREADS is set, that number stays.
     """
 
-    DECIDES, SHARE_SAVED = 20, 0.12     # measured steps; compiling saved 8 to 19% of a step's time on CPUs
+    DECIDES, SHARE_SAVED = 20, 0.12     # measured steps; compiling saved 8 to 19% of a step's time in bfloat16
     FIRST, AGAIN = 5.0, 15.0            # seconds until threads are looked at first, and again
     SLOWER = 1.25                       # steps that take so many times the best time are slow
 

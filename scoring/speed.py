@@ -91,15 +91,14 @@ def read(name, timed, device):
     if not base or not said.keys() <= set(kinds) or len(said) < len(words):
         raise ValueError(f"row '{name}' is unknown; choose one of {', '.join(known)}, and behind it, if you like, "
                          + ', '.join(f'-{word}' for word, kind in WORDS.items() if kind in kinds))
-    dtype = said.get('dtype', 'float32' if 'way' in said else 'auto')
-    dtype = machine.choose_dtype(dtype, device)
+    dtype = machine.choose_dtype(said.get('dtype', 'float32' if 'way' in said else 'auto'), device)
     compiled = said['compile'] == 'compiled' if 'compile' in said else \
         timed == 'training' and 'way' not in said and compiles(device, dtype)
     return Form(base, said.get('way', ''), dtype, compiled, 'cache' not in said)
 
 
 def compiles(device, dtype):
-    """Whether a long run here compiles by itself: on a CPU where it pays and there is a compiler."""
+    """Whether a long run compiles by itself on a device: on a CPU, if that pays and there is a compiler."""
     return machine.choose_compile('auto', device) or torch.device(device).type == 'cpu' and \
         compiling.pays_on_cpu(dtype) and bool(shutil.which(os.environ.get('CXX', 'g++')))
 

@@ -123,7 +123,8 @@ class Distillation(Classification):
         size, patch = augmentation.local_size, config.patch_size
         if augmentation.local_crops and any(size % side for side in patch):
             raise ValueError(f'local_size={size} is not divisible by patch_size={patch}; choose a --local_size that is')
-        self.most, self.pictures = math.log(config.n_out), math.log(c.batch_size)
+        self.most_entropy = math.log(config.n_out)
+        self.most_information = min(self.most_entropy, math.log(c.batch_size))
         self.train_wants['draws'] = self.valid_wants['draws'] = draws_needed(augmentation)
 
     def take(self, batch, training=False):
@@ -139,9 +140,9 @@ class Distillation(Classification):
         return None  # the centre moves, and the loss with it: those of two steps cannot be compared
 
     def warning(self, metrics):
-        if metrics['entropy'] > 0.99 * self.most:
+        if metrics['entropy'] > 0.99 * self.most_entropy:
             return 'the teacher says nothing of any picture, all outputs alike; give a lower --teacher_temperature'
-        if metrics['information'] < 0.01 * min(self.most, self.pictures):
+        if metrics['information'] < 0.01 * self.most_information:
             return 'the teacher says the same of all pictures: it has collapsed; give a smaller --centre_momentum, ' \
                    'or a higher --teacher_temperature'
         return ''

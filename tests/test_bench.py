@@ -3,10 +3,12 @@ race its configs."""
 import copy
 import csv
 import re
+import shutil
 
 import pytest
 import torch
 from helpers import ROOT, fails
+from torch._dynamo.utils import counters
 
 import bench
 from engine import settings
@@ -73,6 +75,16 @@ def test_a_way_is_for_its_own_network():
     for row in ('vit-tiny-released', 'crate-tiny-nanogpt', 'crate-gpt-base-released', 'aot-mssa-base-nanogpt'):
         with pytest.raises(ValueError, match='way|row'):
             speed.training(row, 'cpu', 1, more=SMALL)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which('g++') and not shutil.which('clang++'), reason='no C++ compiler')
+@pytest.mark.parametrize('words, compiled', [('compiled', True), ('plain', False), ('released-compiled', True)])
+def test_a_row_is_compiled_if_it_says_so(words, compiled):
+    torch._dynamo.reset()
+    counters.clear()
+    speed.training(f'crate-tiny-{words}', 'cpu', 1, more=SMALL | {'n_layer': 1}).run()
+    assert bool(counters['stats']['unique_graphs']) == compiled
 
 
 # ---- rows -----------------------------------------------------------------------------------------------------------

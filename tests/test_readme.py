@@ -78,7 +78,7 @@ def place(tmp_path):
 
 @pytest.fixture
 def uncompiled():
-    """Nothing is compiled; tests/engine/test_pace.py does that."""
+    """Compiled networks compute as written: compiling takes most of the time, and other tests do it."""
     with compiling.without_compiled():
         yield
 

@@ -147,7 +147,7 @@ def test_a_collapse_is_noticed(words, tmp_path, capsys, monkeypatch):
     assert len(re.findall('step .* of 6  the teacher says the same of all pictures', said)) == 2  # not at step 0
     task = object.__new__(Distillation)
     even, apart = torch.full((2, 4, 20), 0.05), torch.eye(20)[:8].view(2, 4, 20)
-    task.most, task.pictures = math.log(20), math.log(4)
+    task.most_entropy, task.most_information = math.log(20), math.log(4)
     same = torch.randn(20).softmax(-1).expand(2, 4, 20)
     said = [task.warning(metrics(task, out, 0.0, even[0])[1]) for out in (even, apart, same)]
     assert 'says nothing of any picture' in said[0] and said[1] == '' and 'the same of all pictures' in said[2]

@@ -105,7 +105,7 @@ def decode(counts, shape, size):
                     value -= 1 << shift
                 counts.append(value + (counts[-2] if len(counts) > 2 else 0))
                 value = shift = 0
-    counts = np.asarray(counts, np.int64)
-    if counts.ndim != 1 or ((counts < 0) | (counts > size[0] * size[1])).any() or counts.sum() != size[0] * size[1]:
+    counts, pixels = np.asarray(counts, np.int64), size[0] * size[1]
+    if counts.ndim != 1 or ((counts < 0) | (counts > pixels)).any() or counts.sum() != pixels:
         raise ValueError('its runs are not as long as the picture')
     return (np.arange(len(counts)) % 2).repeat(counts).astype(bool).reshape(size[::-1]).T

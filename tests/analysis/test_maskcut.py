@@ -41,20 +41,25 @@ def test_the_eigenvector_by_a_general_solver():
     assert abs(abs(mine @ second) - 1) < 1e-9 and mine[np.abs(mine).argmax()] > 0
 
 
+def flooded(part, seed):
+    """The cells of part, bool (H, W), that a flood reaches from a cell through its neighbours: bool (H, W)."""
+    (H, W), reached, edge = part.shape, np.zeros_like(part), [seed]
+    while edge:
+        r, c = edge.pop()
+        if 0 <= r < H and 0 <= c < W and part[r, c] and not reached[r, c]:
+            reached[r, c] = True
+            edge += [(r + 1, c), (r - 1, c), (r, c + 1), (r, c - 1)]
+    return reached
+
+
 def test_connected_parts_by_a_flood():
     rng = np.random.default_rng(0)
     for _ in range(20):
         part = rng.random((7, 9)) < 0.55
         seed = tuple(int(n) for n in rng.integers(0, 7, 2))
-        reached, edge = set(), [seed] * bool(part[seed])
-        while edge:
-            r, c = edge.pop()
-            if 0 <= r < 7 and 0 <= c < 9 and part[r, c] and (r, c) not in reached:
-                reached.add((r, c))
-                edge += [(r + 1, c), (r - 1, c), (r, c + 1), (r, c - 1)]
         numbers = cuts.numbered(torch.from_numpy(part)[None])[0]
         assert ((numbers > 0) == torch.from_numpy(part)).all()
-        assert not part[seed] or {tuple(p) for p in (numbers == numbers[seed]).nonzero().tolist()} == reached
+        assert not part[seed] or np.array_equal(numbers == numbers[seed], flooded(part, seed))
 
 
 def by_loops(features, grid, tau, masks):
@@ -72,12 +77,7 @@ def by_loops(features, grid, tau, masks):
         part = v > v.mean()
         if sum(part[r, c] for r in (0, -1) for c in (0, -1)) >= 3:
             v, part, turned = -v, ~part, turned + 1
-        edge, mask = [np.argwhere(v > v.max() - 1e-9)[0]], np.zeros((H, W), bool)
-        while edge:
-            r, c = edge.pop()
-            if 0 <= r < H and 0 <= c < W and part[r, c] and not mask[r, c]:
-                mask[r, c] = True
-                edge += [(r + 1, c), (r - 1, c), (r, c + 1), (r, c - 1)]
+        mask = flooded(part, np.argwhere(v > v.max() - 1e-9)[0])
         if last is not None and (mask & last).sum() / (mask | last).sum() > 0.5:
             overlapping, mask = overlapping + ((mask & last).sum() / (mask | last).sum() < 0.95), mask & False
         elif last is not None and mask.mean() <= 0.01:
@@ -107,7 +107,7 @@ def test_maskcut_by_loops():
 
 @pytest.mark.parametrize('seed', range(20))
 def test_of_two_alike_objects_the_upper_one_comes_first(seed):
-    """Their entries are equal but for rounding, which is another on each machine."""
+    """Their entries are equal but for rounding, which differs from machine to machine."""
     rng = np.random.default_rng(seed)
     background, thing = rng.permutation(np.eye(12))[:2]
     row, column, other, side = *rng.integers(1, 5, 3), rng.integers(1, 4)
