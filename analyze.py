@@ -40,6 +40,7 @@ from analysis import (compression, denoising, derivation, diffusion, drawings, l
 from analysis.samples import subjects
 from engine import plots, settings
 from engine.checkpoints import from_command_line
+from engine.settings import Mistake
 from tasks.augment import AugmentConfig
 
 
@@ -97,25 +98,25 @@ CHOICES = {'part': layers.PARTS, 'cut': segmentation.CUTS, 'show': ('rate', 'spa
 
 
 def check(c, command):
-    """Raises ValueError for a setting that does not go with a command, or that no command can use."""
+    """Raises Mistake for a setting that does not go with a command, or that no command can use."""
     for f in fields(c):
         if f.name not in COMMON | COMMANDS[command][1] and getattr(c, f.name) != f.default:
-            raise ValueError(f'--{f.name} does not go with {command}; leave it out')
+            raise Mistake(f'--{f.name} does not go with {command}; leave it out')
     for name in ('dataset', 'split'):
         if (c.image or c.start) and getattr(c, name):
-            raise ValueError(f'--{name} does not go with --{"image" if c.image else "start"}; leave one of them out')
+            raise Mistake(f'--{name} does not go with --{"image" if c.image else "start"}; leave one of them out')
     if c.image and c.label:
-        raise ValueError('--label chooses pictures of a dataset; leave it out beside --image')
+        raise Mistake('--label chooses pictures of a dataset; leave it out beside --image')
     settings.check_least(c, num_samples=0, batch_size=1, directions=1, size=1, masks=1, seed=0, eps=0, threshold=0)
     if c.directions > 16 or c.seed >= 2 ** 63:
-        raise ValueError(f'directions={c.directions} must be at most 16, seed={c.seed} below 2^63')
+        raise Mistake(f'directions={c.directions} must be at most 16, seed={c.seed} below 2^63')
     for name, allowed in CHOICES.items():
         if getattr(c, name) not in (getattr(AnalyzeConfig, name), *allowed):
-            raise ValueError(f'{name}={getattr(c, name)} is unknown; choose {" or ".join(allowed)}')
+            raise Mistake(f'{name}={getattr(c, name)} is unknown; choose {" or ".join(allowed)}')
     if not 0 < c.keep <= 1 or not 0 < c.share <= 1:
-        raise ValueError(f'need 0 < keep <= 1 and 0 < share <= 1; got {c.keep} and {c.share}')
+        raise Mistake(f'need 0 < keep <= 1 and 0 < share <= 1; got {c.keep} and {c.share}')
     if not -1 <= c.tau < 1:
-        raise ValueError(f'tau={c.tau} is a cosine and must lie in [-1, 1)')
+        raise Mistake(f'tau={c.tau} is a cosine and must lie in [-1, 1)')
 
 
 def of_network(command, words):
@@ -132,8 +133,8 @@ def of_theory(command, given):
     """The same for an experiment that needs no network."""
     draw, Config = THEORIES[command]
     for name in given.keys() & {f.name for f in fields(AnalyzeConfig)} - {f.name for f in fields(Config)}:
-        raise ValueError(f'--{name} is about a trained network: ' + 'give its --ckpt too, or ' * (command in COMMANDS)
-                         + 'leave it out')
+        raise Mistake(f'--{name} is about a trained network: ' + 'give its --ckpt too, or ' * (command in COMMANDS)
+                      + 'leave it out')
     c = Config(**settings.check(given, Config))
     return lambda: draw(c), c
 
@@ -148,11 +149,11 @@ def main(argv):
         known = [*(COMMANDS | THEORIES), 'augment', 'page']
         near = difflib.get_close_matches(command, known, 1)
         hint = f'did you mean {near[0]}?' if near else f'choose {", ".join(known)}, as in: python analyze.py layers'
-        raise ValueError(f"what to look at? '{command}' is unknown; {hint}")
+        raise Mistake(f"what to look at? '{command}' is unknown; {hint}")
     for word, alone in settings.marked(words):
         if alone and not word.endswith('.py'):
-            raise ValueError(f'{word} stands alone; did you mean '
-                             f'--{"dataset" if command == "augment" else "ckpt"}={word}?')
+            raise Mistake(f'{word} stands alone; did you mean '
+                          f'--{"dataset" if command == "augment" else "ckpt"}={word}?')
     if command == 'augment':
         return sheet.main(words)
     if command == 'page':

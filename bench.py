@@ -49,6 +49,7 @@ import engine  # before torch
 import torch
 
 from engine import checkpoints, machine, output, settings
+from engine.settings import Mistake
 from scoring import memory, speed
 
 
@@ -96,7 +97,7 @@ SHAPES = [{name: n} for name, sizes in {'n_embd': (128, 256, 512, 1024), 'n_laye
 # ---- rows in turn ---------------------------------------------------------------------------------------------------
 
 def maker(command, row, c, more):
-    """A function without arguments that makes the Work of a row. Raises ValueError now if the row
+    """A function without arguments that makes the Work of a row. Raises Mistake now if the row
     does not exist."""
     speed.read(row, command if command == 'loss' else 'generation' if command == 'generate' else 'training', c.device)
     if command == 'loss':
@@ -119,7 +120,7 @@ def alone(command, c, row, argv, **env):
     done = started(words, **env)
     if done.returncode:
         said = done.stderr.strip().splitlines() or ['its process was killed, perhaps for lack of memory']
-        raise ValueError(f'{row}: {said[-1].removeprefix("error: ")}')
+        raise Mistake(f'{row}: {said[-1].removeprefix("error: ")}')
     ended, peak = json.loads(done.stdout.splitlines()[-1])
     return {'start-up': ended - start} | ({} if math.isnan(peak) else {'memory': peak})
 
@@ -225,7 +226,7 @@ def race(config, target, seed, extra):
                         f'--out_dir={out}', *extra])
         whole = time.perf_counter() - start
         if done.returncode:
-            raise ValueError(f'{config}: {done.stderr.strip()}')
+            raise Mistake(f'{config}: {done.stderr.strip()}')
         with open(Path(out) / 'log.csv', encoding='utf-8', newline='') as f:
             return [row for row in csv.DictReader(f) if row['split'] == 'val'][-1], whole
 
@@ -238,18 +239,18 @@ def race_all(argv):
     settings.check_least(c, rounds=1)
     own = given.keys() & {'seed', 'out_dir', 'init_from', 'eval_only', 'overwrite'}
     if own:
-        raise ValueError(f'a race decides {min(own)} itself; leave it out')
+        raise Mistake(f'a race decides {min(own)} itself; leave it out')
     unknown = [word for word in configs if not word.endswith('.py') and not Path(word).is_file()]
     if unknown:
-        raise ValueError(f"'{unknown[0]}' is unknown; say {', '.join(ROWS)}, or name configs to race, such as "
-                         'config/race_aot_shakespeare_char.py')
+        raise Mistake(f"'{unknown[0]}' is unknown; say {', '.join(ROWS)}, or name configs to race, such as "
+                      'config/race_aot_shakespeare_char.py')
     print(f'{here("cpu")}, validation loss {c.target_loss}, {c.rounds} rounds')
     seconds, missed = {config: [] for config in configs}, set()
     for seed in range(c.rounds):
         for config in configs:
             row, whole = race(config, c.target_loss, seed, extra)
             if row['step'] == '0' and float(row['loss']) <= c.target_loss:
-                raise ValueError(f'{config} reaches target_loss={c.target_loss} untrained; set a lower --target_loss')
+                raise Mistake(f'{config} reaches target_loss={c.target_loss} untrained; set a lower --target_loss')
             seconds[config].append(float(row['seconds']))
             if float(row['loss']) > c.target_loss:
                 missed.add(config)

@@ -13,6 +13,7 @@ from pathlib import Path
 import engine  # before torch
 from engine import plots, settings
 from engine.log import read_log
+from engine.settings import Mistake
 
 
 @dataclass
@@ -29,18 +30,18 @@ AXES = {'step': 'steps', 'seen': 'tokens or pictures seen', 'seconds': 'seconds 
 
 def read_run(folder):
     """({split: [{'step', 'seen', 'seconds', 'loss'}, ..]}, what was learned) from a run's log.csv and,
-    if it has one, its config.json. Raises ValueError if there is no log."""
+    if it has one, its config.json. Raises Mistake if there is no log."""
     path = Path(folder) / 'log.csv'
     try:
         rows = read_log(path)
     except OSError:
-        raise ValueError(f'no {path}; name the directories of runs, such as out/aot_stdlib') from None
-    except ValueError as e:
-        raise ValueError(f'{e}; leave {folder} out') from None
+        raise Mistake(f'no {path}; name the directories of runs, such as out/aot_stdlib') from None
+    except Mistake as e:
+        raise Mistake(f'{e}; leave {folder} out') from None
     points = [(row['split'], {k: float(row[k]) for k in (*AXES, 'loss')}) for row in rows
               if all(row[k] for k in (*AXES, 'loss'))]
     if not any(split == 'val' for split, _ in points):
-        raise ValueError(f'{path} has no validation loss yet; leave {folder} out, or wait for its first one')
+        raise Mistake(f'{path} has no validation loss yet; leave {folder} out, or wait for its first one')
     try:
         dataset = json.loads((Path(folder) / 'config.json').read_text(encoding='utf-8'))['dataset']
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
@@ -70,7 +71,7 @@ def draw(runs, c):
     if c.top:
         least = min(p['loss'] for run in runs.values() for points in run.values() for p in points)
         if c.top <= least:
-            raise ValueError(f'top={c.top} is below all curves, whose least loss is {least:.4g}; give a larger --top')
+            raise Mistake(f'top={c.top} is below all curves, whose least loss is {least:.4g}; give a larger --top')
         axes[0, 0].set_ylim(top=c.top)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc='outside lower center', ncols=4)
     plots.save_picture(c.out, figure, '--out')
@@ -82,7 +83,7 @@ def main(argv):
     folders, typed = ([word for word, alone in settings.marked(argv) if alone == wanted] for wanted in (True, False))
     c = CompareConfig(**settings.check(settings.collect(typed), CompareConfig))
     if not folders:
-        raise ValueError('name the directories of runs to compare, such as: python compare.py out/mssa out/gpt2')
+        raise Mistake('name the directories of runs to compare, such as: python compare.py out/mssa out/gpt2')
     settings.check_ranges(c, {(0, 1e30): ('top',)})
     plots.check_picture(c.out, c.overwrite, '--out')
     read = {folder: read_run(folder) for folder in folders}

@@ -20,8 +20,9 @@ from pathlib import Path
 
 import engine  # before torch
 from engine import machine, plots, settings
-from engine.checkpoints import from_command_line, load_model, load_weights, same_classes, size
+from engine.checkpoints import from_command_line, heading, load_model, load_weights, same_classes
 from engine.rundir import folder_of
+from engine.settings import Mistake
 from scoring import benchmarks, confusion, frozen, regression, splits
 from tasks import augment, dataset_of
 from tasks.pictures import ImageSplit
@@ -67,19 +68,19 @@ ONLY_FOR = {'dataset': (*PICTURES, *TEXT, 'icl'), 'split': (*PICTURES, *TEXT), '
 
 
 def check(c, what):
-    """Raises ValueError for settings out of range, or that are not for `what`: a task, or
+    """Raises Mistake for settings out of range, or that are not for `what`: a task, or
     '--benchmarks'."""
     settings.check_least(c, batch_size=1, seed=-1, prompts=2)
     settings.check_ranges(c, {(0, 1): ('eval_crop',), (1e-9, 1): ('train_share',), (-1, 1024): ('workers',)})
     settings.check_meant(c, ONLY_FOR, what)
     if c.eval_view == 'squash' and c.eval_crop:
-        raise ValueError('--eval_crop is for --eval_view=crop, not for squash, which shows the whole; leave one out')
+        raise Mistake('--eval_crop is for --eval_view=crop, not for squash, which shows the whole; leave one out')
     if not all(k.isdecimal() and int(k) for k in c.knn.split(',') if c.knn):
-        raise ValueError(f'knn={c.knn} must be a number of neighbours, or several, such as 10,20,100,200')
+        raise Mistake(f'knn={c.knn} must be a number of neighbours, or several, such as 10,20,100,200')
     if c.train_share < 1 and not (c.probe or c.knn):
-        raise ValueError('--train_share is for --probe and --knn; add --probe=true, or leave it out')
+        raise Mistake('--train_share is for --probe and --knn; add --probe=true, or leave it out')
     if c.confusion and (c.probe or c.knn):
-        raise ValueError("--confusion is of the network's own guesses; leave out --probe and --knn")
+        raise Mistake("--confusion is of the network's own guesses; leave out --probe and --knn")
 
 
 def pictures(c, checkpoint, model, autocast):
@@ -96,7 +97,7 @@ def pictures(c, checkpoint, model, autocast):
     if c.probe or c.knn:
         seed = c.seed if c.seed >= 0 else checkpoint['config'].get('seed', 1337)
         if split == 'train':
-            raise ValueError('--probe and --knn learn from the train split; score another --split')
+            raise Mistake('--probe and --knn learn from the train split; score another --split')
         probe(c, model, ImageSplit(folder, 'train', c.workers, c.train_share, seed), images, how)
     if model.config.task == 'masked_image' and not (c.probe or c.knn):
         r = splits.reconstruction(model, images, *how)
@@ -174,9 +175,9 @@ def in_context(c, checkpoint, model, autocast):
     for path in filter(None, c.beside.split(',')):
         other = load_weights(path)
         if other['data']['kind'] != 'functions':
-            raise ValueError(f'{path} reads {other["data"]["kind"]}, not functions; leave it out of --beside')
+            raise Mistake(f'{path} reads {other["data"]["kind"]}, not functions; leave it out of --beside')
         models[path] = load_model(other).to(device)
-        print(described(path, other, models[path]))
+        print(heading(path, other, models[path]))
     models = {f'./{k}' if k in regression.estimators(sparse=True) else k: m for k, m in models.items()}
     function = c.dataset or checkpoint['config']['dataset']
     prompts = regression.prompts_for(models, function, checkpoint['config']['sparsity'])
@@ -190,25 +191,21 @@ def in_context(c, checkpoint, model, autocast):
     regression.draw(found, models, title, table)
 
 
-def described(path, checkpoint, model):
-    return f'{path}: {checkpoint["config"]["model"]}, {size(model) / 1e6:.2f}M parameters'
-
-
 def main(argv):
     if '--help' in argv or '-h' in argv:
         return print(settings.help_text(__doc__, EvalConfig))
     c, checkpoint, overrides = from_command_line(argv, EvalConfig)
     model = load_model(checkpoint, **overrides)
     if c.benchmarks and model.config.task != 'text':
-        raise ValueError('--benchmarks is for networks that predict the next token, and the task of this one is '
-                         f'{model.config.task}; leave it out')
+        raise Mistake('--benchmarks is for networks that predict the next token, and the task of this one is '
+                      f'{model.config.task}; leave it out')
     what = '--benchmarks' if c.benchmarks else model.config.task
     check(c, what)
     device = machine.choose_device(c.device)
     # The error of in-context regression can be smaller than bfloat16 can resolve.
     exact = c.dtype == 'auto' and what in ('--benchmarks', 'icl')
     dtype = machine.choose_dtype('float32' if exact else c.dtype, device)
-    print(f'{described(c.ckpt, checkpoint, model)}, {str(dtype)[6:]} on {device}')
+    print(f'{heading(c.ckpt, checkpoint, model)}, {str(dtype)[6:]} on {device}')
     score = {'--benchmarks': zero_shot, 'text': text, 'masked_text': text, 'image': pictures, 'masked_image': pictures,
              'icl': in_context}[what]
     score(c, checkpoint, model.to(device), machine.autocast(device, dtype))

@@ -21,6 +21,7 @@ from engine import exported, settings
 from engine.checkpoints import from_command_line, load_model, size
 from engine.output import check_new, check_writable, write_file
 from engine.screen import LOOK
+from engine.settings import Mistake
 
 
 @dataclass
@@ -37,7 +38,7 @@ def main(argv):
         return print(settings.help_text(__doc__, ExportConfig))
     c, checkpoint, overrides = from_command_line(argv, ExportConfig)
     if not c.out:
-        raise ValueError('where to? name a folder: --out=FOLDER, such as --out=exported/crate_shapes')
+        raise Mistake('where to? name a folder: --out=FOLDER, such as --out=exported/crate_shapes')
     exported.check_new(c.out, c.overwrite)
     model = load_model(checkpoint, **overrides)
     theirs = in_their_format(c, model) if c.authors else None
@@ -50,12 +51,12 @@ def main(argv):
 
 
 def in_their_format(c, model):
-    """The state dict of the authors' code. Raises ValueError, before any work, if there is none, or
+    """The state dict of the authors' code. Raises Mistake, before any work, if there is none, or
     it cannot be written to --authors."""
     if not hasattr(model, 'to_official'):
-        raise ValueError(f'{type(model).__name__} has no format of the authors; leave --authors out')
+        raise Mistake(f'{type(model).__name__} has no format of the authors; leave --authors out')
     if not Path(c.authors).parent.is_dir() or Path(c.authors).is_dir():
-        raise ValueError(f'{c.authors} cannot be written; give another --authors, such as --authors=crate.pth')
+        raise Mistake(f'{c.authors} cannot be written; give another --authors, such as --authors=crate.pth')
     check_new(c.authors, c.overwrite, '--authors')
     check_writable(c.authors, 'give another --authors')
     return model.to_official()

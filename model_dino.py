@@ -148,9 +148,10 @@ class Half(nn.Module):
         if size == self.c.image_size:
             return self.net.features(x)
         from engine.checkpoints import grid, resize_positions
+        from engine.fast import speed_up
         if size not in self.others:
             with torch.device('meta'):                                  # its weights are those of self.net
-                self.others[size] = network(self.c, size)
+                self.others[size] = speed_up(network(self.c, size))
         weights = dict(self.net.named_parameters())
         twin = self.others[size]
         weights['embed.pos'] = resize_positions(weights['embed.pos'], grid(self.c), grid(twin.config))  # interpolated

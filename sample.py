@@ -24,8 +24,9 @@ import engine  # before torch
 import torch
 
 from engine import machine, plots, settings
-from engine.checkpoints import check_labelled, from_command_line, grid, is_small, load_model
+from engine.checkpoints import check_labelled, from_command_line, grid, heading, is_small, load_model
 from engine.generate import stream
+from engine.settings import Mistake
 from tasks import augment
 from tasks.imagenet import readable
 from tasks.pictures import labelled_pictures_of, seen
@@ -66,14 +67,14 @@ def each_prompt(c, look):
     if not c.interactive:
         return look(c.start)
     if c.start:
-        raise ValueError('--start does not go with --interactive=true; leave one of them out')
+        raise Mistake('--start does not go with --interactive=true; leave one of them out')
     if hasattr(sys.stdin, 'reconfigure'):
         sys.stdin.reconfigure(errors='replace')
     with contextlib.suppress(EOFError):
         while line := input('> ' if sys.stdin.isatty() else ''):
             try:
                 look(line)
-            except ValueError as e:
+            except Mistake as e:
                 settings.say_error(str(e))
 
 
@@ -82,7 +83,7 @@ def write_texts(c, checkpoint, model, autocast):
     tokenizer = Tokenizer(**checkpoint['data']['tokenizer'])
     stop = tokenizer.encode(c.stop.replace('\\n', '\n'))
     if len(stop) > 1:
-        raise ValueError(f'--stop={c.stop} is {len(stop)} tokens; it must be one')
+        raise Mistake(f'--stop={c.stop} is {len(stop)} tokens; it must be one')
     each_prompt(c, lambda start: continue_text(c, tokenizer, tokenizer.encode(prompt_of(start)), stop, model, autocast))
 
 
@@ -112,11 +113,11 @@ def fill_text(start, tokenizer, model, autocast):
     likely ones."""
     ids, mask = with_masks(tokenizer, prompt_of(start)), tokenizer.vocab_size
     if mask not in ids:
-        raise ValueError(f'this network fills gaps: give a text with [MASK] in it, not "{start}", such as '
-                         '--start="def [MASK]ain():"')
+        raise Mistake(f'this network fills gaps: give a text with [MASK] in it, not "{start}", such as '
+                      '--start="def [MASK]ain():"')
     if len(ids) > model.config.block_size:
-        raise ValueError(f'the text has {len(ids)} tokens, more than block_size={model.config.block_size}; give a '
-                         'shorter one')
+        raise Mistake(f'the text has {len(ids)} tokens, more than block_size={model.config.block_size}; give a '
+                      'shorter one')
     x = torch.tensor([ids], device=next(model.parameters()).device)
     with autocast:
         logits = model(x)[0][0, :, :mask]                                                   # (N, vocab_size)
@@ -131,8 +132,8 @@ def fill_text(start, tokenizer, model, autocast):
 def views(c, checkpoint, model):
     """(name, pixels (1, C, H, W), class or None) of the pictures that --image names."""
     if not c.image:
-        raise ValueError('this network looks at pictures: give --image=PATH of a picture, of a folder, or of a '
-                         'prepared dataset such as --image=data/shapes --num_samples=5')
+        raise Mistake('this network looks at pictures: give --image=PATH of a picture, of a folder, or of a '
+                      'prepared dataset such as --image=data/shapes --num_samples=5')
     channels = getattr(model.config, 'channels', 3)
     for name, picture, own in labelled_pictures_of(c.image, c.num_samples, c.seed, channels):
         yield name, seen(picture, model, checkpoint), own
@@ -237,9 +238,9 @@ def main(argv):
     model = load_model(checkpoint, **overrides)
     task = model.config.task
     if task == 'icl':
-        raise ValueError(f'this network learns functions in context: python eval.py --ckpt={c.ckpt} draws how well')
+        raise Mistake(f'this network learns functions in context: python eval.py --ckpt={c.ckpt} draws how well')
     if c.out and task not in PICTURES:
-        raise ValueError(f'--out={c.out} is for a grid of pictures, and this network reads text; leave it out')
+        raise Mistake(f'--out={c.out} is for a grid of pictures, and this network reads text; leave it out')
     settings.check_meant(c, ONLY_FOR, task)
     look = {'text': write_texts, 'masked_text': fill_gaps, 'image': name_pictures,
             'masked_image': reconstruct_pictures}[task]
@@ -247,6 +248,7 @@ def main(argv):
     dtype = machine.choose_dtype('float32' if c.dtype == 'auto' and is_small(model) else c.dtype, device)
     torch.manual_seed(c.seed)
     look(c, checkpoint, model.to(device), machine.autocast(device, dtype))
+    print(f'({heading(c.ckpt, checkpoint, model)})', file=sys.stderr)  # not among what a network writes
 
 
 if __name__ == '__main__':

@@ -14,6 +14,7 @@ processes), so a run that was stopped anywhere goes on as if it never had been.
 import dataclasses
 import os
 import sys
+from collections import Counter
 from dataclasses import dataclass
 
 import engine  # before torch
@@ -26,6 +27,7 @@ from engine import checkpoints, machine, optim, screen, settings, starts
 from engine.pace import Pace
 from engine.run import Run, shown
 from engine.rundir import check_new
+from engine.settings import Mistake
 from scoring.frozen import Probe
 from tasks import files
 from tasks.augment import AugmentConfig
@@ -92,7 +94,8 @@ RANGES = {
     (0, MANY): ('probe_interval', 'max_iters', 'warmup_iters', 'lr_decay_iters', 'seed', 'sparsity', 'curriculum'),
     (1e-30, 1e30): ('learning_rate',),
     (1e-9, 1): ('train_share',),
-    (0, 1e30): ('muon_lr', 'min_lr', 'weight_decay', 'grad_clip', 'target_loss'),
+    (0, 1e30): ('muon_lr', 'min_lr', 'weight_decay', 'grad_clip'),
+    (-1e30, 1e30): ('target_loss',),
     (-1, 1e30): ('weight_decay_end',),
     (0, 1e6): ('epochs', 'warmup_epochs', 'eval_epochs', 'checkpoint_minutes'),
     (-1, 1024): ('workers',),
@@ -108,13 +111,20 @@ def evaluate(model, task, here, heed=iter):
     with here.whole(model):
         for x, y in heed(task.validation()):
             with here.autocast:
-                out, loss = model(x, y)
+                out, loss, *more = model(x, y)
             weight, metrics = task.metrics(out, loss, y)
-            for k, v in ({'weight': 1.0} | metrics).items():
+            for k, v in (metrics | numbers_of(more) | metrics | {'weight': 1.0}).items():
                 sums[k] = sums.get(k, 0.0) + float(v) * weight
     model.train(was_training)
     sums = here.total(sums)
     return {k: v / sums['weight'] for k, v in sums.items() if k != 'weight'}
+
+
+def numbers_of(more):
+    """The numbers to log, {name: tensor}, that a network may hand over behind out and loss. What is
+    larger than a number, such as tokens, is not logged."""
+    tensors = {k: torch.as_tensor(v).detach() for k, v in (more[0] if more else {}).items()}
+    return {k: v.float().reshape(()) for k, v in tensors.items() if v.numel() == 1}
 
 
 def help_for(argv):
@@ -155,7 +165,7 @@ def main(argv):
         if getattr(c, epochs):
             setattr(c, iters, max(1, round(getattr(c, epochs) * len(task.train) / task.batch)))
     if c.probe_interval % c.eval_interval:
-        raise ValueError(f'probe_interval={c.probe_interval} must be a multiple of eval_interval={c.eval_interval}')
+        raise Mistake(f'probe_interval={c.probe_interval} must be a multiple of eval_interval={c.eval_interval}')
     schedule = optim.schedule(c)
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(c.ema)) if c.ema else None
     validated = here.place(average.module) if average else model
@@ -167,11 +177,11 @@ def main(argv):
     parts = (c, start.augment, model.config) if meta['kind'] == 'images' else (c, model.config)
     config = {k: v for part in parts for k, v in dataclasses.asdict(part).items()}
     run = Run(c, here, task, model, average, optimizers, config, checkpoints.described(meta),
-              machine.train_flops(model, start.augment))
+              lambda: machine.train_flops(model, start.augment))
     if start.resumed:
         run.resume(start.checkpoint)
     start.checkpoint = None  # frees its memory
-    here.say(screen.opening(run))
+    here.say(screen.opening(run, start.recipe))
     if c.eval_only:
         return here.say('validation  ' + shown(evaluate(validated, task, here)))
     if start.resumed and run.finished():
@@ -190,7 +200,8 @@ def main(argv):
             factor = schedule(step)
             lr = c.learning_rate * factor
             metrics = evaluate(validated, task, here, run.until_told) if run.validates(step) else {}
-            if run.told_to_stop(step, metrics):  # also during validation, which is then repeated when the run goes on
+            stopped = run.told_to_stop(step, metrics)  # or during validation, which the resumed run then repeats
+            if stopped:
                 break
             if metrics:
                 with here.whole(validated):
@@ -205,13 +216,16 @@ def main(argv):
             run.start_clock(step)
             optim.set_rates(optimizers, factor, optim.decay(c, step))
             torch.manual_seed((c.seed * 1_000_003 + step) * 1_009 + here.rank)  # dropout: a function of the step
-            mean_loss = 0.0
+            mean_loss, numbers = 0.0, Counter()
             for i, (x, y) in enumerate(task.passes(), 1):
                 pace.meet(step, x, y)
                 with here.forward(parallel, last=i == task.n_passes):
-                    loss = parallel(x, y)[1] / task.n_passes
-                here.backward(loss)
-                mean_loss = mean_loss + loss.detach()
+                    out, loss, *more = parallel(x, y)  # more: {name: number to log}, if the network has any
+                mean_loss = mean_loss + loss.detach() / task.n_passes
+                numbers.update({k: v / task.n_passes for k, v in numbers_of(more).items()})
+                if more and 'penalty' in more[0]:  # it counts in training alone: the loss that is logged is without it
+                    loss = loss + more[0]['penalty']
+                here.backward(loss / task.n_passes)
             if hasattr(model, 'before_step'):  # a network may ask to be told
                 model.before_step(step / c.max_iters)
             norm = here.clip(model, optimizers, c.grad_clip)
@@ -220,10 +234,10 @@ def main(argv):
                 average.update_parameters(model)
             if hasattr(model, 'after_step'):
                 model.after_step(step / c.max_iters, here.sum)
-            run.trained(step, mean_loss, norm, lr)
+            run.trained(step, mean_loss, norm, lr, numbers)
     if watch:
         here.say(watch.cost(run.seconds - before))
-    if run.signals:
+    if stopped:
         sys.exit(128 + run.signals[0])
     here.say(screen.ending(run))
 
@@ -239,7 +253,7 @@ def run_it(argv):
     except (RuntimeError, MemoryError) as e:
         if not machine.advice(e):
             raise
-        raise ValueError(machine.advice(e)) from None
+        raise Mistake(machine.advice(e)) from None
     machine.leave()
     if code:
         sys.exit(code)

@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 from analysis import measures
 from engine import plots
-from engine.settings import check_least, check_ranges
+from engine.settings import Mistake, check_least, check_ranges
 from model_crate import CRATEConfig, MSSA
 
 
@@ -32,8 +32,8 @@ class CompressConfig:
         check_ranges(self, {(1e-6, 100): ('delta',), (1e-3, 1000): ('eps',), (1e-6, 1e6): ('kappa',),
                             (0, 1e6): ('length',)})
         if self.kappa * self.gamma > 1:
-            raise ValueError(f'kappa={self.kappa:g} is too large a step: eq. (10) would reverse tokens; set '
-                             f'--kappa={0.99 / self.gamma:.3g} or less, or a larger eps')
+            raise Mistake(f'kappa={self.kappa:g} is too large a step: eq. (10) would reverse tokens; set '
+                          f'--kappa={0.99 / self.gamma:.3g} or less, or a larger eps')
 
     @property
     def gamma(self):

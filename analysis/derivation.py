@@ -5,6 +5,7 @@ import torch
 from torch.nn.functional import normalize
 from tqdm import tqdm
 
+from engine.settings import Mistake
 from analysis import layers, measures
 from analysis.drawings import warn_if_lengths_differ
 from analysis.panels import label_panels, levels, mean_and_spread, over_layers, side_by_side
@@ -12,11 +13,11 @@ from analysis.samples import batches
 
 
 def only_subspaces(nets):
-    """Raises ValueError for a network whose heads have no subspace."""
+    """Raises Mistake for a network whose heads have no subspace."""
     for net in nets:
         if not layers.has_subspaces(net.model):
-            raise ValueError(f'{net.name} has three projections per head and no subspace; this is for CRATE, CRATE-MAE '
-                             'and AoT-MSSA, so leave it out')
+            raise Mistake(f'{net.name} has three projections per head and no subspace; this is for CRATE, CRATE-MAE '
+                          'and AoT-MSSA, so leave it out')
 
 
 # ---- denoising: AoT -------------------------------------------------------------------------------------------------
@@ -27,8 +28,8 @@ def draw_signal_to_noise(c, nets):
     for net in nets:
         d, p = layers.bases(layers.attentions(net.model)[0]).shape[1:]
         if p >= d:
-            raise ValueError(f'{net.name}: a subspace of {p} dimensions fills all {d}, so there is no noise outside '
-                             'it; take a network of several heads')
+            raise Mistake(f'{net.name}: a subspace of {p} dimensions fills all {d}, so there is no noise outside '
+                          'it; take a network of several heads')
     (figure, axes), rows = side_by_side(2), []
     for net in nets:
         before, after = layers.of_all(batches(c, net, 256), layers.signal_to_noise, net.model)
@@ -140,16 +141,16 @@ def lasso_values(model, inputs):
 
 
 def only_ista(nets):
-    """Raises ValueError for a network whose layers do not lower a LASSO objective by ISTA."""
+    """Raises Mistake for a network whose layers do not lower a LASSO objective by ISTA."""
     for net in nets:
         if not all(getattr(layer, 'ista', None) for layer in net.model.layers):
-            raise ValueError(f'{net.name} has no ISTA, so no LASSO that its layers solve; this is for CRATE and '
-                             'CRATE-MAE')
+            raise Mistake(f'{net.name} has no ISTA, so no LASSO that its layers solve; this is for CRATE and '
+                          'CRATE-MAE')
         for layer in net.model.layers:
             [layers.needed(layer.ista, name) for name in ('D', 'lam', 'eta')]
         kind = getattr(net.model.config, 'ista', 'relu')
         if kind != 'relu':
-            raise ValueError(f"{net.name} has ista='{kind}', a step of another objective than eq. (16); leave it out")
+            raise Mistake(f"{net.name} has ista='{kind}', a step of another objective than eq. (16); leave it out")
 
 
 def draw_lasso(c, nets):

@@ -14,7 +14,7 @@ from analysis.measures import compressed_rate_gradient
 from analysis.projection import noisy_codebook, orthogonal_bases, outside
 from analysis.scores import Mixture, score
 from engine import plots
-from engine.settings import check_least, check_ranges
+from engine.settings import Mistake, check_least, check_ranges
 
 
 # ---- the flow, and its two discretizations --------------------------------------------------------------------------
@@ -128,9 +128,9 @@ class DiffuseConfig:
         check_ranges(self, {(1e-6, 100): ('sigma',), (1e-3, 1000): ('eps',), (1e-6, 1e4): ('depth',)})
         beta = self.head_dim / (self.tokens * self.eps ** 2)
         if beta * self.depth > 50:
-            raise ValueError(f'depth={self.depth:g} is too far: the way back multiplies small errors by up to '
-                             f'exp(beta depth) with beta = {beta:.3g}; set --depth={50 / beta:.3g} or less, or a '
-                             'larger eps')
+            raise Mistake(f'depth={self.depth:g} is too far: the way back multiplies small errors by up to '
+                          f'exp(beta depth) with beta = {beta:.3g}; set --depth={50 / beta:.3g} or less, or a '
+                          'larger eps')
 
 
 def draw_diffusion(c):

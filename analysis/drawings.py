@@ -12,6 +12,7 @@ from analysis.panels import (colour_bar, label_panels, mean_and_spread, names_of
 from analysis.samples import (batches, only_pictures, patches, pictures, pixels, tokens_each, tokens_of, which_heads,
                               which_layer, which_part)
 from engine import plots
+from engine.settings import Mistake
 from tasks import augment
 
 
@@ -30,15 +31,15 @@ def draw_layers(c, nets):
     """CRATE, Figures 3, 4, 5 and 12: R^c and sparsity of every layer."""
     dense, eps = [net for net in nets if layers.why_not_sparse(net.model)], c.eps or layers.EPS[c.measure]
     if c.show == 'sparsity' and dense:
-        raise ValueError(f'{dense[0].name} has no sparsity to show: {layers.why_not_sparse(dense[0].model)}; give '
-                         '--show=rate')
+        raise Mistake(f'{dense[0].name} has no sparsity to show: {layers.why_not_sparse(dense[0].model)}; give '
+                      '--show=rate')
     part, panels = which_part(c, nets, 'value'), panels_of_layers(c, eps, len(dense) == len(nets))
     (figure, axes), rows = side_by_side(len(panels)), []
     for net in nets:
         settings = c.measure, c.eps, part, c.threshold
         rates, shares = layers.of_all(batches(c, net, 256), layers.layer_measures, net.model, *settings)
         if not rates.isfinite().all():
-            raise ValueError(f'{net.name}: the coding rate with eps={eps:g} is not finite; give a larger --eps')
+            raise Mistake(f'{net.name}: the coding rate with eps={eps:g} is not finite; give a larger --eps')
         measured = {'rate': rates} if net in dense else {'rate': rates, 'sparsity': shares}
         for (k, _), axis in zip(panels, axes):
             if k in measured:
@@ -88,7 +89,7 @@ def draw_subspaces(c, nets):
                        for n in nets)
     L, K, p = len(trained), *layers.bases(layers.attentions(net.model)[0], part).shape[::2]
     if K < 2:
-        raise ValueError(f'{net.name} has one head: there are no two subspaces to compare')
+        raise Mistake(f'{net.name} has one head: there are no two subspaces to compare')
     rng, rows, m, parts = np.random.default_rng(c.seed), [], min(c.directions, p), []
     for l, (G, number) in enumerate(trained, 1):
         columns = np.concatenate([k * p + np.sort(rng.permutation(p)[:m]) for k in range(K)])

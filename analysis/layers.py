@@ -9,6 +9,7 @@ import time
 
 import torch
 
+from engine.settings import Mistake
 from analysis import measures
 
 PARTS = 'query', 'key', 'value'
@@ -18,12 +19,12 @@ EPS = {'paper': 0.5, 'released': 0.01}
 # ---- the parts of a network -----------------------------------------------------------------------------------------
 
 def needed(module, *names):
-    """The first of these attributes that a part of a network has. Raises ValueError if it has none
+    """The first of these attributes that a part of a network has. Raises Mistake if it has none
     of them."""
     for name in names:
         if getattr(module, name, None) is not None:
             return getattr(module, name)
-    raise ValueError(f'{type(module).__name__} has no {" or ".join(names)}, which analyze.py needs; see docs/extend.md')
+    raise Mistake(f'{type(module).__name__} has no {" or ".join(names)}, which analyze.py needs; see docs/extend.md')
 
 
 def inside(model, *inputs):
@@ -39,8 +40,8 @@ def inside(model, *inputs):
         finally:
             hook.remove()
         if len(calls) != 1 or getattr(calls[0][1], 'shape', None) != z.shape:
-            raise ValueError(f'{type(layer).__name__} must call its attn once, and attn must map tokens (B, N, d) to '
-                             'tokens (B, N, d); see docs/extend.md')
+            raise Mistake(f'{type(layer).__name__} must call its attn once, and attn must map tokens (B, N, d) to '
+                          'tokens (B, N, d); see docs/extend.md')
         (normed, update), = calls
         yield attention, normed, z + update, after
         z = after

@@ -12,7 +12,7 @@ import torch
 
 from analysis.measures import compressed_rate_gradient
 from engine import plots
-from engine.settings import check_least, check_ranges
+from engine.settings import Mistake, check_least, check_ranges
 from model_crate import CRATEConfig, ISTA
 
 PAPER, SHARP = 9 / 4, 1 / 8  # L / alpha, what bounds the curvature of -R: by Lemma 6, and the least that does
@@ -111,8 +111,8 @@ class MajorizeConfig:
         check_least(self, n_embd=2, tokens=1, steps=1, seed=0)
         check_ranges(self, {(1e-6, 1e6): ('alpha',), (0, 1000): ('lam',)})
         if self.tokens > self.n_embd:
-            raise ValueError(f'{self.tokens} orthogonal tokens do not fit into n_embd={self.n_embd} dimensions; set '
-                             f'--tokens={self.n_embd} or less')
+            raise Mistake(f'{self.tokens} orthogonal tokens do not fit into n_embd={self.n_embd} dimensions; set '
+                          f'--tokens={self.n_embd} or less')
 
 
 def starts(c, generator):

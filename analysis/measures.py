@@ -7,6 +7,8 @@ et al., NeurIPS 2023), in the last part AoT's (Wang et al., ICML 2025).
 import torch
 from torch.nn.functional import normalize
 
+from engine.settings import Mistake
+
 # ---- coding rates ---------------------------------------------------------------------------------------------------
 
 def coding_rate(Z, eps=0.5):
@@ -117,8 +119,8 @@ def lasso_minimizer(Y, D, lam, tolerance=1e-9, steps=100_000):
         t = 1.0 if ((ahead - new) * (new - Z)).sum() > 0 else t
         t_new = (1 + (1 + 4 * t ** 2) ** 0.5) / 2
         Z, ahead, t = new, new + (t - 1) / t_new * (new - Z), t_new
-    raise ValueError(f'after {steps} steps the LASSO is solved only up to {gap:.1e}; try a larger lam, or fewer '
-                     'dimensions')
+    raise Mistake(f'after {steps} steps the LASSO is solved only up to {gap:.1e}; try a larger lam, or fewer '
+                  'dimensions')
 
 
 # ---- the denoising theorem: AoT, section 3.2; equation numbers are that paper's -------------------------------------
@@ -128,7 +130,7 @@ def noisy_mixture(K, p, n, d, delta, generator=None):
     A token is U_k a plus noise of size delta in the coordinates of the other subspaces. Returns (Z
     (K, n, d), U (K, d, p)), float64."""
     if K * p > d:
-        raise ValueError(f'{K} orthogonal subspaces of dimension {p} do not fit into {d} dimensions')
+        raise Mistake(f'{K} orthogonal subspaces of dimension {p} do not fit into {d} dimensions')
     U = torch.linalg.qr(torch.randn(d, K * p, generator=generator, dtype=torch.float64))[0]  # (d, K p), eq. (7)
     coordinates = torch.randn(K, n, K, p, generator=generator, dtype=torch.float64)
     own = torch.eye(K, dtype=torch.bool)[:, None, :, None]

@@ -39,7 +39,7 @@ class Truth:
 
 
 def truth(net, images, chosen):
-    """The Truth of pictures of an ImageSplit, by index, as a network sees them. Raises ValueError if
+    """The Truth of pictures of an ImageSplit, by index, as a network sees them. Raises Mistake if
     the dataset has no masks."""
     masks, found, kinds = Masks(images), [], []
     for i in chosen:

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from analysis.samples import pictures, pixels, subjects, texts
-from engine.checkpoints import from_command_line, grid
+from engine.checkpoints import from_command_line, grid, size
 from engine.output import check_new, check_writable, write_file
-from engine.settings import check_least, check_ranges
+from engine.settings import Mistake, check_least, check_ranges
 from tasks.augment import denormalize
 from tasks.text import prompt_of
 from tasks.tokenizer import Tokenizer
@@ -63,21 +63,21 @@ def main(words):
 # ---- what cannot be shown -------------------------------------------------------------------------------------------
 
 def check(c):
-    """Raises ValueError, before any work, for settings that do not go together or a file that must
+    """Raises Mistake, before any work, for settings that do not go together or a file that must
     stay."""
     for name in ('dataset', 'split'):
         if (c.image or c.start) and getattr(c, name):
-            raise ValueError(f'--{name} does not go with --{"image" if c.image else "start"}; leave one of them out')
+            raise Mistake(f'--{name} does not go with --{"image" if c.image else "start"}; leave one of them out')
     if ',' in c.beside:
-        raise ValueError(f'--beside={c.beside}: a page has room for two networks; name one')
+        raise Mistake(f'--beside={c.beside}: a page has room for two networks; name one')
     check_ranges(c, {(1, 200): ['num_samples']})
     check_least(c, seed=0)
     if c.beside == c.ckpt:
-        raise ValueError(f'--beside={c.beside} is the network of --ckpt; name another, or leave it out')
+        raise Mistake(f'--beside={c.beside} is the network of --ckpt; name another, or leave it out')
     out = Path(c.out)
     if out.suffix.lower() not in ('.html', '.htm') or out.is_dir() or not out.parent.is_dir():
-        raise ValueError(f'{out} cannot be written: it must end with .html and lie in a folder that exists; give '
-                         'another --out, such as --out=page.html')
+        raise Mistake(f'{out} cannot be written: it must end with .html and lie in a folder that exists; give '
+                      'another --out, such as --out=page.html')
     check_new(out, c.overwrite or was_made_here(out), '--out')
     check_writable(out, 'give another --out')
 
@@ -92,34 +92,34 @@ def was_made_here(path):
 
 
 def check_shown(net):
-    """Raises ValueError for a network that network.js does not compute."""
+    """Raises Mistake for a network that network.js does not compute."""
     name, config = net.checkpoint['config']['model'], net.model.config
-    tokenizer, millions = net.checkpoint['data'].get('tokenizer'), net.model.num_params() / 1e6
+    tokenizer, millions = net.checkpoint['data'].get('tokenizer'), size(net.model) / 1e6
     what = f'model={name}' if name not in SHOWN else 'hidden text (CRATE-BERT)' if config.task == 'masked_text' else \
         'functions' if config.task == 'icl' else ''
     if what:
-        raise ValueError(f'{net.name}: a page cannot compute {what} yet; it shows CRATE, ViT and AoT on pictures, '
-                         'CRATE-MAE, and AoT, GPT-2 and CRATE-GPT on text')
+        raise Mistake(f'{net.name}: a page cannot compute {what} yet; it shows CRATE, ViT and AoT on pictures, '
+                      'CRATE-MAE, and AoT, GPT-2 and CRATE-GPT on text')
     if tokenizer and tokenizer['name'] not in ('bytes', 'chars'):
-        raise ValueError(f'{net.name} reads {tokenizer["name"]} tokens, of which a page would hold '
-                         f'{config.vocab_size}; it shows networks that read bytes or characters (see prepare/text.py '
-                         '--help)')
+        raise Mistake(f'{net.name} reads {tokenizer["name"]} tokens, of which a page would hold '
+                      f'{config.vocab_size}; it shows networks that read bytes or characters (see prepare/text.py '
+                      '--help)')
     if millions * 1e6 > LARGEST:
-        raise ValueError(f'{net.name} has {millions:.0f} million parameters, and a page holds up to '
-                         f'{LARGEST / 1e6:.0f} million; take a smaller network')
+        raise Mistake(f'{net.name} has {millions:.0f} million parameters, and a page holds up to '
+                      f'{LARGEST / 1e6:.0f} million; take a smaller network')
 
 
 def check_together(nets):
-    """Raises ValueError for two networks that cannot get the same input."""
+    """Raises Mistake for two networks that cannot get the same input."""
     def seen(net):
         return net.model.config.image_size, net.channels
     first, *others = nets
     for net in others:
         if net.reads == 'images' and seen(net) != seen(first):
-            raise ValueError(f'{net.name} sees pictures of height, width and channels {seen(net)}, {first.name} of '
-                             f'{seen(first)}; leave --beside out, or name a run that sees the same')
+            raise Mistake(f'{net.name} sees pictures of height, width and channels {seen(net)}, {first.name} of '
+                          f'{seen(first)}; leave --beside out, or name a run that sees the same')
         if net.reads == 'text' and net.checkpoint['data']['tokenizer'] != first.checkpoint['data']['tokenizer']:
-            raise ValueError(f'{net.name} reads other tokens than {first.name}; leave --beside out')
+            raise Mistake(f'{net.name} reads other tokens than {first.name}; leave --beside out')
 
 
 # ---- what the page holds --------------------------------------------------------------------------------------------
@@ -186,13 +186,13 @@ def picture_samples(c, nets):
 def text_samples(c, nets):
     """Token ids, and the tokenizer."""
     if c.image:
-        raise ValueError(f'{nets[0].name} reads text, not pictures: give --start instead of --image')
+        raise Mistake(f'{nets[0].name} reads text, not pictures: give --start instead of --image')
     tokenizer = Tokenizer(**nets[0].checkpoint['data']['tokenizer'])
     most = min(MOST_TOKENS, *(net.model.config.block_size for net in nets))
     if c.start:
         samples = [tokenizer.encode(prompt_of(c.start))]
         if not 2 <= len(samples[0]) <= most:
-            raise ValueError(f'--start has {len(samples[0])} tokens; give between 2 and {most}')
+            raise Mistake(f'--start has {len(samples[0])} tokens; give between 2 and {most}')
     else:
         samples = texts(c, nets[0], c.num_samples)[0][:, :min(USUAL_TOKENS, most)].tolist()
     return {'samples': [{'name': tokenizer.decode(ids), 'ids': ids} for ids in samples], 'most': most,

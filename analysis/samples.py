@@ -8,9 +8,10 @@ import torch
 from tqdm import tqdm
 
 from analysis import layers
-from engine.checkpoints import grid, kind_of, load_model, load_weights
+from engine.checkpoints import grid, heading, kind_of, load_model, load_weights
 from engine.machine import choose_device
 from engine.plots import title_of
+from engine.settings import Mistake
 from tasks import dataset_of
 from tasks.augment import config_of
 from tasks.pictures import ImageSplit, named, pictures_of, seen
@@ -54,14 +55,15 @@ def subjects(c, checkpoint, overrides, random):
     for path in dict.fromkeys((c.ckpt, *filter(None, c.beside.split(',')))):
         held, own, official = checkpoint, overrides, path.startswith('official:')
         if official and not c.ckpt.startswith('official:'):
-            raise ValueError(f'{path}: name the official file with --ckpt, and yours with --beside')
+            raise Mistake(f'{path}: name the official file with --ckpt, and yours with --beside')
         if path != c.ckpt:  # settings typed for an official file do not apply to a run of ours
             own = overrides if official or not c.ckpt.startswith('official:') else {}
             held = load_weights(path, c.model if official else '', **own)
         if held['data']['kind'] != checkpoint['data']['kind']:
-            raise ValueError(f'{path} reads {held["data"]["kind"]}, {c.ckpt} reads {checkpoint["data"]["kind"]}; leave '
-                             'one out')
+            raise Mistake(f'{path} reads {held["data"]["kind"]}, {c.ckpt} reads {checkpoint["data"]["kind"]}; leave '
+                          'one out')
         model = load_model(held, new_head='headless' in held, **own).to(device)
+        print(heading(path, held, model))
         found.append(Subject(path.removeprefix('official:'), held, model, f'C{len(found)}'))
         firsts.setdefault(repr(model.config), found[-1])
     for first in firsts.values() if random else ():
@@ -76,7 +78,7 @@ def which_layer(c, model):
     """The layer asked for, from 1; the last but one by default."""
     L = len(model.layers)
     if not 0 <= c.layer <= L:
-        raise ValueError(f'layer={c.layer}: the network has layers 1 to {L}')
+        raise Mistake(f'layer={c.layer}: the network has layers 1 to {L}')
     return c.layer or max(1, L - 1)
 
 
@@ -84,7 +86,7 @@ def which_heads(c, attention):
     """The heads asked for, from 1; all by default."""
     K, asked = layers.needed(attention, 'K'), [h.strip() for h in c.heads.split(',') if h.strip()]
     if not all(h.isdecimal() and 1 <= int(h) <= K for h in asked):
-        raise ValueError(f'heads={c.heads}: the network has heads 1 to {K}; give some of them with commas between them')
+        raise Mistake(f'heads={c.heads}: the network has heads 1 to {K}; give some of them with commas between them')
     return list(dict.fromkeys(int(h) for h in asked)) or list(range(1, K + 1))
 
 
@@ -92,7 +94,7 @@ def which_part(c, nets, default):
     """Query, key or value, for networks with three projections; MSSA has one, and c.part must not
     be set."""
     if c.part and all(layers.has_subspaces(net.model) for net in nets):
-        raise ValueError(f'{nets[0].name} has one projection for query, key and value; leave --part out')
+        raise Mistake(f'{nets[0].name} has one projection for query, key and value; leave --part out')
     return c.part or default
 
 
@@ -100,19 +102,19 @@ def which_part(c, nets, default):
 
 def only_pictures(net, command):
     if net.reads != 'images':
-        raise ValueError(f'{command} is for pictures, and {net.name} reads {net.reads}; take --ckpt of another run')
+        raise Mistake(f'{command} is for pictures, and {net.name} reads {net.reads}; take --ckpt of another run')
 
 
 def patches(net):
-    """The grid of patches, (down, across). Raises ValueError if the tokens are not a class token
+    """The grid of patches, (down, across). Raises Mistake if the tokens are not a class token
     and these patches."""
     c = net.model.config
     layers.needed(c, 'patch_size')
     down, across = grid(c)
     N = layers.needed(net.model, 'embed')(torch.zeros(1, net.channels, *c.image_size, device=net.device)).size(1)
     if N != down * across + 1:
-        raise ValueError(f'{net.name} has {N} tokens, and not a class token before its {down} x {across} patches, '
-                         'which this command draws; see docs/extend.md')
+        raise Mistake(f'{net.name} has {N} tokens, and not a class token before its {down} x {across} patches, '
+                      'which this command draws; see docs/extend.md')
     return down, across
 
 
@@ -126,7 +128,7 @@ def choose(c, net, n, label=None):
         held = [str(images.classes[k]) for k in np.unique(images.labels)]
         label = label or held[0]
         if label not in held:
-            raise ValueError(f'label={label}: no picture of {folder} {split} has it; choose {", ".join(held[:20])}')
+            raise Mistake(f'label={label}: no picture of {folder} {split} has it; choose {", ".join(held[:20])}')
         fits = np.flatnonzero(images.labels == [str(name) for name in images.classes].index(label))
     return images, np.sort(np.random.default_rng(c.seed).permutation(fits)[:n])
 
@@ -135,7 +137,7 @@ def pictures(c, net, n, label=None):
     """[(name, uint8 (H, W, C))]: your own, all of them unless --num_samples is given, or n of a
     dataset."""
     if c.start:
-        raise ValueError(f'{net.name} looks at pictures: give --image instead of --start')
+        raise Mistake(f'{net.name} looks at pictures: give --image instead of --start')
     if c.image:
         return list(itertools.islice(pictures_of(c.image, n, c.seed, net.channels), c.num_samples or None))
     return list(named(*choose(c, net, c.num_samples or n, label)))
@@ -158,7 +160,7 @@ def batches(c, net, n):
     c.num_samples of them, or n."""
     n = c.num_samples or n
     if c.image and net.reads != 'images':
-        raise ValueError(f'{net.name} reads {net.reads}, not pictures; leave --image out')
+        raise Mistake(f'{net.name} reads {net.reads}, not pictures; leave --image out')
     if net.reads == 'images':
         shown = pictures(c, net, n)
         n, parts = len(shown), ((pixels(net, shown[i:i + c.batch_size]),) for i in range(0, len(shown), c.batch_size))
@@ -176,7 +178,7 @@ def texts(c, net, n):
 def prompts(c, net, n):
     """n prompts: (x, y)."""
     if c.split:
-        raise ValueError('functions are drawn at random and have no splits; leave --split out')
+        raise Mistake('functions are drawn at random and have no splits; leave --split out')
     held, d = net.checkpoint['config'], net.model.config.n_dims
     drawn = Prompts(c.dataset or held['dataset'], d, net.model.config.block_size // 2, min(held['sparsity'], d))
     return next(drawn.fixed(n, 1))
@@ -186,17 +188,17 @@ def tokens_of(c, net, usual, most):
     """One text: its ids (1, N), and each as a label. --start with at most `most` ids, or the first
     `usual` ids of a sample."""
     if net.reads != 'text':
-        raise ValueError(f'{net.name} reads {net.reads}, and this is for pictures and texts; take --ckpt of another '
-                         'run')
+        raise Mistake(f'{net.name} reads {net.reads}, and this is for pictures and texts; take --ckpt of another '
+                      'run')
     if c.image or c.num_samples > 1:
-        raise ValueError(f'{net.name} reads one text at a time: give --start=TEXT, and leave --image and --num_samples '
-                         'out')
+        raise Mistake(f'{net.name} reads one text at a time: give --start=TEXT, and leave --image and --num_samples '
+                      'out')
     tokenizer, most = Tokenizer(**net.checkpoint['data']['tokenizer']), min(most, net.model.config.block_size)
     if c.start:
         masked = net.model.config.task == 'masked_text'
         ids = with_masks(tokenizer, prompt_of(c.start)) if masked else tokenizer.encode(prompt_of(c.start))
         if not 2 <= len(ids) <= most:
-            raise ValueError(f'--start has {len(ids)} tokens; give between 2 and {most}')
+            raise Mistake(f'--start has {len(ids)} tokens; give between 2 and {most}')
     else:
         ids = next(batches(c, net, 1))[0][0, :usual].tolist()
     labels = [repr(tokenizer.decode([i]))[1:-1] if i < tokenizer.vocab_size else '[MASK]' for i in ids]

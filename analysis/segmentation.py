@@ -13,6 +13,7 @@ from analysis.objects import Scores, average_precision, connected, truth, two_me
 from analysis.panels import label_panels, levels, mean_and_spread, names_of, over_layers, side_by_side
 from analysis.samples import choose, only_pictures, patches, pixels, view_of, which_layer
 from engine import plots
+from engine.settings import Mistake
 from tasks import augment
 from tasks.masks import UNKNOWN
 from tasks.pictures import named
@@ -122,12 +123,12 @@ def rows_of_layer(scores, true):
 
 
 def check(c, nets, command):
-    """Raises ValueError, before any work, for networks and settings that a command cannot use."""
+    """Raises Mistake, before any work, for networks and settings that a command cannot use."""
     for net in nets:
         only_pictures(net, command)
         N = math.prod(patches(net))
         if c.cut != 'none' and c.masks > N:
-            raise ValueError(f'masks={c.masks} must be at most the number of patches of {net.name}, {N}')
+            raise Mistake(f'masks={c.masks} must be at most the number of patches of {net.name}, {N}')
         which_layer(c, net.model)
 
 
@@ -139,8 +140,8 @@ def draw_segmentation(c, nets):
     views = {view: truth(net, images, chosen) for view, net in first_with.items()}
     shown, true, rows = list(named(images, chosen)), views[view_of(nets[0])], []
     if (true.classes < 0).all():
-        raise ValueError(f'the {len(shown):,} chosen pictures show no object; give a larger --num_samples, or another '
-                         '--seed')
+        raise Mistake(f'the {len(shown):,} chosen pictures show no object; give a larger --num_samples, or another '
+                      '--seed')
     figure, axes = side_by_side(2 + (c.cut != 'none'))
     for net in nets:
         mine = views[view_of(net)]
@@ -198,7 +199,7 @@ def draw_objects(c, nets):
     check(c, nets, 'objects')
     for net in nets:
         if view_of(net) != view_of(nets[0]):
-            raise ValueError(f'{net.name} sees pictures in another size or crop than {nets[0].name}; leave one out')
+            raise Mistake(f'{net.name} sees pictures in another size or crop than {nets[0].name}; leave one out')
     images, chosen = choose(c, nets[0], c.num_samples or 6)
     shown, true, rows = list(named(images, chosen)), truth(nets[0], images, chosen), []
     picture = augment.visible(pixels(nets[0], shown))

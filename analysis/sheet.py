@@ -9,7 +9,7 @@ import torch
 
 from engine import checkpoints, starts
 from engine.plots import check_image, write_image
-from engine.settings import TYPED, check, check_least, collect, refuse_alone, show
+from engine.settings import TYPED, Mistake, check, check_least, collect, refuse_alone, show
 from tasks import views as crops
 from tasks.augment import AugmentConfig, draws_needed, eval_pictures, place_columns, train_pictures, visible
 from tasks.pictures import ImageSplit
@@ -37,7 +37,7 @@ class SheetConfig:
             self.image_size = (self.image_size, self.image_size)
         check_least(self, rows=1, columns=1, seed=0)
         if self.image_size != (0, 0) and min(self.image_size) < 1:
-            raise ValueError(f'image_size={show(self.image_size)} must be positive, or 0')
+            raise Mistake(f'image_size={show(self.image_size)} must be positive, or 0')
 
 
 def read(words):

@@ -9,6 +9,7 @@ glibc gives large blocks of memory back to the system as soon as they are free, 
 again in the next step. A training step of CRATE-T spent 6% of its time on that.
 """
 import ctypes
+import importlib.util
 import os
 import platform
 import sys
@@ -21,6 +22,11 @@ if sys.flags.optimize:
 NO_DOWNLOAD = {'stdlib': {'kind': 'text', 'vocab_size': 256},
                'shapes': {'kind': 'images', 'classes': [''] * 10, 'splits': {'train': {'height': 32, 'width': 32}}},
                'linear': {'kind': 'functions'}, 'sparse_linear': {'kind': 'functions'}}
+
+if importlib.util.find_spec('torch') is None:
+    sys.stderr.write(f'error: {sys.executable} has no PyTorch; activate the environment that has it, or install it: '
+                     f'{sys.executable} -m pip install -r requirements.txt\n')
+    sys.exit(2)
 
 if not any(name.startswith(('OMP_', 'GOMP_')) for name in os.environ):
     os.environ['GOMP_SPINCOUNT'] = '20000'

@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from engine import NO_DOWNLOAD, exported, official
 from engine.fast import speed_up
 from engine.rundir import load_checkpoint
-from engine.settings import HERE, Typed, check, collect, refuse_alone, show
+from engine.settings import HERE, Mistake, Typed, check, collect, refusals, refuse_alone, show
 
 # task: the kind of data it reads, and the config of a small run, for networks that have no config
 # of their own
@@ -51,10 +51,10 @@ def names():
 
 
 def network(name):
-    """(Network, Config) of model_NAME.py. Raises ValueError if there is no such file or it lacks a
+    """(Network, Config) of model_NAME.py. Raises Mistake if there is no such file or it lacks a
     part of the contract."""
     if name not in names():
-        raise ValueError(f"model='{name}' is unknown; choose {', '.join(names())}, or write model_{name}.py")
+        raise Mistake(f"model='{name}' is unknown; choose {', '.join(names())}, or write model_{name}.py")
     module = importlib.import_module(f'model_{name}')
     Network, Config = getattr(module, 'Network', None), getattr(module, 'Config', None)
     is_network = inspect.isclass(Network) and issubclass(Network, torch.nn.Module)
@@ -62,15 +62,15 @@ def network(name):
         'a Config, a dataclass' if not dataclasses.is_dataclass(Config) else \
         f'a `task` in {Config.__name__}' if not hasattr(Config, 'task') else ''
     if lacks:
-        raise ValueError(f'model_{name}.py lacks {lacks}; docs/extend.md says what a network file needs')
+        raise Mistake(f'model_{name}.py lacks {lacks}; docs/extend.md says what a network file needs')
     return Network, Config
 
 
 def kind_of(config):
     """The kind of data that a network with this config reads: 'text', 'images' or 'functions'."""
     if config.task not in TASKS:
-        raise ValueError(f"{type(config).__name__}.task is '{config.task}', which is none of {', '.join(TASKS)}; see "
-                         'docs/extend.md')
+        raise Mistake(f"{type(config).__name__}.task is '{config.task}', which is none of {', '.join(TASKS)}; see "
+                      'docs/extend.md')
     return TASKS[config.task][0]
 
 
@@ -105,20 +105,21 @@ def sides(size):
 
 def config_for(name, given, meta, folder='the dataset'):
     """The config of a network for a dataset with this meta.json, with the settings given. Raises
-    ValueError if the network does not read such data."""
+    Mistake if the network does not read such data."""
     Config, kind = network(name)[1], meta['kind']
     fields = {f.name for f in dataclasses.fields(Config)}
     if DATA[kind][0] not in fields:
         if TASKS.get(Config.task, ('',))[0] == kind:  # it is declared, but not whole
-            raise ValueError(f'{Config.__name__}.task is {Config.task}, so it needs a field {DATA[kind][0]}; see '
-                             'docs/extend.md')
-        raise ValueError(f'{folder} holds {kind}, model={name} does not read that; choose another --dataset or --model')
+            raise Mistake(f'{Config.__name__}.task is {Config.task}, so it needs a field {DATA[kind][0]}; see '
+                          'docs/extend.md')
+        raise Mistake(f'{folder} holds {kind}, model={name} does not read that; choose another --dataset or --model')
     decided = {k: v for k, v in sizes(meta).items() if k in fields}
-    config = Config(**decided | given)
+    with refusals():
+        config = Config(**decided | given)
     if kind_of(config) != kind:
         wrong = [f'{k}={show(given[k])}' for k in ('image_size', 'n_dims') if k in given and given[k] != decided.get(k)]
-        raise ValueError(f'{folder} holds {kind}, but {", ".join(wrong) or f"model={name}"} reads {kind_of(config)}; '
-                         'leave it out, or choose another --dataset')
+        raise Mistake(f'{folder} holds {kind}, but {", ".join(wrong) or f"model={name}"} reads {kind_of(config)}; '
+                      'leave it out, or choose another --dataset')
     for k in ('image_size', 'patch_size') * (kind == 'images'):
         if hasattr(config, k):
             setattr(config, k, sides(getattr(config, k)))
@@ -127,14 +128,14 @@ def config_for(name, given, meta, folder='the dataset'):
         config.vocab_size = given.get('vocab_size', decided['vocab_size'])
     for k in ('vocab_size', 'num_classes'):
         if k in decided and getattr(config, k) < decided[k]:
-            raise ValueError(f'{k}={getattr(config, k)} is too small for {folder}, which needs {decided[k]}; leave it '
-                             'out')
+            raise Mistake(f'{k}={getattr(config, k)} is too small for {folder}, which needs {decided[k]}; leave it '
+                          'out')
     if getattr(config, 'num_classes', 0) > decided.get('num_classes', 2 ** 63):
-        raise ValueError(f'num_classes={config.num_classes} is more than the {decided["num_classes"]} classes of '
-                         f'{folder}; leave it out')
+        raise Mistake(f'num_classes={config.num_classes} is more than the {decided["num_classes"]} classes of '
+                      f'{folder}; leave it out')
     if 'channels' in decided and config.channels != decided['channels']:
-        raise ValueError(f'{folder} has pictures of {decided["channels"]} channels, not {config.channels}; leave '
-                         'channels out')
+        raise Mistake(f'{folder} has pictures of {decided["channels"]} channels, not {config.channels}; leave '
+                      'channels out')
     return config
 
 
@@ -159,57 +160,57 @@ def described(meta):
 def build(name, given, checkpoint, meta, folder, new_head=False, resuming=False):
     """A network for the dataset in `folder`: new, or from a checkpoint, with the settings given.
     new_head: with a fresh classifier. resuming: exactly as the checkpoint's run left it. Raises
-    ValueError where network and dataset do not fit."""
+    Mistake where network and dataset do not fit."""
     folder = folder or 'the dataset'
     if not checkpoint:
         if new_head:
-            raise ValueError('new_head=true needs a network to put it on: --init_from=PATH')
+            raise Mistake('new_head=true needs a network to put it on: --init_from=PATH')
         return speed_up(network(name)[0](config_for(name, given, meta, folder)))
     held, kind = checkpoint['data'], meta['kind']
     new_head = new_head or 'headless' in checkpoint
     if held['kind'] != kind:
-        raise ValueError(f'the checkpoint reads {held["kind"]}, {folder} holds {kind}; choose another --dataset')
+        raise Mistake(f'the checkpoint reads {held["kind"]}, {folder} holds {kind}; choose another --dataset')
     if kind == 'text' and held['tokenizer'] != meta['tokenizer']:
-        raise ValueError(f'the checkpoint reads {held["tokenizer"]["name"]} tokens, {folder} holds other ones '
-                         f'({meta["tokenizer"]["name"]}); prepare it with the same tokenizer, or start from scratch')
+        raise Mistake(f'the checkpoint reads {held["tokenizer"]["name"]} tokens, {folder} holds other ones '
+                      f'({meta["tokenizer"]["name"]}); prepare it with the same tokenizer, or start from scratch')
     channels = checkpoint['model_config'].get('channels', 3)
     if kind == 'images' and channels != meta.get('channels', 3):
-        raise ValueError(f'the checkpoint reads pictures of {channels} channels, '
-                         f'{folder} holds {meta.get("channels", 3)}; prepare it with as many, or start from scratch')
+        raise Mistake(f'the checkpoint reads pictures of {channels} channels, '
+                      f'{folder} holds {meta.get("channels", 3)}; prepare it with as many, or start from scratch')
     classifies = kind == 'images' and hasattr(network(name)[1], 'num_classes')
     if new_head:
         if kind != 'images':
-            raise ValueError(f'new_head=true is for pictures; a network that reads {kind} keeps its head')
+            raise Mistake(f'new_head=true is for pictures; a network that reads {kind} keeps its head')
         if not classifies:
             own = getattr(network(name)[0], 'classifier', ('',))[0]
             has_one = f'; for one with its encoder: --model={own}' if own else ''
-            raise ValueError(f'model={name} has no classifier{has_one}')
+            raise Mistake(f'model={name} has no classifier{has_one}')
         given = {'num_classes': len(meta['classes'])} | given
         if given['num_classes'] < len(meta['classes']):
-            raise ValueError(f'num_classes={given["num_classes"]} is too small for {folder}, which needs '
-                             f'{len(meta["classes"])}')
+            raise Mistake(f'num_classes={given["num_classes"]} is too small for {folder}, which needs '
+                          f'{len(meta["classes"])}')
     elif classifies:
         same_classes(checkpoint, meta['classes'], folder)
     return load_model(checkpoint, new_head, not resuming, **{} if resuming else given)
 
 
 def same_classes(checkpoint, classes, where):
-    """Raises ValueError, with the setting that replaces the head, if a classifier knows other
+    """Raises Mistake, with the setting that replaces the head, if a classifier knows other
     classes than a dataset."""
     check_labelled(checkpoint)
     known, count = checkpoint['data']['classes'], checkpoint['model_config'].get('num_classes')
     if count != len(classes) or known is not None and known != classes:
         mine = f'{count} classes' + (f' ({", ".join(known[:3])} ..)' if known else '')
-        raise ValueError(f'the checkpoint knows {mine}, {where} has {len(classes)} others ({", ".join(classes[:3])} '
-                         '..); put a new head on it: train.py --init_from=PATH --new_head=true')
+        raise Mistake(f'the checkpoint knows {mine}, {where} has {len(classes)} others ({", ".join(classes[:3])} '
+                      '..); put a new head on it: train.py --init_from=PATH --new_head=true')
 
 
 def check_labelled(checkpoint):
-    """Raises ValueError, with what to do instead, if a network was trained without labels and names no
+    """Raises Mistake, with what to do instead, if a network was trained without labels and names no
     classes."""
     if checkpoint['data'].get('unlabelled'):
-        raise ValueError('the checkpoint names nothing, because it was trained without labels; score its features '
-                         'with eval.py --knn=20, or give it a classifier with train.py --init_from=PATH --new_head=true')
+        raise Mistake('the checkpoint names nothing, because it was trained without labels; score its features '
+                      'with eval.py --knn=20, or give it a classifier with train.py --init_from=PATH --new_head=true')
 
 
 # ---- from files -----------------------------------------------------------------------------------------------------
@@ -233,17 +234,17 @@ def load_weights(path, name='', **settings):
         return checkpoint
     becomes = getattr(network(holds)[0], 'classifier', (holds,))[0]
     if becomes != name:
-        raise ValueError(f'{path} holds model={own}, so model={name} cannot start from it; give --model={becomes}'
-                         + ' --new_head=true' * (own != holds))
+        raise Mistake(f'{path} holds model={own}, so model={name} cannot start from it; give --model={becomes}'
+                      + ' --new_head=true' * (own != holds))
     return as_classifier(checkpoint)
 
 
 def load_official(path, name, settings):
     """The authors' file at `path` as a checkpoint (dict). See load_weights."""
     if name not in official.FORMATS:
-        raise ValueError(f"official:{path} needs the network's name: --model={' or --model='.join(official.FORMATS)}")
+        raise Mistake(f"official:{path} needs the network's name: --model={' or --model='.join(official.FORMATS)}")
     if settings.get('n_head', 0) < 1:
-        raise ValueError(f'official:{path} does not say its number of heads: give --n_head, or a config that does')
+        raise Mistake(f'official:{path} does not say its number of heads: give --n_head, or a config that does')
     sd = official.read(path)
     holds = name
     for other, (_, own) in official.FORMATS.items():  # a masked autoencoder's file, where its classifier is asked for
@@ -265,18 +266,19 @@ def load_official(path, name, settings):
     if holds == 'vit_mae' != name:
         rest['decoder_n_head'] = 1  # the decoder is not used
     elif name == 'vit_mae' and 'decoder_n_head' not in rest:
-        raise ValueError(f'official:{path} does not say how many heads its decoder has: give --decoder_n_head, '
-                         'theirs is 16')
+        raise Mistake(f'official:{path} does not say how many heads its decoder has: give --decoder_n_head, '
+                      'theirs is 16')
     shape = {'n_head': settings['n_head'], 'image_size': 0 if text else pixels, 'patch_size': patch}
     try:
         if holds != name and 'decoder_pred.weight' not in sd:  # an encoder alone, such as MAE's files for fine-tuning
             sd = official.spare_decoder(Network, Config, sd, holds, shape) | sd
-        model = Network.from_official(sd, **shape, **rest)
+        with refusals():
+            model = Network.from_official(sd, **shape, **rest)
         if text and model.config.vocab_size < GPT2_TOKENS:
-            raise ValueError(f"it knows {model.config.vocab_size} tokens, GPT-2's tokenizer {GPT2_TOKENS}; one with "
-                             'other tokens can be read in Python, by CRATE.from_official')
-    except ValueError as e:
-        raise ValueError(f'{path}: {e}') from None
+            raise Mistake(f"it knows {model.config.vocab_size} tokens, GPT-2's tokenizer {GPT2_TOKENS}; one with "
+                          'other tokens can be read in Python, by CRATE.from_official')
+    except Mistake as e:
+        raise Mistake(f'{path}: {e}') from None
     data = {'kind': 'text', 'tokenizer': {'name': 'gpt2'}} if text else {'kind': 'images', 'classes': None}
     checkpoint = {'weights': model.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(model.config),
                   'config': {'model': holds} | official.VIEWS.get(holds, {}), 'data': data, 'step': 0}
@@ -292,7 +294,7 @@ def as_classifier(checkpoint):
     Network, Config = network(name)
     fields = {f.name for f in dataclasses.fields(Config)}
     config = {k: v for k, v in trained(checkpoint).items() if k in fields} | settings
-    wanted = outline(Network, Config, config)[1]
+    wanted = outline(Network, Config, config)
 
     def encoder(weights):
         found = {re.sub('^norm', 'read.norm', k): v for k, v in (weights or {}).items()}
@@ -310,80 +312,67 @@ def load_model(checkpoint, new_head=False, averaged=True, **overrides):
     one and `averaged`.
 
     new_head: a fresh classifier, with num_classes from the overrides. image_size in the overrides:
-    positions are interpolated. Raises ValueError if other overrides do not fit the weights.
+    positions are interpolated. Raises Mistake if other overrides do not fit the weights.
     """
     name = checkpoint['config']['model']
     if 'headless' in checkpoint and not new_head:
-        raise ValueError('these are the weights of a masked autoencoder, which has no classifier yet: give '
-                         f'--model={checkpoint["headless"]}, or train one: train.py --init_from=PATH --model={name}')
+        raise Mistake('these are the weights of a masked autoencoder, which has no classifier yet: give '
+                      f'--model={checkpoint["headless"]}, or train one: train.py --init_from=PATH --model={name}')
     if 'image_size' in overrides:
         overrides['image_size'] = sides(overrides['image_size'])
     Network, Config = network(name)
     settings = trained(checkpoint)
-    (old, own), (config, new) = (outline(Network, Config, settings | more) for more in ({}, overrides))
-    head = [k for k in new if new_head and k.startswith('read.head.')]
-    for kind in ('weights', 'ema'):
-        wrong = differing(checkpoint[kind] or own, own, head)
-        if wrong:
-            raise ValueError(f'the checkpoint is damaged ({kind}.{wrong} is not that of its own model_config); take '
-                             'another one')
+    with refusals():
+        old, config = Config(**settings), Config(**settings | overrides)
     data = checkpoint.get('data', {'kind': kind_of(old)})
     tokenizer = data.get('tokenizer', {})
     tokens = {'bytes': 256, 'gpt2': GPT2_TOKENS}.get(tokenizer.get('name'), len(tokenizer.get('alphabet', '')))
     if data['kind'] != kind_of(old) or tokens > getattr(old, 'vocab_size', tokens):
-        raise ValueError(f'the checkpoint is damaged (its data are {data["kind"]} of {tokens} tokens, and its network '
-                         'is for others); take another one')
+        raise Mistake(f'the checkpoint is damaged (its data are {data["kind"]} of {tokens} tokens, and its network '
+                      'is for others); take another one')
     for k in ('n_head', 'decoder_n_head', 'causal', 'gelu'):  # with another, the same weights would be another function
         had, has = (getattr(c, k, 0) or k == 'decoder_n_head' and getattr(c, 'n_head', 0) for c in (old, config))
         if had != has:
-            raise ValueError(f'the checkpoint has {k}={show(had)}, not {show(has)}; leave {k} out')
+            raise Mistake(f'the checkpoint has {k}={show(had)}, not {show(has)}; leave {k} out')
     if kind_of(old) != kind_of(config):
-        raise ValueError(f'the checkpoint reads {kind_of(old)}, with image_size={show(config.image_size)} it would '
-                         f'read {kind_of(config)}; leave that out')
-    weights = dict(averaged and checkpoint['ema'] or checkpoint['weights'])
+        raise Mistake(f'the checkpoint reads {kind_of(old)}, with image_size={show(config.image_size)} it would '
+                      f'read {kind_of(config)}; leave that out')
+    model = Network(config)
+    fresh, weights = model.state_dict(), dict(averaged and checkpoint['ema'] or checkpoint['weights'])
+    head = [k for k in fresh if new_head and k.startswith('read.head.')]
     had, has = ([getattr(c, k, 0) for k in ('image_size', 'patch_size')] for c in (old, config))
     for k in ('embed.pos', 'decoder_pos'):
         if k in weights and had[0] != has[0] and had[1] == has[1] != 0:
             weights[k] = resize_positions(weights[k], grid(old), grid(config))
     if new_head and not head:
-        raise ValueError(f'{Network.__name__} has no read.head to replace; docs/extend.md says what new_head needs')
-    wrong = differing(weights, new, head)
+        raise Mistake(f'{Network.__name__} has no read.head to replace; docs/extend.md says what new_head needs')
+    wrong = differing(weights, fresh, head)
     if wrong:
-        raise ValueError(f'the checkpoint does not fit {", ".join(f"{k}={v}" for k, v in overrides.items())} '
-                         f'({wrong} differs); leave out what its config.json says otherwise')
-    model = Network(Config(**settings | overrides))  # not before, so that its size is that of the checkpoint
-    fresh = model.state_dict()
+        raise Mistake(f'the checkpoint does not fit {", ".join(f"{k}={v}" for k, v in overrides.items())} '
+                      f'({wrong} differs); leave out what its config.json says otherwise' if overrides else
+                      f'the checkpoint is damaged ({wrong} is not that of its own model_config); take another one')
     model.load_state_dict(weights | {k: fresh[k] for k in head})
     return speed_up(model.eval())
 
 
 def trained(checkpoint):
-    """The settings that a checkpoint's network was trained with. Raises ValueError for unknown ones
+    """The settings that a checkpoint's network was trained with. Raises Mistake for unknown ones
     and wrong types."""
     Config = network(checkpoint['config']['model'])[1]
     settings, fields = getattr(Config, 'earlier', {}) | checkpoint['model_config'], dataclasses.fields(Config)
     unknown = sorted(settings.keys() - {f.name for f in fields})
     if unknown:
-        raise ValueError(f'the checkpoint is from another version of {Config.__name__} (it has {unknown[0]}); train it '
-                         'again')
+        raise Mistake(f'the checkpoint is from another version of {Config.__name__} (it has {unknown[0]}); train it '
+                      'again')
     plain = [f.name for f in fields if f.type in (bool, int, float, str) and f.name in settings.keys() - SIDES]
     settings |= check({k: (settings[k], 'the model_config of the checkpoint') for k in plain}, Config)
-    tensors = len(checkpoint['weights'])
-    for k in plain:
-        if k.endswith('n_layer') and settings[k] > tensors:
-            raise ValueError(f'the checkpoint is damaged ({k}={settings[k]} of {tensors} tensors); take another one')
     return settings
 
 
 def outline(Network, Config, settings):
-    """(config, state dict) of a network with these settings, whose tensors take no memory."""
-    try:
-        with torch.device('meta'):
-            model = Network(Config(**settings))
-    except (RuntimeError, TypeError, ArithmeticError, LookupError) as e:  # of settings that no network can have
-        raise ValueError(f'no network has such a {Config.__name__} ({str(e)[:200]}); leave settings out, or take '
-                         'another checkpoint') from None
-    return model.config, model.state_dict()
+    """The state dict of a network with these settings, whose tensors take no memory."""
+    with refusals(), torch.device('meta'):
+        return Network(Config(**settings)).state_dict()
 
 
 def differing(weights, wanted, head=()):
@@ -403,6 +392,15 @@ def resize_positions(pos, old, new):
     return torch.cat((own, rest.flatten(2).mT), 1)
 
 
+def heading(path, checkpoint, model):
+    """What a program says first of the network that it shows: its size, and which step of its run."""
+    said = f'{path}: {checkpoint["config"]["model"]}, {size(model) / 1e6:.2f}M parameters'
+    if 'max_iters' not in checkpoint['config']:  # weights of others
+        return said
+    which = f'{Path(path).stem}, ' if path.endswith('.pt') else '' if exported.is_one(path) else 'best, '
+    return f'{said} ({which}step {checkpoint["step"]:,} of {checkpoint["config"]["max_iters"]:,})'
+
+
 def from_command_line(argv, Settings):
     """Command line -> (Settings, the checkpoint that `ckpt` or `official` names, the network's
     settings that were given: another image_size, or what an official file, of the network `model`,
@@ -411,18 +409,18 @@ def from_command_line(argv, Settings):
     refuse_alone(given, 'ckpt', 'official', 'model')
     if 'official' in given:
         if 'ckpt' in given:
-            raise ValueError('--official=PATH is --ckpt=official:PATH; leave one of the two out')
+            raise Mistake('--official=PATH is --ckpt=official:PATH; leave one of the two out')
         given['ckpt'] = Typed(f'official:{given["official"][0]}'), given.pop('official')[1]
     path, name = (str(given.get(k, (getattr(Settings, k), ''))[0]) for k in ('ckpt', 'model'))
     checkpoint = None if path.startswith('official:') else load_weights(path)
     if checkpoint and name not in ('', checkpoint['config']['model']):
-        raise ValueError(f'{path} holds model={checkpoint["config"]["model"]}, not model={name}; leave model out')
+        raise Mistake(f'{path} holds model={checkpoint["config"]["model"]}, not model={name}; leave model out')
     Config = network(checkpoint['config']['model'] if checkpoint else name or 'crate')[1]
     checked = check(given, Settings, Config)
     ours = {f.name for f in dataclasses.fields(Settings)}
     overrides = {k: v for k, v in checked.items() if k not in ours}
     trained = checkpoint['model_config'].get('norm_pix_loss') if checkpoint else None
     if trained is not None and overrides.get('norm_pix_loss', trained) != trained:
-        raise ValueError(f'{path} was trained with norm_pix_loss={show(trained)}; leave norm_pix_loss out')
+        raise Mistake(f'{path} was trained with norm_pix_loss={show(trained)}; leave norm_pix_loss out')
     return (Settings(**{k: v for k, v in checked.items() if k in ours}),
             checkpoint or load_weights(path, name, **overrides), overrides)

@@ -27,18 +27,6 @@ def plain_again(model):
         module._compiled_call_impl = None
 
 
-def pays_on_cpu(dtype):
-    """Whether compiled steps are faster on a CPU. In float32 those of five networks were not: most of
-    a step is matrix products and attention, and compiling does not change these."""
-    return dtype != torch.float32
-
-
-def seconds_to_compile(model):
-    """How long compiling on a CPU takes at most: 24 s for 6 layers and 35 s for 12, on two cores.
-    About half of it if the compiler has been used before, 2 s if this network has been compiled."""
-    return 12 + 2 * len(blocks(model))
-
-
 def without_compiled():
     """The context in which compiled networks compute as written: for validation, whose last batch
     may be smaller, and for looking inside."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from engine import lock, reader
 from engine.output import check_folder, write_file
 from engine.rundir import FORMAT, LOCK, SCHEMA, SETTING, check_format, fit
+from engine.settings import Mistake
 
 WEIGHTS, CONFIG = 'model.safetensors', 'config.json'
 LARGEST = 2 ** 24  # bytes of config.json; 21,000 classes have 2 MB
@@ -22,15 +23,15 @@ OF_THIS_MACHINE = 'model', 'data_dir', 'out_dir', 'init_from', 'overwrite', 'dev
 
 
 def check_new(out, overwrite):
-    """Raises ValueError, before any work, if no export can be written to this folder."""
+    """Raises Mistake, before any work, if no export can be written to this folder."""
     check_folder(out, f'{WEIGHTS}.new', '--out')
     held = sorted(name for name in (WEIGHTS, CONFIG) if os.path.exists(Path(out) / name))
     runs = sorted(p.name for p in Path(out).glob('*.pt'))
     if runs:
-        raise ValueError(f'{out} holds a run ({", ".join(runs[:3])}); name another folder: --out=FOLDER')
+        raise Mistake(f'{out} holds a run ({", ".join(runs[:3])}); name another folder: --out=FOLDER')
     if held and not overwrite:
-        raise ValueError(f'{out} already holds {" and ".join(held)}; replace them with --overwrite=true, or name '
-                         'another --out')
+        raise Mistake(f'{out} already holds {" and ".join(held)}; replace them with --overwrite=true, or name '
+                      'another --out')
 
 
 def write(out, model, checkpoint, overwrite):
@@ -38,7 +39,7 @@ def write(out, model, checkpoint, overwrite):
     try:
         from safetensors.torch import save
     except ImportError:
-        raise ValueError('exporting needs a library that is missing: pip install safetensors') from None
+        raise Mistake('exporting needs a library that is missing: pip install safetensors') from None
     settings = {k: v for k, v in checkpoint['config'].items() if k not in OF_THIS_MACHINE}
     own, data = vars(model.config), checkpoint['data']
     config = {'architectures': [type(model).__name__], 'model_type': checkpoint['config']['model'],
@@ -79,7 +80,7 @@ def is_one(path):
 
 
 def read(path):
-    """An export as a checkpoint (dict) without optimizers. Raises ValueError for a damaged or foreign
+    """An export as a checkpoint (dict) without optimizers. Raises Mistake for a damaged or foreign
     one."""
     folder = Path(path).parent if os.path.basename(path) == WEIGHTS else Path(path)
     try:
@@ -92,8 +93,8 @@ def read(path):
             'scaler': {}, 'best': math.inf, 'seconds': 0.0}
         fit(checkpoint)
     except reader.Unfit as e:
-        raise ValueError(f'{folder} is damaged or no export of nanoCRATE ({e}); take another, or write it again: '
-                         'python export.py --ckpt=RUN --out=FOLDER') from None
+        raise Mistake(f'{folder} is damaged or no export of nanoCRATE ({e}); take another, or write it again: '
+                      'python export.py --ckpt=RUN --out=FOLDER') from None
     return checkpoint
 
 

@@ -28,7 +28,8 @@ def in_precision_of_products(module, args, tokens):
     """Under autocast, tokens enter the first layer in its precision. Norms, softmax and the loss add
     up in float32, whatever they are given. Three seeds learned as before (docs/results.md, Speed)."""
     kind = tokens.device.type
-    return tokens.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else tokens
+    on = kind != 'meta' and torch.is_autocast_enabled(kind)
+    return tokens.to(torch.get_autocast_dtype(kind)) if on else tokens
 
 
 def attention(q, k, v, dropout_p=0.0, is_causal=False):

@@ -8,6 +8,8 @@ import warnings
 
 import torch
 
+from engine.settings import Mistake
+
 
 def generate(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, stop_token=None, use_cache=True):
     """Continue sequences of tokens.
@@ -17,7 +19,7 @@ def generate(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None
     likeliest tokens. top_p: sample from the likeliest tokens that together have probability p.
     stop_token: a sequence that draws it is finished and padded with it; generation ends when all
     are finished. use_cache: keep keys and values (the same result up to rounding, linear instead of
-    quadratic work). Returns int64 (B, N + new): the prompt, then what was drawn. Raises ValueError
+    quadratic work). Returns int64 (B, N + new): the prompt, then what was drawn. Raises Mistake
     if the model reads no text.
     """
     new = stream(model, idx, max_new_tokens, temperature, top_k, top_p, stop_token, use_cache)
@@ -28,11 +30,11 @@ def generate(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None
 def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, stop_token=None, use_cache=True):
     """Yields the next token of each sequence, (B, 1), max_new_tokens times. See `generate`."""
     if model.config.task != 'text':
-        raise ValueError(f'only a causal network of text continues sequences; the task here is {model.config.task}')
+        raise Mistake(f'only a causal network of text continues sequences; the task here is {model.config.task}')
     if idx.dim() != 2 or idx.size(1) == 0:
-        raise ValueError(f'generate needs token ids (B, N) with at least one token per row, got {tuple(idx.shape)}')
+        raise Mistake(f'generate needs token ids (B, N) with at least one token per row, got {tuple(idx.shape)}')
     if not temperature >= 0 or (top_k is not None and top_k < 1) or (top_p is not None and not 0 < top_p <= 1):
-        raise ValueError(f'need temperature >= 0, top_k >= 1, 0 < top_p <= 1; got {temperature}, {top_k}, {top_p}')
+        raise Mistake(f'need temperature >= 0, top_k >= 1, 0 < top_p <= 1; got {temperature}, {top_k}, {top_p}')
     block = model.config.block_size
     if idx.size(1) > block:
         warnings.warn(f'the prompt has {idx.size(1)} tokens; only its last {block} (block_size) are used')

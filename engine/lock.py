@@ -14,6 +14,8 @@ import sys
 import time
 from pathlib import Path
 
+from engine.settings import Mistake
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -31,7 +33,7 @@ def beside(path):
 
 def hold(path, what, advice, wait=False):
     """Hold the lock at `path` until let_go, or to the end of this process; `what` is the folder or
-    file that it is for. If another process holds it, raises ValueError that names it; with wait, it
+    file that it is for. If another process holds it, raises Mistake that names it; with wait, it
     is waited for."""
     path = Path(path).absolute()
     if path in HELD:
@@ -48,13 +50,13 @@ def hold(path, what, advice, wait=False):
                 file.seek(0)
                 who = file.read(500).decode(errors='replace') or 'another process'
             if not free and not wait:
-                raise ValueError(f'{what} is being written by {who}; wait for it, or {advice}')
+                raise Mistake(f'{what} is being written by {who}; wait for it, or {advice}')
             if not free and not said:
                 print(f'{what} is being written by {who}; waiting for it', flush=True)
                 said = True
             time.sleep(0.1)
     except (OSError, RecursionError) as e:
-        raise ValueError(f'{what} cannot be written ({getattr(e, "strerror", "nested too deep")}); {advice}') from None
+        raise Mistake(f'{what} cannot be written ({getattr(e, "strerror", "nested too deep")}); {advice}') from None
     HELD[path] = file, made
     with contextlib.suppress(OSError):  # a full disk; the lock holds without the words
         file.truncate(0)

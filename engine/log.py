@@ -3,19 +3,20 @@ import csv
 import os
 
 from engine.output import write_file
+from engine.settings import Mistake
 
 FIRST, LAST = ('step', 'split', 'loss'), ('lr', 'seen', 'seconds')
 
 
 def read_log(path):
     """The rows of a log.csv, each a dict of strings. Rows that are cut or unreadable are named and
-    left out. Raises ValueError if its first line is none of ours, OSError if there is no file."""
+    left out. Raises Mistake if its first line is none of ours, OSError if there is no file."""
     with open(path, encoding='utf-8', errors='replace', newline='\n') as f:
         columns, *lines = [line.split(',') for line in f] or [['']]
     columns[-1] = columns[-1].rstrip()
     missing = [name for name in FIRST + LAST if name not in columns]
     if missing:
-        raise ValueError(f'{path} is not the log of a run, or its first line is damaged: no column {missing[0]}')
+        raise Mistake(f'{path} is not the log of a run, or its first line is damaged: no column {missing[0]}')
     rows = [readable(columns, cells) for cells in lines]
     bad = [str(number) for number, row in enumerate(rows, 2) if row is None]
     if bad:
@@ -51,8 +52,8 @@ class Log:
     def read(self):
         try:
             return read_log(self.path)
-        except (OSError, ValueError) as e:
-            raise ValueError(f'{e}; move it away to go on without it') from None
+        except (OSError, Mistake) as e:
+            raise Mistake(f'{e}; move it away to go on without it') from None
 
     def rewrite(self, rows):
         def write(f):
@@ -73,5 +74,5 @@ class Log:
             self.writer.writerow(row)
             self.file.flush()
         except OSError as e:
-            raise ValueError(f'could not write {self.path} ({e.strerror}); make room, then go on with '
-                             '--init_from=resume') from None
+            raise Mistake(f'could not write {self.path} ({e.strerror}); make room, then go on with '
+                          '--init_from=resume') from None

@@ -1,7 +1,6 @@
 """What this machine is and how a run uses it: device, precision, compilation, speed, and the
 processes that share the work."""
 import contextlib
-import functools
 import gc
 import os
 import platform
@@ -14,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from engine import compiling
+from engine.settings import Mistake
 
 
 def choose_device(device):
@@ -28,8 +28,8 @@ def choose_device(device):
         if torch.ones(1, device=device).item() != 1:
             raise RuntimeError('it does not compute')
     except (RuntimeError, AssertionError, ImportError, NotImplementedError) as e:
-        raise ValueError(f'device={device} is not usable here ({str(e).splitlines()[0]}); '
-                         'choose another, or --device=auto') from None
+        raise Mistake(f'device={device} is not usable here ({str(e).splitlines()[0]}); '
+                      'choose another, or --device=auto') from None
     return device
 
 
@@ -37,7 +37,7 @@ def choose_dtype(dtype, device):
     """The precision of matrix products: what is asked for, or what the hardware multiplies fast:
     bfloat16; else, on a GPU with tensor cores (V100, T4), float16; else float32."""
     if dtype not in ('auto', 'float32', 'bfloat16', 'float16'):
-        raise ValueError(f"dtype='{dtype}' is unknown; choose auto, float32, bfloat16 or float16")
+        raise Mistake(f"dtype='{dtype}' is unknown; choose auto, float32, bfloat16 or float16")
     kind = torch.device(device).type
     if dtype == 'auto':
         native = torch.cuda.is_bf16_supported(including_emulation=False) if kind == 'cuda' else \
@@ -48,23 +48,17 @@ def choose_dtype(dtype, device):
         a = torch.ones(2, 2, dtype=getattr(torch, dtype), device=device)
         (a @ a).sum().item()
     except (RuntimeError, TypeError) as e:
-        raise ValueError(f'dtype={dtype} is not usable on device={device} ({str(e).splitlines()[0]}); choose another, '
-                         'or --dtype=auto') from None
+        raise Mistake(f'dtype={dtype} is not usable on device={device} ({str(e).splitlines()[0]}); choose another, '
+                      'or --dtype=auto') from None
     return a.dtype
 
 
-@functools.cache
 def cpu_gains_from_bfloat16():
-    """Whether this CPU multiplies bfloat16 faster than float32. With AMX it does. With the AVX-512
-    instruction alone AMD's do and Intel's do not, so that is measured, in 0.1 s: on one thread and
-    in short products, so that other programs do not disturb all of them."""
-    cpu, threads = torch.cpu.get_capabilities(), torch.get_num_threads()
-    if cpu.get('amx_bf16') or not cpu.get('avx512_bf16'):
-        return bool(cpu.get('amx_bf16'))
-    torch.set_num_threads(1)
-    half, whole = (matmul_flops('cpu', dtype, 256, 0.05) for dtype in (torch.bfloat16, torch.float32))
-    torch.set_num_threads(threads)
-    return half > whole
+    """Whether this CPU multiplies bfloat16 faster than float32. With AMX it does; with the AVX-512
+    instruction alone AMD's do and Intel's do not. A rule and no measurement, so that all processes of
+    a run, and the run when it is resumed, choose alike."""
+    cpu = torch.cpu.get_capabilities()
+    return bool(cpu.get('amx_bf16') or cpu.get('avx512_bf16') and 'AMD' in cpu.get('cpu_name', ''))
 
 
 def matmul_flops(device, dtype, n, seconds=0.1):
@@ -83,7 +77,7 @@ def choose_compile(compile, device):
     """Whether to compile before the first step: as asked, or on CUDA under Linux."""
     asked = compile.lower()
     if asked not in ('auto', 'true', 'false'):
-        raise ValueError(f"compile='{compile}' is unknown; choose auto, true or false")
+        raise Mistake(f"compile='{compile}' is unknown; choose auto, true or false")
     on_cuda = torch.device(device).type == 'cuda' and platform.system() == 'Linux'
     return asked == 'true' or asked == 'auto' and on_cuda
 
@@ -102,18 +96,18 @@ class Machine:
         self.grouped = 'RANK' in os.environ
         lacking = [k for k in ('WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT') if k not in os.environ]
         if self.grouped and lacking:
-            raise ValueError(f'RANK is set in the environment, but not {" and ".join(lacking)}; start processes with '
-                             'torchrun, or unset RANK')
+            raise Mistake(f'RANK is set in the environment, but not {" and ".join(lacking)}; start processes with '
+                          'torchrun, or unset RANK')
         self.world, self.rank = (int(os.environ[k]) for k in ('WORLD_SIZE', 'RANK')) if self.grouped else (1, 0)
         self.main = self.rank == 0
         if fsdp and self.world == 1:
-            raise ValueError('fsdp=true shares a network among processes, and here is one; start several with torchrun '
-                             '--standalone --nproc_per_node=N train.py .., or say --fsdp=false')
+            raise Mistake('fsdp=true shares a network among processes, and here is one; start several with torchrun '
+                          '--standalone --nproc_per_node=N train.py .., or say --fsdp=false')
         self.fsdp, self.device = fsdp, choose_device(device)
         self.kind = torch.device(self.device).type
         if self.grouped and self.kind not in ('cpu', 'cuda'):
-            raise ValueError(f'processes cannot talk to each other on device={self.device}; start one, '
-                             'without torchrun, or say --device=cpu')
+            raise Mistake(f'processes cannot talk to each other on device={self.device}; start one, '
+                          'without torchrun, or say --device=cpu')
         self.dtype, self.compiled = choose_dtype(dtype, self.device), choose_compile(compile, self.device)
         if self.kind == 'cuda':
             torch.set_float32_matmul_precision('high')  # float32 is multiplied as TF32 where the GPU can
@@ -131,8 +125,8 @@ class Machine:
             return passes // self.world, rows
         if rows % self.world == 0:
             return passes, rows // self.world
-        raise ValueError(f'{self.world} processes cannot share gradient_accumulation_steps={passes} of '
-                         f'batch_size={rows}; make one of them a multiple of {self.world}')
+        raise Mistake(f'{self.world} processes cannot share gradient_accumulation_steps={passes} of '
+                      f'batch_size={rows}; make one of them a multiple of {self.world}')
 
     def say(self, *words):
         if self.main:
@@ -283,12 +277,12 @@ class Machine:
 
 def recompute_layers(model):
     """Activation checkpointing: each layer that repeats keeps only its input, and computes the rest
-    again in the backward pass. Raises ValueError for a network without such layers."""
+    again in the backward pass. Raises Mistake for a network without such layers."""
     def again(forward):
         return lambda *args, **more: checkpoint(forward, *args, use_reentrant=False, **more)
     if not compiling.blocks(model):
-        raise ValueError(f'recompute=true is for networks with `layers`, and {type(model).__name__} has none; leave it '
-                         'out')
+        raise Mistake(f'recompute=true is for networks with `layers`, and {type(model).__name__} has none; leave it '
+                      'out')
     for layer in compiling.blocks(model):
         layer.forward = again(layer.forward)
 
@@ -296,10 +290,16 @@ def recompute_layers(model):
 def train_flops(model, augment=None):
     """Operations of a forward and a backward pass on one sequence, picture or prompt, as PyTorch
     counts them. augment: an AugmentConfig, for self-distillation, which has small crops too. Nothing
-    is computed: the passes run on the meta device. 0 for a network that looks at values there."""
-    c = model.config
+    is computed: the passes run on the meta device. 0 for a network that cannot run there."""
+    try:
+        return flops_on_meta(type(model), model.config, augment)
+    except Exception:  # of many types: it looks at values; if it is a bug, the first step shows it
+        return 0
+
+
+def flops_on_meta(Network, c, augment):
     with torch.device('meta'):
-        twin = type(model)(c)
+        twin = Network(c)
         if c.task == 'views':
             n, side = (augment.local_crops, augment.local_size) if augment else (0, 1)
             x, y = (torch.empty(2, 1, c.channels, *c.image_size), torch.empty(n, 1, c.channels, side, side)), None
@@ -311,10 +311,7 @@ def train_flops(model, augment=None):
         else:
             x = y = torch.empty(1, c.block_size, dtype=torch.long)
         with FlopCounterMode(display=False) as counter:
-            try:
-                twin(x, y)[1].backward()
-            except RuntimeError:
-                return 0
+            twin(x, y)[1].backward()
     return counter.get_total_flops()
 
 

@@ -5,7 +5,7 @@ A table {our name: their name} stands beside the function that reads a format. S
 tell are read off them; `overrides` are other settings of the network, such as pool or dropout. A
 state dict may be nested in a checkpoint under `state_dict` or `model`, and its names may begin with
 the `module.` of data-parallel training or the `_orig_mod.` of a compiled network. Every function
-raises a ValueError that names the tensors which are missing, unexpected or of a wrong shape.
+raises a Mistake that names the tensors which are missing, unexpected or of a wrong shape.
 """
 import os
 import re
@@ -14,6 +14,7 @@ from collections import Counter
 import torch
 
 from engine import reader
+from engine.settings import Mistake
 
 # network: the tensor that holds its positions, and one that tells its format from the others
 FORMATS = {'crate': ('pos_embedding', 'transformer.layers.0.0.fn.qkv.weight'),
@@ -28,16 +29,16 @@ NESTS = 'state_dict', 'model'
 
 
 def read(path):
-    """The state dict in an official file. Raises ValueError for a missing or damaged one."""
+    """The state dict in an official file. Raises Mistake for a missing or damaged one."""
     if not os.path.isfile(path):
-        raise ValueError(f'no file {path}; the authors link theirs from https://github.com/Ma-Lab-Berkeley/CRATE')
+        raise Mistake(f'no file {path}; the authors link theirs from https://github.com/Ma-Lab-Berkeley/CRATE')
     try:
         sd = reader.load(path, legacy=True)
         for nest in NESTS:
             sd = dict.get(sd, nest, sd) if isinstance(sd, dict) else sd
         return unnested(reader.state_dict(sd))
     except reader.Unfit as e:
-        raise ValueError(f'{path} is damaged or holds no state dict ({e}); get it again') from None
+        raise Mistake(f'{path} is damaged or holds no state dict ({e}); get it again') from None
 
 
 def unnested(state_dict):
@@ -52,25 +53,25 @@ def unnested(state_dict):
 
 
 def require(sd, kind, dims):
-    """Raises ValueError unless there are tensors of these names and numbers of dimensions, {name:
+    """Raises Mistake unless there are tensors of these names and numbers of dimensions, {name:
     n}."""
     missing = [name for name in dims if name not in sd]
     if missing:
-        raise ValueError(f'not a {kind} state dict: no {" or ".join(missing)} among {sorted(sd)[:4]} ..')
+        raise Mistake(f'not a {kind} state dict: no {" or ".join(missing)} among {sorted(sd)[:4]} ..')
     for name, n in dims.items():
         if sd[name].dim() != n:
-            raise ValueError(f'not a {kind} state dict: {name} has shape {tuple(sd[name].shape)}, not {n} dimensions')
+            raise Mistake(f'not a {kind} state dict: {name} has shape {tuple(sd[name].shape)}, not {n} dimensions')
 
 
 def depth(sd, blocks):
-    """Number of layers under the name `blocks`: blocks.0.*, blocks.1.*, .. Raises ValueError if one
+    """Number of layers under the name `blocks`: blocks.0.*, blocks.1.*, .. Raises Mistake if one
     is missing."""
     found = Counter(k[len(blocks) + 1:].split('.')[0] for k in sd if k.startswith(f'{blocks}.'))
     missing = [l for l in range(len(found)) if str(l) not in found]
     if missing:
-        raise ValueError(f'it has {len(found)} layers {blocks}.*, and none of them is {blocks}.{missing[0]}')
+        raise Mistake(f'it has {len(found)} layers {blocks}.*, and none of them is {blocks}.{missing[0]}')
     if len(found) * found['0'] > 2 * len(sd):
-        raise ValueError(f'its {len(found)} layers {blocks}.* differ')
+        raise Mistake(f'its {len(found)} layers {blocks}.* differ')
     return len(found)
 
 
@@ -80,11 +81,11 @@ def make(Model, config, sd):
         with torch.device('meta'):  # takes no memory
             needs = sum(t.numel() for t in Model(config).parameters())
     except (RuntimeError, ArithmeticError) as e:
-        raise ValueError(f'its sizes make no {Model.__name__} ({str(e).splitlines()[0]})') from None
+        raise Mistake(f'its sizes make no {Model.__name__} ({str(e).splitlines()[0]})') from None
     holds = sum(t.numel() for t in sd.values())
     if needs > 2 * holds:
         given = ', '.join(f'{k}={getattr(config, k)}' for k in ('n_head', 'image_size') if hasattr(config, k))
-        raise ValueError(f'a {Model.__name__} of its sizes and {given} has {needs:,} weights, and it holds {holds:,}')
+        raise Mistake(f'a {Model.__name__} of its sizes and {given} has {needs:,} weights, and it holds {holds:,}')
     return Model(config)
 
 
@@ -102,18 +103,18 @@ def fill(model, sd, names, wanted, fixed=(), dead=()):
     kind, c = type(model).__name__, model.config
     missing, extra = sorted(wanted.keys() - sd.keys() - {*fixed, *dead}), sorted(sd.keys() - wanted.keys())
     if missing or extra:
-        raise ValueError(f'{kind} state dict does not fit: missing {missing[:4]}, unexpected {extra[:4]}')
+        raise Mistake(f'{kind} state dict does not fit: missing {missing[:4]}, unexpected {extra[:4]}')
     needs = f'n_head={c.n_head}, image_size={c.image_size} and patch_size={c.patch_size} need' if c.image_size else \
         f'n_head={c.n_head} and the other tensors need'
     for k in sd:
         if sd[k].shape != wanted[k].shape:
-            raise ValueError(f'{k} has shape {tuple(sd[k].shape)}, {needs} {tuple(wanted[k].shape)}')
+            raise Mistake(f'{k} has shape {tuple(sd[k].shape)}, {needs} {tuple(wanted[k].shape)}')
         if k not in dead and not sd[k].is_floating_point():
-            raise ValueError(f'{k} is of {sd[k].dtype}; weights are not')
+            raise Mistake(f'{k} is of {sd[k].dtype}; weights are not')
         slack = max(1e-5, torch.finfo(sd[k].dtype).eps) if k in fixed else 0  # files may hold float16
         if k in fixed and not (sd[k] - wanted[k]).abs().max() <= slack:
-            raise ValueError(f'{k} holds other positions than the sines and cosines that {needs}; give the sizes that '
-                             "the weights were trained with (interpolated positions are not the authors')")
+            raise Mistake(f'{k} holds other positions than the sines and cosines that {needs}; give the sizes that '
+                          "the weights were trained with (interpolated positions are not the authors')")
     weights = wanted | {k: v for k, v in sd.items() if k not in fixed}
     model.load_state_dict({ours: weights[theirs] for ours, theirs in names.items() if theirs in weights})
     return model
@@ -175,8 +176,8 @@ def crate_alpha_names(n_layer):
 def to_crate_alpha(model):
     c = model.config
     if not (c.decoupled and c.skip and c.steps == 2):
-        raise ValueError("the authors' CRATE-alpha has decoupled=True, skip=True and steps=2, this network "
-                         f'decoupled={c.decoupled}, skip={c.skip} and steps={c.steps}')
+        raise Mistake("the authors' CRATE-alpha has decoupled=True, skip=True and steps=2, this network "
+                      f'decoupled={c.decoupled}, skip={c.skip} and steps={c.steps}')
     return give(model, crate_alpha_names(c.n_layer))
 
 
@@ -210,8 +211,8 @@ def to_crate_gpt(model):
     """With the causal masks attn.bias, which are no weights, but which the authors' code looks for."""
     c = model.config
     if c.final_norm or not c.causal:
-        raise ValueError("the authors' CRATE-GPT has final_norm=False and causal=True, this network "
-                         f'final_norm={c.final_norm} and causal={c.causal}')
+        raise Mistake("the authors' CRATE-GPT has final_norm=False and causal=True, this network "
+                      f'final_norm={c.final_norm} and causal={c.causal}')
     mask, sd = model.embed.pos_emb.weight.new_ones(1, 1, c.block_size, c.block_size).tril(), {}
     for k, v in give(model, crate_gpt_names(c.n_layer)).items():
         sd |= {k.replace('c_attn.weight', 'bias'): mask} if k.endswith('c_attn.weight') else {}
@@ -221,15 +222,15 @@ def to_crate_gpt(model):
 
 def from_crate_gpt(Model, Config, sd, *, n_head, image_size, **overrides):
     if image_size:
-        raise ValueError('these are the weights of a CRATE-GPT, which reads text, not pictures: give --image_size=0, '
-                         'and to train them a config for text, such as config/train_crate_owt.py')
+        raise Mistake('these are the weights of a CRATE-GPT, which reads text, not pictures: give --image_size=0, '
+                      'and to train them a config for text, such as config/train_crate_owt.py')
     if 'pos_embedding' in sd:
-        raise ValueError('these are the weights of a CRATE that reads pictures, not text: give the sizes that it was '
-                         'trained with, such as --image_size=224 --patch_size=16')
+        raise Mistake('these are the weights of a CRATE that reads pictures, not text: give the sizes that it was '
+                      'trained with, such as --image_size=224 --patch_size=16')
     tokens, positions, first = 'transformer.wte.weight', 'transformer.wpe.weight', 'transformer.h.0.attn.c_attn.weight'
     require(sd, 'CRATE-GPT', {CRATE_GPT: 2, first: 2, positions: 2, tokens: 2, 'lm_head.weight': 2})
     if not torch.equal(sd[tokens], sd['lm_head.weight']):
-        raise ValueError(f'lm_head.weight differs from {tokens}; here the output map is the token embedding')
+        raise Mistake(f'lm_head.weight differs from {tokens}; here the output map is the token embedding')
     (vocab_size, n_embd), inner = sd[tokens].shape, len(sd[first])
     model = make(Model, Config(**dict(
         image_size=0, block_size=len(sd[positions]), vocab_size=vocab_size, n_layer=depth(sd, 'transformer.h'),
@@ -306,8 +307,8 @@ def from_crate_mae(Model, Config, state_dict, *, n_head, image_size, patch_size,
     sd, first, patch = unnested(state_dict), 'blocks.0.layers.0.0.fn.qkv.weight', 'patch_embed.proj.weight'
     require(sd, 'CRATE-MAE', {first: 2, patch: 4})
     if 'decoder_pred.weight' not in sd:
-        raise ValueError('this CRATE-MAE state dict has no decoder, so it cannot reconstruct pictures; take the '
-                         'checkpoint of pre-training')
+        raise Mistake('this CRATE-MAE state dict has no decoder, so it cannot reconstruct pictures; take the '
+                      'checkpoint of pre-training')
     inner, n_embd = sd[first].shape
     model = make(Model, Config(**dict(
         image_size=image_size, patch_size=patch_size, channels=sd[patch].shape[1], n_head=n_head, n_embd=n_embd,
@@ -337,8 +338,8 @@ def from_vit_mae(Model, Config, state_dict, *, n_head, image_size, patch_size, d
     sd, patch = unnested(state_dict), 'patch_embed.proj.weight'
     require(sd, 'ViT-MAE', {'blocks.0.attn.qkv.weight': 2, 'cls_token': 3, patch: 4})
     if 'decoder_embed.weight' not in sd:
-        raise ValueError('this ViT-MAE state dict has no decoder, so it cannot reconstruct pictures; take the '
-                         'checkpoint with a decoder, which the authors offer for visualization')
+        raise Mistake('this ViT-MAE state dict has no decoder, so it cannot reconstruct pictures; take the '
+                      'checkpoint with a decoder, which the authors offer for visualization')
     require(sd, 'ViT-MAE', {'decoder_embed.weight': 2})
     width, n_embd = sd['decoder_embed.weight'].shape
     model = make(Model, Config(**dict(
@@ -369,7 +370,7 @@ def from_gpt2(Model, Config, state_dict, *, n_head, **overrides):
     sd = {k.removeprefix('transformer.'): t for k, t in unnested(state_dict).items()}
     require(sd, 'GPT-2', {'wte.weight': 2, 'wpe.weight': 2, 'h.0.attn.c_attn.weight': 2})
     if not torch.equal(sd.pop('lm_head.weight', sd['wte.weight']), sd['wte.weight']):
-        raise ValueError('lm_head.weight differs from wte.weight; here the output map is the token embedding')
+        raise Mistake('lm_head.weight differs from wte.weight; here the output map is the token embedding')
     sd = {k: t for k, t in sd.items() if not k.endswith(('.attn.bias', '.attn.masked_bias'))}  # causal masks
     vocab_size, n_embd = sd['wte.weight'].shape
     model = make(Model, Config(
@@ -386,14 +387,14 @@ def from_gpt2(Model, Config, state_dict, *, n_head, **overrides):
     weights = {k: (names[k], t) for k, t in model.state_dict().items()}
     for theirs, t in weights.values():
         if theirs not in sd:
-            raise ValueError(f'GPT-2 state dict does not fit: {theirs} is missing')
+            raise Mistake(f'GPT-2 state dict does not fit: {theirs} is missing')
         if sd[theirs].shape != t.shape:
-            raise ValueError(f'GPT-2 state dict does not fit: {theirs} should be {tuple(t.shape)}, is '
-                             f'{tuple(sd[theirs].shape)}')
+            raise Mistake(f'GPT-2 state dict does not fit: {theirs} should be {tuple(t.shape)}, is '
+                          f'{tuple(sd[theirs].shape)}')
         if not sd[theirs].is_floating_point():
-            raise ValueError(f'{theirs} is of {sd[theirs].dtype}; weights are not')
+            raise Mistake(f'{theirs} is of {sd[theirs].dtype}; weights are not')
     extra = sorted(sd.keys() - {theirs for theirs, _ in weights.values()})
     if extra:
-        raise ValueError(f'GPT-2 state dict does not fit: unexpected {extra[:4]}')
+        raise Mistake(f'GPT-2 state dict does not fit: unexpected {extra[:4]}')
     model.load_state_dict({ours: sd[theirs] for ours, (theirs, _) in weights.items()})
     return model

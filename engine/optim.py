@@ -10,7 +10,7 @@ from collections import defaultdict
 import torch
 
 from engine.machine import choose_dtype
-from engine.settings import check_choices
+from engine.settings import Mistake, check_choices
 
 NAMES, SCHEDULES = ('adamw', 'adam', 'lion', 'muon'), ('cosine', 'linear', 'constant')
 
@@ -25,8 +25,8 @@ class Lion(torch.optim.Optimizer):
 
     def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0):
         if lr < 0 or weight_decay < 0 or not all(0 <= b < 1 for b in betas):
-            raise ValueError('Lion needs lr >= 0, weight_decay >= 0 and betas in [0, 1); got '
-                             f'{lr}, {weight_decay}, {betas}')
+            raise Mistake('Lion needs lr >= 0, weight_decay >= 0 and betas in [0, 1); got '
+                          f'{lr}, {weight_decay}, {betas}')
         super().__init__(params, dict(lr=lr, betas=betas, weight_decay=weight_decay))
 
     @torch.no_grad()
@@ -119,11 +119,11 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
     `layers` and `decoder_layers` of the model, or of its `student.net`, where query, key and value
     of a fused QKV count as three; AdamW at lr on everything else. Weight decay is on matrices and
     convolutions only, not on norms, biases, class tokens and the positions of pictures, which have
-    shape (1, N, d). (In the authors' CRATE script all parameters decay.) Raises ValueError for
+    shape (1, N, d). (In the authors' CRATE script all parameters decay.) Raises Mistake for
     another name.
     """
     if name not in NAMES:
-        raise ValueError(f"optimizer='{name}' is unknown; choose {' or '.join(NAMES)}")
+        raise Mistake(f"optimizer='{name}' is unknown; choose {' or '.join(NAMES)}")
     params = {k: p for k, p in model.named_parameters() if p.requires_grad}
     inside = re.compile(r'(student\.net\.)?(decoder_)?layers\.')
     hidden = [p for k, p in params.items() if inside.match(k) and p.dim() == 2] if name == 'muon' else []
@@ -161,14 +161,14 @@ def lr_factor(step, schedule, warmup_iters, lr_decay_iters, min_factor):
 
 
 def check(c):
-    """Raises ValueError for an optimizer, schedule or rates that a run's TrainConfig cannot have."""
+    """Raises Mistake for an optimizer, schedule or rates that a run's TrainConfig cannot have."""
     check_choices(c, optimizer=NAMES, schedule=SCHEDULES)
     if c.min_lr > c.learning_rate and c.schedule != 'constant':
-        raise ValueError(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr to at most that')
+        raise Mistake(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr to at most that')
     if c.weight_decay_end >= 0 and c.optimizer == 'adam':
-        raise ValueError(f'weight_decay_end={c.weight_decay_end} is not for adam, which has no weight decay; say adamw')
+        raise Mistake(f'weight_decay_end={c.weight_decay_end} is not for adam, which has no weight decay; say adamw')
     if -1 < c.weight_decay_end < 0:
-        raise ValueError(f'weight_decay_end={c.weight_decay_end} must be at least 0, or -1 to keep weight_decay')
+        raise Mistake(f'weight_decay_end={c.weight_decay_end} must be at least 0, or -1 to keep weight_decay')
 
 
 def schedule(c):

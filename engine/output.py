@@ -7,6 +7,8 @@ import shlex
 import subprocess
 from pathlib import Path
 
+from engine.settings import Mistake
+
 
 def quoted(path):
     """A path as one types it in the shell of this system."""
@@ -15,7 +17,7 @@ def quoted(path):
 
 def write_file(path, write, mode='w', advice='go on with --init_from=resume, or name another --out_dir'):
     """Call write(file) on a new file, then rename it to path: a crash or a full disk leaves the old
-    file whole. Raises ValueError with the advice if it cannot be written."""
+    file whole. Raises Mistake with the advice if it cannot be written."""
     new = f'{path}.new'
     as_text = {} if 'b' in mode else {'encoding': 'utf-8', 'errors': 'backslashreplace', 'newline': '\n'}
     try:
@@ -28,8 +30,8 @@ def write_file(path, write, mode='w', advice='go on with --init_from=resume, or 
         with contextlib.suppress(OSError):
             os.remove(new)
         full = getattr(e, 'errno', None) not in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.EROFS)
-        raise ValueError(f'could not write {path} ({e}); what was there before is untouched: '
-                         f'{"make room, then " * full}{advice}') from None
+        raise Mistake(f'could not write {path} ({e}); what was there before is untouched: '
+                      f'{"make room, then " * full}{advice}') from None
 
 
 def bar(items, *words, **settings):
@@ -43,38 +45,38 @@ def bar(items, *words, **settings):
 
 
 def check_writable(path, advice):
-    """Raises ValueError, before any work, if `write_file` could not write path."""
+    """Raises Mistake, before any work, if `write_file` could not write path."""
     try:
         open(f'{path}.new', 'wb').close()
         os.remove(f'{path}.new')
     except OSError as e:
-        raise ValueError(f'{path} cannot be written ({e.strerror}); {advice}') from None
+        raise Mistake(f'{path} cannot be written ({e.strerror}); {advice}') from None
 
 
 def check_folder(out, name, setting):
-    """Raises ValueError, before any work, if the folder out, which need not exist, cannot hold a file
+    """Raises Mistake, before any work, if the folder out, which need not exist, cannot hold a file
     of this name. setting: the option that gives the folder, such as --out."""
     try:
         os.lstat(Path(out) / name)
     except FileNotFoundError:
         pass
     except OSError as e:
-        raise ValueError(f'{out} cannot be written ({e.strerror}); name another {setting}') from None
+        raise Mistake(f'{out} cannot be written ({e.strerror}); name another {setting}') from None
 
 
 def check_picture_path(path, endings, setting):
-    """Raises ValueError, before any work, if path has none of these endings (such as .png) or its
+    """Raises Mistake, before any work, if path has none of these endings (such as .png) or its
     folder does not exist. setting: the option that gives the path, such as --out."""
     path = Path(path)
     if path.suffix.lower() not in endings:
-        raise ValueError(f'{path} cannot be written: its ending is no format of pictures; give another {setting}, '
-                         f'such as {setting}=sheet.png')
+        raise Mistake(f'{path} cannot be written: its ending is no format of pictures; give another {setting}, '
+                      f'such as {setting}=sheet.png')
     if path.is_dir() or not path.parent.is_dir():
-        raise ValueError(f'{path} cannot be written: {"it" if path.is_dir() else path.parent} is '
-                         f'{"a" if path.is_dir() else "no"} folder; give another {setting}')
+        raise Mistake(f'{path} cannot be written: {"it" if path.is_dir() else path.parent} is '
+                      f'{"a" if path.is_dir() else "no"} folder; give another {setting}')
 
 
 def check_new(path, overwrite, setting):
-    """Raises ValueError if path exists and must not be replaced."""
+    """Raises Mistake if path exists and must not be replaced."""
     if Path(path).exists() and not overwrite:
-        raise ValueError(f'{path} exists; give another {setting}, or --overwrite=true to replace it')
+        raise Mistake(f'{path} exists; give another {setting}, or --overwrite=true to replace it')

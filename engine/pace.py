@@ -1,4 +1,4 @@
-"""What a few steps show: whether it pays to compile, and whether another program needs a core."""
+"""The first step compiles, if that is on; and with another program on a core, one thread fewer is faster."""
 import contextlib
 import os
 import time
@@ -11,30 +11,22 @@ from engine import compiling, machine
 
 
 class Pace:
-    """Makes the steps of a run faster where it can, and says so. Its two choices change results only
-    by rounding. `meet` is called with each batch, before the forward pass.
+    """Compiles before the first step, if that is on, and chooses the number of threads. Both change
+    results only by rounding. `meet` is called with each batch, before the forward pass.
 
-    Compilation. With compile=auto on a CPU a network in bfloat16 is compiled after 20 steps, if the
-    steps that are left will save more seconds than compiling takes. If compiled steps are not
-    faster, it is undone. The choice is saved with the run's settings, so a resumed run computes in
-    the same way.
-
-    Threads. On a CPU all threads wait for the slowest one. If another program takes a core, one
-    thread fewer is faster. A few forward passes with each number decide: first after five seconds,
-    then whenever steps become slower, and with fewer threads every 15 seconds, because the core may
-    be free again. If OMP_NUM_THREADS is set, that number stays.
+    On a CPU all threads wait for the slowest one. If another program takes a core, one thread fewer
+    is faster. A few forward passes with each number decide: first after five seconds, then whenever
+    steps become slower, and with fewer threads every 15 seconds, because the core may be free again.
+    If OMP_NUM_THREADS is set, that number stays.
     """
 
-    DECIDES, SHARE_SAVED = 20, 0.12     # measured steps; compiling saved 8 to 19% of a step's time in bfloat16
     FIRST, AGAIN = 5.0, 15.0            # seconds until threads are looked at first, and again
     SLOWER = 1.25                       # steps that take so many times the best time are slow
 
     def __init__(self, here, model, run):
-        self.here, self.model, self.run, self.c = here, model, run, run.c
-        self.step, self.times, self.clock = None, deque(maxlen=self.DECIDES), 0.0  # seconds of the last steps
+        self.here, self.model, self.run = here, model, run
+        self.step, self.times, self.clock = None, deque(maxlen=20), 0.0  # seconds of the last steps
         self.alone = here.kind == 'cpu' and not here.grouped
-        self.auto = self.alone and self.c.compile == 'auto' and compiling.pays_on_cpu(here.dtype)
-        self.plain_time = None      # seconds of a step before it was compiled
         self.threads = torch.get_num_threads() if self.alone and 'OMP_NUM_THREADS' not in os.environ else 1
         self.best, self.next_probe = float('inf'), time.perf_counter() + self.FIRST
 
@@ -48,33 +40,13 @@ class Pace:
                 self.compile(x, y)
         elif not self.run.due(step):  # else there was a validation in between
             self.times.append(now - self.clock)
-            measured = len(self.times) == self.DECIDES
-            if self.auto and measured:
-                self.decide(step, x, y)
-            elif self.plain_time and measured:
-                self.compare(step)
-            elif self.threads > 1 and now > self.next_probe and len(self.times) >= 5:
+            if self.threads > 1 and now > self.next_probe and len(self.times) >= 5:
                 self.choose_threads(step, x, y)
         self.step, self.clock = step, time.perf_counter()
 
-    # ---- compilation
-
-    def decide(self, step, x, y):
-        self.auto, plain, left = False, median(self.times), self.c.max_iters - step
-        cost, saved = compiling.seconds_to_compile(self.model), self.SHARE_SAVED * plain * left
-        reason = (f'{left:,} steps of {1e3 * plain:.0f} ms are left; compiling takes up to {cost} s and saves about '
-                  f'{saved:.0f}')
-        if saved <= cost:
-            self.settle('false', f'{self.run.at(step)}  not compiled: {reason}')
-            return
-        self.here.say(f'{self.run.at(step)}  compiling: {reason}')
-        if self.compile(x, y):
-            self.plain_time = plain
-            self.times.clear()
-
     def compile(self, x, y):
-        """Compile, and try it on a batch. Returns whether that works; if not, the network stays as
-        it is."""
+        """Compile, and try it on a batch. If that fails, the network stays as it is. The clock of
+        training leaves this time out where it tells how fast the run is."""
         start = time.perf_counter()
         if self.alone:
             compiling.compile_whole(self.model)
@@ -87,30 +59,13 @@ class Pace:
             if machine.advice(e):  # of train.py: too little memory, or another process has ended
                 raise
             compiling.plain_again(self.model)
+            self.here.compiled = False
             lines = [line for line in str(e).splitlines() if line.strip()] or ['']
-            self.settle('false', f'not compiled: {type(e).__name__}: {lines[0][:200]}; the plain form goes on. '
-                                 'Compiling on a CPU needs a C++ compiler, such as g++')
-            return False
+            self.here.say(f'not compiled after all: {type(e).__name__}: {lines[0][:200]}. Compiling on a CPU needs a '
+                          'C++ compiler, such as g++')
         finally:
             self.model.zero_grad(set_to_none=True)
-        self.settle('true', f'compiled in {time.perf_counter() - start:.0f} s')
-        return True
-
-    def compare(self, step):
-        """Some steps after compiling: undo it if they are not faster."""
-        now = median(self.times)
-        words = f'a compiled step takes {1e3 * now:.0f} ms, a plain one took {1e3 * self.plain_time:.0f}'
-        if now < self.plain_time:
-            self.here.say(f'{self.run.at(step)}  {words}')
-        else:
-            compiling.plain_again(self.model)
-            self.settle('false', f'{self.run.at(step)}  {words}: plain again')
-        self.plain_time = None
-
-    def settle(self, choice, words):
-        self.here.compiled = choice == 'true'
-        self.run.settings['compile'] = choice
-        self.here.say(words)
+            self.run.aside += time.perf_counter() - start
 
     # ---- threads
 

@@ -8,6 +8,7 @@ from pathlib import Path, PurePath
 
 from engine.log import read_log
 from engine.output import check_new, check_picture_path, check_writable, write_file
+from engine.settings import Mistake
 
 # ---- figures, by matplotlib -----------------------------------------------------------------------------------------
 
@@ -16,11 +17,11 @@ COLOURS = '#0072b2', '#d55e00', '#009e73', '#cc79a7', '#56b4e9', '#e69f00', '#00
 
 
 def pyplot():
-    """matplotlib.pyplot, for files, with our colours. Raises ValueError with what to install."""
+    """matplotlib.pyplot, for files, with our colours. Raises Mistake with what to install."""
     try:
         import matplotlib
     except ImportError:
-        raise ValueError('the picture needs matplotlib: pip install matplotlib') from None
+        raise Mistake('the picture needs matplotlib: pip install matplotlib') from None
     matplotlib.use('Agg')
     matplotlib.rcParams['text.parse_math'] = False  # a $ in the name of a folder is a $
     matplotlib.rcParams['axes.prop_cycle'] = matplotlib.cycler(color=COLOURS)
@@ -49,7 +50,7 @@ def was_made_by(picture, maker):
 
 
 def check_picture(picture, overwrite, setting):
-    """Raises ValueError, before any work, if a figure cannot be written to this path, or the path
+    """Raises Mistake, before any work, if a figure cannot be written to this path, or the path
     exists and must not be replaced. setting: the option that gives the path, such as --out."""
     pyplot()
     from matplotlib.backend_bases import FigureCanvasBase
@@ -118,16 +119,16 @@ def again(setting):
 # ---- pictures of pixels, by Pillow ----------------------------------------------------------------------------------
 
 def pillow():
-    """PIL.Image. Raises ValueError with what to install."""
+    """PIL.Image. Raises Mistake with what to install."""
     try:
         from PIL import Image
     except ImportError:
-        raise ValueError('the picture needs Pillow: pip install pillow') from None
+        raise Mistake('the picture needs Pillow: pip install pillow') from None
     return Image
 
 
 def check_image(path, overwrite, maker=None):
-    """Raises ValueError, before any work, if no image can be written to --out=path, or it exists
+    """Raises Mistake, before any work, if no image can be written to --out=path, or it exists
     and must not be replaced. maker: see check_free."""
     check_picture_path(path, pillow().registered_extensions(), '--out')
     check_new(path, overwrite or was_made_by(path, maker), '--out')
@@ -158,7 +159,7 @@ def draw_curve(run):
     Figure 4). Does nothing without matplotlib."""
     try:
         plt = pyplot()
-    except ValueError:
+    except Mistake:
         return
     rows = read_log(Path(run) / 'log.csv')
     if not rows:
@@ -172,8 +173,12 @@ def draw_curve(run):
     for split, name, style in (('train', 'training', {'linewidth': 0.8}), ('val', 'validation', {'marker': 'o'})):
         points = [(int(r['step']), float(r['loss'])) for r in rows if r['split'] == split]
         if points:
-            losses.plot(*zip(*points), label=name, markersize=4, **style)
-    losses.set(xlabel='step', ylabel='loss', title=Path(run).resolve().name)
+            label = f'{name}, {points[-1][1]:.3f} at step {points[-1][0]:,}'
+            losses.plot(*zip(*points), label=label, markersize=4, **style)
+    late = [float(r['loss']) for r in rows if int(r['step']) >= 0.05 * int(rows[-1]['step'])]  # the start is far above
+    room = 0.05 * (max(late) - min(late)) or 0.1
+    losses.set(xlabel='step', ylabel='loss', title=Path(run).resolve().name, ylim=(min(late) - room, max(late) + room))
+    losses.grid(alpha=0.3)
     losses.legend()
     for axis, (k, title, unit) in zip(layers, panels):
         over_steps(axis, k, watched)

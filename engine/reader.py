@@ -1,10 +1,10 @@
 """What a file of weights may hold, ours, the authors' and OpenAI's alike: plain values, and dense
-tensors of finite numbers.
+tensors.
 
 `load` reads what torch.save wrote, `load_safetensors` a .safetensors file, `plain` copies what is
-allowed, and `fit` compares it with a schema. Each raises a ValueError that names what is wrong; the
+allowed, and `fit` compares it with a schema. Each raises a Mistake that names what is wrong; the
 caller adds the file, and what to do next. Checkpoints are held to the same rule before they are
-saved.
+saved; that their parameters are finite, engine/run.py sees to.
 """
 import os
 import pickletools
@@ -12,16 +12,17 @@ import zipfile
 
 import torch
 
+from engine.settings import Mistake
+
 DEEP, MANY, LONG = 8, 10 ** 5, 200  # containers in each other; values in a file; letters of a name
 TUPLES = 10 ** 5                    # in a file, 4 for each tensor; Python crashes on twice as many in each other
 OVERLAPS = 16                       # other views of the same memory
 HEADER = 10 ** 7                    # bytes in front of the tensors of a .safetensors file
 FLOATS = torch.float16, torch.bfloat16, torch.float32, torch.float64
 WHOLE = torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64
-LARGEST = 1e18                      # number in a tensor; products of larger ones are no float32
 
 
-class Unfit(ValueError):
+class Unfit(Mistake):
     """What is wrong with a file, in words."""
 
 
@@ -52,7 +53,7 @@ def load_safetensors(path, leave_out=()):
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError:
-        raise ValueError(f'{path} is read by a library that is missing: pip install safetensors') from None
+        raise Mistake(f'{path} is read by a library that is missing: pip install safetensors') from None
     try:
         with open(path, 'rb') as f:
             if int.from_bytes(f.read(8), 'little') > HEADER:
@@ -69,7 +70,7 @@ def load_safetensors(path, leave_out=()):
 
 
 def count_tuples(f, pickles):
-    """Raises ValueError if there are too many in a file of so many pickles."""
+    """Raises Mistake if there are too many in a file of so many pickles."""
     left = TUPLES
     for op, *_ in (op for _ in range(pickles) for op in pickletools.genops(f)):
         left -= op.name.startswith('TUPLE')
@@ -105,7 +106,7 @@ def plain(value):
 
 
 def check_tensor(t, name, seen, used):
-    """Raises ValueError if a tensor is not a dense one of finite numbers that are all in memory. Of
+    """Raises Mistake if a tensor is not a dense one of numbers that are all in memory. Of
     the others in its file, `seen` are those already looked at, and `used` how many bytes of each
     memory that was."""
     if type(t) not in (torch.Tensor, torch.nn.Parameter) or t.is_nested or t.layout is not torch.strided or t.is_meta:
@@ -120,12 +121,8 @@ def check_tensor(t, name, seen, used):
         raise Unfit(f'{name} is one of more than {TUPLES // 5} tensors')
     size, at = t.numel() * t.itemsize, memory.data_ptr()
     used[at] = used.get(at, 0) + size
-    if not 0 < size <= memory.nbytes() or used[at] > OVERLAPS * memory.nbytes():
+    if size > memory.nbytes() or used[at] > OVERLAPS * memory.nbytes():
         raise Unfit(f'{name} of shape {tuple(t.shape)} is not wholly in the file')
-    if t.is_floating_point():
-        low, high = (end.float() for end in t.aminmax())  # NaN if one number is
-        if not (-LARGEST < low) & (high < LARGEST):
-            raise Unfit(f'{name} is not finite, or beyond {LARGEST:g}')
 
 
 def state_dict(held):
@@ -136,7 +133,7 @@ def state_dict(held):
 
 
 def fit(value, schema, name=''):
-    """Raises ValueError if a plain value differs from its schema: a type; None or a text, itself;
+    """Raises Mistake if a plain value differs from its schema: a type; None or a text, itself;
     [schema of each item]; {type of the keys: schema of each value}; {'key': schema of its value,
     'key?': the same, if it is there}; (one schema, or another)."""
     place = f'{name}.' if name else ''

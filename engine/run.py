@@ -6,7 +6,9 @@ import math
 import shutil
 import signal
 import time
+from collections import deque
 from pathlib import Path
+from statistics import median
 
 import torch
 
@@ -15,6 +17,7 @@ from engine.log import Log, read_log
 from engine.output import bar, quoted, write_file
 from engine.plots import draw_curve
 from engine.rundir import FORMAT, LOCK, check_states, claim, hold, refuse_held, save
+from engine.settings import Mistake
 
 
 class Run:
@@ -22,16 +25,18 @@ class Run:
     as a context manager, which takes note of Ctrl-C and SIGTERM; a second Ctrl-C ends the program
     at once.
 
-    c is the run's TrainConfig; unit, size and batch are the task's; flops are operations per row,
-    peak the machine's.
+    c is the run's TrainConfig; unit, size and batch are the task's; flops() counts operations per
+    row, peak is the machine's.
     """
 
     def __init__(self, c, machine, task, model, average, optimizers, settings, data, flops):
         self.c, self.machine, self.task, self.out = c, machine, task, Path(c.out_dir)
         self.model, self.average, self.optimizers, self.settings, self.data = model, average, optimizers, settings, data
         self.step, self.best, self.seconds = 0, math.inf, 0.0
-        self.flops, self.peak = flops / task.size, machine.matmul_flops()
+        self.flops, self.peak = (flops() / task.size, machine.matmul_flops()) if machine.kind != 'cpu' else (0, 0)
         self.pending = []       # (step, loss, gradient norm) not yet read: reading waits for the device
+        self.paces = deque(maxlen=20)  # seconds of a step, at the last log lines
+        self.aside = 0.0        # seconds since the last log line that are not of steps: of compiling
         self.clock = self.clock_step = self.log = self.wandb = self.board = None
         self.saved = self.paused = time.monotonic()
         self.validations = []   # seconds that each took
@@ -41,7 +46,7 @@ class Run:
         """Go on where a checkpoint's run stood, which any number of processes may have written."""
         self.step, self.best, self.seconds = (checkpoint[k] for k in ('step', 'best', 'seconds'))
         if self.step > self.c.max_iters:
-            raise ValueError(f'the run in {self.c.out_dir} is at step {self.step} already; give a larger --max_iters')
+            raise Mistake(f'the run in {self.c.out_dir} is at step {self.step} already; give a larger --max_iters')
         scaler, saved = self.machine.scaler, checkpoint['scaler']
         try:
             check_states(self.optimizers, checkpoint['optimizers'])
@@ -49,8 +54,8 @@ class Run:
                 reader.fit(saved, {k: type(v) for k, v in scaler.state_dict().items()}, 'scaler')
         except reader.Unfit as e:
             path = self.out / ('best.pt' if self.c.init_from == 'resume_best' else 'last.pt')
-            raise ValueError(f'{path} cannot be resumed ({e}); start from its weights: train.py --init_from={path} '
-                             '--out_dir=ANOTHER') from None
+            raise Mistake(f'{path} cannot be resumed ({e}); start from its weights: train.py --init_from={path} '
+                          '--out_dir=ANOTHER') from None
         if saved:
             scaler.load_state_dict(saved)
         if self.average and checkpoint['ema']:
@@ -68,7 +73,7 @@ class Run:
         """Whether a resumed run stands at its last step, and was validated there."""
         try:
             rows = read_log(self.out / 'log.csv') if self.step == self.c.max_iters else []
-        except (OSError, ValueError):
+        except (OSError, Mistake):
             return False
         return any(row['split'] == 'val' and int(row['step']) == self.step for row in rows)
 
@@ -84,19 +89,19 @@ class Run:
             try:
                 import wandb
             except ImportError:
-                raise ValueError('wandb_log=true needs Weights & Biases: pip install wandb') from None
+                raise Mistake('wandb_log=true needs Weights & Biases: pip install wandb') from None
             self.wandb = wandb
         if self.c.tensorboard:
             try:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError:
-                raise ValueError('tensorboard=true needs TensorBoard: pip install tensorboard') from None
+                raise Mistake('tensorboard=true needs TensorBoard: pip install tensorboard') from None
         hold(self.c.out_dir)
         if not resumed:
             if not self.c.overwrite:
                 refuse_held(self.c.out_dir)  # another run may have come and gone since
             claim(self.c.out_dir)
-        if self.c.init_from == 'resume_best':  # before the log loses its later rows: no crash leaves last.pt ahead of it
+        if self.c.init_from == 'resume_best':  # before the log loses its later rows: a crash leaves no last.pt ahead
             with open(self.out / 'best.pt', 'rb') as best:
                 write_file(self.out / 'last.pt', lambda f: shutil.copyfileobj(best, f), 'wb')
         write_file(self.out / 'config.json', lambda f: json.dump(self.settings, f, indent=1))
@@ -194,18 +199,22 @@ class Run:
         if self.clock is None:
             self.clock, self.clock_step = time.perf_counter(), step
 
-    def trained(self, step, loss, norm, lr):
-        """After each step; prints and logs every log_interval steps."""
+    def trained(self, step, loss, norm, lr, numbers):
+        """After each step; prints and logs every log_interval steps. numbers: more to log, {name: tensor}."""
         self.pending.append((step, loss, norm))
         if step % self.c.log_interval:
             return
         loss, now = self.look(), time.perf_counter()
-        each = (now - self.clock) / (step + 1 - self.clock_step)
+        each = (now - self.clock - self.aside) / (step + 1 - self.clock_step)
         speed = self.task.batch * self.task.size / each
-        self.seconds, self.clock, self.clock_step = self.seconds + now - self.clock, now, step + 1
-        self.machine.say(f'{self.at(step)}  loss {loss:.4f}  lr {lr:.2e}  {speed:,.0f} {self.task.unit}/s  '
-                         f'mfu {self.flops * speed / self.peak:.0%}  {lasting(self.left(step + 1, each))} left')
-        self.record(step, 'train', {'loss': loss}, lr, seen=step + 1)
+        self.seconds, self.clock, self.clock_step, self.aside = self.seconds + now - self.clock, now, step + 1, 0.0
+        share = f'  mfu {min(1, self.flops * speed / self.peak):.0%}' if self.flops else ''
+        self.paces.append(each)
+        known = [*self.paces][1:]  # not the first step, which is slower than all others
+        left = f'  {lasting(self.left(step + 1, median(known)))} left' if known else ''
+        self.machine.say(f'{self.at(step)}  loss {loss:.4f}  lr {lr:.2e}  {speed:,.0f} {self.task.unit}/s{share}{left}')
+        means = {k: self.machine.sum(v).item() / self.machine.world for k, v in numbers.items()}
+        self.record(step, 'train', means | {'loss': loss, 'grad_norm': norm.item()}, lr, seen=step + 1)
 
     # ---- helpers
 
@@ -220,21 +229,21 @@ class Run:
         return (self.c.max_iters - step) * each + validations * mean
 
     def check_loss(self, step, loss):
-        """Raises ValueError for a validation loss that is not finite."""
+        """Raises Mistake for a validation loss that is not finite."""
         if not math.isfinite(loss):
-            raise ValueError(f'the validation loss is not finite at step {step}; the last checkpoint is from before: '
-                             'go on from it with --init_from=resume and a lower --learning_rate')
+            raise Mistake(f'the validation loss is not finite at step {step}; the last checkpoint is from before: '
+                          'go on from it with --init_from=resume and a lower --learning_rate')
 
     def look(self):
-        """The last mean training loss. Raises ValueError at the first loss or gradient that is not
+        """The last mean training loss. Raises Mistake at the first loss or gradient that is not
         finite."""
         losses = self.machine.sum(torch.stack([loss for _, loss, _ in self.pending])) / self.machine.world
         norms = torch.stack([norm for _, _, norm in self.pending])
         fine = losses.isfinite() & (norms.isfinite() | self.machine.scaler.is_enabled())  # float16 skips such steps
         if not fine.all():
             step = self.pending[int((~fine).nonzero()[0])][0]
-            raise ValueError(f'the loss or its gradient is not finite at step {step}; the last checkpoint is from '
-                             'before: go on from it with --init_from=resume and a lower --learning_rate')
+            raise Mistake(f'the loss or its gradient is not finite at step {step}; the last checkpoint is from '
+                          'before: go on from it with --init_from=resume and a lower --learning_rate')
         self.pending.clear()
         return losses[-1].item()
 
@@ -263,6 +272,10 @@ class Run:
             'weights': self.model.state_dict(keep_vars=True),  # which tells shared weights apart from equal ones
             'ema': self.average.module.state_dict(keep_vars=True) if self.average else None,
             'optimizers': [o.state_dict() for o in self.optimizers]})
+        for k, _ in self.model.named_parameters() if self.machine.main else ():
+            if not (whole['weights'][k].abs() < 1e18).all():  # products of larger numbers are no float32
+                raise Mistake(f'{k} is not finite, or beyond 1e18, at step {step}, so nothing was saved; go on from the '
+                              'last checkpoint with --init_from=resume and a lower --learning_rate')
         for name in names if self.machine.main else ():
             save(self.out / name, {
                 'format': FORMAT, **whole, 'model_config': dataclasses.asdict(self.model.config),

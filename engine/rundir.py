@@ -12,9 +12,10 @@ import torch
 
 from engine import lock, missing, reader
 from engine.output import check_folder, write_file
+from engine.settings import Mistake
 
 LOCK = '.lock'  # in a run directory
-FILES = ('config.json', 'log.csv', 'last.pt', 'best.pt', 'curve.png')
+FILES = ('config.json', 'log.csv', 'last.pt', 'best.pt', 'curve.png', 'results.csv', 'in_context.csv', 'in_context.png')
 FORMAT = 2  # of checkpoints; 1 had other tensor names, and no such number
 # what a checkpoint holds, in the words of engine/reader.py
 SETTING, WEIGHTS = (bool, int, float, str, tuple, list, dict, None), {str: torch.Tensor}
@@ -39,46 +40,45 @@ def held_in(out_dir):
 
 
 def refuse_held(out_dir):
-    """Raises ValueError if a directory holds a run."""
+    """Raises Mistake if a directory holds a run."""
     held = held_in(out_dir)
     if held:
         resume = 'go on with --init_from=resume, ' if 'last.pt' in held else ''
-        raise ValueError(f'{out_dir} already holds a run ({", ".join(held)}); {resume}replace it with '
-                         '--overwrite=true, or name another --out_dir')
+        raise Mistake(f'{out_dir} already holds a run ({", ".join(held)}); {resume}replace it with '
+                      '--overwrite=true, or name another --out_dir')
 
 
 def check_new(out_dir, overwrite):
-    """Raises ValueError, before any work, if no new run can be written to a directory."""
+    """Raises Mistake, before any work, if no new run can be written to a directory."""
     check_folder(out_dir, 'last.pt.new', '--out_dir')
     if not overwrite:
         refuse_held(out_dir)
     if (Path(out_dir) / 'model.safetensors').exists():
-        raise ValueError(f'{out_dir} holds exported weights; name another --out_dir')
+        raise Mistake(f'{out_dir} holds exported weights; name another --out_dir')
 
 
 def hold(out_dir):
-    """Make a run directory, and let no other process write there. Raises ValueError if one does."""
+    """Make a run directory, and let no other process write there. Raises Mistake if one does."""
     lock.hold(Path(out_dir) / LOCK, out_dir, 'name another --out_dir')
 
 
 def claim(out_dir):
-    """Empty a run directory. Raises ValueError if that fails."""
+    """Empty a run directory. Raises Mistake if that fails."""
     try:
         for name in held_in(out_dir):
             os.remove(Path(out_dir) / name)
     except OSError as e:
-        raise ValueError(f'{out_dir} cannot be written ({e.strerror}); name another --out_dir') from None
+        raise Mistake(f'{out_dir} cannot be written ({e.strerror}); name another --out_dir') from None
 
 
 def save(path, checkpoint, **advice):
-    """Write a checkpoint, a dict with the KEYS, if it could be read again: its tensors are
-    finite. Raises ValueError if not, or if writing fails."""
+    """Write a checkpoint, a dict with the KEYS, if it could be read again. Raises Mistake if not, or if
+    writing fails."""
     assert checkpoint.keys() == KEYS
     try:
         reader.fit(reader.plain(checkpoint), SCHEMA)
     except reader.Unfit as e:
-        raise ValueError(f'{e} at step {checkpoint["step"]}, so {path} was not written; go on from the last checkpoint '
-                         'with --init_from=resume and a lower --learning_rate') from None
+        raise Mistake(f'{e}, so {path} was not written: it could not be read again') from None
     write_file(path, lambda f: torch.save(checkpoint, f), 'wb', **advice)
 
 
@@ -90,11 +90,11 @@ def folder_of(path):
 
 def load_checkpoint(path):
     """The dict that `save` wrote, from a file or from the best.pt of a run directory. Raises
-    ValueError for a missing, damaged or foreign file, or one from before the tensors were
+    Mistake for a missing, damaged or foreign file, or one from before the tensors were
     renamed."""
     path = Path(path) / 'best.pt' if os.path.isdir(path) else Path(path)
     if not path.is_file():
-        raise ValueError(missing.checkpoint(path))
+        raise Mistake(missing.checkpoint(path))
     try:
         checkpoint = reader.plain(reader.load(path))
         fit(checkpoint)
@@ -102,7 +102,7 @@ def load_checkpoint(path):
         best = path.with_name('best.pt')
         other = f'to go on from {best}: train.py --init_from=resume_best' if best.exists() and best != path else \
             'take another checkpoint, or train one: train.py --out_dir=ANOTHER'
-        raise ValueError(f'{path} is damaged or no nanoCRATE checkpoint ({e}); {other}') from None
+        raise Mistake(f'{path} is damaged or no nanoCRATE checkpoint ({e}); {other}') from None
     check_format(path, checkpoint)
     return checkpoint
 
@@ -117,15 +117,15 @@ def fit(checkpoint):
 
 
 def check_format(path, checkpoint):
-    """Raises ValueError if a checkpoint is from a version with other names."""
+    """Raises Mistake if a checkpoint is from a version with other names."""
     if checkpoint.get('format') != FORMAT:
         other = 'another' if 'format' in checkpoint else 'an earlier'
-        raise ValueError(f'{path} is from {other} version of nanoCRATE, which named tensors differently; train it '
-                         'again: python train.py --out_dir=ANOTHER')
+        raise Mistake(f'{path} is from {other} version of nanoCRATE, which named tensors differently; train it '
+                      'again: python train.py --out_dir=ANOTHER')
 
 
 def check_states(optimizers, states):
-    """Raises ValueError for saved states of other parameters or of other tensors than the
+    """Raises Mistake for saved states of other parameters or of other tensors than the
     optimizers keep. Fused kernels do not look at shapes and types: they would crash."""
     if len(states) != len(optimizers):
         raise reader.Unfit(f'it holds states of {len(states)} optimizers, and the run has {len(optimizers)}')

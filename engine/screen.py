@@ -14,8 +14,8 @@ LOOK = {'text': 'sample.py --ckpt={}', 'masked_text': 'sample.py --ckpt={} --sta
         'views': 'analyze.py attention --ckpt={}', 'icl': 'analyze.py layers --ckpt={}'}  # the second command, by task
 
 
-def opening(run):
-    """The first lines of a run."""
+def opening(run, recipe=''):
+    """The first lines of a run. recipe: the file that its settings come from, where none was named."""
     c, task, here = run.c, run.task, run.machine
     rows = f'{task.batch} x {task.size}' if task.size > 1 else f'{task.batch}'
     data, passes = f'{c.dataset} functions', ''
@@ -25,12 +25,13 @@ def opening(run):
     begun = f'goes on at step {run.step:,} of ' * bool(run.step)
     n = torch.get_num_threads()
     threads = f' with {n} thread{"s" * (n > 1)}' * (here.kind == 'cpu')
-    return (f'{c.model}: {size(run.model) / 1e6:.2f}M parameters; learns {data}, writes to {c.out_dir}\n'
+    taken = f'settings of {recipe}\n' * bool(recipe)
+    mfu = f'; mfu is the share of {run.peak / 1e12:.0f} TFLOP/s, the speed of a plain matrix product' * bool(run.flops)
+    return (f'{taken}{c.model}: {size(run.model) / 1e6:.2f}M parameters; learns {data}, writes to {c.out_dir}\n'
             f'{begun}{c.max_iters:,} steps of {rows} {task.unit}{passes}; a validation every {c.eval_interval:,} '
             'steps\n'
             f'on {here.kind} x {here.world}{threads}, {str(here.dtype)[6:]}, '
-            f'{"compiled" if here.compiled else "not compiled"}; mfu is the share of {run.peak / 1e12:.2f} TFLOP/s, '
-            'the speed of a plain matrix product here')
+            f'{"compiled" if here.compiled else "not compiled"}{mfu}')
 
 
 def ending(run):

@@ -26,6 +26,11 @@ from pathlib import Path
 
 from engine import terminal
 
+
+class Mistake(ValueError):
+    """A mistake of the user, said in one line. Any other exception is a bug and keeps its traceback."""
+
+
 HERE = Path(__file__).resolve().parent.parent
 TYPED = 'the command line'
 
@@ -36,7 +41,7 @@ def collect(argv, default=None):
 
     A word without dashes is a config file, run in its own namespace; its names without a leading
     underscore are settings. `default` is the file to read if none is named. Nothing is checked yet.
-    Raises ValueError for a file or word that cannot be read.
+    Raises Mistake for a file or word that cannot be read.
     """
     files, typed, words = {}, {}, list(argv)
     while words:
@@ -70,23 +75,23 @@ class Alone(Typed):
 
 
 def refuse_alone(given, *names):
-    """Raises ValueError for one of these settings that stands without a value."""
+    """Raises Mistake for one of these settings that stands without a value."""
     for name in names:
         if isinstance(given.get(name, [None])[0], Alone):
-            raise ValueError(f'--{name} needs a value: --{name}=...')
+            raise Mistake(f'--{name} needs a value: --{name}=...')
 
 
 def read_file(path):
     if not os.path.isfile(path):
         near = difflib.get_close_matches(path, [str(p) for p in Path('config').glob('*.py')], 1, 0.4)
         hint = f'did you mean {near[0]}?' if near else 'settings are typed --name=value'
-        raise ValueError(f'no config file {path}; {hint}')
+        raise Mistake(f'no config file {path}; {hint}')
     try:
         names = runpy.run_path(path)
     except (Exception, SystemExit) as e:
         frames = [f.lineno for f in traceback.extract_tb(e.__traceback__) if f.filename == path]
         line = frames[-1] if frames else getattr(e, 'lineno', '?')
-        raise ValueError(f'{path}, line {line}: {type(e).__name__}: {e}') from None
+        raise Mistake(f'{path}, line {line}: {type(e).__name__}: {e}') from None
     return {k: v for k, v in names.items() if not k.startswith('_') and not inspect.ismodule(v)}
 
 
@@ -94,7 +99,7 @@ def check(given, *classes):
     """{name: (value, where)} -> {name: value}, each of the type of its field in one of the
     dataclasses.
 
-    An int may fill a float; on the command line true and false are bools. Raises ValueError that
+    An int may fill a float; on the command line true and false are bools. Raises Mistake that
     names the nearest setting for an unknown name, and what was expected for a wrong type.
     """
     fields = {f.name: f for cls in classes for f in dataclasses.fields(cls)}
@@ -104,7 +109,7 @@ def check(given, *classes):
         if name not in fields:
             near = difflib.get_close_matches(name, fields, 1, 0.5)
             hint = f'did you mean {near[0]}?' if near else '--help lists all'
-            raise ValueError(f'unknown setting {name} in {where}; {hint}')
+            raise Mistake(f'unknown setting {name} in {where}; {hint}')
         if types[name] is not bool:
             refuse_alone(given, name)
         checked[name] = cast(value, fields[name], types[name], where)
@@ -131,39 +136,39 @@ def cast(value, field, want, where):
         expected = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string'}
         expected = expected.get(want, 'one or two whole numbers')
         got = value if isinstance(value, Typed) else repr(value)
-        raise ValueError(f'{field.name}={got} in {where}: expected {expected}, as in '
-                         f'--{field.name}={show(field.default)}')
+        raise Mistake(f'{field.name}={got} in {where}: expected {expected}, as in '
+                      f'--{field.name}={show(field.default)}')
     return typed
 
 
 def check_least(c, **least):
-    """Raises ValueError for a setting of c that is below its least value, or NaN."""
+    """Raises Mistake for a setting of c that is below its least value, or NaN."""
     for name, value in least.items():
         if not getattr(c, name) >= value:
-            raise ValueError(f'{name}={show(getattr(c, name))} must be at least {value}')
+            raise Mistake(f'{name}={show(getattr(c, name))} must be at least {value}')
 
 
 def check_ranges(c, ranges):
-    """Raises ValueError for a setting of c outside its range; ranges {(low, high): names}."""
+    """Raises Mistake for a setting of c outside its range; ranges {(low, high): names}."""
     for (low, high), names in ranges.items():
         for name in names:
             if not low <= getattr(c, name) <= high:
-                raise ValueError(f'{name}={getattr(c, name)} must lie between {low} and {high}')
+                raise Mistake(f'{name}={getattr(c, name)} must lie between {low} and {high}')
 
 
 def check_choices(c, **choices):
-    """Raises ValueError for a setting of c that is none of its choices."""
+    """Raises Mistake for a setting of c that is none of its choices."""
     for name, known in choices.items():
         if getattr(c, name) not in known:
-            raise ValueError(f"{name}='{getattr(c, name)}' is unknown; choose {' or '.join(known)}")
+            raise Mistake(f"{name}='{getattr(c, name)}' is unknown; choose {' or '.join(known)}")
 
 
 def check_meant(c, only_for, what):
-    """Raises ValueError for a setting of c that was changed and means nothing for `what`. only_for:
+    """Raises Mistake for a setting of c that was changed and means nothing for `what`. only_for:
     {setting: all that it is for}."""
     for name, whats in only_for.items():
         if getattr(c, name) != getattr(type(c), name) and what not in whats:
-            raise ValueError(f'--{name} is for {" or ".join(whats)}, not for {what}; leave it out')
+            raise Mistake(f'--{name} is for {" or ".join(whats)}, not for {what}; leave it out')
 
 
 def show(value):
@@ -210,17 +215,28 @@ def say_error(message, patience=2):
 
 
 @contextlib.contextmanager
+def refusals():
+    """Around the making of a network's config: a ValueError that its __post_init__ raises on purpose is
+    a user's mistake. Network files know no Mistake, because they import nothing of this project."""
+    try:
+        yield
+    except ValueError as e:
+        frames = traceback.extract_tb(e.__traceback__)
+        if not any(f.name == '__post_init__' for f in frames) or not frames[-1].line.startswith('raise '):
+            raise
+        raise Mistake(e) from None
+
+
+@contextlib.contextmanager
 def one_line_errors():
-    """Around a program's main: a ValueError raised in this project's own files is a user's mistake
-    and becomes one line on standard error and exit code 2. So do too little memory, and a file that
-    the system refuses. Anything else is our bug and keeps its traceback. NANOCRATE_DEBUG=1 keeps all
+    """Around a program's main: a Mistake becomes one line on standard error and exit code 2. So does too
+    little memory. Any other exception is a bug and keeps its traceback. NANOCRATE_DEBUG=1 keeps all
     tracebacks. What is printed is safe for a terminal."""
     try:
         with terminal.safe():
             yield
-    except ValueError as e:
-        raised_in = Path(traceback.extract_tb(e.__traceback__)[-1].filename).resolve()
-        if os.environ.get('NANOCRATE_DEBUG') or HERE not in list(raised_in.parents)[:3]:
+    except Mistake as e:
+        if os.environ.get('NANOCRATE_DEBUG'):
             raise
         say_error(str(e))
         sys.exit(2)
@@ -229,12 +245,10 @@ def one_line_errors():
     except BrokenPipeError:  # the reader of our output left, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
-    except (MemoryError, RuntimeError, OSError) as e:  # OSError: a name that is too long, a disk that fails
+    except (MemoryError, RuntimeError) as e:
         lack = "(can't allocate|not enough|out of) memory"  # in torch's words
-        memory = isinstance(e, MemoryError) or re.search(lack, str(e))
-        if os.environ.get('NANOCRATE_DEBUG') or isinstance(e, RuntimeError) and not memory:
+        if os.environ.get('NANOCRATE_DEBUG') or isinstance(e, RuntimeError) and not re.search(lack, str(e)):
             raise
         wanted = re.search('you tried to .*? bytes|.*', str(e))[0]
-        say_error(f'not enough memory{wanted and f" ({wanted})"}; ask for less' if memory else
-                  f'{e.filename or "a file"} cannot be read or written ({e.strerror or e}); name another')
+        say_error(f'not enough memory{wanted and f" ({wanted})"}; ask for less')
         sys.exit(2)

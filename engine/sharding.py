@@ -12,17 +12,18 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from engine.compiling import blocks
+from engine.settings import Mistake
 
 
 def shard(model, kind, world):
     """Share a network among `world` processes, layer by layer, on their devices of this kind.
-    Raises ValueError for a network that cannot be."""
+    Raises Mistake for a network that cannot be."""
     if hasattr(model, 'after_step'):
-        raise ValueError(f'fsdp=true is not for {type(model).__name__}, which changes weights itself after a step; '
-                         'leave it out: then each process has its own copy')
+        raise Mistake(f'fsdp=true is not for {type(model).__name__}, which changes weights itself after a step; '
+                      'leave it out: then each process has its own copy')
     for name, parameter in model.named_parameters():
         if not parameter.dim():
-            raise ValueError(f'fsdp=true cannot share {name}, a single number; make it a vector of one number')
+            raise Mistake(f'fsdp=true cannot share {name}, a single number; make it a vector of one number')
     warnings.filterwarnings('ignore', rf'FSDP2-wrapped module \(FSDP{type(model).__name__}\) returned a view')
     mesh = init_device_mesh(kind, (world,))  # (nobody writes into what a network returns)
     for part in (*blocks(model), model):

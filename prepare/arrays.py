@@ -24,7 +24,7 @@ import numpy as np
 from numpy.lib import format as formats
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import one_line_errors
+from engine.settings import Mistake, one_line_errors
 from prepare.lib.command_line import parse, parser, share
 from prepare.lib.pictures import save_arrays
 from tasks.decode import content_of, file_size
@@ -47,11 +47,11 @@ def read(path):
             shape, by_columns, dtype = read_header[formats.read_magic(f)[0]](f)
             return np.frombuffer(content, dtype, math.prod(shape), f.tell()).reshape(shape, order='CF'[by_columns])
         if start[:3] != b'\0\0\x08':  # idx: two zeros, 8 for bytes, the number of axes, the length of each
-            raise ValueError('this is neither')
+            raise Mistake('this is neither')
         shape = struct.unpack_from(f'>{start[3]}I', content, 4)
         return np.frombuffer(content, np.uint8, offset=4 + 4 * start[3]).reshape(shape)
     except Exception as e:  # of many types, depending on the damage
-        raise ValueError(f'{path}: expected a whole .npy file, or an idx file of bytes ({e})') from None
+        raise Mistake(f'{path}: expected a whole .npy file, or an idx file of bytes ({e})') from None
 
 
 def unzipped(path):
@@ -60,22 +60,22 @@ def unzipped(path):
         while piece := f.read(2 ** 20):
             content += piece
             if len(content) > MOST_UNZIPPED:
-                raise ValueError(f'more than {MOST_UNZIPPED:,} bytes are compressed in it')
+                raise Mistake(f'more than {MOST_UNZIPPED:,} bytes are compressed in it')
     return content
 
 
 def read_split(images, labels):
-    """The pictures and labels in two files. Raises ValueError unless they fit together."""
+    """The pictures and labels in two files. Raises Mistake unless they fit together."""
     x, y = read(images), read(labels)
     if x.dtype != np.uint8 or x.ndim not in (3, 4) or not x.size:
-        raise ValueError(f'{images} holds {x.dtype} {x.shape}; expected uint8 (N, H, W) or (N, H, W, C); '
-                         'convert values from 0 to 1 by (x * 255).round().astype(numpy.uint8)')
+        raise Mistake(f'{images} holds {x.dtype} {x.shape}; expected uint8 (N, H, W) or (N, H, W, C); '
+                      'convert values from 0 to 1 by (x * 255).round().astype(numpy.uint8)')
     if x.ndim == 4 and x.shape[1] < x.shape[2] == x.shape[3]:
-        raise ValueError(f'{images} holds {x.shape}, which looks like (N, C, H, W); '
-                         'convert it to (N, H, W, C) by x.transpose(0, 2, 3, 1)')
+        raise Mistake(f'{images} holds {x.shape}, which looks like (N, C, H, W); '
+                      'convert it to (N, H, W, C) by x.transpose(0, 2, 3, 1)')
     if y.dtype.kind not in 'iu' or y.shape != x.shape[:1] or y.min() < 0 or y.max() >= 10 ** 5:
-        raise ValueError(f'{labels} holds {y.dtype} {y.shape}; expected {len(x)} whole numbers from 0 to 99,999; '
-                         'number other labels by numpy.unique(y, return_inverse=True)[1]')
+        raise Mistake(f'{labels} holds {y.dtype} {y.shape}; expected {len(x)} whole numbers from 0 to 99,999; '
+                      'number other labels by numpy.unique(y, return_inverse=True)[1]')
     return x, y
 
 
@@ -94,7 +94,7 @@ def main(argv=None):
     for split in 'val', 'test':
         images, labels = getattr(args, f'{split}_images'), getattr(args, f'{split}_labels')
         if (images is None) != (labels is None):
-            raise ValueError(f'--{split}_images and --{split}_labels must be given together')
+            raise Mistake(f'--{split}_images and --{split}_labels must be given together')
         if images:
             splits[split] = read_split(images, labels)
     if 'val' not in splits:
@@ -102,8 +102,8 @@ def main(argv=None):
         order = np.random.default_rng(abs(args.seed)).permutation(len(x))
         held_out, kept = np.split(order, [max(1, round(args.val * len(x)))])
         if not len(kept):
-            raise ValueError(f'{args.images} has too few pictures to hold out --val={args.val}; add some '
-                             'or pass --val_images and --val_labels')
+            raise Mistake(f'{args.images} has too few pictures to hold out --val={args.val}; add some '
+                          'or pass --val_images and --val_labels')
         splits |= {split: (x[rows], y[rows]) for split, rows in (('train', np.sort(kept)), ('val', np.sort(held_out)))}
     names = map(str, range(1 + max(int(y.max()) for _, y in splits.values())))
     if args.classes:

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import one_line_errors
+from engine.settings import Mistake, one_line_errors
 from tasks.files import check_free, hold_folder
 from prepare.lib.benchmark import benchmark_parser, save_benchmark, texts
 
@@ -28,10 +28,10 @@ def questions(text, path):
     with its number."""
     rows, context = [], []
     if not text.endswith('\n'):
-        raise ValueError(f'{path} ends in the middle of a line: it is cut off; get it again')
+        raise Mistake(f'{path} ends in the middle of a line: it is cut off; get it again')
     for number, line in enumerate(text.split('\n') + [''], 1):
         def wrong(what):
-            return ValueError(f'{path}, line {number}: {what}; get the file again')
+            return Mistake(f'{path}, line {number}: {what}; get the file again')
         if not line.strip():
             if context:
                 raise wrong('a question is missing after the sentences')

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import one_line_errors
+from engine.settings import Mistake, one_line_errors
 from prepare.lib.command_line import Parser
 from prepare.lib.download import local_or_fetch
 from prepare.lib.weights import write_run
@@ -46,10 +46,10 @@ def main(argv=None):
     try:
         model = CRATEAlpha.from_official(official.read(path), n_head=n_head, image_size=SIDE, patch_size=patch_size)
         if model.config.num_classes != len(names()):
-            raise ValueError(f'it knows {model.config.num_classes} classes, ImageNet-1K has {len(names())}')
+            raise Mistake(f'it knows {model.config.num_classes} classes, ImageNet-1K has {len(names())}')
     except ValueError as e:
-        raise ValueError(f'{path} is no CRATE-alpha {args.size} ({e}); give the --size of the file, or another --from '
-                         'FILE') from None
+        raise Mistake(f'{path} is no CRATE-alpha {args.size} ({e}); give the --size of the file, or another --from '
+                      'FILE') from None
     write_run(out, model, {'kind': 'images', 'classes': list(names())},
               {'model': 'crate_alpha', 'dataset': 'imagenet'} | official.VIEWS['crate_alpha'])
     print(f'{out}: {model.num_params():,} parameters, {model.config.n_layer} layers of {n_head} heads, '

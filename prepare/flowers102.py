@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import one_line_errors
+from engine.settings import Mistake, one_line_errors
 from prepare.lib.archives import listed_pictures
 from prepare.lib.command_line import parse
 from prepare.lib.download import differs, local_or_fetch
@@ -28,11 +28,11 @@ def whole_numbers(path, name):
     request 25349), so it gets the published ones alone."""
     difference = differs(path, FILES[Path(path).name])
     if difference:
-        raise ValueError(f'{path} is not the published file ({difference}); remove it, and run this again')
+        raise Mistake(f'{path} is not the published file ({difference}); remove it, and run this again')
     try:
         from scipy.io import loadmat
     except ImportError:
-        raise ValueError(f'{path} is read by SciPy: pip install scipy') from None
+        raise Mistake(f'{path} is read by SciPy: pip install scipy') from None
     return [int(n) for n in loadmat(path)[name].ravel()]
 
 

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import one_line_errors
+from engine.settings import Mistake, one_line_errors
 from prepare.lib.command_line import Parser
 from prepare.lib.download import local_or_fetch
 from prepare.lib.weights import write_run
@@ -34,7 +34,7 @@ FINE_TUNING = {'batch_size': 1, 'gradient_accumulation_steps': 32, 'max_iters': 
 
 
 def read_safetensors(path):
-    """{name: tensor} of OpenAI's file, without the masks. Raises ValueError for a file that is
+    """{name: tensor} of OpenAI's file, without the masks. Raises Mistake for a file that is
     damaged, or holds something else."""
     from engine import reader
     try:
@@ -43,7 +43,7 @@ def read_safetensors(path):
             if not t.is_floating_point():
                 raise reader.Unfit(f'{name} is of {t.dtype}')
     except reader.Unfit as e:
-        raise ValueError(f'{path} is cut off, damaged or no .safetensors file ({e}); get it again') from None
+        raise Mistake(f'{path} is cut off, damaged or no .safetensors file ({e}); get it again') from None
     return tensors
 
 
@@ -67,15 +67,15 @@ def main(argv=None):
     tables = (t for name, t in tensors.items() if name.endswith('wte.weight') and t.dim() == 2)
     width = next((t.shape[1] for t in tables), 64 * heads)
     if not args.n_head and width != 64 * heads:  # no tensor shows the number of heads; OpenAI's are 64 wide
-        raise ValueError(f'{path} is {width} wide, and {args.size} is {64 * heads}; give the --size of the file, '
-                         'or --n_head')
+        raise Mistake(f'{path} is {width} wide, and {args.size} is {64 * heads}; give the --size of the file, '
+                      'or --n_head')
     try:
         model = AoT.from_gpt2(tensors, n_head=args.n_head or heads, gelu='tanh')
     except ValueError as e:
-        raise ValueError(f'{path}: {e}') from None
+        raise Mistake(f'{path}: {e}') from None
     vocabulary = model.config.vocab_size
     if vocabulary < VOCABULARY:
-        raise ValueError(f"{path} knows {vocabulary} tokens, GPT-2's tokenizer {VOCABULARY}; give another --from FILE")
+        raise Mistake(f"{path} knows {vocabulary} tokens, GPT-2's tokenizer {VOCABULARY}; give another --from FILE")
     write_run(out, model, {'kind': 'text', 'tokenizer': {'name': 'gpt2'}}, {'model': 'aot'} | FINE_TUNING)
     print(f'{out}: {model.num_params():,} parameters, {model.config.n_layer} layers of {args.n_head or heads} heads, '
           f'{width} wide, a context of {model.config.block_size}')

@@ -25,7 +25,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import one_line_errors
+from engine.settings import Mistake, one_line_errors
 from prepare.lib import masks
 from prepare.lib.command_line import parse, share
 from prepare.lib.folders import LAYOUT, class_folders, pictures, same_classes
@@ -38,7 +38,7 @@ def hold_out(classes, val_share):
     train, val = {}, {}
     for c, names in classes.items():
         if len(names) < 2:
-            raise ValueError(f'class {c} has one picture only, so none can be held out for validation; add more')
+            raise Mistake(f'class {c} has one picture only, so none can be held out for validation; add more')
         count = min(max(1, round(val_share * len(names))), len(names) - 1)
         out = set(sorted(names, key=lambda n: hashlib.sha256(os.fsencode(f'{c}/{n}')).hexdigest())[:count])
         train[c], val[c] = [n for n in names if n not in out], [n for n in names if n in out]
@@ -54,15 +54,15 @@ def main(argv=None):
     args = parse(p, argv)
     folder = Path(args.folder)
     if folder.is_file():
-        raise ValueError(f'{folder} is a file; if it is an archive, unpack it first and name the folder')
+        raise Mistake(f'{folder} is a file; if it is an archive, unpack it first and name the folder')
     if not folder.is_dir():
-        raise ValueError(f'no such folder: {folder}')
+        raise Mistake(f'no such folder: {folder}')
     found = [name for name in ('val', 'valid', 'test') if (folder / name).is_dir()]
     if 'val' in found and 'valid' in found:
-        raise ValueError(f'{folder} has both val and valid; remove or rename one')
+        raise Mistake(f'{folder} has both val and valid; remove or rename one')
     source = folder / 'train' if (folder / 'train').is_dir() else folder
     if found and source == folder:
-        raise ValueError(f'{folder} has a folder {found[0]} but no folder train; {LAYOUT}')
+        raise Mistake(f'{folder} has a folder {found[0]} but no folder train; {LAYOUT}')
     train = class_folders(source)
     others = {name: class_folders(folder / name) for name in found}
     same_classes(folder, train, others)
@@ -71,12 +71,12 @@ def main(argv=None):
     splits |= {'val' if name == 'valid' else name: pictures(folder / name, others[name]) for name in others}
     if args.masks:
         if not Path(args.masks).is_dir():
-            raise ValueError(f'no such folder: {args.masks}')
+            raise Mistake(f'no such folder: {args.masks}')
         plain, splits = splits, {name: masks.of_folder(args.masks, folder, part) for name, part in splits.items()}
         if splits == plain:
             first = Path(next(iter(plain.values()))[0][2]).relative_to(folder)
-            raise ValueError(f'{args.masks} has no mask of any picture; the first would be '
-                             f'{Path(args.masks, first).with_suffix(".png")}')
+            raise Mistake(f'{args.masks} has no mask of any picture; the first would be '
+                          f'{Path(args.masks, first).with_suffix(".png")}')
     save_pack(args.out, splits, list(train), **pack_options(args))
 
 

@@ -25,7 +25,7 @@ import tarfile
 from pathlib import Path, PurePosixPath
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import one_line_errors
+from engine.settings import Mistake, one_line_errors
 from prepare.lib.archives import ARCHIVE_ERRORS, Header, archive_error, file_in, files_of, tar_files
 from prepare.lib.command_line import parse, share
 from prepare.lib.folders import class_folders, pictures, same_classes, subfolders
@@ -45,7 +45,7 @@ def tar_pictures(path):
     for name, content in tar_files(path, is_picture, IN_TAR):
         wnid, file = PurePosixPath(name).parent.name, PurePosixPath(name).name
         if not wnid:
-            raise ValueError(f'{path} has {name} in no class folder; expected {IN_TAR}')
+            raise Mistake(f'{path} has {name} in no class folder; expected {IN_TAR}')
         yield f'{wnid}/{file}', wnid, content
 
 
@@ -86,7 +86,7 @@ def read_labels(folders, names, where):
         if path.name == SYNSETS:
             wnids = [line.strip() for line in lines if line.strip()]
             if len(wnids) != len(names):
-                raise ValueError(f'{path} has {len(wnids):,} labels, but {where} {len(names):,} pictures')
+                raise Mistake(f'{path} has {len(wnids):,} labels, but {where} {len(names):,} pictures')
             return wnids
         # after the column names: `ILSVRC2012_val_00048981,n03995372 85 1 499 272`, class and box
         cells = (line.partition(',') for line in lines[1:])
@@ -94,16 +94,16 @@ def read_labels(folders, names, where):
         missing = [name for name in names if PurePosixPath(name).stem not in by_name]
         if missing or len(by_name) != len(names):
             of = f'none for {missing[0]}' if missing else 'more than pictures'
-            raise ValueError(f'{path} has {len(by_name):,} labels, {of}, but {where} {len(names):,} pictures')
+            raise Mistake(f'{path} has {len(by_name):,} labels, {of}, but {where} {len(names):,} pictures')
         return [by_name[PurePosixPath(name).stem] for name in names]
-    raise ValueError(f'the pictures of {where} are in no class folders, so their labels are needed: put {SOLUTION} or '
-                     f'{SYNSETS} in {folders[0]}')
+    raise Mistake(f'the pictures of {where} are in no class folders, so their labels are needed: put {SOLUTION} or '
+                  f'{SYNSETS} in {folders[0]}')
 
 
 def check_known(wnids, classes, where):
     unknown = sorted(set(wnids) - set(classes))
     if unknown:
-        raise ValueError(f'class {unknown[0]} is in {where} but has no training pictures; complete the training part')
+        raise Mistake(f'class {unknown[0]} is in {where} but has no training pictures; complete the training part')
 
 
 # ---- layouts ------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def train_part(folder):
         return list(found), len(listed), listed
     classes = tar_classes(folder)
     if not classes:
-        raise ValueError(f'{folder} holds no class; expected {IN_TAR}')
+        raise Mistake(f'{folder} holds no class; expected {IN_TAR}')
     number = {c: i for i, c in enumerate(classes)}
     return classes, None, ((name, number[wnid], content) for name, wnid, content in tar_pictures(folder))
 
@@ -139,7 +139,7 @@ def val_part(folder, classes, folders):
         members = sorted((m for m in members if is_picture(m.name)), key=lambda m: PurePosixPath(m.name).name)
         names, sources = [PurePosixPath(m.name).name for m in members], tar_read(folder, tar, members)
     if not names:
-        raise ValueError(f'{folder} holds no pictures')
+        raise Mistake(f'{folder} holds no pictures')
     wnids = read_labels(folders, names, folder)
     check_known(wnids, classes, folder)
     return len(names), ((name, number[wnid], source) for name, wnid, source in zip(names, wnids, sources))
@@ -177,19 +177,19 @@ def main(argv=None):
                    help='share held out if there is no validation part (default: %(default)s)')
     args = parse(p, argv)
     if args.source is None:
-        raise ValueError('--from is missing. ImageNet needs an account: get it from https://image-net.org, or the '
-                         '"imagenet-object-localization-challenge" from Kaggle, and pass --from PATH; --help says what '
-                         'PATH may be')
+        raise Mistake('--from is missing. ImageNet needs an account: get it from https://image-net.org, or the '
+                      '"imagenet-object-localization-challenge" from Kaggle, and pass --from PATH; --help says what '
+                      'PATH may be')
     source = Path(args.source)
     if not source.is_dir() and not source.is_file():
-        raise ValueError(f'--from {source}: no such file or folder')
+        raise Mistake(f'--from {source}: no such file or folder')
     folders = [source, source / 'ILSVRC/Data/CLS-LOC', source / 'Data/CLS-LOC']
     train = first(folders, 'train', Path.is_dir) or first(folders, TRAIN_TAR, Path.is_file)
     val = first(folders, 'val', Path.is_dir) or first(folders, VAL_TAR, Path.is_file)
     if bool(train) != bool(val):
         have, lack = (train, f'val or {VAL_TAR}') if train else (val, f'train or {TRAIN_TAR}')
-        raise ValueError(f'{source} has {have.name} but no {lack}; put it there'
-                         + (f', or pass --from {train} to hold out a share of it' if train else ''))
+        raise Mistake(f'{source} has {have.name} but no {lack}; put it there'
+                      + (f', or pass --from {train} to hold out a share of it' if train else ''))
     if train:
         classes, n_train, train_pictures = train_part(train)
         n_val, val_pictures = val_part(val, classes, folders)

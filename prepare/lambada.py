@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import one_line_errors
+from engine.settings import Mistake, one_line_errors
 from prepare.lib.benchmark import benchmark_parser, save_benchmark, texts
 from prepare.lib.command_line import parse
 
@@ -37,11 +37,11 @@ def passages(text, path):
                 line = json.loads(line)['text']
                 line.encode()  # fails for half a surrogate pair
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                raise ValueError(f'{path}, line {number}: expected {{"text": ".."}}; get the file again') from None
+                raise Mistake(f'{path}, line {number}: expected {{"text": ".."}}; get the file again') from None
         parts = line.rsplit(None, 1)
         if len(parts) < 2:
-            raise ValueError(f'{path}, line {number}: a passage of {len(parts)} words; it needs at least two; '
-                             'get the file again')
+            raise Mistake(f'{path}, line {number}: a passage of {len(parts)} words; it needs at least two; '
+                          'get the file again')
         rows.append({'context': parts[0], 'word': parts[1]})
     return rows
 

@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import one_line_errors
+from engine.settings import Mistake, one_line_errors
 from tasks.files import cores, new_folder, text_meta, write_header, write_meta
 from tasks.tokenizer import Tokenizer
 from prepare.lib.archives import Header, file_in, files_of, tar_files
@@ -87,7 +87,7 @@ class Unfinished:
             before, self.state = self.state, json.loads(self.path.read_text(encoding='utf-8'))
             for k, v in self.state['begun'].items():
                 if v != before['begun'][k]:
-                    raise ValueError(f'{folder} was begun with --{k} {v}; pass this again, or remove the folder')
+                    raise Mistake(f'{folder} was begun with --{k} {v}; pass this again, or remove the folder')
         self.files = {}
         for s in SPLITS:
             path = folder / f'{s}.npy'
@@ -136,8 +136,8 @@ def prepare(args):
             folder, args.tokenizer, args.val)) as work:
         names = [f'urlsf_subset{i:02}' for i in range(args.subsets)]
         if work.state['done'] != names[:len(work.state['done'])]:
-            raise ValueError(f'{folder} already has {len(work.state["done"])} subsets; pass at least as many '
-                             '--subsets, or remove the folder')
+            raise Mistake(f'{folder} already has {len(work.state["done"])} subsets; pass at least as many '
+                          '--subsets, or remove the folder')
         for name in names[len(work.state['done']):]:
             archive = local_or_fetch(args.source, f'{args.url}/{name}.tar', downloads / f'{name}.tar')
             packs = ((f'{archive}: {n}', (n, packed, args.tokenizer, args.val)) for n, packed in
@@ -146,17 +146,17 @@ def prepare(args):
             for (where, _), result in tqdm(in_order(tokenize, packs, args.workers), name, disable=None, unit=' files'):
                 if isinstance(result, str):
                     advice = 'get it again' if kept else 'remove it and run this again'
-                    raise ValueError(f'{archive}: {result}; {advice}')
+                    raise Mistake(f'{archive}: {result}; {advice}')
                 work.add(*result)
                 seen += 1
             if not seen:
-                raise ValueError(f'{archive} holds no *_data.xz; expected {EXPECTED}')
+                raise Mistake(f'{archive} holds no *_data.xz; expected {EXPECTED}')
             work.subset_done(name)
             if not kept:
                 archive.unlink()
         if min(work.state[s]['tokens'] for s in SPLITS) < 2:
-            raise ValueError('too few documents: none was held out for validation; pass more --subsets, '
-                             'or a larger --val')
+            raise Mistake('too few documents: none was held out for validation; pass more --subsets, '
+                          'or a larger --val')
         counts = work.finish()
     for s in SPLITS:
         print(f'{args.out}/{s}.npy: {counts[s]["tokens"]:,} tokens of {counts[s]["documents"]:,} documents, '

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import one_line_errors
+from engine.settings import Mistake, one_line_errors
 from prepare.lib.archives import listed_pictures, tar_files
 from prepare.lib.command_line import parse
 from prepare.lib.download import local_or_fetch
@@ -31,16 +31,16 @@ def read_lists(path):
     pictures, breeds = {}, {}
     for split, file in SPLITS.items():
         if file not in found:
-            raise ValueError(f'{path} has no annotations/{file}; expected annotations.tar.gz; get it again')
+            raise Mistake(f'{path} has no annotations/{file}; expected annotations.tar.gz; get it again')
         for line in found[file].decode(errors='replace').splitlines():
             name, number, *_ = line.split() + ['', '']
             breed = name.rpartition('_')[0].replace('_', ' ')
             if not (breed and number.isdecimal() and breeds.setdefault(int(number), breed) == breed
                     and name not in pictures):
-                raise ValueError(f'{path}: {file} has a line that does not fit: {line!r}; get it again')
+                raise Mistake(f'{path}: {file} has a line that does not fit: {line!r}; get it again')
             pictures[name] = split, int(number) - 1
     if sorted(breeds) != list(range(1, len(breeds) + 1)):
-        raise ValueError(f'{path}: the breeds are not numbered from 1 to {len(breeds)}; get it again')
+        raise Mistake(f'{path}: the breeds are not numbered from 1 to {len(breeds)}; get it again')
     return pictures, [breeds[number] for number in sorted(breeds)]
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.output import bar
-from engine.settings import one_line_errors
+from engine.settings import Mistake, one_line_errors
 from prepare.lib.command_line import parse, parser
 from prepare.lib.pictures import save_arrays
 from tasks.files import check_room
@@ -155,12 +155,12 @@ def main(argv=None, doc=__doc__, out='data/shapes', objects=1):
     args = parse(p, argv)
     counts = args.train, args.val, args.test
     if args.size % 4 or not 8 <= args.size <= 256 or min(counts) < 1 or max(counts) > 10 ** 9 or args.seed < 0:
-        raise ValueError('--size must be a multiple of 4 from 8 to 256, each split needs 1 to 10^9 pictures, and '
-                         '--seed must not be negative')
+        raise Mistake('--size must be a multiple of 4 from 8 to 256, each split needs 1 to 10^9 pictures, and '
+                      '--seed must not be negative')
     if not 1 <= args.objects <= 16:
-        raise ValueError(f'--objects={args.objects} must be between 1 and 16')
+        raise Mistake(f'--objects={args.objects} must be between 1 and 16')
     if args.objects > 1 and Path(args.out) == Path('data/shapes'):
-        raise ValueError('data/shapes is for one shape in a picture; give --out data/shapes_many')
+        raise Mistake('data/shapes is for one shape in a picture; give --out data/shapes_many')
     check_room(args.out, sum(counts) * args.size ** 2 * 4)
     splits = {}
     for i, (split, count) in enumerate(zip(('train', 'val', 'test'), counts)):

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import one_line_errors
+from engine.settings import Mistake, one_line_errors
 from tasks.files import write_text
 from tasks.tokenizer import Tokenizer
 from prepare.lib.command_line import parse, parser
@@ -54,7 +54,7 @@ def main(argv=None):
     for name, path in sources(args.source).items():
         splits['val' if held_out(name) else 'train'].append(path)
     if not splits['train'] or not splits['val']:
-        raise ValueError(f'too few .py files below {args.source}; pass --from FOLDER with Python sources')
+        raise Mistake(f'too few .py files below {args.source}; pass --from FOLDER with Python sources')
     print(f'{len(splits["train"])} files for training and {len(splits["val"])} for validation from {args.source}')
     write_text(args.out, Tokenizer('bytes'), list(splits), pieces(splits))
 

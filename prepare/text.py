@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import one_line_errors
+from engine.settings import Mistake, one_line_errors
 from prepare.lib.command_line import parse, parser, share
 from prepare.lib.texts import tokenize_and_save
 
@@ -20,13 +20,13 @@ from prepare.lib.texts import tokenize_and_save
 def files_of(paths, glob):
     for path in map(Path, paths):
         if not path.exists():
-            raise ValueError(f'no such file or folder: {path}')
+            raise Mistake(f'no such file or folder: {path}')
         try:
             found = [path] if path.is_file() else sorted(p for p in path.rglob(glob) if p.is_file())
         except (NotImplementedError, ValueError):
-            raise ValueError(f'--glob={glob} is no pattern of names; give one such as *.md') from None
+            raise Mistake(f'--glob={glob} is no pattern of names; give one such as *.md') from None
         if not found:
-            raise ValueError(f'{path} holds no file that matches {glob}; pass another --glob')
+            raise Mistake(f'{path} holds no file that matches {glob}; pass another --glob')
         yield from found
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import one_line_errors
+from engine.settings import Mistake, one_line_errors
 from prepare.lib import coco
 from prepare.lib.command_line import parse
 from prepare.lib.masks import compact, largest, upright_size
@@ -36,8 +36,8 @@ def read_mask(path, size):
     """A mask of VOC as numbers, uint8 (H, W)."""
     numbers = read_png(content_of(path, MOST_BYTES), path)
     if numbers.dtype != np.uint8 or numbers.ndim != 2 or size and numbers.shape != tuple(size):
-        raise ValueError(f'mask {path} is {numbers.dtype} {numbers.shape}, not uint8 {size or "(height, width)"}, one '
-                         'number for each pixel of its picture; get it again')
+        raise Mistake(f'mask {path} is {numbers.dtype} {numbers.shape}, not uint8 {size or "(height, width)"}, one '
+                      'number for each pixel of its picture; get it again')
     return numbers
 
 
@@ -46,9 +46,9 @@ def names_in(path):
     try:
         names = path.read_text(encoding='utf-8-sig').split()
     except UnicodeDecodeError as e:
-        raise ValueError(f'{path} is no text in UTF-8 ({e}); get it again') from None
+        raise Mistake(f'{path} is no text in UTF-8 ({e}); get it again') from None
     if any('\0' in name for name in names):
-        raise ValueError(f'{path} has a name with a zero byte; get it again')
+        raise Mistake(f'{path} has a name with a zero byte; get it again')
     return names
 
 
@@ -63,8 +63,8 @@ def voc(folder, names):
         for m in np.unique(objects[(objects > 0) & (objects < UNKNOWN)]):
             found = np.bincount(kinds[objects == m]).argmax() - 1
             if not 0 <= found < len(CLASSES):
-                raise ValueError(f'mask {path}: object {m} has the unknown class {found + 1}, of 1 to {len(CLASSES)}; '
-                                 'get it again')
+                raise Mistake(f'mask {path}: object {m} has the unknown class {found + 1}, of 1 to {len(CLASSES)}; '
+                              'get it again')
             classes[m - 1] = int(found)
         if any(objects[objects < UNKNOWN]):
             numbers, classes = compact(objects, classes)
@@ -83,8 +83,8 @@ def main(argv=None):
     else:
         splits, classes = coco.splits(folder)
     if not splits:
-        raise ValueError(f'{folder} has neither {LISTS}/train.txt and val.txt, as VOC2012 has, nor '
-                         'annotations/instances_SPLIT.json, as COCO has; give another --from')
+        raise Mistake(f'{folder} has neither {LISTS}/train.txt and val.txt, as VOC2012 has, nor '
+                      'annotations/instances_SPLIT.json, as COCO has; give another --from')
     save_pack(args.out, splits, classes, **pack_options(args))
 
 

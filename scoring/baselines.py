@@ -6,6 +6,8 @@ import torch.nn.functional as F
 
 from model_crate import CRATE, ISTA, MSSA
 
+from engine.settings import Mistake
+
 # ---- CRATE (github.com/Ma-Lab-Berkeley/CRATE) -----------------------------------------------------------------------
 
 
@@ -32,7 +34,7 @@ class ReleasedCRATE(CRATE):
 
     def __init__(self, config):
         if config.task != 'image' or config.tie_out or config.ista != 'relu':
-            raise ValueError('the released way is written for CRATE that classifies pictures; name another row')
+            raise Mistake('the released way is written for CRATE that classifies pictures; name another row')
         super().__init__(config)
         for layer in self.layers:
             layer.attn.__class__, layer.ista.__class__ = ReleasedMSSA, ReleasedISTA
@@ -68,7 +70,7 @@ class NanoGPT(nn.Module):
         c = self.config = config
         plain = c.gelu == 'none' and not c.dropout and not c.head_dim and not c.image_size and not c.n_dims
         if c.attn != 'mhsa' or not c.mlp or not plain:
-            raise ValueError("nanoGPT's way is written for GPT-2 on text, without dropout; name another row")
+            raise Mistake("nanoGPT's way is written for GPT-2 on text, without dropout; name another row")
         self.transformer = nn.ModuleDict({
             'wte': nn.Embedding(c.vocab_size, c.n_embd), 'wpe': nn.Embedding(c.block_size, c.n_embd),
             'h': nn.ModuleList(Block(c) for _ in range(c.n_layer)), 'ln_f': nn.LayerNorm(c.n_embd, bias=c.bias)})

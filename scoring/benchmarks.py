@@ -50,6 +50,7 @@ from tqdm import tqdm
 
 from engine import lock
 from engine.output import check_writable, write_file
+from engine.settings import Mistake
 from tasks.files import unchanged
 
 # benchmark: the script in prepare/ that writes it
@@ -85,30 +86,30 @@ def command(name, data_dir, more=''):
 
 
 def chosen(asked, data_dir):
-    """The names in `asked`, with commas between them, or 'all'. Raises ValueError for one that is
+    """The names in `asked`, with commas between them, or 'all'. Raises Mistake for one that is
     unknown or not prepared, with the command to type."""
     there = [name for name in SCRIPTS if (Path(data_dir) / name / 'meta.json').exists()]
     names = [name.strip() for name in asked.split(',')]
     for name in names:
         if name not in (*SCRIPTS, 'all'):
             near = difflib.get_close_matches(name, [*SCRIPTS, 'all'], 1)
-            raise ValueError(f"unknown benchmark '{name}'; " + (f'did you mean {near[0]}?' if near else
-                                                                f'choose among {", ".join(SCRIPTS)}, or all'))
+            raise Mistake(f"unknown benchmark '{name}'; " + (f'did you mean {near[0]}?' if near else
+                                                             f'choose among {", ".join(SCRIPTS)}, or all'))
     if 'all' in names:
         for name in SCRIPTS:
             if name not in there:
                 print(f'{name} is not prepared; run: {command(name, data_dir)}')
         if not there:
-            raise ValueError(f'no benchmark is prepared in {data_dir}; run for example: {command("lambada", data_dir)}')
+            raise Mistake(f'no benchmark is prepared in {data_dir}; run for example: {command("lambada", data_dir)}')
         return there
     for name in names:
         if name not in there:
-            raise ValueError(f'{Path(data_dir) / name} is not prepared; run: {command(name, data_dir)}')
+            raise Mistake(f'{Path(data_dir) / name} is not prepared; run: {command(name, data_dir)}')
     return list(dict.fromkeys(names))
 
 
 def read(name, data_dir):
-    """(rows of a prepared benchmark, name of their file). Raises ValueError if it is damaged."""
+    """(rows of a prepared benchmark, name of their file). Raises Mistake if it is damaged."""
     folder = Path(data_dir) / name
     try:
         assert all((folder / name).is_file() for name in ('meta.json', 'test.jsonl')), 'a file is missing'
@@ -121,8 +122,8 @@ def read(name, data_dir):
         assert hashlib.sha256(content).hexdigest() == test['sha256'], 'test.jsonl is not what was written'
         return [json.loads(line) for line in content.decode().split('\n')[:-1]], meta['source']
     except (OSError, ValueError, KeyError, TypeError, AssertionError) as e:
-        raise ValueError(f'{folder} is damaged ({e if isinstance(e, AssertionError) else type(e).__name__}); run: '
-                         f'{command(name, data_dir, " --overwrite")}') from None
+        raise Mistake(f'{folder} is damaged ({e if isinstance(e, AssertionError) else type(e).__name__}); run: '
+                      f'{command(name, data_dir, " --overwrite")}') from None
 
 
 # ---- scoring --------------------------------------------------------------------------------------------------------
@@ -224,39 +225,39 @@ def measures(name, rows, model, tokenizer, stride, batch_size, autocast, clean=s
     try:
         return kind(rows, tokenizer.encode, tokenizer.beginning, model.config.block_size, clean,
                     lambda sequences: score(model, sequences, stride, batch_size, autocast, name))
-    except ValueError as e:  # a character that the tokenizer lacks
-        raise ValueError(f'{name}: {e}') from None
+    except Mistake as e:  # a character that the tokenizer lacks
+        raise Mistake(f'{name}: {e}') from None
 
 
 def stride_for(asked, block_size):
     """Tokens between windows: as asked, or for 0 half the context."""
     stride = asked or max(1, block_size // 2)
     if not 1 <= stride <= block_size:
-        raise ValueError(f'--stride={asked} must lie between 1 and the context of {block_size} tokens, or be 0 for '
-                         'half of it')
+        raise Mistake(f'--stride={asked} must lie between 1 and the context of {block_size} tokens, or be 0 for '
+                      'half of it')
     return stride
 
 
 # ---- the table of results -------------------------------------------------------------------------------------------
 
 def check_table(path):
-    """Raises ValueError, before any work, if `append` could not add to the table at path."""
+    """Raises Mistake, before any work, if `append` could not add to the table at path."""
     table_at(path)
     check_writable(path, 'give another --results=PATH')
 
 
 def table_at(path):
-    """The text of a table of results, '' if there is none. Raises ValueError for another file."""
+    """The text of a table of results, '' if there is none. Raises Mistake for another file."""
     header = ','.join(COLUMNS) + '\n'
     try:
         if not path.parent.is_dir():
-            raise ValueError(f'no folder {path.parent} for the results; make it, or give another --results=PATH')
+            raise Mistake(f'no folder {path.parent} for the results; make it, or give another --results=PATH')
         before = path.read_bytes().decode() if path.exists() else ''
     except (OSError, UnicodeDecodeError):
         before = 'no text'
     if before and not (before.startswith(header) and before.endswith('\n')):
-        raise ValueError(f'{path} is no table of such results, or is cut off, so it is left as it is; give another '
-                         '--results=PATH')
+        raise Mistake(f'{path} is no table of such results, or is cut off, so it is left as it is; give another '
+                      '--results=PATH')
     return before
 
 

@@ -7,6 +7,7 @@ the training set, and the test set is used once."""
 import torch
 import torch.nn.functional as F
 
+from engine.settings import Mistake
 from scoring.splits import outputs
 
 PROBE_C = tuple(10.0 ** k for k in range(6))
@@ -14,10 +15,10 @@ AT_ONCE = 2 ** 24  # at most so many scores, or numbers of the features, are com
 
 
 def features(model, images, autocast, batch_size, view):
-    """(features (N, d), labels (N,)) of an ImageSplit. Raises ValueError without model.features."""
+    """(features (N, d), labels (N,)) of an ImageSplit. Raises Mistake without model.features."""
     if not hasattr(model, 'features'):
-        raise ValueError(f'--probe and --knn need {type(model).__name__}.features(x), pictures to (B, d); see '
-                         'docs/extend.md')
+        raise Mistake(f'--probe and --knn need {type(model).__name__}.features(x), pictures to (B, d); see '
+                      'docs/extend.md')
     return outputs(model, images, model.features, autocast, batch_size, view)
 
 
@@ -133,10 +134,10 @@ class Probe:
     def __init__(self, task, here):
         self.task, self.here = task, here
         if not hasattr(task, 'augmentation'):
-            raise ValueError('--probe_interval is for pictures; leave it out')
+            raise Mistake('--probe_interval is for pictures; leave it out')
         if min(len(task.train), len(task.valid)) < here.world:
-            raise ValueError(f'--probe_interval needs at least {here.world} pictures in each split, one a process; '
-                             'leave it out')
+            raise Mistake(f'--probe_interval needs at least {here.world} pictures in each split, one a process; '
+                          'leave it out')
 
     def __call__(self, model):
         was_training, classes, here = model.training, len(self.task.train.classes), self.here

@@ -9,6 +9,7 @@ import torch
 from tqdm import tqdm
 
 from engine import plots
+from engine.settings import Mistake
 from tasks.regression import Prompts
 
 # ---- estimators: x (B, n, d), y (B, n) -> predictions (B, n), each from the examples before it -----------------------
@@ -77,12 +78,12 @@ def estimators(sparse):
 # ---- Figure 6 -------------------------------------------------------------------------------------------------------
 
 def prompts_for(models, function, sparsity):
-    """The Prompts that all these networks {name: model} read. Raises ValueError if they differ."""
+    """The Prompts that all these networks {name: model} read. Raises Mistake if they differ."""
     first, *others = (model.config for model in models.values())
     for c in others:
         if (c.n_dims, c.block_size) != (first.n_dims, first.block_size):
-            raise ValueError(f'--beside: a network with n_dims={c.n_dims} and block_size={c.block_size} does not read '
-                             f'the prompts of one with {first.n_dims} and {first.block_size}; leave it out')
+            raise Mistake(f'--beside: a network with n_dims={c.n_dims} and block_size={c.block_size} does not read '
+                          f'the prompts of one with {first.n_dims} and {first.block_size}; leave it out')
     return Prompts(function, first.n_dims, first.block_size // 2, min(sparsity, first.n_dims))
 
 
@@ -108,10 +109,10 @@ def curves(models, prompts, autocast, count=1280, batch_size=64):
 
 
 def check_table(path, overwrite):
-    """Raises ValueError, before any work, if `draw` could not write this table and its picture."""
+    """Raises Mistake, before any work, if `draw` could not write this table and its picture."""
     path = Path(path)
     if path.suffix != '.csv' or not path.parent.is_dir():
-        raise ValueError(f'--results={path} must end with .csv, in a folder that exists')
+        raise Mistake(f'--results={path} must end with .csv, in a folder that exists')
     plots.check_free(path.with_suffix('.png'), overwrite, '--results')
 
 

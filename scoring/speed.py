@@ -17,6 +17,7 @@ from engine import compiling, machine, optim
 from engine.checkpoints import is_small, network
 from engine.fast import speed_up
 from engine.generate import Past, cached_logits, generate
+from engine.settings import Mistake
 from model_aot import AoT, AoTConfig
 from scoring.baselines import NanoGPT, ReleasedCRATE
 
@@ -83,14 +84,14 @@ class Work:
 
 def read(name, timed, device):
     """A name -> Form. What its words leave open is what a long run of train.py chooses; generation is
-    not compiled. Raises ValueError for a name that does not exist."""
+    not compiled. Raises Mistake for a name that does not exist."""
     known, kinds = TIMED[timed]
     base = max((k for k in known if f'{name}-'.startswith(f'{k}-')), key=len, default='')
     words = name[len(base) + 1:].split('-') if len(name) > len(base) else []
     said = {WORDS.get(word): word for word in words}
     if not base or not said.keys() <= set(kinds) or len(said) < len(words):
-        raise ValueError(f"row '{name}' is unknown; choose one of {', '.join(known)}, and behind it, if you like, "
-                         + ', '.join(f'-{word}' for word, kind in WORDS.items() if kind in kinds))
+        raise Mistake(f"row '{name}' is unknown; choose one of {', '.join(known)}, and behind it, if you like, "
+                      + ', '.join(f'-{word}' for word, kind in WORDS.items() if kind in kinds))
     dtype = machine.choose_dtype(said.get('dtype', 'float32' if 'way' in said else 'auto'), device)
     compiled = said['compile'] == 'compiled' if 'compile' in said else \
         timed == 'training' and 'way' not in said and compiles(device, dtype)
@@ -109,7 +110,7 @@ def build(base, way='', more=None):
     model, given, _ = NETWORKS[base]
     Network, Config = network(model)
     if way and (model, given.get('mlp', False)) != {'released': ('crate', False), 'nanogpt': ('aot', True)}[way]:
-        raise ValueError(f'-{way} is a way to compute {"CRATE" if way == "released" else "GPT-2"}, not {base}')
+        raise Mistake(f'-{way} is a way to compute {"CRATE" if way == "released" else "GPT-2"}, not {base}')
     Network = {'released': ReleasedCRATE, 'nanogpt': NanoGPT}.get(way, Network)
     more = {k: v for k, v in (more or {}).items() if k in Config.__dataclass_fields__}
     if not given.get('image_size'):  # a network that reads text keeps doing so
@@ -176,9 +177,9 @@ def generation(name, device, tokens=64, more=None, prompt=16):
     if is_small(model) and 'bfloat16' not in name:
         form = replace(form, dtype=torch.float32)
     if model.config.task != 'text':
-        raise ValueError(f'{form.base} writes no text; name another row, such as gpt2-base')
+        raise Mistake(f'{form.base} writes no text; name another row, such as gpt2-base')
     if prompt + tokens > model.config.block_size:
-        raise ValueError(f'{prompt} + {tokens} tokens exceed block_size={model.config.block_size}; ask for fewer')
+        raise Mistake(f'{prompt} + {tokens} tokens exceed block_size={model.config.block_size}; ask for fewer')
     if form.compiled:
         compiling.compile_layers(model)
     idx = torch.randint(model.config.vocab_size, (1, prompt), device=device)

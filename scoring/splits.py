@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from engine.checkpoints import grid
 from engine.output import bar
+from engine.settings import Mistake
 from tasks import augment, top1_top5
 from tasks.decode import content_of
 from tasks.text import rows_at_once
@@ -29,10 +30,10 @@ class Means:
 
 
 def finite(result):
-    """A dict of results. Raises ValueError if its loss is none."""
+    """A dict of results. Raises Mistake if its loss is none."""
     if not math.isfinite(result['loss']):
-        raise ValueError(f'the loss is {result["loss"]}: the weights of this checkpoint have grown too large to be of '
-                         'use; give another --ckpt')
+        raise Mistake(f'the loss is {result["loss"]}: the weights of this checkpoint have grown too large to be of '
+                      'use; give another --ckpt')
     return result
 
 
@@ -77,15 +78,15 @@ def real_labels(path, images):
     be empty. path: real.json, a list of lists for ILSVRC2012_val_00000001, .. 2, .."""
     names, number = images.names(), re.compile(r'(?:.*/)?ILSVRC2012_val_(\d{8})\.\w+')
     if names is None:
-        raise ValueError(f'--real needs the names of the picture files; {images.folder} was not prepared from files')
+        raise Mistake(f'--real needs the names of the picture files; {images.folder} was not prepared from files')
     try:
         labels = json.loads(content_of(path, 2 ** 26))
         places = [int(number.fullmatch(name.decode())[1]) for name in names]
         found = [labels[i - 1] for i in places]
         assert min(places) > 0 and all(isinstance(mine, list) for mine in (labels, *found)) and any(found)
     except (OSError, ValueError, TypeError, KeyError, IndexError, AssertionError, RecursionError) as e:
-        raise ValueError(f'--real={path} has no labels for these pictures ({type(e).__name__}: {e}); give real.json of '
-                         'github.com/google-research/reassessed-imagenet, with the val split of imagenet') from None
+        raise Mistake(f'--real={path} has no labels for these pictures ({type(e).__name__}: {e}); give real.json of '
+                      'github.com/google-research/reassessed-imagenet, with the val split of imagenet') from None
     return found
 
 

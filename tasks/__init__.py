@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from engine import NO_DOWNLOAD, missing
-from engine.settings import HERE, check_meant
+from engine.settings import HERE, Mistake, check_meant
 
 FUNCTIONS = [name for name, meta in NO_DOWNLOAD.items() if meta['kind'] == 'functions']  # drawn, not read from a folder
 
@@ -71,7 +71,7 @@ def choose(c, augment, folder, model, machine):
     for name, default, reads, meant in (('train_share', 1, pictures.Classification, 'pictures'),
                                         ('curriculum', 0, regression.Regression, 'functions')):
         if getattr(c, name) != default and not issubclass(task, reads):
-            raise ValueError(f'{name}={getattr(c, name)} is for {meant}; leave it out')
+            raise Mistake(f'{name}={getattr(c, name)} is for {meant}; leave it out')
     if augment:
         of_pictures = {f: ('image', 'masked_image', 'views') for f in vars(augment)}
         check_meant(augment, of_pictures | dict.fromkeys(augment.of_views, ('views',)), model.config.task)
@@ -96,40 +96,40 @@ def top1_top5(logits, y):
 
 def find_data(c, check):
     """The folder of the dataset; None for functions. It is prepared now if that needs no download,
-    after check(what is known of it). Raises ValueError with the command to type."""
+    after check(what is known of it). Raises Mistake with the command to type."""
     if c.dataset in FUNCTIONS:
         return None
     folder = Path(c.data_dir) / c.dataset
     if (folder / 'meta.json').exists():
         return folder
     if c.dataset not in NO_DOWNLOAD:
-        raise ValueError(missing.dataset(folder))
+        raise Mistake(missing.dataset(folder))
     check(NO_DOWNLOAD[c.dataset])
     script = HERE / 'prepare' / f'{c.dataset}.py'  # it needs no download, so it is run without asking
     print(f'no data in {folder} yet; running python prepare/{script.name}', flush=True)
     if subprocess.run([sys.executable, str(script), '--once', '--out', str(folder)]).returncode:
-        raise ValueError(f'python prepare/{script.name} failed')
+        raise Mistake(f'python prepare/{script.name} failed')
     return folder
 
 
 def dataset_of(c, checkpoint, name='the checkpoint'):
     """(folder, split) to show a checkpoint: c.dataset and c.split, or the dataset it was trained
-    on, and there test, or else val. Raises ValueError if the checkpoint, called `name`, cannot read
+    on, and there test, or else val. Raises Mistake if the checkpoint, called `name`, cannot read
     that."""
     from tasks.files import read_meta, verify
     kind, dataset = checkpoint['data']['kind'], c.dataset or checkpoint['config'].get('dataset')
     if not dataset:
         example = '--dataset=shakespeare, or --benchmarks=all' if kind == 'text' else '--dataset=imagenet'
-        raise ValueError(f'{c.ckpt} does not say what to score it on; give --dataset, such as {example}')
+        raise Mistake(f'{c.ckpt} does not say what to score it on; give --dataset, such as {example}')
     folder = Path(c.data_dir) / dataset
     meta = read_meta(folder)
     if meta['kind'] != kind:
-        raise ValueError(f'{name} reads {kind}, {folder} holds {meta["kind"]}; give another --dataset')
+        raise Mistake(f'{name} reads {kind}, {folder} holds {meta["kind"]}; give another --dataset')
     if kind == 'text' and checkpoint['data']['tokenizer'] != meta['tokenizer']:
-        raise ValueError(f'{name} reads other tokens than {folder} holds; prepare it with the same tokenizer')
+        raise Mistake(f'{name} reads other tokens than {folder} holds; prepare it with the same tokenizer')
     if kind == 'images' and checkpoint['model_config'].get('channels', 3) != meta['channels']:
-        raise ValueError(f'{name} reads pictures of {checkpoint["model_config"].get("channels", 3)} channels, {folder} '
-                         f'holds {meta["channels"]}; give another --dataset')
+        raise Mistake(f'{name} reads pictures of {checkpoint["model_config"].get("channels", 3)} channels, {folder} '
+                      f'holds {meta["channels"]}; give another --dataset')
     if getattr(c, 'verify', False):
         verify(folder)
     return folder, c.split or ('test' if 'test' in meta['splits'] else 'val')

@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 import torch
 import torch.nn.functional as F
 
-from engine.settings import check, check_choices
+from engine.settings import Mistake, check, check_choices
 from tasks import randaugment
 from tasks.randaugment import COLOUR, OPERATIONS
 
@@ -52,14 +52,14 @@ class AugmentConfig:
     def __post_init__(self):
         for name in ('crop_scale', 'local_scale', 'eval_crop'):
             if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f'{name}={getattr(self, name)} must lie in (0, 1]')
+                raise Mistake(f'{name}={getattr(self, name)} must lie in (0, 1]')
         if self.local_size < 1:
-            raise ValueError(f'local_size={self.local_size} must be at least 1')
+            raise Mistake(f'local_size={self.local_size} must be at least 1')
         limits = {'randaugment_n': 10, 'randaugment_m': 30, 'local_crops': 64, 'jitter': 1, 'hue': 0.5, 'grey': 1,
                   'blur': 20}
         for name, most in limits.items():
             if not 0 <= getattr(self, name) <= most:
-                raise ValueError(f'{name}={getattr(self, name)} must lie in [0, {most}]')
+                raise Mistake(f'{name}={getattr(self, name)} must lie in [0, {most}]')
         check_choices(self, randaugment_scale=randaugment.SCALES, eval_view=('crop', 'squash'))
 
     @property

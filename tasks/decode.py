@@ -9,6 +9,8 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
+from engine.settings import Mistake
+
 EXTENSIONS = ('.jpg', '.jpeg', '.png', '.webp', '.bmp', '.gif', '.tif', '.tiff')
 FORMATS = ('JPEG', 'PNG', 'WEBP', 'BMP', 'GIF', 'TIFF')  # other formats can make Pillow start programs
 MOST_PIXELS = 2 ** 27          # 134 million: telephones take 108 million, and Pillow needs 4 bytes for each
@@ -17,18 +19,18 @@ MOST_BYTES = 4 * MOST_PIXELS   # of a file: the largest picture, not compressed
 
 
 def file_size(path, most):
-    """The bytes of a file. Raises ValueError unless it is a regular file of at most `most` bytes: others, such as
+    """The bytes of a file. Raises Mistake unless it is a regular file of at most `most` bytes: others, such as
     FIFOs and devices, may have no end."""
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
-        raise ValueError(f'{path} is no regular file; give one')
+        raise Mistake(f'{path} is no regular file; give one')
     if status.st_size > most:
-        raise ValueError(f'{path} has {status.st_size:,} bytes; give a file of at most {most:,}')
+        raise Mistake(f'{path} has {status.st_size:,} bytes; give a file of at most {most:,}')
     return status.st_size
 
 
 def content_of(path, most):
-    """The content of a file, as bytes. Raises ValueError like file_size."""
+    """The content of a file, as bytes. Raises Mistake like file_size."""
     size = file_size(path, most)
     with open(path, 'rb') as f:
         return f.read(size)
@@ -45,20 +47,20 @@ def open_picture(content):
     none of FORMATS, or so large that decoding it could fill the memory."""
     from PIL import Image
     if not content:
-        raise ValueError('the file is empty')
+        raise Mistake('the file is empty')
     logging.getLogger('PIL').setLevel(logging.CRITICAL)  # its errors are raised, and need not be printed too
     try:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore', Image.DecompressionBombWarning)  # from 89 million pixels on
             image = Image.open(io.BytesIO(content), formats=FORMATS)
     except Image.UnidentifiedImageError:
-        raise ValueError(f'not a picture of the formats {", ".join(FORMATS)}') from None
+        raise Mistake(f'not a picture of the formats {", ".join(FORMATS)}') from None
     width, height = image.size
     if image.format == 'TIFF':  # its tiles may be larger than itself, and a whole one is decoded
         width, height = max(width, image.tag_v2.get(322, 0)), max(height, image.tag_v2.get(323, 0))
     if max(width, height) > LONGEST_SIDE or width * height > MOST_PIXELS:
-        raise ValueError(f'{width:,} x {height:,} pixels, of which {LONGEST_SIDE:,} may be on a side and '
-                         f'{MOST_PIXELS:,} in all')
+        raise Mistake(f'{width:,} x {height:,} pixels, of which {LONGEST_SIDE:,} may be on a side and '
+                      f'{MOST_PIXELS:,} in all')
     return image
 
 
@@ -66,7 +68,7 @@ def to_rgb(image):
     """Any Pillow image as RGB. 16-bit grey keeps its upper byte; transparent parts become white."""
     from PIL import Image
     if image.mode == 'F':
-        raise ValueError('pixels with a decimal point, of unknown range; save it with 8 bits')
+        raise Mistake('pixels with a decimal point, of unknown range; save it with 8 bits')
     if image.mode.startswith('I'):  # 16 bits: Pillow's convert would clip them at 255
         image = Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
     if image.has_transparency_data:

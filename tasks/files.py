@@ -24,6 +24,7 @@ import numpy as np
 
 from engine import missing
 from engine.lock import beside, held, hold
+from engine.settings import Mistake
 
 SMALL = 2 ** 24  # bytes; larger files are compared with their digest by `verify` alone
 
@@ -31,28 +32,28 @@ SMALL = 2 ** 24  # bytes; larger files are compared with their digest by `verify
 
 
 def check_free(out, overwrite):
-    """Raises ValueError if `out` exists; with overwrite, only if it is no prepared dataset. Call it
+    """Raises Mistake if `out` exists; with overwrite, only if it is no prepared dataset. Call it
     before the work."""
     out = Path(out)
     if out.is_dir() and not any(out.iterdir()) or not out.exists():
         return
     if not (out / 'meta.json').exists():
-        raise ValueError(f'{out} exists and is no prepared dataset; give another --out')
+        raise Mistake(f'{out} exists and is no prepared dataset; give another --out')
     if not overwrite:
-        raise ValueError(f'{out} exists; give another --out, or --overwrite to replace it')
+        raise Mistake(f'{out} exists; give another --out, or --overwrite to replace it')
 
 
 def check_room(out, size):
-    """Raises ValueError if so many bytes do not fit on the disk of `out`. Call it before the work."""
+    """Raises Mistake if so many bytes do not fit on the disk of `out`. Call it before the work."""
     free = shutil.disk_usage(next(p for p in Path(out).absolute().parents if p.exists())).free
     if size > free:
-        raise ValueError(f'{out} would need {size / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free; ask for less, or '
-                         'give another --out')
+        raise Mistake(f'{out} would need {size / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free; ask for less, or '
+                      'give another --out')
 
 
 def hold_folder(out, wait=False):
     """Let no other process write a prepared dataset at `out` before this one has, or has ended.
-    Raises ValueError if one does; with wait, it is waited for."""
+    Raises Mistake if one does; with wait, it is waited for."""
     hold(beside(out), out, 'give another --out', wait)
 
 
@@ -76,7 +77,7 @@ def new_folder(out, progress=''):
         except OSError as e:
             if e.filename is not None and not str(e.filename).startswith(str(out)):
                 raise  # it is about a file that was read
-            raise ValueError(f'{out} cannot be written ({e}); make room or give another --out') from None
+            raise Mistake(f'{out} cannot be written ({e}); make room or give another --out') from None
         finally:
             if not progress or not (new / progress).exists():
                 shutil.rmtree(new, ignore_errors=True)
@@ -152,7 +153,7 @@ def write_text(out, tokenizer, names, pieces):
             tokens[name], n_bytes[name] = tokens[name] + len(ids), n_bytes[name] + more
         for name, file in files.items():
             if tokens[name] < 2:
-                raise ValueError(f'too little text: {tokens[name]} tokens for {name}; give more, or another --val')
+                raise Mistake(f'too little text: {tokens[name]} tokens for {name}; give more, or another --val')
             assert write_header(file, dtype, tokens[name]) == starts[name]
             file.close()
         meta = text_meta(tokenizer, {name: (tokens[name], dtype, n_bytes[name]) for name in names})
@@ -167,12 +168,12 @@ def write_text(out, tokenizer, names, pieces):
 
 def read_meta(folder):
     """meta.json of a prepared dataset, as a dict; of functions, which need no folder, for None.
-    Raises ValueError if it is missing or not ours."""
+    Raises Mistake if it is missing or not ours."""
     if folder is None:
         return {'kind': 'functions', 'splits': {}}
     path = Path(folder) / 'meta.json'
     if not path.exists():
-        raise ValueError(missing.dataset(folder))
+        raise Mistake(missing.dataset(folder))
     try:
         assert path.is_file()  # a FIFO would be waited for
         meta = json.loads(path.read_text(encoding='utf-8'))
@@ -187,42 +188,42 @@ def read_meta(folder):
             sizes = ('height', 'width') if meta['storage'] == 'arrays' else ('bytes',)
             assert all(s[k] > 0 for s in meta['splits'].values() for k in ('count', *sizes))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError):
-        raise ValueError(f'{path} is not the meta.json of a prepared dataset; prepare it again') from None
+        raise Mistake(f'{path} is not the meta.json of a prepared dataset; prepare it again') from None
     if meta['kind'] == 'benchmark':
-        raise ValueError(f'{folder} is a benchmark, not a dataset: python eval.py --ckpt=RUN '
-                         f'--benchmarks={Path(folder).name}')
+        raise Mistake(f'{folder} is a benchmark, not a dataset: python eval.py --ckpt=RUN '
+                      f'--benchmarks={Path(folder).name}')
     return meta
 
 
 def split_meta(meta, folder, split, kind):
-    """What meta.json says of a split. Raises ValueError if there is none, or if it is of another
+    """What meta.json says of a split. Raises Mistake if there is none, or if it is of another
     kind."""
     if meta['kind'] != kind:
-        raise ValueError(f'{folder} holds {meta["kind"]}, not {kind}; choose another dataset, or a network for '
-                         f'{meta["kind"]}')
+        raise Mistake(f'{folder} holds {meta["kind"]}, not {kind}; choose another dataset, or a network for '
+                      f'{meta["kind"]}')
     if split not in meta['splits']:
-        raise ValueError(f'{folder} has no split {split}, only {", ".join(meta["splits"])}')
+        raise Mistake(f'{folder} has no split {split}, only {", ".join(meta["splits"])}')
     return meta['splits'][split]
 
 
 def open_array(path, dtype, *shape):
-    """A .npy file, memory-mapped. Raises ValueError if it is missing, cut off, or not of this
+    """A .npy file, memory-mapped. Raises Mistake if it is missing, cut off, or not of this
     shape."""
     try:
         assert Path(path).is_file()
         array = np.lib.format.open_memmap(path, mode='r')
     except Exception as e:  # of many types, depending on where the damage is
-        raise ValueError(f'{path} is missing, cut off or no .npy file ({type(e).__name__}); '
-                         'prepare the dataset again') from None
+        raise Mistake(f'{path} is missing, cut off or no .npy file ({type(e).__name__}); '
+                      'prepare the dataset again') from None
     found, wanted = (f'{t} of {" x ".join(map(str, s))}' for t, s in ((array.dtype, array.shape), (dtype, shape)))
     if found != wanted:
-        raise ValueError(f'{path} holds {found}, and should hold {wanted}; prepare the dataset again')
+        raise Mistake(f'{path} holds {found}, and should hold {wanted}; prepare the dataset again')
     check_whole(path, array)
     return array
 
 
 def check_whole(path, array):
-    """Raises ValueError unless the .npy file that an array is mapped from has the length that its
+    """Raises Mistake unless the .npy file that an array is mapped from has the length that its
     header says, and, if it is small, the digest in meta.json."""
     path = Path(path)
     wanted = read_meta(path.parent).get('files', {}).get(path.name)
@@ -232,18 +233,18 @@ def check_whole(path, array):
 
 
 def verify(folder):
-    """Compare all files of a prepared dataset with their digests. Raises ValueError for one that
+    """Compare all files of a prepared dataset with their digests. Raises Mistake for one that
     differs, or if there are no digests."""
     meta = read_meta(folder)
     if meta['kind'] == 'functions':
         return
     if 'files' not in meta:
-        raise ValueError(f'{folder} is from before there were digests, so --verify=true cannot check it; prepare it '
-                         'again, or leave that out')
+        raise Mistake(f'{folder} is from before there were digests, so --verify=true cannot check it; prepare it '
+                      'again, or leave that out')
     paths = [Path(folder) / name for name in meta['files']]
     for path in paths:
         if not path.is_file():
-            raise ValueError(f'{path} is missing; prepare the dataset again')
+            raise Mistake(f'{path} is missing; prepare the dataset again')
     for name, found in digests(paths, f'verify {folder}').items():
         if found != meta['files'][name]:
             raise damaged(Path(folder) / name)
@@ -251,7 +252,7 @@ def verify(folder):
 
 
 def damaged(path):
-    return ValueError(f'{path} is damaged: it is not what was written; prepare the dataset again')
+    return Mistake(f'{path} is damaged: it is not what was written; prepare the dataset again')
 
 
 def cores():

@@ -14,6 +14,7 @@ import io
 
 import numpy as np
 
+from engine.settings import Mistake
 from tasks.decode import open_picture
 from tasks.files import open_array
 
@@ -23,15 +24,15 @@ MOST_OBJECTS = 254  # of a picture
 
 def read_png(content, name, advice='save it as PNG, or remove it'):
     """The bytes of a PNG file with a mask -> its numbers, uint8 or bool (H, W), as they are in the
-    file. Raises ValueError for anything else."""
+    file. Raises Mistake for anything else."""
     try:
         image = open_picture(content)
         if image.format != 'PNG':
-            raise ValueError(f'a {image.format} file changes numbers')
+            raise Mistake(f'a {image.format} file changes numbers')
         return np.asarray(image)
     except Exception as e:  # of many types, depending on the damage
-        raise ValueError(f'mask {name} cannot be read as a PNG file ({str(e) or type(e).__name__}); '
-                         f'{advice}') from None
+        raise Mistake(f'mask {name} cannot be read as a PNG file ({str(e) or type(e).__name__}); '
+                      f'{advice}') from None
 
 
 def write_png(numbers):
@@ -52,20 +53,20 @@ def table(objects):
 
 class Masks:
     """The true masks of a split of pictures, an ImageSplit. masks[i]: (numbers, uint8 (H, W); the
-    class of each object, a list) of its i-th picture. Raises ValueError if there are none, or they
+    class of each object, a list) of its i-th picture. Raises Mistake if there are none, or they
     do not fit."""
 
     def __init__(self, images):
         self.images, self.path = images, images.folder / f'{images.split}.masks.npy'
         if not self.path.exists():
-            raise ValueError(f'no {self.path}: this needs the true masks of the pictures; python prepare/shapes.py '
-                             'draws some, python prepare/imagefolder.py FOLDER --masks=MASKS reads yours')
+            raise Mistake(f'no {self.path}: this needs the true masks of the pictures; python prepare/shapes.py '
+                          'draws some, python prepare/imagefolder.py FOLDER --masks=MASKS reads yours')
         mine = images.mine
         if images.packed:
             self.stored = open_array(self.path, np.dtype(np.uint8), mine['mask_bytes'])
             self.offsets = images.open('mask_offsets', np.int64, 1)
             if self.offsets[0] != 0 or self.offsets[-1] != mine['mask_bytes'] or (np.diff(self.offsets) <= 0).any():
-                raise ValueError(f'{self.path}: its offsets are damaged; prepare the dataset again')
+                raise Mistake(f'{self.path}: its offsets are damaged; prepare the dataset again')
         else:
             self.stored = open_array(self.path, np.dtype('uint8' if 'objects' in mine else bool), mine['count'],
                                      *images.size)
@@ -84,5 +85,5 @@ class Masks:
         classes = self.images.labels[i:i + 1] if self.objects is None else self.objects[i][self.objects[i] >= 0]
         held = numbers[numbers < UNKNOWN].max(initial=0)
         if held > len(classes) or (classes >= len(self.images.classes)).any():
-            raise ValueError(f'{what} has objects that the dataset does not name; {again}')
+            raise Mistake(f'{what} has objects that the dataset does not name; {again}')
         return numbers, classes.tolist()

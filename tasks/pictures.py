@@ -17,6 +17,7 @@ import torch
 
 from engine import missing
 from engine.checkpoints import grid
+from engine.settings import Mistake
 from tasks import Task, augment, top1_top5
 from tasks.decode import MOST_BYTES, content_of, is_picture, open_picture, to_grey, to_rgb
 from tasks.files import check_whole, cores, open_array, read_meta, split_meta
@@ -40,12 +41,12 @@ class ImageSplit:
         self.labels = np.array(self.open('labels', np.int64))
         wrong = np.flatnonzero((self.labels < 0) | (self.labels >= len(self.classes)))
         if len(wrong):
-            raise ValueError(f'{self.folder}/{split}.labels.npy: label {self.labels[wrong[0]]} of picture {wrong[0]} '
-                             f'is not among the {len(self.classes)} classes of meta.json; prepare the dataset again')
+            raise Mistake(f'{self.folder}/{split}.labels.npy: label {self.labels[wrong[0]]} of picture {wrong[0]} '
+                          f'is not among the {len(self.classes)} classes of meta.json; prepare the dataset again')
         if self.packed:
             offsets = self.open('offsets', np.int64, 1)
             if offsets[0] != 0 or offsets[-1] != mine['bytes'] or (np.diff(offsets) <= 0).any():
-                raise ValueError(f'{self.folder}/{split}.offsets.npy is damaged; prepare the dataset again')
+                raise Mistake(f'{self.folder}/{split}.offsets.npy is damaged; prepare the dataset again')
         self.pixels  # raises now if the file is missing or cut off
         self.chosen = share_of_each(self.labels, share, seed) if share < 1 else np.arange(len(self.labels))
 
@@ -75,8 +76,8 @@ class ImageSplit:
             names = np.load(path, mmap_mode='r')
             assert names.shape == (self.mine['count'],) and names.dtype.kind == 'S'
         except Exception as e:  # of many types, depending on the damage
-            raise ValueError(f'{path} is cut off or no .npy file of names ({type(e).__name__}); '
-                             'prepare the dataset again') from None
+            raise Mistake(f'{path} is cut off or no .npy file of names ({type(e).__name__}); '
+                          'prepare the dataset again') from None
         check_whole(path, names)
         return names[self.chosen]
 
@@ -118,10 +119,10 @@ class ImageSplit:
             picture = np.asarray(open_picture(jpeg).convert('L' if self.channels == 1 else 'RGB'))
             return picture.reshape(*picture.shape[:2], self.channels)
         except ImportError:
-            raise ValueError('reading JPEG pictures needs Pillow: pip install pillow') from None
+            raise Mistake('reading JPEG pictures needs Pillow: pip install pillow') from None
         except Exception as e:  # of many types, depending on the damage
-            raise ValueError(f'{self.folder}/{self.split}.jpeg.npy: picture {i} is damaged ({type(e).__name__}: {e}); '
-                             'prepare the dataset again') from None
+            raise Mistake(f'{self.folder}/{self.split}.jpeg.npy: picture {i} is damaged ({type(e).__name__}: {e}); '
+                          'prepare the dataset again') from None
 
     def loader(self, requests, kept=False):
         """self[..] for each request, as tensors, read ahead by worker processes if there are any.
@@ -181,10 +182,8 @@ def read(loader):
     everywhere."""
     try:
         yield from loader
-    except ValueError as e:  # a worker sends its traceback as the text
-        if os.environ.get('NANOCRATE_DEBUG'):
-            raise
-        raise ValueError(str(e).strip().splitlines()[-1].removeprefix('ValueError: ')) from None
+    except Mistake as e:  # a worker sends its traceback as the text
+        raise Mistake(str(e).strip().splitlines()[-1].removeprefix('engine.settings.Mistake: ')) from None
 
 
 @functools.lru_cache(maxsize=2)
@@ -234,29 +233,29 @@ def labelled_pictures_of(path, count, seed, channels=3):
         splits = read_meta(path)['splits']
         images = ImageSplit(path, next(split for split in ('test', 'val', 'train') if split in splits))
         if images.channels != channels:
-            raise ValueError(f'{path} has pictures of {images.channels} channels, the network reads {channels}; give '
-                             'another --image')
+            raise Mistake(f'{path} has pictures of {images.channels} channels, the network reads {channels}; give '
+                          'another --image')
         for i in np.random.default_rng(seed).permutation(len(images))[:count]:
             yield *next(named(images, [i])), images.classes[images.labels[i]]
         return
     if not path.exists() and missing.script_of(path):
-        raise ValueError(missing.dataset(path))
+        raise Mistake(missing.dataset(path))
     from PIL import ImageOps
     if channels not in (1, 3):
-        raise ValueError(f'picture files are grey or RGB, the network reads {channels} channels; give a prepared '
-                         'dataset, such as --image=data/mine')
+        raise Mistake(f'picture files are grey or RGB, the network reads {channels} channels; give a prepared '
+                      'dataset, such as --image=data/mine')
     files = sorted(p for p in path.iterdir() if is_picture(p.name)) if path.is_dir() else [path]
     inside = sorted(p for p in path.glob('*/*') if is_picture(p.name) and not files)
     files += [inside[i] for i in np.random.default_rng(seed).permutation(len(inside))[:count]]
     if not files:
-        raise ValueError(f'no pictures in {path}; give --image=PATH of a picture, a folder, or a prepared dataset')
+        raise Mistake(f'no pictures in {path}; give --image=PATH of a picture, a folder, or a prepared dataset')
     for file in files:
         try:
             image = ImageOps.exif_transpose(open_picture(content_of(file, MOST_BYTES)))
             picture = np.array(to_rgb(image) if channels == 3 else to_grey(image))
         except Exception as e:  # of many types, depending on where the damage is
-            raise ValueError(f'{file} cannot be read as a picture ({str(e) or type(e).__name__}); give another '
-                             '--image, or save this one as JPEG or PNG') from None
+            raise Mistake(f'{file} cannot be read as a picture ({str(e) or type(e).__name__}); give another '
+                          '--image, or save this one as JPEG or PNG') from None
         name, own = (f'{file.parent.name}/{file.name}', file.parent.name) if inside else (file.name, None)
         yield name, picture.reshape(*picture.shape[:2], channels), own
 

@@ -10,6 +10,7 @@ In-Context?", NeurIPS 2022:
 import numpy as np
 import torch
 
+from engine.settings import Mistake
 from tasks import FUNCTIONS, Task
 
 
@@ -22,17 +23,17 @@ class Prompts:
         the dimensions are used, the others are zero. Each stage adds a dimension and two examples,
         up to n_dims and n_points (from 5 and 11 to 20 and 41, as in Garg et al.)."""
         if function not in FUNCTIONS:
-            raise ValueError(f"function '{function}' is unknown; choose {' or '.join(FUNCTIONS)}")
+            raise Mistake(f"function '{function}' is unknown; choose {' or '.join(FUNCTIONS)}")
         if function == 'sparse_linear' and not 1 <= sparsity <= n_dims:
-            raise ValueError(f'sparsity={sparsity} must lie between 1 and n_dims={n_dims}')
+            raise Mistake(f'sparsity={sparsity} must lie between 1 and n_dims={n_dims}')
         if n_points < 2:
-            raise ValueError(f'a prompt of {n_points} examples is too short; set --block_size=4 or more')
+            raise Mistake(f'a prompt of {n_points} examples is too short; set --block_size=4 or more')
         self.d, self.n, self.curriculum = n_dims, n_points, curriculum
         self.sparsity = sparsity if function == 'sparse_linear' else 0
         self.scale = self.sparsity or n_dims  # the mean of g(x)^2
 
     def __len__(self):
-        raise ValueError('functions are drawn anew at every step, so there are no epochs; give --max_iters')
+        raise Mistake('functions are drawn anew at every step, so there are no epochs; give --max_iters')
 
     def stage(self, step):
         """(dimensions, examples) of training at a step."""

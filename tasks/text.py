@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from engine.settings import Mistake
 from tasks import Task, top1_top5
 from tasks.decode import content_of
 from tasks.files import open_array, read_meta, split_meta
@@ -30,9 +31,9 @@ class TextSplit:
         self.path, self.block_size, self.vocab_size = Path(folder) / f'{split}.npy', block_size, meta['vocab_size']
         self.tokens = open_array(self.path, mine['dtype'], mine['tokens'])
         if len(self.tokens) < block_size + 1:
-            raise ValueError(f'{self.path} has {len(self.tokens)} tokens, too few for block_size={block_size}; '
-                             f'prepare more text, or train a network with --block_size={max(1, len(self.tokens) - 1)} '
-                             'or less')
+            raise Mistake(f'{self.path} has {len(self.tokens)} tokens, too few for block_size={block_size}; '
+                          f'prepare more text, or train a network with --block_size={max(1, len(self.tokens) - 1)} '
+                          'or less')
         if len(self.tokens) <= self.SCANNED:
             self.check_ids(self.tokens.max())
         self.windows = np.lib.stride_tricks.sliding_window_view(self.tokens, block_size + 1)  # no copy
@@ -44,8 +45,8 @@ class TextSplit:
 
     def check_ids(self, largest):
         if largest >= self.vocab_size:
-            raise ValueError(f'{self.path} holds token {largest}, but its vocabulary ends at {self.vocab_size - 1}; '
-                             'prepare the dataset again')
+            raise Mistake(f'{self.path} holds token {largest}, but its vocabulary ends at {self.vocab_size - 1}; '
+                          'prepare the dataset again')
 
     def at(self, starts):
         """The sequences that begin at these places: x and y (len(starts), block_size), y one token
@@ -109,13 +110,13 @@ class MaskedTextSplit(TextSplit):
 
 def prompt_of(start):
     """The text of a prompt that was typed: \\n is a new line, FILE:path reads a file. Raises
-    ValueError if that fails."""
+    Mistake if that fails."""
     if not start.startswith('FILE:'):
         return start.replace('\\n', '\n')
     try:
         return content_of(start[5:], LONGEST_PROMPT).decode().replace('\r\n', '\n')
     except (OSError, ValueError) as e:
-        raise ValueError(f'--start={start}: cannot be read as UTF-8 text ({e}); name another file') from None
+        raise Mistake(f'--start={start}: cannot be read as UTF-8 text ({e}); name another file') from None
 
 
 def with_masks(tokenizer, text):
@@ -155,10 +156,10 @@ class HiddenTokens(NextToken):
 
 
 def rows_at_once(config, n):
-    """How many sequences, at most n, a network returns all logits of. Raises ValueError if not even
+    """How many sequences, at most n, a network returns all logits of. Raises Mistake if not even
     one."""
     rows = min(n, LOGITS_AT_ONCE // (config.block_size * config.vocab_size))
     if not rows:
-        raise ValueError(f'the logits of block_size={config.block_size} tokens are too many to rank; set '
-                         f'--block_size={LOGITS_AT_ONCE // config.vocab_size} or less')
+        raise Mistake(f'the logits of block_size={config.block_size} tokens are too many to rank; set '
+                      f'--block_size={LOGITS_AT_ONCE // config.vocab_size} or less')
     return rows

@@ -3,6 +3,8 @@ import re
 
 import numpy as np
 
+from engine.settings import Mistake
+
 # GPT-2 first splits a text into words, such as ' word', '123', "'ll" and '  ', with the space before a word in the
 # word. These are places where it always splits: before white space that follows something else; after ASCII letters or
 # digits, before another ASCII character that is neither space nor of their kind. The first part matches up to the last
@@ -25,7 +27,7 @@ class Tokenizer:
             self.bpe = gpt2_bpe()
             self.vocab_size = self.bpe.n_vocab
         else:
-            raise ValueError(f"tokenizer '{name}' is unknown; choose bytes, chars or gpt2")
+            raise Mistake(f"tokenizer '{name}' is unknown; choose bytes, chars or gpt2")
 
     @property
     def beginning(self):
@@ -36,7 +38,7 @@ class Tokenizer:
         return 10 if self.spec['name'] == 'bytes' else self.ids.get('\n', 0)
 
     def encode(self, text):
-        """str -> list of ids; of GPT-2's, <|endoftext|> alone is that token. Raises ValueError for
+        """str -> list of ids; of GPT-2's, <|endoftext|> alone is that token. Raises Mistake for
         a character that the alphabet lacks."""
         name = self.spec['name']
         if name == 'bytes':
@@ -45,7 +47,7 @@ class Tokenizer:
             return [self.bpe.eot_token] if text == '<|endoftext|>' else self.bpe.encode_ordinary(text)
         unknown = sorted(set(text) - self.ids.keys())
         if unknown:
-            raise ValueError(f'the tokenizer has no character {unknown[0]!r}; it knows only {self.alphabet!r}')
+            raise Mistake(f'the tokenizer has no character {unknown[0]!r}; it knows only {self.alphabet!r}')
         return [self.ids[c] for c in text]
 
     def encode_pieces(self, pieces):
@@ -95,6 +97,6 @@ def gpt2_bpe():
     try:
         return tiktoken.get_encoding('gpt2')
     except (requests.RequestException, OSError) as e:
-        raise ValueError(
+        raise Mistake(
             f"GPT-2's tokenizer could not be downloaded ({type(e).__name__}); without a network, copy tiktoken's cache "
             'from a machine that has it and set TIKTOKEN_CACHE_DIR to that folder') from None

@@ -11,6 +11,7 @@ import math
 import torch
 import torch.nn.functional as F
 
+from engine.settings import Mistake
 from tasks import augment, randaugment
 from tasks.augment import FIRST, normalize, send
 from tasks.pictures import Classification
@@ -28,13 +29,13 @@ def draws_needed(c):
 
 
 def check(c):
-    """Raises ValueError if small crops keep more of a picture than they may, and for settings that
+    """Raises Mistake if small crops keep more of a picture than they may, and for settings that
     other tasks have; c: an AugmentConfig."""
     if c.randaugment_n:
-        raise ValueError(f'randaugment_n={c.randaugment_n} is not for self-distillation; leave it out')
+        raise Mistake(f'randaugment_n={c.randaugment_n} is not for self-distillation; leave it out')
     if c.local_crops and c.local_scale > c.crop_scale:
-        raise ValueError(f'local_scale={c.local_scale} must be at most crop_scale={c.crop_scale}, which is the largest '
-                         'share of the area of a small crop')
+        raise Mistake(f'local_scale={c.local_scale} must be at most crop_scale={c.crop_scale}, which is the largest '
+                      'share of the area of a small crop')
 
 
 def views(pictures, sizes, draws, image_size, c):
@@ -114,15 +115,15 @@ class Distillation(Classification):
     def __init__(self, c, augmentation, folder, config, machine):
         super().__init__(c, augmentation, folder, config, machine)
         if c.ema:
-            raise ValueError(f'ema={c.ema} is not for self-distillation, whose teacher is such an average; leave it '
-                             'out, and set --teacher_momentum')
+            raise Mistake(f'ema={c.ema} is not for self-distillation, whose teacher is such an average; leave it '
+                          'out, and set --teacher_momentum')
         if c.telemetry:
-            raise ValueError('telemetry=true is not for self-distillation; leave it out, and look at checkpoints with '
-                             'analyze.py layers')
+            raise Mistake('telemetry=true is not for self-distillation; leave it out, and look at checkpoints with '
+                          'analyze.py layers')
         check(augmentation)
         size, patch = augmentation.local_size, config.patch_size
         if augmentation.local_crops and any(size % side for side in patch):
-            raise ValueError(f'local_size={size} is not divisible by patch_size={patch}; choose a --local_size that is')
+            raise Mistake(f'local_size={size} is not divisible by patch_size={patch}; choose a --local_size that is')
         self.most_entropy = math.log(config.n_out)
         self.most_information = min(self.most_entropy, math.log(c.batch_size))
         self.train_wants['draws'] = self.valid_wants['draws'] = draws_needed(augmentation)

@@ -31,14 +31,10 @@ from prepare.lib import download
 from tasks.augment import AugmentConfig
 
 CASES = 100 * FAULTS
-VALUES = ['nan', 'inf', '-inf', '-1', '0', '1e-300', '1e400', '1000000000000', '-1000000000000', '9' * 400, '1.5',
-          'true', 'None', '', ' ', 'a,b', '1,2,3', '[', '{}', '()', '1_000', '0x10', '٣', 'x' * 300, 'x' * 5000,
-          'a/' * 2000,
-          '*',
-          'out/*', '[a-z]*', '~', '/', '.', '..', '/dev/zero', '/dev/full', '/proc/self/mem', 'FILE:/dev/zero', 'FILE:',
-          'official:', 'official:x', 'file', 'file/x', 'folder', 'no/such/place', 'a\0b', 'a\nb', 'a\x1b[2Jb',
-          'ü' * 130,
-          '\udcff', '--', '-h', '--help=1', '%s', '$HOME', '__init__', 'con', 'sys', '1e9', '-0', '+1', '1e3', '3']
+VALUES = ['nan', 'inf', '-inf', '-1', '0', '1e-300', '1e400', '1000000000000', '-1000000000000', '1.5', 'true', 'None',
+          '', ' ', 'a,b', '1,2,3', '[', '{}', '()', '1_000', '0x10', '٣', '*', 'out/*', '[a-z]*', '~', '/', '.', '..',
+          'FILE:', 'official:', 'official:x', 'file', 'file/x', 'folder', 'no/such/place', 'a\nb', 'a\x1b[2Jb', '--',
+          '-h', '--help=1', '%s', '$HOME', '__init__', 'con', 'sys', '1e9', '-0', '+1', '1e3', '3']
 WORDS = ['--', '-', '---', '-x', '--=', '--=1', '=', '--nothing', '--nothing=1', 'nothing.py', 'config', 'file',
          'folder',
          '', '*', 'config/*.py', 'x' * 300, 'a\0b', '--out_dir', '--help=', '-o', '@file', '\udcff', 'broken.py',

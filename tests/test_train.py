@@ -24,7 +24,7 @@ TORCHRUN = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--np
 def test_a_run_directory_holds_everything(text_run):
     assert {p.name for p in text_run.iterdir()} == {'config.json', 'log.csv', 'last.pt', 'best.pt', 'curve.png'}
     rows = [line.split(',') for line in losses(text_run)]
-    assert rows[0] == ['step', 'split', 'loss', 'bits_per_byte', 'lr', 'seen']
+    assert rows[0] == ['step', 'split', 'loss', 'bits_per_byte', 'grad_norm', 'lr', 'seen']
     assert [(r[0], r[1]) for r in rows[1:]] == [
         ('0', 'val'), ('0', 'train'), ('1', 'train'), ('2', 'train'), ('3', 'val'), ('3', 'train'), ('4', 'train'),
         ('5', 'train'), ('6', 'val')]
@@ -134,9 +134,9 @@ def test_a_new_number_of_a_task_is_a_new_column_also_when_a_run_goes_on(text_run
     monkeypatch.setattr(NextToken, 'metrics', more)
     go('--init_from=resume', f'--out_dir={tmp_path}/a', '--max_iters=6')
     columns, *rows = (line.split(',') for line in losses(tmp_path / 'a'))
-    assert columns == ['step', 'split', 'loss', 'bits_per_byte', 'answer', 'lr', 'seen']
-    assert [float(row[4]) for row in rows if row[4]] == [42.0] and rows[-1][4]  # of the rows after it was there
-    without = [row[:4] + row[5:] for row in rows]
+    assert columns == ['step', 'split', 'loss', 'bits_per_byte', 'grad_norm', 'answer', 'lr', 'seen']
+    assert [float(row[5]) for row in rows if row[5]] == [42.0] and rows[-1][5]  # of the rows after it was there
+    without = [row[:5] + row[6:] for row in rows]
     assert [','.join(row) for row in without if row[:2] != ['4', 'val']] == losses(text_run)[1:]
     assert 'answer 42' in capsys.readouterr().out
 

@@ -8,6 +8,7 @@ import zipfile
 import zlib
 from pathlib import PurePosixPath
 
+from engine.settings import Mistake
 from tasks.decode import file_size
 
 ARCHIVE_ERRORS = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError)
@@ -18,7 +19,7 @@ LARGEST_TAR = 2 ** 42   # bytes of an archive in an archive, or of a file that i
 
 
 def archive_error(path, e, expected):
-    return ValueError(f'{path} is damaged, cut off or no tar archive ({e}); expected {expected}; get it again')
+    return Mistake(f'{path} is damaged, cut off or no tar archive ({e}); expected {expected}; get it again')
 
 
 class Header(tarfile.TarInfo):
@@ -71,7 +72,7 @@ def tar_files(path, wanted, expected, most=MOST_BYTES, inside=None):
     """Yield (name, bytes) of each file in a tar archive for which wanted(name) is true, in order.
 
     The archive may be compressed. Archives inside it are opened too: a file of STEM.tar is called
-    STEM/name. Raises ValueError for a damaged archive, or for a file of more than `most` bytes;
+    STEM/name. Raises Mistake for a damaged archive, or for a file of more than `most` bytes;
     `expected` says what it should be.
     """
     try:
@@ -96,18 +97,18 @@ def zip_files(path, wanted, expected):
             for file in z.infolist():
                 if wanted(file.filename):
                     if file.file_size > MOST_BYTES or file.compress_type not in DEFLATED:
-                        raise ValueError(f'{file.filename} has {file.file_size:,} bytes and kind {file.compress_type}')
+                        raise Mistake(f'{file.filename} has {file.file_size:,} bytes and kind {file.compress_type}')
                     with z.open(file) as f:
                         yield file.filename, f.read(file.file_size)
     except Exception as e:  # of many types, depending on the damage
-        raise ValueError(f'{path} is damaged or cut off ({e}); expected {expected}; get it again') from None
+        raise Mistake(f'{path} is damaged or cut off ({e}); expected {expected}; get it again') from None
 
 
 def listed_pictures(path, wanted, pictures, expected):
     """Yield (split, name, label, bytes) of the listed pictures of a tar archive, each once.
 
     pictures: {name without its extension: (split, label)}. wanted, expected: as in tar_files.
-    Raises ValueError if some of them are not in the archive.
+    Raises Mistake if some of them are not in the archive.
     """
     seen = set()
     for name, content in tar_files(path, wanted, expected):
@@ -118,4 +119,4 @@ def listed_pictures(path, wanted, pictures, expected):
             yield pictures[stem][0], name, pictures[stem][1], content
     missing = sorted(pictures.keys() - seen)
     if missing:
-        raise ValueError(f'{path} lacks {len(missing)} pictures, such as {missing[0]}.jpg; get it again')
+        raise Mistake(f'{path} lacks {len(missing)} pictures, such as {missing[0]}.jpg; get it again')

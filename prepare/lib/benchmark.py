@@ -12,6 +12,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from engine.settings import Mistake
 from tasks.decode import content_of
 from tasks.files import new_folder, write_meta
 
@@ -39,7 +40,7 @@ def contents(path, names):
         if fits:
             return only(files(path, lambda name: name.rpartition('/')[2] in names, expected), path)
     if b'\0' in start:
-        raise ValueError(f'{path} is neither text nor an archive; expected {names[0]}, or {expected}')
+        raise Mistake(f'{path} is neither text nor an archive; expected {names[0]}, or {expected}')
     return {names[0]: content_of(path, MOST_BYTES)}
 
 
@@ -49,13 +50,13 @@ def only(found, path):
     for where, content in found:
         name = Path(where).name
         if named.setdefault(name, content) != content:
-            raise ValueError(f'{path} has more than one {name}, and they differ; pass the one you mean to --from')
+            raise Mistake(f'{path} has more than one {name}, and they differ; pass the one you mean to --from')
     return named
 
 
 def texts(source, url, checksum, downloads, names, enough=all):
     """({name: text} of the named files, the path they come from), which is --from PATH or the
-    download. Raises ValueError if one of them is missing; with enough=any, if all of them are."""
+    download. Raises Mistake if one of them is missing; with enough=any, if all of them are."""
     path = Path(source) if source and Path(source).is_dir() else None
     if path is None or (path / url.rpartition('/')[2]).is_file():  # a folder may hold the archive or its files
         path = Path(local_or_fetch(source, url, Path(downloads) / url.rpartition('/')[2], None if source else checksum))
@@ -63,7 +64,7 @@ def texts(source, url, checksum, downloads, names, enough=all):
     missing = [name for name in names if name not in found]
     if missing and not (enough is any and found):
         names = (' and no ' if enough is any else ', ').join(missing)
-        raise ValueError(f'{path} has no {names}; give another --from PATH')
+        raise Mistake(f'{path} has no {names}; give another --from PATH')
     decoded = {}
     for name, content in found.items():
         text, replaced = decode(content)
@@ -71,7 +72,7 @@ def texts(source, url, checksum, downloads, names, enough=all):
         if replaced:
             print(f'{name}: {replaced:,} places that are not UTF-8 were replaced')
         if not decoded[name].strip():
-            raise ValueError(f'{path}: {name} is empty; get it again')
+            raise Mistake(f'{path}: {name} is empty; get it again')
     return decoded, path
 
 

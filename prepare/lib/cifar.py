@@ -5,6 +5,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from engine.settings import Mistake
 from prepare.lib.archives import tar_files
 from prepare.lib.command_line import parse, parser
 from prepare.lib.download import local_or_fetch
@@ -33,22 +34,22 @@ def load(path, name, content):
         found = ArraysOnly(io.BytesIO(content), encoding='bytes').load()
         return {key.decode() if isinstance(key, bytes) else key: value for key, value in found.items()}
     except Exception as e:  # of many types, depending on the damage
-        raise ValueError(f'{path}: {name} is not a pickled dict of arrays ({str(e) or type(e).__name__}); '
-                         'get it again') from None
+        raise Mistake(f'{path}: {name} is not a pickled dict of arrays ({str(e) or type(e).__name__}); '
+                      'get it again') from None
 
 
 def pictures(path, name, batch, key, n_classes):
     """One batch -> images uint8 (N, 32, 32, 3), labels int64 (N,)."""
     rows, labels = batch.get('data'), batch.get(key)
     if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.shape[1:] != (3072,) or not len(rows):
-        raise ValueError(f'{path}: the data of {name} are not bytes of shape (N, 3072); get it again')
+        raise Mistake(f'{path}: the data of {name} are not bytes of shape (N, 3072); get it again')
     if not isinstance(labels, list) or not all(type(n) is int for n in labels) or len(labels) != len(rows):
-        raise ValueError(f'{path}: {name} has no list of {len(rows)} whole numbers as {key}, one for each picture; '
-                         'get it again')
+        raise Mistake(f'{path}: {name} has no list of {len(rows)} whole numbers as {key}, one for each picture; '
+                      'get it again')
     wrong = [n for n in labels if not 0 <= n < n_classes]
     if wrong:
-        raise ValueError(f'{path}: {name} has label {wrong[0]}, but there are {n_classes} classes, from 0; '
-                         'get it again')
+        raise Mistake(f'{path}: {name} has label {wrong[0]}, but there are {n_classes} classes, from 0; '
+                      'get it again')
     return rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), np.array(labels, np.int64)
 
 
@@ -66,10 +67,10 @@ def cifar(argv, doc, number, md5, batches, meta, names_key, labels_key):
              tar_files(path, lambda name: PurePosixPath(name).name in files, expected, 2 ** 28)}  # the largest: 155 MB
     missing = [name for name in files if name not in found]
     if missing:
-        raise ValueError(f'{path} has no {missing[0]}; expected {expected}; get it again')
+        raise Mistake(f'{path} has no {missing[0]}; expected {expected}; get it again')
     classes = load(path, meta, found[meta]).get(names_key)
     if not isinstance(classes, list) or len(classes) != number or not all(isinstance(c, (bytes, str)) for c in classes):
-        raise ValueError(f'{path}: {meta} does not list {number} {names_key}; get it again')
+        raise Mistake(f'{path}: {meta} does not list {number} {names_key}; get it again')
     classes = [c.decode(errors='replace') if isinstance(c, bytes) else c for c in classes]
     splits = {}
     for split, names in batches.items():

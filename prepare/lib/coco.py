@@ -4,13 +4,14 @@ from pathlib import Path
 
 import numpy as np
 
+from engine.settings import Mistake
 from prepare.lib.masks import compact, largest, upright_size
 from tasks.masks import MOST_OBJECTS, UNKNOWN
 
 
 def splits(folder):
     """({'train' or 'val' or 'test': pictures as save_pack takes them}, names of the classes) of all
-    files of a folder; ({}, []) if there are none. Raises ValueError for one that does not fit."""
+    files of a folder; ({}, []) if there are none. Raises Mistake for one that does not fit."""
     found, names = {}, None
     for path in sorted(Path(folder, 'annotations').glob('instances_*.json')):
         folder_name = path.stem.removeprefix('instances_')
@@ -19,7 +20,7 @@ def splits(folder):
         if split is None or place is None:
             continue
         if split in found:
-            raise ValueError(f'{path.parent} has more than one file for {split}; leave one of them there')
+            raise Mistake(f'{path.parent} has more than one file for {split}; leave one of them there')
         try:
             held = json.loads(path.read_text(encoding='utf-8'))
             kinds = {int(k['id']): str(k['name']) for k in held['categories']}
@@ -29,10 +30,10 @@ def splits(folder):
                 objects.setdefault(int(a['image_id']), []).append(
                     (float(a['area']), bool(a.get('iscrowd', 0)), int(a['category_id']), a['segmentation']))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as e:
-            raise ValueError(f"{path} is no file of instances as COCO's ({type(e).__name__}: {str(e)[:80]}); get it "
-                             'again') from None
+            raise Mistake(f"{path} is no file of instances as COCO's ({type(e).__name__}: {str(e)[:80]}); get it "
+                          'again') from None
         if names not in (None, kinds):
-            raise ValueError(f'{path} has other categories than the file before it; give files of one dataset')
+            raise Mistake(f'{path} has other categories than the file before it; give files of one dataset')
         names = kinds
         found[split] = of_split(path, place, pictures, objects, {k: i for i, k in enumerate(sorted(kinds))})
     return found, [names[k] for k in sorted(names or {})]
@@ -43,21 +44,21 @@ def of_split(path, place, pictures, objects, labels):
     for i, (name, *stated) in pictures.items():
         source = place / name
         if '\0' in name or not source.resolve().is_relative_to(place.resolve()):
-            raise ValueError(f'{path}: picture {i} lies outside of {place}: {name!r}')
+            raise Mistake(f'{path}: picture {i} lies outside of {place}: {name!r}')
         size = upright_size(source) if source.is_file() else None
         if size and None not in stated and stated != list(size):
-            raise ValueError(f'{source} is {size[1]} x {size[0]} pixels when it is upright, and its masks in {path} are '
-                             f'for {stated[1]} x {stated[0]}; get the picture again')
+            raise Mistake(f'{source} is {size[1]} x {size[0]} pixels when it is upright, and its masks in {path} are '
+                          f'for {stated[1]} x {stated[0]}; get the picture again')
         mine = sorted(objects.get(i, []), key=lambda o: (not o[1], -o[0]))      # crowds, then from large to small
         if size is None and mine:
             yield name, 0, str(source), (np.zeros((1, 1), np.uint8), [])        # save_pack says that it is left out
             continue
         if len(mine) > MOST_OBJECTS:
-            raise ValueError(f'{path}: picture {name} has {len(mine)} objects, of which {MOST_OBJECTS} can be held')
+            raise Mistake(f'{path}: picture {name} has {len(mine)} objects, of which {MOST_OBJECTS} can be held')
         numbers, classes = np.zeros(size or (1, 1), np.uint8), []
         for _, crowd, kind, form in mine:
             if kind not in labels:
-                raise ValueError(f'{path}: picture {name} has an object of the unknown category {kind}')
+                raise Mistake(f'{path}: picture {name} has an object of the unknown category {kind}')
             if not crowd:
                 classes.append(labels[kind])
             numbers[mask_of(form, size, f'{path}: picture {name}')] = UNKNOWN if crowd else len(classes)
@@ -71,8 +72,8 @@ def mask_of(form, size, what):
     try:
         return polygons(form, size) if isinstance(form, list) else decode(form['counts'], form['size'], size)
     except (ValueError, KeyError, TypeError, IndexError, OverflowError) as e:
-        raise ValueError(f'{what} has a mask that is neither polygons nor a run-length code of {size[1]} x {size[0]} '
-                         f'pixels ({type(e).__name__}: {str(e)[:80]})') from None
+        raise Mistake(f'{what} has a mask that is neither polygons nor a run-length code of {size[1]} x {size[0]} '
+                      f'pixels ({type(e).__name__}: {str(e)[:80]})') from None
 
 
 def polygons(corners, size):
@@ -83,7 +84,7 @@ def polygons(corners, size):
     for points in corners:
         points = np.asarray(points, float)
         if points.size < 6 or points.size % 2 or not np.isfinite(points).all() or abs(points).max() > 2 ** 20:
-            raise ValueError('a polygon needs three points')
+            raise Mistake('a polygon needs three points')
         ImageDraw.Draw(image).polygon(points.tolist(), fill=1)
     return np.array(image)
 
@@ -93,7 +94,7 @@ def decode(counts, shape, size):
     COCO's text of it, six bits a letter, lowest first: five of the number, and one for whether it
     goes on. From the fourth number on the text has differences to the number two before."""
     if tuple(shape) != tuple(size):
-        raise ValueError(f'the code is of {shape}')
+        raise Mistake(f'the code is of {shape}')
     if isinstance(counts, str):
         letters, counts, value, shift = iter(counts.encode('ascii')), [], 0, 0
         for letter in letters:
@@ -107,5 +108,5 @@ def decode(counts, shape, size):
                 value = shift = 0
     counts, pixels = np.asarray(counts, np.int64), size[0] * size[1]
     if counts.ndim != 1 or ((counts < 0) | (counts > pixels)).any() or counts.sum() != pixels:
-        raise ValueError('its runs are not as long as the picture')
+        raise Mistake('its runs are not as long as the picture')
     return (np.arange(len(counts)) % 2).repeat(counts).astype(bool).reshape(size[::-1]).T

@@ -3,6 +3,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from engine.settings import Mistake
 from tasks.files import check_free, hold_folder
 
 
@@ -18,7 +19,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_args(['--overwrite' if word == '--overwrite=true' else word for word in words], namespace)
 
     def error(self, message):
-        raise ValueError(f'{message}; --help lists all options')
+        raise Mistake(f'{message}; --help lists all options')
 
 
 def parser(doc, out):
@@ -30,14 +31,14 @@ def parser(doc, out):
 
 
 def parse(p, argv):
-    """The arguments. Raises ValueError if --out is missing, not free or being written by another
+    """The arguments. Raises Mistake if --out is missing, not free or being written by another
     process, before any work is done; from then on no other process can write there. With --once,
     the program ends if the dataset is there."""
     p.add_argument('--once', action='store_true',
                    help='do nothing if the folder is a prepared dataset; wait for one that is being written')
     args = p.parse_args(argv)
     if not args.out:
-        raise ValueError('--out is missing: name the folder to write, such as --out data/mine')
+        raise Mistake('--out is missing: name the folder to write, such as --out data/mine')
     for alone in (False, True):  # a folder that is not free needs no lock; one that is may just have been written
         if alone:
             hold_folder(args.out, args.once)

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from engine.lock import beside, held
+from engine.settings import Mistake
 from tasks.files import digests
 
 PATIENCE = 30  # seconds to wait for a server that sends nothing
@@ -22,7 +23,7 @@ def differs(path, checksum):
 def fetch(url, path, checksum=None, tries=5):
     """Download url to path and return path. If an earlier attempt left path.part, it is continued.
 
-    checksum: MD5 or sha256 in hex, compared before the file gets its name. Raises ValueError if the
+    checksum: MD5 or sha256 in hex, compared before the file gets its name. Raises Mistake if the
     server refuses, the network fails `tries` times in a row, or the checksum differs.
     """
     import requests
@@ -43,8 +44,8 @@ def fetch(url, path, checksum=None, tries=5):
                     part.unlink()
                     raise requests.ConnectionError('the partial file was too long; starting again')
                 if 400 <= r.status_code < 500 and r.status_code not in (408, 429):
-                    raise ValueError(f'{url}: the server answered {r.status_code}; download the file in another way '
-                                     'and pass --from PATH')
+                    raise Mistake(f'{url}: the server answered {r.status_code}; download the file in another way '
+                                  'and pass --from PATH')
                 r.raise_for_status()
                 resumed = r.status_code == 206
                 if resumed and not r.headers.get('Content-Range', '').startswith(f'bytes {have}-'):
@@ -64,15 +65,15 @@ def fetch(url, path, checksum=None, tries=5):
             grown = part.exists() and part.stat().st_size > have
             failures = 1 if grown else failures + 1
             if failures >= tries:
-                raise ValueError(f'{url} failed {tries} times ({type(e).__name__}); run this again to continue, '
-                                 'or download the file in another way and pass --from PATH') from None
+                raise Mistake(f'{url} failed {tries} times ({type(e).__name__}); run this again to continue, '
+                              'or download the file in another way and pass --from PATH') from None
             time.sleep(min(2 ** failures, 30) * 0.1)
         except OSError as e:
-            raise ValueError(f'{part} cannot be written ({e.strerror}); make room, or run this where there is some, to '
-                             'continue') from None
+            raise Mistake(f'{part} cannot be written ({e.strerror}); make room, or run this where there is some, to '
+                          'continue') from None
     if checksum and (difference := differs(part, checksum)):
         part.unlink()
-        raise ValueError(f'{url} arrived damaged ({difference}); run this again to download it anew')
+        raise Mistake(f'{url} arrived damaged ({difference}); run this again to download it anew')
     os.replace(part, path)
     return path
 
@@ -91,10 +92,10 @@ def local_or_fetch(given, url, path, checksum=None, strict=True):
     if given.is_dir():
         given = given / url.rpartition('/')[2]
     if not given.is_file():
-        raise ValueError(f'--from {given}: no such file; name the one you have')
+        raise Mistake(f'--from {given}: no such file; name the one you have')
     difference = checksum and differs(given, checksum)
     if difference and strict:
-        raise ValueError(f'--from {given}: not the expected file ({difference}); get it again')
+        raise Mistake(f'--from {given}: not the expected file ({difference}); get it again')
     if difference:
         print(f'note: {given} is not the official file ({difference}); only its content is checked')
     return given

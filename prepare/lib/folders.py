@@ -2,6 +2,7 @@
 import os
 from pathlib import Path
 
+from engine.settings import Mistake
 from tasks.decode import EXTENSIONS, is_picture
 
 LAYOUT = 'expected FOLDER/train/CLASS/* and FOLDER/val/CLASS/*, or FOLDER/CLASS/*'
@@ -19,25 +20,25 @@ def class_folders(folder, layout=LAYOUT):
         classes[name] = [f for f in files if is_picture(f)]
         ignored += len(files) - len(classes[name])
         if not classes[name]:
-            raise ValueError(f'the class folder {Path(folder, name)} holds no picture ({" ".join(EXTENSIONS)}, '
-                             f'directly in it); add some or remove it; {layout}')
+            raise Mistake(f'the class folder {Path(folder, name)} holds no picture ({" ".join(EXTENSIONS)}, '
+                          f'directly in it); add some or remove it; {layout}')
     if not classes:
-        raise ValueError(f'no class folder in {folder}; {layout}')
+        raise Mistake(f'no class folder in {folder}; {layout}')
     if ignored:
         print(f'ignored {ignored:,} files in {folder} that are not pictures')
     return classes
 
 
 def same_classes(folder, train, others):
-    """Raise ValueError if a split has other classes than `train`. others: {split: {class: ..}};
+    """Raise Mistake if a split has other classes than `train`. others: {split: {class: ..}};
     folder holds the folders of all splits."""
     for split, classes in others.items():
         for has, a, lacks, b in (split, classes, 'train', train), ('train', train, split, classes):
             only = sorted(a.keys() - b.keys())
             if only:
                 more = f' (and {len(only) - 1} more)' if only[1:] else ''
-                raise ValueError(f'class {only[0]}{more} is in {Path(folder, has)} but not in {Path(folder, lacks)}; '
-                                 f'add a folder {only[0]} with pictures there, or remove the one in {has}')
+                raise Mistake(f'class {only[0]}{more} is in {Path(folder, has)} but not in {Path(folder, lacks)}; '
+                              f'add a folder {only[0]} with pictures there, or remove the one in {has}')
 
 
 def pictures(folder, classes):

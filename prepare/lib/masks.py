@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from engine.settings import Mistake
 from tasks.decode import MOST_BYTES, content_of, open_picture
 from tasks.masks import MOST_OBJECTS, UNKNOWN, read_png
 
@@ -23,22 +24,22 @@ def upright_size(source):
 
 
 def checked(numbers, name, size):
-    """The numbers of a mask, uint8 (H, W). Raises ValueError unless it is as large as its picture,
+    """The numbers of a mask, uint8 (H, W). Raises Mistake unless it is as large as its picture,
     and its objects are numbered without a gap. size: that of the picture, or None."""
     if numbers.ndim != 2 or numbers.dtype not in (np.uint8, bool):
         found = 'colours' if numbers.ndim == 3 else f'numbers of type {numbers.dtype}'
-        raise ValueError(f'mask {name} holds {found}; save it in grey or with a palette: {VALUES}')
+        raise Mistake(f'mask {name} holds {found}; save it in grey or with a palette: {VALUES}')
     if size and numbers.shape != tuple(size):
-        raise ValueError(f'mask {name} is {numbers.shape[1]} x {numbers.shape[0]} pixels, its upright picture '
-                         f'{size[1]} x {size[0]}; make them equal')
+        raise Mistake(f'mask {name} is {numbers.shape[1]} x {numbers.shape[0]} pixels, its upright picture '
+                      f'{size[1]} x {size[0]}; make them equal')
     held = np.unique(numbers)
     if numbers.dtype == bool or set(held) <= {0, UNKNOWN}:              # black and white
         return (numbers > 0).astype(np.uint8)
     objects = held[(held > 0) & (held < UNKNOWN)]
     gap = np.flatnonzero(objects != np.arange(1, len(objects) + 1))
     if len(gap):
-        raise ValueError(f'mask {name} has pixels of value {objects[gap[0]]}, and none of value {gap[0] + 1}; give '
-                         f'{VALUES}')
+        raise Mistake(f'mask {name} has pixels of value {objects[gap[0]]}, and none of value {gap[0] + 1}; give '
+                      f'{VALUES}')
     return numbers
 
 
@@ -59,17 +60,17 @@ def largest(numbers, classes):
 def of_folder(folder, root, pictures):
     """Pictures [(name, label, path)] with the masks of a folder: PNG files of the same names, below
     it as the pictures are below root. [(name, label, path, (numbers, classes))], one at a time; or
-    the pictures as they are, if it has no mask of any. Raises ValueError if it has masks of some."""
+    the pictures as they are, if it has no mask of any. Raises Mistake if it has masks of some."""
     paths = [Path(folder, Path(path).relative_to(root)).with_suffix('.png') for *_, path in pictures]
     missing = [path for path in paths if not path.exists()]
     if len(missing) == len(paths):
         return pictures
     if missing:
-        raise ValueError(f'no mask {missing[0]}; {len(missing):,} of {len(paths):,} pictures have none: add them, or '
-                         'remove these pictures')
+        raise Mistake(f'no mask {missing[0]}; {len(missing):,} of {len(paths):,} pictures have none: add them, or '
+                      'remove these pictures')
     if twice := [path for path, count in Counter(paths).items() if count > 1]:
-        raise ValueError(f'{twice[0]} would be the mask of two pictures, whose names differ in .jpg, .png or the like '
-                         'alone; rename one')
+        raise Mistake(f'{twice[0]} would be the mask of two pictures, whose names differ in .jpg, .png or the like '
+                      'alone; rename one')
     return with_masks(pictures, paths)
 
 

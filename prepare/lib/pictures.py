@@ -19,6 +19,7 @@ from array import array
 
 import numpy as np
 
+from engine.settings import Mistake
 from tasks import masks
 from tasks.decode import MOST_BYTES, content_of, open_picture, to_grey, to_rgb
 from tasks.files import cores, new_folder, write_header, write_meta
@@ -32,7 +33,7 @@ UPRIGHT = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # EXIF orientation -> PIL.
 
 def check_label(label, n_classes, split, what):
     if not 0 <= label < n_classes:
-        raise ValueError(f'split {split} has label {label} ({what}), but there are {n_classes} classes, from 0')
+        raise Mistake(f'split {split} has label {label} ({what}), but there are {n_classes} classes, from 0')
 
 
 # ---- arrays -------------------------------------------------------------------------------------
@@ -45,22 +46,22 @@ def save_arrays(out, splits, classes):
     objects), ..}, where images are uint8 (N, H, W, C) with C the same in all splits, or (N, H, W)
     for C = 1; labels integers (N,); masks bool (N, H, W), or with objects uint8, as in
     tasks/masks.py; objects integers (N, M), the class of each object, -1 where there is none.
-    classes: their names. Raises ValueError for other shapes and types, an empty split, or a label
+    classes: their names. Raises Mistake for other shapes and types, an empty split, or a label
     that is not a class.
     """
     splits = {split: [np.asanyarray(a) for a in arrays] for split, arrays in splits.items()}
     files, meta = {}, {'kind': 'images', 'storage': 'arrays', 'classes': list(classes), 'splits': {}}
     for split, (images, labels, *true) in splits.items():
         if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
-            raise ValueError(f'split {split}: expected pictures as uint8 (N, H, W, C) or (N, H, W), '
-                             f'not {images.dtype} {images.shape}')
+            raise Mistake(f'split {split}: expected pictures as uint8 (N, H, W, C) or (N, H, W), '
+                          f'not {images.dtype} {images.shape}')
         images = images.reshape(*images.shape[:3], -1)
         n, height, width, channels = images.shape
         if meta.setdefault('channels', channels) != channels:
-            raise ValueError(f'split {split} has pictures of {channels} channels, another split of {meta["channels"]}; '
-                             'all need the same number')
+            raise Mistake(f'split {split} has pictures of {channels} channels, another split of {meta["channels"]}; '
+                          'all need the same number')
         if labels.dtype.kind not in 'iu' or labels.shape != (n,):
-            raise ValueError(f'split {split}: expected {n} whole numbers as labels, not {labels.dtype} {labels.shape}')
+            raise Mistake(f'split {split}: expected {n} whole numbers as labels, not {labels.dtype} {labels.shape}')
         for i in (labels.argmin(), labels.argmax()):
             check_label(labels[i], len(classes), split, f'picture {i}')
         files |= {f'{split}.images': images, f'{split}.labels': labels.astype(np.int64)}
@@ -68,13 +69,13 @@ def save_arrays(out, splits, classes):
         if true:
             kind = np.dtype(np.uint8 if true[1:] else bool)
             if true[0].dtype != kind or true[0].shape != (n, height, width):
-                raise ValueError(f'split {split}: expected masks as {kind} {images.shape[:3]}, '
-                                 f'not {true[0].dtype} {true[0].shape}')
+                raise Mistake(f'split {split}: expected masks as {kind} {images.shape[:3]}, '
+                              f'not {true[0].dtype} {true[0].shape}')
             files[f'{split}.masks'] = true[0]
         if true[1:]:
             if true[1].dtype.kind not in 'iu' or true[1].ndim != 2 or len(true[1]) != n:
-                raise ValueError(f'split {split}: expected the classes of {n} x M objects, not {true[1].dtype} '
-                                 f'{true[1].shape}')
+                raise Mistake(f'split {split}: expected the classes of {n} x M objects, not {true[1].dtype} '
+                              f'{true[1].shape}')
             files[f'{split}.objects'] = true[1].astype(np.int64)
             mine['objects'] = true[1].shape[1]
     with new_folder(out) as new:
@@ -177,8 +178,8 @@ class Pack:
             self.png.add(masks.write_png(np.asarray(Image.fromarray(numbers).resize(size, Image.NEAREST))))
             self.objects.append(classes)
         if self.png and len(self.objects) < len(self.names):
-            raise ValueError(f'split {self.split} has masks, but none for {name}; give a mask for each picture of a '
-                             'split, or for none')
+            raise Mistake(f'split {self.split} has masks, but none for {name}; give a mask for each picture of a '
+                          'split, or for none')
 
     def complete(self, numbers):
         """Complete the files; returns the split's entry in meta.json. numbers: the final label for
@@ -215,13 +216,13 @@ def save_stream(out, names, stream, classes=None, size=256, channels=3, max_bad=
     names: of the splits. stream: iterable of (split, name, label, source), perhaps with a mask at the
     end. classes: their names; or None if the labels are the names themselves, which are then numbered
     in sorted order at the end.
-    total: the number of pictures, for the progress bar. Raises ValueError, and writes nothing, for
+    total: the number of pictures, for the progress bar. Raises Mistake, and writes nothing, for
     a split without pictures, a label that is not a class, or too many undecodable pictures.
     """
     from tqdm import tqdm
     if size < 1 or channels not in (1, 3) or not 0 <= max_bad <= 1:
-        raise ValueError(f'--size={size} must be at least 1, --channels={channels} 1 or 3, '
-                         f'and --max_bad={max_bad} between 0 and 1')
+        raise Mistake(f'--size={size} must be at least 1, --channels={channels} 1 or 3, '
+                      f'and --max_bad={max_bad} between 0 and 1')
     if workers is None:
         workers = cores()
     good = bad = small = 0
@@ -249,12 +250,12 @@ def save_stream(out, names, stream, classes=None, size=256, channels=3, max_bad=
                 good, small = good + 1, small + note
                 packs[split].add(name, label, jpeg, *mask)
         if bad and bad / (good + bad) > max_bad:
-            raise ValueError(f'{bad} of {good + bad} pictures cannot be decoded, more than --max_bad={max_bad}; '
-                             'nothing was written. Repair or remove them, or raise --max_bad')
+            raise Mistake(f'{bad} of {good + bad} pictures cannot be decoded, more than --max_bad={max_bad}; '
+                          'nothing was written. Repair or remove them, or raise --max_bad')
         for split, pack in packs.items():
             if not pack.names:
-                raise ValueError(f'split {split} has no picture; nothing was written: '
-                                 'add some, or hold out more with --val')
+                raise Mistake(f'split {split} has no picture; nothing was written: '
+                              'add some, or hold out more with --val')
         numbers = None
         if classes is None:
             classes = sorted(seen)

@@ -10,7 +10,7 @@ ADVICE = 'run this again, or name another --out_dir'
 def write_run(out, model, data, config):
     """Make `out` a run directory with this network in best.pt. data: what a checkpoint says of its
     dataset; config: the settings with which it would be trained on. Files of a run that was there
-    are removed. Raises ValueError if that fails, or another process writes there."""
+    are removed. Raises Mistake if that fails, or another process writes there."""
     from engine.lock import let_go  # here, as they import torch: --help of a script is fast
     from engine.output import write_file
     from engine.rundir import FORMAT, LOCK, held_in, hold, save

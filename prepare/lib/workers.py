@@ -8,6 +8,8 @@ import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
+from engine.settings import Mistake
+
 
 def exit_with_parent():
     """Runs in a worker process: exit as soon as the parent process has ended, however it ended."""
@@ -64,6 +66,6 @@ def in_order(function, jobs, workers):
         for job, future in waiting:
             yield job, future.result()
     except BrokenProcessPool:
-        raise ValueError('a worker process was killed, perhaps because memory ran out; set fewer --workers') from None
+        raise Mistake('a worker process was killed, perhaps because memory ran out; set fewer --workers') from None
     finally:
         pool.shutdown(cancel_futures=True)

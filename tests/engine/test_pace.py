@@ -58,7 +58,7 @@ def steps(monkeypatch, capsys):
     def steps(seconds, n, max_iters=10_000, compile='auto', broken=False, busy=None, validations=(), dtype='bfloat16'):
         here = machine.Machine('cpu', dtype, compile)
         c = SimpleNamespace(compile=compile, max_iters=max_iters)
-        run = SimpleNamespace(c=c, settings={}, due=lambda step: step in validations, at='step {:6d}'.format)
+        run = SimpleNamespace(c=c, aside=0.0, due=lambda step: step in validations, at='step {:6d}'.format)
         net = Net(clock, seconds)
         net.broken = broken
         its = pace.Pace(here, net, run)
@@ -68,60 +68,15 @@ def steps(monkeypatch, capsys):
             for _ in range(2):  # passes of a step
                 its.meet(step, None, None)
                 net(None, None)
-        return capsys.readouterr().out.splitlines(), net, run.settings
+        return capsys.readouterr().out.splitlines(), net
     yield steps
     torch.set_num_threads(threads)
-
-
-def test_a_short_run_is_not_compiled(steps):
-    lines, net, settings = steps({1: 0.01, 2: 0.01}, 30, max_iters=1000)
-    assert not net.done and settings == {'compile': 'false'}
-    reason = '980 steps of 20 ms are left; compiling takes up to 12 s and saves about 2'
-    assert lines == [f'step     20  not compiled: {reason}']
-
-
-def test_a_long_run_is_compiled_once(steps):
-    lines, net, settings = steps({1: 0.1, 2: 0.1, 'compiled': 0.08}, 60)
-    assert net.done and settings == {'compile': 'true'} and net.weight.grad is None
-    assert [line.split('  ')[-1].split(':')[0] for line in lines] == [
-        'compiling', 'compiled in 0 s', 'a compiled step takes 160 ms, a plain one took 200']
-
-
-def test_steps_with_a_validation_in_between_are_not_measured(steps):
-    lines, net, settings = steps({1: 0.1, 2: 0.1, 'compiled': 0.08}, 60, validations=range(0, 60, 20))
-    assert net.done and lines[0].startswith('step     21  compiling: 9,979 steps of 200 ms')
-
-
-def test_threads_that_change_just_before_the_decision_do_not_disturb_it(steps):
-    """Steps of 1.2 s: at step 18 one thread goes, and then 20 steps are measured anew."""
-    lines, net, settings = steps({1: 0.3, 2: 0.6}, 60, max_iters=60, busy={17: {2: 0.61}})
-    assert 'thread instead of' in lines[0] and 'not compiled' in lines[1] and settings == {'compile': 'false'}
-
-
-def test_compiled_steps_that_are_slower_are_given_up(steps):
-    lines, net, settings = steps({1: 0.1, 2: 0.1, 'compiled': 0.12}, 60)
-    assert settings == {'compile': 'false'} and lines[-1].endswith('plain one took 200: plain again')
-
-
-@pytest.mark.parametrize('compile', ['auto', 'true'])
-def test_a_compilation_that_fails_is_a_note(steps, compile):
-    lines, net, settings = steps({1: 0.1, 2: 0.1}, 5 if compile == 'true' else 25, compile=compile, broken=True)
-    assert settings == {'compile': 'false'} and 'InvalidCxxCompiler: no g++; the plain form goes on' in lines[-1]
-
-
-def test_in_float32_nothing_is_compiled_unless_one_asks(steps):
-    assert steps({1: 0.1, 2: 0.1}, 60, dtype='float32')[2] == {}
-    assert steps({1: 0.1, 2: 0.1}, 60, dtype='float32', compile='true')[1].done
-
-
-def test_with_compile_false_nothing_is_decided(steps):
-    assert steps({1: 0.1, 2: 0.1}, 60, compile='false')[2] == {}
 
 
 def test_one_thread_fewer_while_another_program_takes_a_core(steps):
     """Two threads take 0.1 s, one 0.16 s. From step 100 to 200 a core is taken."""
     busy = {100: {2: 0.4}, 200: {2: 0.1}}
-    lines, net, _ = steps({1: 0.16, 2: 0.1}, 400, compile='false', busy=busy)
+    lines, net = steps({1: 0.16, 2: 0.1}, 400, compile='false', busy=busy)
     assert [line[13:] for line in lines] == ['1 thread instead of 2: another program needs a core',
                                              '2 threads instead of 1: the cores are free again']
     first, second = (int(line[5:11]) for line in lines)

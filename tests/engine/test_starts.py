@@ -45,13 +45,15 @@ def test_without_a_config_every_network_has_its_own(name, dataset, config):
     (['--dataset=stdlib'], 'aot_stdlib'), (['--dataset=stdlib', '--causal=false'], 'crate_bert_stdlib'),
     ([], 'crate_shapes'), (['--dataset=tiny', '--data_dir={}'], 'aot_stdlib'), (['--dataset=shapes'], 'crate_shapes')])
 def test_a_network_alone_takes_the_recipe_for_its_data(more, config, bytes_data):
-    """Of its own where there is one, else that of another network with the same task."""
+    """Its own where there is one; else of that of another network with the same task what is about training."""
     mine = start('--model=crate', *(word.format(bytes_data) for word in more), '--out_dir=x')
     want = start(str(ROOT / 'config' / f'train_{config}.py'))
     for k in ('batch_size', 'muon_lr', 'max_iters'):
         assert getattr(mine.config, k) == getattr(want.config, k)
-    assert mine.network['n_layer'] == want.network['n_layer']
-    assert mine.network.get('block_size') == want.network.get('block_size')
+    own = config.startswith('crate')
+    for k in ('n_layer', 'n_embd', 'block_size'):
+        assert mine.network.get(k) == (want.network.get(k) if own else None)
+    assert mine.recipe == f'config/train_{config}.py'
     assert mine.config.model == 'crate' and mine.config.out_dir == 'x'
 
 
@@ -112,11 +114,7 @@ def test_what_ends_or_names_a_run_is_not_inherited(words, tmp_path):
     assert (found.target_loss, found.wandb_run_name) == (0.0, '')
 
 
-def test_what_a_run_decided_of_compiling_is_asked_again_by_a_longer_one(words, tmp_path):
-    go(*words, '--max_iters=2', '--compile=false', f'--out_dir={tmp_path}/a')  # as where too few steps were left
-    for more, choice in (([], 'false'), (['--max_iters=2'], 'false'), (['--max_iters=3'], 'auto')):
-        assert start('--init_from=resume', f'--out_dir={tmp_path}/a', *more).config.compile == choice
-    assert start(f'--init_from={tmp_path}/a').config.compile == 'auto'
+def test_an_empty_run_directory_is_refused():
     with pytest.raises(ValueError, match='--out_dir is empty'):
         start('--out_dir=')
 
@@ -130,15 +128,15 @@ def test_a_config_file_that_says_otherwise_is_not_read_again_and_it_is_said(pict
     assert c['learning_rate'] == config_of(picture_run)['learning_rate'] and (c['n_embd'], c['max_iters']) == (16, 7)
 
 
-@pytest.mark.parametrize('how', ['resume', 'run'])
-def test_a_runs_device_that_is_not_here_says_what_to_type(how, picture_run, tmp_path, capsys):
+def test_a_device_that_is_not_here_says_what_to_type_and_is_not_inherited(picture_run, tmp_path, capsys):
     run = shutil.copytree(picture_run, tmp_path / 'run')
     for name in ('last.pt', 'best.pt'):
         checkpoint = load_checkpoint(run / name)
         checkpoint['config']['device'] = 'cuda:7'
         save(run / name, checkpoint)
-    resume, tune = ['--init_from=resume', f'--out_dir={run}'], [f'--init_from={run}', f'--out_dir={tmp_path}/a']
-    assert '--device=auto' in fails(capsys, train.main, *(resume if how == 'resume' else tune))
+    assert '--device=auto' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={run}')
+    found = start(f'--init_from={run}', '--out_dir=a').config
+    assert (found.device, found.workers, found.fsdp) == ('auto', -1, False)
 
 
 # ---- fine-tuning
