@@ -24,7 +24,7 @@ import eval
 import export
 import sample
 import train
-from engine import lock
+from engine import lock, settings
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
 from prepare.lib import download
@@ -156,7 +156,7 @@ def cases(data, seed=0):
 
 def test_wrong_command_lines(place, pictures_data, monkeypatch, tmp_path):
     def no_network(url, *more):
-        raise ValueError(f'{url}: no network')
+        raise settings.Mistake(f'{url}: no network')
     monkeypatch.setattr(download, 'fetch', no_network)
     monkeypatch.setattr(sys, 'stdin', io.StringIO())
     wrong, count = [], {}

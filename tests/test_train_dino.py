@@ -119,8 +119,7 @@ def test_its_teacher_is_what_other_commands_see(whole, words, pictures_data, tmp
 
 
 @pytest.mark.parametrize('change, message', [
-    (dict(other=1), 'from another version of DINOConfig'), (dict(n_out=None), 'n_out'),
-    (dict(n_embd=10 ** 18), 'no network has such a DINOConfig'), (dict(n_layer=10 ** 7), 'is damaged')])
+    (dict(other=1), 'from another version of DINOConfig'), (dict(n_out=None), 'n_out')])
 def test_a_damaged_checkpoint_is_named(change, message, whole, pictures_data, tmp_path, capsys):
     held = torch.load(whole / 'last.pt', weights_only=True)
     held['model_config'] |= change
