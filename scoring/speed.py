@@ -5,8 +5,6 @@ A name is a network, then words that say how it is computed, such as crate-tiny-
 gpt2-base-nanogpt. Without words a network is computed as in a long run of train.py.
 """
 import math
-import os
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,7 +15,7 @@ from engine import compiling, machine, optim
 from engine.checkpoints import is_small, network
 from engine.fast import speed_up
 from engine.generate import Past, cached_logits, generate
-from engine.settings import Mistake
+from engine.settings import Mistake, refusals
 from model_aot import AoT, AoTConfig
 from scoring.baselines import NanoGPT, ReleasedCRATE
 
@@ -94,14 +92,8 @@ def read(name, timed, device):
                       + ', '.join(f'-{word}' for word, kind in WORDS.items() if kind in kinds))
     dtype = machine.choose_dtype(said.get('dtype', 'float32' if 'way' in said else 'auto'), device)
     compiled = said['compile'] == 'compiled' if 'compile' in said else \
-        timed == 'training' and 'way' not in said and compiles(device, dtype)
+        timed == 'training' and 'way' not in said and machine.choose_compile('auto', device)
     return Form(base, said.get('way', ''), dtype, compiled, 'cache' not in said)
-
-
-def compiles(device, dtype):
-    """Whether a long run compiles by itself on a device: on a CPU, if that pays and there is a compiler."""
-    return machine.choose_compile('auto', device) or torch.device(device).type == 'cpu' and \
-        compiling.pays_on_cpu(dtype) and bool(shutil.which(os.environ.get('CXX', 'g++')))
 
 
 def build(base, way='', more=None):
@@ -116,7 +108,8 @@ def build(base, way='', more=None):
     if not given.get('image_size'):  # a network that reads text keeps doing so
         more.pop('image_size', None)
     torch.manual_seed(0)
-    model = Network(Config(**given | more))
+    with refusals():
+        model = Network(Config(**given | more))
     return model if way else speed_up(model)
 
 
