@@ -34,6 +34,8 @@ LISTS = Path('ImageSets', 'Segmentation')
 
 def read_mask(path, size):
     """A mask of VOC as numbers, uint8 (H, W)."""
+    if not path.exists():
+        raise Mistake(f'No such file: {path}; unpack the archive again')
     numbers = read_png(content_of(path, MOST_BYTES), path)
     if numbers.dtype != np.uint8 or numbers.ndim != 2 or size and numbers.shape != tuple(size):
         raise Mistake(f'mask {path} is {numbers.dtype} {numbers.shape}, not uint8 {size or "(height, width)"}, one '

@@ -33,10 +33,10 @@ def words(pictures_data):
 def test_a_run_on_pictures_leaves_everything(picture_run):
     assert {p.name for p in picture_run.iterdir()} == {'config.json', 'log.csv', 'last.pt', 'best.pt', 'curve.png'}
     columns, *rows = (line.split(',') for line in losses(picture_run))
-    assert columns == ['step', 'split', 'loss', 'top1', 'top5', 'lr', 'seen']
+    assert columns == ['step', 'split', 'loss', 'top1', 'top5', 'grad_norm', 'lr', 'seen']
     assert [(r[0], r[1]) for r in rows] == [('0', 'val'), ('0', 'train'), ('1', 'train'), ('2', 'train'), ('3', 'val'),
                                             ('3', 'train'), ('4', 'train'), ('5', 'train'), ('6', 'val')]
-    for _, split, loss, top1, top5, _, _ in rows:
+    for _, split, loss, top1, top5, *_ in rows:
         assert (top1 == top5 == '') == (split == 'train') and 0.5 < float(loss) < 3
         assert split == 'train' or 0 <= float(top1) <= float(top5) == 1  # there are 4 classes
     assert rows[-1][-1] == str(6 * 8)

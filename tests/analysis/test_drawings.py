@@ -234,7 +234,7 @@ def test_what_is_printed_is_what_the_table_says(look, capsys):
     rows = look('layers', 'vit')
     rates = [float(row['mean']) for row in rows if row['weights'] == 'trained' and row['measure'] == 'rate']
     falls = sum(b < a for a, b in zip(rates, rates[1:]))
-    said = capsys.readouterr().out.splitlines()[0]
+    said = capsys.readouterr().out.splitlines()[1]  # the first line names the network
     assert f'R^c {rates[0]:.1f} in layer 1, {rates[-1]:.1f} in layer 3, falling at {falls} of 2 steps' in said
 
 
@@ -415,7 +415,7 @@ def test_what_denoise_and_compress_write(name, place, look):
 
 def test_what_compress_prints_is_what_its_table_says(look, capsys):
     rows = look('compress', 'crate')
-    said = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr().out.splitlines()[1:]  # the first line names the network
     for n, weights in enumerate(('trained', 'random')):
         mine = [row for row in rows if row['weights'] == weights]
         for m, length in enumerate(('', '_equal')):
