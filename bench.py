@@ -48,7 +48,8 @@ from unittest.mock import patch
 import engine  # before torch
 import torch
 
-from engine import checkpoints, machine, output, settings
+from engine import checkpoints, output, settings
+from engine.device import choose_device
 from engine.settings import Mistake
 from scoring import memory, speed
 
@@ -293,7 +294,7 @@ def main(argv):
     c = BenchConfig(**{f.name: given.pop(f.name) for f in fields(BenchConfig) if f.name in given})
     settings.check_least(c, rounds=1, batch_size=0, tokens=1)
     settings.check_ranges(c, {(0, 1e6): ('seconds',)})
-    c.rows, c.device = c.rows or ROWS[command], machine.choose_device(c.device)
+    c.rows, c.device = c.rows or ROWS[command], choose_device(c.device)
     if is_child:
         if command == 'needs':
             dtype = str(speed.read(c.rows, 'training', c.device).dtype)[6:]  # what a first step loads does not count

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import engine  # before torch
-from engine import machine, plots, settings
+from engine import plots, settings
 from engine.checkpoints import from_command_line, heading, load_model, load_weights, same_classes
+from engine.device import autocast, choose_device, choose_dtype
 from engine.rundir import folder_of
 from engine.settings import Mistake
 from scoring import benchmarks, confusion, frozen, regression, splits
@@ -201,14 +202,14 @@ def main(argv):
                       f'{model.config.task}; leave it out')
     what = '--benchmarks' if c.benchmarks else model.config.task
     check(c, what)
-    device = machine.choose_device(c.device)
+    device = choose_device(c.device)
     # The error of in-context regression can be smaller than bfloat16 can resolve.
     exact = c.dtype == 'auto' and what in ('--benchmarks', 'icl')
-    dtype = machine.choose_dtype('float32' if exact else c.dtype, device)
+    dtype = choose_dtype('float32' if exact else c.dtype, device)
     print(f'{heading(c.ckpt, checkpoint, model)}, {str(dtype)[6:]} on {device}')
     score = {'--benchmarks': zero_shot, 'text': text, 'masked_text': text, 'image': pictures, 'masked_image': pictures,
              'icl': in_context}[what]
-    score(c, checkpoint, model.to(device), machine.autocast(device, dtype))
+    score(c, checkpoint, model.to(device), autocast(device, dtype))
 
 
 if __name__ == '__main__':

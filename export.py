@@ -20,8 +20,8 @@ import torch
 from engine import exported, settings
 from engine.checkpoints import from_command_line, load_model, size
 from engine.output import check_new, check_writable, write_file
-from engine.screen import LOOK
 from engine.settings import Mistake
+from tasks import LOOK
 
 
 @dataclass

@@ -23,8 +23,9 @@ from pathlib import Path
 import engine  # before torch
 import torch
 
-from engine import machine, plots, settings
+from engine import plots, settings
 from engine.checkpoints import check_labelled, from_command_line, grid, heading, is_small, load_model
+from engine.device import autocast, choose_device, choose_dtype
 from engine.generate import stream
 from engine.settings import Mistake
 from tasks import augment
@@ -244,10 +245,10 @@ def main(argv):
     settings.check_meant(c, ONLY_FOR, task)
     look = {'text': write_texts, 'masked_text': fill_gaps, 'image': name_pictures,
             'masked_image': reconstruct_pictures}[task]
-    device = machine.choose_device(c.device)
-    dtype = machine.choose_dtype('float32' if c.dtype == 'auto' and is_small(model) else c.dtype, device)
+    device = choose_device(c.device)
+    dtype = choose_dtype('float32' if c.dtype == 'auto' and is_small(model) else c.dtype, device)
     torch.manual_seed(c.seed)
-    look(c, checkpoint, model.to(device), machine.autocast(device, dtype))
+    look(c, checkpoint, model.to(device), autocast(device, dtype))
     print(f'({heading(c.ckpt, checkpoint, model)})', file=sys.stderr)  # not among what a network writes
 
 

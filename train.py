@@ -12,8 +12,10 @@ batch and the dropout of a step depend on the seed and the step alone (dropout a
 processes), so a run that was stopped anywhere goes on as if it never had been.
 """
 import dataclasses
+import math
 import os
 import sys
+import time
 from collections import Counter
 from dataclasses import dataclass
 
@@ -22,13 +24,11 @@ import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import tasks
-from analysis.layers import Telemetry
-from engine import checkpoints, machine, optim, screen, settings, starts
-from engine.pace import Pace
-from engine.run import Run, shown
-from engine.rundir import check_new
+from engine import checkpoints, device, optim, settings, starts
+from engine.device import Device, whole
+from engine.output import bar, lasting, quoted
+from engine.rundir import RunDirectory, check_new, held_in, nothing_left, restore
 from engine.settings import Mistake
-from scoring.frozen import Probe
 from tasks import files
 from tasks.augment import AugmentConfig
 
@@ -102,20 +102,191 @@ RANGES = {
     (0, BELOW_ONE): ('beta1', 'beta2', 'momentum', 'ema')}
 
 
+def main(argv):
+    if '--help' in argv or '-h' in argv:
+        return print(help_for([word for word in argv if word not in ('--help', '-h')]))
+    start = starts.read(argv, TrainConfig, AugmentConfig)
+    c, resumed = start.config, start.resumed
+    settings.check_ranges(c, RANGES)
+    optim.check(c)
+    if not (resumed or c.eval_only):
+        check_new(c.out_dir, c.overwrite)
+    here = Device(c.device, c.dtype, c.compile, c.fsdp)
+
+    # ---- data, network, task, optimizers
+    def fits(meta):  # asked before data are prepared
+        return start.checkpoint or checkpoints.config_for(c.model, start.network, meta, c.dataset)
+    folder = here.first(tasks.find_data, c, fits)
+    if c.verify and os.environ.get('LOCAL_RANK', '0') == '0':  # one process on each machine
+        files.verify(folder)
+    meta = files.read_meta(folder)
+    torch.manual_seed(c.seed)
+    model = checkpoints.build(c.model, start.network, start.checkpoint, meta, folder, c.new_head and not resumed,
+                              resumed).train()
+    task = tasks.choose(c, start.augment, folder, model, here)
+    for epochs, iters in starts.IN_EPOCHS.items():
+        if getattr(c, epochs):
+            setattr(c, iters, max(1, round(getattr(c, epochs) * len(task.train) / task.batch)))
+    if c.probe_interval % c.eval_interval:
+        raise Mistake(f'probe_interval={c.probe_interval} must be a multiple of eval_interval={c.eval_interval}')
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(c.ema)) if c.ema else None
+    validated = here.place(average.module) if average else model
+    network = here.wrap(model, c.recompute)  # as training calls it; `model` is the same without a wrapper
+    optimizers = optim.build(model, c.optimizer, c.learning_rate, c.muon_lr, (c.beta1, c.beta2), c.weight_decay,
+                             c.momentum)
+    step, best, seconds = restore(start.checkpoint, c, average, optimizers, here) if resumed else (0, math.inf, 0.0)
+    start.checkpoint = None  # frees its memory
+
+    # ---- what is said and made before the first step
+    if start.recipe:
+        here.say(f'settings of {start.recipe}')
+    here.say(f'{c.model}: {checkpoints.size(model) / 1e6:.2f}M parameters; learns {folder or c.dataset}, writes to '
+             f'{c.out_dir}')
+    passes = f', {c.max_iters * task.batch / len(task.train):.3g} passes over the data' if folder else ''
+    here.say(f'goes on at step {step:,} of ' * bool(step) + f'{c.max_iters:,} steps of {task.batch} x {task.size} '
+             f'{task.unit}{passes}; a validation every {c.eval_interval:,} steps')
+    here.say(f'on {here}')
+    if c.eval_only:
+        return here.say('validation  ' + shown(evaluate(validated, task, here)))
+    if resumed and nothing_left(c, step):
+        return here.say(f'{c.out_dir} has done its {step:,} steps: nothing left to do. To train longer: python '
+                        f'train.py --init_from=resume --out_dir={quoted(c.out_dir)} --max_iters={2 * step}')
+    if here.kind == 'cuda':
+        from scoring.watch import matmul_flops, train_flops  # mfu is the share of a plain matrix product's speed
+        share_of = train_flops(model, start.augment) * task.batch / matmul_flops(here.name, here.dtype) / here.world
+    if c.telemetry:
+        from analysis.layers import Telemetry
+        telemetry = Telemetry(task)
+    if c.probe_interval:
+        from scoring.frozen import Probe
+        probe = Probe(task, here)
+    parts = (c, start.augment, model.config) if meta['kind'] == 'images' else (c, model.config)
+    config = {k: v for part in parts for k, v in dataclasses.asdict(part).items()}
+    run = RunDirectory(c, here, config, checkpoints.described(meta), step, resumed)
+    if task.note:
+        here.say(task.note)
+    task.start(step)
+    schedule, signals, amount = optim.schedule(c), device.note_signals(), task.batch * task.size  # tokens in a step
+    diverged = torch.tensor(math.inf, device=here.name)  # the first step whose loss or gradient is not finite
+    begun, saved = None, time.monotonic()
+    tick, since = time.perf_counter(), 0  # training is timed from here; steps since then
+
+    while True:
+        # ---- before a step: validate, save, stop
+        factor = schedule(step)  # of the peak learning rate
+        lr, at, done = c.learning_rate * factor, f'step {step:6d} of {c.max_iters}', step >= c.max_iters
+        validates = done or step % c.eval_interval == 0
+        told, late = here.any(bool(signals), 0 < 60 * c.checkpoint_minutes < time.monotonic() - saved)
+        if validates or told or late:
+            refuse(here, diverged)
+            seconds += time.perf_counter() - tick
+            metrics = evaluate(validated, task, here, signals) if validates and not told else {}
+            if not math.isfinite(metrics.get('loss', 0.0)):
+                raise Mistake(f'the validation loss is not finite at step {step}; {LOWER}')
+            names, told = [], here.any(told or bool(signals))[0]  # a resumed run repeats a validation that a signal ended
+            if metrics and not told:
+                here.say(f'{at}  validation  {shown(metrics)}  ({seconds:.0f} s of training)')
+                if (warning := task.warning(metrics)) and 10 * step >= c.max_iters:
+                    here.say(f'{at}  {warning}')
+                with here.whole(validated):
+                    more = telemetry(validated) if c.telemetry else {}
+                    if c.probe_interval and (done or step % c.probe_interval == 0):
+                        more |= (scores := probe(validated))
+                        here.say('features  ' + shown(scores))
+                run.log(step, 'val', metrics | more, lr, step * amount, seconds)
+                error = task.error(metrics)  # None where the losses of two steps cannot be compared
+                names = ['best.pt'] * (error is None or error < best) + [f'step_{step}.pt'] * c.keep_checkpoints
+                best = best if error is None else min(error, best)
+                if c.target_loss and metrics['loss'] <= c.target_loss:
+                    here.say(f'reached the target loss {c.target_loss} at step {step} after {seconds:.1f} s of training')
+                    done = True
+            run.save([*names, 'last.pt'], model, average, optimizers, here.scaler, step, best, seconds)
+            tick, since, saved = time.perf_counter(), 0, time.monotonic()
+            here.adapt_threads(anew=True)
+            if told or done:
+                break
+
+        # ---- forward and backward: the gradients of all passes add up
+        here.adapt_threads()
+        optim.set_rates(optimizers, factor, optim.decay(c, step))
+        torch.manual_seed((c.seed * 1_000_003 + step) * 1_009 + here.rank)  # dropout: a function of the step
+        mean_loss, numbers = 0.0, Counter()
+        for i, (x, y) in enumerate(task.passes(), 1):
+            here.sync(network, now=i == task.n_passes)
+            with here.autocast:
+                out, loss, *more = network(x, y)  # more: {name: number to log}, if the network has any
+            mean_loss = mean_loss + loss.detach() / task.n_passes
+            numbers.update({k: v / task.n_passes for k, v in numbers_of(more).items()})
+            if more and 'penalty' in more[0]:  # it counts in training alone: the loss that is logged is without it
+                loss = loss + more[0]['penalty']
+            here.scaler.scale(loss / task.n_passes).backward()
+
+        # ---- clip and step
+        if hasattr(model, 'before_step'):  # a network may ask to be told
+            model.before_step(step / c.max_iters)
+        for optimizer in optimizers:
+            here.scaler.unscale_(optimizer)
+        norm = whole(torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None]))
+        if c.grad_clip:
+            torch.nn.utils.clip_grads_with_norm_(model.parameters(), c.grad_clip, norm)
+        for optimizer in optimizers:
+            if not here.scaler.is_enabled() or norm.isfinite():  # float16 leaves out steps that overflow
+                here.scaler.step(optimizer)
+            optimizer.zero_grad(set_to_none=True)
+        here.scaler.update()
+        fine = (mean_loss if here.scaler.is_enabled() else norm + mean_loss).isfinite()
+        diverged = torch.where(fine, diverged, diverged.clamp(max=step))
+        if average:
+            average.update_parameters(model)
+        if hasattr(model, 'after_step'):
+            model.after_step(step / c.max_iters, here.sum)
+
+        # ---- print and log
+        since += 1
+        if step % c.log_interval == 0:
+            refuse(here, diverged)
+            loss, now = here.sum(mean_loss).item() / here.world, time.perf_counter()
+            each, begun = (now - tick) / since, begun or (now, step)  # the first step, which may compile, is slower
+            seconds, tick, since = seconds + now - tick, now, 0
+            mfu = f'  mfu {min(1, share_of / each):.0%}' if here.kind == 'cuda' else ''
+            left = (now - begun[0]) / max(1, step - begun[1]) * (c.max_iters - step - 1)  # validations included
+            left = f'  {lasting(left)} left' * (step > begun[1])
+            here.say(f'{at}  loss {loss:.4f}  lr {lr:.2e}  {amount / each:,.0f} {task.unit}/s{mfu}{left}')
+            means = {k: here.sum(v).item() / here.world for k, v in numbers.items()}
+            run.log(step, 'train', means | {'loss': loss, 'grad_norm': norm.item()}, lr, (step + 1) * amount, seconds)
+        step += 1
+
+    run.close()
+    if told:
+        here.say(f'stopped at step {step}; go on with: python train.py --init_from=resume '
+                 f'--out_dir={quoted(c.out_dir)}')
+        sys.exit(128 + (signals or [15])[0])
+    here.say(f'done: {step:,} steps, {lasting(seconds)} of training; {c.out_dir} holds {", ".join(held_in(c.out_dir))}')
+    data_dir = f' --data_dir={quoted(c.data_dir)}' * (c.data_dir != TrainConfig.data_dir)
+    here.say(f'now try: python eval.py --ckpt={quoted(c.out_dir)}{data_dir}' + ' --knn=20' * (model.config.task == 'views'))
+    here.say(f'         python {tasks.LOOK[model.config.task].format(quoted(c.out_dir))}')
+
+
 @torch.no_grad()
-def evaluate(model, task, here, heed=iter):
-    """The means of task.metrics over the validation batches, of which each process has its own
-    share. heed(batches) may end them early."""
-    was_training, sums = model.training, {}
+def evaluate(model, task, here, signals=()):
+    """The means of task.metrics over the validation batches, of which each process has its share. If any process gets a
+    signal, all end early."""
+    batches, sums = iter(bar(task.validation(), 'validation', delay=3, leave=False)), Counter()
     model.eval()
     with here.whole(model):
-        for x, y in heed(task.validation()):
-            with here.autocast:
-                out, loss, *more = model(x, y)
-            weight, metrics = task.metrics(out, loss, y)
-            for k, v in (metrics | numbers_of(more) | metrics | {'weight': 1.0}).items():
-                sums[k] = sums.get(k, 0.0) + float(v) * weight
-    model.train(was_training)
+        while True:
+            batch = next(batches, None)  # processes may have different numbers of them
+            told, left = here.any(bool(signals), batch is not None)
+            if told or not left:
+                break
+            if batch:
+                x, y = batch
+                with here.autocast:
+                    out, loss, *more = model(x, y)
+                weight, metrics = task.metrics(out, loss, y)
+                metrics = metrics | numbers_of(more) | metrics | {'weight': 1.0}
+                sums.update({k: float(v) * weight for k, v in metrics.items()})
+    model.train()
     sums = here.total(sums)
     return {k: v / sums['weight'] for k, v in sums.items() if k != 'weight'}
 
@@ -125,6 +296,20 @@ def numbers_of(more):
     larger than a number, such as tokens, is not logged."""
     tensors = {k: torch.as_tensor(v).detach() for k, v in (more[0] if more else {}).items()}
     return {k: v.float().reshape(()) for k, v in tensors.items() if v.numel() == 1}
+
+
+LOWER = 'the last checkpoint is from before: go on from it with --init_from=resume and a lower --learning_rate'
+
+
+def refuse(here, diverged):
+    """Raises Mistake if a loss or a gradient of any process was not finite."""
+    step = here.least(diverged)
+    if step < math.inf:
+        raise Mistake(f'the loss or its gradient is not finite at step {step:.0f}; {LOWER}')
+
+
+def shown(metrics):
+    return ', '.join(f'{k} {v:.4f}' for k, v in metrics.items())
 
 
 def help_for(argv):
@@ -139,109 +324,6 @@ def help_for(argv):
                       *(settings.help_text('', checkpoints.network(name)[1]).lstrip('\n') for name in others)])
 
 
-def main(argv):
-    if '--help' in argv or '-h' in argv:
-        return print(help_for([word for word in argv if word not in ('--help', '-h')]))
-    start = starts.read(argv, TrainConfig, AugmentConfig)
-    c = start.config
-    settings.check_ranges(c, RANGES)
-    optim.check(c)
-    if not (start.resumed or c.eval_only):
-        check_new(c.out_dir, c.overwrite)
-    here = machine.Machine(c.device, c.dtype, c.compile, c.fsdp)
-
-    # ---- data, network, task, optimizers
-    def fits(meta):  # asked before data are prepared
-        return start.checkpoint or checkpoints.config_for(c.model, start.network, meta, c.dataset)
-    folder = here.first(tasks.find_data, c, fits)
-    if c.verify and os.environ.get('LOCAL_RANK', '0') == '0':  # one process on each machine
-        files.verify(folder)
-    meta = files.read_meta(folder)
-    torch.manual_seed(c.seed)
-    model = checkpoints.build(c.model, start.network, start.checkpoint, meta, folder, c.new_head and not start.resumed,
-                              start.resumed).train()
-    task = tasks.choose(c, start.augment, folder, model, here)
-    for epochs, iters in starts.IN_EPOCHS.items():
-        if getattr(c, epochs):
-            setattr(c, iters, max(1, round(getattr(c, epochs) * len(task.train) / task.batch)))
-    if c.probe_interval % c.eval_interval:
-        raise Mistake(f'probe_interval={c.probe_interval} must be a multiple of eval_interval={c.eval_interval}')
-    schedule = optim.schedule(c)
-    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(c.ema)) if c.ema else None
-    validated = here.place(average.module) if average else model
-    parallel = here.wrap(model, c.recompute)
-    optimizers = optim.build(model, c.optimizer, c.learning_rate, c.muon_lr, (c.beta1, c.beta2), c.weight_decay,
-                             c.momentum)
-
-    # ---- the run
-    parts = (c, start.augment, model.config) if meta['kind'] == 'images' else (c, model.config)
-    config = {k: v for part in parts for k, v in dataclasses.asdict(part).items()}
-    run = Run(c, here, task, model, average, optimizers, config, checkpoints.described(meta),
-              lambda: machine.train_flops(model, start.augment))
-    if start.resumed:
-        run.resume(start.checkpoint)
-    start.checkpoint = None  # frees its memory
-    here.say(screen.opening(run, start.recipe))
-    if c.eval_only:
-        return here.say('validation  ' + shown(evaluate(validated, task, here)))
-    if start.resumed and run.finished():
-        return here.say(screen.nothing_left(run))
-    watch = Telemetry(task) if c.telemetry else None
-    probe = Probe(task, here) if c.probe_interval else None
-    run.open(start.resumed)
-    if task.note:
-        here.say(task.note)
-
-    # ---- the loop
-    task.start(run.step)
-    before, pace = run.seconds, Pace(here, model, run)
-    with run:
-        for step in range(run.step, c.max_iters + 1):
-            factor = schedule(step)
-            lr = c.learning_rate * factor
-            metrics = evaluate(validated, task, here, run.until_told) if run.validates(step) else {}
-            stopped = run.told_to_stop(step, metrics)  # or during validation, which the resumed run then repeats
-            if stopped:
-                break
-            if metrics:
-                with here.whole(validated):
-                    more = watch(validated) if watch else {}
-                    if probe and (step % c.probe_interval == 0 or step == c.max_iters):
-                        more |= (scores := probe(validated))
-                        here.say('features  ' + shown(scores))
-                if run.validated(step, metrics, lr, more):
-                    break
-            if step == c.max_iters:
-                break
-            run.start_clock(step)
-            optim.set_rates(optimizers, factor, optim.decay(c, step))
-            torch.manual_seed((c.seed * 1_000_003 + step) * 1_009 + here.rank)  # dropout: a function of the step
-            mean_loss, numbers = 0.0, Counter()
-            for i, (x, y) in enumerate(task.passes(), 1):
-                pace.meet(step, x, y)
-                with here.forward(parallel, last=i == task.n_passes):
-                    out, loss, *more = parallel(x, y)  # more: {name: number to log}, if the network has any
-                mean_loss = mean_loss + loss.detach() / task.n_passes
-                numbers.update({k: v / task.n_passes for k, v in numbers_of(more).items()})
-                if more and 'penalty' in more[0]:  # it counts in training alone: the loss that is logged is without it
-                    loss = loss + more[0]['penalty']
-                here.backward(loss / task.n_passes)
-            if hasattr(model, 'before_step'):  # a network may ask to be told
-                model.before_step(step / c.max_iters)
-            norm = here.clip(model, optimizers, c.grad_clip)
-            here.step(optimizers, norm)
-            if average:
-                average.update_parameters(model)
-            if hasattr(model, 'after_step'):
-                model.after_step(step / c.max_iters, here.sum)
-            run.trained(step, mean_loss, norm, lr, numbers)
-    if watch:
-        here.say(watch.cost(run.seconds - before))
-    if stopped:
-        sys.exit(128 + run.signals[0])
-    here.say(screen.ending(run))
-
-
 def run_it(argv):
     """main, with a word of advice where memory does not suffice or another process has ended, and
     an orderly end of its processes."""
@@ -251,10 +333,10 @@ def run_it(argv):
     except SystemExit as e:
         code = e.code
     except (RuntimeError, MemoryError) as e:
-        if not machine.advice(e):
+        if not device.advice(e):
             raise
-        raise Mistake(machine.advice(e)) from None
-    machine.leave()
+        raise Mistake(device.advice(e)) from None
+    device.leave()
     if code:
         sys.exit(code)
 

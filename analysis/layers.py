@@ -5,7 +5,6 @@ A network needs `embed` and `layers`, a layer `attn`, and attention `K` heads wi
 projection for query, key and value, as MSSA has) or `QKV` (three, stacked). docs/extend.md says
 more.
 """
-import time
 
 import torch
 
@@ -157,22 +156,16 @@ class Telemetry:
 
     def __init__(self, task):
         x, y = task.take(next(task.valid.fixed(min(task.c.batch_size, 16), 1, **task.valid_wants)))
-        self.inputs, self.seconds = (x, y) if task.unit == 'prompts' else (x,), 0.0
+        self.inputs = (x, y) if task.unit == 'prompts' else (x,)
 
     def __call__(self, model):
         """{column of the log: mean over the batch}: R^c of each layer, rate_1 .. rate_L, and where
         sparsity means something the share of non-zeros, nonzeros_1 .. nonzeros_L."""
-        began, was_training = time.perf_counter(), model.training
+        was_training = model.training
         rates, shares = layer_measures(model.eval(), self.inputs)
         model.train(was_training)
         found = {'rate': rates} if why_not_sparse(model) else {'rate': rates, 'nonzeros': shares}
-        numbers = {f'{k}_{l}': v for k, values in found.items() for l, v in enumerate(values.mean(1).tolist(), 1)}
-        self.seconds += time.perf_counter() - began
-        return numbers
-
-    def cost(self, trained):
-        return f'telemetry took {self.seconds:.2f} s beside {trained:.0f} s of training, ' \
-               f'{self.seconds / max(trained, 1e-9):.2%}'
+        return {f'{k}_{l}': v for k, values in found.items() for l, v in enumerate(values.mean(1).tolist(), 1)}
 
 
 @torch.no_grad()

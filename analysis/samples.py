@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from analysis import layers
 from engine.checkpoints import grid, heading, kind_of, load_model, load_weights
-from engine.machine import choose_device
+from engine.device import choose_device
 from engine.plots import title_of
 from engine.settings import Mistake
 from tasks import dataset_of

@@ -1,5 +1,4 @@
 """What to type where a checkpoint or a dataset is not there."""
-import re
 from pathlib import Path
 
 from engine.settings import HERE
@@ -8,7 +7,7 @@ TOOLS = 'text', 'imagefolder', 'arrays', 'gpt2_weights', 'crate_alpha_weights'  
 
 
 def checkpoint(path):
-    """The line for a checkpoint that does not exist: what makes it, and which runs there are."""
+    """The line for a checkpoint that does not exist: how to make it, and which runs there are."""
     path = Path(path)
     folder = path.parent if path.suffix == '.pt' else path
     held = sorted(p.name for p in folder.glob('*.pt'))
@@ -21,27 +20,11 @@ def checkpoint(path):
     inside = sorted({str(p.parent) for p in folder.glob('*/*.pt')})
     if inside:
         return f'no checkpoint {path}; {folder} holds the runs {", ".join(inside[:12])}: name one'
-    maker = makes(folder)
     runs = sorted({str(p.parent) for p in folder.parent.glob('*/*.pt')})
     there = f'runs in {folder.parent}: {", ".join(runs[:12])}{" .." * (len(runs) > 12)}' if runs else \
         f'there is no run in {folder.parent} yet'
-    made = f'it is made by: {maker}' if maker else \
-        f'train it, with a file of config/ for CONFIG: python train.py CONFIG --out_dir={folder}'
-    return f'no checkpoint {path}; {made}; {there}'
-
-
-def makes(folder):
-    """The command whose run directory is `folder`, as config files say: their out_dir, or a line of
-    flags in their header. None if no file does."""
-    wanted = Path(folder).as_posix()
-    for file in sorted((HERE / 'config').glob('*.py')):
-        text = re.sub(r'\n# +(?=--)', ' ', file.read_text(encoding='utf-8'))  # flags may go on in the next line
-        if re.search(rf"^out_dir = '{re.escape(wanted)}'", text, re.M):
-            return 'python train.py' + f' config/{file.name}' * (file.stem != 'train_aot_stdlib')
-        flags = re.search(rf'^#.*?(--.*--out_dir={re.escape(wanted)}(?!\S).*)$', text, re.M)
-        if flags:
-            return f'python train.py config/{file.name} {flags[1].strip()}'
-    return None
+    return (f'no checkpoint {path}; train it, with a file of config/ for CONFIG: python train.py CONFIG '
+            f'--out_dir={folder}; {there}')
 
 
 def script_of(folder):

@@ -9,7 +9,7 @@ from collections import defaultdict
 
 import torch
 
-from engine.machine import choose_dtype
+from engine.device import choose_dtype, share, whole
 from engine.settings import Mistake, check_choices
 
 NAMES, SCHEDULES = ('adamw', 'adam', 'lion', 'muon'), ('cosine', 'linear', 'constant')
@@ -60,8 +60,7 @@ class Muon(torch.optim.Muon):
         for group, params, grads, m in with_averages(self, 'momentum_buffer'):
             torch._foreach_lerp_(m, grads, 1 - group['momentum'])       # m = b m + (1 - b) g
             updates = torch._foreach_lerp(grads, m, group['momentum'])  # Nesterov's: b m + (1 - b) g once more
-            shared = hasattr(params[0], 'full_tensor')  # by FSDP: then each is put together here
-            updates = [u.full_tensor() for u in updates] if shared else updates
+            updates = [whole(update) for update in updates]
             of_shape = defaultdict(list)
             for p, update in zip(params, updates):
                 for part in update.chunk(self.stacked.get(p, 1)):
@@ -70,10 +69,7 @@ class Muon(torch.optim.Muon):
                 directions = orthogonalized(parts, group['ns_coefficients'], group['ns_steps'])
                 torch._foreach_copy_(parts, (directions.float() * max(1, rows / columns) ** 0.5).unbind())
             torch._foreach_mul_(params, 1 - group['lr'] * group['weight_decay'])
-            if shared:
-                from engine.sharding import slice_like  # which takes half a second to load
-                updates = [slice_like(u, p) for p, u in zip(params, updates)]
-            torch._foreach_add_(params, updates, alpha=-group['lr'])
+            torch._foreach_add_(params, [share(u, p) for u, p in zip(updates, params)], alpha=-group['lr'])
         return loss
 
 

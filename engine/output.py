@@ -1,6 +1,7 @@
 """Files that appear whole or not at all, checks before the work that they can be written, and paths
 as one types them."""
 import contextlib
+import datetime
 import errno
 import os
 import shlex
@@ -8,6 +9,11 @@ import subprocess
 from pathlib import Path
 
 from engine.settings import Mistake
+
+
+def lasting(seconds):
+    """Seconds as hours, minutes and seconds: 0:01:35."""
+    return str(datetime.timedelta(seconds=round(seconds)))
 
 
 def quoted(path):

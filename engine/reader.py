@@ -4,10 +4,9 @@ tensors.
 `load` reads what torch.save wrote, `load_safetensors` a .safetensors file, `plain` copies what is
 allowed, and `fit` compares it with a schema. Each raises a Mistake that names what is wrong; the
 caller adds the file, and what to do next. Checkpoints are held to the same rule before they are
-saved; that their parameters are finite, engine/run.py sees to.
+saved; that their parameters are finite, engine/rundir.py sees to.
 """
 import os
-import pickletools
 import zipfile
 
 import torch
@@ -15,7 +14,6 @@ import torch
 from engine.settings import Mistake
 
 DEEP, MANY, LONG = 8, 10 ** 5, 200  # containers in each other; values in a file; letters of a name
-TUPLES = 10 ** 5                    # in a file, 4 for each tensor; Python crashes on twice as many in each other
 OVERLAPS = 16                       # other views of the same memory
 HEADER = 10 ** 7                    # bytes in front of the tensors of a .safetensors file
 FLOATS = torch.float16, torch.bfloat16, torch.float32, torch.float64
@@ -29,18 +27,12 @@ class Unfit(Mistake):
 def load(path, legacy=False):
     """What torch.save wrote, not yet checked. legacy: also in the format before PyTorch 1.6."""
     try:
-        if legacy and not zipfile.is_zipfile(path):
-            with open(path, 'rb') as f:
-                count_tuples(f, 5)
-        else:
+        if not legacy or zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as z:
                 if sum(max(i.file_size, i.compress_size) for i in z.infolist()) > os.path.getsize(path):
                     raise Unfit('it unpacks to more than its size')
                 if z.testzip():  # torch.load does not compare checksums
                     raise Unfit('a checksum differs')
-                for name in z.namelist():
-                    if name.endswith('.pkl'):
-                        count_tuples(z.open(name), 1)
         return torch.load(path, map_location='cpu', weights_only=True)
     except Exception as e:  # of many types, depending on the damage
         raise Unfit(str(e) if isinstance(e, Unfit) else type(e).__name__) from None
@@ -67,15 +59,6 @@ def load_safetensors(path, leave_out=()):
     except (SafetensorError, OSError, RuntimeError) as e:
         raise Unfit(str(e)[:LONG]) from None
     return tensors | {k: tensors[name] for k, name in shared.items() if name in tensors and k not in tensors}
-
-
-def count_tuples(f, pickles):
-    """Raises Mistake if there are too many in a file of so many pickles."""
-    left = TUPLES
-    for op, *_ in (op for _ in range(pickles) for op in pickletools.genops(f)):
-        left -= op.name.startswith('TUPLE')
-        if left < 0:
-            raise Unfit(f'it holds more than {TUPLES} tuples')
 
 
 def plain(value):
@@ -117,8 +100,6 @@ def check_tensor(t, name, seen, used):
     if this in seen:  # shared weights
         return
     seen.add(this)
-    if len(seen) > TUPLES // 5:
-        raise Unfit(f'{name} is one of more than {TUPLES // 5} tensors')
     size, at = t.numel() * t.itemsize, memory.data_ptr()
     used[at] = used.get(at, 0) + size
     if size > memory.nbytes() or used[at] > OVERLAPS * memory.nbytes():

@@ -4,14 +4,21 @@ With keep_checkpoints there is also a step_N.pt of every validation, and eval.py
 While a run is under way, .lock keeps other processes from writing there (see engine/lock.py). Files
 are written under another name and renamed, so a crash or a full disk leaves the old file whole.
 """
+import dataclasses
+import importlib
+import json
 import math
 import os
+import shutil
 from pathlib import Path
 
 import torch
 
 from engine import lock, missing, reader
+from engine.device import share, whole
+from engine.log import Log, read_log
 from engine.output import check_folder, write_file
+from engine.plots import draw_curve
 from engine.settings import Mistake
 
 LOCK = '.lock'  # in a run directory
@@ -69,6 +76,135 @@ def claim(out_dir):
             os.remove(Path(out_dir) / name)
     except OSError as e:
         raise Mistake(f'{out_dir} cannot be written ({e.strerror}); name another --out_dir') from None
+
+
+class RunDirectory:
+    """A new run directory, or one to go on in: the log loses its rows from this step on. While it is open no other
+    process writes there. The main process writes, the others take part in putting together what FSDP shares."""
+
+    def __init__(self, c, device, settings, data, step, resumed):
+        """c: the run's TrainConfig; settings: all of them; data: the tokenizer or the classes."""
+        self.out, self.device, self.settings, self.data = Path(c.out_dir), device, settings, data
+        if not resumed:
+            if not c.overwrite:
+                refuse_held(c.out_dir)  # all processes end here, or none
+            device.wait()
+        if not device.main:
+            return
+        self.wandb = wanted('wandb', 'Weights & Biases: pip install wandb') if c.wandb_log else None
+        board = wanted('torch.utils.tensorboard', 'TensorBoard: pip install tensorboard') if c.tensorboard else None
+        hold(c.out_dir)
+        if not resumed:
+            if not c.overwrite:
+                refuse_held(c.out_dir)  # another run may have come and gone since
+            claim(c.out_dir)
+        if c.init_from == 'resume_best':  # before the log loses its later rows: a crash leaves no last.pt ahead
+            with open(self.out / 'best.pt', 'rb') as best:
+                write_file(self.out / 'last.pt', lambda f: shutil.copyfileobj(best, f), 'wb')
+        write_file(self.out / 'config.json', lambda f: json.dump(settings, f, indent=1))
+        self.csv = Log(self.out / 'log.csv', step)
+        if self.wandb:
+            self.wandb.init(project=c.wandb_project, name=c.wandb_run_name or c.out_dir, config=settings)
+        self.board = board and board.SummaryWriter(self.out, purge_step=step if resumed else None)
+
+    def log(self, step, split, numbers, lr, seen, seconds):
+        """A row of log.csv. seen: tokens or pictures so far; seconds: of training."""
+        if not self.device.main:
+            return
+        row = {'step': step, 'split': split, **numbers, 'lr': lr, 'seen': seen, 'seconds': round(seconds, 3)}
+        self.csv.write(**row)
+        named = {f'{split}/{k}': v for k, v in row.items() if k not in ('step', 'split')}
+        if self.wandb:
+            self.wandb.log(named, step=step)
+        for k, v in named.items() if self.board else ():
+            self.board.add_scalar(k, v, step)
+
+    def save(self, names, model, average, optimizers, scaler, step, best, seconds):
+        """Write these checkpoints, all the same, in this order. All processes call it together."""
+        held = on_cpu({
+            'weights': model.state_dict(keep_vars=True),  # which tells shared weights apart from equal ones
+            'ema': average.module.state_dict(keep_vars=True) if average else None,
+            'optimizers': [o.state_dict() for o in optimizers]}, self.device.main)
+        if not self.device.main:
+            return
+        for k, _ in model.named_parameters():
+            if not (held['weights'][k].abs() < 1e18).all():  # products of larger numbers are no float32
+                raise Mistake(f'{k} is not finite, or beyond 1e18, at step {step}, so nothing was saved; go on from the '
+                              'last checkpoint with --init_from=resume and a lower --learning_rate')
+        for name in names:
+            save(self.out / name, {
+                'format': FORMAT, **held, 'model_config': dataclasses.asdict(model.config), 'config': self.settings,
+                'data': self.data, 'scaler': scaler.state_dict(), 'step': step, 'best': best, 'seconds': seconds})
+
+    def close(self):
+        if self.device.main:
+            self.csv.file.close()
+            if self.board:
+                self.board.close()
+            draw_curve(self.out)
+            lock.let_go(self.out / LOCK)
+
+
+def wanted(module, what):
+    """A module that only some runs need. Raises Mistake with what to install."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise Mistake(f'this run needs {what}') from None
+
+
+def on_cpu(state, main):
+    """Nested dicts and lists with whole tensors on the CPU, in the main process, and None for them in the others.
+    Shared weights stay shared."""
+    known = {}
+
+    def held(value):
+        if isinstance(value, torch.Tensor):
+            if id(value) not in known:
+                t = whole(value.detach())
+                known[id(value)] = t.cpu() if main else None
+            return known[id(value)]
+        if isinstance(value, dict):
+            return {k: held(v) for k, v in value.items()}
+        return [held(v) for v in value] if isinstance(value, list) else value
+    return held(state)
+
+
+def restore(checkpoint, c, average, optimizers, device):
+    """Put the states of a checkpoint, which any number of processes may have written, into average, optimizers and
+    scaler. Returns (step, best, seconds)."""
+    if checkpoint['step'] > c.max_iters:
+        raise Mistake(f'the run in {c.out_dir} is at step {checkpoint["step"]} already; give a larger --max_iters')
+    try:
+        check_states(optimizers, checkpoint['optimizers'])
+        if checkpoint['scaler'] and device.scaler.is_enabled():
+            reader.fit(checkpoint['scaler'], {k: type(v) for k, v in device.scaler.state_dict().items()}, 'scaler')
+    except reader.Unfit as e:
+        path = Path(c.out_dir) / ('best.pt' if c.init_from == 'resume_best' else 'last.pt')
+        raise Mistake(f'{path} cannot be resumed ({e}); start from its weights: train.py --init_from={path} '
+                      '--out_dir=ANOTHER') from None
+    if checkpoint['scaler']:  # else its run was not in float16
+        device.scaler.load_state_dict(checkpoint['scaler'])
+    if average and checkpoint['ema']:
+        own = average.module.state_dict()
+        average.module.load_state_dict({k: share(v, own[k]) for k, v in checkpoint['ema'].items()})
+        average.n_averaged.fill_(checkpoint['step'])
+    for optimizer, state in zip(optimizers, checkpoint['optimizers']):
+        parameters = [p for group in optimizer.param_groups for p in group['params']]
+        state['state'] = {i: {k: share(v, parameters[i]) for k, v in kept.items()}
+                          for i, kept in state['state'].items()}
+        state['param_groups'] = optimizer.state_dict()['param_groups']  # rates and decay are those of the settings
+        optimizer.load_state_dict(state)
+    return checkpoint['step'], checkpoint['best'], checkpoint['seconds']
+
+
+def nothing_left(c, step):
+    """Whether a resumed run stands at its last step, and was validated there."""
+    try:
+        rows = read_log(Path(c.out_dir) / 'log.csv') if step == c.max_iters else []
+    except (OSError, Mistake):
+        return False
+    return any(row['split'] == 'val' and int(row['step']) == step for row in rows)
 
 
 def save(path, checkpoint, **advice):

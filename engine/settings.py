@@ -11,7 +11,6 @@ A program's settings are the fields of dataclasses. The comment beside a field i
 import ast
 import contextlib
 import dataclasses
-import datetime
 import difflib
 import inspect
 import os
@@ -19,12 +18,9 @@ import re
 import runpy
 import signal
 import sys
-import time
 import traceback
 import typing
 from pathlib import Path
-
-from engine import terminal
 
 
 class Mistake(ValueError):
@@ -195,23 +191,13 @@ def help_text(usage, *classes, **values):
     return '\n'.join(lines)
 
 
-def say_error(message, patience=2):
-    """Print one line on standard error. Of torchrun's processes with the same error one prints it:
-    the first one, or another that has waited `patience` seconds for it in vain."""
+def say_error(message):
+    """Print one line on standard error, and under torchrun which process it is of. Line ends and control characters,
+    which names of files may hold, are written out."""
     message = re.sub(r'\S{200,}', lambda long: f'{long[0][:80]}..{long[0][-40:]}', ' '.join(message.split()))
-    rank, alone = int(os.environ.get('RANK', 0)), 'RANK' not in os.environ or os.environ.get('WORLD_SIZE', '1') == '1'
-    if not alone:
-        with contextlib.suppress(Exception):  # if the others cannot be asked, it is better said twice
-            from torch.distributed import TCPStore
-            store = TCPStore(os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']), is_master=False,
-                             timeout=datetime.timedelta(seconds=10))
-            key = f'error {os.environ.get("TORCHELASTIC_RESTART_COUNT")} {message}'
-            until = time.monotonic() + patience * (rank > 0)
-            while time.monotonic() < until and not store.check([key]):
-                time.sleep(0.05)
-            if store.add(key, 1) > 1:
-                return
-    print('error: ' + ('' if alone else f'rank {rank}: ') + terminal.harmless(message), file=sys.stderr, flush=True)
+    message = ''.join(c if c.isprintable() else repr(c)[1:-1] for c in message)
+    rank = f'rank {os.environ["RANK"]}: ' if os.environ.get('WORLD_SIZE', '1') != '1' and 'RANK' in os.environ else ''
+    print(f'error: {rank}{message}', file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
@@ -231,10 +217,12 @@ def refusals():
 def one_line_errors():
     """Around a program's main: a Mistake becomes one line on standard error and exit code 2. So does too
     little memory. Any other exception is a bug and keeps its traceback. NANOCRATE_DEBUG=1 keeps all
-    tracebacks. What is printed is safe for a terminal."""
+    tracebacks."""
+    for stream in (sys.stdout, sys.stderr):  # what a console cannot show becomes an escape instead of an error
+        if hasattr(stream, 'reconfigure'):
+            stream.reconfigure(errors='backslashreplace')
     try:
-        with terminal.safe():
-            yield
+        yield
     except Mistake as e:
         if os.environ.get('NANOCRATE_DEBUG'):
             raise

@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from engine import machine
+from engine.device import autocast, recompute_layers
 from scoring.speed import batch, build
 
 
@@ -30,7 +30,7 @@ class Step:
             tensors |= {id(t): torch.empty_like(t, device='cpu') for t in model.buffers()}
             self.model = copy.deepcopy(model, tensors)
         if recompute:
-            machine.recompute_layers(self.model)
+            recompute_layers(self.model)
 
     def held(self):
         """Bytes of weights and fixed tensors, and of two moments for each weight."""
@@ -41,7 +41,7 @@ class Step:
     def bytes(self, rows):
         """Peak bytes: what is held, and the most that gradients and activations take together."""
         with self.mode, Alive(self.model) as alive:
-            with machine.autocast('cpu', self.dtype):
+            with autocast('cpu', self.dtype):
                 loss = self.model(*batch(self.model.config, rows))[1]
             loss.backward()
         self.model.zero_grad(set_to_none=True)

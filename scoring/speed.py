@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from engine import compiling, machine, optim
+from engine import optim
 from engine.checkpoints import is_small, network
+from engine.device import autocast, choose_compile, choose_dtype, compile_network
 from engine.fast import speed_up
 from engine.generate import Past, cached_logits, generate
 from engine.settings import Mistake, refusals
 from model_aot import AoT, AoTConfig
 from scoring.baselines import NanoGPT, ReleasedCRATE
+from scoring.watch import matmul_flops, train_flops
 
 
 def pictures(model, n_layer, n_embd, n_head, **more):
@@ -90,9 +92,9 @@ def read(name, timed, device):
     if not base or not said.keys() <= set(kinds) or len(said) < len(words):
         raise Mistake(f"row '{name}' is unknown; choose one of {', '.join(known)}, and behind it, if you like, "
                       + ', '.join(f'-{word}' for word, kind in WORDS.items() if kind in kinds))
-    dtype = machine.choose_dtype(said.get('dtype', 'float32' if 'way' in said else 'auto'), device)
+    dtype = choose_dtype(said.get('dtype', 'float32' if 'way' in said else 'auto'), device)
     compiled = said['compile'] == 'compiled' if 'compile' in said else \
-        timed == 'training' and 'way' not in said and machine.choose_compile('auto', device)
+        timed == 'training' and 'way' not in said and choose_compile('auto', device)
     return Form(base, said.get('way', ''), dtype, compiled, 'cache' not in said)
 
 
@@ -130,7 +132,7 @@ def training(name, device, rows=0, optimizer='adamw', more=None):
     model = build(form.base, form.way, more).to(device).train()
     c, rows = model.config, rows or NETWORKS[form.base][2]
     is_text = c.task in ('text', 'masked_text')
-    flops = rows * machine.train_flops(build_on_meta(form.base, more))
+    flops = rows * train_flops(build_on_meta(form.base, more))
     step = stepper(model, batch(c, rows), optimizer, form, device)
     return Work(step, rows * (c.block_size if is_text else 1), 'tokens' if is_text else 'pictures', form,
                 model.num_params(), flops)
@@ -146,13 +148,13 @@ def stepper(model, xy, optimizer, form, device):
     x, y = (None if t is None else t.to(device) for t in xy)
     # At a learning rate of 0 an optimizer does all its work, but the weights stay, so every step
     # computes the same.
-    optimizers, autocast = optim.build(model, optimizer, lr=0.0, muon_lr=0.0), machine.autocast(device, form.dtype)
+    optimizers, cast = optim.build(model, optimizer, lr=0.0, muon_lr=0.0), autocast(device, form.dtype)
     if form.compiled:  # as train.py does
         on_cpu = torch.device(device).type == 'cpu'
-        compiling.compile_whole(model) if on_cpu else compiling.compile_layers(model)
+        compile_network(model, whole=on_cpu)
 
     def step():
-        with autocast:
+        with cast:
             loss = model(x, y)[1]
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -174,17 +176,17 @@ def generation(name, device, tokens=64, more=None, prompt=16):
     if prompt + tokens > model.config.block_size:
         raise Mistake(f'{prompt} + {tokens} tokens exceed block_size={model.config.block_size}; ask for fewer')
     if form.compiled:
-        compiling.compile_layers(model)
+        compile_network(model, whole=False)
     idx = torch.randint(model.config.vocab_size, (1, prompt), device=device)
-    autocast = machine.autocast(device, form.dtype)
+    cast = autocast(device, form.dtype)
 
     def run():
-        with autocast:
+        with cast:
             if form.way:
                 model.generate(idx, tokens)
             else:
                 generate(model, idx, tokens, use_cache=form.cached)
-    with autocast:
+    with cast:
         cache = cache_bytes(model, idx) if form.cached and not form.way else 0
     return Work(run, tokens, 'tokens', form, model.num_params(), cache=cache)
 
@@ -207,10 +209,10 @@ def loss(name, device, rows=4, more=None):
     if form.base == 'full':
         head.LOGITS_AT_ONCE = 2 ** 62
     z = torch.randn(rows, c.block_size, c.n_embd, device=device, requires_grad=True)
-    y, autocast = torch.randint(c.vocab_size, z.shape[:2], device=device), machine.autocast(device, form.dtype)
+    y, cast = torch.randint(c.vocab_size, z.shape[:2], device=device), autocast(device, form.dtype)
 
     def run():
-        with autocast:
+        with cast:
             value = head(z, y)[1]
         value.backward()
         z.grad = None
@@ -246,11 +248,10 @@ def in_turn(works, rounds, least, device):
         work.run(), work.run()
     settle(device)
     dtypes = dict.fromkeys(work.form.dtype for work in works.values())
-    here = {dtype: machine.Machine(device, str(dtype)[6:], 'false') for dtype in dtypes}
-    seconds, rates = {name: [] for name in works}, {dtype: [] for dtype in here}
+    seconds, rates = {name: [] for name in works}, {dtype: [] for dtype in dtypes}
     for _ in range(rounds):
-        for dtype, it in here.items():
-            rates[dtype].append(it.matmul_flops())
+        for dtype in dtypes:
+            rates[dtype].append(matmul_flops(device, dtype))
         for name, work in works.items():
             seconds[name].append(seconds_of(work.run, least, device))
     return seconds, rates

@@ -16,23 +16,33 @@ from pathlib import Path
 from engine import NO_DOWNLOAD, missing
 from engine.settings import HERE, Mistake, check_meant
 
+LOOK = {'text': 'sample.py --ckpt={}', 'masked_text': 'sample.py --ckpt={} --start="def [MASK]ain():"',
+        'image': 'sample.py --ckpt={} --image=PICTURE', 'masked_image': 'sample.py --ckpt={} --image=PICTURE',
+        'views': 'analyze.py attention --ckpt={}', 'icl': 'analyze.py layers --ckpt={}'}  # a network of each task
 FUNCTIONS = [name for name, meta in NO_DOWNLOAD.items() if meta['kind'] == 'functions']  # drawn, not read from a folder
 
 
 class Task:
-    """What most tasks share. c is the run's TrainConfig. machine knows the device, and which share
-    of a batch this process gets."""
+    """What most tasks share. c is the run's TrainConfig; device says which share of a batch this
+    process gets."""
     unit, size, note = 'prompts', 1, ''
     train_wants = valid_wants = {}  # what batches and fixed are asked for: keywords, such as random numbers per sample
 
-    def __init__(self, c, machine, train, valid):
-        self.c, self.machine, self.train, self.valid = c, machine, train, valid
-        self.n_passes, self.rows = machine.share(c.gradient_accumulation_steps, c.batch_size)
-        self.batch = c.gradient_accumulation_steps * c.batch_size  # rows of a step, over all passes and processes
+    def __init__(self, c, device, train, valid):
+        self.c, self.device, self.train, self.valid, world = c, device, train, valid, device.world
+        self.n_passes, self.rows = c.gradient_accumulation_steps, c.batch_size  # of this process, in a step
+        self.batch = self.n_passes * self.rows  # rows of a step, over all passes and processes
+        if self.n_passes % world == 0:
+            self.n_passes //= world
+        elif self.rows % world == 0:
+            self.rows //= world
+        else:
+            raise Mistake(f'{world} processes cannot share gradient_accumulation_steps={self.n_passes} of '
+                          f'batch_size={self.rows}; make one of them a multiple of {world}')
 
     def start(self, first):
         """Begin to read the training batches, from step `first` on."""
-        start = self.machine.rank * self.n_passes * self.rows
+        start = self.device.rank * self.n_passes * self.rows
         share = [slice(i, i + self.rows) for i in range(start, start + self.n_passes * self.rows, self.rows)]
         self.stream = self.train.batches(self.batch, self.c.seed, share, first, self.c.max_iters, **self.train_wants)
 
@@ -44,11 +54,11 @@ class Task:
     def validation(self, rows=0, batches=0):
         """This process's share of the validation batches (x, y), always the same ones."""
         rows, batches = rows or self.c.batch_size, batches or self.c.eval_iters
-        for batch in self.valid.fixed(rows, batches, self.machine.rank, self.machine.world, **self.valid_wants):
+        for batch in self.valid.fixed(rows, batches, self.device.rank, self.device.world, **self.valid_wants):
             yield self.take(batch)
 
     def take(self, batch, training=False):
-        return self.machine.send(*batch)
+        return self.device.send(*batch)
 
     def metrics(self, out, loss, y):
         """(weight of the batch, {name: mean over the batch}). Each name is a column of the log."""
@@ -61,7 +71,7 @@ class Task:
         return ''
 
 
-def choose(c, augment, folder, model, machine):
+def choose(c, augment, folder, model, device):
     """The task of a run: of the network `model`, on the dataset in `folder`. augment: its
     AugmentConfig."""
     from tasks import pictures, regression, text, views
@@ -75,7 +85,7 @@ def choose(c, augment, folder, model, machine):
     if augment:
         of_pictures = {f: ('image', 'masked_image', 'views') for f in vars(augment)}
         check_meant(augment, of_pictures | dict.fromkeys(augment.of_views, ('views',)), model.config.task)
-    return task(c, augment, folder, model.config, machine)
+    return task(c, augment, folder, model.config, device)
 
 
 def ranks(logits, y):

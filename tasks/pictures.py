@@ -281,12 +281,12 @@ def seen(picture, model, checkpoint):
 class Classification(Task):
     unit = 'pictures'
 
-    def __init__(self, c, augmentation, folder, config, machine):
+    def __init__(self, c, augmentation, folder, config, device):
         held_out = 'val' if 'val' in read_meta(folder)['splits'] else 'test'
         if held_out == 'test':
             self.note = f'{folder} has no val split, so this validates on test: judge by last.pt, not by best.pt'
         train = ImageSplit(folder, 'train', c.workers, c.train_share, c.seed)
-        super().__init__(c, machine, train, ImageSplit(folder, held_out, c.workers))
+        super().__init__(c, device, train, ImageSplit(folder, held_out, c.workers))
         self.augmentation, self.image_size = augmentation, config.image_size
         self.train_wants = {'draws': augment.draws_needed(augmentation), 'image_size': self.image_size,
                             'columns': augment.place_columns(augmentation)}
@@ -295,13 +295,13 @@ class Classification(Task):
     def pixels(self, batch, training):
         """Pictures as the network takes them, float32 (B, C, H, W)."""
         pictures, sizes, _, draws = batch
-        pictures, = self.machine.send(pictures)
+        pictures, = self.device.send(pictures)
         if training:
             return augment.train_pictures(pictures, sizes, draws, self.image_size, self.augmentation)
         return augment.eval_pictures(pictures, sizes, self.image_size, self.augmentation.view)
 
     def take(self, batch, training=False):
-        return self.pixels(batch, training), *self.machine.send(batch[2])
+        return self.pixels(batch, training), *self.device.send(batch[2])
 
     def metrics(self, out, loss, y):
         count, shares = top1_top5(out, y)
@@ -314,13 +314,13 @@ class Classification(Task):
 class Reconstruction(Classification):
     """The last random numbers of a picture decide which of its patches are hidden."""
 
-    def __init__(self, c, augmentation, folder, config, machine):
-        super().__init__(c, augmentation, folder, config, machine)
+    def __init__(self, c, augmentation, folder, config, device):
+        super().__init__(c, augmentation, folder, config, device)
         self.patches = math.prod(grid(config))
         self.train_wants['draws'] += self.patches
         self.valid_wants['draws'] = self.patches
 
     def take(self, batch, training=False):
-        return self.pixels(batch, training), *self.machine.send(batch[3][:, -self.patches:].float())
+        return self.pixels(batch, training), *self.device.send(batch[3][:, -self.patches:].float())
 
     metrics, error = Task.metrics, Task.error  # there are no classes to get right

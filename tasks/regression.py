@@ -71,9 +71,9 @@ class Prompts:
 
 
 class Regression(Task):
-    def __init__(self, c, augment, folder, config, machine):
+    def __init__(self, c, augment, folder, config, device):
         prompts = Prompts(c.dataset, config.n_dims, config.block_size // 2, c.sparsity, c.curriculum)
-        super().__init__(c, machine, prompts, prompts)
+        super().__init__(c, device, prompts, prompts)
 
     def metrics(self, out, loss, y):
         return len(y), {'loss': loss, 'relative_loss': loss / self.valid.scale}  # over the loss of predicting zero

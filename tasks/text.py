@@ -129,8 +129,8 @@ def with_masks(tokenizer, text):
 class NextToken(Task):
     unit, Split = 'tokens', TextSplit
 
-    def __init__(self, c, augment, folder, config, machine):
-        super().__init__(c, machine, *(self.Split(folder, split, config.block_size) for split in ('train', 'val')))
+    def __init__(self, c, augment, folder, config, device):
+        super().__init__(c, device, *(self.Split(folder, split, config.block_size) for split in ('train', 'val')))
         self.size = config.block_size
 
     def metrics(self, out, loss, y):
@@ -142,9 +142,9 @@ class HiddenTokens(NextToken):
     processes it is the mean of these means."""
     Split = MaskedTextSplit
 
-    def __init__(self, c, augment, folder, config, machine):
+    def __init__(self, c, augment, folder, config, device):
         self.rows_at_once = rows_at_once(config, c.batch_size)
-        super().__init__(c, augment, folder, config, machine)
+        super().__init__(c, augment, folder, config, device)
 
     def validation(self, rows=0, batches=0):
         rows = rows or self.rows_at_once

@@ -112,8 +112,8 @@ class Distillation(Classification):
     all pictures get the same output, it is 0; if each of a batch has its own, the logarithm of their
     number. If the teacher gives all K answers the same probability, the entropy is log K."""
 
-    def __init__(self, c, augmentation, folder, config, machine):
-        super().__init__(c, augmentation, folder, config, machine)
+    def __init__(self, c, augmentation, folder, config, device):
+        super().__init__(c, augmentation, folder, config, device)
         if c.ema:
             raise Mistake(f'ema={c.ema} is not for self-distillation, whose teacher is such an average; leave it '
                           'out, and set --teacher_momentum')
@@ -130,8 +130,8 @@ class Distillation(Classification):
 
     def take(self, batch, training=False):
         pictures, sizes, labels, draws = batch
-        pictures, = self.machine.send(pictures)
-        return views(pictures, sizes, draws, self.image_size, self.augmentation), *self.machine.send(labels)
+        pictures, = self.device.send(pictures)
+        return views(pictures, sizes, draws, self.image_size, self.augmentation), *self.device.send(labels)
 
     def metrics(self, out, loss, y):
         entropy, of_mean = (torch.special.entr(p).sum(-1).mean() for p in (out, out.mean((0, 1))))

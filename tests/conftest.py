@@ -1,13 +1,13 @@
 """Settings and fixtures of all tests; functions that tests call by name are in helpers.py."""
 import os
+import signal
 
 import numpy as np
 import pytest
 import torch
 from helpers import HARD, HARD_PICTURES, JPEGS, OF_AUTOENCODERS, OF_PICTURES, TEXT, go, quadrants, save_text, split_text
 
-from engine import machine
-from engine import run as runs
+from engine import rundir
 from prepare.lib.pictures import save_arrays, save_pack
 from tasks.tokenizer import Tokenizer
 
@@ -82,6 +82,14 @@ def pretrained(pictures_data, tmp_path_factory):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Runs without what takes half of a short run's time: the machine's speed, and the curve."""
-    monkeypatch.setattr(machine.Machine, 'matmul_flops', lambda self: 1e12)
-    monkeypatch.setattr(runs, 'draw_curve', lambda out: None)
+    """Runs without what takes half of a short run's time: the curve."""
+    monkeypatch.setattr(rundir, 'draw_curve', lambda out: None)
+
+
+@pytest.fixture(autouse=True)
+def signals():
+    """A run takes note of signals until its process ends; here other tests follow."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

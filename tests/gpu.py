@@ -47,7 +47,7 @@ from torch.profiler import ProfilerActivity
 
 from engine.checkpoints import network
 from engine.fast import speed_up
-from engine.machine import train_flops
+from scoring.watch import train_flops
 
 
 # ---- parts, and where their results go ------------------------------------------------------------------------------

@@ -90,14 +90,14 @@ def test_a_row_is_compiled_if_it_says_so(words, compiled):
 # ---- rows -----------------------------------------------------------------------------------------------------------
 
 def test_words_say_how_a_row_is_computed(monkeypatch):
-    monkeypatch.setattr(speed.shutil, 'which', lambda name: '/usr/bin/g++')
-    monkeypatch.setattr(speed.machine, 'choose_dtype',
+    monkeypatch.setattr(speed, 'choose_dtype',
                         lambda dtype, device: getattr(torch, 'bfloat16' if dtype == 'auto' else dtype))
 
     def form(name, timed='training'):
         f = speed.read(name, timed, 'cpu')
         return f.base, f.way, str(f.dtype)[6:], f.compiled, f.cached
-    assert form('crate-tiny') == ('crate-tiny', '', 'bfloat16', True, True)
+    assert form('crate-tiny') == ('crate-tiny', '', 'bfloat16', False, True)
+    assert form('crate-tiny-compiled') == ('crate-tiny', '', 'bfloat16', True, True)
     assert form('crate-tiny-plain') == ('crate-tiny', '', 'bfloat16', False, True)
     assert form('crate-tiny-float32') == ('crate-tiny', '', 'float32', False, True)
     assert form('crate-tiny-released') == ('crate-tiny', 'released', 'float32', False, True)
@@ -173,7 +173,7 @@ def test_mssa_keeps_half_of_what_mhsa_keeps():
 
 
 def test_small_networks_generate_in_float32_and_large_ones_as_they_train(monkeypatch):
-    monkeypatch.setattr(speed.machine, 'choose_dtype',
+    monkeypatch.setattr(speed, 'choose_dtype',
                         lambda dtype, device: getattr(torch, 'bfloat16' if dtype == 'auto' else dtype))
     large = SMALL | {'vocab_size': 51_000_000 // 16, 'n_embd': 16, 'n_layer': 1}
     forms = [speed.generation(name, 'cpu', 2, more).form.dtype for name, more in

@@ -8,7 +8,7 @@ from PIL import Image
 
 import compare
 from engine import plots
-from engine.run import Log
+from engine.log import Log
 
 
 def a_run(folder, losses, per_step=10):
@@ -72,7 +72,8 @@ def test_the_curve_of_a_run_is_titled_without_its_folder(tmp_path, monkeypatch):
     plots.draw_curve(run)
     panel, = figures[0].axes
     assert panel.get_title() == 'out_of_here' and str(tmp_path) not in panel.get_title()
-    assert [label.get_text() for label in panel.get_legend().get_texts()] == ['training', 'validation']
+    said = [label.get_text() for label in panel.get_legend().get_texts()]  # with the last value of each
+    assert [label.split(',')[0] for label in said] == ['training', 'validation'] and '2.000' in said[0]
 
 
 def test_mistakes_get_one_line(tmp_path, capsys):

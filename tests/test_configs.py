@@ -7,7 +7,8 @@ import pytest
 import torch
 from helpers import ROOT
 
-from engine import checkpoints, machine, settings, starts
+from engine import checkpoints, settings, starts
+from scoring.watch import train_flops
 from tasks.augment import AugmentConfig
 from train import TrainConfig
 
@@ -117,7 +118,7 @@ def test_crate_alpha_is_compared_at_equal_parameters_and_at_equal_compute(data):
     (_, crate), (_, alpha), (_, equal) = (built(*run(*of)) for of in (
         (f'train_crate_{data}',), (f'train_crate_alpha_{data}',), (f'train_crate_alpha_{data}', 'equal compute')))
     assert alpha.num_params() == pytest.approx(crate.num_params(), rel=0.04)
-    assert machine.train_flops(equal) == pytest.approx(machine.train_flops(crate), rel=0.04)
+    assert train_flops(equal) == pytest.approx(train_flops(crate), rel=0.04)
 
 
 # (n_layer, n_embd, n_head), and parameters by hand with 50257 tokens, without positions:
@@ -224,7 +225,7 @@ def test_flops_are_six_a_weight_and_token_and_twelve_a_width_and_position():
         c = model.config
         norms = sum(p.numel() for p in model.parameters() if p.dim() == 1)
         assert model.num_params() - positions(model) - norms == weights
-        assert machine.train_flops(model) / c.block_size == 6 * weights + 12 * c.n_layer * c.n_embd * c.block_size
+        assert train_flops(model) / c.block_size == 6 * weights + 12 * c.n_layer * c.n_embd * c.block_size
 
 
 def test_typed_settings_go_on_top_of_the_default_config():

@@ -15,7 +15,6 @@ import torch
 from helpers import ROOT, save_run, save_text, split_text
 from PIL import Image
 
-from engine import compiling
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
 from model_crate_alpha import CRATEAlpha, CRATEAlphaConfig
@@ -79,7 +78,7 @@ def place(tmp_path):
 @pytest.fixture
 def uncompiled():
     """Compiled networks compute as written: compiling takes most of the time, and other tests do it."""
-    with compiling.without_compiled():
+    with torch.compiler.set_stance('force_eager'):
         yield
 
 

@@ -11,8 +11,8 @@ import torch
 from helpers import HARD_PICTURES, OF_PICTURES, ROOT, by_hand, column, config_of, equal, fails, go, losses, weights
 
 import train
-from engine import run as runs
-from engine.machine import Machine
+from engine import rundir as runs
+from engine.device import Device
 from engine.rundir import load_checkpoint
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
@@ -94,7 +94,7 @@ def test_the_best_is_that_of_the_most_hits(words, tmp_path, monkeypatch):
 
 def test_a_process_without_a_batch_validates_too():
     sums = {'weight': 4.0, 'loss': 4 * 0.5, 'top1': 1.0, 'top5': 2.0}  # of the others
-    others = Machine('cpu', 'float32', 'false')
+    others = Device('cpu', 'float32', 'false')
     others.total = lambda mine: {k: mine.get(k, 0.0) + v for k, v in sums.items()}
     model = AoT(AoTConfig(image_size=8, patch_size=4, num_classes=5, n_layer=1, n_head=2, n_embd=8)).train()
     found = train.evaluate(model, SimpleNamespace(validation=lambda: iter([])), others)

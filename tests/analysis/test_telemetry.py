@@ -1,7 +1,6 @@
 """train.py --telemetry and --keep_checkpoints: they add to the files of a run, and change nothing
 else."""
 import csv
-import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -60,7 +59,7 @@ def test_telemetry_is_means_and_leaves_no_trace(name):
     rates, shares = layers.layer_measures(model, x)
     watch, state = layers.Telemetry(task), torch.random.get_rng_state()
     numbers = watch(model.train())
-    assert model.training and torch.equal(state, torch.random.get_rng_state()) and watch.seconds > 0
+    assert model.training and torch.equal(state, torch.random.get_rng_state())
     assert all(p.grad is None for p in model.parameters())
     assert [numbers[f'rate_{l}'] for l in (1, 2, 3)] == pytest.approx(rates.mean(1).tolist())
     if name in ('aot_text', 'aot_pictures', 'functions'):
@@ -70,11 +69,9 @@ def test_telemetry_is_means_and_leaves_no_trace(name):
 
 
 @pytest.mark.parametrize('kind', KINDS)
-def test_telemetry_logs_the_layers_and_changes_nothing_else(kind, place, tmp_path, capsys):
+def test_telemetry_logs_the_layers_and_changes_nothing_else(kind, place, tmp_path):
     plain = start(place, kind, tmp_path / 'a')
-    capsys.readouterr()
     watched = start(place, kind, tmp_path / 'b', '--telemetry=true', '--keep_checkpoints=true')
-    assert re.search(r'telemetry took [\d.]+ s beside \d+ s of training, [\d.]+%\n', capsys.readouterr().out)
     sparse = kind not in ('aot', 'functions')
     more = [f'{k}_{l}' for k in ('rate', 'nonzeros')[:1 + sparse] for l in (1, 2)]
     assert list(watched[0])[-1] == 'seconds' and set(watched[0]) == {*plain[0], *more}

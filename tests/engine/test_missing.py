@@ -1,31 +1,11 @@
 """What is said where a checkpoint or a dataset is not there: the command that makes it."""
-import re
-import shlex
-
 import pytest
-from helpers import ROOT, fails
+from helpers import fails
 
 import analyze
 import eval
 import sample
 import train
-from engine import missing, settings
-
-
-def made(folder, words):
-    """Whether a command line trains in this folder, as train.py reads it."""
-    return settings.collect(words)['out_dir'][0] == folder
-
-
-@pytest.mark.parametrize('file', sorted(p.name for p in (ROOT / 'config').glob('[a-z]*.py')))
-def test_every_config_is_named_by_its_run_directory(file, monkeypatch):
-    """Also the runs whose flags stand in its header."""
-    monkeypatch.chdir(ROOT)
-    path = f'config/{file}'
-    folder = settings.collect([path])['out_dir'][0]
-    assert made(folder, shlex.split(missing.makes(folder))[2:] or ['config/train_aot_stdlib.py'])
-    for folder in re.findall(r'--out_dir=(out/\S+)', (ROOT / path).read_text(encoding='utf-8')):
-        assert made(folder, shlex.split(missing.makes(folder))[2:])
 
 
 @pytest.mark.parametrize('main, more', [(eval.main, []), (sample.main, []), (analyze.main, ['layers'])],
@@ -34,7 +14,7 @@ def test_a_missing_checkpoint(main, more, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     said = fails(capsys, main, *more, '--ckpt=out/crate_shapes')
     assert 'no checkpoint out/crate_shapes' in said and said.endswith('no run in out yet')
-    assert 'python train.py config/train_crate_shapes.py;' in said
+    assert 'python train.py CONFIG --out_dir=out/crate_shapes;' in said
     for name in ('a/best.pt', 'b/step_3.pt', 'crate_shapes/last.pt', 'c/log.csv'):
         (tmp_path / 'out' / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / 'out' / name).touch()
@@ -42,7 +22,6 @@ def test_a_missing_checkpoint(main, more, tmp_path, monkeypatch, capsys):
     assert 'out/crate_shapes holds last.pt: name one, such as out/crate_shapes/last.pt' in said
     said = fails(capsys, main, *more, '--ckpt=out/mine/last.pt')
     assert '--out_dir=out/mine' in said and said.endswith('runs in out: out/a, out/b, out/crate_shapes')
-    assert 'python train.py; ' in fails(capsys, main, *more, '--ckpt=out/aot_stdlib/best.pt')
     said = fails(capsys, main, *more, '--ckpt=out')
     assert said.endswith('out holds the runs out/a, out/b, out/crate_shapes: name one')
 

@@ -11,13 +11,14 @@ import zipfile
 
 import pytest
 import torch
-from helpers import equal, fails, run, snapshot
+from helpers import equal, fails, run, snapshot, weights
 
 import analyze
 import eval as scores
 import sample
 import train
 from engine import checkpoints, reader
+from engine.rundir import load_checkpoint
 from model_aot import AoT
 from model_vit import ViT, ViTConfig
 from prepare.gpt2_weights import read_safetensors
@@ -259,7 +260,6 @@ FILES = {
     'pickle': lambda p: p.write_bytes(pickle.dumps({'weights': 1})),
     'overlapping': overlapping,
     'deep_list': lambda p: repacked(p, lambda b: b'\x80\x02' + b']' * 30000 + b'a' * 29999 + b'.'),
-    'deep_tuple': lambda p: repacked(p, lambda b: b'\x80\x02})' + b'\x85' * 10 ** 6 + b'K\x01s.'),
     'larger_storage': lambda p: repacked(p, lambda b: b.replace(b'M\x00\x10t', b'J\x00\x00\x00\x10t')),
     'larger_shape': lambda p: repacked(p, lambda b: b.replace(b'M\x00\x01K\x10\x86', b'J\x00\x00\x00\x10K\x10\x86'))}
 
@@ -415,14 +415,12 @@ def stop_at(monkeypatch, at):
 @pytest.mark.parametrize('at', [6, 7, 8])
 def test_a_signal_in_the_step_that_diverges_keeps_the_good_checkpoint(at, words, copy, quick, monkeypatch, capsys):
     """The loss of step 6 is finite, its gradient too; the weights after it are of no use."""
-    good = (copy / 'last.pt').read_bytes()
+    good = weights(copy)
     stop_at(monkeypatch, at)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr('engine.run.Run.validated', lambda *more: False)  # else step 6 is saved anew
-        said = fails(capsys, train.main, '--init_from=resume', f'--out_dir={copy}', '--max_iters=60', '--grad_clip=0',
-                     '--schedule=constant', '--learning_rate=1e30', '--muon_lr=1e30', *words)
+    said = fails(capsys, train.main, '--init_from=resume', f'--out_dir={copy}', '--max_iters=60', '--grad_clip=0',
+                 '--schedule=constant', '--learning_rate=1e30', '--muon_lr=1e30', *words)
     assert 'not finite' in said and '--init_from=resume and a lower --learning_rate' in said
-    assert (copy / 'last.pt').read_bytes() == good
+    assert load_checkpoint(copy / 'last.pt')['step'] == 6 and equal(weights(copy), good)
 
 
 def test_a_signal_in_a_validation_that_diverges_keeps_the_good_checkpoint(copy, quick, monkeypatch, capsys):

@@ -12,7 +12,7 @@ import pytest
 import torch
 from helpers import HARD, ROOT, column, equal, fails, go, losses, snapshot
 
-import engine.run
+import engine.rundir
 import train
 from engine.log import Log, read_log
 from engine.output import check_writable, write_file
@@ -232,9 +232,9 @@ def test_the_clock_counts_steps_and_not_validations_or_checkpoints(tiny, tmp_pat
             return function(*args, **more)
         return slow
     now = SimpleNamespace(perf_counter=lambda: clock.now, monotonic=lambda: clock.now)
-    monkeypatch.setattr(engine.run, 'time', now)
+    monkeypatch.setattr(train, 'time', now)
     monkeypatch.setattr(train, 'evaluate', later(100, train.evaluate))
-    monkeypatch.setattr(engine.run, 'save', later(1000, save))
+    monkeypatch.setattr(engine.rundir, 'save', later(1000, save))
     monkeypatch.setattr(train.optim, 'set_rates', later(1, train.optim.set_rates))
     go(*tiny, f'--out_dir={tmp_path}/run', '--max_iters=7', '--log_interval=2')
     assert load_checkpoint(tmp_path / 'run' / 'last.pt')['seconds'] == 7
@@ -253,7 +253,7 @@ def test_from_the_best_on_the_log_and_the_last_checkpoint_agree_at_any_time(copy
         def __init__(self, *args):
             super().__init__(*args)
             raise KeyboardInterrupt
-    monkeypatch.setattr(engine.run, 'Log', Killed)
+    monkeypatch.setattr(engine.rundir, 'Log', Killed)
     with pytest.raises(KeyboardInterrupt):
         go('--init_from=resume_best', f'--out_dir={copy}')
     assert load_checkpoint(copy / 'last.pt')['step'] == 3

@@ -19,7 +19,7 @@ from helpers import JPEGS, OF_PICTURES, column, fails, jpeg, losses, quadrants, 
 from PIL import Image
 
 import tasks
-from engine.machine import Machine
+from engine.device import Device
 from model_crate import CRATE, CRATEConfig
 from prepare.lib.pictures import save_pack
 from scoring import splits
@@ -120,10 +120,10 @@ def test_tasks_and_scores_ask_for_pictures_that_are_cut(panoramas, monkeypatch):
     shapes, c = [], SimpleNamespace(
         train_share=1.0, curriculum=0, gradient_accumulation_steps=1, batch_size=7, seed=1, max_iters=3, eval_iters=1,
         workers=0)
-    monkeypatch.setattr(Machine, 'send', lambda self, *tensors: shapes.append(tensors[0].shape) or tensors)
+    monkeypatch.setattr(Device, 'send', lambda self, *tensors: shapes.append(tensors[0].shape) or tensors)
     for task in 'image', 'masked_image':
         model = SimpleNamespace(config=SimpleNamespace(task=task, image_size=(8, 8), patch_size=(4, 4)))
-        task = tasks.choose(c, AugmentConfig(), panoramas, model, Machine('cpu', 'float32', 'false'))
+        task = tasks.choose(c, AugmentConfig(), panoramas, model, Device('cpu', 'float32', 'false'))
         task.start(0)
         assert len([*task.passes(), *task.validation()]) == 2
     model = CRATE(CRATEConfig(image_size=8, patch_size=4, num_classes=2, n_layer=1, n_head=2, n_embd=8))

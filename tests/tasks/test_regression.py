@@ -8,7 +8,7 @@ from helpers import column, equal, fails, go, losses, weights
 from torch._dynamo.testing import CompileCounter
 
 import train
-from engine import compiling
+from engine.device import compile_network
 from engine.checkpoints import load_model
 from engine.rundir import load_checkpoint
 from model_aot import AoT, AoTConfig
@@ -96,7 +96,7 @@ def test_every_length_of_a_curriculum_is_compiled():
         def compile(self, **how):
             super().compile(backend=graphs, **how)
     model = Net(AoTConfig(n_layer=1, n_head=2, n_embd=8, n_dims=20, block_size=82))
-    compiling.compile_whole(model)
+    compile_network(model, whole=True)
     for i, (x, y) in enumerate(Prompts('linear', 20, 41, curriculum=1).batches(2, 0, [slice(None)], 0, 16), 1):
         model(x, y)
         assert graphs.frame_count == i

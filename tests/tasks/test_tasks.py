@@ -7,7 +7,7 @@ from helpers import text_network
 
 import tasks
 from engine.checkpoints import TASKS
-from engine.machine import Machine
+from engine.device import Device
 from tasks import Task, ranks, top1_top5
 from tasks.augment import AugmentConfig
 from tasks.pictures import Classification, Reconstruction
@@ -43,7 +43,7 @@ def test_the_network_says_which_task_it_is_for_text(model, dataset, more, kind, 
     c = SimpleNamespace(train_share=1.0, curriculum=0, gradient_accumulation_steps=2, batch_size=3, seed=1, max_iters=5,
                         eval_iters=2)
     net = text_network(model, vocab_size=257, **more)
-    task = tasks.choose(c, None, bytes_data / dataset, net, Machine('cpu', 'float32', 'false'))
+    task = tasks.choose(c, None, bytes_data / dataset, net, Device('cpu', 'float32', 'false'))
     assert type(task) is kind and (task.n_passes, task.rows, task.batch, task.size) == (2, 3, 6, 16)
     task.start(2)
     whole = next(task.train.batches(6, 1, [slice(None)], 2, 5))
@@ -61,7 +61,7 @@ def test_the_network_says_which_task_it_is_for_text(model, dataset, more, kind, 
     ('linear', dict(task='icl', block_size=8, n_dims=3), None)])
 def test_what_is_sent_to_the_device_has_no_gaps(dataset, config, augmented, pictures_data):
     """A tensor with gaps is copied number by number before CUDA can take it."""
-    class Post(Machine):
+    class Post(Device):
         sent = []
 
         def send(self, *tensors):
