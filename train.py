@@ -183,7 +183,8 @@ def main(argv):
             metrics = evaluate(validated, task, here, signals) if validates and not told else {}
             if not math.isfinite(metrics.get('loss', 0.0)):
                 raise Mistake(f'the validation loss is not finite at step {step}; {LOWER}')
-            names, told = [], here.any(told or bool(signals))[0]  # a resumed run repeats a validation that a signal ended
+            told = here.any(told or bool(signals))[0]  # a resumed run repeats a validation that a signal ended
+            names = []
             if metrics and not told:
                 here.say(f'{at}  validation  {shown(metrics)}  ({seconds:.0f} s of training)')
                 if (warning := task.warning(metrics)) and 10 * step >= c.max_iters:
@@ -198,7 +199,8 @@ def main(argv):
                 names = ['best.pt'] * (error is None or error < best) + [f'step_{step}.pt'] * c.keep_checkpoints
                 best = best if error is None else min(error, best)
                 if c.target_loss and metrics['loss'] <= c.target_loss:
-                    here.say(f'reached the target loss {c.target_loss} at step {step} after {seconds:.1f} s of training')
+                    here.say(f'reached the target loss {c.target_loss} at step {step} after {seconds:.1f} s of '
+                             'training')
                     done = True
             run.save([*names, 'last.pt'], model, average, optimizers, here.scaler, step, best, seconds)
             tick, since, saved = time.perf_counter(), 0, time.monotonic()
@@ -263,7 +265,8 @@ def main(argv):
         sys.exit(128 + (signals or [15])[0])
     here.say(f'done: {step:,} steps, {lasting(seconds)} of training; {c.out_dir} holds {", ".join(held_in(c.out_dir))}')
     data_dir = f' --data_dir={quoted(c.data_dir)}' * (c.data_dir != TrainConfig.data_dir)
-    here.say(f'now try: python eval.py --ckpt={quoted(c.out_dir)}{data_dir}' + ' --knn=20' * (model.config.task == 'views'))
+    views = model.config.task == 'views'  # these have no classes to be scored by
+    here.say(f'now try: python eval.py --ckpt={quoted(c.out_dir)}{data_dir}{" --knn=20" * views}')
     here.say(f'         python {tasks.LOOK[model.config.task].format(quoted(c.out_dir))}')
 
 

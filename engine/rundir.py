@@ -129,8 +129,8 @@ class RunDirectory:
             return
         for k, _ in model.named_parameters():
             if not (held['weights'][k].abs() < 1e18).all():  # products of larger numbers are no float32
-                raise Mistake(f'{k} is not finite, or beyond 1e18, at step {step}, so nothing was saved; go on from the '
-                              'last checkpoint with --init_from=resume and a lower --learning_rate')
+                raise Mistake(f'{k} is not finite, or beyond 1e18, at step {step}, so nothing was saved; go on from '
+                              'the last checkpoint with --init_from=resume and a lower --learning_rate')
         for name in names:
             save(self.out / name, {
                 'format': FORMAT, **held, 'model_config': dataclasses.asdict(model.config), 'config': self.settings,

@@ -51,7 +51,8 @@ MODULES = of_the_house()
 
 
 def test_there_are_modules_to_look_at():
-    assert len(MODULES) > 60 and {'train', 'model_aot', 'engine.rundir', 'tasks', 'prepare.lib.pictures'} <= MODULES.keys()
+    assert len(MODULES) > 60
+    assert {'train', 'model_aot', 'engine.rundir', 'tasks', 'prepare.lib.pictures'} <= MODULES.keys()
     assert {'engine.rundir', 'engine.settings'} <= imported(MODULES['engine.starts'])
     assert 'engine.generate' in imported(MODULES['model_aot']) - imported(MODULES['model_aot'], anywhere=False)
 
