@@ -23,7 +23,8 @@ WORDS = ['--dataset=tiny', '--n_embd=16', '--block_size=16', '--max_iters=4', '-
 def fork(tmp_path, monkeypatch, bytes_data):
     """fork(name, {old: new}) writes model_NAME.py, the network of docs/extend.md with changes; returns the words that
     train it on text."""
-    monkeypatch.setattr(checkpoints, 'HERE', tmp_path)
+    monkeypatch.setattr(checkpoints, 'HERE', tmp_path)  # as if it lay beside the others
+    monkeypatch.setattr('engine.settings.HERE', tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
 
     def fork(name, changes):
@@ -36,6 +37,7 @@ def fork(tmp_path, monkeypatch, bytes_data):
     return fork
 
 
+CALL = 'z = self.layers(self.embed(x))'
 BUILT = 'self.head = nn.Linear(d, config.vocab_size if self.text else config.num_classes)\n'
 ANSWER = 'return out, None if y is None else nn.functional.cross_entropy(out.flatten(0, -2), y.flatten())'
 
@@ -57,7 +59,9 @@ def test_buffers_of_any_kind_are_saved_and_resumed(name, buffer, fork, tmp_path)
 
 def test_a_looped_network_trains_goes_on_and_is_fine_tuned(fork, tmp_path):
     """40 times the same layer: more layers than tensors."""
-    words = fork('looped', {'*(Layer(config) for _ in range(config.n_layer))': '*[Layer(config)] * config.n_layer'})
+    words = fork('looped', {'*(Layer(config) for _ in range(config.n_layer))': 'Layer(config)',
+                            CALL: f'z = self.embed(x)\n        for _ in range(self.config.n_layer):\n'
+                                  '            z = self.layers(z)'})
     go(*words, '--n_layer=40')
     go('--init_from=resume', f'--out_dir={tmp_path}/out', '--max_iters=6')
     go(f'--init_from={tmp_path}/out', f'--out_dir={tmp_path}/tuned', '--max_iters=2')
@@ -134,7 +138,6 @@ def test_a_loss_below_zero_is_no_end_of_a_run(target, steps, fork, tmp_path):
 
 # ---- bugs keep their traceback
 
-CALL = 'z = self.layers(self.embed(x))'
 BUGS = {'in_forward': {CALL: f'a, b = x.shape + (1,)\n        {CALL}'},
         'in_init': {'self.text, d = config, config.task': 'self.text, d, e = config, config.task'},
         'in_config': {'    @property\n': '    def __post_init__(self):\n        a, b = 1, 2, 3\n\n    @property\n'},

@@ -1,8 +1,10 @@
 """Run directories: files are written whole or not at all; damaged, foreign and old files are
 refused."""
 import csv
+import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -35,6 +37,24 @@ def test_a_run_is_not_overwritten_unasked(copy, tiny, capsys):
     assert snapshot(copy) == before
     go(*tiny, f'--out_dir={copy}', '--overwrite=true', '--max_iters=1')
     assert len(losses(copy)) == 4
+
+
+def test_overwriting_leaves_no_results_of_old_weights(copy, tiny):
+    for name in ('results.csv', 'in_context.csv', 'in_context.png', 'mine.txt'):
+        (copy / name).write_text('old')
+    go(*tiny, f'--out_dir={copy}', '--overwrite=true', '--max_iters=1')
+    left = {p.name for p in copy.iterdir()}
+    assert 'mine.txt' in left and not left & {'results.csv', 'in_context.csv', 'in_context.png'}
+
+
+def test_a_signal_during_the_last_save_ends_as_done(tiny, tmp_path, monkeypatch, capsys):
+    def signalled(path, checkpoint):
+        save(path, checkpoint)
+        if checkpoint['step'] == 6 and path.name == 'last.pt':
+            os.kill(os.getpid(), signal.SIGTERM)
+    monkeypatch.setattr(engine.rundir, 'save', signalled)
+    go(*tiny, f'--out_dir={tmp_path}/a')
+    assert 'done: 6 steps' in capsys.readouterr().out and load_checkpoint(tmp_path / 'a' / 'last.pt')['step'] == 6
 
 
 def test_an_out_dir_that_cannot_be_made(tiny, tmp_path, capsys):

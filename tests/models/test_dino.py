@@ -10,6 +10,7 @@ from torch._dynamo.testing import CompileCounter
 
 from engine.checkpoints import resize_positions
 from model_crate import CRATE, CRATEConfig
+from engine.fast import speed_up
 from model_dino import DINO, DINOConfig, DINOHead, cosine, distillation_loss, next_centre
 from model_vit import ViT, ViTConfig
 
@@ -181,3 +182,16 @@ def test_the_loss_of_a_network_is_the_objective_with_its_centre_and_temperature(
         model.share.fill_(share)
         want = distillation_loss(student, model.teacher(large), model.centre, temperature)
         assert model((large, small))[1].item() == pytest.approx(want.item(), rel=1e-5)
+
+
+def test_small_crops_are_computed_in_the_precision_of_large_ones():
+    """Tokens between the layers, under autocast, in a network as train.py makes it."""
+    model = speed_up(DINO(DINOConfig(n_layer=2, n_head=2, n_embd=16, image_size=16, patch_size=4, n_out=32, hidden=24)))
+    seen = {}
+    for side in (16, 8):
+        with torch.autocast('cpu', torch.bfloat16):
+            model.student.features(torch.randn(2, 3, side, side))
+            net = model.student.net if side == 16 else model.student.others[8, 8]
+            net.layers[0].register_forward_hook(lambda m, args, out, side=side: seen.update({side: args[0].dtype}))
+            model.student.features(torch.randn(2, 3, side, side))
+    assert seen == {16: torch.bfloat16, 8: torch.bfloat16}
