@@ -167,7 +167,7 @@ def main(argv):
         here.say(task.note)
     task.start(step)
     schedule, signals, amount = optim.schedule(c), device.note_signals(), task.batch * task.size  # tokens in a step
-    diverged = torch.tensor(math.inf, device=here.name)  # the first step whose loss or gradient is not finite
+    diverged = torch.tensor(math.inf).to(here.name)  # the first step whose loss or gradient is not finite
     begun, saved = None, time.monotonic()
     tick, since = time.perf_counter(), 0  # training is timed from here; steps since then
 
