@@ -1,5 +1,6 @@
 """Self-distillation in train.py: stopped and resumed, by two processes, scored by its teacher, and a
 collapse that is noticed."""
+import contextlib
 import math
 import re
 
@@ -14,6 +15,9 @@ import sample
 import train
 from engine.checkpoints import load_model, load_weights
 from engine.rundir import load_checkpoint
+from scoring import frozen
+from tasks.augment import config_of
+from tasks.pictures import ImageSplit
 from tasks.views import Distillation
 
 SMALL = ['--model=dino', '--n_layer=1', '--n_head=2', '--n_embd=16', '--patch_size=4', '--n_out=32', '--hidden=16',
@@ -155,19 +159,22 @@ def test_a_collapse_is_noticed(words, tmp_path, capsys, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize('more', [[], ['--model=crate']], ids=['dino', 'crate'])
 def test_features_are_scored_while_it_trains(more, words, pictures_data, tmp_path, capsys):
-    """As eval.py scores them afterwards: by the teacher."""
+    """By the teacher: neighbours as eval.py scores them afterwards, the probe at a C that is always the same."""
     kept = words if not more else [w for w in words if w.partition('=')[0] in (
         '--data_dir', '--dataset', '--n_layer', '--n_head', '--n_embd', '--patch_size', '--dtype', '--batch_size')]
     go(*kept, *more, '--max_iters=6', '--eval_interval=2', '--probe_interval=4', f'--out_dir={tmp_path}/a')
     assert [v == v for v in column(tmp_path / 'a', 'val', 'knn')] == [True, False, True, True]  # steps 0, 2, 4 and 6
     found = {name: column(tmp_path / 'a', 'val', name)[-1] for name in ('knn', 'probe')}
     capsys.readouterr()
-    scores.main([f'--ckpt={tmp_path}/a/last.pt', f'--data_dir={pictures_data}', '--knn=20', '--probe=true', '--split=val',
+    scores.main([f'--ckpt={tmp_path}/a/last.pt', f'--data_dir={pictures_data}', '--knn=20', '--split=val',
                  '--eval_view=crop', '--dtype=float32'])
-    said = capsys.readouterr().out
-    for name, words in (('knn', '20 nearest neighbours'), ('probe', 'linear probe')):
-        score = re.search(rf'{words}: top-1 ([\d.]+)%', said)
-        assert float(score[1]) == pytest.approx(100 * found[name]), name
+    score = re.search(r'20 nearest neighbours: top-1 ([\d.]+)%', capsys.readouterr().out)
+    assert float(score[1]) == pytest.approx(100 * found['knn'])
+    held = load_weights(f'{tmp_path}/a/last.pt')
+    model, view = load_model(held), config_of(held, eval_view='crop').view
+    seen = [frozen.features(model, ImageSplit(pictures_data / 'quads', split), contextlib.nullcontext(), 8, view)
+            for split in ('train', 'val')]
+    assert frozen.accuracy_of(frozen.fit_logistic(*seen[0], 4, C=1.0), *seen[1]) == pytest.approx(found['probe'])
 
 
 def test_entropies_are_logged(whole):
