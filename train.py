@@ -189,11 +189,14 @@ def main(argv):
                 here.say(f'{at}  validation  {shown(metrics)}  ({seconds:.0f} s of training)')
                 if (warning := task.warning(metrics)) and 10 * step >= c.max_iters:
                     here.say(f'{at}  {warning}')
-                with here.whole(validated):
-                    more = telemetry(validated) if c.telemetry else {}
-                    if c.probe_interval and (done or step % c.probe_interval == 0):
+                more = {}
+                if c.telemetry:
+                    with here.whole(validated):
+                        more |= telemetry(validated)
+                if c.probe_interval and (done or step % c.probe_interval == 0):
+                    with here.whole(validated):
                         more |= (scores := probe(validated))
-                        here.say('features  ' + shown(scores))
+                    here.say('features  ' + shown(scores))
                 run.log(step, 'val', metrics | more, lr, step * amount, seconds)
                 error = task.error(metrics)  # None where the losses of two steps cannot be compared
                 names = ['best.pt'] * (error is None or error < best) + [f'step_{step}.pt'] * c.keep_checkpoints

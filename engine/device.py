@@ -106,8 +106,8 @@ class Device:
     def adapt_threads(self, anew=False):
         """Before a step. All threads of a CPU wait for the slowest one: if another program has taken a core, one thread
         fewer is faster. That is so if this process got less than 0.85 of its threads' time (0.97 where nothing else
-        runs). One thread more is tried after 15 s, then after twice as long. anew: what was done since the last call
-        were not steps."""
+        runs). One thread more is tried after 15 s, then after twice as long. anew: only start to measure, because a
+        validation came before."""
         n, now, used = torch.get_num_threads(), time.perf_counter(), time.process_time()
         if self.threads == 1 or not anew and self.looked and now - self.looked[0] < 0.5:
             return

@@ -60,7 +60,7 @@ def test_buffers_of_any_kind_are_saved_and_resumed(name, buffer, fork, tmp_path)
 def test_a_looped_network_trains_goes_on_and_is_fine_tuned(fork, tmp_path):
     """40 times the same layer: more layers than tensors."""
     words = fork('looped', {'*(Layer(config) for _ in range(config.n_layer))': 'Layer(config)',
-                            CALL: f'z = self.embed(x)\n        for _ in range(self.config.n_layer):\n'
+                            CALL: 'z = self.embed(x)\n        for _ in range(self.config.n_layer):\n'
                                   '            z = self.layers(z)'})
     go(*words, '--n_layer=40')
     go('--init_from=resume', f'--out_dir={tmp_path}/out', '--max_iters=6')

@@ -3,7 +3,7 @@ import os
 import shlex
 
 import pytest
-from helpers import HARD_PICTURES, JPEGS, OF_CRATE_MAE, OF_PICTURES, ROOT, run, snapshot
+from helpers import HARD_PICTURES, JPEGS, OF_CRATE_MAE, OF_PICTURES, run, snapshot
 
 from engine.output import lasting, quoted
 
