@@ -11,7 +11,6 @@
     python analyze.py compress --ckpt=out/crate_shapes      # R^c before and after each attention step
     python analyze.py ista --ckpt=out/crate_shapes          # the LASSO before and after each ISTA step
     python analyze.py denoise --ckpt=out/crate_shapes       # signal to noise before and after attention
-    python analyze.py layers --official=crate_base.pth --model=crate --n_head=12 --dataset=imagenet
     python analyze.py compress                              # the theory itself, without a network,
     python analyze.py ista                                  # on tokens drawn from its own model
     python analyze.py denoise
@@ -39,16 +38,15 @@ from analysis import (compression, denoising, derivation, diffusion, drawings, l
                       scores, segmentation, sheet, sparsification)
 from analysis.samples import subjects
 from engine import plots, settings
-from engine.checkpoints import from_command_line
+from engine.networks import from_command_line
 from engine.settings import Mistake
 from tasks.augment import AugmentConfig
 
 
 @dataclass
 class AnalyzeConfig:
-    ckpt: str = 'out/crate_shapes'  # a checkpoint, a run directory for its best.pt, or official:PATH
-    model: str = ''                 # network of an official file: crate, crate_alpha, crate_mae, vit, vit_mae
-    beside: str = ''                # other checkpoints in the same picture, with commas between them
+    ckpt: str = 'out/crate_shapes'  # a run directory, for its best weights, or a .safetensors file in one
+    beside: str = ''                # other runs in the same picture, with commas between them
     dataset: str = ''               # folder in data_dir; empty: what the network was trained on
     data_dir: str = 'data'          # where prepared datasets lie
     split: str = ''                 # its split; empty: test, or val if there is no test
@@ -74,10 +72,10 @@ class AnalyzeConfig:
     seed: int = 1337                # of random weights and all random choices
     device: str = 'auto'            # cpu, cuda, cuda:1, mps
     out: str = ''                   # the picture to write, the table is beside it; empty: COMMAND.png
-    overwrite: bool = False         # replace them if they exist and this command did not make them
+    overwrite: bool = False         # replace what you name with --out if it exists; COMMAND.png always is replaced
 
 
-COMMON = {'ckpt', 'model', 'data_dir', 'seed', 'device', 'out', 'overwrite'}
+COMMON = {'ckpt', 'data_dir', 'seed', 'device', 'out', 'overwrite'}
 SAMPLES = {'dataset', 'split', 'image'}
 MANY = SAMPLES | {'beside', 'num_samples', 'batch_size'}
 CUT = {'layer', 'share', 'cut', 'masks', 'tau'}
@@ -121,12 +119,12 @@ def check(c, command):
 
 def of_network(command, words):
     """A function without arguments that draws networks, and its AnalyzeConfig."""
-    c, checkpoint, overrides = from_command_line(words, AnalyzeConfig)
+    c, run, overrides = from_command_line(words, AnalyzeConfig)
     check(c, command)
-    dataset = c.dataset or checkpoint['config'].get('dataset', '')  # one for all networks
-    c = replace(c, out=c.out or f'{command}.png', dataset=dataset)
+    dataset = c.dataset or run['settings'].get('dataset', '')  # one for all networks
+    c = replace(c, dataset=dataset)
     random = command not in ('tokens', 'attention', 'pca', 'objects')  # these draw no random weights
-    return lambda: COMMANDS[command][0](c, subjects(c, checkpoint, overrides, random)), c
+    return lambda: COMMANDS[command][0](c, subjects(c, run, overrides, random)), c
 
 
 def of_theory(command, given):
@@ -159,13 +157,13 @@ def main(argv):
     if command == 'page':
         return page.main(words)
     given = settings.collect(words)
-    trained = command not in THEORIES or command in COMMANDS and {'ckpt', 'official'} & given.keys()
+    trained = command not in THEORIES or command in COMMANDS and 'ckpt' in given
     draw, c = of_network(command, words) if trained else of_theory(command, given)
-    maker = f'nanoCRATE analyze.py {command}'
-    plots.check_free(c.out, c.overwrite, '--out', maker)
+    out = c.out or f'{command}.png'
+    plots.check_figure(out, c.overwrite or c.out == type(c).out, '--out')
     with torch.no_grad():
         figure, columns, rows = draw()
-    plots.save(c.out, figure, columns, rows, '--out', maker)
+    plots.save(out, figure, columns, rows, '--out')
 
 
 if __name__ == '__main__':

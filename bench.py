@@ -48,7 +48,8 @@ from unittest.mock import patch
 import engine  # before torch
 import torch
 
-from engine import checkpoints, output, settings
+from engine import networks, plots, settings
+from engine.checkpoint import write_file
 from engine.device import choose_device
 from engine.settings import Mistake
 from scoring import memory, speed
@@ -289,8 +290,8 @@ def main(argv):
         return race_all(argv)
     for word in words[:1 + is_child]:
         argv = argv[:(i := argv.index(word))] + argv[i + 1:]
-    networks = {model for model, *_ in speed.NETWORKS.values()}
-    given = settings.check(settings.collect(argv), BenchConfig, *(checkpoints.network(name)[1] for name in networks))
+    models = {model for model, *_ in speed.NETWORKS.values()}
+    given = settings.check(settings.collect(argv), BenchConfig, *(networks.network(name)[1] for name in models))
     c = BenchConfig(**{f.name: given.pop(f.name) for f in fields(BenchConfig) if f.name in given})
     settings.check_least(c, rounds=1, batch_size=0, tokens=1)
     settings.check_ranges(c, {(0, 1e6): ('seconds',)})
@@ -301,12 +302,11 @@ def main(argv):
             maker(command, f'aot-stdlib-plain-{dtype}', c, {'n_layer': 1})().run()
         return print(json.dumps(speed.alone(maker(command, c.rows, c, given), c.device)))
     if c.csv:
-        output.check_new(c.csv, c.overwrite, '--csv')
-        output.check_writable(c.csv, 'give another --csv')
+        plots.check_free(c.csv, c.overwrite, '--csv', ['.csv'])
     measured = {'fits': fits, 'needs': needs, 'grow': grow}.get(command, compare)(command, c, given, argv)
     if c.csv:
         lines = [('command', 'row', 'form', 'round', 'measure', 'value'), *((command, *line) for line in measured)]
-        output.write_file(c.csv, lambda f: csv.writer(f).writerows(lines), advice='give another --csv')
+        write_file(c.csv, lambda f: csv.writer(f).writerows(lines), advice='give another --csv')
 
 
 if __name__ == '__main__':

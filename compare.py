@@ -3,23 +3,22 @@
     python compare.py out/aot_owt out/aot_mhsa_owt out/gpt2_owt            # writes compare.png (AoT's Figure 5)
     python compare.py out/* --out=all.png --overwrite=true --log=true
 
-A run needs only its log.csv. Also printed: where each run ended, and its best validation loss.
+Also printed: where each run ended, and its best validation loss.
 """
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import engine  # before torch
 from engine import plots, settings
-from engine.log import read_log
+from engine.checkpoint import read_config, read_log
 from engine.settings import Mistake
 
 
 @dataclass
 class CompareConfig:
-    out: str = 'compare.png'     # the picture to write
-    overwrite: bool = False      # replace that file if it exists
+    out: str = 'compare.png'     # the picture to write; compare.png is replaced if it exists
+    overwrite: bool = False      # replace another file if it exists
     log: bool = False            # logarithmic horizontal axes: the early part of a run takes more room
     top: float = 0.0             # where the axis of losses ends; 0 shows all
 
@@ -29,25 +28,13 @@ AXES = {'step': 'steps', 'seen': 'tokens or pictures seen', 'seconds': 'seconds 
 
 
 def read_run(folder):
-    """({split: [{'step', 'seen', 'seconds', 'loss'}, ..]}, what was learned) from a run's log.csv and,
-    if it has one, its config.json. Raises Mistake if there is no log."""
-    path = Path(folder) / 'log.csv'
-    try:
-        rows = read_log(path)
-    except OSError:
-        raise Mistake(f'no {path}; name the directories of runs, such as out/aot_stdlib') from None
-    except Mistake as e:
-        raise Mistake(f'{e}; leave {folder} out') from None
-    points = [(row['split'], {k: float(row[k]) for k in (*AXES, 'loss')}) for row in rows
-              if all(row[k] for k in (*AXES, 'loss'))]
-    if not any(split == 'val' for split, _ in points):
-        raise Mistake(f'{path} has no validation loss yet; leave {folder} out, or wait for its first one')
-    try:
-        dataset = json.loads((Path(folder) / 'config.json').read_text(encoding='utf-8'))['dataset']
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        dataset = 'an unknown dataset'
-    measures = [name for name in MEASURES if any(row.get(name) for row in rows)]
-    return ({split: [point for s, point in points if s == split] for split in ('train', 'val')},
+    """({split: [{'step', 'seen', 'seconds', 'loss'}, ..]}, what was learned) from a run's log.jsonl
+    and config.json. Raises Mistake if one is missing."""
+    rows, dataset = read_log(folder), read_config(folder)['settings']['dataset']
+    if not any(row['split'] == 'val' for row in rows):
+        raise Mistake(f'{folder} has no validation loss yet; leave it out, or wait for its first one')
+    measures = [name for name in MEASURES if any(name in row for row in rows)]
+    return ({split: [row for row in rows if row['split'] == split] for split in ('train', 'val')},
             f'{dataset} ({", ".join(["loss", *measures])})')
 
 
@@ -85,7 +72,7 @@ def main(argv):
     if not folders:
         raise Mistake('name the directories of runs to compare, such as: python compare.py out/mssa out/gpt2')
     settings.check_ranges(c, {(0, 1e30): ('top',)})
-    plots.check_picture(c.out, c.overwrite, '--out')
+    plots.check_figure(c.out, c.overwrite or c.out == CompareConfig.out, '--out', table=False)
     read = {folder: read_run(folder) for folder in folders}
     runs, learned = ({folder: r[i] for folder, r in read.items()} for i in (0, 1))
     if len(set(learned.values())) > 1:

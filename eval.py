@@ -1,4 +1,4 @@
-"""Score a trained network: losses and accuracies of a checkpoint on a prepared dataset.
+"""Score a trained network: its losses and accuracies on a prepared dataset.
 
     python eval.py --ckpt=out/crate_cifar10 --split=test                       # top-1, top-5, loss
     python eval.py --ckpt=out/crate_cifar10 --dataset=cifar100 --probe=true    # linear probe of frozen features
@@ -6,7 +6,7 @@
     python eval.py --ckpt=out/crate_shapes --knn=20                            # nearest neighbours of features
     python eval.py --ckpt=out/crate_mae_shapes                                 # how well hidden patches are predicted
     python eval.py --ckpt=out/crate_mae_shapes --probe=true --train_share=0.1  # features of a masked autoencoder
-    python eval.py --ckpt=official:crate_base.pth --model=crate --n_head=12 --dataset=imagenet --real=real.json
+    python eval.py --ckpt=out/crate_base --dataset=imagenet --real=real.json   # ImageNet-ReaL
     python eval.py --ckpt=out/aot_owt --benchmarks=all                         # zero-shot language benchmarks
     python eval.py --ckpt=out/aot_icl --beside=out/gpt2_icl                    # in-context regression, drawn
     python eval.py --help
@@ -20,9 +20,8 @@ from pathlib import Path
 
 import engine  # before torch
 from engine import plots, settings
-from engine.checkpoints import from_command_line, heading, load_model, load_weights, same_classes
 from engine.device import autocast, choose_device, choose_dtype
-from engine.rundir import folder_of
+from engine.networks import check_classes, from_command_line, heading, load_model, open_run
 from engine.settings import Mistake
 from scoring import benchmarks, confusion, frozen, regression, splits
 from tasks import augment, dataset_of
@@ -33,8 +32,7 @@ from tasks.tokenizer import Tokenizer
 
 @dataclass
 class EvalConfig:
-    ckpt: str = 'out/crate_shapes'  # a checkpoint, a run directory for its best.pt, or official:PATH
-    model: str = ''                 # network of an official file: crate, crate_alpha, crate_mae, vit, vit_mae
+    ckpt: str = 'out/crate_shapes'  # a run directory, for its best weights, or a .safetensors file in one
     dataset: str = ''               # folder in data_dir; empty means the one it was trained on
     data_dir: str = 'data'          # where prepared datasets are
     verify: bool = False            # first compare every byte of the dataset with the digests in its meta.json
@@ -84,19 +82,19 @@ def check(c, what):
         raise Mistake("--confusion is of the network's own guesses; leave out --probe and --knn")
 
 
-def pictures(c, checkpoint, model, autocast):
+def pictures(c, run, model, autocast):
     """Scores of a classifier or a masked autoencoder, or of its frozen features."""
-    folder, split = dataset_of(c, checkpoint)
+    folder, split = dataset_of(c, run)
     if c.confusion:
-        plots.check_free(c.confusion, c.overwrite, '--confusion')
+        plots.check_figure(c.confusion, c.overwrite, '--confusion')
     images = ImageSplit(folder, split, c.workers)
     view = c.eval_view or ('squash' if c.probe or c.knn else '')
     changes = {'eval_view': view} if view else {}
     changes |= {'eval_view': 'crop', 'eval_crop': c.eval_crop} if c.eval_crop else {}
-    how = autocast, c.batch_size, augment.config_of(checkpoint, **changes).view
+    how = autocast, c.batch_size, augment.config_of(run, **changes).view
     labels = splits.real_labels(c.real, images) if c.real else None
     if c.probe or c.knn:
-        seed = c.seed if c.seed >= 0 else checkpoint['config'].get('seed', 1337)
+        seed = c.seed if c.seed >= 0 else run['settings'].get('seed', 1337)
         if split == 'train':
             raise Mistake('--probe and --knn learn from the train split; score another --split')
         probe(c, model, ImageSplit(folder, 'train', c.workers, c.train_share, seed), images, how)
@@ -106,7 +104,7 @@ def pictures(c, checkpoint, model, autocast):
         print(f'{folder} {split}: {r["count"]:,} pictures, {r["hidden"]:.0%} of their patches masked, loss '
               f'{r["loss"]:.4f}; predicting {flat}: {r["baseline"]:.4f}')
     elif labels or not (c.probe or c.knn):
-        same_classes(checkpoint, images.classes, folder)
+        check_classes(run, images.classes, folder)
         r, guesses = splits.classification(model, images, *how)
         print(f'{folder} {split}: {len(images):,} pictures, loss {r["loss"]:.4f}, top-1 {r["top1"]:.2%}, top-5 '
               f'{r["top5"]:.2%}')
@@ -130,9 +128,9 @@ def probe(c, model, train, test, how):
         print(f'{k} nearest neighbours: top-1 {frozen.nearest_neighbours(seen, scored, classes, k):.2%} {on}')
 
 
-def text(c, checkpoint, model, autocast):
+def text(c, run, model, autocast):
     """The loss of the next tokens, or loss and accuracy of hidden tokens."""
-    folder, split = dataset_of(c, checkpoint)
+    folder, split = dataset_of(c, run)
     N, masked = model.config.block_size, model.config.task == 'masked_text'
     data = (MaskedTextSplit if masked else TextSplit)(folder, split, N)
     r = splits.tokens(model, data, autocast, c.batch_size)
@@ -146,12 +144,12 @@ def text(c, checkpoint, model, autocast):
               f'context of {N}')
 
 
-def zero_shot(c, checkpoint, model, autocast):
+def zero_shot(c, run, model, autocast):
     """The benchmarks of language models: printed, and added to a table."""
     names, context = benchmarks.chosen(c.benchmarks, c.data_dir), model.config.block_size
-    stride, table = benchmarks.stride_for(c.stride, context), Path(c.results or folder_of(c.ckpt) / 'results.csv')
+    stride, table = benchmarks.stride_for(c.stride, context), Path(c.results or run_directory(c.ckpt) / 'results.csv')
     benchmarks.check_table(table)
-    tokenizer = Tokenizer(**checkpoint['data']['tokenizer'])
+    tokenizer = Tokenizer(**run['data']['tokenizer'])
     kind, clean = tokenizer.spec['name'], benchmarks.detokenize if c.detokenize else str
     print(f'{kind} tokens, a context of {context}, windows {stride} apart, texts '
           f'{"de-tokenized" if c.detokenize else "as published"}')
@@ -163,25 +161,30 @@ def zero_shot(c, checkpoint, model, autocast):
             shown = f'{value:.2%}' if measure == 'accuracy' else f'{value:.4f}'
             print(f'{name:<12} {measure:<15} {shown:>9}   {count:,} {unit} of {source}', flush=True)
         how = kind, context, stride, settings.show(c.detokenize)
-        benchmarks.append(table, [(c.ckpt, checkpoint['step'], name, measure, f'{value:.6g}', count, unit, *how)
+        benchmarks.append(table, [(c.ckpt, run['step'], name, measure, f'{value:.6g}', count, unit, *how)
                                   for measure, value, count, unit in found])
     print(f'added to {table}')
 
 
-def in_context(c, checkpoint, model, autocast):
+def run_directory(path):
+    """The run directory that a path is, or lies in."""
+    return Path(path) if Path(path).is_dir() else Path(path).parent
+
+
+def in_context(c, run, model, autocast):
     """Errors of networks and estimators that regress in context: printed, saved and drawn."""
-    table = Path(c.results or folder_of(c.ckpt) / 'in_context.csv')
+    table = Path(c.results or run_directory(c.ckpt) / 'in_context.csv')
     regression.check_table(table, c.overwrite)
     models, device = {c.ckpt: model}, next(model.parameters()).device
     for path in filter(None, c.beside.split(',')):
-        other = load_weights(path)
+        other = open_run(path)
         if other['data']['kind'] != 'functions':
             raise Mistake(f'{path} reads {other["data"]["kind"]}, not functions; leave it out of --beside')
         models[path] = load_model(other).to(device)
         print(heading(path, other, models[path]))
     models = {f'./{k}' if k in regression.estimators(sparse=True) else k: m for k, m in models.items()}
-    function = c.dataset or checkpoint['config']['dataset']
-    prompts = regression.prompts_for(models, function, checkpoint['config']['sparsity'])
+    function = c.dataset or run['settings']['dataset']
+    prompts = regression.prompts_for(models, function, run['settings']['sparsity'])
     found = regression.curves(models, prompts, autocast, c.prompts)
     title = f'{function.replace("_", " ")} functions of {prompts.d} dimensions, {c.prompts:,} prompts'
     width, shown = max(map(len, found)), sorted({round(i * (prompts.n - 1) / 8) for i in range(9)})
@@ -195,8 +198,8 @@ def in_context(c, checkpoint, model, autocast):
 def main(argv):
     if '--help' in argv or '-h' in argv:
         return print(settings.help_text(__doc__, EvalConfig))
-    c, checkpoint, overrides = from_command_line(argv, EvalConfig)
-    model = load_model(checkpoint, **overrides)
+    c, run, overrides = from_command_line(argv, EvalConfig)
+    model = load_model(run, **overrides)
     if c.benchmarks and model.config.task != 'text':
         raise Mistake('--benchmarks is for networks that predict the next token, and the task of this one is '
                       f'{model.config.task}; leave it out')
@@ -206,10 +209,10 @@ def main(argv):
     # The error of in-context regression can be smaller than bfloat16 can resolve.
     exact = c.dtype == 'auto' and what in ('--benchmarks', 'icl')
     dtype = choose_dtype('float32' if exact else c.dtype, device)
-    print(f'{heading(c.ckpt, checkpoint, model)}, {str(dtype)[6:]} on {device}')
+    print(f'{heading(c.ckpt, run, model)}, {str(dtype)[6:]} on {device}')
     score = {'--benchmarks': zero_shot, 'text': text, 'masked_text': text, 'image': pictures, 'masked_image': pictures,
              'icl': in_context}[what]
-    score(c, checkpoint, model.to(device), autocast(device, dtype))
+    score(c, run, model.to(device), autocast(device, dtype))
 
 
 if __name__ == '__main__':

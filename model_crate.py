@@ -67,7 +67,6 @@ class CRATEConfig:
     vocab_size: int = 50257         # text: number of different tokens; with causal=False one of them is [MASK]
     causal: bool = True             # text: predict the next token (CRATE-GPT); False fills in hidden ones (CRATE-BERT)
     final_norm: bool = False        # text: LayerNorm before the output map of CRATE-GPT; CRATE-BERT always has one
-    earlier = {'final_norm': True}  # not a setting: what checkpoints that lack a setting were trained with
 
     def __post_init__(self):
         check(self)

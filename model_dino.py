@@ -147,7 +147,7 @@ class Half(nn.Module):
         size = tuple(x.shape[2:])
         if size == self.c.image_size:
             return self.net.features(x)
-        from engine.checkpoints import grid, resize_positions
+        from engine.networks import grid, resize_positions
         from engine.fast import speed_up
         if size not in self.others:
             with torch.device('meta'):                                  # its weights are those of self.net
@@ -224,16 +224,15 @@ class DINO(nn.Module):
         return sum(t.numel() for t in self.parameters() if t.requires_grad)
 
     @staticmethod
-    def opened(checkpoint):
-        """A checkpoint of this network as one of the network inside, with the teacher's weights, and one class that
+    def opened(run):
+        """What open_run gives of this network, as that of the network inside, with the teacher's weights, and one class that
         means nothing in place of a head."""
-        c, inside = DINOConfig(**checkpoint['model_config']), 'teacher.net.'
-        weights = {k.removeprefix(inside): v for k, v in checkpoint['weights'].items() if k.startswith(inside)}
+        c, inside = DINOConfig(**run['network']), 'teacher.net.'
+        weights = {k.removeprefix(inside): v for k, v in run['weights'].items() if k.startswith(inside)}
         weights |= {'read.head.weight': torch.zeros(1, c.n_embd), 'read.head.bias': torch.zeros(1)}
-        return checkpoint | {'weights': weights, 'ema': None, 'model_config': settings_of(c, c.image_size),
-                             'config': checkpoint['config'] | {'model': c.backbone},
-                             'data': checkpoint['data'] | {'classes': ['no class: it was trained without labels'],
-                                                           'unlabelled': True}}
+        return run | {'weights': weights, 'model': c.backbone, 'network': settings_of(c, c.image_size),
+                      'data': run['data'] | {'classes': ['no class: it was trained without labels'],
+                                             'unlabelled': True}}
 
 
 # ---- helpers --------------------------------------------------------------------------------------------------------

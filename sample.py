@@ -2,16 +2,15 @@
 
     python sample.py                                              # from the run of a bare `python train.py`
     python sample.py --ckpt=out/aot_owt --start="Once upon a time" --num_samples=3
-    python sample.py --ckpt=out/aot_owt/last.pt --start=FILE:prompt.txt
+    python sample.py --ckpt=out/aot_owt --start=FILE:prompt.txt
     python sample.py --ckpt=out/aot_stdlib --interactive          # continues each line that you type
     python sample.py --ckpt=out/crate_bert_stdlib --start="def __[MASK]nit__(self):"
     python sample.py --ckpt=out/crate_cifar10 --image=cat.jpg     # a picture, or a folder of them
     python sample.py --ckpt=out/crate_shapes --image=data/shapes --num_samples=12 --out=grid.png
     python sample.py --ckpt=out/crate_mae_shapes --image=cat.jpg --out=cat_masked.png --mask_ratio=0.5
-    python sample.py --ckpt=official:crate_base.pth --model=crate --n_head=12 --image=cat.jpg
     python sample.py --help
 
-It needs no dataset: the checkpoint holds the tokenizer or the names of the classes.
+It needs no dataset: config.json holds the tokenizer or the names of the classes.
 """
 import codecs
 import contextlib
@@ -24,9 +23,9 @@ import engine  # before torch
 import torch
 
 from engine import plots, settings
-from engine.checkpoints import check_labelled, from_command_line, grid, heading, is_small, load_model
 from engine.device import autocast, choose_device, choose_dtype
 from engine.generate import stream
+from engine.networks import check_classes, from_command_line, grid, heading, is_small, load_model
 from engine.settings import Mistake
 from tasks import augment
 from tasks.imagenet import readable
@@ -37,10 +36,9 @@ from tasks.tokenizer import Tokenizer
 
 @dataclass
 class SampleConfig:
-    ckpt: str = 'out/aot_stdlib'     # a checkpoint, a run directory for its best.pt, or official:PATH
-    model: str = ''                  # network of an official file: crate, crate_alpha, crate_mae, vit, vit_mae
+    ckpt: str = 'out/aot_stdlib'     # a run directory, for its best weights, or a .safetensors file in one
     image: str = ''                  # pictures to look at: a file, a folder of files or classes, or a prepared dataset
-    out: str = ''                    # where a grid of pictures goes; of reconstructions, empty means reconstruction.png
+    out: str = ''                    # where a grid of pictures goes; of reconstructions, empty is reconstruction.png
     overwrite: bool = False          # replace that file if it exists
     start: str = ''                  # the prompt; with [MASK] for CRATE-BERT; \n is a new line, FILE:path reads a file
     interactive: bool = False        # continue each line that is typed, or piped in; an empty one ends it
@@ -79,9 +77,9 @@ def each_prompt(c, look):
                 settings.say_error(str(e))
 
 
-def write_texts(c, checkpoint, model, autocast):
+def write_texts(c, run, model, autocast):
     """Print texts that continue prompts."""
-    tokenizer = Tokenizer(**checkpoint['data']['tokenizer'])
+    tokenizer = Tokenizer(**run['data']['tokenizer'])
     stop = tokenizer.encode(c.stop.replace('\\n', '\n'))
     if len(stop) > 1:
         raise Mistake(f'--stop={c.stop} is {len(stop)} tokens; it must be one')
@@ -103,9 +101,9 @@ def continue_text(c, tokenizer, prompt, stop, model, autocast):
                 print('-' * 40)
 
 
-def fill_gaps(c, checkpoint, model, autocast):
+def fill_gaps(c, run, model, autocast):
     """Fill the gaps of texts."""
-    tokenizer = Tokenizer(**checkpoint['data']['tokenizer'])
+    tokenizer = Tokenizer(**run['data']['tokenizer'])
     each_prompt(c, lambda start: fill_text(start, tokenizer, model, autocast))
 
 
@@ -130,23 +128,23 @@ def fill_text(start, tokenizer, model, autocast):
     print(tokenizer.decode(ids))
 
 
-def views(c, checkpoint, model):
+def views(c, run, model):
     """(name, pixels (1, C, H, W), class or None) of the pictures that --image names."""
     if not c.image:
         raise Mistake('this network looks at pictures: give --image=PATH of a picture, of a folder, or of a '
                       'prepared dataset such as --image=data/shapes --num_samples=5')
     channels = getattr(model.config, 'channels', 3)
     for name, picture, own in labelled_pictures_of(c.image, c.num_samples, c.seed, channels):
-        yield name, seen(picture, model, checkpoint), own
+        yield name, seen(picture, model, run), own
 
 
-def name_pictures(c, checkpoint, model, autocast):
+def name_pictures(c, run, model, autocast):
     """Print the five most likely classes of each picture; with --out also draw them."""
-    classes, drawn, count = checkpoint['data']['classes'] or [], [], 0
-    check_labelled(checkpoint)
+    classes, drawn, count = run['data']['classes'] or [], [], 0
+    check_classes(run, classes, 'it')
     if c.out:
-        plots.check_picture(c.out, c.overwrite, '--out')
-    for count, (name, x, own) in enumerate(views(c, checkpoint, model), 1):
+        plots.check_figure(c.out, c.overwrite, '--out', table=False)
+    for count, (name, x, own) in enumerate(views(c, run, model), 1):
         with autocast:
             logits = model(x)[0]
         best = zip(*(t.tolist() for t in logits[0].float().softmax(0).topk(min(5, logits.size(1)))))
@@ -188,13 +186,13 @@ def shorten(words, most=22):
     return words if len(words) <= most else f'{words[:most - 1]}..'
 
 
-def reconstruct_pictures(c, checkpoint, model, autocast):
+def reconstruct_pictures(c, run, model, autocast):
     """Write a grid with a row for each picture: the original, its visible patches, the
     reconstruction, and the visible patches pasted into it."""
     out, mc = Path(c.out or 'reconstruction.png'), model.config
-    plots.check_image(out, c.overwrite)
+    plots.check_image(out, c.overwrite or not c.out)
     generator, rows = torch.Generator().manual_seed(c.seed), []
-    for name, x, _ in views(c, checkpoint, model):
+    for name, x, _ in views(c, run, model):
         noise = torch.rand(1, math.prod(grid(mc)), generator=generator).to(x.device)
         with autocast:
             rebuilt = model.reconstruct(x, noise).float()
@@ -233,10 +231,10 @@ def with_titles(rows, titles, note):
 def main(argv):
     if '--help' in argv or '-h' in argv:
         return print(settings.help_text(__doc__, SampleConfig))
-    c, checkpoint, overrides = from_command_line(argv, SampleConfig)
+    c, run, overrides = from_command_line(argv, SampleConfig)
     settings.check_least(c, num_samples=1, max_new_tokens=0, temperature=0, top_k=0)
     settings.check_ranges(c, {(0, 2 ** 63 - 1): ('seed',), (1e-9, 1): ('top_p',)})
-    model = load_model(checkpoint, **overrides)
+    model = load_model(run, **overrides)
     task = model.config.task
     if task == 'icl':
         raise Mistake(f'this network learns functions in context: python eval.py --ckpt={c.ckpt} draws how well')
@@ -248,8 +246,8 @@ def main(argv):
     device = choose_device(c.device)
     dtype = choose_dtype('float32' if c.dtype == 'auto' and is_small(model) else c.dtype, device)
     torch.manual_seed(c.seed)
-    look(c, checkpoint, model.to(device), autocast(device, dtype))
-    print(f'({heading(c.ckpt, checkpoint, model)})', file=sys.stderr)  # not among what a network writes
+    look(c, run, model.to(device), autocast(device, dtype))
+    print(f'({heading(c.ckpt, run, model)})', file=sys.stderr)  # not among what a network writes
 
 
 if __name__ == '__main__':

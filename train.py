@@ -7,9 +7,9 @@
     python train.py --init_from=resume --out_dir=out/aot_owt
     python train.py --help                               # every setting and its meaning; also after a config
 
-A run directory holds config.json, log.csv, last.pt, best.pt and, with matplotlib, curve.png. The
-batch and the dropout of a step depend on the seed and the step alone (dropout also on the number of
-processes), so a run that was stopped anywhere goes on as if it never had been.
+A run directory holds config.json, log.jsonl, last.pt, best.safetensors and, with matplotlib, curve.png. The batch and
+the dropout of a step depend on the seed and the step alone (dropout also on the number of processes), so a run that
+was stopped anywhere goes on as if it never had been.
 """
 import dataclasses
 import math
@@ -18,17 +18,18 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
+from datetime import timedelta
 
 import engine  # before torch
 import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from tqdm import tqdm
 
 import tasks
-from engine import checkpoints, device, optim, settings, starts
+from engine import device, networks, optim, settings, start
+from engine.checkpoint import RunDirectory, check_new, held_in, read_log, restore
 from engine.device import Device, whole
-from engine.output import bar, lasting, quoted
-from engine.rundir import RunDirectory, check_new, held_in, nothing_left, restore
-from engine.settings import Mistake
+from engine.settings import Mistake, quoted
 from tasks import files
 from tasks.augment import AugmentConfig
 
@@ -44,7 +45,7 @@ class TrainConfig:
     verify: bool = False                    # first compare every byte of the dataset with the digests in its meta.json
     out_dir: str = 'out'                    # run directory
     overwrite: bool = False                 # replace a run that out_dir already holds
-    init_from: str = 'scratch'              # scratch, resume, resume_best, a checkpoint to fine-tune, or official:PATH
+    init_from: str = 'scratch'              # scratch, resume, or a run directory (or file of weights in it) to fine-tune
     new_head: bool = False                  # fine-tune with a fresh classifier, for other classes
     seed: int = 1337                        # of weights, batches and dropout
     batch_size: int = 12                    # sequences or pictures in a forward pass
@@ -66,7 +67,7 @@ class TrainConfig:
     warmup_epochs: float = 0.0              # warm-up in passes over the training set; 0 leaves it to warmup_iters
     lr_decay_iters: int = 0                 # step at which min_lr is reached; 0 means max_iters
     min_lr: float = 6e-5                    # where learning_rate decays to; muon_lr decays in proportion
-    eval_interval: int = 250                # steps between validations; each writes last.pt, the best so far best.pt
+    eval_interval: int = 250                # steps between validations; each writes last.pt, the best so far best.safetensors
     eval_epochs: float = 0.0                # the same in passes over the training set; 0 leaves it to eval_interval
     eval_iters: int = 100                   # validation batches, evenly spaced over the split, always the same ones
     eval_only: bool = False                 # validate, print, write nothing
@@ -74,7 +75,7 @@ class TrainConfig:
     log_interval: int = 10                  # steps between printed and logged training losses
     probe_interval: int = 0                 # pictures: steps between validations that also score the features; 0 never
     telemetry: bool = False                 # at each validation, log coding rate and sparsity of every layer too
-    keep_checkpoints: bool = False          # keep the checkpoint of every validation as step_N.pt
+    keep_checkpoints: bool = False          # keep the weights of every validation as step_N.safetensors
     checkpoint_minutes: float = 15.0        # write last.pt this often between validations too; 0 never
     workers: int = -1                       # processes that decode JPEG pictures; -1 means one per core, at most 16
     device: str = 'auto'                    # cpu, cuda, cuda:1, mps; auto takes cuda, then mps, then cpu
@@ -105,26 +106,25 @@ RANGES = {
 def main(argv):
     if '--help' in argv or '-h' in argv:
         return print(help_for([word for word in argv if word not in ('--help', '-h')]))
-    start = starts.read(argv, TrainConfig, AugmentConfig)
-    c, resumed = start.config, start.resumed
+    asked = start.read(argv, TrainConfig, AugmentConfig)
+    c, resumed = asked.config, asked.resumed
     settings.check_ranges(c, RANGES)
     optim.check(c)
-    if not (resumed or c.eval_only):
-        check_new(c.out_dir, c.overwrite)
+    if not (resumed or c.eval_only or c.overwrite):
+        check_new(c.out_dir)
     here = Device(c.device, c.dtype, c.compile, c.fsdp)
 
     # ---- data, network, task, optimizers
     def fits(meta):  # asked before data are prepared
-        return start.checkpoint or checkpoints.config_for(c.model, start.network, meta, c.dataset)
+        return asked.run or networks.config_for(c.model, asked.network, meta, c.dataset)
     folder = here.first(tasks.find_data, c, fits)
     if c.verify and os.environ.get('LOCAL_RANK', '0') == '0':  # one process on each machine
         files.verify(folder)
     meta = files.read_meta(folder)
     torch.manual_seed(c.seed)
-    model = checkpoints.build(c.model, start.network, start.checkpoint, meta, folder, c.new_head and not resumed,
-                              resumed).train()
-    task = tasks.choose(c, start.augment, folder, model, here)
-    for epochs, iters in starts.IN_EPOCHS.items():
+    model = networks.build(c.model, asked.network, asked.run, meta, folder, c.new_head and not resumed, resumed).train()
+    task = tasks.choose(c, asked.augment, folder, model, here)
+    for epochs, iters in start.IN_EPOCHS.items():
         if getattr(c, epochs):
             setattr(c, iters, max(1, round(getattr(c, epochs) * len(task.train) / task.batch)))
     if c.probe_interval % c.eval_interval:
@@ -134,13 +134,15 @@ def main(argv):
     network = here.wrap(model, c.recompute)  # as training calls it; `model` is the same without a wrapper
     optimizers = optim.build(model, c.optimizer, c.learning_rate, c.muon_lr, (c.beta1, c.beta2), c.weight_decay,
                              c.momentum)
-    step, best, seconds = restore(start.checkpoint, c, average, optimizers, here) if resumed else (0, math.inf, 0.0)
-    start.checkpoint = None  # frees its memory
+    step, best, seconds = restore(asked.run, average, optimizers, here.scaler) if resumed else (0, math.inf, 0.0)
+    asked.run = None  # frees its memory
+    if step > c.max_iters:
+        raise Mistake(f'the run in {c.out_dir} is at step {step} already; give a larger --max_iters')
 
     # ---- what is said and made before the first step
-    if start.recipe:
-        here.say(f'settings of {start.recipe}')
-    here.say(f'{c.model}: {checkpoints.size(model) / 1e6:.2f}M parameters; learns {folder or c.dataset}, writes to '
+    if asked.recipe:
+        here.say(f'settings of {asked.recipe}')
+    here.say(f'{c.model}: {networks.size(model) / 1e6:.2f}M parameters; learns {folder or c.dataset}, writes to '
              f'{c.out_dir}')
     passes = f', {c.max_iters * task.batch / len(task.train):.3g} passes over the data' if folder else ''
     here.say(f'goes on at step {step:,} of ' * bool(step) + f'{c.max_iters:,} steps of {task.batch} x {task.size} '
@@ -148,21 +150,21 @@ def main(argv):
     here.say(f'on {here}')
     if c.eval_only:
         return here.say('validation  ' + shown(evaluate(validated, task, here)))
-    if resumed and nothing_left(c, step):
+    if resumed and step == c.max_iters and (step, 'val') in ((row['step'], row['split']) for row in read_log(c.out_dir)):
         return here.say(f'{c.out_dir} has done its {step:,} steps: nothing left to do. To train longer: python '
                         f'train.py --init_from=resume --out_dir={quoted(c.out_dir)} --max_iters={2 * step}')
     if here.kind == 'cuda':
         from scoring.watch import matmul_flops, train_flops  # mfu is the share of a plain matrix product's speed
-        share_of = train_flops(model, start.augment) * task.batch / matmul_flops(here.name, here.dtype) / here.world
+        share_of = train_flops(model, asked.augment) * task.batch / matmul_flops(here.name, here.dtype) / here.world
     if c.telemetry:
         from analysis.layers import Telemetry
         telemetry = Telemetry(task)
     if c.probe_interval:
         from scoring.frozen import Probe
         probe = Probe(task, here)
-    parts = (c, start.augment, model.config) if meta['kind'] == 'images' else (c, model.config)
-    config = {k: v for part in parts for k, v in dataclasses.asdict(part).items()}
-    run = RunDirectory(c, here, config, checkpoints.described(meta), step, resumed)
+    run = RunDirectory(c, here, {
+        'model': c.model, 'settings': vars(c) | (vars(asked.augment) if meta['kind'] == 'images' else {}),
+        'network': dataclasses.asdict(model.config), 'data': networks.described(meta)}, step, resumed)
     if task.note:
         here.say(task.note)
     task.start(step)
@@ -199,13 +201,15 @@ def main(argv):
                     here.say('features  ' + shown(scores))
                 run.log(step, 'val', metrics | more, lr, step * amount, seconds)
                 error = task.error(metrics)  # None where the losses of two steps cannot be compared
-                names = ['best.pt'] * (error is None or error < best) + [f'step_{step}.pt'] * c.keep_checkpoints
+                names = ['best'] * (error is None or error < best) + [f'step_{step}'] * c.keep_checkpoints
                 best = best if error is None else min(error, best)
                 if c.target_loss and metrics['loss'] <= c.target_loss:
                     here.say(f'reached the target loss {c.target_loss} at step {step} after {seconds:.1f} s of '
                              'training')
                     done = True
-            run.save([*names, 'last.pt'], model, average, optimizers, here.scaler, step, best, seconds)
+            for name in names:
+                run.save_weights(name, validated, step)
+            run.save_last(model, average, optimizers, here.scaler, step, best, seconds)
             tick, since, saved = time.perf_counter(), 0, time.monotonic()
             here.adapt_threads(anew=True)
             if told or done:
@@ -255,7 +259,7 @@ def main(argv):
             seconds, tick, since = seconds + now - tick, now, 0
             mfu = f'  mfu {min(1, share_of / each):.0%}' if here.kind == 'cuda' else ''
             left = (now - begun[0]) / max(1, step - begun[1]) * (c.max_iters - step - 1)  # validations included
-            left = f'  {lasting(left)} left' * (step > begun[1])
+            left = f'  {timedelta(seconds=round(left))} left' * (step > begun[1])
             here.say(f'{at}  loss {loss:.4f}  lr {lr:.2e}  {amount / each:,.0f} {task.unit}/s{mfu}{left}')
             means = {k: here.sum(v).item() / here.world for k, v in numbers.items()}
             run.log(step, 'train', means | {'loss': loss, 'grad_norm': norm.item()}, lr, (step + 1) * amount, seconds)
@@ -266,7 +270,7 @@ def main(argv):
         here.say(f'stopped at step {step}; go on with: python train.py --init_from=resume '
                  f'--out_dir={quoted(c.out_dir)}')
         sys.exit(128 + (signals or [15])[0])
-    here.say(f'done: {step:,} steps, {lasting(seconds)} of training; {c.out_dir} holds {", ".join(held_in(c.out_dir))}')
+    here.say(f'done: {step:,} steps, {timedelta(seconds=round(seconds))} of training; {c.out_dir} holds {", ".join(held_in(c.out_dir))}')
     data_dir = f' --data_dir={quoted(c.data_dir)}' * (c.data_dir != TrainConfig.data_dir)
     views = model.config.task == 'views'  # these have no classes to be scored by
     here.say(f'now try: python eval.py --ckpt={quoted(c.out_dir)}{data_dir}{" --knn=20" * views}')
@@ -277,7 +281,8 @@ def main(argv):
 def evaluate(model, task, here, signals=()):
     """The means of task.metrics over the validation batches, of which each process has its share. If any process gets a
     signal, all end early."""
-    batches, sums = iter(bar(task.validation(), 'validation', delay=3, leave=False)), Counter()
+    bar = tqdm(task.validation(), 'validation', delay=3, leave=False, disable=None if here.main else True)
+    batches, sums = iter(bar), Counter()
     model.eval()
     with here.whole(model):
         while True:
@@ -321,13 +326,13 @@ def shown(metrics):
 def help_for(argv):
     """Every setting. Of the run that a command line asks for, the values that it would have; of other
     networks, their defaults."""
-    start = starts.read(argv, TrainConfig, AugmentConfig)
-    own, *others = sorted(checkpoints.names(), key=lambda name: name != start.config.model)
+    asked = start.read(argv, TrainConfig, AugmentConfig)
+    own, *others = sorted(networks.names(), key=lambda name: name != asked.config.model)
     text = settings.help_text(__doc__ + f'\nBelow are the values of `{" ".join(["python train.py", *argv])}`.',
-                              TrainConfig, AugmentConfig, checkpoints.network(own)[1],
-                              **vars(start.config), **vars(start.augment), **start.network)
+                              TrainConfig, AugmentConfig, networks.network(own)[1],
+                              **vars(asked.config), **vars(asked.augment), **asked.network)
     return '\n'.join([text, '\nOther networks, and their defaults:',
-                      *(settings.help_text('', checkpoints.network(name)[1]).lstrip('\n') for name in others)])
+                      *(settings.help_text('', networks.network(name)[1]).lstrip('\n') for name in others)])
 
 
 def run_it(argv):

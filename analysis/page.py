@@ -16,14 +16,14 @@ import numpy as np
 import torch
 
 from analysis.samples import pictures, pixels, subjects, texts
-from engine.checkpoints import from_command_line, grid, size
-from engine.output import check_new, check_writable, write_file
+from engine.checkpoint import write_file
+from engine.networks import from_command_line, grid, size
+from engine.plots import check_free
 from engine.settings import Mistake, check_least, check_ranges
 from tasks.augment import denormalize
 from tasks.text import prompt_of
 from tasks.tokenizer import Tokenizer
 
-MAKER = 'nanoCRATE analyze.py page'
 PARTS = Path(__file__).with_suffix('')   # the folder with page.html, page.css, network.js and page.js
 SHOWN = 'crate', 'crate_mae', 'aot', 'vit'   # networks that network.js computes
 LARGEST = 30_000_000                     # parameters; as text they take 60 MB
@@ -33,9 +33,8 @@ USUAL_TOKENS = 48                        # of a text from a dataset
 
 @dataclass
 class PageConfig:
-    ckpt: str = 'out/crate_shapes'  # a checkpoint, a run directory for its best.pt, or official:PATH
-    model: str = ''                 # network of an official file: crate, crate_mae or vit
-    beside: str = ''                # another checkpoint, side by side with it
+    ckpt: str = 'out/crate_shapes'  # a run directory, for its best weights, or a .safetensors file in one
+    beside: str = ''                # another run, side by side with it
     dataset: str = ''               # folder in data_dir; empty: what the network was trained on
     data_dir: str = 'data'          # where prepared datasets lie
     split: str = ''                 # its split; empty: test, or val if there is no test
@@ -44,14 +43,14 @@ class PageConfig:
     num_samples: int = 12           # pictures or texts to choose from
     seed: int = 1337                # of the choice of pictures and of hidden patches
     device: str = 'cpu'             # where pictures are prepared; the page itself computes in the browser
-    out: str = 'page.html'          # the file to write
-    overwrite: bool = False         # replace it if it exists and this command did not make it
+    out: str = 'page.html'          # the file to write; page.html is replaced if it exists
+    overwrite: bool = False         # replace another file if it exists
 
 
 def main(words):
-    c, checkpoint, overrides = from_command_line(words, PageConfig)
+    c, run, overrides = from_command_line(words, PageConfig)
     check(c)
-    nets = subjects(c, checkpoint, overrides, random=False)
+    nets = subjects(c, run, overrides, random=False)
     for net in nets:
         check_shown(net)
     check_together(nets)
@@ -74,27 +73,13 @@ def check(c):
     check_least(c, seed=0)
     if c.beside == c.ckpt:
         raise Mistake(f'--beside={c.beside} is the network of --ckpt; name another, or leave it out')
-    out = Path(c.out)
-    if out.suffix.lower() not in ('.html', '.htm') or out.is_dir() or not out.parent.is_dir():
-        raise Mistake(f'{out} cannot be written: it must end with .html and lie in a folder that exists; give '
-                      'another --out, such as --out=page.html')
-    check_new(out, c.overwrite or was_made_here(out), '--out')
-    check_writable(out, 'give another --out')
-
-
-def was_made_here(path):
-    """Whether a file says that this command made it."""
-    try:
-        with open(path, 'rb') as f:
-            return f'<meta name="generator" content="{MAKER}">'.encode() in f.read(1000)
-    except OSError:
-        return False
+    check_free(c.out, c.overwrite or c.out == PageConfig.out, '--out', ('.html', '.htm'))
 
 
 def check_shown(net):
     """Raises Mistake for a network that network.js does not compute."""
-    name, config = net.checkpoint['config']['model'], net.model.config
-    tokenizer, millions = net.checkpoint['data'].get('tokenizer'), size(net.model) / 1e6
+    name, config = net.run['model'], net.model.config
+    tokenizer, millions = net.run['data'].get('tokenizer'), size(net.model) / 1e6
     what = f'model={name}' if name not in SHOWN else 'hidden text (CRATE-BERT)' if config.task == 'masked_text' else \
         'functions' if config.task == 'icl' else ''
     if what:
@@ -118,7 +103,7 @@ def check_together(nets):
         if net.reads == 'images' and seen(net) != seen(first):
             raise Mistake(f'{net.name} sees pictures of height, width and channels {seen(net)}, {first.name} of '
                           f'{seen(first)}; leave --beside out, or name a run that sees the same')
-        if net.reads == 'text' and net.checkpoint['data']['tokenizer'] != first.checkpoint['data']['tokenizer']:
+        if net.reads == 'text' and net.run['data']['tokenizer'] != first.run['data']['tokenizer']:
             raise Mistake(f'{net.name} reads other tokens than {first.name}; leave --beside out')
 
 
@@ -155,14 +140,14 @@ def network(net):
     """A network as page.js reads it."""
     tensors = list(whole_numbers(net.model))
     weights = b''.join(packed(numbers.numpy()) for _, numbers, _ in tensors)
-    return {'name': net.name, 'model': net.checkpoint['config']['model'], 'classes': class_names(net),
+    return {'name': net.name, 'model': net.run['model'], 'classes': class_names(net),
             'config': dataclasses.asdict(net.model.config), 'weights': base64.b64encode(weights).decode(),
             'tensors': [(k, numbers.shape, scale) for k, numbers, scale in tensors]}
 
 
 def class_names(net):
     """The names of the classes; None for a network without a classifier, as DINO's or CRATE-MAE."""
-    count, names = getattr(net.model.config, 'num_classes', 0), net.checkpoint['data'].get('classes')
+    count, names = getattr(net.model.config, 'num_classes', 0), net.run['data'].get('classes')
     if net.reads == 'text' or net.model.config.task == 'masked_image' or count < 2:
         return None
     return [str(names[k]) if names and k < len(names) else f'class {k}' for k in range(count)]
@@ -187,7 +172,7 @@ def text_samples(c, nets):
     """Token ids, and the tokenizer."""
     if c.image:
         raise Mistake(f'{nets[0].name} reads text, not pictures: give --start instead of --image')
-    tokenizer = Tokenizer(**nets[0].checkpoint['data']['tokenizer'])
+    tokenizer = Tokenizer(**nets[0].run['data']['tokenizer'])
     most = min(MOST_TOKENS, *(net.model.config.block_size for net in nets))
     if c.start:
         samples = [tokenizer.encode(prompt_of(c.start))]

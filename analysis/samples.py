@@ -1,4 +1,4 @@
-"""What analyze.py looks at: networks from checkpoints, the same ones with random weights, and the
+"""What analyze.py looks at: trained networks, the same ones with random weights, and the
 pictures, texts or prompts that they read."""
 import itertools
 from dataclasses import dataclass, replace
@@ -8,8 +8,8 @@ import torch
 from tqdm import tqdm
 
 from analysis import layers
-from engine.checkpoints import grid, heading, kind_of, load_model, load_weights
 from engine.device import choose_device
+from engine.networks import grid, heading, kind_of, load_model, open_run
 from engine.plots import title_of
 from engine.settings import Mistake
 from tasks import dataset_of
@@ -24,7 +24,7 @@ from tasks.tokenizer import Tokenizer
 class Subject:
     """A network to look at."""
     name: str
-    checkpoint: dict
+    run: dict               # what open_run gives
     model: torch.nn.Module
     colour: str             # of its lines; random weights have that of the first network with the same config
     kind: str = 'trained'   # or 'random'
@@ -48,23 +48,17 @@ class Subject:
         return next(self.model.parameters()).device
 
 
-def subjects(c, checkpoint, overrides, random):
-    """The networks of --ckpt and --beside. If random, also one with random weights for each
-    different config."""
+def subjects(c, run, changes, random):
+    """The networks of --ckpt and --beside. changes: settings that were typed for that of --ckpt. If random, also one
+    with random weights for each different config."""
     device, found, firsts = choose_device(c.device), [], {}
     for path in dict.fromkeys((c.ckpt, *filter(None, c.beside.split(',')))):
-        held, own, official = checkpoint, overrides, path.startswith('official:')
-        if official and not c.ckpt.startswith('official:'):
-            raise Mistake(f'{path}: name the official file with --ckpt, and yours with --beside')
-        if path != c.ckpt:  # settings typed for an official file do not apply to a run of ours
-            own = overrides if official or not c.ckpt.startswith('official:') else {}
-            held = load_weights(path, c.model if official else '', **own)
-        if held['data']['kind'] != checkpoint['data']['kind']:
-            raise Mistake(f'{path} reads {held["data"]["kind"]}, {c.ckpt} reads {checkpoint["data"]["kind"]}; leave '
-                          'one out')
+        held, own = (run, changes) if path == c.ckpt else (open_run(path), {})
+        if held['data']['kind'] != run['data']['kind']:
+            raise Mistake(f'{path} reads {held["data"]["kind"]}, {c.ckpt} reads {run["data"]["kind"]}; leave one out')
         model = load_model(held, new_head='headless' in held, **own).to(device)
         print(heading(path, held, model))
-        found.append(Subject(path.removeprefix('official:'), held, model, f'C{len(found)}'))
+        found.append(Subject(path, held, model, f'C{len(found)}'))
         firsts.setdefault(repr(model.config), found[-1])
     for first in firsts.values() if random else ():
         torch.manual_seed(c.seed)
@@ -121,7 +115,7 @@ def patches(net):
 def choose(c, net, n, label=None):
     """A split of a dataset, and the indices of n of its pictures, chosen at random. label: their
     class; '' means the first class that occurs."""
-    folder, split = dataset_of(c, net.checkpoint, net.name)
+    folder, split = dataset_of(c, net.run, net.name)
     images = ImageSplit(folder, split)
     fits = np.arange(len(images))
     if label is not None:
@@ -145,12 +139,12 @@ def pictures(c, net, n, label=None):
 
 def view_of(net):
     """What decides how a network sees a picture."""
-    return net.model.config.image_size, config_of(net.checkpoint).view
+    return net.model.config.image_size, config_of(net.run).view
 
 
 def pixels(net, shown):
     """Pictures [(name, uint8 (H, W, C))] as a network sees them, (B, C, H, W), on its device."""
-    return torch.cat([seen(picture, net.model, net.checkpoint) for _, picture in shown])
+    return torch.cat([seen(picture, net.model, net.run) for _, picture in shown])
 
 
 # ---- anything -------------------------------------------------------------------------------------------------------
@@ -172,14 +166,14 @@ def batches(c, net, n):
 
 def texts(c, net, n):
     """n sequences of a dataset, as long as the context: (x,)."""
-    return next(TextSplit(*dataset_of(c, net.checkpoint, net.name), net.model.config.block_size).fixed(n, 1))[:1]
+    return next(TextSplit(*dataset_of(c, net.run, net.name), net.model.config.block_size).fixed(n, 1))[:1]
 
 
 def prompts(c, net, n):
     """n prompts: (x, y)."""
     if c.split:
         raise Mistake('functions are drawn at random and have no splits; leave --split out')
-    held, d = net.checkpoint['config'], net.model.config.n_dims
+    held, d = net.run['settings'], net.model.config.n_dims
     drawn = Prompts(c.dataset or held['dataset'], d, net.model.config.block_size // 2, min(held['sparsity'], d))
     return next(drawn.fixed(n, 1))
 
@@ -193,7 +187,7 @@ def tokens_of(c, net, usual, most):
     if c.image or c.num_samples > 1:
         raise Mistake(f'{net.name} reads one text at a time: give --start=TEXT, and leave --image and --num_samples '
                       'out')
-    tokenizer, most = Tokenizer(**net.checkpoint['data']['tokenizer']), min(most, net.model.config.block_size)
+    tokenizer, most = Tokenizer(**net.run['data']['tokenizer']), min(most, net.model.config.block_size)
     if c.start:
         masked = net.model.config.task == 'masked_text'
         ids = with_masks(tokenizer, prompt_of(c.start)) if masked else tokenizer.encode(prompt_of(c.start))

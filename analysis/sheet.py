@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from engine import checkpoints, starts
+from engine import networks, start
 from engine.plots import check_image, write_image
 from engine.settings import TYPED, Mistake, check, check_least, collect, refuse_alone, show
 from tasks import views as crops
@@ -15,7 +15,6 @@ from tasks.augment import AugmentConfig, draws_needed, eval_pictures, place_colu
 from tasks.pictures import ImageSplit
 
 
-MAKER = 'nanoCRATE analyze.py augment'
 GAP, LINE, LEAST = 6, 18, 128  # pixels: between views, a line of words, and the longer side of a view if it is small
 
 
@@ -25,8 +24,8 @@ class SheetConfig:
     data_dir: str = 'data'       # where prepared datasets lie
     model: str = 'crate'         # without a config file: the network whose run is shown
     split: str = 'train'         # its split
-    out: str = 'augment.png'     # the picture to write
-    overwrite: bool = False      # replace it if it exists
+    out: str = 'augment.png'     # the picture to write; augment.png is replaced if it exists
+    overwrite: bool = False      # replace another file if it exists
     image_size: int | tuple = 0  # pixels, or height,width; 0: the size of the pictures, or 224 if they differ in size
     rows: int = 8                # pictures
     columns: int = 8             # views of each: the first as in evaluation, the others as in training
@@ -47,9 +46,9 @@ def read(words):
     ours = augmented | {f.name for f in fields(SheetConfig)}
     given = {k: v for k, v in collect(words).items() if k in ours or v[1] == TYPED}
     refuse_alone(given, 'dataset', 'data_dir', 'model')
-    if not starts.names_a_file(given):
+    if not start.names_a_file(given):
         of_run = {k: given[k][0] if k in given else getattr(SheetConfig, k) for k in ('dataset', 'data_dir', 'model')}
-        recipe, _ = starts.recipe(str(of_run['model']), {k: str(v) for k, v in of_run.items()})
+        recipe, _ = start.recipe(str(of_run['model']), {k: str(v) for k, v in of_run.items()})
         given = {k: v for k, v in collect([], recipe).items() if k in augmented} | given
     given = check(given, SheetConfig, AugmentConfig)
     return (cls(**{f.name: given[f.name] for f in fields(cls) if f.name in given})
@@ -58,10 +57,10 @@ def read(words):
 
 def main(words):
     s, c = read(words)
-    check_image(s.out, s.overwrite, MAKER)
+    check_image(s.out, s.overwrite or s.out == SheetConfig.out)
     views, classes = draw(s, c)
     size = views[0].shape[1:3]
-    write_image(labelled(views, headers(s, c), classes), s.out, MAKER)
+    write_image(labelled(views, headers(s, c), classes), s.out)
     seen = f'the two large and the {c.local_crops} small crops of training' if shows_crops(s) else \
         f'{s.columns - 1} times as training does'
     print(f'{s.out}: {len(classes)} pictures of {s.dataset}, {s.split}, height {size[0]}, width {size[1]}; first as '
@@ -72,7 +71,7 @@ def main(words):
 
 def shows_crops(s):
     """Whether the network learns from crops of several sizes, as DINO does."""
-    return checkpoints.network(s.model)[1].task == 'views'
+    return networks.network(s.model)[1].task == 'views'
 
 
 def draw(s, c):

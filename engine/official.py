@@ -13,7 +13,6 @@ from collections import Counter
 
 import torch
 
-from engine import reader
 from engine.settings import Mistake
 
 # network: the tensor that holds its positions, and one that tells its format from the others
@@ -33,12 +32,12 @@ def read(path):
     if not os.path.isfile(path):
         raise Mistake(f'no file {path}; the authors link theirs from https://github.com/Ma-Lab-Berkeley/CRATE')
     try:
-        sd = reader.load(path, legacy=True)
-        for nest in NESTS:
-            sd = dict.get(sd, nest, sd) if isinstance(sd, dict) else sd
-        return unnested(reader.state_dict(sd))
-    except reader.Unfit as e:
+        sd = unnested(torch.load(path, map_location='cpu', weights_only=True))
+        if not all(isinstance(t, torch.Tensor) for t in sd.values()):
+            raise ValueError('not all of it are tensors')
+    except Exception as e:  # of many types, depending on the damage
         raise Mistake(f'{path} is damaged or holds no state dict ({e}); get it again') from None
+    return sd
 
 
 def unnested(state_dict):
@@ -48,7 +47,7 @@ def unnested(state_dict):
         state_dict = state_dict.get(nest, state_dict)
     found = {re.sub(r'^(module\.|_orig_mod\.)+', '', k): v for k, v in state_dict.items()}
     if len(found) < len(state_dict):
-        raise reader.Unfit('two of its tensors have the same name, but for module. or _orig_mod.')
+        raise Mistake('two of its tensors have the same name, but for module. or _orig_mod.')
     return found
 
 

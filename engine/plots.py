@@ -6,8 +6,7 @@ matplotlib and Pillow are imported here when they are first needed.
 import csv
 from pathlib import Path, PurePath
 
-from engine.log import read_log
-from engine.output import check_new, check_picture_path, check_writable, write_file
+from engine.checkpoint import read_log, write_file
 from engine.settings import Mistake
 
 # ---- figures, by matplotlib -----------------------------------------------------------------------------------------
@@ -17,11 +16,8 @@ COLOURS = '#0072b2', '#d55e00', '#009e73', '#cc79a7', '#56b4e9', '#e69f00', '#00
 
 
 def pyplot():
-    """matplotlib.pyplot, for files, with our colours. Raises Mistake with what to install."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise Mistake('the picture needs matplotlib: pip install matplotlib') from None
+    """matplotlib.pyplot, for files, with our colours."""
+    import matplotlib
     matplotlib.use('Agg')
     matplotlib.rcParams['text.parse_math'] = False  # a $ in the name of a folder is a $
     matplotlib.rcParams['axes.prop_cycle'] = matplotlib.cycler(color=COLOURS)
@@ -29,49 +25,40 @@ def pyplot():
     return plt
 
 
-def check_free(picture, overwrite, setting, maker=None):
-    """check_picture for a figure and its table. Both may be replaced if the same command, `maker`,
-    made the picture."""
-    check_picture(picture, True, setting)
-    overwrite = overwrite or was_made_by(picture, maker)
-    for path in (Path(picture).with_suffix('.csv'), picture):
-        check_new(path, overwrite, setting)
+def check_free(path, overwrite, setting, endings):
+    """Raises Mistake, before any work, if a path does not end as one of these (such as .png), its folder does not
+    exist, or it exists and must not be replaced. setting: the option that gives the path, such as --out."""
+    path = Path(path)
+    if path.suffix.lower() not in endings:
+        raise Mistake(f'{path} must end with {" or ".join(sorted(endings)[:12])}; give another {setting}')
+    if path.is_dir() or not path.parent.is_dir():
+        raise Mistake(f'{path} cannot be written: {"it is a" if path.is_dir() else f"{path.parent} is no"} folder; '
+                      f'give another {setting}')
+    if path.exists() and not overwrite:
+        raise Mistake(f'{path} exists; give another {setting}, or --overwrite=true to replace it')
 
 
-def was_made_by(picture, maker):
-    """Whether a PNG file says that this command of ours made it."""
-    if maker is None:
-        return False
-    try:
-        with pillow().open(picture, formats=['PNG']) as image:
-            return image.info.get('Software') == maker
-    except OSError:  # there is none, or it is another kind of file
-        return False
-
-
-def check_picture(picture, overwrite, setting):
-    """Raises Mistake, before any work, if a figure cannot be written to this path, or the path
-    exists and must not be replaced. setting: the option that gives the path, such as --out."""
+def check_figure(picture, overwrite, setting, table=True):
+    """check_free for a figure and, beside it, its table."""
     pyplot()
     from matplotlib.backend_bases import FigureCanvasBase
-    check_picture_path(picture, [f'.{kind}' for kind in FigureCanvasBase.get_supported_filetypes()], setting)
-    check_writable(picture, f'give another {setting}')
-    check_new(picture, overwrite, setting)
+    check_free(picture, overwrite, setting, [f'.{kind}' for kind in FigureCanvasBase.get_supported_filetypes()])
+    if table:
+        check_free(Path(picture).with_suffix('.csv'), overwrite, setting, ['.csv'])
 
 
-def save(picture, figure, columns, rows, setting, maker=None):
-    """Write a figure and its table; close the figure. maker: see check_free."""
+def save(picture, figure, columns, rows, setting):
+    """Write a figure and its table; close the figure."""
     table = Path(picture).with_suffix('.csv')
     write_file(table, lambda f: csv.writer(f, lineterminator='\n').writerows([columns, *rows]), advice=again(setting))
-    save_picture(picture, figure, setting, maker)
+    save_picture(picture, figure, setting)
     print(f'{picture}, {table}')
 
 
-def save_picture(picture, figure, setting, maker=None):
+def save_picture(picture, figure, setting):
     """Write a figure; close it."""
     kind = Path(picture).suffix[1:].lower()
-    told = {'metadata': {'Software': maker}} if maker and kind == 'png' else {}
-    write_file(picture, lambda f: write_figure(figure, f, format=kind, **told), 'wb', again(setting))
+    write_file(picture, lambda f: write_figure(figure, f, format=kind), 'wb', again(setting))
     pyplot().close(figure)
 
 
@@ -97,7 +84,7 @@ def plain_numbers(*axes):
 
 def title_of(path):
     """A run or checkpoint without the folder that the run directory lies in."""
-    folder = PurePath(path).parent if PurePath(path).suffix == '.pt' else PurePath(path)
+    folder = PurePath(path).parent if PurePath(path).suffix == '.safetensors' else PurePath(path)
     return folder.name or str(path)
 
 
@@ -118,50 +105,31 @@ def again(setting):
 
 # ---- pictures of pixels, by Pillow ----------------------------------------------------------------------------------
 
-def pillow():
-    """PIL.Image. Raises Mistake with what to install."""
-    try:
-        from PIL import Image
-    except ImportError:
-        raise Mistake('the picture needs Pillow: pip install pillow') from None
-    return Image
+def check_image(path, overwrite):
+    """Raises Mistake, before any work, if no image can be written to --out=path, or it exists and must not be
+    replaced."""
+    from PIL import Image
+    check_free(path, overwrite, '--out', [e for e, kind in Image.registered_extensions().items() if kind in Image.SAVE])
 
 
-def check_image(path, overwrite, maker=None):
-    """Raises Mistake, before any work, if no image can be written to --out=path, or it exists
-    and must not be replaced. maker: see check_free."""
-    check_picture_path(path, pillow().registered_extensions(), '--out')
-    check_new(path, overwrite or was_made_by(path, maker), '--out')
-    check_writable(path, again('--out'))
-
-
-def write_image(image, path, maker=None):
-    """Write a Pillow image to --out=path, whole or not at all. maker: see check_free."""
-    kind, told = pillow().registered_extensions()[Path(path).suffix.lower()], {}
-    if maker and kind == 'PNG':
-        from PIL.PngImagePlugin import PngInfo
-        told['pnginfo'] = PngInfo()
-        told['pnginfo'].add_text('Software', maker)
-
-    def write(f):
-        try:
-            image.save(f, kind, **told)
-        except (ValueError, KeyError) as e:  # a format that Pillow can read but not write
-            raise OSError(e) from None
-    write_file(path, write, 'wb', again('--out') + ', such as --out=sheet.png')
+def write_image(image, path):
+    """Write a Pillow image to --out=path, whole or not at all."""
+    from PIL import Image
+    kind = Image.registered_extensions()[Path(path).suffix.lower()]
+    write_file(path, lambda f: image.save(f, kind), 'wb', again('--out'))
 
 
 # ---- the curve of a run ---------------------------------------------------------------------------------------------
 
 def draw_curve(run):
-    """Draw curve.png from log.csv: training and validation loss over steps; with telemetry also
-    coding rate and sparsity of every layer, a line for each validation, dark to bright (CRATE,
-    Figure 4). Does nothing without matplotlib."""
+    """Draw curve.png from log.jsonl: training and validation loss over steps; with telemetry also coding rate and
+    sparsity of every layer, a line for each validation, dark to bright (CRATE, Figure 4). Does nothing without
+    matplotlib."""
     try:
         plt = pyplot()
-    except Mistake:
+    except ModuleNotFoundError:
         return
-    rows = read_log(Path(run) / 'log.csv')
+    rows = read_log(run)
     if not rows:
         return
     watched = [r for r in rows if r.get('rate_1')]
@@ -171,11 +139,11 @@ def draw_curve(run):
     figure = plt.figure(figsize=((8.4, 10.2, 13.2)[len(panels)], 4), layout='constrained')
     losses, *layers = figure.subplots(1, 1 + len(panels), squeeze=False)[0]
     for split, name, style in (('train', 'training', {'linewidth': 0.8}), ('val', 'validation', {'marker': 'o'})):
-        points = [(int(r['step']), float(r['loss'])) for r in rows if r['split'] == split]
+        points = [(r['step'], r['loss']) for r in rows if r['split'] == split]
         if points:
             label = f'{name}, {points[-1][1]:.3f} at step {points[-1][0]:,}'
             losses.plot(*zip(*points), label=label, markersize=4, **style)
-    late = [float(r['loss']) for r in rows if int(r['step']) >= 0.05 * int(rows[-1]['step'])]  # the start is far above
+    late = [r['loss'] for r in rows if r['step'] >= 0.05 * rows[-1]['step']]  # the start is far above
     room = 0.05 * (max(late) - min(late)) or 0.1
     losses.set(xlabel='step', ylabel='loss', title=Path(run).resolve().name, ylim=(min(late) - room, max(late) + room))
     losses.grid(alpha=0.3)
@@ -193,7 +161,7 @@ def draw_curve(run):
 def steps_as_colours(watched):
     """The colour of each step, from dark to bright, and not as bright as white."""
     from matplotlib import cm, colors
-    steps = [int(r['step']) for r in watched]
+    steps = [r['step'] for r in watched]
     bright = colors.ListedColormap(pyplot().get_cmap('viridis')([i / 290 for i in range(256)]))
     return cm.ScalarMappable(colors.Normalize(steps[0], max(steps[-1], steps[0] + 1)), bright)
 
@@ -202,5 +170,5 @@ def over_steps(axis, k, watched):
     """A line over layers for each validation, of the columns k_1, k_2 .. of its row of the log."""
     colours = steps_as_colours(watched)
     for r in watched:
-        values = [float(r[f'{k}_{l}']) for l in range(1, len(r)) if r.get(f'{k}_{l}')]
-        axis.plot(range(1, len(values) + 1), values, marker='o', markersize=3, color=colours.to_rgba(int(r['step'])))
+        values = [r[f'{k}_{l}'] for l in range(1, len(r)) if r.get(f'{k}_{l}')]
+        axis.plot(range(1, len(values) + 1), values, marker='o', markersize=3, color=colours.to_rgba(r['step']))

@@ -16,7 +16,9 @@ import inspect
 import os
 import re
 import runpy
+import shlex
 import signal
+import subprocess
 import sys
 import traceback
 import typing
@@ -29,6 +31,8 @@ class Mistake(ValueError):
 
 HERE = Path(__file__).resolve().parent.parent
 TYPED = 'the command line'
+OPTIONAL = {name: name for name in ('matplotlib', 'tiktoken', 'requests', 'scipy', 'wandb', 'tensorboard')} | {
+    'PIL': 'pillow', 'torch.utils.tensorboard': 'tensorboard'}  # libraries that only some commands need
 
 
 def collect(argv, default=None):
@@ -191,6 +195,11 @@ def help_text(usage, *classes, **values):
     return '\n'.join(lines)
 
 
+def quoted(path):
+    """A path as one types it in the shell of this system."""
+    return subprocess.list2cmdline([path]) if os.name == 'nt' else shlex.quote(path)
+
+
 def say_error(message):
     """Print one line on standard error, and under torchrun which process it is of. Line ends and control characters,
     which names of files may hold, are written out."""
@@ -227,6 +236,11 @@ def one_line_errors():
         if os.environ.get('NANOCRATE_DEBUG'):
             raise
         say_error(str(e))
+        sys.exit(2)
+    except ModuleNotFoundError as e:
+        if e.name not in OPTIONAL:
+            raise
+        say_error(f'this needs a library that is missing: pip install {OPTIONAL[e.name]}')
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake, one_line_errors
-from tasks.files import check_free, hold_folder
+from tasks.files import check_free
 from prepare.lib.benchmark import benchmark_parser, save_benchmark, texts
 
 URL = 'https://huggingface.co/datasets/cam-cst/cbt/resolve/1cdc548cca1ff7416d3be8c6a91755d64d519126/data/'
@@ -63,7 +63,6 @@ def main(argv=None):
     files = [one] if one in FILES else list(FILES)
     for name in files:
         check_free(f'{args.out}_{FILES[name]}', args.overwrite)
-        hold_folder(f'{args.out}_{FILES[name]}')
     found, path = texts(args.source, args.url + 'CBTest.tgz', None, Path(args.out).parent / 'downloads', files)
     rows = {name: questions(found[name], path if name == path.name else f'{path}: {name}') for name in files}
     for name in files:

@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake, one_line_errors
 from prepare.lib.command_line import Parser
 from prepare.lib.download import local_or_fetch
-from prepare.lib.weights import write_run
 
 URL = 'https://huggingface.co/UCSC-VLAA/CRATE-alpha/resolve/main/torch/'
 SIZES = {'B16': (12, 16), 'L14': (16, 14)}  # heads, pixels of a patch
@@ -36,11 +35,12 @@ def main(argv=None):
     p.add_argument('--url', default=URL, help='where crate_alpha_SIZE.pth is (default: %(default)s)')
     args = p.parse_args(argv)
     from engine import official  # here, as it imports torch: --help is fast
-    from engine.rundir import check_new
+    from engine.checkpoint import check_new, write_run
     from model_crate_alpha import CRATEAlpha
     from tasks.imagenet import names
     out, file = Path(args.out_dir or f'out/crate_alpha_{args.size.lower()}'), f'crate_alpha_{args.size}.pth'
-    check_new(out, args.overwrite)
+    if not args.overwrite:
+        check_new(out)
     path = local_or_fetch(args.source, args.url + file, out.parent / 'downloads' / file)
     n_head, patch_size = SIZES[args.size]
     try:
@@ -50,8 +50,8 @@ def main(argv=None):
     except ValueError as e:
         raise Mistake(f'{path} is no CRATE-alpha {args.size} ({e}); give the --size of the file, or another --from '
                       'FILE') from None
-    write_run(out, model, {'kind': 'images', 'classes': list(names())},
-              {'model': 'crate_alpha', 'dataset': 'imagenet'} | official.VIEWS['crate_alpha'])
+    write_run(out, model, {'dataset': 'imagenet'} | official.VIEWS['crate_alpha'],
+              {'kind': 'images', 'classes': list(names())}, 'run this again, or name another --out_dir')
     print(f'{out}: {model.num_params():,} parameters, {model.config.n_layer} layers of {n_head} heads, '
           f'{model.config.n_embd} wide, pictures of {SIDE} pixels')
 

@@ -29,10 +29,7 @@ def whole_numbers(path, name):
     difference = differs(path, FILES[Path(path).name])
     if difference:
         raise Mistake(f'{path} is not the published file ({difference}); remove it, and run this again')
-    try:
-        from scipy.io import loadmat
-    except ImportError:
-        raise Mistake(f'{path} is read by SciPy: pip install scipy') from None
+    from scipy.io import loadmat
     return [int(n) for n in loadmat(path)[name].ravel()]
 
 

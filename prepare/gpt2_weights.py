@@ -4,7 +4,7 @@
     python prepare/gpt2_weights.py --size gpt2-xl        # or gpt2-medium, gpt2-large
     python prepare/gpt2_weights.py --from FILE           # your model.safetensors, no download
     python eval.py --ckpt=out/gpt2 --benchmarks=all
-    python train.py --init_from=out/gpt2/best.pt --dataset=shakespeare
+    python train.py --init_from=out/gpt2 --dataset=shakespeare
 
 The weights are from huggingface.co. Their GELU is the tanh approximation with which OpenAI trained
 it (gelu='tanh').
@@ -18,7 +18,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake, one_line_errors
 from prepare.lib.command_line import Parser
 from prepare.lib.download import local_or_fetch
-from prepare.lib.weights import write_run
 
 URL = 'https://huggingface.co/openai-community/'
 SIZES = {'gpt2': (12, '248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707'),  # heads, sha256
@@ -34,17 +33,13 @@ FINE_TUNING = {'batch_size': 1, 'gradient_accumulation_steps': 32, 'max_iters': 
 
 
 def read_safetensors(path):
-    """{name: tensor} of OpenAI's file, without the masks. Raises Mistake for a file that is
-    damaged, or holds something else."""
-    from engine import reader
+    """{name: tensor} of OpenAI's file, without the masks. Raises Mistake for a damaged file."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
     try:
-        tensors = reader.state_dict(reader.load_safetensors(path, MASKS))
-        for name, t in tensors.items():
-            if not t.is_floating_point():
-                raise reader.Unfit(f'{name} is of {t.dtype}')
-    except reader.Unfit as e:
+        return {name: t for name, t in load_file(path).items() if not name.endswith(MASKS)}
+    except (SafetensorError, OSError) as e:
         raise Mistake(f'{path} is cut off, damaged or no .safetensors file ({e}); get it again') from None
-    return tensors
 
 
 def main(argv=None):
@@ -56,11 +51,12 @@ def main(argv=None):
     p.add_argument('--overwrite', action='store_true', help='replace the run in this directory')
     p.add_argument('--url', default=URL, help='where SIZE/resolve/main/model.safetensors is (default: %(default)s)')
     args = p.parse_args(argv)
-    from engine.rundir import check_new  # here, as it imports torch: --help is fast
+    from engine.checkpoint import check_new, write_run  # here, as it imports torch: --help is fast
     from model_aot import AoT
     heads, checksum = SIZES[args.size]
     out = Path(args.out_dir or f'out/{args.size}')
-    check_new(out, args.overwrite)
+    if not args.overwrite:
+        check_new(out)
     path = local_or_fetch(args.source, f'{args.url}{args.size}/resolve/main/model.safetensors',
                           out.parent / 'downloads' / f'{args.size}.safetensors', None if args.source else checksum)
     tensors = read_safetensors(path)
@@ -76,7 +72,8 @@ def main(argv=None):
     vocabulary = model.config.vocab_size
     if vocabulary < VOCABULARY:
         raise Mistake(f"{path} knows {vocabulary} tokens, GPT-2's tokenizer {VOCABULARY}; give another --from FILE")
-    write_run(out, model, {'kind': 'text', 'tokenizer': {'name': 'gpt2'}}, {'model': 'aot'} | FINE_TUNING)
+    write_run(out, model, FINE_TUNING, {'kind': 'text', 'tokenizer': {'name': 'gpt2'}},
+              'run this again, or name another --out_dir')
     print(f'{out}: {model.num_params():,} parameters, {model.config.n_layer} layers of {args.n_head or heads} heads, '
           f'{width} wide, a context of {model.config.block_size}')
 

@@ -19,9 +19,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.output import bar
 from engine.settings import Mistake, one_line_errors
 from prepare.lib.command_line import parse, parser
 from prepare.lib.pictures import save_arrays
@@ -165,7 +165,7 @@ def main(argv=None, doc=__doc__, out='data/shapes', objects=1):
     splits = {}
     for i, (split, count) in enumerate(zip(('train', 'val', 'test'), counts)):
         drawn = [draw_part(args.seed, i, first, count, args.size, args.objects)
-                 for first in bar(range(0, count, 200), split, unit=' pictures', unit_scale=200)]
+                 for first in tqdm(range(0, count, 200), split, unit=' pictures', unit_scale=200, disable=None)]
         splits[split] = [np.concatenate(part) for part in zip(*drawn)]
     save_arrays(args.out, splits, CLASSES)
 

@@ -38,7 +38,6 @@ not matched exactly."""
 import csv
 import difflib
 import hashlib
-import io
 import json
 import math
 import re
@@ -48,8 +47,6 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-from engine import lock
-from engine.output import check_writable, write_file
 from engine.settings import Mistake
 from tasks.files import unchanged
 
@@ -242,31 +239,14 @@ def stride_for(asked, block_size):
 
 def check_table(path):
     """Raises Mistake, before any work, if `append` could not add to the table at path."""
-    table_at(path)
-    check_writable(path, 'give another --results=PATH')
-
-
-def table_at(path):
-    """The text of a table of results, '' if there is none. Raises Mistake for another file."""
-    header = ','.join(COLUMNS) + '\n'
-    try:
-        if not path.parent.is_dir():
-            raise Mistake(f'no folder {path.parent} for the results; make it, or give another --results=PATH')
-        before = path.read_bytes().decode() if path.exists() else ''
-    except (OSError, UnicodeDecodeError):
-        before = 'no text'
-    if before and not (before.startswith(header) and before.endswith('\n')):
-        raise Mistake(f'{path} is no table of such results, or is cut off, so it is left as it is; give another '
-                      '--results=PATH')
-    return before
+    if not path.parent.is_dir():
+        raise Mistake(f'no folder {path.parent} for the results; make it, or give another --results=PATH')
+    header = ','.join(COLUMNS).encode() + b'\n'
+    if path.exists() and not (path.is_file() and path.read_bytes().startswith(header)):
+        raise Mistake(f'{path} is no table of such results, so it is left as it is; give another --results=PATH')
 
 
 def append(path, rows):
-    """Add rows to a table of results. A crash leaves it as it was; of several processes one adds after
-    the other."""
-    advice = 'run this again, or give another --results=PATH'
-    with lock.held(lock.beside(path), path, advice, wait=True):  # others may add rows to it too
-        new, before = io.StringIO(), table_at(path)
-        writer = csv.writer(new, lineterminator='\n')
-        writer.writerows(rows if before else [COLUMNS, *rows])
-        write_file(path, lambda f: f.write((before + new.getvalue()).encode()), 'wb', advice)
+    """Add rows to a table of results."""
+    with open(path, 'a', encoding='utf-8', newline='\n') as f:
+        csv.writer(f, lineterminator='\n').writerows(rows if f.tell() else [COLUMNS, *rows])

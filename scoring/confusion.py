@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from engine import plots
-from engine.output import write_file
+from engine.checkpoint import write_file
 from tasks.imagenet import readable
 
 MOST_DRAWN = 40    # classes in a picture that can be read

@@ -113,7 +113,7 @@ def check_table(path, overwrite):
     path = Path(path)
     if path.suffix != '.csv' or not path.parent.is_dir():
         raise Mistake(f'--results={path} must end with .csv, in a folder that exists')
-    plots.check_free(path.with_suffix('.png'), overwrite, '--results')
+    plots.check_figure(path.with_suffix('.png'), overwrite, '--results')
 
 
 def draw(found, models, title, table):

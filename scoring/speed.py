@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from engine import optim
-from engine.checkpoints import is_small, network
+from engine.networks import is_small, network
 from engine.device import autocast, choose_compile, choose_dtype, compile_network
 from engine.fast import speed_up
 from engine.generate import Past, cached_logits, generate

@@ -6,9 +6,9 @@ from collections import Counter
 
 import torch
 import torch.nn.functional as F
+from tqdm import tqdm
 
-from engine.checkpoints import grid
-from engine.output import bar
+from engine.networks import grid
 from engine.settings import Mistake
 from tasks import augment, top1_top5
 from tasks.decode import content_of
@@ -44,7 +44,7 @@ def batches(model, images, batch_size, view, draws=0):
     numbers for each picture (B, draws), on the network's device. view: as of eval_pictures."""
     device, total = next(model.parameters()).device, math.ceil(len(images) / batch_size)
     parts = images.fixed(batch_size, total, draws=draws, image_size=model.config.image_size)
-    for pictures, sizes, y, noise in bar(parts, f'{images.folder.name} {images.split}', total):
+    for pictures, sizes, y, noise in tqdm(parts, f'{images.folder.name} {images.split}', total, disable=None):
         x = augment.eval_pictures(pictures.to(device), sizes, model.config.image_size, view)
         yield x, y.to(device), noise.float().to(device)
 
@@ -132,7 +132,7 @@ def tokens(model, text, autocast, batch_size):
     rows = rows_at_once(c, batch_size) if masked else batch_size
     frequency = torch.zeros(c.vocab_size, dtype=torch.int64)
     total = math.ceil(len(text) / rows)
-    for x, y in bar(text.fixed(rows, total), f'{text.path.parent.name} {text.path.stem}', total):
+    for x, y in tqdm(text.fixed(rows, total), f'{text.path.parent.name} {text.path.stem}', total, disable=None):
         x, y = x.to(device), y.to(device)
         with autocast:
             logits, loss = model(x, y)

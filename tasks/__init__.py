@@ -13,8 +13,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from engine import NO_DOWNLOAD, missing
+from engine import NO_DOWNLOAD
+from engine.networks import check_reads
 from engine.settings import HERE, Mistake, check_meant
+from tasks import files
 
 LOOK = {'text': 'sample.py --ckpt={}', 'masked_text': 'sample.py --ckpt={} --start="def [MASK]ain():"',
         'image': 'sample.py --ckpt={} --image=PICTURE', 'masked_image': 'sample.py --ckpt={} --image=PICTURE',
@@ -113,7 +115,7 @@ def find_data(c, check):
     if (folder / 'meta.json').exists():
         return folder
     if c.dataset not in NO_DOWNLOAD:
-        raise Mistake(missing.dataset(folder))
+        raise files.missing(folder)
     check(NO_DOWNLOAD[c.dataset])
     script = HERE / 'prepare' / f'{c.dataset}.py'  # it needs no download, so it is run without asking
     print(f'no data in {folder} yet; running python prepare/{script.name}', flush=True)
@@ -122,24 +124,15 @@ def find_data(c, check):
     return folder
 
 
-def dataset_of(c, checkpoint, name='the checkpoint'):
-    """(folder, split) to show a checkpoint: c.dataset and c.split, or the dataset it was trained
-    on, and there test, or else val. Raises Mistake if the checkpoint, called `name`, cannot read
-    that."""
-    from tasks.files import read_meta, verify
-    kind, dataset = checkpoint['data']['kind'], c.dataset or checkpoint['config'].get('dataset')
+def dataset_of(c, run, name='the checkpoint'):
+    """(folder, split) to show a trained network: c.dataset and c.split, or the dataset it was trained on, and there
+    test, or else val. Raises Mistake if the network, called `name`, cannot read that."""
+    dataset = c.dataset or run['settings'].get('dataset')
     if not dataset:
-        example = '--dataset=shakespeare, or --benchmarks=all' if kind == 'text' else '--dataset=imagenet'
-        raise Mistake(f'{c.ckpt} does not say what to score it on; give --dataset, such as {example}')
+        raise Mistake(f'{c.ckpt} does not say what to score it on; give --dataset')
     folder = Path(c.data_dir) / dataset
-    meta = read_meta(folder)
-    if meta['kind'] != kind:
-        raise Mistake(f'{name} reads {kind}, {folder} holds {meta["kind"]}; give another --dataset')
-    if kind == 'text' and checkpoint['data']['tokenizer'] != meta['tokenizer']:
-        raise Mistake(f'{name} reads other tokens than {folder} holds; prepare it with the same tokenizer')
-    if kind == 'images' and checkpoint['model_config'].get('channels', 3) != meta['channels']:
-        raise Mistake(f'{name} reads pictures of {checkpoint["model_config"].get("channels", 3)} channels, {folder} '
-                      f'holds {meta["channels"]}; give another --dataset')
+    meta = files.read_meta(folder)
+    check_reads(run, meta, folder, name)
     if getattr(c, 'verify', False):
-        verify(folder)
+        files.verify(folder)
     return folder, c.split or ('test' if 'test' in meta['splits'] else 'val')

@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 import torch
 import torch.nn.functional as F
 
-from engine.settings import Mistake, check, check_choices
+from engine.settings import Mistake, check_choices
 from tasks import randaugment
 from tasks.randaugment import COLOUR, OPERATIONS
 
@@ -68,11 +68,10 @@ class AugmentConfig:
         return None if self.eval_view == 'squash' else self.eval_crop
 
 
-def config_of(checkpoint, **changes):
-    """The AugmentConfig of a checkpoint's run, with some settings changed."""
+def config_of(run, **changes):
+    """The AugmentConfig of a run, with some settings changed."""
     known = {f.name for f in fields(AugmentConfig)}
-    held = {k: (v, 'the checkpoint') for k, v in checkpoint['config'].items() if k in known}
-    return AugmentConfig(**check(held, AugmentConfig) | changes)
+    return AugmentConfig(**{k: v for k, v in run['settings'].items() if k in known} | changes)
 
 
 # ---- training -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ array, and one of its own contents. Opening a file compares them if it is small,
 is large; --verify=true of train.py and eval.py compares all. Folders from before there were digests
 still open.
 
-While a folder is written, a lock beside it, .NAME.lock, keeps other processes out.
+While a folder is written, a lock beside it, .NAME.lock, lets other processes wait.
 """
 import contextlib
 import hashlib
@@ -22,9 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine import missing
-from engine.lock import beside, held, hold
-from engine.settings import Mistake
+from engine.settings import HERE, Mistake
 
 SMALL = 2 ** 24  # bytes; larger files are compared with their digest by `verify` alone
 
@@ -51,10 +49,23 @@ def check_room(out, size):
                       'give another --out')
 
 
-def hold_folder(out, wait=False):
-    """Let no other process write a prepared dataset at `out` before this one has, or has ended.
-    Raises Mistake if one does; with wait, it is waited for."""
-    hold(beside(out), out, 'give another --out', wait)
+LOCKS = []  # open files, to the end of this process
+
+
+def hold(path):
+    """Let no other process write at `path` before this one has ended; wait for one that does."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    LOCKS.append(open(path.with_name(f'.{path.name}.lock'), 'a'))
+    try:
+        import fcntl
+        try:
+            fcntl.lockf(LOCKS[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            print(f'another process writes {path}; waiting for it', flush=True)
+            fcntl.lockf(LOCKS[-1], fcntl.LOCK_EX)
+    except (ImportError, OSError):  # Windows, or a file system without locks
+        pass
 
 
 @contextlib.contextmanager
@@ -64,23 +75,23 @@ def new_folder(out, progress=''):
     it after a failure, the folder is kept, and the next try goes on in it."""
     out = Path(out)
     new, old = out.with_name(out.name + '.unfinished'), out.with_name(out.name + '.replaced')
-    with held(beside(out), out, 'give another --out'):
-        try:
-            for left_over in (old,) if progress else (new, old):
-                shutil.rmtree(left_over, ignore_errors=True)
-            new.mkdir(parents=True, exist_ok=bool(progress))
-            yield new
-            if out.exists():
-                os.replace(out, old)
-            os.replace(new, out)
-            shutil.rmtree(old, ignore_errors=True)
-        except OSError as e:
-            if e.filename is not None and not str(e.filename).startswith(str(out)):
-                raise  # it is about a file that was read
-            raise Mistake(f'{out} cannot be written ({e}); make room or give another --out') from None
-        finally:
-            if not progress or not (new / progress).exists():
-                shutil.rmtree(new, ignore_errors=True)
+    try:
+        hold(out)
+        for left_over in (old,) if progress else (new, old):
+            shutil.rmtree(left_over, ignore_errors=True)
+        new.mkdir(parents=True, exist_ok=bool(progress))
+        yield new
+        if out.exists():
+            os.replace(out, old)
+        os.replace(new, out)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as e:
+        if e.filename is not None and not str(e.filename).startswith(str(out.parent)):
+            raise  # it is about a file that was read
+        raise Mistake(f'{out} cannot be written ({e}); make room or give another --out') from None
+    finally:
+        if not progress or not (new / progress).exists():
+            shutil.rmtree(new, ignore_errors=True)
 
 
 def write_header(file, dtype, count):
@@ -173,7 +184,7 @@ def read_meta(folder):
         return {'kind': 'functions', 'splits': {}}
     path = Path(folder) / 'meta.json'
     if not path.exists():
-        raise Mistake(missing.dataset(folder))
+        raise missing(folder)
     try:
         assert path.is_file()  # a FIFO would be waited for
         meta = json.loads(path.read_text(encoding='utf-8'))
@@ -193,6 +204,14 @@ def read_meta(folder):
         raise Mistake(f'{folder} is a benchmark, not a dataset: python eval.py --ckpt=RUN '
                       f'--benchmarks={Path(folder).name}')
     return meta
+
+
+def missing(folder):
+    """The Mistake for a dataset that is not there."""
+    script = Path('prepare', f'{Path(folder).name}.py')
+    return Mistake(f'no data in {folder}; run: python {script} --out {folder}' if (HERE / script).exists() else
+                   f'no data in {folder}; prepare/ has a script for each dataset; for your own: python prepare/text.py '
+                   f'FILES --out {folder}, or python prepare/imagefolder.py FOLDER --out {folder}')
 
 
 def split_meta(meta, folder, split, kind):

@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from engine import missing
-from engine.checkpoints import grid
+from engine.networks import grid
 from engine.settings import Mistake
 from tasks import Task, augment, top1_top5
 from tasks.decode import MOST_BYTES, content_of, is_picture, open_picture, to_grey, to_rgb
@@ -118,8 +117,8 @@ class ImageSplit:
         try:
             picture = np.asarray(open_picture(jpeg).convert('L' if self.channels == 1 else 'RGB'))
             return picture.reshape(*picture.shape[:2], self.channels)
-        except ImportError:
-            raise Mistake('reading JPEG pictures needs Pillow: pip install pillow') from None
+        except ModuleNotFoundError:  # Pillow
+            raise
         except Exception as e:  # of many types, depending on the damage
             raise Mistake(f'{self.folder}/{self.split}.jpeg.npy: picture {i} is damaged ({type(e).__name__}: {e}); '
                           'prepare the dataset again') from None
@@ -238,8 +237,6 @@ def labelled_pictures_of(path, count, seed, channels=3):
         for i in np.random.default_rng(seed).permutation(len(images))[:count]:
             yield *next(named(images, [i])), images.classes[images.labels[i]]
         return
-    if not path.exists() and missing.script_of(path):
-        raise Mistake(missing.dataset(path))
     from PIL import ImageOps
     if channels not in (1, 3):
         raise Mistake(f'picture files are grey or RGB, the network reads {channels} channels; give a prepared '
@@ -267,10 +264,10 @@ def named(images, chosen):
         yield f'{images.split} {i}, {images.classes[labels[0]]}', pictures[0]
 
 
-def seen(picture, model, checkpoint):
+def seen(picture, model, run):
     """A picture, uint8 (H, W, C), as evaluation sees it, (1, C, H, W), on the device of the
     model."""
-    size, view = model.config.image_size, augment.config_of(checkpoint).view
+    size, view = model.config.image_size, augment.config_of(run).view
     picture = augment.cut(picture, size, (0.5, 0.5))  # of a panorama the middle; a whole one could fill the memory
     x = torch.tensor(picture)[None].to(next(model.parameters()).device)
     return augment.eval_pictures(x, torch.tensor([picture.shape[:2]]), size, view)

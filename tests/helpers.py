@@ -1,8 +1,6 @@
 """What tests in every folder share: the golden files, a small text, and properties of any
 network."""
 import copy
-import csv
-import dataclasses
 import io
 import json
 import os
@@ -17,8 +15,8 @@ from PIL import Image
 
 import train
 from analysis import layers
-from engine import checkpoints, lock, settings
-from engine.rundir import FORMAT, KEYS, load_checkpoint, save
+from engine import networks, settings
+from engine.checkpoint import read_last, read_log, read_weights, write_run
 from tasks.files import write_text
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,7 +60,7 @@ def golden_pictures(name, sd=None, **settings):
     """(network, golden file, pictures) of a classifier or masked autoencoder, by the golden file's
     recipe."""
     made, g = golden(name)
-    c, Network = g['constructor'], checkpoints.network(name if name in checkpoints.names() else 'crate')[0]
+    c, Network = g['constructor'], networks.network(name if name in networks.names() else 'crate')[0]
     settings |= {'decoder_n_head': c['decoder_heads']} if 'decoder_heads' in c else {}
     model = Network.from_official(sd or made, n_head=c['heads'], image_size=c['image_size'], patch_size=c['patch_size'],
                                   **settings).eval()
@@ -88,7 +86,7 @@ def noise_of(g):
 
 def masked_autoencoder(name, **settings):
     """A fresh small network, and pictures and noise for it; nothing is square."""
-    Network, Config = checkpoints.network(name)
+    Network, Config = networks.network(name)
     torch.manual_seed(0)
     small = dict(image_size=(8, 12), patch_size=(2, 4), n_layer=2, n_head=2, n_embd=16)
     small |= dict(decoder_n_layer=1, decoder_n_head=2, decoder_n_embd=24) if name == 'vit_mae' else {}
@@ -104,7 +102,7 @@ TEXT_NETWORKS = [*CAUSAL, ('crate', dict(causal=False))]
 
 def text_network(name, seed=0, **settings):
     """A small network for sequences of at most 16 of 11 tokens, in evaluation mode."""
-    Network, Config = checkpoints.network(name)
+    Network, Config = networks.network(name)
     torch.manual_seed(seed)
     small = dict(image_size=0, block_size=16, vocab_size=11, n_layer=3, n_head=2, n_embd=16)
     return Network(Config(**small | settings)).eval()
@@ -165,7 +163,6 @@ def fails(capsys, main, *words):
     """The one line that a user sees after a mistake; nothing else is printed on standard error."""
     with pytest.raises(SystemExit) as e, settings.one_line_errors():
         main(list(words))
-    lock.let_all_go()  # as at the end of a process
     lines = capsys.readouterr().err.splitlines()
     assert e.value.code == 2 and len(lines) == 1 and lines[0].startswith('error: '), lines
     return lines[0]
@@ -205,23 +202,31 @@ def go(*words):
     train.main(list(words))
 
 
+ENDS = ('step', 'split', 'loss'), ('lr', 'seen', 'seconds')  # the first and the last columns of a log
+
+
 def losses(out):
-    """Rows of a run's log.csv without the time that they took."""
-    return [line.rsplit(',', 1)[0] for line in (Path(out) / 'log.csv').read_text().splitlines()]
+    """A run's log as a table without the time: a line of columns, then one for each row."""
+    rows = read_log(out)
+    columns = [*ENDS[0], *(dict.fromkeys(k for row in rows for k in row if k not in ENDS[0] + ENDS[1])), *ENDS[1][:-1]]
+    return [','.join(columns)] + [','.join(str(row.get(k, '')) for k in columns) for row in rows]
 
 
 def column(out, split, name='loss'):
-    """The numbers in a column of a run's log.csv; NaN where it is empty."""
-    with open(Path(out) / 'log.csv', newline='') as f:
-        return [float(row[name] or 'nan') for row in csv.DictReader(f) if row['split'] == split]
+    """The numbers in a column of a run's log; NaN where it is empty."""
+    return [row.get(name, float('nan')) for row in read_log(out) if row['split'] == split]
 
 
 def config_of(out):
-    return json.loads((Path(out) / 'config.json').read_text())
+    """All settings in a run's config.json."""
+    held = json.loads((Path(out) / 'config.json').read_text())
+    return held['settings'] | held['network']
 
 
-def weights(out, name='last.pt', kind='weights'):
-    return load_checkpoint(Path(out) / name)[kind]
+def weights(out, name='last'):
+    """{name: tensor} of a run: the last ones, their 'average', or those of a file, such as 'best'."""
+    return read_last(out)[{'last': 'weights'}.get(name, name)] if name in ('last', 'average') else \
+        read_weights(Path(out) / f'{name}.safetensors')[0]
 
 
 def equal(a, b):
@@ -272,25 +277,17 @@ def margin(scores, y=None):
     return (others[:, decisive] - scores.gather(1, own)).abs().min().item()
 
 
-def save_run(out, model, data, **config):
-    """A run directory with this network in best.pt and last.pt, and settings of its training. data:
-    what a checkpoint says of its dataset, such as {'kind': 'text', 'tokenizer': {'name': 'bytes'}}.
-    Returns the directory."""
-    name = next(name for name in checkpoints.names() if type(model) is checkpoints.network(name)[0])
-    checkpoint = dict.fromkeys(KEYS, {}) | {
-        'format': FORMAT, 'weights': model.state_dict(), 'ema': None,
-        'model_config': dataclasses.asdict(model.config), 'data': data, 'optimizers': [], 'step': 7, 'best': 1.0,
-        'seconds': 1.0, 'config': {'model': name, 'dataset': '', 'sparsity': 3, 'eval_crop': 1.0} | config}
-    Path(out).mkdir(parents=True)
-    for file in ('best.pt', 'last.pt'):
-        save(Path(out) / file, checkpoint)
+def save_run(out, model, data, **settings):
+    """A run directory with this network, and settings of its training. data: what config.json says of its dataset, such
+    as {'kind': 'text', 'tokenizer': {'name': 'bytes'}}. Returns the directory."""
+    write_run(out, model, {'sparsity': 3, 'eval_crop': 1.0} | settings, data, '')
     return Path(out)
 
 
 def train_fast(*words):
     """A training run that draws no curve, which takes most of the time of a short run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr('engine.rundir.draw_curve', lambda run: None)
+        patch.setattr('engine.plots.draw_curve', lambda run: None)
         go(*map(str, words))
 
 

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from engine.settings import Mistake
-from tasks.files import check_free, hold_folder
+from tasks.files import check_free, hold
 
 
 class Parser(argparse.ArgumentParser):
@@ -31,9 +31,8 @@ def parser(doc, out):
 
 
 def parse(p, argv):
-    """The arguments. Raises Mistake if --out is missing, not free or being written by another
-    process, before any work is done; from then on no other process can write there. With --once,
-    the program ends if the dataset is there."""
+    """The arguments. Raises Mistake if --out is missing or not free, before any work is done; from then on other
+    processes wait. With --once, the program ends if the dataset is there."""
     p.add_argument('--once', action='store_true',
                    help='do nothing if the folder is a prepared dataset; wait for one that is being written')
     args = p.parse_args(argv)
@@ -41,7 +40,7 @@ def parse(p, argv):
         raise Mistake('--out is missing: name the folder to write, such as --out data/mine')
     for alone in (False, True):  # a folder that is not free needs no lock; one that is may just have been written
         if alone:
-            hold_folder(args.out, args.once)
+            hold(args.out)
         if args.once and (Path(args.out) / 'meta.json').exists():
             print(f'{args.out} is there')
             sys.exit()

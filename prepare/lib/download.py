@@ -5,9 +5,8 @@ import os
 import time
 from pathlib import Path
 
-from engine.lock import beside, held
 from engine.settings import Mistake
-from tasks.files import digests
+from tasks.files import digests, hold
 
 PATIENCE = 30  # seconds to wait for a server that sends nothing
 
@@ -84,9 +83,9 @@ def local_or_fetch(given, url, path, checksum=None, strict=True):
     with another checksum instead of printing a note."""
     if given is None:
         if not Path(path).exists():
-            with held(beside(path), path, 'run this again', wait=True):  # two datasets may need the same file
-                if not Path(path).exists():
-                    fetch(url, path, checksum)
+            hold(path)  # two datasets may need the same file
+            if not Path(path).exists():
+                fetch(url, path, checksum)
         return path
     given = Path(given)
     if given.is_dir():

@@ -1,0 +1,316 @@
+"""A run directory, which is its own export:
+
+    config.json         the settings of the run and of its network, and the tokenizer or the classes of its data
+    best.safetensors    the weights of the best validation; their average, if the run has one
+    last.pt             all that resuming needs: weights, average, optimizers, step, best
+    log.jsonl           a line for each logged step and each validation
+    curve.png           the losses, at the end
+
+With keep_checkpoints there is also a step_N.safetensors of every validation, and eval.py adds its results.
+
+A kill at any moment loses nothing. Each file is written under another name and then renamed, so it is the old one or
+the new one, whole. last.pt alone decides where a run goes on. At a validation the log is written first, then
+best.safetensors, then last.pt: a run that is killed before the last renaming repeats the steps since the old last.pt,
+bit for bit, and the later lines of its log are cut.
+"""
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as as_bytes  # save_file makes files that no other user may read
+
+from engine.device import share, whole
+from engine.settings import Mistake
+
+FILES = ('config.json', 'log.jsonl', 'last.pt', 'best.safetensors', 'curve.png', 'results.csv', 'in_context.csv',
+         'in_context.png', 'log.csv', 'best.pt')  # the last two: of runs of earlier versions
+OLD = 'git checkout 0b5df1f'  # the version that reads what was written before best.safetensors and log.jsonl
+RESUME = 'go on with --init_from=resume, or name another --out_dir'
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+def write_file(path, write, mode='w', advice=RESUME):
+    """Call write(file) on a new file, then rename it to path: a crash or a full disk leaves the old file whole. Raises
+    Mistake with the advice if it cannot be written."""
+    new = f'{path}.new'
+    try:
+        with open(new, mode, **({} if 'b' in mode else {'encoding': 'utf-8', 'newline': '\n'})) as f:
+            write(f)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(new, path)
+    except (OSError, RuntimeError) as e:  # torch.save raises the latter where a disk is full
+        with contextlib.suppress(OSError):
+            os.remove(new)
+        raise Mistake(f'could not write {path} ({e}); what was there before is untouched: {advice}') from None
+
+
+def held_in(out_dir):
+    """Names of the files of a run that a directory holds."""
+    out = Path(out_dir)
+    found = [name for name in FILES if (out / name).is_file() and (out / name).stat().st_size]
+    return found + sorted(p.name for kept in ('step_*.safetensors', 'events.out.tfevents.*') for p in out.glob(kept))
+
+
+def check_new(out_dir):
+    """Raises Mistake if a directory holds a run."""
+    held = held_in(out_dir)
+    if held:
+        resume = 'go on with --init_from=resume, ' if 'last.pt' in held else ''
+        raise Mistake(f'{out_dir} already holds a run ({", ".join(held)}); {resume}replace it with --overwrite=true, '
+                      'or name another --out_dir')
+
+
+def weights_of(model, main=True):
+    """{name: tensor} on the CPU in the main process, and what FSDP shares among processes put together. Weights with
+    two names are there once."""
+    own = {name for part in (model.named_parameters(), model.named_buffers()) for name, _ in part}
+    return {k: on_cpu(v, main) for k, v in model.state_dict().items() if k in own}
+
+
+def on_cpu(value, main):
+    """Nested dicts and lists with whole tensors on the CPU in the main process, and None for them in the others."""
+    if isinstance(value, torch.Tensor):
+        value = whole(value.detach())
+        return value.to('cpu', copy=True).contiguous() if main else None
+    if isinstance(value, dict):
+        return {k: on_cpu(v, main) for k, v in value.items()}
+    return [on_cpu(v, main) for v in value] if isinstance(value, list) else value
+
+
+def digest(weights, step):
+    """sha256 of a step and of tensors with their names: it tells a flipped bit when they are read."""
+    found = hashlib.sha256(str(step).encode())
+    for name, t in sorted(weights.items()):
+        found.update(f'{name} {t.dtype} {tuple(t.shape)}'.encode())
+        found.update(t.reshape(-1).view(torch.uint8).numpy())
+    return found.hexdigest()
+
+
+def write_weights(path, weights, step, advice=RESUME):
+    """A .safetensors file of {name: tensor on the CPU}."""
+    about = {'format': 'pt', 'step': str(step), 'sha256': digest(weights, step)}
+    write_file(path, lambda f: f.write(as_bytes(weights, about)), 'wb', advice)
+
+
+def write_run(out_dir, model, settings, data, advice):
+    """A run directory of a network that others have trained, without last.pt. settings: with which it would be trained
+    on; data: what config.json says of its dataset."""
+    out = Path(out_dir)
+    out.mkdir(parents=True, exist_ok=True)
+    for name in held_in(out):
+        (out / name).unlink()
+    config = {'model': type(model).__module__.removeprefix('model_'), 'settings': settings,
+              'network': dataclasses.asdict(model.config), 'data': data}
+    write_file(out / 'config.json', lambda f: json.dump(config, f, indent=1), advice=advice)
+    write_weights(out / 'best.safetensors', weights_of(model), 0, advice)
+
+
+class RunDirectory:
+    """A new run directory, or one to go on in: config.json, and log.jsonl without the lines from this step on. While it
+    is open no other process writes there. The main process writes; the others take part in putting together what FSDP
+    shares."""
+
+    def __init__(self, c, here, config, step, resumed):
+        """c: the run's TrainConfig; config: what config.json is to hold."""
+        self.out, self.main, self.wandb, self.board = Path(c.out_dir), here.main, None, None
+        if not self.main:
+            return
+        if c.wandb_log:
+            import wandb
+            self.wandb = wandb
+        if c.tensorboard:
+            from torch.utils.tensorboard import SummaryWriter
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            self.rows = open(self.out / 'log.jsonl', 'a', encoding='utf-8', newline='\n')
+        except OSError as e:
+            raise Mistake(f'{self.out} cannot be written ({e.strerror}); name another --out_dir') from None
+        end = end_of(self.out / 'log.jsonl', step) if resumed else 0
+        refuse_second(self.rows, self.out)  # from here on this process must not open the log again: that ends the lock
+        self.rows.truncate(end)
+        if not resumed:
+            for name in held_in(self.out):
+                (self.out / name).unlink()
+        write_file(self.out / 'config.json', lambda f: json.dump(config, f, indent=1))
+        if self.wandb:
+            self.wandb.init(project=c.wandb_project, name=c.wandb_run_name or c.out_dir, config=config)
+        if c.tensorboard:
+            self.board = SummaryWriter(self.out, purge_step=step if resumed else None)
+
+    def log(self, step, split, numbers, lr, seen, seconds):
+        """A line of log.jsonl. seen: tokens or pictures so far; seconds: of training."""
+        if not self.main:
+            return
+        row = {'step': step, 'split': split, **numbers, 'lr': lr, 'seen': seen, 'seconds': round(seconds, 3)}
+        self.rows.write(json.dumps(row) + '\n')
+        self.rows.flush()
+        named = {f'{split}/{k}': v for k, v in row.items() if k not in ('step', 'split')}
+        if self.wandb:
+            self.wandb.log(named, step=step)
+        for k, v in named.items() if self.board else ():
+            self.board.add_scalar(k, v, step)
+
+    def save_weights(self, name, model, step):
+        """Write NAME.safetensors. All processes call it together, as save_last."""
+        weights = weights_of(model, self.main)
+        if self.main:
+            write_weights(self.out / f'{name}.safetensors', weights, step)
+
+    def save_last(self, model, average, optimizers, scaler, step, best, seconds):
+        """Write last.pt."""
+        state = {'weights': weights_of(model, self.main),
+                 'average': weights_of(average.module, self.main) if average else None,
+                 'optimizers': [on_cpu(o.state_dict(), self.main) for o in optimizers],
+                 'scaler': scaler.state_dict(), 'step': step, 'best': best, 'seconds': seconds}
+        if self.main:
+            os.fsync(self.rows.fileno())
+            write_file(self.out / 'last.pt', lambda f: torch.save(state, f), 'wb')
+
+    def close(self):
+        if self.main:
+            self.rows.close()
+            if self.board:
+                self.board.close()
+            from engine.plots import draw_curve
+            draw_curve(self.out)
+
+
+def refuse_second(file, what):
+    """Raises Mistake if another process has locked an open file, and locks it to the end of this one. Workers that it
+    forks do not keep such a lock."""
+    try:
+        import fcntl
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        raise Mistake(f'{what} is being written by another process; wait for it, or name another --out_dir') from None
+    except (ImportError, OSError):  # Windows, or a file system without locks
+        pass
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+def read_config(out_dir):
+    """config.json of a run directory: {'model', 'settings', 'network', 'data'}. Raises Mistake if there is none, or one
+    of another version."""
+    path = Path(out_dir) / 'config.json'
+    if not path.is_file():
+        runs = sorted(str(p.parent) for folder in (path.parent, path.parents[1]) for p in folder.glob('*/config.json'))
+        known = f'; runs that are there: {", ".join(runs[:12])}' if runs else ''
+        raise Mistake(f'no run in {out_dir}; train it with --out_dir={out_dir}, or name a run directory{known}')
+    try:
+        held = json.loads(path.read_text(encoding='utf-8'), object_hook=with_tuples)
+    except ValueError as e:
+        raise Mistake(f'{path} is damaged ({e}); take another run') from None
+    if not isinstance(held, dict) or not {'model', 'settings', 'network', 'data'} <= held.keys():
+        raise Mistake(f'{path} is not of this version of nanoCRATE, or damaged; to read an earlier one: {OLD}')
+    return held
+
+
+def with_tuples(held):
+    """A dict in which pairs of numbers, such as height and width, are tuples again. JSON knows lists alone."""
+    return {k: tuple(v) if isinstance(v, list) and v and all(type(n) is int for n in v) else v for k, v in held.items()}
+
+
+def read_weights(path):
+    """({name: tensor}, step) of a .safetensors file in a run directory. Raises Mistake if it is missing or damaged."""
+    try:
+        with safe_open(path, 'pt') as f:
+            weights, about = {k: f.get_tensor(k) for k in f.keys()}, f.metadata() or {}
+    except FileNotFoundError:
+        raise Mistake(f'no {path}; name a run directory, or a .safetensors file in one; to read a run of an earlier '
+                      f'version: {OLD}') from None
+    except (SafetensorError, OSError) as e:
+        raise Mistake(f'{path} is damaged ({e}); take another run, or an earlier file of weights') from None
+    if about.get('sha256') != digest(weights, about.get('step')):
+        raise Mistake(f'{path} is damaged, or no nanoCRATE wrote it: its tensors are not those of its checksum; take '
+                      'another run, or an earlier file of weights')
+    return weights, int(about['step'])
+
+
+def read_last(out_dir):
+    """What save_last wrote. Raises Mistake if there is no such file, or it is damaged or of another version."""
+    path = Path(out_dir) / 'last.pt'
+    if not path.is_file():
+        raise Mistake(f'no {path}, so there is nothing to resume; start anew, or from its weights with '
+                      f'--init_from={out_dir} and another --out_dir')
+    try:
+        with zipfile.ZipFile(path) as z:
+            damaged = z.testzip()  # torch.load does not compare checksums
+        last = torch.load(path, map_location='cpu', weights_only=True)
+        if damaged or 'average' not in last:
+            raise ValueError(f'a checksum of {damaged} differs' if damaged else 'it holds something else')
+    except Exception as e:  # of many types, depending on the damage
+        raise Mistake(f'{path} is damaged or of an earlier version ({type(e).__name__}: {e}); start from the best '
+                      f'weights with --init_from={out_dir} and another --out_dir, or read an earlier one: {OLD}') \
+            from None
+    return last
+
+
+def fill(model, weights):
+    """Put weights, as weights_of gave them, into a network. Returns the first name whose tensor is missing, too much or
+    of another shape; '' if all fit."""
+    own = dict(model.named_parameters()) | dict(model.named_buffers())
+    wanted = {k: v.shape for k, v in model.state_dict().items() if k in own}
+    for k in sorted(wanted.keys() | weights.keys()):
+        if k not in wanted or k not in weights or weights[k].shape != wanted[k]:
+            return k
+    model.load_state_dict(weights, strict=False)  # shared weights have one of their names
+    return ''
+
+
+def restore(last, average, optimizers, scaler):
+    """Put the states of last.pt, which any number of processes may have written, into average, optimizers and scaler.
+    Rates and decay stay those of the settings. Returns (step, best, seconds)."""
+    if last['scaler']:  # else its run was not in float16
+        scaler.load_state_dict(last['scaler'])
+    if average and last['average']:
+        own = average.module.state_dict()
+        average.module.load_state_dict({k: share(v, own[k]) for k, v in last['average'].items()}, strict=False)
+        average.n_averaged.fill_(last['step'])
+    for optimizer, state in zip(optimizers, last['optimizers'], strict=True):
+        parameters = [p for group in optimizer.param_groups for p in group['params']]
+        state['state'] = {i: {k: share(v, parameters[i]) for k, v in kept.items()}
+                          for i, kept in state['state'].items()}
+        optimizer.load_state_dict(state | {'param_groups': optimizer.state_dict()['param_groups']})
+    return last['step'], last['best'], last['seconds']
+
+
+# ---- the log --------------------------------------------------------------------------------------------------------
+
+def read_log(out_dir):
+    """The lines of log.jsonl, each a dict. A last line that a crash has cut is left out. Raises Mistake if there is no
+    log, or a line of it is damaged."""
+    return [row for row, _ in lines_of(Path(out_dir) / 'log.jsonl')]
+
+
+def end_of(path, step):
+    """How many bytes of a log come before its lines from this step on."""
+    end = 0
+    for row, size in lines_of(path):
+        if row['step'] >= step:
+            break
+        end += size
+    return end
+
+
+def lines_of(path):
+    """(dict, length in bytes) of each whole line of a log."""
+    if not path.is_file():
+        raise Mistake(f'no {path}; name the directories of runs, such as out/aot_stdlib')
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
+        if not line.endswith(b'\n'):
+            return
+        try:
+            row = json.loads(line)
+            assert {'step', 'split', 'loss', 'lr', 'seen', 'seconds'} <= row.keys()
+        except (ValueError, AssertionError, AttributeError) as e:
+            raise Mistake(f'{path}, line {number} is damaged ({e}); delete that line') from None
+        yield row, len(line)

@@ -1,0 +1,137 @@
+"""How a training run starts: from scratch, resumed, or fine-tuned from a trained network.
+
+Settings typed on the command line always win. What stands behind them depends on the start:
+
+    from scratch    the config files that are named, or else the recipe of the network and dataset
+    resumed         the settings of the run; a config file that is named again is not read
+    fine-tuned      the config files that are named, or else the settings of the network's own run
+"""
+import dataclasses
+from dataclasses import dataclass
+
+from engine import networks
+from engine.checkpoint import read_config, read_last
+from engine.settings import HERE, TYPED, Mistake, check, collect, refusals, refuse_alone, show
+
+IN_EPOCHS = {'epochs': 'max_iters', 'warmup_epochs': 'warmup_iters', 'eval_epochs': 'eval_interval'}
+FIXED = 'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer'  # what a resumed run must keep
+# what a fine-tuned run does not take over from the run before it
+OWN = {'out_dir', 'overwrite', 'eval_only', 'new_head', 'compile', 'target_loss', 'wandb_run_name', 'device', 'workers',
+       'fsdp'}
+
+
+@dataclass
+class Start:
+    config: object      # TrainConfig
+    augment: object     # AugmentConfig
+    network: dict       # the network's settings that were given
+    run: dict | None    # the trained network to start from; of a resumed run with all of last.pt
+    resumed: bool
+    recipe: str = ''    # the config file that was taken because none was named
+
+
+def read(argv, TrainConfig, AugmentConfig):
+    """The Start that a command line asks for. Raises Mistake for settings that do not exist or do not fit."""
+    given = collect(argv)
+    refuse_alone(given, 'init_from', 'out_dir', 'model')
+    for k in ('init_from', 'out_dir', 'model', 'data_dir'):
+        given.setdefault(k, (getattr(TrainConfig, k), ''))
+    init_from, classes, file = str(given['init_from'][0]), (TrainConfig, AugmentConfig), ''
+    if init_from == 'scratch' and not names_a_file(given):
+        file, given = with_recipe(given, *classes)
+    how = {'scratch': from_scratch, 'resume': resumed}.get(init_from, fine_tuned)
+    settings, run = how(given, *classes)
+    ours, its = ({f.name for f in dataclasses.fields(cls)} for cls in classes)
+    for f in dataclasses.fields(networks.network(settings['model'])[1]):
+        if f.name in ours | its:
+            raise Mistake(f'model_{settings["model"]}.py has a setting {f.name}, which is one of training already; '
+                          'give it another name')
+    return Start(TrainConfig(**{k: v for k, v in settings.items() if k in ours}),
+                 AugmentConfig(**{k: v for k, v in settings.items() if k in its}),
+                 {k: v for k, v in settings.items() if k not in ours | its}, run, init_from == 'resume', file)
+
+
+def from_scratch(given, *classes):
+    Config = networks.network(str(given['model'][0]))[1]
+    return typed_iterations(check(given, *classes, Config), given), None
+
+
+def resumed(given, *classes):
+    out_dir = str(given['out_dir'][0])
+    run = read_config(out_dir)
+    run |= read_last(out_dir)
+    Config = networks.network(run['model'])[1]
+    old, checked = settings_of(run, *classes) | run['network'], check(given, *classes, Config)
+    typed = {k: v for k, v in checked.items() if given[k][1] == TYPED}
+    old = typed_iterations(old, given)
+    free = {f.name for cls in classes for f in dataclasses.fields(cls)} - {*FIXED, 'new_head'}
+    here = {'init_from': 'resume', 'out_dir': out_dir, 'overwrite': False, 'eval_only': typed.get('eval_only', False)}
+    other = {k for k, v in checked.items() if v != old.get(k) and (v, v) != old.get(k)}  # a size of 32 is 32 x 32
+    for k in sorted(other & typed.keys() & old.keys() - free):
+        raise Mistake(f'--{k}={show(typed[k])}: the run in {out_dir} has {k}={show(old[k])}; leave it out, or start '
+                      'anew with another --out_dir')
+    ignored = [k for k in checked if k in other and k not in typed and k not in here and given[k][1]]
+    if ignored:
+        print(f"resuming with the settings of the run, not the config file's {', '.join(ignored)}; type what you want "
+              'to change')
+    return old | typed | here, run
+
+
+def fine_tuned(given, *classes):
+    path, asked = str(given['init_from'][0]), given['model']
+    run = networks.open_run(path, str(asked[0]) if asked[1] else '')
+    checked = check(given, *classes, networks.network(run['model'])[1])
+    if not names_a_file(given):  # then the settings of its training, and of these what does not name the run
+        own = OWN.union(*(getattr(cls, 'of_views', ()) for cls in classes))
+        old = {k: v for k, v in settings_of(run, *classes).items() if k not in own}
+        checked = old | {k: v for k, v in checked.items() if given[k][1]}
+        if 'dataset' not in checked:
+            raise Mistake(f'--init_from={path} does not say what to train on: give --dataset, such as '
+                          '--dataset=cifar10')
+    return typed_iterations(checked, given) | {'model': run['model'], 'init_from': path}, run
+
+
+# ---- helpers --------------------------------------------------------------------------------------------------------
+
+def settings_of(run, *classes):
+    """The settings of a run, with the types of their fields."""
+    return {'model': run['model']} | check({k: (v, 'config.json') for k, v in run['settings'].items()}, *classes)
+
+
+def names_a_file(given):
+    return any(where not in ('', TYPED) for _, where in given.values())
+
+
+def typed_iterations(settings, given):
+    """Settings without the epochs of a file or run where the command line gives the same length in steps."""
+    typed = {k for k, (_, where) in given.items() if where == TYPED}
+    return {k: v for k, v in settings.items() if not (k in IN_EPOCHS and IN_EPOCHS[k] in typed and k not in typed)}
+
+
+def with_recipe(given, *classes):
+    """(the config file of a network where none is named, the settings with those of the file). From the file of another
+    network only settings of training are taken: the network keeps its own sizes."""
+    name = str(given['model'][0])
+    file, own = recipe(name, check(given, *classes, networks.network(name)[1]))
+    of_training = {f.name for cls in classes for f in dataclasses.fields(cls)} - {'model', 'out_dir'}
+    its = {k: v for k, v in collect([], str(HERE / file)).items() if own or k in of_training}
+    return file, given | its | {k: v for k, v in given.items() if v[1] == TYPED}
+
+
+def recipe(name, settings):
+    """The config file of a network where none is named, and whether it is its own: train_NAME_DATASET.py or
+    pretrain_NAME_DATASET.py, for the small dataset of its task, or else the file of another network with that task."""
+    Config = networks.network(name)[1]
+    fields = {f.name for f in dataclasses.fields(Config)}
+    kind = networks.kind_of_dataset(settings.get('dataset', ''), settings['data_dir'])
+    decided = {}
+    if kind in networks.DATA and networks.DATA[kind][0] in fields:  # else it is refused later
+        decided = networks.sizes({'kind': kind, 'vocab_size': 256, 'classes': [''], 'splits': {'': {}}})
+    with refusals():
+        config = Config(**{k: v for k, v in (decided | settings).items() if k in fields})
+    networks.kind_of(config)
+    file = networks.TASKS[config.task][1]
+    for own in (f'train_{name}_{file.split("_")[-1]}', f'pretrain_{name}_{file.split("_")[-1]}'):
+        if (HERE / 'config' / f'{own}.py').exists():
+            return f'config/{own}.py', True
+    return f'config/{file}.py', f'_{name}_' in file

@@ -1,0 +1,68 @@
+"""A file of weights as its authors released it, as a run directory: to score, to look at, and to fine-tune.
+
+    python prepare/official_weights.py crate_base.pth --model crate --n_head 12 --out_dir out/crate_base
+    python prepare/official_weights.py mae_crate_base.pth --model crate_mae --n_head 12 --out_dir out/mae
+    python prepare/official_weights.py crate_gpt.pt --model crate --n_head 12 --image_size 0 --out_dir out/crate_gpt
+    python eval.py --ckpt=out/crate_base --dataset=imagenet
+    python train.py --init_from=out/crate_base --dataset=cifar10 --new_head=true
+
+Files of CRATE, CRATE-alpha, CRATE-MAE, ViT (as in timm) and ViT-MAE. No tensor tells the number of heads. A file of an
+autoencoder without its decoder gets a small one with random weights, so its encoder alone is of use. Back again, in
+Python: torch.save(model.to_official(), 'crate.pth').
+"""
+import math
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from engine.settings import Mistake, one_line_errors
+from prepare.lib.command_line import Parser
+
+# settings with which train.py fine-tunes if no config is named: those of config/base/transfer.py
+FINE_TUNING = ('label_smoothing', 'batch_size', 'gradient_accumulation_steps', 'epochs', 'warmup_epochs', 'optimizer',
+               'learning_rate', 'min_lr', 'beta1', 'beta2', 'weight_decay', 'grad_clip', 'schedule', 'crop_scale',
+               'flip', 'randaugment_n', 'randaugment_m', 'eval_view', 'eval_epochs', 'eval_iters')
+
+
+def main(argv=None):
+    p = Parser(__doc__)
+    p.add_argument('file', help='the file of weights')
+    p.add_argument('--model', required=True, choices=('crate', 'crate_alpha', 'crate_mae', 'vit', 'vit_mae'))
+    p.add_argument('--n_head', required=True, type=int, help='heads of a layer, 12 in Base')
+    p.add_argument('--decoder_n_head', type=int, help="heads of ViT-MAE's decoder (default: 16)")
+    p.add_argument('--image_size', type=int, help='pixels of a side (default: as the positions tell); 0 for CRATE-GPT')
+    p.add_argument('--patch_size', type=int, default=16, help='pixels of a patch (default: %(default)s)')
+    p.add_argument('--out_dir', required=True, help='run directory to write')
+    p.add_argument('--overwrite', action='store_true', help='replace the run in this directory')
+    args = p.parse_args(argv)
+    from config.base import transfer  # here, as the others import torch: --help is fast
+    from engine import official
+    from engine.checkpoint import check_new, write_run
+    from engine.networks import network
+    if not args.overwrite:
+        check_new(args.out_dir)
+    sd, (Network, Config) = official.read(args.file), network(args.model)
+    text = args.image_size == 0
+    positions = sd.get(official.FORMATS[args.model][0])
+    side = math.isqrt(positions.shape[1] - 1) if positions is not None and positions.dim() == 3 else 14
+    shape = {'n_head': args.n_head, 'patch_size': 0 if text else args.patch_size,
+             'image_size': side * args.patch_size if args.image_size is None else args.image_size}
+    decoder = {'decoder_n_head': args.decoder_n_head or 16} if args.model == 'vit_mae' else {}
+    try:
+        if args.model.endswith('_mae') and 'decoder_pred.weight' not in sd:
+            print('the file has no decoder: a small random one takes its place')
+            sd, decoder = official.spare_decoder(Network, Config, sd, args.model, shape) | sd, \
+                {'decoder_n_head': 1} if decoder else {}
+        model = Network.from_official(sd, **shape, **decoder)
+    except ValueError as e:
+        raise Mistake(f'{args.file}: {e}') from None
+    data = {'kind': 'text', 'tokenizer': {'name': 'gpt2'}} if text else {'kind': 'images', 'classes': None}
+    settings = official.VIEWS.get(args.model, {}) if not text else {}
+    write_run(args.out_dir, model, ({} if text else {k: getattr(transfer, k) for k in FINE_TUNING}) | settings, data,
+              'run this again, or name another --out_dir')
+    print(f'{args.out_dir}: {args.model}, {model.num_params():,} parameters')
+
+
+if __name__ == '__main__':
+    with one_line_errors():
+        main()
