@@ -40,7 +40,7 @@ from analysis.samples import subjects
 from engine import plots, settings
 from engine.networks import from_command_line
 from engine.settings import Mistake
-from tasks.augment import AugmentConfig
+from tasks import AugmentConfig
 
 
 @dataclass
@@ -92,7 +92,8 @@ COMMANDS = {  # for networks: the function that draws, and its settings besides 
     'denoise': (derivation.draw_signal_to_noise, MANY)}
 THEORIES = {name: entry for part in (denoising, compression, sparsification, scores, projection, diffusion, majorizer)
             for name, entry in part.COMMANDS.items()}  # they need no network
-CHOICES = {'part': layers.PARTS, 'cut': segmentation.CUTS, 'show': ('rate', 'sparsity'), 'measure': tuple(layers.EPS)}
+CHOICES = {'part': ('', *layers.PARTS), 'cut': segmentation.CUTS, 'show': ('', 'rate', 'sparsity'),
+           'measure': tuple(layers.EPS)}
 
 
 def check(c, command):
@@ -105,24 +106,17 @@ def check(c, command):
             raise Mistake(f'--{name} does not go with --{"image" if c.image else "start"}; leave one of them out')
     if c.image and c.label:
         raise Mistake('--label chooses pictures of a dataset; leave it out beside --image')
-    settings.check_least(c, num_samples=0, batch_size=1, directions=1, size=1, masks=1, seed=0, eps=0, threshold=0)
-    if c.directions > 16 or c.seed >= 2 ** 63:
-        raise Mistake(f'directions={c.directions} must be at most 16, seed={c.seed} below 2^63')
-    for name, allowed in CHOICES.items():
-        if getattr(c, name) not in (getattr(AnalyzeConfig, name), *allowed):
-            raise Mistake(f'{name}={getattr(c, name)} is unknown; choose {" or ".join(allowed)}')
-    if not 0 < c.keep <= 1 or not 0 < c.share <= 1:
-        raise Mistake(f'need 0 < keep <= 1 and 0 < share <= 1; got {c.keep} and {c.share}')
-    if not -1 <= c.tau < 1:
-        raise Mistake(f'tau={c.tau} is a cosine and must lie in [-1, 1)')
+    settings.check_ranges(c, {
+        (0, 2 ** 63 - 1): ('num_samples', 'seed', 'eps', 'threshold'), (1, 2 ** 31): ('batch_size', 'size', 'masks'),
+        (1, 16): ['directions'], (1e-9, 1): ('keep', 'share'), (-1, 1): ['tau']})
+    settings.check_choices(c, **CHOICES)
 
 
 def of_network(command, words):
     """A function without arguments that draws networks, and its AnalyzeConfig."""
     c, run, overrides = from_command_line(words, AnalyzeConfig)
     check(c, command)
-    dataset = c.dataset or run['settings'].get('dataset', '')  # one for all networks
-    c = replace(c, dataset=dataset)
+    c = replace(c, dataset=c.dataset or run['settings'].get('dataset', ''))  # one for all networks
     random = command not in ('tokens', 'attention', 'pca', 'objects')  # these draw no random weights
     return lambda: COMMANDS[command][0](c, subjects(c, run, overrides, random)), c
 
@@ -130,9 +124,6 @@ def of_network(command, words):
 def of_theory(command, given):
     """The same for an experiment that needs no network."""
     draw, Config = THEORIES[command]
-    for name in given.keys() & {f.name for f in fields(AnalyzeConfig)} - {f.name for f in fields(Config)}:
-        raise Mistake(f'--{name} is about a trained network: ' + 'give its --ckpt too, or ' * (command in COMMANDS)
-                      + 'leave it out')
     c = Config(**settings.check(given, Config))
     return lambda: draw(c), c
 
@@ -148,10 +139,6 @@ def main(argv):
         near = difflib.get_close_matches(command, known, 1)
         hint = f'did you mean {near[0]}?' if near else f'choose {", ".join(known)}, as in: python analyze.py layers'
         raise Mistake(f"what to look at? '{command}' is unknown; {hint}")
-    for word, alone in settings.marked(words):
-        if alone and not word.endswith('.py'):
-            raise Mistake(f'{word} stands alone; did you mean '
-                          f'--{"dataset" if command == "augment" else "ckpt"}={word}?')
     if command == 'augment':
         return sheet.main(words)
     if command == 'page':

@@ -67,8 +67,8 @@ def draw(runs, c):
 def main(argv):
     if '--help' in argv or '-h' in argv:
         return print(settings.help_text(__doc__, CompareConfig))
-    folders, typed = ([word for word, alone in settings.marked(argv) if alone == wanted] for wanted in (True, False))
-    c = CompareConfig(**settings.check(settings.collect(typed), CompareConfig))
+    folders, typed = settings.split(argv)
+    c = CompareConfig(**settings.check(typed, CompareConfig))
     if not folders:
         raise Mistake('name the directories of runs to compare, such as: python compare.py out/mssa out/gpt2')
     settings.check_ranges(c, {(0, 1e30): ('top',)})

@@ -32,7 +32,7 @@ from tasks.tokenizer import Tokenizer
 
 @dataclass
 class EvalConfig:
-    ckpt: str = 'out/crate_shapes'  # a run directory, for its best weights, or a .safetensors file in one
+    ckpt: str = 'out/aot_stdlib'    # a run directory, for its best weights, or a .safetensors file in one
     dataset: str = ''               # folder in data_dir; empty means the one it was trained on
     data_dir: str = 'data'          # where prepared datasets are
     verify: bool = False            # first compare every byte of the dataset with the digests in its meta.json
@@ -72,14 +72,8 @@ def check(c, what):
     settings.check_least(c, batch_size=1, seed=-1, prompts=2)
     settings.check_ranges(c, {(0, 1): ('eval_crop',), (1e-9, 1): ('train_share',), (-1, 1024): ('workers',)})
     settings.check_meant(c, ONLY_FOR, what)
-    if c.eval_view == 'squash' and c.eval_crop:
-        raise Mistake('--eval_crop is for --eval_view=crop, not for squash, which shows the whole; leave one out')
     if not all(k.isdecimal() and int(k) for k in c.knn.split(',') if c.knn):
         raise Mistake(f'knn={c.knn} must be a number of neighbours, or several, such as 10,20,100,200')
-    if c.train_share < 1 and not (c.probe or c.knn):
-        raise Mistake('--train_share is for --probe and --knn; add --probe=true, or leave it out')
-    if c.confusion and (c.probe or c.knn):
-        raise Mistake("--confusion is of the network's own guesses; leave out --probe and --knn")
 
 
 def pictures(c, run, model, autocast):

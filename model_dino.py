@@ -225,7 +225,7 @@ class DINO(nn.Module):
 
     @staticmethod
     def opened(run):
-        """What open_run gives of this network, as that of the network inside, with the teacher's weights, and one class that
+        """What open_run gives of this network, as that of the network inside: the teacher's weights, and one class that
         means nothing in place of a head."""
         c, inside = DINOConfig(**run['network']), 'teacher.net.'
         weights = {k.removeprefix(inside): v for k, v in run['weights'].items() if k.startswith(inside)}

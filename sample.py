@@ -17,7 +17,6 @@ import contextlib
 import math
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import engine  # before torch
 import torch
@@ -30,8 +29,7 @@ from engine.settings import Mistake
 from tasks import augment
 from tasks.imagenet import readable
 from tasks.pictures import labelled_pictures_of, seen
-from tasks.text import prompt_of, with_masks
-from tasks.tokenizer import Tokenizer
+from tasks.tokenizer import Tokenizer, prompt_of, with_masks
 
 
 @dataclass
@@ -158,27 +156,23 @@ def name_pictures(c, run, model, autocast):
 
 
 def grid_of(drawn):
-    """A figure of pictures (pixels, true class or None, name, [(class, probability)]): above each its
-    class or its name, below it what it is taken for."""
+    """A figure of pictures (pixels, true class or None, name, [(class, probability)]): above each its class or its
+    name, below it what it is taken for."""
     across = min(6, max(1, round(math.sqrt(len(drawn) * 1.5))))
-    width, height = max(4, 2.1 * across), 2.8 * math.ceil(len(drawn) / across) + 0.4           # inches
-    figure = plots.pyplot().figure(figsize=(width, height))
-    for i, (pixels, own, name, called) in enumerate(drawn):
-        left, top = 2.1 * (i % across) + 0.1, height - 0.4 - 2.8 * (i // across)
-
-        def write(words, down, **style):
-            figure.text((left + 0.95) / width, (top - down) / height, words, ha='center', va='top', fontsize=9, **style)
-        axis = figure.add_axes((left / width, (top - 2.1) / height, 1.9 / width, 1.9 / height))
-        axis.imshow(pixels)
+    down = math.ceil(len(drawn) / across)
+    figure, axes = plots.pyplot().subplots(down, across, squeeze=False, layout='constrained',
+                                           figsize=(max(4, 2.1 * across), 2.8 * down + 0.4))                # inches
+    for axis in axes.flat:
         axis.axis('off')
-        colour = 'black' if own is None else 'C0' if own == called[0][0] else 'C1'
-        write(shorten(own or name), 0)
-        for line, (k, p) in enumerate(called):
-            write(f'{shorten(k)} {p:.0%}', 2.14 + 0.17 * line, color='#666666' if line else colour,
-                  fontweight='normal' if line else 'bold')
+    for axis, (pixels, own, name, called) in zip(axes.flat, drawn):
+        axis.imshow(pixels)
+        axis.set_title(shorten(own or name), fontsize=9)
+        guesses = '\n'.join(f'{shorten(k)} {p:.0%}' for k, p in called)
+        axis.text(0.5, -0.02, guesses, transform=axis.transAxes, ha='center', va='top', fontsize=9,
+                  color='black' if own is None else 'C0' if own == called[0][0] else 'C1')
     known = any(own is not None for _, own, *_ in drawn)
-    words = 'above: the true class; ' * known + 'below: guesses' + ', blue if right, orange if not' * known
-    figure.text(0.1 / width, 1 - 0.05 / height, words, va='top', fontsize=10)
+    figure.suptitle('above: the true class; ' * known + 'below: guesses' + ', blue if right, orange if not' * known,
+                    fontsize=10)
     return figure
 
 
@@ -187,11 +181,11 @@ def shorten(words, most=22):
 
 
 def reconstruct_pictures(c, run, model, autocast):
-    """Write a grid with a row for each picture: the original, its visible patches, the
-    reconstruction, and the visible patches pasted into it."""
-    out, mc = Path(c.out or 'reconstruction.png'), model.config
-    plots.check_image(out, c.overwrite or not c.out)
-    generator, rows = torch.Generator().manual_seed(c.seed), []
+    """Write a grid with a row for each picture: the original, its visible patches, the reconstruction, and the visible
+    patches pasted into it."""
+    out, mc, rows = c.out or 'reconstruction.png', model.config, []
+    plots.check_figure(out, c.overwrite or not c.out, '--out', table=False)
+    generator = torch.Generator().manual_seed(c.seed)
     for name, x, _ in views(c, run, model):
         noise = torch.rand(1, math.prod(grid(mc)), generator=generator).to(x.device)
         with autocast:
@@ -199,32 +193,19 @@ def reconstruct_pictures(c, run, model, autocast):
         hidden = model.hide(noise).view(1, 1, *grid(mc))
         hidden = hidden.repeat_interleave(mc.patch_size[0], 2).repeat_interleave(mc.patch_size[1], 3)  # (1, 1, H, W)
         row = torch.cat((x, x.masked_fill(hidden, 0.0), rebuilt, torch.where(hidden, rebuilt, x)))
-        rows.append(list(augment.visible(row)))
+        rows.append(augment.visible(row))
         error = (rebuilt - x)[hidden.expand_as(x)].square().mean().item()
         print(f'{name}: squared error of the masked patches {error:.4f}')
     titles = 'original', f'{hidden.float().mean():.0%} masked', 'reconstruction', 'pasted'
     note = 'norm_pix_loss: true patch statistics were used to undo the normalization' * mc.norm_pix_loss
-    plots.write_image(with_titles(rows, titles, note), out)
+    figure = plots.pyplot().figure(figsize=(8, 2 * len(rows) + 0.5), layout='constrained')
+    for i, axis in enumerate(figure.subplots(len(rows), 4, squeeze=False).flat):
+        axis.imshow(rows[i // 4][i % 4])
+        axis.set_title(titles[i] if i < 4 else '', fontsize=10)
+        axis.axis('off')
+    figure.suptitle(note, fontsize=8)
+    plots.save_picture(out, figure, '--out')
     print(f'{out}: {", ".join(titles)}' + f'; {note}' * bool(note))
-
-
-def with_titles(rows, titles, note):
-    """A Pillow image of rows of pictures, uint8 (H, W, 3), all of one size: a title above each
-    column, a note below."""
-    from PIL import Image, ImageDraw
-    height, width = rows[0][0].shape[:2]
-    zoom = max(1, math.ceil(112 / width))  # titles need some room
-    across, down, margin, line = width * zoom, height * zoom, 4, 18
-    size = len(titles) * (across + margin) - margin, line + len(rows) * (down + margin) + line * bool(note)
-    sheet = Image.new('RGB', size, 'white')
-    pen = ImageDraw.Draw(sheet)
-    for i, title in enumerate(titles):
-        pen.text((i * (across + margin), 2), title, 'black')
-        for j, row in enumerate(rows):
-            cell = Image.fromarray(row[i]).resize((across, down), Image.Resampling.NEAREST)
-            sheet.paste(cell, (i * (across + margin), line + j * (down + margin)))
-    pen.text((0, sheet.height - line + 2), note, 'black')
-    return sheet
 
 
 @torch.no_grad()

@@ -26,12 +26,11 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
 import tasks
-from engine import device, networks, optim, settings, start
+from engine import device, networks, optim, plots, settings, start
 from engine.checkpoint import RunDirectory, check_new, held_in, read_log, restore
 from engine.device import Device, whole
 from engine.settings import Mistake, quoted
-from tasks import files
-from tasks.augment import AugmentConfig
+from tasks import AugmentConfig, files
 
 
 @dataclass
@@ -45,7 +44,7 @@ class TrainConfig:
     verify: bool = False                    # first compare every byte of the dataset with the digests in its meta.json
     out_dir: str = 'out'                    # run directory
     overwrite: bool = False                 # replace a run that out_dir already holds
-    init_from: str = 'scratch'              # scratch, resume, or a run directory (or file of weights in it) to fine-tune
+    init_from: str = 'scratch'              # scratch, resume, or a run directory whose weights to fine-tune
     new_head: bool = False                  # fine-tune with a fresh classifier, for other classes
     seed: int = 1337                        # of weights, batches and dropout
     batch_size: int = 12                    # sequences or pictures in a forward pass
@@ -67,7 +66,7 @@ class TrainConfig:
     warmup_epochs: float = 0.0              # warm-up in passes over the training set; 0 leaves it to warmup_iters
     lr_decay_iters: int = 0                 # step at which min_lr is reached; 0 means max_iters
     min_lr: float = 6e-5                    # where learning_rate decays to; muon_lr decays in proportion
-    eval_interval: int = 250                # steps between validations; each writes last.pt, the best so far best.safetensors
+    eval_interval: int = 250                # steps between validations, each of which writes checkpoints
     eval_epochs: float = 0.0                # the same in passes over the training set; 0 leaves it to eval_interval
     eval_iters: int = 100                   # validation batches, evenly spaced over the split, always the same ones
     eval_only: bool = False                 # validate, print, write nothing
@@ -150,7 +149,7 @@ def main(argv):
     here.say(f'on {here}')
     if c.eval_only:
         return here.say('validation  ' + shown(evaluate(validated, task, here)))
-    if resumed and step == c.max_iters and (step, 'val') in ((row['step'], row['split']) for row in read_log(c.out_dir)):
+    if resumed and step == c.max_iters and (step, 'val') in [(r['step'], r['split']) for r in read_log(c.out_dir)]:
         return here.say(f'{c.out_dir} has done its {step:,} steps: nothing left to do. To train longer: python '
                         f'train.py --init_from=resume --out_dir={quoted(c.out_dir)} --max_iters={2 * step}')
     if here.kind == 'cuda':
@@ -167,7 +166,7 @@ def main(argv):
         'network': dataclasses.asdict(model.config), 'data': networks.described(meta)}, step, resumed)
     if task.note:
         here.say(task.note)
-    task.start(step)
+    batches = task.train.batches(task.batch, c.seed, task.parts, step, c.max_iters, **task.train_wants)
     schedule, signals, amount = optim.schedule(c), device.note_signals(), task.batch * task.size  # tokens in a step
     diverged = torch.tensor(math.inf).to(here.name)  # the first step whose loss or gradient is not finite
     begun, saved = None, time.monotonic()
@@ -220,8 +219,9 @@ def main(argv):
         optim.set_rates(optimizers, factor, optim.decay(c, step))
         torch.manual_seed((c.seed * 1_000_003 + step) * 1_009 + here.rank)  # dropout: a function of the step
         mean_loss, numbers = 0.0, Counter()
-        for i, (x, y) in enumerate(task.passes(), 1):
-            here.sync(network, now=i == task.n_passes)
+        for i in range(task.n_passes):
+            x, y = task.take(next(batches), training=True)
+            here.sync(network, now=i == task.n_passes - 1)
             with here.autocast:
                 out, loss, *more = network(x, y)  # more: {name: number to log}, if the network has any
             mean_loss = mean_loss + loss.detach() / task.n_passes
@@ -266,11 +266,14 @@ def main(argv):
         step += 1
 
     run.close()
+    if here.main:
+        plots.draw_curve(c.out_dir)
     if told:
         here.say(f'stopped at step {step}; go on with: python train.py --init_from=resume '
                  f'--out_dir={quoted(c.out_dir)}')
         sys.exit(128 + (signals or [15])[0])
-    here.say(f'done: {step:,} steps, {timedelta(seconds=round(seconds))} of training; {c.out_dir} holds {", ".join(held_in(c.out_dir))}')
+    here.say(f'done: {step:,} steps, {timedelta(seconds=round(seconds))} of training; {c.out_dir} holds '
+             f'{", ".join(held_in(c.out_dir))}')
     data_dir = f' --data_dir={quoted(c.data_dir)}' * (c.data_dir != TrainConfig.data_dir)
     views = model.config.task == 'views'  # these have no classes to be scored by
     here.say(f'now try: python eval.py --ckpt={quoted(c.out_dir)}{data_dir}{" --knn=20" * views}')
@@ -336,17 +339,12 @@ def help_for(argv):
 
 
 def run_it(argv):
-    """main, with a word of advice where memory does not suffice or another process has ended, and
-    an orderly end of its processes."""
+    """main, and an orderly end of its processes."""
     code = None
     try:
         main(argv)
     except SystemExit as e:
         code = e.code
-    except (RuntimeError, MemoryError) as e:
-        if not device.advice(e):
-            raise
-        raise Mistake(device.advice(e)) from None
     device.leave()
     if code:
         sys.exit(code)

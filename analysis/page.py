@@ -21,8 +21,7 @@ from engine.networks import from_command_line, grid, size
 from engine.plots import check_free
 from engine.settings import Mistake, check_least, check_ranges
 from tasks.augment import denormalize
-from tasks.text import prompt_of
-from tasks.tokenizer import Tokenizer
+from tasks.tokenizer import Tokenizer, prompt_of
 
 PARTS = Path(__file__).with_suffix('')   # the folder with page.html, page.css, network.js and page.js
 SHOWN = 'crate', 'crate_mae', 'aot', 'vit'   # networks that network.js computes

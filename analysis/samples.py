@@ -16,8 +16,8 @@ from tasks import dataset_of
 from tasks.augment import config_of
 from tasks.pictures import ImageSplit, named, pictures_of, seen
 from tasks.regression import Prompts
-from tasks.text import TextSplit, prompt_of, with_masks
-from tasks.tokenizer import Tokenizer
+from tasks.text import TextSplit
+from tasks.tokenizer import Tokenizer, prompt_of, with_masks
 
 
 @dataclass(eq=False)

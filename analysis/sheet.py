@@ -9,9 +9,10 @@ import torch
 
 from engine import networks, start
 from engine.plots import check_image, write_image
-from engine.settings import TYPED, Mistake, check, check_least, collect, refuse_alone, show
+from engine.settings import TYPED, Mistake, check, check_least, collect, show
 from tasks import views as crops
-from tasks.augment import AugmentConfig, draws_needed, eval_pictures, place_columns, train_pictures, visible
+from tasks import AugmentConfig
+from tasks.augment import draws_needed, eval_pictures, place_columns, train_pictures, visible
 from tasks.pictures import ImageSplit
 
 
@@ -45,11 +46,10 @@ def read(words):
     augmented = {f.name for f in fields(AugmentConfig)}
     ours = augmented | {f.name for f in fields(SheetConfig)}
     given = {k: v for k, v in collect(words).items() if k in ours or v[1] == TYPED}
-    refuse_alone(given, 'dataset', 'data_dir', 'model')
     if not start.names_a_file(given):
         of_run = {k: given[k][0] if k in given else getattr(SheetConfig, k) for k in ('dataset', 'data_dir', 'model')}
         recipe, _ = start.recipe(str(of_run['model']), {k: str(v) for k, v in of_run.items()})
-        given = {k: v for k, v in collect([], recipe).items() if k in augmented} | given
+        given = {k: v for k, v in collect([recipe]).items() if k in augmented} | given
     given = check(given, SheetConfig, AugmentConfig)
     return (cls(**{f.name: given[f.name] for f in fields(cls) if f.name in given})
             for cls in (SheetConfig, AugmentConfig))
@@ -81,20 +81,20 @@ def draw(s, c):
     draws = rng.random((len(chosen), s.columns - 1, draws_needed(c)))
     size = s.image_size
     if not any(size):
-        sizes = torch.as_tensor(images.at(chosen, draws)[1])
+        sizes = torch.as_tensor(images[chosen, draws, None, None][1])
         size = tuple(sizes[0].tolist()) if (sizes == sizes[0]).all() else (224, 224)
 
-    def read(*how):
-        return (torch.as_tensor(a) for a in images.at(chosen, *how))
-    pictures, sizes, labels, _ = read(draws, size)
+    def read(draws, columns=None):
+        return (torch.as_tensor(a) for a in images[chosen, draws, size, columns])
+    pictures, sizes, labels, _ = read(draws)
     views = [eval_pictures(pictures, sizes, size, c.view)]
     if shows_crops(s):
         crops.check(c)
-        pictures, sizes, _, d = read(rng.random((len(chosen), crops.draws_needed(c))), size, place_columns(c))
+        pictures, sizes, _, d = read(rng.random((len(chosen), crops.draws_needed(c))), place_columns(c))
         views += [view for part in crops.views(pictures, sizes, d, size, c) for view in part]
     else:
         for d in draws.transpose(1, 0, 2):
-            pictures, sizes, _, d = read(d, size, place_columns(c))
+            pictures, sizes, _, d = read(d, place_columns(c))
             views.append(train_pictures(pictures, sizes, d, size, c))
     return [visible(view) for view in views], [str(images.classes[i]) for i in labels]
 

@@ -13,9 +13,10 @@
 #   pets         --dataset=pets --eval_epochs=10 --out_dir=out/finetune_crate_pets
 #
 # Another size starts from its own run, such as --init_from=out/crate_tiny_imagenet. The authors'
-# files do not say their number of heads: Tiny has 6, Small and Base 12, Large 16. To start from
-# their weights, or from a run on small pictures at its own resolution:
-#   python train.py config/finetune_crate.py --init_from=official:PATH --n_head=12
+# weights become a RUN first (Tiny has 6 heads, Small and Base 12, Large 16):
+#   python prepare/official_weights.py FILE --model crate --n_head 12 --out_dir RUN
+#   python train.py config/finetune_crate.py --init_from=RUN
+# From a run on small pictures, at its own resolution:
 #   python train.py config/finetune_crate.py --init_from=out/crate_shapes --image_size=32
 #
 # hardware   one GPU

@@ -12,10 +12,11 @@
 #   flowers102   --dataset=flowers102 --eval_epochs=10 --out_dir=out/finetune_crate_mae_flowers102
 #   pets         --dataset=pets --eval_epochs=10 --out_dir=out/finetune_crate_mae_pets
 #
-# Small starts from its own run: --init_from=out/crate_mae_small_imagenet. The authors' files do not
-# say their number of heads: Small and Base have 12. To start from their weights, or from a run on
-# small pictures at its own resolution:
-#   python train.py config/finetune_crate_mae.py --init_from=official:PATH --n_head=12
+# Small starts from its own run: --init_from=out/crate_mae_small_imagenet. The authors' weights
+# become a RUN first (Small and Base have 12 heads):
+#   python prepare/official_weights.py FILE --model crate_mae --n_head 12 --out_dir RUN
+#   python train.py config/finetune_crate_mae.py --init_from=RUN
+# From a run on small pictures, at its own resolution:
 #   python train.py config/finetune_crate_mae.py --init_from=out/crate_mae_shapes --image_size=32
 #
 # hardware   one GPU

@@ -5,7 +5,7 @@
 #   python train.py config/finetune_crate_mae_shapes.py
 #
 # ViT, starting from the encoder of pretrain_vit_mae_shapes.py, needs these flags:
-#   ViT   --model=vit --init_from=out/vit_mae_shapes/last.pt --out_dir=out/finetune_vit_mae_shapes
+#   ViT   --model=vit --init_from=out/vit_mae_shapes --out_dir=out/finetune_vit_mae_shapes
 #
 # hardware   2 CPU cores
 # minutes    7 to 8 of training on one of two busy cores; ViT 5 to 8
@@ -15,9 +15,9 @@
 dataset = 'shapes'
 out_dir = 'out/finetune_crate_mae_shapes'
 
-# network: that of the checkpoint, with a new head
+# network: that of the run, with a new head
 model = 'crate'
-init_from = 'out/crate_mae_shapes/last.pt'
+init_from = 'out/crate_mae_shapes'
 new_head = True
 patch_size = 4
 

@@ -55,8 +55,8 @@ def write_file(path, write, mode='w', advice=RESUME):
 def held_in(out_dir):
     """Names of the files of a run that a directory holds."""
     out = Path(out_dir)
-    found = [name for name in FILES if (out / name).is_file() and (out / name).stat().st_size]
-    return found + sorted(p.name for kept in ('step_*.safetensors', 'events.out.tfevents.*') for p in out.glob(kept))
+    found = [name for name in FILES if os.path.isfile(out / name) and os.path.getsize(out / name)]
+    return found + sorted(p.name for kept in ('step_[0-9]*.safetensors', 'events.out.tfevents.*') for p in out.glob(kept))
 
 
 def check_new(out_dir):
@@ -104,7 +104,10 @@ def write_run(out_dir, model, settings, data, advice):
     """A run directory of a network that others have trained, without last.pt. settings: with which it would be trained
     on; data: what config.json says of its dataset."""
     out = Path(out_dir)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise Mistake(f'{out} cannot be written ({e.strerror}); {advice}') from None
     for name in held_in(out):
         (out / name).unlink()
     config = {'model': type(model).__module__.removeprefix('model_'), 'settings': settings,
@@ -179,8 +182,6 @@ class RunDirectory:
             self.rows.close()
             if self.board:
                 self.board.close()
-            from engine.plots import draw_curve
-            draw_curve(self.out)
 
 
 def refuse_second(file, what):
@@ -201,8 +202,9 @@ def read_config(out_dir):
     """config.json of a run directory: {'model', 'settings', 'network', 'data'}. Raises Mistake if there is none, or one
     of another version."""
     path = Path(out_dir) / 'config.json'
-    if not path.is_file():
-        runs = sorted(str(p.parent) for folder in (path.parent, path.parents[1]) for p in folder.glob('*/config.json'))
+    if not os.path.isfile(path):
+        folders = path.parent, path.parent.parent
+        runs = sorted(str(p.parent) for folder in folders for p in folder.glob('*/config.json'))
         known = f'; runs that are there: {", ".join(runs[:12])}' if runs else ''
         raise Mistake(f'no run in {out_dir}; train it with --out_dir={out_dir}, or name a run directory{known}')
     try:
@@ -304,7 +306,7 @@ def end_of(path, step):
 def lines_of(path):
     """(dict, length in bytes) of each whole line of a log."""
     if not path.is_file():
-        raise Mistake(f'no {path}; name the directories of runs, such as out/aot_stdlib')
+        raise Mistake(f'no {path}; name a run directory, such as out/aot_stdlib; for runs of an earlier version: {OLD}')
     for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
         if not line.endswith(b'\n'):
             return

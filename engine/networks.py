@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from engine import NO_DOWNLOAD
 from engine.checkpoint import fill, read_config, read_weights
 from engine.fast import speed_up
-from engine.settings import HERE, Mistake, check, collect, refusals, refuse_alone, show
+from engine.settings import HERE, Mistake, check, collect, refusals, show
 
 # task: the kind of data it reads, and the config of a small run, for networks that have no config of their own
 TASKS = {'text': ('text', 'train_aot_stdlib'), 'masked_text': ('text', 'train_crate_bert_stdlib'),
@@ -133,27 +133,27 @@ def sizes(meta):
             'channels': meta.get('channels', 3), 'num_classes': len(meta['classes'])}
 
 
-def check_reads(run, meta, folder, name='the checkpoint'):
+def check_reads(run, meta, folder, name='the network'):
     """Raises Mistake if a trained network, called `name`, does not read the dataset in `folder`."""
-    has, wants = (('kind', run['data']['kind']), ('kind', meta['kind']))
-    if has == wants and has[1] == 'text':
-        has, wants = (('tokens of', d['tokenizer']['name'], d['tokenizer']) for d in (run['data'], meta))
-    if has == wants and has[1] == 'images':
-        has, wants = (('channels', c) for c in (run['network'].get('channels', 3), meta.get('channels', 3)))
+    what, has, wants = '', run['data']['kind'], meta['kind']
+    if has == wants == 'text':
+        what, has, wants = 'tokens of', run['data']['tokenizer'], meta['tokenizer']
+    if has == wants == 'images':
+        what, has, wants = 'pictures with channels', run['network'].get('channels', 3), meta['channels']
     if has != wants:
-        raise Mistake(f'{name} reads {has[0]} {has[1]}, {folder} holds {wants[0]} {wants[1]}; choose another --dataset')
+        raise Mistake(f'{name} reads {what} {has}, {folder} holds {what} {wants}; choose another --dataset')
 
 
 def check_classes(run, classes, where):
     """Raises Mistake, with the setting that replaces the head, if a classifier knows other classes than a dataset, or
     none at all."""
     if run['data'].get('unlabelled'):
-        raise Mistake('the checkpoint names nothing, because it was trained without labels; score its features '
+        raise Mistake('the network names nothing, because it was trained without labels; score its features '
                       'with eval.py --knn=20, or give it a classifier with train.py --init_from=PATH --new_head=true')
     known, count = run['data']['classes'], run['network'].get('num_classes')
     if classes and (count != len(classes) or known is not None and known != classes):
         mine = f'{count} classes' + (f' ({", ".join(known[:3])} ..)' if known else '')
-        raise Mistake(f'the checkpoint knows {mine}, {where} has {len(classes)} others ({", ".join(classes[:3])} '
+        raise Mistake(f'the network knows {mine}, {where} has {len(classes)} others ({", ".join(classes[:3])} '
                       '..); put a new head on it: train.py --init_from=PATH --new_head=true')
 
 
@@ -273,7 +273,6 @@ def from_command_line(argv, Settings):
     """Command line -> (Settings, what open_run gives for its `ckpt`, settings of the network that were typed, such as
     another image_size)."""
     given = collect(argv)
-    refuse_alone(given, 'ckpt')
     run = open_run(str(given.get('ckpt', (Settings.ckpt, ''))[0]))
     checked = check(given, Settings, network(run['model'])[1])
     ours = {f.name for f in dataclasses.fields(Settings)}

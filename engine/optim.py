@@ -24,14 +24,10 @@ class Lion(torch.optim.Optimizer):
     """
 
     def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0):
-        if lr < 0 or weight_decay < 0 or not all(0 <= b < 1 for b in betas):
-            raise Mistake('Lion needs lr >= 0, weight_decay >= 0 and betas in [0, 1); got '
-                          f'{lr}, {weight_decay}, {betas}')
         super().__init__(params, dict(lr=lr, betas=betas, weight_decay=weight_decay))
 
     @torch.no_grad()
-    def step(self, closure=None):
-        loss = loss_of(closure)
+    def step(self):
         for group, params, grads, m in with_averages(self, 'exp_avg'):
             (b1, b2), lr = group['betas'], group['lr']
             update = torch._foreach_lerp(m, grads, 1 - b1)              # c = b1 m + (1 - b1) g
@@ -39,7 +35,6 @@ class Lion(torch.optim.Optimizer):
             torch._foreach_mul_(params, 1 - lr * group['weight_decay'])
             torch._foreach_add_(params, update, alpha=-lr)              # p -= lr (sign(c) + decay p)
             torch._foreach_lerp_(m, grads, 1 - b2)                      # m = b2 m + (1 - b2) g
-        return loss
 
 
 class Muon(torch.optim.Muon):
@@ -55,8 +50,7 @@ class Muon(torch.optim.Muon):
         self.stacked = stacked or {}
 
     @torch.no_grad()
-    def step(self, closure=None):
-        loss = loss_of(closure)
+    def step(self):
         for group, params, grads, m in with_averages(self, 'momentum_buffer'):
             torch._foreach_lerp_(m, grads, 1 - group['momentum'])       # m = b m + (1 - b) g
             updates = torch._foreach_lerp(grads, m, group['momentum'])  # Nesterov's: b m + (1 - b) g once more
@@ -70,15 +64,6 @@ class Muon(torch.optim.Muon):
                 torch._foreach_copy_(parts, (directions.float() * max(1, rows / columns) ** 0.5).unbind())
             torch._foreach_mul_(params, 1 - group['lr'] * group['weight_decay'])
             torch._foreach_add_(params, [share(u, p) for u, p in zip(updates, params)], alpha=-group['lr'])
-        return loss
-
-
-def loss_of(closure):
-    """What the function that torch's optimizers may be given returns; None without one."""
-    if closure is None:
-        return None
-    with torch.enable_grad():
-        return closure()
 
 
 def with_averages(optimizer, name):
@@ -115,14 +100,14 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
     `layers` and `decoder_layers` of the model, or of its `student.net`, where query, key and value
     of a fused QKV count as three; AdamW at lr on everything else. Weight decay is on matrices and
     convolutions only, not on norms, biases, class tokens and the positions of pictures, which have
-    shape (1, N, d). (In the authors' CRATE script all parameters decay.) Raises Mistake for
-    another name.
+    shape (1, N, d). (In the authors' CRATE script all parameters decay.) Raises Mistake where Muon would find nothing.
     """
-    if name not in NAMES:
-        raise Mistake(f"optimizer='{name}' is unknown; choose {' or '.join(NAMES)}")
     params = {k: p for k, p in model.named_parameters() if p.requires_grad}
     inside = re.compile(r'(student\.net\.)?(decoder_)?layers\.')
     hidden = [p for k, p in params.items() if inside.match(k) and p.dim() == 2] if name == 'muon' else []
+    if name == 'muon' and not hidden:
+        raise Mistake(f'optimizer=muon trains the matrices inside `layers`, and {type(model).__name__} has none there; '
+                      'say --optimizer=adamw')
     rest = [p for p in params.values() if not any(p is h for h in hidden)]
     groups = [{'params': [p for p in rest if p.dim() in (2, 4)], 'weight_decay': weight_decay, 'decays': True},
               {'params': [p for p in rest if p.dim() not in (2, 4)], 'weight_decay': 0.0, 'decays': False}]
@@ -134,9 +119,8 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
         optimizers = [Lion(groups, lr=lr, betas=betas)]
     else:
         optimizers = [torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)] if groups else []
-        if hidden:
-            stacked = {p: 3 for k, p in params.items() if k.endswith('QKV.weight')}
-            optimizers.append(Muon(hidden, muon_lr, momentum, weight_decay, stacked))
+        stacked = {p: 3 for k, p in params.items() if k.endswith('QKV.weight')}
+        optimizers += [Muon(hidden, muon_lr, momentum, weight_decay, stacked)] if hidden else []
     for group in (g for o in optimizers for g in o.param_groups):
         group['base_lr'] = group['lr']
         group.setdefault('decays', True)  # Muon's

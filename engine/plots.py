@@ -30,7 +30,8 @@ def check_free(path, overwrite, setting, endings):
     exist, or it exists and must not be replaced. setting: the option that gives the path, such as --out."""
     path = Path(path)
     if path.suffix.lower() not in endings:
-        raise Mistake(f'{path} must end with {" or ".join(sorted(endings)[:12])}; give another {setting}')
+        known = [e for e in ('.png', '.jpg', '.pdf', '.svg', '.csv', '.html') if e in endings]
+        raise Mistake(f'{path} must end with {" or ".join(known)}; give another {setting}')
     if path.is_dir() or not path.parent.is_dir():
         raise Mistake(f'{path} cannot be written: {"it is a" if path.is_dir() else f"{path.parent} is no"} folder; '
                       f'give another {setting}')

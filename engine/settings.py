@@ -31,39 +31,37 @@ class Mistake(ValueError):
 
 HERE = Path(__file__).resolve().parent.parent
 TYPED = 'the command line'
+TORCH_SAYS = {  # words of PyTorch about what is no bug of ours: what to do
+    'out of memory|allocate memory|not enough memory':
+        'ask for less: half the --batch_size, in training with twice the --gradient_accumulation_steps, or '
+        '--recompute=true',
+    'Connection (closed|reset) by peer|remote process exited':
+        'another process of this run has ended; its message, or that of torchrun, says why'}
 OPTIONAL = {name: name for name in ('matplotlib', 'tiktoken', 'requests', 'scipy', 'wandb', 'tensorboard')} | {
     'PIL': 'pillow', 'torch.utils.tensorboard': 'tensorboard'}  # libraries that only some commands need
 
 
-def collect(argv, default=None):
-    """Command line -> {name: (value, where it was given)}. The command line wins over files, a
-    later word over an earlier.
+def collect(argv):
+    """Command line -> {name: (value, where it was given)}. The command line wins over files, a later word over an
+    earlier. A word without dashes is a config file, run in its own namespace; its names without a leading underscore
+    are settings. Nothing is checked yet. Raises Mistake for a file that cannot be read."""
+    files, typed = split(argv)
+    return {name: (value, file) for file in files for name, value in read_file(file).items()} | typed
 
-    A word without dashes is a config file, run in its own namespace; its names without a leading
-    underscore are settings. `default` is the file to read if none is named. Nothing is checked yet.
-    Raises Mistake for a file or word that cannot be read.
-    """
-    files, typed, words = {}, {}, list(argv)
+
+def split(argv):
+    """Command line -> (the words that stand alone, {name: (value, where)} of each --name=value, --name value and
+    --name)."""
+    alone, typed, words = [], {}, list(argv)
     while words:
-        word = words.pop(0)
-        if not word.startswith('--'):
-            files |= {name: (value, word) for name, value in read_file(word).items()}
-            default = None
-            continue
-        name, equals, value = word[2:].partition('=')
-        alone = not equals and (not words or words[0].startswith('--'))
-        typed[name] = (Alone('true') if alone else Typed(value if equals else words.pop(0)), TYPED)
-    if default:
-        files = {name: (value, default) for name, value in read_file(default).items()}
-    return files | typed
-
-
-def marked(argv):
-    """Pairs of each word of a command line and whether it stands alone: neither a --name nor the
-    value of one."""
-    for before, word in zip(['', *argv], argv):
-        its_value = before.startswith('--') and '=' not in before
-        yield word, not its_value and not word.startswith('--')
+        name, equals, value = words.pop(0).partition('=')
+        if not name.startswith('--'):
+            alone.append(name + equals + value)
+        elif equals:
+            typed[name[2:]] = Typed(value), TYPED
+        else:
+            typed[name[2:]] = (Typed(words.pop(0)) if words and not words[0].startswith('--') else Alone('true')), TYPED
+    return alone, typed
 
 
 class Typed(str):
@@ -72,13 +70,6 @@ class Typed(str):
 
 class Alone(Typed):
     """A --name without a value, which switches a setting on that is true or false."""
-
-
-def refuse_alone(given, *names):
-    """Raises Mistake for one of these settings that stands without a value."""
-    for name in names:
-        if isinstance(given.get(name, [None])[0], Alone):
-            raise Mistake(f'--{name} needs a value: --{name}=...')
 
 
 def read_file(path):
@@ -110,8 +101,8 @@ def check(given, *classes):
             near = difflib.get_close_matches(name, fields, 1, 0.5)
             hint = f'did you mean {near[0]}?' if near else '--help lists all'
             raise Mistake(f'unknown setting {name} in {where}; {hint}')
-        if types[name] is not bool:
-            refuse_alone(given, name)
+        if isinstance(value, Alone) and types[name] is not bool:
+            raise Mistake(f'--{name} needs a value: --{name}=...')
         checked[name] = cast(value, fields[name], types[name], where)
     return checked
 
@@ -160,7 +151,7 @@ def check_choices(c, **choices):
     """Raises Mistake for a setting of c that is none of its choices."""
     for name, known in choices.items():
         if getattr(c, name) not in known:
-            raise Mistake(f"{name}='{getattr(c, name)}' is unknown; choose {' or '.join(known)}")
+            raise Mistake(f"{name}='{getattr(c, name)}' is unknown; choose {' or '.join(filter(None, known))}")
 
 
 def check_meant(c, only_for, what):
@@ -224,9 +215,9 @@ def refusals():
 
 @contextlib.contextmanager
 def one_line_errors():
-    """Around a program's main: a Mistake becomes one line on standard error and exit code 2. So does too
-    little memory. Any other exception is a bug and keeps its traceback. NANOCRATE_DEBUG=1 keeps all
-    tracebacks."""
+    """Around a program's main: a Mistake becomes one line on standard error and exit code 2. So do a library that is
+    missing, too little memory, and the end of another process. Any other exception is a bug and keeps its traceback.
+    NANOCRATE_DEBUG=1 keeps all tracebacks."""
     for stream in (sys.stdout, sys.stderr):  # what a console cannot show becomes an escape instead of an error
         if hasattr(stream, 'reconfigure'):
             stream.reconfigure(errors='backslashreplace')
@@ -235,7 +226,7 @@ def one_line_errors():
     except Mistake as e:
         if os.environ.get('NANOCRATE_DEBUG'):
             raise
-        say_error(str(e))
+        say_error(str(e).rpartition('engine.settings.Mistake: ')[2])  # a reader of pictures sends its traceback
         sys.exit(2)
     except ModuleNotFoundError as e:
         if e.name not in OPTIONAL:
@@ -248,9 +239,9 @@ def one_line_errors():
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except (MemoryError, RuntimeError) as e:
-        lack = "(can't allocate|not enough|out of) memory"  # in torch's words
-        if os.environ.get('NANOCRATE_DEBUG') or isinstance(e, RuntimeError) and not re.search(lack, str(e)):
+        said = str(e) or 'out of memory'
+        advice = [advice for words, advice in TORCH_SAYS.items() if re.search(words, said)]
+        if not advice or os.environ.get('NANOCRATE_DEBUG'):
             raise
-        wanted = re.search('you tried to .*? bytes|.*', str(e))[0]
-        say_error(f'not enough memory{wanted and f" ({wanted})"}; ask for less')
+        say_error(f'{said.splitlines()[0][:120]}; {advice[0]}')
         sys.exit(2)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from engine import networks
 from engine.checkpoint import read_config, read_last
-from engine.settings import HERE, TYPED, Mistake, check, collect, refusals, refuse_alone, show
+from engine.settings import HERE, TYPED, Mistake, check, collect, refusals, show
 
 IN_EPOCHS = {'epochs': 'max_iters', 'warmup_epochs': 'warmup_iters', 'eval_epochs': 'eval_interval'}
 FIXED = 'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer'  # what a resumed run must keep
@@ -33,7 +33,6 @@ class Start:
 def read(argv, TrainConfig, AugmentConfig):
     """The Start that a command line asks for. Raises Mistake for settings that do not exist or do not fit."""
     given = collect(argv)
-    refuse_alone(given, 'init_from', 'out_dir', 'model')
     for k in ('init_from', 'out_dir', 'model', 'data_dir'):
         given.setdefault(k, (getattr(TrainConfig, k), ''))
     init_from, classes, file = str(given['init_from'][0]), (TrainConfig, AugmentConfig), ''
@@ -114,7 +113,7 @@ def with_recipe(given, *classes):
     name = str(given['model'][0])
     file, own = recipe(name, check(given, *classes, networks.network(name)[1]))
     of_training = {f.name for cls in classes for f in dataclasses.fields(cls)} - {'model', 'out_dir'}
-    its = {k: v for k, v in collect([], str(HERE / file)).items() if own or k in of_training}
+    its = {k: v for k, v in collect([str(HERE / file)]).items() if own or k in of_training}
     return file, given | its | {k: v for k, v in given.items() if v[1] == TYPED}
 
 

@@ -27,16 +27,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake, one_line_errors
 from prepare.lib.command_line import parse, parser, share
 from prepare.lib.pictures import save_arrays
-from tasks.decode import content_of, file_size
 
-MOST_BYTES = 2 ** 34     # of a file; ImageNet's pictures of 64 x 64 pixels have 15.7 GB
 MOST_UNZIPPED = 2 ** 30  # bytes in a compressed file, which go into memory; the largest of EMNIST has 0.5 GB
 
 
 def read(path):
     """The array in a .npy file or an idx file of bytes; both may be compressed by gzip."""
     try:
-        file_size(path, MOST_BYTES)
         content = np.memmap(path, np.uint8, 'r')
         if bytes(content[:2]) == b'\x1f\x8b':
             content = unzipped(path)
@@ -108,7 +105,7 @@ def main(argv=None):
     names = map(str, range(1 + max(int(y.max()) for _, y in splits.values())))
     if args.classes:
         is_file = os.path.isfile(args.classes)
-        names = content_of(args.classes, 2 ** 20).decode(errors='replace') if is_file else args.classes
+        names = Path(args.classes).read_text(encoding='utf-8', errors='replace') if is_file else args.classes
         names = names.splitlines() if is_file else names.split(',')
     save_arrays(args.out, splits, list(names))
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake, one_line_errors
-from tasks.files import check_free
 from prepare.lib.benchmark import benchmark_parser, save_benchmark, texts
+from prepare.lib.files import check_free
 
 URL = 'https://huggingface.co/datasets/cam-cst/cbt/resolve/1cdc548cca1ff7416d3be8c6a91755d64d519126/data/'
 FILES = {'cbtest_CN_test_2500ex.txt': 'cn', 'cbtest_NE_test_2500ex.txt': 'ne'}

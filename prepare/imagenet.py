@@ -30,7 +30,7 @@ from prepare.lib.archives import ARCHIVE_ERRORS, Header, archive_error, file_in,
 from prepare.lib.command_line import parse, share
 from prepare.lib.folders import class_folders, pictures, same_classes, subfolders
 from prepare.lib.pictures import pack_options, pack_parser, save_pack, save_stream
-from tasks.decode import content_of, is_picture
+from tasks.decode import is_picture
 
 TRAIN_TAR, VAL_TAR = 'ILSVRC2012_img_train.tar', 'ILSVRC2012_img_val.tar'
 WHOLE_TARS = ('winter21_whole.tar.gz', 'fall11_whole.tar')
@@ -82,7 +82,7 @@ def read_labels(folders, names, where):
     for path in (Path(folder, file) for folder in folders for file in (SOLUTION, SYNSETS)):
         if not path.is_file():
             continue
-        lines = content_of(path, 2 ** 26).decode(errors='replace').splitlines()  # Kaggle's has 2 MB
+        lines = path.read_text(encoding='utf-8', errors='replace').splitlines()  # Kaggle's has 2 MB
         if path.name == SYNSETS:
             wnids = [line.strip() for line in lines if line.strip()]
             if len(wnids) != len(names):

@@ -24,14 +24,20 @@ FINE_TUNING = ('label_smoothing', 'batch_size', 'gradient_accumulation_steps', '
                'flip', 'randaugment_n', 'randaugment_m', 'eval_view', 'eval_epochs', 'eval_iters')
 
 
+def sides(text):
+    """The type of an option that is a number of pixels, or height and width."""
+    height, _, width = text.partition(',')
+    return int(height), int(width or height)
+
+
 def main(argv=None):
     p = Parser(__doc__)
     p.add_argument('file', help='the file of weights')
     p.add_argument('--model', required=True, choices=('crate', 'crate_alpha', 'crate_mae', 'vit', 'vit_mae'))
     p.add_argument('--n_head', required=True, type=int, help='heads of a layer, 12 in Base')
     p.add_argument('--decoder_n_head', type=int, help="heads of ViT-MAE's decoder (default: 16)")
-    p.add_argument('--image_size', type=int, help='pixels of a side (default: as the positions tell); 0 for CRATE-GPT')
-    p.add_argument('--patch_size', type=int, default=16, help='pixels of a patch (default: %(default)s)')
+    p.add_argument('--image_size', type=sides, help='pixels (default: as the positions tell), or HEIGHT,WIDTH; 0: text')
+    p.add_argument('--patch_size', type=sides, default=(16, 16), help='pixels, or HEIGHT,WIDTH (default: 16)')
     p.add_argument('--out_dir', required=True, help='run directory to write')
     p.add_argument('--overwrite', action='store_true', help='replace the run in this directory')
     args = p.parse_args(argv)
@@ -42,11 +48,11 @@ def main(argv=None):
     if not args.overwrite:
         check_new(args.out_dir)
     sd, (Network, Config) = official.read(args.file), network(args.model)
-    text = args.image_size == 0
-    positions = sd.get(official.FORMATS[args.model][0])
+    text = args.image_size == (0, 0)
+    positions = sd.get(official.FORMATS[args.model][0], sd.get('pos_embed'))
     side = math.isqrt(positions.shape[1] - 1) if positions is not None and positions.dim() == 3 else 14
-    shape = {'n_head': args.n_head, 'patch_size': 0 if text else args.patch_size,
-             'image_size': side * args.patch_size if args.image_size is None else args.image_size}
+    shape = {'n_head': max(1, args.n_head), 'patch_size': 0 if text else args.patch_size,
+             'image_size': 0 if text else args.image_size or tuple(side * p for p in args.patch_size)}
     decoder = {'decoder_n_head': args.decoder_n_head or 16} if args.model == 'vit_mae' else {}
     try:
         if args.model.endswith('_mae') and 'decoder_pred.weight' not in sd:
@@ -54,6 +60,8 @@ def main(argv=None):
             sd, decoder = official.spare_decoder(Network, Config, sd, args.model, shape) | sd, \
                 {'decoder_n_head': 1} if decoder else {}
         model = Network.from_official(sd, **shape, **decoder)
+        if text and model.config.vocab_size < 50257:
+            raise Mistake(f"it knows {model.config.vocab_size} tokens, GPT-2's tokenizer 50,257")
     except ValueError as e:
         raise Mistake(f'{args.file}: {e}') from None
     data = {'kind': 'text', 'tokenizer': {'name': 'gpt2'}} if text else {'kind': 'images', 'classes': None}

@@ -28,13 +28,14 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake, one_line_errors
-from tasks.files import cores, new_folder, text_meta, write_header, write_meta
-from tasks.tokenizer import Tokenizer
 from prepare.lib.archives import Header, file_in, files_of, tar_files
 from prepare.lib.command_line import parse, parser, share
 from prepare.lib.download import local_or_fetch
+from prepare.lib.files import new_folder, text_meta, write_header, write_meta
 from prepare.lib.texts import decode
 from prepare.lib.workers import in_order
+from tasks.files import cores
+from tasks.tokenizer import Tokenizer
 
 URL = 'https://huggingface.co/datasets/Skylion007/openwebtext/resolve/main/subsets'
 SUBSETS, SPLITS, DTYPE = 21, ('train', 'val'), np.dtype(np.uint16)  # 50257 tokens fit, and 256 bytes

@@ -24,8 +24,8 @@ from tqdm import tqdm
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake, one_line_errors
 from prepare.lib.command_line import parse, parser
+from prepare.lib.files import check_room
 from prepare.lib.pictures import save_arrays
-from tasks.files import check_room
 
 CLASSES = ['disc', 'ring', 'square', 'triangle', 'cross', 'star', 'crescent', 'heart', 'hexagon', 'bar']
 

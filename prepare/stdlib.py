@@ -15,9 +15,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake, one_line_errors
-from tasks.files import write_text
-from tasks.tokenizer import Tokenizer
 from prepare.lib.command_line import parse, parser
+from prepare.lib.files import write_text
+from tasks.tokenizer import Tokenizer
 
 SKIP = {'site-packages', 'dist-packages', '__pycache__', 'test', 'tests', 'idle_test'}
 

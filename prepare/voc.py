@@ -24,7 +24,6 @@ from prepare.lib import coco
 from prepare.lib.command_line import parse
 from prepare.lib.masks import compact, largest, upright_size
 from prepare.lib.pictures import pack_options, pack_parser, save_pack
-from tasks.decode import MOST_BYTES, content_of
 from tasks.masks import UNKNOWN, read_png
 
 CLASSES = ['aeroplane', 'bicycle', 'bird', 'boat', 'bottle', 'bus', 'car', 'cat', 'chair', 'cow', 'diningtable', 'dog',
@@ -36,7 +35,7 @@ def read_mask(path, size):
     """A mask of VOC as numbers, uint8 (H, W)."""
     if not path.exists():
         raise Mistake(f'No such file: {path}; unpack the archive again')
-    numbers = read_png(content_of(path, MOST_BYTES), path)
+    numbers = read_png(Path(path).read_bytes(), path)
     if numbers.dtype != np.uint8 or numbers.ndim != 2 or size and numbers.shape != tuple(size):
         raise Mistake(f'mask {path} is {numbers.dtype} {numbers.shape}, not uint8 {size or "(height, width)"}, one '
                       'number for each pixel of its picture; get it again')

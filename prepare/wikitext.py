@@ -16,8 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import one_line_errors
-from tasks.files import check_free
 from prepare.lib.benchmark import benchmark_parser, save_benchmark, texts
+from prepare.lib.files import check_free
 
 URL = 'https://wikitext.smerity.com/'  # the first author's; the address in the paper is closed
 ARCHIVES = {'2': ('wikitext-2-v1.zip', '92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c'),

@@ -133,8 +133,6 @@ class Probe:
 
     def __init__(self, task, here):
         self.task, self.here = task, here
-        if not hasattr(task, 'augmentation'):
-            raise Mistake('--probe_interval is for pictures; leave it out')
         if min(len(task.train), len(task.valid)) < here.world:
             raise Mistake(f'--probe_interval needs at least {here.world} pictures in each split, one a process; '
                           'leave it out')

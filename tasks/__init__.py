@@ -9,19 +9,58 @@
 
 Each task stands beside the data that it reads: text.py, pictures.py, views.py, regression.py.
 """
+import importlib
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from engine import NO_DOWNLOAD
-from engine.networks import check_reads
-from engine.settings import HERE, Mistake, check_meant
+from engine.settings import HERE, Mistake, check_choices, check_meant
 from tasks import files
 
 LOOK = {'text': 'sample.py --ckpt={}', 'masked_text': 'sample.py --ckpt={} --start="def [MASK]ain():"',
         'image': 'sample.py --ckpt={} --image=PICTURE', 'masked_image': 'sample.py --ckpt={} --image=PICTURE',
         'views': 'analyze.py attention --ckpt={}', 'icl': 'analyze.py layers --ckpt={}'}  # a network of each task
 FUNCTIONS = [name for name, meta in NO_DOWNLOAD.items() if meta['kind'] == 'functions']  # drawn, not read from a folder
+
+
+@dataclass
+class AugmentConfig:
+    """How pictures are shown in training and in evaluation; see augment.py and views.py."""
+    crop_scale: float = 0.08     # least share of the area that random resized crops of training keep; 1 turns them off
+    flip: bool = True            # mirror half of the training pictures
+    randaugment_n: int = 0       # RandAugment: operations per picture; 0 turns it off
+    randaugment_m: float = 14.0  # RandAugment: their magnitude
+    randaugment_scale: str = 'torchvision'  # its scale: 'torchvision' (0 to 30) or 'timm' (0 to 10; more is 10)
+    local_crops: int = 8         # DINO: small crops beside the two large ones
+    local_size: int = 96         # DINO: their pixels
+    local_scale: float = 0.05    # DINO: least share of the area that they keep; crop_scale is their largest
+    jitter: float = 1.0          # DINO: factor of the colour jitter, of grey and of how often pictures are solarized
+    hue: float = 0.1             # DINO: largest turn of the jitter's hue, in whole turns; 0.5 gives any hue
+    grey: float = 0.2            # DINO: how often pictures are grey, times jitter
+    blur: float = 2.0            # DINO: largest standard deviation of the blur, in pixels; 0 turns it off
+    eval_view: str = 'crop'      # evaluation sees the centre ('crop'), or the whole picture resized ('squash'); see cut
+    eval_crop: float = 0.875     # share of the short side that evaluation's centre crop keeps (224 of 256)
+    of_views = 'local_crops', 'local_size', 'local_scale', 'jitter', 'hue', 'grey', 'blur'  # not a setting: DINO's own
+
+    def __post_init__(self):
+        for name in ('crop_scale', 'local_scale', 'eval_crop'):
+            if not 0 < getattr(self, name) <= 1:
+                raise Mistake(f'{name}={getattr(self, name)} must lie in (0, 1]')
+        if self.local_size < 1:
+            raise Mistake(f'local_size={self.local_size} must be at least 1')
+        limits = {'randaugment_n': 10, 'randaugment_m': 30, 'local_crops': 64, 'jitter': 1, 'hue': 0.5, 'grey': 1,
+                  'blur': 20}
+        for name, most in limits.items():
+            if not 0 <= getattr(self, name) <= most:
+                raise Mistake(f'{name}={getattr(self, name)} must lie in [0, {most}]')
+        check_choices(self, randaugment_scale=('torchvision', 'timm'), eval_view=('crop', 'squash'))
+
+    @property
+    def view(self):
+        """What evaluation sees, as eval_pictures takes it."""
+        return None if self.eval_view == 'squash' else self.eval_crop
 
 
 class Task:
@@ -41,17 +80,8 @@ class Task:
         else:
             raise Mistake(f'{world} processes cannot share gradient_accumulation_steps={self.n_passes} of '
                           f'batch_size={self.rows}; make one of them a multiple of {world}')
-
-    def start(self, first):
-        """Begin to read the training batches, from step `first` on."""
-        start = self.device.rank * self.n_passes * self.rows
-        share = [slice(i, i + self.rows) for i in range(start, start + self.n_passes * self.rows, self.rows)]
-        self.stream = self.train.batches(self.batch, self.c.seed, share, first, self.c.max_iters, **self.train_wants)
-
-    def passes(self):
-        """(x, y) of this process for each forward pass of the next step."""
-        for _ in range(self.n_passes):
-            yield self.take(next(self.stream), training=True)
+        begin, end = (rank * self.n_passes * self.rows for rank in (device.rank, device.rank + 1))
+        self.parts = [slice(i, i + self.rows) for i in range(begin, end, self.rows)]  # of a step's rows, this process's
 
     def validation(self, rows=0, batches=0):
         """This process's share of the validation batches (x, y), always the same ones."""
@@ -73,21 +103,19 @@ class Task:
         return ''
 
 
+CLASSES = {'text': 'text.NextToken', 'masked_text': 'text.HiddenTokens', 'image': 'pictures.Classification',
+           'masked_image': 'pictures.Reconstruction', 'views': 'views.Distillation', 'icl': 'regression.Regression'}
+
+
 def choose(c, augment, folder, model, device):
-    """The task of a run: of the network `model`, on the dataset in `folder`. augment: its
-    AugmentConfig."""
-    from tasks import pictures, regression, text, views
-    task = {'text': text.NextToken, 'masked_text': text.HiddenTokens, 'image': pictures.Classification,
-            'masked_image': pictures.Reconstruction, 'views': views.Distillation,
-            'icl': regression.Regression}[model.config.task]
-    for name, default, reads, meant in (('train_share', 1, pictures.Classification, 'pictures'),
-                                        ('curriculum', 0, regression.Regression, 'functions')):
-        if getattr(c, name) != default and not issubclass(task, reads):
-            raise Mistake(f'{name}={getattr(c, name)} is for {meant}; leave it out')
-    if augment:
-        of_pictures = {f: ('image', 'masked_image', 'views') for f in vars(augment)}
-        check_meant(augment, of_pictures | dict.fromkeys(augment.of_views, ('views',)), model.config.task)
-    return task(c, augment, folder, model.config, device)
+    """The task of a run: of the network `model`, on the dataset in `folder`. augment: its AugmentConfig."""
+    from engine.networks import TASKS  # here and below, because prepare/ loads this file without torch
+    task, kind = model.config.task, TASKS[model.config.task][0]
+    check_meant(c, {'train_share': ['images'], 'curriculum': ['functions'], 'probe_interval': ['images']}, kind)
+    pictures = dict.fromkeys(vars(augment), ('image', 'masked_image', 'views'))
+    check_meant(augment, pictures | dict.fromkeys(augment.of_views, ('views',)), task)
+    module, name = CLASSES[task].split('.')
+    return getattr(importlib.import_module(f'tasks.{module}'), name)(c, augment, folder, model.config, device)
 
 
 def ranks(logits, y):
@@ -124,9 +152,10 @@ def find_data(c, check):
     return folder
 
 
-def dataset_of(c, run, name='the checkpoint'):
+def dataset_of(c, run, name='the network'):
     """(folder, split) to show a trained network: c.dataset and c.split, or the dataset it was trained on, and there
     test, or else val. Raises Mistake if the network, called `name`, cannot read that."""
+    from engine.networks import check_reads
     dataset = c.dataset or run['settings'].get('dataset')
     if not dataset:
         raise Mistake(f'{c.ckpt} does not say what to score it on; give --dataset')

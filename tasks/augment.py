@@ -15,13 +15,12 @@ matrix, and the picture is interpolated once. So all geometric operations come b
 operations, whatever order was drawn, and where they uncover an area, a picture that goes on beyond
 its crop fills it with its own pixels; only beyond the picture's border is it filled with one colour.
 """
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import torch
 import torch.nn.functional as F
 
-from engine.settings import Mistake, check_choices
-from tasks import randaugment
+from tasks import AugmentConfig, randaugment
 from tasks.randaugment import COLOUR, OPERATIONS
 
 COLOUR_STATISTICS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of ImageNet's red, green and blue
@@ -29,43 +28,6 @@ GREY_STATISTICS = 0.449, 0.226                                    # of each chan
 LONGEST = 3   # pictures may be so many times as elongated as what the network reads; longer ones are cut
 TRIES = 10    # boxes that are drawn for a random crop
 PLACE, FLIP, FIRST = slice(2 * TRIES, 2 * TRIES + 2), 2 * TRIES + 2, 2 * TRIES + 3  # random numbers, see draws_needed
-
-
-@dataclass
-class AugmentConfig:
-    crop_scale: float = 0.08     # least share of the area that random resized crops of training keep; 1 turns them off
-    flip: bool = True            # mirror half of the training pictures
-    randaugment_n: int = 0       # RandAugment: operations per picture; 0 turns it off
-    randaugment_m: float = 14.0  # RandAugment: their magnitude
-    randaugment_scale: str = 'torchvision'  # its scale: 'torchvision' (0 to 30) or 'timm' (0 to 10; more is 10)
-    local_crops: int = 8         # DINO: small crops beside the two large ones
-    local_size: int = 96         # DINO: their pixels
-    local_scale: float = 0.05    # DINO: least share of the area that they keep; crop_scale is their largest
-    jitter: float = 1.0          # DINO: factor of the colour jitter, of grey and of how often pictures are solarized
-    hue: float = 0.1             # DINO: largest turn of the jitter's hue, in whole turns; 0.5 gives any hue
-    grey: float = 0.2            # DINO: how often pictures are grey, times jitter
-    blur: float = 2.0            # DINO: largest standard deviation of the blur, in pixels; 0 turns it off
-    eval_view: str = 'crop'      # evaluation sees the centre ('crop'), or the whole picture resized ('squash'); see cut
-    eval_crop: float = 0.875     # share of the short side that evaluation's centre crop keeps (224 of 256)
-    of_views = 'local_crops', 'local_size', 'local_scale', 'jitter', 'hue', 'grey', 'blur'  # not a setting: DINO's own
-
-    def __post_init__(self):
-        for name in ('crop_scale', 'local_scale', 'eval_crop'):
-            if not 0 < getattr(self, name) <= 1:
-                raise Mistake(f'{name}={getattr(self, name)} must lie in (0, 1]')
-        if self.local_size < 1:
-            raise Mistake(f'local_size={self.local_size} must be at least 1')
-        limits = {'randaugment_n': 10, 'randaugment_m': 30, 'local_crops': 64, 'jitter': 1, 'hue': 0.5, 'grey': 1,
-                  'blur': 20}
-        for name, most in limits.items():
-            if not 0 <= getattr(self, name) <= most:
-                raise Mistake(f'{name}={getattr(self, name)} must lie in [0, {most}]')
-        check_choices(self, randaugment_scale=randaugment.SCALES, eval_view=('crop', 'squash'))
-
-    @property
-    def view(self):
-        """What evaluation sees, as eval_pictures takes it."""
-        return None if self.eval_view == 'squash' else self.eval_crop
 
 
 def config_of(run, **changes):

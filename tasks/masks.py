@@ -16,7 +16,6 @@ import numpy as np
 
 from engine.settings import Mistake
 from tasks.decode import open_picture
-from tasks.files import open_array
 
 UNKNOWN = 255
 MOST_OBJECTS = 254  # of a picture
@@ -63,17 +62,12 @@ class Masks:
                           'draws some, python prepare/imagefolder.py FOLDER --masks=MASKS reads yours')
         mine = images.mine
         if images.packed:
-            self.stored = open_array(self.path, np.dtype(np.uint8), mine['mask_bytes'])
-            self.offsets = images.open('mask_offsets', np.int64, 1)
-            if self.offsets[0] != 0 or self.offsets[-1] != mine['mask_bytes'] or (np.diff(self.offsets) <= 0).any():
-                raise Mistake(f'{self.path}: its offsets are damaged; prepare the dataset again')
+            self.stored = images.open('masks', 'uint8', mine['mask_bytes'])
+            self.offsets = images.open('mask_offsets', 'int64', mine['count'] + 1)
         else:
-            self.stored = open_array(self.path, np.dtype('uint8' if 'objects' in mine else bool), mine['count'],
-                                     *images.size)
-        self.objects = None
-        if 'objects' in mine:
-            self.objects = open_array(images.folder / f'{images.split}.objects.npy', np.dtype(np.int64), mine['count'],
-                                      mine['objects'])
+            self.stored = images.open('masks', 'uint8' if 'objects' in mine else 'bool', mine['count'], mine['height'],
+                                      mine['width'])
+        self.objects = images.open('objects', 'int64', mine['count'], mine['objects']) if 'objects' in mine else None
 
     def __getitem__(self, i):
         i = self.images.chosen[i]

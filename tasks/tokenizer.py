@@ -1,5 +1,6 @@
 """Text to token ids and back: bytes, characters, or GPT-2's byte pairs."""
 import re
+from pathlib import Path
 
 import numpy as np
 
@@ -89,6 +90,22 @@ def between_words(pieces):
             held, piece = [], piece[cut:]
         held.append(piece)
     yield ''.join(held)
+
+
+def prompt_of(start):
+    """The text of a prompt that was typed: \\n is a new line, FILE:path reads a file. Raises
+    Mistake if that fails."""
+    if not start.startswith('FILE:'):
+        return start.replace('\\n', '\n')
+    try:
+        return Path(start[5:]).read_text(encoding='utf-8')
+    except (OSError, ValueError) as e:
+        raise Mistake(f'--start={start}: cannot be read as UTF-8 text ({e}); name another file') from None
+
+
+def with_masks(tokenizer, text):
+    """The ids of a text in which [MASK] stands for the first id after the tokenizer's."""
+    return [i for piece in text.split('[MASK]') for i in (*tokenizer.encode(piece), tokenizer.vocab_size)][:-1]
 
 
 def gpt2_bpe():

@@ -21,7 +21,6 @@ failed. `learn` reads data/shakespeare_char, which python prepare/shakespeare_ch
 """
 import argparse
 import contextlib
-import csv
 import datetime
 import gc
 import json
@@ -45,8 +44,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity
 
-from engine.checkpoints import network
+from engine.checkpoint import read_log
 from engine.fast import speed_up
+from engine.networks import network
 from scoring.watch import train_flops
 
 
@@ -286,7 +286,7 @@ def train(report):
     length = dict(lr_decay_iters=total, eval_interval=50, eval_iters=20, warmup_iters=20)
 
     def fell(n, name):
-        found = [row['loss'] for row in log_of(out / name) if row['split'] == 'val']
+        found = [row['loss'] for row in read_log(out / name) if row['split'] == 'val']
         n |= {'first loss': found[0], 'last loss': found[-1]}
         assert all(map(math.isfinite, found)), f'not all are finite: {found}'
         assert found[-1] < found[0] or 'dino' in name, f'it does not fall: {found}'  # DINO's aim moves
@@ -324,20 +324,12 @@ def trained(report, runs, check, at_once=4):
     return programs(report, jobs, check, at_once)
 
 
-def log_of(folder):
-    """The rows of a run's log, dicts with step, split, loss and more."""
-    if (folder / 'log.jsonl').exists():
-        return [json.loads(line) for line in (folder / 'log.jsonl').read_text(encoding='utf-8').splitlines()]
-    with open(folder / 'log.csv', encoding='utf-8', newline='') as f:
-        return [{k: v if k == 'split' else float(v) for k, v in row.items() if v} for row in csv.DictReader(f)]
-
-
 def resume(n, report, total):
     """A run that ended half-way goes on, and is compared with one that never stopped."""
     o, limit = report.o, 0.03 if report.o.device == 'cuda' else 1e-4
     more = flags(init_from='resume', out_dir=o.out / 'resumed', max_iters=total, data_dir=o.data_dir, device=o.device)
     program(report, 'goes on', ['train.py', *more, *flags(compile='false') * o.toy])
-    a, b = ({(row['step'], row['split']): row['loss'] for row in log_of(o.out / name)}
+    a, b = ({(row['step'], row['split']): row['loss'] for row in read_log(o.out / name)}
             for name in ('straight', 'resumed'))
     assert a.keys() == b.keys(), f'other rows: {sorted(a.keys() ^ b.keys())}'
     n |= {'equal to the last bit': a == b, 'losses differ by': max(abs(a[k] - b[k]) for k in a),
@@ -524,7 +516,7 @@ def learn(report):
 
 def pace(folder):
     """Seconds of a step in the second half of a run."""
-    rows = [row for row in log_of(folder) if row['split'] == 'train']
+    rows = [row for row in read_log(folder) if row['split'] == 'train']
     first, last = rows[len(rows) // 2], rows[-1]
     return {'seconds a step': (last['seconds'] - first['seconds']) / (last['step'] - first['step'])}
 
@@ -532,7 +524,7 @@ def pace(folder):
 def seeds(report, what, runs):
     """Trains {name: settings} with several seeds, all side by side. Writes mean and spread of the best losses."""
     def best(n, name):
-        rows = [row for row in log_of(report.o.out / name) if row['split'] == 'val']
+        rows = [row for row in read_log(report.o.out / name) if row['split'] == 'val']
         n |= {k: v for k, v in min(rows, key=lambda row: row['loss']).items() if k in ('step', 'loss', 'top1')}
     found = trained(report, {f'{what} {name} {seed}': more | dict(seed=seed) for seed in SEEDS
                              for name, more in runs.items()}, best, at_once=9)

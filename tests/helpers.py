@@ -17,7 +17,7 @@ import train
 from analysis import layers
 from engine import networks, settings
 from engine.checkpoint import read_last, read_log, read_weights, write_run
-from tasks.files import write_text
+from prepare.lib.files import write_text
 
 ROOT = Path(__file__).resolve().parent.parent
 FAULTS = int(os.environ.get('NANOCRATE_FAULTS', 1))  # so many times the usual number of cases, where they are random

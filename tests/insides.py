@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from helpers import loud, normalized
 
-from engine import checkpoints
-from engine.rundir import load_checkpoint
+from engine import networks
 
 SMALL = dict(n_layer=3, n_head=2, n_embd=16)
 PICTURES = dict(image_size=(16, 24), patch_size=(4, 8), **SMALL)  # 4 patches down, 3 across
@@ -35,17 +34,17 @@ SUBSPACES = [name for name in NETWORKS | OTHERS if name not in THREE]
 
 def config_of(name):
     model, settings = (NETWORKS | OTHERS)[name]
-    return checkpoints.network(model)[1](**settings)
+    return networks.network(model)[1](**settings)
 
 
 def kind_of(name):
-    return checkpoints.kind_of(config_of(name))
+    return networks.kind_of(config_of(name))
 
 
 def fresh(name, seed=1337):
     """The network with random weights that analyze.py draws beside a trained one."""
     torch.manual_seed(seed)
-    return checkpoints.network((NETWORKS | OTHERS)[name][0])[0](config_of(name)).eval()
+    return networks.network((NETWORKS | OTHERS)[name][0])[0](config_of(name)).eval()
 
 
 def loud_network(name):
@@ -101,7 +100,7 @@ def softmax_of(attention, normed, k, n, among):
 
 
 def load(place, name, **overrides):
-    return checkpoints.load_model(load_checkpoint(place / 'runs' / name), **overrides)
+    return networks.load_model(networks.open_run(place / 'runs' / name), **overrides)
 
 
 def cropped(place, i):
@@ -133,11 +132,11 @@ def floats(rows, *columns):
 
 def why_not(command, name):
     """What a user is told where a command has no meaning for a network."""
-    kind = 'images' if name == 'official' else kind_of(name)
+    kind = kind_of(name)
     if command in ('pca', 'segment', 'objects') and kind != 'images':
         return f'{command} is for pictures'
     if command in ('tokens', 'attention') and kind == 'functions':
         return 'for pictures and texts'
-    if command == 'ista' and 'crate' not in name and name != 'official':
+    if command == 'ista' and 'crate' not in name:
         return 'no ISTA'
     return 'no subspace' if command in ('denoise', 'compress') and name in THREE else ''

@@ -3,7 +3,6 @@ tasks imports engine, engine imports neither, and networks nothing of the house.
 import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from helpers import ROOT
@@ -11,7 +10,7 @@ from helpers import ROOT
 MAY_IMPORT = {'engine': {'engine'}, 'tasks': {'tasks', 'engine'},
               'scoring': {'scoring', 'tasks', 'engine', 'models'},
               'analysis': {'analysis', 'tasks', 'engine', 'models'},
-              'prepare': {'prepare', 'tasks', 'engine', 'models'}, 'config': {'config'}, 'models': set()}
+              'prepare': {'prepare', 'tasks', 'engine', 'models', 'config'}, 'config': {'config'}, 'models': set()}
 
 
 def place(module):
@@ -52,8 +51,8 @@ MODULES = of_the_house()
 
 def test_there_are_modules_to_look_at():
     assert len(MODULES) > 60
-    assert {'train', 'model_aot', 'engine.rundir', 'tasks', 'prepare.lib.pictures'} <= MODULES.keys()
-    assert {'engine.rundir', 'engine.settings'} <= imported(MODULES['engine.starts'])
+    assert {'train', 'model_aot', 'engine.checkpoint', 'tasks', 'prepare.lib.pictures'} <= MODULES.keys()
+    assert {'engine.checkpoint', 'engine.settings'} <= imported(MODULES['engine.start'])
     assert 'engine.generate' in imported(MODULES['model_aot']) - imported(MODULES['model_aot'], anywhere=False)
 
 
@@ -105,11 +104,3 @@ def test_settings_and_files_are_read_without_torch(names):
 def test_scripts_that_prepare_text_start_without_torch():
     code = 'import sys, prepare.stdlib, prepare.text; sys.exit("torch" in sys.modules)'
     assert subprocess.run([sys.executable, '-c', code], cwd=ROOT).returncode == 0
-
-
-def test_programs_import_the_engine_before_torch():
-    """It sets how threads wait, which torch reads once."""
-    for name in ('train', 'sample', 'eval', 'analyze', 'bench'):
-        order = [line.split()[1].split('.')[0] for line in Path(MODULES[name]).read_text().splitlines()
-                 if line.startswith(('import ', 'from '))]
-        assert 'torch' not in order or order.index('engine') < order.index('torch'), name

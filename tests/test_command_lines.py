@@ -5,6 +5,7 @@ words. Each works, or ends with one line and exit code 2 and leaves nothing behi
 """
 import contextlib
 import io
+import json
 import random
 import re
 import runpy
@@ -21,10 +22,9 @@ import analyze
 import bench
 import compare
 import eval
-import export
 import sample
 import train
-from engine import lock, settings
+from engine import settings
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
 from prepare.lib import download
@@ -33,7 +33,7 @@ from tasks.augment import AugmentConfig
 CASES = 100 * FAULTS
 VALUES = ['nan', 'inf', '-inf', '-1', '0', '1e-300', '1e400', '1000000000000', '-1000000000000', '1.5', 'true', 'None',
           '', ' ', 'a,b', '1,2,3', '[', '{}', '()', '1_000', '0x10', '٣', '*', 'out/*', '[a-z]*', '~', '/', '.', '..',
-          'FILE:', 'official:', 'official:x', 'file', 'file/x', 'folder', 'no/such/place', 'a\nb', 'a\x1b[2Jb', '--',
+          'FILE:', 'x.pt', 'text/last.pt', 'file', 'file/x', 'folder', 'no/such/place', 'a\nb', 'a\x1b[2Jb', '--',
           '-h', '--help=1', '%s', '$HOME', '__init__', 'con', 'sys', '1e9', '-0', '+1', '1e3', '3']
 WORDS = ['--', '-', '---', '-x', '--=', '--=1', '=', '--nothing', '--nothing=1', 'nothing.py', 'config', 'file',
          'folder',
@@ -51,10 +51,12 @@ def place(tmp_path_factory, bytes_data):
     small = dict(n_layer=1, n_head=2, n_embd=8)
     save_run(place / 'text', AoT(AoTConfig(**small, block_size=8, vocab_size=256)), text, dataset='tiny',
              seed=1)
-    save_run(place / 'picture', CRATE(CRATEConfig(**small, image_size=8, patch_size=4, num_classes=4)),
-             {'kind': 'images', 'classes': list('abcd')}, dataset='quads', seed=1)
-    (place / 'run').mkdir()
-    (place / 'run' / 'log.csv').write_text('step,split,loss,lr,seen,seconds\n0,val,2.0,0.1,0,0.0\n')
+    crate = CRATE(CRATEConfig(**small, image_size=8, patch_size=4, num_classes=4))
+    save_run(place / 'picture', crate, {'kind': 'images', 'classes': list('abcd')}, dataset='quads', seed=1)
+    torch.save(crate.to_official(), place / 'crate.pth')
+    shutil.copytree(place / 'text', place / 'run')
+    row = {'step': 0, 'split': 'val', 'loss': 2.0, 'lr': 0.1, 'seen': 0, 'seconds': 0.0}
+    (place / 'run' / 'log.jsonl').write_text(json.dumps(row) + '\n')
     (place / 'file').write_text('a text\n' * 50)
     (place / 'folder').mkdir()
     (place / 'folder' / 'a.jpg').write_bytes(JPEGS['train'][0][2])
@@ -72,26 +74,26 @@ def programs(data):
     data = f'--data_dir={data}'
     small = ['--n_layer=1', '--n_head=2', '--n_embd=8', '--block_size=8', '--batch_size=2', '--max_iters=1',
              '--eval_iters=1', '--warmup_iters=1']
-    picture = [data, '--ckpt=picture/last.pt']
+    picture = [data, '--ckpt=picture']
     found = {
         'train': (train.run_it, ['--data_dir=data', '--dataset=tiny', *small, '--out_dir=new'],
                   named(train.TrainConfig, AugmentConfig, AoTConfig)),
         'train pictures': (train.run_it, [data, '--dataset=quads', '--model=crate', '--patch_size=4', *small,
                                           '--out_dir=new'], named(train.TrainConfig, AugmentConfig, CRATEConfig)),
-        'sample': (sample.main, ['--ckpt=text/last.pt', '--max_new_tokens=2'], named(sample.SampleConfig)),
-        'sample pictures': (sample.main, ['--ckpt=picture/last.pt', '--image=folder'], named(sample.SampleConfig)),
-        'eval': (eval.main, ['--data_dir=data', '--ckpt=text/last.pt'], named(eval.EvalConfig)),
+        'sample': (sample.main, ['--ckpt=text', '--max_new_tokens=2'], named(sample.SampleConfig)),
+        'sample pictures': (sample.main, ['--ckpt=picture', '--image=folder'], named(sample.SampleConfig)),
+        'eval': (eval.main, ['--data_dir=data', '--ckpt=text/best.safetensors'], named(eval.EvalConfig)),
         'eval pictures': (eval.main, [*picture, '--workers=0'], named(eval.EvalConfig)),
         'analyze layers': (analyze.main, ['layers', *picture, '--num_samples=2'], named(analyze.AnalyzeConfig)),
         'analyze attention': (analyze.main, ['attention', *picture, '--num_samples=1'], named(analyze.AnalyzeConfig)),
-        'export': (export.main, ['--ckpt=picture/last.pt', '--out=new'], named(export.ExportConfig)),
         'bench': (bench.main, ['step', '--rows=aot-stdlib-plain', '--n_layer=1', '--n_embd=16', '--batch_size=2',
-                              '--rounds=1', '--seconds=0.01', '--alone=false'],
-                  named(bench.BenchConfig)),
+                              '--rounds=1', '--seconds=0.01'],
+                  [name for name in named(bench.BenchConfig) if name not in ('seconds', 'rounds')]),  # long as asked for
         'compare': (compare.main, ['run'], named(compare.CompareConfig))}
-    given = {'text': ['file'], 'imagefolder': ['folder'], 'arrays': ['file', '--labels', 'file'], 'gpt2_weights': [],
+    given = {'text': ['file'], 'imagefolder': ['folder'], 'arrays': ['--images', 'file', '--labels', 'file'],
+             'official_weights': ['crate.pth', '--model', 'crate', '--n_head', '2', '--patch_size', '4'],
              'shapes': ['--train', '3', '--val', '3', '--test', '3'],
-             'shapes_many': ['--train', '3', '--val', '3', '--test', '3'], 'stdlib': ['--max_bytes', '9000']}
+             'shapes_many': ['--train', '3', '--val', '3', '--test', '3']}
     for path in sorted((ROOT / 'prepare').glob('[a-z]*.py')):
         script = runpy.run_path(str(path))['main']
         shown = io.StringIO()
@@ -103,8 +105,8 @@ def programs(data):
 
 
 def tree(folder):
-    """{path: bytes} of all that a folder holds, and the paths of its folders."""
-    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in folder.rglob('*')}
+    """{path: bytes} of all files in a folder but locks."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob('*') if p.is_file() and p.suffix != '.lock'}
 
 
 def outcome(main, words):
@@ -125,7 +127,6 @@ def outcome(main, words):
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
-        lock.let_all_go()  # as at the end of a process
     said = err.getvalue()
     if code == 0:
         return 'works'

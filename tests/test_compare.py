@@ -1,22 +1,24 @@
-"""compare.py: the losses in the log.csv of runs, printed and drawn."""
+"""compare.py: the losses in the logs of runs, printed and drawn."""
+import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 from helpers import fails
 from PIL import Image
 
 import compare
 from engine import plots
-from engine.log import Log
 
 
-def a_run(folder, losses, per_step=10):
+def a_run(folder, losses, per_step=10, splits=('train', 'val')):
+    """A run directory with such validation losses; those of training are larger by one."""
     folder.mkdir()
-    log = Log(folder / 'log.csv', 0)
-    for i, loss in enumerate(losses):
-        log.write(step=i, split='train', loss=loss + 1, seen=(i + 1) * per_step, seconds=0.5 * i)
-        log.write(step=i, split='val', loss=loss, seen=i * per_step, seconds=0.5 * i)
+    config = {'model': 'aot', 'settings': {'dataset': 'stdlib'}, 'network': {}, 'data': {}}
+    (folder / 'config.json').write_text(json.dumps(config))
+    (folder / 'log.jsonl').write_text(''.join(
+        json.dumps({'step': i, 'split': split, 'loss': loss + (split == 'train'), 'lr': 0.1,
+                    'seen': (i + (split == 'train')) * per_step, 'seconds': 0.5 * i}) + '\n'
+        for i, loss in enumerate(losses) for split in splits))
     return str(folder)
 
 
@@ -80,22 +82,14 @@ def test_mistakes_get_one_line(tmp_path, capsys):
     a = a_run(tmp_path / 'a', [3.0, 1.0])
     compare.main([a, f'--out={tmp_path}/x.png'])
     capsys.readouterr()
-    (tmp_path / 'odd').mkdir()
-    (tmp_path / 'odd' / 'log.csv').write_text('step,split,loss\n1,val,abc\n')
-    (tmp_path / 'early').mkdir()
-    Log(tmp_path / 'early' / 'log.csv', 0).write(step=0, split='train', loss=1.0, seen=1, seconds=1.0)
+    odd, early = a_run(tmp_path / 'odd', []), a_run(tmp_path / 'early', [1.0], splits=['train'])
+    (tmp_path / 'odd' / 'log.jsonl').write_text('{"step": 1, "split": "val"}\n')
     before = (tmp_path / 'x.png').read_bytes()
     for words, message in (
             ([], 'name the directories'), ([a, f'--out={tmp_path}/x.png'], 'exists'),
-            ([f'{tmp_path}/none', '--out=y.png'], 'no '), ([f'{tmp_path}/odd', '--out=y.png'], 'not the log of a run'),
-            ([f'{tmp_path}/early', '--out=y.png'], 'no validation loss yet'),
-            ([a, f'--out={tmp_path}/no/y.png'], 'no folder'), ([a, '--out=y.what'], 'no format of pictures'),
+            ([f'{tmp_path}/none', '--out=y.png'], f'no {tmp_path}/none'),
+            ([odd, '--out=y.png'], 'log.jsonl, line 1 is damaged'),
+            ([early, '--out=y.png'], 'no validation loss yet'), ([a, '--out=y.what'], 'must end with'),
             ([a, '--outt=y.png'], 'did you mean out')):
         assert message in fails(capsys, compare.main, *words)
     assert (tmp_path / 'x.png').read_bytes() == before
-
-
-def test_a_run_without_seen_is_refused_by_name(tmp_path):
-    (tmp_path / 'log.csv').write_text('step,split,loss\n1,val,2\n')
-    with pytest.raises(ValueError, match='log.csv is not the log of a run'):
-        compare.read_run(tmp_path)

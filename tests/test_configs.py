@@ -7,7 +7,8 @@ import pytest
 import torch
 from helpers import ROOT
 
-from engine import checkpoints, settings, starts
+from engine import networks, settings
+from engine.start import read
 from scoring.watch import train_flops
 from tasks.augment import AugmentConfig
 from train import TrainConfig
@@ -22,9 +23,9 @@ def built(*words):
 
     The network has the sizes that the dataset would give it. No other function here asks the core for either.
     """
-    start = starts.read([*words, '--init_from=scratch', '--new_head=false'], TrainConfig, AugmentConfig)
+    start = read([*words, '--init_from=scratch', '--new_head=false'], TrainConfig, AugmentConfig)
     c, given = start.config, start.network
-    Network, Config = checkpoints.network(c.model)
+    Network, Config = networks.network(c.model)
     fields = {f.name for f in dataclasses.fields(Config)}
     reads = {k: v for k, v in READS.get(c.dataset, {}).items() if k in fields}
     with torch.device('meta'):

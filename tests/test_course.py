@@ -146,13 +146,13 @@ def options(tool, words):
     import eval
     import sample
     import train
-    from engine import checkpoints
+    from engine import networks
     from tasks.augment import AugmentConfig
     if tool == 'train.py':
         model = next((w.partition('=')[2] for w in words if w.startswith('--model=')), '')
         known = [train.TrainConfig, AugmentConfig]
-        for name in [model] if model and model != 'own' else checkpoints.names():
-            known.append(checkpoints.network(name)[1])
+        for name in [model] if model and model != 'own' else networks.names():
+            known.append(networks.network(name)[1])
         known += [grade.loaded(COURSE / 'answers' / 'lesson8.py', 'answers8').Config] * (model == 'own')
     elif tool == 'analyze.py':
         command = words[0]
@@ -164,7 +164,7 @@ def options(tool, words):
     else:
         known = [{'sample.py': sample.SampleConfig, 'eval.py': eval.EvalConfig,
                   'compare.py': compare.CompareConfig}[tool]]
-    return {f.name for c in known for f in fields(c)} | {'help', 'ckpt', 'official'}
+    return {f.name for c in known for f in fields(c)} | {'help', 'ckpt'}
 
 
 def test_commands_name_what_exists():

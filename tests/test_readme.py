@@ -1,5 +1,6 @@
 """Every command of the README and of docs/ runs, at toy size; pages and code name each other correctly."""
 import ast
+import csv
 import io
 import json
 import re
@@ -15,6 +16,7 @@ import torch
 from helpers import ROOT, save_run, save_text, split_text
 from PIL import Image
 
+from engine.checkpoint import read_log
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
 from model_crate_alpha import CRATEAlpha, CRATEAlphaConfig
@@ -106,7 +108,9 @@ def masked_folders(place, drawn):
 
 def toy(command):
     """The words of a command as this test can run it: our files, a tiny network, a few steps."""
-    words = shlex.split(command)
+    words = shlex.split(re.sub(r'--n_head([ =])12\b', r'--n_head\g<1>2', command))
+    if words[1] == '-c':
+        return words[1:]
     if words[0] == 'torchrun':
         words = ['-m', 'torch.distributed.run', *[w.replace('=8', '=2') for w in words[1:]], '--overwrite=true']
     else:
@@ -133,7 +137,7 @@ def toy(command):
         words = [w for w in words if not w.startswith(('--rounds', '--tokens'))] + ['--rounds=1']
         words += [*TOY, '--block_size=16'] if races else \
             ['--n_layer=1', '--n_embd=32', '--n_head=2', '--image_size=32', '--block_size=32', '--vocab_size=99',
-             '--batch_size=1', '--seconds=0', '--tokens=2', '--alone=false']
+             '--batch_size=1', '--seconds=0', '--tokens=2']
     if tool == 'prepare/shapes_many.py':
         words += ['--train=20', '--val=8', '--test=8']
     if tool == 'eval.py' and functions:
@@ -141,14 +145,13 @@ def toy(command):
     if any('benchmarks' in w for w in words):  # GPT-2's tokenizer would need a download
         words = [w.replace('out/aot_owt', 'out/gpt2') for w in words]
     if tool == 'analyze.py':
-        words = [w.replace('step_150', 'step_0').replace('step_450', 'step_4') for w in words
-                 if not w.startswith('--num_samples')]
+        words = [w for w in words if not w.startswith('--num_samples')]
         words = [re.sub('^--layer=.*', '--layer=2', re.sub('^--heads=.*', '--heads=1,2', w)) for w in words]
-        theory = words[1] in ('denoise', 'compress', 'ista') and not re.search('--ckpt|--official', command)
+        theory = words[1] in ('denoise', 'compress', 'ista') and '--ckpt' not in command
         words += ['--tokens=16'] * theory
     if tool == 'sample.py' and not pictures and '[MASK]' not in command and '--image' not in command:
         words = [w for w in words if not w.startswith('--max_new')] + ['--max_new_tokens=4']
-    return [w.replace('--n_head=12', '--n_head=2') for w in words]
+    return [re.sub(r'step_\d+\.', 'step_4.', w.replace('step_150.', 'step_0.')) for w in words]
 
 
 @pytest.mark.slow
@@ -162,7 +165,7 @@ def test_commands_run(page, place, uncompiled, monkeypatch, capsys):
             continue  # a download, or an account is needed; the data stand ready
         command = re.sub(r'^GOMP_\w+=\d+ ', '', command)  # read when torch is loaded
         words, start = toy(command), time.time()
-        if words[0] == '-m':
+        if words[0] in ('-m', '-c'):
             done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120)
             assert done.returncode == 0, f'{command}\n{done.stderr}'
         else:
@@ -174,6 +177,17 @@ def test_commands_run(page, place, uncompiled, monkeypatch, capsys):
                 pytest.fail(f'{command}\n{words}\n{capsys.readouterr().err}')
         with capsys.disabled():
             print(f'{time.time() - start:5.1f} s  {command}')
+
+
+def test_a_log_becomes_a_table(text_run, tmp_path):
+    command, = (c for c in commands(ROOT / 'docs' / 'text.md') if 'log.jsonl' in c)
+    _, c, code = shlex.split(command)
+    subprocess.run([sys.executable, c, code.replace('out/mine', str(text_run))], cwd=tmp_path, check=True)
+    with open(tmp_path / 'log.csv', newline='') as f:
+        table = [{k: v for k, v in row.items() if v} for row in csv.DictReader(f)]
+    rows = read_log(text_run)
+    assert len({frozenset(row) for row in rows}) > 1  # they have different keys
+    assert table == [{k: str(v) for k, v in row.items()} for row in rows]
 
 
 def prose(page):

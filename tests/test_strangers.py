@@ -17,12 +17,11 @@ import tarfile
 import traceback
 import zipfile
 import zlib
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from helpers import loud, save_run, text_network
+from helpers import fails, loud, save_run, text_network
 from PIL import EpsImagePlugin, Image
 from small_files import jpeg, tar, tree
 
@@ -33,9 +32,7 @@ from model_crate import CRATE, CRATEConfig
 from prepare import arrays, cifar10, flowers102, imagefolder, imagenet, lambada, pets
 from prepare.lib import archives
 from prepare.lib.pictures import save_pack
-from tasks import augment
-from tasks.decode import open_picture, to_rgb
-from tasks.pictures import ImageSplit, seen
+from tasks.decode import to_rgb
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith('linux'), reason='memory is limited as Linux does it')
 TB = 2 ** 40
@@ -113,7 +110,7 @@ def runs(tmp_path_factory):
     return place
 
 
-# ---- pictures
+# ---- pictures and prompts
 
 def png(width, height):
     """A PNG file that says it has this size."""
@@ -123,76 +120,33 @@ def png(width, height):
     return bytes(file)
 
 
-def tiff(tile):
-    """A TIFF file of 10 x 10 pixels in one tile of another size."""
-    tags = {256: 10, 257: 10, 258: 8, 259: 8, 262: 1, 277: 1, 322: tile, 323: tile, 324: 140, 325: 99}
-    entries = b''.join(struct.pack('<HHII', tag, 4, 1, value) for tag, value in tags.items())
-    return b'II*\0' + struct.pack('<IH', 8, len(tags)) + entries + bytes(200)
-
-
 POSTSCRIPT = b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n'
-HOSTILE = {'a.jpg': (POSTSCRIPT, 'not a picture'), 'b.png': (png(30000, 30000), 'decompression bomb'),
-           'c.jpg': (png(60000, 20), '60,000 x 20 pixels'), 'd.tif': (tiff(30000), '30,000 x 30,000 pixels'),
-           'e.png': (png(12000, 12000), '12,000 x 12,000 pixels'), 'f.jpg': (b'', 'empty'),
-           'g.jpg': (jpeg(60, 60)[:900], 'truncated')}
+BROKEN = {'a.jpg': POSTSCRIPT, 'b.png': png(30000, 30000), 'f.jpg': b'', 'g.jpg': jpeg(60, 60)[:900]}
 
 
-def special(folder):
-    """What is no regular file, or too large for a picture -> {path: message}."""
-    os.mkfifo(folder / 'fifo.jpg')
-    (folder / 'device.jpg').symlink_to('/dev/zero')
-    (folder / 'folder.jpg').mkdir()
-    sparse(folder / 'sparse.jpg', jpeg()[:-9], TB)
-    no_file = dict.fromkeys(('fifo.jpg', 'device.jpg', 'folder.jpg'), 'no regular file')
-    return no_file | {'sparse.jpg': 'at most 536,870,912'}
+def test_broken_pictures_are_refused_to_look_at(runs, tmp_path):
+    tree(tmp_path, BROKEN)
+    calls = [(main, *words, f'--ckpt={runs}/pictures', f'--image={tmp_path / name}') for name in BROKEN
+             for main, *words in ((sample.main,), (analyze.main, 'layers', f'--out={tmp_path}/x.png'))]
+    for (*_, image), line in zip(calls, refused(tmp_path, *calls), strict=True):
+        assert image.removeprefix('--image=') in line and 'give another --image' in line
 
 
-def test_hostile_pictures_are_refused_to_look_at(runs, tmp_path):
-    messages = special(tree(tmp_path, {name: content for name, (content, _) in HOSTILE.items()}))
-    messages |= {name: message for name, (_, message) in HOSTILE.items()}
-    calls = {(name, look): (main, *words, f'--ckpt={runs}/pictures', f'--image={tmp_path / name}')
-             for name in messages for look, main, *words in (
-                 ('sample', sample.main), ('analyze', analyze.main, 'layers', f'--out={tmp_path}/x.png'))}
-    for name in messages:
-        (tmp_path / f'in_{name}').mkdir()
-        (tmp_path / f'in_{name}' / name).symlink_to(tmp_path / name)
-        calls[name, 'folder'] = sample.main, f'--ckpt={runs}/pictures', f'--image={tmp_path}/in_{name}'
-    del calls['folder.jpg', 'sample'], calls['folder.jpg', 'analyze']
-    for (name, _), line in zip(calls, refused(tmp_path, *calls.values()), strict=True):
-        assert name in line and messages[name] in line and 'give another --image' in line
-
-
-def test_hostile_pictures_are_left_out_of_packs(tmp_path, capsys):
+def test_broken_pictures_are_left_out_of_packs(tmp_path):
     for split in 'train', 'val':
-        tree(tmp_path / split / 'cat', {'z.jpg': jpeg()} | {name: content for name, (content, _) in HOSTILE.items()})
-    special(tmp_path / 'train' / 'cat')
+        tree(tmp_path / split / 'cat', {'z.jpg': jpeg()} | BROKEN)
     words = str(tmp_path), '--out', f'{tmp_path}/d', '--workers', '0'
-    assert 'pictures cannot be decoded' in fails_with_notes(capsys, imagefolder.main, *words)
+    with pytest.raises(settings.Mistake, match='pictures cannot be decoded'):
+        imagefolder.main(words)
     assert not (tmp_path / 'd').exists()
     imagefolder.main([*words, '--max_bad', '1'])
-    assert ImageSplit(tmp_path / 'd', 'train').names().tolist() == [b'cat/z.jpg']
-
-
-def fails_with_notes(capsys, main, *words):
-    """The last line of what a program that exits with code 2 prints on standard error."""
-    with pytest.raises(SystemExit) as e, settings.one_line_errors():
-        main(words)
-    assert e.value.code == 2
-    return capsys.readouterr().err.splitlines()[-1]
+    assert np.load(tmp_path / 'd' / 'train.names.npy').tolist() == [b'cat/z.jpg']
 
 
 def test_pictures_with_a_decimal_point_are_refused():
     """Nobody says whether they go up to 1 or to 255."""
     with pytest.raises(ValueError, match='decimal point'):
         to_rgb(Image.fromarray(np.random.default_rng(0).random((8, 8), np.float32)))
-
-
-@pytest.mark.parametrize('content, message', [HOSTILE[name] for name in ('a.jpg', 'b.png', 'c.jpg')])
-def test_hostile_pictures_in_a_pack_are_refused(content, message, tmp_path):
-    save_pack(tmp_path / 'd', {'val': [('a', 0, jpeg(30, 20)), ('b', 0, jpeg(40, 30))]}, ['x'], workers=0)
-    images = ImageSplit(tmp_path / 'd', 'val')
-    with pytest.raises(ValueError, match=f'val.jpeg.npy: picture 1 is damaged .*{message}.*prepare the dataset again'):
-        images.decode(1, content)
 
 
 def test_no_picture_starts_a_program(runs, tmp_path, monkeypatch):
@@ -207,47 +161,16 @@ def test_no_picture_starts_a_program(runs, tmp_path, monkeypatch):
         Image.open(cat).load()
     assert marker.exists()  # so it would be noticed
     marker.unlink()
-    for line in refused(tmp_path, (sample.main, f'--ckpt={runs}/pictures', f'--image={cat}'),
-                        (analyze.main, 'layers', f'--ckpt={runs}/pictures', f'--image={cat}')):
-        assert 'not a picture' in line
-    save_pack(tmp_path / 'd', {'val': [('a', 0, jpeg())]}, ['x'], workers=0)
-    with pytest.raises(ValueError, match='not a picture'):
-        ImageSplit(tmp_path / 'd', 'val').decode(0, POSTSCRIPT)
+    refused(tmp_path, (sample.main, f'--ckpt={runs}/pictures', f'--image={cat}'))
     with pytest.raises(ValueError, match='1 of 1 pictures cannot be decoded'):
         save_pack(tmp_path / 'e', {'val': [('a', 0, str(cat))]}, ['x'], workers=0)
     assert not marker.exists()
 
 
-@pytest.mark.parametrize('width, height', [(20000, 2000), (2000, 20000), (16384, 4096), (12000, 9000)])
-def test_photographs_and_panoramas_are_pictures(width, height, recwarn):
-    assert open_picture(png(width, height)).size == (width, height) and not recwarn
-
-
-def test_a_long_picture_is_seen_as_in_a_pack_and_takes_no_more_memory_than_its_middle(tmp_path):
-    model = SimpleNamespace(config=SimpleNamespace(image_size=(8, 8)), parameters=lambda: iter([torch.zeros(1)]))
-    pictures = [jpeg(3000, 10), jpeg(12, 3001), jpeg(30, 20)]
-    save_pack(tmp_path / 'd', {'val': [('a', 0, content) for content in pictures]}, ['x'], workers=0)
-    images = ImageSplit(tmp_path / 'd', 'val')
-    for i, content in enumerate(pictures):
-        in_pack, sizes, *_ = images.at(np.array([i]), np.zeros((1, 0)), (8, 8))
-        same = augment.eval_pictures(torch.tensor(in_pack), torch.tensor(sizes), (8, 8), 0.875)
-        assert torch.equal(seen(images.decode(0, content), model, {'config': {'eval_crop': 0.875}}), same)
-    model.config.image_size = 224, 224
-    whole = seen(np.zeros((1, 2 ** 15, 3), np.uint8), model, {'config': {}})
-    assert whole.shape == (1, 3, 224, 224)  # would take 25 GB
-
-
-# ---- prompts
-
-def test_a_prompt_is_a_file_of_sensible_size(runs, tmp_path, capsys):
-    os.mkfifo(tmp_path / 'fifo')
-    sparse(tmp_path / 'large', b'a', TB)
+def test_a_prompt_is_a_file_of_text(runs, tmp_path, capsys):
     (tmp_path / 'bytes').write_bytes(b'\xff')
-    messages = {tmp_path / 'fifo': 'no regular file', '/dev/zero': 'no regular file',
-                tmp_path / 'large': 'at most 4,194,304', tmp_path / 'bytes': 'invalid start byte'}
-    calls = ((sample.main, f'--ckpt={runs}/text', f'--start=FILE:{file}') for file in messages)
-    for (file, message), line in zip(messages.items(), refused(tmp_path, *calls)):
-        assert message in line and f'--start=FILE:{file}' in line and 'name another file' in line
+    line = fails(capsys, sample.main, f'--ckpt={runs}/text', f'--start=FILE:{tmp_path}/bytes')
+    assert 'invalid start byte' in line
     (tmp_path / 'good').write_bytes(b'a\r\nb')
     sample.main([f'--ckpt={runs}/text', f'--start=FILE:{tmp_path}/good', '--max_new_tokens=0'])
     assert capsys.readouterr().out == 'a\nb\n'
@@ -312,7 +235,7 @@ def test_hostile_tar_archives_are_refused(tmp_path):
 
 
 def test_every_script_refuses_a_member_of_a_terabyte(tmp_path):
-    pictures = sparse(tmp_path / imagenet.VAL_TAR, header('a.JPEG', TB), TB + 10 ** 4)
+    sparse(tmp_path / imagenet.VAL_TAR, header('a.JPEG', TB), TB + 10 ** 4)
     tree(tmp_path, {'train/c/a.jpg': jpeg(), imagenet.SYNSETS: b'c\n', '102flowers.tgz': header('image_00001.jpg', TB),
                     'annotations.tar.gz': header('a/test.txt', TB), 'images.tar.gz': b'',
                     'lambada-dataset.tar.gz': header('lambada_test_plain_text.txt', TB)})
@@ -324,10 +247,6 @@ def test_every_script_refuses_a_member_of_a_terabyte(tmp_path):
         assert '1,099,511,627,776 bytes, and may have 67,108,864' in line and 'get it again' in line, line
     with pytest.raises(ValueError, match='may have 67,108,864'):
         list(archives.listed_pictures(tmp_path / '102flowers.tgz', lambda name: True, {'image_00001': ()}, 'it'))
-    assert pictures.stat().st_blocks < 100
-    os.mkfifo(tmp_path / 'fifo')
-    for line in refused(tmp_path, *((imagenet.main, '--from', file) for file in (tmp_path / 'fifo', '/dev/zero'))):
-        assert 'no such file' in line
 
 
 @pytest.mark.slow
@@ -341,12 +260,9 @@ def test_hostile_zip_archives_are_refused(tmp_path):
         assert content.count(struct.pack('<I', size)) == 2  # before the content, and in the list
         (tmp_path / f'lie{kind}.zip').write_bytes(content.replace(struct.pack('<I', size), struct.pack('<I', 9)))
         messages |= {f'{kind}.zip': f'{name} has 136,314,880 bytes', f'lie{kind}.zip': 'get it again'}
-    sparse(tmp_path / 'large.zip', b'PK\3\4', TB)
-    sparse(tmp_path / name, b'a b\n' * 200, TB)
-    messages |= {'large.zip': 'at most 268,435,456', name: 'at most 67,108,864'}
     calls = ((lambada.main, '--from', tmp_path / file, '--out', tmp_path / 'd') for file in messages)
     for message, line in zip(messages.values(), refused(tmp_path, *calls)):
-        assert message in line and ('get it again' in line or 'give a file' in line)
+        assert message in line and 'get it again' in line
 
 
 # ---- other files
@@ -398,9 +314,7 @@ def test_hostile_arrays_are_refused(tmp_path, monkeypatch):
     tree(tmp_path, {'idx': says + bytes(99), 'idx.gz': gzip.compress(says + bytes(99)),
                     'bomb.gz': gzip.compress(says + bytes(2 ** 25)), 'x.npy': npy + bytes(99),
                     'npy.gz': gzip.compress(npy + bytes(99))})
-    sparse(tmp_path / 'large.npy', npy, TB)
-    os.mkfifo(tmp_path / 'fifo')
-    files = [*(str(path) for path in tmp_path.iterdir()), '/dev/zero']
+    files = [str(path) for path in tmp_path.iterdir()]
     calls = ((arrays.main, '--images', file, '--labels', file, '--out', tmp_path / 'd') for file in files)
     for file, line in zip(files, refused(tmp_path, *calls)):
         assert f'{file}: expected a whole .npy file' in line

@@ -1,7 +1,8 @@
-"""train.py in several processes: each with its own copy of the network (DDP), or sharing one
-(FSDP2); checkpoints that any number of processes reads; stopping; mistakes of one process."""
+"""train.py in several processes: each with its own copy of the network (DDP), or sharing one (FSDP2); resuming
+with any number of them; stopping; mistakes of one process."""
 import os
 import re
+import shutil
 import signal
 
 import pytest
@@ -9,8 +10,7 @@ import torch
 from helpers import HARD, OF_AUTOENCODERS, OF_PICTURES, column, equal, go, losses, snapshot, torchrun, weights
 from torch._dynamo.utils import counters
 
-from engine import rundir as runs
-from engine.rundir import load_checkpoint
+from engine.checkpoint import RunDirectory, read_last
 from tasks.text import TextSplit
 
 WAYS = {'one': None, 'ddp': [], 'fsdp': ['--fsdp=true']}
@@ -72,7 +72,7 @@ def test_functions_in_context_and_few_rows_are_shared_too(tmp_path, words):
     close(tmp_path / 'one', tmp_path / 'fsdp')
 
 
-# ---- checkpoints
+# ---- resuming
 
 
 @pytest.fixture(scope='module')
@@ -88,33 +88,41 @@ def long(tiny):
             '--eval_iters=5', '--ema=0.9', '--max_iters=8', '--eval_interval=4', '--lr_decay_iters=8']
 
 
-def states(path):
-    """The optimizer states of a checkpoint: {(optimizer, parameter, name): tensor}."""
-    return {(n, i, k): v for n, state in enumerate(load_checkpoint(path)['optimizers'])
+def states(last):
+    """The optimizer states in last.pt: {(optimizer, parameter, name): tensor}."""
+    return {(n, i, k): v for n, state in enumerate(last['optimizers'])
             for i, kept in state['state'].items() for k, v in kept.items()}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('writer', WAYS)
-def test_a_checkpoint_is_the_same_whoever_reads_it(writer, whole_run, tiny, tmp_path):
+def test_what_one_way_writes_every_way_goes_on_with(writer, whole_run, tiny, tmp_path):
     first = tmp_path / 'first'
     train_by(writer, *long(tiny), '--max_iters=4', '--checkpoint_minutes=1e-9', f'--out_dir={first}')
-    written = load_checkpoint(first / 'last.pt')
-    assert written.keys() == load_checkpoint(whole_run / 'last.pt').keys() and written['step'] == 4
-    assert all(type(v) is torch.Tensor for v in [*written['weights'].values(), *states(first / 'last.pt').values()])
+    written = read_last(first)
+    assert written.keys() == read_last(whole_run).keys() and written['step'] == 4
+    assert all(type(v) is torch.Tensor for v in [*written['weights'].values(), *states(written).values()])
+    assert equal(weights(first, 'best'), written['average'])
     assert (first / 'last.pt').stat().st_size < 1.05 * (whole_run / 'last.pt').stat().st_size  # tied weights once
-    before = snapshot(first)
     for reader in WAYS:
-        out = tmp_path / reader
-        out.mkdir()
-        for name, content in before.items():
-            (out / name).write_bytes(content)
-        words = ['--init_from=resume', '--max_iters=8', '--keep_checkpoints=true', f'--out_dir={out}']
-        train_by(reader, *words, *['--fsdp=false'] * (reader == 'ddp'))
-        for kind in ('weights', 'ema'):
-            assert equal(weights(out, 'step_4.pt', kind), written[kind])  # before the first step
-        assert equal(states(out / 'step_4.pt'), states(first / 'last.pt'))
+        out = shutil.copytree(first, tmp_path / reader)
+        more = ['--init_from=resume', f'--out_dir={out}', *['--fsdp=false'] * (reader == 'ddp')]
+        (out / 'log.jsonl').unlink()
+        train_by(reader, *more, '--max_iters=8', '--target_loss=100')  # it writes all again, without a step
+        held = read_last(out)
+        assert [row[:5] for row in losses(out)[1:]] == ['4,val']
+        assert all(equal(held[k], written[k]) for k in ('weights', 'average')) and held['step'] == 4
+        assert equal(states(held), states(written)) and held['best'] == written['best']
+        shutil.copy(first / 'log.jsonl', out)
+        train_by(reader, *more, '--target_loss=0')
         close(out, whole_run)
+
+
+@pytest.mark.slow
+def test_evaluation_in_two_processes_ends_well(text_run):
+    before = snapshot(text_run)
+    said, _ = torchrun('--init_from=resume', f'--out_dir={text_run}', '--eval_only=true')
+    assert said.count('validation  loss') == 1 and snapshot(text_run) == before
 
 
 def test_a_checkpoint_between_validations_goes_on_bit_for_bit(tiny, text_run, tmp_path, monkeypatch):
@@ -128,20 +136,23 @@ def test_a_checkpoint_between_validations_goes_on_bit_for_bit(tiny, text_run, tm
     with pytest.raises(KeyboardInterrupt):
         go(*tiny, *HARD, f'--out_dir={out}', '--checkpoint_minutes=1e-9')
     monkeypatch.undo()
-    assert load_checkpoint(out / 'last.pt')['step'] == 5  # the last validation was at 3
+    assert read_last(out)['step'] == 5  # the last validation was at 3
     go('--init_from=resume', f'--out_dir={out}')
     assert losses(out) == losses(text_run) and equal(weights(out), weights(text_run))
 
 
 def test_no_checkpoint_between_validations_if_not_asked(tiny, tmp_path, monkeypatch):
-    saved, save = [], runs.save
-    monkeypatch.setattr(runs, 'save', lambda path, checkpoint: (saved.append((path.name, checkpoint['step'])),
-                                                                 save(path, checkpoint)))
+    saved, save = [], RunDirectory.save_last
+
+    def noted(self, *state):
+        save(self, *state)
+        saved.append(read_last(self.out)['step'])
+    monkeypatch.setattr(RunDirectory, 'save_last', noted)
     go(*tiny, '--checkpoint_minutes=0', f'--out_dir={tmp_path}/a')
-    assert [step for name, step in saved if name == 'last.pt'] == [0, 3, 6]
+    assert saved == [0, 3, 6]
     saved.clear()
     go(*tiny, '--checkpoint_minutes=1e-9', f'--out_dir={tmp_path}/b')
-    assert [step for name, step in saved if name == 'last.pt'] == [0, 1, 2, 3, 4, 5, 6]
+    assert saved == [0, 1, 2, 3, 4, 5, 6]
 
 
 # ---- memory
@@ -236,7 +247,7 @@ def test_a_signal_to_one_process_ends_the_validation_of_all(way, words, tmp_path
     words, out = [*words, '--eval_iters=9'], tmp_path / 'a'  # 5 batches in one process, 4 in the other
     said, _ = torchrun(*words, *WAYS[way], f'--out_dir={out}', script=tmp_path / 'stop.py', code=1)
     assert 'stopped at step 3; go on with: python train.py --init_from=resume' in said and 'done:' not in said
-    assert load_checkpoint(out / 'last.pt')['step'] == 3 and 'batch 0 2 2' not in said and 'batch 0 1 4' in said
+    assert read_last(out)['step'] == 3 and 'batch 0 2 2' not in said and 'batch 0 1 4' in said
     torchrun('--init_from=resume', f'--out_dir={out}')
     torchrun(*words, *WAYS[way], f'--out_dir={tmp_path}/whole')
     assert losses(out) == losses(tmp_path / 'whole')
@@ -258,7 +269,7 @@ def test_a_signal_ends_a_validation_and_the_run_repeats_it(number, tiny, text_ru
     with pytest.raises(SystemExit) as e:
         go(*tiny, *HARD, f'--out_dir={tmp_path}/a')
     assert e.value.code == 128 + number and seen == [2, 1]
-    assert load_checkpoint(tmp_path / 'a' / 'last.pt')['step'] == 3
+    assert read_last(tmp_path / 'a')['step'] == 3
     monkeypatch.undo()
     go('--init_from=resume', f'--out_dir={tmp_path}/a')
     assert losses(tmp_path / 'a') == losses(text_run) and equal(weights(tmp_path / 'a'), weights(text_run))

@@ -1,5 +1,6 @@
 """Two processes that want to write the same folder: one writes, and the other waits or is refused."""
 import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -10,13 +11,12 @@ import numpy as np
 import pytest
 from helpers import ROOT, losses, run, snapshot
 
-from engine import lock
+from engine.checkpoint import read_log
+from prepare.lib.files import hold
 from prepare.lib.pictures import save_arrays
 from tasks import files
 
 pytestmark = pytest.mark.slow
-HOLD = ('import sys, time; from engine import lock\n'
-        'lock.hold(sys.argv[1], "the folder", "wait"); print("held", flush=True); ')
 SHAPES = '--size', '8', '--train', '40', '--val', '10', '--test', '10', '--out'
 
 
@@ -35,75 +35,41 @@ def until(condition, process):
         time.sleep(0.005)
 
 
+# ---- preparations
+
+
+def locked(path):
+    """Whether another process has locked a file."""
+    if path.exists():
+        with open(path, 'a') as f:
+            try:
+                fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+    return False
+
+
 @pytest.fixture
 def stopped(tmp_path):
-    """A preparation of tmp_path/data/d that the system has stopped while it holds the lock."""
+    """A preparation of tmp_path/data/d that the system has stopped while it holds the folder."""
     process = start('prepare/shapes.py', *SHAPES, tmp_path / 'data' / 'd')
-    until((tmp_path / 'data' / '.d.lock').exists, process)
+    until(lambda: locked(tmp_path / 'data' / '.d.lock'), process)
     process.send_signal(signal.SIGSTOP)
     yield process
     process.kill()
     process.communicate()
 
 
-# ---- the lock
-
-
-def test_a_lock_names_its_holder_and_ends_with_it(tmp_path):
-    path = tmp_path / 'new' / 'deep' / '.lock'
-    for end in (signal.SIGKILL, None):
-        holder = start('-c', HOLD + 'sys.stdin.read()', path, stdin=subprocess.PIPE)
-        assert holder.stdout.readline() == 'held\n'
-        with pytest.raises(ValueError, match=f'the folder is being written by process {holder.pid} on .*; wait'):
-            lock.hold(path, 'the folder', 'wait')
-        holder.send_signal(end) if end else None
-        holder.communicate()
-        assert path.exists() == bool(end)  # what a killed process leaves stops nobody
-    assert path.parent.exists()
-    with lock.held(path, 'the folder', 'wait'):
-        lock.hold(path, 'the folder', 'wait')  # once more in the same process
-        assert path.read_text().startswith(f'process {os.getpid()} on ')
-    assert not path.exists() and path.parent.exists()
-    with lock.held(tmp_path / 'a' / 'b' / '.lock', 'the folder', 'wait'):
-        assert (tmp_path / 'a' / 'b').is_dir()
-    assert not (tmp_path / 'a').exists()
-
-
-def test_a_forked_process_does_not_keep_the_lock(tmp_path):
-    """As the readers of pictures are, which outlive a killed training process by seconds."""
-    code = HOLD + 'import os; os.fork() or print(os.getpid(), flush=True); time.sleep(60)'
-    holder = start('-c', code, tmp_path / '.lock')
-    child = [holder.stdout.readline() for _ in range(2)][1]
-    holder.kill()
-    holder.wait()
-    with lock.held(tmp_path / '.lock', 'the folder', 'wait'):
-        os.kill(int(child), signal.SIGKILL)  # it still lived
-    holder.communicate()
-
-
-def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch, capsys):
-    def none(*_):
-        raise OSError(errno.ENOLCK, 'No locks available')
-    monkeypatch.setattr(lock.fcntl, 'flock', none)
-    save_arrays(tmp_path / 'd', {'train': (np.zeros((2, 4, 4), np.uint8), np.zeros(2, int))}, 'a')
-    assert f'note: {tmp_path}/d is on a file system without locks (No locks available)' in capsys.readouterr().out
-    assert [p.name for p in tmp_path.iterdir()] == ['d'] and files.read_meta(tmp_path / 'd')
-
-
-# ---- preparations
-
-
-def test_a_second_preparation_of_a_folder_is_refused(stopped, tmp_path):
-    second = run('prepare/shapes.py', *SHAPES, f'{tmp_path}/data/d')
-    assert second.returncode == 2 and second.stdout == '' and len(second.stderr.splitlines()) == 1
-    assert f'data/d is being written by process {stopped.pid} on ' in second.stderr
-    assert 'shapes.py --size 8' in second.stderr and 'give another --out' in second.stderr
-    patient = start('prepare/shapes.py', '--once', *SHAPES, tmp_path / 'data' / 'd')
-    assert f'written by process {stopped.pid} on ' in (said := patient.stdout.readline()) and 'waiting for it' in said
+def test_a_second_preparation_of_a_folder_waits_and_replaces_nothing(stopped, tmp_path):
+    others = [start('prepare/shapes.py', *once, *SHAPES, tmp_path / 'data' / 'd') for once in ([], ['--once'])]
+    for other in others:
+        assert 'waiting for it' in other.stdout.readline()
     stopped.send_signal(signal.SIGCONT)
     assert '40 pictures' in stopped.communicate()[0] and stopped.returncode == 0
+    second, patient = others
+    assert '--overwrite' in second.communicate()[1] and second.returncode == 2
     assert patient.communicate() == (f'{tmp_path}/data/d is there\n', '') and patient.returncode == 0
-    assert [p.name for p in (tmp_path / 'data').iterdir()] == ['d']
+    assert {p.name for p in (tmp_path / 'data').iterdir()} == {'d', '.d.lock'}
     files.verify(tmp_path / 'data' / 'd')
 
 
@@ -116,12 +82,34 @@ def test_who_waits_for_a_preparation_that_is_killed_prepares(stopped, tmp_path):
     files.verify(tmp_path / 'data' / 'd')
 
 
-def test_a_refused_preparation_leaves_nothing(tmp_path):
+def test_a_refused_preparation_leaves_no_data(tmp_path):
     for words in (['cifar10.py', '--from', 'nowhere'], ['openwebtext.py', '--from', 'nowhere', '--tokenizer', 'bytes'],
                   ['shapes.py', '--size', '3']):
         done = run(f'prepare/{words[0]}', *words[1:], cwd=tmp_path)
         assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
-        assert not list(tmp_path.iterdir()), words
+        assert not [p for p in tmp_path.rglob('*') if p.is_file() and p.suffix != '.lock'], words
+
+
+def test_a_forked_process_does_not_keep_a_folder(tmp_path, capsys):
+    """As the readers of pictures are, which outlive a killed process by seconds."""
+    code = ('import os, sys, time; from prepare.lib.files import hold; hold(sys.argv[1]); '
+            'os.fork() or print(os.getpid(), flush=True); time.sleep(60)')
+    holder = start('-c', code, tmp_path / 'd')
+    child = int(holder.stdout.readline())
+    holder.kill()
+    holder.wait()
+    hold(tmp_path / 'd')
+    os.kill(child, signal.SIGKILL)  # it still lived
+    holder.communicate()
+    assert capsys.readouterr().out == ''
+
+
+def test_a_file_system_without_locks_is_written_all_the_same(tmp_path, monkeypatch):
+    def none(*_):
+        raise OSError(errno.ENOLCK, 'No locks available')
+    monkeypatch.setattr(fcntl, 'lockf', none)
+    save_arrays(tmp_path / 'd', {'train': (np.zeros((2, 4, 4), np.uint8), np.zeros(2, int))}, 'a')
+    assert files.read_meta(tmp_path / 'd')['classes'] == ['a']
 
 
 # ---- runs
@@ -134,7 +122,7 @@ def test_two_first_runs_of_a_fresh_clone_both_go_on(tmp_path):
     for process in both:
         said, wrong = process.communicate(timeout=100)
         assert process.returncode == 0 and wrong == '' and 'validation  loss' in said, wrong
-    assert [p.name for p in (tmp_path / 'data').iterdir()] == ['stdlib']
+    assert {p.name for p in (tmp_path / 'data').iterdir()} == {'stdlib', '.stdlib.lock'}
     assert losses(tmp_path / 'out' / '0') == losses(tmp_path / 'out' / '1')
 
 
@@ -148,12 +136,12 @@ def test_a_run_under_way_is_neither_resumed_nor_replaced(tiny, tmp_path):
     for other in others:
         wrong = other.communicate()[1]
         assert other.returncode == 2 and len(wrong.splitlines()) == 1, wrong
-        assert f'{out} is being written by process {first.pid} on ' in wrong
+        assert f'{out} is being written by another process' in wrong
     first.send_signal(signal.SIGSTOP)
     before = snapshot(out)
     first.send_signal(signal.SIGCONT)
     first.send_signal(signal.SIGINT)
     first.communicate()
-    assert first.returncode == 130 and not (out / '.lock').exists()
-    steps = [int(row.split(',')[0]) for row in losses(out)[1:] if ',train,' in row]
-    assert steps == list(range(0, steps[-1] + 1, 5)) and (out / 'log.csv').read_bytes().startswith(before['log.csv'])
+    steps = [row['step'] for row in read_log(out) if row['split'] == 'train']
+    assert first.returncode == 130 and steps == list(range(0, steps[-1] + 1, 5))
+    assert (out / 'log.jsonl').read_bytes().startswith(before['log.jsonl'])

@@ -9,7 +9,6 @@ import zlib
 from pathlib import PurePosixPath
 
 from engine.settings import Mistake
-from tasks.decode import file_size
 
 ARCHIVE_ERRORS = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError)
 UNPACK = {b'\x1f\x8b\x08': gzip.open, b'BZh': bz2.open, b'\xfd7z': lzma.open}  # in pieces; tarfile unpacks a MB at once
@@ -92,7 +91,6 @@ def tar_files(path, wanted, expected, most=MOST_BYTES, inside=None):
 def zip_files(path, wanted, expected):
     """tar_files of a zip archive."""
     try:
-        file_size(path, 2 ** 28)  # its list of files is read whole; WikiText-103 has 190 MB
         with zipfile.ZipFile(path) as z:
             for file in z.infolist():
                 if wanted(file.filename):

@@ -13,10 +13,9 @@ import json
 from pathlib import Path
 
 from engine.settings import Mistake
-from tasks.decode import content_of
-from tasks.files import new_folder, write_meta
+from prepare.lib.files import new_folder, write_meta
 
-from prepare.lib.archives import MOST_BYTES, UNPACK, tar_files, zip_files
+from prepare.lib.archives import UNPACK, tar_files, zip_files
 from prepare.lib.command_line import parser
 from prepare.lib.download import local_or_fetch
 from prepare.lib.texts import decode
@@ -32,7 +31,7 @@ def contents(path, names):
     """{name: bytes} of the named files in a folder or an archive. A plain file gets the first
     name."""
     if path.is_dir():
-        return only(((file, content_of(file, MOST_BYTES)) for name in names for file in sorted(path.rglob(name))), path)
+        return only(((file, file.read_bytes()) for name in names for file in sorted(path.rglob(name))), path)
     with open(path, 'rb') as f:
         start = f.read(512)
     expected = f'an archive with {" and ".join(names)} in it'
@@ -41,7 +40,7 @@ def contents(path, names):
             return only(files(path, lambda name: name.rpartition('/')[2] in names, expected), path)
     if b'\0' in start:
         raise Mistake(f'{path} is neither text nor an archive; expected {names[0]}, or {expected}')
-    return {names[0]: content_of(path, MOST_BYTES)}
+    return {names[0]: path.read_bytes()}
 
 
 def only(found, path):

@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 from engine.settings import Mistake
-from tasks.files import digests, hold
+from prepare.lib.files import hold
+from tasks.files import digests
 
 PATIENCE = 30  # seconds to wait for a server that sends nothing
 
@@ -82,9 +83,9 @@ def local_or_fetch(given, url, path, checksum=None, strict=True):
     the url's name), else of the download, which is kept for the next time. strict: refuse a copy
     with another checksum instead of printing a note."""
     if given is None:
-        if not Path(path).exists():
+        if not os.path.exists(path):
             hold(path)  # two datasets may need the same file
-            if not Path(path).exists():
+            if not os.path.exists(path):
                 fetch(url, path, checksum)
         return path
     given = Path(given)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from engine.settings import Mistake
-from tasks.decode import MOST_BYTES, content_of, open_picture
+from tasks.decode import open_picture
 from tasks.masks import MOST_OBJECTS, UNKNOWN, read_png
 
 VALUES = '0 for background, 1, 2, 3, .. for objects and 255 for unknown, or 0 and 255 alone for one object'
@@ -16,7 +16,7 @@ def upright_size(source):
     """(height, width) of a picture file, by its path or its bytes, when it is turned as its EXIF data
     say; None if it is no picture, of which save_stream tells."""
     try:
-        image = open_picture(source if isinstance(source, bytes) else content_of(source, MOST_BYTES))
+        image = open_picture(source)
         turned = image.getexif().get(0x112, 1) >= 5
     except Exception:  # of many types, depending on the damage
         return None
@@ -76,6 +76,6 @@ def of_folder(folder, root, pictures):
 
 def with_masks(pictures, paths):
     for (name, label, source), path in zip(pictures, paths):
-        numbers = checked(read_png(content_of(path, MOST_BYTES), path), path, upright_size(source))
+        numbers = checked(read_png(Path(path).read_bytes(), path), path, upright_size(source))
         count = numbers[numbers < UNKNOWN].max(initial=0)
         yield name, label, source, (numbers, [label] * min(int(count), MOST_OBJECTS))

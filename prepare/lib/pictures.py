@@ -16,15 +16,17 @@ import os
 import sys
 import warnings
 from array import array
+from pathlib import Path
 
 import numpy as np
 
 from engine.settings import Mistake
 from tasks import masks
-from tasks.decode import MOST_BYTES, content_of, open_picture, to_grey, to_rgb
-from tasks.files import cores, new_folder, write_header, write_meta
+from tasks.decode import open_picture, to_grey, to_rgb
+from tasks.files import cores
 
 from prepare.lib.command_line import parser
+from prepare.lib.files import new_folder, write_header, write_meta
 from prepare.lib.workers import ctrl_c_noted, in_order
 
 QUALITY = 92
@@ -96,7 +98,7 @@ def shrink(source, size, channels=3):
     """A picture -> (JPEG bytes, whether its short side is below size). source: a path, or the bytes
     of a file. Raises exceptions of many types if the picture cannot be decoded completely."""
     from PIL import Image
-    content = source if isinstance(source, bytes) else content_of(source, MOST_BYTES)
+    content = source if isinstance(source, bytes) else Path(source).read_bytes()
     image = open_picture(content)
     width, height = image.size
     short = min(width, height)

@@ -4,7 +4,7 @@ import codecs
 import itertools
 from pathlib import Path
 
-from tasks.files import write_text
+from prepare.lib.files import write_text
 from tasks.tokenizer import Tokenizer
 
 from prepare.lib.command_line import parse, parser

@@ -1,16 +1,13 @@
 """Runs of random weights to look at, and datasets and pictures for them."""
 import csv
-import dataclasses
 
 import numpy as np
 import pytest
-import torch
-from helpers import TEXT, save_text
-from insides import NETWORKS, OTHERS, config_of, kind_of, loud_network
+from helpers import TEXT, save_run, save_text
+from insides import NETWORKS, OTHERS, kind_of, loud_network
 from PIL import Image
 
 import analyze
-from engine import rundir
 from prepare.lib.pictures import save_arrays
 from tasks.tokenizer import Tokenizer
 
@@ -33,29 +30,21 @@ def save_datasets(folder):
 
 
 def save_network(out, name):
-    kind, weights = kind_of(name), loud_network(name).state_dict()
+    kind = kind_of(name)
     dataset = {'letters': 'letters', 'elsewhere': 'bare', 'grey': 'grey', 'four': 'four'}.get(
         name, {'images': 'pics', 'text': 'text', 'functions': 'linear'}[kind])
     tokenizer = {'name': 'chars', 'alphabet': 'abc\n'} if name == 'letters' else {'name': 'bytes'}
     meta = {'images': {'classes': ['ant', 'bee', 'cat']}, 'text': {'tokenizer': tokenizer}, 'functions': {}}[kind]
-    out.mkdir(parents=True)
-    averaged = name == 'crate'  # then the average is what one looks at
-    rundir.save(out / 'best.pt', dict.fromkeys(rundir.KEYS, {}) | {
-        'format': rundir.FORMAT, 'step': 0, 'optimizers': [], 'best': 1.0, 'seconds': 1.0,
-        'model_config': dataclasses.asdict(config_of(name)),
-        'weights': {k: torch.zeros_like(v) for k, v in weights.items()} if averaged else weights,
-        'ema': weights if averaged else None, 'data': {'kind': kind} | meta,
-        'config': {'model': (NETWORKS | OTHERS)[name][0], 'dataset': dataset, 'eval_crop': 0.8, 'sparsity': 3}})
+    save_run(out, loud_network(name), {'kind': kind} | meta, dataset=dataset, eval_crop=0.8)
 
 
 @pytest.fixture(scope='session')
 def place(tmp_path_factory):
-    """A folder with runs/NAME of all networks, an official file, data/, and a FOLDER of three pictures."""
+    """A folder with runs/NAME of all networks, data/, and a FOLDER of three pictures."""
     place = tmp_path_factory.mktemp('place')
     pictures = save_datasets(place / 'data')
     for name in NETWORKS | OTHERS:
         save_network(place / 'runs' / name, name)
-    torch.save({'state_dict': loud_network('crate').to_official()}, place / 'official.pth')
     (place / 'FOLDER').mkdir()
     for i in range(3):
         Image.fromarray(pictures[i]).save(place / 'FOLDER' / f'{i}.png')

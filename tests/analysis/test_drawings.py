@@ -12,7 +12,7 @@ from insides import (chosen, cropped, floats, fresh, heads_of, inputs, kind_of, 
 from matplotlib.text import Text
 
 import analyze
-from analysis import denoising, derivation, drawings, layers, measures, panels
+from analysis import denoising, derivation, layers, measures, panels
 from analysis.samples import Subject
 from tasks.augment import visible
 
@@ -73,12 +73,13 @@ def test_figures_of_the_theory(words, figure_of, monkeypatch):
 
 
 def test_networks_of_the_same_title_are_told_apart():
-    net = Subject('out/a/best.pt', {}, None, 'C0')
-    nets = [net, replace(net, name='out/a/step_3.pt'), replace(net, name='x/vit'),
-            replace(net, name='out/a/best.pt, random weights', kind='random'),
+    net = Subject('out/a/best.safetensors', {}, None, 'C0')
+    nets = [net, replace(net, name='out/a/step_3.safetensors'), replace(net, name='x/vit'),
+            replace(net, name='out/a/best.safetensors, random weights', kind='random'),
             *(replace(net, name=name, kind='random') for name in ('x/vit, random weights', 'random weights'))]
-    assert list(panels.names_of(nets).values()) == ['best.pt', 'step_3.pt', 'vit', 'best.pt, random weights',
-                                                    'vit, random weights', 'random weights']
+    assert list(panels.names_of(nets).values()) == [
+        'best.safetensors', 'step_3.safetensors', 'vit', 'best.safetensors, random weights', 'vit, random weights',
+        'random weights']
     assert list(panels.names_of(nets[:1]).values()) == ['a']
 
 
@@ -204,7 +205,7 @@ def test_other_networks_stand_beside(place, look, capsys):
     assert len(rows) == 2 * (6 + 6 + 3)
     said = capsys.readouterr().out
     assert len(re.findall('R\\^c [0-9]', said)) == 6 and len(re.findall('non-zeros [0-9]', said)) == 4
-    rows = look('layers', 'crate', '--beside={place}/runs/crate/best.pt')  # of one config there are one random weights
+    rows = look('layers', 'crate', '--beside={place}/runs/crate/best.safetensors')  # one config: one random network
     assert [row['network'] for row in rows if row['weights'] == 'random'] == 6 * ['random weights'] and len(rows) == 18
 
 

@@ -16,7 +16,7 @@ from insides import loud_network, walk
 import analyze
 from analysis import layers, measures, page
 from analysis.samples import Subject
-from engine import checkpoints
+from engine import networks
 from tasks.augment import denormalize, normalize
 
 NODE = shutil.which('node')
@@ -40,10 +40,12 @@ KINDS = [*MORE, 'crate', 'vit', 'aot_pictures', 'aot_text', 'gpt2', 'mhsa', 'cra
 
 
 @pytest.fixture
-def write(place, tmp_path):
+def write(place, tmp_path, monkeypatch):
     """A function that writes the page of a run; returns its text."""
+    monkeypatch.chdir(tmp_path)
+
     def write(name, *words, out='page.html'):
-        analyze.main(['page', f'--ckpt={place}/runs/{name}', f'--data_dir={place}/data', f'--out={tmp_path}/{out}',
+        analyze.main(['page', f'--ckpt={place}/runs/{name}', f'--data_dir={place}/data', f'--out={out}',
                       *[w.format(place=place) for w in words]])
         return (tmp_path / out).read_text(encoding='utf-8')
     return write
@@ -61,7 +63,7 @@ def rounded(name):
         file, model = (insides.NETWORKS | insides.OTHERS)[name][0], loud_network(name)
     else:
         torch.manual_seed(0)
-        file, (Network, Config) = MORE[name][0], checkpoints.network(MORE[name][0])
+        file, (Network, Config) = MORE[name][0], networks.network(MORE[name][0])
         model = loud(Network(Config(**MORE[name][1])))
     tensors = dict([*model.named_parameters(), *model.named_buffers()])
     for k, numbers, scale in page.whole_numbers(model):
@@ -71,7 +73,7 @@ def rounded(name):
 
 def in_javascript(tmp_path, file, model, code, **given):
     """What `code` returns in Node, as numpy arrays; it finds `net`, and `given` by their names."""
-    subject = Subject('a run', {'config': {'model': file}, 'data': {}}, model, 'C0')
+    subject = Subject('a run', {'model': file, 'data': {}}, model, 'C0')
     given |= {'network': page.network(subject)}
     (tmp_path / 'given.json').write_text(json.dumps(given))
     (tmp_path / 'run.js').write_text(
@@ -100,7 +102,7 @@ def same(got, want):
 def random_input(model):
     """What JavaScript gets and what the network gets: a picture in bytes and its pixels, or ids."""
     rng, c = np.random.default_rng(3), model.config
-    if checkpoints.kind_of(c) == 'text':
+    if networks.kind_of(c) == 'text':
         ids = rng.integers(0, c.vocab_size, 11)
         return ids.tolist(), torch.tensor(ids)[None]
     picture = rng.integers(0, 256, (*c.image_size, c.channels), np.uint8)
@@ -137,7 +139,7 @@ def test_the_page_computes_what_the_network_does(name, tmp_path):
     for l, (attention, normed, _, half, after) in enumerate(steps):
         same(found['maps'][l], layers.weights(attention, normed, layers.causal(model)))
         assert found['rate'][l] == pytest.approx(measures.coding_rate(half).item(), rel=1e-4)
-        if checkpoints.kind_of(model.config) == 'images':
+        if networks.kind_of(model.config) == 'images':
             want = layers.top_mass(layers.class_maps(attention, normed)[0], 0.6)
             assert (torch.tensor(found['masks'][l]) != want).sum() <= 1  # of weights that are nearly equal
     rates, shares = layers.layer_measures(model, (x,))
@@ -225,7 +227,7 @@ def test_mixed_weights_are_the_same_numbers_elsewhere(tmp_path):
 @pytest.mark.parametrize('name', ['crate_mae', 'letters'])
 def test_the_same_command_writes_the_same_bytes_and_asks_for_nothing(name, write):
     text = write(name)
-    assert write(name) == text                                          # our own file may be replaced
+    assert write(name) == text
     assert write(name, '--num_samples=3') != text
     assert "default-src 'none'" in text                                 # the browser itself refuses requests
     for word in (r'\bsrc\s*=', r'\bhref\s*=', '@import', r'\burl\(', 'fetch', 'XMLHttpRequest', 'WebSocket',
@@ -258,11 +260,11 @@ def test_the_page_holds_the_weights_and_what_the_network_sees(place, write):
 @pytest.mark.parametrize('name', ['crate', 'crate_mae', 'vit'])
 def test_a_network_on_shapes_with_12_pictures_takes_at_most_3_mb(name):
     """The networks of config/train_crate_shapes.py, pretrain_crate_mae_shapes.py and train_vit_shapes.py."""
-    Network, Config = checkpoints.network(name)
+    Network, Config = networks.network(name)
     sizes = {'n_layer': 4, 'n_head': 4, 'n_embd': 128} if name == 'vit' else {'n_layer': 6, 'n_head': 6, 'n_embd': 192}
     sizes |= {} if name == 'crate_mae' else {'num_classes': 10}
     model = Network(Config(image_size=32, patch_size=4, **sizes))
-    subject = Subject('a run', {'config': {'model': name}, 'data': {'classes': list('abcdefghij')}}, model, 'C0')
+    subject = Subject('a run', {'model': name, 'data': {'classes': list('abcdefghij')}}, model, 'C0')
     size = len(json.dumps(page.network(subject))) + sum(len(f.read_bytes()) for f in page.PARTS.iterdir())
     assert size + 12 * (32 * 32 * 3 * 4 / 3 + 60) < 3e6
 
@@ -290,12 +292,6 @@ def test_two_networks_side_by_side(place, write):
     assert names == [f'{place}/runs/crate', f'{place}/again/crate']
 
 
-def test_a_network_of_the_authors_opens_too(write, place, tmp_path):
-    text = write('x', '--ckpt=official:{place}/official.pth', '--model=crate', '--n_head=2', '--image_size=16,24',
-                 '--patch_size=4,8', '--dataset=pics')
-    assert held(text)['networks'][0]['classes'] == ['class 0', 'class 1', 'class 2']
-
-
 @pytest.mark.parametrize('name, words, line', [
     ('crate_alpha', [], 'cannot compute model=crate_alpha yet; it shows CRATE'),
     ('vit_mae', [], 'cannot compute model=vit_mae'), ('crate_bert', [], 'cannot compute hidden text'),
@@ -311,8 +307,8 @@ def test_a_network_of_the_authors_opens_too(write, place, tmp_path):
     ('aot_text', ['--start=' + 13 * 'a'], 'give between 2 and 12'),
     ('crate', ['--image={place}/FOLDER', '--split=val'], '--split does not go with --image'),
     ('crate', ['--num_samples=0'], 'num_samples=0 must lie between 1 and 200'),
-    ('crate', ['--layer=2'], 'unknown setting layer'), ('crate', ['--out=page.png'], 'must end with .html'),
-    ('crate', ['--out=nowhere/page.html'], 'a folder that exists')])
+    ('crate', ['--layer=2'], 'unknown setting layer'), ('crate', ['--out=page.png'], '.html; give another --out'),
+    ('crate', ['--out=nowhere/page.html'], 'nowhere is no folder')])
 def test_mistakes_get_one_line(name, words, line, place, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = [w.format(place=place) for w in words]
@@ -322,10 +318,10 @@ def test_mistakes_get_one_line(name, words, line, place, tmp_path, monkeypatch, 
 
 def test_a_network_without_labels_has_no_classes():
     """As DINO's, which opens as CRATE with one class that means nothing."""
-    checkpoint = {'config': {'model': 'crate'}, 'data': {'classes': ['no class']}}
-    Network, Config = checkpoints.network('crate')
+    run = {'model': 'crate', 'data': {'classes': ['no class']}}
+    Network, Config = networks.network('crate')
     model = Network(Config(**PICTURES | {'num_classes': 1}))
-    assert page.network(Subject('a run', checkpoint, model, 'C0'))['classes'] is None
+    assert page.network(Subject('a run', run, model, 'C0'))['classes'] is None
 
 
 def test_large_networks_and_vocabularies_are_refused(place, monkeypatch, capsys):
@@ -333,23 +329,17 @@ def test_large_networks_and_vocabularies_are_refused(place, monkeypatch, capsys)
     monkeypatch.setattr(page, 'LARGEST', 1000)
     assert 'million parameters' in fails(capsys, analyze.main, *words)
     model = loud_network('aot_text')
-    checkpoint = {'config': {'model': 'aot'}, 'data': {'tokenizer': {'name': 'gpt2'}}}
+    run = {'model': 'aot', 'data': {'tokenizer': {'name': 'gpt2'}}}
     with pytest.raises(ValueError, match='gpt2 tokens, of which a page would hold 256'):
-        page.check_shown(Subject('a run', checkpoint, model, 'C0'))
+        page.check_shown(Subject('a run', run, model, 'C0'))
 
 
-def test_a_file_that_is_not_ours_stays(place, tmp_path, write, capsys):
-    (tmp_path / 'page.html').write_text('mine')
+def test_a_page_with_a_name_of_ones_own_stays(tmp_path, write):
+    (tmp_path / 'mine.html').write_text('mine')
     with pytest.raises(ValueError, match='--overwrite=true'):
-        write('crate')
-    assert (tmp_path / 'page.html').read_text() == 'mine'
-    assert len(write('crate', '--overwrite=true')) > 10_000
-
-
-def test_help_and_typos_know_the_command(capsys):
-    analyze.main(['--help'])
-    assert 'PageConfig (page.py)' in capsys.readouterr().out
-    assert 'did you mean page?' in fails(capsys, analyze.main, 'pagee')
+        write('crate', out='mine.html')
+    assert (tmp_path / 'mine.html').read_text() == 'mine'
+    assert len(write('crate', '--overwrite=true', out='mine.html')) > 10_000
 
 
 @in_node

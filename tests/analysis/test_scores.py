@@ -5,7 +5,6 @@ import math
 
 import pytest
 import torch
-from helpers import fails
 from torch.distributions import Categorical, MixtureSameFamily, MultivariateNormal
 
 import analyze
@@ -164,10 +163,3 @@ def test_mistakes_in_settings_get_one_line(settings, message):
     with pytest.raises(ValueError, match=message) as e:
         TweedieConfig(**settings)
     assert '\n' not in str(e.value)
-
-
-@pytest.mark.parametrize('words, message', [
-    (['tweedie', '--ckpt=x'], 'trained network: leave it out'), (['nearest', '--dataset=x'], 'leave it out'),
-    (['tweedi'], 'did you mean tweedie?'), (['zzz'], 'denoise, tweedie, nearest, diffuse, majorize, augment')])
-def test_commands_without_a_network_say_so(capsys, words, message):
-    assert message in fails(capsys, analyze.main, *words)

@@ -1,15 +1,14 @@
-"""Networks by name; trained networks with other settings, another resolution, another head; what is
-refused."""
+"""Networks by name; trained networks with other settings, another resolution, another head; what is refused."""
 import dataclasses
+import json
 import shutil
 
 import pytest
 import torch
-from helpers import equal, fails, go, text_network, weights
+from helpers import equal, fails, go, snapshot, text_network, weights
 
 import train
-from engine import checkpoints
-from engine.rundir import load_checkpoint, save
+from engine import networks
 
 # ---- networks by name
 
@@ -17,18 +16,18 @@ from engine.rundir import load_checkpoint, save
 @pytest.fixture
 def house(tmp_path, monkeypatch):
     """A folder in which model files are looked for."""
-    monkeypatch.setattr(checkpoints, 'HERE', tmp_path)
+    monkeypatch.setattr(networks, 'HERE', tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 
 
 def test_networks_are_the_files_there_are(house):
-    assert checkpoints.names() == []
+    assert networks.names() == []
     (house / 'model_b.py').write_text('')
     (house / 'model_a.py').write_text('')
-    assert checkpoints.names() == ['a', 'b']
+    assert networks.names() == ['a', 'b']
     with pytest.raises(ValueError, match="model='c' is unknown; choose a, b, or write model_c.py"):
-        checkpoints.network('c')
+        networks.network('c')
 
 
 IMPORTS = 'from dataclasses import dataclass\nfrom torch import nn\n'
@@ -37,17 +36,13 @@ NETWORK = 'class Network(nn.Module):\n    pass\n'
 TASK = "    task = 'text'\n"
 
 
-@pytest.mark.parametrize('name, text, lacks', [
-    ('none', IMPORTS + CONFIG + TASK, 'a Network, a torch.nn.Module'),
-    ('function', IMPORTS + CONFIG + TASK + 'def Network(c):\n    pass\n', 'a Network, a torch.nn.Module'),
-    ('no_config', IMPORTS + NETWORK, 'a Config, a dataclass'),
-    ('plain_config', IMPORTS + NETWORK + 'class Config:\n' + TASK, 'a Config, a dataclass'),
-    ('no_task', IMPORTS + NETWORK + CONFIG, 'a `task` in Config')])
-def test_a_file_that_lacks_a_part_of_the_contract_says_which(name, text, lacks, house):
+@pytest.mark.parametrize('name, text', [
+    ('none', IMPORTS + CONFIG + TASK), ('no_config', IMPORTS + NETWORK),
+    ('plain_config', IMPORTS + NETWORK + 'class Config:\n' + TASK), ('no_task', IMPORTS + NETWORK + CONFIG)])
+def test_a_file_that_lacks_a_part_of_the_contract_is_named(name, text, house):
     (house / f'model_{name}.py').write_text(text)
-    with pytest.raises(ValueError) as e:
-        checkpoints.network(name)
-    assert str(e.value) == f'model_{name}.py lacks {lacks}; docs/extend.md says what a network file needs'
+    with pytest.raises(ValueError, match=f'model_{name}.py lacks .*docs/extend.md'):
+        networks.network(name)
 
 
 def test_a_task_that_does_not_exist_is_named():
@@ -55,12 +50,12 @@ def test_a_task_that_does_not_exist_is_named():
     class OddConfig:
         task = 'odd'
     with pytest.raises(ValueError, match="OddConfig.task is 'odd', which is none of text, masked_text, image"):
-        checkpoints.kind_of(OddConfig())
+        networks.kind_of(OddConfig())
 
 
 def test_every_network_has_a_task():
-    for name in checkpoints.names():
-        assert checkpoints.network(name)[1]().task in checkpoints.TASKS
+    for name in networks.names():
+        assert networks.network(name)[1]().task in networks.TASKS
 
 
 # ---- what a dataset decides
@@ -70,36 +65,36 @@ GREY = {'kind': 'images', 'channels': 1, 'classes': list('abc'), 'splits': {'tra
 
 
 def test_a_dataset_fills_in_what_a_network_has():
-    assert checkpoints.config_for('aot', {'n_layer': 2}, TEXT).vocab_size == 256
-    assert checkpoints.config_for('crate', {'causal': False}, TEXT).vocab_size == 257  # and [MASK]
-    c = checkpoints.config_for('vit', {'patch_size': 4}, GREY)
+    assert networks.config_for('aot', {'n_layer': 2}, TEXT).vocab_size == 256
+    assert networks.config_for('crate', {'causal': False}, TEXT).vocab_size == 257  # and [MASK]
+    c = networks.config_for('vit', {'patch_size': 4}, GREY)
     assert (c.image_size, c.channels, c.num_classes) == ((12, 8), 1, 3)
-    c = checkpoints.config_for('vit_mae', {'patch_size': 4}, GREY)
+    c = networks.config_for('vit_mae', {'patch_size': 4}, GREY)
     assert (c.image_size, c.channels) == ((12, 8), 1)
     packed = GREY | {'channels': 3, 'splits': {'train': {'bytes': 9}}}
-    assert checkpoints.config_for('vit', {}, packed).image_size == (224, 224)
-    c = checkpoints.config_for('aot', {}, {'kind': 'functions'})
+    assert networks.config_for('vit', {}, packed).image_size == (224, 224)
+    c = networks.config_for('aot', {}, {'kind': 'functions'})
     assert (c.task, c.n_dims, c.block_size) == ('icl', 20, 82)
 
 
 @pytest.mark.parametrize('name, given, meta, message', [
     ('vit', {}, TEXT, 'holds text, model=vit does not read that'),
     ('crate', {}, {'kind': 'functions'}, 'holds functions, model=crate does not read that'),
-    ('aot', {'vocab_size': 17}, TEXT, 'vocab_size=17 is too small for data/x, which needs 256'),
-    ('crate', {'causal': False, 'vocab_size': 256}, TEXT, 'vocab_size=256 is too small for data/x, which needs 257'),
-    ('vit', {'patch_size': 4, 'num_classes': 2}, GREY, 'num_classes=2 is too small'),
-    ('vit', {'patch_size': 4, 'channels': 3}, GREY, 'pictures of 1 channels, not 3; leave channels out'),
+    ('aot', {'vocab_size': 17}, TEXT, 'vocab_size=17 does not fit data/x, which has 256'),
+    ('crate', {'causal': False, 'vocab_size': 256}, TEXT, 'vocab_size=256 does not fit data/x, which has 257'),
+    ('vit', {'patch_size': 4, 'num_classes': 2}, GREY, 'num_classes=2 does not fit'),
+    ('vit', {'patch_size': 4, 'channels': 3}, GREY, 'channels=3 does not fit data/x, which has 1; leave it out'),
     ('aot', {'image_size': 16}, TEXT, 'but image_size=16 reads images'),
     ('aot', {'image_size': 0}, GREY, 'but image_size=0 reads text'),
     ('aot', {'n_dims': 4}, TEXT, 'but n_dims=4 reads functions')])
 def test_settings_that_do_not_fit_a_dataset_say_what_to_leave_out(name, given, meta, message):
     with pytest.raises(ValueError, match=message):
-        checkpoints.config_for(name, given, meta, 'data/x')
+        networks.config_for(name, given, meta, 'data/x')
 
 
 def test_shared_parameters_count_once():
     model = text_network('crate')
-    assert checkpoints.size(model) == model.num_params() == sum(t.numel() for t in model.parameters())
+    assert networks.size(model) == model.num_params() == sum(t.numel() for t in model.parameters())
     assert len(model.state_dict()) == len(list(model.parameters())) + 1  # the output map is the token embedding
 
 
@@ -110,107 +105,114 @@ def test_positions_for_another_grid():
     torch.manual_seed(0)
     pos = torch.randn(1, 1 + 2 * 6, 8)
     for new in ((2, 6), (4, 12), (3, 5), (1, 3), (6, 2)):
-        resized = checkpoints.resize_positions(pos, (2, 6), new)
+        resized = networks.resize_positions(pos, (2, 6), new)
         assert resized.shape == (1, 1 + new[0] * new[1], 8) and torch.equal(resized[:, 0], pos[:, 0])
-        even = checkpoints.resize_positions(torch.ones_like(pos) * torch.arange(8), (2, 6), new)
+        even = networks.resize_positions(torch.ones_like(pos) * torch.arange(8), (2, 6), new)
         assert torch.allclose(even, torch.arange(8.0).expand_as(even), atol=1e-5)
     # a ramp stays a ramp, away from its ends
     down, across = torch.meshgrid(torch.arange(8.0), torch.arange(12.0), indexing='ij')
     ramp = torch.cat((torch.zeros(1, 1, 2), torch.stack((down, across), -1).flatten(0, 1)[None]), 1)
-    fine = checkpoints.resize_positions(ramp, (8, 12), (16, 24))[0, 1:].view(16, 24, 2)
+    fine = networks.resize_positions(ramp, (8, 12), (16, 24))[0, 1:].view(16, 24, 2)
     assert torch.allclose(fine[6:10, 6:18, 0], (torch.arange(6.0, 10) / 2 - 0.25)[:, None].expand(4, 12), atol=0.05)
     assert torch.allclose(fine[6:10, 6:18, 1], (torch.arange(6.0, 18) / 2 - 0.25).expand(4, 12), atol=0.05)
 
 
 @pytest.mark.parametrize('name', ['aot', 'crate', 'vit'])
 def test_another_resolution_changes_positions_alone(name):
-    Network, Config = checkpoints.network(name)
+    Network, Config = networks.network(name)
     torch.manual_seed(0)
     model = Network(Config(image_size=(8, 12), patch_size=(4, 2), num_classes=5, n_layer=2, n_head=2, n_embd=16))
-    checkpoint = {'weights': model.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(model.config),
-                  'config': {'model': name}}
-    same = checkpoints.load_model(checkpoint, image_size=(8, 12)).state_dict()
-    assert equal(same, checkpoint['weights'])
-    larger = checkpoints.load_model(checkpoint, image_size=(16, 8))
+    held = {'weights': model.state_dict(), 'network': dataclasses.asdict(model.config), 'model': name}
+    same = networks.load_model(held, image_size=(8, 12)).state_dict()
+    assert equal(same, held['weights'])
+    larger = networks.load_model(held, image_size=(16, 8))
     assert larger.config.image_size == (16, 8) and larger(torch.zeros(1, 3, 16, 8))[0].shape == (1, 5)
-    positions = checkpoints.resize_positions(model.embed.pos.detach(), (2, 6), (4, 4))
-    assert equal(larger.state_dict(), checkpoint['weights'] | {'embed.pos': positions})
+    positions = networks.resize_positions(model.embed.pos.detach(), (2, 6), (4, 4))
+    assert equal(larger.state_dict(), held['weights'] | {'embed.pos': positions})
     with pytest.raises(ValueError, match='n_embd=32'):
-        checkpoints.load_model(checkpoint, n_embd=32)
+        networks.load_model(held, n_embd=32)
     with pytest.raises(ValueError, match='patch_size=2'):
-        checkpoints.load_model(checkpoint, patch_size=2)
+        networks.load_model(held, patch_size=2)
 
 
 # ---- trained networks
-
-
-def test_with_an_average_it_is_the_average_that_is_used(picture_run):
-    checkpoint = load_checkpoint(picture_run / 'last.pt')
-    assert equal(checkpoints.load_model(checkpoint).state_dict(), checkpoint['ema'])
-    assert equal(checkpoints.load_model(checkpoint, averaged=False).state_dict(), checkpoint['weights'])
-    assert not equal(checkpoint['weights'], checkpoint['ema'])
 
 
 @pytest.mark.parametrize('name', ['crate_mae', 'vit_mae'])
 def test_the_classifier_of_an_autoencoder_reads_what_it_reads(name, pretrained):
     """Before a step it is the encoder with a new head; from no other network can it start."""
     at, own = str(pretrained / name), name.removesuffix('_mae')
-    encoder = checkpoints.load_weights(at, own)
-    made, old = (checkpoints.load_model(c, **more) for c, more in (
-        (encoder, dict(new_head=True, num_classes=4)), (checkpoints.load_weights(at), {})))
+    encoder = networks.open_run(at, own)
+    made, old = (networks.load_model(c, **more) for c, more in (
+        (encoder, dict(new_head=True, num_classes=4)), (networks.open_run(at), {})))
     x = torch.randn(2, 3, 8, 8)
-    assert torch.allclose(old.features(x), made.features(x), atol=1e-4) and type(made) is checkpoints.network(own)[0]
+    assert torch.allclose(old.features(x), made.features(x), atol=1e-4) and type(made) is networks.network(own)[0]
     with pytest.raises(ValueError, match='has no classifier yet'):
-        checkpoints.load_model(encoder)
+        networks.load_model(encoder)
     for other in {'aot', 'crate', 'vit', 'crate_mae', 'vit_mae'} - {own, name}:
         with pytest.raises(ValueError, match=f'holds model={name}, .* give --model={own}'):
-            checkpoints.load_weights(at, other)
-
-
-def test_a_network_for_other_settings_is_refused(text_run, tmp_path, capsys):
-    words = f'--init_from={text_run}/last.pt', f'--out_dir={tmp_path}/a'
-    assert 'does not fit' in fails(capsys, train.main, '--n_embd=32', *words) and not (tmp_path / 'a').exists()
-    assert 'n_layer=2' in fails(capsys, train.main, '--n_layer=3', '--init_from=resume', f'--out_dir={text_run}')
+            networks.open_run(at, other)
 
 
 @pytest.mark.parametrize('setting, message', [
-    (dict(n_head=4), 'the checkpoint has n_head=2, not 4; leave n_head out'),
-    (dict(n_embd=32), 'does not fit n_embd=32'),
-    (dict(gelu='tanh'), 'the checkpoint has gelu=none'), (dict(image_size=32), 'would read images; leave that out')])
+    (dict(n_head=4), 'the network was trained with n_head=2; leave n_head out'),
+    (dict(n_embd=32), 'do not fit n_embd=32'),
+    (dict(gelu='tanh'), 'the network was trained with gelu=none'), (dict(image_size=32), 'would read images; leave that out')])
 def test_weights_stay_the_function_that_they_were_trained_as(setting, message, text_run):
     with pytest.raises(ValueError, match=message):
-        checkpoints.load_model(load_checkpoint(text_run / 'last.pt'), **setting)
+        networks.load_model(networks.open_run(text_run), **setting)
 
 
 @pytest.mark.parametrize('causal', [True, False])
 def test_a_network_that_was_trained_causal_stays_so(causal, tiny, tmp_path, capsys):
     out, other = tmp_path / 'run', str(not causal).lower()
     go(*tiny, '--model=crate', '--image_size=0', f'--causal={str(causal).lower()}', '--max_iters=0', f'--out_dir={out}')
-    with pytest.raises(ValueError, match=f'not {other}; leave causal out'):
-        checkpoints.load_model(load_checkpoint(out / 'last.pt'), causal=not causal)
+    with pytest.raises(ValueError, match='leave causal out'):
+        networks.load_model(networks.open_run(out), causal=not causal)
     words = f'--init_from={out}', *tiny[:2], f'--causal={other}', f'--out_dir={tmp_path}/none'
     assert 'leave causal out' in fails(capsys, train.main, *words)
 
 
-def test_a_checkpoint_of_another_version_of_a_network_says_so(text_run, tmp_path):
-    checkpoint = load_checkpoint(text_run / 'last.pt')
-    checkpoint['model_config']['colour'] = 'red'
-    save(tmp_path / 'last.pt', checkpoint)
-    with pytest.raises(ValueError, match='from another version of AoTConfig'):
-        checkpoints.load_model(load_checkpoint(tmp_path / 'last.pt'))
+def test_a_run_of_another_version_of_a_network_says_so(text_run, tmp_path):
+    run = shutil.copytree(text_run, tmp_path / 'run')
+    config = json.loads((run / 'config.json').read_text())
+    config['network']['colour'] = 'red'
+    (run / 'config.json').write_text(json.dumps(config))
+    with pytest.raises(ValueError, match='of another version of AoTConfig'):
+        networks.load_model(networks.open_run(run))
 
 
-def test_other_classes_are_told_apart(picture_run, tmp_path):
-    checkpoint = load_checkpoint(picture_run / 'last.pt')
-    checkpoints.same_classes(checkpoint, list('abcd'), 'here')
+def test_other_classes_are_told_apart(picture_run):
+    run = networks.open_run(picture_run)
+    networks.check_classes(run, list('abcd'), 'here')
     for classes in ('efgh', 'abc', 'abcde'):
         with pytest.raises(ValueError, match=r'knows 4 classes \(a, b, c ..\), here has .*--new_head=true'):
-            checkpoints.same_classes(checkpoint, list(classes), 'here')
+            networks.check_classes(run, list(classes), 'here')
 
 
-def test_a_run_directory_stands_for_its_best_checkpoint(picture_run, tmp_path):
+def test_a_run_directory_stands_for_its_best_weights(picture_run, tmp_path):
     run = shutil.copytree(picture_run, tmp_path / 'run')
     (run / 'last.pt').unlink()
-    assert equal(checkpoints.load_weights(str(run))['weights'], weights(picture_run, 'best.pt'))
+    assert equal(networks.open_run(str(run))['weights'], weights(picture_run, 'best'))
     with pytest.raises(ValueError, match='holds model=crate, so model=vit cannot start from it'):
-        checkpoints.load_weights(str(run), 'vit')
+        networks.open_run(str(run), 'vit')
+
+
+def test_any_weights_in_a_run_directory_can_be_named(tiny, tmp_path, capsys):
+    go(*tiny, '--keep_checkpoints=true', f'--out_dir={tmp_path}/a')
+    for step in (0, 3, 6):
+        held = networks.open_run(tmp_path / 'a' / f'step_{step}.safetensors')
+        assert held['step'] == step and equal(held['weights'], weights(tmp_path / 'a', f'step_{step}'))
+    before = snapshot(tmp_path / 'a')
+    for name, message in (('last.pt', f'for resuming alone; name {tmp_path}/a'), ('none.safetensors', 'no '),
+                          ('none', 'no run in')):
+        words = f'--init_from={tmp_path}/a/{name}', f'--out_dir={tmp_path}/b'
+        assert message in fails(capsys, train.main, *words)
+    assert snapshot(tmp_path / 'a') == before and not (tmp_path / 'b').exists()
+
+
+@pytest.mark.parametrize('at', ['.', '/', 'none', 'none.safetensors'])
+def test_a_folder_without_a_run_is_named(at, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match='no run in '):
+        networks.open_run(at)

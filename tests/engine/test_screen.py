@@ -3,9 +3,9 @@ import os
 import shlex
 
 import pytest
-from helpers import HARD_PICTURES, JPEGS, OF_CRATE_MAE, OF_PICTURES, run, snapshot
+from helpers import HARD_PICTURES, JPEGS, OF_CRATE_MAE, OF_PICTURES, go, run, snapshot
 
-from engine.output import lasting, quoted
+from engine.settings import quoted
 
 RUNS = {'text': ['--model=aot', '--n_layer=1', '--n_head=2', '--n_embd=16', '--block_size=16', '--dataset=text'],
         'gaps': ['--model=crate', '--causal=false', '--n_layer=1', '--n_head=2', '--n_embd=16', '--block_size=16',
@@ -29,7 +29,7 @@ def test_the_commands_at_the_end_of_a_run_work(task, pictures_data, tmp_path):
     assert rest[0].startswith('step      0 of 4  validation  loss')
     assert '/s' in rest[1] and 'left' not in rest[1]  # one step tells nothing
     holds, *commands = rest[-3:]
-    assert {*holds.rpartition(' holds ')[2].split(', ')} == {*snapshot(tmp_path / 'out' / 'it')} - {'.lock'}
+    assert {*holds.rpartition(' holds ')[2].split(', ')} == {*snapshot(tmp_path / 'out' / 'it')}
     (tmp_path / 'picture.jpg').write_bytes(JPEGS['train'][0][2])
     for command in commands:
         words = shlex.split(command.replace('PICTURE', 'picture.jpg').partition('python ')[2])
@@ -38,16 +38,11 @@ def test_the_commands_at_the_end_of_a_run_work(task, pictures_data, tmp_path):
 
 
 def test_nothing_is_left_to_do(text_run, capsys):
-    import train
     before = snapshot(text_run)
-    train.main(['--init_from=resume', f'--out_dir={text_run}'])
+    go('--init_from=resume', f'--out_dir={text_run}')
     said = capsys.readouterr().out.splitlines()[-1]
     assert 'has done its 6 steps: nothing left to do' in said and said.endswith('--max_iters=12')
     assert snapshot(text_run) == before
-
-
-def test_lasting():
-    assert [lasting(s) for s in (0.2, 95, 3723, 200_000)] == ['0:00:00', '0:01:35', '1:02:03', '2 days, 7:33:20']
 
 
 def test_paths_are_quoted_as_the_shell_of_the_system_needs_it(monkeypatch):

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 import train
-from engine import checkpoints, settings
+from engine import networks, settings
 from sample import SampleConfig
 from tasks.augment import AugmentConfig
 
@@ -70,7 +70,7 @@ def test_mistakes_in_a_file(tmp_path, text, message):
     assert message in str(e.value) and 'c.py' in str(e.value)
 
 
-CONFIGS = [checkpoints.network(name)[1] for name in checkpoints.names()]
+CONFIGS = [networks.network(name)[1] for name in networks.names()]
 
 
 @pytest.mark.parametrize('cls', [train.TrainConfig, AugmentConfig, SampleConfig, *CONFIGS])

@@ -1,5 +1,5 @@
-"""How a training run starts: recipes, lengths in epochs, fine-tuning with a new head, the authors'
-files."""
+"""How a training run starts: recipes, lengths in epochs, fine-tuning with a new head, the authors' files."""
+import json
 import shutil
 
 import pytest
@@ -7,17 +7,19 @@ import torch
 from helpers import OF_PICTURES, ROOT, column, config_of, equal, fails, go, losses, weights
 
 import train
-from engine import checkpoints, settings, starts
-from engine.rundir import load_checkpoint, save
+from engine import networks, settings
+from engine.checkpoint import read_last
+from engine.start import read
 from model_crate import CRATE, CRATEConfig
 from model_vit import ViT, ViTConfig
+from prepare import official_weights
 from tasks.augment import AugmentConfig
 
 pytestmark = pytest.mark.usefixtures('quick')
 
 
 def start(*words):
-    return starts.read(words, train.TrainConfig, AugmentConfig)
+    return read(words, train.TrainConfig, AugmentConfig)
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def test_without_a_config_every_network_has_its_own(name, dataset, config):
     s = start(f'--model={name}')
     file = settings.read_file(str(ROOT / 'config' / f'{config}.py'))
     assert (s.config.model, s.config.dataset, s.config.out_dir) == (name, dataset, file['out_dir'])
-    assert s.checkpoint is None and not s.resumed
+    assert s.run is None and not s.resumed
     assert s.network['n_layer'] == file['n_layer']
     assert s.augment.eval_crop == file.get('eval_crop', AugmentConfig.eval_crop)
 
@@ -84,7 +86,7 @@ def test_typed_lengths_beat_a_config_files(typed, iters, words, tmp_path):
     short = [w for w in words if not w.startswith('--max_iters')]
     go(str(tmp_path / 'c.py'), *short, *typed, f'--out_dir={tmp_path}/a')
     assert config_of(tmp_path / 'a')['max_iters'] == iters
-    assert load_checkpoint(tmp_path / 'a' / 'last.pt')['step'] == iters
+    assert read_last(tmp_path / 'a')['step'] == iters
 
 
 # ---- resuming
@@ -93,9 +95,9 @@ def test_typed_lengths_beat_a_config_files(typed, iters, words, tmp_path):
 def test_the_average_can_be_given_up_and_taken_up(picture_run, tmp_path):
     out = shutil.copytree(picture_run, tmp_path / 'a')
     go('--init_from=resume', f'--out_dir={out}', '--ema=0', '--max_iters=7')
-    assert weights(out, kind='ema') is None
+    assert weights(out, 'average') is None
     go('--init_from=resume', f'--out_dir={out}', '--ema=0.5', '--max_iters=8')
-    assert equal(weights(out, kind='ema'), weights(out))  # an average of one
+    assert equal(weights(out, 'average'), weights(out))  # an average of one
 
 
 def test_a_resumed_run_keeps_what_it_must(picture_run, tmp_path, capsys):
@@ -105,7 +107,8 @@ def test_a_resumed_run_keeps_what_it_must(picture_run, tmp_path, capsys):
                       ('--dataset=renamed', 'dataset=quads')):
         said = fails(capsys, train.main, '--init_from=resume', f'--out_dir={out}', word)
         assert f'{word}: the run in {out} has {has}; leave it out' in said
-    assert 'keeps its head' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={out}', '--new_head=true')
+    said = fails(capsys, train.main, '--init_from=resume', f'--out_dir={out}', '--new_head=true')
+    assert '--new_head=true: the run in' in said
 
 
 def test_what_ends_or_names_a_run_is_not_inherited(words, tmp_path):
@@ -130,10 +133,9 @@ def test_a_config_file_that_says_otherwise_is_not_read_again_and_it_is_said(pict
 
 def test_a_device_that_is_not_here_says_what_to_type_and_is_not_inherited(picture_run, tmp_path, capsys):
     run = shutil.copytree(picture_run, tmp_path / 'run')
-    for name in ('last.pt', 'best.pt'):
-        checkpoint = load_checkpoint(run / name)
-        checkpoint['config']['device'] = 'cuda:7'
-        save(run / name, checkpoint)
+    config = json.loads((run / 'config.json').read_text())
+    config['settings']['device'] = 'cuda:7'
+    (run / 'config.json').write_text(json.dumps(config))
     assert '--device=auto' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={run}')
     found = start(f'--init_from={run}', '--out_dir=a').config
     assert (found.device, found.workers, found.fsdp) == ('auto', -1, False)
@@ -144,8 +146,8 @@ def test_a_device_that_is_not_here_says_what_to_type_and_is_not_inherited(pictur
 
 @pytest.fixture
 def tune(picture_run, pictures_data):
-    """Words to start from a run's weights."""
-    return [f'--init_from={picture_run}/last.pt', f'--data_dir={pictures_data}']
+    """Words to start from a run's weights; with another seed, so that fresh weights would be others."""
+    return [f'--init_from={picture_run}', f'--data_dir={pictures_data}', '--seed=5']
 
 
 @pytest.mark.parametrize('dataset, count', [('colours', 8), ('renamed', 4)])
@@ -155,7 +157,7 @@ def test_other_classes_need_a_new_head_and_get_a_fresh_one(dataset, count, tune,
     said = fails(capsys, train.main, *words)
     assert '--new_head=true' in said and 'a, b, c' in said and f'/{dataset}' in said and not out.exists()
     go(*words, '--new_head=true')
-    before, after = weights(picture_run, kind='ema'), weights(out)
+    before, after = weights(picture_run, 'best'), weights(out)
     body = {k for k in before if not k.startswith('read.head.')}
     assert equal({k: before[k] for k in body}, {k: after[k] for k in body}) and before.keys() == after.keys()
     head = after['read.head.weight']
@@ -168,32 +170,32 @@ def test_other_classes_need_a_new_head_and_get_a_fresh_one(dataset, count, tune,
     assert not torch.equal(learned['embed.cls'], after['embed.cls'])
     go('--init_from=resume', f'--out_dir={out}')  # at its end already; a resumed run keeps its head
     assert equal(weights(out), learned)
-    go(f'--init_from={out}/last.pt', f'--out_dir={tmp_path}/b', '--max_iters=0')  # and so does what starts from it
-    assert equal(weights(tmp_path / 'b'), weights(out, kind='ema'))
+    go(f'--init_from={out}', f'--out_dir={tmp_path}/b', '--max_iters=0')  # and so does what starts from it
+    assert equal(weights(tmp_path / 'b'), weights(out, 'best'))
 
 
 def test_the_same_classes_need_no_new_head(tune, picture_run, tmp_path):
     go(*tune, f'--out_dir={tmp_path}/a', '--max_iters=0')
-    assert equal(weights(tmp_path / 'a'), weights(picture_run, kind='ema'))
-    assert column(tmp_path / 'a', 'val')[0] == column(picture_run, 'val')[-1]
+    assert equal(weights(tmp_path / 'a'), weights(picture_run, 'best'))
+    assert column(tmp_path / 'a', 'val', 'top1')[0] == max(column(picture_run, 'val', 'top1'))
 
 
 def test_fine_tuning_at_another_resolution(tune, picture_run, tmp_path, capsys):
     go(*tune, '--image_size=16', f'--out_dir={tmp_path}/a', '--max_iters=0')
-    before, after = weights(picture_run, kind='ema'), weights(tmp_path / 'a')
-    resized = checkpoints.resize_positions(before.pop('embed.pos'), (2, 2), (4, 4))
+    before, after = weights(picture_run, 'best'), weights(tmp_path / 'a')
+    resized = networks.resize_positions(before.pop('embed.pos'), (2, 2), (4, 4))
     assert torch.equal(after.pop('embed.pos'), resized) and equal(before, after)
     go(*tune, '--image_size=12,16', '--crop_scale=0.5', f'--out_dir={tmp_path}/b', '--max_iters=2')
     assert config_of(tmp_path / 'b')['image_size'] == [12, 16]
     assert weights(tmp_path / 'b')['embed.pos'].shape == (1, 13, 16)
     go(*tune, '--dataset=colours', '--new_head=true', f'--out_dir={tmp_path}/c', '--max_iters=1')
-    assert config_of(tmp_path / 'c')['image_size'] == [8, 8]  # the checkpoint's, not that of the dataset's pictures
+    assert config_of(tmp_path / 'c')['image_size'] == [8, 8]  # the network's, not that of the dataset's pictures
     said = fails(capsys, train.main, *tune, '--image_size=10', f'--out_dir={tmp_path}/d')
     assert 'not divisible by patch_size' in said
     assert 'image_size' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={tmp_path}/a', '--image_size=8')
 
 
-def test_a_checkpoint_without_a_config_brings_its_recipe(picture_run, pictures_data, tmp_path):
+def test_a_run_without_a_config_brings_its_recipe(picture_run, pictures_data, tmp_path):
     run = shutil.copytree(picture_run, tmp_path / 'run')
     go(f'--init_from={run}', f'--out_dir={tmp_path}/a', '--max_iters=4', '--learning_rate=1e-4', '--min_lr=0')
     old, new = config_of(picture_run), config_of(tmp_path / 'a')
@@ -206,9 +208,9 @@ def test_a_checkpoint_without_a_config_brings_its_recipe(picture_run, pictures_d
     assert named['randaugment_n'] == 0 and named['n_embd'] == 16
 
 
-def test_pictures_of_other_channels_are_refused(tune, tmp_path, capsys):
+def test_pictures_of_other_channels_are_refused(tune, pictures_data, tmp_path, capsys):
     said = fails(capsys, train.main, *tune, '--dataset=grey', f'--out_dir={tmp_path}/a')
-    assert 'the checkpoint reads pictures of 3 channels' in said and 'holds 1' in said
+    assert 'channels' in said and f'{pictures_data}/grey' in said
 
 
 @pytest.mark.parametrize('name', ['crate_mae', 'vit_mae'])
@@ -220,7 +222,7 @@ def test_fine_tuning_starts_from_an_encoder(name, words, pretrained, tmp_path):
     config = config_of(tmp_path / 'a')
     assert (config['model'], config['num_classes'], config['pool'], config['train_share']) == (kind, 4, 'cls', 0.5)
     assert 'mask_ratio' not in config and config.get('lam', 0.5) == 0.5
-    old, new = weights(pretrained / name, 'best.pt'), weights(tmp_path / 'a')
+    old, new = weights(pretrained / name, 'best'), weights(tmp_path / 'a')
     assert not any(k.startswith(('decoder', 'mask', 'pixels')) for k in new)
     assert new['read.head.weight'].shape == (4, 16)
     moved = [k for k in new.keys() & old.keys() if new[k].shape == old[k].shape and not torch.equal(new[k], old[k])]
@@ -254,41 +256,23 @@ def official_file(name, path):
 
 
 @pytest.mark.parametrize('name', ['crate', 'vit'])
-def test_fine_tuning_starts_from_the_authors_file(name, pictures_data, tmp_path):
-    model = official_file(name, tmp_path / 'w.pth')
-    (tmp_path / 'c.py').write_text(f"model = '{name}'\ndataset = 'quads'\npatch_size = 4\nnew_head = True\n"
-                                   "max_iters = 0\ndtype = 'float32'\n")
-    words = [str(tmp_path / 'c.py'), f'--data_dir={pictures_data}', f'--init_from=official:{tmp_path}/w.pth',
-             '--n_head=3']
-    go(*words, f'--out_dir={tmp_path}/a')
+def test_fine_tuning_starts_from_the_authors_file(name, pictures_data, tmp_path, capsys):
+    model, run = official_file(name, tmp_path / 'w.pth'), tmp_path / 'theirs'
+    official_weights.main([f'{tmp_path}/w.pth', '--model', name, '--n_head', '3', '--patch_size', '4', '--out_dir',
+                           str(run)])
+    words = [f'--data_dir={pictures_data}', f'--init_from={run}', '--batch_size=4']
+    said = fails(capsys, train.main, *words, '--dataset=quads', f'--out_dir={tmp_path}/a')
+    assert 'knows 7 classes' in said and '--new_head=true' in said
+    assert 'give --dataset' in fails(capsys, train.main, *words, '--new_head=true', f'--out_dir={tmp_path}/a')
+    assert not (tmp_path / 'a').exists()
+    words += ['--dataset=quads', '--new_head=true', '--dtype=float32']
+    go(*words, '--max_iters=0', f'--out_dir={tmp_path}/a')
     before, after = model.state_dict(), weights(tmp_path / 'a')
     assert all(torch.equal(before[k], after[k]) for k in before if not k.startswith('read.head.'))
     assert after['read.head.weight'].shape == (4, 24)
-    go(*words, '--image_size=8', f'--out_dir={tmp_path}/b')
-    resized = checkpoints.resize_positions(before['embed.pos'], (4, 4), (2, 2))
+    go(*words, '--image_size=8', '--max_iters=0', f'--out_dir={tmp_path}/b')
+    resized = networks.resize_positions(before['embed.pos'], (4, 4), (2, 2))
     assert torch.equal(weights(tmp_path / 'b')['embed.pos'], resized)
     go(f'--init_from={tmp_path}/a', f'--out_dir={tmp_path}/c', '--max_iters=2')  # the result is a run like any other
     go('--init_from=resume', f'--out_dir={tmp_path}/a', '--max_iters=3')
-
-
-def test_the_authors_file_tells_its_own_sizes_without_a_config(pictures_data, tmp_path, capsys):
-    official_file('crate', tmp_path / 'w.pth')
-    at = f'--data_dir={pictures_data}', f'--init_from=official:{tmp_path}/w.pth', f'--out_dir={tmp_path}/a'
-    go(*at, '--dataset=quads', '--model=crate', '--n_head=3', '--patch_size=4', '--image_size=16', '--new_head=true',
-       '--max_iters=0')
-    assert config_of(tmp_path / 'a')['n_layer'] == 2
-    assert 'give --dataset' in fails(capsys, train.main, *at, '--model=crate', '--n_head=3')
-
-
-@pytest.mark.parametrize('more, message', [
-    (['--model=crate', '--new_head=true'], 'give --n_head, or a config that does'),
-    (['--n_head=3'], '--model=crate or --model=crate_alpha or --model=crate_mae or --model=vit'),
-    (['--model=aot', '--n_head=3'], '--model=crate or --model=crate_alpha or --model=crate_mae or --model=vit'),
-    (['--model=vit', '--n_head=3'], 'not a ViT state dict'), (['--model=crate', '--n_head=3'], '--new_head=true'),
-    (['--model=crate', '--n_head=0'], 'n_head')])
-def test_mistakes_with_the_authors_files_get_one_line(more, message, pictures_data, tmp_path, capsys):
-    official_file('crate', tmp_path / 'w.pth')
-    (tmp_path / 'c.py').write_text("dataset = 'quads'\npatch_size = 4\nmax_iters = 0\n")
-    said = fails(capsys, train.main, str(tmp_path / 'c.py'), f'--data_dir={pictures_data}',
-                 f'--init_from=official:{tmp_path}/w.pth', f'--out_dir={tmp_path}/a', *more)
-    assert message in said and not (tmp_path / 'a').exists()
+    assert 'nothing to resume' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={run}')

@@ -1,21 +1,17 @@
 """CRATE-GPT: equal to the authors' code through its own weights, which go both ways; it starts as
-theirs does; their files on the command line; our own checkpoints from before."""
+theirs does; their files as run directories."""
 import math
-import shutil
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from helpers import (config_of, equal, fails, go, golden, golden_pictures, save_run, save_text, text_network, tokens,
                      weights, wild)
 
 import eval as scores
 import sample
-import train
-from engine import checkpoints
-from engine.rundir import load_checkpoint, save
 from model_crate import CRATE, CRATEConfig
+from prepare import official_weights
 
 
 def golden_text(sd=None, n_head=3, **settings):
@@ -158,93 +154,39 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def official(place, *more, n_head=2):
-    return [f'--ckpt=official:{place}/w.pt', '--model=crate', f'--n_head={n_head}', *more]
+def converted(place, *more, n_head=2):
+    official_weights.main([f'{place}/w.pt', '--model=crate', f'--n_head={n_head}', '--image_size=0',
+                           f'--out_dir={place}/theirs', '--overwrite', *more])
+    return f'--ckpt={place}/theirs'
 
 
 def test_an_official_file_writes_and_is_scored_as_a_run_with_its_weights(place, capsys):
-    def said(main, *words):
-        main([*words, '--device=cpu', '--dtype=float32'])
-        return capsys.readouterr().out.replace(f'official:{place}/w.pt', f'{place}/run')
+    theirs, said = converted(place), []
     for main, words in ((sample.main, ['--start=ab', '--max_new_tokens=9']),
                         (scores.main, ['--dataset=pairs', f'--data_dir={place}/data'])):
-        ours = said(main, f'--ckpt={place}/run', *words)
-        assert said(main, *official(place), *words) == said(main, *official(place, '--image_size=0'), *words) == ours
-    assert 'tokens, loss' in ours
+        for ckpt in (theirs, f'--ckpt={place}/run'):
+            capsys.readouterr()
+            main([ckpt, *words, '--device=cpu', '--dtype=float32'])
+            said.append(capsys.readouterr().out.replace('theirs', 'run'))
+    assert said[0] == said[1] and said[2] == said[3] and 'tokens, loss' in said[2]
 
 
 def test_training_starts_from_an_official_file(place):
-    (place / 'c.py').write_text("model = 'crate'\nimage_size = 0\ndataset = 'pairs'\nn_head = 2\nmax_iters = 0\n"
-                                "eval_iters = 1\nblock_size = 16\nvocab_size = 50304\n")
-    go(f'{place}/c.py', f'--data_dir={place}/data', f'--init_from=official:{place}/w.pt', f'--out_dir={place}/a')
-    assert equal(weights(place / 'a'), weights(place / 'run'))
+    converted(place)
+    (place / 'c.py').write_text("dataset = 'pairs'\nmax_iters = 0\neval_iters = 1\n")
+    go(f'{place}/c.py', f'--data_dir={place}/data', f'--init_from={place}/theirs', f'--out_dir={place}/a')
+    assert equal(weights(place / 'a'), weights(place / 'run', 'best'))
     assert config_of(place / 'a')['n_layer'] == 3 and config_of(place / 'a')['final_norm'] is False
-    assert load_checkpoint(place / 'a')['data']['tokenizer'] == {'name': 'gpt2'}
-
-
-@pytest.mark.parametrize('more, message', [
-    (['--n_head=2', '--image_size=224'], 'w.pt: .* CRATE-GPT, which reads text, not pictures: give --image_size=0'),
-    (['--image_size=0'], 'give --n_head'), (['--n_head=2', '--causal=false'], 'leave causal out'),
-    (['--n_head=2', '--final_norm=true'], 'final_norm=True (read.norm'),
-    (['--n_head=2', '--block_size=8'], 'block_size=8 (embed.pos_emb')])
-def test_mistakes_with_an_official_file_get_one_line(more, message, place, capsys):
-    said = fails(capsys, sample.main, f'--ckpt=official:{place}/w.pt', '--model=crate', *more)
-    assert all(part in said for part in message.split(' .* '))
 
 
 def test_other_files_and_other_tokens_get_one_line(place, capsys):
+    def refused(n_head):
+        return fails(capsys, lambda *words: converted(place, n_head=n_head))
     torch.save(golden_pictures('crate_classifier')[0].to_official(), place / 'w.pt')
-    said = fails(capsys, sample.main, *official(place, '--image_size=0', n_head=4))
-    assert 'w.pt: ' in said and 'reads pictures, not text' in said and '--image_size=224 --patch_size=16' in said
+    assert 'reads pictures, not text' in refused(4)
     torch.save(golden('crate_gpt')[0], place / 'w.pt')
-    assert 'it knows 23 tokens' in fails(capsys, sample.main, *official(place, n_head=3))
-    said = fails(capsys, train.main, f'--init_from=official:{place}/w.pt', '--model=crate', '--n_head=3',
-                 '--dataset=pairs', f'--data_dir={place}/data', f'--out_dir={place}/none')
-    assert 'give --image_size=0' in said and 'config/train_crate_owt.py' in said
-
-
-# ---- our own checkpoints
-
-
-def as_before(run):
-    """Checkpoints of a run directory as they were before there was a setting final_norm."""
-    for name in ('best.pt', 'last.pt'):
-        checkpoint = load_checkpoint(run / name)
-        del checkpoint['model_config']['final_norm']
-        checkpoint['config'].pop('final_norm', None)
-        save(run / name, checkpoint)
-
-
-@pytest.mark.parametrize('causal', [True, False])
-def test_a_checkpoint_from_before_final_norm_has_the_norm(causal, tmp_path):
-    model, x = wild(text_network('crate', causal=causal, final_norm=True, vocab_size=257)), tokens(2, 16)
-    torch.nn.init.normal_(model.read.norm.weight), torch.nn.init.normal_(model.read.norm.bias)
-    run = save_run(tmp_path / 'a', model, {'kind': 'text', 'tokenizer': {'name': 'bytes'}})
-    as_before(run)
-    z, norm, table = model.layers(model.embed(x)), model.read.norm, model.embed.tok_emb.weight
-    z = (z - z.mean(-1, keepdim=True)) / (z.var(-1, keepdim=True, unbiased=False) + 1e-5).sqrt()
-    for name in ('best.pt', 'last.pt'):
-        loaded = checkpoints.load_model(load_checkpoint(run / name))
-        assert torch.allclose(loaded(x)[0], F.linear(z * norm.weight + norm.bias, table), atol=1e-4)
-    if causal:
-        with pytest.raises(ValueError, match='does not fit final_norm=False'):
-            checkpoints.load_model(load_checkpoint(run), final_norm=False)
-
-
-@pytest.mark.parametrize('final_norm', ['true', 'false'])
-def test_runs_with_and_without_the_norm_go_on_as_they_are(final_norm, tiny, tmp_path, quick):
-    words = [*tiny, '--model=crate', '--image_size=0', f'--final_norm={final_norm}', '--dtype=float32']
-    go(*words, '--max_iters=3', f'--out_dir={tmp_path}/a')
-    shutil.copytree(tmp_path / 'a', tmp_path / 'b')
-    if final_norm == 'true':
-        as_before(tmp_path / 'b')
-    assert ('read.norm.weight' in weights(tmp_path / 'b')) == (final_norm == 'true')
-    for run in 'ab':
-        go('--init_from=resume', f'--out_dir={tmp_path}/{run}', '--max_iters=6')
-        go(f'--init_from={tmp_path}/{run}', f'--out_dir={tmp_path}/{run}_tuned', '--max_iters=3')
-    for run in ('', '_tuned'):
-        assert equal(weights(tmp_path / f'a{run}'), weights(tmp_path / f'b{run}'))
-        assert config_of(tmp_path / f'b{run}')['final_norm'] is (final_norm == 'true')
+    assert 'it knows 23 tokens' in refused(3)
+    assert not (place / 'theirs').exists()
 
 
 def test_without_the_norm_the_output_map_reads_the_last_layer():

@@ -8,7 +8,7 @@ import torch
 from helpers import ROOT
 from torch._dynamo.testing import CompileCounter
 
-from engine.checkpoints import resize_positions
+from engine.networks import resize_positions
 from model_crate import CRATE, CRATEConfig
 from engine.fast import speed_up
 from model_dino import DINO, DINOConfig, DINOHead, cosine, distillation_loss, next_centre

@@ -7,7 +7,7 @@ import pytest
 import torch
 from helpers import golden_pictures, masked_autoencoder, memorize, noise_of, same_tokens
 
-from engine import checkpoints
+from engine import networks
 from model_crate_mae import CRATEMAE, CRATEMAEConfig, patchify, sines_and_cosines, statistics, unpatchify
 from model_vit_mae import ViTMAE, ViTMAEConfig
 
@@ -188,9 +188,9 @@ def test_weights_begin_as_the_released_codes():
 # ---- the classifier with the encoder, other resolutions
 
 
-def checkpoint_of(model, name):
-    return {'weights': model.state_dict(), 'ema': None, 'model_config': dataclasses.asdict(model.config),
-            'config': {'model': name}, 'data': {'kind': 'images', 'classes': None}}
+def run_of(model, name):
+    """What open_run gives for a run of this network."""
+    return {'weights': model.state_dict(), 'model': name, 'network': dataclasses.asdict(model.config)}
 
 
 @pytest.mark.parametrize('name', BOTH)
@@ -198,22 +198,22 @@ def checkpoint_of(model, name):
 def test_the_classifier_with_the_encoder_has_its_features(name, pool):
     own = {'lam': 0.2, 'eta': 0.3, 'tie_out': True} if name == 'crate_mae' else {}
     model, x, _ = masked_autoencoder(name, pool=pool, **own)
-    encoder = checkpoints.as_classifier(checkpoint_of(model, name))
-    made = checkpoints.load_model(encoder, new_head=True, num_classes=7)
+    encoder = networks.as_classifier(run_of(model, name))
+    made = networks.load_model(encoder, new_head=True, num_classes=7)
     assert torch.allclose(made.features(x), model.eval().features(x), atol=2e-4) and made(x)[0].shape == (3, 7)
-    wide = checkpoints.load_model(encoder, new_head=True, num_classes=7, image_size=(16, 12))
+    wide = networks.load_model(encoder, new_head=True, num_classes=7, image_size=(16, 12))
     assert wide.embed.pos.shape == (1, 25, 16) and torch.equal(wide.embed.pos[:, :1], made.embed.pos[:, :1])
 
 
 @pytest.mark.parametrize('name', BOTH)
 def test_another_resolution_interpolates_all_positions(name):
     model, _, _ = masked_autoencoder(name)
-    larger = checkpoints.load_model(checkpoint_of(model, name), image_size=(16, 12))
+    larger = networks.load_model(run_of(model, name), image_size=(16, 12))
     assert larger(torch.randn(2, 3, 16, 12), torch.rand(2, 24))[0].shape == (2, 24, 24)
     tables = dict(model.named_buffers())
     assert len(tables) == (2 if name == 'vit_mae' else 1)
     for table, fixed in tables.items():
-        assert torch.equal(larger.get_buffer(table), checkpoints.resize_positions(fixed, (4, 3), (8, 3)))
+        assert torch.equal(larger.get_buffer(table), networks.resize_positions(fixed, (4, 3), (8, 3)))
 
 
 # ---- mistakes

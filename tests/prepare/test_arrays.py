@@ -100,5 +100,6 @@ def test_damaged_files_are_refused_by_name(tmp_path, capsys):
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     for name in (*contents, 'nowhere'):
-        line = fails(capsys, arrays.main, '--images', str(tmp_path / name), '--labels', labels, '--out', 'd')
+        words = '--images', str(tmp_path / name), '--labels', labels, '--out', str(tmp_path / 'd')
+        line = fails(capsys, arrays.main, *words)
         assert f'{name}: expected a whole .npy file, or an idx file' in line, line

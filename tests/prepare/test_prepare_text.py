@@ -130,7 +130,8 @@ def test_memory_does_not_grow_with_the_text(tokenizer, tmp_path):
 
 
 def test_a_pattern_that_is_none(tmp_path, capsys):
-    assert 'give one such as *.md' in fails(capsys, text.main, str(tmp_path), '--glob', '/tmp/*.txt', '--out', 'd')
+    words = str(tmp_path), '--glob', '/tmp/*.txt', '--out', f'{tmp_path}/d'
+    assert 'give one such as *.md' in fails(capsys, text.main, *words)
 
 
 def test_shakespeare_refuses_another_file(tmp_path):

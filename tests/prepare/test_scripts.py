@@ -19,7 +19,8 @@ def test_help_shows_the_docstring_and_mistakes_get_one_line(name):
     assert done.stderr.startswith('error: ') and '--help' in done.stderr
 
 
-@pytest.mark.parametrize('words', [['--overwrite', 'photos'], ['--overwrite=true', 'photos'], ['photos', '--overwrite']])
+@pytest.mark.parametrize('words', [['--overwrite', 'photos'], ['--overwrite=true', 'photos'],
+                                   ['photos', '--overwrite']])
 def test_overwrite_is_a_switch_and_takes_no_word_that_follows(words):
     p = parser('', None)
     p.add_argument('folder')

@@ -108,7 +108,7 @@ def test_networks_in_one_figure_read_the_same_prompts():
 def test_the_legend_names_no_folders(tmp_path, monkeypatch):
     figures, curve = [], ([1.0, 0.5], [0.1, 0.1])
     monkeypatch.setattr(regression.plots, 'save', lambda path, figure, *more: figures.append(figure))
-    nets = ['out/a/last.pt', 'out/b', 'else/b']
+    nets = ['out/a/best.safetensors', 'out/b', 'else/b']
     regression.draw(dict.fromkeys([*nets, 'zero'], curve), dict.fromkeys(nets), 'functions', tmp_path / 'x.csv')
     legend = figures[0].axes[0].get_legend()
     assert [text.get_text() for text in legend.get_texts()] == ['a', 'out/b', 'else/b', 'zero']

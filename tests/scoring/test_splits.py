@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from helpers import TEXT, by_hand, margin, normalized, quadrants, save_text, split_text, text_network
 
-from engine import checkpoints
+from engine import networks
 from prepare.lib.pictures import save_arrays
 from scoring import splits
 from tasks.pictures import ImageSplit
@@ -24,7 +24,7 @@ NUMBERS = 4, 1, 6, 2, 3, 5  # in the names of pictures, which are not in the ord
 
 def network(name, channels=3, **settings):
     """A fresh network for 8 x 8 pictures of 7 classes."""
-    Network, Config = checkpoints.network(name)
+    Network, Config = networks.network(name)
     small = dict(image_size=8, patch_size=2, channels=channels, n_layer=1, n_head=2, n_embd=16)
     small |= dict(decoder_n_layer=1, decoder_n_head=2, decoder_n_embd=16) if name == 'vit_mae' else {}
     small |= {} if name.endswith('_mae') else dict(num_classes=7)
@@ -135,8 +135,8 @@ def real_labels(tmp_path, labels, names):
     path = tmp_path / 'real.json'
     if labels is not None:
         path.write_text(labels if isinstance(labels, str) else json.dumps(labels))
-    names = [name.encode() for name in names]
-    return splits.real_labels(path, SimpleNamespace(names=lambda: names, folder='data/x'))
+    np.save(tmp_path / 'val.names.npy', np.array(names, 'S'))
+    return splits.real_labels(path, SimpleNamespace(folder=tmp_path, split='val', chosen=slice(None)))
 
 
 def test_real_labels_are_looked_up_by_the_number_in_the_name(tmp_path):

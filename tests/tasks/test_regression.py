@@ -1,6 +1,4 @@
 """Functions in context: prompts of random functions, and training runs on them."""
-import csv
-
 import numpy as np
 import pytest
 import torch
@@ -8,9 +6,9 @@ from helpers import column, equal, fails, go, losses, weights
 from torch._dynamo.testing import CompileCounter
 
 import train
+from engine.checkpoint import read_log
 from engine.device import compile_network
-from engine.checkpoints import load_model
-from engine.rundir import load_checkpoint
+from engine.networks import load_model, open_run
 from model_aot import AoT, AoTConfig
 from tasks.regression import Prompts
 
@@ -79,12 +77,12 @@ def trained(tmp_path_factory):
 
 
 def test_a_run_needs_no_data_and_logs_the_mean_squared_error(trained):
-    rows = list(csv.DictReader((trained / 'log.csv').read_text().splitlines()))
-    model = load_model(load_checkpoint(trained / 'last.pt'))
+    run, rows = open_run(trained), read_log(trained)
+    model, row = load_model(run), next(row for row in rows if (row['step'], row['split']) == (run['step'], 'val'))
     expected = sum(model(x, y)[1].item() for x, y in Prompts('linear', 4, 6).fixed(4, 2)) / 2
-    assert float(rows[-1]['loss']) == pytest.approx(expected, rel=1e-5) and rows[-1]['split'] == 'val'
-    assert float(rows[-1]['relative_loss']) == pytest.approx(expected / 4, rel=1e-5)  # over that of predicting zero
-    assert int(rows[-1]['seen']) == 24  # prompts
+    assert row['loss'] == pytest.approx(expected, rel=1e-5)
+    assert row['relative_loss'] == pytest.approx(expected / 4, rel=1e-5)  # over that of predicting zero
+    assert rows[-1]['seen'] == 24  # prompts
 
 
 @pytest.mark.slow
@@ -126,7 +124,7 @@ def test_an_initial_network_is_no_better_than_zero_and_a_trained_one_is(tmp_path
     (['--image_size=32'], 'leave one out'), (['--model=crate'], 'model=crate does not read that'),
     (['--n_dims=0'], 'the dataset holds functions, but n_dims=0 reads text'),
     (['--dataset=sparse_linear', '--sparsity=9'], 'sparsity=9'), (['--curriculum=-1'], 'curriculum=-1'),
-    (['--train_share=0.5'], 'train_share=0.5 is for pictures'), (['--epochs=2'], 'no epochs')])
+    (['--train_share=0.5'], '--train_share is for images'), (['--epochs=2'], 'no epochs')])
 def test_mistakes_get_one_line(more, message, tmp_path, capsys):
     words = WORDS if '--model=crate' not in more else WORDS[:1]
     assert message in fails(capsys, train.main, *words, *more, f'--out_dir={tmp_path}/none')

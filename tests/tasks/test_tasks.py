@@ -6,14 +6,20 @@ import torch
 from helpers import text_network
 
 import tasks
-from engine.checkpoints import TASKS
 from engine.device import Device
-from tasks import Task, ranks, top1_top5
-from tasks.augment import AugmentConfig
+from engine.networks import TASKS
+from tasks import AugmentConfig, Task, ranks, top1_top5
 from tasks.pictures import Classification, Reconstruction
 from tasks.regression import Regression
 from tasks.text import HiddenTokens, NextToken
 from tasks.views import Distillation
+from train import TrainConfig
+
+
+def passes(task, step):
+    """The batches of a training step, as train.py takes them."""
+    parts = task.train.batches(task.batch, task.c.seed, task.parts, step, step + 1, **task.train_wants)
+    return [task.take(batch, training=True) for batch in parts]
 
 
 def test_ranks_by_a_naive_loop():
@@ -40,25 +46,23 @@ def test_shares_of_few_classes_are_exact():
 @pytest.mark.parametrize('model, dataset, more, kind', [
     ('aot', 'tiny', {}, NextToken), ('crate', 'tiny', dict(causal=False), HiddenTokens)])
 def test_the_network_says_which_task_it_is_for_text(model, dataset, more, kind, bytes_data):
-    c = SimpleNamespace(train_share=1.0, curriculum=0, gradient_accumulation_steps=2, batch_size=3, seed=1, max_iters=5,
-                        eval_iters=2)
+    c = TrainConfig(gradient_accumulation_steps=2, batch_size=3, seed=1, max_iters=5, eval_iters=2)
     net = text_network(model, vocab_size=257, **more)
-    task = tasks.choose(c, None, bytes_data / dataset, net, Device('cpu', 'float32', 'false'))
+    task = tasks.choose(c, AugmentConfig(), bytes_data / dataset, net, Device('cpu', 'float32', 'false'))
     assert type(task) is kind and (task.n_passes, task.rows, task.batch, task.size) == (2, 3, 6, 16)
-    task.start(2)
     whole = next(task.train.batches(6, 1, [slice(None)], 2, 5))
-    x, y = (torch.cat(parts) for parts in zip(*task.passes()))
+    x, y = (torch.cat(parts) for parts in zip(*passes(task, 2)))
     assert torch.equal(x, whole[0]) and torch.equal(y, whole[1])
     assert sum(len(x) for x, _ in task.validation()) == 6
 
 
 @pytest.mark.parametrize('dataset, config, augmented', [
-    ('text', dict(task='text', block_size=16), None), ('text', dict(task='masked_text', block_size=16), None),
-    ('quads', dict(task='image', image_size=(8, 8)), AugmentConfig(randaugment_n=1)),
-    ('pack', dict(task='image', image_size=(8, 8)), AugmentConfig()),
-    ('pack', dict(task='masked_image', image_size=(8, 8), patch_size=(4, 4)), AugmentConfig()),
-    ('quads', dict(task='views', image_size=(8, 8), patch_size=(4, 4), n_out=9), AugmentConfig(local_size=4)),
-    ('linear', dict(task='icl', block_size=8, n_dims=3), None)])
+    ('text', dict(task='text', block_size=16), {}), ('text', dict(task='masked_text', block_size=16), {}),
+    ('quads', dict(task='image', image_size=(8, 8)), dict(randaugment_n=1)),
+    ('pack', dict(task='image', image_size=(8, 8)), {}),
+    ('pack', dict(task='masked_image', image_size=(8, 8), patch_size=(4, 4)), {}),
+    ('quads', dict(task='views', image_size=(8, 8), patch_size=(4, 4), n_out=9), dict(local_size=4)),
+    ('linear', dict(task='icl', block_size=8, n_dims=3), {})])
 def test_what_is_sent_to_the_device_has_no_gaps(dataset, config, augmented, pictures_data):
     """A tensor with gaps is copied number by number before CUDA can take it."""
     class Post(Device):
@@ -67,13 +71,12 @@ def test_what_is_sent_to_the_device_has_no_gaps(dataset, config, augmented, pict
         def send(self, *tensors):
             self.sent.extend(tensors)
             return super().send(*tensors)
-    c = SimpleNamespace(train_share=1.0, curriculum=0, gradient_accumulation_steps=2, batch_size=3, seed=1, max_iters=5,
-                        eval_iters=2, workers=0, dataset=dataset, sparsity=3, ema=0, telemetry=False)
+    c = TrainConfig(gradient_accumulation_steps=2, batch_size=3, seed=1, max_iters=5, eval_iters=2, workers=0,
+                    dataset=dataset)
     folder = None if dataset == 'linear' else pictures_data / dataset
     model = SimpleNamespace(config=SimpleNamespace(**dict(vocab_size=257) | config))
-    task = tasks.choose(c, augmented, folder, model, Post('cpu', 'float32', 'false'))
-    task.start(0)
-    batches = [*task.passes(), *task.validation()]
+    task = tasks.choose(c, AugmentConfig(**augmented), folder, model, Post('cpu', 'float32', 'false'))
+    batches = [*passes(task, 0), *task.validation()]
     assert len(batches) == 4 and len(Post.sent) == 8
     assert all(t.is_contiguous() for t in Post.sent)
 
@@ -87,6 +90,5 @@ def test_every_task_has_a_class():
         config = SimpleNamespace(task=name, block_size=4, vocab_size=9, n_dims=2, image_size=(8, 8), patch_size=(4, 4))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(kind, '__init__', lambda self, *args: made.append(type(self)))
-            c = SimpleNamespace(train_share=1.0, curriculum=0)
-            tasks.choose(c, None, None, SimpleNamespace(config=config), None)
+            tasks.choose(TrainConfig(), AugmentConfig(), None, SimpleNamespace(config=config), None)
     assert made == list(kinds.values())
