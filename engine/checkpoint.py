@@ -153,8 +153,11 @@ class RunDirectory:
         if not self.main:
             return
         row = {'step': step, 'split': split, **numbers, 'lr': lr, 'seen': seen, 'seconds': round(seconds, 3)}
-        self.rows.write(json.dumps(row) + '\n')
-        self.rows.flush()
+        try:
+            self.rows.write(json.dumps(row) + '\n')
+            self.rows.flush()
+        except OSError as e:
+            raise Mistake(f'could not write {self.rows.name} ({e.strerror}): {RESUME}') from None
         named = {f'{split}/{k}': v for k, v in row.items() if k not in ('step', 'split')}
         if self.wandb:
             self.wandb.log(named, step=step)

@@ -38,6 +38,8 @@ def read(argv, TrainConfig, AugmentConfig):
     init_from, classes, file = str(given['init_from'][0]), (TrainConfig, AugmentConfig), ''
     if init_from == 'scratch' and not names_a_file(given):
         file, given = with_recipe(given, *classes)
+    if not str(given['out_dir'][0]):
+        raise Mistake('--out_dir is empty; name a folder, such as --out_dir=out/mine')
     how = {'scratch': from_scratch, 'resume': resumed}.get(init_from, fine_tuned)
     settings, run = how(given, *classes)
     ours, its = ({f.name for f in dataclasses.fields(cls)} for cls in classes)

@@ -19,7 +19,7 @@ from engine.settings import Mistake, one_line_errors
 from prepare.lib.command_line import Parser
 
 # settings with which train.py fine-tunes if no config is named: those of config/base/transfer.py
-FINE_TUNING = ('label_smoothing', 'batch_size', 'gradient_accumulation_steps', 'epochs', 'warmup_epochs', 'optimizer',
+FINE_TUNING = ('batch_size', 'gradient_accumulation_steps', 'epochs', 'warmup_epochs', 'optimizer',
                'learning_rate', 'min_lr', 'beta1', 'beta2', 'weight_decay', 'grad_clip', 'schedule', 'crop_scale',
                'flip', 'randaugment_n', 'randaugment_m', 'eval_view', 'eval_epochs', 'eval_iters')
 
@@ -66,6 +66,8 @@ def main(argv=None):
         raise Mistake(f'{args.file}: {e}') from None
     data = {'kind': 'text', 'tokenizer': {'name': 'gpt2'}} if text else {'kind': 'images', 'classes': None}
     settings = official.VIEWS.get(args.model, {}) if not text else {}
+    if hasattr(model.config, 'label_smoothing'):
+        model.config.label_smoothing = transfer.label_smoothing
     write_run(args.out_dir, model, ({} if text else {k: getattr(transfer, k) for k in FINE_TUNING}) | settings, data,
               'run this again, or name another --out_dir')
     print(f'{args.out_dir}: {args.model}, {model.num_params():,} parameters')

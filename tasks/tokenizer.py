@@ -1,16 +1,7 @@
 """Text to token ids and back: bytes, characters, or GPT-2's byte pairs."""
-import re
 from pathlib import Path
 
-import numpy as np
-
 from engine.settings import Mistake
-
-# GPT-2 first splits a text into words, such as ' word', '123', "'ll" and '  ', with the space before a word in the
-# word. These are places where it always splits: before white space that follows something else; after ASCII letters or
-# digits, before another ASCII character that is neither space nor of their kind. The first part matches up to the last
-# such place of a text.
-LAST_SPLIT = re.compile(r'(?s).*(?:(?<=\S)(?=[ \t\r\n])|(?<=[A-Za-z])(?=[!-@[-`{-~])|(?<=[0-9])(?=[!-/:-~]))')
 
 
 class Tokenizer:
@@ -51,19 +42,6 @@ class Tokenizer:
             raise Mistake(f'the tokenizer has no character {unknown[0]!r}; it knows only {self.alphabet!r}')
         return [self.ids[c] for c in text]
 
-    def encode_pieces(self, pieces):
-        """A text that comes in pieces of any length -> (ids (n,), UTF-8 bytes) of pieces of it; all
-        together are the ids of the whole text. Needs the memory of a few pieces; with gpt2, of as
-        much text as there is without a place where GPT-2 always splits."""
-        name = self.spec['name']
-        for text in between_words(pieces) if name == 'gpt2' else pieces:
-            encoded = text.encode()
-            if name == 'bytes':
-                yield np.frombuffer(encoded, np.uint8), len(encoded)
-            else:
-                ids = self.bpe.encode_ordinary(text) if name == 'gpt2' else self.encode(text)
-                yield np.array(ids, np.uint32), len(encoded)
-
     def decode_bytes(self, ids):
         """ids -> UTF-8 bytes; a part of a character stays a part, so that output can be
         streamed."""
@@ -76,20 +54,6 @@ class Tokenizer:
 
     def decode(self, ids):
         return self.decode_bytes(ids).decode('utf-8', errors='replace')
-
-
-def between_words(pieces):
-    """The same text in other pieces: GPT-2 would split it wherever one of them ends."""
-    held = []
-    for piece in filter(None, pieces):
-        before = held[-1][-1] if held else ''
-        found = LAST_SPLIT.match(before + piece)
-        if found:
-            cut = found.end() - len(before)
-            yield ''.join((*held, piece[:cut]))
-            held, piece = [], piece[cut:]
-        held.append(piece)
-    yield ''.join(held)
 
 
 def prompt_of(start):

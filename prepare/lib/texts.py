@@ -2,7 +2,10 @@
 memory."""
 import codecs
 import itertools
+import re
 from pathlib import Path
+
+import numpy as np
 
 from prepare.lib.files import write_text
 from tasks.tokenizer import Tokenizer
@@ -12,6 +15,11 @@ from prepare.lib.download import local_or_fetch
 
 PIECE = 2 ** 20      # bytes read at once
 REPLACED = '\ufffd'  # stands for bytes that are not UTF-8
+# GPT-2 first splits a text into words, such as ' word', '123', "'ll" and '  ', with the space before a word in the
+# word. These are places where it always splits: before white space that follows something else; after ASCII letters or
+# digits, before another ASCII character that is neither space nor of their kind. The first part matches up to the last
+# such place of a text.
+LAST_SPLIT = re.compile(r'(?s).*(?:(?<=\S)(?=[ \t\r\n])|(?<=[A-Za-z])(?=[!-@[-`{-~])|(?<=[0-9])(?=[!-/:-~]))')
 
 
 def decode(content):
@@ -61,7 +69,7 @@ def tokenize_and_save(paths, tokenizer, out, val_share=0.1):
     made, cut = made or Tokenizer(tokenizer, ''.join(sorted(alphabet))), int(characters * (1 - val_share))
     halves = itertools.groupby(divided((piece for piece, _ in joined(paths, 'tokenizing')), cut), lambda part: part[0])
     write_text(out, made, ['train', 'val'], ((split, *piece) for split, parts in halves
-                                             for piece in made.encode_pieces(text for _, text in parts)))
+                                             for piece in encode_pieces(made, (text for _, text in parts))))
 
 
 def divided(pieces, cut):
@@ -81,3 +89,31 @@ def tiny_shakespeare(argv, doc, out, tokenizer):
     path = local_or_fetch(args.source, url, Path(args.out).parent / 'downloads' / 'tinyshakespeare.txt',
                           '86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed')
     tokenize_and_save([path], tokenizer, args.out)
+
+
+def encode_pieces(tokenizer, pieces):
+    """A text that comes in pieces of any length -> (ids (n,), UTF-8 bytes) of pieces of it; all together are the ids of
+    the whole text. Needs the memory of a few pieces; with gpt2, of as much text as there is without a place where GPT-2
+    always splits."""
+    name = tokenizer.spec['name']
+    for text in between_words(pieces) if name == 'gpt2' else pieces:
+        encoded = text.encode()
+        if name == 'bytes':
+            yield np.frombuffer(encoded, np.uint8), len(encoded)
+        else:
+            ids = tokenizer.bpe.encode_ordinary(text) if name == 'gpt2' else tokenizer.encode(text)
+            yield np.array(ids, np.uint32), len(encoded)
+
+
+def between_words(pieces):
+    """The same text in other pieces: GPT-2 would split it wherever one of them ends."""
+    held = []
+    for piece in filter(None, pieces):
+        before = held[-1][-1] if held else ''
+        found = LAST_SPLIT.match(before + piece)
+        if found:
+            cut = found.end() - len(before)
+            yield ''.join((*held, piece[:cut]))
+            held, piece = [], piece[cut:]
+        held.append(piece)
+    yield ''.join(held)

@@ -9,7 +9,7 @@ from torch._dynamo.utils import counters
 
 import train
 from engine import device
-from engine.device import Device, choose_compile, choose_device, choose_dtype, shard
+from engine.device import Device, choose_compile, choose_device, choose_dtype
 from engine.settings import one_line_errors
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
@@ -58,8 +58,7 @@ def test_a_part_of_torchruns_variables_starts_no_group(monkeypatch):
     monkeypatch.setenv('WORLD_SIZE', '4')
     assert Device('cpu', 'float32', 'false').world == 1
     monkeypatch.setenv('RANK', '0'), monkeypatch.delenv('MASTER_ADDR', raising=False)
-    with pytest.raises(ValueError, match='not MASTER_ADDR.*unset RANK'):
-        Device('cpu', 'float32', 'false')
+    assert Device('cpu', 'float32', 'false').world == 1
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16', 'float16'])
@@ -149,14 +148,6 @@ def test_measuring_the_speed_draws_no_random_numbers():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_precision_that_the_device_lacks_is_refused(monkeypatch):
-    def ones(*shape, dtype, device):
-        raise TypeError('BFloat16 is not supported on MPS')
-    monkeypatch.setattr(torch, 'ones', ones)
-    with pytest.raises(ValueError, match='dtype=bfloat16 is not usable on device=mps .*--dtype=auto'):
-        choose_dtype('bfloat16', 'mps')
-
-
 def test_float32_is_multiplied_fast_on_gpus_alone(monkeypatch):
     try:
         Device('cpu', 'float32', 'false')
@@ -178,24 +169,9 @@ def test_sharing_needs_several_processes(tiny, tmp_path, capsys):
     assert 'torchrun' in said and '--fsdp=false' in said and not (tmp_path / 'a').exists()
 
 
-def test_processes_that_cannot_talk_are_refused(monkeypatch):
-    for name, value in (('RANK', '0'), ('WORLD_SIZE', '2'), ('MASTER_ADDR', 'x'), ('MASTER_PORT', '1')):
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(device, 'choose_device', lambda device: device)
-    with pytest.raises(ValueError, match='device=mps; start one, without torchrun'):
-        Device('mps', 'float32', 'false')
-
-
 def test_only_layers_can_be_computed_twice():
     with pytest.raises(ValueError, match='recompute=true is for networks with `layers`, and Linear has none'):
         Device('cpu', 'float32', 'false').wrap(torch.nn.Linear(2, 2), recompute=True)
-
-
-def test_a_network_with_a_single_number_cannot_be_shared():
-    model = torch.nn.Linear(2, 2)
-    model.step = torch.nn.Parameter(torch.tensor(0.1))
-    with pytest.raises(ValueError, match='cannot share step, a single number; make it a vector'):
-        shard(model, 'cpu', 2)
 
 
 def test_layers_that_are_computed_twice_keep_little():

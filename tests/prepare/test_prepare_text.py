@@ -99,9 +99,10 @@ def test_both_parts_are_tokenized_by_themselves(tmp_path, monkeypatch):
     class Words:
         spec, vocab_size = {'name': 'gpt2'}, 50257
 
-        def encode_pieces(self, pieces):
-            words = ''.join(pieces).split(' ')
-            yield [len(word) for word in words], len(' '.join(words).encode())
+    def lengths(tokenizer, pieces):
+        words = ''.join(pieces).split(' ')
+        yield [len(word) for word in words], len(' '.join(words).encode())
+    monkeypatch.setattr(texts, 'encode_pieces', lengths)
     monkeypatch.setattr(texts, 'PIECE', 10)
     monkeypatch.setattr(texts, 'Tokenizer', lambda name: Words())
     (tmp_path / 'a.txt').write_text('seven wonders of the ancient world ' * 20)

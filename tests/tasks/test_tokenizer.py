@@ -9,7 +9,8 @@ import tiktoken
 from helpers import ROOT
 from tiktoken_ext.openai_public import r50k_pat_str
 
-from tasks.tokenizer import Tokenizer, between_words
+from prepare.lib.texts import between_words, encode_pieces
+from tasks.tokenizer import Tokenizer
 
 
 @pytest.mark.parametrize('spec', [{'name': 'bytes'}, {'name': 'chars', 'alphabet': 'abc é🙂\n'}])
@@ -62,14 +63,14 @@ def test_tokens_of_pieces_are_those_of_the_whole_text(most, pairs):
         words = rng.choice(WORDS, rng.integers(1, len(WORDS)), replace=False)  # few of them: long runs of the same
         text = ''.join(rng.choice(words, 400).tolist())
         for tokenizer in (pairs, Tokenizer('bytes'), Tokenizer('chars', ''.join(sorted(set(text))))):
-            ids, sizes = zip(*tokenizer.encode_pieces(in_pieces(text, rng, most)))
+            ids, sizes = zip(*encode_pieces(tokenizer, in_pieces(text, rng, most)))
             assert np.concatenate(ids).tolist() == tokenizer.encode(text) and sum(sizes) == len(text.encode())
 
 
 @pytest.mark.parametrize('text', ['<|endoftext|>', '<|endoftext|> <|endoftext|>', ' ' * 5000, '\n' * 5000, 'a' * 5000,
                                   ''])
 def test_texts_without_a_place_to_split_are_tokenized_whole(text, pairs):
-    ids = np.concatenate([ids for ids, _ in pairs.encode_pieces(in_pieces(text, np.random.default_rng(0), 100))])
+    ids = np.concatenate([ids for ids, _ in encode_pieces(pairs, in_pieces(text, np.random.default_rng(0), 100))])
     assert ids.tolist() == pairs.bpe.encode_ordinary(text)
 
 
