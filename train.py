@@ -79,7 +79,7 @@ class TrainConfig:
     workers: int = -1                       # processes that decode JPEG pictures; -1 means one per core, at most 16
     device: str = 'auto'                    # cpu, cuda, cuda:1, mps; auto takes cuda, then mps, then cpu
     dtype: str = 'auto'                     # float32, bfloat16, float16; auto: bfloat16 if fast, else float16 on GPUs
-    compile: str = 'auto'                   # true, false; auto: on CUDA under Linux, on CPUs in long bfloat16 runs
+    compile: str = 'auto'                   # true, false; auto: on CUDA under Linux
     fsdp: bool = False                      # share weights, gradients and optimizer states among the processes (FSDP2)
     recompute: bool = False                 # activation checkpointing: layers keep only their input, and compute twice
     wandb_log: bool = False                 # log to Weights & Biases too (pip install wandb)

@@ -47,14 +47,17 @@ def read(argv, TrainConfig, AugmentConfig):
         if f.name in ours | its:
             raise Mistake(f'model_{settings["model"]}.py has a setting {f.name}, which is one of training already; '
                           'give it another name')
-    return Start(TrainConfig(**{k: v for k, v in settings.items() if k in ours}),
-                 AugmentConfig(**{k: v for k, v in settings.items() if k in its}),
+    config = TrainConfig(**{k: v for k, v in settings.items() if k in ours})
+    typed = {k for k, (_, where) in given.items() if where == TYPED}
+    for epochs, iters in IN_EPOCHS.items():
+        if iters in typed and epochs not in typed:  # a length in steps takes the place of one in epochs
+            setattr(config, epochs, 0.0)
+    return Start(config, AugmentConfig(**{k: v for k, v in settings.items() if k in its}),
                  {k: v for k, v in settings.items() if k not in ours | its}, run, init_from == 'resume', file)
 
 
 def from_scratch(given, *classes):
-    Config = networks.network(str(given['model'][0]))[1]
-    return typed_iterations(check(given, *classes, Config), given), None
+    return check(given, *classes, networks.network(str(given['model'][0]))[1]), None
 
 
 def resumed(given, *classes):
@@ -64,7 +67,6 @@ def resumed(given, *classes):
     Config = networks.network(run['model'])[1]
     old, checked = settings_of(run, *classes) | run['network'], check(given, *classes, Config)
     typed = {k: v for k, v in checked.items() if given[k][1] == TYPED}
-    old = typed_iterations(old, given)
     free = {f.name for cls in classes for f in dataclasses.fields(cls)} - {*FIXED, 'new_head'}
     here = {'init_from': 'resume', 'out_dir': out_dir, 'overwrite': False, 'eval_only': typed.get('eval_only', False)}
     other = {k for k, v in checked.items() if v != old.get(k) and (v, v) != old.get(k)}  # a size of 32 is 32 x 32
@@ -89,7 +91,7 @@ def fine_tuned(given, *classes):
         if 'dataset' not in checked:
             raise Mistake(f'--init_from={path} does not say what to train on: give --dataset, such as '
                           '--dataset=cifar10')
-    return typed_iterations(checked, given) | {'model': run['model'], 'init_from': path}, run
+    return checked | {'model': run['model'], 'init_from': path}, run
 
 
 # ---- helpers --------------------------------------------------------------------------------------------------------
@@ -101,12 +103,6 @@ def settings_of(run, *classes):
 
 def names_a_file(given):
     return any(where not in ('', TYPED) for _, where in given.values())
-
-
-def typed_iterations(settings, given):
-    """Settings without the epochs of a file or run where the command line gives the same length in steps."""
-    typed = {k for k, (_, where) in given.items() if where == TYPED}
-    return {k: v for k, v in settings.items() if not (k in IN_EPOCHS and IN_EPOCHS[k] in typed and k not in typed)}
 
 
 def with_recipe(given, *classes):

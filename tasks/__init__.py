@@ -118,17 +118,12 @@ def choose(c, augment, folder, model, device):
     return getattr(importlib.import_module(f'tasks.{module}'), name)(c, augment, folder, model.config, device)
 
 
-def ranks(logits, y):
-    """For each target y that is not -1: whether it is the likeliest, the second likeliest, .. up to
-    the fifth, bool (n, 5). logits (.., C), y (..)."""
-    logits, y = logits[y != -1], y[y != -1]
-    return logits.topk(min(5, logits.size(-1))).indices == y[:, None]
-
-
 def top1_top5(logits, y):
-    """(number of targets, {'top1', 'top5'}): the shares that are the likeliest, and among the five
-    likeliest."""
-    hits = ranks(logits, y).cpu().double()  # exact shares; not every device has float64
+    """(number of targets y that are not -1, {'top1', 'top5'}): the shares that are the likeliest, and among the five
+    likeliest. logits (.., C), y (..)."""
+    logits, y = logits[y != -1], y[y != -1]
+    hits = logits.topk(min(5, logits.size(-1))).indices == y[:, None]                   # (n, 5)
+    hits = hits.cpu().double()  # exact shares; not every device has float64
     return len(hits), {'top1': hits[:, 0].mean(), 'top5': hits.sum(1).mean()}
 
 

@@ -70,7 +70,8 @@ def test_the_numbers_of_logarithmic_axes_are_no_math():
 
 def test_the_curve_of_a_run_is_titled_without_its_folder(tmp_path, monkeypatch):
     run, figures = a_run(tmp_path / 'out_of_here', [3.0, 1.0]), []
-    monkeypatch.setattr(plots, 'write_figure', lambda figure, f: figures.append(figure) or f.write(b'a picture'))
+    monkeypatch.setattr('matplotlib.figure.Figure.savefig',
+                        lambda figure, f, **more: figures.append(figure) or f.write(b'a picture'))
     plots.draw_curve(run)
     panel, = figures[0].axes
     assert panel.get_title() == 'out_of_here' and str(tmp_path) not in panel.get_title()

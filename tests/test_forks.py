@@ -132,7 +132,7 @@ def test_a_loss_below_zero_is_no_end_of_a_run(target, steps, fork, tmp_path):
     words = fork(f'low{target.strip("-")}', {ANSWER: ANSWER + ' - 8.0'})
     go(*[w for w in words if 'eval_interval' not in w], '--eval_interval=2', f'--target_loss={target}')
     rows = column(tmp_path / 'out', 'val')
-    assert max(rows) < 0 and (tmp_path / 'out' / 'curve.png').exists() and (tmp_path / 'out' / 'best.safetensors').exists()
+    assert max(rows) < 0 and {'curve.png', 'best.safetensors'} <= {p.name for p in (tmp_path / 'out').iterdir()}
     assert len(rows) == {4: 3, 2: 1}[steps]
 
 

@@ -157,7 +157,8 @@ def test_the_classifier_of_an_autoencoder_reads_what_it_reads(name, pretrained):
 @pytest.mark.parametrize('setting, message', [
     (dict(n_head=4), 'the network was trained with n_head=2; leave n_head out'),
     (dict(n_embd=32), 'do not fit n_embd=32'),
-    (dict(gelu='tanh'), 'the network was trained with gelu=none'), (dict(image_size=32), 'would read images; leave that out')])
+    (dict(gelu='tanh'), 'the network was trained with gelu=none'),
+    (dict(image_size=32), 'would read images; leave that out')])
 def test_weights_stay_the_function_that_they_were_trained_as(setting, message, text_run):
     with pytest.raises(ValueError, match=message):
         networks.load_model(networks.open_run(text_run), **setting)

@@ -45,6 +45,11 @@ def test_muon_takes_the_matrices_inside_layers_only():
             {k for k, p in model.named_parameters() if k.startswith('layers.') and p.dim() == 2}
 
 
+def test_muon_without_matrices_inside_layers_is_refused():
+    with pytest.raises(ValueError, match='Linear has none there; say --optimizer=adamw'):
+        optim.build(torch.nn.Linear(2, 2), 'muon', 1e-3)
+
+
 def test_lion_by_hand():
     """Two steps against the average of the gradients, with decay."""
     p = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
