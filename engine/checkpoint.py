@@ -56,7 +56,8 @@ def held_in(out_dir):
     """Names of the files of a run that a directory holds."""
     out = Path(out_dir)
     found = [name for name in FILES if os.path.isfile(out / name) and os.path.getsize(out / name)]
-    return found + sorted(p.name for kept in ('step_[0-9]*.safetensors', 'events.out.tfevents.*') for p in out.glob(kept))
+    kept = 'step_[0-9]*.safetensors', 'events.out.tfevents.*'  # the second: of TensorBoard
+    return found + sorted(p.name for pattern in kept for p in out.glob(pattern))
 
 
 def check_new(out_dir):

@@ -213,35 +213,33 @@ def refusals():
         raise Mistake(e) from None
 
 
+def in_one_line(e):
+    """What a user is told of an exception that is no bug of ours; '' of any other."""
+    if isinstance(e, Mistake):
+        return str(e).rpartition('engine.settings.Mistake: ')[2]  # a reader of pictures sends its traceback
+    if isinstance(e, ModuleNotFoundError) and e.name in OPTIONAL:
+        return f'this needs a library that is missing: pip install {OPTIONAL[e.name]}'
+    said = (str(e) or 'out of memory') if isinstance(e, (MemoryError, RuntimeError)) else ''
+    advice = [advice for words, advice in TORCH_SAYS.items() if re.search(words, said)]
+    return f'{said.splitlines()[0][:120]}; {advice[0]}' if advice else ''
+
+
 @contextlib.contextmanager
 def one_line_errors():
     """Around a program's main: a Mistake becomes one line on standard error and exit code 2. So do a library that is
-    missing, too little memory, and the end of another process. Any other exception is a bug and keeps its traceback.
-    NANOCRATE_DEBUG=1 keeps all tracebacks."""
+    missing, too little memory, and the end of another process. Any other exception is a bug and keeps its traceback."""
     for stream in (sys.stdout, sys.stderr):  # what a console cannot show becomes an escape instead of an error
         if hasattr(stream, 'reconfigure'):
             stream.reconfigure(errors='backslashreplace')
     try:
         yield
-    except Mistake as e:
-        if os.environ.get('NANOCRATE_DEBUG'):
-            raise
-        say_error(str(e).rpartition('engine.settings.Mistake: ')[2])  # a reader of pictures sends its traceback
-        sys.exit(2)
-    except ModuleNotFoundError as e:
-        if e.name not in OPTIONAL:
-            raise
-        say_error(f'this needs a library that is missing: pip install {OPTIONAL[e.name]}')
-        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:  # the reader of our output left, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
-    except (MemoryError, RuntimeError) as e:
-        said = str(e) or 'out of memory'
-        advice = [advice for words, advice in TORCH_SAYS.items() if re.search(words, said)]
-        if not advice or os.environ.get('NANOCRATE_DEBUG'):
+    except Exception as e:
+        if not in_one_line(e):
             raise
-        say_error(f'{said.splitlines()[0][:120]}; {advice[0]}')
+        say_error(in_one_line(e))
         sys.exit(2)

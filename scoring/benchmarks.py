@@ -36,7 +36,6 @@ The protocol:
 GPT-2's paper used its own de-tokenizers, and a token <UNK> of its own for <unk>, so its losses are
 not matched exactly."""
 import csv
-import difflib
 import hashlib
 import json
 import math
@@ -83,26 +82,20 @@ def command(name, data_dir, more=''):
 
 
 def chosen(asked, data_dir):
-    """The names in `asked`, with commas between them, or 'all'. Raises Mistake for one that is
-    unknown or not prepared, with the command to type."""
-    there = [name for name in SCRIPTS if (Path(data_dir) / name / 'meta.json').exists()]
-    names = [name.strip() for name in asked.split(',')]
-    for name in names:
-        if name not in (*SCRIPTS, 'all'):
-            near = difflib.get_close_matches(name, [*SCRIPTS, 'all'], 1)
-            raise Mistake(f"unknown benchmark '{name}'; " + (f'did you mean {near[0]}?' if near else
-                                                             f'choose among {", ".join(SCRIPTS)}, or all'))
-    if 'all' in names:
-        for name in SCRIPTS:
-            if name not in there:
-                print(f'{name} is not prepared; run: {command(name, data_dir)}')
-        if not there:
-            raise Mistake(f'no benchmark is prepared in {data_dir}; run for example: {command("lambada", data_dir)}')
-        return there
+    """The names in `asked`, with commas between them, or of 'all' those that are prepared. Raises Mistake for one that
+    is unknown or not prepared, with the command to type."""
+    names = list(SCRIPTS) if asked == 'all' else list(dict.fromkeys(name.strip() for name in asked.split(',')))
+    unknown = [name for name in names if name not in SCRIPTS]
+    if unknown:
+        raise Mistake(f"unknown benchmark '{unknown[0]}'; choose among {', '.join(SCRIPTS)}, or all")
+    there = [name for name in names if (Path(data_dir) / name / 'meta.json').exists()]
     for name in names:
         if name not in there:
-            raise Mistake(f'{Path(data_dir) / name} is not prepared; run: {command(name, data_dir)}')
-    return list(dict.fromkeys(names))
+            said = f'{Path(data_dir) / name} is not prepared; run: {command(name, data_dir)}'
+            if asked != 'all' or not there:
+                raise Mistake(said)
+            print(said)
+    return there
 
 
 def read(name, data_dir):
