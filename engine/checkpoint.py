@@ -41,7 +41,8 @@ def write_file(path, write, mode='w', advice=RESUME):
     Mistake with the advice if it cannot be written."""
     new = f'{path}.new'
     try:
-        with open(new, mode, **({} if 'b' in mode else {'encoding': 'utf-8', 'newline': '\n'})) as f:
+        as_text = {} if 'b' in mode else {'encoding': 'utf-8', 'errors': 'backslashreplace', 'newline': '\n'}
+        with open(new, mode, **as_text) as f:
             write(f)
             f.flush()
             os.fsync(f.fileno())

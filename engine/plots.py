@@ -59,8 +59,15 @@ def save(picture, figure, columns, rows, setting):
 def save_picture(picture, figure, setting):
     """Write a figure; close it."""
     kind = Path(picture).suffix[1:].lower()
-    write_file(picture, lambda f: figure.savefig(f, dpi=120, format=kind), 'wb', again(setting))
+    write_file(picture, lambda f: write_figure(figure, f, format=kind), 'wb', again(setting))
     pyplot().close(figure)
+
+
+def write_figure(figure, f, **told):
+    """Bytes in names of files that are no text, which matplotlib refuses, become escapes."""
+    for label in figure.findobj(lambda artist: hasattr(artist, 'set_text')):
+        label.set_text(label.get_text().encode('utf-8', 'backslashreplace').decode())
+    figure.savefig(f, dpi=120, **told)
 
 
 def plain_numbers(*axes):
@@ -148,7 +155,7 @@ def draw_curve(run):
         axis.xaxis.get_major_locator().set_params(integer=True)
     if panels:
         figure.colorbar(steps_as_colours(watched), ax=layers, label='step')
-    write_file(Path(run) / 'curve.png', lambda f: figure.savefig(f, dpi=120), 'wb')
+    write_file(Path(run) / 'curve.png', lambda f: write_figure(figure, f), 'wb')
     plt.close(figure)
 
 
