@@ -263,7 +263,7 @@ def race(config, target, seed, extra):
         start = time.perf_counter()
         done = subprocess.run(
             [sys.executable, str(settings.HERE / 'train.py'), config, *extra, f'--target_loss={target}',
-             f'--seed={seed}', f'--out_dir={out}'], capture_output=True, text=True)
+             f'--seed={seed}', f'--out_dir={out}'], capture_output=True, encoding='utf-8', errors='replace')
         if done.returncode:
             raise Mistake(f'{config}: {done.stderr.strip()}')
         return [row for row in read_log(out) if row['split'] == 'val'][-1], time.perf_counter() - start
