@@ -17,6 +17,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import zipfile
 from pathlib import Path
@@ -140,10 +141,11 @@ class RunDirectory:
             raise Mistake(f'{self.out} cannot be written ({e.strerror}); name another --out_dir') from None
         end = end_of(self.out / 'log.jsonl', step) if resumed else 0
         refuse_second(self.rows, self.out)  # from here on this process must not open the log again: that ends the lock
+        if not (resumed or c.overwrite):
+            check_new(self.out)  # another run may have come and gone since the first look
         self.rows.truncate(end)
-        if not resumed:
-            for name in held_in(self.out):
-                (self.out / name).unlink()
+        for name in () if resumed else held_in(self.out):
+            (self.out / name).unlink()
         write_file(self.out / 'config.json', lambda f: json.dump(config, f, indent=1))
         if self.wandb:
             self.wandb.init(project=c.wandb_project, name=c.wandb_run_name or c.out_dir, config=config)
@@ -155,6 +157,7 @@ class RunDirectory:
         if not self.main:
             return
         row = {'step': step, 'split': split, **numbers, 'lr': lr, 'seen': seen, 'seconds': round(seconds, 3)}
+        row = {k: v if isinstance(v, str) or math.isfinite(v) else None for k, v in row.items()}  # JSON knows no inf
         try:
             self.rows.write(json.dumps(row) + '\n')
             self.rows.flush()

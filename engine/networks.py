@@ -137,10 +137,11 @@ def check_reads(run, meta, folder, name='the network'):
     """Raises Mistake if a trained network, called `name`, does not read the dataset in `folder`."""
     what, has, wants = '', run['data']['kind'], meta['kind']
     if has == wants == 'text':
-        what, has, wants = 'tokens of', run['data']['tokenizer'], meta['tokenizer']
+        what, has, wants = 'tokens', *(' '.join(d['tokenizer'].values()) for d in (run['data'], meta))
     if has == wants == 'images':
         what, has, wants = 'pictures with channels', run['network'].get('channels', 3), meta['channels']
     if has != wants:
+        has, wants = (str(words)[:40] for words in (has, wants))  # an alphabet may be long
         raise Mistake(f'{name} reads {what} {has}, {folder} holds {what} {wants}; choose another --dataset')
 
 
@@ -196,16 +197,25 @@ def open_run(path, name=''):
     file = path if path.suffix == '.safetensors' else path / 'best.safetensors'
     run = read_config(file.parent)
     run['weights'], run['step'] = read_weights(file)
-    Network = network(run['model'])[0]
-    if hasattr(Network, 'opened'):
-        run = Network.opened(run)
+    own = run['model']
+    if hasattr(network(own)[0], 'opened'):
+        check_version(run)
+        run = network(own)[0].opened(run)
     becomes = getattr(network(run['model'])[0], 'classifier', (run['model'],))[0]
     if name in ('', run['model']):
         return run
     if becomes != name:
-        raise Mistake(f'{path} holds model={run["model"]}, so model={name} cannot start from it; give '
-                      f'--model={becomes}')
+        raise Mistake(f'{path} holds model={own}, so model={name} cannot start from it; give --model={becomes}'
+                      + ' --new_head=true' * (own != run['model']))
     return as_classifier(run)
+
+
+def check_version(run):
+    """Raises Mistake if a run's network has settings that its Config does not know."""
+    Config = network(run['model'])[1]
+    unknown = run['network'].keys() - {f.name for f in dataclasses.fields(Config)}
+    if unknown:
+        raise Mistake(f'the run is of another version of {Config.__name__} (it has {min(unknown)}); train it again')
 
 
 def as_classifier(run):
@@ -233,9 +243,7 @@ def load_model(run, new_head=False, **changes):
         raise Mistake('these are the weights of a masked autoencoder, which has no classifier yet: give '
                       f'--model={run["headless"]}, or train one: train.py --init_from=PATH --model={run["model"]}')
     Network, Config = network(run['model'])
-    unknown = run['network'].keys() - {f.name for f in dataclasses.fields(Config)}
-    if unknown:
-        raise Mistake(f'the run is of another version of {Config.__name__} (it has {min(unknown)}); train it again')
+    check_version(run)
     changes |= {k: sides(v) for k, v in changes.items() if k == 'image_size'}
     with refusals():
         old, config = Config(**run['network']), Config(**run['network'] | changes)
@@ -249,8 +257,8 @@ def load_model(run, new_head=False, **changes):
     fresh = {k: v for k, v in model.state_dict().items() if new_head and k.startswith('read.head.')}
     if new_head and not fresh:
         raise Mistake(f'{Network.__name__} has no read.head to replace; docs/extend.md says what new_head needs')
-    for k in {'embed.pos', 'decoder_pos'} & weights.keys():
-        if old.image_size != config.image_size and old.patch_size == config.patch_size:
+    if getattr(old, 'image_size', 0) != getattr(config, 'image_size', 0) and old.patch_size == config.patch_size:
+        for k in {'embed.pos', 'decoder_pos'} & weights.keys():
             weights[k] = resize_positions(weights[k], grid(old), grid(config))
     wrong = fill(model, weights | fresh)
     if wrong:

@@ -88,7 +88,7 @@ def programs(data):
         'analyze attention': (analyze.main, ['attention', *picture, '--num_samples=1'], named(analyze.AnalyzeConfig)),
         'bench': (bench.main, ['step', '--rows=aot-stdlib-plain', '--n_layer=1', '--n_embd=16', '--batch_size=2',
                               '--rounds=1', '--seconds=0.01'],
-                  [name for name in named(bench.BenchConfig) if name not in ('seconds', 'rounds')]),  # long as asked for
+                  [name for name in named(bench.BenchConfig) if name not in ('seconds', 'rounds')]),
         'compare': (compare.main, ['run'], named(compare.CompareConfig))}
     given = {'text': ['file'], 'imagefolder': ['folder'], 'arrays': ['--images', 'file', '--labels', 'file'],
              'official_weights': ['crate.pth', '--model', 'crate', '--n_head', '2', '--patch_size', '4'],
@@ -106,7 +106,8 @@ def programs(data):
 
 def tree(folder):
     """{path: bytes} of all files in a folder but locks."""
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob('*') if p.is_file() and p.suffix != '.lock'}
+    files = (p for p in folder.rglob('*') if p.is_file() and p.suffix != '.lock')
+    return {str(p.relative_to(folder)): p.read_bytes() for p in files}
 
 
 def outcome(main, words):

@@ -46,7 +46,8 @@ def test_a_kill_at_any_moment_loses_nothing(tiny, tmp_path):
         out = tmp_path / str(n)
         if not killed(n, [*words, f'--out_dir={out}']):
             break
-        go(*(['--init_from=resume'] if (out / 'last.pt').exists() else [*words, '--overwrite=true']), f'--out_dir={out}')
+        again = ['--init_from=resume'] if (out / 'last.pt').exists() else [*words, '--overwrite=true']
+        go(*again, f'--out_dir={out}')
         assert losses(out) == losses(tmp_path / 'whole'), n
         files = ({p.name for p in run.iterdir() if p.suffix != '.new'} for run in (out, tmp_path / 'whole'))
         assert next(files) >= next(files) - {'curve.png'}, n  # a finished run is not drawn again
