@@ -19,6 +19,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import zipfile
 from pathlib import Path
 
@@ -56,10 +57,9 @@ def write_file(path, write, mode='w', advice=RESUME):
 
 def held_in(out_dir):
     """Names of the files of a run that a directory holds."""
-    out = Path(out_dir)
-    found = [name for name in FILES if os.path.isfile(out / name) and os.path.getsize(out / name)]
-    kept = 'step_[0-9]*.safetensors', 'events.out.tfevents.*'  # the second: of TensorBoard
-    return found + sorted(p.name for pattern in kept for p in out.glob(pattern))
+    there = os.listdir(out_dir) if os.path.isdir(out_dir) else []
+    kept = [name for name in there if re.match(r'step_\d+\.safetensors$|events\.out\.tfevents', name)]
+    return [name for name in FILES if name in there and os.path.getsize(Path(out_dir) / name)] + sorted(kept)
 
 
 def check_new(out_dir):

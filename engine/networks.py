@@ -141,8 +141,8 @@ def check_reads(run, meta, folder, name='the network'):
     if has == wants == 'images':
         what, has, wants = 'pictures with channels', run['network'].get('channels', 3), meta['channels']
     if has != wants:
-        has, wants = (str(words)[:40] for words in (has, wants))  # an alphabet may be long
-        raise Mistake(f'{name} reads {what} {has}, {folder} holds {what} {wants}; choose another --dataset')
+        reads, holds = (f'{what} {str(words)[:40]}'.strip() for words in (has, wants))  # an alphabet may be long
+        raise Mistake(f'{name} reads {reads}, {folder} holds {holds}; choose another --dataset')
 
 
 def check_classes(run, classes, where):
