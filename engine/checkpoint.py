@@ -56,8 +56,13 @@ def write_file(path, write, mode='w', advice=RESUME):
 
 
 def held_in(out_dir):
-    """Names of the files of a run that a directory holds."""
-    there = os.listdir(out_dir) if os.path.isdir(out_dir) else []
+    """Names of the files of a run that a directory holds. Raises Mistake for what cannot be one."""
+    try:
+        there = os.listdir(out_dir)
+    except FileNotFoundError:
+        there = []
+    except OSError as e:
+        raise Mistake(f'{out_dir} cannot be written ({e.strerror}); name another --out_dir') from None
     kept = [name for name in there if re.match(r'step_\d+\.safetensors$|events\.out\.tfevents', name)]
     return [name for name in FILES if name in there and os.path.getsize(Path(out_dir) / name)] + sorted(kept)
 

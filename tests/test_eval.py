@@ -368,7 +368,7 @@ def test_settings_of_other_tasks_are_refused(folder, tmp_path, capsys):
     save_text(tmp_path / 'letters', letters, *split_text('abc' * 200, letters))
     told = fails(capsys, scores.main, f'--ckpt={text}', f'--data_dir={tmp_path}', '--dataset=letters')
     assert 'holds tokens chars' in told
-    assert 'reads kind text' in fails(capsys, scores.main, f'--ckpt={text}', f'--data_dir={folder}', '--dataset=lights')
+    assert 'reads text' in fails(capsys, scores.main, f'--ckpt={text}', f'--data_dir={folder}', '--dataset=lights')
 
 
 def test_help_lists_every_setting(capsys):
