@@ -78,10 +78,9 @@ def text(model, n_layer, n_embd, n_head, block_size=1024, rows=4, vocab_size=503
 GPT2 = {'attn': 'mhsa', 'mlp': True}
 NETWORKS = {  # name: x of model_x.py, its settings, pictures or sequences in a step
     'crate-tiny': pictures('crate', 12, 384, 6), 'crate-base': pictures('crate', 12, 768, 12),
-    'vit-6m': pictures('vit', 13, 192, 3),  # as many parameters as crate-tiny
-    'vit-small': pictures('vit', 12, 384, 6), 'crate-mae-base': pictures('crate_mae', 12, 768, 12),
+    'vit-6m': pictures('vit', 13, 192, 3), 'vit-small': pictures('vit', 12, 384, 6),  # 6m: as many as crate-tiny
     'aot-mssa-base': text('aot', 24, 1024, 16), 'aot-mhsa-base': text('aot', 24, 896, 14, attn='mhsa'),
-    'gpt2-base': text('aot', 12, 768, 12, **GPT2), 'crate-gpt-base': text('crate', 12, 768, 12, image_size=0),
+    'gpt2-base': text('aot', 12, 768, 12, **GPT2),
     'aot-stdlib': text('aot', 6, 256, 8, 64, 32, 256),  # the default run's
     'aot-18x384': text('aot', 18, 384, 6, 256, 16, 256), 'gpt2-6x384': text('aot', 6, 384, 6, 256, 16, 256, **GPT2)}
 WORDS = {'released': 'way', 'nanogpt': 'way', 'float32': 'dtype', 'bfloat16': 'dtype', 'plain': 'compile',
@@ -139,9 +138,8 @@ def build(base, way='', more=None):
 
 def batch(c, rows):
     """(x, y) of noise, for a network with the config c."""
-    if c.task in ('image', 'masked_image'):
-        x = torch.randn(rows, c.channels, *c.image_size)
-        return x, torch.randint(c.num_classes, (rows,)) if c.task == 'image' else None
+    if c.task == 'image':
+        return torch.randn(rows, c.channels, *c.image_size), torch.randint(c.num_classes, (rows,))
     return tuple(torch.randint(c.vocab_size, (rows, c.block_size)) for _ in 'xy')
 
 
@@ -165,7 +163,7 @@ def work_of(command, row, c, more):
 def training(model, base, said, cast, c, more):
     """(a training step, how much it processes, the unit, its operations)"""
     rows = c.batch_size or NETWORKS[base][2]
-    x, y = (t if t is None else t.to(c.device) for t in batch(model.config, rows))
+    x, y = (t.to(c.device) for t in batch(model.config, rows))
     optimizers = optim.build(model, c.optimizer, lr=0.0, muon_lr=0.0)  # does all its work, but the weights stay
     with torch.device('meta'):
         flops = rows * train_flops(build(base, '', more))
@@ -261,9 +259,9 @@ def race(config, target, seed, extra):
     """Trains one config. Returns its last validation, a row of its log, and the seconds that the whole process took."""
     with tempfile.TemporaryDirectory() as out:
         start = time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, str(settings.HERE / 'train.py'), config, *extra, f'--target_loss={target}',
-             f'--seed={seed}', f'--out_dir={out}'], capture_output=True, encoding='utf-8', errors='replace')
+        words = config, *extra, f'--target_loss={target}', f'--seed={seed}', f'--out_dir={out}'
+        done = subprocess.run([sys.executable, settings.HERE / 'train.py', *words], capture_output=True,
+                              encoding='utf-8', errors='replace')
         if done.returncode:
             raise Mistake(f'{config}: {done.stderr.strip()}')
         return [row for row in read_log(out) if row['split'] == 'val'][-1], time.perf_counter() - start

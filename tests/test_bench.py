@@ -73,7 +73,7 @@ def test_each_way_does_what_its_authors_code_does():
 
 
 def test_a_way_is_for_its_own_network():
-    for row in ('vit-small-released', 'crate-tiny-nanogpt', 'crate-gpt-base-released', 'aot-mssa-base-nanogpt'):
+    for row in ('vit-small-released', 'crate-tiny-nanogpt', 'aot-mssa-base-nanogpt'):
         with pytest.raises(ValueError, match='way'):
             work(row)
 
@@ -109,8 +109,7 @@ def test_words_say_how_a_row_is_computed(monkeypatch):
 
 @pytest.mark.parametrize('row, config', [
     ('crate-base', 'train_crate_imagenet'), ('vit-small', 'train_vit_imagenet'), ('aot-mssa-base', 'train_aot_owt'),
-    ('aot-mhsa-base', 'train_aot_mhsa_owt'), ('gpt2-base', 'train_gpt2_owt'), ('crate-gpt-base', 'train_crate_owt'),
-    ('crate-mae-base', 'pretrain_crate_mae_imagenet'), ('aot-stdlib', 'train_aot_stdlib')])
+    ('aot-mhsa-base', 'train_aot_mhsa_owt'), ('gpt2-base', 'train_gpt2_owt'), ('aot-stdlib', 'train_aot_stdlib')])
 def test_rows_are_the_networks_of_config(row, config, monkeypatch):
     monkeypatch.chdir(ROOT)
     given = settings.read_file(f'config/{config}.py')

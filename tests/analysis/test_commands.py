@@ -212,7 +212,7 @@ def test_mistakes_get_one_line(words, message, place, tmp_path, capsys, monkeypa
     ('pca', 'crate', '--dataset=bare --label=dog', 'dog'),  # a class without a picture
     ('pca', 'crate', '--label=ant --image={place}/FOLDER', 'leave it out'), ('pca', 'gpt2', '', 'pca is for pictures'),
     ('segment', 'gpt2', '', 'segment is for pictures'), ('layers', 'crate', '--dataset=text', '--dataset'),
-    ('layers', 'gpt2', '--dataset=pics', '--dataset'), ('layers', 'gpt2', '--dataset=letters', 'tokens of'),
+    ('layers', 'gpt2', '--dataset=pics', '--dataset'), ('layers', 'gpt2', '--dataset=letters', 'reads tokens bytes'),
     ('layers', 'crate', '--dataset=grey', 'channels'), ('pca', 'grey', '--dataset=four', 'channels'),
     ('layers', 'gpt2', '--beside={place}/runs/letters', 'letters'),
     ('layers', 'crate', '--dataset=none', 'no data in'),
