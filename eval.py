@@ -20,6 +20,7 @@ from pathlib import Path
 
 import engine  # before torch
 from engine import plots, settings
+from engine.checkpoint import run_directory
 from engine.device import autocast, choose_device, choose_dtype
 from engine.networks import check_classes, from_command_line, heading, load_model, open_run
 from engine.settings import Mistake
@@ -158,11 +159,6 @@ def zero_shot(c, run, model, autocast):
         benchmarks.append(table, [(c.ckpt, run['step'], name, measure, f'{value:.6g}', count, unit, *how)
                                   for measure, value, count, unit in found])
     print(f'added to {table}')
-
-
-def run_directory(path):
-    """The run directory that a path is, or lies in."""
-    return Path(path) if Path(path).is_dir() else Path(path).parent
 
 
 def in_context(c, run, model, autocast):

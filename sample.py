@@ -24,7 +24,7 @@ import torch
 from engine import plots, settings
 from engine.device import autocast, choose_device, choose_dtype
 from engine.generate import stream
-from engine.networks import check_classes, from_command_line, grid, heading, is_small, load_model
+from engine.networks import check_labelled, from_command_line, grid, heading, is_small, load_model
 from engine.settings import Mistake
 from tasks import augment
 from tasks.imagenet import readable
@@ -139,7 +139,7 @@ def views(c, run, model):
 def name_pictures(c, run, model, autocast):
     """Print the five most likely classes of each picture; with --out also draw them."""
     classes, drawn, count = run['data']['classes'] or [], [], 0
-    check_classes(run, classes, 'it')
+    check_labelled(run)
     if c.out:
         plots.check_figure(c.out, c.overwrite, '--out', table=False)
     for count, (name, x, own) in enumerate(views(c, run, model), 1):

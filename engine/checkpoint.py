@@ -211,6 +211,11 @@ def refuse_second(file, what):
 
 # ---- reading --------------------------------------------------------------------------------------------------------
 
+def run_directory(path):
+    """The run directory that a path is, or that a file of weights lies in."""
+    return Path(path).parent if Path(path).suffix == '.safetensors' else Path(path)
+
+
 def read_config(out_dir):
     """config.json of a run directory: {'model', 'settings', 'network', 'data'}. Raises Mistake if there is none, or one
     of another version."""

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 
 from engine import NO_DOWNLOAD
-from engine.checkpoint import fill, read_config, read_weights
+from engine.checkpoint import fill, read_config, read_weights, run_directory
 from engine.fast import speed_up
 from engine.settings import HERE, Mistake, check, collect, refusals, show
 
@@ -145,14 +145,18 @@ def check_reads(run, meta, folder, name='the network'):
         raise Mistake(f'{name} reads {reads}, {folder} holds {holds}; choose another --dataset')
 
 
-def check_classes(run, classes, where):
-    """Raises Mistake, with the setting that replaces the head, if a classifier knows other classes than a dataset, or
-    none at all."""
+def check_labelled(run):
+    """Raises Mistake, with what to do instead, if a network was trained without labels and names no classes."""
     if run['data'].get('unlabelled'):
         raise Mistake('the network names nothing, because it was trained without labels; score its features '
                       'with eval.py --knn=20, or give it a classifier with train.py --init_from=PATH --new_head=true')
+
+
+def check_classes(run, classes, where):
+    """Raises Mistake, with the setting that replaces the head, if a classifier knows other classes than a dataset."""
+    check_labelled(run)
     known, count = run['data']['classes'], run['network'].get('num_classes')
-    if classes and (count != len(classes) or known is not None and known != classes):
+    if count != len(classes) or known is not None and known != classes:
         mine = f'{count} classes' + (f' ({", ".join(known[:3])} ..)' if known else '')
         raise Mistake(f'the network knows {mine}, {where} has {len(classes)} others ({", ".join(classes[:3])} '
                       '..); put a new head on it: train.py --init_from=PATH --new_head=true')
@@ -195,7 +199,7 @@ def open_run(path, name=''):
     if path.suffix == '.pt':
         raise Mistake(f'{path} is for resuming alone; name {path.parent} for its best weights')
     file = path if path.suffix == '.safetensors' else path / 'best.safetensors'
-    run = read_config(file.parent)
+    run = read_config(run_directory(path))
     run['weights'], run['step'] = read_weights(file)
     own = run['model']
     if hasattr(network(own)[0], 'opened'):

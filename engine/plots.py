@@ -6,7 +6,7 @@ matplotlib and Pillow are imported here when they are first needed.
 import csv
 from pathlib import Path, PurePath
 
-from engine.checkpoint import read_log, write_file
+from engine.checkpoint import read_log, run_directory, write_file
 from engine.settings import Mistake
 
 # ---- figures, by matplotlib -----------------------------------------------------------------------------------------
@@ -85,8 +85,7 @@ def plain_numbers(*axes):
 
 def title_of(path):
     """A run or checkpoint without the folder that the run directory lies in."""
-    folder = PurePath(path).parent if PurePath(path).suffix == '.safetensors' else PurePath(path)
-    return folder.name or str(path)
+    return run_directory(path).name or str(path)
 
 
 def told_apart(titles):

@@ -239,7 +239,8 @@ def one_line_errors():
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except Exception as e:
-        if not in_one_line(e):
+        said = in_one_line(e)
+        if not said:
             raise
-        say_error(in_one_line(e))
+        say_error(said)
         sys.exit(2)

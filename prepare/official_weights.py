@@ -45,31 +45,32 @@ def main(argv=None):
     from engine import official
     from engine.checkpoint import check_new, write_run
     from engine.networks import network
+    if args.n_head < 1:
+        raise Mistake(f'--n_head={args.n_head} must be at least 1')
     if not args.overwrite:
         check_new(args.out_dir)
     sd, (Network, Config) = official.read(args.file), network(args.model)
     text = args.image_size == (0, 0)
     positions = sd.get(official.FORMATS[args.model][0], sd.get('pos_embed'))
     side = math.isqrt(positions.shape[1] - 1) if positions is not None and positions.dim() == 3 else 14
-    shape = {'n_head': max(1, args.n_head), 'patch_size': 0 if text else args.patch_size,
+    shape = {'n_head': args.n_head, 'patch_size': 0 if text else args.patch_size,
              'image_size': 0 if text else args.image_size or tuple(side * p for p in args.patch_size)}
     decoder = {'decoder_n_head': args.decoder_n_head or 16} if args.model == 'vit_mae' else {}
     try:
         if args.model.endswith('_mae') and 'decoder_pred.weight' not in sd:
             print('the file has no decoder: a small random one takes its place')
-            sd, decoder = official.spare_decoder(Network, Config, sd, args.model, shape) | sd, \
-                {'decoder_n_head': 1} if decoder else {}
+            sd = official.spare_decoder(Network, Config, sd, args.model, shape) | sd
+            decoder = dict.fromkeys(decoder, 1)
         model = Network.from_official(sd, **shape, **decoder)
         if text and model.config.vocab_size < 50257:
             raise Mistake(f"it knows {model.config.vocab_size} tokens, GPT-2's tokenizer 50,257")
     except ValueError as e:
         raise Mistake(f'{args.file}: {e}') from None
     data = {'kind': 'text', 'tokenizer': {'name': 'gpt2'}} if text else {'kind': 'images', 'classes': None}
-    settings = official.VIEWS.get(args.model, {}) if not text else {}
+    settings = {} if text else {k: getattr(transfer, k) for k in FINE_TUNING} | official.VIEWS.get(args.model, {})
     if hasattr(model.config, 'label_smoothing'):
         model.config.label_smoothing = transfer.label_smoothing
-    write_run(args.out_dir, model, ({} if text else {k: getattr(transfer, k) for k in FINE_TUNING}) | settings, data,
-              'run this again, or name another --out_dir')
+    write_run(args.out_dir, model, settings, data, 'run this again, or name another --out_dir')
     print(f'{args.out_dir}: {args.model}, {model.num_params():,} parameters')
 
 

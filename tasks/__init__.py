@@ -4,7 +4,7 @@
     train, valid    the two splits of the dataset; len(train) rows are one epoch
     take            a batch as a split gives it -> (x, y) for the network, on the device
     metrics         a dict of numbers over one batch; validation prints and logs their means
-    error           the number that best.pt is chosen by, smaller is better; None: the last one is
+    error           the number that best.safetensors is chosen by, smaller is better; None: the last one is
     warning         a line about the metrics of a validation, or ''
 
 Each task stands beside the data that it reads: text.py, pictures.py, views.py, regression.py.

@@ -4,6 +4,7 @@ hidden tokens.
 No batch depends on a hidden random stream. It is a function of (seed, step), so a resumed run sees
 what an uninterrupted one sees, on any number of processes.
 """
+import functools
 import math
 from pathlib import Path
 
@@ -53,8 +54,9 @@ class TextSplit:
         for i in range(rank * n, count, world * n):
             yield self.at(starts[i:i + n])
 
-    def at(self, starts, *key):
-        """The sequences that begin at these places: x and y (len(starts), block_size), y one token ahead."""
+    def at(self, starts, *of_step):
+        """The sequences that begin at these places: x and y (len(starts), block_size), y one token ahead. of_step: see
+        MaskedTextSplit; here no random numbers are needed."""
         rows = self.tokens[starts[:, None] + np.arange(self.block_size + 1)].astype(np.int64)
         if rows.max() >= self.vocab_size:
             raise Mistake(f'{self.path} holds token {rows.max()}, but its vocabulary ends at {self.vocab_size - 1}; '
@@ -71,13 +73,19 @@ class MaskedTextSplit(TextSplit):
         """key: of the random numbers of a training step, of whose n sequences these are a part. In validation what is
         hidden depends on the place in the split, so it never changes."""
         size = 2, self.block_size
-        draws = np.random.default_rng(key).random((n, *size))[part] if key else \
-            np.array([np.random.default_rng((start, 6)).random(size) for start in starts.tolist()])
+        draws = draws_of_step(key, (n, *size))[part] if key else np.array(
+            [np.random.default_rng((start, 6)).random(size) for start in starts.tolist()])
         tokens, (u, which) = super().at(starts)[0], torch.from_numpy(draws).unbind(1)
         u = u.scatter(1, u.argmin(1, keepdim=True), 0.0)
         x = torch.where(u < CHOSEN * (MASKED + RANDOM), (which * self.vocab_size).long(), tokens)
         x = torch.where(u < CHOSEN * MASKED, self.vocab_size, x)
         return x, torch.where(u < CHOSEN, tokens, -1)
+
+
+@functools.lru_cache(maxsize=1)
+def draws_of_step(key, size):
+    """The random numbers of a training step, whose parts are asked for one after the other."""
+    return np.random.default_rng(key).random(size)
 
 
 # ---- the tasks ------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from engine.settings import Mistake
 
 class Tokenizer:
     """Text to token ids and back, described by a small dict that travels in meta.json and in
-    checkpoints: {'name': 'bytes'}, {'name': 'chars', 'alphabet': '..'} or {'name': 'gpt2'}."""
+    config.json: {'name': 'bytes'}, {'name': 'chars', 'alphabet': '..'} or {'name': 'gpt2'}."""
 
     def __init__(self, name, alphabet=''):
         self.spec = {'name': name} | ({'alphabet': alphabet} if name == 'chars' else {})
