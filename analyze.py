@@ -38,7 +38,7 @@ from analysis import (compression, denoising, derivation, diffusion, drawings, l
                       scores, segmentation, sheet, sparsification)
 from analysis.samples import subjects
 from engine import plots, settings
-from engine.networks import from_command_line
+from engine.trained import from_command_line
 from engine.settings import Mistake
 from tasks import AugmentConfig
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import engine  # before torch
 from engine import plots, settings
-from engine.checkpoint import read_config, read_log
+from engine.checkpoint import read_log
 from engine.settings import Mistake
+from engine.trained import read_config
 
 
 @dataclass

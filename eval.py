@@ -20,10 +20,9 @@ from pathlib import Path
 
 import engine  # before torch
 from engine import plots, settings
-from engine.checkpoint import run_directory
 from engine.device import autocast, choose_device, choose_dtype
-from engine.networks import check_classes, from_command_line, heading, load_model, open_run
 from engine.settings import Mistake
+from engine.trained import check_classes, from_command_line, heading, load_model, open_run, run_directory
 from scoring import benchmarks, confusion, frozen, regression, splits
 from tasks import augment, dataset_of
 from tasks.pictures import ImageSplit

@@ -147,7 +147,8 @@ class Half(nn.Module):
         size = tuple(x.shape[2:])
         if size == self.c.image_size:
             return self.net.features(x)
-        from engine.networks import grid, resize_positions
+        from engine.networks import grid
+        from engine.trained import resize_positions
         from engine.fast import speed_up
         if size not in self.others:
             with torch.device('meta'):                                  # its weights are those of self.net

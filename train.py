@@ -26,7 +26,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
 import tasks
-from engine import device, networks, optim, plots, settings, start
+from engine import curve, device, networks, optim, settings, start
 from engine.checkpoint import RunDirectory, check_new, held_in, read_log, restore
 from engine.device import Device, whole
 from engine.settings import Mistake, quoted
@@ -121,7 +121,7 @@ def main(argv):
         files.verify(folder)
     meta = files.read_meta(folder)
     torch.manual_seed(c.seed)
-    model = networks.build(c.model, asked.network, asked.run, meta, folder, c.new_head and not resumed, resumed).train()
+    model = start.build(asked, meta, folder).train()
     task = tasks.choose(c, asked.augment, folder, model, here)
     for epochs, iters in start.IN_EPOCHS.items():
         if getattr(c, epochs):
@@ -267,7 +267,7 @@ def main(argv):
 
     run.close()
     if here.main:
-        plots.draw_curve(c.out_dir)
+        curve.draw(c.out_dir)
     if told:
         here.say(f'stopped at step {step}; go on with: python train.py --init_from=resume '
                  f'--out_dir={quoted(c.out_dir)}')

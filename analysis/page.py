@@ -17,9 +17,10 @@ import torch
 
 from analysis.samples import pictures, pixels, subjects, texts
 from engine.checkpoint import write_file
-from engine.networks import from_command_line, grid, size
+from engine.networks import grid, size
 from engine.plots import check_free
 from engine.settings import Mistake, check_least, check_ranges
+from engine.trained import from_command_line
 from tasks.augment import denormalize
 from tasks.tokenizer import Tokenizer, prompt_of
 

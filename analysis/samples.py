@@ -9,9 +9,10 @@ from tqdm import tqdm
 
 from analysis import layers
 from engine.device import choose_device
-from engine.networks import grid, heading, kind_of, load_model, open_run
+from engine.networks import grid, kind_of
 from engine.plots import title_of
 from engine.settings import Mistake
+from engine.trained import heading, load_model, open_run
 from tasks import dataset_of
 from tasks.augment import config_of
 from tasks.pictures import ImageSplit, named, pictures_of, seen

@@ -14,7 +14,6 @@ best.safetensors, then last.pt: a run that is killed before the last renaming re
 bit for bit, and the later lines of its log are cut.
 """
 import contextlib
-import dataclasses
 import hashlib
 import json
 import math
@@ -24,7 +23,6 @@ import zipfile
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as as_bytes  # save_file makes files that no other user may read
 
 from engine.device import share, whole
@@ -106,22 +104,6 @@ def write_weights(path, weights, step, advice=RESUME):
     """A .safetensors file of {name: tensor on the CPU}."""
     about = {'format': 'pt', 'step': str(step), 'sha256': digest(weights, step)}
     write_file(path, lambda f: f.write(as_bytes(weights, about)), 'wb', advice)
-
-
-def write_run(out_dir, model, settings, data, advice):
-    """A run directory of a network that others have trained, without last.pt. settings: with which it would be trained
-    on; data: what config.json says of its dataset."""
-    out = Path(out_dir)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise Mistake(f'{out} cannot be written ({e.strerror}); {advice}') from None
-    for name in held_in(out):
-        (out / name).unlink()
-    config = {'model': type(model).__module__.removeprefix('model_'), 'settings': settings,
-              'network': dataclasses.asdict(model.config), 'data': data}
-    write_file(out / 'config.json', lambda f: json.dump(config, f, indent=1), advice=advice)
-    write_weights(out / 'best.safetensors', weights_of(model), 0, advice)
 
 
 class RunDirectory:
@@ -211,49 +193,6 @@ def refuse_second(file, what):
 
 # ---- reading --------------------------------------------------------------------------------------------------------
 
-def run_directory(path):
-    """The run directory that a path is, or that a file of weights lies in."""
-    return Path(path).parent if Path(path).suffix == '.safetensors' else Path(path)
-
-
-def read_config(out_dir):
-    """config.json of a run directory: {'model', 'settings', 'network', 'data'}. Raises Mistake if there is none, or one
-    of another version."""
-    path = Path(out_dir) / 'config.json'
-    if not os.path.isfile(path):
-        folders = path.parent, path.parent.parent
-        runs = sorted(str(p.parent) for folder in folders for p in folder.glob('*/config.json'))
-        known = f'; runs that are there: {", ".join(runs[:12])}' if runs else ''
-        raise Mistake(f'no run in {out_dir}; train it with --out_dir={out_dir}, or name a run directory{known}')
-    try:
-        held = json.loads(path.read_text(encoding='utf-8'), object_hook=with_tuples)
-    except ValueError as e:
-        raise Mistake(f'{path} is damaged ({e}); take another run') from None
-    if not isinstance(held, dict) or not {'model', 'settings', 'network', 'data'} <= held.keys():
-        raise Mistake(f'{path} is not of this version of nanoCRATE, or damaged; to read an earlier one: {OLD}')
-    return held
-
-
-def with_tuples(held):
-    """A dict in which pairs of numbers, such as height and width, are tuples again. JSON knows lists alone."""
-    return {k: tuple(v) if isinstance(v, list) and v and all(type(n) is int for n in v) else v for k, v in held.items()}
-
-
-def read_weights(path):
-    """({name: tensor}, step) of a .safetensors file in a run directory. Raises Mistake if it is missing or damaged."""
-    try:
-        with safe_open(path, 'pt') as f:
-            weights, about = {k: f.get_tensor(k) for k in f.keys()}, f.metadata() or {}
-    except FileNotFoundError:
-        raise Mistake(f'no {path}; name a run directory, or a .safetensors file in one; to read a run of an earlier '
-                      f'version: {OLD}') from None
-    except (SafetensorError, OSError) as e:
-        raise Mistake(f'{path} is damaged ({e}); take another run, or an earlier file of weights') from None
-    if about.get('sha256') != digest(weights, about.get('step')):
-        raise Mistake(f'{path} is damaged, or no nanoCRATE wrote it: its tensors are not those of its checksum; take '
-                      'another run, or an earlier file of weights')
-    return weights, int(about['step'])
-
 
 def read_last(out_dir):
     """What save_last wrote. Raises Mistake if there is no such file, or it is damaged or of another version."""
@@ -272,18 +211,6 @@ def read_last(out_dir):
                       f'weights with --init_from={out_dir} and another --out_dir, or read an earlier one: {OLD}') \
             from None
     return last
-
-
-def fill(model, weights):
-    """Put weights, as weights_of gave them, into a network. Returns the first name whose tensor is missing, too much or
-    of another shape; '' if all fit."""
-    own = dict(model.named_parameters()) | dict(model.named_buffers())
-    wanted = {k: v.shape for k, v in model.state_dict().items() if k in own}
-    for k in sorted(wanted.keys() | weights.keys()):
-        if k not in wanted or k not in weights or weights[k].shape != wanted[k]:
-            return k
-    model.load_state_dict(weights, strict=False)  # shared weights have one of their names
-    return ''
 
 
 def restore(last, average, optimizers, scaler):

@@ -10,7 +10,8 @@ import dataclasses
 from dataclasses import dataclass
 
 from engine import networks
-from engine.checkpoint import read_config, read_last
+from engine.checkpoint import read_last
+from engine.fast import speed_up
 from engine.settings import HERE, TYPED, Mistake, check, collect, refusals, show
 
 IN_EPOCHS = {'epochs': 'max_iters', 'warmup_epochs': 'warmup_iters', 'eval_epochs': 'eval_interval'}
@@ -61,6 +62,7 @@ def from_scratch(given, *classes):
 
 
 def resumed(given, *classes):
+    from engine.trained import read_config  # here and below: a new run reads no trained network
     out_dir = str(given['out_dir'][0])
     run = read_config(out_dir)
     run |= read_last(out_dir)
@@ -81,8 +83,9 @@ def resumed(given, *classes):
 
 
 def fine_tuned(given, *classes):
+    from engine.trained import open_run
     path, asked = str(given['init_from'][0]), given['model']
-    run = networks.open_run(path, str(asked[0]) if asked[1] else '')
+    run = open_run(path, str(asked[0]) if asked[1] else '')
     checked = check(given, *classes, networks.network(run['model'])[1])
     if not names_a_file(given):  # then the settings of its training, and of these what does not name the run
         own = OWN.union(*(getattr(cls, 'of_views', ()) for cls in classes))
@@ -92,6 +95,19 @@ def fine_tuned(given, *classes):
             raise Mistake(f'--init_from={path} does not say what to train on: give --dataset, such as '
                           '--dataset=cifar10')
     return checked | {'model': run['model'], 'init_from': path}, run
+
+
+def build(asked, meta, folder):
+    """The network that a Start asks for, for the dataset in `folder` with this meta.json. Raises Mistake where they do
+    not fit."""
+    c, folder = asked.config, folder or 'the dataset'
+    if asked.run:
+        from engine.trained import fitted
+        new_head = c.new_head and not asked.resumed
+        return fitted(asked.run, asked.network, meta, folder, new_head, asked.resumed)
+    if c.new_head:
+        raise Mistake('new_head=true needs a network to put it on: --init_from=PATH')
+    return speed_up(networks.network(c.model)[0](networks.config_for(c.model, asked.network, meta, folder)))
 
 
 # ---- helpers --------------------------------------------------------------------------------------------------------

@@ -35,7 +35,8 @@ def main(argv=None):
     p.add_argument('--url', default=URL, help='where crate_alpha_SIZE.pth is (default: %(default)s)')
     args = p.parse_args(argv)
     from engine import official  # here, as it imports torch: --help is fast
-    from engine.checkpoint import check_new, write_run
+    from engine.checkpoint import check_new
+    from engine.trained import write_run
     from model_crate_alpha import CRATEAlpha
     from tasks.imagenet import names
     out, file = Path(args.out_dir or f'out/crate_alpha_{args.size.lower()}'), f'crate_alpha_{args.size}.pth'

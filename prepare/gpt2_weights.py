@@ -51,7 +51,8 @@ def main(argv=None):
     p.add_argument('--overwrite', action='store_true', help='replace the run in this directory')
     p.add_argument('--url', default=URL, help='where SIZE/resolve/main/model.safetensors is (default: %(default)s)')
     args = p.parse_args(argv)
-    from engine.checkpoint import check_new, write_run  # here, as it imports torch: --help is fast
+    from engine.checkpoint import check_new  # here, as it imports torch: --help is fast
+    from engine.trained import write_run
     from model_aot import AoT
     heads, checksum = SIZES[args.size]
     out = Path(args.out_dir or f'out/{args.size}')

@@ -43,7 +43,8 @@ def main(argv=None):
     args = p.parse_args(argv)
     from config.base import transfer  # here, as the others import torch: --help is fast
     from engine import official
-    from engine.checkpoint import check_new, write_run
+    from engine.checkpoint import check_new
+    from engine.trained import write_run
     from engine.networks import network
     if args.n_head < 1:
         raise Mistake(f'--n_head={args.n_head} must be at least 1')

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine import NO_DOWNLOAD
+from engine.networks import TASKS
 from engine.settings import HERE, Mistake, check_choices, check_meant
 from tasks import files
 
@@ -109,7 +110,6 @@ CLASSES = {'text': 'text.NextToken', 'masked_text': 'text.HiddenTokens', 'image'
 
 def choose(c, augment, folder, model, device):
     """The task of a run: of the network `model`, on the dataset in `folder`. augment: its AugmentConfig."""
-    from engine.networks import TASKS  # here and below, because prepare/ loads this file without torch
     task, kind = model.config.task, TASKS[model.config.task][0]
     check_meant(c, {'train_share': ['images'], 'curriculum': ['functions'], 'probe_interval': ['images']}, kind)
     pictures = dict.fromkeys(vars(augment), ('image', 'masked_image', 'views'))
@@ -150,7 +150,7 @@ def find_data(c, check):
 def dataset_of(c, run, name='the network'):
     """(folder, split) to show a trained network: c.dataset and c.split, or the dataset it was trained on, and there
     test, or else val. Raises Mistake if the network, called `name`, cannot read that."""
-    from engine.networks import check_reads
+    from engine.trained import check_reads  # here, because prepare/ loads this file without torch
     dataset = c.dataset or run['settings'].get('dataset')
     if not dataset:
         raise Mistake(f'{c.ckpt} does not say what to score it on; give --dataset')

@@ -7,7 +7,7 @@ import pytest
 import torch
 from helpers import HARD, HARD_PICTURES, JPEGS, OF_AUTOENCODERS, OF_PICTURES, TEXT, go, quadrants, save_text, split_text
 
-from engine import plots
+from engine import curve
 from prepare.lib.pictures import save_arrays, save_pack
 from tasks.tokenizer import Tokenizer
 
@@ -83,7 +83,7 @@ def pretrained(pictures_data, tmp_path_factory):
 @pytest.fixture
 def quick(monkeypatch):
     """Runs without what takes half of a short run's time: the curve."""
-    monkeypatch.setattr(plots, 'draw_curve', lambda out: None)
+    monkeypatch.setattr(curve, 'draw', lambda out: None)
 
 
 @pytest.fixture(autouse=True)

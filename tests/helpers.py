@@ -16,7 +16,8 @@ from PIL import Image
 import train
 from analysis import layers
 from engine import networks, settings
-from engine.checkpoint import read_last, read_log, read_weights, write_run
+from engine.checkpoint import read_last, read_log
+from engine.trained import read_weights, write_run
 from prepare.lib.files import write_text
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -287,7 +288,7 @@ def save_run(out, model, data, **settings):
 def train_fast(*words):
     """A training run that draws no curve, which takes most of the time of a short run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr('engine.plots.draw_curve', lambda run: None)
+        patch.setattr('engine.curve.draw', lambda run: None)
         go(*map(str, words))
 
 

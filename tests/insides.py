@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from helpers import loud, normalized
 
-from engine import networks
+from engine import networks, trained
 
 SMALL = dict(n_layer=3, n_head=2, n_embd=16)
 PICTURES = dict(image_size=(16, 24), patch_size=(4, 8), **SMALL)  # 4 patches down, 3 across
@@ -100,7 +100,7 @@ def softmax_of(attention, normed, k, n, among):
 
 
 def load(place, name, **overrides):
-    return networks.load_model(networks.open_run(place / 'runs' / name), **overrides)
+    return trained.load_model(trained.open_run(place / 'runs' / name), **overrides)
 
 
 def cropped(place, i):

@@ -7,7 +7,7 @@ from helpers import fails
 from PIL import Image
 
 import compare
-from engine import plots
+from engine import curve, plots
 
 
 def a_run(folder, losses, per_step=10, splits=('train', 'val')):
@@ -72,7 +72,7 @@ def test_the_curve_of_a_run_is_titled_without_its_folder(tmp_path, monkeypatch):
     run, figures = a_run(tmp_path / 'out_of_here', [3.0, 1.0]), []
     monkeypatch.setattr('matplotlib.figure.Figure.savefig',
                         lambda figure, f, **more: figures.append(figure) or f.write(b'a picture'))
-    plots.draw_curve(run)
+    curve.draw(run)
     panel, = figures[0].axes
     assert panel.get_title() == 'out_of_here' and str(tmp_path) not in panel.get_title()
     said = [label.get_text() for label in panel.get_legend().get_texts()]  # with the last value of each

@@ -13,7 +13,7 @@ from helpers import (by_hand, column, config_of, fails, jpeg, loud, margin, norm
 from PIL import Image
 
 import eval as scores
-from engine.networks import load_model, open_run
+from engine.trained import load_model, open_run
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
 from model_crate_mae import CRATEMAE, CRATEMAEConfig

@@ -14,7 +14,7 @@ from PIL import Image
 
 import sample
 from engine import plots
-from engine.networks import load_model, open_run
+from engine.trained import load_model, open_run
 from model_crate import CRATE, CRATEConfig
 from model_crate_mae import CRATEMAE, CRATEMAEConfig
 from model_vit_mae import ViTMAE, ViTMAEConfig

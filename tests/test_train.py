@@ -10,8 +10,8 @@ from helpers import HARD, ROOT, column, equal, fails, go, losses, save_text, spl
 
 import tasks
 import train
-from engine.checkpoint import read_config, read_last
-from engine.networks import load_model, open_run
+from engine.checkpoint import read_last
+from engine.trained import load_model, open_run, read_config
 from tasks.text import NextToken, TextSplit
 from tasks.tokenizer import Tokenizer
 

@@ -11,7 +11,7 @@ from PIL import Image
 import train
 from analysis import layers
 from engine.checkpoint import read_log
-from engine.networks import load_model, open_run
+from engine.trained import load_model, open_run
 from prepare import shapes
 from prepare.lib.pictures import save_arrays
 from tasks.text import TextSplit

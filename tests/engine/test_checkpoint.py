@@ -18,9 +18,10 @@ from safetensors.torch import load_file, load_model
 import compare
 import eval as scores
 import train
-from engine import networks
-from engine.checkpoint import FILES, RunDirectory, read_last, read_log, read_weights, write_file
+from engine import networks, trained
+from engine.checkpoint import FILES, RunDirectory, read_last, read_log, write_file
 from engine.settings import Mistake
+from engine.trained import read_weights
 
 
 @pytest.fixture
@@ -132,7 +133,7 @@ def test_everyone_may_read_what_everyone_may_read(copy):
 def test_safetensors_alone_reads_the_weights(copy, text_run):
     file, own = copy / 'best.safetensors', weights(text_run, 'best')
     assert equal(load_file(file), own)
-    model = networks.load_model(networks.open_run(text_run))
+    model = trained.load_model(trained.open_run(text_run))
     wanted = {k: v.clone() for k, v in model.state_dict().items()}
     with torch.no_grad():
         for p in model.parameters():
@@ -161,8 +162,8 @@ def test_shared_weights_are_written_once_and_come_back_shared(name, settings, tm
     run.save_weights('best', model, 5)
     run.rows.close()
     assert load_file(tmp_path / 'best.safetensors').keys() == names
-    held = networks.open_run(tmp_path)
-    found = networks.load_model(held)
+    held = trained.open_run(tmp_path)
+    found = trained.load_model(held)
     assert held['step'] == 5 and equal(found.state_dict(), model.state_dict())
     assert networks.size(found) == networks.size(model) and len(list(found.parameters())) == len(names)
 

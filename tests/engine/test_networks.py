@@ -8,7 +8,7 @@ import torch
 from helpers import equal, fails, go, snapshot, text_network, weights
 
 import train
-from engine import networks
+from engine import networks, trained
 
 # ---- networks by name
 
@@ -105,14 +105,14 @@ def test_positions_for_another_grid():
     torch.manual_seed(0)
     pos = torch.randn(1, 1 + 2 * 6, 8)
     for new in ((2, 6), (4, 12), (3, 5), (1, 3), (6, 2)):
-        resized = networks.resize_positions(pos, (2, 6), new)
+        resized = trained.resize_positions(pos, (2, 6), new)
         assert resized.shape == (1, 1 + new[0] * new[1], 8) and torch.equal(resized[:, 0], pos[:, 0])
-        even = networks.resize_positions(torch.ones_like(pos) * torch.arange(8), (2, 6), new)
+        even = trained.resize_positions(torch.ones_like(pos) * torch.arange(8), (2, 6), new)
         assert torch.allclose(even, torch.arange(8.0).expand_as(even), atol=1e-5)
     # a ramp stays a ramp, away from its ends
     down, across = torch.meshgrid(torch.arange(8.0), torch.arange(12.0), indexing='ij')
     ramp = torch.cat((torch.zeros(1, 1, 2), torch.stack((down, across), -1).flatten(0, 1)[None]), 1)
-    fine = networks.resize_positions(ramp, (8, 12), (16, 24))[0, 1:].view(16, 24, 2)
+    fine = trained.resize_positions(ramp, (8, 12), (16, 24))[0, 1:].view(16, 24, 2)
     assert torch.allclose(fine[6:10, 6:18, 0], (torch.arange(6.0, 10) / 2 - 0.25)[:, None].expand(4, 12), atol=0.05)
     assert torch.allclose(fine[6:10, 6:18, 1], (torch.arange(6.0, 18) / 2 - 0.25).expand(4, 12), atol=0.05)
 
@@ -123,16 +123,16 @@ def test_another_resolution_changes_positions_alone(name):
     torch.manual_seed(0)
     model = Network(Config(image_size=(8, 12), patch_size=(4, 2), num_classes=5, n_layer=2, n_head=2, n_embd=16))
     held = {'weights': model.state_dict(), 'network': dataclasses.asdict(model.config), 'model': name}
-    same = networks.load_model(held, image_size=(8, 12)).state_dict()
+    same = trained.load_model(held, image_size=(8, 12)).state_dict()
     assert equal(same, held['weights'])
-    larger = networks.load_model(held, image_size=(16, 8))
+    larger = trained.load_model(held, image_size=(16, 8))
     assert larger.config.image_size == (16, 8) and larger(torch.zeros(1, 3, 16, 8))[0].shape == (1, 5)
-    positions = networks.resize_positions(model.embed.pos.detach(), (2, 6), (4, 4))
+    positions = trained.resize_positions(model.embed.pos.detach(), (2, 6), (4, 4))
     assert equal(larger.state_dict(), held['weights'] | {'embed.pos': positions})
     with pytest.raises(ValueError, match='n_embd=32'):
-        networks.load_model(held, n_embd=32)
+        trained.load_model(held, n_embd=32)
     with pytest.raises(ValueError, match='patch_size=2'):
-        networks.load_model(held, patch_size=2)
+        trained.load_model(held, patch_size=2)
 
 
 # ---- trained networks
@@ -142,16 +142,16 @@ def test_another_resolution_changes_positions_alone(name):
 def test_the_classifier_of_an_autoencoder_reads_what_it_reads(name, pretrained):
     """Before a step it is the encoder with a new head; from no other network can it start."""
     at, own = str(pretrained / name), name.removesuffix('_mae')
-    encoder = networks.open_run(at, own)
-    made, old = (networks.load_model(c, **more) for c, more in (
-        (encoder, dict(new_head=True, num_classes=4)), (networks.open_run(at), {})))
+    encoder = trained.open_run(at, own)
+    made, old = (trained.load_model(c, **more) for c, more in (
+        (encoder, dict(new_head=True, num_classes=4)), (trained.open_run(at), {})))
     x = torch.randn(2, 3, 8, 8)
     assert torch.allclose(old.features(x), made.features(x), atol=1e-4) and type(made) is networks.network(own)[0]
     with pytest.raises(ValueError, match='has no classifier yet'):
-        networks.load_model(encoder)
+        trained.load_model(encoder)
     for other in {'aot', 'crate', 'vit', 'crate_mae', 'vit_mae'} - {own, name}:
         with pytest.raises(ValueError, match=f'holds model={name}, .* give --model={own}'):
-            networks.open_run(at, other)
+            trained.open_run(at, other)
 
 
 @pytest.mark.parametrize('setting, message', [
@@ -161,7 +161,7 @@ def test_the_classifier_of_an_autoencoder_reads_what_it_reads(name, pretrained):
     (dict(image_size=32), 'would read images; leave that out')])
 def test_weights_stay_the_function_that_they_were_trained_as(setting, message, text_run):
     with pytest.raises(ValueError, match=message):
-        networks.load_model(networks.open_run(text_run), **setting)
+        trained.load_model(trained.open_run(text_run), **setting)
 
 
 @pytest.mark.parametrize('causal', [True, False])
@@ -169,7 +169,7 @@ def test_a_network_that_was_trained_causal_stays_so(causal, tiny, tmp_path, caps
     out, other = tmp_path / 'run', str(not causal).lower()
     go(*tiny, '--model=crate', '--image_size=0', f'--causal={str(causal).lower()}', '--max_iters=0', f'--out_dir={out}')
     with pytest.raises(ValueError, match='leave causal out'):
-        networks.load_model(networks.open_run(out), causal=not causal)
+        trained.load_model(trained.open_run(out), causal=not causal)
     words = f'--init_from={out}', *tiny[:2], f'--causal={other}', f'--out_dir={tmp_path}/none'
     assert 'leave causal out' in fails(capsys, train.main, *words)
 
@@ -180,29 +180,29 @@ def test_a_run_of_another_version_of_a_network_says_so(text_run, tmp_path):
     config['network']['colour'] = 'red'
     (run / 'config.json').write_text(json.dumps(config))
     with pytest.raises(ValueError, match='of another version of AoTConfig'):
-        networks.load_model(networks.open_run(run))
+        trained.load_model(trained.open_run(run))
 
 
 def test_other_classes_are_told_apart(picture_run):
-    run = networks.open_run(picture_run)
-    networks.check_classes(run, list('abcd'), 'here')
+    run = trained.open_run(picture_run)
+    trained.check_classes(run, list('abcd'), 'here')
     for classes in ('efgh', 'abc', 'abcde'):
         with pytest.raises(ValueError, match=r'knows 4 classes \(a, b, c ..\), here has .*--new_head=true'):
-            networks.check_classes(run, list(classes), 'here')
+            trained.check_classes(run, list(classes), 'here')
 
 
 def test_a_run_directory_stands_for_its_best_weights(picture_run, tmp_path):
     run = shutil.copytree(picture_run, tmp_path / 'run')
     (run / 'last.pt').unlink()
-    assert equal(networks.open_run(str(run))['weights'], weights(picture_run, 'best'))
+    assert equal(trained.open_run(str(run))['weights'], weights(picture_run, 'best'))
     with pytest.raises(ValueError, match='holds model=crate, so model=vit cannot start from it'):
-        networks.open_run(str(run), 'vit')
+        trained.open_run(str(run), 'vit')
 
 
 def test_any_weights_in_a_run_directory_can_be_named(tiny, tmp_path, capsys):
     go(*tiny, '--keep_checkpoints=true', f'--out_dir={tmp_path}/a')
     for step in (0, 3, 6):
-        held = networks.open_run(tmp_path / 'a' / f'step_{step}.safetensors')
+        held = trained.open_run(tmp_path / 'a' / f'step_{step}.safetensors')
         assert held['step'] == step and equal(held['weights'], weights(tmp_path / 'a', f'step_{step}'))
     before = snapshot(tmp_path / 'a')
     for name, message in (('last.pt', f'for resuming alone; name {tmp_path}/a'), ('none.safetensors', 'no '),
@@ -216,4 +216,4 @@ def test_any_weights_in_a_run_directory_can_be_named(tiny, tmp_path, capsys):
 def test_a_folder_without_a_run_is_named(at, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match='no run in '):
-        networks.open_run(at)
+        trained.open_run(at)

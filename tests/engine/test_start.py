@@ -7,7 +7,7 @@ import torch
 from helpers import OF_PICTURES, ROOT, column, config_of, equal, fails, go, losses, weights
 
 import train
-from engine import networks, settings
+from engine import settings, trained
 from engine.checkpoint import read_last
 from engine.start import read
 from model_crate import CRATE, CRATEConfig
@@ -183,7 +183,7 @@ def test_the_same_classes_need_no_new_head(tune, picture_run, tmp_path):
 def test_fine_tuning_at_another_resolution(tune, picture_run, tmp_path, capsys):
     go(*tune, '--image_size=16', f'--out_dir={tmp_path}/a', '--max_iters=0')
     before, after = weights(picture_run, 'best'), weights(tmp_path / 'a')
-    resized = networks.resize_positions(before.pop('embed.pos'), (2, 2), (4, 4))
+    resized = trained.resize_positions(before.pop('embed.pos'), (2, 2), (4, 4))
     assert torch.equal(after.pop('embed.pos'), resized) and equal(before, after)
     go(*tune, '--image_size=12,16', '--crop_scale=0.5', f'--out_dir={tmp_path}/b', '--max_iters=2')
     assert config_of(tmp_path / 'b')['image_size'] == [12, 16]
@@ -271,7 +271,7 @@ def test_fine_tuning_starts_from_the_authors_file(name, pictures_data, tmp_path,
     assert all(torch.equal(before[k], after[k]) for k in before if not k.startswith('read.head.'))
     assert after['read.head.weight'].shape == (4, 24)
     go(*words, '--image_size=8', '--max_iters=0', f'--out_dir={tmp_path}/b')
-    resized = networks.resize_positions(before['embed.pos'], (4, 4), (2, 2))
+    resized = trained.resize_positions(before['embed.pos'], (4, 4), (2, 2))
     assert torch.equal(weights(tmp_path / 'b')['embed.pos'], resized)
     go(f'--init_from={tmp_path}/a', f'--out_dir={tmp_path}/c', '--max_iters=2')  # the result is a run like any other
     go('--init_from=resume', f'--out_dir={tmp_path}/a', '--max_iters=3')

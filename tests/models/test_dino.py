@@ -8,9 +8,9 @@ import torch
 from helpers import ROOT
 from torch._dynamo.testing import CompileCounter
 
-from engine.networks import resize_positions
 from model_crate import CRATE, CRATEConfig
 from engine.fast import speed_up
+from engine.trained import resize_positions
 from model_dino import DINO, DINOConfig, DINOHead, cosine, distillation_loss, next_centre
 from model_vit import ViT, ViTConfig
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from helpers import golden_pictures, masked_autoencoder, memorize, noise_of, same_tokens
 
-from engine import networks
+from engine import trained
 from model_crate_mae import CRATEMAE, CRATEMAEConfig, patchify, sines_and_cosines, statistics, unpatchify
 from model_vit_mae import ViTMAE, ViTMAEConfig
 
@@ -198,22 +198,22 @@ def run_of(model, name):
 def test_the_classifier_with_the_encoder_has_its_features(name, pool):
     own = {'lam': 0.2, 'eta': 0.3, 'tie_out': True} if name == 'crate_mae' else {}
     model, x, _ = masked_autoencoder(name, pool=pool, **own)
-    encoder = networks.as_classifier(run_of(model, name))
-    made = networks.load_model(encoder, new_head=True, num_classes=7)
+    encoder = trained.as_classifier(run_of(model, name))
+    made = trained.load_model(encoder, new_head=True, num_classes=7)
     assert torch.allclose(made.features(x), model.eval().features(x), atol=2e-4) and made(x)[0].shape == (3, 7)
-    wide = networks.load_model(encoder, new_head=True, num_classes=7, image_size=(16, 12))
+    wide = trained.load_model(encoder, new_head=True, num_classes=7, image_size=(16, 12))
     assert wide.embed.pos.shape == (1, 25, 16) and torch.equal(wide.embed.pos[:, :1], made.embed.pos[:, :1])
 
 
 @pytest.mark.parametrize('name', BOTH)
 def test_another_resolution_interpolates_all_positions(name):
     model, _, _ = masked_autoencoder(name)
-    larger = networks.load_model(run_of(model, name), image_size=(16, 12))
+    larger = trained.load_model(run_of(model, name), image_size=(16, 12))
     assert larger(torch.randn(2, 3, 16, 12), torch.rand(2, 24))[0].shape == (2, 24, 24)
     tables = dict(model.named_buffers())
     assert len(tables) == (2 if name == 'vit_mae' else 1)
     for table, fixed in tables.items():
-        assert torch.equal(larger.get_buffer(table), networks.resize_positions(fixed, (4, 3), (8, 3)))
+        assert torch.equal(larger.get_buffer(table), trained.resize_positions(fixed, (4, 3), (8, 3)))
 
 
 # ---- mistakes

@@ -8,7 +8,7 @@ from helpers import JPEGS, fails, go
 
 import analyze
 import sample
-from engine.networks import open_run
+from engine.trained import open_run
 from model_crate_alpha import CRATEAlpha, CRATEAlphaConfig
 from prepare import crate_alpha_weights
 from tasks import imagenet

@@ -10,7 +10,7 @@ from small_benchmarks import WIKI, naive, prepare, write_archives
 
 import eval as scores
 import sample
-from engine.networks import load_model, open_run
+from engine.trained import load_model, open_run
 from prepare import gpt2_weights
 from tasks.tokenizer import Tokenizer
 

@@ -3,7 +3,8 @@ import pytest
 import torch
 from helpers import fails, snapshot, tokens
 
-from engine.networks import load_model, network, open_run
+from engine.networks import network
+from engine.trained import load_model, open_run
 from prepare import official_weights
 
 SMALL = dict(n_layer=2, n_head=3, n_embd=24)

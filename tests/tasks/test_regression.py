@@ -8,7 +8,7 @@ from torch._dynamo.testing import CompileCounter
 import train
 from engine.checkpoint import read_log
 from engine.device import compile_network
-from engine.networks import load_model, open_run
+from engine.trained import load_model, open_run
 from model_aot import AoT, AoTConfig
 from tasks.regression import Prompts
 

@@ -8,7 +8,7 @@ from helpers import TEXT, column, config_of, equal, fails, go, losses, save_text
 import model_aot
 import model_crate
 import train
-from engine.networks import load_model, open_run
+from engine.trained import load_model, open_run
 from tasks import text
 from tasks.text import MaskedTextSplit, TextSplit
 from tasks.tokenizer import Tokenizer
