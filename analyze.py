@@ -56,7 +56,7 @@ class AnalyzeConfig:
     label: str = ''                 # pca: the class of its pictures; empty: the first
     layer: int = 0                  # attention, pca, segment, objects: which; 0: the last but one, as in CRATE-MAE
     heads: str = ''                 # attention: the heads, such as 1,4; empty: all
-    show: str = ''                  # layers: rate or sparsity; empty: both, or what the network has
+    show: str = ''                  # layers: rate, sparsity or objective; empty: all that the network has
     measure: str = 'paper'          # layers: R^c of the half step (paper), or as the released code measures it
     eps: float = 0.0                # layers: precision of the coding rate; 0: 0.5, or 0.01 for the released measure
     threshold: float = 0.0          # layers: numbers up to this size count as zeros
@@ -92,7 +92,7 @@ COMMANDS = {  # for networks: the function that draws, and its settings besides 
     'denoise': (derivation.draw_signal_to_noise, MANY)}
 THEORIES = {name: entry for part in (denoising, compression, sparsification, scores, projection, diffusion, majorizer)
             for name, entry in part.COMMANDS.items()}  # they need no network
-CHOICES = {'part': ('', *layers.PARTS), 'cut': segmentation.CUTS, 'show': ('', 'rate', 'sparsity'),
+CHOICES = {'part': ('', *layers.PARTS), 'cut': segmentation.CUTS, 'show': ('', 'rate', 'sparsity', 'objective'),
            'measure': tuple(layers.EPS)}
 
 

@@ -2,7 +2,6 @@
 sparsification.py ask this of tokens drawn at random; these functions ask it of networks. They are
 called as those in drawings.py."""
 import torch
-from torch.nn.functional import normalize
 from tqdm import tqdm
 
 from engine.settings import Mistake
@@ -53,29 +52,28 @@ def draw_signal_to_noise(c, nets):
 
 # ---- compression: CRATE ---------------------------------------------------------------------------------------------
 
-COMPRESSED = 'tokens as they are', 'tokens of equal length'             # the two measures
+COMPRESSED = 'eq. (8), tokens as they are', 'as the released code measures it'  # the two measures
 AROUND = 'before', 'half', 'after'                                      # Z^l, Z^(l+1/2), Z^(l+1)
 
 
 def rates_around_steps(model, inputs):
-    """R^c, eq. (8), in the subspaces of each layer: six tensors (L, B), of Z^l, Z^(l+1/2) and
-    Z^(l+1), first as they are, then at equal length; and the cosine between how attention and how a
-    step down the gradient, eq. (9), turn the tokens at equal length.
+    """R^c in the subspaces of each layer: six tensors (L, B), of Z^l, Z^(l+1/2) and Z^(l+1), first by eq. (8), then as
+    the released code measures it; and the cosine between the attention step and the step down the gradient, eq. (9).
 
-    Z, not LN(Z): the step of eq. (10) and Figure 3 go from Z^l to Z^(l+1/2), which are the tokens of
-    the skip, without a LayerNorm (the released code draws LN(Z^l): `layers --measure=released`). But
-    R^c grows with the length of tokens, and the next LayerNorm undoes their length. So at equal
-    length every token is scaled to norm sqrt(d), about what LayerNorm gives it.
+    Eq. (8) is of the tokens as they are: the step of eq. (10) and Figure 3 go from Z^l to Z^(l+1/2), the tokens of the
+    skip. There R^c grows with their length. The released code takes tokens behind the LayerNorm of the layer and
+    projections of unit length, so that only directions count. The gradient is taken where the network computes, at
+    LN(Z^l). Of both steps only what turns tokens is compared, without its mean over tokens: a part that is the same
+    for all tells none from another.
     """
     found = []
-    for attention, normed, half, after in layers.inside(model, *inputs):
-        U = layers.bases(attention).float()
-        tokens = [t.float() for t in (half - attention(normed), half, after)]
-        same = [t.size(-1) ** 0.5 * normalize(t, dim=-1) for t in tokens]
-        z, stepped, _ = same
-        turned = (measures.turning(step, z) for step in (stepped - z, -measures.compressed_rate_gradient(z, U)))
-        found.append((*(measures.compressed_rate(t.unsqueeze(1) @ U) for t in (*tokens, *same)),
-                      measures.cosine(*turned)))
+    for layer, (attention, normed, half, after) in zip(model.layers, layers.inside(model, *inputs)):
+        U, step, norm = layers.bases(attention).float(), attention(normed), layers.needed(layer, 'norm1')
+        tokens = half - step, half, after
+        raw = [measures.compressed_rate(t.unsqueeze(1) @ U) for t in tokens]
+        released = [measures.released_rate(norm(t).unsqueeze(1) @ U) for t in tokens]
+        turns = (measures.turning(s, normed) for s in (step, -measures.compressed_rate_gradient(normed, U)))
+        found.append((*raw, *released, measures.cosine(*(s - s.mean(-2, keepdim=True) for s in turns))))
     return [torch.stack(part) for part in zip(*found)]
 
 
@@ -104,14 +102,14 @@ def draw_rate_changes(c, nets):
         print(f'{net.name}: the cosine of the attention step to the gradient step is {s.min():.2f} to {s.max():.2f}'
               + ' (the gradient sees later tokens too)' * layers.causal(net.model))
     warn_if_lengths_differ(c, nets)
-    titles = [f"coding rate in the layer's subspaces, {measure}" for measure in COMPRESSED]
-    label_panels(figure, axes, titles, ['R^c, nats, eq. (8)'] * 2, nets)
+    titles = [f"R^c in the layer's subspaces, {measure}" for measure in COMPRESSED]
+    label_panels(figure, axes, titles, ['R^c, nats'] * 2, nets)
     for axis in axes:
         axis.set(xlabel='layer: before it (ring), after its attention, after it')
     print('to see: each line is a layer, from Z^l (the ring) to Z^(l+1/2) and Z^(l+1); where it goes down from the '
-          'ring, attention compresses, as it is derived to. As they are, R^c also counts how long tokens are. A cosine '
-          'near 0 says that attention goes another way than the gradient')
-    columns = [f'{part}{end}' for length in ('', '_equal') for part in AROUND for end in (length, f'{length}_spread')]
+          'ring, attention compresses, as it is derived to. Eq. (8) also counts how long tokens are. The cosine is 1 '
+          'where attention goes the way of the gradient, 0 where it goes another')
+    columns = [f'{part}{end}' for how in ('', '_released') for part in AROUND for end in (how, f'{how}_spread')]
     return figure, ('network', 'weights', 'layer', *columns, 'cosine', 'cosine_spread'), rows
 
 

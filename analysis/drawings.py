@@ -28,7 +28,7 @@ def expected(model):
 
 
 def draw_layers(c, nets):
-    """CRATE, Figures 3, 4, 5 and 12: R^c and sparsity of every layer."""
+    """CRATE, Figures 3, 4, 5 and 12, and eq. (1): R^c, sparsity and the objective of every layer."""
     dense, eps = [net for net in nets if layers.why_not_sparse(net.model)], c.eps or layers.EPS[c.measure]
     if c.show == 'sparsity' and dense:
         raise Mistake(f'{dense[0].name} has no sparsity to show: {layers.why_not_sparse(dense[0].model)}; give '
@@ -37,18 +37,19 @@ def draw_layers(c, nets):
     (figure, axes), rows = side_by_side(len(panels)), []
     for net in nets:
         settings = c.measure, c.eps, part, c.threshold
-        rates, shares = layers.of_all(batches(c, net, 256), layers.layer_measures, net.model, *settings)
+        rates, shares, objectives = layers.of_all(batches(c, net, 256), layers.layer_measures, net.model, *settings)
         if not rates.isfinite().all():
             raise Mistake(f'{net.name}: the coding rate with eps={eps:g} is not finite; give a larger --eps')
-        measured = {'rate': rates} if net in dense else {'rate': rates, 'sparsity': shares}
+        measured = {'rate': rates, 'objective': objectives} | ({} if net in dense else {'sparsity': shares})
         for (k, _), axis in zip(panels, axes):
             if k in measured:
                 over_layers(axis, net, measured[k])
                 rows += [(net.name, net.kind, k, l, *mean_and_spread(v)) for l, v in enumerate(measured[k], 1)]
-        said = {'rate': from_to('R^c', '.1f', rates.mean(1)), 'sparsity': from_to('non-zeros', '.1%', shares.mean(1))}
+        said = {'rate': from_to('R^c', '.1f', rates.mean(1)), 'sparsity': from_to('non-zeros', '.1%', shares.mean(1)),
+                'objective': from_to('the objective', '.0f', objectives.mean(1))}
         print(f'{net.name}: ' + '; '.join(said[k] for k, _ in panels if k in measured))
     warn_if_lengths_differ(c, nets)
-    units = [{'rate': 'R^c, nats', 'sparsity': 'share'}[k] for k, _ in panels]
+    units = [{'rate': 'R^c, nats', 'sparsity': 'share', 'objective': 'eq. (1)'}[k] for k, _ in panels]
     label_panels(figure, axes, [title for _, title in panels], units, nets)
     print(f'to see: {expected(nets[0].model)}; bands are one standard deviation over samples, dashed lines are random '
           'weights')
@@ -60,9 +61,9 @@ def panels_of_layers(c, eps, no_sparsity):
     above = f', |z| > {c.threshold:g}' * bool(c.threshold)
     what = 'coding rate after attention, Z^(l+1/2)' if c.measure == 'paper' else \
         'coding rate before attention, LN(Z^l), as released'
-    panels = ('rate', f'{what}, eps = {eps:g}'), ('sparsity', f'share of non-zeros after the layer, Z^(l+1){above}')
-    only = c.show or 'rate' * no_sparsity
-    return [(k, title) for k, title in panels if only in ('', k)]
+    panels = {'rate': f'{what}, eps = {eps:g}', 'sparsity': f'share of non-zeros after the layer, Z^(l+1){above}',
+              'objective': 'R - R^c - lambda |Z|_0 after the layer, Z^(l+1)'}
+    return [(k, title) for k, title in panels.items() if c.show in ('', k) and not (k == 'sparsity' and no_sparsity)]
 
 
 def from_to(name, unit, values):

@@ -13,6 +13,7 @@ from analysis import measures
 
 PARTS = 'query', 'key', 'value'
 EPS = {'paper': 0.5, 'released': 0.01}
+LAM = 0.1  # CRATE's
 
 
 # ---- the parts of a network -----------------------------------------------------------------------------------------
@@ -134,37 +135,40 @@ def codes(layer, half, z):
 
 @torch.no_grad()
 def layer_measures(model, inputs, measure='paper', eps=0.0, part='value', threshold=0.0):
-    """R^c in nats and the share of non-zeros for each layer and sample: two tensors (L, B). inputs:
+    """R^c in nats, the share of non-zeros and the objective for each layer and sample: three tensors (L, B). inputs:
     what `inside` takes.
 
     measure='paper': R^c of Z^(l+1/2) in the subspaces U of the layer, CRATE eq. (8), Figure 3.
     'released': as the authors' code measures it, on LN(Z^l), with projected tokens of unit norm and
     without the square of eps. eps=0 means 0.5 and 0.01. Sparsity is that of Z^(l+1), or of the codes
-    of a layer that decodes them; numbers of at most `threshold` count as zeros.
+    of a layer that decodes them; numbers of at most `threshold` count as zeros. The objective is that of Z^(l+1),
+    eq. (1), in the same subspaces, with the lambda of the layer's ISTA, or LAM where it has none.
     """
-    rates, shares = [], []
+    rates, shares, objectives = [], [], []
     for layer, (attention, normed, half, z) in zip(needed(model, 'layers'), inside(model, *inputs)):
-        z = codes(layer, half, z)
+        U, lam = bases(attention, part), getattr(getattr(layer, 'ista', None), 'lam', LAM)
         rate, tokens = (measures.compressed_rate, half) if measure == 'paper' else (measures.released_rate, normed)
-        rates.append(rate(tokens.unsqueeze(1) @ bases(attention, part), eps or EPS[measure]))
-        shares.append(measures.nonzeros(torch.where(z.abs() > threshold, z, 0)))
-    return torch.stack(rates), torch.stack(shares)
+        rates.append(rate(tokens.unsqueeze(1) @ U, eps or EPS[measure]))
+        sparse, z = (torch.where(t.abs() > threshold, t, 0) for t in (codes(layer, half, z), z))
+        shares.append(measures.nonzeros(sparse))
+        objectives.append(measures.objective(z, z.unsqueeze(1) @ U, lam))
+    return torch.stack(rates), torch.stack(shares), torch.stack(objectives)
 
 
 class Telemetry:
-    """Coding rate and sparsity of every layer, on one fixed batch of the validation split."""
+    """Coding rate, sparsity and objective of every layer, on one fixed batch of the validation split."""
 
     def __init__(self, task):
         x, y = task.take(next(task.valid.fixed(min(task.c.batch_size, 16), 1, **task.valid_wants)))
         self.inputs = (x, y) if task.unit == 'prompts' else (x,)
 
     def __call__(self, model):
-        """{column of the log: mean over the batch}: R^c of each layer, rate_1 .. rate_L, and where
-        sparsity means something the share of non-zeros, nonzeros_1 .. nonzeros_L."""
+        """{column of the log: mean over the batch}: R^c and the objective of each layer, rate_1 .. rate_L and
+        objective_1 .. objective_L, and where sparsity means something the share of non-zeros, nonzeros_1 .."""
         was_training = model.training
-        rates, shares = layer_measures(model.eval(), self.inputs)
+        rates, shares, objectives = layer_measures(model.eval(), self.inputs)
         model.train(was_training)
-        found = {'rate': rates} if why_not_sparse(model) else {'rate': rates, 'nonzeros': shares}
+        found = {'rate': rates, 'objective': objectives} | ({} if why_not_sparse(model) else {'nonzeros': shares})
         return {f'{k}_{l}': v for k, values in found.items() for l, v in enumerate(values.mean(1).tolist(), 1)}
 
 

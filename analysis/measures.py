@@ -12,7 +12,10 @@ from engine.settings import Mistake
 # ---- coding rates ---------------------------------------------------------------------------------------------------
 
 def coding_rate(Z, eps=0.5):
-    """R(Z), eq. (7): about how many nats code N tokens up to a precision eps. Z (.., N, d) -> (..).
+    """R(Z), eq. (7): about how many nats code each token, with a mean squared error of eps^2. Z (.., N, d) -> (..).
+
+    It is the rate of one draw from the Gaussian with the tokens' second moments, so ten times as many tokens have
+    the same R. All N tokens together cost (N + d) R, d R of them for the code itself (Ma et al. 2007).
 
     1/2 logdet(I + d / (N eps^2) Z Z^T), computed with the smaller of the two Gram matrices: their
     determinants are equal. In float64, because one long token is enough to exceed the precision of
@@ -25,11 +28,19 @@ def coding_rate(Z, eps=0.5):
 
 
 def compressed_rate(W, eps=0.5):
-    """R^c(Z; U_[K]), eq. (8): the sum of the coding rates of the tokens in each subspace.
+    """R^c(Z; U_[K]), eq. (8): nats for each token if every subspace codes every token, an upper bound of what it costs
+    to code each in its own.
 
     W (.., K, N, p) holds the projections U_k^T Z of MSSA -> (..).
     """
     return coding_rate(W, eps).sum(-1)
+
+
+def objective(Z, W, lam, eps=0.5):
+    """What CRATE maximizes, eq. (1): R(Z) - R^c(Z; U_[K]) - lam |Z|_0. Z (.., N, d), W (.., K, N, p) as above -> (..).
+    The rates are per token, |Z|_0 counts the non-zeros of all tokens, as printed."""
+    rate = coding_rate(Z, eps) - compressed_rate(W, eps)
+    return rate - lam * (Z != 0).sum((-2, -1)).to(rate.device)
 
 
 def compressed_rate_gradient(Z, U, eps=0.5):

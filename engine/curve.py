@@ -40,9 +40,10 @@ def draw(run):
         return
     watched = [r for r in rows if r.get('rate_1')]
     panels = [(k, *words) for k, *words in (('rate', 'coding rate of each layer', 'R^c, nats'),
-                                            ('nonzeros', 'sparsity of each layer', 'share of non-zeros'))
+                                            ('nonzeros', 'sparsity of each layer', 'share of non-zeros'),
+                                            ('objective', 'objective after each layer', 'eq. (1)'))
               if watched and watched[0].get(f'{k}_1')]
-    figure = plt.figure(figsize=((8.4, 10.2, 13.2)[len(panels)], 4), layout='constrained')
+    figure = plt.figure(figsize=((8.4, 10.2, 13.2, 16.2)[len(panels)], 4), layout='constrained')
     losses, *layers = figure.subplots(1, 1 + len(panels), squeeze=False)[0]
     for split, name, style in (('train', 'training', {'linewidth': 0.8}), ('val', 'validation', {'marker': 'o'})):
         points = [(r['step'], r['loss']) for r in rows if r['split'] == split]

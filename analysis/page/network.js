@@ -357,6 +357,10 @@ const Network = (() => {
   /** |Z|_0 / (n d), the share of non-zeros. */
   const nonzeros = z => z.data.reduce((count, v) => count + (v !== 0), 0) / z.data.length;
 
+  /** What CRATE maximizes, eq. (1): R(Z) - R^c(Z; U_[K]) - lambda |Z|_0, in the subspaces of layer l. */
+  const objective = (net, l, z, lam = 0.1) =>
+    codingRate(z) - compressedRate(net, l, z) - lam * nonzeros(z) * z.data.length;
+
   /** Where the class token looks in head k: its weights over the patches, without itself; CRATE-MAE eq. (B.4). */
   function classMap(maps, k, n) {
     const row = Float64Array.from(maps.subarray(k * n * n + 1, k * n * n + n)), sum = row.reduce((a, b) => a + b, 0);
@@ -387,7 +391,7 @@ const Network = (() => {
   }
 
   return {bytesOf, open, forward, read, probabilities, predictPatches, reconstruct, codingRate, compressedRate,
-          nonzeros, classMap, topMass, shuffled};
+          nonzeros, objective, classMap, topMass, shuffled};
 })();
 
 if (typeof module !== 'undefined') module.exports = Network;

@@ -96,12 +96,16 @@ function meaningOf(what, net, l = 0) {
   const projection = net.subspaces ? `${U}ₖᵀ Z` : 'the values Vₖ Z';
   return {
     compressed: ['Coding rate Rᶜ', 'Rᶜ(Z; U) = ½ Σₖ logdet(I + p/(N ε²) (UₖᵀZ)ᵀ(UₖᵀZ))   CRATE eq. (8), ε = 0.5',
-      `About how many nats code the tokens in the ${layer.K} subspaces of ${where}, here ${projection}. Attention of ` +
-      'CRATE is derived as a step that lowers it. It grows with the length of the tokens.',
+      `About how many nats code each token in all ${layer.K} subspaces of ${where}, here ${projection}. Attention of ` +
+      'CRATE is derived from a step that lowers it. It grows with the length of the tokens.',
       'compressed_rate in analysis/measures.py, layer_measures in analysis/layers.py', 1],
     rate: ['Coding rate R', 'R(Z) = ½ logdet(I + d/(N ε²) Z Zᵀ)   CRATE eq. (7), ε = 0.5',
-      'About how many nats code all tokens together. Good tokens have a large R and a small Rᶜ, eq. (1): spread out ' +
-      'as a whole, compact in each subspace.', 'coding_rate in analysis/measures.py', 1],
+      'About how many nats code each token. Good tokens have a large R and a small Rᶜ, eq. (1): spread out as a ' +
+      'whole, compact in each subspace.', 'coding_rate in analysis/measures.py', 1],
+    objective: ['The objective', 'R(Z) − Rᶜ(Z; U) − λ |Z|₀   CRATE eq. (1)',
+      'What the layers of CRATE are derived to make larger: tokens that are spread out as a whole, compact in each ' +
+      'subspace, and sparse. |Z|₀ counts the numbers of all tokens that are not zero.',
+      'objective in analysis/measures.py', 4],
     nonzeros: ['Share of non-zeros', '|Z|₀ / (N d)   in CRATE eq. (1)',
       'The share of the numbers in all tokens that are not exactly zero. ISTA sets numbers to zero.',
       'nonzeros in analysis/measures.py', 3],
@@ -513,7 +517,7 @@ function makeBoard(net) {
       const made = trace.states.filter(s => s.layer === l && !['start', 'code'].includes(s.step)).map(s => s.z);
       const last = made[made.length - 1], attended = layer.decodes ? last : made[0];
       return {compressed: Network.compressedRate(some, l, attended), rate: Network.codingRate(attended),
-              nonzeros: Network.nonzeros(last)};
+              nonzeros: Network.nonzeros(last), objective: Network.objective(some, l, last, chosen.lam ?? c.lam)};
     });
     return trace;
   }
@@ -570,21 +574,24 @@ function makeBoard(net) {
     const nats = v => `${short(v)} nats`;
     numbers.replaceChildren(...[
       ['compressed', 'Rᶜ', Network.compressedRate(used(), l, z), nats], ['rate', 'R', Network.codingRate(z), nats],
-      ['nonzeros', 'not zero', Network.nonzeros(z), percent]].map(([what, name, value, form]) => el('div', {},
+      ['nonzeros', 'not zero', Network.nonzeros(z), percent],
+      ['objective', 'R − Rᶜ − λ|Z|₀', Network.objective(used(), l, z, options.lam), short],
+    ].map(([what, name, value, form]) => el('div', {},
       `${name} here `, number(what, form(value), net, l), curve(what, what === 'nonzeros' ? percent : short))));
   }
 
   /** A measure over layers: now (a line), and as trained (dashed). */
   function curve(what, form) {
     const values = board.trace.measures.map(m => m[what]), before = board.trained.measures.map(m => m[what]);
-    const L = values.length, most = Math.max(...values, ...before) || 1, width = 150, high = 84;
-    const x = l => 8 + (width - 16) * (L > 1 ? l / (L - 1) : 0.5), y = v => 64 - 50 * v / most;
+    const L = values.length, most = Math.max(0, ...values, ...before), least = Math.min(0, ...values, ...before);
+    const width = 150, high = 84, span = most - least || 1;
+    const x = l => 8 + (width - 16) * (L > 1 ? l / (L - 1) : 0.5), y = v => 64 - 50 * (v - least) / span;
     const line = (all, name) =>
       el('path', {class: name, d: all.map((v, l) => `${l ? 'L' : 'M'}${x(l)} ${y(v)}`).join('')});
     const svg = el('svg', {viewBox: `0 0 ${width} ${high}`, role: 'img',
       'aria-label': `${what} of layers 1 to ${L}: ${values.map(form).join(', ')}`},
       el('line', {class: 'axis', x1: '0', x2: String(width), y1: String(y(0)), y2: String(y(0))}),
-      el('text', {x: '0', y: '9'}, form(most)), el('text', {x: '0', y: '82'}, `layer 1 to ${L}`));
+      el('text', {x: '0', y: '9'}, form(least ? least : most)), el('text', {x: '0', y: '82'}, `layer 1 to ${L}`));
     if (net.masked) {                                             // where the decoder begins
       const middle = String((x(c.n_layer - 1) + x(c.n_layer)) / 2);
       svg.append(el('line', {class: 'axis', x1: middle, x2: middle, y1: '14', y2: '64'}));

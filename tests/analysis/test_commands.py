@@ -93,7 +93,7 @@ def test_pictures_of_ones_own(place, look):
     attention, normed = layer_of(place, 'crate', 1, 1)  # it is picture 1 of the dataset
     weights = [float(row['weight']) for row in one[12:]]
     assert weights == pytest.approx(softmax_of(attention, normed, 1, 0, range(1, 13)), rel=1e-3)
-    rates, _ = layers.layer_measures(load(place, 'crate'), (torch.cat([cropped(place, i) for i in range(3)]),))
+    rates, *_ = layers.layer_measures(load(place, 'crate'), (torch.cat([cropped(place, i) for i in range(3)]),))
     rows = look('layers', 'crate', '--image={place}/FOLDER', '--show=rate')[:3]
     assert [float(row['mean']) for row in rows] == pytest.approx(rates.mean(1).tolist(), rel=1e-3)
     for command, n in (('pca', 3 * 12), ('denoise', 2 * 3), ('tokens', 3 * 13 * 16)):

@@ -57,7 +57,7 @@ def test_no_figure_holds_the_path_of_a_run(command, figure_of, place):
 
 @pytest.mark.parametrize('words', [
     ['denoise', '--head_dim=2', '--tokens=2', '--n_layer=2', '--tau=0'], ['nearest', '--head_dim=2', '--tokens=4'],
-    ['compress', '--n_head=2', '--head_dim=2', '--tokens=16', '--n_layer=2', '--kappa=0.5'],
+    ['compress', '--n_head=2', '--head_dim=2', '--tokens=16', '--n_layer=2', '--step=0.25'],
     ['ista', '--n_embd=4', '--tokens=4', '--steps=3'], ['tweedie', '--tokens=10', '--samples=100', '--steps=2'],
     ['diffuse', '--n_head=2', '--head_dim=2', '--tokens=8', '--sets=2', '--n_layer=4'],
     ['majorize', '--n_embd=4', '--tokens=2', '--steps=2']], ids=lambda words: words[0])
@@ -145,15 +145,19 @@ def test_tokens_stand_beside_what_the_network_reads(name, figure_of):
 def by_hand(model, x, measure='paper', eps=None, threshold=0.0, part=2):
     """{(panel, layer): (mean, spread)}, from every sample by itself."""
     rate, usual = (measures.compressed_rate, 0.5) if measure == 'paper' else (measures.released_rate, 0.01)
-    rates, shares = [], []
+    rates, shares, objectives = [], [], []
     with torch.no_grad():
         for i in range(len(x[0])):
             found = list(walk(model, *(t[i:i + 1] for t in x)))
+            kept = [(a, torch.where(z.abs() > threshold, z, 0)) for a, *_, z in found]
+            lam = getattr(model.config, 'lam', 0.1)
+            objectives.append([measures.objective(z, heads_of(a, z, part), lam).item() for a, z in kept])
             rates.append([rate(heads_of(a, half if measure == 'paper' else normed, part), eps or usual).item()
                           for a, normed, _, half, _ in found])
             shares.append([sum(abs(v) > threshold for v in z.flatten().tolist()) / z.numel() for *_, z in found])
-    return {(panel, l): (np.mean(v), np.std(v)) for panel, values in (('rate', rates), ('sparsity', shares))
-            for l, v in enumerate(zip(*values), 1) if panel == 'rate' or not layers.why_not_sparse(model)}
+    return {(panel, l): (np.mean(v), np.std(v)) for panel, values in (('rate', rates), ('sparsity', shares),
+            ('objective', objectives)) for l, v in enumerate(zip(*values), 1)
+            if panel != 'sparsity' or not layers.why_not_sparse(model)}
 
 
 def same(rows, expected):
@@ -202,11 +206,11 @@ def test_other_networks_stand_beside(place, look, capsys):
     for name in ('crate', 'vit', 'aot_pictures'):
         for more, model in (('', load(place, name)), (', random weights', fresh(name))):
             same([row for row in rows if row['network'] == f'{place}/runs/{name}{more}'], by_hand(model, x))
-    assert len(rows) == 2 * (6 + 6 + 3)
+    assert len(rows) == 2 * (9 + 9 + 6)
     said = capsys.readouterr().out
     assert len(re.findall('R\\^c [0-9]', said)) == 6 and len(re.findall('non-zeros [0-9]', said)) == 4
     rows = look('layers', 'crate', '--beside={place}/runs/crate/best.safetensors')  # one config: one random network
-    assert [row['network'] for row in rows if row['weights'] == 'random'] == 6 * ['random weights'] and len(rows) == 18
+    assert [row['network'] for row in rows if row['weights'] == 'random'] == 9 * ['random weights'] and len(rows) == 27
 
 
 def test_all_networks_see_the_data_of_the_first(look):
@@ -223,8 +227,8 @@ def test_samples_of_different_length_are_pointed_out(look, capsys):
     assert 'compared' not in capsys.readouterr().out
 
 
-def test_layers_show_one_of_two(look, capsys):
-    for show in ('rate', 'sparsity'):
+def test_layers_show_one_of_three(look, capsys):
+    for show in ('rate', 'objective', 'sparsity'):
         rows = look('layers', 'crate', f'--show={show}')
         assert {row['measure'] for row in rows} == {show} and len(rows) == 6
     assert 'R^c' not in capsys.readouterr().out.splitlines()[-3]
@@ -408,7 +412,7 @@ def test_what_denoise_and_compress_write(name, place, look):
         found = numbers('denoise', 'before', 'after', 'factor', 'factor_spread')
         for row, b, a in zip(found, before, after, strict=True):
             assert row == pytest.approx((b.mean().item(), a.mean().item(), *mean_and_spread(a / b)), rel=2e-3, abs=1e-4)
-        columns = [f'{part}{length}' for length in ('', '_equal') for part in ('before', 'half', 'after')] + ['cosine']
+        columns = [f'{part}{how}' for how in ('', '_released') for part in ('before', 'half', 'after')] + ['cosine']
         found = numbers('compress', *[column + end for column in columns for end in ('', '_spread')])
         for row, *parts in zip(found, *derivation.rates_around_steps(model, x), strict=True):
             assert row == pytest.approx([v for part in parts for v in mean_and_spread(part)], rel=2e-3, abs=2e-3)
@@ -419,10 +423,10 @@ def test_what_compress_prints_is_what_its_table_says(look, capsys):
     said = capsys.readouterr().out.splitlines()[1:]  # the first line names the network
     for n, weights in enumerate(('trained', 'random')):
         mine = [row for row in rows if row['weights'] == weights]
-        for m, length in enumerate(('', '_equal')):
+        for m, length in enumerate(('', '_released')):
             z, half, after = ([row[0] for row in floats(mine, part + length)] for part in ('before', 'half', 'after'))
             line = said[3 * n + m]
-            assert ('equal length' in line) == (length == '_equal')
+            assert ('released' in line) == (length == '_released')
             steps = dict(zip(('attention', 'ISTA'), line.split(': ', 1)[1].split('; ')))
             for (name, text), old, new in zip(steps.items(), (z, half), (half, after)):
                 added = [b - a for a, b in zip(old, new)]

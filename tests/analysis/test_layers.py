@@ -94,7 +94,7 @@ class Own(nn.Module):
 @torch.no_grad()
 def test_a_network_needs_embed_layers_and_attention_alone():
     model, x = Own(), torch.randn(3, 5, 4)
-    rates, shares = layers.layer_measures(model, (x,))
+    rates, shares, _ = layers.layer_measures(model, (x,))
     z = model.embed(x)
     for layer, rate in zip(model.layers, rates):
         z = layer(z)
@@ -133,9 +133,9 @@ def test_layer_measures_by_hand(name):
     for attention in layers.attentions(model):
         if hasattr(attention, 'QKV') and attention.QKV.bias is not None:
             nn.init.normal_(attention.QKV.bias)  # which is no part of a projection onto a subspace
-    rates, shares = layers.layer_measures(model, x)
-    released, few = layers.layer_measures(model, x, 'released', threshold=0.5)
-    fine, _ = layers.layer_measures(model, x, eps=0.1)
+    rates, shares, objectives = layers.layer_measures(model, x)
+    released, few, _ = layers.layer_measures(model, x, 'released', threshold=0.5)
+    fine, _, _ = layers.layer_measures(model, x, eps=0.1)
     with torch.no_grad():
         for l, (attention, normed, _, half, z) in enumerate(walk(model, *x)):
             U = [U for U, _ in projections(attention, 2)]
@@ -145,6 +145,9 @@ def test_layer_measures_by_hand(name):
             W = torch.stack([normed @ u for u in U], 1)
             assert torch.allclose(released[l], measures.released_rate(W, 0.01), rtol=1e-4)
             for b in range(3):
+                rate = measures.coding_rate(z[b]).item() - sum(measures.coding_rate(z[b] @ u).item() for u in U)
+                spent = 0.1 * sum(v != 0 for v in z[b].flatten().tolist())  # lambda 0.1, or none
+                assert objectives[l, b].item() == pytest.approx(rate - spent, rel=1e-4)
                 numbers = z[b].flatten().tolist()
                 assert shares[l, b].item() == pytest.approx(sum(v != 0 for v in numbers) / len(numbers))
                 assert few[l, b].item() == pytest.approx(sum(abs(v) > 0.5 for v in numbers) / len(numbers))
@@ -158,7 +161,7 @@ def test_the_measures_of_the_released_code(name):
     model = CRATE.from_official(sd, n_head=c['heads'], image_size=c['image_size'], patch_size=c['patch_size'],
                                 pool=c['pool'], eta=c['ista'])
     x = torch.randn(g['input']['shape'], generator=torch.Generator().manual_seed(g['input']['generator_seed']))
-    rates, shares = layers.layer_measures(model.eval(), (x,), 'released')
+    rates, shares, _ = layers.layer_measures(model.eval(), (x,), 'released')
     for rate, share, want in zip(rates, shares, g['outputs']['layerwise_measures'], strict=True):
         found = rate.mean().item(), rate.std().item()
         assert found == pytest.approx((want['coding_rate_mean'], want['coding_rate_std']), rel=1e-3)
@@ -217,29 +220,33 @@ def test_a_tied_step_denoises_tokens_around_its_subspaces():
 @torch.no_grad()
 @pytest.mark.parametrize('name', [name for name in NAMES if name in SUBSPACES])
 def test_rates_around_steps_by_a_loop_and_autograd(name):
-    """R^c of Z^l, Z^(l+1/2) and Z^(l+1) themselves, which have no LayerNorm, and of them at length 4."""
+    """R^c of Z^l, Z^(l+1/2) and Z^(l+1) themselves, and behind the layer's norm with projections of length 1."""
     model, x = network(name)
     *found, cosine = derivation.rates_around_steps(model, x)
-    for l, (attention, _, *tokens) in enumerate(walk(model, *x)):
+    for l, (layer, (attention, normed, *tokens)) in enumerate(zip(model.layers, walk(model, *x))):
         U = [U.double() for U, _ in projections(attention, 2)]
         for b in range(3):
-            raw = [t[b].double() for t in tokens]
-            same = [torch.stack([4 * t / t.norm() if t.any() else t for t in z]) for z in raw]        # 4: sqrt(d)
             rates = []
-            for z in raw + same:                                        # eq. (8) with eps 1/2, eigenvalue by eigenvalue
-                spectra = [torch.linalg.svdvals(z @ u).square() for u in U]
-                rates.append(sum((1 + u.size(1) * 4 / len(z) * s).log().sum().item() / 2 for u, s in zip(U, spectra)))
-            assert [part[l, b].item() for part in found] == pytest.approx(rates, rel=1e-4)
-            z = same[0].clone()
+            for released in (False, True):
+                for z in (t[b] for t in tokens):                        # eq. (8), eigenvalue by eigenvalue
+                    W = [(layer.norm1(z) if released else z).double() @ u for u in U]
+                    W = [w / w.norm(dim=1, keepdim=True) for w in W] if released else W
+                    squared = 0.01 if released else 0.25                # eps^2, or eps without its square
+                    spectra = [torch.linalg.svdvals(w).square() for w in W]
+                    rates.append(sum((1 + w.size(1) / (len(z) * squared) * s).log().sum().item() / 2
+                                     for w, s in zip(W, spectra)))
+            assert [part[l, b].item() for part in found] == pytest.approx(rates, rel=1e-3)
+            z = normed[b].double().clone()
             with torch.enable_grad():
                 z.requires_grad_()
                 measures.compressed_rate(torch.stack([z @ u for u in U])).backward()
-            turns = [torch.stack([s - (s @ t) / (t @ t) * t for s, t in zip(step, same[0])]).flatten()
-                     for step in (same[1] - same[0], -z.grad)]
+            turns = [torch.stack([s - (s @ t) / (t @ t) * t for s, t in zip(step, normed[b].double())])
+                     for step in ((tokens[1] - tokens[0])[b].double(), -z.grad)]
+            turns = [(s - s.mean(0)).flatten() for s in turns]
             assert cosine[l, b].item() == pytest.approx(torch.cosine_similarity(*turns, dim=0).item(), abs=1e-3)
 
 
-def test_a_step_that_only_lengthens_tokens_raises_their_rate_and_not_that_at_equal_length():
+def test_a_step_that_only_lengthens_tokens_raises_their_rate_and_not_the_released_one():
     """A layer whose attention doubles every token and whose second half gives it back."""
     class Twice(nn.Module):
         def __init__(self):
@@ -252,7 +259,7 @@ def test_a_step_that_only_lengthens_tokens_raises_their_rate_and_not_that_at_equ
     class OneLayer(nn.Module):
         def __init__(self):
             super().__init__()
-            self.attn = Twice()
+            self.attn, self.norm1 = Twice(), nn.LayerNorm(8)
 
         def forward(self, z):
             return (z + self.attn(z)) / 2

@@ -128,7 +128,8 @@ def test_the_page_computes_what_the_network_does(name, tmp_path):
         return {states: states.map(s => list(s.z)), maps: maps.map(m => [...m]), logits: list(Network.read(net, z)),
           compressed: halves.map((z, l) => Network.compressedRate(net, l, z)),
           rate: halves.map(z => Network.codingRate(z)),
-          nonzeros: Network.nonzeros(z), masks: net.layers.map((layer, l) => Array.from({length: layer.K}, (_, k) =>
+          nonzeros: Network.nonzeros(z), objective: Network.objective(net, net.layers.length - 1, z, net.config.lam),
+          masks: net.layers.map((layer, l) => Array.from({length: layer.K}, (_, k) =>
             Network.topMass(Network.classMap(maps[l], k, n))))};''', input=given)
     steps, second = list(walk(model, x)), hasattr(model.layers[0], 'ista') or getattr(model.layers[0], 'mlp', None)
     expected = [model.embed(x)] + [z for *_, half, after in steps for z in ((half, after) if second else (after,))]
@@ -142,7 +143,8 @@ def test_the_page_computes_what_the_network_does(name, tmp_path):
         if networks.kind_of(model.config) == 'images':
             want = layers.top_mass(layers.class_maps(attention, normed)[0], 0.6)
             assert (torch.tensor(found['masks'][l]) != want).sum() <= 1  # of weights that are nearly equal
-    rates, shares = layers.layer_measures(model, (x,))
+    rates, shares, objectives = layers.layer_measures(model, (x,))
+    assert found['objective'] == pytest.approx(objectives[-1, 0].item(), rel=1e-3, abs=0.5)
     assert found['compressed'] == pytest.approx(rates[:, 0].tolist(), rel=1e-4)
     assert found['nonzeros'] == pytest.approx(shares[-1, 0].item(), abs=0.02)
 

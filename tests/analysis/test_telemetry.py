@@ -49,14 +49,15 @@ def test_telemetry_is_means_and_leaves_no_trace(name):
     model, x = loud_network(name), random_inputs(name)
     task = SimpleNamespace(c=SimpleNamespace(batch_size=4), valid_wants={}, unit='prompts' if len(x) == 2 else 'other',
                            valid=SimpleNamespace(fixed=lambda n, batches: iter([x])), take=lambda x: (*x, None)[:2])
-    rates, shares = layers.layer_measures(model, x)
+    rates, shares, objectives = layers.layer_measures(model, x)
     watch, state = layers.Telemetry(task), torch.random.get_rng_state()
     numbers = watch(model.train())
     assert model.training and torch.equal(state, torch.random.get_rng_state())
     assert all(p.grad is None for p in model.parameters())
     assert [numbers[f'rate_{l}'] for l in (1, 2, 3)] == pytest.approx(rates.mean(1).tolist())
+    assert [numbers[f'objective_{l}'] for l in (1, 2, 3)] == pytest.approx(objectives.mean(1).tolist())
     if name in ('aot_text', 'aot_pictures', 'functions'):
-        assert len(numbers) == 3
+        assert len(numbers) == 6
     else:
         assert [numbers[f'nonzeros_{l}'] for l in (1, 2, 3)] == pytest.approx(shares.mean(1).tolist())
 
@@ -66,7 +67,7 @@ def test_telemetry_logs_the_layers_and_changes_nothing_else(kind, place, tmp_pat
     plain = start(place, kind, tmp_path / 'a')
     watched = start(place, kind, tmp_path / 'b', '--telemetry=true', '--keep_checkpoints=true')
     sparse = kind not in ('aot', 'functions')
-    more = [f'{k}_{l}' for k in ('rate', 'nonzeros')[:1 + sparse] for l in (1, 2)]
+    more = [f'{k}_{l}' for k in ('rate', 'objective', 'nonzeros')[:2 + sparse] for l in (1, 2)]
     assert [{k: v for k, v in row.items() if k not in (*more, 'seconds')} for row in watched] == [
         {k: v for k, v in row.items() if k != 'seconds'} for row in plain]
     assert equal(weights(tmp_path / 'a'), weights(tmp_path / 'b'))
@@ -80,7 +81,7 @@ def test_the_numbers_are_those_of_a_fixed_batch(place, tmp_path):
     watched = start(place, 'aot', tmp_path / 'a', '--telemetry=true', '--keep_checkpoints=true')
     x = next(TextSplit(place / 'tiny', 'val', 16).fixed(4, 1))[0]
     for step, row in zip((0, 3, 6), (row for row in watched if row['split'] == 'val')):
-        rates, _ = layers.layer_measures(load_model(open_run(f'{tmp_path}/a/step_{step}.safetensors')), (x,))
+        rates, *_ = layers.layer_measures(load_model(open_run(f'{tmp_path}/a/step_{step}.safetensors')), (x,))
         assert [row['rate_1'], row['rate_2']] == pytest.approx(rates.mean(1).tolist(), rel=1e-5)
 
 
