@@ -191,7 +191,7 @@ def say_all_steps(c, eq9, eq10, shipped, random):
           f'shipped {shipped[-1]["rate"]:.2f}, with random subspaces {random[-1]["rate"]:.2f}. At length 1, R - R^c = '
           f'{kept[0]:.1f} becomes {kept[1]:.1f} by the gradient, {kept[2]:.1f} as shipped, {kept[3]:.1f} with random '
           f'subspaces. Signal to noise {eq9[0]["snr"]:.2f} becomes {eq9[-1]["snr"]:.2f} by the gradient; as shipped '
-          f'{shipped[best]["snr"]:.2f} after {best} steps, {shipped[-1]["snr"]:.2f} after all')
+          f'{shipped[best]["snr"]:.2f} after step {best}, {shipped[-1]["snr"]:.2f} after step {c.n_layer}')
 
 
 def say_sweep(c, sweep):
@@ -199,7 +199,7 @@ def say_sweep(c, sweep):
     for N, (eq9, _, shipped, _) in ((N, found.values()) for N, found in sweep.items()):
         (gradient, *_), (best, at, end) = gains(eq9), gains(shipped)
         print(f'N/d = {N / c.d:<6g} signal to noise x {gradient:.2f} by the gradient; as shipped x {best:.2f} after '
-              f'{at} steps, x {end:.2f} after {c.n_layer}; cosine of its first step {shipped[0]["cosine_turning"]:.2f}')
+              f'step {at}, x {end:.2f} after step {c.n_layer}; cosine of its first step {shipped[0]["cosine_turning"]:.2f}')
     more = [N / c.d for N, (eq9, _, shipped, _) in ((N, f.values()) for N, f in sweep.items())
             if gains(eq9)[0] > gains(shipped)[0]]
     print('to see: the gradient denoises more than attention as shipped does at its best step '
