@@ -35,8 +35,9 @@ The outputs equal those of the authors' code. Where that departs from the paper:
   * the decoder subtracts from E y itself, not from its LayerNorm; `decoder_skip='normed'` is listing 3 of Appendix B.2;
   * LayerNorm before each half step and after encoder and decoder; the softmax is scaled by 1/sqrt(p); W is free and has
     a bias (`tie_out=True` is eq. 2.8 without its factor); all as in `model_crate.py`.
-Where this file departs from both: it has no embedding before the decoder and no second position table, which the
-authors' code builds and never uses. The paper counts them (Base: 44,638,464 parameters; here 43,745,280).
+Where this file departs from both: it has no embedding before the decoder (Base: 590,592 parameters), which the
+authors' code builds and never uses, and counts no position tables, which are fixed (two of 151,296 there, one here).
+The paper counts all three: 44,638,464 parameters, here 43,745,280.
 """
 import math
 from dataclasses import dataclass
@@ -164,9 +165,8 @@ class CRATEMAE(nn.Module):
         return pred, self.loss(x, pred, hidden)
 
     def hide(self, noise):
-        """Which patches are hidden, bool (B, N): all but the int(N * (1 - mask_ratio)) with the least noise (B, N)."""
-        visible = int(noise.size(1) * (1 - self.config.mask_ratio))
-        return noise.argsort(dim=1, stable=True).argsort(1) >= visible
+        """Which patches are hidden, bool (B, N): all but the `visible` ones with the least noise (B, N)."""
+        return noise.argsort(dim=1, stable=True).argsort(1) >= n_visible(noise.size(1), self.config.mask_ratio)
 
     def decode(self, y):
         """Tokens (B, N + 1, d) to patches (B, N, P), without the class token, eqs. (2.20), (2.21) and (B.2)."""
@@ -278,6 +278,11 @@ def statistics(patches):
     return mean, (variance + 1e-6).sqrt()
 
 
+def n_visible(N, mask_ratio):
+    """How many of N patches stay visible, N (1 - mask_ratio) without its fraction. (1 - 0.9 is below 0.1 in floats.)"""
+    return int(N * (1 - mask_ratio) + 1e-6)
+
+
 def sines_and_cosines(grid, d):
     """Positions (1, N + 1, d) of a grid (rows, columns): zeros for the class token; for a patch, half of the channels
     encode its column and half its row, each as sines, then cosines, of frequencies 10000^(-4 j / d)."""
@@ -326,7 +331,7 @@ def check(c):
         if not c.head_dim and getattr(c, name) and c.n_embd % getattr(c, name):
             raise ValueError(f'n_embd={c.n_embd} is not divisible by {name}={getattr(c, name)}; change one')
     N = math.prod(i // p for i, p in zip(c.image_size, c.patch_size))
-    if not 0 < c.mask_ratio < 1 or not 0 < int(N * (1 - c.mask_ratio)) < N:
+    if not 0 < c.mask_ratio < 1 or not 0 < n_visible(N, c.mask_ratio) < N:
         raise ValueError(f'mask_ratio={c.mask_ratio} must lie between 0 and 1 and leave some of the {N} patches '
                          'visible and some hidden, such as 0.75')
 

@@ -8,8 +8,8 @@ subspace; an MLP of 8 d^2 weights with a skip stands where CRATE has a d x d dic
     N patches, d = n_embd width, K = n_head heads of width p = d / K; tokens z are (B, N + 1, d), the class token first
 
 The outputs equal those of the ViT in the authors' CRATE code (timm's): exact GELU, biases everywhere, LayerNorm eps
-1e-6, and either the class token after the final LayerNorm (pool='cls') or, as the papers train it, the mean of the
-patch tokens, without the class token, and then LayerNorm (pool='mean'). With timm 1.0.9 the authors' code applies that
+1e-6, and either the class token after the final LayerNorm (pool='cls') or, as the authors' script trains it, the mean
+of the patch tokens, without the class token, and then LayerNorm (pool='mean'). With timm 1.0.9 the authors' code applies that
 LayerNorm twice: final_norms=2.
 """
 from dataclasses import dataclass

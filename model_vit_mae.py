@@ -108,8 +108,8 @@ class ViTMAE(nn.Module):
         return pred, self.loss(x, pred, self.hide(noise))
 
     def visible(self, noise):
-        """Indices (B, n) of the visible patches: the int(N * (1 - mask_ratio)) with the least noise, in order."""
-        return noise.argsort(dim=1, stable=True)[:, :int(noise.size(1) * (1 - self.config.mask_ratio))]
+        """Indices (B, n) of the visible patches: those with the least noise, in order."""
+        return noise.argsort(dim=1, stable=True)[:, :n_visible(noise.size(1), self.config.mask_ratio)]
 
     def hide(self, noise):
         """Which patches are hidden, bool (B, N)."""
@@ -225,6 +225,11 @@ def statistics(patches):
     return mean, (variance + 1e-6).sqrt()
 
 
+def n_visible(N, mask_ratio):
+    """How many of N patches stay visible, N (1 - mask_ratio) without its fraction. (1 - 0.9 is below 0.1 in floats.)"""
+    return int(N * (1 - mask_ratio) + 1e-6)
+
+
 def sines_and_cosines(grid, d):
     """Positions (1, N + 1, d) of a grid (rows, columns): zeros for the class token; for a patch, half of the channels
     encode its column and half its row, each as sines, then cosines, of frequencies 10000^(-4 j / d)."""
@@ -263,7 +268,7 @@ def check(c):
         raise ValueError(f'image_size={c.image_size} is not divisible by patch_size={c.patch_size}; choose a '
                          'patch_size that divides height and width')
     N = math.prod(i // p for i, p in zip(c.image_size, c.patch_size))
-    if not 0 < c.mask_ratio < 1 or not 0 < int(N * (1 - c.mask_ratio)) < N:
+    if not 0 < c.mask_ratio < 1 or not 0 < n_visible(N, c.mask_ratio) < N:
         raise ValueError(f'mask_ratio={c.mask_ratio} must lie between 0 and 1 and leave some of the {N} patches '
                          'visible and some hidden, such as 0.75')
 

@@ -23,7 +23,7 @@ def expected(model):
     if layers.decodes(model.layers[0]):
         return 'the non-zeros are those of the codes, which the layer decodes again, so its tokens are dense'
     if not layers.why_not_sparse(model):
-        return 'once trained, both R^c and the share of non-zeros should fall from layer to layer, as derived for CRATE'
+        return 'once trained, R^c and the share of non-zeros should fall and the objective rise, as derived for CRATE'
     return f'nothing in {type(model).__name__} is derived to lower R^c from layer to layer, as it is in CRATE'
 
 
@@ -46,7 +46,7 @@ def draw_layers(c, nets):
                 over_layers(axis, net, measured[k])
                 rows += [(net.name, net.kind, k, l, *mean_and_spread(v)) for l, v in enumerate(measured[k], 1)]
         said = {'rate': from_to('R^c', '.1f', rates.mean(1)), 'sparsity': from_to('non-zeros', '.1%', shares.mean(1)),
-                'objective': from_to('the objective', '.0f', objectives.mean(1))}
+                'objective': from_to('the objective', '.0f', objectives.mean(1), rising=True)}
         print(f'{net.name}: ' + '; '.join(said[k] for k, _ in panels if k in measured))
     warn_if_lengths_differ(c, nets)
     units = [{'rate': 'R^c, nats', 'sparsity': 'share', 'objective': 'eq. (1)'}[k] for k, _ in panels]
@@ -66,12 +66,13 @@ def panels_of_layers(c, eps, no_sparsity):
     return [(k, title) for k, title in panels.items() if c.show in ('', k) and not (k == 'sparsity' and no_sparsity)]
 
 
-def from_to(name, unit, values):
-    """Where values (L,) start and end, and how often they fall."""
+def from_to(name, unit, values, rising=False):
+    """Where values (L,) start and end, and how often they fall, or rise."""
     if len(values) == 1:
         return f'{name} {values[0]:{unit}} in the only layer'
-    return f'{name} {values[0]:{unit}} in layer 1, {values[-1]:{unit}} in layer {len(values)}, falling at ' \
-           f'{(values.diff() < 0).sum()} of {len(values) - 1} steps'
+    way, steps = ('rising', values.diff()) if rising else ('falling', -values.diff())
+    return f'{name} {values[0]:{unit}} in layer 1, {values[-1]:{unit}} in layer {len(values)}, {way} at ' \
+           f'{(steps > 0).sum()} of {len(steps)} steps'
 
 
 def warn_if_lengths_differ(c, nets):

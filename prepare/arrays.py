@@ -87,6 +87,8 @@ def main(argv=None):
     p.add_argument('--classes', metavar='NAMES', help='a file with one name per line, or names separated by commas '
                                                       '(default: 0,1,2,..)')
     args = parse(p, argv)
+    if args.seed < 0:
+        raise Mistake(f'--seed: {args.seed} must not be negative')
     splits = {'train': read_split(args.images, args.labels)}
     for split in 'val', 'test':
         images, labels = getattr(args, f'{split}_images'), getattr(args, f'{split}_labels')
@@ -96,7 +98,7 @@ def main(argv=None):
             splits[split] = read_split(images, labels)
     if 'val' not in splits:
         x, y = splits['train']
-        order = np.random.default_rng(abs(args.seed)).permutation(len(x))
+        order = np.random.default_rng(args.seed).permutation(len(x))
         held_out, kept = np.split(order, [max(1, round(args.val * len(x)))])
         if not len(kept):
             raise Mistake(f'{args.images} has too few pictures to hold out --val={args.val}; add some '

@@ -1,15 +1,11 @@
-"""Pictures with the true masks of their objects: PASCAL VOC 2012, or a folder like COCO's.
+"""Pictures with the true masks of their objects: PASCAL VOC 2012. For COCO there is prepare/coco.py.
 
     python prepare/voc.py --from VOCdevkit/VOC2012               # you have it; nothing is downloaded
-    python prepare/voc.py --from coco --out data/coco
     python analyze.py segment --ckpt=out/mine --dataset=voc
 
 VOC2012 holds JPEGImages, SegmentationObject, SegmentationClass and ImageSets/Segmentation, with
-train.txt and val.txt. A folder like COCO's holds annotations/instances_SPLIT.json and the pictures
-in SPLIT or images/SPLIT, such as annotations/instances_val2017.json and val2017; polygons and
-run-length codes are both read, crowds are unknown pixels, and where objects overlap the smaller one
-is in front. The label of a picture is the class of the object that shows the most pixels; pictures
-without objects are left out.
+train.txt and val.txt. The label of a picture is the class of the object that shows the most pixels;
+pictures without objects are left out.
 
 Expect of VOC 2012 1,464 pictures for training (train) and 1,449 for validation (val), 20 classes.
 """
@@ -20,7 +16,6 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake, one_line_errors
-from prepare.lib import coco
 from prepare.lib.command_line import parse
 from prepare.lib.masks import compact, largest, upright_size
 from prepare.lib.pictures import pack_options, pack_parser, save_pack
@@ -74,19 +69,15 @@ def voc(folder, names):
 
 def main(argv=None):
     p = pack_parser(__doc__, 'data/voc')
-    p.add_argument('--from', dest='source', metavar='FOLDER', required=True, help='VOC2012, or a folder like COCO\'s')
+    p.add_argument('--from', dest='source', metavar='FOLDER', required=True, help='the folder VOC2012')
     args = parse(p, argv)
     folder = Path(args.source)
     lists = {split: folder / LISTS / f'{split}.txt' for split in ('train', 'val')}
-    if all(path.is_file() for path in lists.values()):
-        splits = {split: voc(folder, names_in(path)) for split, path in lists.items()}
-        classes = CLASSES
-    else:
-        splits, classes = coco.splits(folder)
-    if not splits:
-        raise Mistake(f'{folder} has neither {LISTS}/train.txt and val.txt, as VOC2012 has, nor '
-                      'annotations/instances_SPLIT.json, as COCO has; give another --from')
-    save_pack(args.out, splits, classes, **pack_options(args))
+    if not all(path.is_file() for path in lists.values()):
+        raise Mistake(f'{folder} lacks {LISTS}/train.txt and val.txt, which VOC2012 has; give another --from, or for '
+                      "a folder like COCO's: python prepare/coco.py")
+    splits = {split: voc(folder, names_in(path)) for split, path in lists.items()}
+    save_pack(args.out, splits, CLASSES, **pack_options(args))
 
 
 if __name__ == '__main__':

@@ -341,7 +341,7 @@ function hide(n, whether) {
 
 /** Hides so many random patches as training does. */
 function hideOthers() {
-  const n = state.hidden.length, visible = Math.floor(n * (1 - masked.config.mask_ratio));
+  const n = state.hidden.length, visible = Math.floor(n * (1 - masked.config.mask_ratio) + 1e-6);
   const noise = state.hidden.map(() => (state.random = (Math.imul(state.random, 1664525) + 1013904223) >>> 0));
   const order = [...noise.keys()].sort((a, b) => noise[a] - noise[b]);
   state.hidden.fill(true);

@@ -32,7 +32,7 @@ def source(thing):
 @pytest.mark.parametrize('name, files', [
     ('patchify', TEXTS), ('language_loss', TEXTS), ('patchify', AUTOENCODERS), ('unpatchify', AUTOENCODERS),
     ('statistics', AUTOENCODERS), ('sines_and_cosines', AUTOENCODERS), ('average', AUTOENCODERS),
-    ('check_pictures', AUTOENCODERS)])
+    ('n_visible', AUTOENCODERS), ('check_pictures', AUTOENCODERS)])
 def test_copies_have_the_same_text(name, files):
     ours, theirs = (source(getattr(file, name)) for file in files)
     assert ours == theirs

@@ -7,7 +7,7 @@ import pytest
 import torch
 from helpers import golden_pictures, masked_autoencoder, memorize, noise_of, same_tokens
 
-from engine import trained
+from engine import networks, trained
 from model_crate_mae import CRATEMAE, CRATEMAEConfig, patchify, sines_and_cosines, statistics, unpatchify
 from model_vit_mae import ViTMAE, ViTMAEConfig
 
@@ -79,6 +79,14 @@ def test_the_least_noise_stays_visible(name, ratio, kept):
         assert n[~row].max() < n[row].min()
     same = torch.zeros(2, 12)  # of equal noise the first ones
     assert model.hide(same).tolist() == [[False] * kept + [True] * (12 - kept)] * 2
+
+
+@pytest.mark.parametrize('name', BOTH)
+def test_one_of_ten_patches_stays_visible(name):
+    """10 (1 - 0.9) is 0.9999999999999998 in floats."""
+    Network, Config = networks.network(name)
+    c = Config(n_layer=1, n_head=2, n_embd=8, image_size=(4, 10), patch_size=2, mask_ratio=0.9)
+    assert (Network(c).hide(torch.rand(3, 10)).sum(1) == 9).all()
 
 
 @pytest.mark.parametrize('name, settings', [('crate_mae', {}), ('crate_mae', {'masking': 'zero'}),

@@ -8,8 +8,7 @@ from helpers import fails
 from PIL import Image
 from small_files import jpeg, saved, tree
 
-from prepare import imagefolder, shapes, shapes_many, voc
-from prepare.lib import coco
+from prepare import coco, imagefolder, shapes, shapes_many, voc
 from tasks.files import digest
 from tasks.masks import Masks
 from tasks.pictures import ImageSplit
@@ -170,7 +169,7 @@ def test_voc_that_does_not_fit(tmp_path, capsys):
     lists = {k: v for k, v in voc_files(one, one).items() if k.endswith('.txt')}
     assert 'is no text in UTF-8' in said(voc_files(one, one) | {k: 'x'.encode('utf-16') for k in lists})
     assert 'a name with a zero byte' in said(voc_files(one, one) | {k: b'x\0' for k in lists})
-    assert 'neither ImageSets' in said({'x.jpg': jpeg()})
+    assert 'lacks ImageSets' in said({'x.jpg': jpeg()})
     assert 'required: --from' in fails(capsys, voc.main, '--out', str(tmp_path / 'd'))
 
 
@@ -209,7 +208,7 @@ def test_coco(folder, tmp_path, capsys):
     files = coco_files([thing(box(2, 2, 20), 18, 400), thing(box(5, 5, 8), 3, 64), thing(runs(crowd), 3, 900, 1),
                         thing(box(6, 6, 3), 18, 9)], folder=folder)
     root = tree(tmp_path / 'coco', files)
-    voc.main(['--from', str(root), '--out', str(tmp_path / 'd'), '--workers', '0'])
+    coco.main(['--from', str(root), '--out', str(tmp_path / 'd'), '--workers', '0'])
     meta = json.loads((tmp_path / 'd' / 'meta.json').read_text())
     assert meta['classes'] == ['car', 'dog'] and list(meta['splits']) == ['val']
     (name, label, numbers, classes), = held(tmp_path / 'd', 'val')             # q.jpg has no object
@@ -252,7 +251,7 @@ def test_run_lengths_equal_cocos():
      'other categories')])
 def test_coco_that_does_not_fit(files, message, tmp_path, capsys):
     root = tree(tmp_path / 'coco', files)
-    assert message in fails(capsys, voc.main, '--from', str(root), '--out', str(tmp_path / 'd'), '--workers', '0')
+    assert message in fails(capsys, coco.main, '--from', str(root), '--out', str(tmp_path / 'd'), '--workers', '0')
     assert not (tmp_path / 'd').exists()
 
 

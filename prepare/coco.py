@@ -1,11 +1,24 @@
-"""Pictures and true masks of folders like COCO's (Lin et al. 2014): annotations/instances_SPLIT.json."""
+"""Pictures with the true masks of their objects, from a folder like COCO's (Lin et al. 2014).
+
+    python prepare/coco.py --from coco               # you have it; nothing is downloaded
+    python analyze.py segment --ckpt=out/mine --dataset=coco
+
+The folder holds annotations/instances_SPLIT.json and the pictures in SPLIT or images/SPLIT, such as
+annotations/instances_val2017.json and val2017. Polygons and run-length codes are both read, crowds
+are unknown pixels, and where objects overlap the smaller one is in front. The label of a picture is
+the class of the object that shows the most pixels; pictures without objects are left out.
+"""
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 
-from engine.settings import Mistake
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from engine.settings import Mistake, one_line_errors
+from prepare.lib.command_line import parse
 from prepare.lib.masks import compact, largest, upright_size
+from prepare.lib.pictures import pack_options, pack_parser, save_pack
 from tasks.masks import MOST_OBJECTS, UNKNOWN
 
 
@@ -110,3 +123,19 @@ def decode(counts, shape, size):
     if counts.ndim != 1 or ((counts < 0) | (counts > pixels)).any() or counts.sum() != pixels:
         raise Mistake('its runs are not as long as the picture')
     return (np.arange(len(counts)) % 2).repeat(counts).astype(bool).reshape(size[::-1]).T
+
+
+def main(argv=None):
+    p = pack_parser(__doc__, 'data/coco')
+    p.add_argument('--from', dest='source', metavar='FOLDER', required=True, help="a folder like COCO's")
+    args = parse(p, argv)
+    found, classes = splits(Path(args.source))
+    if not found:
+        raise Mistake(f'{args.source} has no annotations/instances_SPLIT.json beside its pictures, as COCO has; give '
+                      'another --from')
+    save_pack(args.out, found, classes, **pack_options(args))
+
+
+if __name__ == '__main__':
+    with one_line_errors():
+        main()
