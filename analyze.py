@@ -18,6 +18,7 @@
     python analyze.py nearest                               # does the gradient of R^c point to a subspace?
     python analyze.py diffuse                               # how far encoder and decoder are from each other's inverse
     python analyze.py majorize                              # the function below which ISTA with ista='mm' goes down
+    python analyze.py reduction                             # rate reduction and sparsity of three sets of subspaces
     python analyze.py augment --dataset=shapes              # training pictures, as training sees them
     python analyze.py augment config/train_crate_shapes.py --out=sheet.png
     python analyze.py page --ckpt=out/crate_shapes --beside=out/vit_shapes      # one HTML file that computes
@@ -35,7 +36,7 @@ import engine  # before torch
 import torch
 
 from analysis import (compression, denoising, derivation, diffusion, drawings, layers, majorizer, page, projection,
-                      scores, segmentation, sheet, sparsification)
+                      reduction, scores, segmentation, sheet, sparsification)
 from analysis.samples import subjects
 from engine import plots, settings
 from engine.trained import from_command_line
@@ -90,7 +91,8 @@ COMMANDS = {  # for networks: the function that draws, and its settings besides 
     'compress': (derivation.draw_rate_changes, MANY),
     'ista': (derivation.draw_lasso, MANY),
     'denoise': (derivation.draw_signal_to_noise, MANY)}
-THEORIES = {name: entry for part in (denoising, compression, sparsification, scores, projection, diffusion, majorizer)
+THEORIES = {name: entry for part in (denoising, compression, sparsification, scores, projection, diffusion, majorizer,
+                                             reduction)
             for name, entry in part.COMMANDS.items()}  # they need no network
 CHOICES = {'part': ('', *layers.PARTS), 'cut': segmentation.CUTS, 'show': ('', 'rate', 'sparsity', 'objective'),
            'measure': tuple(layers.EPS)}

@@ -102,8 +102,8 @@ def draw_denoising(c):
         axis.set(title=f'{regime}: eta = {step * c.eta:g}' if noise == 1 else regime, xlabel='layer', ylim=(0, None),
                  ylabel='signal to noise, eq. (6),\nover that before the first layer')
     figure.legend(*axis.get_legend_handles_labels(), loc='outside lower center', ncols=3, fontsize='small')
-    print('to see: ' + ('measured lines lie on the predicted one until noise passes the threshold too; tokens grow in '
-                        'every layer, and with them their products with noise' if c.tau else
+    print('to see: ' + ('how long the measured lines lie on the predicted one, and in which layer noise passes the '
+                        'threshold too: tokens grow in every layer, and with them their products with noise' if c.tau else
                         'what the plain softmax does, about which the theorem says nothing'))
     columns = 'setting', 'regime', 'layer', 'cluster', 'snr', 'theorem', 'signal_passing', 'noise_passing'
     return figure, columns, rows

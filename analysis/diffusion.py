@@ -156,9 +156,9 @@ def draw_diffusion(c):
           f'{math.exp(-2 * c.depth):.3g} T')
     for name, rows in laws.items():
         print('  {:.3f} +- {:.3f} and {:.2f}: {}'.format(*rows[-1][1:], name))
-    print('to see: encoder and decoder are inverse to each other only as steps get small, to first order in kappa. '
-          'With the score the two equations keep tokens as long as they should be; with the gradient of R^c, which the '
-          'paper puts in its place, they have not the same law, and tokens shrink')
+    print('to see: how fast encoder and decoder become inverse to each other as steps get small, and whether the two '
+          'equations keep tokens as long as the model says, with the score and with the gradient of R^c, which the '
+          'paper puts in its place')
     return figure_of_diffusion(c, numbers, errors, laws), ('what', 'x', 'value', 'standard_error', 'noise'), \
         [(name, c.depth / L, e, '', '') for name, found in errors.items() for L, e in zip(numbers, found)] \
         + [(name, *row) for name, rows in laws.items() for row in rows]

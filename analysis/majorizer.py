@@ -169,9 +169,8 @@ def draw_majorizer(c):
     paths = {(name, k): descend(Z, c, k) for name, Z in points.items() for k in (PAPER, SHARP)}
     for (name, k), values in paths.items():
         print(f'  {values[0]:.2f}, {values[1]:.2f}, {values[-1]:.2f}: {name}, L = {k:.4g} alpha')
-    print('to see: the bound holds and the layer is its minimum; but curvature alpha/8 is enough, 18 times less than 9 '
-          'alpha/4, so the step could be 18 times as long and still never raise phi from a point without negative '
-          'numbers')
+    print('to see: where the bound touches, and how far it lies above. A Hessian of at least -alpha/8 everywhere '
+          'would let the step be 18 times as long as with 9 alpha/4 and still never raise phi')
     return figure_of_majorizer(c, Z0, best, scales, curves, paths), ('what', 'x', 'value', 'value2'), \
         [('eigenvalues of the Hessian over alpha', x, *pair) for x, pair in zip(scales, curves)] \
         + [(f'phi, {name}, L = {k:.4g} alpha', i, value, '') for (name, k), values in paths.items()

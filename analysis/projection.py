@@ -73,6 +73,7 @@ def theorem(U, N, sigma, eps, generator):
     beta = p / (N * eps ** 2)                                           # eq. (A.37)
     Z = X + Delta
     down = -compressed_rate_gradient(Z, U, eps)
+    full = down + compressed_rate_gradient(Z, torch.eye(d, dtype=Z.dtype)[None], eps)       # up R - R^c
     there, after, off = nearest_projection(Z, U) - Z, Z + down / beta, outside(Z, U, s)
     rest = after - (Delta - relevant_noise(X, Delta, s, U, beta) + X / (1 + 1 / beta))      # eq. (A.42)
     grams = [X[s == k] @ X[s == k].T for k in range(K)]                 # A_k^T A_k
@@ -80,6 +81,9 @@ def theorem(U, N, sigma, eps, generator):
             'cosine': cosine_similarity(down, there).mean().item(),
             'cosine_outside': cosine_similarity(outside(down, U, s), there).mean().item(),
             'noise_left': (outside(after, U, s).square().sum() / off.square().sum()).item(),
+            'signal_left': ((after * X).sum() / X.square().sum()).item(),
+            'noise_left_full': (outside(Z + full / beta, U, s).square().sum() / off.square().sum()).item(),
+            'signal_left_full': (((Z + full / beta) * X).sum() / X.square().sum()).item(),
             'own_subspace_is_nearest': (there + off).norm(dim=1).lt(1e-9).double().mean().item(),
             'rest': spectral_norm(rest), 'noise': spectral_norm(Delta),
             'bound': K * sigma * (K ** 0.5 * sigma + (sigma + (N / d) ** 0.5) ** 0.5),      # eq. (A.47)
@@ -170,15 +174,16 @@ def draw_nearest(c):
           f'{max(0, 1 - N / d) ** 0.5:.3f}')
     print(f'  {mine["noise_left"]:.3f}  of the noise in other subspaces is left by a step of size 1 / beta; N/d = '
           f'{N / d:.3f}')
+    print(f'  {mine["signal_left"]:.4f} of the signal is left by it. By a step up the whole R - R^c, Remark 4: '
+          f'{mine["signal_left_full"]:.4f}, and {mine["noise_left_full"]:.3f} of the noise')
     print(f'  {mine["rest"] / mine["noise"]:.3f}  of the noise is what eq. (A.42) does not explain; its bound (A.47) '
           f'is {mine["bound"] / mine["noise"]:.3g} times an unknown constant')
     print('Figure 3, two lines: mean cosine to the direction of the nearest line, and the share of points where a '
           'token turns towards it')
     for name, field in arrows.items():
         print('  {:5.2f} and {:4.0%}: {}'.format(*towards(field, x), name))
-    print('to see: the gradient removes noise only in directions that the tokens of other subspaces leave free, a '
-          'share 1 - N/d of them, and it shortens tokens; with more tokens than dimensions it points to the origin. '
-          'The softmax of MSSA does tell the lines apart')
+    print('to see: where noise goes only in directions that the tokens of other subspaces leave free, the lines of the '
+          'lower panel lie on the dashed ones, sqrt(1 - N/d) and N/d')
     return figure_of_nearest(found, arrows, x), ('N', *mine), [(n, *row.values()) for n, row in found.items()]
 
 

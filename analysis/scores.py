@@ -178,9 +178,8 @@ def draw_tweedie(c):
                  for name, line in proof_lines(x, m, sigma).items()]
         rows += [('from z', name, sigma, rms(found - z) / rms(x - z)) for name, found in denoisers(x, m, sigma).items()]
     say_limits(c, rows)
-    print('to see: all ways to denoise agree; the error of Approximation 2 falls as sigma^2, so a token near one '
-          'subspace is projected onto it, as the arrows show; MSSA of one token adds the projections without choosing '
-          'among them, and takes no noise away')
+    print('to see: whether all ways to denoise agree, and with which power of sigma the error of Approximation 2 '
+          'falls. MSSA of one token adds the projections without choosing among them')
     return figure_of_tweedie(c, rows), ('compared', 'name', 'sigma', 'error'), rows
 
 

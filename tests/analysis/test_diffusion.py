@@ -81,6 +81,15 @@ def test_a_share_of_the_noise_is_removed_and_the_direction_is_not_the_nearest_su
     assert abs(crowd['cosine']) < 0.05 and crowd['noise_left'] > 0.9    # one linear map for all: to the origin
 
 
+def test_a_step_up_the_whole_rate_reduction_shrinks_no_signal():
+    """CRATE-MAE's Remark 4 at the sizes of Base; the noise that stays is the same."""
+    U = orthogonal_bases(12, 64, torch.Generator().manual_seed(0))
+    row = projection.theorem(U, 196, 0.01, projection.best_eps(12, 64, 196, 0.01), torch.Generator().manual_seed(0))
+    assert row['signal_left'] == pytest.approx(0.986, abs=0.001)
+    assert row['signal_left_full'] == pytest.approx(1.0003, abs=0.0004)
+    assert (row['noise_left'], row['noise_left_full']) == pytest.approx((0.24, 0.24), abs=0.01)
+
+
 def test_conditions_are_read_as_the_paper_states_them():
     holds = [c[0] for c in projection.conditions(12, 64, 196, 0.01, 0.07)]
     assert holds == [True, True, True, False, None, None, True, None]   # CRATE-MAE-Base
