@@ -73,7 +73,7 @@ class TrainConfig:
     target_loss: float = 0.0                # stop at a validation loss this low; 0 never
     log_interval: int = 10                  # steps between printed and logged training losses
     probe_interval: int = 0                 # pictures: steps between validations that also score the features; 0 never
-    telemetry: bool = False                 # at each validation, log coding rate and sparsity of every layer too
+    telemetry: bool = False                 # at each validation, log R^c, sparsity and objective of every layer too
     keep_checkpoints: bool = False          # keep the weights of every validation as step_N.safetensors
     checkpoint_minutes: float = 15.0        # write last.pt this often between validations too; 0 never
     workers: int = -1                       # processes that decode JPEG pictures; -1 means one per core, at most 16
