@@ -39,8 +39,8 @@ from analysis import (compression, denoising, derivation, diffusion, drawings, l
                       reduction, scores, segmentation, sheet, sparsification)
 from analysis.samples import subjects
 from engine import plots, settings
-from engine.trained import from_command_line
 from engine.settings import Mistake
+from engine.trained import from_command_line
 from tasks import AugmentConfig
 
 

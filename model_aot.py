@@ -27,8 +27,8 @@ Departures from the paper's formulas, as in nanoGPT, on which the authors build;
   * the softmax is scaled by 1/sqrt(p), which eq. (4) does not show;
   * the output map W is free, as the counts of Table 3 need, with eta absorbed. `tie_out=True` is the derivation itself,
     W = eta [U_1 .. U_K]: eq. (4) for bases U_k p^(-1/4) and step size eta sqrt(p);
-  * pictures are cut up and classified as in CRATE, but with this file's biases (none, where bias=False) and
-    initialization (a standard deviation of 0.02).
+  * pictures become patches and a class token as in CRATE, but layers and the last norm have no biases (`bias=True` adds
+    them), and weights start from N(0, 0.02^2), as GPT-2's. The paper says neither.
 """
 import math
 from dataclasses import dataclass
@@ -206,7 +206,7 @@ class LanguageHead(nn.Module):
         return language_loss(self.norm(z), self.weight, y, self.LOGITS_AT_ONCE)
 
 
-# ---- pictures, cut up and classified as in CRATE, but for biases and initialization ---------------------------------
+# ---- pictures, cut up and read out as in CRATE ----------------------------------------------------------------------
 
 class PatchEmbedding(nn.Module):
     """Pictures x, float (B, C, H, W) -> tokens (B, N + 1, d), the class token first."""

@@ -5,7 +5,7 @@
     trains it on text too.
 
 The idea. Good tokens Z maximize the sparse rate reduction (eq. 1), R(Z) - R^c(Z; U) - lambda |Z|_0: spread out as a
-whole, compact along each of K learned subspaces, and sparse. A layer improves this objective in two half steps:
+whole, compact along each of K learned subspaces, and sparse. A layer is to improve this objective in two half steps:
 
     Z^(l+1/2) = Z^l + MSSA(Z^l | U)          compress: derived from a gradient step on R^c, eqs. (8) to (12)
     Z^(l+1)   = ISTA(Z^(l+1/2) | D)          sparsify: a proximal-gradient step on a non-negative LASSO, eqs. (16), (17)

@@ -31,7 +31,7 @@ class DenoiseConfig:
         check_ranges(self, {(1e-6, 100): ('delta', 'eta'), (0, 0.999999): ('tau',)})
 
 
-# Meets every condition but that of eq. (11) on N, for which a laptop is too small: 177,500 tokens.
+# Meets every condition but that of eq. (11) on N, 177,500 tokens: their attention weights do not fit into memory.
 NEAR = dict(n_head=2, head_dim=768, tokens=128, delta=0.01)
 SIGNS = {'>': operator.gt, '>=': operator.ge, '<=': operator.le}
 

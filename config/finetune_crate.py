@@ -7,12 +7,13 @@
 #   torchrun --standalone --nproc_per_node=8 train.py config/finetune_crate.py
 #
 # The other datasets (prepare/cifar100.py and so on) need these flags. An epoch has two steps on
-# Flowers and seven on Pets, hence the fewer validations:
+# Flowers and seven on Pets, hence the fewer validations and the authors' 400 epochs:
 #   cifar100     --dataset=cifar100 --out_dir=out/finetune_crate_cifar100
-#   flowers102   --dataset=flowers102 --eval_epochs=10 --out_dir=out/finetune_crate_flowers102
-#   pets         --dataset=pets --eval_epochs=10 --out_dir=out/finetune_crate_pets
-# The authors' README fine-tunes these two for longer and faster than the paper says; add
-#   --epochs=400 --learning_rate=1e-4
+#   flowers102   --dataset=flowers102 --epochs=400 --eval_epochs=10
+#                --out_dir=out/finetune_crate_flowers102
+#   pets         --dataset=pets --epochs=400 --eval_epochs=10
+#                --out_dir=out/finetune_crate_pets
+# The rate is the paper's 5e-5. The authors' README has --learning_rate=1e-4 for Flowers and Pets.
 #
 # Another size starts from its own run, such as --init_from=out/crate_tiny_imagenet. The authors'
 # weights become a RUN first (Tiny has 6 heads, Small and Base 12, Large 16):

@@ -8,7 +8,9 @@
 #
 # hardware   GPUs of 80 GB; with fewer than eight, the same global batch takes longer
 # minutes    not run here
-# expected   not run here
+# expected   not run here. The authors' textbook (Buchanan et al., section 7.4.6), in batches of 384
+#            (--gradient_accumulation_steps=32): validation loss 3.37; zero-shot 4.91 on LAMBADA,
+#            4.61 on WikiText, 5.53 on PTB
 #              Base   60.70M parameters
 from config.base.owt import *
 

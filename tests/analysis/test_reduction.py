@@ -1,20 +1,75 @@
-"""Figure 5 of CRATE's longer version: what rate reduction sees of three sets of subspaces, and what it does not."""
+"""reduction.py: the rate reductions of CRATE's longer version and its energy, by eigenvalues and determinants."""
 import csv
 
 import pytest
+import torch
 
 import analyze
+from analysis import reduction
+from analysis.reduction import ReductionConfig
 
 
-@pytest.mark.parametrize('words', [[], ['--seed=1'], ['--n_head=2', '--head_dim=4'], ['--n_head=5', '--tokens=9']])
-def test_rate_reduction_rises_to_orthogonal_subspaces_and_does_not_see_the_axes(words, tmp_path, capsys):
-    analyze.main(['reduction', *words, f'--out={tmp_path}/x.png'])
-    close, orthogonal, axes = csv.DictReader((tmp_path / 'x.csv').read_text().splitlines())
-    said = capsys.readouterr().out
-    K = int(next((w.split('=')[1] for w in words if 'n_head' in w), 3))
-    for column in ('reduction, eq. (7)', 'reduction, eq. (14)'):
-        a, b, c = (float(row[column]) for row in (close, orthogonal, axes))
-        assert 0 < b - a and b == pytest.approx(c) and b > 0
-        assert f'{column} {a:.2f}, {b:.2f}, {c:.2f}' in said
-    assert float(orthogonal['share of non-zeros']) == 1 and float(axes['share of non-zeros']) == pytest.approx(1 / K)
-    assert all(float(axes[column]) > float(orthogonal[column]) for column in ('eq. (16)', '-E, eq. (19)'))
+def half_logdet(Z, factor):
+    return (1 + factor * torch.linalg.eigvalsh(Z.T @ Z)).log().sum() / 2
+
+
+def drawn(K=3, n=10, p=2, seed=0):
+    """Groups of tokens (K, n, d) in subspaces U (K, d, p) that are not orthogonal."""
+    generator = torch.Generator().manual_seed(seed)
+    U = reduction.subspaces(ReductionConfig(n_head=K, head_dim=p, cosine=0.6), generator)['(a) close']
+    return torch.randn(K, n, p, generator=generator, dtype=U.dtype) @ U.mT, U
+
+
+def test_reductions_and_energy_by_hand():
+    groups, U = drawn()
+    Z, eps, lam = groups.flatten(0, 1), 0.4, 0.03
+    (N, d), (_, n, _), p = Z.shape, groups.shape, U.size(2)
+    R = half_logdet(Z, d / (N * eps ** 2))                                               # eq. (8)
+    of_subspaces = sum(half_logdet(Z @ u, p / (N * eps ** 2)) for u in U)                # eqs. (12) and (13)
+    of_groups = sum(n / N * half_logdet(group, d / (n * eps ** 2)) for group in groups)  # eq. (9), with its weights
+    assert reduction.rate_reduction(Z, U, eps).item() == pytest.approx((R - of_subspaces).item())
+    assert reduction.reduction_of_groups(groups, eps).item() == pytest.approx((R - of_groups).item())
+    ratio = torch.det(torch.eye(d, dtype=Z.dtype) + d / (N * eps ** 2) * Z.T @ Z)
+    for u in U:
+        ratio /= torch.det(torch.eye(p, dtype=Z.dtype) + p / (N * eps ** 2) * u.T @ Z.T @ Z @ u)
+    density = (-reduction.energy(Z, U, eps, lam)).exp().item()
+    without = (-lam * Z.abs().sum()).exp()
+    assert density == pytest.approx((without * ratio.sqrt()).item()) != pytest.approx((without * ratio).item())
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_eq_9_as_printed_is_never_below_the_whole_rate(seed):
+    """So the reduction of eq. (7) would never be positive; with the weights it is never negative."""
+    groups, _ = drawn(seed=seed)
+    K, n, d = groups.shape
+    for eps in (0.01, 0.3, 5.0):
+        whole = half_logdet(groups.flatten(0, 1), d / (K * n * eps ** 2))
+        assert sum(half_logdet(group, d / (n * eps ** 2)) for group in groups) > whole
+        assert reduction.reduction_of_groups(groups, eps) > 0
+
+
+def test_subspaces_have_the_cosine_that_is_set():
+    eye = torch.eye(4, dtype=torch.float64)
+    c = ReductionConfig(n_head=3, head_dim=4, cosine=0.55)
+    for U, cosine in zip(reduction.subspaces(c, torch.Generator().manual_seed(1)).values(), (0.55, 0, 0)):
+        for k in range(3):
+            for j in range(3):
+                assert torch.allclose(U[k].T @ U[j], eye * (1 if k == j else cosine), atol=1e-12)
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_figure_5(seed, tmp_path, capsys):
+    analyze.main(['reduction', f'--seed={seed}', f'--out={tmp_path}/x.png'])
+    a, b, c = csv.DictReader((tmp_path / 'x.csv').read_text().splitlines())
+    column = {name: [float(row[name]) for row in (a, b, c)] for name in a if name != 'subspaces'}
+    for name in ('rate_reduction', 'rate_reduction_of_groups'):
+        close, orthogonal, along = column[name]
+        assert close < orthogonal - 1 and along == pytest.approx(orthogonal, rel=1e-12)
+    assert column['nonzeros'] == [1, 1, 0.25] and column['energy'][0] > column['energy'][1] > column['energy'][2]
+    assert 'the rate reduction rises from (a)' in capsys.readouterr().out
+
+
+def test_close_subspaces_that_are_orthogonal_do_not_rise(tmp_path, capsys):
+    analyze.main(['reduction', '--cosine=0', f'--out={tmp_path}/x.png'])
+    a, b, _ = csv.DictReader((tmp_path / 'x.csv').read_text().splitlines())
+    assert float(a['rate_reduction']) == pytest.approx(float(b['rate_reduction']))
