@@ -52,7 +52,7 @@ def main(argv=None):
         check_new(args.out_dir)
     sd, (Network, Config) = official.read(args.file), network(args.model)
     text = args.image_size == (0, 0)
-    positions = sd.get(official.FORMATS[args.model][0], sd.get('pos_embed'))
+    positions = next((sd[name] for name in official.POSITIONS if name in sd), None)
     side = math.isqrt(positions.shape[1] - 1) if positions is not None and positions.dim() == 3 else 14
     shape = {'n_head': args.n_head, 'patch_size': 0 if text else args.patch_size,
              'image_size': 0 if text else args.image_size or tuple(side * p for p in args.patch_size)}
@@ -60,7 +60,7 @@ def main(argv=None):
     try:
         if args.model.endswith('_mae') and 'decoder_pred.weight' not in sd:
             print('the file has no decoder: a small random one takes its place')
-            sd = official.spare_decoder(Network, Config, sd, args.model, shape) | sd
+            sd = official.spare_decoder(Network, Config, sd, shape) | sd
             decoder = dict.fromkeys(decoder, 1)
         model = Network.from_official(sd, **shape, **decoder)
         if text and model.config.vocab_size < 50257:

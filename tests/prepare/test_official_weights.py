@@ -64,7 +64,7 @@ def test_an_encoder_without_its_decoder_starts_a_classifier(name, words, tmp_pat
 
 @pytest.mark.parametrize('spoil, more, message', [
     (lambda path: path.write_bytes(path.read_bytes()[:-900]), [], 'w.pth is damaged'),
-    (lambda path: path.unlink(), [], 'no file'), (lambda path: None, ['--n_head=5'], 'n_head=5'),
+    (lambda path: path.unlink(), [], 'No such file'), (lambda path: None, ['--n_head=5'], 'n_head=5'),
     (lambda path: None, ['--n_head=0'], 'n_head=0 '),
     (lambda path: None, ['--model=vit'], 'not a ViT state dict'),
     (lambda path: None, ['--image_size=16'], 'pos_embedding has shape (1, 10, 24)')])
