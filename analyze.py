@@ -28,7 +28,6 @@ A command writes a picture and a table of its numbers with the same name and .cs
 (augment writes a picture alone, page an HTML file), and prints what to see. Networks run in
 float32, coding rates in float64. Layers and heads are counted from 1.
 """
-import difflib
 import sys
 from dataclasses import dataclass, fields, replace
 
@@ -103,31 +102,13 @@ def check(c, command):
     for f in fields(c):
         if f.name not in COMMON | COMMANDS[command][1] and getattr(c, f.name) != f.default:
             raise Mistake(f'--{f.name} does not go with {command}; leave it out')
-    for name in ('dataset', 'split'):
+    for name in ('dataset', 'split', 'label'):
         if (c.image or c.start) and getattr(c, name):
             raise Mistake(f'--{name} does not go with --{"image" if c.image else "start"}; leave one of them out')
-    if c.image and c.label:
-        raise Mistake('--label chooses pictures of a dataset; leave it out beside --image')
     settings.check_ranges(c, {
         (0, 2 ** 63 - 1): ('num_samples', 'seed', 'eps', 'threshold'), (1, 2 ** 31): ('batch_size', 'size', 'masks'),
         (1, 16): ['directions'], (1e-9, 1): ('keep', 'share'), (-1, 1): ['tau']})
     settings.check_choices(c, **CHOICES)
-
-
-def of_network(command, words):
-    """A function without arguments that draws networks, and its AnalyzeConfig."""
-    c, run, overrides = from_command_line(words, AnalyzeConfig)
-    check(c, command)
-    c = replace(c, dataset=c.dataset or run['settings'].get('dataset', ''))  # one for all networks
-    random = command not in ('tokens', 'attention', 'pca', 'objects')  # these draw no random weights
-    return lambda: COMMANDS[command][0](c, subjects(c, run, overrides, random)), c
-
-
-def of_theory(command, given):
-    """The same for an experiment that needs no network."""
-    draw, Config = THEORIES[command]
-    c = Config(**settings.check(given, Config))
-    return lambda: draw(c), c
 
 
 def main(argv):
@@ -136,22 +117,28 @@ def main(argv):
         print(settings.help_text(__doc__, AnalyzeConfig, *theories, sheet.SheetConfig, AugmentConfig, page.PageConfig))
         return
     command, words = argv[0] if argv else '', argv[1:]
-    if command not in [*COMMANDS, *THEORIES, 'augment', 'page']:
-        known = [*(COMMANDS | THEORIES), 'augment', 'page']
-        near = difflib.get_close_matches(command, known, 1)
-        hint = f'did you mean {near[0]}?' if near else f'choose {", ".join(known)}, as in: python analyze.py layers'
-        raise Mistake(f"what to look at? '{command}' is unknown; {hint}")
     if command == 'augment':
         return sheet.main(words)
     if command == 'page':
         return page.main(words)
+    if command not in COMMANDS | THEORIES:
+        raise Mistake(f"what to look at? '{command}' is unknown; choose {', '.join(COMMANDS | THEORIES)}, augment, "
+                      'page, as in: python analyze.py layers')
     given = settings.collect(words)
     trained = command not in THEORIES or command in COMMANDS and 'ckpt' in given
-    draw, c = of_network(command, words) if trained else of_theory(command, given)
+    if trained:
+        draw, _ = COMMANDS[command]
+        c, run, overrides = from_command_line(words, AnalyzeConfig)
+        check(c, command)
+        c = replace(c, dataset=c.dataset or run['settings'].get('dataset', ''))  # one for all networks
+    else:
+        draw, Config = THEORIES[command]
+        c = Config(**settings.check(given, Config))
     out = c.out or f'{command}.png'
     plots.check_figure(out, c.overwrite or c.out == type(c).out, '--out')
+    random = command not in ('tokens', 'attention', 'pca', 'objects')  # these draw no random weights
     with torch.no_grad():
-        figure, columns, rows = draw()
+        figure, columns, rows = draw(c, subjects(c, run, overrides, random)) if trained else draw(c)
     plots.save(out, figure, columns, rows, '--out')
 
 

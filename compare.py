@@ -34,9 +34,9 @@ def read_run(folder):
     rows, dataset = read_log(folder), read_config(folder)['settings']['dataset']
     if not any(row['split'] == 'val' for row in rows):
         raise Mistake(f'{folder} has no validation loss yet; leave it out, or wait for its first one')
-    measures = [name for name in MEASURES if any(name in row for row in rows)]
-    return ({split: [row for row in rows if row['split'] == split] for split in ('train', 'val')},
-            f'{dataset} ({", ".join(["loss", *measures])})')
+    measures = ['loss', *(name for name in MEASURES if name in rows[-1])]
+    points = {split: [row for row in rows if row['split'] == split] for split in ('train', 'val')}
+    return points, f'{dataset} ({", ".join(measures)})'
 
 
 def draw(runs, c):
@@ -57,9 +57,6 @@ def draw(runs, c):
         row[0].set_ylabel(name)
     plots.plain_numbers(*axes.flat)
     if c.top:
-        least = min(p['loss'] for run in runs.values() for points in run.values() for p in points)
-        if c.top <= least:
-            raise Mistake(f'top={c.top} is below all curves, whose least loss is {least:.4g}; give a larger --top')
         axes[0, 0].set_ylim(top=c.top)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc='outside lower center', ncols=4)
     plots.save_picture(c.out, figure, '--out')
@@ -74,8 +71,9 @@ def main(argv):
         raise Mistake('name the directories of runs to compare, such as: python compare.py out/mssa out/gpt2')
     settings.check_ranges(c, {(0, 1e30): ('top',)})
     plots.check_figure(c.out, c.overwrite or c.out == CompareConfig.out, '--out', table=False)
-    read = {folder: read_run(folder) for folder in folders}
-    runs, learned = ({folder: r[i] for folder, r in read.items()} for i in (0, 1))
+    runs, learned = {}, {}
+    for folder in folders:
+        runs[folder], learned[folder] = read_run(folder)
     if len(set(learned.values())) > 1:
         print('careful: these runs learn different things, so their losses do not compare: '
               + '; '.join(f'{folder} {what}' for folder, what in learned.items()))

@@ -14,6 +14,7 @@
 How each score is computed is in scoring/.
 """
 import math
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,38 +67,29 @@ ONLY_FOR = {'dataset': (*PICTURES, *TEXT, 'icl'), 'split': (*PICTURES, *TEXT), '
             'confusion': ('image',)}
 
 
-def check(c, what):
-    """Raises Mistake for settings out of range, or that are not for `what`: a task, or
-    '--benchmarks'."""
-    settings.check_least(c, batch_size=1, seed=-1, prompts=2)
-    settings.check_ranges(c, {(0, 1): ('eval_crop',), (1e-9, 1): ('train_share',), (-1, 1024): ('workers',)})
-    settings.check_meant(c, ONLY_FOR, what)
-    if not all(k.isdecimal() and int(k) for k in c.knn.split(',') if c.knn):
-        raise Mistake(f'knn={c.knn} must be a number of neighbours, or several, such as 10,20,100,200')
-
-
 def pictures(c, run, model, autocast):
     """Scores of a classifier or a masked autoencoder, or of its frozen features."""
     folder, split = dataset_of(c, run)
     if c.confusion:
         plots.check_figure(c.confusion, c.overwrite, '--confusion')
     images = ImageSplit(folder, split, c.workers)
-    view = c.eval_view or ('squash' if c.probe or c.knn else '')
+    frozen_features = c.probe or c.knn
+    view = c.eval_view or ('squash' if frozen_features else '')
     changes = {'eval_view': view} if view else {}
     changes |= {'eval_view': 'crop', 'eval_crop': c.eval_crop} if c.eval_crop else {}
     how = autocast, c.batch_size, augment.config_of(run, **changes).view
     labels = splits.real_labels(c.real, images) if c.real else None
-    if c.probe or c.knn:
+    if frozen_features:
         seed = c.seed if c.seed >= 0 else run['settings'].get('seed', 1337)
         if split == 'train':
             raise Mistake('--probe and --knn learn from the train split; score another --split')
         probe(c, model, ImageSplit(folder, 'train', c.workers, c.train_share, seed), images, how)
-    if model.config.task == 'masked_image' and not (c.probe or c.knn):
+    if model.config.task == 'masked_image' and not frozen_features:
         r = splits.reconstruction(model, images, *how)
         flat = "each patch's own mean" if model.config.norm_pix_loss else 'the mean colour of the visible patches'
         print(f'{folder} {split}: {r["count"]:,} pictures, {r["hidden"]:.0%} of their patches masked, loss '
               f'{r["loss"]:.4f}; predicting {flat}: {r["baseline"]:.4f}')
-    elif labels or not (c.probe or c.knn):
+    elif labels or not frozen_features:
         check_classes(run, images.classes, folder)
         r, guesses = splits.classification(model, images, *how)
         print(f'{folder} {split}: {len(images):,} pictures, loss {r["loss"]:.4f}, top-1 {r["top1"]:.2%}, top-5 '
@@ -163,7 +155,7 @@ def zero_shot(c, run, model, autocast):
 def in_context(c, run, model, autocast):
     """Errors of networks and estimators that regress in context: printed, saved and drawn."""
     table = Path(c.results or run_directory(c.ckpt) / 'in_context.csv')
-    regression.check_table(table, c.overwrite)
+    plots.check_figure(table.with_suffix('.png'), c.overwrite, '--results')
     models, device = {c.ckpt: model}, next(model.parameters()).device
     for path in filter(None, c.beside.split(',')):
         other = open_run(path)
@@ -171,7 +163,6 @@ def in_context(c, run, model, autocast):
             raise Mistake(f'{path} reads {other["data"]["kind"]}, not functions; leave it out of --beside')
         models[path] = load_model(other).to(device)
         print(heading(path, other, models[path]))
-    models = {f'./{k}' if k in regression.estimators(sparse=True) else k: m for k, m in models.items()}
     function = c.dataset or run['settings']['dataset']
     prompts = regression.prompts_for(models, function, run['settings']['sparsity'])
     found = regression.curves(models, prompts, autocast, c.prompts)
@@ -189,11 +180,13 @@ def main(argv):
         return print(settings.help_text(__doc__, EvalConfig))
     c, run, overrides = from_command_line(argv, EvalConfig)
     model = load_model(run, **overrides)
-    if c.benchmarks and model.config.task != 'text':
-        raise Mistake('--benchmarks is for networks that predict the next token, and the task of this one is '
-                      f'{model.config.task}; leave it out')
+    settings.check_meant(c, {'benchmarks': ('text',)}, model.config.task)
     what = '--benchmarks' if c.benchmarks else model.config.task
-    check(c, what)
+    settings.check_meant(c, ONLY_FOR, what)
+    settings.check_least(c, batch_size=1, seed=-1, prompts=2)
+    settings.check_ranges(c, {(0, 1): ('eval_crop',), (1e-9, 1): ('train_share',), (-1, 1024): ('workers',)})
+    if not re.fullmatch(r'|[1-9]\d*(,[1-9]\d*)*', c.knn):
+        raise Mistake(f'knn={c.knn} must be a number of neighbours, or several, such as 10,20,100,200')
     device = choose_device(c.device)
     # The error of in-context regression can be smaller than bfloat16 can resolve.
     exact = c.dtype == 'auto' and what in ('--benchmarks', 'icl')

@@ -39,7 +39,6 @@ import csv
 import hashlib
 import json
 import math
-import os
 import re
 from pathlib import Path
 
@@ -228,8 +227,7 @@ def check_table(path):
     """Raises Mistake, before any work, if `append` could not add to the table at path."""
     if not path.parent.is_dir():
         raise Mistake(f'no folder {path.parent} for the results; make it, or give another --results=PATH')
-    before, header = path.read_bytes() if path.is_file() else b'', ','.join(COLUMNS).encode() + b'\n'
-    if path.exists() and not (before.startswith(header) and before.endswith(b'\n') and os.access(path, os.W_OK)):
+    if path.exists() and not path.read_bytes().startswith(','.join(COLUMNS).encode() + b'\n'):
         raise Mistake(f'{path} is no table of such results, so it is left as it is; give another --results=PATH')
 
 

@@ -8,18 +8,24 @@ import torch
 import torch.nn.functional as F
 
 from engine.settings import Mistake
-from scoring.splits import outputs
+from scoring.splits import batches
 
 PROBE_C = tuple(10.0 ** k for k in range(6))
 AT_ONCE = 2 ** 24  # at most so many scores, or numbers of the features, are computed with at once
 
 
+@torch.no_grad()
 def features(model, images, autocast, batch_size, view):
-    """(features (N, d), labels (N,)) of an ImageSplit. Raises Mistake without model.features."""
+    """(features, float32 (N, d), labels (N,)) of an ImageSplit. Raises Mistake without model.features."""
     if not hasattr(model, 'features'):
         raise Mistake(f'--probe and --knn need {type(model).__name__}.features(x), pictures to (B, d); see '
                       'docs/extend.md')
-    return outputs(model, images, model.features, autocast, batch_size, view)
+    found, labels = [], []
+    for x, y, _ in batches(model, images, batch_size, view):
+        with autocast:
+            found.append(model.features(x).float())
+        labels.append(y)
+    return torch.cat(found), torch.cat(labels)
 
 
 def fit_logistic(x, y, classes, C, start=None, rows=None):
@@ -67,23 +73,17 @@ def parts(W, x, y, rows=None):
     float64."""
     dtype = torch.float64 if x.device.type == 'cpu' else torch.float32
     W = W.to(dtype)
-    for i in range(0, len(x) if rows is None else len(rows), step := max(1, AT_ONCE // max(len(W), x.size(1)))):
-        which = slice(i, i + step) if rows is None else rows[i:i + step]
+    rows = torch.arange(len(x), device=x.device) if rows is None else rows
+    for which in rows.split(max(1, AT_ONCE // max(len(W), x.size(1)))):
         part = x[which].to(dtype)
-        yield part, y[which], scores(W, part)
-
-
-def scores(W, x):
-    return F.linear(x, W[:, :-1], W[:, -1])
+        yield part, y[which], F.linear(part, W[:, :-1], W[:, -1])
 
 
 def accuracy_of(W, x, y, rows=None):
     """The share of some rows of the features x, all by default, whose highest score is that of
     their label."""
-    right = count = 0
-    for _, labels, s in parts(W, x, y, rows):
-        right, count = right + (s.argmax(1) == labels).sum().item(), count + len(labels)
-    return right / count
+    right = sum((s.argmax(1) == labels).sum().item() for _, labels, s in parts(W, x, y, rows))
+    return right / len(x if rows is None else rows)
 
 
 def linear_probe(train, test, classes, say=print):
@@ -93,9 +93,8 @@ def linear_probe(train, test, classes, say=print):
     of the training set; the classifier is then fitted to the whole training set. say: called with a
     line for each C."""
     x, y = train
-    held_out = torch.zeros(len(y), dtype=torch.bool)
-    held_out[torch.randperm(len(y), generator=torch.Generator().manual_seed(0))[:max(1, len(y) // 5)]] = True
-    kept, held_out = ((~held_out).nonzero()[:, 0].to(x.device), held_out.nonzero()[:, 0].to(x.device))
+    order, fifth = torch.randperm(len(y), generator=torch.Generator().manual_seed(0)), max(1, len(y) // 5)
+    held_out, kept = order[:fifth].sort().values.to(x.device), order[fifth:].sort().values.to(x.device)
     accuracy, W = {}, None
     for C in PROBE_C:
         W = fit_logistic(x, y, classes, C, W, kept)
@@ -133,9 +132,6 @@ class Probe:
 
     def __init__(self, task, here):
         self.task, self.here = task, here
-        if min(len(task.train), len(task.valid)) < here.world:
-            raise Mistake(f'--probe_interval needs at least {here.world} pictures in each split, one a process; '
-                          'leave it out')
 
     def __call__(self, model):
         was_training, classes, here = model.training, len(self.task.train.classes), self.here

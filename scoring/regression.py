@@ -2,8 +2,6 @@
 
 The error is normalized: (prediction - g(x))^2 / d, for sparse functions / 3, so that predicting
 zero has error 1 on average."""
-from pathlib import Path
-
 import numpy as np
 import torch
 from tqdm import tqdm
@@ -40,8 +38,8 @@ def nearest(X, Y, x, k=3):
 
 
 @from_examples
-def lasso(X, Y, x, **settings):
-    return (x * lasso_weights(X, Y, **settings)).sum(1)
+def lasso(X, Y, x):
+    return (x * lasso_weights(X, Y)).sum(1)
 
 
 def lasso_weights(X, Y, alpha=0.01, steps=2000):
@@ -65,14 +63,13 @@ def lasso_weights(X, Y, alpha=0.01, steps=2000):
     return w
 
 
-def zero(x, y):
-    return torch.zeros_like(y)
-
-
 def estimators(sparse):
     """{name: estimator} of Figure 6; the Lasso only for sparse functions."""
-    found = {'least squares': least_squares, 'Lasso': lasso, '3 nearest neighbours': nearest, 'zero': zero}
-    return found if sparse else {k: v for k, v in found.items() if v is not lasso}
+    found = {'least squares': least_squares, 'Lasso': lasso, '3 nearest neighbours': nearest,
+             'zero': lambda x, y: torch.zeros_like(y)}
+    if not sparse:
+        del found['Lasso']
+    return found
 
 
 # ---- Figure 6 -------------------------------------------------------------------------------------------------------
@@ -92,28 +89,18 @@ def curves(models, prompts, autocast, count=1280, batch_size=64):
     """{name: (mean, standard error)} of the error after 0 .. n - 1 examples, two lists of n
     numbers, for the networks {name: model} and the estimators, over `count` prompts that are in
     neither training nor validation."""
-    def asked(model):
-        device = next(model.parameters()).device
-
-        def predict(x, y):
-            with autocast:
-                parts = zip(x.split(batch_size), y.split(batch_size))
-                return torch.cat([model(*(t.to(device) for t in part))[0].float().cpu() for part in parts])
-        return predict
     x, y = next(prompts.fixed(count, 1, stream=9))
-    found = {}
-    for name, predict in ({k: asked(m) for k, m in models.items()} | estimators(prompts.sparsity)).items():
-        error = (predict(x, y) - y).square() / prompts.scale  # (count, n)
+    guesses, found = {}, {}
+    for name, model in models.items():
+        device = next(model.parameters()).device
+        with autocast:
+            parts = [model(a.to(device), b.to(device))[0] for a, b in zip(x.split(batch_size), y.split(batch_size))]
+        guesses[name] = torch.cat(parts).float().cpu()
+    guesses |= {name: predict(x, y) for name, predict in estimators(prompts.sparsity).items()}
+    for name, guess in guesses.items():
+        error = (guess - y).square() / prompts.scale  # (count, n)
         found[name] = error.mean(0).tolist(), (error.std(0) / len(error) ** 0.5).tolist()
     return found
-
-
-def check_table(path, overwrite):
-    """Raises Mistake, before any work, if `draw` could not write this table and its picture."""
-    path = Path(path)
-    if path.suffix != '.csv' or not path.parent.is_dir():
-        raise Mistake(f'--results={path} must end with .csv, in a folder that exists')
-    plots.check_figure(path.with_suffix('.png'), overwrite, '--results')
 
 
 def draw(found, models, title, table):
@@ -126,8 +113,8 @@ def draw(found, models, title, table):
         line, = axis.plot(mean, label=called.get(name, name), linewidth=1.6 if solid else 1,
                           linestyle='-' if solid else '--')
         if solid:
-            mean, error = np.array(mean), np.array(error)
-            axis.fill_between(range(len(mean)), mean - 2 * error, mean + 2 * error, color=line.get_color(), alpha=0.2,
+            mean, band = np.array(mean), 2 * np.array(error)
+            axis.fill_between(range(len(mean)), mean - band, mean + band, color=line.get_color(), alpha=0.2,
                               linewidth=0)
     axis.set(xlabel='examples in the prompt', ylabel='squared error, normalized', title=title, ylim=(-0.03, 1.3))
     axis.legend(fontsize='small')

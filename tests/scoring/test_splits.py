@@ -153,8 +153,7 @@ def test_a_file_other_than_real_json_is_refused_by_name(content, tmp_path):
         real_labels(tmp_path, content, [f'ILSVRC2012_val_{n:08d}.JPEG' for n in NUMBERS])
 
 
-@pytest.mark.parametrize('name', ['n0001_{}.JPEG', 'Abyssinian_{}.jpg',
-                                  pytest.param('ILSVRC2012_val_00000000.JPEG', id='zero')])
+@pytest.mark.parametrize('name', ['n0001_{}.JPEG', 'Abyssinian_{}.jpg'])
 def test_names_that_are_not_imagenets_validation_are_refused(name, tmp_path):
     with pytest.raises(ValueError, match='val split of imagenet'):
         real_labels(tmp_path, [[0]] * 6, [name.format(n) for n in NUMBERS])
