@@ -34,7 +34,7 @@ def read_run(folder):
     rows, dataset = read_log(folder), read_config(folder)['settings']['dataset']
     if not any(row['split'] == 'val' for row in rows):
         raise Mistake(f'{folder} has no validation loss yet; leave it out, or wait for its first one')
-    measures = ['loss', *(name for name in MEASURES if name in rows[-1])]
+    measures = ['loss', *(name for name in MEASURES if any(name in row for row in rows))]
     points = {split: [row for row in rows if row['split'] == split] for split in ('train', 'val')}
     return points, f'{dataset} ({", ".join(measures)})'
 

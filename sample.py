@@ -54,39 +54,34 @@ class SampleConfig:
 
 MOST_DRAWN = 60  # pictures in a grid
 PICTURES = 'image', 'masked_image'
-ONLY_FOR = {'image': PICTURES, 'overwrite': PICTURES, 'start': ('text', 'masked_text'),
+ONLY_FOR = {'image': PICTURES, 'out': PICTURES, 'overwrite': PICTURES, 'start': ('text', 'masked_text'),
             'interactive': ('text', 'masked_text'), 'num_samples': ('text', *PICTURES), 'max_new_tokens': ('text',),
             'temperature': ('text',), 'top_k': ('text',), 'top_p': ('text',), 'stop': ('text',)}
 
 
-def each_prompt(c, look):
-    """look(prompt) of --start, or of each line of standard input until an empty one or the end. A
-    mistake in a line is said, and the next line may do better."""
+def look_at_texts(c, run, model, autocast):
+    """Continue --start or fill its gaps; or each line of standard input until an empty one or the end. A mistake in a
+    line is said, and the next line may do better."""
+    look = continue_text if model.config.task == 'text' else fill_text
+    tokenizer = Tokenizer(**run['data']['tokenizer'])
     if not c.interactive:
-        return look(c.start)
+        return look(c, c.start, tokenizer, model, autocast)
     if c.start:
         raise Mistake('--start does not go with --interactive=true; leave one of them out')
-    if hasattr(sys.stdin, 'reconfigure'):
-        sys.stdin.reconfigure(errors='replace')
+    sys.stdin.reconfigure(errors='replace')
     with contextlib.suppress(EOFError):
         while line := input('> ' if sys.stdin.isatty() else ''):
             try:
-                look(line)
+                look(c, line, tokenizer, model, autocast)
             except Mistake as e:
                 settings.say_error(str(e))
 
 
-def write_texts(c, run, model, autocast):
-    """Print texts that continue prompts."""
-    tokenizer = Tokenizer(**run['data']['tokenizer'])
-    stop = tokenizer.encode(c.stop.replace('\\n', '\n'))
+def continue_text(c, start, tokenizer, model, autocast):
+    """Print texts that continue this one."""
+    prompt, stop = tokenizer.encode(prompt_of(start)), tokenizer.encode(c.stop.replace('\\n', '\n'))
     if len(stop) > 1:
         raise Mistake(f'--stop={c.stop} is {len(stop)} tokens; it must be one')
-    each_prompt(c, lambda start: continue_text(c, tokenizer, tokenizer.encode(prompt_of(start)), stop, model, autocast))
-
-
-def continue_text(c, tokenizer, prompt, stop, model, autocast):
-    """Print texts that continue these tokens."""
     idx = torch.tensor([prompt or [tokenizer.beginning]], device=next(model.parameters()).device)
     with autocast:
         for i in range(c.num_samples):
@@ -100,13 +95,7 @@ def continue_text(c, tokenizer, prompt, stop, model, autocast):
                 print('-' * 40)
 
 
-def fill_gaps(c, run, model, autocast):
-    """Fill the gaps of texts."""
-    tokenizer = Tokenizer(**run['data']['tokenizer'])
-    each_prompt(c, lambda start: fill_text(start, tokenizer, model, autocast))
-
-
-def fill_text(start, tokenizer, model, autocast):
+def fill_text(c, start, tokenizer, model, autocast):
     """Print the five most likely tokens for each [MASK] of the text, then the text with the most
     likely ones."""
     ids, mask = with_masks(tokenizer, prompt_of(start)), tokenizer.vocab_size
@@ -116,9 +105,8 @@ def fill_text(start, tokenizer, model, autocast):
     if len(ids) > model.config.block_size:
         raise Mistake(f'the text has {len(ids)} tokens, more than block_size={model.config.block_size}; give a '
                       'shorter one')
-    x = torch.tensor([ids], device=next(model.parameters()).device)
     with autocast:
-        logits = model(x)[0][0, :, :mask]                                                   # (N, vocab_size)
+        logits = model(torch.tensor([ids], device=next(model.parameters()).device))[0][0, :, :mask]  # (N, vocab_size)
     chances, likeliest = (t.tolist() for t in logits.float().softmax(-1).topk(min(5, mask)))
     for number, i in enumerate((i for i, token in enumerate(ids) if token == mask), 1):
         shown = (f'{tokenizer.decode([token])!r} {p:.1%}' for token, p in zip(likeliest[i], chances[i]))
@@ -146,8 +134,9 @@ def name_pictures(c, run, model, autocast):
     for count, (name, x, own) in enumerate(views(c, run, model), 1):
         with autocast:
             logits = model(x)[0]
-        best = zip(*(t.tolist() for t in logits[0].float().softmax(0).topk(min(5, logits.size(1)))))
-        called = [(readable(classes[i]) if i < len(classes) else f'class {i}', p) for p, i in best]
+        best = logits[0].float().softmax(0).topk(min(5, logits.size(1)))
+        called = [(readable(classes[i]) if i < len(classes) else f'class {i}', p)
+                  for p, i in zip(best.values.tolist(), best.indices.tolist())]
         print(f'{name}: ' + ', '.join(f'{k} {p:.1%}' for k, p in called))
         if c.out and count <= MOST_DRAWN:
             drawn.append((augment.visible(x)[0], readable(own) if own in classes else None, name, called[:3]))
@@ -191,8 +180,7 @@ def reconstruct_pictures(c, run, model, autocast):
         noise = torch.rand(1, math.prod(grid(mc)), generator=generator).to(x.device)
         with autocast:
             rebuilt = model.reconstruct(x, noise).float()
-        hidden = model.hide(noise).view(1, 1, *grid(mc))
-        hidden = hidden.repeat_interleave(mc.patch_size[0], 2).repeat_interleave(mc.patch_size[1], 3)  # (1, 1, H, W)
+        hidden = torch.kron(model.hide(noise).view(grid(mc)), x.new_ones(mc.patch_size)).bool()             # (H, W)
         row = torch.cat((x, x.masked_fill(hidden, 0.0), rebuilt, torch.where(hidden, rebuilt, x)))
         rows.append(augment.visible(row))
         error = (rebuilt - x)[hidden.expand_as(x)].square().mean().item()
@@ -220,10 +208,8 @@ def main(argv):
     task = model.config.task
     if task == 'icl':
         raise Mistake(f'this network learns functions in context: python eval.py --ckpt={c.ckpt} draws how well')
-    if c.out and task not in PICTURES:
-        raise Mistake(f'--out={c.out} is for a grid of pictures, and this network reads text; leave it out')
     settings.check_meant(c, ONLY_FOR, task)
-    look = {'text': write_texts, 'masked_text': fill_gaps, 'image': name_pictures,
+    look = {'text': look_at_texts, 'masked_text': look_at_texts, 'image': name_pictures,
             'masked_image': reconstruct_pictures}[task]
     device = choose_device(c.device)
     dtype = choose_dtype('float32' if c.dtype == 'auto' and is_small(model) else c.dtype, device)

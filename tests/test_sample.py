@@ -297,7 +297,7 @@ def test_a_file_of_ones_own_is_reconstructed(pictures, tmp_path, monkeypatch, ca
     (['--image=a.png'], '--image is for image or masked_image, not for text; leave it out'),
     (['--num_samples=0'], 'num_samples=0 must be at least 1'), (['--seed=-1'], 'seed=-1'),
     (['--max_new_token=3'], 'did you mean max_new_tokens?'),
-    (['--out=x.png'], '--out=x.png is for a grid of pictures'),
+    (['--out=x.png'], '--out is for image or masked_image, not for text'),
     (['--interactive=true', '--start=x'], '--start does not go with --interactive=true')])
 def test_mistakes_with_texts_get_one_line(words, message, runs, capsys):
     assert message in fails(capsys, sample.main, f'--ckpt={runs}/chars', *words)
