@@ -51,7 +51,7 @@ from scoring.watch import matmul_flops, train_flops
 class BenchConfig:
     rows: str = ''              # what to measure, with commas between; empty takes the command's own
     rounds: int = 5             # how often each row is measured, in turn
-    seconds: float = 1.0        # one measurement takes at least so long
+    seconds: float = 1.0        # one measurement takes about so long
     batch_size: int = 0         # pictures or sequences in a step; 0 takes each network's own
     optimizer: str = 'adamw'    # 'adamw' (fused), 'adam', 'lion', 'muon', at a learning rate of 0
     tokens: int = 64            # generate: tokens to write
@@ -64,15 +64,15 @@ class RaceConfig:
     rounds: int = 3             # how often each config is trained, in turn
 
 
-def pictures(model, n_layer, n_embd, n_head, **more):
+def pictures(model, n_layer, n_embd, n_head):
     """A network for pictures of 224 x 224 in patches of 16, 8 in a step."""
-    return model, dict(n_layer=n_layer, n_embd=n_embd, n_head=n_head, image_size=224, patch_size=16, **more), 8
+    return model, dict(n_layer=n_layer, n_embd=n_embd, n_head=n_head, image_size=224, patch_size=16), 8
 
 
 def text(model, n_layer, n_embd, n_head, block_size=1024, rows=4, vocab_size=50304, **more):
     """A network for text; 50304 is the vocabulary of GPT-2, rounded up to a multiple of 64."""
-    return model, dict(n_layer=n_layer, n_embd=n_embd, n_head=n_head, block_size=block_size, vocab_size=vocab_size,
-                       **more), rows
+    shape = dict(n_layer=n_layer, n_embd=n_embd, n_head=n_head, block_size=block_size, vocab_size=vocab_size)
+    return model, shape | more, rows
 
 
 GPT2 = {'attn': 'mhsa', 'mlp': True}
@@ -125,8 +125,6 @@ def build(base, way='', more=None):
     table, if the network has them."""
     model, given, _ = NETWORKS[base]
     Network, Config = network(model)
-    if way and (model, given.get('mlp', False)) != {'released': ('crate', False), 'nanogpt': ('aot', True)}[way]:
-        raise Mistake(f'-{way} is a way to compute {"CRATE" if way == "released" else "GPT-2"}, not {base}')
     own = {k: v for k, v in (more or {}).items() if k in Config.__dataclass_fields__}
     if not given.get('image_size'):  # a network that reads text keeps doing so
         own.pop('image_size', None)
@@ -198,20 +196,26 @@ def in_turn(works, c):
     """Measures every Work in turn. Returns ([seconds of a run in each round] for each, {dtype: [operations per second
     of a plain matmul in each round]})."""
     seconds, rates = [[] for _ in works], {work.dtype: [] for work in works}
-    for n in range(-1, c.rounds):  # before the first round everything compiles and allocates
-        for dtype in rates if n >= 0 else ():
+    counts = []
+    for work in works:
+        timed(work, 2, c.device)  # everything compiles and allocates
+        counts.append(1 + int(c.seconds / timed(work, 1, c.device)))
+    for _ in range(c.rounds):
+        for dtype in rates:
             rates[dtype].append(matmul_flops(c.device, dtype))
-        for work, own in zip(works, seconds):
-            done, burst, start = 0, 1 if n >= 0 else 2, time.perf_counter()
-            while not done or n >= 0 and time.perf_counter() - start < c.seconds:
-                for _ in range(burst):
-                    work.run()
-                if torch.device(c.device).type != 'cpu':
-                    torch.accelerator.synchronize(c.device)  # a GPU has to finish before the clock is read
-                done, spent = done + burst, time.perf_counter() - start
-                burst = max(1, min(done, int(done * (c.seconds / spent - 1))))  # twice as many, but not beyond the end
-            own += [spent / done] * (n >= 0)
+        for work, count, own in zip(works, counts, seconds):
+            own.append(timed(work, count, c.device))
     return seconds, rates
+
+
+def timed(work, count, device):
+    """Seconds of a run, the mean of so many."""
+    start = time.perf_counter()
+    for _ in range(count):
+        work.run()
+    if torch.device(device).type != 'cpu':
+        torch.accelerator.synchronize(device)  # a GPU has to finish before the clock is read
+    return (time.perf_counter() - start) / count
 
 
 def compare(command, c, more):
@@ -225,10 +229,9 @@ def compare(command, c, more):
     for work, own in zip(works, seconds):
         one, theirs = first.setdefault(work.unit, (work, own))
         ratios = [work.amount / s / (one.amount / t) for s, t in zip(own, theirs)]
-        shares = [work.flops / s / rate for s, rate in zip(own, rates[work.dtype])] if work.flops else []
-        share = f'{median(shares):.0%}' if shares else ''
+        share = median(work.flops / s / rate for s, rate in zip(own, rates[work.dtype]))
         print(f'{work.row:<29}{work.form:<23}{work.params:>12,}{1e3 * median(own):>10,.1f}'
-              f'{work.amount / median(own):>11,.1f} {work.unit:<8}{share:>13}'
+              f'{work.amount / median(own):>11,.1f} {work.unit:<8}{f"{share:.0%}" * (share > 0):>13}'
               + (f'  {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})' if one is not work else ''))
 
 
@@ -243,8 +246,8 @@ def grow(command, c, more):
         works += [work_of(command, row, c, given) for row in rows]
     seconds, _ = in_turn(works, c)
     print(' ' * 20 + ''.join(f'{row:>29}' for row in rows))
-    names = [' '.join(f'{k}={v}' for k, v in shape.items()) for shape in SHAPES]
-    for i, name in enumerate(names):
+    for i, shape in enumerate(SHAPES):
+        name = ' '.join(f'{k}={v}' for k, v in shape.items())
         print(f'{name:<20}' + ''.join(f'{1e3 * median(own):>29,.0f}' for own in seconds[i * len(rows):][:len(rows)]))
 
 

@@ -4,7 +4,8 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from model_crate import CRATE, ISTA, MSSA
+from model_aot import AoTConfig
+from model_crate import CRATE, ISTA, MSSA, CRATEConfig
 
 from engine.settings import Mistake
 
@@ -33,7 +34,7 @@ class ReleasedCRATE(CRATE):
     """CRATE that classifies pictures, its layers computed as in the released code."""
 
     def __init__(self, config):
-        if config.task != 'image' or config.tie_out or config.ista != 'relu':
+        if not isinstance(config, CRATEConfig) or config.task != 'image' or config.tie_out or config.ista != 'relu':
             raise Mistake('the released way is written for CRATE that classifies pictures; name another row')
         super().__init__(config)
         for layer in self.layers:
@@ -68,18 +69,16 @@ class NanoGPT(nn.Module):
     def __init__(self, config):
         super().__init__()
         c = self.config = config
-        plain = c.gelu == 'none' and not c.dropout and not c.head_dim and not c.image_size and not c.n_dims
-        if c.attn != 'mhsa' or not c.mlp or not plain:
+        if not (isinstance(c, AoTConfig) and c.task == 'text' and c.attn == 'mhsa' and c.mlp and c.gelu == 'none'
+                and not c.dropout and not c.head_dim):
             raise Mistake("nanoGPT's way is written for GPT-2 on text, without dropout; name another row")
         self.transformer = nn.ModuleDict({
             'wte': nn.Embedding(c.vocab_size, c.n_embd), 'wpe': nn.Embedding(c.block_size, c.n_embd),
             'h': nn.ModuleList(Block(c) for _ in range(c.n_layer)), 'ln_f': nn.LayerNorm(c.n_embd, bias=c.bias)})
         self.lm_head = nn.Linear(c.n_embd, c.vocab_size, bias=False)
-        for module in self.modules():
-            if isinstance(module, (nn.Linear, nn.Embedding)):
-                nn.init.normal_(module.weight, std=0.02)
-                if getattr(module, 'bias', None) is not None:
-                    nn.init.zeros_(module.bias)
+        for p in self.parameters():
+            if p.dim() == 2:
+                nn.init.normal_(p, std=0.02)
         self.lm_head.weight = self.transformer['wte'].weight
 
     @property
