@@ -132,6 +132,9 @@ class Probe:
 
     def __init__(self, task, here):
         self.task, self.here = task, here
+        if min(len(task.train), len(task.valid)) < here.world:
+            raise Mistake(f'--probe_interval needs at least {here.world} pictures in each split, one a process; '
+                          'leave it out')
 
     def __call__(self, model):
         was_training, classes, here = model.training, len(self.task.train.classes), self.here

@@ -2,6 +2,7 @@
 test set."""
 import math
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -106,6 +107,13 @@ class Largest(TorchDispatchMode):
         self.numbers = max([self.numbers, *(t.numel() for t in made.values()
                                             if t.untyped_storage().data_ptr() not in given)])
         return out
+
+
+def test_probes_need_a_picture_for_each_process():
+    task = SimpleNamespace(train=range(9), valid=range(3), augmentation=None)
+    frozen.Probe(task, SimpleNamespace(world=3))
+    with pytest.raises(ValueError, match='at least 4 pictures in each split'):
+        frozen.Probe(task, SimpleNamespace(world=4))
 
 
 @pytest.mark.slow
