@@ -41,7 +41,7 @@ from engine.checkpoint import read_log
 from engine.device import autocast, choose_compile, choose_device, choose_dtype, compile_network
 from engine.fast import speed_up
 from engine.generate import generate
-from engine.networks import is_small, network
+from engine.networks import is_small, network, size
 from engine.settings import Mistake
 from scoring.baselines import NanoGPT, ReleasedCRATE
 from scoring.watch import matmul_flops, train_flops
@@ -155,7 +155,7 @@ def work_of(command, row, c, more):
         compile_network(model, whole=trains and torch.device(c.device).type == 'cpu')
     cast, form = autocast(c.device, dtype), f'{str(dtype)[6:]}, {"compiled" if compiled else "not compiled"}'
     run, amount, unit, flops = (training if trains else generation)(model, base, said, cast, c, more)
-    return Work(row, run, amount, unit, dtype, form, model.num_params(), flops)
+    return Work(row, run, amount, unit, dtype, form, size(model), flops)
 
 
 def training(model, base, said, cast, c, more):

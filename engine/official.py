@@ -161,11 +161,8 @@ def to_crate_gpt(model):
     if c.final_norm or not c.causal:
         raise Mistake("the authors' CRATE-GPT has final_norm=False and causal=True, this network "
                       f'final_norm={c.final_norm} and causal={c.causal}')
-    mask, sd = model.embed.pos_emb.weight.new_ones(1, 1, c.block_size, c.block_size).tril(), {}
-    for k, v in give(model, GPT).items():
-        sd |= {k.replace('c_attn.weight', 'bias'): mask} if k.endswith('c_attn.weight') else {}
-        sd[k] = v
-    return sd
+    mask = model.embed.pos_emb.weight.new_ones(1, 1, c.block_size, c.block_size).tril()
+    return give(model, GPT) | {f'transformer.h.{l}.attn.bias': mask for l in range(c.n_layer)}
 
 
 def from_crate_gpt(Model, Config, sd, *, n_head, image_size, **given):
@@ -272,7 +269,6 @@ def from_vit_mae(Model, Config, state_dict, **given):
     if 'decoder_embed.weight' not in sd:
         raise Mistake('this ViT-MAE state dict has no decoder, so it cannot reconstruct pictures; take the '
                       'checkpoint with a decoder, which the authors offer for visualization')
-    require(sd, 'ViT-MAE', {'decoder_embed.weight': 2})
     width, n_embd = sd['decoder_embed.weight'].shape
     model = Model(Config(**dict(
         channels=sd[patch].shape[1], n_embd=n_embd, n_layer=depth(sd, 'blocks'),

@@ -98,9 +98,6 @@ class NanoGPT(nn.Module):
         logits = self.lm_head(z)
         return logits, F.cross_entropy(logits.flatten(0, 1).float(), y.flatten(), ignore_index=-1)
 
-    def num_params(self):
-        return sum(t.numel() for t in self.parameters())
-
     @torch.no_grad()
     def generate(self, idx, max_new_tokens):
         """Continues token ids idx (B, N): the whole context is computed again for each token."""

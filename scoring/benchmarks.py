@@ -142,14 +142,12 @@ def score(model, sequences, stride, batch_size, autocast, label=''):
             tokens = torch.as_tensor(sequences[i][0][start:end + 1])
             x[row, :end - start], y[row, first - 1 - start:end - start] = tokens[:-1], tokens[first - start:]
         with autocast:
-            logits = model(x.to(device))[0]                                                         # (B, N, V)
-        counts, y = (y >= 0).to(device), y.to(device)
-        logits, y = logits[counts].float(), y[counts]                                               # (n, V), (n)
-        losses, hits = F.cross_entropy(logits, y, reduction='none').cpu().double(), (logits.argmax(1) == y).cpu()
-        scored = [end + 1 - first for _, _, first, end in batch]
-        for (i, _, first, end), mine, hit in zip(batch, losses.split(scored), hits.split(scored)):
+            logits = model(x.to(device))[0].flatten(0, 1)                                           # (B N, V)
+        losses = F.cross_entropy(logits.float(), y.flatten().to(device), ignore_index=-1, reduction='none')
+        losses, hits = losses.view(y.shape).cpu().double(), logits.argmax(1).view(y.shape).cpu() == y
+        for (i, _, first, end), mine, hit, new in zip(batch, losses, hits, y >= 0):
             place = slice(first - sequences[i][1], end + 1 - sequences[i][1])
-            nats[i][place], right[i][place] = mine, hit
+            nats[i][place], right[i][place] = mine[new], hit[new]
         bar.update(len(batch))
         done += len(batch)
     bar.close()

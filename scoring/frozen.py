@@ -40,7 +40,7 @@ def fit_logistic(x, y, classes, C, start=None, rows=None):
     Memory: nothing of the size (N, classes) is ever there, and x is not copied. Beside it there are
     three matrices of AT_ONCE numbers, the scores of a part of the rows, and 45 of the size of W,
     which L-BFGS remembers."""
-    wide = wide_type(x)
+    wide = torch.float32 if x.device.type == 'mps' else torch.float64  # of sums; MPS has no float64
     W = torch.zeros(classes, x.size(1) + 1, dtype=wide, device=x.device) if start is None else start.clone()
     count = len(x) if rows is None else len(rows)
     optimizer = torch.optim.LBFGS([W], max_iter=1000, max_eval=2000, tolerance_grad=1e-6, tolerance_change=1e-10,
@@ -60,11 +60,6 @@ def fit_logistic(x, y, classes, C, start=None, rows=None):
         return loss / count + W[:, :-1].square().sum() / (2 * C * count)
     optimizer.step(objective)
     return W
-
-
-def wide_type(x):
-    """The type that sums are added up in on the device of x: MPS has no float64."""
-    return torch.float32 if x.device.type == 'mps' else torch.float64
 
 
 def parts(W, x, y, rows=None):

@@ -45,7 +45,7 @@ def test_weights_go_both_ways():
     sd, g = golden('crate_gpt')
     model, _, x, y = golden_text()
     back = model.to_official()
-    assert [[k, list(v.shape)] for k, v in back.items()] == [row[:2] for row in g['state_dict']]
+    assert {k: list(v.shape) for k, v in back.items()} == {row[0]: row[1] for row in g['state_dict']}
     assert all(torch.equal(back[k], sd[k]) for k in sd)
     for k in back.keys() - sd.keys():  # the causal masks: ones up to the diagonal
         assert k.endswith('.attn.bias') and all(int(row.sum()) == i + 1 == row[:i + 1].sum()
