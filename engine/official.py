@@ -94,10 +94,10 @@ def fill(model, sd, table, wanted, fixed=(), dead=()):
 
 # ---- CRATE ----------------------------------------------------------------------------------------------------------
 
-HALVES = {'layers.*.norm1': 'transformer.layers.*.0.norm', 'layers.*.attn.U': 'transformer.layers.*.0.fn.qkv',
-          'layers.*.attn.W': 'transformer.layers.*.0.fn.to_out.0', 'layers.*.norm2': 'transformer.layers.*.1.norm'}
-CLASSIFIER = {'embed.pos': 'pos_embedding', 'embed.cls': 'cls_token', 'read.norm': 'mlp_head.0',
-              'read.head': 'mlp_head.1', **HALVES}
+CLASSIFIER = {
+    'embed.pos': 'pos_embedding', 'embed.cls': 'cls_token', 'read.norm': 'mlp_head.0', 'read.head': 'mlp_head.1',
+    'layers.*.norm1': 'transformer.layers.*.0.norm', 'layers.*.attn.U': 'transformer.layers.*.0.fn.qkv',
+    'layers.*.attn.W': 'transformer.layers.*.0.fn.to_out.0', 'layers.*.norm2': 'transformer.layers.*.1.norm'}
 CRATE = CLASSIFIER | {'embed.patch_norm': 'to_patch_embedding.1', 'embed.patch': 'to_patch_embedding.2',
                       'embed.token_norm': 'to_patch_embedding.3', 'layers.*.ista.D': 'transformer.layers.*.1.fn.weight'}
 
