@@ -159,8 +159,6 @@ def in_context(c, run, model, autocast):
     models, device = {c.ckpt: model}, next(model.parameters()).device
     for path in filter(None, c.beside.split(',')):
         other = open_run(path)
-        if other['data']['kind'] != 'functions':
-            raise Mistake(f'{path} reads {other["data"]["kind"]}, not functions; leave it out of --beside')
         models[path] = load_model(other).to(device)
         print(heading(path, other, models[path]))
     function = c.dataset or run['settings']['dataset']

@@ -76,11 +76,12 @@ def estimators(sparse):
 
 def prompts_for(models, function, sparsity):
     """The Prompts that all these networks {name: model} read. Raises Mistake if they differ."""
-    first, *others = (model.config for model in models.values())
-    for c in others:
-        if (c.n_dims, c.block_size) != (first.n_dims, first.block_size):
-            raise Mistake(f'--beside: a network with n_dims={c.n_dims} and block_size={c.block_size} does not read '
-                          f'the prompts of one with {first.n_dims} and {first.block_size}; leave it out')
+    first = next(iter(models.values())).config
+    for name, model in models.items():
+        c = model.config
+        if c.task != 'icl' or (c.n_dims, c.block_size) != (first.n_dims, first.block_size):
+            raise Mistake(f'--beside={name} does not read prompts with n_dims={first.n_dims} and '
+                          f'block_size={first.block_size}; leave it out')
     return Prompts(function, first.n_dims, first.block_size // 2, min(sparsity, first.n_dims))
 
 
