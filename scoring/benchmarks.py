@@ -83,12 +83,11 @@ def command(name, data_dir, more=''):
 def chosen(asked, data_dir):
     """The names in `asked`, with commas between them, or of 'all' those that are prepared. Raises Mistake for one that
     is unknown or not prepared, with the command to type."""
-    names = list(SCRIPTS) if asked == 'all' else list(dict.fromkeys(name.strip() for name in asked.split(',')))
-    unknown = [name for name in names if name not in SCRIPTS]
-    if unknown:
-        raise Mistake(f"unknown benchmark '{unknown[0]}'; choose among {', '.join(SCRIPTS)}, or all")
+    names = list(SCRIPTS) if asked == 'all' else [name.strip() for name in asked.split(',')]
     there = [name for name in names if (Path(data_dir) / name / 'meta.json').exists()]
     for name in names:
+        if name not in SCRIPTS:
+            raise Mistake(f"unknown benchmark '{name}'; choose among {', '.join(SCRIPTS)}, or all")
         if name not in there:
             said = f'{Path(data_dir) / name} is not prepared; run: {command(name, data_dir)}'
             if asked != 'all' or not there:

@@ -357,7 +357,8 @@ def test_settings_of_other_tasks_are_refused(folder, tmp_path, capsys):
             (['--split=val'], 'not for icl'), (['--knn=3'], 'not for icl'), (['--stride=4'], 'not for icl'),
             (['--prompts=1'], 'prompts=1 '), (['--dataset=cubic'], 'linear or sparse_linear'),
             (['--beside=nowhere'], 'no run in nowhere'), ([f'--beside={text}'], 'does not read prompts'),
-            ([f'--beside={three}'], 'three does not read prompts with n_dims=4'), (['--benchmarks=all'], '--benchmarks is for text'),
+            ([f'--beside={three}'], 'three does not read prompts with n_dims=4'),
+            (['--benchmarks=all'], '--benchmarks is for text'),
             ([f'--results={tmp_path}/new/x.csv'], 'cannot be written')):
         assert message in fails(capsys, scores.main, f'--ckpt={mine}', many, *words)
     assert not list(tmp_path.glob('new*'))
