@@ -68,7 +68,8 @@ def look_at_texts(c, run, model, autocast):
         return look(c, c.start, tokenizer, model, autocast)
     if c.start:
         raise Mistake('--start does not go with --interactive=true; leave one of them out')
-    sys.stdin.reconfigure(errors='replace')
+    if hasattr(sys.stdin, 'reconfigure'):
+        sys.stdin.reconfigure(errors='replace')
     with contextlib.suppress(EOFError):
         while line := input('> ' if sys.stdin.isatty() else ''):
             try:
