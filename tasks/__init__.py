@@ -17,7 +17,7 @@ from pathlib import Path
 
 from engine import NO_DOWNLOAD
 from engine.networks import TASKS
-from engine.settings import HERE, Mistake, check_choices, check_meant
+from engine.settings import HERE, Mistake, check_choices, check_least, check_meant, check_ranges
 from tasks import files
 
 LOOK = {'text': 'sample.py --ckpt={}', 'masked_text': 'sample.py --ckpt={} --start="def [MASK]ain():"',
@@ -46,16 +46,10 @@ class AugmentConfig:
     of_views = 'local_crops', 'local_size', 'local_scale', 'jitter', 'hue', 'grey', 'blur'  # not a setting: DINO's own
 
     def __post_init__(self):
-        for name in ('crop_scale', 'local_scale', 'eval_crop'):
-            if not 0 < getattr(self, name) <= 1:
-                raise Mistake(f'{name}={getattr(self, name)} must lie in (0, 1]')
-        if self.local_size < 1:
-            raise Mistake(f'local_size={self.local_size} must be at least 1')
-        limits = {'randaugment_n': 10, 'randaugment_m': 30, 'local_crops': 64, 'jitter': 1, 'hue': 0.5, 'grey': 1,
-                  'blur': 20}
-        for name, most in limits.items():
-            if not 0 <= getattr(self, name) <= most:
-                raise Mistake(f'{name}={getattr(self, name)} must lie in [0, {most}]')
+        check_least(self, local_size=1)
+        check_ranges(self, {(1e-9, 1): ('crop_scale', 'local_scale', 'eval_crop'), (0, 1): ('jitter', 'grey'),
+                            (0, 0.5): ('hue',), (0, 10): ('randaugment_n',), (0, 20): ('blur',),
+                            (0, 30): ('randaugment_m',), (0, 64): ('local_crops',)})
         check_choices(self, randaugment_scale=('torchvision', 'timm'), eval_view=('crop', 'squash'))
 
     @property
