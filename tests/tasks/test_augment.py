@@ -441,7 +441,8 @@ def test_evaluation_of_different_sizes_is_that_of_each_alone():
     (dict(crop_scale=2), 'crop_scale=2 must lie between'), (dict(crop_scale=0.0), 'crop_scale=0.0'),
     (dict(crop_scale=math.nan), 'crop_scale=nan'),
     (dict(eval_crop=-1), 'eval_crop=-1'), (dict(eval_crop=1.1), 'eval_crop=1.1'),
-    (dict(randaugment_n=-1), 'randaugment_n=-1 must lie between 0 and 10'), (dict(randaugment_n=11), 'randaugment_n=11'),
+    (dict(randaugment_n=-1), 'randaugment_n=-1 must lie between 0 and 10'),
+    (dict(randaugment_n=11), 'randaugment_n=11'),
     (dict(randaugment_m=31.0), 'randaugment_m=31.0 must lie between 0 and 30'),
     (dict(randaugment_scale='pil'), "randaugment_scale='pil' is unknown; choose torchvision or timm"),
     (dict(eval_view='whole'), "eval_view='whole' is unknown; choose crop or squash")])
