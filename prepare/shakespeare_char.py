@@ -1,11 +1,11 @@
 """Tiny Shakespeare (1.1 MB, from karpathy/char-rnn) as characters.
 
-The last tenth is held out for validation, as in nanoGPT.
+The last tenth is held out for validation, as in nanoGPT, and the twentieth before it for testing.
 
     python prepare/shakespeare_char.py                       # downloads 1.1 MB
     python prepare/shakespeare_char.py --from input.txt      # or reads your copy
 
-Expect 1,003,854 tokens for training, 111,540 for validation, 65 in the vocabulary.
+Expect 948,084 tokens for training, 111,540 for validation, 55,770 for testing, 65 in the vocabulary.
 """
 import sys
 from pathlib import Path

@@ -2,8 +2,9 @@
 
     python prepare/stdlib.py            # no network; a few seconds
 
-Its tests are left out. About a tenth of the files, chosen by the sha256 of their names, is held out
-for validation. The counts printed at the end differ a little between Python versions.
+Its tests are left out. The sha256 of their names chooses about a tenth of the files for validation
+(val) and a twentieth for testing (test). The counts printed at the end differ a little between
+Python versions.
 """
 import hashlib
 import os
@@ -31,8 +32,8 @@ def sources(root):
     return dict(sorted((path.relative_to(root).as_posix(), path) for path in found))
 
 
-def held_out(name):
-    return int(hashlib.sha256(name.encode()).hexdigest(), 16) % 10 == 0
+def split_of(name):
+    return {0: 'val', 10: 'val', 5: 'test'}.get(int(hashlib.sha256(name.encode()).hexdigest(), 16) % 20, 'train')
 
 
 def pieces(splits):
@@ -50,12 +51,12 @@ def main(argv=None):
     p.add_argument('--from', dest='source', default=sysconfig.get_path('stdlib'),
                    help='folder of Python sources (default: %(default)s)')
     args = parse(p, argv)
-    splits = {'train': [], 'val': []}
+    splits = {'train': [], 'val': [], 'test': []}
     for name, path in sources(args.source).items():
-        splits['val' if held_out(name) else 'train'].append(path)
-    if not splits['train'] or not splits['val']:
+        splits[split_of(name)].append(path)
+    if not all(splits.values()):
         raise Mistake(f'too few .py files below {args.source}; pass --from FOLDER with Python sources')
-    print(f'{len(splits["train"])} files for training and {len(splits["val"])} for validation from {args.source}')
+    print(f'files from {args.source}:', ', '.join(f'{len(paths)} for {split}' for split, paths in splits.items()))
     write_text(args.out, Tokenizer('bytes'), list(splits), pieces(splits))
 
 

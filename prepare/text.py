@@ -39,7 +39,7 @@ def main(argv=None):
     args = parse(p, argv)
     paths = [*{path.resolve(): path for path in files_of(args.paths, args.glob)}.values()]  # each file once
     print(f'{len(paths)} files')
-    tokenize_and_save(paths, args.tokenizer, args.out, args.val)
+    tokenize_and_save(paths, args.tokenizer, args.out, {'val': args.val})
 
 
 if __name__ == '__main__':

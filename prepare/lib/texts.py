@@ -54,10 +54,10 @@ def joined(paths, label):
                 size -= min(PIECE, size)
 
 
-def tokenize_and_save(paths, tokenizer, out, val_share=0.1):
-    """Write a text dataset of UTF-8 files, joined by new lines. The last share of the characters is
-    held out for validation. tokenizer: its name; the alphabet of 'chars' is that of the text. Reads
-    the files twice, because the first time they are counted."""
+def tokenize_and_save(paths, tokenizer, out, held_out):
+    """Write a text dataset of UTF-8 files, joined by new lines. held_out: {split: share} of the
+    characters at the end, in this order; the rest is for training. tokenizer: its name; the alphabet
+    of 'chars' is that of the text. Reads the files twice, because the first time they are counted."""
     paths, alphabet, characters, replaced = [Path(path) for path in paths], set(), 0, 0
     made = None if tokenizer == 'chars' else Tokenizer(tokenizer)  # GPT-2's may fail, so before the work
     for piece, places in joined(paths, 'counting'):
@@ -66,18 +66,21 @@ def tokenize_and_save(paths, tokenizer, out, val_share=0.1):
             alphabet.update(piece)
     if replaced:
         print(f'{replaced:,} places that are not UTF-8 were replaced')
-    made, cut = made or Tokenizer(tokenizer, ''.join(sorted(alphabet))), int(characters * (1 - val_share))
-    halves = itertools.groupby(divided((piece for piece, _ in joined(paths, 'tokenizing')), cut), lambda part: part[0])
-    write_text(out, made, ['train', 'val'], ((split, *piece) for split, parts in halves
-                                             for piece in encode_pieces(made, (text for _, text in parts))))
+    made, shares = made or Tokenizer(tokenizer, ''.join(sorted(alphabet))), [*held_out.values()]
+    starts = {'train': 0} | {split: int(characters * (1 - sum(shares[i:]))) for i, split in enumerate(held_out)}
+    parts = itertools.groupby(divided((text for text, _ in joined(paths, 'tokenizing')), starts), lambda part: part[0])
+    write_text(out, made, list(starts), ((split, *piece) for split, texts in parts
+                                         for piece in encode_pieces(made, (text for _, text in texts))))
 
 
-def divided(pieces, cut):
-    """The pieces of a text as ('train', text) up to the character `cut`, and ('val', text) from
-    there on."""
+def divided(pieces, starts):
+    """The pieces of a text as (split, text). starts: {split: its first character}, in order."""
+    begins = list(starts.values())                                      # counted from the piece
     for piece in pieces:
-        parts, cut = {'train': piece[:max(0, cut)], 'val': piece[max(0, cut):]}, cut - len(piece)
-        yield from ((split, part) for split, part in parts.items() if part)
+        for split, begin, end in zip(starts, begins, [*begins[1:], len(piece)]):
+            if part := piece[max(0, begin):max(0, end)]:
+                yield split, part
+        begins = [begin - len(piece) for begin in begins]
 
 
 def tiny_shakespeare(argv, doc, out, tokenizer):
@@ -88,7 +91,7 @@ def tiny_shakespeare(argv, doc, out, tokenizer):
     url = 'https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt'
     path = local_or_fetch(args.source, url, Path(args.out).parent / 'downloads' / 'tinyshakespeare.txt',
                           '86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed')
-    tokenize_and_save([path], tokenizer, args.out)
+    tokenize_and_save([path], tokenizer, args.out, {'test': 0.05, 'val': 0.1})  # val is nanoGPT's
 
 
 def encode_pieces(tokenizer, pieces):

@@ -21,9 +21,10 @@ def test_stdlib_is_prepared_without_a_network(tmp_path):
     (source / 'pkg' / 'test' / 'skipped.py').write_text('skip me')
     done = run('prepare/stdlib.py', '--from', str(source), '--out', str(tmp_path / 'd'))
     assert done.returncode == 0, done.stderr
-    both = b''.join(bytes(np.load(tmp_path / 'd' / f'{s}.npy').astype(np.uint8)) for s in ('train', 'val'))
-    assert both.count(b'x = ') == 40 and b'skip' not in both
-    assert len(np.load(tmp_path / 'd' / 'val.npy')) > 0
+    parts = [bytes(np.load(tmp_path / 'd' / f'{s}.npy').astype(np.uint8)) for s in ('train', 'val', 'test')]
+    lines = [line for part in parts for line in part.split(b'\n') if line]
+    assert sorted(lines) == sorted(f'x = {i}'.encode() for i in range(40))
+    assert parts[0].count(b'x = ') > parts[1].count(b'x = ') > 0 < parts[2].count(b'x = ')
     again = run('prepare/stdlib.py', '--from', str(source), '--out', str(tmp_path / 'd'))
     assert again.returncode == 2 and '--overwrite' in again.stderr
     assert run('prepare/stdlib.py', '--from', str(source), '--out', str(tmp_path / 'd'), '--overwrite').returncode == 0
@@ -94,7 +95,7 @@ def test_files_read_in_pieces_are_the_files(piece, tokenizer, tmp_path, monkeypa
         assert meta['splits'][split] == {'tokens': len(ids), 'dtype': 'uint16', 'bytes': len(part.encode())}
 
 
-def test_both_parts_are_tokenized_by_themselves(tmp_path, monkeypatch):
+def test_all_parts_are_tokenized_by_themselves(tmp_path, monkeypatch):
     """With a tokenizer that must see all of a part: it gives the lengths of its words."""
     class Words:
         spec, vocab_size = {'name': 'gpt2'}, 50257
@@ -106,9 +107,9 @@ def test_both_parts_are_tokenized_by_themselves(tmp_path, monkeypatch):
     monkeypatch.setattr(texts, 'PIECE', 10)
     monkeypatch.setattr(texts, 'Tokenizer', lambda name: Words())
     (tmp_path / 'a.txt').write_text('seven wonders of the ancient world ' * 20)
-    texts.tokenize_and_save([tmp_path / 'a.txt'], 'gpt2', tmp_path / 'd', 0.25)
+    texts.tokenize_and_save([tmp_path / 'a.txt'], 'gpt2', tmp_path / 'd', {'test': 0.01, 'val': 0.24})
     whole = (tmp_path / 'a.txt').read_text()
-    for split, part in (('train', whole[:525]), ('val', whole[525:])):
+    for split, part in (('train', whole[:525]), ('test', whole[525:532]), ('val', whole[532:])):
         assert np.load(tmp_path / 'd' / f'{split}.npy').tolist() == [len(word) for word in part.split(' ')]
 
 
