@@ -52,6 +52,7 @@ class AoTConfig:
     gelu: str = 'none'              # the MLP's GELU: 'none' is exact, as in nanoGPT; 'tanh' as OpenAI trained GPT-2
     tie_out: bool = False           # W = eta [U_1 .. U_K], the derivation itself, instead of a free output map
     eta: float = 1.0                # step size of eq. (3), used with tie_out
+    init: str = 'gpt2'              # first weights: N(0, 0.02^2), as GPT-2's ('gpt2'), or N(0, 1 / inputs) ('fan_in')
     bias: bool = False              # biases in the layers' linear maps and LayerNorms (GPT-2 has them)
     dropout: float = 0.0            # on embeddings, attention weights and what each layer adds
     block_size: int = 1024          # text, functions: longest sequence of tokens
@@ -321,23 +322,26 @@ def language_loss(z, weight, y, most):
 
 
 def initialize(model):
-    """GPT-2's: N(0, 0.02^2) and zero biases. The maps that write to the residual stream get a deviation smaller by the
-    square root of the number of additions to it, one or two per layer."""
-    def normal(module, std=0.02):
+    """Weights N(0, s^2), biases zero. s is 0.02 with init='gpt2', and 1 / sqrt(inputs) with 'fan_in'; an embedding's
+    inputs are its d numbers. The maps that write to the residual stream get an s smaller by the square root of the
+    number of additions to it, one or two per layer."""
+    def normal(module, additions=1):
         if isinstance(module, (nn.Linear, nn.Embedding)):
-            nn.init.normal_(module.weight, std=std)
+            std = 0.02 if model.config.init == 'gpt2' else 1 / math.sqrt(module.weight.size(-1))
+            nn.init.normal_(module.weight, std=std / math.sqrt(additions))
             if getattr(module, 'bias', None) is not None:
                 nn.init.zeros_(module.bias)
     for part in (model.embed, model.read, *model.layers):
         part.apply(normal)
         if isinstance(part, Layer):
             for out in filter(None, (part.attn.W, part.mlp and part.mlp.down)):
-                normal(out, 0.02 / math.sqrt(model.config.n_layer * (1 + model.config.mlp)))
+                normal(out, model.config.n_layer * (1 + model.config.mlp))
 
 
 def check(c):
     """Raises ValueError where settings do not fit together; makes image_size and patch_size (height, width)."""
-    for name, known in (('attn', ('mssa', 'mhsa')), ('gelu', ('none', 'tanh')), ('pool', ('cls', 'mean'))):
+    for name, known in (('attn', ('mssa', 'mhsa')), ('gelu', ('none', 'tanh')), ('init', ('gpt2', 'fan_in')),
+                        ('pool', ('cls', 'mean'))):
         if getattr(c, name) not in known:
             raise ValueError(f"{name}='{getattr(c, name)}' is unknown; choose {' or '.join(known)}")
     for name in ('block_size', 'vocab_size', 'n_layer', 'n_head', 'n_embd', 'num_classes', 'channels'):

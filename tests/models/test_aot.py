@@ -117,12 +117,25 @@ def test_attention_is_the_same_in_every_form(N):
 # ---- the network
 
 
-def test_initialization_shrinks_with_depth():
+@pytest.mark.parametrize('init, std', [('gpt2', 0.02), ('fan_in', 128 ** -0.5)])
+def test_initialization_shrinks_with_depth(init, std):
     for kind, additions in ((dict(attn='mssa'), 9), (dict(attn='mhsa', mlp=True), 18)):
-        layer = AoT(AoTConfig(block_size=8, vocab_size=8, n_layer=9, n_head=2, n_embd=128, **kind)).layers[4]
-        assert layer.attn.W.weight.std().item() == pytest.approx(0.02 / math.sqrt(additions), rel=0.05)
+        model = AoT(AoTConfig(block_size=8, vocab_size=999, n_layer=9, n_head=2, n_embd=128, init=init, **kind))
+        layer = model.layers[4]
+        assert layer.attn.W.weight.std().item() == pytest.approx(std / math.sqrt(additions), rel=0.05)
         into = layer.attn.U if kind['attn'] == 'mssa' else layer.attn.QKV
-        assert into.weight.std().item() == pytest.approx(0.02, rel=0.05)
+        assert into.weight.std().item() == pytest.approx(std, rel=0.05)
+        assert model.embed.tok_emb.weight.std().item() == pytest.approx(std, rel=0.05)
+
+
+def test_fan_in_keeps_the_variance_of_tokens():
+    """W of independent numbers of variance 1, or the MLP's map of 4 d of them, has variance 1 before it is divided by
+    the number of additions."""
+    config = AoTConfig(block_size=8, vocab_size=8, n_layer=1, n_head=2, n_embd=64, init='fan_in', mlp=True)
+    layer = AoT(config).layers[0]
+    for linear, additions in ((layer.attn.U, 1), (layer.attn.W, 2), (layer.mlp.up, 1), (layer.mlp.down, 2)):
+        out = linear(torch.randn(4096, linear.in_features))
+        assert out.var().item() * additions == pytest.approx(1, rel=0.1)
 
 
 def test_dropout_acts_in_training_only():
