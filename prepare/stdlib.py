@@ -2,9 +2,9 @@
 
     python prepare/stdlib.py            # no network; a few seconds
 
-Its tests are left out. The sha256 of their names chooses about a tenth of the files for validation
-(val) and a twentieth for testing (test). The counts printed at the end differ a little between
-Python versions.
+The library's own tests are left out. About a tenth of the files is for validation (val) and a
+twentieth for testing (test), chosen by the sha256 of the files' names. The counts printed at the end
+differ a little between Python versions.
 """
 import hashlib
 import os

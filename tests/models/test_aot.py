@@ -129,8 +129,8 @@ def test_initialization_shrinks_with_depth(init, std):
 
 
 def test_fan_in_keeps_the_variance_of_tokens():
-    """W of independent numbers of variance 1, or the MLP's map of 4 d of them, has variance 1 before it is divided by
-    the number of additions."""
+    """From inputs of variance 1 a map makes outputs of variance 1, divided by the number of additions if it writes to
+    the residual stream."""
     config = AoTConfig(block_size=8, vocab_size=8, n_layer=1, n_head=2, n_embd=64, init='fan_in', mlp=True)
     layer = AoT(config).layers[0]
     for linear, additions in ((layer.attn.U, 1), (layer.attn.W, 2), (layer.mlp.up, 1), (layer.mlp.down, 2)):
