@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 import tasks
 from engine import curve, device, networks, optim, settings, start
-from engine.checkpoint import RunDirectory, check_new, held_in, read_log, restore
+from engine.checkpoint import RunDirectory, check_new, held_in, restore
 from engine.device import Device, whole
 from engine.settings import Mistake, quoted
 from tasks import AugmentConfig, files
@@ -88,18 +88,15 @@ class TrainConfig:
     tensorboard: bool = False               # log to TensorBoard too, in out_dir (pip install tensorboard)
 
 
-MANY, BELOW_ONE = 2 ** 31 - 1, 1 - 1e-9
 RANGES = {
-    (1, MANY): ('batch_size', 'gradient_accumulation_steps', 'eval_interval', 'eval_iters', 'log_interval'),
-    (0, MANY): ('probe_interval', 'max_iters', 'warmup_iters', 'lr_decay_iters', 'seed', 'sparsity', 'curriculum'),
+    (1, 1e30): ('batch_size', 'gradient_accumulation_steps', 'eval_interval', 'eval_iters', 'log_interval'),
+    (0, 1e30): ('max_iters', 'epochs', 'warmup_iters', 'warmup_epochs', 'lr_decay_iters', 'eval_epochs', 'muon_lr',
+                'min_lr', 'weight_decay', 'grad_clip', 'probe_interval', 'checkpoint_minutes', 'seed', 'sparsity',
+                'curriculum'),
     (1e-30, 1e30): ('learning_rate',),
     (1e-9, 1): ('train_share',),
-    (0, 1e30): ('muon_lr', 'min_lr', 'weight_decay', 'grad_clip'),
-    (-1e30, 1e30): ('target_loss',),
-    (-1, 1e30): ('weight_decay_end',),
-    (0, 1e6): ('epochs', 'warmup_epochs', 'eval_epochs', 'checkpoint_minutes'),
-    (-1, 1024): ('workers',),
-    (0, BELOW_ONE): ('beta1', 'beta2', 'momentum', 'ema')}
+    (-1, 1e30): ('weight_decay_end', 'workers'),
+    (0, 1 - 1e-9): ('beta1', 'beta2', 'momentum', 'ema')}
 
 
 def main(argv):
@@ -114,9 +111,7 @@ def main(argv):
     here = Device(c.device, c.dtype, c.compile, c.fsdp)
 
     # ---- data, network, task, optimizers
-    def fits(meta):  # asked before data are prepared
-        return asked.run or networks.config_for(c.model, asked.network, meta, c.dataset)
-    folder = here.first(tasks.find_data, c, fits)
+    folder = here.first(tasks.find_data, c)
     if c.verify and os.environ.get('LOCAL_RANK', '0') == '0':  # one process on each machine
         files.verify(folder)
     meta = files.read_meta(folder)
@@ -149,9 +144,6 @@ def main(argv):
     here.say(f'on {here}')
     if c.eval_only:
         return here.say('validation  ' + shown(evaluate(validated, task, here)))
-    if resumed and step == c.max_iters and (step, 'val') in [(r['step'], r['split']) for r in read_log(c.out_dir)]:
-        return here.say(f'{c.out_dir} has done its {step:,} steps: nothing left to do. To train longer: python '
-                        f'train.py --init_from=resume --out_dir={quoted(c.out_dir)} --max_iters={2 * step}')
     if here.kind == 'cuda':
         from scoring.watch import matmul_flops, train_flops  # mfu is the share of a plain matrix product's speed
         share_of = train_flops(model, asked.augment) * task.batch / matmul_flops(here.name, here.dtype) / here.world
@@ -167,14 +159,15 @@ def main(argv):
     if task.note:
         here.say(task.note)
     batches = task.train.batches(task.batch, c.seed, task.parts, step, c.max_iters, **task.train_wants)
-    schedule, signals, amount = optim.schedule(c), device.note_signals(), task.batch * task.size  # tokens in a step
+    signals, amount = device.note_signals(), task.batch * task.size  # tokens in a step
     diverged = torch.tensor(math.inf).to(here.name)  # the first step whose loss or gradient is not finite
     begun, saved = None, time.monotonic()
     tick, since = time.perf_counter(), 0  # training is timed from here; steps since then
 
     while True:
         # ---- before a step: validate, save, stop
-        factor = schedule(step)  # of the peak learning rate
+        factor = optim.lr_factor(step, c.schedule, c.warmup_iters, c.lr_decay_iters or c.max_iters,
+                                 c.min_lr / c.learning_rate)  # of the peak learning rate
         lr, at, done = c.learning_rate * factor, f'step {step:6d} of {c.max_iters}', step >= c.max_iters
         validates = done or step % c.eval_interval == 0
         told, late = here.any(bool(signals), 0 < 60 * c.checkpoint_minutes < time.monotonic() - saved)
@@ -271,7 +264,7 @@ def main(argv):
     if told:
         here.say(f'stopped at step {step}; go on with: python train.py --init_from=resume '
                  f'--out_dir={quoted(c.out_dir)}')
-        sys.exit(128 + (signals or [15])[0])
+        return 128 + (signals or [15])[0]
     here.say(f'done: {step:,} steps, {timedelta(seconds=round(seconds))} of training; {c.out_dir} holds '
              f'{", ".join(held_in(c.out_dir))}')
     data_dir = f' --data_dir={quoted(c.data_dir)}' * (c.data_dir != TrainConfig.data_dir)
@@ -338,18 +331,8 @@ def help_for(argv):
                       *(settings.help_text('', networks.network(name)[1]).lstrip('\n') for name in others)])
 
 
-def run_it(argv):
-    """main, and an orderly end of its processes."""
-    code = None
-    try:
-        main(argv)
-    except SystemExit as e:
-        code = e.code
-    device.leave()
-    if code:
-        sys.exit(code)
-
-
 if __name__ == '__main__':
     with settings.one_line_errors():
-        run_it(sys.argv[1:])
+        code = main(sys.argv[1:])
+        device.leave()
+        sys.exit(code)

@@ -14,15 +14,6 @@ import os
 import platform
 import sys
 
-if sys.flags.optimize:
-    sys.stderr.write('error: python -O leaves out checks of files; leave out -O, or unset PYTHONOPTIMIZE\n')
-    sys.exit(2)
-
-# datasets that need no download, and what is known of each before it is prepared
-NO_DOWNLOAD = {'stdlib': {'kind': 'text', 'vocab_size': 256},
-               'shapes': {'kind': 'images', 'classes': [''] * 10, 'splits': {'train': {'height': 32, 'width': 32}}},
-               'linear': {'kind': 'functions'}, 'sparse_linear': {'kind': 'functions'}}
-
 if importlib.util.find_spec('torch') is None:
     sys.stderr.write(f'error: {sys.executable} has no PyTorch; activate the environment that has it, or install it: '
                      f'{sys.executable} -m pip install -r requirements.txt\n')

@@ -13,7 +13,6 @@ the new one, whole. last.pt alone decides where a run goes on. At a validation t
 best.safetensors, then last.pt: a run that is killed before the last renaming repeats the steps since the old last.pt,
 bit for bit, and the later lines of its log are cut.
 """
-import contextlib
 import hashlib
 import json
 import math
@@ -30,7 +29,6 @@ from engine.settings import Mistake
 
 FILES = ('config.json', 'log.jsonl', 'last.pt', 'best.safetensors', 'curve.png', 'results.csv', 'in_context.csv',
          'in_context.png', 'log.csv', 'best.pt')  # the last two: of runs of earlier versions
-OLD = 'git checkout 0b5df1f'  # the version that reads what was written before best.safetensors and log.jsonl
 RESUME = 'go on with --init_from=resume, or name another --out_dir'
 
 
@@ -41,37 +39,29 @@ def write_file(path, write, mode='w', advice=RESUME):
     Mistake with the advice if it cannot be written."""
     new = f'{path}.new'
     try:
-        as_text = {} if 'b' in mode else {'encoding': 'utf-8', 'errors': 'backslashreplace', 'newline': '\n'}
-        with open(new, mode, **as_text) as f:
+        with open(new, mode, **{} if 'b' in mode else {'encoding': 'utf-8', 'newline': '\n'}) as f:
             write(f)
             f.flush()
             os.fsync(f.fileno())
         os.replace(new, path)
     except (OSError, RuntimeError) as e:  # torch.save raises the latter where a disk is full
-        with contextlib.suppress(OSError):
-            os.remove(new)
+        Path(new).unlink(missing_ok=True)
         raise Mistake(f'could not write {path} ({e}); what was there before is untouched: {advice}') from None
 
 
 def held_in(out_dir):
-    """Names of the files of a run that a directory holds. Raises Mistake for what cannot be one."""
-    try:
-        there = os.listdir(out_dir)
-    except FileNotFoundError:
-        there = []
-    except OSError as e:
-        raise Mistake(f'{out_dir} cannot be written ({e.strerror}); name another --out_dir') from None
-    kept = [name for name in there if re.match(r'step_\d+\.safetensors$|events\.out\.tfevents', name)]
-    return [name for name in FILES if name in there and os.path.getsize(Path(out_dir) / name)] + sorted(kept)
+    """Names of the files of a run that a directory holds."""
+    there = {path.name for path in Path(out_dir).glob('*') if path.stat().st_size}
+    kept = sorted(name for name in there if re.match(r'step_\d+\.safetensors$|events\.out\.tfevents', name))
+    return [name for name in FILES if name in there] + kept
 
 
 def check_new(out_dir):
     """Raises Mistake if a directory holds a run."""
     held = held_in(out_dir)
     if held:
-        resume = 'go on with --init_from=resume, ' if 'last.pt' in held else ''
-        raise Mistake(f'{out_dir} already holds a run ({", ".join(held)}); {resume}replace it with --overwrite=true, '
-                      'or name another --out_dir')
+        raise Mistake(f'{out_dir} already holds a run ({", ".join(held)}); go on with --init_from=resume, replace it '
+                      'with --overwrite=true, or name another --out_dir')
 
 
 def weights_of(model, main=True):
@@ -116,9 +106,8 @@ class RunDirectory:
         self.out, self.main, self.wandb, self.board = Path(c.out_dir), here.main, None, None
         if not self.main:
             return
-        if c.wandb_log:
+        if c.wandb_log:  # a missing library is noticed before anything is written
             import wandb
-            self.wandb = wandb
         if c.tensorboard:
             from torch.utils.tensorboard import SummaryWriter
         try:
@@ -134,8 +123,8 @@ class RunDirectory:
         for name in () if resumed else held_in(self.out):
             (self.out / name).unlink()
         write_file(self.out / 'config.json', lambda f: json.dump(config, f, indent=1))
-        if self.wandb:
-            self.wandb.init(project=c.wandb_project, name=c.wandb_run_name or c.out_dir, config=config)
+        if c.wandb_log:
+            self.wandb = wandb.init(project=c.wandb_project, name=c.wandb_run_name or c.out_dir, config=config)
         if c.tensorboard:
             self.board = SummaryWriter(self.out, purge_step=step if resumed else None)
 
@@ -145,11 +134,8 @@ class RunDirectory:
             return
         row = {'step': step, 'split': split, **numbers, 'lr': lr, 'seen': seen, 'seconds': round(seconds, 3)}
         row = {k: v if isinstance(v, str) or math.isfinite(v) else None for k, v in row.items()}  # JSON knows no inf
-        try:
-            self.rows.write(json.dumps(row) + '\n')
-            self.rows.flush()
-        except OSError as e:
-            raise Mistake(f'could not write {self.rows.name} ({e.strerror}): {RESUME}') from None
+        self.rows.write(json.dumps(row) + '\n')
+        self.rows.flush()
         named = {f'{split}/{k}': v for k, v in row.items() if k not in ('step', 'split')}
         if self.wandb:
             self.wandb.log(named, step=step)
@@ -202,15 +188,12 @@ def read_last(out_dir):
                       f'--init_from={out_dir} and another --out_dir')
     try:
         with zipfile.ZipFile(path) as z:
-            damaged = z.testzip()  # torch.load does not compare checksums
-        last = torch.load(path, map_location='cpu', weights_only=True)
-        if damaged or 'average' not in last:
-            raise ValueError(f'a checksum of {damaged} differs' if damaged else 'it holds something else')
+            if z.testzip():  # torch.load does not compare checksums
+                raise ValueError('a checksum differs')
+        return torch.load(path, map_location='cpu', weights_only=True)
     except Exception as e:  # of many types, depending on the damage
-        raise Mistake(f'{path} is damaged or of an earlier version ({type(e).__name__}: {e}); start from the best '
-                      f'weights with --init_from={out_dir} and another --out_dir, or read an earlier one: {OLD}') \
-            from None
-    return last
+        raise Mistake(f'{path} is damaged ({type(e).__name__}); start from the best weights with --init_from={out_dir} '
+                      'and another --out_dir') from None
 
 
 def restore(last, average, optimizers, scaler):
@@ -251,13 +234,11 @@ def end_of(path, step):
 def lines_of(path):
     """(dict, length in bytes) of each whole line of a log."""
     if not path.is_file():
-        raise Mistake(f'no {path}; name a run directory, such as out/aot_stdlib; for runs of an earlier version: {OLD}')
+        raise Mistake(f'no {path}; name a run directory, such as out/aot_stdlib')
     for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
         if not line.endswith(b'\n'):
             return
         try:
-            row = json.loads(line)
-            assert {'step', 'split', 'loss', 'lr', 'seen', 'seconds'} <= row.keys()
-        except (ValueError, AssertionError, AttributeError) as e:
+            yield json.loads(line), len(line)
+        except ValueError as e:
             raise Mistake(f'{path}, line {number} is damaged ({e}); delete that line') from None
-        yield row, len(line)

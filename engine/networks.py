@@ -15,7 +15,6 @@ import importlib
 import json
 from pathlib import Path
 
-from engine import NO_DOWNLOAD
 from engine.settings import HERE, Mistake, refusals, show
 
 # task: the kind of data it reads, and the config of a small run, for networks that have no config of their own
@@ -26,6 +25,7 @@ TASKS = {'text': ('text', 'train_aot_stdlib'), 'masked_text': ('text', 'train_cr
 # kind of data: the config fields that a dataset decides
 DATA = {'text': ('vocab_size',), 'images': ('image_size', 'channels', 'num_classes'),
         'functions': ('n_dims', 'block_size')}
+NO_DOWNLOAD = {'stdlib': 'text', 'shapes': 'images', 'linear': 'functions', 'sparse_linear': 'functions'}
 SIDES = {'image_size', 'patch_size'}  # of a number or (height, width), whatever the field says
 
 
@@ -49,6 +49,19 @@ def network(name):
     return Network, Config
 
 
+def config_from(Config, settings):
+    """Config(**settings). Sizes of pictures become (height, width). Raises Mistake for a setting that the network does
+    not know, or whose value its Config refuses."""
+    fields = {f.name for f in dataclasses.fields(Config)}
+    if unknown := settings.keys() - fields:
+        raise Mistake(f'the run is of another version of {Config.__name__} (it has {min(unknown)}); train it again')
+    settings = {k: (v, v) if k in SIDES and type(v) is int and v else v for k, v in settings.items()}
+    with refusals():
+        config = Config(**settings)
+    kind_of(config)
+    return config
+
+
 def kind_of(config):
     """The kind of data that a network with this config reads: 'text', 'images' or 'functions'."""
     if config.task not in TASKS:
@@ -61,7 +74,7 @@ def kind_of_dataset(dataset, data_dir):
     """'text', 'images', 'functions', or '' if that cannot be known yet."""
     path = Path(data_dir) / dataset / 'meta.json'
     return json.loads(path.read_text(encoding='utf-8'))['kind'] if path.is_file() else \
-        NO_DOWNLOAD.get(dataset, {}).get('kind', '')
+        NO_DOWNLOAD.get(dataset, '')
 
 
 def size(model):
@@ -80,39 +93,25 @@ def grid(c):
     return tuple(i // p for i, p in zip(c.image_size, c.patch_size))
 
 
-def sides(size):
-    """A number of pixels, or (height, width), as (height, width); 0 stays 0."""
-    return (size, size) if isinstance(size, int) and size else size
-
-
 # ---- networks and datasets ------------------------------------------------------------------------------------------
 
 def config_for(name, given, meta, folder='the dataset'):
     """The config of a network for a dataset with this meta.json, with the settings given. Raises Mistake if the network
     does not read such data."""
     Config, kind = network(name)[1], meta['kind']
-    fields = {f.name for f in dataclasses.fields(Config)}
-    if DATA[kind][0] not in fields:
-        needs = f': {Config.__name__} has no field {DATA[kind][0]}; see docs/extend.md'
-        raise Mistake(f'{folder} holds {kind}, model={name} does not read that' + (
-            needs if TASKS.get(Config.task, ('',))[0] == kind else '; choose another --dataset or --model'))
-    decided = {k: v for k, v in sizes(meta).items() if k in fields}
-    with refusals():
-        config = Config(**decided | given)
-    if kind_of(config) != kind:
-        wrong = [f'{k}={show(given[k])}' for k in ('image_size', 'n_dims') if k in given and given[k] != decided.get(k)]
-        raise Mistake(f'{folder} holds {kind}, but {", ".join(wrong) or f"model={name}"} reads {kind_of(config)}; '
-                      'leave it out, or choose another --dataset')
-    for k in SIDES if kind == 'images' else ():
-        if hasattr(config, k):
-            setattr(config, k, sides(getattr(config, k)))
+    if not hasattr(Config, DATA[kind][0]):
+        raise Mistake(f'{folder} holds {kind}, model={name} does not read that; choose another --dataset or --model')
+    decided = {k: v for k, v in sizes(meta).items() if hasattr(Config, k)}
+    config = config_from(Config, decided | given)
     if config.task == 'masked_text':
         decided['vocab_size'] += 1  # [MASK]
         config.vocab_size = given.get('vocab_size', decided['vocab_size'])
+    if kind_of(config) != kind:
+        raise Mistake(f'{folder} holds {kind}, model={name} with these settings reads {kind_of(config)}; choose '
+                      'another --dataset or --model')
     for k in decided.keys() & {'vocab_size', 'num_classes', 'channels'}:
-        value = getattr(config, k)
-        if value < decided[k] or value > decided[k] and k != 'vocab_size':
-            raise Mistake(f'{k}={value} does not fit {folder}, which has {decided[k]}; leave it out')
+        if getattr(config, k) < decided[k] or getattr(config, k) > decided[k] and k != 'vocab_size':
+            raise Mistake(f'{k}={getattr(config, k)} does not fit {folder}, which has {decided[k]}; leave it out')
     return config
 
 

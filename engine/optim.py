@@ -104,23 +104,24 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
     """
     params = {k: p for k, p in model.named_parameters() if p.requires_grad}
     inside = re.compile(r'(student\.net\.)?(decoder_)?layers\.')
-    hidden = [p for k, p in params.items() if inside.match(k) and p.dim() == 2] if name == 'muon' else []
+    hidden = {k: p for k, p in params.items() if name == 'muon' and inside.match(k) and p.dim() == 2}
     if name == 'muon' and not hidden:
         raise Mistake(f'optimizer=muon trains the matrices inside `layers`, and {type(model).__name__} has none there; '
                       'say --optimizer=adamw')
-    rest = [p for p in params.values() if not any(p is h for h in hidden)]
-    groups = [{'params': [p for p in rest if p.dim() in (2, 4)], 'weight_decay': weight_decay, 'decays': True},
+    rest = [p for k, p in params.items() if k not in hidden]
+    decays = name != 'adam'
+    groups = [{'params': [p for p in rest if p.dim() in (2, 4)], 'weight_decay': weight_decay * decays, 'decays': decays},
               {'params': [p for p in rest if p.dim() not in (2, 4)], 'weight_decay': 0.0, 'decays': False}]
-    groups = [g for g in groups if g['params']]
+    groups = [group for group in groups if group['params']]
     if name == 'adam':
-        groups = [g | {'weight_decay': 0.0, 'decays': False} for g in groups]
         optimizers = [torch.optim.Adam(groups, lr=lr, betas=betas, fused=True)]
     elif name == 'lion':
         optimizers = [Lion(groups, lr=lr, betas=betas)]
     else:
         optimizers = [torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)] if groups else []
-        stacked = {p: 3 for k, p in params.items() if k.endswith('QKV.weight')}
-        optimizers += [Muon(hidden, muon_lr, momentum, weight_decay, stacked)] if hidden else []
+    if hidden:
+        stacked = {p: 3 for k, p in hidden.items() if k.endswith('QKV.weight')}
+        optimizers.append(Muon(list(hidden.values()), muon_lr, momentum, weight_decay, stacked))
     for group in (g for o in optimizers for g in o.param_groups):
         group['base_lr'] = group['lr']
         group.setdefault('decays', True)  # Muon's
@@ -145,17 +146,6 @@ def check(c):
     check_choices(c, optimizer=NAMES, schedule=SCHEDULES)
     if c.min_lr > c.learning_rate and c.schedule != 'constant':
         raise Mistake(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr to at most that')
-    if c.weight_decay_end >= 0 and c.optimizer == 'adam':
-        raise Mistake(f'weight_decay_end={c.weight_decay_end} is not for adam, which has no weight decay; say adamw')
-    if -1 < c.weight_decay_end < 0:
-        raise Mistake(f'weight_decay_end={c.weight_decay_end} must be at least 0, or -1 to keep weight_decay')
-
-
-def schedule(c):
-    """The function of a step that gives its share of the peak learning rate, by a run's
-    TrainConfig."""
-    settings = c.schedule, c.warmup_iters, c.lr_decay_iters or c.max_iters, c.min_lr / c.learning_rate
-    return lambda step: lr_factor(step, *settings)
 
 
 def decay(c, step):

@@ -12,6 +12,7 @@ import ast
 import contextlib
 import dataclasses
 import difflib
+import errno
 import inspect
 import os
 import re
@@ -31,14 +32,9 @@ class Mistake(ValueError):
 
 HERE = Path(__file__).resolve().parent.parent
 TYPED = 'the command line'
-TORCH_SAYS = {  # words of PyTorch about what is no bug of ours: what to do
-    'out of memory|allocate memory|not enough memory':
-        'ask for less: half the --batch_size, in training with twice the --gradient_accumulation_steps, or '
-        '--recompute=true',
-    'Connection (closed|reset) by peer|remote process exited':
-        'another process of this run has ended; its message, or that of torchrun, says why'}
 OPTIONAL = {name: name for name in ('matplotlib', 'tiktoken', 'requests', 'scipy', 'wandb', 'tensorboard')} | {
     'PIL': 'pillow', 'torch.utils.tensorboard': 'tensorboard'}  # libraries that only some commands need
+LACKS_MEMORY = 'out of memory|allocate memory|not enough memory'  # words of PyTorch
 
 
 def collect(argv):
@@ -51,48 +47,37 @@ def collect(argv):
 
 def split(argv):
     """Command line -> (the words that stand alone, {name: (value, where)} of each --name=value, --name value and
-    --name)."""
+    --name, which means true)."""
     alone, typed, words = [], {}, list(argv)
     while words:
         name, equals, value = words.pop(0).partition('=')
         if not name.startswith('--'):
             alone.append(name + equals + value)
         elif equals:
-            typed[name[2:]] = Typed(value), TYPED
+            typed[name[2:]] = value, TYPED
         else:
-            typed[name[2:]] = (Typed(words.pop(0)) if words and not words[0].startswith('--') else Alone('true')), TYPED
+            typed[name[2:]] = words.pop(0) if words and not words[0].startswith('--') else 'true', TYPED
     return alone, typed
 
 
-class Typed(str):
-    """A value as typed on the command line. Its type follows from the field that it is for."""
-
-
-class Alone(Typed):
-    """A --name without a value, which switches a setting on that is true or false."""
-
-
 def read_file(path):
+    """{name: value} of a config file."""
     if not os.path.isfile(path):
         near = difflib.get_close_matches(path, [str(p) for p in Path('config').glob('*.py')], 1, 0.4)
         hint = f'did you mean {near[0]}?' if near else 'settings are typed --name=value'
         raise Mistake(f'no config file {path}; {hint}')
     try:
         names = runpy.run_path(path)
-    except (Exception, SystemExit) as e:
-        frames = [f.lineno for f in traceback.extract_tb(e.__traceback__) if f.filename == path]
-        line = frames[-1] if frames else getattr(e, 'lineno', '?')
+    except Exception as e:
+        line = getattr(e, 'lineno', traceback.extract_tb(e.__traceback__)[-1].lineno)
         raise Mistake(f'{path}, line {line}: {type(e).__name__}: {e}') from None
     return {k: v for k, v in names.items() if not k.startswith('_') and not inspect.ismodule(v)}
 
 
 def check(given, *classes):
-    """{name: (value, where)} -> {name: value}, each of the type of its field in one of the
-    dataclasses.
-
-    An int may fill a float; on the command line true and false are bools. Raises Mistake that
-    names the nearest setting for an unknown name, and what was expected for a wrong type.
-    """
+    """{name: (value, where)} -> {name: value}, each of the type of its field in one of the dataclasses. An int may fill
+    a float. Raises Mistake that names the nearest setting for an unknown name, and what was expected for a wrong
+    type."""
     fields = {f.name: f for cls in classes for f in dataclasses.fields(cls)}
     types = {name: kind for cls in classes for name, kind in typing.get_type_hints(cls).items()}
     checked = {}
@@ -101,35 +86,31 @@ def check(given, *classes):
             near = difflib.get_close_matches(name, fields, 1, 0.5)
             hint = f'did you mean {near[0]}?' if near else '--help lists all'
             raise Mistake(f'unknown setting {name} in {where}; {hint}')
-        if isinstance(value, Alone) and types[name] is not bool:
-            raise Mistake(f'--{name} needs a value: --{name}=...')
-        checked[name] = cast(value, fields[name], types[name], where)
+        try:
+            checked[name] = cast(value, types[name], where == TYPED)
+        except (ValueError, SyntaxError):
+            raise Mistake(f'{name}={value} in {where}: expected {EXPECTED.get(types[name], "one or two whole numbers")}'
+                          f', as in --{name}={show(fields[name].default)}') from None
     return checked
 
 
-def cast(value, field, want, where):
-    typed = value
-    if isinstance(value, Typed) and want is not str:
-        with contextlib.suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            typed = {'true': True, 'false': False}.get(value.lower())
-            if typed is None:
-                typed = float(value) if want is float else ast.literal_eval(value)
-    if want is float and type(typed) is int and abs(typed) < 1e300:
-        typed = float(typed)
-    if want is str and isinstance(value, (Typed, bool)):  # a file may say compile = True
-        typed = show(value) if isinstance(value, bool) else str(value)
-    if want == int | tuple:  # a size: n, or height and width
-        typed = tuple(typed) if isinstance(typed, list) else typed
-        fits = type(typed) is int or isinstance(typed, tuple) and [type(t) for t in typed] == [int, int]
-    else:
-        fits = type(typed) is want
-    if not fits:
-        expected = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string'}
-        expected = expected.get(want, 'one or two whole numbers')
-        got = value if isinstance(value, Typed) else repr(value)
-        raise Mistake(f'{field.name}={got} in {where}: expected {expected}, as in '
-                      f'--{field.name}={show(field.default)}')
-    return typed
+EXPECTED = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string'}
+
+
+def cast(value, want, typed):
+    """A value as the type of its field: a typed word, which is always a string, or a value of a config file. Raises
+    ValueError or SyntaxError where it does not fit."""
+    if want is str and isinstance(value, (str, bool)):
+        return show(value)  # a file may say compile = True
+    if typed:
+        value = ast.literal_eval(value.capitalize() if want is bool else value)
+    if want is float and type(value) is int:
+        value = float(value)
+    if want == int | tuple and isinstance(value, (tuple, list)):  # a size: n, or height and width
+        value, want = tuple(value), tuple
+    if type(value) is not want and not (want == int | tuple and type(value) is int):
+        raise ValueError
+    return value
 
 
 def check_least(c, **least):
@@ -191,15 +172,6 @@ def quoted(path):
     return subprocess.list2cmdline([path]) if os.name == 'nt' else shlex.quote(path)
 
 
-def say_error(message):
-    """Print one line on standard error, and under torchrun which process it is of. Line ends and control characters,
-    which names of files may hold, are written out."""
-    message = re.sub(r'\S{200,}', lambda long: f'{long[0][:80]}..{long[0][-40:]}', ' '.join(message.split()))
-    message = ''.join(c if c.isprintable() else repr(c)[1:-1] for c in message)
-    rank = f'rank {os.environ["RANK"]}: ' if os.environ.get('WORLD_SIZE', '1') != '1' and 'RANK' in os.environ else ''
-    print(f'error: {rank}{message}', file=sys.stderr, flush=True)
-
-
 @contextlib.contextmanager
 def refusals():
     """Around the making of a network's config: a ValueError that its __post_init__ raises on purpose is
@@ -219,15 +191,18 @@ def in_one_line(e):
         return str(e).rpartition('engine.settings.Mistake: ')[2]  # a reader of pictures sends its traceback
     if isinstance(e, ModuleNotFoundError) and e.name in OPTIONAL:
         return f'this needs a library that is missing: pip install {OPTIONAL[e.name]}'
-    said = (str(e) or 'out of memory') if isinstance(e, (MemoryError, RuntimeError)) else ''
-    advice = [advice for words, advice in TORCH_SAYS.items() if re.search(words, said)]
-    return f'{said.splitlines()[0][:120]}; {advice[0]}' if advice else ''
+    if isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EFBIG):
+        return f'{e}; make room, then go on: python train.py --init_from=resume --out_dir=..'
+    if isinstance(e, MemoryError) or isinstance(e, RuntimeError) and re.search(LACKS_MEMORY, str(e)):
+        return (f'{str(e)[:120] or "out of memory"}; ask for less: half the --batch_size, in training with twice the '
+                '--gradient_accumulation_steps, or --recompute=true')
+    return ''
 
 
 @contextlib.contextmanager
 def one_line_errors():
     """Around a program's main: a Mistake becomes one line on standard error and exit code 2. So do a library that is
-    missing, too little memory, and the end of another process. Any other exception is a bug and keeps its traceback."""
+    missing and too little memory. Any other exception is a bug and keeps its traceback."""
     for stream in (sys.stdout, sys.stderr):  # what a console cannot show becomes an escape instead of an error
         if hasattr(stream, 'reconfigure'):
             stream.reconfigure(errors='backslashreplace')
@@ -242,5 +217,5 @@ def one_line_errors():
         said = in_one_line(e)
         if not said:
             raise
-        say_error(said)
+        print('error:', ' '.join(said.split()), file=sys.stderr, flush=True)
         sys.exit(2)

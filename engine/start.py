@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from engine import networks
 from engine.checkpoint import read_last
 from engine.fast import speed_up
-from engine.settings import HERE, TYPED, Mistake, check, collect, refusals, show
+from engine.settings import HERE, TYPED, Mistake, check, collect, show
 
 IN_EPOCHS = {'epochs': 'max_iters', 'warmup_epochs': 'warmup_iters', 'eval_epochs': 'eval_interval'}
 FIXED = 'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer'  # what a resumed run must keep
@@ -33,21 +33,18 @@ class Start:
 
 def read(argv, TrainConfig, AugmentConfig):
     """The Start that a command line asks for. Raises Mistake for settings that do not exist or do not fit."""
-    given = collect(argv)
+    given, classes, file = collect(argv), (TrainConfig, AugmentConfig), ''
     for k in ('init_from', 'out_dir', 'model', 'data_dir'):
         given.setdefault(k, (getattr(TrainConfig, k), ''))
-    init_from, classes, file = str(given['init_from'][0]), (TrainConfig, AugmentConfig), ''
+    init_from = str(given['init_from'][0])
     if init_from == 'scratch' and not names_a_file(given):
         file, given = with_recipe(given, *classes)
-    if not str(given['out_dir'][0]):
-        raise Mistake('--out_dir is empty; name a folder, such as --out_dir=out/mine')
     how = {'scratch': from_scratch, 'resume': resumed}.get(init_from, fine_tuned)
     settings, run = how(given, *classes)
     ours, its = ({f.name for f in dataclasses.fields(cls)} for cls in classes)
-    for f in dataclasses.fields(networks.network(settings['model'])[1]):
-        if f.name in ours | its:
-            raise Mistake(f'model_{settings["model"]}.py has a setting {f.name}, which is one of training already; '
-                          'give it another name')
+    if twice := {f.name for f in dataclasses.fields(networks.network(settings['model'])[1])} & (ours | its):
+        raise Mistake(f'model_{settings["model"]}.py has a setting {min(twice)}, which is one of training already; '
+                      'give it another name')
     config = TrainConfig(**{k: v for k, v in settings.items() if k in ours})
     typed = {k for k, (_, where) in given.items() if where == TYPED}
     for epochs, iters in IN_EPOCHS.items():
@@ -66,17 +63,16 @@ def resumed(given, *classes):
     out_dir = str(given['out_dir'][0])
     run = read_config(out_dir)
     run |= read_last(out_dir)
-    Config = networks.network(run['model'])[1]
-    old, checked = settings_of(run, *classes) | run['network'], check(given, *classes, Config)
-    typed = {k: v for k, v in checked.items() if given[k][1] == TYPED}
-    free = {f.name for cls in classes for f in dataclasses.fields(cls)} - {*FIXED, 'new_head'}
+    old = settings_of(run, *classes) | run['network']
+    checked = check(given, *classes, networks.network(run['model'])[1])
+    other = {k: v for k, v in checked.items() if given[k][1] and v != old.get(k) != (v, v)}  # 32 is 32 x 32
+    typed = {k: v for k, v in other.items() if given[k][1] == TYPED}
     here = {'init_from': 'resume', 'out_dir': out_dir, 'overwrite': False, 'eval_only': typed.get('eval_only', False)}
-    other = {k for k, v in checked.items() if v != old.get(k) and (v, v) != old.get(k)}  # a size of 32 is 32 x 32
-    for k in sorted(other & typed.keys() & old.keys() - free):
+    free = {f.name for cls in classes for f in dataclasses.fields(cls)} - {*FIXED, 'new_head'} | here.keys()
+    for k in typed.keys() - free:
         raise Mistake(f'--{k}={show(typed[k])}: the run in {out_dir} has {k}={show(old[k])}; leave it out, or start '
                       'anew with another --out_dir')
-    ignored = [k for k in checked if k in other and k not in typed and k not in here and given[k][1]]
-    if ignored:
+    if ignored := sorted(other.keys() - typed.keys() - here.keys()):
         print(f"resuming with the settings of the run, not the config file's {', '.join(ignored)}; type what you want "
               'to change')
     return old | typed | here, run
@@ -84,16 +80,15 @@ def resumed(given, *classes):
 
 def fine_tuned(given, *classes):
     from engine.trained import open_run
-    path, asked = str(given['init_from'][0]), given['model']
-    run = open_run(path, str(asked[0]) if asked[1] else '')
+    path, (name, named) = str(given['init_from'][0]), given['model']
+    run = open_run(path, str(name) if named else '')
     checked = check(given, *classes, networks.network(run['model'])[1])
     if not names_a_file(given):  # then the settings of its training, and of these what does not name the run
         own = OWN.union(*(getattr(cls, 'of_views', ()) for cls in classes))
         old = {k: v for k, v in settings_of(run, *classes).items() if k not in own}
         checked = old | {k: v for k, v in checked.items() if given[k][1]}
-        if 'dataset' not in checked:
-            raise Mistake(f'--init_from={path} does not say what to train on: give --dataset, such as '
-                          '--dataset=cifar10')
+    if 'dataset' not in checked:
+        raise Mistake(f'--init_from={path} does not say what to train on: give --dataset, such as --dataset=cifar10')
     return checked | {'model': run['model'], 'init_from': path}, run
 
 
@@ -122,29 +117,22 @@ def names_a_file(given):
 
 
 def with_recipe(given, *classes):
-    """(the config file of a network where none is named, the settings with those of the file). From the file of another
-    network only settings of training are taken: the network keeps its own sizes."""
+    """(the config file of a network where none is named, the settings with those of the file): train_NAME_DATASET.py or
+    pretrain_NAME_DATASET.py, for the small dataset of its task, or else the file of another network with that task. From
+    the file of another network only settings of training are taken: the network keeps its own sizes."""
     name = str(given['model'][0])
-    file, own = recipe(name, check(given, *classes, networks.network(name)[1]))
-    of_training = {f.name for cls in classes for f in dataclasses.fields(cls)} - {'model', 'out_dir'}
-    its = {k: v for k, v in collect([str(HERE / file)]).items() if own or k in of_training}
-    return file, given | its | {k: v for k, v in given.items() if v[1] == TYPED}
-
-
-def recipe(name, settings):
-    """The config file of a network where none is named, and whether it is its own: train_NAME_DATASET.py or
-    pretrain_NAME_DATASET.py, for the small dataset of its task, or else the file of another network with that task."""
     Config = networks.network(name)[1]
-    fields = {f.name for f in dataclasses.fields(Config)}
+    settings = check(given, *classes, Config)
     kind = networks.kind_of_dataset(settings.get('dataset', ''), settings['data_dir'])
-    decided = {}
-    if kind in networks.DATA and networks.DATA[kind][0] in fields:  # else it is refused later
-        decided = networks.sizes({'kind': kind, 'vocab_size': 256, 'classes': [''], 'splits': {'': {}}})
-    with refusals():
-        config = Config(**{k: v for k, v in (decided | settings).items() if k in fields})
-    networks.kind_of(config)
+    decided = networks.sizes({'kind': kind, 'vocab_size': 256, 'classes': [''], 'splits': {'': {}}}) if kind else {}
+    config = networks.config_from(Config, {k: v for k, v in (decided | settings).items() if hasattr(Config, k)})
     file = networks.TASKS[config.task][1]
-    for own in (f'train_{name}_{file.split("_")[-1]}', f'pretrain_{name}_{file.split("_")[-1]}'):
-        if (HERE / 'config' / f'{own}.py').exists():
-            return f'config/{own}.py', True
-    return f'config/{file}.py', f'_{name}_' in file
+    small = file.split('_')[-1]
+    own = [f'config/{k}_{name}_{small}.py' for k in ('train', 'pretrain')] + [f'config/{file}.py'] * (f'_{name}_' in file)
+    own = [path for path in own if (HERE / path).exists()]
+    path = own[0] if own else f'config/{file}.py'
+    taken = collect([str(HERE / path)])
+    if not own:
+        of_training = {f.name for cls in classes for f in dataclasses.fields(cls)} - {'model', 'out_dir'}
+        taken = {k: v for k, v in taken.items() if k in of_training}
+    return path, given | taken | {k: v for k, v in given.items() if v[1] == TYPED}

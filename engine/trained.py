@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 
-from engine.checkpoint import OLD, digest, held_in, weights_of, write_file, write_weights
+from engine.checkpoint import digest, held_in, weights_of, write_file, write_weights
 from engine.fast import speed_up
-from engine.networks import grid, kind_of, network, sides, size
-from engine.settings import Mistake, check, collect, refusals, show
+from engine.networks import config_from, grid, network, size
+from engine.settings import Mistake, check, collect, show
 
 SAME = 'n_head', 'decoder_n_head', 'causal', 'gelu', 'norm_pix_loss'  # with another, weights are another function
 
@@ -25,22 +25,17 @@ def open_run(path, name=''):
     """A trained network: config.json of its run directory (dict), and its `weights` and `step`. path: the directory,
     for its best.safetensors, or another file of weights in it. From a masked autoencoder, `name` may be the classifier
     that can start from its encoder."""
-    path = Path(path)
-    if path.suffix == '.pt':
-        raise Mistake(f'{path} is for resuming alone; name {path.parent} for its best weights')
-    file = path if path.suffix == '.safetensors' else path / 'best.safetensors'
-    run = read_config(run_directory(path))
-    run['weights'], run['step'] = read_weights(file)
-    own = run['model']
-    if hasattr(network(own)[0], 'opened'):
-        check_version(run)
-        run = network(own)[0].opened(run)
+    folder = run_directory(path)
+    run = read_config(folder)
+    run['weights'], run['step'] = read_weights(folder / 'best.safetensors' if folder == Path(path) else path)
+    Network, own = network(run['model'])[0], run['model']
+    if hasattr(Network, 'opened'):
+        run = Network.opened(run)
     becomes = getattr(network(run['model'])[0], 'classifier', (run['model'],))[0]
     if name in ('', run['model']):
         return run
     if becomes != name:
-        raise Mistake(f'{path} holds model={own}, so model={name} cannot start from it; give --model={becomes}'
-                      + ' --new_head=true' * (own != run['model']))
+        raise Mistake(f'{path} holds model={own}, so model={name} cannot start from it; give --model={becomes}')
     return as_classifier(run)
 
 
@@ -48,10 +43,7 @@ def write_run(out_dir, model, settings, data, advice):
     """A run directory of a network that others have trained, without last.pt. settings: with which it would be trained
     on; data: what config.json says of its dataset."""
     out = Path(out_dir)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise Mistake(f'{out} cannot be written ({e.strerror}); {advice}') from None
+    out.mkdir(parents=True, exist_ok=True)
     for name in held_in(out):
         (out / name).unlink()
     config = {'model': type(model).__module__.removeprefix('model_'), 'settings': settings,
@@ -69,17 +61,16 @@ def read_config(out_dir):
     """config.json of a run directory: {'model', 'settings', 'network', 'data'}. Raises Mistake if there is none, or one
     of another version."""
     path = Path(out_dir) / 'config.json'
-    if not os.path.isfile(path):
-        folders = path.parent, path.parent.parent
-        runs = sorted(str(p.parent) for folder in folders for p in folder.glob('*/config.json'))
-        known = f'; runs that are there: {", ".join(runs[:12])}' if runs else ''
-        raise Mistake(f'no run in {out_dir}; train it with --out_dir={out_dir}, or name a run directory{known}')
+    if not path.is_file():
+        runs = sorted(str(p.parent) for p in path.parent.parent.glob('*/config.json'))
+        raise Mistake(f'no run in {out_dir}; train it with --out_dir={out_dir}, or name a run directory'
+                      + f': {", ".join(runs[:12])}' * bool(runs))
     try:
         held = json.loads(path.read_text(encoding='utf-8'), object_hook=with_tuples)
     except ValueError as e:
         raise Mistake(f'{path} is damaged ({e}); take another run') from None
-    if not isinstance(held, dict) or not {'model', 'settings', 'network', 'data'} <= held.keys():
-        raise Mistake(f'{path} is not of this version of nanoCRATE, or damaged; to read an earlier one: {OLD}')
+    if not {'model', 'settings', 'network', 'data'} <= held.keys():
+        raise Mistake(f'{path} is of an earlier version of nanoCRATE; git checkout 0b5df1f reads it')
     return held
 
 
@@ -93,23 +84,11 @@ def read_weights(path):
     try:
         with safe_open(path, 'pt') as f:
             weights, about = {k: f.get_tensor(k) for k in f.keys()}, f.metadata() or {}
-    except FileNotFoundError:
-        raise Mistake(f'no {path}; name a run directory, or a .safetensors file in one; to read a run of an earlier '
-                      f'version: {OLD}') from None
-    except (SafetensorError, OSError) as e:
-        raise Mistake(f'{path} is damaged ({e}); take another run, or an earlier file of weights') from None
+    except (FileNotFoundError, SafetensorError) as e:
+        raise Mistake(f'{path} is missing or damaged ({e}); name another run, or a .safetensors file in one') from None
     if about.get('sha256') != digest(weights, about.get('step')):
-        raise Mistake(f'{path} is damaged, or no nanoCRATE wrote it: its tensors are not those of its checksum; take '
-                      'another run, or an earlier file of weights')
+        raise Mistake(f'{path} is damaged, or no nanoCRATE wrote it: its tensors are not those of its checksum')
     return weights, int(about['step'])
-
-
-def check_version(run):
-    """Raises Mistake if a run's network has settings that its Config does not know."""
-    Config = network(run['model'])[1]
-    unknown = run['network'].keys() - {f.name for f in dataclasses.fields(Config)}
-    if unknown:
-        raise Mistake(f'the run is of another version of {Config.__name__} (it has {min(unknown)}); train it again')
 
 
 def as_classifier(run):
@@ -139,16 +118,11 @@ def load_model(run, new_head=False, **changes):
         raise Mistake('these are the weights of a masked autoencoder, which has no classifier yet: give '
                       f'--model={run["headless"]}, or train one: train.py --init_from=PATH --model={run["model"]}')
     Network, Config = network(run['model'])
-    check_version(run)
-    changes |= {k: sides(v) for k, v in changes.items() if k == 'image_size'}
-    with refusals():
-        old, config = Config(**run['network']), Config(**run['network'] | changes)
+    old = config_from(Config, run['network'])
+    config = config_from(Config, run['network'] | changes)
     for k in SAME:
         if getattr(old, k, 0) != getattr(config, k, 0):
             raise Mistake(f'the network was trained with {k}={show(getattr(old, k))}; leave {k} out')
-    if kind_of(old) != kind_of(config):
-        raise Mistake(f'the network reads {kind_of(old)}, and with image_size={show(config.image_size)} it would read '
-                      f'{kind_of(config)}; leave that out')
     model, weights = Network(config), dict(run['weights'])
     fresh = {k: v for k, v in model.state_dict().items() if new_head and k.startswith('read.head.')}
     if new_head and not fresh:
@@ -156,23 +130,14 @@ def load_model(run, new_head=False, **changes):
     if getattr(old, 'image_size', 0) != getattr(config, 'image_size', 0) and old.patch_size == config.patch_size:
         for k in {'embed.pos', 'decoder_pos'} & weights.keys():
             weights[k] = resize_positions(weights[k], grid(old), grid(config))
-    wrong = fill(model, weights | fresh)
-    if wrong:
-        raise Mistake(f'the weights do not fit {", ".join(f"{k}={show(v)}" for k, v in changes.items())} ({wrong} '
-                      'differs); leave out what config.json of their run says otherwise')
-    return speed_up(model.eval())
-
-
-def fill(model, weights):
-    """Put weights, as weights_of gave them, into a network. Returns the first name whose tensor is missing, too much or
-    of another shape; '' if all fit."""
-    own = dict(model.named_parameters()) | dict(model.named_buffers())
+    weights |= fresh
+    own = dict(model.named_parameters()) | dict(model.named_buffers())  # shared weights have one of their names
     wanted = {k: v.shape for k, v in model.state_dict().items() if k in own}
-    for k in sorted(wanted.keys() | weights.keys()):
-        if k not in wanted or k not in weights or weights[k].shape != wanted[k]:
-            return k
-    model.load_state_dict(weights, strict=False)  # shared weights have one of their names
-    return ''
+    if wrong := dict(wanted.items() ^ {k: v.shape for k, v in weights.items()}.items()):
+        raise Mistake(f'the weights do not fit {", ".join(f"{k}={show(v)}" for k, v in changes.items())} ({min(wrong)} '
+                      'differs); leave out what config.json of their run says otherwise')
+    model.load_state_dict(weights, strict=False)
+    return speed_up(model.eval())
 
 
 def resize_positions(pos, old, new):
@@ -189,14 +154,10 @@ def fitted(run, given, meta, folder, new_head=False, resuming=False):
     """A trained network for the dataset in `folder`, with the settings given. new_head: with a fresh classifier.
     resuming: exactly as its run left it. Raises Mistake where network and dataset do not fit."""
     check_reads(run, meta, folder)
-    Network, Config = network(run['model'])
     new_head = new_head or 'headless' in run
-    classifies = meta['kind'] == 'images' and hasattr(Config, 'num_classes')
+    classifies = meta['kind'] == 'images' and hasattr(network(run['model'])[1], 'num_classes')
     if new_head and not classifies:
-        own = getattr(Network, 'classifier', ('',))[0]
-        raise Mistake(f'model={run["model"]} has no classifier' + (
-            f'; for one with its encoder: --model={own}' if own else ', which new_head=true would replace; leave that '
-                                                                     'out'))
+        raise Mistake(f'model={run["model"]} has no classifier to replace; leave new_head out, or give --model of one')
     if new_head:
         given = {'num_classes': len(meta['classes'])} | given
     elif classifies:
@@ -206,14 +167,12 @@ def fitted(run, given, meta, folder, new_head=False, resuming=False):
 
 def check_reads(run, meta, folder, name='the network'):
     """Raises Mistake if a trained network, called `name`, does not read the dataset in `folder`."""
-    what, has, wants = '', run['data']['kind'], meta['kind']
-    if has == wants == 'text':
-        what, has, wants = 'tokens', *(' '.join(d['tokenizer'].values()) for d in (run['data'], meta))
-    if has == wants == 'images':
-        what, has, wants = 'pictures with channels', run['network'].get('channels', 3), meta['channels']
-    if has != wants:
-        reads, holds = (f'{what} {str(words)[:40]}'.strip() for words in (has, wants))  # an alphabet may be long
-        raise Mistake(f'{name} reads {reads}, {folder} holds {holds}; choose another --dataset')
+    reads = {'kind': run['data']['kind'], 'tokenizer': run['data'].get('tokenizer'),
+             'channels': run['network'].get('channels', 3)}
+    for k, own in reads.items():
+        if own != meta.get(k, own):
+            raise Mistake(f'{name} reads {k} {str(own)[:60]}, {folder} holds {str(meta[k])[:60]}; choose another '
+                          '--dataset')
 
 
 def check_labelled(run):
@@ -228,8 +187,7 @@ def check_classes(run, classes, where):
     check_labelled(run)
     known, count = run['data']['classes'], run['network'].get('num_classes')
     if count != len(classes) or known is not None and known != classes:
-        mine = f'{count} classes' + (f' ({", ".join(known[:3])} ..)' if known else '')
-        raise Mistake(f'the network knows {mine}, {where} has {len(classes)} others ({", ".join(classes[:3])} '
+        raise Mistake(f'the network knows {count} classes, {where} has {len(classes)} others ({", ".join(classes[:3])} '
                       '..); put a new head on it: train.py --init_from=PATH --new_head=true')
 
 

@@ -15,15 +15,14 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine import NO_DOWNLOAD
-from engine.networks import TASKS
+from engine.networks import NO_DOWNLOAD, TASKS
 from engine.settings import HERE, Mistake, check_choices, check_least, check_meant, check_ranges
 from tasks import files
 
 LOOK = {'text': 'sample.py --ckpt={}', 'masked_text': 'sample.py --ckpt={} --start="def [MASK]ain():"',
         'image': 'sample.py --ckpt={} --image=PICTURE', 'masked_image': 'sample.py --ckpt={} --image=PICTURE',
         'views': 'analyze.py attention --ckpt={}', 'icl': 'analyze.py layers --ckpt={}'}  # a network of each task
-FUNCTIONS = [name for name, meta in NO_DOWNLOAD.items() if meta['kind'] == 'functions']  # drawn, not read from a folder
+FUNCTIONS = [name for name, kind in NO_DOWNLOAD.items() if kind == 'functions']  # drawn, not read from a folder
 
 
 @dataclass
@@ -123,9 +122,9 @@ def top1_top5(logits, y):
 
 # ---- datasets -------------------------------------------------------------------------------------------------------
 
-def find_data(c, check):
-    """The folder of the dataset; None for functions. It is prepared now if that needs no download,
-    after check(what is known of it). Raises Mistake with the command to type."""
+def find_data(c):
+    """The folder of the dataset; None for functions. It is prepared now if that needs no download. Raises Mistake with
+    the command to type."""
     if c.dataset in FUNCTIONS:
         return None
     folder = Path(c.data_dir) / c.dataset
@@ -133,7 +132,6 @@ def find_data(c, check):
         return folder
     if c.dataset not in NO_DOWNLOAD:
         raise files.missing(folder)
-    check(NO_DOWNLOAD[c.dataset])
     script = HERE / 'prepare' / f'{c.dataset}.py'  # it needs no download, so it is run without asking
     print(f'no data in {folder} yet; running python prepare/{script.name}', flush=True)
     if subprocess.run([sys.executable, str(script), '--once', '--out', str(folder)]).returncode:

@@ -199,8 +199,9 @@ OF_AUTOENCODERS = {'crate_mae': OF_CRATE_MAE, 'vit_mae': [
 
 
 def go(*words):
-    """Train, in this process."""
-    train.main(list(words))
+    """Train, in this process. Raises SystemExit if a signal ended the run."""
+    if code := train.main(list(words)):
+        sys.exit(code)
 
 
 ENDS = ('step', 'split', 'loss'), ('lr', 'seen', 'seconds')  # the first and the last columns of a log

@@ -37,8 +37,7 @@ VALUES = ['nan', 'inf', '-inf', '-1', '0', '1e-300', '1e400', '1000000000000', '
           '-h', '--help=1', '%s', '$HOME', '__init__', 'con', 'sys', '1e9', '-0', '+1', '1e3', '3']
 WORDS = ['--', '-', '---', '-x', '--=', '--=1', '=', '--nothing', '--nothing=1', 'nothing.py', 'config', 'file',
          'folder',
-         '', '*', 'config/*.py', 'x' * 300, 'a\0b', '--out_dir', '--help=', '-o', '@file', '\udcff', 'broken.py',
-         'binary.py', 'loop.py']
+         '', '*', 'config/*.py', 'x' * 300, '--out_dir', '--help=', '-o', '@file', 'broken.py', 'binary.py']
 HANG = 60  # seconds; every case here takes less than one
 
 
@@ -62,7 +61,6 @@ def place(tmp_path_factory, bytes_data):
     (place / 'folder' / 'a.jpg').write_bytes(JPEGS['train'][0][2])
     (place / 'broken.py').write_text('n_layer = = 2')
     (place / 'binary.py').write_bytes(bytes(range(256)))
-    (place / 'loop.py').write_text('raise SystemExit(0)')
     shutil.copytree(bytes_data / 'tiny', place / 'data' / 'tiny')
     return place
 
@@ -76,9 +74,9 @@ def programs(data):
              '--eval_iters=1', '--warmup_iters=1']
     picture = [data, '--ckpt=picture']
     found = {
-        'train': (train.run_it, ['--data_dir=data', '--dataset=tiny', *small, '--out_dir=new'],
+        'train': (train.main, ['--data_dir=data', '--dataset=tiny', *small, '--out_dir=new'],
                   named(train.TrainConfig, AugmentConfig, AoTConfig)),
-        'train pictures': (train.run_it, [data, '--dataset=quads', '--model=crate', '--patch_size=4', *small,
+        'train pictures': (train.main, [data, '--dataset=quads', '--model=crate', '--patch_size=4', *small,
                                           '--out_dir=new'], named(train.TrainConfig, AugmentConfig, CRATEConfig)),
         'sample': (sample.main, ['--ckpt=text', '--max_new_tokens=2'], named(sample.SampleConfig)),
         'sample pictures': (sample.main, ['--ckpt=picture', '--image=folder'], named(sample.SampleConfig)),

@@ -1,7 +1,6 @@
 """train.py in several processes: each with its own copy of the network (DDP), or sharing one (FSDP2); resuming
 with any number of them; stopping; mistakes of one process."""
 import os
-import re
 import shutil
 import signal
 
@@ -225,6 +224,7 @@ def test_an_overflow_in_one_process_is_seen_by_all(way, tmp_path):
 
 STOP = '''
 import os, signal, sys, train
+from engine import device
 from tasks.text import TextSplit
 fixed, validations = TextSplit.fixed, []
 def signalled(self, n, batches, rank=0, world=1):
@@ -236,7 +236,9 @@ def signalled(self, n, batches, rank=0, world=1):
         yield batch
 TextSplit.fixed = signalled
 if __name__ == '__main__':
-    train.run_it(sys.argv[1:])
+    code = train.main(sys.argv[1:])
+    device.leave()
+    sys.exit(code)
 '''
 
 
@@ -273,30 +275,3 @@ def test_a_signal_ends_a_validation_and_the_run_repeats_it(number, tiny, text_ru
     monkeypatch.undo()
     go('--init_from=resume', f'--out_dir={tmp_path}/a')
     assert losses(tmp_path / 'a') == losses(text_run) and equal(weights(tmp_path / 'a'), weights(text_run))
-
-
-# ---- mistakes
-
-ONE_IS_WRONG = '''
-import os, sys, train
-from engine import settings
-if __name__ == '__main__':
-    with settings.one_line_errors():
-        train.run_it(sys.argv[2:] + [sys.argv[1]] * (os.environ['RANK'] == '1'))
-'''
-
-
-def errors(said):
-    """What the project said, among the lines of torchrun."""
-    return [line for line in said.splitlines() if line.startswith('error: ')]
-
-
-@pytest.mark.slow
-def test_an_error_is_said_with_its_process(words, tmp_path):
-    common = errors(torchrun(*words, '--n_embd=15', f'--out_dir={tmp_path}/a', code=2)[1])
-    assert common and all(re.match(r'error: rank [01]: n_embd=15 is not divisible', line) for line in common)
-    (tmp_path / 'wrong.py').write_text(ONE_IS_WRONG)
-    said = torchrun('--block_size=100000', *words, f'--out_dir={tmp_path}/a', script=tmp_path / 'wrong.py', code=2)[1]
-    own, *others = errors(said)
-    assert own.startswith('error: rank 1: ') and '--block_size=' in own and '[rank' not in said  # no traceback
-    assert all('another process of this run has ended' in line for line in others)

@@ -22,7 +22,7 @@ from tasks.augment import AugmentConfig
 def test_what_is_asked_for_is_what_one_gets():
     assert choose_device('cpu') == 'cpu' and choose_dtype('float32', 'cpu') == torch.float32
     assert choose_dtype('auto', 'cpu') in (torch.float32, torch.bfloat16)
-    assert choose_compile('True', 'cpu') and not choose_compile('auto', 'cpu') and not choose_compile('false', 'cuda')
+    assert choose_compile('true', 'cpu') and not choose_compile('auto', 'cpu') and not choose_compile('false', 'cuda')
     here = Device('cpu', 'bfloat16', 'false')
     assert (here.kind, here.dtype, here.compiles, here.main, here.world) == ('cpu', torch.bfloat16, False, True, 1)
     with here.autocast:
@@ -248,7 +248,7 @@ def test_a_compiled_run_compiles_one_graph_once(pictures_data, tmp_path):
     go(*words, f'--out_dir={plain}', '--compile=false')
     with torch._dynamo.config.patch(error_on_recompile=True):
         go(*words, f'--out_dir={compiled}', '--compile=true')
-    assert counters['stats']['unique_graphs'] == 2 and not counters['graph_break']  # one is the compiler's trial
+    assert counters['stats']['unique_graphs'] == 1 and not counters['graph_break']
     assert column(compiled, 'train') == pytest.approx(column(plain, 'train'), rel=1e-4)
     assert column(compiled, 'val') == pytest.approx(column(plain, 'val'), rel=1e-4)
 
@@ -274,5 +274,5 @@ def test_without_a_compiler_a_run_is_plain_and_says_so(tiny, tmp_path):
     go(*tiny, '--dtype=float32', f'--out_dir={tmp_path}/plain')
     done = run('train.py', *tiny, '--dtype=float32', '--compile=true', f'--out_dir={tmp_path}/asked', CXX='no-such-one',
                TORCHINDUCTOR_CACHE_DIR=str(tmp_path / 'cache'))
-    assert done.returncode == 0 and done.stdout.count('not compiled: ') == 1, done.stderr
+    assert done.returncode == 0 and 'No working C++ compiler' in done.stderr
     assert column(tmp_path / 'plain', 'val') == column(tmp_path / 'asked', 'val')

@@ -84,9 +84,9 @@ def test_a_dataset_fills_in_what_a_network_has():
     ('crate', {'causal': False, 'vocab_size': 256}, TEXT, 'vocab_size=256 does not fit data/x, which has 257'),
     ('vit', {'patch_size': 4, 'num_classes': 2}, GREY, 'num_classes=2 does not fit'),
     ('vit', {'patch_size': 4, 'channels': 3}, GREY, 'channels=3 does not fit data/x, which has 1; leave it out'),
-    ('aot', {'image_size': 16}, TEXT, 'but image_size=16 reads images'),
-    ('aot', {'image_size': 0}, GREY, 'but image_size=0 reads text'),
-    ('aot', {'n_dims': 4}, TEXT, 'but n_dims=4 reads functions')])
+    ('aot', {'image_size': 16}, TEXT, 'reads images'),
+    ('aot', {'image_size': 0}, GREY, 'reads text'),
+    ('aot', {'n_dims': 4}, TEXT, 'reads functions')])
 def test_settings_that_do_not_fit_a_dataset_say_what_to_leave_out(name, given, meta, message):
     with pytest.raises(ValueError, match=message):
         networks.config_for(name, given, meta, 'data/x')
@@ -158,7 +158,7 @@ def test_the_classifier_of_an_autoencoder_reads_what_it_reads(name, pretrained):
     (dict(n_head=4), 'the network was trained with n_head=2; leave n_head out'),
     (dict(n_embd=32), 'do not fit n_embd=32'),
     (dict(gelu='tanh'), 'the network was trained with gelu=none'),
-    (dict(image_size=32), 'would read images; leave that out')])
+    (dict(image_size=32), 'do not fit image_size=32')])
 def test_weights_stay_the_function_that_they_were_trained_as(setting, message, text_run):
     with pytest.raises(ValueError, match=message):
         trained.load_model(trained.open_run(text_run), **setting)
@@ -187,7 +187,7 @@ def test_other_classes_are_told_apart(picture_run):
     run = trained.open_run(picture_run)
     trained.check_classes(run, list('abcd'), 'here')
     for classes in ('efgh', 'abc', 'abcde'):
-        with pytest.raises(ValueError, match=r'knows 4 classes \(a, b, c ..\), here has .*--new_head=true'):
+        with pytest.raises(ValueError, match=r'knows 4 classes, here has .*--new_head=true'):
             trained.check_classes(run, list(classes), 'here')
 
 
@@ -205,7 +205,7 @@ def test_any_weights_in_a_run_directory_can_be_named(tiny, tmp_path, capsys):
         held = trained.open_run(tmp_path / 'a' / f'step_{step}.safetensors')
         assert held['step'] == step and equal(held['weights'], weights(tmp_path / 'a', f'step_{step}'))
     before = snapshot(tmp_path / 'a')
-    for name, message in (('last.pt', f'for resuming alone; name {tmp_path}/a'), ('none.safetensors', 'no '),
+    for name, message in (('last.pt', 'no run in'), ('none.safetensors', 'missing'),
                           ('none', 'no run in')):
         words = f'--init_from={tmp_path}/a/{name}', f'--out_dir={tmp_path}/b'
         assert message in fails(capsys, train.main, *words)

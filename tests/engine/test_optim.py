@@ -156,7 +156,8 @@ def test_decay_may_start_at_zero(name):
 
 
 @pytest.mark.parametrize('changes, message', [
-    (dict(weight_decay_end=-0.5), 'at least 0, or -1'), (dict(weight_decay_end=0.1, optimizer='adam'), 'say adamw')])
+    (dict(learning_rate=1e-5), 'min_lr'), (dict(schedule='cosin'), "schedule='cosin'"),
+    (dict(optimizer='sgd'), "optimizer='sgd'")])
 def test_what_a_run_cannot_have_is_refused_before_any_work(changes, message):
     with pytest.raises(ValueError, match=message):
         optim.check(TrainConfig(**changes))

@@ -117,11 +117,6 @@ def test_what_ends_or_names_a_run_is_not_inherited(words, tmp_path):
     assert (found.target_loss, found.wandb_run_name) == (0.0, '')
 
 
-def test_an_empty_run_directory_is_refused():
-    with pytest.raises(ValueError, match='--out_dir is empty'):
-        start('--out_dir=')
-
-
 def test_a_config_file_that_says_otherwise_is_not_read_again_and_it_is_said(picture_run, tmp_path, capsys):
     out = shutil.copytree(picture_run, tmp_path / 'a')
     (tmp_path / 'c.py').write_text("learning_rate = 0.5\nn_embd = 64\npatch_size = 4\n")
@@ -155,7 +150,7 @@ def test_other_classes_need_a_new_head_and_get_a_fresh_one(dataset, count, tune,
     out = tmp_path / 'a'
     words = [*tune, f'--dataset={dataset}', f'--out_dir={out}', '--max_iters=0']
     said = fails(capsys, train.main, *words)
-    assert '--new_head=true' in said and 'a, b, c' in said and f'/{dataset}' in said and not out.exists()
+    assert '--new_head=true' in said and f'/{dataset}' in said and not out.exists()
     go(*words, '--new_head=true')
     before, after = weights(picture_run, 'best'), weights(out)
     body = {k for k in before if not k.startswith('read.head.')}
@@ -234,7 +229,7 @@ def test_fine_tuning_starts_from_an_encoder(name, words, pretrained, tmp_path):
 
 def test_mistakes_with_an_encoder_get_one_line(words, pretrained, tmp_path, capsys):
     at, words = f'--init_from={pretrained}/crate_mae', words[:2]
-    for more, message in (([at, '--new_head=true'], '--model=crate'), ([at, '--model=vit'], 'give --model=crate'),
+    for more, message in (([at, '--new_head=true'], 'new_head'), ([at, '--model=vit'], 'give --model=crate'),
                           ([at, '--model=vit_mae'], 'holds model=crate_mae'),
                           ([at, '--model=crate', '--n_head=4'], 'n_head'),
                           ([f'--init_from={pretrained}/vit_mae', '--model=crate'], 'holds model=vit_mae'),
