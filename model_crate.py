@@ -312,10 +312,6 @@ def check(c):
     for name in ('block_size', 'vocab_size', 'n_layer', 'n_head', 'n_embd', 'num_classes', 'channels'):
         if getattr(c, name) < 1:
             raise ValueError(f'{name}={getattr(c, name)} must be at least 1')
-    if c.head_dim < 0:
-        raise ValueError(f'head_dim={c.head_dim} must be at least 1, or 0 for n_embd / n_head')
-    if not all(0 <= share < 1 for share in (c.dropout, c.label_smoothing)):
-        raise ValueError(f'dropout={c.dropout} and label_smoothing={c.label_smoothing} must lie in [0, 1)')
     if not c.head_dim and c.n_embd % c.n_head:
         raise ValueError(f'n_embd={c.n_embd} is not divisible by n_head={c.n_head}; change one, or set head_dim')
     if c.image_size:

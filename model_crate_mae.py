@@ -317,9 +317,6 @@ def check(c):
     for name in ('n_layer', 'n_head', 'n_embd', 'channels'):
         if getattr(c, name) < 1:
             raise ValueError(f'{name}={getattr(c, name)} must be at least 1')
-    for name in ('head_dim', 'decoder_n_layer', 'decoder_n_head'):
-        if getattr(c, name) < 0:
-            raise ValueError(f'{name}={getattr(c, name)} must be at least 1, or 0 for the default')
     c.image_size, c.patch_size = (tuple(s) if isinstance(s, (tuple, list)) else (s, s)
                                   for s in (c.image_size, c.patch_size))
     if any(i < 1 or p < 1 or i % p for i, p in zip(c.image_size, c.patch_size)):

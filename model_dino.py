@@ -254,12 +254,10 @@ def network(c, image_size):
 
 def check(c):
     """Raises ValueError where settings do not fit together; makes image_size and patch_size (height, width)."""
-    for name in ('n_out', 'hidden', 'bottleneck', 'head_layers'):
-        if getattr(c, name) < 1:
-            raise ValueError(f'{name}={getattr(c, name)} must be at least 1')
-    for name in ('student_temperature', 'teacher_temperature', 'first_temperature'):
-        if not 0 < getattr(c, name) <= 10:
-            raise ValueError(f'{name}={getattr(c, name)} must lie in (0, 10]')
+    for name in ('n_out', 'hidden', 'bottleneck', 'head_layers', 'student_temperature', 'teacher_temperature',
+                 'first_temperature'):
+        if getattr(c, name) <= 0:
+            raise ValueError(f'{name}={getattr(c, name)} must be above 0')
     for name in ('centre_momentum', 'teacher_momentum', 'teacher_momentum_end', 'freeze_share', 'temperature_share'):
         if not 0 <= getattr(c, name) <= 1:
             raise ValueError(f'{name}={getattr(c, name)} must lie in [0, 1]')

@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 import tasks
 from engine import curve, device, networks, optim, settings, start
-from engine.checkpoint import RunDirectory, check_new, held_in, restore
+from engine.checkpoint import RunDirectory, check_new, held_in
 from engine.device import Device, whole
 from engine.settings import Mistake, quoted
 from tasks import AugmentConfig, files
@@ -128,7 +128,10 @@ def main(argv):
     network = here.wrap(model, c.recompute)  # as training calls it; `model` is the same without a wrapper
     optimizers = optim.build(model, c.optimizer, c.learning_rate, c.muon_lr, (c.beta1, c.beta2), c.weight_decay,
                              c.momentum)
-    step, best, seconds = restore(asked.run, average, optimizers, here.scaler) if resumed else (0, math.inf, 0.0)
+    step, best, seconds = 0, math.inf, 0.0
+    if resumed:
+        from engine.trained import restore
+        step, best, seconds = restore(asked.run, average, optimizers, here.scaler)
     asked.run = None  # frees its memory
     if step > c.max_iters:
         raise Mistake(f'the run in {c.out_dir} is at step {step} already; give a larger --max_iters')

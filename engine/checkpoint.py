@@ -18,13 +18,12 @@ import json
 import math
 import os
 import re
-import zipfile
 from pathlib import Path
 
 import torch
 from safetensors.torch import save as as_bytes  # save_file makes files that no other user may read
 
-from engine.device import share, whole
+from engine.device import whole
 from engine.settings import Mistake
 
 FILES = ('config.json', 'log.jsonl', 'last.pt', 'best.safetensors', 'curve.png', 'results.csv', 'in_context.csv',
@@ -51,9 +50,9 @@ def write_file(path, write, mode='w', advice=RESUME):
 
 def held_in(out_dir):
     """Names of the files of a run that a directory holds."""
-    there = {path.name for path in Path(out_dir).glob('*') if path.stat().st_size}
-    kept = sorted(name for name in there if re.match(r'step_\d+\.safetensors$|events\.out\.tfevents', name))
-    return [name for name in FILES if name in there] + kept
+    out = Path(out_dir)
+    kept = [p.name for p in out.glob('*') if re.match(r'step_\d+\.safetensors$|events\.out\.tfevents', p.name)]
+    return [name for name in FILES if (out / name).is_file() and (out / name).stat().st_size] + sorted(kept)
 
 
 def check_new(out_dir):
@@ -124,7 +123,8 @@ class RunDirectory:
             (self.out / name).unlink()
         write_file(self.out / 'config.json', lambda f: json.dump(config, f, indent=1))
         if c.wandb_log:
-            self.wandb = wandb.init(project=c.wandb_project, name=c.wandb_run_name or c.out_dir, config=config)
+            wandb.init(project=c.wandb_project, name=c.wandb_run_name or c.out_dir, config=config)
+            self.wandb = wandb
         if c.tensorboard:
             self.board = SummaryWriter(self.out, purge_step=step if resumed else None)
 
@@ -175,42 +175,6 @@ def refuse_second(file, what):
         raise Mistake(f'{what} is being written by another process; wait for it, or name another --out_dir') from None
     except (ImportError, OSError):  # Windows, or a file system without locks
         pass
-
-
-# ---- reading --------------------------------------------------------------------------------------------------------
-
-
-def read_last(out_dir):
-    """What save_last wrote. Raises Mistake if there is no such file, or it is damaged or of another version."""
-    path = Path(out_dir) / 'last.pt'
-    if not path.is_file():
-        raise Mistake(f'no {path}, so there is nothing to resume; start anew, or from its weights with '
-                      f'--init_from={out_dir} and another --out_dir')
-    try:
-        with zipfile.ZipFile(path) as z:
-            if z.testzip():  # torch.load does not compare checksums
-                raise ValueError('a checksum differs')
-        return torch.load(path, map_location='cpu', weights_only=True)
-    except Exception as e:  # of many types, depending on the damage
-        raise Mistake(f'{path} is damaged ({type(e).__name__}); start from the best weights with --init_from={out_dir} '
-                      'and another --out_dir') from None
-
-
-def restore(last, average, optimizers, scaler):
-    """Put the states of last.pt, which any number of processes may have written, into average, optimizers and scaler.
-    Rates and decay stay those of the settings. Returns (step, best, seconds)."""
-    if last['scaler']:  # else its run was not in float16
-        scaler.load_state_dict(last['scaler'])
-    if average and last['average']:
-        own = average.module.state_dict()
-        average.module.load_state_dict({k: share(v, own[k]) for k, v in last['average'].items()}, strict=False)
-        average.n_averaged.fill_(last['step'])
-    for optimizer, state in zip(optimizers, last['optimizers'], strict=True):
-        parameters = [p for group in optimizer.param_groups for p in group['params']]
-        state['state'] = {i: {k: share(v, parameters[i]) for k, v in kept.items()}
-                          for i, kept in state['state'].items()}
-        optimizer.load_state_dict(state | {'param_groups': optimizer.state_dict()['param_groups']})
-    return last['step'], last['best'], last['seconds']
 
 
 # ---- the log --------------------------------------------------------------------------------------------------------

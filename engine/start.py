@@ -10,7 +10,6 @@ import dataclasses
 from dataclasses import dataclass
 
 from engine import networks
-from engine.checkpoint import read_last
 from engine.fast import speed_up
 from engine.settings import HERE, TYPED, Mistake, check, collect, show
 
@@ -59,7 +58,7 @@ def from_scratch(given, *classes):
 
 
 def resumed(given, *classes):
-    from engine.trained import read_config  # here and below: a new run reads no trained network
+    from engine.trained import read_config, read_last  # here and below: a new run reads no trained network
     out_dir = str(given['out_dir'][0])
     run = read_config(out_dir)
     run |= read_last(out_dir)

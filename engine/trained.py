@@ -4,7 +4,7 @@ A trained network is a dict, `run`: config.json of its run directory, and its `w
 """
 import dataclasses
 import json
-import os
+import zipfile
 from pathlib import Path
 
 import torch
@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 
 from engine.checkpoint import digest, held_in, weights_of, write_file, write_weights
+from engine.device import share
 from engine.fast import speed_up
 from engine.networks import config_from, grid, network, size
 from engine.settings import Mistake, check, collect, show
@@ -106,6 +107,41 @@ def as_classifier(run):
             weights[k] = v.permute(0, 2, 3, 1).flatten(1)
     return run | {'weights': {k: v for k, v in weights.items() if k in wanted}, 'network': settings, 'model': name,
                   'headless': run['model']}
+
+
+# ---- resuming -------------------------------------------------------------------------------------------------------
+
+def read_last(out_dir):
+    """What save_last wrote. Raises Mistake if there is no such file, or it is damaged or of another version."""
+    path = Path(out_dir) / 'last.pt'
+    if not path.is_file():
+        raise Mistake(f'no {path}, so there is nothing to resume; start anew, or from its weights with '
+                      f'--init_from={out_dir} and another --out_dir')
+    try:
+        with zipfile.ZipFile(path) as z:
+            if z.testzip():  # torch.load does not compare checksums
+                raise ValueError('a checksum differs')
+        return torch.load(path, map_location='cpu', weights_only=True)
+    except Exception as e:  # of many types, depending on the damage
+        raise Mistake(f'{path} is damaged ({type(e).__name__}); start from the best weights with --init_from={out_dir} '
+                      'and another --out_dir') from None
+
+
+def restore(last, average, optimizers, scaler):
+    """Put the states of last.pt, which any number of processes may have written, into average, optimizers and scaler.
+    Rates and decay stay those of the settings. Returns (step, best, seconds)."""
+    if last['scaler']:  # else its run was not in float16
+        scaler.load_state_dict(last['scaler'])
+    if average and last['average']:
+        own = average.module.state_dict()
+        average.module.load_state_dict({k: share(v, own[k]) for k, v in last['average'].items()}, strict=False)
+        average.n_averaged.fill_(last['step'])
+    for optimizer, state in zip(optimizers, last['optimizers'], strict=True):
+        parameters = [p for group in optimizer.param_groups for p in group['params']]
+        state['state'] = {i: {k: share(v, parameters[i]) for k, v in kept.items()}
+                          for i, kept in state['state'].items()}
+        optimizer.load_state_dict(state | {'param_groups': optimizer.state_dict()['param_groups']})
+    return last['step'], last['best'], last['seconds']
 
 
 # ---- weights to networks --------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from PIL import Image
 import train
 from analysis import layers
 from engine import networks, settings
-from engine.checkpoint import read_last, read_log
-from engine.trained import read_weights, write_run
+from engine.checkpoint import read_log
+from engine.trained import read_last, read_weights, write_run
 from prepare.lib.files import write_text
 
 ROOT = Path(__file__).resolve().parent.parent

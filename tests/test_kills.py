@@ -9,7 +9,8 @@ from helpers import HARD, equal, go, losses, weights
 from torch.utils._pytree import tree_leaves
 
 import train
-from engine.checkpoint import RunDirectory, read_last
+from engine.checkpoint import RunDirectory
+from engine.trained import read_last
 
 pytestmark = pytest.mark.skipif(not hasattr(os, 'fork'), reason='the system cannot fork')
 

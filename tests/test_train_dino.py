@@ -16,8 +16,7 @@ import analyze
 import eval as scores
 import sample
 import train
-from engine.checkpoint import read_last
-from engine.trained import load_model, open_run, read_weights
+from engine.trained import load_model, open_run, read_last, read_weights
 from scoring import frozen
 from tasks.augment import config_of
 from tasks.pictures import ImageSplit

@@ -9,10 +9,10 @@ from helpers import OF_AUTOENCODERS, column, config_of, equal, fails, go, losses
 
 import eval as scores
 import train
-from engine.checkpoint import read_last
 from model_crate_mae import CRATEMAE
 from tasks.augment import AugmentConfig, draws_needed
 from tasks.pictures import ImageSplit
+from engine.trained import read_last
 
 pytestmark = pytest.mark.usefixtures('quick')
 BOTH = list(OF_AUTOENCODERS)

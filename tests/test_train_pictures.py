@@ -10,9 +10,9 @@ import torch
 from helpers import HARD_PICTURES, OF_PICTURES, ROOT, by_hand, column, config_of, equal, fails, go, losses, weights
 
 import train
-from engine.checkpoint import RunDirectory, read_last
+from engine.checkpoint import RunDirectory
 from engine.device import Device
-from engine.trained import read_config, read_weights
+from engine.trained import read_config, read_last, read_weights
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
 from tasks.pictures import ImageSplit

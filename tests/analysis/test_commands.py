@@ -213,7 +213,7 @@ def test_mistakes_get_one_line(words, message, place, tmp_path, capsys, monkeypa
     ('pca', 'crate', '--label=ant --image={place}/FOLDER', 'leave one of them out'),
     ('pca', 'gpt2', '', 'pca is for pictures'),
     ('segment', 'gpt2', '', 'segment is for pictures'), ('layers', 'crate', '--dataset=text', '--dataset'),
-    ('layers', 'gpt2', '--dataset=pics', '--dataset'), ('layers', 'gpt2', '--dataset=letters', 'reads tokens bytes'),
+    ('layers', 'gpt2', '--dataset=pics', '--dataset'), ('layers', 'gpt2', '--dataset=letters', 'reads tokenizer'),
     ('layers', 'crate', '--dataset=grey', 'channels'), ('pca', 'grey', '--dataset=four', 'channels'),
     ('layers', 'gpt2', '--beside={place}/runs/letters', 'letters'),
     ('layers', 'crate', '--dataset=none', 'no data in'),

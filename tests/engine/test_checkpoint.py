@@ -18,9 +18,9 @@ from safetensors.torch import load_file, load_model
 import eval as scores
 import train
 from engine import networks, trained
-from engine.checkpoint import FILES, RunDirectory, read_last, read_log, write_file
+from engine.checkpoint import FILES, RunDirectory, read_log, write_file
 from engine.settings import Mistake, one_line_errors
-from engine.trained import read_weights
+from engine.trained import read_last, read_weights
 
 
 @pytest.fixture

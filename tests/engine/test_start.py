@@ -8,8 +8,8 @@ from helpers import OF_PICTURES, ROOT, column, config_of, equal, fails, go, loss
 
 import train
 from engine import settings, trained
-from engine.checkpoint import read_last
 from engine.start import read
+from engine.trained import read_last
 from model_crate import CRATE, CRATEConfig
 from model_vit import ViT, ViTConfig
 from prepare import official_weights

@@ -238,7 +238,6 @@ BETWEEN = [(dict(mask_ratio=ratio), 'between 0 and 1') for ratio in (0.0, 1.0, -
     (CRATEMAEConfig, dict(masking='none'), 'token or zero'),
     (CRATEMAEConfig, dict(decoder_skip='paper'), 'raw or normed'),
     (CRATEMAEConfig, dict(decoder_n_head=5), 'decoder_n_head'),
-    (CRATEMAEConfig, dict(decoder_n_layer=-1), 'decoder_n_layer'),
     (ViTMAEConfig, dict(decoder_n_layer=0), 'decoder_n_layer'),
     (ViTMAEConfig, dict(decoder_n_embd=30), 'decoder_n_embd')])
 def test_impossible_configs_say_why(Config, settings, word):
