@@ -200,16 +200,16 @@ def timed(work, seconds, device):
 
 def compare(works, c):
     """Prints a line for each Work."""
-    rates = {dtype: matmul_flops(c.device, dtype) for dtype in {work.dtype for work in works}}
+    rates = {work.dtype: matmul_flops(c.device, work.dtype) for work in works}
     print(f'{machine(c.device)}; {c.rounds} rounds; a plain matmul reaches ' + ', '.join(
         f'{rate / 1e12:.2f} TFLOP/s in {str(dtype)[6:]}' for dtype, rate in rates.items()))
-    print(f'{"":<55}  {"parameters":>12}{"ms":>10}{"a second":>20}{"of a matmul":>13}  speed over the first')
+    print(f'{"":<61}  {"parameters":>12}{"ms":>10}{"a second":>20}{"of a matmul":>13}  speed over the first')
     first = {}
     for work, seconds in zip(works, in_turn(works, c)):
         speeds = [work.amount / s for s in seconds]
         ratios = [own / theirs for own, theirs in zip(speeds, first.setdefault(work.unit, speeds))]
         share = f'{work.flops / median(seconds) / rates[work.dtype]:.0%}' if work.flops else ''
-        print(f'{work.row:<34}{work.form:<23}{size(work.model):>12,}{1e3 * median(seconds):>10,.1f}'
+        print(f'{work.row:<40}{work.form:<23}{size(work.model):>12,}{1e3 * median(seconds):>10,.1f}'
               f'{median(speeds):>11,.1f} {work.unit:<8}{share:>13}  {spread(ratios)}')
 
 
