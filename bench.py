@@ -17,20 +17,19 @@ computed. Without words it is computed as train.py does; when it generates, as s
     -uncached               generation without a cache
 
 The share of a matmul's rate counts the operations that our network needs, whatever the form. Settings of networks, such
-as --n_layer=2, change every row that has them.
+as --n_layer=2, change every row that has them. Rows of `grow` have 6 layers of width 512 and steps of 2,048 tokens in
+contexts of 256, except for what they say.
 
 A race trains every config once a round, the round's number as seed, until its validation loss is at most the target or
-its iterations end. Seconds are of training, without evaluation, unless stated otherwise. Any `--KEY=VALUE` that is not
-a setting of the race goes to every training run.
+its iterations end. Seconds are of training, without evaluation. Any `--KEY=VALUE` that is not a setting of the race
+goes to every training run.
 """
-import platform
+import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass, fields, replace
 from statistics import median
 
 import engine  # before torch
@@ -40,7 +39,6 @@ from engine import optim, settings
 from engine.checkpoint import read_log
 from engine.device import autocast, choose_compile, choose_device, choose_dtype, compile_network
 from engine.fast import speed_up
-from engine.generate import generate
 from engine.networks import is_small, network, size
 from engine.settings import Mistake
 from scoring.baselines import NanoGPT, ReleasedCRATE
@@ -83,55 +81,37 @@ NETWORKS = {  # name: x of model_x.py, its settings, pictures or sequences in a 
     'gpt2-base': text('aot', 12, 768, 12, **GPT2),
     'aot-stdlib': text('aot', 6, 256, 8, 64, 32, 256),  # the default run's
     'aot-18x384': text('aot', 18, 384, 6, 256, 16, 256), 'gpt2-6x384': text('aot', 6, 384, 6, 256, 16, 256, **GPT2)}
-WORDS = {'released': 'way', 'nanogpt': 'way', 'float32': 'dtype', 'bfloat16': 'dtype', 'plain': 'compile',
-         'compiled': 'compile', 'uncached': 'cache'}  # what a word decides
+WAYS = {'released': ReleasedCRATE, 'nanogpt': NanoGPT}
+WORDS = *WAYS, 'float32', 'bfloat16', 'plain', 'compiled', 'uncached'
 ROWS = {  # of each command
     'step': 'crate-tiny,crate-tiny-float32,crate-tiny-released,vit-6m,gpt2-6x384,gpt2-6x384-nanogpt,aot-18x384,'
             'aot-stdlib',
     'generate': 'gpt2-base,gpt2-base-float32,gpt2-base-uncached,gpt2-base-nanogpt,aot-mhsa-base,aot-mssa-base',
     'grow': 'aot-stdlib-plain,gpt2-6x384-plain'}
-SHAPES = [{name: n} for name, sizes in {'n_embd': (128, 256, 512, 1024), 'n_layer': (3, 6, 12),
-                                        'block_size': (64, 256, 1024)}.items() for n in sizes]
+GROWTH = {'n_embd': (128, 256, 512, 1024), 'n_layer': (3, 6, 12), 'block_size': (64, 256, 1024)}
 
 
 # ---- what is timed --------------------------------------------------------------------------------------------------
 
-@dataclass
-class Work:
-    """Something to time: run() once processes `amount` units."""
-    row: str
-    run: Callable
-    amount: int
-    unit: str               # 'pictures' or 'tokens'
-    dtype: torch.dtype
-    form: str               # how it is computed, in words
-    params: int
-    flops: float = 0.0      # operations of a run, as our network needs them; 0 if not counted
-
-
-def read(row, command):
-    """A row -> (its network's name, {what a word decides: the word}). Raises Mistake for one that does not exist."""
-    base = max((k for k in NETWORKS if f'{row}-'.startswith(f'{k}-')), key=len, default='')
-    words = row[len(base) + 1:].split('-') if len(row) > len(base) else []
-    said = {WORDS.get(word): word for word in words}
-    if not base or None in said or len(said) < len(words) or 'cache' in said and command != 'generate':
+def read(row):
+    """A row -> (its network's name, its words)."""
+    found = re.fullmatch(f'({"|".join(NETWORKS)})((-({"|".join(WORDS)}))*)', row)
+    if not found:
         raise Mistake(f"row '{row}' is unknown; choose one of {', '.join(NETWORKS)}, and behind it, if you like, "
                       + ', '.join(f'-{word}' for word in WORDS))
-    return base, said
+    return found[1], found[2].split('-')
 
 
-def build(base, way='', more=None):
+def build(base, Way=None, more={}):
     """A network of NETWORKS with random weights, the same in every call. more: settings that replace those of the
     table, if the network has them."""
     model, given, _ = NETWORKS[base]
     Network, Config = network(model)
-    own = {k: v for k, v in (more or {}).items() if k in Config.__dataclass_fields__}
-    if not given.get('image_size'):  # a network that reads text keeps doing so
-        own.pop('image_size', None)
+    own = {f.name for f in fields(Config) if f.name != 'image_size' or 'image_size' in given}  # text stays text
     torch.manual_seed(0)
     with settings.refusals():
-        config = Config(**given | own)
-    return {'released': ReleasedCRATE, 'nanogpt': NanoGPT}[way](config) if way else speed_up(Network(config))
+        config = Config(**given | {k: v for k, v in more.items() if k in own})
+    return Way(config) if Way else speed_up(Network(config))
 
 
 def batch(c, rows):
@@ -141,133 +121,117 @@ def batch(c, rows):
     return tuple(torch.randint(c.vocab_size, (rows, c.block_size)) for _ in 'xy')
 
 
-def work_of(command, row, c, more):
-    """The Work of a row: a training step on a batch of noise, or for `generate` the continuation of a prompt of random
-    tokens."""
-    (base, said), trains = read(row, command), command != 'generate'
-    way = said.get('way', '')
-    model = build(base, way, more).to(c.device).train(trains)
-    small = not trains and is_small(model)  # sample.py computes these in float32
-    dtype = choose_dtype(said.get('dtype', 'float32' if way or small else 'auto'), c.device)
-    compiled = said['compile'] == 'compiled' if 'compile' in said else \
-        trains and not way and choose_compile('auto', c.device)
-    if compiled:  # as train.py does
-        compile_network(model, whole=trains and torch.device(c.device).type == 'cpu')
-    cast, form = autocast(c.device, dtype), f'{str(dtype)[6:]}, {"compiled" if compiled else "not compiled"}'
-    run, amount, unit, flops = (training if trains else generation)(model, base, said, cast, c, more)
-    return Work(row, run, amount, unit, dtype, form, size(model), flops)
+class Work:
+    """What a row times. run() once processes `amount` units, pictures or tokens: a training step on a batch of noise,
+    or for `generate` the continuation of a prompt of 16 random tokens."""
 
+    def __init__(self, command, row, c, more, note=''):
+        """c: a BenchConfig; more: settings of the network; note: what the table says behind the row's name."""
+        (base, words), self.trains = read(row), command != 'generate'
+        Way = next((WAYS[word] for word in words if word in WAYS), None)
+        self.model = build(base, Way, more).to(c.device).train(self.trains)
+        task, rows = self.model.config.task, c.batch_size or NETWORKS[base][2]
+        if not self.trains and task != 'text':
+            raise Mistake(f'{base} writes no text; name another row, such as gpt2-base')
+        plain = Way or not self.trains and is_small(self.model)  # sample.py computes the small ones in float32
+        dtype = next((word for word in words if word in ('float32', 'bfloat16')), 'float32' if plain else 'auto')
+        self.dtype = choose_dtype(dtype, c.device)
+        self.cast = autocast(c.device, self.dtype)
+        compiled = 'compiled' in words or (
+            self.trains and not Way and 'plain' not in words and choose_compile('auto', c.device))
+        if compiled:  # as train.py does
+            compile_network(self.model, whole=self.trains and torch.device(c.device).type == 'cpu')
+        self.row, self.form = row + note, f'{str(self.dtype)[6:]}, {"compiled" if compiled else "not compiled"}'
+        self.x, self.y = (t.to(c.device) for t in batch(self.model.config, rows))
+        self.unit, self.amount, self.flops = 'tokens', c.tokens, 0  # the operations of writing are not counted
+        self.how = {} if Way else {'use_cache': 'uncached' not in words}
+        if self.trains:
+            self.unit, self.amount = ('pictures', rows) if task == 'image' else ('tokens', self.x.numel())
+            self.optimizers = optim.build(self.model, c.optimizer, lr=0.0, muon_lr=0.0)  # the weights stay
+            with torch.device('meta'):
+                self.flops = rows * train_flops(build(base, None, more))
 
-def training(model, base, said, cast, c, more):
-    """(a training step, how much it processes, the unit, its operations)"""
-    rows = c.batch_size or NETWORKS[base][2]
-    x, y = (t.to(c.device) for t in batch(model.config, rows))
-    optimizers = optim.build(model, c.optimizer, lr=0.0, muon_lr=0.0)  # does all its work, but the weights stay
-    with torch.device('meta'):
-        flops = rows * train_flops(build(base, '', more))
-
-    def step():
-        with cast:
-            loss = model(x, y)[1]
+    def run(self):
+        with self.cast:
+            if not self.trains:
+                return self.model.generate(self.x[:1, :16], self.amount, **self.how)
+            loss = self.model(self.x, self.y)[1]
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-    return (step, x.numel(), 'tokens', flops) if x.dim() == 2 else (step, rows, 'pictures', flops)
 
 
-def generation(model, base, said, cast, c, more, prompt=16):
-    """The same of a continuation; its operations are not counted."""
-    if model.config.task != 'text':
-        raise Mistake(f'{base} writes no text; name another row, such as gpt2-base')
-    idx = torch.randint(model.config.vocab_size, (1, prompt), device=c.device)
-
-    def run():
-        with cast:
-            model.generate(idx, c.tokens) if 'way' in said else \
-                generate(model, idx, c.tokens, use_cache='cache' not in said)
-    return run, c.tokens, 'tokens', 0.0
+def works_of(command, c, more):
+    """The Work of each row, and for `grow` of each size."""
+    rows, works = c.rows.split(','), []
+    if command != 'grow':
+        return [Work(command, row, c, more) for row in rows]
+    for name, values in GROWTH.items():
+        for n in values:
+            sizes = {'n_layer': 6, 'n_embd': 512, 'block_size': 256} | more | {name: n}
+            sizes['n_head'] = max(1, sizes['n_embd'] // 64)
+            sized = replace(c, batch_size=c.batch_size or max(1, 2048 // sizes['block_size']))
+            works += [Work(command, row, sized, sizes, f' {name}={n}') for row in rows]
+    return works
 
 
 # ---- the timing loop ------------------------------------------------------------------------------------------------
 
 def in_turn(works, c):
-    """Measures every Work in turn. Returns ([seconds of a run in each round] for each, {dtype: [operations per second
-    of a plain matmul in each round]})."""
-    seconds, rates = [[] for _ in works], {work.dtype: [] for work in works}
-    counts = []
+    """Measures every Work in turn. Returns for each (its seconds of a run in each round)."""
     for work in works:
-        timed(work, 2, c.device)  # everything compiles and allocates
-        counts.append(1 + int(c.seconds / timed(work, 1, c.device)))
-    for _ in range(c.rounds):
-        for dtype in rates:
-            rates[dtype].append(matmul_flops(c.device, dtype))
-        for work, count, own in zip(works, counts, seconds):
-            own.append(timed(work, count, c.device))
-    return seconds, rates
+        work.run()  # everything compiles and allocates
+    rounds = [[timed(work, c.seconds, c.device) for work in works] for _ in range(c.rounds)]
+    return list(zip(*rounds))
 
 
-def timed(work, count, device):
-    """Seconds of a run, the mean of so many."""
-    start = time.perf_counter()
-    for _ in range(count):
+def timed(work, seconds, device):
+    """Seconds of a run, the mean of as many as fit in so many seconds, at least one."""
+    start, count = time.perf_counter(), 0
+    while not count or time.perf_counter() - start < seconds:
         work.run()
+        count += 1
     if torch.device(device).type != 'cpu':
         torch.accelerator.synchronize(device)  # a GPU has to finish before the clock is read
     return (time.perf_counter() - start) / count
 
 
-def compare(command, c, more):
-    """Prints a line for each row."""
-    works = [work_of(command, row, c, more) for row in c.rows.split(',')]
-    seconds, rates = in_turn(works, c)
+def compare(works, c):
+    """Prints a line for each Work."""
+    rates = {work.dtype: matmul_flops(c.device, work.dtype) for work in works}
     print(f'{machine(c.device)}; {c.rounds} rounds; a plain matmul reaches ' + ', '.join(
-        f'{median(r) / 1e12:.2f} TFLOP/s in {str(dtype)[6:]}' for dtype, r in rates.items()))
-    print(f'{"":<50}  {"parameters":>12}{"ms":>10}{"a second":>20}{"of a matmul":>13}  speed over the first')
+        f'{rate / 1e12:.2f} TFLOP/s in {str(dtype)[6:]}' for dtype, rate in rates.items()))
+    print(f'{"":<61}  {"parameters":>12}{"ms":>10}{"a second":>20}{"of a matmul":>13}  speed over the first')
     first = {}
-    for work, own in zip(works, seconds):
-        one, theirs = first.setdefault(work.unit, (work, own))
-        ratios = [work.amount / s / (one.amount / t) for s, t in zip(own, theirs)]
-        share = median(work.flops / s / rate for s, rate in zip(own, rates[work.dtype]))
-        print(f'{work.row:<29}{work.form:<23}{work.params:>12,}{1e3 * median(own):>10,.1f}'
-              f'{work.amount / median(own):>11,.1f} {work.unit:<8}{f"{share:.0%}" * (share > 0):>13}'
-              + (f'  {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})' if one is not work else ''))
+    for work, seconds in zip(works, in_turn(works, c)):
+        speeds = [work.amount / s for s in seconds]
+        ratios = [own / theirs for own, theirs in zip(speeds, first.setdefault(work.unit, speeds))]
+        share = f'{work.flops / median(seconds) / rates[work.dtype]:.0%}' if work.flops else ''
+        print(f'{work.row:<40}{work.form:<23}{size(work.model):>12,}{1e3 * median(seconds):>10,.1f}'
+              f'{median(speeds):>11,.1f} {work.unit:<8}{share:>13}  {spread(ratios)}')
 
 
-def grow(command, c, more):
-    """Prints a line for each of SHAPES, with a column for each row."""
-    print(f'{machine(c.device)}; ms of a training step with 2,048 tokens; 6 layers of width 512, context 256, except:')
-    rows, works, sequences = c.rows.split(','), [], c.batch_size
-    for shape in SHAPES:
-        given = {'n_layer': 6, 'n_embd': 512, 'block_size': 256} | more | shape
-        given['n_head'] = max(1, given['n_embd'] // 64)
-        c.batch_size = sequences or max(1, 2048 // given['block_size'])
-        works += [work_of(command, row, c, given) for row in rows]
-    seconds, _ = in_turn(works, c)
-    print(' ' * 20 + ''.join(f'{row:>29}' for row in rows))
-    for i, shape in enumerate(SHAPES):
-        name = ' '.join(f'{k}={v}' for k, v in shape.items())
-        print(f'{name:<20}' + ''.join(f'{1e3 * median(own):>29,.0f}' for own in seconds[i * len(rows):][:len(rows)]))
+def spread(values):
+    return f'{median(values):.2f} ({min(values):.2f} to {max(values):.2f})'
 
 
 def machine(device):
-    chip = torch.cuda.get_device_name(device) if 'cuda' in device else platform.processor() or platform.machine()
+    chip = torch.cuda.get_device_name(device) if 'cuda' in device else torch.cpu.get_capabilities()['cpu_name']
     return f'{chip}, {torch.get_num_threads()} threads, torch {torch.__version__}'
 
 
 # ---- a race to a loss -----------------------------------------------------------------------------------------------
 
 def race(config, target, seed, extra):
-    """Trains one config. Returns its last validation, a row of its log, and the seconds that the whole process took."""
+    """Trains one config. Returns its last validation, a row of its log."""
     with tempfile.TemporaryDirectory() as out:
-        start = time.perf_counter()
         words = config, *extra, f'--target_loss={target}', f'--seed={seed}', f'--out_dir={out}'
-        done = subprocess.run([sys.executable, settings.HERE / 'train.py', *words], capture_output=True,
-                              encoding='utf-8', errors='replace')
+        done = subprocess.run([sys.executable, settings.HERE / 'train.py', *words], stdout=subprocess.DEVNULL)
         if done.returncode:
-            raise Mistake(f'{config}: {done.stderr.strip()}')
-        return [row for row in read_log(out) if row['split'] == 'val'][-1], time.perf_counter() - start
+            sys.exit(done.returncode)  # it has said why
+        return [row for row in read_log(out) if row['split'] == 'val'][-1]
 
 
 def race_all(configs, given):
@@ -275,27 +239,19 @@ def race_all(configs, given):
     c = RaceConfig(**settings.check({k: v for k, v in given.items() if k in ours}, RaceConfig))
     extra = [f'--{k}={value}' for k, (value, _) in given.items() if k not in ours]
     print(f'{machine("cpu")}, validation loss {c.target_loss}, {c.rounds} rounds')
-    seconds, missed = {config: [] for config in configs}, set()
+    runs = {config: [] for config in configs}
     for seed in range(c.rounds):
-        for config in configs:
-            row, whole = race(config, c.target_loss, seed, extra)
-            seconds[config].append(row['seconds'])
-            if row['loss'] > c.target_loss:
-                missed.add(config)
-            print(f'seed {seed}  {Path(config).stem:<34} validation loss {row["loss"]:.4f} at step {row["step"]} after '
-                  f'{row["seconds"]:.1f} s of training, {whole:.1f} s in all', flush=True)
-    for config in configs:
-        print(f'{Path(config).stem:<34} ' + spread(seconds[config], 's of training')
-              + '; the target was missed, so this is a lower bound: the time of the whole run' * (config in missed))
-    first, *others = configs
-    for config in others:
-        ratios = [a / b for a, b in zip(seconds[first], seconds[config])]
-        print(f'{Path(first).stem} / {Path(config).stem}: ' + spread(ratios, 'of the time', '.2f') +
-              (', at most' if config in missed and first not in missed else ''))
-
-
-def spread(values, unit, form='.1f'):
-    return f'median {median(values):{form}} {unit} ({min(values):{form}} to {max(values):{form}})'
+        for config, rows in runs.items():
+            row = race(config, c.target_loss, seed, extra)
+            rows.append(row)
+            print(f'seed {seed}  {config:<44} validation loss {row["loss"]:.4f} at step {row["step"]} after '
+                  f'{row["seconds"]:.1f} s of training', flush=True)
+    for config, rows in runs.items():
+        seconds = [row['seconds'] for row in rows]
+        ratios = [first['seconds'] / own for first, own in zip(runs[configs[0]], seconds)]
+        missed = any(row['loss'] > c.target_loss for row in rows)
+        print(f'{config:<44} {spread(seconds)} s of training; the first takes {spread(ratios)} of that'
+              + '; the target was missed: the time of the whole run, a lower bound' * missed)
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------
@@ -306,15 +262,15 @@ def main(argv):
     words, given = settings.split(argv)
     if words and all(word.endswith('.py') for word in words):
         return race_all(words, given)
-    command, *rest = words or ['step']
-    if command not in ROWS or rest:
-        raise Mistake(f"'{' '.join(words)}' is unknown; say {', '.join(ROWS)}, or name configs to race, such as "
+    command = ' '.join(words) or 'step'
+    if command not in ROWS:
+        raise Mistake(f"'{command}' is unknown; say {', '.join(ROWS)}, or name configs to race, such as "
                       'config/race_aot_shakespeare_char.py')
     more = settings.check(given, BenchConfig, *(network(model)[1] for model, *_ in NETWORKS.values()))
     c = BenchConfig(**{f.name: more.pop(f.name) for f in fields(BenchConfig) if f.name in more})
     settings.check_least(c, rounds=1, batch_size=0, tokens=1, seconds=0)
     c.rows, c.device = c.rows or ROWS[command], choose_device(c.device)
-    (grow if command == 'grow' else compare)(command, c, more)
+    compare(works_of(command, c, more), c)
 
 
 if __name__ == '__main__':

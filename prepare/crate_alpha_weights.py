@@ -17,13 +17,12 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import Mistake, one_line_errors
+from engine.settings import one_line_errors
 from prepare.lib.command_line import Parser
 from prepare.lib.download import local_or_fetch
 
 URL = 'https://huggingface.co/UCSC-VLAA/CRATE-alpha/resolve/main/torch/'
 SIZES = {'B16': (12, 16), 'L14': (16, 14)}  # heads, pixels of a patch
-SIDE = 224
 
 
 def main(argv=None):
@@ -42,19 +41,13 @@ def main(argv=None):
     out, file = Path(args.out_dir or f'out/crate_alpha_{args.size.lower()}'), f'crate_alpha_{args.size}.pth'
     if not args.overwrite:
         check_new(out)
-    path = local_or_fetch(args.source, args.url + file, out.parent / 'downloads' / file)
-    n_head, patch_size = SIZES[args.size]
-    try:
-        model = CRATEAlpha.from_official(official.read(path), n_head=n_head, image_size=SIDE, patch_size=patch_size)
-        if model.config.num_classes != len(names()):
-            raise Mistake(f'it knows {model.config.num_classes} classes, ImageNet-1K has {len(names())}')
-    except ValueError as e:
-        raise Mistake(f'{path} is no CRATE-alpha {args.size} ({e}); give the --size of the file, or another --from '
-                      'FILE') from None
+    weights = official.read(local_or_fetch(args.source, args.url + file, out.parent / 'downloads' / file))
+    (n_head, patch_size), classes = SIZES[args.size], list(names())
+    model = CRATEAlpha.from_official(weights, n_head=n_head, image_size=224, patch_size=patch_size,
+                                     num_classes=len(classes))
     write_run(out, model, {'dataset': 'imagenet'} | official.VIEWS['crate_alpha'],
-              {'kind': 'images', 'classes': list(names())}, 'run this again, or name another --out_dir')
-    print(f'{out}: {model.num_params():,} parameters, {model.config.n_layer} layers of {n_head} heads, '
-          f'{model.config.n_embd} wide, pictures of {SIDE} pixels')
+              {'kind': 'images', 'classes': classes}, 'run this again, or name another --out_dir')
+    print(f'{out}: {model.num_params():,} parameters')
 
 
 if __name__ == '__main__':

@@ -20,63 +20,43 @@ from prepare.lib.command_line import Parser
 from prepare.lib.download import local_or_fetch
 
 URL = 'https://huggingface.co/openai-community/'
-SIZES = {'gpt2': (12, '248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707'),  # heads, sha256
-         'gpt2-medium': (16, 'fc5a354a19255ad494f3d71549390baca1ccf61d1d822b9408971705c687c9cd'),
-         'gpt2-large': (20, '5f47f3e12f91cd33b662ce7e433b6150ad5512b5884a2cee961b50e9c3bbebce'),
-         'gpt2-xl': (25, '0f8b28eb05a8075f48b61b6f35332978c74fc7763fa9fb4051a1c30511736a6a')}
-MASKS = ('.attn.bias', '.attn.masked_bias')  # causal masks, which are not weights
-VOCABULARY = 50257
+CHECKSUMS = {'gpt2': '248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707',
+             'gpt2-medium': 'fc5a354a19255ad494f3d71549390baca1ccf61d1d822b9408971705c687c9cd',
+             'gpt2-large': '5f47f3e12f91cd33b662ce7e433b6150ad5512b5884a2cee961b50e9c3bbebce',
+             'gpt2-xl': '0f8b28eb05a8075f48b61b6f35332978c74fc7763fa9fb4051a1c30511736a6a'}
 # settings with which train.py fine-tunes if no config is named: nanoGPT's, 20 steps of 32 sequences
 FINE_TUNING = {'batch_size': 1, 'gradient_accumulation_steps': 32, 'max_iters': 20, 'learning_rate': 3e-5,
                'schedule': 'constant', 'warmup_iters': 0, 'min_lr': 0.0, 'eval_interval': 5, 'eval_iters': 40,
                'log_interval': 1}
 
 
-def read_safetensors(path):
-    """{name: tensor} of OpenAI's file, without the masks. Raises Mistake for a damaged file."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-    try:
-        return {name: t for name, t in load_file(path).items() if not name.endswith(MASKS)}
-    except (SafetensorError, OSError) as e:
-        raise Mistake(f'{path} is cut off, damaged or no .safetensors file ({e}); get it again') from None
-
-
 def main(argv=None):
     p = Parser(__doc__)
-    p.add_argument('--size', choices=SIZES, default='gpt2', help='default: %(default)s')
+    p.add_argument('--size', choices=CHECKSUMS, default='gpt2', help='default: %(default)s')
     p.add_argument('--from', dest='source', metavar='FILE', help='a local model.safetensors instead of the download')
-    p.add_argument('--n_head', type=int, default=0, help='heads of a GPT-2 of another size (default: those of --size)')
+    p.add_argument('--n_head', type=int, help="heads of a layer (default: 64 wide each, as OpenAI's)")
     p.add_argument('--out_dir', help='run directory to write (default: out/SIZE)')
     p.add_argument('--overwrite', action='store_true', help='replace the run in this directory')
     p.add_argument('--url', default=URL, help='where SIZE/resolve/main/model.safetensors is (default: %(default)s)')
     args = p.parse_args(argv)
-    from engine.checkpoint import check_new  # here, as it imports torch: --help is fast
+    from engine import official  # here, as it imports torch: --help is fast
+    from engine.checkpoint import check_new
     from engine.trained import write_run
     from model_aot import AoT
-    heads, checksum = SIZES[args.size]
     out = Path(args.out_dir or f'out/{args.size}')
     if not args.overwrite:
         check_new(out)
     path = local_or_fetch(args.source, f'{args.url}{args.size}/resolve/main/model.safetensors',
-                          out.parent / 'downloads' / f'{args.size}.safetensors', None if args.source else checksum)
-    tensors = read_safetensors(path)
-    tables = (t for name, t in tensors.items() if name.endswith('wte.weight') and t.dim() == 2)
-    width = next((t.shape[1] for t in tables), 64 * heads)
-    if not args.n_head and width != 64 * heads:  # no tensor shows the number of heads; OpenAI's are 64 wide
-        raise Mistake(f'{path} is {width} wide, and {args.size} is {64 * heads}; give the --size of the file, '
-                      'or --n_head')
-    try:
-        model = AoT.from_gpt2(tensors, n_head=args.n_head or heads, gelu='tanh')
-    except ValueError as e:
-        raise Mistake(f'{path}: {e}') from None
-    vocabulary = model.config.vocab_size
-    if vocabulary < VOCABULARY:
-        raise Mistake(f"{path} knows {vocabulary} tokens, GPT-2's tokenizer {VOCABULARY}; give another --from FILE")
+                          out.parent / 'downloads' / f'{args.size}.safetensors',
+                          None if args.source else CHECKSUMS[args.size])
+    weights = official.read(path)
+    width = next((t.shape[-1] for name, t in weights.items() if name.endswith('wte.weight')), 768)
+    model = AoT.from_gpt2(weights, n_head=args.n_head or width // 64, gelu='tanh')
+    if model.config.vocab_size < 50257:
+        raise Mistake(f"{path} knows {model.config.vocab_size} tokens, GPT-2's tokenizer 50257; take another file")
     write_run(out, model, FINE_TUNING, {'kind': 'text', 'tokenizer': {'name': 'gpt2'}},
               'run this again, or name another --out_dir')
-    print(f'{out}: {model.num_params():,} parameters, {model.config.n_layer} layers of {args.n_head or heads} heads, '
-          f'{width} wide, a context of {model.config.block_size}')
+    print(f'{out}: {model.num_params():,} parameters, {model.config.n_head} heads')
 
 
 if __name__ == '__main__':

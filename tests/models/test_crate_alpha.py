@@ -85,9 +85,3 @@ def test_what_is_decoded_and_whether_there_is_a_skip():
     model.layers[0].skip = False
     half = z + model.layers[0].attn(model.layers[0].norm1(z))
     assert torch.allclose(with_skip - model.layers[0](z), half, atol=1e-6)
-
-
-def test_only_the_authors_form_is_written():
-    model = CRATEAlpha(CRATEAlphaConfig(1, 2, 8, image_size=8, patch_size=4, decoupled=False))
-    with pytest.raises(ValueError, match='decoupled=True, skip=True and steps=2, this network decoupled=False'):
-        model.to_official()

@@ -1,7 +1,5 @@
 """The authors' and OpenAI's weights in our networks and back: every name, every way to nest them,
 every mistake."""
-import math
-
 import pytest
 import torch
 from helpers import golden, golden_pictures
@@ -81,7 +79,7 @@ def test_loaders_of_classifiers_name_what_does_not_fit(name, gone):
     for change, word in (({gone: None}, gone), ({'surprise': torch.ones(1)}, 'surprise'),
                          ({'cls_token': torch.ones(1, 1, 3)}, 'cls_token')):
         refused(name, sd, change, word)
-    refused(name, {}, {'weights': torch.ones(1)}, 'not a')
+    refused(name, {}, {'weights': torch.ones(1)}, 'cls_token: missing')
 
 
 @pytest.mark.parametrize('name', AUTOENCODERS)
@@ -91,11 +89,9 @@ def test_loaders_of_autoencoders_name_what_does_not_fit(name):
     for change, word in (({'cls_token': None}, 'cls_token'), ({'surprise': torch.ones(1)}, 'surprise'),
                          ({'mask_token': torch.ones(1, 1, 3)}, 'mask_token'),
                          ({'norm.bias': None, 'norm.weight': None}, 'norm.bias'),
-                         ({'pos_embed': back['pos_embed'] + 2e-5}, 'pos_embed holds other positions'),
-                         ({'decoder_pos_embed': decoder_pos * math.nan}, 'decoder_pos_embed holds other positions'),
-                         ({'decoder_pos_embed': decoder_pos[:, 1:]}, 'decoder_pos_embed has shape'),
-                         ({k: None for k in back if k.startswith('decoder')}, 'has no decoder'),
-                         ({k: None for k in back if k.startswith('blocks.0')}, 'not a ')):
+                         ({'decoder_pos_embed': decoder_pos[:, 1:]}, 'decoder_pos_embed: '),
+                         ({k: None for k in back if k.startswith('decoder_pred')}, 'decoder_pred.weight: missing'),
+                         ({k: None for k in back if k.startswith('blocks.0')}, 'blocks.0.*: missing')):
         refused(name, back, change, word)
 
 
@@ -109,8 +105,8 @@ def refused_file(path, content, message):
 
 @pytest.mark.parametrize('content, message', [
     (b'', 'damaged'), (b'\x80\x02garbage', 'damaged'), ([1, 2], 'no state dict'), ({1: torch.ones(3)}, 'no state dict'),
-    ({'state_dict': None}, 'no state dict'), ({}, 'not a CRATE state dict'), ({'pos_embedding': 3}, 'no state dict'),
-    ({'weights': torch.ones(3)}, 'not a CRATE state dict')])
+    ({'state_dict': None}, 'no state dict'), ({}, 'cls_token: missing'),
+    ({'weights': torch.ones(3)}, 'cls_token: missing')])
 def test_what_is_no_official_file_is_refused_by_name(content, message, tmp_path):
     refused_file(tmp_path / 'w.pth', content, message)
 

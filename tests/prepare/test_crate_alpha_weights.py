@@ -36,7 +36,7 @@ def test_the_weights_become_a_run(tmp_path, pictures_data, capsys):
     model = official(tmp_path / 'w.pth')
     words = '--from', f'{tmp_path}/w.pth', '--out_dir', f'{tmp_path}/alpha'
     crate_alpha_weights.main([*words])
-    assert '2 layers of 12 heads, 24 wide, pictures of 224 pixels' in capsys.readouterr().out
+    assert f'{model.num_params():,} parameters' in capsys.readouterr().out
     assert 'already holds a run' in fails(capsys, crate_alpha_weights.main, *words)
     run = open_run(tmp_path / 'alpha')
     assert all(torch.equal(run['weights'][k], v) for k, v in model.state_dict().items())
@@ -53,8 +53,8 @@ def test_the_weights_become_a_run(tmp_path, pictures_data, capsys):
 
 
 @pytest.mark.parametrize('settings, size, message', [
-    (dict(patch_size=14, n_head=16, n_embd=32), 'B16', 'give the --size of the file'),
-    (dict(num_classes=10), 'B16', 'it knows 10 classes'), (dict(), 'L14', 'give the --size of the file')])
+    (dict(patch_size=14, n_head=16, n_embd=32), 'B16', 'do not fit CRATEAlpha with n_head=12'),
+    (dict(num_classes=10), 'B16', '(10, 24), expected (1000, 24)'), (dict(), 'L14', 'with n_head=16')])
 def test_other_files_are_refused(settings, size, message, tmp_path, capsys):
     official(tmp_path / 'w.pth', **settings)
     told = fails(capsys, crate_alpha_weights.main, '--from', f'{tmp_path}/w.pth', '--size', size, '--out_dir',
