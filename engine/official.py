@@ -14,7 +14,6 @@ import re
 import torch
 from safetensors.torch import load_file
 
-from engine.networks import sides
 from engine.settings import Mistake, refusals, show
 
 VIEWS = {'crate_alpha': {'eval_crop': 1.0}}  # what their evaluation sees, where it is not our default
@@ -94,7 +93,8 @@ def sizes(weights, n_head, patch_size):
         told['head_dim'] = len(weights['layers.0.attn.U.weight']) // max(1, n_head)
     if 'embed.patch.weight' in weights:
         inputs = weights['embed.patch.weight'][0].numel()
-        told['channels'] = max(1, inputs // max(1, math.prod(sides(patch_size))))
+        pixels = math.prod(patch_size) if isinstance(patch_size, (tuple, list)) else patch_size ** 2
+        told['channels'] = max(1, inputs // max(1, pixels))
     if 'layers.0.ista.D1' in weights:
         d, atoms = weights['layers.0.ista.D1'].shape
         told['atoms'] = atoms // d
