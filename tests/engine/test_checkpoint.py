@@ -15,7 +15,7 @@ from helpers import HARD, ROOT, column, config_of, equal, fails, go, losses, sna
 from safetensors import safe_open
 from safetensors.torch import load_file, load_model
 
-import compare
+import analyze
 import eval as scores
 import train
 from engine import networks, trained
@@ -276,7 +276,7 @@ def test_weights_of_others_are_refused(copy, capsys):
 
 @pytest.mark.parametrize('main, words', [
     (train.main, ['--init_from=resume', '--out_dir={}']), (train.main, ['--init_from={}', '--out_dir=new']),
-    (scores.main, ['--ckpt={}']), (compare.main, ['{}'])])
+    (scores.main, ['--ckpt={}']), (analyze.main, ['curves', '{}'])])
 def test_a_run_of_an_earlier_version_says_which_version_reads_it(main, words, tmp_path, capsys):
     (tmp_path / 'config.json').write_text(json.dumps({'model': 'aot', 'n_layer': 2, 'dataset': 'tiny'}))
     (tmp_path / 'log.csv').write_text('step,split,loss,lr,seen,seconds\n0,val,5.5,0.1,0,0\n')
