@@ -47,13 +47,15 @@ def drawn(runs, c):
     """A figure of runs {folder: rows of its log}."""
     names = plots.told_apart(runs)
     figure, axes = plots.pyplot().subplots(2, 3, figsize=(13, 8), sharey=True, sharex='col', layout='constrained')
-    for row, kind, label in zip(axes, ('train', 'val'), ('training loss', 'validation loss')):
+    for row, kind, name, marker in zip(axes, ('train', 'val'), ('training loss', 'validation loss'), ('', '.')):
         for axis, k in zip(row, AXES):
             for folder, rows in runs.items():
                 points = [(point[k], point['loss']) for point in rows if point['split'] == kind]
-                axis.plot(*zip(*points), label=names[folder], linewidth=1)
-            axis.set(xlabel=AXES[k], ylabel=label, xscale='symlog' if c.log else 'linear', ylim=(None, c.top or None))
+                axis.plot(*zip(*points), label=names[folder], linewidth=1, marker=marker)
+            axis.set(xlabel=AXES[k], ylabel=name, xscale='symlog' if c.log else 'linear')
             axis.label_outer()
     plots.plain_numbers(*axes.flat)
+    if c.top:
+        axes[0, 0].set_ylim(top=c.top)
     figure.legend(*axes[1, 0].get_legend_handles_labels(), loc='outside lower center', ncols=4)
     return figure

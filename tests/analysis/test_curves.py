@@ -23,10 +23,11 @@ def a_run(folder, losses, per_step=10, splits=('train', 'val')):
 
 def test_runs_are_read_printed_and_drawn(tmp_path, capsys, monkeypatch):
     from matplotlib.axes import Axes
-    drawn, plot = [], Axes.plot
+    drawn, panels, plot = [], [], Axes.plot
 
     def noted(self, x, y, **settings):
         drawn.append((list(x), list(y), settings['label']))
+        panels.append(self)
         return plot(self, x, y, **settings)
     monkeypatch.setattr(Axes, 'plot', noted)
     a, b = a_run(tmp_path / 'a', [3.0, 1.0, 2.0]), a_run(tmp_path / 'b', [4.0, 3.5], 100)
@@ -41,6 +42,8 @@ def test_runs_are_read_printed_and_drawn(tmp_path, capsys, monkeypatch):
     for k, x in enumerate(([0, 1, 2], [0, 10, 20], [0, 0.5, 1])):
         assert drawn[6 + 2 * k] == (x, [3, 1, 2], 'a')
     assert [label for _, _, label in drawn] == ['a', 'b'] * 6
+    for panel in panels:  # all of both runs is seen
+        assert panel.get_ylim()[0] < 1 and panel.get_ylim()[1] > 5
     analyze.main(['curves', a, '--out', f'{tmp_path}/log.png', '--log=true', b, '--top=2'])
     pictures = [np.asarray(Image.open(tmp_path / f'{name}.png')) for name in ('x', 'log')]
     assert not np.array_equal(*pictures)
