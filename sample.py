@@ -37,7 +37,7 @@ from tasks.tokenizer import Tokenizer, prompt_of, with_masks
 class SampleConfig:
     ckpt: str = 'out/aot_stdlib'     # a run directory, for its best weights, or a .safetensors file in one
     image: str = ''                  # pictures to look at: a file, a folder of files or classes, or a prepared dataset
-    out: str = ''                    # where pictures are drawn, right guesses blue; empty: reconstruction.png or nowhere
+    out: str = ''                    # where pictures are drawn; empty: reconstructions in reconstruction.png
     overwrite: bool = False          # replace that file if it exists
     start: str = ''                  # the prompt; with [MASK] for CRATE-BERT; \n is a new line, FILE:path reads a file
     interactive: bool = False        # continue each line that is typed, or piped in; an empty one ends it

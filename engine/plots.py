@@ -20,7 +20,7 @@ def check_free(path, overwrite, setting='--out', endings=PICTURES):
     if path.suffix.lower() not in endings:
         raise Mistake(f'{path} must end with {" or ".join(endings)}; give another {setting}')
     if not path.parent.is_dir():
-        raise Mistake(f'{path.parent} is no folder; make it, or give another {setting}')
+        raise Mistake(f'{path} cannot be written: {path.parent} is no folder; give another {setting}')
     if path.exists() and not overwrite:
         raise Mistake(f'{path} exists; give another {setting}, or --overwrite=true to replace it')
 
