@@ -21,12 +21,14 @@
     python analyze.py reduction                             # rate reduction and sparsity of three sets of subspaces
     python analyze.py augment --dataset=shapes              # training pictures, as training sees them
     python analyze.py augment config/train_crate_shapes.py --out=sheet.png
+    python analyze.py curves out/aot_owt out/aot_mhsa_owt out/gpt2_owt          # losses of runs (AoT's Figure 5)
+    python analyze.py curves out/* --out=all.png --overwrite=true --log=true
     python analyze.py page --ckpt=out/crate_shapes --beside=out/vit_shapes      # one HTML file that computes
     python analyze.py --help
 
-A command writes a picture and a table of its numbers with the same name and .csv at the end
-(augment writes a picture alone, page an HTML file), and prints what to see. Networks run in
-float32, coding rates in float64. Layers and heads are counted from 1.
+A command writes a picture and a table of its numbers with the same name and .csv at the end (augment
+and curves write a picture alone, page an HTML file), and prints what to see. Networks run in float32,
+coding rates in float64. Layers and heads are counted from 1.
 """
 import sys
 from dataclasses import dataclass, fields, replace
@@ -34,8 +36,8 @@ from dataclasses import dataclass, fields, replace
 import engine  # before torch
 import torch
 
-from analysis import (compression, denoising, derivation, diffusion, drawings, layers, majorizer, page, projection,
-                      reduction, scores, segmentation, sheet, sparsification)
+from analysis import (compression, curves, denoising, derivation, diffusion, drawings, layers, majorizer, page,
+                      projection, reduction, scores, segmentation, sheet, sparsification)
 from analysis.samples import subjects
 from engine import plots, settings
 from engine.settings import Mistake
@@ -90,11 +92,9 @@ COMMANDS = {  # for networks: the function that draws, and its settings besides 
     'compress': (derivation.draw_rate_changes, MANY),
     'ista': (derivation.draw_lasso, MANY),
     'denoise': (derivation.draw_signal_to_noise, MANY)}
-THEORIES = {name: entry for part in (denoising, compression, sparsification, scores, projection, diffusion, majorizer,
-                                             reduction)
-            for name, entry in part.COMMANDS.items()}  # they need no network
-CHOICES = {'part': ('', *layers.PARTS), 'cut': segmentation.CUTS, 'show': ('', 'rate', 'sparsity', 'objective'),
-           'measure': tuple(layers.EPS)}
+THEORIES = (denoising.COMMANDS | compression.COMMANDS | sparsification.COMMANDS | scores.COMMANDS | projection.COMMANDS
+            | diffusion.COMMANDS | majorizer.COMMANDS | reduction.COMMANDS)  # they need no network
+OTHERS = {'augment': sheet.main, 'curves': curves.main, 'page': page.main}
 
 
 def check(c, command):
@@ -102,44 +102,36 @@ def check(c, command):
     for f in fields(c):
         if f.name not in COMMON | COMMANDS[command][1] and getattr(c, f.name) != f.default:
             raise Mistake(f'--{f.name} does not go with {command}; leave it out')
-    for name in ('dataset', 'split', 'label'):
-        if (c.image or c.start) and getattr(c, name):
-            raise Mistake(f'--{name} does not go with --{"image" if c.image else "start"}; leave one of them out')
-    settings.check_ranges(c, {
-        (0, 2 ** 63 - 1): ('num_samples', 'seed', 'eps', 'threshold'), (1, 2 ** 31): ('batch_size', 'size', 'masks'),
-        (1, 16): ['directions'], (1e-9, 1): ('keep', 'share'), (-1, 1): ['tau']})
-    settings.check_choices(c, **CHOICES)
+    settings.check_least(c, num_samples=0, seed=0, eps=0, threshold=0, batch_size=1, size=1, masks=1)
+    settings.check_ranges(c, {(1, 16): ['directions'], (1e-9, 1): ['keep', 'share'], (-1, 1): ['tau']})
+    settings.check_choices(c, part=('', *layers.PARTS), cut=segmentation.CUTS, measure=layers.EPS,
+                           show=('', 'rate', 'sparsity', 'objective'))
 
 
+@torch.no_grad()
 def main(argv):
+    command, *words = argv or ['']
     if '--help' in argv or '-h' in argv:
-        theories = [Config for _, Config in THEORIES.values()]
-        print(settings.help_text(__doc__, AnalyzeConfig, *theories, sheet.SheetConfig, AugmentConfig, page.PageConfig))
-        return
-    command, words = argv[0] if argv else '', argv[1:]
-    if command == 'augment':
-        return sheet.main(words)
-    if command == 'page':
-        return page.main(words)
+        others = sheet.SheetConfig, AugmentConfig, curves.CurvesConfig, page.PageConfig
+        return print(settings.help_text(__doc__, AnalyzeConfig, *(C for _, C in THEORIES.values()), *others))
+    if command in OTHERS:
+        return OTHERS[command](words)
     if command not in COMMANDS | THEORIES:
-        raise Mistake(f"what to look at? '{command}' is unknown; choose {', '.join(COMMANDS | THEORIES)}, augment, "
-                      'page, as in: python analyze.py layers')
+        raise Mistake(f"'{command}' is unknown; choose {', '.join(COMMANDS | THEORIES | OTHERS)}")
     given = settings.collect(words)
-    trained = command not in THEORIES or command in COMMANDS and 'ckpt' in given
-    if trained:
+    if command in COMMANDS and ('ckpt' in given or command not in THEORIES):
         draw, _ = COMMANDS[command]
-        c, run, overrides = from_command_line(words, AnalyzeConfig)
+        c, run, changes = from_command_line(words, AnalyzeConfig)
         check(c, command)
         c = replace(c, dataset=c.dataset or run['settings'].get('dataset', ''))  # one for all networks
+        random = command not in ('tokens', 'attention', 'pca', 'objects')  # these draw no random weights
+        shown = [subjects(c, run, changes, random)]
     else:
         draw, Config = THEORIES[command]
-        c = Config(**settings.check(given, Config))
+        c, shown = Config(**settings.check(given, Config)), []
     out = c.out or f'{command}.png'
-    plots.check_figure(out, c.overwrite or c.out == type(c).out, '--out')
-    random = command not in ('tokens', 'attention', 'pca', 'objects')  # these draw no random weights
-    with torch.no_grad():
-        figure, columns, rows = draw(c, subjects(c, run, overrides, random)) if trained else draw(c)
-    plots.save(out, figure, columns, rows, '--out')
+    plots.check_figure(out, c.overwrite or c.out == type(c).out)
+    plots.save(out, *draw(c, *shown))
 
 
 if __name__ == '__main__':

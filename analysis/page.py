@@ -73,7 +73,7 @@ def check(c):
     check_least(c, seed=0)
     if c.beside == c.ckpt:
         raise Mistake(f'--beside={c.beside} is the network of --ckpt; name another, or leave it out')
-    check_free(c.out, c.overwrite or c.out == PageConfig.out, '--out', ('.html', '.htm'))
+    check_free(c.out, c.overwrite or c.out == PageConfig.out, '--out', ['.html'])
 
 
 def check_shown(net):

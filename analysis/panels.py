@@ -37,7 +37,7 @@ def small_maps(figure, n, wide, x, y):
 
 def names_of(nets):
     """How figures call networks, {full name: name}: without folders, as far as that tells them apart."""
-    names = plots.told_apart({net.name: net.title for net in nets if net.kind == 'trained'})
+    names = plots.told_apart([net.name for net in nets if net.kind == 'trained'])
     for net in nets:
         first = net.name.removesuffix(RANDOM)
         names.setdefault(net.name, names[first] + RANDOM if first in names else net.name)

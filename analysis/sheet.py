@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from engine import networks, start
-from engine.plots import check_image, write_image
+from engine.checkpoint import write_file
+from engine.plots import again, check_free
 from engine.settings import TYPED, Mistake, check, check_least, collect, show
 from tasks import views as crops
 from tasks import AugmentConfig
@@ -57,10 +58,11 @@ def read(words):
 
 def main(words):
     s, c = read(words)
-    check_image(s.out, s.overwrite or s.out == SheetConfig.out)
+    check_free(s.out, s.overwrite or s.out == SheetConfig.out, '--out', ['.png'])
     views, classes = draw(s, c)
     size = views[0].shape[1:3]
-    write_image(labelled(views, headers(s, c), classes), s.out)
+    sheet = labelled(views, headers(s, c), classes)
+    write_file(s.out, lambda f: sheet.save(f, 'PNG'), 'wb', again('--out'))
     seen = f'the two large and the {c.local_crops} small crops of training' if shows_crops(s) else \
         f'{s.columns - 1} times as training does'
     print(f'{s.out}: {len(classes)} pictures of {s.dataset}, {s.split}, height {size[0]}, width {size[1]}; first as '

@@ -108,7 +108,7 @@ def draw(found, models, title, table):
     """Write curves to a table and as a picture next to it: networks as solid lines with a band of
     two standard errors, estimators dashed."""
     figure, axis = plots.pyplot().subplots(figsize=(6.4, 4), layout='constrained')
-    called = plots.told_apart({name: plots.title_of(name) for name in models})
+    called = plots.told_apart(models)
     for name, (mean, error) in found.items():
         solid = name in models
         line, = axis.plot(mean, label=called.get(name, name), linewidth=1.6 if solid else 1,

@@ -52,7 +52,7 @@ MODULES = of_the_house()
 def test_there_are_modules_to_look_at():
     assert len(MODULES) > 60
     assert {'train', 'model_aot', 'engine.checkpoint', 'tasks', 'prepare.lib.pictures'} <= MODULES.keys()
-    assert {'engine.checkpoint', 'engine.settings'} <= imported(MODULES['engine.start'])
+    assert {'engine.networks', 'engine.settings'} <= imported(MODULES['engine.start'])
     assert 'engine.generate' in imported(MODULES['model_aot']) - imported(MODULES['model_aot'], anywhere=False)
 
 

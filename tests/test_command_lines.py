@@ -20,10 +20,10 @@ from helpers import FAULTS, JPEGS, ROOT, run, save_run
 
 import analyze
 import bench
-import compare
 import eval
 import sample
 import train
+from analysis.curves import CurvesConfig
 from engine import settings
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
@@ -87,7 +87,7 @@ def programs(data):
         'bench': (bench.main, ['step', '--rows=aot-stdlib-plain', '--n_layer=1', '--n_embd=16', '--batch_size=2',
                               '--rounds=1', '--seconds=0.01'],
                   [name for name in named(bench.BenchConfig) if name not in ('seconds', 'rounds')]),
-        'compare': (compare.main, ['run'], named(compare.CompareConfig))}
+        'analyze curves': (analyze.main, ['curves', 'run'], named(CurvesConfig))}
     given = {'text': ['file'], 'imagefolder': ['folder'], 'arrays': ['--images', 'file', '--labels', 'file'],
              'official_weights': ['crate.pth', '--model', 'crate', '--n_head', '2', '--patch_size', '4'],
              'shapes': ['--train', '3', '--val', '3', '--test', '3'],
@@ -183,7 +183,7 @@ def test_wrong_command_lines(place, pictures_data, monkeypatch, tmp_path):
 @pytest.mark.parametrize('words', [['train.py', '--out_dir=' + 'x' * 300], ['train.py', '--optimizer=sgd'],
                                    ['train.py', '--n_head=7'], ['train.py', '--out_dir=run'],
                                    ['train.py', '--model=crate', '--dataset=shapes', '--patch_size=5'],
-                                   ['compare.py', 'run', '--top=nan'],
+                                   ['analyze.py', 'curves', 'run', '--top=nan'],
                                    ['sample.py', '--ckpt=a\x1b[2Jb'], ['prepare/shapes.py', '--train', '1' + '0' * 12]],
                          ids=lambda words: f'{words[0]} {words[-1][:30]}'.encode('unicode_escape').decode())
 def test_wrong_command_lines_leave_a_fresh_clone_as_it_was(words, place):

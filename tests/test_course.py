@@ -142,7 +142,6 @@ def commands():
 def options(tool, words):
     """The names of the settings that a command of the project takes."""
     import analyze
-    import compare
     import eval
     import sample
     import train
@@ -156,14 +155,14 @@ def options(tool, words):
         known += [grade.loaded(COURSE / 'answers' / 'lesson8.py', 'answers8').Config] * (model == 'own')
     elif tool == 'analyze.py':
         command = words[0]
-        assert command in [*analyze.COMMANDS, *analyze.THEORIES, 'augment'], command
+        assert command in [*analyze.COMMANDS, *analyze.THEORIES, 'augment', 'curves'], command
         known = [analyze.THEORIES[command][1]] if command in analyze.THEORIES else []
         known += [analyze.AnalyzeConfig] if command in analyze.COMMANDS else []
+        from analysis.curves import CurvesConfig
         from analysis.sheet import SheetConfig
-        known += [SheetConfig, AugmentConfig] * (command == 'augment')
+        known += [SheetConfig, AugmentConfig] * (command == 'augment') + [CurvesConfig] * (command == 'curves')
     else:
-        known = [{'sample.py': sample.SampleConfig, 'eval.py': eval.EvalConfig,
-                  'compare.py': compare.CompareConfig}[tool]]
+        known = [{'sample.py': sample.SampleConfig, 'eval.py': eval.EvalConfig}[tool]]
     return {f.name for c in known for f in fields(c)} | {'help', 'ckpt'}
 
 

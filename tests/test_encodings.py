@@ -20,7 +20,7 @@ def test_files_are_utf8_with_one_kind_of_line_end_everywhere(tmp_path):
             ['train.py', '--dataset=mine', *SMALL, '--out_dir=out/größe'],
             ['train.py', '--init_from=resume', '--out_dir=out/größe', '--max_iters=4'],
             ['sample.py', '--ckpt=out/größe', '--start=FILE:ünd.txt', '--max_new_tokens=9'],
-            ['eval.py', '--ckpt=out/größe'], ['compare.py', 'out/größe', '--out=größe.png'],
+            ['eval.py', '--ckpt=out/größe'], ['analyze.py', 'curves', 'out/größe', '--out=größe.png'],
             ['analyze.py', 'layers', '--ckpt=out/größe', '--num_samples=2', '--out=ü.png'],
             ['eval.py', '--ckpt=out/nothing'],
             ['bench.py', str(ROOT / 'config' / 'race_aot_shakespeare_char.py'), '--dataset=mine', *SMALL, '--rounds=1'],

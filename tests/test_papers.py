@@ -78,7 +78,8 @@ def test_commands_that_look_have_these_settings():
     for script, *words in COMMANDS:
         if script == 'analyze.py':
             command, *words = words
-            assert command in {*analyze.COMMANDS, *analyze.THEORIES}
+            assert command in {*analyze.COMMANDS, *analyze.THEORIES, 'curves'}
+            words = words if command != 'curves' else [w for w in words if not w.startswith('out/')]
         if script in looks:
             assert (ROOT / script).exists()
             settings.check(settings.collect(words), *looks[script])

@@ -128,15 +128,13 @@ def test_lines_are_continued_until_an_empty_one(runs, capsys, monkeypatch):
     assert typed(capsys, monkeypatch, b'', *words).out == ''
     said = typed(capsys, monkeypatch, b'text\n', *words, '--num_samples=2').out
     assert said == f'{alone["text"]}{"-" * 40}\n{alone["text"]}'
-    assert typed(capsys, monkeypatch, b'a\xffb\n', f'--ckpt={runs}/bytes', '--max_new_tokens=0').out == 'a\ufffdb\n'
 
 
 def test_gaps_are_filled_line_by_line(runs, capsys, monkeypatch):
     found = typed(capsys, monkeypatch, b'a[MASK]\nno gap\n' + b'a' * 20 + b'[MASK]\n[MASK]b\n', f'--ckpt={runs}/bert')
     said, wrong = found.out, found.err
     assert said.count('[MASK] 1: ') == 2 and said.splitlines()[-1].endswith('b')
-    assert 'give a text with [MASK] in it, not "no gap"' in wrong and 'block_size=16' in wrong
-    assert wrong.count('\n') == 2
+    assert wrong.count('give a text with [MASK] in it and up to block_size=16 tokens') == wrong.count('\n') == 2
 
 
 @pytest.mark.slow
@@ -224,21 +222,20 @@ def test_a_grid_of_pictures_and_what_they_are_taken_for(pictures, figures, tmp_p
     words = f'--ckpt={save_run(tmp_path / "a", classifier(3), CLASSES)}', f'--out={tmp_path}/g.png'
     sample.main([*words, f'--image={pictures}/quads_3', '--num_samples=5', '--seed=7'])
     *lines, last = capsys.readouterr().out.splitlines()
-    assert last == f'{tmp_path}/g.png: 5 pictures' and Image.open(tmp_path / 'g.png').width > 400
+    assert last == f'{tmp_path}/g.png' and Image.open(tmp_path / 'g.png').width > 400
     x = np.load(pictures / 'quads_3' / 'val.images.npy')
     for line, axis, i in zip(lines, figures[0].axes, np.random.default_rng(7).permutation(20)[:5]):
         assert np.array_equal(axis.images[0].get_array(), x[i]) and axis.get_title() == 'abcd'[i % 4]
-        guesses = re.findall(r'(\w) (\d+)%', axis.texts[0].get_text())
+        guesses = re.findall(r'(\w) (\d+)%', axis.get_xlabel())
         listed = re.findall(r'(\w) ([\d.]+)%', line)[:3]
         assert [k for k, _ in guesses] == [k for k, _ in listed]
         assert all(abs(float(a) - float(b)) < 0.6 for (_, a), (_, b) in zip(guesses, listed))
-        assert axis.texts[0].get_color() == ('C0' if listed[0][0] == 'abcd'[i % 4] else 'C1')
+        assert axis.xaxis.label.get_color() == ('C0' if listed[0][0] == 'abcd'[i % 4] else 'black')
     assert 'g.png exists' in fails(capsys, sample.main, *words, f'--image={pictures}/quads_3')
     monkeypatch.setattr(sample, 'MOST_DRAWN', 2)
     sample.main([*words, f'--image={pictures}/files', '--overwrite=true'])
-    assert capsys.readouterr().out.endswith('g.png: 2 pictures, the first of 3\n')
-    first = figures[1].axes[0]
-    assert first.get_title() == '1.png' and first.texts[0].get_color() == 'black'  # its class is not known
+    assert len(capsys.readouterr().out.splitlines()) == 4
+    assert titles(figures[1]) == ['1.png', '2.png'] and figures[1].axes[0].xaxis.label.get_color() == 'black'
 
 
 def test_folders_of_classes_are_true_classes(pictures, figures, tmp_path, capsys):
@@ -262,7 +259,7 @@ def test_the_grid_of_reconstructions(kind, Config, channels, normalized, picture
     words = [f'--ckpt={save_run(tmp_path / "a", model, CLASSES)}', f'--image={dataset}', f'--out={tmp_path}/a.png']
     sample.main([*words, '--num_samples=2', '--seed=7'])
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 3 and lines[0].startswith('val ') and ('true patch statistics' in lines[-1]) == normalized
+    assert len(lines) == 3 and lines[0].startswith('val ') and ('true patch statistics' in lines[0]) == normalized
     assert titles(figures[0])[:4] == ['original', '75% masked', 'reconstruction', 'pasted']
     grid = np.array([axis.images[0].get_array() for axis in figures[0].axes]).astype(int).reshape(2, 4, 8, 8, 3)
     generator, x = torch.Generator().manual_seed(7), np.load(dataset / 'val.images.npy')
@@ -275,7 +272,7 @@ def test_the_grid_of_reconstructions(kind, Config, channels, normalized, picture
         assert not np.array_equal(rebuilt[~hidden], original[~hidden])
     assert 'exists' in fails(capsys, sample.main, *words)
     sample.main([*words, '--overwrite=true', '--mask_ratio=0.5'])
-    assert 'original, 50% masked, reconstruction, pasted' in capsys.readouterr().out
+    assert titles(figures[1])[1] == '50% masked'
 
 
 def test_a_file_of_ones_own_is_reconstructed(pictures, tmp_path, monkeypatch, capsys):
@@ -283,7 +280,7 @@ def test_a_file_of_ones_own_is_reconstructed(pictures, tmp_path, monkeypatch, ca
     save_run('a', autoencoder(), CLASSES)
     for _ in range(2):  # the second replaces the first: nobody has named it
         sample.main(['--ckpt=a', '--image', f'{pictures}/files/3.png'])
-        assert 'reconstruction.png: original' in capsys.readouterr().out
+        assert capsys.readouterr().out.endswith('reconstruction.png\n')
     assert Image.open('reconstruction.png').width > 400
 
 
@@ -293,12 +290,11 @@ def test_a_file_of_ones_own_is_reconstructed(pictures, tmp_path, monkeypatch, ca
     (['--start=naïve z'], "no character 'z'"), (['--start=FILE:nowhere.txt'], 'cannot be read'),
     (['--stop=more'], 'it must be one'), (['--ckpt=nowhere'], 'no run in nowhere'),
     (['--temperature=-1'], 'temperature=-1.0 must be at least 0'), (['--temperature=nan'], 'temperature=nan must be'),
-    (['--top_p=0'], 'top_p=0.0 must lie'), (['--top_k=-1'], 'top_k=-1 must be at least 0'),
+    (['--top_p=0'], '0 < top_p <= 1'), (['--top_k=-1'], 'top_k=-1 must be at least 0'),
     (['--image=a.png'], '--image is for image or masked_image, not for text; leave it out'),
     (['--num_samples=0'], 'num_samples=0 must be at least 1'), (['--seed=-1'], 'seed=-1'),
     (['--max_new_token=3'], 'did you mean max_new_tokens?'),
-    (['--out=x.png'], '--out is for image or masked_image, not for text'),
-    (['--interactive=true', '--start=x'], '--start does not go with --interactive=true')])
+    (['--out=x.png'], '--out is for image or masked_image, not for text')])
 def test_mistakes_with_texts_get_one_line(words, message, runs, capsys):
     assert message in fails(capsys, sample.main, f'--ckpt={runs}/chars', *words)
 
@@ -317,7 +313,6 @@ def test_other_mistakes_get_one_line(runs, pictures, tmp_path, capsys):
             ([f'--ckpt={plain}', here, '--interactive=true'], '--interactive is for text or masked_text'),
             ([f'--ckpt={plain}', here, '--mask_ratio=0.5'], 'mask_ratio'),
             ([f'--ckpt={plain}', here, '--start=a'], '--start is for text or masked_text, not for image'),
-            ([f'--ckpt={runs}/bert', '--start=[MASK]', '--top_k=3'], '--top_k is for text, not for masked_text'),
             ([f'--ckpt={plain}'], '--image=PATH'),
             ([f'--ckpt={plain}', '--image=nowhere.png'], 'nowhere.png cannot be read')):
         assert message in fails(capsys, sample.main, *words)

@@ -151,8 +151,8 @@ def test_help_says_what_every_setting_is(capsys):
     analyze.main(['--help'])
     said = capsys.readouterr().out
     assert all(f'--{f.name}=' in said for f in dataclasses.fields(analyze.AnalyzeConfig))
-    assert all(f'\n{name} ' in said for name in ('DenoiseConfig', 'SheetConfig', 'AugmentConfig'))
-    assert all(f'python analyze.py {command}' in said for command in (*analyze.COMMANDS, 'augment'))
+    assert all(f'\n{name} ' in said for name in ('DenoiseConfig', 'SheetConfig', 'AugmentConfig', 'CurvesConfig'))
+    assert all(f'python analyze.py {command}' in said for command in (*analyze.COMMANDS, *analyze.OTHERS))
     read = set().union(analyze.COMMON, *(settings for _, settings in analyze.COMMANDS.values()))
     assert read == {f.name for f in dataclasses.fields(analyze.AnalyzeConfig)}  # each is read by some command
 
@@ -210,7 +210,6 @@ def test_mistakes_get_one_line(words, message, place, tmp_path, capsys, monkeypa
     ('segment', 'crate', '--dataset=bare', 'python prepare/shapes.py'),
     ('pca', 'crate', '--label=cow', 'choose ant, bee, cat'),
     ('pca', 'crate', '--dataset=bare --label=dog', 'dog'),  # a class without a picture
-    ('pca', 'crate', '--label=ant --image={place}/FOLDER', 'leave one of them out'),
     ('pca', 'gpt2', '', 'pca is for pictures'),
     ('segment', 'gpt2', '', 'segment is for pictures'), ('layers', 'crate', '--dataset=text', '--dataset'),
     ('layers', 'gpt2', '--dataset=pics', '--dataset'), ('layers', 'gpt2', '--dataset=letters', 'reads tokenizer'),
@@ -229,7 +228,6 @@ def test_mistakes_get_one_line(words, message, place, tmp_path, capsys, monkeypa
     ('tokens', 'gpt2', '--start=abc --image={place}/FOLDER', '--image'),
     ('layers', 'gpt2', '--image={place}/FOLDER', 'leave --image out'),
     ('layers', 'functions', '--image={place}/FOLDER', 'leave --image out'),
-    ('layers', 'crate', '--dataset=bare --image={place}/FOLDER', '--dataset'),
     ('layers', 'crate', '--image=nowhere.png', 'cannot be read as a picture'),
     ('layers', 'crate', '--image={place}/runs', 'no pictures in'), ('layers', 'crate', '--out=x.bmp', 'x.bmp'),
     ('layers', 'crate', '--out=x.csv', 'must end with')])

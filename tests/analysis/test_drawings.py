@@ -78,8 +78,8 @@ def test_networks_of_the_same_title_are_told_apart():
             replace(net, name='out/a/best.safetensors, random weights', kind='random'),
             *(replace(net, name=name, kind='random') for name in ('x/vit, random weights', 'random weights'))]
     assert list(panels.names_of(nets).values()) == [
-        'best.safetensors', 'step_3.safetensors', 'vit', 'best.safetensors, random weights', 'vit, random weights',
-        'random weights']
+        'out/a/best.safetensors', 'out/a/step_3.safetensors', 'vit', 'out/a/best.safetensors, random weights',
+        'vit, random weights', 'random weights']
     assert list(panels.names_of(nets[:1]).values()) == ['a']
 
 

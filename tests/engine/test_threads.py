@@ -18,7 +18,7 @@ def test_the_spin_count_is_set_before_torch_unless_the_user_set_anything_of_open
     assert done.stdout.strip() == found, done.stderr
 
 
-@pytest.mark.parametrize('program', ['train', 'sample', 'eval', 'analyze', 'bench', 'compare'])
+@pytest.mark.parametrize('program', ['train', 'sample', 'eval', 'analyze', 'bench'])
 def test_every_program_imports_engine_before_torch(program):
     lines = (ROOT / f'{program}.py').read_text().splitlines()
     first = [line for line in lines if line.startswith(('import torch', 'from torch', 'import engine', 'from engine'))]

@@ -1,0 +1,61 @@
+"""Runs side by side: training and validation loss over steps, over data seen, and over time. `curves`, a command of
+analyze.py that reads logs alone.
+"""
+from dataclasses import dataclass
+
+from engine import plots
+from engine.checkpoint import read_log
+from engine.settings import Mistake, check, check_ranges, split
+from engine.trained import read_config
+
+AXES = {'step': 'steps', 'seen': 'tokens or pictures seen', 'seconds': 'seconds of training'}
+
+
+@dataclass
+class CurvesConfig:
+    out: str = 'curves.png'      # the picture to write; curves.png is replaced if it exists
+    overwrite: bool = False      # replace another file if it exists
+    log: bool = False            # logarithmic horizontal axes: the early part of a run takes more room
+    top: float = 0.0             # where the axis of losses ends; 0 shows all
+
+    def __post_init__(self):
+        check_ranges(self, {(0, 1e30): ['top']})
+
+
+def main(words):
+    folders, typed = split(words)
+    c = CurvesConfig(**check(typed, CurvesConfig))
+    if not folders:
+        raise Mistake('name the directories of runs, such as: python analyze.py curves out/mssa out/gpt2')
+    plots.check_free(c.out, c.overwrite or c.out == CurvesConfig.out)
+    runs = {folder: read_log(folder) for folder in folders}
+    datasets = {read_config(folder)['settings']['dataset'] for folder in folders}
+    if len(datasets) > 1:
+        print(f'careful: losses on {" and ".join(sorted(datasets))} do not compare')
+    for folder, rows in runs.items():
+        held_out = [row for row in rows if row['split'] == 'val']
+        if not held_out:
+            raise Mistake(f'{folder} has no validation loss yet; leave it out, or wait for its first one')
+        last, best = held_out[-1], min(held_out, key=lambda row: row['loss'])
+        print(f'{folder:<24}  validation loss {last["loss"]:.4f} at step {last["step"]}, {last["seen"]:.3g} seen, '
+              f'{last["seconds"]:.0f} s; best {best["loss"]:.4f} at step {best["step"]}')
+    plots.save_picture(c.out, drawn(runs, c))
+    print(f'{c.out}: {len(runs)} runs')
+
+
+def drawn(runs, c):
+    """A figure of runs {folder: rows of its log}."""
+    names = plots.told_apart(runs)
+    figure, axes = plots.pyplot().subplots(2, 3, figsize=(13, 8), sharey=True, sharex='col', layout='constrained')
+    for row, kind, name, marker in zip(axes, ('train', 'val'), ('training loss', 'validation loss'), ('', '.')):
+        for axis, k in zip(row, AXES):
+            for folder, rows in runs.items():
+                points = [(point[k], point['loss']) for point in rows if point['split'] == kind]
+                axis.plot(*zip(*points), label=names[folder], linewidth=1, marker=marker)
+            axis.set(xlabel=AXES[k], ylabel=name, xscale='symlog' if c.log else 'linear')
+            axis.label_outer()
+    plots.plain_numbers(*axes.flat)
+    if c.top:
+        axes[0, 0].set_ylim(top=c.top)
+    figure.legend(*axes[1, 0].get_legend_handles_labels(), loc='outside lower center', ncols=4)
+    return figure
