@@ -32,7 +32,8 @@ class Device:
         self.autocast = autocast(self.name, self.dtype)
         self.scaler = torch.amp.GradScaler(self.kind, enabled=self.dtype == torch.float16)
         free = self.kind == 'cpu' and not self.grouped and 'OMP_NUM_THREADS' not in os.environ
-        self.threads, self.looked, self.patience = torch.get_num_threads() if free else 1, None, 15.0
+        self.threads, self.patience = torch.get_num_threads() if free else 1, 15.0
+        self.looked = time.perf_counter(), time.process_time()
         if self.kind == 'cuda':
             torch.set_float32_matmul_precision('high')  # float32 is multiplied as TF32 where the GPU can
         if self.grouped:  # gloo beside NCCL: the processes can agree on a signal without waiting for the GPU
@@ -96,21 +97,20 @@ class Device:
     def adapt_threads(self, anew=False):
         """Before a step. All threads of a CPU wait for the slowest one: if another program has taken a core, one thread
         fewer is faster. That is so if this process got less than 0.85 of its threads' time (0.97 where nothing else
-        runs). One thread more is tried after 15 s, then after twice as long. anew: only start to measure, because a
+        runs). One thread more is tried 15 s later, then after twice as long. anew: only start to measure, because a
         validation came before."""
         n, now, used = torch.get_num_threads(), time.perf_counter(), time.process_time()
-        if self.threads == 1 or not anew and self.looked and now - self.looked[0] < 0.5:
+        before, elapsed = self.looked, now - self.looked[0]
+        if self.threads == 1 or elapsed < 0.5 and not anew:
             return
-        before, self.looked = self.looked, (now, used)
-        if anew or not before:
-            return
-        crowded = used - before[1] < 0.85 * n * (now - before[0])
-        if crowded and n > 1:
+        self.looked = now, used
+        crowded = used - before[1] < 0.85 * n * elapsed
+        if crowded and n > 1 and not anew:
             if self.patience == 15:
                 self.say(f'{n - 1} thread{"s" * (n > 2)} instead of {n}: another program needs a core')
             torch.set_num_threads(n - 1)
             self.again, self.patience = now + self.patience, min(2 * self.patience, 120.0)
-        elif not crowded and n < self.threads and now > self.again:
+        elif not crowded and not anew and n < self.threads and now > self.again:
             torch.set_num_threads(n + 1)
 
     # ---- between processes
