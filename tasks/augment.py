@@ -97,7 +97,8 @@ def cropped(pictures, sizes, draws, image_size, c, areas):
     finer = torch.where(finer > 2, finer, 1).long()
     x = torch.empty(len(pictures), pictures.size(3), *image_size, device=pictures.device)
     fill = randaugment.FILL[c.randaugment_scale]
-    fill = fill if x.size(1) == len(fill) else sum(fill) / len(fill)
+    if fill and x.size(1) != 3:
+        fill = sum(fill) / 3
     for k, rows in grouped(finer, pictures.device):
         for part in rows.split(max(1, 256 // k ** 2)):  # bounds the memory
             x[part] = warp(pictures[part], limits[part], matrices[part], image_size, k, fill)

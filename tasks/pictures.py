@@ -81,15 +81,8 @@ class ImageSplit:
     def decoded(self, indices):
         """JPEG files -> a list of uint8 (H, W, C)."""
         content, offsets = self.pixels
-        mode, pictures = 'L' if self.channels == 1 else 'RGB', []
-        for i in indices:
-            try:
-                image = open_picture(content[offsets[i]:offsets[i + 1]].tobytes())
-                pictures.append(np.atleast_3d(image.convert(mode)))
-            except Exception as e:  # of many types, depending on the damage
-                raise Mistake(f'{self.folder}/{self.split}.jpeg.npy: picture {i} is damaged ({e}); prepare the dataset '
-                              'again') from None
-        return pictures
+        files = [content[offsets[i]:offsets[i + 1]].tobytes() for i in indices]
+        return [np.atleast_3d(open_picture(file).convert('L' if self.channels == 1 else 'RGB')) for file in files]
 
     def read(self, requests):
         """self[..] for each request, as tensors, read ahead by worker processes if there are any. (With a generator of
@@ -103,16 +96,12 @@ class ImageSplit:
         alone. image_size, columns: see `__getitem__`."""
         def requests():
             for step in range(first, last):
-                indices = self.places(np.arange(step * n, (step + 1) * n), seed)
+                indices = np.array([order(seed, i // len(self), len(self))[i % len(self)]
+                                    for i in range(step * n, (step + 1) * n)])
                 numbers = np.random.default_rng((seed, step, 1)).random((n, draws))
                 for part in parts:
                     yield indices[part], numbers[part], image_size, columns
         return self.read(requests())
-
-    def places(self, positions, seed):
-        """Indices of the pictures at ascending positions (n,) in the endless sequence of epochs."""
-        epochs, places = np.divmod(positions, len(self))
-        return np.concatenate([order(seed, e, len(self))[places[epochs == e]] for e in np.unique(epochs).tolist()])
 
     def fixed(self, n, batches, rank=0, world=1, draws=0, image_size=None):
         """Validation: `batches` batches of n pictures, evenly spaced over the split and always the same; of these every

@@ -56,16 +56,14 @@ def coloured(x, draws, kind, c):
         """The rows that something is done to, and their random numbers, float32, on the device."""
         rows = (draws[:, column] < probability).nonzero()[:, 0]
         return send(rows, x.device), send(draws[rows].float(), x.device)
-    in_colour = x.size(1) == 3  # other pictures have brightness and contrast alone
     if c.jitter:
         rows, own = chosen(JITTERED, 0.8)
         y, sway = x[rows].round(), 2 * own - 1
         for name, column, most in JITTER:
             y = randaugment.COLOUR[name](y, 1 + c.jitter * sway[:, column, None, None, None] * most)
-        x[rows] = turned(y, c.hue * c.jitter * sway[:, HUE]) if in_colour else y
-    if in_colour:
-        rows, _ = chosen(GREY, c.grey * c.jitter)
-        x[rows] = randaugment.grey(x[rows].round()).expand(-1, 3, -1, -1)
+        x[rows] = turned(y, c.hue * c.jitter * sway[:, HUE])
+    rows, _ = chosen(GREY, c.grey * c.jitter * (x.size(1) == 3))
+    x[rows] = randaugment.grey(x[rows].round())
     if c.blur:
         rows, own = chosen(BLURRED, BLUR[kind])
         x[rows] = blurred(x[rows], LEAST_SIGMA + (c.blur - LEAST_SIGMA) * own[:, SIGMA], c.blur)
@@ -75,7 +73,9 @@ def coloured(x, draws, kind, c):
 
 
 def turned(x, by):
-    """Colours 0 to 255 (n, 3, H, W) with their hue turned by so many turns (n,)."""
+    """Colours 0 to 255 (n, 3, H, W) with their hue turned by so many turns (n,); other pictures stay as they are."""
+    if x.size(1) != 3:
+        return x
     r, g, b = x.unbind(1)
     high, span = x.amax(1), x.amax(1) - x.amin(1)
     one = span.clamp_min(1e-9)
@@ -88,7 +88,7 @@ def turned(x, by):
 def blurred(x, sigma, largest):
     """Pictures (n, C, H, W), each with a Gaussian blur of its standard deviation sigma (n,) in pixels;
     beyond a border the picture goes on as it ends."""
-    n, C, reach = len(x), x.size(1), math.ceil(3 * max(largest, LEAST_SIGMA))
+    n, C, reach = len(x), x.size(1), math.ceil(3 * largest)
     if not n:
         return x
     t = torch.arange(-reach, reach + 1, device=x.device)
@@ -113,7 +113,7 @@ class Distillation(Classification):
         check(augmentation)
         size, patch = augmentation.local_size, config.patch_size
         if augmentation.local_crops and any(size % side for side in patch):
-            raise Mistake(f'local_size={size} is not divisible by patch_size={patch}; choose a --local_size that is')
+            raise Mistake(f'local_size={size} is not divisible by patch_size={patch}')
         self.most_entropy = math.log(config.n_out)
         self.most_information = min(self.most_entropy, math.log(c.batch_size))
         self.train_wants['draws'] = self.valid_wants['draws'] = draws_needed(augmentation)
