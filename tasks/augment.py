@@ -73,10 +73,9 @@ def train_pictures(pictures, sizes, draws, image_size, c):
     draws_needed(c)). sizes and draws are on the CPU.
     """
     x = cropped(pictures, sizes, draws, image_size, c, (c.crop_scale, 1.0))
-    if c.randaugment_n:
-        x = x.round()
     *_, factors, step, threshold = randaugment.strengths(c.randaugment_m, c.randaugment_scale)
     for i in range(c.randaugment_n):
+        x = x.round()
         sign, which = operations(draws, i)
         factor = send(torch.tensor(factors)[sign, None, None, None], x.device)
         for op, rows in grouped(which, x.device):

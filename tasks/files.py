@@ -22,8 +22,8 @@ from engine.settings import HERE, Mistake
 
 def digests(paths, label, kind='sha256'):
     """{name: checksum in hex} of files. What takes long shows its progress on a terminal."""
-    found = {}
-    with tqdm(total=sum(map(os.path.getsize, paths)), desc=label, unit='B', unit_scale=True, delay=3, disable=None) as bar:
+    found, size = {}, sum(map(os.path.getsize, paths))
+    with tqdm(total=size, desc=label, unit='B', unit_scale=True, delay=3, disable=None) as bar:
         for path in paths:
             checksum = hashlib.new(kind)
             with open(path, 'rb', buffering=0) as f:
@@ -63,7 +63,7 @@ def open_array(path, dtype, *shape):
     """A .npy file, memory-mapped. Raises Mistake if it is missing, cut off, or not of this type and shape."""
     try:
         array = np.load(path, mmap_mode='r')
-        assert (array.dtype, array.shape) == (dtype, shape), f'it holds {array.dtype} {array.shape}, not {dtype} {shape}'
+        assert (array.dtype, array.shape) == (dtype, shape), f'{array.dtype} {array.shape}, not {dtype} {shape}'
     except (OSError, ValueError, EOFError, AssertionError) as e:
         raise Mistake(f'{path} is missing or damaged ({e}); prepare the dataset again') from None
     return array

@@ -30,14 +30,6 @@ def read_png(content, name):
         raise Mistake(f'mask {name} cannot be read as a PNG file ({e}); save it as PNG, or remove it') from None
 
 
-def write_png(numbers):
-    """Numbers, uint8 (H, W) -> the bytes of a PNG file."""
-    from PIL import Image
-    png = io.BytesIO()
-    Image.fromarray(numbers).save(png, 'PNG')
-    return png.getvalue()
-
-
 def table(objects):
     """The classes of the objects of each picture, lists -> int64 (N, M), -1 where there are fewer."""
     filled = np.full((len(objects), max(map(len, objects), default=0)), -1, np.int64)

@@ -149,6 +149,8 @@ def labelled_pictures_of(path, count, seed, channels=3):
     if (path / 'meta.json').exists():
         splits = read_meta(path)['splits']
         images = ImageSplit(path, next(split for split in ('test', 'val', 'train') if split in splits))
+        if images.channels != channels:
+            raise Mistake(f'{path} has {images.channels} channels, the network reads {channels}; give another --image')
         for i in rng.permutation(len(images))[:count]:
             yield *next(named(images, [i])), images.classes[images.labels[i]]
         return
@@ -177,9 +179,7 @@ def named(images, chosen):
 def seen(picture, model, run):
     """A picture, uint8 (H, W, C), as evaluation sees it, (1, C, H, W), on the device of the
     model."""
-    size, view, channels = model.config.image_size, augment.config_of(run).view, getattr(model.config, 'channels', 3)
-    if picture.shape[2] != channels:
-        raise Mistake(f'pictures of {picture.shape[2]} channels, the network reads {channels}; give another --image')
+    size, view = model.config.image_size, augment.config_of(run).view
     picture = augment.cut(picture, size, (0.5, 0.5))  # of a panorama the middle; a whole one could fill the memory
     x = torch.tensor(picture)[None].to(next(model.parameters()).device)
     return augment.eval_pictures(x, torch.tensor([picture.shape[:2]]), size, view)
@@ -197,9 +197,9 @@ class Classification(Task):
         super().__init__(c, device, ImageSplit(folder, 'train', c.workers, c.train_share, c.seed),
                          ImageSplit(folder, held_out, c.workers))
         self.augmentation, self.image_size = augmentation, config.image_size
-        self.train_wants = {'draws': augment.draws_needed(augmentation), 'image_size': self.image_size,
-                            'columns': augment.place_columns(augmentation)}
         self.valid_wants = {'image_size': self.image_size}
+        self.train_wants = self.valid_wants | {'draws': augment.draws_needed(augmentation),
+                                               'columns': augment.place_columns(augmentation)}
 
     def pixels(self, batch, training):
         """Pictures as the network takes them, float32 (B, C, H, W)."""
