@@ -15,7 +15,7 @@ from engine.settings import Mistake
 from engine.trained import heading, load_model, open_run
 from tasks import dataset_of
 from tasks.augment import config_of
-from tasks.pictures import ImageSplit, named, pictures_of, seen
+from tasks.pictures import ImageSplit, labelled_pictures_of, named, seen
 from tasks.regression import Prompts
 from tasks.text import TextSplit
 from tasks.tokenizer import Tokenizer, prompt_of, with_masks
@@ -134,7 +134,8 @@ def pictures(c, net, n, label=None):
     if c.start:
         raise Mistake(f'{net.name} looks at pictures: give --image instead of --start')
     if c.image:
-        return list(itertools.islice(pictures_of(c.image, n, c.seed, net.channels), c.num_samples or None))
+        found = labelled_pictures_of(c.image, n, c.seed, net.channels)
+        return [(name, picture) for name, picture, _ in itertools.islice(found, c.num_samples or None)]
     return list(named(*choose(c, net, c.num_samples or n, label)))
 
 

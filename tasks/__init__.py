@@ -9,14 +9,22 @@
 
 Each task stands beside the data that it reads: text.py, pictures.py, views.py, regression.py.
 """
-import importlib
+import pkgutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.networks import NO_DOWNLOAD, TASKS
-from engine.settings import HERE, Mistake, check_choices, check_least, check_meant, check_ranges
+def find_data(c):
+    """The folder of the dataset; None for functions. It is prepared now if that needs no download."""
+    if c.dataset in FUNCTIONS:
+        return None
+    folder = Path(c.data_dir) / c.dataset
+    if c.dataset in NO_DOWNLOAD and not (folder / 'meta.json').exists():
+        script = HERE / 'prepare' / f'{c.dataset}.py'
+        print(f'no data in {folder} yet; running python prepare/{script.name}', flush=True)
+        if subprocess.run([sys.executable, str(script), '--once', '--out', str(folder)]).returncode:
+            raise Mistake(f'python prepare/{script.name} failed')
 from tasks import files
 
 LOOK = {'text': 'sample.py --ckpt={}', 'masked_text': 'sample.py --ckpt={} --start="def [MASK]ain():"',
@@ -45,10 +53,9 @@ class AugmentConfig:
     of_views = 'local_crops', 'local_size', 'local_scale', 'jitter', 'hue', 'grey', 'blur'  # not a setting: DINO's own
 
     def __post_init__(self):
-        check_least(self, local_size=1)
         check_ranges(self, {(1e-9, 1): ('crop_scale', 'local_scale', 'eval_crop'), (0, 1): ('jitter', 'grey'),
                             (0, 0.5): ('hue',), (0, 10): ('randaugment_n',), (0, 20): ('blur',),
-                            (0, 30): ('randaugment_m',), (0, 64): ('local_crops',)})
+                            (0, 30): ('randaugment_m',), (0, 64): ('local_crops',), (1, 4096): ('local_size',)})
         check_choices(self, randaugment_scale=('torchvision', 'timm'), eval_view=('crop', 'squash'))
 
     @property
@@ -64,23 +71,21 @@ class Task:
     train_wants = valid_wants = {}  # what batches and fixed are asked for: keywords, such as random numbers per sample
 
     def __init__(self, c, device, train, valid):
-        self.c, self.device, self.train, self.valid, world = c, device, train, valid, device.world
-        self.n_passes, self.rows = c.gradient_accumulation_steps, c.batch_size  # of this process, in a step
-        self.batch = self.n_passes * self.rows  # rows of a step, over all passes and processes
-        if self.n_passes % world == 0:
-            self.n_passes //= world
-        elif self.rows % world == 0:
-            self.rows //= world
-        else:
-            raise Mistake(f'{world} processes cannot share gradient_accumulation_steps={self.n_passes} of '
-                          f'batch_size={self.rows}; make one of them a multiple of {world}')
-        begin, end = (rank * self.n_passes * self.rows for rank in (device.rank, device.rank + 1))
-        self.parts = [slice(i, i + self.rows) for i in range(begin, end, self.rows)]  # of a step's rows, this process's
+        self.c, self.device, self.train, self.valid, self.valid_rows = c, device, train, valid, c.batch_size
+        passes, rows, world = c.gradient_accumulation_steps, c.batch_size, device.world
+        self.batch = passes * rows  # rows of a step, over all passes and processes
+        self.n_passes, self.rows = (passes // world, rows) if passes % world == 0 else (passes, rows // world)
+        share = self.n_passes * self.rows  # of a step, this process's
+        if share * world != self.batch:
+            raise Mistake(f'{world} processes cannot share gradient_accumulation_steps={passes} of batch_size={rows}; '
+                          f'make one of them a multiple of {world}')
+        first = device.rank * share
+        self.parts = [slice(i, i + self.rows) for i in range(first, first + share, self.rows)]
 
-    def validation(self, rows=0, batches=0):
+    def validation(self):
         """This process's share of the validation batches (x, y), always the same ones."""
-        rows, batches = rows or self.c.batch_size, batches or self.c.eval_iters
-        for batch in self.valid.fixed(rows, batches, self.device.rank, self.device.world, **self.valid_wants):
+        count = self.c.eval_iters * self.c.batch_size // self.valid_rows
+        for batch in self.valid.fixed(self.valid_rows, count, self.device.rank, self.device.world, **self.valid_wants):
             yield self.take(batch)
 
     def take(self, batch, training=False):
@@ -97,8 +102,9 @@ class Task:
         return ''
 
 
-CLASSES = {'text': 'text.NextToken', 'masked_text': 'text.HiddenTokens', 'image': 'pictures.Classification',
-           'masked_image': 'pictures.Reconstruction', 'views': 'views.Distillation', 'icl': 'regression.Regression'}
+CLASSES = {'text': 'tasks.text.NextToken', 'masked_text': 'tasks.text.HiddenTokens',
+           'image': 'tasks.pictures.Classification', 'masked_image': 'tasks.pictures.Reconstruction',
+           'views': 'tasks.views.Distillation', 'icl': 'tasks.regression.Regression'}
 
 
 def choose(c, augment, folder, model, device):
@@ -106,22 +112,22 @@ def choose(c, augment, folder, model, device):
     task, kind = model.config.task, TASKS[model.config.task][0]
     check_meant(c, {'train_share': ['images'], 'curriculum': ['functions'], 'probe_interval': ['images']}, kind)
     pictures = dict.fromkeys(vars(augment), ('image', 'masked_image', 'views'))
-    check_meant(augment, pictures | dict.fromkeys(augment.of_views, ('views',)), task)
-    module, name = CLASSES[task].split('.')
-    return getattr(importlib.import_module(f'tasks.{module}'), name)(c, augment, folder, model.config, device)
+    own = dict.fromkeys(augment.of_views, ('views',)) | {'randaugment_n': ('image', 'masked_image')}
+    check_meant(augment, pictures | own, task)
+    return pkgutil.resolve_name(CLASSES[task])(c, augment, folder, model.config, device)
 
 
 def top1_top5(logits, y):
     """(number of targets y that are not -1, {'top1', 'top5'}): the shares that are the likeliest, and among the five
     likeliest. logits (.., C), y (..)."""
     logits, y = logits[y != -1], y[y != -1]
-    hits = logits.topk(min(5, logits.size(-1))).indices == y[:, None]                   # (n, 5)
-    hits = hits.cpu().double()  # exact shares; not every device has float64
+    hits = (logits.topk(min(5, logits.size(-1))).indices == y[:, None]).cpu().double()  # (n, 5); exact, also of MPS
     return len(hits), {'top1': hits[:, 0].mean(), 'top5': hits.sum(1).mean()}
 
 
 # ---- datasets -------------------------------------------------------------------------------------------------------
 
+<<<<<<< HEAD
 def find_data(c):
     """The folder of the dataset; None for functions. It is prepared now if that needs no download. Raises Mistake with
     the command to type."""
@@ -136,6 +142,20 @@ def find_data(c):
     print(f'no data in {folder} yet; running python prepare/{script.name}', flush=True)
     if subprocess.run([sys.executable, str(script), '--once', '--out', str(folder)]).returncode:
         raise Mistake(f'python prepare/{script.name} failed')
+=======
+def find_data(c, check):
+    """The folder of the dataset; None for functions. It is prepared now if that needs no download, after check(what is
+    known of it)."""
+    if c.dataset in FUNCTIONS:
+        return None
+    folder = Path(c.data_dir) / c.dataset
+    if c.dataset in NO_DOWNLOAD and not (folder / 'meta.json').exists():
+        check(NO_DOWNLOAD[c.dataset])
+        script = HERE / 'prepare' / f'{c.dataset}.py'
+        print(f'no data in {folder} yet; running python prepare/{script.name}', flush=True)
+        if subprocess.run([sys.executable, str(script), '--once', '--out', str(folder)]).returncode:
+            raise Mistake(f'python prepare/{script.name} failed')
+>>>>>>> tasks
     return folder
 
 

@@ -15,8 +15,6 @@ matrix, and the picture is interpolated once. So all geometric operations come b
 operations, whatever order was drawn, and where they uncover an area, a picture that goes on beyond
 its crop fills it with its own pixels; only beyond the picture's border is it filled with one colour.
 """
-from dataclasses import fields
-
 import torch
 import torch.nn.functional as F
 
@@ -32,8 +30,8 @@ PLACE, FLIP, FIRST = slice(2 * TRIES, 2 * TRIES + 2), 2 * TRIES + 2, 2 * TRIES +
 
 def config_of(run, **changes):
     """The AugmentConfig of a run, with some settings changed."""
-    known = {f.name for f in fields(AugmentConfig)}
-    return AugmentConfig(**{k: v for k, v in run['settings'].items() if k in known} | changes)
+    held = run['settings']
+    return AugmentConfig(**{k: held.get(k, v) for k, v in vars(AugmentConfig()).items()} | changes)
 
 
 # ---- training -------------------------------------------------------------------------------------------------------
@@ -55,14 +53,10 @@ def cut(picture, image_size, place):
     its area is a share of the part's. The part in the middle holds all that evaluation sees.
     """
     size = picture.shape[:2]
-    short, long = sorted(size)
-    most = int(LONGEST * short * max(image_size) / min(image_size))
-    if long <= most:
-        return picture
-    most -= (long - most) % 2  # so that the centre stays in the centre
-    axis = size.index(long)
-    start = round((long - most) * place[1 - axis])
-    return picture[start:start + most] if axis == 0 else picture[:, start:start + most]
+    most = int(LONGEST * min(size) * max(image_size) / min(image_size))
+    kept = [n if n <= most else most - (n - most) % 2 for n in size]  # so that the centre stays in the centre
+    top, left = (round((n - k) * p) for n, k, p in zip(size, kept, reversed(place)))
+    return picture[top:top + kept[0], left:left + kept[1]]
 
 
 def place_columns(c):
@@ -79,15 +73,14 @@ def train_pictures(pictures, sizes, draws, image_size, c):
     draws_needed(c)). sizes and draws are on the CPU.
     """
     x = cropped(pictures, sizes, draws, image_size, c, (c.crop_scale, 1.0))
-    if c.randaugment_n:
-        x = x.round()
-        positive = send(is_positive(draws, c), pictures.device)
+    *_, factors, step, threshold = randaugment.strengths(c.randaugment_m, c.randaugment_scale)
     for i in range(c.randaugment_n):
-        for op, rows in grouped(chosen_operations(draws, i), pictures.device):
+        x = x.round()
+        sign, which = operations(draws, i)
+        factor = send(torch.tensor(factors)[sign, None, None, None], x.device)
+        for op, rows in grouped(which, x.device):
             if OPERATIONS[op] in COLOUR:
-                low, high = (randaugment.strength(OPERATIONS[op], c.randaugment_m, c.randaugment_scale, sign)
-                             for sign in (-1, 1))
-                strength = high if low == high else torch.where(positive[rows, i], high, low)
+                strength = {'Posterize': step, 'Solarize': threshold}.get(OPERATIONS[op], factor[rows])
                 x[rows] = COLOUR[OPERATIONS[op]](x[rows], strength)
     return normalize(x)
 
@@ -98,13 +91,13 @@ def cropped(pictures, sizes, draws, image_size, c, areas):
     boxes = crop_boxes(sizes, draws, image_size, *areas)
     matrices = send(warp_matrices(boxes, draws, image_size, c).float(), pictures.device)
     limits = send(sizes.float(), pictures.device)
-    # where a pixel covers more than 2 x 2 source pixels, sample several places in it and take the
-    # mean
-    finer = (boxes[:, 2:] / torch.tensor(image_size[::-1])).amax(1)
-    finer = torch.where(finer > 2, finer.ceil(), 1).long()
+    # where a pixel covers more than 2 x 2 source pixels, sample several places in it and take the mean
+    finer = (boxes[:, 2:] / torch.tensor(image_size[::-1])).amax(1).ceil()
+    finer = torch.where(finer > 2, finer, 1).long()
     x = torch.empty(len(pictures), pictures.size(3), *image_size, device=pictures.device)
     fill = randaugment.FILL[c.randaugment_scale]
-    fill = fill if x.size(1) == len(fill) else sum(fill) / len(fill)
+    if fill and x.size(1) != 3:
+        fill = sum(fill) / 3
     for k, rows in grouped(finer, pictures.device):
         for part in rows.split(max(1, 256 // k ** 2)):  # bounds the memory
             x[part] = warp(pictures[part], limits[part], matrices[part], image_size, k, fill)
@@ -136,14 +129,10 @@ def crop_boxes(sizes, draws, image_size, crop_scale, largest=1.0):
     return torch.stack(((width - w) * place[0], (height - h) * place[1], w, h), 1)
 
 
-def chosen_operations(draws, i):
-    """Index into OPERATIONS of every picture's i-th operation."""
-    return (draws[:, FIRST + 2 * i] * len(OPERATIONS)).long()
-
-
-def is_positive(draws, c):
-    """Whether the sign of each operation is 1 or -1, bool (B, randaugment_n)."""
-    return draws[:, FIRST + 1:FIRST + 2 * c.randaugment_n:2] >= 0.5
+def operations(draws, i):
+    """Of every picture's i-th operation: 0 or 1 for a sign of -1 or 1, and its index in OPERATIONS."""
+    which, sign = draws[:, FIRST + 2 * i:FIRST + 2 * i + 2].unbind(1)
+    return (sign >= 0.5).long(), (which * len(OPERATIONS)).long()
 
 
 def warp_matrices(boxes, draws, image_size, c):
@@ -156,10 +145,9 @@ def warp_matrices(boxes, draws, image_size, c):
     if c.flip:
         mirror = torch.tensor([[-1.0, 0, w], [0, 1, 0], [0, 0, 1]], dtype=torch.float64)
         matrices = torch.where((draws[:, FLIP] < 0.5)[:, None, None], matrices @ mirror, matrices)
-    if c.randaugment_n:
-        table, positive = randaugment.matrices(c.randaugment_m, c.randaugment_scale, h, w), is_positive(draws, c)
-        for i in range(c.randaugment_n):  # a later operation acts on earlier results: its matrix goes right
-            matrices = matrices @ table[chosen_operations(draws, i), positive[:, i].long()]
+    table = randaugment.matrices(c.randaugment_m, c.randaugment_scale, h, w)
+    for i in range(c.randaugment_n):  # a later operation acts on earlier results: its matrix goes right
+        matrices = matrices @ table[operations(draws, i)]
     return matrices
 
 
@@ -206,28 +194,29 @@ def planes(pictures):
     return pictures.permute(0, 3, 1, 2).float().contiguous()
 
 
+def statistics(x):
+    """Mean and deviation of the channels of pictures (B, C, H, W)."""
+    both = COLOUR_STATISTICS if x.size(1) == 3 else GREY_STATISTICS
+    return (per_channel(values, x) for values in both)
+
+
 def normalize(x):
     """0 to 255 -> about mean 0 and standard deviation 1."""
-    mean, deviation = COLOUR_STATISTICS if x.size(1) == 3 else GREY_STATISTICS
-    return (x / 255 - per_channel(mean, x)) / per_channel(deviation, x)
+    mean, deviation = statistics(x)
+    return (x / 255 - mean) / deviation
 
 
 def denormalize(x):
     """Normalized (B, C, H, W) -> uint8 (B, H, W, C)."""
-    mean, deviation = COLOUR_STATISTICS if x.size(1) == 3 else GREY_STATISTICS
-    x = (x * per_channel(deviation, x) + per_channel(mean, x)) * 255
-    return x.round().clamp(0, 255).byte().permute(0, 2, 3, 1)
-
-
-def as_rgb(pictures):
-    """Pictures (B, H, W, C) to look at, (B, H, W, 3): the first three channels, or of fewer the
-    first one as grey."""
-    return pictures[..., :3] if pictures.size(3) >= 3 else pictures[..., :1].expand(-1, -1, -1, 3)
+    mean, deviation = statistics(x)
+    return ((x * deviation + mean) * 255).round().clamp(0, 255).byte().permute(0, 2, 3, 1)
 
 
 def visible(x):
-    """Normalized pictures (B, C, H, W) as uint8 (B, H, W, 3), to draw."""
-    return as_rgb(denormalize(x)).cpu().numpy()
+    """Normalized pictures (B, C, H, W) to draw, uint8 (B, H, W, 3): the first three channels, or of fewer the first
+    one as grey."""
+    pictures = denormalize(x).cpu().numpy()
+    return pictures[..., :3] if x.size(1) >= 3 else pictures[..., [0, 0, 0]]
 
 
 def per_channel(values, like):

@@ -6,8 +6,8 @@
                   SPLIT.labels.npy, and SPLIT.names.npy, the names of the files
   true masks      beside pictures of either kind; tasks/masks.py says how
 
-meta.json says how many channels pictures have (3 if it does not). It also has the sha256 of each array, which
---verify=true of train.py and eval.py compares. Opening a file compares its type and shape.
+meta.json says how many channels pictures have. It also has the sha256 of each array, which --verify=true of train.py
+and eval.py compares. Opening a file compares its type and shape.
 """
 import hashlib
 import json
@@ -15,95 +15,70 @@ import os
 from pathlib import Path
 
 import numpy as np
+from tqdm import tqdm
 
 from engine.settings import HERE, Mistake
 
 
-def digest(path, kind='sha256', noted=int):
-    """The checksum of a file, in hex; noted(n) is told of every n bytes. (hashlib.file_digest needs
-    Python 3.11.)"""
-    checksum = hashlib.new(kind)
-    with open(path, 'rb', buffering=0) as f:
-        while part := f.read(2 ** 20):
-            checksum.update(part)
-            noted(len(part))
-    return checksum.hexdigest()
-
-
 def digests(paths, label, kind='sha256'):
-    """{name: checksum} of files; of large ones it shows its progress on a terminal."""
-    size = sum(map(os.path.getsize, paths))
-    if size < 2 ** 30:
-        return {path.name: digest(path, kind) for path in paths}
-    from tqdm import tqdm
-    with tqdm(total=size, desc=label, unit='B', unit_scale=True, disable=None) as bar:
-        return {path.name: digest(path, kind, bar.update) for path in paths}
+    """{name: checksum in hex} of files. What takes long shows its progress on a terminal."""
+    found, size = {}, sum(map(os.path.getsize, paths))
+    with tqdm(total=size, desc=label, unit='B', unit_scale=True, delay=3, disable=None) as bar:
+        for path in paths:
+            checksum = hashlib.new(kind)
+            with open(path, 'rb', buffering=0) as f:
+                while part := f.read(2 ** 20):
+                    checksum.update(part)
+                    bar.update(len(part))
+            found[path.name] = checksum.hexdigest()
+    return found
 
 
 def read_meta(folder):
-    """meta.json of a prepared dataset, as a dict; of functions, which need no folder, for None. Raises Mistake if it is
-    missing or not ours."""
+    """meta.json of a prepared dataset, as a dict; of functions, which need no folder, for None. Raises Mistake with the
+    command to type if it is missing."""
     if folder is None:
         return {'kind': 'functions', 'splits': {}}
-    path = Path(folder) / 'meta.json'
+    path, script = Path(folder) / 'meta.json', Path('prepare', f'{Path(folder).name}.py')
     if not path.is_file():
-        raise missing(folder)
-    try:
-        meta = {'channels': 3} | json.loads(path.read_text(encoding='utf-8'))
-        known = meta['kind'] in ('text', 'images', 'benchmark')
-    except (ValueError, KeyError, TypeError):
-        known = False
-    if not known:
-        raise Mistake(f'{path} is not the meta.json of a prepared dataset; prepare it again')
+        ways = [script] if (HERE / script).exists() else ['prepare/text.py FILES', 'prepare/imagefolder.py FOLDER']
+        raise Mistake(f'no data in {folder}; run: ' + ' or '.join(f'python {way} --out {folder}' for way in ways))
+    meta = {'channels': 3} | json.loads(path.read_text(encoding='utf-8'))
     if meta['kind'] == 'benchmark':
-        raise Mistake(f'{folder} is a benchmark, not a dataset: python eval.py --ckpt=RUN '
-                      f'--benchmarks={Path(folder).name}')
+        raise Mistake(f'{folder} is a benchmark: python eval.py --ckpt=RUN --benchmarks={path.parent.name}')
     return meta
 
 
-def missing(folder):
-    """The Mistake for a dataset that is not there."""
-    script = Path('prepare', f'{Path(folder).name}.py')
-    return Mistake(f'no data in {folder}; run: python {script} --out {folder}' if (HERE / script).exists() else
-                   f'no data in {folder}; prepare/ has a script for each dataset; for your own: python prepare/text.py '
-                   f'FILES --out {folder}, or python prepare/imagefolder.py FOLDER --out {folder}')
-
-
-def split_meta(meta, folder, split, kind):
-    """What meta.json says of a split. Raises Mistake if there is none, or if it is of another
-    kind."""
+def split_meta(folder, split, kind):
+    """meta.json, and what it says of a split. Raises Mistake if there is none, or if it is of another kind."""
+    meta = read_meta(folder)
     if meta['kind'] != kind:
-        raise Mistake(f'{folder} holds {meta["kind"]}, not {kind}; choose another dataset, or a network for '
-                      f'{meta["kind"]}')
+        raise Mistake(f'{folder} holds {meta["kind"]}, not {kind}; choose another --dataset')
     if split not in meta['splits']:
         raise Mistake(f'{folder} has no split {split}, only {", ".join(meta["splits"])}')
-    return meta['splits'][split]
+    return meta, meta['splits'][split]
 
 
 def open_array(path, dtype, *shape):
     """A .npy file, memory-mapped. Raises Mistake if it is missing, cut off, or not of this type and shape."""
     try:
         array = np.load(path, mmap_mode='r')
-    except (OSError, ValueError, EOFError) as e:
-        raise Mistake(f'{path} is missing, cut off or no .npy file ({e}); prepare the dataset again') from None
-    if array.dtype != dtype or array.shape != shape:
-        raise Mistake(f'{path} holds {array.dtype} of shape {array.shape}, and should hold {dtype} of shape {shape}; '
-                      'prepare the dataset again')
+        assert (array.dtype, array.shape) == (dtype, shape), f'{array.dtype} {array.shape}, not {dtype} {shape}'
+    except (OSError, ValueError, EOFError, AssertionError) as e:
+        raise Mistake(f'{path} is missing or damaged ({e}); prepare the dataset again') from None
     return array
 
 
 def verify(folder):
     """Compare all files of a prepared dataset with their digests. Raises Mistake for one that differs."""
-    if folder is None:
-        return
-    meta = read_meta(folder)
-    if 'files' not in meta:
-        raise Mistake(f'{folder} is from before there were digests; prepare it again, or leave --verify out')
-    for name, wanted in meta['files'].items():
+    wanted = read_meta(folder).get('files', {})
+    if folder and not wanted:
+        raise Mistake(f'{folder} is from before there were digests; prepare it again')
+    for name in wanted:
         path = Path(folder) / name
-        if not path.is_file() or digests([path], f'verify {path}')[name] != wanted:
+        if not path.is_file() or digests([path], f'verify {path}')[name] != wanted[name]:
             raise Mistake(f'{path} is not what was written; prepare the dataset again')
-    print(f'{folder}: every file is what was written')
+    print(f'{folder or "functions"}: every file is what was written')
 
 
 def cores():

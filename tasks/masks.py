@@ -15,31 +15,19 @@ import io
 import numpy as np
 
 from engine.settings import Mistake
-from tasks.decode import open_picture
 
 UNKNOWN = 255
 MOST_OBJECTS = 254  # of a picture
 
 
-def read_png(content, name, advice='save it as PNG, or remove it'):
+def read_png(content, name):
     """The bytes of a PNG file with a mask -> its numbers, uint8 or bool (H, W), as they are in the
     file. Raises Mistake for anything else."""
-    try:
-        image = open_picture(content)
-        if image.format != 'PNG':
-            raise Mistake(f'a {image.format} file changes numbers')
-        return np.asarray(image)
-    except Exception as e:  # of many types, depending on the damage
-        raise Mistake(f'mask {name} cannot be read as a PNG file ({str(e) or type(e).__name__}); '
-                      f'{advice}') from None
-
-
-def write_png(numbers):
-    """Numbers, uint8 (H, W) -> the bytes of a PNG file."""
     from PIL import Image
-    png = io.BytesIO()
-    Image.fromarray(numbers).save(png, 'PNG')
-    return png.getvalue()
+    try:
+        return np.asarray(Image.open(io.BytesIO(content), formats=['PNG']))
+    except Exception as e:  # of many types, depending on the damage
+        raise Mistake(f'mask {name} cannot be read as a PNG file ({e}); save it as PNG, or remove it') from None
 
 
 def table(objects):
@@ -65,19 +53,15 @@ class Masks:
             self.stored = images.open('masks', 'uint8', mine['mask_bytes'])
             self.offsets = images.open('mask_offsets', 'int64', mine['count'] + 1)
         else:
-            self.stored = images.open('masks', 'uint8' if 'objects' in mine else 'bool', mine['count'], mine['height'],
-                                      mine['width'])
-        self.objects = images.open('objects', 'int64', mine['count'], mine['objects']) if 'objects' in mine else None
+            kind = 'uint8' if 'objects' in mine else 'bool'
+            self.stored = images.open('masks', kind, mine['count'], mine['height'], mine['width'])
+        self.objects = images.open('objects', 'int64', mine['count'], mine['objects']) if 'objects' in mine else \
+            images.labels[:, None]
 
     def __getitem__(self, i):
         i = self.images.chosen[i]
-        what, again = f'{self.path}: mask {i}', 'prepare the dataset again'
         if self.images.packed:
-            numbers = read_png(self.stored[slice(*self.offsets[i:i + 2])].tobytes(), what, again)
+            numbers = read_png(self.stored[self.offsets[i]:self.offsets[i + 1]].tobytes(), f'{i} of {self.path}')
         else:
             numbers = self.stored[i].astype(np.uint8)
-        classes = self.images.labels[i:i + 1] if self.objects is None else self.objects[i][self.objects[i] >= 0]
-        held = numbers[numbers < UNKNOWN].max(initial=0)
-        if held > len(classes) or (classes >= len(self.images.classes)).any():
-            raise Mistake(f'{what} has objects that the dataset does not name; {again}')
-        return numbers, classes.tolist()
+        return numbers, self.objects[i][self.objects[i] >= 0].tolist()

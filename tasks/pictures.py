@@ -21,38 +21,32 @@ from tasks.decode import is_picture, open_picture, to_grey, to_rgb
 from tasks.files import cores, open_array, read_meta, split_meta
 
 
-class ImageSplit(torch.utils.data.Dataset):
+class ImageSplit:
     """One split of an image dataset, or a share of it. images[request] is a batch, see `__getitem__`."""
 
     def __init__(self, folder, split, workers=0, share=1.0, seed=0):
         """workers: processes that read ahead; -1 means as many as the cores allow if JPEG must be decoded, else none.
         share: part of each class to keep, at least one picture; the seed says which."""
-        meta = read_meta(folder)
-        self.mine = split_meta(meta, folder, split, 'images')
+        meta, self.mine = split_meta(folder, split, 'images')
         self.folder, self.split, self.classes = Path(folder), split, meta['classes']
         self.channels, self.packed = meta['channels'], meta['storage'] == 'pack'
         cores_each = cores() // int(os.environ.get('LOCAL_WORLD_SIZE', 1))  # torchrun's processes share a machine
         self.workers = workers if workers >= 0 else self.packed * max(1, min(16, cores_each))
         self.labels = np.array(self.open('labels', 'int64', self.mine['count']))
-        if self.labels.min() < 0 or self.labels.max() >= len(self.classes):
-            raise Mistake(f'{self.folder}/{split}.labels.npy holds labels that are not among the {len(self.classes)} '
-                          'classes of meta.json; prepare the dataset again')
         self.pixels  # raises now if a file is missing or cut off
         self.chosen = share_of_each(self.labels, share, seed) if share < 1 else np.arange(len(self.labels))
 
     def open(self, name, dtype, *shape):
         return open_array(self.folder / f'{self.split}.{name}.npy', dtype, *shape)
 
-    @functools.cached_property
+    @property
     def pixels(self):
-        """The array of all pictures; of JPEG files (their bytes, where each begins)."""
+        """The array of all pictures; of JPEG files (their bytes, where each begins). Opened anew by who needs it, so
+        that reading processes get no copy."""
         mine = self.mine
         if self.packed:
             return self.open('jpeg', 'uint8', mine['bytes']), self.open('offsets', 'int64', mine['count'] + 1)
         return self.open('images', 'uint8', mine['count'], mine['height'], mine['width'], self.channels)
-
-    def __getstate__(self):  # of a copy for reading processes, which opens the files itself
-        return {k: v for k, v in self.__dict__.items() if k != 'pixels'}
 
     def __len__(self):
         return len(self.chosen)
@@ -74,12 +68,9 @@ class ImageSplit(torch.utils.data.Dataset):
         """
         indices, draws, image_size, columns = request
         indices = self.chosen[indices]
-        if not self.packed:
-            pictures = self.pixels[indices]
-            return pictures, np.tile(pictures.shape[1:3], (len(indices), 1)), self.labels[indices], draws
-        places = draws[:, columns] if columns else np.full((len(indices), 2), 0.5)
-        pictures = [self.decoded(i) for i in indices]
-        if image_size:
+        pictures = self.decoded(indices) if self.packed else self.pixels[indices]
+        if image_size and self.packed:
+            places = draws[:, columns] if columns else np.full((len(indices), 2), 0.5)
             pictures = [augment.cut(p, image_size, place) for p, place in zip(pictures, places)]
         sizes = np.array([p.shape[:2] for p in pictures])
         padded = np.zeros((len(pictures), *sizes.max(0), self.channels), np.uint8)
@@ -87,22 +78,20 @@ class ImageSplit(torch.utils.data.Dataset):
             into[:p.shape[0], :p.shape[1]] = p
         return padded, sizes, self.labels[indices], draws
 
-    def decoded(self, i):
-        """The i-th JPEG file -> uint8 (H, W, C)."""
+    def decoded(self, indices):
+        """JPEG files -> a list of uint8 (H, W, C)."""
         content, offsets = self.pixels
+        files = [content[offsets[i]:offsets[i + 1]].tobytes() for i in indices]
         try:
-            image = open_picture(content[offsets[i]:offsets[i + 1]].tobytes())
-            picture = np.asarray(image.convert('L' if self.channels == 1 else 'RGB'))
-        except (OSError, ValueError, SyntaxError) as e:  # what Pillow raises, depending on the damage
-            raise Mistake(f'{self.folder}/{self.split}.jpeg.npy: picture {i} is damaged ({type(e).__name__}: {e}); '
-                          'prepare the dataset again') from None
-        return picture.reshape(*picture.shape[:2], self.channels)
+            return [np.atleast_3d(open_picture(file).convert('L' if self.channels == 1 else 'RGB')) for file in files]
+        except OSError as e:
+            raise Mistake(f'a picture in {self.folder} is damaged ({e}); prepare the dataset again') from None
 
-    def loader(self, requests):
+    def read(self, requests):
         """self[..] for each request, as tensors, read ahead by worker processes if there are any. (With a generator of
         its own, because DataLoader draws a seed for its workers in any case.)"""
-        return torch.utils.data.DataLoader(self, sampler=requests, batch_size=None, num_workers=self.workers,
-                                           worker_init_fn=signals_are_for_the_loop, generator=torch.Generator())
+        return iter(torch.utils.data.DataLoader(self, sampler=requests, batch_size=None, num_workers=self.workers,
+                                                worker_init_fn=signals_are_for_the_loop, generator=torch.Generator()))
 
     def batches(self, n, seed, parts, first, last, draws=0, image_size=None, columns=None):
         """Training: for each step, first to last - 1, these parts (slices) of its n pictures, each with `draws` random
@@ -110,29 +99,24 @@ class ImageSplit(torch.utils.data.Dataset):
         alone. image_size, columns: see `__getitem__`."""
         def requests():
             for step in range(first, last):
+                indices = np.array([order(seed, i // len(self), len(self))[i % len(self)]
+                                    for i in range(step * n, (step + 1) * n)])
                 numbers = np.random.default_rng((seed, step, 1)).random((n, draws))
                 for part in parts:
-                    indices = self.places(np.arange(step * n, (step + 1) * n)[part], seed)
-                    yield indices, numbers[part], image_size, columns
-        return iter(self.loader(requests()))
-
-    def places(self, positions, seed):
-        """Indices of the pictures at ascending positions (n,) in the endless sequence of epochs."""
-        epochs, places = np.divmod(positions, len(self))
-        return np.concatenate([order(seed, e, len(self))[places[epochs == e]] for e in np.unique(epochs).tolist()])
+                    yield indices[part], numbers[part], image_size, columns
+        return self.read(requests())
 
     def fixed(self, n, batches, rank=0, world=1, draws=0, image_size=None):
         """Validation: `batches` batches of n pictures, evenly spaced over the split and always the same; of these every
         world-th, from the rank-th on. Each picture at most once, with `draws` random numbers that never change."""
-        count = min(n * batches, len(self))
-        places = np.linspace(0, len(self) - 1, count).round().astype(np.int64)
+        places = np.linspace(0, len(self) - 1, min(n * batches, len(self))).round().astype(np.int64)
 
         def requests():
-            for i in range(rank * n, count, world * n):
+            for i in range(rank * n, len(places), world * n):
                 part = places[i:i + n]
                 numbers = [np.random.default_rng((j, 4)).random(draws) for j in self.chosen[part].tolist()]
-                yield part, np.array(numbers).reshape(len(part), draws), image_size, None
-        return iter(self.loader(requests()))
+                yield part, np.array(numbers), image_size, None
+        return self.read(requests())
 
 
 @functools.lru_cache(maxsize=2)
@@ -142,13 +126,11 @@ def order(seed, epoch, count):
 
 
 def share_of_each(labels, share, seed):
-    """Indices, ascending, of a share of the pictures of each class, at least one; the seed says
-    which. One sort, however many classes there are."""
+    """Indices, ascending, of a share of the pictures of each class, at least one; the seed says which."""
     shuffled = np.random.default_rng((seed, 3)).permutation(len(labels))
-    shuffled = shuffled[labels[shuffled].argsort(kind='stable')]         # class after class, each still in random order
-    counts = np.bincount(labels)
-    place = np.arange(len(labels)) - (counts.cumsum() - counts).repeat(counts)           # of each within its class
-    return np.sort(shuffled[place < np.maximum(1, (counts * share).round()).repeat(counts)])
+    classes = labels[shuffled]
+    each = [shuffled[classes == k] for k in np.unique(labels)]
+    return np.sort(np.concatenate([mine[:max(1, round(len(mine) * share))] for mine in each]))
 
 
 def signals_are_for_the_loop(worker):
@@ -162,43 +144,32 @@ def signals_are_for_the_loop(worker):
 
 # ---- pictures to look at --------------------------------------------------------------------------------------------
 
-def pictures_of(path, count, seed, channels=3):
-    """(name, uint8 (H, W, channels)) of the pictures of labelled_pictures_of."""
-    return ((name, picture) for name, picture, _ in labelled_pictures_of(path, count, seed, channels))
-
-
 def labelled_pictures_of(path, count, seed, channels=3):
-    """(name, uint8 (H, W, channels), class or None) of a picture file, of the picture files in a
-    folder, or of `count` pictures, chosen by the seed, of a prepared dataset or of a folder of
-    folders, which are classes."""
-    path = Path(path)
+    """(name, uint8 (H, W, C), class or None) of a picture file, of the picture files in a folder, or of
+    `count` pictures, chosen by the seed, of a prepared dataset or of a folder of folders, which are
+    classes. Files are read in grey if the network reads one channel, else in colour."""
+    path, rng = Path(path), np.random.default_rng(seed)
     if (path / 'meta.json').exists():
         splits = read_meta(path)['splits']
         images = ImageSplit(path, next(split for split in ('test', 'val', 'train') if split in splits))
         if images.channels != channels:
-            raise Mistake(f'{path} has pictures of {images.channels} channels, the network reads {channels}; give '
-                          'another --image')
-        for i in np.random.default_rng(seed).permutation(len(images))[:count]:
+            raise Mistake(f'{path} has {images.channels} channels, the network reads {channels}; give another --image')
+        for i in rng.permutation(len(images))[:count]:
             yield *next(named(images, [i])), images.classes[images.labels[i]]
         return
     from PIL import ImageOps
-    if channels not in (1, 3):
-        raise Mistake(f'picture files are grey or RGB, the network reads {channels} channels; give a prepared '
-                      'dataset, such as --image=data/mine')
     files = sorted(p for p in path.iterdir() if is_picture(p.name)) if path.is_dir() else [path]
     inside = sorted(p for p in path.glob('*/*') if is_picture(p.name) and not files)
-    files += [inside[i] for i in np.random.default_rng(seed).permutation(len(inside))[:count]]
+    files += [inside[i] for i in rng.permutation(len(inside))[:count]]
     if not files:
         raise Mistake(f'no pictures in {path}; give --image=PATH of a picture, a folder, or a prepared dataset')
     for file in files:
         try:
             image = ImageOps.exif_transpose(open_picture(file))
-            picture = np.array(to_rgb(image) if channels == 3 else to_grey(image))
+            picture = np.atleast_3d(to_grey(image) if channels == 1 else to_rgb(image))
         except Exception as e:  # of many types, depending on where the damage is
-            raise Mistake(f'{file} cannot be read as a picture ({str(e) or type(e).__name__}); give another '
-                          '--image, or save this one as JPEG or PNG') from None
-        name, own = (f'{file.parent.name}/{file.name}', file.parent.name) if inside else (file.name, None)
-        yield name, picture.reshape(*picture.shape[:2], channels), own
+            raise Mistake(f'{file} cannot be read as a picture ({e}); give another --image') from None
+        yield (f'{file.parent.name}/{file.name}', picture, file.parent.name) if inside else (file.name, picture, None)
 
 
 def named(images, chosen):
@@ -226,12 +197,12 @@ class Classification(Task):
         held_out = 'val' if 'val' in read_meta(folder)['splits'] else 'test'
         if held_out == 'test':
             self.note = f'{folder} has no val split, so this validates on test: judge by the last step, not by the best'
-        train = ImageSplit(folder, 'train', c.workers, c.train_share, c.seed)
-        super().__init__(c, device, train, ImageSplit(folder, held_out, c.workers))
+        super().__init__(c, device, ImageSplit(folder, 'train', c.workers, c.train_share, c.seed),
+                         ImageSplit(folder, held_out, c.workers))
         self.augmentation, self.image_size = augmentation, config.image_size
-        self.train_wants = {'draws': augment.draws_needed(augmentation), 'image_size': self.image_size,
-                            'columns': augment.place_columns(augmentation)}
         self.valid_wants = {'image_size': self.image_size}
+        self.train_wants = self.valid_wants | {'draws': augment.draws_needed(augmentation),
+                                               'columns': augment.place_columns(augmentation)}
 
     def pixels(self, batch, training):
         """Pictures as the network takes them, float32 (B, C, H, W)."""

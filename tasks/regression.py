@@ -26,8 +26,6 @@ class Prompts:
             raise Mistake(f"function '{function}' is unknown; choose {' or '.join(FUNCTIONS)}")
         if function == 'sparse_linear' and not 1 <= sparsity <= n_dims:
             raise Mistake(f'sparsity={sparsity} must lie between 1 and n_dims={n_dims}')
-        if n_points < 2:
-            raise Mistake(f'a prompt of {n_points} examples is too short; set --block_size=4 or more')
         self.d, self.n, self.curriculum = n_dims, n_points, curriculum
         self.sparsity = sparsity if function == 'sparse_linear' else 0
         self.scale = self.sparsity or n_dims  # the mean of g(x)^2
@@ -39,15 +37,14 @@ class Prompts:
         """(dimensions, examples) of training at a step."""
         if not self.curriculum:
             return self.d, self.n
-        first = max(1, self.d // 4)
-        dims = min(self.d, first + step // self.curriculum)
-        return dims, self.n if dims == self.d else max(2, self.n - 2 * (self.d - dims))
+        dims = min(self.d, max(1, self.d // 4) + step // self.curriculum)
+        return dims, max(2, self.n - 2 * (self.d - dims))
 
     def draw(self, rng, B, dims=None, n=None):
         """B prompts, drawn with a NumPy generator."""
+        dims = dims or self.d
         x = rng.standard_normal((B, n or self.n, self.d), np.float32)
         w = rng.standard_normal((B, self.d, 1), np.float32)
-        dims = dims or self.d
         if self.sparsity:
             order = rng.random((B, self.d))
             order[:, dims:] = 1  # the dimensions that are not used come last

@@ -4,7 +4,6 @@ hidden tokens.
 No batch depends on a hidden random stream. It is a function of (seed, step), so a resumed run sees
 what an uninterrupted one sees, on any number of processes.
 """
-import functools
 import math
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import torch
 
 from engine.settings import Mistake
 from tasks import Task, top1_top5
-from tasks.files import open_array, read_meta, split_meta
+from tasks.files import open_array, split_meta
 
 LOGITS_AT_ONCE = 2 ** 26  # the networks return no more logits than this together with a loss
 CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1  # BERT's (Devlin et al. 2019): tokens chosen; of these masked, and replaced
@@ -23,14 +22,12 @@ class TextSplit:
     """One split of a text dataset, as sequences of block_size tokens."""
 
     def __init__(self, folder, split, block_size):
-        meta = read_meta(folder)
-        mine = split_meta(meta, folder, split, 'text')
+        meta, mine = split_meta(folder, split, 'text')
         self.path, self.block_size, self.vocab_size = Path(folder) / f'{split}.npy', block_size, meta['vocab_size']
         self.tokens = open_array(self.path, mine['dtype'], mine['tokens'])
-        if len(self.tokens) < block_size + 1:
-            raise Mistake(f'{self.path} has {len(self.tokens)} tokens, too few for block_size={block_size}; '
-                          f'prepare more text, or train a network with --block_size={max(1, len(self.tokens) - 1)} '
-                          'or less')
+        if len(self.tokens) <= block_size:
+            raise Mistake(f'{self.path} has {len(self.tokens)} tokens, too few for block_size={block_size}; prepare '
+                          f'more text, or train with --block_size={len(self.tokens) - 1}')
         self.tokens_per_byte = len(self.tokens) / mine['bytes']
 
     def __len__(self):
@@ -42,26 +39,26 @@ class TextSplit:
         places that depend on (seed, step) alone."""
         for step in range(first, last):
             starts = np.random.default_rng((seed, step)).integers(0, len(self.tokens) - self.block_size, n)
+            x, y = self.at(starts, (seed, step, 5))
             for part in parts:
-                yield self.at(starts[part], (seed, step, 5), n, part)
+                yield x[part], y[part]
 
     def fixed(self, n, batches, rank=0, world=1):
         """Validation: `batches` batches of n sequences, evenly spaced over the split and always the same; of these
         every world-th, from the rank-th on. Fewer in a split that is so short that they would overlap."""
         last = len(self.tokens) - self.block_size - 1
-        count = max(1, min(n * batches, last // self.block_size + 1))
-        starts = np.linspace(0, last, count).astype(np.int64)
-        for i in range(rank * n, count, world * n):
+        starts = np.linspace(0, last, min(n * batches, last // self.block_size + 1)).astype(np.int64)
+        for i in range(rank * n, len(starts), world * n):
             yield self.at(starts[i:i + n])
 
-    def at(self, starts, *of_step):
-        """The sequences that begin at these places: x and y (len(starts), block_size), y one token ahead. of_step: see
-        MaskedTextSplit; here no random numbers are needed."""
-        rows = self.tokens[starts[:, None] + np.arange(self.block_size + 1)].astype(np.int64)
+    def at(self, starts, key=None):
+        """The sequences that begin at these places: x and y (len(starts), block_size), y one token ahead. key: of the
+        random numbers of a training step, which MaskedTextSplit needs."""
+        rows = torch.from_numpy(self.tokens[starts[:, None] + np.arange(self.block_size + 1)].astype(np.int64))
         if rows.max() >= self.vocab_size:
-            raise Mistake(f'{self.path} holds token {rows.max()}, but its vocabulary ends at {self.vocab_size - 1}; '
-                          'prepare the dataset again')
-        return torch.from_numpy(rows[:, :-1].copy()), torch.from_numpy(rows[:, 1:].copy())  # without gaps in memory
+            raise Mistake(f'{self.path} holds token {rows.max()}, its vocabulary ends at {self.vocab_size - 1}; prepare '
+                          'the dataset again')
+        return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
 
 
 class MaskedTextSplit(TextSplit):
@@ -69,23 +66,16 @@ class MaskedTextSplit(TextSplit):
     each sequence. Of these, 80% become [MASK], whose id is the first after the tokenizer's, 10% a random token, and 10%
     stay. x is the text that remains; y holds the chosen tokens, and -1 elsewhere."""
 
-    def at(self, starts, key=None, n=0, part=None):
-        """key: of the random numbers of a training step, of whose n sequences these are a part. In validation what is
-        hidden depends on the place in the split, so it never changes."""
+    def at(self, starts, key=None):
+        """In validation what is hidden depends on the place in the split, so it never changes."""
         size = 2, self.block_size
-        draws = draws_of_step(key, (n, *size))[part] if key else np.array(
+        draws = np.random.default_rng(key).random((len(starts), *size)) if key else np.array(
             [np.random.default_rng((start, 6)).random(size) for start in starts.tolist()])
-        tokens, (u, which) = super().at(starts)[0], torch.from_numpy(draws).unbind(1)
+        (tokens, _), (u, which) = super().at(starts), torch.from_numpy(draws).unbind(1)
         u = u.scatter(1, u.argmin(1, keepdim=True), 0.0)
         x = torch.where(u < CHOSEN * (MASKED + RANDOM), (which * self.vocab_size).long(), tokens)
         x = torch.where(u < CHOSEN * MASKED, self.vocab_size, x)
         return x, torch.where(u < CHOSEN, tokens, -1)
-
-
-@functools.lru_cache(maxsize=1)
-def draws_of_step(key, size):
-    """The random numbers of a training step, whose parts are asked for one after the other."""
-    return np.random.default_rng(key).random(size)
 
 
 # ---- the tasks ------------------------------------------------------------------------------------------------------
@@ -107,12 +97,8 @@ class HiddenTokens(NextToken):
     Split = MaskedTextSplit
 
     def __init__(self, c, augment, folder, config, device):
-        self.rows_at_once = rows_at_once(config, c.batch_size)
         super().__init__(c, augment, folder, config, device)
-
-    def validation(self, rows=0, batches=0):
-        rows = rows or self.rows_at_once
-        return super().validation(rows, batches or self.c.eval_iters * self.c.batch_size // rows)
+        self.valid_rows = rows_at_once(config, c.batch_size)
 
     def metrics(self, out, loss, y):
         count, shares = top1_top5(out, y)
@@ -120,10 +106,5 @@ class HiddenTokens(NextToken):
 
 
 def rows_at_once(config, n):
-    """How many sequences, at most n, a network returns all logits of. Raises Mistake if not even
-    one."""
-    rows = min(n, LOGITS_AT_ONCE // (config.block_size * config.vocab_size))
-    if not rows:
-        raise Mistake(f'the logits of block_size={config.block_size} tokens are too many to rank; set '
-                      f'--block_size={LOGITS_AT_ONCE // config.vocab_size} or less')
-    return rows
+    """How many sequences, at most n, a network returns all logits of."""
+    return max(1, min(n, LOGITS_AT_ONCE // (config.block_size * config.vocab_size)))

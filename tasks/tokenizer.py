@@ -6,51 +6,45 @@ from engine.settings import Mistake
 
 class Tokenizer:
     """Text to token ids and back, described by a small dict that travels in meta.json and in
-    config.json: {'name': 'bytes'}, {'name': 'chars', 'alphabet': '..'} or {'name': 'gpt2'}."""
+    config.json: {'name': 'bytes'}, {'name': 'chars', 'alphabet': '..'} or {'name': 'gpt2'}.
+
+    beginning: the token to begin a text with when there is no prompt, end of the text before, or a new line."""
 
     def __init__(self, name, alphabet=''):
-        self.spec = {'name': name} | ({'alphabet': alphabet} if name == 'chars' else {})
+        self.spec = {'name': name}
         if name == 'bytes':
-            self.vocab_size = 256
+            self.vocab_size, self.beginning = 256, ord('\n')
         elif name == 'chars':
-            self.alphabet, self.ids = alphabet, {c: i for i, c in enumerate(alphabet)}
-            self.vocab_size = len(alphabet)
+            self.spec['alphabet'] = alphabet
+            self.ids = {c: i for i, c in enumerate(alphabet)}
+            self.vocab_size, self.beginning = len(alphabet), self.ids.get('\n', 0)
         elif name == 'gpt2':
             self.bpe = gpt2_bpe()
-            self.vocab_size = self.bpe.n_vocab
+            self.vocab_size, self.beginning = self.bpe.n_vocab, self.bpe.eot_token
         else:
             raise Mistake(f"tokenizer '{name}' is unknown; choose bytes, chars or gpt2")
-
-    @property
-    def beginning(self):
-        """The token to begin a text with when there is no prompt: end of the text before, or a new
-        line."""
-        if self.spec['name'] == 'gpt2':
-            return self.bpe.eot_token
-        return 10 if self.spec['name'] == 'bytes' else self.ids.get('\n', 0)
 
     def encode(self, text):
         """str -> list of ids; of GPT-2's, <|endoftext|> alone is that token. Raises Mistake for
         a character that the alphabet lacks."""
-        name = self.spec['name']
-        if name == 'bytes':
+        if self.spec['name'] == 'bytes':
             return list(text.encode())
-        if name == 'gpt2':
+        if self.spec['name'] == 'gpt2':
             return [self.bpe.eot_token] if text == '<|endoftext|>' else self.bpe.encode_ordinary(text)
-        unknown = sorted(set(text) - self.ids.keys())
-        if unknown:
-            raise Mistake(f'the tokenizer has no character {unknown[0]!r}; it knows only {self.alphabet!r}')
-        return [self.ids[c] for c in text]
+        try:
+            return [self.ids[c] for c in text]
+        except KeyError as e:
+            raise Mistake(f'the tokenizer has no character {e}; it knows only {self.spec["alphabet"]!r}') from None
 
     def decode_bytes(self, ids):
         """ids -> UTF-8 bytes; a part of a character stays a part, so that output can be
         streamed."""
-        name, ids = self.spec['name'], [i for i in ids if i < self.vocab_size]  # ids beyond are padding of the model
-        if name == 'bytes':
+        ids = [i for i in ids if i < self.vocab_size]  # ids beyond are padding of the model
+        if self.spec['name'] == 'bytes':
             return bytes(ids)
-        if name == 'chars':
-            return ''.join(self.alphabet[i] for i in ids).encode()
-        return self.bpe.decode_bytes(ids)
+        if self.spec['name'] == 'gpt2':
+            return self.bpe.decode_bytes(ids)
+        return ''.join(self.spec['alphabet'][i] for i in ids).encode()
 
     def decode(self, ids):
         return self.decode_bytes(ids).decode('utf-8', errors='replace')
@@ -73,11 +67,9 @@ def with_masks(tokenizer, text):
 
 
 def gpt2_bpe():
-    import requests
     import tiktoken
     try:
         return tiktoken.get_encoding('gpt2')
-    except (requests.RequestException, OSError) as e:
-        raise Mistake(
-            f"GPT-2's tokenizer could not be downloaded ({type(e).__name__}); without a network, copy tiktoken's cache "
-            'from a machine that has it and set TIKTOKEN_CACHE_DIR to that folder') from None
+    except OSError as e:  # what requests raises too
+        raise Mistake(f"GPT-2's tokenizer could not be downloaded ({type(e).__name__}); copy tiktoken's cache from "
+                      'another machine and set TIKTOKEN_CACHE_DIR to that folder') from None

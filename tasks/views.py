@@ -19,6 +19,7 @@ from tasks.pictures import Classification
 LARGE = 2
 VIEW = FIRST + 9  # random numbers of a crop: those of its box and flip, and one for each of the following columns
 JITTERED, BRIGHTNESS, CONTRAST, SATURATION, HUE, GREY, BLURRED, SIGMA, SOLARIZED = range(FIRST, VIEW)
+JITTER = ('Brightness', BRIGHTNESS, 0.4), ('Contrast', CONTRAST, 0.4), ('Color', SATURATION, 0.2)
 BLUR, SOLARIZE = (1.0, 0.1, 0.5), (0.0, 0.2, 0.0)  # probabilities on the first large crop, the second, small ones
 LEAST_SIGMA = 0.1
 
@@ -29,13 +30,9 @@ def draws_needed(c):
 
 
 def check(c):
-    """Raises Mistake if small crops keep more of a picture than they may, and for settings that
-    other tasks have; c: an AugmentConfig."""
-    if c.randaugment_n:
-        raise Mistake(f'randaugment_n={c.randaugment_n} is not for self-distillation; leave it out')
+    """Raises Mistake if small crops keep more of a picture than they may; c: an AugmentConfig."""
     if c.local_crops and c.local_scale > c.crop_scale:
-        raise Mistake(f'local_scale={c.local_scale} must be at most crop_scale={c.crop_scale}, which is the largest '
-                      'share of the area of a small crop')
+        raise Mistake(f'local_scale={c.local_scale} must be at most crop_scale={c.crop_scale}')
 
 
 def views(pictures, sizes, draws, image_size, c):
@@ -43,8 +40,9 @@ def views(pictures, sizes, draws, image_size, c):
     Arguments as of augment.train_pictures; c: an AugmentConfig."""
     crops = []
     for i, mine in enumerate(draws.split(VIEW, 1)):
-        size, areas = (image_size, (c.crop_scale, 1.0)) if i < LARGE else \
-            ((c.local_size, c.local_size), (c.local_scale, c.crop_scale))
+        size, areas = image_size, (c.crop_scale, 1.0)
+        if i >= LARGE:
+            size, areas = (c.local_size, c.local_size), (c.local_scale, c.crop_scale)
         x = augment.cropped(pictures, sizes, mine, size, c, areas)
         crops.append(normalize(coloured(x, mine, min(i, LARGE), c)))
     small = torch.stack(crops[LARGE:]) if c.local_crops else crops[0].new_empty(0)
@@ -54,34 +52,30 @@ def views(pictures, sizes, draws, image_size, c):
 def coloured(x, draws, kind, c):
     """Pictures 0 to 255, float32 (B, C, H, W), with other colours, blurred and solarized, by their
     random numbers. kind: 0 and 1 for the large crops, 2 for a small one."""
-    in_colour = x.size(1) == 3  # other pictures have brightness and contrast alone
+    def chosen(column, probability):
+        """The rows that something is done to, and their random numbers, float32, on the device."""
+        rows = (draws[:, column] < probability).nonzero()[:, 0]
+        return send(rows, x.device), send(draws[rows].float(), x.device)
     if c.jitter:
-        rows, own = chosen(draws, draws[:, JITTERED] < 0.8, x.device)
-        factors = 1 + c.jitter * (2 * own[:, [BRIGHTNESS, CONTRAST, SATURATION]] - 1) * own.new_tensor([0.4, 0.4, 0.2])
-        y = x[rows].round()
-        for name, factor in zip(('Brightness', 'Contrast', 'Color'), factors.unbind(1)):
-            y = randaugment.COLOUR[name](y, factor)
-        x[rows] = turned(y, c.hue * c.jitter * (2 * own[:, HUE] - 1)) if in_colour else y
-    if c.jitter and in_colour:
-        rows, _ = chosen(draws, draws[:, GREY] < c.grey * c.jitter, x.device)
-        x[rows] = randaugment.grey(x[rows].round()).expand(-1, 3, -1, -1)
+        rows, own = chosen(JITTERED, 0.8)
+        y, sway = x[rows].round(), 2 * own - 1
+        for name, column, most in JITTER:
+            y = randaugment.COLOUR[name](y, 1 + c.jitter * sway[:, column, None, None, None] * most)
+        x[rows] = turned(y, c.hue * c.jitter * sway[:, HUE])
+    rows, _ = chosen(GREY, c.grey * c.jitter * (x.size(1) == 3))
+    x[rows] = randaugment.grey(x[rows].round())
     if c.blur:
-        rows, own = chosen(draws, draws[:, BLURRED] < BLUR[kind], x.device)
+        rows, own = chosen(BLURRED, BLUR[kind])
         x[rows] = blurred(x[rows], LEAST_SIGMA + (c.blur - LEAST_SIGMA) * own[:, SIGMA], c.blur)
-    if c.jitter and SOLARIZE[kind]:
-        rows, _ = chosen(draws, draws[:, SOLARIZED] < SOLARIZE[kind] * c.jitter, x.device)
-        x[rows] = randaugment.solarize(x[rows], 128)
+    rows, _ = chosen(SOLARIZED, SOLARIZE[kind] * c.jitter)
+    x[rows] = randaugment.solarize(x[rows], 128)
     return x
 
 
-def chosen(draws, which, device):
-    """The rows where `which` holds, and their random numbers, float32, on the device."""
-    rows = which.nonzero()[:, 0]
-    return send(rows, device), send(draws[rows].float(), device)
-
-
 def turned(x, by):
-    """Colours 0 to 255 (n, 3, H, W) with their hue turned by so many turns (n,)."""
+    """Colours 0 to 255 (n, 3, H, W) with their hue turned by so many turns (n,); other pictures stay as they are."""
+    if x.size(1) != 3:
+        return x
     r, g, b = x.unbind(1)
     high, span = x.amax(1), x.amax(1) - x.amin(1)
     one = span.clamp_min(1e-9)
@@ -94,7 +88,7 @@ def turned(x, by):
 def blurred(x, sigma, largest):
     """Pictures (n, C, H, W), each with a Gaussian blur of its standard deviation sigma (n,) in pixels;
     beyond a border the picture goes on as it ends."""
-    n, C, reach = len(x), x.size(1), math.ceil(3 * max(largest, LEAST_SIGMA))
+    n, C, reach = len(x), x.size(1), math.ceil(3 * largest)
     if not n:
         return x
     t = torch.arange(-reach, reach + 1, device=x.device)
@@ -114,16 +108,12 @@ class Distillation(Classification):
 
     def __init__(self, c, augmentation, folder, config, device):
         super().__init__(c, augmentation, folder, config, device)
-        if c.ema:
-            raise Mistake(f'ema={c.ema} is not for self-distillation, whose teacher is such an average; leave it '
-                          'out, and set --teacher_momentum')
-        if c.telemetry:
-            raise Mistake('telemetry=true is not for self-distillation; leave it out, and look at checkpoints with '
-                          'analyze.py layers')
+        if c.ema or c.telemetry:
+            raise Mistake('--ema and --telemetry are not for self-distillation; leave them out')
         check(augmentation)
         size, patch = augmentation.local_size, config.patch_size
         if augmentation.local_crops and any(size % side for side in patch):
-            raise Mistake(f'local_size={size} is not divisible by patch_size={patch}; choose a --local_size that is')
+            raise Mistake(f'local_size={size} is not divisible by patch_size={patch}')
         self.most_entropy = math.log(config.n_out)
         self.most_information = min(self.most_entropy, math.log(c.batch_size))
         self.train_wants['draws'] = self.valid_wants['draws'] = draws_needed(augmentation)
@@ -144,6 +134,5 @@ class Distillation(Classification):
         if metrics['entropy'] > 0.99 * self.most_entropy:
             return 'the teacher says nothing of any picture, all outputs alike; give a lower --teacher_temperature'
         if metrics['information'] < 0.01 * self.most_information:
-            return 'the teacher says the same of all pictures: it has collapsed; give a smaller --centre_momentum, ' \
-                   'or a higher --teacher_temperature'
+            return 'the teacher says the same of all pictures; give a smaller --centre_momentum'
         return ''

@@ -199,11 +199,10 @@ def test_files_become_grey_or_rgb_as_the_network_needs(channels, pictures, tmp_p
     assert capsys.readouterr().out.startswith('2.png: class ')
 
 
-def test_files_are_refused_by_networks_of_other_channels(pictures, tmp_path, capsys):
+def test_datasets_are_refused_by_networks_of_other_channels(pictures, tmp_path, capsys):
     run = save_run(tmp_path / 'a', classifier(5), CLASSES)
-    for image, message in (('files', 'give a prepared dataset'), ('files/2.png', 'give a prepared dataset'),
-                           ('quads_3', 'pictures of 3 channels, the network reads 5')):
-        assert message in fails(capsys, sample.main, f'--ckpt={run}', f'--image={pictures}/{image}')
+    said = fails(capsys, sample.main, f'--ckpt={run}', f'--image={pictures}/quads_3')
+    assert '3 channels, the network reads 5' in said
 
 
 @pytest.fixture

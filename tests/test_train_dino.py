@@ -187,9 +187,9 @@ def test_entropies_are_logged(whole):
 @pytest.mark.parametrize('more, message', [
     (['--local_size=6'], 'local_size=6 is not divisible by patch_size'), (['--dataset=text'], 'holds text'),
     (['--backbone=nothing'], "backbone='nothing' is no network"), (['--local_crops=-1'], 'local_crops'),
-    (['--ema=0.9'], 'set --teacher_momentum'), (['--telemetry=true'], 'telemetry=true is not for self-distillation'),
-    (['--local_size=-4'], 'local_size=-4 must be at least 1'),
-    (['--randaugment_n=2'], 'randaugment_n=2 is not for self-distillation'),
+    (['--ema=0.9'], '--ema and --telemetry are not'), (['--telemetry=true'], '--ema and --telemetry are not'),
+    (['--local_size=-4'], 'local_size=-4 must lie between 1'),
+    (['--randaugment_n=2'], '--randaugment_n is for image or masked_image'),
     (['--local_scale=0.5'], 'local_scale=0.5 must be at most crop_scale=0.4'),
     (['--model=crate', '--local_crops=3'], '--local_crops is for views'),
     (['--image_size=10'], 'divisible')])

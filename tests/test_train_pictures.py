@@ -195,7 +195,7 @@ def test_text_and_pictures_are_told_apart(words, picture_run, pictures_data, tmp
                            ([*pictures, '--dataset=text'], 'images, '),
                            ([*of_text, '--dataset=quads'], 'text, '),
                            ([*of_text, '--new_head=true'], 'has no classifier'),
-                           ([*text, '--randaugment_n=2'], '--randaugment_n is for image or masked_image or views'),
+                           ([*text, '--randaugment_n=2'], '--randaugment_n is for image or masked_image, not'),
                            ([*of_text, '--curriculum=9'], 'is for functions'),
                            ([*words, '--new_head=true'], 'new_head=true needs a network to put it on'),
                            ([*pictures, '--model=vit'], 'model=vit cannot start from it')):

@@ -177,7 +177,9 @@ class Pack:
             numbers, classes = mask
             size = open_picture(jpeg).size
             self.png = self.png or Files(self.folder, self.split, 'masks')
-            self.png.add(masks.write_png(np.asarray(Image.fromarray(numbers).resize(size, Image.NEAREST))))
+            png = io.BytesIO()
+            Image.fromarray(numbers).resize(size, Image.NEAREST).save(png, 'PNG')
+            self.png.add(png.getvalue())
             self.objects.append(classes)
         if self.png and len(self.objects) < len(self.names):
             raise Mistake(f'split {self.split} has masks, but none for {name}; give a mask for each picture of a '

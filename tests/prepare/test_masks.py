@@ -9,7 +9,7 @@ from PIL import Image
 from small_files import jpeg, saved, tree
 
 from prepare import coco, imagefolder, shapes, shapes_many, voc
-from tasks.files import digest
+from tasks.files import digests
 from tasks.masks import Masks
 from tasks.pictures import ImageSplit
 
@@ -109,7 +109,7 @@ GOOD = png(squares((1, 2, 2)))
     ({'val/b/1': png(squares((128, 2, 2)))}, 'has pixels of value 128, and none of value 1'),
     ({'val/b/1': jpeg(kind='PNG')}, 'holds colours; save it in grey or with a palette'),
     ({'val/b/1': png(squares().astype(np.uint16))}, 'holds numbers of type'),
-    ({'val/b/1': jpeg()}, 'cannot be read as a PNG file .*a JPEG file changes numbers'),
+    ({'val/b/1': jpeg()}, 'cannot be read as a PNG file'),
     ({'val/b/1': b'no picture'}, 'cannot be read as a PNG file'), ({'val/b/1': GOOD[:60]}, 'cannot be read')])
 def test_masks_that_do_not_fit(masks, message, tmp_path, capsys):
     others = {n: GOOD for n in ('val/a/0', 'val/a/1', 'val/b/0')} if 'val/b/1' in masks else {}
@@ -261,7 +261,8 @@ def test_coco_that_does_not_fit(files, message, tmp_path, capsys):
 def test_one_shape_a_picture_is_drawn_as_ever(tmp_path):
     """The digests are those of the first version."""
     shapes.main(['--out', str(tmp_path / 's'), '--train', '250', '--val', '30', '--test', '10', '--size', '16'])
-    assert [digest(tmp_path / 's' / f'{name}.npy')[:16] for name in ('train.images', 'train.masks', 'val.images')] == \
+    names = [tmp_path / 's' / f'{name}.npy' for name in ('train.images', 'train.masks', 'val.images')]
+    assert [digest[:16] for digest in digests(names, '').values()] == \
         ['f260f0727a8da4cc', '4ed6eb9a7bb95ef1', '7dbd7b4a90cccd6d']
 
 

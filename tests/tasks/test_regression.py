@@ -54,7 +54,7 @@ def test_a_curriculum_grows_to_the_whole():
 
 
 @pytest.mark.parametrize('settings, word', [
-    (dict(function='cubic'), 'linear or sparse_linear'), (dict(n_points=1), 'block_size=4'),
+    (dict(function='cubic'), 'linear or sparse_linear'),
     (dict(function='sparse_linear', sparsity=5), 'n_dims=4'),
     (dict(function='sparse_linear', sparsity=0), 'between 1')])
 def test_impossible_prompts_say_why(settings, word):

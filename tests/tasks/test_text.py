@@ -3,11 +3,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import TEXT, column, config_of, equal, fails, go, losses, save_text, weights
+from helpers import TEXT, column, config_of, equal, go, losses, save_text, weights
 
 import model_aot
 import model_crate
-import train
 from engine.trained import load_model, open_run
 from tasks import text
 from tasks.text import MaskedTextSplit, TextSplit
@@ -161,12 +160,6 @@ def test_large_vocabularies_are_validated_in_pieces(bert, words, tmp_path, monke
     for name in ('loss', 'top1', 'top5'):
         assert column(tmp_path / 'pieces', 'val', name) == pytest.approx(column(bert, 'val', name), rel=1e-4)
     assert column(tmp_path / 'pieces', 'train') == pytest.approx(column(bert, 'train'), rel=1e-4)
-
-
-def test_sequences_whose_logits_are_too_many_are_refused(words, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(text, 'LOGITS_AT_ONCE', 5 * 257)
-    said = fails(capsys, train.main, *words, '--causal=false', f'--out_dir={tmp_path}/none')
-    assert 'set --block_size=5 or less' in said and not (tmp_path / 'none').exists()
 
 
 def test_networks_return_as_many_logits_as_validation_asks_for():

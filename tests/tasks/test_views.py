@@ -131,7 +131,7 @@ def test_strengths_of_views(monkeypatch):
     monkeypatch.setattr(views, 'blurred', lambda x, sigma, largest: seen.append(sigma.tolist()) or x)
     monkeypatch.setattr(views, 'turned', lambda x, by: seen.append(by.tolist()) or x)
     for name in ('Brightness', 'Contrast', 'Color'):
-        monkeypatch.setitem(randaugment.COLOUR, name, lambda x, factor: seen.append(factor.tolist()) or x)
+        monkeypatch.setitem(randaugment.COLOUR, name, lambda x, factor: seen.append(factor.flatten().tolist()) or x)
     draws = torch.tensor([0.0, 0.25, 0.75], dtype=torch.float64)[:, None].repeat(1, views.VIEW)
     draws[:, [views.JITTERED, views.BLURRED]] = 0.0
     views.coloured(torch.zeros(3, 3, 2, 2), draws, 0, AugmentConfig(jitter=1.0, blur=2.0))
