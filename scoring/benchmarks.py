@@ -173,17 +173,13 @@ def last_word(rows, tokenizer, clean, block_size, score):
         before = [tokenizer.beginning, *tokenizer.encode(context)]
         texts.append(context + word)
         words.append((before + tokenizer.encode(word), len(before)))
-    passages = score([(tokens, 1) for tokens, _ in words])
-    last = [found[:, first - 1:] for found, (_, first) in zip(passages, words)]
-    long = [i for i, (tokens, _) in enumerate(words) if len(tokens) > block_size + 1]  # of these, score the word alone
-    for i, found in zip(long, score([words[i] for i in long])):
-        last[i] = found
+    last = score(words)
     nats, _ = torch.cat(last, 1)
     right = sum(found[1].all().item() for found in last)
     return [('accuracy', right / len(rows), len(rows), 'passages'),
             ('last_word_loss', nats.mean().item(), len(nats), 'tokens'),
             ('loss_per_word', nats.sum().item() / len(rows), len(rows), 'words'),
-            *whole(passages, texts)]
+            *whole(score([(tokens, 1) for tokens, _ in words]), texts)]
 
 
 def cloze(rows, tokenizer, clean, block_size, score):
@@ -218,7 +214,7 @@ def check_table(path):
         raise Mistake(f'{path} holds another table, so it is left as it is; give another --results')
 
 
-def append(path, rows):
-    """Add rows to a table of results."""
+def append(path, row):
+    """Add a row to a table of results."""
     with open(path, 'a', encoding='utf-8', newline='') as f:
-        csv.writer(f, lineterminator='\n').writerows(rows if f.tell() else [COLUMNS, *rows])
+        csv.writer(f, lineterminator='\n').writerows([row] if f.tell() else [COLUMNS, row])

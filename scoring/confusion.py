@@ -8,21 +8,16 @@ MOST_NAMED = 40    # classes in a picture whose names can be read
 MOST_WRITTEN = 15  # classes in a picture whose counts can be read
 
 
-def count(labels, guesses, classes):
-    """How many pictures of each class (rows) are taken for each class (columns): int64 (classes,
-    classes)."""
-    return np.bincount(np.asarray(labels) * classes + guesses, minlength=classes ** 2).reshape(classes, classes)
-
-
-def report(counts, classes, picture):
-    """Print the five most frequent confusions; write the table and the picture of all."""
-    names, wrong = [readable(name) for name in classes], counts.copy()
-    np.fill_diagonal(wrong, 0)
-    for i in (-wrong).argsort(axis=None, kind='stable')[:5]:
-        own, other = divmod(i, len(names))
-        n, of = wrong[own, other], counts[own].sum()
-        if n:
-            print(f'{names[own]} is taken for {names[other]}: {n:,} of {of:,} ({n / of:.1%})')
+def report(labels, guesses, classes, picture):
+    """Print the five most frequent confusions; write the table and the picture of all. Of each picture its class and
+    the one that it is taken for, by number."""
+    names, n = [readable(name) for name in classes], len(classes)
+    counts = np.bincount(np.asarray(labels) * n + guesses, minlength=n * n).reshape(n, n)  # rows: the true class
+    wrong = counts * (1 - np.eye(n, dtype=int))
+    for i in (-wrong).argsort(axis=None, kind='stable')[:min(5, np.count_nonzero(wrong))]:
+        own, other = divmod(i, n)
+        count, of = wrong[own, other], counts[own].sum()
+        print(f'{names[own]} is taken for {names[other]}: {count:,} of {of:,} ({count / of:.1%})')
     if not wrong.any():
         print('no picture is taken for one of another class')
     rows = [[name, *row] for name, row in zip(names, counts.tolist())]
