@@ -25,7 +25,8 @@ class Table(torch.nn.Module):
 
     def __init__(self, logits, block_size):
         super().__init__()
-        self.logits, self.config = torch.nn.Parameter(logits), SimpleNamespace(block_size=block_size, vocab_size=len(logits))
+        self.logits = torch.nn.Parameter(logits)
+        self.config = SimpleNamespace(block_size=block_size, vocab_size=len(logits))
 
     def forward(self, x):
         assert x.size(1) <= self.config.block_size

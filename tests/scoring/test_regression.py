@@ -108,7 +108,7 @@ def test_the_legend_names_no_folders(tmp_path, monkeypatch):
 
 
 def test_the_figure_stands_beside_its_table(tmp_path, capsys):
-    found = {'net': np.array([[1.0, 0.5, 0.25], [0.1, 0.1, 0.05]]), 'zero': np.array([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]])}
+    found = {'net': np.array([[1.0, 0.5, 0.25], [0.1, 0.1, 0.05]]), 'zero': np.array([[1.0] * 3, [0.0] * 3])}
     regression.draw(found, {'net': None}, 'linear functions', tmp_path / 'x.csv')
     with open(tmp_path / 'x.csv', newline='') as f:
         rows = list(csv.reader(f))
