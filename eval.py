@@ -99,7 +99,8 @@ def probe(c, run, model, images, how):
         accuracy, C = frozen.linear_probe(train, test, classes)
         print(f'linear probe: top-1 {accuracy:.2%} {on}, C = {C:g}')
     for k in filter(None, c.knn.split(',')):
-        print(f'{k} nearest neighbours: top-1 {frozen.nearest_neighbours(train, test, classes, int(k)):.2%} {on}')
+        k = min(int(k), len(learnt))
+        print(f'{k} nearest neighbours: top-1 {frozen.nearest_neighbours(train, test, classes, k):.2%} {on}')
 
 
 def classify(c, run, model, images, how):
