@@ -27,6 +27,7 @@ from engine.trained import check_classes, from_command_line, heading, load_model
 from scoring import benchmarks, confusion, frozen, regression, splits
 from tasks import augment, dataset_of
 from tasks.pictures import ImageSplit
+from tasks.regression import Prompts
 from tasks.text import MaskedTextSplit, TextSplit
 from tasks.tokenizer import Tokenizer
 
@@ -70,48 +71,51 @@ ONLY_FOR = {'dataset': (*PICTURES, *TEXT, 'icl'), 'split': (*PICTURES, *TEXT), '
 def pictures(c, run, model, autocast):
     """Scores of a classifier or a masked autoencoder, or of its frozen features."""
     folder, split = dataset_of(c, run)
-    if c.confusion:
-        plots.check_figure(c.confusion, c.overwrite, '--confusion')
-    images = ImageSplit(folder, split, c.workers)
-    frozen_features = c.probe or c.knn
-    view = c.eval_view or ('squash' if frozen_features else '')
-    changes = {'eval_view': view} if view else {}
-    changes |= {'eval_view': 'crop', 'eval_crop': c.eval_crop} if c.eval_crop else {}
-    how = autocast, c.batch_size, augment.config_of(run, **changes).view
-    labels = splits.real_labels(c.real, images) if c.real else None
-    if frozen_features:
-        seed = c.seed if c.seed >= 0 else run['settings'].get('seed', 1337)
-        if split == 'train':
-            raise Mistake('--probe and --knn learn from the train split; score another --split')
-        probe(c, model, ImageSplit(folder, 'train', c.workers, c.train_share, seed), images, how)
-    if model.config.task == 'masked_image' and not frozen_features:
+    images, features = ImageSplit(folder, split, c.workers), c.probe or c.knn
+    view = c.eval_view or ('squash' if features else '')
+    changes = {'eval_view': 'crop' if c.eval_crop else view, 'eval_crop': c.eval_crop}
+    how = autocast, c.batch_size, augment.config_of(run, **{k: v for k, v in changes.items() if v}).view
+    if features:
+        probe(c, run, model, images, how)
+    elif model.config.task == 'masked_image':
         r = splits.reconstruction(model, images, *how)
         flat = "each patch's own mean" if model.config.norm_pix_loss else 'the mean colour of the visible patches'
         print(f'{folder} {split}: {r["count"]:,} pictures, {r["hidden"]:.0%} of their patches masked, loss '
               f'{r["loss"]:.4f}; predicting {flat}: {r["baseline"]:.4f}')
-    elif labels or not frozen_features:
-        check_classes(run, images.classes, folder)
-        r, guesses = splits.classification(model, images, *how)
-        print(f'{folder} {split}: {len(images):,} pictures, loss {r["loss"]:.4f}, top-1 {r["top1"]:.2%}, top-5 '
-              f'{r["top5"]:.2%}')
-        if labels:
-            print(f'{folder} {split}: ReaL top-1 {splits.real_accuracy(guesses, labels):.2%}')
-        if c.confusion:
-            counts = confusion.count(images.labels, guesses, len(images.classes))
-            confusion.report(counts, images.classes, c.confusion)
+    if c.real or c.confusion or model.config.task == 'image' and not features:
+        classify(c, run, model, images, how)
 
 
-def probe(c, model, train, test, how):
+def probe(c, run, model, images, how):
     """What frozen features tell about classes: a linear probe, nearest neighbours, or both."""
-    seen, scored, classes = frozen.features(model, train, *how), frozen.features(model, test, *how), len(test.classes)
-    on = f'on {test.split} ({len(test):,} pictures)'
+    if images.split == 'train':
+        raise Mistake('--probe and --knn learn from the train split; score another --split')
+    seed = c.seed if c.seed >= 0 else run['settings'].get('seed', 1337)
+    learnt = ImageSplit(images.folder, 'train', c.workers, c.train_share, seed)
+    train, test = (frozen.features(model, part, *how) for part in (learnt, images))
+    classes, on = len(images.classes), f'on {images.split} ({len(images):,} pictures)'
     if c.probe:
-        print(f'linear probe of {seen[0].size(1)} features, {len(train):,} training pictures:')
-        accuracy, C = frozen.linear_probe(seen, scored, classes)
+        print(f'linear probe of {train[0].size(1)} features, {len(learnt):,} training pictures:')
+        accuracy, C = frozen.linear_probe(train, test, classes)
         print(f'linear probe: top-1 {accuracy:.2%} {on}, C = {C:g}')
     for k in filter(None, c.knn.split(',')):
-        k = min(int(k), len(train))
-        print(f'{k} nearest neighbours: top-1 {frozen.nearest_neighbours(seen, scored, classes, k):.2%} {on}')
+        k = min(int(k), len(learnt))
+        print(f'{k} nearest neighbours: top-1 {frozen.nearest_neighbours(train, test, classes, k):.2%} {on}')
+
+
+def classify(c, run, model, images, how):
+    """Loss and accuracies of a classifier, and its confusions."""
+    check_classes(run, images.classes, images.folder)
+    if c.confusion:
+        plots.check_figure(c.confusion, c.overwrite, '--confusion')
+    labels = splits.real_labels(c.real, images) if c.real else None
+    r, guesses = splits.classification(model, images, *how)
+    where = f'{images.folder} {images.split}'
+    print(f'{where}: {len(images):,} pictures, loss {r["loss"]:.4f}, top-1 {r["top1"]:.2%}, top-5 {r["top5"]:.2%}')
+    if labels:
+        print(f'{where}: ReaL top-1 {splits.real_accuracy(guesses, labels):.2%}')
+    if c.confusion:
+        confusion.report(images.labels, guesses, images.classes, c.confusion)
 
 
 def text(c, run, model, autocast):
@@ -120,35 +124,34 @@ def text(c, run, model, autocast):
     N, masked = model.config.block_size, model.config.task == 'masked_text'
     data = (MaskedTextSplit if masked else TextSplit)(folder, split, N)
     r = splits.tokens(model, data, autocast, c.batch_size)
+    where, loss = f'{folder} {split}: {r["count"]:,}', f'loss {r["loss"]:.4f} nats'
     if masked:
-        print(f'{folder} {split}: {r["count"]:,} hidden tokens of {len(data) * N:,}, loss {r["loss"]:.4f} nats, top-1 '
-              f'{r["top1"]:.2%}, top-5 {r["top5"]:.2%}, at a context of {N}; always predicting the most frequent '
-              f'token: top-1 {r["commonest"]:.2%}')
+        print(f'{where} hidden tokens of {len(data) * N:,}, {loss}, top-1 {r["top1"]:.2%}, top-5 {r["top5"]:.2%}, at a '
+              f'context of {N}; always predicting the most frequent token: top-1 {r["commonest"]:.2%}')
     else:
         bits = r['loss'] / math.log(2) * data.tokens_per_byte
-        print(f'{folder} {split}: {r["count"]:,} tokens, loss {r["loss"]:.4f} nats, {bits:.4f} bits per byte, at a '
-              f'context of {N}')
+        print(f'{where} tokens, {loss}, {bits:.4f} bits per byte, at a context of {N}')
 
 
 def zero_shot(c, run, model, autocast):
     """The benchmarks of language models: printed, and added to a table."""
     names, context = benchmarks.chosen(c.benchmarks, c.data_dir), model.config.block_size
-    stride, table = benchmarks.stride_for(c.stride, context), Path(c.results or run_directory(c.ckpt) / 'results.csv')
+    settings.check_ranges(c, {(0, context): ['stride']})
+    stride, table = c.stride or max(1, context // 2), Path(c.results or run_directory(c.ckpt) / 'results.csv')
     benchmarks.check_table(table)
     tokenizer = Tokenizer(**run['data']['tokenizer'])
-    kind, clean = tokenizer.spec['name'], benchmarks.detokenize if c.detokenize else str
-    print(f'{kind} tokens, a context of {context}, windows {stride} apart, texts '
+    how = tokenizer.spec['name'], context, stride, settings.show(c.detokenize)
+    print(f'{how[0]} tokens, a context of {context}, windows {stride} apart, texts '
           f'{"de-tokenized" if c.detokenize else "as published"}')
     print(f'{"benchmark":<12} {"measure":<15} {"value":>9}   count')
     for name in names:
         rows, source = benchmarks.read(name, c.data_dir)
-        found = benchmarks.measures(name, rows, model, tokenizer, stride, c.batch_size, autocast, clean)
-        for measure, value, count, unit in found:
+        clean = benchmarks.detokenize if c.detokenize else str
+        for measure, value, count, unit in benchmarks.measures(
+                name, rows, model, tokenizer, stride, c.batch_size, autocast, clean):
             shown = f'{value:.2%}' if measure == 'accuracy' else f'{value:.4f}'
             print(f'{name:<12} {measure:<15} {shown:>9}   {count:,} {unit} of {source}', flush=True)
-        how = kind, context, stride, settings.show(c.detokenize)
-        benchmarks.append(table, [(c.ckpt, run['step'], name, measure, f'{value:.6g}', count, unit, *how)
-                                  for measure, value, count, unit in found])
+            benchmarks.append(table, (c.ckpt, run['step'], name, measure, f'{value:.6g}', count, unit, *how))
     print(f'added to {table}')
 
 
@@ -156,20 +159,22 @@ def in_context(c, run, model, autocast):
     """Errors of networks and estimators that regress in context: printed, saved and drawn."""
     table = Path(c.results or run_directory(c.ckpt) / 'in_context.csv')
     plots.check_figure(table.with_suffix('.png'), c.overwrite, '--results')
-    models, device = {c.ckpt: model}, next(model.parameters()).device
+    models, own = {c.ckpt: model}, model.config
     for path in filter(None, c.beside.split(',')):
         other = open_run(path)
-        models[path] = load_model(other).to(device)
+        if any(other['network'].get(name) != getattr(own, name) for name in ('n_dims', 'block_size')):
+            raise Mistake(f'--beside={path} does not read the prompts of {c.ckpt}; leave it out')
+        models[path] = load_model(other).to(next(model.parameters()).device)
         print(heading(path, other, models[path]))
-    function = c.dataset or run['settings']['dataset']
-    prompts = regression.prompts_for(models, function, run['settings']['sparsity'])
+    function, sparsity = c.dataset or run['settings']['dataset'], min(run['settings']['sparsity'], own.n_dims)
+    prompts = Prompts(function, own.n_dims, own.block_size // 2, sparsity)
     found = regression.curves(models, prompts, autocast, c.prompts)
     title = f'{function.replace("_", " ")} functions of {prompts.d} dimensions, {c.prompts:,} prompts'
     width, shown = max(map(len, found)), sorted({round(i * (prompts.n - 1) / 8) for i in range(9)})
     print(f'{title}: squared error, normalized, after this many examples')
     print(' ' * width + ''.join(f'{i:7d}' for i in shown) + '   mean')
     for name, (mean, _) in found.items():
-        print(f'{name:<{width}}' + ''.join(f'{mean[i]:7.3f}' for i in shown) + f'{sum(mean) / prompts.n:7.3f}')
+        print(f'{name:<{width}}' + ''.join(f'{error:7.3f}' for error in (*mean[shown], mean.mean())))
     regression.draw(found, models, title, table)
 
 
@@ -182,7 +187,7 @@ def main(argv):
     what = '--benchmarks' if c.benchmarks else model.config.task
     settings.check_meant(c, ONLY_FOR, what)
     settings.check_least(c, batch_size=1, seed=-1, prompts=2)
-    settings.check_ranges(c, {(0, 1): ('eval_crop',), (1e-9, 1): ('train_share',), (-1, 1024): ('workers',)})
+    settings.check_ranges(c, {(0, 1): ['eval_crop'], (1e-9, 1): ['train_share'], (-1, 1024): ['workers']})
     if not re.fullmatch(r'|[1-9]\d*(,[1-9]\d*)*', c.knn):
         raise Mistake(f'knn={c.knn} must be a number of neighbours, or several, such as 10,20,100,200')
     device = choose_device(c.device)

@@ -44,52 +44,55 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
+from engine.plots import check_free
 from engine.settings import Mistake
 
-# benchmark: the script in prepare/ that writes it
-SCRIPTS = {'wikitext2': 'wikitext.py', 'wikitext103': 'wikitext.py --size 103', 'ptb': 'ptb.py',
-           'lambada': 'lambada.py', 'cbt_cn': 'cbt.py', 'cbt_ne': 'cbt.py'}
-TASKS = {name: {'l': 'last_word', 'c': 'cloze'}.get(name[0], 'text') for name in SCRIPTS}
+# benchmark: the script in prepare/ that writes it to a data_dir
+SCRIPTS = {'wikitext2': 'wikitext.py --out {}/wikitext2', 'wikitext103': 'wikitext.py --size 103 --out {}/wikitext103',
+           'ptb': 'ptb.py --out {}/ptb', 'lambada': 'lambada.py --out {}/lambada', 'cbt_cn': 'cbt.py --out {}/cbt',
+           'cbt_ne': 'cbt.py --out {}/cbt'}
+TASKS = dict.fromkeys(SCRIPTS, 'text') | {'lambada': 'last_word', 'cbt_cn': 'cloze', 'cbt_ne': 'cloze'}
 LOGITS_AT_ONCE = 2 ** 28  # 1 GiB in float32
-COLUMNS = ('ckpt', 'step', 'benchmark', 'measure', 'value', 'count', 'unit', 'tokenizer', 'context', 'stride',
-           'detokenize')
+COLUMNS = ['ckpt', 'step', 'benchmark', 'measure', 'value', 'count', 'unit', 'tokenizer', 'context', 'stride',
+           'detokenize']
 
-DETOKENIZE = [(re.compile(pattern), into) for pattern, into in (
-    (r' @([-,.])@ ', r'\1'),                            # WikiText: twenty @-@ two, 1 @,@ 000, 0 @.@ 5
-    (r'" ([^"\n]+) "', r'"\1"'),                        # its quotation marks, in pairs within a line
-    (r'`` ?', '"'), (r" ?''", '"'),                     # Penn Treebank's, in CBT
-    (r'-LRB- ?', '('), (r' ?-RRB-', ')'),               # its brackets
-    (r" (n't|'(?:s|re|ve|ll|d|m))\b", r'\1'),           # did n't, Teddy 's
-    (r' ([,.;:!?%)\]}])', r'\1'),                       # no space before these,
-    (r'([(\[{$£]) ', r'\1'),                            # nor after these,
-    (r' *\n *', '\n'))]                                 # nor at the end or start of a line
+DETOKENIZE = {
+    r' @([-,.])@ ': r'\1',                              # WikiText: twenty @-@ two, 1 @,@ 000, 0 @.@ 5
+    r'" ([^"\n]+) "': r'"\1"',                          # its quotation marks, in pairs within a line
+    r"`` ?| ?''": '"',                                  # Penn Treebank's, in CBT
+    r'-LRB- ?': '(', r' ?-RRB-': ')',                   # its brackets
+    r" (n't|'(?:s|re|ve|ll|d|m))\b": r'\1',             # did n't, Teddy 's
+    r' ([,.;:!?%)\]}])': r'\1',                         # no space before these,
+    r'([(\[{$£]) ': r'\1',                              # nor after these,
+    r' *\n *': '\n'}                                    # nor at the end or start of a line
 
 
 def detokenize(text):
-    for pattern, into in DETOKENIZE:
-        text = pattern.sub(into, text)
+    for pattern, into in DETOKENIZE.items():
+        text = re.sub(pattern, into, text)
     return text
 
 
 # ---- prepared benchmarks --------------------------------------------------------------------------------------------
 
-def command(name, data_dir, more=''):
-    out = f' --out {Path(data_dir) / name.removesuffix("_cn").removesuffix("_ne")}' * (Path(data_dir) != Path('data'))
-    return f'python prepare/{SCRIPTS[name]}{out}{more}'
+def script(name, data_dir):
+    return f'python prepare/{SCRIPTS[name].format(data_dir)}'
 
 
 def chosen(asked, data_dir):
     """The names in `asked`, with commas between them, or of 'all' those that are prepared. Raises Mistake for one that
     is unknown or not prepared, with the command to type."""
-    names = list(SCRIPTS) if asked == 'all' else [name.strip() for name in asked.split(',')]
-    there = [name for name in names if (Path(data_dir) / name / 'meta.json').exists()]
+    names = list(SCRIPTS) if asked == 'all' else asked.split(',')
     for name in names:
         if name not in SCRIPTS:
             raise Mistake(f"unknown benchmark '{name}'; choose among {', '.join(SCRIPTS)}, or all")
+    there = [name for name in names if Path(data_dir, name, 'meta.json').exists()]
+    for name in names:
         if name not in there:
-            said = f'{Path(data_dir) / name} is not prepared; run: {command(name, data_dir)}'
+            said = f'{Path(data_dir, name)} is not prepared; run: {script(name, data_dir)}'
             if asked != 'all' or not there:
                 raise Mistake(said)
             print(said)
@@ -98,14 +101,14 @@ def chosen(asked, data_dir):
 
 def read(name, data_dir):
     """(rows of a prepared benchmark, name of their file). Raises Mistake if it is damaged."""
-    folder = Path(data_dir) / name
+    folder = Path(data_dir, name)
     try:
         meta = json.loads((folder / 'meta.json').read_text(encoding='utf-8'))
         content = (folder / 'test.jsonl').read_bytes()
         assert hashlib.sha256(content).hexdigest() == meta['splits']['test']['sha256']
-        return [json.loads(line) for line in content.decode().split('\n')[:-1]], meta['source']
-    except (OSError, ValueError, KeyError, TypeError, AssertionError):
-        raise Mistake(f'{folder} is damaged; run: {command(name, data_dir, " --overwrite")}') from None
+    except (OSError, ValueError, KeyError, AssertionError):
+        raise Mistake(f'{folder} is damaged; run: {script(name, data_dir)} --overwrite') from None
+    return [json.loads(line) for line in content.splitlines()], meta['source']
 
 
 # ---- scoring --------------------------------------------------------------------------------------------------------
@@ -121,80 +124,76 @@ def windows(n, first, size, stride):
 
 @torch.no_grad()
 def score(model, sequences, stride, batch_size, autocast, label=''):
-    """Sequences [(tokens, first)] -> two lists of tensors: the nats of the tokens from index
-    `first` on, float64, and whether each was the most likely one. Short rows of a batch are padded
-    on the right, which a causal network ignores."""
-    size, device = model.config.block_size, next(model.parameters()).device
+    """Sequences [(tokens, first)] -> a tensor for each, float64 (2, n): the nats of its n tokens from
+    index `first` on, and 1 where the token was the most likely one, else 0. Short rows of a batch
+    are padded on the right, which a causal network ignores."""
+    c, device = model.config, next(model.parameters()).device
+    found = [torch.zeros(2, len(tokens) - first, dtype=torch.float64) for tokens, first in sequences]
     jobs = [(i, *window) for i, (tokens, first) in enumerate(sequences)
-            for window in windows(len(tokens) - 1, first, size, stride)]
+            for window in windows(len(tokens) - 1, first, c.block_size, stride)]
     jobs.sort(key=lambda job: job[1] - job[3])  # longest first: similar lengths in a batch, and memory fails early
-    nats = [torch.zeros(len(tokens) - first, dtype=torch.float64) for tokens, first in sequences]
-    right = [torch.zeros(len(tokens) - first, dtype=torch.bool) for tokens, first in sequences]
-    with autocast:
-        vocab_size = model(torch.zeros(1, 1, dtype=torch.long, device=device))[0].size(-1)
-    bar, done = tqdm(total=len(jobs), desc=label, unit=' windows', disable=None), 0
-    while done < len(jobs):
-        N = jobs[done][3] - jobs[done][1]
-        batch = jobs[done:done + max(1, min(batch_size, LOGITS_AT_ONCE // (N * vocab_size)))]
-        x, y = torch.zeros(len(batch), N, dtype=torch.long), torch.full((len(batch), N), -1)        # (B, N)
-        for row, (i, start, first, end) in enumerate(batch):
-            tokens = torch.as_tensor(sequences[i][0][start:end + 1])
-            x[row, :end - start], y[row, first - 1 - start:end - start] = tokens[:-1], tokens[first - start:]
+    bar = tqdm(total=len(jobs), desc=label, unit=' windows', disable=None)
+    while jobs:
+        _, start, _, end = jobs[0]
+        rows = max(1, min(batch_size, LOGITS_AT_ONCE // ((end - start) * c.vocab_size)))
+        batch, jobs = jobs[:rows], jobs[rows:]
+        tokens = pad_sequence([torch.tensor(sequences[i][0][start:end + 1]) for i, start, _, end in batch], True)
+        x, y = tokens[:, :-1].to(device), tokens[:, 1:].to(device)                                  # (B, N)
         with autocast:
-            logits = model(x.to(device))[0].flatten(0, 1)                                           # (B N, V)
-        losses = F.cross_entropy(logits.float(), y.flatten().to(device), ignore_index=-1, reduction='none')
-        losses, hits = losses.view(y.shape).cpu().double(), logits.argmax(1).view(y.shape).cpu() == y
-        for (i, _, first, end), mine, hit, new in zip(batch, losses, hits, y >= 0):
-            place = slice(first - sequences[i][1], end + 1 - sequences[i][1])
-            nats[i][place], right[i][place] = mine[new], hit[new]
+            logits = model(x)[0]                                                                    # (B, N, V)
+        nats = F.cross_entropy(logits.flatten(0, 1).float(), y.flatten(), reduction='none').view(y.shape)
+        scores = torch.stack((nats, logits.argmax(2) == y)).cpu()                                   # (2, B, N)
+        for row, (i, start, a, end) in enumerate(batch):
+            first = sequences[i][1]
+            found[i][:, a - first:end + 1 - first] = scores[:, row, a - 1 - start:end - start]
         bar.update(len(batch))
-        done += len(batch)
     bar.close()
-    return nats, right
+    return found
 
 
 # ---- kinds of benchmark: rows -> [(measure, value, count, unit)] ----------------------------------------------------
 
-def whole(nats, texts):
-    """Measures of whole texts, from the nats of their tokens."""
-    total, tokens = sum(n.sum().item() for n in nats), sum(map(len, nats))
-    n_bytes = sum(len(text.encode()) for text in texts)
-    return [('loss', total / tokens, tokens, 'tokens'),
-            ('bits_per_byte', total / math.log(2) / n_bytes, n_bytes, 'bytes')]
+def whole(found, texts):
+    """Measures of whole texts, from the scores of their tokens."""
+    nats, _ = torch.cat(found, 1)
+    n_bytes = len(''.join(texts).encode())
+    return [('loss', nats.mean().item(), len(nats), 'tokens'),
+            ('bits_per_byte', nats.sum().item() / math.log(2) / n_bytes, n_bytes, 'bytes')]
 
 
-def text(rows, encode, begin, block_size, clean, score):
+def text(rows, tokenizer, clean, block_size, score):
     texts = [clean(row['text']) for row in rows]
-    return whole(score([([begin, *encode(t)], 1) for t in texts])[0], texts)
+    return whole(score([([tokenizer.beginning, *tokenizer.encode(text)], 1) for text in texts]), texts)
 
 
-def last_word(rows, encode, begin, block_size, clean, score):
-    contexts, words = [clean(row['context']) for row in rows], [' ' + row['word'] for row in rows]
-    targets = [encode(word) for word in words]
-    passages = [[begin, *encode(context), *target] for context, target in zip(contexts, targets)]
-    nats, right = score([(tokens, 1) for tokens in passages])
-    last = [(n[-len(t):], r[-len(t):]) for n, r, t in zip(nats, right, targets)]
-    long = [i for i, tokens in enumerate(passages) if len(tokens) > block_size + 1]  # of these, score the word alone
-    for i, *both in zip(long, *score([(passages[i], len(passages[i]) - len(targets[i])) for i in long])):
-        last[i] = both
-    total, tokens = sum(n.sum().item() for n, _ in last), sum(map(len, targets))
-    return [('accuracy', sum(r.all().item() for _, r in last) / len(rows), len(rows), 'passages'),
-            ('last_word_loss', total / tokens, tokens, 'tokens'),
-            ('loss_per_word', total / len(rows), len(rows), 'words'),
-            *whole(nats, [context + word for context, word in zip(contexts, words)])]
+def last_word(rows, tokenizer, clean, block_size, score):
+    texts, words = [], []
+    for row in rows:
+        context, word = clean(row['context']), ' ' + row['word']
+        before = [tokenizer.beginning, *tokenizer.encode(context)]
+        texts.append(context + word)
+        words.append((before + tokenizer.encode(word), len(before)))
+    last = score(words)
+    nats, _ = torch.cat(last, 1)
+    right = sum(found[1].all().item() for found in last)
+    return [('accuracy', right / len(rows), len(rows), 'passages'),
+            ('last_word_loss', nats.mean().item(), len(nats), 'tokens'),
+            ('loss_per_word', nats.sum().item() / len(rows), len(rows), 'words'),
+            *whole(score([(tokens, 1) for tokens, _ in words]), texts)]
 
 
-def cloze(rows, encode, begin, block_size, clean, score):
+def cloze(rows, tokenizer, clean, block_size, score):
     sequences = []
     for row in rows:
-        context = [begin, *encode(clean(' '.join(row['context'])))][-block_size:]  # no window reaches further back
+        context = [tokenizer.beginning, *tokenizer.encode(clean(' '.join(row['context'])))]
+        context = context[-block_size:]  # no window reaches further back
         for choice in row['choices']:
-            sentence = encode(' ' + clean(row['question'].replace('XXXXX', choice)))
-            sequences.append((context + sentence, len(context)))
-    sums, right = iter([n.sum().item() for n in score(sequences)[0]]), 0
+            sentence = ' ' + clean(row['question'].replace('XXXXX', choice))
+            sequences.append((context + tokenizer.encode(sentence), len(context)))
+    sums, right = iter([found[0].sum().item() for found in score(sequences)]), 0
     for row in rows:
-        nats = [next(sums) for _ in row['choices']]
-        right += row['choices'][nats.index(min(nats))] == row['answer']
+        nats = {choice: next(sums) for choice in row['choices']}
+        right += min(nats, key=nats.get) == row['answer']
     return [('accuracy', right / len(rows), len(rows), 'questions')]
 
 
@@ -202,33 +201,20 @@ def measures(name, rows, model, tokenizer, stride, batch_size, autocast, clean=s
     """The scores of a language model on the rows of a benchmark: [(measure, value, count, unit)].
     clean: `detokenize`, or str for the texts as published."""
     kind = {'text': text, 'last_word': last_word, 'cloze': cloze}[TASKS[name]]
-    try:
-        return kind(rows, tokenizer.encode, tokenizer.beginning, model.config.block_size, clean,
-                    lambda sequences: score(model, sequences, stride, batch_size, autocast, name))
-    except Mistake as e:  # a character that the tokenizer lacks
-        raise Mistake(f'{name}: {e}') from None
-
-
-def stride_for(asked, block_size):
-    """Tokens between windows: as asked, or for 0 half the context."""
-    stride = asked or max(1, block_size // 2)
-    if not 1 <= stride <= block_size:
-        raise Mistake(f'--stride={asked} must lie between 1 and the context of {block_size} tokens, or be 0 for '
-                      'half of it')
-    return stride
+    return kind(rows, tokenizer, clean, model.config.block_size,
+                lambda sequences: score(model, sequences, stride, batch_size, autocast, name))
 
 
 # ---- the table of results -------------------------------------------------------------------------------------------
 
 def check_table(path):
     """Raises Mistake, before any work, if `append` could not add to the table at path."""
-    if not path.parent.is_dir():
-        raise Mistake(f'no folder {path.parent} for the results; make it, or give another --results=PATH')
-    if path.exists() and not path.read_bytes().startswith(','.join(COLUMNS).encode() + b'\n'):
-        raise Mistake(f'{path} is no table of such results, so it is left as it is; give another --results=PATH')
+    check_free(path, True, '--results', ['.csv'])
+    if path.exists() and not path.read_text().startswith(','.join(COLUMNS)):
+        raise Mistake(f'{path} holds another table, so it is left as it is; give another --results')
 
 
-def append(path, rows):
-    """Add rows to a table of results."""
-    with open(path, 'a', encoding='utf-8', newline='\n') as f:
-        csv.writer(f, lineterminator='\n').writerows(rows if f.tell() else [COLUMNS, *rows])
+def append(path, row):
+    """Add a row to a table of results."""
+    with open(path, 'a', encoding='utf-8', newline='') as f:
+        csv.writer(f, lineterminator='\n').writerows([row] if f.tell() else [COLUMNS, row])

@@ -16,18 +16,14 @@ from tasks import augment, top1_top5
 from tasks.text import rows_at_once
 
 
-class Means:
+class Means(Counter):
     """Weighted means of named numbers."""
 
-    def __init__(self):
-        self.count, self.sums = 0, Counter()
-
     def add(self, count, numbers):
-        self.count += count
-        self.sums.update({name: count * float(value) for name, value in numbers.items()})
+        self.update({name: count * float(value) for name, value in numbers.items()}, count=count)
 
     def result(self):
-        return {'count': self.count} | {name: total / self.count for name, total in self.sums.items()}
+        return {name: total / self['count'] for name, total in self.items()} | {'count': self['count']}
 
 
 # ---- pictures -------------------------------------------------------------------------------------------------------
@@ -59,14 +55,12 @@ def real_labels(path, images):
     """The ImageNet-ReaL labels (Beyer et al. 2020) of each picture of an ImageSplit, lists that may
     be empty. path: real.json, a list of lists for ILSVRC2012_val_00000001, .. 2, .."""
     try:
-        names = np.load(images.folder / f'{images.split}.names.npy')[images.chosen]
         labels = json.loads(Path(path).read_bytes())
-        found = [list(labels[int(re.search(rb'ILSVRC2012_val_(\d{8})', name)[1]) - 1]) for name in names]
-        assert any(found)
-    except (OSError, ValueError, TypeError, LookupError, AssertionError) as e:
-        raise Mistake(f'--real={path} has no labels for these pictures ({type(e).__name__}: {e}); give real.json of '
+        names = np.load(images.folder / f'{images.split}.names.npy')
+        return [labels[int(re.search(rb'ILSVRC2012_val_(\d{8})', name)[1]) - 1] for name in names]
+    except (OSError, ValueError, TypeError, LookupError) as e:
+        raise Mistake(f'--real={path} has no labels for these pictures ({e}); give real.json of '
                       'github.com/google-research/reassessed-imagenet, with the val split of imagenet') from None
-    return found
 
 
 def real_accuracy(guesses, labels):
@@ -103,20 +97,18 @@ def visible_colour(patches, hidden, channels):
 
 @torch.no_grad()
 def tokens(model, text, autocast, batch_size):
-    """{'count', 'loss'} of the next tokens of a TextSplit. Of the hidden tokens of a
-    MaskedTextSplit also 'top1', 'top5' and 'commonest', the top-1 accuracy of always predicting the
-    most frequent one."""
+    """{'count', 'loss', 'commonest'} of the next tokens of a TextSplit: commonest is the top-1 accuracy of always
+    predicting the most frequent one. Of the hidden tokens of a MaskedTextSplit also 'top1' and 'top5'."""
     c, means, device = model.config, Means(), next(model.parameters()).device
     masked = c.task == 'masked_text'
     rows = rows_at_once(c, batch_size) if masked else batch_size
     frequency = torch.zeros(c.vocab_size, dtype=torch.int64)
     total = math.ceil(len(text) / rows)
     for x, y in tqdm(text.fixed(rows, total), f'{text.path.parent.name} {text.path.stem}', total, disable=None):
+        frequency += y[y >= 0].bincount(minlength=c.vocab_size)
         x, y = x.to(device), y.to(device)
         with autocast:
             logits, loss = model(x, y)
         count, shares = top1_top5(logits, y) if masked else (y.numel(), {})
         means.add(count, {'loss': loss} | shares)
-        if masked:
-            frequency += torch.bincount(y[y != -1].cpu(), minlength=c.vocab_size)
-    return means.result() | ({'commonest': frequency.max().item() / means.count} if masked else {})
+    return means.result() | {'commonest': frequency.max().item() / means['count']}

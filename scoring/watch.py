@@ -9,34 +9,30 @@ def train_flops(model, augment=None):
     """Operations of a forward and a backward pass on one sequence, picture or prompt, as PyTorch
     counts them. augment: an AugmentConfig, for self-distillation, which has small crops too. Nothing
     is computed: the passes run on the meta device. 0 for a network that cannot run there."""
+    c = model.config
     try:
-        return flops_on_meta(type(model), model.config, augment)
+        with torch.device('meta'), FlopCounterMode(display=False) as counter:
+            twin, y = type(model)(c), None
+            if c.task == 'views':
+                n, side = (augment.local_crops, augment.local_size) if augment else (0, 1)
+                x = torch.empty(2, 1, c.channels, *c.image_size), torch.empty(n, 1, c.channels, side, side)
+            elif c.task in ('image', 'masked_image'):
+                x = torch.empty(1, getattr(c, 'channels', 3), *c.image_size)
+                y = torch.empty(1, dtype=torch.long) if c.task == 'image' else None
+            elif c.task == 'icl':
+                x, y = torch.empty(1, c.block_size // 2, c.n_dims), torch.empty(1, c.block_size // 2)
+            else:
+                x = y = torch.empty(1, c.block_size, dtype=torch.long)
+            twin(x, y)[1].backward()
+        return counter.get_total_flops()
     except Exception:  # of many types: it looks at values; if it is a bug, the first step shows it
         return 0
-
-
-def flops_on_meta(Network, c, augment):
-    with torch.device('meta'):
-        twin = Network(c)
-        if c.task == 'views':
-            n, side = (augment.local_crops, augment.local_size) if augment else (0, 1)
-            x, y = (torch.empty(2, 1, c.channels, *c.image_size), torch.empty(n, 1, c.channels, side, side)), None
-        elif c.task in ('image', 'masked_image'):
-            x = torch.empty(1, getattr(c, 'channels', 3), *c.image_size)
-            y = torch.empty(1, dtype=torch.long) if c.task == 'image' else None
-        elif c.task == 'icl':
-            x, y = torch.empty(1, c.block_size // 2, c.n_dims), torch.empty(1, c.block_size // 2)
-        else:
-            x = y = torch.empty(1, c.block_size, dtype=torch.long)
-        with FlopCounterMode(display=False) as counter:
-            twin(x, y)[1].backward()
-    return counter.get_total_flops()
 
 
 def matmul_flops(device, dtype, n=0, seconds=0.1):
     """Operations per second of a product of two n x n matrices, large ones if n is 0: the best of those that fit in
     the given time, at least two."""
-    n = n or (8192 if torch.device(device).type == 'cuda' else 1024)
+    n = n or (8192 if 'cuda' in device else 1024)
     a = torch.randn(n, n, device=device, generator=torch.Generator(device)).to(dtype)  # not from the run's random state
     took, begin = [], time.perf_counter()
     while len(took) < 2 or time.perf_counter() - begin < seconds:

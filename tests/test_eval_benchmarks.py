@@ -60,13 +60,13 @@ def test_all_are_those_that_are_prepared(run, archives, tmp_path, capsys):
 @pytest.mark.parametrize('words, message', [
     (['--benchmarks=lambda'], "unknown benchmark 'lambda'; choose among"),
     (['--benchmarks=ptb,'], "unknown benchmark ''"),
-    (['--benchmarks=ptb', '--stride=17'], 'between 1 and the context of 16'),
-    (['--benchmarks=ptb', '--stride=-1'], 'between 1 and'),
+    (['--benchmarks=ptb', '--stride=17'], 'stride=17 must lie between 0 and 16'),
+    (['--benchmarks=ptb', '--stride=-1'], 'stride=-1 must lie'),
     (['--benchmarks=ptb', '--knn=3'], '--knn is for image or masked_image, not for --benchmarks'),
     (['--benchmarks=ptb', '--dataset=tiny'], '--dataset is for'),
     (['--stride=4'], '--stride is for --benchmarks, not for text'),
     (['--prompts=4'], '--prompts is for icl, not for text'),
-    (['--benchmarks=ptb', '--results=no/where/r.csv'], 'no folder no/where'),
+    (['--benchmarks=ptb', '--results=no/where/r.csv'], 'no/where is no folder'),
     (['--benchmarks=ptb', '--data_dir=none'], 'prepare/ptb.py')])
 def test_mistakes_get_one_line(words, message, run, prepared, capsys):
     assert message in fails(capsys, scores.main, f'--ckpt={run}', f'--data_dir={prepared}', *words)

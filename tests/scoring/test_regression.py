@@ -25,7 +25,7 @@ def network(**settings):
 
 def test_least_squares_is_numpys_and_exact_once_it_can_be():
     x, y = draw(n=9)
-    guess = regression.least_squares(x, y)
+    guess = regression.predictions(regression.least_squares, x, y)
     for b in range(3):
         for i in range(1, 9):
             w = np.linalg.lstsq(x[b, :i].numpy(), y[b, :i].numpy(), rcond=None)[0]  # the smallest of the best
@@ -62,7 +62,7 @@ def test_the_steps_that_are_taken_suffice():
 
 def test_nearest_neighbours_by_a_naive_loop():
     x, y = draw(n=8)
-    guess = regression.nearest(x, y)
+    guess = regression.predictions(regression.nearest, x, y)
     for b in range(3):
         for i in range(1, 8):
             far = sorted(((x[b, i] - x[b, j]).norm().item(), j) for j in range(i))
@@ -71,13 +71,14 @@ def test_nearest_neighbours_by_a_naive_loop():
             assert guess[b, i].item() == pytest.approx(want, abs=1e-5)
 
 
-@pytest.mark.parametrize('estimator', regression.estimators(sparse=True).values(), ids=str)
-def test_estimators_see_the_past_alone(estimator):
+@pytest.mark.parametrize('estimate', regression.ESTIMATORS.values(), ids=str)
+def test_estimators_see_the_past_alone(estimate):
     x, y = draw(n=8)
     changed = x.clone(), y.clone()
     changed[0][:, 5:] += 1
     changed[1][:, 4:] += 1  # what is predicted at 4 is not seen there
-    assert torch.equal(estimator(x, y)[:, :5], estimator(*changed)[:, :5])
+    before, after = regression.predictions(estimate, x, y), regression.predictions(estimate, *changed)
+    assert torch.equal(before[:, :5], after[:, :5])
 
 
 # ---- Figure 6
@@ -89,7 +90,7 @@ def test_errors_are_those_computed_by_hand():
         found = regression.curves(models, prompts, contextlib.nullcontext(), 50, batch_size)
         assert list(found) == ['mssa', 'gpt2', 'least squares', 'Lasso', '3 nearest neighbours', 'zero']
         for name, predict in {**models, 'zero': lambda x, y: (0 * y, None), 'least squares': lambda x, y: (
-                regression.least_squares(x, y), None)}.items():
+                regression.predictions(regression.least_squares, x, y), None)}.items():
             with torch.no_grad():
                 error = (predict(x, y)[0] - y).square() / 2
             mean, deviation = found[name]
@@ -97,16 +98,8 @@ def test_errors_are_those_computed_by_hand():
             assert deviation == pytest.approx((error.std(0) / 50 ** 0.5).tolist(), rel=1e-4, abs=1e-6)
 
 
-def test_networks_in_one_figure_read_the_same_prompts():
-    prompts = regression.prompts_for({'a': network(), 'b': network(attn='mhsa')}, 'sparse_linear', 20)
-    assert (prompts.d, prompts.n, prompts.sparsity) == (4, 6, 4)  # no more non-zero weights than there are dimensions
-    for other in (network(n_dims=3), network(block_size=10)):
-        with pytest.raises(ValueError, match='leave it out'):
-            regression.prompts_for({'a': network(), 'b': other}, 'linear', 3)
-
-
 def test_the_legend_names_no_folders(tmp_path, monkeypatch):
-    figures, curve = [], ([1.0, 0.5], [0.1, 0.1])
+    figures, curve = [], np.array([[1.0, 0.5], [0.1, 0.1]])
     monkeypatch.setattr(regression.plots, 'save', lambda path, figure, *more: figures.append(figure))
     nets = ['out/a/best.safetensors', 'out/b', 'else/b']
     regression.draw(dict.fromkeys([*nets, 'zero'], curve), dict.fromkeys(nets), 'functions', tmp_path / 'x.csv')
@@ -115,7 +108,7 @@ def test_the_legend_names_no_folders(tmp_path, monkeypatch):
 
 
 def test_the_figure_stands_beside_its_table(tmp_path, capsys):
-    found = {'net': ([1.0, 0.5, 0.25], [0.1, 0.1, 0.05]), 'zero': ([1.0, 1.0, 1.0], [0.0, 0.0, 0.0])}
+    found = {'net': np.array([[1.0, 0.5, 0.25], [0.1, 0.1, 0.05]]), 'zero': np.array([[1.0] * 3, [0.0] * 3])}
     regression.draw(found, {'net': None}, 'linear functions', tmp_path / 'x.csv')
     with open(tmp_path / 'x.csv', newline='') as f:
         rows = list(csv.reader(f))

@@ -34,6 +34,14 @@ def test_damaged_arrays_are_refused_by_name(kind, tiny_copy):
         TextSplit(tiny_copy, 'train', 16)
 
 
+def test_tokens_beyond_the_vocabulary_are_refused(tiny_copy):
+    tokens = np.load(tiny_copy / 'train.npy')
+    tokens[:] = 300
+    np.save(tiny_copy / 'train.npy', tokens)
+    with pytest.raises(ValueError, match='train.npy holds token 300'):
+        next(TextSplit(tiny_copy, 'train', 16).batches(2, 0, [slice(None)], 0, 1))
+
+
 def test_nothing_and_benchmarks_are_no_datasets(tmp_path):
     with pytest.raises(ValueError, match='no data in'):
         read_meta(tmp_path)

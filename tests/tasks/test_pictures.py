@@ -326,6 +326,14 @@ def test_damaged_files_are_refused_by_name(name, file, damage, pictures_data, tm
     ImageSplit(tmp_path / name, 'val')  # the other split is whole
 
 
+@pytest.mark.parametrize('workers', [0, 2])
+@pytest.mark.parametrize('damage', [set_at(slice(None), 7), set_at(slice(40, None), 0)])
+def test_a_damaged_picture_is_refused_in_one_line(damage, workers, pictures_data, tmp_path, capsys):
+    change('val.jpeg', damage)(shutil.copytree(pictures_data / 'pack', tmp_path / 'pack'))
+    images = ImageSplit(tmp_path / 'pack', 'val', workers)
+    assert 'a picture in ' in fails(capsys, lambda words: list(images.fixed(4, 100)))
+
+
 def test_a_split_or_kind_that_is_not_there_is_named(pictures_data):
     with pytest.raises(ValueError, match='quads has no split test, only train, val'):
         ImageSplit(pictures_data / 'quads', 'test')
