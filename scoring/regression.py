@@ -88,12 +88,7 @@ def draw(found, models, title, table):
     """Write curves to a table and as a picture next to it, with bands of two standard errors: networks
     as solid lines, estimators dashed."""
     figure, axis = plots.pyplot().subplots(figsize=(6.4, 4), layout='constrained')
-<<<<<<< HEAD
-    called = plots.told_apart(models)
-=======
-    called = plots.told_apart({name: plots.title_of(name) for name in models})
-    rows = []
->>>>>>> scoring
+    called, rows = plots.told_apart(models), []
     for name, (mean, error) in found.items():
         line, = axis.plot(mean, '-' if name in models else '--', label=called.get(name, name))
         axis.fill_between(range(len(mean)), mean - 2 * error, mean + 2 * error, color=line.get_color(), alpha=0.2)

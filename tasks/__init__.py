@@ -15,16 +15,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-def find_data(c):
-    """The folder of the dataset; None for functions. It is prepared now if that needs no download."""
-    if c.dataset in FUNCTIONS:
-        return None
-    folder = Path(c.data_dir) / c.dataset
-    if c.dataset in NO_DOWNLOAD and not (folder / 'meta.json').exists():
-        script = HERE / 'prepare' / f'{c.dataset}.py'
-        print(f'no data in {folder} yet; running python prepare/{script.name}', flush=True)
-        if subprocess.run([sys.executable, str(script), '--once', '--out', str(folder)]).returncode:
-            raise Mistake(f'python prepare/{script.name} failed')
+from engine.networks import NO_DOWNLOAD, TASKS
+from engine.settings import HERE, Mistake, check_choices, check_meant, check_ranges
 from tasks import files
 
 LOOK = {'text': 'sample.py --ckpt={}', 'masked_text': 'sample.py --ckpt={} --start="def [MASK]ain():"',
@@ -127,35 +119,16 @@ def top1_top5(logits, y):
 
 # ---- datasets -------------------------------------------------------------------------------------------------------
 
-<<<<<<< HEAD
 def find_data(c):
-    """The folder of the dataset; None for functions. It is prepared now if that needs no download. Raises Mistake with
-    the command to type."""
-    if c.dataset in FUNCTIONS:
-        return None
-    folder = Path(c.data_dir) / c.dataset
-    if (folder / 'meta.json').exists():
-        return folder
-    if c.dataset not in NO_DOWNLOAD:
-        raise files.missing(folder)
-    script = HERE / 'prepare' / f'{c.dataset}.py'  # it needs no download, so it is run without asking
-    print(f'no data in {folder} yet; running python prepare/{script.name}', flush=True)
-    if subprocess.run([sys.executable, str(script), '--once', '--out', str(folder)]).returncode:
-        raise Mistake(f'python prepare/{script.name} failed')
-=======
-def find_data(c, check):
-    """The folder of the dataset; None for functions. It is prepared now if that needs no download, after check(what is
-    known of it)."""
+    """The folder of the dataset; None for functions. It is prepared now if that needs no download."""
     if c.dataset in FUNCTIONS:
         return None
     folder = Path(c.data_dir) / c.dataset
     if c.dataset in NO_DOWNLOAD and not (folder / 'meta.json').exists():
-        check(NO_DOWNLOAD[c.dataset])
         script = HERE / 'prepare' / f'{c.dataset}.py'
         print(f'no data in {folder} yet; running python prepare/{script.name}', flush=True)
         if subprocess.run([sys.executable, str(script), '--once', '--out', str(folder)]).returncode:
             raise Mistake(f'python prepare/{script.name} failed')
->>>>>>> tasks
     return folder
 
 

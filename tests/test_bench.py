@@ -49,14 +49,9 @@ def test_the_released_way_equals_ours_in_value_and_gradient(shape):
 
 @pytest.mark.parametrize('bias', [False, True])
 def test_nanogpt_equals_ours_in_value_and_gradient(bias):
-<<<<<<< HEAD
-    theirs = bench.build('gpt2-base', baselines.NanoGPT, SMALL | {'bias': bias})
-    ours = AoT.from_gpt2(theirs.state_dict(), n_head=4)
-=======
     theirs = bench.build('gpt2-base', 'nanogpt', SMALL | {'bias': bias})
     ours = AoT(theirs.config)
     ours.load_state_dict(theirs.state_dict())
->>>>>>> scoring
     x, y = bench.batch(ours.config, 3)
     y[0, :5] = -1
     same_values_and_gradients(ours, theirs, x, y)

@@ -293,6 +293,13 @@ def test_readers_end_when_the_program_ends_them(pictures_data):
 # ---- damage
 
 
+def set_at(place, value):
+    def make(array):
+        array[place] = value
+        return array
+    return make
+
+
 def change(file, make):
     """Damage: file.npy of a split becomes what make gives for its array."""
     return lambda path: np.save(path / f'{file}.npy', make(np.load(path / f'{file}.npy')))
