@@ -49,7 +49,7 @@ def test_the_released_way_equals_ours_in_value_and_gradient(shape):
 
 @pytest.mark.parametrize('bias', [False, True])
 def test_nanogpt_equals_ours_in_value_and_gradient(bias):
-    theirs = bench.build('gpt2-base', 'nanogpt', SMALL | {'bias': bias})
+    theirs = bench.build('gpt2-base', baselines.NanoGPT, SMALL | {'bias': bias})
     ours = AoT(theirs.config)
     ours.load_state_dict(theirs.state_dict())
     x, y = bench.batch(ours.config, 3)

@@ -329,7 +329,7 @@ def test_errors_in_context_beside_those_of_estimators(tmp_path, capsys):
 # ---- mistakes
 
 @pytest.mark.parametrize('words, message', [
-    (['--dataset=four'], '7 classes (a, b, c ..), {}/four has 4 others (w, x, y ..); put a new head'),
+    (['--dataset=four'], '7 classes, {}/four has 4 others (w, x, y ..); put a new head'),
     (['--dataset=text'], 'holds text'), (['--dataset=nothing'], 'no data in {}/nothing'),
     (['--split=dev'], 'no split dev, only train, val, test'), (['--batch_size=0'], 'batch_size=0 must be at least 1'),
     (['--knn=-1'], 'knn=-1 must be a number of neighbours'), (['--knn=5,0'], 'such as 10,20,100,200'),
@@ -366,7 +366,7 @@ def test_settings_of_other_tasks_are_refused(folder, tmp_path, capsys):
     letters = Tokenizer('chars', 'abc')
     save_text(tmp_path / 'letters', letters, *split_text('abc' * 200, letters))
     told = fails(capsys, scores.main, f'--ckpt={text}', f'--data_dir={tmp_path}', '--dataset=letters')
-    assert 'holds tokens chars' in told
+    assert 'chars' in told
     assert 'reads text' in fails(capsys, scores.main, f'--ckpt={text}', f'--data_dir={folder}', '--dataset=lights')
 
 

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers import JPEGS, OF_PICTURES, jpeg, losses, quadrants, train_fast
+from helpers import JPEGS, OF_PICTURES, fails, jpeg, losses, quadrants, train_fast
 from PIL import Image
 
 import tasks
