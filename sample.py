@@ -171,6 +171,7 @@ def main(argv):
         return print(settings.help_text(__doc__, SampleConfig))
     c, run, changes = from_command_line(argv, SampleConfig)
     settings.check_least(c, num_samples=1, temperature=0, top_k=0, seed=0)
+    settings.check_ranges(c, {(1e-9, 1): ['top_p']})
     model = load_model(run, **changes)
     task = model.config.task
     if task == 'icl':

@@ -207,7 +207,8 @@ def check_reads(run, meta, folder, name='the network'):
              'channels': run['network'].get('channels', 3)}
     for k, own in reads.items():
         if own != meta.get(k, own):
-            raise Mistake(f'{name} reads {k} {str(own)[:60]}, {folder} holds {str(meta[k])[:60]}; choose another '
+            what = f'{k} ' * (k != 'kind')
+            raise Mistake(f'{name} reads {what}{str(own)[:60]}, {folder} holds {str(meta[k])[:60]}; choose another '
                           '--dataset')
 
 

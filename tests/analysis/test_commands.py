@@ -159,7 +159,7 @@ def test_help_says_what_every_setting_is(capsys):
 
 @pytest.mark.parametrize('words, message', [
     ([], 'choose layers, subspaces'), (['layer'], "'layer' is unknown"),
-    (['denoise', '--delta=0'], 'delta=0.0 must lie'), (['denoise', '--delta=inf'], 'delta=inf must lie'),
+    (['denoise', '--delta=0'], 'delta=0.0 must lie'), (['denoise', '--delta=inf'], 'delta=inf'),
     (['ista', '--lam=inf'], 'lam=inf'),
     (['compress', '--eps=inf'], 'eps=inf'), (['majorize', '--alpha=1e300'], 'alpha=1e+300'),
     (['diffuse', '--eps=1e300'], 'eps=1e+300'), (['nearest', '--sigma=1e-300'], 'sigma=1e-300'),
@@ -171,7 +171,7 @@ def test_help_says_what_every_setting_is(capsys):
     (['layers', '--ckpt=CRATE', '--etta=1'], 'unknown setting etta'),
     (['layers', '--ckpt=CRATE', '--n_head=4'], 'leave n_head out'),
     (['layers', '--ckpt=CRATE', '--image_size=17,24'], 'not divisible'),
-    (['layers', '--ckpt=GPT2', '--image_size=16'], 'leave that out')])
+    (['layers', '--ckpt=GPT2', '--image_size=16'], 'do not fit')])
 def test_mistakes_get_one_line(words, message, place, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, path in (('CRATE', 'runs/crate'), ('GPT2', 'runs/gpt2')):
@@ -199,7 +199,7 @@ def test_mistakes_get_one_line(words, message, place, tmp_path, capsys, monkeypa
     ('subspaces', 'vit', '--part=foo', 'query or key or value'),
     ('subspaces', 'crate', '--part=key', 'leave --part out'),
     ('pca', 'crate', '--keep=0', 'keep=0'), ('segment', 'crate', '--share=1.5', 'share=1.5'),
-    ('layers', 'crate', '--device=cuda:99', 'choose another'),
+    ('layers', 'crate', '--device=cuda:99', '--device=auto'),
     ('subspaces', 'one_head', '', 'one head'), ('denoise', 'one_head', '', 'fills all 16'),
     ('denoise', 'vit', '', 'CRATE, CRATE-MAE and AoT-MSSA'), ('ista', 'vit', '', 'CRATE and CRATE-MAE'),
     ('ista', 'soft', '', "ista='soft'"),
