@@ -39,8 +39,9 @@ from engine import optim, settings
 from engine.checkpoint import read_log
 from engine.device import autocast, choose_compile, choose_device, choose_dtype, compile_network
 from engine.fast import speed_up
-from engine.networks import is_small, network, size
+from engine.networks import network, size
 from engine.settings import Mistake
+from engine.trained import is_small
 from scoring.baselines import NanoGPT, ReleasedCRATE
 from scoring.watch import matmul_flops, train_flops
 

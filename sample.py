@@ -24,9 +24,9 @@ import torch
 from engine import plots, settings
 from engine.device import autocast, choose_device, choose_dtype
 from engine.generate import stream
-from engine.networks import grid, is_small
+from engine.networks import grid
 from engine.settings import Mistake
-from engine.trained import check_labelled, from_command_line, heading, load_model
+from engine.trained import check_labelled, from_command_line, heading, is_small, load_model
 from tasks import augment
 from tasks.imagenet import readable
 from tasks.pictures import labelled_pictures_of, seen

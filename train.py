@@ -72,7 +72,7 @@ class TrainConfig:
     eval_only: bool = False                 # validate, print, write nothing
     target_loss: float = 0.0                # stop at a validation loss this low; 0 never
     log_interval: int = 10                  # steps between printed and logged training losses
-    probe_interval: int = 0                 # pictures: steps between validations that also score the features; 0 never
+    probe_interval: int = 0                 # pictures: score features too at validations that it divides; 0 never
     telemetry: bool = False                 # at each validation, log R^c, sparsity and objective of every layer too
     keep_checkpoints: bool = False          # keep the weights of every validation as step_N.safetensors
     checkpoint_minutes: float = 15.0        # write last.pt this often between validations too; 0 never
@@ -121,8 +121,6 @@ def main(argv):
     for epochs, iters in start.IN_EPOCHS.items():
         if getattr(c, epochs):
             setattr(c, iters, max(1, round(getattr(c, epochs) * len(task.train) / task.batch)))
-    if c.probe_interval % c.eval_interval:
-        raise Mistake(f'probe_interval={c.probe_interval} must be a multiple of eval_interval={c.eval_interval}')
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(c.ema)) if c.ema else None
     validated = here.place(average.module) if average else model
     network = here.wrap(model, c.recompute)  # as training calls it; `model` is the same without a wrapper

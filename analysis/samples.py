@@ -13,7 +13,7 @@ from engine.networks import grid, kind_of
 from engine.plots import title_of
 from engine.settings import Mistake
 from engine.trained import heading, load_model, open_run
-from tasks import dataset_of
+from tasks.shown import dataset_of
 from tasks.augment import config_of
 from tasks.pictures import ImageSplit, labelled_pictures_of, named, seen
 from tasks.regression import Prompts

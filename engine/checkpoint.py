@@ -114,11 +114,11 @@ class RunDirectory:
             self.rows = open(self.out / 'log.jsonl', 'a', encoding='utf-8', newline='\n')
         except OSError as e:
             raise Mistake(f'{self.out} cannot be written ({e.strerror}); name another --out_dir') from None
-        end = end_of(self.out / 'log.jsonl', step) if resumed else 0
+        kept = [size for row, size in lines_of(self.out / 'log.jsonl') if row['step'] < step] if resumed else []
         refuse_second(self.rows, self.out)  # from here on this process must not open the log again: that ends the lock
         if not (resumed or c.overwrite):
             check_new(self.out)  # another run may have come and gone since the first look
-        self.rows.truncate(end)
+        self.rows.truncate(sum(kept))
         for name in () if resumed else held_in(self.out):
             (self.out / name).unlink()
         write_file(self.out / 'config.json', lambda f: json.dump(config, f, indent=1))
@@ -183,16 +183,6 @@ def read_log(out_dir):
     """The lines of log.jsonl, each a dict. A last line that a crash has cut is left out. Raises Mistake if there is no
     log, or a line of it is damaged."""
     return [row for row, _ in lines_of(Path(out_dir) / 'log.jsonl')]
-
-
-def end_of(path, step):
-    """How many bytes of a log come before its lines from this step on."""
-    end = 0
-    for row, size in lines_of(path):
-        if row['step'] >= step:
-            break
-        end += size
-    return end
 
 
 def lines_of(path):

@@ -151,15 +151,12 @@ class Device:
         dist.gather_object([t.cpu() for t in tensors], parts)
         return tuple(torch.cat(part).to(self.name) for part in zip(*parts)) if self.main else ()
 
-    def wait(self):
-        if self.grouped:
-            dist.barrier()
-
     def first(self, function, *args):
         """function(*args), in the main process before the others."""
         if self.main:
             function(*args)
-        self.wait()
+        if self.grouped:
+            dist.barrier()
         return function(*args)
 
 

@@ -82,12 +82,6 @@ def size(model):
     return sum(t.numel() for t in model.parameters() if t.requires_grad)
 
 
-def is_small(model):
-    """Whether a network reads one text or picture faster in float32. With bfloat16 its weights are converted first,
-    which pays from about 50 million on."""
-    return size(model) < 50e6
-
-
 def grid(c):
     """Patches of a picture, (rows, columns)."""
     return tuple(i // p for i, p in zip(c.image_size, c.patch_size))

@@ -11,13 +11,9 @@ from dataclasses import dataclass
 
 from engine import networks
 from engine.fast import speed_up
-from engine.settings import HERE, TYPED, Mistake, check, collect, show
+from engine.settings import HERE, TYPED, Mistake, check, collect
 
 IN_EPOCHS = {'epochs': 'max_iters', 'warmup_epochs': 'warmup_iters', 'eval_epochs': 'eval_interval'}
-FIXED = 'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer'  # what a resumed run must keep
-# what a fine-tuned run does not take over from the run before it
-OWN = {'out_dir', 'overwrite', 'eval_only', 'new_head', 'compile', 'target_loss', 'wandb_run_name', 'device', 'workers',
-       'fsdp'}
 
 
 @dataclass
@@ -36,10 +32,14 @@ def read(argv, TrainConfig, AugmentConfig):
     for k in ('init_from', 'out_dir', 'model', 'data_dir'):
         given.setdefault(k, (getattr(TrainConfig, k), ''))
     init_from = str(given['init_from'][0])
-    if init_from == 'scratch' and not names_a_file(given):
-        file, given = with_recipe(given, *classes)
-    how = {'scratch': from_scratch, 'resume': resumed}.get(init_from, fine_tuned)
-    settings, run = how(given, *classes)
+    if init_from == 'scratch':
+        if not names_a_file(given):
+            file, given = with_recipe(given, *classes)
+        settings, run = check(given, *classes, networks.network(str(given['model'][0]))[1]), None
+    else:
+        from engine import trained  # here and below: a new run reads no trained network
+        how = trained.resumed if init_from == 'resume' else trained.fine_tuned
+        settings, run = how(given, names_a_file(given), *classes)
     ours, its = ({f.name for f in dataclasses.fields(cls)} for cls in classes)
     if twice := {f.name for f in dataclasses.fields(networks.network(settings['model'])[1])} & (ours | its):
         raise Mistake(f'model_{settings["model"]}.py has a setting {min(twice)}, which is one of training already; '
@@ -51,44 +51,6 @@ def read(argv, TrainConfig, AugmentConfig):
             setattr(config, epochs, 0.0)
     return Start(config, AugmentConfig(**{k: v for k, v in settings.items() if k in its}),
                  {k: v for k, v in settings.items() if k not in ours | its}, run, init_from == 'resume', file)
-
-
-def from_scratch(given, *classes):
-    return check(given, *classes, networks.network(str(given['model'][0]))[1]), None
-
-
-def resumed(given, *classes):
-    from engine.trained import read_config, read_last  # here and below: a new run reads no trained network
-    out_dir = str(given['out_dir'][0])
-    run = read_config(out_dir)
-    run |= read_last(out_dir)
-    old = settings_of(run, *classes) | run['network']
-    checked = check(given, *classes, networks.network(run['model'])[1])
-    other = {k: v for k, v in checked.items() if given[k][1] and v != old.get(k) != (v, v)}  # 32 is 32 x 32
-    typed = {k: v for k, v in other.items() if given[k][1] == TYPED}
-    here = {'init_from': 'resume', 'out_dir': out_dir, 'overwrite': False, 'eval_only': typed.get('eval_only', False)}
-    free = {f.name for cls in classes for f in dataclasses.fields(cls)} - {*FIXED, 'new_head'} | here.keys()
-    for k in typed.keys() - free:
-        raise Mistake(f'--{k}={show(typed[k])}: the run in {out_dir} has {k}={show(old[k])}; leave it out, or start '
-                      'anew with another --out_dir')
-    if ignored := sorted(other.keys() - typed.keys() - here.keys()):
-        print(f"resuming with the settings of the run, not the config file's {', '.join(ignored)}; type what you want "
-              'to change')
-    return old | typed | here, run
-
-
-def fine_tuned(given, *classes):
-    from engine.trained import open_run
-    path, (name, named) = str(given['init_from'][0]), given['model']
-    run = open_run(path, str(name) if named else '')
-    checked = check(given, *classes, networks.network(run['model'])[1])
-    if not names_a_file(given):  # then the settings of its training, and of these what does not name the run
-        own = OWN.union(*(getattr(cls, 'of_views', ()) for cls in classes))
-        old = {k: v for k, v in settings_of(run, *classes).items() if k not in own}
-        checked = old | {k: v for k, v in checked.items() if given[k][1]}
-    if 'dataset' not in checked:
-        raise Mistake(f'--init_from={path} does not say what to train on: give --dataset, such as --dataset=cifar10')
-    return checked | {'model': run['model'], 'init_from': path}, run
 
 
 def build(asked, meta, folder):
@@ -105,11 +67,6 @@ def build(asked, meta, folder):
 
 
 # ---- helpers --------------------------------------------------------------------------------------------------------
-
-def settings_of(run, *classes):
-    """The settings of a run, with the types of their fields."""
-    return {'model': run['model']} | check({k: (v, 'config.json') for k, v in run['settings'].items()}, *classes)
-
 
 def names_a_file(given):
     return any(where not in ('', TYPED) for _, where in given.values())

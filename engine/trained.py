@@ -15,8 +15,12 @@ from engine.checkpoint import digest, held_in, weights_of, write_file, write_wei
 from engine.device import share
 from engine.fast import speed_up
 from engine.networks import config_from, grid, network, size
-from engine.settings import Mistake, check, collect, show
+from engine.settings import TYPED, Mistake, check, collect, show
 
+FIXED = 'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer'  # what a resumed run must keep
+# what a fine-tuned run does not take over from the run before it
+OWN = {'out_dir', 'overwrite', 'eval_only', 'new_head', 'compile', 'target_loss', 'wandb_run_name', 'device', 'workers',
+       'fsdp'}
 SAME = 'n_head', 'decoder_n_head', 'causal', 'gelu', 'norm_pix_loss'  # with another, weights are another function
 
 
@@ -109,7 +113,47 @@ def as_classifier(run):
                   'headless': run['model']}
 
 
-# ---- resuming -------------------------------------------------------------------------------------------------------
+# ---- training goes on from one ---------------------------------------------------------------------------------------
+
+def resumed(given, file, *classes):
+    """(settings, run) of a run that goes on: its own settings, and what was typed."""
+    out_dir = str(given['out_dir'][0])
+    run = read_config(out_dir)
+    run |= read_last(out_dir)
+    old = settings_of(run, *classes) | run['network']
+    checked = check(given, *classes, network(run['model'])[1])
+    other = {k: v for k, v in checked.items() if given[k][1] and v != old.get(k) != (v, v)}  # 32 is 32 x 32
+    typed = {k: v for k, v in other.items() if given[k][1] == TYPED}
+    here = {'init_from': 'resume', 'out_dir': out_dir, 'overwrite': False, 'eval_only': typed.get('eval_only', False)}
+    free = {f.name for cls in classes for f in dataclasses.fields(cls)} - {*FIXED, 'new_head'} | here.keys()
+    for k in sorted(typed.keys() - free):
+        raise Mistake(f'--{k}={show(typed[k])}: the run in {out_dir} has {k}={show(old[k])}; leave it out, or start '
+                      'anew with another --out_dir')
+    if ignored := sorted(other.keys() - typed.keys() - here.keys()):
+        print(f"resuming with the settings of the run, not the config file's {', '.join(ignored)}; type what you want "
+              'to change')
+    return old | typed | here, run
+
+
+def fine_tuned(given, file, *classes):
+    """(settings, run) of a new run from trained weights. file: whether a config file is named; else the settings of
+    their training stand behind what is typed."""
+    path, (name, named) = str(given['init_from'][0]), given['model']
+    run = open_run(path, str(name) if named else '')
+    checked = check(given, *classes, network(run['model'])[1])
+    if not file:
+        own = OWN.union(*(getattr(cls, 'of_views', ()) for cls in classes))
+        old = {k: v for k, v in settings_of(run, *classes).items() if k not in own}
+        checked = old | {k: v for k, v in checked.items() if given[k][1]}
+    if 'dataset' not in checked:
+        raise Mistake(f'--init_from={path} does not say what to train on: give --dataset, such as --dataset=cifar10')
+    return checked | {'model': run['model'], 'init_from': path}, run
+
+
+def settings_of(run, *classes):
+    """The settings of a run, with the types of their fields."""
+    return {'model': run['model']} | check({k: (v, 'config.json') for k, v in run['settings'].items()}, *classes)
+
 
 def read_last(out_dir):
     """What save_last wrote. Raises Mistake if there is no such file, or it is damaged or of another version."""
@@ -239,6 +283,12 @@ def from_command_line(argv, Settings):
     ours = {f.name for f in dataclasses.fields(Settings)}
     return (Settings(**{k: v for k, v in checked.items() if k in ours}), run,
             {k: v for k, v in checked.items() if k not in ours})
+
+
+def is_small(model):
+    """Whether a network reads one text or picture faster in float32. With bfloat16 its weights are converted first,
+    which pays from about 50 million on."""
+    return size(model) < 50e6
 
 
 def heading(path, run, model):

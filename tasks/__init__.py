@@ -7,7 +7,7 @@
     error           the number that best.safetensors is chosen by, smaller is better; None: the last one is
     warning         a line about the metrics of a validation, or ''
 
-Each task stands beside the data that it reads: text.py, pictures.py, views.py, regression.py.
+Each task stands beside the data that it reads: text.py, hidden.py, pictures.py, views.py, regression.py.
 """
 import pkgutil
 import subprocess
@@ -94,7 +94,7 @@ class Task:
         return ''
 
 
-CLASSES = {'text': 'tasks.text.NextToken', 'masked_text': 'tasks.text.HiddenTokens',
+CLASSES = {'text': 'tasks.text.NextToken', 'masked_text': 'tasks.hidden.HiddenTokens',
            'image': 'tasks.pictures.Classification', 'masked_image': 'tasks.pictures.Reconstruction',
            'views': 'tasks.views.Distillation', 'icl': 'tasks.regression.Regression'}
 
@@ -130,18 +130,3 @@ def find_data(c):
         if subprocess.run([sys.executable, str(script), '--once', '--out', str(folder)]).returncode:
             raise Mistake(f'python prepare/{script.name} failed')
     return folder
-
-
-def dataset_of(c, run, name='the network'):
-    """(folder, split) to show a trained network: c.dataset and c.split, or the dataset it was trained on, and there
-    test, or else val. Raises Mistake if the network, called `name`, cannot read that."""
-    from engine.trained import check_reads  # here, because prepare/ loads this file without torch
-    dataset = c.dataset or run['settings'].get('dataset')
-    if not dataset:
-        raise Mistake(f'{c.ckpt} does not say what to score it on; give --dataset')
-    folder = Path(c.data_dir) / dataset
-    meta = files.read_meta(folder)
-    check_reads(run, meta, folder, name)
-    if getattr(c, 'verify', False):
-        files.verify(folder)
-    return folder, c.split or ('test' if 'test' in meta['splits'] else 'val')

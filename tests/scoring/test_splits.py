@@ -14,7 +14,8 @@ from engine import networks
 from prepare.lib.pictures import save_arrays
 from scoring import splits
 from tasks.pictures import ImageSplit
-from tasks.text import MaskedTextSplit, TextSplit
+from tasks.hidden import MaskedTextSplit
+from tasks.text import TextSplit
 from tasks.tokenizer import Tokenizer
 
 PLAIN = contextlib.nullcontext()
@@ -123,7 +124,7 @@ def test_loss_and_accuracies_of_hidden_tokens(folder, monkeypatch):
             'commonest': max(map(y.tolist().count, y.tolist())) / len(y)}
     for batch_size in (1, 3, 1000):
         assert splits.tokens(model, text, PLAIN, batch_size) == want
-    monkeypatch.setattr('tasks.text.LOGITS_AT_ONCE', 2 * 16 * 257)  # two rows
+    monkeypatch.setattr('tasks.hidden.LOGITS_AT_ONCE', 2 * 16 * 257)  # two rows
     assert splits.tokens(model, text, PLAIN, 1000) == want
 
 

@@ -11,7 +11,8 @@ from engine.networks import TASKS
 from tasks import AugmentConfig, Task, top1_top5
 from tasks.pictures import Classification, Reconstruction
 from tasks.regression import Regression
-from tasks.text import HiddenTokens, NextToken
+from tasks.hidden import HiddenTokens
+from tasks.text import NextToken
 from tasks.views import Distillation
 from train import TrainConfig
 

@@ -8,8 +8,9 @@ from helpers import TEXT, column, config_of, equal, go, losses, save_text, weigh
 import model_aot
 import model_crate
 from engine.trained import load_model, open_run
-from tasks import text
-from tasks.text import MaskedTextSplit, TextSplit
+from tasks import hidden
+from tasks.hidden import MaskedTextSplit
+from tasks.text import TextSplit
 from tasks.tokenizer import Tokenizer
 
 # ---- one split of a dataset
@@ -155,7 +156,7 @@ def test_a_run_goes_on_bit_for_bit(causal, words, tmp_path):
 
 
 def test_large_vocabularies_are_validated_in_pieces(bert, words, tmp_path, monkeypatch):
-    monkeypatch.setattr(text, 'LOGITS_AT_ONCE', 16 * 257)  # one row
+    monkeypatch.setattr(hidden, 'LOGITS_AT_ONCE', 16 * 257)  # one row
     go(*words, '--causal=false', f'--out_dir={tmp_path}/pieces')
     for name in ('loss', 'top1', 'top5'):
         assert column(tmp_path / 'pieces', 'val', name) == pytest.approx(column(bert, 'val', name), rel=1e-4)
@@ -164,4 +165,4 @@ def test_large_vocabularies_are_validated_in_pieces(bert, words, tmp_path, monke
 
 def test_networks_return_as_many_logits_as_validation_asks_for():
     for file in (model_aot, model_crate):
-        assert file.LanguageHead.LOGITS_AT_ONCE == text.LOGITS_AT_ONCE
+        assert file.LanguageHead.LOGITS_AT_ONCE == hidden.LOGITS_AT_ONCE
