@@ -48,9 +48,9 @@ def read(words):
     ours = augmented | {f.name for f in fields(SheetConfig)}
     given = {k: v for k, v in collect(words).items() if k in ours or v[1] == TYPED}
     if not start.names_a_file(given):
-        of_run = {k: given[k][0] if k in given else getattr(SheetConfig, k) for k in ('dataset', 'data_dir', 'model')}
-        recipe, _ = start.recipe(str(of_run['model']), {k: str(v) for k, v in of_run.items()})
-        given = {k: v for k, v in collect([recipe]).items() if k in augmented} | given
+        of_run = {k: given.get(k, (getattr(SheetConfig, k), '')) for k in ('dataset', 'data_dir', 'model')}
+        _, recipe = start.with_recipe(of_run, SheetConfig, AugmentConfig)
+        given = {k: v for k, v in recipe.items() if k in augmented} | given
     given = check(given, SheetConfig, AugmentConfig)
     return (cls(**{f.name: given[f.name] for f in fields(cls) if f.name in given})
             for cls in (SheetConfig, AugmentConfig))

@@ -82,7 +82,7 @@ def test_mistakes_get_one_line(tmp_path, capsys):
     analyze.main(['curves', a, f'--out={tmp_path}/x.png'])
     capsys.readouterr()
     odd, early = a_run(tmp_path / 'odd', []), a_run(tmp_path / 'early', [1.0], splits=['train'])
-    (tmp_path / 'odd' / 'log.jsonl').write_text('{"step": 1, "split": "val"}\n')
+    (tmp_path / 'odd' / 'log.jsonl').write_text('{"step": 1, "split"\n')
     before = (tmp_path / 'x.png').read_bytes()
     for words, message in (
             ([], 'name the directories'), ([a, f'--out={tmp_path}/x.png'], 'exists'),
