@@ -106,9 +106,12 @@ def cast(value, want, typed):
         value = ast.literal_eval(value.capitalize() if want is bool else value)
     if want is float and type(value) is int:
         value = float(value)
-    if want == int | tuple and isinstance(value, (tuple, list)):  # a size: n, or height and width
-        value, want = tuple(value), tuple
-    if type(value) is not want and not (want == int | tuple and type(value) is int):
+    if want == int | tuple:  # a size: n, or height and width
+        value = tuple(value) if isinstance(value, list) else value
+        fits = type(value) is int or isinstance(value, tuple) and [type(n) for n in value] == [int, int]
+    else:
+        fits = type(value) is want
+    if not fits:
         raise ValueError
     return value
 

@@ -80,7 +80,9 @@ def with_recipe(given, *classes):
     Config = networks.network(name)[1]
     settings = check(given, *classes, Config)
     kind = networks.kind_of_dataset(settings.get('dataset', ''), settings['data_dir'])
-    decided = networks.sizes({'kind': kind, 'vocab_size': 256, 'classes': [''], 'splits': {'': {}}}) if kind else {}
+    decided = {}
+    if kind and hasattr(Config, networks.DATA[kind][0]):  # else it is refused later
+        decided = networks.sizes({'kind': kind, 'vocab_size': 256, 'classes': [''], 'splits': {'': {}}})
     config = networks.config_from(Config, {k: v for k, v in (decided | settings).items() if hasattr(Config, k)})
     file = networks.TASKS[config.task][1]
     small = file.split('_')[-1]

@@ -33,8 +33,9 @@ def open_run(path, name=''):
     folder = run_directory(path)
     run = read_config(folder)
     run['weights'], run['step'] = read_weights(folder / 'best.safetensors' if folder == Path(path) else path)
-    Network, own = network(run['model'])[0], run['model']
+    own, (Network, Config) = run['model'], network(run['model'])
     if hasattr(Network, 'opened'):
+        config_from(Config, run['network'])  # refuses one of another version
         run = Network.opened(run)
     becomes = getattr(network(run['model'])[0], 'classifier', (run['model'],))[0]
     if name in ('', run['model']):

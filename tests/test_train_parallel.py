@@ -10,6 +10,7 @@ from helpers import HARD, OF_AUTOENCODERS, OF_PICTURES, column, equal, go, losse
 from torch._dynamo.utils import counters
 
 from engine.checkpoint import RunDirectory
+from engine.trained import read_last
 from tasks.text import TextSplit
 
 WAYS = {'one': None, 'ddp': [], 'fsdp': ['--fsdp=true']}
@@ -225,7 +226,6 @@ def test_an_overflow_in_one_process_is_seen_by_all(way, tmp_path):
 STOP = '''
 import os, signal, sys, train
 from engine import device
-from engine.trained import read_last
 from tasks.text import TextSplit
 fixed, validations = TextSplit.fixed, []
 def signalled(self, n, batches, rank=0, world=1):
