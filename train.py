@@ -103,7 +103,7 @@ def main(argv):
     if '--help' in argv or '-h' in argv:
         return print(help_for([word for word in argv if word not in ('--help', '-h')]))
     asked = start.read(argv, TrainConfig, AugmentConfig)
-    c, resumed = asked.config, asked.resumed
+    c, resumed = asked.config, asked.config.init_from == 'resume'
     settings.check_ranges(c, RANGES)
     optim.check(c)
     if not (resumed or c.eval_only or c.overwrite):

@@ -37,8 +37,6 @@ def draw(run):
     except ModuleNotFoundError:
         return
     rows = read_log(run)
-    if not rows:
-        return
     end = rows[-1]['step']
     watched = [row for row in rows if 'rate_1' in row]
     panels = [k for k in WATCHED if watched and f'{k}_1' in watched[0]]

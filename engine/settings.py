@@ -34,7 +34,6 @@ HERE = Path(__file__).resolve().parent.parent
 TYPED = 'the command line'
 OPTIONAL = {name: name for name in ('matplotlib', 'tiktoken', 'requests', 'scipy', 'wandb', 'tensorboard')} | {
     'PIL': 'pillow', 'torch.utils.tensorboard': 'tensorboard'}  # libraries that only some commands need
-LACKS_MEMORY = 'out of memory|allocate memory|not enough memory'  # words of PyTorch
 
 
 def collect(argv):
@@ -196,7 +195,8 @@ def in_one_line(e):
         return f'this needs a library that is missing: pip install {OPTIONAL[e.name]}'
     if isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EFBIG):
         return f'{e}; make room, then go on: python train.py --init_from=resume --out_dir=..'
-    if isinstance(e, MemoryError) or isinstance(e, RuntimeError) and re.search(LACKS_MEMORY, str(e)):
+    lack = re.search('out of memory|allocate memory|not enough memory', str(e))  # words of PyTorch
+    if isinstance(e, MemoryError) or isinstance(e, RuntimeError) and lack:
         return (f'{str(e)[:120] or "out of memory"}; ask for less: half the --batch_size, in training with twice the '
                 '--gradient_accumulation_steps, or --recompute=true')
     return ''

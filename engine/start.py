@@ -22,7 +22,6 @@ class Start:
     augment: object     # AugmentConfig
     network: dict       # the network's settings that were given
     run: dict | None    # the trained network to start from; of a resumed run with all of last.pt
-    resumed: bool
     recipe: str = ''    # the config file that was taken because none was named
 
 
@@ -50,7 +49,7 @@ def read(argv, TrainConfig, AugmentConfig):
         if iters in typed and epochs not in typed:  # a length in steps takes the place of one in epochs
             setattr(config, epochs, 0.0)
     return Start(config, AugmentConfig(**{k: v for k, v in settings.items() if k in its}),
-                 {k: v for k, v in settings.items() if k not in ours | its}, run, init_from == 'resume', file)
+                 {k: v for k, v in settings.items() if k not in ours | its}, run, file)
 
 
 def build(asked, meta, folder):
@@ -59,8 +58,8 @@ def build(asked, meta, folder):
     c, folder = asked.config, folder or 'the dataset'
     if asked.run:
         from engine.trained import fitted
-        new_head = c.new_head and not asked.resumed
-        return fitted(asked.run, asked.network, meta, folder, new_head, asked.resumed)
+        resumed = c.init_from == 'resume'
+        return fitted(asked.run, asked.network, meta, folder, c.new_head and not resumed, resumed)
     if c.new_head:
         raise Mistake('new_head=true needs a network to put it on: --init_from=PATH')
     return speed_up(networks.network(c.model)[0](networks.config_for(c.model, asked.network, meta, folder)))

@@ -38,7 +38,7 @@ def test_without_a_config_every_network_has_its_own(name, dataset, config):
     s = start(f'--model={name}')
     file = settings.read_file(str(ROOT / 'config' / f'{config}.py'))
     assert (s.config.model, s.config.dataset, s.config.out_dir) == (name, dataset, file['out_dir'])
-    assert s.run is None and not s.resumed
+    assert s.run is None
     assert s.network['n_layer'] == file['n_layer']
     assert s.augment.eval_crop == file.get('eval_crop', AugmentConfig.eval_crop)
 
