@@ -38,7 +38,8 @@ def write_file(path, write, mode='w', advice=RESUME):
     Mistake with the advice if it cannot be written."""
     new = f'{path}.new'
     try:
-        with open(new, mode, **{} if 'b' in mode else {'encoding': 'utf-8', 'newline': '\n'}) as f:
+        text = {} if 'b' in mode else {'encoding': 'utf-8', 'errors': 'surrogateescape', 'newline': '\n'}
+        with open(new, mode, **text) as f:
             write(f)
             f.flush()
             os.fsync(f.fileno())
@@ -57,8 +58,7 @@ def held_in(out_dir):
 
 def check_new(out_dir):
     """Raises Mistake if a directory holds a run."""
-    held = held_in(out_dir)
-    if held:
+    if held := held_in(out_dir):
         raise Mistake(f'{out_dir} already holds a run ({", ".join(held)}); go on with --init_from=resume, replace it '
                       'with --overwrite=true, or name another --out_dir')
 

@@ -226,6 +226,7 @@ def compile_network(model, whole):
     share their code. On a CPU steps of CRATE-T were 1.4 times as fast in one piece; compiling takes two seconds
     longer for each layer. What cannot be compiled computes as written, and PyTorch says so."""
     torch._dynamo.config.suppress_errors = True
+    torch._functorch.config.force_non_lazy_backward_lowering = True  # else a backward pass that cannot ends the run
     torch._dynamo.config.recompile_limit = 64   # a curriculum has a graph for each length of its prompts
     torch._dynamo.config.optimize_ddp = False   # it would cut layers into parts, so that gradients travel early
     for part in [model] if whole else blocks(model) or [model]:

@@ -217,8 +217,7 @@ def one_line_errors():
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except Exception as e:
-        said = in_one_line(e)
-        if not said:
+        if not (said := in_one_line(e)):
             raise
         print('error:', ' '.join(said.split()), file=sys.stderr, flush=True)
         sys.exit(2)
