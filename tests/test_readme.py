@@ -173,8 +173,8 @@ def test_commands_run(page, place, uncompiled, monkeypatch, capsys):
             monkeypatch.setattr(sys, 'stdin', io.StringIO('the\n'))  # what is typed
             try:
                 runpy.run_path(words[0], run_name='__main__')
-            except SystemExit:
-                pytest.fail(f'{command}\n{words}\n{capsys.readouterr().err}')
+            except SystemExit as e:
+                assert not e.code, f'{command}\n{words}\n{capsys.readouterr().err}'
         with capsys.disabled():
             print(f'{time.time() - start:5.1f} s  {command}')
 
