@@ -160,19 +160,19 @@ def gamma(p, N):
 
 def of_length_1(*features):
     """Whether all vectors (.., p) have length 1, up to the rounding of bfloat16."""
-    return all((t.norm(dim=-1) - 1).abs().max() < 0.01 for t in features)
+    return all((torch.linalg.vector_norm(t, dim=-1) - 1).abs().max() < 0.01 for t in features)
 
 
 def expansion_of(directions, p, N, eps):
-    """The expansion of N features of length 1 that lie evenly on so many orthogonal directions: on 1 after a collapse;
-    on min(p, N) it is the largest there can be."""
+    """The expansion of N features that lie evenly on so many orthogonal directions: on 1 after a collapse; with
+    min(p, N) it is the largest there can be."""
     return gamma(p, N) * directions / 2 * math.log1p(p / (eps * directions))
 
 
 def least_correlation(p, N, eps, c, pair):
-    """1 - h gamma K' / c, with K = p / eps, K' = K^2 / (1 + K), h = 1 or, with pair, 1/2. Features have all but collapsed
-    to one vector. If the features of two crops correlate above this number, over the pictures, then small differences
-    between pictures lower the loss, to second order, and grow. docs/pictures.md says what is assumed."""
+    """1 - h gamma K' / c, with K = p / eps, K' = K^2 / (1 + K), h = 1 or, with pair, 1/2. Features have all but
+    collapsed to one vector. If those of two crops of a picture correlate above this number, over the pictures, small
+    differences lower the loss, to second order, and grow. docs/pictures.md says what is assumed."""
     K = p / eps
     return 1 - (0.5 if pair else 1) * gamma(p, N) * K ** 2 / (1 + K) / c
 
@@ -180,8 +180,8 @@ def least_correlation(p, N, eps, c, pair):
 # ---- the networks ---------------------------------------------------------------------------------------------------
 
 class DINOHead(nn.Module):
-    """Features (.., n_embd) to outputs (.., n_out): an MLP, vectors of length 1, and cosines to n_out directions. With
-    n_out=0, for SimDINO, to the vectors of length 1 (.., bottleneck), float32."""
+    """Features (.., n_embd) to outputs (.., n_out): an MLP, vectors of length 1, and cosines to n_out directions.
+    n_out=0, for SimDINO, gives the vectors of length 1 (.., bottleneck), float32."""
 
     def __init__(self, n_embd, n_out, hidden=2048, bottleneck=256, layers=3):
         super().__init__()

@@ -125,12 +125,12 @@ class Distillation(Classification):
         self.train_wants['draws'] = self.valid_wants['draws'] = draws_needed(augmentation)
 
     def rate(self, c, config, device):
-        """SimDINO's coding rate is that of the batch_size pictures of a pass, so all processes share each pass. A note
-        says at the start whether a collapse would last."""
+        """SimDINO's coding rate is that of the batch_size pictures of a pass, so all processes share each pass. Notes
+        whether a collapse would last."""
         N, p = c.batch_size, config.bottleneck
         if N % device.world:
-            raise Mistake(f'{device.world} processes cannot share batch_size={N}, the pictures of a coding rate; make '
-                          f'it a multiple of {device.world}')
+            raise Mistake(f'{device.world} processes cannot share batch_size={N}, the pictures of a coding rate; '
+                          f'make it a multiple of {device.world}')
         self.n_passes, self.rows = c.gradient_accumulation_steps, N // device.world
         self.parts = [slice(i, i + self.rows) for i in range(device.rank * self.rows, self.batch, N)]
         alike, apart = (expansion_of(directions, p, N, config.eps) for directions in (1, min(p, N)))
