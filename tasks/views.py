@@ -107,6 +107,7 @@ class Distillation(Classification):
     all pictures get the same output, it is 0; if each of a batch has its own, the logarithm of their
     number. If the teacher gives all K answers the same probability, the entropy is log K. SimDINO's network reports
     both parts of its loss, `alignment` and `expansion`, itself."""
+    simdino = False
 
     def __init__(self, c, augmentation, folder, config, device):
         super().__init__(c, augmentation, folder, config, device)
@@ -116,8 +117,7 @@ class Distillation(Classification):
         size, patch = augmentation.local_size, config.patch_size
         if augmentation.local_crops and any(size % side for side in patch):
             raise Mistake(f'local_size={size} is not divisible by patch_size={patch}')
-        self.simdino = getattr(config, 'objective', 'dino') == 'simdino'
-        if self.simdino:
+        if getattr(config, 'objective', 'dino') == 'simdino':
             self.rate(c, config, device)
         else:
             self.most_entropy = math.log(config.n_out)
@@ -127,7 +127,7 @@ class Distillation(Classification):
     def rate(self, c, config, device):
         """SimDINO's coding rate is that of the batch_size pictures of a pass, so all processes share each pass. Notes
         whether a collapse would last."""
-        N, p = c.batch_size, config.bottleneck
+        self.simdino, N, p = True, c.batch_size, config.bottleneck
         if N % device.world:
             raise Mistake(f'{device.world} processes cannot share batch_size={N}, the pictures of a coding rate; '
                           f'make it a multiple of {device.world}')

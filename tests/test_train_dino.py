@@ -228,7 +228,7 @@ def test_a_collapse_is_noticed(words, tmp_path, capsys, monkeypatch):
 def test_a_collapse_of_simdino_is_noticed(words, tmp_path, capsys, monkeypatch):
     features = Half.features
     monkeypatch.setattr(Half, 'features', lambda self, x: features(self, x)[:1].expand(len(x), -1))
-    go(*words, *SIMDINO, f'--out_dir={tmp_path}/a')
+    go(*words, *SIMDINO, '--eval_iters=2', f'--out_dir={tmp_path}/a')
     said = capsys.readouterr().out
     assert len(re.findall('step .* of 6  the features of all pictures are alike', said)) == 2  # not at step 0
 
