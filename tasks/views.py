@@ -136,7 +136,7 @@ class Distillation(Classification):
         alike, apart = (expansion_of(directions, p, N, config.eps) for directions in (1, min(p, N)))
         self.least_expansion = alike + 0.01 * (apart - alike)
         least = least_correlation(p, N, config.eps, config.c, config.pair)
-        lasts = 'would not' if least < 0 else 'may' if least < 1 else 'would'
+        lasts = 'would not' if least < 0 else 'may'
         said = f'a collapse {lasts} last: pictures come apart if their crops correlate above {least:.2f}'
         self.note = '\n'.join(filter(None, (self.note, said + '; give a smaller --c or --eps' * (least >= 0))))
 
