@@ -2,6 +2,7 @@
 
     Caron, Touvron, Misra, Jegou, Mairal, Bojanowski, Joulin. "Emerging Properties in Self-Supervised Vision
     Transformers", ICCV 2021. The longer CRATE paper trains CRATE in this way ("CRATE-DINO").
+    SimDINO: Wu, Zhang, Pai, Wang, Singh, Yang, Gao, Ma. "Simplifying DINO via Coding Rate Regularization", ICML 2025.
 
 The idea. A student and a teacher, two networks of the same form, look at crops of a picture. The teacher sees two large
 crops. The student sees them and some small ones, and learns to say of every crop what the teacher says of another one:
@@ -20,17 +21,33 @@ crops. The student sees them and some small ones, and learns to say of every cro
     m         centre_momentum
     lambda    l, teacher_momentum   how much of the teacher stays in a step
 
+SimDINO (objective='simdino') has no outputs, centre or temperatures. g gives features of length 1. Those of two crops
+of a picture should be alike. Those of different pictures should fill the space, as their coding rate measures:
+
+    loss = - c alignment - expansion
+    alignment = mean over the same pairs of   g_t(x) . g_s(x')
+    expansion = gamma mean over the large crops of   1/2 logdet(I + p / (N eps) Z^T Z),   gamma = 1/p + 1/N
+
+    p         bottleneck            numbers in a feature
+    N         N                     pictures of a forward pass, in all processes together
+    Z         Z  (N, p)             g_s(x) of one crop of each picture; with pair=True the mean of g_s(x) and g_t(x)
+    eps, c    eps, c                distortion that the rate allows (CRATE's eps^2); weight of the alignment
+
 The network inside is any with `features` (backbone='crate' or 'vit'); it classifies nothing. Trained checkpoints are
 opened as that network with the teacher's weights, so every command that looks at CRATE or ViT looks at these too.
 
-A departure from the released code (github.com/facebookresearch/dino): of a batch in several passes the centre is moved
-once a step, not once a pass. docs/papers.md lists those of the recipe.
+Departures from the released code. docs/papers.md lists those of the recipe.
+  * github.com/facebookresearch/dino: of a batch in several passes the centre is moved once a step, not once a pass;
+  * github.com/RobinWu218/SimDINO, whose formulas these are, as the paper is not at hand: Z has the pictures of all
+    processes. There it has those of one of w processes, but N counts all, so that its eps acts as w eps does here.
 """
 import math
+import warnings
 from dataclasses import dataclass
 from importlib import import_module
 
 import torch
+import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.func import functional_call
@@ -46,18 +63,22 @@ class DINOConfig:
     patch_size: int | tuple = 16        # pixels of a patch, or (height, width)
     channels: int = 3                   # 3 for colour, 1 for grey
     pool: str = 'cls'                   # what the head sees: 'cls', the class token, or 'mean', the mean of all tokens
-    n_out: int = 65536                  # outputs of the projection head
+    objective: str = 'dino'             # what the student learns: 'dino', or 'simdino', which has a coding rate
+    n_out: int = 65536                  # dino: outputs of the projection head
     hidden: int = 2048                  # width of its hidden layers
-    bottleneck: int = 256               # width before its last layer
+    bottleneck: int = 256               # width before its last layer; simdino: p, of a feature
     head_layers: int = 3                # its layers before the last one
-    student_temperature: float = 0.1    # tau_s, of the student's softmax
-    teacher_temperature: float = 0.04   # tau_t, of the teacher's, at the end
-    first_temperature: float = 0.04     # tau_t at the start
-    temperature_share: float = 0.3      # share of the run in which tau_t goes from first to last
-    centre_momentum: float = 0.9        # m, of the centre
+    eps: float = 0.05                   # simdino: distortion that the coding rate allows; less keeps features apart
+    c: float = 1.0                      # simdino: weight of the alignment of crops
+    pair: bool = True                   # simdino: the rate is of the mean of student and teacher, not of the student
+    student_temperature: float = 0.1    # dino: tau_s, of the student's softmax
+    teacher_temperature: float = 0.04   # dino: tau_t, of the teacher's, at the end
+    first_temperature: float = 0.04     # dino: tau_t at the start
+    temperature_share: float = 0.3      # dino: share of the run in which tau_t goes from first to last
+    centre_momentum: float = 0.9        # dino: m, of the centre
     teacher_momentum: float = 0.996     # l at the start. Fewer than 10,000 steps need less
     teacher_momentum_end: float = 1.0   # .. where it goes to by a cosine; with few steps 1 leaves out the last third
-    freeze_share: float = 0.01          # share of the run in which the last layer is frozen: one of 100 epochs
+    freeze_share: float = 0.01          # dino: share of the run in which the last layer is frozen, one of 100 epochs
 
     task = 'views'
 
@@ -96,23 +117,86 @@ def cosine(first, last, share):
     return last + 0.5 * (first - last) * (1 + math.cos(math.pi * share))
 
 
+# ---- the objective of SimDINO -------------------------------------------------------------------------------------
+
+def simdino_loss(student, teacher, eps=0.05, c=1.0, pair=True):
+    """- c alignment - expansion, float64. student (crops, B, p), the two large crops first; teacher (2, B, p); all
+    vectors have length 1. No gradient goes to the teacher. Raises ValueError for other vectors, for fewer than two
+    large crops, and for eps or c out of range."""
+    if len(student) < 2 or len(teacher) != 2:
+        raise ValueError(f'{len(student)} crops of the student and {len(teacher)} of the teacher; give the two large '
+                         'ones of both')
+    if eps <= 0 or c < 0:
+        raise ValueError(f'eps={eps} must be above 0, and c={c} not below 0')
+    if not of_length_1(student, teacher):
+        raise ValueError('features are not of length 1; divide each by its length')
+    alignment, expansion = simdino_terms(student, teacher, eps, pair)
+    return -c * alignment - expansion
+
+
+def simdino_terms(student, teacher, eps, pair, processes=1):
+    """(alignment, expansion) of simdino_loss. Without a Cholesky factor the expansion is NaN, which stops a run and
+    names the step. processes: so many, each with B of the pictures."""
+    student, teacher = (t.cpu() if t.device.type == 'mps' else t for t in (student, teacher.detach()))
+    student, teacher = student.double(), teacher.double()                   # which autocast leaves alone
+    pairs = [(teacher[i] * student[j]).sum(-1).mean() for i in range(2) for j in range(len(student)) if i != j]
+    Z = (student[:2] + teacher) / 2 if pair else student[:2]                # (2, B, p)
+    (_, B, p), gram = Z.shape, Z.mT @ Z                                     # (2, p, p)
+    N = B * processes
+    if processes > 1:
+        total = gram.detach().clone()
+        dist.all_reduce(total)                                              # Z^T Z of all N pictures
+        gram = total + processes * (gram - gram.detach())                   # DDP will take the mean of the gradients
+    identity = torch.eye(p, dtype=gram.dtype, device=gram.device)
+    factor, failed = torch.linalg.cholesky_ex(identity + p / (N * eps) * gram)
+    rates = factor.diagonal(dim1=1, dim2=2).log().sum(1)                    # 1/2 logdet(I + p / (N eps) Z^T Z), (2,)
+    return torch.stack(pairs).mean(), gamma(p, N) * rates.masked_fill(failed != 0, math.nan).mean()
+
+
+def gamma(p, N):
+    """The weight of the coding rate, (p + N) / (p N)."""
+    return 1 / p + 1 / N
+
+
+def of_length_1(*features):
+    """Whether all vectors (.., p) have length 1, up to the rounding of bfloat16."""
+    return all((torch.linalg.vector_norm(t, dim=-1) - 1).abs().max() < 0.01 for t in features)
+
+
+def expansion_of(directions, p, N, eps):
+    """The expansion of N features that lie evenly on so many orthogonal directions: on 1 after a collapse; with
+    min(p, N) it is the largest there can be."""
+    return gamma(p, N) * directions / 2 * math.log1p(p / (eps * directions))
+
+
+def least_correlation(p, N, eps, c, pair):
+    """1 - h gamma K' / c, with K = p / eps, K' = K^2 / (1 + K), h = 1 or, with pair, 1/2. Features have all but
+    collapsed to one vector. If those of two crops of a picture correlate above this number, over the pictures, small
+    differences lower the loss, to second order, and grow. docs/pictures.md says what is assumed."""
+    K = p / eps
+    return 1 - (0.5 if pair else 1) * gamma(p, N) * K ** 2 / (1 + K) / c
+
+
 # ---- the networks ---------------------------------------------------------------------------------------------------
 
 class DINOHead(nn.Module):
-    """Features (.., n_embd) to outputs (.., n_out): an MLP, vectors of length 1, and cosines to n_out directions."""
+    """Features (.., n_embd) to outputs (.., n_out): an MLP, vectors of length 1, and cosines to n_out directions.
+    n_out=0, for SimDINO, gives the vectors of length 1 (.., bottleneck), float32."""
 
     def __init__(self, n_embd, n_out, hidden=2048, bottleneck=256, layers=3):
         super().__init__()
         widths = [n_embd, *[hidden] * (layers - 1), bottleneck]
         parts = [part for a, b in zip(widths, widths[1:]) for part in (nn.Linear(a, b), nn.GELU())]
         self.mlp = nn.Sequential(*parts[:-1])
-        self.last_layer = Directions(bottleneck, n_out)
+        self.last_layer = Directions(bottleneck, n_out) if n_out else None
         for part in self.mlp:
             if isinstance(part, nn.Linear):
                 nn.init.trunc_normal_(part.weight, std=0.02)
                 nn.init.zeros_(part.bias)
 
     def forward(self, z):
+        if self.last_layer is None:
+            return F.normalize(self.mlp(z).float(), dim=-1)
         return self.last_layer(F.normalize(self.mlp(z), dim=-1))
 
 
@@ -136,7 +220,7 @@ class Half(nn.Module):
         super().__init__()
         self.c = c
         self.net = network(c, c.image_size)
-        self.head = DINOHead(c.n_embd, c.n_out, c.hidden, c.bottleneck, c.head_layers)
+        self.head = DINOHead(c.n_embd, c.n_out if c.objective == 'dino' else 0, c.hidden, c.bottleneck, c.head_layers)
         self.others = {}                                                # forms of the network for other sizes
 
     def forward(self, x):
@@ -172,7 +256,7 @@ class Features(nn.Module):
 
 class DINO(nn.Module):
     """model((large, small)) -> (P_t, (2, B, K), loss). large (2, B, C, H, W) and small (n, B, C, h, w), of which there
-    may be none, are crops of the same B pictures."""
+    may be none, are crops of the same B pictures. SimDINO: (g_t (2, B, p), loss, {'alignment', 'expansion'})."""
 
     def __init__(self, config):
         super().__init__()
@@ -180,28 +264,42 @@ class DINO(nn.Module):
         self.student, self.teacher = Half(c), Half(c)
         self.teacher.load_state_dict(self.student.state_dict())
         self.teacher.requires_grad_(False)
-        self.register_buffer('centre', torch.zeros(c.n_out))
+        if c.objective == 'dino':
+            self.register_buffer('centre', torch.zeros(c.n_out))
+            self.register_buffer('said', torch.zeros(c.n_out), persistent=False)  # by the teacher since the last step
+            self.register_buffer('count', torch.zeros(()), persistent=False)
         self.register_buffer('share', torch.zeros(()))                  # of the run that was done before the last step
-        self.register_buffer('said', torch.zeros(c.n_out), persistent=False)    # by the teacher since the last step
-        self.register_buffer('count', torch.zeros(()), persistent=False)
 
     def forward(self, x, y=None):
         c, (large, small) = self.config, x
         with torch.no_grad():
             teacher = self.teacher(large)                               # (2, B, K)
+        student = torch.cat([self.student(crops) for crops in (large, small) if len(crops)])  # (2 + n, B, K)
+        if c.objective == 'simdino':
+            return teacher, *self.simdino(student, teacher)
         if self.training:
             self.said += teacher.float().sum((0, 1))
             self.count += teacher[..., 0].numel()
-        student = torch.cat([self.student(crops) for crops in (large, small) if len(crops)])  # (2 + n, B, K)
         warm = (self.share / c.temperature_share).clamp(max=1) if c.temperature_share else 1.0
         temperature = c.first_temperature + (c.teacher_temperature - c.first_temperature) * warm
         said = probabilities(teacher, self.centre, temperature)
         return said, cross_entropy(student, said, c.student_temperature)
 
+    def simdino(self, student, teacher):
+        """(loss, {'alignment', 'expansion'}). In training the processes share the pictures of a pass, but not on the
+        meta device, where work is counted."""
+        c, device = self.config, student.device
+        shared = self.training and not student.is_meta and dist.is_initialized()
+        if not self.training and not of_length_1(student, teacher):
+            warnings.warn('features are not of length 1, so their coding rate means nothing')
+        terms = simdino_terms(student, teacher, c.eps, c.pair, dist.get_world_size() if shared else 1)
+        alignment, expansion = (t.float().to(device) for t in terms)
+        return -c.c * alignment - expansion, {'alignment': alignment, 'expansion': expansion}
+
     def before_step(self, share):
         """Told by the loop that there are gradients. share: of the run that is over before this step. The optimizer
         leaves alone what has no gradient; zeros would count in its averages, and make later steps too large."""
-        if share < self.config.freeze_share:
+        if self.config.objective == 'dino' and share < self.config.freeze_share:
             self.student.head.last_layer.weight_v.grad = None
 
     @torch.no_grad()
@@ -210,11 +308,13 @@ class DINO(nn.Module):
         tensor over all processes."""
         c = self.config
         momentum = cosine(c.teacher_momentum, c.teacher_momentum_end, share)
-        mean = total(self.said) / total(self.count)
-        self.centre.copy_(next_centre(self.centre, mean[None, None], c.centre_momentum))
+        if c.objective == 'dino':
+            mean = total(self.said) / total(self.count)
+            self.centre.copy_(next_centre(self.centre, mean[None, None], c.centre_momentum))
+            self.said.zero_(), self.count.zero_()
         student, teacher = (dict(half.named_parameters()) for half in (self.student, self.teacher))
         torch._foreach_lerp_(list(teacher.values()), [student[k] for k in teacher], 1 - momentum)
-        self.said.zero_(), self.count.zero_(), self.share.fill_(share)
+        self.share.fill_(share)
 
     def features(self, x):
         """Pictures (B, C, H, W) to the teacher's features (B, d)."""
@@ -254,8 +354,10 @@ def network(c, image_size):
 
 def check(c):
     """Raises ValueError where settings do not fit together; makes image_size and patch_size (height, width)."""
+    if c.objective not in ('dino', 'simdino'):
+        raise ValueError(f"objective='{c.objective}' is unknown; choose dino or simdino")
     for name in ('n_out', 'hidden', 'bottleneck', 'head_layers', 'student_temperature', 'teacher_temperature',
-                 'first_temperature'):
+                 'first_temperature', 'eps', 'c'):
         if getattr(c, name) <= 0:
             raise ValueError(f'{name}={getattr(c, name)} must be above 0')
     for name in ('centre_momentum', 'teacher_momentum', 'teacher_momentum_end', 'freeze_share', 'temperature_share'):

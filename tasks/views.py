@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from engine.settings import Mistake
+from model_dino import expansion_of, least_correlation
 from tasks import augment, randaugment
 from tasks.augment import FIRST, normalize, send
 from tasks.pictures import Classification
@@ -104,7 +105,9 @@ class Distillation(Classification):
     """Of the teacher's outputs validation reports, in nats, their mean `entropy`, and how much of a
     picture they tell, `information`: the entropy of their mean over a batch less their mean entropy. If
     all pictures get the same output, it is 0; if each of a batch has its own, the logarithm of their
-    number. If the teacher gives all K answers the same probability, the entropy is log K."""
+    number. If the teacher gives all K answers the same probability, the entropy is log K. SimDINO's network reports
+    both parts of its loss, `alignment` and `expansion`, itself."""
+    simdino = False
 
     def __init__(self, c, augmentation, folder, config, device):
         super().__init__(c, augmentation, folder, config, device)
@@ -114,9 +117,28 @@ class Distillation(Classification):
         size, patch = augmentation.local_size, config.patch_size
         if augmentation.local_crops and any(size % side for side in patch):
             raise Mistake(f'local_size={size} is not divisible by patch_size={patch}')
-        self.most_entropy = math.log(config.n_out)
-        self.most_information = min(self.most_entropy, math.log(c.batch_size))
+        if getattr(config, 'objective', 'dino') == 'simdino':
+            self.rate(c, config, device)
+        else:
+            self.most_entropy = math.log(config.n_out)
+            self.most_information = min(self.most_entropy, math.log(c.batch_size))
         self.train_wants['draws'] = self.valid_wants['draws'] = draws_needed(augmentation)
+
+    def rate(self, c, config, device):
+        """SimDINO's coding rate is that of the batch_size pictures of a pass, so all processes share each pass. Notes
+        whether a collapse would last."""
+        self.simdino, N, p = True, c.batch_size, config.bottleneck
+        if N % device.world:
+            raise Mistake(f'{device.world} processes cannot share batch_size={N}, the pictures of a coding rate; '
+                          f'make it a multiple of {device.world}')
+        self.n_passes, self.rows = c.gradient_accumulation_steps, N // device.world
+        self.parts = [slice(i, i + self.rows) for i in range(device.rank * self.rows, self.batch, N)]
+        alike, apart = (expansion_of(directions, p, N, config.eps) for directions in (1, min(p, N)))
+        self.least_expansion = alike + 0.01 * (apart - alike)
+        least = least_correlation(p, N, config.eps, config.c, config.pair)
+        lasts = 'would not' if least < 0 else 'may'
+        said = f'a collapse {lasts} last: pictures come apart if their crops correlate above {least:.2f}'
+        self.note = '\n'.join(filter(None, (self.note, said + '; give a smaller --c or --eps' * (least >= 0))))
 
     def take(self, batch, training=False):
         pictures, sizes, labels, draws = batch
@@ -124,13 +146,19 @@ class Distillation(Classification):
         return views(pictures, sizes, draws, self.image_size, self.augmentation), *self.device.send(labels)
 
     def metrics(self, out, loss, y):
+        if self.simdino:
+            return len(y), {'loss': loss}
         entropy, of_mean = (torch.special.entr(p).sum(-1).mean() for p in (out, out.mean((0, 1))))
         return len(y), {'loss': loss, 'entropy': entropy, 'information': of_mean - entropy}
 
     def error(self, metrics):
-        return None  # the centre moves, and the loss with it: those of two steps cannot be compared
+        # DINO's centre moves, and the loss with it: those of two steps cannot be compared
+        return metrics['loss'] if self.simdino else None
 
     def warning(self, metrics):
+        if self.simdino:
+            alike = metrics['expansion'] < self.least_expansion
+            return 'the features of all pictures are alike; give a smaller --c or --eps' * alike
         if metrics['entropy'] > 0.99 * self.most_entropy:
             return 'the teacher says nothing of any picture, all outputs alike; give a lower --teacher_temperature'
         if metrics['information'] < 0.01 * self.most_information:

@@ -274,6 +274,7 @@ SHAPES, MASKED = dict(config='train_crate_shapes'), dict(config='pretrain_crate_
 RUNS = {  # a config file, and settings
     'aot text': {}, 'crate shapes': SHAPES, 'crate_mae shapes': MASKED, 'linear': dict(config='train_aot_linear'),
     'dino shapes': dict(config='train_crate_dino_shapes'), 'float16 text': dict(dtype='float16'),
+    'simdino shapes': dict(config='train_crate_simdino_shapes'),
     'float16 shapes': SHAPES | dict(dtype='float16'), 'float32 text': dict(dtype='float32'),
     'average and two passes': dict(ema=0.9, gradient_accumulation_steps=2), 'recomputed': dict(recompute='true'),
     'straight': dict(dropout=0.1), 'resumed': dict(dropout=0.1)}

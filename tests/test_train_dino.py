@@ -1,5 +1,5 @@
-"""Self-distillation in train.py: stopped and resumed, by two processes, scored by its teacher, and a collapse that is
-noticed."""
+"""Self-distillation in train.py, as in DINO and in SimDINO: stopped and resumed, by two processes, scored by its
+teacher, and a collapse that is noticed."""
 import contextlib
 import json
 import math
@@ -18,6 +18,7 @@ import sample
 import train
 from engine.trained import load_model, open_run, read_last, read_weights
 from scoring import frozen
+from model_dino import Half
 from tasks.augment import config_of
 from tasks.pictures import ImageSplit
 from tasks.views import Distillation
@@ -40,9 +41,22 @@ def whole(words, tmp_path_factory):
     return out
 
 
+SIMDINO = ['--objective=simdino', '--eps=0.4', '--c=2']
+
+
+@pytest.fixture(scope='module')
+def simdino(words, tmp_path_factory):
+    out = tmp_path_factory.mktemp('simdino') / 'whole'
+    go(*words, *SIMDINO, f'--out_dir={out}')
+    return out
+
+
 @pytest.mark.parametrize('at', [0, 3])
-def test_stopped_and_resumed_it_goes_on_bit_for_bit(at, whole, words, tmp_path, monkeypatch):
+@pytest.mark.parametrize('objective', ['dino', 'simdino'])
+def test_stopped_and_resumed_it_goes_on_bit_for_bit(objective, at, whole, simdino, words, tmp_path, monkeypatch):
     """Teacher, centre and schedules included."""
+    if objective == 'simdino':
+        whole, words = simdino, [*words, *SIMDINO]
     batches = ImageSplit.batches
 
     def stop_at(*args, **more):
@@ -58,7 +72,7 @@ def test_stopped_and_resumed_it_goes_on_bit_for_bit(at, whole, words, tmp_path, 
     go('--init_from=resume', f'--out_dir={tmp_path}/a')
     assert losses(tmp_path / 'a') == losses(whole) and equal(weights(tmp_path / 'a'), weights(whole))
     held = weights(whole)
-    assert held['share'] == pytest.approx(5 / 6) and held['centre'].abs().sum() > 0
+    assert held['share'] == pytest.approx(5 / 6) and (objective == 'simdino' or held['centre'].abs().sum() > 0)
     assert not torch.equal(held['teacher.net.layers.0.ista.D'], held['student.net.layers.0.ista.D'])
 
 
@@ -83,11 +97,65 @@ def test_its_best_weights_are_the_last(whole):
     assert read_weights(whole / 'best.safetensors')[1] == 6 and read_last(whole)['best'] == torch.inf
 
 
+def test_the_best_weights_of_simdino_have_the_least_loss(simdino):
+    """It is negative, and is that of its two logged parts."""
+    found = column(simdino, 'val')
+    step = 3 * min(range(len(found)), key=found.__getitem__)
+    assert read_weights(simdino / 'best.safetensors')[1] == step and read_last(simdino)['best'] == min(found) < 0
+    for split in ('train', 'val'):
+        parts = zip(*(column(simdino, split, name) for name in ('alignment', 'expansion')))
+        assert column(simdino, split) == pytest.approx([-2 * a - e for a, e in parts], rel=1e-5)
+
+
+def test_a_negative_loss_can_be_the_target(simdino, words, tmp_path):
+    target = sum(column(simdino, 'val')[:2]) / 2  # between those of steps 0 and 3
+    go(*words, *SIMDINO, f'--target_loss={target}', f'--out_dir={tmp_path}/a')
+    assert len(column(tmp_path / 'a', 'val')) == (2 if column(simdino, 'val')[1] < target else 1)
+
+
+def test_without_a_cholesky_factor_the_step_is_named(words, tmp_path, capsys, monkeypatch):
+    factor, calls = torch.linalg.cholesky_ex, []
+
+    def fails_late(A):
+        calls.append(1)
+        factor_, failed = factor(A)
+        return factor_, failed + (len(calls) > 8)
+    monkeypatch.setattr(torch.linalg, 'cholesky_ex', fails_late)
+    said = fails(capsys, train.main, *words, *SIMDINO, f'--out_dir={tmp_path}/a')
+    assert re.search('is not finite at step [1-5]', said)
+
+
+@pytest.mark.parametrize('more, message', [
+    (['--c=0.1'], 'a collapse would not last'),
+    (['--c=30', '--eps=2'], 'a collapse may last: .* correlate above 0.9.; give a smaller --c or --eps')])
+def test_it_says_at_the_start_whether_a_collapse_would_last(more, message, words, tmp_path, capsys):
+    go(*words, *SIMDINO, *more, '--max_iters=1', '--warmup_iters=0', f'--out_dir={tmp_path}/a')
+    assert re.search(message, capsys.readouterr().out)
+
+
 def test_passes_of_a_step_are_one_batch(whole, words, tmp_path):
     go(*words, '--batch_size=4', '--gradient_accumulation_steps=2', f'--out_dir={tmp_path}/a')
     assert column(tmp_path / 'a', 'train') == pytest.approx(column(whole, 'train'), rel=1e-4)
     for k in ('centre', 'teacher.net.layers.0.ista.D'):
         assert torch.allclose(weights(tmp_path / 'a')[k], weights(whole)[k], atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('passes', [1, 2])
+def test_two_processes_have_the_coding_rate_of_one(passes, words, tmp_path):
+    """It is that of all pictures of a pass, and so is its gradient."""
+    words = [*words, *SIMDINO, f'--gradient_accumulation_steps={passes}', '--grad_clip=0']
+    torchrun(*words, f'--out_dir={tmp_path}/two')
+    go(*words, f'--out_dir={tmp_path}/one')
+    for split, names in (('train', ('loss', 'alignment', 'expansion', 'grad_norm')), ('val', ('loss',))):
+        for name in names:
+            two, one = (column(tmp_path / out, split, name) for out in ('two', 'one'))
+            assert two == pytest.approx(one, rel=1e-3)
+    D = 'teacher.net.layers.0.ista.D'
+    assert torch.allclose(weights(tmp_path / 'two')[D], weights(tmp_path / 'one')[D], atol=1e-4)
+    if passes == 2:
+        said = torchrun(*words, '--batch_size=9', f'--out_dir={tmp_path}/nine', code=1)[1]
+        assert '2 processes cannot share batch_size=9' in said
 
 
 @pytest.mark.slow
@@ -157,6 +225,14 @@ def test_a_collapse_is_noticed(words, tmp_path, capsys, monkeypatch):
     assert 'says nothing of any picture' in said[0] and said[1] == '' and 'the same of all pictures' in said[2]
 
 
+def test_a_collapse_of_simdino_is_noticed(words, tmp_path, capsys, monkeypatch):
+    features = Half.features
+    monkeypatch.setattr(Half, 'features', lambda self, x: features(self, x)[:1].expand(len(x), -1))
+    go(*words, *SIMDINO, '--eval_iters=2', f'--out_dir={tmp_path}/a')
+    said = capsys.readouterr().out
+    assert len(re.findall('step .* of 6  the features of all pictures are alike', said)) == 2  # not at step 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('more', [[], ['--model=crate']], ids=['dino', 'crate'])
 def test_features_are_scored_while_it_trains(more, words, pictures_data, tmp_path, capsys):
@@ -192,7 +268,8 @@ def test_entropies_are_logged(whole):
     (['--randaugment_n=2'], '--randaugment_n is for image or masked_image'),
     (['--local_scale=0.5'], 'local_scale=0.5 must be at most crop_scale=0.4'),
     (['--model=crate', '--local_crops=3'], '--local_crops is for views'),
-    (['--image_size=10'], 'divisible')])
+    (['--image_size=10'], 'divisible'), (['--objective=what'], "objective='what'"),
+    (['--objective=simdino', '--eps=0'], 'eps=0'), (['--objective=simdino', '--c=-1'], 'c=-1')])
 def test_mistakes_get_one_line(more, message, words, tmp_path, capsys):
     words = [w for w in words if not more[0].startswith('--model') or w.partition('=')[0] in (
         '--data_dir', '--dataset', '--n_layer', '--n_head', '--n_embd', '--patch_size', '--max_iters')]
