@@ -125,9 +125,8 @@ def to_crate(model):
 
 
 def from_crate(Model, Config, state_dict, *, patch_size, **given):
-    """image_size=0 is for CRATE-GPT. crate-demo.pth, of the authors' segmentation demo, may have a classifier of two
-    maps, mlp_head.1 and head, without anything between them; here they are one. It may have none; then one of zeros
-    takes its place."""
+    """image_size=0 is for CRATE-GPT. In crate-demo.pth, of the authors' segmentation demo, the classifier may be two
+    linear maps, mlp_head.1 and then head; here they are one. A file without a classifier gets one of zeros."""
     sd = unnested(state_dict)
     if not given['image_size']:
         return load(Model, Config, sd, GPT, given)
