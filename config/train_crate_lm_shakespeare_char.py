@@ -6,8 +6,9 @@
 #   python train.py config/train_crate_lm_shakespeare_char.py
 #
 # hardware   2 CPU cores
-# minutes    not run here
-# expected   not run here
+# minutes    not run here in full
+# expected   not run here in full; one seed, with --max_iters=250: validation loss 2.29 (2.35 with
+#            --muon_lr=0.01)
 dataset = 'shakespeare_char'
 out_dir = 'out/crate_lm_shakespeare_char'
 
@@ -26,7 +27,7 @@ batch_size = 12
 max_iters = 2000
 optimizer = 'muon'
 learning_rate = 1e-2  # for embeddings, norms and biases
-muon_lr = 0.01        # for the matrices inside layers
+muon_lr = 0.02        # for the matrices inside layers; after 250 steps ahead of 0.01
 schedule = 'linear'
 min_lr = 0.0
 beta2 = 0.99
