@@ -125,27 +125,54 @@ def to_crate(model):
 
 
 def from_crate(Model, Config, state_dict, *, patch_size, **given):
-    """image_size=0 is for CRATE-GPT."""
+    """image_size=0 is for CRATE-GPT. In crate-demo.pth, of the authors' segmentation demo, the classifier may be two
+    linear maps, mlp_head.1 and then head; here they are one. A file without a classifier gets one of zeros."""
     sd = unnested(state_dict)
     if not given['image_size']:
         return load(Model, Config, sd, GPT, given)
     if 'transformer.wte.weight' in sd:
         raise Mistake('these are the weights of a CRATE-GPT, which reads text: give --image_size=0')
+    if {'head.weight', 'head.bias', 'mlp_head.1.weight', 'mlp_head.1.bias'} <= sd.keys():
+        W, b = sd.pop('head.weight'), sd.pop('head.bias')
+        sd |= {'mlp_head.1.weight': W @ sd['mlp_head.1.weight'], 'mlp_head.1.bias': W @ sd['mlp_head.1.bias'] + b}
+    if 'cls_token' in sd and not has_classifier(sd):
+        d, classes = sd['cls_token'].shape[-1], given.get('num_classes', Config.num_classes)
+        sd |= {'mlp_head.0.weight': torch.ones(d), 'mlp_head.0.bias': torch.zeros(d),
+               'mlp_head.1.weight': torch.zeros(classes, d), 'mlp_head.1.bias': torch.zeros(classes)}
     return load(Model, Config, sd, CRATE, given | {'patch_size': patch_size})
+
+
+def has_classifier(sd):
+    """Whether a file of CRATE, unnested, has one."""
+    return any(name.startswith(('mlp_head.', 'head.')) for name in sd)
 
 
 # ---- CRATE-alpha ----------------------------------------------------------------------------------------------------
 
+LM = GPT | {'read.norm': 'transformer.ln_f'}
 CRATE_ALPHA = CLASSIFIER | {'embed.patch': 'conv1', 'layers.*.ista.D': 'transformer.layers.*.1.fn.D',
                             'layers.*.ista.D1': 'transformer.layers.*.1.fn.D1'}
 
 
 def to_crate_alpha(model):
-    return give(model, CRATE_ALPHA)
+    return give(model, CRATE_ALPHA) if model.config.image_size else turned(give(model, LM))
 
 
-def from_crate_alpha(Model, Config, state_dict, **given):
-    return load(Model, Config, unnested(state_dict), CRATE_ALPHA, given)
+def from_crate_alpha(Model, Config, state_dict, *, patch_size, **given):
+    """image_size=0 is for CRATE-LM."""
+    sd = unnested(state_dict)
+    if given['image_size']:
+        if 'transformer.wte.weight' in sd:
+            raise Mistake('these are the weights of a CRATE-LM, which reads text: give --image_size=0')
+        return load(Model, Config, sd, CRATE_ALPHA, given | {'patch_size': patch_size})
+    if 'transformer.wte.weight' in sd and 'transformer.ln_f.weight' not in sd:
+        raise Mistake('these are the weights of a CRATE-GPT, with square dictionaries: give --model=crate')
+    return load(Model, Config, turned(sd), LM, {'decoupled': False, 'skip': False} | given)
+
+
+def turned(sd):
+    """Dictionaries (d, m) as CRATE-LM's files have them, (m, d), and back."""
+    return {name: t.T if name.endswith('ista.weight') else t for name, t in sd.items()}
 
 
 # ---- CRATE-MAE ------------------------------------------------------------------------------------------------------

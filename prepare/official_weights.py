@@ -3,12 +3,14 @@
     python prepare/official_weights.py crate_base.pth --model crate --n_head 12 --out_dir out/crate_base
     python prepare/official_weights.py mae_crate_base.pth --model crate_mae --n_head 12 --out_dir out/mae
     python prepare/official_weights.py crate_gpt.pt --model crate --n_head 12 --image_size 0 --out_dir out/crate_gpt
+    python prepare/official_weights.py crate-demo.pth --model crate --n_head 6 --patch_size 8 --out_dir out/crate_demo
     python eval.py --ckpt=out/crate_base --dataset=imagenet
     python train.py --init_from=out/crate_base --dataset=cifar10 --new_head=true
 
-Files of CRATE, CRATE-alpha, CRATE-MAE, ViT (as in timm) and ViT-MAE. No tensor tells the number of heads. A file of an
-autoencoder without its decoder gets a small one with random weights, so its encoder alone is of use. Back again, in
-Python: torch.save(model.to_official(), 'crate.pth').
+Files of CRATE, CRATE-alpha, CRATE-MAE, ViT (as in timm) and ViT-MAE; with --image_size 0 those of CRATE-GPT
+(--model crate) and CRATE-LM (--model crate_alpha). No tensor tells the number of heads. A file of an autoencoder without
+its decoder gets a small one with random weights, so its encoder alone is of use. Back again, in Python:
+torch.save(model.to_official(), 'crate.pth').
 """
 import math
 import sys
@@ -55,6 +57,8 @@ def main(argv=None):
         print('the file has no decoder: a small random one takes its place')
         spare = Network(Config(n_layer=1, decoder_n_layer=1, n_embd=len(sd['norm.weight']), **shape)).to_official()
         sd = {name: t for name, t in spare.items() if name.startswith(('decoder', 'mask_token'))} | sd
+    if args.model == 'crate' and 'cls_token' in sd and not official.has_classifier(sd):
+        print('the file has no classifier: one of zeros takes its place; fine-tune it with --new_head=true')
     model = Network.from_official(sd, **shape)
     settings, data = {}, {'kind': 'text', 'tokenizer': {'name': 'gpt2'}}
     if not text:

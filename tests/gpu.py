@@ -125,6 +125,7 @@ NETWORKS = {  # x of model_x.py, and settings besides the size
     'aot text': ('aot', TEXT), 'aot pictures': ('aot', PICTURES), 'aot icl': ('aot', dict(n_dims=5, block_size=22)),
     'crate text': ('crate', TEXT), 'crate masked text': ('crate', TEXT | dict(causal=False)),
     'crate pictures': ('crate', PICTURES), 'crate_alpha': ('crate_alpha', PICTURES),
+    'crate_lm': ('crate_alpha', TEXT | dict(decoupled=False, skip=False)),
     'crate_mae': ('crate_mae', PICTURES), 'dino': ('dino', PICTURES | dict(n_out=64, hidden=64, bottleneck=32)),
     'vit': ('vit', PICTURES),
     'vit_mae': ('vit_mae', PICTURES | dict(decoder_n_layer=2, decoder_n_head=2, decoder_n_embd=32))}
@@ -136,7 +137,7 @@ def steps(report):
     float32_products('highest')
     for name in NETWORKS:
         report.part(f'{name} in float16', float16, report.o, name)
-        if name in ('aot text', 'crate text'):
+        if name in ('aot text', 'crate text', 'crate_lm'):
             report.part(f'{name} written', generation, report.o, name)
     for way, limits in LIMITS.items():
         for name in NETWORKS:

@@ -97,7 +97,8 @@ def masked_autoencoder(name, **settings):
 # networks of text: the model file, and settings other than the defaults
 CAUSAL = [('aot', {}), ('aot', dict(tie_out=True, eta=0.5)), ('aot', dict(attn='mhsa')),
           ('aot', dict(attn='mhsa', mlp=True, bias=True)), ('aot', dict(mlp=True, head_dim=12)),
-          ('crate', {}), ('crate', dict(tie_out=True, ista='soft')), ('crate', dict(head_dim=12, ista='mm'))]
+          ('crate', {}), ('crate', dict(tie_out=True, ista='soft')), ('crate', dict(head_dim=12, ista='mm')),
+          ('crate_alpha', {}), ('crate_alpha', dict(decoupled=False, skip=False))]
 TEXT_NETWORKS = [*CAUSAL, ('crate', dict(causal=False))]
 
 

@@ -122,6 +122,12 @@ def test_crate_alpha_is_compared_at_equal_parameters_and_at_equal_compute(data):
     assert train_flops(equal) == pytest.approx(train_flops(crate), rel=0.04)
 
 
+@pytest.mark.parametrize('data', ['shakespeare_char', 'stdlib'])
+def test_crate_lm_is_compared_with_aot_at_equal_parameters(data):
+    (_, aot), (_, lm) = (built(*run(f'train_{name}_{data}')) for name in ('aot', 'crate_lm'))
+    assert lm.num_params() == pytest.approx(aot.num_params(), rel=0.02)
+
+
 # (n_layer, n_embd, n_head), and parameters by hand with 50257 tokens, without positions:
 # tokens x width + layers x (matrices x width^2 + norms x width) + final norm
 @pytest.mark.parametrize('name, label, shape, matrices, norms, millions', [

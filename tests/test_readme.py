@@ -32,7 +32,7 @@ README = PAGES[0].read_text(encoding='utf-8')
 SHORT = ['--batch_size=2', '--gradient_accumulation_steps=2', '--eval_interval=4', '--eval_iters=2', '--warmup_iters=1']
 TOY = ['--n_layer=2', '--n_head=2', '--n_embd=16', *SHORT]  # of a new network
 DOWNLOADS = 'shakespeare_char|shakespeare|cifar10|imagenet|openwebtext|wikitext|ptb|lambada|cbt|gpt2_weights|' \
-            'crate_alpha_weights'
+            'crate_alpha_weights|crate_lm_weights'
 
 
 def commands(page):
@@ -56,7 +56,9 @@ def place(tmp_path):
     save_benchmark(tmp_path / 'data' / 'lambada', 'last_word', passages, tmp_path, 'toy')
     sizes = dict(n_layer=2, n_head=2, n_embd=16)
     gpt2 = AoT(AoTConfig(block_size=16, vocab_size=256, attn='mhsa', mlp=True, bias=True, **sizes))
-    save_run(tmp_path / 'out' / 'gpt2', gpt2, {'kind': 'text', 'tokenizer': {'name': 'bytes'}})
+    lm = CRATEAlpha(CRATEAlphaConfig(image_size=0, block_size=16, vocab_size=256, **sizes))
+    for name, model in (('gpt2', gpt2), ('crate_lm', lm)):
+        save_run(tmp_path / 'out' / name, model, {'kind': 'text', 'tokenizer': {'name': 'bytes'}})
     shapes.main(['--out', str(tmp_path / 'data' / 'shapes'), '--train', '40', '--val', '20', '--test', '20'])
     drawn, labels = (np.load(tmp_path / 'data' / 'shapes' / f'train.{name}.npy') for name in ('images', 'labels'))
     for name in ('cifar10', 'imagenet', 'imagenet21k'):
@@ -123,7 +125,7 @@ def toy(command):
     new = not any('init_from' in w for w in words)
     functions = re.search('icl|linear', command)
     pictures = re.search('crate|vit|cifar|imagenet|shapes', command) and \
-        not re.search('_char|stdlib|bert|crate_owt', command)
+        not re.search('_char|stdlib|bert|crate_owt|crate_lm', command)
     if tool == 'train.py' and new:
         words += TOY + ([] if pictures else ['--n_dims=8', '--block_size=20'] if functions else ['--block_size=64'])
         words += ['--image_size=32', '--patch_size=8'] if 'imagenet' in command else []

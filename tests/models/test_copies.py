@@ -10,16 +10,19 @@ from helpers import tokens
 
 import model_aot
 import model_crate
+import model_crate_alpha
 import model_crate_mae
 import model_vit
 import model_vit_mae
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
+from model_crate_alpha import CRATEAlpha, CRATEAlphaConfig
 from model_crate_mae import CRATEMAEConfig
 from model_vit import ViTConfig
 from model_vit_mae import ViTMAEConfig
 
 TEXTS = model_aot, model_crate
+CRATES = model_crate, model_crate_alpha
 AUTOENCODERS = model_crate_mae, model_vit_mae
 
 
@@ -30,7 +33,8 @@ def source(thing):
 
 
 @pytest.mark.parametrize('name, files', [
-    ('patchify', TEXTS), ('language_loss', TEXTS), ('patchify', AUTOENCODERS), ('unpatchify', AUTOENCODERS),
+    ('patchify', TEXTS), ('language_loss', TEXTS), ('language_loss', CRATES), ('Average', CRATES),
+    ('TokenEmbedding', CRATES), ('Classifier', CRATES), ('patchify', AUTOENCODERS), ('unpatchify', AUTOENCODERS),
     ('statistics', AUTOENCODERS), ('sines_and_cosines', AUTOENCODERS), ('average', AUTOENCODERS),
     ('n_visible', AUTOENCODERS), ('check_pictures', AUTOENCODERS)])
 def test_copies_have_the_same_text(name, files):
@@ -128,6 +132,19 @@ def test_embedding_and_head_of_text_are_the_same_in_aot_and_crate():
     z = crate.embed(x, first=3)
     assert torch.equal(z, aot.embed(x, first=3)) and crate.read.LOGITS_AT_ONCE == aot.read.LOGITS_AT_ONCE
     assert all(torch.equal(a, b) for a, b in zip(crate.read(z, x), aot.read(z, x)))
+
+
+def test_crate_alpha_reads_text_and_attends_as_crate_does():
+    """With the LayerNorm before the output map, which CRATE-LM always has."""
+    c = dict(image_size=0, block_size=16, vocab_size=11, n_layer=1, n_head=2, n_embd=8)
+    crate = CRATE(CRATEConfig(**c, final_norm=True))
+    alpha, x = CRATEAlpha(CRATEAlphaConfig(**c)), tokens(2, 7)
+    for part in ('embed', 'read', 'layers.0.norm1', 'layers.0.attn', 'layers.0.norm2'):
+        alpha.get_submodule(part).load_state_dict(crate.get_submodule(part).state_dict())
+    z, layers = crate.embed(x), [model.layers[0] for model in (crate, alpha)]
+    halves = [layer.norm2(z + layer.attn(layer.norm1(z))) for layer in layers]
+    assert torch.equal(*halves) and crate.read.LOGITS_AT_ONCE == alpha.read.LOGITS_AT_ONCE
+    assert all(torch.equal(a, b) for a, b in zip(crate.read(z, x), alpha.read(z, x)))
 
 
 def test_positions_of_the_masked_autoencoders_are_the_same():

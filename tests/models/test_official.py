@@ -2,11 +2,11 @@
 every mistake."""
 import pytest
 import torch
-from helpers import golden, golden_pictures
+from helpers import golden, golden_pictures, same_tokens
 
 from engine import official
 from model_aot import AoT
-from model_crate import CRATE
+from model_crate import CRATE, CRATEConfig
 
 CLASSIFIERS = ['crate_classifier', 'crate_classifier_mean_pool', 'crate_classifier_one_head', 'vit', 'crate_alpha']
 AUTOENCODERS = ['crate_mae', 'vit_mae']
@@ -65,6 +65,35 @@ def test_weights_of_autoencoders_go_both_ways(name):
     for variant in (sd, back, {'model': back, 'epoch': 3}, {'state_dict': {'module.' + k: v for k, v in sd.items()}},
                     without):  # with positions and without, with dead weight and without
         assert torch.equal(golden_pictures(name, variant)[0](x, noise)[0], model(x, noise)[0])
+
+
+def test_the_segmentation_demos_file_is_crate_with_one_classifier():
+    """Its two maps as one, or the first alone, or none: then a classifier of zeros."""
+    sd, g = golden('crate_demo')
+    want = g['outputs']
+    rest = {k: v for k, v in sd.items() if not k.startswith(('head.', 'mlp_head.'))}
+    first = rest | {k: v for k, v in sd.items() if k.startswith('mlp_head.')}
+    for held, logits in ((first, want['mlp_head (what the forward pass returns)']), (rest, [[0.0] * 1000] * 2),
+                         (sd, want['head of that (never called by the released forward pass)'])):
+        model, _, x = golden_pictures('crate_demo', {'model': held})
+        out = model(x)[0]
+        assert out.shape == torch.tensor(logits).shape and (out - torch.tensor(logits)).abs().max() < 1e-5
+        z = model.embed(x)
+        for layer, tokens in zip(model.layers, want['after_each_layer'], strict=True):
+            keys, z = layer.attn.U(layer.norm1(z)), layer(z)
+            same_tokens(z, tokens)
+        same_tokens(keys, want['keys_without_interpolation'])
+
+
+def test_the_segmentation_demos_network_has_its_names_and_shapes():
+    g = golden('crate_demo')[1]['full_size']
+    theirs = dict(g['names_and_shapes_that_the_loader_offers'])
+    with torch.device('meta'):
+        model = CRATE(CRATEConfig(n_layer=12, n_head=6, n_embd=768, image_size=224, patch_size=8, num_classes=21842))
+    classifier = sum(p.numel() for p in model.read.parameters())
+    assert model.num_params() - classifier == g['parameter_count']['without mlp_head and head']
+    theirs |= {'mlp_head.1.weight': theirs.pop('head.weight'), 'mlp_head.1.bias': theirs.pop('head.bias')}
+    assert {k: list(v.shape) for k, v in model.to_official().items()} == theirs
 
 
 def refused(name, sd, change, word):

@@ -51,6 +51,21 @@ def test_a_network_of_text_needs_an_image_size_of_0(words, tmp_path, capsys):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize('classes', [7, 0])
+def test_the_file_of_the_segmentation_demo_becomes_a_run(classes, words, tmp_path, capsys):
+    """With a classifier of two maps, and without one."""
+    model = official(tmp_path / 'w.pth', 'crate', **PICTURES, num_classes=24)
+    sd, x, W, b = model.to_official(), torch.randn(2, 3, 12, 12), torch.randn(7, 24), torch.randn(7)
+    held = sd | {'head.weight': W, 'head.bias': b} if classes else {k: v for k, v in sd.items() if 'mlp_head' not in k}
+    torch.save({'model': held}, tmp_path / 'w.pth')
+    official_weights.main([*words, '--model=crate'])
+    assert ('has no classifier' in capsys.readouterr().out) == (not classes)
+    loaded = load_model(open_run(tmp_path / 'out'))
+    want = model(x)[0] @ W.T + b if classes else torch.zeros(2, 1000)
+    assert torch.allclose(loaded(x)[0], want, atol=1e-5)
+
+
+@torch.no_grad()
 @pytest.mark.parametrize('name', AUTOENCODERS)
 def test_an_encoder_without_its_decoder_starts_a_classifier(name, words, tmp_path):
     model = official(tmp_path / 'w.pth', name, **FORMATS[name][0])
