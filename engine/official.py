@@ -224,3 +224,20 @@ def from_gpt2(Model, Config, state_dict, **given):
     if transposed:
         sd = {name: t.T if re.search(r'\.c_\w+\.weight', name) else t for name, t in sd.items()}
     return load(Model, Config, sd, GPT2, {'attn': 'mhsa', 'mlp': True, 'bias': 'ln_f.bias' in sd} | given)
+
+
+# ---- ToST -----------------------------------------------------------------------------------------------------------
+
+TOST = {ours.replace('QKV', 'U'): f'transformer.{theirs}' for ours, theirs in GPT2.items()} | {
+    'read': 'lm_head', 'layers.*.gamma1': 'transformer.h.*.gamma1', 'layers.*.gamma2': 'transformer.h.*.gamma2',
+    'layers.*.attn.temp': 'transformer.h.*.attn.temp', 'layers.*.attn.b': 'transformer.h.*.attn.denom_bias'}
+
+
+def to_tost(model):
+    """Their temp is (K, 1), ours (K,): a matrix would decay, and Muon would orthogonalize it."""
+    return {name: t[:, None] if name.endswith('attn.temp') else t for name, t in give(model, TOST).items()}
+
+
+def from_tost(Model, Config, state_dict, **given):
+    sd = {name: t.flatten() if name.endswith('attn.temp') else t for name, t in unnested(state_dict).items()}
+    return load(Model, Config, sd, TOST, {'bias': 'transformer.ln_f.bias' in sd} | given)
