@@ -231,13 +231,31 @@ def from_gpt2(Model, Config, state_dict, **given):
 TOST = {ours.replace('QKV', 'U'): f'transformer.{theirs}' for ours, theirs in GPT2.items()} | {
     'read': 'lm_head', 'layers.*.gamma1': 'transformer.h.*.gamma1', 'layers.*.gamma2': 'transformer.h.*.gamma2',
     'layers.*.attn.temp': 'transformer.h.*.attn.temp', 'layers.*.attn.b': 'transformer.h.*.attn.denom_bias'}
+TOST_OF_PICTURES = {
+    'embed.pos': 'pos_embeder.token_projection', 'read.cls': 'cls_token', 'read.norm': 'norm', 'read.head': 'head',
+    'layers.*.attn.temp': 'blocks.*.attn.temp', 'layers.*.attn.U': 'blocks.*.attn.qkv',
+    'layers.*.attn.W': 'blocks.*.attn.to_out.0', 'read.layers.*.QKV': 'cls_attn_blocks.*.attn.qkv',
+    'read.layers.*.W': 'cls_attn_blocks.*.attn.proj'} | {
+    f'embed.stem.*.{part}': f'patch_embed.proj.*.{part}'
+    for part in ('0', '1', '1.running_mean', '1.running_var', '1.num_batches_tracked')} | {
+    f'{ours}.*.{part}': f'{theirs}.*.{their_part}'
+    for ours, theirs in (('layers', 'blocks'), ('read.layers', 'cls_attn_blocks'))
+    for part, their_part in (('norm1', 'norm1'), ('norm2', 'norm2'), ('gamma1', 'gamma1'), ('gamma2', 'gamma2'),
+                             ('mlp.up', 'mlp.fc1'), ('mlp.down', 'mlp.fc2'))}
 
 
 def to_tost(model):
     """Their temp is (K, 1), ours (K,): a matrix would decay, and Muon would orthogonalize it."""
-    return {name: t[:, None] if name.endswith('attn.temp') else t for name, t in give(model, TOST).items()}
+    weights = give(model, TOST_OF_PICTURES if model.config.image_size else TOST)
+    return {name: t[:, None] if name.endswith('attn.temp') else t for name, t in weights.items()}
 
 
 def from_tost(Model, Config, state_dict, **given):
+    """Without image_size for text."""
     sd = {name: t.flatten() if name.endswith('attn.temp') else t for name, t in unnested(state_dict).items()}
-    return load(Model, Config, sd, TOST, {'bias': 'transformer.ln_f.bias' in sd} | given)
+    if not given.get('image_size'):
+        return load(Model, Config, sd, TOST, {'bias': 'transformer.ln_f.bias' in sd} | given)
+    told = {'bias': 'blocks.0.attn.qkv.bias' in sd}
+    if 'patch_embed.proj.0.0.weight' in sd:
+        told['channels'] = sd['patch_embed.proj.0.0.weight'].shape[1]
+    return load(Model, Config, sd, TOST_OF_PICTURES, told | given)

@@ -8,7 +8,8 @@ from engine import official
 from model_aot import AoT
 from model_crate import CRATE
 
-CLASSIFIERS = ['crate_classifier', 'crate_classifier_mean_pool', 'crate_classifier_one_head', 'vit', 'crate_alpha']
+CLASSIFIERS = ['crate_classifier', 'crate_classifier_mean_pool', 'crate_classifier_one_head', 'vit', 'crate_alpha',
+               'tost_vision']
 AUTOENCODERS = ['crate_mae', 'vit_mae']
 DEAD = {'crate_mae': {'decoder_embed.weight', 'decoder_embed.bias'}}  # the authors' code never reads them
 
@@ -73,7 +74,8 @@ def refused(name, sd, change, word):
 
 
 @pytest.mark.parametrize('name, gone', [('crate_classifier', 'transformer.layers.1.1.fn.weight'),
-                                        ('vit', 'blocks.1.mlp.fc2.bias')])
+                                        ('vit', 'blocks.1.mlp.fc2.bias'),
+                                        ('tost_vision', 'cls_attn_blocks.1.attn.qkv.bias')])
 def test_loaders_of_classifiers_name_what_does_not_fit(name, gone):
     sd, _ = golden(name)
     for change, word in (({gone: None}, gone), ({'surprise': torch.ones(1)}, 'surprise'),
