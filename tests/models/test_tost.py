@@ -10,6 +10,7 @@ from helpers import (HARD, ROOT, equal, go, golden, golden_pictures, golden_weig
 
 import analyze
 from engine import official, optim
+from engine.generate import Past
 from model_tost import TSSA, ToST, ToSTConfig
 from scoring.watch import train_flops
 from tasks.text import TextSplit
@@ -92,13 +93,18 @@ def test_memory_and_operations_are_linear_in_the_number_of_tokens():
 
 
 def test_long_sums_keep_their_precision_in_bfloat16():
-    """A sum in bfloat16 stops growing at some hundred tokens of equal size."""
+    """Also if they grow by one token at a time: a sum that is itself in bfloat16 stops growing at some hundred tokens of
+    equal size."""
     torch.manual_seed(0)
-    attn, z = TSSA(ToSTConfig(n_embd=16, n_head=2, block_size=4000)), torch.randn(1, 4000, 16)
-    whole = attn(z)[:, -200:]
-    with torch.autocast('cpu', torch.bfloat16):
-        half = attn(z)[:, -200:].float()
-    assert (half - whole).norm() < 0.01 * whole.norm()
+    attn, z, one_by_one = TSSA(ToSTConfig(n_embd=16, n_head=2, block_size=1500)), torch.randn(1, 1500, 16), []
+    torch.nn.init.constant_(attn.temp, 200.0)  # so that the small shares of late tokens count
+    whole = attn(z)
+    with torch.autocast('cpu', torch.bfloat16), torch.no_grad():
+        half, attn.past = attn(z), Past(1500)
+        for attn.past.first in range(1500):
+            one_by_one.append(attn(z[:, attn.past.first:attn.past.first + 1]))
+    for found in (half, torch.cat(one_by_one, 1)):
+        assert ((found.float() - whole).norm(dim=2) / whole.norm(dim=2))[:, -300:].mean() < 0.006
 
 
 # ---- text
@@ -231,6 +237,12 @@ def test_pictures_equal_the_released_code_layer_by_layer():
         z = layer(z)
         same_tokens(z, want)
     assert model.num_params() == g['parameter_count']['all']
+
+
+@pytest.mark.parametrize('gone', ['cls_attn_blocks.1.attn.qkv.bias', 'blocks.0.attn.temp', 'patch_embed.proj.2.0.weight'])
+def test_what_is_missing_of_pictures_is_named(gone):
+    with pytest.raises(ValueError, match=f'{gone}: missing'):
+        golden_pictures('tost_vision', {k: v for k, v in golden('tost_vision')[0].items() if k != gone})
 
 
 @pytest.mark.parametrize('settings, count', [
