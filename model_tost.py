@@ -104,7 +104,7 @@ class TSSA(nn.Module):
         return self.W(h.to(w.dtype).flatten(2))                         # (3): (B, N, d)
 
     def memberships(self, e):
-        """Pi of tokens with energies e (B, N, K, p), by their shares of the energy of all tokens (1): (B, N, K, 1)."""
+        """(c) from energies e (B, N, K, p), as shares of those of all tokens (1): Pi (B, N, K, 1)."""
         s = (e / self.total('e', e).clamp_min(1e-12)).sum(-1)           # (B, N, K)
         if self.b is not None:
             first = self.past.first if self.past else 0

@@ -11,11 +11,13 @@ from helpers import tokens
 import model_aot
 import model_crate
 import model_crate_mae
+import model_tost
 import model_vit
 import model_vit_mae
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
 from model_crate_mae import CRATEMAEConfig
+from model_tost import ToST, ToSTConfig
 from model_vit import ViTConfig
 from model_vit_mae import ViTMAEConfig
 
@@ -30,7 +32,8 @@ def source(thing):
 
 
 @pytest.mark.parametrize('name, files', [
-    ('patchify', TEXTS), ('language_loss', TEXTS), ('patchify', AUTOENCODERS), ('unpatchify', AUTOENCODERS),
+    ('patchify', TEXTS), ('language_loss', TEXTS), ('language_loss', (model_aot, model_tost)),
+    ('patchify', AUTOENCODERS), ('unpatchify', AUTOENCODERS),
     ('statistics', AUTOENCODERS), ('sines_and_cosines', AUTOENCODERS), ('average', AUTOENCODERS),
     ('n_visible', AUTOENCODERS), ('check_pictures', AUTOENCODERS)])
 def test_copies_have_the_same_text(name, files):
@@ -128,6 +131,19 @@ def test_embedding_and_head_of_text_are_the_same_in_aot_and_crate():
     z = crate.embed(x, first=3)
     assert torch.equal(z, aot.embed(x, first=3)) and crate.read.LOGITS_AT_ONCE == aot.read.LOGITS_AT_ONCE
     assert all(torch.equal(a, b) for a, b in zip(crate.read(z, x), aot.read(z, x)))
+
+
+@pytest.mark.parametrize('bias', [True, False])
+def test_embedding_head_and_mlp_of_text_are_the_same_in_aot_and_tost(bias):
+    c = dict(block_size=16, vocab_size=11, n_layer=1, n_head=2, n_embd=8, bias=bias)
+    aot, tost, x = AoT(AoTConfig(**c, mlp=True)), ToST(ToSTConfig(**c)), tokens(2, 7)
+    for ours, theirs in ((aot.embed, tost.embed), (aot.read.norm, tost.read.norm),
+                         (aot.layers[0].mlp, tost.layers[0].mlp)):
+        theirs.load_state_dict(ours.state_dict())
+    z = aot.embed(x, first=3)
+    assert torch.equal(z, tost.embed(x, first=3)) and aot.read.LOGITS_AT_ONCE == tost.read.LOGITS_AT_ONCE
+    assert all(torch.equal(a, b) for a, b in zip(aot.read(z, x), tost.read(z, x)))
+    assert torch.equal(aot.layers[0].mlp(z), tost.layers[0].mlp(z))
 
 
 def test_positions_of_the_masked_autoencoders_are_the_same():

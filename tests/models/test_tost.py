@@ -5,8 +5,8 @@ import math
 
 import pytest
 import torch
-from helpers import (HARD, ROOT, equal, go, golden, golden_pictures, golden_weights, losses, memorize, read_last,
-                     same_tokens, text_network, weights)
+from helpers import (HARD, ROOT, equal, fails, go, golden, golden_pictures, golden_weights, losses, memorize,
+                     read_last, same_tokens, text_network, weights)
 
 import analyze
 from engine import official, optim
@@ -207,8 +207,14 @@ def test_a_run_that_is_stopped_goes_on_bit_for_bit(stop, tiny, tmp_path, monkeyp
     go('--init_from=resume', f'--out_dir={tmp_path}/a')
     assert losses(tmp_path / 'a') == losses(tmp_path / 'whole')
     assert equal(weights(tmp_path / 'a'), weights(tmp_path / 'whole'))
-    analyze.main(['layers', f'--ckpt={tmp_path}/a', f'--data_dir={tiny[0].split("=")[1]}', '--num_samples=2',
-                  f'--out={tmp_path}/x.png'])
+
+
+def test_it_is_looked_into_but_has_no_attention_to_draw(tiny, tmp_path, capsys):
+    go(*tiny, '--model=tost', '--max_iters=0', f'--out_dir={tmp_path}/a')
+    words = f'--ckpt={tmp_path}/a', tiny[0], '--num_samples=2', f'--out={tmp_path}/x.png'
+    analyze.main(['layers', *words])
+    assert (tmp_path / 'x.png').exists()
+    assert 'TSSA compares no tokens' in fails(capsys, analyze.main, 'attention', *words)
 
 
 # ---- pictures
