@@ -14,7 +14,6 @@ model = 'tost'
 n_layer = 5
 n_head = 4
 n_embd = 128
-layer_scale = 1.0     # the authors' 1e-5 is for larger networks
 block_size = 64
 
 # training

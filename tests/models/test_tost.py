@@ -5,10 +5,11 @@ import math
 
 import pytest
 import torch
-from helpers import (HARD, ROOT, equal, fails, go, golden, golden_pictures, golden_weights, losses, memorize,
-                     read_last, same_tokens, text_network, weights)
+from helpers import (HARD, ROOT, SHORT, column, config_of, equal, fails, go, golden, golden_pictures, golden_weights,
+                     losses, memorize, read_last, same_tokens, text_network, weights)
 
 import analyze
+import eval as scores
 from engine import official, optim
 from engine.generate import Past
 from model_tost import TSSA, ToST, ToSTConfig
@@ -211,10 +212,11 @@ def test_a_run_that_is_stopped_goes_on_bit_for_bit(stop, tiny, tmp_path, monkeyp
 
 def test_it_is_looked_into_but_has_no_attention_to_draw(tiny, tmp_path, capsys):
     go(*tiny, '--model=tost', '--max_iters=0', f'--out_dir={tmp_path}/a')
-    words = f'--ckpt={tmp_path}/a', tiny[0], '--num_samples=2', f'--out={tmp_path}/x.png'
-    analyze.main(['layers', *words])
-    assert (tmp_path / 'x.png').exists()
-    assert 'TSSA compares no tokens' in fails(capsys, analyze.main, 'attention', *words)
+    words = f'--ckpt={tmp_path}/a', tiny[0]
+    analyze.main(['layers', *words, '--num_samples=2', f'--out={tmp_path}/layers.png'])
+    assert (tmp_path / 'layers.png').exists()
+    said = fails(capsys, analyze.main, 'attention', *words, '--start=of tokens', f'--out={tmp_path}/attention.png')
+    assert 'TSSA compares no tokens' in said and not (tmp_path / 'attention.png').exists()
 
 
 # ---- pictures
@@ -273,6 +275,17 @@ def test_pictures_of_any_shape_that_patches_fill_can_be_memorized():
         x, y = torch.randn(4, c.channels, *c.image_size), torch.tensor([0, 1, 2, 3])
         assert model.features(x).shape == (4, 16) and model(x)[0].shape == (4, 5)
         memorize(model, x, y, 0.1)
+
+
+def test_pictures_are_learned_and_scored_on_the_command_line(pictures_data, tmp_path, capsys):
+    words = [f'--data_dir={pictures_data}', '--dataset=grey', '--model=tost', '--patch_size=2', '--layer_scale=1']
+    go(*words, *SHORT, '--max_iters=80', '--eval_interval=80', '--learning_rate=1e-2', '--flip=false',
+       f'--out_dir={tmp_path}/a')
+    first, last = column(tmp_path / 'a', 'val')
+    assert last < first - 0.3 and config_of(tmp_path / 'a')['channels'] == 1
+    capsys.readouterr()
+    scores.main([f'--ckpt={tmp_path}/a', f'--data_dir={pictures_data}', '--split=val', '--dtype=float32'])
+    assert f'loss {last:.4f}' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize('kw, word', [
