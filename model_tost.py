@@ -3,16 +3,16 @@
     Wu, Ding, Lu, Pai, Zhang, Wang, Yu, Ma, Haeffele. "Token Statistics Transformer: Linear-Time Attention via
     Variational Rate Reduction", ICLR 2025. The derivation is section 4.3.2 of the authors' textbook (Buchanan et al.).
 
-The idea. A compact set of tokens has a small coding rate R^c. Its gradient needs all second moments in each subspace,
-and with them products of all pairs of tokens. ToST bounds R^c from above with the diagonal alone, one number for each
-coordinate. Let token j belong to subspace k with probability Pi_jk. Then, with letters of ours for the equations,
+The idea. A compact set of tokens has a small coding rate R^c. CRATE's attention, derived from a gradient step on it,
+compares all pairs of tokens. ToST steps down an upper bound of R^c, for which one number of each coordinate is enough,
+its second moment. Let token j belong to subspace k with probability Pi_jk. Then (the letters are ours)
 
     R_var = 1/2 sum_k N_k/N sum_i f(m_ki),  with N_k = sum_j Pi_jk  and  m_k = 1/N_k sum_j Pi_jk (U_k^T z_j)^2    (a)
     z_j <- z_j - tau/N sum_k Pi_jk U_k Diag(f'(m_k)) U_k^T z_j       its gradient step, with Pi held fixed        (b)
     Pi_j = softmax over k of |U_k^T z_j|^2 / (2 eta)                 to which subspace token j is closest         (c)
 
 for f(x) = log(1 + d/eps^2 x). The step shrinks a token most along coordinates in which its subspace has little energy.
-R_var is R^c where each U_k diagonalizes the second moments of its tokens, and larger elsewhere.
+R_var equals R^c if each U_k is orthogonal and diagonalizes the second moments of its tokens; otherwise it is larger.
 
     paper   code              meaning
     N       N                 tokens: of a text, or patches of a picture
@@ -60,7 +60,7 @@ class ToSTConfig:
     n_embd: int = 768               # width of a token
     head_dim: int = 0               # dimension of a subspace; 0 means n_embd / n_head
     layer_scale: float = 1e-5       # first value of the scales gamma; the authors' 12 layers for pictures have 1.0
-    bias: bool = False              # text: biases in linear maps and LayerNorms; pictures have all but U's without it
+    bias: bool = False              # text: biases in linear maps and LayerNorms; pictures: in U, the rest has them
     dropout: float = 0.0            # on embeddings, on f'(m) and on what each half of a layer adds
     block_size: int = 1024          # text: longest sequence of tokens
     vocab_size: int = 50257         # text: number of different tokens
@@ -90,6 +90,7 @@ class TSSA(nn.Module):
         self.K, width = c.n_head, c.n_head * (c.head_dim or c.n_embd // c.n_head)
         self.U = nn.Linear(c.n_embd, width, bias=c.bias)                # all U_k^T, one below the other (4)
         self.W = linear(c, width, c.n_embd)                             # back to d numbers (3)
+        self.gamma = scale(c)                                           # (7)
         self.temp = nn.Parameter(torch.ones(c.n_head))                  # in place of 1 / (2 eta) (1)
         self.b = nn.Parameter(torch.zeros(c.n_head, c.block_size, 1)) if c.task == 'text' else None  # (1)
         self.drop, self.past = nn.Dropout(c.dropout), None
@@ -97,11 +98,11 @@ class TSSA(nn.Module):
     def forward(self, z):
         w = self.U(z).unflatten(-1, (self.K, -1))                       # U_k^T z_j: (B, N, K, p)
         e = w.float().square()                                          # (B, N, K, p)
-        Pi = self.memberships(e)                                        # (c): (B, N, K, 1)
+        Pi = self.memberships(e)                                        # (c), with its gradient (5): (B, N, K, 1)
         N_k = self.total('N_k', Pi)                                     # (a): (B, N or 1, K, 1)
         m = self.total('m', Pi * e) / (N_k + 1e-8)                      # (a): (B, N or 1, K, p)
         h = -Pi * self.drop(1 / (1 + m)) * w                            # (b), f' = 1 / (1 + m) (2): (B, N, K, p)
-        return self.W(h.to(w.dtype).flatten(2))                         # (3): (B, N, d)
+        return self.gamma * self.W(h.to(w.dtype).flatten(2))            # (3), (7): (B, N, d)
 
     def memberships(self, e):
         """(c) from energies e (B, N, K, p), as shares of those of all tokens (1): Pi (B, N, K, 1)."""
@@ -124,21 +125,21 @@ class MLP(nn.Module):
     def __init__(self, c):
         super().__init__()
         self.up, self.down = linear(c, c.n_embd, 4 * c.n_embd), linear(c, 4 * c.n_embd, c.n_embd)
+        self.gamma = scale(c)                                           # (7)
 
     def forward(self, z):
-        return self.down(F.gelu(self.up(z)))                            # (B, N, d)
+        return self.gamma * self.down(F.gelu(self.up(z)))               # (B, N, d)
 
 
 class Layer(nn.Module):
     def __init__(self, c):
         super().__init__()
-        self.norm1, self.attn, self.gamma1 = norm(c), TSSA(c), scale(c)
-        self.norm2, self.mlp, self.gamma2 = norm(c), MLP(c), scale(c)
-        self.drop = nn.Dropout(c.dropout)
+        self.norm1, self.attn = norm(c), TSSA(c)
+        self.norm2, self.mlp, self.drop = norm(c), MLP(c), nn.Dropout(c.dropout)
 
     def forward(self, z):
-        z = z + self.gamma1 * self.drop(self.attn(self.norm1(z)))       # compress, (b); norm and gamma (7)
-        return z + self.gamma2 * self.drop(self.mlp(self.norm2(z)))     # (8)
+        z = z + self.drop(self.attn(self.norm1(z)))                     # compress, (b), behind a norm (7)
+        return z + self.drop(self.mlp(self.norm2(z)))                   # an MLP (8)
 
 
 # ---- the network ----------------------------------------------------------------------------------------------------
@@ -158,7 +159,7 @@ class ToST(nn.Module):
     def forward(self, x, y=None):
         z = self.embed(x)                                               # (B, N, d)
         for layer in self.layers:
-            z = layer(z)
+            z = layer(z)                                                # (b), then an MLP
         return self.read(z, y)
 
     def features(self, x):
@@ -238,22 +239,21 @@ class PatchEmbedding(nn.Module):
 
 
 class ClassLayer(nn.Module):
-    """Ordinary attention of a class token, the first of tokens (B, N + 1, d), to all of them, and an MLP for it (9)."""
+    """Ordinary attention of a class token, the first of tokens (B, N + 1, d), to all of them, then its MLP (9)."""
 
     def __init__(self, c):
         super().__init__()
         self.K, width = c.n_head, c.n_head * (c.head_dim or c.n_embd // c.n_head)
-        self.norm1, self.gamma1 = norm(c), scale(c)
         self.QKV, self.W = linear(c, c.n_embd, 3 * width), linear(c, width, c.n_embd)
-        self.norm2, self.mlp, self.gamma2 = norm(c), MLP(c), scale(c)
+        self.norm1, self.gamma, self.norm2, self.mlp = norm(c), scale(c), norm(c), MLP(c)
 
     def forward(self, z):
         n = self.norm1(z)
         q, k, v = self.QKV(n).unflatten(-1, (3, self.K, -1)).permute(2, 0, 3, 1, 4)             # (B, K, N + 1, p)
         h = self.W(attention(q[:, :, :1], k, v).transpose(1, 2).flatten(2))                     # (B, 1, d)
-        z = self.norm2(z + self.gamma1 * torch.cat((h, n[:, 1:]), 1))
+        z = self.norm2(z + self.gamma * torch.cat((h, n[:, 1:]), 1))
         # The other tokens double, as in the authors' code. Nothing comes of it: a LayerNorm follows, or no reader.
-        return z + torch.cat((self.gamma2 * self.mlp(z[:, :1]), z[:, 1:]), 1)                   # (B, N + 1, d)
+        return z + torch.cat((self.mlp(z[:, :1]), z[:, 1:]), 1)         # (B, N + 1, d)
 
 
 class Classifier(nn.Module):

@@ -229,19 +229,20 @@ def from_gpt2(Model, Config, state_dict, **given):
 # ---- ToST -----------------------------------------------------------------------------------------------------------
 
 TOST = {ours.replace('QKV', 'U'): f'transformer.{theirs}' for ours, theirs in GPT2.items()} | {
-    'read': 'lm_head', 'layers.*.gamma1': 'transformer.h.*.gamma1', 'layers.*.gamma2': 'transformer.h.*.gamma2',
+    'read': 'lm_head', 'layers.*.attn.gamma': 'transformer.h.*.gamma1', 'layers.*.mlp.gamma': 'transformer.h.*.gamma2',
     'layers.*.attn.temp': 'transformer.h.*.attn.temp', 'layers.*.attn.b': 'transformer.h.*.attn.denom_bias'}
 TOST_OF_PICTURES = {
     'embed.pos': 'pos_embeder.token_projection', 'read.cls': 'cls_token', 'read.norm': 'norm', 'read.head': 'head',
     'layers.*.attn.temp': 'blocks.*.attn.temp', 'layers.*.attn.U': 'blocks.*.attn.qkv',
-    'layers.*.attn.W': 'blocks.*.attn.to_out.0', 'read.layers.*.QKV': 'cls_attn_blocks.*.attn.qkv',
-    'read.layers.*.W': 'cls_attn_blocks.*.attn.proj'} | {
+    'layers.*.attn.W': 'blocks.*.attn.to_out.0', 'layers.*.attn.gamma': 'blocks.*.gamma1',
+    'read.layers.*.QKV': 'cls_attn_blocks.*.attn.qkv', 'read.layers.*.W': 'cls_attn_blocks.*.attn.proj',
+    'read.layers.*.gamma': 'cls_attn_blocks.*.gamma1'} | {
     f'embed.stem.*.{part}': f'patch_embed.proj.*.{part}'
     for part in ('0', '1', '1.running_mean', '1.running_var', '1.num_batches_tracked')} | {
     f'{ours}.*.{part}': f'{theirs}.*.{their_part}'
     for ours, theirs in (('layers', 'blocks'), ('read.layers', 'cls_attn_blocks'))
-    for part, their_part in (('norm1', 'norm1'), ('norm2', 'norm2'), ('gamma1', 'gamma1'), ('gamma2', 'gamma2'),
-                             ('mlp.up', 'mlp.fc1'), ('mlp.down', 'mlp.fc2'))}
+    for part, their_part in (('norm1', 'norm1'), ('norm2', 'norm2'), ('mlp.gamma', 'gamma2'), ('mlp.up', 'mlp.fc1'),
+                             ('mlp.down', 'mlp.fc2'))}
 
 
 def to_tost(model):

@@ -6,10 +6,11 @@ import math
 import pytest
 import torch
 from helpers import (HARD, ROOT, SHORT, column, config_of, equal, fails, go, golden, golden_pictures, golden_weights,
-                     losses, memorize, read_last, same_tokens, text_network, weights)
+                     losses, memorize, read_last, same_tokens, text_network, tokens, weights, wild)
 
 import analyze
 import eval as scores
+from analysis import layers
 from engine import official, optim
 from engine.generate import Past
 from model_tost import TSSA, ToST, ToSTConfig
@@ -27,6 +28,7 @@ def same_gradient(p, want):
 # ---- the operator
 
 CASES = json.loads((ROOT / 'tests' / 'golden' / 'tost_operator.json').read_text())['cases']
+SCALED = dict(layer_scale=1.0)
 NAMES = {'c_attn': 'U', 'c_proj': 'W', 'qkv': 'U', 'to_out.0': 'W', 'denom_bias': 'b'}
 
 
@@ -34,10 +36,9 @@ NAMES = {'c_attn': 'U', 'c_proj': 'W', 'qkv': 'U', 'to_out.0': 'W', 'denom_bias'
 def test_the_operator_and_its_gradients_equal_the_released_ones(i):
     g, c = CASES[i], CASES[i]['constructor']
     kind = {'block_size': c['block_size']} if g['kind'] == 'causal' else {'image_size': 16}
-    attn = TSSA(ToSTConfig(n_embd=c['dim'], n_head=c['heads'], bias=c['bias'], **kind))
+    attn = TSSA(ToSTConfig(n_embd=c['dim'], n_head=c['heads'], bias=c['bias'], **SCALED, **kind))
     sd, shape = golden_weights(g['state_dict']), (c['batch'], c['tokens'], c['dim'])
-    ours = official.rename(sd, NAMES)
-    attn.load_state_dict(ours | {'temp': sd['temp'].flatten()})
+    attn.load_state_dict(official.rename(sd, NAMES) | {'temp': sd['temp'].flatten(), 'gamma': torch.ones(c['dim'])})
     z, factor = (torch.randn(shape, generator=torch.Generator().manual_seed(seed + i)) for seed in (70, 90))
     z = (8 * z).requires_grad_()
     out = attn(z)
@@ -50,11 +51,12 @@ def test_the_operator_and_its_gradients_equal_the_released_ones(i):
 
 @pytest.mark.parametrize('causal', [True, False])
 def test_with_memberships_held_fixed_the_operator_is_a_gradient_step_on_r_var(causal, monkeypatch):
-    """-N times the gradient in the coordinates w, with f(x) = log(1 + x); in a text, token t takes -t times that of the
-    beginning 1 .. t."""
+    """-N times the gradient in the coordinates w, with f(x) = log(1 + x). In a text, token t takes -t times that of
+    the beginning 1 .. t."""
     torch.manual_seed(0)
     N, K, p = 7, 3, 4
-    attn = TSSA(ToSTConfig(n_embd=12, n_head=K, bias=True, **(dict(block_size=N) if causal else dict(image_size=16))))
+    kind = dict(block_size=N) if causal else dict(image_size=16)
+    attn = TSSA(ToSTConfig(n_embd=12, n_head=K, bias=True, **SCALED, **kind))
     Pi, z = torch.rand(1, N, K, 1).softmax(2), 3 * torch.randn(1, N, 12)
     monkeypatch.setattr(attn, 'memberships', lambda e: Pi)
     w = attn.U(z).view(N, K, p).detach().requires_grad_()
@@ -94,10 +96,11 @@ def test_memory_and_operations_are_linear_in_the_number_of_tokens():
 
 
 def test_long_sums_keep_their_precision_in_bfloat16():
-    """Also if they grow by one token at a time: a sum that is itself in bfloat16 stops growing at some hundred tokens of
-    equal size."""
+    """Also if they grow by one token at a time: a sum that is itself in bfloat16 stops growing at some hundred tokens
+    of equal size."""
     torch.manual_seed(0)
-    attn, z, one_by_one = TSSA(ToSTConfig(n_embd=16, n_head=2, block_size=1500)), torch.randn(1, 1500, 16), []
+    attn, one_by_one = TSSA(ToSTConfig(n_embd=16, n_head=2, block_size=1500, **SCALED)), []
+    z = torch.randn(1, 1500, 16)
     torch.nn.init.constant_(attn.temp, 200.0)  # so that the small shares of late tokens count
     whole = attn(z)
     with torch.autocast('cpu', torch.bfloat16), torch.no_grad():
@@ -210,6 +213,12 @@ def test_a_run_that_is_stopped_goes_on_bit_for_bit(stop, tiny, tmp_path, monkeyp
     assert equal(weights(tmp_path / 'a'), weights(tmp_path / 'whole'))
 
 
+def test_what_is_seen_inside_a_layer_is_what_the_layer_computes():
+    model = wild(text_network('tost', **SCALED))
+    for layer, (_, normed, half, after) in zip(model.layers, layers.inside(model, tokens(2, 16)), strict=True):
+        assert torch.allclose(half + layer.mlp(layer.norm2(half)), after, atol=1e-6)
+
+
 def test_it_is_looked_into_but_has_no_attention_to_draw(tiny, tmp_path, capsys):
     go(*tiny, '--model=tost', '--max_iters=0', f'--out_dir={tmp_path}/a')
     words = f'--ckpt={tmp_path}/a', tiny[0]
@@ -247,7 +256,8 @@ def test_pictures_equal_the_released_code_layer_by_layer():
     assert model.num_params() == g['parameter_count']['all']
 
 
-@pytest.mark.parametrize('gone', ['cls_attn_blocks.1.attn.qkv.bias', 'blocks.0.attn.temp', 'patch_embed.proj.2.0.weight'])
+@pytest.mark.parametrize('gone', [
+    'cls_attn_blocks.1.attn.qkv.bias', 'blocks.0.attn.temp', 'patch_embed.proj.2.0.weight'])
 def test_what_is_missing_of_pictures_is_named(gone):
     with pytest.raises(ValueError, match=f'{gone}: missing'):
         golden_pictures('tost_vision', {k: v for k, v in golden('tost_vision')[0].items() if k != gone})
