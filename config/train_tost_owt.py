@@ -1,6 +1,6 @@
-# ToST on OpenWebText: attention by statistics of the tokens, at a cost linear in their number (Wu et
-# al., ICLR 2025). The networks are the authors' released ones. They trained them by nanoGPT's
-# script, and the settings here are theirs, which are nanoGPT's except for the weight decay of Base.
+# ToST on OpenWebText: attention by statistics of the tokens, at a cost linear in their number (Wu
+# et al., ICLR 2025). Networks and settings are those of the authors' code. The settings are
+# nanoGPT's, except for the weight decay of Base.
 #
 #   python prepare/openwebtext.py
 #   python train.py config/train_tost_owt.py  # on one GPU
