@@ -61,12 +61,12 @@ def give(model, table):
 
 
 def load(Model, Config, sd, table, given):
-    """The network of the tensors sd, {their name: tensor}. Fixed positions may be missing."""
+    """The network of the tensors sd, {their name: tensor}. Fixed positions and BatchNorm's counters may be missing."""
     weights = rename(sd, {theirs: ours for ours, theirs in table.items()})
     with refusals():
         model = Model(Config(**sizes(weights, given['n_head'], given.get('patch_size', 1)) | given))
     own = model.state_dict()
-    weights = {name: own[name] for name, _ in model.named_buffers()} | weights
+    weights = {name: own[name] for name, _ in model.named_buffers() if 'running_' not in name} | weights
     has, needs = ({name: tuple(t.shape) for name, t in part.items()} for part in (weights, own))
     missing_first = sorted(needs | has, key=lambda name: name in has)
     wrong = {name: f'{has.get(name, "missing")}, expected {needs.get(name, "none")}'
