@@ -79,7 +79,7 @@ NETWORKS = {  # name: x of model_x.py, its settings, pictures or sequences in a 
     'crate-tiny': pictures('crate', 12, 384, 6), 'crate-base': pictures('crate', 12, 768, 12),
     'vit-6m': pictures('vit', 13, 192, 3), 'vit-small': pictures('vit', 12, 384, 6),  # 6m: as many as crate-tiny
     'aot-mssa-base': text('aot', 24, 1024, 16), 'aot-mhsa-base': text('aot', 24, 896, 14, attn='mhsa'),
-    'gpt2-base': text('aot', 12, 768, 12, **GPT2),
+    'gpt2-base': text('aot', 12, 768, 12, **GPT2), 'tost-base': text('tost', 12, 768, 12),
     'aot-stdlib': text('aot', 6, 256, 8, 64, 32, 256),  # the default run's
     'aot-18x384': text('aot', 18, 384, 6, 256, 16, 256), 'gpt2-6x384': text('aot', 6, 384, 6, 256, 16, 256, **GPT2)}
 WAYS = {'released': ReleasedCRATE, 'nanogpt': NanoGPT}

@@ -85,7 +85,10 @@ def coordinates(attention, z, part='value'):
 
 def weights(attention, normed, causal=False):
     """The attention weights softmax(q k^T / sqrt(p)) of normed tokens (B, N, d) -> (B, K, N, N), a
-    row for each token; with causal, later tokens get none."""
+    row for each token; with causal, later tokens get none. Raises Mistake for ToST, which has none."""
+    if hasattr(attention, 'memberships'):
+        raise Mistake(f'{type(attention).__name__} compares no tokens, so it has no attention to draw; take --ckpt of '
+                      'another network')
     q, k, _ = projections(attention, normed)
     s = q @ k.mT * q.size(-1) ** -0.5
     if causal:

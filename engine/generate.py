@@ -1,8 +1,8 @@
 """Continue a sequence of tokens, with a cache of the past.
 
-Every network of the task 'text' can do it. One whose attention has an `average` with a `past`, and
-whose `embed` takes `first`, keeps the keys and values of earlier tokens; of others the whole
-sequence is computed again for each token.
+Every network of the task 'text' can do it. One whose attention has a `past`, and whose `embed` takes
+`first`, keeps the keys and values of earlier tokens, or sums over them; of others the whole sequence
+is computed again for each token.
 """
 import warnings
 
@@ -24,8 +24,8 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
     warning. temperature: divides the logits; 0 takes the likeliest token. top_k: sample from the k
     likeliest tokens. top_p: sample from the likeliest tokens that together have probability p.
     stop_token: a sequence that draws it is finished and padded with it; generation ends when all
-    are finished. use_cache: keep keys and values (the same result up to rounding, linear instead of
-    quadratic work). Raises Mistake if the model continues no text.
+    are finished. use_cache: keep keys and values, or sums (the same result up to rounding, linear
+    instead of quadratic work). Raises Mistake if the model continues no text.
     """
     if model.config.task != 'text':
         raise Mistake(f'only a causal network of text continues sequences; the task here is {model.config.task}')
@@ -50,22 +50,27 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
 
 
 class Past:
-    """The keys and values of the tokens so far, of one layer. Where they are the same tensor, as in
-    MSSA, it is kept once."""
+    """What one layer keeps of the tokens so far. In most networks these are keys and values; where they are the same
+    tensor, as in MSSA, it is kept once. In ToST these are sums over tokens, as much memory for any number of them."""
 
     def __init__(self, block_size):
-        self.block_size, self.length, self.kept = block_size, 0, []
+        self.block_size, self.first, self.kept, self.sums = block_size, 0, [], {}
 
     def __call__(self, k, v):
-        """New keys and values (B, N, K p) -> all so far (B, N_past + N, K p)."""
-        new, begin = [k] if k is v else [k, v], self.length
+        """New keys and values (B, N, K p), at positions from `first` -> all so far (B, first + N, K p)."""
+        new, end = [k] if k is v else [k, v], self.first + k.size(1)
         if not self.kept:
             self.kept = [t.new_empty(len(t), self.block_size, t.size(2)) for t in new]
-        self.length += k.size(1)
         for kept, t in zip(self.kept, new):
-            kept[:, begin:self.length] = t
-        past = [kept[:, :self.length] for kept in self.kept]
+            kept[:, self.first:end] = t
+        past = [kept[:, :end] for kept in self.kept]
         return past[0], past[-1]
+
+    def plus(self, name, sums):
+        """Sums over new tokens up to each of them (B, N, ..) -> over all tokens up to each of them."""
+        sums = sums + self.sums.get(name, 0)
+        self.sums[name] = sums[:, -1:].clone()
+        return sums
 
 
 def next_logits(model, x, first, pasts):
@@ -76,7 +81,7 @@ def next_logits(model, x, first, pasts):
         return model(x)[0][:, -1]
     try:
         for module, past in pasts.items():
-            module.past = past
+            module.past, past.first = past, first
         z = model.embed(x, first=first) if pasts else model.embed(x)
         for layer in model.layers:
             z = layer(z)

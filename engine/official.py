@@ -61,12 +61,12 @@ def give(model, table):
 
 
 def load(Model, Config, sd, table, given):
-    """The network of the tensors sd, {their name: tensor}. Fixed positions may be missing."""
+    """The network of the tensors sd, {their name: tensor}. Fixed positions and BatchNorm's counters may be missing."""
     weights = rename(sd, {theirs: ours for ours, theirs in table.items()})
     with refusals():
         model = Model(Config(**sizes(weights, given['n_head'], given.get('patch_size', 1)) | given))
     own = model.state_dict()
-    weights = {name: own[name] for name, _ in model.named_buffers()} | weights
+    weights = {name: own[name] for name, _ in model.named_buffers() if 'running_' not in name} | weights
     has, needs = ({name: tuple(t.shape) for name, t in part.items()} for part in (weights, own))
     missing_first = sorted(needs | has, key=lambda name: name in has)
     wrong = {name: f'{has.get(name, "missing")}, expected {needs.get(name, "none")}'
@@ -251,3 +251,39 @@ def from_gpt2(Model, Config, state_dict, **given):
     if transposed:
         sd = {name: t.T if re.search(r'\.c_\w+\.weight', name) else t for name, t in sd.items()}
     return load(Model, Config, sd, GPT2, {'attn': 'mhsa', 'mlp': True, 'bias': 'ln_f.bias' in sd} | given)
+
+
+# ---- ToST -----------------------------------------------------------------------------------------------------------
+
+TOST = {ours.replace('QKV', 'U'): f'transformer.{theirs}' for ours, theirs in GPT2.items()} | {
+    'read': 'lm_head', 'layers.*.attn.gamma': 'transformer.h.*.gamma1', 'layers.*.mlp.gamma': 'transformer.h.*.gamma2',
+    'layers.*.attn.temp': 'transformer.h.*.attn.temp', 'layers.*.attn.b': 'transformer.h.*.attn.denom_bias'}
+TOST_OF_PICTURES = {
+    'embed.pos': 'pos_embeder.token_projection', 'read.cls': 'cls_token', 'read.norm': 'norm', 'read.head': 'head',
+    'layers.*.attn.temp': 'blocks.*.attn.temp', 'layers.*.attn.U': 'blocks.*.attn.qkv',
+    'layers.*.attn.W': 'blocks.*.attn.to_out.0', 'layers.*.attn.gamma': 'blocks.*.gamma1',
+    'read.layers.*.QKV': 'cls_attn_blocks.*.attn.qkv', 'read.layers.*.W': 'cls_attn_blocks.*.attn.proj',
+    'read.layers.*.gamma': 'cls_attn_blocks.*.gamma1'} | {
+    f'embed.stem.*.{part}': f'patch_embed.proj.*.{part}'
+    for part in ('0', '1', '1.running_mean', '1.running_var', '1.num_batches_tracked')} | {
+    f'{ours}.*.{part}': f'{theirs}.*.{their_part}'
+    for ours, theirs in (('layers', 'blocks'), ('read.layers', 'cls_attn_blocks'))
+    for part, their_part in (('norm1', 'norm1'), ('norm2', 'norm2'), ('mlp.gamma', 'gamma2'), ('mlp.up', 'mlp.fc1'),
+                             ('mlp.down', 'mlp.fc2'))}
+
+
+def to_tost(model):
+    """Their temp is (K, 1), ours (K,): a matrix would decay, and Muon would orthogonalize it."""
+    weights = give(model, TOST_OF_PICTURES if model.config.image_size else TOST)
+    return {name: t[:, None] if name.endswith('attn.temp') else t for name, t in weights.items()}
+
+
+def from_tost(Model, Config, state_dict, **given):
+    """Without image_size for text."""
+    sd = {name: t.flatten() if name.endswith('attn.temp') else t for name, t in unnested(state_dict).items()}
+    if not given.get('image_size'):
+        return load(Model, Config, sd, TOST, {'bias': 'transformer.ln_f.bias' in sd} | given)
+    told = {'bias': 'blocks.0.attn.qkv.bias' in sd}
+    if 'patch_embed.proj.0.0.weight' in sd:
+        told['channels'] = sd['patch_embed.proj.0.0.weight'].shape[1]
+    return load(Model, Config, sd, TOST_OF_PICTURES, told | given)

@@ -127,7 +127,7 @@ NETWORKS = {  # x of model_x.py, and settings besides the size
     'crate pictures': ('crate', PICTURES), 'crate_alpha': ('crate_alpha', PICTURES),
     'crate_lm': ('crate_alpha', TEXT | dict(decoupled=False, skip=False)),
     'crate_mae': ('crate_mae', PICTURES), 'dino': ('dino', PICTURES | dict(n_out=64, hidden=64, bottleneck=32)),
-    'vit': ('vit', PICTURES),
+    'tost text': ('tost', TEXT | dict(layer_scale=1.0)), 'vit': ('vit', PICTURES),
     'vit_mae': ('vit_mae', PICTURES | dict(decoder_n_layer=2, decoder_n_head=2, decoder_n_embd=32))}
 LIMITS = {  # how far a loss, and the gradient of a parameter, may be from those of a plain float32 step; slowest last
     'on the CPU': (1e-4, 2e-3), 'in two passes': (1e-4, 2e-3), 'in bfloat16': (0.05, 0.5), 'compiled': (1e-4, 2e-3)}
@@ -137,7 +137,7 @@ def steps(report):
     float32_products('highest')
     for name in NETWORKS:
         report.part(f'{name} in float16', float16, report.o, name)
-        if name in ('aot text', 'crate text', 'crate_lm'):
+        if name in ('aot text', 'crate text', 'crate_lm', 'tost text'):
             report.part(f'{name} written', generation, report.o, name)
     for way, limits in LIMITS.items():
         for name in NETWORKS:

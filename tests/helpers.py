@@ -44,24 +44,30 @@ def golden(name):
     """A golden file, and the weights that it was made with, by the recipe that it states; without
     fixed positions."""
     g = json.loads((ROOT / 'tests' / 'golden' / f'{name}.json').read_text())
+    return golden_weights(g['state_dict']), g
+
+
+def golden_weights(rows):
+    """{name: tensor} of the rows (name, shape, fill, first value) of a golden file."""
     sd = {}
-    for i, (key, shape, fill, first) in enumerate(g['state_dict']):
+    for i, (key, shape, fill, first) in enumerate(rows):
         sd[key] = 0.05 * torch.randn(shape, generator=torch.Generator().manual_seed(1000 + i)) + (fill == 'normal+1')
-    for key, shape, fill, first in g['state_dict']:
+    for key, shape, fill, first in rows:
         if fill.startswith('keep'):
             del sd[key]
             continue
         if fill.startswith('tied to '):
             sd[key] = sd[fill.removeprefix('tied to ')]
         assert sd[key].flatten()[0].item() == pytest.approx(first, rel=1e-5)
-    return sd, g
+    return sd
 
 
 def golden_pictures(name, sd=None, **settings):
     """(network, golden file, pictures) of a classifier or masked autoencoder, by the golden file's
     recipe."""
     made, g = golden(name)
-    c, Network = g['constructor'], networks.network(name if name in networks.names() else 'crate')[0]
+    c, model = g['constructor'], name.removesuffix('_vision')
+    Network = networks.network(model if model in networks.names() else 'crate')[0]
     settings |= {'decoder_n_head': c['decoder_heads']} if 'decoder_heads' in c else {}
     model = Network.from_official(sd or made, n_head=c['heads'], image_size=c['image_size'], patch_size=c['patch_size'],
                                   **settings).eval()
@@ -98,7 +104,8 @@ def masked_autoencoder(name, **settings):
 CAUSAL = [('aot', {}), ('aot', dict(tie_out=True, eta=0.5)), ('aot', dict(attn='mhsa')),
           ('aot', dict(attn='mhsa', mlp=True, bias=True)), ('aot', dict(mlp=True, head_dim=12)),
           ('crate', {}), ('crate', dict(tie_out=True, ista='soft')), ('crate', dict(head_dim=12, ista='mm')),
-          ('crate_alpha', {}), ('crate_alpha', dict(decoupled=False, skip=False))]
+          ('crate_alpha', {}), ('crate_alpha', dict(decoupled=False, skip=False)),
+          ('tost', dict(layer_scale=1.0)), ('tost', dict(layer_scale=1.0, bias=True, head_dim=12))]
 TEXT_NETWORKS = [*CAUSAL, ('crate', dict(causal=False))]
 
 
@@ -119,7 +126,7 @@ def wild(model):
     weights are small."""
     with torch.no_grad():
         for p in model.parameters():
-            if p.dim() == 2 and p.std() < 0.05:
+            if p.dim() > 1 and p.std() < 0.05:
                 p.normal_(std=0.4)
     return model
 

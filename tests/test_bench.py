@@ -110,7 +110,8 @@ def test_words_say_how_a_row_is_computed(monkeypatch):
 
 @pytest.mark.parametrize('row, config', [
     ('crate-base', 'train_crate_imagenet'), ('vit-small', 'train_vit_imagenet'), ('aot-mssa-base', 'train_aot_owt'),
-    ('aot-mhsa-base', 'train_aot_mhsa_owt'), ('gpt2-base', 'train_gpt2_owt'), ('aot-stdlib', 'train_aot_stdlib')])
+    ('aot-mhsa-base', 'train_aot_mhsa_owt'), ('gpt2-base', 'train_gpt2_owt'),
+    ('tost-base', 'train_tost_owt'), ('aot-stdlib', 'train_aot_stdlib')])
 def test_rows_are_the_networks_of_config(row, config, monkeypatch):
     monkeypatch.chdir(ROOT)
     given = settings.read_file(f'config/{config}.py')

@@ -215,7 +215,7 @@ def test_equations_are_where_the_table_says():
     assert len(rows) > 25
     for what, code in rows:
         file, name = re.fullmatch(r'`([\w/]+\.py)` `([\w.]+)`', code).groups()
-        equations = re.findall(r'\((?:[AB]\.|\d\.)?\d+\)', what)
+        equations = re.findall(r'\((?:(?:[AB]\.|\d\.)?\d+|[abc])\)', what)
         assert equations, what
         for equation in equations:
             assert equation in source(file, name), f'{file} {name} does not name equation {equation}, {what}'

@@ -40,7 +40,7 @@ def runs(tmp_path_factory):
 
 # ---- texts
 
-@pytest.mark.parametrize('network', ['aot', 'crate'])
+@pytest.mark.parametrize('network', ['aot', 'crate', 'tost'])
 def test_a_sample_is_the_seeds(network, tmp_path, capsys):
     data = {'kind': 'text', 'tokenizer': {'name': 'chars', 'alphabet': ALPHABET}}
     run = save_run(tmp_path / 'a', text_network(network, vocab_size=64), data)

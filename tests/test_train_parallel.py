@@ -65,6 +65,14 @@ def test_networks_of_pictures_are_shared_too(pictures_data, tmp_path):
 
 
 @pytest.mark.slow
+def test_tost_is_shared_too(words, tmp_path):
+    for way in WAYS:
+        train_by(way, *words, '--model=tost', '--layer_scale=1', f'--out_dir={tmp_path}/{way}')
+    close(tmp_path / 'one', tmp_path / 'ddp')
+    close(tmp_path / 'one', tmp_path / 'fsdp')
+
+
+@pytest.mark.slow
 def test_functions_in_context_and_few_rows_are_shared_too(tmp_path, words):
     words = [*words, '--dataset=linear', '--n_dims=4', '--block_size=8', '--eval_iters=1', '--n_layer=1']
     for way in ('one', 'fsdp'):

@@ -6,7 +6,9 @@ from torch.autograd import gradcheck
 
 import model_aot
 import model_crate
+import model_tost
 from engine import fast
+from engine.networks import network
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
 from model_dino import DINO, DINOConfig
@@ -15,7 +17,7 @@ from model_dino import DINO, DINOConfig
 @pytest.fixture(autouse=True)
 def plain_again():
     yield
-    model_aot.attention = model_crate.attention = F.scaled_dot_product_attention
+    model_aot.attention = model_crate.attention = model_tost.attention = F.scaled_dot_product_attention
 
 
 def tensors(n, *shape, dtype=torch.float64):
@@ -70,11 +72,12 @@ def loss_and_gradients(model, x, y):
     return loss.item(), torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
-@pytest.mark.parametrize('kind', ['mssa', 'mhsa', 'pictures'])
+@pytest.mark.parametrize('kind', ['mssa', 'mhsa', 'crate', 'tost'])
 def test_a_network_computes_the_same_loss_and_gradients_in_both_forms(kind):
     torch.manual_seed(0)
-    if kind == 'pictures':
-        model = CRATE(CRATEConfig(image_size=16, patch_size=4, num_classes=5, n_layer=3, n_head=2, n_embd=32))
+    if kind in ('crate', 'tost'):
+        Network, Config = network(kind)
+        model = Network(Config(image_size=16, patch_size=4, num_classes=5, n_layer=3, n_head=2, n_embd=32))
         x, y = torch.randn(4, 3, 16, 16), torch.randint(5, (4,))
     else:
         sizes = dict(block_size=24, vocab_size=50, n_layer=3, n_head=2, n_embd=32)
@@ -85,7 +88,7 @@ def test_a_network_computes_the_same_loss_and_gradients_in_both_forms(kind):
     entered = []
     model.layers[0].register_forward_pre_hook(lambda layer, args: entered.append(args[0].dtype))
     got, quick = loss_and_gradients(fast.speed_up(model), x, y)
-    file = model_crate if kind == 'pictures' else model_aot
+    file = {'crate': model_crate, 'tost': model_tost}.get(kind, model_aot)
     assert entered == [torch.bfloat16] and file.attention is fast.attention
     assert abs(got - want) < 5e-3 * want
     assert torch.cosine_similarity(quick, gradient, dim=0) > 0.995

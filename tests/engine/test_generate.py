@@ -8,7 +8,9 @@ from engine.generate import Past, generate, next_logits, pick, stream
 
 def pasts_of(model):
     """A Past for every layer, as `stream` makes them."""
-    return {layer.attn.average: Past(model.config.block_size) for layer in model.layers}
+    pasts = {module: Past(model.config.block_size) for module in model.modules() if hasattr(module, 'past')}
+    assert len(pasts) == model.config.n_layer
+    return pasts
 
 
 @pytest.mark.parametrize('name, settings', CAUSAL)
@@ -25,7 +27,7 @@ def test_a_cache_changes_nothing(name, settings):
         torch.manual_seed(5)
         assert torch.equal(a, model.generate(x, 20, temperature, use_cache=False))
         assert a.shape == (3, 33) and torch.equal(a[:, :13], x)
-    assert all(layer.attn.average.past is None for layer in model.layers)  # and then it is gone
+    assert all(module.past is None for module in pasts)  # and then it is gone
 
 
 def test_streams_that_share_a_network_do_not_disturb_each_other():
@@ -55,6 +57,15 @@ def test_mssa_keeps_half_the_bytes_of_mhsa():
         kept[name, settings.get('attn')] = sum(t.nbytes for past in pasts.values() for t in past.kept)
     assert kept['aot', 'mhsa'] == 3 * 2 * 4 * 16 * 16 * 4  # layers, k and v, batch, block, width, float32
     assert 2 * kept['aot', 'mssa'] == 2 * kept['crate', None] == kept['aot', 'mhsa']
+
+
+def test_tost_keeps_sums_of_the_same_size_however_long_the_text_is():
+    model, kept = text_network('tost', head_dim=6), []
+    for N in (1, 3, 16):
+        pasts = pasts_of(model)
+        next_logits(model, tokens(4, N), 0, pasts)
+        kept.append(sum(t.untyped_storage().nbytes() for past in pasts.values() for t in past.sums.values()))
+    assert kept == 3 * [3 * 4 * 2 * (6 + 6 + 1) * 4]  # layers, batch, heads; e, m and N_k; float32
 
 
 class Averaging(torch.nn.Module):

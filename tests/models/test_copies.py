@@ -12,12 +12,14 @@ import model_aot
 import model_crate
 import model_crate_alpha
 import model_crate_mae
+import model_tost
 import model_vit
 import model_vit_mae
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
 from model_crate_alpha import CRATEAlpha, CRATEAlphaConfig
 from model_crate_mae import CRATEMAEConfig
+from model_tost import ToST, ToSTConfig
 from model_vit import ViTConfig
 from model_vit_mae import ViTMAEConfig
 
@@ -33,8 +35,8 @@ def source(thing):
 
 
 @pytest.mark.parametrize('name, files', [
-    ('patchify', TEXTS), ('language_loss', TEXTS), ('language_loss', CRATES), ('Average', CRATES),
-    ('TokenEmbedding', CRATES), ('Classifier', CRATES), ('patchify', AUTOENCODERS), ('unpatchify', AUTOENCODERS),
+    ('patchify', TEXTS), ('language_loss', TEXTS), ('language_loss', CRATES), ('language_loss', (model_aot, model_tost)),
+    ('Average', CRATES), ('TokenEmbedding', CRATES), ('Classifier', CRATES), ('patchify', AUTOENCODERS), ('unpatchify', AUTOENCODERS),
     ('statistics', AUTOENCODERS), ('sines_and_cosines', AUTOENCODERS), ('average', AUTOENCODERS),
     ('n_visible', AUTOENCODERS), ('check_pictures', AUTOENCODERS)])
 def test_copies_have_the_same_text(name, files):
@@ -145,6 +147,19 @@ def test_crate_alpha_reads_text_and_attends_as_crate_does():
     halves = [layer.norm2(z + layer.attn(layer.norm1(z))) for layer in layers]
     assert torch.equal(*halves) and crate.read.LOGITS_AT_ONCE == alpha.read.LOGITS_AT_ONCE
     assert all(torch.equal(a, b) for a, b in zip(crate.read(z, x), alpha.read(z, x)))
+
+
+@pytest.mark.parametrize('bias', [True, False])
+def test_embedding_head_and_mlp_of_text_are_the_same_in_aot_and_tost(bias):
+    c = dict(block_size=16, vocab_size=11, n_layer=1, n_head=2, n_embd=8, bias=bias)
+    aot, tost, x = AoT(AoTConfig(**c, mlp=True)), ToST(ToSTConfig(**c, layer_scale=1.0)), tokens(2, 7)
+    for ours, theirs in ((aot.embed, tost.embed), (aot.read.norm, tost.read.norm),
+                         (aot.layers[0].mlp, tost.layers[0].mlp)):
+        theirs.load_state_dict(ours.state_dict(), strict=False)  # ToST's MLP has a scale besides
+    z = aot.embed(x, first=3)
+    assert torch.equal(z, tost.embed(x, first=3)) and aot.read.LOGITS_AT_ONCE == tost.read.LOGITS_AT_ONCE
+    assert all(torch.equal(a, b) for a, b in zip(aot.read(z, x), tost.read(z, x)))
+    assert torch.equal(aot.layers[0].mlp(z), tost.layers[0].mlp(z))
 
 
 def test_positions_of_the_masked_autoencoders_are_the_same():

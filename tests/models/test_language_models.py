@@ -45,7 +45,7 @@ def test_compiles_as_one_graph_for_every_length(name, settings):
         assert torch.allclose(compiled(x, y)[1], model(x, y)[1])
 
 
-@pytest.mark.parametrize('name', ['aot', 'crate'])
+@pytest.mark.parametrize('name', ['aot', 'crate', 'tost'])
 def test_too_many_tokens_are_refused(name):
     with pytest.raises(ValueError, match='block_size=16'):
         text_network(name)(tokens(1, 17))

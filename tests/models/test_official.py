@@ -8,7 +8,8 @@ from engine import official
 from model_aot import AoT
 from model_crate import CRATE, CRATEConfig
 
-CLASSIFIERS = ['crate_classifier', 'crate_classifier_mean_pool', 'crate_classifier_one_head', 'vit', 'crate_alpha']
+CLASSIFIERS = ['crate_classifier', 'crate_classifier_mean_pool', 'crate_classifier_one_head', 'vit', 'crate_alpha',
+               'tost_vision']
 AUTOENCODERS = ['crate_mae', 'vit_mae']
 DEAD = {'crate_mae': {'decoder_embed.weight', 'decoder_embed.bias'}}  # the authors' code never reads them
 
