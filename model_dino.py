@@ -85,6 +85,20 @@ class DINOConfig:
     def __post_init__(self):
         check(self)
 
+    def expansion_of(self, directions, N):
+        """SimDINO's expansion of N features that lie evenly on so many orthogonal directions: on 1 after a collapse;
+        with min(p, N) it is the largest there can be."""
+        p = self.bottleneck
+        return gamma(p, N) * directions / 2 * math.log1p(p / (self.eps * directions))
+
+    def least_correlation(self, N):
+        """1 - h gamma K' / c, with K = p / eps, K' = K^2 / (1 + K), h = 1 or, with pair, 1/2. Features of N pictures
+        have all but collapsed to one vector. If those of two crops of a picture correlate above this number, over the
+        pictures, small differences lower SimDINO's loss, to second order, and grow. docs/pictures.md says what is
+        assumed."""
+        K = self.bottleneck / self.eps
+        return 1 - (0.5 if self.pair else 1) * gamma(self.bottleneck, N) * K ** 2 / (1 + K) / self.c
+
 
 # ---- the objective --------------------------------------------------------------------------------------------------
 
@@ -161,20 +175,6 @@ def gamma(p, N):
 def of_length_1(*features):
     """Whether all vectors (.., p) have length 1, up to the rounding of bfloat16."""
     return all((torch.linalg.vector_norm(t, dim=-1) - 1).abs().max() < 0.01 for t in features)
-
-
-def expansion_of(directions, p, N, eps):
-    """The expansion of N features that lie evenly on so many orthogonal directions: on 1 after a collapse; with
-    min(p, N) it is the largest there can be."""
-    return gamma(p, N) * directions / 2 * math.log1p(p / (eps * directions))
-
-
-def least_correlation(p, N, eps, c, pair):
-    """1 - h gamma K' / c, with K = p / eps, K' = K^2 / (1 + K), h = 1 or, with pair, 1/2. Features have all but
-    collapsed to one vector. If those of two crops of a picture correlate above this number, over the pictures, small
-    differences lower the loss, to second order, and grow. docs/pictures.md says what is assumed."""
-    K = p / eps
-    return 1 - (0.5 if pair else 1) * gamma(p, N) * K ** 2 / (1 + K) / c
 
 
 # ---- the networks ---------------------------------------------------------------------------------------------------

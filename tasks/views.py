@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 
 from engine.settings import Mistake
-from model_dino import expansion_of, least_correlation
 from tasks import augment, randaugment
 from tasks.augment import FIRST, normalize, send
 from tasks.pictures import Classification
@@ -127,15 +126,15 @@ class Distillation(Classification):
     def rate(self, c, config, device):
         """SimDINO's coding rate is that of the batch_size pictures of a pass, so all processes share each pass. Notes
         whether a collapse would last."""
-        self.simdino, N, p = True, c.batch_size, config.bottleneck
+        self.simdino, N = True, c.batch_size
         if N % device.world:
             raise Mistake(f'{device.world} processes cannot share batch_size={N}, the pictures of a coding rate; '
                           f'make it a multiple of {device.world}')
         self.n_passes, self.rows = c.gradient_accumulation_steps, N // device.world
         self.parts = [slice(i, i + self.rows) for i in range(device.rank * self.rows, self.batch, N)]
-        alike, apart = (expansion_of(directions, p, N, config.eps) for directions in (1, min(p, N)))
+        alike, apart = (config.expansion_of(directions, N) for directions in (1, min(config.bottleneck, N)))
         self.least_expansion = alike + 0.01 * (apart - alike)
-        least = least_correlation(p, N, config.eps, config.c, config.pair)
+        least = config.least_correlation(N)
         lasts = 'would not' if least < 0 else 'may'
         said = f'a collapse {lasts} last: pictures come apart if their crops correlate above {least:.2f}'
         self.note = '\n'.join(filter(None, (self.note, said + '; give a smaller --c or --eps' * (least >= 0))))

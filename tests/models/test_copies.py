@@ -36,7 +36,8 @@ def source(thing):
 
 @pytest.mark.parametrize('name, files', [
     ('patchify', TEXTS), ('language_loss', TEXTS), ('language_loss', CRATES), ('language_loss', (model_aot, model_tost)),
-    ('Average', CRATES), ('TokenEmbedding', CRATES), ('Classifier', CRATES), ('patchify', AUTOENCODERS), ('unpatchify', AUTOENCODERS),
+    ('Average', CRATES), ('TokenEmbedding', CRATES), ('Classifier', CRATES), ('patchify', AUTOENCODERS),
+    ('unpatchify', AUTOENCODERS),
     ('statistics', AUTOENCODERS), ('sines_and_cosines', AUTOENCODERS), ('average', AUTOENCODERS),
     ('n_visible', AUTOENCODERS), ('check_pictures', AUTOENCODERS)])
 def test_copies_have_the_same_text(name, files):

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from fake_mps import FakeMPS
 from helpers import ROOT
 
-from model_dino import DINO, DINOConfig, DINOHead, expansion_of, least_correlation, simdino_loss, simdino_terms
+from model_dino import DINO, DINOConfig, DINOHead, simdino_loss, simdino_terms
 from scoring.watch import train_flops
 
 GOLDEN = json.loads((ROOT / 'tests' / 'golden' / 'simdino.json').read_text())
@@ -60,15 +60,16 @@ def test_the_head_equals_the_released_code():
 def test_the_largest_expansion_is_that_of_orthogonal_features():
     """The numbers of the published recipe, in one process of 64 pictures and in one of 512."""
     g, p = GOLDEN['published_recipe'], GOLDEN['published_recipe']['width']
+    c = DINOConfig(objective='simdino', bottleneck=p, eps=g['eps'])
     for N, name in ((64, 'of_64_rows'), (512, 'of_512_rows_or_reduce_cov')):
         want = g[f'largest_possible_with_one_process_{name}']
         Z = torch.eye(p).repeat(2, 1)[:N].expand(2, N, p)
         found = -simdino_loss(Z, Z, g['eps'], 0.0).item()
-        assert (found, expansion_of(min(p, N), p, N, g['eps'])) == pytest.approx((want, want), rel=1e-6)
+        assert (found, c.expansion_of(min(p, N), N)) == pytest.approx((want, want), rel=1e-6)
         other = -simdino_loss(features(2, N, p), features(2, N, p), g['eps'], 0.0, pair=False).item()
         assert other < want
         alike = -simdino_loss(Z[:, :1].expand(2, N, p), Z[:, :1].expand(2, N, p), g['eps'], 0.0).item()
-        assert alike == pytest.approx(expansion_of(1, p, N, g['eps']), rel=1e-6) and alike < 0.1 * other
+        assert alike == pytest.approx(c.expansion_of(1, N), rel=1e-6) and alike < 0.1 * other
 
 
 def correlated(N, rho):
@@ -87,7 +88,7 @@ def test_after_a_collapse_differences_grow_if_two_crops_correlate_above_the_thre
         d = 1e-4 * gain * torch.stack(correlated(N, case['rho']))[..., None]
         return (1 - d ** 2).sqrt() * axes[0] + d * axes[1]
     simdino_loss(crops(gain), crops(1.0), case['eps'], case['c'], pair).backward()
-    least = least_correlation(p, N, case['eps'], case['c'], pair)
+    least = DINOConfig(bottleneck=p, eps=case['eps'], c=case['c'], pair=pair).least_correlation(N)
     assert least == pytest.approx(case['threshold'])
     assert gain.grad.item() / 1e-8 == pytest.approx(case['measured_slope'], rel=1e-3)
     assert (gain.grad < 0) == (case['rho'] > least)
