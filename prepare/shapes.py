@@ -22,38 +22,28 @@ import numpy as np
 from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import Mistake, one_line_errors
-from prepare.lib.command_line import parse, parser
-from prepare.lib.files import check_room
+from engine.settings import Mistake
+from prepare.lib.command_line import natural, parse, parser, run
 from prepare.lib.pictures import save_arrays
 
-CLASSES = ['disc', 'ring', 'square', 'triangle', 'cross', 'star', 'crescent', 'heart', 'hexagon', 'bar']
+def heart(x, y):
+    return (x * x + y * y - 1) ** 3 < x * x * y ** 3
 
 
-def inside(shape, u, v):
-    """Whether points (u, v), v down, are inside a shape that fits the unit disc; any array
-    shapes."""
-    r, a = np.hypot(u, v), np.arctan2(u, -v)  # radius, and angle from straight up
-    if shape == 'disc':
-        return r < 0.85
-    if shape == 'ring':
-        return (r < 0.95) & (r > 0.55)
-    if shape == 'square':
-        return np.maximum(abs(u), abs(v)) < 0.72
-    if shape == 'triangle':
-        return (v < 0.5) & (abs(u) < (v + 1) * 0.577)
-    if shape == 'cross':
-        return (np.minimum(abs(u), abs(v)) < 0.26) & (np.maximum(abs(u), abs(v)) < 0.9)
-    if shape == 'star':
-        return r < 0.42 + 0.58 * abs(1 - (a * 5 / np.pi + 1) % 2) ** 1.5
-    if shape == 'crescent':
-        return (r < 0.92) & (np.hypot(u - 0.42, v) > 0.75)
-    if shape == 'heart':
-        x, y = u * 1.25, -v * 1.25 + 0.1
-        return (x * x + y * y - 1) ** 3 < x * x * y ** 3
-    if shape == 'hexagon':
-        return np.maximum(abs(u) * 0.866 + abs(v) * 0.5, abs(v)) < 0.8
-    return (abs(v) < 0.28) & (abs(u) < 0.95)  # bar
+# whether points (u, v), v down, are inside a shape that fits the unit disc; r is their radius, a their angle from straight
+# up; all are arrays
+SHAPES = {
+    'disc': lambda u, v, r, a: r < 0.85,
+    'ring': lambda u, v, r, a: (r < 0.95) & (r > 0.55),
+    'square': lambda u, v, r, a: np.maximum(abs(u), abs(v)) < 0.72,
+    'triangle': lambda u, v, r, a: (v < 0.5) & (abs(u) < (v + 1) * 0.577),
+    'cross': lambda u, v, r, a: (np.minimum(abs(u), abs(v)) < 0.26) & (np.maximum(abs(u), abs(v)) < 0.9),
+    'star': lambda u, v, r, a: r < 0.42 + 0.58 * abs(1 - (a * 5 / np.pi + 1) % 2) ** 1.5,
+    'crescent': lambda u, v, r, a: (r < 0.92) & (np.hypot(u - 0.42, v) > 0.75),
+    'heart': lambda u, v, r, a: heart(u * 1.25, -v * 1.25 + 0.1),
+    'hexagon': lambda u, v, r, a: np.maximum(abs(u) * 0.866 + abs(v) * 0.5, abs(v)) < 0.8,
+    'bar': lambda u, v, r, a: (abs(v) < 0.28) & (abs(u) < 0.95)}
+CLASSES = list(SHAPES)
 
 
 def textures(rng, n, x, y):
@@ -116,7 +106,8 @@ def draw(rng, labels, size):
                   for cell, c in ((column, cx), (row, cy)))
         u, v = (x - cx) / radius, (y - cy) / radius
         u, v = np.cos(turn) * u + np.sin(turn) * v, np.cos(turn) * v - np.sin(turn) * u
-        mask = np.stack([(k >= 0) & inside(CLASSES[k], *uv) for k, *uv in zip(labels[:, m], u, v)])
+        mask = np.stack([(k >= 0) & SHAPES[CLASSES[k]](*where) for k, *where in
+                         zip(labels[:, m], u, v, np.hypot(u, v), np.arctan2(u, -v))])
         picture[mask] = painted(colours[m])[mask]
         shown[mask] = m + 1
     shown[clutter(picture, 1)] = 0
@@ -145,23 +136,22 @@ def draw_part(seed, split, first, count, size, objects):
 
 def main(argv=None, doc=__doc__, out='data/shapes', objects=1):
     p = parser(doc, out)
-    p.add_argument('--size', type=int, default=32,
+    p.add_argument('--size', type=natural, default=32,
                    help='pixels per side, a multiple of 4, at most 256 (default: %(default)s)')
-    p.add_argument('--objects', type=int, default=objects, help='shapes in a picture, at most (default: %(default)s)')
-    p.add_argument('--train', type=int, default=20_000, help='pictures for training (default: %(default)s)')
-    p.add_argument('--val', type=int, default=2_000, help='pictures for validation (default: %(default)s)')
-    p.add_argument('--test', type=int, default=5_000, help='pictures for testing (default: %(default)s)')
-    p.add_argument('--seed', type=int, default=0, help='default: %(default)s')
+    p.add_argument('--objects', type=natural, default=objects, help='shapes in a picture, at most (default: %(default)s)')
+    p.add_argument('--train', type=natural, default=20_000, help='pictures for training (default: %(default)s)')
+    p.add_argument('--val', type=natural, default=2_000, help='pictures for validation (default: %(default)s)')
+    p.add_argument('--test', type=natural, default=5_000, help='pictures for testing (default: %(default)s)')
+    p.add_argument('--seed', type=natural, default=0, help='default: %(default)s')
     args = parse(p, argv)
     counts = args.train, args.val, args.test
-    if args.size % 4 or not 8 <= args.size <= 256 or min(counts) < 1 or max(counts) > 10 ** 9 or args.seed < 0:
-        raise Mistake('--size must be a multiple of 4 from 8 to 256, each split needs 1 to 10^9 pictures, and '
-                      '--seed must not be negative')
-    if not 1 <= args.objects <= 16:
-        raise Mistake(f'--objects={args.objects} must be between 1 and 16')
+    if args.size % 4 or not 8 <= args.size <= 256 or not 1 <= args.objects <= 16 or not 1 <= min(counts):
+        raise Mistake('--size must be a multiple of 4 from 8 to 256, --objects from 1 to 16, and each split needs '
+                      'a picture')
+    if max(counts) * args.size ** 2 > 2 ** 34:
+        raise Mistake(f'{max(counts):,} pictures do not fit in the memory, where they are drawn; ask for fewer')
     if args.objects > 1 and Path(args.out) == Path('data/shapes'):
         raise Mistake('data/shapes is for one shape in a picture; give --out data/shapes_many')
-    check_room(args.out, sum(counts) * args.size ** 2 * 4)
     splits = {}
     for i, (split, count) in enumerate(zip(('train', 'val', 'test'), counts)):
         drawn = [draw_part(args.seed, i, first, count, args.size, args.objects)
@@ -171,5 +161,4 @@ def main(argv=None, doc=__doc__, out='data/shapes', objects=1):
 
 
 if __name__ == '__main__':
-    with one_line_errors():
-        main()
+    run(main)

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import Mistake, one_line_errors
-from prepare.lib.command_line import parse, parser
+from engine.settings import Mistake
+from prepare.lib.command_line import parse, parser, run
 from prepare.lib.files import write_text
 from tasks.tokenizer import Tokenizer
 
@@ -61,5 +61,4 @@ def main(argv=None):
 
 
 if __name__ == '__main__':
-    with one_line_errors():
-        main()
+    run(main)
