@@ -13,7 +13,6 @@ validation.
 Expect a line for each split: `data/mnist/train.images.npy: 54,000 pictures of 28x28x1, 10 classes`.
 """
 import gzip
-import io
 import os
 import struct
 import sys
@@ -30,7 +29,7 @@ MOST_UNZIPPED = 2 ** 30  # bytes in a compressed file, which go into memory; the
 
 
 def read(path):
-    """The array in a .npy file or an idx file of bytes; both may be compressed by gzip."""
+    """The array in a .npy file or an idx file of bytes, which may be compressed by gzip."""
     try:
         content = np.memmap(path, np.uint8, 'r')
         if bytes(content[:2]) == b'\x1f\x8b':
@@ -39,8 +38,6 @@ def read(path):
             assert len(content) <= MOST_UNZIPPED, f'more than {MOST_UNZIPPED:,} bytes are compressed in it'
         elif bytes(content[:4]) == b'\x93NUM':
             return np.load(path, mmap_mode='r')
-        if bytes(content[:4]) == b'\x93NUM':
-            return np.load(io.BytesIO(content))
         assert bytes(content[:3]) == b'\0\0\x08', 'this is neither'  # idx: two zeros, 8 for bytes, then the number of
         shape = struct.unpack_from(f'>{content[3]}I', content, 4)      # axes and the length of each
         return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)

@@ -56,7 +56,8 @@ def zip_files(path, wanted):
             for file in filter(lambda file: wanted(file.filename), z.infolist()):
                 if file.file_size > MOST_BYTES or file.compress_type > zipfile.ZIP_DEFLATED:
                     raise Mistake(f'{file.filename} has {file.file_size:,} bytes and kind {file.compress_type}')
-                yield file.filename, z.read(file)
+                with z.open(file) as f:
+                    yield file.filename, f.read(file.file_size)
     except Exception as e:  # of many types, depending on the damage
         raise Mistake(f'{path} is damaged or cut off ({e}); get it again') from None
 
