@@ -22,7 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake
-from prepare.lib.command_line import natural, parse, parser, run, share
+from prepare.lib.command_line import between, parse, parser, run, share
 from prepare.lib.pictures import save_arrays
 
 MOST_UNZIPPED = 2 ** 30  # bytes in a compressed file, which go into memory; the largest of EMNIST has 0.5 GB
@@ -67,7 +67,8 @@ def main(argv=None):
             p.add_argument(f'--{split}{kind}', required=not split, metavar='FILE', help=f'{kind} {text}')
     p.add_argument('--val', type=share, default=0.1,
                    help='share of the training pictures held out if there are no --val_images (default: %(default)s)')
-    p.add_argument('--seed', type=natural, default=0, help='which of them are held out (default: %(default)s)')
+    p.add_argument('--seed', type=between(int, 0, 2 ** 32), default=0,
+                   help='which of them are held out (default: %(default)s)')
     p.add_argument('--classes', metavar='NAMES', help='a file with one name per line, or names separated by commas '
                                                       '(default: 0,1,2,..)')
     args = parse(p, argv)

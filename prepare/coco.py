@@ -122,9 +122,7 @@ def decode(counts, shape):
 
 
 def main(argv=None):
-    p = pack_parser(__doc__, 'data/coco')
-    p.add_argument('--from', dest='source', metavar='FOLDER', required=True, help="a folder like COCO's")
-    args = parse(p, argv)
+    args = parse(pack_parser(__doc__, 'data/coco', "a folder like COCO's", required=True), argv)
     found, classes = splits(Path(args.source))
     if not found:
         raise Mistake(f'{args.source} has no annotations/instances_SPLIT.json beside its pictures, as COCO has; give '

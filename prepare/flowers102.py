@@ -23,9 +23,7 @@ SPLITS = {'train': 'trnid', 'val': 'valid', 'test': 'tstid'}
 
 
 def main(argv=None):
-    p = pack_parser(__doc__, 'data/flowers102')
-    p.add_argument('--from', dest='source', metavar='FOLDER', help=f'a folder with {", ".join(FILES)}')
-    args = parse(p, argv)
+    args = parse(pack_parser(__doc__, 'data/flowers102', f'a folder with {", ".join(FILES)}'), argv)
     archive, setid, imagelabels = (
         local_or_fetch(args.source, URL + name, Path(args.out).parent / 'downloads' / name, md5)
         for name, md5 in FILES.items())

@@ -60,20 +60,21 @@ def main(argv=None):
     source = folder / 'train' if (folder / 'train').is_dir() else folder
     if found and source == folder or {'val', 'valid'} <= set(found):
         raise Mistake(f'{folder} has no folder train beside {found[0]}, or both val and valid; {LAYOUT}')
-    train = class_folders(source)
-    places = {'train': source, 'val': source} | {'val' if n == 'valid' else n: folder / n for n in found}
-    others = {split: class_folders(place) for split, place in places.items() if place != source}
-    for split, classes in others.items():
-        same_classes(train, split, classes)
-    if 'val' not in others:
-        train, others['val'] = hold_out(train, args.val)
-    parts = {split: (train if split == 'train' else others[split]) for split in places}
+    places = {'train': source} | {'val' if name == 'valid' else name: folder / name for name in found}
+    held = {split: class_folders(place) for split, place in places.items()}
+    classes = list(held['train'])
+    for split in held:
+        same_classes(held['train'], split, held[split])
+    if 'val' not in held:
+        places['val'] = source
+        held['train'], held['val'] = hold_out(held['train'], args.val)
     splits = {split: [(f'{c}/{name}', label, f'{places[split]}/{c}/{name}')
-                      for label, c in enumerate(train) for name in classes[c]] for split, classes in parts.items()}
+                      for label, c in enumerate(classes) for name in held[split][c]]
+              for split in ('train', 'val', 'test') if split in held}
     total = sum(map(len, splits.values()))
     if args.masks:
         splits = masks.of_folder(args.masks, folder, splits)
-    save_pack(args.out, splits, list(train), total=total, **pack_options(args))
+    save_pack(args.out, splits, classes, total=total, **pack_options(args))
 
 
 if __name__ == '__main__':

@@ -127,8 +127,7 @@ def first(folders, name, test):
 
 
 def main(argv=None):
-    p = pack_parser(__doc__, 'data/imagenet')
-    p.add_argument('--from', dest='source', metavar='PATH', help='a folder, or an archive of ImageNet-21K')
+    p = pack_parser(__doc__, 'data/imagenet', 'a folder, or an archive of ImageNet-21K')
     p.add_argument('--val', type=share, default=0.005,
                    help='share held out if there is no validation part (default: %(default)s)')
     args = parse(p, argv)

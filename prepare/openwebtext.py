@@ -118,8 +118,7 @@ def prepare(args):
 
 
 def main(argv=None):
-    p = parser(__doc__, 'data/openwebtext')
-    p.add_argument('--from', dest='source', metavar='DIR', help='a folder with the archives, instead of the download')
+    p = parser(__doc__, 'data/openwebtext', 'a folder with the archives, instead of the download')
     p.add_argument('--subsets', type=int, default=SUBSETS, choices=range(1, SUBSETS + 1), metavar='N',
                    help=f'how many of the {SUBSETS} subsets, from the first (default: all)')
     p.add_argument('--tokenizer', default='gpt2', choices=['gpt2', 'bytes'],

@@ -21,9 +21,7 @@ SPLITS = {'train': 'trainval.txt', 'test': 'test.txt'}
 
 
 def main(argv=None):
-    p = pack_parser(__doc__, 'data/pets')
-    p.add_argument('--from', dest='source', metavar='FOLDER', help=f'a folder with {" and ".join(FILES)}')
-    args = parse(p, argv)
+    args = parse(pack_parser(__doc__, 'data/pets', f'a folder with {" and ".join(FILES)}'), argv)
     images, annotations = (
         local_or_fetch(args.source, URL + name, Path(args.out).parent / 'downloads' / f'pets-{name}', md5)
         for name, md5 in FILES.items())

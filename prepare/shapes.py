@@ -23,15 +23,15 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake
-from prepare.lib.command_line import natural, parse, parser, run
+from prepare.lib.command_line import between, parse, parser, run
 from prepare.lib.pictures import save_arrays
 
 def heart(x, y):
     return (x * x + y * y - 1) ** 3 < x * x * y ** 3
 
 
-# whether points (u, v), v down, are inside a shape that fits the unit disc; r is their radius, a their angle from straight
-# up; all are arrays
+# whether points (u, v), v down, are inside a shape that fits the unit disc, for arrays; r is their radius, a their angle
+# from straight up
 SHAPES = {
     'disc': lambda u, v, r, a: r < 0.85,
     'ring': lambda u, v, r, a: (r < 0.95) & (r > 0.55),
@@ -136,24 +136,21 @@ def draw_part(seed, split, first, count, size, objects):
 
 def main(argv=None, doc=__doc__, out='data/shapes', objects=1):
     p = parser(doc, out)
-    p.add_argument('--size', type=natural, default=32,
+    p.add_argument('--size', type=between(int, 8, 256), default=32,
                    help='pixels per side, a multiple of 4, at most 256 (default: %(default)s)')
-    p.add_argument('--objects', type=natural, default=objects, help='shapes in a picture, at most (default: %(default)s)')
-    p.add_argument('--train', type=natural, default=20_000, help='pictures for training (default: %(default)s)')
-    p.add_argument('--val', type=natural, default=2_000, help='pictures for validation (default: %(default)s)')
-    p.add_argument('--test', type=natural, default=5_000, help='pictures for testing (default: %(default)s)')
-    p.add_argument('--seed', type=natural, default=0, help='default: %(default)s')
+    p.add_argument('--objects', type=between(int, 1, 16), default=objects,
+                   help='shapes in a picture, at most (default: %(default)s)')
+    for split, n, what in ('train', 20_000, 'training'), ('val', 2_000, 'validation'), ('test', 5_000, 'testing'):
+        p.add_argument(f'--{split}', type=between(int, 1, 10 ** 7), default=n,
+                       help=f'pictures for {what} (default: %(default)s)')
+    p.add_argument('--seed', type=between(int, 0, 2 ** 32), default=0, help='default: %(default)s')
     args = parse(p, argv)
-    counts = args.train, args.val, args.test
-    if args.size % 4 or not 8 <= args.size <= 256 or not 1 <= args.objects <= 16 or not 1 <= min(counts):
-        raise Mistake('--size must be a multiple of 4 from 8 to 256, --objects from 1 to 16, and each split needs '
-                      'a picture')
-    if max(counts) * args.size ** 2 > 2 ** 34:
-        raise Mistake(f'{max(counts):,} pictures do not fit in the memory, where they are drawn; ask for fewer')
+    if args.size % 4:
+        raise Mistake(f'--size={args.size} must be a multiple of 4')
     if args.objects > 1 and Path(args.out) == Path('data/shapes'):
         raise Mistake('data/shapes is for one shape in a picture; give --out data/shapes_many')
     splits = {}
-    for i, (split, count) in enumerate(zip(('train', 'val', 'test'), counts)):
+    for i, (split, count) in enumerate((s, getattr(args, s)) for s in ('train', 'val', 'test')):
         drawn = [draw_part(args.seed, i, first, count, args.size, args.objects)
                  for first in tqdm(range(0, count, 200), split, unit=' pictures', unit_scale=200, disable=None)]
         splits[split] = [np.concatenate(part) for part in zip(*drawn)]

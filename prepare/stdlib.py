@@ -47,9 +47,8 @@ def pieces(splits):
 
 
 def main(argv=None):
-    p = parser(__doc__, 'data/stdlib')
-    p.add_argument('--from', dest='source', default=sysconfig.get_path('stdlib'),
-                   help='folder of Python sources (default: %(default)s)')
+    p = parser(__doc__, 'data/stdlib', 'folder of Python sources (default: %(default)s)')
+    p.set_defaults(source=sysconfig.get_path('stdlib'))
     args = parse(p, argv)
     splits = {'train': [], 'val': [], 'test': []}
     for name, path in sources(args.source).items():

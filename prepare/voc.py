@@ -55,9 +55,7 @@ def read(path):
 
 
 def main(argv=None):
-    p = pack_parser(__doc__, 'data/voc')
-    p.add_argument('--from', dest='source', metavar='FOLDER', required=True, help='the folder VOC2012')
-    args = parse(p, argv)
+    args = parse(pack_parser(__doc__, 'data/voc', 'the folder VOC2012', required=True), argv)
     splits = {split: pictures(Path(args.source), split) for split in ('train', 'val')}
     save_pack(args.out, splits, CLASSES, **pack_options(args))
 

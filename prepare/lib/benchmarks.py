@@ -114,9 +114,7 @@ SOURCES = {
 
 def options(doc, source):
     """The command line of a script that writes a benchmark."""
-    p = parser(doc, source.out)
-    p.add_argument('--from', dest='source', metavar='PATH',
-                   help=f'instead of the download: {source.file}, a folder, or {" or ".join(source.texts)}')
+    p = parser(doc, source.out, f'instead of the download: {source.file}, a folder, or {" or ".join(source.texts)}')
     p.add_argument('--url', default=source.url, help=f'where {source.file} is (default: %(default)s)')
     return p
 
@@ -126,12 +124,13 @@ def prepare(args, source):
     path, names = Path(args.source or ''), source.texts
     if path.name in names:
         names = {path.name: names[path.name]}
-    claim(args, *(args.out + end for end in names.values()))
-    if not path.is_dir() or not args.source or (path / source.file).is_file():  # a folder may hold the archive
+    ends = dict.fromkeys(names.values())
+    claim(args, *(args.out + end for end in ends))
+    if not args.source or not path.is_dir() or (path / source.file).is_file():  # a folder may hold the archive
         path = local_or_fetch(args.source, args.url + source.file, Path(args.out).parent / 'downloads' / source.file,
                               None if args.source else source.checksum)
     found, written = texts_in(path, list(names)), {}
-    for end in names.values():
+    for end in ends:
         those = [name for name in names if names[name] == end]  # any of them will do
         name = next((name for name in those if name in found), None)
         if not name:
@@ -151,7 +150,10 @@ def prepare(args, source):
 def texts_in(path, names):
     """{name: text} of the named files in a folder or an archive; a plain file gets the first name. Of files with one
     name that differ, none is taken."""
-    start = path.open('rb').read(512) if path.is_file() else b''
+    start = b''
+    if path.is_file():
+        with open(path, 'rb') as f:
+            start = f.read(512)
     if path.is_dir():
         files = ((str(file), file.read_bytes()) for name in names for file in sorted(path.rglob(name)))
     elif start[:2] == b'PK':

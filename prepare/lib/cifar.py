@@ -17,9 +17,7 @@ BATCHES = {10: {'train': [f'data_batch_{i}' for i in range(1, 6)], 'test': ['tes
 def prepare(argv, doc, number):
     """All that cifar10.py and cifar100.py do. A pickle can call any function, so only the published archives, which
     their checksums tell, are read."""
-    p = parser(doc, f'data/cifar{number}')
-    p.add_argument('--from', dest='source', metavar='PATH', help='a local copy of the archive instead of the download')
-    args = parse(p, argv)
+    args = parse(parser(doc, f'data/cifar{number}', 'a local copy of the archive instead of the download'), argv)
     file = f'cifar-{number}-python.tar.gz'
     path = local_or_fetch(args.source, f'https://www.cs.toronto.edu/~kriz/{file}',
                           Path(args.out).parent / 'downloads' / file, MD5[number])

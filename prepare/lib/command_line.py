@@ -22,9 +22,12 @@ class Parser(argparse.ArgumentParser):
         raise Mistake(f'{message}; --help lists all options')
 
 
-def parser(doc, out):
-    """Options of every script that writes a dataset. out: the default folder, or None."""
+def parser(doc, out, source='', required=False):
+    """Options of every script that writes a dataset. out: the default folder, or None; source: what --from is, if there
+    is this option."""
     p = Parser(doc)
+    if source:
+        p.add_argument('--from', dest='source', metavar='PATH', help=source, required=required)
     p.add_argument('--out', default=out, help='folder to write' + (' (default: %(default)s)' if out else ''))
     p.add_argument('--overwrite', action='store_true', help='replace the folder if it exists')
     p.add_argument('--once', action='store_true',
@@ -55,18 +58,20 @@ def claim(args, *folders):
             check_free(folder, args.overwrite)
 
 
+def between(kind, low, high):
+    """The type of an option that is a number from low to high."""
+    def number(text):
+        if not low <= kind(text) <= high:
+            raise argparse.ArgumentTypeError(f'{text} must be between {low} and {high}')
+        return kind(text)
+    return number
+
+
 def share(text):
     """The type of an option that must be between 0 and 1, both excluded."""
     if not 0 < float(text) < 1:
         raise argparse.ArgumentTypeError(f'{text} must be between 0 and 1')
     return float(text)
-
-
-def natural(text):
-    """The type of an option that is a whole number from 0."""
-    if int(text) < 0:
-        raise argparse.ArgumentTypeError(f'{text} must not be negative')
-    return int(text)
 
 
 def run(main):

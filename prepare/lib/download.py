@@ -4,6 +4,8 @@ import os
 import time
 from pathlib import Path
 
+from tqdm import tqdm
+
 from engine.settings import Mistake
 from prepare.lib.files import hold
 from tasks.files import digests
@@ -28,7 +30,6 @@ def fetch(url, path, checksum=None, tries=5):
     differs, or, without one, a web page comes, such as that of a login.
     """
     import requests
-    from tqdm import tqdm
     path = Path(path)
     part, tag = path.with_name(f'{path.name}.part'), path.with_name(f'{path.name}.etag')
     print(f'downloading {url}')

@@ -104,7 +104,8 @@ def write_meta(folder, meta):
 
 
 def write_text_meta(folder, tokenizer, files, n_bytes):
-    """Complete the files of a text dataset, {split: Growing}, and write its meta.json. n_bytes: {split: UTF-8 bytes}."""
+    """Complete the files of a text dataset, {split: Growing}, and write its meta.json. n_bytes: {split: UTF-8
+    bytes}."""
     splits = {}
     for split, file in files.items():
         if file.length < 2:

@@ -21,7 +21,7 @@ import numpy as np
 from tqdm import tqdm
 
 from engine.settings import Mistake
-from prepare.lib.command_line import parser
+from prepare.lib.command_line import between, parser
 from prepare.lib.files import Growing, new_folder, write_meta
 from prepare.lib.workers import in_order
 from tasks import masks
@@ -183,9 +183,6 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
     Raises Mistake, and writes nothing, for a split without pictures, a label that is not a class, or too many
     undecodable pictures.
     """
-    if size < 1 or channels not in (1, 3) or not 0 <= max_bad <= 1:
-        raise Mistake(f'--size={size} must be at least 1, --channels={channels} 1 or 3, '
-                      f'and --max_bad={max_bad} between 0 and 1')
     stream = mixed or ((split, *picture) for split in splits for picture in splits[split])
     jobs = ((split, name, label, mask, (source, size, channels)) for split, name, label, source, *mask in stream)
     good = bad = small = 0
@@ -228,13 +225,14 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
     return meta
 
 
-def pack_parser(doc, out):
+def pack_parser(doc, out, source='', required=False):
     """The command line of a script that writes a pack."""
-    p = parser(doc, out)
-    p.add_argument('--size', type=int, default=256, help='pixels of the short side (default: %(default)s)')
+    p = parser(doc, out, source, required)
+    p.add_argument('--size', type=between(int, 1, 2 ** 15), default=256,
+                   help='pixels of the short side (default: %(default)s)')
     p.add_argument('--channels', type=int, default=3, choices=(1, 3),
                    help='3 keeps colours, 1 makes all pictures grey (default: %(default)s)')
-    p.add_argument('--max_bad', type=float, default=0.01,
+    p.add_argument('--max_bad', type=between(float, 0, 1), default=0.01,
                    help='share of pictures that may be undecodable (default: %(default)s)')
     p.add_argument('--workers', type=int, help='processes (default: one per core)')
     return p

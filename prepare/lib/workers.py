@@ -17,9 +17,9 @@ def begin():
 
 
 def in_order(function, jobs, workers):
-    """Yield (job, function(job[-1])) for each job, in order. The function runs in `workers` processes, or in this one if
-    there are fewer than two. Only a few jobs are read ahead: multiprocessing's Pool.imap would read them all, each with
-    a picture, and wait for ever for a worker that was killed."""
+    """Yield (job, function(job[-1])) for each job, in order. The function runs in `workers` processes, or in this one
+    if there are fewer than two. Only a few jobs are read ahead: multiprocessing's Pool.imap would read them all, each
+    with a picture, and wait for ever for a worker that was killed."""
     if workers < 2:
         yield from ((job, function(job[-1])) for job in jobs)
         return

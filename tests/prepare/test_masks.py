@@ -285,7 +285,7 @@ def test_several_shapes_a_picture(tmp_path, capsys):
 
 def test_mistakes_with_shapes(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert 'from 1 to 16' in fails(capsys, shapes.main, '--objects', '17', '--out', 'x')
-    assert 'ask for fewer' in fails(capsys, shapes.main, '--train', '1' + '0' * 12, '--out', 'x')
+    for option, value in ('--objects', 17), ('--train', 10 ** 12), ('--val', 0), ('--size', 10), ('--seed', -1):
+        assert option in fails(capsys, shapes.main, option, str(value), '--out', 'x')
     assert 'give --out data/shapes_many' in fails(capsys, shapes.main, '--objects', '3')
     assert not list(tmp_path.glob('*/*.npy'))
