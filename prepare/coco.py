@@ -10,6 +10,7 @@ the class of the object that shows the most pixels; pictures without objects are
 """
 import json
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -37,11 +38,12 @@ def splits(folder):
         try:
             held = json.loads(path.read_text(encoding='utf-8'))
             kinds = {int(k['id']): str(k['name']) for k in held['categories']}
-            pictures = {int(p['id']): (place / p['file_name'], (p.get('height'), p.get('width')), [])
-                        for p in held['images']}
+            objects = defaultdict(list)
             for a in held['annotations']:
-                pictures[int(a['image_id'])][2].append(
+                objects[int(a['image_id'])].append(
                     (bool(a.get('iscrowd', 0)), float(a['area']), int(a['category_id']), a['segmentation']))
+            pictures = [(place / p['file_name'], (p.get('height'), p.get('width')), objects[int(p['id'])])
+                        for p in held['images']]
         except DAMAGE as e:
             raise Mistake(f"{path} is no file of instances as COCO's ({type(e).__name__}: {str(e)[:80]}); get it "
                           'again') from None
@@ -49,23 +51,23 @@ def splits(folder):
             raise Mistake(f'{path} is a second file for {split}, or has other categories than the file before; leave '
                           'files of one dataset there, one for each split')
         names = kinds
-        found[split] = of_split(path, place.resolve(), pictures.values(), {k: i for i, k in enumerate(sorted(kinds))})
+        found[split] = of_split(path, place, pictures, {k: i for i, k in enumerate(sorted(kinds))})
     return found, [names[k] for k in sorted(names or ())]
 
 
 def of_split(path, place, pictures, labels):
     """(name, label, path, (numbers, classes of the objects)) of each picture with objects."""
     for source, stated, objects in pictures:
-        if '\0' in str(source) or not source.resolve().is_relative_to(place):
+        if '\0' in str(source) or not source.resolve().is_relative_to(place.resolve()):
             raise Mistake(f'{path}: picture {str(source)!r} lies outside of {place}')
-        name, size = str(source.resolve().relative_to(place)), upright_size(source) if source.is_file() else None
+        name, size = str(source.relative_to(place)), upright_size(source) if source.is_file() else None
         if not objects:
             continue
         if size is None:
             yield name, 0, str(source), (np.zeros((1, 1), np.uint8), [])        # save_pack says that it is left out
             continue
         if None not in stated:
-            same_size(np.empty(stated, bool), f'in {path} of {name}', size)
+            same_size(stated, f'in {path} of {name}', size)
         numbers, classes = np.zeros(size, np.uint8), []
         for crowd, area, kind, form in sorted(objects, key=lambda o: (not o[0], -o[1])):  # crowds, then large to small
             if kind not in labels or len(classes) == MOST_OBJECTS:
@@ -82,9 +84,10 @@ def of_split(path, place, pictures, labels):
 def mask_of(form, size, what):
     """A segmentation of COCO, polygons or a run-length code, as a mask, bool (H, W)."""
     try:
-        mask = polygons(form, size) if isinstance(form, list) else decode(form['counts'], form['size'])
-        assert mask.shape == tuple(size), f'it is {mask.shape}'
-        return mask
+        if isinstance(form, list):
+            return polygons(form, size)
+        assert list(form['size']) == list(size), f'it is of {form["size"]}'
+        return decode(form['counts'], size)
     except (*DAMAGE, AssertionError) as e:
         raise Mistake(f'{what} has a mask that is neither polygons nor a run-length code of {size[1]} x {size[0]} '
                       f'pixels ({type(e).__name__}: {str(e)[:80]}); get it again') from None

@@ -24,9 +24,7 @@ SPLITS = {'train': 'trnid', 'val': 'valid', 'test': 'tstid'}
 
 def main(argv=None):
     args = parse(pack_parser(__doc__, 'data/flowers102', f'a folder with {", ".join(FILES)}'), argv)
-    archive, setid, imagelabels = (
-        local_or_fetch(args.source, URL + name, Path(args.out).parent / 'downloads' / name, md5)
-        for name, md5 in FILES.items())
+    archive, setid, imagelabels = (local_or_fetch(args, URL + name, md5) for name, md5 in FILES.items())
     from scipy.io import loadmat
     labels, numbers = loadmat(imagelabels)['labels'].ravel(), loadmat(setid)
     pictures = {f'image_{number:05}': (split, int(labels[number - 1]) - 1)

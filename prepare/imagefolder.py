@@ -64,7 +64,7 @@ def main(argv=None):
     held = {split: class_folders(place) for split, place in places.items()}
     classes = list(held['train'])
     for split in held:
-        same_classes(held['train'], split, held[split])
+        same_classes(held['train'], held[split])
     if 'val' not in held:
         places['val'] = source
         held['train'], held['val'] = hold_out(held['train'], args.val)

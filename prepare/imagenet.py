@@ -20,6 +20,7 @@ Expect 1,281,167 pictures for training, 50,000 for validation and 1,000 classes 
 about 40 GB. A core prepares about 250 pictures a second.
 """
 import hashlib
+import re
 import sys
 import tarfile
 from pathlib import Path, PurePosixPath
@@ -28,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake
 from prepare.lib.archives import ERRORS, MOST_BYTES, tar_files
 from prepare.lib.command_line import parse, run, share
-from prepare.lib.folders import class_folders, same_classes
+from prepare.lib.folders import class_folders
 from prepare.lib.pictures import pack_options, pack_parser, save_pack
 from tasks.decode import is_picture
 
@@ -55,11 +56,9 @@ def of_tar(path):
 # ---- validation pictures, in the order of their names ---------------------------------------------------------------
 
 
-def of_val_folder(folder, train, labels):
-    """(name, WNID, path) of the pictures in a folder, which may have class folders. train: the training part."""
+def of_val_folder(folder, labels):
+    """(name, WNID, path) of the pictures in a folder, which may have class folders."""
     if any(p.is_dir() and not p.name.startswith('.') for p in folder.iterdir()):
-        if train.is_dir():
-            same_classes(class_folders(train), 'val', class_folders(folder))
         return sorted(of_folder(folder), key=lambda picture: (PurePosixPath(picture[0]).name, picture[0]))
     names = sorted(p.name for p in folder.iterdir() if is_picture(p.name))
     return [(name, wnid, str(folder / name)) for name, wnid in zip(names, read_labels(labels, names, folder))]
@@ -85,11 +84,10 @@ def read_labels(folders, names, where):
     if not path:
         raise Mistake(f'the pictures of {where} are in no class folders, so their labels are needed: put {SOLUTION} or '
                       f'{SYNSETS} in {folders[0]}')
-    lines = path.read_text(encoding='utf-8', errors='replace').splitlines()
-    if path.name == SYNSETS:
-        wnids = [line.strip() for line in lines if line.strip()]
-    else:  # ILSVRC2012_val_00000001,n01440764 x1 y1 x2 y2 ..
-        by_name = dict(line.split()[0].split(',', 1) for line in lines if ',n' in line)
+    text = path.read_text(encoding='utf-8', errors='replace')
+    wnids = text.split()
+    if path.name == SOLUTION:  # ILSVRC2012_val_00000001,n01440764 x1 y1 x2 y2 ..
+        by_name = dict(re.findall(r'^(\S+),(n\d+)', text, re.M))
         wnids = [by_name.pop(PurePosixPath(name).stem, None) for name in names] + list(by_name)
     if len(wnids) != len(names) or None in wnids:
         raise Mistake(f'{path} does not have one label for each of the {len(names):,} pictures of {where}; get it '
@@ -97,24 +95,12 @@ def read_labels(folders, names, where):
     return wnids
 
 
-# ---- all pictures: iterables of (split, name, WNID, path or bytes) --------------------------------------------------
-
-
-def one_after_the_other(train, val):
-    """Raises Mistake for a class that only val has."""
-    known = set()
-    for name, wnid, source in train:
-        known.add(wnid)
-        yield 'train', name, wnid, source
-    for name, wnid, source in val:
-        if wnid not in known:
-            raise Mistake(f'class {wnid} of {name} has no training pictures; complete the training part')
-        yield 'val', name, wnid, source
+# ---- all pictures ---------------------------------------------------------------------------------------------------
 
 
 def hold_out(pictures, val_share):
-    """About that share of the pictures, chosen by the sha256 of their names, goes to val. The first of each class goes
-    to train, so that no class is only in val."""
+    """(name, WNID, source) -> (split, name, WNID, source). About that share of the pictures, chosen by the sha256 of
+    their names, goes to val. The first of each class goes to train, so that no class is only in val."""
     seen = set()
     for name, wnid, source in pictures:
         low = int(hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()[:12], 16) < val_share * 16 ** 12
@@ -147,10 +133,16 @@ def main(argv=None):
         train = first([source], WHOLE_TARS[0], Path.is_file) or first([source], WHOLE_TARS[1], Path.is_file) or source
     parts = [of_folder(train) if train.is_dir() else of_tar(train)]
     if val:
-        parts.append(of_val_folder(val, train, folders) if val.is_dir() else of_val_tar(val, folders))
-    total = sum(map(len, parts)) if all(isinstance(part, list) for part in parts) else None
-    mixed = one_after_the_other(*parts) if val else hold_out(*parts, args.val)
-    meta = save_pack(args.out, ('train', 'val'), mixed=mixed, total=total, **pack_options(args))
+        parts.append(of_val_folder(val, folders) if val.is_dir() else of_val_tar(val, folders))
+    total = None
+    if all(isinstance(part, list) for part in parts):
+        total, classes = sum(map(len, parts)), [{wnid for _, wnid, _ in part} for part in parts]
+        if unknown := classes[-1] - classes[0]:
+            raise Mistake(f'class {min(unknown)} is in {val} but has no training pictures; complete the training part')
+    if val:
+        meta = save_pack(args.out, dict(zip(('train', 'val'), parts)), total=total, **pack_options(args))
+    else:
+        meta = save_pack(args.out, ('train', 'val'), None, hold_out(*parts, args.val), total, **pack_options(args))
     found = [len(meta['classes'])] + [s['count'] for s in meta['splits'].values()]
     if val and found != [1000, 1_281_167, 50_000]:
         print('ImageNet-1K has 1,000 classes, 1,281,167 pictures for training and 50,000 for validation')

@@ -91,8 +91,7 @@ def prepare(args):
         for file in files.values():
             stack.callback(file.close)
         for name in names[len(state['done']):]:
-            archive = local_or_fetch(args.source, f'{args.url}/{name}.tar',
-                                     Path(args.out).parent / 'downloads' / 'openwebtext' / f'{name}.tar')
+            archive = local_or_fetch(args, f'{args.url}/{name}.tar', name=f'openwebtext/{name}.tar')
             jobs = (((f'{archive}: {n}', packed, args.tokenizer, args.val),) for n, packed in
                     tar_files(archive, lambda n: n.endswith('_data.xz')))
             before = sum(state[s]['documents'] for s in SPLITS)

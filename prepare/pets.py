@@ -22,9 +22,7 @@ SPLITS = {'train': 'trainval.txt', 'test': 'test.txt'}
 
 def main(argv=None):
     args = parse(pack_parser(__doc__, 'data/pets', f'a folder with {" and ".join(FILES)}'), argv)
-    images, annotations = (
-        local_or_fetch(args.source, URL + name, Path(args.out).parent / 'downloads' / f'pets-{name}', md5)
-        for name, md5 in FILES.items())
+    images, annotations = (local_or_fetch(args, URL + name, md5, f'pets-{name}') for name, md5 in FILES.items())
     lists = {PurePosixPath(name).name: content.decode() for name, content in
              tar_files(annotations, lambda name: name.endswith('.txt'))}
     pictures, breeds = {}, {}

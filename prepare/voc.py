@@ -29,11 +29,9 @@ def pictures(folder, split):
     """(name, label, path, (numbers, classes of the objects)) of the pictures that a list of VOC names."""
     for name in read(folder / 'ImageSets' / 'Segmentation' / f'{split}.txt').decode(errors='replace').split():
         picture = folder / 'JPEGImages' / f'{name}.jpg'
-        size = upright_size(picture)
+        size = upright_size(picture) if picture.exists() else None
         path = folder / 'SegmentationObject' / f'{name}.png'
-        objects, kinds = (read_png(read(p), p) for p in (path, folder / 'SegmentationClass' / f'{name}.png'))
-        same_size(objects, path, size or kinds.shape)
-        same_size(kinds, f'of the classes of {name}', objects.shape)
+        objects, kinds = read_mask(path, size), read_mask(folder / 'SegmentationClass' / f'{name}.png', size)
         classes = [0] * int(objects[objects < UNKNOWN].max(initial=0))
         for m in np.unique(objects[(objects > 0) & (objects < UNKNOWN)]):
             found = np.bincount(kinds[objects == m]).argmax() - 1
@@ -44,6 +42,15 @@ def pictures(folder, split):
         if classes:
             numbers, classes = compact(objects, classes)
             yield f'{name}.jpg', largest(numbers, classes), str(picture), (numbers, classes)
+
+
+def read_mask(path, size):
+    """A mask as numbers, uint8 (H, W)."""
+    numbers = read_png(read(path), path)
+    if numbers.dtype != np.uint8:
+        raise Mistake(f'mask {path} is {numbers.dtype}, not one byte for each pixel; get it again')
+    same_size(numbers.shape, path, size)
+    return numbers
 
 
 def read(path):

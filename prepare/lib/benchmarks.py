@@ -127,8 +127,7 @@ def prepare(args, source):
     ends = dict.fromkeys(names.values())
     claim(args, *(args.out + end for end in ends))
     if not args.source or not path.is_dir() or (path / source.file).is_file():  # a folder may hold the archive
-        path = local_or_fetch(args.source, args.url + source.file, Path(args.out).parent / 'downloads' / source.file,
-                              None if args.source else source.checksum)
+        path = local_or_fetch(args, args.url + source.file, None if args.source else source.checksum)
     found, written = texts_in(path, list(names)), {}
     for end in ends:
         those = [name for name in names if names[name] == end]  # any of them will do

@@ -1,6 +1,6 @@
 """CIFAR-10 and CIFAR-100: archives of pickled arrays."""
 import pickle
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import numpy as np
 
@@ -18,9 +18,7 @@ def prepare(argv, doc, number):
     """All that cifar10.py and cifar100.py do. A pickle can call any function, so only the published archives, which
     their checksums tell, are read."""
     args = parse(parser(doc, f'data/cifar{number}', 'a local copy of the archive instead of the download'), argv)
-    file = f'cifar-{number}-python.tar.gz'
-    path = local_or_fetch(args.source, f'https://www.cs.toronto.edu/~kriz/{file}',
-                          Path(args.out).parent / 'downloads' / file, MD5[number])
+    path = local_or_fetch(args, f'https://www.cs.toronto.edu/~kriz/cifar-{number}-python.tar.gz', MD5[number])
     files = {PurePosixPath(name).name: content for name, content in tar_files(path, lambda name: True, 2 ** 28)}
 
     def load(name):

@@ -92,18 +92,20 @@ def fetch(url, path, checksum=None, tries=5):
     return path
 
 
-def local_or_fetch(given, url, path, checksum=None):
+def local_or_fetch(args, url, checksum=None, name=''):
     """The path of the user's own copy if given (--from: a file, or a folder that has a file with the url's name), else
-    of the download, which is kept for the next time. Raises Mistake for a file with another checksum."""
-    if given is not None:
-        path = Path(given, url.rpartition('/')[2]) if os.path.isdir(given) else Path(given)
+    of the download, which is kept for the next time in `downloads` beside --out, under this name. Raises Mistake for a
+    file with another checksum."""
+    path = Path(args.out).parent / 'downloads' / (name or url.rpartition('/')[2])
+    if args.source is not None:
+        path = Path(args.source, url.rpartition('/')[2]) if os.path.isdir(args.source) else Path(args.source)
         if not path.is_file():
             raise Mistake(f'--from {path}: no such file; name the one you have')
-    elif not os.path.exists(path):
+    elif not path.exists():
         hold(path)  # two datasets may need the same file
-        if not os.path.exists(path):
+        if not path.exists():
             return fetch(url, path, checksum)
     if checksum and (difference := differs(path, checksum)):
-        raise Mistake(f'{path} is not the published file ({difference}); ' +
-                      ('get it again' if given is not None else 'remove it, and run this again'))
+        raise Mistake(f'{path} is not the published file ({difference}); '
+                      + ('remove it, and run this again' if args.source is None else 'get it again'))
     return path

@@ -25,8 +25,8 @@ def class_folders(folder):
     return classes
 
 
-def same_classes(train, split, classes):
-    """Raise Mistake if a split has other classes than `train`."""
-    if different := sorted(classes.keys() ^ train.keys()):
-        raise Mistake(f'class {different[0]} is in only one of train and {split} ({len(different)} such); add a folder '
-                      f'{different[0]} with pictures to the other, or remove it')
+def same_classes(train, split):
+    """Raise Mistake if a split has other classes than the training split."""
+    if different := sorted(set(train) ^ set(split)):
+        raise Mistake(f'class {different[0]} has pictures for training or for validation and testing, but not for both '
+                      f'({len(different)} such classes); add some in a folder {different[0]}, or remove it')

@@ -23,10 +23,10 @@ def upright_size(source):
     return image.size if turned else image.size[::-1]
 
 
-def same_size(numbers, name, size):
-    """Raises Mistake unless a mask is (height, width), the size of its upright picture, if that is known."""
-    if size and numbers.shape != tuple(size):
-        raise Mistake(f'mask {name} is {numbers.shape}, its upright picture {tuple(size)} in height and width; make '
+def same_size(shape, name, size):
+    """Raises Mistake unless the shape of a mask is the (height, width) of its upright picture, if that is known."""
+    if size and tuple(shape) != tuple(size):
+        raise Mistake(f'mask {name} is {shape}, its upright picture {tuple(size)} in height and width; make '
                       'them equal')
 
 
@@ -36,7 +36,7 @@ def checked(numbers, name, size):
     if numbers.ndim != 2 or numbers.dtype not in (np.uint8, bool):
         found = 'colours' if numbers.ndim == 3 else f'numbers of type {numbers.dtype}'
         raise Mistake(f'mask {name} holds {found}; save it in grey or with a palette: {VALUES}')
-    same_size(numbers, name, size)
+    same_size(numbers.shape, name, size)
     held = np.unique(numbers)
     if numbers.dtype == bool or set(held) <= {0, UNKNOWN}:              # black and white
         return (numbers > 0).astype(np.uint8)

@@ -15,6 +15,7 @@ import io
 import os
 import sys
 import warnings
+from array import array
 from pathlib import Path
 
 import numpy as np
@@ -133,8 +134,9 @@ class Pack:
 
     def __init__(self, folder, split):
         self.place, self.split = f'{folder}/{split}', split
-        self.jpeg, self.offsets, self.labels, self.names = Growing(f'{self.place}.jpeg.npy', np.uint8), [0], [], []
-        self.png, self.mask_offsets, self.objects = None, [0], []
+        self.jpeg, self.offsets = Growing(f'{self.place}.jpeg.npy', np.uint8), array('q', [0])
+        self.names, self.labels = [], array('q')
+        self.png, self.mask_offsets, self.objects = None, array('q', [0]), []
 
     def close(self):
         for file in filter(None, (self.jpeg, self.png)):
@@ -161,7 +163,7 @@ class Pack:
     def complete(self, numbers):
         """Complete the files; returns the split's entry in meta.json. numbers: the final label for each label."""
         self.close()
-        arrays = {'labels': numbers[self.labels], 'offsets': np.array(self.offsets), 'names': np.array(self.names, 'S')}
+        arrays = {'labels': numbers[np.array(self.labels)], 'offsets': np.array(self.offsets), 'names': np.array(self.names, 'S')}
         entry = {'count': len(self.names), 'bytes': self.jpeg.length}
         if self.png:
             arrays |= {'objects': masks.table(self.objects), 'mask_offsets': np.array(self.mask_offsets)}

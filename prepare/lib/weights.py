@@ -1,11 +1,9 @@
 """What the scripts share that make run directories of published weights."""
-from pathlib import Path
-
 from engine.settings import Mistake
 from prepare.lib.command_line import Parser
 from prepare.lib.download import local_or_fetch
 
-GPT2_TEXT, IMAGENET = {'kind': 'text', 'tokenizer': {'name': 'gpt2'}}, {'dataset': 'imagenet', 'eval_crop': 1.0}
+GPT2_TEXT = {'kind': 'text', 'tokenizer': {'name': 'gpt2'}}
 # settings with which train.py fine-tunes if no config is named: nanoGPT's, 20 steps of 32 sequences
 FINE_TUNING = {'batch_size': 1, 'gradient_accumulation_steps': 32, 'max_iters': 20, 'learning_rate': 3e-5,
                'schedule': 'constant', 'warmup_iters': 0, 'min_lr': 0.0, 'eval_interval': 5, 'eval_iters': 40,
@@ -30,10 +28,10 @@ def prepare(args, out_dir, url, file, network, settings, data, checksum=None):
     from engine import official  # here, as it imports torch: --help is fast
     from engine.checkpoint import check_new
     from engine.trained import write_run
-    out = Path(args.out_dir or out_dir)
+    args.out = out = args.out_dir or out_dir
     if not args.overwrite:
         check_new(out)
-    path = local_or_fetch(args.source, url, out.parent / 'downloads' / file, None if args.source else checksum)
+    path = local_or_fetch(args, url, None if args.source else checksum, file)
     model = network(official.read(path))
     if data is GPT2_TEXT and model.config.vocab_size < 50257:
         raise Mistake(f"{path} knows {model.config.vocab_size} tokens, GPT-2's tokenizer 50257; take another file")

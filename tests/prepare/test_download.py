@@ -1,6 +1,7 @@
 """prepare/lib/download.py against a server that fails as real ones do."""
 import hashlib
 import threading
+from argparse import Namespace
 from http.server import HTTPServer
 
 import numpy as np
@@ -11,13 +12,16 @@ from prepare.lib import download
 
 
 def test_checksums_are_md5_or_sha256_by_their_length(tmp_path):
+    tmp_path = tmp_path / 'downloads'
+    tmp_path.mkdir()
     (tmp_path / 'f').write_bytes(b'content')
     for kind in ('md5', 'sha256'):
         right = hashlib.new(kind, b'content').hexdigest()
-        assert download.local_or_fetch(tmp_path, 'http://x/f', None, right) == tmp_path / 'f'
-        for given, path in ((tmp_path / 'f', None), (None, tmp_path / 'f')):  # also one that was downloaded
+        given, kept = Namespace(source=tmp_path, out='d'), Namespace(source=None, out=f'{tmp_path.parent}/d')
+        assert download.local_or_fetch(given, 'http://x/f', right) == tmp_path / 'f'
+        for args in given, kept:  # also one that was downloaded
             with pytest.raises(ValueError, match=f'f is not the published file .its {kind} is not'):
-                download.local_or_fetch(given, 'http://x/f', path, right[::-1])
+                download.local_or_fetch(args, 'http://x/f', right[::-1])
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def test_names_that_are_not_utf_8(tmp_path):
 def test_mistakes_with_folders_write_nothing(tmp_path, capsys):
     picture = jpeg(8, 8)
     cases = {
-        'extra': (folder_files() | {'val/emu/1.jpg': picture}, 'class emu is in only one of train and val'),
+        'extra': (folder_files() | {'val/emu/1.jpg': picture}, 'class emu'),
         'missing': (folder_files() | {'train/emu/1.jpg': picture, 'train/fox/1.jpg': picture}, 'class emu'),
         'empty': (folder_files() | {'train/emu/readme.txt': b''}, 'train/emu holds no picture'),
         'deep': ({f'top/{n}': c for n, c in folder_files().items()}, 'expected FOLDER/train/'),

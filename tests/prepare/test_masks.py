@@ -233,6 +233,7 @@ def test_run_lengths_equal_cocos():
     (coco_files([thing({'counts': [5], 'size': [30, 40]})]), 'its runs are not as long as the picture'),
     (coco_files([thing({'counts': [10 ** 30], 'size': [30, 40]})]), 'neither polygons nor a run-length code'),
     (coco_files([thing({'counts': [2 ** 62] * 3 + [2 ** 62 + 1200], 'size': [30, 40]})]), 'its runs are not as long'),
+    (coco_files([thing({'counts': [10 ** 12], 'size': [10 ** 6, 10 ** 6]})]), 'neither polygons nor'),
     (coco_files([thing({'counts': [1200], 'size': [3, 400]})]), 'neither polygons nor a run-length code of 40 x 30'),
     (coco_files([thing({'counts': 'zz', 'size': [30, 40]})]), 'neither polygons nor a run-length code'),
     (coco_files([thing('x')]), 'neither polygons nor a run-length code'),
