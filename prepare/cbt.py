@@ -8,6 +8,8 @@ gap in the 21st. The missing words are common nouns (CN) or named entities (NE).
 as lines `1 sentence` .. `20 sentence`, `21 question XXXXX<tab>answer<tab><tab>choice|choice|..` and
 an empty line.
 
+The archive is compared with the checksum that Hugging Face sends with it.
+
 Expect 2,500 questions of each kind.
 """
 import sys

@@ -3,6 +3,8 @@
     python prepare/cifar10.py                                      # downloads 170 MB
     python prepare/cifar10.py --from cifar-10-python.tar.gz        # or reads your copy
 
+Your copy must be the published archive, byte for byte.
+
 Expect 50,000 pictures for training (train) and 10,000 for testing (test) of 32x32, 10 classes.
 """
 import sys

@@ -3,6 +3,8 @@
     python prepare/cifar100.py                                       # downloads 169 MB
     python prepare/cifar100.py --from cifar-100-python.tar.gz        # or reads your copy
 
+Your copy must be the published archive, byte for byte.
+
 Expect 50,000 pictures for training (train) and 10,000 for testing (test) of 32x32, 100 classes.
 """
 import sys

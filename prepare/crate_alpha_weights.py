@@ -9,7 +9,7 @@
 The weights are from huggingface.co/UCSC-VLAA/CRATE-alpha. The paper reports a top-1 accuracy on
 ImageNet-1K of 81.2% for B16 and 83.9% for L14. As in the authors' evaluation, the short side of a
 picture becomes 224 pixels, and the centre is cut out. We could not download the weights; what is
-read is checked tensor by tensor.
+read is checked tensor by tensor, and the download against the checksum that Hugging Face sends.
 
 Expect 72,328,936 parameters, and 253,650,920 for L14.
 """

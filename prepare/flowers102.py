@@ -1,7 +1,7 @@
 """Oxford 102 Flowers (345 MB, from robots.ox.ac.uk): large pictures of 102 species.
 
     python prepare/flowers102.py                       # downloads 345 MB
-    python prepare/flowers102.py --from FOLDER         # or reads your copies of its three files
+    python prepare/flowers102.py --from FOLDER         # or reads your copies of its three files, as published
 
 Expect 1,020 pictures for training (train), 1,020 for validation (val) and 6,149 for testing (test),
 102 classes. The classes are called 1 to 102, because the dataset has no names for them.

@@ -8,7 +8,7 @@ Subsets are downloaded one at a time. If the script is killed, run it again: it 
 subset it was at. Documents are cleaned as in Hugging Face's loader and in nanoGPT: stripped, with
 at most one empty line in a row. <|endoftext|> follows each. A fixed random 0.05% of them are held
 out for validation, chosen by a hash of their text, so that copies of a document are in the same
-split.
+split. The archives are compared with the checksums that Hugging Face sends with them.
 
 Expect about 9.0 billion tokens for training and 4.4 million for validation.
 """

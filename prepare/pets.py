@@ -1,7 +1,7 @@
 """Oxford-IIIT Pets (810 MB, from robots.ox.ac.uk): large pictures of 37 breeds of cats and dogs.
 
     python prepare/pets.py                       # downloads 810 MB
-    python prepare/pets.py --from FOLDER         # or reads your copies of its two archives
+    python prepare/pets.py --from FOLDER         # or reads your copies of its two archives, as published
 
 Expect 3,680 pictures for training (train) and 3,669 for testing (test), 37 classes.
 """

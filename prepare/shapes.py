@@ -26,24 +26,33 @@ from engine.settings import Mistake
 from prepare.lib.command_line import between, parse, parser, run
 from prepare.lib.pictures import save_arrays
 
-def heart(x, y):
-    return (x * x + y * y - 1) ** 3 < x * x * y ** 3
+CLASSES = ['disc', 'ring', 'square', 'triangle', 'cross', 'star', 'crescent', 'heart', 'hexagon', 'bar']
 
 
-# whether points (u, v), v down, are inside a shape that fits the unit disc, for arrays; r is their radius, a their angle
-# from straight up
-SHAPES = {
-    'disc': lambda u, v, r, a: r < 0.85,
-    'ring': lambda u, v, r, a: (r < 0.95) & (r > 0.55),
-    'square': lambda u, v, r, a: np.maximum(abs(u), abs(v)) < 0.72,
-    'triangle': lambda u, v, r, a: (v < 0.5) & (abs(u) < (v + 1) * 0.577),
-    'cross': lambda u, v, r, a: (np.minimum(abs(u), abs(v)) < 0.26) & (np.maximum(abs(u), abs(v)) < 0.9),
-    'star': lambda u, v, r, a: r < 0.42 + 0.58 * abs(1 - (a * 5 / np.pi + 1) % 2) ** 1.5,
-    'crescent': lambda u, v, r, a: (r < 0.92) & (np.hypot(u - 0.42, v) > 0.75),
-    'heart': lambda u, v, r, a: heart(u * 1.25, -v * 1.25 + 0.1),
-    'hexagon': lambda u, v, r, a: np.maximum(abs(u) * 0.866 + abs(v) * 0.5, abs(v)) < 0.8,
-    'bar': lambda u, v, r, a: (abs(v) < 0.28) & (abs(u) < 0.95)}
-CLASSES = list(SHAPES)
+def inside(shape, u, v):
+    """Whether points (u, v), v down, are inside a shape that fits the unit disc; any array
+    shapes."""
+    r, a = np.hypot(u, v), np.arctan2(u, -v)  # radius, and angle from straight up
+    if shape == 'disc':
+        return r < 0.85
+    if shape == 'ring':
+        return (r < 0.95) & (r > 0.55)
+    if shape == 'square':
+        return np.maximum(abs(u), abs(v)) < 0.72
+    if shape == 'triangle':
+        return (v < 0.5) & (abs(u) < (v + 1) * 0.577)
+    if shape == 'cross':
+        return (np.minimum(abs(u), abs(v)) < 0.26) & (np.maximum(abs(u), abs(v)) < 0.9)
+    if shape == 'star':
+        return r < 0.42 + 0.58 * abs(1 - (a * 5 / np.pi + 1) % 2) ** 1.5
+    if shape == 'crescent':
+        return (r < 0.92) & (np.hypot(u - 0.42, v) > 0.75)
+    if shape == 'heart':
+        x, y = u * 1.25, -v * 1.25 + 0.1
+        return (x * x + y * y - 1) ** 3 < x * x * y ** 3
+    if shape == 'hexagon':
+        return np.maximum(abs(u) * 0.866 + abs(v) * 0.5, abs(v)) < 0.8
+    return (abs(v) < 0.28) & (abs(u) < 0.95)  # bar
 
 
 def textures(rng, n, x, y):
@@ -106,8 +115,7 @@ def draw(rng, labels, size):
                   for cell, c in ((column, cx), (row, cy)))
         u, v = (x - cx) / radius, (y - cy) / radius
         u, v = np.cos(turn) * u + np.sin(turn) * v, np.cos(turn) * v - np.sin(turn) * u
-        mask = np.stack([(k >= 0) & SHAPES[CLASSES[k]](*where) for k, *where in
-                         zip(labels[:, m], u, v, np.hypot(u, v), np.arctan2(u, -v))])
+        mask = np.stack([(k >= 0) & inside(CLASSES[k], *uv) for k, *uv in zip(labels[:, m], u, v)])
         picture[mask] = painted(colours[m])[mask]
         shown[mask] = m + 1
     shown[clutter(picture, 1)] = 0

@@ -136,14 +136,18 @@ def prepare(args, source):
             raise Mistake(f'{path} has no {" and no ".join(those)}; give another --from PATH')
         written[args.out + end] = name, found[name], source.rows(found[name], f'{path}: {name}')
     for out, (name, text, rows) in written.items():
-        content = ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows).encode()
-        test = {'count': len(rows), 'bytes': len(content), 'sha256': hashlib.sha256(content).hexdigest()}
-        with new_folder(out) as new:
-            (new / 'test.jsonl').write_bytes(content)
-            write_meta(new, {'kind': 'benchmark', 'task': source.task,
-                             'source': path.name if path.is_file() else name, 'splits': {'test': test}})
+        save_benchmark(out, source.task, rows, path.name if path.is_file() else name)
         print(f'{out}: {len(rows):,} rows, {text.count(chr(10)):,} lines, {len(text.split()):,} words, '
               f'{len(text.encode()):,} bytes; expected are {source.expected}')
+
+
+def save_benchmark(out, task, rows, source):
+    """Writes the folder. rows: dicts as the task needs them; source: the name of the file that they come from."""
+    content = ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows).encode()
+    test = {'count': len(rows), 'bytes': len(content), 'sha256': hashlib.sha256(content).hexdigest()}
+    with new_folder(out) as new:
+        (new / 'test.jsonl').write_bytes(content)
+        write_meta(new, {'kind': 'benchmark', 'task': task, 'source': source, 'splits': {'test': test}})
 
 
 def texts_in(path, names):
