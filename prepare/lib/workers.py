@@ -11,8 +11,7 @@ from engine.settings import Mistake
 
 
 def begin():
-    """In a worker: Ctrl-C is for the main process alone, and the end of that one, however it comes, ends this one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """In a worker: the end of the main process, however it comes, is the end of this one."""
     threading.Thread(target=lambda: (multiprocessing.parent_process().join(), os._exit(1)), daemon=True).start()
 
 
@@ -24,10 +23,12 @@ def in_order(function, jobs, workers):
         yield from ((job, function(job[-1])) for job in jobs)
         return
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context('spawn'), begin)
-    waiting = collections.deque()
+    waiting, mask = collections.deque(), getattr(signal, 'pthread_sigmask', lambda *_: None)  # Windows has none
     try:
         for job in jobs:
+            mask(signal.SIG_BLOCK, {signal.SIGINT})  # workers start here, and Ctrl-C is for this process alone
             waiting.append((job, pool.submit(function, job[-1])))
+            mask(signal.SIG_UNBLOCK, {signal.SIGINT})
             if len(waiting) >= 4 * workers:
                 job, result = waiting.popleft()
                 yield job, result.result()

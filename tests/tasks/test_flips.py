@@ -3,7 +3,6 @@
 NANOCRATE_FAULTS=50 tries 1000 in each file, instead of 20.
 """
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
