@@ -13,52 +13,36 @@ validation.
 Expect a line for each split: `data/mnist/train.images.npy: 54,000 pictures of 28x28x1, 10 classes`.
 """
 import gzip
-import io
-import math
 import os
 import struct
 import sys
 from pathlib import Path
 
 import numpy as np
-from numpy.lib import format as formats
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import Mistake, one_line_errors
-from prepare.lib.command_line import parse, parser, share
+from engine.settings import Mistake
+from prepare.lib.command_line import between, parse, parser, run, share
 from prepare.lib.pictures import save_arrays
 
 MOST_UNZIPPED = 2 ** 30  # bytes in a compressed file, which go into memory; the largest of EMNIST has 0.5 GB
 
 
 def read(path):
-    """The array in a .npy file or an idx file of bytes; both may be compressed by gzip."""
+    """The array in a .npy file or an idx file of bytes, which may be compressed by gzip."""
     try:
         content = np.memmap(path, np.uint8, 'r')
         if bytes(content[:2]) == b'\x1f\x8b':
-            content = unzipped(path)
-        start = bytes(content[:4])
-        if start == b'\x93NUM':
-            f = io.BytesIO(content[:2 ** 16])
-            read_header = {1: formats.read_array_header_1_0, 2: formats.read_array_header_2_0}
-            shape, by_columns, dtype = read_header[formats.read_magic(f)[0]](f)
-            return np.frombuffer(content, dtype, math.prod(shape), f.tell()).reshape(shape, order='CF'[by_columns])
-        if start[:3] != b'\0\0\x08':  # idx: two zeros, 8 for bytes, the number of axes, the length of each
-            raise Mistake('this is neither')
-        shape = struct.unpack_from(f'>{start[3]}I', content, 4)
-        return np.frombuffer(content, np.uint8, offset=4 + 4 * start[3]).reshape(shape)
+            with gzip.open(path) as f:
+                content = f.read(MOST_UNZIPPED + 1)
+            assert len(content) <= MOST_UNZIPPED, f'more than {MOST_UNZIPPED:,} bytes are compressed in it'
+        elif bytes(content[:4]) == b'\x93NUM':
+            return np.load(path, mmap_mode='r')
+        assert bytes(content[:3]) == b'\0\0\x08', 'this is neither'  # idx: two zeros, 8 for bytes, then the number of
+        shape = struct.unpack_from(f'>{content[3]}I', content, 4)      # axes and the length of each
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)
     except Exception as e:  # of many types, depending on the damage
         raise Mistake(f'{path}: expected a whole .npy file, or an idx file of bytes ({e})') from None
-
-
-def unzipped(path):
-    content = bytearray()
-    with gzip.open(path) as f:
-        while piece := f.read(2 ** 20):
-            content += piece
-            if len(content) > MOST_UNZIPPED:
-                raise Mistake(f'more than {MOST_UNZIPPED:,} bytes are compressed in it')
-    return content
 
 
 def read_split(images, labels):
@@ -83,12 +67,11 @@ def main(argv=None):
             p.add_argument(f'--{split}{kind}', required=not split, metavar='FILE', help=f'{kind} {text}')
     p.add_argument('--val', type=share, default=0.1,
                    help='share of the training pictures held out if there are no --val_images (default: %(default)s)')
-    p.add_argument('--seed', type=int, default=0, help='which of them are held out (default: %(default)s)')
+    p.add_argument('--seed', type=between(int, 0, 2 ** 32), default=0,
+                   help='which of them are held out (default: %(default)s)')
     p.add_argument('--classes', metavar='NAMES', help='a file with one name per line, or names separated by commas '
                                                       '(default: 0,1,2,..)')
     args = parse(p, argv)
-    if args.seed < 0:
-        raise Mistake(f'--seed: {args.seed} must not be negative')
     splits = {'train': read_split(args.images, args.labels)}
     for split in 'val', 'test':
         images, labels = getattr(args, f'{split}_images'), getattr(args, f'{split}_labels')
@@ -113,5 +96,4 @@ def main(argv=None):
 
 
 if __name__ == '__main__':
-    with one_line_errors():
-        main()
+    run(main)

@@ -3,21 +3,21 @@
     python prepare/cifar100.py                                       # downloads 169 MB
     python prepare/cifar100.py --from cifar-100-python.tar.gz        # or reads your copy
 
+Your copy must be the published archive, byte for byte.
+
 Expect 50,000 pictures for training (train) and 10,000 for testing (test) of 32x32, 100 classes.
 """
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import one_line_errors
-from prepare.lib.cifar import cifar
+from prepare.lib.cifar import prepare
+from prepare.lib.command_line import run
 
 
 def main(argv=None):
-    cifar(argv, __doc__, 100, 'eb9058c3a382ffc7106e4002c42a8d85', {'train': ['train'], 'test': ['test']},
-          'meta', 'fine_label_names', 'fine_labels')
+    prepare(argv, __doc__, 100)
 
 
 if __name__ == '__main__':
-    with one_line_errors():
-        main()
+    run(main)

@@ -17,37 +17,20 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import Mistake, one_line_errors
-from prepare.gpt2_weights import FINE_TUNING
-from prepare.lib.command_line import Parser
-from prepare.lib.download import local_or_fetch
+from prepare.lib.command_line import run
+from prepare.lib.weights import FINE_TUNING, GPT2_TEXT, options, prepare
 
 URL = 'https://huggingface.co/JackBAI/CRATE-GPT-12L-Pile-600000steps/resolve/main/ckpt.pt'
 
 
 def main(argv=None):
-    p = Parser(__doc__)
-    p.add_argument('--from', dest='source', metavar='FILE', help='a local copy instead of the download')
-    p.add_argument('--out_dir', default='out/crate_lm', help='run directory to write (default: %(default)s)')
-    p.add_argument('--overwrite', action='store_true', help='replace the run in this directory')
-    p.add_argument('--url', default=URL, help='the file to download (default: %(default)s)')
-    args = p.parse_args(argv)
-    from engine import official  # here, as it imports torch: --help is fast
-    from engine.checkpoint import check_new
-    from engine.trained import write_run
-    from model_crate_alpha import CRATEAlpha
-    out = Path(args.out_dir)
-    if not args.overwrite:
-        check_new(out)
-    path = local_or_fetch(args.source, args.url, out.parent / 'downloads' / f'crate_lm{Path(args.url).suffix}')
-    model = CRATEAlpha.from_official(official.read(path), n_head=12)
-    if model.config.vocab_size < 50257:
-        raise Mistake(f"{path} knows {model.config.vocab_size} tokens, GPT-2's tokenizer 50257; take another file")
-    write_run(out, model, FINE_TUNING, {'kind': 'text', 'tokenizer': {'name': 'gpt2'}},
-              'run this again, or name another --out_dir')
-    print(f'{out}: {model.num_params():,} parameters')
+    args = options(__doc__, 'out/crate_lm', URL, 'the file to download').parse_args(argv)
+
+    def network(weights):
+        from model_crate_alpha import CRATEAlpha
+        return CRATEAlpha.from_official(weights, n_head=12)
+    prepare(args, 'out/crate_lm', args.url, f'crate_lm{Path(args.url).suffix}', network, FINE_TUNING, GPT2_TEXT)
 
 
 if __name__ == '__main__':
-    with one_line_errors():
-        main()
+    run(main)

@@ -25,10 +25,10 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import Mistake, one_line_errors
+from engine.settings import Mistake
 from prepare.lib import masks
-from prepare.lib.command_line import parse, share
-from prepare.lib.folders import LAYOUT, class_folders, pictures, same_classes
+from prepare.lib.command_line import parse, run, share
+from prepare.lib.folders import LAYOUT, class_folders, same_classes
 from prepare.lib.pictures import pack_options, pack_parser, save_pack
 
 
@@ -53,33 +53,29 @@ def main(argv=None):
     p.add_argument('--masks', metavar='MASKS', help='a folder with a mask for each picture')
     args = parse(p, argv)
     folder = Path(args.folder)
-    if folder.is_file():
-        raise Mistake(f'{folder} is a file; if it is an archive, unpack it first and name the folder')
-    if not folder.is_dir():
-        raise Mistake(f'no such folder: {folder}')
+    for path in filter(None, (args.folder, args.masks)):
+        if not os.path.isdir(path):
+            raise Mistake(f'{path} is no folder; unpack it if it is an archive, and name the folder')
     found = [name for name in ('val', 'valid', 'test') if (folder / name).is_dir()]
-    if 'val' in found and 'valid' in found:
-        raise Mistake(f'{folder} has both val and valid; remove or rename one')
     source = folder / 'train' if (folder / 'train').is_dir() else folder
-    if found and source == folder:
-        raise Mistake(f'{folder} has a folder {found[0]} but no folder train; {LAYOUT}')
-    train = class_folders(source)
-    others = {name: class_folders(folder / name) for name in found}
-    same_classes(folder, train, others)
-    parts = (train,) if {'val', 'valid'} & set(found) else hold_out(train, args.val)
-    splits = {name: pictures(source, part) for name, part in zip(('train', 'val'), parts)}
-    splits |= {'val' if name == 'valid' else name: pictures(folder / name, others[name]) for name in others}
+    if found and source == folder or {'val', 'valid'} <= set(found):
+        raise Mistake(f'{folder} has no folder train beside {found[0]}, or both val and valid; {LAYOUT}')
+    places = {'train': source} | {'val' if name == 'valid' else name: folder / name for name in found}
+    held = {split: class_folders(place) for split, place in places.items()}
+    classes = list(held['train'])
+    for split in held:
+        same_classes(held['train'], held[split])
+    if 'val' not in held:
+        places['val'] = source
+        held['train'], held['val'] = hold_out(held['train'], args.val)
+    splits = {split: [(f'{c}/{name}', label, f'{places[split]}/{c}/{name}')
+                      for label, c in enumerate(classes) for name in held[split][c]]
+              for split in ('train', 'val', 'test') if split in held}
+    total = sum(map(len, splits.values()))
     if args.masks:
-        if not Path(args.masks).is_dir():
-            raise Mistake(f'no such folder: {args.masks}')
-        plain, splits = splits, {name: masks.of_folder(args.masks, folder, part) for name, part in splits.items()}
-        if splits == plain:
-            first = Path(next(iter(plain.values()))[0][2]).relative_to(folder)
-            raise Mistake(f'{args.masks} has no mask of any picture; the first would be '
-                          f'{Path(args.masks, first).with_suffix(".png")}')
-    save_pack(args.out, splits, list(train), **pack_options(args))
+        splits = masks.of_folder(args.masks, folder, splits)
+    save_pack(args.out, splits, classes, total=total, **pack_options(args))
 
 
 if __name__ == '__main__':
-    with one_line_errors():
-        main()
+    run(main)

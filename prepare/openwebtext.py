@@ -8,7 +8,7 @@ Subsets are downloaded one at a time. If the script is killed, run it again: it 
 subset it was at. Documents are cleaned as in Hugging Face's loader and in nanoGPT: stripped, with
 at most one empty line in a row. <|endoftext|> follows each. A fixed random 0.05% of them are held
 out for validation, chosen by a hash of their text, so that copies of a document are in the same
-split.
+split. The archives are compared with the checksums that Hugging Face sends with them.
 
 Expect about 9.0 billion tokens for training and 4.4 million for validation.
 """
@@ -21,17 +21,17 @@ import lzma
 import os
 import re
 import sys
-import tarfile
 from pathlib import Path
 
 import numpy as np
+from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import Mistake, one_line_errors
-from prepare.lib.archives import Header, file_in, files_of, tar_files
-from prepare.lib.command_line import parse, parser, share
+from engine.settings import Mistake
+from prepare.lib.archives import tar_files
+from prepare.lib.command_line import parse, parser, run, share
 from prepare.lib.download import local_or_fetch
-from prepare.lib.files import new_folder, text_meta, write_header, write_meta
+from prepare.lib.files import Growing, new_folder, write_text_meta
 from prepare.lib.texts import decode
 from prepare.lib.workers import in_order
 from tasks.files import cores
@@ -40,7 +40,6 @@ from tasks.tokenizer import Tokenizer
 URL = 'https://huggingface.co/datasets/Skylion007/openwebtext/resolve/main/subsets'
 SUBSETS, SPLITS, DTYPE = 21, ('train', 'val'), np.dtype(np.uint16)  # 50257 tokens fit, and 256 bytes
 PROGRESS = 'progress.json'
-EXPECTED = 'a subset of OpenWebText: a tar of openwebtext/*_data.xz, which are tars of .txt files'
 
 tokenizer = functools.cache(Tokenizer)
 
@@ -52,123 +51,73 @@ def held_out(text, val_share):
 
 
 def tokenize(job):
-    """(name, bytes of a tar.xz of documents, tokenizer, held-out share) -> {split: (tokens, number
-    of documents, UTF-8 bytes)}, number of places that were not UTF-8; or a str that says what is
-    damaged."""
+    """(name, bytes of a tar.xz of documents, tokenizer, held-out share) -> {split: (tokens, number of documents, UTF-8
+    bytes)}, number of places that were not UTF-8."""
     name, packed, kind, val_share = job
     encode, end = tokenizer(kind).encode, tokenizer(kind).beginning
-    parts, counts, replaced = {s: [] for s in SPLITS}, {s: [0, 0] for s in SPLITS}, 0
-    try:
-        with tarfile.open(fileobj=io.BytesIO(packed), mode='r:xz', tarinfo=Header) as tar:
-            for member in files_of(tar):
-                if not member.name.endswith('.txt'):
-                    continue
-                text, places = decode(file_in(tar, member))
-                replaced += places
-                text = re.sub('\n\n\n+', '\n\n', text).strip()
-                split = 'val' if held_out(text, val_share) else 'train'
-                parts[split].append(np.array([*encode(text), end], DTYPE))
-                counts[split][0] += 1
-                counts[split][1] += len(text.encode())
-    except (tarfile.TarError, EOFError, lzma.LZMAError) as e:
-        return f'{name} is damaged ({e})'
-    return {s: (np.concatenate([np.empty(0, DTYPE), *parts[s]]), *counts[s]) for s in SPLITS}, replaced
+    texts, replaced = {s: [] for s in SPLITS}, 0
+    for _, content in tar_files(name, lambda name: name.endswith('.txt'), file=lzma.open(io.BytesIO(packed))):
+        text, places = decode(content)
+        text = re.sub('\n\n\n+', '\n\n', text).strip()
+        texts['val' if held_out(text, val_share) else 'train'].append(text)
+        replaced += places
+    return {s: (np.array([token for text in texts[s] for token in (*encode(text), end)], DTYPE), len(texts[s]),
+                sum(len(text.encode()) for text in texts[s])) for s in SPLITS}, replaced
 
 
-class Unfinished:
-    """A dataset while it is written. Tokens are appended to train.npy and val.npy. progress.json
-    has the counts after the last complete subset; opening the dataset again removes what was
-    appended later."""
-
-    def __init__(self, folder, kind, val_share):
-        self.path, self.kind = folder / PROGRESS, kind
-        self.state = {'begun': {'val': val_share, 'tokenizer': kind}, 'done': [], 'replaced': 0}
-        self.state |= {s: {'tokens': 0, 'documents': 0, 'bytes': 0} for s in SPLITS}
-        if self.path.exists():
-            before, self.state = self.state, json.loads(self.path.read_text(encoding='utf-8'))
-            for k, v in self.state['begun'].items():
-                if v != before['begun'][k]:
-                    raise Mistake(f'{folder} was begun with --{k} {v}; pass this again, or remove the folder')
-        self.files = {}
-        for s in SPLITS:
-            path = folder / f'{s}.npy'
-            self.files[s] = open(path, 'r+b' if path.exists() else 'w+b')
-            start = write_header(self.files[s], DTYPE, 0)
-            self.files[s].truncate(start + self.state[s]['tokens'] * DTYPE.itemsize)
-            self.files[s].seek(0, os.SEEK_END)
-
-    def add(self, parts, replaced):
-        for s, (tokens, documents, n_bytes) in parts.items():
-            tokens.tofile(self.files[s])
-            for k, more in (('tokens', len(tokens)), ('documents', documents), ('bytes', n_bytes)):
-                self.state[s][k] += more
-        self.state['replaced'] += replaced
-
-    def subset_done(self, name):
-        for file in self.files.values():
-            file.flush()
-            os.fsync(file.fileno())
-        self.state['done'].append(name)
-        new = self.path.with_suffix('.new')
-        new.write_text(json.dumps(self.state), encoding='utf-8')
-        os.replace(new, self.path)
-
-    def finish(self):
-        """Complete the files, write meta.json, and return the counts."""
-        for s, file in self.files.items():
-            write_header(file, DTYPE, self.state[s]['tokens'])
-        counts = {s: (self.state[s]['tokens'], DTYPE, self.state[s]['bytes']) for s in SPLITS}
-        meta = text_meta(tokenizer(self.kind), counts)
-        self.close()
-        write_meta(self.path.parent, meta)
-        self.path.unlink()
-        return self.state
-
-    def close(self):
-        for file in self.files.values():
-            file.close()
+def save(state, files, path):
+    """The counts after a complete subset, once its tokens are on the disk."""
+    for file in files.values():
+        file.file.flush()
+        os.fsync(file.file.fileno())
+    path.with_suffix('.new').write_text(json.dumps(state), encoding='utf-8')
+    os.replace(path.with_suffix('.new'), path)
 
 
 def prepare(args):
-    from tqdm import tqdm
+    """Tokens are appended to train.npy and val.npy. progress.json has the counts after the last complete subset; what
+    was appended later is cut off when this goes on."""
     tokenizer(args.tokenizer)  # fails before the download if there is no tokenizer
-    downloads, kept = Path(args.out).parent / 'downloads' / 'openwebtext', args.source is not None
-    with new_folder(args.out, PROGRESS) as folder, contextlib.closing(Unfinished(
-            folder, args.tokenizer, args.val)) as work:
-        names = [f'urlsf_subset{i:02}' for i in range(args.subsets)]
-        if work.state['done'] != names[:len(work.state['done'])]:
-            raise Mistake(f'{folder} already has {len(work.state["done"])} subsets; pass at least as many '
-                          '--subsets, or remove the folder')
-        for name in names[len(work.state['done']):]:
-            archive = local_or_fetch(args.source, f'{args.url}/{name}.tar', downloads / f'{name}.tar')
-            packs = ((f'{archive}: {n}', (n, packed, args.tokenizer, args.val)) for n, packed in
-                     tar_files(archive, lambda n: n.endswith('_data.xz'), EXPECTED))
-            seen = 0
-            for (where, _), result in tqdm(in_order(tokenize, packs, args.workers), name, disable=None, unit=' files'):
-                if isinstance(result, str):
-                    advice = 'get it again' if kept else 'remove it and run this again'
-                    raise Mistake(f'{archive}: {result}; {advice}')
-                work.add(*result)
-                seen += 1
-            if not seen:
-                raise Mistake(f'{archive} holds no *_data.xz; expected {EXPECTED}')
-            work.subset_done(name)
-            if not kept:
+    with new_folder(args.out, PROGRESS) as folder, contextlib.ExitStack() as stack:
+        path, names = folder / PROGRESS, [f'urlsf_subset{i:02}' for i in range(args.subsets)]
+        begun = {'val': args.val, 'tokenizer': args.tokenizer}
+        state = json.loads(path.read_text(encoding='utf-8')) if path.exists() else {
+            'begun': begun, 'done': [], 'replaced': 0} | {s: {'tokens': 0, 'documents': 0, 'bytes': 0} for s in SPLITS}
+        if state['begun'] != begun or state['done'] != names[:len(state['done'])]:
+            raise Mistake(f'{folder} was begun with --val {state["begun"]["val"]} --tokenizer '
+                          f'{state["begun"]["tokenizer"]} and has {len(state["done"])} subsets; pass these, and at '
+                          'least as many --subsets, or remove the folder')
+        files = {s: Growing(folder / f'{s}.npy', DTYPE, state[s]['tokens']) for s in SPLITS}
+        for file in files.values():
+            stack.callback(file.close)
+        for name in names[len(state['done']):]:
+            archive = local_or_fetch(args, f'{args.url}/{name}.tar', name=f'openwebtext/{name}.tar')
+            jobs = (((f'{archive}: {n}', packed, args.tokenizer, args.val),) for n, packed in
+                    tar_files(archive, lambda n: n.endswith('_data.xz')))
+            before = sum(state[s]['documents'] for s in SPLITS)
+            for _, (found, replaced) in tqdm(in_order(tokenize, jobs, args.workers), name, disable=None, unit=' files'):
+                state['replaced'] += replaced
+                for s, (tokens, documents, n_bytes) in found.items():
+                    files[s].append(tokens)
+                    for k, more in (('tokens', len(tokens)), ('documents', documents), ('bytes', n_bytes)):
+                        state[s][k] += more
+            if before == sum(state[s]['documents'] for s in SPLITS):
+                raise Mistake(f'{archive} holds no *_data.xz with .txt files; get it again')
+            state['done'].append(name)
+            save(state, files, path)
+            if args.source is None:
                 archive.unlink()
-        if min(work.state[s]['tokens'] for s in SPLITS) < 2:
-            raise Mistake('too few documents: none was held out for validation; pass more --subsets, '
-                          'or a larger --val')
-        counts = work.finish()
+        write_text_meta(folder, tokenizer(args.tokenizer), files, {s: state[s]['bytes'] for s in SPLITS})
+        path.unlink()
     for s in SPLITS:
-        print(f'{args.out}/{s}.npy: {counts[s]["tokens"]:,} tokens of {counts[s]["documents"]:,} documents, '
-              f'{counts[s]["bytes"]:,} bytes')
-    if counts['replaced']:
-        print(f'{counts["replaced"]:,} places that are not UTF-8 were replaced')
+        print(f'{args.out}/{s}.npy: {state[s]["tokens"]:,} tokens of {state[s]["documents"]:,} documents, '
+              f'{state[s]["bytes"]:,} bytes')
+    if state['replaced']:
+        print(f'{state["replaced"]:,} places that are not UTF-8 were replaced')
 
 
 def main(argv=None):
-    p = parser(__doc__, 'data/openwebtext')
-    p.add_argument('--from', dest='source', metavar='DIR', help='a folder with the archives, instead of the download')
+    p = parser(__doc__, 'data/openwebtext', 'a folder with the archives, instead of the download')
     p.add_argument('--subsets', type=int, default=SUBSETS, choices=range(1, SUBSETS + 1), metavar='N',
                    help=f'how many of the {SUBSETS} subsets, from the first (default: all)')
     p.add_argument('--tokenizer', default='gpt2', choices=['gpt2', 'bytes'],
@@ -181,5 +130,4 @@ def main(argv=None):
 
 
 if __name__ == '__main__':
-    with one_line_errors():
-        main()
+    run(main)

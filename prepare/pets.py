@@ -1,19 +1,18 @@
 """Oxford-IIIT Pets (810 MB, from robots.ox.ac.uk): large pictures of 37 breeds of cats and dogs.
 
     python prepare/pets.py                       # downloads 810 MB
-    python prepare/pets.py --from FOLDER         # or reads your copies of its two archives
+    python prepare/pets.py --from FOLDER         # or reads your copies of its two archives, as published
 
 Expect 3,680 pictures for training (train) and 3,669 for testing (test), 37 classes.
 """
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import Mistake, one_line_errors
 from prepare.lib.archives import listed_pictures, tar_files
-from prepare.lib.command_line import parse
+from prepare.lib.command_line import parse, run
 from prepare.lib.download import local_or_fetch
-from prepare.lib.pictures import pack_options, pack_parser, save_stream
+from prepare.lib.pictures import pack_options, pack_parser, save_pack
 from tasks.decode import is_picture
 
 URL = 'https://thor.robots.ox.ac.uk/~vgg/data/pets/'
@@ -21,41 +20,20 @@ FILES = {'images.tar.gz': '5c4f3ee8e5d25df40f4fd59a7f44e54c', 'annotations.tar.g
 SPLITS = {'train': 'trainval.txt', 'test': 'test.txt'}
 
 
-def read_lists(path):
-    """annotations.tar.gz -> {picture name: (split, label)}, and the breeds in label order.
-
-    A line is like `great_pyrenees_37 16 2 10`: the picture, then its breed as a number from 1.
-    """
-    found = {name.rpartition('/')[2]: content for name, content in
-             tar_files(path, lambda name: name.endswith(tuple('/' + n for n in SPLITS.values())), 'annotations.tar.gz')}
+def main(argv=None):
+    args = parse(pack_parser(__doc__, 'data/pets', f'a folder with {" and ".join(FILES)}'), argv)
+    images, annotations = (local_or_fetch(args, URL + name, md5, f'pets-{name}') for name, md5 in FILES.items())
+    lists = {PurePosixPath(name).name: content.decode() for name, content in
+             tar_files(annotations, lambda name: name.endswith('.txt'))}
     pictures, breeds = {}, {}
     for split, file in SPLITS.items():
-        if file not in found:
-            raise Mistake(f'{path} has no annotations/{file}; expected annotations.tar.gz; get it again')
-        for line in found[file].decode(errors='replace').splitlines():
-            name, number, *_ = line.split() + ['', '']
-            breed = name.rpartition('_')[0].replace('_', ' ')
-            if not (breed and number.isdecimal() and breeds.setdefault(int(number), breed) == breed
-                    and name not in pictures):
-                raise Mistake(f'{path}: {file} has a line that does not fit: {line!r}; get it again')
+        for line in lists[file].splitlines():
+            name, number, *_ = line.split()  # great_pyrenees_37 16 2 10: the picture, then its breed from 1
             pictures[name] = split, int(number) - 1
-    if sorted(breeds) != list(range(1, len(breeds) + 1)):
-        raise Mistake(f'{path}: the breeds are not numbered from 1 to {len(breeds)}; get it again')
-    return pictures, [breeds[number] for number in sorted(breeds)]
-
-
-def main(argv=None):
-    p = pack_parser(__doc__, 'data/pets')
-    p.add_argument('--from', dest='source', metavar='FOLDER', help=f'a folder with {" and ".join(FILES)}')
-    args = parse(p, argv)
-    images, annotations = (
-        local_or_fetch(args.source, URL + name, Path(args.out).parent / 'downloads' / f'pets-{name}', md5, strict=False)
-        for name, md5 in FILES.items())
-    pictures, breeds = read_lists(annotations)
-    save_stream(args.out, list(SPLITS), listed_pictures(images, is_picture, pictures, 'images.tar.gz'), breeds,
-                total=len(pictures), **pack_options(args))
+            breeds[int(number)] = name.rpartition('_')[0].replace('_', ' ')
+    save_pack(args.out, SPLITS, [breeds[number] for number in sorted(breeds)],
+              listed_pictures(images, is_picture, pictures), len(pictures), **pack_options(args))
 
 
 if __name__ == '__main__':
-    with one_line_errors():
-        main()
+    run(main)

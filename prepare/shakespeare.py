@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import one_line_errors
+from prepare.lib.command_line import run
 from prepare.lib.texts import tiny_shakespeare
 
 
@@ -20,5 +20,4 @@ def main(argv=None):
 
 
 if __name__ == '__main__':
-    with one_line_errors():
-        main()
+    run(main)

@@ -22,9 +22,8 @@ import numpy as np
 from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import Mistake, one_line_errors
-from prepare.lib.command_line import parse, parser
-from prepare.lib.files import check_room
+from engine.settings import Mistake
+from prepare.lib.command_line import between, parse, parser, run
 from prepare.lib.pictures import save_arrays
 
 CLASSES = ['disc', 'ring', 'square', 'triangle', 'cross', 'star', 'crescent', 'heart', 'hexagon', 'bar']
@@ -145,25 +144,21 @@ def draw_part(seed, split, first, count, size, objects):
 
 def main(argv=None, doc=__doc__, out='data/shapes', objects=1):
     p = parser(doc, out)
-    p.add_argument('--size', type=int, default=32,
+    p.add_argument('--size', type=between(int, 8, 256), default=32,
                    help='pixels per side, a multiple of 4, at most 256 (default: %(default)s)')
-    p.add_argument('--objects', type=int, default=objects, help='shapes in a picture, at most (default: %(default)s)')
-    p.add_argument('--train', type=int, default=20_000, help='pictures for training (default: %(default)s)')
-    p.add_argument('--val', type=int, default=2_000, help='pictures for validation (default: %(default)s)')
-    p.add_argument('--test', type=int, default=5_000, help='pictures for testing (default: %(default)s)')
-    p.add_argument('--seed', type=int, default=0, help='default: %(default)s')
+    p.add_argument('--objects', type=between(int, 1, 16), default=objects,
+                   help='shapes in a picture, at most (default: %(default)s)')
+    for split, n, what in ('train', 20_000, 'training'), ('val', 2_000, 'validation'), ('test', 5_000, 'testing'):
+        p.add_argument(f'--{split}', type=between(int, 1, 10 ** 7), default=n,
+                       help=f'pictures for {what} (default: %(default)s)')
+    p.add_argument('--seed', type=between(int, 0, 2 ** 32), default=0, help='default: %(default)s')
     args = parse(p, argv)
-    counts = args.train, args.val, args.test
-    if args.size % 4 or not 8 <= args.size <= 256 or min(counts) < 1 or max(counts) > 10 ** 9 or args.seed < 0:
-        raise Mistake('--size must be a multiple of 4 from 8 to 256, each split needs 1 to 10^9 pictures, and '
-                      '--seed must not be negative')
-    if not 1 <= args.objects <= 16:
-        raise Mistake(f'--objects={args.objects} must be between 1 and 16')
+    if args.size % 4:
+        raise Mistake(f'--size={args.size} must be a multiple of 4')
     if args.objects > 1 and Path(args.out) == Path('data/shapes'):
         raise Mistake('data/shapes is for one shape in a picture; give --out data/shapes_many')
-    check_room(args.out, sum(counts) * args.size ** 2 * 4)
     splits = {}
-    for i, (split, count) in enumerate(zip(('train', 'val', 'test'), counts)):
+    for i, (split, count) in enumerate((s, getattr(args, s)) for s in ('train', 'val', 'test')):
         drawn = [draw_part(args.seed, i, first, count, args.size, args.objects)
                  for first in tqdm(range(0, count, 200), split, unit=' pictures', unit_scale=200, disable=None)]
         splits[split] = [np.concatenate(part) for part in zip(*drawn)]
@@ -171,5 +166,4 @@ def main(argv=None, doc=__doc__, out='data/shapes', objects=1):
 
 
 if __name__ == '__main__':
-    with one_line_errors():
-        main()
+    run(main)

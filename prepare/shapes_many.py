@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import one_line_errors
 from prepare import shapes
+from prepare.lib.command_line import run
 
 
 def main(argv=None):
@@ -20,5 +20,4 @@ def main(argv=None):
 
 
 if __name__ == '__main__':
-    with one_line_errors():
-        main()
+    run(main)

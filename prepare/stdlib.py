@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import Mistake, one_line_errors
-from prepare.lib.command_line import parse, parser
+from engine.settings import Mistake
+from prepare.lib.command_line import parse, parser, run
 from prepare.lib.files import write_text
 from tasks.tokenizer import Tokenizer
 
@@ -47,9 +47,8 @@ def pieces(splits):
 
 
 def main(argv=None):
-    p = parser(__doc__, 'data/stdlib')
-    p.add_argument('--from', dest='source', default=sysconfig.get_path('stdlib'),
-                   help='folder of Python sources (default: %(default)s)')
+    p = parser(__doc__, 'data/stdlib', 'folder of Python sources (default: %(default)s)')
+    p.set_defaults(source=sysconfig.get_path('stdlib'))
     args = parse(p, argv)
     splits = {'train': [], 'val': [], 'test': []}
     for name, path in sources(args.source).items():
@@ -61,5 +60,4 @@ def main(argv=None):
 
 
 if __name__ == '__main__':
-    with one_line_errors():
-        main()
+    run(main)

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import Mistake, one_line_errors
-from prepare.lib.command_line import parse, parser, share
+from engine.settings import Mistake
+from prepare.lib.command_line import parse, parser, run, share
 from prepare.lib.texts import tokenize_and_save
 
 
@@ -43,5 +43,4 @@ def main(argv=None):
 
 
 if __name__ == '__main__':
-    with one_line_errors():
-        main()
+    run(main)

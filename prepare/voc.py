@@ -15,42 +15,19 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import Mistake, one_line_errors
-from prepare.lib.command_line import parse
-from prepare.lib.masks import compact, largest, upright_size
+from engine.settings import Mistake
+from prepare.lib.command_line import parse, run
+from prepare.lib.masks import compact, largest, same_size, upright_size
 from prepare.lib.pictures import pack_options, pack_parser, save_pack
 from tasks.masks import UNKNOWN, read_png
 
 CLASSES = ['aeroplane', 'bicycle', 'bird', 'boat', 'bottle', 'bus', 'car', 'cat', 'chair', 'cow', 'diningtable', 'dog',
            'horse', 'motorbike', 'person', 'pottedplant', 'sheep', 'sofa', 'train', 'tvmonitor']
-LISTS = Path('ImageSets', 'Segmentation')
 
 
-def read_mask(path, size):
-    """A mask of VOC as numbers, uint8 (H, W)."""
-    if not path.exists():
-        raise Mistake(f'No such file: {path}; unpack the archive again')
-    numbers = read_png(Path(path).read_bytes(), path)
-    if numbers.dtype != np.uint8 or numbers.ndim != 2 or size and numbers.shape != tuple(size):
-        raise Mistake(f'mask {path} is {numbers.dtype} {numbers.shape}, not uint8 {size or "(height, width)"}, one '
-                      'number for each pixel of its picture; get it again')
-    return numbers
-
-
-def names_in(path):
-    """The names in a list of VOC."""
-    try:
-        names = path.read_text(encoding='utf-8-sig').split()
-    except UnicodeDecodeError as e:
-        raise Mistake(f'{path} is no text in UTF-8 ({e}); get it again') from None
-    if any('\0' in name for name in names):
-        raise Mistake(f'{path} has a name with a zero byte; get it again')
-    return names
-
-
-def voc(folder, names):
-    """(name, label, path, (numbers, classes of the objects)) of pictures of VOC, by name."""
-    for name in names:
+def pictures(folder, split):
+    """(name, label, path, (numbers, classes of the objects)) of the pictures that a list of VOC names."""
+    for name in read(folder / 'ImageSets' / 'Segmentation' / f'{split}.txt').decode(errors='replace').split():
         picture = folder / 'JPEGImages' / f'{name}.jpg'
         size = upright_size(picture) if picture.exists() else None
         path = folder / 'SegmentationObject' / f'{name}.png'
@@ -62,24 +39,33 @@ def voc(folder, names):
                 raise Mistake(f'mask {path}: object {m} has the unknown class {found + 1}, of 1 to {len(CLASSES)}; '
                               'get it again')
             classes[m - 1] = int(found)
-        if any(objects[objects < UNKNOWN]):
+        if classes:
             numbers, classes = compact(objects, classes)
             yield f'{name}.jpg', largest(numbers, classes), str(picture), (numbers, classes)
 
 
+def read_mask(path, size):
+    """A mask as numbers, uint8 (H, W)."""
+    numbers = read_png(read(path), path)
+    if numbers.dtype != np.uint8:
+        raise Mistake(f'mask {path} is {numbers.dtype}, not one byte for each pixel; get it again')
+    same_size(numbers.shape, path, size)
+    return numbers
+
+
+def read(path):
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError) as e:  # ValueError: a zero byte in a name
+        raise Mistake(f'{path} cannot be read ({e}); give another --from, or unpack the archive again. For a folder '
+                      "like COCO's: python prepare/coco.py") from None
+
+
 def main(argv=None):
-    p = pack_parser(__doc__, 'data/voc')
-    p.add_argument('--from', dest='source', metavar='FOLDER', required=True, help='the folder VOC2012')
-    args = parse(p, argv)
-    folder = Path(args.source)
-    lists = {split: folder / LISTS / f'{split}.txt' for split in ('train', 'val')}
-    if not all(path.is_file() for path in lists.values()):
-        raise Mistake(f'{folder} lacks {LISTS}/train.txt and val.txt, which VOC2012 has; give another --from, or for '
-                      "a folder like COCO's: python prepare/coco.py")
-    splits = {split: voc(folder, names_in(path)) for split, path in lists.items()}
+    args = parse(pack_parser(__doc__, 'data/voc', 'the folder VOC2012', required=True), argv)
+    splits = {split: pictures(Path(args.source), split) for split in ('train', 'val')}
     save_pack(args.out, splits, CLASSES, **pack_options(args))
 
 
 if __name__ == '__main__':
-    with one_line_errors():
-        main()
+    run(main)

@@ -22,7 +22,7 @@ from model_crate import CRATE, CRATEConfig
 from model_crate_alpha import CRATEAlpha, CRATEAlphaConfig
 from model_crate_mae import CRATEMAE, CRATEMAEConfig
 from prepare import shapes
-from prepare.lib.benchmark import save_benchmark
+from prepare.lib.benchmarks import save_benchmark
 from prepare.lib.pictures import save_arrays
 from tasks import imagenet
 from tasks.tokenizer import Tokenizer
@@ -53,7 +53,7 @@ def place(tmp_path):
     save_text(tmp_path / 'data' / 'shakespeare_char', tokenizer, *split_text(text, tokenizer))
     (tmp_path / 'README.md').write_text(README, encoding='utf-8')
     passages = [{'context': 'a subspace of', 'word': 'tokens'}]
-    save_benchmark(tmp_path / 'data' / 'lambada', 'last_word', passages, tmp_path, 'toy')
+    save_benchmark(tmp_path / 'data' / 'lambada', 'last_word', passages, 'toy')
     sizes = dict(n_layer=2, n_head=2, n_embd=16)
     gpt2 = AoT(AoTConfig(block_size=16, vocab_size=256, attn='mhsa', mlp=True, bias=True, **sizes))
     lm = CRATEAlpha(CRATEAlphaConfig(image_size=0, block_size=16, vocab_size=256, **sizes))

@@ -3,11 +3,9 @@ created."""
 import bz2
 import contextlib
 import gzip
-import hashlib
 import io
 import json
 import os
-import pickle
 import resource
 import signal
 import struct
@@ -23,14 +21,13 @@ import pytest
 import torch
 from helpers import fails, loud, save_run, text_network
 from PIL import EpsImagePlugin, Image
-from small_files import jpeg, tar, tree
+from small_files import jpeg, tree
 
 import analyze
 import sample
 from engine import settings
 from model_crate import CRATE, CRATEConfig
-from prepare import arrays, cifar10, flowers102, imagefolder, imagenet, lambada, pets
-from prepare.lib import archives
+from prepare import arrays, imagefolder, imagenet, lambada
 from prepare.lib.pictures import save_pack
 from tasks.decode import to_rgb
 
@@ -209,44 +206,36 @@ def list_of_holes():
 
 
 TARS = {
-    'holes gnu': ('is sparse', lambda folder: holes(folder, 'gnu')),
-    'holes posix': ('a sparse file', lambda folder: holes(folder, 'posix')),
-    'holes early': ('is sparse', lambda folder: header(
-        'x', 9, pax={'GNU.sparse.map': '0,1', 'GNU.sparse.size': str(TB)})),
-    'large': ('has 5,000,000,000 bytes', lambda folder: header('data_batch_1', 5 * 10 ** 9) + bytes(10 ** 4)),
-    'endless': ('is sparse or has 1,180,5', lambda folder: header('other', 2 ** 70) + bytes(10 ** 4)),
-    'pax': ('or has 1,180,5', lambda folder: header('data_batch_1', 1, pax={'size': str(2 ** 70)}) + bytes(10 ** 4)),
-    'below nothing': ('or has -1,099,5', lambda folder: header('other', -TB) + bytes(10 ** 4)),
-    'long name': ('or has 8,589,9', lambda folder: gzip.compress(
-        header('x', 2 ** 33, tarfile.GNUTYPE_LONGNAME) + bytes(2 ** 25))),
-    'names of names': ('RecursionError', lambda folder: chain(tarfile.GNUTYPE_LONGNAME)),
-    'pax of pax': ('RecursionError', lambda folder: chain(b'x')),
-    'list of holes': ('is sparse', lambda folder: gzip.compress(list_of_holes() * 2 ** 16)),
-    'bzip2': ('unexpected end of data', lambda folder: zeros(
-        bz2.BZ2Compressor(), 160 * 2 ** 20, header('other', 2 ** 28)))}
+    'holes gnu': lambda folder: holes(folder, 'gnu'), 'holes posix': lambda folder: holes(folder, 'posix'),
+    'holes early': lambda folder: header('x', 9, pax={'GNU.sparse.map': '0,1', 'GNU.sparse.size': str(TB)}),
+    'large': lambda folder: header('c/a.JPEG', 5 * 10 ** 9) + bytes(10 ** 4),
+    'endless': lambda folder: header('other', 2 ** 70) + bytes(10 ** 4),
+    'pax': lambda folder: header('c/a.JPEG', 1, pax={'size': str(2 ** 70)}) + bytes(10 ** 4),
+    'below nothing': lambda folder: header('other', -TB) + bytes(10 ** 4),
+    'long name': lambda folder: gzip.compress(header('x', 2 ** 33, tarfile.GNUTYPE_LONGNAME) + bytes(2 ** 25)),
+    'names of names': lambda folder: chain(tarfile.GNUTYPE_LONGNAME), 'pax of pax': lambda folder: chain(b'x'),
+    'list of holes': lambda folder: gzip.compress(list_of_holes() * 2 ** 16),
+    'bzip2': lambda folder: zeros(bz2.BZ2Compressor(), 160 * 2 ** 20, header('other', 2 ** 28))}
 
 
 @pytest.mark.slow
 def test_hostile_tar_archives_are_refused(tmp_path):
-    tree(tmp_path, {kind: make(tmp_path) for kind, (_, make) in TARS.items()})
-    calls = ((cifar10.main, '--from', tmp_path / kind, '--out', tmp_path / 'd') for kind in TARS)
-    for (kind, (message, _)), line in zip(TARS.items(), refused(tmp_path, *calls)):
-        assert f'{tmp_path / kind} is damaged' in line and message in line and 'get it again' in line
+    tree(tmp_path, {kind: make(tmp_path) for kind, make in TARS.items()})
+    calls = ((imagenet.main, '--from', tmp_path / kind, '--out', tmp_path / 'd', '--workers', '0') for kind in TARS)
+    for kind, line in zip(TARS, refused(tmp_path, *calls)):
+        assert f'{tmp_path / kind} is damaged' in line and 'get it again' in line
 
 
 def test_every_script_refuses_a_member_of_a_terabyte(tmp_path):
     sparse(tmp_path / imagenet.VAL_TAR, header('a.JPEG', TB), TB + 10 ** 4)
-    tree(tmp_path, {'train/c/a.jpg': jpeg(), imagenet.SYNSETS: b'c\n', '102flowers.tgz': header('image_00001.jpg', TB),
-                    'annotations.tar.gz': header('a/test.txt', TB), 'images.tar.gz': b'',
+    tree(tmp_path, {'train/c/a.jpg': jpeg(), imagenet.SYNSETS: b'c\n',
                     'lambada-dataset.tar.gz': header('lambada_test_plain_text.txt', TB)})
     (tmp_path / 'whole.tar').write_bytes(header('c/a.JPEG', TB) + bytes(10 ** 4))
     calls = ((main, '--from', source, '--out', tmp_path / 'd', *['--workers', '0'][:2 * (main is not lambada.main)])
              for main, source in ((imagenet.main, tmp_path), (imagenet.main, tmp_path / 'whole.tar'),
-                                  (pets.main, tmp_path), (lambada.main, tmp_path / 'lambada-dataset.tar.gz')))
+                                  (lambada.main, tmp_path / 'lambada-dataset.tar.gz')))
     for line in refused(tmp_path, *calls):
-        assert '1,099,511,627,776 bytes, and may have 67,108,864' in line and 'get it again' in line, line
-    with pytest.raises(ValueError, match='may have 67,108,864'):
-        list(archives.listed_pictures(tmp_path / '102flowers.tgz', lambda name: True, {'image_00001': ()}, 'it'))
+        assert 'bytes' in line and 'get it again' in line, line
 
 
 @pytest.mark.slow
@@ -267,44 +256,6 @@ def test_hostile_zip_archives_are_refused(tmp_path):
 
 # ---- other files
 
-def array_like(code):
-    """A pickled dict whose data are what these operations make."""
-    return b'\x80\x02}X\x04\0\0\0data' + code + b's.'
-
-
-def test_a_pickle_takes_no_more_memory_than_it_has(tmp_path):
-    contents = [array_like(b'Nr\xff\xff\xff\x1f'),  # a memo of 4 GB
-                array_like(b'cnumpy\nndarray\n(M\xff\xffM\xff\xff\x8a\x01\x63tR'),
-                array_like(b'cnumpy\nndarray\n(J\0\0\0\x7ftR'), array_like(b'B\xff\xff\xff\x7f'),
-                array_like(b'\x8e' + struct.pack('<Q', TB)),
-                pickle.dumps({'data': np.zeros((9, 3072), np.uint8)}).replace(b'K\x09M\0\x0c', b'K\xffM\0\x0c')]
-    classes = pickle.dumps({'label_names': [str(i) for i in range(10)]})
-    for i, content in enumerate(contents):
-        files = {f'data_batch_{k}': content for k in range(1, 6)} | {'test_batch': content, 'batches.meta': classes}
-        tar(tmp_path / f'{i}.tar', files)
-    for line in refused(tmp_path, *((cifar10.main, '--from', path, '--out', tmp_path / 'd')
-                                    for path in sorted(tmp_path.iterdir()))):
-        assert 'data_batch_1 is not a pickled dict' in line or 'the data of data_batch_1 are not' in line, line
-
-
-@pytest.mark.slow
-def test_hostile_matlab_files_are_refused(tmp_path, monkeypatch):
-    """SciPy never sees them."""
-    monkeypatch.setitem(flowers102.FILES, 'setid.mat', hashlib.md5(b'').hexdigest())
-    start = b'MATLAB 5.0 MAT-file'.ljust(124) + b'\0\1IM'
-    bomb = zeros(zlib.compressobj(1), 2 ** 27)
-    sparse(tmp_path / 'large', start, 2 ** 29)
-    (tmp_path / 'says').write_bytes(start + struct.pack('<II', 14, 2 ** 32 - 8) + bytes(99))
-    (tmp_path / 'bomb').write_bytes(start + struct.pack('<II', 15, len(bomb)) + bomb)
-    calls = []
-    for name in ('says', 'bomb', 'large'):
-        folder = tree(tmp_path / f'in_{name}', {'102flowers.tgz': b'', 'setid.mat': b''})
-        (tmp_path / name).rename(folder / 'imagelabels.mat')
-        calls.append((flowers102.main, '--from', folder, '--out', tmp_path / 'd', '--workers', '0'))
-    for line in refused(tmp_path, *calls):
-        assert 'imagelabels.mat: not the expected file' in line and 'get it again' in line
-
-
 def test_hostile_arrays_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(arrays, 'MOST_UNZIPPED', 2 ** 24)
     says = b'\0\0\x08\3' + struct.pack('>III', 5000, 1000, 1000)
@@ -312,8 +263,7 @@ def test_hostile_arrays_are_refused(tmp_path, monkeypatch):
     np.lib.format.write_array_header_1_0(buffer, {'descr': '|u1', 'fortran_order': False, 'shape': (10 ** 6,) * 2})
     npy = buffer.getvalue()
     tree(tmp_path, {'idx': says + bytes(99), 'idx.gz': gzip.compress(says + bytes(99)),
-                    'bomb.gz': gzip.compress(says + bytes(2 ** 25)), 'x.npy': npy + bytes(99),
-                    'npy.gz': gzip.compress(npy + bytes(99))})
+                    'bomb.gz': gzip.compress(says + bytes(2 ** 25)), 'x.npy': npy + bytes(99)})
     files = [str(path) for path in tmp_path.iterdir()]
     calls = ((arrays.main, '--images', file, '--labels', file, '--out', tmp_path / 'd') for file in files)
     for file, line in zip(files, refused(tmp_path, *calls)):

@@ -3,7 +3,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from engine.settings import Mistake
+from engine.settings import Mistake, one_line_errors
 from prepare.lib.files import check_free, hold
 
 
@@ -22,30 +22,49 @@ class Parser(argparse.ArgumentParser):
         raise Mistake(f'{message}; --help lists all options')
 
 
-def parser(doc, out):
-    """Options of every script that writes a dataset. out: the default folder, or None."""
+def parser(doc, out, source='', required=False):
+    """Options of every script that writes a dataset. out: the default folder, or None; source: what --from is, if there
+    is this option."""
     p = Parser(doc)
+    if source:
+        p.add_argument('--from', dest='source', metavar='PATH', help=source, required=required)
     p.add_argument('--out', default=out, help='folder to write' + (' (default: %(default)s)' if out else ''))
     p.add_argument('--overwrite', action='store_true', help='replace the folder if it exists')
+    p.add_argument('--once', action='store_true',
+                   help='do nothing if the folder is a prepared dataset; wait for one that is being written')
     return p
 
 
 def parse(p, argv):
-    """The arguments. Raises Mistake if --out is missing or not free, before any work is done; from then on other
-    processes wait. With --once, the program ends if the dataset is there."""
-    p.add_argument('--once', action='store_true',
-                   help='do nothing if the folder is a prepared dataset; wait for one that is being written')
+    """The arguments of a script that writes the folder --out, which is claimed."""
     args = p.parse_args(argv)
     if not args.out:
         raise Mistake('--out is missing: name the folder to write, such as --out data/mine')
-    for alone in (False, True):  # a folder that is not free needs no lock; one that is may just have been written
-        if alone:
-            hold(args.out)
-        if args.once and (Path(args.out) / 'meta.json').exists():
-            print(f'{args.out} is there')
-            sys.exit()
-        check_free(args.out, args.overwrite)
+    claim(args, args.out)
     return args
+
+
+def claim(args, *folders):
+    """Raises Mistake, before any work is done, if a folder is not free; from then on other processes wait. With --once,
+    the program ends if the datasets are there."""
+    for alone in (False, True):  # a folder that is not free needs no lock; one that is may just have been written
+        for folder in folders:
+            if alone:
+                hold(folder)
+        if args.once and all((Path(folder) / 'meta.json').exists() for folder in folders):
+            print(f'{" and ".join(folders)} is there')
+            sys.exit()
+        for folder in folders:
+            check_free(folder, args.overwrite)
+
+
+def between(kind, low, high):
+    """The type of an option that is a number from low to high."""
+    def number(text):
+        if not low <= kind(text) <= high:
+            raise argparse.ArgumentTypeError(f'{text} must be between {low} and {high}')
+        return kind(text)
+    return number
 
 
 def share(text):
@@ -53,3 +72,9 @@ def share(text):
     if not 0 < float(text) < 1:
         raise argparse.ArgumentTypeError(f'{text} must be between 0 and 1')
     return float(text)
+
+
+def run(main):
+    """A script as a user starts it: a mistake becomes one line."""
+    with one_line_errors():
+        main()

@@ -1,35 +1,37 @@
-"""Downloads that resume, show their progress, and check their checksum.
-
-A file gets its name only when it is complete."""
+"""Downloads that resume, show their progress, and check their checksum. A file gets its name only when it is
+complete."""
 import os
 import time
 from pathlib import Path
+
+from tqdm import tqdm
 
 from engine.settings import Mistake
 from prepare.lib.files import hold
 from tasks.files import digests
 
 PATIENCE = 30  # seconds to wait for a server that sends nothing
+OTHERWISE = 'download the file in another way and pass --from PATH'
 
 
 def differs(path, checksum):
-    """'' if the file has this checksum (an MD5 of 32 hex digits, or a sha256 of 64), else a
-    reason."""
+    """'' if the file has this checksum (an MD5 of 32 hex digits, or a sha256 of 64), else a reason."""
     kind = 'md5' if len(checksum) == 32 else 'sha256'
     found, = digests([Path(path)], f'checksum of {path}', kind).values()
     return '' if found == checksum else f'its {kind} is not {checksum}'
 
 
 def fetch(url, path, checksum=None, tries=5):
-    """Download url to path and return path. If an earlier attempt left path.part, it is continued.
+    """Download url to path and return path. If an earlier attempt left path.part, it is continued, if the server says
+    that it still has the same file (If-Range).
 
-    checksum: MD5 or sha256 in hex, compared before the file gets its name. Raises Mistake if the
-    server refuses, the network fails `tries` times in a row, or the checksum differs.
+    checksum: MD5 or sha256 in hex, compared before the file gets its name; without one, that which Hugging Face sends
+    for its large files. Raises Mistake if the server refuses, the network fails `tries` times in a row, the checksum
+    differs, or, without one, a web page comes, such as that of a login.
     """
     import requests
-    from tqdm import tqdm
     path = Path(path)
-    part = path.with_name(path.name + '.part')
+    part, tag = path.with_name(f'{path.name}.part'), path.with_name(f'{path.name}.etag')
     print(f'downloading {url}')
     failures = have = 0
     while True:
@@ -37,20 +39,26 @@ def fetch(url, path, checksum=None, tries=5):
             path.parent.mkdir(parents=True, exist_ok=True)
             have = part.stat().st_size if part.exists() else 0
             headers = {'Accept-Encoding': 'identity'} | ({'Range': f'bytes={have}-'} if have else {})
+            if have and tag.exists():
+                headers['If-Range'] = tag.read_text(encoding='latin1')
             with requests.get(url, stream=True, timeout=PATIENCE, headers=headers) as r:
-                if r.status_code == 416 and have:  # the part is complete, or too long
-                    if r.headers.get('Content-Range', '').rpartition('/')[2] == str(have):
-                        break
-                    part.unlink()
-                    raise requests.ConnectionError('the partial file was too long; starting again')
+                for answer in (*r.history, r):
+                    said = answer.headers.get('X-Linked-ETag', '').strip('"')
+                    checksum = checksum or (said if len(said) == 64 else None)
+                place = r.headers.get('Content-Range', '')
+                if r.status_code == 416 and place.endswith(f'/{have}'):  # the part is all of it
+                    break
+                resumed = r.status_code == 206 and place.startswith(f'bytes {have}-')
+                if r.status_code in (206, 416) and not resumed:
+                    part.unlink(missing_ok=True)
+                    raise requests.ConnectionError('the server goes on at another place; starting again')
                 if 400 <= r.status_code < 500 and r.status_code not in (408, 429):
-                    raise Mistake(f'{url}: the server answered {r.status_code}; download the file in another way '
-                                  'and pass --from PATH')
+                    raise Mistake(f'{url}: the server answered {r.status_code}; {OTHERWISE}')
                 r.raise_for_status()
-                resumed = r.status_code == 206
-                if resumed and not r.headers.get('Content-Range', '').startswith(f'bytes {have}-'):
-                    part.unlink()
-                    raise requests.ConnectionError('the server went on at another place; starting again')
+                if not resumed:
+                    tag.unlink(missing_ok=True)
+                    if (etag := r.headers.get('ETag', '')).startswith('"'):  # a weak one means nothing for If-Range
+                        tag.write_text(etag, encoding='latin1')
                 size = r.headers.get('Content-Length', '')
                 total = int(size) + have * resumed if size.isdecimal() else None
                 with open(part, 'ab' if resumed else 'wb') as f, \
@@ -66,11 +74,17 @@ def fetch(url, path, checksum=None, tries=5):
             failures = 1 if grown else failures + 1
             if failures >= tries:
                 raise Mistake(f'{url} failed {tries} times ({type(e).__name__}); run this again to continue, '
-                              'or download the file in another way and pass --from PATH') from None
+                              f'or {OTHERWISE}') from None
             time.sleep(min(2 ** failures, 30) * 0.1)
         except OSError as e:
             raise Mistake(f'{part} cannot be written ({e.strerror}); make room, or run this where there is some, to '
                           'continue') from None
+    tag.unlink(missing_ok=True)
+    with open(part, 'rb') as f:
+        page = f.read(99).lstrip()[:1] == b'<'  # no dataset and no weights begin so
+    if not checksum and page:
+        part.unlink()
+        raise Mistake(f'{url}: the server sent a web page, perhaps that of a login; {OTHERWISE}')
     if checksum and (difference := differs(part, checksum)):
         part.unlink()
         raise Mistake(f'{url} arrived damaged ({difference}); run this again to download it anew')
@@ -78,24 +92,20 @@ def fetch(url, path, checksum=None, tries=5):
     return path
 
 
-def local_or_fetch(given, url, path, checksum=None, strict=True):
-    """The path of the user's own copy if given (--from: a file, or a folder that has a file with
-    the url's name), else of the download, which is kept for the next time. strict: refuse a copy
-    with another checksum instead of printing a note."""
-    if given is None:
-        if not os.path.exists(path):
-            hold(path)  # two datasets may need the same file
-            if not os.path.exists(path):
-                fetch(url, path, checksum)
-        return path
-    given = Path(given)
-    if given.is_dir():
-        given = given / url.rpartition('/')[2]
-    if not given.is_file():
-        raise Mistake(f'--from {given}: no such file; name the one you have')
-    difference = checksum and differs(given, checksum)
-    if difference and strict:
-        raise Mistake(f'--from {given}: not the expected file ({difference}); get it again')
-    if difference:
-        print(f'note: {given} is not the official file ({difference}); only its content is checked')
-    return given
+def local_or_fetch(args, url, checksum=None, name=''):
+    """The path of the user's own copy if given (--from: a file, or a folder that has a file with the url's name), else
+    of the download, which is kept for the next time in `downloads` beside --out, under this name. Raises Mistake for a
+    file with another checksum."""
+    path = Path(args.out).parent / 'downloads' / (name or url.rpartition('/')[2])
+    if args.source is not None:
+        path = Path(args.source, url.rpartition('/')[2]) if os.path.isdir(args.source) else Path(args.source)
+        if not path.is_file():
+            raise Mistake(f'--from {path}: no such file; name the one you have')
+    elif not path.exists():
+        hold(path)  # two datasets may need the same file
+        if not path.exists():
+            return fetch(url, path, checksum)
+    if checksum and (difference := differs(path, checksum)):
+        raise Mistake(f'{path} is not the published file ({difference}); '
+                      + ('remove it, and run this again' if args.source is None else 'get it again'))
+    return path

@@ -24,14 +24,6 @@ def check_free(out, overwrite):
         raise Mistake(f'{out} exists; give another --out, or --overwrite to replace it')
 
 
-def check_room(out, size):
-    """Raises Mistake if so many bytes do not fit on the disk of `out`. Call it before the work."""
-    free = shutil.disk_usage(next(p for p in Path(out).absolute().parents if p.exists())).free
-    if size > free:
-        raise Mistake(f'{out} would need {size / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free; ask for less, or '
-                      'give another --out')
-
-
 LOCKS = []  # open files, to the end of this process
 
 
@@ -80,13 +72,29 @@ def new_folder(out, progress=''):
             shutil.rmtree(new, ignore_errors=True)
 
 
-def write_header(file, dtype, count):
-    """Write the header of a 1-D .npy file and return its length. Numpy leaves room in it for a
-    longer axis, so it can be written again in the same place once the final length is known."""
-    file.seek(0)
-    descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
-    np.lib.format.write_array_header_1_0(file, {'descr': descr, 'fortran_order': False, 'shape': (count,)})
-    return file.tell()
+class Growing:
+    """A 1-D .npy file that grows. Numpy leaves room in its header for a longer axis, so the header is written again in
+    the same place once the length is known. keep: the length of what is there already and stays."""
+
+    def __init__(self, path, dtype, keep=0):
+        self.file, self.dtype, self.length = open(path, 'r+b' if keep else 'w+b'), np.dtype(dtype), keep
+        self.file.truncate(self.write_header() + keep * self.dtype.itemsize)
+        self.file.seek(0, os.SEEK_END)
+
+    def write_header(self):
+        self.file.seek(0)
+        np.lib.format.write_array_header_1_0(self.file, {
+            'descr': np.lib.format.dtype_to_descr(self.dtype), 'fortran_order': False, 'shape': (self.length,)})
+        return self.file.tell()
+
+    def append(self, array):
+        self.file.write(np.ascontiguousarray(array, self.dtype))
+        self.length += len(array)
+
+    def close(self):
+        if not self.file.closed:
+            self.write_header()
+            self.file.close()
 
 
 def write_meta(folder, meta):
@@ -95,10 +103,17 @@ def write_meta(folder, meta):
     (Path(folder) / 'meta.json').write_text(json.dumps(meta, indent=1), encoding='utf-8', newline='\n')
 
 
-def text_meta(tokenizer, splits):
-    """meta.json of a text dataset. splits: {name: (tokens, dtype, UTF-8 bytes)}."""
-    return {'kind': 'text', 'tokenizer': tokenizer.spec, 'vocab_size': tokenizer.vocab_size,
-            'splits': {name: {'tokens': n, 'dtype': str(dtype), 'bytes': b} for name, (n, dtype, b) in splits.items()}}
+def write_text_meta(folder, tokenizer, files, n_bytes):
+    """Complete the files of a text dataset, {split: Growing}, and write its meta.json. n_bytes: {split: UTF-8
+    bytes}."""
+    splits = {}
+    for split, file in files.items():
+        if file.length < 2:
+            raise Mistake(f'too little text: {file.length} tokens for {split}; give more, or another --val')
+        file.close()
+        splits[split] = {'tokens': file.length, 'dtype': str(file.dtype), 'bytes': n_bytes[split]}
+    write_meta(folder, {'kind': 'text', 'tokenizer': tokenizer.spec, 'vocab_size': tokenizer.vocab_size,
+                        'splits': splits})
 
 
 def write_text(out, tokenizer, names, pieces):
@@ -107,21 +122,13 @@ def write_text(out, tokenizer, names, pieces):
     names: of the splits. pieces: (split, ids (n,), UTF-8 bytes of their text, for bits per byte),
     each split in its order.
     """
-    dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32)
-    tokens, n_bytes = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
+    dtype, n_bytes = np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32, dict.fromkeys(names, 0)
     with new_folder(out) as new, contextlib.ExitStack() as stack:
-        files = {name: stack.enter_context(open(new / f'{name}.npy', 'wb')) for name in names}
-        starts = {name: write_header(file, dtype, 0) for name, file in files.items()}
+        files = {name: stack.enter_context(contextlib.closing(Growing(new / f'{name}.npy', dtype))) for name in names}
         for name, ids, more in pieces:
-            np.asarray(ids, dtype).tofile(files[name])
-            tokens[name], n_bytes[name] = tokens[name] + len(ids), n_bytes[name] + more
-        for name, file in files.items():
-            if tokens[name] < 2:
-                raise Mistake(f'too little text: {tokens[name]} tokens for {name}; give more, or another --val')
-            assert write_header(file, dtype, tokens[name]) == starts[name]
-            file.close()
-        meta = text_meta(tokenizer, {name: (tokens[name], dtype, n_bytes[name]) for name in names})
-        write_meta(new, meta)
-    for name in names:
-        print(f'{out}/{name}.npy: {tokens[name]:,} tokens of {n_bytes[name]:,} bytes, {tokenizer.vocab_size} in the '
+            files[name].append(ids)
+            n_bytes[name] += more
+        write_text_meta(new, tokenizer, files, n_bytes)
+    for name, file in files.items():
+        print(f'{out}/{name}.npy: {file.length:,} tokens of {n_bytes[name]:,} bytes, {tokenizer.vocab_size} in the '
               'vocabulary')

@@ -23,15 +23,20 @@ def upright_size(source):
     return image.size if turned else image.size[::-1]
 
 
+def same_size(shape, name, size):
+    """Raises Mistake unless the shape of a mask is the (height, width) of its upright picture, if that is known."""
+    if size and tuple(shape) != tuple(size):
+        raise Mistake(f'mask {name} is {shape}, its upright picture {tuple(size)} in height and width; make '
+                      'them equal')
+
+
 def checked(numbers, name, size):
     """The numbers of a mask, uint8 (H, W). Raises Mistake unless it is as large as its picture,
     and its objects are numbered without a gap. size: that of the picture, or None."""
     if numbers.ndim != 2 or numbers.dtype not in (np.uint8, bool):
         found = 'colours' if numbers.ndim == 3 else f'numbers of type {numbers.dtype}'
         raise Mistake(f'mask {name} holds {found}; save it in grey or with a palette: {VALUES}')
-    if size and numbers.shape != tuple(size):
-        raise Mistake(f'mask {name} is {numbers.shape[1]} x {numbers.shape[0]} pixels, its upright picture '
-                      f'{size[1]} x {size[0]}; make them equal')
+    same_size(numbers.shape, name, size)
     held = np.unique(numbers)
     if numbers.dtype == bool or set(held) <= {0, UNKNOWN}:              # black and white
         return (numbers > 0).astype(np.uint8)
@@ -57,25 +62,28 @@ def largest(numbers, classes):
     return classes[np.bincount(numbers.ravel(), minlength=UNKNOWN + 1)[1:len(classes) + 1].argmax()]
 
 
-def of_folder(folder, root, pictures):
-    """Pictures [(name, label, path)] with the masks of a folder: PNG files of the same names, below
-    it as the pictures are below root. [(name, label, path, (numbers, classes))], one at a time; or
-    the pictures as they are, if it has no mask of any. Raises Mistake if it has masks of some."""
-    paths = [Path(folder, Path(path).relative_to(root)).with_suffix('.png') for *_, path in pictures]
-    missing = [path for path in paths if not path.exists()]
-    if len(missing) == len(paths):
-        return pictures
-    if missing:
-        raise Mistake(f'no mask {missing[0]}; {len(missing):,} of {len(paths):,} pictures have none: add them, or '
-                      'remove these pictures')
-    if twice := [path for path, count in Counter(paths).items() if count > 1]:
-        raise Mistake(f'{twice[0]} would be the mask of two pictures, whose names differ in .jpg, .png or the like '
-                      'alone; rename one')
-    return with_masks(pictures, paths)
+def of_folder(folder, root, splits):
+    """{split: pictures [(name, label, path)]} with the masks of a folder: PNG files of the same names, below it as the
+    pictures are below root. Their pictures are (name, label, path, (numbers, classes)), one at a time; a split without
+    any mask stays as it is. Raises Mistake for a split with masks of some pictures, and if there is no mask at all."""
+    found = {}
+    for split, pictures in splits.items():
+        paths = [Path(folder, Path(path).relative_to(root)).with_suffix('.png') for *_, path in pictures]
+        missing = [path for path in paths if not path.exists()]
+        twice = [path for path, count in Counter(paths).items() if count > 1]
+        if len(missing) < len(paths):
+            if missing or twice:
+                what = f'no mask {missing[0]}: {len(missing):,} of {len(paths):,} pictures have none' if missing else \
+                    f'{twice[0]} would be the mask of two pictures'
+                raise Mistake(f'{what}; add masks, or rename or remove pictures')
+            found[split] = with_masks(pictures, paths)
+    if not found:
+        raise Mistake(f'{folder} has no mask of any picture; the first would be {missing[0]}')
+    return splits | found
 
 
 def with_masks(pictures, paths):
     for (name, label, source), path in zip(pictures, paths):
-        numbers = checked(read_png(Path(path).read_bytes(), path), path, upright_size(source))
+        numbers = checked(read_png(path.read_bytes(), path), path, upright_size(source))
         count = numbers[numbers < UNKNOWN].max(initial=0)
         yield name, label, source, (numbers, [label] * min(int(count), MOST_OBJECTS))

@@ -19,24 +19,18 @@ from array import array
 from pathlib import Path
 
 import numpy as np
+from tqdm import tqdm
 
 from engine.settings import Mistake
+from prepare.lib.command_line import between, parser
+from prepare.lib.files import Growing, new_folder, write_meta
+from prepare.lib.workers import in_order
 from tasks import masks
 from tasks.decode import open_picture, to_grey, to_rgb
 from tasks.files import cores
 
-from prepare.lib.command_line import parser
-from prepare.lib.files import new_folder, write_header, write_meta
-from prepare.lib.workers import ctrl_c_noted, in_order
-
 QUALITY = 92
 UPRIGHT = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # EXIF orientation -> PIL.Image.Transpose
-
-
-def check_label(label, n_classes, split, what):
-    if not 0 <= label < n_classes:
-        raise Mistake(f'split {split} has label {label} ({what}), but there are {n_classes} classes, from 0')
-
 
 # ---- arrays -------------------------------------------------------------------------------------
 
@@ -51,44 +45,45 @@ def save_arrays(out, splits, classes):
     classes: their names. Raises Mistake for other shapes and types, an empty split, or a label
     that is not a class.
     """
-    splits = {split: [np.asanyarray(a) for a in arrays] for split, arrays in splits.items()}
     files, meta = {}, {'kind': 'images', 'storage': 'arrays', 'classes': list(classes), 'splits': {}}
-    for split, (images, labels, *true) in splits.items():
+    for split, arrays in splits.items():
+        images, labels, *true = map(np.asanyarray, arrays)
+        shape = images.shape[:3]
         if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
             raise Mistake(f'split {split}: expected pictures as uint8 (N, H, W, C) or (N, H, W), '
                           f'not {images.dtype} {images.shape}')
-        images = images.reshape(*images.shape[:3], -1)
-        n, height, width, channels = images.shape
-        if meta.setdefault('channels', channels) != channels:
-            raise Mistake(f'split {split} has pictures of {channels} channels, another split of {meta["channels"]}; '
-                          'all need the same number')
-        if labels.dtype.kind not in 'iu' or labels.shape != (n,):
-            raise Mistake(f'split {split}: expected {n} whole numbers as labels, not {labels.dtype} {labels.shape}')
-        for i in (labels.argmin(), labels.argmax()):
-            check_label(labels[i], len(classes), split, f'picture {i}')
+        images = images.reshape(*shape, -1)
+        if meta.setdefault('channels', images.shape[3]) != images.shape[3]:
+            raise Mistake(f'split {split} has pictures of {images.shape[3]} channels, another split of '
+                          f'{meta["channels"]}; all need the same number')
+        if labels.dtype.kind not in 'iu' or labels.shape != shape[:1]:
+            raise Mistake(f'split {split}: expected {shape[0]} whole numbers as labels, not {labels.dtype} '
+                          f'{labels.shape}')
+        check_labels(labels, classes, split)
         files |= {f'{split}.images': images, f'{split}.labels': labels.astype(np.int64)}
-        mine = meta['splits'][split] = {'count': n, 'height': height, 'width': width}
+        meta['splits'][split] = dict(zip(('count', 'height', 'width'), shape))
         if true:
-            kind = np.dtype(np.uint8 if true[1:] else bool)
-            if true[0].dtype != kind or true[0].shape != (n, height, width):
-                raise Mistake(f'split {split}: expected masks as {kind} {images.shape[:3]}, '
-                              f'not {true[0].dtype} {true[0].shape}')
+            if true[0].dtype != (np.uint8 if true[1:] else bool) or true[0].shape != shape:
+                raise Mistake(f'split {split}: expected masks {shape}, bool, or uint8 with the classes of several '
+                              f'objects, not {true[0].dtype} {true[0].shape}')
             files[f'{split}.masks'] = true[0]
         if true[1:]:
-            if true[1].dtype.kind not in 'iu' or true[1].ndim != 2 or len(true[1]) != n:
-                raise Mistake(f'split {split}: expected the classes of {n} x M objects, not {true[1].dtype} '
-                              f'{true[1].shape}')
             files[f'{split}.objects'] = true[1].astype(np.int64)
-            mine['objects'] = true[1].shape[1]
+            meta['splits'][split]['objects'] = true[1].shape[1]
     with new_folder(out) as new:
         for name, a in files.items():
             np.save(new / f'{name}.npy', a)
         write_meta(new, meta)
-    shape = '' if meta['channels'] == 3 else f'x{meta["channels"]}'
     for split, s in meta['splits'].items():
-        masked = ' with masks' if f'{split}.masks' in files else ''
-        print(f'{out}/{split}.images.npy: {s["count"]:,} pictures{masked} of {s["height"]}x{s["width"]}{shape}, '
+        masked, deep = ' with masks' * (f'{split}.masks' in files), f'x{meta["channels"]}' * (meta['channels'] != 3)
+        print(f'{out}/{split}.images.npy: {s["count"]:,} pictures{masked} of {s["height"]}x{s["width"]}{deep}, '
               f'{len(classes)} classes')
+
+
+def check_labels(labels, classes, split):
+    for label in (min(labels), max(labels)):
+        if not 0 <= label < len(classes):
+            raise Mistake(f'split {split} has label {label}, but there are {len(classes)} classes, from 0')
 
 
 # ---- one picture --------------------------------------------------------------------------------
@@ -134,144 +129,97 @@ def try_shrink(job):
 # ---- packs --------------------------------------------------------------------------------------
 
 
-class Files:
-    """The bytes of files, one after the other in an array, FOLDER/SPLIT.NAME.npy."""
-
-    def __init__(self, folder, split, name):
-        self.file = open(folder / f'{split}.{name}.npy', 'wb')
-        self.offsets = array('q', [0])
-        self.start = self.header()
-
-    def header(self):
-        return write_header(self.file, np.uint8, self.offsets[-1])
-
-    def add(self, content):
-        self.file.write(content)
-        self.offsets.append(self.offsets[-1] + len(content))
-
-    def complete(self):
-        """Write the final header; returns the offsets as an array."""
-        assert self.header() == self.start
-        self.file.close()
-        return np.array(self.offsets, np.int64)
-
-
 class Pack:
     """One split of a pack while it is written: add pictures, then complete it."""
 
     def __init__(self, folder, split):
-        self.folder, self.split, self.jpeg, self.png = folder, split, Files(folder, split, 'jpeg'), None
-        self.names, self.labels, self.objects = [], array('q'), []
+        self.place, self.split = f'{folder}/{split}', split
+        self.jpeg, self.offsets = Growing(f'{self.place}.jpeg.npy', np.uint8), array('q', [0])
+        self.names, self.labels = [], array('q')
+        self.png, self.mask_offsets, self.objects = None, array('q', [0]), []
 
     def close(self):
-        for files in filter(None, (self.jpeg, self.png)):
-            files.file.close()
+        for file in filter(None, (self.jpeg, self.png)):
+            file.close()
 
     def add(self, name, label, jpeg, mask=None):
         """mask: (numbers, uint8 (H, W), of the upright picture; the classes of its objects)."""
-        self.jpeg.add(jpeg)
+        if (mask is None) != (self.png is None) and self.names:
+            raise Mistake(f'split {self.split} has masks, but none for {name}; give a mask for each picture of a '
+                          'split, or for none')
+        self.jpeg.append(np.frombuffer(jpeg, np.uint8))
+        self.offsets.append(self.jpeg.length)
         self.names.append(os.fsencode(name))
         self.labels.append(label)
         if mask:
             from PIL import Image
             numbers, classes = mask
-            size = open_picture(jpeg).size
-            self.png = self.png or Files(self.folder, self.split, 'masks')
-            png = io.BytesIO()
-            Image.fromarray(numbers).resize(size, Image.NEAREST).save(png, 'PNG')
-            self.png.add(png.getvalue())
+            self.png, png = self.png or Growing(f'{self.place}.masks.npy', np.uint8), io.BytesIO()
+            Image.fromarray(numbers).resize(open_picture(jpeg).size, Image.NEAREST).save(png, 'PNG')
+            self.png.append(np.frombuffer(png.getbuffer(), np.uint8))
+            self.mask_offsets.append(self.png.length)
             self.objects.append(classes)
-        if self.png and len(self.objects) < len(self.names):
-            raise Mistake(f'split {self.split} has masks, but none for {name}; give a mask for each picture of a '
-                          'split, or for none')
 
     def complete(self, numbers):
-        """Complete the files; returns the split's entry in meta.json. numbers: the final label for
-        each label given to add, or None if those are final."""
-        place, labels = f'{self.folder}/{self.split}', np.array(self.labels, np.int64)
-        np.save(f'{place}.labels.npy', labels if numbers is None else numbers[labels])
-        np.save(f'{place}.offsets.npy', self.jpeg.complete())
-        np.save(f'{place}.names.npy', np.array(self.names, 'S'))
-        entry = {'count': len(self.names), 'bytes': self.jpeg.offsets[-1]}
+        """Complete the files; returns the split's entry in meta.json. numbers: the final label for each label."""
+        self.close()
+        arrays = {'labels': numbers[np.array(self.labels)], 'offsets': np.array(self.offsets), 'names': np.array(self.names, 'S')}
+        entry = {'count': len(self.names), 'bytes': self.jpeg.length}
         if self.png:
-            objects = masks.table(self.objects)
-            np.save(f'{place}.objects.npy', objects)
-            np.save(f'{place}.mask_offsets.npy', self.png.complete())
-            entry |= {'objects': objects.shape[1], 'mask_bytes': self.png.offsets[-1]}
+            arrays |= {'objects': masks.table(self.objects), 'mask_offsets': np.array(self.mask_offsets)}
+            entry |= {'objects': arrays['objects'].shape[1], 'mask_bytes': self.png.length}
+        for name, a in arrays.items():
+            np.save(f'{self.place}.{name}.npy', a)
         return entry
 
 
-def save_pack(out, splits, classes, **options):
+def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, channels=3, max_bad=0.01, workers=None):
     """Write a dataset of large pictures and print its counts; returns its meta.
 
-    splits: {'train': iterable of (name, label, source), ..}: the picture's path relative to its
-    split, its label as a number, and a path or bytes; perhaps then its mask, as Pack.add takes it.
-    options: those of save_stream.
+    splits: {'train': iterable of (name, label, source), ..}: the picture's path relative to its split, its label, and a
+    path or bytes; perhaps then its mask, as Pack.add takes it. Or the names of the splits alone, and
+    mixed: iterable of (split, name, label, source, ..), as they come from an archive that can be read only once.
+    classes: their names, of which labels are the numbers; or None if the labels are the names themselves, which are
+    then numbered in sorted order.
+    total: the number of pictures, for the progress bar. size, channels, max_bad, workers: as in `pack_parser`.
+    Raises Mistake, and writes nothing, for a split without pictures, a label that is not a class, or too many
+    undecodable pictures.
     """
-    stream = ((split, *picture) for split, pictures in splits.items() for picture in pictures)
-    if all(hasattr(pictures, '__len__') for pictures in splits.values()):
-        options.setdefault('total', sum(map(len, splits.values())))
-    return save_stream(out, list(splits), stream, classes, **options)
-
-
-def save_stream(out, names, stream, classes=None, size=256, channels=3, max_bad=0.01, workers=None, total=None):
-    """save_pack for pictures whose splits are mixed, as in an archive that can be read only once.
-
-    names: of the splits. stream: iterable of (split, name, label, source), perhaps with a mask at the
-    end. classes: their names; or None if the labels are the names themselves, which are then numbered
-    in sorted order at the end.
-    total: the number of pictures, for the progress bar. Raises Mistake, and writes nothing, for
-    a split without pictures, a label that is not a class, or too many undecodable pictures.
-    """
-    from tqdm import tqdm
-    if size < 1 or channels not in (1, 3) or not 0 <= max_bad <= 1:
-        raise Mistake(f'--size={size} must be at least 1, --channels={channels} 1 or 3, '
-                      f'and --max_bad={max_bad} between 0 and 1')
-    if workers is None:
-        workers = cores()
+    stream = mixed or ((split, *picture) for split in splits for picture in splits[split])
+    jobs = ((split, name, label, mask, (source, size, channels)) for split, name, label, source, *mask in stream)
     good = bad = small = 0
     seen = {}  # class name -> number in order of appearance
-    jobs = ((split, name, label, mask, (source, size, channels)) for split, name, label, source, *mask in stream)
     with contextlib.ExitStack() as stack:
         new = stack.enter_context(new_folder(out))
-        packs = {split: stack.enter_context(contextlib.closing(Pack(new, split))) for split in names}
-        bar = stack.enter_context(tqdm(total=total, unit=' pictures', disable=None))  # only on a terminal
-        results = stack.enter_context(contextlib.closing(in_order(try_shrink, jobs, workers)))
-        ctrl_c = stack.enter_context(ctrl_c_noted())
-        for (split, name, label, mask, (source, *_)), (jpeg, note) in results:
-            if ctrl_c:
-                raise KeyboardInterrupt
-            bar.update()
-            if classes is None:
-                label = seen.setdefault(label, len(seen))
-            else:
-                check_label(label, len(classes), split, name)
+        packs = {split: stack.enter_context(contextlib.closing(Pack(new, split))) for split in splits}
+        results = stack.enter_context(contextlib.closing(
+            in_order(try_shrink, jobs, cores() if workers is None else workers)))
+        bar = stack.enter_context(tqdm(results, total=total, unit=' pictures', disable=None))  # only on a terminal
+        for (split, name, label, mask, (source, *_)), (jpeg, note) in bar:
+            label = seen.setdefault(label, len(seen)) if classes is None else label
             if jpeg is None:
                 bad += 1
                 where = f'{split}/{name}' if isinstance(source, bytes) else source
                 bar.write(f'left out {where}: {note}', file=sys.stderr)
-            else:
-                good, small = good + 1, small + note
-                packs[split].add(name, label, jpeg, *mask)
+                continue
+            good, small = good + 1, small + note
+            packs[split].add(name, label, jpeg, *mask)
         if bad and bad / (good + bad) > max_bad:
             raise Mistake(f'{bad} of {good + bad} pictures cannot be decoded, more than --max_bad={max_bad}; '
                           'nothing was written. Repair or remove them, or raise --max_bad')
+        numbers = np.argsort(np.argsort(list(seen))) if classes is None else np.arange(len(classes))
+        classes = sorted(seen) if classes is None else list(classes)
         for split, pack in packs.items():
             if not pack.names:
                 raise Mistake(f'split {split} has no picture; nothing was written: '
                               'add some, or hold out more with --val')
-        numbers = None
-        if classes is None:
-            classes = sorted(seen)
-            numbers = np.argsort(np.argsort(list(seen)))  # the rank of each name
-        meta = {'kind': 'images', 'storage': 'pack', 'classes': list(classes), 'channels': channels,
+            check_labels(pack.labels, classes, split)
+        meta = {'kind': 'images', 'storage': 'pack', 'classes': classes, 'channels': channels,
                 'splits': {split: pack.complete(numbers) for split, pack in packs.items()}}
         write_meta(new, meta)
-    grey = ' grey' * (channels == 1)
     for split, s in meta['splits'].items():
-        masked = ' with masks' * ('objects' in s)
-        print(f'{out}/{split}.jpeg.npy: {s["count"]:,}{grey} pictures{masked}, {s["bytes"] / 1e6:,.1f} MB, '
-              f'{len(classes)} classes')
+        print(f'{out}/{split}.jpeg.npy: {s["count"]:,}{" grey" * (channels == 1)} pictures'
+              f'{" with masks" * ("objects" in s)}, {s["bytes"] / 1e6:,.1f} MB, {len(classes)} classes')
     if small:
         print(f'{small:,} pictures have a short side below {size} pixels and keep their size')
     if bad:
@@ -279,17 +227,19 @@ def save_stream(out, names, stream, classes=None, size=256, channels=3, max_bad=
     return meta
 
 
-def pack_parser(doc, out):
-    """The command line of a script that writes a pack; pack_options(args) go to save_pack."""
-    p = parser(doc, out)
-    p.add_argument('--size', type=int, default=256, help='pixels of the short side (default: %(default)s)')
+def pack_parser(doc, out, source='', required=False):
+    """The command line of a script that writes a pack."""
+    p = parser(doc, out, source, required)
+    p.add_argument('--size', type=between(int, 1, 2 ** 15), default=256,
+                   help='pixels of the short side (default: %(default)s)')
     p.add_argument('--channels', type=int, default=3, choices=(1, 3),
                    help='3 keeps colours, 1 makes all pictures grey (default: %(default)s)')
-    p.add_argument('--max_bad', type=float, default=0.01,
+    p.add_argument('--max_bad', type=between(float, 0, 1), default=0.01,
                    help='share of pictures that may be undecodable (default: %(default)s)')
     p.add_argument('--workers', type=int, help='processes (default: one per core)')
     return p
 
 
 def pack_options(args):
+    """Those of pack_parser that go to save_pack."""
     return {name: getattr(args, name) for name in ('size', 'channels', 'max_bad', 'workers')}

@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 import numpy as np
-
-from prepare.lib.files import write_text
-from tasks.tokenizer import Tokenizer
+from tqdm import tqdm
 
 from prepare.lib.command_line import parse, parser
 from prepare.lib.download import local_or_fetch
+from prepare.lib.files import write_text
+from tasks.tokenizer import Tokenizer
 
 PIECE = 2 ** 20      # bytes read at once
 REPLACED = '\ufffd'  # stands for bytes that are not UTF-8
@@ -42,16 +42,14 @@ def pieces_of(path):
 
 def joined(paths, label):
     """pieces_of all files, with a new line between two; shows its progress on a terminal."""
-    from tqdm import tqdm
-    sizes = [path.stat().st_size for path in paths]
-    with tqdm(total=sum(sizes), desc=label, unit='B', unit_scale=True, disable=None) as bar:
-        for i, (path, size) in enumerate(zip(paths, sizes)):
+    total = sum(path.stat().st_size for path in paths)
+    with tqdm(total=total, desc=label, unit=' characters', unit_scale=True, disable=None) as bar:
+        for i, path in enumerate(paths):
             if i:
                 yield '\n', 0
             for piece, places in pieces_of(path):
                 yield piece, places
-                bar.update(min(PIECE, size))
-                size -= min(PIECE, size)
+                bar.update(len(piece))
 
 
 def tokenize_and_save(paths, tokenizer, out, held_out):
@@ -85,12 +83,10 @@ def divided(pieces, starts):
 
 def tiny_shakespeare(argv, doc, out, tokenizer):
     """All that shakespeare.py and shakespeare_char.py do."""
-    p = parser(doc, out)
-    p.add_argument('--from', dest='source', metavar='PATH', help='a local copy of input.txt instead of the download')
-    args = parse(p, argv)
+    args = parse(parser(doc, out, 'a local copy of input.txt instead of the download'), argv)
     url = 'https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt'
-    path = local_or_fetch(args.source, url, Path(args.out).parent / 'downloads' / 'tinyshakespeare.txt',
-                          '86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed')
+    path = local_or_fetch(args, url, '86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed',
+                          'tinyshakespeare.txt')
     tokenize_and_save([path], tokenizer, args.out, {'test': 0.05, 'val': 0.1})  # val is nanoGPT's
 
 

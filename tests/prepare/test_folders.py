@@ -1,7 +1,6 @@
 """prepare/imagefolder.py."""
 import hashlib
 import os
-import re
 import shutil
 import sys
 
@@ -77,30 +76,25 @@ def test_names_that_are_not_utf_8(tmp_path):
     assert [len(names) for names in kept] == [2, 1] and b'a/caf\xe9.jpg' in np.concatenate(kept)
 
 
-def test_mistakes_with_folders_are_explained(tmp_path, capsys):
+def test_mistakes_with_folders_write_nothing(tmp_path, capsys):
     picture = jpeg(8, 8)
     cases = {
-        'extra': (folder_files() | {'val/emu/1.jpg': picture},
-                  'class emu is in .*extra/val but not in .*extra/train; add'),
-        'missing': (folder_files() | {'train/emu/1.jpg': picture, 'train/fox/1.jpg': picture},
-                    r'class emu \(and 1 more\) is in .*missing/train but not in .*missing/val; add'),
-        'empty': (folder_files() | {'train/emu/readme.txt': b''}, 'class folder .*train/emu holds no picture'),
-        'deep': ({f'top/{n}': c for n, c in folder_files().items()},
-                 'deep/top holds no picture .*expected FOLDER/train/'),
-        'flat': ({'1.jpg': picture}, 'no class folder in .*flat; expected FOLDER/train/CLASS'),
-        'flat2': ({'train/1.jpg': picture}, 'no class folder in .*flat2/train; expected'),
-        'untrained': ({'val/a/1.jpg': picture}, 'has a folder val but no folder train'),
+        'extra': (folder_files() | {'val/emu/1.jpg': picture}, 'class emu'),
+        'missing': (folder_files() | {'train/emu/1.jpg': picture, 'train/fox/1.jpg': picture}, 'class emu'),
+        'empty': (folder_files() | {'train/emu/readme.txt': b''}, 'train/emu holds no picture'),
+        'deep': ({f'top/{n}': c for n, c in folder_files().items()}, 'expected FOLDER/train/'),
+        'flat': ({'1.jpg': picture}, 'no class folder'), 'flat2': ({'train/1.jpg': picture}, 'no class folder'),
+        'untrained': ({'val/a/1.jpg': picture}, 'no folder train'),
         'single': ({'a/1.jpg': picture}, 'class a has one picture only'),
-        'x.zip': (b'PK', 'unpack it first'), 'nowhere': (None, 'no such folder')}
+        'twice': (folder_files() | {'valid/cat/1.jpg': picture}, 'both val and valid')}
     for name, (files, message) in cases.items():
-        if isinstance(files, dict):
-            tree(tmp_path / name, files)
-        elif files:
-            (tmp_path / name).write_bytes(files)
-        line = fails(capsys, imagefolder.main, str(tmp_path / name), '--out', str(tmp_path / 'd'))
-        assert re.search(message, line), line
+        line = fails(capsys, imagefolder.main, str(tree(tmp_path / name, files)), '--out', str(tmp_path / 'd'))
+        assert message in line, line
+    (tmp_path / 'x.zip').write_bytes(b'PK')
+    for name in ('x.zip', 'nowhere'):
+        assert name in fails(capsys, imagefolder.main, str(tmp_path / name), '--out', str(tmp_path / 'd'))
     root = str(tree(tmp_path / 'ok', folder_files()))
-    assert '--out is missing' in fails(capsys, imagefolder.main, root)
+    assert '--out' in fails(capsys, imagefolder.main, root)
     assert '--val' in fails(capsys, imagefolder.main, root, '--val', '1', '--out', str(tmp_path / 'd'))
     assert not (tmp_path / 'd').exists()
 

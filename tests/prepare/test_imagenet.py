@@ -1,5 +1,4 @@
 """prepare/imagenet.py on every layout that it reads."""
-import re
 import shutil
 
 import pytest
@@ -53,7 +52,7 @@ def test_imagenet_in_every_layout(tmp_path, capsys, layout):
     folder = {n: f'{w}/' if layout is in_class_folders else '' for n, w in VAL.items()}
     assert splits['val'] == [(folder[n] + n, WNIDS.index(w), VAL_PICTURES[n]) for n, w in VAL.items()]
     said = capsys.readouterr().out
-    assert '3 classes' in said and '1,281,167' in said and 'this has 3, 9, 5' in said
+    assert 'train.jpeg.npy: 9 pictures' in said and '3 classes' in said and '1,281,167' in said
 
 
 def test_imagenet_21k_from_archives_and_folders(tmp_path, capsys):
@@ -81,42 +80,42 @@ def test_imagenet_21k_from_archives_and_folders(tmp_path, capsys):
     assert held[0] == held[1] and len(held[1] ^ held[2]) <= 2  # which picture of a class is its first differs
 
 
-def test_mistakes_with_imagenet_are_explained(tmp_path, capsys):
-    def told(source, message, *words):
-        words += ('--from', str(source)) if source else ()
+def test_mistakes_with_imagenet_write_nothing(tmp_path, capsys):
+    def told(source, *named):
+        words = ('--from', str(source)) if source else ()
         line = fails(capsys, imagenet.main, '--out', str(tmp_path / 'd'), '--workers', '0', *words)
-        assert re.search(message, line), line
+        assert all(name in line for name in named), line
+        assert not list(tmp_path.glob('d*'))
 
-    told(None, '--from is missing.*https://image-net.org.*imagenet-object-localization-challenge')
-    told(tmp_path / 'nowhere', 'no such file or folder')
+    told(None, 'https://image-net.org')
+    told(tmp_path / 'nowhere', 'nowhere')
     root = kaggle(tmp_path / 'k')
-    told(root, '--val: 0 must be between', '--val', '0')
     solution = root / imagenet.SOLUTION
-    for text, message in ((SOLUTION.rpartition('ILSVRC')[0], '4 labels, none for ILSVRC2012_val_00000001.JPEG, but'),
-                          (SOLUTION + 'x,n01440764 1 2 3 4\n', '6 labels, more than pictures, but'),
-                          (SOLUTION.replace(WNIDS[0], 'n9'), 'class n9 is in .*val but has no training pictures')):
+    for text in SOLUTION.rpartition('ILSVRC')[0], SOLUTION + 'x,n01440764 1 2 3 4\n':
         solution.write_text(text)
-        told(root, message)
+        told(root, str(solution), '5 pictures')
+    solution.write_text(SOLUTION.replace(WNIDS[0], 'n9'))
+    told(root, 'n9', 'no training pictures')
     solution.unlink()
-    told(root, 'labels are needed: put LOC_val_solution.csv or imagenet_2012_validation_synset_labels.txt in .*k')
+    told(root, 'LOC_val_solution.csv or imagenet_2012_validation_synset_labels.txt')
     (root / imagenet.SYNSETS).write_text(SYNSETS + 'n01440764\n')
-    told(root, '6 labels, but .*val 5 pictures')
+    told(root, imagenet.SYNSETS, '5 pictures')
     root = in_class_folders(tmp_path / 't')
     shutil.rmtree(root / 'train' / WNIDS[1])
-    told(root, f'class {WNIDS[1]} is in .*val but not in .*train')
+    told(root, WNIDS[1])
     shutil.rmtree(root / 'val')
-    told(root, 'has train but no val or ILSVRC2012_img_val.tar; .*--from .*train to hold out')
+    told(root, 'val or ILSVRC2012_img_val.tar', f'--from {root}/train')
     root = tars(tmp_path / 'r')
-    told(root / imagenet.VAL_TAR, 'ILSVRC2012_val_00000005.JPEG in no class folder; expected WNID.tar')
-    whole = (root / imagenet.TRAIN_TAR).read_bytes()
-    (root / imagenet.TRAIN_TAR).write_bytes(whole[:len(whole) // 2])
-    told(root, 'ILSVRC2012_img_train.tar is damaged, cut off')
-    (root / imagenet.TRAIN_TAR).write_bytes(b'no tar')
-    told(root, 'no tar archive')
+    told(root / imagenet.VAL_TAR, 'ILSVRC2012_val_00000005.JPEG in no class folder')
+    for name in imagenet.TRAIN_TAR, imagenet.VAL_TAR:
+        whole = (root / name).read_bytes()
+        for content in whole[:len(whole) // 2], b'no tar':
+            (root / name).write_bytes(content)
+            told(root, name, 'is damaged')
+        (root / name).write_bytes(whole)
     (root / imagenet.TRAIN_TAR).unlink()
-    told(root, 'has ILSVRC2012_img_val.tar but no train or ILSVRC2012_img_train.tar')
+    told(root, 'ILSVRC2012_img_train.tar')
     (tmp_path / 'x.zip').write_bytes(b'PK')
     told(tmp_path / 'x.zip', 'no tar archive')
     (tmp_path / 'void').mkdir()
-    told(tmp_path / 'void', 'no class folder in .*void; .*--help')
-    assert not (tmp_path / 'd').exists()
+    told(tmp_path / 'void', 'no class folder')

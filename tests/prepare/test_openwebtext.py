@@ -115,7 +115,7 @@ def test_the_choice_for_validation_is_fixed_random_and_of_the_text_alone():
 @pytest.mark.parametrize('when', ['second pack', 'second subset', 'its end'])
 def test_killed_and_run_again_nothing_is_lost_or_doubled(when, archives, tmp_path, monkeypatch):
     prepare('--from', archives, '--out', tmp_path / 'whole', '--subsets', 3)
-    calls, tokenize, done = [], openwebtext.tokenize, openwebtext.Unfinished.subset_done
+    calls, tokenize, save = [], openwebtext.tokenize, openwebtext.save
 
     def killed_in(job):
         calls.append(job[0])
@@ -123,18 +123,18 @@ def test_killed_and_run_again_nothing_is_lost_or_doubled(when, archives, tmp_pat
             raise KeyboardInterrupt
         return tokenize(job)
 
-    def killed_before(self, name):
-        if when == 'its end' and name.endswith('01'):
-            self.files['train'].flush()
+    def killed_before(state, files, path):
+        if when == 'its end' and len(state['done']) == 2:
+            files['train'].file.flush()
             raise KeyboardInterrupt
-        done(self, name)
+        save(state, files, path)
     monkeypatch.setattr(openwebtext, 'tokenize', killed_in)
-    monkeypatch.setattr(openwebtext.Unfinished, 'subset_done', killed_before)
+    monkeypatch.setattr(openwebtext, 'save', killed_before)
     with pytest.raises(KeyboardInterrupt):
         prepare('--from', archives, '--out', tmp_path / 'owt', '--subsets', 3)
     assert not (tmp_path / 'owt').exists()
     assert (tmp_path / 'owt.unfinished').exists() == (when != 'second pack')  # no subset was complete
-    monkeypatch.setattr(openwebtext.Unfinished, 'subset_done', done)
+    monkeypatch.setattr(openwebtext, 'save', save)
     when, before = 'never', len(calls)
     prepare('--from', archives, '--out', tmp_path / 'owt', '--subsets', 3)
     assert len(calls) - before == 9 - 3 * (before > 3)  # whole subsets are not read again
@@ -196,15 +196,15 @@ def test_mistakes_get_one_line(archives, tmp_path, monkeypatch, capsys):
     assert 'no such file' in told('--from', tmp_path, '--out', tmp_path / 'owt')
     for option, value in (('--subsets', 0), ('--subsets', 22), ('--val', 0), ('--val', 1)):
         assert f'{option}: ' in told('--from', archives, '--out', tmp_path / 'owt', option, value)
-    assert 'too few documents' in told('--from', archives, '--out', tmp_path / 'few', '--subsets', 1, '--val', 1e-9)
+    assert 'too little text' in told('--from', archives, '--out', tmp_path / 'few', '--subsets', 1, '--val', 1e-9)
     prepare('--from', archives, '--subsets', 1, '--out', tmp_path / 'owt')
     assert 'exists' in told('--from', archives, '--subsets', 1, '--out', tmp_path / 'owt')
-    monkeypatch.setattr(openwebtext.Unfinished, 'finish', lambda self: 1 / 0)
+    monkeypatch.setattr(openwebtext, 'write_text_meta', lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         prepare('--from', archives, '--subsets', 2, '--out', tmp_path / 'half')
     words = '--from', archives, '--subsets', 2, '--val', 0.2, '--out', tmp_path / 'half'
     assert 'was begun with --val 0.1' in told(*words)
-    assert 'already has 2 subsets' in told('--from', archives, '--subsets', 1, '--out', tmp_path / 'half')
+    assert 'has 2 subsets' in told('--from', archives, '--subsets', 1, '--out', tmp_path / 'half')
 
 
 @pytest.mark.parametrize('plan', [['fine'], ['drop', 'error', 'drop', 'fine'], ['drop', 'no ranges', 'fine']])

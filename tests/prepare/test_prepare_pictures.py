@@ -173,6 +173,11 @@ def test_few_pictures_are_under_way_at_a_time():
     assert done == 59
 
 
+def test_a_worker_that_is_killed_ends_the_work():
+    with pytest.raises(ValueError, match='set fewer --workers'):
+        list(workers.in_order(os._exit, [(1,)] * 9, 2))
+
+
 def test_bad_pictures_are_named_left_out_and_limited(tmp_path, capsys):
     given = some(100)
     given[30] = ('a/broken.jpg', 0, given[30][2][:50])
@@ -197,8 +202,8 @@ def test_bad_pictures_are_named_left_out_and_limited(tmp_path, capsys):
     ({'train': some(2), 'val': []}, {}, 'split val has no picture'),
     ({'train': [('a', 2, jpeg())]}, {}, 'split train has label 2'),
     ({'train': [('a', 0, b'')]}, {'max_bad': 1}, 'split train has no picture'),
-    ({'train': some(1)}, {'size': 0}, '--size=0'), ({'train': some(1)}, {'channels': 2}, '--channels=2'),
-    ({'train': some(1)}, {'max_bad': 2}, '--max_bad=2')])
+    ({'train': [('a', 0, jpeg(), (np.ones((30, 40), np.uint8), [0])), ('b', 0, jpeg())]}, {}, 'none for b'),
+    ({'train': [('b', 0, jpeg()), ('a', 0, jpeg(), (np.ones((30, 40), np.uint8), [0]))]}, {}, 'none for')])
 def test_packs_that_make_no_sense_are_not_written(tmp_path, splits, options, message):
     with pytest.raises(ValueError, match=message):
         pictures.save_pack(tmp_path / 'd', splits, ['x', 'y'], **{'size': 4, 'workers': 0} | options)

@@ -140,4 +140,4 @@ def test_shakespeare_refuses_another_file(tmp_path):
     (tmp_path / 'input.txt').write_text('To be')
     for script in ('shakespeare', 'shakespeare_char'):
         done = run(f'prepare/{script}.py', '--from', str(tmp_path / 'input.txt'), '--out', str(tmp_path / 'd'))
-        assert done.returncode == 2 and 'not the expected file' in done.stderr and not (tmp_path / 'd').exists()
+        assert done.returncode == 2 and 'is not the published file' in done.stderr and not (tmp_path / 'd').exists()

@@ -6,7 +6,7 @@ from fake_mps import FakeMPS, OnMPS
 from helpers import OF_AUTOENCODERS, SHORT, go
 
 import eval
-from prepare.lib.benchmark import save_benchmark
+from prepare.lib.benchmarks import save_benchmark
 from scoring import frozen
 
 PICTURES = ['--dtype=float32', '--workers=0', '--batch_size=8']
@@ -64,8 +64,8 @@ def test_scores_of_text(text_run, bert, bytes_data, capsys):
 
 def test_benchmarks(text_run, tmp_path, capsys):
     (tmp_path / 'a.txt').write_text('x')
-    save_benchmark(tmp_path / 'ptb', 'text', [{'text': 'a bit of text ' * 9}], tmp_path / 'a.txt', 'a.txt')
-    save_benchmark(tmp_path / 'lambada', 'last_word', [{'context': 'a b c', 'word': 'd'}] * 3, tmp_path / 'a.txt', 'a')
+    save_benchmark(tmp_path / 'ptb', 'text', [{'text': 'a bit of text ' * 9}], 'a.txt')
+    save_benchmark(tmp_path / 'lambada', 'last_word', [{'context': 'a b c', 'word': 'd'}] * 3, 'a.txt')
     on_both(eval.main, capsys, f'--ckpt={text_run}', f'--data_dir={tmp_path}', '--benchmarks=all',
             f'--results={tmp_path}/results.csv')
 

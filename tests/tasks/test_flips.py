@@ -3,7 +3,6 @@
 NANOCRATE_FAULTS=50 tries 1000 in each file, instead of 20.
 """
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from helpers import FAULTS, fails, go
 
 import eval as eval_py
 import train
-from prepare.lib.benchmark import save_benchmark
+from prepare.lib.benchmarks import save_benchmark
 from scoring import benchmarks
 from tasks import files
 
@@ -26,7 +25,7 @@ def flips(path):
 
 
 def test_a_flip_anywhere_in_a_benchmark_is_noticed(tmp_path):
-    save_benchmark(tmp_path / 'ptb', 'text', [{'text': 'no <unk> is lost'}], Path('ptb.test.txt'), 'ptb.test.txt')
+    save_benchmark(tmp_path / 'ptb', 'text', [{'text': 'no <unk> is lost'}], 'ptb.test.txt')
     want = benchmarks.read('ptb', tmp_path)
     for _ in flips(tmp_path / 'ptb' / 'test.jsonl'):
         with pytest.raises(ValueError, match='ptb is damaged'):
