@@ -36,9 +36,10 @@ from dataclasses import dataclass, fields, replace
 import engine  # before torch
 import torch
 
-from analysis import (compression, curves, denoising, derivation, diffusion, drawings, layers, majorizer, page,
-                      projection, reduction, scores, segmentation, sheet, sparsification)
-from analysis.samples import subjects
+from analysis import (compression, curves, denoising, diffusion, drawings, layers, majorizer, page, projection,
+                      reduction, scores, segmentation, sheet, sparsification)
+from analysis.samples import check_shown, subjects
+from analysis.theory import Shared
 from engine import plots, settings
 from engine.settings import Mistake
 from engine.trained import from_command_line
@@ -46,7 +47,7 @@ from tasks import AugmentConfig
 
 
 @dataclass
-class AnalyzeConfig:
+class AnalyzeConfig(Shared):
     ckpt: str = 'out/crate_shapes'  # a run directory, for its best weights, or a .safetensors file in one
     beside: str = ''                # other runs in the same picture, with commas between them
     dataset: str = ''               # folder in data_dir; empty: what the network was trained on
@@ -71,10 +72,7 @@ class AnalyzeConfig:
     directions: int = 4             # subspaces: how many columns of each to draw, chosen at random; coherence is of all
     size: int = 50                  # tokens: how many rows and columns to draw, chosen at random
     batch_size: int = 64            # samples in a forward pass
-    seed: int = 1337                # of random weights and all random choices
     device: str = 'auto'            # cpu, cuda, cuda:1, mps
-    out: str = ''                   # the picture to write, the table is beside it; empty: COMMAND.png
-    overwrite: bool = False         # replace what you name with --out if it exists; COMMAND.png always is replaced
 
 
 COMMON = {'ckpt', 'data_dir', 'seed', 'device', 'out', 'overwrite'}
@@ -89,11 +87,18 @@ COMMANDS = {  # for networks: the function that draws, and its settings besides 
     'pca': (drawings.draw_components, SAMPLES | {'label', 'num_samples', 'layer', 'part', 'keep'}),
     'segment': (segmentation.draw_segmentation, MANY - {'image'} | CUT),
     'objects': (segmentation.draw_objects, MANY - {'image', 'batch_size'} | CUT),
-    'compress': (derivation.draw_rate_changes, MANY),
-    'ista': (derivation.draw_lasso, MANY),
-    'denoise': (derivation.draw_signal_to_noise, MANY)}
-THEORIES = (denoising.COMMANDS | compression.COMMANDS | sparsification.COMMANDS | scores.COMMANDS | projection.COMMANDS
-            | diffusion.COMMANDS | majorizer.COMMANDS | reduction.COMMANDS)  # they need no network
+    'compress': (compression.draw_rate_changes, MANY),
+    'ista': (sparsification.draw_lasso, MANY),
+    'denoise': (denoising.draw_signal_to_noise, MANY)}
+THEORIES = {  # they need no network
+    'denoise': (denoising.draw_denoising, denoising.DenoiseConfig),
+    'compress': (compression.draw_compression, compression.CompressConfig),
+    'ista': (sparsification.draw_sparsification, sparsification.ISTAConfig),
+    'tweedie': (scores.draw_tweedie, scores.TweedieConfig),
+    'nearest': (projection.draw_nearest, projection.NearestConfig),
+    'diffuse': (diffusion.draw_diffusion, diffusion.DiffuseConfig),
+    'majorize': (majorizer.draw_majorizer, majorizer.MajorizeConfig),
+    'reduction': (reduction.draw_reduction, reduction.ReductionConfig)}
 OTHERS = {'augment': sheet.main, 'curves': curves.main, 'page': page.main}
 
 
@@ -126,11 +131,13 @@ def main(argv):
         c = replace(c, dataset=c.dataset or run['settings'].get('dataset', ''))  # one for all networks
         random = command not in ('tokens', 'attention', 'pca', 'objects')  # these draw no random weights
         shown = [subjects(c, run, changes, random)]
+        for net in shown[0]:
+            check_shown(command, net)
     else:
         draw, Config = THEORIES[command]
         c, shown = Config(**settings.check(given, Config)), []
     out = c.out or f'{command}.png'
-    plots.check_figure(out, c.overwrite or c.out == type(c).out)
+    plots.check_figure(out, c.overwrite or not c.out)
     plots.save(out, *draw(c, *shown))
 
 

@@ -1,4 +1,4 @@
-"""What the figures of networks are made of: panels over layers, small maps, names, lines to compare
+"""What all figures and printed tables are made of: panels, lines over layers, small maps, names, levels to compare
 with."""
 import math
 
@@ -10,30 +10,84 @@ MARKERS = 'osD^vPX'  # as many as colours
 RANDOM = ', random weights'  # at the end of the name of a network with such
 
 
-def side_by_side(panels):
-    """A figure and its panels."""
-    figure = plots.pyplot().figure(figsize=((8.4, 10.8)[panels - 1] if panels < 3 else 13.2, 3.8), layout='constrained')
-    return figure, figure.subplots(1, panels, squeeze=False)[0]
+# ---- printed --------------------------------------------------------------------------------------------------------
+
+def say_table(columns, rows):
+    """Print a small table. Columns of words begin at the left; numbers, with four digits, end at the right."""
+    said = [[v if isinstance(v, str) else f'{v:.4g}' for v in row] for row in (columns, *rows)]
+    widths = [max(map(len, column)) for column in zip(*said)]
+    numbers = [next(filter(None, cells), 'a')[0] in '0123456789+-' for _, *cells in zip(*said)]
+    for row in said:
+        cells = [v.rjust(n) if number else v.ljust(n) for v, n, number in zip(row, widths, numbers)]
+        print('  '.join([row[0].ljust(widths[0]), *cells[1:]]).rstrip())
 
 
-def small_multiples(figure, n, wide):
-    """n panels without axes, `wide` in a row."""
-    axes = list(figure.subplots(math.ceil(n / wide), wide, squeeze=False).flat)
+def span(values, unit='.3f'):
+    return f'{min(values):{unit}} to {max(values):{unit}}'
+
+
+def mean_and_spread(values):
+    return values.mean().item(), values.std(correction=0).item()
+
+
+# ---- panels ---------------------------------------------------------------------------------------------------------
+
+def panels(wide, high, down, across, **more):
+    """A figure of so many inches, and its panels (down x across) in one list."""
+    figure = plots.pyplot().figure(figsize=(wide, high), layout='constrained')
+    return figure, list(figure.subplots(down, across, squeeze=False, **more).flat)
+
+
+def side_by_side(n):
+    """A figure and its n panels over layers."""
+    return panels((8.4, 10.8)[n - 1] if n < 3 else 13.2, 3.8, 1, n)
+
+
+def lines(axis, x, curves, **labels):
+    """A line with markers for each {name: values} over x, None for 0, 1, ..; labels: those of the axis."""
+    for (name, values), marker in zip(curves.items(), MARKERS):
+        axis.plot(range(len(values)) if x is None else x, values, marker=marker, markersize=4, label=name)
+    axis.set(**labels)
+
+
+def picture_grid(down, across, side):
+    """A figure, and its panels without ticks: an array (down, across) of so many inches each."""
+    figure, axes = panels(side * across + 1.2, side * down + 0.3, down, across)
     for axis in axes:
-        axis.axis('off')
-    return axes[:n]
+        axis.set(xticks=[], yticks=[])
+    return figure, np.array(axes).reshape(down, across)
 
 
 def small_maps(figure, n, wide, x, y):
-    """The same with axes: x and y say what they are, below the last and left of the first of each row."""
-    axes = small_multiples(figure, n, wide)
+    """n panels, `wide` in a row; x and y say what their axes are, below the last and left of the first of each row."""
+    axes = list(figure.subplots(math.ceil(n / wide), wide, squeeze=False).flat)
     for i, axis in enumerate(axes):
-        axis.axis('on')
+        axis.set_visible(i < n)
         axis.tick_params(labelsize=7, length=2, labelleft=i % wide == 0, labelbottom=i + wide >= n)
         axis.set_xlabel(x if i + wide >= n else '', fontsize='small')
         axis.set_ylabel(y if i % wide == 0 else '', fontsize='small')
-    return axes
+    return axes[:n]
 
+
+def colour_bar(figure, image, axes, label, **more):
+    """What the colours of an image mean, right of these axes."""
+    bar = figure.colorbar(image, ax=axes, shrink=0.8, fraction=0.05, pad=0.01, **more)
+    bar.ax.tick_params(labelsize='small')
+    bar.set_label(label, fontsize='small')
+    return bar
+
+
+def scale_of(parts, most=math.inf, share=0.99):
+    """Where a scale of colours ends for arrays of numbers: this share of those that are not 0 are smaller."""
+    sizes = np.abs(np.concatenate([part.ravel() for part in parts]))
+    return min(float(np.quantile(sizes[sizes > 0], share)) if sizes.any() else 1.0, most)
+
+
+def legend_below(axis):
+    axis.legend(fontsize='small', loc='upper center', bbox_to_anchor=(0.5, -0.15))
+
+
+# ---- panels over layers ---------------------------------------------------------------------------------------------
 
 def names_of(nets):
     """How figures call networks, {full name: name}: without folders, as far as that tells them apart."""
@@ -53,14 +107,6 @@ def over_layers(axis, net, values, band=True):
     axis.plot(x, mean, marker=marker, markersize=4, color=net.colour, label=net.name, linestyle=line, fillstyle=fill)
     if band:
         axis.fill_between(x, mean - spread, mean + spread, alpha=0.15, linewidth=0, color=net.colour)
-
-
-def colour_bar(figure, image, axes, label, **more):
-    """What the colours of an image mean, right of these axes."""
-    bar = figure.colorbar(image, ax=axes, shrink=0.8, fraction=0.05, pad=0.01, **more)
-    bar.ax.tick_params(labelsize='small')
-    bar.set_label(label, fontsize='small')
-    return bar
 
 
 def label_panels(figure, axes, titles, units, nets):
@@ -93,13 +139,3 @@ def levels(axis, heights, from_zero=False, letters='abcdefgh'):
         axis.annotate(letter, (1, height), (1.02, last), ('axes fraction', 'data'), ('axes fraction', 'data'),
                       fontsize='small', va='center', annotation_clip=False,
                       arrowprops={'arrowstyle': '-', 'color': 'grey', 'linewidth': 0.5, 'shrinkA': 0, 'shrinkB': 0})
-
-
-def mean_and_spread(values):
-    return values.mean().item(), values.std(correction=0).item()
-
-
-def scale_of(parts, most=math.inf, share=0.99):
-    """Where a scale of colours ends for arrays of numbers: this share of those that are not 0 are smaller."""
-    sizes = np.abs(np.concatenate([part.ravel() for part in parts]))
-    return min(float(np.quantile(sizes[sizes > 0], share)) if sizes.any() else 1.0, most)

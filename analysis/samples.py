@@ -69,6 +69,25 @@ def subjects(c, run, changes, random):
     return found
 
 
+def check_shown(command, net):
+    """Raises Mistake, before any work, for a network of which a command has nothing to show."""
+    model, layer = net.model, layers.needed(net.model, 'layers')[0]
+    if command in ('pca', 'segment', 'objects') and net.reads != 'images':
+        raise Mistake(f'{command} is for pictures, and {net.name} reads {net.reads}; take --ckpt of another run')
+    if command in ('compress', 'denoise') and not layers.has_subspaces(model):
+        raise Mistake(f'{net.name} has three projections per head and no subspace; this is for CRATE, CRATE-MAE and '
+                      'AoT-MSSA, so leave it out')
+    if command == 'denoise' and (p := layers.bases(layer.attn).size(2)) >= (d := layers.bases(layer.attn).size(1)):
+        raise Mistake(f'{net.name}: a subspace of {p} dimensions fills all {d}, so there is no noise outside it; take '
+                      'a network of several heads')
+    if command == 'ista' and not all(getattr(layer, 'ista', None) for layer in model.layers):
+        raise Mistake(f'{net.name} has no ISTA, so no LASSO that its layers solve; this is for CRATE and CRATE-MAE')
+    if command == 'ista':
+        [layers.needed(layer.ista, name) for layer in model.layers for name in ('D', 'lam', 'eta')]
+        if (kind := getattr(model.config, 'ista', 'relu')) != 'relu':
+            raise Mistake(f"{net.name} has ista='{kind}', a step of another objective than eq. (16); leave it out")
+
+
 def which_layer(c, model):
     """The layer asked for, from 1; the last but one by default."""
     L = len(model.layers)
@@ -94,11 +113,6 @@ def which_part(c, nets, default):
 
 
 # ---- pictures -------------------------------------------------------------------------------------------------------
-
-def only_pictures(net, command):
-    if net.reads != 'images':
-        raise Mistake(f'{command} is for pictures, and {net.name} reads {net.reads}; take --ckpt of another run')
-
 
 def patches(net):
     """The grid of patches, (down, across). Raises Mistake if the tokens are not a class token
@@ -204,3 +218,20 @@ def tokens_of(c, net, usual, most):
 def tokens_each(c, net):
     """How many tokens a sample has."""
     return net.model.embed(*next(batches(replace(c, num_samples=1), net, 1))).size(1)
+
+
+def warn_if_lengths_differ(c, nets):
+    """Say so if the samples of networks have different numbers of tokens, with which R^c grows."""
+    lengths = {net.name: tokens_each(c, net) for net in nets if net.kind == 'trained'}
+    if len(set(lengths.values())) > 1:
+        counts = ', '.join(f'{n} tokens in {name}' for name, n in lengths.items())
+        print(f'their R^c cannot be compared: a sample has {counts}')
+
+
+def warn_if_unused(net):
+    """Say so if training does not use the class token of a network."""
+    c = net.model.config
+    does = 'reconstructs pictures' if c.task == 'masked_image' else \
+        'classifies the mean of its tokens' if getattr(c, 'pool', 'cls') == 'mean' else ''
+    if net.kind == 'trained' and does:
+        print(f'{net.name} {does}: training does not use its class token, so where that token looks may mean little')
