@@ -9,7 +9,7 @@ import torch
 from tqdm import tqdm
 
 from analysis import layers, measures
-from analysis.panels import (label_panels, levels, lines, mean_and_spread, over_layers, panels, say_table, side_by_side,
+from analysis.panels import (label_panels, levels, mean_and_spread, over_layers, panels, say_table, side_by_side,
                              span)
 from analysis.samples import batches
 from analysis.theory import Shared
