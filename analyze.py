@@ -73,6 +73,9 @@ class AnalyzeConfig(Shared):
     size: int = 50                  # tokens: how many rows and columns to draw, chosen at random
     batch_size: int = 64            # samples in a forward pass
     device: str = 'auto'            # cpu, cuda, cuda:1, mps
+    ranges = {'num_samples': (0, None), 'eps': (0, None), 'threshold': (0, None), 'batch_size': (1, None),
+              'size': (1, None), 'masks': (1, None), 'directions': (1, 16), 'keep': (1e-9, 1), 'share': (1e-9, 1),
+              'tau': (-1, 1)}
 
 
 COMMON = {'ckpt', 'data_dir', 'seed', 'device', 'out', 'overwrite'}
@@ -103,12 +106,10 @@ OTHERS = {'augment': sheet.main, 'curves': curves.main, 'page': page.main}
 
 
 def check(c, command):
-    """Raises Mistake for a setting that does not go with a command, or that no command can use."""
+    """Raises Mistake for a setting that does not go with a command, or a choice that no command has."""
     for f in fields(c):
         if f.name not in COMMON | COMMANDS[command][1] and getattr(c, f.name) != f.default:
             raise Mistake(f'--{f.name} does not go with {command}; leave it out')
-    settings.check_least(c, num_samples=0, seed=0, eps=0, threshold=0, batch_size=1, size=1, masks=1)
-    settings.check_ranges(c, {(1, 16): ['directions'], (1e-9, 1): ['keep', 'share'], (-1, 1): ['tau']})
     settings.check_choices(c, part=('', *layers.PARTS), cut=segmentation.CUTS, measure=layers.EPS,
                            show=('', 'rate', 'sparsity', 'objective'))
 

@@ -12,7 +12,7 @@ from analysis.panels import label_panels, lines, mean_and_spread, panels, say_ta
 from analysis.samples import batches, warn_if_lengths_differ
 from analysis.theory import TheoryConfig, shipped_attention
 from engine import plots
-from engine.settings import Mistake, check_least, check_ranges
+from engine.settings import Mistake
 
 
 # ---- with the true subspaces ----------------------------------------------------------------------------------------
@@ -24,12 +24,11 @@ class CompressConfig(TheoryConfig):
     step: float = 0.5               # size of a step of eq. (10), kappa gamma; with 1 only its attention is left
     length: float = 0.0             # length to which tokens are scaled for attention; 0: sqrt(d), as LayerNorm does
     n_layer: int = 6                # steps
+    ranges = TheoryConfig.ranges | {'delta': (1e-6, 100), 'eps': (1e-3, 1000), 'step': (1e-9, 1), 'length': (0, 1e6),
+                                    'n_layer': (1, None)}
 
     def __post_init__(self):
         super().__post_init__()
-        check_least(self, n_layer=1)
-        check_ranges(self, {(1e-6, 100): ('delta',), (1e-3, 1000): ('eps',), (1e-9, 1): ('step',),
-                            (0, 1e6): ('length',)})
         if self.tokens % self.n_head:
             raise Mistake(f'tokens={self.tokens} must be a multiple of n_head={self.n_head}')
 

@@ -13,7 +13,6 @@ from analysis.panels import (label_panels, levels, mean_and_spread, over_layers,
                              span)
 from analysis.samples import batches
 from analysis.theory import TheoryConfig, say_conditions
-from engine.settings import check_least, check_ranges
 
 
 # ---- with the true subspaces ----------------------------------------------------------------------------------------
@@ -25,11 +24,7 @@ class DenoiseConfig(TheoryConfig):
     eta: float = 0.1                # step size of a layer
     tau: float = 0.6                # threshold of the attention weights; 0 keeps the plain softmax
     n_layer: int = 10               # layers
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_least(self, n_layer=1)
-        check_ranges(self, {(1e-6, 100): ('delta', 'eta'), (0, 0.999999): ('tau',)})
+    ranges = TheoryConfig.ranges | {'delta': (1e-6, 100), 'eta': (1e-6, 100), 'tau': (0, 0.999999), 'n_layer': (1, None)}
 
 
 # Meets every condition but that of eq. (11) on N, 177,500 tokens: their attention weights do not fit into memory.

@@ -15,7 +15,7 @@ from analysis.projection import noisy_codebook, outside
 from analysis.scores import Mixture, score
 from analysis.theory import TheoryConfig, say_conditions, shipped_attention
 from engine import plots
-from engine.settings import Mistake, check_least, check_ranges
+from engine.settings import Mistake
 
 
 # ---- the flow, and its two discretizations --------------------------------------------------------------------------
@@ -116,11 +116,11 @@ class DiffuseConfig(TheoryConfig):
     eps: float = 0.5                # precision of the coding rate
     depth: float = 1.0              # kappa x layers, how far the encoder walks
     n_layer: int = 128              # the most layers; the others are 2, 4, 8 ..
+    ranges = TheoryConfig.ranges | {'sets': (2, None), 'sigma': (1e-6, 100), 'eps': (1e-3, 1000), 'depth': (1e-6, 1e4),
+                                    'n_layer': (4, None)}
 
     def __post_init__(self):
         super().__post_init__()
-        check_least(self, sets=2, n_layer=4)
-        check_ranges(self, {(1e-6, 100): ('sigma',), (1e-3, 1000): ('eps',), (1e-6, 1e4): ('depth',)})
         if self.beta * self.depth > 50:
             raise Mistake(f'depth={self.depth:g} is too far: the way back multiplies small errors by up to '
                           f'exp(beta depth) with beta = {self.beta:.3g}; set --depth={50 / self.beta:.3g} or less, or '

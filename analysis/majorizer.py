@@ -14,7 +14,7 @@ from analysis.measures import compressed_rate_gradient, random_bases
 from analysis.panels import legend_below, lines, panels, say_table
 from analysis.theory import Shared, say_conditions
 from engine import plots
-from engine.settings import Mistake, check_least, check_ranges
+from engine.settings import Mistake
 from model_crate import CRATEConfig, ISTA
 
 PAPER, SHARP = 9 / 4, 1 / 8  # L / alpha, what bounds the curvature of -R: by Lemma 6, and the least that does
@@ -105,10 +105,10 @@ class MajorizeConfig(Shared):
     alpha: float = 1.0              # alpha of eq. (77), as in a CRATE with ista='mm'
     lam: float = 0.1                # weight lambda of sparsity
     steps: int = 64                 # the first is the layer
+    ranges = {'n_embd': (2, None), 'tokens': (1, None), 'alpha': (1e-6, 1e6), 'lam': (0, 1000), 'steps': (1, None)}
 
     def __post_init__(self):
-        check_least(self, n_embd=2, tokens=1, steps=1, seed=0)
-        check_ranges(self, {(1e-6, 1e6): ('alpha',), (0, 1000): ('lam',)})
+        super().__post_init__()
         if self.tokens > self.n_embd:
             raise Mistake(f'{self.tokens} orthogonal tokens do not fit into n_embd={self.n_embd} dimensions; set '
                           f'--tokens={self.n_embd} or less')

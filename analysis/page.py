@@ -16,10 +16,11 @@ import numpy as np
 import torch
 
 from analysis.samples import pictures, pixels, subjects, texts
+from analysis.theory import Shared
 from engine.checkpoint import write_file
 from engine.networks import grid, size
 from engine.plots import check_free
-from engine.settings import Mistake, check_least, check_ranges
+from engine.settings import Mistake
 from engine.trained import from_command_line
 from tasks.augment import denormalize
 from tasks.tokenizer import Tokenizer, prompt_of
@@ -32,7 +33,7 @@ USUAL_TOKENS = 48                        # of a text from a dataset
 
 
 @dataclass
-class PageConfig:
+class PageConfig(Shared):
     ckpt: str = 'out/crate_shapes'  # a run directory, for its best weights, or a .safetensors file in one
     beside: str = ''                # another run, side by side with it
     dataset: str = ''               # folder in data_dir; empty: what the network was trained on
@@ -41,10 +42,9 @@ class PageConfig:
     image: str = ''                 # your own pictures instead: a file or a folder of files
     start: str = ''                 # your own text instead; \n is a new line, FILE:path reads a file
     num_samples: int = 12           # pictures or texts to choose from
-    seed: int = 1337                # of the choice of pictures and of hidden patches
     device: str = 'cpu'             # where pictures are prepared; the page itself computes in the browser
     out: str = 'page.html'          # the file to write; page.html is replaced if it exists
-    overwrite: bool = False         # replace another file if it exists
+    ranges = {'num_samples': (1, 200)}
 
 
 def main(words):
@@ -69,8 +69,6 @@ def check(c):
             raise Mistake(f'--{name} does not go with --{"image" if c.image else "start"}; leave one of them out')
     if ',' in c.beside:
         raise Mistake(f'--beside={c.beside}: a page has room for two networks; name one')
-    check_ranges(c, {(1, 200): ['num_samples']})
-    check_least(c, seed=0)
     if c.beside == c.ckpt:
         raise Mistake(f'--beside={c.beside} is the network of --ckpt; name another, or leave it out')
     check_free(c.out, c.overwrite or c.out == PageConfig.out, '--out', ['.html'])

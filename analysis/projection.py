@@ -15,7 +15,6 @@ from analysis.panels import lines, say_table
 from analysis.scores import Mixture, nearest_projection, score
 from analysis.theory import TheoryConfig, say_conditions, shipped_attention
 from engine import plots
-from engine.settings import check_ranges
 
 
 # ---- the theorem ----------------------------------------------------------------------------------------------------
@@ -135,10 +134,7 @@ class NearestConfig(TheoryConfig):
     tokens: int = 196               # N, tokens of all subspaces together
     sigma: float = 0.01             # length of the noise, of a token of length about 1
     eps: float = 0.0                # precision of the coding rate; 0: the best for the theorem's bound, eq. (A.46)
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_ranges(self, {(1e-6, 1): ('sigma',), (0, 1e6): ('eps',)})
+    ranges = TheoryConfig.ranges | {'sigma': (1e-6, 1), 'eps': (0, 1e6)}
 
     def precision(self, N):
         return self.eps or best_eps(self.n_head, self.head_dim, N, self.sigma)

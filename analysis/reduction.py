@@ -11,7 +11,6 @@ import torch
 from analysis.measures import coding_rate, compressed_rate, nonzeros, random_bases
 from analysis.panels import panels, say_table
 from analysis.theory import TheoryConfig
-from engine.settings import check_ranges
 
 
 def rate_reduction(Z, U, eps):
@@ -39,10 +38,7 @@ class ReductionConfig(TheoryConfig):
     cosine: float = 0.7             # between the subspaces of (a)
     eps: float = 0.5                # precision of the coding rates
     lam: float = 0.01               # weight lambda of sparsity, eq. (17)
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_ranges(self, {(0, 0.999): ('cosine',), (1e-3, 1000): ('eps',), (0, 100): ('lam',)})
+    ranges = TheoryConfig.ranges | {'tokens': (1, None), 'cosine': (0, 0.999), 'eps': (1e-3, 1000), 'lam': (0, 100)}
 
 
 def subspaces(c, generator):

@@ -14,7 +14,6 @@ from analysis.measures import random_bases
 from analysis.panels import lines, panels, say_table
 from analysis.theory import TheoryConfig, say_conditions, shipped_attention
 from engine import plots
-from engine.settings import check_least, check_ranges
 
 
 # ---- the signal model, and its exact denoiser -----------------------------------------------------------------------
@@ -136,11 +135,8 @@ class TweedieConfig(TheoryConfig):
     sigma: float = 0.5              # noise of the tokens for Monte Carlo, and where eq. (49) starts
     samples: int = 100_000          # clean tokens for the Monte-Carlo mean
     steps: int = 400                # steps of eq. (49)
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_least(self, samples=100, steps=1)
-        check_ranges(self, {(1, 1e6): ('spread',), (0.01, 100): ('tilt',), (0.01, 10): ('sigma',)})
+    ranges = TheoryConfig.ranges | {'spread': (1, 1e6), 'tilt': (0.01, 100), 'sigma': (0.01, 10), 'samples': (100, None),
+                                    'steps': (1, None)}
 
     def mixture(self, generator):
         K, p = self.n_head, self.head_dim

@@ -14,7 +14,6 @@ from analysis.panels import (label_panels, levels, mean_and_spread, over_layers,
 from analysis.samples import batches
 from analysis.theory import Shared
 from engine import plots
-from engine.settings import check_least, check_ranges
 from model_crate import CRATE, CRATEConfig, ISTA
 
 
@@ -29,10 +28,8 @@ class ISTAConfig(Shared):
     lam: float = 0.1                # weight lambda of sparsity, eq. (16)
     eta: float = 0.1                # step size, eq. (17), as CRATE is shipped
     steps: int = 64                 # the first is the layer
-
-    def __post_init__(self):
-        check_least(self, n_embd=2, tokens=1, steps=1, seed=0)
-        check_ranges(self, {(1e-6, 1): ('share',), (0, 100): ('noise',), (1e-6, 100): ('lam', 'eta')})
+    ranges = {'n_embd': (2, None), 'tokens': (1, None), 'share': (1e-6, 1), 'noise': (0, 100), 'lam': (1e-6, 100),
+              'eta': (1e-6, 100), 'steps': (1, None)}
 
 
 def initial_norm(d, seed):

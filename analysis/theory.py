@@ -5,15 +5,24 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.settings import check_least
+from engine.settings import check_least, check_ranges
 from model_crate import CRATEConfig, MSSA
 
 
 @dataclass
 class Shared:
+    """Settings of all commands. `ranges`: between which numbers a setting must lie, {name: (least, most or None)}."""
+    ranges = {}
     seed: int = 1337                # of random weights and all random choices
     out: str = ''                   # the picture to write, the table is beside it; empty: COMMAND.png
     overwrite: bool = False         # replace what you name with --out if it exists; COMMAND.png always is replaced
+
+    def __post_init__(self):
+        for name, (low, high) in {'seed': (0, None), **self.ranges}.items():
+            if high is None:
+                check_least(self, **{name: low})
+            else:
+                check_ranges(self, {(low, high): [name]})
 
 
 @dataclass
@@ -21,9 +30,7 @@ class TheoryConfig(Shared):
     n_head: int = 8                 # K, subspaces
     head_dim: int = 16              # p, dimension of a subspace; together they fill d = n_head x head_dim dimensions
     tokens: int = 64                # N, tokens of all subspaces together
-
-    def __post_init__(self):
-        check_least(self, n_head=2, head_dim=1, tokens=2, seed=0)
+    ranges = {'n_head': (2, None), 'head_dim': (1, None), 'tokens': (2, None)}
 
     @property
     def d(self):
