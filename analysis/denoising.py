@@ -24,7 +24,8 @@ class DenoiseConfig(TheoryConfig):
     eta: float = 0.1                # step size of a layer
     tau: float = 0.6                # threshold of the attention weights; 0 keeps the plain softmax
     n_layer: int = 10               # layers
-    ranges = TheoryConfig.ranges | {'delta': (1e-6, 100), 'eta': (1e-6, 100), 'tau': (0, 0.999999), 'n_layer': (1, None)}
+    ranges = TheoryConfig.ranges | {'delta': (1e-6, 100), 'eta': (1e-6, 100), 'tau': (0, 0.999999),
+                                    'n_layer': (1, None)}
 
 
 # Meets every condition but that of eq. (11) on N, 177,500 tokens: their attention weights do not fit into memory.
@@ -98,8 +99,8 @@ def draw_denoising(c):
     say_table(('setting', 'regime', 'Theorem 1', 'before', 'off by', 'noise from', 'of it', 'at the end', 'from there'),
               said)
     if c.tau:
-        print(f'here factors are off by at most {max(row[4] or 0 for row in said):.2%} before noise passes; it never does '
-              f'in {sum(row[5] == "no layer" for row in said)} of {len(said)} rows, the theory says in all')
+        print(f'here factors are off by at most {max(row[4] or 0 for row in said):.2%} before noise passes; it never '
+              f'does in {sum(row[5] == "no layer" for row in said)} of {len(said)} rows, the theory says in all')
     else:
         print('this is the plain softmax, about which the theorem says nothing')
     columns = 'setting', 'regime', 'layer', 'cluster', 'snr', 'theorem', 'signal_passing', 'noise_passing'
@@ -107,8 +108,8 @@ def draw_denoising(c):
 
 
 def one_regime(c, axis, name, regime):
-    """Draw one setting; returns its rows of the table, and a row to print: the factors of layers before noise passes the
-    threshold, and from there on."""
+    """Draw one setting; returns its rows of the table, and a row to print: the factors of layers before noise passes
+    the threshold, and from there on."""
     found, passed = layer_by_layer(c)
     factor, factors, L = 1 + c.eta * c.tau, found[1:] / found[:-1], c.n_layer
     relative = found / found[0]

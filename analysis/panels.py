@@ -69,6 +69,16 @@ def small_maps(figure, n, wide, x, y):
     return axes[:n]
 
 
+def plane(axis, x, arrows, subspaces, reach, **labels):
+    """Arrows at points x (n, 2), and one-dimensional subspaces (K, 2, 1) as lines."""
+    scale = labels.pop('scale', {})
+    axis.quiver(*x.T, *arrows.T, angles='xy', color='C0', **scale)
+    for u in subspaces[..., 0]:
+        axis.plot(*np.stack((-3 * u, 3 * u)).T, color='C1', linewidth=1)
+    axis.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect='equal', xticks=[], yticks=[], **labels)
+    axis.set_xlabel('blue: where a token goes; orange: the subspaces', fontsize='small')
+
+
 def colour_bar(figure, image, axes, label, **more):
     """What the colours of an image mean, right of these axes."""
     bar = figure.colorbar(image, ax=axes, shrink=0.8, fraction=0.05, pad=0.01, **more)

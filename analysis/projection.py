@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from analysis.measures import compressed_rate_gradient, random_bases, turning
-from analysis.panels import lines, say_table
+from analysis.panels import lines, plane, say_table
 from analysis.scores import Mixture, nearest_projection, score
 from analysis.theory import TheoryConfig, say_conditions, shipped_attention
 from engine import plots
@@ -153,7 +153,7 @@ def draw_nearest(c):
         (mine['beta'] >= 1, f'beta >= 1, above eq. (A.97): {mine["beta"]:.3g}; eps <= 1 and N >= p alone do not give '
                             'it')])
     say_table((f'the negative gradient of {N} tokens', 'measured', 'by N/d'), [
-        ('nearest to their own subspace', mine['own_subspace_is_nearest'], ''),
+        ('tokens nearest to their own subspace', mine['own_subspace_is_nearest'], ''),
         ('cosine to the direction of the nearest subspace', mine['cosine'], ''),
         ('the same without the part inside the own subspace', mine['cosine_outside'], max(0, 1 - N / d) ** 0.5),
         ('noise in other subspaces left by a step of size 1 / beta', mine['noise_left'], N / d),
@@ -164,8 +164,8 @@ def draw_nearest(c):
         ('its bound (A.47), over an unknown constant', mine['bound'] / mine['noise'], '')])
     turned = {name: towards(field, x) for name, field in arrows.items()}
     say_table(('Figure 3, two lines', 'mean cosine', 'turns to the nearest'), [(k, *v) for k, v in turned.items()])
-    print(f'here the cosine to the direction of the nearest subspace is {mine["cosine"]:.2f}, for N/d = {N / d:.3g}; the '
-          'theory says 1')
+    print(f'here the cosine to the direction of the nearest subspace is {mine["cosine"]:.2f}, for N/d = {N / d:.3g}; '
+          'the theory says 1')
     return figure_of_nearest(found, arrows, x), ('N', *mine), [(n, *row.values()) for n, row in found.items()]
 
 
@@ -174,11 +174,8 @@ def figure_of_nearest(found, arrows, x):
     upper, lower = figure.subfigures(2, 1, height_ratios=(3.6, 3.4))
     planes, curves = upper.subplots(1, 4), lower.subplots()
     for axis, (name, field) in zip(planes, arrows.items()):
-        axis.quiver(*x.T, *(field / field.norm(dim=1).max()).T, angles='xy', color='C0')
-        axis.axhline(0, color='C1', linewidth=1)
-        axis.axvline(0, color='C1', linewidth=1)
-        axis.set(title=name.replace('-grad R^c', 'down the gradient'), xticks=[], yticks=[], aspect='equal',
-                 xlim=(-2.1, 2.1), ylim=(-2.1, 2.1))
+        plane(axis, x, field / field.norm(dim=1).max(), torch.eye(2)[..., None], 2.1,
+              title=name.replace('-grad R^c', 'down the gradient'))
     shown = {'cosine_outside': 'cosine to the nearest subspace, of the part outside the own',
              'cosine': 'cosine to the nearest subspace', 'noise_left': 'noise left after a step'}
     lines(curves, [row['N/d'] for row in found.values()],

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from analysis.measures import random_bases
-from analysis.panels import lines, panels, say_table
+from analysis.panels import lines, panels, plane, say_table
 from analysis.theory import TheoryConfig, say_conditions, shipped_attention
 from engine import plots
 
@@ -135,8 +135,8 @@ class TweedieConfig(TheoryConfig):
     sigma: float = 0.5              # noise of the tokens for Monte Carlo, and where eq. (49) starts
     samples: int = 100_000          # clean tokens for the Monte-Carlo mean
     steps: int = 400                # steps of eq. (49)
-    ranges = TheoryConfig.ranges | {'spread': (1, 1e6), 'tilt': (0.01, 100), 'sigma': (0.01, 10), 'samples': (100, None),
-                                    'steps': (1, None)}
+    ranges = TheoryConfig.ranges | {'spread': (1, 1e6), 'tilt': (0.01, 100), 'sigma': (0.01, 10),
+                                    'samples': (100, None), 'steps': (1, None)}
 
     def mixture(self, generator):
         K, p = self.n_head, self.head_dim
@@ -249,10 +249,7 @@ def draw_field(axis, sigma):
     angles = torch.tensor([0.3, 1.5], dtype=torch.float64)
     U = torch.stack((angles.cos(), angles.sin()), -1)[..., None]        # (2, 2, 1)
     m = Mixture(U, torch.ones(2, 1, dtype=U.dtype), torch.full((2,), 0.5, dtype=U.dtype))
-    ticks = torch.linspace(-2, 2, 15, dtype=U.dtype)
-    x = torch.cartesian_prod(ticks, ticks)
-    axis.quiver(*x.T, *(posterior_mean(x, m, sigma) - x).T, angles='xy', scale_units='xy', scale=1.3, color='C0')
-    for u in U[..., 0]:
-        axis.plot(*torch.stack((-2.5 * u, 2.5 * u)).T, color='C1', linewidth=1)
-    axis.set(title=f'where tokens go:\nsigma^2 score, sigma = {sigma:g}', xlim=(-2.2, 2.2), ylim=(-2.2, 2.2),
-             aspect='equal', xticks=[], yticks=[])
+    ticks = torch.linspace(-2, 2, 15)
+    x = torch.cartesian_prod(ticks, ticks).to(U.dtype)
+    plane(axis, x, posterior_mean(x, m, sigma) - x, U, 2.2, title=f'sigma^2 score, sigma = {sigma:g}',
+          scale={'scale_units': 'xy', 'scale': 1.3})

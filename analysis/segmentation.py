@@ -218,10 +218,10 @@ def draw_objects(c, nets):
     patch = plots.pyplot().Rectangle
     figure.legend([patch((0, 0), 1, 1, color=plots.COLOURS[m % 6]) for m in range(most)],
                   [f'mask {m + 1}' for m in range(most)], loc='outside lower center', ncols=most, fontsize='small')
-    means = {net.name: [[r[4] for r in rows if r[0] == net.name and r[3].startswith(kind)] for kind in ('head', 'cut')]
-             for net in nets}
-    say_table(('mean intersection over union', 'best head', 'MaskCut, each mask'),
-              [(name, *(np.mean(values).item() if values else '' for values in found)) for name, found in means.items()])
+    kinds = ('head', 'cut')[:1 + (c.cut != 'none')]
+    say_table(('mean intersection over union', 'best head', 'each of MaskCut')[:1 + len(kinds)], [
+        (net.name, *(np.mean([r[4] for r in rows if r[0] == net.name and r[3].startswith(kind)]).item()
+                     for kind in kinds)) for net in nets])
     print(f'left of each pair: patches that hold {c.share:.0%} of the attention of the best head; right: MaskCut')
     return figure, ('network', 'layer', 'picture', 'masks', 'iou'), rows
 

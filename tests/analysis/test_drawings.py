@@ -72,6 +72,20 @@ def test_figures_of_the_theory(words, figure_of, monkeypatch):
     assert all(label.get_fontsize() > 6.9 for label in figure.findobj(Text))
 
 
+def test_lengths_and_shares_are_drawn_from_zero(figure_of):
+    for command in ('layers', 'compress', 'subspaces', 'segment'):
+        few = [] if command == 'subspaces' else ['--num_samples=3']
+        figure = figure_of(command, '--ckpt={place}/runs/crate', '--data_dir={place}/data', *few)
+        lined = [axis for axis in figure.axes if axis.lines and not axis.images and 'lambda' not in axis.get_title()]
+        assert lined and all(axis.get_ylim()[0] == 0 for axis in lined), command
+
+
+def test_each_colour_of_a_mask_is_in_the_legend(figure_of):
+    figure = figure_of('objects', '--ckpt={place}/runs/crate', '--data_dir={place}/data', '--masks=4')
+    shown = [tuple(handle.get_facecolor()) for handle in figure.legends[0].get_patches()]
+    assert len(shown) == len(set(shown)) == 4
+
+
 def test_networks_of_the_same_title_are_told_apart():
     net = Subject('out/a/best.safetensors', {}, None, 'C0')
     nets = [net, replace(net, name='out/a/step_3.safetensors'), replace(net, name='x/vit'),
@@ -230,6 +244,15 @@ def test_layers_show_one_of_three(look):
         rows = look('layers', 'crate', f'--show={show}')
         assert {row['measure'] for row in rows} == {show} and len(rows) == 6
     assert len(look('layers', 'aot_text', '--show=rate')) == 6
+
+
+def test_verdicts_are_what_the_table_says(look, capsys):
+    rows, said = look('layers', 'crate', '--beside={place}/runs/vit'), capsys.readouterr().out.splitlines()
+    verdicts = [line for line in said if line.startswith('here')]
+    for line, measure, way in zip(verdicts, ('rate', 'sparsity', 'objective'), (-1, -1, 1), strict=True):
+        mine = [row for row in rows if row['network'].endswith('runs/crate') and row['measure'] == measure]
+        mine = [mean for mean, in floats(mine, 'mean')]
+        assert f'in {sum(way * (b - a) > 0 for a, b in zip(mine, mine[1:]))} of 2 steps' in line
 
 
 def test_what_is_printed_is_what_the_table_says(look, capsys):
