@@ -133,7 +133,7 @@ def main(argv):
         random = command not in ('tokens', 'attention', 'pca', 'objects')  # these draw no random weights
         shown = [subjects(c, run, changes, random)]
         for net in shown[0]:
-            check_shown(command, net)
+            check_shown(c, command, net)
     else:
         draw, Config = THEORIES[command]
         c, shown = Config(**settings.check(given, Config)), []

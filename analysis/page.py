@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from analysis.samples import pictures, pixels, subjects, texts
+from analysis.samples import check_shown, pictures, pixels, subjects, texts
 from analysis.theory import Shared
 from engine.checkpoint import write_file
 from engine.networks import grid, size
-from engine.plots import check_free
+from engine.plots import check_free, told_apart
 from engine.settings import Mistake
 from engine.trained import from_command_line
 from tasks.augment import denormalize
@@ -52,7 +52,8 @@ def main(words):
     check(c)
     nets = subjects(c, run, overrides, random=False)
     for net in nets:
-        check_shown(net)
+        check_shown(c, 'page', net)
+        check_computed(net)
     check_together(nets)
     content = page(c, nets)
     write_file(c.out, lambda f: f.write(content), advice='run this again, or give another --out')
@@ -74,7 +75,7 @@ def check(c):
     check_free(c.out, c.overwrite or c.out == PageConfig.out, '--out', ['.html'])
 
 
-def check_shown(net):
+def check_computed(net):
     """Raises Mistake for a network that network.js does not compute."""
     name, config = net.run['model'], net.model.config
     tokenizer, millions = net.run['data'].get('tokenizer'), size(net.model) / 1e6
@@ -109,8 +110,8 @@ def check_together(nets):
 
 def page(c, nets):
     """The file as a string."""
-    alike = len({net.title for net in nets}) < len(nets)                # then only their paths tell them apart
-    nets = [dataclasses.replace(net, name=net.name if alike else net.title) for net in nets]
+    names = told_apart([net.name for net in nets])
+    nets = [dataclasses.replace(net, name=names[net.name]) for net in nets]
     held = {'networks': [network(net) for net in nets], 'reads': nets[0].reads}
     held |= picture_samples(c, nets) if nets[0].reads == 'images' else text_samples(c, nets)
     parts = {'title': html.escape(' and '.join(net.name for net in nets)),
@@ -168,8 +169,6 @@ def picture_samples(c, nets):
 
 def text_samples(c, nets):
     """Token ids, and the tokenizer."""
-    if c.image:
-        raise Mistake(f'{nets[0].name} reads text, not pictures: give --start instead of --image')
     tokenizer = Tokenizer(**nets[0].run['data']['tokenizer'])
     most = min(MOST_TOKENS, *(net.model.config.block_size for net in nets))
     if c.start:
