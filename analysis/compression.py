@@ -42,15 +42,16 @@ class CompressConfig(TheoryConfig):
         """The length of the tokens that attention gets."""
         return self.length or self.d ** 0.5
 
-    @property
-    def eq11_scale(self):
-        """The length for which shipped attention is that of eq. (11)."""
-        return self.head_dim ** 0.25
-
 
 def attend(mssa, Z, length):
     """What attention adds to tokens Z (N, d) that are multiplied by `length` for it."""
     return mssa((length * Z)[None])[0] / length
+
+
+def eq10_step(c, Z, mssa):
+    """What a step of eq. (10) with kappa = 1 adds; p^(1/4) is the length for which shipped attention is that of eq.
+    (11)."""
+    return c.gamma * (c.gamma * attend(mssa, Z, c.head_dim ** 0.25) - Z)
 
 
 def draw_tokens(c):
@@ -67,7 +68,7 @@ def compression_steps(c, U, V):
     true, other, g = shipped_attention(U), shipped_attention(V), c.gamma
     kappa = c.step / g
     return {'gradient step, eq. (9)': lambda Z: -kappa * measures.compressed_rate_gradient(Z, U, c.eps),
-            'approximation, eq. (10)': lambda Z: kappa * g * (g * attend(true, Z, c.eq11_scale) - Z),
+            'approximation, eq. (10)': lambda Z: kappa * eq10_step(c, Z, true),
             'as shipped, true subspaces': lambda Z: attend(true, Z, c.scale),
             'as shipped, random subspaces': lambda Z: attend(other, Z, c.scale)}
 
@@ -142,8 +143,7 @@ def say_steps(c, paths):
     """Print what the steps do, and how far eq. (10) is from the gradient step."""
     Z, U, _ = draw_tokens(c)
     g, W, down, mssa = c.gamma, Z @ U, -measures.compressed_rate_gradient(Z, U, c.eps), shipped_attention(U)
-    eq10 = g * (g * attend(mssa, Z, c.eq11_scale) - Z)
-    errors = {'eq. (10)': eq10, 'eq. (10) without its attention': -g * Z,
+    errors = {'eq. (10)': eq10_step(c, Z, mssa), 'eq. (10) without its attention': -g * Z,
               'eq. (68)': -g * ((W - g * W @ (W.mT @ W)) @ U.mT).sum(0)}
     said = {name: f'{((step - down).norm() / down.norm()).item():.1%}' for name, step in errors.items()}
     shortens = 1 - (measures.turning(down, Z).norm() / down.norm()).item() ** 2

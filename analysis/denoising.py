@@ -159,7 +159,8 @@ def draw_signal_to_noise(c, nets):
                  for l, (b, a, f) in enumerate(zip(before, after, factor), 1)]
         f = factor.mean(1)
         said.append((net.name, span(before.mean(1)), span(f), f'{(f > 1).sum()} of {len(f)}'))
-    levels(axes[1], {'as before the step': 1}, from_zero=True)
+    axes[0].set_ylim(0)
+    levels(axes[1], {'as before the step': 1})
     titles = "signal to noise before a layer, Z^l, in its subspaces", 'what the attention step multiplies it by'
     label_panels(figure, axes, titles, ['ratio, eq. (6), clusters together', 'factor'], nets)
     say_table(('signal to noise', 'before a step', 'factor of a step', 'above 1 in'), said)

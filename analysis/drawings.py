@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from analysis import layers, measures
-from analysis.panels import (colour_bar, label_panels, mean_and_spread, names_of, over_layers, picture_grid,
-                             say_table, scale_of, side_by_side, small_maps)
+from analysis.panels import (colour_bar, label_panels, mean_and_spread, over_layers, picture_grid, say_table, scale_of,
+                             side_by_side, small_maps)
 from analysis.samples import (batches, patches, pictures, pixels, tokens_of, warn_if_lengths_differ, warn_if_unused,
                               which_heads, which_layer, which_part)
 from engine import plots
@@ -99,36 +99,29 @@ def draw_subspaces(c, nets):
               [(name, *walked(torch.tensor(found))) for name, found in numbers.items()])
     print(f'here the subspaces are {"farther apart" if trained[-1][1] < random[-1][1] else "no farther apart"} in the '
           'last layer than with random weights')
-    return figure_of_subspaces(parts, K, nets, numbers), \
+    titles = [f'layer {l}: coherence {mine:.2f},\nrandom weights {other:.2f}'
+              for l, ((_, mine), (_, other)) in enumerate(zip(trained, random), 1)]
+    return figure_of_subspaces(parts, K, titles), \
         ('layer', 'coherence', 'coherence_random', 'head_i', 'column_i', 'head_j', 'column_j', 'value'), rows
 
 
-def figure_of_subspaces(parts, K, nets, numbers):
-    """|U^T U| of columns of K heads, parts: one (K m, K m) for each layer; and coherence over layers."""
-    L, n, m = len(parts), len(parts[0]), len(parts[0]) // K
-    wide, down, side = sizes(L, 1.9, 3.0)
-    figure = plots.pyplot().figure(figsize=(side * wide + 1.2, (side + 0.3) * down + 3.1), layout='constrained')
-    upper, lower = figure.subfigures(2, 1, height_ratios=((side + 0.3) * down + 0.5, 2.6))
-    axes, colours = small_maps(upper, L, wide, 'head', 'head'), plots.pyplot().get_cmap('magma')
+def figure_of_subspaces(parts, K, titles):
+    """|U^T U| of columns of K heads, parts: one (K m, K m) for each layer."""
+    (wide, down, side), n, m = sizes(len(parts), 1.9, 3.0), len(parts[0]), len(parts[0]) // K
+    figure = plots.pyplot().figure(figsize=(side * wide + 1.2, (side + 0.4) * down + 0.3), layout='constrained')
+    axes, colours = small_maps(figure, len(parts), wide, 'head', 'head'), plots.pyplot().get_cmap('magma')
     top = scale_of([part[~np.eye(n, dtype=bool)] for part in parts], most=0.95)         # without the ones
     heads = range(1, K + 1, -(-K // 8))
     middles = [(k - 0.5) * m - 0.5 for k in heads]
-    for l, (axis, part) in enumerate(zip(axes, parts), 1):
+    for axis, part, title in zip(axes, parts, titles):
         image = axis.imshow(part, vmin=0, vmax=top, cmap=colours.with_extremes(over='0.75'))
         axis.set_xticks(middles, heads)
         axis.set_yticks(middles, heads)
         for k in range(1, K):                                                           # between heads
             axis.axhline(k * m - 0.5, color='white', linewidth=1)
             axis.axvline(k * m - 0.5, color='white', linewidth=1)
-        axis.set_title(f'layer {l}', fontsize='small')
-    colour_bar(upper, image, axes, '|cosine| of two columns,\ngrey above the scale', extend='max')
-    axis = lower.subplots()
-    for net in nets:
-        over_layers(axis, net, torch.tensor(numbers[net.name])[:, None], band=False)
-    axis.set_title('coherence: mean |U^T U| of columns of different heads over that within heads', fontsize='medium')
-    axis.set(xlabel='layer', ylabel='coherence', ylim=(0, None))
-    axis.xaxis.get_major_locator().set_params(integer=True)
-    axis.legend(axis.lines, names_of(nets).values(), fontsize='small')
+        axis.set_title(title, fontsize='small')
+    colour_bar(figure, image, axes, '|cosine| of two columns,\ngrey above the scale', extend='max')
     return figure
 
 
@@ -189,12 +182,9 @@ def draw_input(axis, net, x, name, words):
     except ValueError:  # its tokens are not a class token and patches; the other panels are of any tokens
         return
     H, W = x.shape[2:]
-    for y in range(1, down):
-        axis.axhline(y * H / down - 0.5, color='white', linewidth=0.4)
-    for z in range(1, across):
-        axis.axvline(z * W / across - 0.5, color='white', linewidth=0.4)
-    rows = range(0, down, -(-down // 16))
-    axis.set_yticks([(y + 0.5) * H / down - 0.5 for y in rows], [y * across + 2 for y in rows], fontsize=7)
+    axis.set_xticks([n * W / across - 0.5 for n in range(across)], [''] * across)
+    axis.set_yticks([n * H / down - 0.5 for n in range(down)], [n * across + 2 for n in range(down)], fontsize=7)
+    axis.grid(color='white', linewidth=0.4)
     axis.set_ylabel('first token of the row', fontsize='small')
     axis.set_xlabel('a patch is a token;\ntoken 1 is the class token', fontsize='small')
 

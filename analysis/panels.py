@@ -7,6 +7,7 @@ import numpy as np
 from engine import plots
 
 MARKERS = 'osD^vPX'  # as many as colours
+STYLES = ':', '-.', (0, (6, 2)), (0, (1, 4)), (0, (8, 2, 1, 2, 1, 2))  # of lines to compare with
 RANDOM = ', random weights'  # at the end of the name of a network with such
 
 
@@ -134,18 +135,9 @@ def label_panels(figure, axes, titles, units, nets):
                   fontsize='small')
 
 
-def levels(axis, heights, from_zero=False, letters='abcdefgh'):
-    """Thin horizontal lines to compare with, {name: height}. Right of the axis each has a letter, far
-    enough from the next to be read, that the legend explains."""
-    for letter, (name, height) in zip(letters, heights.items()):
-        axis.axhline(height, linewidth=1, color='grey', linestyle=':', label=f'{letter}: {name}')
-    low, high = axis.get_ylim()
-    low = 0 if from_zero else low
-    gap = 0.06 * (high - low)
-    axis.set_ylim(low, max(high, max(heights.values()) + gap))
-    last = -math.inf
-    for letter, height in sorted(zip(letters, heights.values()), key=lambda each: each[1]):
-        last = max(height, last + gap)
-        axis.annotate(letter, (1, height), (1.02, last), ('axes fraction', 'data'), ('axes fraction', 'data'),
-                      fontsize='small', va='center', annotation_clip=False,
-                      arrowprops={'arrowstyle': '-', 'color': 'grey', 'linewidth': 0.5, 'shrinkA': 0, 'shrinkB': 0})
+def levels(axis, heights, first=0):
+    """Thin grey lines to compare with, {name: height}, on an axis from 0 on. Each has a style, from number `first` on,
+    which the legend names."""
+    for (name, height), style in zip(heights.items(), STYLES[first:]):
+        axis.axhline(height, linewidth=1, color='grey', linestyle=style, label=name)
+    axis.set_ylim(bottom=min(0, axis.dataLim.ymin))

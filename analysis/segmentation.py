@@ -151,10 +151,10 @@ def draw_segmentation(c, nets):
     area = (((true.numbers > 0) & (true.numbers < UNKNOWN)).sum() / (true.numbers != UNKNOWN).sum()).item()
     print(f'no network was trained on masks; these {len(shown):,} pictures have {(true.classes >= 0).sum():,} objects, '
           f'which cover {area:.1%} of them')
-    levels(axes[0], together, from_zero=True)
-    levels(axes[1], {'the share of the objects in the pictures': area}, from_zero=True, letters='e')
+    levels(axes[0], together)
+    levels(axes[1], {'the share of the objects in the pictures': area}, first=4)
     if c.cut != 'none':
-        levels(axes[2], apart, from_zero=True)
+        levels(axes[2], apart)
     titles = (f"patches with {c.share:.0%} of the best head's attention", 'attention on the objects, mean head',
               f"best of MaskCut's masks (at most {c.masks}), of {c.cut}s")
     label_panels(figure, axes, titles, ['intersection over union', 'share', 'intersection over union, each object'],

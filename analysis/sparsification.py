@@ -142,7 +142,7 @@ def draw_lasso(c, nets):
         said.append((net.name, '0' if layers.decodes(net.model.layers[0]) else 'relu(Y)', span(w, '.1%'),
                      span(steps, '.2f'), f'{(w > 0).sum()} of {len(w)}'))
     levels(axes[0], {'where the layer starts': 0})
-    levels(axes[1], {'below this every step from Z >= 0 goes down': 2}, from_zero=True, letters='b')
+    levels(axes[1], {'below this every step from Z >= 0 goes down': 2}, first=1)
     titles = 'share of the way from its start to the minimum of the LASSO', 'step size for the dictionary'
     label_panels(figure, axes, titles, ['share', 'eta |D|^2'], nets)
     say_table(('', 'from', 'share of the way to the minimum', 'eta |D|^2', 'lowers its LASSO in'), said)

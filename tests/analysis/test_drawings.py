@@ -73,9 +73,8 @@ def test_figures_of_the_theory(words, figure_of, monkeypatch):
 
 
 def test_lengths_and_shares_are_drawn_from_zero(figure_of):
-    for command in ('layers', 'compress', 'subspaces', 'segment'):
-        few = [] if command == 'subspaces' else ['--num_samples=3']
-        figure = figure_of(command, '--ckpt={place}/runs/crate', '--data_dir={place}/data', *few)
+    for command in ('layers', 'compress', 'denoise', 'segment'):
+        figure = figure_of(command, '--ckpt={place}/runs/crate', '--data_dir={place}/data', '--num_samples=3')
         lined = [axis for axis in figure.axes if axis.lines and not axis.images and 'lambda' not in axis.get_title()]
         assert lined and all(axis.get_ylim()[0] == 0 for axis in lined), command
 
@@ -97,24 +96,9 @@ def test_networks_of_the_same_title_are_told_apart():
     assert list(panels.names_of(nets[:1]).values()) == ['a']
 
 
-@pytest.mark.parametrize('heights', [(0.5, 0.5, 0.5, 0.5), (0.1, 0.11, 0.9, 0.91), (0.2, 0.4, 0.6, 0.8)])
-def test_names_of_levels_do_not_overlap(heights):
-    (figure, (axis,)), names = panels.side_by_side(1), ('first', 'second', 'third', 'fourth')
-    axis.plot([1, 2], [0.3, 0.7], label='a network')
-    panels.levels(axis, dict(zip(names, heights)), from_zero=True)
-    panels.label_panels(figure, [axis], ['title'], ['unit'], [])
-    figure.canvas.draw()
-    letters = [label for label in axis.texts if label.get_text()]
-    boxes = sorted((Text.get_window_extent(label) for label in letters), key=lambda box: box.y0)
-    assert len(boxes) == 4 and all(a.y1 <= b.y0 for a, b in zip(boxes, boxes[1:]))
-    assert all(box.x0 >= axis.bbox.x1 for box in boxes) and boxes[0].y1 < axis.bbox.y1
-    said = [label.get_text() for label in figure.legends[0].get_texts()]
-    assert said == ['a network', 'a: first', 'b: second', 'c: third', 'd: fourth']
-
-
 @pytest.mark.parametrize('name, part', [('crate', []), ('vit', ['--part=key']), ('gpt2', [])])
 def test_heads_have_numbers_and_the_ones_of_the_diagonal_no_part_of_the_scale(name, part, figure_of):
-    *panels, bar, coherence = figure_of('subspaces', f'--ckpt={{place}}/runs/{name}', '--directions=3', *part).axes
+    *panels, bar = figure_of('subspaces', f'--ckpt={{place}}/runs/{name}', '--directions=3', *part).axes
     panels = [axis for axis in panels if axis.images]
     for l, axis in enumerate(panels, 1):
         image, = axis.images
@@ -126,9 +110,8 @@ def test_heads_have_numbers_and_the_ones_of_the_diagonal_no_part_of_the_scale(na
             shown = axis_of is axis.xaxis or l == 1                     # once for each row of panels
             assert [label.get_text() for label in axis_of.get_ticklabels()] == shown * ['1', '2']
             assert axis_of.get_ticklocs().tolist() == [1, 4]            # the middle of three columns
-        assert len(axis.lines) == 2 and axis.get_title() == f'layer {l}'  # one border each way
+        assert len(axis.lines) == 2 and axis.get_title().startswith(f'layer {l}')       # one border each way
     assert len(panels) == 3 and 'cosine' in bar.get_ylabel()
-    assert coherence.get_ylabel() == 'coherence'
 
 
 def test_one_outlier_does_not_use_up_a_scale():
