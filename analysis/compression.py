@@ -223,7 +223,8 @@ def draw_rate_changes(c, nets):
             said += [(net.name, measure, half, f'{(a < 0).sum()} of {len(a)}', f'{a.min():+.1f} to {a.max():+.1f}',
                       span(cosine.mean(1), '.2f') if half == 'attention' else '') for half, a in added.items()]
             if net is nets[0]:
-                verdicts.append(f'here attention lowers R^c in {said[-len(added)][3]} layers ({measure}); the theory '
+                lower = (added['attention'] < 0).sum()
+                verdicts.append(f'here attention lowers R^c in {lower} of {len(means[0])} layers ({measure}); the theory '
                                 'says in all')
     say_table(('', 'R^c by', 'step', 'lowers R^c in', 'adds, nats', 'cosine to the gradient'), said)
     print(*verdicts, sep='\n')

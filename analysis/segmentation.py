@@ -19,7 +19,6 @@ from tasks.masks import UNKNOWN
 from tasks.pictures import named
 
 CUTS = 'key', 'query', 'value', 'token', 'none'
-BEST = 'the patches that objects cover most of'  # knows the masks
 COLUMNS = ('network', 'weights', 'layer', 'masks', 'class', 'iou', 'iou_spread', 'object', 'ap50', 'ap', 'on_mask',
            'on_mask_spread', 'covers')
 
@@ -69,7 +68,8 @@ def guesses_of(net, shown, true, rows):
         pairs = ((colours[:, None].flatten(2), connected(colours, 3).flatten(2)), [fixed[:, :1]] * 2,
                  [fixed[:, 1:]] * 2)
         gathered.append([best, *([Scores.of(found, inside, known) for found in pair] for pair in pairs)])
-    names = BEST, 'two groups of pixels by colour', 'the middle, half as wide and high', 'the whole picture'
+    names = ('the patches that objects cover most of', 'two groups of pixels by colour',
+             'the middle, half as wide and high', 'the whole picture')
     return {name: [Scores.joined(kind) for kind in zip(*parts)] for name, parts in zip(names, zip(*gathered))}
 
 
@@ -164,21 +164,19 @@ def draw_segmentation(c, nets):
 
 def say_scores(rows, nets, at):
     """Print what the table says of one layer of each network, at {network: layer}, and of the guesses."""
-    said = {}
-    for name, _, l, masks, kind, iou, _, each, ap50, ap, on, _, covers in rows:
-        if l in (at.get(name), '') and not kind:
-            said[name, masks] = iou, each, ap50, ap, on, covers
-    heads = {(name, masks): row for (name, masks), row in said.items() if masks.startswith('head')}
-    for net in nets:                                                    # of single heads the best one, of cuts none
-        best = max((key for key in heads if key[0] == net.name), key=lambda key: heads[key][0])
-        said = {key: row for key, row in said.items() if key[0] != net.name or key == best or key[1][-1].isalpha()}
+    shown, guesses = [], [row for row in rows if row[1] == 'none']
+    for net in nets:
+        mine = [row for row in rows if row[0] == net.name and row[2] == at[net.name] and not row[4]]
+        heads = [row for row in mine if row[3].startswith('head ')]
+        shown += [max(heads, key=lambda row: row[5]), *(row for row in mine if not row[3][-1].isdigit())]
     say_table(('intersection over union', 'layer', 'of', 'all objects', 'each object', 'AP50', 'AP', 'on objects',
-               'covers'), [(name, f'{at.get(name, "")}', masks, *row) for (name, masks), row in said.items()])
-    guess = max((row for row in rows if row[1] == 'none'), key=lambda row: row[5] * (row[0] != BEST))
-    trained, random = ([said[net.name, 'best head'][0] for net in nets if net.kind == kind]
-                       for kind in ('trained', 'random'))
-    print(f'here the best head of {nets[0].name} scores {trained[0]:.3f}, with random weights {random[0]:.3f}, and '
-          f'{guess[0]} without a network {guess[5]:.3f}')
+               'covers'), [(name, f'{l}', masks, iou, each, ap50, ap, on, covers)
+                           for name, _, l, masks, _, iou, _, each, ap50, ap, on, _, covers in shown + guesses])
+    trained, *_ = best = [row[5] for row in shown if row[3] == 'best head']
+    random = best[[net.kind for net in nets].index('random')]
+    guess = max(guesses[1:], key=lambda row: row[5])                    # the first of them knows the masks
+    print(f'here the best head of {nets[0].name} scores {trained:.3f}, with random weights {random:.3f}, and {guess[0]} '
+          f'without a network {guess[5]:.3f}')
 
 
 # ---- pictures -------------------------------------------------------------------------------------------------------
