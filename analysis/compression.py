@@ -224,8 +224,8 @@ def draw_rate_changes(c, nets):
                       span(cosine.mean(1), '.2f') if half == 'attention' else '') for half, a in added.items()]
             if net is nets[0]:
                 lower = (added['attention'] < 0).sum()
-                verdicts.append(f'here attention lowers R^c in {lower} of {len(means[0])} layers ({measure}); the theory '
-                                'says in all')
+                verdicts.append(f'here attention lowers R^c in {lower} of {len(means[0])} layers ({measure}); the '
+                                'theory says in all')
     say_table(('', 'R^c by', 'step', 'lowers R^c in', 'adds, nats', 'cosine to the gradient'), said)
     print(*verdicts, sep='\n')
     if layers.causal(nets[0].model):

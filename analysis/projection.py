@@ -157,9 +157,9 @@ def draw_nearest(c):
         ('cosine to the direction of the nearest subspace', mine['cosine'], ''),
         ('the same without the part inside the own subspace', mine['cosine_outside'], max(0, 1 - N / d) ** 0.5),
         ('noise in other subspaces left by a step of size 1 / beta', mine['noise_left'], N / d),
-        ('signal left by it', mine['signal_left'], ''),
+        ('signal left by it', f'{mine["signal_left"]:.4f}', ''),
         ('noise left by a step up the whole R - R^c, Remark 4', mine['noise_left_full'], ''),
-        ('signal left by that', mine['signal_left_full'], ''),
+        ('signal left by that', f'{mine["signal_left_full"]:.4f}', ''),
         ('what eq. (A.42) does not explain, over the noise', mine['rest'] / mine['noise'], ''),
         ('its bound (A.47), over an unknown constant', mine['bound'] / mine['noise'], '')])
     turned = {name: towards(field, x) for name, field in arrows.items()}

@@ -82,7 +82,7 @@ def check_shown(c, command, net):
     elif command == 'denoise':
         d, p = layers.bases(layers.attentions(model)[0]).shape[1:]
         if p >= d:
-            found = f'has subspaces of {p} dimensions, which fill all {d}: there is no noise outside; take several heads'
+            found = f'has subspaces of {p} dimensions, which fill all {d}: no noise is outside; take several heads'
     if command == 'ista':
         if not all(getattr(layer, 'ista', None) for layer in layers.needed(model, 'layers')):
             found = 'has no ISTA, so no LASSO that its layers solve; this is for CRATE and CRATE-MAE'

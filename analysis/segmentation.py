@@ -175,8 +175,8 @@ def say_scores(rows, nets, at):
     trained, *_ = best = [row[5] for row in shown if row[3] == 'best head']
     random = best[[net.kind for net in nets].index('random')]
     guess = max(guesses[1:], key=lambda row: row[5])                    # the first of them knows the masks
-    print(f'here the best head of {nets[0].name} scores {trained:.3f}, with random weights {random:.3f}, and {guess[0]} '
-          f'without a network {guess[5]:.3f}')
+    print(f'here the best head of {nets[0].name} scores {trained:.3f}, with random weights {random:.3f}, and '
+          f'{guess[0]} without a network {guess[5]:.3f}')
 
 
 # ---- pictures -------------------------------------------------------------------------------------------------------
