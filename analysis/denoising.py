@@ -119,7 +119,8 @@ def one_regime(c, axis, name, regime):
     noise = passed[:, 1]
     clean = int((noise.cumsum(0) == 0).sum()) if c.tau else L
     off = (factors[:clean] / factor - 1).abs().max().item() if c.tau and clean else ''
-    first = (f'layer {clean + 1}', f'{noise[clean]:.2%}', f'{noise[-1]:.2%}') if clean < L else ('no layer', '', '')
+    first = (f'layer {clean + 1}', f'{noise[clean]:.2%}', f'{noise[-1]:.2%}') if clean < L else \
+        ('no layer' if c.tau else '', '', '')
     before, after = (span(part.flatten()) if len(part) else '' for part in (factors[:clean], factors[clean:]))
     told = name, regime, factor if c.tau else '', before, off, *first, after
     return [(name, regime, l, k, found[l, k].item(), (found[0, k] * factor ** l).item() if c.tau else '', *shares[l])

@@ -15,7 +15,7 @@ RANDOM = ', random weights'  # at the end of the name of a network with such
 
 def say_table(columns, rows):
     """Print a small table. Columns of words begin at the left; numbers, with four digits, end at the right."""
-    said = [[v if isinstance(v, str) else f'{v:.4g}' for v in row] for row in (columns, *rows)]
+    said = [[f'{v:.4g}' if isinstance(v, float) else str(v) for v in row] for row in (columns, *rows)]
     widths = [max(map(len, column)) for column in zip(*said)]
     numbers = [next(filter(None, cells), 'a')[0] in '0123456789+-' for _, *cells in zip(*said)]
     for row in said:

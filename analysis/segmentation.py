@@ -170,7 +170,7 @@ def say_scores(rows, nets, at):
         heads = [row for row in mine if row[3].startswith('head ')]
         shown += [max(heads, key=lambda row: row[5]), *(row for row in mine if not row[3][-1].isdigit())]
     say_table(('intersection over union', 'layer', 'of', 'all objects', 'each object', 'AP50', 'AP', 'on objects',
-               'covers'), [(name, f'{l}', masks, iou, each, ap50, ap, on, covers)
+               'covers'), [(name, l, masks, iou, each, ap50, ap, on, covers)
                            for name, _, l, masks, _, iou, _, each, ap50, ap, on, _, covers in shown + guesses])
     trained, *_ = best = [row[5] for row in shown if row[3] == 'best head']
     random = best[[net.kind for net in nets].index('random')]
