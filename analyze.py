@@ -36,9 +36,10 @@ from dataclasses import dataclass, fields, replace
 import engine  # before torch
 import torch
 
-from analysis import (compression, curves, denoising, derivation, diffusion, drawings, layers, majorizer, page,
-                      projection, reduction, scores, segmentation, sheet, sparsification)
-from analysis.samples import subjects
+from analysis import (compression, curves, denoising, diffusion, drawings, layers, majorizer, page, projection,
+                      reduction, scores, segmentation, sheet, sparsification)
+from analysis.samples import check_shown, subjects
+from analysis.theory import Shared
 from engine import plots, settings
 from engine.settings import Mistake
 from engine.trained import from_command_line
@@ -46,7 +47,7 @@ from tasks import AugmentConfig
 
 
 @dataclass
-class AnalyzeConfig:
+class AnalyzeConfig(Shared):
     ckpt: str = 'out/crate_shapes'  # a run directory, for its best weights, or a .safetensors file in one
     beside: str = ''                # other runs in the same picture, with commas between them
     dataset: str = ''               # folder in data_dir; empty: what the network was trained on
@@ -71,10 +72,10 @@ class AnalyzeConfig:
     directions: int = 4             # subspaces: how many columns of each to draw, chosen at random; coherence is of all
     size: int = 50                  # tokens: how many rows and columns to draw, chosen at random
     batch_size: int = 64            # samples in a forward pass
-    seed: int = 1337                # of random weights and all random choices
     device: str = 'auto'            # cpu, cuda, cuda:1, mps
-    out: str = ''                   # the picture to write, the table is beside it; empty: COMMAND.png
-    overwrite: bool = False         # replace what you name with --out if it exists; COMMAND.png always is replaced
+    ranges = {'num_samples': (0, None), 'eps': (0, None), 'threshold': (0, None), 'batch_size': (1, None),
+              'size': (1, None), 'masks': (1, None), 'directions': (1, 16), 'keep': (1e-9, 1), 'share': (1e-9, 1),
+              'tau': (-1, 1)}
 
 
 COMMON = {'ckpt', 'data_dir', 'seed', 'device', 'out', 'overwrite'}
@@ -89,21 +90,26 @@ COMMANDS = {  # for networks: the function that draws, and its settings besides 
     'pca': (drawings.draw_components, SAMPLES | {'label', 'num_samples', 'layer', 'part', 'keep'}),
     'segment': (segmentation.draw_segmentation, MANY - {'image'} | CUT),
     'objects': (segmentation.draw_objects, MANY - {'image', 'batch_size'} | CUT),
-    'compress': (derivation.draw_rate_changes, MANY),
-    'ista': (derivation.draw_lasso, MANY),
-    'denoise': (derivation.draw_signal_to_noise, MANY)}
-THEORIES = (denoising.COMMANDS | compression.COMMANDS | sparsification.COMMANDS | scores.COMMANDS | projection.COMMANDS
-            | diffusion.COMMANDS | majorizer.COMMANDS | reduction.COMMANDS)  # they need no network
+    'compress': (compression.draw_rate_changes, MANY),
+    'ista': (sparsification.draw_lasso, MANY),
+    'denoise': (denoising.draw_signal_to_noise, MANY)}
+THEORIES = {  # they need no network
+    'denoise': (denoising.draw_denoising, denoising.DenoiseConfig),
+    'compress': (compression.draw_compression, compression.CompressConfig),
+    'ista': (sparsification.draw_sparsification, sparsification.ISTAConfig),
+    'tweedie': (scores.draw_tweedie, scores.TweedieConfig),
+    'nearest': (projection.draw_nearest, projection.NearestConfig),
+    'diffuse': (diffusion.draw_diffusion, diffusion.DiffuseConfig),
+    'majorize': (majorizer.draw_majorizer, majorizer.MajorizeConfig),
+    'reduction': (reduction.draw_reduction, reduction.ReductionConfig)}
 OTHERS = {'augment': sheet.main, 'curves': curves.main, 'page': page.main}
 
 
 def check(c, command):
-    """Raises Mistake for a setting that does not go with a command, or that no command can use."""
+    """Raises Mistake for a setting that does not go with a command, or a choice that no command has."""
     for f in fields(c):
         if f.name not in COMMON | COMMANDS[command][1] and getattr(c, f.name) != f.default:
             raise Mistake(f'--{f.name} does not go with {command}; leave it out')
-    settings.check_least(c, num_samples=0, seed=0, eps=0, threshold=0, batch_size=1, size=1, masks=1)
-    settings.check_ranges(c, {(1, 16): ['directions'], (1e-9, 1): ['keep', 'share'], (-1, 1): ['tau']})
     settings.check_choices(c, part=('', *layers.PARTS), cut=segmentation.CUTS, measure=layers.EPS,
                            show=('', 'rate', 'sparsity', 'objective'))
 
@@ -126,11 +132,13 @@ def main(argv):
         c = replace(c, dataset=c.dataset or run['settings'].get('dataset', ''))  # one for all networks
         random = command not in ('tokens', 'attention', 'pca', 'objects')  # these draw no random weights
         shown = [subjects(c, run, changes, random)]
+        for net in shown[0]:
+            check_shown(c, command, net)
     else:
         draw, Config = THEORIES[command]
         c, shown = Config(**settings.check(given, Config)), []
     out = c.out or f'{command}.png'
-    plots.check_figure(out, c.overwrite or c.out == type(c).out)
+    plots.check_figure(out, c.overwrite or not c.out)
     plots.save(out, *draw(c, *shown))
 
 

@@ -1,42 +1,36 @@
-"""Does a step along the gradient of the coding rate compress tokens, and does attention in its place?
-CRATE's eqs. (8) to (12) (Yu et al., NeurIPS 2023), on tokens drawn from the paper's own model,
-without a trained network. Tokens are rows here, Z (N, d), where the paper has columns.
+"""Does attention compress tokens, as a step along the gradient of the coding rate does? CRATE's eqs. (8) to (12) (Yu et
+al., NeurIPS 2023): `compress`, on tokens drawn from the paper's own model, and with --ckpt in a trained network.
+Tokens are rows here, Z (N, d), where the paper has columns.
 """
 from dataclasses import dataclass, replace
 
 import torch
 from torch.nn.functional import normalize
 
-from analysis import measures
+from analysis import layers, measures
+from analysis.panels import label_panels, lines, mean_and_spread, panels, say_table, side_by_side, span
+from analysis.samples import batches, warn_if_lengths_differ
+from analysis.theory import TheoryConfig, shipped_attention
 from engine import plots
-from engine.settings import Mistake, check_least, check_ranges
-from model_crate import CRATEConfig, MSSA
+from engine.settings import Mistake
 
+
+# ---- with the true subspaces ----------------------------------------------------------------------------------------
 
 @dataclass
-class CompressConfig:
-    n_head: int = 8              # K, subspaces
-    head_dim: int = 16           # p, dimension of a subspace; all together fill d = n_head x head_dim dimensions
-    tokens: int = 64             # N, of all subspaces together, scaled to length 1; the theory needs N <= d
-    delta: float = 0.2           # size of the noise
-    eps: float = 0.5             # precision of the coding rate, eq. (8)
-    step: float = 0.5            # size of a step of eq. (10), kappa gamma; with 1 only its attention is left
-    length: float = 0.0          # length to which tokens are scaled for attention; 0: sqrt(d), as LayerNorm does
-    n_layer: int = 6             # steps
-    seed: int = 1337             # of subspaces, tokens and noise
-    out: str = 'compress.png'    # the picture to write; the table is beside it
-    overwrite: bool = False      # replace them if they exist
+class CompressConfig(TheoryConfig):
+    delta: float = 0.2              # size of the noise
+    eps: float = 0.5                # precision of the coding rate, eq. (8)
+    step: float = 0.5               # size of a step of eq. (10), kappa gamma; with 1 only its attention is left
+    length: float = 0.0             # length to which tokens are scaled for attention; 0: sqrt(d), as LayerNorm does
+    n_layer: int = 6                # steps
+    ranges = TheoryConfig.ranges | {'delta': (1e-6, 100), 'eps': (1e-3, 1000), 'step': (1e-9, 1), 'length': (0, 1e6),
+                                    'n_layer': (1, None)}
 
     def __post_init__(self):
-        check_least(self, n_head=2, head_dim=1, tokens=2, n_layer=1, seed=0)
-        check_ranges(self, {(1e-6, 100): ('delta',), (1e-3, 1000): ('eps',), (1e-9, 1): ('step',),
-                            (0, 1e6): ('length',)})
+        super().__post_init__()
         if self.tokens % self.n_head:
             raise Mistake(f'tokens={self.tokens} must be a multiple of n_head={self.n_head}')
-
-    @property
-    def d(self):
-        return self.n_head * self.head_dim
 
     @property
     def gamma(self):
@@ -48,29 +42,16 @@ class CompressConfig:
         """The length of the tokens that attention gets."""
         return self.length or self.d ** 0.5
 
-    @property
-    def eq11_scale(self):
-        """The length for which shipped attention is that of eq. (11)."""
-        return self.head_dim ** 0.25
-
-
-def shipped_attention(U):
-    """model_crate.MSSA with the bases U (K, d, p) as its weights, W = [U_1 .. U_K] (eq. 12), not
-    causal: (B, N, d) -> same.
-
-    Its softmax(w w^T / sqrt(p)) has a scale that eq. (11) lacks, and it lacks gamma: the MSSA of
-    the paper is gamma mssa(a Z) / a with a = p^(1/4).
-    """
-    K, d, p = U.shape
-    mssa = MSSA(CRATEConfig(image_size=0, causal=False, n_head=K, n_embd=d, head_dim=p, tie_out=True)).to(U.dtype)
-    with torch.no_grad():
-        mssa.U.weight.copy_(U.mT.flatten(0, 1))                         # all U_k^T, one below the other: (K p, d)
-    return mssa.requires_grad_(False)
-
 
 def attend(mssa, Z, length):
     """What attention adds to tokens Z (N, d) that are multiplied by `length` for it."""
     return mssa((length * Z)[None])[0] / length
+
+
+def eq10_step(c, Z, mssa):
+    """What a step of eq. (10) with kappa = 1 adds; p^(1/4) is the length for which shipped attention is that of eq.
+    (11)."""
+    return c.gamma * (c.gamma * attend(mssa, Z, c.head_dim ** 0.25) - Z)
 
 
 def draw_tokens(c):
@@ -78,8 +59,7 @@ def draw_tokens(c):
     of random subspaces, V (K, d, p)."""
     generator = torch.Generator().manual_seed(c.seed)
     Z, U = measures.noisy_mixture(c.n_head, c.head_dim, c.tokens // c.n_head, c.d, c.delta, generator)
-    V = torch.linalg.qr(torch.randn(c.d, c.d, generator=generator, dtype=Z.dtype))[0]
-    return normalize(Z.flatten(0, 1), dim=-1), U, V.unflatten(1, (c.n_head, -1)).permute(1, 0, 2)
+    return normalize(Z.flatten(0, 1), dim=-1), U, measures.random_bases(c.n_head, c.head_dim, c.d, generator)
 
 
 def compression_steps(c, U, V):
@@ -88,7 +68,7 @@ def compression_steps(c, U, V):
     true, other, g = shipped_attention(U), shipped_attention(V), c.gamma
     kappa = c.step / g
     return {'gradient step, eq. (9)': lambda Z: -kappa * measures.compressed_rate_gradient(Z, U, c.eps),
-            'approximation, eq. (10)': lambda Z: kappa * g * (g * attend(true, Z, c.eq11_scale) - Z),
+            'approximation, eq. (10)': lambda Z: kappa * eq10_step(c, Z, true),
             'as shipped, true subspaces': lambda Z: attend(true, Z, c.scale),
             'as shipped, random subspaces': lambda Z: attend(other, Z, c.scale)}
 
@@ -126,8 +106,7 @@ def draw_compression(c):
     least = c.n_head * max(1, c.d // 8 // c.n_head)
     counts = sorted({c.tokens} | {least * 2 ** i for i in range(7)})
     sweep = {n: walks(replace(c, tokens=n)) for n in counts}
-    say_one_step(c, paths)
-    say_all_steps(c, *paths.values())
+    say_steps(c, paths)
     say_sweep(c, sweep)
     rows = [(method, N, l, c.scale if 'shipped' in method else 1.0, *row.values())
             for N, found in sweep.items() for method, path in found.items() for l, row in enumerate(path)]
@@ -143,67 +122,127 @@ def gains(path):
 
 
 def figure_of_compression(c, paths, sweep):
-    figure = plots.pyplot().figure(figsize=(11, 7.4), layout='constrained')
-    panels = figure.subplots(2, 2).flat
-    for axis, column, title, unit in zip(panels, ('rate', 'snr', 'cosine_turning'), (
+    figure, axes = panels(11, 7.4, 2, 2)
+    for axis, column, title, unit in zip(axes, ('rate', 'snr', 'cosine_turning'), (
             'coding rate in the true subspaces', 'signal to noise', 'direction: how the step turns tokens'), (
             'R^c, nats a token, eq. (8)', "ratio, AoT's eq. (6)", 'cosine to the gradient step')):
-        for (method, path), marker in zip(paths.items(), 'osD^'):
-            axis.plot([row[column] for row in path], marker=marker, markersize=4, label=method)
-        axis.set(title=f'{title}, N/d = {c.tokens / c.d:g}', xlabel='step', ylabel=unit)
+        lines(axis, None, {method: [row[column] for row in path] for method, path in paths.items()},
+              title=f'{title}, N/d = {c.tokens / c.d:g}', xlabel='step', ylabel=unit)
         axis.set_ylim(0 if column != 'cosine_turning' else None)
-    near = panels[3]
-    for method, marker in zip(paths, 'osD^'):
-        near.plot([N / c.d for N in sweep], [gains(found[method])[0] for found in sweep.values()], marker=marker,
-                  markersize=4)
-    near.axvline(1, color='black', linewidth=1, linestyle=':')
-    near.set(title='signal to noise, by the number of tokens', xlabel='N/d; the theory is left of the line',
-             xscale='log', ylabel='factor of the best step')
-    plots.plain_numbers(near)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc='outside lower center', ncols=4, fontsize='small')
+    lines(axes[3], [N / c.d for N in sweep],
+          {method: [gains(found[method])[0] for found in sweep.values()] for method in paths},
+          title='signal to noise, by the number of tokens', xlabel='N/d; the theory is left of the line', xscale='log',
+          ylabel='factor of the best step')
+    axes[3].axvline(1, color='black', linewidth=1, linestyle=':')
+    plots.plain_numbers(axes[3])
+    figure.legend(*axes[0].get_legend_handles_labels(), loc='outside lower center', ncols=4, fontsize='small')
     return figure
 
 
-def say_one_step(c, paths):
-    """Print what the first step does to R^c, and how far eq. (10) is from the gradient step."""
+def say_steps(c, paths):
+    """Print what the steps do, and how far eq. (10) is from the gradient step."""
     Z, U, _ = draw_tokens(c)
     g, W, down, mssa = c.gamma, Z @ U, -measures.compressed_rate_gradient(Z, U, c.eps), shipped_attention(U)
-    eq10 = g * (g * attend(mssa, Z, c.eq11_scale) - Z)
-    errors = [((step - down).norm() / down.norm()).item() for step in (  # eq. (10), it without attention, eq. (68)
-        eq10, -g * Z, -g * ((W - g * W @ (W.mT @ W)) @ U.mT).sum(0))]
+    errors = {'eq. (10)': eq10_step(c, Z, mssa), 'eq. (10) without its attention': -g * Z,
+              'eq. (68)': -g * ((W - g * W @ (W.mT @ W)) @ U.mT).sum(0)}
+    said = {name: f'{((step - down).norm() / down.norm()).item():.1%}' for name, step in errors.items()}
     shortens = 1 - (measures.turning(down, Z).norm() / down.norm()).item() ** 2
-    rates = [path[1]['rate'] for path in paths.values()]
-    turns = [path[0]['cosine_turning'] for path in paths.values()]
-    print(f'one step, N/d = {c.tokens / c.d:g}: R^c {next(iter(paths.values()))[0]["rate"]:.2f} becomes {rates[0]:.2f} '
-          f'by the gradient, {rates[1]:.2f} by eq. (10), {rates[2]:.2f} as shipped; {shortens:.1%} of the gradient '
-          f'only shortens tokens. Eq. (10) is off by {errors[0]:.1%} of the gradient step, by {errors[1]:.1%} without its '
-          f'attention, by {errors[2]:.1%} with eq. (68). The part that turns tokens has cosine {turns[1]:.2f} to that '
-          f'of the gradient with eq. (10), {turns[2]:.2f} as shipped, {turns[3]:.2f} with random subspaces')
+    start = next(iter(paths.values()))[0]
+    print(f'N/d = {c.tokens / c.d:g}; before the steps R^c is {start["rate"]:.2f}, R - R^c '
+          f'{kept(start):.2f}, signal to noise {start["snr"]:.2f}; after 1 and after {c.n_layer} steps:')
+    say_table(('', 'R^c, 1', f'R^c, {c.n_layer}', 'of length 1', 'R - R^c', 'turns', 's/n, 1', f's/n, {c.n_layer}',
+               'best', 'in step'),
+              [(method, path[1]['rate'], path[-1]['rate'], path[-1]['rate_at_length_1'], kept(path[-1]),
+                path[0]['cosine_turning'], path[1]['snr'], path[-1]['snr'], path[gains(path)[1]]['snr'],
+                gains(path)[1]) for method, path in paths.items()])
+    print(f'{shortens:.1%} of the gradient only shortens tokens; off by, of the gradient step: '
+          + ', '.join(f'{name} {error}' for name, error in said.items()))
+    down = [path[1]['rate'] < path[0]['rate'] for path in paths.values()][:3]
+    print(f'here a step with the true subspaces lowers R^c in {sum(down)} of 3 ways; the theory says in all')
 
 
-def say_all_steps(c, eq9, eq10, shipped, random):
-    """Print what all steps do. Each path is one of `walks`."""
-    ends = eq9[0], eq9[-1], shipped[-1], random[-1]
-    kept = [end['whole_rate_at_length_1'] - end['rate_at_length_1'] for end in ends]
-    _, best, _ = gains(shipped)
-    print(f'{c.n_layer} steps: R^c {eq9[-1]["rate"]:.2f} by the gradient, {eq10[-1]["rate"]:.2f} by eq. (10), but '
-          f'{eq9[-1]["rate_at_length_1"]:.2f} and {eq10[-1]["rate_at_length_1"]:.2f} with tokens at length 1 again; as '
-          f'shipped {shipped[-1]["rate"]:.2f}, with random subspaces {random[-1]["rate"]:.2f}. At length 1, R - R^c = '
-          f'{kept[0]:.1f} becomes {kept[1]:.1f} by the gradient, {kept[2]:.1f} as shipped, {kept[3]:.1f} with random '
-          f'subspaces. Signal to noise {eq9[0]["snr"]:.2f} becomes {eq9[-1]["snr"]:.2f} by the gradient; as shipped '
-          f'{shipped[best]["snr"]:.2f} after step {best}, {shipped[-1]["snr"]:.2f} after step {c.n_layer}')
+def kept(row):
+    """R - R^c of tokens of length 1."""
+    return row['whole_rate_at_length_1'] - row['rate_at_length_1']
 
 
 def say_sweep(c, sweep):
     """Print what the number of tokens changes, and which of the two denoises more on each side of N = d."""
+    rows, more = [], []
     for N, (eq9, _, shipped, _) in ((N, found.values()) for N, found in sweep.items()):
         (gradient, *_), (best, at, end) = gains(eq9), gains(shipped)
-        print(f'N/d = {N / c.d:<6g} signal to noise x {gradient:.2f} by the gradient; as shipped x {best:.2f} after '
-              f'step {at}, x {end:.2f} after step {c.n_layer}; cosine of its first step {shipped[0]["cosine_turning"]:.2f}')
-    more = [N / c.d for N, (eq9, _, shipped, _) in ((N, f.values()) for N, f in sweep.items())
-            if gains(eq9)[0] > gains(shipped)[0]]
-    print('to see: the gradient denoises more than attention as shipped does at its best step '
-          + (f'for N/d = {", ".join(f"{r:g}" for r in more)}' if more else 'for no N/d that is shown'))
+        rows.append((f'{N / c.d:g}', gradient, best, at, end, shipped[0]['cosine_turning']))
+        more += [f'{N / c.d:g}'] * (gradient > best)
+    print(f'factor on signal to noise, by the number of tokens; best step, and all {c.n_layer}:')
+    say_table(('N/d', 'gradient', 'as shipped', 'in step', f'after {c.n_layer}', 'turns'), rows)
+    print('here the gradient denoises more than attention as shipped ' + (f'for N/d = {", ".join(more)}' if more else
+                                                                         'for no N/d that is shown'))
 
 
-COMMANDS = {'compress': (draw_compression, CompressConfig)}
+# ---- in trained networks --------------------------------------------------------------------------------------------
+
+COMPRESSED = 'eq. (8), tokens as they are', 'as the released code measures it'  # the two measures
+AROUND = 'before', 'half', 'after'                                      # Z^l, Z^(l+1/2), Z^(l+1)
+
+
+def rates_around_steps(model, inputs):
+    """R^c in the subspaces of each layer: six tensors (L, B), of Z^l, Z^(l+1/2) and Z^(l+1), first by eq. (8), then as
+    the released code measures it; and the cosine between the attention step and the step down the gradient, eq. (9).
+
+    Eq. (8) is of the tokens as they are: the step of eq. (10) and Figure 3 go from Z^l to Z^(l+1/2), the tokens of the
+    skip. There R^c grows with their length. The released code takes tokens behind the LayerNorm of the layer and
+    projections of unit length, so that only directions count. The gradient is taken where the network computes, at
+    LN(Z^l). Of both steps only what turns tokens is compared, without its mean over tokens: a part that is the same
+    for all tells none from another.
+    """
+    found = []
+    for s in layers.inside(model, *inputs):
+        U, norm = layers.bases(s.attention).float(), layers.needed(s.layer, 'norm1')
+        tokens = s.z, s.half, s.after
+        raw = [measures.compressed_rate(t.unsqueeze(1) @ U) for t in tokens]
+        released = [measures.released_rate(norm(t).unsqueeze(1) @ U) for t in tokens]
+        steps = s.update, -measures.compressed_rate_gradient(s.normed, U)
+        turns = (measures.turning(step, s.normed) for step in steps)
+        found.append((*raw, *released, measures.cosine(*(t - t.mean(-2, keepdim=True) for t in turns))))
+    return [torch.stack(part) for part in zip(*found)]
+
+
+def draw_rate_changes(c, nets):
+    """CRATE's claim about attention, eqs. (8) to (11), in trained layers: it lowers R^c."""
+    (figure, axes), rows, said, verdicts = side_by_side(2), [], [], []
+    for net in nets:
+        *rates, cosine = layers.of_all(batches(c, net, 256), rates_around_steps, net.model)
+        rows += [(net.name, net.kind, l, *(v for part in parts for v in mean_and_spread(part)))
+                 for l, parts in enumerate(zip(*rates, cosine), 1)]
+        second = '' if layers.why_not_sparse(net.model) else \
+            'ISTA' if hasattr(net.model.layers[0], 'ista') else 'the MLP'
+        for axis, measure, means in zip(axes, COMPRESSED, ([r.mean(1) for r in rates[:3]],
+                                                           [r.mean(1) for r in rates[3:]])):
+            draw_steps(axis, net, means)
+            added = dict(zip(('attention', *filter(None, [second])), torch.stack(means).diff(dim=0)))
+            said += [(net.name, measure, half, f'{(a < 0).sum()} of {len(a)}', f'{a.min():+.1f} to {a.max():+.1f}',
+                      span(cosine.mean(1), '.2f') if half == 'attention' else '') for half, a in added.items()]
+            if net is nets[0]:
+                lower = (added['attention'] < 0).sum()
+                verdicts.append(f'here attention lowers R^c in {lower} of {len(means[0])} layers ({measure}); the '
+                                'theory says in all')
+    say_table(('', 'R^c by', 'step', 'lowers R^c in', 'adds, nats', 'cosine to the gradient'), said)
+    print(*verdicts, sep='\n')
+    if layers.causal(nets[0].model):
+        print('the gradient sees later tokens too')
+    warn_if_lengths_differ(c, nets)
+    titles = [f"R^c in the layer's subspaces, {measure}" for measure in COMPRESSED]
+    label_panels(figure, axes, titles, ['R^c, nats'] * 2, nets)
+    for axis in axes:
+        axis.set(xlabel='layer: before it (ring), after its attention, after it', ylim=(0, None))
+    columns = [f'{part}{end}' for how in ('', '_released') for part in AROUND for end in (how, f'{how}_spread')]
+    return figure, ('network', 'weights', 'layer', *columns, 'cosine', 'cosine_spread'), rows
+
+
+def draw_steps(axis, net, parts):
+    """A line for each layer: R^c of Z^l (a ring), Z^(l+1/2) and Z^(l+1), three tensors (L,)."""
+    style = '-' if net.kind == 'trained' else '--'
+    for l, rates in enumerate(torch.stack(parts, 1).tolist(), 1):
+        axis.plot((l, l + 0.35, l + 0.7), rates, marker='.', markersize=3, linestyle=style, color=net.colour,
+                  label=net.name if l == 1 else None)
+        axis.plot(l, rates[0], marker='o', fillstyle='none', color=net.colour)

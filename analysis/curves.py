@@ -3,6 +3,7 @@ analyze.py that reads logs alone.
 """
 from dataclasses import dataclass
 
+from analysis.panels import say_table
 from engine import plots
 from engine.checkpoint import read_log
 from engine.settings import Mistake, check, check_ranges, split
@@ -32,13 +33,15 @@ def main(words):
     datasets = {read_config(folder)['settings']['dataset'] for folder in folders}
     if len(datasets) > 1:
         print(f'careful: losses on {" and ".join(sorted(datasets))} do not compare')
+    said = []
     for folder, rows in runs.items():
         held_out = [row for row in rows if row['split'] == 'val']
         if not held_out:
             raise Mistake(f'{folder} has no validation loss yet; leave it out, or wait for its first one')
         last, best = held_out[-1], min(held_out, key=lambda row: row['loss'])
-        print(f'{folder:<24}  validation loss {last["loss"]:.4f} at step {last["step"]}, {last["seen"]:.3g} seen, '
-              f'{last["seconds"]:.0f} s; best {best["loss"]:.4f} at step {best["step"]}')
+        said.append((folder, f'{last["loss"]:.4f}', last['step'], float(last['seen']), f'{last["seconds"]:.0f}',
+                     f'{best["loss"]:.4f}', best['step']))
+    say_table(('validation loss', 'last', 'at step', 'seen', 'seconds', 'best', 'at step'), said)
     plots.save_picture(c.out, drawn(runs, c))
     print(f'{c.out}: {len(runs)} runs')
 

@@ -1,6 +1,6 @@
-"""Does each step of attention remove noise, as AoT's Theorem 1 promises (Wang et al., ICML 2025)? On
-tokens drawn from the paper's own model, without a trained network. Tokens are rows here, Z (N, d),
-where the paper has columns.
+"""Does each step of attention remove noise, as AoT's Theorem 1 promises (Wang et al., ICML 2025)? `denoise`, on tokens
+drawn from the paper's own model, and with --ckpt in a trained network. Tokens are rows here, Z (N, d), where the paper
+has columns.
 """
 import math
 import operator
@@ -8,27 +8,24 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from analysis import measures
-from engine import plots
-from engine.settings import check_least, check_ranges
+from analysis import layers, measures
+from analysis.panels import (label_panels, levels, mean_and_spread, over_layers, panels, say_table, side_by_side,
+                             span)
+from analysis.samples import batches
+from analysis.theory import TheoryConfig, say_conditions
 
+
+# ---- with the true subspaces ----------------------------------------------------------------------------------------
 
 @dataclass
-class DenoiseConfig:
-    n_head: int = 8              # K, subspaces
-    head_dim: int = 16           # p, dimension of a subspace; all together fill d = n_head x head_dim dimensions
-    tokens: int = 128            # tokens around each subspace
-    delta: float = 0.2           # size of the noise
-    eta: float = 0.1             # step size of a layer
-    tau: float = 0.6             # threshold of the attention weights; 0 keeps the plain softmax
-    n_layer: int = 10            # layers
-    seed: int = 1337             # of subspaces, tokens and noise
-    out: str = 'denoise.png'     # the picture to write; the table is beside it
-    overwrite: bool = False      # replace them if they exist
-
-    def __post_init__(self):
-        check_least(self, n_head=2, head_dim=1, tokens=2, n_layer=1, seed=0)
-        check_ranges(self, {(1e-6, 100): ('delta', 'eta'), (0, 0.999999): ('tau',)})
+class DenoiseConfig(TheoryConfig):
+    tokens: int = 128               # tokens around each subspace
+    delta: float = 0.2              # size of the noise
+    eta: float = 0.1                # step size of a layer
+    tau: float = 0.6                # threshold of the attention weights; 0 keeps the plain softmax
+    n_layer: int = 10               # layers
+    ranges = TheoryConfig.ranges | {'delta': (1e-6, 100), 'eta': (1e-6, 100), 'tau': (0, 0.999999),
+                                    'n_layer': (1, None)}
 
 
 # Meets every condition but that of eq. (11) on N, 177,500 tokens: their attention weights do not fit into memory.
@@ -57,21 +54,10 @@ def conditions(c):
     return [(*row, SIGNS[row[3]](row[2], row[5])) for row in rows]
 
 
-def say_conditions(name, c):
-    """Print the conditions as a list to tick off."""
-    rows = conditions(c)
-    print(f'{name}: {sum(row[-1] for row in rows)} of {len(rows)} conditions met')
-    for where, what, value, sign, words, limit, met in rows:
-        print(f'  {"met" if met else "NOT met":9}{where:14}{what} = {value:g} {sign} {words} = {limit:.4g}')
-    if rows[1][5] <= rows[0][5]:
-        print('  no tau meets both lines of eq. (29)')
-
-
 def layer_by_layer(c):
     """The signal-to-noise ratio of each cluster before the first layer and after each layer,
     (n_layer + 1, K), and what passes the threshold in each layer, `measures.passing`, (n_layer, 2)."""
-    Z, U = measures.noisy_mixture(c.n_head, c.head_dim, c.tokens, c.n_head * c.head_dim, c.delta,
-                                  torch.Generator().manual_seed(c.seed))
+    Z, U = measures.noisy_mixture(c.n_head, c.head_dim, c.tokens, c.d, c.delta, torch.Generator().manual_seed(c.seed))
     found, passed = [measures.snr(Z, U)], []
     for _ in range(c.n_layer):
         phi = measures.denoising_weights(Z, U, c.tau or None)
@@ -90,54 +76,96 @@ def draw_denoising(c):
     """
     settings = {'near the theorem': replace(c, **NEAR), 'as set': c}
     for name, s in settings.items() if c.tau else ():
-        say_conditions(f'{name}, K = {s.n_head}, p = {s.head_dim}, N = {s.n_head * s.tokens}', s)
+        held = conditions(s)
+        say_conditions(f'{name}, K = {s.n_head}, p = {s.head_dim}, N = {s.n_head * s.tokens}: '
+                       f'{sum(row[-1] for row in held)} of {len(held)} conditions met', [
+            (met, f'{where:14}{what} = {value:g} {sign} {words} = {limit:.4g}')
+            for where, what, value, sign, words, limit, met in held])
+        if held[1][5] <= held[0][5]:
+            print('      no tau meets both lines of eq. (29)')
     regimes = {'as it is': (1, 1), 'five times the step': (5, 1), '2.5 times the noise': (1, 2.5)}
-    rows, figure = [], plots.pyplot().figure(figsize=(11, 3.8), layout='constrained')
-    for axis, (regime, (step, noise)) in zip(figure.subplots(1, len(regimes)), regimes.items()):
+    rows, said, (figure, axes) = [], [], panels(11, 3.8, 1, len(regimes))
+    for axis, (regime, (step, noise)) in zip(axes, regimes.items()):
         for name, s in settings.items():
-            rows += one_regime(replace(s, eta=step * s.eta, delta=noise * s.delta), axis, name, regime)
+            found, told = one_regime(replace(s, eta=step * s.eta, delta=noise * s.delta), axis, name, regime)
+            rows, said = rows + found, said + [told]
         if c.tau:
             axis.plot([(1 + step * c.eta * c.tau) ** l for l in range(c.n_layer + 1)], linestyle='--', color='black',
                       linewidth=1, label='Theorem 1')
         axis.set(title=f'{regime}: eta = {step * c.eta:g}' if noise == 1 else regime, xlabel='layer', ylim=(0, None),
                  ylabel='signal to noise, eq. (6),\nover that before the first layer')
     figure.legend(*axis.get_legend_handles_labels(), loc='outside lower center', ncols=3, fontsize='small')
-    print('to see: ' + ('how long the measured lines lie on the predicted one, and in which layer noise passes the '
-                        'threshold too: tokens grow in every layer, and with them their products with noise' if c.tau else
-                        'what the plain softmax does, about which the theorem says nothing'))
+    print('factor on signal to noise in a layer, before noise passes the threshold and from there on')
+    say_table(('setting', 'regime', 'Theorem 1', 'before', 'off by', 'noise from', 'of it', 'at the end', 'from there'),
+              said)
+    if c.tau:
+        print(f'here factors are off by at most {max(row[4] or 0 for row in said):.2%} before noise passes; it never '
+              f'does in {sum(row[5] == "no layer" for row in said)} of {len(said)} rows, the theory says in all')
+    else:
+        print('this is the plain softmax, about which the theorem says nothing')
     columns = 'setting', 'regime', 'layer', 'cluster', 'snr', 'theorem', 'signal_passing', 'noise_passing'
     return figure, columns, rows
 
 
 def one_regime(c, axis, name, regime):
-    """Draw and print one setting; returns rows."""
+    """Draw one setting; returns its rows of the table, and a row to print: the factors of layers before noise passes
+    the threshold, and from there on."""
     found, passed = layer_by_layer(c)
-    factor, factors, layers = 1 + c.eta * c.tau, found[1:] / found[:-1], range(c.n_layer + 1)
+    factor, factors, L = 1 + c.eta * c.tau, found[1:] / found[:-1], c.n_layer
     relative = found / found[0]
     line, = axis.plot(relative.mean(1), marker='.', label=f'{name}: K = {c.n_head}, p = {c.head_dim}')
-    axis.fill_between(layers, relative.amin(1), relative.amax(1), alpha=0.2, linewidth=0, color=line.get_color())
-    print(f'{name}, {regime}: ' + (said_of_layers(factor, factors, passed[:, 1]) if c.tau else
-                                   f'every layer multiplies the signal-to-noise ratio by {span(factors)}'))
-    shares = [('', ''), *(passed.tolist() if c.tau else [('', '')] * c.n_layer)]
+    axis.fill_between(range(L + 1), relative.amin(1), relative.amax(1), alpha=0.2, linewidth=0, color=line.get_color())
+    shares = [('', ''), *(passed.tolist() if c.tau else [('', '')] * L)]
+    noise = passed[:, 1]
+    clean = int((noise.cumsum(0) == 0).sum()) if c.tau else L
+    off = (factors[:clean] / factor - 1).abs().max().item() if c.tau and clean else ''
+    first = (f'layer {clean + 1}', f'{noise[clean]:.2%}', f'{noise[-1]:.2%}') if clean < L else \
+        ('no layer' if c.tau else '', '', '')
+    before, after = (span(part.flatten()) if len(part) else '' for part in (factors[:clean], factors[clean:]))
+    told = name, regime, factor if c.tau else '', before, off, *first, after
     return [(name, regime, l, k, found[l, k].item(), (found[0, k] * factor ** l).item() if c.tau else '', *shares[l])
-            for l in layers for k in range(c.n_head)]
+            for l in range(L + 1) for k in range(c.n_head)], told
 
 
-def said_of_layers(factor, factors, noise):
-    """What each layer multiplies the ratio by, factors (n_layer, K), before and after the first layer in
-    which noise passes the threshold, a share (n_layer,) of it."""
-    clean, L = int((noise.cumsum(0) == 0).sum()), len(noise)
-    said = [f'Theorem 1 says times {factor:.4g}']
-    if clean:
-        said.append(f'measured times {span(factors[:clean])} in layers 1 to {clean}')
-    if clean < L:
-        said.append(f'noise passes the threshold from layer {clean + 1} on ({noise[clean]:.2%} of it, {noise[-1]:.2%} '
-                    f'in layer {L}), there measured times {span(factors[clean:])}')
-    return '; '.join(said)
+# ---- in trained networks --------------------------------------------------------------------------------------------
+
+@torch.no_grad()
+def signal_to_noise(model, inputs):
+    """AoT's eq. (6) for a trained network: the signal-to-noise ratio of the tokens of each layer
+    and sample before the attention step and after it, two tensors (L, B).
+
+    A token belongs to the subspace (with an orthonormal basis) that holds most of it before the
+    step. All clusters are taken together: the norm of what lies in each token's own subspace,
+    divided by the norm of the rest.
+    """
+    before, after = [], []
+    for step in layers.inside(model, *inputs):
+        Q = torch.linalg.qr(layers.bases(step.attention).float()).Q     # (K, d, p)
+        own = (step.z.float().unsqueeze(1) @ Q).square().sum(-1).argmax(1, keepdim=True)         # (B, 1, N)
+        for tokens, found in ((step.z.float(), before), (step.half.float(), after)):
+            signal = (tokens.unsqueeze(1) @ Q).square().sum(-1).gather(1, own).sum((1, 2))       # its norm, squared
+            found.append((signal / (tokens.square().sum((1, 2)) - signal)).sqrt())
+    return torch.stack(before), torch.stack(after)
 
 
-def span(values):
-    return f'{values.min():.3f} to {values.max():.3f}'
-
-
-COMMANDS = {'denoise': (draw_denoising, DenoiseConfig)}
+def draw_signal_to_noise(c, nets):
+    """AoT's eq. (6) for trained tokens, before and after each attention step."""
+    (figure, axes), rows, said = side_by_side(2), [], []
+    for net in nets:
+        before, after = layers.of_all(batches(c, net, 256), signal_to_noise, net.model)
+        factor = after / before
+        over_layers(axes[0], net, before)
+        over_layers(axes[1], net, factor)
+        rows += [(net.name, net.kind, l, b.mean().item(), a.mean().item(), *mean_and_spread(f))
+                 for l, (b, a, f) in enumerate(zip(before, after, factor), 1)]
+        f = factor.mean(1)
+        said.append((net.name, span(before.mean(1)), span(f), f'{(f > 1).sum()} of {len(f)}'))
+    axes[0].set_ylim(0)
+    levels(axes[1], {'as before the step': 1})
+    titles = "signal to noise before a layer, Z^l, in its subspaces", 'what the attention step multiplies it by'
+    label_panels(figure, axes, titles, ['ratio, eq. (6), clusters together', 'factor'], nets)
+    say_table(('signal to noise', 'before a step', 'factor of a step', 'above 1 in'), said)
+    tied = getattr(nets[0].model.config, 'tie_out', False)
+    print(f'here attention denoises in {said[0][3]} layers; Theorem 1 says in all, for the true subspaces and W = eta '
+          '[U_1 .. U_K]. Here ' + ('W has that form, and the subspaces are learned' if tied else 'W is free'))
+    return figure, ('network', 'weights', 'layer', 'before', 'after', 'factor', 'factor_spread'), rows

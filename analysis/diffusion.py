@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import torch
 
-from analysis.compression import shipped_attention
-from analysis.measures import compressed_rate_gradient
-from analysis.projection import noisy_codebook, orthogonal_bases, outside
+from analysis.measures import compressed_rate_gradient, random_bases
+from analysis.panels import legend_below, lines, panels, say_table
+from analysis.projection import noisy_codebook, outside
 from analysis.scores import Mixture, score
+from analysis.theory import TheoryConfig, say_conditions, shipped_attention
 from engine import plots
-from engine.settings import Mistake, check_least, check_ranges
+from engine.settings import Mistake
 
 
 # ---- the flow, and its two discretizations --------------------------------------------------------------------------
@@ -56,15 +57,14 @@ def round_trips(Z, U, eps, depth, numbers):
     """{name: [error for each number of layers]}; every number of layers L goes kappa L = depth."""
     attention, there = shipped_attention(U), flow(Z, U, eps, depth)
     moves = {'gradient': lambda Z: -compressed_rate_gradient(Z, U, eps), 'attention': lambda Z: attention(Z[None])[0]}
-    down, errors = moves['gradient'], {}
-    errors['encoder from the flow (2.11)'] = [far(encode(Z, down, depth / L, L), there) for L in numbers]
-    errors['decoder from the flow (2.15)'] = [far(decode(there, down, depth / L, L), Z) for L in numbers]
-    for name, move in moves.items():
-        errors[f'there and back, {name}'] = [far(decode(encode(Z, move, depth / L, L), move, depth / L, L), Z)
-                                             for L in numbers]
-    errors['one layer and back, gradient'] = [far(decode(encode(Z, down, depth / L, 1), down, depth / L, 1), Z)
-                                              for L in numbers]
-    return errors
+
+    def back(move, L, n):                                               # n layers there and back, kappa = depth / L
+        return far(decode(encode(Z, move, depth / L, n), move, depth / L, n), Z)
+    down = moves['gradient']
+    errors = {'encoder from the flow (2.11)': [far(encode(Z, down, depth / L, L), there) for L in numbers],
+              'decoder from the flow (2.15)': [far(decode(there, down, depth / L, L), Z) for L in numbers]}
+    errors |= {f'there and back, {name}': [back(move, L, L) for L in numbers] for name, move in moves.items()}
+    return errors | {'one layer and back, gradient': [back(down, L, 1) for L in numbers]}
 
 
 def orders(numbers, errors):
@@ -110,94 +110,83 @@ def energies(Z, U, s, left):
 # ---- the command ----------------------------------------------------------------------------------------------------
 
 @dataclass
-class DiffuseConfig:
-    n_head: int = 8              # K, subspaces
-    head_dim: int = 16           # p, dimension of a subspace; all together fill d = n_head x head_dim dimensions
-    tokens: int = 64             # N, tokens of all subspaces together
-    sets: int = 16               # sets of tokens for eqs. (2.10) and (2.11)
-    sigma: float = 0.3           # length of the noise, of a token of length about 1; T = sigma^2 / (2 d)
-    eps: float = 0.5             # precision of the coding rate
-    depth: float = 1.0           # kappa x layers, how far the encoder walks
-    n_layer: int = 128           # the most layers; the others are 2, 4, 8 ..
-    seed: int = 1337             # of subspaces, tokens and noise
-    out: str = 'diffuse.png'     # the picture to write; the table is beside it
-    overwrite: bool = False      # replace them if they exist
+class DiffuseConfig(TheoryConfig):
+    sets: int = 16                  # sets of tokens for eqs. (2.10) and (2.11)
+    sigma: float = 0.3              # length of the noise, of a token of length about 1; T = sigma^2 / (2 d)
+    eps: float = 0.5                # precision of the coding rate
+    depth: float = 1.0              # kappa x layers, how far the encoder walks
+    n_layer: int = 128              # the most layers; the others are 2, 4, 8 ..
+    ranges = TheoryConfig.ranges | {'sets': (2, None), 'sigma': (1e-6, 100), 'eps': (1e-3, 1000), 'depth': (1e-6, 1e4),
+                                    'n_layer': (4, None)}
 
     def __post_init__(self):
-        check_least(self, n_head=2, head_dim=1, tokens=2, sets=2, n_layer=4, seed=0)
-        check_ranges(self, {(1e-6, 100): ('sigma',), (1e-3, 1000): ('eps',), (1e-6, 1e4): ('depth',)})
-        beta = self.head_dim / (self.tokens * self.eps ** 2)
-        if beta * self.depth > 50:
+        super().__post_init__()
+        if self.beta * self.depth > 50:
             raise Mistake(f'depth={self.depth:g} is too far: the way back multiplies small errors by up to '
-                          f'exp(beta depth) with beta = {beta:.3g}; set --depth={50 / beta:.3g} or less, or a '
-                          'larger eps')
+                          f'exp(beta depth) with beta = {self.beta:.3g}; set --depth={50 / self.beta:.3g} or less, or '
+                          'a larger eps')
+
+    @property
+    def beta(self):
+        return self.head_dim / (self.tokens * self.eps ** 2)
 
 
 def draw_diffusion(c):
     """CRATE-MAE: how far encoder and then decoder are from the identity as steps get small; and whether
     eqs. (2.10) and (2.11) have the same law."""
-    generator, d = torch.Generator().manual_seed(c.seed), c.n_head * c.head_dim
-    U = orthogonal_bases(c.n_head, c.head_dim, generator)
+    generator = torch.Generator().manual_seed(c.seed)
+    U = random_bases(c.n_head, c.head_dim, c.d, generator)
     X, _, s = noisy_codebook(U, c.sets * c.tokens, 0, generator)
-    X, T = X.unflatten(0, (c.sets, -1)), c.sigma ** 2 / (2 * d)
+    X, T = X.unflatten(0, (c.sets, -1)), c.sigma ** 2 / (2 * c.d)
     Z = X + (2 * T) ** 0.5 * torch.randn(X.shape, generator=generator, dtype=X.dtype)
     numbers = [2 ** i for i in range(1, c.n_layer.bit_length())]
-    errors = round_trips(Z[0], U, c.eps, c.depth, numbers)
-    say_round_trips(c, numbers, errors)
-    laws = {}
-    for (name, drift) in drifts(U, c.eps).items():
+    errors, laws = round_trips(Z[0], U, c.eps, c.depth, numbers), {}
+    for name, drift in drifts(U, c.eps).items():
         for noisy, equation in ((True, '(2.10)'), (False, '(2.11)')):
             path = diffuse(Z, drift, T, c.depth, 100, noisy, generator)
             laws[f'eq. {equation} with the {name}'] = [(-math.log(left / T) / 2, *energies(z, U, s, left))
                                                        for i, (left, z) in enumerate(path) if i % 10 == 0]
-    inside = energies(Z, U, s, T)[0]
-    print(f'squared length of tokens inside their own subspace (at the start {inside:.3f}, without noise '
-          f'{X.square().sum(-1).mean():.3f}), and outside over that of the noise, at T - t = '
-          f'{math.exp(-2 * c.depth):.3g} T')
-    for name, rows in laws.items():
-        print('  {:.3f} +- {:.3f} and {:.2f}: {}'.format(*rows[-1][1:], name))
-    print('to see: how fast encoder and decoder become inverse to each other as steps get small, and whether the two '
-          'equations keep tokens as long as the model says, with the score and with the gradient of R^c, which the '
-          'paper puts in its place')
+    say_round_trips(c, numbers, errors)
+    ends = {'at the start': energies(Z, U, s, T), **{name: rows[-1][1:] for name, rows in laws.items()}}
+    print(f'tokens at T - t = {math.exp(-2 * c.depth):.3g} T; inside their own subspace without noise '
+          f'{X.square().sum(-1).mean():.3f}')
+    say_table(('', 'squared length inside', '+-', 'outside, over the noise'), [(k, *v) for k, v in ends.items()])
+    for name in ('score', 'gradient of R^c'):
+        (a, e, _), (b, f, _) = (ends[f'eq. {equation} with the {name}'] for equation in ('(2.10)', '(2.11)'))
+        print(f'here the two equations differ by {abs(a - b) / (e ** 2 + f ** 2) ** 0.5:.1f} standard errors with the '
+              f'{name}; the paper says that their law is the same')
     return figure_of_diffusion(c, numbers, errors, laws), ('what', 'x', 'value', 'standard_error', 'noise'), \
         [(name, c.depth / L, e, '', '') for name, found in errors.items() for L, e in zip(numbers, found)] \
         + [(name, *row) for name, rows in laws.items() for row in rows]
 
 
 def say_round_trips(c, numbers, errors):
-    kappa, beta = c.depth / numbers[-1], c.head_dim / (c.tokens * c.eps ** 2)
-    least = math.floor(c.depth * max(beta, 2)) + 1
-    print('conditions on the step size kappa:')
-    print(f'  kappa beta < 1, so that a layer of the encoder has an inverse; kappa < 1/2, so that T - t, which a layer '
-          f'multiplies by 1 - 2 kappa, stays positive: both from {least} layers on (beta = {beta:.3g})')
-    print(f'  the decoder multiplies t by 1 + 2 kappa, eq. (A.239): {numbers[-1]} layers there and back end at '
+    kappa, least = c.depth / numbers[-1], math.floor(c.depth * max(c.beta, 2)) + 1
+    say_conditions(f'conditions on the step size kappa, with {numbers[-1]} layers; both hold from {least} layers on', [
+        (kappa * c.beta < 1, f'kappa beta < 1, so that a layer of the encoder has an inverse: {kappa * c.beta:.3g}'),
+        (kappa < 0.5, f'kappa < 1/2, so that T - t, which a layer multiplies by 1 - 2 kappa, stays positive: '
+                      f'{kappa:.3g}')])
+    print(f'the decoder multiplies t by 1 + 2 kappa, eq. (A.239): {numbers[-1]} layers there and back end at '
           f'{(1 - 4 * kappa ** 2) ** numbers[-1]:.4f} T')
-    print(f'distances, of the length of the tokens, with {numbers[0]} and with {numbers[-1]} layers')
-    for name, order in orders(numbers, errors).items():
-        print(f'  {errors[name][0]:.1e} and {errors[name][-1]:.1e}, falls as kappa^{order:.2f}: {name}')
+    say_table(('distance, of the length of the tokens', f'{numbers[0]} layers', f'{numbers[-1]} layers', 'falls as'),
+              [(name, errors[name][0], errors[name][-1], f'kappa^{order:.2f}')
+               for name, order in orders(numbers, errors).items()])
 
 
 def figure_of_diffusion(c, numbers, errors, laws):
-    figure = plots.pyplot().figure(figsize=(13.2, 4.6), layout='constrained')
-    trips, signal, noise = figure.subplots(1, 3)
-    kappas = [c.depth / L for L in numbers]
-    for (name, found), marker in zip(errors.items(), 'osD^v'):
-        trips.plot(kappas, found, marker=marker, markersize=4, label=name)
+    figure, (trips, signal, noise) = panels(13.2, 4.6, 1, 3)
+    lines(trips, [c.depth / L for L in numbers], errors, title=f'errors, with kappa x layers = {c.depth:g}',
+          xlabel='step size kappa', ylabel='distance, of |Z|', xscale='log', yscale='log')
     for i, (name, rows) in enumerate(laws.items()):
         share, inside, error, outside = zip(*rows)
         style = {'color': f'C{i // 2}', 'linestyle': '-:'[i % 2], 'marker': 'os'[i // 2], 'markersize': 4}
         signal.errorbar(share, inside, error, label=name, **style)
         noise.plot(share, outside, label=name, **style)
-    trips.set(title=f'errors, with kappa x layers = {c.depth:g}', xlabel='step size kappa', ylabel='distance, of |Z|',
-              xscale='log', yscale='log')
-    signal.set(title='tokens inside their own subspace', ylabel='squared length of a token', ylim=(0, None))
-    noise.set(title='tokens outside it', ylabel='squared length over the variance of the noise', ylim=(0, None))
+    signal.set(title='tokens inside their own subspace', ylabel='squared length of a token')
+    noise.set(title='tokens outside it', ylabel='squared length over the variance of the noise')
     for axis in (signal, noise):
-        axis.set(xlabel='from noise to signal, tau = -1/2 log((T - t) / T)')
+        axis.set(xlabel='from noise to signal, tau = -1/2 log((T - t) / T)', ylim=(0, None))
     plots.plain_numbers(trips)
     for axis in (trips, signal):
-        axis.legend(fontsize='small', loc='upper center', bbox_to_anchor=(0.5, -0.15))
+        legend_below(axis)
     return figure
-
-
-COMMANDS = {'diffuse': (draw_diffusion, DiffuseConfig)}

@@ -1,30 +1,25 @@
-"""The figures that analyze.py draws of networks. Each function gets an AnalyzeConfig and subjects,
-the one asked about first; it prints what to see, and returns the figure with the columns and rows
-of its table."""
+"""What each layer of a trained network does, in figures: `layers`, `subspaces`, `tokens`, `attention`, `pca`. Each
+function gets an AnalyzeConfig and subjects, the one asked about first; it prints what it found, and returns the figure
+with the columns and rows of its table."""
 import math
 
 import numpy as np
 import torch
 
 from analysis import layers, measures
-from analysis.panels import (colour_bar, label_panels, mean_and_spread, names_of, over_layers, scale_of, side_by_side,
-                             small_maps)
-from analysis.samples import (batches, only_pictures, patches, pictures, pixels, tokens_each, tokens_of, which_heads,
-                              which_layer, which_part)
+from analysis.panels import (colour_bar, label_panels, mean_and_spread, over_layers, picture_grid, say_table, scale_of,
+                             side_by_side, small_maps)
+from analysis.samples import (batches, patches, pictures, pixels, tokens_of, warn_if_lengths_differ, warn_if_unused,
+                              which_heads, which_layer, which_part)
 from engine import plots
 from engine.settings import Mistake
 from tasks import augment
 
 
-# ---- layers, subspaces, tokens --------------------------------------------------------------------------------------
+# ---- layers ---------------------------------------------------------------------------------------------------------
 
-def expected(model):
-    """What the papers expect of R^c and sparsity in the layers of a network, in words."""
-    if layers.decodes(model.layers[0]):
-        return 'the non-zeros are those of the codes, which the layer decodes again, so its tokens are dense'
-    if not layers.why_not_sparse(model):
-        return 'once trained, R^c and the share of non-zeros should fall and the objective rise, as derived for CRATE'
-    return f'nothing in {type(model).__name__} is derived to lower R^c from layer to layer, as it is in CRATE'
+SHOWN = {'rate': ('R^c', 'falls', 'R^c, nats'), 'sparsity': ('the share of non-zeros', 'falls', 'share'),
+         'objective': ('the objective', 'rises', 'eq. (1)')}  # name, what CRATE's layers are derived to do, unit
 
 
 def draw_layers(c, nets):
@@ -33,55 +28,55 @@ def draw_layers(c, nets):
     if c.show == 'sparsity' and dense:
         raise Mistake(f'{dense[0].name} has no sparsity to show: {layers.why_not_sparse(dense[0].model)}; give '
                       '--show=rate')
-    part, panels = which_part(c, nets, 'value'), panels_of_layers(c, eps, len(dense) == len(nets))
-    (figure, axes), rows = side_by_side(len(panels)), []
+    shown = [k for k in SHOWN if c.show in ('', k) and not (k == 'sparsity' and len(dense) == len(nets))]
+    part, (figure, axes), rows, said = which_part(c, nets, 'value'), side_by_side(len(shown)), [], []
     for net in nets:
         settings = c.measure, c.eps, part, c.threshold
-        rates, shares, objectives = layers.of_all(batches(c, net, 256), layers.layer_measures, net.model, *settings)
-        if not rates.isfinite().all():
+        found = layers.of_all(batches(c, net, 256), layers.layer_measures, net.model, *settings)
+        measured = dict(zip(('rate', 'sparsity', 'objective'), found))
+        if not measured['rate'].isfinite().all():
             raise Mistake(f'{net.name}: the coding rate with eps={eps:g} is not finite; give a larger --eps')
-        measured = {'rate': rates, 'objective': objectives} | ({} if net in dense else {'sparsity': shares})
-        for (k, _), axis in zip(panels, axes):
-            if k in measured:
-                over_layers(axis, net, measured[k])
-                rows += [(net.name, net.kind, k, l, *mean_and_spread(v)) for l, v in enumerate(measured[k], 1)]
-        said = {'rate': from_to('R^c', '.1f', rates.mean(1)), 'sparsity': from_to('non-zeros', '.1%', shares.mean(1)),
-                'objective': from_to('the objective', '.0f', objectives.mean(1), rising=True)}
-        print(f'{net.name}: ' + '; '.join(said[k] for k, _ in panels if k in measured))
+        for k, axis in zip(shown, axes):
+            if k == 'sparsity' and net in dense:
+                continue
+            over_layers(axis, net, measured[k])
+            rows += [(net.name, net.kind, k, l, *mean_and_spread(v)) for l, v in enumerate(measured[k], 1)]
+            said.append((net.name, k, *walked(measured[k].mean(1))))
+    say_table(('', 'measure', 'layer 1', 'last layer', 'falls in', 'rises in'),
+              [(name, SHOWN[k][0], *numbers) for name, k, *numbers in said])
+    say_verdicts(nets[0], said)
     warn_if_lengths_differ(c, nets)
-    units = [{'rate': 'R^c, nats', 'sparsity': 'share', 'objective': 'eq. (1)'}[k] for k, _ in panels]
-    label_panels(figure, axes, [title for _, title in panels], units, nets)
-    print(f'to see: {expected(nets[0].model)}; bands are one standard deviation over samples, dashed lines are random '
-          'weights')
+    above = f', |z| > {c.threshold:g}' * bool(c.threshold)
+    tokens = 'after attention, Z^(l+1/2)' if c.measure == 'paper' else 'before attention, LN(Z^l), as released'
+    titles = {'rate': f'coding rate {tokens}, eps = {eps:g}',
+              'sparsity': f'share of non-zeros after the layer, Z^(l+1){above}',
+              'objective': 'R - R^c - lambda |Z|_0 after the layer, Z^(l+1)'}
+    label_panels(figure, axes, [titles[k] for k in shown], [SHOWN[k][2] for k in shown], nets)
+    for k, axis in zip(shown, axes):
+        axis.set_ylim(0 if k != 'objective' else None)
     return figure, ('network', 'weights', 'measure', 'layer', 'mean', 'spread'), rows
 
 
-def panels_of_layers(c, eps, no_sparsity):
-    """The panels of `layers`: pairs of measure and title."""
-    above = f', |z| > {c.threshold:g}' * bool(c.threshold)
-    what = 'coding rate after attention, Z^(l+1/2)' if c.measure == 'paper' else \
-        'coding rate before attention, LN(Z^l), as released'
-    panels = {'rate': f'{what}, eps = {eps:g}', 'sparsity': f'share of non-zeros after the layer, Z^(l+1){above}',
-              'objective': 'R - R^c - lambda |Z|_0 after the layer, Z^(l+1)'}
-    return [(k, title) for k, title in panels.items() if c.show in ('', k) and not (k == 'sparsity' and no_sparsity)]
+def walked(values):
+    """Where values (L,) start and end, and in how many of the steps from layer to layer they fall and rise."""
+    steps = values.diff()
+    return values[0].item(), values[-1].item(), *(f'{n.sum()} of {len(steps)}' for n in (steps < 0, steps > 0))
 
 
-def from_to(name, unit, values, rising=False):
-    """Where values (L,) start and end, and how often they fall, or rise."""
-    if len(values) == 1:
-        return f'{name} {values[0]:{unit}} in the only layer'
-    way, steps = ('rising', values.diff()) if rising else ('falling', -values.diff())
-    return f'{name} {values[0]:{unit}} in layer 1, {values[-1]:{unit}} in layer {len(values)}, {way} at ' \
-           f'{(steps > 0).sum()} of {len(steps)} steps'
+def say_verdicts(net, said):
+    """Print what the layers of a network do beside what they are derived to do."""
+    first = net.model.layers[0]
+    if not hasattr(first, 'ista'):
+        return print(f'nothing in {type(net.model).__name__} is derived to lower R^c from layer to layer, as in CRATE')
+    for name, k, _, _, falls, rises in said:
+        if name == net.name:
+            what, way, _ = SHOWN[k]
+            print(f'here {what} {way} in {falls if way == "falls" else rises} steps; the theory says {way}')
+    if layers.decodes(first):
+        print('the non-zeros are those of the codes, which the layer decodes again, so its tokens are dense')
 
 
-def warn_if_lengths_differ(c, nets):
-    """Say so if the samples of networks have different numbers of tokens, with which R^c grows."""
-    lengths = {net.name: tokens_each(c, net) for net in nets if net.kind == 'trained'}
-    if len(set(lengths.values())) > 1:
-        counts = ', '.join(f'{n} tokens in {name}' for name, n in lengths.items())
-        print(f'their R^c cannot be compared: a sample has {counts}')
-
+# ---- subspaces and tokens -------------------------------------------------------------------------------------------
 
 def draw_subspaces(c, nets):
     """CRATE, Figure 7: |U^T U| of every layer, with columns of unit norm, and its mean between
@@ -89,51 +84,51 @@ def draw_subspaces(c, nets):
     net, part = nets[0], which_part(c, nets, 'value')
     trained, random = ([measures.coherence(layers.bases(a, part).float().cpu()) for a in layers.attentions(n.model)]
                        for n in nets)
-    L, K, p = len(trained), *layers.bases(layers.attentions(net.model)[0], part).shape[::2]
+    K, p = layers.bases(layers.attentions(net.model)[0], part).shape[::2]
     if K < 2:
         raise Mistake(f'{net.name} has one head: there are no two subspaces to compare')
     rng, rows, m, parts = np.random.default_rng(c.seed), [], min(c.directions, p), []
     for l, (G, number) in enumerate(trained, 1):
         columns = np.concatenate([k * p + np.sort(rng.permutation(p)[:m]) for k in range(K)])
-        drawn = G[columns][:, columns]
-        parts.append(drawn.numpy())
+        parts.append(G[columns][:, columns].numpy())
         places = [(column // p + 1, column % p + 1) for column in columns]              # head, and column in it
-        rows += [(l, number, random[l - 1][1], *places[i], *places[j], drawn[i, j].item())
+        rows += [(l, number, random[l - 1][1], *places[i], *places[j], parts[-1][i, j].item())
                  for i in range(K * m) for j in range(K * m)]
-    figure = figure_of_subspaces(parts, K, nets, (trained, random))
-    print('to see: blocks on the diagonal compare a subspace with itself, the other blocks are dark where two '
-          f'subspaces are far apart; coherence is {trained[0][1]:.3f} in layer 1 and {trained[-1][1]:.3f} in layer '
-          f'{L}, with random weights {random[0][1]:.3f} and {random[-1][1]:.3f}')
-    return figure, ('layer', 'coherence', 'coherence_random', 'head_i', 'column_i', 'head_j', 'column_j', 'value'), rows
+    numbers = {n.name: [number for _, number in found] for n, found in zip(nets, (trained, random))}
+    say_table(('coherence', 'layer 1', 'last layer', 'falls in', 'rises in'),
+              [(name, *walked(torch.tensor(found))) for name, found in numbers.items()])
+    print(f'here the subspaces are {"farther apart" if trained[-1][1] < random[-1][1] else "no farther apart"} in the '
+          'last layer than with random weights')
+    titles = [f'layer {l}: coherence {mine:.2f},\nrandom weights {other:.2f}'
+              for l, ((_, mine), (_, other)) in enumerate(zip(trained, random), 1)]
+    return figure_of_subspaces(parts, K, titles), \
+        ('layer', 'coherence', 'coherence_random', 'head_i', 'column_i', 'head_j', 'column_j', 'value'), rows
 
 
-def figure_of_subspaces(parts, K, nets, found):
-    """|U^T U| of columns of K heads, parts: one (K m, K m) for each layer; and coherence over layers."""
-    L, n, wide = len(parts), len(parts[0]), min(len(parts), 6)
-    down, side, m = math.ceil(L / wide), max(1.9, min(3.0, 8.4 / wide)), n // K
-    high = (side + 0.3) * down + 0.5
-    figure = plots.pyplot().figure(figsize=(side * wide + 1.2, high + 2.6), layout='constrained')
-    upper, lower = figure.subfigures(2, 1, height_ratios=(high, 2.6))
-    axes, colours = small_maps(upper, L, wide, 'head', 'head'), plots.pyplot().get_cmap('magma')
+def figure_of_subspaces(parts, K, titles):
+    """|U^T U| of columns of K heads, parts: one (K m, K m) for each layer."""
+    (wide, down, side), n, m = sizes(len(parts), 1.9, 3.0), len(parts[0]), len(parts[0]) // K
+    figure = plots.pyplot().figure(figsize=(side * wide + 1.2, (side + 0.4) * down + 0.3), layout='constrained')
+    axes, colours = small_maps(figure, len(parts), wide, 'head', 'head'), plots.pyplot().get_cmap('magma')
     top = scale_of([part[~np.eye(n, dtype=bool)] for part in parts], most=0.95)         # without the ones
     heads = range(1, K + 1, -(-K // 8))
-    for l, (axis, part) in enumerate(zip(axes, parts), 1):
+    middles = [(k - 0.5) * m - 0.5 for k in heads]
+    for axis, part, title in zip(axes, parts, titles):
         image = axis.imshow(part, vmin=0, vmax=top, cmap=colours.with_extremes(over='0.75'))
-        axis.set_xticks([(k - 0.5) * m - 0.5 for k in heads], heads)
-        axis.set_yticks([(k - 0.5) * m - 0.5 for k in heads], heads)
+        axis.set_xticks(middles, heads)
+        axis.set_yticks(middles, heads)
         for k in range(1, K):                                                           # between heads
             axis.axhline(k * m - 0.5, color='white', linewidth=1)
             axis.axvline(k * m - 0.5, color='white', linewidth=1)
-        axis.set_title(f'layer {l}', fontsize='small')
-    colour_bar(upper, image, axes, '|cosine| of two columns,\ngrey above the scale', extend='max')
-    axis = lower.subplots()
-    for net, numbers in zip(nets, found):
-        over_layers(axis, net, torch.tensor([[number] for _, number in numbers]), band=False)
-    axis.set_title('coherence: mean |U^T U| of columns of different heads over that within heads', fontsize='medium')
-    axis.set(xlabel='layer', ylabel='coherence')
-    axis.xaxis.get_major_locator().set_params(integer=True)
-    axis.legend(axis.lines, names_of(nets).values(), fontsize='small')
+        axis.set_title(title, fontsize='small')
+    colour_bar(figure, image, axes, '|cosine| of two columns,\ngrey above the scale', extend='max')
     return figure
+
+
+def sizes(n, least, most):
+    """For n small maps: how many are in a row, how many rows there are, and the side of each in inches."""
+    wide = min(n, 6)
+    return wide, math.ceil(n / wide), max(least, min(most, 8.4 / wide))
 
 
 def draw_tokens(c, nets):
@@ -144,14 +139,13 @@ def draw_tokens(c, nets):
         x, name = pixels(net, shown), shown[0][0]
     else:
         x, words = tokens_of(c, net, net.model.config.block_size, net.model.config.block_size)
-    after = [z[0].float().cpu() for *_, z in layers.inside(net.model, x)]               # L of (N, d)
+    after = [step.after[0].float().cpu() for step in layers.inside(net.model, x)]       # L of (N, d)
     rng, L = np.random.default_rng(c.seed), len(after)
     some, channels = (np.sort(rng.permutation(n)[:c.size]) for n in after[0].shape)
     parts, share = [z[some][:, channels] for z in after], [measures.nonzeros(z).item() for z in after]
-    wide = min(L, 6)
-    down, side = math.ceil(L / wide), max(1.8, min(2.6, 8.4 / wide))
-    size = side * wide + 2.4, max(2.7, (side + 0.3) * down + 0.2)
-    figure = plots.pyplot().figure(figsize=size, layout='constrained')
+    wide, down, side = sizes(L, 1.8, 2.6)
+    figure = plots.pyplot().figure(figsize=(side * wide + 2.4, max(2.7, (side + 0.3) * down + 0.2)),
+                                   layout='constrained')
     left, right = figure.subfigures(1, 2, width_ratios=(2, side * wide + 0.4))
     draw_input(left.subplots(), net, x, name, words)
     axes = small_maps(right, L, wide, 'channel', 'token')
@@ -159,13 +153,14 @@ def draw_tokens(c, nets):
     for l, (axis, part) in enumerate(zip(axes, parts), 1):
         image = axis.imshow(part.numpy(), vmin=-top * signed, vmax=top, cmap='RdBu_r' if signed else 'Blues',
                             aspect='auto', interpolation='nearest')
-        for set_ticks, numbers in ((axis.set_xticks, channels), (axis.set_yticks, some)):
-            places = np.unique(np.linspace(0, len(numbers) - 1, 5 if numbers is channels else 9).round().astype(int))
+        for set_ticks, numbers, n in ((axis.set_xticks, channels, 5), (axis.set_yticks, some, 9)):
+            places = np.unique(np.linspace(0, len(numbers) - 1, n).round().astype(int))
             set_ticks(places, numbers[places] + 1)
         axis.set_title(f'layer {l}: {share[l - 1]:.0%} not 0', fontsize='small')
     colour_bar(right, image, axes, 'number in the token', extend='both' if signed else 'max')
-    print(f'to see: the tokens of {name}, one per row, white where they are zero; of all numbers {share[0]:.1%} are '
-          f'not zero after layer 1, {share[-1]:.1%} after layer {L}')
+    print(f'{name}: a token is a row, and white where it is zero')
+    say_table(('', 'layer 1', 'last layer', 'falls in', 'rises in'),
+              [('share of non-zeros', *walked(torch.tensor(share)))])
     return figure, ('layer', 'token', 'channel', 'value'), [
         (l, some[i] + 1, channels[j] + 1, part[i, j].item())
         for l, part in enumerate(parts, 1) for i in range(len(some)) for j in range(len(channels))]
@@ -187,12 +182,9 @@ def draw_input(axis, net, x, name, words):
     except ValueError:  # its tokens are not a class token and patches; the other panels are of any tokens
         return
     H, W = x.shape[2:]
-    for y in range(1, down):
-        axis.axhline(y * H / down - 0.5, color='white', linewidth=0.4)
-    for z in range(1, across):
-        axis.axvline(z * W / across - 0.5, color='white', linewidth=0.4)
-    rows = range(0, down, -(-down // 16))
-    axis.set_yticks([(y + 0.5) * H / down - 0.5 for y in rows], [y * across + 2 for y in rows], fontsize=7)
+    axis.set_xticks([n * W / across - 0.5 for n in range(across)], [''] * across)
+    axis.set_yticks([n * H / down - 0.5 for n in range(down)], [n * across + 2 for n in range(down)], fontsize=7)
+    axis.grid(color='white', linewidth=0.4)
     axis.set_ylabel('first token of the row', fontsize='small')
     axis.set_xlabel('a patch is a token;\ntoken 1 is the class token', fontsize='small')
 
@@ -221,14 +213,9 @@ def draw_attention(c, nets):
 def attention_in_pictures(c, net, l, heads):
     """CRATE-MAE, Figure 7b, and AoT, Figure 7: the class token's attention, drawn over pictures."""
     (down, across), shown, (H, W) = patches(net), pictures(c, net, 4), net.model.config.image_size
-    x = pixels(net, shown)
+    x, wide = pixels(net, shown), len(heads) + 1
     maps = layers.class_maps(*layers.at_layer(net.model, l, x)).cpu()                   # (B, K, N)
-    wide = len(heads) + 1
-    side = min(1.5, 12 / wide)
-    figure = plots.pyplot().figure(figsize=(side * wide + 1, side * len(shown) + 0.3), layout='constrained')
-    axes = figure.subplots(len(shown), wide, squeeze=False)
-    for axis in axes.flat:
-        axis.set(xticks=[], yticks=[])
+    figure, axes = picture_grid(len(shown), wide, min(1.5, 12 / wide))
     for row, (name, _), picture, of_heads in zip(axes, shown, augment.visible(x), maps):
         row[0].imshow(picture)
         row[0].set_ylabel(name[:20], fontsize='small')
@@ -237,24 +224,14 @@ def attention_in_pictures(c, net, l, heads):
             drawn = of_heads[k - 1] - of_heads[k - 1].min()
             image = axis.imshow((drawn / drawn.max().clamp_min(1e-12)).view(down, across).numpy(), vmin=0, vmax=1,
                                 extent=(0, W, H, 0), cmap='inferno', alpha=0.75)
-    for axis, title in zip(axes[0], ('picture', *(f'head {k}' for k in heads))):
+    for axis, title in zip(axes[0], (f'layer {l}', *(f'head {k}' for k in heads))):
         axis.set_title(title, fontsize='small')
     colour_bar(figure, image, axes, 'attention of this head', ticks=[0, 1]).set_ticklabels(['least', 'most'])
     warn_if_unused(net)
-    print(f'to see: where the class token looks in layer {l} of {len(net.model.layers)}, brightest where a head '
-          'attends most; each map has its own scale')
+    print(f'where the class token looks in layer {l} of {len(net.model.layers)}; each map has its own scale')
     return figure, ('picture', 'layer', 'head', 'row', 'column', 'weight'), [
         (name, l, k, n // across + 1, n % across + 1, of_heads[k - 1, n].item())
         for (name, _), of_heads in zip(shown, maps) for k in heads for n in range(down * across)]
-
-
-def warn_if_unused(net):
-    """Say so if training does not use the class token of a network."""
-    c = net.model.config
-    if net.kind == 'trained' and (c.task == 'masked_image' or getattr(c, 'pool', 'cls') == 'mean'):
-        print(f'{net.name} ' + ('reconstructs pictures' if c.task == 'masked_image' else 'classifies the mean of its '
-                                                                                         'tokens')
-              + ': training does not use its class token, so where that token looks may mean little')
 
 
 def attention_in_text(c, net, l, heads):
@@ -272,10 +249,9 @@ def attention_in_text(c, net, l, heads):
         axis.tick_params(labelleft=True, labelbottom=True)
         axis.set_xticks(N, labels, rotation=90, fontsize=7, fontfamily='monospace', parse_math=False)
         axis.set_yticks(N, labels, fontsize=7, fontfamily='monospace', parse_math=False)
-        axis.set_title(f'head {k}', fontsize='small')
+        axis.set_title(f'layer {l}, head {k}', fontsize='small')
     colour_bar(figure, image, axes, 'weight of attention', extend='max')
-    print(f'to see: in layer {l} of {len(net.model.layers)} each token (a row) becomes an average of the tokens that '
-          'are bright in its row')
+    print(f'in layer {l} of {len(net.model.layers)} each token (a row) becomes an average of those bright in its row')
     return figure, ('layer', 'head', 'query', 'query_token', 'key', 'key_token', 'weight'), [
         (l, k, i + 1, labels[i], j + 1, labels[j], maps[k - 1, i, j].item()) for k in heads for i in N for j in N]
 
@@ -286,31 +262,27 @@ def draw_components(c, nets):
     """CRATE-MAE, Figure 7a: patches of pictures of one class, the foreground by its first
     component, then three as colours."""
     net = nets[0]
-    only_pictures(net, 'pca')
     (down, across), l, part = patches(net), which_layer(c, net.model), which_part(c, [net], 'key')
     shown = pictures(c, net, 8, c.label)
-    x = pixels(net, shown)
+    x, J = pixels(net, shown), len(shown)
     heads = layers.coordinates(*layers.at_layer(net.model, l, x), part)[:, :, 1:]       # (J, K, N, p)
     heads = heads.transpose(1, 2).flatten(2).cpu()                                      # side by side: (J, N, K p)
     first, kept, three = layers.two_stage_pca(heads, (down, across), c.keep)
     low, high = three[kept].amin(0), three[kept].amax(0)
     rgb = torch.where(kept[..., None], (three - low) / (high - low).clamp_min(1e-12), 0.0)
-    side = max(1.2, min(2.4, 10 / len(shown)))
-    figure = plots.pyplot().figure(figsize=(side * len(shown) + 1.2, 3 * side + 0.2), layout='constrained')
-    axes = figure.subplots(3, len(shown), squeeze=False)
+    figure, axes = picture_grid(3, J, max(1.2, min(2.4, 10 / J)))
     for j, picture in enumerate(augment.visible(x)):
         axes[0, j].imshow(picture)
         axes[0, j].set_title(shown[j][0][:20], fontsize='small')
         image = axes[1, j].imshow(first[j].view(down, across).numpy(), vmin=first.min(), vmax=first.max(),
                                   cmap='viridis')
         axes[2, j].imshow(rgb[j].view(down, across, 3).numpy())
-    for axis in axes.flat:
-        axis.set(xticks=[], yticks=[])
-    for axis, label in zip(axes[:, 0], ('picture', 'first component', 'three as colours')):
+    labels = f'picture; layer {l}', 'first component', 'the first three as\nred, green, blue'
+    for axis, label in zip(axes[:, 0], labels):
         axis.set_ylabel(label, fontsize='small')
     colour_bar(figure, image, axes[1], 'coordinate')
-    print(f'to see: {kept.float().mean():.0%} of the patches are kept as foreground by the first component in layer '
-          f'{l}; if these are the objects, similar patches have similar colours')
+    print(f'{kept.float().mean():.0%} of the patches are kept as foreground by the first component in layer {l}; if '
+          'these are the objects, similar patches have similar colours')
     return figure, ('picture', 'row', 'column', 'first', 'kept', 'red', 'green', 'blue'), [
         (name, n // across + 1, n % across + 1, first[j, n].item(), int(kept[j, n]), *three[j, n].tolist())
         for j, (name, _) in enumerate(shown) for n in range(down * across)]

@@ -5,6 +5,8 @@ A network needs `embed` and `layers`, a layer `attn`, and attention `K` heads wi
 projection for query, key and value, as MSSA has) or `QKV` (three, stacked). docs/extend.md says
 more.
 """
+import itertools
+from typing import NamedTuple
 
 import torch
 
@@ -27,10 +29,19 @@ def needed(module, *names):
     raise Mistake(f'{type(module).__name__} has no {" or ".join(names)}, which analyze.py needs; see docs/extend.md')
 
 
+class Step(NamedTuple):
+    """What one layer does to tokens, each (B, N, d)."""
+    layer: torch.nn.Module
+    attention: torch.nn.Module
+    z: torch.Tensor                 # Z^l, the tokens before the layer
+    normed: torch.Tensor            # what attention gets, LN(Z^l)
+    update: torch.Tensor            # what attention adds
+    half: torch.Tensor              # Z^(l+1/2), the tokens after attention
+    after: torch.Tensor             # Z^(l+1), the tokens after the layer
+
+
 def inside(model, *inputs):
-    """Yields for each layer: the attention module, its input, the tokens after attention, the
-    tokens after the layer. Tokens are (B, N, d). inputs: what model.embed takes. Masked
-    autoencoders hide nothing."""
+    """Yields a Step for each layer. inputs: what model.embed takes. Masked autoencoders hide nothing."""
     z = needed(model, 'embed')(*inputs)
     for layer, attention in zip(needed(model, 'layers'), attentions(model)):
         calls = []
@@ -43,13 +54,14 @@ def inside(model, *inputs):
             raise Mistake(f'{type(layer).__name__} must call its attn once, and attn must map tokens (B, N, d) to '
                           'tokens (B, N, d); see docs/extend.md')
         (normed, update), = calls
-        yield attention, normed, z + update, after
+        yield Step(layer, attention, z, normed, update, z + update, after)
         z = after
 
 
 def at_layer(model, l, *inputs):
     """The attention module of layer l, and its input."""
-    return next((attention, normed) for i, (attention, normed, *_) in enumerate(inside(model, *inputs), 1) if i == l)
+    step = next(itertools.islice(inside(model, *inputs), l - 1, None))
+    return step.attention, step.normed
 
 
 def attentions(model):
@@ -130,10 +142,9 @@ def decodes(layer):
     return hasattr(getattr(layer, 'ista', None), 'code')
 
 
-def codes(layer, half, z):
-    """What ISTA makes sparse in a layer: its output z, or its codes if it decodes them. half: the
-    tokens after attention."""
-    return layer.ista.code(needed(layer, 'norm2')(half)) if decodes(layer) else z
+def codes(step):
+    """What ISTA makes sparse in a layer: its output, or its codes if it decodes them."""
+    return step.layer.ista.code(needed(step.layer, 'norm2')(step.half)) if decodes(step.layer) else step.after
 
 
 @torch.no_grad()
@@ -148,11 +159,12 @@ def layer_measures(model, inputs, measure='paper', eps=0.0, part='value', thresh
     eq. (1), in the same subspaces, with the lambda of the layer's ISTA, or LAM where it has none.
     """
     rates, shares, objectives = [], [], []
-    for layer, (attention, normed, half, z) in zip(needed(model, 'layers'), inside(model, *inputs)):
-        U, lam = bases(attention, part), getattr(getattr(layer, 'ista', None), 'lam', LAM)
-        rate, tokens = (measures.compressed_rate, half) if measure == 'paper' else (measures.released_rate, normed)
+    for step in inside(model, *inputs):
+        U, lam = bases(step.attention, part), getattr(getattr(step.layer, 'ista', None), 'lam', LAM)
+        rate, tokens = (measures.compressed_rate, step.half) if measure == 'paper' else \
+            (measures.released_rate, step.normed)
         rates.append(rate(tokens.unsqueeze(1) @ U, eps or EPS[measure]))
-        sparse, z = (torch.where(t.abs() > threshold, t, 0) for t in (codes(layer, half, z), z))
+        sparse, z = (torch.where(t.abs() > threshold, t, 0) for t in (codes(step), step.after))
         shares.append(measures.nonzeros(sparse))
         objectives.append(measures.objective(z, z.unsqueeze(1) @ U, lam))
     return torch.stack(rates), torch.stack(shares), torch.stack(objectives)
@@ -173,26 +185,6 @@ class Telemetry:
         model.train(was_training)
         found = {'rate': rates, 'objective': objectives} | ({} if why_not_sparse(model) else {'nonzeros': shares})
         return {f'{k}_{l}': v for k, values in found.items() for l, v in enumerate(values.mean(1).tolist(), 1)}
-
-
-@torch.no_grad()
-def signal_to_noise(model, inputs):
-    """AoT's eq. (6) for a trained network: the signal-to-noise ratio of the tokens of each layer
-    and sample before the attention step and after it, two tensors (L, B).
-
-    A token belongs to the subspace (with an orthonormal basis) that holds most of it before the
-    step. All clusters are taken together: the norm of what lies in each token's own subspace,
-    divided by the norm of the rest.
-    """
-    before, after = [], []
-    for attention, normed, half, _ in inside(model, *inputs):
-        Q = torch.linalg.qr(bases(attention).float()).Q                 # (K, d, p)
-        z = (half - attention(normed)).float()                          # Z^l
-        own = (z.unsqueeze(1) @ Q).square().sum(-1).argmax(1, keepdim=True)                      # (B, 1, N)
-        for tokens, found in ((z, before), (half.float(), after)):
-            signal = (tokens.unsqueeze(1) @ Q).square().sum(-1).gather(1, own).sum((1, 2))       # its norm, squared
-            found.append((signal / (tokens.square().sum((1, 2)) - signal)).sqrt())
-    return torch.stack(before), torch.stack(after)
 
 
 # ---- maps of patches ------------------------------------------------------------------------------------------------

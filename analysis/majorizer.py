@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 import torch
 
-from analysis.measures import compressed_rate_gradient
+from analysis.measures import compressed_rate_gradient, random_bases
+from analysis.panels import legend_below, lines, panels, say_table
+from analysis.theory import Shared, say_conditions
 from engine import plots
-from engine.settings import Mistake, check_least, check_ranges
+from engine.settings import Mistake
 from model_crate import CRATEConfig, ISTA
 
 PAPER, SHARP = 9 / 4, 1 / 8  # L / alpha, what bounds the curvature of -R: by Lemma 6, and the least that does
@@ -97,19 +99,16 @@ def printed(Z, Z0, D, alpha):
 # ---- the command ----------------------------------------------------------------------------------------------------
 
 @dataclass
-class MajorizeConfig:
-    n_embd: int = 64             # d, width of a token
-    tokens: int = 16             # N, at most d: orthogonal tokens of length 1
-    alpha: float = 1.0           # alpha of eq. (77), as in a CRATE with ista='mm'
-    lam: float = 0.1             # weight lambda of sparsity
-    steps: int = 64              # the first is the layer
-    seed: int = 1337             # of tokens and directions
-    out: str = 'majorize.png'    # the picture to write; the table is beside it
-    overwrite: bool = False      # replace them if they exist
+class MajorizeConfig(Shared):
+    n_embd: int = 64                # d, width of a token
+    tokens: int = 16                # N, at most d: orthogonal tokens of length 1
+    alpha: float = 1.0              # alpha of eq. (77), as in a CRATE with ista='mm'
+    lam: float = 0.1                # weight lambda of sparsity
+    steps: int = 64                 # the first is the layer
+    ranges = {'n_embd': (2, None), 'tokens': (1, None), 'alpha': (1e-6, 1e6), 'lam': (0, 1000), 'steps': (1, None)}
 
     def __post_init__(self):
-        check_least(self, n_embd=2, tokens=1, steps=1, seed=0)
-        check_ranges(self, {(1e-6, 1e6): ('alpha',), (0, 1000): ('lam',)})
+        super().__post_init__()
         if self.tokens > self.n_embd:
             raise Mistake(f'{self.tokens} orthogonal tokens do not fit into n_embd={self.n_embd} dimensions; set '
                           f'--tokens={self.n_embd} or less')
@@ -118,7 +117,7 @@ class MajorizeConfig:
 def starts(c, generator):
     """{name: N orthogonal tokens of length 1}: random, and without negative numbers, which is possible
     only if no two tokens use the same coordinate."""
-    Q, _ = torch.linalg.qr(torch.randn(c.n_embd, c.tokens, generator=generator, dtype=torch.float64))
+    Q = random_bases(1, c.tokens, c.n_embd, generator)[0]
     own = torch.arange(c.n_embd) % c.tokens == torch.arange(c.tokens)[:, None]
     Z = torch.rand(c.tokens, c.n_embd, generator=generator, dtype=torch.float64) * own
     return {'random': Q.T.contiguous(), 'without negative numbers': Z / Z.norm(dim=1, keepdim=True)}
@@ -139,73 +138,65 @@ def draw_majorizer(c):
     it is; and phi along the steps."""
     generator = torch.Generator().manual_seed(c.seed)
     points = starts(c, generator)
-    Z0 = points['random']
-    directions = torch.randn(200, c.tokens, c.n_embd, generator=generator, dtype=Z0.dtype)
-    directions *= 4 * torch.rand(200, 1, 1, generator=generator, dtype=Z0.dtype) * c.tokens ** 0.5 \
-        / directions.flatten(1).norm(dim=1)[:, None, None]              # up to four times as long as Z0
-    gaps = {k: min((bound(Z0 + way, Z0, c.alpha, k) + rate(Z0 + way, c.alpha)).item() for way in directions)
-            for k in (PAPER, SHARP)}
-    step, best = layer(Z0, c.alpha, c.lam), minimum(Z0, c.alpha, c.lam)
-    D = torch.linalg.qr(torch.randn(c.n_embd, c.n_embd, generator=generator, dtype=Z0.dtype))[0]
+    Z0, alpha, lam = points['random'], c.alpha, c.lam
+    ways = torch.randn(200, c.tokens, c.n_embd, generator=generator, dtype=Z0.dtype)
+    ways *= 4 * torch.rand(200, 1, 1, generator=generator, dtype=Z0.dtype) * c.tokens ** 0.5 \
+        / ways.flatten(1).norm(dim=1)[:, None, None]                    # up to four times as long as Z0
+    D = random_bases(1, c.n_embd, c.n_embd, generator)[0]
+    shape, scales = torch.randn(3, 5, generator=generator, dtype=Z0.dtype), [2 ** (i / 4) for i in range(-16, 17)]
+    hessian = [curvatures(shape / shape.norm(dim=1, keepdim=True) * x / alpha ** 0.5, alpha) for x in scales]
+
+    def above(way, k):
+        return (bound(Z0 + way, Z0, alpha, k) + rate(Z0 + way, alpha)).item()
     gram = (Z0 @ Z0.T - torch.eye(c.tokens, dtype=Z0.dtype)).abs().max().item()
-    print('conditions of appendix A.3:')
-    print(f'  yes   tokens of length 1 and orthogonal (to {gram:.0e}), d >= N: {c.n_embd}, {c.tokens}; D orthogonal')
-    print('  no    Z0 >= 0 for the random start, so phi is infinite there, and the bound says nothing about the first '
-          'step')
-    print('the bound of eq. (84) and the layer')
-    print(f'  {(bound(Z0, Z0, c.alpha) + rate(Z0, c.alpha)).abs().item():.0e}  above -R at Z0; at least '
-          f'{gaps[PAPER]:.3g} at 200 other points, {gaps[SHARP]:.3g} with alpha/8 instead of 9 alpha/4')
-    print(f'  {(step - best).abs().max():.0e}  from its minimum, eq. (80), to the layer, eq. (88); '
-          f'{(layer(Z0, c.alpha, c.lam, D) - minimum(Z0 @ D, c.alpha, c.lam)).abs().max():.0e} with D, eq. (92)')
-    shape = torch.randn(3, 5, generator=generator, dtype=Z0.dtype)
-    scales = [2 ** (i / 4) for i in range(-16, 17)]
-    curves = [curvatures(shape / shape.norm(dim=1, keepdim=True) * x / c.alpha ** 0.5, c.alpha) for x in scales]
-    print(f'  {min(low for low, _ in curves):.4f} alpha to {max(high for _, high in curves):.4f} alpha: eigenvalues of '
-          'the Hessian of R; Lemma 6 says at most 9/4 alpha in size')
-    print('equations as printed: how far their two sides are from each other')
-    for name, (wrong, right) in printed(Z0 + directions[0] / 4, Z0 + directions[1] / 4, D, c.alpha).items():
-        print(f'  {wrong:.0e}  eq. {name}' + f'; {right:.0e} as corrected in majorizer.py' * (wrong != right))
-    print(f'phi before the layer, after it, and after {c.steps} steps')
-    paths = {(name, k): descend(Z, c, k) for name, Z in points.items() for k in (PAPER, SHARP)}
-    for (name, k), values in paths.items():
-        print(f'  {values[0]:.2f}, {values[1]:.2f}, {values[-1]:.2f}: {name}, L = {k:.4g} alpha')
-    print('to see: where the bound touches, and how far it lies above. A Hessian of at least -alpha/8 everywhere '
-          'would let the step be 18 times as long as with 9 alpha/4 and still never raise phi')
-    return figure_of_majorizer(c, Z0, best, scales, curves, paths), ('what', 'x', 'value', 'value2'), \
-        [('eigenvalues of the Hessian over alpha', x, *pair) for x, pair in zip(scales, curves)] \
-        + [(f'phi, {name}, L = {k:.4g} alpha', i, value, '') for (name, k), values in paths.items()
-           for i, value in enumerate(values)]
+    say_conditions('conditions of appendix A.3', [
+        (True, f'tokens of length 1 and orthogonal (to {gram:.0e}), d >= N: {c.n_embd}, {c.tokens}; D orthogonal'),
+        (False, 'Z0 >= 0 for the random start, so phi is infinite there, and the bound says nothing about the first '
+                'step')])
+    gaps = {k: min(above(way, k) for way in ways) for k in (PAPER, SHARP)}
+    touches = abs(above(0 * Z0, PAPER))
+    say_table(('the bound of eq. (84) and the layer', ''), [
+        ('bound less -R at Z0', touches), ('the least at 200 other points', gaps[PAPER]),
+        ('with alpha/8 in place of 9 alpha/4', gaps[SHARP]),
+        ('its minimum, eq. (80), from the layer, eq. (88)',
+         (layer(Z0, alpha, lam) - minimum(Z0, alpha, lam)).abs().max().item()),
+        ('with D, eq. (92)', (layer(Z0, alpha, lam, D) - minimum(Z0 @ D, alpha, lam)).abs().max().item()),
+        ('least eigenvalue of the Hessian of R, over alpha', min(low for low, _ in hessian)),
+        ('largest one; Lemma 6 says at most 9/4 in size', max(high for _, high in hessian))])
+    sides = printed(Z0 + ways[0] / 4, Z0 + ways[1] / 4, D, alpha)
+    say_table(('the two sides of', 'differ by', 'as corrected here'), [(f'eq. {k}', *v) for k, v in sides.items()])
+    paths = {f'{name}, L = {k:.4g} alpha': descend(Z, c, k) for name, Z in points.items() for k in (PAPER, SHARP)}
+    say_table(('phi', 'before the layer', 'after it', f'after {c.steps} steps'),
+              [(name, values[0], values[1], values[-1]) for name, values in paths.items()])
+    holds = touches < 1e-9 and gaps[PAPER] >= -1e-9
+    print(f'here the bound {"lies above -R and touches it" if holds else "does not lie above -R"}; the theory says it '
+          'lies above. A Hessian of at least -alpha/8 would let the step be 18 times as long as with 9 alpha/4')
+    return figure_of_majorizer(c, Z0, scales, hessian, paths), ('what', 'x', 'value', 'value2'), \
+        [('eigenvalues of the Hessian over alpha', x, *pair) for x, pair in zip(scales, hessian)] \
+        + [(f'phi, {name}', i, value, '') for name, values in paths.items() for i, value in enumerate(values)]
 
 
-def figure_of_majorizer(c, Z0, best, scales, curves, paths):
-    figure = plots.pyplot().figure(figsize=(13.2, 4.6), layout='constrained')
-    line, hessian, descent = figure.subplots(1, 3)
-    ways = torch.linspace(-2, 4, 61, dtype=Z0.dtype)
-    there = minimum(Z0, c.alpha, 0.0, SHARP) - Z0
-    line.plot(ways, [-rate(Z0 + t * there, c.alpha) for t in ways], color='black', label='-R, minus the coding rate')
-    for k, label in ((PAPER, 'eq. (84), 9 alpha/4'), (SHARP, 'alpha/8')):
-        line.plot(ways, [bound(Z0 + t * there, Z0, c.alpha, k) for t in ways], linestyle='-' if k == PAPER else '--',
-                  label=f'above it, {label}')
-    top = max(-rate(Z0 + t * there, c.alpha).item() for t in ways)
-    low = min(-rate(Z0 + t * there, c.alpha).item() for t in ways)
+def figure_of_majorizer(c, Z0, scales, curvature, paths):
+    figure, (line, hessian, descent) = panels(13.2, 4.6, 1, 3)
+    ways, there = torch.linspace(-2, 4, 61, dtype=Z0.dtype), minimum(Z0, c.alpha, 0.0, SHARP) - Z0
+    rates = [-rate(Z0 + t * there, c.alpha).item() for t in ways]
+    line.plot(ways, rates, color='black', label='-R, minus the coding rate')
+    for k, label, style in ((PAPER, 'eq. (84), 9 alpha/4', '-'), (SHARP, 'alpha/8', '--')):
+        line.plot(ways, [bound(Z0 + t * there, Z0, c.alpha, k) for t in ways], style, label=f'above it, {label}')
+    low, high = min(rates), max(rates)
     line.set(title='the coding rate, and bounds', xlabel='way from Z0, which is at 0', ylabel='nats',
-             ylim=(low - (top - low) / 5, top + (top - low)))
-    for values, label, marker in zip(zip(*curves), ('smallest', 'largest'), 'so'):
-        hessian.plot(scales, values, marker=marker, markersize=3, label=f'{label} eigenvalue')
-    for value, style, label in ((-1 / 8, ':', '-1/8 and 1'), (1, ':', None), (-PAPER, '--', 'Lemma 6'),
-                                (PAPER, '--', None)):
-        hessian.axhline(value, color='black', linewidth=1, linestyle=style, label=label)
-    hessian.set(title='curvature of the coding rate R', xlabel='length of tokens x sqrt(alpha)', xscale='log',
-                ylabel='eigenvalues of its Hessian, over alpha')
-    for i, ((name, k), values) in enumerate(paths.items()):
-        descent.plot(values, color=f'C{i // 2}', linestyle='-' if k == PAPER else '--',
-                     label=f'{name}, L = {k:.4g} alpha')
+             ylim=(low - (high - low) / 5, high + (high - low)))
+    lines(hessian, scales, {f'{name} eigenvalue': v for name, v in zip(('smallest', 'largest'), zip(*curvature))},
+          title='curvature of the coding rate R', xlabel='length of tokens x sqrt(alpha)', xscale='log',
+          ylabel='eigenvalues of its Hessian, over alpha')
+    for values, style, label in (((-1 / 8, 1), ':', '-1/8 and 1'), ((-PAPER, PAPER), '--', 'Lemma 6')):
+        for value in values:
+            hessian.axhline(value, color='black', linewidth=1, linestyle=style, label=label if value > 0 else None)
+    for i, (name, values) in enumerate(paths.items()):
+        descent.plot(values, color=f'C{i // 2}', linestyle=('-', '--')[i % 2], label=name)
     descent.set(title='the objective, step by step', xlabel='step; the first is the layer', xscale='symlog',
                 xlim=(0, c.steps), ylabel='phi, eq. (77)')
     plots.plain_numbers(hessian, descent)
     for axis in (line, hessian, descent):
-        axis.legend(fontsize='small', loc='upper center', bbox_to_anchor=(0.5, -0.15))
+        legend_below(axis)
     return figure
-
-
-COMMANDS = {'majorize': (draw_majorizer, MajorizeConfig)}

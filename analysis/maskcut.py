@@ -76,9 +76,6 @@ def maskcut(features, grid, tau=0.15, masks=3):
     size or of one patch, or more masks than patches.
     """
     H, W = grid
-    if features.dim() != 2 or features.size(1) != H * W:
-        raise Mistake(f'features of shape {tuple(features.shape)} are not those of {H} x {W} patches; give (d, '
-                      f'{H * W})')
     if H * W < 2:
         raise Mistake('a single patch cannot be cut; give more patches')
     if not 1 <= masks <= H * W:

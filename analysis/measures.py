@@ -82,6 +82,15 @@ def coherence(U):
     return G, (G[~within].mean() / G[within].mean()).item()
 
 
+def random_bases(K, p, d, generator):
+    """Orthonormal bases of K subspaces of dimension p in R^d, at random and orthogonal to each other: (K, d, p),
+    float64."""
+    if K * p > d:
+        raise Mistake(f'{K} orthogonal subspaces of dimension {p} do not fit into {d} dimensions')
+    U = torch.linalg.qr(torch.randn(d, K * p, generator=generator, dtype=torch.float64))[0]
+    return U.unflatten(1, (K, p)).permute(1, 0, 2)
+
+
 def turning(step, Z):
     """The part of a step (.., N, d) that turns the tokens Z (.., N, d): orthogonal to each token,
     so without the part that only makes a token longer or shorter."""
@@ -140,12 +149,10 @@ def noisy_mixture(K, p, n, d, delta, generator=None):
     """Definition 1: n tokens around each of K orthogonal subspaces of dimension p in R^d, K p <= d.
     A token is U_k a plus noise of size delta in the coordinates of the other subspaces. Returns (Z
     (K, n, d), U (K, d, p)), float64."""
-    if K * p > d:
-        raise Mistake(f'{K} orthogonal subspaces of dimension {p} do not fit into {d} dimensions')
-    U = torch.linalg.qr(torch.randn(d, K * p, generator=generator, dtype=torch.float64))[0]  # (d, K p), eq. (7)
+    U = random_bases(K, p, d, generator)                                # orthogonal to each other, eq. (7)
     coordinates = torch.randn(K, n, K, p, generator=generator, dtype=torch.float64)
     own = torch.eye(K, dtype=torch.bool)[:, None, :, None]
-    return torch.where(own, coordinates, delta * coordinates).flatten(2) @ U.mT, U.unflatten(1, (K, p)).permute(1, 0, 2)
+    return torch.where(own, coordinates, delta * coordinates).flatten(2) @ U.mT.flatten(0, 1), U
 
 
 def snr(Z, U):

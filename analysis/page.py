@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from analysis.samples import pictures, pixels, subjects, texts
+from analysis.samples import check_shown, pictures, pixels, subjects, texts
+from analysis.theory import Shared
 from engine.checkpoint import write_file
 from engine.networks import grid, size
-from engine.plots import check_free
-from engine.settings import Mistake, check_least, check_ranges
+from engine.plots import check_free, told_apart
+from engine.settings import Mistake
 from engine.trained import from_command_line
 from tasks.augment import denormalize
 from tasks.tokenizer import Tokenizer, prompt_of
@@ -32,7 +33,7 @@ USUAL_TOKENS = 48                        # of a text from a dataset
 
 
 @dataclass
-class PageConfig:
+class PageConfig(Shared):
     ckpt: str = 'out/crate_shapes'  # a run directory, for its best weights, or a .safetensors file in one
     beside: str = ''                # another run, side by side with it
     dataset: str = ''               # folder in data_dir; empty: what the network was trained on
@@ -41,10 +42,9 @@ class PageConfig:
     image: str = ''                 # your own pictures instead: a file or a folder of files
     start: str = ''                 # your own text instead; \n is a new line, FILE:path reads a file
     num_samples: int = 12           # pictures or texts to choose from
-    seed: int = 1337                # of the choice of pictures and of hidden patches
     device: str = 'cpu'             # where pictures are prepared; the page itself computes in the browser
     out: str = 'page.html'          # the file to write; page.html is replaced if it exists
-    overwrite: bool = False         # replace another file if it exists
+    ranges = {'num_samples': (1, 200)}
 
 
 def main(words):
@@ -52,7 +52,8 @@ def main(words):
     check(c)
     nets = subjects(c, run, overrides, random=False)
     for net in nets:
-        check_shown(net)
+        check_shown(c, 'page', net)
+        check_computed(net)
     check_together(nets)
     content = page(c, nets)
     write_file(c.out, lambda f: f.write(content), advice='run this again, or give another --out')
@@ -69,14 +70,12 @@ def check(c):
             raise Mistake(f'--{name} does not go with --{"image" if c.image else "start"}; leave one of them out')
     if ',' in c.beside:
         raise Mistake(f'--beside={c.beside}: a page has room for two networks; name one')
-    check_ranges(c, {(1, 200): ['num_samples']})
-    check_least(c, seed=0)
     if c.beside == c.ckpt:
         raise Mistake(f'--beside={c.beside} is the network of --ckpt; name another, or leave it out')
     check_free(c.out, c.overwrite or c.out == PageConfig.out, '--out', ['.html'])
 
 
-def check_shown(net):
+def check_computed(net):
     """Raises Mistake for a network that network.js does not compute."""
     name, config = net.run['model'], net.model.config
     tokenizer, millions = net.run['data'].get('tokenizer'), size(net.model) / 1e6
@@ -111,8 +110,8 @@ def check_together(nets):
 
 def page(c, nets):
     """The file as a string."""
-    alike = len({net.title for net in nets}) < len(nets)                # then only their paths tell them apart
-    nets = [dataclasses.replace(net, name=net.name if alike else net.title) for net in nets]
+    names = told_apart([net.name for net in nets])
+    nets = [dataclasses.replace(net, name=names[net.name]) for net in nets]
     held = {'networks': [network(net) for net in nets], 'reads': nets[0].reads}
     held |= picture_samples(c, nets) if nets[0].reads == 'images' else text_samples(c, nets)
     parts = {'title': html.escape(' and '.join(net.name for net in nets)),
@@ -170,8 +169,6 @@ def picture_samples(c, nets):
 
 def text_samples(c, nets):
     """Token ids, and the tokenizer."""
-    if c.image:
-        raise Mistake(f'{nets[0].name} reads text, not pictures: give --start instead of --image')
     tokenizer = Tokenizer(**nets[0].run['data']['tokenizer'])
     most = min(MOST_TOKENS, *(net.model.config.block_size for net in nets))
     if c.start:

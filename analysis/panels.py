@@ -1,4 +1,4 @@
-"""What the figures of networks are made of: panels over layers, small maps, names, lines to compare
+"""What all figures and printed tables are made of: panels, lines over layers, small maps, names, levels to compare
 with."""
 import math
 
@@ -7,33 +7,98 @@ import numpy as np
 from engine import plots
 
 MARKERS = 'osD^vPX'  # as many as colours
+STYLES = ':', '-.', (0, (6, 2)), (0, (1, 4)), (0, (8, 2, 1, 2, 1, 2))  # of lines to compare with
 RANDOM = ', random weights'  # at the end of the name of a network with such
 
 
-def side_by_side(panels):
-    """A figure and its panels."""
-    figure = plots.pyplot().figure(figsize=((8.4, 10.8)[panels - 1] if panels < 3 else 13.2, 3.8), layout='constrained')
-    return figure, figure.subplots(1, panels, squeeze=False)[0]
+# ---- printed --------------------------------------------------------------------------------------------------------
+
+def say_table(columns, rows):
+    """Print a small table. Columns of words begin at the left; numbers, with four digits, end at the right."""
+    said = [[f'{v:.4g}' if isinstance(v, float) else str(v) for v in row] for row in (columns, *rows)]
+    widths = [max(map(len, column)) for column in zip(*said)]
+    numbers = [next(filter(None, cells), 'a')[0] in '0123456789+-' for _, *cells in zip(*said)]
+    for row in said:
+        cells = [v.rjust(n) if number else v.ljust(n) for v, n, number in zip(row, widths, numbers)]
+        print('  '.join([row[0].ljust(widths[0]), *cells[1:]]).rstrip())
 
 
-def small_multiples(figure, n, wide):
-    """n panels without axes, `wide` in a row."""
-    axes = list(figure.subplots(math.ceil(n / wide), wide, squeeze=False).flat)
+def span(values, unit='.3f'):
+    return f'{min(values):{unit}} to {max(values):{unit}}'
+
+
+def mean_and_spread(values):
+    return values.mean().item(), values.std(correction=0).item()
+
+
+# ---- panels ---------------------------------------------------------------------------------------------------------
+
+def panels(wide, high, down, across, **more):
+    """A figure of so many inches, and its panels (down x across) in one list."""
+    figure = plots.pyplot().figure(figsize=(wide, high), layout='constrained')
+    return figure, list(figure.subplots(down, across, squeeze=False, **more).flat)
+
+
+def side_by_side(n):
+    """A figure and its n panels over layers."""
+    return panels((8.4, 10.8)[n - 1] if n < 3 else 13.2, 3.8, 1, n)
+
+
+def lines(axis, x, curves, **labels):
+    """A line with markers for each {name: values} over x, None for 0, 1, ..; labels: those of the axis."""
+    for (name, values), marker in zip(curves.items(), MARKERS):
+        axis.plot(range(len(values)) if x is None else x, values, marker=marker, markersize=4, label=name)
+    axis.set(**labels)
+
+
+def picture_grid(down, across, side):
+    """A figure, and its panels without ticks: an array (down, across) of so many inches each."""
+    figure, axes = panels(side * across + 1.2, side * down + 0.3, down, across)
     for axis in axes:
-        axis.axis('off')
-    return axes[:n]
+        axis.set(xticks=[], yticks=[])
+    return figure, np.array(axes).reshape(down, across)
 
 
 def small_maps(figure, n, wide, x, y):
-    """The same with axes: x and y say what they are, below the last and left of the first of each row."""
-    axes = small_multiples(figure, n, wide)
+    """n panels, `wide` in a row; x and y say what their axes are, below the last and left of the first of each row."""
+    axes = list(figure.subplots(math.ceil(n / wide), wide, squeeze=False).flat)
     for i, axis in enumerate(axes):
-        axis.axis('on')
+        axis.set_visible(i < n)
         axis.tick_params(labelsize=7, length=2, labelleft=i % wide == 0, labelbottom=i + wide >= n)
         axis.set_xlabel(x if i + wide >= n else '', fontsize='small')
         axis.set_ylabel(y if i % wide == 0 else '', fontsize='small')
-    return axes
+    return axes[:n]
 
+
+def plane(axis, x, arrows, subspaces, reach, **labels):
+    """Arrows at points x (n, 2), and one-dimensional subspaces (K, 2, 1) as lines."""
+    scale = labels.pop('scale', {})
+    axis.quiver(*x.T, *arrows.T, angles='xy', color='C0', **scale)
+    for u in subspaces[..., 0]:
+        axis.plot(*np.stack((-3 * u, 3 * u)).T, color='C1', linewidth=1)
+    axis.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect='equal', xticks=[], yticks=[], **labels)
+    axis.set_xlabel('blue: where a token goes; orange: the subspaces', fontsize='small')
+
+
+def colour_bar(figure, image, axes, label, **more):
+    """What the colours of an image mean, right of these axes."""
+    bar = figure.colorbar(image, ax=axes, shrink=0.8, fraction=0.05, pad=0.01, **more)
+    bar.ax.tick_params(labelsize='small')
+    bar.set_label(label, fontsize='small')
+    return bar
+
+
+def scale_of(parts, most=math.inf, share=0.99):
+    """Where a scale of colours ends for arrays of numbers: this share of those that are not 0 are smaller."""
+    sizes = np.abs(np.concatenate([part.ravel() for part in parts]))
+    return min(float(np.quantile(sizes[sizes > 0], share)) if sizes.any() else 1.0, most)
+
+
+def legend_below(axis):
+    axis.legend(fontsize='small', loc='upper center', bbox_to_anchor=(0.5, -0.15))
+
+
+# ---- panels over layers ---------------------------------------------------------------------------------------------
 
 def names_of(nets):
     """How figures call networks, {full name: name}: without folders, as far as that tells them apart."""
@@ -55,14 +120,6 @@ def over_layers(axis, net, values, band=True):
         axis.fill_between(x, mean - spread, mean + spread, alpha=0.15, linewidth=0, color=net.colour)
 
 
-def colour_bar(figure, image, axes, label, **more):
-    """What the colours of an image mean, right of these axes."""
-    bar = figure.colorbar(image, ax=axes, shrink=0.8, fraction=0.05, pad=0.01, **more)
-    bar.ax.tick_params(labelsize='small')
-    bar.set_label(label, fontsize='small')
-    return bar
-
-
 def label_panels(figure, axes, titles, units, nets):
     """Titles and units of panels over layers, and one legend below them, of networks and of levels."""
     held = {}
@@ -78,28 +135,9 @@ def label_panels(figure, axes, titles, units, nets):
                   fontsize='small')
 
 
-def levels(axis, heights, from_zero=False, letters='abcdefgh'):
-    """Thin horizontal lines to compare with, {name: height}. Right of the axis each has a letter, far
-    enough from the next to be read, that the legend explains."""
-    for letter, (name, height) in zip(letters, heights.items()):
-        axis.axhline(height, linewidth=1, color='grey', linestyle=':', label=f'{letter}: {name}')
-    low, high = axis.get_ylim()
-    low = 0 if from_zero else low
-    gap = 0.06 * (high - low)
-    axis.set_ylim(low, max(high, max(heights.values()) + gap))
-    last = -math.inf
-    for letter, height in sorted(zip(letters, heights.values()), key=lambda each: each[1]):
-        last = max(height, last + gap)
-        axis.annotate(letter, (1, height), (1.02, last), ('axes fraction', 'data'), ('axes fraction', 'data'),
-                      fontsize='small', va='center', annotation_clip=False,
-                      arrowprops={'arrowstyle': '-', 'color': 'grey', 'linewidth': 0.5, 'shrinkA': 0, 'shrinkB': 0})
-
-
-def mean_and_spread(values):
-    return values.mean().item(), values.std(correction=0).item()
-
-
-def scale_of(parts, most=math.inf, share=0.99):
-    """Where a scale of colours ends for arrays of numbers: this share of those that are not 0 are smaller."""
-    sizes = np.abs(np.concatenate([part.ravel() for part in parts]))
-    return min(float(np.quantile(sizes[sizes > 0], share)) if sizes.any() else 1.0, most)
+def levels(axis, heights, first=0):
+    """Thin grey lines to compare with, {name: height}, on an axis from 0 on. Each has a style, from number `first` on,
+    which the legend names."""
+    for (name, height), style in zip(heights.items(), STYLES[first:]):
+        axis.axhline(height, linewidth=1, color='grey', linestyle=style, label=name)
+    axis.set_ylim(bottom=min(0, axis.dataLim.ymin))

@@ -10,20 +10,14 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import cosine_similarity
 
-from analysis.compression import shipped_attention
-from analysis.measures import compressed_rate_gradient, turning
+from analysis.measures import compressed_rate_gradient, random_bases, turning
+from analysis.panels import lines, plane, say_table
 from analysis.scores import Mixture, nearest_projection, score
+from analysis.theory import TheoryConfig, say_conditions, shipped_attention
 from engine import plots
-from engine.settings import check_least, check_ranges
 
 
 # ---- the theorem ----------------------------------------------------------------------------------------------------
-
-def orthogonal_bases(K, p, generator):
-    """K orthogonal subspaces that fill R^(K p), the second condition of Assumption 2: (K, d, p)."""
-    return torch.linalg.qr(torch.randn(K * p, K * p, generator=generator, dtype=torch.float64))[0] \
-        .unflatten(1, (K, p)).permute(1, 0, 2)
-
 
 def noisy_codebook(U, N, sigma, generator):
     """N tokens of eq. (A.34): U_s alpha + delta, where alpha ~ N(0, I / p) and delta ~ N(0, sigma^2 I /
@@ -134,19 +128,13 @@ def towards(field, x):
 # ---- the command ----------------------------------------------------------------------------------------------------
 
 @dataclass
-class NearestConfig:
-    n_head: int = 12             # K, subspaces; the sizes are those of CRATE-MAE-Base
-    head_dim: int = 64           # p, dimension of a subspace; all together fill d = n_head x head_dim dimensions
-    tokens: int = 196            # N, tokens of all subspaces together
-    sigma: float = 0.01          # length of the noise, of a token of length about 1
-    eps: float = 0.0             # precision of the coding rate; 0: the best for the theorem's bound, eq. (A.46)
-    seed: int = 1337             # of subspaces, tokens and noise
-    out: str = 'nearest.png'     # the picture to write; the table is beside it
-    overwrite: bool = False      # replace them if they exist
-
-    def __post_init__(self):
-        check_least(self, n_head=2, head_dim=1, tokens=2, seed=0)
-        check_ranges(self, {(1e-6, 1): ('sigma',), (0, 1e6): ('eps',)})
+class NearestConfig(TheoryConfig):
+    n_head: int = 12                # K, subspaces; the sizes are those of CRATE-MAE-Base
+    head_dim: int = 64              # p, dimension of a subspace; together they fill d = n_head x head_dim dimensions
+    tokens: int = 196               # N, tokens of all subspaces together
+    sigma: float = 0.01             # length of the noise, of a token of length about 1
+    eps: float = 0.0                # precision of the coding rate; 0: the best for the theorem's bound, eq. (A.46)
+    ranges = TheoryConfig.ranges | {'sigma': (1e-6, 1), 'eps': (0, 1e6)}
 
     def precision(self, N):
         return self.eps or best_eps(self.n_head, self.head_dim, N, self.sigma)
@@ -154,36 +142,30 @@ class NearestConfig:
 
 def draw_nearest(c):
     """CRATE-MAE's Theorem 1 measured under its noise model, for more and more tokens, and its Figure 3."""
-    generator, d, N = torch.Generator().manual_seed(c.seed), c.n_head * c.head_dim, c.tokens
-    U = orthogonal_bases(c.n_head, c.head_dim, generator)
+    generator, d, N = torch.Generator().manual_seed(c.seed), c.d, c.tokens
+    U = random_bases(c.n_head, c.head_dim, d, generator)
     numbers = sorted({N, *(max(2, round(d * share)) for share in (1/32, 1/16, 1/8, 1/4, 1/2, 3/4, 1, 3/2))})
     found = {n: theorem(U, n, c.sigma, c.precision(n), generator) for n in numbers}
     mine, (arrows, x) = found[N], fields(generator)
-    print(f'conditions of Theorem 3, d = {d}:')
-    for holds, text in conditions(c.n_head, c.head_dim, N, c.sigma, c.precision(N)):
-        print(f'  {"open" if holds is None else "yes " if holds else "no  "}  {text}')
-    print('and what its proof takes from them:')
-    print(f'  {"yes " if mine["gram"] < 1 else "no  "}  |A_k^T A_k - I| < 1, below eq. (A.122): the largest is '
-          f'{mine["gram"]:.3g}')
-    print(f'  {"yes " if mine["beta"] >= 1 else "no  "}  beta >= 1, above eq. (A.97): {mine["beta"]:.3g}; eps <= 1 and '
-          'N >= p alone do not give it')
-    print(f'the negative gradient of {N} tokens, of which {mine["own_subspace_is_nearest"]:.0%} are nearest to their '
-          'own subspace')
-    print(f'  {mine["cosine"]:.3f}  cosine to the direction of the nearest subspace')
-    print(f'  {mine["cosine_outside"]:.3f}  the same without the part inside the own subspace; sqrt(1 - N/d) = '
-          f'{max(0, 1 - N / d) ** 0.5:.3f}')
-    print(f'  {mine["noise_left"]:.3f}  of the noise in other subspaces is left by a step of size 1 / beta; N/d = '
-          f'{N / d:.3f}')
-    print(f'  {mine["signal_left"]:.4f} of the signal is left by it. By a step up the whole R - R^c, Remark 4: '
-          f'{mine["signal_left_full"]:.4f}, and {mine["noise_left_full"]:.3f} of the noise')
-    print(f'  {mine["rest"] / mine["noise"]:.3f}  of the noise is what eq. (A.42) does not explain; its bound (A.47) '
-          f'is {mine["bound"] / mine["noise"]:.3g} times an unknown constant')
-    print('Figure 3, two lines: mean cosine to the direction of the nearest line, and the share of points where a '
-          'token turns towards it')
-    for name, field in arrows.items():
-        print('  {:5.2f} and {:4.0%}: {}'.format(*towards(field, x), name))
-    print('to see: where noise goes only in directions that the tokens of other subspaces leave free, the lines of the '
-          'lower panel lie on the dashed ones, sqrt(1 - N/d) and N/d')
+    say_conditions(f'conditions of Theorem 3, d = {d}, and what its proof takes from them', [
+        *conditions(c.n_head, c.head_dim, N, c.sigma, c.precision(N)),
+        (mine['gram'] < 1, f'|A_k^T A_k - I| < 1, below eq. (A.122): the largest is {mine["gram"]:.3g}'),
+        (mine['beta'] >= 1, f'beta >= 1, above eq. (A.97): {mine["beta"]:.3g}; eps <= 1 and N >= p alone do not give '
+                            'it')])
+    say_table((f'the negative gradient of {N} tokens', 'measured', 'by N/d'), [
+        ('tokens nearest to their own subspace', mine['own_subspace_is_nearest'], ''),
+        ('cosine to the direction of the nearest subspace', mine['cosine'], ''),
+        ('the same without the part inside the own subspace', mine['cosine_outside'], max(0, 1 - N / d) ** 0.5),
+        ('noise in other subspaces left by a step of size 1 / beta', mine['noise_left'], N / d),
+        ('signal left by it', f'{mine["signal_left"]:.4f}', ''),
+        ('noise left by a step up the whole R - R^c, Remark 4', mine['noise_left_full'], ''),
+        ('signal left by that', f'{mine["signal_left_full"]:.4f}', ''),
+        ('what eq. (A.42) does not explain, over the noise', mine['rest'] / mine['noise'], ''),
+        ('its bound (A.47), over an unknown constant', mine['bound'] / mine['noise'], '')])
+    turned = {name: towards(field, x) for name, field in arrows.items()}
+    say_table(('Figure 3, two lines', 'mean cosine', 'turns to the nearest'), [(k, *v) for k, v in turned.items()])
+    print(f'here the cosine to the direction of the nearest subspace is {mine["cosine"]:.2f}, for N/d = {N / d:.3g}; '
+          'the theory says 1')
     return figure_of_nearest(found, arrows, x), ('N', *mine), [(n, *row.values()) for n, row in found.items()]
 
 
@@ -192,23 +174,16 @@ def figure_of_nearest(found, arrows, x):
     upper, lower = figure.subfigures(2, 1, height_ratios=(3.6, 3.4))
     planes, curves = upper.subplots(1, 4), lower.subplots()
     for axis, (name, field) in zip(planes, arrows.items()):
-        axis.quiver(*x.T, *(field / field.norm(dim=1).max()).T, angles='xy', color='C0')
-        axis.axhline(0, color='C1', linewidth=1)
-        axis.axvline(0, color='C1', linewidth=1)
-        axis.set(title=name.replace('-grad R^c', 'down the gradient'), xticks=[], yticks=[], aspect='equal',
-                 xlim=(-2.1, 2.1), ylim=(-2.1, 2.1))
-    shares = [row['N/d'] for row in found.values()]
-    for column, label, marker in (
-            ('cosine_outside', 'cosine to the nearest subspace, of the part outside the own', 'o'),
-            ('cosine', 'cosine to the nearest subspace', 's'), ('noise_left', 'noise left after a step', 'D')):
-        curves.plot(shares, [row[column] for row in found.values()], marker=marker, markersize=4, label=label)
+        plane(axis, x, field / field.norm(dim=1).max(), torch.eye(2)[..., None], 2.1,
+              title=name.replace('-grad R^c', 'down the gradient'))
+    shown = {'cosine_outside': 'cosine to the nearest subspace, of the part outside the own',
+             'cosine': 'cosine to the nearest subspace', 'noise_left': 'noise left after a step'}
+    lines(curves, [row['N/d'] for row in found.values()],
+          {label: [row[k] for row in found.values()] for k, label in shown.items()},
+          title='the gradient with more and more tokens', xlabel='tokens over dimensions, N/d',
+          ylabel='cosine, or share', ylim=(0, 1.05))
     line = torch.linspace(0, 1, 50)
     curves.plot(line, (1 - line).sqrt(), '--', color='C0', linewidth=1, label='sqrt(1 - N/d)')
     curves.plot(line, line, '--', color='C2', linewidth=1, label='N/d')
-    curves.set(title='the gradient with more and more tokens', xlabel='tokens over dimensions, N/d',
-               ylabel='cosine, or share', ylim=(0, 1.05))
     lower.legend(*curves.get_legend_handles_labels(), fontsize='small', loc='outside right upper')
     return figure
-
-
-COMMANDS = {'nearest': (draw_nearest, NearestConfig)}

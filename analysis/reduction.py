@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
-from analysis.measures import coding_rate, compressed_rate, nonzeros
-from engine import plots
-from engine.settings import check_least, check_ranges
+from analysis.measures import coding_rate, compressed_rate, nonzeros, random_bases
+from analysis.panels import panels, say_table
+from analysis.theory import TheoryConfig
 
 
 def rate_reduction(Z, U, eps):
@@ -31,27 +31,21 @@ def energy(Z, U, eps, lam):
 
 
 @dataclass
-class ReductionConfig:
-    n_head: int = 4              # K, subspaces
-    head_dim: int = 4            # p, dimension of a subspace; all together fill d = n_head x head_dim dimensions
-    tokens: int = 32             # tokens in each subspace
-    cosine: float = 0.7          # between the subspaces of (a)
-    eps: float = 0.5             # precision of the coding rates
-    lam: float = 0.01            # weight lambda of sparsity, eq. (17)
-    seed: int = 1337             # of tokens and of how (a) and (b) are turned
-    out: str = 'reduction.png'   # the picture to write; the table is beside it
-    overwrite: bool = False      # replace them if they exist
-
-    def __post_init__(self):
-        check_least(self, n_head=2, head_dim=1, tokens=1, seed=0)
-        check_ranges(self, {(0, 0.999): ('cosine',), (1e-3, 1000): ('eps',), (0, 100): ('lam',)})
+class ReductionConfig(TheoryConfig):
+    n_head: int = 4                 # K, subspaces
+    head_dim: int = 4               # p, dimension of a subspace; together they fill d = n_head x head_dim dimensions
+    tokens: int = 32                # tokens in each subspace
+    cosine: float = 0.7             # between the subspaces of (a)
+    eps: float = 0.5                # precision of the coding rates
+    lam: float = 0.01               # weight lambda of sparsity, eq. (17)
+    ranges = TheoryConfig.ranges | {'tokens': (1, None), 'cosine': (0, 0.999), 'eps': (1e-3, 1000), 'lam': (0, 100)}
 
 
 def subspaces(c, generator):
     """{(a), (b), (c) of Figure 5: bases (K, d, p)}: close to each other, orthogonal, and along the axes."""
-    K, d = c.n_head, c.n_head * c.head_dim
+    K, d = c.n_head, c.d
     axes = torch.eye(d, dtype=torch.float64).unflatten(1, (K, c.head_dim)).permute(1, 0, 2)
-    turned = torch.linalg.qr(torch.randn(d, d, generator=generator, dtype=axes.dtype))[0] @ axes
+    turned = random_bases(K, c.head_dim, d, generator)
     more = c.cosine / (1 - c.cosine)                                    # what makes the cosine more / (1 + more)
     close = (turned + ((1 + K * more) ** 0.5 - 1) * turned.mean(0)) / (1 + more) ** 0.5
     return {'(a) close': close, '(b) orthogonal': turned, '(c) along the axes': axes}
@@ -61,8 +55,8 @@ def draw_reduction(c):
     """The longer version's Figure 5: the same codes in three sets of subspaces."""
     generator = torch.Generator().manual_seed(c.seed)
     codes = torch.randn(c.n_head, c.tokens, c.head_dim, generator=generator, dtype=torch.float64) / c.head_dim ** 0.5
-    rows, figure = [], plots.pyplot().figure(figsize=(9.6, 4.4), layout='constrained')
-    for axis, (name, U) in zip(figure.subplots(1, 3), subspaces(c, generator).items()):
+    rows, (figure, axes) = [], panels(9.6, 4.4, 1, 3)
+    for axis, (name, U) in zip(axes, subspaces(c, generator).items()):
         groups = codes @ U.mT                                           # (K, n, d)
         Z = groups.flatten(0, 1)
         rows.append((name, *(f.item() for f in (
@@ -70,13 +64,10 @@ def draw_reduction(c):
         axis.imshow(Z.abs().numpy(), aspect='auto', cmap='Greys', interpolation='nearest')
         axis.set(title=f'{name}\nreduction {rows[-1][1]:.3g}, non-zeros {rows[-1][3]:.0%}', xlabel='coordinate',
                  ylabel='token' * (len(rows) == 1))
-        print('{}: rate reduction {:.2f} nats, {:.2f} with known groups; non-zeros {:.0%}; energy {:.2f}'
-              .format(*rows[-1]))
-    (_, a, _, _, _), (_, b, _, dense, high), (_, same, _, sparse, low) = rows
-    print(f'to see: the rate reduction {"rises" if b > a else "does not rise"} from (a), {a:.2f}, to (b), {b:.2f}, and '
-          f'differs by {abs(b - same):.0e} from (b) to (c), which is (b) turned. Non-zeros fall from {dense:.0%} to '
-          f'{sparse:.0%}, so the energy, eq. (19), falls from {high:.2f} to {low:.2f}: sparsity alone prefers the axes')
+    say_table(('subspaces', 'rate reduction', 'with known groups', 'non-zeros', 'energy, eq. (19)'), rows)
+    (_, a, *_), (_, b, *_, high), (_, same, *_, low) = rows
+    print(f'here the rate reduction {"rises" if b > a else "does not rise"} from (a) to (b), and differs by '
+          f'{abs(b - same):.0e} from (b) to (c); the theory says it rises, then stays')
+    print(f'here the energy {"falls" if low < high else "does not fall"} from (b) to (c); the theory says it falls: '
+          'sparsity alone prefers the axes')
     return figure, ('subspaces', 'rate_reduction', 'rate_reduction_of_groups', 'nonzeros', 'energy'), rows
-
-
-COMMANDS = {'reduction': (draw_reduction, ReductionConfig)}

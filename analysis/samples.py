@@ -10,7 +10,6 @@ from tqdm import tqdm
 from analysis import layers
 from engine.device import choose_device
 from engine.networks import grid, kind_of
-from engine.plots import title_of
 from engine.settings import Mistake
 from engine.trained import heading, load_model, open_run
 from tasks.shown import dataset_of
@@ -34,11 +33,6 @@ class Subject:
     def reads(self):
         """'text', 'images' or 'functions'."""
         return kind_of(self.model.config)
-
-    @property
-    def title(self):
-        """The name without the folder that the run directory lies in."""
-        return title_of(self.name)
 
     @property
     def channels(self):
@@ -69,6 +63,37 @@ def subjects(c, run, changes, random):
     return found
 
 
+NEED = {'pca': 'pictures', 'segment': 'pictures', 'objects': 'pictures', 'tokens': 'pictures and texts',
+        'attention': 'pictures and texts'}  # what networks must read
+
+
+def check_shown(c, command, net):
+    """Raises Mistake, before any work, for a network of which a command has nothing to show, and for samples of yours
+    that it cannot read."""
+    model, found = net.model, ''
+    reads = {'images': 'pictures', 'text': 'texts', 'functions': 'functions'}[net.reads]
+    for name, kind in (('image', 'pictures'), ('start', 'texts')):
+        if getattr(c, name) and reads != kind:
+            found = f'reads {reads}; leave --{name} out'
+    if reads not in NEED.get(command, reads):
+        found = f'reads {reads}, and {command} is for {NEED[command]}; take --ckpt of another run'
+    if command in ('compress', 'denoise') and not layers.has_subspaces(model):
+        found = 'has three projections per head and no subspace; take CRATE, CRATE-MAE or AoT-MSSA'
+    elif command == 'denoise':
+        d, p = layers.bases(layers.attentions(model)[0]).shape[1:]
+        if p >= d:
+            found = f'has subspaces of {p} dimensions, which fill all {d}: no noise is outside; take several heads'
+    if command == 'ista':
+        if not all(getattr(layer, 'ista', None) for layer in layers.needed(model, 'layers')):
+            found = 'has no ISTA, so no LASSO that its layers solve; this is for CRATE and CRATE-MAE'
+        elif (kind := getattr(model.config, 'ista', 'relu')) != 'relu':
+            found = f"has ista='{kind}', a step of another objective than eq. (16); leave it out"
+        else:
+            [layers.needed(layer.ista, part) for layer in model.layers for part in ('D', 'lam', 'eta')]
+    if found:
+        raise Mistake(f'{net.name} {found}')
+
+
 def which_layer(c, model):
     """The layer asked for, from 1; the last but one by default."""
     L = len(model.layers)
@@ -94,11 +119,6 @@ def which_part(c, nets, default):
 
 
 # ---- pictures -------------------------------------------------------------------------------------------------------
-
-def only_pictures(net, command):
-    if net.reads != 'images':
-        raise Mistake(f'{command} is for pictures, and {net.name} reads {net.reads}; take --ckpt of another run')
-
 
 def patches(net):
     """The grid of patches, (down, across). Raises Mistake if the tokens are not a class token
@@ -131,8 +151,6 @@ def choose(c, net, n, label=None):
 def pictures(c, net, n, label=None):
     """[(name, uint8 (H, W, C))]: your own, all of them unless --num_samples is given, or n of a
     dataset."""
-    if c.start:
-        raise Mistake(f'{net.name} looks at pictures: give --image instead of --start')
     if c.image:
         found = labelled_pictures_of(c.image, n, c.seed, net.channels)
         return [(name, picture) for name, picture, _ in itertools.islice(found, c.num_samples or None)]
@@ -155,8 +173,6 @@ def batches(c, net, n):
     """Batches of what `inside` takes: pictures, texts as long as the context, or prompts;
     c.num_samples of them, or n."""
     n = c.num_samples or n
-    if c.image and net.reads != 'images':
-        raise Mistake(f'{net.name} reads {net.reads}, not pictures; leave --image out')
     if net.reads == 'images':
         shown = pictures(c, net, n)
         n, parts = len(shown), ((pixels(net, shown[i:i + c.batch_size]),) for i in range(0, len(shown), c.batch_size))
@@ -183,12 +199,8 @@ def prompts(c, net, n):
 def tokens_of(c, net, usual, most):
     """One text: its ids (1, N), and each as a label. --start with at most `most` ids, or the first
     `usual` ids of a sample."""
-    if net.reads != 'text':
-        raise Mistake(f'{net.name} reads {net.reads}, and this is for pictures and texts; take --ckpt of another '
-                      'run')
-    if c.image or c.num_samples > 1:
-        raise Mistake(f'{net.name} reads one text at a time: give --start=TEXT, and leave --image and --num_samples '
-                      'out')
+    if c.num_samples > 1:
+        raise Mistake(f'{net.name} reads one text at a time: give --start=TEXT, and leave --num_samples out')
     tokenizer, most = Tokenizer(**net.run['data']['tokenizer']), min(most, net.model.config.block_size)
     if c.start:
         masked = net.model.config.task == 'masked_text'
@@ -201,6 +213,19 @@ def tokens_of(c, net, usual, most):
     return torch.tensor([ids], device=net.device), labels
 
 
-def tokens_each(c, net):
-    """How many tokens a sample has."""
-    return net.model.embed(*next(batches(replace(c, num_samples=1), net, 1))).size(1)
+def warn_if_lengths_differ(c, nets):
+    """Say so if the samples of networks have different numbers of tokens, with which R^c grows."""
+    lengths = {net.name: net.model.embed(*next(batches(replace(c, num_samples=1), net, 1))).size(1)
+               for net in nets if net.kind == 'trained'}
+    if len(set(lengths.values())) > 1:
+        counts = ', '.join(f'{n} tokens in {name}' for name, n in lengths.items())
+        print(f'their R^c cannot be compared: a sample has {counts}')
+
+
+def warn_if_unused(net):
+    """Say so if training does not use the class token of a network."""
+    c = net.model.config
+    does = 'reconstructs pictures' if c.task == 'masked_image' else \
+        'classifies the mean of its tokens' if getattr(c, 'pool', 'cls') == 'mean' else ''
+    if net.kind == 'trained' and does:
+        print(f'{net.name} {does}: training does not use its class token, so where that token looks may mean little')

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import torch
 
-from analysis.compression import shipped_attention
+from analysis.measures import random_bases
+from analysis.panels import lines, panels, plane, say_table
+from analysis.theory import TheoryConfig, say_conditions, shipped_attention
 from engine import plots
-from engine.settings import check_least, check_ranges
 
 
 # ---- the signal model, and its exact denoiser -----------------------------------------------------------------------
@@ -125,29 +126,23 @@ def reverse(x, m, sigma, steps, generator, last=1e-3):
 # ---- the command ----------------------------------------------------------------------------------------------------
 
 @dataclass
-class TweedieConfig:
-    n_head: int = 4              # K, subspaces
-    head_dim: int = 3            # p, dimension of a subspace; all together fill d = n_head x head_dim dimensions
-    spread: float = 4.0          # largest eigenvalue of Lambda_k, which is 1, over the smallest
-    tilt: float = 1.0            # probability of a subspace over that of the one before; 1: all alike
-    sigma: float = 0.5           # noise of the tokens for Monte Carlo, and where eq. (49) starts
-    tokens: int = 4000           # tokens for the errors
-    samples: int = 100_000       # clean tokens for the Monte-Carlo mean
-    steps: int = 400             # steps of eq. (49)
-    seed: int = 1337             # of subspaces, tokens and noise
-    out: str = 'tweedie.png'     # the picture to write; the table is beside it
-    overwrite: bool = False      # replace them if they exist
-
-    def __post_init__(self):
-        check_least(self, n_head=2, head_dim=1, tokens=2, samples=100, steps=1, seed=0)
-        check_ranges(self, {(1, 1e6): ('spread',), (0.01, 100): ('tilt',), (0.01, 10): ('sigma',)})
+class TweedieConfig(TheoryConfig):
+    n_head: int = 4                 # K, subspaces
+    head_dim: int = 3               # p, dimension of a subspace; together they fill d = n_head x head_dim dimensions
+    tokens: int = 4000              # tokens for the errors
+    spread: float = 4.0             # largest eigenvalue of Lambda_k, which is 1, over the smallest
+    tilt: float = 1.0               # probability of a subspace over that of the one before; 1: all alike
+    sigma: float = 0.5              # noise of the tokens for Monte Carlo, and where eq. (49) starts
+    samples: int = 100_000          # clean tokens for the Monte-Carlo mean
+    steps: int = 400                # steps of eq. (49)
+    ranges = TheoryConfig.ranges | {'spread': (1, 1e6), 'tilt': (0.01, 100), 'sigma': (0.01, 10),
+                                    'samples': (100, None), 'steps': (1, None)}
 
     def mixture(self, generator):
         K, p = self.n_head, self.head_dim
-        U = torch.linalg.qr(torch.randn(K * p, K * p, generator=generator, dtype=torch.float64))[0]
         lam = self.spread ** -torch.linspace(0, 1, p, dtype=torch.float64)
         pi = self.tilt ** torch.arange(K, dtype=torch.float64)
-        return Mixture(U.unflatten(1, (K, p)).permute(1, 0, 2), lam.repeat(K, 1), pi / pi.sum())
+        return Mixture(random_bases(K, p, self.d, generator), lam.repeat(K, 1), pi / pi.sum())
 
 
 def rms(a):
@@ -177,22 +172,19 @@ def draw_tweedie(c):
         rows += [('from E[z | x]', name, sigma, rms(line - exact) / rms(z))
                  for name, line in proof_lines(x, m, sigma).items()]
         rows += [('from z', name, sigma, rms(found - z) / rms(x - z)) for name, found in denoisers(x, m, sigma).items()]
-    say_limits(c, rows)
-    print('to see: whether all ways to denoise agree, and with which power of sigma the error of Approximation 2 '
-          'falls. MSSA of one token adds the projections without choosing among them')
-    return figure_of_tweedie(c, rows), ('compared', 'name', 'sigma', 'error'), rows
+    say_limits(c, sigmas, rows)
+    return figure_of_tweedie(c, sigmas, rows), ('compared', 'name', 'sigma', 'error'), rows
 
 
 def say_premises(c, m, sigmas):
     weights, least = log_weights(m, c.sigma), m.lam.min().item()
     off = (m.U.mT @ m.U - torch.eye(c.head_dim, dtype=m.U.dtype)).abs().max().item()
-    met = weights.max() - weights.min() < 1e-9
-    ratio = (weights.max() - weights.min()).exp()
-    print('conditions of Proposition 1 and Approximation 2:')
-    print(f'  yes   U_k orthonormal (to {off:.0e}), Lambda_k > 0')
-    print(f'  {"yes" if met else "no "}   all pi_k det(M_k) equal: the largest is {ratio:.3g} times the smallest')
-    print(f'  yes   sigma^2 below every eigenvalue, for sigma below {least ** 0.5:.3g}; drawn: {sigmas[0]:.3g} to '
-          f'{sigmas[-1]:.3g} (footnote 4 says sigma, but the formulas compare sigma^2 with Lambda_k)')
+    apart = weights.max() - weights.min()
+    say_conditions('conditions of Proposition 1 and Approximation 2', [
+        (True, f'U_k orthonormal (to {off:.0e}), Lambda_k > 0'),
+        (apart < 1e-9, f'all pi_k det(M_k) equal: the largest is {apart.exp():.3g} times the smallest'),
+        (True, f'sigma^2 below every eigenvalue, for sigma below {least ** 0.5:.3g}; drawn: {sigmas[0]:.3g} to '
+               f'{sigmas[-1]:.3g} (footnote 4 says sigma, but the formulas compare sigma^2 with Lambda_k)')])
 
 
 def say_three_ways(c, m, x, generator):
@@ -200,56 +192,55 @@ def say_three_ways(c, m, x, generator):
         leaf = x.clone().requires_grad_()
         slope, = torch.autograd.grad(log_density(leaf, m, c.sigma).sum(), leaf)
     exact = posterior_mean(x, m, c.sigma)
-    deviations, errors, numbers = [], [], []
-    for token, mean in zip(x[:4], exact):
-        found, error, number = monte_carlo_mean(token, m, c.sigma, c.samples, generator)
-        numbers.append(number)
-        deviations.append((found - mean) / error)
-        errors.append(error.norm() / mean.norm())
+    found = [monte_carlo_mean(token, m, c.sigma, c.samples, generator) for token in x[:4]]
+    deviations = torch.stack([(mean - z) / error for (mean, error, _), z in zip(found, exact)])
+    wide = torch.stack([error.norm() / z.norm() for (_, error, _), z in zip(found, exact)]).mean()
     paths = reverse(x[:1].expand(2000, -1), m, c.sigma, c.steps, generator)
     off = (paths.mean(0) - exact[0]) / (paths.std(0) / 2000 ** 0.5)
-    print(f'E[z | x] in closed form at sigma = {c.sigma:g}, and how far it is from')
-    for name, found in (('eq. (32)', score(x, m, c.sigma)), ('automatic differentiation of log q', slope),
-                        ('eq. (21), without weights', score(x, m, c.sigma, equal=True))):
-        away = (exact - x - c.sigma ** 2 * found).abs().max()
-        print(f'  {away:.0e}  x + sigma^2 score, eq. (5), the score by {name}')
-    print(f'  {torch.stack(deviations).square().mean().sqrt():.2f} standard errors: the Monte-Carlo mean, whose error '
-          f'is {torch.stack(errors).mean():.1%} of its length'
-          + (min(numbers) < 100) * '; too few samples near the token: give more, or a larger sigma')
-    print(f'  {off.square().mean().sqrt():.2f} standard errors: the mean of 2000 paths of eq. (49) from one token, '
-          f'which end {rms(paths - nearest_projection(paths, m.U)):.0e} from a subspace')
+    ways = {'eq. (32)': score(x, m, c.sigma), 'automatic differentiation of log q': slope,
+            'eq. (21), without weights': score(x, m, c.sigma, equal=True)}
+    say_table((f'E[z | x] in closed form, sigma = {c.sigma:g}; distance from', '', 'standard errors'), [
+        *((f'x + sigma^2 score, eq. (5), the score by {name}', (exact - x - c.sigma ** 2 * way).abs().max().item(), '')
+          for name, way in ways.items()),
+        ('the Monte-Carlo mean', '', deviations.square().mean().sqrt().item()),
+        ('the mean of 2000 paths of eq. (49) from one token', '', off.square().mean().sqrt().item())])
+    print(f'the error of the Monte-Carlo mean is {wide:.1%} of its length; the paths end '
+          f'{rms(paths - nearest_projection(paths, m.U)):.0e} from a subspace')
+    if min(number for *_, number in found) < 100:
+        print('too few samples near the token: give more, or a larger sigma')
 
 
-def say_limits(c, rows):
+def say_limits(c, sigmas, rows):
     table = {(name, sigma): error for _, name, sigma, error in rows}
-    sigmas = sorted({sigma for _, sigma in table})
-    small, large = sigmas[0], sigmas[2]                                 # a factor of 2
-    orders = {name: math.log2(max(table[name, large], 1e-99) / max(table[name, small], 1e-99))
+    first, third, last = sigmas[0], sigmas[2], sigmas[-1]               # from the first to the third is a factor of 2
+    orders = {name: math.log2(table[name, third] / table[name, first]) if table[name, first] else 0.0
               for name in ('(54)', '(55)', '(58)')}
-    print(f'lines of the proof of Approximation 2: error at sigma = {small:.3g} and {sigmas[-1]:.3g}, of |z|')
-    for name, order in orders.items():
-        print(f'  {table[name, small]:.1e} and {table[name, sigmas[-1]]:.2f}: eq. {name}, falls as sigma^{order:.2f}')
-    print(f'what a denoiser leaves of the noise at the same two (a projection leaves sqrt(p/d) = '
-          f'{(c.head_dim / (c.n_head * c.head_dim)) ** 0.5:.3f})')
-    for name in dict.fromkeys(row[1] for row in rows if row[0] == 'from z'):
-        print(f'  {table[name, small]:.3f} and {table[name, sigmas[-1]]:.3f}: {name}')
+    columns = f'sigma = {first:.3g}', f'sigma = {last:.3g}'
+    say_table(('lines of the proof of Approximation 2: error, of |z|', *columns, 'falls as'),
+              [(f'eq. {name}', table[name, first], table[name, last], f'sigma^{order:.2f}')
+               for name, order in orders.items()])
+    say_table(('what a denoiser leaves of the noise', *columns),
+              [(name, table[name, first], table[name, last])
+               for name in dict.fromkeys(row[1] for row in rows if row[0] == 'from z')])
+    print(f'here the error of Approximation 2, eq. (58), falls as sigma^{orders["(58)"]:.2f}; the theory says to 0')
+    print(f'a projection leaves sqrt(p/d) = {(c.head_dim / c.d) ** 0.5:.3f} of the noise, here MSSA of one token '
+          f'{table["MSSA of one token, eq. (12)", first]:.3f}: it does not choose among the subspaces')
 
 
-def figure_of_tweedie(c, rows):
-    figure = plots.pyplot().figure(figsize=(13.2, 3.9), layout='constrained')
-    fields = figure.subplots(1, 4)
-    for axis, sigma in zip(fields, (0.1, 0.5)):
+def figure_of_tweedie(c, sigmas, rows):
+    figure, axes = panels(13.2, 3.9, 1, 4)
+    for axis, sigma in zip(axes, (0.1, 0.5)):
         draw_field(axis, sigma)
-    for axis, kind, title in zip(fields[2:], ('from E[z | x]', 'from z'),
-                                 ('error of lines of the proof', 'what denoisers leave')):
-        for name, marker in zip(dict.fromkeys(row[1] for row in rows if row[0] == kind), 'osD^'):
-            axis.plot(*zip(*[row[2:] for row in rows if row[:2] == (kind, name)]), marker=marker, markersize=4,
-                      label=f'eq. {name}' if name[0] == '(' else name)
-        axis.set(title=title, xlabel='noise sigma', xscale='log', yscale='log')
+    for axis, kind, title, unit in zip(axes[2:], ('from E[z | x]', 'from z'),
+                                       ('error of lines of the proof', 'what denoisers leave'),
+                                       ('distance from E[z | x], of |z|', 'distance from z, of |sigma w|')):
+        curves = {}
+        for compared, name, _, error in rows:
+            if compared == kind:
+                curves.setdefault(f'eq. {name}' if name[0] == '(' else name, []).append(error)
+        lines(axis, sigmas, curves, title=title, xlabel='noise sigma', ylabel=unit, xscale='log', yscale='log')
         axis.legend(fontsize='small')
-    fields[2].set(ylabel='distance from E[z | x], of |z|')
-    fields[3].set(ylabel='distance from z, of |sigma w|')
-    plots.plain_numbers(*fields[2:])
+    plots.plain_numbers(*axes[2:])
     return figure
 
 
@@ -258,13 +249,7 @@ def draw_field(axis, sigma):
     angles = torch.tensor([0.3, 1.5], dtype=torch.float64)
     U = torch.stack((angles.cos(), angles.sin()), -1)[..., None]        # (2, 2, 1)
     m = Mixture(U, torch.ones(2, 1, dtype=U.dtype), torch.full((2,), 0.5, dtype=U.dtype))
-    ticks = torch.linspace(-2, 2, 15, dtype=U.dtype)
-    x = torch.cartesian_prod(ticks, ticks)
-    axis.quiver(*x.T, *(posterior_mean(x, m, sigma) - x).T, angles='xy', scale_units='xy', scale=1.3, color='C0')
-    for u in U[..., 0]:
-        axis.plot(*torch.stack((-2.5 * u, 2.5 * u)).T, color='C1', linewidth=1)
-    axis.set(title=f'where tokens go:\nsigma^2 score, sigma = {sigma:g}', xlim=(-2.2, 2.2), ylim=(-2.2, 2.2),
-             aspect='equal', xticks=[], yticks=[])
-
-
-COMMANDS = {'tweedie': (draw_tweedie, TweedieConfig)}
+    ticks = torch.linspace(-2, 2, 15)
+    x = torch.cartesian_prod(ticks, ticks).to(U.dtype)
+    plane(axis, x, posterior_mean(x, m, sigma) - x, U, 2.2, title=f'sigma^2 score, sigma = {sigma:g}',
+          scale={'scale_units': 'xy', 'scale': 1.3})

@@ -1,42 +1,38 @@
 """A contact sheet of training pictures: as evaluation sees them, and several times as training
 does, augmented."""
-import math
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from analysis.panels import picture_grid
+from analysis.theory import Shared
 from engine import networks, start
-from engine.checkpoint import write_file
-from engine.plots import again, check_free
-from engine.settings import TYPED, Mistake, check, check_least, collect, show
+from engine.plots import check_free, save_picture
+from engine.settings import TYPED, Mistake, check, collect, show
 from tasks import views as crops
 from tasks import AugmentConfig
 from tasks.augment import draws_needed, eval_pictures, place_columns, train_pictures, visible
 from tasks.pictures import ImageSplit
 
 
-GAP, LINE, LEAST = 6, 18, 128  # pixels: between views, a line of words, and the longer side of a view if it is small
-
-
 @dataclass
-class SheetConfig:
+class SheetConfig(Shared):
     dataset: str = 'shapes'      # folder in data_dir
     data_dir: str = 'data'       # where prepared datasets lie
     model: str = 'crate'         # without a config file: the network whose run is shown
     split: str = 'train'         # its split
     out: str = 'augment.png'     # the picture to write; augment.png is replaced if it exists
-    overwrite: bool = False      # replace another file if it exists
     image_size: int | tuple = 0  # pixels, or height,width; 0: the size of the pictures, or 224 if they differ in size
     rows: int = 8                # pictures
     columns: int = 8             # views of each: the first as in evaluation, the others as in training
-    seed: int = 1337             # of the choice of pictures and of their augmentation
+    ranges = {'rows': (1, None), 'columns': (1, None)}
 
     def __post_init__(self):
+        super().__post_init__()
         if isinstance(self.image_size, int):
             self.image_size = (self.image_size, self.image_size)
-        check_least(self, rows=1, columns=1, seed=0)
         if self.image_size != (0, 0) and min(self.image_size) < 1:
             raise Mistake(f'image_size={show(self.image_size)} must be positive, or 0')
 
@@ -58,15 +54,18 @@ def read(words):
 
 def main(words):
     s, c = read(words)
-    check_free(s.out, s.overwrite or s.out == SheetConfig.out, '--out', ['.png'])
+    check_free(s.out, s.overwrite or s.out == SheetConfig.out)
     views, classes = draw(s, c)
-    size = views[0].shape[1:3]
-    sheet = labelled(views, headers(s, c), classes)
-    write_file(s.out, lambda f: sheet.save(f, 'PNG'), 'wb', again('--out'))
-    seen = f'the two large and the {c.local_crops} small crops of training' if shows_crops(s) else \
-        f'{s.columns - 1} times as training does'
-    print(f'{s.out}: {len(classes)} pictures of {s.dataset}, {s.split}, height {size[0]}, width {size[1]}; first as '
-          f'evaluation sees them, then {seen}')
+    figure, axes = picture_grid(len(classes), len(views), 1.1)
+    for column, view, title in zip(axes.T, views, headers(s, c)):
+        column[0].set_title(title, fontsize='small')
+        for axis, picture in zip(column, view):
+            axis.imshow(picture)
+    for axis, name in zip(axes[:, 0], classes):
+        axis.set_ylabel(name[:20], fontsize='small')
+    save_picture(s.out, figure)
+    high, wide = views[0].shape[1:3]
+    print(f'{s.out}: {len(classes)} pictures of {s.dataset}, {s.split}, height {high}, width {wide}')
     print(f'classes from top to bottom: {", ".join(classes)}')
     print(', '.join(f'{k}={show(v)}' for k, v in asdict(c).items()))
 
@@ -109,29 +108,3 @@ def headers(s, c):
     else:
         of_training = [f'training\nview {i}' for i in range(1, s.columns)]
     return ['as evaluation\nsees it', *of_training]
-
-
-def labelled(views, titles, classes):
-    """A Pillow image: views, each uint8 (B, H, W, 3), are columns below their titles, pictures are rows
-    right of their classes. All are enlarged by the same whole factor, if they are small."""
-    from PIL import Image, ImageDraw, ImageFont
-    font, measure = ImageFont.load_default(14), ImageDraw.Draw(Image.new('RGB', (1, 1)))
-    zoom = max(1, LEAST // max(views[0].shape[1:3]))
-    names = [name if len(name) < 24 else f'{name[:21]}..' for name in classes]
-    names = [name.encode('utf-8', 'backslashreplace').decode() for name in names]       # of folders that are no text
-
-    def room(words):
-        return math.ceil(measure.multiline_textbbox((0, 0), words, font)[2])
-    widths = [max(zoom * view.shape[2], room(title)) + GAP for view, title in zip(views, titles)]
-    left, down = max(map(room, names)) + 2 * GAP, max(LINE, zoom * max(view.shape[1] for view in views)) + GAP
-    sheet = Image.new('RGB', (left + sum(widths) - GAP, 2 * LINE + len(names) * down - GAP), 'white')
-    pen, x = ImageDraw.Draw(sheet), left
-    for view, title, width in zip(views, titles, widths):
-        pen.multiline_text((x, 0), title, 'black', font)
-        for row, picture in enumerate(view):
-            picture = picture.repeat(zoom, 0).repeat(zoom, 1)
-            sheet.paste(Image.fromarray(picture), (x, 2 * LINE + row * down))
-        x += width
-    for row, name in enumerate(names):
-        pen.text((GAP, 2 * LINE + row * down + (down - GAP) // 2), name, 'black', font, 'lm')
-    return sheet

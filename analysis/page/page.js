@@ -486,16 +486,23 @@ function makeBoard(net) {
   const root = el('section', {class: 'board', 'aria-label': net.name},
     el('div', {class: 'title'}, el('h2', {}, `${net.name}: ${sizeOf(net)}`), el('p', {class: 'note'})));
   const titleNote = root.querySelector('.note');
-  const panel = (title, what) => {
-    const box = el('section', {class: 'panel', 'aria-label': title}, el('h3', {}, title, ask(what, net)));
+  const panel = (title, what, plain) => {
+    const box = el('section', {class: 'panel', 'aria-label': title}, el('h3', {}, title, ask(what, net)),
+      el('p', {class: 'note'}, plain));
     root.append(box);
     return box;
   };
-  const tokens = panel('Tokens', 'tokens'), heads = panel('Attention of this token', 'attention');
-  const masks = pictures && panel('Where the class token looks: 60% of its attention', 'mask');
-  const said = net.masked ? panel('What the decoder says, layer by layer', 'patches')
-    : pictures ? panel('Class probabilities, layer by layer', 'classes') : panel('Next token, layer by layer', 'next');
-  const parts = panel('Change the network', 'switches');
+  const tokens = panel('Tokens', 'tokens', 'The numbers that the network computes with, one row a token.');
+  const heads = panel('Attention of this token', 'attention', 'Which tokens each head averages for this one.');
+  const masks = pictures && panel('Where the class token looks: 60% of its attention', 'mask',
+    'The part of the picture that each head looks at most.');
+  const stopped = 'if it stopped after each layer.';
+  const said = net.masked ? panel('What the decoder says, layer by layer', 'patches',
+    `The picture that the network would draw ${stopped}`)
+    : !pictures ? panel('Next token, layer by layer', 'next', `The token that the network would write next ${stopped}`)
+      : net.classes && panel('Class probabilities, layer by layer', 'classes',
+        `What the network would answer ${stopped}`);
+  const parts = panel('Change the network', 'switches', 'Move or switch something, and see what changes above.');
   $('boards').append(root);
 
   // -- what is computed
@@ -545,7 +552,8 @@ function makeBoard(net) {
       + (board.mixed ? '. The weights are mixed: nothing here is learned' : '');
     drawMeasures(here);
     if (masks) drawMasks(here);
-    if (pictures) (net.masked ? drawPatches : drawClasses)();
+    if (net.masked) drawPatches();
+    else if (net.classes) drawClasses();
     drawParts();
   }
 
@@ -570,20 +578,21 @@ function makeBoard(net) {
   }
 
   /** The measures of the tokens here, and over layers. */
-  function drawMeasures({z, layer: l}) {
-    const nats = v => `${short(v)} nats`;
+  function drawMeasures(here) {
+    const {z, layer: l} = here, nats = v => `${short(v)} nats`;
     numbers.replaceChildren(...[
       ['compressed', 'Rᶜ', Network.compressedRate(used(), l, z), nats], ['rate', 'R', Network.codingRate(z), nats],
       ['nonzeros', 'not zero', Network.nonzeros(z), percent],
       ['objective', 'R − Rᶜ − λ|Z|₀', Network.objective(used(), l, z, options.lam), short],
-    ].map(([what, name, value, form]) => el('div', {},
-      `${name} here `, number(what, form(value), net, l), curve(what, what === 'nonzeros' ? percent : short))));
+    ].filter(([what]) => net.second || what !== 'nonzeros').map(([what, name, value, form]) => el('div', {},
+      ...written(`${name} in ${nameOf(net, here)[0]}: `), number(what, form(value), net, l), curve(what, what === 'nonzeros' ? percent : short))));
   }
 
   /** A measure over layers: now (a line), and as trained (dashed). */
   function curve(what, form) {
     const values = board.trace.measures.map(m => m[what]), before = board.trained.measures.map(m => m[what]);
     const L = values.length, most = Math.max(0, ...values, ...before), least = Math.min(0, ...values, ...before);
+    const of = ['compressed', 'rate'].includes(what) ? 'attention' : 'layers';
     const width = 150, high = 84, span = most - least || 1;
     const x = l => 8 + (width - 16) * (L > 1 ? l / (L - 1) : 0.5), y = v => 64 - 50 * (v - least) / span;
     const line = (all, name) =>
@@ -591,7 +600,8 @@ function makeBoard(net) {
     const svg = el('svg', {viewBox: `0 0 ${width} ${high}`, role: 'img',
       'aria-label': `${what} of layers 1 to ${L}: ${values.map(form).join(', ')}`},
       el('line', {class: 'axis', x1: '0', x2: String(width), y1: String(y(0)), y2: String(y(0))}),
-      el('text', {x: '0', y: '9'}, form(least ? least : most)), el('text', {x: '0', y: '82'}, `layer 1 to ${L}`));
+      el('text', {x: '0', y: '9'}, form(least ? least : most)),
+      el('text', {x: '0', y: '82'}, `after ${of} 1 to ${L}`));
     if (net.masked) {                                             // where the decoder begins
       const middle = String((x(c.n_layer - 1) + x(c.n_layer)) / 2);
       svg.append(el('line', {class: 'axis', x1: middle, x2: middle, y1: '14', y2: '64'}));
@@ -674,7 +684,7 @@ function makeBoard(net) {
   // -- what the network says after each layer
 
   const saidBox = el('div', {class: 'scroll'});
-  said.append(saidBox);
+  if (said) said.append(saidBox);
 
   /** The states that are read: the embedding and those after whole layers. */
   const readable = trace => trace.states.filter(s => ['start', 'layer'].includes(s.step));
@@ -692,11 +702,6 @@ function makeBoard(net) {
   }
 
   function drawClasses() {
-    if (!net.classes) {
-      const text = 'This network was trained without labels and has no classes.';
-      saidBox.replaceChildren(el('p', {class: 'note'}, text));
-      return;
-    }
     const states = readable(board.trace), trained = readable(board.trained).pop().z;
     const before = Network.probabilities(Network.read(net, trained));
     const top = [...before.keys()].sort((a, b) => before[b] - before[a]).slice(0, 10).sort((a, b) => a - b);
@@ -825,13 +830,10 @@ function sizeOf(net) {
 
 /** What the measures of a network are of, and what they do not mean. */
 function remarks(net) {
-  const found = ['Curves: Rᶜ and R of the tokens after attention, non-zeros of those after the layer; dashed as '
-    + 'trained.'];
+  const found = ['Curves: over all layers; dashed as trained.'];
   if (!net.subspaces)
     found.push('Rᶜ: this attention has three projections, so a head has no one subspace. Rᶜ is that of its values, and '
       + 'nothing in this network is derived to lower it.');
-  if (!net.second)
-    found.push('Non-zeros mean nothing here: the layers have neither ISTA nor an MLP, which could set numbers to 0.');
   if (net.second === 'MLP')
     found.push('Non-zeros mean little here: what the MLP says is added to the tokens, and sums are hardly ever zero.');
   if (net.masked)
@@ -855,7 +857,7 @@ $('lead').textContent = (pictures ? 'Point at a patch, or draw on the picture. '
 buildInput();
 const boards = nets.map(makeBoard);
 $('boards').className = nets.length > 1 ? 'two' : 'one';
-state.place = Math.max(1, nets[0].config.n_layer - 1) + (nets[0].second ? 0.5 : 1);  // attention of the last but one
+state.place = nets[0].second ? 1.5 : 2;  // after attention of the first layer
 state.token = pictures ? 1 + Math.floor(nets[0].down / 2) * nets[0].across + Math.floor(nets[0].across / 2)
   : Math.floor(0.6 * Math.min(...held.samples.map(s => s.ids.length)));
 $('back').onclick = () => walk(-1);

@@ -3,6 +3,7 @@ import csv
 import dataclasses
 import re
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -33,9 +34,7 @@ def test_every_command_on_every_network(command, name, place, tmp_path, capsys, 
         assert why_not(command, name) in error and name in error and not list(tmp_path.iterdir())
         return
     analyze.main(words)
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.startswith('to see: ') for line in lines].count(True) == 1
-    assert lines[-1] == f'{command}.png, {command}.csv'
+    assert capsys.readouterr().out.splitlines()[-1] == f'{command}.png, {command}.csv'
     assert sorted(p.name for p in tmp_path.iterdir()) == [f'{command}.csv', f'{command}.png']
     assert before == {p: p.stat().st_mtime_ns for p in place.rglob('*')}
     rows = list(csv.reader((tmp_path / f'{command}.csv').open(newline='')))
@@ -44,6 +43,20 @@ def test_every_command_on_every_network(command, name, place, tmp_path, capsys, 
     if real:
         with Image.open(tmp_path / f'{command}.png') as picture:
             assert min(picture.size) > 150 and len(picture.convert('RGB').getcolors(2 ** 24)) > 20
+
+
+@pytest.mark.parametrize('command', analyze.COMMANDS)
+def test_attention_runs_once(command, look):
+    """In each network and layer, for one batch."""
+    calls = Counter()
+    hook = torch.nn.modules.module.register_module_forward_hook(
+        lambda module, args, out: calls.update([module] * (hasattr(module, 'U') or hasattr(module, 'QKV'))))
+    few = [] if command in ('subspaces', 'tokens') else ['--num_samples=2']
+    try:
+        look(command, 'crate', *few)
+    finally:
+        hook.remove()
+    assert set(calls.values()) <= {1} and (calls or command == 'subspaces')
 
 
 @pytest.mark.parametrize('name', ['grey', 'four'])
@@ -157,13 +170,21 @@ def test_help_says_what_every_setting_is(capsys):
 # ---- mistakes
 
 
+@pytest.mark.parametrize('command, name', [(command, name) for command, (_, Config) in analyze.THEORIES.items()
+                                           for name in {'seed': 0, **Config.ranges}])
+def test_a_setting_out_of_its_range_is_named(command, name, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    least, most = {'seed': (0, None), **analyze.THEORIES[command][1].ranges}[name]
+    for value in (least - 1, *([] if most is None else (2 * most + 1, 'nan', 'inf'))):
+        assert name in fails(capsys, analyze.main, command, f'--{name}={value}') and not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize('words, message', [
+    (['compress', '--tokens=60'], 'a multiple of n_head=8'), (['majorize', '--tokens=65'], '--tokens=64 or less'),
+    (['diffuse', '--depth=60'], '--depth=50 or less'), (['diffuse', '--eps=0.1', '--depth=3'], '--depth=2 or less'),
     ([], 'choose layers, subspaces'), (['layer'], "'layer' is unknown"),
-    (['denoise', '--delta=0'], 'delta=0.0 must lie'), (['denoise', '--delta=inf'], 'delta=inf'),
-    (['ista', '--lam=inf'], 'lam=inf'),
-    (['compress', '--eps=inf'], 'eps=inf'), (['majorize', '--alpha=1e300'], 'alpha=1e+300'),
-    (['diffuse', '--eps=1e300'], 'eps=1e+300'), (['nearest', '--sigma=1e-300'], 'sigma=1e-300'),
-    (['denoise', '--tau=1'], 'tau=1.0 must lie'), (['denoise', '--n_layer=0'], 'n_layer=0 must be at least 1'),
+    (['denoise', '--delta=0'], 'delta=0.0 must lie'), (['denoise', '--tau=1'], 'tau=1.0 must lie'),
+    (['denoise', '--n_layer=0'], 'n_layer=0 must be at least 1'),
     (['denoise', '--etta=1'], 'did you mean eta?'), (['denoise', '--out=x.doc'], 'must end with'),
     (['denoise', '--out=no/where.png'], 'no folder'), (['denoise', '--num_samples=3'], 'num_samples'),
     (['layers', 'out/crate'], 'out/crate'),
@@ -200,8 +221,8 @@ def test_mistakes_get_one_line(words, message, place, tmp_path, capsys, monkeypa
     ('subspaces', 'crate', '--part=key', 'leave --part out'),
     ('pca', 'crate', '--keep=0', 'keep=0'), ('segment', 'crate', '--share=1.5', 'share=1.5'),
     ('layers', 'crate', '--device=cuda:99', '--device=auto'),
-    ('subspaces', 'one_head', '', 'one head'), ('denoise', 'one_head', '', 'fills all 16'),
-    ('denoise', 'vit', '', 'CRATE, CRATE-MAE and AoT-MSSA'), ('ista', 'vit', '', 'CRATE and CRATE-MAE'),
+    ('subspaces', 'one_head', '', 'one head'), ('denoise', 'one_head', '', 'fill all 16'),
+    ('denoise', 'vit', '', 'CRATE, CRATE-MAE or AoT-MSSA'), ('ista', 'vit', '', 'CRATE and CRATE-MAE'),
     ('ista', 'soft', '', "ista='soft'"),
     ('denoise', 'crate', '--beside={place}/runs/vit', 'vit has three projections'),
     ('segment', 'crate', '--dataset=bare', 'python prepare/shapes.py'),
@@ -219,8 +240,9 @@ def test_mistakes_get_one_line(words, message, place, tmp_path, capsys, monkeypa
     ('attention', 'gpt2', '--start=aaaaaaaaaaaaa', 'has 13 tokens; give between 2 and 12'),
     ('attention', 'gpt2', '--start=a', 'has 1 tokens'), ('tokens', 'letters', '--start=abx', "no character 'x'"),
     ('attention', 'gpt2', '--start=FILE:nowhere', 'cannot be read'),
-    ('attention', 'gpt2', '--image={place}/FOLDER', '--start=TEXT'),
-    ('attention', 'crate', '--start=abc', '--image instead of --start'),
+    ('attention', 'gpt2', '--image={place}/FOLDER', 'leave --image out'),
+    ('attention', 'gpt2', '--num_samples=2', 'leave --num_samples out'),
+    ('attention', 'crate', '--start=abc', 'leave --start out'),
     ('tokens', 'crate', '--start=abc', '--start'), ('tokens', 'gpt2', '--image={place}/FOLDER', '--image'),
     ('tokens', 'gpt2', '--start=abc --image={place}/FOLDER', '--image'),
     ('layers', 'gpt2', '--image={place}/FOLDER', 'leave --image out'),

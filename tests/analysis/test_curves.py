@@ -33,9 +33,8 @@ def test_runs_are_read_printed_and_drawn(tmp_path, capsys, monkeypatch):
     a, b = a_run(tmp_path / 'a', [3.0, 1.0, 2.0]), a_run(tmp_path / 'b', [4.0, 3.5], 100)
     analyze.main(['curves', a, b, f'--out={tmp_path}/x.png'])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(a)
-    assert 'validation loss 2.0000 at step 2, 20 seen, 1 s; best 1.0000 at step 1' in lines[0]
-    assert 'validation loss 3.5000 at step 1, 100 seen' in lines[1] and lines[2].endswith('2 runs')
+    assert lines[1].split() == [a, '2.0000', '2', '20', '1', '1.0000', '1']             # the last loss, and the best
+    assert lines[2].split()[:4] == [b, '3.5000', '1', '100'] and lines[3].endswith('2 runs')
     assert Image.open(tmp_path / 'x.png').size[0] > 1000
     for k, x in enumerate(([0, 1, 2], [10, 20, 30], [0, 0.5, 1])):
         assert drawn[2 * k] == (x, [4, 2, 3], 'a')

@@ -8,13 +8,13 @@ import torch
 
 import analyze
 from analysis import diffusion, projection
-from analysis.diffusion import DiffuseConfig
-from analysis.projection import NearestConfig, noisy_codebook, orthogonal_bases
+from analysis.measures import random_bases
+from analysis.projection import noisy_codebook
 
 
 def codebook(K=4, p=8, N=12, sigma=0.1, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    U = orthogonal_bases(K, p, generator)
+    U = random_bases(K, p, K * p, generator)
     return U, *noisy_codebook(U, N, sigma, generator), generator
 
 
@@ -71,7 +71,7 @@ def test_the_best_precision_has_the_least_bound():
 
 @pytest.mark.parametrize('seed', range(3))
 def test_a_share_of_the_noise_is_removed_and_the_direction_is_not_the_nearest_subspace(seed):
-    U = orthogonal_bases(4, 32, torch.Generator().manual_seed(seed))
+    U = random_bases(4, 32, 128, torch.Generator().manual_seed(seed))
     for N in (8, 32, 64):
         row = projection.theorem(U, N, 1e-3, projection.best_eps(4, 32, N, 1e-3), torch.Generator().manual_seed(seed))
         assert row['noise_left'] == pytest.approx(N / 128, abs=0.05)
@@ -83,7 +83,7 @@ def test_a_share_of_the_noise_is_removed_and_the_direction_is_not_the_nearest_su
 
 def test_a_step_up_the_whole_rate_reduction_shrinks_no_signal():
     """CRATE-MAE's Remark 4 at the sizes of Base; the noise that stays is the same."""
-    U = orthogonal_bases(12, 64, torch.Generator().manual_seed(0))
+    U = random_bases(12, 64, 768, torch.Generator().manual_seed(0))
     row = projection.theorem(U, 196, 0.01, projection.best_eps(12, 64, 196, 0.01), torch.Generator().manual_seed(0))
     assert row['signal_left'] == pytest.approx(0.986, abs=0.001)
     assert row['signal_left_full'] == pytest.approx(1.0003, abs=0.0004)
@@ -184,19 +184,17 @@ def test_without_drift_only_the_noise_is_added():
 # ---- the commands
 
 
-def test_the_tables_hold_what_one_computes(tmp_path, capsys):
+def test_the_tables_hold_what_one_computes(tmp_path):
     analyze.main(['nearest', '--n_head=2', '--head_dim=8', '--tokens=6', '--seed=3', f'--out={tmp_path}/x.png'])
     rows = list(csv.DictReader((tmp_path / 'x.csv').read_text().splitlines()))
     assert [int(row['N']) for row in rows] == [2, 4, 6, 8, 12, 16, 24]
     assert all(float(row['eps']) == pytest.approx(projection.best_eps(2, 8, int(row['N']), 0.01)) for row in rows)
     assert all(float(row['beta']) == pytest.approx(8 / int(row['N']) / float(row['eps']) ** 2) for row in rows)
-    said = capsys.readouterr().out
-    assert 'no    d >= N >= p >= K >= 2: 16, 6, 8, 2' in said and said.count('to see: ') == 1
     analyze.main(['diffuse', '--n_head=2', '--head_dim=4', '--tokens=6', '--sets=2', '--n_layer=8', '--seed=3',
                   f'--out={tmp_path}/y.png'])
     rows = list(csv.DictReader((tmp_path / 'y.csv').read_text().splitlines()))
     generator = torch.Generator().manual_seed(3)
-    U = orthogonal_bases(2, 4, generator)
+    U = random_bases(2, 4, 8, generator)
     X, _, _ = noisy_codebook(U, 12, 0, generator)
     Z = Y = (X + 0.3 / 8 ** 0.5 * torch.randn(2, 6, 8, generator=generator, dtype=X.dtype).flatten(0, 1))[:6]
     for sign in (-1, 1):
@@ -204,16 +202,3 @@ def test_the_tables_hold_what_one_computes(tmp_path, capsys):
             Z = Z + sign * 0.25 * gradient(Z, U, 0.5)
     mine = [float(row['value']) for row in rows if row['what'] == 'there and back, gradient' and row['x'] == '0.25']
     assert mine == [pytest.approx(((Z - Y).norm() / Y.norm()).item())]
-    assert capsys.readouterr().out.count('to see: ') == 1
-
-
-@pytest.mark.parametrize('config, settings, message', [
-    (NearestConfig, {'n_head': 1}, 'n_head=1 must be at least 2'), (NearestConfig, {'tokens': 1}, 'tokens=1'),
-    (NearestConfig, {'sigma': 2.0}, 'sigma=2.0 must lie'), (NearestConfig, {'eps': math.nan}, 'eps=nan'),
-    (DiffuseConfig, {'n_layer': 2}, 'n_layer=2 must be at least 4'), (DiffuseConfig, {'sigma': 0.0}, 'sigma=0.0'),
-    (DiffuseConfig, {'depth': math.inf}, 'depth=inf'), (DiffuseConfig, {'depth': 60.0}, 'set --depth=50 or less'),
-    (DiffuseConfig, {'eps': 0.1, 'depth': 3.0}, 'set --depth=2 or less'), (DiffuseConfig, {'sets': 1}, 'sets=1')])
-def test_mistakes_in_settings_get_one_line(config, settings, message):
-    with pytest.raises(ValueError, match=message) as e:
-        config(**settings)
-    assert '\n' not in str(e.value)

@@ -12,7 +12,7 @@ from insides import (chosen, cropped, floats, fresh, heads_of, inputs, kind_of, 
 from matplotlib.text import Text
 
 import analyze
-from analysis import denoising, derivation, layers, measures, panels
+from analysis import compression, denoising, layers, measures, panels, sparsification
 from analysis.samples import Subject
 from tasks.augment import visible
 
@@ -72,6 +72,19 @@ def test_figures_of_the_theory(words, figure_of, monkeypatch):
     assert all(label.get_fontsize() > 6.9 for label in figure.findobj(Text))
 
 
+def test_lengths_and_shares_are_drawn_from_zero(figure_of):
+    for command in ('layers', 'compress', 'denoise', 'segment'):
+        figure = figure_of(command, '--ckpt={place}/runs/crate', '--data_dir={place}/data', '--num_samples=3')
+        lined = [axis for axis in figure.axes if axis.lines and not axis.images and 'lambda' not in axis.get_title()]
+        assert lined and all(axis.get_ylim()[0] == 0 for axis in lined), command
+
+
+def test_each_colour_of_a_mask_is_in_the_legend(figure_of):
+    figure = figure_of('objects', '--ckpt={place}/runs/crate', '--data_dir={place}/data', '--masks=4')
+    shown = [tuple(handle.get_facecolor()) for handle in figure.legends[0].get_patches()]
+    assert len(shown) == len(set(shown)) == 4
+
+
 def test_networks_of_the_same_title_are_told_apart():
     net = Subject('out/a/best.safetensors', {}, None, 'C0')
     nets = [net, replace(net, name='out/a/step_3.safetensors'), replace(net, name='x/vit'),
@@ -83,24 +96,9 @@ def test_networks_of_the_same_title_are_told_apart():
     assert list(panels.names_of(nets[:1]).values()) == ['a']
 
 
-@pytest.mark.parametrize('heights', [(0.5, 0.5, 0.5, 0.5), (0.1, 0.11, 0.9, 0.91), (0.2, 0.4, 0.6, 0.8)])
-def test_names_of_levels_do_not_overlap(heights):
-    (figure, (axis,)), names = panels.side_by_side(1), ('first', 'second', 'third', 'fourth')
-    axis.plot([1, 2], [0.3, 0.7], label='a network')
-    panels.levels(axis, dict(zip(names, heights)), from_zero=True)
-    panels.label_panels(figure, [axis], ['title'], ['unit'], [])
-    figure.canvas.draw()
-    letters = [label for label in axis.texts if label.get_text()]
-    boxes = sorted((Text.get_window_extent(label) for label in letters), key=lambda box: box.y0)
-    assert len(boxes) == 4 and all(a.y1 <= b.y0 for a, b in zip(boxes, boxes[1:]))
-    assert all(box.x0 >= axis.bbox.x1 for box in boxes) and boxes[0].y1 < axis.bbox.y1
-    said = [label.get_text() for label in figure.legends[0].get_texts()]
-    assert said == ['a network', 'a: first', 'b: second', 'c: third', 'd: fourth']
-
-
 @pytest.mark.parametrize('name, part', [('crate', []), ('vit', ['--part=key']), ('gpt2', [])])
 def test_heads_have_numbers_and_the_ones_of_the_diagonal_no_part_of_the_scale(name, part, figure_of):
-    *panels, bar, coherence = figure_of('subspaces', f'--ckpt={{place}}/runs/{name}', '--directions=3', *part).axes
+    *panels, bar = figure_of('subspaces', f'--ckpt={{place}}/runs/{name}', '--directions=3', *part).axes
     panels = [axis for axis in panels if axis.images]
     for l, axis in enumerate(panels, 1):
         image, = axis.images
@@ -112,9 +110,8 @@ def test_heads_have_numbers_and_the_ones_of_the_diagonal_no_part_of_the_scale(na
             shown = axis_of is axis.xaxis or l == 1                     # once for each row of panels
             assert [label.get_text() for label in axis_of.get_ticklabels()] == shown * ['1', '2']
             assert axis_of.get_ticklocs().tolist() == [1, 4]            # the middle of three columns
-        assert len(axis.lines) == 2 and axis.get_title() == f'layer {l}'  # one border each way
+        assert len(axis.lines) == 2 and axis.get_title().startswith(f'layer {l}')       # one border each way
     assert len(panels) == 3 and 'cosine' in bar.get_ylabel()
-    assert coherence.get_ylabel() == 'coherence'
 
 
 def test_one_outlier_does_not_use_up_a_scale():
@@ -201,14 +198,12 @@ def test_layers_of_prompts(place, look, monkeypatch):
     assert ((w.abs() > 1e-3).sum(1) <= 3).all()
 
 
-def test_other_networks_stand_beside(place, look, capsys):
+def test_other_networks_stand_beside(place, look):
     rows, x = look('layers', 'crate', '--beside={place}/runs/vit,{place}/runs/aot_pictures'), inputs(place, 'crate')
     for name in ('crate', 'vit', 'aot_pictures'):
         for more, model in (('', load(place, name)), (', random weights', fresh(name))):
             same([row for row in rows if row['network'] == f'{place}/runs/{name}{more}'], by_hand(model, x))
     assert len(rows) == 2 * (9 + 9 + 6)
-    said = capsys.readouterr().out
-    assert len(re.findall('R\\^c [0-9]', said)) == 6 and len(re.findall('non-zeros [0-9]', said)) == 4
     rows = look('layers', 'crate', '--beside={place}/runs/crate/best.safetensors')  # one config: one random network
     assert [row['network'] for row in rows if row['weights'] == 'random'] == 9 * ['random weights'] and len(rows) == 27
 
@@ -227,20 +222,28 @@ def test_samples_of_different_length_are_pointed_out(look, capsys):
     assert 'compared' not in capsys.readouterr().out
 
 
-def test_layers_show_one_of_three(look, capsys):
+def test_layers_show_one_of_three(look):
     for show in ('rate', 'objective', 'sparsity'):
         rows = look('layers', 'crate', f'--show={show}')
         assert {row['measure'] for row in rows} == {show} and len(rows) == 6
-    assert 'R^c' not in capsys.readouterr().out.splitlines()[-3]
     assert len(look('layers', 'aot_text', '--show=rate')) == 6
+
+
+def test_verdicts_are_what_the_table_says(look, capsys):
+    rows, said = look('layers', 'crate', '--beside={place}/runs/vit'), capsys.readouterr().out.splitlines()
+    verdicts = [line for line in said if line.startswith('here')]
+    for line, measure, way in zip(verdicts, ('rate', 'sparsity', 'objective'), (-1, -1, 1), strict=True):
+        mine = [row for row in rows if row['network'].endswith('runs/crate') and row['measure'] == measure]
+        mine = [mean for mean, in floats(mine, 'mean')]
+        assert f'in {sum(way * (b - a) > 0 for a, b in zip(mine, mine[1:]))} of 2 steps' in line
 
 
 def test_what_is_printed_is_what_the_table_says(look, capsys):
     rows = look('layers', 'vit')
     rates = [float(row['mean']) for row in rows if row['weights'] == 'trained' and row['measure'] == 'rate']
     falls = sum(b < a for a, b in zip(rates, rates[1:]))
-    said = capsys.readouterr().out.splitlines()[1]  # the first line names the network
-    assert f'R^c {rates[0]:.1f} in layer 1, {rates[-1]:.1f} in layer 3, falling at {falls} of 2 steps' in said
+    said = next(line for line in capsys.readouterr().out.splitlines() if 'R^c' in line)
+    assert f'{rates[0]:.4g}' in said and f'{rates[-1]:.4g}' in said and f'{falls} of 2' in said
 
 
 # ---- subspaces, tokens
@@ -278,15 +281,15 @@ def test_tokens_are_where_the_table_says(name, place, look, capsys):
     if start:
         x = torch.tensor([[*b'a ', 256, *b' b'] if masked else list(b'a subspace')])
     else:
-        x = cropped(place, int(re.search(r'the tokens of test (\d+), ', said)[1]))
+        x = cropped(place, int(re.search(r'test (\d+), ', said)[1]))
     after = [z[0] for *_, z in walk(load(place, name), x)]
     assert len(rows) == 3 * 25 and all(len({row[k] for row in rows}) == 5 for k in ('token', 'channel'))
     for row in rows:
         l, n, i = (int(row[k]) - 1 for k in ('layer', 'token', 'channel'))
         assert float(row['value']) == pytest.approx(after[l][n, i].item(), rel=1e-4, abs=1e-4)
     share = [sum(v != 0 for v in z.flatten().tolist()) / z.numel() for z in after]
-    printed = re.search(r'numbers ([.0-9]+)% are not zero after layer 1, ([.0-9]+)% after layer 3', said).groups()
-    assert [float(v) / 100 for v in printed] == pytest.approx([share[0], share[-1]], abs=6e-4)
+    printed = re.search(r'non-zeros +([.0-9]+) +([.0-9]+)', said).groups()
+    assert [float(v) for v in printed] == pytest.approx([share[0], share[-1]], rel=1e-3)
     assert len(look('tokens', name, *start)) == 3 * 16 * len(after[0])  # all, since there are no 50
     assert look('tokens', name, '--size=5', '--seed=9', *start) != rows
 
@@ -367,8 +370,8 @@ def test_pictures_are_drawn_in_grey_or_their_first_three_channels():
 @pytest.mark.parametrize('name, words, part, keep', [
     ('crate', [], 1, 0.5), ('vit', [], 1, 0.5), ('vit', ['--part=value', '--keep=0.3'], 2, 0.3),
     ('crate_mae', [], 1, 0.5)])
-def test_pca_by_a_singular_value_decomposition(name, words, part, keep, place, look, capsys):
-    rows, said = look('pca', name, '--label=bee', '--num_samples=4', *words), capsys.readouterr().out
+def test_pca_by_a_singular_value_decomposition(name, words, part, keep, place, look):
+    rows = look('pca', name, '--label=bee', '--num_samples=4', *words)
     pictures, tokens = chosen(rows), []
     assert len(pictures) == 4 and all(i % 3 == 1 for i in pictures) and len(rows) == 48
     assert [(row['row'], row['column']) for row in rows[:4]] == [('1', '1'), ('1', '2'), ('1', '3'), ('2', '1')]
@@ -383,7 +386,7 @@ def test_pca_by_a_singular_value_decomposition(name, words, part, keep, place, l
     border = torch.tensor([row['row'] in '14' or row['column'] in '13' for row in rows])
     assert first[border].mean() <= first[~border].mean()
     expected = first >= first.min() + keep * (first.max() - first.min())
-    assert kept.bool().tolist() == expected.tolist() and f'{expected.double().mean():.0%} of the patches' in said
+    assert kept.bool().tolist() == expected.tolist()
     three = torch.tensor(floats(rows, 'red', 'green', 'blue'), dtype=torch.float64)
     components = Z[expected] @ torch.linalg.svd(Z[expected])[2][:3].T
     assert (three[~expected] == 0).all() and torch.allclose(three[expected].abs(), components.abs(), atol=1e-2)
@@ -408,33 +411,23 @@ def test_what_denoise_and_compress_write(name, place, look):
     for weights, model in (('trained', load(place, name)), ('random', fresh(name))):
         def numbers(command, *columns):
             return floats([row for row in look(command, name) if row['weights'] == weights], *columns)
-        before, after = layers.signal_to_noise(model, x)
+        before, after = denoising.signal_to_noise(model, x)
         found = numbers('denoise', 'before', 'after', 'factor', 'factor_spread')
         for row, b, a in zip(found, before, after, strict=True):
             assert row == pytest.approx((b.mean().item(), a.mean().item(), *mean_and_spread(a / b)), rel=2e-3, abs=1e-4)
         columns = [f'{part}{how}' for how in ('', '_released') for part in ('before', 'half', 'after')] + ['cosine']
         found = numbers('compress', *[column + end for column in columns for end in ('', '_spread')])
-        for row, *parts in zip(found, *derivation.rates_around_steps(model, x), strict=True):
+        for row, *parts in zip(found, *compression.rates_around_steps(model, x), strict=True):
             assert row == pytest.approx([v for part in parts for v in mean_and_spread(part)], rel=2e-3, abs=2e-3)
 
 
-def test_what_compress_prints_is_what_its_table_says(look, capsys):
-    rows = look('compress', 'crate')
-    said = capsys.readouterr().out.splitlines()[1:]  # the first line names the network
-    for n, weights in enumerate(('trained', 'random')):
-        mine = [row for row in rows if row['weights'] == weights]
-        for m, length in enumerate(('', '_released')):
-            z, half, after = ([row[0] for row in floats(mine, part + length)] for part in ('before', 'half', 'after'))
-            line = said[3 * n + m]
-            assert ('released' in line) == (length == '_released')
-            steps = dict(zip(('attention', 'ISTA'), line.split(': ', 1)[1].split('; ')))
-            for (name, text), old, new in zip(steps.items(), (z, half), (half, after)):
-                added = [b - a for a, b in zip(old, new)]
-                assert text == (f'{name} lowers R^c in {sum(a < 0 for a in added)} of 3 layers, adds {min(added):+.1f} '
-                                f'to {max(added):+.1f} nats')
-    look('compress', 'aot_text')
-    said = capsys.readouterr().out
-    assert 'attention lowers' in said and 'ISTA' not in said and 'MLP' not in said                    # it has neither
+def test_the_verdict_of_compress_is_what_its_table_says(look, capsys):
+    """In how many layers attention lowers R^c, by both measures."""
+    rows = [row for row in look('compress', 'crate') if row['weights'] == 'trained']
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith('here')]
+    for line, how in zip(said, ('', '_released'), strict=True):
+        lower = sum(half < before for before, half in floats(rows, f'before{how}', f'half{how}'))
+        assert f'in {lower} of 3 layers' in line
 
 
 @torch.no_grad()
@@ -443,7 +436,7 @@ def test_what_ista_writes(place, look):
     x = torch.cat([cropped(place, i) for i in range(3)])
     for weights, model in (('trained', load(place, 'crate')), ('random', fresh('crate'))):
         mine = [row for row in rows if row['weights'] == weights]
-        for row, layer, *values in zip(mine, model.layers, *derivation.lasso_values(model, (x,)), strict=True):
+        for row, layer, *values in zip(mine, model.layers, *sparsification.lasso_values(model, (x,)), strict=True):
             found, = floats([row], 'at_start', 'after_layer', 'minimum', 'at_zero')
             assert found == pytest.approx([v.mean().item() for v in values], rel=1e-2)
             start, end, least, _ = values
@@ -453,10 +446,9 @@ def test_what_ista_writes(place, look):
 
 
 @torch.no_grad()
-def test_what_ista_writes_of_a_layer_that_decodes(place, look, capsys):
+def test_what_ista_writes_of_a_layer_that_decodes(place, look):
     """The objective by a loop over tokens; from codes 0 to those of the layer, to a minimum that is reached."""
     rows = [row for row in look('ista', 'crate_alpha', '--image={place}/FOLDER') if row['weights'] == 'trained']
-    assert 'of the way from 0 to the minimum' in capsys.readouterr().out
     model, z = load(place, 'crate_alpha'), None
     z = model.embed(torch.cat([cropped(place, i) for i in range(3)]))
     for row, layer in zip(rows, model.layers, strict=True):
@@ -474,7 +466,6 @@ def test_what_ista_writes_of_a_layer_that_decodes(place, look, capsys):
 
 
 @torch.no_grad()
-def test_sparsity_is_that_of_codes_where_they_are_decoded(place, look, capsys):
+def test_sparsity_is_that_of_codes_where_they_are_decoded(place, look):
     rows = [row for row in look('layers', 'crate_alpha', '--show=sparsity') if row['weights'] == 'trained']
-    assert 'the non-zeros are those of the codes' in capsys.readouterr().out
     assert all(0.05 < float(row['mean']) < 0.95 for row in rows) and len(rows) == 3

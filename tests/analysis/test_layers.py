@@ -1,5 +1,5 @@
-"""layers.py and derivation.py: every network opens its layers in one way, and what is measured
-there is what a naive loop finds."""
+"""layers.py, and the measures of each half of a layer: every network opens its layers in one way, and what is
+measured there is what a naive loop finds."""
 import pytest
 import torch
 from helpers import golden
@@ -7,7 +7,7 @@ from insides import (NETWORKS, SUBSPACES, config_of, fresh, heads_of, kind_of, l
                      random_inputs, softmax_of, walk)
 from torch import nn
 
-from analysis import derivation, layers, measures
+from analysis import compression, denoising, layers, measures, sparsification
 from model_crate import CRATE, CRATEConfig
 
 NAMES = [*NETWORKS, 'mean', 'tied', 'mhsa', 'grey', 'four']
@@ -25,10 +25,11 @@ def network(name):
 def test_inside_is_the_forward_pass(name):
     model, x = network(name)
     for found, by_modules in zip(layers.inside(model, *x), walk(model, *x), strict=True):
-        attention, normed, half, after = found
-        assert attention is by_modules[0] and normed.shape == half.shape == after.shape
-        for z, want in zip((normed, half, after), (by_modules[1], *by_modules[3:])):
-            assert torch.allclose(z, want, atol=1e-6)
+        assert found.attention is by_modules[0] and found.layer.attn is found.attention
+        for z, want in zip((found.normed, found.z, found.half, found.after), by_modules[1:], strict=True):
+            assert z.shape == want.shape and torch.allclose(z, want, atol=1e-6)
+        assert torch.allclose(found.z + found.update, found.half, atol=1e-6)
+    after = found.after
     if 'mae' in name:
         assert torch.allclose(model.norm(after), model.encode(*x), atol=1e-5)
     else:
@@ -41,7 +42,7 @@ def test_inside_is_the_forward_pass(name):
 @pytest.mark.parametrize('name', NAMES)
 def test_attention_weights_are_those_of_the_layer(name):
     model, x = network(name)
-    for attention, normed, *_ in layers.inside(model, *x):
+    for attention, normed in ((step.attention, step.normed) for step in layers.inside(model, *x)):
         A, V = layers.weights(attention, normed, layers.causal(model)), layers.coordinates(attention, normed)
         assert A.shape == (3, 2, normed.size(1), normed.size(1)) and torch.allclose(A.sum(-1), torch.ones(1))
         assert A.amax(-1).mean() > 3 / normed.size(1)  # something to see
@@ -58,7 +59,7 @@ def test_attention_weights_are_those_of_the_layer(name):
 @pytest.mark.parametrize('name', NAMES)
 def test_bases_project_tokens_to_coordinates(name):
     model, x = network(name)
-    for attention, normed, *_ in layers.inside(model, *x):
+    for attention, normed in ((step.attention, step.normed) for step in layers.inside(model, *x)):
         for i, part in enumerate(layers.PARTS):
             U, W = layers.bases(attention, part), layers.coordinates(attention, normed, part)
             assert all(torch.equal(u, want) for u, (want, _) in zip(U, projections(attention, i), strict=True))
@@ -179,7 +180,7 @@ def test_sparsity_means_something_where_a_layer_has_a_second_half(name):
 @pytest.mark.parametrize('name', [name for name in NAMES if name in SUBSPACES])
 def test_signal_to_noise_by_a_loop_over_tokens(name):
     model, x = network(name)
-    before, after = layers.signal_to_noise(model, x)
+    before, after = denoising.signal_to_noise(model, x)
     for l, (attention, _, z, half, _) in enumerate(walk(model, *x)):
         P = []
         for U, _ in projections(attention, 2):
@@ -198,7 +199,7 @@ def test_a_class_token_that_sees_only_itself_still_has_a_map():
     model, x = network('crate')
     with torch.no_grad():
         model.layers[0].attn.U.weight.mul_(1000)
-        attention, normed, *_ = next(layers.inside(model, *x))
+        attention, normed = layers.at_layer(model, 1, *x)
         assert layers.weights(attention, normed)[:, :, 0, 1:].sum(-1).min() < 1e-30
         assert torch.allclose(layers.class_maps(attention, normed).sum(-1), torch.ones(1))
 
@@ -213,7 +214,7 @@ def test_a_tied_step_denoises_tokens_around_its_subspaces():
         model.embed.tok_emb.weight.copy_(Z.flatten(0, 1))
         model.embed.pos_emb.weight.zero_()
         model.layers[0].attn.U.weight.copy_(U.mT.flatten(0, 1))
-    before, after = layers.signal_to_noise(model, (torch.arange(64)[None],))
+    before, after = denoising.signal_to_noise(model, (torch.arange(64)[None],))
     assert after.item() > 1.1 * before.item() > 2
 
 
@@ -222,7 +223,7 @@ def test_a_tied_step_denoises_tokens_around_its_subspaces():
 def test_rates_around_steps_by_a_loop_and_autograd(name):
     """R^c of Z^l, Z^(l+1/2) and Z^(l+1) themselves, and behind the layer's norm with projections of length 1."""
     model, x = network(name)
-    *found, cosine = derivation.rates_around_steps(model, x)
+    *found, cosine = compression.rates_around_steps(model, x)
     for l, (layer, (attention, normed, *tokens)) in enumerate(zip(model.layers, walk(model, *x))):
         U = [U.double() for U, _ in projections(attention, 2)]
         for b in range(3):
@@ -266,7 +267,7 @@ def test_a_step_that_only_lengthens_tokens_raises_their_rate_and_not_the_release
 
     model = nn.Module()
     model.embed, model.layers = nn.Identity(), nn.ModuleList([OneLayer()])
-    z, half, after, *same, _ = (part.item() for part in derivation.rates_around_steps(model, (torch.randn(1, 5, 8),)))
+    z, half, after, *same, _ = (part.item() for part in compression.rates_around_steps(model, (torch.randn(1, 5, 8),)))
     assert half > 1.1 * z and after == pytest.approx(z) and same == pytest.approx([same[0]] * 3)
 
 
@@ -274,7 +275,7 @@ def test_a_step_that_only_lengthens_tokens_raises_their_rate_and_not_the_release
 @pytest.mark.parametrize('name', ['crate', 'crate_mae', 'crate_bert'])
 def test_lasso_values_by_hand_and_many_small_steps(name):
     model, x = network(name)
-    values, lam = derivation.lasso_values(model, x), config_of(name).lam
+    values, lam = sparsification.lasso_values(model, x), config_of(name).lam
     for l, (layer, (_, _, _, half, z)) in enumerate(zip(model.layers, walk(model, *x))):
         Y, D = layer.norm2(half).double(), layer.ista.D.double()
         norm2, least = torch.linalg.svdvals(D)[0] ** 2, Y.relu()

@@ -125,8 +125,8 @@ def test_masks_do_not_overlap_and_a_plain_picture_has_few():
     assert maskcut(rectangle, (8, 12)).shape == (3, 8, 12)
 
 
-@pytest.mark.parametrize('grid, masks, message', [((7, 8), 3, 'are not those of 7 x 8 patches'),
-                                                  ((8, 8), 0, 'masks=0'), ((8, 8), 65, 'masks=65'),
+@pytest.mark.parametrize('grid, masks, message', [((8, 8), 0, 'masks=0'),
+                                                  ((8, 8), 65, 'masks=65'),
                                                   ((1, 1), 1, 'a single patch cannot be cut')])
 def test_what_does_not_fit_is_named(grid, masks, message):
     with pytest.raises(ValueError, match=message):

@@ -58,7 +58,7 @@ def test_subspaces_have_the_cosine_that_is_set():
 
 
 @pytest.mark.parametrize('seed', range(3))
-def test_figure_5(seed, tmp_path, capsys):
+def test_figure_5(seed, tmp_path):
     analyze.main(['reduction', f'--seed={seed}', f'--out={tmp_path}/x.png'])
     a, b, c = csv.DictReader((tmp_path / 'x.csv').read_text().splitlines())
     column = {name: [float(row[name]) for row in (a, b, c)] for name in a if name != 'subspaces'}
@@ -66,10 +66,9 @@ def test_figure_5(seed, tmp_path, capsys):
         close, orthogonal, along = column[name]
         assert close < orthogonal - 1 and along == pytest.approx(orthogonal, rel=1e-12)
     assert column['nonzeros'] == [1, 1, 0.25] and column['energy'][0] > column['energy'][1] > column['energy'][2]
-    assert 'the rate reduction rises from (a)' in capsys.readouterr().out
 
 
-def test_close_subspaces_that_are_orthogonal_do_not_rise(tmp_path, capsys):
+def test_close_subspaces_that_are_orthogonal_do_not_rise(tmp_path):
     analyze.main(['reduction', '--cosine=0', f'--out={tmp_path}/x.png'])
     a, b, _ = csv.DictReader((tmp_path / 'x.csv').read_text().splitlines())
     assert float(a['rate_reduction']) == pytest.approx(float(b['rate_reduction']))

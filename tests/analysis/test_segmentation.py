@@ -67,9 +67,9 @@ def masked(place):
 @torch.no_grad()
 @pytest.mark.parametrize('name, words, share', [
     ('crate', [], 0.6), ('vit', ['--share=0.3'], 0.3), ('aot_pictures', [], 0.6)])
-def test_heads_by_a_loop_over_pixels(name, words, share, masked, place, look, capsys):
+def test_heads_by_a_loop_over_pixels(name, words, share, masked, place, look):
     masked, _ = masked
-    rows, said = look('segment', name, '--dataset=masked', *words), capsys.readouterr().out
+    rows = look('segment', name, '--dataset=masked', *words)
     for weights, model in (('trained', load(place, name)), ('random', fresh(name))):
         insides = [list(walk(model, cropped(place, i))) for i in range(5)]
 
@@ -88,21 +88,16 @@ def test_heads_by_a_loop_over_pixels(name, words, share, masked, place, look, ca
             for head, of in expected.items():
                 found, = floats([mine[head]], 'iou', 'on_mask', 'covers', 'iou_spread', 'on_mask_spread')
                 assert found == pytest.approx((*of.mean(0), *of.std(0)[:2]), abs=1e-4), (l, head)
-            if (weights, l) == ('trained', 1):
-                iou = scores[..., 0]
-                assert f'layer 2 of 3: intersection over union {iou.max(1).mean():.3f} with the best head of each ' \
-                       f'picture, {iou.mean(0).max():.3f} with head {iou.mean(0).argmax() + 1} in all' in said
-    assert 'These 5 pictures have 4 objects' in said and f'cover {masked.double().mean():.1%} of them' in said
 
 
 @torch.no_grad()
 @pytest.mark.parametrize('name, cut, part', [('crate', 'key', 1), ('vit', 'query', 0), ('vit', 'value', 2),
                                              ('crate_mae', 'token', None)])
-def test_cuts_of_several_objects_by_a_loop(name, cut, part, masked, place, look, capsys):
+def test_cuts_of_several_objects_by_a_loop(name, cut, part, masked, place, look):
     _, numbers = masked
     rows = [row for row in look('segment', name, '--dataset=many', f'--cut={cut}', '--masks=2', '--tau=0.1')
             if row['weights'] == 'trained' and row['layer'] == '2']
-    said, model, known = capsys.readouterr().out, load(place, name), numbers != 255
+    model, known = load(place, name), numbers != 255
     cuts = []
     for i in range(5):
         attention, normed, _, _, after = list(walk(model, cropped(place, i)))[1]
@@ -131,7 +126,6 @@ def test_cuts_of_several_objects_by_a_loop(name, cut, part, masked, place, look,
     assert kinds == {k: pytest.approx(np.mean([v for o, v in of_objects.items() if each[o] == k]), abs=1e-5)
                      for k in ('ant', 'bee', 'cat')}
     assert 0 <= float(mine['best cut']['ap']) <= float(mine['best cut']['ap50']) <= 1
-    assert '5 pictures have 6 objects' in said and f'{np.mean(everything):.3f} with all objects together' in said
 
 
 def test_without_cuts(masked, look):
@@ -184,9 +178,8 @@ def test_beside_networks_that_see_other_sizes(look, place):
     assert len(rows) == 2 * each + 4 and rows[:each // 2] == alone[:each // 2] and rows[-4:] == alone[-4:]
 
 
-def test_objects_are_drawn_with_the_best_head_of_each_picture(masked, look, place, capsys):
+def test_objects_are_drawn_with_the_best_head_of_each_picture(masked, look, place):
     rows = look('objects', 'crate', '--beside={place}/runs/vit', '--dataset=masked', '--num_samples=4')
-    capsys.readouterr()
     table = look('segment', 'crate', '--beside={place}/runs/vit', '--dataset=masked', '--num_samples=4')
     for name in ('crate', 'vit'):
         best, = (float(row['iou']) for row in table if row['network'].endswith(f'runs/{name}') and row['layer'] == '2'

@@ -10,11 +10,12 @@ from torch.nn.functional import normalize
 
 import analyze
 from analysis import denoising, measures, sparsification
-from analysis.compression import CompressConfig, shipped_attention, walks
+from analysis.compression import CompressConfig, walks
 from analysis.denoising import DenoiseConfig
 from analysis.measures import (compressed_rate, compressed_rate_gradient, cosine, lasso_minimizer, lasso_objective,
                                noisy_mixture, snr, turning)
-from analysis.sparsification import ISTAConfig, unrolled
+from analysis.sparsification import unrolled
+from analysis.theory import shipped_attention
 
 
 def draw(tmp_path, command, *words):
@@ -54,16 +55,10 @@ def shipped_step(U, Z):
     (denoising.NEAR, (0.5, 1, 0.0106215, 17141.40, 180.0771, 256, 720.3083), '1110111'),
     (dict(n_head=4, head_dim=216, tokens=128, delta=0.02, tau=0.5),     # tau must be above 1/2
      (0.5, 1, 0.0212431, 97625.61, 195.7384, 4096, 782.9537), '0110100')])
-def test_the_conditions_of_the_theorem_by_hand(settings, limits, met, capsys):
-    c = DenoiseConfig(**settings)
-    rows = denoising.conditions(c)
+def test_the_conditions_of_the_theorem_by_hand(settings, limits, met):
+    rows = denoising.conditions(DenoiseConfig(**settings))
     assert [row[5] for row in rows] == pytest.approx(limits, rel=1e-5)
     assert [row[-1] for row in rows] == [bit == '1' for bit in met]
-    denoising.say_conditions('these', c)
-    title, *said = capsys.readouterr().out.splitlines()
-    assert title == f'these: {met.count("1")} of 7 conditions met' and len(said) == 7 + (limits[1] < 0.5)
-    assert [line.split()[0] == 'met' for line in said[:7]] == [bit == '1' for bit in met]
-    assert 'no tau' in said[-1] or limits[1] > 0.5
 
 
 @pytest.mark.parametrize('name, value, limit', [('delta', 0.0106, 2), ('delta', 0.0107, 2), ('tau', 0.99, 1)])
@@ -73,7 +68,7 @@ def test_a_condition_turns_where_its_limit_is(name, value, limit):
 
 
 @pytest.mark.slow
-def test_near_the_theorem_every_layer_multiplies_by_its_factor_until_noise_passes(tmp_path, capsys):
+def test_near_the_theorem_every_layer_multiplies_by_its_factor_until_noise_passes(tmp_path):
     near = those(draw(tmp_path, 'denoise', '--tokens=8'), setting='near the theorem')
     small, large = those(near, regime='as it is'), those(near, regime='five times the step')
     assert float(small[0]['snr']) == pytest.approx(100, rel=0.02)       # 1 / delta: one other subspace, as large
@@ -88,14 +83,10 @@ def test_near_the_theorem_every_layer_multiplies_by_its_factor_until_noise_passe
     shares = [{(row['signal_passing'], row['noise_passing']) for row in rows[2:]} for rows in (small, large[:16])]
     assert shares == [{('1.0', '0.0')}] * 2                             # eq. (30)
     assert {float(row['noise_passing']) for row in those(large, layer='8')} == {3 / 256}  # three tokens are enough
-    said = capsys.readouterr().out
-    assert '6 of 7 conditions met' in said and '  NOT met  eq. (11)      N = 256' in said
-    assert 'as it is: Theorem 1 says times 1.06; measured times 1.060 to 1.060 in layers 1 to 10\n' in said
-    assert '1.300 to 1.300 in layers 1 to 7; noise passes the threshold from layer 8 on (1.17% of it' in said
 
 
 @pytest.mark.slow
-def test_the_denoising_table_holds_what_one_computes(tmp_path, capsys):
+def test_the_denoising_table_holds_what_one_computes(tmp_path):
     rows = draw(tmp_path, 'denoise', '--n_layer=3', '--seed=5', '--tokens=48')
     rows = those(rows, setting='as set')
     regimes = list(dict.fromkeys(row['regime'] for row in rows))
@@ -108,11 +99,8 @@ def test_the_denoising_table_holds_what_one_computes(tmp_path, capsys):
             assert [float(row['snr']) for row in mine] == pytest.approx(snr(Z, U).tolist())
             assert float(mine[2]['theorem']) == pytest.approx(start[2].item() * (1 + eta * 0.6) ** layer)
             Z = measures.denoising_step(Z, U, eta, 0.6)
-    said = capsys.readouterr().out
-    assert 'Theorem 1 says times 1.06' in said and 'Theorem 1 says times 1.3' in said and 'N = 384: 1 of 7' in said
-    draw(tmp_path, 'denoise', '--n_layer=1', '--tau=0', '--tokens=8')
-    said = capsys.readouterr().out
-    assert 'Theorem' not in said and 'met' not in said  # which says nothing about the plain softmax
+    plain = draw(tmp_path, 'denoise', '--n_layer=1', '--tau=0', '--tokens=8')
+    assert {row['theorem'] for row in plain} == {''}                    # it says nothing about the plain softmax
 
 
 # ---- coding rate
@@ -240,13 +228,13 @@ def test_the_compression_table_holds_what_one_computes(tmp_path, capsys):
     assert len(other) == 4 and other[0]['rate'] == mine[0]['rate'] and other[3]['rate'] != mine[3]['rate']
     down, said = compressed_rate_gradient(start, U), capsys.readouterr().out
     along = torch.stack([(g @ z) ** 2 for g, z in zip(down, normalize(start, dim=-1))]).sum() / down.square().sum()
-    assert f'R^c {rate(start, U):.2f} becomes' in said and f'{along:.1%} of the gradient only shortens' in said
+    assert f'{along:.1%}' in said
     better = []
-    for n in (3, 6, 12, 24, 48, 96, 192):  # the last sentence names those where the gradient's best step is the better
+    for n in (3, 6, 12, 24, 48, 96, 192):  # the verdict names those where the gradient's best step is the better
         best = [max(float(row['snr']) for row in those(rows, method=method, tokens=str(n)))
                 for method in ('gradient step, eq. (9)', 'as shipped, true subspaces')]
         better += [f'{n / 12:g}'] * (best[0] > best[1])
-    assert said.splitlines()[-2].endswith(f'for N/d = {", ".join(better)}' if better else 'for no N/d that is shown')
+    assert better and said.splitlines()[-2].endswith(f'N/d = {", ".join(better)}')
 
 
 # ---- sparsification
@@ -310,7 +298,7 @@ def test_the_dictionary_of_a_new_crate_allows_its_step(d):
     assert sparsification.initial_norm(d, 0) == sparsification.initial_norm(d, 0)
 
 
-def test_the_lasso_table_holds_what_one_computes(tmp_path, capsys):
+def test_the_lasso_table_holds_what_one_computes(tmp_path):
     rows = draw(tmp_path, 'ista', '--n_embd=32', '--tokens=30', '--steps=4', '--lam=0.2', '--seed=3')
     generator = torch.Generator().manual_seed(3)
     Ds = measures.dictionaries(32, generator)
@@ -329,25 +317,9 @@ def test_the_lasso_table_holds_what_one_computes(tmp_path, capsys):
             assert found == pytest.approx((f, (Z > 0).double().mean().item()))
         assert float(mine[0]['minimum']) <= min(float(row['objective']) for row in mine) + 1e-9
         assert float(mine[0]['objective_of_zero']) == pytest.approx(Y.square().sum().item() / 60)
-    assert 'above 2/|D|^2' not in capsys.readouterr().out
-    draw(tmp_path, 'ista', '--n_embd=32', '--tokens=5', '--steps=2', '--eta=0.3')
-    assert 'eta = 0.3, above 2/|D|^2' in capsys.readouterr().out
 
 
-# ---- mistakes
-
-
-@pytest.mark.parametrize('config, settings, message', [
-    (DenoiseConfig, {'n_layer': 0}, 'n_layer=0 must be at least 1'), (DenoiseConfig, {'tau': 1.0}, 'tau=1.0 must lie'),
-    (CompressConfig, {'n_head': 1}, 'n_head=1 must be at least 2'), (CompressConfig, {'eps': math.nan}, 'eps=nan'),
-    (CompressConfig, {'length': -1.0}, 'length=-1.0'), (CompressConfig, {'step': 1.5}, 'step=1.5 must lie'),
-    (CompressConfig, {'tokens': 60}, 'tokens=60 must be a multiple of n_head=8'),
-    (ISTAConfig, {'steps': 0}, 'steps=0 must be at least 1'), (ISTAConfig, {'share': 1.5}, 'share=1.5'),
-    (ISTAConfig, {'lam': 0.0}, 'lam=0.0'), (ISTAConfig, {'eta': math.nan}, 'eta=nan')])
-def test_mistakes_in_settings_get_one_line(config, settings, message):
-    with pytest.raises(ValueError, match=message) as e:
-        config(**settings)
-    assert '\n' not in str(e.value)
+# ---- files
 
 
 def test_pictures_and_tables_are_not_replaced_unasked(tmp_path, capsys):
