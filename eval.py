@@ -51,6 +51,7 @@ class EvalConfig:
     confusion: str = ''             # pictures: draw which classes are taken for which, here; the table is beside it
     probe: bool = False             # pictures: fit a linear classifier to frozen features of the training split
     knn: str = ''                   # pictures: classify by the k nearest training features: 20, or 10,20,100,200
+    layer: int = 0                  # pictures: probe and neighbours see the features after this layer; 0: the last
     train_share: float = 1.0        # pictures: share of each class's training pictures for probe and neighbours
     seed: int = -1                  # pictures: which ones; -1 means the seed of the training run
     benchmarks: str = ''            # text: zero-shot benchmarks, with commas between them, or all
@@ -64,10 +65,10 @@ class EvalConfig:
 
 PICTURES, TEXT = ('image', 'masked_image'), ('text', 'masked_text')
 ONLY_FOR = {'dataset': (*PICTURES, *TEXT, 'icl'), 'split': (*PICTURES, *TEXT), 'probe': PICTURES, 'knn': PICTURES,
-            'train_share': PICTURES, 'eval_view': PICTURES, 'eval_crop': PICTURES, 'real': ('image',),
-            'stride': ('--benchmarks',), 'detokenize': ('--benchmarks',), 'results': ('--benchmarks', 'icl'),
-            'verify': (*PICTURES, *TEXT), 'beside': ('icl',), 'prompts': ('icl',), 'overwrite': ('icl', 'image'),
-            'confusion': ('image',)}
+            'layer': PICTURES, 'train_share': PICTURES, 'eval_view': PICTURES, 'eval_crop': PICTURES,
+            'real': ('image',), 'stride': ('--benchmarks',), 'detokenize': ('--benchmarks',),
+            'results': ('--benchmarks', 'icl'), 'verify': (*PICTURES, *TEXT), 'beside': ('icl',), 'prompts': ('icl',),
+            'overwrite': ('icl', 'image'), 'confusion': ('image',)}
 
 
 def pictures(c, run, model, autocast):
@@ -77,15 +78,17 @@ def pictures(c, run, model, autocast):
     view = c.eval_view or ('squash' if features else '')
     changes = {'eval_view': 'crop' if c.eval_crop else view, 'eval_crop': c.eval_crop}
     how = autocast, c.batch_size, augment.config_of(run, **{k: v for k, v in changes.items() if v}).view
+    if c.real or c.confusion or model.config.task == 'image' and not features:
+        classify(c, run, model, images, how)
     if features:
+        if c.layer:
+            model.layers = model.layers[:c.layer]
         probe(c, run, model, images, how)
     elif model.config.task == 'masked_image':
         r = splits.reconstruction(model, images, *how)
         flat = "each patch's own mean" if model.config.norm_pix_loss else 'the mean colour of the visible patches'
         print(f'{folder} {split}: {r["count"]:,} pictures, {r["hidden"]:.0%} of their patches masked, loss '
               f'{r["loss"]:.4f}; predicting {flat}: {r["baseline"]:.4f}')
-    if c.real or c.confusion or model.config.task == 'image' and not features:
-        classify(c, run, model, images, how)
 
 
 def probe(c, run, model, images, how):
@@ -188,7 +191,7 @@ def main(argv):
     settings.check_meant(c, {'benchmarks': ('text',)}, model.config.task)
     what = '--benchmarks' if c.benchmarks else model.config.task
     settings.check_meant(c, ONLY_FOR, what)
-    settings.check_least(c, batch_size=1, seed=-1, prompts=2)
+    settings.check_least(c, batch_size=1, seed=-1, prompts=2, layer=0)
     settings.check_ranges(c, {(0, 1): ['eval_crop'], (1e-9, 1): ['train_share'], (-1, 1024): ['workers']})
     if not re.fullmatch(r'|[1-9]\d*(,[1-9]\d*)*', c.knn):
         raise Mistake(f'knn={c.knn} must be a number of neighbours, or several, such as 10,20,100,200')

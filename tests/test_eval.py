@@ -264,6 +264,19 @@ def test_features_of_masked_autoencoders(kind, Config, pool, folder, tmp_path, c
     assert re.search(r'33 pictures, 75% of their patches masked, loss [\d.]+; predicting the mean colour .*: [\d]', out)
 
 
+def test_features_after_a_layer_are_those_of_a_network_that_ends_there(folder, tmp_path, capsys):
+    deep = network(n_layer=3)
+    short = network(n_layer=1)
+    short.load_state_dict({k: v for k, v in deep.state_dict().items() if k in short.state_dict()})
+    words = '--knn=1,3,5', '--train_share=0.5'
+    scores = {}
+    for name, model, more in (('deep', deep, ()), ('first', deep, ('--layer=1',)), ('all', deep, ('--layer=3',)),
+                              ('short', short, ())):
+        run = save_run(tmp_path / name, model, CLASSES, dataset='lights', seed=1)
+        scores[name] = [line for line in said(capsys, run, folder, *words, *more).splitlines() if 'neighbours' in line]
+    assert scores['first'] == scores['short'] != scores['deep'] == scores['all']
+
+
 def test_a_network_without_features_is_refused(folder, run, capsys, monkeypatch):
     monkeypatch.delattr(CRATE, 'features')
     told = fails(capsys, scores.main, f'--ckpt={run}', f'--data_dir={folder}', '--knn=3')
