@@ -193,8 +193,8 @@ def in_one_line(e):
         return str(e).rpartition('engine.settings.Mistake: ')[2]  # a reader of pictures sends its traceback
     if isinstance(e, ModuleNotFoundError) and e.name in OPTIONAL:
         return f'this needs a library that is missing: pip install {OPTIONAL[e.name]}'
-    if isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EFBIG):
-        return f'{e}; make room, then go on: python train.py --init_from=resume --out_dir=..'
+    if isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EFBIG, errno.ENAMETOOLONG):
+        return f'{e}; make room or take a shorter name; a run goes on with --init_from=resume --out_dir=..'
     lack = re.search('out of memory|allocate memory|not enough memory', str(e))  # words of PyTorch
     if isinstance(e, MemoryError) or isinstance(e, RuntimeError) and lack:
         return (f'{str(e)[:120] or "out of memory"}; ask for less: half the --batch_size, in training with twice the '

@@ -180,7 +180,7 @@ def test_wrong_command_lines(place, pictures_data, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('words', [['train.py', '--optimizer=sgd'],
+@pytest.mark.parametrize('words', [['train.py', '--out_dir=' + 'x' * 300], ['train.py', '--optimizer=sgd'],
                                    ['train.py', '--n_head=7'], ['train.py', '--out_dir=run'],
                                    ['train.py', '--model=crate', '--dataset=shapes', '--patch_size=5'],
                                    ['analyze.py', 'curves', 'run', '--top=nan'],
