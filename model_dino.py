@@ -131,7 +131,7 @@ def cosine(first, last, share):
     return last + 0.5 * (first - last) * (1 + math.cos(math.pi * share))
 
 
-# ---- the objective of SimDINO -------------------------------------------------------------------------------------
+# ---- the objective of SimDINO ---------------------------------------------------------------------------------------
 
 def simdino_loss(student, teacher, eps=0.05, c=1.0, pair=True):
     """- c alignment - expansion, float64. student (crops, B, p), the two large crops first; teacher (2, B, p); all

@@ -19,6 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import HERE, read_file
 from prepare.lib.command_line import Parser, run
+from prepare.lib.weights import GPT2_TEXT
 
 POSITIONS = 'pos_embedding', 'decoder_pos_embed', 'pos_embed'  # a file holds them under one of these names
 NOT_OF_TRAINING = 'model', 'init_from', 'new_head', 'image_size', 'label_smoothing'  # in config/base/transfer.py
@@ -60,7 +61,7 @@ def main(argv=None):
     if args.model == 'crate' and 'cls_token' in sd and not official.has_classifier(sd):
         print('the file has no classifier: one of zeros takes its place; fine-tune it with --new_head=true')
     model = Network.from_official(sd, **shape)
-    settings, data = {}, {'kind': 'text', 'tokenizer': {'name': 'gpt2'}}
+    settings, data = {}, GPT2_TEXT
     if not text:
         transfer = read_file(f'{HERE}/config/base/transfer.py')
         settings = {k: v for k, v in transfer.items() if k not in NOT_OF_TRAINING} | official.VIEWS.get(args.model, {})
