@@ -12,6 +12,8 @@
 # expected   top-1 on the test split (three seeds, standard deviation):
 #              CRATE   86.5 ± 2.1; from scratch 81.4 ± 1.6
 #              ViT     95.4 ± 0.4; from scratch 86.8 ± 0.9
+from config.base.small_pictures import *
+
 dataset = 'shapes'
 out_dir = 'out/finetune_crate_mae_shapes'
 
@@ -19,27 +21,9 @@ out_dir = 'out/finetune_crate_mae_shapes'
 model = 'crate'
 init_from = 'out/crate_mae_shapes'
 new_head = True
-patch_size = 4
 
-# training
 train_share = 0.1  # of the pictures of each class
 max_iters = 600
-batch_size = 128
-optimizer = 'muon'
-muon_lr = 0.02        # for the matrices inside layers
-learning_rate = 2e-3  # for everything else
-schedule = 'linear'
-min_lr = 0.0
-beta2 = 0.99
-weight_decay = 0.05
-grad_clip = 0.0
-warmup_iters = 50
-
-# augmentation
 crop_scale = 0.6
-
-# validation and log
-eval_crop = 1.0
 eval_interval = 150
-eval_iters = 1000  # the whole held-out split
 log_interval = 25

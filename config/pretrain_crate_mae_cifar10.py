@@ -7,34 +7,17 @@
 # minutes    26 of training on one of two busy cores
 # expected   loss 0.401 on the test split (one seed); predicting the mean colour of the visible
 #            patches: 0.908
+from config.base.small_pictures import *
+
 dataset = 'cifar10'
 out_dir = 'out/crate_mae_cifar10'
 
-# network
 model = 'crate_mae'
 n_layer = 6
 n_head = 6
 n_embd = 192
-patch_size = 4
 
-# training
 epochs = 3
-batch_size = 128
-optimizer = 'muon'
-muon_lr = 0.02        # for the matrices inside layers
-learning_rate = 2e-3  # for everything else
-schedule = 'linear'
-min_lr = 0.0
-beta2 = 0.99
-weight_decay = 0.05
-grad_clip = 0.0
-warmup_iters = 50
-
-# augmentation
 crop_scale = 0.4
-
-# validation and log
-eval_crop = 1.0
 eval_epochs = 1
-eval_iters = 1000  # the whole held-out split
 log_interval = 50

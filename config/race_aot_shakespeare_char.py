@@ -12,29 +12,19 @@
 # hardware   2 CPU cores
 # minutes    0.4 to 0.7, evaluations included
 # expected   validation loss 1.86 to 1.88 at step 700 or 750 (three seeds)
-dataset = 'shakespeare_char'
+from config.base.shakespeare_char import *
+
 out_dir = 'out/race_aot_shakespeare_char'
 
-# network
 model = 'aot'
 attn = 'mssa'
 n_layer = 4
 n_head = 8
 n_embd = 192
-block_size = 64
 
-# training
 batch_size = 24
 max_iters = 750
-optimizer = 'muon'
-learning_rate = 1e-2  # for embeddings and norms
 muon_lr = 0.035       # for the matrices inside layers
-schedule = 'linear'
-min_lr = 0.0
-beta2 = 0.99
-grad_clip = 0.0
 warmup_iters = 30
-
-# validation
 eval_interval = 50
 eval_iters = 50

@@ -8,30 +8,20 @@
 # hardware   2 CPU cores
 # minutes    0.5, evaluations included
 # expected   validation loss 1.83 to 1.87 at step 300 or 350 (three seeds, target 1.88)
-dataset = 'shakespeare_char'
+from config.base.shakespeare_char import *
+
 out_dir = 'out/race_gpt2_muon_shakespeare_char'
 
-# network
 model = 'aot'
 attn = 'mhsa'
 mlp = True
 n_layer = 4
 n_head = 4
 n_embd = 128
-block_size = 64
 
-# training
 batch_size = 24
 max_iters = 400
-optimizer = 'muon'
-learning_rate = 1e-2  # for embeddings and norms
 muon_lr = 0.035       # for the matrices inside layers
-schedule = 'linear'
-min_lr = 0.0
-beta2 = 0.99
-grad_clip = 0.0
 warmup_iters = 30
-
-# validation
 eval_interval = 50
 eval_iters = 50

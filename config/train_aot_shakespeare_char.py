@@ -13,29 +13,12 @@
 # expected   validation loss 1.741 ± 0.005 (three seeds, standard deviation, in float32); nanoGPT
 #            publishes 1.88 for its GPT on a laptop
 #              GPU   not run here
-dataset = 'shakespeare_char'
+from config.base.shakespeare_char import *
+
 out_dir = 'out/aot_shakespeare_char'
 
-# network
 model = 'aot'
 attn = 'mssa'
 n_layer = 10
 n_head = 6
 n_embd = 192
-block_size = 64
-
-# training: nanoGPT's laptop budget
-batch_size = 12
-max_iters = 2000
-optimizer = 'muon'
-learning_rate = 1e-2  # for embeddings and norms
-muon_lr = 0.02        # for the matrices inside layers; the best of four rates
-schedule = 'linear'
-min_lr = 0.0
-beta2 = 0.99
-grad_clip = 0.0
-warmup_iters = 50
-
-# validation
-eval_interval = 250
-eval_iters = 100

@@ -16,34 +16,17 @@
 #              not overcomplete   82.6 ± 1.2
 #              not decoupled      77.7 ± 2.0
 #              no skip            87.5 ± 0.3
+from config.base.small_pictures import *
+
 dataset = 'shapes'
 out_dir = 'out/crate_alpha_shapes'
 
-# network
 model = 'crate_alpha'
 n_layer = 4
 n_head = 4
 n_embd = 128
-patch_size = 4
 
-# training
 max_iters = 900
-batch_size = 128
-optimizer = 'muon'
-muon_lr = 0.02        # for the matrices inside layers
-learning_rate = 2e-3  # for everything else
-schedule = 'linear'
-min_lr = 0.0
-beta2 = 0.99
-weight_decay = 0.05
-grad_clip = 0.0
-warmup_iters = 50
-
-# augmentation
 crop_scale = 0.6
-
-# validation and log
-eval_crop = 1.0
 eval_interval = 150
-eval_iters = 1000  # the whole held-out split
 log_interval = 25

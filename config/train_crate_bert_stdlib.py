@@ -9,31 +9,18 @@
 # minutes    4 of training where bfloat16 is fast, else 17 on one of them
 # expected   predicts 60.4 ± 0.5% of the hidden bytes of the validation split (three seeds, standard
 #            deviation); always guessing a space: 28.6%
-dataset = 'stdlib'
+from config.base.stdlib import *
+
 out_dir = 'out/crate_bert_stdlib'
 
-# network
 model = 'crate'
 image_size = 0  # reads text
 causal = False  # and predicts hidden tokens, not the next one
 n_layer = 6
 n_head = 8
 n_embd = 256
-block_size = 64
 
-# training
-batch_size = 32
 max_iters = 3000
-optimizer = 'muon'
-learning_rate = 1e-2  # for embeddings, norms and biases
 muon_lr = 0.01        # for the matrices inside layers
-schedule = 'linear'
-min_lr = 0.0
-beta2 = 0.99
-grad_clip = 0.0
 warmup_iters = 50
-
-# validation and log
 eval_interval = 500
-eval_iters = 50
-log_interval = 20

@@ -9,49 +9,16 @@
 # minutes    9 to 10 of training on one of two busy cores
 # expected   on the test split 20.6 ± 0.5 by 20 neighbours (with random weights 20.8 ± 0.2) and
 #            25.8 ± 0.6 by a linear probe (23.9 ± 0.6); three seeds, standard deviation
-dataset = 'shapes'
+from config.base.dino_shapes import *
+
 out_dir = 'out/crate_dino_shapes'
 
-# network
-model = 'dino'
 backbone = 'crate'
 n_layer = 4
-n_head = 4
 n_embd = 128
-patch_size = 4
-pool = 'mean'
 n_out = 1024
-hidden = 256
 bottleneck = 64
 freeze_share = 0.1
 centre_momentum = 0.0       # DINO's 0.9 is out of date when a network learns fast
 first_temperature = 0.01    # with DINO's 0.04 every output soon gets the same probability
 teacher_temperature = 0.01
-teacher_momentum = 0.97     # DINO's 0.996 and 1 are for runs of 100,000 steps
-teacher_momentum_end = 0.99
-
-# training
-max_iters = 1500
-batch_size = 64
-optimizer = 'muon'
-muon_lr = 0.01
-learning_rate = 1e-3
-schedule = 'cosine'
-min_lr = 1e-5
-beta2 = 0.99
-weight_decay = 0.04
-weight_decay_end = 0.4
-grad_clip = 3.0
-warmup_iters = 30
-
-# augmentation
-crop_scale = 0.6
-local_crops = 0             # two did not help
-hue = 0.25                  # colours alone should not give away which picture a crop is from
-blur = 0.7
-
-# validation and log
-eval_crop = 1.0
-eval_interval = 300
-eval_iters = 8
-log_interval = 50

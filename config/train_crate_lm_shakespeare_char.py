@@ -9,10 +9,10 @@
 # minutes    not run here in full
 # expected   not run here in full; one seed, with --max_iters=250: validation loss 2.29 (2.35 with
 #            --muon_lr=0.01)
-dataset = 'shakespeare_char'
+from config.base.shakespeare_char import *
+
 out_dir = 'out/crate_lm_shakespeare_char'
 
-# network
 model = 'crate_alpha'
 image_size = 0  # reads text
 decoupled = False
@@ -20,20 +20,3 @@ skip = False
 n_layer = 6
 n_head = 6
 n_embd = 144
-block_size = 64
-
-# training: nanoGPT's laptop budget
-batch_size = 12
-max_iters = 2000
-optimizer = 'muon'
-learning_rate = 1e-2  # for embeddings, norms and biases
-muon_lr = 0.02        # for the matrices inside layers; after 250 steps ahead of 0.01
-schedule = 'linear'
-min_lr = 0.0
-beta2 = 0.99
-grad_clip = 0.0
-warmup_iters = 50
-
-# validation
-eval_interval = 250
-eval_iters = 100

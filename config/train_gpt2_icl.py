@@ -15,34 +15,12 @@
 #              GPT-2        3.19M parameters (9.63M in Table 5)
 #              sparse       3.19M parameters
 #              curriculum   3.19M parameters
-dataset = 'linear'
+from config.base.icl import *
+
 out_dir = 'out/gpt2_icl'
 
-# network
 model = 'aot'
 attn = 'mhsa'
 mlp = True
 bias = True  # as in GPT-2
 n_layer = 16
-n_dims = 20
-block_size = 82  # 41 examples, two tokens each
-n_embd = 128
-n_head = 8
-
-# training
-batch_size = 64
-max_iters = 50_000
-optimizer = 'adam'
-learning_rate = 1e-4  # the paper tries 5e-5, 1e-4, 2e-4 and 4e-4, and does not report its choice
-grad_clip = 10.0      # the paper tries 5, 10 and 50, and does not report its choice
-schedule = 'constant'
-min_lr = 0.0
-warmup_iters = 0
-beta1, beta2 = 0.9, 0.999
-weight_decay = 0.0
-dtype = 'float32'     # the remaining error is too small for bfloat16
-
-# validation and log
-eval_interval = 1000
-eval_iters = 20       # 1280 prompts
-log_interval = 50

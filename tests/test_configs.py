@@ -96,15 +96,6 @@ def test_every_run_has_a_directory_of_its_own_and_starts_from_another_runs():
         assert set(starts) <= set(out)
 
 
-def test_small_configs_are_flat_and_big_ones_have_one_base():
-    for name in FILES:
-        imports = re.findall('^(?:from|import) .*', text(name), re.M)
-        assert len(imports) == ('GPUs of' in header(name) or name in ('finetune_crate', 'finetune_crate_mae'))
-        assert all(re.fullmatch(r'from config\.base\.\w+ import \*', line) for line in imports)
-    for path in (ROOT / 'config' / 'base').glob('*.py'):
-        assert 'import' not in re.sub('(?m)^#.*', '', path.read_text())
-
-
 @pytest.mark.parametrize('name', FILES)
 def test_parameters_in_a_header_are_true(name):
     """Rows without flags, such as `Base   22.80M parameters`, are the file as it is."""
