@@ -9,8 +9,8 @@ subspace; an MLP of 8 d^2 weights with a skip stands where CRATE has a d x d dic
 
 The outputs equal those of the ViT in the authors' CRATE code (timm's): exact GELU, biases everywhere, LayerNorm eps
 1e-6, and either the class token after the final LayerNorm (pool='cls') or, as the authors' script trains it, the mean
-of the patch tokens, without the class token, and then LayerNorm (pool='mean'). With timm 1.0.9 the authors' code applies that
-LayerNorm twice: final_norms=2.
+of the patch tokens, without the class token, and then LayerNorm (pool='mean'). With timm 1.0.9 the authors' code
+applies that LayerNorm twice: final_norms=2.
 """
 from dataclasses import dataclass
 from functools import partial

@@ -48,7 +48,7 @@ def reports(lesson, file, seconds):
     if not found and not late:
         why = (err.decode(errors='replace').strip().splitlines() or ['it says nothing'])[-1]
         raise ValueError(f'this Python lacks a package ({why}); activate the environment (. .venv/bin/activate), or: '
-                         'pip install -r requirements.txt' if 'No module named' in why else
+                         'pip install .' if 'No module named' in why else
                          f'course/grade.py failed, which is a mistake of ours: {why}')
     return found, late
 

@@ -129,8 +129,8 @@ def grade(exercise, function, file, seeds=SEEDS):  # bound here, out of a studen
             return {'verdict': 'wrong', 'message': 'changes its input; work on a copy'}
         coarse = in_float32(yours) and any(getattr(x, 'dtype', None) == torch.float64 for x in given) and \
             not difference(yours, expected, 1e-4)
-        results.append((given, yours, 'is computed in float32, and the inputs are float64: give new tensors dtype=Z.dtype'
-                        if coarse else difference(yours, expected)))
+        results.append((given, yours, 'is computed in float32, and the inputs are float64: give new tensors '
+                        'dtype=Z.dtype' if coarse else difference(yours, expected)))
     wrong = [i for i, (*_, text) in enumerate(results) if text]
     if wrong:
         first = results[wrong[0]]

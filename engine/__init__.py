@@ -16,7 +16,7 @@ import sys
 
 if importlib.util.find_spec('torch') is None:
     sys.stderr.write(f'error: {sys.executable} has no PyTorch; activate the environment that has it, or install it: '
-                     f'{sys.executable} -m pip install -r requirements.txt\n')
+                     f'{sys.executable} -m pip install .\n')
     sys.exit(2)
 
 if not any(name.startswith(('OMP_', 'GOMP_')) for name in os.environ):

@@ -15,7 +15,7 @@ import importlib
 import json
 from pathlib import Path
 
-from engine.settings import HERE, Mistake, refusals, show
+from engine.settings import HERE, Mistake, refusals
 
 # task: the kind of data it reads, and the config of a small run, for networks that have no config of their own
 TASKS = {'text': ('text', 'train_aot_stdlib'), 'masked_text': ('text', 'train_crate_bert_stdlib'),

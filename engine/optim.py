@@ -109,8 +109,8 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
         raise Mistake(f'optimizer=muon trains the matrices inside `layers`, and {type(model).__name__} has none there; '
                       'say --optimizer=adamw')
     rest = [p for k, p in params.items() if k not in hidden]
-    decays = name != 'adam'
-    groups = [{'params': [p for p in rest if p.dim() in (2, 4)], 'weight_decay': weight_decay * decays, 'decays': decays},
+    decay = name != 'adam'
+    groups = [{'params': [p for p in rest if p.dim() in (2, 4)], 'weight_decay': weight_decay * decay, 'decays': decay},
               {'params': [p for p in rest if p.dim() not in (2, 4)], 'weight_decay': 0.0, 'decays': False}]
     groups = [group for group in groups if group['params']]
     if name == 'adam':

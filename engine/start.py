@@ -73,8 +73,8 @@ def names_a_file(given):
 
 def with_recipe(given, *classes):
     """(the config file of a network where none is named, the settings with those of the file): train_NAME_DATASET.py or
-    pretrain_NAME_DATASET.py, for the small dataset of its task, or else the file of another network with that task. From
-    the file of another network only settings of training are taken: the network keeps its own sizes."""
+    pretrain_NAME_DATASET.py, for the small dataset of its task, or else the file of another network with that task.
+    From the file of another network only settings of training are taken: the network keeps its own sizes."""
     name = str(given['model'][0])
     Config = networks.network(name)[1]
     settings = check(given, *classes, Config)
@@ -83,11 +83,11 @@ def with_recipe(given, *classes):
     if kind in networks.DATA and hasattr(Config, networks.DATA[kind][0]):  # else it is refused later
         decided = networks.sizes({'kind': kind, 'vocab_size': 256, 'classes': [''], 'splits': {'': {}}})
     config = networks.config_from(Config, {k: v for k, v in (decided | settings).items() if hasattr(Config, k)})
-    file = networks.TASKS[config.task][1]
+    file = f'config/{networks.TASKS[config.task][1]}.py'
     small = file.split('_')[-1]
-    own = [f'config/{k}_{name}_{small}.py' for k in ('train', 'pretrain')] + [f'config/{file}.py'] * (f'_{name}_' in file)
+    own = [f'config/{k}_{name}_{small}' for k in ('train', 'pretrain')] + [file] * (f'_{name}_' in file)
     own = [path for path in own if (HERE / path).exists()]
-    path = own[0] if own else f'config/{file}.py'
+    path = own[0] if own else file
     taken = collect([str(HERE / path)])
     if not own:
         of_training = {f.name for cls in classes for f in dataclasses.fields(cls)} - {'model', 'out_dir'}

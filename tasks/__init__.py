@@ -17,7 +17,6 @@ from pathlib import Path
 
 from engine.networks import NO_DOWNLOAD, TASKS
 from engine.settings import HERE, Mistake, check_choices, check_meant, check_ranges
-from tasks import files
 
 LOOK = {'text': 'sample.py --ckpt={}', 'masked_text': 'sample.py --ckpt={} --start="def [MASK]ain():"',
         'image': 'sample.py --ckpt={} --image=PICTURE', 'masked_image': 'sample.py --ckpt={} --image=PICTURE',

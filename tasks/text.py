@@ -53,8 +53,8 @@ class TextSplit:
         random numbers of a training step, which hidden text needs."""
         rows = torch.from_numpy(self.tokens[starts[:, None] + np.arange(self.block_size + 1)].astype(np.int64))
         if rows.max() >= self.vocab_size:
-            raise Mistake(f'{self.path} holds token {rows.max()}, its vocabulary ends at {self.vocab_size - 1}; prepare '
-                          'the dataset again')
+            raise Mistake(f'{self.path} holds token {rows.max()}, its vocabulary ends at {self.vocab_size - 1}; '
+                          'prepare the dataset again')
         return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
 
 

@@ -245,7 +245,7 @@ def test_import_starts_nothing(tmp_path):
 
 @pytest.mark.slow
 def test_training_needs_torch_numpy_safetensors_and_tqdm_alone(tmp_path):
-    """So it needs neither the other lines of requirements.txt, nor what they bring."""
+    """So it needs neither the other dependencies, nor what they bring."""
     code = ("import runpy, sys\n"
             "others = 'matplotlib PIL tiktoken requests pytest scipy wandb tensorboard'\n"
             "for name in others.split(): sys.modules[name] = None\n"
