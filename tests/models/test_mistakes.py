@@ -17,7 +17,7 @@ ALL += [(dict(n_embd=20, n_head=3), 'n_head'), (dict(pool='max'), 'pool'),
         (dict(image_size=32, patch_size=5), 'patch_size'), (dict(image_size=30, patch_size=4), 'image_size'),
         (dict(image_size=(32, 30), patch_size=4), 'image_size')]
 ALL += [(dict(mask_ratio=ratio), 'mask_ratio') for ratio in (0.0, 1.0, -0.1, 1.5, math.nan)]
-ALL += [(dict(image_size=8, patch_size=4, mask_ratio=0.9), 'mask_ratio'), (dict(image_size=16, mask_ratio=0.75), 'mask')]
+ALL += [(dict(image_size=8, patch_size=4, mask_ratio=0.9), 'mask_ratio'), (dict(image_size=16, mask_ratio=0.7), 'mask')]
 SMALL = dict(n_layer=1, n_head=2, n_embd=16, image_size=16, patch_size=4)
 OWN = [('aot', dict(attn='mha'), 'attn'), ('aot', dict(gelu='relu'), 'gelu'), ('aot', dict(init='one'), 'init'),
        ('aot', dict(attn='mhsa', tie_out=True), 'tie_out'), ('crate', dict(ista='hard'), 'ista'),

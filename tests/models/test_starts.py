@@ -4,8 +4,8 @@ import torch
 
 from engine import networks
 
-# A float is the deviation of a normal variable, or a vector's constant; (-b, b) are the bounds of a uniform variable; an
-# int is a constant. What no row names is 1 if it is the weight of a norm, else 0.
+# A float is the deviation of a normal variable, or a vector's constant; (-b, b) are the bounds of a uniform variable;
+# an int is a constant. What no row names is 1 if it is the weight of a norm, else 0.
 PICTURES = dict(image_size=32, patch_size=8, num_classes=100, n_layer=2, n_head=4, n_embd=96)  # patches of 192 numbers
 TEXT = dict(image_size=0, n_layer=8, n_head=4, n_embd=192, vocab_size=512, block_size=256)
 LM = TEXT | dict(decoupled=False, skip=False)
