@@ -49,6 +49,8 @@ def test_a_setting_that_cannot_be_is_named(name, settings, word):
 
 def test_settings_at_their_ends_are_allowed():
     DINOConfig(**SMALL, centre_momentum=0, teacher_momentum=0, teacher_momentum_end=1, freeze_share=1)
+    for name in ('aot', 'crate', 'crate_alpha', 'vit', 'crate_mae', 'vit_mae'):
+        assert networks.network(name)[1](image_size=(4, 6), patch_size=1, n_layer=1, n_head=1).patch_size == (1, 1)
     assert networks.network('tost')[1](image_size=64, patch_size=32).patch_size == (32, 32)
 
 
