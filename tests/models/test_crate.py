@@ -99,16 +99,6 @@ def test_every_step_lowers_the_objective():
     assert values == sorted(values, reverse=True) and values[0] < 0.5 * coder()[1].square().sum()
 
 
-def test_what_is_decoded_and_whether_there_is_a_skip():
-    for settings, name in ((dict(), 'D1'), (dict(decoupled=False), 'D')):
-        ista, x = coder(**settings)
-        assert torch.equal(ista(x), ista.code(x) @ getattr(ista, name).T)
-    model = CRATEAlpha(CRATEAlphaConfig(n_layer=1, n_head=2, n_embd=8, image_size=8, patch_size=4, num_classes=3))
-    layer, z = model.layers[0], torch.randn(2, 5, 8)
-    with_skip, layer.skip = layer(z), False
-    assert torch.allclose(with_skip - layer(z), z + layer.attn(layer.norm1(z)), atol=1e-6)
-
-
 def test_one_head_has_an_output_map_on_text_alone():
     for image_size in (0, 16):
         model = CRATEAlpha(CRATEAlphaConfig(n_layer=1, n_head=1, n_embd=16, image_size=image_size))

@@ -91,18 +91,15 @@ def test_the_heads_equal_the_released_code():
 
 
 def test_schedules_equal_the_released_code():
-    for name, values in GOLDEN['schedules'].items():
-        ends = {'momentum 0.996 to 1': (0.996, 1.0), 'weight decay 0.04 to 0.4': (0.04, 0.4)}.get(name)
-        if ends:
-            assert [cosine(*ends, i / len(values)) for i in range(len(values))] == pytest.approx(values, abs=1e-6)
-    rates = GOLDEN['schedules']['learning rate 5e-4 to 1e-6']
-    warmup = rates.index(max(rates)) + 1            # they begin with zero; docs/papers.md says what ours do
-    assert [5e-4 * lr_factor(i, 'cosine', warmup, 35, 2e-3) for i in range(warmup, 35)] == pytest.approx(rates[warmup:],
-                                                                                                   abs=1e-9)
-    c = TrainConfig(weight_decay=0.04, weight_decay_end=0.4, max_iters=35)
-    values = GOLDEN['schedules']['weight decay 0.04 to 0.4']
-    assert [decay(c, i) for i in range(35)] == pytest.approx(values, abs=1e-6)
+    momentum, decays, rates = (GOLDEN['schedules'][name] for name in (
+        'momentum 0.996 to 1', 'weight decay 0.04 to 0.4', 'learning rate 5e-4 to 1e-6'))
+    assert [cosine(0.996, 1.0, i / len(momentum)) for i in range(len(momentum))] == pytest.approx(momentum, abs=1e-6)
+    c = TrainConfig(weight_decay=0.04, weight_decay_end=0.4, max_iters=len(decays))
+    assert [decay(c, i) for i in range(len(decays))] == pytest.approx(decays, abs=1e-6)
     assert decay(TrainConfig(), 3) is None
+    warmup = rates.index(max(rates)) + 1            # they begin with zero; docs/papers.md says what ours do
+    found = [5e-4 * lr_factor(i, 'cosine', warmup, 35, 2e-3) for i in range(warmup, 35)]
+    assert found == pytest.approx(rates[warmup:], abs=1e-9)
 
 
 # ---- the objective of SimDINO

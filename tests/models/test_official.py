@@ -83,13 +83,6 @@ def test_each_tensor_that_is_missing_or_has_another_shape_is_named(name):
         assert refused(back | {'lm_head.weight': back['lm_head.weight'] + 1}, 'lm_head.weight')
 
 
-@pytest.mark.parametrize('name, settings, word', [
-    ('crate_gpt', dict(n_head=5), 'n_head=5'), ('crate_gpt', dict(final_norm=True), 'read.norm.weight')])
-def test_settings_that_do_not_fit_the_tensors_are_named(name, settings, word):
-    with pytest.raises(Mistake, match=word):
-        load(name, **settings)
-
-
 def test_settings_that_no_tensor_tells_reach_the_network():
     x = golden_text('crate_lm')[2]
     for name, settings in (('crate_gpt', dict(lam=0.5)), ('crate_lm', dict(lam=0.5)), ('crate_lm', dict(skip=True)),
@@ -97,14 +90,19 @@ def test_settings_that_no_tensor_tells_reach_the_network():
         assert not torch.equal(load(name, **settings)(x)[0], load(name)(x)[0])
 
 
+GPT = dict(image_size=0, patch_size=0)
+
+
 @pytest.mark.parametrize('Network, name, settings, word', [
     (CRATE, 'crate_gpt', dict(image_size=16, patch_size=4), 'image_size=0'),
     (CRATEAlpha, 'crate_lm', dict(image_size=16, patch_size=4), 'image_size=0'),
-    (CRATEAlpha, 'crate_gpt', {}, 'model=crate'), (CRATE, 'crate_lm', dict(image_size=0, patch_size=0), 'ln_f.bias'),
+    (CRATEAlpha, 'crate_gpt', {}, 'model=crate'), (CRATE, 'crate_lm', GPT, 'ln_f.bias'),
+    (CRATE, 'crate_gpt', GPT | dict(n_head=5), 'n_head=5'),
+    (CRATE, 'crate_gpt', GPT | dict(final_norm=True), 'read.norm'),
     (CRATEAlpha, 'crate_alpha', dict(n_layer=1, n_embd=24), 'transformer.wte.weight')])
-def test_files_of_another_network_say_what_to_type(Network, name, settings, word):
+def test_files_of_another_network_and_settings_that_do_not_fit_are_named(Network, name, settings, word):
     with pytest.raises(Mistake, match=word):
-        Network.from_official(golden(name)[0], n_head=3, **settings)
+        Network.from_official(golden(name)[0], **dict(n_head=3) | settings)
 
 
 def test_the_segmentation_demos_network_has_its_names_and_shapes():

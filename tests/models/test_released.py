@@ -30,6 +30,14 @@ def zeros(tokens):
     return [(z == 0).float().mean() for z in tokens]
 
 
+NAMES = {'c_attn': 'U', 'c_proj': 'W', 'qkv': 'U', 'to_out.0': 'W', 'denom_bias': 'b'}  # in ToST
+
+
+def same_gradients(attn, wanted):
+    for name, want in official.rename(wanted, NAMES).items():
+        agree(attn.get_parameter(name).grad, want)
+
+
 # ---- text
 
 
@@ -52,6 +60,7 @@ def test_logits_and_loss_of_text(name):
         agree(logits[:, 0], want['logits_first_position'])
         loss.backward()
         agree(model.embed.tok_emb.weight.grad, want['token_embedding_grad'])
+        same_gradients(model.layers[0].attn, want.get('parameter_grads_of_layer_0', {}))
     assert all(getattr(model.config, k) == v for k, v in g['constructor'].items() if k != 'TSSA')
 
 
@@ -82,12 +91,6 @@ def test_one_layer_of_crate_lm():
 # ---- the operator of ToST
 
 CASES = json.loads((ROOT / 'tests' / 'golden' / 'tost_operator.json').read_text())['cases']
-NAMES = {'c_attn': 'U', 'c_proj': 'W', 'qkv': 'U', 'to_out.0': 'W', 'denom_bias': 'b'}
-
-
-def same_gradients(attn, wanted):
-    for name, want in official.rename(wanted, NAMES).items():
-        agree(attn.get_parameter(name).grad, want)
 
 
 @pytest.mark.parametrize('i', range(len(CASES)))
@@ -103,13 +106,6 @@ def test_tssa_and_its_gradients(i):
     (out * factor).sum().backward()
     agree([out, z.grad], [g['output'], g['input_grad']])
     same_gradients(attn, g['parameter_grads'])
-
-
-@pytest.mark.parametrize('name', ['tost_lang', 'tost_lang_bias_false'])
-def test_gradients_of_tost_on_text(name):
-    model, g, x, y = golden_text(name)
-    model(x, y)[1].backward()
-    same_gradients(model.layers[0].attn, g['outputs']['parameter_grads_of_layer_0'])
 
 
 # ---- classifiers

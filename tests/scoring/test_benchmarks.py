@@ -37,6 +37,15 @@ def bigrams(block_size):
     return Table(2 * torch.randn(256, 256, generator=torch.Generator().manual_seed(0)), block_size)
 
 
+def words():
+    """A model that has learnt by heart which letter follows which in some words, and hardly anything else."""
+    logits = 0.01 * bigrams(64).logits.data
+    for a, b in zip(b'rugca', b'ugcat'):
+        logits[a, b] = 9.0
+    logits[ord(' '), ord('r')] = logits[ord('e'), ord(' ')] = 10.0
+    return Table(logits, 64)
+
+
 def aot(block_size):
     torch.manual_seed(0)
     model = AoT(AoTConfig(block_size=block_size, vocab_size=256, n_layer=2, n_head=2, n_embd=16)).eval()
@@ -51,14 +60,6 @@ def test_windows_score_each_token_once_with_the_context_that_the_protocol_states
     model = aot(8)
     sequences = [(torch.randint(256, (n + 1,), generator=torch.Generator().manual_seed(n)).tolist(), first)
                  for n in (1, 2, 7, 8, 9, 10, 11, 12, 15, 16, 17, 29, 40) if n >= first]
-    for tokens, _ in sequences:
-        n, seen = len(tokens) - 1, []
-        for start, a, end in benchmarks.windows(n, first, 8, stride):
-            assert 0 <= start <= a - 1 and end - start <= 8
-            if first == 1 and a > 1:
-                assert 8 - stride + 1 <= a - start and end - start == 8
-            seen += range(a, end + 1)
-        assert seen == list(range(first, n + 1))
     for batch_size in (1, 3, 100):
         found = benchmarks.score(model, sequences, stride, batch_size, PLAIN)
         for (tokens, _), (nats, right) in zip(sequences, found):
@@ -90,22 +91,18 @@ def results(model, folder, asked, tokenizer=BYTES, stride=0, batch_size=5, clean
 def test_a_uniform_model_scores_the_log_of_the_vocabulary(prepared):
     """8 bits a byte; all choices of equal length tie, and the first is taken."""
     value, count = results(Table(torch.zeros(256, 256), 16), prepared, 'all')
-    for name, text in (('wikitext2', WIKI), ('ptb', PTB), ('lambada', ''.join(p.replace('\n', '?') for p in PASSAGES))):
-        assert value[name, 'loss'] == pytest.approx(math.log(256), rel=1e-5)
-        assert value[name, 'bits_per_byte'] == pytest.approx(8)
-        assert count[name, 'bits_per_byte'] == len(text.encode())
-    words = [p.rsplit(' ', 1)[1] for p in PASSAGES]
-    assert count['lambada', 'last_word_loss'] == sum(len(w) + 1 for w in words)
-    assert count['lambada', 'loss_per_word'] == 2 and value['lambada', 'accuracy'] == 0
-    assert value['lambada', 'loss_per_word'] == pytest.approx(math.log(256) * 4, rel=1e-5)
+    for name, text in (('wikitext2', WIKI), ('ptb', PTB), ('lambada', ''.join(PASSAGES))):
+        assert value[name, 'bits_per_byte'] == pytest.approx(8) and count[name, 'bits_per_byte'] == len(text.encode())
+    assert (count['lambada', 'last_word_loss'], count['lambada', 'loss_per_word']) == (len(' rug cat'), 2)
+    assert value['lambada', 'accuracy'] == 0
     assert value['cbt_cn', 'accuracy'] == 0.5 and count['cbt_cn', 'accuracy'] == 2  # `bee` is wrong, `ant` is right
     assert value['cbt_ne', 'accuracy'] == 0  # the shortest name, Bo
     padded = Table(torch.zeros(300, 300), 16)
     assert results(padded, prepared, 'ptb')[0]['ptb', 'loss'] == pytest.approx(math.log(300), rel=1e-5)
 
 
-@pytest.mark.parametrize('model, stride', [(bigrams(64), 32), (bigrams(4), 3), (aot(8), 4), (aot(256), 9), (aot(8), 1)],
-                         ids=['bigrams', 'bigrams4', 'aot', 'aot256', 'aot_stride1'])
+@pytest.mark.parametrize('model, stride', [(bigrams(64), 32), (bigrams(4), 3), (words(), 32), (aot(8), 4),
+                                           (aot(256), 9), (aot(8), 1)])
 def test_scores_are_those_of_a_naive_loop(model, stride, prepared):
     values = [results(model, prepared, 'lambada,ptb,cbt_cn', stride=stride, batch_size=n)[0] for n in (5, 1, 1000)]
     value, begin, encode = values[0], [10], lambda text: list(text.encode())
@@ -130,18 +127,6 @@ def test_scores_are_those_of_a_naive_loop(model, stride, prepared):
         found += row['choices'][sums.index(min(sums))] == row['answer']
     want['cbt_cn', 'accuracy'] = found / 2
     assert {k: value[k] for k in want} == pytest.approx(want, rel=1e-4)
-
-
-def test_a_model_that_knows_the_words_gets_them_right(prepared):
-    """One that has learnt by heart which letter follows which: r-u-g, but also c-a-t."""
-    logits = torch.zeros(256, 256)
-    for word in ('rug', ' cat', 'e '):                  # `the` ends
-        for a, b in zip(word.encode(), word.encode()[1:]):
-            logits[a, b] = 9.0
-    logits[ord(' '), ord('r')] = 10.0
-    value, _ = results(Table(logits, 64), prepared, 'lambada,cbt_cn')
-    assert value['lambada', 'accuracy'] == 0.5
-    assert value['cbt_cn', 'accuracy'] == 0.5  # cat, and cat again where it is ant
 
 
 def test_detokenizing_is_what_it_says(prepared):

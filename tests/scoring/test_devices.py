@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 import torch
-from fake_mps import FakeMPS, OnMPS
+from fake_mps import FakeMPS
 from helpers import OF_AUTOENCODERS, SHORT, go
 
 import eval
@@ -54,14 +54,3 @@ def test_a_score_is_that_on_the_cpu(run, data, words, at, tmp_path, capsys, monk
         eval.main([*words, '--device=mps'])
     found = capsys.readouterr().out
     assert 'float32 on mps' in found and found.replace('on mps', 'on cpu') == want
-
-
-def test_a_probe_sums_in_what_the_device_has():
-    """In float32 throughout, the optimum is that of float64 up to rounding."""
-    g = torch.Generator().manual_seed(0)
-    x, y = torch.randn(300, 6, generator=g), torch.randint(4, (300,), generator=g)
-    want = frozen.fit_logistic(x, y, 4, 1.0)
-    with FakeMPS():
-        found = frozen.fit_logistic(x.to('mps'), y.to('mps'), 4, 1.0)
-        assert isinstance(found, OnMPS) and found.dtype == torch.float32
-        assert torch.allclose(found.cpu().double(), want, atol=1e-3)

@@ -56,16 +56,6 @@ def test_nearest_neighbours_by_a_naive_loop():
             assert guess[b, i].item() == pytest.approx(want, abs=1e-5)
 
 
-@pytest.mark.parametrize('estimate', regression.ESTIMATORS.values(), ids=str)
-def test_estimators_see_the_past_alone(estimate):
-    x, y = draw(n=8)
-    changed = x.clone(), y.clone()
-    changed[0][:, 5:] += 1
-    changed[1][:, 4:] += 1  # what is predicted at 4 is not seen there
-    before, after = regression.predictions(estimate, x, y), regression.predictions(estimate, *changed)
-    assert torch.equal(before[:, :5], after[:, :5])
-
-
 # ---- Figure 6
 
 def test_errors_are_those_computed_by_hand():
