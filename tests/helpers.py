@@ -102,7 +102,8 @@ def agree(found, want):
             agree(of[name](found.flatten()), want[name])
         assert found.abs().sum().item() == pytest.approx(want.get('sum_abs', found.abs().sum().item()), rel=1e-5)
     else:
-        assert (found - torch.tensor(want)).abs().max() < 1e-5
+        want = torch.tensor(want)
+        assert found.shape == want.shape and (found - want).abs().max() < 1e-5
 
 
 def noise_of(g):

@@ -163,7 +163,6 @@ def test_the_segmentation_demos_file_is_crate_with_one_classifier():
     for held, logits in ((first, want['mlp_head (what the forward pass returns)']), (rest, [[0.0] * 1000] * 2),
                          (sd, want['head of that (never called by the released forward pass)'])):
         model, _, x = golden_pictures('crate_demo', {'model': held})
-        assert model(x)[0].shape == torch.tensor(logits).shape
         agree(model(x)[0], logits)
     z = model.embed(x)
     keys = halves(model.layers, z, lambda layer, z: layer.attn.U(layer.norm1(z)))

@@ -12,7 +12,7 @@ from helpers import (TEXT, by_hand, margin, masked_autoencoder, normalized, quad
 
 from engine import networks
 from prepare.lib.pictures import save_arrays
-from scoring import splits
+from scoring import confusion, splits
 from tasks.hidden import MaskedTextSplit
 from tasks.pictures import ImageSplit
 from tasks.text import TextSplit
@@ -107,6 +107,11 @@ def test_loss_and_accuracies_of_hidden_tokens(folder, monkeypatch):
         assert splits.tokens(model, text, PLAIN, batch_size) == want
     monkeypatch.setattr('tasks.hidden.LOGITS_AT_ONCE', 2 * 16 * 257)  # two rows
     assert splits.tokens(model, text, PLAIN, 1000) == want
+
+
+def test_shares_of_confusions_are_of_the_true_class():
+    shares = confusion.drawn(np.array([[1, 0, 0], [3, 1, 0], [0, 0, 0]]), 'abc').axes[0].images[0].get_array()
+    assert shares.tolist() == [[1, 0, 0], [0.75, 0.25, 0], [0, 0, 0]]
 
 
 # ---- ImageNet-ReaL
