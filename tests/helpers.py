@@ -3,6 +3,7 @@ network."""
 import copy
 import io
 import json
+import math
 import os
 import subprocess
 import sys
@@ -74,13 +75,35 @@ def golden_pictures(name, sd=None, **settings):
     return model, g, torch.randn(g['input']['shape'], generator=torch.Generator().manual_seed(7))
 
 
-def same_tokens(z, want):
-    """Fails unless tokens are those that a golden file describes."""
-    assert list(z.shape) == want['shape']
-    assert (z.flatten()[:8] - torch.tensor(want['first8'])).abs().max() < 1e-5
-    assert (z.flatten()[-8:] - torch.tensor(want['last8'])).abs().max() < 1e-5
-    assert z.mean().item() == pytest.approx(want['mean'], abs=1e-5)
-    assert z.std().item() == pytest.approx(want['std'], abs=1e-5)
+def golden_text(name, sd=None, **settings):
+    """(network, golden file, token ids, targets) of a language model, by the golden file's recipe."""
+    made, g = golden(name)
+    model = {'gpt': 'aot', 'crate_gpt': 'crate', 'crate_lm': 'crate_alpha'}.get(name.split('_bias')[0], 'tost')
+    Network = networks.network(model)[0]
+    load = Network.from_gpt2 if model == 'aot' else Network.from_official
+    settings = {'n_head': g['constructor']['n_head']} | settings
+    settings |= dict(image_size=0, patch_size=0) if model == 'crate' else {}
+    model = load(made if sd is None else sd, **settings).eval()
+    return model, g, *(torch.tensor(g['input'][k]) for k in ('tokens', 'targets'))
+
+
+def agree(found, want):
+    """Fails unless a tensor, or a list of them, is what a golden file says: all its numbers, or shape and statistics.
+    A gradient may have another shape than the authors' parameter."""
+    if isinstance(found, (list, tuple)):
+        for pair in zip(found, want, strict=True):
+            agree(*pair)
+    elif isinstance(want, dict):
+        of = {'first8': lambda t: t[:8], 'last8': lambda t: t[-8:], 'first4': lambda t: t[:4], 'mean': torch.mean,
+              'std': torch.std}
+        assert found.numel() == math.prod(want['shape']) and want.keys() & of.keys()
+        assert 'sum_abs' in want or list(found.shape) == want['shape']
+        for name in want.keys() & of.keys():
+            agree(of[name](found.flatten()), want[name])
+        assert found.abs().sum().item() == pytest.approx(want.get('sum_abs', found.abs().sum().item()), rel=1e-5)
+    else:
+        want = torch.tensor(want)
+        assert found.shape == want.shape and (found - want).abs().max() < 1e-5
 
 
 def noise_of(g):

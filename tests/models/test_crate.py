@@ -1,29 +1,13 @@
-"""CRATE: equal to the authors' code through its own weights, and to the papers' equations by naive
-loops."""
+"""CRATE equals the papers' equations by naive loops; its steps do what they are for. So do those of CRATE-alpha."""
 import math
 
 import pytest
 import torch
-from helpers import golden, golden_pictures, same_tokens, text_network, tokens
+from helpers import text_network, tokens
 
-from model_crate import CRATE, ISTA, MSSA, CRATEConfig, patchify
-
-
-@pytest.mark.parametrize('name', ['crate_classifier', 'crate_classifier_mean_pool', 'crate_classifier_one_head'])
-def test_crate_equals_the_released_code_layer_by_layer(name):
-    c = golden(name)[1]['constructor']
-    model, g, x = golden_pictures(name, pool=c['pool'], eta=c['ista'])
-    assert (model(x)[0] - torch.tensor(g['outputs']['logits'])).abs().max() < 1e-5
-    assert model.num_params() == g['parameter_count']['all']
-    z, want = model.embed(x), g['outputs']['tokens']
-    same_tokens(z, want['tokens_before_layers'])
-    for l, layer in enumerate(model.layers):
-        same_tokens(z + layer.attn(layer.norm1(z)), want[f'layer{l}.after_attention_residual'])
-        z = layer(z)
-        same_tokens(z, want[f'layer{l}.after_ista'])
-        zeros = (z == 0).float().mean((1, 2))
-        share = g['outputs']['layerwise_measures'][l]['zero_fraction_mean']
-        assert zeros.mean().item() == pytest.approx(share, abs=1 / z[0].numel())
+from model_crate import ISTA, CRATEConfig, patchify
+from model_crate_alpha import ISTA as Coder
+from model_crate_alpha import CRATEAlpha, CRATEAlphaConfig
 
 
 @pytest.mark.parametrize('causal', [True, False])
@@ -51,34 +35,18 @@ def test_the_logits_of_text_equal_the_paper_by_a_naive_loop(causal):
     assert torch.allclose(model(x)[0][0], expected, atol=1e-4)
 
 
-def test_tied_mssa_equals_eq_12_by_a_naive_loop():
+@pytest.mark.parametrize('kind', ['relu', 'soft'])
+def test_a_step_of_ista_is_proximal(kind):
+    """Its result a has the optimality conditions of |a - (z - eta gradient)|^2 / 2 + eta lambda |a|_1, with a >= 0 for
+    'relu'. That of eq. (92) is held to its majorizer in analysis/test_majorizer.py."""
     torch.manual_seed(0)
-    mssa, Z = MSSA(CRATEConfig(n_embd=12, n_head=3, tie_out=True)), torch.randn(5, 12)
-    expected = torch.zeros(5, 12)
-    for k in range(3):
-        U_k = mssa.U.weight[4 * k:4 * k + 4].T
-        w = [U_k.T @ z for z in Z]
-        for i in range(5):
-            a = torch.tensor([math.exp((w[i] @ w[j]).item() / 2) for j in range(5)])
-            expected[i] += U_k @ sum(a_j / a.sum() * w_j for a_j, w_j in zip(a, w))
-    assert torch.allclose(mssa(Z[None])[0], expected, atol=1e-5)
-
-
-def test_ista_equals_the_naive_step():
-    """That of eq. (92) is held to its majorizer in analysis/test_majorizer.py."""
-    torch.manual_seed(0)
-    z = torch.randn(2, 5, 8)
-    for kind in ('relu', 'soft'):
-        ista = ISTA(CRATEConfig(n_embd=8, n_head=2, eta=0.2, lam=0.3, ista=kind))
-        torch.nn.init.normal_(ista.D, std=0.3)
-        expected = torch.zeros_like(z)
-        for b in range(2):
-            for n in range(5):
-                v, D = z[b, n], ista.D
-                step = v + 0.2 * D.T @ (v - D @ v)
-                relu, soft = (step - 0.06).clamp(min=0), step.sign() * (step.abs() - 0.06).clamp(min=0)
-                expected[b, n] = relu if kind == 'relu' else soft
-        assert torch.allclose(ista(z), expected, atol=1e-6)
+    z, ista = torch.randn(50, 8), ISTA(CRATEConfig(n_embd=8, n_head=2, eta=0.2, lam=0.3, ista=kind))
+    torch.nn.init.normal_(ista.D, std=0.3)
+    a, at = ista(z), z.clone().requires_grad_()
+    (0.5 * (z - at @ ista.D.T) ** 2).sum().backward()
+    pull = z - 0.2 * at.grad - a
+    assert torch.allclose(pull[a != 0], 0.06 * a[a != 0].sign(), atol=1e-6) and (a == 0).any()
+    assert pull[a == 0].max() <= 0.06 and ((a >= 0).all() if kind == 'relu' else pull[a == 0].min() >= -0.06)
 
 
 def test_one_ista_step_lowers_the_lasso_of_an_incoherent_dictionary():
@@ -99,20 +67,39 @@ def test_patches_are_rows_of_rows_columns_channels():
     assert torch.equal(patches[1, 2].view(2, 3, 3), x[1, :, 2:4, 0:3].permute(1, 2, 0))  # third patch: lower left
 
 
-def test_the_papers_sizes():
-    for (n_layer, n_embd, n_head), count in {(12, 384, 6): 6_090_856, (12, 576, 12): 13_116_328,
-                                             (12, 768, 12): 22_796_008, (24, 1024, 16): 77_641_192}.items():
-        with torch.device('meta'):
-            assert CRATE(CRATEConfig(n_layer=n_layer, n_embd=n_embd, n_head=n_head)).num_params() == count
+# ---- CRATE-alpha
 
 
-@pytest.mark.parametrize('shape, vocab_size, block_size, causal', [
-    ((12, 768, 12), 50257, 1024, True), ((12, 768, 12), 50258, 512, False), ((8, 512, 8), 50258, 512, False)])
-def test_parameters_of_text_by_hand(shape, vocab_size, block_size, causal):
-    n, d, K = shape
-    with torch.device('meta'):
-        model = CRATE(CRATEConfig(n, K, d, image_size=0, vocab_size=vocab_size, block_size=block_size, causal=causal))
-    layer = 3 * d * d + d + 2 * 2 * d  # U, W with a bias, D; two LayerNorms
-    assert model.num_params() == (vocab_size + block_size) * d + n * layer + 2 * d * (not causal)
-    if causal:
-        assert round(model.num_params() / 1e6) == 61  # "about 60M"
+def coder(**settings):
+    torch.manual_seed(0)
+    ista = Coder(CRATEAlphaConfig(n_embd=12, n_head=3, **settings)).double()
+    torch.nn.init.normal_(ista.D, std=0.2)
+    if ista.D1 is not None:
+        torch.nn.init.normal_(ista.D1)
+    return ista, torch.randn(7, 12, dtype=torch.float64)
+
+
+def test_many_steps_reach_the_minimum_of_the_lasso():
+    """Its optimality conditions: the gradient of the smooth part is -lambda where a code is positive, and at least
+    that where it is zero."""
+    ista, x = coder(eta=0.05, lam=0.3, steps=20_000)
+    a = ista.code(x)
+    gradient = (a @ ista.D.T - x) @ ista.D
+    positive = a > 0
+    assert positive.any(1).all() and (~positive).any(1).all()
+    assert (gradient[positive] + 0.3).abs().max() < 1e-9 and (gradient[~positive] + 0.3).min() > -1e-9
+
+
+def test_every_step_lowers_the_objective():
+    def objective(steps):
+        ista, x = coder(eta=0.05, lam=0.3, steps=steps)
+        a = ista.code(x)
+        return 0.3 * a.sum() + 0.5 * (x - a @ ista.D.T).square().sum()
+    values = [objective(n) for n in (1, 2, 3, 5, 9)]
+    assert values == sorted(values, reverse=True) and values[0] < 0.5 * coder()[1].square().sum()
+
+
+def test_one_head_has_an_output_map_on_text_alone():
+    for image_size in (0, 16):
+        model = CRATEAlpha(CRATEAlphaConfig(n_layer=1, n_head=1, n_embd=16, image_size=image_size))
+        assert (model.layers[0].attn.W is None) == bool(image_size)

@@ -1,155 +1,135 @@
-"""The authors' and OpenAI's weights in our networks and back: every name, every way to nest them,
-every mistake."""
+"""The authors' and OpenAI's weights in our networks and back: every name, every way to nest them, every tensor that
+does not fit."""
+import re
+
 import pytest
 import torch
-from helpers import golden, golden_pictures, same_tokens
+from helpers import equal, golden, golden_pictures, golden_text
 
 from engine import official
+from engine.settings import Mistake
 from model_aot import AoT
 from model_crate import CRATE, CRATEConfig
+from model_crate_alpha import CRATEAlpha
 
-CLASSIFIERS = ['crate_classifier', 'crate_classifier_mean_pool', 'crate_classifier_one_head', 'vit', 'crate_alpha',
-               'tost_vision']
-AUTOENCODERS = ['crate_mae', 'vit_mae']
-DEAD = {'crate_mae': {'decoder_embed.weight', 'decoder_embed.bias'}}  # the authors' code never reads them
+TEXTS = ['gpt_bias_true', 'gpt_bias_false', 'crate_gpt', 'crate_lm', 'tost_lang', 'tost_lang_bias_false']
+FILES = [*TEXTS, 'crate_classifier', 'crate_classifier_mean_pool', 'crate_classifier_one_head', 'vit', 'crate_alpha',
+         'tost_vision', 'crate_mae', 'vit_mae']
+DEAD = ['decoder_embed.weight', 'decoder_embed.bias']  # the authors' CRATE-MAE never reads them
+MASKS = ['transformer.h.0.attn.bias', 'transformer.h.1.attn.bias']
+# what a file may lack: fixed positions, masks, counters, the output map that is the embedding; what is not read
+MAY_LACK = {'gpt_bias_true': ['lm_head.weight'], 'gpt_bias_false': ['lm_head.weight'], 'crate_gpt': MASKS[:1],
+            'crate_mae': ['pos_embed', 'decoder_pos_embed', *DEAD], 'vit_mae': ['pos_embed', 'decoder_pos_embed'],
+            'tost_vision': [f'patch_embed.proj.{i}.1.num_batches_tracked' for i in (0, 2, 4)]}
+ANY_SHAPE = {'crate_gpt': MASKS[:1], 'crate_mae': ['pos_embed', *DEAD]}
+# without it a file is one of another kind or width, so another name is told
+TELLS = ('transformer.ln_f.bias', 'transformer.ln_f.weight', 'fc_norm.weight', 'blocks.0.attn.qkv.bias',
+         'transformer.layers.0.0.fn.qkv.weight')
 
-# ---- GPT-2
+
+def load(name, sd=None, **settings):
+    return (golden_text if name in TEXTS else golden_pictures)(name, sd, **settings)[0]
 
 
-def test_gpt2_takes_openai_names():
-    sd, g = golden('gpt_bias_true')
-    ours = AoT.from_gpt2(sd, n_head=4).state_dict()
-    transposed = ('c_attn.weight', 'c_proj.weight', 'c_fc.weight')
+def whole(name):
+    """(network, its state dict with the authors' names)."""
+    model = load(name)
+    return model, model.to_official() if hasattr(model, 'to_official') else golden(name)[0]
+
+
+@pytest.mark.parametrize('name', FILES)
+def test_weights_go_both_ways_however_they_are_nested(name):
+    (sd, g), (model, back) = golden(name), whole(name)
+    assert {k: list(v.shape) for k, v in back.items()} == {row[0]: row[1] for row in g['state_dict']
+                                                           if row[0] in back or not name.startswith('gpt')}
+    dead = DEAD if name == 'crate_mae' else []
+    assert all(torch.equal(back[k], sd[k]) for k in sd.keys() - dead) and not any(back[k].any() for k in dead)
+    for k in MASKS if name == 'crate_gpt' else []:
+        assert all(int(row.sum()) == i + 1 == row[:i + 1].sum() for i, row in enumerate(back[k][0, 0]))
+    for variant in (back, {'model': {f'_orig_mod.{k}': v for k, v in sd.items()}, 'iter_num': 3},
+                    {'state_dict': {f'module.{k}': v for k, v in sd.items()}, 'epoch': 3},
+                    {f'module._orig_mod.{k}': v for k, v in back.items()}):
+        assert equal(load(name, variant).state_dict(), model.state_dict())
+
+
+def test_gpt2_takes_openais_names():
+    sd, _ = golden('gpt_bias_true')
+    transposed = 'c_attn.weight', 'c_proj.weight', 'c_fc.weight'
     theirs = {k.removeprefix('transformer.'): v.T.contiguous() if k.endswith(transposed) else v
               for k, v in sd.items() if k != 'lm_head.weight'}
     theirs['h.0.attn.bias'] = torch.ones(1, 1, 16, 16).tril()  # a mask, not a weight
-    for variant in (theirs, {'transformer.' + k: v for k, v in theirs.items()},
-                    {'model': {'_orig_mod.' + k: v for k, v in sd.items()}}):
-        loaded = AoT.from_gpt2(variant, n_head=4).state_dict()
-        assert all(torch.equal(loaded[k], ours[k]) for k in ours)
+    for variant in (theirs, {f'transformer.{k}': v for k, v in theirs.items()}):
+        assert equal(AoT.from_gpt2(variant, n_head=4).state_dict(), AoT.from_gpt2(sd, n_head=4).state_dict())
 
 
-@pytest.mark.parametrize('change, word', [
-    (lambda sd: sd.pop('transformer.h.1.mlp.c_fc.bias'), 'h.1.mlp.c_fc.bias'),
-    (lambda sd: sd.update({'transformer.h.0.extra': torch.ones(1)}), 'h.0.extra'),
-    (lambda sd: sd.update({'transformer.h.1.ln_1.weight': torch.ones(3)}), 'h.1.ln_1.weight'),
-    (lambda sd: sd.pop('transformer.wpe.weight'), 'wpe'),
-    (lambda sd: sd.update({'lm_head.weight': sd['lm_head.weight'] + 1}), 'lm_head.weight differs')])
-def test_gpt2_loader_names_what_does_not_fit(change, word):
-    sd, _ = golden('gpt_bias_true')
-    change(sd)
-    with pytest.raises(ValueError, match=word):
-        AoT.from_gpt2(sd, n_head=4)
+@pytest.mark.parametrize('name', FILES)
+def test_each_tensor_that_is_missing_or_has_another_shape_is_named(name):
+    model, back = whole(name)
+    names = [k for k in back if not re.search(r'(layers|h|blocks)\.[12]\.', k)]  # other layers have the same tensors
+
+    def refused(sd, word):
+        try:
+            return not equal(load(name, sd).state_dict(), model.state_dict())
+        except Mistake as e:
+            assert word.removeprefix('transformer.') in str(e) or word in TELLS
+            return True
+    fit = {k for k in names if not refused({other: t for other, t in back.items() if other != k}, k)}
+    assert fit == set(MAY_LACK.get(name, []))
+    other = {k: back[k][..., :-1] if back[k].dim() > 1 else back[k][..., None] for k in names}
+    fit = {k for k in names if not refused(back | {k: other[k]}, k)}
+    assert fit == set(ANY_SHAPE.get(name, []))
+    assert refused(back | {'surprise': torch.ones(1)}, 'surprise')
+    if name in TEXTS:
+        assert refused(back | {'lm_head.weight': back['lm_head.weight'] + 1}, 'lm_head.weight')
 
 
-# ---- the authors' state dicts
+def test_settings_that_no_tensor_tells_reach_the_network():
+    x = golden_text('crate_lm')[2]
+    for name, settings in (('crate_gpt', dict(lam=0.5)), ('crate_lm', dict(lam=0.5)), ('crate_lm', dict(skip=True)),
+                           ('crate_lm', dict(steps=3))):
+        assert not torch.equal(load(name, **settings)(x)[0], load(name)(x)[0])
 
 
-@pytest.mark.parametrize('name', CLASSIFIERS)
-def test_weights_of_classifiers_go_both_ways(name):
-    sd, g = golden(name)
-    model, _, x = golden_pictures(name)
-    back = model.to_official()
-    assert sorted(back) == sorted(row[0] for row in g['state_dict']) and all(torch.equal(back[k], sd[k]) for k in sd)
-    for variant in ({'state_dict': {'module.' + k: v for k, v in sd.items()}, 'epoch': 3}, {'model': sd}):
-        assert torch.equal(golden_pictures(name, variant)[0](x)[0], model(x)[0])
+GPT = dict(image_size=0, patch_size=0)
 
 
-@pytest.mark.parametrize('name', AUTOENCODERS)
-def test_weights_of_autoencoders_go_both_ways(name):
-    sd, g = golden(name)
-    model, _, x = golden_pictures(name)
-    noise, back, dead = torch.rand(2, 16), model.to_official(), DEAD.get(name, set())
-    assert {k: list(v.shape) for k, v in back.items()} == {row[0]: row[1] for row in g['state_dict']}
-    assert all(torch.equal(back[k], sd[k]) for k in sd.keys() - dead) and not any(back[k].any() for k in dead)
-    without = {k: v for k, v in sd.items() if k not in dead}
-    for variant in (sd, back, {'model': back, 'epoch': 3}, {'state_dict': {'module.' + k: v for k, v in sd.items()}},
-                    without):  # with positions and without, with dead weight and without
-        assert torch.equal(golden_pictures(name, variant)[0](x, noise)[0], model(x, noise)[0])
-
-
-def test_the_segmentation_demos_file_is_crate_with_one_classifier():
-    """Its two maps as one, or the first alone, or none: then a classifier of zeros."""
-    sd, g = golden('crate_demo')
-    want = g['outputs']
-    rest = {k: v for k, v in sd.items() if not k.startswith(('head.', 'mlp_head.'))}
-    first = rest | {k: v for k, v in sd.items() if k.startswith('mlp_head.')}
-    for held, logits in ((first, want['mlp_head (what the forward pass returns)']), (rest, [[0.0] * 1000] * 2),
-                         (sd, want['head of that (never called by the released forward pass)'])):
-        model, _, x = golden_pictures('crate_demo', {'model': held})
-        out = model(x)[0]
-        assert out.shape == torch.tensor(logits).shape and (out - torch.tensor(logits)).abs().max() < 1e-5
-        z = model.embed(x)
-        for layer, tokens in zip(model.layers, want['after_each_layer'], strict=True):
-            keys, z = layer.attn.U(layer.norm1(z)), layer(z)
-            same_tokens(z, tokens)
-        same_tokens(keys, want['keys_without_interpolation'])
+@pytest.mark.parametrize('Network, name, settings, word', [
+    (CRATE, 'crate_gpt', dict(image_size=16, patch_size=4), 'image_size=0'),
+    (CRATEAlpha, 'crate_lm', dict(image_size=16, patch_size=4), 'image_size=0'),
+    (CRATEAlpha, 'crate_gpt', {}, 'model=crate'), (CRATE, 'crate_lm', GPT, 'ln_f.bias'),
+    (CRATE, 'crate_gpt', GPT | dict(n_head=5), 'n_head=5'),
+    (CRATE, 'crate_gpt', GPT | dict(final_norm=True), 'read.norm'),
+    (CRATEAlpha, 'crate_alpha', dict(n_layer=1, n_embd=24), 'transformer.wte.weight')])
+def test_files_of_another_network_and_settings_that_do_not_fit_are_named(Network, name, settings, word):
+    with pytest.raises(Mistake, match=word):
+        Network.from_official(golden(name)[0], **dict(n_head=3) | settings)
 
 
 def test_the_segmentation_demos_network_has_its_names_and_shapes():
-    g = golden('crate_demo')[1]['full_size']
-    theirs = dict(g['names_and_shapes_that_the_loader_offers'])
+    theirs = dict(golden('crate_demo')[1]['full_size']['names_and_shapes_that_the_loader_offers'])
     with torch.device('meta'):
         model = CRATE(CRATEConfig(n_layer=12, n_head=6, n_embd=768, image_size=224, patch_size=8, num_classes=21842))
-    classifier = sum(p.numel() for p in model.read.parameters())
-    assert model.num_params() - classifier == g['parameter_count']['without mlp_head and head']
     theirs |= {'mlp_head.1.weight': theirs.pop('head.weight'), 'mlp_head.1.bias': theirs.pop('head.bias')}
     assert {k: list(v.shape) for k, v in model.to_official().items()} == theirs
 
 
-def refused(name, sd, change, word):
-    with pytest.raises(ValueError, match=word):
-        golden_pictures(name, {k: v for k, v in (sd | change).items() if v is not None})
+# ---- files
 
 
-@pytest.mark.parametrize('name, gone', [('crate_classifier', 'transformer.layers.1.1.fn.weight'),
-                                        ('vit', 'blocks.1.mlp.fc2.bias')])
-def test_loaders_of_classifiers_name_what_does_not_fit(name, gone):
-    sd, _ = golden(name)
-    for change, word in (({gone: None}, gone), ({'surprise': torch.ones(1)}, 'surprise'),
-                         ({'cls_token': torch.ones(1, 1, 3)}, 'cls_token')):
-        refused(name, sd, change, word)
-    refused(name, {}, {'weights': torch.ones(1)}, 'cls_token: missing')
+@pytest.mark.parametrize('content', [b'', b'\x80\x02garbage', 'cut', [1, 2], {1: torch.ones(3)}, {'state_dict': None}],
+                         ids=str)
+def test_what_is_no_official_file_is_refused_by_name(content, tmp_path):
+    path = tmp_path / 'w.pth'
+    torch.save(golden('crate_classifier')[0] if content == 'cut' else content, path)
+    if content == 'cut' or isinstance(content, bytes):
+        path.write_bytes(path.read_bytes()[:-900] if content == 'cut' else content)
+    with pytest.raises(Mistake, match=re.escape(str(path))):
+        official.read(path)
 
 
-@pytest.mark.parametrize('name', AUTOENCODERS)
-def test_loaders_of_autoencoders_name_what_does_not_fit(name):
-    back = golden_pictures(name)[0].to_official()
-    decoder_pos = back['decoder_pos_embed']
-    for change, word in (({'cls_token': None}, 'cls_token'), ({'surprise': torch.ones(1)}, 'surprise'),
-                         ({'mask_token': torch.ones(1, 1, 3)}, 'mask_token'),
-                         ({'norm.bias': None, 'norm.weight': None}, 'norm.bias'),
-                         ({'decoder_pos_embed': decoder_pos[:, 1:]}, 'decoder_pos_embed: '),
-                         ({k: None for k in back if k.startswith('decoder_pred')}, 'decoder_pred.weight: missing'),
-                         ({k: None for k in back if k.startswith('blocks.0')}, 'blocks.0.*: missing')):
-        refused(name, back, change, word)
-
-
-# ---- the authors' files
-
-def refused_file(path, content, message):
-    path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
-    with pytest.raises(ValueError, match=message):
-        CRATE.from_official(official.read(path), n_head=3, image_size=16, patch_size=4)
-
-
-@pytest.mark.parametrize('content, message', [
-    (b'', 'damaged'), (b'\x80\x02garbage', 'damaged'), ([1, 2], 'no state dict'), ({1: torch.ones(3)}, 'no state dict'),
-    ({'state_dict': None}, 'no state dict'), ({}, 'cls_token: missing'),
-    ({'weights': torch.ones(3)}, 'cls_token: missing')])
-def test_what_is_no_official_file_is_refused_by_name(content, message, tmp_path):
-    refused_file(tmp_path / 'w.pth', content, message)
-
-
-def test_a_file_that_is_cut_off_is_refused(tmp_path):
-    torch.save(golden_pictures('crate_classifier')[0].to_official(), tmp_path / 'w.pth')
-    whole = (tmp_path / 'w.pth').read_bytes()
-    refused_file(tmp_path / 'w.pth', whole[:len(whole) // 2], 'w.pth is damaged')
-
-
-@pytest.mark.parametrize('name', AUTOENCODERS)
+@pytest.mark.parametrize('name', ['crate_mae', 'vit_mae'])
 def test_files_may_hold_half_precision(name, tmp_path):
-    model, g, x = golden_pictures(name)
+    model, _, x = golden_pictures(name)
     torch.save({k: v.half() for k, v in model.to_official().items()}, tmp_path / 'w.pth')
-    half, noise = golden_pictures(name, official.read(tmp_path / 'w.pth'))[0], torch.rand(2, 16)
+    half, noise = load(name, official.read(tmp_path / 'w.pth')), torch.rand(2, 16)
     assert half(x, noise)[1].item() == pytest.approx(model(x, noise)[1].item(), abs=2e-3)

@@ -1,5 +1,4 @@
-"""Scores of a whole split: they are what one computes by hand, picture by picture and token by
-token."""
+"""Scores of a whole split: they are what one computes by hand, picture by picture and token by token."""
 import contextlib
 import json
 from types import SimpleNamespace
@@ -8,28 +7,19 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import TEXT, by_hand, margin, normalized, quadrants, save_text, split_text, text_network
+from helpers import (TEXT, by_hand, margin, masked_autoencoder, normalized, quadrants, save_text, split_text,
+                     text_network)
 
 from engine import networks
 from prepare.lib.pictures import save_arrays
-from scoring import splits
-from tasks.pictures import ImageSplit
+from scoring import confusion, splits
 from tasks.hidden import MaskedTextSplit
+from tasks.pictures import ImageSplit
 from tasks.text import TextSplit
 from tasks.tokenizer import Tokenizer
 
 PLAIN = contextlib.nullcontext()
 NUMBERS = 4, 1, 6, 2, 3, 5  # in the names of pictures, which are not in the order of their numbers
-
-
-def network(name, channels=3, **settings):
-    """A fresh network for 8 x 8 pictures of 7 classes."""
-    Network, Config = networks.network(name)
-    small = dict(image_size=8, patch_size=2, channels=channels, n_layer=1, n_head=2, n_embd=16)
-    small |= dict(decoder_n_layer=1, decoder_n_head=2, decoder_n_embd=16) if name == 'vit_mae' else {}
-    small |= {} if name.endswith('_mae') else dict(num_classes=7)
-    torch.manual_seed(0)
-    return Network(Config(**small | settings)).eval()
 
 
 @pytest.fixture(scope='module')
@@ -43,26 +33,35 @@ def folder(tmp_path_factory):
     return out
 
 
+def scores_by_hand(logits, y):
+    """Loss and accuracies of logits (N, classes) that have no tie which rounding could decide."""
+    assert margin(logits, y) > 1e-5
+    rank = (logits > logits.gather(1, y[:, None])).sum(1)
+    return {'count': len(y), 'loss': pytest.approx(F.cross_entropy(logits, y).item(), abs=1e-5)} | {
+        f'top{k}': pytest.approx((rank < k).double().mean().item()) for k in (1, 5)}
+
+
 # ---- pictures
 
 @pytest.mark.parametrize('channels', [1, 2, 3, 5])
-@pytest.mark.parametrize('batch_size', [1, 7, 100])
-def test_loss_and_accuracies_of_a_classifier(batch_size, channels, folder):
-    model = network('crate', channels)
+def test_loss_and_accuracies_of_a_classifier(channels, folder):
+    Network, Config = networks.network('crate')
+    torch.manual_seed(0)
+    model = Network(Config(image_size=8, patch_size=2, channels=channels, n_layer=1, n_head=2, n_embd=16,
+                           num_classes=7)).eval()
     logits, y = by_hand(model, folder / f'lights_{channels}', 'test')
-    assert margin(logits) > 1e-5 and margin(logits, y) > 1e-5  # no tie that rounding could decide
-    images = ImageSplit(folder / f'lights_{channels}', 'test')
-    found, guesses = splits.classification(model, images, PLAIN, batch_size, 1.0)
-    rank = (logits > logits.gather(1, y[:, None])).sum(1)
-    assert found['loss'] == pytest.approx(F.cross_entropy(logits, y).item(), abs=1e-5)
-    assert (found['top1'], found['top5']) == pytest.approx(((rank < 1).sum().item() / 20, (rank < 5).sum().item() / 20))
-    assert guesses == logits.argmax(1).tolist()
+    assert margin(logits) > 1e-5
+    for batch_size in (1, 7, 100):
+        images = ImageSplit(folder / f'lights_{channels}', 'test')
+        found, guesses = splits.classification(model, images, PLAIN, batch_size, 1.0)
+        assert found == scores_by_hand(logits, y) and guesses == logits.argmax(1).tolist()
 
 
 @pytest.mark.parametrize('channels', [1, 2, 3])
 @pytest.mark.parametrize('name', ['crate_mae', 'vit_mae'])
 def test_reconstruction_and_its_baseline(name, channels, folder):
-    model = network(name, channels)
+    small = dict(image_size=8, patch_size=2, channels=channels)
+    model = masked_autoencoder(name, **small)[0].eval()
     images, losses, baseline = ImageSplit(folder / f'lights_{channels}', 'test'), [], []
     for i, x in enumerate(normalized(images.pixels)):
         noise = torch.from_numpy(np.random.default_rng((i, 4)).random(16)).float()
@@ -72,27 +71,13 @@ def test_reconstruction_and_its_baseline(name, channels, folder):
         baseline.append(sum((patches[n] - colour).square().mean().item() for n in hidden) / 12)
         with torch.no_grad():
             losses.append(model(x[None], noise[None])[1].item())
+    want = {'count': 20, 'hidden': 0.75, 'loss': pytest.approx(np.mean(losses), abs=1e-5),
+            'baseline': pytest.approx(np.mean(baseline), abs=1e-5)}
     for batch_size in (7, 100):
-        found = splits.reconstruction(model, images, PLAIN, batch_size, 1.0)
-        assert (found['count'], found['hidden']) == (20, 0.75)
-        assert found['loss'] == pytest.approx(np.mean(losses), abs=1e-5)
-        assert found['baseline'] == pytest.approx(np.mean(baseline), abs=1e-5)
-
-
-@pytest.mark.parametrize('name', ['crate_mae', 'vit_mae'])
-def test_normalized_patches_are_compared_with_their_own_mean(name, folder):
-    images = ImageSplit(folder / 'lights_3', 'test')
-    found = splits.reconstruction(network(name, norm_pix_loss=True), images, PLAIN, 7, 1.0)
-    assert found['baseline'] == pytest.approx(11 / 12, abs=1e-3)  # 12 numbers of deviation 1, with divisor 11
-
-
-@pytest.mark.parametrize('channels', [1, 2, 3, 5])
-def test_the_visible_colour_is_a_mean_for_each_channel(channels):
-    patches = torch.arange(channels).repeat(6).expand(2, 4, -1) + torch.tensor([0.0, 10, 20, 30])[:, None]
-    hidden = torch.tensor([[True, False, False, True], [False, True, True, True]])
-    flat = splits.visible_colour(patches, hidden, channels).unflatten(2, (6, channels))
-    for colour, mean in zip(flat, (15, 0)):
-        assert (colour == mean + torch.arange(channels)).all()
+        assert splits.reconstruction(model, images, PLAIN, batch_size, 1.0) == want
+    model = masked_autoencoder(name, norm_pix_loss=True, **small)[0]
+    found, P = splits.reconstruction(model, images, PLAIN, 7, 1.0), 4 * channels
+    assert found['baseline'] == pytest.approx((P - 1) / P, abs=1e-3)  # P numbers of deviation 1, with divisor P - 1
 
 
 # ---- text
@@ -103,9 +88,10 @@ def test_loss_of_the_next_tokens(folder):
     starts = np.linspace(0, len(x) - 17, len(text)).astype(int)
     with torch.no_grad():
         want = np.mean([F.cross_entropy(model(x[s:s + 16][None])[0][0], x[s + 1:s + 17]).item() for s in starts])
+    y = torch.cat([x[s + 1:s + 17] for s in starts]).tolist()
     for batch_size in (1, 3, 1000):
-        found = splits.tokens(model, text, PLAIN, batch_size)
-        assert (found['count'], found['loss']) == (16 * len(text), pytest.approx(want, abs=1e-5))
+        assert splits.tokens(model, text, PLAIN, batch_size) == {
+            'count': len(y), 'loss': pytest.approx(want, abs=1e-5), 'commonest': max(map(y.count, y)) / len(y)}
 
 
 def test_loss_and_accuracies_of_hidden_tokens(folder, monkeypatch):
@@ -115,52 +101,43 @@ def test_loss_and_accuracies_of_hidden_tokens(folder, monkeypatch):
         for x, y in text.fixed(1, len(text)):
             chosen.append(y[y != -1])
             logits.append(model(x)[0][y != -1].double())
-    y, logits = torch.cat(chosen), torch.cat(logits)
-    assert margin(logits, y) > 1e-5
-    rank = (logits > logits.gather(1, y[:, None])).sum(1)
-    want = {'count': len(y), 'loss': pytest.approx(F.cross_entropy(logits, y).item(), abs=1e-5),
-            'top1': pytest.approx((rank < 1).double().mean().item()),
-            'top5': pytest.approx((rank < 5).double().mean().item()),
-            'commonest': max(map(y.tolist().count, y.tolist())) / len(y)}
+    y = torch.cat(chosen)
+    want = scores_by_hand(torch.cat(logits), y) | {'commonest': y.bincount().max().item() / len(y)}
     for batch_size in (1, 3, 1000):
         assert splits.tokens(model, text, PLAIN, batch_size) == want
     monkeypatch.setattr('tasks.hidden.LOGITS_AT_ONCE', 2 * 16 * 257)  # two rows
     assert splits.tokens(model, text, PLAIN, 1000) == want
 
 
+def test_shares_of_confusions_are_of_the_true_class():
+    shares = confusion.drawn(np.array([[1, 0, 0], [3, 1, 0], [0, 0, 0]]), 'abc').axes[0].images[0].get_array()
+    assert shares.tolist() == [[1, 0, 0], [0.75, 0.25, 0], [0, 0, 0]]
+
+
 # ---- ImageNet-ReaL
 
-def real_labels(tmp_path, labels, names):
+VALIDATION = 'x/ILSVRC2012_val_{:08d}.JPEG'
+
+
+def real_labels(tmp_path, labels, name=VALIDATION):
     """The labels of pictures with these names, from a file with this content."""
     path = tmp_path / 'real.json'
     if labels is not None:
         path.write_text(labels if isinstance(labels, str) else json.dumps(labels))
-    np.save(tmp_path / 'val.names.npy', np.array(names, 'S'))
+    np.save(tmp_path / 'val.names.npy', np.array([name.format(n) for n in NUMBERS], 'S'))
     return splits.real_labels(path, SimpleNamespace(folder=tmp_path, split='val'))
 
 
 def test_real_labels_are_looked_up_by_the_number_in_the_name(tmp_path):
-    names = [f'x/ILSVRC2012_val_{n:08d}.JPEG' for n in NUMBERS]  # 4 1 6 2 3 5; 3 and 5 have no label
-    labels = real_labels(tmp_path, [[0], [1, 5], [], [3], [], [2]], names)  # of pictures 1 .. 6
+    labels = real_labels(tmp_path, [[0], [1, 5], [], [3], [], [2]])  # of pictures 1 .. 6; here 4 1 6 2 3 5
     assert labels == [[3], [0], [2], [1, 5], [], []]
     for guesses, share in (([3, 0, 2, 5, 9, 9], 1), ([3, 9, 2, 1, 0, 0], 3 / 4), ([0, 1, 3, 2, 0, 0], 0)):
         assert splits.real_accuracy(guesses, labels) == share
 
 
-@pytest.mark.parametrize('content', [None, '{', [[0]] * 3, 7, {'a': [1]}])
-def test_a_file_other_than_real_json_is_refused_by_name(content, tmp_path):
-    with pytest.raises(ValueError, match='real.json has no labels for these pictures'):
-        real_labels(tmp_path, content, [f'ILSVRC2012_val_{n:08d}.JPEG' for n in NUMBERS])
-
-
-@pytest.mark.parametrize('name', ['n0001_{}.JPEG', 'Abyssinian_{}.jpg'])
-def test_names_that_are_not_imagenets_validation_are_refused(name, tmp_path):
-    with pytest.raises(ValueError, match='val split of imagenet'):
-        real_labels(tmp_path, [[0]] * 6, [name.format(n) for n in NUMBERS])
-
-
-def test_means_are_weighted():
-    means = splits.Means()
-    means.add(1, {'loss': torch.tensor(4.0)})
-    means.add(3, {'loss': 0.0})
-    assert means.result() == {'count': 4, 'loss': 1.0}
+@pytest.mark.parametrize('content, name', [
+    *((content, VALIDATION) for content in (None, '{', [[0]] * 3, 7, {'a': [1]})),
+    ([[0]] * 6, 'n0001_{}.JPEG'), ([[0]] * 6, 'Abyssinian_{}.jpg')])
+def test_other_files_and_other_pictures_are_refused(content, name, tmp_path):
+    with pytest.raises(ValueError, match='real.json'):
+        real_labels(tmp_path, content, name)

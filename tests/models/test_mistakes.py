@@ -1,0 +1,76 @@
+"""Settings that no network can have, and inputs that do not fit one, are refused by name."""
+import dataclasses
+import math
+
+import pytest
+import torch
+from helpers import TEXT_NETWORKS, masked_autoencoder, text_network, tokens
+
+from engine import networks
+from model_aot import AoT, AoTConfig
+from model_dino import DINOConfig
+
+# of every network that has the settings
+ALL = [({name: n}, name) for name in ('n_layer', 'n_head', 'n_embd', 'channels', 'num_classes', 'block_size',
+                                      'vocab_size', 'atoms', 'steps', 'final_norms') for n in (0, -1)]
+ALL += [(dict(n_embd=20, n_head=3), 'n_head'), (dict(pool='max'), 'pool'),
+        (dict(image_size=32, patch_size=5), 'patch_size'), (dict(image_size=30, patch_size=4), 'image_size'),
+        (dict(image_size=(32, 30), patch_size=4), 'image_size')]
+ALL += [(dict(mask_ratio=ratio), 'mask_ratio') for ratio in (0.0, 1.0, -0.1, 1.5, math.nan)]
+ALL += [(dict(image_size=8, patch_size=4, mask_ratio=0.9), 'mask_ratio'), (dict(image_size=16, mask_ratio=0.7), 'mask')]
+SMALL = dict(n_layer=1, n_head=2, n_embd=16, image_size=16, patch_size=4)
+OWN = [('aot', dict(attn='mha'), 'attn'), ('aot', dict(gelu='relu'), 'gelu'), ('aot', dict(init='one'), 'init'),
+       ('aot', dict(attn='mhsa', tie_out=True), 'tie_out'), ('crate', dict(ista='hard'), 'ista'),
+       ('crate_mae', dict(n_embd=30, n_head=5), 'n_embd'), ('vit_mae', dict(n_embd=30, n_head=5), 'n_embd'),
+       ('crate_mae', dict(masking='none'), 'masking'), ('crate_mae', dict(decoder_skip='paper'), 'decoder_skip'),
+       ('crate_mae', dict(decoder_n_head=5), 'decoder_n_head'), ('vit_mae', dict(decoder_n_layer=0), 'decoder_n_layer'),
+       ('vit_mae', dict(decoder_n_embd=30), 'decoder_n_embd'),
+       ('tost', dict(image_size=16, patch_size=(4, 8)), 'patch_size'),
+       ('dino', SMALL | dict(backbone='crate_mae'), 'backbone'), ('dino', SMALL | dict(backbone='what'), 'backbone'),
+       ('dino', SMALL | dict(objective='what'), 'objective')]
+OWN += [('dino', SMALL | {name: 0}, name) for name in (
+    'n_out', 'hidden', 'bottleneck', 'head_layers', 'student_temperature', 'teacher_temperature', 'first_temperature',
+    'eps', 'c')]
+OWN += [('dino', SMALL | {name: share}, name) for name in (
+    'centre_momentum', 'teacher_momentum', 'teacher_momentum_end', 'freeze_share', 'temperature_share')
+    for share in (-0.1, 1.1)]
+
+
+def has(name, settings):
+    return settings.keys() <= {f.name for f in dataclasses.fields(networks.network(name)[1])}
+
+
+@pytest.mark.parametrize('name, settings, word', [
+    *((name, *row) for name in networks.names() for row in ALL if has(name, row[0])), *OWN])
+def test_a_setting_that_cannot_be_is_named(name, settings, word):
+    with pytest.raises(ValueError, match=word):
+        networks.network(name)[1](**settings)
+
+
+def test_settings_at_their_ends_are_allowed():
+    DINOConfig(**SMALL, centre_momentum=0, teacher_momentum=0, teacher_momentum_end=1, freeze_share=1)
+    for name in ('aot', 'crate', 'crate_alpha', 'vit', 'crate_mae', 'vit_mae'):
+        assert networks.network(name)[1](image_size=(4, 6), patch_size=1, n_layer=1, n_head=1).patch_size == (1, 1)
+    assert networks.network('tost')[1](image_size=64, patch_size=32).patch_size == (32, 32)
+
+
+@pytest.mark.parametrize('name', ['aot', 'crate', 'crate_alpha', 'tost', 'vit', 'crate_mae', 'vit_mae'])
+def test_pictures_of_another_size_are_refused(name):
+    Network, Config = networks.network(name)
+    model = masked_autoencoder(name)[0] if 'mae' in name else Network(Config(
+        image_size=(8, 12), patch_size=4, n_layer=1, n_head=2, n_embd=16))
+    for shape in ((1, 3, 12, 8), (1, 3, 8, 8), (1, 1, 8, 12)):
+        with pytest.raises(ValueError, match='resize'):
+            model(torch.zeros(shape))
+
+
+@pytest.mark.parametrize('name', dict(TEXT_NETWORKS))
+def test_too_many_tokens_are_refused(name):
+    with pytest.raises(ValueError, match='block_size=16'):
+        text_network(name)(tokens(1, 17))
+
+
+def test_too_many_examples_are_refused():
+    model = AoT(AoTConfig(block_size=12, n_dims=4, n_layer=1, n_head=2, n_embd=16))
+    with pytest.raises(ValueError, match='block_size=12'):
+        model(torch.zeros(1, 7, 4), torch.zeros(1, 7))
