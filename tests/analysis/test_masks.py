@@ -1,0 +1,185 @@
+"""Masks in pictures: MaskCut equals the released code, and its rules by loops and a flood; average
+precision equals pycocotools'; the rest equals loops over pixels."""
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers import ROOT
+
+from analysis import maskcut as cuts
+from analysis.maskcut import maskcut
+from analysis.objects import Scores, Truth, average_precision, connected, overlaps, two_means
+from analysis.segmentation import precision_of
+
+CUTS, PRECISIONS = (json.loads((ROOT / 'tests' / 'golden' / f'{name}.json').read_text())['cases']
+                    for name in ('maskcut', 'average_precision'))
+
+# ---- MaskCut
+
+
+def features_of(i):
+    case = CUTS[i]
+    generator = torch.Generator().manual_seed(31 + i)
+    base = torch.randn(3, case['width'], generator=generator)
+    truth = torch.tensor(case['ground_truth'])
+    return base[truth.flatten()].T + 0.25 * torch.randn(case['width'], truth.numel(), generator=generator)
+
+
+@pytest.mark.parametrize('i', range(len(CUTS)))
+def test_maskcut_equals_the_released_code(i):
+    case, x = CUTS[i], features_of(i)
+    A = cuts.affinity(x, case['tau'])
+    assert (A == 1).sum() == case['affinity_ones']
+    v = cuts.second_eigenvector(A).abs()
+    assert (v / v.max() - torch.tensor(case['abs_second_eigenvector_up_to_scale'])).abs().max() < 1e-5
+    found = maskcut(x, case['grid'], case['tau'], case['masks_wanted'])
+    assert found.dtype == torch.bool and found.int().tolist() == case['masks']
+
+
+def flooded(part, seed):
+    """The cells of part, bool (H, W), that a flood reaches from a cell through its neighbours: bool (H, W)."""
+    (H, W), reached, edge = part.shape, np.zeros_like(part), [seed]
+    while edge:
+        r, c = edge.pop()
+        if 0 <= r < H and 0 <= c < W and part[r, c] and not reached[r, c]:
+            reached[r, c] = True
+            edge += [(r + 1, c), (r - 1, c), (r, c + 1), (r, c - 1)]
+    return reached
+
+
+def by_loops(features, grid, tau, masks):
+    """MaskCut by the rules of the reference, and how often each of three of them decided."""
+    (H, W), found, last, turned, overlapping, small = grid, [], None, 0, 0, 0
+    x = features.double().numpy().reshape(-1, H, W).copy()
+    for i in range(masks):
+        taken = np.any(found, 0) if found else np.zeros((H, W), bool)
+        flat = (x * ~taken).reshape(len(x), -1)
+        flat = flat / np.maximum(np.linalg.norm(flat, axis=0), 1e-12)
+        A = np.where(flat.T @ flat > tau, 1.0, 1e-5)
+        root = np.diag(A.sum(1) ** -0.5)
+        v = root @ np.linalg.eigh(np.eye(len(A)) - root @ A @ root)[1][:, 1]
+        v = (v * np.sign(v[np.abs(v).argmax()])).reshape(H, W)
+        part = v > v.mean()
+        if sum(part[r, c] for r in (0, -1) for c in (0, -1)) >= 3:
+            v, part, turned = -v, ~part, turned + 1
+        mask = flooded(part, np.argwhere(v > v.max() - 1e-9)[0])
+        if last is not None and (mask & last).sum() / (mask | last).sum() > 0.5:
+            overlapping, mask = overlapping + ((mask & last).sum() / (mask | last).sum() < 0.95), mask & False
+        elif last is not None and mask.mean() <= 0.01:
+            small, mask = small + 1, mask & False
+        last = mask
+        found.append(mask & ~taken)
+    return np.stack(found), np.array([turned, overlapping, small])
+
+
+def test_maskcut_by_loops():
+    """On pictures with up to three things before a background of two parts; each rule decides some."""
+    rules = np.zeros(3, int)
+    for seed in range(60):
+        g = torch.Generator().manual_seed(seed)
+        H, W = grid = [(8, 8), (6, 10), (12, 11)][seed % 3]
+        kinds = torch.zeros(H, W, dtype=torch.long)
+        for m in (1, 2, 3):
+            side = int(torch.randint(1, 6, (1,), generator=g))
+            r, c = (int(torch.randint(0, n - 2, (1,), generator=g)) for n in grid)
+            kinds[r:r + side, c:c + side] = m
+        x = torch.randn(4, 12, generator=g)[kinds.flatten()].T + 0.4 * torch.randn(12, H * W, generator=g)
+        expected, decided = by_loops(x, grid, 0.15, 3)
+        rules += decided
+        assert np.array_equal(maskcut(x, grid, 0.15, 3).numpy(), expected)
+    assert rules.min() > 0, rules
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_of_two_alike_objects_the_upper_one_comes_first(seed):
+    """Their entries are equal but for rounding, which differs from machine to machine."""
+    rng = np.random.default_rng(seed)
+    background, thing = rng.permutation(np.eye(12))[:2]
+    row, column, other, side = *rng.integers(1, 5, 3), rng.integers(1, 4)
+    first = np.zeros((14, 9), bool)
+    first[row:row + side, column:column + side] = True
+    second = np.roll(first, (5 + rng.integers(0, 3), other - column), (0, 1))
+    x = np.where((first | second)[..., None], thing, background).reshape(-1, 12).T
+    assert np.array_equal(maskcut(torch.tensor(x), (14, 9), masks=1)[0].numpy(), first)
+
+
+@pytest.mark.parametrize('grid, masks, named', [((8, 8), 0, 'masks=0'), ((8, 8), 65, 'masks=65'),
+                                                ((1, 1), 1, 'patch')])
+def test_what_does_not_fit_is_named(grid, masks, named):
+    with pytest.raises(ValueError, match=named):
+        maskcut(features_of(0)[:, :1 if grid == (1, 1) else None], grid, masks=masks)
+
+
+# ---- objects
+
+
+@pytest.mark.parametrize('case', PRECISIONS)
+def test_average_precision_equals_coco(case):
+    given = [torch.tensor(case[name]) for name in ('each', 'found', 'certainty', 'real')]
+    assert average_precision(*given) == pytest.approx(case['ap'], abs=1e-12)
+    assert average_precision(*given, thresholds=(0.5,)) == pytest.approx(case['ap50'], abs=1e-12)
+
+
+@pytest.mark.parametrize('each, sure, expected', [
+    ([[[0.9, 0.0], [0.8, 0.0]]], [[1.0, 1.0]], 51 / 101 * 0.5),         # both find the first object, at once
+    ([[[0.9, 0.0], [0.8, 0.0]]], [[2.0, 1.0]], 51 / 101),
+    ([[[0.9], [0.1]], [[0.1], [0.9]]], [[1.0, 1.0]] * 2, 0.5),          # equal ones count at once,
+    ([[[0.1], [0.9]], [[0.9], [0.1]]], [[1.0, 1.0]] * 2, 0.5)])         # whichever picture is first
+def test_average_precision_where_masks_are_equally_certain(each, sure, expected):
+    each = torch.tensor(each)
+    found, real = torch.ones(each.shape[:2], dtype=torch.bool), torch.ones(len(each), each.size(2), dtype=torch.bool)
+    assert average_precision(each, found, torch.tensor(sure), real, (0.5,)) == pytest.approx(expected)
+    assert average_precision(each, found, torch.tensor(sure), ~real) == 0  # no objects
+
+
+def test_overlaps_of_cells_equal_those_of_pixels():
+    rng = np.random.default_rng(0)
+    numbers = torch.tensor(rng.choice([0, 1, 2, 3, 255], (4, 6, 8)).astype(np.uint8))
+    true = Truth(numbers, torch.tensor([[0, 1, 2]] * 4), ['a', 'b', 'c'])
+    found = torch.tensor(rng.random((4, 5, 2, 4)) < 0.5)                                # cells of 3 x 2 pixels
+    mine = overlaps(found.flatten(2), *true.cells(slice(None), (2, 4)))
+    big = found.repeat_interleave(3, 2).repeat_interleave(2, 3)
+    for i in range(4):
+        for p in range(5):
+            for m in (1, 2, 3):
+                pairs = [(a, b == m) for a, b in zip(big[i, p].flatten().tolist(), numbers[i].flatten().tolist())
+                         if b != 255]
+                both, either = sum(a and b for a, b in pairs), sum(a or b for a, b in pairs)
+                assert mine[i, p, m - 1].item() == pytest.approx(both / either if either else 0)
+
+
+def test_two_colours_are_told_apart_whichever_is_brighter():
+    shape = torch.zeros(2, 9, 12, dtype=torch.bool)
+    shape[0, 2:6, 3:9], shape[1, :, 4:] = True, True            # the second shape has two corners, and more pixels
+    colours = torch.tensor([[[[200., 30, 90]]], [[[10., 200, 30]]]])
+    x = torch.where(shape[..., None], colours, torch.tensor([90., 90, 90]))
+    x += torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+    found = two_means(x)
+    assert torch.equal(found[0], shape[0]) and torch.equal(found[1], ~shape[1])
+    assert torch.equal(two_means(255 - x), found)
+    assert not two_means(torch.full((1, 4, 4, 3), 7.0))[0].all()
+
+
+def test_connected_parts_by_a_flood():
+    """The four largest, the largest first."""
+    masks = np.random.default_rng(1).random((5, 11, 13)) < 0.55
+    for part, found in zip(masks, connected(torch.tensor(masks), 4).numpy()):
+        sizes = sorted((flood.sum() for flood in {f.tobytes(): f for f in (
+            flooded(part, tuple(cell)) for cell in np.argwhere(part))}.values()), reverse=True)[:4]
+        assert found.sum((1, 2)).tolist() == sizes + [0] * (4 - len(sizes))
+        for m in found:
+            assert not m.any() or np.array_equal(m, flooded(part, tuple(np.argwhere(m)[0])))
+    assert not connected(torch.zeros(1, 3, 3, dtype=torch.bool), 2).any()
+
+
+def test_a_mask_of_unknown_pixels_alone_counts_as_none():
+    """A picture of four cells: an object, an unknown cell, two of background; masks of the unknown cell and
+    of the object, the first one more certain."""
+    inside, known = torch.tensor([[[8.0, 0, 0, 0]]]), torch.tensor([[8.0, 0, 8, 8]])
+    found = torch.tensor([[[0, 1, 0, 0], [1, 0, 0, 0]]]).bool()
+    scores = Scores.of(found, inside, known)
+    assert scores.covers.tolist() == [[0, pytest.approx(1 / 3)]]
+    assert precision_of(scores, torch.tensor([[0]]), True) == (1.0, 1.0)
+    found[0, 0] = torch.tensor([False, False, True, False])  # of background
+    assert precision_of(Scores.of(found, inside, known), torch.tensor([[0]]), True) == (0.5, 0.5)
