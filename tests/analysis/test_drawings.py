@@ -55,15 +55,17 @@ def test_figures_of_the_theory(words, table, undrawn):
     assert all(label.get_fontsize() > 6.9 for label in figure.findobj(Text))
 
 
-def test_maps_number_their_heads_and_tokens(look, undrawn):
-    look('subspaces', 'crate', '--directions=3')
-    first, image = undrawn[-1].axes[0], undrawn[-1].axes[0].images[0]
-    drawn = image.get_array()
-    assert (drawn.diagonal() > image.get_clim()[1]).all() and image.get_clim()[0] == 0  # the ones are above the scale
+def test_maps_number_their_layers_heads_and_tokens(look, undrawn):
+    for command in ('subspaces', 'tokens'):
+        look(command, 'crate')
+        maps = [axis for axis in undrawn[-1].axes if axis.images and axis.get_title().startswith('layer')]
+        assert [re.match(r'layer (\d)', axis.get_title())[1] for axis in maps] == list('123')
+    assert [label.get_text() for label in undrawn[1].axes[0].get_yticklabels()] == ['2', '5', '8', '11']  # of 4 x 3
+    first = undrawn[0].axes[0]
+    (low, high), drawn = first.images[0].get_clim(), first.images[0].get_array()
+    assert (drawn.diagonal() > high).all() and low == 0                 # the ones are above the scale
     assert [label.get_text() for label in first.get_xticklabels()] == ['1', '2']
-    assert first.get_xticks().tolist() == [1, 4]                        # the middle of three columns
-    look('tokens', 'crate')                                             # 4 x 3 patches after the class token
-    assert [label.get_text() for label in undrawn[-1].axes[0].get_yticklabels()] == ['2', '5', '8', '11']
+    assert first.get_xticks().tolist() == [1.5, 5.5]                    # the middle of four columns
 
 
 # ---- layers
