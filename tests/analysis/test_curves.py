@@ -35,6 +35,7 @@ def test_runs_are_read_printed_and_drawn(tmp_path, capsys, undrawn):
         assert panel.get_ylim()[0] < 1 and panel.get_ylim()[1] > 5      # all of both runs is seen
     analyze.main(['curves', a, b, f'--out={tmp_path}/y.png', '--log=true', '--top=2'])
     assert {(panel.get_xscale(), panel.get_ylim()[1]) for panel in undrawn[1].axes} == {('symlog', 2)}
+    assert '--overwrite=true' in fails(capsys, analyze.main, 'curves', a, f'--out={tmp_path}/y.png')
 
 
 def test_legends_name_runs_without_folders_if_that_tells_them_apart():

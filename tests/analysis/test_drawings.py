@@ -1,5 +1,4 @@
 """The tables of analyze.py hold what one computes, for every kind of network; and what figures say."""
-import math
 import re
 
 import numpy as np
@@ -11,7 +10,6 @@ from matplotlib.text import Text
 
 import analyze
 from analysis import layers, measures
-from tasks.augment import visible
 
 # ---- what is written into figures
 
@@ -274,24 +272,19 @@ def test_ista_by_a_loop_and_many_small_steps(name, place, look):
 @torch.no_grad()
 @pytest.mark.parametrize('name, words, part', [
     ('crate', [], 2), ('vit', ['--part=key'], 1), ('gpt2', [], 2), ('functions', [], 2), ('crate_mae', [], 2)])
-def test_subspaces_by_a_loop_over_columns(name, words, part, place, look):
-    def overlap(a, b):
-        return abs(sum(x * y for x, y in zip(a, b))) / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
+def test_subspaces_by_cosines_of_columns(name, words, part, place, look):
     rows = look('subspaces', name, '--directions=3', *words)
     for model, column in ((load(place, name), 'coherence'), (fresh(name), 'coherence_random')):
         for l, attention in enumerate(layers.attentions(model), 1):
-            U = [U.T.tolist() for U, _ in projections(attention, part)]                 # U[k][j] is column j of head k
-            apart = [overlap(a, b) for i, j in ((0, 1), (1, 0)) for a in U[i] for b in U[j]]
-            within = [overlap(a, b) for i in (0, 1) for a in U[i] for b in U[i]]
-            mine = [row for row in rows if int(row['layer']) == l]
-            assert {round(float(row[column]), 5) for row in mine} == {round(np.mean(apart) / np.mean(within), 5)}
+            columns = np.concatenate([U.T.numpy() for U, _ in projections(attention, part)])    # (K p, d)
+            columns, p = columns / np.linalg.norm(columns, axis=1, keepdims=True), len(columns) // 2
+            G, mine = abs(columns @ columns.T), [row for row in rows if int(row['layer']) == l]
+            coherence = G[:p, p:].mean() / np.mean([G[:p, :p], G[p:, p:]])
+            assert [c for c, in floats(mine, column)] == pytest.approx([coherence] * 36, rel=1e-4)
             if column == 'coherence':
-                for row in mine:
-                    a, b = (U[int(row[f'head_{x}']) - 1][int(row[f'column_{x}']) - 1] for x in 'ij')
-                    assert float(row['value']) == pytest.approx(overlap(a, b), abs=1e-5)
-                picked = {(row['head_i'], row['column_i']) for row in mine}
-                assert [sum(h == k for h, _ in picked) for k in '12'] == [3, 3] and len(mine) == 36
-                assert picked == {(row['head_j'], row['column_j']) for row in mine}
+                i, j = (np.array(floats(mine, f'head_{x}', f'column_{x}'), int) @ (p, 1) - p - 1 for x in 'ij')
+                assert [value for value, in floats(mine, 'value')] == pytest.approx(G[i, j], abs=1e-5)
+                assert set(i) == set(j) and [len(set(i[i < p])), len(set(i[i >= p]))] == [3, 3]
 
 
 @torch.no_grad()
@@ -372,14 +365,6 @@ def test_a_class_token_that_sees_only_itself_still_has_a_map():
         model.layers[0].attn.U.weight.mul_(1000)
         maps = layers.class_maps(model.layers[0].attn, z)
     assert maps.shape == (3, 2, 12) and torch.allclose(maps.sum(-1), torch.ones(1))
-
-
-def test_pictures_are_drawn_in_grey_or_their_first_three_channels():
-    x = torch.randn(2, 5, 4, 3)
-    grey, first = visible(x[:, :1]), visible(x)
-    assert (grey == grey[..., :1]).all() and np.array_equal(visible(x[:, :2]), grey)
-    assert first.shape == (2, 4, 3, 3) == visible(x[:, :3]).shape and (first != first[..., :1]).any()
-    assert np.array_equal(first, visible(x[:, :4]))
 
 
 # ---- principal components

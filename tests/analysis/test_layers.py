@@ -3,8 +3,7 @@ measures; and the theorem in a shipped layer. tests/analysis/test_drawings.py co
 import pytest
 import torch
 from helpers import golden
-from insides import NETWORKS, loud_network, random_inputs, walk
-from torch import nn
+from insides import NETWORKS, fresh, loud_network, random_inputs, walk
 
 from analysis import denoising, layers, measures
 from model_crate import CRATE, CRATEConfig
@@ -28,64 +27,26 @@ def test_inside_is_the_forward_pass(name):
     assert not any(attention._forward_hooks for attention in layers.attentions(model))
 
 
-class OwnAttention(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.K, self.U = 2, nn.Linear(8, 8)
-
-    def forward(self, z):
-        return self.U(z)
-
-
-class OwnLayer(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm1, self.attn = nn.LayerNorm(8), OwnAttention()
-
-    def forward(self, z):
-        return z + self.attn(self.norm1(z))
-
-
-class Own(nn.Module):
-    """A network with what analyze.py needs, and nothing else."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed, self.layers = nn.Linear(4, 8), nn.ModuleList([OwnLayer(), OwnLayer()])
-
-
-@torch.no_grad()
-def test_a_network_needs_embed_layers_and_attention_alone():
-    model, x = Own(), torch.randn(3, 5, 4)
-    rates, shares, _ = layers.layer_measures(model, (x,))
-    z = model.embed(x)
-    for layer, rate in zip(model.layers, rates):
-        z = layer(z)
-        W = torch.stack([z @ U for U in layer.attn.U.weight.view(2, 4, 8).mT], 1)
-        assert torch.allclose(rate, measures.compressed_rate(W))
-    assert shares.shape == (2, 3)
-
-
 @pytest.mark.parametrize('part, named', [
-    ('embed', 'Own .*embed'), ('layers', 'Own .*layers'), ('layers.1.attn', 'OwnLayer .*attn'),
-    ('layers.1.attn.U', 'OwnAttention .*U or QKV'), ('layers.1.attn.K', 'OwnAttention .*K')])
-def test_what_is_missing_is_named(part, named):
-    model = Own()
+    ('embed', 'CRATE .*embed'), ('layers', 'CRATE .*layers'), ('layers.1.attn', 'Layer .*attn'),
+    ('layers.1.attn.U', 'MSSA .*U or QKV'), ('layers.1.attn.K', 'MSSA .*K')])
+def test_what_a_network_lacks_is_named(part, named):
+    model, x = fresh('crate'), random_inputs('crate')
     owner, _, name = part.rpartition('.')
     delattr(model.get_submodule(owner), name)
     with pytest.raises(ValueError, match=named):
-        if part.endswith('U'):  # otherwise the forward pass would fail first
+        if 'attn.' in part:  # otherwise the forward pass would fail first
             layers.bases(layers.attentions(model)[1])
-        layers.layer_measures(model, (torch.randn(3, 5, 4),))
+        layers.layer_measures(model, x)
 
 
 def test_attention_is_called_once_with_tokens_in_and_out():
-    model = Own()
+    model, x = fresh('crate'), random_inputs('crate')
     attend = model.layers[1].attn
     for forward in (lambda z: z, lambda z: z + attend(attend(z)), lambda z: z + attend(z[:, :1])):
         model.layers[1].forward = forward
-        with pytest.raises(ValueError, match='OwnLayer .*attn'):
-            layers.layer_measures(model, (torch.randn(3, 5, 4),))
+        with pytest.raises(ValueError, match='Layer .*attn'):
+            layers.layer_measures(model, x)
 
 
 @pytest.mark.parametrize('name', ['crate_classifier', 'crate_classifier_mean_pool', 'crate_classifier_one_head'])
