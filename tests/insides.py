@@ -150,4 +150,5 @@ def shows(command, name):
     kind = kind_of(name)
     return not (kind != 'images' and command in ('pca', 'segment', 'objects')
                 or kind == 'functions' and command in ('tokens', 'attention')
-                or command == 'ista' and 'crate' not in (NETWORKS | OTHERS)[name][0] or name in THREE and command in ('denoise', 'compress'))
+                or command == 'ista' and 'crate' not in (NETWORKS | OTHERS)[name][0]
+                or command in ('denoise', 'compress') and name in THREE)

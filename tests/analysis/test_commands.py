@@ -8,7 +8,7 @@ import pytest
 import torch
 from fake_mps import FakeMPS
 from helpers import fails
-from insides import NETWORKS, close, cropped, floats, layer_of, load, shows, softmax_of, walk
+from insides import NETWORKS, close, floats, layer_of, load, shows, softmax_of, walk
 from PIL import Image
 
 import analyze

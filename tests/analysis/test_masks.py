@@ -9,7 +9,7 @@ from helpers import ROOT
 
 from analysis import maskcut as cuts
 from analysis.maskcut import maskcut
-from analysis.objects import Scores, Truth, average_precision, connected, overlaps, two_means
+from analysis.objects import Scores, average_precision, connected, two_means
 from analysis.segmentation import precision_of
 
 CUTS, PRECISIONS = (json.loads((ROOT / 'tests' / 'golden' / f'{name}.json').read_text())['cases']
@@ -131,22 +131,6 @@ def test_average_precision_where_masks_are_equally_certain(each, sure, expected)
     found, real = torch.ones(each.shape[:2], dtype=torch.bool), torch.ones(len(each), each.size(2), dtype=torch.bool)
     assert average_precision(each, found, torch.tensor(sure), real, (0.5,)) == pytest.approx(expected)
     assert average_precision(each, found, torch.tensor(sure), ~real) == 0  # no objects
-
-
-def test_overlaps_of_cells_equal_those_of_pixels():
-    rng = np.random.default_rng(0)
-    numbers = torch.tensor(rng.choice([0, 1, 2, 3, 255], (4, 6, 8)).astype(np.uint8))
-    true = Truth(numbers, torch.tensor([[0, 1, 2]] * 4), ['a', 'b', 'c'])
-    found = torch.tensor(rng.random((4, 5, 2, 4)) < 0.5)                                # cells of 3 x 2 pixels
-    mine = overlaps(found.flatten(2), *true.cells(slice(None), (2, 4)))
-    big = found.repeat_interleave(3, 2).repeat_interleave(2, 3)
-    for i in range(4):
-        for p in range(5):
-            for m in (1, 2, 3):
-                pairs = [(a, b == m) for a, b in zip(big[i, p].flatten().tolist(), numbers[i].flatten().tolist())
-                         if b != 255]
-                both, either = sum(a and b for a, b in pairs), sum(a or b for a, b in pairs)
-                assert mine[i, p, m - 1].item() == pytest.approx(both / either if either else 0)
 
 
 def test_two_colours_are_told_apart_whichever_is_brighter():

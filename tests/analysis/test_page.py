@@ -122,7 +122,8 @@ def test_the_page_computes_what_the_network_does(name, tmp_path):
     found = in_javascript(tmp_path, file, model, '''
         const {states, maps} = Network.forward(net, input), z = states[states.length - 1].z, n = z.n;
         const halves = net.layers.map((_, l) => states.find(s => s.layer === l && s.step !== 'start').z);
-        return {states: states.map(s => [...s.z.data]), maps: maps.map(m => [...m]), logits: [...Network.read(net, z).data],
+        return {states: states.map(s => [...s.z.data]), maps: maps.map(m => [...m]),
+          logits: [...Network.read(net, z).data],
           compressed: halves.map((z, l) => Network.compressedRate(net, l, z)),
           rate: halves.map(z => Network.codingRate(z)),
           nonzeros: Network.nonzeros(z), objective: Network.objective(net, net.layers.length - 1, z, net.config.lam),
@@ -157,8 +158,8 @@ def test_encoder_and_decoder_with_hidden_patches(name, tmp_path):
     found = in_javascript(tmp_path, file, model, '''
         const {states, maps} = Network.forward(net, input, {hidden}), last = states[states.length - 1].z;
         const patches = Network.predictPatches(net, last), made = Network.reconstruct(net, patches, input, hidden);
-        return {states: states.map(s => [...s.z.data]), patches: [...patches.data], loss: made.loss, picture: [...made.picture],
-          maps: maps.length};''', input=given, hidden=hidden[0].tolist())
+        return {states: states.map(s => [...s.z.data]), patches: [...patches.data], loss: made.loss,
+          picture: [...made.picture], maps: maps.length};''', input=given, hidden=hidden[0].tolist())
     expected = [model.embed(x, hidden)] + [z for *_, half, after in walk(model, x, hidden) for z in (half, after)]
     y = model.norm(expected[-1])
     expected.append(y)

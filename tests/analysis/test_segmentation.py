@@ -85,8 +85,8 @@ def test_heads_and_cuts_by_loops_over_pixels(name, cut, part, share, masked, pla
             on.append([((of * whole[i]).sum() / (of * known[i]).sum().clamp(1e-9)).item() for of in of_pixels])
         of_heads = np.concatenate([np.stack([measured(of) for of in zip(*heads)], 1), np.array(on)[..., None]], 2)
         best = of_heads[range(5), of_heads[..., 0].argmax(1)]
-        expected = {'head 1': of_heads[:, 0], 'head 2': of_heads[:, 1], 'best head': best, 'mean head': of_heads.mean(1),
-                    'all cuts': measured([a | b for a, b in cuts])}
+        expected = {'head 1': of_heads[:, 0], 'head 2': of_heads[:, 1], 'best head': best,
+                    'mean head': of_heads.mean(1), 'all cuts': measured([a | b for a, b in cuts])}
         expected |= {f'cut {p + 1}': measured(of) for p, of in enumerate(zip(*cuts))}
         at = [row for row in rows if row['weights'] == weights and row['layer'] == '2']
         mine = {row['masks']: row for row in at if not row['class']}

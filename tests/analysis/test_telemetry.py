@@ -1,7 +1,6 @@
 """train.py --telemetry and --keep_checkpoints: they add to the files of a run, and change nothing else."""
 import numpy as np
 import pytest
-import torch
 from helpers import equal, fails, go, losses, weights
 
 import train
