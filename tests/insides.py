@@ -4,6 +4,7 @@ import math
 import re
 
 import numpy as np
+import pytest
 import torch
 from helpers import loud, normalized
 
@@ -48,8 +49,12 @@ def fresh(name, seed=1337):
 
 
 def loud_network(name):
-    """A network whose attention is far from uniform."""
-    return loud(fresh(name, 0))
+    """A network whose attention is far from uniform, and whose biases are not 0."""
+    model = loud(fresh(name, 0))
+    for k, p in model.named_parameters():
+        if k.endswith('bias'):
+            torch.nn.init.normal_(p, std=0.3)
+    return model
 
 
 def random_inputs(name):
@@ -126,17 +131,24 @@ def chosen(rows):
     return list(dict.fromkeys(int(re.match(r'test (\d+), ', row['picture'])[1]) for row in rows))
 
 
+def close(a, b, rel, abs):
+    """Fails unless two tables are the same up to rounding."""
+    for row, other in zip(a, b, strict=True):
+        for k in row:
+            try:
+                assert float(row[k]) == pytest.approx(float(other[k]), rel=rel, abs=abs), (k, row, other)
+            except ValueError:
+                assert row[k] == other[k]
+
+
 def floats(rows, *columns):
     return [tuple(float(row[k]) for k in columns) for row in rows]
 
 
-def why_not(command, name):
-    """What a user is told where a command has no meaning for a network."""
+def shows(command, name):
+    """Whether a command has a meaning for a network."""
     kind = kind_of(name)
-    if command in ('pca', 'segment', 'objects') and kind != 'images':
-        return f'{command} is for pictures'
-    if command in ('tokens', 'attention') and kind == 'functions':
-        return 'for pictures and texts'
-    if command == 'ista' and 'crate' not in name:
-        return 'no ISTA'
-    return 'no subspace' if command in ('denoise', 'compress') and name in THREE else ''
+    return not (kind != 'images' and command in ('pca', 'segment', 'objects')
+                or kind == 'functions' and command in ('tokens', 'attention')
+                or command == 'ista' and 'crate' not in (NETWORKS | OTHERS)[name][0]
+                or command in ('denoise', 'compress') and name in THREE)

@@ -53,16 +53,26 @@ def place(tmp_path_factory):
 
 @pytest.fixture
 def undrawn(monkeypatch):
-    """Pictures are not drawn, which would take half a second; tests look at the numbers."""
-    import matplotlib.figure
-    monkeypatch.setattr(matplotlib.figure.Figure, 'savefig', lambda self, f, **settings: f.write(b'a picture'))
+    """Pictures are not drawn, which would take half a second; tests look at the numbers. A list of the figures."""
+    figures = []
+    monkeypatch.setattr('matplotlib.figure.Figure.savefig',
+                        lambda figure, f, **settings: figures.append(figure) or f.write(b'a picture'))
+    return figures
 
 
 @pytest.fixture
-def look(place, tmp_path, undrawn):
+def table(tmp_path, undrawn):
+    """A function that runs a command, and returns the rows of its table."""
+    def table(*words):
+        analyze.main([*words, f'--out={tmp_path}/x.png', '--overwrite=true'])
+        return list(csv.DictReader((tmp_path / 'x.csv').open(newline='')))
+    return table
+
+
+@pytest.fixture
+def look(place, table):
     """A function that runs a command on a network, and returns the rows of its table."""
     def look(command, name, *words):
-        analyze.main([command, f'--ckpt={place}/runs/{name}', f'--data_dir={place}/data', f'--out={tmp_path}/x.png',
-                      '--overwrite=true', *[w.format(place=place) for w in words]])
-        return list(csv.DictReader((tmp_path / 'x.csv').open(newline='')))
+        return table(command, f'--ckpt={place}/runs/{name}', f'--data_dir={place}/data',
+                     *[w.format(place=place) for w in words])
     return look

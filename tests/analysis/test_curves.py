@@ -1,12 +1,11 @@
-"""analyze.py curves: the losses in the logs of runs, printed and drawn; and the curve of one run."""
+"""analyze.py curves: the losses in the logs of runs, printed and drawn."""
 import json
 
-import numpy as np
+import pytest
 from helpers import fails
-from PIL import Image
 
 import analyze
-from engine import curve, plots
+from engine import plots
 
 
 def a_run(folder, losses, per_step=10, splits=('train', 'val')):
@@ -21,31 +20,22 @@ def a_run(folder, losses, per_step=10, splits=('train', 'val')):
     return str(folder)
 
 
-def test_runs_are_read_printed_and_drawn(tmp_path, capsys, monkeypatch):
-    from matplotlib.axes import Axes
-    drawn, panels, plot = [], [], Axes.plot
-
-    def noted(self, x, y, **settings):
-        drawn.append((list(x), list(y), settings['label']))
-        panels.append(self)
-        return plot(self, x, y, **settings)
-    monkeypatch.setattr(Axes, 'plot', noted)
+def test_runs_are_read_printed_and_drawn(tmp_path, capsys, undrawn):
     a, b = a_run(tmp_path / 'a', [3.0, 1.0, 2.0]), a_run(tmp_path / 'b', [4.0, 3.5], 100)
-    analyze.main(['curves', a, b, f'--out={tmp_path}/x.png'])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1].split() == [a, '2.0000', '2', '20', '1', '1.0000', '1']             # the last loss, and the best
-    assert lines[2].split()[:4] == [b, '3.5000', '1', '100'] and lines[3].endswith('2 runs')
-    assert Image.open(tmp_path / 'x.png').size[0] > 1000
-    for k, x in enumerate(([0, 1, 2], [10, 20, 30], [0, 0.5, 1])):
-        assert drawn[2 * k] == (x, [4, 2, 3], 'a')
-    for k, x in enumerate(([0, 1, 2], [0, 10, 20], [0, 0.5, 1])):
-        assert drawn[6 + 2 * k] == (x, [3, 1, 2], 'a')
-    assert [label for _, _, label in drawn] == ['a', 'b'] * 6
-    for panel in panels:  # all of both runs is seen
-        assert panel.get_ylim()[0] < 1 and panel.get_ylim()[1] > 5
-    analyze.main(['curves', a, '--out', f'{tmp_path}/log.png', '--log=true', b, '--top=2'])
-    pictures = [np.asarray(Image.open(tmp_path / f'{name}.png')) for name in ('x', 'log')]
-    assert not np.array_equal(*pictures)
+    analyze.main(['curves', a, f'--out={tmp_path}/x.png', b])
+    _, first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first.split() == [a, '2.0000', '2', '20', '1', '1.0000', '1']  # the last loss, and the best
+    assert second.split()[:4] == [b, '3.5000', '1', '100']
+    losses = 2 * [[[4, 2, 3], [5, 4.5]]], 2 * [[[3, 1, 2], [4, 3.5]]]   # of training and validation
+    seen = [[10, 20, 30], [100, 200]], [[0, 10, 20], [0, 100]]
+    for i, panel in enumerate(undrawn[0].axes):
+        x = ([[0, 1, 2], [0, 1]], seen[i // 3], [[0, 0.5, 1], [0, 0.5]])[i % 3]
+        drawn = [(line.get_label(), *map(list, line.get_data())) for line in panel.lines]
+        assert drawn == [(name, *points) for name, *points in zip('ab', x, losses[i // 3][0])]
+        assert panel.get_ylim()[0] < 1 and panel.get_ylim()[1] > 5      # all of both runs is seen
+    analyze.main(['curves', a, b, f'--out={tmp_path}/y.png', '--log=true', '--top=2'])
+    assert {(panel.get_xscale(), panel.get_ylim()[1]) for panel in undrawn[1].axes} == {('symlog', 2)}
+    assert '--overwrite=true' in fails(capsys, analyze.main, 'curves', a, f'--out={tmp_path}/y.png')
 
 
 def test_legends_name_runs_without_folders_if_that_tells_them_apart():
@@ -55,39 +45,9 @@ def test_legends_name_runs_without_folders_if_that_tells_them_apart():
     assert names('x/a', 'y/a', 'b', 'a/') == ['x/a', 'y/a', 'b', 'a/']
 
 
-def test_the_numbers_of_logarithmic_axes_are_no_math():
-    for limits, scale, shown in (((1e-5, 10), 'log', '0.01'), ((0.3, 2), 'log', '0.5'), ((0, 100), 'symlog', '10')):
-        figure, panel = plots.pyplot().subplots()
-        panel.set(xscale=scale, xlim=limits)
-        plots.plain_numbers(panel)
-        figure.canvas.draw()
-        said = [label.get_text() for label in panel.get_xticklabels(which='both')]
-        assert shown in said and not any('$' in word for word in said)
-        plots.pyplot().close(figure)
-
-
-def test_the_curve_of_a_run_is_titled_without_its_folder(tmp_path, monkeypatch):
-    run, figures = a_run(tmp_path / 'out_of_here', [3.0, 1.0]), []
-    monkeypatch.setattr('matplotlib.figure.Figure.savefig',
-                        lambda figure, f, **more: figures.append(figure) or f.write(b'a picture'))
-    curve.draw(run)
-    panel, = figures[0].axes
-    assert panel.get_title() == 'out_of_here' and str(tmp_path) not in panel.get_title()
-    assert [label.get_text() for label in panel.get_legend().get_texts()] == ['train', 'val']
-
-
-def test_mistakes_get_one_line(tmp_path, capsys):
-    a = a_run(tmp_path / 'a', [3.0, 1.0])
-    analyze.main(['curves', a, f'--out={tmp_path}/x.png'])
-    capsys.readouterr()
-    odd, early = a_run(tmp_path / 'odd', []), a_run(tmp_path / 'early', [1.0], splits=['train'])
-    (tmp_path / 'odd' / 'log.jsonl').write_text('{"step": 1, "split"\n')
-    before = (tmp_path / 'x.png').read_bytes()
-    for words, message in (
-            ([], 'name the directories'), ([a, f'--out={tmp_path}/x.png'], 'exists'),
-            ([f'{tmp_path}/none', '--out=y.png'], f'no {tmp_path}/none'),
-            ([odd, '--out=y.png'], 'log.jsonl, line 1 is damaged'),
-            ([early, '--out=y.png'], 'no validation loss yet'), ([a, '--out=y.what'], 'must end with'),
-            ([a, '--outt=y.png'], 'did you mean out')):
-        assert message in fails(capsys, analyze.main, 'curves', *words)
-    assert (tmp_path / 'x.png').read_bytes() == before
+@pytest.mark.parametrize('losses, line', [([1.0], ''), ([], '{"step": 1, "split"\n')])
+def test_a_run_without_validation_or_with_a_damaged_log_is_named(losses, line, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    a_run(tmp_path / 'odd', losses, splits=['train'])
+    (tmp_path / 'odd' / 'log.jsonl').open('a').write(line)
+    assert 'odd' in fails(capsys, analyze.main, 'curves', 'odd') and [p.name for p in tmp_path.iterdir()] == ['odd']

@@ -1,12 +1,11 @@
 """projection.py and diffusion.py: CRATE-MAE's Theorem 1 and its structured diffusion, against automatic
 differentiation, a fine numerical integration and convergence orders."""
-import csv
 import math
 
 import pytest
 import torch
+from insides import floats
 
-import analyze
 from analysis import diffusion, projection
 from analysis.measures import random_bases
 from analysis.projection import noisy_codebook
@@ -19,17 +18,15 @@ def codebook(K=4, p=8, N=12, sigma=0.1, seed=0):
 
 
 def rate(Z, U, eps):
-    """R^c, eq. (2.5), from the eigenvalues of each Gram matrix."""
+    """R^c, eq. (2.5), from determinants."""
     beta = U.size(2) / (Z.size(0) * eps ** 2)
-    return sum((1 + beta * torch.linalg.eigvalsh(Z @ u @ u.T @ Z.T)).log().sum() / 2 for u in U)
+    return sum(torch.logdet(torch.eye(len(Z), dtype=Z.dtype) + beta * Z @ u @ u.T @ Z.T) / 2 for u in U)
 
 
 def gradient(Z, U, eps):
     with torch.enable_grad():
         Z = Z.detach().requires_grad_()
-        beta = U.size(2) / (Z.size(0) * eps ** 2)
-        R = sum(torch.logdet(torch.eye(len(Z), dtype=Z.dtype) + beta * Z @ u @ u.T @ Z.T) / 2 for u in U)
-        return torch.autograd.grad(R, Z)[0]
+        return torch.autograd.grad(rate(Z, U, eps), Z)[0]
 
 
 # ---- the gradient and the nearest subspace
@@ -69,14 +66,16 @@ def test_the_best_precision_has_the_least_bound():
     assert projection.best_eps(K, p, N, sigma) ** 2 == pytest.approx(min(found, key=found.get), rel=0.003)
 
 
-@pytest.mark.parametrize('seed', range(3))
-def test_a_share_of_the_noise_is_removed_and_the_direction_is_not_the_nearest_subspace(seed):
+@pytest.mark.parametrize('seed', range(2))
+def test_a_share_of_the_noise_is_removed_and_the_direction_is_not_the_nearest_subspace(seed, table):
+    for row in table('nearest', '--n_head=4', '--head_dim=32', '--tokens=64', '--sigma=1e-3', f'--seed={seed}'):
+        (share, left, outside, cosine, own, eps, beta), = floats(
+            [row], 'N/d', 'noise_left', 'cosine_outside', 'cosine', 'own_subspace_is_nearest', 'eps', 'beta')
+        assert own == 1 and eps == pytest.approx(projection.best_eps(4, 32, int(row['N']), 1e-3))
+        assert beta == pytest.approx(32 / int(row['N']) / eps ** 2) and share == int(row['N']) / 128
+        if share <= 0.5:
+            assert (left, outside) == pytest.approx((share, (1 - share) ** 0.5), abs=0.05) and cosine < 0.6
     U = random_bases(4, 32, 128, torch.Generator().manual_seed(seed))
-    for N in (8, 32, 64):
-        row = projection.theorem(U, N, 1e-3, projection.best_eps(4, 32, N, 1e-3), torch.Generator().manual_seed(seed))
-        assert row['noise_left'] == pytest.approx(N / 128, abs=0.05)
-        assert row['cosine_outside'] == pytest.approx((1 - N / 128) ** 0.5, abs=0.05)
-        assert row['cosine'] < 0.6 and row['own_subspace_is_nearest'] == 1
     crowd = projection.theorem(U, 512, 1e-3, 0.05, torch.Generator().manual_seed(seed))
     assert abs(crowd['cosine']) < 0.05 and crowd['noise_left'] > 0.9    # one linear map for all: to the origin
 
@@ -95,9 +94,6 @@ def test_conditions_are_read_as_the_paper_states_them():
     assert holds == [True, True, True, False, None, None, True, None]   # CRATE-MAE-Base
     assert [c[0] for c in projection.conditions(2, 2, 8, 0.01, 2.0)][:3] == [False, True, False]
     assert projection.conditions(3, 4000, 3000, 0.01, 0.07)[3][0]       # N/K is large enough here
-    from math import comb
-    tail = sum(comb(196, b) * 11 ** (196 - b) / 12 ** 196 for b in range(197) if abs(b - 196 / 12) > 196 / 24)
-    assert tail > 0.02 > 1 / 196 ** 2                                   # so no constant makes the third condition true
 
 
 def test_the_fields_are_gradients_and_scores():
@@ -126,10 +122,8 @@ def test_the_flow_is_the_limit_of_the_differential_equation():
         k4 = -gradient(Z + 0.01 * k3, U, 0.5)
         Z = Z + 0.01 * (k1 + 2 * k2 + 2 * k3 + k4) / 6
     there = diffusion.flow(start, U, 0.5, 0.5)
-    assert torch.allclose(there, Z, atol=1e-8)
-    assert rate(there, U, 0.5) < rate(start, U, 0.5)
+    assert torch.allclose(there, Z, atol=1e-8) and rate(there, U, 0.5) < rate(start, U, 0.5)
     assert torch.allclose(diffusion.flow(there, U, 0.5, -0.5), start, atol=1e-9)
-    assert torch.allclose(diffusion.flow(diffusion.flow(start, U, 0.5, 0.2), U, 0.5, 0.3), there, atol=1e-9)
     few = U[:2]                                                         # what lies in no subspace does not move
     rest = start - sum(start @ u @ u.T for u in few)
     moved = diffusion.flow(start, few, 0.5, 0.5)
@@ -138,19 +132,15 @@ def test_the_flow_is_the_limit_of_the_differential_equation():
 
 def test_encoder_and_decoder_are_inverse_to_first_order_and_a_layer_to_second():
     U, X, Delta, s, _ = codebook()
-    numbers = [32, 64]
-    found = diffusion.orders(numbers, diffusion.round_trips(X + Delta, U, 0.5, 1.0, numbers))
+    Z, numbers = X + Delta, [32, 64]
+    errors = diffusion.round_trips(Z, U, 0.5, 1.0, numbers)
+    found = diffusion.orders(numbers, errors)
     assert {name: round(order) for name, order in found.items()} == {
         'encoder from the flow (2.11)': 1, 'decoder from the flow (2.15)': 1, 'there and back, gradient': 1,
         'there and back, attention': 1, 'one layer and back, gradient': 2}
     assert all(abs(order - round(order)) < 0.1 for order in found.values())
-
-
-def test_one_layer_and_back_by_hand():
-    U, X, Delta, s, _ = codebook()
-    Z, errors = X + Delta, diffusion.round_trips(X + Delta, U, 0.5, 0.8, [4, 8])
-    half = Z - 0.1 * gradient(Z, U, 0.5)
-    back = half + 0.1 * gradient(half, U, 0.5)
+    half = Z - gradient(Z, U, 0.5) / 64
+    back = half + gradient(half, U, 0.5) / 64
     assert errors['one layer and back, gradient'][1] == pytest.approx(((back - Z).norm() / Z.norm()).item())
 
 
@@ -174,25 +164,14 @@ def test_with_the_score_both_equations_keep_the_law_and_with_the_gradient_they_d
 
 def test_without_drift_only_the_noise_is_added():
     _, X, _, _, generator = codebook(N=800)
-    still = torch.zeros_like(X)
-    *_, (left, end) = diffusion.diffuse(still, lambda Z, v: 0 * Z, 0.5, 0.4, 7, True, generator)
+    *_, (left, end) = diffusion.diffuse(0 * X, lambda Z, v: 0 * Z, 0.5, 0.4, 7, True, generator)
     assert end.square().mean().item() == pytest.approx(2 * (0.5 - left), rel=0.03)  # dB has variance 2 dt
-    *_, (_, end) = diffusion.diffuse(X, lambda Z, v: Z, 0.5, 0.4, 4000, False, generator)
-    assert torch.allclose(end, math.exp(-0.4) * X, atol=1e-3)           # dZ = -Z dtau, tau = 0.4
+    *_, (_, end) = diffusion.diffuse(X[:9], lambda Z, v: Z, 0.5, 0.4, 4000, False, generator)
+    assert torch.allclose(end, math.exp(-0.4) * X[:9], atol=1e-3)           # dZ = -Z dtau, tau = 0.4
 
 
-# ---- the commands
-
-
-def test_the_tables_hold_what_one_computes(tmp_path):
-    analyze.main(['nearest', '--n_head=2', '--head_dim=8', '--tokens=6', '--seed=3', f'--out={tmp_path}/x.png'])
-    rows = list(csv.DictReader((tmp_path / 'x.csv').read_text().splitlines()))
-    assert [int(row['N']) for row in rows] == [2, 4, 6, 8, 12, 16, 24]
-    assert all(float(row['eps']) == pytest.approx(projection.best_eps(2, 8, int(row['N']), 0.01)) for row in rows)
-    assert all(float(row['beta']) == pytest.approx(8 / int(row['N']) / float(row['eps']) ** 2) for row in rows)
-    analyze.main(['diffuse', '--n_head=2', '--head_dim=4', '--tokens=6', '--sets=2', '--n_layer=8', '--seed=3',
-                  f'--out={tmp_path}/y.png'])
-    rows = list(csv.DictReader((tmp_path / 'y.csv').read_text().splitlines()))
+def test_the_table_holds_what_one_computes(table):
+    rows = table('diffuse', '--n_head=2', '--head_dim=4', '--tokens=6', '--sets=2', '--n_layer=8', '--seed=3')
     generator = torch.Generator().manual_seed(3)
     U = random_bases(2, 4, 8, generator)
     X, _, _ = noisy_codebook(U, 12, 0, generator)

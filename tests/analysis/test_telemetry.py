@@ -1,12 +1,7 @@
 """train.py --telemetry and --keep_checkpoints: they add to the files of a run, and change nothing else."""
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
-import torch
 from helpers import equal, fails, go, losses, weights
-from insides import NETWORKS, loud_network, random_inputs
-from PIL import Image
 
 import train
 from analysis import layers
@@ -44,26 +39,8 @@ def start(place, kind, out, *words):
     return read_log(out)
 
 
-@pytest.mark.parametrize('name', NETWORKS)
-def test_telemetry_is_means_and_leaves_no_trace(name):
-    model, x = loud_network(name), random_inputs(name)
-    task = SimpleNamespace(c=SimpleNamespace(batch_size=4), valid_wants={}, unit='prompts' if len(x) == 2 else 'other',
-                           valid=SimpleNamespace(fixed=lambda n, batches: iter([x])), take=lambda x: (*x, None)[:2])
-    rates, shares, objectives = layers.layer_measures(model, x)
-    watch, state = layers.Telemetry(task), torch.random.get_rng_state()
-    numbers = watch(model.train())
-    assert model.training and torch.equal(state, torch.random.get_rng_state())
-    assert all(p.grad is None for p in model.parameters())
-    assert [numbers[f'rate_{l}'] for l in (1, 2, 3)] == pytest.approx(rates.mean(1).tolist())
-    assert [numbers[f'objective_{l}'] for l in (1, 2, 3)] == pytest.approx(objectives.mean(1).tolist())
-    if name in ('aot_text', 'aot_pictures', 'functions'):
-        assert len(numbers) == 6
-    else:
-        assert [numbers[f'nonzeros_{l}'] for l in (1, 2, 3)] == pytest.approx(shares.mean(1).tolist())
-
-
 @pytest.mark.parametrize('kind', KINDS)
-def test_telemetry_logs_the_layers_and_changes_nothing_else(kind, place, tmp_path):
+def test_telemetry_logs_the_layers_and_changes_nothing_else(kind, place, tmp_path, quick):
     plain = start(place, kind, tmp_path / 'a')
     watched = start(place, kind, tmp_path / 'b', '--telemetry=true', '--keep_checkpoints=true')
     sparse = kind not in ('aot', 'functions')
@@ -75,14 +52,13 @@ def test_telemetry_logs_the_layers_and_changes_nothing_else(kind, place, tmp_pat
     assert len({row['rate_1'] for row in watched if row['split'] == 'val'}) == 3  # it changes as the network learns
     assert [(tmp_path / run / f'step_{step}.safetensors').exists() for run in 'ab' for step in (0, 3, 6)] == \
         3 * [False] + 3 * [True]
-
-
-def test_the_numbers_are_those_of_a_fixed_batch(place, tmp_path):
-    watched = start(place, 'aot', tmp_path / 'a', '--telemetry=true', '--keep_checkpoints=true')
-    x = next(TextSplit(place / 'tiny', 'val', 16).fixed(4, 1))[0]
-    for step, row in zip((0, 3, 6), (row for row in watched if row['split'] == 'val')):
-        rates, *_ = layers.layer_measures(load_model(open_run(f'{tmp_path}/a/step_{step}.safetensors')), (x,))
-        assert [row['rate_1'], row['rate_2']] == pytest.approx(rates.mean(1).tolist(), rel=1e-5)
+    if kind in ('aot', 'gpt2'):                                         # means over one fixed batch
+        x = next(TextSplit(place / 'tiny', 'val', 16).fixed(4, 1))[0]
+        for step, row in zip((0, 3, 6), (row for row in watched if row['split'] == 'val')):
+            model = load_model(open_run(f'{tmp_path}/b/step_{step}.safetensors'))
+            for k, values in zip(('rate', 'nonzeros', 'objective'), layers.layer_measures(model, (x,))):
+                found = [row.get(f'{k}_{l}') for l in (1, 2)]
+                assert found == pytest.approx(values.mean(1).tolist(), rel=1e-5) or k == 'nonzeros' and not sparse
 
 
 @pytest.mark.slow
@@ -96,17 +72,15 @@ def test_a_stopped_run_goes_on_with_its_columns(place, tmp_path):
     assert 'rate_1' in after[0] and 'rate_1' not in after[-1] and after[-1]['step'] == 7
 
 
-@pytest.mark.slow
-def test_the_curve_gets_panels(place, tmp_path):
-    widths = []
-    for name, kind, watched in (('a', 'crate', 'false'), ('b', 'crate', 'true'), ('c', 'aot', 'true')):
-        start(place, kind, tmp_path / name, f'--telemetry={watched}')
-        widths.append(Image.open(tmp_path / name / 'curve.png').width)
-    plain, both, one = widths
-    assert plain < one < both
+def test_the_curve_gets_panels(place, tmp_path, undrawn):
+    counts = []
+    for kind, watched in (('crate', 'false'), ('aot', 'true'), ('crate', 'true')):
+        start(place, kind, tmp_path / f'{kind}_{watched}', f'--telemetry={watched}')
+        counts.append(len(undrawn[-1].axes))
+    assert counts[0] < counts[1] < counts[2]
 
 
-def test_kept_checkpoints_belong_to_the_run(place, tmp_path, capsys):
+def test_kept_checkpoints_belong_to_the_run(place, tmp_path, capsys, quick):
     start(place, 'aot', tmp_path / 'a', '--keep_checkpoints=true')
     words = [f'--data_dir={place}', *SHORT, *TEXT, f'--out_dir={tmp_path}/a']
     assert 'step_3.safetensors' in fails(capsys, train.main, *words)

@@ -1,5 +1,5 @@
-"""MaskCut: equal to the released code; its eigenvector by a general solver, its components by a
-flood."""
+"""Masks in pictures: MaskCut equals the released code, and its rules by loops and a flood; average
+precision equals pycocotools'; the rest equals loops over pixels."""
 import json
 
 import numpy as np
@@ -9,36 +9,32 @@ from helpers import ROOT
 
 from analysis import maskcut as cuts
 from analysis.maskcut import maskcut
+from analysis.objects import Scores, average_precision, connected, two_means
+from analysis.segmentation import precision_of
 
-CASES = json.loads((ROOT / 'tests' / 'golden' / 'maskcut.json').read_text())['cases']
+CUTS, PRECISIONS = (json.loads((ROOT / 'tests' / 'golden' / f'{name}.json').read_text())['cases']
+                    for name in ('maskcut', 'average_precision'))
+
+# ---- MaskCut
 
 
 def features_of(i):
-    case = CASES[i]
+    case = CUTS[i]
     generator = torch.Generator().manual_seed(31 + i)
     base = torch.randn(3, case['width'], generator=generator)
     truth = torch.tensor(case['ground_truth'])
     return base[truth.flatten()].T + 0.25 * torch.randn(case['width'], truth.numel(), generator=generator)
 
 
-@pytest.mark.parametrize('i', range(len(CASES)))
+@pytest.mark.parametrize('i', range(len(CUTS)))
 def test_maskcut_equals_the_released_code(i):
-    case, x = CASES[i], features_of(i)
+    case, x = CUTS[i], features_of(i)
     A = cuts.affinity(x, case['tau'])
     assert (A == 1).sum() == case['affinity_ones']
     v = cuts.second_eigenvector(A).abs()
     assert (v / v.max() - torch.tensor(case['abs_second_eigenvector_up_to_scale'])).abs().max() < 1e-5
     found = maskcut(x, case['grid'], case['tau'], case['masks_wanted'])
     assert found.dtype == torch.bool and found.int().tolist() == case['masks']
-
-
-def test_the_eigenvector_by_a_general_solver():
-    A = cuts.affinity(torch.randn(5, 30, generator=torch.Generator().manual_seed(0)), 0.1)
-    D = np.diag(A.sum(1).numpy())
-    values, vectors = np.linalg.eig(np.linalg.inv(D) @ (D - A.numpy()))
-    second = vectors[:, values.real.argsort()[1]].real
-    mine = cuts.second_eigenvector(A).numpy()
-    assert abs(abs(mine @ second) - 1) < 1e-9 and mine[np.abs(mine).argmax()] > 0
 
 
 def flooded(part, seed):
@@ -50,16 +46,6 @@ def flooded(part, seed):
             reached[r, c] = True
             edge += [(r + 1, c), (r - 1, c), (r, c + 1), (r, c - 1)]
     return reached
-
-
-def test_connected_parts_by_a_flood():
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        part = rng.random((7, 9)) < 0.55
-        seed = tuple(int(n) for n in rng.integers(0, 7, 2))
-        numbers = cuts.numbered(torch.from_numpy(part)[None])[0]
-        assert ((numbers > 0) == torch.from_numpy(part)).all()
-        assert not part[seed] or np.array_equal(numbers == numbers[seed], flooded(part, seed))
 
 
 def by_loops(features, grid, tau, masks):
@@ -118,16 +104,66 @@ def test_of_two_alike_objects_the_upper_one_comes_first(seed):
     assert np.array_equal(maskcut(torch.tensor(x), (14, 9), masks=1)[0].numpy(), first)
 
 
-def test_masks_do_not_overlap_and_a_plain_picture_has_few():
-    found = maskcut(features_of(0), (8, 8), masks=6)
-    assert found.sum(0).max() == 1 and found.shape == (6, 8, 8)
-    rectangle = features_of(1)[:, :96]
-    assert maskcut(rectangle, (8, 12)).shape == (3, 8, 12)
-
-
-@pytest.mark.parametrize('grid, masks, message', [((8, 8), 0, 'masks=0'),
-                                                  ((8, 8), 65, 'masks=65'),
-                                                  ((1, 1), 1, 'a single patch cannot be cut')])
-def test_what_does_not_fit_is_named(grid, masks, message):
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize('grid, masks, named', [((8, 8), 0, 'masks=0'), ((8, 8), 65, 'masks=65'),
+                                                ((1, 1), 1, 'patch')])
+def test_what_does_not_fit_is_named(grid, masks, named):
+    with pytest.raises(ValueError, match=named):
         maskcut(features_of(0)[:, :1 if grid == (1, 1) else None], grid, masks=masks)
+
+
+# ---- objects
+
+
+@pytest.mark.parametrize('case', PRECISIONS)
+def test_average_precision_equals_coco(case):
+    given = [torch.tensor(case[name]) for name in ('each', 'found', 'certainty', 'real')]
+    assert average_precision(*given) == pytest.approx(case['ap'], abs=1e-12)
+    assert average_precision(*given, thresholds=(0.5,)) == pytest.approx(case['ap50'], abs=1e-12)
+
+
+@pytest.mark.parametrize('each, sure, expected', [
+    ([[[0.9, 0.0], [0.8, 0.0]]], [[1.0, 1.0]], 51 / 101 * 0.5),         # both find the first object, at once
+    ([[[0.9, 0.0], [0.8, 0.0]]], [[2.0, 1.0]], 51 / 101),
+    ([[[0.9], [0.1]], [[0.1], [0.9]]], [[1.0, 1.0]] * 2, 0.5),          # equal ones count at once,
+    ([[[0.1], [0.9]], [[0.9], [0.1]]], [[1.0, 1.0]] * 2, 0.5)])         # whichever picture is first
+def test_average_precision_where_masks_are_equally_certain(each, sure, expected):
+    each = torch.tensor(each)
+    found, real = torch.ones(each.shape[:2], dtype=torch.bool), torch.ones(len(each), each.size(2), dtype=torch.bool)
+    assert average_precision(each, found, torch.tensor(sure), real, (0.5,)) == pytest.approx(expected)
+    assert average_precision(each, found, torch.tensor(sure), ~real) == 0  # no objects
+
+
+def test_two_colours_are_told_apart_whichever_is_brighter():
+    shape = torch.zeros(2, 9, 12, dtype=torch.bool)
+    shape[0, 2:6, 3:9], shape[1, :, 4:] = True, True            # the second shape has two corners, and more pixels
+    colours = torch.tensor([[[[200., 30, 90]]], [[[10., 200, 30]]]])
+    x = torch.where(shape[..., None], colours, torch.tensor([90., 90, 90]))
+    x += torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+    found = two_means(x)
+    assert torch.equal(found[0], shape[0]) and torch.equal(found[1], ~shape[1])
+    assert torch.equal(two_means(255 - x), found)
+    assert not two_means(torch.full((1, 4, 4, 3), 7.0))[0].all()
+
+
+def test_connected_parts_by_a_flood():
+    """The four largest, the largest first."""
+    masks = np.random.default_rng(1).random((5, 11, 13)) < 0.55
+    for part, found in zip(masks, connected(torch.tensor(masks), 4).numpy()):
+        sizes = sorted((flood.sum() for flood in {f.tobytes(): f for f in (
+            flooded(part, tuple(cell)) for cell in np.argwhere(part))}.values()), reverse=True)[:4]
+        assert found.sum((1, 2)).tolist() == sizes + [0] * (4 - len(sizes))
+        for m in found:
+            assert not m.any() or np.array_equal(m, flooded(part, tuple(np.argwhere(m)[0])))
+    assert not connected(torch.zeros(1, 3, 3, dtype=torch.bool), 2).any()
+
+
+def test_a_mask_of_unknown_pixels_alone_counts_as_none():
+    """A picture of four cells: an object, an unknown cell, two of background; masks of the unknown cell and
+    of the object, the first one more certain."""
+    inside, known = torch.tensor([[[8.0, 0, 0, 0]]]), torch.tensor([[8.0, 0, 8, 8]])
+    found = torch.tensor([[[0, 1, 0, 0], [1, 0, 0, 0]]]).bool()
+    scores = Scores.of(found, inside, known)
+    assert scores.covers.tolist() == [[0, pytest.approx(1 / 3)]]
+    assert precision_of(scores, torch.tensor([[0]]), True) == (1.0, 1.0)
+    found[0, 0] = torch.tensor([False, False, True, False])  # of background
+    assert precision_of(Scores.of(found, inside, known), torch.tensor([[0]]), True) == (0.5, 0.5)
