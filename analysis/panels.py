@@ -27,8 +27,9 @@ def span(values, unit='.3f'):
     return f'{min(values):{unit}} to {max(values):{unit}}'
 
 
-def mean_and_spread(values):
-    return values.mean().item(), values.std(correction=0).item()
+def mean_and_spread(*parts):
+    """The mean of each part and its standard deviation, one after the other."""
+    return [n for values in parts for n in (values.mean().item(), values.std(correction=0).item())]
 
 
 # ---- panels ---------------------------------------------------------------------------------------------------------
@@ -49,6 +50,7 @@ def lines(axis, x, curves, **labels):
     for (name, values), marker in zip(curves.items(), MARKERS):
         axis.plot(range(len(values)) if x is None else x, values, marker=marker, markersize=4, label=name)
     axis.set(**labels)
+    plots.plain_numbers(axis)
 
 
 def picture_grid(down, across, side):
