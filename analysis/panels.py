@@ -61,14 +61,19 @@ def picture_grid(down, across, side):
     return figure, np.array(axes).reshape(down, across)
 
 
-def small_maps(figure, n, wide, x, y):
-    """n panels, `wide` in a row; x and y say what their axes are, below the last and left of the first of each row."""
-    axes = list(figure.subplots(math.ceil(n / wide), wide, squeeze=False).flat)
+def small_maps(figure, wide, maps, x, y, bar, extend='max', **colours):
+    """The panels of maps {title: array}, `wide` in a row, and a bar of colours. x and y say what their axes are, below
+    the last and left of the first of each row."""
+    axes, n = list(figure.subplots(math.ceil(len(maps) / wide), wide, squeeze=False).flat), len(maps)
     for i, axis in enumerate(axes):
         axis.set_visible(i < n)
         axis.tick_params(labelsize=7, length=2, labelleft=i % wide == 0, labelbottom=i + wide >= n)
         axis.set_xlabel(x if i + wide >= n else '', fontsize='small')
         axis.set_ylabel(y if i % wide == 0 else '', fontsize='small')
+    for axis, (title, values) in zip(axes, maps.items()):
+        image = axis.imshow(values, **colours)
+        axis.set_title(title, fontsize='small')
+    colour_bar(figure, image, axes[:n], bar, extend=extend)
     return axes[:n]
 
 
