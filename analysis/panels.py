@@ -77,13 +77,12 @@ def small_maps(figure, wide, maps, x, y, bar, extend='max', **colours):
     return axes[:n]
 
 
-def plane(axis, x, arrows, subspaces, reach, **labels):
+def plane(axis, x, arrows, subspaces, title, reach=2.15, **scale):
     """Arrows at points x (n, 2), and one-dimensional subspaces (K, 2, 1) as lines."""
-    scale = labels.pop('scale', {})
     axis.quiver(*x.T, *arrows.T, angles='xy', color='C0', **scale)
     for u in subspaces[..., 0]:
-        axis.plot(*np.stack((-3 * u, 3 * u)).T, color='C1', linewidth=1)
-    axis.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect='equal', xticks=[], yticks=[], **labels)
+        axis.axline((0, 0), u.tolist(), color='C1', linewidth=1)
+    axis.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect='equal', xticks=[], yticks=[], title=title)
     axis.set_xlabel('blue: where a token goes; orange: the subspaces', fontsize='small')
 
 

@@ -56,10 +56,6 @@ def relevant_noise(X, Delta, s, U, beta):
     return found
 
 
-def spectral_norm(A):
-    return torch.linalg.eigvalsh(A.mT @ A if A.size(0) > A.size(1) else A @ A.mT)[-1].item() ** 0.5
-
-
 def theorem(U, N, sigma, eps, generator):
     """What one gradient step Z - eta grad R^c, eq. (A.39) with eta = 1 / beta, does to N tokens."""
     K, d, p = U.shape
@@ -79,7 +75,7 @@ def theorem(U, N, sigma, eps, generator):
             'noise_left_full': (outside(Z + full / beta, U, s).square().sum() / off.square().sum()).item(),
             'signal_left_full': (((Z + full / beta) * X).sum() / X.square().sum()).item(),
             'own_subspace_is_nearest': (there + off).norm(dim=1).lt(1e-9).double().mean().item(),
-            'rest': spectral_norm(rest), 'noise': spectral_norm(Delta),
+            'rest': torch.linalg.matrix_norm(rest, 2).item(), 'noise': torch.linalg.matrix_norm(Delta, 2).item(),
             'bound': K * sigma * (K ** 0.5 * sigma + (sigma + (N / d) ** 0.5) ** 0.5),      # eq. (A.47)
             'gram': max(torch.linalg.eigvalsh(g).sub(1).abs().max().item() for g in grams if len(g))}
 
@@ -170,12 +166,11 @@ def draw_nearest(c):
 
 
 def figure_of_nearest(found, arrows, x):
-    figure = plots.pyplot().figure(figsize=(13.2, 7.2), layout='constrained')
-    upper, lower = figure.subfigures(2, 1, height_ratios=(3.6, 3.4))
-    planes, curves = upper.subplots(1, 4), lower.subplots()
-    for axis, (name, field) in zip(planes, arrows.items()):
-        plane(axis, x, field / field.norm(dim=1).max(), torch.eye(2)[..., None], 2.1,
-              title=name.replace('-grad R^c', 'down the gradient'))
+    figure, panels = plots.pyplot().subplot_mosaic('0123;llll', figsize=(13.2, 7.2), layout='constrained')
+    for axis, (name, field) in zip(panels.values(), arrows.items()):
+        plane(axis, x, field / field.norm(dim=1).max(), torch.eye(2)[..., None],
+              name.replace('-grad R^c', 'down the gradient'))
+    curves = panels['l']
     shown = {'cosine_outside': 'cosine to the nearest subspace, of the part outside the own',
              'cosine': 'cosine to the nearest subspace', 'noise_left': 'noise left after a step'}
     lines(curves, [row['N/d'] for row in found.values()],
@@ -185,5 +180,5 @@ def figure_of_nearest(found, arrows, x):
     line = torch.linspace(0, 1, 50)
     curves.plot(line, (1 - line).sqrt(), '--', color='C0', linewidth=1, label='sqrt(1 - N/d)')
     curves.plot(line, line, '--', color='C2', linewidth=1, label='N/d')
-    lower.legend(*curves.get_legend_handles_labels(), fontsize='small', loc='outside right upper')
+    curves.legend(fontsize='small', loc='upper left', bbox_to_anchor=(1, 1))
     return figure

@@ -8,6 +8,7 @@ import torch
 from tqdm import tqdm
 
 from analysis import layers
+from analysis.theory import Shared
 from engine.device import choose_device
 from engine.networks import grid, kind_of
 from engine.settings import Mistake
@@ -18,6 +19,19 @@ from tasks.pictures import ImageSplit, labelled_pictures_of, named, seen
 from tasks.regression import Prompts
 from tasks.text import TextSplit
 from tasks.tokenizer import Tokenizer, prompt_of, with_masks
+
+
+@dataclass
+class SubjectsConfig(Shared):
+    """Settings of all commands that look at trained networks."""
+    ckpt: str = 'out/crate_shapes'  # a run directory, for its best weights, or a .safetensors file in one
+    beside: str = ''                # other runs in the same picture, with commas between them; page: one
+    dataset: str = ''               # folder in data_dir; empty: what the network was trained on
+    data_dir: str = 'data'          # where prepared datasets lie
+    split: str = ''                 # its split; empty: test, or val if there is no test
+    image: str = ''                 # your own pictures instead: a file or a folder of files
+    start: str = ''                 # your own text instead; \n is a new line, FILE:path reads a file
+    device: str = 'auto'            # cpu, cuda, cuda:1, mps
 
 
 @dataclass(eq=False)

@@ -112,21 +112,11 @@ def rows_of_layer(scores, true):
         yield row_of('all cuts', scores['cuts'].whole[:, 0], scores['cuts'].covers)
 
 
-def check(c, nets):
-    """Raises Mistake, before any work, for networks and settings that a command cannot use."""
-    for net in nets:
-        N = math.prod(patches(net))
-        if c.cut != 'none' and c.masks > N:
-            raise Mistake(f'masks={c.masks} must be at most the number of patches of {net.name}, {N}')
-        which_layer(c, net.model)
-
-
 def draw_segmentation(c, nets):
     """Attention and MaskCut against true masks, layer by layer."""
-    check(c, nets)
+    at = {net.name: which_layer(c, net.model) for net in nets}
     images, chosen = choose(c, nets[0], c.num_samples or 1000)
-    first_with = {view_of(net): net for net in nets}
-    views = {view: truth(net, images, chosen) for view, net in first_with.items()}
+    views = {view: truth(net, images, chosen) for view, net in {view_of(net): net for net in nets}.items()}
     shown, true, rows = list(named(images, chosen)), views[view_of(nets[0])], []
     if (true.classes < 0).all():
         raise Mistake(f'the {len(shown):,} chosen pictures show no object; give a larger --num_samples, or another '
@@ -147,7 +137,7 @@ def draw_segmentation(c, nets):
         together[name], apart[name] = guess.whole.mean().item(), each.best(true.classes)[0].mean().item()
         of_each = apart[name], *precision_of(each, true.classes, True)
         rows.append((name, 'none', '', *row_of('', guess.whole[:, 0], guess.covers, of_objects=of_each)))
-    say_scores(rows, nets, {net.name: which_layer(c, net.model) for net in nets})
+    say_scores(rows, nets, at)
     area = (((true.numbers > 0) & (true.numbers < UNKNOWN)).sum() / (true.numbers != UNKNOWN).sum()).item()
     print(f'no network was trained on masks; these {len(shown):,} pictures have {(true.classes >= 0).sum():,} objects, '
           f'which cover {area:.1%} of them')
@@ -184,7 +174,6 @@ def say_scores(rows, nets, at):
 def draw_objects(c, nets):
     """The same pictures for each network: the patches of the head that finds the objects best, and
     MaskCut's objects, each in a colour."""
-    check(c, nets)
     for net in nets:
         if view_of(net) != view_of(nets[0]):
             raise Mistake(f'{net.name} sees pictures in another size or crop than {nets[0].name}; leave one out')
@@ -212,10 +201,9 @@ def draw_objects(c, nets):
                 rows += [(net.name, l, shown[i][0], f'cut {m + 1}', overlap.amax().item())
                          for m, overlap in enumerate(Scores.of(cuts, *pixels_of).each[i])]
         warn_if_unused(net)
-    most = max(true.classes.size(1), c.masks * (c.cut != 'none'))
-    patch = plots.pyplot().Rectangle
-    figure.legend([patch((0, 0), 1, 1, color=plots.COLOURS[m % 6]) for m in range(most)],
-                  [f'mask {m + 1}' for m in range(most)], loc='outside lower center', ncols=most, fontsize='small')
+    most, patch = max(true.classes.size(1), c.masks * (c.cut != 'none')), plots.pyplot().Rectangle
+    figure.legend(handles=[patch((0, 0), 1, 1, color=plots.COLOURS[m % 6], label=f'mask {m + 1}') for m in range(most)],
+                  loc='outside lower center', ncols=most, fontsize='small')
     kinds = ('head', 'cut')[:1 + (c.cut != 'none')]
     say_table(('mean intersection over union', 'best head', 'each of MaskCut')[:1 + len(kinds)], [
         (net.name, *(np.mean([r[4] for r in rows if r[0] == net.name and r[3].startswith(kind)]).item()
@@ -226,10 +214,8 @@ def draw_objects(c, nets):
 
 def paint(axis, picture, numbers, title):
     """A picture in grey, with the pixels of each number above 0 in a colour of its own."""
-    from matplotlib.colors import to_rgb
-    grey = (0.25 + 0.5 * picture.mean(-1, keepdims=True) / 255).repeat(3, -1)
-    for m in numbers.unique().tolist():
-        if m:
-            grey[numbers == m] = 0.35 * grey[numbers == m] + 0.65 * np.array(to_rgb(plots.COLOURS[(m - 1) % 6]))
-    axis.imshow(grey.clip(0, 1))
+    from matplotlib.colors import ListedColormap
+    axis.imshow(picture.mean(-1), cmap='gray', vmin=-128, vmax=383)
+    axis.imshow(np.where(numbers > 0, (numbers - 1) % 6, np.nan), cmap=ListedColormap(plots.COLOURS[:6]), vmin=-0.5,
+                vmax=5.5, alpha=0.65, interpolation='nearest')
     axis.set_title(title, fontsize='small')
