@@ -55,10 +55,8 @@ def lines(axis, x, curves, **labels):
 
 def picture_grid(down, across, side):
     """A figure, and its panels without ticks: an array (down, across) of so many inches each."""
-    figure, axes = panels(side * across + 1.2, side * down + 0.3, down, across)
-    for axis in axes:
-        axis.set(xticks=[], yticks=[])
-    return figure, np.array(axes).reshape(down, across)
+    figure, axes = panels(side * across + 1.2, side * down + 0.3, down, across, subplot_kw={'xticks': [], 'yticks': []})
+    return figure, np.reshape(axes, (down, across))
 
 
 def small_maps(figure, wide, maps, x, y, bar, extend='max', **colours):

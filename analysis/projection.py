@@ -65,15 +65,17 @@ def theorem(U, N, sigma, eps, generator):
     down = -compressed_rate_gradient(Z, U, eps)
     full = down + compressed_rate_gradient(Z, torch.eye(d, dtype=Z.dtype)[None], eps)       # up R - R^c
     there, after, off = nearest_projection(Z, U) - Z, Z + down / beta, outside(Z, U, s)
+
+    def left(after):                                                    # of the noise in other subspaces, of the signal
+        return ((outside(after, U, s).square().sum() / off.square().sum()).item(),
+                ((after * X).sum() / X.square().sum()).item())
+    (noise, signal), (noise_full, signal_full) = left(after), left(Z + full / beta)
     rest = after - (Delta - relevant_noise(X, Delta, s, U, beta) + X / (1 + 1 / beta))      # eq. (A.42)
     grams = [X[s == k] @ X[s == k].T for k in range(K)]                 # A_k^T A_k
     return {'N/d': N / d, 'sigma': sigma, 'eps': eps, 'beta': beta,
             'cosine': cosine_similarity(down, there).mean().item(),
             'cosine_outside': cosine_similarity(outside(down, U, s), there).mean().item(),
-            'noise_left': (outside(after, U, s).square().sum() / off.square().sum()).item(),
-            'signal_left': ((after * X).sum() / X.square().sum()).item(),
-            'noise_left_full': (outside(Z + full / beta, U, s).square().sum() / off.square().sum()).item(),
-            'signal_left_full': (((Z + full / beta) * X).sum() / X.square().sum()).item(),
+            'noise_left': noise, 'signal_left': signal, 'noise_left_full': noise_full, 'signal_left_full': signal_full,
             'own_subspace_is_nearest': (there + off).norm(dim=1).lt(1e-9).double().mean().item(),
             'rest': torch.linalg.matrix_norm(rest, 2).item(), 'noise': torch.linalg.matrix_norm(Delta, 2).item(),
             'bound': K * sigma * (K ** 0.5 * sigma + (sigma + (N / d) ** 0.5) ** 0.5),      # eq. (A.47)

@@ -83,10 +83,19 @@ def precision_of(scores, classes, one_by_one):
     return average_precision(*held, thresholds=(0.5,)), average_precision(*held)
 
 
-def row_of(label, iou, covers, on=None, of_objects=('', '', '')):
+def of_objects(scores, classes, one_by_one):
+    """How well masks find each object."""
+    ap50, ap = precision_of(scores, classes, one_by_one)
+    return {'object': scores.best(classes)[0].mean().item(), 'ap50': ap50, 'ap': ap}
+
+
+def row_of(masks, iou, covers, on=None, **more):
     """A row of the table, from the column `masks` on."""
-    return (label, '', *mean_and_spread(iou), *of_objects, *(('', '') if on is None else mean_and_spread(on)),
-            covers.mean().item())
+    found = {'masks': masks, 'covers': covers.mean().item(), **more}
+    for name, values in (('iou', iou), ('on_mask', on)):
+        if values is not None:
+            found[name], found[f'{name}_spread'] = mean_and_spread(values)
+    return found
 
 
 def rows_of(scores, true, name, one_by_one=False):
@@ -96,13 +105,13 @@ def rows_of(scores, true, name, one_by_one=False):
     for i in range(scores.whole.size(1)):
         yield row_of(f'{name} {i + 1}', *(t[:, i] for t in numbers))
     best = scores.whole.argmax(1, keepdim=True)
-    overlap, kinds = scores.best(true.classes)
-    of_objects = overlap.mean().item(), *precision_of(scores, true.classes, one_by_one)
-    yield row_of(f'best {name}', *(t.gather(1, best)[:, 0] for t in numbers), of_objects=of_objects)
+    yield row_of(f'best {name}', *(t.gather(1, best)[:, 0] for t in numbers),
+                 **of_objects(scores, true.classes, one_by_one))
     if scores.on is not None:
         yield row_of(f'mean {name}', scores.whole.mean(1), scores.covers, scores.on.mean(1))
+    overlap, kinds = scores.best(true.classes)
     for k in kinds.unique().tolist():
-        yield f'best {name}', true.names[k], '', '', overlap[kinds == k].mean().item(), *5 * ('',)
+        yield {'masks': f'best {name}', 'class': true.names[k], 'object': overlap[kinds == k].mean().item()}
 
 
 def rows_of_layer(scores, true):
@@ -130,43 +139,43 @@ def draw_segmentation(c, nets):
             drawn.append([s['cut'].best(mine.classes)[0] for s in scores])
         for axis, values in zip(axes, drawn):
             over_layers(axis, net, torch.stack(values), band=False)
-        rows += [(net.name, net.kind, l, *row) for l, s in enumerate(scores, 1) for row in rows_of_layer(s, mine)]
+        rows += [{'network': net.name, 'weights': net.kind, 'layer': l, **row}
+                 for l, s in enumerate(scores, 1) for row in rows_of_layer(s, mine)]
         warn_if_unused(net)
-    together, apart = {}, {}
-    for name, (guess, each) in guesses_of(nets[0], shown, true, c.batch_size).items():
-        together[name], apart[name] = guess.whole.mean().item(), each.best(true.classes)[0].mean().item()
-        of_each = apart[name], *precision_of(each, true.classes, True)
-        rows.append((name, 'none', '', *row_of('', guess.whole[:, 0], guess.covers, of_objects=of_each)))
-    say_scores(rows, nets, at)
+    guesses = [{'network': name, 'weights': 'none',
+                **row_of('', guess.whole[:, 0], guess.covers, **of_objects(each, true.classes, True))}
+               for name, (guess, each) in guesses_of(nets[0], shown, true, c.batch_size).items()]
+    say_scores(rows, guesses, nets, at)
     area = (((true.numbers > 0) & (true.numbers < UNKNOWN)).sum() / (true.numbers != UNKNOWN).sum()).item()
     print(f'no network was trained on masks; these {len(shown):,} pictures have {(true.classes >= 0).sum():,} objects, '
           f'which cover {area:.1%} of them')
-    levels(axes[0], together)
+    levels(axes[0], {row['network']: row['iou'] for row in guesses})
     levels(axes[1], {'the share of the objects in the pictures': area}, first=4)
     if c.cut != 'none':
-        levels(axes[2], apart)
+        levels(axes[2], {row['network']: row['object'] for row in guesses})
     titles = (f"patches with {c.share:.0%} of the best head's attention", 'attention on the objects, mean head',
               f"best of MaskCut's masks (at most {c.masks}), of {c.cut}s")
     label_panels(figure, axes, titles, ['intersection over union', 'share', 'intersection over union, each object'],
                  nets)
-    return figure, COLUMNS, rows
+    return figure, COLUMNS, [[row.get(k, '') for k in COLUMNS] for row in rows + guesses]
 
 
-def say_scores(rows, nets, at):
+def say_scores(rows, guesses, nets, at):
     """Print what the table says of one layer of each network, at {network: layer}, and of the guesses."""
-    shown, guesses = [], [row for row in rows if row[1] == 'none']
+    shown = []
     for net in nets:
-        mine = [row for row in rows if row[0] == net.name and row[2] == at[net.name] and not row[4]]
-        heads = [row for row in mine if row[3].startswith('head ')]
-        shown += [max(heads, key=lambda row: row[5]), *(row for row in mine if not row[3][-1].isdigit())]
-    say_table(('intersection over union', 'layer', 'of', 'all objects', 'each object', 'AP50', 'AP', 'on objects',
-               'covers'), [(name, l, masks, iou, each, ap50, ap, on, covers)
-                           for name, _, l, masks, _, iou, _, each, ap50, ap, on, _, covers in shown + guesses])
-    trained, *_ = best = [row[5] for row in shown if row[3] == 'best head']
-    random = best[[net.kind for net in nets].index('random')]
-    guess = max(guesses[1:], key=lambda row: row[5])                    # the first of them knows the masks
-    print(f'here the best head of {nets[0].name} scores {trained:.3f}, with random weights {random:.3f}, and '
-          f'{guess[0]} without a network {guess[5]:.3f}')
+        mine = [row for row in rows if row['network'] == net.name and row['layer'] == at[net.name]
+                and 'class' not in row]
+        heads = [row for row in mine if row['masks'].startswith('head ')]
+        shown += [max(heads, key=lambda row: row['iou']), *(row for row in mine if not row['masks'][-1].isdigit())]
+    said = {'network': 'intersection over union', 'layer': 'layer', 'masks': 'of', 'iou': 'all objects',
+            'object': 'each object', 'ap50': 'AP50', 'ap': 'AP', 'on_mask': 'on objects', 'covers': 'covers'}
+    say_table(said.values(), [[row.get(k, '') for k in said] for row in shown + guesses])
+    best = {row['network']: row['iou'] for row in shown if row['masks'] == 'best head'}
+    random = next(net.name for net in nets if net.kind == 'random')
+    guess = max(guesses[1:], key=lambda row: row['iou'])                # the first of them knows the masks
+    print(f'here the best head of {nets[0].name} scores {best[nets[0].name]:.3f}, with random weights '
+          f'{best[random]:.3f}, and {guess["network"]} without a network {guess["iou"]:.3f}')
 
 
 # ---- pictures -------------------------------------------------------------------------------------------------------
