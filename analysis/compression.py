@@ -140,9 +140,8 @@ def say_steps(c, paths):
     """Print what the steps do, and how far eq. (10) is from the gradient step."""
     Z, U, _ = draw_tokens(c)
     g, W, down, mssa = c.gamma, Z @ U, -measures.compressed_rate_gradient(Z, U, c.eps), shipped_attention(U)
-    errors = {'eq. (10)': eq10_step(c, Z, mssa), 'eq. (10) without its attention': -g * Z,
-              'eq. (68)': -g * ((W - g * W @ (W.mT @ W)) @ U.mT).sum(0)}
-    said = {name: f'{((step - down).norm() / down.norm()).item():.1%}' for name, step in errors.items()}
+    approximations = {'eq. (10)': eq10_step(c, Z, mssa), 'eq. (10) without its attention': -g * Z,
+                      'eq. (68)': -g * ((W - g * W @ (W.mT @ W)) @ U.mT).sum(0)}
     shortens = 1 - (measures.turning(down, Z).norm() / down.norm()).item() ** 2
     start = next(iter(paths.values()))[0]
     print(f'N/d = {c.tokens / c.d:g}; before the steps R^c is {start["rate"]:.2f}, R - R^c '
@@ -153,9 +152,9 @@ def say_steps(c, paths):
                 path[0]['cosine_turning'], path[1]['snr'], path[-1]['snr'], path[gains(path)[1]]['snr'],
                 gains(path)[1]) for method, path in paths.items()])
     print(f'{shortens:.1%} of the gradient only shortens tokens; off by, of the gradient step: '
-          + ', '.join(f'{name} {error}' for name, error in said.items()))
-    down = [path[1]['rate'] < path[0]['rate'] for path in paths.values()][:3]
-    print(f'here a step with the true subspaces lowers R^c in {sum(down)} of 3 ways; the theory says in all')
+          + ', '.join(f'{k} {((step - down).norm() / down.norm()).item():.1%}' for k, step in approximations.items()))
+    lower = sum(path[1]['rate'] < path[0]['rate'] for path in [*paths.values()][:3])
+    print(f'here a step with the true subspaces lowers R^c in {lower} of 3 ways; the theory says in all')
 
 
 def kept(row):
