@@ -210,17 +210,15 @@ def attention_in_pictures(c, net, l, heads):
     (down, across), shown, (H, W) = patches(net), pictures(c, net, 4), net.model.config.image_size
     x, wide = pixels(net, shown), len(heads) + 1
     maps = layers.class_maps(*layers.at_layer(net.model, l, x)).cpu()                   # (B, K, N)
-    figure, axes = picture_grid(len(shown), wide, min(1.5, 12 / wide))
-    for row, (name, _), picture, of_heads in zip(axes, shown, augment.visible(x), maps):
+    figure, axes = picture_grid(min(1.5, 12 / wide), [name[:20] for name, _ in shown],
+                                [f'layer {l}', *(f'head {k}' for k in heads)])
+    for row, picture, of_heads in zip(axes, augment.visible(x), maps):
         row[0].imshow(picture)
-        row[0].set_ylabel(name[:20], fontsize='small')
         for k, axis in zip(heads, row[1:]):
             axis.imshow(picture.mean(-1), extent=(0, W, H, 0), cmap='gray', vmin=0, vmax=255)
             drawn = of_heads[k - 1] - of_heads[k - 1].min()
             image = axis.imshow((drawn / drawn.max().clamp_min(1e-12)).view(down, across).numpy(), vmin=0, vmax=1,
                                 extent=(0, W, H, 0), cmap='inferno', alpha=0.75)
-    for axis, title in zip(axes[0], (f'layer {l}', *(f'head {k}' for k in heads))):
-        axis.set_title(title, fontsize='small')
     colour_bar(figure, image, axes, 'attention of this head', ticks=[0, 1]).set_ticklabels(['least', 'most'])
     warn_if_unused(net)
     print(f'where the class token looks in layer {l} of {len(net.model.layers)}; each map has its own scale')
@@ -263,16 +261,13 @@ def draw_components(c, nets):
     first, kept, three = layers.two_stage_pca(heads, (down, across), c.keep)
     low, high = three[kept].amin(0), three[kept].amax(0)
     rgb = torch.where(kept[..., None], (three - low) / (high - low).clamp_min(1e-12), 0.0)
-    figure, axes = picture_grid(3, J, max(1.2, min(2.4, 10 / J)))
+    left = f'picture; layer {l}', 'first component', 'the first three as\nred, green, blue'
+    figure, axes = picture_grid(max(1.2, min(2.4, 10 / J)), left, [name[:20] for name, _ in shown])
     for j, picture in enumerate(augment.visible(x)):
         axes[0, j].imshow(picture)
-        axes[0, j].set_title(shown[j][0][:20], fontsize='small')
         image = axes[1, j].imshow(first[j].view(down, across).numpy(), vmin=first.min(), vmax=first.max(),
                                   cmap='viridis')
         axes[2, j].imshow(rgb[j].view(down, across, 3).numpy())
-    labels = f'picture; layer {l}', 'first component', 'the first three as\nred, green, blue'
-    for axis, label in zip(axes[:, 0], labels):
-        axis.set_ylabel(label, fontsize='small')
     colour_bar(figure, image, axes[1], 'coordinate')
     print(f'{kept.float().mean():.0%} of the patches are kept as foreground by the first component in layer {l}; if '
           'these are the objects, similar patches have similar colours')

@@ -15,14 +15,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from analysis.samples import SubjectsConfig, check_shown, pictures, pixels, subjects, texts
+from analysis.samples import SubjectsConfig, check_shown, pictures, pixels, started, subjects, texts
 from engine.checkpoint import write_file
 from engine.networks import grid, size
 from engine.plots import check_free, told_apart
 from engine.settings import Mistake
 from engine.trained import from_command_line
 from tasks.augment import denormalize
-from tasks.tokenizer import Tokenizer, prompt_of
+from tasks.tokenizer import Tokenizer
 
 PARTS = Path(__file__).with_suffix('')   # the folder with page.html, page.css, network.js and page.js
 SHOWN = 'crate', 'crate_mae', 'aot', 'vit'   # networks that network.js computes
@@ -157,11 +157,7 @@ def text_samples(c, nets):
     """Token ids, and the tokenizer."""
     tokenizer = Tokenizer(**nets[0].run['data']['tokenizer'])
     most = min(MOST_TOKENS, *(net.model.config.block_size for net in nets))
-    if c.start:
-        samples = [tokenizer.encode(prompt_of(c.start))]
-        if not 2 <= len(samples[0]) <= most:
-            raise Mistake(f'--start has {len(samples[0])} tokens; give between 2 and {most}')
-    else:
-        samples = texts(c, nets[0], c.num_samples)[0][:, :min(USUAL_TOKENS, most)].tolist()
+    samples = [started(c, nets[0], most)] if c.start else \
+        texts(c, nets[0], c.num_samples)[0][:, :min(USUAL_TOKENS, most)].tolist()
     return {'samples': [{'name': tokenizer.decode(ids), 'ids': ids} for ids in samples], 'most': most,
             'tokenizer': tokenizer.spec}

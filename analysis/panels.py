@@ -53,10 +53,17 @@ def lines(axis, x, curves, **labels):
     plots.plain_numbers(axis)
 
 
-def picture_grid(down, across, side):
-    """A figure, and its panels without ticks: an array (down, across) of so many inches each."""
-    figure, axes = panels(side * across + 1.2, side * down + 0.3, down, across, subplot_kw={'xticks': [], 'yticks': []})
-    return figure, np.reshape(axes, (down, across))
+def picture_grid(side, left, above):
+    """A figure, and its panels without ticks of so many inches each, an array (rows, columns), with these words left of
+    the rows and above the columns."""
+    figure, axes = panels(side * len(above) + 1.2, side * len(left) + 0.3, len(left), len(above),
+                          subplot_kw={'xticks': [], 'yticks': []})
+    axes = np.reshape(axes, (len(left), len(above)))
+    for axis, words in zip(axes[:, 0], left):
+        axis.set_ylabel(words, fontsize='small')
+    for axis, words in zip(axes[0], above):
+        axis.set_title(words, fontsize='small')
+    return figure, axes
 
 
 def small_maps(figure, wide, maps, x, y, bar, extend='max', **colours):

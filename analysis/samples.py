@@ -210,19 +210,23 @@ def prompts(c, net, n):
     return next(drawn.fixed(n, 1))
 
 
+def started(c, net, most):
+    """The ids of --start, at most so many."""
+    tokenizer, most = Tokenizer(**net.run['data']['tokenizer']), min(most, net.model.config.block_size)
+    masked = net.model.config.task == 'masked_text'
+    ids = with_masks(tokenizer, prompt_of(c.start)) if masked else tokenizer.encode(prompt_of(c.start))
+    if not 2 <= len(ids) <= most:
+        raise Mistake(f'--start has {len(ids)} tokens; give between 2 and {most}')
+    return ids
+
+
 def tokens_of(c, net, usual, most):
     """One text: its ids (1, N), and each as a label. --start with at most `most` ids, or the first
     `usual` ids of a sample."""
     if c.num_samples > 1:
         raise Mistake(f'{net.name} reads one text at a time: give --start=TEXT, and leave --num_samples out')
-    tokenizer, most = Tokenizer(**net.run['data']['tokenizer']), min(most, net.model.config.block_size)
-    if c.start:
-        masked = net.model.config.task == 'masked_text'
-        ids = with_masks(tokenizer, prompt_of(c.start)) if masked else tokenizer.encode(prompt_of(c.start))
-        if not 2 <= len(ids) <= most:
-            raise Mistake(f'--start has {len(ids)} tokens; give between 2 and {most}')
-    else:
-        ids = next(batches(c, net, 1))[0][0, :usual].tolist()
+    ids = started(c, net, most) if c.start else next(batches(c, net, 1))[0][0, :usual].tolist()
+    tokenizer = Tokenizer(**net.run['data']['tokenizer'])
     labels = [repr(tokenizer.decode([i]))[1:-1] if i < tokenizer.vocab_size else '[MASK]' for i in ids]
     return torch.tensor([ids], device=net.device), labels
 

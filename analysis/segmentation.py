@@ -189,16 +189,17 @@ def draw_objects(c, nets):
     images, chosen = choose(c, nets[0], c.num_samples or 6)
     shown, true, rows, names = list(named(images, chosen)), truth(nets[0], images, chosen), [], names_of(nets)
     picture, (H, W) = augment.visible(pixels(nets[0], shown)), true.numbers.shape[1:]
-    figure, axes = picture_grid(len(nets) + 1, 2 * len(shown), 1.05)
+    at = {net.name: which_layer(c, net.model) for net in nets}
+    left = ['', *(f'{names[name]}\nlayer {l}' for name, l in at.items())]
+    figure, axes = picture_grid(1.05, left, 2 * len(shown) * [''])
     for i, numbers in enumerate(true.numbers.masked_fill(true.numbers == UNKNOWN, 0)):
         axes[0, 2 * i].imshow(picture[i])
         paint(axes[0, 2 * i + 1], picture[i], numbers, 'true masks')
     for row, net in zip(axes[1:], nets):
-        l, grid = which_layer(c, net.model), patches(net)
+        l, grid = at[net.name], patches(net)
         pixels_of = true.cells(slice(None), grid)
         _, heads, cuts = list(found_by(c, net, shown))[l - 1]
         scores = Scores.of(heads, *pixels_of)
-        row[0].set_ylabel(f'{names[net.name]}\nlayer {l}', fontsize='small')
         for i, k in enumerate(scores.whole.argmax(1).tolist()):                         # the best head of each picture
             paint(row[2 * i], picture[i], layers.enlarged(heads[i, k], grid, (H, W)).byte(), f'head {k + 1}')
             rows.append((net.name, l, shown[i][0], f'head {k + 1}', scores.whole[i, k].item()))
