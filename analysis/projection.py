@@ -168,11 +168,12 @@ def draw_nearest(c):
 
 
 def figure_of_nearest(found, arrows, x):
-    figure, panels = plots.pyplot().subplot_mosaic('0123;llll', figsize=(13.2, 7.2), layout='constrained')
-    for axis, (name, field) in zip(panels.values(), arrows.items()):
+    figure = plots.pyplot().figure(figsize=(13.2, 7.2), layout='constrained')
+    upper, lower = figure.subfigures(2, 1, height_ratios=(3.6, 3.4))    # the legend of one takes no room of the other
+    planes, curves = upper.subplots(1, 4), lower.subplots()
+    for axis, (name, field) in zip(planes, arrows.items()):
         plane(axis, x, field / field.norm(dim=1).max(), torch.eye(2)[..., None],
               name.replace('-grad R^c', 'down the gradient'))
-    curves = panels['l']
     shown = {'cosine_outside': 'cosine to the nearest subspace, of the part outside the own',
              'cosine': 'cosine to the nearest subspace', 'noise_left': 'noise left after a step'}
     lines(curves, [row['N/d'] for row in found.values()],
@@ -182,5 +183,5 @@ def figure_of_nearest(found, arrows, x):
     line = torch.linspace(0, 1, 50)
     curves.plot(line, (1 - line).sqrt(), '--', color='C0', linewidth=1, label='sqrt(1 - N/d)')
     curves.plot(line, line, '--', color='C2', linewidth=1, label='N/d')
-    curves.legend(fontsize='small', loc='upper left', bbox_to_anchor=(1, 1))
+    lower.legend(*curves.get_legend_handles_labels(), fontsize='small', loc='outside right upper')
     return figure
