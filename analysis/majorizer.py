@@ -191,7 +191,7 @@ def figure_of_majorizer(c, Z0, scales, curvature, paths):
     for values, style, label in (((-1 / 8, 1), ':', '-1/8 and 1'), ((-PAPER, PAPER), '--', 'Lemma 6')):
         hessian.hlines(values, scales[0], scales[-1], color='black', linewidth=1, linestyle=style, label=label)
     for i, (name, values) in enumerate(paths.items()):
-        descent.plot(values, color=f'C{i // 2}', linestyle='-:'[i % 2], label=name)
+        descent.plot(values, color=f'C{i // 2}', linestyle=('-', '--')[i % 2], label=name)
     descent.set(title='the objective, step by step', xlabel='step; the first is the layer', xscale='symlog',
                 xlim=(0, c.steps), ylabel='phi, eq. (77)')
     plots.plain_numbers(descent)
