@@ -38,8 +38,7 @@ import torch
 
 from analysis import (compression, curves, denoising, diffusion, drawings, layers, majorizer, page, projection,
                       reduction, scores, segmentation, sheet, sparsification)
-from analysis.samples import check_shown, subjects
-from analysis.theory import Shared
+from analysis.samples import SubjectsConfig, check_shown, subjects
 from engine import plots, settings
 from engine.settings import Mistake
 from engine.trained import from_command_line
@@ -47,14 +46,7 @@ from tasks import AugmentConfig
 
 
 @dataclass
-class AnalyzeConfig(Shared):
-    ckpt: str = 'out/crate_shapes'  # a run directory, for its best weights, or a .safetensors file in one
-    beside: str = ''                # other runs in the same picture, with commas between them
-    dataset: str = ''               # folder in data_dir; empty: what the network was trained on
-    data_dir: str = 'data'          # where prepared datasets lie
-    split: str = ''                 # its split; empty: test, or val if there is no test
-    image: str = ''                 # your own pictures instead: a file or a folder of files
-    start: str = ''                 # your own text instead; \n is a new line, FILE:path reads a file
+class AnalyzeConfig(SubjectsConfig):
     num_samples: int = 0            # samples; 0: 256, but segment 1000, pca 8, objects 6, attention and ista 4
     label: str = ''                 # pca: the class of its pictures; empty: the first
     layer: int = 0                  # attention, pca, segment, objects: which; 0: the last but one, as in CRATE-MAE
@@ -72,7 +64,6 @@ class AnalyzeConfig(Shared):
     directions: int = 4             # subspaces: how many columns of each to draw, chosen at random; coherence is of all
     size: int = 50                  # tokens: how many rows and columns to draw, chosen at random
     batch_size: int = 64            # samples in a forward pass
-    device: str = 'auto'            # cpu, cuda, cuda:1, mps
     ranges = {'num_samples': (0, None), 'eps': (0, None), 'threshold': (0, None), 'batch_size': (1, None),
               'size': (1, None), 'masks': (1, None), 'directions': (1, 16), 'keep': (1e-9, 1), 'share': (1e-9, 1),
               'tau': (-1, 1)}

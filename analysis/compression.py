@@ -11,7 +11,6 @@ from analysis import layers, measures
 from analysis.panels import label_panels, lines, mean_and_spread, panels, say_table, side_by_side, span
 from analysis.samples import batches, warn_if_lengths_differ
 from analysis.theory import TheoryConfig, shipped_attention
-from engine import plots
 from engine.settings import Mistake
 
 
@@ -102,10 +101,9 @@ def draw_compression(c):
     """CRATE's compression with the true subspaces U: R^c (eq. 8) and signal to noise after each step of the exact
     gradient (eq. 9), of eq. (10), and of attention as shipped, with U and with random subspaces. Then the same for
     fewer and for more tokens: appendix A.3 of CRATE and Assumption 2 of CRATE-MAE need N <= d."""
-    paths = walks(c)
     least = c.n_head * max(1, c.d // 8 // c.n_head)
-    counts = sorted({c.tokens} | {least * 2 ** i for i in range(7)})
-    sweep = {n: walks(replace(c, tokens=n)) for n in counts}
+    sweep = {n: walks(replace(c, tokens=n)) for n in sorted({c.tokens} | {least * 2 ** i for i in range(7)})}
+    paths = sweep[c.tokens]
     say_steps(c, paths)
     say_sweep(c, sweep)
     rows = [(method, N, l, c.scale if 'shipped' in method else 1.0, *row.values())
@@ -117,15 +115,15 @@ def draw_compression(c):
 def gains(path):
     """What steps make of the signal-to-noise ratio: (factor of the best step, which one, factor of all)."""
     ratios = [row['snr'] / path[0]['snr'] for row in path]
-    best = max(range(len(path)), key=ratios.__getitem__)
-    return ratios[best], best, ratios[-1]
+    return max(ratios), ratios.index(max(ratios)), ratios[-1]
 
 
 def figure_of_compression(c, paths, sweep):
     figure, axes = panels(11, 7.4, 2, 2)
-    for axis, column, title, unit in zip(axes, ('rate', 'snr', 'cosine_turning'), (
-            'coding rate in the true subspaces', 'signal to noise', 'direction: how the step turns tokens'), (
-            'R^c, nats a token, eq. (8)', "ratio, AoT's eq. (6)", 'cosine to the gradient step')):
+    for axis, (column, title, unit) in zip(axes, (
+            ('rate', 'coding rate in the true subspaces', 'R^c, nats a token, eq. (8)'),
+            ('snr', 'signal to noise', "ratio, AoT's eq. (6)"),
+            ('cosine_turning', 'direction: how the step turns tokens', 'cosine to the gradient step'))):
         lines(axis, None, {method: [row[column] for row in path] for method, path in paths.items()},
               title=f'{title}, N/d = {c.tokens / c.d:g}', xlabel='step', ylabel=unit)
         axis.set_ylim(0 if column != 'cosine_turning' else None)
@@ -134,7 +132,6 @@ def figure_of_compression(c, paths, sweep):
           title='signal to noise, by the number of tokens', xlabel='N/d; the theory is left of the line', xscale='log',
           ylabel='factor of the best step')
     axes[3].axvline(1, color='black', linewidth=1, linestyle=':')
-    plots.plain_numbers(axes[3])
     figure.legend(*axes[0].get_legend_handles_labels(), loc='outside lower center', ncols=4, fontsize='small')
     return figure
 
@@ -143,9 +140,8 @@ def say_steps(c, paths):
     """Print what the steps do, and how far eq. (10) is from the gradient step."""
     Z, U, _ = draw_tokens(c)
     g, W, down, mssa = c.gamma, Z @ U, -measures.compressed_rate_gradient(Z, U, c.eps), shipped_attention(U)
-    errors = {'eq. (10)': eq10_step(c, Z, mssa), 'eq. (10) without its attention': -g * Z,
-              'eq. (68)': -g * ((W - g * W @ (W.mT @ W)) @ U.mT).sum(0)}
-    said = {name: f'{((step - down).norm() / down.norm()).item():.1%}' for name, step in errors.items()}
+    approximations = {'eq. (10)': eq10_step(c, Z, mssa), 'eq. (10) without its attention': -g * Z,
+                      'eq. (68)': -g * ((W - g * W @ (W.mT @ W)) @ U.mT).sum(0)}
     shortens = 1 - (measures.turning(down, Z).norm() / down.norm()).item() ** 2
     start = next(iter(paths.values()))[0]
     print(f'N/d = {c.tokens / c.d:g}; before the steps R^c is {start["rate"]:.2f}, R - R^c '
@@ -156,9 +152,9 @@ def say_steps(c, paths):
                 path[0]['cosine_turning'], path[1]['snr'], path[-1]['snr'], path[gains(path)[1]]['snr'],
                 gains(path)[1]) for method, path in paths.items()])
     print(f'{shortens:.1%} of the gradient only shortens tokens; off by, of the gradient step: '
-          + ', '.join(f'{name} {error}' for name, error in said.items()))
-    down = [path[1]['rate'] < path[0]['rate'] for path in paths.values()][:3]
-    print(f'here a step with the true subspaces lowers R^c in {sum(down)} of 3 ways; the theory says in all')
+          + ', '.join(f'{k} {((step - down).norm() / down.norm()).item():.1%}' for k, step in approximations.items()))
+    lower = sum(path[1]['rate'] < path[0]['rate'] for path in [*paths.values()][:3])
+    print(f'here a step with the true subspaces lowers R^c in {lower} of 3 ways; the theory says in all')
 
 
 def kept(row):
@@ -167,16 +163,14 @@ def kept(row):
 
 
 def say_sweep(c, sweep):
-    """Print what the number of tokens changes, and which of the two denoises more on each side of N = d."""
-    rows, more = [], []
-    for N, (eq9, _, shipped, _) in ((N, found.values()) for N, found in sweep.items()):
-        (gradient, *_), (best, at, end) = gains(eq9), gains(shipped)
-        rows.append((f'{N / c.d:g}', gradient, best, at, end, shipped[0]['cosine_turning']))
-        more += [f'{N / c.d:g}'] * (gradient > best)
+    """Print what the number of tokens changes, and where the gradient denoises more than attention as shipped."""
+    rows = [(f'{N / c.d:g}', gains(eq9)[0], *gains(shipped), shipped[0]['cosine_turning'])
+            for N, (eq9, _, shipped, _) in ((N, found.values()) for N, found in sweep.items())]
+    more = [ratio for ratio, gradient, best, *_ in rows if gradient > best]
     print(f'factor on signal to noise, by the number of tokens; best step, and all {c.n_layer}:')
     say_table(('N/d', 'gradient', 'as shipped', 'in step', f'after {c.n_layer}', 'turns'), rows)
-    print('here the gradient denoises more than attention as shipped ' + (f'for N/d = {", ".join(more)}' if more else
-                                                                         'for no N/d that is shown'))
+    print('here the gradient denoises more than attention as shipped for '
+          + (f'N/d = {", ".join(more)}' if more else 'no N/d that is shown'))
 
 
 # ---- in trained networks --------------------------------------------------------------------------------------------
@@ -209,25 +203,21 @@ def rates_around_steps(model, inputs):
 
 def draw_rate_changes(c, nets):
     """CRATE's claim about attention, eqs. (8) to (11), in trained layers: it lowers R^c."""
-    (figure, axes), rows, said, verdicts = side_by_side(2), [], [], []
+    (figure, axes), rows, said = side_by_side(2), [], []
     for net in nets:
         *rates, cosine = layers.of_all(batches(c, net, 256), rates_around_steps, net.model)
-        rows += [(net.name, net.kind, l, *(v for part in parts for v in mean_and_spread(part)))
-                 for l, parts in enumerate(zip(*rates, cosine), 1)]
-        second = '' if layers.why_not_sparse(net.model) else \
-            'ISTA' if hasattr(net.model.layers[0], 'ista') else 'the MLP'
-        for axis, measure, means in zip(axes, COMPRESSED, ([r.mean(1) for r in rates[:3]],
-                                                           [r.mean(1) for r in rates[3:]])):
+        rows += [(net.name, net.kind, l, *mean_and_spread(*parts)) for l, parts in enumerate(zip(*rates, cosine), 1)]
+        halves = ('attention', 'ISTA' if hasattr(net.model.layers[0], 'ista') else 'the MLP')
+        for axis, measure, means in zip(axes, COMPRESSED, torch.stack(rates).mean(2).split(3)):                # (3, L)
             draw_steps(axis, net, means)
-            added = dict(zip(('attention', *filter(None, [second])), torch.stack(means).diff(dim=0)))
-            said += [(net.name, measure, half, f'{(a < 0).sum()} of {len(a)}', f'{a.min():+.1f} to {a.max():+.1f}',
-                      span(cosine.mean(1), '.2f') if half == 'attention' else '') for half, a in added.items()]
-            if net is nets[0]:
-                lower = (added['attention'] < 0).sum()
-                verdicts.append(f'here attention lowers R^c in {lower} of {len(means[0])} layers ({measure}); the '
-                                'theory says in all')
+            for half, added in zip(halves[:1 + (not layers.why_not_sparse(net.model))], means.diff(dim=0)):
+                said.append((net.name, measure, half, f'{(added < 0).sum()} of {len(added)}',
+                             f'{added.min():+.1f} to {added.max():+.1f}',
+                             span(cosine.mean(1), '.2f') if half == 'attention' else ''))
     say_table(('', 'R^c by', 'step', 'lowers R^c in', 'adds, nats', 'cosine to the gradient'), said)
-    print(*verdicts, sep='\n')
+    for name, measure, half, lower, *_ in said:
+        if name == nets[0].name and half == 'attention':
+            print(f'here attention lowers R^c in {lower} layers ({measure}); the theory says in all')
     if layers.causal(nets[0].model):
         print('the gradient sees later tokens too')
     warn_if_lengths_differ(c, nets)
@@ -240,9 +230,9 @@ def draw_rate_changes(c, nets):
 
 
 def draw_steps(axis, net, parts):
-    """A line for each layer: R^c of Z^l (a ring), Z^(l+1/2) and Z^(l+1), three tensors (L,)."""
+    """A line for each layer: R^c of Z^l (a ring), Z^(l+1/2) and Z^(l+1), parts (3, L)."""
     style = '-' if net.kind == 'trained' else '--'
-    for l, rates in enumerate(torch.stack(parts, 1).tolist(), 1):
+    for l, rates in enumerate(parts.T.tolist(), 1):
         axis.plot((l, l + 0.35, l + 0.7), rates, marker='.', markersize=3, linestyle=style, color=net.colour,
                   label=net.name if l == 1 else None)
         axis.plot(l, rates[0], marker='o', fillstyle='none', color=net.colour)

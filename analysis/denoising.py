@@ -158,8 +158,8 @@ def draw_signal_to_noise(c, nets):
         over_layers(axes[1], net, factor)
         rows += [(net.name, net.kind, l, b.mean().item(), a.mean().item(), *mean_and_spread(f))
                  for l, (b, a, f) in enumerate(zip(before, after, factor), 1)]
-        f = factor.mean(1)
-        said.append((net.name, span(before.mean(1)), span(f), f'{(f > 1).sum()} of {len(f)}'))
+        said.append((net.name, span(before.mean(1)), span(factor.mean(1)),
+                     f'{(factor.mean(1) > 1).sum()} of {len(factor)}'))
     axes[0].set_ylim(0)
     levels(axes[1], {'as before the step': 1})
     titles = "signal to noise before a layer, Z^l, in its subspaces", 'what the attention step multiplies it by'

@@ -14,7 +14,6 @@ from analysis.panels import legend_below, lines, panels, say_table
 from analysis.projection import noisy_codebook, outside
 from analysis.scores import Mixture, score
 from analysis.theory import TheoryConfig, say_conditions, shipped_attention
-from engine import plots
 from engine.settings import Mistake
 
 
@@ -186,7 +185,6 @@ def figure_of_diffusion(c, numbers, errors, laws):
     noise.set(title='tokens outside it', ylabel='squared length over the variance of the noise')
     for axis in (signal, noise):
         axis.set(xlabel='from noise to signal, tau = -1/2 log((T - t) / T)', ylim=(0, None))
-    plots.plain_numbers(trips)
     for axis in (trips, signal):
         legend_below(axis)
     return figure

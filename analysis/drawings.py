@@ -99,29 +99,26 @@ def draw_subspaces(c, nets):
               [(name, *walked(torch.tensor(found))) for name, found in numbers.items()])
     print(f'here the subspaces are {"farther apart" if trained[-1][1] < random[-1][1] else "no farther apart"} in the '
           'last layer than with random weights')
-    titles = [f'layer {l}: coherence {mine:.2f},\nrandom weights {other:.2f}'
-              for l, ((_, mine), (_, other)) in enumerate(zip(trained, random), 1)]
-    return figure_of_subspaces(parts, K, titles), \
+    maps = {f'layer {l}: coherence {mine:.2f},\nrandom weights {other:.2f}': part
+            for l, (part, (_, mine), (_, other)) in enumerate(zip(parts, trained, random), 1)}
+    return figure_of_subspaces(maps, K, m), \
         ('layer', 'coherence', 'coherence_random', 'head_i', 'column_i', 'head_j', 'column_j', 'value'), rows
 
 
-def figure_of_subspaces(parts, K, titles):
-    """|U^T U| of columns of K heads, parts: one (K m, K m) for each layer."""
-    (wide, down, side), n, m = sizes(len(parts), 1.9, 3.0), len(parts[0]), len(parts[0]) // K
+def figure_of_subspaces(maps, K, m):
+    """|U^T U| of m columns of each of K heads; maps {title: (K m, K m)}, one for each layer."""
+    wide, down, side = sizes(len(maps), 1.9, 3.0)
     figure = plots.pyplot().figure(figsize=(side * wide + 1.2, (side + 0.4) * down + 0.3), layout='constrained')
-    axes, colours = small_maps(figure, len(parts), wide, 'head', 'head'), plots.pyplot().get_cmap('magma')
-    top = scale_of([part[~np.eye(n, dtype=bool)] for part in parts], most=0.95)         # without the ones
+    top = scale_of([part[~np.eye(K * m, dtype=bool)] for part in maps.values()], most=0.95)         # without the ones
     heads = range(1, K + 1, -(-K // 8))
     middles = [(k - 0.5) * m - 0.5 for k in heads]
-    for axis, part, title in zip(axes, parts, titles):
-        image = axis.imshow(part, vmin=0, vmax=top, cmap=colours.with_extremes(over='0.75'))
+    for axis in small_maps(figure, wide, maps, 'head', 'head', '|cosine| of two columns,\ngrey above the scale', vmin=0,
+                           vmax=top, cmap=plots.pyplot().get_cmap('magma').with_extremes(over='0.75')):
         axis.set_xticks(middles, heads)
         axis.set_yticks(middles, heads)
         for k in range(1, K):                                                           # between heads
             axis.axhline(k * m - 0.5, color='white', linewidth=1)
             axis.axvline(k * m - 0.5, color='white', linewidth=1)
-        axis.set_title(title, fontsize='small')
-    colour_bar(figure, image, axes, '|cosine| of two columns,\ngrey above the scale', extend='max')
     return figure
 
 
@@ -142,22 +139,20 @@ def draw_tokens(c, nets):
     after = [step.after[0].float().cpu() for step in layers.inside(net.model, x)]       # L of (N, d)
     rng, L = np.random.default_rng(c.seed), len(after)
     some, channels = (np.sort(rng.permutation(n)[:c.size]) for n in after[0].shape)
-    parts, share = [z[some][:, channels] for z in after], [measures.nonzeros(z).item() for z in after]
+    parts, share = [z[some][:, channels].numpy() for z in after], [measures.nonzeros(z).item() for z in after]
     wide, down, side = sizes(L, 1.8, 2.6)
     figure = plots.pyplot().figure(figsize=(side * wide + 2.4, max(2.7, (side + 0.3) * down + 0.2)),
                                    layout='constrained')
     left, right = figure.subfigures(1, 2, width_ratios=(2, side * wide + 0.4))
     draw_input(left.subplots(), net, x, name, words)
-    axes = small_maps(right, L, wide, 'channel', 'token')
-    top, signed = scale_of([part.numpy() for part in parts]), any((part < 0).any() for part in parts)
-    for l, (axis, part) in enumerate(zip(axes, parts), 1):
-        image = axis.imshow(part.numpy(), vmin=-top * signed, vmax=top, cmap='RdBu_r' if signed else 'Blues',
-                            aspect='auto', interpolation='nearest')
+    top, signed = scale_of(parts), any((part < 0).any() for part in parts)
+    maps = {f'layer {l}: {there:.0%} not 0': part for l, (there, part) in enumerate(zip(share, parts), 1)}
+    for axis in small_maps(right, wide, maps, 'channel', 'token', 'number in the token', 'both' if signed else 'max',
+                           vmin=-top * signed, vmax=top, cmap='RdBu_r' if signed else 'Blues', aspect='auto',
+                           interpolation='nearest'):
         for set_ticks, numbers, n in ((axis.set_xticks, channels, 5), (axis.set_yticks, some, 9)):
             places = np.unique(np.linspace(0, len(numbers) - 1, n).round().astype(int))
             set_ticks(places, numbers[places] + 1)
-        axis.set_title(f'layer {l}: {share[l - 1]:.0%} not 0', fontsize='small')
-    colour_bar(right, image, axes, 'number in the token', extend='both' if signed else 'max')
     print(f'{name}: a token is a row, and white where it is zero')
     say_table(('', 'layer 1', 'last layer', 'falls in', 'rises in'),
               [('share of non-zeros', *walked(torch.tensor(share)))])
@@ -215,17 +210,15 @@ def attention_in_pictures(c, net, l, heads):
     (down, across), shown, (H, W) = patches(net), pictures(c, net, 4), net.model.config.image_size
     x, wide = pixels(net, shown), len(heads) + 1
     maps = layers.class_maps(*layers.at_layer(net.model, l, x)).cpu()                   # (B, K, N)
-    figure, axes = picture_grid(len(shown), wide, min(1.5, 12 / wide))
-    for row, (name, _), picture, of_heads in zip(axes, shown, augment.visible(x), maps):
+    figure, axes = picture_grid(min(1.5, 12 / wide), [name[:20] for name, _ in shown],
+                                [f'layer {l}', *(f'head {k}' for k in heads)])
+    for row, picture, of_heads in zip(axes, augment.visible(x), maps):
         row[0].imshow(picture)
-        row[0].set_ylabel(name[:20], fontsize='small')
         for k, axis in zip(heads, row[1:]):
             axis.imshow(picture.mean(-1), extent=(0, W, H, 0), cmap='gray', vmin=0, vmax=255)
             drawn = of_heads[k - 1] - of_heads[k - 1].min()
             image = axis.imshow((drawn / drawn.max().clamp_min(1e-12)).view(down, across).numpy(), vmin=0, vmax=1,
                                 extent=(0, W, H, 0), cmap='inferno', alpha=0.75)
-    for axis, title in zip(axes[0], (f'layer {l}', *(f'head {k}' for k in heads))):
-        axis.set_title(title, fontsize='small')
     colour_bar(figure, image, axes, 'attention of this head', ticks=[0, 1]).set_ticklabels(['least', 'most'])
     warn_if_unused(net)
     print(f'where the class token looks in layer {l} of {len(net.model.layers)}; each map has its own scale')
@@ -242,15 +235,13 @@ def attention_in_text(c, net, l, heads):
     wide = max(1, min(len(heads), 4, int(13 / side)))
     figure = plots.pyplot().figure(figsize=(side * wide + 1, (side + 0.4) * math.ceil(len(heads) / wide)),
                                    layout='constrained')
-    axes = small_maps(figure, len(heads), wide, 'token that is averaged', 'token')
     top = scale_of([maps.numpy()], share=0.98)                          # the first tokens have few to average
-    for axis, k in zip(axes, heads):
-        image = axis.imshow(maps[k - 1].where(maps[k - 1] > 0, math.nan).numpy(), vmin=0, vmax=top, cmap='viridis')
+    shown = {f'layer {l}, head {k}': maps[k - 1].where(maps[k - 1] > 0, math.nan).numpy() for k in heads}
+    for axis in small_maps(figure, wide, shown, 'token that is averaged', 'token', 'weight of attention', vmin=0,
+                           vmax=top, cmap='viridis'):
         axis.tick_params(labelleft=True, labelbottom=True)
         axis.set_xticks(N, labels, rotation=90, fontsize=7, fontfamily='monospace', parse_math=False)
         axis.set_yticks(N, labels, fontsize=7, fontfamily='monospace', parse_math=False)
-        axis.set_title(f'layer {l}, head {k}', fontsize='small')
-    colour_bar(figure, image, axes, 'weight of attention', extend='max')
     print(f'in layer {l} of {len(net.model.layers)} each token (a row) becomes an average of those bright in its row')
     return figure, ('layer', 'head', 'query', 'query_token', 'key', 'key_token', 'weight'), [
         (l, k, i + 1, labels[i], j + 1, labels[j], maps[k - 1, i, j].item()) for k in heads for i in N for j in N]
@@ -270,16 +261,13 @@ def draw_components(c, nets):
     first, kept, three = layers.two_stage_pca(heads, (down, across), c.keep)
     low, high = three[kept].amin(0), three[kept].amax(0)
     rgb = torch.where(kept[..., None], (three - low) / (high - low).clamp_min(1e-12), 0.0)
-    figure, axes = picture_grid(3, J, max(1.2, min(2.4, 10 / J)))
+    left = f'picture; layer {l}', 'first component', 'the first three as\nred, green, blue'
+    figure, axes = picture_grid(max(1.2, min(2.4, 10 / J)), left, [name[:20] for name, _ in shown])
     for j, picture in enumerate(augment.visible(x)):
         axes[0, j].imshow(picture)
-        axes[0, j].set_title(shown[j][0][:20], fontsize='small')
         image = axes[1, j].imshow(first[j].view(down, across).numpy(), vmin=first.min(), vmax=first.max(),
                                   cmap='viridis')
         axes[2, j].imshow(rgb[j].view(down, across, 3).numpy())
-    labels = f'picture; layer {l}', 'first component', 'the first three as\nred, green, blue'
-    for axis, label in zip(axes[:, 0], labels):
-        axis.set_ylabel(label, fontsize='small')
     colour_bar(figure, image, axes[1], 'coordinate')
     print(f'{kept.float().mean():.0%} of the patches are kept as foreground by the first component in layer {l}; if '
           'these are the objects, similar patches have similar colours')

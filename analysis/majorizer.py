@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch.nn.functional import normalize
 
 from analysis.measures import compressed_rate_gradient, random_bases
 from analysis.panels import legend_below, lines, panels, say_table
@@ -120,17 +121,16 @@ def starts(c, generator):
     Q = random_bases(1, c.tokens, c.n_embd, generator)[0]
     own = torch.arange(c.n_embd) % c.tokens == torch.arange(c.tokens)[:, None]
     Z = torch.rand(c.tokens, c.n_embd, generator=generator, dtype=torch.float64) * own
-    return {'random': Q.T.contiguous(), 'without negative numbers': Z / Z.norm(dim=1, keepdim=True)}
+    return {'random': Q.T.contiguous(), 'without negative numbers': normalize(Z, dim=1)}
 
 
 def descend(Z, c, curvature):
     """phi before each of `steps` proximal steps, eq. (80), and after the last; before the first at
     relu(Z), because phi is infinite at a point with negative numbers."""
-    values = [phi(Z.relu(), c.alpha, c.lam).item()]
+    path = [Z]
     for _ in range(c.steps):
-        Z = minimum(Z, c.alpha, c.lam, curvature)
-        values.append(phi(Z, c.alpha, c.lam).item())
-    return values
+        path.append(minimum(path[-1], c.alpha, c.lam, curvature))
+    return [phi(Z.relu(), c.alpha, c.lam).item() for Z in path]
 
 
 def draw_majorizer(c):
@@ -139,12 +139,11 @@ def draw_majorizer(c):
     generator = torch.Generator().manual_seed(c.seed)
     points = starts(c, generator)
     Z0, alpha, lam = points['random'], c.alpha, c.lam
-    ways = torch.randn(200, c.tokens, c.n_embd, generator=generator, dtype=Z0.dtype)
-    ways *= 4 * torch.rand(200, 1, 1, generator=generator, dtype=Z0.dtype) * c.tokens ** 0.5 \
-        / ways.flatten(1).norm(dim=1)[:, None, None]                    # up to four times as long as Z0
+    ways = normalize(torch.randn(200, c.tokens, c.n_embd, generator=generator, dtype=Z0.dtype), dim=(1, 2))
+    ways *= 4 * torch.rand(200, 1, 1, generator=generator, dtype=Z0.dtype) * c.tokens ** 0.5    # of up to 4 |Z0|
     D = random_bases(1, c.n_embd, c.n_embd, generator)[0]
     shape, scales = torch.randn(3, 5, generator=generator, dtype=Z0.dtype), [2 ** (i / 4) for i in range(-16, 17)]
-    hessian = [curvatures(shape / shape.norm(dim=1, keepdim=True) * x / alpha ** 0.5, alpha) for x in scales]
+    hessian = [curvatures(normalize(shape, dim=1) * x / alpha ** 0.5, alpha) for x in scales]
 
     def above(way, k):
         return (bound(Z0 + way, Z0, alpha, k) + rate(Z0 + way, alpha)).item()
@@ -190,13 +189,12 @@ def figure_of_majorizer(c, Z0, scales, curvature, paths):
           title='curvature of the coding rate R', xlabel='length of tokens x sqrt(alpha)', xscale='log',
           ylabel='eigenvalues of its Hessian, over alpha')
     for values, style, label in (((-1 / 8, 1), ':', '-1/8 and 1'), ((-PAPER, PAPER), '--', 'Lemma 6')):
-        for value in values:
-            hessian.axhline(value, color='black', linewidth=1, linestyle=style, label=label if value > 0 else None)
+        hessian.hlines(values, scales[0], scales[-1], color='black', linewidth=1, linestyle=style, label=label)
     for i, (name, values) in enumerate(paths.items()):
         descent.plot(values, color=f'C{i // 2}', linestyle=('-', '--')[i % 2], label=name)
     descent.set(title='the objective, step by step', xlabel='step; the first is the layer', xscale='symlog',
                 xlim=(0, c.steps), ylabel='phi, eq. (77)')
-    plots.plain_numbers(hessian, descent)
+    plots.plain_numbers(descent)
     for axis in (line, hessian, descent):
         legend_below(axis)
     return figure

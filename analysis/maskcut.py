@@ -79,7 +79,7 @@ def maskcut(features, grid, tau=0.15, masks=3):
     if H * W < 2:
         raise Mistake('a single patch cannot be cut; give more patches')
     if not 1 <= masks <= H * W:
-        raise Mistake(f'masks={masks} must be at least 1, and at most the number of patches, {H * W}')
+        raise Mistake(f'masks={masks} must be at least 1, at most the number of patches of a picture, {H * W}')
     found, last = [], None
     for i in range(masks):
         taken = torch.stack(found).any(0) if found else torch.zeros(H, W, dtype=torch.bool, device=features.device)

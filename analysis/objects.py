@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from analysis.maskcut import numbered
 from analysis.samples import pixels
@@ -31,12 +32,10 @@ class Truth:
         """Of some pictures (a slice), in a grid (down, across) of N cells: the pixels that each object
         has in each cell (b, M, N), and the pixels of each cell that are known (b, N); float32."""
         numbers, M = self.numbers[part], self.classes.size(1)
-        down, across = (side // n for side, n in zip(numbers.shape[1:], grid))
-
-        def counted(of_pixels):
-            return of_pixels.unflatten(-1, (grid[1], across)).unflatten(-3, (grid[0], down)).sum((-3, -1)).flatten(-2)
-        inside = torch.stack([counted(numbers == m) for m in range(1, M + 1)], 1)
-        return inside.float(), counted(numbers != UNKNOWN).float()
+        sides = [side // n for side, n in zip(numbers.shape[1:], grid)]
+        masks = torch.stack([*(numbers == m for m in range(1, M + 1)), numbers != UNKNOWN], 1)      # (b, M + 1, H, W)
+        counted = F.avg_pool2d(masks.float(), sides, divisor_override=1).flatten(2)     # sums, exactly: (b, M + 1, N)
+        return counted[:, :M], counted[:, M]
 
 
 def truth(net, images, chosen):

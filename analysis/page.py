@@ -15,15 +15,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from analysis.samples import check_shown, pictures, pixels, subjects, texts
-from analysis.theory import Shared
+from analysis.samples import SubjectsConfig, check_shown, pictures, pixels, started, subjects, texts
 from engine.checkpoint import write_file
 from engine.networks import grid, size
 from engine.plots import check_free, told_apart
 from engine.settings import Mistake
 from engine.trained import from_command_line
 from tasks.augment import denormalize
-from tasks.tokenizer import Tokenizer, prompt_of
+from tasks.tokenizer import Tokenizer
 
 PARTS = Path(__file__).with_suffix('')   # the folder with page.html, page.css, network.js and page.js
 SHOWN = 'crate', 'crate_mae', 'aot', 'vit'   # networks that network.js computes
@@ -33,14 +32,7 @@ USUAL_TOKENS = 48                        # of a text from a dataset
 
 
 @dataclass
-class PageConfig(Shared):
-    ckpt: str = 'out/crate_shapes'  # a run directory, for its best weights, or a .safetensors file in one
-    beside: str = ''                # another run, side by side with it
-    dataset: str = ''               # folder in data_dir; empty: what the network was trained on
-    data_dir: str = 'data'          # where prepared datasets lie
-    split: str = ''                 # its split; empty: test, or val if there is no test
-    image: str = ''                 # your own pictures instead: a file or a folder of files
-    start: str = ''                 # your own text instead; \n is a new line, FILE:path reads a file
+class PageConfig(SubjectsConfig):
     num_samples: int = 12           # pictures or texts to choose from
     device: str = 'cpu'             # where pictures are prepared; the page itself computes in the browser
     out: str = 'page.html'          # the file to write; page.html is replaced if it exists
@@ -70,15 +62,13 @@ def check(c):
             raise Mistake(f'--{name} does not go with --{"image" if c.image else "start"}; leave one of them out')
     if ',' in c.beside:
         raise Mistake(f'--beside={c.beside}: a page has room for two networks; name one')
-    if c.beside == c.ckpt:
-        raise Mistake(f'--beside={c.beside} is the network of --ckpt; name another, or leave it out')
     check_free(c.out, c.overwrite or c.out == PageConfig.out, '--out', ['.html'])
 
 
 def check_computed(net):
     """Raises Mistake for a network that network.js does not compute."""
     name, config = net.run['model'], net.model.config
-    tokenizer, millions = net.run['data'].get('tokenizer'), size(net.model) / 1e6
+    tokenizer = net.run['data'].get('tokenizer')
     what = f'model={name}' if name not in SHOWN else 'hidden text (CRATE-BERT)' if config.task == 'masked_text' else \
         'functions' if config.task == 'icl' else ''
     if what:
@@ -88,22 +78,18 @@ def check_computed(net):
         raise Mistake(f'{net.name} reads {tokenizer["name"]} tokens, of which a page would hold '
                       f'{config.vocab_size}; it shows networks that read bytes or characters (see prepare/text.py '
                       '--help)')
-    if millions * 1e6 > LARGEST:
-        raise Mistake(f'{net.name} has {millions:.0f} million parameters, and a page holds up to '
+    if size(net.model) > LARGEST:
+        raise Mistake(f'{net.name} has {size(net.model) / 1e6:.0f} million parameters, and a page holds up to '
                       f'{LARGEST / 1e6:.0f} million; take a smaller network')
 
 
 def check_together(nets):
     """Raises Mistake for two networks that cannot get the same input."""
-    def seen(net):
-        return net.model.config.image_size, net.channels
-    first, *others = nets
-    for net in others:
-        if net.reads == 'images' and seen(net) != seen(first):
-            raise Mistake(f'{net.name} sees pictures of height, width and channels {seen(net)}, {first.name} of '
-                          f'{seen(first)}; leave --beside out, or name a run that sees the same')
-        if net.reads == 'text' and net.run['data']['tokenizer'] != first.run['data']['tokenizer']:
-            raise Mistake(f'{net.name} reads other tokens than {first.name}; leave --beside out')
+    if nets[0].reads == 'images' and len({(net.model.config.image_size, net.channels) for net in nets}) > 1:
+        raise Mistake(f'{nets[1].name} sees pictures of height, width and channels {nets[1].model.config.image_size}, '
+                      f'{nets[1].channels}, but not {nets[0].name}; leave --beside out')
+    if nets[0].reads == 'text' and nets[0].run['data']['tokenizer'] != nets[-1].run['data']['tokenizer']:
+        raise Mistake(f'{nets[1].name} reads other tokens than {nets[0].name}; leave --beside out')
 
 
 # ---- what the page holds --------------------------------------------------------------------------------------------
@@ -171,11 +157,7 @@ def text_samples(c, nets):
     """Token ids, and the tokenizer."""
     tokenizer = Tokenizer(**nets[0].run['data']['tokenizer'])
     most = min(MOST_TOKENS, *(net.model.config.block_size for net in nets))
-    if c.start:
-        samples = [tokenizer.encode(prompt_of(c.start))]
-        if not 2 <= len(samples[0]) <= most:
-            raise Mistake(f'--start has {len(samples[0])} tokens; give between 2 and {most}')
-    else:
-        samples = texts(c, nets[0], c.num_samples)[0][:, :min(USUAL_TOKENS, most)].tolist()
+    samples = [started(c, nets[0], most)] if c.start else \
+        texts(c, nets[0], c.num_samples)[0][:, :min(USUAL_TOKENS, most)].tolist()
     return {'samples': [{'name': tokenizer.decode(ids), 'ids': ids} for ids in samples], 'most': most,
             'tokenizer': tokenizer.spec}

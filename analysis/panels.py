@@ -27,8 +27,9 @@ def span(values, unit='.3f'):
     return f'{min(values):{unit}} to {max(values):{unit}}'
 
 
-def mean_and_spread(values):
-    return values.mean().item(), values.std(correction=0).item()
+def mean_and_spread(*parts):
+    """The mean of each part and its standard deviation, one after the other."""
+    return [n for values in parts for n in (values.mean().item(), values.std(correction=0).item())]
 
 
 # ---- panels ---------------------------------------------------------------------------------------------------------
@@ -49,34 +50,44 @@ def lines(axis, x, curves, **labels):
     for (name, values), marker in zip(curves.items(), MARKERS):
         axis.plot(range(len(values)) if x is None else x, values, marker=marker, markersize=4, label=name)
     axis.set(**labels)
+    plots.plain_numbers(axis)
 
 
-def picture_grid(down, across, side):
-    """A figure, and its panels without ticks: an array (down, across) of so many inches each."""
-    figure, axes = panels(side * across + 1.2, side * down + 0.3, down, across)
-    for axis in axes:
-        axis.set(xticks=[], yticks=[])
-    return figure, np.array(axes).reshape(down, across)
+def picture_grid(side, left, above):
+    """A figure, and its panels without ticks of so many inches each, an array (rows, columns), with these words left of
+    the rows and above the columns."""
+    figure, axes = panels(side * len(above) + 1.2, side * len(left) + 0.3, len(left), len(above),
+                          subplot_kw={'xticks': [], 'yticks': []})
+    axes = np.reshape(axes, (len(left), len(above)))
+    for axis, words in zip(axes[:, 0], left):
+        axis.set_ylabel(words, fontsize='small')
+    for axis, words in zip(axes[0], above):
+        axis.set_title(words, fontsize='small')
+    return figure, axes
 
 
-def small_maps(figure, n, wide, x, y):
-    """n panels, `wide` in a row; x and y say what their axes are, below the last and left of the first of each row."""
-    axes = list(figure.subplots(math.ceil(n / wide), wide, squeeze=False).flat)
+def small_maps(figure, wide, maps, x, y, bar, extend='max', **colours):
+    """The panels of maps {title: array}, `wide` in a row, and a bar of colours. x and y say what their axes are, below
+    the last and left of the first of each row."""
+    axes, n = list(figure.subplots(math.ceil(len(maps) / wide), wide, squeeze=False).flat), len(maps)
     for i, axis in enumerate(axes):
         axis.set_visible(i < n)
         axis.tick_params(labelsize=7, length=2, labelleft=i % wide == 0, labelbottom=i + wide >= n)
         axis.set_xlabel(x if i + wide >= n else '', fontsize='small')
         axis.set_ylabel(y if i % wide == 0 else '', fontsize='small')
+    for axis, (title, values) in zip(axes, maps.items()):
+        image = axis.imshow(values, **colours)
+        axis.set_title(title, fontsize='small')
+    colour_bar(figure, image, axes[:n], bar, extend=extend)
     return axes[:n]
 
 
-def plane(axis, x, arrows, subspaces, reach, **labels):
+def plane(axis, x, arrows, subspaces, title, reach=2.15, **scale):
     """Arrows at points x (n, 2), and one-dimensional subspaces (K, 2, 1) as lines."""
-    scale = labels.pop('scale', {})
     axis.quiver(*x.T, *arrows.T, angles='xy', color='C0', **scale)
     for u in subspaces[..., 0]:
-        axis.plot(*np.stack((-3 * u, 3 * u)).T, color='C1', linewidth=1)
-    axis.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect='equal', xticks=[], yticks=[], **labels)
+        axis.axline((0, 0), u.tolist(), color='C1', linewidth=1)
+    axis.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect='equal', xticks=[], yticks=[], title=title)
     axis.set_xlabel('blue: where a token goes; orange: the subspaces', fontsize='small')
 
 

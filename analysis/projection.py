@@ -56,10 +56,6 @@ def relevant_noise(X, Delta, s, U, beta):
     return found
 
 
-def spectral_norm(A):
-    return torch.linalg.eigvalsh(A.mT @ A if A.size(0) > A.size(1) else A @ A.mT)[-1].item() ** 0.5
-
-
 def theorem(U, N, sigma, eps, generator):
     """What one gradient step Z - eta grad R^c, eq. (A.39) with eta = 1 / beta, does to N tokens."""
     K, d, p = U.shape
@@ -69,17 +65,19 @@ def theorem(U, N, sigma, eps, generator):
     down = -compressed_rate_gradient(Z, U, eps)
     full = down + compressed_rate_gradient(Z, torch.eye(d, dtype=Z.dtype)[None], eps)       # up R - R^c
     there, after, off = nearest_projection(Z, U) - Z, Z + down / beta, outside(Z, U, s)
+
+    def left(after):                                                    # of the noise in other subspaces, of the signal
+        return ((outside(after, U, s).square().sum() / off.square().sum()).item(),
+                ((after * X).sum() / X.square().sum()).item())
+    (noise, signal), (noise_full, signal_full) = left(after), left(Z + full / beta)
     rest = after - (Delta - relevant_noise(X, Delta, s, U, beta) + X / (1 + 1 / beta))      # eq. (A.42)
     grams = [X[s == k] @ X[s == k].T for k in range(K)]                 # A_k^T A_k
     return {'N/d': N / d, 'sigma': sigma, 'eps': eps, 'beta': beta,
             'cosine': cosine_similarity(down, there).mean().item(),
             'cosine_outside': cosine_similarity(outside(down, U, s), there).mean().item(),
-            'noise_left': (outside(after, U, s).square().sum() / off.square().sum()).item(),
-            'signal_left': ((after * X).sum() / X.square().sum()).item(),
-            'noise_left_full': (outside(Z + full / beta, U, s).square().sum() / off.square().sum()).item(),
-            'signal_left_full': (((Z + full / beta) * X).sum() / X.square().sum()).item(),
+            'noise_left': noise, 'signal_left': signal, 'noise_left_full': noise_full, 'signal_left_full': signal_full,
             'own_subspace_is_nearest': (there + off).norm(dim=1).lt(1e-9).double().mean().item(),
-            'rest': spectral_norm(rest), 'noise': spectral_norm(Delta),
+            'rest': torch.linalg.matrix_norm(rest, 2).item(), 'noise': torch.linalg.matrix_norm(Delta, 2).item(),
             'bound': K * sigma * (K ** 0.5 * sigma + (sigma + (N / d) ** 0.5) ** 0.5),      # eq. (A.47)
             'gram': max(torch.linalg.eigvalsh(g).sub(1).abs().max().item() for g in grams if len(g))}
 
@@ -171,11 +169,11 @@ def draw_nearest(c):
 
 def figure_of_nearest(found, arrows, x):
     figure = plots.pyplot().figure(figsize=(13.2, 7.2), layout='constrained')
-    upper, lower = figure.subfigures(2, 1, height_ratios=(3.6, 3.4))
+    upper, lower = figure.subfigures(2, 1, height_ratios=(3.6, 3.4))    # the legend of one takes no room of the other
     planes, curves = upper.subplots(1, 4), lower.subplots()
     for axis, (name, field) in zip(planes, arrows.items()):
-        plane(axis, x, field / field.norm(dim=1).max(), torch.eye(2)[..., None], 2.1,
-              title=name.replace('-grad R^c', 'down the gradient'))
+        plane(axis, x, field / field.norm(dim=1).max(), torch.eye(2)[..., None],
+              name.replace('-grad R^c', 'down the gradient'))
     shown = {'cosine_outside': 'cosine to the nearest subspace, of the part outside the own',
              'cosine': 'cosine to the nearest subspace', 'noise_left': 'noise left after a step'}
     lines(curves, [row['N/d'] for row in found.values()],

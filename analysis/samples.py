@@ -8,6 +8,7 @@ import torch
 from tqdm import tqdm
 
 from analysis import layers
+from analysis.theory import Shared
 from engine.device import choose_device
 from engine.networks import grid, kind_of
 from engine.settings import Mistake
@@ -18,6 +19,19 @@ from tasks.pictures import ImageSplit, labelled_pictures_of, named, seen
 from tasks.regression import Prompts
 from tasks.text import TextSplit
 from tasks.tokenizer import Tokenizer, prompt_of, with_masks
+
+
+@dataclass
+class SubjectsConfig(Shared):
+    """Settings of all commands that look at trained networks."""
+    ckpt: str = 'out/crate_shapes'  # a run directory, for its best weights, or a .safetensors file in one
+    beside: str = ''                # other runs in the same picture, with commas between them; page: one
+    dataset: str = ''               # folder in data_dir; empty: what the network was trained on
+    data_dir: str = 'data'          # where prepared datasets lie
+    split: str = ''                 # its split; empty: test, or val if there is no test
+    image: str = ''                 # your own pictures instead: a file or a folder of files
+    start: str = ''                 # your own text instead; \n is a new line, FILE:path reads a file
+    device: str = 'auto'            # cpu, cuda, cuda:1, mps
 
 
 @dataclass(eq=False)
@@ -196,19 +210,23 @@ def prompts(c, net, n):
     return next(drawn.fixed(n, 1))
 
 
+def started(c, net, most):
+    """The ids of --start, at most so many."""
+    tokenizer, most = Tokenizer(**net.run['data']['tokenizer']), min(most, net.model.config.block_size)
+    masked = net.model.config.task == 'masked_text'
+    ids = with_masks(tokenizer, prompt_of(c.start)) if masked else tokenizer.encode(prompt_of(c.start))
+    if not 2 <= len(ids) <= most:
+        raise Mistake(f'--start has {len(ids)} tokens; give between 2 and {most}')
+    return ids
+
+
 def tokens_of(c, net, usual, most):
     """One text: its ids (1, N), and each as a label. --start with at most `most` ids, or the first
     `usual` ids of a sample."""
     if c.num_samples > 1:
         raise Mistake(f'{net.name} reads one text at a time: give --start=TEXT, and leave --num_samples out')
-    tokenizer, most = Tokenizer(**net.run['data']['tokenizer']), min(most, net.model.config.block_size)
-    if c.start:
-        masked = net.model.config.task == 'masked_text'
-        ids = with_masks(tokenizer, prompt_of(c.start)) if masked else tokenizer.encode(prompt_of(c.start))
-        if not 2 <= len(ids) <= most:
-            raise Mistake(f'--start has {len(ids)} tokens; give between 2 and {most}')
-    else:
-        ids = next(batches(c, net, 1))[0][0, :usual].tolist()
+    ids = started(c, net, most) if c.start else next(batches(c, net, 1))[0][0, :usual].tolist()
+    tokenizer = Tokenizer(**net.run['data']['tokenizer'])
     labels = [repr(tokenizer.decode([i]))[1:-1] if i < tokenizer.vocab_size else '[MASK]' for i in ids]
     return torch.tensor([ids], device=net.device), labels
 

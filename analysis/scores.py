@@ -13,7 +13,6 @@ import torch
 from analysis.measures import random_bases
 from analysis.panels import lines, panels, plane, say_table
 from analysis.theory import TheoryConfig, say_conditions, shipped_attention
-from engine import plots
 
 
 # ---- the signal model, and its exact denoiser -----------------------------------------------------------------------
@@ -33,14 +32,10 @@ class Mixture:
         return torch.einsum('ndp,np->nd', self.U[s], a), s
 
 
-def coordinates(x, m):
-    return x @ m.U                                                      # U_k^T x: (n, d) -> (K, n, p)
-
-
 def gaussian_logits(x, m, sigma):
     """log pi_k q(x | k) up to a constant, eqs. (26) and (32): log pi_k det(M_k) - |M_k x|^2 / 2 with
     M_k = (Sigma_k + sigma^2 I)^(-1/2), eq. (19). (n, d) -> (K, n)."""
-    w, noisy = coordinates(x, m), m.lam[:, None] + sigma ** 2           # (K, n, p), (K, 1, p)
+    w, noisy = x @ m.U, m.lam[:, None] + sigma ** 2                     # U_k^T x (K, n, p), and (K, 1, p)
     outside = x.square().sum(-1) - w.square().sum(-1)                   # |x|^2 - |U_k^T x|^2: (K, n)
     return log_weights(m, sigma)[:, None] - (outside / sigma ** 2 + (w.square() / noisy).sum(-1)) / 2
 
@@ -59,7 +54,7 @@ def log_density(x, m, sigma):
 def score(x, m, sigma, equal=False):
     """The gradient of log q, eq. (32): - sum_k softmax_k M_k M_k x. With `equal` it is eq. (21), which
     leaves the weights pi_k det(M_k) out of the softmax. (n, d) -> (n, d)."""
-    logits, w = gaussian_logits(x, m, sigma), coordinates(x, m)
+    logits, w = gaussian_logits(x, m, sigma), x @ m.U
     r = (logits - equal * log_weights(m, sigma)[:, None]).softmax(0)    # (K, n)
     inside = w * (1 / (m.lam[:, None] + sigma ** 2) - 1 / sigma ** 2)   # M_k M_k x = x / sigma^2 + U_k inside_k
     return -x / sigma ** 2 - ((r[..., None] * inside) @ m.U.mT).sum(0)
@@ -69,7 +64,7 @@ def posterior_mean(x, m, sigma):
     """E[z | x], the denoiser of least squared error, eq. (4): in each subspace the Wiener filter
     Lambda_k / (Lambda_k + sigma^2), weighted by the probability that x belongs to it."""
     r = gaussian_logits(x, m, sigma).softmax(0)                         # P(k | x): (K, n)
-    kept = coordinates(x, m) * (m.lam / (m.lam + sigma ** 2))[:, None]  # (K, n, p)
+    kept = x @ m.U * (m.lam / (m.lam + sigma ** 2))[:, None]            # (K, n, p)
     return (r[..., None] * (kept @ m.U.mT)).sum(0)
 
 
@@ -105,7 +100,7 @@ def proof_lines(x, m, sigma):
     """{equation: E[z | x] by that line of the proof of Approximation 2}, each by Tweedie's formula,
     eq. (5). P_k = I - sigma M_k, eq. (42)."""
     shrink = 1 - sigma / (m.lam[:, None] + sigma ** 2).sqrt()           # P_k = U_k shrink U_k^T, eq. (48)
-    w = coordinates(x, m)
+    w = x @ m.U
     r = ((shrink * w).square().sum(-1) / (2 * sigma ** 2)).softmax(0)[..., None]
     lines = {'(54)': (w * (1 - (1 - shrink) ** 2)) @ m.U.mT,            # x - (I - P_k)(I - P_k) x
              '(55)': (w * shrink) @ m.U.mT}                             # x - (I - P_k) x
@@ -240,7 +235,6 @@ def figure_of_tweedie(c, sigmas, rows):
                 curves.setdefault(f'eq. {name}' if name[0] == '(' else name, []).append(error)
         lines(axis, sigmas, curves, title=title, xlabel='noise sigma', ylabel=unit, xscale='log', yscale='log')
         axis.legend(fontsize='small')
-    plots.plain_numbers(*axes[2:])
     return figure
 
 
@@ -251,5 +245,4 @@ def draw_field(axis, sigma):
     m = Mixture(U, torch.ones(2, 1, dtype=U.dtype), torch.full((2,), 0.5, dtype=U.dtype))
     ticks = torch.linspace(-2, 2, 15)
     x = torch.cartesian_prod(ticks, ticks).to(U.dtype)
-    plane(axis, x, posterior_mean(x, m, sigma) - x, U, 2.2, title=f'sigma^2 score, sigma = {sigma:g}',
-          scale={'scale_units': 'xy', 'scale': 1.3})
+    plane(axis, x, posterior_mean(x, m, sigma) - x, U, f'sigma^2 score, sigma = {sigma:g}', scale_units='xy', scale=1.3)

@@ -83,10 +83,19 @@ def precision_of(scores, classes, one_by_one):
     return average_precision(*held, thresholds=(0.5,)), average_precision(*held)
 
 
-def row_of(label, iou, covers, on=None, of_objects=('', '', '')):
+def of_objects(scores, classes, one_by_one):
+    """How well masks find each object."""
+    ap50, ap = precision_of(scores, classes, one_by_one)
+    return {'object': scores.best(classes)[0].mean().item(), 'ap50': ap50, 'ap': ap}
+
+
+def row_of(masks, iou, covers, on=None, **more):
     """A row of the table, from the column `masks` on."""
-    return (label, '', *mean_and_spread(iou), *of_objects, *(('', '') if on is None else mean_and_spread(on)),
-            covers.mean().item())
+    found = {'masks': masks, 'covers': covers.mean().item(), **more}
+    for name, values in (('iou', iou), ('on_mask', on)):
+        if values is not None:
+            found[name], found[f'{name}_spread'] = mean_and_spread(values)
+    return found
 
 
 def rows_of(scores, true, name, one_by_one=False):
@@ -96,13 +105,13 @@ def rows_of(scores, true, name, one_by_one=False):
     for i in range(scores.whole.size(1)):
         yield row_of(f'{name} {i + 1}', *(t[:, i] for t in numbers))
     best = scores.whole.argmax(1, keepdim=True)
-    overlap, kinds = scores.best(true.classes)
-    of_objects = overlap.mean().item(), *precision_of(scores, true.classes, one_by_one)
-    yield row_of(f'best {name}', *(t.gather(1, best)[:, 0] for t in numbers), of_objects=of_objects)
+    yield row_of(f'best {name}', *(t.gather(1, best)[:, 0] for t in numbers),
+                 **of_objects(scores, true.classes, one_by_one))
     if scores.on is not None:
         yield row_of(f'mean {name}', scores.whole.mean(1), scores.covers, scores.on.mean(1))
+    overlap, kinds = scores.best(true.classes)
     for k in kinds.unique().tolist():
-        yield f'best {name}', true.names[k], '', '', overlap[kinds == k].mean().item(), *5 * ('',)
+        yield {'masks': f'best {name}', 'class': true.names[k], 'object': overlap[kinds == k].mean().item()}
 
 
 def rows_of_layer(scores, true):
@@ -112,21 +121,11 @@ def rows_of_layer(scores, true):
         yield row_of('all cuts', scores['cuts'].whole[:, 0], scores['cuts'].covers)
 
 
-def check(c, nets):
-    """Raises Mistake, before any work, for networks and settings that a command cannot use."""
-    for net in nets:
-        N = math.prod(patches(net))
-        if c.cut != 'none' and c.masks > N:
-            raise Mistake(f'masks={c.masks} must be at most the number of patches of {net.name}, {N}')
-        which_layer(c, net.model)
-
-
 def draw_segmentation(c, nets):
     """Attention and MaskCut against true masks, layer by layer."""
-    check(c, nets)
+    at = {net.name: which_layer(c, net.model) for net in nets}
     images, chosen = choose(c, nets[0], c.num_samples or 1000)
-    first_with = {view_of(net): net for net in nets}
-    views = {view: truth(net, images, chosen) for view, net in first_with.items()}
+    views = {view: truth(net, images, chosen) for view, net in {view_of(net): net for net in nets}.items()}
     shown, true, rows = list(named(images, chosen)), views[view_of(nets[0])], []
     if (true.classes < 0).all():
         raise Mistake(f'the {len(shown):,} chosen pictures show no object; give a larger --num_samples, or another '
@@ -140,43 +139,43 @@ def draw_segmentation(c, nets):
             drawn.append([s['cut'].best(mine.classes)[0] for s in scores])
         for axis, values in zip(axes, drawn):
             over_layers(axis, net, torch.stack(values), band=False)
-        rows += [(net.name, net.kind, l, *row) for l, s in enumerate(scores, 1) for row in rows_of_layer(s, mine)]
+        rows += [{'network': net.name, 'weights': net.kind, 'layer': l, **row}
+                 for l, s in enumerate(scores, 1) for row in rows_of_layer(s, mine)]
         warn_if_unused(net)
-    together, apart = {}, {}
-    for name, (guess, each) in guesses_of(nets[0], shown, true, c.batch_size).items():
-        together[name], apart[name] = guess.whole.mean().item(), each.best(true.classes)[0].mean().item()
-        of_each = apart[name], *precision_of(each, true.classes, True)
-        rows.append((name, 'none', '', *row_of('', guess.whole[:, 0], guess.covers, of_objects=of_each)))
-    say_scores(rows, nets, {net.name: which_layer(c, net.model) for net in nets})
+    guesses = [{'network': name, 'weights': 'none',
+                **row_of('', guess.whole[:, 0], guess.covers, **of_objects(each, true.classes, True))}
+               for name, (guess, each) in guesses_of(nets[0], shown, true, c.batch_size).items()]
+    say_scores(rows, guesses, nets, at)
     area = (((true.numbers > 0) & (true.numbers < UNKNOWN)).sum() / (true.numbers != UNKNOWN).sum()).item()
     print(f'no network was trained on masks; these {len(shown):,} pictures have {(true.classes >= 0).sum():,} objects, '
           f'which cover {area:.1%} of them')
-    levels(axes[0], together)
+    levels(axes[0], {row['network']: row['iou'] for row in guesses})
     levels(axes[1], {'the share of the objects in the pictures': area}, first=4)
     if c.cut != 'none':
-        levels(axes[2], apart)
+        levels(axes[2], {row['network']: row['object'] for row in guesses})
     titles = (f"patches with {c.share:.0%} of the best head's attention", 'attention on the objects, mean head',
               f"best of MaskCut's masks (at most {c.masks}), of {c.cut}s")
     label_panels(figure, axes, titles, ['intersection over union', 'share', 'intersection over union, each object'],
                  nets)
-    return figure, COLUMNS, rows
+    return figure, COLUMNS, [[row.get(k, '') for k in COLUMNS] for row in rows + guesses]
 
 
-def say_scores(rows, nets, at):
+def say_scores(rows, guesses, nets, at):
     """Print what the table says of one layer of each network, at {network: layer}, and of the guesses."""
-    shown, guesses = [], [row for row in rows if row[1] == 'none']
+    shown = []
     for net in nets:
-        mine = [row for row in rows if row[0] == net.name and row[2] == at[net.name] and not row[4]]
-        heads = [row for row in mine if row[3].startswith('head ')]
-        shown += [max(heads, key=lambda row: row[5]), *(row for row in mine if not row[3][-1].isdigit())]
-    say_table(('intersection over union', 'layer', 'of', 'all objects', 'each object', 'AP50', 'AP', 'on objects',
-               'covers'), [(name, l, masks, iou, each, ap50, ap, on, covers)
-                           for name, _, l, masks, _, iou, _, each, ap50, ap, on, _, covers in shown + guesses])
-    trained, *_ = best = [row[5] for row in shown if row[3] == 'best head']
-    random = best[[net.kind for net in nets].index('random')]
-    guess = max(guesses[1:], key=lambda row: row[5])                    # the first of them knows the masks
-    print(f'here the best head of {nets[0].name} scores {trained:.3f}, with random weights {random:.3f}, and '
-          f'{guess[0]} without a network {guess[5]:.3f}')
+        mine = [row for row in rows if row['network'] == net.name and row['layer'] == at[net.name]
+                and 'class' not in row]
+        heads = [row for row in mine if row['masks'].startswith('head ')]
+        shown += [max(heads, key=lambda row: row['iou']), *(row for row in mine if not row['masks'][-1].isdigit())]
+    said = {'network': 'intersection over union', 'layer': 'layer', 'masks': 'of', 'iou': 'all objects',
+            'object': 'each object', 'ap50': 'AP50', 'ap': 'AP', 'on_mask': 'on objects', 'covers': 'covers'}
+    say_table(said.values(), [[row.get(k, '') for k in said] for row in shown + guesses])
+    best = {row['network']: row['iou'] for row in shown if row['masks'] == 'best head'}
+    random = next(net.name for net in nets if net.kind == 'random')
+    guess = max(guesses[1:], key=lambda row: row['iou'])                # the first of them knows the masks
+    print(f'here the best head of {nets[0].name} scores {best[nets[0].name]:.3f}, with random weights '
+          f'{best[random]:.3f}, and {guess["network"]} without a network {guess["iou"]:.3f}')
 
 
 # ---- pictures -------------------------------------------------------------------------------------------------------
@@ -184,23 +183,23 @@ def say_scores(rows, nets, at):
 def draw_objects(c, nets):
     """The same pictures for each network: the patches of the head that finds the objects best, and
     MaskCut's objects, each in a colour."""
-    check(c, nets)
     for net in nets:
         if view_of(net) != view_of(nets[0]):
             raise Mistake(f'{net.name} sees pictures in another size or crop than {nets[0].name}; leave one out')
     images, chosen = choose(c, nets[0], c.num_samples or 6)
     shown, true, rows, names = list(named(images, chosen)), truth(nets[0], images, chosen), [], names_of(nets)
     picture, (H, W) = augment.visible(pixels(nets[0], shown)), true.numbers.shape[1:]
-    figure, axes = picture_grid(len(nets) + 1, 2 * len(shown), 1.05)
+    at = {net.name: which_layer(c, net.model) for net in nets}
+    left = ['', *(f'{names[name]}\nlayer {l}' for name, l in at.items())]
+    figure, axes = picture_grid(1.05, left, 2 * len(shown) * [''])
     for i, numbers in enumerate(true.numbers.masked_fill(true.numbers == UNKNOWN, 0)):
         axes[0, 2 * i].imshow(picture[i])
         paint(axes[0, 2 * i + 1], picture[i], numbers, 'true masks')
     for row, net in zip(axes[1:], nets):
-        l, grid = which_layer(c, net.model), patches(net)
+        l, grid = at[net.name], patches(net)
         pixels_of = true.cells(slice(None), grid)
         _, heads, cuts = list(found_by(c, net, shown))[l - 1]
         scores = Scores.of(heads, *pixels_of)
-        row[0].set_ylabel(f'{names[net.name]}\nlayer {l}', fontsize='small')
         for i, k in enumerate(scores.whole.argmax(1).tolist()):                         # the best head of each picture
             paint(row[2 * i], picture[i], layers.enlarged(heads[i, k], grid, (H, W)).byte(), f'head {k + 1}')
             rows.append((net.name, l, shown[i][0], f'head {k + 1}', scores.whole[i, k].item()))
@@ -212,10 +211,9 @@ def draw_objects(c, nets):
                 rows += [(net.name, l, shown[i][0], f'cut {m + 1}', overlap.amax().item())
                          for m, overlap in enumerate(Scores.of(cuts, *pixels_of).each[i])]
         warn_if_unused(net)
-    most = max(true.classes.size(1), c.masks * (c.cut != 'none'))
-    patch = plots.pyplot().Rectangle
-    figure.legend([patch((0, 0), 1, 1, color=plots.COLOURS[m % 6]) for m in range(most)],
-                  [f'mask {m + 1}' for m in range(most)], loc='outside lower center', ncols=most, fontsize='small')
+    most, patch = max(true.classes.size(1), c.masks * (c.cut != 'none')), plots.pyplot().Rectangle
+    figure.legend(handles=[patch((0, 0), 1, 1, color=plots.COLOURS[m % 6], label=f'mask {m + 1}') for m in range(most)],
+                  loc='outside lower center', ncols=most, fontsize='small')
     kinds = ('head', 'cut')[:1 + (c.cut != 'none')]
     say_table(('mean intersection over union', 'best head', 'each of MaskCut')[:1 + len(kinds)], [
         (net.name, *(np.mean([r[4] for r in rows if r[0] == net.name and r[3].startswith(kind)]).item()
@@ -226,10 +224,8 @@ def draw_objects(c, nets):
 
 def paint(axis, picture, numbers, title):
     """A picture in grey, with the pixels of each number above 0 in a colour of its own."""
-    from matplotlib.colors import to_rgb
-    grey = (0.25 + 0.5 * picture.mean(-1, keepdims=True) / 255).repeat(3, -1)
-    for m in numbers.unique().tolist():
-        if m:
-            grey[numbers == m] = 0.35 * grey[numbers == m] + 0.65 * np.array(to_rgb(plots.COLOURS[(m - 1) % 6]))
-    axis.imshow(grey.clip(0, 1))
+    from matplotlib.colors import ListedColormap
+    axis.imshow(picture.mean(-1), cmap='gray', vmin=-128, vmax=383)
+    axis.imshow(np.where(numbers > 0, (numbers - 1) % 6, np.nan), cmap=ListedColormap(plots.COLOURS[:6]), vmin=-0.5,
+                vmax=5.5, alpha=0.65, interpolation='nearest')
     axis.set_title(title, fontsize='small')

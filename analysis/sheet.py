@@ -56,13 +56,10 @@ def main(words):
     s, c = read(words)
     check_free(s.out, s.overwrite or s.out == SheetConfig.out)
     views, classes = draw(s, c)
-    figure, axes = picture_grid(len(classes), len(views), 1.1)
-    for column, view, title in zip(axes.T, views, headers(s, c)):
-        column[0].set_title(title, fontsize='small')
+    figure, axes = picture_grid(1.1, [name[:20] for name in classes], headers(s, c))
+    for column, view in zip(axes.T, views):
         for axis, picture in zip(column, view):
             axis.imshow(picture)
-    for axis, name in zip(axes[:, 0], classes):
-        axis.set_ylabel(name[:20], fontsize='small')
     save_picture(s.out, figure)
     high, wide = views[0].shape[1:3]
     print(f'{s.out}: {len(classes)} pictures of {s.dataset}, {s.split}, height {high}, width {wide}')
