@@ -186,6 +186,10 @@ REFUSED = [
     (f'{TEXT} --model=crate --causal=false --vocab_size=256', '257'), (f'{GREY} --model=aot --image_size=0', 'images'),
     (f'{GREY} --model=vit --num_classes=2', 'num_classes'), (f'{GREY} --model=vit --channels=3', 'channels'),
     (f'{TEXT} --image_size=16', 'images'), (f'{TEXT} --n_dims=4', 'functions'),
+    # how pictures are shown
+    *((f'{GREY} --model=vit --{word}', word.partition('=')[0]) for word in (
+        'crop_scale=2', 'crop_scale=0', 'crop_scale=nan', 'eval_crop=-1', 'eval_crop=1.1', 'randaugment_n=-1',
+        'randaugment_n=11', 'randaugment_m=31', 'randaugment_scale=pil', 'eval_view=whole')),
     # functions
     *((f'{LINEAR} {word}', name) for word, name in (
         ('--image_size=32', 'images'), ('--n_dims=0', 'functions'), ('--dataset=sparse_linear --sparsity=9', 'sparsity'),
