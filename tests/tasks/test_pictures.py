@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers import JPEGS, OF_PICTURES, fails, jpeg, losses, quadrants, train_fast
+from helpers import JPEGS, OF_PICTURES, column, fails, jpeg, losses, quadrants, train_fast
 from PIL import Image
 
 import tasks
@@ -20,7 +20,7 @@ from model_crate import CRATE, CRATEConfig
 from prepare.lib.pictures import save_pack
 from scoring import splits
 from tasks import AugmentConfig
-from tasks.pictures import ImageSplit, share_of_each
+from tasks.pictures import ImageSplit, order, share_of_each
 from train import TrainConfig
 
 WHOLE = [slice(None)]
@@ -169,17 +169,13 @@ def test_validation_is_fixed_spread_and_shared_among_processes(numbered):
             assert same(mixed, [[t[want] for t in joined(whole)]])
 
 
-@pytest.mark.parametrize('share, count', [(0.5, 5), (0.25, 2), (0.001, 1), (1.0, 10)])
-def test_a_share_is_of_every_class_and_the_seeds(share, count, pictures_data):
-    whole = ImageSplit(pictures_data / 'quads', 'train')
-    a, b, c = (ImageSplit(pictures_data / 'quads', 'train', 0, share, seed) for seed in (1, 1, 2))
-    assert np.array_equal(a.chosen, b.chosen) and (share == 1 or not np.array_equal(a.chosen, c.chosen))
-    assert np.bincount(a.labels[a.chosen]).tolist() == [count] * 4
-    epoch = joined(a.batches(1, 0, WHOLE, 0, len(a)))[2]  # is one of the share
-    assert len(a) == 4 * count and epoch.bincount().tolist() == [count] * 4
-    pictures, _, labels, _ = next(a.fixed(100, 1))
-    want = next(whole.fixed(100, 1))
-    assert torch.equal(pictures, want[0][a.chosen]) and torch.equal(labels, want[2][a.chosen])
+def test_a_share_is_the_seeds_and_an_epoch_goes_through_it(pictures_data):
+    whole, a, b, c = (ImageSplit(pictures_data / 'quads', 'train', 0, share, seed)
+                      for share, seed in ((1.0, 1), (0.25, 1), (0.25, 1), (0.25, 2)))
+    assert np.array_equal(a.chosen, b.chosen) and not np.array_equal(a.chosen, c.chosen) and len(a) == 8
+    found, want = joined(a.batches(1, 0, WHOLE, 0, 8)), joined(whole.fixed(40, 1))
+    places = order(0, 0, 8)
+    assert all(torch.equal(found[i], want[i][a.chosen[places]]) for i in (0, 2)) and sorted(places) == [*range(8)]
 
 
 @pytest.mark.parametrize('share', [1e-9, 0.1, 0.125, 0.25, 0.5, 1 / 3, 0.7, 0.999])
@@ -244,6 +240,14 @@ def test_a_run_with_readers_is_the_one_without_and_ends_them(pictures_data, tmp_
     for workers in (0, 2):
         train_fast(*words, f'--workers={workers}', f'--out_dir={tmp_path}/{workers}')
     assert losses(tmp_path / '0') == losses(tmp_path / '2') and pids() == before
+
+
+def test_pictures_are_augmented_in_training_alone(pictures_data, tmp_path):
+    words = [f'--data_dir={pictures_data}', '--dataset=quads', *OF_PICTURES, '--max_iters=1']
+    for crop in (1, 0.1):
+        train_fast(*words, f'--crop_scale={crop}', f'--out_dir={tmp_path}/{crop}')
+    whole, part = ([column(tmp_path / str(crop), split)[0] for split in ('val', 'train')] for crop in (1, 0.1))
+    assert whole[0] == part[0] and whole[1] != part[1]
 
 
 def test_readers_end_when_the_program_ends_them(pictures_data):
