@@ -201,14 +201,6 @@ def test_a_resumed_log_drops_later_lines_and_grows(logged):
     assert len(path.read_bytes().splitlines()) == 3
 
 
-def test_a_full_disk_under_the_log_costs_no_line_before(logged, capsys):
-    path, at = logged
-    run, before = at(4, True), read_log(path.parent)
-    with full_at(path.stat().st_size + 20):
-        fails(capsys, lambda words: run.log(4, 'val', {'loss': 1.0}, 0.1, 8, 1.5))
-    assert read_log(path.parent) == before
-
-
 @pytest.mark.parametrize('damage', [(b'"step": 1', b'"step": ,'), (b'{"step": 1', b'\xff')])
 def test_a_damaged_line_is_refused_by_number(damage, logged):
     path, at = logged

@@ -24,18 +24,7 @@ def test_prompts_are_of_linear_functions(function, nonzero):
     assert x.mean().item() == pytest.approx(0, abs=0.01) and x.var().item() == pytest.approx(1, abs=0.01)
     assert w[w.abs() > 1e-4].var().item() == pytest.approx(1, abs=0.2)
     assert (y ** 2).mean().item() / prompts.scale == pytest.approx(1, abs=0.1)
-
-
-def test_prompts_depend_on_seed_and_step_alone():
-    prompts = Prompts('linear', 4, 6)
-    whole = list(prompts.batches(4, 7, [slice(None)], 0, 3))
-    parts = list(prompts.batches(4, 7, [slice(0, 2), slice(2, 4)], 2, 3))
-    assert all(torch.equal(torch.cat([p[i] for p in parts]), whole[2][i]) for i in (0, 1))
-    validation = [list(prompts.fixed(4, 6, rank, world)) for rank, world in ((0, 1), (0, 2), (1, 2))]
-    assert all(torch.equal(x, validation[1 + i % 2][i // 2][0]) for i, (x, y) in enumerate(validation[0]))
-    others = (whole[0][0], next(prompts.batches(4, 8, [slice(None)], 0, 1))[0], validation[0][0][0],
-              next(prompts.fixed(4, 1, stream=9))[0])  # training, another seed's, validation, Figure 6: four streams
-    assert len({x[0, 0, 0].item() for x in others}) == 4
+    assert not torch.equal(*(next(prompts.fixed(4, 1, stream=stream))[0] for stream in (8, 9)))  # another one for Figure 6
 
 
 def test_a_curriculum_grows_to_the_whole():

@@ -1,5 +1,6 @@
 """What tasks share: ranks and shares, batches of a step, a task for every network, runs that go on."""
 import math
+from itertools import zip_longest
 from types import SimpleNamespace
 
 import pytest
@@ -11,10 +12,10 @@ from engine.device import Device
 from engine.networks import TASKS
 from engine.settings import Mistake
 from tasks import AugmentConfig, Task, top1_top5
-from tasks.hidden import HiddenTokens
-from tasks.pictures import Classification, Reconstruction
-from tasks.regression import Regression
-from tasks.text import NextToken
+from tasks.hidden import HiddenTokens, MaskedTextSplit
+from tasks.pictures import Classification, ImageSplit, Reconstruction
+from tasks.regression import Prompts, Regression
+from tasks.text import NextToken, TextSplit
 from tasks.views import Distillation
 from train import TrainConfig
 
@@ -45,6 +46,39 @@ def test_shares_keep_the_global_batch():
         mine = [i for task in found for part in task.parts for i in range(task.batch)[part]]
         assert mine == list(range(passes * rows))  # each row once
 
+
+# ---- batches: what every split of a dataset has in common
+
+WHOLE = [slice(None)]
+SPLITS = {'text': lambda at: TextSplit(at / 'text', 'train', 4), 'masked': lambda at: MaskedTextSplit(at / 'text', 'train', 4),
+          'pictures': lambda at: ImageSplit(at / 'numbered', 'train'), 'functions': lambda at: Prompts('linear', 4, 6)}
+
+
+def same(a, b):
+    """Whether batches hold the same rows in the same order, however many are in a batch."""
+    a, b = ([torch.cat(parts) for parts in zip(*batches)] for batches in (a, b))
+    return all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize('kind', SPLITS)
+def test_batches_depend_on_seed_and_step_alone_and_are_shared_among_processes(kind, pictures_data):
+    split, wants = SPLITS[kind](pictures_data), {'draws': 3} if kind == 'pictures' else {}
+
+    def batches(seed=7, share=WHOLE, first=0, last=9):
+        return list(split.batches(12, seed, share, first, last, **wants))
+    whole, fixed = batches(), list(split.fixed(4, 6, **wants))
+    for share in ([slice(0, 6), slice(6, 12)], [slice(0, 1), slice(1, 12)], [slice(0, 4), slice(4, 8), slice(8, 12)]):
+        assert same(whole, batches(share=share))  # in passes
+    ranks = [batches(7, [slice(6 * rank, 6 * rank + 6)], i, i + 1) for i in range(9) for rank in (0, 1)]
+    assert same(whole, sum(ranks, [])) and same(whole[5:], batches(first=5))
+    assert not same(whole, batches(seed=8)) and not same(whole[:1], whole[1:2]) and not same(whole[:1], fixed[:3])
+    for world in (1, 2, 3, 5):
+        shares = [list(split.fixed(4, 6, rank, world, **wants)) for rank in range(world)]
+        assert same(fixed, [batch for turn in zip_longest(*shares) for batch in turn if batch])
+    assert kind == 'functions' or same(fixed, split.fixed(3, 8, **wants))  # what is seen is no matter of batches
+
+
+# ---- tasks
 
 SIZE = dict(image_size=(8, 8), patch_size=(4, 4))
 KINDS = [(NextToken, 'text', 'text', dict(block_size=16, vocab_size=257), {}),

@@ -12,20 +12,9 @@ from tasks.hidden import MaskedTextSplit
 from tasks.text import TextSplit
 from tasks.tokenizer import Tokenizer
 
-KINDS = pytest.mark.parametrize('Split', [TextSplit, MaskedTextSplit])
-
-
 @pytest.fixture
 def folder(bytes_data):
     return bytes_data / 'tiny'
-
-
-def joined(batches):
-    return [torch.cat(parts) for parts in zip(*batches)]
-
-
-def same(a, b):
-    return all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
 
 
 # ---- one split of a dataset
@@ -37,31 +26,11 @@ def test_what_is_saved_is_read(folder):
     assert train.tokens.dtype == np.uint16 and train.tokens_per_byte == 1 and isinstance(train.tokens, np.memmap)
 
 
-@KINDS
-def test_batches_depend_on_seed_and_step_alone(Split, folder):
-    text = Split(folder, 'train', 16)
-
-    def batch(n, seed, first, last, *share):
-        return joined(text.batches(n, seed, share or [slice(None)], first, last))
-    whole = batch(6, 1, 7, 8)
-    assert whole[0].shape == whole[1].shape == (6, 16)
-    assert Split is MaskedTextSplit or torch.equal(whole[0][:, 1:], whole[1][:, :-1])  # targets are one token ahead
-    assert same(batch(6, 1, 6, 8), joined([batch(6, 1, 6, 7), whole]))
-    assert not same(whole, batch(6, 1, 8, 9)) and not same(whole, batch(6, 2, 7, 8))
-    assert same(whole, joined(batch(6, 1, 7, 8, slice(i, i + 2)) for i in (0, 2, 4)))  # of three processes
-    assert same(whole, batch(6, 1, 7, 8, slice(0, 2), slice(2, 6)))                    # in two passes
-
-
-@KINDS
-def test_validation_is_fixed_spread_and_shared_among_processes(Split, folder):
-    val = Split(folder, 'val', 16)
-    a, b = list(val.fixed(3, 4)), joined(val.fixed(4, 3))
-    assert same(joined(a), b) and len(a) == 4  # however many in a batch
-    for rank in (0, 1):
-        assert all(same(p, q) for p, q in zip(a[rank::2], val.fixed(3, 4, rank, 2), strict=True))
-    everything = joined(TextSplit(folder, 'val', 16).fixed(4, 10 ** 6))[1]
-    assert abs(everything.numel() - len(val.tokens)) <= 32  # the split once, not a million batches
-    assert everything[-1, -1] == val.tokens[-1]
+def test_targets_are_one_token_ahead_and_validation_sees_the_split_once(folder):
+    val = TextSplit(folder, 'val', 16)
+    x, y = (torch.cat(parts) for parts in zip(*val.fixed(4, 10 ** 6)))
+    assert x.shape == y.shape == (len(x), 16) and torch.equal(x[:, 1:], y[:, :-1])
+    assert abs(y.numel() - len(val.tokens)) <= 32 and y[-1, -1] == val.tokens[-1]  # not a million batches
 
 
 def test_every_token_can_be_drawn(tmp_path):
@@ -78,8 +47,8 @@ def test_every_token_can_be_drawn(tmp_path):
 def test_hidden_tokens_follow_bert(folder):
     """15% of the tokens are chosen: 80% of these become [MASK], 10% a random token, 10% stay. y
     holds the chosen tokens, and -1 elsewhere."""
-    (x, y), (truth, _) = (joined(Split(folder, 'train', 32).batches(64, 0, [slice(None)], 0, 40))
-                          for Split in (MaskedTextSplit, TextSplit))
+    batches = (Split(folder, 'train', 32).batches(64, 0, [slice(None)], 0, 40) for Split in (MaskedTextSplit, TextSplit))
+    (x, y), (truth, _) = ([torch.cat(parts) for parts in zip(*those)] for those in batches)
     mine, masked = y != -1, x == 256
     assert torch.equal(y[mine], truth[mine]) and torch.equal(x[~mine], truth[~mine]) and mine.any(1).all()
     assert mine.double().mean() == pytest.approx(0.15, abs=0.005) and not masked[~mine].any()
