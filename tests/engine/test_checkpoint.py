@@ -171,60 +171,37 @@ def test_a_damaged_file_is_refused_by_name_or_as_good_as_before(name, copy):
 # ---- the log
 
 
-@pytest.fixture
-def logged(tmp_path):
-    """A log of four validations, a run directory with which one goes on, and the path of the log."""
-    config = {'model': 'aot', 'settings': {}, 'network': {}, 'data': {}}
-
-    def at(step, resumed):
-        return RunDirectory(train.TrainConfig(out_dir=str(tmp_path)), SimpleNamespace(main=True), config, step, resumed)
-    run = at(0, False)
-    for step in range(4):
-        run.log(step, 'val', {'loss': step / 2, 'top1': 0.5}, 0.1, 8 * step, 1.5)
-    run.close()
-    return tmp_path / 'log.jsonl', at
-
-
-def test_a_resumed_log_drops_later_lines_and_grows(logged):
-    path, at = logged
+def test_a_resumed_log_drops_later_and_half_lines_and_grows(copy, text_run):
+    before, path = read_log(text_run), copy / 'log.jsonl'
     with open(path, 'a') as f:
-        f.write('{"step": 4, "spl')  # half a line, as a killed run can leave it
-    assert [row['step'] for row in read_log(path.parent)] == [0, 1, 2, 3]
-    run = at(2, True)
-    run.log(2, 'val', {'loss': 9.0, 'top5': float('inf')}, 0.1, 8, 1.5)
-    run.close()
-    first, _, last = read_log(path.parent)
-    assert first == dict(step=0, split='val', loss=0.0, top1=0.5, lr=0.1, seen=0, seconds=1.5)
-    assert last == dict(step=2, split='val', loss=9.0, top5=None, lr=0.1, seen=8, seconds=1.5)
-    path.write_bytes(path.read_bytes() + b'{"step": 4')
-    at(4, True).close()  # half a line alone is cut too
-    assert len(path.read_bytes().splitlines()) == 3
+        f.write('{"step": 8, "split": "val", "loss": 9.0}\n{"step": 9, "spl')  # as a killed run can leave it
+    assert [row['step'] for row in read_log(copy)] == [*(row['step'] for row in before), 8]
+    resume(copy, '--max_iters=7')
+    after = read_log(copy)
+    assert after[:len(before) - 1] == before[:-1] and len(after) == len(path.read_bytes().splitlines())
+    assert [(row['step'], row['split']) for row in after[len(before) - 1:]] == [(6, 'val'), (6, 'train'), (7, 'val')]
 
 
-@pytest.mark.parametrize('damage', [(b'"step": 1', b'"step": ,'), (b'{"step": 1', b'\xff')])
-def test_a_damaged_line_is_refused_by_number(damage, logged):
-    path, at = logged
+@pytest.mark.parametrize('damage', [(b'"step": 1,', b'"step": ,'), (b'{"step": 1,', b'\xff')])
+def test_a_damaged_line_is_refused_by_number(damage, copy, capsys):
+    path = copy / 'log.jsonl'
     path.write_bytes(path.read_bytes().replace(*damage))
-    for use in (lambda: read_log(path.parent), lambda: at(3, True)):
-        with pytest.raises(Mistake, match='log.jsonl, line 2'):
-            use()
+    with pytest.raises(Mistake, match='log.jsonl, line 3'):
+        read_log(copy)
+    before = snapshot(copy)
+    assert 'line 3' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={copy}') and snapshot(copy) == before
 
 
 def test_the_clock_counts_steps_and_not_validations_or_checkpoints(tiny, tmp_path, monkeypatch):
     """Each step takes 1 s, each validation 100 s, each file of weights 1000 s."""
     clock = SimpleNamespace(now=0.0)
-
-    def later(seconds, holder, name):
-        function = getattr(holder, name)
-
-        def slow(*args, **more):
-            clock.now += seconds
-            return function(*args, **more)
-        monkeypatch.setattr(holder, name, slow)
     monkeypatch.setattr(train, 'time', SimpleNamespace(perf_counter=lambda: clock.now, monotonic=lambda: clock.now))
-    for seconds, *place in ((100, train, 'evaluate'), (1000, RunDirectory, 'save_weights'),
-                            (1000, RunDirectory, 'save_last'), (1, train.optim, 'set_rates')):
-        later(seconds, *place)
+    for seconds, holder, name in ((1, train.optim, 'set_rates'), (100, train, 'evaluate'),
+                                  (1000, RunDirectory, 'save_weights'), (1000, RunDirectory, 'save_last')):
+        def slow(*args, seconds=seconds, function=getattr(holder, name)):
+            clock.now += seconds
+            return function(*args)
+        monkeypatch.setattr(holder, name, slow)
     go(*tiny, f'--out_dir={tmp_path}', '--max_iters=7', '--log_interval=2')
     assert read_last(tmp_path)['seconds'] == 7
     resume(tmp_path, '--max_iters=9')

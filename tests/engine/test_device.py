@@ -176,8 +176,8 @@ def test_one_thread_fewer_while_another_program_takes_a_core_unless_the_user_cho
 def test_threads_do_not_spin_for_long_unless_the_user_set_anything_of_openmp(program, name, found):
     """It must be decided before torch is imported."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(('OMP_', 'GOMP_'))} | ({name: '7'} if name else {})
-    code = f'import {program}, os, sys; names = list(sys.modules); print(names.index("engine") < names.index("torch"), ' \
-           'os.environ.get("GOMP_SPINCOUNT"))'
+    code = f'import {program}, os, sys; found = list(sys.modules); ' \
+           'print(found.index("engine") < found.index("torch"), os.environ.get("GOMP_SPINCOUNT"))'
     done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.stdout.split() == ['True', found], done.stderr
 

@@ -192,12 +192,13 @@ REFUSED = [
         'randaugment_n=11', 'randaugment_m=31', 'randaugment_scale=pil', 'eval_view=whole')),
     # functions
     *((f'{LINEAR} {word}', name) for word, name in (
-        ('--image_size=32', 'images'), ('--n_dims=0', 'functions'), ('--dataset=sparse_linear --sparsity=9', 'sparsity'),
-        ('--dataset=sparse_linear --sparsity=0', 'sparsity'), ('--curriculum=-1', 'curriculum'),
+        ('--image_size=32', 'images'), ('--n_dims=0', 'functions'), ('--curriculum=-1', 'curriculum'),
+        ('--dataset=sparse_linear --sparsity=9', 'sparsity'), ('--dataset=sparse_linear --sparsity=0', 'sparsity'),
         ('--train_share=0.5', 'train_share'), ('--epochs=2', 'epochs'))),
     # weights
     (f'{AT} --dataset=colours', '--new_head'), (f'{AT} --dataset=renamed', '--new_head'),
-    (f'{AT} --image_size=10', 'patch_size'), (f'{AT} --dataset=grey', 'channels'), (f'{AT} --model=vit', '--model=crate'),
+    (f'{AT} --image_size=10', 'patch_size'), (f'{AT} --dataset=grey', 'channels'),
+    (f'{AT} --model=vit', '--model=crate'),
     (f'{MAE} --new_head=true', 'new_head'), (f'{MAE} --model=vit', '--model=crate'),
     (f'{MAE} --model=vit_mae', '--model=crate'), (f'{MAE} --model=aot', '--model=crate'),
     (f'{MAE} --model=crate --n_head=4', 'n_head'), (f'{MAE} --model=crate --patch_norm=true', 'patch_norm'),

@@ -292,8 +292,9 @@ def test_a_crop_is_what_pillow_cuts_and_resizes():
 
 
 @pytest.mark.parametrize('h, w, size, share, new', [
-    (300, 400, (224, 224), 0.875, (256, 341)), (375, 250, (96, 96), 1.0, (144, 96)), (200, 200, (64, 96), 0.9, (107, 107)),
-    (40, 60, (64, 64), 0.875, (73, 110)), (40, 60, (24, 24), None, (24, 24)), (256, 340, (224, 224), 0.875, (256, 340))])
+    (300, 400, (224, 224), 0.875, (256, 341)), (375, 250, (96, 96), 1.0, (144, 96)),
+    (200, 200, (64, 96), 0.9, (107, 107)), (40, 60, (64, 64), 0.875, (73, 110)), (40, 60, (24, 24), None, (24, 24)),
+    (256, 340, (224, 224), 0.875, (256, 340))])
 def test_evaluation_is_pillows_resize_and_crop(h, w, size, share, new):
     """None: all of it is resized. What has its size already is not interpolated."""
     pictures = torch.cat([noise(1, h, w), smooth(h, w)])

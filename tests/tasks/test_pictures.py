@@ -139,7 +139,7 @@ def test_every_epoch_goes_through_all_pictures_in_another_order(numbered):
 
 def test_no_random_number_is_used_twice_and_validation_is_evenly_spaced(numbered):
     draws = torch.cat([batch[3] for batch in numbered.batches(12, 7, WHOLE, 0, 9, draws=3)])
-    assert 0 <= draws.min() and draws.max() < 1 and len(draws.unique()) == draws.numel() and draws.dtype == torch.float64
+    assert 0 <= draws.min() and draws.max() < 1 and len(draws.unique()) == draws.numel() == 9 * 12 * 3
     whole = list(numbered.fixed(4, 100, draws=5))
     assert indices(whole) == list(range(25)) and [len(x) for x, *_ in whole] == [4] * 6 + [1]
     assert len(torch.cat([batch[3] for batch in whole]).unique()) == 125
@@ -203,7 +203,7 @@ def test_readers_change_nothing_and_end_with_their_batches_even_without_garbage_
     assert torch.equal(torch.get_rng_state(), state)  # nor is the random stream touched
 
 
-@pytest.mark.parametrize('cores, processes, each', [(2, 1, 2), (12, 4, 3), (64, 2, 16), (64, 8, 8), (7, 4, 1), (2, 8, 1)])
+@pytest.mark.parametrize('cores, processes, each', [(2, 1, 2), (12, 4, 3), (64, 2, 16), (7, 4, 1), (2, 8, 1)])
 def test_processes_on_a_machine_share_its_cores_for_readers(cores, processes, each, pictures_data, monkeypatch):
     monkeypatch.setattr(os, 'cpu_count', lambda: 999)
     monkeypatch.setattr(os, 'sched_getaffinity', lambda pid: set(range(cores)), raising=False)

@@ -24,7 +24,7 @@ def test_prompts_are_of_linear_functions(function, nonzero):
     assert x.mean().item() == pytest.approx(0, abs=0.01) and x.var().item() == pytest.approx(1, abs=0.01)
     assert w[w.abs() > 1e-4].var().item() == pytest.approx(1, abs=0.2)
     assert (y ** 2).mean().item() / prompts.scale == pytest.approx(1, abs=0.1)
-    assert not torch.equal(*(next(prompts.fixed(4, 1, stream=stream))[0] for stream in (8, 9)))  # another one for Figure 6
+    assert not torch.equal(*(next(prompts.fixed(4, 1, stream=n))[0] for n in (8, 9)))  # another one for Figure 6
 
 
 def test_a_curriculum_grows_to_the_whole():
@@ -43,8 +43,9 @@ def test_a_curriculum_grows_to_the_whole():
 @pytest.mark.parametrize('function, scale', [('linear', 4), ('sparse_linear', 2)])
 def test_a_run_needs_no_data_and_logs_the_squared_error(function, scale, tmp_path):
     """Beside it, its ratio to that of predicting zero."""
-    go(f'--dataset={function}', '--sparsity=2', '--n_dims=4', '--block_size=12', '--n_layer=2', '--n_head=2', '--n_embd=16',
-       '--batch_size=4', '--max_iters=6', '--eval_interval=3', '--eval_iters=2', '--dtype=float32', f'--out_dir={tmp_path}')
+    go(f'--dataset={function}', '--sparsity=2', '--n_dims=4', '--block_size=12', '--n_layer=2', '--n_head=2',
+       '--n_embd=16', '--batch_size=4', '--max_iters=6', '--eval_interval=3', '--eval_iters=2', '--dtype=float32',
+       f'--out_dir={tmp_path}')
     run, rows = open_run(tmp_path), read_log(tmp_path)
     model, row = load_model(run), next(row for row in rows if (row['step'], row['split']) == (run['step'], 'val'))
     fixed = Prompts(function, 4, 6, sparsity=2).fixed(4, 2)

@@ -50,8 +50,9 @@ def test_shares_keep_the_global_batch():
 # ---- batches: what every split of a dataset has in common
 
 WHOLE = [slice(None)]
-SPLITS = {'text': lambda at: TextSplit(at / 'text', 'train', 4), 'masked': lambda at: MaskedTextSplit(at / 'text', 'train', 4),
-          'pictures': lambda at: ImageSplit(at / 'numbered', 'train'), 'functions': lambda at: Prompts('linear', 4, 6)}
+SPLITS = {'text': lambda at: TextSplit(at / 'text', 'train', 4), 'functions': lambda at: Prompts('linear', 4, 6),
+          'masked': lambda at: MaskedTextSplit(at / 'text', 'train', 4),
+          'pictures': lambda at: ImageSplit(at / 'numbered', 'train')}
 
 
 def same(a, b):

@@ -47,7 +47,8 @@ def test_every_token_can_be_drawn(tmp_path):
 def test_hidden_tokens_follow_bert(folder):
     """15% of the tokens are chosen: 80% of these become [MASK], 10% a random token, 10% stay. y
     holds the chosen tokens, and -1 elsewhere."""
-    batches = (Split(folder, 'train', 32).batches(64, 0, [slice(None)], 0, 40) for Split in (MaskedTextSplit, TextSplit))
+    splits = MaskedTextSplit(folder, 'train', 32), TextSplit(folder, 'train', 32)
+    batches = (split.batches(64, 0, [slice(None)], 0, 40) for split in splits)
     (x, y), (truth, _) = ([torch.cat(parts) for parts in zip(*those)] for those in batches)
     mine, masked = y != -1, x == 256
     assert torch.equal(y[mine], truth[mine]) and torch.equal(x[~mine], truth[~mine]) and mine.any(1).all()
@@ -69,7 +70,8 @@ def test_large_vocabularies_are_validated_in_pieces(tiny, tmp_path, monkeypatch,
         assert file.LanguageHead.LOGITS_AT_ONCE == hidden.LOGITS_AT_ONCE
     for name, rows in (('whole', 4), ('rows', 1)):
         monkeypatch.setattr(hidden, 'LOGITS_AT_ONCE', rows * 16 * 257)
-        go(*tiny, '--model=crate', '--image_size=0', '--causal=false', '--dtype=float32', f'--out_dir={tmp_path}/{name}')
+        go(*tiny, '--model=crate', '--image_size=0', '--causal=false', '--dtype=float32',
+           f'--out_dir={tmp_path}/{name}')
     for split, name in (('val', 'loss'), ('val', 'top1'), ('val', 'top5'), ('train', 'loss')):
         whole, rows = (column(tmp_path / out, split, name) for out in ('whole', 'rows'))
         assert rows == pytest.approx(whole, rel=1e-4)

@@ -1,4 +1,4 @@
-"""Crops for self-distillation: hue by the standard library, blur by a plain loop, the jitter by Pillow, probabilities by
+"""Crops for self-distillation: hue by the standard library, blur by a plain loop, jitter by Pillow, probabilities by
 counting, and each crop a function of its own random numbers."""
 import colorsys
 import math
@@ -81,18 +81,19 @@ def test_blur_by_a_plain_loop():
 
 def test_strengths_of_views():
     """Of the random numbers 0, 1/4 and 3/4: the jitter is Pillow's; hue and blur are those above."""
-    x, u = torch.rand(3, 3, 6, 7, generator=torch.Generator().manual_seed(0)).mul(255).round(), torch.tensor([0, 1, 3]) / 4
-    same = dict(JITTERED=0, BRIGHTNESS=0.5, CONTRAST=0.5, SATURATION=0.5)
-    for column, name, factors in (('BRIGHTNESS', 'Brightness', (0.6, 0.8, 1.2)), ('CONTRAST', 'Contrast', (0.6, 0.8, 1.2)),
-                                  ('SATURATION', 'Color', (0.8, 0.9, 1.1))):
+    x = torch.rand(3, 3, 6, 7, generator=torch.Generator().manual_seed(0)).mul(255).round()
+    same, u = dict(JITTERED=0, BRIGHTNESS=0.5, CONTRAST=0.5, SATURATION=0.5), torch.tensor([0, 1, 3]) / 4
+    for column, name, factors in (('BRIGHTNESS', 'Brightness', (0.6, 0.8, 1.2)),
+                                  ('CONTRAST', 'Contrast', (0.6, 0.8, 1.2)), ('SATURATION', 'Color', (0.8, 0.9, 1.1))):
         for jitter in (1.0, 0.5):
-            found = views.coloured(x.clone(), columns(3, **same | {column: u}), 2, AugmentConfig(jitter=jitter, hue=0.0))
+            c = AugmentConfig(jitter=jitter, hue=0.0)
+            found = views.coloured(x.clone(), columns(3, **same | {column: u}), 2, c)
             for a, b, factor in zip(found, x, factors):
                 b = Image.fromarray(b.byte().permute(1, 2, 0).numpy())
                 want = np.asarray(getattr(ImageEnhance, name)(b).enhance(1 + jitter * (factor - 1)))
                 assert (a.permute(1, 2, 0) - want.astype(np.float32)).abs().max() <= 1
-    for c, turns in ((AugmentConfig(), (-0.1, -0.05, 0.05)), (AugmentConfig(jitter=0.5, hue=0.5), (-0.25, -0.125, 0.125))):
-        found = views.coloured(x.clone(), columns(3, **same, HUE=u), 2, c)
+    for jitter, hue, turns in ((1.0, 0.1, (-0.1, -0.05, 0.05)), (0.5, 0.5, (-0.25, -0.125, 0.125))):
+        found = views.coloured(x.clone(), columns(3, **same, HUE=u), 2, AugmentConfig(jitter=jitter, hue=hue))
         assert torch.allclose(found, views.turned(x, torch.tensor(turns)), atol=1e-3)
     found = views.coloured(x.clone(), columns(3, BLURRED=0, SIGMA=u), 2, AugmentConfig())
     assert torch.allclose(found, views.blurred(x, torch.tensor([0.1, 0.575, 1.525]), 2.0), atol=1e-3)
