@@ -41,7 +41,7 @@ def test_a_curriculum_grows_to_the_whole():
 # ---- runs
 
 @pytest.mark.parametrize('function, scale', [('linear', 4), ('sparse_linear', 2)])
-def test_a_run_needs_no_data_and_logs_the_squared_error(function, scale, tmp_path):
+def test_a_run_needs_no_data_and_logs_the_squared_error(function, scale, tmp_path, quick):
     """Beside it, its ratio to that of predicting zero."""
     go(f'--dataset={function}', '--sparsity=2', '--n_dims=4', '--block_size=12', '--n_layer=2', '--n_head=2',
        '--n_embd=16', '--batch_size=4', '--max_iters=6', '--eval_interval=3', '--eval_iters=2', '--dtype=float32',
