@@ -279,13 +279,16 @@ def test_shrinking_does_not_alias(size):
         assert (out - 127).abs().max() <= 2
 
 
-def test_a_crop_is_what_pillow_cuts_and_resizes():
-    pictures, c = smooth(100, 140), AugmentConfig(crop_scale=0.3, flip=False)
+@pytest.mark.parametrize('flip', [False, True])
+def test_a_crop_is_what_pillow_cuts_and_resizes_and_may_be_mirrored(flip):
+    pictures, c = smooth(100, 140), AugmentConfig(crop_scale=0.3, flip=flip)
     draws = draws_for(len(pictures))
+    draws[:, augment.FLIP] = 0.3
     x = augment.denormalize(train_pictures(pictures, sizes_of(pictures), draws, (40, 48), c))
     left, top, w, h = augment.crop_boxes(sizes_of(pictures), draws, (40, 48), 0.3)[0].tolist()
     box = (left, top, left + w, top + h)
-    assert levels_apart(x, by_pillow(lambda p: p.resize((48, 40), Image.BILINEAR, box=box), pictures)).max() <= 2
+    theirs = by_pillow(lambda p: p.resize((48, 40), Image.BILINEAR, box=box), pictures)
+    assert left > 1 and top > 1 and levels_apart(x, theirs.flip(2) if flip else theirs).max() <= 2
 
 
 # ---- evaluation
