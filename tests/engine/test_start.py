@@ -1,18 +1,16 @@
-"""How a training run starts: recipes, lengths in epochs, fine-tuning with a new head, the authors' files."""
+"""How a training run starts: recipes, lengths in epochs, fine-tuning, the authors' files; what is refused."""
 import json
 import shutil
 
 import pytest
 import torch
-from helpers import OF_PICTURES, ROOT, column, config_of, equal, fails, go, losses, weights
+from helpers import OF_PICTURES, ROOT, column, config_of, equal, fails, go, losses, save_run, snapshot, weights
 
 import train
 from engine import settings, trained
 from engine.start import read
 from engine.trained import read_last
-from model_crate import CRATE, CRATEConfig
 from model_vit import ViT, ViTConfig
-from prepare import official_weights
 from tasks.augment import AugmentConfig
 
 pytestmark = pytest.mark.usefixtures('quick')
@@ -30,63 +28,45 @@ def words(pictures_data):
 # ---- recipes
 
 
-@pytest.mark.parametrize('name, dataset, config', [
-    ('aot', 'stdlib', 'train_aot_stdlib'), ('crate', 'shapes', 'train_crate_shapes'),
-    ('vit', 'shapes', 'train_vit_shapes'), ('crate_mae', 'shapes', 'pretrain_crate_mae_shapes'),
-    ('vit_mae', 'shapes', 'pretrain_vit_mae_shapes')])
-def test_without_a_config_every_network_has_its_own(name, dataset, config):
-    s = start(f'--model={name}')
-    file = settings.read_file(str(ROOT / 'config' / f'{config}.py'))
-    assert (s.config.model, s.config.dataset, s.config.out_dir) == (name, dataset, file['out_dir'])
-    assert s.run is None
-    assert s.network['n_layer'] == file['n_layer']
-    assert s.augment.eval_crop == file.get('eval_crop', AugmentConfig.eval_crop)
-
-
-@pytest.mark.parametrize('more, config', [
-    (['--dataset=stdlib'], 'aot_stdlib'), (['--dataset=stdlib', '--causal=false'], 'crate_bert_stdlib'),
-    ([], 'crate_shapes'), (['--dataset=tiny', '--data_dir={}'], 'aot_stdlib'), (['--dataset=shapes'], 'crate_shapes')])
-def test_a_network_alone_takes_the_recipe_for_its_data(more, config, bytes_data):
+@pytest.mark.parametrize('words, config', [
+    ('--model=aot', 'train_aot_stdlib'), ('--model=crate', 'train_crate_shapes'), ('--model=vit', 'train_vit_shapes'),
+    ('--model=crate_mae', 'pretrain_crate_mae_shapes'), ('--model=vit_mae', 'pretrain_vit_mae_shapes'),
+    ('--model=crate --dataset=shapes', 'train_crate_shapes'), ('--model=crate --dataset=stdlib', 'train_aot_stdlib'),
+    ('--model=crate --dataset=stdlib --causal=false', 'train_crate_bert_stdlib'),
+    ('--model=crate --dataset=tiny --data_dir={}', 'train_aot_stdlib')])
+def test_a_network_alone_takes_the_recipe_for_its_data(words, config, bytes_data):
     """Its own where there is one; else of that of another network with the same task what is about training."""
-    mine = start('--model=crate', *(word.format(bytes_data) for word in more), '--out_dir=x')
-    want = start(str(ROOT / 'config' / f'train_{config}.py'))
-    for k in ('batch_size', 'muon_lr', 'max_iters'):
-        assert getattr(mine.config, k) == getattr(want.config, k)
-    own = config.startswith('crate')
-    for k in ('n_layer', 'n_embd', 'block_size'):
-        assert mine.network.get(k) == (want.network.get(k) if own else None)
-    assert mine.recipe == f'config/train_{config}.py'
-    assert mine.config.model == 'crate' and mine.config.out_dir == 'x'
+    mine = start(*words.format(bytes_data).split())
+    typed = {word.partition('=')[0].strip('-') for word in words.split()}
+    file = settings.read_file(str(ROOT / 'config' / f'{config}.py'))
+    found = vars(mine.config) | vars(mine.augment) | mine.network
+    own = f'_{mine.config.model}_' in config
+    taken = {k for k in file.keys() - typed if own or k in found and k not in ('model', 'out_dir')}
+    assert mine.recipe == f'config/{config}.py' and {k: found[k] for k in taken} == {k: file[k] for k in taken}
+    assert own or not mine.network and 'n_layer' in file and mine.config.out_dir == 'out'
 
 
 # ---- lengths in epochs
 
 
-def test_epochs_become_iterations(words, tmp_path):
+def test_epochs_become_iterations_and_typed_lengths_win(words, tmp_path):
+    """Of 40 pictures, 8 a step."""
     short = [w for w in words if not w.startswith(('--max_iters', '--eval_interval', '--warmup_iters'))]
+    short += ['--batch_size=2', '--gradient_accumulation_steps=4']
     (tmp_path / 'c.py').write_text('epochs = 2.0\nwarmup_epochs = 0.35\neval_epochs = 1\n'
                                    'max_iters = 77\neval_interval = 78\nwarmup_iters = 79\n')
-    for name, more in (('a', []), ('b', ['--batch_size=2', '--gradient_accumulation_steps=4'])):
-        out = tmp_path / name
-        go(str(tmp_path / 'c.py'), *short, *more, f'--out_dir={out}')
-        c = config_of(out)
-        assert (c['max_iters'], c['warmup_iters'], c['eval_interval']) == (10, 2, 5)  # 40 pictures, 8 a step
-        assert [row.split(',')[0] for row in losses(out) if ',val,' in row] == ['0', '5', '10']
-        rates = column(out, 'train', 'lr')
-        assert rates[:3] == pytest.approx([c['learning_rate'] * share for share in (1 / 3, 2 / 3, 1)])
-    go('--init_from=resume', f'--out_dir={tmp_path}/a', '--max_iters=12')  # typed iterations beat the run's epochs
-    assert losses(tmp_path / 'a')[-1].startswith('12,val') and config_of(tmp_path / 'a')['epochs'] == 0
-    go('--init_from=resume', f'--out_dir={tmp_path}/a', '--epochs=3')
-    assert losses(tmp_path / 'a')[-1].startswith('15,val')
-
-
-@pytest.mark.parametrize('typed, iters', [(['--max_iters=3'], 3), (['--epochs=1'], 5), (['--epochs=0.01'], 1)])
-def test_typed_lengths_beat_a_config_files(typed, iters, words, tmp_path):
-    (tmp_path / 'c.py').write_text('epochs = 2\nmax_iters = 7\n')
-    short = [w for w in words if not w.startswith('--max_iters')]
-    go(str(tmp_path / 'c.py'), *short, *typed, f'--out_dir={tmp_path}/a')
-    assert config_of(tmp_path / 'a')['max_iters'] == iters
-    assert read_last(tmp_path / 'a')['step'] == iters
+    go(f'{tmp_path}/c.py', *short, f'--out_dir={tmp_path}/a')
+    c = config_of(tmp_path / 'a')
+    assert (c['max_iters'], c['warmup_iters'], c['eval_interval']) == (10, 2, 5)
+    assert [row.split(',')[0] for row in losses(tmp_path / 'a') if ',val,' in row] == ['0', '5', '10']
+    rates = column(tmp_path / 'a', 'train', 'lr')
+    assert rates[:3] == pytest.approx([c['learning_rate'] * share for share in (1 / 3, 2 / 3, 1)])
+    for word, steps in (('--max_iters=12', 12), ('--epochs=3', 15)):
+        go('--init_from=resume', f'--out_dir={tmp_path}/a', word)
+        assert read_last(tmp_path / 'a')['step'] == steps
+    for word, steps in (('--max_iters=3', 3), ('--epochs=1', 5), ('--epochs=0.01', 1)):
+        go(f'{tmp_path}/c.py', *short, word, f'--out_dir={tmp_path}/b', '--overwrite=true')
+        assert read_last(tmp_path / 'b')['step'] == steps
 
 
 # ---- resuming
@@ -100,40 +80,23 @@ def test_the_average_can_be_given_up_and_taken_up(picture_run, tmp_path):
     assert equal(weights(out, 'average'), weights(out))  # an average of one
 
 
-def test_a_resumed_run_keeps_what_it_must(picture_run, tmp_path, capsys):
+def test_a_config_file_is_not_read_again(picture_run, tmp_path, capsys):
     out = shutil.copytree(picture_run, tmp_path / 'a')
-    for word, has in (('--seed=5', 'seed=1337'), ('--train_share=0.5', 'train_share=1.0'),
-                      ('--patch_size=2', 'patch_size=4,4'), ('--optimizer=lion', 'optimizer=adamw'),
-                      ('--dataset=renamed', 'dataset=quads')):
-        said = fails(capsys, train.main, '--init_from=resume', f'--out_dir={out}', word)
-        assert f'{word}: the run in {out} has {has}; leave it out' in said
-    said = fails(capsys, train.main, '--init_from=resume', f'--out_dir={out}', '--new_head=true')
-    assert '--new_head=true: the run in' in said
+    (tmp_path / 'c.py').write_text('learning_rate = 0.5\nn_embd = 64\npatch_size = 4\n')
+    go(f'{tmp_path}/c.py', '--init_from=resume', f'--out_dir={out}', '--max_iters=7')
+    assert 'learning_rate, n_embd;' in capsys.readouterr().out  # it is said
+    assert config_of(out) == config_of(picture_run) | {'init_from': 'resume', 'out_dir': str(out), 'max_iters': 7}
 
 
-def test_what_ends_or_names_a_run_is_not_inherited(words, tmp_path):
-    go(*words, '--max_iters=2', '--target_loss=0.001', '--wandb_run_name=first', f'--out_dir={tmp_path}/a')
-    found = start(f'--init_from={tmp_path}/a').config
-    assert (found.target_loss, found.wandb_run_name) == (0.0, '')
-
-
-def test_a_config_file_that_says_otherwise_is_not_read_again_and_it_is_said(picture_run, tmp_path, capsys):
-    out = shutil.copytree(picture_run, tmp_path / 'a')
-    (tmp_path / 'c.py').write_text("learning_rate = 0.5\nn_embd = 64\npatch_size = 4\n")
-    go(str(tmp_path / 'c.py'), '--init_from=resume', f'--out_dir={out}', '--max_iters=7')
-    assert "not the config file's learning_rate, n_embd; type what you want to change" in capsys.readouterr().out
-    c = config_of(out)
-    assert c['learning_rate'] == config_of(picture_run)['learning_rate'] and (c['n_embd'], c['max_iters']) == (16, 7)
-
-
-def test_a_device_that_is_not_here_says_what_to_type_and_is_not_inherited(picture_run, tmp_path, capsys):
+def test_a_device_that_is_not_here_and_what_ends_or_names_a_run_are_not_inherited(picture_run, tmp_path, capsys):
     run = shutil.copytree(picture_run, tmp_path / 'run')
     config = json.loads((run / 'config.json').read_text())
-    config['settings']['device'] = 'cuda:7'
+    own = {'device': 'cuda:7', 'target_loss': 0.001, 'wandb_run_name': 'first', 'workers': 3, 'fsdp': True}
+    config['settings'] |= own
     (run / 'config.json').write_text(json.dumps(config))
-    assert '--device=auto' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={run}')
-    found = start(f'--init_from={run}', '--out_dir=a').config
-    assert (found.device, found.workers, found.fsdp) == ('auto', -1, False)
+    assert '--device=auto' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={run}', '--fsdp=false')
+    found = start(f'--init_from={run}').config
+    assert {k: getattr(found, k) for k in own} == {k: getattr(train.TrainConfig, k) for k in own}
 
 
 # ---- fine-tuning
@@ -146,128 +109,127 @@ def tune(picture_run, pictures_data):
 
 
 @pytest.mark.parametrize('dataset, count', [('colours', 8), ('renamed', 4)])
-def test_other_classes_need_a_new_head_and_get_a_fresh_one(dataset, count, tune, picture_run, tmp_path, capsys):
+def test_a_new_head_is_fresh_learns_and_stays(dataset, count, tune, picture_run, tmp_path):
     out = tmp_path / 'a'
-    words = [*tune, f'--dataset={dataset}', f'--out_dir={out}', '--max_iters=0']
-    said = fails(capsys, train.main, *words)
-    assert '--new_head=true' in said and f'/{dataset}' in said and not out.exists()
-    go(*words, '--new_head=true')
+    words = [*tune, f'--dataset={dataset}', f'--out_dir={out}', '--new_head=true']
+    go(*words, '--max_iters=0')
+    assert config_of(out)['image_size'] == [8, 8]  # the network's, not that of the dataset's pictures
     before, after = weights(picture_run, 'best'), weights(out)
-    body = {k for k in before if not k.startswith('read.head.')}
-    assert equal({k: before[k] for k in body}, {k: after[k] for k in body}) and before.keys() == after.keys()
+    heads = {'read.head.weight', 'read.head.bias'}
+    assert before.keys() == after.keys() and equal(*({k: w[k] for k in w.keys() - heads} for w in (before, after)))
     head = after['read.head.weight']
-    assert head.shape == (count, 16) and after['read.head.bias'].shape == (count,)
-    assert not torch.equal(head[:4], before['read.head.weight'])
-    assert head.abs().max() <= 1 / 4  # PyTorch's fresh weights: within 1 / sqrt(width)
-    go(*words, '--new_head=true', '--max_iters=3', '--overwrite=true')  # the head learns, with the body
+    assert head.shape == (count, 16) and not torch.equal(head[:4], before['read.head.weight'])
+    assert 0.2 < head.abs().max() <= 1 / 4  # PyTorch's fresh weights: within 1 / sqrt(width)
+    go(*words, '--max_iters=3', '--overwrite=true')
     learned = weights(out)
-    assert not torch.equal(learned['read.head.weight'], head)
-    assert not torch.equal(learned['embed.cls'], after['embed.cls'])
-    go('--init_from=resume', f'--out_dir={out}')  # at its end already; a resumed run keeps its head
-    assert equal(weights(out), learned)
-    go(f'--init_from={out}', f'--out_dir={tmp_path}/b', '--max_iters=0')  # and so does what starts from it
+    assert all(not torch.equal(learned[k], after[k]) for k in ('read.head.weight', 'embed.cls'))
+    log = losses(out)
+    go('--init_from=resume', f'--out_dir={out}')  # at its end already
+    assert equal(weights(out), learned) and losses(out) == log
+    go(f'--init_from={out}', f'--out_dir={tmp_path}/b', '--max_iters=0')  # what starts from it keeps its head
     assert equal(weights(tmp_path / 'b'), weights(out, 'best'))
 
 
-def test_the_same_classes_need_no_new_head(tune, picture_run, tmp_path):
-    go(*tune, f'--out_dir={tmp_path}/a', '--max_iters=0')
-    assert equal(weights(tmp_path / 'a'), weights(picture_run, 'best'))
-    assert column(tmp_path / 'a', 'val', 'top1')[0] == max(column(picture_run, 'val', 'top1'))
-
-
-def test_fine_tuning_at_another_resolution(tune, picture_run, tmp_path, capsys):
+def test_fine_tuning_at_the_same_and_another_resolution(tune, picture_run, tmp_path):
+    before = weights(picture_run, 'best')
+    go(*tune, f'--out_dir={tmp_path}/same', '--max_iters=0')
+    assert equal(weights(tmp_path / 'same'), before)
+    assert column(tmp_path / 'same', 'val', 'top1')[0] == max(column(picture_run, 'val', 'top1'))
     go(*tune, '--image_size=16', f'--out_dir={tmp_path}/a', '--max_iters=0')
-    before, after = weights(picture_run, 'best'), weights(tmp_path / 'a')
-    resized = trained.resize_positions(before.pop('embed.pos'), (2, 2), (4, 4))
-    assert torch.equal(after.pop('embed.pos'), resized) and equal(before, after)
+    resized = trained.resize_positions(before['embed.pos'], (2, 2), (4, 4))
+    assert equal(weights(tmp_path / 'a'), before | {'embed.pos': resized})
     go(*tune, '--image_size=12,16', '--crop_scale=0.5', f'--out_dir={tmp_path}/b', '--max_iters=2')
     assert config_of(tmp_path / 'b')['image_size'] == [12, 16]
     assert weights(tmp_path / 'b')['embed.pos'].shape == (1, 13, 16)
-    go(*tune, '--dataset=colours', '--new_head=true', f'--out_dir={tmp_path}/c', '--max_iters=1')
-    assert config_of(tmp_path / 'c')['image_size'] == [8, 8]  # the network's, not that of the dataset's pictures
-    said = fails(capsys, train.main, *tune, '--image_size=10', f'--out_dir={tmp_path}/d')
-    assert 'not divisible by patch_size' in said
-    assert 'image_size' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={tmp_path}/a', '--image_size=8')
 
 
 def test_a_run_without_a_config_brings_its_recipe(picture_run, pictures_data, tmp_path):
-    run = shutil.copytree(picture_run, tmp_path / 'run')
-    go(f'--init_from={run}', f'--out_dir={tmp_path}/a', '--max_iters=4', '--learning_rate=1e-4', '--min_lr=0')
-    old, new = config_of(picture_run), config_of(tmp_path / 'a')
-    changed = {'init_from': str(run), 'out_dir': f'{tmp_path}/a', 'max_iters': 4, 'learning_rate': 1e-4, 'min_lr': 0.0}
-    assert new == old | changed and old['ema'] == 0.9 and old['randaugment_n'] == 1
+    go(f'--init_from={picture_run}', f'--out_dir={tmp_path}/a', '--max_iters=4', '--learning_rate=1e-4', '--min_lr=0')
+    changed = {'init_from': str(picture_run), 'out_dir': f'{tmp_path}/a', 'max_iters': 4, 'learning_rate': 1e-4}
+    assert config_of(tmp_path / 'a') == config_of(picture_run) | changed | {'min_lr': 0.0}
     (tmp_path / 'c.py').write_text("dataset = 'quads'\nmax_iters = 2\ncrop_scale = 0.5\n")
-    go(str(tmp_path / 'c.py'), f'--data_dir={pictures_data}', f'--init_from={run}', f'--out_dir={tmp_path}/b')
-    named = config_of(tmp_path / 'b')
-    assert named['ema'] == 0 and named['crop_scale'] == 0.5
-    assert named['randaugment_n'] == 0 and named['n_embd'] == 16
-
-
-def test_pictures_of_other_channels_are_refused(tune, pictures_data, tmp_path, capsys):
-    said = fails(capsys, train.main, *tune, '--dataset=grey', f'--out_dir={tmp_path}/a')
-    assert 'channels' in said and f'{pictures_data}/grey' in said
+    go(f'{tmp_path}/c.py', f'--data_dir={pictures_data}', f'--init_from={picture_run}', f'--out_dir={tmp_path}/b')
+    named, old = config_of(tmp_path / 'b'), config_of(picture_run)
+    assert [(c['ema'], c['crop_scale'], c['randaugment_n'], c['n_embd']) for c in (old, named)] == \
+        [(0.9, 0.6, 1, 16), (0.0, 0.5, 0, 16)]
 
 
 @pytest.mark.parametrize('name', ['crate_mae', 'vit_mae'])
-def test_fine_tuning_starts_from_an_encoder(name, words, pretrained, tmp_path):
-    kind = name.removesuffix('_mae')
-    words = [w for w in words if w != '--model=crate' and not w.startswith('--patch_size')]
-    go(*words, '--patch_size=2', f'--init_from={pretrained}/{name}', f'--model={kind}', '--max_iters=3',
-       '--train_share=0.5', f'--out_dir={tmp_path}/a')
-    config = config_of(tmp_path / 'a')
-    assert (config['model'], config['num_classes'], config['pool'], config['train_share']) == (kind, 4, 'cls', 0.5)
-    assert 'mask_ratio' not in config and config.get('lam', 0.5) == 0.5
-    old, new = weights(pretrained / name, 'best'), weights(tmp_path / 'a')
-    assert not any(k.startswith(('decoder', 'mask', 'pixels')) for k in new)
-    assert new['read.head.weight'].shape == (4, 16)
-    moved = [k for k in new.keys() & old.keys() if new[k].shape == old[k].shape and not torch.equal(new[k], old[k])]
-    assert {'embed.pos', 'embed.cls'} <= set(moved) and sum(k.startswith('layers') for k in moved) >= 8
-    assert not torch.equal(new['read.norm.weight'], old['norm.weight'])  # all are trained
+def test_fine_tuning_starts_from_an_encoder_and_trains_all_of_it(name, words, pretrained, tmp_path):
+    words = [*words, '--model=' + name.removesuffix('_mae'), '--patch_size=2', '--max_iters=3']
+    go(*words, f'--init_from={pretrained}/{name}', f'--out_dir={tmp_path}/a')
+    c, old, new = config_of(tmp_path / 'a'), weights(pretrained / name, 'best'), weights(tmp_path / 'a')
+    assert (c['num_classes'], c['pool']) == (4, 'cls') and 'mask_ratio' not in c and c.get('lam', 0.5) == 0.5
+    old |= {'read.' + k: v for k, v in old.items() if k.startswith('norm.')}
+    moved = {k for k in new.keys() & old.keys() if new[k].shape != old[k].shape or not torch.equal(new[k], old[k])}
+    assert moved == new.keys() - {'read.head.weight', 'read.head.bias'}
     go('--init_from=resume', f'--out_dir={tmp_path}/a', '--max_iters=4')
-    go(*words, f'--init_from={tmp_path}/a', f'--model={kind}', '--patch_size=2', f'--out_dir={tmp_path}/b')
+    go(*words, f'--init_from={tmp_path}/a', f'--out_dir={tmp_path}/b')
 
 
-def test_mistakes_with_an_encoder_get_one_line(words, pretrained, tmp_path, capsys):
-    at, words = f'--init_from={pretrained}/crate_mae', words[:2]
-    for more, message in (([at, '--new_head=true'], 'new_head'), ([at, '--model=vit'], 'give --model=crate'),
-                          ([at, '--model=vit_mae'], 'holds model=crate_mae'),
-                          ([at, '--model=crate', '--n_head=4'], 'n_head'),
-                          ([f'--init_from={pretrained}/vit_mae', '--model=crate'], 'holds model=vit_mae'),
-                          ([at, '--model=crate', '--patch_norm=true'], 'patch_norm')):
-        assert message in fails(capsys, train.main, *words, *more, f'--out_dir={tmp_path}/a')
-    assert not (tmp_path / 'a').exists()
+# ---- refusals: what is typed, and what the line names
+
+LINEAR = '--dataset=linear --n_dims=4 --block_size=12'
+TEXT, GREY = '{data} --dataset=text', '{data} --dataset=grey --patch_size=4'
+AT, MAE = '--init_from={runs}/pictures', '--init_from={runs}/crate_mae'
+REFUSED = [
+    # places
+    ('--out_dir={runs}/file', '--out_dir'), ('--out_dir={runs}/file/below', '--out_dir'),
+    ('--init_from={runs}/none.safetensors', '{runs}'), *((f'--init_from={path}', path) for path in (
+        '/', '{runs}', '{runs}/none', '{runs}/text/last.pt', '{runs}/text/none.safetensors')),
+    # a run that goes on
+    *((f'--out_dir={{runs}}/pictures --init_from=resume {word}', word.strip('-').partition('=')[0]) for word in (
+        '--seed=5', '--train_share=0.5', '--sparsity=2', '--patch_size=2', '--image_size=16', '--optimizer=lion',
+        '--dataset=renamed', '--new_head=true', '--max_iters=2')),
+    # a network and a dataset
+    (f'{TEXT} --model=vit', 'vit'), ('--dataset=linear --model=crate', 'crate'), (f'{TEXT} --vocab_size=17', '256'),
+    (f'{TEXT} --model=crate --causal=false --vocab_size=256', '257'), (f'{GREY} --model=aot --image_size=0', 'images'),
+    (f'{GREY} --model=vit --num_classes=2', 'num_classes'), (f'{GREY} --model=vit --channels=3', 'channels'),
+    (f'{TEXT} --image_size=16', 'images'), (f'{TEXT} --n_dims=4', 'functions'),
+    # how pictures are shown
+    *((f'{GREY} --model=vit --{word}', word.partition('=')[0]) for word in (
+        'crop_scale=2', 'crop_scale=0', 'crop_scale=nan', 'eval_crop=-1', 'eval_crop=1.1', 'randaugment_n=-1',
+        'randaugment_n=11', 'randaugment_m=31', 'randaugment_scale=pil', 'eval_view=whole')),
+    # functions
+    *((f'{LINEAR} {word}', name) for word, name in (
+        ('--image_size=32', 'images'), ('--n_dims=0', 'functions'), ('--curriculum=-1', 'curriculum'),
+        ('--dataset=sparse_linear --sparsity=9', 'sparsity'), ('--dataset=sparse_linear --sparsity=0', 'sparsity'),
+        ('--train_share=0.5', 'train_share'), ('--epochs=2', 'epochs'))),
+    # weights
+    (f'{AT} --dataset=colours', '--new_head'), (f'{AT} --dataset=renamed', '--new_head'),
+    (f'{AT} --image_size=10', 'patch_size'), (f'{AT} --dataset=grey', 'channels'),
+    (f'{AT} --model=vit', '--model=crate'),
+    (f'{MAE} --new_head=true', 'new_head'), (f'{MAE} --model=vit', '--model=crate'),
+    (f'{MAE} --model=vit_mae', '--model=crate'), (f'{MAE} --model=aot', '--model=crate'),
+    (f'{MAE} --model=crate --n_head=4', 'n_head'), (f'{MAE} --model=crate --patch_norm=true', 'patch_norm'),
+    ('--init_from={runs}/vit_mae --model=crate', '--model=vit'), ('--init_from={runs}/text --gelu=tanh', 'gelu'),
+    ('--init_from={runs}/theirs', '--dataset'), ('--init_from={runs}/theirs --dataset=quads {data}', '--new_head'),
+    # no last.pt, a damaged one, and a run of an earlier version: what is there to do
+    *((f'--out_dir={{runs}}/{name} --init_from=resume', word) for name, word in (
+        ('theirs', '--init_from'), ('damaged', '--init_from={runs}/damaged'), ('old', '0b5df1f'))),
+    ('--init_from={runs}/old', '0b5df1f'),
+    # processes
+    (f'{TEXT} --fsdp=true', '--fsdp')]
 
 
-# ---- the authors' files
+@pytest.fixture(scope='module')
+def runs(text_run, picture_run, pretrained, tmp_path_factory):
+    place = tmp_path_factory.mktemp('runs')
+    for name, run in (('text', text_run), ('damaged', text_run), ('pictures', picture_run), ('old', text_run),
+                      *((p.name, p) for p in pretrained.iterdir())):
+        shutil.copytree(run, place / name)
+    save_run(place / 'theirs', ViT(ViTConfig(image_size=8, patch_size=4, n_layer=1, n_head=2, n_embd=16)),
+             {'kind': 'images', 'classes': None})  # as the authors' weights become one
+    (place / 'damaged' / 'last.pt').write_bytes(b'')
+    (place / 'old' / 'config.json').write_text('{"model": "aot", "n_layer": 2, "dataset": "tiny"}')
+    (place / 'file').write_text('')
+    return place
 
 
-def official_file(name, path):
-    """A file as the authors release theirs, and the model that it holds: 7 classes at 16 x 16."""
-    Model, Config = {'crate': (CRATE, CRATEConfig), 'vit': (ViT, ViTConfig)}[name]
-    torch.manual_seed(1)
-    model = Model(Config(image_size=16, patch_size=4, num_classes=7, n_layer=2, n_head=3, n_embd=24)).eval()
-    torch.save(model.to_official(), path)
-    return model
-
-
-@pytest.mark.parametrize('name', ['crate', 'vit'])
-def test_fine_tuning_starts_from_the_authors_file(name, pictures_data, tmp_path, capsys):
-    model, run = official_file(name, tmp_path / 'w.pth'), tmp_path / 'theirs'
-    official_weights.main([f'{tmp_path}/w.pth', '--model', name, '--n_head', '3', '--patch_size', '4', '--out_dir',
-                           str(run)])
-    words = [f'--data_dir={pictures_data}', f'--init_from={run}', '--batch_size=4']
-    said = fails(capsys, train.main, *words, '--dataset=quads', f'--out_dir={tmp_path}/a')
-    assert 'knows 7 classes' in said and '--new_head=true' in said
-    assert 'give --dataset' in fails(capsys, train.main, *words, '--new_head=true', f'--out_dir={tmp_path}/a')
-    assert not (tmp_path / 'a').exists()
-    words += ['--dataset=quads', '--new_head=true', '--dtype=float32']
-    go(*words, '--max_iters=0', f'--out_dir={tmp_path}/a')
-    before, after = model.state_dict(), weights(tmp_path / 'a')
-    assert all(torch.equal(before[k], after[k]) for k in before if not k.startswith('read.head.'))
-    assert after['read.head.weight'].shape == (4, 24)
-    go(*words, '--image_size=8', '--max_iters=0', f'--out_dir={tmp_path}/b')
-    resized = trained.resize_positions(before['embed.pos'], (4, 4), (2, 2))
-    assert torch.equal(weights(tmp_path / 'b')['embed.pos'], resized)
-    go(f'--init_from={tmp_path}/a', f'--out_dir={tmp_path}/c', '--max_iters=2')  # the result is a run like any other
-    go('--init_from=resume', f'--out_dir={tmp_path}/a', '--max_iters=3')
-    assert 'nothing to resume' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={run}')
+@pytest.mark.parametrize('words, name', REFUSED)
+def test_what_cannot_be_is_refused_in_a_line_that_names_it(words, name, runs, pictures_data, tmp_path, capsys):
+    def held():
+        return {path: snapshot(path) for path in runs.iterdir() if path.is_dir()}
+    before, places = held(), {'runs': runs, 'data': f'--data_dir={pictures_data}'}
+    said = fails(capsys, train.main, f'--out_dir={tmp_path}/new', *words.format(**places).split())
+    assert name.format(**places) in said and held() == before and not list(tmp_path.iterdir())

@@ -1,31 +1,29 @@
-"""What tasks share: ranks and shares, batches of a step, a task for every network."""
+"""What tasks share: ranks and shares, batches of a step, a task for every network, runs that go on."""
+import math
+from itertools import zip_longest
 from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import text_network
+from helpers import column, equal, go, losses, weights
 
 import tasks
 from engine.device import Device
 from engine.networks import TASKS
+from engine.settings import Mistake
 from tasks import AugmentConfig, Task, top1_top5
-from tasks.pictures import Classification, Reconstruction
-from tasks.regression import Regression
-from tasks.hidden import HiddenTokens
-from tasks.text import NextToken
+from tasks.hidden import HiddenTokens, MaskedTextSplit
+from tasks.pictures import Classification, ImageSplit, Reconstruction
+from tasks.regression import Prompts, Regression
+from tasks.text import NextToken, TextSplit
 from tasks.views import Distillation
 from train import TrainConfig
 
 
-def passes(task, step):
-    """The batches of a training step, as train.py takes them."""
-    parts = task.train.batches(task.batch, task.c.seed, task.parts, step, step + 1, **task.train_wants)
-    return [task.take(batch, training=True) for batch in parts]
-
-
-def test_ranks_by_a_naive_loop():
-    logits = torch.randn(4, 3, 9, generator=torch.Generator().manual_seed(0))
-    y = torch.randint(-1, 9, (4, 3), generator=torch.Generator().manual_seed(1))
+@pytest.mark.parametrize('classes', [9, 2])  # of two classes both are among the likeliest five
+def test_ranks_by_a_naive_loop(classes):
+    logits = torch.randn(4, 3, classes, generator=torch.Generator().manual_seed(0))
+    y = torch.randint(-1, classes, (4, 3), generator=torch.Generator().manual_seed(1))
     count, right, five = 0, 0, 0
     for row, t in zip(logits.flatten(0, 1), y.flatten().tolist()):
         if t != -1:
@@ -35,33 +33,66 @@ def test_ranks_by_a_naive_loop():
     assert weight == count and {k: float(v) for k, v in shares.items()} == {'top1': right / count, 'top5': five / count}
 
 
-def test_shares_of_few_classes_are_exact():
-    """Of two classes both are among the likeliest five."""
-    count, shares = top1_top5(torch.eye(2)[[0, 1, 1, 0, 1, 1, 0]], torch.tensor([1, 1, 0, 1, 0, 0, 1]))
-    assert count == 7 and float(shares['top1']) == 1 / 7 and float(shares['top5']) == 1
+def test_shares_keep_the_global_batch():
+    for world, passes, rows, want in ((1, 5, 3, (5, 3)), (4, 8, 3, (2, 3)), (4, 3, 8, (3, 2)), (4, 3, 5, None)):
+        c = SimpleNamespace(gradient_accumulation_steps=passes, batch_size=rows)
+        ranks = [SimpleNamespace(world=world, rank=rank) for rank in range(world)]
+        if not want:
+            with pytest.raises(Mistake, match='batch_size'):
+                Task(c, ranks[0], None, None)
+            break
+        found = [Task(c, rank, None, None) for rank in ranks]
+        assert all((task.n_passes, task.rows, task.batch) == (*want, passes * rows) for task in found)
+        mine = [i for task in found for part in task.parts for i in range(task.batch)[part]]
+        assert mine == list(range(passes * rows))  # each row once
 
 
-@pytest.mark.parametrize('model, dataset, more, kind', [
-    ('aot', 'tiny', {}, NextToken), ('crate', 'tiny', dict(causal=False), HiddenTokens)])
-def test_the_network_says_which_task_it_is_for_text(model, dataset, more, kind, bytes_data):
-    c = TrainConfig(gradient_accumulation_steps=2, batch_size=3, seed=1, max_iters=5, eval_iters=2)
-    net = text_network(model, vocab_size=257, **more)
-    task = tasks.choose(c, AugmentConfig(), bytes_data / dataset, net, Device('cpu', 'float32', 'false'))
-    assert type(task) is kind and (task.n_passes, task.rows, task.batch, task.size) == (2, 3, 6, 16)
-    whole = next(task.train.batches(6, 1, [slice(None)], 2, 5))
-    x, y = (torch.cat(parts) for parts in zip(*passes(task, 2)))
-    assert torch.equal(x, whole[0]) and torch.equal(y, whole[1])
-    assert sum(len(x) for x, _ in task.validation()) == 6
+# ---- batches: what every split of a dataset has in common
+
+WHOLE = [slice(None)]
+SPLITS = {'text': lambda at: TextSplit(at / 'text', 'train', 4), 'functions': lambda at: Prompts('linear', 4, 6),
+          'masked': lambda at: MaskedTextSplit(at / 'text', 'train', 4),
+          'pictures': lambda at: ImageSplit(at / 'numbered', 'train')}
 
 
-@pytest.mark.parametrize('dataset, config, augmented', [
-    ('text', dict(task='text', block_size=16), {}), ('text', dict(task='masked_text', block_size=16), {}),
-    ('quads', dict(task='image', image_size=(8, 8)), dict(randaugment_n=1)),
-    ('pack', dict(task='image', image_size=(8, 8)), {}),
-    ('pack', dict(task='masked_image', image_size=(8, 8), patch_size=(4, 4)), {}),
-    ('quads', dict(task='views', image_size=(8, 8), patch_size=(4, 4), n_out=9), dict(local_size=4)),
-    ('linear', dict(task='icl', block_size=8, n_dims=3), {})])
-def test_what_is_sent_to_the_device_has_no_gaps(dataset, config, augmented, pictures_data):
+def same(a, b):
+    """Whether batches hold the same rows in the same order, however many are in a batch."""
+    a, b = ([torch.cat(parts) for parts in zip(*batches)] for batches in (a, b))
+    return all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize('kind', SPLITS)
+def test_batches_depend_on_seed_and_step_alone_and_are_shared_among_processes(kind, pictures_data):
+    split, wants = SPLITS[kind](pictures_data), {'draws': 3} if kind == 'pictures' else {}
+
+    def batches(seed=7, share=WHOLE, first=0, last=9):
+        return list(split.batches(12, seed, share, first, last, **wants))
+    whole, fixed = batches(), list(split.fixed(4, 6, **wants))
+    for share in ([slice(0, 6), slice(6, 12)], [slice(0, 1), slice(1, 12)], [slice(0, 4), slice(4, 8), slice(8, 12)]):
+        assert same(whole, batches(share=share))  # in passes
+    ranks = [batches(7, [slice(6 * rank, 6 * rank + 6)], i, i + 1) for i in range(9) for rank in (0, 1)]
+    assert same(whole, sum(ranks, [])) and same(whole[5:], batches(first=5))
+    assert not same(whole, batches(seed=8)) and not same(whole[:1], whole[1:2]) and not same(whole[:1], fixed[:3])
+    for world in (1, 2, 3, 5):
+        shares = [list(split.fixed(4, 6, rank, world, **wants)) for rank in range(world)]
+        assert same(fixed, [batch for turn in zip_longest(*shares) for batch in turn if batch])
+    assert kind == 'functions' or same(fixed, split.fixed(3, 8, **wants))  # what is seen is no matter of batches
+
+
+# ---- tasks
+
+SIZE = dict(image_size=(8, 8), patch_size=(4, 4))
+KINDS = [(NextToken, 'text', 'text', dict(block_size=16, vocab_size=257), {}),
+         (HiddenTokens, 'masked_text', 'text', dict(block_size=16, vocab_size=257), {}),
+         (Classification, 'image', 'quads', SIZE, dict(randaugment_n=1)), (Classification, 'image', 'pack', SIZE, {}),
+         (Reconstruction, 'masked_image', 'pack', SIZE, {}),
+         (Distillation, 'views', 'quads', SIZE | dict(n_out=9), dict(local_size=4)),
+         (Regression, 'icl', 'linear', dict(block_size=8, n_dims=3), {})]
+
+
+@pytest.mark.parametrize('kind, task, dataset, config, augmented', KINDS)
+def test_a_network_has_its_task_and_what_goes_to_the_device_has_no_gaps(kind, task, dataset, config, augmented,
+                                                                        pictures_data):
     """A tensor with gaps is copied number by number before CUDA can take it."""
     class Post(Device):
         sent = []
@@ -69,24 +100,30 @@ def test_what_is_sent_to_the_device_has_no_gaps(dataset, config, augmented, pict
         def send(self, *tensors):
             self.sent.extend(tensors)
             return super().send(*tensors)
-    c = TrainConfig(gradient_accumulation_steps=2, batch_size=3, seed=1, max_iters=5, eval_iters=2, workers=0,
-                    dataset=dataset)
+    c = TrainConfig(gradient_accumulation_steps=2, batch_size=3, seed=1, eval_iters=2, workers=0, dataset=dataset)
     folder = None if dataset == 'linear' else pictures_data / dataset
-    model = SimpleNamespace(config=SimpleNamespace(**dict(vocab_size=257) | config))
-    task = tasks.choose(c, AugmentConfig(**augmented), folder, model, Post('cpu', 'float32', 'false'))
-    batches = [*passes(task, 0), *task.validation()]
-    assert len(batches) == 4 and len(Post.sent) == 8
-    assert all(t.is_contiguous() for t in Post.sent)
+    model = SimpleNamespace(config=SimpleNamespace(task=task, **config))
+    made = tasks.choose(c, AugmentConfig(**augmented), folder, model, Post('cpu', 'float32', 'false'))
+    assert type(made) is kind and made.size == (16 if dataset == 'text' else 1)
+    steps = made.train.batches(made.batch, c.seed, made.parts, 0, 1, **made.train_wants)
+    batches = [*(made.take(batch, training=True) for batch in steps), *made.validation()]
+    assert [len(y) for _, y in batches] == [3] * 4 and {kind for _, kind, *_ in KINDS} == TASKS.keys()
+    assert len(Post.sent) == 8 and all(t.is_contiguous() for t in Post.sent)
 
 
-def test_every_task_has_a_class():
-    kinds = {'text': NextToken, 'masked_text': HiddenTokens, 'image': Classification, 'masked_image': Reconstruction,
-             'views': Distillation, 'icl': Regression}
-    assert kinds.keys() == TASKS.keys() and all(issubclass(kind, Task) for kind in kinds.values())
-    made = []
-    for name, kind in kinds.items():
-        config = SimpleNamespace(task=name, block_size=4, vocab_size=9, n_dims=2, image_size=(8, 8), patch_size=(4, 4))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(kind, '__init__', lambda self, *args: made.append(type(self)))
-            tasks.choose(TrainConfig(), AugmentConfig(), None, SimpleNamespace(config=config), None)
-    assert made == list(kinds.values())
+TEXT = ['--model=crate', '--image_size=0', '--dropout=0.1']
+PROMPTS = ['--n_dims=4', '--block_size=12']
+
+
+@pytest.mark.parametrize('more', [
+    [*TEXT, '--causal=true'], [*TEXT, '--causal=false'], [*PROMPTS, '--dataset=linear'],
+    [*PROMPTS, '--dataset=linear', '--curriculum=2'], [*PROMPTS, '--dataset=sparse_linear', '--sparsity=2']])
+def test_a_run_goes_on_bit_for_bit(more, tiny, tmp_path, quick):
+    whole, part = tmp_path / 'whole', tmp_path / 'part'
+    go(*tiny, *more, f'--out_dir={whole}')
+    go(*tiny, *more, f'--out_dir={part}', '--max_iters=3', '--lr_decay_iters=6')
+    go(f'--out_dir={part}', '--init_from=resume', '--max_iters=6')
+    assert losses(part)[-3:] == losses(whole)[-3:] and equal(weights(whole), weights(part))
+    if more == [*TEXT, '--causal=true']:  # a token is a byte
+        nats = [value / math.log(2) for value in column(whole, 'val')]
+        assert column(whole, 'val', 'bits_per_byte') == pytest.approx(nats)

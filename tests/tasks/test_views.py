@@ -1,4 +1,4 @@
-"""Crops for self-distillation: hue by the standard library, blur by a plain loop, probabilities by
+"""Crops for self-distillation: hue by the standard library, blur by a plain loop, jitter by Pillow, probabilities by
 counting, and each crop a function of its own random numbers."""
 import colorsys
 import math
@@ -6,8 +6,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from PIL import Image, ImageEnhance
 
-from tasks import augment, randaugment, views
+from tasks import augment, views
 from tasks.augment import AugmentConfig
 
 C = AugmentConfig(crop_scale=0.4, local_crops=3, local_size=8, local_scale=0.1)
@@ -19,35 +20,41 @@ def drawn(n, seed=0, c=C):
     return pictures, torch.tensor([[20, 24]] * n), torch.from_numpy(rng.random((n, views.draws_needed(c))))
 
 
-def test_sizes_and_how_many():
-    large, small = views.views(*drawn(5), (16, 12), C)
-    assert large.shape == (2, 5, 3, 16, 12) and small.shape == (3, 5, 3, 8, 8)
-    none = AugmentConfig(local_crops=0)
-    large, small = views.views(*drawn(2, c=none), (16, 12), none)
-    assert large.shape == (2, 2, 3, 16, 12) and small.numel() == 0
+def columns(n, **values):
+    """Random numbers of n crops of which only these matter; with others nothing happens."""
+    draws = torch.full((n, views.VIEW), 0.99, dtype=torch.float64)
+    for name, value in values.items():
+        draws[:, getattr(views, name)] = torch.as_tensor(value, dtype=torch.float64)
+    return draws
 
 
 def test_a_crop_depends_on_its_own_numbers_alone():
     pictures, sizes, draws = drawn(6)
-    whole = views.views(pictures, sizes, draws, (16, 16), C)
+    whole = views.views(pictures, sizes, draws, (16, 12), C)
+    assert whole[0].shape == (2, 6, 3, 16, 12) and whole[1].shape == (3, 6, 3, 8, 8)
     rows = torch.tensor([4, 1])
-    for a, b in zip(whole, views.views(pictures[rows], sizes[rows], draws[rows], (16, 16), C)):
+    for a, b in zip(whole, views.views(pictures[rows], sizes[rows], draws[rows], (16, 12), C)):
         assert torch.allclose(a[:, rows], b, atol=1e-5)
     other = draws.clone()
     other[:, views.VIEW:2 * views.VIEW] = 0.5  # of the second large crop
-    large, small = views.views(pictures, sizes, other, (16, 16), C)
+    large, small = views.views(pictures, sizes, other, (16, 12), C)
     assert torch.equal(large[0], whole[0][0]) and torch.equal(small, whole[1])
     assert not torch.equal(large[1], whole[0][1])
+    none = AugmentConfig(local_crops=0)
+    assert [x.numel() for x in views.views(*drawn(2, c=none), (16, 12), none)] == [2 * 2 * 3 * 16 * 12, 0]
 
 
 def test_areas_of_crops():
-    draws = torch.from_numpy(np.random.default_rng(1).random((4000, augment.FIRST)))
-    sizes = torch.tensor([[50, 50]] * 4000)
-    for least, most in ((0.4, 1.0), (0.05, 0.4)):
-        _, _, w, h = augment.crop_boxes(sizes, draws, (8, 8), least, most).T
-        share = w * h / 2500
-        assert share.min() >= least - 1e-9 and share.max() <= most + 1e-9
-        assert share.min() < least + 0.02 and share.max() > most - 0.05
+    """Measured on pictures that say where each pixel is."""
+    c = AugmentConfig(crop_scale=0.4, local_crops=2, local_size=16, local_scale=0.1, jitter=0.0, blur=0.0)
+    y, x = np.mgrid[:100, :100]
+    picture = torch.from_numpy(np.stack([2 * x, 2 * y, 0 * x], -1).astype(np.uint8)).expand(400, -1, -1, -1)
+    draws = torch.from_numpy(np.random.default_rng(1).random((400, views.draws_needed(c))))
+    large, small = views.views(picture, torch.tensor([[100, 100]] * 400), draws, (16, 16), c)
+    for crop, least, most in (*((x, 0.4, 1.0) for x in large), *((x, 0.1, 0.4) for x in small)):
+        seen = augment.denormalize(crop)[..., :2].flatten(1, 2).double()
+        area = ((seen.amax(1) - seen.amin(1)) / 2 * 16 / 15).prod(1) / 100 ** 2  # from the first to the last centre
+        assert least - 0.02 < area.min() < least + 0.03 and most - 0.06 < area.max() < most + 0.03
 
 
 def test_hue_is_that_of_the_standard_library():
@@ -67,11 +74,29 @@ def test_blur_by_a_plain_loop():
     for i in range(2):
         weights = {(a, b): math.exp(-(a * a + b * b) / (2 * sigma[i].item() ** 2))
                    for a in range(-6, 7) for b in range(-6, 7)}
-        total = sum(weights.values())
         for r, c in np.ndindex(6, 7):
-            want = sum(w * x[i, :, min(5, max(0, r + a)), min(6, max(0, c + b))]
-                       for (a, b), w in weights.items()) / total
-            assert torch.allclose(found[i, :, r, c], want, atol=1e-2)
+            want = sum(w * x[i, :, min(5, max(0, r + a)), min(6, max(0, c + b))] for (a, b), w in weights.items())
+            assert torch.allclose(found[i, :, r, c], want / sum(weights.values()), atol=1e-2)
+
+
+def test_strengths_of_views():
+    """Of the random numbers 0, 1/4 and 3/4: the jitter is Pillow's; hue and blur are those above."""
+    x = torch.rand(3, 3, 6, 7, generator=torch.Generator().manual_seed(0)).mul(255).round()
+    same, u = dict(JITTERED=0, BRIGHTNESS=0.5, CONTRAST=0.5, SATURATION=0.5), torch.tensor([0, 1, 3]) / 4
+    for column, name, factors in (('BRIGHTNESS', 'Brightness', (0.6, 0.8, 1.2)),
+                                  ('CONTRAST', 'Contrast', (0.6, 0.8, 1.2)), ('SATURATION', 'Color', (0.8, 0.9, 1.1))):
+        for jitter in (1.0, 0.5):
+            c = AugmentConfig(jitter=jitter, hue=0.0)
+            found = views.coloured(x.clone(), columns(3, **same | {column: u}), 2, c)
+            for a, b, factor in zip(found, x, factors):
+                b = Image.fromarray(b.byte().permute(1, 2, 0).numpy())
+                want = np.asarray(getattr(ImageEnhance, name)(b).enhance(1 + jitter * (factor - 1)))
+                assert (a.permute(1, 2, 0) - want.astype(np.float32)).abs().max() <= 1
+    for jitter, hue, turns in ((1.0, 0.1, (-0.1, -0.05, 0.05)), (0.5, 0.5, (-0.25, -0.125, 0.125))):
+        found = views.coloured(x.clone(), columns(3, **same, HUE=u), 2, AugmentConfig(jitter=jitter, hue=hue))
+        assert torch.allclose(found, views.turned(x, torch.tensor(turns)), atol=1e-3)
+    found = views.coloured(x.clone(), columns(3, BLURRED=0, SIGMA=u), 2, AugmentConfig())
+    assert torch.allclose(found, views.blurred(x, torch.tensor([0.1, 0.575, 1.525]), 2.0), atol=1e-3)
 
 
 @pytest.mark.parametrize('kind, blurred, solarized', [(0, 1.0, 0.0), (1, 0.1, 0.2), (2, 0.5, 0.0)])
@@ -81,73 +106,27 @@ def test_how_often_things_happen(kind, blurred, solarized):
     draws = torch.from_numpy(np.random.default_rng(2).random((n, views.VIEW)))
     edge = torch.zeros(n, 3, 4, 4)
     edge[..., 2:] = 100.0
-    plain = AugmentConfig(jitter=0.0, blur=2.0)
-    changed = (views.coloured(edge.clone(), draws, kind, plain) - edge).abs().amax((1, 2, 3)) > 1e-3
+    changed = (views.coloured(edge.clone(), draws, kind, AugmentConfig(jitter=0.0)) - edge).abs().amax((1, 2, 3)) > 1e-3
     assert changed.double().mean() == pytest.approx(blurred, abs=0.06)  # of the least blurs nothing is left
     flat = torch.tensor([250.0, 200.0, 180.0])[:, None, None].expand(n, 3, 4, 4)
-    c = AugmentConfig(jitter=1.0, blur=0.0)
-    x = views.coloured(flat.clone(), draws, kind, c)
-    assert (x.mean((1, 2, 3)) < 100).double().mean() == pytest.approx(solarized, abs=0.04)
-    grey = (x[:, 0] == x[:, 1]).all((1, 2)) & (x[:, 1] == x[:, 2]).all((1, 2))
-    untouched = (x == flat).all((1, 2, 3))
-    assert 0.15 < grey.double().mean() < 0.3 and untouched.double().mean() == pytest.approx(
-        0.2 * 0.8 * (1 - solarized), abs=0.04)
+    for grey in (0.0, 0.2, 0.5, 1.0):
+        x = views.coloured(flat.clone(), draws, kind, AugmentConfig(blur=0.0, grey=grey, hue=0.0))
+        is_grey, untouched = (x.amax(1) == x.amin(1)).all((1, 2)), (x == flat).all((1, 2, 3))
+        assert (x.mean((1, 2, 3)) < 100).double().mean() == pytest.approx(solarized, abs=0.04)
+        assert is_grey.double().mean() == pytest.approx(grey, abs=0.04)
+        assert untouched.double().mean() == pytest.approx(0.2 * (1 - grey) * (1 - solarized), abs=0.04)
 
 
-def test_pixels_from_128_on_are_solarized():
-    draws = torch.zeros(1, views.VIEW)
-    draws[:, views.JITTERED] = 0.99                                     # not jittered
-    x = torch.tensor([100.0, 127.0, 128.0, 250.0])[None, None, None].expand(1, 3, 1, 4).clone()
-    x = views.coloured(x, draws, 1, AugmentConfig(blur=0.0))
-    assert x[0, 0, 0].tolist() == [100, 127, 127, 5]
-
-
-@pytest.mark.parametrize('share', [0.0, 0.5, 1.0])
-def test_as_many_are_grey_as_are_asked_for(share):
-    draws = torch.from_numpy(np.random.default_rng(3).random((2000, views.VIEW)))
-    colour = torch.tensor([250.0, 200.0, 10.0])[:, None, None].expand(len(draws), 3, 1, 1)
-    x = views.coloured(colour.clone(), draws, 2, AugmentConfig(grey=share, hue=0.0, blur=0.0))
-    assert (x.amax(1) == x.amin(1)).double().mean() == pytest.approx(share, abs=0.04)
-
-
-def test_a_batch_may_have_no_picture_to_change():
-    draws = torch.full((2, views.VIEW), 0.99, dtype=torch.float64)
-    x = torch.rand(2, 3, 4, 4) * 255
-    assert all(torch.equal(views.coloured(x.clone(), draws, kind, AugmentConfig()), x) for kind in (1, 2))
+def test_pixels_from_128_on_are_solarized_and_nothing_may_happen():
+    x = torch.tensor([100.0, 127.0, 128.0, 250.0])[None, None, None].expand(2, 3, 1, 4)
+    found = views.coloured(x.clone(), columns(2, SOLARIZED=torch.tensor([0.0, 0.99])), 1, AugmentConfig())
+    assert found[:, 0, 0].tolist() == [[100, 127, 127, 5], [100, 127, 128, 250]]
 
 
 def test_pictures_that_are_not_in_colour_change_in_brightness_and_contrast():
     pictures, sizes, draws = drawn(3)
     large, _ = views.views(pictures[..., :1], sizes, draws, (16, 16), C)
     assert large.shape == (2, 3, 1, 16, 16) and large.isfinite().all()
-    draws = torch.full((1, views.VIEW), 0.99, dtype=torch.float64)
-    draws[:, [views.JITTERED, views.CONTRAST]] = 0.5  # a brightness of 1.392, a contrast of 1
+    draws = columns(1, JITTERED=0.5, CONTRAST=0.5)  # a brightness of 1.392, a contrast of 1
     x = torch.tensor([50.0, 100.0]).view(1, 1, 1, 2)
     assert views.coloured(x, draws, 2, AugmentConfig()).flatten().tolist() == pytest.approx([69.6, 139.2], abs=1)
-
-
-def test_strengths_of_views(monkeypatch):
-    seen = []
-    monkeypatch.setattr(views, 'blurred', lambda x, sigma, largest: seen.append(sigma.tolist()) or x)
-    monkeypatch.setattr(views, 'turned', lambda x, by: seen.append(by.tolist()) or x)
-    for name in ('Brightness', 'Contrast', 'Color'):
-        monkeypatch.setitem(randaugment.COLOUR, name, lambda x, factor: seen.append(factor.flatten().tolist()) or x)
-    draws = torch.tensor([0.0, 0.25, 0.75], dtype=torch.float64)[:, None].repeat(1, views.VIEW)
-    draws[:, [views.JITTERED, views.BLURRED]] = 0.0
-    views.coloured(torch.zeros(3, 3, 2, 2), draws, 0, AugmentConfig(jitter=1.0, blur=2.0))
-    want = [[0.6, 0.8, 1.2], [0.6, 0.8, 1.2], [0.8, 0.9, 1.1], [-0.1, -0.05, 0.05], [0.1, 0.575, 1.525]]
-    assert seen == [pytest.approx(w) for w in want]
-    seen.clear()
-    views.coloured(torch.zeros(3, 3, 2, 2), draws, 0, AugmentConfig(jitter=0.5, hue=0.5, blur=0.0))
-    assert seen == [pytest.approx(w) for w in ([0.8, 0.9, 1.1], [0.8, 0.9, 1.1], [0.9, 0.95, 1.05],
-                                               [-0.25, -0.125, 0.125])]
-
-
-def test_crops_have_their_own_areas_and_colours(monkeypatch):
-    c, areas, kinds = AugmentConfig(crop_scale=0.4, local_crops=3, local_size=8, local_scale=0.1), [], []
-    cropped, coloured = augment.cropped, views.coloured
-    monkeypatch.setattr(augment, 'cropped', lambda *args: areas.append(args[-1]) or cropped(*args))
-    monkeypatch.setattr(views, 'coloured', lambda x, draws, kind, c: kinds.append(kind) or coloured(x, draws, kind, c))
-    views.views(torch.zeros(2, 20, 20, 3, dtype=torch.uint8), torch.tensor([[20, 20]] * 2),
-                torch.rand(2, views.draws_needed(c), dtype=torch.float64), (16, 16), c)
-    assert areas == [(0.4, 1.0)] * 2 + [(0.1, 0.4)] * 3 and kinds == [0, 1, 2, 2, 2]
