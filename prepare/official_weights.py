@@ -8,8 +8,8 @@
     python train.py --init_from=out/crate_base --dataset=cifar10 --new_head=true
 
 Files of CRATE, CRATE-alpha, CRATE-MAE, ViT (as in timm) and ViT-MAE; with --image_size 0 those of CRATE-GPT
-(--model crate) and CRATE-LM (--model crate_alpha). No tensor tells the number of heads. A file of an autoencoder without
-its decoder gets a small one with random weights, so its encoder alone is of use. Back again, in Python:
+(--model crate) and CRATE-LM (--model crate_alpha). No tensor tells the number of heads. A file of an autoencoder
+without its decoder gets a small one with random weights, so its encoder alone is of use. Back again, in Python:
 torch.save(model.to_official(), 'crate.pth').
 """
 import math
