@@ -67,7 +67,8 @@ def voc_files(objects, kinds):
     files = {}
     for split, name in ('train', 'x'), ('val', 'y'):
         files |= {f'ImageSets/Segmentation/{split}.txt': name.encode(), f'JPEGImages/{name}.jpg': jpeg(),
-                  f'SegmentationObject/{name}.png': png(objects, True), f'SegmentationClass/{name}.png': png(kinds, True)}
+                  f'SegmentationObject/{name}.png': png(objects, palette=True),
+                  f'SegmentationClass/{name}.png': png(kinds, palette=True)}
     return files
 
 
@@ -111,8 +112,8 @@ def peak(script, *words):
     """The most memory, in MB, that a script takes in a process of its own."""
     code = (f'import re; from prepare.{script} import main; main()\n'
             'print("peak", re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])')
-    done = subprocess.run([sys.executable, '-c', code, *map(str, words)], cwd=ROOT, capture_output=True, text=True, check=True)
-    return int(done.stdout.split('peak')[1]) / 1024
+    said = subprocess.check_output([sys.executable, '-c', code, *map(str, words)], cwd=ROOT, text=True)
+    return int(said.split('peak')[1]) / 1024
 
 
 def arrays(out):

@@ -25,7 +25,8 @@ def test_masks_of_a_folder_keep_their_numbers_at_any_size(tmp_path, words):
     masks = {'val/a/0': png(two), 'val/a/1': png(two, palette=True), 'val/b/0': png(one), 'val/b/1': png(one > 0)}
     files = {f'{split}/{c}/{i}.jpg': jpeg() for split in ('train', 'val') for c in 'ab' for i in (0, 1)}
     out = prepared(tmp_path, files, {f'{n}.png': mask for n, mask in masks.items()}, *words)
-    for (_, label, numbers, classes), whole, objects in zip(with_masks(out, 'val'), (two, two, one > 0, one > 0), (2, 2, 1, 1)):
+    expected = (two, 2), (two, 2), (one > 0, 1), (one > 0, 1)
+    for (_, label, numbers, classes), (whole, objects) in zip(with_masks(out, 'val'), expected, strict=True):
         assert classes == objects * [label] and set(np.unique(numbers)) <= set(np.unique(whole))
         assert np.array_equal(numbers, whole) if not words else \
             numbers.shape == (15, 20) and (numbers == whole[1::2, 1::2]).mean() > 0.95

@@ -26,7 +26,8 @@ def archives(tmp_path_factory):
 @pytest.fixture(scope='module')
 def whole(archives, tmp_path_factory):
     """The folder of three subsets, prepared by two workers."""
-    prepare('--from', archives, '--subsets', 3, '--workers', 2, '--out', out := tmp_path_factory.mktemp('whole') / 'owt')
+    out = tmp_path_factory.mktemp('whole') / 'owt'
+    prepare('--from', archives, '--subsets', 3, '--workers', 2, '--out', out)
     return out
 
 
@@ -122,6 +123,6 @@ def test_memory_is_bounded_while_the_archive_grows_tenfold(tmp_path):
     for packs in (6, 60):
         content = tar({f'openwebtext/{k}_data.xz': one for k in range(packs)})
         source = tree(tmp_path / f'in{packs}', {'urlsf_subset00.tar': content})
-        peaks.append(peak('openwebtext', *BYTES[:3], '0.5', '--subsets', '1', '--workers', '0', '--from', source, '--out',
-                          tmp_path / f'out{packs}'))
+        words = *BYTES[:3], '0.5', '--subsets', '1', '--workers', '0', '--from', source
+        peaks.append(peak('openwebtext', *words, '--out', tmp_path / f'out{packs}'))
     assert peaks[1] < peaks[0] + 12, peaks  # MB; the tokens alone of the larger are 60 MB

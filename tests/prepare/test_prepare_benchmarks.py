@@ -57,7 +57,7 @@ PLAIN = '\n'.join(' '.join(p.split()) for p in PASSAGES) + '\n'
     *[(lambada, 'lambada', source, content, [dict(zip(('context', 'word'), line.rsplit(' ', 1))) for line in
                                              PLAIN.splitlines()]) for source, content in (
         ('mine.txt', PLAIN.encode() + b'\n'),
-        ('lambada-dataset.tar.gz', tar({'lambada_test_plain_text.txt': PLAIN.encode(), 'train-novels.tar': b''}, 'gz')))],
+        ('x.tar.gz', tar({'lambada_test_plain_text.txt': PLAIN.encode(), 'train-novels.tar': b''}, 'gz')))],
     (cbt, 'cbt_ne', 'cbtest_NE_test_2500ex.txt', NE.encode(), None)])
 def test_plain_files_and_unpacked_folders_do_too(script, name, source, content, expected, prepared, tmp_path):
     folder = tmp_path / 'in'

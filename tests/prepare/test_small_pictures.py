@@ -35,7 +35,7 @@ def test_what_is_given_is_saved(tmp_path, monkeypatch, capsys, written, names):
     tree(tmp_path, files)
     arrays.main([*(f'--{name}={name}' for name in files), '--out', 'd', '--classes', names])
     meta, splits = held(tmp_path / 'd')
-    assert meta['channels'] == 1 and meta['classes'] == ['cat', 'dog', 'emu'] and list(splits) == ['train', 'val', 'test']
+    assert meta['channels'] == 1 and meta['classes'] == ['cat', 'dog', 'emu'] and len(splits) == 3
     for s, part in zip(splits.values(), parts.values()):
         assert (s['images'][..., 0] == X[part]).all() and (s['labels'] == Y[part]).all()
     assert '41 pictures' in capsys.readouterr().out
@@ -86,7 +86,7 @@ def archive(files):
 
 @pytest.mark.parametrize('number, main', [(10, cifar10.main), (100, cifar100.main)])
 def test_pictures_arrive_pixel_for_pixel(number, main, tmp_path, monkeypatch):
-    files = files_of(number)
+    files, key = files_of(number), b'labels' if number == 10 else b'fine_labels'
     content = archive(files)
     monkeypatch.setitem(cifar.MD5, number, hashlib.md5(content).hexdigest())
     tree(tmp_path, {f'cifar-{number}-python.tar.gz': content})
@@ -96,7 +96,7 @@ def test_pictures_arrive_pixel_for_pixel(number, main, tmp_path, monkeypatch):
     for split, mark in ('train', '_batch_' if number == 10 else 'train'), ('test', 'test'):
         batches = [batch for name, batch in files.items() if mark in name]
         x, y = splits[split]['images'], splits[split]['labels']
-        assert x.shape[1:] == (32, 32, 3) and y.tolist() == sum((b.get(b'labels') or b[b'fine_labels'] for b in batches), [])
+        assert x.shape[1:] == (32, 32, 3) and y.tolist() == sum((batch[key] for batch in batches), [])
         assert (x.transpose(0, 3, 1, 2).reshape(-1, 3072) == np.concatenate([b[b'data'] for b in batches])).all()
 
 
