@@ -32,7 +32,7 @@ def sides(text):
 
 
 def main(argv=None):
-    p = Parser(__doc__)
+    p = Parser(__doc__, 'the run in this directory')
     p.add_argument('file', help='the file of weights')
     p.add_argument('--model', required=True, choices=('crate', 'crate_alpha', 'crate_mae', 'vit', 'vit_mae'))
     p.add_argument('--n_head', required=True, type=int, help='heads of a layer, 12 in Base')
@@ -40,7 +40,6 @@ def main(argv=None):
     p.add_argument('--image_size', type=sides, help='pixels (default: as the positions tell), or HEIGHT,WIDTH; 0: text')
     p.add_argument('--patch_size', type=sides, default=(16, 16), help='pixels, or HEIGHT,WIDTH (default: 16)')
     p.add_argument('--out_dir', required=True, help='run directory to write')
-    p.add_argument('--overwrite', action='store_true', help='replace the run in this directory')
     args = p.parse_args(argv)
     from engine import official  # here, as it imports torch: --help is fast
     from engine.checkpoint import check_new

@@ -145,7 +145,7 @@ REFUSED = {  # script: [(files that are changed or missing, more words, what the
     'openwebtext': [
         *[({}, words, words.split()[0]) for words in ('--subsets 0', '--subsets 22', '--val 0', '--val 1')],
         *[({'urlsf_subset00.tar': content}, '', 'urlsf_subset00.tar') for content in (
-            b'', None, tar({'openwebtext/a.txt': b'x'}), tar({'a_data.xz': tar({'a.txt': b'x' * 50000}, 'xz')[:-40]}))]],
+            b'', None, tar({'a.txt': b'x'}), tar({'a_data.xz': tar({'a.txt': b'x' * 50000}, 'xz')[:-40]}))]],
     'ptb': [({'x.tgz': content}, '', named) for content, named in (
         (tar({'data/ptb.train.txt': b'x'}, 'gz'), 'ptb.test.txt'), (b'\x89PNG\0', 'x.tgz'), (None, 'x.tgz'))],
     'shapes': [({}, words, words.split()[0]) for words in (
