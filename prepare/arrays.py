@@ -77,9 +77,6 @@ def main(argv=None):
         x, y = splits['train']
         order = np.random.default_rng(args.seed).permutation(len(x))
         held_out, kept = np.split(order, [max(1, round(args.val * len(x)))])
-        if not len(kept):
-            raise Mistake(f'{args.images} has too few pictures to hold out --val={args.val}; add some '
-                          'or pass --val_images and --val_labels')
         splits |= {split: (x[rows], y[rows]) for split, rows in (('train', np.sort(kept)), ('val', np.sort(held_out)))}
     if args.classes and os.path.isfile(args.classes):
         names = Path(args.classes).read_text(encoding='utf-8', errors='replace').splitlines()

@@ -67,7 +67,8 @@ def of_val(path, folders):
         with reading(f'{path} is damaged, cut off or no tar archive'):
             tar = tarfile.open(path, 'r:')
             found = {PurePosixPath(m.name).name: m for m in tar if m.isfile() and is_picture(m.name)}
-            assert not any(m.issparse() or m.size > MOST_BYTES for m in found.values()), f'a file has more than {MOST_BYTES:,} bytes'
+            most = max((member.size for member in found.values()), default=0)
+            assert most <= MOST_BYTES and not any(m.issparse() for m in found.values()), f'a file has {most:,} bytes'
         read = lambda member: tar.extractfile(member).read()
     names = sorted(found)
     pictures = ((name, wnid, read(found[name])) for name, wnid in zip(names, read_labels(folders, names, path)))

@@ -15,7 +15,6 @@ from small_benchmarks import NE, PTB, WIKI, zipped
 from small_files import box, coco_files, jpeg, npy, png, squares, subset, thing, tree, voc_files
 
 from engine.settings import Mistake
-from prepare.lib.command_line import parser
 from tasks import files
 
 SCRIPTS = sorted(p.stem for p in (ROOT / 'prepare').glob('*.py') if p.stem != '__init__')
@@ -99,7 +98,7 @@ REFUSED = {  # script: [(files that are changed or missing, more words, what the
     'arrays': [
         *[({'x.npy': npy(x)}, '', 'x.npy') for x in (X / 255, X[0], X[:0], np.zeros((9, 3, 8, 8), np.uint8))],
         *[({'y.npy': npy(y)}, '', 'y.npy') for y in (Y[:49], Y / 2, Y - 1, Y * 10 ** 5, np.array([{}], object))],
-        ({'x.npy': npy(X[:1]), 'y.npy': npy(Y[:1])}, '', '--val'), ({'x.npy': None}, '', 'x.npy'),
+        ({'x.npy': npy(X[:1]), 'y.npy': npy(Y[:1])}, '', 'split train'), ({'x.npy': None}, '', 'x.npy'),
         ({'v.npy': npy(X[..., None, :])}, '--val_images v.npy --val_labels y.npy', 'split val'),
         ({}, '--classes a,b', 'label 2'), ({}, '--val_images x.npy', '--val_labels'), ({}, '--val 1', '--val'),
         ({}, '--test_labels y.npy', '--test_images'), ({}, '--seed -1', '--seed'), ({}, '--sed 1', '--sed')],
@@ -181,14 +180,6 @@ def test_help_shows_the_docstring_and_mistakes_get_one_line(name, tmp_path, caps
     done = run(f'prepare/{name}.py', '--help', cwd=tmp_path)
     assert done.returncode == 0 and f'    python prepare/{name}.py' in done.stdout, done.stderr
     assert '--help' in fails(capsys, main_of(name), '--nonsense')
-
-
-@pytest.mark.parametrize('words', ['--overwrite photos', '--overwrite=true photos', 'photos --overwrite'])
-def test_overwrite_is_a_switch_and_takes_no_word_that_follows(words):
-    p = parser('', None)
-    p.add_argument('folder')
-    args = p.parse_args(words.split())
-    assert args.overwrite is True and args.folder == 'photos' and not p.parse_args(['photos']).overwrite
 
 
 @pytest.mark.parametrize('folder', ['prepare', 'prepare.lib'])

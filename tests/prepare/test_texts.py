@@ -26,7 +26,7 @@ def test_only_a_prepared_dataset_is_ever_replaced(tmp_path):
     (tmp_path / 'empty').mkdir()
     for out, more, code in (('precious', ['--overwrite'], 2), ('a.txt', ['--overwrite'], 2), ('empty', [], 0),
                             ('empty', [], 2), ('empty', ['--overwrite=true'], 0), ('new/deep', [], 0)):
-        done = run('prepare/text.py', str(tmp_path / 'a.txt'), '--out', str(tmp_path / out), *more)
+        done = run('prepare/text.py', '--out', str(tmp_path / out), *more, str(tmp_path / 'a.txt'))
         assert done.returncode == code and len(done.stderr.splitlines()) == (code > 0), done.stderr
     assert (tmp_path / 'precious' / 'thesis.txt').exists()
     assert sorted(p.name for p in (tmp_path / 'empty').iterdir()) == ['meta.json', 'train.npy', 'val.npy']
