@@ -81,7 +81,8 @@ def main(argv=None):
     if args.classes and os.path.isfile(args.classes):
         names = Path(args.classes).read_text(encoding='utf-8', errors='replace').splitlines()
     else:
-        names = args.classes.split(',') if args.classes else range(1 + max(int(y.max()) for _, y in splits.values()))
+        most = max(int(y.max(initial=0)) for _, y in splits.values())
+        names = args.classes.split(',') if args.classes else range(1 + most)
     save_arrays(args.out, splits, [str(name) for name in names])
 
 

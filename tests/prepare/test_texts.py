@@ -1,10 +1,10 @@
 """prepare/stdlib.py, text.py and the functions that they share."""
 import numpy as np
 import pytest
-from helpers import run
+from helpers import fails, run
 from small_files import ON_LINUX, peak, tree
 
-from prepare import stdlib, text
+from prepare import shakespeare, shakespeare_char, stdlib, text
 from prepare.lib import texts
 from tasks import files as data
 from tasks.tokenizer import Tokenizer
@@ -65,6 +65,13 @@ def test_all_parts_are_tokenized_by_themselves(tmp_path, monkeypatch):
     texts.tokenize_and_save([tmp_path / 'a.txt'], 'bytes', tmp_path / 'd', {'test': 0.01, 'val': 0.24})
     for split, part in (('train', whole[:525]), ('test', whole[525:532]), ('val', whole[532:])):
         assert bytes(np.load(tmp_path / 'd' / f'{split}.npy').tolist()) == part.encode()
+
+
+@pytest.mark.parametrize('script', [shakespeare, shakespeare_char])
+def test_shakespeare_is_the_published_file(script, tmp_path, capsys):
+    tree(tmp_path, {'input.txt': b'To be'})
+    assert 'input.txt' in fails(capsys, script.main, '--from', str(tmp_path), '--out', f'{tmp_path}/d')
+    assert not (tmp_path / 'd').exists()
 
 
 @pytest.mark.slow
