@@ -3,12 +3,11 @@ import os
 import re
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 from downloads import tar
-from helpers import ROOT, fails, run, snapshot
+from helpers import ROOT, fails, snapshot
 from small_files import ON_LINUX, document, peak, subset, tree
 
 from prepare import openwebtext
