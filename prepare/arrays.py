@@ -22,41 +22,35 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake
+from prepare.lib.archives import reading
 from prepare.lib.command_line import between, parse, parser, run, share
-from prepare.lib.pictures import save_arrays
+from prepare.lib.pictures import check_arrays, save_arrays
 
 MOST_UNZIPPED = 2 ** 30  # bytes in a compressed file, which go into memory; the largest of EMNIST has 0.5 GB
 
 
 def read(path):
     """The array in a .npy file or an idx file of bytes, which may be compressed by gzip."""
-    try:
+    with reading(f'{path}: expected a whole .npy file, or an idx file of bytes'):
         content = np.memmap(path, np.uint8, 'r')
+        if bytes(content[:4]) == b'\x93NUM':
+            return np.load(path, mmap_mode='r')
         if bytes(content[:2]) == b'\x1f\x8b':
             with gzip.open(path) as f:
                 content = f.read(MOST_UNZIPPED + 1)
             assert len(content) <= MOST_UNZIPPED, f'more than {MOST_UNZIPPED:,} bytes are compressed in it'
-        elif bytes(content[:4]) == b'\x93NUM':
-            return np.load(path, mmap_mode='r')
         assert bytes(content[:3]) == b'\0\0\x08', 'this is neither'  # idx: two zeros, 8 for bytes, then the number of
         shape = struct.unpack_from(f'>{content[3]}I', content, 4)      # axes and the length of each
         return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)
-    except Exception as e:  # of many types, depending on the damage
-        raise Mistake(f'{path}: expected a whole .npy file, or an idx file of bytes ({e})') from None
 
 
 def read_split(images, labels):
     """The pictures and labels in two files. Raises Mistake unless they fit together."""
     x, y = read(images), read(labels)
-    if x.dtype != np.uint8 or x.ndim not in (3, 4) or not x.size:
-        raise Mistake(f'{images} holds {x.dtype} {x.shape}; expected uint8 (N, H, W) or (N, H, W, C); '
-                      'convert values from 0 to 1 by (x * 255).round().astype(numpy.uint8)')
     if x.ndim == 4 and x.shape[1] < x.shape[2] == x.shape[3]:
         raise Mistake(f'{images} holds {x.shape}, which looks like (N, C, H, W); '
                       'convert it to (N, H, W, C) by x.transpose(0, 2, 3, 1)')
-    if y.dtype.kind not in 'iu' or y.shape != x.shape[:1] or y.min() < 0 or y.max() >= 10 ** 5:
-        raise Mistake(f'{labels} holds {y.dtype} {y.shape}; expected {len(x)} whole numbers from 0 to 99,999; '
-                      'number other labels by numpy.unique(y, return_inverse=True)[1]')
+    check_arrays(x, y, images, labels)
     return x, y
 
 
@@ -83,16 +77,13 @@ def main(argv=None):
         x, y = splits['train']
         order = np.random.default_rng(args.seed).permutation(len(x))
         held_out, kept = np.split(order, [max(1, round(args.val * len(x)))])
-        if not len(kept):
-            raise Mistake(f'{args.images} has too few pictures to hold out --val={args.val}; add some '
-                          'or pass --val_images and --val_labels')
         splits |= {split: (x[rows], y[rows]) for split, rows in (('train', np.sort(kept)), ('val', np.sort(held_out)))}
-    names = map(str, range(1 + max(int(y.max()) for _, y in splits.values())))
-    if args.classes:
-        is_file = os.path.isfile(args.classes)
-        names = Path(args.classes).read_text(encoding='utf-8', errors='replace') if is_file else args.classes
-        names = names.splitlines() if is_file else names.split(',')
-    save_arrays(args.out, splits, list(names))
+    if args.classes and os.path.isfile(args.classes):
+        names = Path(args.classes).read_text(encoding='utf-8', errors='replace').splitlines()
+    else:
+        most = max(int(y.max(initial=0)) for _, y in splits.values())
+        names = args.classes.split(',') if args.classes else range(1 + most)
+    save_arrays(args.out, splits, [str(name) for name in names])
 
 
 if __name__ == '__main__':

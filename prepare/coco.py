@@ -17,17 +17,16 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake
+from prepare.lib.archives import reading
 from prepare.lib.command_line import parse, run
 from prepare.lib.masks import compact, largest, same_size, upright_size
 from prepare.lib.pictures import pack_options, pack_parser, save_pack
 from tasks.masks import MOST_OBJECTS, UNKNOWN
 
-DAMAGE = ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError
-
 
 def splits(folder):
-    """({'train' or 'val' or 'test': pictures as save_pack takes them}, names of the classes) of all files of a folder;
-    ({}, []) if there are none. Raises Mistake for one that does not fit."""
+    """({'train' or 'val' or 'test': pictures as save_pack takes them}, names of the classes) of all files of a
+    folder. Raises Mistake for one that does not fit, and if there is none."""
     found, names = {}, None
     for path in sorted((folder / 'annotations').glob('instances_*.json')):
         part = path.stem.removeprefix('instances_')
@@ -35,7 +34,7 @@ def splits(folder):
         place = next((p for p in (folder / part, folder / 'images' / part) if p.is_dir()), None)
         if split is None or place is None:
             continue
-        try:
+        with reading(f"{path} is no file of instances as COCO's"):
             held = json.loads(path.read_text(encoding='utf-8'))
             kinds = {int(k['id']): str(k['name']) for k in held['categories']}
             objects = defaultdict(list)
@@ -44,15 +43,15 @@ def splits(folder):
                     (bool(a.get('iscrowd', 0)), float(a['area']), int(a['category_id']), a['segmentation']))
             pictures = [(place / p['file_name'], (p.get('height'), p.get('width')), objects[int(p['id'])])
                         for p in held['images']]
-        except DAMAGE as e:
-            raise Mistake(f"{path} is no file of instances as COCO's ({type(e).__name__}: {str(e)[:80]}); get it "
-                          'again') from None
         if split in found or names not in (None, kinds):
             raise Mistake(f'{path} is a second file for {split}, or has other categories than the file before; leave '
                           'files of one dataset there, one for each split')
         names = kinds
         found[split] = of_split(path, place, pictures, {k: i for i, k in enumerate(sorted(kinds))})
-    return found, [names[k] for k in sorted(names or ())]
+    if not found:
+        raise Mistake(f'{folder} has no annotations/instances_SPLIT.json beside its pictures, as COCO has; give '
+                      'another --from')
+    return found, [names[k] for k in sorted(names)]
 
 
 def of_split(path, place, pictures, labels):
@@ -60,37 +59,31 @@ def of_split(path, place, pictures, labels):
     for source, stated, objects in pictures:
         if '\0' in str(source) or not source.resolve().is_relative_to(place.resolve()):
             raise Mistake(f'{path}: picture {str(source)!r} lies outside of {place}')
-        name, size = str(source.relative_to(place)), upright_size(source) if source.is_file() else None
         if not objects:
             continue
+        name, size = str(source.relative_to(place)), upright_size(source)
         if size is None:
             yield name, 0, str(source), (np.zeros((1, 1), np.uint8), [])        # save_pack says that it is left out
             continue
-        if None not in stated:
-            same_size(stated, f'in {path} of {name}', size)
+        same_size(size if None in stated else stated, f'in {path} of {name}', size)
         numbers, classes = np.zeros(size, np.uint8), []
         for crowd, area, kind, form in sorted(objects, key=lambda o: (not o[0], -o[1])):  # crowds, then large to small
-            if kind not in labels or len(classes) == MOST_OBJECTS:
-                raise Mistake(f'{path}: picture {name} has an object of the unknown category {kind}, or more than '
-                              f'{MOST_OBJECTS} objects')
-            if not crowd:
-                classes.append(labels[kind])
-            numbers[mask_of(form, size, f'{path}: picture {name}')] = UNKNOWN if crowd else len(classes)
+            with reading(f'{path}: picture {name} has a mask that is neither polygons nor a run-length code of '
+                         f'{size[1]} x {size[0]} pixels, an unknown category or more than {MOST_OBJECTS} objects'):
+                classes += [] if crowd else [labels[kind]]
+                assert len(classes) <= MOST_OBJECTS
+                numbers[mask_of(form, size)] = UNKNOWN if crowd else len(classes)
         numbers, classes = compact(numbers, classes)
         if classes:
             yield name, largest(numbers, classes), str(source), (numbers, classes)
 
 
-def mask_of(form, size, what):
+def mask_of(form, size):
     """A segmentation of COCO, polygons or a run-length code, as a mask, bool (H, W)."""
-    try:
-        if isinstance(form, list):
-            return polygons(form, size)
-        assert list(form['size']) == list(size), f'it is of {form["size"]}'
-        return decode(form['counts'], size)
-    except (*DAMAGE, AssertionError) as e:
-        raise Mistake(f'{what} has a mask that is neither polygons nor a run-length code of {size[1]} x {size[0]} '
-                      f'pixels ({type(e).__name__}: {str(e)[:80]}); get it again') from None
+    if isinstance(form, list):
+        return polygons(form, size)
+    assert list(form['size']) == list(size), f'it is of {form["size"]}'
+    return decode(form['counts'], size)
 
 
 def polygons(corners, size):
@@ -127,9 +120,6 @@ def decode(counts, shape):
 def main(argv=None):
     args = parse(pack_parser(__doc__, 'data/coco', "a folder like COCO's", required=True), argv)
     found, classes = splits(Path(args.source))
-    if not found:
-        raise Mistake(f'{args.source} has no annotations/instances_SPLIT.json beside its pictures, as COCO has; give '
-                      'another --from')
     save_pack(args.out, found, classes, **pack_options(args))
 
 

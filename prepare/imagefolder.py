@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake
 from prepare.lib import masks
 from prepare.lib.command_line import parse, run, share
-from prepare.lib.folders import LAYOUT, class_folders, same_classes
+from prepare.lib.folders import LAYOUT, class_folders
 from prepare.lib.pictures import pack_options, pack_parser, save_pack
 
 
@@ -56,17 +56,18 @@ def main(argv=None):
     for path in filter(None, (args.folder, args.masks)):
         if not os.path.isdir(path):
             raise Mistake(f'{path} is no folder; unpack it if it is an archive, and name the folder')
-    found = [name for name in ('val', 'valid', 'test') if (folder / name).is_dir()]
-    source = folder / 'train' if (folder / 'train').is_dir() else folder
-    if found and source == folder or {'val', 'valid'} <= set(found):
+    found = [name for name in ('train', 'val', 'valid', 'test') if (folder / name).is_dir()]
+    if found and 'train' not in found or {'val', 'valid'} <= {*found}:
         raise Mistake(f'{folder} has no folder train beside {found[0]}, or both val and valid; {LAYOUT}')
-    places = {'train': source} | {'val' if name == 'valid' else name: folder / name for name in found}
+    places = {name.replace('valid', 'val'): folder / name for name in found} or {'train': folder}
     held = {split: class_folders(place) for split, place in places.items()}
     classes = list(held['train'])
-    for split in held:
-        same_classes(held['train'], held[split])
+    for split in held.values():
+        if different := sorted({*classes} ^ {*split}):
+            raise Mistake(f'class {different[0]} has pictures for training or for validation and testing, but not for '
+                          f'both ({len(different)} such classes); add some in a folder {different[0]}, or remove it')
     if 'val' not in held:
-        places['val'] = source
+        places['val'] = places['train']
         held['train'], held['val'] = hold_out(held['train'], args.val)
     splits = {split: [(f'{c}/{name}', label, f'{places[split]}/{c}/{name}')
                       for label, c in enumerate(classes) for name in held[split][c]]

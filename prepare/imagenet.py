@@ -27,7 +27,7 @@ from pathlib import Path, PurePosixPath
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake
-from prepare.lib.archives import ERRORS, MOST_BYTES, tar_files
+from prepare.lib.archives import MOST_BYTES, reading, tar_files
 from prepare.lib.command_line import parse, run, share
 from prepare.lib.folders import class_folders
 from prepare.lib.pictures import pack_options, pack_parser, save_pack
@@ -56,31 +56,28 @@ def of_tar(path):
 # ---- validation pictures, in the order of their names ---------------------------------------------------------------
 
 
-def of_val_folder(folder, labels):
-    """(name, WNID, path) of the pictures in a folder, which may have class folders."""
-    if any(p.is_dir() and not p.name.startswith('.') for p in folder.iterdir()):
-        return sorted(of_folder(folder), key=lambda picture: (PurePosixPath(picture[0]).name, picture[0]))
-    names = sorted(p.name for p in folder.iterdir() if is_picture(p.name))
-    return [(name, wnid, str(folder / name)) for name, wnid in zip(names, read_labels(labels, names, folder))]
-
-
-def of_val_tar(path, labels):
-    """(name, WNID, bytes) of the pictures in a tar that is not compressed: they are read in any order."""
-    try:
-        tar = tarfile.open(path, 'r:')
-        members = {PurePosixPath(m.name).name: m for m in tar if m.isfile() and is_picture(m.name)}
-        if large := [m.name for m in members.values() if m.issparse() or m.size > MOST_BYTES]:
-            raise tarfile.ReadError(f'{large[0]} has more than {MOST_BYTES:,} bytes')
-    except ERRORS as e:
-        raise Mistake(f'{path} is damaged, cut off or no tar archive ({e}); get it again') from None
-    names = sorted(members)
-    return ((name, wnid, tar.extractfile(members[name]).read())
-            for name, wnid in zip(names, read_labels(labels, names, path)))
+def of_val(path, folders):
+    """(name, WNID, path or bytes) of the pictures in a folder, which may have class folders, or in a tar that is not
+    compressed, so that they can be read in any order. folders: where labels may be."""
+    if path.is_dir():
+        if any(p.is_dir() and not p.name.startswith('.') for p in path.iterdir()):
+            return sorted(of_folder(path), key=lambda picture: (PurePosixPath(picture[0]).name, picture[0]))
+        found, read = {p.name: p for p in path.iterdir() if is_picture(p.name)}, str
+    else:
+        with reading(f'{path} is damaged, cut off or no tar archive'):
+            tar = tarfile.open(path, 'r:')
+            found = {PurePosixPath(m.name).name: m for m in tar if m.isfile() and is_picture(m.name)}
+            most = max((member.size for member in found.values()), default=0)
+            assert most <= MOST_BYTES and not any(m.issparse() for m in found.values()), f'a file has {most:,} bytes'
+        read = lambda member: tar.extractfile(member).read()
+    names = sorted(found)
+    pictures = ((name, wnid, read(found[name])) for name, wnid in zip(names, read_labels(folders, names, path)))
+    return list(pictures) if path.is_dir() else pictures
 
 
 def read_labels(folders, names, where):
     """The WNID of each validation picture. names: sorted file names; folders: where labels may be."""
-    path = first(folders, SOLUTION, Path.is_file) or first(folders, SYNSETS, Path.is_file)
+    path = first(folders, SOLUTION, SYNSETS)
     if not path:
         raise Mistake(f'the pictures of {where} are in no class folders, so their labels are needed: put {SOLUTION} or '
                       f'{SYNSETS} in {folders[0]}')
@@ -108,8 +105,9 @@ def hold_out(pictures, val_share):
         seen.add(wnid)
 
 
-def first(folders, name, test):
-    return next((Path(f, name) for f in folders if test(Path(f, name))), None)
+def first(folders, *names):
+    """The path of the first of these names that is in one of the folders, or None."""
+    return next((Path(folder, name) for name in names for folder in folders if Path(folder, name).exists()), None)
 
 
 def main(argv=None):
@@ -123,29 +121,23 @@ def main(argv=None):
                       'https://image-net.org, or the "imagenet-object-localization-challenge" from Kaggle; --help says '
                       'what PATH may be')
     folders = [source, source / 'ILSVRC/Data/CLS-LOC', source / 'Data/CLS-LOC']
-    train = first(folders, 'train', Path.is_dir) or first(folders, TRAIN_TAR, Path.is_file)
-    val = first(folders, 'val', Path.is_dir) or first(folders, VAL_TAR, Path.is_file)
+    train, val = first(folders, 'train', TRAIN_TAR), first(folders, 'val', VAL_TAR)
     if bool(train) != bool(val):
         raise Mistake(f'{source} has {(train or val).name} but no {"val or " + VAL_TAR if train else TRAIN_TAR}; put '
                       'it there' + f', or pass --from {train} to hold out a share of it' * bool(train))
-    if not train:
-        print(f'{source} has no validation part: --val={args.val} of the pictures is held out')
-        train = first([source], WHOLE_TARS[0], Path.is_file) or first([source], WHOLE_TARS[1], Path.is_file) or source
-    parts = [of_folder(train) if train.is_dir() else of_tar(train)]
+    train = train or first([source], *WHOLE_TARS) or source
+    parts, total = [of_folder(train) if train.is_dir() else of_tar(train)], None
     if val:
-        parts.append(of_val_folder(val, folders) if val.is_dir() else of_val_tar(val, folders))
-    total = None
+        parts.append(of_val(val, folders))
+        stream = ((split, *picture) for split, part in zip(('train', 'val'), parts) for picture in part)
+    else:
+        print(f'{source} has no validation part: --val={args.val} of the pictures is held out')
+        stream = hold_out(*parts, args.val)
     if all(isinstance(part, list) for part in parts):
         total, classes = sum(map(len, parts)), [{wnid for _, wnid, _ in part} for part in parts]
         if unknown := classes[-1] - classes[0]:
             raise Mistake(f'class {min(unknown)} is in {val} but has no training pictures; complete the training part')
-    if val:
-        meta = save_pack(args.out, dict(zip(('train', 'val'), parts)), total=total, **pack_options(args))
-    else:
-        meta = save_pack(args.out, ('train', 'val'), None, hold_out(*parts, args.val), total, **pack_options(args))
-    found = [len(meta['classes'])] + [s['count'] for s in meta['splits'].values()]
-    if val and found != [1000, 1_281_167, 50_000]:
-        print('ImageNet-1K has 1,000 classes, 1,281,167 pictures for training and 50,000 for validation')
+    save_pack(args.out, ('train', 'val'), None, stream, total, **pack_options(args))
 
 
 if __name__ == '__main__':

@@ -8,8 +8,8 @@
     python train.py --init_from=out/crate_base --dataset=cifar10 --new_head=true
 
 Files of CRATE, CRATE-alpha, CRATE-MAE, ViT (as in timm) and ViT-MAE; with --image_size 0 those of CRATE-GPT
-(--model crate) and CRATE-LM (--model crate_alpha). No tensor tells the number of heads. A file of an autoencoder without
-its decoder gets a small one with random weights, so its encoder alone is of use. Back again, in Python:
+(--model crate) and CRATE-LM (--model crate_alpha). No tensor tells the number of heads. A file of an autoencoder
+without its decoder gets a small one with random weights, so its encoder alone is of use. Back again, in Python:
 torch.save(model.to_official(), 'crate.pth').
 """
 import math
@@ -32,7 +32,7 @@ def sides(text):
 
 
 def main(argv=None):
-    p = Parser(__doc__)
+    p = Parser(__doc__, 'the run in this directory')
     p.add_argument('file', help='the file of weights')
     p.add_argument('--model', required=True, choices=('crate', 'crate_alpha', 'crate_mae', 'vit', 'vit_mae'))
     p.add_argument('--n_head', required=True, type=int, help='heads of a layer, 12 in Base')
@@ -40,7 +40,6 @@ def main(argv=None):
     p.add_argument('--image_size', type=sides, help='pixels (default: as the positions tell), or HEIGHT,WIDTH; 0: text')
     p.add_argument('--patch_size', type=sides, default=(16, 16), help='pixels, or HEIGHT,WIDTH (default: 16)')
     p.add_argument('--out_dir', required=True, help='run directory to write')
-    p.add_argument('--overwrite', action='store_true', help='replace the run in this directory')
     args = p.parse_args(argv)
     from engine import official  # here, as it imports torch: --help is fast
     from engine.checkpoint import check_new

@@ -12,7 +12,6 @@ split. The archives are compared with the checksums that Hugging Face sends with
 
 Expect about 9.0 billion tokens for training and 4.4 million for validation.
 """
-import contextlib
 import functools
 import hashlib
 import io
@@ -78,7 +77,7 @@ def prepare(args):
     """Tokens are appended to train.npy and val.npy. progress.json has the counts after the last complete subset; what
     was appended later is cut off when this goes on."""
     tokenizer(args.tokenizer)  # fails before the download if there is no tokenizer
-    with new_folder(args.out, PROGRESS) as folder, contextlib.ExitStack() as stack:
+    with new_folder(args.out, PROGRESS) as folder:
         path, names = folder / PROGRESS, [f'urlsf_subset{i:02}' for i in range(args.subsets)]
         begun = {'val': args.val, 'tokenizer': args.tokenizer}
         state = json.loads(path.read_text(encoding='utf-8')) if path.exists() else {
@@ -88,20 +87,17 @@ def prepare(args):
                           f'{state["begun"]["tokenizer"]} and has {len(state["done"])} subsets; pass these, and at '
                           'least as many --subsets, or remove the folder')
         files = {s: Growing(folder / f'{s}.npy', DTYPE, state[s]['tokens']) for s in SPLITS}
-        for file in files.values():
-            stack.callback(file.close)
         for name in names[len(state['done']):]:
             archive = local_or_fetch(args, f'{args.url}/{name}.tar', name=f'openwebtext/{name}.tar')
             jobs = (((f'{archive}: {n}', packed, args.tokenizer, args.val),) for n, packed in
                     tar_files(archive, lambda n: n.endswith('_data.xz')))
-            before = sum(state[s]['documents'] for s in SPLITS)
+            before = sum(file.length for file in files.values())
             for _, (found, replaced) in tqdm(in_order(tokenize, jobs, args.workers), name, disable=None, unit=' files'):
                 state['replaced'] += replaced
-                for s, (tokens, documents, n_bytes) in found.items():
+                for s, (tokens, *counts) in found.items():
                     files[s].append(tokens)
-                    for k, more in (('tokens', len(tokens)), ('documents', documents), ('bytes', n_bytes)):
-                        state[s][k] += more
-            if before == sum(state[s]['documents'] for s in SPLITS):
+                    state[s] = {k: state[s][k] + n for k, n in zip(state[s], (len(tokens), *counts))}
+            if before == sum(file.length for file in files.values()):
                 raise Mistake(f'{archive} holds no *_data.xz with .txt files; get it again')
             state['done'].append(name)
             save(state, files, path)

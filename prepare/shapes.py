@@ -26,33 +26,29 @@ from engine.settings import Mistake
 from prepare.lib.command_line import between, parse, parser, run
 from prepare.lib.pictures import save_arrays
 
-CLASSES = ['disc', 'ring', 'square', 'triangle', 'cross', 'star', 'crescent', 'heart', 'hexagon', 'bar']
+def heart(u, v):
+    x, y = u * 1.25, -v * 1.25 + 0.1
+    return (x * x + y * y - 1) ** 3 < x * x * y ** 3
+
+
+# whether a point (u, v), v down, with radius r and angle a from straight up, is inside a shape that fits the unit disc
+SHAPES = {
+    'disc': lambda u, v, r, a: r < 0.85,
+    'ring': lambda u, v, r, a: (r < 0.95) & (r > 0.55),
+    'square': lambda u, v, r, a: np.maximum(abs(u), abs(v)) < 0.72,
+    'triangle': lambda u, v, r, a: (v < 0.5) & (abs(u) < (v + 1) * 0.577),
+    'cross': lambda u, v, r, a: (np.minimum(abs(u), abs(v)) < 0.26) & (np.maximum(abs(u), abs(v)) < 0.9),
+    'star': lambda u, v, r, a: r < 0.42 + 0.58 * abs(1 - (a * 5 / np.pi + 1) % 2) ** 1.5,
+    'crescent': lambda u, v, r, a: (r < 0.92) & (np.hypot(u - 0.42, v) > 0.75),
+    'heart': lambda u, v, r, a: heart(u, v),
+    'hexagon': lambda u, v, r, a: np.maximum(abs(u) * 0.866 + abs(v) * 0.5, abs(v)) < 0.8,
+    'bar': lambda u, v, r, a: (abs(v) < 0.28) & (abs(u) < 0.95)}
+CLASSES = list(SHAPES)
 
 
 def inside(shape, u, v):
-    """Whether points (u, v), v down, are inside a shape that fits the unit disc; any array
-    shapes."""
-    r, a = np.hypot(u, v), np.arctan2(u, -v)  # radius, and angle from straight up
-    if shape == 'disc':
-        return r < 0.85
-    if shape == 'ring':
-        return (r < 0.95) & (r > 0.55)
-    if shape == 'square':
-        return np.maximum(abs(u), abs(v)) < 0.72
-    if shape == 'triangle':
-        return (v < 0.5) & (abs(u) < (v + 1) * 0.577)
-    if shape == 'cross':
-        return (np.minimum(abs(u), abs(v)) < 0.26) & (np.maximum(abs(u), abs(v)) < 0.9)
-    if shape == 'star':
-        return r < 0.42 + 0.58 * abs(1 - (a * 5 / np.pi + 1) % 2) ** 1.5
-    if shape == 'crescent':
-        return (r < 0.92) & (np.hypot(u - 0.42, v) > 0.75)
-    if shape == 'heart':
-        x, y = u * 1.25, -v * 1.25 + 0.1
-        return (x * x + y * y - 1) ** 3 < x * x * y ** 3
-    if shape == 'hexagon':
-        return np.maximum(abs(u) * 0.866 + abs(v) * 0.5, abs(v)) < 0.8
-    return (abs(v) < 0.28) & (abs(u) < 0.95)  # bar
+    """Whether points are inside a shape; any array shapes."""
+    return SHAPES[shape](u, v, np.hypot(u, v), np.arctan2(u, -v))
 
 
 def textures(rng, n, x, y):
@@ -105,8 +101,7 @@ def draw(rng, labels, size):
     clutter(picture, 2)
     shown = np.zeros((n, S, S), np.uint8)
     grid = math.isqrt(M - 1) + 1  # each shape has a cell of its own
-    cells = np.tile(np.arange(grid ** 2), (n, 1))
-    cells = rng.permuted(cells, axis=1) if M > 1 else cells
+    cells = rng.permuted(np.tile(np.arange(grid ** 2), (n, 1)), axis=1)
     for m in range(M):
         radius, turn, cx, cy = rng.random((4, n, 1, 1), np.float32)
         radius, turn = (0.28 + 0.18 * radius) / grid, (turn - 0.5) * np.float32(np.pi / 6)
@@ -156,7 +151,7 @@ def main(argv=None, doc=__doc__, out='data/shapes', objects=1):
     if args.size % 4:
         raise Mistake(f'--size={args.size} must be a multiple of 4')
     if args.objects > 1 and Path(args.out) == Path('data/shapes'):
-        raise Mistake('data/shapes is for one shape in a picture; give --out data/shapes_many')
+        raise Mistake(f'--objects={args.objects}: data/shapes has one in a picture; give --out data/shapes_many')
     splits = {}
     for i, (split, count) in enumerate((s, getattr(args, s)) for s in ('train', 'val', 'test')):
         drawn = [draw_part(args.seed, i, first, count, args.size, args.objects)

@@ -23,22 +23,23 @@ from tasks.tokenizer import Tokenizer
 SKIP = {'site-packages', 'dist-packages', '__pycache__', 'test', 'tests', 'idle_test'}
 
 
-def sources(root):
-    """The .py files below root: {relative path: path}, in sorted order."""
-    found = []
-    for folder, subfolders, files in os.walk(root):
-        subfolders[:] = [f for f in subfolders if f not in SKIP]
-        found += [path for f in files if f.endswith('.py') and (path := Path(folder, f)).is_file()]
-    return dict(sorted((path.relative_to(root).as_posix(), path) for path in found))
-
-
 def split_of(name):
     return {0: 'val', 10: 'val', 5: 'test'}.get(int(hashlib.sha256(name.encode()).hexdigest(), 16) % 20, 'train')
 
 
+def sources(root):
+    """{'train': .., 'val': .., 'test': ..}: the paths of the .py files below root, in the order of their names."""
+    splits = {'train': {}, 'val': {}, 'test': {}}
+    for folder, subfolders, files in os.walk(root):
+        subfolders[:] = [f for f in subfolders if f not in SKIP]
+        for path in (Path(folder, f) for f in files if f.endswith('.py')):
+            name = path.relative_to(root).as_posix()
+            splits[split_of(name)][name] = path
+    return {split: [path for _, path in sorted(found.items()) if path.is_file()] for split, found in splits.items()}
+
+
 def pieces(splits):
-    """(split, ids, bytes) of the files {'train': paths, ..}, with a new line between two of a
-    split."""
+    """(split, ids, bytes) of the files, with a new line between two of a split."""
     for split, paths in splits.items():
         for i, path in enumerate(paths):
             text = path.read_bytes().replace(b'\r\n', b'\n').decode('utf-8', errors='replace').encode()
@@ -50,9 +51,7 @@ def main(argv=None):
     p = parser(__doc__, 'data/stdlib', 'folder of Python sources (default: %(default)s)')
     p.set_defaults(source=sysconfig.get_path('stdlib'))
     args = parse(p, argv)
-    splits = {'train': [], 'val': [], 'test': []}
-    for name, path in sources(args.source).items():
-        splits[split_of(name)].append(path)
+    splits = sources(args.source)
     if not all(splits.values()):
         raise Mistake(f'too few .py files below {args.source}; pass --from FOLDER with Python sources')
     print(f'files from {args.source}:', ', '.join(f'{len(paths)} for {split}' for split, paths in splits.items()))

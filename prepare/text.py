@@ -9,6 +9,7 @@ for validation. Bytes that are not UTF-8 are replaced and counted. The files may
 memory.
 """
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -21,12 +22,10 @@ def files_of(paths, glob):
     for path in map(Path, paths):
         if not path.exists():
             raise Mistake(f'no such file or folder: {path}')
-        try:
-            found = [path] if path.is_file() else sorted(p for p in path.rglob(glob) if p.is_file())
-        except (NotImplementedError, ValueError):
-            raise Mistake(f'--glob={glob} is no pattern of names; give one such as *.md') from None
+        found = [path] if path.is_file() else sorted(
+            p for p in path.rglob('*') if p.is_file() and fnmatch(f'/{p.relative_to(path).as_posix()}', f'*/{glob}'))
         if not found:
-            raise Mistake(f'{path} holds no file that matches {glob}; pass another --glob')
+            raise Mistake(f'{path} holds no file that matches --glob={glob}; pass another, such as *.md')
         yield from found
 
 

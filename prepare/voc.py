@@ -16,10 +16,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake
+from prepare.lib.archives import reading
 from prepare.lib.command_line import parse, run
-from prepare.lib.masks import compact, largest, same_size, upright_size
+from prepare.lib.masks import compact, largest, read_mask, upright_size
 from prepare.lib.pictures import pack_options, pack_parser, save_pack
-from tasks.masks import UNKNOWN, read_png
+from tasks.masks import UNKNOWN
 
 CLASSES = ['aeroplane', 'bicycle', 'bird', 'boat', 'bottle', 'bus', 'car', 'cat', 'chair', 'cow', 'diningtable', 'dog',
            'horse', 'motorbike', 'person', 'pottedplant', 'sheep', 'sofa', 'train', 'tvmonitor']
@@ -27,38 +28,23 @@ CLASSES = ['aeroplane', 'bicycle', 'bird', 'boat', 'bottle', 'bus', 'car', 'cat'
 
 def pictures(folder, split):
     """(name, label, path, (numbers, classes of the objects)) of the pictures that a list of VOC names."""
-    for name in read(folder / 'ImageSets' / 'Segmentation' / f'{split}.txt').decode(errors='replace').split():
+    with reading(f'{folder} is not the folder VOC2012; for a folder like COCO\'s: python prepare/coco.py'):
+        names = (folder / 'ImageSets' / 'Segmentation' / f'{split}.txt').read_text(encoding='ascii').split()
+    for name in names:
         picture = folder / 'JPEGImages' / f'{name}.jpg'
-        size = upright_size(picture) if picture.exists() else None
-        path = folder / 'SegmentationObject' / f'{name}.png'
-        objects, kinds = read_mask(path, size), read_mask(folder / 'SegmentationClass' / f'{name}.png', size)
+        size = upright_size(picture)
+        objects, kinds = (read_mask(folder / place / f'{name}.png', size)
+                          for place in ('SegmentationObject', 'SegmentationClass'))
         classes = [0] * int(objects[objects < UNKNOWN].max(initial=0))
         for m in np.unique(objects[(objects > 0) & (objects < UNKNOWN)]):
             found = np.bincount(kinds[objects == m]).argmax() - 1
             if not 0 <= found < len(CLASSES):
-                raise Mistake(f'mask {path}: object {m} has the unknown class {found + 1}, of 1 to {len(CLASSES)}; '
-                              'get it again')
+                raise Mistake(f'object {m} of {picture} has the unknown class {found + 1}, of 1 to {len(CLASSES)}; get '
+                              'it again')
             classes[m - 1] = int(found)
         if classes:
             numbers, classes = compact(objects, classes)
             yield f'{name}.jpg', largest(numbers, classes), str(picture), (numbers, classes)
-
-
-def read_mask(path, size):
-    """A mask as numbers, uint8 (H, W)."""
-    numbers = read_png(read(path), path)
-    if numbers.dtype != np.uint8:
-        raise Mistake(f'mask {path} is {numbers.dtype}, not one byte for each pixel; get it again')
-    same_size(numbers.shape, path, size)
-    return numbers
-
-
-def read(path):
-    try:
-        return path.read_bytes()
-    except (OSError, ValueError) as e:  # ValueError: a zero byte in a name
-        raise Mistake(f'{path} cannot be read ({e}); give another --from, or unpack the archive again. For a folder '
-                      "like COCO's: python prepare/coco.py") from None
 
 
 def main(argv=None):

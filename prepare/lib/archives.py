@@ -1,27 +1,35 @@
 """Files inside archives, read one after the other without unpacking anything to disk. Strangers made them: a few bytes
 may claim, or unpack to, more than any memory holds, so no file may be larger than it needs to be."""
 import bz2
+import contextlib
 import gzip
 import lzma
 import tarfile
 import zipfile
-import zlib
 from pathlib import PurePosixPath
 
 from engine.settings import Mistake
 
 UNPACK = {b'\x1f\x8b\x08': gzip.open, b'BZh': bz2.open, b'\xfd7z': lzma.open}  # in pieces; tarfile unpacks a MB at once
-ERRORS = (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError,
-          ValueError, IndexError, OverflowError, RecursionError)  # these of odd headers
 MOST_BYTES = 2 ** 26    # of a file that is read: pictures of ImageNet have 0.1 MB on average, texts up to 6 MB
 LARGEST = 2 ** 36       # of an archive in an archive, and of a file that is passed over
 
 
-def unpacked(path):
-    """A file opened for reading; if it is compressed by gzip, bzip2 or xz, what was compressed."""
+@contextlib.contextmanager
+def reading(said):
+    """Around what reads a stranger's file: libraries raise exceptions of many types for damaged ones, and all of them
+    become this Mistake."""
+    try:
+        yield
+    except Mistake:
+        raise
+    except Exception as e:
+        raise Mistake(f'{said} ({type(e).__name__}: {str(e)[:200]}); get it again') from None
+
+
+def first_bytes(path, n):
     with open(path, 'rb') as f:
-        start = f.read(3)
-    return UNPACK.get(start, open)(path, 'rb')
+        return f.read(n)
 
 
 def tar_files(path, wanted, most=MOST_BYTES, file=None):
@@ -31,8 +39,9 @@ def tar_files(path, wanted, most=MOST_BYTES, file=None):
     open archive, if it is itself in a file; path is then its name. Raises Mistake for a damaged archive, or for a file
     of more than `most` bytes.
     """
-    try:
-        with file or unpacked(path) as f, tarfile.open(path, 'r|', f, 2 ** 20) as tar:
+    with reading(f'{path} is damaged, cut off or no tar archive'):
+        file = file or UNPACK.get(first_bytes(path, 3), open)(path, 'rb')
+        with file, tarfile.open(path, 'r|', file, 2 ** 20) as tar:
             while (member := tar.next()) is not None:
                 tar.members.clear()  # tarfile would keep every one, and there may be millions
                 name, own = PurePosixPath(member.name), wanted(member.name)
@@ -43,23 +52,16 @@ def tar_files(path, wanted, most=MOST_BYTES, file=None):
                 elif member.isfile() and member.size and name.suffix == '.tar':
                     inner = tar_files(f'{path}: {name}', wanted, most, tar.extractfile(member))
                     yield from ((f'{name.stem}/{n}', content) for n, content in inner)
-    except Mistake:
-        raise
-    except ERRORS as e:
-        raise Mistake(f'{path} is damaged, cut off or no tar archive ({e}); get it again') from None
 
 
 def zip_files(path, wanted):
     """tar_files of a zip archive."""
-    try:
-        with zipfile.ZipFile(path) as z:
-            for file in filter(lambda file: wanted(file.filename), z.infolist()):
-                if file.file_size > MOST_BYTES or file.compress_type > zipfile.ZIP_DEFLATED:
-                    raise Mistake(f'{file.filename} has {file.file_size:,} bytes and kind {file.compress_type}')
-                with z.open(file) as f:
-                    yield file.filename, f.read(file.file_size)
-    except Exception as e:  # of many types, depending on the damage
-        raise Mistake(f'{path} is damaged or cut off ({e}); get it again') from None
+    with reading(f'{path} is damaged or cut off'), zipfile.ZipFile(path) as z:
+        for file in filter(lambda file: wanted(file.filename), z.infolist()):
+            if file.file_size > MOST_BYTES or file.compress_type > zipfile.ZIP_DEFLATED:
+                raise zipfile.BadZipFile(f'{file.filename} has {file.file_size:,} bytes or a rare compression')
+            with z.open(file) as f:
+                yield file.filename, f.read(file.file_size)
 
 
 def listed_pictures(path, wanted, pictures):

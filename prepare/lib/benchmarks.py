@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Callable, NamedTuple
 
 from engine.settings import Mistake
-from prepare.lib.archives import UNPACK, tar_files, zip_files
+from prepare.lib.archives import UNPACK, first_bytes, reading, tar_files, zip_files
 from prepare.lib.command_line import claim, parser
 from prepare.lib.download import local_or_fetch
 from prepare.lib.files import new_folder, write_meta
@@ -31,15 +31,11 @@ def passages(text, where):
     """LAMBADA: a line of OpenAI's version is {"text": ".."}, a line of the original is the passage itself."""
     is_json, rows = re.search(r'^\s*\{\s*"', text, re.M), []
     for number, line in enumerate(text.split('\n'), 1):
-        if not line.strip():
-            continue
-        try:
-            line = json.loads(line)['text'] if is_json else line
-            line.encode()  # fails for half a surrogate pair
-            context, word = line.rsplit(None, 1)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise Mistake(f'{where}, line {number} is no passage of at least two words; get the file again') from None
-        rows.append({'context': context, 'word': word})
+        if line.strip():
+            with reading(f'{where}, line {number} is no passage of at least two words'):
+                context, word = (json.loads(line)['text'] if is_json else line).rsplit(None, 1)
+                (context + word).encode()  # fails for half a surrogate pair
+                rows.append({'context': context, 'word': word})
     return rows
 
 
@@ -50,19 +46,18 @@ def questions(text, where):
     for number, line in enumerate(text.split('\n'), 1):
         if not line.strip() and not context:
             continue
-        numbered, *rest = line.split('\t')
-        place, _, sentence = numbered.rstrip().partition(' ')
-        fits, sentence = place == str(len(context) + 1), sentence.strip()
-        if fits and not rest:
+        place, _, sentence = line.partition(' ')
+        sentence, answer, *choices = [word.strip() for word in f'{sentence}\t'.split('\t')]
+        choices = [word.strip() for word in '|'.join(choices).split('|') if word.strip()]
+        fits = place == str(len(context) + 1)
+        if fits and '\t' not in line:
             context.append(sentence)
-            continue
-        answer, choices = rest[0].strip() if rest else '', [c.strip() for c in '|'.join(rest[1:]).split('|')]
-        choices = [*filter(None, choices)]
-        if not fits or 'XXXXX' not in sentence or len(choices) < 2 or answer not in choices:
+        elif fits and 'XXXXX' in sentence and len(choices) > 1 and answer in choices:
+            rows.append({'context': context, 'question': sentence, 'answer': answer, 'choices': choices})
+            context = []
+        else:
             raise Mistake(f'{where}, line {number} is not sentence {len(context) + 1}, nor a question with XXXXX, its '
                           'answer and choices; get the file again')
-        rows.append({'context': context, 'question': sentence, 'answer': answer, 'choices': choices})
-        context = []
     if context or not text.endswith('\n'):
         raise Mistake(f'{where} ends within a question: it is cut off; get it again')
     return rows
@@ -121,21 +116,19 @@ def options(doc, source):
 
 def prepare(args, source):
     """Writes the benchmarks of a Source and prints their counts. args: of `options`."""
-    path, names = Path(args.source or ''), source.texts
-    if path.name in names:
-        names = {path.name: names[path.name]}
-    ends = dict.fromkeys(names.values())
-    claim(args, *(args.out + end for end in ends))
+    path, texts = Path(args.source or ''), source.texts
+    texts = {path.name: texts[path.name]} if path.name in texts else texts
+    outs = {name: args.out + end for name, end in texts.items()}
+    claim(args, *dict.fromkeys(outs.values()))
     if not args.source or not path.is_dir() or (path / source.file).is_file():  # a folder may hold the archive
         path = local_or_fetch(args, args.url + source.file, None if args.source else source.checksum)
-    found, written = texts_in(path, list(names)), {}
-    for end in ends:
-        those = [name for name in names if names[name] == end]  # any of them will do
-        name = next((name for name in those if name in found), None)
-        if not name:
-            raise Mistake(f'{path} has no {" and no ".join(those)}; give another --from PATH')
-        written[args.out + end] = name, found[name], source.rows(found[name], f'{path}: {name}')
-    for out, (name, text, rows) in written.items():
+    found, ready = texts_in(path, list(texts)), {}
+    for name in texts:
+        if name in found and outs[name] not in ready:  # of several files for a folder any will do
+            ready[outs[name]] = name, found[name], source.rows(found[name], f'{path}: {name}')
+    if lacking := [name for name in texts if outs[name] not in ready]:
+        raise Mistake(f'{path} has no {" and no ".join(lacking)}; give another --from PATH')
+    for out, (name, text, rows) in ready.items():
         save_benchmark(out, source.task, rows, path.name if path.is_file() else name)
         print(f'{out}: {len(rows):,} rows, {text.count(chr(10)):,} lines, {len(text.split()):,} words, '
               f'{len(text.encode()):,} bytes; expected are {source.expected}')
@@ -153,18 +146,14 @@ def save_benchmark(out, task, rows, source):
 def texts_in(path, names):
     """{name: text} of the named files in a folder or an archive; a plain file gets the first name. Of files with one
     name that differ, none is taken."""
-    start = b''
-    if path.is_file():
-        with open(path, 'rb') as f:
-            start = f.read(512)
+    start = first_bytes(path, 512) if path.is_file() else b''
+    wanted = lambda name: PurePosixPath(name).name in names
     if path.is_dir():
         files = ((str(file), file.read_bytes()) for name in names for file in sorted(path.rglob(name)))
     elif start[:2] == b'PK':
-        files = zip_files(path, lambda name: PurePosixPath(name).name in names)
+        files = zip_files(path, wanted)
     elif start[:3] in UNPACK or start[257:262] == b'ustar':
-        files = tar_files(path, lambda name: PurePosixPath(name).name in names)
-    elif b'\0' in start:
-        raise Mistake(f'{path} is neither text nor an archive; get it again')
+        files = tar_files(path, wanted)
     else:
         files = [(names[0], path.read_bytes())]
     found = {}
@@ -172,8 +161,8 @@ def texts_in(path, names):
         name, (text, replaced) = Path(place).name, decode(content)
         if found.setdefault(name, text) != text:
             raise Mistake(f'{path} has more than one {name}, and they differ; pass the one you mean to --from')
+        if '\0' in text or not text.strip():
+            raise Mistake(f'{path}: {name} is empty, or neither text nor an archive; get it again')
         if replaced:
             print(f'{name}: {replaced:,} places that are not UTF-8 were replaced')
-        if not text.strip():
-            raise Mistake(f'{path}: {name} is empty; get it again')
     return {name: text.replace('\r\n', '\n') for name, text in found.items()}

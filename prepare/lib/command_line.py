@@ -8,15 +8,11 @@ from prepare.lib.files import check_free, hold
 
 
 class Parser(argparse.ArgumentParser):
-    """--help shows the script's docstring as it is written. A mistake is reported in one line. --overwrite
-    may be typed as in the other programs too: --overwrite=true."""
+    """--help shows the script's docstring as it is written. A mistake is reported in one line."""
 
-    def __init__(self, doc):
+    def __init__(self, doc, what):
         super().__init__(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-
-    def parse_args(self, argv=None, namespace=None):
-        words = sys.argv[1:] if argv is None else argv
-        return super().parse_args(['--overwrite' if word == '--overwrite=true' else word for word in words], namespace)
+        self.add_argument('--overwrite', '--overwrite=true', action='store_true', help=f'replace {what} if it exists')
 
     def error(self, message):
         raise Mistake(f'{message}; --help lists all options')
@@ -25,11 +21,10 @@ class Parser(argparse.ArgumentParser):
 def parser(doc, out, source='', required=False):
     """Options of every script that writes a dataset. out: the default folder, or None; source: what --from is, if there
     is this option."""
-    p = Parser(doc)
+    p = Parser(doc, 'the folder')
     if source:
         p.add_argument('--from', dest='source', metavar='PATH', help=source, required=required)
     p.add_argument('--out', default=out, help='folder to write' + (' (default: %(default)s)' if out else ''))
-    p.add_argument('--overwrite', action='store_true', help='replace the folder if it exists')
     p.add_argument('--once', action='store_true',
                    help='do nothing if the folder is a prepared dataset; wait for one that is being written')
     return p

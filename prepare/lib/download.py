@@ -7,6 +7,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from engine.settings import Mistake
+from prepare.lib.archives import first_bytes
 from prepare.lib.files import hold
 from tasks.files import digests
 
@@ -22,67 +23,32 @@ def differs(path, checksum):
 
 
 def fetch(url, path, checksum=None, tries=5):
-    """Download url to path and return path. If an earlier attempt left path.part, it is continued, if the server says
-    that it still has the same file (If-Range).
+    """Download url to path and return path. If an earlier attempt left path.part, it is continued.
 
     checksum: MD5 or sha256 in hex, compared before the file gets its name; without one, that which Hugging Face sends
-    for its large files. Raises Mistake if the server refuses, the network fails `tries` times in a row, the checksum
-    differs, or, without one, a web page comes, such as that of a login.
+    for its large files. Raises Mistake if the network or the server fails `tries` times in a row, the checksum differs,
+    or, without one, a web page comes, such as that of a login.
     """
     import requests
     path = Path(path)
     part, tag = path.with_name(f'{path.name}.part'), path.with_name(f'{path.name}.etag')
+    path.parent.mkdir(parents=True, exist_ok=True)
     print(f'downloading {url}')
-    failures = have = 0
+    failures = 0
     while True:
+        have = part.stat().st_size if part.exists() else 0
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            have = part.stat().st_size if part.exists() else 0
-            headers = {'Accept-Encoding': 'identity'} | ({'Range': f'bytes={have}-'} if have else {})
-            if have and tag.exists():
-                headers['If-Range'] = tag.read_text(encoding='latin1')
-            with requests.get(url, stream=True, timeout=PATIENCE, headers=headers) as r:
-                for answer in (*r.history, r):
-                    said = answer.headers.get('X-Linked-ETag', '').strip('"')
-                    checksum = checksum or (said if len(said) == 64 else None)
-                place = r.headers.get('Content-Range', '')
-                if r.status_code == 416 and place.endswith(f'/{have}'):  # the part is all of it
-                    break
-                resumed = r.status_code == 206 and place.startswith(f'bytes {have}-')
-                if r.status_code in (206, 416) and not resumed:
-                    part.unlink(missing_ok=True)
-                    raise requests.ConnectionError('the server goes on at another place; starting again')
-                if 400 <= r.status_code < 500 and r.status_code not in (408, 429):
-                    raise Mistake(f'{url}: the server answered {r.status_code}; {OTHERWISE}')
-                r.raise_for_status()
-                if not resumed:
-                    tag.unlink(missing_ok=True)
-                    if (etag := r.headers.get('ETag', '')).startswith('"'):  # a weak one means nothing for If-Range
-                        tag.write_text(etag, encoding='latin1')
-                size = r.headers.get('Content-Length', '')
-                total = int(size) + have * resumed if size.isdecimal() else None
-                with open(part, 'ab' if resumed else 'wb') as f, \
-                        tqdm(total=total, initial=have * resumed, unit='B', unit_scale=True, desc=path.name) as bar:
-                    for chunk in r.iter_content(1 << 16):
-                        f.write(chunk)
-                        bar.update(len(chunk))
-                    if total is not None and f.tell() < total:
-                        raise requests.ConnectionError(f'connection closed at {f.tell()} of {total} bytes')
-                break
+            published = receive(requests, url, part, tag, have)
+            break
         except requests.RequestException as e:
-            grown = part.exists() and part.stat().st_size > have
-            failures = 1 if grown else failures + 1
+            failures = 1 if part.exists() and part.stat().st_size > have else failures + 1
             if failures >= tries:
-                raise Mistake(f'{url} failed {tries} times ({type(e).__name__}); run this again to continue, '
-                              f'or {OTHERWISE}') from None
+                raise Mistake(f'{url} failed {tries} times ({type(e).__name__}: {str(e)[:200]}); run this again to '
+                              f'continue, or {OTHERWISE}') from None
             time.sleep(min(2 ** failures, 30) * 0.1)
-        except OSError as e:
-            raise Mistake(f'{part} cannot be written ({e.strerror}); make room, or run this where there is some, to '
-                          'continue') from None
     tag.unlink(missing_ok=True)
-    with open(part, 'rb') as f:
-        page = f.read(99).lstrip()[:1] == b'<'  # no dataset and no weights begin so
-    if not checksum and page:
+    checksum = checksum or published
+    if not checksum and first_bytes(part, 99).lstrip()[:1] == b'<':  # no dataset and no weights begin so
         part.unlink()
         raise Mistake(f'{url}: the server sent a web page, perhaps that of a login; {OTHERWISE}')
     if checksum and (difference := differs(part, checksum)):
@@ -90,6 +56,39 @@ def fetch(url, path, checksum=None, tries=5):
         raise Mistake(f'{url} arrived damaged ({difference}); run this again to download it anew')
     os.replace(part, path)
     return path
+
+
+def receive(requests, url, part, tag, have):
+    """Ask a server once: for what follows the `have` bytes of the part, if it still has the same file (If-Range), else
+    for all. Returns the sha256 that it publishes, or None."""
+    headers = {'Accept-Encoding': 'identity'} | ({'Range': f'bytes={have}-'} if have else {})
+    if have and tag.exists():
+        headers['If-Range'] = tag.read_text(encoding='latin1')
+    with requests.get(url, stream=True, timeout=PATIENCE, headers=headers) as r:
+        said = [answer.headers.get('X-Linked-ETag', '').strip('"') for answer in (*r.history, r)]
+        published = next((checksum for checksum in said if len(checksum) == 64), None)
+        place = r.headers.get('Content-Range', '')
+        if r.status_code == 416 and place.endswith(f'/{have}'):  # the part is all of it
+            return published
+        resumed = r.status_code == 206 and place.startswith(f'bytes {have}-')
+        if r.status_code in (206, 416) and not resumed:
+            part.unlink(missing_ok=True)
+            raise requests.ConnectionError('the server goes on at another place; starting again')
+        r.raise_for_status()
+        if not resumed:
+            tag.unlink(missing_ok=True)
+            if (etag := r.headers.get('ETag', '')).startswith('"'):  # a weak one means nothing for If-Range
+                tag.write_text(etag, encoding='latin1')
+        size = r.headers.get('Content-Length', '')
+        total = int(size) + have * resumed if size.isdecimal() else None
+        with open(part, 'ab' if resumed else 'wb') as f, \
+                tqdm(total=total, initial=have * resumed, unit='B', unit_scale=True, desc=part.stem) as bar:
+            for chunk in r.iter_content(1 << 16):
+                f.write(chunk)
+                bar.update(len(chunk))
+            if total is not None and f.tell() < total:
+                raise requests.ConnectionError(f'connection closed at {f.tell()} of {total} bytes')
+    return published
 
 
 def local_or_fetch(args, url, checksum=None, name=''):

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+from array import array
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,11 @@ def check_free(out, overwrite):
     """Raises Mistake if `out` exists; with overwrite, only if it is no prepared dataset. Call it
     before the work."""
     out = Path(out)
-    if out.is_dir() and not any(out.iterdir()) or not out.exists():
-        return
-    if not (out / 'meta.json').exists():
-        raise Mistake(f'{out} exists and is no prepared dataset; give another --out')
-    if not overwrite:
-        raise Mistake(f'{out} exists; give another --out, or --overwrite to replace it')
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        if not (out / 'meta.json').exists():
+            raise Mistake(f'{out} exists and is no prepared dataset; give another --out')
+        if not overwrite:
+            raise Mistake(f'{out} exists; give another --out, or --overwrite to replace it')
 
 
 LOCKS = []  # open files, to the end of this process
@@ -53,20 +53,16 @@ def new_folder(out, progress=''):
     it after a failure, the folder is kept, and the next try goes on in it."""
     out = Path(out)
     new, old = out.with_name(out.name + '.unfinished'), out.with_name(out.name + '.replaced')
+    hold(out)
+    for left_over in (old,) if progress else (new, old):
+        shutil.rmtree(left_over, ignore_errors=True)
     try:
-        hold(out)
-        for left_over in (old,) if progress else (new, old):
-            shutil.rmtree(left_over, ignore_errors=True)
         new.mkdir(parents=True, exist_ok=bool(progress))
         yield new
         if out.exists():
             os.replace(out, old)
         os.replace(new, out)
         shutil.rmtree(old, ignore_errors=True)
-    except OSError as e:
-        if e.filename is not None and not str(e.filename).startswith(str(out.parent)):
-            raise  # it is about a file that was read
-        raise Mistake(f'{out} cannot be written ({e}); make room or give another --out') from None
     finally:
         if not progress or not (new / progress).exists():
             shutil.rmtree(new, ignore_errors=True)
@@ -77,9 +73,13 @@ class Growing:
     the same place once the length is known. keep: the length of what is there already and stays."""
 
     def __init__(self, path, dtype, keep=0):
-        self.file, self.dtype, self.length = open(path, 'r+b' if keep else 'w+b'), np.dtype(dtype), keep
+        self.file, self.dtype, self.ends = open(path, 'r+b' if keep else 'w+b'), np.dtype(dtype), array('q', [keep])
         self.file.truncate(self.write_header() + keep * self.dtype.itemsize)
         self.file.seek(0, os.SEEK_END)
+
+    @property
+    def length(self):
+        return self.ends[-1]
 
     def write_header(self):
         self.file.seek(0)
@@ -87,14 +87,15 @@ class Growing:
             'descr': np.lib.format.dtype_to_descr(self.dtype), 'fortran_order': False, 'shape': (self.length,)})
         return self.file.tell()
 
-    def append(self, array):
-        self.file.write(np.ascontiguousarray(array, self.dtype))
-        self.length += len(array)
+    def append(self, a):
+        self.file.write(np.ascontiguousarray(a, self.dtype))
+        self.ends.append(self.length + len(a))
 
     def close(self):
-        if not self.file.closed:
-            self.write_header()
-            self.file.close()
+        """Complete the file; returns where each appended part ends, after where the first begins, int64."""
+        self.write_header()
+        self.file.close()
+        return np.array(self.ends)
 
 
 def write_meta(folder, meta):
@@ -123,8 +124,8 @@ def write_text(out, tokenizer, names, pieces):
     each split in its order.
     """
     dtype, n_bytes = np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32, dict.fromkeys(names, 0)
-    with new_folder(out) as new, contextlib.ExitStack() as stack:
-        files = {name: stack.enter_context(contextlib.closing(Growing(new / f'{name}.npy', dtype))) for name in names}
+    with new_folder(out) as new:
+        files = {name: Growing(new / f'{name}.npy', dtype) for name in names}
         for name, ids, more in pieces:
             files[name].append(ids)
             n_bytes[name] += more

@@ -23,10 +23,3 @@ def class_folders(folder):
     if ignored:
         print(f'ignored {ignored:,} files in {folder} that are not pictures')
     return classes
-
-
-def same_classes(train, split):
-    """Raise Mistake if a split has other classes than the training split."""
-    if different := sorted(set(train) ^ set(split)):
-        raise Mistake(f'class {different[0]} has pictures for training or for validation and testing, but not for both '
-                      f'({len(different)} such classes); add some in a folder {different[0]}, or remove it')

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from engine.settings import Mistake
+from prepare.lib.archives import reading
 from tasks.decode import open_picture
 from tasks.masks import MOST_OBJECTS, UNKNOWN, read_png
 
@@ -14,7 +15,7 @@ VALUES = '0 for background, 1, 2, 3, .. for objects and 255 for unknown, or 0 an
 
 def upright_size(source):
     """(height, width) of a picture file, by its path or its bytes, when it is turned as its EXIF data
-    say; None if it is no picture, of which save_stream tells."""
+    say; None if it is no picture, of which save_pack tells."""
     try:
         image = open_picture(source)
         turned = image.getexif().get(0x112, 1) >= 5
@@ -30,21 +31,25 @@ def same_size(shape, name, size):
                       'them equal')
 
 
-def checked(numbers, name, size):
-    """The numbers of a mask, uint8 (H, W). Raises Mistake unless it is as large as its picture,
-    and its objects are numbered without a gap. size: that of the picture, or None."""
+def read_mask(path, size):
+    """The numbers of a PNG file with a mask, uint8 or bool (H, W). size: that of its upright picture, or None. Raises
+    Mistake for another size or type."""
+    with reading(f'mask {path} cannot be read'):
+        numbers = read_png(path.read_bytes(), path)
     if numbers.ndim != 2 or numbers.dtype not in (np.uint8, bool):
-        found = 'colours' if numbers.ndim == 3 else f'numbers of type {numbers.dtype}'
-        raise Mistake(f'mask {name} holds {found}; save it in grey or with a palette: {VALUES}')
-    same_size(numbers.shape, name, size)
+        raise Mistake(f'mask {path} holds {numbers.dtype} {numbers.shape}; save it in grey or with a palette: {VALUES}')
+    same_size(numbers.shape, path, size)
+    return numbers
+
+
+def numbered(numbers, name):
+    """A mask as people draw it, black and white or with objects from 1 -> uint8 (H, W). Raises Mistake for a gap."""
     held = np.unique(numbers)
     if numbers.dtype == bool or set(held) <= {0, UNKNOWN}:              # black and white
         return (numbers > 0).astype(np.uint8)
     objects = held[(held > 0) & (held < UNKNOWN)]
-    gap = np.flatnonzero(objects != np.arange(1, len(objects) + 1))
-    if len(gap):
-        raise Mistake(f'mask {name} has pixels of value {objects[gap[0]]}, and none of value {gap[0] + 1}; give '
-                      f'{VALUES}')
+    if list(objects) != list(range(1, len(objects) + 1)):
+        raise Mistake(f'mask {name} has pixels of the values {objects[:9]}, and none between; give {VALUES}')
     return numbers
 
 
@@ -70,12 +75,11 @@ def of_folder(folder, root, splits):
     for split, pictures in splits.items():
         paths = [Path(folder, Path(path).relative_to(root)).with_suffix('.png') for *_, path in pictures]
         missing = [path for path in paths if not path.exists()]
-        twice = [path for path, count in Counter(paths).items() if count > 1]
-        if len(missing) < len(paths):
-            if missing or twice:
-                what = f'no mask {missing[0]}: {len(missing):,} of {len(paths):,} pictures have none' if missing else \
-                    f'{twice[0]} would be the mask of two pictures'
-                raise Mistake(f'{what}; add masks, or rename or remove pictures')
+        wrong = missing or [path for path, count in Counter(paths).items() if count > 1]
+        if wrong and len(missing) < len(paths):
+            raise Mistake(f'{wrong[0]} is missing, or would be the mask of two pictures; {len(missing):,} of '
+                          f'{len(paths):,} pictures have none: add masks, or rename or remove pictures')
+        if not missing:
             found[split] = with_masks(pictures, paths)
     if not found:
         raise Mistake(f'{folder} has no mask of any picture; the first would be {missing[0]}')
@@ -84,6 +88,6 @@ def of_folder(folder, root, splits):
 
 def with_masks(pictures, paths):
     for (name, label, source), path in zip(pictures, paths):
-        numbers = checked(read_png(path.read_bytes(), path), path, upright_size(source))
+        numbers = numbered(read_mask(path, upright_size(source)), path)
         count = numbers[numbers < UNKNOWN].max(initial=0)
         yield name, label, source, (numbers, [label] * min(int(count), MOST_OBJECTS))

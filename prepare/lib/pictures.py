@@ -48,24 +48,17 @@ def save_arrays(out, splits, classes):
     files, meta = {}, {'kind': 'images', 'storage': 'arrays', 'classes': list(classes), 'splits': {}}
     for split, arrays in splits.items():
         images, labels, *true = map(np.asanyarray, arrays)
+        check_arrays(images, labels, f'split {split}', f'split {split}')
+        check_labels(labels, classes, split)
         shape = images.shape[:3]
-        if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
-            raise Mistake(f'split {split}: expected pictures as uint8 (N, H, W, C) or (N, H, W), '
-                          f'not {images.dtype} {images.shape}')
         images = images.reshape(*shape, -1)
         if meta.setdefault('channels', images.shape[3]) != images.shape[3]:
             raise Mistake(f'split {split} has pictures of {images.shape[3]} channels, another split of '
                           f'{meta["channels"]}; all need the same number')
-        if labels.dtype.kind not in 'iu' or labels.shape != shape[:1]:
-            raise Mistake(f'split {split}: expected {shape[0]} whole numbers as labels, not {labels.dtype} '
-                          f'{labels.shape}')
-        check_labels(labels, classes, split)
         files |= {f'{split}.images': images, f'{split}.labels': labels.astype(np.int64)}
         meta['splits'][split] = dict(zip(('count', 'height', 'width'), shape))
         if true:
-            if true[0].dtype != (np.uint8 if true[1:] else bool) or true[0].shape != shape:
-                raise Mistake(f'split {split}: expected masks {shape}, bool, or uint8 with the classes of several '
-                              f'objects, not {true[0].dtype} {true[0].shape}')
+            assert true[0].dtype == (np.uint8 if true[1:] else bool) and true[0].shape == shape
             files[f'{split}.masks'] = true[0]
         if true[1:]:
             files[f'{split}.objects'] = true[1].astype(np.int64)
@@ -78,6 +71,16 @@ def save_arrays(out, splits, classes):
         masked, deep = ' with masks' * (f'{split}.masks' in files), f'x{meta["channels"]}' * (meta['channels'] != 3)
         print(f'{out}/{split}.images.npy: {s["count"]:,} pictures{masked} of {s["height"]}x{s["width"]}{deep}, '
               f'{len(classes)} classes')
+
+
+def check_arrays(images, labels, of_images, of_labels):
+    """Raises Mistake for arrays that are no pictures and their labels. of_images, of_labels: how to call them."""
+    if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
+        raise Mistake(f'{of_images} holds {images.dtype} {images.shape}; expected pictures as uint8 (N, H, W) or '
+                      '(N, H, W, C); convert values from 0 to 1 by (x * 255).round().astype(numpy.uint8)')
+    if labels.dtype.kind not in 'iu' or labels.shape != images.shape[:1] or labels.min() < 0 or labels.max() >= 10 ** 5:
+        raise Mistake(f'{of_labels} holds {labels.dtype} {labels.shape}; expected {len(images)} whole numbers from 0 '
+                      'to 99,999; number other labels by numpy.unique(y, return_inverse=True)[1]')
 
 
 def check_labels(labels, classes, split):
@@ -132,41 +135,32 @@ def try_shrink(job):
 class Pack:
     """One split of a pack while it is written: add pictures, then complete it."""
 
-    def __init__(self, folder, split):
-        self.place, self.split = f'{folder}/{split}', split
-        self.jpeg, self.offsets = Growing(f'{self.place}.jpeg.npy', np.uint8), array('q', [0])
-        self.names, self.labels = [], array('q')
-        self.png, self.mask_offsets, self.objects = None, array('q', [0]), []
-
-    def close(self):
-        for file in filter(None, (self.jpeg, self.png)):
-            file.close()
+    def __init__(self, place):
+        self.place, self.jpeg, self.png = place, Growing(f'{place}.jpeg.npy', np.uint8), None
+        self.names, self.labels, self.objects = [], array('q'), []
 
     def add(self, name, label, jpeg, mask=None):
         """mask: (numbers, uint8 (H, W), of the upright picture; the classes of its objects)."""
-        if (mask is None) != (self.png is None) and self.names:
-            raise Mistake(f'split {self.split} has masks, but none for {name}; give a mask for each picture of a '
-                          'split, or for none')
-        self.jpeg.append(np.frombuffer(jpeg, np.uint8))
-        self.offsets.append(self.jpeg.length)
+        if self.names and (mask is None) != (self.png is None):
+            raise Mistake(f'some pictures have masks, but not {name} or those before it; give a mask for each picture '
+                          'of a split, or for none')
         self.names.append(os.fsencode(name))
         self.labels.append(label)
+        self.jpeg.append(np.frombuffer(jpeg, np.uint8))
         if mask:
             from PIL import Image
-            numbers, classes = mask
             self.png, png = self.png or Growing(f'{self.place}.masks.npy', np.uint8), io.BytesIO()
-            Image.fromarray(numbers).resize(open_picture(jpeg).size, Image.NEAREST).save(png, 'PNG')
+            Image.fromarray(mask[0]).resize(open_picture(jpeg).size, Image.NEAREST).save(png, 'PNG')
             self.png.append(np.frombuffer(png.getbuffer(), np.uint8))
-            self.mask_offsets.append(self.png.length)
-            self.objects.append(classes)
+            self.objects.append(mask[1])
 
     def complete(self, numbers):
         """Complete the files; returns the split's entry in meta.json. numbers: the final label for each label."""
-        self.close()
-        arrays = {'labels': numbers[np.array(self.labels)], 'offsets': np.array(self.offsets), 'names': np.array(self.names, 'S')}
+        arrays = {'labels': numbers[np.array(self.labels)], 'offsets': self.jpeg.close(),
+                  'names': np.array(self.names, 'S')}
         entry = {'count': len(self.names), 'bytes': self.jpeg.length}
         if self.png:
-            arrays |= {'objects': masks.table(self.objects), 'mask_offsets': np.array(self.mask_offsets)}
+            arrays |= {'objects': masks.table(self.objects), 'mask_offsets': self.png.close()}
             entry |= {'objects': arrays['objects'].shape[1], 'mask_bytes': self.png.length}
         for name, a in arrays.items():
             np.save(f'{self.place}.{name}.npy', a)
@@ -189,12 +183,10 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
     jobs = ((split, name, label, mask, (source, size, channels)) for split, name, label, source, *mask in stream)
     good = bad = small = 0
     seen = {}  # class name -> number in order of appearance
-    with contextlib.ExitStack() as stack:
-        new = stack.enter_context(new_folder(out))
-        packs = {split: stack.enter_context(contextlib.closing(Pack(new, split))) for split in splits}
-        results = stack.enter_context(contextlib.closing(
-            in_order(try_shrink, jobs, cores() if workers is None else workers)))
-        bar = stack.enter_context(tqdm(results, total=total, unit=' pictures', disable=None))  # only on a terminal
+    shrunk = in_order(try_shrink, jobs, cores() if workers is None else workers)
+    with new_folder(out) as new, contextlib.closing(shrunk):
+        packs = {split: Pack(f'{new}/{split}') for split in splits}
+        bar = tqdm(shrunk, total=total, unit=' pictures', disable=None)  # only on a terminal
         for (split, name, label, mask, (source, *_)), (jpeg, note) in bar:
             label = seen.setdefault(label, len(seen)) if classes is None else label
             if jpeg is None:

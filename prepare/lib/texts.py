@@ -2,6 +2,7 @@
 memory."""
 import codecs
 import itertools
+import os
 import re
 from pathlib import Path
 
@@ -29,27 +30,21 @@ def decode(content):
     return text, text.count(REPLACED) - content.count(REPLACED.encode())
 
 
-def pieces_of(path):
-    """decode of a file in pieces: (text, change of the number of replaced places)."""
-    decoder, tail, begun = codecs.getincrementaldecoder('utf-8')('replace'), b'', False
-    with open(path, 'rb') as f:
-        for content in itertools.chain(iter(lambda: f.read(PIECE), b''), [b'']):
-            text, tail = decoder.decode(content, final=not content), tail + content
-            places, tail = text.count(REPLACED) - tail.count(REPLACED.encode()), tail[-2:]  # one may lie across pieces
-            yield text if begun else text.removeprefix('\ufeff'), places
-            begun = begun or bool(text)
-
-
 def joined(paths, label):
-    """pieces_of all files, with a new line between two; shows its progress on a terminal."""
-    total = sum(path.stat().st_size for path in paths)
-    with tqdm(total=total, desc=label, unit=' characters', unit_scale=True, disable=None) as bar:
+    """decode of files in pieces, with a new line between two files: (text, change of the number of replaced places).
+    Shows its progress on a terminal."""
+    with tqdm(total=sum(map(os.path.getsize, paths)), desc=label, unit='B', unit_scale=True, disable=None) as bar:
         for i, path in enumerate(paths):
             if i:
                 yield '\n', 0
-            for piece, places in pieces_of(path):
-                yield piece, places
-                bar.update(len(piece))
+            decoder, tail, begun = codecs.getincrementaldecoder('utf-8')('replace'), b'', False
+            with open(path, 'rb') as f:
+                for content in itertools.chain(iter(lambda: f.read(PIECE), b''), [b'']):
+                    text, tail = decoder.decode(content, final=not content), tail + content
+                    places = text.count(REPLACED) - tail.count(REPLACED.encode())
+                    yield text if begun else text.removeprefix('\ufeff'), places
+                    begun, tail = begun or bool(text), tail[-2:]  # a replacement mark may lie across pieces
+                    bar.update(len(content))
 
 
 def tokenize_and_save(paths, tokenizer, out, held_out):

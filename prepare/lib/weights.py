@@ -12,12 +12,11 @@ FINE_TUNING = {'batch_size': 1, 'gradient_accumulation_steps': 32, 'max_iters': 
 
 def options(doc, out_dir, url, what, sizes=()):
     """The command line of such a script. what: is at the url; sizes: names, the default first."""
-    p = Parser(doc)
+    p = Parser(doc, 'the run in this directory')
     if sizes:
         p.add_argument('--size', choices=sizes, default=next(iter(sizes)), help='default: %(default)s')
     p.add_argument('--from', dest='source', metavar='FILE', help='a local copy instead of the download')
     p.add_argument('--out_dir', help=f'run directory to write (default: {out_dir})')
-    p.add_argument('--overwrite', action='store_true', help='replace the run in this directory')
     p.add_argument('--url', default=url, help=f'{what} (default: %(default)s)')
     return p
 

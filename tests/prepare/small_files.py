@@ -1,22 +1,21 @@
-"""Small pictures, archives and folders for the tests of prepare/, and a check of what it wrote."""
+"""Small pictures, archives and folders for the tests of prepare/, and what the scripts made of them."""
 import io
 import json
+import subprocess
+import sys
 
-import downloads
 import numpy as np
+import pytest
+from downloads import tar
+from helpers import ROOT
 from PIL import Image
+
+from tasks.masks import Masks
+from tasks.pictures import ImageSplit
 
 RNG = np.random.default_rng(0)
 
-
-def jpeg(width=40, height=30, colour=None, kind='JPEG', **options):
-    """The bytes of a picture file: one colour, or noise."""
-    pixels = RNG.integers(0, 256, (height, width, 3), np.uint8)
-    if colour is not None:
-        pixels[:] = colour
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, kind, **options)
-    return out.getvalue()
+# ---- files
 
 
 def saved(image, kind, **options):
@@ -25,10 +24,27 @@ def saved(image, kind, **options):
     return out.getvalue()
 
 
-def tar(path, files, compression=''):
-    """A tar archive of {name: bytes} at path; returns path."""
-    path.write_bytes(downloads.tar(files, compression))
-    return path
+def jpeg(width=40, height=30, colour=None, kind='JPEG', **options):
+    """The bytes of a picture file: one colour, or noise."""
+    pixels = RNG.integers(0, 256, (height, width, 3), np.uint8)
+    if colour is not None:
+        pixels[:] = colour
+    return saved(Image.fromarray(pixels), kind, **options)
+
+
+def png(numbers, palette=False):
+    image = Image.fromarray(np.asarray(numbers))
+    if palette:
+        image = image.convert('P')
+        image.putpalette([i * 7 % 256 for i in range(768)])
+        image.putdata(np.asarray(numbers).ravel().tolist())
+    return saved(image, 'PNG')
+
+
+def npy(array):
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
 
 
 def tree(root, files):
@@ -39,24 +55,86 @@ def tree(root, files):
     return root
 
 
+def squares(*places, shape=(30, 40)):
+    """A mask: a square of 8 x 8 pixels for each (m, row, column)."""
+    numbers = np.zeros(shape, np.uint8)
+    for m, r, c in places:
+        numbers[r:r + 8, c:c + 8] = m
+    return numbers
+
+
+def voc_files(objects, kinds):
+    files = {}
+    for split, name in ('train', 'x'), ('val', 'y'):
+        files |= {f'ImageSets/Segmentation/{split}.txt': name.encode(), f'JPEGImages/{name}.jpg': jpeg(),
+                  f'SegmentationObject/{name}.png': png(objects, palette=True),
+                  f'SegmentationClass/{name}.png': png(kinds, palette=True)}
+    return files
+
+
+def coco_files(annotations, name='instances_val2017', folder='val2017', **more):
+    content = {'images': [{'id': 7, 'file_name': 'p.jpg'}, {'id': 9, 'file_name': 'q.jpg'}],
+               'categories': [{'id': 18, 'name': 'dog'}, {'id': 3, 'name': 'car'}], 'annotations': annotations} | more
+    pictures = {f'{folder}/{picture}.jpg': jpeg() for picture in 'pq'}
+    return {f'annotations/{name}.json': json.dumps(content).encode()} | pictures
+
+
+def thing(form, kind=3, area=50, crowd=0):
+    return {'image_id': 7, 'category_id': kind, 'segmentation': form, 'area': area, 'iscrowd': crowd}
+
+
+def box(r, c, side):
+    return [[c, r, c + side - 1, r, c + side - 1, r + side - 1, c, r + side - 1]]
+
+
+def subset(number, packs=3, documents=20):
+    """An archive of OpenWebText, xz-compressed tars of documents, some of which need cleaning or are not UTF-8."""
+    files = {'openwebtext/README': b'not a pack of documents'}
+    for k in range(packs):
+        inner = {f'{i}.txt': document(number, k, i) for i in range(documents)} | {'notes.md': b'not a document'}
+        files[f'openwebtext/urlsf_subset{number:02}-{k}_data.xz'] = tar(inner, 'xz')
+    return tar(files)
+
+
+def document(subset, pack, i):
+    """A document whose text says where it is from."""
+    text = f'  Document {subset}-{pack}-{i}.\n\n\n\nnaïve words ' + 'words ' * (i % 7) + '\n'
+    return text.encode() + b'\xff\xfe' * (i % 10 == 3)
+
+
+# ---- datasets
+
+
+ON_LINUX = pytest.mark.skipif(not sys.platform.startswith('linux'), reason='reads the peak of memory from /proc')
+
+
+def peak(script, *words):
+    """The most memory, in MB, that a script takes in a process of its own."""
+    code = (f'import re; from prepare.{script} import main; main()\n'
+            'print("peak", re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])')
+    said = subprocess.check_output([sys.executable, '-c', code, *map(str, words)], cwd=ROOT, text=True)
+    return int(said.split('peak')[1]) / 1024
+
+
+def arrays(out):
+    """meta.json, {split: {name: array}} of a dataset."""
+    meta = json.loads((out / 'meta.json').read_text())
+    return meta, {split: {path.name.split('.')[1]: np.load(path) for path in out.glob(f'{split}.*.npy')}
+                  for split in meta['splits']}
+
+
 def read(out):
     """A pack -> meta, {split: [(name, label, JPEG bytes)]}. Checks types, shapes and counts of its files."""
-    meta = json.loads((out / 'meta.json').read_text())
-    assert meta['kind'] == 'images' and meta['storage'] == 'pack'
-    splits = {}
-    for split, s in meta['splits'].items():
-        content, offsets, labels, names = (np.load(out / f'{split}.{a}.npy', mmap_mode='r')
-                                           for a in ('jpeg', 'offsets', 'labels', 'names'))
-        n = s['count']
-        assert content.dtype == np.uint8 and content.shape == (s['bytes'],)
-        assert offsets.dtype == labels.dtype == np.int64
-        assert labels.shape == names.shape == (n,) and offsets.shape == (n + 1,) and names.dtype.kind == 'S'
-        assert offsets[0] == 0 and offsets[-1] == s['bytes'] and (np.diff(offsets) > 0).all()
-        assert labels.min() >= 0 and labels.max() < len(meta['classes'])
-        jpegs = [bytes(content[a:b]) for a, b in zip(offsets, offsets[1:])]
-        splits[split] = [(name.decode(), int(label), j) for name, label, j in zip(names, labels, jpegs)]
-    assert len(list(out.iterdir())) == 1 + 4 * len(splits)
-    return meta, splits
+    meta, held = arrays(out)
+    for split, s in held.items():
+        sizes, n = meta['splits'][split], len(s['names'])
+        assert s['jpeg'].dtype == np.uint8 and s['jpeg'].shape == (sizes['bytes'],) and n == sizes['count']
+        assert s['offsets'].dtype == s['labels'].dtype == np.int64 and s['labels'].shape == (n,)
+        assert len(s['offsets']) == n + 1 and s['offsets'][[0, -1]].tolist() == [0, sizes['bytes']]
+        assert (np.diff(s['offsets']) > 0).all() and 0 <= s['labels'].min() <= s['labels'].max() < len(meta['classes'])
+        held[split] = [(name.decode(), int(label), bytes(s['jpeg'][a:b]))
+                       for name, label, a, b in zip(s['names'], s['labels'], s['offsets'], s['offsets'][1:])]
+    return meta, held
 
 
 def decoded(content, mode='RGB'):
@@ -67,8 +145,11 @@ def decoded(content, mode='RGB'):
 
 
 def names(pictures):
-    return [name for name, _, _ in pictures]
+    return [name for name, *_ in pictures]
 
 
-def labels(pictures):
-    return [label for _, label, _ in pictures]
+def with_masks(out, split):
+    """[(name, label, mask, classes of its objects)] of a prepared split."""
+    images = ImageSplit(out, split)
+    masks, name_of = Masks(images), np.load(out / f'{split}.names.npy')
+    return [(name_of[i].decode(), int(images.labels[i]), *masks[i]) for i in range(len(images))]

@@ -1,43 +1,187 @@
-"""What all scripts of prepare/ have in common."""
+"""What all scripts of prepare/ have in common: on small files each works; on files and words that do not fit it is
+refused in one line that names what is wrong, and leaves nothing behind."""
+import importlib
+import random
+import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
-from helpers import ROOT, run
+from downloads import tar
+from helpers import ROOT, fails, run
+from small_benchmarks import CBT as BOOKS
+from small_benchmarks import NE, PTB, WIKI, zipped
+from small_files import box, coco_files, jpeg, npy, png, squares, subset, thing, tree, voc_files
 
-from prepare.lib.command_line import parser
+from engine.settings import Mistake
+from tasks import files
 
 SCRIPTS = sorted(p.stem for p in (ROOT / 'prepare').glob('*.py') if p.stem != '__init__')
+X, Y = np.arange(1050, dtype=np.uint8).reshape(50, 7, 3), np.arange(50) % 3
+ONE = squares((1, 2, 2))
+FOLDER = {f'f/{split}/{c}/{i}.jpg': jpeg() for split in ('train', 'val') for c in 'ab' for i in (0, 1)}
+MASKS = {name.replace('f/', 'm/', 1).replace('.jpg', '.png'): png(ONE) for name in FOLDER if 'val' in name}
+VAL = [f'ILSVRC2012_val_{i}' for i in range(3)]
+SOLUTION = 'ImageId,x\n' + ''.join(f'{name},n{i} 1 2 3 4\n' for i, name in enumerate(VAL))
+PACK = ' --workers 0 --size 8'
+WORK = {  # script: (words, files) that work
+    'arrays': ('--images x.npy --labels y.npy', {'x.npy': npy(X), 'y.npy': npy(Y)}),
+    'cbt': ('--from data', {f'data/{name}': text.encode() for name, text in BOOKS.items()}),
+    'coco': ('--from .' + PACK, coco_files([thing(box(1, 1, 9)), thing({'counts': [9, 2, 1189], 'size': [30, 40]})])),
+    'imagefolder': ('f --masks m' + PACK, FOLDER | MASKS),
+    'imagenet': ('--from .' + PACK, {
+        'ILSVRC2012_img_train.tar': tar({f'n{i}.tar': tar({'a.JPEG': jpeg()}) for i in range(3)}),
+        'ILSVRC2012_img_val.tar': tar({f'{name}.JPEG': jpeg() for name in VAL}),
+        'LOC_val_solution.csv': SOLUTION.encode()}),
+    'lambada': ('--from lambada_test.jsonl', {'lambada_test.jsonl': b'{"text": "a b"}\n\n{"text": "two words"}'}),
+    'openwebtext': ('--from . --subsets 1 --tokenizer bytes --val 0.3 --workers 0', {'urlsf_subset00.tar': subset(0)}),
+    'ptb': ('--from x.tgz', {'x.tgz': tar({'data/ptb.test.txt': PTB.encode() * 99}, 'gz')}),
+    'shapes': ('--train 3 --val 3 --test 3', {}),
+    'stdlib': ('--from .', {f'{i}.py': b'x = 1' for i in range(40)}),
+    'text': ('x', {'x/a.txt': b'some text ' * 9}),
+    'voc': ('--from .' + PACK, voc_files(ONE, ONE)),
+    'wikitext': ('--from x.zip', {'x.zip': zipped({'wikitext-2/wiki.test.tokens': WIKI * 99})})}
+
+
+def main_of(script):
+    return importlib.import_module(f'prepare.{script}').main
+
+
+@pytest.fixture
+def arranged(tmp_path, monkeypatch):
+    """arranged(script, changes): the words that work, in a folder with the files; those of None are missing."""
+    monkeypatch.chdir(tmp_path)
+
+    def arrange(script, changes):
+        words, held = WORK[script]
+        tree(tmp_path, {name: content for name, content in (held | changes).items() if content is not None})
+        return words.split()
+    return arrange
+
+
+@pytest.mark.parametrize('script', WORK)
+def test_damaged_files_are_refused_or_read(script, arranged, tmp_path, capsys):
+    """Cut off, with other bytes, or of another kind: one line and nothing left behind, or a whole dataset."""
+    kinds = [b'', b'<html>' * 99, jpeg(), npy(Y), zipped({'a': 'b'}), tar({'a': b'b'}, 'gz')]
+    rng, words, whole = random.Random(script), [*arranged(script, {}), '--out', 'out/d'], WORK[script][1]
+    main_of(script)(words)
+    for _ in range(30 * bool(whole)):
+        shutil.rmtree(tmp_path / 'out')
+        name = rng.choice(list(whole))
+        content, place = whole[name], rng.randrange(len(whole[name]))
+        end = rng.choice([b'', rng.randbytes(3) + content[place + 3:], rng.choice(kinds)])
+        tree(tmp_path, whole | {name: rng.choice([content[:place] + end, rng.choice(kinds)])})
+        try:
+            main_of(script)(words)
+        except Mistake:
+            assert not [*tmp_path.glob('out/[!.]*')]
+        else:
+            made = [path.parent for path in tmp_path.glob('out/*/meta.json')]
+            assert made and all((path / 'test.jsonl').exists() or files.verify(path) is None for path in made)
+
+
+def coco(*things, **more):
+    return coco_files([*(things or [thing(box(1, 1, 9))])], **more)
+
+
+def code(*counts, size=(30, 40)):
+    return {'counts': counts[0] if isinstance(counts[0], str) else counts, 'size': size}
+
+
+NOTHING = dict.fromkeys(FOLDER)
+CBT, COCO, KAGGLE = 'data/cbtest_NE_test_2500ex.txt', 'annotations/instances_val2017.json', 'LOC_val_solution.csv'
+REFUSED = {  # script: [(files that are changed or missing, more words, what the line names)]
+    'arrays': [
+        *[({'x.npy': npy(x)}, '', 'x.npy') for x in (X / 255, X[0], X[:0], np.zeros((9, 3, 8, 8), np.uint8))],
+        *[({'y.npy': npy(y)}, '', 'y.npy') for y in (Y[:49], Y / 2, Y - 1, Y * 10 ** 5, np.array([{}], object))],
+        ({'x.npy': npy(X[:1]), 'y.npy': npy(Y[:1])}, '', 'split train'), ({'x.npy': None}, '', 'x.npy'),
+        ({'v.npy': npy(X[..., None, :])}, '--val_images v.npy --val_labels y.npy', 'split val'),
+        ({}, '--classes a,b', 'label 2'), ({}, '--val_images x.npy', '--val_labels'), ({}, '--val 1', '--val'),
+        ({}, '--test_labels y.npy', '--test_images'), ({}, '--seed -1', '--seed'), ({}, '--sed 1', '--sed')],
+    'cbt': [
+        *[({CBT: NE.replace(old, new).encode()}, '', f'line {n} ') for old, new, n in (
+            ('1 the', 'the', 1), ('\n3 the', '\n4 the', 3), ('XXXXX', 'king', 21), ('\tJack\t', '\tGill\t', 21),
+            ('Alice|Jack|Bo', 'Jack', 21), ('\t\tAlice|Jack|Bo', '', 21), ('\tJack\t\tAlice|Jack|Bo', '', 22),
+            ('\n8 ', '\n\n8 ', 8))],
+        *[({CBT: NE[:-n].encode()}, '', 'cbtest_NE') for n in (90, 2, len(NE))], ({CBT: None}, '', 'cbtest_NE')],
+    'coco': [
+        *[(coco(thing(form)), '', 'p.jpg') for form in (
+            'x', [[1, 2, 3, 4]], [[1, 2, 3, 4, float('nan'), 3]], code(5), code(10 ** 30), code(1300, -100), code('zz'),
+            code(1200, size=(3, 400)), code(10 ** 12, size=(10 ** 6, 10 ** 6)), code(*[2 ** 62] * 3, 2 ** 62 + 1200))],
+        (coco(thing(box(1, 1, 9), kind=99)), '', '99'), (coco(*[thing(box(1, 1, 9))] * 300), '', '254'),
+        *[(changes, '', COCO) for changes in (
+            coco({'image_id': 7}), coco(categories='x'), coco(images=[{'id': float('inf'), 'file_name': 'p.jpg'}]),
+            {COCO: b'[' * 100_000})],
+        *[(coco(images=[{'id': 7, 'file_name': name}]), '', 'outside') for name in ('p\0.jpg', '../../p.jpg')],
+        (coco(images=[{'id': 7, 'file_name': 'p.jpg', 'height': 40, 'width': 30}]), '', 'p.jpg'),
+        (coco(name='instances_val2014', folder='val2014'), '', 'for val'), (coco_files([]), '', 'split val'),
+        (coco(name='instances_train2017', folder='train2017', categories=[]), '', 'categories'),
+        ({COCO: None}, '', '--from')],
+    'imagefolder': [
+        *[({'m/val/b/1.png': content}, '', 'm/val/b/1.png') for content in (
+            None, png(squares((1, 2, 2), shape=(20, 40))), png(squares((1, 2, 2), (3, 20, 20))), jpeg(kind='PNG'),
+            png(squares((128, 2, 2))), png(squares().astype(np.uint16)), jpeg())],
+        (dict.fromkeys(MASKS) | {'m/x.txt': b''}, '', 'm has no mask'), ({}, '--masks nowhere', 'nowhere'),
+        ({'f/val/a/0.bmp': jpeg(kind='BMP')}, '', '0.png'), ({'f/train/emu/readme.txt': b''}, '', 'f/train/emu'),
+        *[({f'f/{split}/emu/1.jpg': jpeg()}, '', 'emu') for split in ('train', 'val')],
+        ({'f/valid/a/1.jpg': jpeg()}, '', 'valid'), ({}, '--val 1', '--val'), ({}, '--channels 2', '--channels'),
+        ({name: None for name in FOLDER if 'train' in name}, '', 'no folder train'), (NOTHING, '', 'f is no folder'),
+        (NOTHING | {'f/top/val/a/1.jpg': jpeg()}, '', 'f/top'), (NOTHING | {'f/1.jpg': jpeg()}, '', 'f;'),
+        (NOTHING | {'f/a/1.jpg': jpeg()}, '', 'class a')],
+    'imagenet': [
+        *[({KAGGLE: text.encode()}, '', KAGGLE) for text in (SOLUTION[:-20], SOLUTION + 'x,n1 1 2 3 4\n')],
+        *[({name: None}, '', name) for name in (KAGGLE, 'ILSVRC2012_img_train.tar', 'ILSVRC2012_img_val.tar')],
+        ({KAGGLE: None, 'imagenet_2012_validation_synset_labels.txt': b'n1\nn2\n'}, '', 'synset_labels.txt'),
+        *[({}, f'--from {path}', path) for path in ('ILSVRC2012_img_val.tar', 'nowhere', KAGGLE)],
+        ({f'{split}/n{i}/a.jpg': jpeg() for split, i in (('train', 0), ('val', 0), ('val', 1))}, '', 'class n1')],
+    'lambada': [({'lambada_test.jsonl': content}, '', f'line {n} ') for content, n in (
+        (b'{"text": "a b"}\n{"text": "a', 2), (b'{"text": "a b"}\n\n{"txt": "a b"}', 3), (b'{"text": "word"}', 1),
+        (b'two words\nword \n', 2), (b'{"text": "a \\ud800"}', 1))],
+    'openwebtext': [
+        *[({}, words, words.split()[0]) for words in ('--subsets 0', '--subsets 22', '--val 0', '--val 1')],
+        *[({'urlsf_subset00.tar': content}, '', 'urlsf_subset00.tar') for content in (
+            b'', None, tar({'a.txt': b'x'}), tar({'a_data.xz': tar({'a.txt': b'x' * 50000}, 'xz')[:-40]}))]],
+    'ptb': [({'x.tgz': content}, '', named) for content, named in (
+        (tar({'data/ptb.train.txt': b'x'}, 'gz'), 'ptb.test.txt'), (b'\x89PNG\0', 'x.tgz'), (None, 'x.tgz'))],
+    'shapes': [({}, words, words.split()[0]) for words in (
+        '--objects 17', '--train 1000000000000', '--val 0', '--size 10', '--objects 3 --out data/shapes')],
+    'stdlib': [({f'{i}.py': None for i in range(39)}, '', '--from')],
+    'text': [({}, words, words.split()[0]) for words in ('--glob *.md', '--glob /tmp/*.txt', '--val 2', 'nowhere')]
+    + [({'x/a.txt': b''}, '', 'too little')],
+    'voc': [
+        *[({f'SegmentationClass/{name}.png': content for name in 'xy'}, '', 'x.') for content in (
+            png(ONE * 21), png(ONE * 0), png(ONE[:20]), None, jpeg(kind='PNG'))],
+        *[({'ImageSets/Segmentation/train.txt': content}, '', named) for content, named in (
+            (b'\xff\xfex\0', 'VOC2012'), (b'x\0', 'x'), (None, 'train.txt'), (b'nowhere', 'nowhere'))]],
+    'wikitext': [
+        *[({'x.zip': zipped(held)}, '', 'wiki.test.tokens') for held in (
+            {'wiki.train.tokens': 'x'}, {'wiki.test.tokens': ' \n'},
+            {'a/wiki.test.tokens': WIKI, 'b/wiki.test.tokens': 'other'})],
+        ({'a/wiki.test.tokens': b'a', 'b/wiki.test.tokens': b'b'}, '--from .', 'wiki.test.tokens')]}
+
+
+@pytest.mark.parametrize('script, changes, more, named', [
+    (script, *case) for script, cases in REFUSED.items() for case in cases])
+def test_what_does_not_fit_is_refused_by_name(script, changes, more, named, arranged, tmp_path, capsys):
+    words = arranged(script, changes)
+    assert named in fails(capsys, main_of(script), *words, '--out', 'out/d', *more.split())
+    assert not [*tmp_path.glob('out/[!.]*')]
+
+
+# ---- command lines
 
 
 @pytest.mark.parametrize('name', SCRIPTS)
-def test_help_shows_the_docstring_and_mistakes_get_one_line(name):
-    done = run(f'prepare/{name}.py', '--help')
+def test_help_shows_the_docstring_and_mistakes_get_one_line(name, tmp_path, capsys):
+    done = run(f'prepare/{name}.py', '--help', cwd=tmp_path)
     assert done.returncode == 0 and f'    python prepare/{name}.py' in done.stdout, done.stderr
-    done = run(f'prepare/{name}.py', '--nonsense')
-    assert done.returncode == 2 and done.stdout == '' and len(done.stderr.splitlines()) == 1, done.stderr
-    assert done.stderr.startswith('error: ') and '--help' in done.stderr
+    assert '--help' in fails(capsys, main_of(name), '--nonsense')
 
 
-@pytest.mark.parametrize('words', [['--overwrite', 'photos'], ['--overwrite=true', 'photos'],
-                                   ['photos', '--overwrite']])
-def test_overwrite_is_a_switch_and_takes_no_word_that_follows(words):
-    p = parser('', None)
-    p.add_argument('folder')
-    args = p.parse_args(words)
-    assert args.overwrite is True and args.folder == 'photos' and not p.parse_args(['photos']).overwrite
-
-
-def test_scripts_start_without_torch_and_libraries_do_not_import_scripts():
-    code = ('import importlib, sys\n'
-            'for name in sys.argv[1:]: importlib.import_module(name)\n'
-            'print(*(m for m in sys.modules if m == "torch" or m.startswith("prepare.")))')
-
-    def loaded(names):
-        done = subprocess.run([sys.executable, '-c', code, *names], cwd=ROOT, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return set(done.stdout.split())
-    libraries = [f'prepare.lib.{p.stem}' for p in (ROOT / 'prepare/lib').glob('*.py')]
-    scripts = [f'prepare.{name}' for name in SCRIPTS]
-    assert loaded(libraries) == {'prepare.lib', *libraries}
-    assert loaded(scripts) == {'prepare.lib', *libraries, *scripts}
+@pytest.mark.parametrize('folder', ['prepare', 'prepare.lib'])
+def test_scripts_start_without_torch_and_libraries_do_not_import_scripts(folder):
+    names = [f'{folder}.{p.stem}' for p in (ROOT / folder.replace('.', '/')).glob('[a-z]*.py')]
+    code = f'import sys, {", ".join(names)}; print(*sys.modules)'
+    done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not {'torch', *(f'prepare.{name}' for name in SCRIPTS if folder == 'prepare.lib')} & {*done.stdout.split()}

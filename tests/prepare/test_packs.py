@@ -1,0 +1,147 @@
+"""prepare/lib/pictures.py and workers.py: single pictures, packs, processes."""
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from downloads import tar
+from helpers import ROOT
+from PIL import Image, ImageOps
+from small_files import decoded, jpeg, names, png, read, saved, tree
+
+from prepare.lib import pictures, workers
+
+
+def with_palette(**options):
+    image = Image.new('P', (12, 9), 1)
+    image.putpalette([0, 0, 255, 200, 100, 50])
+    return saved(image, 'PNG', **options)
+
+
+def plain(mode, colour, kind='PNG'):
+    return saved(Image.new(mode, (12, 9), colour), kind)
+
+
+@pytest.mark.parametrize('content, colour', [
+    (plain('L', 77), (77, 77, 77)), (plain('L', 77, 'JPEG'), (77, 77, 77)), (plain('1', 1), (255, 255, 255)),
+    (png(np.full((9, 12), 0x8012, np.uint16)), (128, 128, 128)), (plain('LA', (10, 255)), (10, 10, 10)),
+    (saved(Image.fromarray(np.full((9, 12), 0x8012, np.uint16)), 'TIFF'), (128, 128, 128)),
+    (plain('RGBA', (200, 100, 50, 255)), (200, 100, 50)), (plain('RGBA', (200, 100, 50, 0)), (255, 255, 255)),
+    (plain('RGBA', (200, 100, 50, 255), 'WEBP'), (200, 100, 50)), (with_palette(), (200, 100, 50)),
+    (with_palette(transparency=1), (255, 255, 255)), (plain('CMYK', (0, 255, 255, 0), 'JPEG'), (254, 0, 0)),
+    (plain('RGB', (9, 8, 7), 'BMP'), (9, 8, 7)), (plain('RGB', (200, 100, 50), 'GIF'), (200, 100, 50))])
+@pytest.mark.parametrize('size', [4, 50])
+def test_pictures_of_every_kind_become_rgb_or_grey(content, colour, size):
+    for channels, mode, expected in (3, 'RGB', colour), (1, 'L', np.dot(colour, (0.299, 0.587, 0.114))):
+        result, small = pictures.try_shrink((content, size, channels))
+        image = decoded(result, mode)
+        assert image.size == ((12, 9) if size == 50 else (5, 4)) and small == (size == 50)
+        assert np.abs(np.asarray(image) - expected).max() <= 8
+
+
+@pytest.mark.parametrize('width, height, size, kept', [
+    (90, 60, 20, False), (60, 90, 20, False), (31, 31, 30, False), (900, 40, 7, False), (1200, 700, 40, False),
+    (30, 20, 20, True), (20, 20, 20, True), (12, 50, 20, True)])
+def test_the_short_side_has_the_size_and_right_jpegs_are_kept(width, height, size, kept):
+    content = jpeg(width, height)
+    result, small = pictures.shrink(content, size)
+    assert (result == content) == kept and small == (min(width, height) < size)
+    w, h = decoded(result).size
+    assert min(w, h) == min(size, width, height) and abs(w / h - width / height) < width / height / min(w, h)
+    assert pictures.shrink(content, size, 1)[0] != content  # it has colours
+
+
+@pytest.mark.parametrize('orientation', range(1, 9))
+def test_pictures_are_turned_upright(orientation):
+    pixels = np.zeros((20, 40, 3), np.uint8)
+    pixels[:10, :20] = 255  # white at the upper left
+    exif = Image.Exif()
+    exif[0x112] = orientation
+    content = saved(Image.fromarray(pixels), 'JPEG', exif=exif, quality=95)
+    upright = ImageOps.exif_transpose(Image.open(io.BytesIO(content)))
+    for size, scale in ((20, 1), (10, 2)):
+        turned = decoded(pictures.shrink(content, size)[0])
+        assert turned.size == (upright.width // scale, upright.height // scale)
+        assert np.abs(np.asarray(turned.resize(upright.size)).astype(int) - np.asarray(upright)).mean() < 8
+
+
+# ---- packs
+
+
+def some(n, start=0):
+    return [(f'a/{i}.jpg', i % 2, jpeg(30 + i, 24, kind='PNG' if i % 3 else 'JPEG')) for i in range(start, start + n)]
+
+
+@pytest.mark.parametrize('channels, mode', [(3, 'RGB'), (1, 'L')])
+def test_order_and_bytes_do_not_depend_on_the_workers(channels, mode, tmp_path):
+    splits = {'train': some(20) + [('a/g.jpg', 1, plain('L', 9, 'JPEG'))], 'val': some(5, 50)}
+    for n in (0, 2):
+        streams = {s: iter(p) for s, p in splits.items()}
+        pictures.save_pack(tmp_path / str(n), streams, ['x', 'y'], size=8, workers=n, channels=channels)
+    for path in (tmp_path / '0').iterdir():
+        assert path.read_bytes() == (tmp_path / '2' / path.name).read_bytes()
+    meta, found = read(tmp_path / '0')
+    assert all([p[:2] for p in found[s]] == [p[:2] for p in splits[s]] for s in splits)
+    assert all(decoded(c, mode).size[1] == 8 for p in found.values() for _, _, c in p)
+    assert meta['classes'] == ['x', 'y'] and meta['channels'] == channels
+
+
+def test_few_pictures_are_under_way_at_a_time():
+    taken = []
+    results = workers.in_order(abs, ((taken.append(i), -i) for i in range(60)), 2)
+    for done, (_, result) in enumerate(results):
+        assert result == done and len(taken) <= done + 9
+    assert done == 59
+
+
+def test_a_worker_that_is_killed_ends_the_work():
+    with pytest.raises(ValueError, match='--workers'):
+        list(workers.in_order(os._exit, [(1,)] * 9, 2))
+
+
+def test_bad_pictures_are_named_left_out_and_limited(tmp_path, capsys):
+    given = some(100)
+    given[30], given[70] = ('a/cut.jpg', 0, given[30][2][:50]), ('b/none.jpg', 1, str(tmp_path / 'none.jpg'))
+    for most, kept in (0, None), (0.0199, None), (0.02, 98):
+        if kept:
+            pictures.save_pack(tmp_path / 'd', {'train': given}, 'xy', size=4, workers=0, max_bad=most)
+            assert len(read(tmp_path / 'd')[1]['train']) == kept
+        else:
+            with pytest.raises(ValueError, match='--max_bad'):
+                pictures.save_pack(tmp_path / 'd', {'train': given}, 'xy', size=4, workers=0, max_bad=most)
+            assert not list(tmp_path.glob('d*'))
+        said = capsys.readouterr().err.splitlines()
+        assert len(said) == 2 and 'train/a/cut.jpg' in said[0] and f'{tmp_path}/none.jpg' in said[1]
+    assert not {'a/cut.jpg', 'b/none.jpg'} & {*names(read(tmp_path / 'd')[1]['train'])}
+
+
+MASK = np.ones((30, 40), np.uint8), [0]
+
+
+@pytest.mark.parametrize('splits', [
+    {'train': some(2), 'val': []}, {'train': [('a', 2, jpeg())]}, {'train': [('a', 0, b'')]},
+    {'train': [('a', 0, jpeg(), MASK), ('b', 0, jpeg())]}, {'train': [('b', 0, jpeg()), ('a', 0, jpeg(), MASK)]}])
+def test_packs_that_make_no_sense_are_not_written(tmp_path, splits):
+    with pytest.raises(ValueError):
+        pictures.save_pack(tmp_path / 'd', splits, 'xy', size=4, workers=0, max_bad=1)
+    assert not list(tmp_path.glob('d*'))
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it_at_once_and_leaves_nothing(tmp_path):
+    content = jpeg(300, 300)
+    tree(tmp_path, {'whole.tar': tar({f'n{i % 2}/{i}.JPEG': content for i in range(10_000)})})
+    words = 'prepare/imagenet.py', '--from', f'{tmp_path}/whole.tar', '--out', f'{tmp_path}/d', '--workers', '2'
+    process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               start_new_session=True, cwd=ROOT)
+    while not (tmp_path / 'd.unfinished' / 'train.jpeg.npy').exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130 and err == '' and not list(tmp_path.glob('d*'))

@@ -1,0 +1,114 @@
+"""Small pictures: prepare/arrays.py on .npy and idx files, cifar10.py and cifar100.py on archives like the published
+ones, and what save_arrays keeps."""
+import gzip
+import hashlib
+import os
+import pickle
+import struct
+
+import numpy as np
+import pytest
+from downloads import tar
+from helpers import fails
+from small_files import RNG, npy, tree
+from small_files import arrays as held
+
+from prepare import arrays, cifar10, cifar100
+from prepare.lib import cifar
+from prepare.lib.pictures import save_arrays
+
+X, Y = RNG.integers(0, 256, (50, 7, 6), np.uint8), (np.arange(50) % 3).astype(np.uint8)
+
+
+def idx(array):
+    """MNIST's format: two zeros, the type, the number of axes, their lengths, the bytes."""
+    return bytes([0, 0, 8, array.ndim]) + struct.pack(f'>{array.ndim}I', *array.shape) + array.tobytes()
+
+
+@pytest.mark.parametrize('written', [npy, idx, lambda a: gzip.compress(idx(a))])
+@pytest.mark.parametrize('names', ['cat,dog,emu', 'names.txt'])
+def test_what_is_given_is_saved(tmp_path, monkeypatch, capsys, written, names):
+    monkeypatch.chdir(tree(tmp_path, {'names.txt': b'cat\ndog\nemu\n'}))
+    parts = {'': slice(None), 'val_': slice(9), 'test_': slice(9, None)}
+    files = {f'{split}{kind}': written(a[part]) for split, part in parts.items() for kind, a in
+             (('images', X), ('labels', Y))}
+    tree(tmp_path, files)
+    arrays.main([*(f'--{name}={name}' for name in files), '--out', 'd', '--classes', names])
+    meta, splits = held(tmp_path / 'd')
+    assert meta['channels'] == 1 and meta['classes'] == ['cat', 'dog', 'emu'] and len(splits) == 3
+    for s, part in zip(splits.values(), parts.values()):
+        assert (s['images'][..., 0] == X[part]).all() and (s['labels'] == Y[part]).all()
+    assert '41 pictures' in capsys.readouterr().out
+
+
+def test_a_random_share_is_held_out_by_the_seed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tree(tmp_path, {'x': npy(X), 'y': npy(Y)}))
+    found = []
+    for seed in '001':
+        words = '--images', 'x', '--labels', 'y', '--val', '0.2', '--seed', seed, '--out', 'd', '--overwrite'
+        arrays.main([*words])
+        meta, splits = held(tmp_path / 'd')
+        assert meta['classes'] == ['0', '1', '2'] and meta['splits']['val']['count'] == 10
+        pairs = [(x.tobytes(), int(y)) for s in splits.values() for x, y in zip(s['images'], s['labels'])]
+        assert sorted(pairs) == sorted((x.tobytes(), int(y)) for x, y in zip(X, Y))
+        found.append(splits['val']['images'].tobytes())
+    assert found[0] == found[1] != found[2]
+
+
+@pytest.mark.parametrize('channels', [(), (1,), (3,), (200,)])
+def test_arrays_keep_their_channels_and_masks(tmp_path, channels):
+    x, y = RNG.integers(0, 256, (4, 5, 6, *channels), np.uint8), np.arange(4)
+    m = x.reshape(4, 5, 6, -1)[..., 0] > 127
+    save_arrays(tmp_path / 'd', {'train': (x, y, m), 'val': (x[:1], y[:1].astype(np.uint8))}, 'abcd')
+    meta, splits = held(tmp_path / 'd')
+    assert meta['splits'] == {s: {'count': n, 'height': 5, 'width': 6} for s, n in (('train', 4), ('val', 1))}
+    assert meta['channels'] == (channels or (1,))[0] and (splits['train']['images'].ravel() == x.ravel()).all()
+    assert (splits['train']['masks'] == m).all() and 'masks' not in splits['val']
+    assert splits['val']['labels'].dtype == np.int64
+
+
+# ---- CIFAR
+
+
+def files_of(number):
+    """{name: what is pickled} of a small archive."""
+    key, listed = {10: b'labels', 100: b'fine_labels'}[number], [f'class {i}'.encode() for i in range(number)]
+    parts = ['train', 'test'] if number == 100 else [*(f'data_batch_{i}' for i in range(1, 6)), 'test_batch']
+    files = {name: {b'data': RNG.integers(0, 256, (2, 3072), np.uint8), key: [i, 9 - i], b'coarse_labels': [1, 1]}
+             for i, name in enumerate(parts)}
+    return files | ({'meta': {b'fine_label_names': listed}} if number == 100 else
+                    {'batches.meta': {b'label_names': listed}})
+
+
+def archive(files):
+    return tar({f'cifar/{name}': pickle.dumps(content, protocol=2) for name, content in files.items()}, 'gz')
+
+
+@pytest.mark.parametrize('number, main', [(10, cifar10.main), (100, cifar100.main)])
+def test_pictures_arrive_pixel_for_pixel(number, main, tmp_path, monkeypatch):
+    files, key = files_of(number), b'labels' if number == 10 else b'fine_labels'
+    content = archive(files)
+    monkeypatch.setitem(cifar.MD5, number, hashlib.md5(content).hexdigest())
+    tree(tmp_path, {f'cifar-{number}-python.tar.gz': content})
+    main(['--from', str(tmp_path), '--out', str(tmp_path / 'd')])
+    meta, splits = held(tmp_path / 'd')
+    assert meta['classes'] == [f'class {i}' for i in range(number)]
+    for split, mark in ('train', '_batch_' if number == 10 else 'train'), ('test', 'test'):
+        batches = [batch for name, batch in files.items() if mark in name]
+        x, y = splits[split]['images'], splits[split]['labels']
+        assert x.shape[1:] == (32, 32, 3) and y.tolist() == sum((batch[key] for batch in batches), [])
+        assert (x.transpose(0, 3, 1, 2).reshape(-1, 3072) == np.concatenate([b[b'data'] for b in batches])).all()
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ('touch evil_was_here',)
+
+
+@pytest.mark.parametrize('place', ['given.tar.gz', 'downloads/cifar-10-python.tar.gz'])
+def test_nothing_but_the_published_archive_is_unpickled(place, tmp_path, capsys, monkeypatch):
+    """A copy of the user's, or what lies where a download would be."""
+    monkeypatch.chdir(tree(tmp_path, {place: archive(files_of(10) | {'data_batch_2': Evil()})}))
+    words = ['--from', place] if place == 'given.tar.gz' else []
+    assert place in fails(capsys, cifar10.main, *words, '--out', 'd')
+    assert not (tmp_path / 'd').exists() and not (tmp_path / 'evil_was_here').exists()

@@ -1,0 +1,86 @@
+"""prepare/stdlib.py, text.py and the functions that they share."""
+import numpy as np
+import pytest
+from helpers import fails, run
+from small_files import ON_LINUX, peak, tree
+
+from prepare import shakespeare, shakespeare_char, stdlib, text
+from prepare.lib import texts
+from tasks import files as data
+from tasks.tokenizer import Tokenizer
+
+
+def test_stdlib_is_prepared_without_a_network(tmp_path):
+    source = tree(tmp_path / 'lib', {f'pkg/m{i}.py': f'x = {i}\r\n'.encode() for i in range(40)} |
+                  {'pkg/test/skipped.py': b'skip me', 'pkg/notes.txt': b'no code'})
+    (source / 'pkg' / 'dangling.py').symlink_to('/nonexistent')
+    stdlib.main(['--from', str(source), '--out', f'{tmp_path}/d'])
+    parts = [np.load(tmp_path / 'd' / f'{s}.npy').astype(np.uint8).tobytes() for s in ('train', 'val', 'test')]
+    lines = b'\n'.join(parts).split(b'\n')
+    assert sorted(filter(None, lines)) == sorted(f'x = {i}'.encode() for i in range(40))
+    assert parts[0].count(b'x = ') > parts[1].count(b'x = ') > 0 < parts[2].count(b'x = ')
+
+
+def test_only_a_prepared_dataset_is_ever_replaced(tmp_path):
+    tree(tmp_path, {'precious/thesis.txt': b'years of work', 'a.txt': b'some text ' * 50})
+    (tmp_path / 'empty').mkdir()
+    for out, more, code in (('precious', ['--overwrite'], 2), ('a.txt', ['--overwrite'], 2), ('empty', [], 0),
+                            ('empty', [], 2), ('empty', ['--overwrite=true'], 0), ('new/deep', [], 0)):
+        done = run('prepare/text.py', '--out', str(tmp_path / out), *more, str(tmp_path / 'a.txt'))
+        assert done.returncode == code and len(done.stderr.splitlines()) == (code > 0), done.stderr
+    assert (tmp_path / 'precious' / 'thesis.txt').exists()
+    assert sorted(p.name for p in (tmp_path / 'empty').iterdir()) == ['meta.json', 'train.npy', 'val.npy']
+
+
+GOOD = 'a\r\nb\u00e9\u4e16\U0001f642\ufffd\ufeff \n\n' * 3
+CONTENTS = [GOOD.encode(), b'\xef\xbb\xbf' + GOOD.encode(), b'\xef\xbb', b'', b'\xe4\xb8 \xff\xfe\xf0\x9f\x99' * 5,
+            b'\xef\xbb\xbf\xef\xbb\xbf', b'\xef\xbf\xbd\xef\xbf', b'end\xf0\x9f']
+
+
+@pytest.mark.parametrize('piece', [1, 2, 3, 7, 64, 10 ** 6])
+@pytest.mark.parametrize('tokenizer', ['bytes', 'chars'])
+def test_files_read_in_pieces_are_the_files(piece, tokenizer, tmp_path, monkeypatch, capsys):
+    """Bytes that are not UTF-8, characters and marks that are cut in the middle, line ends as they
+    are, a byte order mark at the beginning and one that is not. Each file is read once."""
+    monkeypatch.setattr(texts, 'PIECE', piece)
+    tree(tmp_path / 'in', {f'{i}/a.txt': content for i, content in enumerate(CONTENTS)} | {'a.md': b'other'})
+    words = str(tmp_path / 'in'), f'{tmp_path}/in/0/a.txt', '--tokenizer', tokenizer, '--val', '0.3'
+    text.main([*words, '--out', f'{tmp_path}/d'])
+    decoded = [content.decode('utf-8-sig', errors='replace') for content in CONTENTS]
+    whole = '\n'.join(decoded)
+    replaced = whole.count('\ufffd') - sum(content.count('\ufffd'.encode()) for content in CONTENTS)
+    assert f'{replaced} places' in capsys.readouterr().out and replaced > 15
+    meta, cut = data.read_meta(tmp_path / 'd'), int(len(whole) * 0.7)
+    for split, part in (('train', whole[:cut]), ('val', whole[cut:])):
+        ids = np.load(tmp_path / 'd' / f'{split}.npy')
+        assert ids.tolist() == Tokenizer(**meta['tokenizer']).encode(part)
+        assert meta['splits'][split] == {'tokens': len(ids), 'dtype': 'uint16', 'bytes': len(part.encode())}
+
+
+def test_all_parts_are_tokenized_by_themselves(tmp_path, monkeypatch):
+    """Train, test and val lie in this order in the text; small pieces change nothing."""
+    monkeypatch.setattr(texts, 'PIECE', 10)
+    whole = 'seven wonders of the ancient world ' * 20
+    tree(tmp_path, {'a.txt': whole.encode()})
+    texts.tokenize_and_save([tmp_path / 'a.txt'], 'bytes', tmp_path / 'd', {'test': 0.01, 'val': 0.24})
+    for split, part in (('train', whole[:525]), ('test', whole[525:532]), ('val', whole[532:])):
+        assert bytes(np.load(tmp_path / 'd' / f'{split}.npy').tolist()) == part.encode()
+
+
+@pytest.mark.parametrize('script', [shakespeare, shakespeare_char])
+def test_shakespeare_is_the_published_file(script, tmp_path, capsys):
+    tree(tmp_path, {'input.txt': b'To be'})
+    assert 'input.txt' in fails(capsys, script.main, '--from', str(tmp_path), '--out', f'{tmp_path}/d')
+    assert not (tmp_path / 'd').exists()
+
+
+@pytest.mark.slow
+@ON_LINUX
+@pytest.mark.parametrize('tokenizer', ['bytes', 'chars'])
+def test_memory_does_not_grow_with_the_text(tokenizer, tmp_path):
+    """A file ten times as large needs no more memory."""
+    peaks, line = [], 'All work and no play makes naïve Jack a dull boy.\n'.encode()
+    for size in (3, 30):
+        tree(tmp_path, {'a.txt': line * (size * 10 ** 6 // len(line))})
+        peaks.append(peak('text', tmp_path / 'a.txt', '--tokenizer', tokenizer, '--out', tmp_path / f'{size}'))
+    assert peaks[1] < peaks[0] + 8  # MB; the text alone is 30 MB

@@ -1,0 +1,233 @@
+"""Authors' files of weights become runs that compute the same, are scored, sampled from, looked into and fine-tuned:
+prepare/official_weights.py, gpt2_weights.py, crate_alpha_weights.py and crate_lm_weights.py."""
+import os
+import re
+
+import numpy as np
+import pytest
+import torch
+from helpers import JPEGS, equal, fails, go, save_text, snapshot
+from safetensors.torch import save_file
+from small_benchmarks import WIKI, naive, prepare, write_archives
+
+import analyze
+import eval as scores
+import sample
+from engine import official
+from engine.networks import network
+from engine.trained import load_model, open_run
+from prepare import crate_alpha_weights, crate_lm_weights, gpt2_weights, official_weights
+from tasks import imagenet
+from tasks.tokenizer import Tokenizer
+
+SMALL = dict(n_layer=2, n_head=3, n_embd=24)
+PICTURES = dict(image_size=12, patch_size=4, **SMALL)  # 3 x 3 patches
+OF_TEXT = dict(n_layer=2, n_head=12, n_embd=24, image_size=0, block_size=16, vocab_size=50304)
+FORMATS = {  # the network's settings, and the words that the script needs beside --n_head
+    'crate': (PICTURES | {'num_classes': 7}, []), 'crate_alpha': (PICTURES | {'num_classes': 7}, []),
+    'vit': (PICTURES | {'num_classes': 7}, []), 'crate_mae': (PICTURES, []),
+    'vit_mae': (PICTURES | dict(decoder_n_layer=1, decoder_n_head=2, decoder_n_embd=16), ['--decoder_n_head=2'])}
+AUTOENCODERS = 'crate_mae', 'vit_mae'
+
+
+def released(path, name, change=lambda sd: sd, **settings):
+    """A network, and its weights in a file as its authors' training script saves it."""
+    Network, Config = network(name)
+    torch.manual_seed(0)
+    model = Network(Config(**settings)).eval()
+    held = {f'_orig_mod.{k}': v for k, v in change(model.to_official()).items()}
+    torch.save({'model': held, 'optimizer': {'state': {}}, 'iter_num': 600_000, 'config': {}}, path)
+    return model
+
+
+def gpt2_tensors(V=50257, d=8, layers=2, N=32, dtype=torch.float32):
+    """A random GPT-2 with the names and shapes of OpenAI's, the masks too."""
+    torch.manual_seed(0)
+    shapes = {'wte.weight': (V, d), 'wpe.weight': (N, d), 'ln_f.weight': (d,), 'ln_f.bias': (d,)}
+    for i in range(layers):
+        shapes |= {f'h.{i}.{k}': s for k, s in {
+            'ln_1.weight': (d,), 'ln_1.bias': (d,), 'ln_2.weight': (d,), 'ln_2.bias': (d,), 'attn.bias': (1, 1, N, N),
+            'attn.c_attn.weight': (d, 3 * d), 'attn.c_attn.bias': (3 * d,), 'attn.c_proj.weight': (d, d),
+            'attn.c_proj.bias': (d,), 'mlp.c_fc.weight': (d, 4 * d), 'mlp.c_fc.bias': (4 * d,),
+            'mlp.c_proj.weight': (4 * d, d), 'mlp.c_proj.bias': (d,)}.items()}
+    return {k: (0.3 * torch.randn(s)).to(dtype) for k, s in shapes.items()}
+
+
+@pytest.fixture
+def words(tmp_path):
+    return [f'{tmp_path}/w.pth', '--n_head=3', '--patch_size=4', f'--out_dir={tmp_path}/out']
+
+
+# ---- prepare/official_weights.py
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('name', FORMATS)
+def test_a_file_becomes_a_run_with_the_same_outputs(name, words, tmp_path):
+    settings, more = FORMATS[name]
+    model = released(tmp_path / 'w.pth', name, **settings)
+    official_weights.main([*words, f'--model={name}', *more])
+    run = open_run(tmp_path / 'out')
+    x, noise = torch.randn(2, 3, 12, 12), [torch.rand(2, 9)] * (name in AUTOENCODERS)
+    assert torch.equal(load_model(run)(x, *noise)[0], model(x, *noise)[0])
+    assert run['model'] == name and run['settings']['learning_rate'] == 5e-5  # of config/base/transfer.py
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('classes', [7, 0])
+def test_the_file_of_the_segmentation_demo_becomes_a_run(classes, words, tmp_path):
+    """With a classifier of two maps, and without one."""
+    W, b, x = torch.randn(7, 24), torch.randn(7), torch.randn(2, 3, 12, 12)
+    model = released(tmp_path / 'w.pth', 'crate', **PICTURES, num_classes=24, change=lambda sd: sd | {
+        'head.weight': W, 'head.bias': b} if classes else {k: v for k, v in sd.items() if 'mlp_head' not in k})
+    official_weights.main([*words, '--model=crate'])
+    want = model(x)[0] @ W.T + b if classes else torch.zeros(2, 1000)
+    assert torch.allclose(load_model(open_run(tmp_path / 'out'))(x)[0], want, atol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('name', AUTOENCODERS)
+def test_an_encoder_without_its_decoder_starts_a_classifier(name, words, tmp_path):
+    model = released(tmp_path / 'w.pth', name, **FORMATS[name][0], change=lambda sd: {
+        k: v for k, v in sd.items() if 'decoder' not in k and k != 'mask_token'})
+    official_weights.main([*words, f'--model={name}', '--image_size=12'])
+    classifier = load_model(open_run(tmp_path / 'out', name.removesuffix('_mae')), new_head=True, num_classes=5)
+    x = torch.randn(2, 3, 12, 12)
+    assert torch.allclose(classifier.features(x), model.features(x), atol=2e-4)  # LayerNorm's eps is another
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('name, more', [('crate', {}), ('crate_alpha', dict(decoupled=False, skip=False))])
+def test_networks_of_text_need_an_image_size_of_0(name, more, words, tmp_path, capsys):
+    model = released(tmp_path / 'w.pth', name, **OF_TEXT | dict(n_head=3) | more)
+    words.append(f'--model={name}')
+    said = fails(capsys, official_weights.main, *words)
+    assert '--image_size=0' in said or name == 'crate_alpha', said
+    official_weights.main([*words, '--image_size=0'])
+    run, x = open_run(tmp_path / 'out'), torch.randint(50257, (2, 16))
+    assert torch.equal(load_model(run)(x)[0], model(x)[0]) and run['data']['tokenizer'] == {'name': 'gpt2'}
+
+
+# ---- all scripts
+
+ALPHA, LM = dict(n_layer=2, n_head=12, n_embd=24), OF_TEXT | dict(decoupled=False, skip=False)
+GPT2 = gpt2_tensors(V=9)
+
+
+def of(name, **settings):
+    return lambda path: released(path, name, **settings)
+
+
+def holding(tensors):
+    return lambda path: save_file(tensors, path)
+
+
+def nothing(path):
+    """No file is written."""
+
+
+CRATE = of('crate', **FORMATS['crate'][0])
+
+
+@pytest.mark.parametrize('script, write, more, named', [
+    (official_weights, nothing, ['--model=crate'], 'w'), (official_weights, CRATE, ['--model=vit'], 'ViT'),
+    (official_weights, CRATE, ['--model=crate', '--n_head=5'], 'n_head=5'),
+    (official_weights, CRATE, ['--model=crate', '--n_head=0'], 'n_head=0'),
+    (official_weights, CRATE, ['--model=crate', '--image_size=16'], 'pos_embedding'),
+    (crate_alpha_weights, of('crate_alpha', **ALPHA | dict(patch_size=14, n_head=16, n_embd=32)), [], 'n_head=12'),
+    (crate_alpha_weights, of('crate_alpha', **ALPHA, num_classes=10), [], '(1000, 24)'),
+    (crate_alpha_weights, of('crate_alpha', **ALPHA), ['--size=L14'], 'n_head=16'),
+    (crate_lm_weights, of('crate_alpha', **LM | dict(n_embd=28, n_head=7)), [], 'CRATEAlpha'),
+    (crate_lm_weights, of('crate_alpha', **LM | dict(vocab_size=99)), [], '99 tokens'),
+    (crate_lm_weights, of('crate', **OF_TEXT), [], '--model=crate'), (crate_lm_weights, nothing, [], 'w'),
+    (gpt2_weights, lambda path: path.write_bytes(b'<html>' * 99), [], 'w.safetensors'),
+    (gpt2_weights, holding(GPT2), ['--n_head=2'], '9 tokens'), (gpt2_weights, holding(GPT2), [], 'n_head=0'),  # 8 wide
+    (gpt2_weights, holding({k: t for k, t in GPT2.items() if 'h.1.ln_2' not in k}), ['--n_head=2'], 'h.1.ln_2')])
+def test_other_files_are_refused(script, write, more, named, words, tmp_path, capsys):
+    path = tmp_path / ('w.safetensors' if script is gpt2_weights else 'w.pth')
+    write(path)
+    words = words if script is official_weights else ['--from', str(path), words[-1]]
+    assert named in fails(capsys, script.main, *words, *more)
+    assert not (tmp_path / 'out').exists()
+
+
+def test_a_run_that_is_there_stays_unless_it_may_go(words, tmp_path, capsys):
+    released(tmp_path / 'w.pth', 'crate', **FORMATS['crate'][0])
+    (tmp_path / 'out').mkdir()
+    (tmp_path / 'out' / 'last.pt').write_text('of another run')
+    before = snapshot(tmp_path / 'out')
+    for script, more in ((official_weights, [*words, '--model=crate']), (gpt2_weights, ['--from=w', words[-1]])):
+        assert '--overwrite' in fails(capsys, script.main, *more) and snapshot(tmp_path / 'out') == before
+    official_weights.main([*words, '--model=crate', '--overwrite'])
+    assert snapshot(tmp_path / 'out').keys() == {'config.json', 'best.safetensors'}
+
+
+# ---- one model each
+
+
+def test_crate_alpha(tmp_path, pictures_data, capsys):
+    model = released(tmp_path / 'w.pth', 'crate_alpha', **ALPHA)
+    crate_alpha_weights.main(['--from', f'{tmp_path}/w.pth', f'--out_dir={tmp_path}/alpha'])
+    assert equal(open_run(tmp_path / 'alpha')['weights'], model.state_dict())
+    (tmp_path / 'cat.jpg').write_bytes(JPEGS['train'][0][2])
+    capsys.readouterr()
+    sample.main([f'--ckpt={tmp_path}/alpha', f'--image={tmp_path}/cat.jpg'])
+    named = re.findall(r'([^,:\n]+) [\d.]+%', capsys.readouterr().out)
+    assert len(named) == 5 and {n.strip() for n in named} <= set(imagenet.names().values())
+    analyze.main(['attention', f'--ckpt={tmp_path}/alpha', f'--image={tmp_path}/cat.jpg', f'--out={tmp_path}/x.png'])
+    go(f'--init_from={tmp_path}/alpha', f'--data_dir={pictures_data}', '--dataset=quads', '--new_head=true',
+       '--image_size=32', '--batch_size=4', '--max_iters=2', '--eval_iters=1', f'--out_dir={tmp_path}/tuned')
+    assert open_run(tmp_path / 'tuned')['data']['classes'] == list('abcd')
+
+
+def test_names_of_imagenet():
+    """Some that one knows, in the order in which classifiers of ImageNet count them."""
+    names = imagenet.names()
+    assert len(names) == len(set(names.values())) == 1000 and list(names) == sorted(names)
+    known = {0: 'tench', 1: 'goldfish', 9: 'ostrich', 207: 'golden retriever', 281: 'tabby', 388: 'giant panda',
+             417: 'balloon', 701: 'parachute', 954: 'banana', 999: 'toilet tissue'}
+    assert {i: list(names.values())[i] for i in known} == known
+    assert imagenet.readable('n02123045') == 'tabby' and imagenet.readable('n99999999') == 'n99999999'
+    assert imagenet.readable('a class') == 'a class' and all(re.fullmatch(r'n\d{8}', wnid) for wnid in names)
+
+
+def test_crate_lm(tmp_path):
+    model = released(tmp_path / 'w.pth', 'crate_alpha', **LM)
+    crate_lm_weights.main(['--from', f'{tmp_path}/w.pth', f'--out_dir={tmp_path}/lm'])
+    run, x = open_run(tmp_path / 'lm'), torch.randint(50257, (2, 16))
+    assert torch.equal(load_model(run)(x)[0], model(x)[0])
+    ids = np.random.default_rng(0).integers(0, 50257, 200)
+    gpt2 = type('GPT2', (), {'vocab_size': 50257, 'spec': {'name': 'gpt2'}})
+    save_text(tmp_path / 'data' / 'pairs', gpt2, {'train': ids, 'val': ids}, {'train': 800, 'val': 800})
+    go(f'--init_from={tmp_path}/lm', f'--data_dir={tmp_path}/data', '--dataset=pairs', '--dtype=float32',
+       '--max_iters=0', '--eval_iters=1', f'--out_dir={tmp_path}/tuned')
+    assert equal(open_run(tmp_path / 'tuned')['weights'], run['weights'])
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_all_of_gpt2_but_masks_is_read_as_it_was(dtype, tmp_path):
+    tensors = gpt2_tensors(V=11, dtype=dtype)
+    save_file(tensors, tmp_path / 'x.safetensors')
+    found = official.read(tmp_path / 'x.safetensors')
+    assert found.keys() == {k for k in tensors if not k.endswith('.attn.bias')}
+    assert all(found[k].dtype == dtype and torch.equal(found[k], tensors[k]) for k in found)
+
+
+def test_gpt2(tmp_path):
+    """Converted, and scored with the true tokenizer if it is at hand."""
+    tensors = gpt2_tensors()
+    save_file(tensors, tmp_path / 'w.safetensors', {'format': 'pt'})
+    gpt2_weights.main(['--from', f'{tmp_path}/w.safetensors', '--n_head=2', f'--out_dir={tmp_path}/gpt2'])
+    run = open_run(tmp_path / 'gpt2')
+    assert run['network']['gelu'] == 'tanh' and run['settings']['learning_rate'] == 3e-5
+    assert torch.equal(run['weights']['embed.tok_emb.weight'], tensors['wte.weight'])
+    assert torch.equal(run['weights']['layers.1.mlp.up.weight'], tensors['h.1.mlp.c_fc.weight'].T)
+    if not os.environ.get('TIKTOKEN_CACHE_DIR'):
+        pytest.skip('the rest needs the tokenizer: set TIKTOKEN_CACHE_DIR to a folder that has it')
+    (tmp_path / 'archives').mkdir()
+    data = prepare(write_archives(tmp_path / 'archives'), tmp_path / 'data')
+    scores.main([f'--ckpt={tmp_path}/gpt2', f'--data_dir={data}', '--benchmarks=all', '--dtype=float32'])
+    table = [line.split(',') for line in (tmp_path / 'gpt2' / 'results.csv').read_text().splitlines()]
+    tokens = Tokenizer('gpt2').encode(WIKI)
+    nats = naive(load_model(run), [50256, *tokens], 1, 16)[0]
+    assert len(table) == 14 and table[1][2:6] == ['wikitext2', 'loss', f'{sum(nats) / len(nats):.6g}', str(len(tokens))]
