@@ -2,6 +2,7 @@
 network."""
 import copy
 import io
+import itertools
 import json
 import os
 import subprocess
@@ -15,7 +16,7 @@ from PIL import Image
 
 import train
 from analysis import layers
-from engine import networks, settings
+from engine import networks, optim, settings
 from engine.checkpoint import read_log
 from engine.trained import read_last, read_weights, write_run
 from prepare.lib.files import write_text
@@ -204,12 +205,31 @@ OF_PICTURES = [*SHORT, '--model=crate', '--patch_size=4', '--randaugment_n=1']
 OF_CRATE_MAE = [*SHORT, '--model=crate_mae', '--patch_size=2', '--min_lr=0', '--learning_rate=1e-2']
 OF_AUTOENCODERS = {'crate_mae': OF_CRATE_MAE, 'vit_mae': [
     *OF_CRATE_MAE, '--model=vit_mae', '--decoder_n_layer=1', '--decoder_n_head=2', '--decoder_n_embd=16']}
+OF_DINO = [*SHORT, '--model=dino', '--patch_size=4', '--n_out=32', '--hidden=16', '--bottleneck=8', '--local_crops=2',
+           '--local_size=4', '--crop_scale=0.4', '--freeze_share=0.2', '--weight_decay_end=0.4']
+SIMDINO = ['--objective=simdino', '--eps=0.4', '--c=2']
+KINDS = {  # of runs, each with what is hard to get right; `tiny` stands before those without SHORT
+    'text': HARD, 'tost': ['--model=tost', '--layer_scale=1', '--optimizer=lion'],
+    'masked_text': ['--model=crate', '--causal=false', '--optimizer=adam'],
+    'functions': ['--dataset=linear', '--n_dims=4', '--block_size=8', '--recompute=true'],
+    'pictures': [*OF_PICTURES, *HARD_PICTURES], **OF_AUTOENCODERS, 'dino': OF_DINO, 'simdino': [*OF_DINO, *SIMDINO]}
 
 
 def go(*words):
     """Train, in this process. Raises SystemExit if a signal ended the run."""
     if code := train.main(list(words)):
         sys.exit(code)
+
+
+def before_step(patch, step, act):
+    """From now on act() is called just before this step of a run, counted from its start."""
+    set_rates, steps = optim.set_rates, itertools.count()
+
+    def rates(*args):
+        if next(steps) == step:
+            act()
+        return set_rates(*args)
+    patch.setattr(optim, 'set_rates', rates)
 
 
 ENDS = ('step', 'split', 'loss'), ('lr', 'seen', 'seconds')  # the first and the last columns of a log
