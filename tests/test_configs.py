@@ -68,12 +68,10 @@ def test_every_config_and_every_variant_in_its_header_builds(name, label):
 
 
 @pytest.mark.parametrize('name', FILES)
-def test_every_header_says_command_hardware_minutes_and_what_to_expect(name):
-    for words in (f'python train.py config/{name}.py', '\n# hardware   ', '\n# minutes    ', '\n# expected   '):
-        assert words in header(name), f'{name} does not say its {words.strip()}'
+def test_every_header_says_its_command_and_what_to_expect_of_every_variant(name):
     expected = header(name).split('\n# expected   ')[1]
+    assert f'python train.py config/{name}.py' in header(name)
     assert all(f'\n#              {label}  ' in expected for label in variants(name))
-    assert all(len(line) <= 100 for line in text(name).splitlines())
 
 
 @pytest.mark.parametrize('name', FILES)
@@ -94,15 +92,6 @@ def test_every_run_has_a_directory_of_its_own_and_starts_from_another_runs():
         starts = re.findall(r'--init_from=(out/\w+)', header(name))
         starts += re.findall('out/[^/]+', runpy.run_path(run(name)[0]).get('init_from', ''))
         assert set(starts) <= set(out)
-
-
-def test_small_configs_are_flat_and_big_ones_have_one_base():
-    for name in FILES:
-        imports = re.findall('^(?:from|import) .*', text(name), re.M)
-        assert len(imports) == ('GPUs of' in header(name) or name in ('finetune_crate', 'finetune_crate_mae'))
-        assert all(re.fullmatch(r'from config\.base\.\w+ import \*', line) for line in imports)
-    for path in (ROOT / 'config' / 'base').glob('*.py'):
-        assert 'import' not in re.sub('(?m)^#.*', '', path.read_text())
 
 
 @pytest.mark.parametrize('name', FILES)
