@@ -107,22 +107,22 @@ REFUSED = {  # words, joined by + where it takes several; the line names the set
               '--temperature=nan --top_p=0 --top_k=-1 --image=a.png --num_samples=0 --seed=-1 --max_new_token=3 '
               '--out=x.png --ckpt=functions(eval.py) --ckpt=masked(--image)',
     'sample gaps': '--start=the([MASK]) --start=aaaaaaaaaaaaaaaa[MASK](block_size) --image=folder',
-    'sample pictures': '--out=x.what --out=no/x.png --out=file --interactive=true --mask_ratio=0.5 --start=a '
+    'sample pictures': '--out=x.what --out=no/x.png --out=there.png --interactive=true --mask_ratio=0.5 --start=a '
                        '--image=nowhere.png --image= --image=file --image=inputs/data/text --ckpt=letters(--image)',
-    'sample masked': '--norm_pix_loss=true --mask_ratio=0 --out=file --image=nowhere.png',
+    'sample masked': '--norm_pix_loss=true --mask_ratio=0 --out=there.png --image=nowhere.png',
     'eval': '--probe=true --knn=3 --real=real.json --prompts=3 --stride=4 --dataset=quads --dataset=ptb '
             '--dataset=nothing --ckpt=letters(--dataset) --ckpt=nowhere',
     'eval pictures': '--dataset=renamed --dataset=text --dataset=nothing --split=dev --batch_size=0 --knn=-1 --knn=5,0 '
                      '--eval_crop=2 --split=train+--knn=1 --eval_view=all --workers=-2 --n_embd=32 --dtype=int8 '
                      '--probee=true --train_share=0 --stride=4 --beside=x --image_size=10 --dataset=grey(channels) '
-                     '--real=no_real.json --confusion=c.txt --confusion=file --benchmarks=ptb',
+                     '--real=no_real.json --confusion=c.txt --confusion=there.png --benchmarks=ptb',
     'eval masked': '--real=x.json --confusion=x.png --benchmarks=ptb',
     'eval functions': '--split=val --knn=3 --stride=4 --prompts=1 --dataset=cubic --beside=nowhere --beside=text '
                       '--beside=three --benchmarks=all --results=no/x.csv',
     'eval benchmarks': '--benchmarks=lambda --benchmarks=ptb, --stride=9 --stride=-1 --knn=3 --dataset=text --results=file '
                        '--results=no/r.csv --benchmarks=lambada --data_dir=none --ckpt=gaps(benchmarks)',
-    'analyze attention': '--layer=9 --num_samples=-1 --ckpt=nowhere --out=x.what --dataset=text',
-    'analyze curves': '--top=nan nowhere',
+    'analyze attention': '--layer=9 --num_samples=-1 --ckpt=nowhere --out=x.what --out=there.png --dataset=text',
+    'analyze curves': '--top=nan nowhere --out=there.png',
     'bench': 'pikturs --rows=crate-huge --rows=crate-tiny-quick --rows=vit-small-released(row) '
              '--rows=crate-tiny-nanogpt(row) --rows=aot-mssa-base-nanogpt(row) --rows=crate-tiny+--image_size=33 --rounds=0 --batchsize=2',
     'bench generate': '--rows=vit-small',
@@ -200,6 +200,7 @@ def place(tmp_path_factory, pictures_data):
     (place / 'file').write_text('a text\n' * 50)
     (place / 'folder').mkdir()
     (place / 'folder' / 'a.jpg').write_bytes(JPEGS['train'][0][2])
+    shutil.copy(place / 'folder' / 'a.jpg', place / 'there.png')
     (place / 'broken.py').write_text('n_layer = = 2')
     (place / 'binary.py').write_bytes(bytes(range(256)))
     return place
