@@ -340,7 +340,8 @@ def masked_folders(place, voc, coco):
         Image.fromarray(pixels).save(path)
     pictures = quadrants(4, size=32)[0]
     for i in range(4):
-        png(place / 'MASKS' / f'class{i % 2}' / f'{i}.png'), png(place / 'FOLDER' / f'class{i % 2}' / f'{i}.png', pictures[i])
+        png(place / 'MASKS' / f'class{i % 2}' / f'{i}.png')
+        png(place / 'FOLDER' / f'class{i % 2}' / f'{i}.png', pictures[i])
     (voc / 'ImageSets' / 'Segmentation').mkdir(parents=True), (coco / 'annotations').mkdir(parents=True)
     for i, split in enumerate(('train', 'val')):
         (voc / 'ImageSets' / 'Segmentation' / f'{split}.txt').write_text(f'{i}\n')

@@ -20,7 +20,8 @@ import pytest
 import scipy.io
 import torch
 from downloads import tar
-from helpers import FAULTS, JPEGS, OF_CRATE_MAE, OF_DINO, ROOT, masked_autoencoder, masked_folders, run, save_run, text_network
+from helpers import (FAULTS, JPEGS, OF_CRATE_MAE, OF_DINO, ROOT, masked_autoencoder, masked_folders, run, save_run,
+                     text_network)
 from safetensors.torch import save_file
 from small_benchmarks import write_archives
 
@@ -75,7 +76,8 @@ PROGRAMS = {  # (main, words that work, the classes of its settings)
 PREPARE = {path.stem: f'--from inputs/{path.stem} --out new' for path in (ROOT / 'prepare').glob('[a-z]*.py')} | {
     'arrays': '--images inputs/x.npy --labels inputs/y.npy --out new', 'imagefolder': 'inputs/imagenet/train --out new',
     'official_weights': 'inputs/crate.pth --model crate --n_head 2 --patch_size 4 --out_dir new',
-    'crate_alpha_weights': '--from inputs/alpha.pth --out_dir new', 'crate_lm_weights': '--from inputs/lm.pt --out_dir new',
+    'crate_alpha_weights': '--from inputs/alpha.pth --out_dir new',
+    'crate_lm_weights': '--from inputs/lm.pt --out_dir new',
     'gpt2_weights': '--from inputs/gpt2.safetensors --n_head 1 --out_dir new', 'text': 'file --out new',
     'openwebtext': '--from inputs/openwebtext --subsets 1 --tokenizer bytes --val 0.5 --out new',
     'ptb': '--from inputs/simple-examples.tgz --out new', 'wikitext': '--from inputs/wikitext-2-v1.zip --out new',
@@ -86,11 +88,11 @@ PREPARE = {path.stem: f'--from inputs/{path.stem} --out new' for path in (ROOT /
 POOLED = 'coco', 'flowers102', 'imagefolder', 'imagenet', 'openwebtext', 'pets', 'voc'  # may start processes
 NAMES = [*PROGRAMS, *(f'prepare/{name}' for name in sorted(PREPARE))]
 
-REFUSED = {  # words, joined by + where it takes several; the line names the setting or value of the last, or what is in ()
+REFUSED = {  # words, joined by + where it takes several; the line names the last's setting or value, or what is in ()
     'train': '--n_embd=15 --n_layers=3 --dataset=nothing_here --dataset=shakespeare_char --model=gpt --optimizer=sgd '
              '--schedule=cos --dtype=int8 --compile=maybe --device=tpu9 --device=meta --block_size=100000 --seed=-1 '
-             '--vocab_size=17 --init_from=no_such --init_from=resume(new) --log_interval=0 --learning_rate=0 --min_lr=1 '
-             '--learning_rate=nan --grad_clip=-1 --beta2=1 --n_head=0 --n_embd=1000000000(--batch_size) '
+             '--vocab_size=17 --init_from=no_such --init_from=resume(new) --log_interval=0 --learning_rate=0 '
+             '--min_lr=1 --learning_rate=nan --grad_clip=-1 --beta2=1 --n_head=0 --n_embd=1000000000(--batch_size) '
              '--train_share=0.5 --wandb_log=true(wandb) --tensorboard=true(tensorboard) --curriculum=9 '
              '--dataset=quads+--init_from=text --init_from=text+--new_head=true --randaugment_n=2 --dataset=ptb '
              '--fsdp=true',
@@ -119,12 +121,13 @@ REFUSED = {  # words, joined by + where it takes several; the line names the set
     'eval masked': '--real=x.json --confusion=x.png --benchmarks=ptb',
     'eval functions': '--split=val --knn=3 --stride=4 --prompts=1 --dataset=cubic --beside=nowhere --beside=text '
                       '--beside=three --benchmarks=all --results=no/x.csv',
-    'eval benchmarks': '--benchmarks=lambda --benchmarks=ptb, --stride=9 --stride=-1 --knn=3 --dataset=text --results=file '
-                       '--results=no/r.csv --benchmarks=lambada --data_dir=none --ckpt=gaps(benchmarks)',
+    'eval benchmarks': '--benchmarks=lambda --benchmarks=ptb, --stride=9 --stride=-1 --knn=3 --dataset=text '
+                       '--results=file --results=no/r.csv --benchmarks=lambada --data_dir=none --ckpt=gaps(benchmarks)',
     'analyze attention': '--layer=9 --num_samples=-1 --ckpt=nowhere --out=x.what --out=there.png --dataset=text',
     'analyze curves': '--top=nan nowhere --out=there.png',
     'bench': 'pikturs --rows=crate-huge --rows=crate-tiny-quick --rows=vit-small-released(row) '
-             '--rows=crate-tiny-nanogpt(row) --rows=aot-mssa-base-nanogpt(row) --rows=crate-tiny+--image_size=33 --rounds=0 --batchsize=2',
+             '--rows=crate-tiny-nanogpt(row) --rows=aot-mssa-base-nanogpt(row) '
+             '--rows=crate-tiny+--image_size=33 --rounds=0 --batchsize=2',
     'bench generate': '--rows=vit-small',
     'prepare/shapes': '--size=3 --objects=0 --train=0 --train=1000000000000', 'prepare/text': '--val=2 --out=file',
     'prepare/imagefolder': '--val=2 --out=folder --size=0', 'prepare/cifar10': '--from=nowhere',
@@ -155,7 +158,8 @@ def inputs_of_prepare(folder):
     make('flowers102', **{'102flowers__tgz': tar({f'jpg/image_0000{i}.jpg': picture for i in (1, 2, 3)}, 'gz')},
          setid__mat=mat(trnid=[1], valid=[2], tstid=[3]), imagelabels__mat=mat(labels=[1, 1, 1]))
     lists = {'trainval.txt': b'cat_1 1 1 1\n', 'test.txt': b'cat_2 1 1 1\n'}
-    make('pets', annotations__tar__gz=tar(lists, 'gz'), images__tar__gz=tar({f'cat_{i}.jpg': picture for i in '12'}, 'gz'))
+    make('pets', annotations__tar__gz=tar(lists, 'gz'),
+         images__tar__gz=tar({f'cat_{i}.jpg': picture for i in '12'}, 'gz'))
     pack = tar({f'{i}.txt': f'text {i}\n'.encode() for i in range(40)}, 'xz')
     make('openwebtext', urlsf_subset00__tar=tar({'openwebtext/urlsf_subset00-0_data.xz': pack}))
     for split in ('train', 'val'):
@@ -220,7 +224,7 @@ def here(place, tmp_path, monkeypatch):
     def no_network(url, *more):
         raise settings.Mistake(f'{url}: no network')
     monkeypatch.setattr(download, 'fetch', no_network)
-    monkeypatch.setattr(download, 'differs', lambda path, checksum: '')  # our small archives pass for the published ones
+    monkeypatch.setattr(download, 'differs', lambda path, checksum: '')  # of our small archives
     monkeypatch.setattr('tasks.tokenizer.gpt2_bpe', GPT2)
     monkeypatch.setattr(sys, 'stdin', io.StringIO())
     for name in ('wandb', 'torch.utils.tensorboard'):
@@ -240,7 +244,8 @@ def program(name):
     if name in PROGRAMS:
         return PROGRAMS[name][0], PROGRAMS[name][1].split()
     stem = name.removeprefix('prepare/')
-    return importlib.import_module(f'prepare.{stem}').main, PREPARE[stem].split() + ['--workers', '0'] * (stem in POOLED)
+    main = importlib.import_module(f'prepare.{stem}').main
+    return main, PREPARE[stem].split() + ['--workers', '0'] * (stem in POOLED)
 
 
 def options(name):

@@ -67,7 +67,8 @@ def said(capsys, run, folder, *words):
 
 def numbers(text):
     """The numbers behind the words loss and top-1, in order, and in front of `bits per byte`."""
-    found = re.findall(r'(?:loss|top-[15]) ([\d.]+)|([\d.]+) bits per byte', text.split('; always')[0].split('; predict')[0])
+    text = re.split('; always|; predict', text)[0]
+    found = re.findall(r'(?:loss|top-[15]) ([\d.]+)|([\d.]+) bits per byte', text)
     return [float(a or b) for a, b in found]
 
 

@@ -69,8 +69,8 @@ def test_a_signal_ends_a_validation_and_the_run_repeats_it(tiny, text_run, tmp_p
 def test_stopped_with_its_readers_a_run_ends_in_order(number, pictures_data, tmp_path):
     words = [f'--data_dir={pictures_data}', '--dataset=pack', *OF_PICTURES, '--image_size=8', '--workers=2',
              '--max_iters=100000', '--eval_interval=10', f'--out_dir={tmp_path}/a']
-    process = subprocess.Popen([sys.executable, '-u', str(ROOT / 'train.py'), *words], text=True, start_new_session=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, '-u', str(ROOT / 'train.py'), *words], text=True,
+                               start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         for line in process.stdout:
             if line.startswith('step') and int(line.split()[1]) >= 13:
@@ -87,7 +87,7 @@ def test_stopped_with_its_readers_a_run_ends_in_order(number, pictures_data, tmp
 
 
 @pytest.mark.parametrize('minutes, saved', [('0', [0, 3]), ('1e-9', [0, 1, 2, 3, 4, 5])])
-def test_a_killed_run_goes_on_from_its_last_checkpoint_bit_for_bit(minutes, saved, tiny, text_run, tmp_path, monkeypatch):
+def test_a_killed_run_goes_on_from_its_checkpoint_bit_for_bit(minutes, saved, tiny, text_run, tmp_path, monkeypatch):
     seen, save = [], RunDirectory.save_last
 
     def noted(run, *state):

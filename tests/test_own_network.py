@@ -30,8 +30,8 @@ def shown():
 
 @pytest.fixture
 def fork(tmp_path, monkeypatch, bytes_data, quick):
-    """fork(name, {old: new}) writes model_NAME.py, the network of docs/extend.md with changes, in a folder of its own as
-    if it lay beside the others; returns the words that train it on text."""
+    """fork(name, {old: new}) writes model_NAME.py, the network of docs/extend.md with changes, in a folder of its own,
+    as if it lay beside the others; returns the words that train it on text."""
     monkeypatch.setattr(networks, 'HERE', tmp_path)
     monkeypatch.setattr('engine.settings.HERE', tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -75,7 +75,8 @@ def test_with_the_file_alone_every_command_works(dataset, fork, tmp_path, bytes_
     sizes = {'vocab_size': 256} if text else {'image_size': [8, 8], 'num_classes': 4, 'channels': 3}
     assert sizes.items() <= config_of(out).items()
     capsys.readouterr()
-    sample.main([f'--ckpt={out}', *(['--start=the', '--max_new_tokens=9'] if text else [f'--image={pictures_data}/quads'])])
+    look = ['--start=the', '--max_new_tokens=9'] if text else [f'--image={pictures_data}/quads']
+    sample.main([f'--ckpt={out}', *look])
     scores.main([f'--ckpt={out}', data, '--split=val'])
     said = capsys.readouterr().out
     assert ('bits per byte' in said) == text and ('top-1' in said) != text
@@ -119,7 +120,8 @@ def buffer(made):
 
 
 NETWORKS = {  # name: (changes, the text)
-    'least_image': ({}, IMAGE), 'least_text': ({}, TEXT), 'hollow': (buffer("__import__('torch').zeros(0, 3)"), shown()),
+    'least_image': ({}, IMAGE), 'least_text': ({}, TEXT),
+    'hollow': (buffer("__import__('torch').zeros(0, 3)"), shown()),
     'infinite': (buffer("__import__('torch').full((4,), -float('inf'))"), shown()),
     'looking': ({BUILT: BUILT + '        self.scale = self.head.weight.std().item()\n'}, shown()),
     'looped': ({'*(Layer(config) for _ in range(config.n_layer))': 'Layer(config)', CALL:  # more layers than tensors
@@ -151,7 +153,8 @@ def test_a_network_keeps_its_own_sizes(dataset, fork, tmp_path, pictures_data, m
     words = fork(f'mine_{dataset}', {'n_layer: int = 2 ': 'n_layer: int = 3 ', 'n_embd: int = 64': 'n_embd: int = 32'})
     go(*(w for w in words if not w.startswith('--n_embd')), f'--dataset={dataset}', f'--data_dir={pictures_data}')
     c = config_of(tmp_path / 'out')
-    assert (c['n_layer'], c['n_embd'], c['n_head']) == (3, 32, 2) and c['learning_rate'] != train.TrainConfig.learning_rate
+    assert (c['n_layer'], c['n_embd'], c['n_head']) == (3, 32, 2)
+    assert c['learning_rate'] != train.TrainConfig.learning_rate
 
 
 # ---- losses and numbers
@@ -240,8 +243,8 @@ def house(tmp_path, bytes_data):
 @pytest.mark.slow
 def test_a_bug_shows_file_and_line_on_any_rank(house):
     (house / 'model_bug.py').write_text(shown().replace(CALL, BUGS['in_forward'][CALL]))
-    said = torchrun('--model=bug', *WORDS, f'--data_dir={house}/data', '--dataset=sums', script=house / 'train.py', code=1,
-                    cwd=house)[1]
+    said = torchrun('--model=bug', *WORDS, f'--data_dir={house}/data', '--dataset=sums', script=house / 'train.py',
+                    code=1, cwd=house)[1]
     assert said.count('model_bug.py", line 5') >= 2 and 'error: rank' not in said
 
 

@@ -274,9 +274,9 @@ def test_commands_of_papers_are_accepted_and_look_at_runs_that_others_make():
 
 @pytest.mark.parametrize('times, noise, start, end', [(2, 2, 3, 1), (-1, 0, 1, 3), (1, 0, 3, 1)])
 def test_the_misprints_of_the_diffusions(times, noise, start, end):
-    """Equations (A.29), (A.30) and (A.31), as docs/papers.md corrects them. A token of N(0, 1) has the variance 1 + 2t and
-    the score -x / (1 + 2t) at time t, from 0 to 1. A drift of `times` the score and a noise of variance `noise` keep that
-    law, the first and the last of them backwards in time."""
+    """Equations (A.29), (A.30) and (A.31), as docs/papers.md corrects them. A token of N(0, 1) has the variance 1 + 2t
+    and the score -x / (1 + 2t) at time t, from 0 to 1. A drift of `times` the score and a noise of variance `noise`
+    keep that law, the first and the last of them backwards in time."""
     for wrong in (0, -2 * times):
         variance, steps = start, 10_000
         for i in range(steps):

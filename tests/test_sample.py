@@ -67,7 +67,8 @@ def test_characters_of_several_bytes_are_printed_whole_and_stop_ends_a_text(word
                                                                             monkeypatch):
     ids = iter(drawn.encode())
     monkeypatch.setattr('engine.generate.pick', lambda *a: torch.tensor([[next(ids)]]))
-    assert said(capsys, f'--ckpt={runs}/bytes', '--start=x', f'--max_new_tokens={len(drawn.encode())}', *words) == printed
+    words = [f'--ckpt={runs}/bytes', '--start=x', f'--max_new_tokens={len(drawn.encode())}', *words]
+    assert said(capsys, *words) == printed
 
 
 @pytest.mark.slow
@@ -179,7 +180,8 @@ def test_folders_of_classes_are_true_classes(pictures, figures, tmp_path, capsys
 
 
 @pytest.mark.parametrize('name, channels, normalizes', [
-    ('crate_mae', 3, False), ('vit_mae', 3, True), ('crate_mae', 1, False), ('vit_mae', 2, False), ('crate_mae', 5, False)])
+    ('crate_mae', 3, False), ('vit_mae', 3, True), ('crate_mae', 1, False), ('vit_mae', 2, False),
+    ('crate_mae', 5, False)])
 def test_the_grid_of_reconstructions(name, channels, normalizes, pictures, figures, tmp_path, capsys):
     model = masked_autoencoder(name, image_size=8, patch_size=2, channels=channels, norm_pix_loss=normalizes)[0].eval()
     dataset, file = pictures / f'quads_{channels}', tmp_path / 'a.png'

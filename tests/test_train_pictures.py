@@ -1,7 +1,7 @@
 """train.py on pictures, of classifiers and masked autoencoders: they learn, what is validated and kept, the average of
 the weights, readers, shares of the pictures."""
 import pytest
-from helpers import (HARD_PICTURES, OF_AUTOENCODERS, OF_PICTURES, by_hand, column, config_of, equal, go, losses, weights)
+from helpers import HARD_PICTURES, OF_AUTOENCODERS, OF_PICTURES, by_hand, column, config_of, equal, go, losses, weights
 
 import eval as scores
 import train
@@ -38,7 +38,7 @@ def test_a_masked_autoencoder_learns_the_colours_of_pictures(name, dataset, word
     scores.main([f'--ckpt={tmp_path}/a', words[0], '--dtype=float32', '--split=val'])
     said = capsys.readouterr().out
     flat = float(said.split('visible patches: ')[1].split()[0])
-    assert loss[-1] < 0.97 * flat and flat < loss[0] and f'loss {min(loss):.4f}' in said  # eval.py hides the same patches
+    assert loss[-1] < 0.97 * flat and flat < loss[0] and f'loss {min(loss):.4f}' in said  # the same are hidden
 
 
 def loss_by_hand(state, out, pictures_data):
