@@ -5,7 +5,7 @@ import signal
 import numpy as np
 import pytest
 import torch
-from helpers import HARD, HARD_PICTURES, JPEGS, OF_AUTOENCODERS, OF_PICTURES, TEXT, go, quadrants, save_text, split_text
+from helpers import JPEGS, KINDS, OF_AUTOENCODERS, SHORT, TEXT, go, quadrants, save_text, split_text
 
 from engine import curve
 from prepare.lib.pictures import save_arrays, save_pack
@@ -57,27 +57,41 @@ def pictures_data(tmp_path_factory):
 
 
 @pytest.fixture(scope='session')
-def text_run(tiny, tmp_path_factory):
-    out = tmp_path_factory.mktemp('runs') / 'text'
-    go(*tiny, *HARD, f'--out_dir={out}')
-    return out
+def words_of(tiny, pictures_data):
+    """words_of(kind): the command line of a run of this kind."""
+    def words_of(kind):
+        pictures = SHORT[0] in KINDS[kind]
+        return [*([f'--data_dir={pictures_data}', '--dataset=quads'] if pictures else tiny), *KINDS[kind]]
+    return words_of
 
 
 @pytest.fixture(scope='session')
-def picture_run(pictures_data, tmp_path_factory):
+def whole(words_of, tmp_path_factory):
+    """whole(kind): a finished run of this kind, which is made once."""
+    place = tmp_path_factory.mktemp('runs')
+
+    def whole(kind):
+        if not (place / kind).exists():
+            go(*words_of(kind), f'--out_dir={place / kind}')
+        return place / kind
+    return whole
+
+
+@pytest.fixture(scope='session')
+def text_run(whole):
+    return whole('text')
+
+
+@pytest.fixture(scope='session')
+def picture_run(whole):
     """CRATE on `quads`, with an average of the weights, accumulation and dropout."""
-    out = tmp_path_factory.mktemp('runs') / 'pictures'
-    go(f'--data_dir={pictures_data}', '--dataset=quads', *OF_PICTURES, *HARD_PICTURES, f'--out_dir={out}')
-    return out
+    return whole('pictures')
 
 
 @pytest.fixture(scope='session')
-def pretrained(pictures_data, tmp_path_factory):
+def pretrained(whole):
     """A folder with a run of each masked autoencoder on `quads`, by the network's name."""
-    out = tmp_path_factory.mktemp('pretrained')
-    for name, own in OF_AUTOENCODERS.items():
-        go(f'--data_dir={pictures_data}', '--dataset=quads', *own, f'--out_dir={out}/{name}')
-    return out
+    return [whole(name).parent for name in OF_AUTOENCODERS][0]
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 network."""
 import copy
 import io
+import itertools
 import json
 import math
 import os
@@ -16,7 +17,7 @@ from PIL import Image
 
 import train
 from analysis import layers
-from engine import networks, settings
+from engine import networks, optim, settings
 from engine.checkpoint import read_log
 from engine.trained import read_last, read_weights, write_run
 from prepare.lib.files import write_text
@@ -227,12 +228,31 @@ OF_PICTURES = [*SHORT, '--model=crate', '--patch_size=4', '--randaugment_n=1']
 OF_CRATE_MAE = [*SHORT, '--model=crate_mae', '--patch_size=2', '--min_lr=0', '--learning_rate=1e-2']
 OF_AUTOENCODERS = {'crate_mae': OF_CRATE_MAE, 'vit_mae': [
     *OF_CRATE_MAE, '--model=vit_mae', '--decoder_n_layer=1', '--decoder_n_head=2', '--decoder_n_embd=16']}
+OF_DINO = [*SHORT, '--model=dino', '--patch_size=4', '--n_out=32', '--hidden=16', '--bottleneck=8', '--local_crops=2',
+           '--local_size=4', '--crop_scale=0.4', '--freeze_share=0.2', '--weight_decay_end=0.4']
+SIMDINO = ['--objective=simdino', '--eps=0.4', '--c=2']
+KINDS = {  # of runs, each with what is hard to get right; `tiny` stands before those without SHORT
+    'text': HARD, 'tost': ['--model=tost', '--layer_scale=1', '--optimizer=lion'],
+    'masked_text': ['--model=crate', '--causal=false', '--optimizer=adam'],
+    'functions': ['--dataset=linear', '--n_dims=4', '--block_size=8', '--recompute=true'],
+    'pictures': [*OF_PICTURES, *HARD_PICTURES], **OF_AUTOENCODERS, 'dino': OF_DINO, 'simdino': [*OF_DINO, *SIMDINO]}
 
 
 def go(*words):
     """Train, in this process. Raises SystemExit if a signal ended the run."""
     if code := train.main(list(words)):
         sys.exit(code)
+
+
+def before_step(patch, step, act):
+    """From now on act() is called just before this step of a run, counted from its start."""
+    set_rates, steps = optim.set_rates, itertools.count()
+
+    def rates(*args):
+        if next(steps) == step:
+            act()
+        return set_rates(*args)
+    patch.setattr(optim, 'set_rates', rates)
 
 
 ENDS = ('step', 'split', 'loss'), ('lr', 'seen', 'seconds')  # the first and the last columns of a log
@@ -330,6 +350,30 @@ def jpeg(height, width, seed):
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
     Image.fromarray(pixels).save(out, 'JPEG')
     return out.getvalue()
+
+
+def masked_folders(place, voc, coco):
+    """Pictures with masks as Pascal VOC and COCO publish them, two in each, in the folders voc and coco; and FOLDER and
+    MASKS in `place`, of two classes."""
+    mask = np.zeros((32, 32), np.uint8)
+    mask[8:20, 8:20] = 1
+
+    def png(path, pixels=mask):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    pictures = quadrants(4, size=32)[0]
+    for i in range(4):
+        png(place / 'MASKS' / f'class{i % 2}' / f'{i}.png')
+        png(place / 'FOLDER' / f'class{i % 2}' / f'{i}.png', pictures[i])
+    (voc / 'ImageSets' / 'Segmentation').mkdir(parents=True), (coco / 'annotations').mkdir(parents=True)
+    for i, split in enumerate(('train', 'val')):
+        (voc / 'ImageSets' / 'Segmentation' / f'{split}.txt').write_text(f'{i}\n')
+        png(voc / 'JPEGImages' / f'{i}.jpg', pictures[i]), png(coco / split / 'x.jpg', pictures[i])
+        for folder in ('SegmentationObject', 'SegmentationClass'):
+            png(voc / folder / f'{i}.png')
+        held = {'images': [{'id': 1, 'file_name': 'x.jpg'}], 'categories': [{'id': 1, 'name': 'ring'}], 'annotations': [
+            {'image_id': 1, 'category_id': 1, 'area': 144, 'segmentation': [[8, 8, 19, 8, 19, 19, 8, 19]]}]}
+        (coco / 'annotations' / f'instances_{split}.json').write_text(json.dumps(held))
 
 
 SHAPES = [(9, 12), (16, 8), (8, 8), (11, 30), (12, 9)]  # of the pictures in turn

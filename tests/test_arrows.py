@@ -1,5 +1,5 @@
-"""Imports go one way: root programs import folders, analysis and scoring import tasks and engine,
-tasks imports engine, engine imports neither, and networks nothing of the house."""
+"""Imports go one way: root programs import folders, analysis and scoring import tasks and engine, tasks imports engine,
+engine imports neither, and networks nothing of the house."""
 import ast
 import subprocess
 import sys
@@ -10,7 +10,8 @@ from helpers import ROOT
 MAY_IMPORT = {'engine': {'engine'}, 'tasks': {'tasks', 'engine'},
               'scoring': {'scoring', 'tasks', 'engine', 'models'},
               'analysis': {'analysis', 'tasks', 'engine', 'models'},
-              'prepare': {'prepare', 'tasks', 'engine', 'models', 'config'}, 'config': {'config'}, 'models': set()}
+              'prepare': {'prepare', 'tasks', 'engine', 'models', 'config'}, 'config': {'config'}}
+FILES = [*ROOT.glob('*.py'), *(file for folder in MAY_IMPORT for file in (ROOT / folder).rglob('*.py'))]
 
 
 def place(module):
@@ -21,86 +22,33 @@ def place(module):
     return first if first in MAY_IMPORT else ''
 
 
-def of_the_house():
-    """{module: its file} of all of the project's Python but the tests."""
-    files = [*ROOT.glob('*.py'), *(file for folder in MAY_IMPORT for file in (ROOT / folder).rglob('*.py'))]
-    return {'.'.join(file.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__'): file for file in files}
+def imported(node, anywhere=True):
+    """The places whose modules a file imports anywhere, or at its top alone."""
+    if isinstance(node, ast.Import):
+        return {place(alias.name) for alias in node.names} - {''}
+    if isinstance(node, ast.ImportFrom):
+        return {place(node.module)} - {''}
+    if isinstance(node, (ast.FunctionDef, ast.Lambda)) and not anywhere:
+        return set()
+    return set().union(*(imported(child, anywhere) for child in ast.iter_child_nodes(node)))
 
 
-def imported(file, anywhere=True):
-    """The modules of the house that a file imports anywhere, or only those it needs to be imported
-    itself."""
-    known, found = of_the_house(), set()
-
-    def visit(node):
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            inside = {f'{node.module}.{alias.name}' for alias in node.names}
-            found.update(inside & known.keys() or {node.module})
-        elif isinstance(node, (ast.FunctionDef, ast.Lambda)) and not anywhere:
-            return
-        for child in ast.iter_child_nodes(node):
-            visit(child)
-    visit(ast.parse(file.read_text()))
-    return {name for name in found if place(name)}
+@pytest.mark.parametrize('file', FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_a_module_imports_only_what_it_may(file):
+    """No file imports a root program; a network imports engine for the authors' weights and for generation alone."""
+    tree, module = ast.parse(file.read_text()), '.'.join(file.relative_to(ROOT).with_suffix('').parts)
+    folder = place(module)
+    allowed = {'models': {'engine'}, 'programs': {*MAY_IMPORT, 'models'}} | MAY_IMPORT
+    assert imported(tree) <= allowed[folder]
+    assert folder != 'models' or not imported(tree, anywhere=False)
 
 
-MODULES = of_the_house()
+def test_a_root_program_imports_folders():
+    assert imported(ast.parse((ROOT / 'train.py').read_text())) >= {'engine', 'tasks'}  # so the above sees them
 
 
-def test_there_are_modules_to_look_at():
-    assert len(MODULES) > 60
-    assert {'train', 'model_aot', 'engine.checkpoint', 'tasks', 'prepare.lib.pictures'} <= MODULES.keys()
-    assert {'engine.networks', 'engine.settings'} <= imported(MODULES['engine.start'])
-    assert 'engine.generate' in imported(MODULES['model_aot']) - imported(MODULES['model_aot'], anywhere=False)
-
-
-@pytest.mark.parametrize('module', sorted(name for name in MODULES if place(name) not in ('programs', 'models')))
-def test_a_folder_imports_only_what_it_may(module):
-    """Nothing imports a root program, wherever in a file."""
-    found = {place(name) for name in imported(MODULES[module])}
-    assert found <= MAY_IMPORT[place(module)], module
-
-
-@pytest.mark.parametrize('module', sorted(name for name in MODULES if place(name) == 'models'))
-def test_a_network_imports_nothing_of_the_house(module):
-    """At its top; for the authors' weights and for generation it calls engine."""
-    assert imported(MODULES[module], anywhere=False) == set()
-    assert {place(name) for name in imported(MODULES[module])} <= {'engine'}
-
-
-def test_no_root_program_imports_another():
-    for name in MODULES:
-        if place(name) == 'programs':
-            assert 'programs' not in {place(other) for other in imported(MODULES[name])}, name
-
-
-def test_there_are_no_circles():
-    """Among modules, also through their packages, as Python runs them when they are imported."""
-    arrows = {}
-    for name, file in MODULES.items():
-        direct = imported(file, anywhere=False)
-        packages = {other.rpartition('.')[0] for other in direct}
-        arrows[name] = (direct | packages) & MODULES.keys() - {name}
-    done = set()
-
-    def walk(name, path):
-        assert name not in path, ' -> '.join((*path[path.index(name):], name))
-        if name not in done:
-            for other in sorted(arrows[name]):
-                walk(other, (*path, name))
-            done.add(name)
-    for name in arrows:
-        walk(name, ())
-
-
-@pytest.mark.parametrize('names', ['engine', 'engine.settings', 'tasks', 'tasks.files', 'tasks.tokenizer'])
-def test_settings_and_files_are_read_without_torch(names):
+@pytest.mark.parametrize('names', ['engine', 'engine.settings', 'tasks', 'tasks.files', 'tasks.tokenizer',
+                                   'prepare.stdlib, prepare.text'])
+def test_settings_files_and_scripts_for_text_are_read_without_torch(names):
     code = f'import sys, {names}; sys.exit("torch" in sys.modules)'
-    assert subprocess.run([sys.executable, '-c', code], cwd=ROOT).returncode == 0
-
-
-def test_scripts_that_prepare_text_start_without_torch():
-    code = 'import sys, prepare.stdlib, prepare.text; sys.exit("torch" in sys.modules)'
     assert subprocess.run([sys.executable, '-c', code], cwd=ROOT).returncode == 0

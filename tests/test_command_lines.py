@@ -1,22 +1,29 @@
-"""Wrong command lines, drawn at random: every option of every program with every odd value, and odd
-words. Each works, or ends with one line and exit code 2 and leaves nothing behind.
+"""Command lines: each works, or ends with one line and exit code 2 and leaves nothing behind. First those that work,
+then mistakes that people make, then every option of every program with every odd value, and odd words, at random.
 
     NANOCRATE_FAULTS=30 python -m pytest tests/test_command_lines.py -s     # 30 times as many, and a count
 """
 import contextlib
+import importlib
 import io
 import json
+import pickle
 import random
 import re
-import runpy
 import shutil
 import signal
 import sys
 from dataclasses import fields
 
+import numpy as np
 import pytest
+import scipy.io
 import torch
-from helpers import FAULTS, JPEGS, ROOT, run, save_run
+from downloads import tar
+from helpers import (FAULTS, JPEGS, OF_CRATE_MAE, OF_DINO, ROOT, masked_autoencoder, masked_folders, run, save_run,
+                     text_network)
+from safetensors.torch import save_file
+from small_benchmarks import write_archives
 
 import analyze
 import bench
@@ -25,8 +32,10 @@ import sample
 import train
 from analysis.curves import CurvesConfig
 from engine import settings
-from model_aot import AoT, AoTConfig
+from model_aot import AoTConfig
 from model_crate import CRATE, CRATEConfig
+from model_crate_alpha import CRATEAlpha, CRATEAlphaConfig
+from prepare import ptb
 from prepare.lib import download
 from tasks.augment import AugmentConfig
 
@@ -36,145 +45,295 @@ VALUES = ['nan', 'inf', '-inf', '-1', '0', '1e-300', '1e400', '1000000000000', '
           'FILE:', 'x.pt', 'text/last.pt', 'file', 'file/x', 'folder', 'no/such/place', 'a\nb', 'a\x1b[2Jb', '--',
           '-h', '--help=1', '%s', '$HOME', '__init__', 'con', 'sys', '1e9', '-0', '+1', '1e3', '3']
 WORDS = ['--', '-', '---', '-x', '--=', '--=1', '=', '--nothing', '--nothing=1', 'nothing.py', 'config', 'file',
-         'folder',
-         '', '*', 'config/*.py', 'x' * 300, '--out_dir', '--help=', '-o', '@file', 'broken.py', 'binary.py']
+         'folder', '', '*', 'config/*.py', 'x' * 300, '--out_dir', '--help=', '-o', '@file', 'broken.py', 'binary.py']
 HANG = 60  # seconds; every case here takes less than one
+BYTES, CLASSES = {'kind': 'text', 'tokenizer': {'name': 'bytes'}}, {'kind': 'images', 'classes': list('abcd')}
+
+TRAIN, DATA = (train.TrainConfig, AugmentConfig), '--data_dir=inputs/data '
+SMALL = DATA + '--n_layer=1 --n_head=2 --n_embd=8 --block_size=8 --batch_size=2 --max_iters=1 --eval_iters=1 ' \
+    '--warmup_iters=1 --out_dir=new '
+PICTURES = DATA + '--dataset=quads --out_dir=new'
+QUICK = '--n_layer=1 --n_embd=16 --n_head=2 --batch_size=2 --rounds=1 --seconds=0.01 --tokens=2'
+PROGRAMS = {  # (main, words that work, the classes of its settings)
+    'train': (train.main, SMALL + '--dataset=text', (*TRAIN, AoTConfig)),
+    'train pictures': (train.main, SMALL + '--dataset=quads --model=crate --patch_size=4', (*TRAIN, CRATEConfig)),
+    'train masked': (train.main, ' '.join([PICTURES, *OF_CRATE_MAE, '--max_iters=1']), TRAIN),
+    'train views': (train.main, ' '.join([PICTURES, *OF_DINO, '--max_iters=1']), TRAIN),
+    'sample': (sample.main, '--ckpt=text --max_new_tokens=2', [sample.SampleConfig]),
+    'sample gaps': (sample.main, '--ckpt=gaps --start=a[MASK]', [sample.SampleConfig]),
+    'sample pictures': (sample.main, '--ckpt=picture --image=folder', [sample.SampleConfig]),
+    'sample masked': (sample.main, '--ckpt=masked --image=folder --out=new.png', [sample.SampleConfig]),
+    'eval': (eval.main, DATA + '--ckpt=text/best.safetensors', [eval.EvalConfig]),
+    'eval pictures': (eval.main, DATA + '--ckpt=picture --workers=0', [eval.EvalConfig]),
+    'eval masked': (eval.main, DATA + '--ckpt=masked --workers=0', [eval.EvalConfig]),
+    'eval functions': (eval.main, '--ckpt=functions --prompts=4 --results=new.csv', [eval.EvalConfig]),
+    'eval benchmarks': (eval.main, DATA + '--ckpt=text --benchmarks=ptb --results=new.csv', [eval.EvalConfig]),
+    'analyze layers': (analyze.main, f'layers {DATA} --ckpt=picture --num_samples=2', [analyze.AnalyzeConfig]),
+    'analyze attention': (analyze.main, f'attention {DATA} --ckpt=picture --num_samples=1', [analyze.AnalyzeConfig]),
+    'analyze curves': (analyze.main, 'curves run', [CurvesConfig]),
+    'bench': (bench.main, f'step --rows=aot-stdlib-plain {QUICK}', [bench.BenchConfig]),
+    'bench generate': (bench.main, f'generate --rows=aot-stdlib-plain {QUICK}', [bench.BenchConfig])}
+PREPARE = {path.stem: f'--from inputs/{path.stem} --out new' for path in (ROOT / 'prepare').glob('[a-z]*.py')} | {
+    'arrays': '--images inputs/x.npy --labels inputs/y.npy --out new', 'imagefolder': 'inputs/imagenet/train --out new',
+    'official_weights': 'inputs/crate.pth --model crate --n_head 2 --patch_size 4 --out_dir new',
+    'crate_alpha_weights': '--from inputs/alpha.pth --out_dir new',
+    'crate_lm_weights': '--from inputs/lm.pt --out_dir new',
+    'gpt2_weights': '--from inputs/gpt2.safetensors --n_head 1 --out_dir new', 'text': 'file --out new',
+    'openwebtext': '--from inputs/openwebtext --subsets 1 --tokenizer bytes --val 0.5 --out new',
+    'ptb': '--from inputs/simple-examples.tgz --out new', 'wikitext': '--from inputs/wikitext-2-v1.zip --out new',
+    **dict.fromkeys(('cbt', 'lambada'), '--from inputs --out new'),
+    **dict.fromkeys(('shakespeare', 'shakespeare_char'), '--from file --out new'),
+    **dict.fromkeys(('shapes', 'shapes_many'), '--train 3 --val 3 --test 3 --out new'),
+    'stdlib': f'--from {ROOT}/analysis --out new'}
+POOLED = 'coco', 'flowers102', 'imagefolder', 'imagenet', 'openwebtext', 'pets', 'voc'  # may start processes
+NAMES = [*PROGRAMS, *(f'prepare/{name}' for name in sorted(PREPARE))]
+
+REFUSED = {  # words, joined by + where it takes several; the line names the last's setting or value, or what is in ()
+    'train': '--n_embd=15 --n_layers=3 --dataset=nothing_here --dataset=shakespeare_char --model=gpt --optimizer=sgd '
+             '--schedule=cos --dtype=int8 --compile=maybe --device=tpu9 --device=meta --block_size=100000 --seed=-1 '
+             '--vocab_size=17 --init_from=no_such --init_from=resume(new) --log_interval=0 --learning_rate=0 '
+             '--min_lr=1 --learning_rate=nan --grad_clip=-1 --beta2=1 --n_head=0 --n_embd=1000000000(--batch_size) '
+             '--train_share=0.5 --wandb_log=true(wandb) --tensorboard=true(tensorboard) --curriculum=9 '
+             '--dataset=quads+--init_from=text --init_from=text+--new_head=true --randaugment_n=2 --dataset=ptb '
+             '--fsdp=true',
+    'train pictures': '--patch_size=3 --num_classes=3 --num_classes=5 --epochs=-1 --ema=1 --workers=-2 --crop_scale=0 '
+                      '--eval_crop=2 --image_size=8,8,8 --randaugment_n=11 --pool=max --channels=1 --train_share=0 '
+                      '--train_share=1.5 --new_head=true --init_from=picture+--dataset=text '
+                      '--init_from=picture+--model=vit --local_crops=3 --dataset=nothing --dataset=cifar10 --cpu=1',
+    'train masked': '--mask_ratio=1 --mask_ratio=0 --mask_ratio=0.99 --mask_ratio=abc --num_classes=4 --train_share=0 '
+                    '--new_head=true --dataset=text(crate_mae)',
+    'train views': '--local_size=6 --local_size=-4 --dataset=text --backbone=nothing --local_crops=-1 --ema=0.9 '
+                   '--telemetry=true --randaugment_n=2 --local_scale=0.5 --image_size=10 --objective=what '
+                   '--objective=simdino+--eps=0 --objective=simdino+--c=-1',
+    'sample': '--start=FILE:nowhere.txt --start=FILE:binary.py --stop=more --ckpt=nowhere --temperature=-1 '
+              '--temperature=nan --top_p=0 --top_k=-1 --image=a.png --num_samples=0 --seed=-1 --max_new_token=3 '
+              '--out=x.png --ckpt=functions(eval.py) --ckpt=masked(--image)',
+    'sample gaps': '--start=the([MASK]) --start=aaaaaaaaaaaaaaaa[MASK](block_size) --image=folder',
+    'sample pictures': '--out=x.what --out=no/x.png --out=there.png --interactive=true --mask_ratio=0.5 --start=a '
+                       '--image=nowhere.png --image= --image=file --image=inputs/data/text --ckpt=letters(--image)',
+    'sample masked': '--norm_pix_loss=true --mask_ratio=0 --out=there.png --image=nowhere.png',
+    'eval': '--probe=true --knn=3 --real=real.json --prompts=3 --stride=4 --dataset=quads --dataset=ptb '
+            '--dataset=nothing --ckpt=letters(--dataset) --ckpt=nowhere',
+    'eval pictures': '--dataset=renamed --dataset=text --dataset=nothing --split=dev --batch_size=0 --knn=-1 --knn=5,0 '
+                     '--eval_crop=2 --split=train+--knn=1 --eval_view=all --workers=-2 --n_embd=32 --dtype=int8 '
+                     '--probee=true --train_share=0 --stride=4 --beside=x --image_size=10 --dataset=grey(channels) '
+                     '--real=no_real.json --confusion=c.txt --confusion=there.png --benchmarks=ptb',
+    'eval masked': '--real=x.json --confusion=x.png --benchmarks=ptb',
+    'eval functions': '--split=val --knn=3 --stride=4 --prompts=1 --dataset=cubic --beside=nowhere --beside=text '
+                      '--beside=three --benchmarks=all --results=no/x.csv',
+    'eval benchmarks': '--benchmarks=lambda --benchmarks=ptb, --stride=9 --stride=-1 --knn=3 --dataset=text '
+                       '--results=file --results=no/r.csv --benchmarks=lambada --data_dir=none --ckpt=gaps(benchmarks)',
+    'analyze attention': '--layer=9 --num_samples=-1 --ckpt=nowhere --out=x.what --out=there.png --dataset=text',
+    'analyze curves': '--top=nan nowhere --out=there.png',
+    'bench': 'pikturs --rows=crate-huge --rows=crate-tiny-quick --rows=vit-small-released(row) '
+             '--rows=crate-tiny-nanogpt(row) --rows=aot-mssa-base-nanogpt(row) '
+             '--rows=crate-tiny+--image_size=33 --rounds=0 --batchsize=2',
+    'bench generate': '--rows=vit-small',
+    'prepare/shapes': '--size=3 --objects=0 --train=0 --train=1000000000000', 'prepare/text': '--val=2 --out=file',
+    'prepare/imagefolder': '--val=2 --out=folder --size=0', 'prepare/cifar10': '--from=nowhere',
+    'prepare/openwebtext': '--subsets=22 --from=nowhere'}
+
+
+def inputs_of_prepare(folder):
+    """What the scripts of prepare/ read, as it is published, only smaller."""
+    def make(name, **files):
+        (folder / name).mkdir()
+        for file, content in files.items():
+            (folder / name / file.replace('__', '.')).write_bytes(content)
+
+    def cifar(pixels, key, names):
+        rows = {b'data': np.zeros((1, 3072), np.uint8), key: [0]}
+        return tar({name: pickle.dumps(rows, 2) for name in pixels} | {k: pickle.dumps(v, 2) for k, v in names.items()},
+                   'gz')
+
+    def mat(**arrays):
+        file = io.BytesIO()
+        scipy.io.savemat(file, {name: [values] for name, values in arrays.items()})
+        return file.getvalue()
+    picture = JPEGS['train'][0][2]
+    write_archives(folder)
+    (folder / 'cifar10').write_bytes(cifar([*(f'data_batch_{i}' for i in range(1, 6)), 'test_batch'], b'labels',
+                                           {'batches.meta': {b'label_names': [b'a']}}))
+    (folder / 'cifar100').write_bytes(cifar(['train', 'test'], b'fine_labels', {'meta': {b'fine_label_names': [b'a']}}))
+    make('flowers102', **{'102flowers__tgz': tar({f'jpg/image_0000{i}.jpg': picture for i in (1, 2, 3)}, 'gz')},
+         setid__mat=mat(trnid=[1], valid=[2], tstid=[3]), imagelabels__mat=mat(labels=[1, 1, 1]))
+    lists = {'trainval.txt': b'cat_1 1 1 1\n', 'test.txt': b'cat_2 1 1 1\n'}
+    make('pets', annotations__tar__gz=tar(lists, 'gz'),
+         images__tar__gz=tar({f'cat_{i}.jpg': picture for i in '12'}, 'gz'))
+    pack = tar({f'{i}.txt': f'text {i}\n'.encode() for i in range(40)}, 'xz')
+    make('openwebtext', urlsf_subset00__tar=tar({'openwebtext/urlsf_subset00-0_data.xz': pack}))
+    for split in ('train', 'val'):
+        (folder / 'imagenet' / split / 'c').mkdir(parents=True)
+        for i in range(2):
+            (folder / 'imagenet' / split / 'c' / f'{i}.jpg').write_bytes(picture)
+    masked_folders(folder, folder / 'voc', folder / 'coco')
+    np.save(folder / 'x.npy', np.zeros((20, 8, 8), np.uint8)), np.save(folder / 'y.npy', np.arange(20) % 2)
+    sizes = dict(n_layer=1, n_head=12, n_embd=12)
+    torch.save({'model': CRATEAlpha(CRATEAlphaConfig(**sizes)).to_official()}, folder / 'alpha.pth')
+    lm = CRATEAlphaConfig(**sizes, image_size=0, block_size=8, vocab_size=50304, decoupled=False, skip=False)
+    torch.save({'model': CRATEAlpha(lm).to_official()}, folder / 'lm.pt')
+    gpt2 = {'wte.weight': (50257, 2), 'wpe.weight': (8, 2)}
+    for name, *shape in (('ln_f', 2), ('h.0.ln_1', 2), ('h.0.ln_2', 2), ('h.0.attn.c_attn', 2, 6),
+                         ('h.0.attn.c_proj', 2, 2), ('h.0.mlp.c_fc', 2, 8), ('h.0.mlp.c_proj', 8, 2)):
+        gpt2 |= {f'{name}.weight': shape, f'{name}.bias': shape[-1:]}
+    save_file({k: torch.zeros(*shape) for k, shape in gpt2.items()}, folder / 'gpt2.safetensors')
 
 
 @pytest.fixture(scope='module')
-def place(tmp_path_factory, bytes_data):
+def place(tmp_path_factory, pictures_data):
     """A folder to work in, with small runs, data and files to trip over."""
-    place = tmp_path_factory.mktemp('place')
-    text = {'kind': 'text', 'tokenizer': {'name': 'bytes'}}
-    torch.manual_seed(0)
-    small = dict(n_layer=1, n_head=2, n_embd=8)
-    save_run(place / 'text', AoT(AoTConfig(**small, block_size=8, vocab_size=256)), text, dataset='tiny',
-             seed=1)
-    crate = CRATE(CRATEConfig(**small, image_size=8, patch_size=4, num_classes=4))
-    save_run(place / 'picture', crate, {'kind': 'images', 'classes': list('abcd')}, dataset='quads', seed=1)
-    torch.save(crate.to_official(), place / 'crate.pth')
+    place, inputs = tmp_path_factory.mktemp('place'), tmp_path_factory.mktemp('inputs')
+    shutil.copytree(pictures_data, inputs / 'data')
+    inputs_of_prepare(inputs)
+    ptb.main(['--from', f'{inputs}/simple-examples.tgz', '--out', str(inputs / 'data' / 'ptb')])
+    (place / 'inputs').symlink_to(inputs)  # which no one copies
+    small = dict(n_layer=1, n_head=2, n_embd=8, block_size=8)
+    letters = {'kind': 'text', 'tokenizer': {'name': 'chars', 'alphabet': 'abc'}}
+    save_run(place / 'text', text_network('aot', vocab_size=256, **small), BYTES, dataset='text', seed=1)
+    save_run(place / 'letters', text_network('aot', vocab_size=64, **small), letters, dataset='text', seed=1)
+    save_run(place / 'gaps', text_network('crate', causal=False, vocab_size=257), BYTES, dataset='text')
+    for name, n in (('functions', 4), ('three', 3)):
+        save_run(place / name, text_network('aot', n_dims=n, **small), {'kind': 'functions'}, dataset='linear')
+    save_run(place / 'masked', masked_autoencoder('crate_mae', image_size=8, patch_size=2)[0], CLASSES, dataset='quads')
+    crate = CRATE(CRATEConfig(n_layer=1, n_head=2, n_embd=8, image_size=8, patch_size=4, num_classes=4))
+    save_run(place / 'picture', crate, CLASSES, dataset='quads', seed=1)
+    torch.save(crate.to_official(), inputs / 'crate.pth')
     shutil.copytree(place / 'text', place / 'run')
     row = {'step': 0, 'split': 'val', 'loss': 2.0, 'lr': 0.1, 'seen': 0, 'seconds': 0.0}
     (place / 'run' / 'log.jsonl').write_text(json.dumps(row) + '\n')
     (place / 'file').write_text('a text\n' * 50)
     (place / 'folder').mkdir()
     (place / 'folder' / 'a.jpg').write_bytes(JPEGS['train'][0][2])
+    shutil.copy(place / 'folder' / 'a.jpg', place / 'there.png')
     (place / 'broken.py').write_text('n_layer = = 2')
     (place / 'binary.py').write_bytes(bytes(range(256)))
-    shutil.copytree(bytes_data / 'tiny', place / 'data' / 'tiny')
     return place
 
 
-def programs(data):
-    """{program: (main, words that work, its options)}."""
-    def named(*configs):
-        return [f.name for c in configs for f in fields(c)]
-    data = f'--data_dir={data}'
-    small = ['--n_layer=1', '--n_head=2', '--n_embd=8', '--block_size=8', '--batch_size=2', '--max_iters=1',
-             '--eval_iters=1', '--warmup_iters=1']
-    picture = [data, '--ckpt=picture']
-    found = {
-        'train': (train.main, ['--data_dir=data', '--dataset=tiny', *small, '--out_dir=new'],
-                  named(train.TrainConfig, AugmentConfig, AoTConfig)),
-        'train pictures': (train.main, [data, '--dataset=quads', '--model=crate', '--patch_size=4', *small,
-                                          '--out_dir=new'], named(train.TrainConfig, AugmentConfig, CRATEConfig)),
-        'sample': (sample.main, ['--ckpt=text', '--max_new_tokens=2'], named(sample.SampleConfig)),
-        'sample pictures': (sample.main, ['--ckpt=picture', '--image=folder'], named(sample.SampleConfig)),
-        'eval': (eval.main, ['--data_dir=data', '--ckpt=text/best.safetensors'], named(eval.EvalConfig)),
-        'eval pictures': (eval.main, [*picture, '--workers=0'], named(eval.EvalConfig)),
-        'analyze layers': (analyze.main, ['layers', *picture, '--num_samples=2'], named(analyze.AnalyzeConfig)),
-        'analyze attention': (analyze.main, ['attention', *picture, '--num_samples=1'], named(analyze.AnalyzeConfig)),
-        'bench': (bench.main, ['step', '--rows=aot-stdlib-plain', '--n_layer=1', '--n_embd=16', '--batch_size=2',
-                              '--rounds=1', '--seconds=0.01'],
-                  [name for name in named(bench.BenchConfig) if name not in ('seconds', 'rounds')]),
-        'analyze curves': (analyze.main, ['curves', 'run'], named(CurvesConfig))}
-    given = {'text': ['file'], 'imagefolder': ['folder'], 'arrays': ['--images', 'file', '--labels', 'file'],
-             'official_weights': ['crate.pth', '--model', 'crate', '--n_head', '2', '--patch_size', '4'],
-             'shapes': ['--train', '3', '--val', '3', '--test', '3'],
-             'shapes_many': ['--train', '3', '--val', '3', '--test', '3']}
-    for path in sorted((ROOT / 'prepare').glob('[a-z]*.py')):
-        script = runpy.run_path(str(path))['main']
-        shown = io.StringIO()
-        with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
-            script(['--help'])
-        options = sorted({*re.findall(r'--([a-z][\w-]+)', shown.getvalue().rpartition('options:')[2])} - {'help'})
-        found[f'prepare/{path.stem}'] = script, [*given.get(path.stem, ['--from', 'file']), '--out', 'new'], options
-    return found
+class GPT2:
+    """In the place of GPT-2's tokenizer, which would be downloaded: bytes, and their number of tokens."""
+    n_vocab, eot_token = 50257, 50256
+
+    def encode_ordinary(self, text):
+        return list(text.encode())
+
+
+@pytest.fixture
+def here(place, tmp_path, monkeypatch):
+    """here() makes a copy of the place the working directory, from which nothing reaches a network or a keyboard."""
+    def no_network(url, *more):
+        raise settings.Mistake(f'{url}: no network')
+    monkeypatch.setattr(download, 'fetch', no_network)
+    monkeypatch.setattr(download, 'differs', lambda path, checksum: '')  # of our small archives
+    monkeypatch.setattr('tasks.tokenizer.gpt2_bpe', GPT2)
+    monkeypatch.setattr(sys, 'stdin', io.StringIO())
+    for name in ('wandb', 'torch.utils.tensorboard'):
+        monkeypatch.setitem(sys.modules, name, None)
+
+    def here():
+        monkeypatch.chdir(tmp_path)
+        shutil.rmtree(tmp_path / 'here', ignore_errors=True)
+        shutil.copytree(place, tmp_path / 'here', symlinks=True)
+        monkeypatch.chdir(tmp_path / 'here')
+        return tmp_path / 'here'
+    return here
+
+
+def program(name):
+    """(main, words that work)."""
+    if name in PROGRAMS:
+        return PROGRAMS[name][0], PROGRAMS[name][1].split()
+    stem = name.removeprefix('prepare/')
+    main = importlib.import_module(f'prepare.{stem}').main
+    return main, PREPARE[stem].split() + ['--workers', '0'] * (stem in POOLED)
+
+
+def options(name):
+    if name in PROGRAMS:
+        return sorted({f.name for cls in PROGRAMS[name][2] for f in fields(cls)} - {'seconds', 'rounds'})
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+        program(name)[0](['--help'])
+    return sorted({*re.findall(r'--([a-z][\w-]+)', shown.getvalue().rpartition('options:')[2])} - {'help', 'workers'})
 
 
 def tree(folder):
-    """{path: bytes} of all files in a folder but locks."""
-    files = (p for p in folder.rglob('*') if p.is_file() and p.suffix != '.lock')
+    """{path: bytes} of all files in a folder but locks, and what the next attempt to prepare a dataset goes on from."""
+    files = (p for p in folder.rglob('*') if p.is_file() and p.suffix != '.lock'
+             and not (p.parent / 'progress.json').exists())
     return {str(p.relative_to(folder)): p.read_bytes() for p in files}
 
 
-def outcome(main, words):
-    """What happens: 'works', 'refused', or what went wrong."""
+def outcome(main, words, folder):
+    """(what happens: 'works', 'refused', or what went wrong; what is said on standard error)."""
     def late(*_):
         raise TimeoutError(f'still at work after {HANG} s')
-    out, err, code = io.StringIO(), io.StringIO(), 0
+    err, code, files = io.StringIO(), 0, tree(folder)
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(HANG)
     try:
-        from engine.settings import one_line_errors
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), one_line_errors():
-            main(words)
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err), settings.one_line_errors():
+            main(list(words))
     except SystemExit as e:
         code = e.code or 0
     except BaseException as e:
-        return f'{type(e).__name__}: {str(e)[:300]}'
+        return f'{type(e).__name__}: {str(e)[:300]}', ''
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
     said = err.getvalue()
     if code == 0:
-        return 'works'
-    one = said.startswith('error: ') and said.count('\n') == 1 and len(said) < 1200 and '\x1b' not in said
-    return 'refused' if code == 2 and one else f'exit code {code}, {said[:400]!r}'
+        return 'works', said
+    left = sorted(name for name, _ in tree(folder).items() ^ files.items())
+    one = said.startswith('error: ') and said.count('\n') == 1 and len(said) < 1200
+    return ('refused' if code == 2 and one and not left else f'exit code {code}, left {left[:5]}, {said[:400]!r}'), said
 
 
-def cases(data, seed=0):
+@pytest.mark.parametrize('name', NAMES)
+def test_what_works(name, here):
+    """So that what is refused below, is not refused for another reason."""
+    folder, (main, words) = here(), program(name)
+    assert outcome(main, words, folder)[0] == 'works', outcome(main, words, folder)
+
+
+@pytest.mark.parametrize('name', REFUSED)
+def test_mistakes_are_one_line_that_names_the_setting(name, here):
+    folder, (main, words) = here(), program(name)
+    for case in REFUSED[name].split():
+        more, _, named = case.rstrip(')').partition('(') if case.endswith(')') else (case, '', '')
+        setting, _, value = more.split('+')[-1].strip('-').partition('=')
+        found, said = outcome(main, [*words, *more.split('+')], folder)
+        assert found == 'refused', (case, found)
+        assert named in said if named else setting in said or len(value) > 2 and value in said, (case, said)
+
+
+def cases(seed=0):
     """CASES command lines (program, main, words) drawn at random."""
-    rng, found = random.Random(seed), programs(data)
+    rng = random.Random(seed)
     for _ in range(CASES):
-        name = rng.choice(list(found))
-        main, words, options = found[name]
-        words = list(words)
+        name = rng.choice(NAMES)
+        main, words = program(name)
         kind = rng.random()
         if kind < 0.75:
-            option, value = rng.choice(options), rng.choice(VALUES)
+            option, value = rng.choice(options(name)), rng.choice(VALUES)
             apart = name.startswith('prepare') or rng.random() < 0.2
             words += [f'--{option}', value] if apart else [f'--{option}={value}']
         elif kind < 0.85:
             words.insert(rng.randrange(len(words) + 1), rng.choice(WORDS))
-        elif kind < 0.95 and words:
+        elif kind < 0.95:
             words[rng.randrange(len(words))] = rng.choice(WORDS + VALUES)
         else:
             rng.shuffle(words)
         yield name, main, words
 
 
-def test_wrong_command_lines(place, pictures_data, monkeypatch, tmp_path):
-    def no_network(url, *more):
-        raise settings.Mistake(f'{url}: no network')
-    monkeypatch.setattr(download, 'fetch', no_network)
-    monkeypatch.setattr(sys, 'stdin', io.StringIO())
+def test_wrong_command_lines(here):
     wrong, count = [], {}
-    for i, (name, main, words) in enumerate(cases(pictures_data)):
-        here = tmp_path / str(i)
-        shutil.copytree(place, here)
-        monkeypatch.chdir(here)
-        before = tree(here)
-        found = outcome(main, list(words))
-        left = {k for k, v in tree(here).items() if before.get(k, '') != v} | before.keys() - tree(here).keys()
-        if found == 'refused' and left:
-            found = f'refused, and left {sorted(left)[:5]}'
+    for name, main, words in cases():
+        found, _ = outcome(main, words, here())
         kind = found if found in ('works', 'refused') else 'wrong'
         count[kind] = count.get(kind, 0) + 1
-        if found not in ('works', 'refused'):
-            wrong.append((name, [w[:80] for w in words], found))
-        monkeypatch.chdir(tmp_path)
-        shutil.rmtree(here)
+        wrong += [(name, [w[:80] for w in words], found)] * (kind == 'wrong')
     print(f'{CASES} command lines: {count}')
     assert not wrong, '\n'.join(map(str, wrong))
 

@@ -68,12 +68,10 @@ def test_every_config_and_every_variant_in_its_header_builds(name, label):
 
 
 @pytest.mark.parametrize('name', FILES)
-def test_every_header_says_command_hardware_minutes_and_what_to_expect(name):
-    for words in (f'python train.py config/{name}.py', '\n# hardware   ', '\n# minutes    ', '\n# expected   '):
-        assert words in header(name), f'{name} does not say its {words.strip()}'
+def test_every_header_says_its_command_and_what_to_expect_of_every_variant(name):
     expected = header(name).split('\n# expected   ')[1]
+    assert f'python train.py config/{name}.py' in header(name)
     assert all(f'\n#              {label}  ' in expected for label in variants(name))
-    assert all(len(line) <= 100 for line in text(name).splitlines())
 
 
 @pytest.mark.parametrize('name', FILES)

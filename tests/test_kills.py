@@ -1,18 +1,108 @@
-"""A run that is killed at any renaming, any flush of the log or any step, and goes on, is the run that never was."""
+"""A run that is stopped or killed at any moment, and goes on, is the run that never was."""
 import itertools
 import os
+import shutil
 import signal
+import subprocess
+import sys
 
 import pytest
 import torch
-from helpers import HARD, equal, go, losses, weights
+from helpers import HARD, KINDS, OF_PICTURES, ROOT, before_step, equal, go, losses, weights
 from torch.utils._pytree import tree_leaves
 
-import train
+from engine import optim
 from engine.checkpoint import RunDirectory
 from engine.trained import read_last
+from tasks.text import TextSplit
 
-pytestmark = pytest.mark.skipif(not hasattr(os, 'fork'), reason='the system cannot fork')
+
+def same_run(a, b):
+    """Fails unless two runs have the same logs, weights and states of their optimizers, bit for bit, but for
+    rates, which each step sets anew: a finished run that is resumed has taken no step."""
+    rates = {'lr': 0, 'weight_decay': 0}
+    assert losses(a) == losses(b)
+    for name in ('last', 'average', 'best'):
+        one, other = (weights(out, name) for out in (a, b))
+        assert equal(one, other) if one else one is other, name
+    assert {p.name for p in a.iterdir() if p.suffix != '.new'} >= {p.name for p in b.iterdir()} - {'curve.png'}
+    states = (tree_leaves([(o['state'], [g | rates for g in o['param_groups']]) for o in read_last(out)['optimizers']])
+              for out in (a, b))
+    for mine, own in zip(*states, strict=True):
+        assert torch.equal(mine, own) if isinstance(own, torch.Tensor) else mine == own
+
+
+# ---- stopped by a signal, as Ctrl-C and batch systems do
+
+
+@pytest.mark.parametrize('at, number', [(0, signal.SIGINT), (3, signal.SIGTERM), (5, signal.SIGINT)])
+@pytest.mark.parametrize('kind', KINDS)
+def test_stopped_at_any_step_a_run_goes_on_bit_for_bit(kind, at, number, words_of, whole, quick, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as e:
+        before_step(patch, at, lambda: os.kill(os.getpid(), number))
+        go(*words_of(kind), f'--out_dir={tmp_path}/a')
+    assert e.value.code == 128 + number and read_last(tmp_path / 'a')['step'] == at + 1
+    go('--init_from=resume', f'--out_dir={tmp_path}/a')
+    same_run(tmp_path / 'a', whole(kind))
+
+
+def test_a_signal_ends_a_validation_and_the_run_repeats_it(tiny, text_run, tmp_path, monkeypatch):
+    fixed, seen = TextSplit.fixed, []
+
+    def signalled(self, *args):
+        seen.append(0)
+        for batch in fixed(self, *args):
+            seen[-1] += 1
+            if len(seen) == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+            yield batch
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(TextSplit, 'fixed', signalled)
+        go(*tiny, *HARD, f'--out_dir={tmp_path}/a')
+    assert seen == [2, 1] and read_last(tmp_path / 'a')['step'] == 3
+    go('--init_from=resume', f'--out_dir={tmp_path}/a')
+    same_run(tmp_path / 'a', text_run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_stopped_with_its_readers_a_run_ends_in_order(number, pictures_data, tmp_path):
+    words = [f'--data_dir={pictures_data}', '--dataset=pack', *OF_PICTURES, '--image_size=8', '--workers=2',
+             '--max_iters=100000', '--eval_interval=10', f'--out_dir={tmp_path}/a']
+    process = subprocess.Popen([sys.executable, '-u', str(ROOT / 'train.py'), *words], text=True,
+                               start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        for line in process.stdout:
+            if line.startswith('step') and int(line.split()[1]) >= 13:
+                break
+        os.killpg(process.pid, number)  # as a terminal does with Ctrl-C, and `timeout`
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    step = read_last(tmp_path / 'a')['step']
+    assert process.returncode == 128 + number and err == '' and step > 13 and f'stopped at step {step}' in out
+
+
+# ---- killed
+
+
+@pytest.mark.parametrize('minutes, saved', [('0', [0, 3]), ('1e-9', [0, 1, 2, 3, 4, 5])])
+def test_a_killed_run_goes_on_from_its_checkpoint_bit_for_bit(minutes, saved, tiny, text_run, tmp_path, monkeypatch):
+    seen, save = [], RunDirectory.save_last
+
+    def noted(run, *state):
+        save(run, *state)
+        seen.append(read_last(run.out)['step'])
+
+    def die():
+        raise KeyboardInterrupt
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(RunDirectory, 'save_last', noted)
+        before_step(patch, 5, die)
+        go(*tiny, *HARD, f'--out_dir={tmp_path}/a', f'--checkpoint_minutes={minutes}')
+    assert seen == saved
+    go('--init_from=resume', f'--out_dir={tmp_path}/a')
+    same_run(tmp_path / 'a', text_run)
 
 
 def killed(n, words):
@@ -30,8 +120,7 @@ def killed(n, words):
                         os.kill(os.getpid(), signal.SIGKILL)
                 return result
             return call
-        os.replace, RunDirectory.log = mortal(os.replace), mortal(RunDirectory.log)
-        train.optim.set_rates = mortal(train.optim.set_rates)
+        os.replace, RunDirectory.log, optim.set_rates = map(mortal, (os.replace, RunDirectory.log, optim.set_rates))
         try:
             go(*words)
         finally:
@@ -39,30 +128,18 @@ def killed(n, words):
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
-def without_rates(optimizer):
-    """All of an optimizer's state but its learning rates, which each step sets anew: a finished run that is resumed has
-    taken no step."""
-    groups = [{k: v for k, v in group.items() if k != 'lr'} for group in optimizer['param_groups']]
-    return optimizer['state'], groups
-
-
 @pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, 'fork'), reason='the system cannot fork')
 def test_a_kill_at_any_moment_loses_nothing(tiny, tmp_path):
-    words = [*tiny, *HARD, '--ema=0.9', '--eval_interval=2', '--keep_checkpoints=true']
-    go(*words, f'--out_dir={tmp_path}/whole')
+    words, whole = [*tiny, *HARD, '--ema=0.9', '--eval_interval=2', '--keep_checkpoints=true'], tmp_path / 'whole'
+    go(*words, f'--out_dir={whole}')
     for n in itertools.count(1):
         out = tmp_path / str(n)
         if not killed(n, [*words, f'--out_dir={out}']):
             break
         again = ['--init_from=resume'] if (out / 'last.pt').exists() else [*words, '--overwrite=true']
         go(*again, f'--out_dir={out}')
-        assert losses(out) == losses(tmp_path / 'whole'), n
-        files = ({p.name for p in run.iterdir() if p.suffix != '.new'} for run in (out, tmp_path / 'whole'))
-        assert next(files) >= next(files) - {'curve.png'}, n  # a finished run is not drawn again
-        for name in ('last', 'average', 'best', 'step_4'):
-            assert equal(weights(out, name), weights(tmp_path / 'whole', name)), (n, name)
-        states = (tree_leaves([without_rates(o) for o in read_last(run)['optimizers']])
-                  for run in (out, tmp_path / 'whole'))
-        for mine, own in zip(*states, strict=True):
-            assert torch.equal(mine, own) if isinstance(own, torch.Tensor) else mine == own, n
+        same_run(out, whole)
+        assert equal(weights(out, 'step_4'), weights(whole, 'step_4')), n
+        shutil.rmtree(out)
     assert n > 50  # two for each of 4 validations' rows and files, 6 steps and their rows, config.json and curve.png

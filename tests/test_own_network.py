@@ -1,5 +1,5 @@
-"""The contract of docs/extend.md: with the file model_tiny.py that the page shows, and no other change, every command
-works: training on text and on pictures, sampling, scoring, analyzing."""
+"""What people do to the code, with docs/extend.md: networks, losses and numbers of their own, for which no other file
+changes, and the five changes that the page shows. They meet their own mistakes alone."""
 import csv
 import re
 import shutil
@@ -7,109 +7,88 @@ import subprocess
 import sys
 
 import pytest
-from helpers import ROOT, TEXT, column, config_of, train_fast
+import torch
+from helpers import ROOT, column, config_of, fails, go, losses, torchrun, weights
 
+import analyze
+import eval as scores
+import sample
+import train
 from engine import networks
+from engine.settings import Mistake, one_line_errors
 
+PAGE = (ROOT / 'docs' / 'extend.md').read_text(encoding='utf-8')
 FOLDERS = 'analysis', 'config', 'engine', 'prepare', 'scoring', 'tasks'
-SHORT = ['--max_iters=4', '--eval_interval=2', '--eval_iters=2', '--log_interval=1', '--batch_size=4', '--n_layer=2',
-         '--n_embd=16', '--device=cpu']
+WORDS = ['--n_embd=16', '--block_size=16', '--max_iters=4', '--eval_interval=2', '--eval_iters=2', '--batch_size=4',
+         '--log_interval=1', '--optimizer=adamw', '--dtype=float32', '--device=cpu']
 
 
 def shown():
     """The first block of Python under the heading that names model_tiny.py."""
-    page = (ROOT / 'docs' / 'extend.md').read_text()
-    return re.search(r'^#+ .*model_tiny\.py.*?^```python\n(.*?)^```', page, re.M | re.S)[1]
+    return re.search(r'^#+ .*model_tiny\.py.*?^```python\n(.*?)^```', PAGE, re.M | re.S)[1]
 
 
-@pytest.fixture(scope='module')
-def house(tmp_path_factory):
-    """A copy of the project with that file, a small text and few pictures."""
-    here = tmp_path_factory.mktemp('house')
-    for file in ROOT.glob('*.py'):
-        shutil.copy(file, here)
-    for folder in FOLDERS:
-        shutil.copytree(ROOT / folder, here / folder, ignore=shutil.ignore_patterns('__pycache__'))
-    (here / 'model_tiny.py').write_text(shown())
-    shutil.copytree(here, here.with_name('before'))
-    (here / 'text.txt').write_text(TEXT[:20_000])
-    python(here, 'prepare/text.py', 'text.txt', '--out', 'data/words')
-    python(here, 'prepare/shapes.py', '--size=16', '--train=40', '--val=20', '--test=20', '--out=data/few')
-    return here
+@pytest.fixture
+def fork(tmp_path, monkeypatch, bytes_data, quick):
+    """fork(name, {old: new}) writes model_NAME.py, the network of docs/extend.md with changes, in a folder of its own,
+    as if it lay beside the others; returns the words that train it on text."""
+    monkeypatch.setattr(networks, 'HERE', tmp_path)
+    monkeypatch.setattr('engine.settings.HERE', tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def fork(name, changes, text=shown()):
+        for old, new in changes.items():
+            assert text.count(old) == 1
+            text = text.replace(old, new)
+        (tmp_path / f'model_{name}.py').write_text(text)
+        return [f'--model={name}', f'--data_dir={bytes_data}', '--dataset=tiny', *WORDS, f'--out_dir={tmp_path}/out']
+    return fork
 
 
-def python(house, *words, fails=False):
-    """What a command prints; it must end well, or with one line and exit code 2."""
-    done = subprocess.run([sys.executable, *words], cwd=house, capture_output=True, text=True, timeout=300)
-    assert done.returncode == (2 if fails else 0), done.stderr
-    assert not fails or len(done.stderr.splitlines()) == 1
-    return done.stderr if fails else done.stdout
+CALL = 'z = self.layers(self.embed(x))'
+BUILT = 'self.head = nn.Linear(d, config.vocab_size if self.text else config.num_classes)\n'
+ANSWER = 'return out, None if y is None else nn.functional.cross_entropy(out.flatten(0, -2), y.flatten())'
 
 
-def sources(folder):
-    files = [*folder.glob('*.py'), *(file for name in FOLDERS for file in (folder / name).rglob('*.py'))]
-    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
+def with_more(more):
+    return {ANSWER: ANSWER.replace('return out, None', 'loss = None') + f'\n        return out, loss, {more}'}
 
+
+# ---- networks
 
 def test_the_file_is_short_and_imports_nothing_of_the_house():
-    text = shown()
-    assert len(text.splitlines()) <= 60
-    assert {line.split()[1].split('.')[0] for line in re.findall(r'^(?:from|import) .*', text, re.M)} <= {
-        'dataclasses', 'math', 'torch'}
+    assert len(shown().splitlines()) <= 60
+    imports = re.findall(r'^(?:from|import) (\w+)', shown(), re.M)
+    assert set(imports) <= {'dataclasses', 'math', 'torch'}
 
 
-@pytest.mark.slow
-def test_it_reads_text(house):
-    words = '--model=tiny', '--dataset=words', '--block_size=32', '--out_dir=out/words'
-    said = python(house, 'train.py', *words, *SHORT)
-    assert 'tiny: 0.0' in said and 'step      4 of 4  validation  loss' in said
-    run = house / 'out' / 'words'
-    assert config_of(run)['vocab_size'] == 256 and 5 < column(run, 'val')[0] < 6.5  # log 256 = 5.55
-    python(house, 'train.py', '--init_from=resume', '--out_dir=out/words', '--max_iters=40', '--learning_rate=1e-2')
-    assert column(run, 'val')[-1] < column(run, 'val')[0] - 0.5
-    text = python(house, 'sample.py', '--ckpt=out/words', '--start=the', '--max_new_tokens=40', '--device=cpu')
-    assert text.startswith('the') and len(text) > 20
-    said = python(house, 'eval.py', '--ckpt=out/words', '--split=val', '--device=cpu')
-    assert 'bits per byte' in said
-    layers_of(house, 'out/words')
+@pytest.mark.parametrize('dataset', ['tiny', 'quads'])
+def test_with_the_file_alone_every_command_works(dataset, fork, tmp_path, bytes_data, pictures_data, capsys):
+    """Or says in a line what the network lacks."""
+    text, out = dataset == 'tiny', tmp_path / 'out'
+    words = fork(f'tiny_{dataset}', {})
+    data = f'--data_dir={bytes_data if text else pictures_data}'
+    own = [w for w in words if text or 'block_size' not in w] + [data, f'--dataset={dataset}']
+    go(*own)
+    go('--init_from=resume', f'--out_dir={out}', '--max_iters=40', '--learning_rate=1e-2')
+    assert column(out, 'val')[-1] < column(out, 'val')[0] - 0.1
+    sizes = {'vocab_size': 256} if text else {'image_size': [8, 8], 'num_classes': 4, 'channels': 3}
+    assert sizes.items() <= config_of(out).items()
+    capsys.readouterr()
+    look = ['--start=the', '--max_new_tokens=9'] if text else [f'--image={pictures_data}/quads']
+    sample.main([f'--ckpt={out}', *look])
+    scores.main([f'--ckpt={out}', data, '--split=val'])
+    said = capsys.readouterr().out
+    assert ('bits per byte' in said) == text and ('top-1' in said) != text
+    analyze.main(['layers', f'--ckpt={out}', data, f'--out={tmp_path}/x.png'])
+    rows = list(csv.DictReader((tmp_path / 'x.csv').read_text().splitlines()))
+    assert (tmp_path / 'x.png').stat().st_size > 5000 and len({row['layer'] for row in rows}) == 2
+    if not text:
+        fails(capsys, scores.main, f'--ckpt={out}', data, '--probe=true')
+        assert 'read.head' in fails(capsys, train.main, f'--init_from={out}', data, '--new_head=true', '--out_dir=none')
+    assert words[0][2:] in fails(capsys, analyze.main, 'page', f'--ckpt={out}', data, f'--out={tmp_path}/page.html')
+    assert words[0][2:] in fails(capsys, train.main, words[0], '--dataset=linear', '--out_dir=none')
 
-
-@pytest.mark.slow
-def test_it_reads_pictures(house):
-    said = python(house, 'train.py', '--model=tiny', '--dataset=few', *SHORT, '--out_dir=out/few')
-    assert 'tiny: 0.0' in said and 'top1' in said
-    config = config_of(house / 'out' / 'few')
-    assert (config['image_size'], config['num_classes'], config['channels']) == ([16, 16], 10, 3)
-    said = python(house, 'eval.py', '--ckpt=out/few', '--device=cpu')
-    assert 'top-1' in said and '20 pictures' in said
-    layers_of(house, 'out/few')
-    python(house, 'train.py', '--model=tiny', '--dataset=few', *SHORT, '--image_size=16', '--out_dir=out/typed')
-
-
-def layers_of(house, run):
-    out = f'{run.replace("/", "_")}.png'
-    python(house, 'analyze.py', 'layers', f'--ckpt={run}', f'--out={out}', '--device=cpu')
-    rows = list(csv.DictReader((house / out).with_suffix('.csv').read_text().splitlines()))
-    assert (house / out).stat().st_size > 5000 and len({row['layer'] for row in rows}) == 2
-
-
-@pytest.mark.slow
-def test_what_it_lacks_is_refused_in_one_line(house):
-    if not (house / 'out' / 'few').exists():
-        test_it_reads_pictures(house)
-    python(house, 'eval.py', '--ckpt=out/few', '--probe=true', '--device=cpu', fails=True)
-    said = python(house, 'train.py', '--init_from=out/few', '--new_head=true', '--out_dir=out/none', fails=True)
-    assert 'Tiny has no read.head to replace' in said and 'docs/extend.md' in said
-    said = python(house, 'train.py', '--model=tiny', '--dataset=linear', '--out_dir=out/none', fails=True)
-    assert 'model=tiny does not read that' in said
-
-
-def test_no_file_changed_meanwhile(house):
-    before = sources(house.with_name('before'))
-    assert sources(house) == before and 'model_tiny.py' in before and len(before) > 60
-
-
-# ---- the least that trains
 
 LEAST = """
 from dataclasses import dataclass
@@ -132,25 +111,168 @@ class Network(nn.Module):
         return out, None if y is None else nn.functional.cross_entropy(out.flatten(0, -2), y.flatten())
 """
 IMAGE = LEAST.format(fields='image_size: int = 8', task='image', net='nn.Sequential(nn.Flatten(), nn.Linear(192, 4))')
-WORDS = LEAST.format(fields='vocab_size: int = 9; block_size: int = 4', task='text',
-                     net='nn.Sequential(nn.Embedding(256, 8), nn.Linear(8, 256))')
+TEXT = LEAST.format(fields='vocab_size: int = 9; block_size: int = 4', task='text',
+                    net='nn.Sequential(nn.Embedding(256, 8), nn.Linear(8, 256))')
 
+
+def buffer(made):
+    return {BUILT: BUILT + f"        self.register_buffer('mine', {made})\n"}
+
+
+NETWORKS = {  # name: (changes, the text)
+    'least_image': ({}, IMAGE), 'least_text': ({}, TEXT),
+    'hollow': (buffer("__import__('torch').zeros(0, 3)"), shown()),
+    'infinite': (buffer("__import__('torch').full((4,), -float('inf'))"), shown()),
+    'looking': ({BUILT: BUILT + '        self.scale = self.head.weight.std().item()\n'}, shown()),
+    'looped': ({'*(Layer(config) for _ in range(config.n_layer))': 'Layer(config)', CALL:  # more layers than tensors
+                'z = self.embed(x)\n        for _ in range(40):\n            z = self.layers(z)'}, shown())}
+
+
+@pytest.mark.parametrize('name', NETWORKS)
+def test_a_network_of_any_form_trains_goes_on_and_is_fine_tuned(name, fork, tmp_path, pictures_data):
+    words = [w for w in fork(name, *NETWORKS[name]) if 'least' not in name or not w.startswith(('--n_embd', '--block'))]
+    go(*words, *[f'--data_dir={pictures_data}', '--dataset=quads'] * (name == 'least_image'), '--learning_rate=1e-2')
+    go('--init_from=resume', f'--out_dir={tmp_path}/out', '--max_iters=16')
+    go(f'--init_from={tmp_path}/out', f'--out_dir={tmp_path}/tuned', '--max_iters=2')
+    val = column(tmp_path / 'out', 'val')
+    assert val[-1] < val[0] and column(tmp_path / 'tuned', 'val')[0] in val
+
+
+@pytest.mark.parametrize('name', ['momentum', 'seed', 'randaugment_n'])
+def test_a_setting_with_the_name_of_one_of_training_is_refused_at_the_start(name, fork, tmp_path, capsys):
+    words = fork(f'with_{name}', {'n_layer: int = 2 ': f'{name}: int = 3\n    n_layer: int = 2 '})
+    assert f'model_with_{name}.py has a setting {name}' in fails(capsys, train.main, *words)
+    assert not (tmp_path / 'out').exists()
+
+
+@pytest.mark.parametrize('dataset', ['text', 'quads'])
+def test_a_network_keeps_its_own_sizes(dataset, fork, tmp_path, pictures_data, monkeypatch):
+    """Without a recipe of its own it takes settings of training alone from another one."""
+    (tmp_path / 'config').symlink_to(ROOT / 'config')
+    monkeypatch.setattr('engine.start.HERE', ROOT)
+    words = fork(f'mine_{dataset}', {'n_layer: int = 2 ': 'n_layer: int = 3 ', 'n_embd: int = 64': 'n_embd: int = 32'})
+    go(*(w for w in words if not w.startswith('--n_embd')), f'--dataset={dataset}', f'--data_dir={pictures_data}')
+    c = config_of(tmp_path / 'out')
+    assert (c['n_layer'], c['n_embd'], c['n_head']) == (3, 32, 2)
+    assert c['learning_rate'] != train.TrainConfig.learning_rate
+
+
+# ---- losses and numbers
+
+def test_a_penalty_counts_in_training_alone(fork, tmp_path):
+    """It is the loss of a network of the same weights without it that is logged, and it does change training."""
+    out, plain = tmp_path / 'out', tmp_path / 'plain'
+    go(*fork('fined', with_more("{'penalty': self.head.weight.square().sum(), 'size': z.norm(), 'tokens': z}")))
+    go(*fork('free', {}), f'--out_dir={plain}')
+    assert column(out, 'val')[0] == column(plain, 'val')[0] and column(out, 'train')[0] == column(plain, 'train')[0]
+    assert column(out, 'val')[-1] != column(plain, 'val')[-1]
+    assert weights(out)['head.weight'].norm() < weights(plain)['head.weight'].norm()
+    assert all(n > 0 for split in ('train', 'val') for name in ('penalty', 'size') for n in column(out, split, name))
+    assert 'tokens' not in losses(out)[0] and all(n > 0 for n in column(out, 'train', 'grad_norm'))
+
+
+def test_a_number_is_a_mean_over_passes_and_names_of_the_task_stay(fork, tmp_path):
+    go(*fork('named', with_more("{'loss': 7.0, 'ones': 1.0}")), '--gradient_accumulation_steps=3')
+    assert column(tmp_path / 'out', 'train', 'ones') == pytest.approx([1.0] * 4)
+    assert 7.0 not in column(tmp_path / 'out', 'train') + column(tmp_path / 'out', 'val')
+
+
+@pytest.mark.parametrize('target, validations', [('0', 3), ('-1000', 3), ('-2', 1)])
+def test_a_loss_below_zero_ends_a_run_only_at_a_target_that_it_reaches(target, validations, fork, tmp_path):
+    go(*fork(f'low{target.strip("-")}', {ANSWER: ANSWER + ' - 8.0'}), f'--target_loss={target}')
+    rows = column(tmp_path / 'out', 'val')
+    assert max(rows) < 0 and len(rows) == validations and (tmp_path / 'out' / 'best.safetensors').exists()
+
+
+# ---- bugs keep their traceback
+
+BUGS = {'in_forward': {CALL: f'a, b = x.shape + (1,)\n        {CALL}'},
+        'in_init': {'self.text, d = config, config.task': 'self.text, d, e = config, config.task'},
+        'in_config': {'    @property\n': '    def __post_init__(self):\n        a, b = 1, 2, 3\n\n    @property\n'},
+        'in_a_file': {CALL: "z = open('nowhere')"}}
+
+
+@pytest.mark.parametrize('name', BUGS)
+def test_a_bug_in_a_network_keeps_its_traceback(name, fork):
+    words = fork(name, BUGS[name])
+    with pytest.raises((ValueError, OSError)) as e, one_line_errors():
+        train.main(words)
+    assert not isinstance(e.value, Mistake) and f'model_{name}.py' in str(e.traceback[-1].path)
+
+
+def test_what_a_config_refuses_on_purpose_is_a_line(fork, capsys):
+    check = ("    def __post_init__(self):\n        if self.n_head > 4:\n"
+             "            raise ValueError(f'n_head={self.n_head} is too many')\n\n    @property\n")
+    words = fork('refusing', {'    @property\n': check})
+    assert 'n_head=5 is too many' in fails(capsys, train.main, *words, '--n_head=5')
+
+
+class Broken(torch.utils.data.Dataset):
+    def __init__(self, error):
+        self.error = error
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        raise self.error('too many values')
+
+
+def test_an_error_in_a_worker_process_is_what_it_was_there(capsys):
+    def load(error):
+        list(torch.utils.data.DataLoader(Broken(error), num_workers=1))
+    assert fails(capsys, lambda words: load(Mistake)) == 'error: too many values'
+    with pytest.raises(ValueError, match='__getitem__'), one_line_errors():
+        load(ValueError)
+
+
+# ---- copies of the project
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """Another folder in which model files are looked for."""
-    monkeypatch.setattr(networks, 'HERE', tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    return tmp_path
+def house(tmp_path, bytes_data):
+    """A copy of the project with a small text."""
+    here = tmp_path / 'house'
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, here / folder, ignore=shutil.ignore_patterns('__pycache__'))
+    for file in ROOT.glob('*.py'):
+        shutil.copy(file, here)
+    shutil.copytree(bytes_data / 'tiny', here / 'data' / 'sums')
+    return here
 
 
-@pytest.mark.parametrize('name, text, data', [('least_image', IMAGE, 'quads'), ('least_text', WORDS, 'text')])
-def test_a_network_of_the_fewest_members_trains_goes_on_and_is_fine_tuned(name, text, data, folder, pictures_data):
-    (folder / f'model_{name}.py').write_text(text)
-    small = [*SHORT[:5], '--device=cpu', '--optimizer=adamw', '--block_size=8' if data == 'text' else '--flip=false']
-    words = [f'--model={name}', f'--data_dir={pictures_data}', f'--dataset={data}', '--learning_rate=0.1', '--min_lr=0']
-    train_fast(*words, *small, f'--out_dir={folder}/a')
-    train_fast('--init_from=resume', f'--out_dir={folder}/a', '--max_iters=30')
-    train_fast(f'--init_from={folder}/a', f'--out_dir={folder}/b', '--max_iters=2')
-    assert column(folder / 'a', 'val')[-1] < column(folder / 'a', 'val')[0]
-    assert column(folder / 'b', 'val')[0] in column(folder / 'a', 'val')[1:]
+@pytest.mark.slow
+def test_a_bug_shows_file_and_line_on_any_rank(house):
+    (house / 'model_bug.py').write_text(shown().replace(CALL, BUGS['in_forward'][CALL]))
+    said = torchrun('--model=bug', *WORDS, f'--data_dir={house}/data', '--dataset=sums', script=house / 'train.py',
+                    code=1, cwd=house)[1]
+    assert said.count('model_bug.py", line 5') >= 2 and 'error: rank' not in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('number', range(5))
+def test_a_change_of_the_page_works_and_what_is_logged_is_the_plain_loss(number, house, tmp_path):
+    """A change has at most 15 lines in at most two files. The unchanged code measures the same loss of the same
+    weights."""
+    change = re.findall(r'^```diff\n(.*?)^```', PAGE, re.M | re.S)[number]
+    lines = [line for line in change.splitlines() if line[:1] in '+-' and not line.startswith(('+++', '---'))]
+    assert len(lines) <= 15 and change.count('\n+++ ') <= 2
+    fork = shutil.copytree(house, tmp_path / 'fork')
+
+    def python(place, *words):
+        done = subprocess.run([sys.executable, *words], cwd=place, capture_output=True, text=True, timeout=300)
+        assert not done.returncode, done.stderr
+        return done.stdout
+    subprocess.run(['git', 'apply', '-'], cwd=fork, input=change, text=True, check=True)
+    if 'prepare/sums.py' in change:
+        shutil.rmtree(fork / 'data' / 'sums')
+        python(fork, 'prepare/sums.py')
+    words = ['--dataset=sums', f'--data_dir={fork}/data', *WORDS, '--n_head=2', '--learning_rate=1e-2']
+    said = python(fork, 'train.py', *words, f'--optimizer={"nadam" if "nadam" in change else "adamw"}',
+                  '--keep_checkpoints=true', f'--out_dir={tmp_path}/out')
+    python(fork, 'train.py', '--init_from=resume', f'--out_dir={tmp_path}/out', '--max_iters=6')
+    for name in ('perplexity', 'penalty'):
+        assert (name in said) == (f"'{name}'" in ''.join(lines))
+    last = column(tmp_path / 'out', 'val')[-1]
+    assert last < column(tmp_path / 'out', 'val')[0]
+    said = python(house, 'train.py', f'--init_from={tmp_path}/out/step_6.safetensors', *words, '--eval_only=true')
+    assert f'validation  loss {last:.4f}' in said

@@ -1,8 +1,8 @@
-"""Every command of the README and of docs/ runs, at toy size; pages and code name each other correctly."""
+"""Every command of the README and of docs/ runs, at toy size, and those of docs/papers.md are accepted; pages and code
+name each other correctly."""
 import ast
 import csv
 import io
-import json
 import re
 import runpy
 import shlex
@@ -13,9 +13,14 @@ import time
 import numpy as np
 import pytest
 import torch
-from helpers import ROOT, save_run, save_text, split_text
+from helpers import ROOT, masked_folders, save_run, save_text, split_text
 from PIL import Image
+from test_configs import RUNS, built, run
 
+import analyze
+import eval as scores
+import sample
+from engine import settings
 from engine.checkpoint import read_log
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
@@ -64,10 +69,7 @@ def place(tmp_path):
     for name in ('cifar10', 'imagenet', 'imagenet21k'):
         save_arrays(tmp_path / 'data' / name, {split: (drawn, labels) for split in ('train', 'val')}, shapes.CLASSES)
     np.save(tmp_path / 'x.npy', drawn), np.save(tmp_path / 'y.npy', labels)
-    for i in range(4):
-        (tmp_path / 'FOLDER' / f'class{i % 2}').mkdir(parents=True, exist_ok=True)
-        Image.fromarray(drawn[i]).save(tmp_path / 'FOLDER' / f'class{i % 2}' / f'{i}.png')
-    masked_folders(tmp_path, drawn)
+    masked_folders(tmp_path, tmp_path / 'VOCdevkit' / 'VOC2012', tmp_path / 'coco')
     Image.fromarray(drawn[0]).save(tmp_path / 'cat.jpg')
     crate = CRATE(CRATEConfig(image_size=64, patch_size=16, num_classes=10, n_layer=2, n_head=2, n_embd=16))
     torch.save({'state_dict': crate.to_official()}, tmp_path / 'crate_base.pth')
@@ -84,28 +86,6 @@ def uncompiled():
     """Compiled networks compute as written: compiling takes most of the time, and other tests do it."""
     with torch.compiler.set_stance('force_eager'):
         yield
-
-
-def masked_folders(place, drawn):
-    """MASKS of FOLDER; VOCdevkit/VOC2012 and coco, each of two pictures."""
-    mask = np.zeros(drawn.shape[1:3], np.uint8)
-    mask[8:20, 8:20] = 1
-    voc, coco, mine = place / 'VOCdevkit' / 'VOC2012', place / 'coco', place / 'MASKS'
-    for folder in ('JPEGImages', 'SegmentationObject', 'SegmentationClass', 'ImageSets/Segmentation'):
-        (voc / folder).mkdir(parents=True)
-    for folder in (coco / 'annotations', coco / 'train', coco / 'val', mine / 'class0', mine / 'class1'):
-        folder.mkdir(parents=True)
-    for i in range(4):
-        Image.fromarray(mask).save(mine / f'class{i % 2}' / f'{i}.png')
-    for i, split in enumerate(('train', 'val')):
-        (voc / 'ImageSets' / 'Segmentation' / f'{split}.txt').write_text(f'{i}\n')
-        Image.fromarray(drawn[i]).save(voc / 'JPEGImages' / f'{i}.jpg')
-        for folder in ('SegmentationObject', 'SegmentationClass'):
-            Image.fromarray(mask).save(voc / folder / f'{i}.png')
-        Image.fromarray(drawn[i]).save(coco / split / 'x.jpg')
-        held = {'images': [{'id': 1, 'file_name': 'x.jpg'}], 'categories': [{'id': 1, 'name': 'ring'}], 'annotations': [
-            {'image_id': 1, 'category_id': 1, 'area': 144, 'segmentation': [[8, 8, 19, 8, 19, 19, 8, 19]]}]}
-        (coco / 'annotations' / f'instances_{split}.json').write_text(json.dumps(held))
 
 
 def toy(command):
@@ -248,9 +228,58 @@ def test_files_that_pages_name_exist():
             assert (ROOT / name).exists() or (ROOT / 'config' / name).exists(), f'{page.name}: there is no {name}'
 
 
-def test_pages_are_short_enough():
-    lines = README.splitlines()
-    assert len(lines) <= 170 and '```sh' in lines[:24]
-    for page in PAGES:
-        for line in prose(page).splitlines():
-            assert len(line) <= 100 or line.lstrip().startswith('|'), f'{page.name}: {len(line)} columns: {line}'
+# ---- docs/papers.md: what reproduces each table and figure
+
+TABLES = (ROOT / 'docs' / 'papers.md').read_text(encoding='utf-8').split('\n## Every table')[1].split('\n## ')[0]
+FIGURES = {'CRATE (': (12, 5), 'CRATE, the longer': (9, 0), 'CRATE-MAE': (11, 6), 'AoT': (7, 5)}  # and tables
+
+
+def rows(kind, section):
+    """The numbers in first cells such as `Figures 3, 5 to 8`."""
+    found = set()
+    for cell in re.findall(rf'^\| [^|]*?{kind}s? ([\dab, to]+)', section, re.M):
+        for part in re.findall(r'\d+[ab]? to \d+|\d+', cell):
+            ends = [int(n) for n in re.findall(r'\d+', part)]
+            found |= set(range(ends[0], ends[-1] + 1))
+    return found
+
+
+@pytest.mark.parametrize('paper', FIGURES)
+def test_every_table_and_figure_of_a_paper_has_a_row(paper):
+    section, = (s for s in TABLES.split('\n### ') if s.startswith(paper))
+    assert [rows(kind, section) for kind in ('Figure', 'Table')] == [set(range(1, n + 1)) for n in FIGURES[paper]]
+
+
+def test_commands_of_papers_are_accepted_and_look_at_runs_that_others_make():
+    looks = {'eval.py': scores.EvalConfig, 'sample.py': sample.SampleConfig, 'analyze.py': analyze.AnalyzeConfig}
+    made, seen = {built(*run(name, label))[0]['out_dir'] for name, label in RUNS}, set()
+    for script, *words in [shlex.split(c) for c in re.findall(r'`python ([^`]+)`', TABLES)]:
+        made |= {w.split('=')[1] for w in words if w.startswith('--out_dir=')}
+        seen |= set(re.findall(r'\bout/\w+', ' '.join(w for w in words if not w.startswith('--out'))))
+        if script == 'train.py':
+            built(*(str(ROOT / w) if w.startswith('config/') else w for w in words))
+        if script == 'analyze.py' and words[0] == 'curves':
+            continue
+        if script == 'analyze.py':
+            assert words.pop(0) in {*analyze.COMMANDS, *analyze.THEORIES}
+        if script in looks:
+            settings.check(settings.collect(words), looks[script])
+    assert len(seen) > 10 and seen <= made
+    for flag in re.findall(r'`(--[^`]+)`', TABLES):  # which stand alone, for the command before them
+        if flag.startswith(('--split', '--ckpt')):
+            settings.check(settings.collect([flag]), scores.EvalConfig)
+        else:
+            built(str(ROOT / 'config' / 'train_crate_imagenet.py'), flag)
+
+
+@pytest.mark.parametrize('times, noise, start, end', [(2, 2, 3, 1), (-1, 0, 1, 3), (1, 0, 3, 1)])
+def test_the_misprints_of_the_diffusions(times, noise, start, end):
+    """Equations (A.29), (A.30) and (A.31), as docs/papers.md corrects them. A token of N(0, 1) has the variance 1 + 2t
+    and the score -x / (1 + 2t) at time t, from 0 to 1. A drift of `times` the score and a noise of variance `noise`
+    keep that law, the first and the last of them backwards in time."""
+    for wrong in (0, -2 * times):
+        variance, steps = start, 10_000
+        for i in range(steps):
+            law = start + (end - start) * i / steps
+            variance += (noise - 2 * (times + wrong) * variance / law) / steps
+        assert (variance == pytest.approx(end, rel=1e-3)) == (not wrong)
