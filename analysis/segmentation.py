@@ -13,6 +13,7 @@ from analysis.panels import (label_panels, levels, mean_and_spread, names_of, ov
                              side_by_side)
 from analysis.samples import choose, patches, pixels, view_of, warn_if_unused, which_layer
 from engine import plots
+from engine.curve import COLOURS
 from engine.settings import Mistake
 from tasks import augment
 from tasks.masks import UNKNOWN
@@ -212,7 +213,7 @@ def draw_objects(c, nets):
                          for m, overlap in enumerate(Scores.of(cuts, *pixels_of).each[i])]
         warn_if_unused(net)
     most, patch = max(true.classes.size(1), c.masks * (c.cut != 'none')), plots.pyplot().Rectangle
-    figure.legend(handles=[patch((0, 0), 1, 1, color=plots.COLOURS[m % 6], label=f'mask {m + 1}') for m in range(most)],
+    figure.legend(handles=[patch((0, 0), 1, 1, color=COLOURS[m % 6], label=f'mask {m + 1}') for m in range(most)],
                   loc='outside lower center', ncols=most, fontsize='small')
     kinds = ('head', 'cut')[:1 + (c.cut != 'none')]
     say_table(('mean intersection over union', 'best head', 'each of MaskCut')[:1 + len(kinds)], [
@@ -226,6 +227,6 @@ def paint(axis, picture, numbers, title):
     """A picture in grey, with the pixels of each number above 0 in a colour of its own."""
     from matplotlib.colors import ListedColormap
     axis.imshow(picture.mean(-1), cmap='gray', vmin=-128, vmax=383)
-    axis.imshow(np.where(numbers > 0, (numbers - 1) % 6, np.nan), cmap=ListedColormap(plots.COLOURS[:6]), vmin=-0.5,
+    axis.imshow(np.where(numbers > 0, (numbers - 1) % 6, np.nan), cmap=ListedColormap(COLOURS[:6]), vmin=-0.5,
                 vmax=5.5, alpha=0.65, interpolation='nearest')
     axis.set_title(title, fontsize='small')

@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 from engine.checkpoint import write_file
-from engine.curve import COLOURS, pyplot, write_figure
+from engine.curve import pyplot, write_figure
 from engine.settings import Mistake
 from engine.trained import run_directory
 

@@ -69,7 +69,10 @@ def of_val(path, folders):
             found = {PurePosixPath(m.name).name: m for m in tar if m.isfile() and is_picture(m.name)}
             most = max((member.size for member in found.values()), default=0)
             assert most <= MOST_BYTES and not any(m.issparse() for m in found.values()), f'a file has {most:,} bytes'
-        read = lambda member: tar.extractfile(member).read()
+
+        def read(member):
+            return tar.extractfile(member).read()
+
     names = sorted(found)
     pictures = ((name, wnid, read(found[name])) for name, wnid in zip(names, read_labels(folders, names, path)))
     return list(pictures) if path.is_dir() else pictures

@@ -147,7 +147,10 @@ def texts_in(path, names):
     """{name: text} of the named files in a folder or an archive; a plain file gets the first name. Of files with one
     name that differ, none is taken."""
     start = first_bytes(path, 512) if path.is_file() else b''
-    wanted = lambda name: PurePosixPath(name).name in names
+
+    def wanted(name):
+        return PurePosixPath(name).name in names
+
     if path.is_dir():
         files = ((str(file), file.read_bytes()) for name in names for file in sorted(path.rglob(name)))
     elif start[:2] == b'PK':
