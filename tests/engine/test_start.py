@@ -216,7 +216,7 @@ REFUSED = [
 def runs(text_run, picture_run, pretrained, tmp_path_factory):
     place = tmp_path_factory.mktemp('runs')
     for name, run in (('text', text_run), ('damaged', text_run), ('pictures', picture_run), ('old', text_run),
-                      *((p.name, p) for p in pretrained.iterdir())):
+                      ('crate_mae', pretrained / 'crate_mae'), ('vit_mae', pretrained / 'vit_mae')):
         shutil.copytree(run, place / name)
     save_run(place / 'theirs', ViT(ViTConfig(image_size=8, patch_size=4, n_layer=1, n_head=2, n_embd=16)),
              {'kind': 'images', 'classes': None})  # as the authors' weights become one
