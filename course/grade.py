@@ -72,12 +72,12 @@ def exercises(lesson):
 
 
 def diagnosis(exercise, results):
-    """The names of the mistakes that give the same results on all inputs, or ''. Those of other functions come second:
-    this one may call them, or have their lines in it."""
+    """The mistake that gives the same results on all inputs, or ''. Those of other functions come second: this one may
+    call them, or have their lines in it."""
     for mistakes in exercise.mistakes:
         found = {name: None for name, mistake in mistakes if same(mistake, results)}
         if found:
-            return ' or '.join(found)
+            return 'one of: ' * (len(found) > 1) + ' | '.join(found)
     return ''
 
 
