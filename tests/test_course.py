@@ -192,8 +192,7 @@ def test_what_the_three_seeds_do_not_show_is_found_too(lessons):
         assert said['verdict'] == 'wrong' and 'diagnosis' not in said, (name, said)
 
 
-def test_two_subspaces_less_are_not_called_the_first_alone(lessons):
-    """What holds for a seed alone is no diagnosis."""
+def test_what_holds_for_a_seed_alone_is_no_diagnosis(lessons):
     e = lessons[1][1]
     assert verdict_of(e, lambda Z, U, eps: sum(lessons[1][0].answer(Z @ u, eps) for u in U[:2]))['diagnosis'] == ''
     e = lessons[3][-1]
@@ -309,11 +308,12 @@ FILES = {  # {name: (source, {function: (verdict, part of the message)}, what is
                 'def membership(Z, U, tau):\n    return Z.expand(len(U), -1, -1) @ Z.T * float("nan")\n'
                 'def denoise(Z, U, eta, tau):\n    raise ValueError("\\x1b[2J\\a\\u202e")\n'
                 'def passing(phi):\n    phi += 1\n    return phi[:2, 0, 0]\n'
-                'def aot_layer(*a):\n    eaten = []\n    while True: eaten.append(bytes(10 ** 8))\n'
+                'def aot_layer(*a):\n    return bytes(5 * 10 ** 9)\n'
                 'def next_token_loss(*a):\n    sys.exit(0)\n',
                 {'snr': ('wrong', 'expected (3,)'), 'membership': ('wrong', 'has NaN'),
                  'denoise': ('wrong', 'line 8: ValueError: \\x1b[2J\\x07\\u202e'),
-                 'passing': ('wrong', 'changes its input'), 'aot_layer': ('wrong', 'line 14: MemoryError'),
+                 'passing': ('wrong', 'changes its input'),
+                 'aot_layer': ('wrong', 'line 13: MemoryError' * (sys.platform == 'linux')),  # others have no limit
                  'next_token_loss': ('wrong', 'SystemExit')}, ''),
     'ended': (START + 'attention_weights = 3\ndef mssa(*a): os._exit(0)',
               {'attention_weights': ('missing', ''), 'mssa': ('stopped', 'ended the program')}, ''),
