@@ -317,7 +317,7 @@ FILES = {  # {name: (source, {function: (verdict, part of the message)}, what is
                  'next_token_loss': ('wrong', 'SystemExit')}, ''),
     'ended': (START + 'attention_weights = 3\ndef mssa(*a): os._exit(0)',
               {'attention_weights': ('missing', ''), 'mssa': ('stopped', 'ended the program')}, ''),
-    'endless': (START + 'def attention_weights(*a): return\ndef mssa(*a):\n    os.fork()\n    while True: pass',
+    'endless': (START + 'def attention_weights(*a): return\ndef mssa(*a):\n    os.fork()\n    time.sleep(300)',
                 {'attention_weights': ('empty', ''), 'mssa': ('stopped', 'endless loop')}, ''),
     'syntax': (START + 'def mssa(:\n', {}, 'line 2: SyntaxError'),
     'leaves': (START + 'sys.exit(3)', {}, 'line 2: SystemExit'),
