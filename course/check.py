@@ -7,8 +7,8 @@
     python course/check.py 3 --file=anna.py       # another file than course/lesson3.py
     python course/check.py 3 --json               # for marking
 
-Your functions are compared with loops written from the equations, on inputs that you do not see:
-several seeds, negative numbers, all sizes different. Your file runs in a process of its own, for at
+Your functions are compared with the answers, on inputs that you do not see: several seeds, negative
+numbers, all sizes different. Your file runs in a process of its own, for at
 most --seconds=20 after PyTorch has started. Exit code: 0 if everything is right, 1 if not, 2 for a
 mistake on the command line.
 """
@@ -42,7 +42,7 @@ def reports(lesson, file, seconds):
     found = []
     for line in (first + out).decode(errors='replace').splitlines():
         try:
-            found.append(json.loads(line))
+            found.append(printable(json.loads(line)))
         except ValueError:  # the last line, if the process was stopped in the middle of it
             break
     if not found and not late:
@@ -51,6 +51,15 @@ def reports(lesson, file, seconds):
                          'pip install .' if 'No module named' in why else
                          f'course/grade.py failed, which is a mistake of ours: {why}')
     return found, late
+
+
+def printable(x):
+    """A report without characters that move a terminal's cursor: a student's exceptions and names are in it."""
+    if isinstance(x, dict):
+        return {k: printable(v) for k, v in x.items()}
+    if isinstance(x, list):
+        return [printable(v) for v in x]
+    return ''.join(c if c.isprintable() else ascii(c)[1:-1] for c in x) if isinstance(x, str) else x
 
 
 def end(process):
@@ -87,7 +96,7 @@ def check(lesson, file, seconds):
 
 def show(result):
     """Print the result of a lesson, a line or two for each function."""
-    print(f'lesson {result["lesson"]}: {result["file"]}')
+    print(f'lesson {result["lesson"]}: {printable(result["file"])}')
     if result['problem']:
         print(f'  {result["problem"]}')
     wide = max((len(f['function']) for f in result['functions']), default=0)
@@ -104,17 +113,23 @@ def show(result):
           f'; for a hint: python course/check.py {result["lesson"]} --hint'))
 
 
+def hints(lesson):
+    """{function: (a question, the equation, a skeleton)}: in the file, empty lines are between them."""
+    parts = (HERE / 'marks' / f'lesson{lesson}.txt').read_text(encoding='utf-8').split('## ')[1:]
+    return {name: text.strip('\n').split('\n\n', 2) for name, _, text in (part.partition('\n') for part in parts)}
+
+
 def hint(result, level):
-    """Print a hint for the first function that is not right: a question, the equation, a skeleton."""
+    """Print a hint of marks/lesson1.txt and so on for the first function that is not right."""
     todo = next((f for f in result['functions'] if f['verdict'] != 'right'), None)
     if todo is None:
         print(f'lesson {result["lesson"]}: everything is right, there is nothing to hint at')
         return
-    if not todo.get('hints'):  # the file could not be read, or did not get so far
+    if todo['verdict'] in ('stopped', 'unchecked'):  # the file could not be read, or did not get so far
         print(f'lesson {result["lesson"]}: {result["problem"] or todo["function"] + " " + todo["message"]}')
         return
     kind = ('a question', 'the equation', 'a skeleton')[level - 1]
-    print(f'{todo["function"]}, {kind}:\n\n{todo["hints"][level - 1]}')
+    print(f'{todo["function"]}, {kind}:\n\n{hints(result["lesson"])[todo["function"]][level - 1]}')
     if level < 3:
         print(f'\nmore: python course/check.py {result["lesson"]} --hint={level + 1}')
 
@@ -165,9 +180,6 @@ def main(argv):
     lessons, given = parse(argv)
     results = [check(n, given.get('file', LESSONS[n]), given['seconds']) for n in lessons]
     if 'json' in given:
-        for r in results:
-            for f in r['functions']:
-                f.pop('hints', None)
         print(json.dumps(results if len(results) > 1 else results[0], indent=1))
     elif 'hint' in given:
         hint(next((r for r in results if not done(r)), results[0]), int(given['hint'] or 1))

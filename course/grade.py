@@ -2,14 +2,19 @@
 
     python grade.py LESSON FILE
 
-A lesson's exercises are in marks/lesson1.py and so on. The oracle of each is a loop over plain numbers,
-written from the equation; the student's own functions are never used to compare.
+A student's function is compared with the answer in answers/, which tests/test_course.py holds equal to our networks, on
+the inputs of marks/lesson1.py and so on. A mistake is the answer with a few characters changed, a line of
+marks/lesson1.tsv: where it gives the student's numbers on all inputs, its name is the diagnosis.
 """
+import copy
 import importlib.util
 import inspect
 import io
+import itertools
 import json
+import math
 import os
+import re
 import sys
 import traceback
 from dataclasses import dataclass
@@ -18,10 +23,9 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).resolve().parent
-if str(HERE.parent) not in sys.path:  # the marks import our networks
-    sys.path.insert(0, str(HERE.parent))
 SEEDS = 1, 2, 3
 TIGHT = 1e-7  # of the largest number that is expected
+MEMORY = 4 << 30  # bytes
 
 
 @dataclass
@@ -29,13 +33,59 @@ class Exercise:
     """A function that a student writes."""
     name: str
     inputs: object                  # seed -> its arguments: tensors (float64), numbers, dicts of tensors
-    oracle: object                  # the same as lists of floats -> what to expect, as lists, or a tuple of such
-    mutants: dict                   # {'the softmax over the queries': a function of the same arguments}
-    variants: list                  # other right ways to compute it
-    hints: tuple                    # a question, the equation, a skeleton
     also: object = None             # function -> '' or what else is wrong with it
-    own: object = None              # function -> result, instead of everything above but hints
-    says: str = ''                  # what to say if it is right, in place of the usual
+    own: object = None              # function -> result, instead of a comparison with the answer
+    answer: object = None           # the function in answers/
+    mistakes: tuple = ()            # [(name, function)] of its own, then those of the lesson's other functions
+
+
+# ---- mistakes -------------------------------------------------------------------------------------------------------
+
+def changed(source, function, old, new):
+    """The source of a lesson's answers with a mistake in a function, or elsewhere if it lacks the fragment. A `new`
+    that ends with # leaves out the rest of the line."""
+    part = re.search(rf'^(def|class) {function}\b.*?(?=^\S|\Z)', source, re.M | re.S)[0]
+    part = part if old in part else source
+    assert part.count(old) == 1, f'{function}: {old} is there {part.count(old)} times'
+    return source.replace(part, part.replace(old, new))
+
+
+def run(source):
+    """The functions of a source, in which a mistake may need some names that the answers do not import."""
+    space = {'__name__': 'answers', 'F': torch.nn.functional, 'itertools': itertools, 'math': math}
+    exec(source, space)
+    return space
+
+
+def exercises(lesson):
+    """The exercises of a lesson, in order, with their answers and mistakes."""
+    listed = loaded(HERE / 'marks' / f'lesson{lesson}.py', f'marks{lesson}').EXERCISES
+    source = (HERE / 'answers' / f'lesson{lesson}.py').read_text(encoding='utf-8')
+    table = (HERE / 'marks' / f'lesson{lesson}.tsv').read_text(encoding='utf-8').splitlines()[1:]
+    wrong = [(function, name, run(changed(source, function, old, new)))
+             for function, old, new, name in (line.split('\t') for line in table)]
+    for e in listed:
+        e.answer = run(source)[e.name]
+        e.mistakes = tuple([(name, functions[e.name]) for of, name, functions in wrong if (of == e.name) == own]
+                           for own in (True, False))
+    return listed
+
+
+def diagnosis(exercise, results):
+    """The mistake that gives the same results on all inputs, or ''. Those of other functions come second: this one may
+    call them, or have their lines in it."""
+    for mistakes in exercise.mistakes:
+        found = {name: None for name, mistake in mistakes if same(mistake, results)}
+        if found:
+            return 'one of: ' * (len(found) > 1) + ' | '.join(found)
+    return ''
+
+
+def same(mistake, results):
+    try:
+        return all(not difference(yours, mistake(*copy.deepcopy(given))) for given, yours in results)
+    except Exception:  # a mistake that has no result for these shapes
+        return False
 
 
 # ---- numbers --------------------------------------------------------------------------------------------------------
@@ -49,15 +99,6 @@ def as_lists(x):
     return [as_lists(v) for v in x] if isinstance(x, (tuple, list)) else x
 
 
-def copied(x):
-    """The same, with tensors that can be written to without harm."""
-    if isinstance(x, torch.Tensor):
-        return x.clone()
-    if isinstance(x, dict):
-        return {k: copied(v) for k, v in x.items()}
-    return type(x)(copied(v) for v in x) if isinstance(x, (tuple, list)) else x
-
-
 def number(v):
     return f'{v:.6g}'
 
@@ -67,7 +108,7 @@ def as_tensor(x):
     if x is None:
         raise ValueError('returns None: fill in the gap')
     if isinstance(x, (int, float)):
-        x = torch.tensor(float(x))
+        x = torch.tensor(x, dtype=torch.float64)
     if not isinstance(x, torch.Tensor):
         raise ValueError(f'returns a {type(x).__name__}, and should return a tensor')
     if x.is_complex():
@@ -76,24 +117,24 @@ def as_tensor(x):
 
 
 def difference(yours, expected, within=TIGHT):
-    """'' if two results are equal up to rounding, or in words where they differ: first the shape, then
-    the worst of all numbers. expected: lists of floats, or a tuple of such."""
+    """'' if two results are equal up to rounding, or in words where they differ: first the shape, then the worst of all
+    numbers. NaN equals NaN, which a mistake may give."""
     if isinstance(expected, tuple):
         if not isinstance(yours, (tuple, list)) or len(yours) != len(expected):
             return f'returns {describe(yours)}, and should return {len(expected)} things'
         each = (difference(y, e, within) for y, e in zip(yours, expected))
         return next((f'result {i + 1}: {found}' for i, found in enumerate(each) if found), '')
     try:
-        yours = as_tensor(yours)
+        yours, expected = as_tensor(yours), as_tensor(expected)
     except ValueError as e:
         return str(e)
-    expected = torch.tensor(expected, dtype=torch.float64)
     if yours.shape != expected.shape:
         return f'shape {tuple(yours.shape)}, expected {tuple(expected.shape)}'
-    if yours.isnan().any():
-        return f'has NaN, first at {place(yours.isnan())}'
-    gap = (yours - expected).abs()
-    if not gap.numel() or gap.max() <= within * max(1e-3, expected.abs().max().item()):
+    odd = yours.isnan() != expected.isnan()
+    if odd.any():
+        return f'has NaN, first at {place(odd)}'
+    gap = (yours - expected).abs().nan_to_num(0.0, posinf=math.inf)
+    if not gap.numel() or gap.max() <= within * max(1e-3, expected.nan_to_num(0.0, 0.0, 0.0).abs().max().item()):
         return ''
     at = place(gap == gap.max())
     shown = f'shape {tuple(yours.shape)} is right; worst at {at}: ' if yours.dim() else ''
@@ -112,11 +153,10 @@ def describe(x):
 
 def grade(exercise, function, file, seeds=SEEDS):  # bound here, out of a student's reach
     """{'verdict', 'message', 'diagnosis'} of a student's function."""
-    results = []
+    results, wrong = [], ''
     for seed in seeds:
         given = exercise.inputs(seed)
-        expected = exercise.oracle(*as_lists(given))
-        mine = copied(given)
+        mine = copy.deepcopy(given)
         try:
             yours = function(*mine)
         except NotImplementedError:
@@ -127,45 +167,30 @@ def grade(exercise, function, file, seeds=SEEDS):  # bound here, out of a studen
             return {'verdict': 'empty', 'message': 'returns None: fill in the gap'}
         if as_lists(mine) != as_lists(given):
             return {'verdict': 'wrong', 'message': 'changes its input; work on a copy'}
-        coarse = in_float32(yours) and any(getattr(x, 'dtype', None) == torch.float64 for x in given) and \
-            not difference(yours, expected, 1e-4)
-        results.append((given, yours, 'is computed in float32, and the inputs are float64: give new tensors '
-                        'dtype=Z.dtype' if coarse else difference(yours, expected)))
-    wrong = [i for i, (*_, text) in enumerate(results) if text]
+        expected = exercise.answer(*copy.deepcopy(given))
+        text = difference(yours, expected)
+        if text and in_float32(yours) and in_float64(given) and not difference(yours, expected, 1e-4):
+            text = 'is computed in float32, and the inputs are float64: give new tensors dtype=Z.dtype'
+        wrong = wrong or text and f'seed {seed}: {text}; {shapes(given, function)}'
+        results.append((given, yours))
     if wrong:
-        first = results[wrong[0]]
-        pairs = [(given, yours) for given, yours, _ in results]
-        found = diagnosis(exercise, pairs) or diagnosis(exercise, [first[:2]])  # of all, or of the first that is wrong
-        return {'verdict': 'wrong', 'message': f'seed {seeds[wrong[0]]}: {first[2]}; {shapes(first[0], function)}',
-                'diagnosis': found}
+        return {'verdict': 'wrong', 'message': wrong, 'diagnosis': diagnosis(exercise, results)}
     try:
         more = exercise.also(function) if exercise.also else ''
     except Exception as e:
         more = in_words(e)
     if more:
         return {'verdict': 'wrong', 'message': more}
-    return {'verdict': 'right', 'message': exercise.says or f'for {len(seeds)} seeds'}
+    return {'verdict': 'right', 'message': f'for {len(seeds)} seeds'}
 
 
-def diagnosis(exercise, results):
-    """The mistake that gives the same results on all inputs, or ''."""
-    for name, mutant in exercise.mutants.items():
-        try:
-            same = all(not difference(yours, as_expected(mutant(*copied(given)))) for given, yours in results)
-        except Exception:  # a mistake that has no result for these shapes
-            continue
-        if same:
-            return name
-    return ''
+def in_float64(given):
+    return any(getattr(x, 'dtype', None) == torch.float64 for x in given)
 
 
 def in_float32(x):
     return isinstance(x, torch.Tensor) and x.dtype in (torch.float32, torch.float16, torch.bfloat16) or \
         isinstance(x, (tuple, list)) and any(map(in_float32, x))
-
-
-def as_expected(x):
-    return tuple(as_lists(v) for v in x) if isinstance(x, tuple) else as_lists(x)
 
 
 def shapes(given, function):
@@ -198,6 +223,15 @@ def where(e, file):
 
 # ---- a file ---------------------------------------------------------------------------------------------------------
 
+class Printed(io.TextIOBase):
+    """Where a student's file prints: lines are counted, and not kept."""
+    lines = 0
+
+    def write(self, text):
+        self.lines += text.count('\n')
+        return len(text)
+
+
 def loaded(path, name):
     """A Python file as a module."""
     spec = importlib.util.spec_from_file_location(name, path)
@@ -207,22 +241,26 @@ def loaded(path, name):
     return module
 
 
-def exercises(lesson):
-    """The exercises of a lesson, in order."""
-    return loaded(HERE / 'marks' / f'lesson{lesson}.py', f'marks{lesson}').EXERCISES
+def limit_memory():
+    try:
+        import resource
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    except (ImportError, ValueError, OSError):  # Windows has no such limit, and somebody may have set a lower one
+        pass
 
 
 def main(lesson, file):
     out = os.fdopen(os.dup(1), 'w', encoding='utf-8')       # the student's file prints elsewhere
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(1, 2)
-    sys.stdout = sys.stderr = printed = io.StringIO()
+    sys.stdout = sys.stderr = printed = Printed()
 
     def say(**what):
         print(json.dumps(what), file=out, flush=True)
     torch.set_num_threads(1)
     listed = exercises(lesson)
     say(names=[e.name for e in listed])
+    limit_memory()
     try:
         module = loaded(file, 'student')
     except BaseException as e:
@@ -242,22 +280,11 @@ def main(lesson, file):
         else:
             result = grade(e, function, file)
             if result['verdict'] != 'right':  # a mistake is told once, not in each function that calls this one
-                setattr(module, e.name, right_one(function, e))
-        say(function=e.name, **result, hints=list(e.hints))
-    text = '' if printed.closed else printed.getvalue()
-    say(end=text.count('\n') + bool(text and not text.endswith('\n')))
-
-
-def right_one(function, exercise):
-    """What stands in for a student's function where others of the file call it: a right way, with the
-    defaults of that function."""
-    def ours(*args, **named):
-        given = inspect.signature(function).bind(*args, **named)
-        given.apply_defaults()
-        return exercise.variants[0](*given.args, **given.kwargs)
-    return ours
+                setattr(module, e.name, e.answer)
+        say(function=e.name, **result)
+    say(end=printed.lines)
 
 
 if __name__ == '__main__':
-    sys.path.insert(0, str(HERE))
+    sys.path.insert(1, str(HERE.parent))  # a student's network may import ours
     main(int(sys.argv[1]), Path(sys.argv[2]).resolve())

@@ -11,8 +11,8 @@ def prox(Z, t):
 
 
 def ista(Z, D, eta, lam):
-    residual = Z - Z @ D.T                                                              # Z - D Z
-    return prox(Z + eta * residual @ D, eta * lam)                                      # D^* r as a row: r D
+    step = (Z - Z @ D.T) @ D                                                            # D^* (z - D z) as a row
+    return prox(Z + eta * step, eta * lam)
 
 
 def solve(Y, D, lam, steps):

@@ -1,6 +1,6 @@
 """Lesson 4, solved."""
 import torch
-from torch.nn.functional import layer_norm, linear
+from torch.nn.functional import linear
 
 
 def part(weights, name):
@@ -8,7 +8,9 @@ def part(weights, name):
 
 
 def norm(z, weights, name):
-    return layer_norm(z, z.shape[-1:], weights[f'{name}.weight'], weights[f'{name}.bias'])
+    """LayerNorm, which PyTorch has as torch.nn.functional.layer_norm."""
+    variance, mean = torch.var_mean(z, -1, correction=0, keepdim=True)
+    return (z - mean) / (variance + 1e-5).sqrt() * weights[f'{name}.weight'] + weights[f'{name}.bias']
 
 
 def patches(x, h, w):
@@ -18,22 +20,30 @@ def patches(x, h, w):
 
 
 def tokens(x, weights, h, w):
-    z = linear(norm(patches(x, h, w), weights, 'patch_norm'), weights['patch.weight'], weights['patch.bias'])
-    z = norm(z, weights, 'token_norm')                                                  # (B, N, d)
-    return torch.cat((weights['cls'].expand(len(z), -1, -1), z), 1) + weights['pos']    # (B, N + 1, d)
+    z = norm(patches(x, h, w), weights, 'patch_norm')                                   # (B, N, h w C)
+    z = norm(linear(z, weights['patch.weight'], weights['patch.bias']), weights, 'token_norm')
+    cls, pos = weights['cls'].expand(len(z), -1, -1), weights['pos']
+    return torch.cat((cls, z), 1) + pos                                                 # (B, N + 1, d)
+
+
+def attention(z, weights, heads):
+    w = linear(z, weights['attn.U.weight']).unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, K, N, p)
+    h = (w @ w.mT / w.shape[-1] ** 0.5).softmax(-1) @ w
+    return linear(h.transpose(1, 2).flatten(2), weights['attn.W.weight'], weights['attn.W.bias'])
+
+
+def ista(z, D, eta, lam):
+    return (z + eta * (z - z @ D.T) @ D - eta * lam).relu()
 
 
 def layer(Z, weights, heads, eta, lam):
-    n = norm(Z, weights, 'norm1')
-    w = linear(n, weights['attn.U.weight']).unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, K, N, p)
-    h = (w @ w.mT / w.shape[-1] ** 0.5).softmax(-1) @ w
-    Z = Z + linear(h.transpose(1, 2).flatten(2), weights['attn.W.weight'], weights['attn.W.bias'])
-    n, D = norm(Z, weights, 'norm2'), weights['ista.D']
-    return (n + eta * (n - n @ D.T) @ D - eta * lam).relu()
+    half = Z + attention(norm(Z, weights, 'norm1'), weights, heads)
+    return ista(norm(half, weights, 'norm2'), weights['ista.D'], eta, lam)
 
 
 def classify(x, weights, layers, heads, h, w, eta, lam):
     z = tokens(x, part(weights, 'embed'), h, w)
     for i in range(layers):
         z = layer(z, part(weights, f'layers.{i}'), heads, eta, lam)
-    return linear(norm(z[:, 0], weights, 'read.norm'), weights['read.head.weight'], weights['read.head.bias'])
+    z = norm(z[:, 0], weights, 'read.norm')                                             # (B, d)
+    return linear(z, weights['read.head.weight'], weights['read.head.bias'])

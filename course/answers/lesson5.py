@@ -1,11 +1,12 @@
 """Lesson 5, solved."""
 import torch
+from torch.linalg import matrix_norm
 from torch.nn.functional import layer_norm
 
 
 def snr(Z, U):
     signal = Z @ U @ U.mT                                                               # (K, n, d)
-    return signal.square().sum((1, 2)).sqrt() / (Z - signal).square().sum((1, 2)).sqrt()
+    return matrix_norm(signal) / matrix_norm(Z - signal)
 
 
 def membership(Z, U, tau):
@@ -25,12 +26,17 @@ def passing(phi):
     return torch.stack((itself[own].double().mean(), anything[~own].double().mean()))
 
 
+def attention(z, weights, heads):
+    w = (z @ weights['attn.U.weight'].T).unflatten(-1, (heads, -1)).transpose(1, 2)     # (B, K, N, p)
+    scores = w @ w.mT / w.shape[-1] ** 0.5
+    later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    h = scores.masked_fill(later, -torch.inf).softmax(-1) @ w
+    return h.transpose(1, 2).flatten(2) @ weights['attn.W.weight'].T
+
+
 def aot_layer(Z, weights, heads):
     n = layer_norm(Z, Z.shape[-1:], weights['norm1.weight'])
-    w = (n @ weights['attn.U.weight'].T).unflatten(-1, (heads, -1)).transpose(1, 2)     # (B, K, N, p)
-    scores = w @ w.mT / w.shape[-1] ** 0.5
-    scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -torch.inf)
-    return Z + (scores.softmax(-1) @ w).transpose(1, 2).flatten(2) @ weights['attn.W.weight'].T
+    return Z + attention(n, weights, heads)
 
 
 def next_token_loss(logits, y):
