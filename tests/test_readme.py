@@ -141,7 +141,7 @@ def toy(command):
 def test_commands_run(page, place, uncompiled, monkeypatch, capsys):
     monkeypatch.chdir(place)
     for command in commands(page):
-        if command.startswith(('python3 -m venv', '. .venv', 'pip install', 'python -m pytest')):
+        if command.startswith(('uv ', 'python3 -m venv', '. .venv', 'pip install', 'python -m pytest')):
             continue  # what .ci/run does
         if re.search(rf'prepare/({DOWNLOADS})\.py', command):
             continue  # a download, or an account is needed; the data stand ready

@@ -61,14 +61,16 @@ def test_layers_computed_twice_give_the_same_run(text_run, tiny, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize('kind', [*KINDS, 'pack'])
 def test_a_run_on_another_device_is_the_run_on_the_cpu(kind, words_of, tmp_path):
-    """Every tensor is made there, or sent there."""
-    words = [*words_of('pictures' if kind == 'pack' else kind), '--dtype=float32']
+    """Every tensor is made there, or sent there. (There embedding and output map are two tensors, so gradients differ
+    a little.)"""
+    words = plain(words_of('pictures' if kind == 'pack' else kind))
     words += ['--dataset=pack', '--image_size=8', '--workers=0', '--randaugment_n=3'] if kind == 'pack' else []
     words += ['--telemetry=true', '--ema=0.9'] if 'dino' not in kind else []
     go(*words, f'--out_dir={tmp_path}/cpu')
     done = run('tests/far.py', *words, '--device=far', f'--out_dir={tmp_path}/far')
     assert done.returncode == 0 and '\non far x 1' in done.stdout, done.stderr
-    close(tmp_path / 'far', tmp_path / 'cpu')
+    for split in ('train', 'val'):
+        assert column(tmp_path / 'far', split) == pytest.approx(column(tmp_path / 'cpu', split), rel=1e-2)
 
 
 @pytest.mark.slow
