@@ -187,7 +187,8 @@ def rates_around_steps(model, inputs):
     skip. There R^c grows with their length. The released code takes tokens behind the LayerNorm of the layer and
     projections of unit length, so that only directions count. The gradient is taken where the network computes, at
     LN(Z^l). Of both steps only what turns tokens is compared, without its mean over tokens: a part that is the same
-    for all tells none from another.
+    for all tells none from another. Eq. (10) also shortens tokens, by 1 - kappa p / (N eps^2), a factor that neither
+    the authors' layer nor ours has.
     """
     found = []
     for s in layers.inside(model, *inputs):

@@ -83,7 +83,8 @@ def theorem(U, N, sigma, eps, generator):
 
 
 def conditions(K, p, N, sigma, eps):
-    """[(whether it holds, or None if the paper does not say enough; the condition)] of Theorem 3."""
+    """[(whether it holds, or None if the paper does not say enough; the condition)] of Theorem 3. ("eps <= 1 and the
+    rest of Assumption 2 implies that beta >= 1", above eq. (A.97), is wrong: it needs eps^2 <= p / N.)"""
     d, beta = K * p, p / (N * eps ** 2)
     most = N / (2 * K * math.sqrt(N * math.log(N)))
     return [(eps <= 1, f'eps <= 1: {eps:.3g}'), (True, 'U_k orthogonal, K p = d'),
