@@ -23,6 +23,8 @@ def train_by(way, *words):
 
 def close(a, b):
     """Fails unless the logs of two runs have the same rows, and numbers that differ by rounding alone."""
+    for split in ('train', 'val'):
+        assert column(a, split) == pytest.approx(column(b, split), abs=1e-4)  # losses
     for mine, other in zip(read_log(a), read_log(b), strict=True):
         mine, other = ({k: v for k, v in row.items() if k != 'seconds'} for row in (mine, other))
         assert mine.pop('split') == other.pop('split') and mine == pytest.approx(other, rel=2e-3, abs=2e-4)
@@ -63,14 +65,14 @@ def test_layers_computed_twice_give_the_same_run(text_run, tiny, tmp_path):
 def test_a_run_on_another_device_is_the_run_on_the_cpu(kind, words_of, tmp_path):
     """Every tensor is made there, or sent there. (There embedding and output map are two tensors, so gradients differ
     a little.)"""
-    words = plain(words_of('pictures' if kind == 'pack' else kind))
+    words = [*plain(words_of('pictures' if kind == 'pack' else kind)), '--learning_rate=1e-3']
     words += ['--dataset=pack', '--image_size=8', '--workers=0', '--randaugment_n=3'] if kind == 'pack' else []
     words += ['--telemetry=true', '--ema=0.9'] if 'dino' not in kind else []
     go(*words, f'--out_dir={tmp_path}/cpu')
     done = run('tests/far.py', *words, '--device=far', f'--out_dir={tmp_path}/far')
     assert done.returncode == 0 and '\non far x 1' in done.stdout, done.stderr
     for split in ('train', 'val'):
-        assert column(tmp_path / 'far', split) == pytest.approx(column(tmp_path / 'cpu', split), rel=1e-2)
+        assert column(tmp_path / 'far', split) == pytest.approx(column(tmp_path / 'cpu', split), rel=2e-3)
 
 
 @pytest.mark.slow
