@@ -1,10 +1,11 @@
-"""A device 'mps' for machines without one: it computes on the CPU, and has no float64, as Apple's
-GPUs.
+"""A device 'mps' for machines without one: it computes on the CPU, but has no float64, as Apple's GPUs, and no operation
+mixes its tensors with those on the CPU, as on any GPU.
 
     with FakeMPS():
         x = torch.ones(3, device='mps')
         x.device, x.cpu().double()    # device(type='mps'), and numbers on the CPU
         x.double()                    # TypeError
+    x + torch.ones(3)             # RuntimeError; numbers without a dimension, and indices, may stay on the CPU
 
 Inside the block tensors say that they are on 'mps' until they are moved to the CPU, so code that
 asks for the device takes the way that it takes there.
@@ -17,6 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 aten = torch.ops.aten
+MOVES = aten._to_copy.default, aten.copy_.default
+INDEXES = aten.index.Tensor, aten.index_put_.default, aten._index_put_impl_.default
 
 
 class OnMPS(torch.Tensor):
@@ -55,6 +58,8 @@ class Functions(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in (torch.tensor, torch.as_tensor) and is_mps(kwargs.get('device')):
             return moved(func(*args, **kwargs | {'device': 'cpu'}), 'mps')
+        if func is torch.nn.functional.one_hot and isinstance(args[0], OnMPS):  # which would make numbers on the CPU
+            return moved(func(args[0].inner, *args[1:], **kwargs), 'mps')
         if func is torch.Tensor.cpu:
             return moved(args[0], 'cpu')
         if func is torch.Tensor.to and not (len(args) > 1 and isinstance(args[1], torch.Tensor)):
@@ -81,11 +86,28 @@ def is_mps(device):
 def moved(t, device, dtype=None):
     if isinstance(t, OnMPS) == is_mps(device) and dtype in (None, t.dtype):
         return t
-    return aten._to_copy.default(t, dtype=dtype or t.dtype, device=torch.device(device))
+    return Move.apply(t, torch.device(device), dtype or t.dtype)
+
+
+class Move(torch.autograd.Function):
+    """A gradient goes back to where its tensor came from."""
+
+    @staticmethod
+    def forward(ctx, t, device, dtype):
+        ctx.back = t.device, t.dtype
+        return aten._to_copy.default(t, dtype=dtype, device=device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return moved(gradient, *ctx.back), None, None
 
 
 def compute(func, args, kwargs):
-    ours, asked = [t for t in tree_leaves((args, kwargs)) if isinstance(t, OnMPS)], kwargs.get('device')
+    tensors, asked = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)], kwargs.get('device')
+    ours = [t for t in tensors if isinstance(t, OnMPS)]
+    stray = [t for t in tensors if not isinstance(t, OnMPS) and t.dim()]
+    if ours and stray and func not in MOVES and not (func in INDEXES and isinstance(args[0], OnMPS)):
+        raise RuntimeError(f'{func}: a tensor of shape {tuple(stray[0].shape)} is on the CPU, others are on MPS')
     there = is_mps(asked) if asked is not None else bool(ours)
     if func is aten.copy_.default:
         there = isinstance(args[0], OnMPS)

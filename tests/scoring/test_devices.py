@@ -23,11 +23,15 @@ def at(tiny, bytes_data, text_run, pictures_data, picture_run, pretrained, tmp_p
     return runs | {'text': text_run, 'crate': picture_run, 'data': bytes_data, 'pictures': pictures_data, 'small': out}
 
 
-def test_the_stand_in_refuses_float64_and_nothing_else():
+def test_the_stand_in_refuses_float64_and_tensors_on_the_cpu_alone():
     with FakeMPS():
         x = torch.rand(3, device='mps')
         assert x.device.type == x[None].softmax(1).device.type == 'mps' and x.cpu().double().dtype == torch.float64
         assert torch.nn.Linear(3, 2).to('mps')(x).device.type == 'mps'
+        assert (x * torch.tensor(2.0))[torch.tensor([0, 2])].device.type == 'mps'
+        for stray in (lambda: x + torch.ones(3), lambda: torch.ones(3).mul_(x)):
+            with pytest.raises(RuntimeError):
+                stray()
         for wrong in (x.double, x.numpy, lambda: x.sum(dtype=torch.float64),
                       lambda: torch.tensor(np.ones(2), device='mps'),
                       lambda: torch.zeros(2, dtype=torch.float64, device='mps'),
