@@ -59,6 +59,9 @@ PROGRAMS = {  # (main, words that work, the classes of its settings)
     'train pictures': (train.main, SMALL + '--dataset=quads --model=crate --patch_size=4', (*TRAIN, CRATEConfig)),
     'train masked': (train.main, ' '.join([PICTURES, *OF_CRATE_MAE, '--max_iters=1']), TRAIN),
     'train views': (train.main, ' '.join([PICTURES, *OF_DINO, '--max_iters=1']), TRAIN),
+    'train functions': (train.main, SMALL + '--dataset=linear --n_dims=4 --block_size=12', (*TRAIN, AoTConfig)),
+    'train from': (train.main, DATA + '--init_from=picture --out_dir=new --max_iters=1', TRAIN),
+    'train resumed': (train.main, DATA + '--init_from=resume --out_dir=trained', TRAIN),
     'sample': (sample.main, '--ckpt=text --max_new_tokens=2', [sample.SampleConfig]),
     'sample gaps': (sample.main, '--ckpt=gaps --start=a[MASK]', [sample.SampleConfig]),
     'sample pictures': (sample.main, '--ckpt=picture --image=folder', [sample.SampleConfig]),
@@ -95,11 +98,29 @@ REFUSED = {  # words, joined by + where it takes several; the line names the las
              '--min_lr=1 --learning_rate=nan --grad_clip=-1 --beta2=1 --n_head=0 --n_embd=1000000000(--batch_size) '
              '--train_share=0.5 --wandb_log=true(wandb) --tensorboard=true(tensorboard) --curriculum=9 '
              '--dataset=quads+--init_from=text --init_from=text+--new_head=true --randaugment_n=2 --dataset=ptb '
-             '--fsdp=true',
+             '--fsdp=true --out_dir=file --out_dir=file/below --image_size=16(images) --n_dims=4(functions)',
     'train pictures': '--patch_size=3 --num_classes=3 --num_classes=5 --epochs=-1 --ema=1 --workers=-2 --crop_scale=0 '
-                      '--eval_crop=2 --image_size=8,8,8 --randaugment_n=11 --pool=max --channels=1 --train_share=0 '
-                      '--train_share=1.5 --new_head=true --init_from=picture+--dataset=text '
+                      '--crop_scale=2 --crop_scale=nan --eval_crop=-1 --eval_crop=1.1 --eval_view=whole '
+                      '--image_size=8,8,8 --randaugment_n=-1 --randaugment_n=11 --randaugment_m=31 '
+                      '--randaugment_scale=pil --pool=max --channels=1 --train_share=0 --train_share=1.5 '
+                      '--new_head=true --init_from=picture+--dataset=text '
                       '--init_from=picture+--model=vit --local_crops=3 --dataset=nothing --dataset=cifar10 --cpu=1',
+    'train functions': '--image_size=32(images) --n_dims=0(functions) --curriculum=-1 --train_share=0.5 --epochs=2 '
+                       '--dataset=sparse_linear+--sparsity=9 --dataset=sparse_linear+--sparsity=0',
+    'train from': '--init_from=none.safetensors(trained) --init_from=/(run) --init_from=inputs --init_from=none '
+                  '--init_from=trained/last.pt --init_from=text/none.safetensors --init_from=trained+--gelu=tanh '
+                  '--init_from=old(0b5df1f) --init_from=theirs(--dataset) --init_from=theirs+--dataset=colours '
+                  '--dataset=colours(--new_head) --dataset=renamed(--new_head) --image_size=10(patch_size) '
+                  '--dataset=grey(channels) --init_from=masked+--new_head=true '
+                  '--init_from=masked+--model=vit(--model=crate) --init_from=masked+--model=vit_mae(--model=crate) '
+                  '--init_from=masked+--model=aot(--model=crate) --init_from=masked+--model=crate+--n_head=4 '
+                  '--init_from=masked+--model=crate+--patch_norm=true --init_from=vit_mae+--model=crate(--model=vit) '
+                  '--init_from=scratch+--dataset=text+--model=vit --init_from=scratch+--dataset=linear+--model=crate '
+                  '--init_from=scratch+--dataset=text+--model=crate+--causal=false+--vocab_size=256(257) '
+                  '--init_from=scratch+--dataset=grey+--model=aot+--image_size=0(images)',
+    'train resumed': '--seed=5 --train_share=0.5 --sparsity=2 --n_embd=32 --block_size=8 --optimizer=lion '
+                     '--max_iters=2 --dataset=text --new_head=true --out_dir=theirs(--init_from) '
+                     '--out_dir=old(0b5df1f) --out_dir=damaged(--init_from=damaged)',
     'train masked': '--mask_ratio=1 --mask_ratio=0 --mask_ratio=0.99 --mask_ratio=abc --num_classes=4 --train_share=0 '
                     '--new_head=true --dataset=text(crate_mae)',
     'train views': '--local_size=6 --local_size=-4 --dataset=text --backbone=nothing --local_crops=-1 --ema=0.9 '
@@ -123,8 +144,6 @@ REFUSED = {  # words, joined by + where it takes several; the line names the las
                       '--beside=three --benchmarks=all --results=no/x.csv',
     'eval benchmarks': '--benchmarks=lambda --benchmarks=ptb, --stride=9 --stride=-1 --knn=3 --dataset=text '
                        '--results=file --results=no/r.csv --benchmarks=lambada --data_dir=none --ckpt=gaps(benchmarks)',
-    'analyze attention': '--layer=9 --num_samples=-1 --ckpt=nowhere --out=x.what --out=there.png --dataset=text',
-    'analyze curves': '--top=nan nowhere --out=there.png',
     'bench': 'pikturs --rows=crate-huge --rows=crate-tiny-quick --rows=vit-small-released(row) '
              '--rows=crate-tiny-nanogpt(row) --rows=aot-mssa-base-nanogpt(row) '
              '--rows=crate-tiny+--image_size=33 --rounds=0 --batchsize=2',
@@ -180,10 +199,10 @@ def inputs_of_prepare(folder):
 
 
 @pytest.fixture(scope='module')
-def place(tmp_path_factory, pictures_data):
+def place(tmp_path_factory, pictures_data, bytes_data, text_run):
     """A folder to work in, with small runs, data and files to trip over."""
     place, inputs = tmp_path_factory.mktemp('place'), tmp_path_factory.mktemp('inputs')
-    shutil.copytree(pictures_data, inputs / 'data')
+    shutil.copytree(pictures_data, inputs / 'data'), shutil.copytree(bytes_data / 'tiny', inputs / 'data' / 'tiny')
     inputs_of_prepare(inputs)
     ptb.main(['--from', f'{inputs}/simple-examples.tgz', '--out', str(inputs / 'data' / 'ptb')])
     (place / 'inputs').symlink_to(inputs)  # which no one copies
@@ -194,10 +213,16 @@ def place(tmp_path_factory, pictures_data):
     save_run(place / 'gaps', text_network('crate', causal=False, vocab_size=257), BYTES, dataset='text')
     for name, n in (('functions', 4), ('three', 3)):
         save_run(place / name, text_network('aot', n_dims=n, **small), {'kind': 'functions'}, dataset='linear')
-    save_run(place / 'masked', masked_autoencoder('crate_mae', image_size=8, patch_size=2)[0], CLASSES, dataset='quads')
+    for name, run in (('masked', 'crate_mae'), ('vit_mae', 'vit_mae')):
+        save_run(place / name, masked_autoencoder(run, image_size=8, patch_size=2)[0], CLASSES, dataset='quads')
     crate = CRATE(CRATEConfig(n_layer=1, n_head=2, n_embd=8, image_size=8, patch_size=4, num_classes=4))
     save_run(place / 'picture', crate, CLASSES, dataset='quads', seed=1)
     torch.save(crate.to_official(), inputs / 'crate.pth')
+    save_run(place / 'theirs', crate, {'kind': 'images', 'classes': None})  # as the authors' weights become one
+    for name in ('trained', 'damaged', 'old'):
+        shutil.copytree(text_run, place / name)
+    (place / 'damaged' / 'last.pt').write_bytes(b'')
+    (place / 'old' / 'config.json').write_text('{"model": "aot", "n_layer": 2, "dataset": "tiny"}')
     shutil.copytree(place / 'text', place / 'run')
     row = {'step': 0, 'split': 'val', 'loss': 2.0, 'lr': 0.1, 'seen': 0, 'seconds': 0.0}
     (place / 'run' / 'log.jsonl').write_text(json.dumps(row) + '\n')

@@ -1,16 +1,15 @@
-"""How a training run starts: recipes, lengths in epochs, fine-tuning, the authors' files; what is refused."""
+"""How a training run starts: recipes, lengths in epochs, fine-tuning."""
 import json
 import shutil
 
 import pytest
 import torch
-from helpers import OF_PICTURES, ROOT, column, config_of, equal, fails, go, losses, save_run, snapshot, weights
+from helpers import OF_PICTURES, ROOT, column, config_of, equal, fails, go, losses, weights
 
 import train
 from engine import settings, trained
 from engine.start import read
 from engine.trained import read_last
-from model_vit import ViT, ViTConfig
 from tasks.augment import AugmentConfig
 
 pytestmark = pytest.mark.usefixtures('quick')
@@ -165,71 +164,3 @@ def test_fine_tuning_starts_from_an_encoder_and_trains_all_of_it(name, words, pr
     assert moved == new.keys() - {'read.head.weight', 'read.head.bias'}
     go('--init_from=resume', f'--out_dir={tmp_path}/a', '--max_iters=4')
     go(*words, f'--init_from={tmp_path}/a', f'--out_dir={tmp_path}/b')
-
-
-# ---- refusals: what is typed, and what the line names
-
-LINEAR = '--dataset=linear --n_dims=4 --block_size=12'
-TEXT, GREY = '{data} --dataset=text', '{data} --dataset=grey --patch_size=4'
-AT, MAE = '--init_from={runs}/pictures', '--init_from={runs}/crate_mae'
-REFUSED = [
-    # places
-    ('--out_dir={runs}/file', '--out_dir'), ('--out_dir={runs}/file/below', '--out_dir'),
-    ('--init_from={runs}/none.safetensors', '{runs}'), *((f'--init_from={path}', path) for path in (
-        '/', '{runs}', '{runs}/none', '{runs}/text/last.pt', '{runs}/text/none.safetensors')),
-    # a run that goes on
-    *((f'--out_dir={{runs}}/pictures --init_from=resume {word}', word.strip('-').partition('=')[0]) for word in (
-        '--seed=5', '--train_share=0.5', '--sparsity=2', '--patch_size=2', '--image_size=16', '--optimizer=lion',
-        '--dataset=renamed', '--new_head=true', '--max_iters=2')),
-    # a network and a dataset
-    (f'{TEXT} --model=vit', 'vit'), ('--dataset=linear --model=crate', 'crate'), (f'{TEXT} --vocab_size=17', '256'),
-    (f'{TEXT} --model=crate --causal=false --vocab_size=256', '257'), (f'{GREY} --model=aot --image_size=0', 'images'),
-    (f'{GREY} --model=vit --num_classes=2', 'num_classes'), (f'{GREY} --model=vit --channels=3', 'channels'),
-    (f'{TEXT} --image_size=16', 'images'), (f'{TEXT} --n_dims=4', 'functions'),
-    # how pictures are shown
-    *((f'{GREY} --model=vit --{word}', word.partition('=')[0]) for word in (
-        'crop_scale=2', 'crop_scale=0', 'crop_scale=nan', 'eval_crop=-1', 'eval_crop=1.1', 'randaugment_n=-1',
-        'randaugment_n=11', 'randaugment_m=31', 'randaugment_scale=pil', 'eval_view=whole')),
-    # functions
-    *((f'{LINEAR} {word}', name) for word, name in (
-        ('--image_size=32', 'images'), ('--n_dims=0', 'functions'), ('--curriculum=-1', 'curriculum'),
-        ('--dataset=sparse_linear --sparsity=9', 'sparsity'), ('--dataset=sparse_linear --sparsity=0', 'sparsity'),
-        ('--train_share=0.5', 'train_share'), ('--epochs=2', 'epochs'))),
-    # weights
-    (f'{AT} --dataset=colours', '--new_head'), (f'{AT} --dataset=renamed', '--new_head'),
-    (f'{AT} --image_size=10', 'patch_size'), (f'{AT} --dataset=grey', 'channels'),
-    (f'{AT} --model=vit', '--model=crate'),
-    (f'{MAE} --new_head=true', 'new_head'), (f'{MAE} --model=vit', '--model=crate'),
-    (f'{MAE} --model=vit_mae', '--model=crate'), (f'{MAE} --model=aot', '--model=crate'),
-    (f'{MAE} --model=crate --n_head=4', 'n_head'), (f'{MAE} --model=crate --patch_norm=true', 'patch_norm'),
-    ('--init_from={runs}/vit_mae --model=crate', '--model=vit'), ('--init_from={runs}/text --gelu=tanh', 'gelu'),
-    ('--init_from={runs}/theirs', '--dataset'), ('--init_from={runs}/theirs --dataset=quads {data}', '--new_head'),
-    # no last.pt, a damaged one, and a run of an earlier version: what is there to do
-    *((f'--out_dir={{runs}}/{name} --init_from=resume', word) for name, word in (
-        ('theirs', '--init_from'), ('damaged', '--init_from={runs}/damaged'), ('old', '0b5df1f'))),
-    ('--init_from={runs}/old', '0b5df1f'),
-    # processes
-    (f'{TEXT} --fsdp=true', '--fsdp')]
-
-
-@pytest.fixture(scope='module')
-def runs(text_run, picture_run, pretrained, tmp_path_factory):
-    place = tmp_path_factory.mktemp('runs')
-    for name, run in (('text', text_run), ('damaged', text_run), ('pictures', picture_run), ('old', text_run),
-                      ('crate_mae', pretrained / 'crate_mae'), ('vit_mae', pretrained / 'vit_mae')):
-        shutil.copytree(run, place / name)
-    save_run(place / 'theirs', ViT(ViTConfig(image_size=8, patch_size=4, n_layer=1, n_head=2, n_embd=16)),
-             {'kind': 'images', 'classes': None})  # as the authors' weights become one
-    (place / 'damaged' / 'last.pt').write_bytes(b'')
-    (place / 'old' / 'config.json').write_text('{"model": "aot", "n_layer": 2, "dataset": "tiny"}')
-    (place / 'file').write_text('')
-    return place
-
-
-@pytest.mark.parametrize('words, name', REFUSED)
-def test_what_cannot_be_is_refused_in_a_line_that_names_it(words, name, runs, pictures_data, tmp_path, capsys):
-    def held():
-        return {path: snapshot(path) for path in runs.iterdir() if path.is_dir()}
-    before, places = held(), {'runs': runs, 'data': f'--data_dir={pictures_data}'}
-    said = fails(capsys, train.main, f'--out_dir={tmp_path}/new', *words.format(**places).split())
-    assert name.format(**places) in said and held() == before and not list(tmp_path.iterdir())
