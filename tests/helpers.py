@@ -233,8 +233,9 @@ OF_DINO = [*SHORT, '--model=dino', '--patch_size=4', '--n_out=32', '--hidden=16'
 SIMDINO = ['--objective=simdino', '--eps=0.4', '--c=2']
 KINDS = {  # of runs, each with what is hard to get right; `tiny` stands before those without SHORT
     'text': HARD, 'tost': ['--model=tost', '--layer_scale=1', '--optimizer=lion'],
-    'masked_text': ['--model=crate', '--causal=false', '--optimizer=adam'],
-    'functions': ['--dataset=linear', '--n_dims=4', '--block_size=8', '--recompute=true'],
+    'masked_text': ['--model=crate', '--causal=false', '--optimizer=adam', '--dropout=0.1'],
+    'functions': ['--dataset=sparse_linear', '--n_dims=4', '--block_size=8', '--recompute=true', '--sparsity=2',
+                  '--curriculum=2'],
     'pictures': [*OF_PICTURES, *HARD_PICTURES], **OF_AUTOENCODERS, 'dino': OF_DINO, 'simdino': [*OF_DINO, *SIMDINO]}
 
 

@@ -24,6 +24,7 @@ def test_a_run_directory_holds_everything(kind, whole):
     assert [row['step'] for row in rows if row['split'] == 'val'] == [0, 3, 6]
     assert [row['step'] for row in rows if row['split'] == 'train'] == list(range(6))
     assert val[0] == pytest.approx(FIRST.get(kind, val[0]), abs=0.4)
+    assert kind != 'text' or column(out, 'val', 'bits_per_byte') == pytest.approx([nats / math.log(2) for nats in val])
     config, held = read_config(out), config_of(out)
     rows_of_a_step = held['batch_size'] * held['gradient_accumulation_steps']
     assert rows[-1]['seen'] % (6 * rows_of_a_step) == 0 < rows[-1]['seen'] and last['step'] == 6

@@ -36,6 +36,7 @@ def test_a_network_is_a_file_that_has_each_part_of_the_contract(part, instead, t
 @pytest.mark.parametrize('name, given, meta, want', [
     ('aot', dict(n_layer=2), TEXT, dict(vocab_size=256)),
     ('crate', dict(causal=False), TEXT, dict(vocab_size=257)),  # and [MASK]
+    ('crate_alpha', {}, TEXT, dict(image_size=0, vocab_size=256)),
     ('vit', dict(patch_size=4), GREY, dict(image_size=(12, 8), channels=1, num_classes=3)),
     ('vit_mae', dict(patch_size=4), GREY, dict(image_size=(12, 8), channels=1)),
     ('vit', {}, PACK, dict(image_size=(224, 224), channels=3)),

@@ -1,11 +1,9 @@
-"""What tasks share: ranks and shares, batches of a step, a task for every network, runs that go on."""
-import math
+"""What tasks share: ranks and shares, batches of a step, a task for every network."""
 from itertools import zip_longest
 from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import column, equal, go, losses, weights
 
 import tasks
 from engine.device import Device
@@ -109,21 +107,3 @@ def test_a_network_has_its_task_and_what_goes_to_the_device_has_no_gaps(kind, ta
     batches = [*(made.take(batch, training=True) for batch in steps), *made.validation()]
     assert [len(y) for _, y in batches] == [3] * 4 and {kind for _, kind, *_ in KINDS} == TASKS.keys()
     assert len(Post.sent) == 8 and all(t.is_contiguous() for t in Post.sent)
-
-
-TEXT = ['--model=crate', '--image_size=0', '--dropout=0.1']
-PROMPTS = ['--n_dims=4', '--block_size=12']
-
-
-@pytest.mark.parametrize('more', [
-    [*TEXT, '--causal=true'], [*TEXT, '--causal=false'], [*PROMPTS, '--dataset=linear'],
-    [*PROMPTS, '--dataset=linear', '--curriculum=2'], [*PROMPTS, '--dataset=sparse_linear', '--sparsity=2']])
-def test_a_run_goes_on_bit_for_bit(more, tiny, tmp_path, quick):
-    whole, part = tmp_path / 'whole', tmp_path / 'part'
-    go(*tiny, *more, f'--out_dir={whole}')
-    go(*tiny, *more, f'--out_dir={part}', '--max_iters=3', '--lr_decay_iters=6')
-    go(f'--out_dir={part}', '--init_from=resume', '--max_iters=6')
-    assert losses(part)[-3:] == losses(whole)[-3:] and equal(weights(whole), weights(part))
-    if more == [*TEXT, '--causal=true']:  # a token is a byte
-        nats = [value / math.log(2) for value in column(whole, 'val')]
-        assert column(whole, 'val', 'bits_per_byte') == pytest.approx(nats)
