@@ -3,7 +3,7 @@ import dataclasses
 
 import pytest
 import torch
-from helpers import equal, go, text_network, weights
+from helpers import equal, go, masked_autoencoder, text_network, weights
 
 from engine import networks, trained
 from engine.settings import Mistake
@@ -67,17 +67,15 @@ def test_positions_for_another_grid():
     assert trained.resize_positions(pos, (8, 12), (3, 5)).shape == (1, 16, 3)
 
 
-@pytest.mark.parametrize('name', ['aot', 'crate', 'vit'])
+@pytest.mark.parametrize('name', ['aot', 'crate', 'vit', 'crate_mae', 'vit_mae'])
 def test_another_resolution_changes_positions_alone(name):
-    Network, Config = networks.network(name)
-    torch.manual_seed(0)
-    model = Network(Config(image_size=(8, 12), patch_size=(4, 2), num_classes=5, n_layer=2, n_head=2, n_embd=16))
+    model = masked_autoencoder(name)[0]
     held = held_of(name, model)
     assert equal(trained.load_model(held, image_size=(8, 12)).state_dict(), held['weights'])
     larger = trained.load_model(held, image_size=(16, 8))
-    assert larger(torch.zeros(1, 3, 16, 8))[0].shape == (1, 5)
-    positions = trained.resize_positions(model.embed.pos.detach(), (2, 6), (4, 4))
-    assert equal(larger.state_dict(), held['weights'] | {'embed.pos': positions})
+    larger(torch.zeros(1, 3, 16, 8))
+    tables = {k: trained.resize_positions(t, (4, 3), (8, 2)) for k, t in held['weights'].items() if k.endswith('pos')}
+    assert len(tables) == 1 + (name == 'vit_mae') and equal(larger.state_dict(), held['weights'] | tables)
     with pytest.raises(Mistake, match='patch_size'):
         trained.load_model(held, patch_size=2)
 
@@ -92,13 +90,16 @@ def test_weights_stay_the_function_that_they_were_trained_as(own, setting):
 
 
 @pytest.mark.parametrize('name', ['crate_mae', 'vit_mae'])
-def test_the_classifier_of_an_autoencoder_reads_what_it_reads(name, pretrained):
-    """Before a step it is the encoder with a new head."""
-    at, own = str(pretrained / name), name.removesuffix('_mae')
-    encoder = trained.open_run(at, own)
-    made, old = trained.load_model(encoder, new_head=True, num_classes=4), trained.load_model(trained.open_run(at))
-    x = torch.randn(2, 3, 8, 8)
-    assert torch.allclose(old.features(x), made.features(x), atol=1e-4) and type(made) is networks.network(own)[0]
+@pytest.mark.parametrize('pool', ['cls', 'mean'])
+def test_the_classifier_with_the_encoder_has_its_features(name, pool):
+    own = {'lam': 0.2, 'eta': 0.3, 'tie_out': True} if name == 'crate_mae' else {}
+    model, x, _ = masked_autoencoder(name, pool=pool, **own)
+    encoder = trained.as_classifier(held_of(name, model))
+    made = trained.load_model(encoder, new_head=True, num_classes=7)
+    assert type(made) is networks.network(name.removesuffix('_mae'))[0] and made(x)[0].shape == (3, 7)
+    assert torch.allclose(made.features(x), model.eval().features(x), atol=2e-4)
+    wide = trained.load_model(encoder, new_head=True, num_classes=7, image_size=(16, 12))
+    assert wide.embed.pos.shape == (1, 25, 16) and torch.equal(wide.embed.pos[:, :1], made.embed.pos[:, :1])
     with pytest.raises(Mistake, match=name):  # it has no classifier yet
         trained.load_model(encoder)
 

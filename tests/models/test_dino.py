@@ -213,18 +213,6 @@ def test_gradients_reach_the_student_alone(backbone, objective):
     assert own == ({'share', 'centre'} if objective == 'dino' else {'share'}) and train_flops(model) > 0
 
 
-def test_the_last_layer_is_frozen_at_first():
-    model = DINO(DINOConfig(**SMALL, freeze_share=0.1)).train()
-    for share, still in ((0.0, True), (0.05, True), (0.1, False)):
-        if share:
-            model.after_step(share, lambda t: t)
-        model.zero_grad()
-        model(crops_of())[1].backward()
-        model.before_step(share)
-        assert (model.student.head.last_layer.weight_v.grad is None) == still
-        assert model.student.head.mlp[0].weight.grad.abs().sum() > 0
-
-
 @pytest.mark.slow
 def test_steps_compile_nothing_anew():
     """The share of the run, which changes with each step, is not a constant of the compiled network."""

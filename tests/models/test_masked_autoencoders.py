@@ -1,13 +1,11 @@
 """CRATE-MAE and ViT-MAE alike: what is hidden, what hidden patches may reach, memorizing a batch; what CRATE-MAE's own
 settings do."""
-import dataclasses
 import math
 
 import pytest
 import torch
 from helpers import masked_autoencoder, memorize
 
-from engine import trained
 from model_crate_mae import patchify, sines_and_cosines, statistics, unpatchify
 
 BOTH = ['crate_mae', 'vit_mae']
@@ -147,34 +145,3 @@ def test_a_batch_can_be_memorized(name, settings):
     assert error < 0.1 * x[hidden].var()  # in pixels, also where normalized ones were learned
     compiled = torch.compile(model, backend='eager', fullgraph=True)
     assert torch.allclose(compiled(x, noise)[1], model(x, noise)[1], atol=1e-6)
-
-
-# ---- the classifier with the encoder, other resolutions
-
-
-def run_of(model, name):
-    """What open_run gives for a run of this network."""
-    return {'weights': model.state_dict(), 'model': name, 'network': dataclasses.asdict(model.config)}
-
-
-@pytest.mark.parametrize('name', BOTH)
-@pytest.mark.parametrize('pool', ['cls', 'mean'])
-def test_the_classifier_with_the_encoder_has_its_features(name, pool):
-    own = {'lam': 0.2, 'eta': 0.3, 'tie_out': True} if name == 'crate_mae' else {}
-    model, x, _ = masked_autoencoder(name, pool=pool, **own)
-    encoder = trained.as_classifier(run_of(model, name))
-    made = trained.load_model(encoder, new_head=True, num_classes=7)
-    assert torch.allclose(made.features(x), model.eval().features(x), atol=2e-4) and made(x)[0].shape == (3, 7)
-    wide = trained.load_model(encoder, new_head=True, num_classes=7, image_size=(16, 12))
-    assert wide.embed.pos.shape == (1, 25, 16) and torch.equal(wide.embed.pos[:, :1], made.embed.pos[:, :1])
-
-
-@pytest.mark.parametrize('name', BOTH)
-def test_another_resolution_interpolates_all_positions(name):
-    model, _, _ = masked_autoencoder(name)
-    larger = trained.load_model(run_of(model, name), image_size=(16, 12))
-    assert larger(torch.randn(2, 3, 16, 12), torch.rand(2, 24))[0].shape == (2, 24, 24)
-    tables = dict(model.named_buffers())
-    assert len(tables) == (2 if name == 'vit_mae' else 1)
-    for table, fixed in tables.items():
-        assert torch.equal(larger.get_buffer(table), trained.resize_positions(fixed, (4, 3), (8, 3)))
