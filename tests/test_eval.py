@@ -18,7 +18,7 @@ from model_crate_mae import CRATEMAE, CRATEMAEConfig
 from model_vit_mae import ViTMAE, ViTMAEConfig
 from prepare import ptb
 from prepare.lib.pictures import save_arrays, save_pack
-from scoring import benchmarks, frozen
+from scoring import benchmarks, frozen, regression
 from tasks import augment
 from tasks.augment import eval_pictures
 from tasks.pictures import ImageSplit
@@ -30,13 +30,10 @@ CLASSES = {'kind': 'images', 'classes': list('abcdefg')}
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
-    """A data_dir: `lights` and `lights_2`, of 2 channels, and a `pack` whose pictures are named as ImageNet's
-    validation."""
+    """A data_dir: `lights`, and a `pack` whose pictures are named as ImageNet's validation."""
     out = tmp_path_factory.mktemp('data')
-    for name, C in (('lights', 3), ('lights_2', 2)):
-        parts = (('train', 70, 0), ('val', 20, 1), ('test', 33, 2))
-        save_arrays(out / name, {s: quadrants(n, seed, classes=7 if C == 3 else 4, channels=C) for s, n, seed in parts},
-                    'abcdefg')
+    save_arrays(out / 'lights', {split: quadrants(n, seed, classes=7) for split, n, seed in (
+        ('train', 70, 0), ('val', 20, 1), ('test', 33, 2))}, 'abcdefg')
     names = {'train': [f'n0001/n0001_{n}.JPEG' for n in NUMBERS],
              'val': [f'n0001/ILSVRC2012_val_{n:08d}.JPEG' for n in NUMBERS]}
     save_pack(out / 'pack', {split: [(name, i, jpeg(9, 8 + i, i)) for i, name in enumerate(s)]
@@ -44,12 +41,12 @@ def folder(tmp_path_factory):
     return out
 
 
-def saved(out, kind=CRATE, Config=CRATEConfig, dataset='lights', **settings):
+def saved(out, kind=CRATE, Config=CRATEConfig, **settings):
     """(a network with weights that are random, but the same everywhere, its run)."""
     torch.manual_seed(0)
     small = dict(image_size=8, n_layer=1, n_head=2, n_embd=16, patch_size=4)
     model = loud(kind(Config(**small | settings)))
-    return model, save_run(out, model, CLASSES, dataset=dataset, seed=1)
+    return model, save_run(out, model, CLASSES, dataset='lights', seed=1)
 
 
 @pytest.fixture(scope='module')
@@ -85,20 +82,6 @@ def test_scores_are_those_of_validation_in_training(kind, words_of, pictures_dat
         assert numbers(out) == pytest.approx(want, abs=6e-3)
 
 
-@pytest.mark.parametrize('dataset, words', [('lights', []), ('lights', ['--split=train', '--eval_crop=1']),
-                                            ('lights_2', ['--batch_size=7'])])
-def test_scores_are_those_computed_by_hand(dataset, words, folder, tmp_path, capsys):
-    """On the test split, if no other is named. No picture is so nearly a tie that rounding could decide it."""
-    model, run = saved(tmp_path / 'a', dataset=dataset, num_classes=7, channels=2 if '2' in dataset else 3)
-    logits, y = by_hand(model, folder / dataset, 'train' if words[:1] == ['--split=train'] else 'test')
-    assert margin(logits, y) > 1e-4
-    rank = (logits > logits.gather(1, y[:, None])).sum(1)
-    shares = [100 * (rank < k).double().mean().item() for k in (1, 5)]
-    out = said(capsys, run, folder, *words)
-    assert numbers(out) == pytest.approx([F.cross_entropy(logits, y).item(), *shares], abs=6e-3)
-    assert f'{len(y)} pictures' in out
-
-
 @pytest.mark.parametrize('words, view', [
     ([], 1.0), (['--eval_view=squash'], None), (['--eval_crop=0.5'], 0.5), (['--knn=1'], None),
     (['--knn=1', '--eval_view=crop'], 1.0), (['--knn=1', '--eval_crop=0.5', '--image_size=16'], 0.5)])
@@ -120,12 +103,16 @@ def test_real_labels(folder, run, tmp_path, capsys):
     assert 'top-1 60.00%' in said(capsys, run, folder, '--dataset=pack', '--workers=0', f'--real={tmp_path}/real.json')
 
 
-def test_confusions_are_counted_drawn_and_told(run, folder, tmp_path, capsys):
-    logits, y = by_hand(load_model(open_run(run)), folder / 'lights', 'test')
-    assert margin(logits) > 1e-4
+@pytest.mark.parametrize('split, words', [('test', []), ('train', ['--split=train', '--eval_crop=1'])])
+def test_scores_and_confusions_are_those_computed_by_hand(split, words, run, folder, tmp_path, capsys):
+    """On the test split, if no other is named. No picture is so nearly a tie that rounding could decide it."""
+    logits, y = by_hand(load_model(open_run(run)), folder / 'lights', split)
+    assert margin(logits, y) > 1e-4
     pairs = Counter(zip(y.tolist(), logits.argmax(1).tolist()))
-    words = f'--confusion={tmp_path}/c.png', f'--ckpt={run}', f'--data_dir={folder}', '--dtype=float32'
+    words = f'--confusion={tmp_path}/c.png', f'--ckpt={run}', f'--data_dir={folder}', '--dtype=float32', *words
     out = said(capsys, run, folder, *words)
+    shares = [100 * (logits.topk(k).indices == y[:, None]).any(1).double().mean().item() for k in (1, 5)]
+    assert numbers(out)[:3] == pytest.approx([F.cross_entropy(logits, y).item(), *shares], abs=6e-3)
     header, *rows = csv.reader((tmp_path / 'c.csv').read_text().splitlines())
     assert header[1:] == list('abcdefg') == [row[0] for row in rows]
     assert {(i, j): int(n) for i, row in enumerate(rows) for j, n in enumerate(row[1:]) if int(n)} == pairs
@@ -174,24 +161,28 @@ def test_features_after_a_layer_are_those_of_a_network_that_ends_there(folder, t
 # ---- functions in context, and language benchmarks
 
 def test_errors_in_context_beside_those_of_estimators(tmp_path, capsys):
-    runs = [save_run(tmp_path / name, text_network('aot', n_dims=4, block_size=12, **more), {'kind': 'functions'},
+    """Also of functions that the network never saw."""
+    runs = [save_run(tmp_path / name, loud(text_network('aot', n_dims=4, block_size=12, **more)), {'kind': 'functions'},
                      dataset='linear', sparsity=3)
             for name, more in (('mssa', {}), ('gpt2', dict(attn='mhsa', mlp=True)))]
     words = [f'--ckpt={runs[0]}', f'--beside={runs[1]}', '--prompts=50']
+    for dataset, scale in ('linear', 4), ('sparse_linear', 3):
+        out = tmp_path / f'{dataset}.csv'
+        scores.main([*words, f'--dataset={dataset}', f'--results={out}', f'--batch_size={7 if scale == 3 else 64}'])
+        x, y = next(Prompts(dataset, 4, 6).fixed(50, 1, stream=9))
+        guesses = {str(path): load_model(open_run(path))(x, y)[0].detach() for path in runs} | {
+            name: regression.predictions(estimate, x, y) for name, estimate in regression.ESTIMATORS.items()
+            if dataset != 'linear' or name != 'Lasso'} | {'zero': 0 * y}
+        table = list(csv.DictReader(out.read_text().splitlines()))
+        assert [row['estimator'] for row in table] == [name for name in guesses for _ in range(6)]
+        for name, guess in guesses.items():
+            error, mine = (guess - y).square() / scale, [row for row in table if row['estimator'] == name]
+            assert [int(row['examples']) for row in mine] == list(range(6))
+            for key, want in ('error', error.mean(0)), ('standard_error', error.std(0) / 50 ** 0.5):
+                assert [float(row[key]) for row in mine] == pytest.approx(want.tolist(), rel=1e-4, abs=1e-6)
     scores.main(words)
-    with open(runs[0] / 'in_context.csv', newline='') as f:
-        table = list(csv.DictReader(f))
-    x, y = next(Prompts('linear', 4, 6).fixed(50, 1, stream=9))
-    for path in runs:
-        error = (load_model(open_run(path))(x, y)[0].detach() - y).square() / 4
-        mine = [row for row in table if row['estimator'] == str(path)]
-        assert [int(row['examples']) for row in mine] == list(range(6))
-        assert [float(row['error']) for row in mine] == pytest.approx(error.mean(0).tolist(), rel=1e-4)
-    others = {'least squares', '3 nearest neighbours', 'zero'}
-    assert {row['estimator'] for row in table} == {*map(str, runs), *others} and (runs[0] / 'in_context.png').exists()
+    assert {'in_context.csv', 'in_context.png'} <= {path.name for path in runs[0].iterdir()}
     assert '--overwrite=true' in fails(capsys, scores.main, *words)
-    scores.main([*words, '--dataset=sparse_linear', f'--results={tmp_path}/sparse.csv'])  # functions that it never saw
-    assert 'Lasso' in (tmp_path / 'sparse.csv').read_text()
 
 
 def test_results_of_benchmarks_accumulate(tmp_path, capsys):

@@ -1,12 +1,8 @@
-"""Estimators of functions in context against naive ones, and the errors of Figure 6."""
-import contextlib
-
+"""Estimators of functions in context against naive ones."""
 import numpy as np
 import pytest
 import torch
-from helpers import loud
 
-from model_aot import AoT, AoTConfig
 from scoring import regression
 from tasks.regression import Prompts
 
@@ -14,8 +10,6 @@ from tasks.regression import Prompts
 def draw(B=3, n=6, d=4, seed=0):
     return Prompts('linear', d, n).draw(np.random.default_rng(seed), B)
 
-
-# ---- estimators
 
 def test_least_squares_is_numpys_and_exact_once_it_can_be():
     x, y = draw(n=9)
@@ -54,23 +48,3 @@ def test_nearest_neighbours_by_a_naive_loop():
             assert all(far[3][0] - far[2][0] > 1e-4 for _ in far[3:4])  # no tie for the third place
             want = sum(y[b, j].item() for _, j in far[:3]) / len(far[:3])
             assert guess[b, i].item() == pytest.approx(want, abs=1e-5)
-
-
-# ---- Figure 6
-
-def test_errors_are_those_computed_by_hand():
-    torch.manual_seed(0)
-    small, prompts = dict(block_size=12, n_dims=4, n_layer=2, n_head=2, n_embd=16), Prompts('sparse_linear', 4, 6, 2)
-    models = {name: loud(AoT(AoTConfig(**small, **more))) for name, more in (
-        ('mssa', {}), ('gpt2', dict(attn='mhsa', mlp=True)))}
-    x, y = next(prompts.fixed(50, 1, stream=9))
-    with torch.no_grad():
-        guesses = {name: model(x, y)[0] for name, model in models.items()} | {'zero': 0 * y} | {
-            name: regression.predictions(estimate, x, y) for name, estimate in regression.ESTIMATORS.items()}
-    for batch_size in (64, 7):
-        found = regression.curves(models, prompts, contextlib.nullcontext(), 50, batch_size)
-        assert list(found) == ['mssa', 'gpt2', 'least squares', 'Lasso', '3 nearest neighbours', 'zero']
-        for name, (mean, deviation) in found.items():
-            error = (guesses[name] - y).square() / 2
-            assert mean == pytest.approx(error.mean(0).tolist(), rel=1e-4, abs=1e-6)
-            assert deviation == pytest.approx((error.std(0) / 50 ** 0.5).tolist(), rel=1e-4, abs=1e-6)
