@@ -44,10 +44,11 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity
 
+import bench
 from engine.checkpoint import read_log
 from engine.fast import speed_up
 from engine.networks import network
-from scoring.watch import train_flops
+from scoring.watch import matmul_flops
 
 
 # ---- parts, and where their results go ------------------------------------------------------------------------------
@@ -388,101 +389,68 @@ def halves(rank, o, name, compiled):
 
 # ---- speed ----------------------------------------------------------------------------------------------------------
 
-WORDS, PATCHES = dict(block_size=1024, vocab_size=50304), dict(image_size=224, patch_size=16)
-TIMED = {  # x of model_x.py, and its settings
-    'AoT-MSSA-L Base': ('aot', shape(24, 1024, 16) | WORDS),
-    'AoT-MHSA-L Base': ('aot', shape(24, 896, 14) | dict(attn='mhsa') | WORDS),
-    'GPT-2 124M': ('aot', shape(12, 768, 12) | dict(attn='mhsa', mlp=True) | WORDS),
-    'CRATE-T': ('crate', shape(12, 384, 6) | PATCHES), 'CRATE-S': ('crate', shape(12, 576, 12) | PATCHES),
-    'CRATE-B': ('crate', shape(12, 768, 12) | PATCHES), 'ViT-S': ('vit', shape(12, 384, 6) | PATCHES),
-    'CRATE-MAE B': ('crate_mae', shape(12, 768, 12) | PATCHES)}
+TIMED = 'aot-mssa-base', 'aot-mhsa-base', 'gpt2-base', 'crate-tiny', 'crate-base', 'vit-small'  # rows of bench.py
 
 
 def speed(report):
     o, shares = report.o, {}
     float32_products('high')
-    for i, (name, (model, settings)) in enumerate(TIMED.items()):
-        if o.toy:
-            settings = settings | shape(1, 32, 2) | (dict(image_size=32) if 'image_size' in settings else TEXT)
+    for i, row in enumerate(TIMED):
         share_of_time = report.left() / (len(TIMED) + 1 - i)  # one more for the profile
-        n = report.part(name, fastest, o, model, settings, time.time() + 0.7 * share_of_time)
+        n = report.part(row, fastest, o, row, time.time() + 0.7 * share_of_time)
         if 'share' in n:
-            shares[n['share']] = name, model, settings, n['batch']
+            shares[n['share']] = row, n['batch']
     if shares:
-        name, *what = shares[min(shares)]
-        report.part(f'profile of {name}', profile, o, *what)
+        row, size = shares[min(shares)]
+        report.part(f'profile of {row}', profile, o, row, size)
 
 
-def fastest(n, o, model, settings, until):
+def fastest(n, o, row, until):
     """The best of a few batch sizes, in bfloat16, compiled; no further one after the time `until`. Operations are
     counted as if causal attention computed all of its products; kernels leave out half of these."""
-    tokens = settings.get('block_size', 1)
-    unit, flops = 'tokens/s' if tokens > 1 else 'pictures/s', train_flops(build(o, model, settings))
-    a = torch.randn(*[256 if o.toy else 8192] * 2, device=o.device, dtype=torch.bfloat16)
-    n['TFLOP/s of a product'] = 2e-12 * len(a) ** 3 / seconds_of(o, lambda: a @ a)
-    for size in (2, 4) if o.toy else (8, 24, 64) if tokens > 1 else (64, 256, 768):
+    rate, text = matmul_flops(o.device, torch.bfloat16), 'block_size' in bench.NETWORKS[row][1]
+    n['TFLOP/s of a product'] = 1e-12 * rate
+    for size in (2, 4) if o.toy else (8, 24, 64) if text else (64, 256, 768):
         if o.device == 'cuda':
             gc.collect()
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         try:
-            seconds = seconds_of(o, stepper(o, model, settings, size))
+            work = worker(o, row, size)
+            seconds, unit = bench.timed(work, 1.0, o.device), f'{work.unit}/s'
         except torch.OutOfMemoryError:
             n['out of memory at'] = size
             break
-        n[f'{unit} at {size}'] = rate = size * tokens / seconds
-        if rate > n.get(unit, 0):
-            n |= {unit: rate, 'batch': size, 'share': 1e-12 * flops * size / seconds / n['TFLOP/s of a product'],
+        n[f'{unit} at {size}'] = work.amount / seconds
+        if n[f'{unit} at {size}'] > n.get(unit, 0):
+            n |= {unit: work.amount / seconds, 'batch': size, 'share': work.flops / seconds / rate,
                   'GiB': torch.cuda.max_memory_allocated() / 2 ** 30 if o.device == 'cuda' else 0.0}
+        del work
         if time.time() > until:
             break
-    if tokens > 1:
+    if text:
         n['goal of a share above 0.5'] = 'reached' if n['share'] > 0.5 else 'not reached'
 
 
-def stepper(o, model, settings, size):
-    """A function that makes a training step."""
-    model = compile_layers(o, build(o, model, settings))
-    x, y = each(lambda t: t.to(o.device), batch(model.config, size))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=o.device == 'cuda')
-
-    def step():
-        with torch.autocast(o.device, torch.bfloat16):
-            loss = model(x, y)[1]
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-    return step
+def worker(o, row, size):
+    """A training step of this many rows, as bench.py makes it, after a first one."""
+    torch.compiler.reset()
+    more = shape(1, 32, 2) | dict(image_size=32, block_size=64, vocab_size=65) if o.toy else {}
+    work = bench.Work('step', f'{row}-bfloat16', bench.BenchConfig(batch_size=size, device=o.device), more)
+    work.run()
+    return work
 
 
-def seconds_of(o, run):
-    """The time of run(): the median of five times three runs. Those before do not count."""
-    found = []
-    for _ in range(6):
-        wait(o)
-        start = time.perf_counter()
-        for _ in range(3):
-            run()
-        wait(o)
-        found.append((time.perf_counter() - start) / 3)
-    return statistics.median(found[1:])
-
-
-def wait(o):
-    if o.device == 'cuda':
-        torch.cuda.synchronize()
-
-
-def profile(n, o, *what):
+def profile(n, o, row, size):
     """The 15 kernels that take most of three steps' time, in a text file."""
     kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (o.device == 'cuda')
-    step, path = stepper(o, *what), o.out / 'profile.txt'
-    n['seconds of a step'] = seconds_of(o, step)
+    work, path = worker(o, row, size), o.out / 'profile.txt'
+    n['seconds of a step'] = bench.timed(work, 1.0, o.device)
     with torch.profiler.profile(activities=kinds) as found:
         for _ in range(3):
-            step()
-        wait(o)
+            work.run()
+        if o.device == 'cuda':
+            torch.cuda.synchronize()
     path.write_text(found.key_averages().table(f'self_{o.device}_time_total', row_limit=15), encoding='utf-8')
     n['table'] = str(path)
 
