@@ -12,20 +12,19 @@ import sys
 import tarfile
 import traceback
 import zipfile
-import zlib
 
 import numpy as np
 import pytest
 import torch
 from helpers import loud, save_run
 from PIL import EpsImagePlugin, Image
-from small_files import jpeg, tree
+from small_files import huge_png, jpeg, tree
 
 import analyze
 import sample
 from engine import settings
 from model_crate import CRATE, CRATEConfig
-from prepare import arrays, imagefolder, imagenet, lambada
+from prepare import arrays, imagenet, lambada
 from prepare.lib.pictures import save_pack
 from tasks.decode import to_rgb
 
@@ -90,16 +89,8 @@ def run(tmp_path_factory):
 
 # ---- pictures
 
-def png(width, height):
-    """A PNG file that says it has this size."""
-    file = bytearray(jpeg(8, 8, kind='PNG'))
-    file[16:24] = struct.pack('>II', width, height)
-    file[29:33] = struct.pack('>I', zlib.crc32(file[12:29]))
-    return bytes(file)
-
-
 POSTSCRIPT = b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n'
-BROKEN = {'a.jpg': POSTSCRIPT, 'b.png': png(30000, 30000), 'f.jpg': b'', 'g.jpg': jpeg(60, 60)[:900]}
+BROKEN = {'a.jpg': POSTSCRIPT, 'b.png': huge_png(), 'f.jpg': b'', 'g.jpg': jpeg(60, 60)[:900]}
 
 
 def test_broken_pictures_are_refused_to_look_at(run, tmp_path):
@@ -108,17 +99,6 @@ def test_broken_pictures_are_refused_to_look_at(run, tmp_path):
              for main, *words in ((sample.main,), (analyze.main, 'layers', f'--out={tmp_path}/x.png'))]
     for (*_, image), line in zip(calls, refused(tmp_path, *calls), strict=True):
         assert image.removeprefix('--image=') in line
-
-
-def test_broken_pictures_are_left_out_of_packs(tmp_path):
-    for split in 'train', 'val':
-        tree(tmp_path / split / 'cat', {'z.jpg': jpeg()} | BROKEN)
-    words = str(tmp_path), '--out', f'{tmp_path}/d', '--workers', '0'
-    with pytest.raises(settings.Mistake):
-        imagefolder.main(words)
-    assert not (tmp_path / 'd').exists()
-    imagefolder.main([*words, '--max_bad', '1'])
-    assert np.load(tmp_path / 'd' / 'train.names.npy').tolist() == [b'cat/z.jpg']
 
 
 def test_pictures_with_a_decimal_point_are_refused():

@@ -14,7 +14,7 @@ def serve():
         servers.append(HTTPServer(('127.0.0.1', 0), Flaky))
         servers[-1].state = {'content': content, 'plan': list(plan), 'resumed': 0} | state
         servers[-1].url = f'http://127.0.0.1:{servers[-1].server_port}/file'
-        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        threading.Thread(target=servers[-1].serve_forever, args=[0.01], daemon=True).start()
         return servers[-1]
     yield start
     for server in servers:

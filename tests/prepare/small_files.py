@@ -1,8 +1,10 @@
 """Small pictures, archives and folders for the tests of prepare/, and what the scripts made of them."""
 import io
 import json
+import struct
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -39,6 +41,14 @@ def png(numbers, palette=False):
         image.putpalette([i * 7 % 256 for i in range(768)])
         image.putdata(np.asarray(numbers).ravel().tolist())
     return saved(image, 'PNG')
+
+
+def huge_png(side=30_000):
+    """A PNG file that says it has so many rows and columns."""
+    file = bytearray(jpeg(8, 8, kind='PNG'))
+    file[16:24] = struct.pack('>II', side, side)
+    file[29:33] = struct.pack('>I', zlib.crc32(file[12:29]))
+    return bytes(file)
 
 
 def npy(array):

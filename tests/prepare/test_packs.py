@@ -11,7 +11,7 @@ import pytest
 from downloads import tar
 from helpers import ROOT
 from PIL import Image, ImageOps
-from small_files import decoded, jpeg, names, png, read, saved, tree
+from small_files import decoded, huge_png, jpeg, names, png, read, saved, tree
 
 from prepare.lib import pictures, workers
 
@@ -105,8 +105,9 @@ def test_a_worker_that_is_killed_ends_the_work():
 
 def test_bad_pictures_are_named_left_out_and_limited(tmp_path, capsys):
     given = some(100)
-    given[30], given[70] = ('a/cut.jpg', 0, given[30][2][:50]), ('b/none.jpg', 1, str(tmp_path / 'none.jpg'))
-    for most, kept in (0, None), (0.0199, None), (0.02, 98):
+    given[30], given[50] = ('a/cut.jpg', 0, given[30][2][:50]), ('a/huge.png', 0, huge_png())
+    given[70] = 'b/none.jpg', 1, str(tmp_path / 'none.jpg')
+    for most, kept in (0, None), (0.0299, None), (0.03, 97):
         if kept:
             pictures.save_pack(tmp_path / 'd', {'train': given}, 'xy', size=4, workers=0, max_bad=most)
             assert len(read(tmp_path / 'd')[1]['train']) == kept
@@ -115,8 +116,8 @@ def test_bad_pictures_are_named_left_out_and_limited(tmp_path, capsys):
                 pictures.save_pack(tmp_path / 'd', {'train': given}, 'xy', size=4, workers=0, max_bad=most)
             assert not list(tmp_path.glob('d*'))
         said = capsys.readouterr().err.splitlines()
-        assert len(said) == 2 and 'train/a/cut.jpg' in said[0] and f'{tmp_path}/none.jpg' in said[1]
-    assert not {'a/cut.jpg', 'b/none.jpg'} & {*names(read(tmp_path / 'd')[1]['train'])}
+        assert len(said) == 3 and 'train/a/cut.jpg' in said[0] and 'huge.png' in said[1] and 'none.jpg' in said[2]
+    assert not {'a/cut.jpg', 'a/huge.png', 'b/none.jpg'} & {*names(read(tmp_path / 'd')[1]['train'])}
 
 
 MASK = np.ones((30, 40), np.uint8), [0]

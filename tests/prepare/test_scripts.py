@@ -81,6 +81,22 @@ def test_damaged_files_are_refused_or_read(script, arranged, tmp_path, capsys):
             assert made and all((path / 'test.jsonl').exists() or files.verify(path) is None for path in made)
 
 
+@pytest.mark.parametrize('script', sorted(WORK.keys() - {'cbt'}))  # it makes two folders with other names
+def test_only_a_prepared_dataset_is_ever_replaced(script, arranged, tmp_path, capsys):
+    words, main = [*arranged(script, {}), '--out'], main_of(script)
+    tree(tmp_path, {'precious/thesis.txt': b'years of work', 'a.file': b'text'})
+    (tmp_path / 'new').mkdir()
+    for out in 'precious', 'a.file':
+        assert out in fails(capsys, main, *words, out, '--overwrite')
+    main([*words, 'new'])
+    before = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in (tmp_path / 'new').iterdir()}
+    assert '--overwrite' in fails(capsys, main, *words, 'new')
+    assert before == {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in (tmp_path / 'new').iterdir()}
+    main([*words, 'new', '--overwrite=true'])
+    assert {*before} == {*(tmp_path / 'new').iterdir()}
+    assert (tmp_path / 'precious' / 'thesis.txt').exists() and (tmp_path / 'a.file').read_bytes() == b'text'
+
+
 def coco(*things, **more):
     return coco_files([*(things or [thing(box(1, 1, 9))])], **more)
 

@@ -1,7 +1,7 @@
 """prepare/stdlib.py, text.py and the functions that they share."""
 import numpy as np
 import pytest
-from helpers import fails, run
+from helpers import fails
 from small_files import ON_LINUX, peak, tree
 
 from prepare import shakespeare, shakespeare_char, stdlib, text
@@ -19,17 +19,6 @@ def test_stdlib_is_prepared_without_a_network(tmp_path):
     lines = b'\n'.join(parts).split(b'\n')
     assert sorted(filter(None, lines)) == sorted(f'x = {i}'.encode() for i in range(40))
     assert parts[0].count(b'x = ') > parts[1].count(b'x = ') > 0 < parts[2].count(b'x = ')
-
-
-def test_only_a_prepared_dataset_is_ever_replaced(tmp_path):
-    tree(tmp_path, {'precious/thesis.txt': b'years of work', 'a.txt': b'some text ' * 50})
-    (tmp_path / 'empty').mkdir()
-    for out, more, code in (('precious', ['--overwrite'], 2), ('a.txt', ['--overwrite'], 2), ('empty', [], 0),
-                            ('empty', [], 2), ('empty', ['--overwrite=true'], 0), ('new/deep', [], 0)):
-        done = run('prepare/text.py', '--out', str(tmp_path / out), *more, str(tmp_path / 'a.txt'))
-        assert done.returncode == code and len(done.stderr.splitlines()) == (code > 0), done.stderr
-    assert (tmp_path / 'precious' / 'thesis.txt').exists()
-    assert sorted(p.name for p in (tmp_path / 'empty').iterdir()) == ['meta.json', 'train.npy', 'val.npy']
 
 
 GOOD = 'a\r\nb\u00e9\u4e16\U0001f642\ufffd\ufeff \n\n' * 3
