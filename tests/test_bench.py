@@ -111,7 +111,7 @@ def test_rows_are_the_networks_of_config(row, config, monkeypatch):
 def test_the_vit_has_as_many_parameters_as_crate():
     with torch.device('meta'):
         crate, vit = (bench.build(name).num_params() for name in ('crate-tiny', 'vit-6m'))
-    assert crate == 6_090_856 and abs(vit / crate - 1) < 0.02
+    assert abs(vit / crate - 1) < 0.02
 
 
 @pytest.mark.parametrize('optimizer', ['adamw', 'lion', 'muon'])

@@ -28,6 +28,7 @@ def words(pictures_data):
 
 
 @pytest.mark.parametrize('words, config', [
+    ('', 'train_aot_stdlib'), ('--n_layer=5', 'train_aot_stdlib'), ('--dataset=linear --n_layer=5', 'train_aot_linear'),
     ('--model=aot', 'train_aot_stdlib'), ('--model=crate', 'train_crate_shapes'), ('--model=vit', 'train_vit_shapes'),
     ('--model=crate_mae', 'pretrain_crate_mae_shapes'), ('--model=vit_mae', 'pretrain_vit_mae_shapes'),
     ('--model=crate --dataset=shapes', 'train_crate_shapes'), ('--model=crate --dataset=stdlib', 'train_aot_stdlib'),
@@ -42,6 +43,7 @@ def test_a_network_alone_takes_the_recipe_for_its_data(words, config, bytes_data
     own = f'_{mine.config.model}_' in config
     taken = {k for k in file.keys() - typed if own or k in found and k not in ('model', 'out_dir')}
     assert mine.recipe == f'config/{config}.py' and {k: found[k] for k in taken} == {k: file[k] for k in taken}
+    assert found.get('n_layer') == 5 or 'n_layer=5' not in words
     assert own or not mine.network and 'n_layer' in file and mine.config.out_dir == 'out'
 
 
