@@ -30,7 +30,6 @@ OTHERS = {  # which some tests alone need
     'grey': ('crate', dict(PICTURES, num_classes=3, channels=1)),
     'four': ('vit', dict(PICTURES, num_classes=3, channels=4))}
 THREE = 'vit', 'vit_mae', 'gpt2', 'mhsa', 'elsewhere', 'four'  # projections per head, so there is no one subspace
-SUBSPACES = [name for name in NETWORKS | OTHERS if name not in THREE]
 
 
 def config_of(name):

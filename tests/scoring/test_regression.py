@@ -1,7 +1,6 @@
 """Estimators of functions in context against naive ones."""
 import numpy as np
 import pytest
-import torch
 
 from scoring import regression
 from tasks.regression import Prompts
