@@ -7,7 +7,7 @@
 #
 # hardware   2 CPU cores
 # minutes    4 of training on one of two busy cores
-# expected   validation loss 1.878 (one seed)
+# expected   validation loss 1.881 ± 0.008 (three seeds)
 from config.base.shakespeare_char import *
 
 out_dir = 'out/crate_lm_shakespeare_char'
