@@ -1,6 +1,7 @@
 """What people do to the code, with docs/extend.md: networks, losses and numbers of their own, for which no other file
 changes, and the five changes that the page shows. They meet their own mistakes alone."""
 import csv
+import gc
 import re
 import shutil
 import subprocess
@@ -218,12 +219,15 @@ class Broken(torch.utils.data.Dataset):
         raise self.error('too many values')
 
 
-def test_an_error_in_a_worker_process_is_what_it_was_there(capsys):
+def test_an_error_in_a_worker_process_is_what_it_was_there(capsys, monkeypatch):
+    monkeypatch.setattr(torch.utils.data._utils, 'MP_STATUS_CHECK_INTERVAL', 0.1)  # else garbage is waited for
+
     def load(error):
         list(torch.utils.data.DataLoader(Broken(error), num_workers=1))
     assert fails(capsys, lambda words: load(Mistake)) == 'error: too many values'
     with pytest.raises(ValueError, match='__getitem__'), one_line_errors():
         load(ValueError)
+    gc.collect()
 
 
 # ---- copies of the project
