@@ -119,6 +119,11 @@ def as_tensor(x):
 def difference(yours, expected, within=TIGHT):
     """'' if two results are equal up to rounding, or in words where they differ: first the shape, then the worst of all
     numbers. NaN equals NaN, which a mistake may give."""
+    if isinstance(expected, dict):
+        if not isinstance(yours, dict) or yours.keys() != expected.keys():
+            return f'returns {describe(yours)}, and should return a dict with the keys {", ".join(expected)}'
+        each = {k: difference(yours[k], e, within) for k, e in expected.items()}
+        return next((f"'{k}': {found}" for k, found in each.items() if found), '')
     if isinstance(expected, tuple):
         if not isinstance(yours, (tuple, list)) or len(yours) != len(expected):
             return f'returns {describe(yours)}, and should return {len(expected)} things'

@@ -1,6 +1,7 @@
 """Lesson 1: the coding rate. Fill in the gaps; lesson1.md says what they are about.
 
     python course/check.py 1
+    python course/lesson1.py        # tokens run down your gradient
 """
 import torch
 
@@ -19,3 +20,29 @@ def compressed_rate(Z: torch.Tensor, U: torch.Tensor, eps: float = 0.5) -> torch
 def compressed_rate_gradient(Z: torch.Tensor, U: torch.Tensor, eps: float = 0.5) -> torch.Tensor:
     """The gradient of R^c(Z; U) with respect to Z, eq. (9). Z (N, d), U (K, d, p) -> (N, d)."""
     raise NotImplementedError
+
+
+# ---- the experiment: tokens run down your gradient ------------------------------------------------------------------
+
+def main(steps=20):
+    import lab
+    Z, U = lab.mixture(K=8, p=16, N=64, d=128, delta=0.2)
+
+    by_torch = torch.autograd.functional.jacobian(lambda Z: compressed_rate(Z, U), Z)
+    print(f'your gradient is off from that of autograd by {(compressed_rate_gradient(Z, U) - by_torch).abs().max():.1e}')
+
+    free, held, curves = Z, Z, {'R': [], 'R^c': [], 'R, length 1': [], 'R^c, length 1': []}
+    for _ in range(steps):
+        for end, z in (('', free), (', length 1', held)):
+            curves[f'R{end}'].append(coding_rate(z))
+            curves[f'R^c{end}'].append(compressed_rate(z, U))
+        free = free - 0.5 * compressed_rate_gradient(free, U)
+        held = held - 0.5 * compressed_rate_gradient(held, U)
+        held = held / held.norm(dim=1, keepdim=True)                    # what a norm does after each step
+    for name, values in curves.items():
+        print(f'{name:14} {values[0]:6.2f} nats, after {steps - 1} steps {values[-1]:6.2f}')
+    lab.draw('lesson1.png', 'step', 'nats for each token', curves)
+
+
+if __name__ == '__main__':
+    main()

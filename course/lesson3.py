@@ -1,6 +1,7 @@
 """Lesson 3: ISTA. Fill in the gaps; lesson3.md says what they are about.
 
     python course/check.py 3
+    python course/lesson3.py        # your ISTA looks for a sparse code
 """
 import torch
 
@@ -27,3 +28,31 @@ def solve(Y: torch.Tensor, D: torch.Tensor, lam: float, steps: int) -> torch.Ten
     """So many steps from zero towards the minimum of lasso_objective for Y (N, d), each of the size eta =
     1 / |D|^2, where |D| is the largest singular value: (N, d)."""
     raise NotImplementedError
+
+
+# ---- the experiment: your ISTA looks for a sparse code --------------------------------------------------------------
+
+def main(steps=64, lam=0.1):
+    import lab
+    N, d = 64, 128
+    D = torch.nn.functional.normalize(torch.randn(d, d, dtype=torch.float64), dim=0)
+    codes = torch.rand(N, d, dtype=torch.float64) * (torch.rand(N, d) < 0.1)
+    Y = codes @ D.T
+
+    def told(name, Z):
+        share = (Z != 0).double().mean()
+        print(f'{name:28} {share:6.1%} not zero, objective {lasso_objective(Z, Y, D, lam).mean():.3f}')
+        return share
+    told('relu(y)', Y.relu())
+    for eta in (0.1, 0.5, 2.0):
+        told(f'your layer, eta = {eta}', ista(Y, D, eta, lam))
+    counts = [1, 2, 4, 8, 16, 32, steps, 16 * steps]
+    shares = [told(f'your solve, {n} steps', solve(Y, D, lam, n)) for n in counts]
+    told('the codes that made y', codes)
+    lab.draw('lesson3.png', 'steps', 'share of numbers that are not zero',
+             {'your solve': (counts, shares), 'the codes that made y': (counts, [(codes != 0).double().mean()] * 8)},
+             xscale='log', ylim=(0, 1))
+
+
+if __name__ == '__main__':
+    main()

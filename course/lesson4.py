@@ -1,6 +1,7 @@
 """Lesson 4: CRATE. Fill in the gaps; lesson4.md says what they are about.
 
     python course/check.py 4
+    python course/lesson4.py        # trains your network
 """
 import torch
 
@@ -25,11 +26,12 @@ def tokens(x: torch.Tensor, weights: dict, h: int, w: int) -> torch.Tensor:
     raise NotImplementedError
 
 
-def layer(Z: torch.Tensor, weights: dict, heads: int, eta: float, lam: float) -> torch.Tensor:
+def layer(Z: torch.Tensor, weights: dict, heads: int, eta: float, lam: float, causal: bool = False) -> torch.Tensor:
     """A layer, eq. (18): Z (B, N, d) -> (B, N, d). Attention and then ISTA, a LayerNorm before each of
-    them. All norms of this lesson have PyTorch's eps, 1e-5. weights: 'norm1.weight' and '.bias' (d,),
-    'attn.U.weight' (K p, d), in which the rows of head 1 come first, 'attn.W.weight' (d, K p) and '.bias'
-    (d,), 'norm2.weight' and '.bias' (d,), 'ista.D' (d, d)."""
+    them. With causal, for text, token n gets nothing from tokens n + 1, n + 2, .. All norms of this
+    lesson have PyTorch's eps, 1e-5. weights: 'norm1.weight' and '.bias' (d,), 'attn.U.weight' (K p, d),
+    in which the rows of head 1 come first, 'attn.W.weight' (d, K p) and '.bias' (d,), 'norm2.weight'
+    and '.bias' (d,), 'ista.D' (d, d)."""
     raise NotImplementedError
 
 
@@ -40,3 +42,63 @@ def classify(x: torch.Tensor, weights: dict, layers: int, heads: int, h: int, w:
     'read.norm.weight', 'read.norm.bias' (d,), 'read.head.weight' (classes, d), 'read.head.bias'. The class
     token is normalized, then mapped to logits."""
     raise NotImplementedError
+
+
+def predict(x: torch.Tensor, weights: dict, layers: int, heads: int, eta: float, lam: float) -> torch.Tensor:
+    """The network for text: token ids x, int64 (B, N) -> logits (B, N, V) of the next token. A token is its
+    row of the table 'embed.tok_emb.weight' (V, d), plus the row of its place in 'embed.pos_emb.weight'
+    (block_size, d), which may have more rows than N. Then come the layers, with a causal mask. The logit of
+    token v is the inner product with row v of the table. There is no norm at the end."""
+    raise NotImplementedError
+
+
+def train(loss_of, weights: dict, batches, rate: float) -> tuple:
+    """Takes one step of torch.optim.AdamW, with this rate and else as it comes, for each batch (x, y) in
+    batches, down the gradient of loss_of(weights, x, y), a tensor of shape (). It works on copies of the
+    weights, a dict of tensors. Returns two things: the trained weights, a dict with the same names; and the
+    loss of each batch before its step, a tensor (number of batches,)."""
+    raise NotImplementedError
+
+
+# ---- the experiment: your network is trained ------------------------------------------------------------------------
+
+def main(steps=300):
+    import lab
+    from torch.nn.functional import cross_entropy
+    sizes, net = {'n_layer': 2, 'n_head': 3, 'n_embd': 96}, {'layers': 2, 'heads': 3, 'eta': 0.1, 'lam': 0.1}
+
+    def of_pictures(weights, x, y):
+        return cross_entropy(classify(x, weights, h=8, w=8, **net), y)
+
+    def of_text(weights, x, y):
+        return cross_entropy(predict(x, weights, **net).flatten(0, 1), y.flatten())
+
+    print('one batch of 32 pictures by heart')
+    x, y = lab.shapes('train')
+    start = lab.first_weights('crate', image_size=32, patch_size=8, num_classes=10, **sizes)
+    _, losses = train(of_pictures, start, [(x[:32], y[:32])] * (steps // 3), rate=3e-3)
+    print(f'  loss {losses[0]:.3f}, after {steps // 3} steps {losses[-1]:.3f}')
+
+    print('all pictures')
+    batches = ((x[i], y[i]) for i in torch.randint(len(x), (3 * steps, 64)))
+    weights, losses = train(of_pictures, start, batches, rate=1e-3)
+    lab.draw('lesson4_shapes.png', 'step', 'loss, nats, mean of 10', {'training': lab.smooth(losses)})
+    x, y = lab.shapes('val')
+    with torch.no_grad():
+        right = (classify(x, weights, h=8, w=8, **net).argmax(1) == y).double().mean()
+    print(f'  loss {losses[0]:.3f}, last 10 of {3 * steps} steps {losses[-10:].mean():.3f}; '
+          f'right on new pictures: {right:.1%}')
+
+    print(f'text: loss of the last 10 of {steps} steps')
+    small = lab.first_weights('crate', image_size=0, vocab_size=256, block_size=64, **sizes)
+    large = {k: 5 * v if k.endswith(('emb.weight', 'U.weight', 'W.weight')) else v for k, v in small.items()}
+    batches, rates, curves = lab.text_batches('train', steps), (1e-3, 3e-3, 1e-2), {}
+    for name, start in (('N(0, 0.02^2)', small), ('N(0, 0.1^2)', large)):
+        ends = [train(of_text, start, batches, rate)[1][-10:].mean() for rate in rates]
+        print(f'  weights from {name}:', ', '.join(f'{end:.3f} with rate {rate}' for rate, end in zip(rates, ends)))
+        curves[name] = rates, ends
+    lab.draw('lesson4_starts.png', 'rate of AdamW', 'loss, nats', curves, xscale='log')
+
+
+if __name__ == '__main__':
+    main()

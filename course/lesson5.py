@@ -1,6 +1,7 @@
 """Lesson 5: denoising and AoT. Fill in the gaps; lesson5.md says what they are about.
 
     python course/check.py 5
+    python course/lesson5.py        # your step denoises, your AoT writes
 """
 import torch
 
@@ -43,3 +44,54 @@ def next_token_loss(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """The mean cross-entropy in nats, shape (). logits (B, N, V) at each position; y, int64 (B, N): the id of
     the token that follows there, or -1 where none counts. Logits may be as large as 1000."""
     raise NotImplementedError
+
+
+def sample(predict, ids: torch.Tensor, new: int, block: int, temperature: float, seed: int) -> torch.Tensor:
+    """Text that goes on: token ids, int64 (N,) -> (N + new,), the given ones first. predict(x) gives logits (1, n,
+    V) for x (1, n), and sees at most `block` tokens: give it the last ones. Each new token is one draw of
+    torch.multinomial, with one generator for all of them, torch.Generator().manual_seed(seed), from the softmax
+    of the last token's logits over the temperature. So 0.5 sharpens it, and 1 leaves it as it is."""
+    raise NotImplementedError
+
+
+# ---- the experiment: your step denoises, your AoT writes ------------------------------------------------------------
+
+def main(steps=300):
+    import lab
+    from lesson4 import part, train
+    from torch.nn.functional import layer_norm
+
+    print('ratio of signal to noise, as a multiple of that before the layer; the theorem says 1.06 for eta = 0.1')
+    near = lab.noisy_mixture(K=2, p=768, n=128, d=1536, delta=0.01)
+    far = lab.noisy_mixture(K=8, p=16, n=128, d=128, delta=0.2)
+    for name, (Z, U) in (('near the conditions', near), ('far from them', far)):
+        for eta, tau in ((0.1, 0.6), (0.5, 0.6), (0.1, 0.0)):
+            tokens, ratios = Z, [snr(Z, U).mean()]
+            for _ in range(10):
+                tokens = denoise(tokens.flatten(0, 1), U, eta, tau).view_as(Z)
+                ratios.append(snr(tokens, U).mean())
+            factors = ' '.join(f'{after / before:.2f}' for before, after in zip(ratios, ratios[1:]))
+            print(f'  {name:19} eta {eta}, ' + (f'tau {tau}' if tau else 'softmax') + f': {factors}')
+
+    print('an AoT of 3 layers reads the source code of Python')
+    heads, block = 4, 64
+    start = lab.first_weights('aot', vocab_size=256, block_size=block, n_layer=3, n_head=heads, n_embd=96)
+
+    def predict(weights, x):
+        z = weights['embed.tok_emb.weight'][x] + weights['embed.pos_emb.weight'][:x.shape[1]]
+        for i in range(3):
+            z = aot_layer(z, part(weights, f'layers.{i}'), heads)
+        return layer_norm(z, z.shape[-1:], weights['read.norm.weight']) @ weights['embed.tok_emb.weight'].T
+    weights, losses = train(lambda weights, x, y: next_token_loss(predict(weights, x), y), start,
+                            lab.text_batches('train', steps), rate=3e-3)
+    print(f'  loss {losses[0]:.3f}, last 10 of {steps} steps {losses[-10:].mean():.3f}')
+    lab.draw('lesson5.png', 'step', 'loss, nats, mean of 10', {'your AoT': lab.smooth(losses)}, ylim=(1.5, 6))
+    with torch.no_grad():
+        begun = torch.tensor([*b'def main('])
+        for temperature in (0.3, 1.0):
+            written = sample(lambda x: predict(weights, x), begun, 200, block, temperature, seed=1)
+            print(f'  temperature {temperature}: {bytes(written.tolist())!r}')
+
+
+if __name__ == '__main__':
+    main()

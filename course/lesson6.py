@@ -1,6 +1,7 @@
 """Lesson 6: CRATE-MAE. Fill in the gaps; lesson6.md says what they are about.
 
     python course/check.py 6
+    python course/lesson6.py        # your network fills in what is hidden
 """
 import torch
 
@@ -39,3 +40,56 @@ def masked_loss(pred: torch.Tensor, target: torch.Tensor, hidden: torch.Tensor) 
     """The loss, eq. (2.22) on hidden patches alone: the mean of the squared errors of all numbers of all
     patches where hidden, bool (B, N), is true. pred and target (B, N, P). Returns one number, shape ()."""
     raise NotImplementedError
+
+
+# ---- the experiment: your network fills in what is hidden -----------------------------------------------------------
+
+def main(steps=600):
+    import lab
+    from lesson4 import layer, part, patches, train
+    from torch.nn.functional import layer_norm, linear
+    layers, heads, side = 2, 3, 4
+    start = lab.first_weights('crate_mae', image_size=32, patch_size=side, n_layer=layers, n_head=heads, n_embd=96)
+
+    def norm(z, weights, name):
+        return layer_norm(z, z.shape[-1:], weights[f'{name}.weight'], weights[f'{name}.bias'])
+
+    def predict(cut, hidden, weights):
+        """Patches (B, N, P), and which of them are hidden, bool (B, N) -> all patches, predicted (B, N, P)."""
+        z = embed(cut, hidden, part(weights, 'embed'))
+        for i in range(layers):
+            z = layer(z, part(weights, f'layers.{i}'), heads, 0.1, 0.5)
+        z = norm(z, weights, 'norm')
+        for i in range(layers):
+            z = decoder_layer(z, part(weights, f'decoder_layers.{i}'), heads)
+        return linear(norm(z, weights, 'decoder_norm'), weights['pixels.weight'], weights['pixels.bias'])[:, 1:]
+
+    def hide(cut):
+        """75% of the patches, at random: bool (B, N)."""
+        keep, back = visible(torch.rand(cut.shape[:2]), 0.75)
+        return back >= keep.shape[1]
+
+    def loss_of(weights, cut, hidden):
+        return masked_loss(predict(cut, hidden, weights), targets(cut), hidden)
+    x, _ = lab.shapes('train')
+    cuts = (patches(x[i], side, side) for i in torch.randint(len(x), (steps, 64)))
+    weights, losses = train(loss_of, start, ((cut, hide(cut)) for cut in cuts), rate=2e-3)
+    print(f'loss on hidden patches {losses[0]:.3f}, last 10 of {steps} steps {losses[-10:].mean():.3f}')
+    lab.draw('lesson6.png', 'step', 'squared error, mean of 10', {'your CRATE-MAE': lab.smooth(losses)}, ylim=(0, 1.2))
+
+    x = lab.shapes('val')[0][:6]
+    cut = patches(x, side, side)
+    hidden = hide(cut)[..., None]
+    deviation, mean = torch.std_mean(cut, -1, keepdim=True)
+    filled = predict(cut, hidden[..., 0], weights) * deviation + mean
+
+    def joined(cut):
+        """Patches (B, N, h w C) back to pictures (B, C, H, W)."""
+        n = 32 // side
+        return cut.view(len(cut), n, n, side, side, 3).permute(0, 5, 1, 3, 2, 4).reshape(len(cut), 3, 32, 32)
+    lab.draw_pictures('lesson6_shapes.png', {'original': x, 'seen': joined(torch.where(hidden, 0, cut)),
+                                             'filled in': joined(torch.where(hidden, filled, cut))})
+
+
+if __name__ == '__main__':
+    main()

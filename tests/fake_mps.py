@@ -1,5 +1,5 @@
-"""A device 'mps' for machines without one: it computes on the CPU, but has no float64, as Apple's GPUs, and no operation
-mixes its tensors with those on the CPU, as on any GPU.
+"""A device 'mps' for machines without one: it computes on the CPU, but has no float64, as Apple's GPUs, and no
+operation mixes its tensors with those on the CPU, as on any GPU.
 
     with FakeMPS():
         x = torch.ones(3, device='mps')

@@ -213,8 +213,8 @@ def place(tmp_path_factory, pictures_data, bytes_data, text_run):
     save_run(place / 'gaps', text_network('crate', causal=False, vocab_size=257), BYTES, dataset='text')
     for name, n in (('functions', 4), ('three', 3)):
         save_run(place / name, text_network('aot', n_dims=n, **small), {'kind': 'functions'}, dataset='linear')
-    for name, run in (('masked', 'crate_mae'), ('vit_mae', 'vit_mae')):
-        save_run(place / name, masked_autoencoder(run, image_size=8, patch_size=2)[0], CLASSES, dataset='quads')
+    for name, network in (('masked', 'crate_mae'), ('vit_mae', 'vit_mae')):
+        save_run(place / name, masked_autoencoder(network, image_size=8, patch_size=2)[0], CLASSES, dataset='quads')
     crate = CRATE(CRATEConfig(n_layer=1, n_head=2, n_embd=8, image_size=8, patch_size=4, num_classes=4))
     save_run(place / 'picture', crate, CLASSES, dataset='quads', seed=1)
     torch.save(crate.to_official(), inputs / 'crate.pth')

@@ -54,6 +54,8 @@ GOLDEN = json.loads((ROOT / 'tests' / 'golden' / 'course.json').read_text())['su
 
 
 def numbers(x):
+    if isinstance(x, dict):
+        x = [x[k] for k in sorted(x)]
     if isinstance(x, (tuple, list)):
         return [v for part in x for v in numbers(part)]
     return torch.as_tensor(x, dtype=torch.float64).flatten().tolist()
@@ -75,6 +77,17 @@ def mssa(Z, U, causal, **output):
 def sizes(weights, heads):
     Kp, d = weights['attn.U.weight'].shape
     return dict(n_head=heads, n_embd=d, head_dim=Kp // heads)
+
+
+def crate_gpt(x, weights, layers, K, eta, lam):
+    (V, _), block = weights['embed.tok_emb.weight'].shape, len(weights['embed.pos_emb.weight'])
+    c = CRATEConfig(n_layer=layers, eta=eta, lam=lam, image_size=0, vocab_size=V, block_size=block,
+                    **sizes(part_of(weights, 'layers.0.'), K))
+    return given(model_crate.CRATE(c), weights | {'read.head.weight': weights['embed.tok_emb.weight']}, x)[0]
+
+
+def part_of(weights, start):
+    return {k.removeprefix(start): v for k, v in weights.items() if k.startswith(start)}
 
 
 def parameters(network, n_layer, d):
@@ -103,8 +116,10 @@ OTHERS = {  # our networks and measures, and other right ways
     'ista': lambda Z, D, eta, lam: given(
         model_crate.ISTA(CRATEConfig(n_embd=len(D), n_head=1, eta=eta, lam=lam)), {'D': D}, Z),
     'patches': lambda x, h, w: model_crate.patchify(x, *x.shape[1:], h, w),
-    'layer': lambda Z, weights, K, eta, lam: given(
-        model_crate.Layer(CRATEConfig(eta=eta, lam=lam, **sizes(weights, K))), weights, Z),
+    'layer': lambda Z, weights, K, eta, lam, causal: given(
+        model_crate.Layer(CRATEConfig(eta=eta, lam=lam, image_size=0 if causal else 32, patch_size=4,
+                                      **sizes(weights, K))), weights, Z),
+    'predict': lambda x, weights, layers, K, eta, lam: crate_gpt(x, weights, layers, K, eta, lam),
     'snr': lambda Z, U: ((Z @ U).square().sum((1, 2)) / (
         Z.square().sum((1, 2)) - (Z @ U).square().sum((1, 2)))).sqrt(),
     'denoise': lambda Z, U, eta, tau: measures.denoising_step(
@@ -139,7 +154,8 @@ def test_answers_are_right_and_equal_our_networks(n, lessons):
 def test_the_answer_of_lesson_4_gives_the_logits_of_the_released_code(lessons):
     model, g, x = golden_pictures('crate_classifier')
     weights = {k: v.double() for k, v in model.state_dict().items()}
-    logits = lessons[4][-1].answer(x.double(), weights, 3, 4, 8, 8, 0.1, 0.1)
+    classify = next(e for e in lessons[4] if e.name == 'classify')
+    logits = classify.answer(x.double(), weights, 3, 4, 8, 8, 0.1, 0.1)
     torch.testing.assert_close(logits.float(), torch.tensor(g['outputs']['logits']), rtol=1e-4, atol=1e-5)
 
 
@@ -198,6 +214,38 @@ def test_what_holds_for_a_seed_alone_is_no_diagnosis(lessons):
     e = lessons[3][-1]
     less = verdict_of(e, lambda Y, D, lam, steps: e.answer(Y, D, lam, steps - (steps == 3)))
     assert less['diagnosis'] == ''
+
+
+RUN = """
+import sys
+sys.path[:0] = sys.argv[1:3]  # the answers with the experiments below them, and course/
+import torch, lab
+lab.shapes = lambda split: (torch.randn(40, 3, 32, 32), torch.arange(40) % 10)
+lab.text_batches = lambda split, steps: [(torch.arange(64).view(2, 32), 1 + torch.arange(64).view(2, 32))] * steps
+__import__(sys.argv[3]).main(30)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('n', range(1, 7))
+def test_the_experiment_of_a_lesson_runs_with_the_functions_in_its_file(n, tmp_path):
+    code = tmp_path / 'code'
+    code.mkdir()
+    for path in COURSE.glob('lesson*.py'):
+        _, found, experiment = path.read_text(encoding='utf-8').partition('# ---- the experiment')
+        assert found or path.stem in ('lesson7', 'lesson8')
+        (code / path.name).write_text((COURSE / 'answers' / path.name).read_text(encoding='utf-8') + found + experiment,
+                                      encoding='utf-8')
+    done = subprocess.run([sys.executable, '-c', RUN, str(code), str(COURSE), f'lesson{n}'], capture_output=True,
+                          text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    named = re.findall(r'^  (lesson.*\.png)$', done.stdout, re.M)
+    assert named and sorted(named) == sorted(path.name for path in tmp_path.glob('*.png'))
+    if n == 1:
+        assert float(re.search(r'autograd by (\S+)', done.stdout)[1]) < 1e-12
+    if n == 4:  # one batch is learned by heart
+        first, last = (float(v) for v in re.search(r'loss ([\d.]+), after 10 steps ([\d.]+)', done.stdout).groups())
+        assert last < first / 2
 
 
 # ---- pages ----------------------------------------------------------------------------------------------------------
@@ -314,7 +362,7 @@ FILES = {  # {name: (source, {function: (verdict, part of the message)}, what is
                  'denoise': ('wrong', 'line 8: ValueError: \\x1b[2J\\x07\\u202e'),
                  'passing': ('wrong', 'changes its input'),
                  'aot_layer': ('wrong', 'line 13: MemoryError' * (sys.platform == 'linux')),  # others have no limit
-                 'next_token_loss': ('wrong', 'SystemExit')}, ''),
+                 'next_token_loss': ('wrong', 'SystemExit'), 'sample': ('missing', '')}, ''),
     'ended': (START + 'attention_weights = 3\ndef mssa(*a): os._exit(0)',
               {'attention_weights': ('missing', ''), 'mssa': ('stopped', 'ended the program')}, ''),
     'endless': (START + 'def attention_weights(*a): return\ndef mssa(*a):\n    os.fork()\n    time.sleep(300)',

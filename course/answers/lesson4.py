@@ -26,9 +26,13 @@ def tokens(x, weights, h, w):
     return torch.cat((cls, z), 1) + pos                                                 # (B, N + 1, d)
 
 
-def attention(z, weights, heads):
+def attention(z, weights, heads, causal):
     w = linear(z, weights['attn.U.weight']).unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, K, N, p)
-    h = (w @ w.mT / w.shape[-1] ** 0.5).softmax(-1) @ w
+    scores = w @ w.mT / w.shape[-1] ** 0.5                                              # (B, K, N, N)
+    if causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(later, -torch.inf)
+    h = scores.softmax(-1) @ w
     return linear(h.transpose(1, 2).flatten(2), weights['attn.W.weight'], weights['attn.W.bias'])
 
 
@@ -36,8 +40,8 @@ def ista(z, D, eta, lam):
     return (z + eta * (z - z @ D.T) @ D - eta * lam).relu()
 
 
-def layer(Z, weights, heads, eta, lam):
-    half = Z + attention(norm(Z, weights, 'norm1'), weights, heads)
+def layer(Z, weights, heads, eta, lam, causal=False):
+    half = Z + attention(norm(Z, weights, 'norm1'), weights, heads, causal)
     return ista(norm(half, weights, 'norm2'), weights['ista.D'], eta, lam)
 
 
@@ -47,3 +51,23 @@ def classify(x, weights, layers, heads, h, w, eta, lam):
         z = layer(z, part(weights, f'layers.{i}'), heads, eta, lam)
     z = norm(z[:, 0], weights, 'read.norm')                                             # (B, d)
     return linear(z, weights['read.head.weight'], weights['read.head.bias'])
+
+
+def predict(x, weights, layers, heads, eta, lam):
+    table = weights['embed.tok_emb.weight']                                             # (V, d)
+    z = table[x] + weights['embed.pos_emb.weight'][:x.shape[1]]                         # (B, N, d)
+    for i in range(layers):
+        z = layer(z, part(weights, f'layers.{i}'), heads, eta, lam, causal=True)
+    return z @ table.T
+
+
+def train(loss_of, weights, batches, rate):
+    weights = {k: v.detach().clone().requires_grad_() for k, v in weights.items()}
+    optimizer, losses = torch.optim.AdamW(weights.values(), lr=rate), []
+    for x, y in batches:
+        loss = loss_of(weights, x, y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return weights, torch.tensor(losses, dtype=torch.float64)

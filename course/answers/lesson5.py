@@ -43,3 +43,12 @@ def next_token_loss(logits, y):
     counts = y >= 0
     log_p = logits.log_softmax(-1).gather(-1, y.clamp_min(0)[..., None])[..., 0]        # (B, N)
     return -log_p[counts].mean()
+
+
+def sample(predict, ids, new, block, temperature, seed):
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(new):
+        logits = predict(ids[None, -block:])[0, -1]                                     # (V,)
+        drawn = torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)
+        ids = torch.cat((ids, drawn))
+    return ids

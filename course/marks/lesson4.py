@@ -37,9 +37,9 @@ def layer_weights(randn, K, p, d):
 
 
 def layer_inputs(seed):
-    """(Z (B, N, d), weights, heads, eta, lam)"""
+    """(Z (B, N, d), weights, heads, eta, lam, causal)"""
     (B, N, K, p, d), randn = SIZES[seed - 1], generator(seed)
-    return 1 + 2 * randn(B, N, d), layer_weights(randn, K, p, d), K, *STEPS[seed - 1]
+    return 1 + 2 * randn(B, N, d), layer_weights(randn, K, p, d), K, *STEPS[seed - 1], seed == 2
 
 
 def network_inputs(seed):
@@ -53,9 +53,33 @@ def network_inputs(seed):
     return x, weights, layers, K, h, w, *STEPS[seed - 1]
 
 
+def text_inputs(seed):
+    """(x (B, N), weights, layers, heads, eta, lam): the table of positions has more rows than there are tokens"""
+    (B, N, K, p, d), randn, layers = SIZES[seed - 1], generator(seed), (2, 3, 2)[seed - 1]
+    weights = {'embed.tok_emb.weight': randn(9, d), 'embed.pos_emb.weight': randn(N + 3, d)}
+    for i in range(layers):
+        weights |= {f'layers.{i}.{k}': v for k, v in layer_weights(randn, K, p, d).items()}
+    x = torch.randint(9, (B, N), generator=torch.Generator().manual_seed(seed))
+    return x, weights, layers, K, *STEPS[seed - 1]
+
+
+def squared_error(weights, x, y):
+    """The loss of a small network: x (n, 3), y (n,) -> ()."""
+    return ((x @ weights['in']).tanh() @ weights['out'] - y).square().mean()
+
+
+def training(seed):
+    """(loss_of, weights, batches, rate)"""
+    randn = generator(seed)
+    batches = [(randn(4, 3), randn(4)) for _ in range((5, 4, 6)[seed - 1])]
+    return squared_error, {'in': randn(3, 5), 'out': randn(5)}, batches, (0.05, 0.1, 0.02)[seed - 1]
+
+
 EXERCISES = [
     Exercise('patches', picture_inputs),
     Exercise('tokens', token_inputs),
     Exercise('layer', layer_inputs),
     Exercise('classify', network_inputs),
+    Exercise('predict', text_inputs),
+    Exercise('train', training),
 ]

@@ -54,6 +54,24 @@ def loss_inputs(seed):
     return 3 * generator(seed)(B, N, V) + 900 * (seed == 2), y
 
 
+def chain(table, block):
+    """A network whose logits depend on the last token, and on the tokens that it sees: at most `block`."""
+    def predict(x):
+        if x.dim() != 2 or x.shape[1] > block:
+            raise ValueError(f'predict takes (1, n) with n at most {block}, and got {tuple(x.shape)}')
+        place = torch.arange(x.shape[1], dtype=table.dtype)[:, None]
+        return table[x] + table[x].cumsum(1) / (1 + place) + (place * table[0]).sin()
+    return predict
+
+
+def sampling(seed):
+    """(predict, ids (N,), new, block, temperature, seed)"""
+    V, N, new, block, temperature = ((7, 3, 9, 5, 0.7), (5, 1, 12, 4, 1.0), (9, 6, 8, 5, 1.6))[seed - 1]
+    g = torch.Generator().manual_seed(seed)
+    ids = torch.randint(V, (N,), generator=g)
+    return chain(2 * generator(seed)(V, V), block), ids, new, block, temperature, seed + 3
+
+
 EXERCISES = [
     Exercise('snr', clusters),
     Exercise('membership', mixture),
@@ -61,4 +79,5 @@ EXERCISES = [
     Exercise('passing', weights_that_pass),
     Exercise('aot_layer', layer_inputs),
     Exercise('next_token_loss', loss_inputs),
+    Exercise('sample', sampling),
 ]

@@ -172,7 +172,8 @@ REFUSED = [  # a command, a network and words, of which the last is named; or wo
     page crate --beside={place}/runs/vit,{place}/runs/mean|compress - --tokens=60|majorize - --tokens=65
     diffuse - --depth=60|diffuse - --eps=0.1 --depth=3|denoise - --out=x.doc|denoise - --out=no/where.png
     denoise - --num_samples=3|augment - --n_layer=3|augment - --image_size=3,0|augment - --out=x.txt
-    augment - --out=none/x.png|curves - --top=nan|curves - --out=y.what|curves - --outt=y.png'''.replace('|', '\n').splitlines(),
+    augment - --out=none/x.png|curves - --top=nan|curves - --out=y.what|curves - --outt=y.png'''.replace(
+        '|', '\n').splitlines(),
     ('layers aot_text --show=sparsity', '--show=rate'), ('layers gpt2 --dataset=letters', 'tokenizer'),
     ('layers crate --beside={place}/runs/aot_pictures --show=sparsity', 'runs/aot_pictures'),
     *((f'layers crate --beside={{place}}/runs/{name}', f'runs/{name}') for name in ('gpt2', 'nowhere')),

@@ -1,0 +1,80 @@
+"""What the experiments of the lessons need besides your functions: data, first weights, figures.
+
+    python course/lesson4.py        # each lesson's file runs its experiment, with the functions in it
+"""
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from analysis.measures import noisy_mixture  # noqa: E402  (from the project, which is above)
+from engine import networks  # noqa: E402
+from engine.curve import pyplot  # noqa: E402
+from tasks import augment, find_data, pictures  # noqa: E402
+from tasks.text import TextSplit  # noqa: E402
+
+torch.manual_seed(1)  # every number below and in the lessons can be had again
+
+
+def mixture(K, p, N, d, delta):
+    """N tokens of length 1 around K orthogonal subspaces of dimension p, with noise of size delta, sorted by subspace:
+    Z (N, d) and the bases U (K, d, p), float64."""
+    Z, U = noisy_mixture(K, p, N // K, d, delta)
+    return torch.nn.functional.normalize(Z.flatten(0, 1), dim=-1), U
+
+
+def find(dataset):
+    return find_data(SimpleNamespace(dataset=dataset, data_dir=ROOT / 'data'))
+
+
+def shapes(split):
+    """Drawn shapes: pictures, float32 (n, 3, 32, 32), of mean 0 and deviation 1; their classes, int64 (n,)."""
+    images = pictures.ImageSplit(find('shapes'), split)
+    return augment.normalize(augment.planes(torch.tensor(images.pixels))), torch.tensor(images.labels)
+
+
+def text_batches(split, steps, rows=32, block=64):
+    """The source code of Python, byte by byte: `steps` batches of x and y, int64 (rows, block); y is one byte ahead."""
+    return list(TextSplit(find('stdlib'), split, block).batches(rows, 1, [slice(rows)], 0, steps))
+
+
+def first_weights(model, **settings):
+    """The weights that a new network of model_crate.py has, or model_aot.py, .., as a dict of tensors with the names
+    of the lessons. The kernel of a convolution is made the matrix of a patch: row, column, channel."""
+    Network, Config = networks.network(model)
+    weights = Network(Config(**settings)).state_dict()
+    return {k: v.permute(0, 2, 3, 1).flatten(1) if v.dim() == 4 else v for k, v in weights.items()}
+
+
+def smooth(losses, over=10):
+    """The mean of the last 10 losses at each step."""
+    return [sum(part) / len(part) for part in (losses[max(0, i - over + 1):i + 1] for i in range(len(losses)))]
+
+
+def draw(path, x, y, curves, **axes):
+    """Write a figure of curves, {name: list of numbers, or (where, numbers)}."""
+    plt = pyplot()
+    figure, axis = plt.subplots(figsize=(6, 4), layout='constrained')
+    for name, values in curves.items():
+        where, values = values if isinstance(values, tuple) else (range(len(values)), values)
+        axis.plot(where, [float(v) for v in values], label=name)
+    axis.set(xlabel=x, ylabel=y, **axes)
+    axis.legend()
+    figure.savefig(path)
+    print(f'  {path}')
+
+
+def draw_pictures(path, rows):
+    """Write a figure of pictures: {name of a row: float (n, 3, H, W), as `shapes` gives them}."""
+    plt = pyplot()
+    figure, axes = plt.subplots(len(rows), len(next(iter(rows.values()))), squeeze=False, layout='constrained')
+    for line, (name, images) in zip(axes, rows.items()):
+        for axis, image in zip(line, augment.visible(images.detach())):
+            axis.imshow(image)
+            axis.set(xticks=[], yticks=[])
+        line[0].set_ylabel(name)
+    figure.savefig(path)
+    print(f'  {path}')
