@@ -29,7 +29,8 @@ def main(steps=20):
     Z, U = lab.mixture(K=8, p=16, N=64, d=128, delta=0.2)
 
     by_torch = torch.autograd.functional.jacobian(lambda Z: compressed_rate(Z, U), Z)
-    print(f'your gradient is off from that of autograd by {(compressed_rate_gradient(Z, U) - by_torch).abs().max():.1e}')
+    gap = (compressed_rate_gradient(Z, U) - by_torch).abs().max()
+    print(f'your gradient is off from that of autograd by {gap:.1e}')
 
     free, held, curves = Z, Z, {'R': [], 'R^c': [], 'R, length 1': [], 'R^c, length 1': []}
     for _ in range(steps):
