@@ -1,5 +1,6 @@
 """A run is the same however it is computed: in more passes, by two processes, each with its own copy of the network
 (DDP) or sharing one (FSDP2), with layers that are computed twice, and on another device."""
+import json
 import shutil
 
 import pytest
@@ -14,12 +15,31 @@ from engine.trained import read_last
 WAYS = {'one': None, 'ddp': [], 'fsdp': ['--fsdp=true']}
 
 
-def train_by(way, *words):
-    """Train in one process, or in two."""
-    if WAYS[way] is None:
-        go(*words, '--fsdp=false')
-    else:
-        torchrun(*words, *WAYS[way])
+ALL = '''
+import json, sys, train
+import torch.distributed as dist
+from engine import device
+begin = dist.init_process_group
+dist.init_process_group = lambda backend: dist.is_initialized() or begin(backend)  # one group for all runs
+for words in json.loads(sys.argv[1]):
+    train.main(words)
+device.leave()
+'''
+
+
+@pytest.fixture(scope='module')
+def train_by(tmp_path_factory):
+    """train_by(way, *runs): train each of these words, in one process, or in two that start once for all."""
+    script = tmp_path_factory.mktemp('script') / 'all.py'
+    script.write_text(ALL)
+
+    def train_by(way, *runs):
+        if WAYS[way] is None:
+            for words in runs:
+                go(*words, '--fsdp=false')
+        else:
+            torchrun(json.dumps([[*words, *WAYS[way]] for words in runs]), script=script)
+    return train_by
 
 
 def close(a, b):
@@ -80,33 +100,41 @@ def test_a_run_on_another_device_is_the_run_on_the_cpu(kind, words_of, tmp_path,
 # ---- in two processes
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('way', ['ddp', 'fsdp'])
-@pytest.mark.parametrize('kind, more', [
+OF_TWO = ['--eval_iters=3', '--gradient_accumulation_steps=4', '--batch_size=2', '--ema=0.9', '--telemetry=true']
+RUNS = [(kind, OF_TWO + more) for kind, more in (
     ('text', []), ('text', ['--optimizer=lion']), ('text', ['--optimizer=muon', '--muon_lr=0.002', '--max_iters=4']),
     ('tost', []), ('functions', ['--eval_iters=1']),  # of one validation batch the second process has none
-    ('pictures', []), ('crate_mae', []), ('vit_mae', [])])
-def test_two_processes_equal_one(kind, more, way, words_of, tmp_path):
-    words = [*plain(words_of(kind)), '--eval_iters=3', '--gradient_accumulation_steps=4', '--batch_size=2', '--ema=0.9',
-             '--telemetry=true', *more]
-    for name in ('one', way):
-        train_by(name, *words, f'--out_dir={tmp_path}/{name}')
-    close(tmp_path / 'one', tmp_path / way)
+    ('pictures', []), ('crate_mae', []), ('vit_mae', []))]
+RUNS += [('dino', ['--probe_interval=3']), ('simdino', ['--grad_clip=0']),
+         ('simdino', ['--gradient_accumulation_steps=2'])]
+BY_TWO = [(i, way) for i, (kind, _) in enumerate(RUNS) for way in ('ddp', 'fsdp') if way == 'ddp' or 'dino' not in kind]
+
+
+@pytest.fixture(scope='module')
+def trained(train_by, words_of, tmp_path_factory):
+    """A folder with all these runs: WAY/NUMBER."""
+    place = tmp_path_factory.mktemp('trained')
+    for way in WAYS:
+        train_by(way, *([*plain(words_of(kind)), *more, f'--out_dir={place}/{way}/{i}']
+                        for i, (kind, more) in enumerate(RUNS) if way == 'one' or (i, way) in BY_TWO))
+    return place
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('kind, more', [('dino', ['--probe_interval=3']), ('simdino', ['--grad_clip=0']),
-                                        ('simdino', ['--gradient_accumulation_steps=2'])])
-def test_two_processes_distil_as_one(kind, more, words_of, tmp_path):
-    """The centre and the coding rate, and its gradient, are those of all pictures of a pass; so are the features that
-    are scored."""
-    for way in ('one', 'ddp'):
-        train_by(way, *words_of(kind), *more, f'--out_dir={tmp_path}/{way}')
-    close(tmp_path / 'one', tmp_path / 'ddp')
-    two = weights(tmp_path / 'ddp')
-    assert all(torch.allclose(v, two[k], atol=1e-4) for k, v in weights(tmp_path / 'one').items() if 'teacher' in k)
+@pytest.mark.parametrize('i, way', BY_TWO)
+def test_two_processes_equal_one(i, way, trained):
+    """Of DINO, the centre and the coding rate, and its gradient, are those of all pictures of a pass; so are the
+    features that are scored."""
+    one, two = trained / 'one' / str(i), trained / way / str(i)
+    close(one, two)
+    other = weights(two)
+    assert all(torch.allclose(v, other[k], atol=1e-4) for k, v in weights(one).items() if 'teacher' in k)
+
+
+@pytest.mark.slow
+def test_what_two_processes_cannot_do_is_refused(words_of, tmp_path):
     for word, named in (('--fsdp=true', 'fsdp=true is not for DINO'), ('--batch_size=9', 'batch_size=9')):
-        said = torchrun(*words_of(kind), *more[:-1], word, f'--out_dir={tmp_path}/none', code=1)[1]
+        said = torchrun(*words_of('dino'), word, f'--out_dir={tmp_path}/none', code=1)[1]
         assert named in said and 'Traceback' not in said.split('error: ')[0] and not (tmp_path / 'none').exists()
 
 
@@ -120,29 +148,35 @@ def states(last):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('writer', WAYS)
-def test_what_one_way_writes_every_way_goes_on_with(writer, words, tmp_path):
+def test_what_one_way_writes_every_way_goes_on_with(train_by, words, tmp_path):
     words = [*words, '--ema=0.9', '--max_iters=8', '--eval_interval=4', '--lr_decay_iters=8']
-    first, whole = tmp_path / 'first', tmp_path / 'whole'
+    whole = tmp_path / 'whole'
     go(*words, f'--out_dir={whole}')
-    train_by(writer, *words, '--max_iters=4', '--checkpoint_minutes=1e-9', f'--out_dir={first}')
-    written = read_last(first)
-    assert written.keys() == read_last(whole).keys() and written['step'] == 4
-    assert all(type(v) is torch.Tensor for v in [*written['weights'].values(), *states(written).values()])
-    assert equal(weights(first, 'best'), written['average'])
-    assert (first / 'last.pt').stat().st_size < 1.05 * (whole / 'last.pt').stat().st_size  # tied weights once
+    for writer in WAYS:
+        first = tmp_path / writer
+        train_by(writer, [*words, '--max_iters=4', '--checkpoint_minutes=1e-9', f'--out_dir={first}'])
+        written = read_last(first)
+        assert written.keys() == read_last(whole).keys() and written['step'] == 4
+        assert all(type(v) is torch.Tensor for v in [*written['weights'].values(), *states(written).values()])
+        assert equal(weights(first, 'best'), written['average'])
+        assert (first / 'last.pt').stat().st_size < 1.05 * (whole / 'last.pt').stat().st_size  # tied weights once
     for reader in WAYS:
-        out = shutil.copytree(first, tmp_path / reader)
-        more = ['--init_from=resume', f'--out_dir={out}', *['--fsdp=false'] * (reader == 'ddp')]
-        (out / 'log.jsonl').unlink()
-        train_by(reader, *more, '--max_iters=8', '--target_loss=100')  # it writes all again, without a step
-        held = read_last(out)
-        assert [row[:5] for row in losses(out)[1:]] == ['4,val'] and held['step'] == 4
-        assert held['best'] == written['best']
-        assert all(equal(held[k], written[k]) for k in ('weights', 'average')) and equal(states(held), states(written))
-        shutil.copy(first / 'log.jsonl', out)
-        train_by(reader, *more, '--target_loss=0')
-        close(out, whole)
+        runs = []
+        for writer in WAYS:
+            for name, target in ('again', 100), ('on', 0):  # it writes all again, without a step, or goes on
+                out = shutil.copytree(tmp_path / writer, tmp_path / f'{writer} {reader} {name}')
+                runs.append(['--init_from=resume', f'--out_dir={out}', '--max_iters=8', f'--target_loss={target}',
+                             *['--fsdp=false'] * (reader == 'ddp')])
+                if name == 'again':
+                    (out / 'log.jsonl').unlink()
+        train_by(reader, *runs)
+        for writer in WAYS:
+            written, out = read_last(tmp_path / writer), tmp_path / f'{writer} {reader} again'
+            held = read_last(out)
+            assert [row[:5] for row in losses(out)[1:]] == ['4,val'] and held['step'] == 4
+            assert held['best'] == written['best'] and equal(states(held), states(written))
+            assert all(equal(held[k], written[k]) for k in ('weights', 'average'))
+            close(tmp_path / f'{writer} {reader} on', whole)
 
 
 @pytest.mark.slow
@@ -153,14 +187,14 @@ def test_evaluation_in_two_processes_ends_well(text_run):
 
 
 @pytest.mark.slow
-def test_compiled_layers_may_be_computed_twice_shared_and_looked_into(words, tmp_path):
+def test_compiled_layers_may_be_computed_twice_shared_and_looked_into(train_by, words, tmp_path):
     words = [*words, '--compile=true', '--telemetry=true', '--n_layer=3', '--recompute=true']
     torch._dynamo.reset()  # what other tests have compiled would be used again
     counters['stats'].clear()
     go(*words, f'--out_dir={tmp_path}/one')
     assert 0 < counters['stats']['unique_graphs'] < 6  # of three layers, training and validating
     for way in ('ddp', 'fsdp'):
-        train_by(way, *words, f'--out_dir={tmp_path}/{way}')
+        train_by(way, [*words, f'--out_dir={tmp_path}/{way}'])
         close(tmp_path / 'one', tmp_path / way)
 
 
@@ -231,12 +265,11 @@ if __name__ == '__main__':
 
 @pytest.mark.slow
 @pytest.mark.parametrize('way', ['ddp', 'fsdp'])
-def test_a_signal_to_one_process_ends_the_validation_of_all(way, words, tmp_path):
+def test_a_signal_to_one_process_ends_the_validation_of_all(way, train_by, words, tmp_path):
     (tmp_path / 'stop.py').write_text(STOP)
     words, out = [*words, '--eval_iters=9'], tmp_path / 'a'  # 5 batches in one process, 4 in the other
     said, _ = torchrun(*words, *WAYS[way], f'--out_dir={out}', script=tmp_path / 'stop.py', code=1)
     assert 'stopped at step 3; go on with: python train.py --init_from=resume' in said and 'done:' not in said
     assert read_last(out)['step'] == 3 and 'batch 0 2 2' not in said and 'batch 0 1 4' in said
-    torchrun('--init_from=resume', f'--out_dir={out}')
-    torchrun(*words, *WAYS[way], f'--out_dir={tmp_path}/whole')
+    train_by(way, ['--init_from=resume', f'--out_dir={out}'], [*words, f'--out_dir={tmp_path}/whole'])
     assert losses(out) == losses(tmp_path / 'whole')
