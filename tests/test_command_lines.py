@@ -20,10 +20,11 @@ import pytest
 import scipy.io
 import torch
 from downloads import tar
-from helpers import (FAULTS, JPEGS, OF_CRATE_MAE, OF_DINO, ROOT, masked_autoencoder, masked_folders, run, save_run,
+from helpers import (FAULTS, JPEGS, OF_CRATE_MAE, OF_DINO, ROOT, masked_autoencoder, run, save_run,
                      text_network)
 from safetensors.torch import save_file
-from small_benchmarks import write_archives
+from small_files import tree as write_tree
+from test_scripts import WORK
 
 import analyze
 import bench
@@ -76,19 +77,13 @@ PROGRAMS = {  # (main, words that work, the classes of its settings)
     'analyze curves': (analyze.main, 'curves run', [CurvesConfig]),
     'bench': (bench.main, f'step --rows=aot-stdlib-plain {QUICK}', [bench.BenchConfig]),
     'bench generate': (bench.main, f'generate --rows=aot-stdlib-plain {QUICK}', [bench.BenchConfig])}
-PREPARE = {path.stem: f'--from inputs/{path.stem} --out new' for path in (ROOT / 'prepare').glob('[a-z]*.py')} | {
-    'arrays': '--images inputs/x.npy --labels inputs/y.npy --out new', 'imagefolder': 'inputs/imagenet/train --out new',
-    'official_weights': 'inputs/crate.pth --model crate --n_head 2 --patch_size 4 --out_dir new',
-    'crate_alpha_weights': '--from inputs/alpha.pth --out_dir new',
-    'crate_lm_weights': '--from inputs/lm.pt --out_dir new',
-    'gpt2_weights': '--from inputs/gpt2.safetensors --n_head 1 --out_dir new', 'text': 'file --out new',
-    'openwebtext': '--from inputs/openwebtext --subsets 1 --tokenizer bytes --val 0.5 --out new',
-    'ptb': '--from inputs/simple-examples.tgz --out new', 'wikitext': '--from inputs/wikitext-2-v1.zip --out new',
-    **dict.fromkeys(('cbt', 'lambada'), '--from inputs --out new'),
-    **dict.fromkeys(('shakespeare', 'shakespeare_char'), '--from file --out new'),
-    **dict.fromkeys(('shapes', 'shapes_many'), '--train 3 --val 3 --test 3 --out new'),
-    'stdlib': f'--from {ROOT}/analysis --out new'}
-POOLED = 'coco', 'flowers102', 'imagefolder', 'imagenet', 'openwebtext', 'pets', 'voc'  # may start processes
+PREPARE = {path.stem: f'--from inputs/{path.stem}' for path in (ROOT / 'prepare').glob('[a-z]*.py')} | {
+    script: words.replace('{}', f'inputs/{script}/') for script, (words, _) in WORK.items()} | {
+    'official_weights': 'inputs/crate.pth --model crate --n_head 2 --patch_size 4',
+    'crate_alpha_weights': '--from inputs/alpha.pth', 'crate_lm_weights': '--from inputs/lm.pt',
+    'gpt2_weights': '--from inputs/gpt2.safetensors --n_head 1',
+    **dict.fromkeys(('shakespeare', 'shakespeare_char'), '--from file'), 'shapes_many': '--train 3 --val 3 --test 3'}
+POOLED = 'flowers102', 'pets'  # may start processes
 NAMES = [*PROGRAMS, *(f'prepare/{name}' for name in sorted(PREPARE))]
 
 REFUSED = {  # words, joined by + where it takes several; the line names the last's setting or value, or what is in ()
@@ -170,7 +165,8 @@ def inputs_of_prepare(folder):
         scipy.io.savemat(file, {name: [values] for name, values in arrays.items()})
         return file.getvalue()
     picture = JPEGS['train'][0][2]
-    write_archives(folder)
+    for script, (_, files) in WORK.items():
+        write_tree(folder / script, files)
     (folder / 'cifar10').write_bytes(cifar([*(f'data_batch_{i}' for i in range(1, 6)), 'test_batch'], b'labels',
                                            {'batches.meta': {b'label_names': [b'a']}}))
     (folder / 'cifar100').write_bytes(cifar(['train', 'test'], b'fine_labels', {'meta': {b'fine_label_names': [b'a']}}))
@@ -179,14 +175,6 @@ def inputs_of_prepare(folder):
     lists = {'trainval.txt': b'cat_1 1 1 1\n', 'test.txt': b'cat_2 1 1 1\n'}
     make('pets', annotations__tar__gz=tar(lists, 'gz'),
          images__tar__gz=tar({f'cat_{i}.jpg': picture for i in '12'}, 'gz'))
-    pack = tar({f'{i}.txt': f'text {i}\n'.encode() for i in range(40)}, 'xz')
-    make('openwebtext', urlsf_subset00__tar=tar({'openwebtext/urlsf_subset00-0_data.xz': pack}))
-    for split in ('train', 'val'):
-        (folder / 'imagenet' / split / 'c').mkdir(parents=True)
-        for i in range(2):
-            (folder / 'imagenet' / split / 'c' / f'{i}.jpg').write_bytes(picture)
-    masked_folders(folder, folder / 'voc', folder / 'coco')
-    np.save(folder / 'x.npy', np.zeros((20, 8, 8), np.uint8)), np.save(folder / 'y.npy', np.arange(20) % 2)
     sizes = dict(n_layer=1, n_head=12, n_embd=12)
     torch.save({'model': CRATEAlpha(CRATEAlphaConfig(**sizes)).to_official()}, folder / 'alpha.pth')
     lm = CRATEAlphaConfig(**sizes, image_size=0, block_size=8, vocab_size=50304, decoupled=False, skip=False)
@@ -204,7 +192,7 @@ def place(tmp_path_factory, pictures_data, bytes_data, text_run):
     place, inputs = tmp_path_factory.mktemp('place'), tmp_path_factory.mktemp('inputs')
     shutil.copytree(pictures_data, inputs / 'data'), shutil.copytree(bytes_data / 'tiny', inputs / 'data' / 'tiny')
     inputs_of_prepare(inputs)
-    ptb.main(['--from', f'{inputs}/simple-examples.tgz', '--out', str(inputs / 'data' / 'ptb')])
+    ptb.main(['--from', f'{inputs}/ptb/x.tgz', '--out', str(inputs / 'data' / 'ptb')])
     (place / 'inputs').symlink_to(inputs)  # which no one copies
     small = dict(n_layer=1, n_head=2, n_embd=8, block_size=8)
     letters = {'kind': 'text', 'tokenizer': {'name': 'chars', 'alphabet': 'abc'}}
@@ -270,7 +258,8 @@ def program(name):
         return PROGRAMS[name][0], PROGRAMS[name][1].split()
     stem = name.removeprefix('prepare/')
     main = importlib.import_module(f'prepare.{stem}').main
-    return main, PREPARE[stem].split() + ['--workers', '0'] * (stem in POOLED)
+    out = '--out_dir' if 'weights' in stem else '--out'
+    return main, [*PREPARE[stem].split(), out, 'new', *['--workers', '0'] * (stem in POOLED)]
 
 
 def options(name):
