@@ -7,7 +7,6 @@ import contextlib
 import importlib
 import io
 import json
-import pickle
 import random
 import re
 import shutil
@@ -15,16 +14,14 @@ import signal
 import sys
 from dataclasses import fields
 
-import numpy as np
 import pytest
-import scipy.io
 import torch
-from downloads import tar
-from helpers import (FAULTS, JPEGS, OF_CRATE_MAE, OF_DINO, ROOT, masked_autoencoder, run, save_run,
-                     text_network)
+from helpers import FAULTS, JPEGS, OF_CRATE_MAE, OF_DINO, ROOT, masked_autoencoder, run, save_run, text_network
 from safetensors.torch import save_file
 from small_files import tree as write_tree
+from test_folders import ARCHIVES
 from test_scripts import WORK
+from test_small_pictures import archive, files_of
 
 import analyze
 import bench
@@ -150,31 +147,11 @@ REFUSED = {  # words, joined by + where it takes several; the line names the las
 
 def inputs_of_prepare(folder):
     """What the scripts of prepare/ read, as it is published, only smaller."""
-    def make(name, **files):
-        (folder / name).mkdir()
-        for file, content in files.items():
-            (folder / name / file.replace('__', '.')).write_bytes(content)
-
-    def cifar(pixels, key, names):
-        rows = {b'data': np.zeros((1, 3072), np.uint8), key: [0]}
-        return tar({name: pickle.dumps(rows, 2) for name in pixels} | {k: pickle.dumps(v, 2) for k, v in names.items()},
-                   'gz')
-
-    def mat(**arrays):
-        file = io.BytesIO()
-        scipy.io.savemat(file, {name: [values] for name, values in arrays.items()})
-        return file.getvalue()
-    picture = JPEGS['train'][0][2]
     for script, (_, files) in WORK.items():
         write_tree(folder / script, files)
-    (folder / 'cifar10').write_bytes(cifar([*(f'data_batch_{i}' for i in range(1, 6)), 'test_batch'], b'labels',
-                                           {'batches.meta': {b'label_names': [b'a']}}))
-    (folder / 'cifar100').write_bytes(cifar(['train', 'test'], b'fine_labels', {'meta': {b'fine_label_names': [b'a']}}))
-    make('flowers102', **{'102flowers__tgz': tar({f'jpg/image_0000{i}.jpg': picture for i in (1, 2, 3)}, 'gz')},
-         setid__mat=mat(trnid=[1], valid=[2], tstid=[3]), imagelabels__mat=mat(labels=[1, 1, 1]))
-    lists = {'trainval.txt': b'cat_1 1 1 1\n', 'test.txt': b'cat_2 1 1 1\n'}
-    make('pets', annotations__tar__gz=tar(lists, 'gz'),
-         images__tar__gz=tar({f'cat_{i}.jpg': picture for i in '12'}, 'gz'))
+    for script, files in ARCHIVES.items():
+        write_tree(folder / script.__name__.removeprefix('prepare.'), files)
+    write_tree(folder, {f'cifar{number}': archive(files_of(number)) for number in (10, 100)})
     sizes = dict(n_layer=1, n_head=12, n_embd=12)
     torch.save({'model': CRATEAlpha(CRATEAlphaConfig(**sizes)).to_official()}, folder / 'alpha.pth')
     lm = CRATEAlphaConfig(**sizes, image_size=0, block_size=8, vocab_size=50304, decoupled=False, skip=False)
