@@ -354,27 +354,15 @@ def jpeg(height, width, seed):
 
 
 def masked_folders(place, voc, coco):
-    """Pictures with masks as Pascal VOC and COCO publish them, two in each, in the folders voc and coco; and FOLDER and
-    MASKS in `place`, of two classes."""
-    mask = np.zeros((32, 32), np.uint8)
-    mask[8:20, 8:20] = 1
-
-    def png(path, pixels=mask):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(path)
-    pictures = quadrants(4, size=32)[0]
-    for i in range(4):
-        png(place / 'MASKS' / f'class{i % 2}' / f'{i}.png')
-        png(place / 'FOLDER' / f'class{i % 2}' / f'{i}.png', pictures[i])
-    (voc / 'ImageSets' / 'Segmentation').mkdir(parents=True), (coco / 'annotations').mkdir(parents=True)
-    for i, split in enumerate(('train', 'val')):
-        (voc / 'ImageSets' / 'Segmentation' / f'{split}.txt').write_text(f'{i}\n')
-        png(voc / 'JPEGImages' / f'{i}.jpg', pictures[i]), png(coco / split / 'x.jpg', pictures[i])
-        for folder in ('SegmentationObject', 'SegmentationClass'):
-            png(voc / folder / f'{i}.png')
-        held = {'images': [{'id': 1, 'file_name': 'x.jpg'}], 'categories': [{'id': 1, 'name': 'ring'}], 'annotations': [
-            {'image_id': 1, 'category_id': 1, 'area': 144, 'segmentation': [[8, 8, 19, 8, 19, 19, 8, 19]]}]}
-        (coco / 'annotations' / f'instances_{split}.json').write_text(json.dumps(held))
+    """Pictures with masks as Pascal VOC and COCO publish them in the folders voc and coco; and FOLDER and MASKS in
+    `place`, of two classes."""
+    from small_files import box, coco_files, jpeg, png, squares, thing, tree, voc_files
+    mask, things = squares((1, 8, 8)), [thing(box(8, 8, 12), area=144)]
+    tree(place, {f'FOLDER/class{i % 2}/{i}.jpg': jpeg() for i in range(4)})
+    tree(place, {f'MASKS/class{i % 2}/{i}.png': png(mask) for i in range(4)})
+    tree(voc, voc_files(mask, mask))
+    for split in ('train', 'val'):
+        tree(coco, coco_files(things, f'instances_{split}', split))
 
 
 SHAPES = [(9, 12), (16, 8), (8, 8), (11, 30), (12, 9)]  # of the pictures in turn

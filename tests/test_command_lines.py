@@ -22,6 +22,7 @@ from small_files import tree as write_tree
 from test_folders import ARCHIVES
 from test_scripts import WORK
 from test_small_pictures import archive, files_of
+from test_weights import ALPHA, LM, gpt2_tensors, released
 
 import analyze
 import bench
@@ -32,7 +33,6 @@ from analysis.curves import CurvesConfig
 from engine import settings
 from model_aot import AoTConfig
 from model_crate import CRATE, CRATEConfig
-from model_crate_alpha import CRATEAlpha, CRATEAlphaConfig
 from prepare import ptb
 from prepare.lib import download
 from tasks.augment import AugmentConfig
@@ -152,15 +152,8 @@ def inputs_of_prepare(folder):
     for script, files in ARCHIVES.items():
         write_tree(folder / script.__name__.removeprefix('prepare.'), files)
     write_tree(folder, {f'cifar{number}': archive(files_of(number)) for number in (10, 100)})
-    sizes = dict(n_layer=1, n_head=12, n_embd=12)
-    torch.save({'model': CRATEAlpha(CRATEAlphaConfig(**sizes)).to_official()}, folder / 'alpha.pth')
-    lm = CRATEAlphaConfig(**sizes, image_size=0, block_size=8, vocab_size=50304, decoupled=False, skip=False)
-    torch.save({'model': CRATEAlpha(lm).to_official()}, folder / 'lm.pt')
-    gpt2 = {'wte.weight': (50257, 2), 'wpe.weight': (8, 2)}
-    for name, *shape in (('ln_f', 2), ('h.0.ln_1', 2), ('h.0.ln_2', 2), ('h.0.attn.c_attn', 2, 6),
-                         ('h.0.attn.c_proj', 2, 2), ('h.0.mlp.c_fc', 2, 8), ('h.0.mlp.c_proj', 8, 2)):
-        gpt2 |= {f'{name}.weight': shape, f'{name}.bias': shape[-1:]}
-    save_file({k: torch.zeros(*shape) for k, shape in gpt2.items()}, folder / 'gpt2.safetensors')
+    released(folder / 'alpha.pth', 'crate_alpha', **ALPHA), released(folder / 'lm.pt', 'crate_alpha', **LM)
+    save_file(gpt2_tensors(d=2, layers=1, N=8), folder / 'gpt2.safetensors')
 
 
 @pytest.fixture(scope='module')
