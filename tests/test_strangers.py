@@ -24,7 +24,7 @@ import analyze
 import sample
 from engine import settings
 from model_crate import CRATE, CRATEConfig
-from prepare import arrays, imagenet, lambada
+from prepare import arrays, imagefolder, imagenet, lambada
 from prepare.lib.pictures import save_pack
 from tasks.decode import to_rgb
 
@@ -99,6 +99,17 @@ def test_broken_pictures_are_refused_to_look_at(run, tmp_path):
              for main, *words in ((sample.main,), (analyze.main, 'layers', f'--out={tmp_path}/x.png'))]
     for (*_, image), line in zip(calls, refused(tmp_path, *calls), strict=True):
         assert image.removeprefix('--image=') in line
+
+
+def test_broken_pictures_are_left_out_of_packs(tmp_path):
+    for split in 'train', 'val':
+        tree(tmp_path / split / 'cat', {'z.jpg': jpeg()} | BROKEN)
+    words = str(tmp_path), '--out', f'{tmp_path}/d', '--workers', '0'
+    with pytest.raises(settings.Mistake):
+        imagefolder.main(words)
+    assert not (tmp_path / 'd').exists()
+    imagefolder.main([*words, '--max_bad', '1'])
+    assert np.load(tmp_path / 'd' / 'train.names.npy').tolist() == [b'cat/z.jpg']
 
 
 def test_pictures_with_a_decimal_point_are_refused():

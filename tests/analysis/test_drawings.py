@@ -85,8 +85,9 @@ def test_layers_of_prompts(dataset, place, look):
     hook.remove()
     (x, y), again, *_ = seen
     assert torch.equal(x, again[0]) and torch.equal(y, again[1])
-    assert x.shape == (7, 6, 5)
+    assert x.shape == (7, 6, 5) and (x[..., -1] != 0).all()
     w = torch.linalg.lstsq(x[:, :5], y[:, :5, None]).solution
+    assert torch.allclose((x[:, 5:] @ w)[:, 0, 0], y[:, 5], atol=1e-2)
     assert ((w.abs() > 1e-3).sum(1).max() <= 3) == (dataset == 'sparse_linear')
     for weights, model in (('trained', load(place, 'functions')), ('random', fresh('functions'))):
         same([row for row in rows if row['weights'] == weights], by_hand('functions', model, (x, y)))

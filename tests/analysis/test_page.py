@@ -265,17 +265,22 @@ def test_large_networks_and_vocabularies_are_refused(tokenizer, words, named):
         page.check_computed(Subject('', {'model': 'aot', 'data': {'tokenizer': {'name': tokenizer}}}, model, 'C0'))
 
 
-def test_the_functions_that_the_page_names_exist():
+@in_node
+@pytest.mark.parametrize('name', ['crate', 'crate_mae', 'aot_text', 'gpt2', 'vit'])
+def test_the_functions_that_the_page_names_exist(name, tmp_path):
     """An equation stands beside the function and file where it is computed."""
     script = (page.PARTS / 'page.js').read_text(encoding='utf-8')
-    script = re.sub(r"\$\{[^}]*'([\w ]+)' : '(\w+)'\}", r'\1 and \2', script)  # one or the other
-    named = re.findall(r'(\w+(?:(?:, | and )\w+)*)(?: of CRATEMAE)? in ([\w/]+\.(?:py|js)|\$\{file\})', script)
-    networks = ''.join((ROOT / file).read_text() for file in re.findall(r"model_\w+\.py", script))
-    assert len(named) > 15
-    for names, file in named:
-        source = networks if file == '${file}' else (ROOT / file).read_text(encoding='utf-8')
-        for name in re.split(', | and ', names):
-            assert re.search(rf'(def|class|function) {name}\b', source), (name, file)
+    script = script[script.index('const FILES'):script.index('function explain')]
+    own = {'crate': ['classes', 'eta', 'lam'], 'crate_mae': ['patches', 'eta', 'lam'], 'vit': ['classes']}
+    kinds = ['compressed', 'rate', 'nonzeros', 'attention', 'mask', 'tokens', 'switches', *own.get(name, ['next'])]
+    code = f'{script}; return kinds.map(kind => meaningOf(kind, net));'
+    found = in_javascript(tmp_path, *rounded(name), code, kinds=kinds)
+    for *said, code, lesson in found:
+        assert 1 <= lesson <= 7 and all(said)
+        for names, file in re.findall(r'([\w, ]+?)(?: of CRATEMAE)? in ([\w/]+\.(?:py|js))', code):
+            source = (ROOT / file).read_text(encoding='utf-8')
+            for named in filter(None, re.split(', | and ', names)):
+                assert re.search(rf'(def|class|function) {named.strip()}\b', source), (named, file)
 
 
 # ---- in a browser ---------------------------------------------------------------------------------------------------

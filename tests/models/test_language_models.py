@@ -1,9 +1,11 @@
-"""Networks of text, all alike: causality, memorizing a batch, the loss in chunks, compiling."""
+"""Networks of text, all alike: causality, memorizing a batch, the loss in chunks, compiling; CRATE-alpha's and
+CRATE-LM's runs, which are not among helpers.KINDS."""
 import math
 
 import pytest
 import torch
-from helpers import TEXT_NETWORKS, memorize, same_in_chunks, text_network, tokens, wild
+from helpers import (TEXT_NETWORKS, config_of, equal, go, losses, memorize, same_in_chunks, text_network, tokens,
+                     weights, wild)
 
 
 @pytest.mark.parametrize('name, settings', TEXT_NETWORKS)
@@ -50,3 +52,14 @@ def test_dropout_acts_in_training_only(name):
     assert torch.equal(model(x)[0], model(x)[0])
     model.train()
     assert not torch.equal(model(x)[0], model(x)[0])
+
+
+@pytest.mark.parametrize('more', [[], ['--decoupled=false', '--skip=false']])
+def test_a_run_that_was_stopped_is_the_run_that_was_not(more, tiny, tmp_path, quick):
+    words = [*tiny, '--dropout=0.2', '--optimizer=muon', '--model=crate_alpha', *more]
+    go(*words, f'--out_dir={tmp_path}/whole')
+    go(*words, '--max_iters=3', '--lr_decay_iters=6', f'--out_dir={tmp_path}/a')
+    go('--init_from=resume', '--max_iters=6', f'--out_dir={tmp_path}/a')
+    assert config_of(tmp_path / 'a')['image_size'] == 0 and config_of(tmp_path / 'a')['vocab_size'] == 256
+    assert equal(weights(tmp_path / 'a'), weights(tmp_path / 'whole'))
+    assert losses(tmp_path / 'a') == losses(tmp_path / 'whole')
