@@ -16,7 +16,7 @@ from engine.curve import pyplot  # noqa: E402
 from tasks import augment, find_data, pictures  # noqa: E402
 from tasks.text import TextSplit  # noqa: E402
 
-torch.manual_seed(1)  # every number below and in the lessons can be had again
+torch.manual_seed(1)  # so that a lesson's numbers can be had again
 
 
 def mixture(K, p, N, d, delta):
@@ -36,22 +36,22 @@ def shapes(split):
     return augment.normalize(augment.planes(torch.tensor(images.pixels))), torch.tensor(images.labels)
 
 
-def text_batches(split, steps, rows=32, block=64):
-    """The source code of Python, byte by byte: `steps` batches of x and y, int64 (rows, block); y is one byte ahead."""
-    return list(TextSplit(find('stdlib'), split, block).batches(rows, 1, [slice(rows)], 0, steps))
+def text_batches(split, steps):
+    """The source code of Python, byte by byte: `steps` batches of x and y, int64 (32, 64); y is one byte ahead."""
+    return list(TextSplit(find('stdlib'), split, 64).batches(32, 1, [slice(32)], 0, steps))
 
 
 def first_weights(model, **settings):
-    """The weights that a new network of model_crate.py has, or model_aot.py, .., as a dict of tensors with the names
-    of the lessons. The kernel of a convolution is made the matrix of a patch: row, column, channel."""
+    """The weights that a new network has (model='crate': of model_crate.py), as a dict of tensors with the names of
+    the lessons. The kernel of a convolution becomes the matrix of a patch, in the order row, column, channel."""
     Network, Config = networks.network(model)
     weights = Network(Config(**settings)).state_dict()
     return {k: v.permute(0, 2, 3, 1).flatten(1) if v.dim() == 4 else v for k, v in weights.items()}
 
 
-def smooth(losses, over=10):
-    """The mean of the last 10 losses at each step."""
-    return [sum(part) / len(part) for part in (losses[max(0, i - over + 1):i + 1] for i in range(len(losses)))]
+def smooth(losses):
+    """The mean of 10 losses at each step, its own and those before, of losses (n,)."""
+    return [losses[max(0, i - 9):i + 1].mean() for i in range(len(losses))]
 
 
 def draw(path, x, y, curves, **axes):

@@ -39,7 +39,7 @@ def main(steps=20):
             curves[f'R^c{end}'].append(compressed_rate(z, U))
         free = free - 0.5 * compressed_rate_gradient(free, U)
         held = held - 0.5 * compressed_rate_gradient(held, U)
-        held = held / held.norm(dim=1, keepdim=True)                    # what a norm does after each step
+        held = torch.nn.functional.normalize(held, dim=1)               # what a norm does after each step
     for name, values in curves.items():
         print(f'{name:14} {values[0]:6.2f} nats, after {steps - 1} steps {values[-1]:6.2f}')
     lab.draw('lesson1.png', 'step', 'nats for each token', curves)

@@ -34,40 +34,35 @@ def half_step(Z: torch.Tensor, U: torch.Tensor, causal: bool) -> torch.Tensor:
 
 def main(steps=6):
     import lab
+    from analysis.measures import snr
     from lesson1 import compressed_rate_gradient
+    from torch.nn.functional import normalize
     K, p, N, d = 8, 16, 64, 128
     start, U = lab.mixture(K, p, N, d, delta=0.2)
 
-    def unit(Z):
-        return Z / Z.norm(dim=-1, keepdim=True)
-
-    def snr(Z):
-        """Length inside of the own subspace, over length outside of it: tokens are sorted by subspace."""
-        inside = (Z.view(K, N // K, d) @ U @ U.mT).view(N, d)
-        return inside.norm() / (Z - inside).norm()
-
     def attend(Z):
         """Attention sees tokens of length sqrt(d), as behind a LayerNorm; then they get length 1 again."""
-        return unit(half_step(d ** 0.5 * Z[None], U, False)[0])
+        return normalize(half_step(d ** 0.5 * Z[None], U, False)[0], dim=-1)
 
     def down(Z):
         return Z - 0.5 * compressed_rate_gradient(Z, U)
     curves = {}
     for name, step in (('your gradient, lesson 1', down), ('your attention', attend)):
-        Z, curves[name] = start, [snr(start)]
-        for _ in range(steps):
+        Z, curves[name] = start, []
+        for _ in range(steps + 1):
+            curves[name].append(snr(Z.unflatten(0, (K, -1)), U).mean())  # tokens are sorted by subspace
             Z = step(Z)
-            curves[name].append(snr(Z))
         print(f'{name:24} signal to noise', *(f'{value:.2f}' for value in curves[name]))
     lab.draw('lesson2.png', 'step', 'signal to noise', curves, ylim=(0, None))
 
-    print('how weights start: what a token gives itself, of tokens with random directions; evenly spread it is 1/64')
-    Z, N01, stds = d ** 0.5 * unit(torch.randn(1, N, d)), torch.randn(K, d, d // K), (0.01, 0.02, 0.05, d ** -0.5, 0.2)
-    own = [attention_weights(Z, std * N01, False).diagonal(dim1=2, dim2=3).mean() for std in stds]
+    print(f'weight that a token gives itself at the start; if all weights are equal, it is 1/{N}')
+    Z, drawn = d ** 0.5 * normalize(torch.randn(1, N, d), dim=-1), torch.randn(K, d, p)
+    stds = 0.01, 0.02, 0.05, d ** -0.5, 0.2
+    own = [attention_weights(Z, std * drawn, False).diagonal(dim1=2, dim2=3).mean() for std in stds]
     for std, share in zip(stds, own):
         print(f'  U from N(0, {std:.3f}^2): {share:.3f}')
     lab.draw('lesson2_start.png', 'deviation of the numbers in U', 'weight that a token gives itself',
-             {f'd = {d}, p = {d // K}': (stds, own)}, xscale='log', ylim=(0, 1))
+             {f'd = {d}, p = {p}': (stds, own)}, xscale='log', ylim=(0, 1))
 
 
 if __name__ == '__main__':

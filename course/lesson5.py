@@ -85,7 +85,7 @@ def main(steps=300):
     weights, losses = train(lambda weights, x, y: next_token_loss(predict(weights, x), y), start,
                             lab.text_batches('train', steps), rate=3e-3)
     print(f'  loss {losses[0]:.3f}, last 10 of {steps} steps {losses[-10:].mean():.3f}')
-    lab.draw('lesson5.png', 'step', 'loss, nats, mean of 10', {'your AoT': lab.smooth(losses)}, ylim=(1.5, 6))
+    lab.draw('lesson5_text.png', 'step', 'loss, nats, mean of 10', {'your AoT': lab.smooth(losses)}, ylim=(1.5, 6))
     with torch.no_grad():
         begun = torch.tensor([*b'def main('])
         for temperature in (0.3, 1.0):

@@ -47,6 +47,7 @@ def masked_loss(pred: torch.Tensor, target: torch.Tensor, hidden: torch.Tensor) 
 def main(steps=600):
     import lab
     from lesson4 import layer, part, patches, train
+    from model_crate_mae import statistics, unpatchify
     from torch.nn.functional import layer_norm, linear
     layers, heads, side = 2, 3, 4
     start = lab.first_weights('crate_mae', image_size=32, patch_size=side, n_layer=layers, n_head=heads, n_embd=96)
@@ -75,20 +76,15 @@ def main(steps=600):
     cuts = (patches(x[i], side, side) for i in torch.randint(len(x), (steps, 64)))
     weights, losses = train(loss_of, start, ((cut, hide(cut)) for cut in cuts), rate=2e-3)
     print(f'loss on hidden patches {losses[0]:.3f}, last 10 of {steps} steps {losses[-10:].mean():.3f}')
-    lab.draw('lesson6.png', 'step', 'squared error, mean of 10', {'your CRATE-MAE': lab.smooth(losses)}, ylim=(0, 1.2))
+    lab.draw('lesson6_loss.png', 'step', 'squared error, mean of 10', {'training': lab.smooth(losses)}, ylim=(0, 1.2))
 
     x = lab.shapes('val')[0][:6]
     cut = patches(x, side, side)
-    hidden = hide(cut)[..., None]
-    deviation, mean = torch.std_mean(cut, -1, keepdim=True)
-    filled = predict(cut, hidden[..., 0], weights) * deviation + mean
-
-    def joined(cut):
-        """Patches (B, N, h w C) back to pictures (B, C, H, W)."""
-        n = 32 // side
-        return cut.view(len(cut), n, n, side, side, 3).permute(0, 5, 1, 3, 2, 4).reshape(len(cut), 3, 32, 32)
-    lab.draw_pictures('lesson6_shapes.png', {'original': x, 'seen': joined(torch.where(hidden, 0, cut)),
-                                             'filled in': joined(torch.where(hidden, filled, cut))})
+    hidden, (mean, deviation) = hide(cut), statistics(cut)
+    filled = predict(cut, hidden, weights) * deviation + mean           # brightness and contrast of the true patch
+    shown = {name: unpatchify(torch.where(hidden[..., None], instead, cut), 3, 32, 32, side, side)
+             for name, instead in (('seen', 0), ('filled in', filled))}
+    lab.draw_pictures('lesson6_filled.png', {'original': x, **shown})
 
 
 if __name__ == '__main__':

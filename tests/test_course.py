@@ -82,12 +82,8 @@ def sizes(weights, heads):
 def crate_gpt(x, weights, layers, K, eta, lam):
     (V, _), block = weights['embed.tok_emb.weight'].shape, len(weights['embed.pos_emb.weight'])
     c = CRATEConfig(n_layer=layers, eta=eta, lam=lam, image_size=0, vocab_size=V, block_size=block,
-                    **sizes(part_of(weights, 'layers.0.'), K))
+                    **sizes({'attn.U.weight': weights['layers.0.attn.U.weight']}, K))
     return given(model_crate.CRATE(c), weights | {'read.head.weight': weights['embed.tok_emb.weight']}, x)[0]
-
-
-def part_of(weights, start):
-    return {k.removeprefix(start): v for k, v in weights.items() if k.startswith(start)}
 
 
 def parameters(network, n_layer, d):
@@ -119,7 +115,7 @@ OTHERS = {  # our networks and measures, and other right ways
     'layer': lambda Z, weights, K, eta, lam, causal: given(
         model_crate.Layer(CRATEConfig(eta=eta, lam=lam, image_size=0 if causal else 32, patch_size=4,
                                       **sizes(weights, K))), weights, Z),
-    'predict': lambda x, weights, layers, K, eta, lam: crate_gpt(x, weights, layers, K, eta, lam),
+    'predict': crate_gpt,
     'snr': lambda Z, U: ((Z @ U).square().sum((1, 2)) / (
         Z.square().sum((1, 2)) - (Z @ U).square().sum((1, 2)))).sqrt(),
     'denoise': lambda Z, U, eta, tau: measures.denoising_step(
@@ -241,9 +237,22 @@ def test_the_experiment_of_a_lesson_runs_with_the_functions_in_its_file(n, tmp_p
     assert done.returncode == 0, done.stderr
     named = re.findall(r'^  (lesson.*\.png)$', done.stdout, re.M)
     assert named and sorted(named) == sorted(path.name for path in tmp_path.glob('*.png'))
+    written = re.findall(r'--out=(\S+)', text_of(COURSE / f'lesson{n}.md'))
+    assert not {*named} & {*written}                                    # which a command of the page would not replace
+
+    def found(pattern):
+        return [[float(v) for v in re.findall(r'[\d.]+(?:e-\d+)?', line)] for line in re.findall(pattern, done.stdout)]
     if n == 1:
-        assert float(re.search(r'autograd by (\S+)', done.stdout)[1]) < 1e-12
-    if n == 4:  # one batch is learned by heart
+        assert found('autograd by (.*)')[0][0] < 1e-12
+    elif n == 2:
+        down, attend = found('signal to noise (.*)')
+        assert down[0] == attend[0] < attend[1] and attend[-1] < attend[0] and down[:4] == sorted(down[:4])
+    elif n == 3:
+        objectives = [v for v, in found('objective (.*)')]
+        assert min(objectives) == objectives[-2]                        # after most steps
+    elif n == 5:
+        assert found('near the conditions eta 0.1, tau 0.6: (.*)') == [[1.06] * 10]  # Theorem 1
+    elif n == 4:  # one batch is learned by heart
         first, last = (float(v) for v in re.search(r'loss ([\d.]+), after 10 steps ([\d.]+)', done.stdout).groups())
         assert last < first / 2
 
