@@ -44,3 +44,30 @@ def properties() -> list:
     N, d), and returns True if the property holds. It must hold for every right implementation, which may
     round in another way, and should not hold for wrong ones."""
     raise NotImplementedError
+
+
+# ---- the experiment: heads beside true masks, in each of the runs out/look_1, out/look_2, .. ------------------------
+
+def main(pictures=500):
+    import lab
+    x, masks = lab.shapes('test')[0][:pictures], lab.masks('test')[:pictures]
+    runs, reports = lab.runs_of('look'), {}
+    for run in runs:
+        for kind, maps in lab.class_maps(run, x).items():
+            kept = top_mass(maps, 0.6).unflatten(-1, (8, 8))                            # (n, K, 8, 8), patches of 4 x 4
+            kept = kept.repeat_interleave(4, -1).repeat_interleave(4, -2)               # (n, K, 32, 32)
+            reports.setdefault(kind, []).append(best_heads(overlap(kept, masks[:, None].expand_as(kept))))
+    middle = torch.zeros_like(masks)
+    middle[:, 8:24, 8:24] = True
+    print(f'intersection over union, {len(runs)} seeds; a square in the middle: {overlap(middle, masks).mean():.3f}')
+    for i, way in enumerate(('best head of each picture', 'the one head that is best for all', 'mean of all heads')):
+        trained, random = (torch.tensor([report[i] for report in reports[kind]]) for kind in reports)
+        for kind, scores in (('trained', trained), ('random weights', random)):
+            print(f'  {way}, {kind}: {scores[0]:.3f}' if len(runs) < 2 else
+                  f'  {way}, {kind}: {"{:.3f} ± {:.3f}".format(*mean_and_spread(scores))}')
+        gain, error, better = beats(trained, random)
+        print(f'    trained beats random weights: {bool(better)} ({gain:+.3f}, standard error {error:.3f})')
+
+
+if __name__ == '__main__':
+    main()

@@ -80,3 +80,49 @@ def verdict(ours: dict, theirs: dict, least: float) -> tuple:
     smallest gain that matters, -1 if the second is below -least, else 0. With fewer than three seeds it
     is always 0."""
     raise NotImplementedError
+
+
+# ---- the experiment: your network by heart, what it costs, its rate, and the verdict on your runs -------------------
+
+def trained(model, x, y, batches, rate):
+    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=rate), []
+    for i in batches:
+        _, loss = model(x[i], y[i])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return torch.tensor(losses)
+
+
+def main(steps=100):
+    import lab
+    x, y = lab.shapes('train')
+    losses = trained(Network(Config(patch_size=8)), x, y, steps * [slice(32)], rate=3e-3)
+    print(f'one batch of 32 pictures by heart: loss {losses[0]:.3f}, after {steps} steps {losses[-1]:.3f}')
+
+    print('cost of layers: parameters, multiply-adds for a token, ms of a step with 32 pictures, MB that it keeps')
+    d, sizes = width_for('vit', 2, parameters('crate', 4, 96), 4), {'image_size': 32, 'patch_size': 4, 'n_head': 4}
+    crate = lab.new('crate', n_layer=4, n_embd=96, num_classes=10, **sizes)
+    vit = lab.new('vit', n_layer=2, n_embd=d, num_classes=10, **sizes)
+    for name, model, adds in (('CRATE, 4 x 96', crate, 4 * operations('crate', 96, 65)),
+                              (f'ViT, 2 x {d}', vit, 2 * operations('vit', d, 65)),
+                              ('yours, 2 x 96', Network(Config(n_embd=96)), 'you know')):
+        ms, mb = lab.cost(model, x[:32].clone(), y[:32])
+        print(f'  {name}: {sum(w.numel() for w in model.layers.parameters())}, {adds}, {ms:.0f}, {mb:.1f}')
+
+    rates, batches = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2), torch.randint(256, (2 * steps, 64))
+    ends = torch.stack([trained(Network(Config(patch_size=8)), x, y, batches, rate)[-10:].mean() for rate in rates])
+    print(f'256 pictures by heart, loss of the last 10 of {2 * steps} steps with a rate of',
+          ', '.join(f'{rate}: {end:.3f}' for rate, end in zip(rates, ends)))
+    print('the best of 1, 2, .. of these rates', ', '.join(f'{best_of(ends, n):.3f}' for n in range(1, len(rates) + 1)))
+
+    for name in ('crate', 'own'):
+        ours, theirs = lab.last_losses(f'fair_{name}'), lab.last_losses('fair_vit')
+        if ours and theirs:
+            low, high, said = verdict(ours, theirs, least=0.05)
+            print(f'gain of out/fair_{name} over out/fair_vit: {low:+.3f} to {high:+.3f}, verdict {said}')
+
+
+if __name__ == '__main__':
+    main()

@@ -216,29 +216,35 @@ RUN = """
 import sys
 sys.path[:0] = sys.argv[1:3]  # the answers with the experiments below them, and course/
 import torch, lab
-lab.shapes = lambda split: (torch.randn(40, 3, 32, 32), torch.arange(40) % 10)
+lab.shapes = lambda split: (torch.randn(300, 3, 32, 32), torch.arange(300) % 10)
 lab.text_batches = lambda split, steps: [(torch.arange(64).view(2, 32), 1 + torch.arange(64).view(2, 32))] * steps
+left = torch.arange(64).view(1, 1, 8, 8).expand(300, 4, 8, 8) % 8 < 4
+lab.masks = lambda split: left[:, 0].repeat_interleave(4, 1).repeat_interleave(4, 2)
+lab.runs_of = lambda name: ['out/look_1', 'out/look_2']
+even = torch.full((30, 4, 64), 1 / 64)
+lab.class_maps = lambda run, x: {'trained': left[:30].flatten(2) / 32, 'random weights': even}
+lab.last_losses = lambda name: {'1': 2.0, '2': 2.1, '3': 2.2} if name == 'fair_vit' else {'1': 1.5, '2': 1.5, '3': 1.5}
 __import__(sys.argv[3]).main(30)
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('n', range(1, 7))
-def test_the_experiment_of_a_lesson_runs_with_the_functions_in_its_file(n, tmp_path):
+@pytest.mark.parametrize('name', [*(f'lesson{n}' for n in NUMBERS), 'runs'])
+def test_the_experiment_of_a_lesson_runs_with_the_functions_in_its_file(name, tmp_path):
     code = tmp_path / 'code'
     code.mkdir()
-    for path in COURSE.glob('lesson*.py'):
-        _, found, experiment = path.read_text(encoding='utf-8').partition('# ---- the experiment')
-        assert found or path.stem in ('lesson7', 'lesson8')
-        (code / path.name).write_text((COURSE / 'answers' / path.name).read_text(encoding='utf-8') + found + experiment,
-                                      encoding='utf-8')
-    done = subprocess.run([sys.executable, '-c', RUN, str(code), str(COURSE), f'lesson{n}'], capture_output=True,
-                          text=True, cwd=tmp_path)
+    for path in (COURSE / 'answers').glob('*.py'):
+        gaps = text_of(COURSE / path.name) if path.stem != 'runs' else ''
+        (code / path.name).write_text(text_of(path) + gaps[gaps.find('# ---- the experiment'):], encoding='utf-8')
+    done = subprocess.run([sys.executable, '-c', RUN, str(code), str(COURSE), name], capture_output=True, text=True,
+                          cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     named = re.findall(r'^  (lesson.*\.png)$', done.stdout, re.M)
-    assert named and sorted(named) == sorted(path.name for path in tmp_path.glob('*.png'))
-    written = re.findall(r'--out=(\S+)', text_of(COURSE / f'lesson{n}.md'))
-    assert not {*named} & {*written}                                    # which a command of the page would not replace
+    assert sorted(named) == sorted(path.name for path in tmp_path.glob('*.png'))
+    assert named or name in ('lesson7', 'lesson8')
+    for page in PAGES:
+        assert not {*named} & {*re.findall(r'--out=(\S+)', text_of(page))}      # which a command would not replace
+    n = int(name[-1]) if name != 'runs' else 9
 
     def found(pattern):
         return [[float(v) for v in re.findall(r'[\d.]+(?:e-\d+)?', line)] for line in re.findall(pattern, done.stdout)]
@@ -253,8 +259,22 @@ def test_the_experiment_of_a_lesson_runs_with_the_functions_in_its_file(n, tmp_p
     elif n == 5:
         assert found('near the conditions eta 0.1, tau 0.6: (.*)') == [[1.06] * 10]  # Theorem 1
     elif n == 4:  # one batch is learned by heart
-        first, last = (float(v) for v in re.search(r'loss ([\d.]+), after 10 steps ([\d.]+)', done.stdout).groups())
+        (first, _, last), = found('loss (.* after .*)')
         assert last < first / 2
+    elif n == 7:  # heads that look at the object, beside heads that look everywhere
+        ours, theirs = found('best head of each picture, .*: (.*) ±')
+        assert theirs < ours and re.findall('random weights: (True|False)', done.stdout) == ['True'] * 3
+    elif n == 8:
+        (first, _, last), = found('loss (.* after .*)')
+        assert last < first / 2
+        assert found('4 x 96: (.*)')[0][0] == sum(w.numel() for w in model_crate.CRATE(CRATEConfig(
+            n_layer=4, n_embd=96, n_head=4)).layers.parameters())
+        of_rates, = found('of these rates (.*)')
+        assert of_rates == sorted(of_rates, reverse=True) and re.findall('verdict (.*)', done.stdout) == ['1', '1']
+    elif n == 9:
+        lines = found('  [ABCD]: (.*) in the last')
+        _, not_zero, gradient = lines[:4], lines[4:8], lines[8:]
+        assert [max(v) == 0 for v in not_zero] == [max(v) == 0 for v in gradient] == [False, True, False, False]
 
 
 # ---- pages ----------------------------------------------------------------------------------------------------------
