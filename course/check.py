@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-LESSONS = {int(p.stem.removeprefix('lesson')): p for p in sorted(HERE.glob('lesson*.py'))}
+LESSONS = {int(p.stem.removeprefix('lesson')): p for p in sorted(HERE.glob('lesson[0-9].py'))}
 OPTIONS = 'hint', 'file', 'json', 'seconds'
 
 
