@@ -32,7 +32,7 @@ def decoder_layer(Y: torch.Tensor, weights: dict, heads: int) -> torch.Tensor:
 
 def targets(patches: torch.Tensor) -> torch.Tensor:
     """What to predict if brightness and contrast shall not count: each patch of patches (B, N, P) less its
-    mean, divided by the root of its variance + 1e-6. The variance has the divisor P - 1."""
+    mean, divided by the root of (its variance + 1e-6). The variance has the divisor P - 1."""
     raise NotImplementedError
 
 

@@ -13,7 +13,8 @@ def mean_and_spread(values: torch.Tensor) -> tuple:
 
 def top_mass(maps: torch.Tensor, share: float) -> torch.Tensor:
     """The fewest patches that hold at least `share` of each map together. maps (.., N): attention over N
-    patches, which sums to 1. Returns bool (.., N), True for the patches that are kept."""
+    patches, which sums to 1. Returns bool (.., N), True for the patches that are kept.
+    Of equal patches any may be kept, but no more than needed."""
     raise NotImplementedError
 
 
@@ -52,6 +53,8 @@ def main(pictures=500):
     import lab
     x, masks = lab.shapes('test')[0][:pictures], lab.masks('test')[:pictures]
     runs, reports = lab.runs_of('look'), {}
+    if not runs:
+        raise SystemExit('there is no out/look_1: train it first, with the command of lesson7.md')
     for run in runs:
         for kind, maps in lab.class_maps(run, x).items():
             kept = top_mass(maps, 0.6).unflatten(-1, (8, 8))                            # (n, K, 8, 8), patches of 4 x 4

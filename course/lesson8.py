@@ -49,7 +49,7 @@ class Network(nn.Module):
 def parameters(network: str, n_layer: int, d: int) -> int:
     """The parameters of n_layer layers of width d, biases and norms included, without what is before and
     after the layers. network: 'crate' or 'vit', for the layers of model_crate.py (with its free output
-    map) and model_vit.py. A LayerNorm has 2 d."""
+    map) and model_vit.py. In CRATE only the output map has a bias, in ViT every map. A LayerNorm has 2 d."""
     raise NotImplementedError
 
 
@@ -69,7 +69,7 @@ def operations(network: str, d: int, N: int) -> int:
 def best_of(losses: torch.Tensor, tries: int) -> torch.Tensor:
     """What trying more settings is worth. losses (n,): those of n settings of one network. If somebody
     tries only so many of the n, chosen at random without repeating one, and reports the lowest loss:
-    which loss is that on average, over all choices? Returns one number."""
+    which loss is that on average, over all choices? Returns one number, exactly and not by drawing."""
     raise NotImplementedError
 
 
@@ -77,8 +77,8 @@ def verdict(ours: dict, theirs: dict, least: float) -> tuple:
     """What a report may say. ours, theirs: {seed: loss}, of which lower is better; only seeds that both
     have count, each paired with itself. The gain of a seed is theirs - ours. Returns three numbers: mean
     gain - 2 standard errors, mean gain + 2 standard errors, and 1 if the first is above `least`, the
-    smallest gain that matters, -1 if the second is below -least, else 0. With fewer than three seeds it
-    is always 0."""
+    smallest gain that matters, -1 if the second is below -least, else 0. With fewer than three common
+    seeds the third number is 0. The losses are Python's floats: make tensors of float64."""
     raise NotImplementedError
 
 

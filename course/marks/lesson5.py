@@ -67,6 +67,7 @@ def chain(table, block):
 def sampling(seed):
     """(predict, ids (N,), new, block, temperature, seed)"""
     V, N, new, block, temperature = ((7, 3, 9, 5, 0.7), (5, 1, 12, 4, 1.0), (9, 6, 8, 5, 1.6))[seed - 1]
+    seed = (7, 10, 3)[seed - 1]  # that do not repeat one token
     g = torch.Generator().manual_seed(seed)
     ids = torch.randint(V, (N,), generator=g)
     return chain(2 * generator(seed)(V, V), block), ids, new, block, temperature, seed + 3
