@@ -74,6 +74,8 @@ def exercises(lesson):
 def diagnosis(exercise, results):
     """The mistake that gives the same results on all inputs, or ''. Those of other functions come second: this one may
     call them, or have their lines in it."""
+    if same(exercise.answer, results):  # only rounded in another way
+        return ''
     for mistakes in exercise.mistakes:
         found = {name: None for name, mistake in mistakes if same(mistake, results)}
         if found:

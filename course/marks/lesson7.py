@@ -27,7 +27,9 @@ def maps(seed):
 def fewest(function):
     """Of equal patches any may be kept, but no more than are needed; `at least` includes exactly."""
     for N, share, count in ((4, 0.5, 2), (8, 0.375, 3), (8, 0.4, 4), (2, 1.0, 2)):
-        kept = torch.as_tensor(function(torch.full((N,), 1 / N, dtype=torch.float64), share)).bool()
+        kept = torch.as_tensor(function(torch.full((N,), 1 / N, dtype=torch.float64), share))
+        if kept.dtype != torch.bool:
+            return f'returns {kept.dtype}, and should return torch.bool'
         if kept.sum() != count:
             return f'of {N} equal patches it keeps {kept.sum()} for share {share}; {count} are enough, and no fewer'
     return ''
@@ -113,6 +115,7 @@ NEEDED = math.ceil(0.7 * len(MISTAKES))
 def holds(prop, mssa):
     """What a property says of an implementation: True, False, or the exception that it raised."""
     torch.manual_seed(0)
+    torch.set_default_dtype(torch.float64)  # rounding of float32 is no mistake
     try:
         said = prop(mssa)
         if said is None:
@@ -120,6 +123,8 @@ def holds(prop, mssa):
         return bool(said)
     except Exception as e:
         return e
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def name_of(prop, i):
