@@ -112,7 +112,7 @@ def as_tensor(x):
     if isinstance(x, (int, float)):
         x = torch.tensor(x, dtype=torch.float64)
     if not isinstance(x, torch.Tensor):
-        raise ValueError(f'returns a {type(x).__name__}, and should return a tensor')
+        raise ValueError(f'returns {describe(x)}, and should return a tensor')
     if x.is_complex():
         raise ValueError('returns complex numbers')
     return x.detach().double()

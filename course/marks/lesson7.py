@@ -71,6 +71,8 @@ def says_so_when_it_is_so(function):
     gains = torch.tensor([0.4, 1.0, 1.6], dtype=torch.float64)                          # two standard errors are 0.69
     if not function(gains, 0 * gains)[2]:
         return 'with gains of 0.4, 1.0 and 1.6 in three seeds it does not say that we are better'
+    if function(torch.tensor([0.1, 0.1, 4.0], dtype=torch.float64), 0 * gains)[2]:
+        return 'with gains of 0.1, 0.1 and 4.0, whose mean is below two standard errors, it says that we are better'
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # the spread of one number
         return 'one seed is enough for it to say that we are better' if function(gains[:1], 0 * gains[:1])[2] else ''

@@ -34,18 +34,18 @@ def contract(Network):
         try:
             model = Network(c)
             need(isinstance(model, nn.Module), f'makes a {type(model).__name__}, and should be a torch.nn.Module')
-            keeps(model, c, seed, lambda **more: Network(replace(c, **more)))
+            note = keeps(model, c, seed, lambda **more: Network(replace(c, **more)))
         except Found as e:
             message, diagnosis = e.args
             return {'verdict': 'wrong', 'message': f'seed {seed}: {message}; with {c}', 'diagnosis': diagnosis}
         except Exception as e:
             e.args = f'{e}; with {c}',
             raise
-    return {'verdict': 'right', 'message': f'for {len(SEEDS)} sizes'}
+    return {'verdict': 'right', 'message': f'for {len(SEEDS)} sizes{note}'}
 
 
 def keeps(model, c, seed, another):
-    """Raises Found for the first property that one network does not have."""
+    """Raises Found for the first property that a network does not have. Returns what to ask about one that has all."""
     g = torch.Generator().manual_seed(seed)
     for p in model.parameters():  # no weight starts at zero
         p.data += 0.3 * torch.randn(p.shape, generator=g)
@@ -72,6 +72,10 @@ def keeps(model, c, seed, another):
     unseen = (moved.abs().amax(0) == 0).nonzero()
     need(not len(unseen), f'no output depends on {len(unseen)} of the {x[0].numel()} numbers of a picture, first on '
          f'channel, row, column {tuple(unseen[0].tolist()) if len(unseen) else ""}', 'patches with gaps between them')
+    token = model.embed(x)[0, -1]
+    first, last = (torch.autograd.grad(token[i], x, retain_graph=True, allow_unused=True)[0] for i in (0, -1))
+    return '' if first is None or last is None or torch.equal(first != 0, last != 0) else \
+        '; the numbers of a token come from different pixels: does embed reshape where it should transpose?'
 
 
 def the_output(model, x, y, B, K):
