@@ -47,11 +47,13 @@ def layer_inputs(seed):
 
 
 def loss_inputs(seed):
-    """(logits (B, N, V), y (B, N)): the logits of the second seed are near 900."""
+    """(logits (B, N, V), y (B, N)): logits near 900 with the second seed, one near -900 with the third."""
     (B, N, V), g = ((2, 5, 7), (3, 4, 6), (2, 6, 9))[seed - 1], torch.Generator().manual_seed(seed + 20)
     y = torch.randint(V, (B, N), generator=g)
     y[0, 1], y[0, 3], y[-1, N - 1] = -1, -1, -1
-    return 3 * generator(seed)(B, N, V) + 900 * (seed == 2), y
+    logits = 3 * generator(seed)(B, N, V) + 900 * (seed == 2)
+    logits[0, 0, y[0, 0]] -= 900 * (seed == 3)
+    return logits, y
 
 
 def chain(table, block):

@@ -68,14 +68,21 @@ def keeps(model, c, seed, another):
     need((out - each).abs().max() < size, 'a picture alone gives other numbers than in a batch (after model.eval())',
          'pictures of a batch that see each other')
     x.requires_grad_()
-    moved, = torch.autograd.grad(model(x)[0].square().sum(), x)
-    unseen = (moved.abs().amax(0) == 0).nonzero()
-    need(not len(unseen), f'no output depends on {len(unseen)} of the {x[0].numel()} numbers of a picture, first on '
-         f'channel, row, column {tuple(unseen[0].tolist()) if len(unseen) else ""}', 'patches with gaps between them')
+    unseen = unseen_by(model(x)[0].square().sum(), x)
+    need(not unseen, f'no output depends on {len(unseen)} of the {x[0].numel()} numbers of a picture, '
+         f'first on channel, row, column {(*unseen, 0)[0]}',
+         'patches with gaps between them' if unseen_by(model.embed(x).square().sum(), x) else
+         'an output that some tokens do not reach: attention along another axis, or a causal mask')
     token = model.embed(x)[0, -1]
     first, last = (torch.autograd.grad(token[i], x, retain_graph=True, allow_unused=True)[0] for i in (0, -1))
     return '' if first is None or last is None or torch.equal(first != 0, last != 0) else \
         '; the numbers of a token come from different pixels: does embed reshape where it should transpose?'
+
+
+def unseen_by(number, x):
+    """The places (channel, row, column) of pictures x on which a number does not depend."""
+    moved, = torch.autograd.grad(number, x)
+    return [tuple(place) for place in (moved.abs().amax(0) == 0).nonzero().tolist()]
 
 
 def the_output(model, x, y, B, K):
