@@ -179,7 +179,8 @@ def grade(exercise, function, file, seeds=SEEDS):  # bound here, out of a studen
         expected = exercise.answer(*copy.deepcopy(given))
         text = difference(yours, expected)
         if in_float32(yours) and in_float64(given) and not difference(yours, expected, 1e-4):
-            text = 'is computed in float32, and the inputs are float64: give new tensors dtype=torch.float64'
+            text = 'is computed in float32, and the inputs are float64: give new tensors, and a bool times a number, ' \
+                'the dtype of the inputs'
         wrong = wrong or text and f'seed {seed}: {text}; {shapes(given, function)}'
         results.append((given, yours))
     if wrong:
