@@ -40,8 +40,9 @@ def main(steps=400):
     of_another = y[torch.randperm(len(y))]
     runs = {'A': (y, 1e-1, 0.1), 'B': (y, 1e-3, 100.0), 'C': (y, 1e-3, 0.1), 'D': (of_another, 1e-3, 0.1)}
     runs = {name: trained(weights, x, *run, steps) for name, run in runs.items()}
-    for i, what in enumerate(('loss', 'not_zero', 'gradient')):
-        lab.draw(f'lesson7_{what}.png', 'step', what, {name: lab.smooth(seen[i]) for name, seen in runs.items()})
+    figures = ('loss', 'loss, nats'), ('not_zero', 'share of numbers that are not 0'), ('gradient', 'gradient of U')
+    for i, (what, label) in enumerate(figures):
+        lab.draw(f'lesson7_{what}.png', 'step', label, {name: lab.smooth(seen[i]) for name, seen in runs.items()})
         for name, seen in runs.items():
             print(f'  {name}: {seen[i, 0]:.3g} at first, {seen[i, -10:].mean():.3g} in the last 10 of {steps} steps')
 
