@@ -7,6 +7,7 @@ import math
 import os
 import re
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import ROOT, golden_pictures
+from helpers import ROOT, column, golden_pictures, save_run
 
 import model_aot
 import model_crate
@@ -26,6 +27,7 @@ from analysis import layers, measures
 from model_crate import CRATEConfig
 from model_crate_mae import CRATEMAEConfig
 from model_vit import ViTConfig
+from prepare.lib.pictures import save_arrays
 
 COURSE = ROOT / 'course'
 sys.path.insert(0, str(COURSE))
@@ -244,37 +246,57 @@ def test_the_experiment_of_a_lesson_runs_with_the_functions_in_its_file(name, tm
     assert named or name in ('lesson7', 'lesson8')
     for page in PAGES:
         assert not {*named} & {*re.findall(r'--out=(\S+)', text_of(page))}      # which a command would not replace
-    n = int(name[-1]) if name != 'runs' else 9
 
     def found(pattern):
         return [[float(v) for v in re.findall(r'[\d.]+(?:e-\d+)?', line)] for line in re.findall(pattern, done.stdout)]
-    if n == 1:
+    if name == 'lesson1':
         assert found('autograd by (.*)')[0][0] < 1e-12
-    elif n == 2:
+    elif name == 'lesson2':
         down, attend = found('signal to noise (.*)')
         assert down[0] == attend[0] < attend[1] and attend[-1] < attend[0] and down[:4] == sorted(down[:4])
-    elif n == 3:
+    elif name == 'lesson3':
         objectives = [v for v, in found('objective (.*)')]
         assert min(objectives) == objectives[-2]                        # after most steps
-    elif n == 5:
+    elif name == 'lesson5':
         assert found('near the conditions eta 0.1, tau 0.6: (.*)') == [[1.06] * 10]  # Theorem 1
-    elif n == 4:  # one batch is learned by heart
+    elif name == 'lesson4':  # one batch is learned by heart
         (first, _, last), = found('loss (.* after .*)')
         assert last < first / 2
-    elif n == 7:  # heads that look at the object, beside heads that look everywhere
+    elif name == 'lesson7':  # heads that look at the object, beside heads that look everywhere
         ours, theirs = found('best head of each picture, .*: (.*) ±')
         assert theirs < ours and re.findall('random weights: (True|False)', done.stdout) == ['True'] * 3
-    elif n == 8:
+    elif name == 'lesson8':
         (first, _, last), = found('loss (.* after .*)')
         assert last < first / 2
         assert found('4 x 96: (.*)')[0][0] == sum(w.numel() for w in model_crate.CRATE(CRATEConfig(
             n_layer=4, n_embd=96, n_head=4)).layers.parameters())
         of_rates, = found('of these rates (.*)')
         assert of_rates == sorted(of_rates, reverse=True) and re.findall('verdict (.*)', done.stdout) == ['1', '1']
-    elif n == 9:
+    elif name == 'runs':
         lines = found('  [ABCD]: (.*) in the last')
         _, not_zero, gradient = lines[:4], lines[4:8], lines[8:]
         assert [max(v) == 0 for v in not_zero] == [max(v) == 0 for v in gradient] == [False, True, False, False]
+
+
+def test_what_experiments_read_of_runs_and_of_data(picture_run, tmp_path, monkeypatch):
+    import lab
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(picture_run, 'out/own_3')
+    shutil.copytree(picture_run, 'out/owner_1')
+    assert lab.runs_of('own') == ['out/own_3'] and lab.runs_of('look') == []
+    assert lab.last_losses('own') == {'3': column(picture_run, 'val')[-1]}
+
+    model = model_crate.CRATE(CRATEConfig(n_layer=3, n_head=2, n_embd=8, image_size=8, patch_size=4, num_classes=2))
+    save_run('out/look_1', model.eval(), {'kind': 'images', 'classes': ['a', 'b']}, dataset='shapes')
+    x = torch.randn(5, 3, 8, 8)
+    found, step = lab.class_maps('out/look_1', x), list(layers.inside(model, x))[-2]
+    assert torch.allclose(found['trained'], layers.class_maps(step.attention, step.normed))
+    assert not torch.allclose(found['trained'], found['random weights'])
+
+    pictures, of_shapes = torch.zeros(4, 32, 32, 3, dtype=torch.uint8).numpy(), torch.rand(4, 32, 32).numpy() < 0.5
+    save_arrays(tmp_path / 'data' / 'shapes', {'test': (pictures, [0, 1, 0, 1], of_shapes)}, 'ab')
+    monkeypatch.setattr(lab, 'ROOT', tmp_path)
+    assert (lab.masks('test').numpy() == of_shapes).all()
 
 
 # ---- pages ----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""Lesson 7: four runs of lesson 4's network. One is sound, each of the others has one fault. Look for the faults in
-the figure before you read how the runs are made.
+"""Lesson 7: four runs of lesson 4's network. One is sound, and three have one fault each. Look for the faults in the
+figures before you read how the runs are made.
 
     python course/answers/runs.py
 """

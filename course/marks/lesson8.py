@@ -70,7 +70,7 @@ def keeps(model, c, seed, another):
     x.requires_grad_()
     unseen = unseen_by(model(x)[0].square().sum(), x)
     need(not unseen, f'no output depends on {len(unseen)} of the {x[0].numel()} numbers of a picture, '
-         f'first on channel, row, column {(*unseen, 0)[0]}',
+         f'first on channel, row, column {next(iter(unseen), "")}',
          'patches with gaps between them' if unseen_by(model.embed(x).square().sum(), x) else
          'an output that some tokens do not reach: attention along another axis, or a causal mask')
     token = model.embed(x)[0, -1]
