@@ -5,8 +5,7 @@
     python train.py --dataset=book
 
 The files of a folder are joined in the order of their names. The last tenth of the text is held out
-for validation. Bytes that are not UTF-8 are replaced and counted. The files may be larger than the
-memory.
+for validation. Bytes that are not UTF-8 are replaced and counted. The whole text is in memory at once.
 """
 import sys
 from fnmatch import fnmatch

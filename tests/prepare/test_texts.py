@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 from helpers import fails
-from small_files import ON_LINUX, peak, tree
+from small_files import tree
 
 from prepare import shakespeare, shakespeare_char, stdlib, text
 from prepare.lib import texts
@@ -26,12 +26,10 @@ CONTENTS = [GOOD.encode(), b'\xef\xbb\xbf' + GOOD.encode(), b'\xef\xbb', b'', b'
             b'\xef\xbb\xbf\xef\xbb\xbf', b'\xef\xbf\xbd\xef\xbf', b'end\xf0\x9f']
 
 
-@pytest.mark.parametrize('piece', [1, 2, 3, 7, 64, 10 ** 6])
 @pytest.mark.parametrize('tokenizer', ['bytes', 'chars'])
-def test_files_read_in_pieces_are_the_files(piece, tokenizer, tmp_path, monkeypatch, capsys):
+def test_a_dataset_is_the_text_of_its_files(tokenizer, tmp_path, capsys):
     """Bytes that are not UTF-8, characters and marks that are cut in the middle, line ends as they
     are, a byte order mark at the beginning and one that is not. Each file is read once."""
-    monkeypatch.setattr(texts, 'PIECE', piece)
     tree(tmp_path / 'in', {f'{i}/a.txt': content for i, content in enumerate(CONTENTS)} | {'a.md': b'other'})
     words = str(tmp_path / 'in'), f'{tmp_path}/in/0/a.txt', '--tokenizer', tokenizer, '--val', '0.3'
     text.main([*words, '--out', f'{tmp_path}/d'])
@@ -46,9 +44,8 @@ def test_files_read_in_pieces_are_the_files(piece, tokenizer, tmp_path, monkeypa
         assert meta['splits'][split] == {'tokens': len(ids), 'dtype': 'uint16', 'bytes': len(part.encode())}
 
 
-def test_all_parts_are_tokenized_by_themselves(tmp_path, monkeypatch):
-    """Train, test and val lie in this order in the text; small pieces change nothing."""
-    monkeypatch.setattr(texts, 'PIECE', 10)
+def test_all_parts_are_tokenized_by_themselves(tmp_path):
+    """Train, test and val lie in this order in the text."""
     whole = 'seven wonders of the ancient world ' * 20
     tree(tmp_path, {'a.txt': whole.encode()})
     texts.tokenize_and_save([tmp_path / 'a.txt'], 'bytes', tmp_path / 'd', {'test': 0.01, 'val': 0.24})
@@ -61,15 +58,3 @@ def test_shakespeare_is_the_published_file(script, tmp_path, capsys):
     tree(tmp_path, {'input.txt': b'To be'})
     assert 'input.txt' in fails(capsys, script.main, '--from', str(tmp_path), '--out', f'{tmp_path}/d')
     assert not (tmp_path / 'd').exists()
-
-
-@pytest.mark.slow
-@ON_LINUX
-@pytest.mark.parametrize('tokenizer', ['bytes', 'chars'])
-def test_memory_does_not_grow_with_the_text(tokenizer, tmp_path):
-    """A file ten times as large needs no more memory."""
-    peaks, line = [], 'All work and no play makes naïve Jack a dull boy.\n'.encode()
-    for size in (3, 30):
-        tree(tmp_path, {'a.txt': line * (size * 10 ** 6 // len(line))})
-        peaks.append(peak('text', tmp_path / 'a.txt', '--tokenizer', tokenizer, '--out', tmp_path / f'{size}'))
-    assert peaks[1] < peaks[0] + 8  # MB; the text alone is 30 MB
