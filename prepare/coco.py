@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake
 from prepare.lib.archives import reading
 from prepare.lib.command_line import parse, run
-from prepare.lib.masks import compact, largest, same_size, upright_size
+from prepare.lib.masks import compact, largest, upright_size
 from prepare.lib.pictures import pack_options, pack_parser, save_pack
 from tasks.masks import MOST_OBJECTS, UNKNOWN
 
@@ -65,7 +65,8 @@ def of_split(path, place, pictures, labels):
         if size is None:
             yield name, 0, str(source), (np.zeros((1, 1), np.uint8), [])        # save_pack says that it is left out
             continue
-        same_size(size if None in stated else stated, f'in {path} of {name}', size)
+        if None not in stated and stated != size:
+            raise Mistake(f'{path}: picture {name} is {stated}, its file {size} in height and width; get it again')
         numbers, classes = np.zeros(size, np.uint8), []
         for crowd, area, kind, form in sorted(objects, key=lambda o: (not o[0], -o[1])):  # crowds, then large to small
             with reading(f'{path}: picture {name} has a mask that is neither polygons nor a run-length code of '

@@ -3,7 +3,6 @@
     python prepare/imagefolder.py FOLDER --out data/mine
     python prepare/imagefolder.py FOLDER --val 0.2 --out data/mine
     python prepare/imagefolder.py FOLDER --channels 1 --out data/mine         # grey pictures
-    python prepare/imagefolder.py FOLDER --masks MASKS --out data/mine        # with true masks, to score masks against
 
 FOLDER has FOLDER/train/CLASS/* and FOLDER/val/CLASS/*; or only FOLDER/CLASS/*. Without a folder val,
 the share --val, a tenth by default, is held out for validation. The folder val may also be called
@@ -11,11 +10,6 @@ valid, and beside train there may be a folder test. Pictures are .jpg, .jpeg, .p
 .gif, .tif and .tiff, of at most 32,768 pixels on a side and 134 million in all; hidden and other
 files are ignored. Which pictures are held out depends only on their names: of each class the first
 ones in the order of the sha256 of the name, at least one.
-
-MASKS has a PNG file for each picture, in folders as those of FOLDER: MASKS/train/cat/tom.png for
-FOLDER/train/cat/tom.jpg. It is as large as the upright picture, grey or with a palette: 0 is
-background, 1, 2, 3, .. are objects of the class of the picture, 255 is unknown; or it is black and
-white, for one object. Splits without any mask stay without.
 
 Expect a line for each split, such as `data/mine/train.jpeg.npy: 80 pictures, 0.2 MB, 4 classes`.
 """
@@ -26,7 +20,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake
-from prepare.lib import masks
 from prepare.lib.command_line import parse, run, share
 from prepare.lib.folders import LAYOUT, class_folders
 from prepare.lib.pictures import pack_options, pack_parser, save_pack
@@ -50,12 +43,10 @@ def main(argv=None):
     p.add_argument('folder', metavar='FOLDER', help='a folder of class folders, or of train and val with class folders')
     p.add_argument('--val', type=share, default=0.1,
                    help='share held out if there is no folder val (default: %(default)s)')
-    p.add_argument('--masks', metavar='MASKS', help='a folder with a mask for each picture')
     args = parse(p, argv)
     folder = Path(args.folder)
-    for path in filter(None, (args.folder, args.masks)):
-        if not os.path.isdir(path):
-            raise Mistake(f'{path} is no folder; unpack it if it is an archive, and name the folder')
+    if not folder.is_dir():
+        raise Mistake(f'{folder} is no folder; unpack it if it is an archive, and name the folder')
     found = [name for name in ('train', 'val', 'valid', 'test') if (folder / name).is_dir()]
     if found and 'train' not in found or {'val', 'valid'} <= {*found}:
         raise Mistake(f'{folder} has no folder train beside {found[0]}, or both val and valid; {LAYOUT}')
@@ -72,10 +63,7 @@ def main(argv=None):
     splits = {split: [(f'{c}/{name}', label, f'{places[split]}/{c}/{name}')
                       for label, c in enumerate(classes) for name in held[split][c]]
               for split in ('train', 'val', 'test') if split in held}
-    total = sum(map(len, splits.values()))
-    if args.masks:
-        splits = masks.of_folder(args.masks, folder, splits)
-    save_pack(args.out, splits, classes, total=total, **pack_options(args))
+    save_pack(args.out, splits, classes, total=sum(map(len, splits.values())), **pack_options(args))
 
 
 if __name__ == '__main__':

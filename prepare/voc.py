@@ -18,12 +18,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake
 from prepare.lib.archives import reading
 from prepare.lib.command_line import parse, run
-from prepare.lib.masks import compact, largest, read_mask, upright_size
+from prepare.lib.masks import compact, largest, upright_size
 from prepare.lib.pictures import pack_options, pack_parser, save_pack
-from tasks.masks import UNKNOWN
+from tasks.masks import UNKNOWN, read_png
 
 CLASSES = ['aeroplane', 'bicycle', 'bird', 'boat', 'bottle', 'bus', 'car', 'cat', 'chair', 'cow', 'diningtable', 'dog',
            'horse', 'motorbike', 'person', 'pottedplant', 'sheep', 'sofa', 'train', 'tvmonitor']
+
+
+def read_mask(path, size):
+    """The numbers of a mask, uint8 (H, W). size: that of its upright picture, or None if it cannot be decoded."""
+    with reading(f'mask {path} cannot be read'):
+        numbers = read_png(path.read_bytes(), path)
+    if size and numbers.shape != size:
+        raise Mistake(f'mask {path} is {numbers.shape}, its upright picture {size} in height and width; get it again')
+    return numbers
 
 
 def pictures(folder, split):

@@ -21,7 +21,6 @@ SCRIPTS = sorted(p.stem for p in (ROOT / 'prepare').glob('*.py') if p.stem != '_
 X, Y = np.arange(1050, dtype=np.uint8).reshape(50, 7, 3), np.arange(50) % 3
 ONE = squares((1, 2, 2))
 FOLDER = {f'f/{split}/{c}/{i}.jpg': jpeg() for split in ('train', 'val') for c in 'ab' for i in (0, 1)}
-MASKS = {name.replace('f/', 'm/', 1).replace('.jpg', '.png'): png(ONE) for name in FOLDER if 'val' in name}
 VAL = [f'ILSVRC2012_val_{i}' for i in range(3)]
 SOLUTION = 'ImageId,x\n' + ''.join(f'{name},n{i} 1 2 3 4\n' for i, name in enumerate(VAL))
 PACK = ' --workers 0 --size 8'
@@ -30,7 +29,7 @@ WORK = {  # script: (words, files) that work, in a folder that takes the place o
     'cbt': ('--from {}data', {f'data/{name}': text.encode() for name, text in BOOKS.items()}),
     'coco': ('--from {}.' + PACK, coco_files([
         thing(box(1, 1, 9)), thing({'counts': [9, 2, 1189], 'size': [30, 40]})])),
-    'imagefolder': ('{}f --masks {}m' + PACK, FOLDER | MASKS),
+    'imagefolder': ('{}f' + PACK, FOLDER),
     'imagenet': ('--from {}.' + PACK, {
         'ILSVRC2012_img_train.tar': tar({f'n{i}.tar': tar({'a.JPEG': jpeg()}) for i in range(3)}),
         'ILSVRC2012_img_val.tar': tar({f'{name}.JPEG': jpeg() for name in VAL}),
@@ -137,11 +136,7 @@ REFUSED = {  # script: [(files that are changed or missing, more words, what the
         (coco(name='instances_train2017', folder='train2017', categories=[]), '', 'categories'),
         ({COCO: None}, '', '--from')],
     'imagefolder': [
-        *[({'m/val/b/1.png': content}, '', 'm/val/b/1.png') for content in (
-            None, png(squares((1, 2, 2), shape=(20, 40))), png(squares((1, 2, 2), (3, 20, 20))), jpeg(kind='PNG'),
-            png(squares((128, 2, 2))), png(squares().astype(np.uint16)), jpeg())],
-        (dict.fromkeys(MASKS) | {'m/x.txt': b''}, '', 'm has no mask'), ({}, '--masks nowhere', 'nowhere'),
-        ({'f/val/a/0.bmp': jpeg(kind='BMP')}, '', '0.png'), ({'f/train/emu/readme.txt': b''}, '', 'f/train/emu'),
+        ({'f/train/emu/readme.txt': b''}, '', 'f/train/emu'),
         *[({f'f/{split}/emu/1.jpg': jpeg()}, '', 'emu') for split in ('train', 'val')],
         ({'f/valid/a/1.jpg': jpeg()}, '', 'valid'), ({}, '--val 1', '--val'), ({}, '--channels 2', '--channels'),
         ({name: None for name in FOLDER if 'train' in name}, '', 'no folder train'), (NOTHING, '', 'f is no folder'),
