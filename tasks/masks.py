@@ -47,7 +47,7 @@ class Masks:
         self.images, self.path = images, images.folder / f'{images.split}.masks.npy'
         if not self.path.exists():
             raise Mistake(f'no {self.path}: this needs the true masks of the pictures; python prepare/shapes.py '
-                          'draws some, python prepare/imagefolder.py FOLDER --masks=MASKS reads yours')
+                          'draws some')
         mine = images.mine
         if images.packed:
             self.stored = images.open('masks', 'uint8', mine['mask_bytes'])
