@@ -13,7 +13,6 @@ validation.
 Expect a line for each split: `data/mnist/train.images.npy: 54,000 pictures of 28x28x1, 10 classes`.
 """
 import gzip
-import os
 import struct
 import sys
 from pathlib import Path
@@ -23,7 +22,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake
 from prepare.lib.archives import reading
-from prepare.lib.command_line import between, parse, parser, run, share
+from prepare.lib.command_line import parse, parser, run, share
 from prepare.lib.pictures import check_arrays, save_arrays
 
 MOST_UNZIPPED = 2 ** 30  # bytes in a compressed file, which go into memory; the largest of EMNIST has 0.5 GB
@@ -61,10 +60,7 @@ def main(argv=None):
             p.add_argument(f'--{split}{kind}', required=not split, metavar='FILE', help=f'{kind} {text}')
     p.add_argument('--val', type=share, default=0.1,
                    help='share of the training pictures held out if there are no --val_images (default: %(default)s)')
-    p.add_argument('--seed', type=between(int, 0, 2 ** 32), default=0,
-                   help='which of them are held out (default: %(default)s)')
-    p.add_argument('--classes', metavar='NAMES', help='a file with one name per line, or names separated by commas '
-                                                      '(default: 0,1,2,..)')
+    p.add_argument('--classes', metavar='NAMES', help='names separated by commas (default: 0,1,2,..)')
     args = parse(p, argv)
     splits = {'train': read_split(args.images, args.labels)}
     for split in 'val', 'test':
@@ -75,15 +71,10 @@ def main(argv=None):
             splits[split] = read_split(images, labels)
     if 'val' not in splits:
         x, y = splits['train']
-        order = np.random.default_rng(args.seed).permutation(len(x))
-        held_out, kept = np.split(order, [max(1, round(args.val * len(x)))])
+        held_out, kept = np.split(np.random.default_rng(0).permutation(len(x)), [max(1, round(args.val * len(x)))])
         splits |= {split: (x[rows], y[rows]) for split, rows in (('train', np.sort(kept)), ('val', np.sort(held_out)))}
-    if args.classes and os.path.isfile(args.classes):
-        names = Path(args.classes).read_text(encoding='utf-8', errors='replace').splitlines()
-    else:
-        most = max(int(y.max(initial=0)) for _, y in splits.values())
-        names = args.classes.split(',') if args.classes else range(1 + most)
-    save_arrays(args.out, splits, [str(name) for name in names])
+    classes = 1 + max(int(y.max(initial=0)) for _, y in splits.values())
+    save_arrays(args.out, splits, args.classes.split(',') if args.classes else [str(i) for i in range(classes)])
 
 
 if __name__ == '__main__':

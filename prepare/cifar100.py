@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from prepare.lib.cifar import prepare
+from prepare import cifar10
 from prepare.lib.command_line import run
 
 
 def main(argv=None):
-    prepare(argv, __doc__, 100)
+    cifar10.main(argv, __doc__, 100)
 
 
 if __name__ == '__main__':

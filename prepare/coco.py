@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake
 from prepare.lib.archives import reading
 from prepare.lib.command_line import parse, run
-from prepare.lib.masks import compact, largest, upright_size
+from prepare.lib.masks import labelled
 from prepare.lib.pictures import pack_options, pack_parser, save_pack
 from tasks.masks import MOST_OBJECTS, UNKNOWN
 
@@ -41,7 +41,7 @@ def splits(folder):
             for a in held['annotations']:
                 objects[int(a['image_id'])].append(
                     (bool(a.get('iscrowd', 0)), float(a['area']), int(a['category_id']), a['segmentation']))
-            pictures = [(place / p['file_name'], (p.get('height'), p.get('width')), objects[int(p['id'])])
+            pictures = [(str(p['file_name']), (int(p['height']), int(p['width'])), objects[int(p['id'])])
                         for p in held['images']]
         if split in found or names not in (None, kinds):
             raise Mistake(f'{path} is a second file for {split}, or has other categories than the file before; leave '
@@ -56,46 +56,27 @@ def splits(folder):
 
 def of_split(path, place, pictures, labels):
     """(name, label, path, (numbers, classes of the objects)) of each picture with objects."""
-    for source, stated, objects in pictures:
-        if '\0' in str(source) or not source.resolve().is_relative_to(place.resolve()):
-            raise Mistake(f'{path}: picture {str(source)!r} lies outside of {place}')
-        if not objects:
-            continue
-        name, size = str(source.relative_to(place)), upright_size(source)
-        if size is None:
-            yield name, 0, str(source), (np.zeros((1, 1), np.uint8), [])        # save_pack says that it is left out
-            continue
-        if None not in stated and stated != size:
-            raise Mistake(f'{path}: picture {name} is {stated}, its file {size} in height and width; get it again')
-        numbers, classes = np.zeros(size, np.uint8), []
-        for crowd, area, kind, form in sorted(objects, key=lambda o: (not o[0], -o[1])):  # crowds, then large to small
-            with reading(f'{path}: picture {name} has a mask that is neither polygons nor a run-length code of '
-                         f'{size[1]} x {size[0]} pixels, an unknown category or more than {MOST_OBJECTS} objects'):
-                classes += [] if crowd else [labels[kind]]
+    for name, size, objects in pictures:
+        with reading(f'{path}: picture {name} has a mask that is neither polygons nor a run-length code of '
+                     f'{size[1]} x {size[0]} pixels, an unknown category or more than {MOST_OBJECTS} objects'):
+            numbers, classes = np.zeros(size, np.uint8), {}
+            for crowd, _, kind, form in sorted(objects, key=lambda o: (not o[0], -o[1])):  # crowds, then large to small
+                if not crowd:
+                    classes[len(classes) + 1] = labels[kind]
                 assert len(classes) <= MOST_OBJECTS
                 numbers[mask_of(form, size)] = UNKNOWN if crowd else len(classes)
-        numbers, classes = compact(numbers, classes)
-        if classes:
-            yield name, largest(numbers, classes), str(source), (numbers, classes)
+            yield from labelled(name, f'{place}/{name}', numbers, classes)
 
 
 def mask_of(form, size):
-    """A segmentation of COCO, polygons or a run-length code, as a mask, bool (H, W)."""
-    if isinstance(form, list):
-        return polygons(form, size)
-    assert list(form['size']) == list(size), f'it is of {form["size"]}'
-    return decode(form['counts'], size)
-
-
-def polygons(corners, size):
-    """[x, y, x, y, ..] of each polygon. Pixels on an edge belong to it; COCO's own reader leaves some
-    of them out."""
+    """A segmentation of COCO as a mask, bool (H, W): a run-length code, or polygons [x, y, x, y, ..]. Pixels on an edge
+    belong to a polygon; COCO's own reader leaves some of them out."""
+    if not isinstance(form, list):
+        return decode(form['counts'], form['size'])
     from PIL import Image, ImageDraw
     image = Image.new('1', size[::-1])
-    for points in corners:
-        points = np.asarray(points, float)
-        assert points.size >= 6 and points.size % 2 == 0 and (abs(points) < 2 ** 20).all(), 'a polygon has three points'
-        ImageDraw.Draw(image).polygon(points.tolist(), fill=1)
+    for polygon in form:
+        ImageDraw.Draw(image).polygon(polygon, fill=1)
     return np.array(image)
 
 
@@ -114,7 +95,7 @@ def decode(counts, shape):
                     value -= 1 << shift
                 counts.append(value + (counts[-2] if len(counts) > 2 else 0))
                 value = shift = 0
-    assert sum(counts) == shape[0] * shape[1] and min(counts) >= 0, 'its runs are not as long as the picture'
+    assert sum(counts) == shape[0] * shape[1], 'its runs are not as long as the picture'
     return (np.arange(len(counts)) % 2).repeat(counts).astype(bool).reshape(shape[::-1]).T
 
 

@@ -21,20 +21,38 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake
 from prepare.lib.command_line import parse, run, share
-from prepare.lib.folders import LAYOUT, class_folders
 from prepare.lib.pictures import pack_options, pack_parser, save_pack
+from tasks.decode import is_picture
+
+LAYOUT = 'expected FOLDER/train/CLASS/* and FOLDER/val/CLASS/*, or FOLDER/CLASS/*'
+
+
+def class_folders(folder):
+    """folder/CLASS/* -> {class: names of its pictures}, all sorted. An empty class is refused."""
+    classes, ignored = {}, 0
+    for name in sorted(p.name for p in Path(folder).iterdir() if p.is_dir() and not p.name.startswith('.')):
+        files = sorted(os.listdir(Path(folder, name)))
+        classes[name] = [f for f in files if is_picture(f)]
+        ignored += len(files) - len(classes[name])
+        if not classes[name]:
+            raise Mistake(f'the class folder {Path(folder, name)} holds no picture directly in it; add some or remove '
+                          f'it; {LAYOUT}')
+    if not classes:
+        raise Mistake(f'no class folder in {folder}; {LAYOUT}')
+    if ignored:
+        print(f'ignored {ignored:,} files in {folder} that are not pictures')
+    return classes
 
 
 def hold_out(classes, val_share):
-    """{class: names} -> (train, val), two such dicts; val gets at least one picture of each
-    class."""
+    """{class: names} -> (train, val), two such dicts; val gets at least one picture of each class."""
     train, val = {}, {}
     for c, names in classes.items():
         if len(names) < 2:
             raise Mistake(f'class {c} has one picture only, so none can be held out for validation; add more')
         count = min(max(1, round(val_share * len(names))), len(names) - 1)
-        out = set(sorted(names, key=lambda n: hashlib.sha256(os.fsencode(f'{c}/{n}')).hexdigest())[:count])
-        train[c], val[c] = [n for n in names if n not in out], [n for n in names if n in out]
+        names = sorted(names, key=lambda n: hashlib.sha256(os.fsencode(f'{c}/{n}')).hexdigest())
+        train[c], val[c] = sorted(names[count:]), sorted(names[:count])
     return train, val
 
 
@@ -48,8 +66,8 @@ def main(argv=None):
     if not folder.is_dir():
         raise Mistake(f'{folder} is no folder; unpack it if it is an archive, and name the folder')
     found = [name for name in ('train', 'val', 'valid', 'test') if (folder / name).is_dir()]
-    if found and 'train' not in found or {'val', 'valid'} <= {*found}:
-        raise Mistake(f'{folder} has no folder train beside {found[0]}, or both val and valid; {LAYOUT}')
+    if found and 'train' not in found:
+        raise Mistake(f'{folder} has no folder train beside {found[0]}; {LAYOUT}')
     places = {name.replace('valid', 'val'): folder / name for name in found} or {'train': folder}
     held = {split: class_folders(place) for split, place in places.items()}
     classes = list(held['train'])

@@ -9,12 +9,13 @@ PATH is a folder with one of these:
   train/WNID/*.JPEG and val/WNID/*.JPEG                  or other class names in these folders
   ILSVRC/Data/CLS-LOC/train/WNID/*.JPEG, .../val/*.JPEG  Kaggle's, with LOC_val_solution.csv
   ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar    not unpacked
-  fall11_whole.tar, winter21_whole.tar.gz, or WNID/*     ImageNet-21K; the share --val is held out
+  WNID/*                                                 ImageNet-21K; the share --val is held out
 
-or PATH is one of these 21K archives. If validation pictures are in no class folders, PATH must also
-have LOC_val_solution.csv, or imagenet_2012_validation_synset_labels.txt with one WNID per line in
-the order of the file names. Classes are the WNIDs in sorted order. Validation pictures are in the
-order of their file names, which is also the order of other labels for them (ImageNet-ReaL).
+or PATH is an archive of ImageNet-21K, fall11_whole.tar or winter21_whole.tar.gz. If validation
+pictures are in no class folders, PATH must also have LOC_val_solution.csv, or
+imagenet_2012_validation_synset_labels.txt with one WNID per line in the order of the file names.
+Classes are the WNIDs in sorted order. Validation pictures are in the order of their file names, which
+is also the order of other labels for them (ImageNet-ReaL).
 
 Expect 1,281,167 pictures for training, 50,000 for validation and 1,000 classes of ImageNet-1K, in
 about 40 GB. A core prepares about 250 pictures a second.
@@ -27,14 +28,13 @@ from pathlib import Path, PurePosixPath
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake
-from prepare.lib.archives import MOST_BYTES, reading, tar_files
+from prepare.imagefolder import class_folders
+from prepare.lib.archives import reading, tar_files
 from prepare.lib.command_line import parse, run, share
-from prepare.lib.folders import class_folders
 from prepare.lib.pictures import pack_options, pack_parser, save_pack
 from tasks.decode import is_picture
 
 TRAIN_TAR, VAL_TAR = 'ILSVRC2012_img_train.tar', 'ILSVRC2012_img_val.tar'
-WHOLE_TARS = ('winter21_whole.tar.gz', 'fall11_whole.tar')
 SOLUTION, SYNSETS = 'LOC_val_solution.csv', 'imagenet_2012_validation_synset_labels.txt'
 
 # ---- pictures in classes: iterables of (WNID/name, WNID, path or bytes) ---------------------------------------------
@@ -59,28 +59,20 @@ def of_tar(path):
 def of_val(path, folders):
     """(name, WNID, path or bytes) of the pictures in a folder, which may have class folders, or in a tar that is not
     compressed, so that they can be read in any order. folders: where labels may be."""
+    if path.is_dir() and any(p.is_dir() and not p.name.startswith('.') for p in path.iterdir()):
+        return sorted(of_folder(path), key=lambda picture: (PurePosixPath(picture[0]).name, picture[0]))
     if path.is_dir():
-        if any(p.is_dir() and not p.name.startswith('.') for p in path.iterdir()):
-            return sorted(of_folder(path), key=lambda picture: (PurePosixPath(picture[0]).name, picture[0]))
-        found, read = {p.name: p for p in path.iterdir() if is_picture(p.name)}, str
-    else:
-        with reading(f'{path} is damaged, cut off or no tar archive'):
-            tar = tarfile.open(path, 'r:')
-            found = {PurePosixPath(m.name).name: m for m in tar if m.isfile() and is_picture(m.name)}
-            most = max((member.size for member in found.values()), default=0)
-            assert most <= MOST_BYTES and not any(m.issparse() for m in found.values()), f'a file has {most:,} bytes'
-
-        def read(member):
-            return tar.extractfile(member).read()
-
-    names = sorted(found)
-    pictures = ((name, wnid, read(found[name])) for name, wnid in zip(names, read_labels(folders, names, path)))
-    return list(pictures) if path.is_dir() else pictures
+        found = {p.name: p for p in path.iterdir() if is_picture(p.name)}
+        return [(name, wnid, str(found[name])) for name, wnid in read_labels(folders, found, path)]
+    with reading(f'{path} is damaged, cut off or no tar archive'):
+        tar = tarfile.open(path, 'r:')
+        found = {PurePosixPath(m.name).name: m for m in tar if m.isfile() and is_picture(m.name)}
+    return ((name, wnid, tar.extractfile(found[name]).read()) for name, wnid in read_labels(folders, found, path))
 
 
 def read_labels(folders, names, where):
-    """The WNID of each validation picture. names: sorted file names; folders: where labels may be."""
-    path = first(folders, SOLUTION, SYNSETS)
+    """(name, WNID) of each validation picture, sorted. folders: where labels may be."""
+    path, names = first(folders, SOLUTION, SYNSETS), sorted(names)
     if not path:
         raise Mistake(f'the pictures of {where} are in no class folders, so their labels are needed: put {SOLUTION} or '
                       f'{SYNSETS} in {folders[0]}')
@@ -92,7 +84,7 @@ def read_labels(folders, names, where):
     if len(wnids) != len(names) or None in wnids:
         raise Mistake(f'{path} does not have one label for each of the {len(names):,} pictures of {where}; get it '
                       'again, or what is missing there')
-    return wnids
+    return zip(names, wnids)
 
 
 # ---- all pictures ---------------------------------------------------------------------------------------------------
@@ -123,13 +115,13 @@ def main(argv=None):
         raise Mistake(f'--from PATH names your copy, not {args.source}. ImageNet needs an account: get it from '
                       'https://image-net.org, or the "imagenet-object-localization-challenge" from Kaggle; --help says '
                       'what PATH may be')
-    folders = [source, source / 'ILSVRC/Data/CLS-LOC', source / 'Data/CLS-LOC']
+    folders = [source, source / 'ILSVRC/Data/CLS-LOC']
     train, val = first(folders, 'train', TRAIN_TAR), first(folders, 'val', VAL_TAR)
     if bool(train) != bool(val):
         raise Mistake(f'{source} has {(train or val).name} but no {"val or " + VAL_TAR if train else TRAIN_TAR}; put '
                       'it there' + f', or pass --from {train} to hold out a share of it' * bool(train))
-    train = train or first([source], *WHOLE_TARS) or source
-    parts, total = [of_folder(train) if train.is_dir() else of_tar(train)], None
+    train, total = train or source, None
+    parts = [of_folder(train) if train.is_dir() else of_tar(train)]
     if val:
         parts.append(of_val(val, folders))
         stream = ((split, *picture) for split, part in zip(('train', 'val'), parts) for picture in part)
@@ -137,9 +129,7 @@ def main(argv=None):
         print(f'{source} has no validation part: --val={args.val} of the pictures is held out')
         stream = hold_out(*parts, args.val)
     if all(isinstance(part, list) for part in parts):
-        total, classes = sum(map(len, parts)), [{wnid for _, wnid, _ in part} for part in parts]
-        if unknown := classes[-1] - classes[0]:
-            raise Mistake(f'class {min(unknown)} is in {val} but has no training pictures; complete the training part')
+        total = sum(map(len, parts))
     save_pack(args.out, ('train', 'val'), None, stream, total, **pack_options(args))
 
 

@@ -25,20 +25,14 @@ POSITIONS = 'pos_embedding', 'decoder_pos_embed', 'pos_embed'  # a file holds th
 NOT_OF_TRAINING = 'model', 'init_from', 'new_head', 'image_size', 'label_smoothing'  # in config/base/transfer.py
 
 
-def sides(text):
-    """The type of an option that is a number of pixels, or height and width."""
-    height, _, width = text.partition(',')
-    return int(height), int(width or height)
-
-
 def main(argv=None):
     p = Parser(__doc__, 'the run in this directory')
     p.add_argument('file', help='the file of weights')
     p.add_argument('--model', required=True, choices=('crate', 'crate_alpha', 'crate_mae', 'vit', 'vit_mae'))
     p.add_argument('--n_head', required=True, type=int, help='heads of a layer, 12 in Base')
     p.add_argument('--decoder_n_head', type=int, default=16, help="heads of ViT-MAE's decoder (default: 16)")
-    p.add_argument('--image_size', type=sides, help='pixels (default: as the positions tell), or HEIGHT,WIDTH; 0: text')
-    p.add_argument('--patch_size', type=sides, default=(16, 16), help='pixels, or HEIGHT,WIDTH (default: 16)')
+    p.add_argument('--image_size', type=int, help='pixels (default: as the positions tell); 0: text')
+    p.add_argument('--patch_size', type=int, default=16, help='pixels (default: 16)')
     p.add_argument('--out_dir', required=True, help='run directory to write')
     args = p.parse_args(argv)
     from engine import official  # here, as it imports torch: --help is fast
@@ -47,10 +41,10 @@ def main(argv=None):
     from engine.trained import write_run
     if not args.overwrite:
         check_new(args.out_dir)
-    sd, (Network, Config), text = official.read(args.file), network(args.model), args.image_size == (0, 0)
+    sd, (Network, Config), text = official.read(args.file), network(args.model), args.image_size == 0
     side = math.isqrt(next((sd[name].shape[1] for name in POSITIONS if name in sd), 197) - 1)
     shape = {'n_head': args.n_head, 'patch_size': args.patch_size,
-             'image_size': 0 if text else args.image_size or tuple(side * p for p in args.patch_size)}
+             'image_size': side * args.patch_size if args.image_size is None else args.image_size}
     if args.model == 'vit_mae':
         shape['decoder_n_head'] = args.decoder_n_head
     if args.model.endswith('_mae') and 'norm.weight' in sd and 'decoder_pred.weight' not in sd:

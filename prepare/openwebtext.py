@@ -31,8 +31,8 @@ from prepare.lib.archives import tar_files
 from prepare.lib.command_line import parse, parser, run, share
 from prepare.lib.download import local_or_fetch
 from prepare.lib.files import Growing, new_folder, write_text_meta
+from prepare.lib.pictures import in_order
 from prepare.lib.texts import decode
-from prepare.lib.workers import in_order
 from tasks.files import cores
 from tasks.tokenizer import Tokenizer
 
@@ -51,17 +51,15 @@ def held_out(text, val_share):
 
 def tokenize(job):
     """(name, bytes of a tar.xz of documents, tokenizer, held-out share) -> {split: (tokens, number of documents, UTF-8
-    bytes)}, number of places that were not UTF-8."""
+    bytes)}."""
     name, packed, kind, val_share = job
     encode, end = tokenizer(kind).encode, tokenizer(kind).beginning
-    texts, replaced = {s: [] for s in SPLITS}, 0
+    texts = {s: [] for s in SPLITS}
     for _, content in tar_files(name, lambda name: name.endswith('.txt'), file=lzma.open(io.BytesIO(packed))):
-        text, places = decode(content)
-        text = re.sub('\n\n\n+', '\n\n', text).strip()
+        text = re.sub('\n\n\n+', '\n\n', decode(content)[0]).strip()
         texts['val' if held_out(text, val_share) else 'train'].append(text)
-        replaced += places
     return {s: (np.array([token for text in texts[s] for token in (*encode(text), end)], DTYPE), len(texts[s]),
-                sum(len(text.encode()) for text in texts[s])) for s in SPLITS}, replaced
+                sum(len(text.encode()) for text in texts[s])) for s in SPLITS}
 
 
 def save(state, files, path):
@@ -81,7 +79,7 @@ def prepare(args):
         path, names = folder / PROGRESS, [f'urlsf_subset{i:02}' for i in range(args.subsets)]
         begun = {'val': args.val, 'tokenizer': args.tokenizer}
         state = json.loads(path.read_text(encoding='utf-8')) if path.exists() else {
-            'begun': begun, 'done': [], 'replaced': 0} | {s: {'tokens': 0, 'documents': 0, 'bytes': 0} for s in SPLITS}
+            'begun': begun, 'done': []} | {s: {'tokens': 0, 'documents': 0, 'bytes': 0} for s in SPLITS}
         if state['begun'] != begun or state['done'] != names[:len(state['done'])]:
             raise Mistake(f'{folder} was begun with --val {state["begun"]["val"]} --tokenizer '
                           f'{state["begun"]["tokenizer"]} and has {len(state["done"])} subsets; pass these, and at '
@@ -92,8 +90,7 @@ def prepare(args):
             jobs = (((f'{archive}: {n}', packed, args.tokenizer, args.val),) for n, packed in
                     tar_files(archive, lambda n: n.endswith('_data.xz')))
             before = sum(file.length for file in files.values())
-            for _, (found, replaced) in tqdm(in_order(tokenize, jobs, args.workers), name, disable=None, unit=' files'):
-                state['replaced'] += replaced
+            for _, found in tqdm(in_order(tokenize, jobs, args.workers), name, disable=None, unit=' files'):
                 for s, (tokens, *counts) in found.items():
                     files[s].append(tokens)
                     state[s] = {k: state[s][k] + n for k, n in zip(state[s], (len(tokens), *counts))}
@@ -108,8 +105,6 @@ def prepare(args):
     for s in SPLITS:
         print(f'{args.out}/{s}.npy: {state[s]["tokens"]:,} tokens of {state[s]["documents"]:,} documents, '
               f'{state[s]["bytes"]:,} bytes')
-    if state['replaced']:
-        print(f'{state["replaced"]:,} places that are not UTF-8 were replaced')
 
 
 def main(argv=None):

@@ -150,8 +150,6 @@ def main(argv=None, doc=__doc__, out='data/shapes', objects=1):
     args = parse(p, argv)
     if args.size % 4:
         raise Mistake(f'--size={args.size} must be a multiple of 4')
-    if args.objects > 1 and Path(args.out) == Path('data/shapes'):
-        raise Mistake(f'--objects={args.objects}: data/shapes has one in a picture; give --out data/shapes_many')
     splits = {}
     for i, (split, count) in enumerate((s, getattr(args, s)) for s in ('train', 'val', 'test')):
         drawn = [draw_part(args.seed, i, first, count, args.size, args.objects)

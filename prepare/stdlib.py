@@ -39,12 +39,11 @@ def sources(root):
 
 
 def pieces(splits):
-    """(split, ids, bytes) of the files, with a new line between two of a split."""
+    """(split, ids, bytes) of each split: its files, with a new line between two."""
     for split, paths in splits.items():
-        for i, path in enumerate(paths):
-            text = path.read_bytes().replace(b'\r\n', b'\n').decode('utf-8', errors='replace').encode()
-            text = b'\n' * (i > 0) + text
-            yield split, np.frombuffer(text, np.uint8), len(text)
+        texts = (path.read_bytes().decode('utf-8', errors='replace').replace('\r\n', '\n') for path in paths)
+        text = '\n'.join(texts).encode()
+        yield split, np.frombuffer(text, np.uint8), len(text)
 
 
 def main(argv=None):

@@ -15,10 +15,9 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import Mistake
 from prepare.lib.archives import reading
 from prepare.lib.command_line import parse, run
-from prepare.lib.masks import compact, largest, upright_size
+from prepare.lib.masks import labelled
 from prepare.lib.pictures import pack_options, pack_parser, save_pack
 from tasks.masks import UNKNOWN, read_png
 
@@ -26,34 +25,15 @@ CLASSES = ['aeroplane', 'bicycle', 'bird', 'boat', 'bottle', 'bus', 'car', 'cat'
            'horse', 'motorbike', 'person', 'pottedplant', 'sheep', 'sofa', 'train', 'tvmonitor']
 
 
-def read_mask(path, size):
-    """The numbers of a mask, uint8 (H, W). size: that of its upright picture, or None if it cannot be decoded."""
-    with reading(f'mask {path} cannot be read'):
-        numbers = read_png(path.read_bytes(), path)
-    if size and numbers.shape != size:
-        raise Mistake(f'mask {path} is {numbers.shape}, its upright picture {size} in height and width; get it again')
-    return numbers
-
-
 def pictures(folder, split):
     """(name, label, path, (numbers, classes of the objects)) of the pictures that a list of VOC names."""
-    with reading(f'{folder} is not the folder VOC2012; for a folder like COCO\'s: python prepare/coco.py'):
-        names = (folder / 'ImageSets' / 'Segmentation' / f'{split}.txt').read_text(encoding='ascii').split()
-    for name in names:
-        picture = folder / 'JPEGImages' / f'{name}.jpg'
-        size = upright_size(picture)
-        objects, kinds = (read_mask(folder / place / f'{name}.png', size)
-                          for place in ('SegmentationObject', 'SegmentationClass'))
-        classes = [0] * int(objects[objects < UNKNOWN].max(initial=0))
-        for m in np.unique(objects[(objects > 0) & (objects < UNKNOWN)]):
-            found = np.bincount(kinds[objects == m]).argmax() - 1
-            if not 0 <= found < len(CLASSES):
-                raise Mistake(f'object {m} of {picture} has the unknown class {found + 1}, of 1 to {len(CLASSES)}; get '
-                              'it again')
-            classes[m - 1] = int(found)
-        if classes:
-            numbers, classes = compact(objects, classes)
-            yield f'{name}.jpg', largest(numbers, classes), str(picture), (numbers, classes)
+    with reading(f'{folder} is not the whole folder VOC2012; for a folder like COCO\'s: python prepare/coco.py'):
+        for name in (folder / 'ImageSets' / 'Segmentation' / f'{split}.txt').read_text(encoding='ascii').split():
+            objects, kinds = (read_png((folder / place / f'{name}.png').read_bytes(), name)
+                              for place in ('SegmentationObject', 'SegmentationClass'))
+            classes = {m: int(np.bincount(kinds[objects == m]).argmax()) - 1
+                       for m in np.unique(objects) if 0 < m < UNKNOWN}
+            yield from labelled(f'{name}.jpg', f'{folder}/JPEGImages/{name}.jpg', objects, classes)
 
 
 def main(argv=None):

@@ -20,7 +20,7 @@ from prepare.lib.command_line import run
 
 
 def main(argv=None):
-    p = options(__doc__, SOURCES['wikitext2']._replace(out=None))
+    p = options(__doc__, SOURCES['wikitext2']._replace(out=''))
     p.add_argument('--size', choices=['2', '103'], default='2', help='which WikiText (default: %(default)s)')
     p.add_argument('--raw', action='store_true', help='the version without <unk>')
     args = p.parse_args(argv)

@@ -42,24 +42,16 @@ def passages(text, where):
 def questions(text, where):
     """CBT: lines `1 sentence` .. `20 sentence`, `21 question XXXXX<tab>answer<tab><tab>choice|choice|..`, and an empty
     line."""
-    rows, context = [], []
-    for number, line in enumerate(text.split('\n'), 1):
-        if not line.strip() and not context:
-            continue
-        place, _, sentence = line.partition(' ')
-        sentence, answer, *choices = [word.strip() for word in f'{sentence}\t'.split('\t')]
-        choices = [word.strip() for word in '|'.join(choices).split('|') if word.strip()]
-        fits = place == str(len(context) + 1)
-        if fits and '\t' not in line:
-            context.append(sentence)
-        elif fits and 'XXXXX' in sentence and len(choices) > 1 and answer in choices:
-            rows.append({'context': context, 'question': sentence, 'answer': answer, 'choices': choices})
-            context = []
-        else:
-            raise Mistake(f'{where}, line {number} is not sentence {len(context) + 1}, nor a question with XXXXX, its '
-                          'answer and choices; get the file again')
-    if context or not text.endswith('\n'):
-        raise Mistake(f'{where} ends within a question: it is cut off; get it again')
+    rows = []
+    for number, part in enumerate(re.split(r'\n\s*\n', text.strip()), 1):
+        with reading(f'{where}, question {number} is not numbered sentences, a question, its answer and choices'):
+            numbers, _, sentences = zip(*(line.partition(' ') for line in part.split('\n')))
+            assert text.endswith('\n') and numbers == tuple(str(i + 1) for i in range(len(numbers)))  # not cut off
+            *context, asked = (sentence.strip() for sentence in sentences)
+            question, answer, *_, choices = (words.strip() for words in asked.split('\t'))
+            choices = [word.strip() for word in choices.split('|') if word.strip()]
+            assert 'XXXXX' in question and answer in choices and len(choices) > 1
+            rows.append({'context': context, 'question': question, 'answer': answer, 'choices': choices})
     return rows
 
 

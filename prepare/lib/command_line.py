@@ -19,12 +19,13 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser(doc, out, source='', required=False):
-    """Options of every script that writes a dataset. out: the default folder, or None; source: what --from is, if there
-    is this option."""
+    """Options of every script that writes a dataset. out: the default folder, '' if the script knows it later, or None
+    if the user must name it; source: what --from is, if there is this option."""
     p = Parser(doc, 'the folder')
     if source:
         p.add_argument('--from', dest='source', metavar='PATH', help=source, required=required)
-    p.add_argument('--out', default=out, help='folder to write' + (' (default: %(default)s)' if out else ''))
+    p.add_argument('--out', default=out, required=out is None,
+                   help='folder to write' + (' (default: %(default)s)' if out else ''))
     p.add_argument('--once', action='store_true',
                    help='do nothing if the folder is a prepared dataset; wait for one that is being written')
     return p
@@ -33,8 +34,6 @@ def parser(doc, out, source='', required=False):
 def parse(p, argv):
     """The arguments of a script that writes the folder --out, which is claimed."""
     args = p.parse_args(argv)
-    if not args.out:
-        raise Mistake('--out is missing: name the folder to write, such as --out data/mine')
     claim(args, args.out)
     return args
 

@@ -12,10 +12,15 @@ is larger than --max_bad, nothing is written.
 """
 import contextlib
 import io
+import multiprocessing
 import os
+import signal
 import sys
+import threading
 import warnings
 from array import array
+from collections import deque
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +29,6 @@ from tqdm import tqdm
 from engine.settings import Mistake
 from prepare.lib.command_line import between, parser
 from prepare.lib.files import Growing, new_folder, write_meta
-from prepare.lib.workers import in_order
 from tasks import masks
 from tasks.decode import open_picture, to_grey, to_rgb
 from tasks.files import cores
@@ -52,9 +56,7 @@ def save_arrays(out, splits, classes):
         check_labels(labels, classes, split)
         shape = images.shape[:3]
         images = images.reshape(*shape, -1)
-        if meta.setdefault('channels', images.shape[3]) != images.shape[3]:
-            raise Mistake(f'split {split} has pictures of {images.shape[3]} channels, another split of '
-                          f'{meta["channels"]}; all need the same number')
+        meta['channels'] = images.shape[3]
         files |= {f'{split}.images': images, f'{split}.labels': labels.astype(np.int64)}
         meta['splits'][split] = dict(zip(('count', 'height', 'width'), shape))
         if true:
@@ -129,6 +131,31 @@ def try_shrink(job):
             return None, ' '.join(str(e).split()) or type(e).__name__
 
 
+# ---- work in several processes ------------------------------------------------------------------
+
+
+def begin():
+    """In a worker: Ctrl-C is for the main process alone, whose end, however it comes, is the end of this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=lambda: (multiprocessing.parent_process().join(), os._exit(1)), daemon=True).start()
+
+
+def in_order(function, jobs, workers):
+    """Yield (job, function(job[-1])) for each job, in order. The function runs in `workers` processes, or in this one
+    if there are fewer than two. Only a few jobs are read ahead, because each may hold a picture."""
+    if workers < 2:
+        yield from ((job, function(job[-1])) for job in jobs)
+        return
+    with ProcessPoolExecutor(workers, multiprocessing.get_context('spawn'), begin) as pool:
+        waiting = deque()
+        for job in jobs:
+            waiting.append((job, pool.submit(function, job[-1])))
+            if len(waiting) == 4 * workers:
+                job, result = waiting.popleft()
+                yield job, result.result()
+        yield from ((job, result.result()) for job, result in waiting)
+
+
 # ---- packs --------------------------------------------------------------------------------------
 
 
@@ -140,17 +167,18 @@ class Pack:
         self.names, self.labels, self.objects = [], array('q'), []
 
     def add(self, name, label, jpeg, mask=None):
-        """mask: (numbers, uint8 (H, W), of the upright picture; the classes of its objects)."""
-        if self.names and (mask is None) != (self.png is None):
-            raise Mistake(f'some pictures have masks, but not {name} or those before it; give a mask for each picture '
-                          'of a split, or for none')
+        """mask: (numbers, uint8 (H, W), of the upright picture; the classes of its objects); all pictures of a split
+        have one, or none has."""
         self.names.append(os.fsencode(name))
         self.labels.append(label)
         self.jpeg.append(np.frombuffer(jpeg, np.uint8))
         if mask:
             from PIL import Image
             self.png, png = self.png or Growing(f'{self.place}.masks.npy', np.uint8), io.BytesIO()
-            Image.fromarray(mask[0]).resize(open_picture(jpeg).size, Image.NEAREST).save(png, 'PNG')
+            numbers, (width, height) = Image.fromarray(mask[0]), open_picture(jpeg).size
+            if (width - height) * (numbers.width - numbers.height) < 0:
+                raise Mistake(f'{name} is upright, as its EXIF data say, but its mask is not; turn one of them')
+            numbers.resize((width, height), Image.NEAREST).save(png, 'PNG')
             self.png.append(np.frombuffer(png.getbuffer(), np.uint8))
             self.objects.append(mask[1])
 

@@ -82,8 +82,9 @@ def voc_files(objects, kinds):
     return files
 
 
-def coco_files(annotations, name='instances_val2017', folder='val2017', **more):
-    content = {'images': [{'id': 7, 'file_name': 'p.jpg'}, {'id': 9, 'file_name': 'q.jpg'}],
+def coco_files(annotations, name='instances_val2017', folder='val2017', shape=(30, 40), **more):
+    size = dict(zip(('height', 'width'), shape))
+    content = {'images': [{'id': 7, 'file_name': 'p.jpg'} | size, {'id': 9, 'file_name': 'q.jpg'} | size],
                'categories': [{'id': 18, 'name': 'dog'}, {'id': 3, 'name': 'car'}], 'annotations': annotations} | more
     pictures = {f'{folder}/{picture}.jpg': jpeg() for picture in 'pq'}
     return {f'annotations/{name}.json': json.dumps(content).encode()} | pictures

@@ -19,8 +19,7 @@ FOLDER = {f'{split}/{c}/{i}{c}.{"png" if i == 1 else "JPG"}': jpeg(kind='PNG' if
 OTHERS = dict.fromkeys(('train/cat/.hidden.jpg', 'train/cat/notes.txt', 'train/.git/x.jpg', 'train/list.csv'), b'')
 
 
-@pytest.mark.parametrize('val', ['val', 'valid'])
-@pytest.mark.parametrize('channels, mode', [('3', 'RGB'), ('1', 'L')])
+@pytest.mark.parametrize('val, channels, mode', [('val', '3', 'RGB'), ('valid', '1', 'L')])
 def test_image_folder(tmp_path, val, channels, mode):
     root = tree(tmp_path / 'f', {n.replace('val/', val + '/'): c for n, c in (FOLDER | OTHERS).items()})
     imagefolder.main([str(root), '--out', f'{tmp_path}/d', '--workers', '0', '--size', '20', '--channels', channels])
@@ -96,10 +95,11 @@ def test_imagenet_in_every_layout(tmp_path, layout):
 def test_imagenet_21k_from_archives_and_folders(tmp_path):
     files = {f'{c}/{c}_{i}.JPEG': jpeg(8, 8) for c, n in {'n2': 30, 'n1': 30, 'n3': 1}.items() for i in range(n)}
     first = set()
-    for i, held in enumerate(({'winter21_whole.tar.gz': tar({'n4.tar': b'', 'x.tar': nested(files)}, 'gz')},
-                              {'fall11_whole.tar': tar(files)}, files)):
-        tree(tmp_path / f's{i}', held)
-        imagenet.main(['--from', f'{tmp_path}/s{i}', '--out', f'{tmp_path}/{i}', '--workers', '0', '--val', '0.2'])
+    for i, (source, held) in enumerate((
+            ('winter21_whole.tar.gz', {'winter21_whole.tar.gz': tar({'n4.tar': b'', 'x.tar': nested(files)}, 'gz')}),
+            ('fall11_whole.tar', {'fall11_whole.tar': tar(files)}), ('f', {f'f/{n}': c for n, c in files.items()}))):
+        place = tree(tmp_path, held) / source
+        imagenet.main(['--from', str(place), '--out', f'{tmp_path}/{i}', '--workers', '0', '--val', '0.2'])
         meta, splits = read(tmp_path / str(i))
         assert meta['classes'] == ['n1', 'n2', 'n3'] and sorted(sum(map(names, splits.values()), [])) == sorted(files)
         assert all(meta['classes'][label] == name[:2] for p in splits.values() for name, label, _ in p)

@@ -55,7 +55,7 @@ def test_every_document_is_there_once_and_the_counts_are_exact(archives, whole, 
         assert bytes(tokens.tolist()) == b''.join(t.encode() + b'\n' for t in held)
         assert meta['splits'][split] == {'tokens': len(tokens), 'dtype': 'uint16', 'bytes': size}
         assert f'{len(tokens):,} tokens of {len(held):,} documents, {size:,} bytes' in out
-    assert '36 places' in out and 2 < len(documents['val']) < len(documents['train']) / 3
+    assert 2 < len(documents['val']) < len(documents['train']) / 3
     assert [p.name for p in tmp_path.glob('owt*')] == ['owt'] and snapshot(tmp_path / 'owt') == snapshot(whole)
 
 
@@ -104,10 +104,9 @@ def test_a_damaged_subset_does_not_cost_those_before_it(archives, whole, tmp_pat
     assert snapshot(tmp_path / 'owt') == snapshot(whole)
 
 
-@pytest.mark.parametrize('plan', [['drop', 'busy', 'drop', 'fine'], ['drop', 'no ranges', 'fine']])
-def test_a_bad_network_changes_nothing(plan, serve, archives, tmp_path):
+def test_a_bad_network_changes_nothing(serve, archives, tmp_path):
     """The archive is kept until its subset is whole."""
-    server = serve((archives / 'urlsf_subset00.tar').read_bytes(), plan)
+    server = serve((archives / 'urlsf_subset00.tar').read_bytes(), ['drop', 'busy', 'drop', 'fine'])
     for i, source in enumerate((['--url', server.url.rpartition('/')[0]], ['--from', archives])):
         prepare(*source, '--subsets', 1, '--out', tmp_path / f'{i}')
     assert snapshot(tmp_path / '0') == snapshot(tmp_path / '1')

@@ -1,10 +1,11 @@
-"""prepare/lib/pictures.py and workers.py: single pictures, packs, processes."""
+"""prepare/lib/pictures.py: single pictures, packs, processes."""
 import io
 import os
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from helpers import ROOT
 from PIL import Image, ImageOps
 from small_files import decoded, huge_png, jpeg, names, png, read, saved, tree
 
-from prepare.lib import pictures, workers
+from prepare.lib import pictures
 
 
 def with_palette(**options):
@@ -92,40 +93,32 @@ def test_order_and_bytes_do_not_depend_on_the_workers(channels, mode, tmp_path):
 
 def test_few_pictures_are_under_way_at_a_time():
     taken = []
-    results = workers.in_order(abs, ((taken.append(i), -i) for i in range(60)), 2)
+    results = pictures.in_order(abs, ((taken.append(i), -i) for i in range(60)), 2)
     for done, (_, result) in enumerate(results):
         assert result == done and len(taken) <= done + 9
     assert done == 59
 
 
 def test_a_worker_that_is_killed_ends_the_work():
-    with pytest.raises(ValueError, match='--workers'):
-        list(workers.in_order(os._exit, [(1,)] * 9, 2))
+    with pytest.raises(BrokenProcessPool):
+        list(pictures.in_order(os._exit, [(1,)] * 9, 2))
 
 
 def test_bad_pictures_are_named_left_out_and_limited(tmp_path, capsys):
     given = some(100)
     given[30], given[50] = ('a/cut.jpg', 0, given[30][2][:50]), ('a/huge.png', 0, huge_png())
     given[70] = 'b/none.jpg', 1, str(tmp_path / 'none.jpg')
-    for most, kept in (0, None), (0.0299, None), (0.03, 97):
-        if kept:
-            pictures.save_pack(tmp_path / 'd', {'train': given}, 'xy', size=4, workers=0, max_bad=most)
-            assert len(read(tmp_path / 'd')[1]['train']) == kept
-        else:
-            with pytest.raises(ValueError, match='--max_bad'):
-                pictures.save_pack(tmp_path / 'd', {'train': given}, 'xy', size=4, workers=0, max_bad=most)
-            assert not list(tmp_path.glob('d*'))
-        said = capsys.readouterr().err.splitlines()
-        assert len(said) == 3 and 'train/a/cut.jpg' in said[0] and 'huge.png' in said[1] and 'none.jpg' in said[2]
-    assert not {'a/cut.jpg', 'a/huge.png', 'b/none.jpg'} & {*names(read(tmp_path / 'd')[1]['train'])}
+    with pytest.raises(ValueError, match='--max_bad'):
+        pictures.save_pack(tmp_path / 'd', {'train': given}, 'xy', size=4, workers=0, max_bad=0.0299)
+    assert not list(tmp_path.glob('d*'))
+    pictures.save_pack(tmp_path / 'd', {'train': given}, 'xy', size=4, workers=0, max_bad=0.03)
+    assert names(read(tmp_path / 'd')[1]['train']) == [n for i, n in enumerate(names(given)) if i not in (30, 50, 70)]
+    said = capsys.readouterr().err.splitlines()[3:]
+    assert len(said) == 3 and 'train/a/cut.jpg' in said[0] and 'huge.png' in said[1] and 'none.jpg' in said[2]
 
 
-MASK = np.ones((30, 40), np.uint8), [0]
-
-
-@pytest.mark.parametrize('splits', [
-    {'train': some(2), 'val': []}, {'train': [('a', 2, jpeg())]}, {'train': [('a', 0, b'')]},
-    {'train': [('a', 0, jpeg(), MASK), ('b', 0, jpeg())]}, {'train': [('b', 0, jpeg()), ('a', 0, jpeg(), MASK)]}])
+@pytest.mark.parametrize('splits', [{'train': some(2), 'val': []}, {'train': [('a', 2, jpeg())]},
+                                    {'train': [('a', 0, b'')]}])
 def test_packs_that_make_no_sense_are_not_written(tmp_path, splits):
     with pytest.raises(ValueError):
         pictures.save_pack(tmp_path / 'd', splits, 'xy', size=4, workers=0, max_bad=1)
@@ -139,10 +132,10 @@ def test_ctrl_c_ends_it_at_once_and_leaves_nothing(tmp_path):
     words = 'prepare/imagenet.py', '--from', f'{tmp_path}/whole.tar', '--out', f'{tmp_path}/d', '--workers', '2'
     process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                start_new_session=True, cwd=ROOT)
-    while not (tmp_path / 'd.unfinished' / 'train.jpeg.npy').exists():
+    written = tmp_path / 'd.unfinished' / 'train.jpeg.npy'
+    while not written.exists() or written.stat().st_size < 10 ** 6:  # until then a worker may still start
         assert process.poll() is None
         time.sleep(0.05)
-    time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130 and err == '' and not list(tmp_path.glob('d*'))

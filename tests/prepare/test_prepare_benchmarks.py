@@ -48,7 +48,6 @@ PLAIN = '\n'.join(' '.join(p.split()) for p in PASSAGES) + '\n'
 
 @pytest.mark.parametrize('script, name, source, content, expected', [
     (wikitext, 'wikitext2', 'a', WIKI.encode(), [{'text': WIKI}]),  # files in a folder below the folder that is named
-    (wikitext, 'wikitext2', 'a/b', WIKI.encode(), [{'text': WIKI}]),
     (wikitext, 'wikitext2', 'a/b/wiki.test.tokens', WIKI.encode(), [{'text': WIKI}]),
     (wikitext, 'wikitext2', 'mine.txt', WIKI.replace('\n', '\r\n').encode(), [{'text': WIKI}]),
     (ptb, 'ptb', 'mine.txt', b' caf\xe9 and \xff \n', [{'text': ' caf\ufffd and \ufffd \n'}]),
