@@ -21,10 +21,8 @@ class CompressConfig(TheoryConfig):
     delta: float = 0.2              # size of the noise
     eps: float = 0.5                # precision of the coding rate, eq. (8)
     step: float = 0.5               # size of a step of eq. (10), kappa gamma; with 1 only its attention is left
-    length: float = 0.0             # length to which tokens are scaled for attention; 0: sqrt(d), as LayerNorm does
     n_layer: int = 6                # steps
-    ranges = TheoryConfig.ranges | {'delta': (1e-6, 100), 'eps': (1e-3, 1000), 'step': (1e-9, 1), 'length': (0, 1e6),
-                                    'n_layer': (1, None)}
+    ranges = TheoryConfig.ranges | {'delta': (1e-6, 100), 'eps': (1e-3, 1000), 'step': (1e-9, 1), 'n_layer': (1, None)}
 
     def __post_init__(self):
         super().__post_init__()
@@ -35,11 +33,6 @@ class CompressConfig(TheoryConfig):
     def gamma(self):
         """p / (N eps^2), the factor of eqs. (8) to (12)."""
         return self.head_dim / (self.tokens * self.eps ** 2)
-
-    @property
-    def scale(self):
-        """The length of the tokens that attention gets."""
-        return self.length or self.d ** 0.5
 
 
 def attend(mssa, Z, length):
@@ -64,12 +57,11 @@ def draw_tokens(c):
 def compression_steps(c, U, V):
     """{method: a function from tokens (N, d) to what one step adds to them}. U: the true subspaces,
     V: random ones."""
-    true, other, g = shipped_attention(U), shipped_attention(V), c.gamma
-    kappa = c.step / g
+    true, other, kappa = shipped_attention(U), shipped_attention(V), c.step / c.gamma
     return {'gradient step, eq. (9)': lambda Z: -kappa * measures.compressed_rate_gradient(Z, U, c.eps),
             'approximation, eq. (10)': lambda Z: kappa * eq10_step(c, Z, true),
-            'as shipped, true subspaces': lambda Z: attend(true, Z, c.scale),
-            'as shipped, random subspaces': lambda Z: attend(other, Z, c.scale)}
+            'as shipped, true subspaces': lambda Z: attend(true, Z, c.d ** 0.5),       # the length after a LayerNorm
+            'as shipped, random subspaces': lambda Z: attend(other, Z, c.d ** 0.5)}
 
 
 def measured(c, Z, U, step):
@@ -106,9 +98,9 @@ def draw_compression(c):
     paths = sweep[c.tokens]
     say_steps(c, paths)
     say_sweep(c, sweep)
-    rows = [(method, N, l, c.scale if 'shipped' in method else 1.0, *row.values())
+    rows = [(method, N, l, *row.values())
             for N, found in sweep.items() for method, path in found.items() for l, row in enumerate(path)]
-    columns = 'method', 'tokens', 'step', 'length', *paths['gradient step, eq. (9)'][0]
+    columns = 'method', 'tokens', 'step', *paths['gradient step, eq. (9)'][0]
     return figure_of_compression(c, paths, sweep), columns, rows
 
 
@@ -176,7 +168,6 @@ def say_sweep(c, sweep):
 # ---- in trained networks --------------------------------------------------------------------------------------------
 
 COMPRESSED = 'eq. (8), tokens as they are', 'as the released code measures it'  # the two measures
-AROUND = 'before', 'half', 'after'                                      # Z^l, Z^(l+1/2), Z^(l+1)
 
 
 def rates_around_steps(model, inputs):
@@ -208,10 +199,10 @@ def draw_rate_changes(c, nets):
     for net in nets:
         *rates, cosine = layers.of_all(batches(c, net, 256), rates_around_steps, net.model)
         rows += [(net.name, net.kind, l, *mean_and_spread(*parts)) for l, parts in enumerate(zip(*rates, cosine), 1)]
-        halves = ('attention', 'ISTA' if hasattr(net.model.layers[0], 'ista') else 'the MLP')
-        for axis, measure, means in zip(axes, COMPRESSED, torch.stack(rates).mean(2).split(3)):                # (3, L)
+        halves = 'attention', 'ISTA' if hasattr(net.model.layers[0], 'ista') else 'the MLP'
+        for axis, measure, means in zip(axes, COMPRESSED, torch.stack(rates).mean(2).split(3)):    # (3, L)
             draw_steps(axis, net, means)
-            for half, added in zip(halves[:1 + (not layers.why_not_sparse(net.model))], means.diff(dim=0)):
+            for half, added in zip(halves[:1 + (not layers.is_dense(net.model))], means.diff(dim=0)):
                 said.append((net.name, measure, half, f'{(added < 0).sum()} of {len(added)}',
                              f'{added.min():+.1f} to {added.max():+.1f}',
                              span(cosine.mean(1), '.2f') if half == 'attention' else ''))
@@ -226,7 +217,8 @@ def draw_rate_changes(c, nets):
     label_panels(figure, axes, titles, ['R^c, nats'] * 2, nets)
     for axis in axes:
         axis.set(xlabel='layer: before it (ring), after its attention, after it', ylim=(0, None))
-    columns = [f'{part}{end}' for how in ('', '_released') for part in AROUND for end in (how, f'{how}_spread')]
+    columns = [f'{part}{how}{end}' for how in ('', '_released') for part in ('before', 'half', 'after')
+               for end in ('', '_spread')]
     return figure, ('network', 'weights', 'layer', *columns, 'cosine', 'cosine_spread'), rows
 
 

@@ -83,8 +83,6 @@ def draw_denoising(c):
                        f'{sum(row[-1] for row in held)} of {len(held)} conditions met', [
             (met, f'{where:14}{what} = {value:g} {sign} {words} = {limit:.4g}')
             for where, what, value, sign, words, limit, met in held])
-        if held[1][5] <= held[0][5]:
-            print('      no tau meets both lines of eq. (29)')
     regimes = {'as it is': (1, 1), 'five times the step': (5, 1), '2.5 times the noise': (1, 2.5)}
     rows, said, (figure, axes) = [], [], panels(11, 3.8, 1, len(regimes))
     for axis, (regime, (step, noise)) in zip(axes, regimes.items()):
@@ -113,8 +111,7 @@ def one_regime(c, axis, name, regime):
     """Draw one setting; returns its rows of the table, and a row to print: the factors of layers before noise passes
     the threshold, and from there on."""
     found, passed = layer_by_layer(c)
-    factor, factors, L = 1 + c.eta * c.tau, found[1:] / found[:-1], c.n_layer
-    relative = found / found[0]
+    factor, factors, L, relative = 1 + c.eta * c.tau, found[1:] / found[:-1], c.n_layer, found / found[0]
     line, = axis.plot(relative.mean(1), marker='.', label=f'{name}: K = {c.n_head}, p = {c.head_dim}')
     axis.fill_between(range(L + 1), relative.amin(1), relative.amax(1), alpha=0.2, linewidth=0, color=line.get_color())
     shares = [('', ''), *(passed.tolist() if c.tau else [('', '')] * L)]

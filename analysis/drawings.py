@@ -10,7 +10,7 @@ from analysis import layers, measures
 from analysis.panels import (colour_bar, label_panels, mean_and_spread, over_layers, picture_grid, say_table, scale_of,
                              side_by_side, small_maps)
 from analysis.samples import (batches, patches, pictures, pixels, tokens_of, warn_if_lengths_differ, warn_if_unused,
-                              which_heads, which_layer, which_part)
+                              which_heads, which_layer)
 from engine import plots
 from engine.settings import Mistake
 from tasks import augment
@@ -24,18 +24,16 @@ SHOWN = {'rate': ('R^c', 'falls', 'R^c, nats'), 'sparsity': ('the share of non-z
 
 def draw_layers(c, nets):
     """CRATE, Figures 3, 4, 5 and 12, and eq. (1): R^c, sparsity and the objective of every layer."""
-    dense, eps = [net for net in nets if layers.why_not_sparse(net.model)], c.eps or layers.EPS[c.measure]
+    dense, eps = [net for net in nets if layers.is_dense(net.model)], c.eps or layers.EPS[c.measure]
     if c.show == 'sparsity' and dense:
-        raise Mistake(f'{dense[0].name} has no sparsity to show: {layers.why_not_sparse(dense[0].model)}; give '
-                      '--show=rate')
+        raise Mistake(f'{dense[0].name} has no sparsity to show: its layers have neither ISTA nor an MLP, which could '
+                      'set numbers to zero; give --show=rate')
     shown = [k for k in SHOWN if c.show in ('', k) and not (k == 'sparsity' and len(dense) == len(nets))]
-    part, (figure, axes), rows, said = which_part(c, nets, 'value'), side_by_side(len(shown)), [], []
+    (figure, axes), rows, said = side_by_side(len(shown)), [], []
     for net in nets:
-        settings = c.measure, c.eps, part, c.threshold
+        settings = c.measure, c.eps, c.part or 'value', c.threshold
         found = layers.of_all(batches(c, net, 256), layers.layer_measures, net.model, *settings)
         measured = dict(zip(('rate', 'sparsity', 'objective'), found))
-        if not measured['rate'].isfinite().all():
-            raise Mistake(f'{net.name}: the coding rate with eps={eps:g} is not finite; give a larger --eps')
         for k, axis in zip(shown, axes):
             if k == 'sparsity' and net in dense:
                 continue
@@ -81,12 +79,10 @@ def say_verdicts(net, said):
 def draw_subspaces(c, nets):
     """CRATE, Figure 7: |U^T U| of every layer, with columns of unit norm, and its mean between
     subspaces over that within."""
-    net, part = nets[0], which_part(c, nets, 'value')
+    net, part = nets[0], c.part or 'value'
     trained, random = ([measures.coherence(layers.bases(a, part).float().cpu()) for a in layers.attentions(n.model)]
                        for n in nets)
     K, p = layers.bases(layers.attentions(net.model)[0], part).shape[::2]
-    if K < 2:
-        raise Mistake(f'{net.name} has one head: there are no two subspaces to compare')
     rng, rows, m, parts = np.random.default_rng(c.seed), [], min(c.directions, p), []
     for l, (G, number) in enumerate(trained, 1):
         columns = np.concatenate([k * p + np.sort(rng.permutation(p)[:m]) for k in range(K)])
@@ -167,7 +163,7 @@ def draw_input(axis, net, x, name, words):
     if words:
         axis.axis('off')
         axis.set_title('the text', fontsize='small')
-        axis.text(0, 1, '\n'.join(numbered_lines(words)), va='top', fontsize=7, fontfamily='monospace')
+        axis.text(0, 1, '\n'.join(numbered_lines(words)), va='top', fontsize=7, fontfamily='monospace', parse_math=False)
         return
     axis.imshow(augment.visible(x)[0])
     axis.set_title(name, fontsize='small')
@@ -253,11 +249,9 @@ def draw_components(c, nets):
     """CRATE-MAE, Figure 7a: patches of pictures of one class, the foreground by its first
     component, then three as colours."""
     net = nets[0]
-    (down, across), l, part = patches(net), which_layer(c, net.model), which_part(c, [net], 'key')
-    shown = pictures(c, net, 8, c.label)
+    (down, across), l, shown = patches(net), which_layer(c, net.model), pictures(c, net, 8, c.label)
     x, J = pixels(net, shown), len(shown)
-    heads = layers.coordinates(*layers.at_layer(net.model, l, x), part)[:, :, 1:]       # (J, K, N, p)
-    heads = heads.transpose(1, 2).flatten(2).cpu()                                      # side by side: (J, N, K p)
+    heads = layers.coordinates(*layers.at_layer(net.model, l, x), c.part or 'key')[:, 1:].cpu()     # (J, N, K p)
     first, kept, three = layers.two_stage_pca(heads, (down, across), c.keep)
     low, high = three[kept].amin(0), three[kept].amax(0)
     rgb = torch.where(kept[..., None], (three - low) / (high - low).clamp_min(1e-12), 0.0)

@@ -46,10 +46,8 @@ def inside(model, *inputs):
     for layer, attention in zip(needed(model, 'layers'), attentions(model)):
         calls = []
         hook = attention.register_forward_hook(lambda module, args, out: calls.append((args[0], out)))
-        try:
-            after = layer(z)
-        finally:
-            hook.remove()
+        after = layer(z)
+        hook.remove()
         if len(calls) != 1 or getattr(calls[0][1], 'shape', None) != z.shape:
             raise Mistake(f'{type(layer).__name__} must call its attn once, and attn must map tokens (B, N, d) to '
                           'tokens (B, N, d); see docs/extend.md')
@@ -90,9 +88,9 @@ def projections(attention, z):
     return [t.unflatten(2, (needed(attention, 'K'), -1)).transpose(1, 2) for t in w]
 
 
-def coordinates(attention, z, part='value'):
-    """Tokens z (B, N, d) as the heads see them, (B, K, N, p): U_k^T z; or the queries, keys or values."""
-    return projections(attention, z)[PARTS.index(part)]
+def coordinates(attention, z, part):
+    """Queries, keys or values of tokens z (B, N, d), the heads side by side: (B, N, K p)."""
+    return projections(attention, z)[PARTS.index(part)].transpose(1, 2).flatten(2)
 
 
 def weights(attention, normed, causal=False):
@@ -129,11 +127,10 @@ def of_all(batches, measure, model, *settings):
     return [torch.cat(parts, 1).cpu() for parts in zip(*(measure(model, inputs, *settings) for inputs in batches))]
 
 
-def why_not_sparse(model):
-    """Why sparsity means nothing for a network, or '' if it means something."""
-    if all(getattr(layer, 'ista', None) or getattr(layer, 'mlp', None) for layer in model.layers):
-        return ''
-    return 'its layers have neither ISTA nor an MLP, which could set numbers to zero'
+def is_dense(model):
+    """Whether sparsity means nothing for a network: its layers have neither ISTA nor an MLP, which could set numbers to
+    zero."""
+    return not all(getattr(layer, 'ista', None) or getattr(layer, 'mlp', None) for layer in model.layers)
 
 
 def decodes(layer):
@@ -183,7 +180,7 @@ class Telemetry:
         was_training = model.training
         rates, shares, objectives = layer_measures(model.eval(), self.inputs)
         model.train(was_training)
-        found = {'rate': rates, 'objective': objectives} | ({} if why_not_sparse(model) else {'nonzeros': shares})
+        found = {'rate': rates, 'objective': objectives} | ({} if is_dense(model) else {'nonzeros': shares})
         return {f'{k}_{l}': v for k, values in found.items() for l, v in enumerate(values.mean(1).tolist(), 1)}
 
 

@@ -15,7 +15,6 @@ from analysis.measures import compressed_rate_gradient, random_bases
 from analysis.panels import legend_below, lines, panels, say_table
 from analysis.theory import Shared, say_conditions
 from engine import plots
-from engine.settings import Mistake
 from model_crate import CRATEConfig, ISTA
 
 PAPER, SHARP = 9 / 4, 1 / 8  # L / alpha, what bounds the curvature of -R: by Lemma 6, and the least that does
@@ -107,12 +106,6 @@ class MajorizeConfig(Shared):
     lam: float = 0.1                # weight lambda of sparsity
     steps: int = 64                 # the first is the layer
     ranges = {'n_embd': (2, None), 'tokens': (1, None), 'alpha': (1e-6, 1e6), 'lam': (0, 1000), 'steps': (1, None)}
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.tokens > self.n_embd:
-            raise Mistake(f'{self.tokens} orthogonal tokens do not fit into n_embd={self.n_embd} dimensions; set '
-                          f'--tokens={self.n_embd} or less')
 
 
 def starts(c, generator):

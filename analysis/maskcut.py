@@ -15,8 +15,6 @@ but one, and pictures of the size that the network was trained on.
 import torch
 import torch.nn.functional as F
 
-from engine.settings import Mistake
-
 WEAK = 1e-5     # how two patches are tied that are not alike
 OVERLAP = 0.5   # a mask that shares more than this with the last one, as intersection over union, is dropped
 SMALLEST = 0.01  # and one that covers at most this share of the picture
@@ -72,15 +70,9 @@ def maskcut(features, grid, tau=0.15, masks=3):
     """Objects in a picture, one after the other, bool (masks, H, W); empty where none was found.
 
     features (d, N) of the patches of a grid (H, W), row by row, such as the keys of an attention
-    layer. tau: the cosine from which patches are alike. Raises Mistake for a grid of another
-    size or of one patch, or more masks than patches.
+    layer. tau: the cosine from which patches are alike.
     """
-    H, W = grid
-    if H * W < 2:
-        raise Mistake('a single patch cannot be cut; give more patches')
-    if not 1 <= masks <= H * W:
-        raise Mistake(f'masks={masks} must be at least 1, at most the number of patches of a picture, {H * W}')
-    found, last = [], None
+    (H, W), found, last = grid, [], None
     for i in range(masks):
         taken = torch.stack(found).any(0) if found else torch.zeros(H, W, dtype=torch.bool, device=features.device)
         mask = cut(features * ~taken.flatten(), grid, tau)

@@ -57,9 +57,6 @@ def main(words):
 def check(c):
     """Raises Mistake, before any work, for settings that do not go together or a file that must
     stay."""
-    for name in ('dataset', 'split'):
-        if (c.image or c.start) and getattr(c, name):
-            raise Mistake(f'--{name} does not go with --{"image" if c.image else "start"}; leave one of them out')
     if ',' in c.beside:
         raise Mistake(f'--beside={c.beside}: a page has room for two networks; name one')
     check_free(c.out, c.overwrite or c.out == PageConfig.out, '--out', ['.html'])
@@ -69,11 +66,9 @@ def check_computed(net):
     """Raises Mistake for a network that network.js does not compute."""
     name, config = net.run['model'], net.model.config
     tokenizer = net.run['data'].get('tokenizer')
-    what = f'model={name}' if name not in SHOWN else 'hidden text (CRATE-BERT)' if config.task == 'masked_text' else \
-        'functions' if config.task == 'icl' else ''
-    if what:
-        raise Mistake(f'{net.name}: a page cannot compute {what} yet; it shows CRATE, ViT and AoT on pictures, '
-                      'CRATE-MAE, and AoT, GPT-2 and CRATE-GPT on text')
+    if name not in SHOWN or config.task in ('masked_text', 'icl'):
+        raise Mistake(f'{net.name}: a page cannot compute model={name} with task={config.task} yet; it shows CRATE, '
+                      'ViT and AoT on pictures, CRATE-MAE, and AoT, GPT-2 and CRATE-GPT on text')
     if tokenizer and tokenizer['name'] not in ('bytes', 'chars'):
         raise Mistake(f'{net.name} reads {tokenizer["name"]} tokens, of which a page would hold '
                       f'{config.vocab_size}; it shows networks that read bytes or characters (see prepare/text.py '

@@ -93,17 +93,10 @@ def check_shown(c, command, net):
         found = f'reads {reads}, and {command} is for {NEED[command]}; take --ckpt of another run'
     if command in ('compress', 'denoise') and not layers.has_subspaces(model):
         found = 'has three projections per head and no subspace; take CRATE, CRATE-MAE or AoT-MSSA'
-    elif command == 'denoise':
-        d, p = layers.bases(layers.attentions(model)[0]).shape[1:]
-        if p >= d:
-            found = f'has subspaces of {p} dimensions, which fill all {d}: no noise is outside; take several heads'
-    if command == 'ista':
-        if not all(getattr(layer, 'ista', None) for layer in layers.needed(model, 'layers')):
-            found = 'has no ISTA, so no LASSO that its layers solve; this is for CRATE and CRATE-MAE'
-        elif (kind := getattr(model.config, 'ista', 'relu')) != 'relu':
-            found = f"has ista='{kind}', a step of another objective than eq. (16); leave it out"
-        else:
-            [layers.needed(layer.ista, part) for layer in model.layers for part in ('D', 'lam', 'eta')]
+    if command == 'ista' and not all(getattr(layer, 'ista', None) for layer in layers.needed(model, 'layers')):
+        found = 'has no ISTA, so no LASSO that its layers solve; this is for CRATE and CRATE-MAE'
+    elif command == 'ista' and (kind := getattr(model.config, 'ista', 'relu')) != 'relu':
+        found = f"has ista='{kind}', a step of another objective than eq. (16); leave it out"
     if found:
         raise Mistake(f'{net.name} {found}')
 
@@ -122,14 +115,6 @@ def which_heads(c, attention):
     if not all(h.isdecimal() and 1 <= int(h) <= K for h in asked):
         raise Mistake(f'heads={c.heads}: the network has heads 1 to {K}; give some of them with commas between them')
     return list(dict.fromkeys(int(h) for h in asked)) or list(range(1, K + 1))
-
-
-def which_part(c, nets, default):
-    """Query, key or value, for networks with three projections; MSSA has one, and c.part must not
-    be set."""
-    if c.part and all(layers.has_subspaces(net.model) for net in nets):
-        raise Mistake(f'{nets[0].name} has one projection for query, key and value; leave --part out')
-    return c.part or default
 
 
 # ---- pictures -------------------------------------------------------------------------------------------------------
@@ -203,8 +188,6 @@ def texts(c, net, n):
 
 def prompts(c, net, n):
     """n prompts: (x, y)."""
-    if c.split:
-        raise Mistake('functions are drawn at random and have no splits; leave --split out')
     held, d = net.run['settings'], net.model.config.n_dims
     drawn = Prompts(c.dataset or held['dataset'], d, net.model.config.block_size // 2, min(held['sparsity'], d))
     return next(drawn.fixed(n, 1))

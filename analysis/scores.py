@@ -70,12 +70,11 @@ def posterior_mean(x, m, sigma):
 
 def monte_carlo_mean(x, m, sigma, n, generator):
     """E[z | x] of one token x (d,) without any formula of the mixture: the mean of n clean tokens z,
-    weighted by the density of the noise x - z. Returns it (d,), its standard error (d,), and how many
-    tokens of equal weight would be as good: if few, neither is reliable."""
+    weighted by the density of the noise x - z. Returns it and its standard error, both (d,)."""
     z, _ = m.draw(n, generator)
     weights = (-(x - z).square().sum(-1) / (2 * sigma ** 2)).softmax(0)[:, None]
     mean = (weights * z).sum(0)
-    return mean, (weights * (z - mean)).square().sum(0).sqrt(), 1 / weights.square().sum().item()
+    return mean, (weights * (z - mean)).square().sum(0).sqrt()
 
 
 # ---- the approximations ---------------------------------------------------------------------------------------------
@@ -187,9 +186,9 @@ def say_three_ways(c, m, x, generator):
         leaf = x.clone().requires_grad_()
         slope, = torch.autograd.grad(log_density(leaf, m, c.sigma).sum(), leaf)
     exact = posterior_mean(x, m, c.sigma)
-    found = [monte_carlo_mean(token, m, c.sigma, c.samples, generator) for token in x[:4]]
-    deviations = torch.stack([(mean - z) / error for (mean, error, _), z in zip(found, exact)])
-    wide = torch.stack([error.norm() / z.norm() for (_, error, _), z in zip(found, exact)]).mean()
+    means, errors = map(torch.stack, zip(*(
+        monte_carlo_mean(token, m, c.sigma, c.samples, generator) for token in x[:4])))
+    deviations, wide = (means - exact[:4]) / errors, (errors.norm(dim=1) / exact[:4].norm(dim=1)).mean()
     paths = reverse(x[:1].expand(2000, -1), m, c.sigma, c.steps, generator)
     off = (paths.mean(0) - exact[0]) / (paths.std(0) / 2000 ** 0.5)
     ways = {'eq. (32)': score(x, m, c.sigma), 'automatic differentiation of log q': slope,
@@ -201,8 +200,6 @@ def say_three_ways(c, m, x, generator):
         ('the mean of 2000 paths of eq. (49) from one token', '', off.square().mean().sqrt().item())])
     print(f'the error of the Monte-Carlo mean is {wide:.1%} of its length; the paths end '
           f'{rms(paths - nearest_projection(paths, m.U)):.0e} from a subspace')
-    if min(number for *_, number in found) < 100:
-        print('too few samples near the token: give more, or a larger sigma')
 
 
 def say_limits(c, sigmas, rows):
@@ -226,14 +223,13 @@ def figure_of_tweedie(c, sigmas, rows):
     figure, axes = panels(13.2, 3.9, 1, 4)
     for axis, sigma in zip(axes, (0.1, 0.5)):
         draw_field(axis, sigma)
-    for axis, kind, title, unit in zip(axes[2:], ('from E[z | x]', 'from z'),
-                                       ('error of lines of the proof', 'what denoisers leave'),
-                                       ('distance from E[z | x], of |z|', 'distance from z, of |sigma w|')):
-        curves = {}
-        for compared, name, _, error in rows:
-            if compared == kind:
-                curves.setdefault(f'eq. {name}' if name[0] == '(' else name, []).append(error)
-        lines(axis, sigmas, curves, title=title, xlabel='noise sigma', ylabel=unit, xscale='log', yscale='log')
+    for axis, kind, title, unit in ((axes[2], 'from E[z | x]', 'error of lines of the proof', 'of |z|'),
+                                    (axes[3], 'from z', 'what denoisers leave', 'of |sigma w|')):
+        names = dict.fromkeys(row[1] for row in rows if row[0] == kind)
+        curves = {f'eq. {name}' if name[0] == '(' else name: [row[3] for row in rows if row[1] == name]
+                  for name in names}
+        lines(axis, sigmas, curves, title=title, xlabel='noise sigma', ylabel=f'distance {kind}, {unit}',
+              xscale='log', yscale='log')
         axis.legend(fontsize='small')
     return figure
 

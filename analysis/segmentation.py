@@ -33,22 +33,23 @@ def found_by(c, net, shown):
     for step in layers.inside(net.model, pixels(net, shown)):
         maps, cuts = layers.class_maps(step.attention, step.normed).float().cpu(), None
         if c.cut != 'none':
-            z = step.after[:, 1:] if c.cut == 'token' else \
-                layers.coordinates(step.attention, step.normed, c.cut)[:, :, 1:].transpose(1, 2).flatten(2)
-            cuts = torch.stack([maskcut(of_one.mT, grid, c.tau, c.masks) for of_one in z.float().cpu()]).flatten(2)
+            z = step.after if c.cut == 'token' else layers.coordinates(step.attention, step.normed, c.cut)
+            cuts = [maskcut(of_one.mT, grid, c.tau, c.masks) for of_one in z[:, 1:].float().cpu()]
+            cuts = torch.stack(cuts).flatten(2)
         yield maps, layers.top_mass(maps, c.share), cuts
 
 
 def scores_of(c, net, shown, true):
-    """For each layer {'head': Scores, 'cut': Scores, 'cuts': of all cuts together}; without cuts if there are none."""
+    """For each layer {'head': Scores, 'cut': Scores}; without cuts if there are none."""
     grid, gathered = patches(net), []
     for i in tqdm(range(0, len(shown), c.batch_size), net.name, disable=None, leave=False):
         part = slice(i, i + c.batch_size)
         pixels_of = true.cells(part, grid)
         gathered.append([])
         for maps, heads, cuts in found_by(c, net, shown[part]):
-            gathered[-1].append({'head': Scores.of(heads, *pixels_of, maps)} | ({} if cuts is None else {
-                'cut': Scores.of(cuts, *pixels_of), 'cuts': Scores.of(cuts.any(1, keepdim=True), *pixels_of)}))
+            gathered[-1].append({'head': Scores.of(heads, *pixels_of, maps)})
+            if cuts is not None:
+                gathered[-1][-1]['cut'] = Scores.of(cuts, *pixels_of)
     return [{k: Scores.joined([batch[k] for batch in parts]) for k in parts[0]} for parts in zip(*gathered)]
 
 
@@ -99,7 +100,7 @@ def row_of(masks, iou, covers, on=None, **more):
     return found
 
 
-def rows_of(scores, true, name, one_by_one=False):
+def rows_of(scores, true, name):
     """Rows of the table: each mask, the best of each picture or object, for heads the mean of all, and for each class
     that occurs the best of each object."""
     numbers = scores.whole, scores.covers, *([] if scores.on is None else [scores.on])
@@ -107,19 +108,12 @@ def rows_of(scores, true, name, one_by_one=False):
         yield row_of(f'{name} {i + 1}', *(t[:, i] for t in numbers))
     best = scores.whole.argmax(1, keepdim=True)
     yield row_of(f'best {name}', *(t.gather(1, best)[:, 0] for t in numbers),
-                 **of_objects(scores, true.classes, one_by_one))
+                 **of_objects(scores, true.classes, one_by_one=name == 'cut'))
     if scores.on is not None:
         yield row_of(f'mean {name}', scores.whole.mean(1), scores.covers, scores.on.mean(1))
     overlap, kinds = scores.best(true.classes)
     for k in kinds.unique().tolist():
         yield {'masks': f'best {name}', 'class': true.names[k], 'object': overlap[kinds == k].mean().item()}
-
-
-def rows_of_layer(scores, true):
-    yield from rows_of(scores['head'], true, 'head')
-    if 'cut' in scores:
-        yield from rows_of(scores['cut'], true, 'cut', one_by_one=True)
-        yield row_of('all cuts', scores['cuts'].whole[:, 0], scores['cuts'].covers)
 
 
 def draw_segmentation(c, nets):
@@ -128,9 +122,6 @@ def draw_segmentation(c, nets):
     images, chosen = choose(c, nets[0], c.num_samples or 1000)
     views = {view: truth(net, images, chosen) for view, net in {view_of(net): net for net in nets}.items()}
     shown, true, rows = list(named(images, chosen)), views[view_of(nets[0])], []
-    if (true.classes < 0).all():
-        raise Mistake(f'the {len(shown):,} chosen pictures show no object; give a larger --num_samples, or another '
-                      '--seed')
     figure, axes = side_by_side(2 + (c.cut != 'none'))
     for net in nets:
         mine = views[view_of(net)]
@@ -141,7 +132,7 @@ def draw_segmentation(c, nets):
         for axis, values in zip(axes, drawn):
             over_layers(axis, net, torch.stack(values), band=False)
         rows += [{'network': net.name, 'weights': net.kind, 'layer': l, **row}
-                 for l, s in enumerate(scores, 1) for row in rows_of_layer(s, mine)]
+                 for l, found in enumerate(scores, 1) for name, s in found.items() for row in rows_of(s, mine, name)]
         warn_if_unused(net)
     guesses = [{'network': name, 'weights': 'none',
                 **row_of('', guess.whole[:, 0], guess.covers, **of_objects(each, true.classes, True))}

@@ -10,7 +10,7 @@ from analysis.panels import picture_grid
 from analysis.theory import Shared
 from engine import networks, start
 from engine.plots import check_free, save_picture
-from engine.settings import TYPED, Mistake, check, collect, show
+from engine.settings import TYPED, check, collect, show
 from tasks import views as crops
 from tasks import AugmentConfig
 from tasks.augment import draws_needed, eval_pictures, place_columns, train_pictures, visible
@@ -33,8 +33,6 @@ class SheetConfig(Shared):
         super().__post_init__()
         if isinstance(self.image_size, int):
             self.image_size = (self.image_size, self.image_size)
-        if self.image_size != (0, 0) and min(self.image_size) < 1:
-            raise Mistake(f'image_size={show(self.image_size)} must be positive, or 0')
 
 
 def read(words):

@@ -27,9 +27,8 @@ OTHERS = {  # which some tests alone need
     'one_head': ('crate', dict(PICTURES, num_classes=3, n_head=1)),
     'wide': ('crate', dict(PICTURES, num_classes=3, image_size=(18, 30), patch_size=(9, 10))),
     'elsewhere': ('vit', dict(PICTURES, num_classes=3)), 'soft': ('crate', dict(PICTURES, num_classes=3, ista='soft')),
-    'grey': ('crate', dict(PICTURES, num_classes=3, channels=1)),
-    'four': ('vit', dict(PICTURES, num_classes=3, channels=4))}
-THREE = 'vit', 'vit_mae', 'gpt2', 'mhsa', 'elsewhere', 'four'  # projections per head, so there is no one subspace
+    'grey': ('crate', dict(PICTURES, num_classes=3, channels=1))}
+THREE = 'vit', 'vit_mae', 'gpt2', 'mhsa', 'elsewhere'  # projections per head, so there is no one subspace
 
 
 def config_of(name):
@@ -54,16 +53,6 @@ def loud_network(name):
         if k.endswith('bias'):
             torch.nn.init.normal_(p, std=0.3)
     return model
-
-
-def random_inputs(name):
-    """What `inside` takes, three samples."""
-    generator, c = torch.Generator().manual_seed(1), config_of(name)
-    if kind_of(name) == 'images':
-        return torch.randn(3, c.channels, *c.image_size, generator=generator),
-    if kind_of(name) == 'functions':
-        return torch.randn(3, 6, 5, generator=generator), torch.randn(3, 6, generator=generator)
-    return torch.randint(c.vocab_size, (3, 12), generator=generator),
 
 
 def walk(model, *x):

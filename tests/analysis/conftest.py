@@ -17,9 +17,8 @@ def save_datasets(folder):
     are. Text has six sequences of 12."""
     rng, labels = np.random.default_rng(0), np.arange(18) % 3
     pictures, masks = rng.integers(0, 256, (18, 20, 30, 3), np.uint8), rng.random((18, 20, 30)) < 0.4
-    four = np.concatenate((pictures, pictures[..., :1]), 3)
     for name, *arrays in (('pics', pictures, labels, masks), ('grey', pictures[..., :1], labels, masks),
-                          ('four', four, labels, masks), ('bare', pictures // 2, labels)):
+                          ('bare', pictures // 2, labels)):
         classes = ['ant', 'bee', 'cat'] + ['dog'] * (name == 'bare')    # no picture of a dog, and no masks
         save_arrays(folder / name, {'train': arrays, 'test': arrays}, classes)
     for name, tokenizer, text in (('text', Tokenizer('bytes'), TEXT),
@@ -31,7 +30,7 @@ def save_datasets(folder):
 
 def save_network(out, name):
     kind = kind_of(name)
-    dataset = {'letters': 'letters', 'elsewhere': 'bare', 'grey': 'grey', 'four': 'four'}.get(
+    dataset = {'letters': 'letters', 'elsewhere': 'bare', 'grey': 'grey'}.get(
         name, {'images': 'pics', 'text': 'text', 'functions': 'linear'}[kind])
     tokenizer = {'name': 'chars', 'alphabet': 'abc\n'} if name == 'letters' else {'name': 'bytes'}
     meta = {'images': {'classes': ['ant', 'bee', 'cat']}, 'text': {'tokenizer': tokenizer}, 'functions': {}}[kind]

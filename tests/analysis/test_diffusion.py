@@ -1,5 +1,5 @@
-"""projection.py and diffusion.py: CRATE-MAE's Theorem 1 and its structured diffusion, against automatic
-differentiation, a fine numerical integration and convergence orders."""
+"""projection.py and diffusion.py: CRATE-MAE's Theorem 1 and its structured diffusion, against a fine
+numerical integration and convergence orders."""
 import math
 
 import pytest
@@ -7,7 +7,8 @@ import torch
 from insides import floats
 
 from analysis import diffusion, projection
-from analysis.measures import random_bases
+from analysis.measures import compressed_rate, random_bases
+from analysis.measures import compressed_rate_gradient as gradient
 from analysis.projection import noisy_codebook
 
 
@@ -18,15 +19,7 @@ def codebook(K=4, p=8, N=12, sigma=0.1, seed=0):
 
 
 def rate(Z, U, eps):
-    """R^c, eq. (2.5), from determinants."""
-    beta = U.size(2) / (Z.size(0) * eps ** 2)
-    return sum(torch.logdet(torch.eye(len(Z), dtype=Z.dtype) + beta * Z @ u @ u.T @ Z.T) / 2 for u in U)
-
-
-def gradient(Z, U, eps):
-    with torch.enable_grad():
-        Z = Z.detach().requires_grad_()
-        return torch.autograd.grad(rate(Z, U, eps), Z)[0]
+    return compressed_rate(Z @ U, eps)
 
 
 # ---- the gradient and the nearest subspace
@@ -160,14 +153,6 @@ def test_with_the_score_both_equations_keep_the_law_and_with_the_gradient_they_d
         assert inside == pytest.approx(clean, abs=4 * error) and outside == pytest.approx(1, abs=0.06)
     (sde, error, _), (ode, _, _) = ends['gradient of R^c', True], ends['gradient of R^c', False]
     assert sde < ode - 10 * error < ode < clean - 10 * error
-
-
-def test_without_drift_only_the_noise_is_added():
-    _, X, _, _, generator = codebook(N=800)
-    *_, (left, end) = diffusion.diffuse(0 * X, lambda Z, v: 0 * Z, 0.5, 0.4, 7, True, generator)
-    assert end.square().mean().item() == pytest.approx(2 * (0.5 - left), rel=0.03)  # dB has variance 2 dt
-    *_, (_, end) = diffusion.diffuse(X[:9], lambda Z, v: Z, 0.5, 0.4, 4000, False, generator)
-    assert torch.allclose(end, math.exp(-0.4) * X[:9], atol=1e-3)           # dZ = -Z dtau, tau = 0.4
 
 
 def test_the_table_holds_what_one_computes(table):

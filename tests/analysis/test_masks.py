@@ -104,13 +104,6 @@ def test_of_two_alike_objects_the_upper_one_comes_first(seed):
     assert np.array_equal(maskcut(torch.tensor(x), (14, 9), masks=1)[0].numpy(), first)
 
 
-@pytest.mark.parametrize('grid, masks, named', [((8, 8), 0, 'masks=0'), ((8, 8), 65, 'masks=65'),
-                                                ((1, 1), 1, 'patch')])
-def test_what_does_not_fit_is_named(grid, masks, named):
-    with pytest.raises(ValueError, match=named):
-        maskcut(features_of(0)[:, :1 if grid == (1, 1) else None], grid, masks=masks)
-
-
 # ---- objects
 
 

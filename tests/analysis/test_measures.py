@@ -90,8 +90,6 @@ def test_the_lassos_minimizer_is_optimal_and_where_a_long_ista_ends(d, lam):
         long = ista_step(long, Y, D, eta, lam)
     least, end = lasso_objective(Z, Y, D, lam), lasso_objective(long, Y, D, lam)
     assert torch.allclose(least, end, atol=1e-6) and (least <= end + 1e-9).all()
-    with pytest.raises(ValueError, match='after 3 steps'):
-        lasso_minimizer(Y, D, lam, steps=3)
 
 
 # ---- the denoising theorem
@@ -107,8 +105,6 @@ def test_the_mixture_is_that_of_definition_1():
         assert torch.allclose(Z[k] @ bases @ bases.T, Z[k])  # nothing outside all of them
         expected = (Z[k] @ U[k]).norm() / torch.cat([Z[k] @ U[j] for j in range(4) if j != k], 1).norm()
         assert snr(Z, U)[k].item() == pytest.approx(expected.item())
-    with pytest.raises(ValueError, match='do not fit'):
-        noisy_mixture(4, 6, 3, 20, 0.1)
 
 
 @pytest.mark.parametrize('tau', [None, 0.6])
