@@ -163,7 +163,8 @@ def draw_input(axis, net, x, name, words):
     if words:
         axis.axis('off')
         axis.set_title('the text', fontsize='small')
-        axis.text(0, 1, '\n'.join(numbered_lines(words)), va='top', fontsize=7, fontfamily='monospace', parse_math=False)
+        axis.text(0, 1, '\n'.join(numbered_lines(words)), va='top', fontsize=7, fontfamily='monospace',
+                  parse_math=False)  # a text may have two dollars
         return
     axis.imshow(augment.visible(x)[0])
     axis.set_title(name, fontsize='small')
