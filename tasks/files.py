@@ -38,7 +38,7 @@ def read_meta(folder):
     """meta.json of a prepared dataset, as a dict; of functions, which need no folder, for None. Raises Mistake with the
     command to type if it is missing."""
     if folder is None:
-        return {'kind': 'functions', 'splits': {}}
+        return {'kind': 'functions', 'splits': {}, 'files': {}}
     path, script = Path(folder) / 'meta.json', Path('prepare', f'{Path(folder).name}.py')
     if not path.is_file():
         ways = [script] if (HERE / script).exists() else ['prepare/text.py FILES', 'prepare/imagefolder.py FOLDER']
@@ -71,12 +71,9 @@ def open_array(path, dtype, *shape):
 
 def verify(folder):
     """Compare all files of a prepared dataset with their digests. Raises Mistake for one that differs."""
-    wanted = read_meta(folder).get('files', {})
-    if folder and not wanted:
-        raise Mistake(f'{folder} is from before there were digests; prepare it again')
-    for name in wanted:
+    for name, digest in read_meta(folder)['files'].items():
         path = Path(folder) / name
-        if not path.is_file() or digests([path], f'verify {path}')[name] != wanted[name]:
+        if not path.is_file() or digests([path], f'verify {path}')[name] != digest:
             raise Mistake(f'{path} is not what was written; prepare the dataset again')
     print(f'{folder or "functions"}: every file is what was written')
 

@@ -6,7 +6,6 @@
     python tests/gpu.py --out=FOLDER           # where results go; out/gpu if not said
     python tests/gpu.py --data_dir=FOLDER      # where prepared datasets lie; data if not said
     python tests/gpu.py --toy                  # tiny sizes on the CPU: tries this script itself
-    python tests/gpu.py --list                 # this text
 
     phase    minutes   what it does
     steps    5         a step of every network: CUDA and CPU, compiled, bfloat16, float16; generation
@@ -26,7 +25,6 @@ import gc
 import json
 import math
 import platform
-import shutil
 import statistics
 import subprocess
 import sys
@@ -42,7 +40,6 @@ import torch
 import torch._dynamo
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch.profiler import ProfilerActivity
 
 import bench
 from engine.checkpoint import read_log
@@ -393,16 +390,9 @@ TIMED = 'aot-mssa-base', 'aot-mhsa-base', 'gpt2-base', 'crate-tiny', 'crate-base
 
 
 def speed(report):
-    o, shares = report.o, {}
     float32_products('high')
     for i, row in enumerate(TIMED):
-        share_of_time = report.left() / (len(TIMED) + 1 - i)  # one more for the profile
-        n = report.part(row, fastest, o, row, time.time() + 0.7 * share_of_time)
-        if 'share' in n:
-            shares[n['share']] = row, n['batch']
-    if shares:
-        row, size = shares[min(shares)]
-        report.part(f'profile of {row}', profile, o, row, size)
+        report.part(row, fastest, report.o, row, time.time() + 0.7 * report.left() / (len(TIMED) - i))
 
 
 def fastest(n, o, row, until):
@@ -410,13 +400,16 @@ def fastest(n, o, row, until):
     counted as if causal attention computed all of its products; kernels leave out half of these."""
     rate, text = matmul_flops(o.device, torch.bfloat16), 'block_size' in bench.NETWORKS[row][1]
     n['TFLOP/s of a product'] = 1e-12 * rate
+    more = shape(1, 32, 2) | dict(image_size=32, block_size=64, vocab_size=65) if o.toy else {}
     for size in (2, 4) if o.toy else (8, 24, 64) if text else (64, 256, 768):
         if o.device == 'cuda':
             gc.collect()
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         try:
-            work = worker(o, row, size)
+            torch.compiler.reset()
+            work = bench.Work('step', f'{row}-bfloat16', bench.BenchConfig(batch_size=size, device=o.device), more)
+            work.run()
             seconds, unit = bench.timed(work, 1.0, o.device), f'{work.unit}/s'
         except torch.OutOfMemoryError:
             n['out of memory at'] = size
@@ -428,31 +421,6 @@ def fastest(n, o, row, until):
         del work
         if time.time() > until:
             break
-    if text:
-        n['goal of a share above 0.5'] = 'reached' if n['share'] > 0.5 else 'not reached'
-
-
-def worker(o, row, size):
-    """A training step of this many rows, as bench.py makes it, after a first one."""
-    torch.compiler.reset()
-    more = shape(1, 32, 2) | dict(image_size=32, block_size=64, vocab_size=65) if o.toy else {}
-    work = bench.Work('step', f'{row}-bfloat16', bench.BenchConfig(batch_size=size, device=o.device), more)
-    work.run()
-    return work
-
-
-def profile(n, o, row, size):
-    """The 15 kernels that take most of three steps' time, in a text file."""
-    kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (o.device == 'cuda')
-    work, path = worker(o, row, size), o.out / 'profile.txt'
-    n['seconds of a step'] = bench.timed(work, 1.0, o.device)
-    with torch.profiler.profile(activities=kinds) as found:
-        for _ in range(3):
-            work.run()
-        if o.device == 'cuda':
-            torch.cuda.synchronize()
-    path.write_text(found.key_averages().table(f'self_{o.device}_time_total', row_limit=15), encoding='utf-8')
-    n['table'] = str(path)
 
 
 # ---- learn ----------------------------------------------------------------------------------------------------------
@@ -523,9 +491,6 @@ def machine(o):
     n = {'gpu': 'none: toy sizes on the CPU', 'torch': torch.__version__, 'python': platform.python_version()}
     if o.device == 'cuda':
         n |= {'gpu': torch.cuda.get_device_name(), 'cuda': torch.version.cuda}
-        if shutil.which('nvidia-smi'):
-            ask = ['nvidia-smi', '--query-gpu=driver_version', '--format=csv,noheader']
-            n['driver'] = subprocess.run(ask, capture_output=True, text=True).stdout.strip()
     write(o, 'all', 'machine', True, n, 0.0)
 
 
@@ -548,12 +513,10 @@ def main():
     parser.add_argument('--out', type=Path, default=ROOT / 'out' / 'gpu')
     parser.add_argument('--data_dir', type=Path, default=ROOT / 'data')
     parser.add_argument('--minutes', type=float, default=0)
-    for name in ('toy', 'list', 'child'):
+    for name in ('toy', 'child'):
         parser.add_argument(f'--{name}', action='store_true')
     o = parser.parse_args()
     o.out, o.data_dir, o.device = o.out.resolve(), o.data_dir.resolve(), 'cpu' if o.toy else 'cuda'
-    if o.list:
-        return print(__doc__)
     if set(o.phases) - PHASES.keys():
         parser.error(f'the phases are {", ".join(PHASES)}')
     if not (o.toy or torch.cuda.is_available()):

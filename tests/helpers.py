@@ -230,13 +230,13 @@ OF_AUTOENCODERS = {'crate_mae': OF_CRATE_MAE, 'vit_mae': [
     *OF_CRATE_MAE, '--model=vit_mae', '--decoder_n_layer=1', '--decoder_n_head=2', '--decoder_n_embd=16']}
 OF_DINO = [*SHORT, '--model=dino', '--patch_size=4', '--n_out=32', '--hidden=16', '--bottleneck=8', '--local_crops=2',
            '--local_size=4', '--crop_scale=0.4', '--freeze_share=0.2', '--weight_decay_end=0.4']
-SIMDINO = ['--objective=simdino', '--eps=0.4', '--c=2']
 KINDS = {  # of runs, each with what is hard to get right; `tiny` stands before those without SHORT
     'text': HARD, 'tost': ['--model=tost', '--layer_scale=1', '--optimizer=lion'],
     'masked_text': ['--model=crate', '--causal=false', '--optimizer=adam', '--dropout=0.1'],
     'functions': ['--dataset=sparse_linear', '--n_dims=4', '--block_size=8', '--recompute=true', '--sparsity=2',
                   '--curriculum=2'],
-    'pictures': [*OF_PICTURES, *HARD_PICTURES], **OF_AUTOENCODERS, 'dino': OF_DINO, 'simdino': [*OF_DINO, *SIMDINO]}
+    'pictures': [*OF_PICTURES, *HARD_PICTURES], **OF_AUTOENCODERS, 'dino': OF_DINO,
+    'simdino': [*OF_DINO, '--objective=simdino', '--eps=0.4', '--c=2']}
 
 
 def go(*words):
@@ -256,13 +256,10 @@ def before_step(patch, step, act):
     patch.setattr(optim, 'set_rates', rates)
 
 
-ENDS = ('step', 'split', 'loss'), ('lr', 'seen', 'seconds')  # the first and the last columns of a log
-
-
 def losses(out):
     """A run's log as a table without the time: a line of columns, then one for each row."""
     rows = read_log(out)
-    columns = [*ENDS[0], *(dict.fromkeys(k for row in rows for k in row if k not in ENDS[0] + ENDS[1])), *ENDS[1][:-1]]
+    columns = list(dict.fromkeys(k for row in rows for k in row if k != 'seconds'))
     return [','.join(columns)] + [','.join(str(row.get(k, '')) for k in columns) for row in rows]
 
 

@@ -57,12 +57,6 @@ def with_more(more):
 
 # ---- networks
 
-def test_the_file_is_short_and_imports_nothing_of_the_house():
-    assert len(shown().splitlines()) <= 60
-    imports = re.findall(r'^(?:from|import) (\w+)', shown(), re.M)
-    assert set(imports) <= {'dataclasses', 'math', 'torch'}
-
-
 @pytest.mark.parametrize('dataset', ['tiny', 'quads'])
 def test_with_the_file_alone_every_command_works(dataset, fork, tmp_path, bytes_data, pictures_data, capsys):
     """Or says in a line what the network lacks."""
@@ -116,14 +110,9 @@ TEXT = LEAST.format(fields='vocab_size: int = 9; block_size: int = 4', task='tex
                     net='nn.Sequential(nn.Embedding(256, 8), nn.Linear(8, 256))')
 
 
-def buffer(made):
-    return {BUILT: BUILT + f"        self.register_buffer('mine', {made})\n"}
-
-
 NETWORKS = {  # name: (changes, the text)
     'least_image': ({}, IMAGE), 'least_text': ({}, TEXT),
-    'hollow': (buffer("__import__('torch').zeros(0, 3)"), shown()),
-    'infinite': (buffer("__import__('torch').full((4,), -float('inf'))"), shown()),
+    'infinite': ({BUILT: BUILT + "        self.register_buffer('mine', -self.head.weight.detach() / 0)\n"}, shown()),
     'looking': ({BUILT: BUILT + '        self.scale = self.head.weight.std().item()\n'}, shown()),
     'looped': ({'*(Layer(config) for _ in range(config.n_layer))': 'Layer(config)', CALL:  # more layers than tensors
                 'z = self.embed(x)\n        for _ in range(40):\n            z = self.layers(z)'}, shown())}

@@ -3,7 +3,7 @@ import pytest
 import torch
 from helpers import CAUSAL, text_network, tokens, wild
 
-from engine.generate import Past, generate, next_logits, pick, stream
+from engine.generate import Past, generate, next_logits, pick
 from engine.settings import Mistake
 
 
@@ -28,16 +28,6 @@ def test_a_cache_changes_nothing(name, settings):
         assert torch.equal(a, model.generate(x, 20, temperature, use_cache=False))
         assert a.shape == (3, 33) and torch.equal(a[:, :13], x)
     assert all(module.past is None for module in pasts)  # and then it is gone
-
-
-def test_streams_that_share_a_network_do_not_disturb_each_other():
-    model, x = wild(text_network('aot')), [tokens(1, 4), tokens(1, 7)]
-    alone = [torch.cat(list(stream(model, start, 6, temperature=0)), 1) for start in x]
-    plain, drawn = model(x[1])[0], []
-    for pair in zip(*(stream(model, start, 6, temperature=0) for start in x)):
-        assert torch.equal(model(x[1])[0], plain)  # nor whoever asks the network in between
-        drawn.append(pair)
-    assert all(torch.equal(torch.cat(parts, 1), one) for parts, one in zip(zip(*drawn), alone))
 
 
 def test_a_cache_is_used_and_training_goes_on():

@@ -3,7 +3,7 @@ import dataclasses
 
 import pytest
 import torch
-from helpers import equal, go, masked_autoencoder, text_network, weights
+from helpers import equal, masked_autoencoder, text_network
 
 from engine import networks, trained
 from engine.settings import Mistake
@@ -102,11 +102,3 @@ def test_the_classifier_with_the_encoder_has_its_features(name, pool):
     assert wide.embed.pos.shape == (1, 25, 16) and torch.equal(wide.embed.pos[:, :1], made.embed.pos[:, :1])
     with pytest.raises(Mistake, match=name):  # it has no classifier yet
         trained.load_model(encoder)
-
-
-def test_any_weights_in_a_run_directory_can_be_named(tiny, tmp_path):
-    go(*tiny, '--keep_checkpoints=true', f'--out_dir={tmp_path}')
-    (tmp_path / 'last.pt').unlink()
-    for name, path in [('best', tmp_path), *((f'step_{i}', tmp_path / f'step_{i}.safetensors') for i in (0, 3, 6))]:
-        held = trained.open_run(path)
-        assert equal(held['weights'], weights(tmp_path, name)) and name in ('best', f'step_{held["step"]}')

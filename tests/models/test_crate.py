@@ -5,9 +5,9 @@ import pytest
 import torch
 from helpers import text_network, tokens
 
-from model_crate import ISTA, CRATEConfig, patchify
+from model_crate import ISTA, CRATEConfig
 from model_crate_alpha import ISTA as Coder
-from model_crate_alpha import CRATEAlpha, CRATEAlphaConfig
+from model_crate_alpha import CRATEAlphaConfig
 
 
 @pytest.mark.parametrize('causal', [True, False])
@@ -60,13 +60,6 @@ def test_one_ista_step_lowers_the_lasso_of_an_incoherent_dictionary():
     assert lasso(ista(target)) < lasso(target)
 
 
-def test_patches_are_rows_of_rows_columns_channels():
-    x = torch.arange(2 * 3 * 4 * 6).view(2, 3, 4, 6).float()
-    patches = patchify(x, 3, 4, 6, 2, 3)
-    assert patches.shape == (2, 4, 18)
-    assert torch.equal(patches[1, 2].view(2, 3, 3), x[1, :, 2:4, 0:3].permute(1, 2, 0))  # third patch: lower left
-
-
 # ---- CRATE-alpha
 
 
@@ -97,9 +90,3 @@ def test_every_step_lowers_the_objective():
         return 0.3 * a.sum() + 0.5 * (x - a @ ista.D.T).square().sum()
     values = [objective(n) for n in (1, 2, 3, 5, 9)]
     assert values == sorted(values, reverse=True) and values[0] < 0.5 * coder()[1].square().sum()
-
-
-def test_one_head_has_an_output_map_on_text_alone():
-    for image_size in (0, 16):
-        model = CRATEAlpha(CRATEAlphaConfig(n_layer=1, n_head=1, n_embd=16, image_size=image_size))
-        assert (model.layers[0].attn.W is None) == bool(image_size)

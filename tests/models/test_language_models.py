@@ -46,14 +46,6 @@ def test_compiles_as_one_graph_for_every_length(name, settings):
         assert torch.allclose(compiled(x, y)[1], model(x, y)[1])
 
 
-@pytest.mark.parametrize('name', dict(TEXT_NETWORKS))
-def test_dropout_acts_in_training_only(name):
-    model, x = text_network(name, dropout=0.5), tokens(2, 8)
-    assert torch.equal(model(x)[0], model(x)[0])
-    model.train()
-    assert not torch.equal(model(x)[0], model(x)[0])
-
-
 @pytest.mark.parametrize('more', [[], ['--decoupled=false', '--skip=false']])
 def test_a_run_that_was_stopped_is_the_run_that_was_not(more, tiny, tmp_path, quick):
     words = [*tiny, '--dropout=0.2', '--optimizer=muon', '--model=crate_alpha', *more]

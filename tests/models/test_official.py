@@ -125,11 +125,3 @@ def test_what_is_no_official_file_is_refused_by_name(content, tmp_path):
         path.write_bytes(path.read_bytes()[:-900] if content == 'cut' else content)
     with pytest.raises(Mistake, match=re.escape(str(path))):
         official.read(path)
-
-
-@pytest.mark.parametrize('name', ['crate_mae', 'vit_mae'])
-def test_files_may_hold_half_precision(name, tmp_path):
-    model, _, x = golden_pictures(name)
-    torch.save({k: v.half() for k, v in model.to_official().items()}, tmp_path / 'w.pth')
-    half, noise = load(name, official.read(tmp_path / 'w.pth')), torch.rand(2, 16)
-    assert half(x, noise)[1].item() == pytest.approx(model(x, noise)[1].item(), abs=2e-3)

@@ -141,12 +141,3 @@ def test_detokenizing_is_what_it_says(prepared):
     assert value['ptb', 'bits_per_byte'] == pytest.approx(8)
     assert results(aot(16), prepared, 'all', clean=benchmarks.detokenize)[1]['lambada', 'bits_per_byte'] == len(
         ' '.join((undo(PASSAGES[0].rsplit(' ', 1)[0]), 'rug', undo(PASSAGES[1].rsplit(' ', 1)[0]), 'cat')).encode()) - 1
-
-
-def test_a_character_that_the_tokenizer_lacks_is_named(prepared):
-    alphabet = ''.join(sorted(set(PTB)))
-    model, tokenizer = Table(torch.zeros(len(alphabet), len(alphabet)), 16), Tokenizer('chars', alphabet)
-    value = results(model, prepared, 'ptb', tokenizer)[0]
-    assert value['ptb', 'loss'] == pytest.approx(math.log(len(alphabet)), rel=1e-5)
-    with pytest.raises(ValueError, match='character'):
-        results(model, prepared, 'wikitext2', tokenizer)

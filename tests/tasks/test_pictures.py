@@ -4,7 +4,6 @@ import io
 import multiprocessing
 import os
 import shutil
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,14 +11,8 @@ import torch
 from helpers import JPEGS, OF_PICTURES, column, fails, jpeg, quadrants, train_fast
 from PIL import Image
 
-import tasks
-from engine.device import Device
-from model_crate import CRATE, CRATEConfig
 from prepare.lib.pictures import save_pack
-from scoring import splits
-from tasks import AugmentConfig
 from tasks.pictures import ImageSplit, order, share_of_each
-from train import TrainConfig
 
 WHOLE = [slice(None)]
 
@@ -106,24 +99,6 @@ def test_a_panorama_does_not_blow_up_its_batch(panoramas):
         top, left = (round((have - kept) * place) for have, kept, place in zip(sizes[i], (h, w), draws[i, [3, 2]]))
         assert np.array_equal(parts[i, :h, :w], whole[i, top:top + h, left:left + w])
         assert i in (1, 4, 5) or (short[i] == sizes[i]).all()  # ordinary pictures stay what they are
-
-
-def test_tasks_and_scores_ask_for_pictures_that_are_cut(panoramas):
-    seen, c = [], TrainConfig(batch_size=7, max_iters=3, eval_iters=1, workers=0)
-
-    class Noted(ImageSplit):
-        def __getitem__(self, request):
-            found = super().__getitem__(request)
-            seen.append(found[0])
-            return found
-    for task in 'image', 'masked_image':
-        model = SimpleNamespace(config=SimpleNamespace(task=task, image_size=(8, 8), patch_size=(4, 4)))
-        task = tasks.choose(c, AugmentConfig(), panoramas, model, Device('cpu', 'float32', 'false'))
-        task.train.__class__ = task.valid.__class__ = Noted
-        list(task.train.batches(task.batch, 1, task.parts, 0, 1, **task.train_wants)), list(task.validation())
-    model = CRATE(CRATEConfig(image_size=8, patch_size=4, num_classes=2, n_layer=1, n_head=2, n_embd=8))
-    list(splits.batches(model, Noted(panoramas, 'val'), 7, 1.0))
-    assert len(seen) == 5 and all(map(small, seen))
 
 
 # ---- the order of batches

@@ -107,3 +107,5 @@ def test_a_network_has_its_task_and_what_goes_to_the_device_has_no_gaps(kind, ta
     batches = [*(made.take(batch, training=True) for batch in steps), *made.validation()]
     assert [len(y) for _, y in batches] == [3] * 4 and {kind for _, kind, *_ in KINDS} == TASKS.keys()
     assert len(Post.sent) == 8 and all(t.is_contiguous() for t in Post.sent)
+    if 'image_size' in config:  # else panoramas would not be cut
+        assert made.train_wants['image_size'] == made.valid_wants['image_size'] == (8, 8)
