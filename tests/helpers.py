@@ -23,7 +23,6 @@ from engine.trained import read_last, read_weights, write_run
 from prepare.lib.files import write_text
 
 ROOT = Path(__file__).resolve().parent.parent
-FAULTS = int(os.environ.get('NANOCRATE_FAULTS', 1))  # so many times the usual number of cases, where they are random
 
 # 60 kB of text that is the same everywhere and always
 WORDS = 'the of and a to in subspace token layer naïve ünd compress, sparsify. 42\n'.split(' ')
