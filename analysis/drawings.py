@@ -83,6 +83,8 @@ def draw_subspaces(c, nets):
     trained, random = ([measures.coherence(layers.bases(a, part).float().cpu()) for a in layers.attentions(n.model)]
                        for n in nets)
     K, p = layers.bases(layers.attentions(net.model)[0], part).shape[::2]
+    if K < 2:
+        raise Mistake(f'{net.name} has one head: there are no two subspaces to compare')
     rng, rows, m, parts = np.random.default_rng(c.seed), [], min(c.directions, p), []
     for l, (G, number) in enumerate(trained, 1):
         columns = np.concatenate([k * p + np.sort(rng.permutation(p)[:m]) for k in range(K)])

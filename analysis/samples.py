@@ -93,6 +93,8 @@ def check_shown(c, command, net):
         found = f'reads {reads}, and {command} is for {NEED[command]}; take --ckpt of another run'
     if command in ('compress', 'denoise') and not layers.has_subspaces(model):
         found = 'has three projections per head and no subspace; take CRATE, CRATE-MAE or AoT-MSSA'
+    elif command == 'denoise' and (U := layers.bases(layers.attentions(model)[0])).size(2) >= U.size(1):
+        found = f'has subspaces of all {U.size(1)} dimensions, so no noise is outside; take several heads'
     if command == 'ista' and not all(getattr(layer, 'ista', None) for layer in layers.needed(model, 'layers')):
         found = 'has no ISTA, so no LASSO that its layers solve; this is for CRATE and CRATE-MAE'
     elif command == 'ista' and (kind := getattr(model.config, 'ista', 'relu')) != 'relu':

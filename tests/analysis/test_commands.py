@@ -139,6 +139,7 @@ REFUSED = [  # a command, a network and words, of which the last is named; or wo
     ('layers aot_text --show=sparsity', '--show=rate'), ('layers gpt2 --dataset=letters', 'tokenizer'),
     ('layers crate --beside={place}/runs/gpt2', 'runs/gpt2'), ('layers gpt2 --beside={place}/runs/letters', 'letters'),
     ('denoise crate --beside={place}/runs/vit', 'runs/vit'), ('layers crate --device=cuda:99', '--device=auto'),
+    ('subspaces one_head', 'one_head'), ('denoise one_head', 'one_head'),
     ('ista soft', "ista='soft'"), ('layers nowhere', 'runs/nowhere'), ('majorize - --tokens=65', '65'),
     ('segment crate --dataset=bare', 'prepare/shapes.py'), ('layers crate --dataset=grey', 'channels'),
     ('layers crate --dataset=none', 'data/none'), ('augment - --dataset=absent', 'data/absent'),
