@@ -112,7 +112,7 @@ class DiffuseConfig(TheoryConfig):
     sets: int = 16                  # sets of tokens for eqs. (2.10) and (2.11)
     sigma: float = 0.3              # length of the noise, of a token of length about 1; T = sigma^2 / (2 d)
     eps: float = 0.5                # precision of the coding rate
-    depth: float = 1.0              # kappa x layers, how far the encoder walks; far back small errors grow large
+    depth: float = 1.0              # kappa x layers, how far the encoder walks; the way back magnifies rounding
     n_layer: int = 128              # the most layers; the others are 2, 4, 8 ..
     ranges = TheoryConfig.ranges | {'sets': (2, None), 'sigma': (1e-6, 100), 'eps': (1e-3, 1000), 'depth': (1e-6, 1e4),
                                     'n_layer': (4, None)}

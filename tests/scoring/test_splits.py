@@ -117,7 +117,7 @@ def test_shares_of_confusions_are_of_the_true_class():
 @pytest.mark.parametrize('content, name', [('{', 'ILSVRC2012_val_{:08d}.JPEG'), ([[0]], 'ILSVRC2012_val_{:08d}.JPEG'),
                                            ([[0]] * 6, 'Abyssinian_{}.jpg')])
 def test_no_labels_for_these_pictures(content, name, tmp_path):
-    """What there is is looked up in test_eval.py."""
+    """tests/test_eval.py has labels that fit."""
     (tmp_path / 'real.json').write_text(str(content))
     np.save(tmp_path / 'val.names.npy', np.array([name.format(n) for n in (4, 1, 6)], 'S'))
     with pytest.raises(ValueError, match='real.json'):
