@@ -29,7 +29,7 @@ from pathlib import Path, PurePosixPath
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.settings import Mistake
 from prepare.imagefolder import class_folders
-from prepare.lib.archives import reading, tar_files
+from prepare.lib.archives import MOST_BYTES, reading, tar_files
 from prepare.lib.command_line import parse, run, share
 from prepare.lib.pictures import pack_options, pack_parser, save_pack
 from tasks.decode import is_picture
@@ -67,6 +67,7 @@ def of_val(path, folders):
     with reading(f'{path} is damaged, cut off or no tar archive'):
         tar = tarfile.open(path, 'r:')
         found = {PurePosixPath(m.name).name: m for m in tar if m.isfile() and is_picture(m.name)}
+        assert not any(m.issparse() or m.size > MOST_BYTES for m in found.values()), 'a picture is too large'
     return ((name, wnid, tar.extractfile(found[name]).read()) for name, wnid in read_labels(folders, found, path))
 
 

@@ -38,7 +38,7 @@ def sources(root):
     return {split: [path for _, path in sorted(found.items()) if path.is_file()] for split, found in splits.items()}
 
 
-def pieces(splits):
+def parts(splits):
     """(split, ids, bytes) of each split: its files, with a new line between two."""
     for split, paths in splits.items():
         texts = (path.read_bytes().decode('utf-8', errors='replace').replace('\r\n', '\n') for path in paths)
@@ -54,7 +54,7 @@ def main(argv=None):
     if not all(splits.values()):
         raise Mistake(f'too few .py files below {args.source}; pass --from FOLDER with Python sources')
     print(f'files from {args.source}:', ', '.join(f'{len(paths)} for {split}' for split, paths in splits.items()))
-    write_text(args.out, Tokenizer('bytes'), list(splits), pieces(splits))
+    write_text(args.out, Tokenizer('bytes'), parts(splits))
 
 
 if __name__ == '__main__':

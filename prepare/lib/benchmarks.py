@@ -42,11 +42,13 @@ def passages(text, where):
 def questions(text, where):
     """CBT: lines `1 sentence` .. `20 sentence`, `21 question XXXXX<tab>answer<tab><tab>choice|choice|..`, and an empty
     line."""
+    if not text.endswith('\n'):
+        raise Mistake(f'{where} ends within a question: it is cut off; get it again')
     rows = []
     for number, part in enumerate(re.split(r'\n\s*\n', text.strip()), 1):
         with reading(f'{where}, question {number} is not numbered sentences, a question, its answer and choices'):
             numbers, _, sentences = zip(*(line.partition(' ') for line in part.split('\n')))
-            assert text.endswith('\n') and numbers == tuple(str(i + 1) for i in range(len(numbers)))  # not cut off
+            assert numbers == tuple(str(i + 1) for i in range(len(numbers)))
             *context, asked = (sentence.strip() for sentence in sentences)
             question, answer, *_, choices = (words.strip() for words in asked.split('\t'))
             choices = [word.strip() for word in choices.split('|') if word.strip()]

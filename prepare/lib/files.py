@@ -117,18 +117,14 @@ def write_text_meta(folder, tokenizer, files, n_bytes):
                         'splits': splits})
 
 
-def write_text(out, tokenizer, names, pieces):
-    """Write a text dataset and print its counts. Only one piece of the text is in memory at a time.
-
-    names: of the splits. pieces: (split, ids (n,), UTF-8 bytes of their text, for bits per byte),
-    each split in its order.
-    """
-    dtype, n_bytes = np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32, dict.fromkeys(names, 0)
+def write_text(out, tokenizer, parts):
+    """Write a text dataset and print its counts. parts: (split, ids (n,), UTF-8 bytes of its text, for bits per byte)
+    of each split; one at a time is in memory."""
+    dtype, files, n_bytes = np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32, {}, {}
     with new_folder(out) as new:
-        files = {name: Growing(new / f'{name}.npy', dtype) for name in names}
-        for name, ids, more in pieces:
+        for name, ids, count in parts:
+            files[name], n_bytes[name] = Growing(new / f'{name}.npy', dtype), count
             files[name].append(ids)
-            n_bytes[name] += more
         write_text_meta(new, tokenizer, files, n_bytes)
     for name, file in files.items():
         print(f'{out}/{name}.npy: {file.length:,} tokens of {n_bytes[name]:,} bytes, {tokenizer.vocab_size} in the '

@@ -175,10 +175,10 @@ class Pack:
         if mask:
             from PIL import Image
             self.png, png = self.png or Growing(f'{self.place}.masks.npy', np.uint8), io.BytesIO()
-            numbers, (width, height) = Image.fromarray(mask[0]), open_picture(jpeg).size
-            if (width - height) * (numbers.width - numbers.height) < 0:
+            drawn, (width, height) = Image.fromarray(mask[0]), open_picture(jpeg).size
+            if (width - height) * (drawn.width - drawn.height) < 0:
                 raise Mistake(f'{name} is upright, as its EXIF data say, but its mask is not; turn one of them')
-            numbers.resize((width, height), Image.NEAREST).save(png, 'PNG')
+            drawn.resize((width, height), Image.NEAREST).save(png, 'PNG')
             self.png.append(np.frombuffer(png.getbuffer(), np.uint8))
             self.objects.append(mask[1])
 

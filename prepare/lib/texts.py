@@ -30,7 +30,7 @@ def tokenize_and_save(paths, tokenizer, out, held_out):
     made = Tokenizer(tokenizer, ''.join(sorted(set(text))) if tokenizer == 'chars' else '')
     starts = [0, *(int(len(text) * (1 - sum(shares[i:]))) for i in range(len(shares))), len(text)]
     parts = (text[start:end] for start, end in pairwise(starts))
-    write_text(out, made, names, ((name, ids_of(part, made), len(part.encode())) for name, part in zip(names, parts)))
+    write_text(out, made, ((name, ids_of(part, made), len(part.encode())) for name, part in zip(names, parts)))
 
 
 def ids_of(text, tokenizer):
