@@ -1,6 +1,9 @@
 """Every command of the README and of docs/ runs, at toy size, and those of docs/papers.md are accepted; pages and code
 name each other correctly."""
+import importlib
+import inspect
 import io
+import operator
 import re
 import runpy
 import shlex
@@ -161,6 +164,19 @@ def test_commands_run(page, place, uncompiled, monkeypatch, capsys):
 def prose(page):
     """A page of Markdown without its blocks of code."""
     return re.sub(r'^```.*?^```$', '', page.read_text(encoding='utf-8'), flags=re.M | re.S)
+
+
+def test_equations_are_where_the_table_says():
+    page = (ROOT / 'docs' / 'papers.md').read_text(encoding='utf-8')
+    table = page.split('## Which equation is where')[1].split('\n## ')[0]
+    rows = [row.strip('| ').split(' | ') for row in table.splitlines() if row.startswith('|')][2:]
+    assert len(rows) > 25
+    for what, code in rows:
+        file, name = re.fullmatch(r'`([\w/]+\.py)` `([\w.]+)`', code).groups()
+        module = importlib.import_module(file.removesuffix('.py').replace('/', '.'))
+        source = inspect.getsource(operator.attrgetter(name)(module))
+        equations = re.findall(r'\((?:(?:[AB]\.|\d\.)?\d+|[abc])\)', what)
+        assert equations and all(equation in source for equation in equations), f'{file} {name}: {what}'
 
 
 def test_the_map_names_every_file_and_folder():
