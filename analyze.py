@@ -130,7 +130,9 @@ def main(argv):
         c, shown = Config(**settings.check(given, Config)), []
     out = c.out or f'{command}.png'
     plots.check_figure(out, c.overwrite or not c.out)
-    plots.save(out, *draw(c, *shown))
+    figure, rows = draw(c, *shown)
+    columns = dict.fromkeys(name for row in rows for name in row)
+    plots.save(out, figure, columns, [[row.get(name, '') for name in columns] for row in rows])
 
 
 if __name__ == '__main__':

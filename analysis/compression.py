@@ -8,7 +8,8 @@ import torch
 from torch.nn.functional import normalize
 
 from analysis import layers, measures
-from analysis.panels import label_panels, lines, mean_and_spread, panels, say_table, side_by_side, span
+from analysis.panels import (label_panels, legend_below, lines, panels, rows_of, say_rows, say_table, side_by_side,
+                             span)
 from analysis.samples import batches, warn_if_lengths_differ
 from analysis.theory import TheoryConfig, shipped_attention
 from engine.settings import Mistake
@@ -54,37 +55,39 @@ def draw_tokens(c):
     return normalize(Z.flatten(0, 1), dim=-1), U, measures.random_bases(c.n_head, c.head_dim, c.d, generator)
 
 
+GRADIENT, SHIPPED = 'gradient step, eq. (9)', 'as shipped, true subspaces'
+
+
 def compression_steps(c, U, V):
     """{method: a function from tokens (N, d) to what one step adds to them}. U: the true subspaces,
     V: random ones."""
     true, other, kappa = shipped_attention(U), shipped_attention(V), c.step / c.gamma
-    return {'gradient step, eq. (9)': lambda Z: -kappa * measures.compressed_rate_gradient(Z, U, c.eps),
+    return {GRADIENT: lambda Z: -kappa * measures.compressed_rate_gradient(Z, U, c.eps),
             'approximation, eq. (10)': lambda Z: kappa * eq10_step(c, Z, true),
-            'as shipped, true subspaces': lambda Z: attend(true, Z, c.d ** 0.5),       # the length after a LayerNorm
+            SHIPPED: lambda Z: attend(true, Z, c.d ** 0.5),                            # the length after a LayerNorm
             'as shipped, random subspaces': lambda Z: attend(other, Z, c.d ** 0.5)}
 
 
 def measured(c, Z, U, step):
     """The numbers of the table for tokens Z (N, d) and what a step adds to them."""
-    unit, down = normalize(Z, dim=-1), -measures.compressed_rate_gradient(Z, U, c.eps)
+    down = -measures.compressed_rate_gradient(Z, U, c.eps)
     turns = measures.turning(step, Z), measures.turning(down, Z)
     return {'rate': measures.compressed_rate(Z @ U, c.eps).item(),
-            'rate_at_length_1': measures.compressed_rate(unit @ U, c.eps).item(),
-            'whole_rate_at_length_1': measures.coding_rate(unit, c.eps).item(),
+            'rate_at_length_1': measures.compressed_rate(normalize(Z, dim=-1) @ U, c.eps).item(),
             'snr': measures.snr(Z.unflatten(0, (c.n_head, -1)), U).mean().item(),
             'cosine': measures.cosine(step, down).item(), 'cosine_turning': measures.cosine(*turns).item()}
 
 
 def walks(c):
-    """{method: `measured` before each of n_layer steps and after the last}. After a shipped step tokens get
-    length 1 again, as by the next LayerNorm; eqs. (9) and (10) are free to change lengths."""
+    """{method: rows of the table}, `measured` before each of n_layer steps and after the last. After a shipped step
+    tokens get length 1 again, as by the next LayerNorm; eqs. (9) and (10) are free to change lengths."""
     start, U, V = draw_tokens(c)
     paths = {}
     for method, step_of in compression_steps(c, U, V).items():
         Z, paths[method] = start, []
-        for _ in range(c.n_layer + 1):
+        for l in range(c.n_layer + 1):
             step = step_of(Z)
-            paths[method].append(measured(c, Z, U, step))
+            paths[method].append({'method': method, 'tokens': c.tokens, 'step': l, **measured(c, Z, U, step)})
             Z = normalize(Z + step, dim=-1) if 'shipped' in method else Z + step
     return paths
 
@@ -94,85 +97,58 @@ def draw_compression(c):
     gradient (eq. 9), of eq. (10), and of attention as shipped, with U and with random subspaces. Then the same for
     fewer and for more tokens: appendix A.3 of CRATE and Assumption 2 of CRATE-MAE need N <= d."""
     least = c.n_head * max(1, c.d // 8 // c.n_head)
-    sweep = {n: walks(replace(c, tokens=n)) for n in sorted({c.tokens} | {least * 2 ** i for i in range(7)})}
-    paths = sweep[c.tokens]
-    say_steps(c, paths)
-    say_sweep(c, sweep)
-    rows = [(method, N, l, *row.values())
-            for N, found in sweep.items() for method, path in found.items() for l, row in enumerate(path)]
-    columns = 'method', 'tokens', 'step', *paths['gradient step, eq. (9)'][0]
-    return figure_of_compression(c, paths, sweep), columns, rows
+    rows, best = [], []
+    for N in sorted({c.tokens} | {least * 2 ** i for i in range(7)}):
+        for method, path in walks(replace(c, tokens=N)).items():
+            rows += path
+            top = max(path, key=lambda row: row['snr'])
+            best.append({'method': method, 'N/d': N / c.d, 'factor': top['snr'] / path[0]['snr'],
+                         'best_step': top['step'], 'cosine_turning': path[0]['cosine_turning']})
+    mine = [row for row in rows if row['tokens'] == c.tokens]
+    say_steps(c, mine)
+    gradient, shipped = ([row for row in best if row['method'] == method] for method in (GRADIENT, SHIPPED))
+    print('factor of the best step on signal to noise, by the number of tokens:')
+    say_rows(gradient + shipped)
+    more = [f'{a["N/d"]:g}' for a, b in zip(gradient, shipped) if a['factor'] > b['factor']]
+    print('here the gradient denoises more than attention as shipped for '
+          + (f'N/d = {", ".join(more)}' if more else 'no N/d that is shown'))
+    figure, axes = panels(13.2, 4.2, 1, 3)
+    lines(axes[0], mine, 'method', 'step', 'rate', title=f'coding rate in the true subspaces, N/d = {c.tokens / c.d:g}',
+          xlabel='step', ylabel='R^c, nats a token, eq. (8)', ylim=(0, None))
+    lines(axes[1], mine, 'method', 'step', 'snr', title=f'signal to noise, N/d = {c.tokens / c.d:g}',
+          xlabel='step', ylabel="ratio, AoT's eq. (6)", ylim=(0, None))
+    lines(axes[2], best, 'method', 'N/d', 'factor', title='signal to noise, by the number of tokens', xscale='log',
+          xlabel='N/d; the theory is left of the line', ylabel='factor of the best step')
+    axes[2].axvline(1, color='black', linewidth=1, linestyle=':')
+    legend_below(figure, axes[0], 4)
+    return figure, rows
 
 
-def gains(path):
-    """What steps make of the signal-to-noise ratio: (factor of the best step, which one, factor of all)."""
-    ratios = [row['snr'] / path[0]['snr'] for row in path]
-    return max(ratios), ratios.index(max(ratios)), ratios[-1]
-
-
-def figure_of_compression(c, paths, sweep):
-    figure, axes = panels(11, 7.4, 2, 2)
-    for axis, (column, title, unit) in zip(axes, (
-            ('rate', 'coding rate in the true subspaces', 'R^c, nats a token, eq. (8)'),
-            ('snr', 'signal to noise', "ratio, AoT's eq. (6)"),
-            ('cosine_turning', 'direction: how the step turns tokens', 'cosine to the gradient step'))):
-        lines(axis, None, {method: [row[column] for row in path] for method, path in paths.items()},
-              title=f'{title}, N/d = {c.tokens / c.d:g}', xlabel='step', ylabel=unit)
-        axis.set_ylim(0 if column != 'cosine_turning' else None)
-    lines(axes[3], [N / c.d for N in sweep],
-          {method: [gains(found[method])[0] for found in sweep.values()] for method in paths},
-          title='signal to noise, by the number of tokens', xlabel='N/d; the theory is left of the line', xscale='log',
-          ylabel='factor of the best step')
-    axes[3].axvline(1, color='black', linewidth=1, linestyle=':')
-    figure.legend(*axes[0].get_legend_handles_labels(), loc='outside lower center', ncols=4, fontsize='small')
-    return figure
-
-
-def say_steps(c, paths):
+def say_steps(c, rows):
     """Print what the steps do, and how far eq. (10) is from the gradient step."""
     Z, U, _ = draw_tokens(c)
     g, W, down, mssa = c.gamma, Z @ U, -measures.compressed_rate_gradient(Z, U, c.eps), shipped_attention(U)
     approximations = {'eq. (10)': eq10_step(c, Z, mssa), 'eq. (10) without its attention': -g * Z,
                       'eq. (68)': -g * ((W - g * W @ (W.mT @ W)) @ U.mT).sum(0)}
     shortens = 1 - (measures.turning(down, Z).norm() / down.norm()).item() ** 2
-    start = next(iter(paths.values()))[0]
-    print(f'N/d = {c.tokens / c.d:g}; before the steps R^c is {start["rate"]:.2f}, R - R^c '
-          f'{kept(start):.2f}, signal to noise {start["snr"]:.2f}; after 1 and after {c.n_layer} steps:')
-    say_table(('', 'R^c, 1', f'R^c, {c.n_layer}', 'of length 1', 'R - R^c', 'turns', 's/n, 1', f's/n, {c.n_layer}',
-               'best', 'in step'),
-              [(method, path[1]['rate'], path[-1]['rate'], path[-1]['rate_at_length_1'], kept(path[-1]),
-                path[0]['cosine_turning'], path[1]['snr'], path[-1]['snr'], path[gains(path)[1]]['snr'],
-                gains(path)[1]) for method, path in paths.items()])
+    print(f'N/d = {c.tokens / c.d:g}; before the first step, after it and after {c.n_layer}:')
+    say_rows([row for row in rows if row['step'] in (0, 1, c.n_layer)], 'method', 'step', 'rate', 'rate_at_length_1',
+             'snr', 'cosine_turning')
     print(f'{shortens:.1%} of the gradient only shortens tokens; off by, of the gradient step: '
           + ', '.join(f'{k} {((step - down).norm() / down.norm()).item():.1%}' for k, step in approximations.items()))
-    lower = sum(path[1]['rate'] < path[0]['rate'] for path in [*paths.values()][:3])
+    lower = sum(after['rate'] < before['rate'] for before, after in zip(rows, rows[1:])
+                if after['step'] == 1 and 'random' not in after['method'])
     print(f'here a step with the true subspaces lowers R^c in {lower} of 3 ways; the theory says in all')
-
-
-def kept(row):
-    """R - R^c of tokens of length 1."""
-    return row['whole_rate_at_length_1'] - row['rate_at_length_1']
-
-
-def say_sweep(c, sweep):
-    """Print what the number of tokens changes, and where the gradient denoises more than attention as shipped."""
-    rows = [(f'{N / c.d:g}', gains(eq9)[0], *gains(shipped), shipped[0]['cosine_turning'])
-            for N, (eq9, _, shipped, _) in ((N, found.values()) for N, found in sweep.items())]
-    more = [ratio for ratio, gradient, best, *_ in rows if gradient > best]
-    print(f'factor on signal to noise, by the number of tokens; best step, and all {c.n_layer}:')
-    say_table(('N/d', 'gradient', 'as shipped', 'in step', f'after {c.n_layer}', 'turns'), rows)
-    print('here the gradient denoises more than attention as shipped for '
-          + (f'N/d = {", ".join(more)}' if more else 'no N/d that is shown'))
 
 
 # ---- in trained networks --------------------------------------------------------------------------------------------
 
-COMPRESSED = 'eq. (8), tokens as they are', 'as the released code measures it'  # the two measures
+COMPRESSED = {'eq. (8), tokens as they are': '', 'as the released code measures it': '_released'}  # and its columns
 
 
-def rates_around_steps(model, inputs):
-    """R^c in the subspaces of each layer: six tensors (L, B), of Z^l, Z^(l+1/2) and Z^(l+1), first by eq. (8), then as
-    the released code measures it; and the cosine between the attention step and the step down the gradient, eq. (9).
+def rates_around_steps(step):
+    """R^c in the subspaces of a layer, (B,) each: of Z^l, Z^(l+1/2) and Z^(l+1), first by eq. (8), then as the released
+    code measures it; and the cosine between the attention step and the step down the gradient, eq. (9).
 
     Eq. (8) is of the tokens as they are: the step of eq. (10) and Figure 3 go from Z^l to Z^(l+1/2), the tokens of the
     skip. There R^c grows with their length. The released code takes tokens behind the LayerNorm of the layer and
@@ -181,31 +157,28 @@ def rates_around_steps(model, inputs):
     for all tells none from another. Eq. (10) also shortens tokens, by 1 - kappa p / (N eps^2), a factor that neither
     the authors' layer nor ours has.
     """
-    found = []
-    for s in layers.inside(model, *inputs):
-        U, norm = layers.bases(s.attention).float(), layers.needed(s.layer, 'norm1')
-        tokens = s.z, s.half, s.after
-        raw = [measures.compressed_rate(t.unsqueeze(1) @ U) for t in tokens]
-        released = [measures.released_rate(norm(t).unsqueeze(1) @ U) for t in tokens]
-        steps = s.update, -measures.compressed_rate_gradient(s.normed, U)
-        turns = (measures.turning(step, s.normed) for step in steps)
-        found.append((*raw, *released, measures.cosine(*(t - t.mean(-2, keepdim=True) for t in turns))))
-    return [torch.stack(part) for part in zip(*found)]
+    U, norm = layers.bases(step.attention).float(), layers.needed(step.layer, 'norm1')
+    parts = {'before': step.z, 'half': step.half, 'after': step.after}
+    found = {name: measures.compressed_rate(t.unsqueeze(1) @ U) for name, t in parts.items()}
+    found |= {f'{name}_released': measures.released_rate(norm(t).unsqueeze(1) @ U) for name, t in parts.items()}
+    steps = step.update, -measures.compressed_rate_gradient(step.normed, U)
+    turns = (measures.turning(way, step.normed) for way in steps)
+    return found | {'cosine': measures.cosine(*(t - t.mean(-2, keepdim=True) for t in turns))}
 
 
 def draw_rate_changes(c, nets):
     """CRATE's claim about attention, eqs. (8) to (11), in trained layers: it lowers R^c."""
-    (figure, axes), rows, said = side_by_side(2), [], []
-    for net in nets:
-        *rates, cosine = layers.of_all(batches(c, net, 256), rates_around_steps, net.model)
-        rows += [(net.name, net.kind, l, *mean_and_spread(*parts)) for l, parts in enumerate(zip(*rates, cosine), 1)]
-        halves = 'attention', 'ISTA' if hasattr(net.model.layers[0], 'ista') else 'the MLP'
-        for axis, measure, means in zip(axes, COMPRESSED, torch.stack(rates).mean(2).split(3)):    # (3, L)
+    (figure, axes), said = side_by_side(2), []
+    found = [layers.of_all(net.model, batches(c, net, 256), rates_around_steps) for net in nets]
+    for net, values in zip(nets, found):
+        halves = ['attention', 'ISTA' if hasattr(net.model.layers[0], 'ista') else 'the MLP']
+        cosine = span(values['cosine'].mean(1), '.2f')
+        for axis, (measure, how) in zip(axes, COMPRESSED.items()):
+            means = torch.stack([values[part + how].mean(1) for part in ('before', 'half', 'after')])      # (3, L)
             draw_steps(axis, net, means)
             for half, added in zip(halves[:1 + (not layers.is_dense(net.model))], means.diff(dim=0)):
                 said.append((net.name, measure, half, f'{(added < 0).sum()} of {len(added)}',
-                             f'{added.min():+.1f} to {added.max():+.1f}',
-                             span(cosine.mean(1), '.2f') if half == 'attention' else ''))
+                             f'{added.min():+.1f} to {added.max():+.1f}', cosine if half == 'attention' else ''))
     say_table(('', 'R^c by', 'step', 'lowers R^c in', 'adds, nats', 'cosine to the gradient'), said)
     for name, measure, half, lower, *_ in said:
         if name == nets[0].name and half == 'attention':
@@ -213,13 +186,10 @@ def draw_rate_changes(c, nets):
     if layers.causal(nets[0].model):
         print('the gradient sees later tokens too')
     warn_if_lengths_differ(c, nets)
-    titles = [f"R^c in the layer's subspaces, {measure}" for measure in COMPRESSED]
-    label_panels(figure, axes, titles, ['R^c, nats'] * 2, nets)
+    label_panels(figure, axes, [(f"R^c in the layer's subspaces, {measure}", 'R^c, nats') for measure in COMPRESSED])
     for axis in axes:
         axis.set(xlabel='layer: before it (ring), after its attention, after it', ylim=(0, None))
-    columns = [f'{part}{how}{end}' for how in ('', '_released') for part in ('before', 'half', 'after')
-               for end in ('', '_spread')]
-    return figure, ('network', 'weights', 'layer', *columns, 'cosine', 'cosine_spread'), rows
+    return figure, rows_of(nets, found)
 
 
 def draw_steps(axis, net, parts):
@@ -227,5 +197,5 @@ def draw_steps(axis, net, parts):
     style = '-' if net.kind == 'trained' else '--'
     for l, rates in enumerate(parts.T.tolist(), 1):
         axis.plot((l, l + 0.35, l + 0.7), rates, marker='.', markersize=3, linestyle=style, color=net.colour,
-                  label=net.name if l == 1 else None)
+                  label=net.label if l == 1 else None)
         axis.plot(l, rates[0], marker='o', fillstyle='none', color=net.colour)

@@ -6,11 +6,11 @@ import math
 import operator
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from analysis import layers, measures
-from analysis.panels import (label_panels, levels, mean_and_spread, over_layers, panels, say_table, side_by_side,
-                             span)
+from analysis.panels import legend_below, over_layers, panels, say_table, span
 from analysis.samples import batches
 from analysis.theory import TheoryConfig, say_conditions
 
@@ -22,9 +22,9 @@ class DenoiseConfig(TheoryConfig):
     tokens: int = 128               # tokens around each subspace
     delta: float = 0.2              # size of the noise
     eta: float = 0.1                # step size of a layer
-    tau: float = 0.6                # threshold of the attention weights; 0 keeps the plain softmax
+    tau: float = 0.6                # threshold of the attention weights
     n_layer: int = 10               # layers
-    ranges = TheoryConfig.ranges | {'delta': (1e-6, 100), 'eta': (1e-6, 100), 'tau': (0, 0.999999),
+    ranges = TheoryConfig.ranges | {'delta': (1e-6, 100), 'eta': (1e-6, 100), 'tau': (1e-6, 0.999999),
                                     'n_layer': (1, None)}
 
 
@@ -61,7 +61,7 @@ def layer_by_layer(c):
     Z, U = measures.noisy_mixture(c.n_head, c.head_dim, c.tokens, c.d, c.delta, torch.Generator().manual_seed(c.seed))
     found, passed = [measures.snr(Z, U)], []
     for _ in range(c.n_layer):
-        phi = measures.denoising_weights(Z, U, c.tau or None)
+        phi = measures.denoising_weights(Z, U, c.tau)
         passed.append(torch.stack(measures.passing(phi)))
         Z = measures.denoise(Z, U, c.eta, phi)
         found.append(measures.snr(Z, U))
@@ -77,7 +77,7 @@ def draw_denoising(c):
     with five times the step and the default sizes 3.4% of the noise passes in layer 5.
     """
     settings = {'near the theorem': replace(c, **NEAR), 'as set': c}
-    for name, s in settings.items() if c.tau else ():
+    for name, s in settings.items():
         held = conditions(s)
         say_conditions(f'{name}, K = {s.n_head}, p = {s.head_dim}, N = {s.n_head * s.tokens}: '
                        f'{sum(row[-1] for row in held)} of {len(held)} conditions met', [
@@ -87,84 +87,77 @@ def draw_denoising(c):
     rows, said, (figure, axes) = [], [], panels(11, 3.8, 1, len(regimes))
     for axis, (regime, (step, noise)) in zip(axes, regimes.items()):
         for name, s in settings.items():
-            found, told = one_regime(replace(s, eta=step * s.eta, delta=noise * s.delta), axis, name, regime)
-            rows, said = rows + found, said + [told]
-        if c.tau:
-            axis.plot([(1 + step * c.eta * c.tau) ** l for l in range(c.n_layer + 1)], linestyle='--', color='black',
-                      linewidth=1, label='Theorem 1')
+            s = replace(s, eta=step * s.eta, delta=noise * s.delta)
+            found, passed = layer_by_layer(s)
+            rows += rows_in(s, name, regime, found, passed)
+            said.append((name, regime, *summary(s, found, passed)))
+            relative = found / found[0]
+            line, = axis.plot(relative.mean(1), marker='.', label=f'{name}: K = {s.n_head}, p = {s.head_dim}')
+            axis.fill_between(range(len(found)), relative.amin(1), relative.amax(1), alpha=0.2, linewidth=0,
+                              color=line.get_color())
+        axis.plot([(1 + step * c.eta * c.tau) ** l for l in range(c.n_layer + 1)], linestyle='--', color='black',
+                  linewidth=1, label='Theorem 1')
         axis.set(title=f'{regime}: eta = {step * c.eta:g}' if noise == 1 else regime, xlabel='layer', ylim=(0, None),
                  ylabel='signal to noise, eq. (6),\nover that before the first layer')
-    figure.legend(*axis.get_legend_handles_labels(), loc='outside lower center', ncols=3, fontsize='small')
+    legend_below(figure, axes[0], 3)
     print('factor on signal to noise in a layer, before noise passes the threshold and from there on')
-    say_table(('setting', 'regime', 'Theorem 1', 'before', 'off by', 'noise from', 'of it', 'at the end', 'from there'),
-              said)
-    if c.tau:
-        print(f'here factors are off by at most {max(row[4] or 0 for row in said):.2%} before noise passes; it never '
-              f'does in {sum(row[5] == "no layer" for row in said)} of {len(said)} rows, the theory says in all')
-    else:
-        print('this is the plain softmax, about which the theorem says nothing')
-    columns = 'setting', 'regime', 'layer', 'cluster', 'snr', 'theorem', 'signal_passing', 'noise_passing'
-    return figure, columns, rows
+    say_table(('setting', 'regime', 'Theorem 1', 'before', 'off by', 'noise from', 'from there'), said)
+    print(f'here factors are off by at most {max(row[4] or 0 for row in said):.2%} before noise passes; it never does '
+          f'in {sum(row[5] == "no layer" for row in said)} of {len(said)} rows, the theory says in all')
+    return figure, rows
 
 
-def one_regime(c, axis, name, regime):
-    """Draw one setting; returns its rows of the table, and a row to print: the factors of layers before noise passes
-    the threshold, and from there on."""
-    found, passed = layer_by_layer(c)
-    factor, factors, L, relative = 1 + c.eta * c.tau, found[1:] / found[:-1], c.n_layer, found / found[0]
-    line, = axis.plot(relative.mean(1), marker='.', label=f'{name}: K = {c.n_head}, p = {c.head_dim}')
-    axis.fill_between(range(L + 1), relative.amin(1), relative.amax(1), alpha=0.2, linewidth=0, color=line.get_color())
-    shares = [('', ''), *(passed.tolist() if c.tau else [('', '')] * L)]
-    noise = passed[:, 1]
-    clean = int((noise.cumsum(0) == 0).sum()) if c.tau else L
-    off = (factors[:clean] / factor - 1).abs().max().item() if c.tau and clean else ''
-    first = (f'layer {clean + 1}', f'{noise[clean]:.2%}', f'{noise[-1]:.2%}') if clean < L else \
-        ('no layer' if c.tau else '', '', '')
+def rows_in(c, name, regime, found, passed):
+    """The table of one setting: of every layer and cluster, from before the first layer on."""
+    rows = []
+    for l, k in np.ndindex(found.shape):
+        rows.append({'setting': name, 'regime': regime, 'layer': l, 'cluster': k, 'snr': found[l, k].item(),
+                     'theorem': (found[0, k] * (1 + c.eta * c.tau) ** l).item()})
+        if l:
+            rows[-1]['signal_passing'], rows[-1]['noise_passing'] = passed[l - 1].tolist()
+    return rows
+
+
+def summary(c, found, passed):
+    """Theorem 1's factor of a layer; the factors of layers before noise passes the threshold, how far they are off, and
+    from which layer on it passes; the factors from there on."""
+    factor, factors = 1 + c.eta * c.tau, found[1:] / found[:-1]
+    clean = int((passed[:, 1].cumsum(0) == 0).sum())                    # layers
     before, after = (span(part.flatten()) if len(part) else '' for part in (factors[:clean], factors[clean:]))
-    told = name, regime, factor if c.tau else '', before, off, *first, after
-    return [(name, regime, l, k, found[l, k].item(), (found[0, k] * factor ** l).item() if c.tau else '', *shares[l])
-            for l in range(L + 1) for k in range(c.n_head)], told
+    off = (factors[:clean] / factor - 1).abs().max().item() if clean else ''
+    return factor, before, off, f'layer {clean + 1}' if clean < c.n_layer else 'no layer', after
 
 
 # ---- in trained networks --------------------------------------------------------------------------------------------
 
-@torch.no_grad()
-def signal_to_noise(model, inputs):
-    """AoT's eq. (6) for a trained network: the signal-to-noise ratio of the tokens of each layer
-    and sample before the attention step and after it, two tensors (L, B).
+def signal_to_noise(step):
+    """AoT's eq. (6) for a layer of a trained network: the signal-to-noise ratio of the tokens of each sample before the
+    attention step and after it, and the one over the other, each (B,).
 
     A token belongs to the subspace (with an orthonormal basis) that holds most of it before the
     step. All clusters are taken together: the norm of what lies in each token's own subspace,
     divided by the norm of the rest.
     """
-    before, after = [], []
-    for step in layers.inside(model, *inputs):
-        Q = torch.linalg.qr(layers.bases(step.attention).float()).Q     # (K, d, p)
-        own = (step.z.float().unsqueeze(1) @ Q).square().sum(-1).argmax(1, keepdim=True)         # (B, 1, N)
-        for tokens, found in ((step.z.float(), before), (step.half.float(), after)):
-            signal = (tokens.unsqueeze(1) @ Q).square().sum(-1).gather(1, own).sum((1, 2))       # its norm, squared
-            found.append((signal / (tokens.square().sum((1, 2)) - signal)).sqrt())
-    return torch.stack(before), torch.stack(after)
+    Q = torch.linalg.qr(layers.bases(step.attention).float()).Q         # (K, d, p)
+    own = (step.z.float().unsqueeze(1) @ Q).square().sum(-1).argmax(1, keepdim=True)             # (B, 1, N)
+    ratios = []
+    for tokens in (step.z.float(), step.half.float()):
+        signal = (tokens.unsqueeze(1) @ Q).square().sum(-1).gather(1, own).sum((1, 2))           # its norm, squared
+        ratios.append((signal / (tokens.square().sum((1, 2)) - signal)).sqrt())
+    before, after = ratios
+    return {'before': before, 'after': after, 'factor': after / before}
 
 
 def draw_signal_to_noise(c, nets):
     """AoT's eq. (6) for trained tokens, before and after each attention step."""
-    (figure, axes), rows, said = side_by_side(2), [], []
-    for net in nets:
-        before, after = layers.of_all(batches(c, net, 256), signal_to_noise, net.model)
-        factor = after / before
-        over_layers(axes[0], net, before)
-        over_layers(axes[1], net, factor)
-        rows += [(net.name, net.kind, l, b.mean().item(), a.mean().item(), *mean_and_spread(f))
-                 for l, (b, a, f) in enumerate(zip(before, after, factor), 1)]
-        said.append((net.name, span(before.mean(1)), span(factor.mean(1)),
-                     f'{(factor.mean(1) > 1).sum()} of {len(factor)}'))
-    axes[0].set_ylim(0)
-    levels(axes[1], {'as before the step': 1})
-    titles = "signal to noise before a layer, Z^l, in its subspaces", 'what the attention step multiplies it by'
-    label_panels(figure, axes, titles, ['ratio, eq. (6), clusters together', 'factor'], nets)
+    found, said = [layers.of_all(net.model, batches(c, net, 256), signal_to_noise) for net in nets], []
+    for net, values in zip(nets, found):
+        before, factor = values['before'].mean(1), values['factor'].mean(1)
+        said.append((net.name, span(before), span(factor), f'{(factor > 1).sum()} of {len(factor)}'))
     say_table(('signal to noise', 'before a step', 'factor of a step', 'above 1 in'), said)
     tied = getattr(nets[0].model.config, 'tie_out', False)
     print(f'here attention denoises in {said[0][3]} layers; Theorem 1 says in all, for the true subspaces and W = eta '
           '[U_1 .. U_K]. Here ' + ('W has that form, and the subspaces are learned' if tied else 'W is free'))
-    return figure, ('network', 'weights', 'layer', 'before', 'after', 'factor', 'factor_spread'), rows
+    return over_layers(nets, found, {
+        'before': ('signal to noise before a layer, Z^l, in its subspaces', 'ratio, eq. (6), clusters together'),
+        'factor': ('what the attention step multiplies it by', 'factor')}, {'factor': {'as before the step': 1}})

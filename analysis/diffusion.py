@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from analysis.measures import compressed_rate_gradient, random_bases
-from analysis.panels import legend_below, lines, panels, say_table
+from analysis.panels import lines, panels, say_rows, say_table
 from analysis.projection import noisy_codebook, outside
 from analysis.scores import Mixture, score
 from analysis.theory import TheoryConfig, say_conditions, shipped_attention
@@ -127,24 +127,36 @@ def draw_diffusion(c):
     X, T = X.unflatten(0, (c.sets, -1)), c.sigma ** 2 / (2 * c.d)
     Z = X + (2 * T) ** 0.5 * torch.randn(X.shape, generator=generator, dtype=X.dtype)
     numbers = [2 ** i for i in range(1, c.n_layer.bit_length())]
-    errors, laws = round_trips(Z[0], U, c.eps, c.depth, numbers), {}
+    errors = round_trips(Z[0], U, c.eps, c.depth, numbers)
+    trips = [{'what': name, 'x': c.depth / L, 'value': error}
+             for name, found in errors.items() for L, error in zip(numbers, found)]
+    laws = []
     for name, drift in drifts(U, c.eps).items():
         for noisy, equation in ((True, '(2.10)'), (False, '(2.11)')):
             path = diffuse(Z, drift, T, c.depth, 100, noisy, generator)
-            laws[f'eq. {equation} with the {name}'] = [(-math.log(left / T) / 2, *energies(z, U, s, left))
-                                                       for i, (left, z) in enumerate(path) if i % 10 == 0]
+            for i, (left, z) in enumerate(path):
+                if i % 10 == 0:
+                    inside, error, outside = energies(z, U, s, left)
+                    laws.append({'what': f'eq. {equation} with the {name}', 'x': i / 100 * c.depth, 'value': inside,
+                                 'standard_error': error, 'noise': outside})
     say_round_trips(c, numbers, errors)
-    ends = {'at the start': energies(Z, U, s, T), **{name: rows[-1][1:] for name, rows in laws.items()}}
-    print(f'tokens at T - t = {math.exp(-2 * c.depth):.3g} T; inside their own subspace without noise '
-          f'{X.square().sum(-1).mean():.3f}')
-    say_table(('', 'squared length inside', '+-', 'outside, over the noise'), [(k, *v) for k, v in ends.items()])
-    for name in ('score', 'gradient of R^c'):
-        (a, e, _), (b, f, _) = (ends[f'eq. {equation} with the {name}'] for equation in ('(2.10)', '(2.11)'))
-        print(f'here the two equations differ by {abs(a - b) / (e ** 2 + f ** 2) ** 0.5:.1f} standard errors with the '
-              f'{name}; the paper says that their law is the same')
-    return figure_of_diffusion(c, numbers, errors, laws), ('what', 'x', 'value', 'standard_error', 'noise'), \
-        [(name, c.depth / L, e, '', '') for name, found in errors.items() for L, e in zip(numbers, found)] \
-        + [(name, *row) for name, rows in laws.items() for row in rows]
+    print(f'tokens from T to {math.exp(-2 * c.depth):.3g} T: their squared length inside their own subspace, without '
+          f'noise {X.square().sum(-1).mean():.3f}, and the noise outside, over its variance')
+    ends = laws[10::11]
+    say_rows([laws[0] | {'what': 'at the start'}, *ends], 'what', 'value', 'standard_error', 'noise')
+    for noisy, ordinary in (ends[:2], ends[2:]):
+        error = math.hypot(noisy['standard_error'], ordinary['standard_error'])
+        apart = abs(noisy['value'] - ordinary['value']) / error
+        print(f'here {noisy["what"]} and (2.11) differ by {apart:.1f} standard errors; the paper says that their law '
+              'is the same')
+    figure, axes = panels(11, 4.8, 1, 2)
+    lines(axes[0], trips, 'what', 'x', 'value', title=f'errors, with kappa x layers = {c.depth:g}',
+          xlabel='step size kappa', ylabel='distance, of |Z|', xscale='log', yscale='log')
+    lines(axes[1], laws, 'what', 'x', 'value', title='tokens inside their own subspace', ylim=(0, None),
+          xlabel='from noise to signal, tau = -1/2 log((T - t) / T)', ylabel='squared length of a token')
+    for axis in axes:
+        axis.legend(fontsize='small')
+    return figure, trips + laws
 
 
 def say_round_trips(c, numbers, errors):
@@ -154,26 +166,6 @@ def say_round_trips(c, numbers, errors):
         (kappa * beta < 1, f'kappa beta < 1, so that a layer of the encoder has an inverse: {kappa * beta:.3g}'),
         (kappa < 0.5, f'kappa < 1/2, so that T - t, which a layer multiplies by 1 - 2 kappa, stays positive: '
                       f'{kappa:.3g}')])
-    print(f'the decoder multiplies t by 1 + 2 kappa, eq. (A.239): {numbers[-1]} layers there and back end at '
-          f'{(1 - 4 * kappa ** 2) ** numbers[-1]:.4f} T')
     say_table(('distance, of the length of the tokens', f'{numbers[0]} layers', f'{numbers[-1]} layers', 'falls as'),
               [(name, errors[name][0], errors[name][-1], f'kappa^{order:.2f}')
                for name, order in orders(numbers, errors).items()])
-
-
-def figure_of_diffusion(c, numbers, errors, laws):
-    figure, (trips, signal, noise) = panels(13.2, 4.6, 1, 3)
-    lines(trips, [c.depth / L for L in numbers], errors, title=f'errors, with kappa x layers = {c.depth:g}',
-          xlabel='step size kappa', ylabel='distance, of |Z|', xscale='log', yscale='log')
-    for i, (name, rows) in enumerate(laws.items()):
-        share, inside, error, outside = zip(*rows)
-        style = {'color': f'C{i // 2}', 'linestyle': '-:'[i % 2], 'marker': 'os'[i // 2], 'markersize': 4}
-        signal.errorbar(share, inside, error, label=name, **style)
-        noise.plot(share, outside, label=name, **style)
-    signal.set(title='tokens inside their own subspace', ylabel='squared length of a token')
-    noise.set(title='tokens outside it', ylabel='squared length over the variance of the noise')
-    for axis in (signal, noise):
-        axis.set(xlabel='from noise to signal, tau = -1/2 log((T - t) / T)', ylim=(0, None))
-    for axis in (trips, signal):
-        legend_below(axis)
-    return figure

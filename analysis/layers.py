@@ -121,10 +121,16 @@ def class_maps(attention, normed):
 
 # ---- what a layer does to its tokens --------------------------------------------------------------------------------
 
-def of_all(batches, measure, model, *settings):
-    """measure(model, inputs, *settings), a tuple of tensors (L, B), over all batches of inputs:
-    tensors (L, n), on the CPU."""
-    return [torch.cat(parts, 1).cpu() for parts in zip(*(measure(model, inputs, *settings) for inputs in batches))]
+@torch.no_grad()
+def of_all(model, batches, measure):
+    """What measure(Step) -> {name: numbers (B,)} finds in every layer, of all batches of inputs: {name: (L, n)}, on the
+    CPU."""
+    by_layer = [[] for _ in needed(model, 'layers')]
+    for inputs in batches:
+        for found, step in zip(by_layer, inside(model, *inputs)):
+            found.append(measure(step))
+    return {name: torch.stack([torch.cat([part[name] for part in found]) for found in by_layer]).cpu()
+            for name in by_layer[0][0]}
 
 
 def is_dense(model):
@@ -144,10 +150,8 @@ def codes(step):
     return step.layer.ista.code(needed(step.layer, 'norm2')(step.half)) if decodes(step.layer) else step.after
 
 
-@torch.no_grad()
-def layer_measures(model, inputs, measure='paper', eps=0.0, part='value', threshold=0.0):
-    """R^c in nats, the share of non-zeros and the objective for each layer and sample: three tensors (L, B). inputs:
-    what `inside` takes.
+def layer_measures(step, measure='paper', eps=0.0, part='value', threshold=0.0):
+    """R^c in nats, the share of non-zeros and the objective of one layer, for each sample (B,).
 
     measure='paper': R^c of Z^(l+1/2) in the subspaces U of the layer, CRATE eq. (8), Figure 3.
     'released': as the authors' code measures it, on LN(Z^l), with projected tokens of unit norm and
@@ -155,16 +159,12 @@ def layer_measures(model, inputs, measure='paper', eps=0.0, part='value', thresh
     of a layer that decodes them; numbers of at most `threshold` count as zeros. The objective is that of Z^(l+1),
     eq. (1), in the same subspaces, with the lambda of the layer's ISTA, or LAM where it has none.
     """
-    rates, shares, objectives = [], [], []
-    for step in inside(model, *inputs):
-        U, lam = bases(step.attention, part), getattr(getattr(step.layer, 'ista', None), 'lam', LAM)
-        rate, tokens = (measures.compressed_rate, step.half) if measure == 'paper' else \
-            (measures.released_rate, step.normed)
-        rates.append(rate(tokens.unsqueeze(1) @ U, eps or EPS[measure]))
-        sparse, z = (torch.where(t.abs() > threshold, t, 0) for t in (codes(step), step.after))
-        shares.append(measures.nonzeros(sparse))
-        objectives.append(measures.objective(z, z.unsqueeze(1) @ U, lam))
-    return torch.stack(rates), torch.stack(shares), torch.stack(objectives)
+    U, lam = bases(step.attention, part), getattr(getattr(step.layer, 'ista', None), 'lam', LAM)
+    rate, tokens = (measures.compressed_rate, step.half) if measure == 'paper' else \
+        (measures.released_rate, step.normed)
+    sparse, z = (torch.where(t.abs() > threshold, t, 0) for t in (codes(step), step.after))
+    return {'rate': rate(tokens.unsqueeze(1) @ U, eps or EPS[measure]), 'sparsity': measures.nonzeros(sparse),
+            'objective': measures.objective(z, z.unsqueeze(1) @ U, lam)}
 
 
 class Telemetry:
@@ -178,9 +178,10 @@ class Telemetry:
         """{column of the log: mean over the batch}: R^c and the objective of each layer, rate_1 .. rate_L and
         objective_1 .. objective_L, and where sparsity means something the share of non-zeros, nonzeros_1 .."""
         was_training = model.training
-        rates, shares, objectives = layer_measures(model.eval(), self.inputs)
+        found = of_all(model.eval(), [self.inputs], layer_measures)
         model.train(was_training)
-        found = {'rate': rates, 'objective': objectives} | ({} if is_dense(model) else {'nonzeros': shares})
+        sparsity = found.pop('sparsity')
+        found |= {} if is_dense(model) else {'nonzeros': sparsity}
         return {f'{k}_{l}': v for k, values in found.items() for l, v in enumerate(values.mean(1).tolist(), 1)}
 
 

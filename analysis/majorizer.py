@@ -12,9 +12,8 @@ import torch
 from torch.nn.functional import normalize
 
 from analysis.measures import compressed_rate_gradient, random_bases
-from analysis.panels import legend_below, lines, panels, say_table
+from analysis.panels import lines, panels, say_rows, say_table
 from analysis.theory import Shared, say_conditions
-from engine import plots
 from model_crate import CRATEConfig, ISTA
 
 PAPER, SHARP = 9 / 4, 1 / 8  # L / alpha, what bounds the curvature of -R: by Lemma 6, and the least that does
@@ -58,7 +57,7 @@ def layer(Z0, alpha, lam, D=None):
         return ista(Z0)
 
 
-# ---- the curvature, and the equations as printed --------------------------------------------------------------------
+# ---- the curvature --------------------------------------------------------------------------------------------------
 
 def second_derivative(Z, Delta, alpha):
     """The Hessian of R at Z applied to Delta, eqs. (95) and (96). Both (.., N, d) -> (.., N, d)."""
@@ -72,28 +71,6 @@ def curvatures(Z, alpha):
     units = torch.eye(Z.numel(), dtype=Z.dtype).view(-1, *Z.shape)
     found = torch.linalg.eigvalsh(second_derivative(Z, units, alpha).flatten(1)) / alpha
     return found[0].item(), found[-1].item()
-
-
-def taylor(Z, Z0, alpha, at):
-    """The right side of eq. (79), with Z_t = at(t), by the midpoint rule."""
-    step, t = Z - Z0, (torch.arange(1000, dtype=Z.dtype)[:, None, None] + 0.5) / 1000
-    curved = (1 - t) * step * second_derivative(at(t), step, alpha)     # (1000, N, d)
-    return rate(Z0, alpha) + (rate_gradient(Z0, alpha) * step).sum() + curved.sum() / 1000
-
-
-def printed(Z, Z0, D, alpha):
-    """{equation: how far its two sides are from each other, as printed and as it holds} for an
-    orthogonal D (d, d), which acts on a row z as z D^T."""
-    def curved(at, Delta):
-        return (Delta * second_derivative(at, Delta, alpha)).sum()
-    Delta, back = Z - Z0, lambda Y: Y @ D                                # D^T of each token
-    left = curved(Z0, Delta @ D.T)                                      # <D Delta, H(Z) D Delta>
-    return {'(79)': [abs(rate(Z, alpha) - taylor(Z, Z0, alpha, at)).item()
-                     for at in (lambda t: t * Z0 + (1 - t) * Z, lambda t: (1 - t) * Z0 + t * Z)],
-            '(89)': [(rate_gradient(Z0, alpha) @ D.T - rate_gradient(Z0 @ D.T, alpha)).norm().item()] * 2,
-            '(90)': [abs(left - curved(Y, Delta)).item() for Y in (Z0 @ D.T, back(Z0))],
-            '(91)': [abs((rate_gradient(Z0, alpha) * Delta).sum() - (rate_gradient(back(Z0), alpha) * Y).sum()).item()
-                     for Y in (Delta, back(Delta))]}
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------
@@ -156,39 +133,28 @@ def draw_majorizer(c):
         ('with D, eq. (92)', (layer(Z0, alpha, lam, D) - minimum(Z0 @ D, alpha, lam)).abs().max().item()),
         ('least eigenvalue of the Hessian of R, over alpha', min(low for low, _ in hessian)),
         ('largest one; Lemma 6 says at most 9/4 in size', max(high for _, high in hessian))])
-    sides = printed(Z0 + ways[0] / 4, Z0 + ways[1] / 4, D, alpha)
-    say_table(('the two sides of', 'differ by', 'as corrected here'), [(f'eq. {k}', *v) for k, v in sides.items()])
-    paths = {f'{name}, L = {k:.4g} alpha': descend(Z, c, k) for name, Z in points.items() for k in (PAPER, SHARP)}
-    say_table(('phi', 'before the layer', 'after it', f'after {c.steps} steps'),
-              [(name, values[0], values[1], values[-1]) for name, values in paths.items()])
+    rows = [{'phi': f'{name}, L = {k:.4g} alpha', 'step': step, 'value': value} for name, Z in points.items()
+            for k in (PAPER, SHARP) for step, value in enumerate(descend(Z, c, k))]
+    say_rows([row for row in rows if row['step'] in (0, 1, c.steps)])
     holds = touches < 1e-9 and gaps[PAPER] >= -1e-9
     print(f'here the bound {"lies above -R and touches it" if holds else "does not lie above -R"}; the theory says it '
           'lies above. A Hessian of at least -alpha/8 would let the step be 18 times as long as with 9 alpha/4')
-    return figure_of_majorizer(c, Z0, scales, hessian, paths), ('what', 'x', 'value', 'value2'), \
-        [('eigenvalues of the Hessian over alpha', x, *pair) for x, pair in zip(scales, hessian)] \
-        + [(f'phi, {name}', i, value, '') for name, values in paths.items() for i, value in enumerate(values)]
+    figure, axes = panels(11, 4.6, 1, 2)
+    draw_bounds(axes[0], Z0, alpha)
+    lines(axes[1], rows, 'phi', 'step', 'value', title='the objective, step by step', ylabel='phi, eq. (77)',
+          xlabel='step; the first is the layer', xscale='symlog')
+    for axis in axes:
+        axis.legend(fontsize='small')
+    return figure, rows
 
 
-def figure_of_majorizer(c, Z0, scales, curvature, paths):
-    figure, (line, hessian, descent) = panels(13.2, 4.6, 1, 3)
-    ways, there = torch.linspace(-2, 4, 61, dtype=Z0.dtype), minimum(Z0, c.alpha, 0.0, SHARP) - Z0
-    rates = [-rate(Z0 + t * there, c.alpha).item() for t in ways]
-    line.plot(ways, rates, color='black', label='-R, minus the coding rate')
+def draw_bounds(axis, Z0, alpha):
+    """-R and two bounds above it along a way from Z0."""
+    ways, there = torch.linspace(-2, 4, 61, dtype=Z0.dtype), minimum(Z0, alpha, 0.0, SHARP) - Z0
+    rates = [-rate(Z0 + t * there, alpha).item() for t in ways]
+    axis.plot(ways, rates, color='black', label='-R, minus the coding rate')
     for k, label, style in ((PAPER, 'eq. (84), 9 alpha/4', '-'), (SHARP, 'alpha/8', '--')):
-        line.plot(ways, [bound(Z0 + t * there, Z0, c.alpha, k) for t in ways], style, label=f'above it, {label}')
+        axis.plot(ways, [bound(Z0 + t * there, Z0, alpha, k) for t in ways], style, label=f'above it, {label}')
     low, high = min(rates), max(rates)
-    line.set(title='the coding rate, and bounds', xlabel='way from Z0, which is at 0', ylabel='nats',
+    axis.set(title='the coding rate, and bounds', xlabel='way from Z0, which is at 0', ylabel='nats',
              ylim=(low - (high - low) / 5, high + (high - low)))
-    lines(hessian, scales, {f'{name} eigenvalue': v for name, v in zip(('smallest', 'largest'), zip(*curvature))},
-          title='curvature of the coding rate R', xlabel='length of tokens x sqrt(alpha)', xscale='log',
-          ylabel='eigenvalues of its Hessian, over alpha')
-    for values, style, label in (((-1 / 8, 1), ':', '-1/8 and 1'), ((-PAPER, PAPER), '--', 'Lemma 6')):
-        hessian.hlines(values, scales[0], scales[-1], color='black', linewidth=1, linestyle=style, label=label)
-    for i, (name, values) in enumerate(paths.items()):
-        descent.plot(values, color=f'C{i // 2}', linestyle=('-', '--')[i % 2], label=name)
-    descent.set(title='the objective, step by step', xlabel='step; the first is the layer', xscale='symlog',
-                xlim=(0, c.steps), ylabel='phi, eq. (77)')
-    plots.plain_numbers(descent)
-    for axis in (line, hessian, descent):
-        legend_below(axis)
-    return figure

@@ -68,26 +68,17 @@ def overlaps(found, inside, known):
 
 class Scores(NamedTuple):
     """Of P masks for each of n pictures: the overlap with all objects together (n, P), with each of them (n, P, M), and
-    the share of the known pixels that they cover (n, P). Of heads also the share of their attention on known pixels
-    that lies on the objects (n, P)."""
+    the share of the known pixels that they cover (n, P)."""
     whole: torch.Tensor
     each: torch.Tensor
     covers: torch.Tensor
-    on: torch.Tensor | None = None
 
     @staticmethod
-    def of(found, inside, known, maps=None):
-        """For masks of a batch of pictures; arguments as of `overlaps`, and the attention (b, P, N)."""
+    def of(found, inside, known):
+        """Arguments as of `overlaps`."""
         whole = overlaps(found, inside.sum(-2, keepdim=True), known)[..., 0]
         covers = (found.float() @ known[..., None])[..., 0] / known.sum(-1, keepdim=True).clamp_min(1)
-        on = None if maps is None else (
-            (maps @ inside.sum(1)[..., None]) / (maps @ known[..., None]).clamp_min(1e-9))[..., 0]
-        return Scores(whole, overlaps(found, inside, known), covers, on)
-
-    @staticmethod
-    def joined(parts):
-        """Those of all batches."""
-        return Scores(*(None if of[0] is None else torch.cat(of) for of in zip(*parts)))
+        return Scores(whole, overlaps(found, inside, known), covers)
 
     def best(self, classes):
         """The overlap of each object with the mask that covers it best: two tensors (objects,), the

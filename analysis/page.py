@@ -18,7 +18,7 @@ import torch
 from analysis.samples import SubjectsConfig, check_shown, pictures, pixels, started, subjects, texts
 from engine.checkpoint import write_file
 from engine.networks import grid, size
-from engine.plots import check_free, told_apart
+from engine.plots import check_free
 from engine.settings import Mistake
 from engine.trained import from_command_line
 from tasks.augment import denormalize
@@ -91,11 +91,9 @@ def check_together(nets):
 
 def page(c, nets):
     """The file as a string."""
-    names = told_apart([net.name for net in nets])
-    nets = [dataclasses.replace(net, name=names[net.name]) for net in nets]
     held = {'networks': [network(net) for net in nets], 'reads': nets[0].reads}
     held |= picture_samples(c, nets) if nets[0].reads == 'images' else text_samples(c, nets)
-    parts = {'title': html.escape(' and '.join(net.name for net in nets)),
+    parts = {'title': html.escape(' and '.join(net.label for net in nets)),
              'data': json.dumps(held, separators=(',', ':')).replace('<', '\\u003c')}  # no tag may end the script
     parts |= {name: (PARTS / name).read_text(encoding='utf-8') for name in ('page.css', 'network.js', 'page.js')}
     return re.sub(r'\[\[([\w.]+)\]\]', lambda found: parts[found[1]], (PARTS / 'page.html').read_text(encoding='utf-8'))
@@ -120,7 +118,7 @@ def network(net):
     """A network as page.js reads it."""
     tensors = list(whole_numbers(net.model))
     weights = b''.join(packed(numbers.numpy()) for _, numbers, _ in tensors)
-    return {'name': net.name, 'model': net.run['model'], 'classes': class_names(net),
+    return {'name': net.label, 'model': net.run['model'], 'classes': class_names(net),
             'config': dataclasses.asdict(net.model.config), 'weights': base64.b64encode(weights).decode(),
             'tensors': [(k, numbers.shape, scale) for k, numbers, scale in tensors]}
 

@@ -8,7 +8,6 @@ from engine import plots
 
 MARKERS = 'osD^vPX'  # as many as colours
 STYLES = ':', '-.', (0, (6, 2)), (0, (1, 4)), (0, (8, 2, 1, 2, 1, 2))  # of lines to compare with
-RANDOM = ', random weights'  # at the end of the name of a network with such
 
 
 # ---- printed --------------------------------------------------------------------------------------------------------
@@ -23,13 +22,13 @@ def say_table(columns, rows):
         print('  '.join([row[0].ljust(widths[0]), *cells[1:]]).rstrip())
 
 
+def say_rows(rows, *columns):
+    """Print these columns of rows of a table, or all."""
+    say_table(columns or rows[0], [[row.get(name, '') for name in columns or rows[0]] for row in rows])
+
+
 def span(values, unit='.3f'):
     return f'{min(values):{unit}} to {max(values):{unit}}'
-
-
-def mean_and_spread(*parts):
-    """The mean of each part and its standard deviation, one after the other."""
-    return [n for values in parts for n in (values.mean().item(), values.std(correction=0).item())]
 
 
 # ---- panels ---------------------------------------------------------------------------------------------------------
@@ -45,12 +44,19 @@ def side_by_side(n):
     return panels((8.4, 10.8)[n - 1] if n < 3 else 13.2, 3.8, 1, n)
 
 
-def lines(axis, x, curves, **labels):
-    """A line with markers for each {name: values} over x, None for 0, 1, ..; labels: those of the axis."""
-    for (name, values), marker in zip(curves.items(), MARKERS):
-        axis.plot(range(len(values)) if x is None else x, values, marker=marker, markersize=4, label=name)
+def lines(axis, rows, name, x, y, **labels):
+    """Of the rows of a table a line with markers for each value of the column `name`: column y over column x. labels:
+    those of the axis."""
+    for value, marker in zip(dict.fromkeys(row[name] for row in rows), MARKERS):
+        points = [(row[x], row[y]) for row in rows if row[name] == value]
+        axis.plot(*zip(*points), marker=marker, markersize=4, label=value)
     axis.set(**labels)
     plots.plain_numbers(axis)
+
+
+def legend_below(figure, axis, columns):
+    """One legend for all panels, with the words of one of them."""
+    figure.legend(*axis.get_legend_handles_labels(), loc='outside lower center', ncols=columns, fontsize='small')
 
 
 def picture_grid(side, left, above):
@@ -66,29 +72,23 @@ def picture_grid(side, left, above):
     return figure, axes
 
 
-def small_maps(figure, wide, maps, x, y, bar, extend='max', **colours):
-    """The panels of maps {title: array}, `wide` in a row, and a bar of colours. x and y say what their axes are, below
-    the last and left of the first of each row."""
-    axes, n = list(figure.subplots(math.ceil(len(maps) / wide), wide, squeeze=False).flat), len(maps)
-    for i, axis in enumerate(axes):
-        axis.set_visible(i < n)
+def small_maps(maps, side, x, y, bar, extend='max', **colours):
+    """A figure of maps {title: array} of so many inches each, with a bar of colours, and its panels. x and y say what
+    their axes are, below the last and left of the first of each row."""
+    n = len(maps)
+    wide = max(1, min(n, int(12 / side)))
+    down = math.ceil(n / wide)
+    figure, axes = panels(side * wide + 1.2, (side + 0.4) * down + 0.3, down, wide)
+    for axis in axes[n:]:
+        axis.set_visible(False)
+    for i, (axis, (title, values)) in enumerate(zip(axes, maps.items())):
+        image = axis.imshow(values, **colours)
         axis.tick_params(labelsize=7, length=2, labelleft=i % wide == 0, labelbottom=i + wide >= n)
+        axis.set_title(title, fontsize='small')
         axis.set_xlabel(x if i + wide >= n else '', fontsize='small')
         axis.set_ylabel(y if i % wide == 0 else '', fontsize='small')
-    for axis, (title, values) in zip(axes, maps.items()):
-        image = axis.imshow(values, **colours)
-        axis.set_title(title, fontsize='small')
     colour_bar(figure, image, axes[:n], bar, extend=extend)
-    return axes[:n]
-
-
-def plane(axis, x, arrows, subspaces, title, reach=2.15, **scale):
-    """Arrows at points x (n, 2), and one-dimensional subspaces (K, 2, 1) as lines."""
-    axis.quiver(*x.T, *arrows.T, angles='xy', color='C0', **scale)
-    for u in subspaces[..., 0]:
-        axis.axline((0, 0), u.tolist(), color='C1', linewidth=1)
-    axis.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect='equal', xticks=[], yticks=[], title=title)
-    axis.set_xlabel('blue: where a token goes; orange: the subspaces', fontsize='small')
+    return figure, axes[:n]
 
 
 def colour_bar(figure, image, axes, label, **more):
@@ -105,50 +105,61 @@ def scale_of(parts, most=math.inf, share=0.99):
     return min(float(np.quantile(sizes[sizes > 0], share)) if sizes.any() else 1.0, most)
 
 
-def legend_below(axis):
-    axis.legend(fontsize='small', loc='upper center', bbox_to_anchor=(0.5, -0.15))
-
-
 # ---- panels over layers ---------------------------------------------------------------------------------------------
 
-def names_of(nets):
-    """How figures call networks, {full name: name}: without folders, as far as that tells them apart."""
-    names = plots.told_apart([net.name for net in nets if net.kind == 'trained'])
-    for net in nets:
-        first = net.name.removesuffix(RANDOM)
-        names.setdefault(net.name, names[first] + RANDOM if first in names else net.name)
-    return names
+def over_layers(nets, found, shown, levels=None):
+    """Networks side by side. found: of each network {column: numbers (L, n)}; shown {column: (title, unit)}: a panel
+    each, with a line of the mean over layers in a band of one standard deviation; levels {column: {name: height}}: thin
+    lines to compare with. Returns the figure and the rows of its table."""
+    figure, axes = side_by_side(len(shown))
+    names = dict.fromkeys(name for heights in (levels or {}).values() for name in heights)
+    styles = dict(zip(names, STYLES))
+    for axis, column in zip(axes, shown):
+        for net, values in zip(nets, found):
+            if column in values:
+                draw_line(axis, net, values[column])
+        for name, height in (levels or {}).get(column, {}).items():
+            axis.axhline(height, linewidth=1, color='grey', linestyle=styles[name], label=name)
+        if all(min(line.get_ydata()) >= 0 for line in axis.lines):
+            axis.set_ylim(0)
+    label_panels(figure, axes, shown.values())
+    return figure, rows_of(nets, found)
 
 
-def over_layers(axis, net, values, band=True):
-    """A line of the mean of values (L, n) over layers, dashed and hollow for random weights, in a band
-    of one standard deviation."""
+def rows_of(nets, found):
+    """The table of what was found in networks: the mean of each column and its standard deviation, layer by layer."""
+    rows = []
+    for net, values in zip(nets, found):
+        for l in range(1, len(net.model.layers) + 1):
+            rows.append({'network': net.name, 'weights': net.kind, 'layer': l})
+            for name, numbers in values.items():
+                rows[-1] |= mean_and_spread(name, numbers[l - 1])
+    return rows
+
+
+def mean_and_spread(name, values):
+    """The mean of values and their standard deviation, in the columns of a table."""
+    return {name: values.mean().item(), f'{name}_spread': values.std(correction=0).item()}
+
+
+def draw_line(axis, net, values):
+    """The mean of values (L, n) over layers, dashed and hollow for random weights, in a band of one standard
+    deviation."""
     x, mean, spread = range(1, len(values) + 1), values.mean(1), values.std(1, correction=0)
     line, fill = ('-', 'full') if net.kind == 'trained' else ('--', 'none')
     marker = MARKERS[int(net.colour[1:]) % len(MARKERS)]
-    axis.plot(x, mean, marker=marker, markersize=4, color=net.colour, label=net.name, linestyle=line, fillstyle=fill)
-    if band:
-        axis.fill_between(x, mean - spread, mean + spread, alpha=0.15, linewidth=0, color=net.colour)
+    axis.plot(x, mean, marker=marker, markersize=4, color=net.colour, label=net.label, linestyle=line, fillstyle=fill)
+    axis.fill_between(x, mean - spread, mean + spread, alpha=0.15, linewidth=0, color=net.colour)
 
 
-def label_panels(figure, axes, titles, units, nets):
+def label_panels(figure, axes, labels):
     """Titles and units of panels over layers, and one legend below them, of networks and of levels."""
     held = {}
-    for axis, title, unit in zip(axes, titles, units):
+    for axis, (title, unit) in zip(axes, labels):
         axis.set_title(title, fontsize='medium')
         axis.set(xlabel='layer', ylabel=unit)
         axis.xaxis.get_major_locator().set_params(integer=True)
         held |= dict(reversed(pair) for pair in zip(*axis.get_legend_handles_labels()))
-    names = names_of(nets)
     columns = len(axes) + (len(axes) > 2 or len(held) > 4)
     figure.set_figheight(figure.get_figheight() + 0.2 * math.ceil(len(held) / columns))
-    figure.legend(held.values(), [names.get(name, name) for name in held], loc='outside lower center', ncols=columns,
-                  fontsize='small')
-
-
-def levels(axis, heights, first=0):
-    """Thin grey lines to compare with, {name: height}, on an axis from 0 on. Each has a style, from number `first` on,
-    which the legend names."""
-    for (name, height), style in zip(heights.items(), STYLES[first:]):
-        axis.axhline(height, linewidth=1, color='grey', linestyle=style, label=name)
-    axis.set_ylim(bottom=min(0, axis.dataLim.ymin))
+    figure.legend(held.values(), held.keys(), loc='outside lower center', ncols=columns, fontsize='small')

@@ -11,10 +11,9 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from analysis.measures import compressed_rate_gradient, random_bases, turning
-from analysis.panels import lines, plane, say_table
+from analysis.panels import legend_below, panels, say_table
 from analysis.scores import Mixture, nearest_projection, score
 from analysis.theory import TheoryConfig, say_conditions, shipped_attention
-from engine import plots
 
 
 # ---- the theorem ----------------------------------------------------------------------------------------------------
@@ -72,7 +71,7 @@ def theorem(U, N, sigma, eps, generator):
     (noise, signal), (noise_full, signal_full) = left(after), left(Z + full / beta)
     rest = after - (Delta - relevant_noise(X, Delta, s, U, beta) + X / (1 + 1 / beta))      # eq. (A.42)
     grams = [X[s == k] @ X[s == k].T for k in range(K)]                 # A_k^T A_k
-    return {'N/d': N / d, 'sigma': sigma, 'eps': eps, 'beta': beta,
+    return {'N': N, 'N/d': N / d, 'sigma': sigma, 'eps': eps, 'beta': beta,
             'cosine': cosine_similarity(down, there).mean().item(),
             'cosine_outside': cosine_similarity(outside(down, U, s), there).mean().item(),
             'noise_left': noise, 'signal_left': signal, 'noise_left_full': noise_full, 'signal_left_full': signal_full,
@@ -144,8 +143,8 @@ def draw_nearest(c):
     generator, d, N = torch.Generator().manual_seed(c.seed), c.d, c.tokens
     U = random_bases(c.n_head, c.head_dim, d, generator)
     numbers = sorted({N, *(max(2, round(d * share)) for share in (1/32, 1/16, 1/8, 1/4, 1/2, 3/4, 1, 3/2))})
-    found = {n: theorem(U, n, c.sigma, c.precision(n), generator) for n in numbers}
-    mine, (arrows, x) = found[N], fields(generator)
+    rows = [theorem(U, n, c.sigma, c.precision(n), generator) for n in numbers]
+    mine, (arrows, x) = rows[numbers.index(N)], fields(generator)
     say_conditions(f'conditions of Theorem 3, d = {d}, and what its proof takes from them', [
         *conditions(c.n_head, c.head_dim, N, c.sigma, c.precision(N)),
         (mine['gram'] < 1, f'|A_k^T A_k - I| < 1, below eq. (A.122): the largest is {mine["gram"]:.3g}'),
@@ -161,28 +160,27 @@ def draw_nearest(c):
         ('signal left by that', f'{mine["signal_left_full"]:.4f}', ''),
         ('what eq. (A.42) does not explain, over the noise', mine['rest'] / mine['noise'], ''),
         ('its bound (A.47), over an unknown constant', mine['bound'] / mine['noise'], '')])
-    turned = {name: towards(field, x) for name, field in arrows.items()}
-    say_table(('Figure 3, two lines', 'mean cosine', 'turns to the nearest'), [(k, *v) for k, v in turned.items()])
+    say_table(('Figure 3, two lines', 'mean cosine', 'turns to the nearest'),
+              [(name, *towards(field, x)) for name, field in arrows.items()])
     print(f'here the cosine to the direction of the nearest subspace is {mine["cosine"]:.2f}, for N/d = {N / d:.3g}; '
           'the theory says 1')
-    return figure_of_nearest(found, arrows, x), ('N', *mine), [(n, *row.values()) for n, row in found.items()]
-
-
-def figure_of_nearest(found, arrows, x):
-    figure = plots.pyplot().figure(figsize=(13.2, 7.2), layout='constrained')
-    upper, lower = figure.subfigures(2, 1, height_ratios=(3.6, 3.4))    # the legend of one takes no room of the other
-    planes, curves = upper.subplots(1, 4), lower.subplots()
-    for axis, (name, field) in zip(planes, arrows.items()):
-        plane(axis, x, field / field.norm(dim=1).max(), torch.eye(2)[..., None],
-              name.replace('-grad R^c', 'down the gradient'))
-    shown = {'cosine_outside': 'cosine to the nearest subspace, of the part outside the own',
-             'cosine': 'cosine to the nearest subspace', 'noise_left': 'noise left after a step'}
-    lines(curves, [row['N/d'] for row in found.values()],
-          {label: [row[k] for row in found.values()] for k, label in shown.items()},
-          title='the gradient with more and more tokens', xlabel='tokens over dimensions, N/d',
-          ylabel='cosine, or share', ylim=(0, 1.05))
+    figure, axes = panels(16.5, 3.9, 1, 5)
+    for axis, (name, field) in zip(axes, arrows.items()):
+        draw_field(axis, field / field.norm(dim=1).max(), x, name)
+    for column, words in (('cosine_outside', 'cosine to the nearest subspace, outside the own'),
+                          ('cosine', 'cosine to the nearest subspace'), ('noise_left', 'noise left after a step')):
+        axes[4].plot([row['N/d'] for row in rows], [row[column] for row in rows], marker='o', label=words)
+    axes[4].set(title='the gradient with more tokens', xlabel='tokens over dimensions, N/d', ylim=(0, 1.05))
     line = torch.linspace(0, 1, 50)
-    curves.plot(line, (1 - line).sqrt(), '--', color='C0', linewidth=1, label='sqrt(1 - N/d)')
-    curves.plot(line, line, '--', color='C2', linewidth=1, label='N/d')
-    lower.legend(*curves.get_legend_handles_labels(), fontsize='small', loc='outside right upper')
-    return figure
+    axes[4].plot(line, (1 - line).sqrt(), '--', color='C0', linewidth=1, label='sqrt(1 - N/d)')
+    axes[4].plot(line, line, '--', color='C2', linewidth=1, label='N/d')
+    legend_below(figure, axes[4], 5)
+    return figure, rows
+
+
+def draw_field(axis, arrows, x, title):
+    """Arrows (n, 2) at points x (n, 2), and the axes, which are the subspaces."""
+    axis.quiver(*x.T, *arrows.T, angles='xy', color='C0')
+    axis.axhline(0, color='C1', linewidth=1)
+    axis.axvline(0, color='C1', linewidth=1)
+    axis.set(aspect='equal', xticks=[], yticks=[], title=title, xlabel='where a token goes; orange: the subspaces')

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from analysis.measures import coding_rate, compressed_rate, nonzeros, random_bases
-from analysis.panels import panels, say_table
+from analysis.panels import panels, say_rows
 from analysis.theory import TheoryConfig
 
 
@@ -59,15 +59,18 @@ def draw_reduction(c):
     for axis, (name, U) in zip(axes, subspaces(c, generator).items()):
         groups = codes @ U.mT                                           # (K, n, d)
         Z = groups.flatten(0, 1)
-        rows.append((name, *(f.item() for f in (
-            rate_reduction(Z, U, c.eps), reduction_of_groups(groups, c.eps), nonzeros(Z), energy(Z, U, c.eps, c.lam)))))
+        row = {'subspaces': name, 'rate_reduction': rate_reduction(Z, U, c.eps).item(),
+               'rate_reduction_of_groups': reduction_of_groups(groups, c.eps).item(), 'nonzeros': nonzeros(Z).item(),
+               'energy': energy(Z, U, c.eps, c.lam).item()}
+        rows.append(row)
         axis.imshow(Z.abs().numpy(), aspect='auto', cmap='Greys', interpolation='nearest')
-        axis.set(title=f'{name}\nreduction {rows[-1][1]:.3g}, non-zeros {rows[-1][3]:.0%}', xlabel='coordinate',
-                 ylabel='token' * (len(rows) == 1))
-    say_table(('subspaces', 'rate reduction', 'with known groups', 'non-zeros', 'energy, eq. (19)'), rows)
-    (_, a, *_), (_, b, *_, high), (_, same, *_, low) = rows
+        axis.set(title=f'{name}\nreduction {row["rate_reduction"]:.3g}, non-zeros {row["nonzeros"]:.0%}',
+                 xlabel='coordinate', ylabel='token')
+    say_rows(rows)
+    a, b, same = (row['rate_reduction'] for row in rows)
     print(f'here the rate reduction {"rises" if b > a else "does not rise"} from (a) to (b), and differs by '
           f'{abs(b - same):.0e} from (b) to (c); the theory says it rises, then stays')
-    print(f'here the energy {"falls" if low < high else "does not fall"} from (b) to (c); the theory says it falls: '
+    falls = rows[2]['energy'] < rows[1]['energy']
+    print(f'here the energy {"falls" if falls else "does not fall"} from (b) to (c); the theory says it falls: '
           'sparsity alone prefers the axes')
-    return figure, ('subspaces', 'rate_reduction', 'rate_reduction_of_groups', 'nonzeros', 'energy'), rows
+    return figure, rows

@@ -11,6 +11,7 @@ from analysis import layers
 from analysis.theory import Shared
 from engine.device import choose_device
 from engine.networks import grid, kind_of
+from engine.plots import told_apart
 from engine.settings import Mistake
 from engine.trained import heading, load_model, open_run
 from tasks.shown import dataset_of
@@ -40,6 +41,7 @@ class Subject:
     name: str
     run: dict               # what open_run gives
     model: torch.nn.Module
+    label: str              # its name in figures: without folders, as far as that tells networks apart
     colour: str             # of its lines; random weights have that of the first network with the same config
     kind: str = 'trained'   # or 'random'
 
@@ -61,19 +63,21 @@ def subjects(c, run, changes, random):
     """The networks of --ckpt and --beside. changes: settings that were typed for that of --ckpt. If random, also one
     with random weights for each different config."""
     device, found, firsts = choose_device(c.device), [], {}
-    for path in dict.fromkeys((c.ckpt, *filter(None, c.beside.split(',')))):
+    paths = dict.fromkeys((c.ckpt, *filter(None, c.beside.split(','))))
+    for path, label in told_apart(paths).items():
         held, own = (run, changes) if path == c.ckpt else (open_run(path), {})
         if held['data']['kind'] != run['data']['kind']:
             raise Mistake(f'{path} reads {held["data"]["kind"]}, {c.ckpt} reads {run["data"]["kind"]}; leave one out')
         model = load_model(held, new_head='headless' in held, **own).to(device)
         print(heading(path, held, model))
-        found.append(Subject(path, held, model, f'C{len(found)}'))
+        found.append(Subject(path, held, model, label, f'C{len(found)}'))
         firsts.setdefault(repr(model.config), found[-1])
     for first in firsts.values() if random else ():
         torch.manual_seed(c.seed)
         model = type(first.model)(first.model.config).eval().to(device)
         name = 'random weights' if len(firsts) == 1 else f'{first.name}, random weights'
-        found.append(replace(first, name=name, model=model, kind='random'))
+        label = f'{first.label}, random weights'
+        found.append(replace(first, name=name, label=label, model=model, kind='random'))
     return found
 
 

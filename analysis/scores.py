@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from analysis.measures import random_bases
-from analysis.panels import lines, panels, plane, say_table
+from analysis.panels import lines, panels, say_rows, say_table
 from analysis.theory import TheoryConfig, say_conditions, shipped_attention
 
 
@@ -96,14 +96,14 @@ def nearest_projection(x, U):
 
 
 def proof_lines(x, m, sigma):
-    """{equation: E[z | x] by that line of the proof of Approximation 2}, each by Tweedie's formula,
+    """{line: E[z | x] by that line of the proof of Approximation 2}, each by Tweedie's formula,
     eq. (5). P_k = I - sigma M_k, eq. (42)."""
     shrink = 1 - sigma / (m.lam[:, None] + sigma ** 2).sqrt()           # P_k = U_k shrink U_k^T, eq. (48)
     w = x @ m.U
     r = ((shrink * w).square().sum(-1) / (2 * sigma ** 2)).softmax(0)[..., None]
-    lines = {'(54)': (w * (1 - (1 - shrink) ** 2)) @ m.U.mT,            # x - (I - P_k)(I - P_k) x
-             '(55)': (w * shrink) @ m.U.mT}                             # x - (I - P_k) x
-    return {name: (r * z).sum(0) for name, z in lines.items()} | {'(58)': approximation(x, m.U, sigma)}
+    lines = {'eq. (54)': (w * (1 - (1 - shrink) ** 2)) @ m.U.mT,            # x - (I - P_k)(I - P_k) x
+             'eq. (55)': (w * shrink) @ m.U.mT}                             # x - (I - P_k) x
+    return {name: (r * z).sum(0) for name, z in lines.items()} | {'eq. (58)': approximation(x, m.U, sigma)}
 
 
 def reverse(x, m, sigma, steps, generator, last=1e-3):
@@ -158,27 +158,32 @@ def draw_tweedie(c):
     m, sigmas, rows = c.mixture(generator), [2 ** (i / 2) / 64 for i in range(13)], []
     z, s = m.draw(c.tokens, generator)
     noise = torch.randn(z.shape, generator=generator, dtype=z.dtype)
-    say_premises(c, m, sigmas)
+    weights = log_weights(m, c.sigma)
+    apart = weights.max() - weights.min()
+    say_conditions('conditions of Proposition 1 and Approximation 2', [
+        (apart < 1e-9, f'all pi_k det(M_k) equal: the largest is {apart.exp():.3g} times the smallest'),
+        (True, f'sigma^2 below every eigenvalue, for sigma below {m.lam.min() ** 0.5:.3g}; drawn: {sigmas[0]:.3g} to '
+               f'{sigmas[-1]:.3g} (footnote 4 says sigma, but the formulas compare sigma^2 with Lambda_k)')])
     say_three_ways(c, m, z + c.sigma * noise, generator)
     for sigma in sigmas:
         x = z + sigma * noise
         exact = posterior_mean(x, m, sigma)
-        rows += [('from E[z | x]', name, sigma, rms(line - exact) / rms(z))
-                 for name, line in proof_lines(x, m, sigma).items()]
-        rows += [('from z', name, sigma, rms(found - z) / rms(x - z)) for name, found in denoisers(x, m, sigma).items()]
-    say_limits(c, sigmas, rows)
-    return figure_of_tweedie(c, sigmas, rows), ('compared', 'name', 'sigma', 'error'), rows
-
-
-def say_premises(c, m, sigmas):
-    weights, least = log_weights(m, c.sigma), m.lam.min().item()
-    off = (m.U.mT @ m.U - torch.eye(c.head_dim, dtype=m.U.dtype)).abs().max().item()
-    apart = weights.max() - weights.min()
-    say_conditions('conditions of Proposition 1 and Approximation 2', [
-        (True, f'U_k orthonormal (to {off:.0e}), Lambda_k > 0'),
-        (apart < 1e-9, f'all pi_k det(M_k) equal: the largest is {apart.exp():.3g} times the smallest'),
-        (True, f'sigma^2 below every eigenvalue, for sigma below {least ** 0.5:.3g}; drawn: {sigmas[0]:.3g} to '
-               f'{sigmas[-1]:.3g} (footnote 4 says sigma, but the formulas compare sigma^2 with Lambda_k)')])
+        for name, line in proof_lines(x, m, sigma).items():
+            error = rms(line - exact) / rms(z)
+            rows.append({'compared': 'from E[z | x]', 'name': name, 'sigma': sigma, 'error': error})
+        for name, found in denoisers(x, m, sigma).items():
+            error = rms(found - z) / rms(x - z)
+            rows.append({'compared': 'from z', 'name': name, 'sigma': sigma, 'error': error})
+    print('error of lines of the proof of Approximation 2, of |z|, and what a denoiser leaves of the noise:')
+    say_rows([row for row in rows if row['sigma'] in (sigmas[0], sigmas[-1])])
+    say_limits(c, rows, sigmas)
+    figure, axes = panels(11, 4.4, 1, 2)
+    for axis, kind, title in zip(axes, ('from E[z | x]', 'from z'), ('error of lines of the proof, of |z|',
+                                                                      'what denoisers leave of |sigma w|')):
+        lines(axis, [row for row in rows if row['compared'] == kind], 'name', 'sigma', 'error', title=title,
+              xlabel='noise sigma', ylabel=f'distance {kind}', xscale='log', yscale='log')
+        axis.legend(fontsize='small')
+    return figure, rows
 
 
 def say_three_ways(c, m, x, generator):
@@ -202,43 +207,11 @@ def say_three_ways(c, m, x, generator):
           f'{rms(paths - nearest_projection(paths, m.U)):.0e} from a subspace')
 
 
-def say_limits(c, sigmas, rows):
-    table = {(name, sigma): error for _, name, sigma, error in rows}
-    first, third, last = sigmas[0], sigmas[2], sigmas[-1]               # from the first to the third is a factor of 2
-    orders = {name: math.log2(table[name, third] / table[name, first]) if table[name, first] else 0.0
-              for name in ('(54)', '(55)', '(58)')}
-    columns = f'sigma = {first:.3g}', f'sigma = {last:.3g}'
-    say_table(('lines of the proof of Approximation 2: error, of |z|', *columns, 'falls as'),
-              [(f'eq. {name}', table[name, first], table[name, last], f'sigma^{order:.2f}')
-               for name, order in orders.items()])
-    say_table(('what a denoiser leaves of the noise', *columns),
-              [(name, table[name, first], table[name, last])
-               for name in dict.fromkeys(row[1] for row in rows if row[0] == 'from z')])
-    print(f'here the error of Approximation 2, eq. (58), falls as sigma^{orders["(58)"]:.2f}; the theory says to 0')
+def say_limits(c, rows, sigmas):
+    error = {(row['name'], row['sigma']): row['error'] for row in rows}
+    first, third = sigmas[0], sigmas[2]                                 # a factor of 2
+    order = {name: math.log2(error[name, third] / error[name, first]) for name in ('eq. (55)', 'eq. (58)')}
+    print(f'here the error of Approximation 2, eq. (58), falls as sigma^{order["eq. (58)"]:.2f}, that of eq. (55) as '
+          f'sigma^{order["eq. (55)"]:.2f}; the theory says to 0')
     print(f'a projection leaves sqrt(p/d) = {(c.head_dim / c.d) ** 0.5:.3f} of the noise, here MSSA of one token '
-          f'{table["MSSA of one token, eq. (12)", first]:.3f}: it does not choose among the subspaces')
-
-
-def figure_of_tweedie(c, sigmas, rows):
-    figure, axes = panels(13.2, 3.9, 1, 4)
-    for axis, sigma in zip(axes, (0.1, 0.5)):
-        draw_field(axis, sigma)
-    for axis, kind, title, unit in ((axes[2], 'from E[z | x]', 'error of lines of the proof', 'of |z|'),
-                                    (axes[3], 'from z', 'what denoisers leave', 'of |sigma w|')):
-        names = dict.fromkeys(row[1] for row in rows if row[0] == kind)
-        curves = {f'eq. {name}' if name[0] == '(' else name: [row[3] for row in rows if row[1] == name]
-                  for name in names}
-        lines(axis, sigmas, curves, title=title, xlabel='noise sigma', ylabel=f'distance {kind}, {unit}',
-              xscale='log', yscale='log')
-        axis.legend(fontsize='small')
-    return figure
-
-
-def draw_field(axis, sigma):
-    """sigma^2 score, eq. (5), around two lines in the plane: where a noisy token goes."""
-    angles = torch.tensor([0.3, 1.5], dtype=torch.float64)
-    U = torch.stack((angles.cos(), angles.sin()), -1)[..., None]        # (2, 2, 1)
-    m = Mixture(U, torch.ones(2, 1, dtype=U.dtype), torch.full((2,), 0.5, dtype=U.dtype))
-    ticks = torch.linspace(-2, 2, 15)
-    x = torch.cartesian_prod(ticks, ticks).to(U.dtype)
-    plane(axis, x, posterior_mean(x, m, sigma) - x, U, f'sigma^2 score, sigma = {sigma:g}', scale_units='xy', scale=1.3)
+          f'{error["MSSA of one token, eq. (12)", first]:.3f}: it does not choose among the subspaces')

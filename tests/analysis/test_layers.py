@@ -18,7 +18,7 @@ def test_what_a_network_lacks_is_named(part, named):
     with pytest.raises(ValueError, match=named):
         if 'attn.' in part:  # otherwise the forward pass would fail first
             layers.bases(layers.attentions(model)[1])
-        layers.layer_measures(model, x)
+        layers.of_all(model, [x], layers.layer_measures)
 
 
 def test_attention_is_called_once_with_tokens_in_and_out():
@@ -27,15 +27,15 @@ def test_attention_is_called_once_with_tokens_in_and_out():
     for forward in (lambda z: z, lambda z: z + attend(attend(z)), lambda z: z + attend(z[:, :1])):
         model.layers[1].forward = forward
         with pytest.raises(ValueError, match='Layer .*attn'):
-            layers.layer_measures(model, x)
+            layers.of_all(model, [x], layers.layer_measures)
 
 
 @pytest.mark.parametrize('name', ['crate_classifier', 'crate_classifier_mean_pool', 'crate_classifier_one_head'])
 def test_the_measures_of_the_released_code(name):
     mean = 'mean' in name
     model, g, x = golden_pictures(name, pool='mean' if mean else 'cls', eta=0.2 if mean else 0.1)
-    rates, shares, _ = layers.layer_measures(model, (x,), 'released')
-    for rate, share, want in zip(rates, shares, g['outputs']['layerwise_measures'], strict=True):
+    found = layers.of_all(model, [(x,)], lambda step: layers.layer_measures(step, 'released'))
+    for rate, share, want in zip(found['rate'], found['sparsity'], g['outputs']['layerwise_measures'], strict=True):
         found = rate.mean().item(), rate.std().item()
         assert found == pytest.approx((want['coding_rate_mean'], want['coding_rate_std']), rel=1e-3)
         found = 1 - share.mean().item(), share.std(correction=0).item()

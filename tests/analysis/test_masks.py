@@ -10,7 +10,7 @@ from helpers import ROOT
 from analysis import maskcut as cuts
 from analysis.maskcut import maskcut
 from analysis.objects import Scores, average_precision, connected, two_means
-from analysis.segmentation import precision_of
+from analysis.segmentation import of_objects
 
 CUTS, PRECISIONS = (json.loads((ROOT / 'tests' / 'golden' / f'{name}.json').read_text())['cases']
                     for name in ('maskcut', 'average_precision'))
@@ -157,6 +157,7 @@ def test_a_mask_of_unknown_pixels_alone_counts_as_none():
     found = torch.tensor([[[0, 1, 0, 0], [1, 0, 0, 0]]]).bool()
     scores = Scores.of(found, inside, known)
     assert scores.covers.tolist() == [[0, pytest.approx(1 / 3)]]
-    assert precision_of(scores, torch.tensor([[0]]), True) == (1.0, 1.0)
+    assert of_objects(scores, torch.tensor([[0]]), True) == {'object': 1, 'ap50': 1, 'ap': 1}
     found[0, 0] = torch.tensor([False, False, True, False])  # of background
-    assert precision_of(Scores.of(found, inside, known), torch.tensor([[0]]), True) == (0.5, 0.5)
+    scores = Scores.of(found, inside, known)
+    assert of_objects(scores, torch.tensor([[0]]), True) == {'object': 1, 'ap50': 0.5, 'ap': 0.5}

@@ -75,7 +75,7 @@ def rounded(name):
 
 def in_javascript(tmp_path, file, model, code, **given):
     """What `code` returns in Node, as numpy arrays; it finds `net`, and `given` by their names."""
-    subject = Subject('a run', {'model': file, 'data': {}}, model, 'C0')
+    subject = Subject('a run', {'model': file, 'data': {}}, model, 'a run', 'C0')
     given |= {'network': page.network(subject)}
     (tmp_path / 'given.json').write_text(json.dumps(given))
     (tmp_path / 'run.js').write_text(
@@ -137,10 +137,10 @@ def test_the_page_computes_what_the_network_does(name, tmp_path):
         if networks.kind_of(model.config) == 'images':
             want = layers.top_mass(layers.class_maps(attention, normed)[0], 0.6)
             assert (torch.tensor(found['masks'][l]) != want).sum() <= 1  # of weights that are nearly equal
-    rates, shares, objectives = layers.layer_measures(model, (x,))
-    assert found['objective'] == pytest.approx(objectives[-1, 0].item(), rel=1e-3, abs=0.5)
-    assert found['compressed'] == pytest.approx(rates[:, 0].tolist(), rel=1e-4)
-    assert found['nonzeros'] == pytest.approx(shares[-1, 0].item(), abs=0.02)
+    measured = layers.of_all(model, [(x,)], layers.layer_measures)
+    assert found['objective'] == pytest.approx(measured['objective'][-1, 0].item(), rel=1e-3, abs=0.5)
+    assert found['compressed'] == pytest.approx(measured['rate'][:, 0].tolist(), rel=1e-4)
+    assert found['nonzeros'] == pytest.approx(measured['sparsity'][-1, 0].item(), abs=0.02)
 
 
 @in_node
@@ -244,7 +244,7 @@ def test_two_networks_side_by_side(write):
 def test_a_network_without_labels_has_no_classes():
     """As DINO's, which opens as CRATE with one class that means nothing."""
     Network, Config = networks.network('crate')
-    subject = Subject('', {'model': 'crate', 'data': {}}, Network(Config(**PICTURES | {'num_classes': 1})), 'C0')
+    subject = Subject('', {'model': 'crate', 'data': {}}, Network(Config(**PICTURES | {'num_classes': 1})), '', 'C0')
     assert page.network(subject)['classes'] is None
 
 
@@ -253,7 +253,7 @@ def test_large_networks_and_vocabularies_are_refused(tokenizer, words, named):
     Network, Config = networks.network('aot')
     model = Network(Config(**TEXT | {'vocab_size': words}))
     with pytest.raises(ValueError, match=named):
-        page.check_computed(Subject('', {'model': 'aot', 'data': {'tokenizer': {'name': tokenizer}}}, model, 'C0'))
+        page.check_computed(Subject('', {'model': 'aot', 'data': {'tokenizer': {'name': tokenizer}}}, model, '', 'C0'))
 
 
 # ---- in a browser ---------------------------------------------------------------------------------------------------

@@ -65,9 +65,9 @@ def test_approximation_2_becomes_right_as_sigma_squared():
         exact = x + sigma ** 2 * scores.score(x, m, sigma)
         lines = scores.proof_lines(x, m, sigma)
         found[sigma] = {name: (line - exact).norm(dim=1).median() for name, line in lines.items()}
-    order = {name: math.log2(found[0.02][name] / found[0.01][name]) for name in found[0.01] if name != '(54)'}
-    assert order == {'(55)': pytest.approx(1, abs=0.1), '(58)': pytest.approx(2, abs=0.1)}
-    assert found[0.01]['(54)'] < 1e-10                                  # it changes memberships only
+    order = {name: math.log2(found[0.02][name] / found[0.01][name]) for name in found[0.01] if name != 'eq. (54)'}
+    assert order == {'eq. (55)': pytest.approx(1, abs=0.1), 'eq. (58)': pytest.approx(2, abs=0.1)}
+    assert found[0.01]['eq. (54)'] < 1e-10                                  # it changes memberships only
     x = z + 1e-4 * w                                                    # the limit: onto the own subspace
     own = torch.einsum('ndp,nep,ne->nd', m.U[s], m.U[s], x)
     assert (scores.approximation(x, m.U, 1e-4) - own).norm(dim=1).median() < 1e-12

@@ -55,7 +55,7 @@ def test_the_conditions_of_the_theorem_by_hand(settings, limits, met):
 @pytest.mark.slow
 def test_the_denoising_table(table):
     """Near the theorem every layer multiplies by its factor until noise passes, eq. (30); in the regimes that are set,
-    the table holds what one computes. The plain softmax has no theorem."""
+    the table holds what one computes."""
     rows = table('denoise', '--tokens=48')
     near = those(rows, setting='near the theorem')
     small, large = those(near, regime='as it is'), those(near, regime='five times the step')
@@ -81,7 +81,6 @@ def test_the_denoising_table(table):
         assert factors == pytest.approx([(1 + eta * 0.6) ** 3] * 8, rel=0.05)
         if name != 'as it is':                                          # the factor is lost where noise passes
             assert max(floats(those(mine, layer='10'), 'snr'))[0] < 0.9 * (1 + eta * 0.6) ** 10 * start.max()
-    assert {row['theorem'] for row in table('denoise', '--n_layer=1', '--tau=0', '--tokens=8')} == {''}
 
 
 # ---- compression
@@ -168,7 +167,6 @@ def test_the_compression_table_holds_what_one_computes(table):
             for row in mine:
                 unit, down = normalize(Z, dim=-1), -compressed_rate_gradient(Z, U)
                 expected = {'rate': rate(Z, U), 'rate_at_length_1': rate(unit, U),
-                            'whole_rate_at_length_1': measures.coding_rate(unit).item(),
                             'snr': snr(Z.unflatten(0, (3, n)), U).mean().item()}
                 if 'shipped' not in method:
                     expected |= {'cosine': cosine(step(Z) - Z, down).item(),
