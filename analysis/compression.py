@@ -8,8 +8,7 @@ import torch
 from torch.nn.functional import normalize
 
 from analysis import layers, measures
-from analysis.panels import (label_panels, legend_below, lines, panels, rows_of, say_rows, say_table, side_by_side,
-                             span)
+from analysis.panels import label_panels, lines, panels, rows_of, say_rows, say_table, side_by_side, span
 from analysis.samples import batches, warn_if_lengths_differ
 from analysis.theory import TheoryConfig, shipped_attention
 from engine.settings import Mistake
@@ -113,14 +112,12 @@ def draw_compression(c):
     print('here the gradient denoises more than attention as shipped for '
           + (f'N/d = {", ".join(more)}' if more else 'no N/d that is shown'))
     figure, axes = panels(13.2, 4.2, 1, 3)
-    lines(axes[0], mine, 'method', 'step', 'rate', title=f'coding rate in the true subspaces, N/d = {c.tokens / c.d:g}',
-          xlabel='step', ylabel='R^c, nats a token, eq. (8)', ylim=(0, None))
-    lines(axes[1], mine, 'method', 'step', 'snr', title=f'signal to noise, N/d = {c.tokens / c.d:g}',
-          xlabel='step', ylabel="ratio, AoT's eq. (6)", ylim=(0, None))
-    lines(axes[2], best, 'method', 'N/d', 'factor', title='signal to noise, by the number of tokens', xscale='log',
-          xlabel='N/d; the theory is left of the line', ylabel='factor of the best step')
+    lines(axes[0], mine, 'method', 'step', 'rate', title=f'R^c in the true subspaces, N/d = {c.tokens / c.d:g}',
+          ylabel='nats a token, eq. (8)', ylim=(0, None))
+    lines(axes[1], mine, 'method', 'step', 'snr', title="signal to noise, AoT's eq. (6)", ylim=(0, None))
+    lines(axes[2], best, 'method', 'N/d', 'factor', title='factor of the best step on signal to noise', xscale='log',
+          xlabel='N/d; the theory is left of the line')
     axes[2].axvline(1, color='black', linewidth=1, linestyle=':')
-    legend_below(figure, axes[0], 4)
     return figure, rows
 
 
@@ -128,8 +125,7 @@ def say_steps(c, rows):
     """Print what the steps do, and how far eq. (10) is from the gradient step."""
     Z, U, _ = draw_tokens(c)
     g, W, down, mssa = c.gamma, Z @ U, -measures.compressed_rate_gradient(Z, U, c.eps), shipped_attention(U)
-    approximations = {'eq. (10)': eq10_step(c, Z, mssa), 'eq. (10) without its attention': -g * Z,
-                      'eq. (68)': -g * ((W - g * W @ (W.mT @ W)) @ U.mT).sum(0)}
+    approximations = {'eq. (10)': eq10_step(c, Z, mssa), 'eq. (68)': -g * ((W - g * W @ (W.mT @ W)) @ U.mT).sum(0)}
     shortens = 1 - (measures.turning(down, Z).norm() / down.norm()).item() ** 2
     print(f'N/d = {c.tokens / c.d:g}; before the first step, after it and after {c.n_layer}:')
     say_rows([row for row in rows if row['step'] in (0, 1, c.n_layer)], 'method', 'step', 'rate', 'rate_at_length_1',
@@ -157,7 +153,7 @@ def rates_around_steps(step):
     for all tells none from another. Eq. (10) also shortens tokens, by 1 - kappa p / (N eps^2), a factor that neither
     the authors' layer nor ours has.
     """
-    U, norm = layers.bases(step.attention).float(), layers.needed(step.layer, 'norm1')
+    U, norm = layers.subspaces(step.attention), layers.needed(step.layer, 'norm1')
     parts = {'before': step.z, 'half': step.half, 'after': step.after}
     found = {name: measures.compressed_rate(t.unsqueeze(1) @ U) for name, t in parts.items()}
     found |= {f'{name}_released': measures.released_rate(norm(t).unsqueeze(1) @ U) for name, t in parts.items()}
@@ -196,6 +192,5 @@ def draw_steps(axis, net, parts):
     """A line for each layer: R^c of Z^l (a ring), Z^(l+1/2) and Z^(l+1), parts (3, L)."""
     style = '-' if net.kind == 'trained' else '--'
     for l, rates in enumerate(parts.T.tolist(), 1):
-        axis.plot((l, l + 0.35, l + 0.7), rates, marker='.', markersize=3, linestyle=style, color=net.colour,
-                  label=net.label if l == 1 else None)
+        axis.plot((l, l + 0.35, l + 0.7), rates, color=net.colour, linestyle=style, label=net.label if l == 1 else None)
         axis.plot(l, rates[0], marker='o', fillstyle='none', color=net.colour)

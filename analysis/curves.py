@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from analysis.panels import say_table
 from engine import plots
 from engine.checkpoint import read_log
-from engine.settings import Mistake, check, check_ranges, split
+from engine.settings import Mistake, check, split
 from engine.trained import read_config
 
 AXES = {'step': 'steps', 'seen': 'tokens or pictures seen', 'seconds': 'seconds of training'}
@@ -17,10 +17,6 @@ class CurvesConfig:
     out: str = 'curves.png'      # the picture to write; curves.png is replaced if it exists
     overwrite: bool = False      # replace another file if it exists
     log: bool = False            # logarithmic horizontal axes: the early part of a run takes more room
-    top: float = 0.0             # where the axis of losses ends; 0 shows all
-
-    def __post_init__(self):
-        check_ranges(self, {(0, 1e30): ['top']})
 
 
 def main(words):
@@ -58,7 +54,5 @@ def drawn(runs, c):
             axis.set(xlabel=AXES[k], ylabel=name, xscale='symlog' if c.log else 'linear')
             axis.label_outer()
     plots.plain_numbers(*axes.flat)
-    if c.top:
-        axes[0, 0].set_ylim(top=c.top)
     figure.legend(*axes[1, 0].get_legend_handles_labels(), loc='outside lower center', ncols=4)
     return figure

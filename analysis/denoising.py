@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from analysis import layers, measures
-from analysis.panels import legend_below, over_layers, panels, say_table, span
+from analysis.panels import over_layers, panels, say_table, say_walks, span
 from analysis.samples import batches
 from analysis.theory import TheoryConfig, say_conditions
 
@@ -22,9 +22,9 @@ class DenoiseConfig(TheoryConfig):
     tokens: int = 128               # tokens around each subspace
     delta: float = 0.2              # size of the noise
     eta: float = 0.1                # step size of a layer
-    tau: float = 0.6                # threshold of the attention weights
+    tau: float = 0.6                # threshold of the attention weights; 0 keeps the plain softmax
     n_layer: int = 10               # layers
-    ranges = TheoryConfig.ranges | {'delta': (1e-6, 100), 'eta': (1e-6, 100), 'tau': (1e-6, 0.999999),
+    ranges = TheoryConfig.ranges | {'delta': (1e-6, 100), 'eta': (1e-6, 100), 'tau': (0, 0.999999),
                                     'n_layer': (1, None)}
 
 
@@ -61,7 +61,7 @@ def layer_by_layer(c):
     Z, U = measures.noisy_mixture(c.n_head, c.head_dim, c.tokens, c.d, c.delta, torch.Generator().manual_seed(c.seed))
     found, passed = [measures.snr(Z, U)], []
     for _ in range(c.n_layer):
-        phi = measures.denoising_weights(Z, U, c.tau)
+        phi = measures.denoising_weights(Z, U, c.tau or None)
         passed.append(torch.stack(measures.passing(phi)))
         Z = measures.denoise(Z, U, c.eta, phi)
         found.append(measures.snr(Z, U))
@@ -70,7 +70,8 @@ def layer_by_layer(c):
 
 def draw_denoising(c):
     """AoT, Figure 4: the signal-to-noise ratio of each layer and the theorem's, for subspaces as large
-    as the theorem asks for and for those that are set; also with a larger step and with more noise.
+    as the theorem asks for and for those that are set; also with a larger step and with more noise. The theorem says
+    nothing about the plain softmax.
 
     Lemma 3 uses eq. (18) of tokens that have grown by theta = (1 + eta tau)^l. Lemma 2 proves it for
     theta = 1. So a large step or many layers break the theorem, though none of its conditions says so:
@@ -89,43 +90,37 @@ def draw_denoising(c):
         for name, s in settings.items():
             s = replace(s, eta=step * s.eta, delta=noise * s.delta)
             found, passed = layer_by_layer(s)
-            rows += rows_in(s, name, regime, found, passed)
-            said.append((name, regime, *summary(s, found, passed)))
+            factor = 1 + s.eta * s.tau
+            said.append((name, regime, factor, *summary(factor, found, passed[:, 1])))
+            for l, k in np.ndindex(found.shape):
+                rows.append({'setting': name, 'regime': regime, 'layer': l, 'cluster': k, 'snr': found[l, k].item(),
+                             'theorem': (found[0, k] * factor ** l).item()})
+                if l:
+                    rows[-1]['signal_passing'], rows[-1]['noise_passing'] = passed[l - 1].tolist()
             relative = found / found[0]
             line, = axis.plot(relative.mean(1), marker='.', label=f'{name}: K = {s.n_head}, p = {s.head_dim}')
             axis.fill_between(range(len(found)), relative.amin(1), relative.amax(1), alpha=0.2, linewidth=0,
                               color=line.get_color())
-        axis.plot([(1 + step * c.eta * c.tau) ** l for l in range(c.n_layer + 1)], linestyle='--', color='black',
-                  linewidth=1, label='Theorem 1')
+        axis.plot([factor ** l for l in range(c.n_layer + 1)], '--', color='black', linewidth=1, label='Theorem 1')
         axis.set(title=f'{regime}: eta = {step * c.eta:g}' if noise == 1 else regime, xlabel='layer', ylim=(0, None),
                  ylabel='signal to noise, eq. (6),\nover that before the first layer')
-    legend_below(figure, axes[0], 3)
+        axis.legend(fontsize='x-small')
     print('factor on signal to noise in a layer, before noise passes the threshold and from there on')
-    say_table(('setting', 'regime', 'Theorem 1', 'before', 'off by', 'noise from', 'from there'), said)
+    say_table(('setting', 'regime', 'Theorem 1', 'before', 'off by', 'noise from', 'of it', 'from there'), said)
     print(f'here factors are off by at most {max(row[4] or 0 for row in said):.2%} before noise passes; it never does '
-          f'in {sum(row[5] == "no layer" for row in said)} of {len(said)} rows, the theory says in all')
+          f'in {sum(row[5] == "no layer" for row in said)} of {len(said)} rows, the theory says in all' if c.tau else
+          'this is the plain softmax, about which the theorem says nothing')
     return figure, rows
 
 
-def rows_in(c, name, regime, found, passed):
-    """The table of one setting: of every layer and cluster, from before the first layer on."""
-    rows = []
-    for l, k in np.ndindex(found.shape):
-        rows.append({'setting': name, 'regime': regime, 'layer': l, 'cluster': k, 'snr': found[l, k].item(),
-                     'theorem': (found[0, k] * (1 + c.eta * c.tau) ** l).item()})
-        if l:
-            rows[-1]['signal_passing'], rows[-1]['noise_passing'] = passed[l - 1].tolist()
-    return rows
-
-
-def summary(c, found, passed):
-    """Theorem 1's factor of a layer; the factors of layers before noise passes the threshold, how far they are off, and
-    from which layer on it passes; the factors from there on."""
-    factor, factors = 1 + c.eta * c.tau, found[1:] / found[:-1]
-    clean = int((passed[:, 1].cumsum(0) == 0).sum())                    # layers
+def summary(factor, found, noise):
+    """The factors of layers before noise passes the threshold, and how far they are from the theorem's; from which
+    layer on it passes, and how much there; the factors from there on."""
+    factors, clean = found[1:] / found[:-1], int((noise.cumsum(0) == 0).sum())
     before, after = (span(part.flatten()) if len(part) else '' for part in (factors[:clean], factors[clean:]))
     off = (factors[:clean] / factor - 1).abs().max().item() if clean else ''
-    return factor, before, off, f'layer {clean + 1}' if clean < c.n_layer else 'no layer', after
+    first = (f'layer {clean + 1}', f'{noise[clean]:.2%}') if clean < len(noise) else ('no layer', '')
+    return before, off, *first, after
 
 
 # ---- in trained networks --------------------------------------------------------------------------------------------
@@ -138,7 +133,7 @@ def signal_to_noise(step):
     step. All clusters are taken together: the norm of what lies in each token's own subspace,
     divided by the norm of the rest.
     """
-    Q = torch.linalg.qr(layers.bases(step.attention).float()).Q         # (K, d, p)
+    Q = torch.linalg.qr(layers.subspaces(step.attention)).Q             # (K, d, p)
     own = (step.z.float().unsqueeze(1) @ Q).square().sum(-1).argmax(1, keepdim=True)             # (B, 1, N)
     ratios = []
     for tokens in (step.z.float(), step.half.float()):
@@ -150,14 +145,13 @@ def signal_to_noise(step):
 
 def draw_signal_to_noise(c, nets):
     """AoT's eq. (6) for trained tokens, before and after each attention step."""
-    found, said = [layers.of_all(net.model, batches(c, net, 256), signal_to_noise) for net in nets], []
-    for net, values in zip(nets, found):
-        before, factor = values['before'].mean(1), values['factor'].mean(1)
-        said.append((net.name, span(before), span(factor), f'{(factor > 1).sum()} of {len(factor)}'))
-    say_table(('signal to noise', 'before a step', 'factor of a step', 'above 1 in'), said)
+    found = [layers.of_all(net.model, batches(c, net, 256), signal_to_noise) for net in nets]
+    say_walks(nets, found, 'before', 'factor')
+    factor = found[0]['factor'].mean(1)
     tied = getattr(nets[0].model.config, 'tie_out', False)
-    print(f'here attention denoises in {said[0][3]} layers; Theorem 1 says in all, for the true subspaces and W = eta '
-          '[U_1 .. U_K]. Here ' + ('W has that form, and the subspaces are learned' if tied else 'W is free'))
+    print(f'here attention denoises in {(factor > 1).sum()} of {len(factor)} layers; Theorem 1 says in all, for the '
+          'true subspaces and W = eta [U_1 .. U_K]. Here '
+          + ('W has that form, and the subspaces are learned' if tied else 'W is free'))
     return over_layers(nets, found, {
         'before': ('signal to noise before a layer, Z^l, in its subspaces', 'ratio, eq. (6), clusters together'),
         'factor': ('what the attention step multiplies it by', 'factor')}, {'factor': {'as before the step': 1}})

@@ -13,7 +13,7 @@ from analysis.measures import compressed_rate_gradient, random_bases
 from analysis.panels import lines, panels, say_rows, say_table
 from analysis.projection import noisy_codebook, outside
 from analysis.scores import Mixture, score
-from analysis.theory import TheoryConfig, say_conditions, shipped_attention
+from analysis.theory import TheoryConfig, shipped_attention
 
 
 # ---- the flow, and its two discretizations --------------------------------------------------------------------------
@@ -65,9 +65,9 @@ def round_trips(Z, U, eps, depth, numbers):
     return errors | {'one layer and back, gradient': [back(down, L, 1) for L in numbers]}
 
 
-def orders(numbers, errors):
-    """{name: p} where the error falls as kappa^p, from the last two numbers of layers."""
-    return {name: math.log(e[-2] / e[-1]) / math.log(numbers[-1] / numbers[-2]) for name, e in errors.items()}
+def order(numbers, errors):
+    """p where the error falls as kappa^p, from the last two numbers of layers."""
+    return math.log(errors[-2] / errors[-1]) / math.log(numbers[-1] / numbers[-2])
 
 
 # ---- the stochastic equation and the ordinary one -------------------------------------------------------------------
@@ -139,7 +139,11 @@ def draw_diffusion(c):
                     inside, error, outside = energies(z, U, s, left)
                     laws.append({'what': f'eq. {equation} with the {name}', 'x': i / 100 * c.depth, 'value': inside,
                                  'standard_error': error, 'noise': outside})
-    say_round_trips(c, numbers, errors)
+    kappa, beta = c.depth / numbers[-1], c.head_dim / (c.tokens * c.eps ** 2)
+    print(f'with {numbers[-1]} layers kappa = {kappa:.3g}, which must be below 1/2, so that T - t stays positive, and '
+          f'kappa beta = {kappa * beta:.3g}, which must be below 1, so that a layer of the encoder has an inverse')
+    say_table(('distance, of the length of the tokens', f'{numbers[0]} layers', f'{numbers[-1]} layers', 'falls as'),
+              [(name, found[0], found[-1], f'kappa^{order(numbers, found):.2f}') for name, found in errors.items()])
     print(f'tokens from T to {math.exp(-2 * c.depth):.3g} T: their squared length inside their own subspace, without '
           f'noise {X.square().sum(-1).mean():.3f}, and the noise outside, over its variance')
     ends = laws[10::11]
@@ -152,20 +156,6 @@ def draw_diffusion(c):
     figure, axes = panels(11, 4.8, 1, 2)
     lines(axes[0], trips, 'what', 'x', 'value', title=f'errors, with kappa x layers = {c.depth:g}',
           xlabel='step size kappa', ylabel='distance, of |Z|', xscale='log', yscale='log')
-    lines(axes[1], laws, 'what', 'x', 'value', title='tokens inside their own subspace', ylim=(0, None),
-          xlabel='from noise to signal, tau = -1/2 log((T - t) / T)', ylabel='squared length of a token')
-    for axis in axes:
-        axis.legend(fontsize='small')
+    lines(axes[1], laws, 'what', 'x', 'value', title='squared length inside the own subspace', ylim=(0, None),
+          xlabel='from noise to signal, tau = -1/2 log((T - t) / T)')
     return figure, trips + laws
-
-
-def say_round_trips(c, numbers, errors):
-    kappa, beta = c.depth / numbers[-1], c.head_dim / (c.tokens * c.eps ** 2)
-    least = math.floor(c.depth * max(beta, 2)) + 1
-    say_conditions(f'conditions on the step size kappa, with {numbers[-1]} layers; both hold from {least} layers on', [
-        (kappa * beta < 1, f'kappa beta < 1, so that a layer of the encoder has an inverse: {kappa * beta:.3g}'),
-        (kappa < 0.5, f'kappa < 1/2, so that T - t, which a layer multiplies by 1 - 2 kappa, stays positive: '
-                      f'{kappa:.3g}')])
-    say_table(('distance, of the length of the tokens', f'{numbers[0]} layers', f'{numbers[-1]} layers', 'falls as'),
-              [(name, errors[name][0], errors[name][-1], f'kappa^{order:.2f}')
-               for name, order in orders(numbers, errors).items()])

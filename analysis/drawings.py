@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from analysis import layers, measures
-from analysis.panels import colour_bar, over_layers, picture_grid, say_table, scale_of, small_maps
-from analysis.samples import (batches, patches, pictures, pixels, tokens_of, warn_if_lengths_differ, warn_if_unused,
+from analysis.panels import colour_bar, over_layers, picture_grid, say_walks, scale_of, small_maps
+from analysis.samples import (batches, pictures, pixels, tokens_of, warn_if_lengths_differ, warn_if_unused,
                               which_heads, which_layer)
 from engine import plots
 from engine.settings import Mistake
@@ -17,8 +17,8 @@ from tasks import augment
 
 # ---- layers ---------------------------------------------------------------------------------------------------------
 
-SHOWN = {'rate': ('R^c', 'falls', 'R^c, nats'), 'sparsity': ('the share of non-zeros', 'falls', 'share'),
-         'objective': ('the objective', 'rises', 'eq. (1)')}  # name, what CRATE's layers are derived to do, unit
+SHOWN = {'rate': ('R^c', 'falls'), 'sparsity': ('the share of non-zeros', 'falls'),
+         'objective': ('the objective', 'rises')}  # what CRATE's layers are derived to do
 
 
 def draw_layers(c, nets):
@@ -34,29 +34,15 @@ def draw_layers(c, nets):
     found = [layers.of_all(net.model, batches(c, net, 256), measure) for net in nets]
     found = [{k: values[k] for k in shown if not (k == 'sparsity' and no_zeros)}
              for values, no_zeros in zip(found, dense)]
-    say_walks('', {f'{net.name}: {SHOWN[k][0]}': numbers.mean(1)
-                   for net, values in zip(nets, found) for k, numbers in values.items()})
+    say_walks(nets, found, *shown)
     say_verdicts(nets[0], found[0])
     warn_if_lengths_differ(c, nets)
     above = f', |z| > {c.threshold:g}' * bool(c.threshold)
     tokens = 'after attention, Z^(l+1/2)' if c.measure == 'paper' else 'before attention, LN(Z^l), as released'
-    titles = {'rate': f'coding rate {tokens}, eps = {eps:g}',
-              'sparsity': f'share of non-zeros after the layer, Z^(l+1){above}',
-              'objective': 'R - R^c - lambda |Z|_0 after the layer, Z^(l+1)'}
-    return over_layers(nets, found, {k: (titles[k], SHOWN[k][2]) for k in shown})
-
-
-def say_walks(what, walks):
-    """Print of {name: values (L,)} where they start and end, and in how many of the steps from layer to layer they fall
-    and rise."""
-    say_table((what, 'layer 1', 'last layer', 'falls in', 'rises in'), [
-        (name, values[0].item(), values[-1].item(), *steps_of(values).values()) for name, values in walks.items()])
-
-
-def steps_of(values):
-    """In how many of the steps from layer to layer values (L,) fall, and rise."""
-    steps = values.diff()
-    return {'falls': f'{(steps < 0).sum()} of {len(steps)}', 'rises': f'{(steps > 0).sum()} of {len(steps)}'}
+    labels = {'rate': (f'coding rate {tokens}, eps = {eps:g}', 'R^c, nats'),
+              'sparsity': (f'share of non-zeros after the layer, Z^(l+1){above}', 'share'),
+              'objective': ('R - R^c - lambda |Z|_0 after the layer, Z^(l+1)', 'eq. (1)')}
+    return over_layers(nets, found, {k: labels[k] for k in shown})
 
 
 def say_verdicts(net, found):
@@ -65,8 +51,10 @@ def say_verdicts(net, found):
     if not hasattr(first, 'ista'):
         return print(f'nothing in {type(net.model).__name__} is derived to lower R^c from layer to layer, as in CRATE')
     for k, values in found.items():
-        what, way, _ = SHOWN[k]
-        print(f'here {what} {way} in {steps_of(values.mean(1))[way]} steps; the theory says {way}')
+        what, way = SHOWN[k]
+        steps = values.mean(1).diff()
+        seen = steps > 0 if way == 'rises' else steps < 0
+        print(f'here {what} {way} in {seen.sum()} of {len(steps)} steps; the theory says {way}')
     if layers.decodes(first):
         print('the non-zeros are those of the codes, which the layer decodes again, so its tokens are dense')
 
@@ -90,8 +78,8 @@ def draw_subspaces(c, nets):
             rows.append({'layer': l, 'coherence': mine, 'coherence_random': other,
                          'head_i': columns[i] // p + 1, 'column_i': columns[i] % p + 1,
                          'head_j': columns[j] // p + 1, 'column_j': columns[j] % p + 1, 'value': drawn[i, j].item()})
-    say_walks('coherence', {n.name: torch.tensor([number for _, number in found])
-                            for n, found in zip(nets, (trained, random))})
+    say_walks(nets, [{'coherence': torch.tensor([[number] for _, number in found])} for found in (trained, random)],
+              'coherence')
     print(f'here the subspaces are {"farther apart" if trained[-1][1] < random[-1][1] else "no farther apart"} in the '
           'last layer than with random weights')
     top = scale_of([part[~np.eye(K * m, dtype=bool)] for part in maps.values()], most=0.95)         # without the ones
@@ -129,7 +117,7 @@ def draw_tokens(c, nets):
         axis.set_xticks(range(len(channels))[::12], channels[::12] + 1)
         axis.set_yticks(range(len(some))[::6], some[::6] + 1)
     print(f'{name}: a token is a row, and white where it is zero')
-    say_walks('', {'share of non-zeros': torch.tensor(share)})
+    say_walks(nets, [{'share of non-zeros': torch.tensor(share)[:, None]}], 'share of non-zeros')
     return figure, [{'layer': l, 'token': some[i] + 1, 'channel': channels[j] + 1, 'value': part[i, j].item()}
                     for l, part in enumerate(parts, 1) for i, j in np.ndindex(part.shape)]
 
@@ -145,7 +133,7 @@ def draw_attention(c, nets):
 
 def attention_in_pictures(c, net, l, heads):
     """CRATE-MAE, Figure 7b, and AoT, Figure 7: the class token's attention, drawn over pictures."""
-    (down, across), shown, (H, W) = patches(net), pictures(c, net, 4), net.model.config.image_size
+    (down, across), shown, (H, W) = net.patches, pictures(c, net, 4), net.model.config.image_size
     x, wide = pixels(net, shown), len(heads) + 1
     maps = layers.class_maps(*layers.at_layer(net.model, l, x)).cpu()                   # (B, K, N)
     maps = maps.unflatten(-1, (down, across))
@@ -190,7 +178,7 @@ def draw_components(c, nets):
     """CRATE-MAE, Figure 7a: patches of pictures of one class, the foreground by its first
     component, then three as colours."""
     net = nets[0]
-    grid, l, shown = patches(net), which_layer(c, net.model), pictures(c, net, 8, c.label)
+    grid, l, shown = net.patches, which_layer(c, net.model), pictures(c, net, 8, c.label)
     x, J = pixels(net, shown), len(shown)
     heads = layers.coordinates(*layers.at_layer(net.model, l, x), c.part or 'key')[:, 1:].cpu()     # (J, N, K p)
     first, kept, three = (t.unflatten(1, grid) for t in layers.two_stage_pca(heads, grid, c.keep))

@@ -26,7 +26,8 @@ def needed(module, *names):
     for name in names:
         if getattr(module, name, None) is not None:
             return getattr(module, name)
-    raise Mistake(f'{type(module).__name__} has no {" or ".join(names)}, which analyze.py needs; see docs/extend.md')
+    raise Mistake(f'{type(module).__module__}.{type(module).__name__} has no {" or ".join(names)}, which this command '
+                  'needs; take another network, or see docs/extend.md')
 
 
 class Step(NamedTuple):
@@ -67,9 +68,10 @@ def attentions(model):
     return [needed(layer, 'attn') for layer in needed(model, 'layers')]
 
 
-def has_subspaces(model):
-    """Whether each head has one projection for query, key and value, so one subspace."""
-    return all(hasattr(attention, 'U') for attention in attentions(model))
+def subspaces(attention):
+    """The subspaces of heads that have one projection for query, key and value: bases (K, d, p), float32."""
+    needed(attention, 'U')
+    return bases(attention).float()
 
 
 def bases(attention, part='value'):

@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 
 from analysis.measures import compressed_rate_gradient, random_bases
 from analysis.panels import lines, panels, say_rows, say_table
-from analysis.theory import Shared, say_conditions
+from analysis.theory import Shared
 from model_crate import CRATEConfig, ISTA
 
 PAPER, SHARP = 9 / 4, 1 / 8  # L / alpha, what bounds the curvature of -R: by Lemma 6, and the least that does
@@ -118,11 +118,6 @@ def draw_majorizer(c):
 
     def above(way, k):
         return (bound(Z0 + way, Z0, alpha, k) + rate(Z0 + way, alpha)).item()
-    gram = (Z0 @ Z0.T - torch.eye(c.tokens, dtype=Z0.dtype)).abs().max().item()
-    say_conditions('conditions of appendix A.3', [
-        (True, f'tokens of length 1 and orthogonal (to {gram:.0e}), d >= N: {c.n_embd}, {c.tokens}; D orthogonal'),
-        (False, 'Z0 >= 0 for the random start, so phi is infinite there, and the bound says nothing about the first '
-                'step')])
     gaps = {k: min(above(way, k) for way in ways) for k in (PAPER, SHARP)}
     touches = abs(above(0 * Z0, PAPER))
     say_table(('the bound of eq. (84) and the layer', ''), [
@@ -141,10 +136,8 @@ def draw_majorizer(c):
           'lies above. A Hessian of at least -alpha/8 would let the step be 18 times as long as with 9 alpha/4')
     figure, axes = panels(11, 4.6, 1, 2)
     draw_bounds(axes[0], Z0, alpha)
-    lines(axes[1], rows, 'phi', 'step', 'value', title='the objective, step by step', ylabel='phi, eq. (77)',
-          xlabel='step; the first is the layer', xscale='symlog')
-    for axis in axes:
-        axis.legend(fontsize='small')
+    lines(axes[1], rows, 'phi', 'step', 'value', title='phi, eq. (77), step by step; the first is the layer',
+          xscale='symlog')
     return figure, rows
 
 
@@ -158,3 +151,4 @@ def draw_bounds(axis, Z0, alpha):
     low, high = min(rates), max(rates)
     axis.set(title='the coding rate, and bounds', xlabel='way from Z0, which is at 0', ylabel='nats',
              ylim=(low - (high - low) / 5, high + (high - low)))
+    axis.legend(fontsize='x-small')

@@ -8,6 +8,7 @@ import base64
 import dataclasses
 import html
 import json
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ import torch
 
 from analysis.samples import SubjectsConfig, check_shown, pictures, pixels, started, subjects, texts
 from engine.checkpoint import write_file
-from engine.networks import grid, size
+from engine.networks import grid
 from engine.plots import check_free
 from engine.settings import Mistake
 from engine.trained import from_command_line
@@ -26,7 +27,6 @@ from tasks.tokenizer import Tokenizer
 
 PARTS = Path(__file__).with_suffix('')   # the folder with page.html, page.css, network.js and page.js
 SHOWN = 'crate', 'crate_mae', 'aot', 'vit'   # networks that network.js computes
-LARGEST = 30_000_000                     # parameters; as text they take 60 MB
 MOST_TOKENS = 128                        # of a text
 USUAL_TOKENS = 48                        # of a text from a dataset
 
@@ -41,7 +41,7 @@ class PageConfig(SubjectsConfig):
 
 def main(words):
     c, run, overrides = from_command_line(words, PageConfig)
-    check(c)
+    check_free(c.out, c.overwrite or c.out == PageConfig.out, '--out', ['.html'])
     nets = subjects(c, run, overrides, random=False)
     for net in nets:
         check_shown(c, 'page', net)
@@ -54,14 +54,6 @@ def main(words):
 
 # ---- what cannot be shown -------------------------------------------------------------------------------------------
 
-def check(c):
-    """Raises Mistake, before any work, for settings that do not go together or a file that must
-    stay."""
-    if ',' in c.beside:
-        raise Mistake(f'--beside={c.beside}: a page has room for two networks; name one')
-    check_free(c.out, c.overwrite or c.out == PageConfig.out, '--out', ['.html'])
-
-
 def check_computed(net):
     """Raises Mistake for a network that network.js does not compute."""
     name, config = net.run['model'], net.model.config
@@ -70,21 +62,17 @@ def check_computed(net):
         raise Mistake(f'{net.name}: a page cannot compute model={name} with task={config.task} yet; it shows CRATE, '
                       'ViT and AoT on pictures, CRATE-MAE, and AoT, GPT-2 and CRATE-GPT on text')
     if tokenizer and tokenizer['name'] not in ('bytes', 'chars'):
-        raise Mistake(f'{net.name} reads {tokenizer["name"]} tokens, of which a page would hold '
-                      f'{config.vocab_size}; it shows networks that read bytes or characters (see prepare/text.py '
-                      '--help)')
-    if size(net.model) > LARGEST:
-        raise Mistake(f'{net.name} has {size(net.model) / 1e6:.0f} million parameters, and a page holds up to '
-                      f'{LARGEST / 1e6:.0f} million; take a smaller network')
+        raise Mistake(f'{net.name} reads {tokenizer["name"]} tokens; a page shows networks that read bytes or '
+                      'characters (see prepare/text.py --help)')
 
 
 def check_together(nets):
-    """Raises Mistake for two networks that cannot get the same input."""
-    if nets[0].reads == 'images' and len({(net.model.config.image_size, net.channels) for net in nets}) > 1:
-        raise Mistake(f'{nets[1].name} sees pictures of height, width and channels {nets[1].model.config.image_size}, '
-                      f'{nets[1].channels}, but not {nets[0].name}; leave --beside out')
-    if nets[0].reads == 'text' and nets[0].run['data']['tokenizer'] != nets[-1].run['data']['tokenizer']:
-        raise Mistake(f'{nets[1].name} reads other tokens than {nets[0].name}; leave --beside out')
+    """Raises Mistake for more than two networks, or two that cannot get the same input."""
+    inputs = {str((net.run['data'].get('tokenizer'), getattr(net.model.config, 'image_size', 0), net.channels))
+              for net in nets}
+    if len(nets) > 2 or len(inputs) > 1:
+        raise Mistake(f'{nets[-1].name}: a page has room for two networks that see pictures of the same size, or read '
+                      'the same tokens; leave one out')
 
 
 # ---- what the page holds --------------------------------------------------------------------------------------------
@@ -141,8 +129,7 @@ def picture_samples(c, nets):
     masked = next((net.model for net in nets if net.model.config.task == 'masked_image'), None)
     if masked is None:
         return {'samples': samples, 'hidden': []}
-    down, across = grid(masked.config)
-    noise = torch.from_numpy(np.random.default_rng(c.seed).random((1, down * across)))
+    noise = torch.from_numpy(np.random.default_rng(c.seed).random((1, math.prod(grid(masked.config)))))
     return {'samples': samples, 'hidden': masked.hide(noise)[0].nonzero()[:, 0].tolist()}
 
 

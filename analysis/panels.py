@@ -27,6 +27,20 @@ def say_rows(rows, *columns):
     say_table(columns or rows[0], [[row.get(name, '') for name in columns or rows[0]] for row in rows])
 
 
+def say_walks(nets, found, *columns):
+    """Print, of the means of what was found in networks, {column: numbers (L, n)} each, where they start and end, the
+    lowest and the highest, and in how many of the steps from layer to layer they fall and rise."""
+    said = []
+    for net, values in zip(nets, found):
+        for column in columns:
+            if column in values:
+                mean = values[column].mean(1)
+                steps = mean.diff()
+                said.append((net.name, column, mean[0].item(), mean[-1].item(), mean.min().item(), mean.max().item(),
+                             f'{(steps < 0).sum()} of {len(steps)}', f'{(steps > 0).sum()} of {len(steps)}'))
+    say_table(('', 'mean of', 'layer 1', 'last layer', 'lowest', 'highest', 'falls in', 'rises in'), said)
+
+
 def span(values, unit='.3f'):
     return f'{min(values):{unit}} to {max(values):{unit}}'
 
@@ -50,13 +64,9 @@ def lines(axis, rows, name, x, y, **labels):
     for value, marker in zip(dict.fromkeys(row[name] for row in rows), MARKERS):
         points = [(row[x], row[y]) for row in rows if row[name] == value]
         axis.plot(*zip(*points), marker=marker, markersize=4, label=value)
-    axis.set(**labels)
+    axis.set(**{'xlabel': x, 'ylabel': y} | labels)
+    axis.legend(fontsize='x-small')
     plots.plain_numbers(axis)
-
-
-def legend_below(figure, axis, columns):
-    """One legend for all panels, with the words of one of them."""
-    figure.legend(*axis.get_legend_handles_labels(), loc='outside lower center', ncols=columns, fontsize='small')
 
 
 def picture_grid(side, left, above):

@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from analysis.measures import compressed_rate_gradient, random_bases, turning
-from analysis.panels import legend_below, panels, say_table
+from analysis.panels import panels, say_table
 from analysis.scores import Mixture, nearest_projection, score
 from analysis.theory import TheoryConfig, say_conditions, shipped_attention
 
@@ -174,7 +174,7 @@ def draw_nearest(c):
     line = torch.linspace(0, 1, 50)
     axes[4].plot(line, (1 - line).sqrt(), '--', color='C0', linewidth=1, label='sqrt(1 - N/d)')
     axes[4].plot(line, line, '--', color='C2', linewidth=1, label='N/d')
-    legend_below(figure, axes[4], 5)
+    axes[4].legend(fontsize='x-small')
     return figure, rows
 
 

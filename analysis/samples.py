@@ -55,6 +55,11 @@ class Subject:
         return getattr(self.model.config, 'channels', 3)
 
     @property
+    def patches(self):
+        """The grid of patches, (down, across)."""
+        return grid(self.model.config)
+
+    @property
     def device(self):
         return next(self.model.parameters()).device
 
@@ -66,8 +71,6 @@ def subjects(c, run, changes, random):
     paths = dict.fromkeys((c.ckpt, *filter(None, c.beside.split(','))))
     for path, label in told_apart(paths).items():
         held, own = (run, changes) if path == c.ckpt else (open_run(path), {})
-        if held['data']['kind'] != run['data']['kind']:
-            raise Mistake(f'{path} reads {held["data"]["kind"]}, {c.ckpt} reads {run["data"]["kind"]}; leave one out')
         model = load_model(held, new_head='headless' in held, **own).to(device)
         print(heading(path, held, model))
         found.append(Subject(path, held, model, label, f'C{len(found)}'))
@@ -88,21 +91,15 @@ NEED = {'pca': 'pictures', 'segment': 'pictures', 'objects': 'pictures', 'tokens
 def check_shown(c, command, net):
     """Raises Mistake, before any work, for a network of which a command has nothing to show, and for samples of yours
     that it cannot read."""
-    model, found = net.model, ''
-    reads = {'images': 'pictures', 'text': 'texts', 'functions': 'functions'}[net.reads]
-    for name, kind in (('image', 'pictures'), ('start', 'texts')):
-        if getattr(c, name) and reads != kind:
-            found = f'reads {reads}; leave --{name} out'
+    found, reads = '', {'images': 'pictures', 'text': 'texts', 'functions': 'functions'}[net.reads]
+    if c.image and reads != 'pictures' or c.start and reads != 'texts':
+        found = f'reads {reads}; leave --{"image" if c.image else "start"} out'
     if reads not in NEED.get(command, reads):
         found = f'reads {reads}, and {command} is for {NEED[command]}; take --ckpt of another run'
-    if command in ('compress', 'denoise') and not layers.has_subspaces(model):
-        found = 'has three projections per head and no subspace; take CRATE, CRATE-MAE or AoT-MSSA'
-    elif command == 'denoise' and (U := layers.bases(layers.attentions(model)[0])).size(2) >= U.size(1):
-        found = f'has subspaces of all {U.size(1)} dimensions, so no noise is outside; take several heads'
-    if command == 'ista' and not all(getattr(layer, 'ista', None) for layer in layers.needed(model, 'layers')):
-        found = 'has no ISTA, so no LASSO that its layers solve; this is for CRATE and CRATE-MAE'
-    elif command == 'ista' and (kind := getattr(model.config, 'ista', 'relu')) != 'relu':
-        found = f"has ista='{kind}', a step of another objective than eq. (16); leave it out"
+    if command == 'denoise' and net.model.config.n_head == 1:
+        found = 'has one head, whose subspace may leave no dimension to noise; take several heads'
+    if command == 'ista' and getattr(net.model.config, 'ista', 'relu') != 'relu':
+        found = f"has ista='{net.model.config.ista}', a step of another objective than eq. (16); leave it out"
     if found:
         raise Mistake(f'{net.name} {found}')
 
@@ -124,19 +121,6 @@ def which_heads(c, attention):
 
 
 # ---- pictures -------------------------------------------------------------------------------------------------------
-
-def patches(net):
-    """The grid of patches, (down, across). Raises Mistake if the tokens are not a class token
-    and these patches."""
-    c = net.model.config
-    layers.needed(c, 'patch_size')
-    down, across = grid(c)
-    N = layers.needed(net.model, 'embed')(torch.zeros(1, net.channels, *c.image_size, device=net.device)).size(1)
-    if N != down * across + 1:
-        raise Mistake(f'{net.name} has {N} tokens, and not a class token before its {down} x {across} patches, '
-                      'which this command draws; see docs/extend.md')
-    return down, across
-
 
 def choose(c, net, n, label=None):
     """A split of a dataset, and the indices of n of its pictures, chosen at random. label: their

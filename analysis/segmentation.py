@@ -9,7 +9,7 @@ from analysis import layers
 from analysis.maskcut import maskcut
 from analysis.objects import Scores, average_precision, connected, truth, two_means
 from analysis.panels import mean_and_spread, over_layers, picture_grid, say_rows
-from analysis.samples import batches, choose, patches, pixels, view_of, warn_if_unused, which_layer
+from analysis.samples import batches, choose, pixels, view_of, warn_if_unused, which_layer
 from engine import plots
 from engine.curve import COLOURS
 from engine.settings import Mistake
@@ -25,7 +25,7 @@ CUTS = 'key', 'query', 'value', 'token', 'none'
 def masks_of(c, net, n):
     """Of n pictures in every layer: maps, the class token's attention over patches (L, n, K, N); head, the patches that
     hold most of it, bool (L, n, K, N); cut, MaskCut's, bool (L, n, masks, N), unless it is left out."""
-    grid = patches(net)
+    grid = net.patches
 
     def measure(step):
         maps = layers.class_maps(step.attention, step.normed).float().cpu()
@@ -41,7 +41,7 @@ def masks_of(c, net, n):
 def guesses_of(net, shown, true, rows):
     """{name: (Scores of a mask of all objects together, Scores of masks of each)} of guesses that need
     no network."""
-    (H, W), grid, gathered = net.model.config.image_size, patches(net), []
+    (H, W), grid, gathered = net.model.config.image_size, net.patches, []
     middle = torch.zeros(H, W, dtype=torch.bool)
     middle[H // 4:H - H // 4, W // 4:W - W // 4] = True
     for i in range(0, len(shown), rows):
@@ -103,7 +103,7 @@ def draw_segmentation(c, nets):
     true, rows, drawn = views[view_of(nets[0])], [], []
     for net in nets:
         mine, found = views[view_of(net)], masks_of(c, net, 1000)
-        inside, known = mine.cells(slice(None), patches(net))
+        inside, known = mine.cells(slice(None), net.patches)
         curves = {'head': [], 'on': [], 'cut': []}
         for l, (maps, heads) in enumerate(zip(found['maps'], found['head']), 1):
             head, layer = Scores.of(heads, inside, known), {'network': net.name, 'weights': net.kind, 'layer': l}
@@ -171,8 +171,8 @@ def draw_objects(c, nets):
         axes[0, 2 * i].imshow(picture[i])
         paint(axes[0, 2 * i + 1], picture[i], numbers, 'true masks')
     for row, net, l in zip(axes[1:], nets, at):
-        found, pixels_of = masks_of(c, net, 6), true.cells(slice(None), patches(net))
-        masks = {name: layers.enlarged(of_all[l - 1], patches(net), size) for name, of_all in found.items()}
+        found, pixels_of = masks_of(c, net, 6), true.cells(slice(None), net.patches)
+        masks = {name: layers.enlarged(of_all[l - 1], net.patches, size) for name, of_all in found.items()}
         heads = Scores.of(found['head'][l - 1], *pixels_of)
         cuts = Scores.of(found['cut'][l - 1], *pixels_of).each.amax(2) if 'cut' in found else None
         for i, k in enumerate(heads.whole.argmax(1).tolist()):                          # the best head of each picture

@@ -54,24 +54,18 @@ def main(words):
     s, c = read(words)
     check_free(s.out, s.overwrite or s.out == SheetConfig.out)
     views, classes = draw(s, c)
-    figure, axes = picture_grid(1.1, [name[:20] for name in classes], headers(s, c))
-    for column, view in zip(axes.T, views):
-        for axis, picture in zip(column, view):
+    figure, axes = picture_grid(1.1, [name[:20] for name in classes], list(views))
+    for column, view in zip(axes.T, views.values()):
+        for axis, picture in zip(column, visible(view)):
             axis.imshow(picture)
     save_picture(s.out, figure)
-    high, wide = views[0].shape[1:3]
-    print(f'{s.out}: {len(classes)} pictures of {s.dataset}, {s.split}, height {high}, width {wide}')
+    print(f'{s.out}: {len(classes)} pictures of {s.dataset}, {s.split}')
     print(f'classes from top to bottom: {", ".join(classes)}')
     print(', '.join(f'{k}={show(v)}' for k, v in asdict(c).items()))
 
 
-def shows_crops(s):
-    """Whether the network learns from crops of several sizes, as DINO does."""
-    return networks.network(s.model)[1].task == 'views'
-
-
 def draw(s, c):
-    """A list of views, each of all pictures, uint8 (B, H, W, 3); the class of each picture."""
+    """{title: a view of all pictures, normalized (B, C, H, W)}; the class of each picture."""
     images, rng = ImageSplit(Path(s.data_dir) / s.dataset, s.split), np.random.default_rng(s.seed)
     chosen = np.sort(rng.choice(len(images), min(s.rows, len(images)), replace=False))
     draws = rng.random((len(chosen), s.columns - 1, draws_needed(c)))
@@ -83,23 +77,14 @@ def draw(s, c):
     def read(draws, columns=None):
         return (torch.as_tensor(a) for a in images[chosen, draws, size, columns])
     pictures, sizes, labels, _ = read(draws)
-    views = [eval_pictures(pictures, sizes, size, c.view)]
-    if shows_crops(s):
+    views = {'as evaluation\nsees it': eval_pictures(pictures, sizes, size, c.view)}
+    if networks.network(s.model)[1].task == 'views':                    # crops of two sizes, as DINO's
         crops.check(c)
         pictures, sizes, _, d = read(rng.random((len(chosen), crops.draws_needed(c))), place_columns(c))
-        views += [view for part in crops.views(pictures, sizes, d, size, c) for view in part]
+        for kind, part in zip(('large', 'small'), crops.views(pictures, sizes, d, size, c)):
+            views |= {f'{kind} crop\n{i} of {len(part)}': view for i, view in enumerate(part, 1)}
     else:
-        for d in draws.transpose(1, 0, 2):
+        for i, d in enumerate(draws.transpose(1, 0, 2), 1):
             pictures, sizes, _, d = read(d, place_columns(c))
-            views.append(train_pictures(pictures, sizes, d, size, c))
-    return [visible(view) for view in views], [str(images.classes[i]) for i in labels]
-
-
-def headers(s, c):
-    """A title of two lines for each view."""
-    if shows_crops(s):
-        of_training = [f'large crop\n{i} of 2' for i in (1, 2)]
-        of_training += [f'small crop\n{i} of {c.local_crops}' for i in range(1, c.local_crops + 1)]
-    else:
-        of_training = [f'training\nview {i}' for i in range(1, s.columns)]
-    return ['as evaluation\nsees it', *of_training]
+            views[f'training\nview {i}'] = train_pictures(pictures, sizes, d, size, c)
+    return views, [str(images.classes[i]) for i in labels]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 
 from analysis import layers, measures
-from analysis.panels import legend_below, lines, over_layers, panels, say_rows, say_table, span
+from analysis.panels import lines, over_layers, panels, say_rows, say_walks
 from analysis.samples import batches
 from analysis.theory import Shared
-from model_crate import CRATE, CRATEConfig, ISTA
+from model_crate import CRATEConfig, ISTA
 
 
 # ---- with codes that one knows --------------------------------------------------------------------------------------
@@ -26,15 +26,6 @@ class ISTAConfig(Shared):
     steps: int = 64                 # the first is the layer
     ranges = {'n_embd': (2, None), 'tokens': (1, None), 'share': (1e-6, 1), 'noise': (0, 100), 'lam': (1e-6, 100),
               'eta': (1e-6, 100), 'steps': (1, None)}
-
-
-def initial_norm(d, seed):
-    """|D|^2 of the dictionary of a new CRATE. Its numbers are uniform within +-sqrt(6/d), so of
-    variance 2/d, and |D|^2 is about 2 (1 + 1)^2 = 8."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = CRATE(CRATEConfig(image_size=0, vocab_size=1, block_size=1, n_layer=1, n_head=1, n_embd=d))
-    return torch.linalg.matrix_norm(model.layers[0].ista.D.detach(), 2).item() ** 2
 
 
 def unrolled(Y, D, eta, lam, steps):
@@ -67,9 +58,7 @@ def draw_sparsification(c):
         axis.axhline(least, color='black', linestyle='--', linewidth=1, label='the minimum')
         axis.axhline(empty, color='grey', linestyle=':', linewidth=1, label='codes Z = 0')
         lines(axis, found, 'step_size', 'step', 'objective', title=f'{name} dictionary, 2/|D|^2 = {2 / norm:.3g}',
-              xlabel='step; the first is the layer', xscale='symlog', yscale='log')
-    axes[0].set_ylabel('LASSO per token, eq. (16)')
-    legend_below(figure, axes[0], 4)
+              xlabel='step; the first is the layer', ylabel='LASSO per token, eq. (16)', xscale='symlog', yscale='log')
     print(f'before the layer, relu(Y), after it and after {c.steps} steps; codes are drawn with '
           f'{measures.nonzeros(X):.1%} non-zeros')
     say_rows([row for row in rows if row['step'] in (0, 1, c.steps)])
@@ -77,9 +66,6 @@ def draw_sparsification(c):
     down = sum(after['objective'] < before['objective'] for before, after in zip(starts, layer))
     print(f'here the layer lowers the LASSO in {down} of {len(layer)} ways; the theory says where eta < 2/|D|^2, for a '
           f'step from Z >= 0, in {sum(row["eta"] * row["norm2"] < 2 for row in layer)}. The layer starts at Y')
-    fresh = initial_norm(c.n_embd, c.seed)
-    print(f'a new CRATE of width {c.n_embd} has |D|^2 = {fresh:.3g}, so eta = {c.eta:g} is '
-          f'{"below" if c.eta < 2 / fresh else "above"} its 2/|D|^2 = {2 / fresh:.3g}')
     return figure, rows
 
 
@@ -103,7 +89,7 @@ def lasso_values(step):
     """The LASSO objective per token of a layer, eq. (16) with a factor 1/2 and Y = LN(Z^(l+1/2)): where the layer
     starts (relu(Y), or 0 if it decodes), at its codes, at the minimum and at Z = 0; the share of the way from the start
     to the minimum; and eta |D|^2. Each (B,)."""
-    ista = step.layer.ista
+    ista = layers.needed(step.layer, 'ista')
     Y, D = layers.needed(step.layer, 'norm2')(step.half).float(), ista.D.float()
     empty = Y.new_zeros(*Y.shape[:-1], D.shape[1])
     points = {'at_start': empty if layers.decodes(step.layer) else Y.relu(), 'after_layer': layers.codes(step).float(),
@@ -116,13 +102,10 @@ def lasso_values(step):
 
 def draw_lasso(c, nets):
     """CRATE's claim about ISTA, eqs. (16) and (17), in trained layers: it lowers the LASSO objective."""
-    found, said = [layers.of_all(net.model, batches(c, net, 4), lasso_values) for net in nets], []
-    for net, values in zip(nets, found):
-        way, steps = values['share_of_the_way'].mean(1), values['eta_norm2'].mean(1)
-        said.append((net.name, '0' if layers.decodes(net.model.layers[0]) else 'relu(Y)', span(way, '.1%'),
-                     span(steps, '.2f'), f'{(way > 0).sum()} of {len(way)}'))
-    say_table(('', 'from', 'share of the way to the minimum', 'eta |D|^2', 'lowers its LASSO in'), said)
-    print(f'here ISTA lowers its LASSO in {said[0][-1]} layers; the theory says in all')
+    found = [layers.of_all(net.model, batches(c, net, 4), lasso_values) for net in nets]
+    say_walks(nets, found, 'share_of_the_way', 'eta_norm2')
+    way = found[0]['share_of_the_way'].mean(1)
+    print(f'here ISTA lowers its LASSO in {(way > 0).sum()} of {len(way)} layers; the theory says in all')
     return over_layers(nets, found, {
         'share_of_the_way': ('share of the way from its start to the minimum of the LASSO', 'share'),
         'eta_norm2': ('step size for the dictionary', 'eta |D|^2')}, {

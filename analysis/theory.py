@@ -1,11 +1,12 @@
 """What the commands without a trained network share: their settings, conditions to tick off, and MSSA with subspaces
 that one knows. Tokens are rows, Z (N, d), where the papers have columns.
 """
+import math
 from dataclasses import dataclass
 
 import torch
 
-from engine.settings import check_least, check_ranges
+from engine.settings import check_ranges
 from model_crate import CRATEConfig, MSSA
 
 
@@ -19,10 +20,7 @@ class Shared:
 
     def __post_init__(self):
         for name, (low, high) in {'seed': (0, None), **self.ranges}.items():
-            if high is None:
-                check_least(self, **{name: low})
-            else:
-                check_ranges(self, {(low, high): [name]})
+            check_ranges(self, {(low, math.inf if high is None else high): [name]})
 
 
 @dataclass
