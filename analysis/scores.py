@@ -161,8 +161,8 @@ def draw_tweedie(c):
     weights = log_weights(m, c.sigma)
     apart = weights.max() - weights.min()
     print(f'Proposition 1 needs all pi_k det(M_k) equal: the largest is {apart.exp():.3g} times the smallest. '
-          f'Approximation 2 needs sigma^2 below every eigenvalue: sigma below {m.lam.min() ** 0.5:.3g} (footnote 4 says '
-          'sigma, but the formulas compare sigma^2 with Lambda_k)')
+          f'Approximation 2 needs sigma^2 below every eigenvalue, so sigma below {m.lam.min() ** 0.5:.3g} (footnote 4 '
+          'says sigma, but the formulas compare sigma^2 with Lambda_k)')
     say_three_ways(c, m, z + c.sigma * noise, generator)
     for sigma in sigmas:
         x = z + sigma * noise

@@ -8,9 +8,8 @@ import torch
 from analysis import layers
 from analysis.maskcut import maskcut
 from analysis.objects import Scores, average_precision, connected, truth, two_means
-from analysis.panels import mean_and_spread, over_layers, picture_grid, say_rows
+from analysis.panels import mean_and_spread, over_layers, picture_grid, say_rows, say_table
 from analysis.samples import batches, choose, pixels, view_of, warn_if_unused, which_layer
-from engine import plots
 from engine.curve import COLOURS
 from engine.settings import Mistake
 from tasks import augment
@@ -46,19 +45,19 @@ def guesses_of(net, shown, true, rows):
     middle[H // 4:H - H // 4, W // 4:W - W // 4] = True
     for i in range(0, len(shown), rows):
         part = slice(i, i + rows)
-        inside, known = true.cells(part, grid)
-        cover = inside * math.prod(grid) / (H * W)                      # of each patch by each object (B, M, N)
-        best = [Scores.of(found > 0.5, inside, known) for found in (cover.sum(1, keepdim=True), cover)]
-        inside, known = true.cells(part, (H, W))
+        cells, dots = true.cells(part, grid), true.cells(part, (H, W))
+        cover = cells[0] * math.prod(grid) / (H * W)                    # of each patch by each object (B, M, N)
         colours = two_means(augment.denormalize(pixels(net, shown[part])).cpu())
-        fixed = torch.stack((middle, torch.ones_like(middle))).flatten(1).expand(len(inside), -1, -1)
-        pairs = ((colours[:, None].flatten(2), connected(colours, 3).flatten(2)), [fixed[:, :1]] * 2,
-                 [fixed[:, 1:]] * 2)
-        gathered.append([best, *([Scores.of(found, inside, known) for found in pair] for pair in pairs)])
-    names = ('the patches that objects cover most of', 'two groups of pixels by colour',
-             'the middle, half as wide and high', 'the whole picture')
-    return {name: [Scores(*map(torch.cat, zip(*kind))) for kind in zip(*parts)]
-            for name, parts in zip(names, zip(*gathered))}
+        fixed = torch.stack((middle, torch.ones_like(middle))).flatten(1).expand(len(cover), -1, -1)    # (B, 2, H W)
+        gathered.append({
+            'the patches that objects cover most of': [
+                Scores.of(found > 0.5, *cells) for found in (cover.sum(1, keepdim=True), cover)],
+            'two groups of pixels by colour': [
+                Scores.of(found.flatten(2), *dots) for found in (colours[:, None], connected(colours, 3))],
+            'the middle, half as wide and high': [Scores.of(fixed[:, :1], *dots)] * 2,
+            'the whole picture': [Scores.of(fixed[:, 1:], *dots)] * 2})
+    return {name: [Scores(*map(torch.cat, zip(*kind))) for kind in zip(*(parts[name] for parts in gathered))]
+            for name in gathered[0]}
 
 
 # ---- the table ------------------------------------------------------------------------------------------------------
@@ -80,16 +79,17 @@ def of_objects(scores, classes, one_by_one):
             'ap': average_precision(*held)}
 
 
-def rows_of(scores, true, name, values):
-    """Rows of the table, values {column: (n, P)} of P masks: each mask, the best of each picture or object, for heads
-    the mean of all, and for each class that occurs the best of each object."""
+def rows_of(name, scores, true, more):
+    """Rows of the table, of P masks called `name`, more {column: (n, P)}: each mask, the best of each picture or
+    object, for heads the mean of all, and for each class that occurs the best of each object."""
+    values = {'iou': scores.whole, 'covers': scores.covers, **more}
     for i in range(scores.whole.size(1)):
         yield row_of(f'{name} {i + 1}', {k: t[:, i] for k, t in values.items()})
     best = scores.whole.argmax(1, keepdim=True)
-    yield row_of(f'best {name}', {k: t.gather(1, best)[:, 0] for k, t in values.items()}) \
-        | of_objects(scores, true.classes, one_by_one=name == 'cut')
+    of_best = row_of(f'best {name}', {k: t.gather(1, best)[:, 0] for k, t in values.items()})
+    yield of_best | of_objects(scores, true.classes, one_by_one=name == 'cut')
     if name == 'head':
-        yield row_of(f'mean {name}', {k: t.mean(1) for k, t in values.items()})
+        yield row_of('mean head', {k: t.mean(1) for k, t in values.items()})
     overlap, kinds = scores.best(true.classes)
     for k in kinds.unique().tolist():
         yield {'masks': f'best {name}', 'class': true.names[k], 'object': overlap[kinds == k].mean().item()}
@@ -97,60 +97,56 @@ def rows_of(scores, true, name, values):
 
 def draw_segmentation(c, nets):
     """Attention and MaskCut against true masks, layer by layer."""
-    at = {net.name: which_layer(c, net.model) for net in nets}
     images, chosen = choose(c, nets[0], c.num_samples or 1000)
     views = {view: truth(net, images, chosen) for view, net in {view_of(net): net for net in nets}.items()}
-    true, rows, drawn = views[view_of(nets[0])], [], []
+    true, rows = views[view_of(nets[0])], []
     for net in nets:
         mine, found = views[view_of(net)], masks_of(c, net, 1000)
         inside, known = mine.cells(slice(None), net.patches)
-        curves = {'head': [], 'on': [], 'cut': []}
         for l, (maps, heads) in enumerate(zip(found['maps'], found['head']), 1):
-            head, layer = Scores.of(heads, inside, known), {'network': net.name, 'weights': net.kind, 'layer': l}
             on = (maps @ inside.sum(1)[..., None] / (maps @ known[..., None]).clamp_min(1e-9))[..., 0]      # (n, K)
-            curves['head'].append(head.whole.amax(1).mean())
-            curves['on'].append(on.mean())
-            values = {'iou': head.whole, 'covers': head.covers, 'on_mask': on}
-            rows += [layer | row for row in rows_of(head, mine, 'head', values)]
-            if c.cut != 'none':
-                cut = Scores.of(found['cut'][l - 1], inside, known)
-                curves['cut'].append(cut.best(mine.classes)[0].mean())
-                values = {'iou': cut.whole, 'covers': cut.covers}
-                rows += [layer | row for row in rows_of(cut, mine, 'cut', values)]
-        drawn.append({k: torch.stack(means)[:, None] for k, means in curves.items() if means})
+            of_layer = [*rows_of('head', Scores.of(heads, inside, known), mine, {'on_mask': on})]
+            if 'cut' in found:
+                of_layer += rows_of('cut', Scores.of(found['cut'][l - 1], inside, known), mine, {})
+            rows += [{'network': net.name, 'weights': net.kind, 'layer': l, **row} for row in of_layer]
         warn_if_unused(net)
+    guesses = guesses_of(nets[0], list(named(images, chosen)), true, c.batch_size)
     guesses = [{'network': name, 'weights': 'none', **row_of('', {'iou': guess.whole, 'covers': guess.covers}),
-                **of_objects(each, true.classes, True)}
-               for name, (guess, each) in guesses_of(nets[0], list(named(images, chosen)), true, c.batch_size).items()]
-    say_scores(rows, guesses, nets, at)
+                **of_objects(each, true.classes, True)} for name, (guess, each) in guesses.items()]
+    say_scores(c, rows, guesses, nets)
     area = (((true.numbers > 0) & (true.numbers < UNKNOWN)).sum() / (true.numbers != UNKNOWN).sum()).item()
     print(f'no network was trained on masks; these {len(chosen):,} pictures have {(true.classes >= 0).sum():,} '
           f'objects, which cover {area:.1%} of them')
-    unit = 'intersection over union'
-    shown = {'head': (f"patches with {c.share:.0%} of the best head's attention", unit),
-             'on': ('attention on the objects, mean head', 'share'),
-             'cut': (f"best of MaskCut's masks (at most {c.masks}), of {c.cut}s", f'{unit}, each object')}
-    figure, _ = over_layers(nets, drawn, {k: shown[k] for k in drawn[0]}, {
-        'head': {row['network']: row['iou'] for row in guesses},
-        'on': {'the share of the objects in the pictures': area},
-        'cut': {row['network']: row['object'] for row in guesses}})
+    panels = {'best head': (f"patches with {c.share:.0%} of the best head's attention", 'intersection over union'),
+              'mean head': ('attention on the objects, mean head', 'share'),
+              'best cut': (f"best of MaskCut's masks (at most {c.masks}), of {c.cut}s", 'overlap with each object')}
+    if c.cut == 'none':
+        del panels['best cut']
+    drawn = []
+    for net in nets:
+        mine = [row for row in rows if row['network'] == net.name and 'class' not in row]
+        drawn.append({masks: torch.tensor([[row[name]] for row in mine if row['masks'] == masks])
+                      for masks, name in zip(panels, ('iou', 'on_mask', 'object'))})
+    figure, _ = over_layers(nets, drawn, panels, {
+        'best head': {row['network']: row['iou'] for row in guesses},
+        'mean head': {'the share of the objects in the pictures': area},
+        'best cut': {row['network']: row['object'] for row in guesses}})
     return figure, rows + guesses
 
 
-def say_scores(rows, guesses, nets, at):
-    """Print what the table says of one layer of each network, at {network: layer}, and of the guesses."""
+def say_scores(c, rows, guesses, nets):
+    """Print what the table says of one layer of each network, and of the guesses."""
     shown = []
     for net in nets:
-        mine = [row for row in rows if row['network'] == net.name and row['layer'] == at[net.name]
+        mine = [row for row in rows if row['network'] == net.name and row['layer'] == which_layer(c, net.model)
                 and 'class' not in row]
         heads = [row for row in mine if row['masks'].startswith('head ')]
         shown += [max(heads, key=lambda row: row['iou']), *(row for row in mine if not row['masks'][-1].isdigit())]
     say_rows(shown + guesses, 'network', 'layer', 'masks', 'iou', 'object', 'ap50', 'ap', 'on_mask', 'covers')
-    best = {row['network']: row['iou'] for row in shown if row['masks'] == 'best head'}
-    random = next(net.name for net in nets if net.kind == 'random')
+    best = {row['weights']: row['iou'] for row in reversed(shown) if row['masks'] == 'best head'}   # the first of each
     guess = max(guesses[1:], key=lambda row: row['iou'])                # the first of them knows the masks
-    print(f'here the best head of {nets[0].name} scores {best[nets[0].name]:.3f}, with random weights '
-          f'{best[random]:.3f}, and {guess["network"]} without a network {guess["iou"]:.3f}')
+    print(f'here the best head of {nets[0].name} scores {best["trained"]:.3f}, with random weights '
+          f'{best["random"]:.3f}, and {guess["network"]} without a network {guess["iou"]:.3f}')
 
 
 # ---- pictures -------------------------------------------------------------------------------------------------------
@@ -170,31 +166,25 @@ def draw_objects(c, nets):
     for i, numbers in enumerate(true.numbers.masked_fill(true.numbers == UNKNOWN, 0)):
         axes[0, 2 * i].imshow(picture[i])
         paint(axes[0, 2 * i + 1], picture[i], numbers, 'true masks')
+    said = []
     for row, net, l in zip(axes[1:], nets, at):
         found, pixels_of = masks_of(c, net, 6), true.cells(slice(None), net.patches)
-        masks = {name: layers.enlarged(of_all[l - 1], net.patches, size) for name, of_all in found.items()}
-        heads = Scores.of(found['head'][l - 1], *pixels_of)
-        cuts = Scores.of(found['cut'][l - 1], *pixels_of).each.amax(2) if 'cut' in found else None
-        for i, k in enumerate(heads.whole.argmax(1).tolist()):                          # the best head of each picture
+        of_heads = Scores.of(found['head'][l - 1], *pixels_of).whole.max(1)             # the best of each picture
+        of_cuts = Scores.of(found['cut'][l - 1], *pixels_of).each.amax(2) if 'cut' in found else None
+        said.append((net.name, of_heads.values.mean().item(), '' if of_cuts is None else of_cuts.mean().item()))
+        for i, (overlap, k) in enumerate(zip(*of_heads)):
             about = {'network': net.name, 'layer': l, 'picture': shown[i][0]}
-            paint(row[2 * i], picture[i], masks['head'][i, k].byte(), f'head {k + 1}')
-            rows.append({**about, 'masks': f'head {k + 1}', 'iou': heads.whole[i, k].item()})
-            row[2 * i + 1].set_visible(cuts is not None)
-            if cuts is not None:
-                order = torch.arange(1, cuts.size(1) + 1)[:, None, None]
-                paint(row[2 * i + 1], picture[i], (masks['cut'][i] * order).amax(0).byte(), 'MaskCut')
-                for m, overlap in enumerate(cuts[i].tolist(), 1):
-                    rows.append({**about, 'masks': f'cut {m}', 'iou': overlap})
+            rows.append({**about, 'masks': f'head {k + 1}', 'iou': overlap.item()})
+            head = layers.enlarged(found['head'][l - 1, i, k], net.patches, size).byte()
+            paint(row[2 * i], picture[i], head, f'head {k + 1}')
+            row[2 * i + 1].set_visible(of_cuts is not None)
+            if of_cuts is not None:
+                rows += [{**about, 'masks': f'cut {m}', 'iou': cut} for m, cut in enumerate(of_cuts[i].tolist(), 1)]
+                cuts = layers.enlarged(found['cut'][l - 1, i], net.patches, size)       # (masks, H, W)
+                order = torch.arange(1, len(cuts) + 1)[:, None, None]
+                paint(row[2 * i + 1], picture[i], (cuts * order).amax(0).byte(), 'MaskCut')
         warn_if_unused(net)
-    most, patch = max(true.classes.size(1), c.masks * (c.cut != 'none')), plots.pyplot().Rectangle
-    figure.legend(handles=[patch((0, 0), 1, 1, color=COLOURS[m % 6], label=f'mask {m + 1}') for m in range(most)],
-                  loc='outside lower center', ncols=most, fontsize='small')
-    print('mean intersection over union of the best head, and of each cut:')
-    for net in nets:
-        for kind in ('head', 'cut'):
-            found = [r['iou'] for r in rows if r['network'] == net.name and r['masks'].startswith(kind)]
-            if found:
-                print(f'  {net.name}: {kind} {np.mean(found):.4g}')
+    say_table(('mean intersection over union', 'best head', 'each of MaskCut'), said)
     print(f'left of each pair: patches that hold {c.share:.0%} of the attention of the best head; right: MaskCut')
     return figure, rows
 
