@@ -97,12 +97,13 @@ def drifts(U, eps):
 
 
 def energies(Z, U, s, left):
-    """The mean squared length of tokens inside their own subspaces, with its standard error over sets
-    (sets, N, d); and outside, for each dimension, over the variance 2 (T - t) of the noise."""
+    """{column: value}: the mean squared length of tokens inside their own subspaces, with its standard error over sets
+    (sets, N, d); and of the noise outside, for each dimension, over its variance 2 (T - t)."""
     d, p = U.shape[1:]
     off = outside(Z.flatten(0, 1), U, s).view_as(Z).square().sum(-1)
     inside = (Z.square().sum(-1) - off).mean(1)                         # (sets,)
-    return inside.mean().item(), inside.std().item() / len(inside) ** 0.5, off.mean().item() / (d - p) / (2 * left)
+    return {'value': inside.mean().item(), 'standard_error': inside.std().item() / len(inside) ** 0.5,
+            'noise': off.mean().item() / (d - p) / (2 * left)}
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------
@@ -136,9 +137,8 @@ def draw_diffusion(c):
             path = diffuse(Z, drift, T, c.depth, 100, noisy, generator)
             for i, (left, z) in enumerate(path):
                 if i % 10 == 0:
-                    inside, error, outside = energies(z, U, s, left)
-                    laws.append({'what': f'eq. {equation} with the {name}', 'x': i / 100 * c.depth, 'value': inside,
-                                 'standard_error': error, 'noise': outside})
+                    laws.append({'what': f'eq. {equation} with the {name}', 'x': i / 100 * c.depth,
+                                 **energies(z, U, s, left)})
     kappa, beta = c.depth / numbers[-1], c.head_dim / (c.tokens * c.eps ** 2)
     print(f'with {numbers[-1]} layers kappa = {kappa:.3g}, which must be below 1/2, so that T - t stays positive, and '
           f'kappa beta = {kappa * beta:.3g}, which must be below 1, so that a layer of the encoder has an inverse')

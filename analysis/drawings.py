@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from analysis import layers, measures
-from analysis.panels import colour_bar, over_layers, picture_grid, say_walks, scale_of, small_maps
+from analysis.panels import over_layers, picture_grid, say_walks, scale_of, small_maps
 from analysis.samples import (batches, pictures, pixels, tokens_of, warn_if_lengths_differ, warn_if_unused,
                               which_heads, which_layer)
 from engine import plots
@@ -146,7 +146,7 @@ def attention_in_pictures(c, net, l, heads):
             drawn = of_heads[k - 1] - of_heads[k - 1].min()
             image = axis.imshow((drawn / drawn.max().clamp_min(1e-12)).numpy(), vmin=0, vmax=1, extent=(0, W, H, 0),
                                 cmap='inferno', alpha=0.75)
-    colour_bar(figure, image, axes, 'attention of this head', ticks=[0, 1]).set_ticklabels(['least', 'most'])
+    figure.colorbar(image, ax=axes, label='attention of this head, from least to most', ticks=[])
     warn_if_unused(net)
     print(f'where the class token looks in layer {l} of {len(net.model.layers)}; each map has its own scale')
     return figure, [{'picture': name, 'layer': l, 'head': k, 'row': i + 1, 'column': j + 1,
@@ -190,7 +190,7 @@ def draw_components(c, nets):
         axes[0, j].imshow(picture)
         image = axes[1, j].imshow(first[j].numpy(), vmin=first.min(), vmax=first.max(), cmap='viridis')
         axes[2, j].imshow(rgb[j].numpy())
-    colour_bar(figure, image, axes[1], 'coordinate')
+    figure.colorbar(image, ax=axes[1], label='coordinate')
     print(f'{kept.float().mean():.0%} of the patches are kept as foreground by the first component in layer {l}; if '
           'these are the objects, similar patches have similar colours')
     rows = []

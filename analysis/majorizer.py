@@ -135,20 +135,15 @@ def draw_majorizer(c):
     print(f'here the bound {"lies above -R and touches it" if holds else "does not lie above -R"}; the theory says it '
           'lies above. A Hessian of at least -alpha/8 would let the step be 18 times as long as with 9 alpha/4')
     figure, axes = panels(11, 4.6, 1, 2)
-    draw_bounds(axes[0], Z0, alpha)
+    curves = {'-R, minus the coding rate': lambda Z: -rate(Z, alpha),
+              'above it, eq. (84), 9 alpha/4': lambda Z: bound(Z, Z0, alpha, PAPER),
+              'above it, alpha/8': lambda Z: bound(Z, Z0, alpha, SHARP)}
+    ways, there = torch.linspace(-2, 4, 61, dtype=Z0.dtype), minimum(Z0, alpha, 0.0, SHARP) - Z0
+    bounds = [{'curve': name, 'way': t.item(), 'nats': f(Z0 + t * there).item()}
+              for name, f in curves.items() for t in ways]
+    low, *_, high = sorted(row['nats'] for row in bounds[:len(ways)])
+    lines(axes[0], bounds, 'curve', 'way', 'nats', title='the coding rate, and bounds', xlabel='way from Z0, at 0',
+          ylim=(low, 2 * high - low))
     lines(axes[1], rows, 'phi', 'step', 'value', title='phi, eq. (77), step by step; the first is the layer',
           xscale='symlog')
     return figure, rows
-
-
-def draw_bounds(axis, Z0, alpha):
-    """-R and two bounds above it along a way from Z0."""
-    ways, there = torch.linspace(-2, 4, 61, dtype=Z0.dtype), minimum(Z0, alpha, 0.0, SHARP) - Z0
-    rates = [-rate(Z0 + t * there, alpha).item() for t in ways]
-    axis.plot(ways, rates, color='black', label='-R, minus the coding rate')
-    for k, label, style in ((PAPER, 'eq. (84), 9 alpha/4', '-'), (SHARP, 'alpha/8', '--')):
-        axis.plot(ways, [bound(Z0 + t * there, Z0, alpha, k) for t in ways], style, label=f'above it, {label}')
-    low, high = min(rates), max(rates)
-    axis.set(title='the coding rate, and bounds', xlabel='way from Z0, which is at 0', ylabel='nats',
-             ylim=(low - (high - low) / 5, high + (high - low)))
-    axis.legend(fontsize='x-small')

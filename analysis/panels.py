@@ -97,16 +97,8 @@ def small_maps(maps, side, x, y, bar, extend='max', **colours):
         axis.set_title(title, fontsize='small')
         axis.set_xlabel(x if i + wide >= n else '', fontsize='small')
         axis.set_ylabel(y if i % wide == 0 else '', fontsize='small')
-    colour_bar(figure, image, axes[:n], bar, extend=extend)
+    figure.colorbar(image, ax=axes[:n], label=bar, extend=extend)
     return figure, axes[:n]
-
-
-def colour_bar(figure, image, axes, label, **more):
-    """What the colours of an image mean, right of these axes."""
-    bar = figure.colorbar(image, ax=axes, shrink=0.8, fraction=0.05, pad=0.01, **more)
-    bar.ax.tick_params(labelsize='small')
-    bar.set_label(label, fontsize='small')
-    return bar
 
 
 def scale_of(parts, most=math.inf, share=0.99):
@@ -171,5 +163,4 @@ def label_panels(figure, axes, labels):
         axis.xaxis.get_major_locator().set_params(integer=True)
         held |= dict(reversed(pair) for pair in zip(*axis.get_legend_handles_labels()))
     columns = len(axes) + (len(axes) > 2 or len(held) > 4)
-    figure.set_figheight(figure.get_figheight() + 0.2 * math.ceil(len(held) / columns))
     figure.legend(held.values(), held.keys(), loc='outside lower center', ncols=columns, fontsize='small')

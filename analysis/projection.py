@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from analysis.measures import compressed_rate_gradient, random_bases, turning
-from analysis.panels import panels, say_table
+from analysis.panels import lines, panels, say_table
 from analysis.scores import Mixture, nearest_projection, score
 from analysis.theory import TheoryConfig, say_conditions, shipped_attention
 
@@ -56,7 +56,10 @@ def relevant_noise(X, Delta, s, U, beta):
 
 
 def theorem(U, N, sigma, eps, generator):
-    """What one gradient step Z - eta grad R^c, eq. (A.39) with eta = 1 / beta, does to N tokens."""
+    """What one gradient step Z - eta grad R^c, eq. (A.39) with eta = 1 / beta, does to N tokens. `cosine`: to the
+    direction of the nearest subspace, and `cosine_outside` without the part inside the own subspace; `noise_left` in
+    other subspaces and `signal_left` by the step, and `_full` by one up R - R^c; `rest`: what eq. (A.42) does not
+    explain."""
     K, d, p = U.shape
     X, Delta, s = noisy_codebook(U, N, sigma, generator)
     beta = p / (N * eps ** 2)                                           # eq. (A.37)
@@ -150,37 +153,24 @@ def draw_nearest(c):
         (mine['gram'] < 1, f'|A_k^T A_k - I| < 1, below eq. (A.122): the largest is {mine["gram"]:.3g}'),
         (mine['beta'] >= 1, f'beta >= 1, above eq. (A.97): {mine["beta"]:.3g}; eps <= 1 and N >= p alone do not give '
                             'it')])
-    say_table((f'the negative gradient of {N} tokens', 'measured', 'by N/d'), [
-        ('tokens nearest to their own subspace', mine['own_subspace_is_nearest'], ''),
-        ('cosine to the direction of the nearest subspace', mine['cosine'], ''),
-        ('the same without the part inside the own subspace', mine['cosine_outside'], max(0, 1 - N / d) ** 0.5),
-        ('noise in other subspaces left by a step of size 1 / beta', mine['noise_left'], N / d),
-        ('signal left by it', f'{mine["signal_left"]:.4f}', ''),
-        ('noise left by a step up the whole R - R^c, Remark 4', mine['noise_left_full'], ''),
-        ('signal left by that', f'{mine["signal_left_full"]:.4f}', ''),
-        ('what eq. (A.42) does not explain, over the noise', mine['rest'] / mine['noise'], ''),
-        ('its bound (A.47), over an unknown constant', mine['bound'] / mine['noise'], '')])
+    say_table((f'a step down the gradient, {N} tokens', ''), mine.items())
+    print(f'by N/d = {N / d:.3g} cosine_outside is {max(0, 1 - N / d) ** 0.5:.3f}, and noise_left {N / d:.3f}. The '
+          f'bound of the rest, eq. (A.47), has an unknown constant. Remark 4: a step up the whole R - R^c leaves '
+          f'{mine["signal_left_full"]:.4f} of the signal, a step down R^c {mine["signal_left"]:.4f}')
     say_table(('Figure 3, two lines', 'mean cosine', 'turns to the nearest'),
               [(name, *towards(field, x)) for name, field in arrows.items()])
     print(f'here the cosine to the direction of the nearest subspace is {mine["cosine"]:.2f}, for N/d = {N / d:.3g}; '
           'the theory says 1')
     figure, axes = panels(16.5, 3.9, 1, 5)
     for axis, (name, field) in zip(axes, arrows.items()):
-        draw_field(axis, field / field.norm(dim=1).max(), x, name)
-    for column, words in (('cosine_outside', 'cosine to the nearest subspace, outside the own'),
-                          ('cosine', 'cosine to the nearest subspace'), ('noise_left', 'noise left after a step')):
-        axes[4].plot([row['N/d'] for row in rows], [row[column] for row in rows], marker='o', label=words)
-    axes[4].set(title='the gradient with more tokens', xlabel='tokens over dimensions, N/d', ylim=(0, 1.05))
+        axis.quiver(*x.T, *(field / field.norm(dim=1).max()).T, angles='xy', color='C0')
+        axis.axhline(0, color='C1', linewidth=1)
+        axis.axvline(0, color='C1', linewidth=1)
+        axis.set(aspect='equal', xticks=[], yticks=[], title=name, xlabel='where a token goes; orange: the subspaces')
+    shown = [{'what': name, 'N/d': row['N/d'], 'value': row[name]}
+             for name in ('cosine_outside', 'cosine', 'noise_left') for row in rows]
     line = torch.linspace(0, 1, 50)
-    axes[4].plot(line, (1 - line).sqrt(), '--', color='C0', linewidth=1, label='sqrt(1 - N/d)')
-    axes[4].plot(line, line, '--', color='C2', linewidth=1, label='N/d')
-    axes[4].legend(fontsize='x-small')
+    axes[4].plot(line, (1 - line).sqrt(), '--', color='black', linewidth=1, label='sqrt(1 - N/d)')
+    axes[4].plot(line, line, ':', color='black', linewidth=1, label='N/d')
+    lines(axes[4], shown, 'what', 'N/d', 'value', title='with more tokens', ylabel='cosine, or share', ylim=(0, 1.05))
     return figure, rows
-
-
-def draw_field(axis, arrows, x, title):
-    """Arrows (n, 2) at points x (n, 2), and the axes, which are the subspaces."""
-    axis.quiver(*x.T, *arrows.T, angles='xy', color='C0')
-    axis.axhline(0, color='C1', linewidth=1)
-    axis.axvline(0, color='C1', linewidth=1)
-    axis.set(aspect='equal', xticks=[], yticks=[], title=title, xlabel='where a token goes; orange: the subspaces')

@@ -189,20 +189,18 @@ def say_three_ways(c, m, x, generator):
         leaf = x.clone().requires_grad_()
         slope, = torch.autograd.grad(log_density(leaf, m, c.sigma).sum(), leaf)
     exact = posterior_mean(x, m, c.sigma)
-    means, errors = map(torch.stack, zip(*(
-        monte_carlo_mean(token, m, c.sigma, c.samples, generator) for token in x[:4])))
-    deviations, wide = (means - exact[:4]) / errors, (errors.norm(dim=1) / exact[:4].norm(dim=1)).mean()
-    paths = reverse(x[:1].expand(2000, -1), m, c.sigma, c.steps, generator)
-    off = (paths.mean(0) - exact[0]) / (paths.std(0) / 2000 ** 0.5)
     ways = {'eq. (32)': score(x, m, c.sigma), 'automatic differentiation of log q': slope,
             'eq. (21), without weights': score(x, m, c.sigma, equal=True)}
-    say_table((f'E[z | x] in closed form, sigma = {c.sigma:g}; distance from', '', 'standard errors'), [
-        *((f'x + sigma^2 score, eq. (5), the score by {name}', (exact - x - c.sigma ** 2 * way).abs().max().item(), '')
-          for name, way in ways.items()),
-        ('the Monte-Carlo mean', '', deviations.square().mean().sqrt().item()),
-        ('the mean of 2000 paths of eq. (49) from one token', '', off.square().mean().sqrt().item())])
-    print(f'the error of the Monte-Carlo mean is {wide:.1%} of its length; the paths end '
-          f'{rms(paths - nearest_projection(paths, m.U)):.0e} from a subspace')
+    print(f'E[z | x] in closed form, sigma = {c.sigma:g}; its distance from x + sigma^2 score, eq. (5):')
+    say_table(('score by', 'distance'),
+              [(name, (exact - x - c.sigma ** 2 * way).abs().max().item()) for name, way in ways.items()])
+    found = [monte_carlo_mean(token, m, c.sigma, c.samples, generator) for token in x[:4]]
+    means, errors = (torch.stack(part) for part in zip(*found))
+    paths = reverse(x[:1].expand(2000, -1), m, c.sigma, c.steps, generator)
+    off = {'the Monte-Carlo mean': (means - exact[:4]) / errors,
+           'the mean of 2000 paths of eq. (49)': (paths.mean(0) - exact[0]) / (paths.std(0) / 2000 ** 0.5)}
+    print('in standard errors: ' + ', '.join(f'{name} {way.square().mean().sqrt():.4g}' for name, way in off.items())
+          + f'; these paths end {rms(paths - nearest_projection(paths, m.U)):.0e} from a subspace')
 
 
 def say_limits(c, rows, sigmas):
