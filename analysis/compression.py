@@ -8,8 +8,8 @@ import torch
 from torch.nn.functional import normalize
 
 from analysis import layers, measures
-from analysis.panels import label_panels, lines, panels, rows_of, say_rows, say_table, side_by_side, span
-from analysis.samples import batches, warn_if_lengths_differ
+from analysis.panels import lines, over_layers, panels, say_rows, say_table, span
+from analysis.samples import batches
 from analysis.theory import TheoryConfig, shipped_attention
 from engine.settings import Mistake
 
@@ -71,10 +71,8 @@ def measured(c, Z, U, step):
     """The numbers of the table for tokens Z (N, d) and what a step adds to them."""
     down = -measures.compressed_rate_gradient(Z, U, c.eps)
     turns = measures.turning(step, Z), measures.turning(down, Z)
-    return {'rate': measures.compressed_rate(Z @ U, c.eps).item(),
-            'rate_at_length_1': measures.compressed_rate(normalize(Z, dim=-1) @ U, c.eps).item(),
-            'snr': measures.snr(Z.unflatten(0, (c.n_head, -1)), U).mean().item(),
-            'cosine': measures.cosine(step, down).item(), 'cosine_turning': measures.cosine(*turns).item()}
+    return {'rate': measures.compressed_rate(Z @ U, c.eps).item(), 'cosine_turning': measures.cosine(*turns).item(),
+            'snr': measures.snr(Z.unflatten(0, (c.n_head, -1)), U).mean().item()}
 
 
 def walks(c):
@@ -128,8 +126,7 @@ def say_steps(c, rows):
     approximations = {'eq. (10)': eq10_step(c, Z, mssa), 'eq. (68)': -g * ((W - g * W @ (W.mT @ W)) @ U.mT).sum(0)}
     shortens = 1 - (measures.turning(down, Z).norm() / down.norm()).item() ** 2
     print(f'N/d = {c.tokens / c.d:g}; before the first step, after it and after {c.n_layer}:')
-    say_rows([row for row in rows if row['step'] in (0, 1, c.n_layer)], 'method', 'step', 'rate', 'rate_at_length_1',
-             'snr', 'cosine_turning')
+    say_rows([row for row in rows if row['step'] in (0, 1, c.n_layer)])
     print(f'{shortens:.1%} of the gradient only shortens tokens; off by, of the gradient step: '
           + ', '.join(f'{k} {((step - down).norm() / down.norm()).item():.1%}' for k, step in approximations.items()))
     lower = sum(after['rate'] < before['rate'] for before, after in zip(rows, rows[1:])
@@ -139,7 +136,7 @@ def say_steps(c, rows):
 
 # ---- in trained networks --------------------------------------------------------------------------------------------
 
-COMPRESSED = {'eq. (8), tokens as they are': '', 'as the released code measures it': '_released'}  # and its columns
+COMPRESSED = {'': 'eq. (8), tokens as they are', '_released': 'as the released code measures it'}  # ends of columns
 
 
 def rates_around_steps(step):
@@ -150,8 +147,8 @@ def rates_around_steps(step):
     skip. There R^c grows with their length. The released code takes tokens behind the LayerNorm of the layer and
     projections of unit length, so that only directions count. The gradient is taken where the network computes, at
     LN(Z^l). Of both steps only what turns tokens is compared, without its mean over tokens: a part that is the same
-    for all tells none from another. Eq. (10) also shortens tokens, by 1 - kappa p / (N eps^2), a factor that neither
-    the authors' layer nor ours has.
+    for all tells none from another. In a network of text the gradient sees later tokens too. Eq. (10) also shortens
+    tokens, by 1 - kappa p / (N eps^2), a factor that neither the authors' layer nor ours has.
     """
     U, norm = layers.subspaces(step.attention), layers.needed(step.layer, 'norm1')
     parts = {'before': step.z, 'half': step.half, 'after': step.after}
@@ -164,33 +161,31 @@ def rates_around_steps(step):
 
 def draw_rate_changes(c, nets):
     """CRATE's claim about attention, eqs. (8) to (11), in trained layers: it lowers R^c."""
-    (figure, axes), said = side_by_side(2), []
-    found = [layers.of_all(net.model, batches(c, net, 256), rates_around_steps) for net in nets]
+    found, said = [layers.of_all(net.model, batches(c, net, 256), rates_around_steps) for net in nets], []
     for net, values in zip(nets, found):
-        halves = ['attention', 'ISTA' if hasattr(net.model.layers[0], 'ista') else 'the MLP']
-        cosine = span(values['cosine'].mean(1), '.2f')
-        for axis, (measure, how) in zip(axes, COMPRESSED.items()):
-            means = torch.stack([values[part + how].mean(1) for part in ('before', 'half', 'after')])      # (3, L)
-            draw_steps(axis, net, means)
-            for half, added in zip(halves[:1 + (not layers.is_dense(net.model))], means.diff(dim=0)):
+        first, cosine = net.model.layers[0], span(values['cosine'].mean(1), '.2f')
+        halves = ('attention', 'ISTA' if hasattr(first, 'ista') else 'the MLP')[:2 - layers.is_dense(first)]
+        for how, measure in COMPRESSED.items():
+            for half, added in zip(halves, means_of(values, how).diff(dim=0)):
                 said.append((net.name, measure, half, f'{(added < 0).sum()} of {len(added)}',
                              f'{added.min():+.1f} to {added.max():+.1f}', cosine if half == 'attention' else ''))
     say_table(('', 'R^c by', 'step', 'lowers R^c in', 'adds, nats', 'cosine to the gradient'), said)
     for name, measure, half, lower, *_ in said:
         if name == nets[0].name and half == 'attention':
             print(f'here attention lowers R^c in {lower} layers ({measure}); the theory says in all')
-    if layers.causal(nets[0].model):
-        print('the gradient sees later tokens too')
-    warn_if_lengths_differ(c, nets)
-    label_panels(figure, axes, [(f"R^c in the layer's subspaces, {measure}", 'R^c, nats') for measure in COMPRESSED])
-    for axis in axes:
-        axis.set(xlabel='layer: before it (ring), after its attention, after it', ylim=(0, None))
-    return figure, rows_of(nets, found)
+    titles = {how: (f'R^c before a layer (ring), after its attention, after it:\n{measure}', 'nats')
+              for how, measure in COMPRESSED.items()}
+    return over_layers(nets, found, titles, draw=draw_steps)
 
 
-def draw_steps(axis, net, parts):
-    """A line for each layer: R^c of Z^l (a ring), Z^(l+1/2) and Z^(l+1), parts (3, L)."""
+def means_of(values, how):
+    """R^c of Z^l, Z^(l+1/2) and Z^(l+1), (3, L)."""
+    return torch.stack([values[part + how].mean(1) for part in ('before', 'half', 'after')])
+
+
+def draw_steps(axis, net, values, how):
+    """A line for each layer."""
     style = '-' if net.kind == 'trained' else '--'
-    for l, rates in enumerate(parts.T.tolist(), 1):
+    for l, rates in enumerate(means_of(values, how).T.tolist(), 1):
         axis.plot((l, l + 0.35, l + 0.7), rates, color=net.colour, linestyle=style, label=net.label if l == 1 else None)
         axis.plot(l, rates[0], marker='o', fillstyle='none', color=net.colour)

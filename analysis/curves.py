@@ -7,7 +7,6 @@ from analysis.panels import say_table
 from engine import plots
 from engine.checkpoint import read_log
 from engine.settings import Mistake, check, split
-from engine.trained import read_config
 
 AXES = {'step': 'steps', 'seen': 'tokens or pictures seen', 'seconds': 'seconds of training'}
 
@@ -26,9 +25,6 @@ def main(words):
         raise Mistake('name the directories of runs, such as: python analyze.py curves out/mssa out/gpt2')
     plots.check_free(c.out, c.overwrite or c.out == CurvesConfig.out)
     runs = {folder: read_log(folder) for folder in folders}
-    datasets = {read_config(folder)['settings']['dataset'] for folder in folders}
-    if len(datasets) > 1:
-        print(f'careful: losses on {" and ".join(sorted(datasets))} do not compare')
     said = []
     for folder, rows in runs.items():
         held_out = [row for row in rows if row['split'] == 'val']

@@ -34,8 +34,7 @@ SIGNS = {'>': operator.gt, '>=': operator.ge, '<=': operator.le}
 
 
 def conditions(c):
-    """What Theorem 1 and the lemmas of its proof ask for: [(where, name, value, sign, limit in words,
-    limit, whether it is met)].
+    """What Theorem 1 and the lemmas of its proof ask for: [(whether it is met, the condition)].
 
     The theorem has its conditions on p, delta and N up to constants, which the lemmas give. It has
     none on eta or on the number of layers. How tokens are drawn meets the rest: Definition 1, eq.
@@ -52,7 +51,8 @@ def conditions(c):
         ('Lemma 2', 'p', p, '>=', '16 (sqrt(log N) + 1)^2', 16 * wide),
         ('Lemma 2 (iv)', 'N', N, '>=', '16 K^4', 16 * K ** 4),          # in its proof, as if eq. (11) implied it
         ('Lemma 3', 'p', p, '>=', '64 (sqrt(log N) + 1)^2', 64 * wide)]
-    return [(*row, SIGNS[row[3]](row[2], row[5])) for row in rows]
+    return [(SIGNS[sign](value, limit), f'{where:14}{what} = {value:g} {sign} {words} = {limit:.4g}')
+            for where, what, value, sign, words, limit in rows]
 
 
 def layer_by_layer(c):
@@ -81,9 +81,7 @@ def draw_denoising(c):
     for name, s in settings.items():
         held = conditions(s)
         say_conditions(f'{name}, K = {s.n_head}, p = {s.head_dim}, N = {s.n_head * s.tokens}: '
-                       f'{sum(row[-1] for row in held)} of {len(held)} conditions met', [
-            (met, f'{where:14}{what} = {value:g} {sign} {words} = {limit:.4g}')
-            for where, what, value, sign, words, limit, met in held])
+                       f'{sum(met for met, _ in held)} of {len(held)} conditions met', held)
     regimes = {'as it is': (1, 1), 'five times the step': (5, 1), '2.5 times the noise': (1, 2.5)}
     rows, said, (figure, axes) = [], [], panels(11, 3.8, 1, len(regimes))
     for axis, (regime, (step, noise)) in zip(axes, regimes.items()):

@@ -114,7 +114,7 @@ class DiffuseConfig(TheoryConfig):
     sigma: float = 0.3              # length of the noise, of a token of length about 1; T = sigma^2 / (2 d)
     eps: float = 0.5                # precision of the coding rate
     depth: float = 1.0              # kappa x layers, how far the encoder walks; the way back magnifies rounding
-    n_layer: int = 128              # the most layers; the others are 2, 4, 8 ..
+    n_layer: int = 128              # the most layers, with kappa below 1/2 and N eps^2 / p; the others are 2, 4, 8 ..
     ranges = TheoryConfig.ranges | {'sets': (2, None), 'sigma': (1e-6, 100), 'eps': (1e-3, 1000), 'depth': (1e-6, 1e4),
                                     'n_layer': (4, None)}
 
@@ -139,9 +139,6 @@ def draw_diffusion(c):
                 if i % 10 == 0:
                     laws.append({'what': f'eq. {equation} with the {name}', 'x': i / 100 * c.depth,
                                  **energies(z, U, s, left)})
-    kappa, beta = c.depth / numbers[-1], c.head_dim / (c.tokens * c.eps ** 2)
-    print(f'with {numbers[-1]} layers kappa = {kappa:.3g}, which must be below 1/2, so that T - t stays positive, and '
-          f'kappa beta = {kappa * beta:.3g}, which must be below 1, so that a layer of the encoder has an inverse')
     say_table(('distance, of the length of the tokens', f'{numbers[0]} layers', f'{numbers[-1]} layers', 'falls as'),
               [(name, found[0], found[-1], f'kappa^{order(numbers, found):.2f}') for name, found in errors.items()])
     print(f'tokens from T to {math.exp(-2 * c.depth):.3g} T: their squared length inside their own subspace, without '

@@ -8,8 +8,7 @@ import torch
 
 from analysis import layers, measures
 from analysis.panels import over_layers, picture_grid, say_walks, scale_of, small_maps
-from analysis.samples import (batches, pictures, pixels, tokens_of, warn_if_lengths_differ, warn_if_unused,
-                              which_heads, which_layer)
+from analysis.samples import (batches, pictures, pixels, tokens_of, which_heads, which_layer)
 from engine import plots
 from engine.settings import Mistake
 from tasks import augment
@@ -17,46 +16,31 @@ from tasks import augment
 
 # ---- layers ---------------------------------------------------------------------------------------------------------
 
-SHOWN = {'rate': ('R^c', 'falls'), 'sparsity': ('the share of non-zeros', 'falls'),
-         'objective': ('the objective', 'rises')}  # what CRATE's layers are derived to do
+NAMES = {'rate': 'R^c', 'sparsity': 'the share of non-zeros', 'objective': 'the objective'}
 
 
 def draw_layers(c, nets):
     """CRATE, Figures 3, 4, 5 and 12, and eq. (1): R^c, sparsity and the objective of every layer."""
-    dense, eps = [layers.is_dense(net.model) for net in nets], c.eps or layers.EPS[c.measure]
-    shown = [k for k in SHOWN if c.show in ('', k) and not (k == 'sparsity' and all(dense))]
-    if not shown:
-        raise Mistake(f'{nets[0].name} has no sparsity to show: its layers have neither ISTA nor an MLP, which could '
-                      'set numbers to zero; give --show=rate')
+    eps = c.eps or layers.EPS[c.measure]
 
     def measure(step):
         return layers.layer_measures(step, c.measure, eps, c.part or 'value', c.threshold)
     found = [layers.of_all(net.model, batches(c, net, 256), measure) for net in nets]
-    found = [{k: values[k] for k in shown if not (k == 'sparsity' and no_zeros)}
-             for values, no_zeros in zip(found, dense)]
-    say_walks(nets, found, *shown)
-    say_verdicts(nets[0], found[0])
-    warn_if_lengths_differ(c, nets)
     above = f', |z| > {c.threshold:g}' * bool(c.threshold)
     tokens = 'after attention, Z^(l+1/2)' if c.measure == 'paper' else 'before attention, LN(Z^l), as released'
     labels = {'rate': (f'coding rate {tokens}, eps = {eps:g}', 'R^c, nats'),
               'sparsity': (f'share of non-zeros after the layer, Z^(l+1){above}', 'share'),
               'objective': ('R - R^c - lambda |Z|_0 after the layer, Z^(l+1)', 'eq. (1)')}
-    return over_layers(nets, found, {k: labels[k] for k in shown})
-
-
-def say_verdicts(net, found):
-    """Print what the layers of a network do beside what they are derived to do."""
-    first = net.model.layers[0]
-    if not hasattr(first, 'ista'):
-        return print(f'nothing in {type(net.model).__name__} is derived to lower R^c from layer to layer, as in CRATE')
-    for k, values in found.items():
-        what, way = SHOWN[k]
-        steps = values.mean(1).diff()
+    shown = {k: words for k, words in labels.items() if c.show in ('', k) and any(k in values for values in found)}
+    if not shown:
+        raise Mistake(f'{nets[0].name} has no sparsity to show: its layers have neither ISTA nor an MLP, which could '
+                      'set numbers to zero; give --show=rate')
+    say_walks(nets, found, *shown)
+    for k in shown if hasattr(nets[0].model.layers[0], 'ista') else ():
+        steps, way = found[0][k].mean(1).diff(), 'rises' if k == 'objective' else 'falls'
         seen = steps > 0 if way == 'rises' else steps < 0
-        print(f'here {what} {way} in {seen.sum()} of {len(steps)} steps; the theory says {way}')
-    if layers.decodes(first):
-        print('the non-zeros are those of the codes, which the layer decodes again, so its tokens are dense')
+        print(f'here {NAMES[k]} {way} in {seen.sum()} of {len(steps)} steps; the theory says {way}')
+    return over_layers(nets, found, shown)
 
 
 # ---- subspaces and tokens -------------------------------------------------------------------------------------------
@@ -108,11 +92,10 @@ def draw_tokens(c, nets):
     rng = np.random.default_rng(c.seed)
     some, channels = (np.sort(rng.permutation(n)[:c.size]) for n in after[0].shape)
     parts, share = [z[some][:, channels].numpy() for z in after], [measures.nonzeros(z).item() for z in after]
-    top, signed = scale_of(parts), any((part < 0).any() for part in parts)
+    top = scale_of(parts)
     maps = {f'layer {l}: {there:.0%} not 0': part for l, (there, part) in enumerate(zip(share, parts), 1)}
-    figure, axes = small_maps(maps, 2, 'channel', 'token', 'number in the token', 'both' if signed else 'max',
-                              vmin=-top * signed, vmax=top, cmap='RdBu_r' if signed else 'Blues', aspect='auto',
-                              interpolation='nearest')
+    figure, axes = small_maps(maps, 2, 'channel', 'token', 'number in the token', 'both', vmin=-top, vmax=top,
+                              cmap='RdBu_r', aspect='auto', interpolation='nearest')
     for axis in axes:
         axis.set_xticks(range(len(channels))[::12], channels[::12] + 1)
         axis.set_yticks(range(len(some))[::6], some[::6] + 1)
@@ -147,7 +130,6 @@ def attention_in_pictures(c, net, l, heads):
             image = axis.imshow((drawn / drawn.max().clamp_min(1e-12)).numpy(), vmin=0, vmax=1, extent=(0, W, H, 0),
                                 cmap='inferno', alpha=0.75)
     figure.colorbar(image, ax=axes, label='attention of this head, from least to most', ticks=[])
-    warn_if_unused(net)
     print(f'where the class token looks in layer {l} of {len(net.model.layers)}; each map has its own scale')
     return figure, [{'picture': name, 'layer': l, 'head': k, 'row': i + 1, 'column': j + 1,
                      'weight': of_heads[k - 1, i, j].item()}

@@ -5,7 +5,6 @@ A network needs `embed` and `layers`, a layer `attn`, and attention `K` heads wi
 projection for query, key and value, as MSSA has) or `QKV` (three, stacked). docs/extend.md says
 more.
 """
-import itertools
 from typing import NamedTuple
 
 import torch
@@ -49,17 +48,14 @@ def inside(model, *inputs):
         hook = attention.register_forward_hook(lambda module, args, out: calls.append((args[0], out)))
         after = layer(z)
         hook.remove()
-        if len(calls) != 1 or getattr(calls[0][1], 'shape', None) != z.shape:
-            raise Mistake(f'{type(layer).__name__} must call its attn once, and attn must map tokens (B, N, d) to '
-                          'tokens (B, N, d); see docs/extend.md')
-        (normed, update), = calls
+        (normed, update), = calls                                       # a layer calls its attention once
         yield Step(layer, attention, z, normed, update, z + update, after)
         z = after
 
 
 def at_layer(model, l, *inputs):
     """The attention module of layer l, and its input."""
-    step = next(itertools.islice(inside(model, *inputs), l - 1, None))
+    step = list(inside(model, *inputs))[l - 1]
     return step.attention, step.normed
 
 
@@ -95,17 +91,20 @@ def coordinates(attention, z, part):
     return projections(attention, z)[PARTS.index(part)].transpose(1, 2).flatten(2)
 
 
+def scores(attention, normed):
+    """q k^T / sqrt(p) of normed tokens (B, N, d) -> (B, K, N, N), a row for each token."""
+    q, k, _ = projections(attention, normed)
+    return q @ k.mT * q.size(-1) ** -0.5
+
+
 def weights(attention, normed, causal=False):
     """The attention weights softmax(q k^T / sqrt(p)) of normed tokens (B, N, d) -> (B, K, N, N), a
     row for each token; with causal, later tokens get none. Raises Mistake for ToST, which has none."""
     if hasattr(attention, 'memberships'):
         raise Mistake(f'{type(attention).__name__} compares no tokens, so it has no attention to draw; take --ckpt of '
                       'another network')
-    q, k, _ = projections(attention, normed)
-    s = q @ k.mT * q.size(-1) ** -0.5
-    if causal:
-        s = s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), -torch.inf)
-    return s.softmax(-1)
+    s = scores(attention, normed)
+    return (s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), -torch.inf) if causal else s).softmax(-1)
 
 
 def causal(model):
@@ -117,8 +116,7 @@ def class_maps(attention, normed):
     """Where the class token looks: the softmax of its scores over the patches, without itself ->
     (B, K, N). CRATE-MAE, eq. (B.4), but of the normalized tokens that attention gets, and with the
     scores scaled as in the network."""
-    q, k, _ = projections(attention, normed)
-    return (q[:, :, :1] @ k[:, :, 1:].mT * q.size(-1) ** -0.5).softmax(-1)[:, :, 0]
+    return scores(attention, normed)[:, :, 0, 1:].softmax(-1)
 
 
 # ---- what a layer does to its tokens --------------------------------------------------------------------------------
@@ -135,10 +133,9 @@ def of_all(model, batches, measure):
             for name in by_layer[0][0]}
 
 
-def is_dense(model):
-    """Whether sparsity means nothing for a network: its layers have neither ISTA nor an MLP, which could set numbers to
-    zero."""
-    return not all(getattr(layer, 'ista', None) or getattr(layer, 'mlp', None) for layer in model.layers)
+def is_dense(layer):
+    """Whether sparsity means nothing for a layer: it has neither ISTA nor an MLP, which could set numbers to zero."""
+    return not (getattr(layer, 'ista', None) or getattr(layer, 'mlp', None))
 
 
 def decodes(layer):
@@ -158,14 +155,16 @@ def layer_measures(step, measure='paper', eps=0.0, part='value', threshold=0.0):
     measure='paper': R^c of Z^(l+1/2) in the subspaces U of the layer, CRATE eq. (8), Figure 3.
     'released': as the authors' code measures it, on LN(Z^l), with projected tokens of unit norm and
     without the square of eps. eps=0 means 0.5 and 0.01. Sparsity is that of Z^(l+1), or of the codes
-    of a layer that decodes them; numbers of at most `threshold` count as zeros. The objective is that of Z^(l+1),
-    eq. (1), in the same subspaces, with the lambda of the layer's ISTA, or LAM where it has none.
+    of a layer that decodes them; a dense layer has none; numbers of at most `threshold` count as zeros. The objective
+    is that of Z^(l+1), eq. (1), in the same subspaces, with the lambda of the layer's ISTA, or LAM where it has none.
     """
     U, lam = bases(step.attention, part), getattr(getattr(step.layer, 'ista', None), 'lam', LAM)
-    rate, tokens = (measures.compressed_rate, step.half) if measure == 'paper' else \
-        (measures.released_rate, step.normed)
+    rate, tokens = measures.compressed_rate, step.half
+    if measure == 'released':
+        rate, tokens = measures.released_rate, step.normed
     sparse, z = (torch.where(t.abs() > threshold, t, 0) for t in (codes(step), step.after))
-    return {'rate': rate(tokens.unsqueeze(1) @ U, eps or EPS[measure]), 'sparsity': measures.nonzeros(sparse),
+    sparsity = {} if is_dense(step.layer) else {'sparsity': measures.nonzeros(sparse)}
+    return {'rate': rate(tokens.unsqueeze(1) @ U, eps or EPS[measure]), **sparsity,
             'objective': measures.objective(z, z.unsqueeze(1) @ U, lam)}
 
 
@@ -182,9 +181,9 @@ class Telemetry:
         was_training = model.training
         found = of_all(model.eval(), [self.inputs], layer_measures)
         model.train(was_training)
-        sparsity = found.pop('sparsity')
-        found |= {} if is_dense(model) else {'nonzeros': sparsity}
-        return {f'{k}_{l}': v for k, values in found.items() for l, v in enumerate(values.mean(1).tolist(), 1)}
+        names = {'rate': 'rate', 'objective': 'objective', 'sparsity': 'nonzeros'}
+        return {f'{name}_{l}': mean for k, name in names.items() if k in found
+                for l, mean in enumerate(found[k].mean(1).tolist(), 1)}
 
 
 # ---- maps of patches ------------------------------------------------------------------------------------------------

@@ -138,12 +138,11 @@ def draw_majorizer(c):
     curves = {'-R, minus the coding rate': lambda Z: -rate(Z, alpha),
               'above it, eq. (84), 9 alpha/4': lambda Z: bound(Z, Z0, alpha, PAPER),
               'above it, alpha/8': lambda Z: bound(Z, Z0, alpha, SHARP)}
-    ways, there = torch.linspace(-2, 4, 61, dtype=Z0.dtype), minimum(Z0, alpha, 0.0, SHARP) - Z0
+    there = minimum(Z0, alpha, 0.0) - Z0
     bounds = [{'curve': name, 'way': t.item(), 'nats': f(Z0 + t * there).item()}
-              for name, f in curves.items() for t in ways]
-    low, *_, high = sorted(row['nats'] for row in bounds[:len(ways)])
-    lines(axes[0], bounds, 'curve', 'way', 'nats', title='the coding rate, and bounds', xlabel='way from Z0, at 0',
-          ylim=(low, 2 * high - low))
+              for name, f in curves.items() for t in torch.linspace(-4, 6, 21)]
+    lines(axes[0], bounds, 'curve', 'way', 'nats', title='the coding rate, and bounds',
+          xlabel='way from Z0, at 0, to the minimum with 9 alpha/4, at 1')
     lines(axes[1], rows, 'phi', 'step', 'value', title='phi, eq. (77), step by step; the first is the layer',
           xscale='symlog')
     return figure, rows

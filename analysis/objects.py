@@ -22,16 +22,15 @@ RECALLS = 101                                          # where it reads precisio
 
 @dataclass
 class Truth:
-    """True masks of pictures as a network sees these: numbers, uint8 (n, H, W), as in tasks/masks.py;
-    the class of each object (n, M), -1 where there is none to see; the names of the classes."""
+    """True masks of pictures as a network sees these: numbers, uint8 (n, H, W), as in tasks/masks.py; and which objects
+    there are to see, bool (n, M)."""
     numbers: torch.Tensor
-    classes: torch.Tensor
-    names: list
+    real: torch.Tensor
 
     def cells(self, part, grid):
         """Of some pictures (a slice), in a grid (down, across) of N cells: the pixels that each object
         has in each cell (b, M, N), and the pixels of each cell that are known (b, N); float32."""
-        numbers, M = self.numbers[part], self.classes.size(1)
+        numbers, M = self.numbers[part], self.real.size(1)
         sides = [side // n for side, n in zip(numbers.shape[1:], grid)]
         masks = torch.stack([*(numbers == m for m in range(1, M + 1)), numbers != UNKNOWN], 1)      # (b, M + 1, H, W)
         counted = F.avg_pool2d(masks.float(), sides, divisor_override=1).flatten(2)     # sums, exactly: (b, M + 1, N)
@@ -41,7 +40,7 @@ class Truth:
 def truth(net, images, chosen):
     """The Truth of pictures of an ImageSplit, by index, as a network sees them. Raises Mistake if
     the dataset has no masks."""
-    masks, found, kinds = Masks(images), [], []
+    masks, found = Masks(images), []
     for i in chosen:
         numbers, classes = masks[i]
         seen = torch.zeros(net.model.config.image_size, dtype=torch.uint8)
@@ -50,9 +49,9 @@ def truth(net, images, chosen):
                 grey = pixels(net, [('', (numbers == m)[..., None] * np.uint8(255))])               # (1, 1, H, W)
                 seen[augment.denormalize(grey)[0, ..., 0].cpu() > 127] = m
         found.append(seen)
-        kinds.append([k if (seen == m).any() else -1 for m, k in enumerate(classes, 1)])
-    wide = max(1, *map(len, kinds))
-    return Truth(torch.stack(found), torch.tensor([k + [-1] * (wide - len(k)) for k in kinds]), images.classes)
+    numbers = torch.stack(found)
+    M = max(1, numbers.masked_fill(numbers == UNKNOWN, 0).max().item())
+    return Truth(numbers, torch.stack([(numbers == m).flatten(1).any(1) for m in range(1, M + 1)], 1))
 
 
 # ---- scores ---------------------------------------------------------------------------------------------------------
@@ -79,11 +78,6 @@ class Scores(NamedTuple):
         whole = overlaps(found, inside.sum(-2, keepdim=True), known)[..., 0]
         covers = (found.float() @ known[..., None])[..., 0] / known.sum(-1, keepdim=True).clamp_min(1)
         return Scores(whole, overlaps(found, inside, known), covers)
-
-    def best(self, classes):
-        """The overlap of each object with the mask that covers it best: two tensors (objects,), the
-        overlaps and the objects' classes (n, M)."""
-        return self.each.amax(1)[classes >= 0], classes[classes >= 0]
 
 
 def average_precision(each, found, certainty, real, thresholds=THRESHOLDS):

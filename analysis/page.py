@@ -113,10 +113,10 @@ def network(net):
 
 def class_names(net):
     """The names of the classes; None for a network without a classifier, as DINO's or CRATE-MAE."""
-    count, names = getattr(net.model.config, 'num_classes', 0), net.run['data'].get('classes')
+    count = getattr(net.model.config, 'num_classes', 0)
     if net.reads == 'text' or net.model.config.task == 'masked_image' or count < 2:
         return None
-    return [str(names[k]) if names and k < len(names) else f'class {k}' for k in range(count)]
+    return net.run['data'].get('classes') or [f'class {k}' for k in range(count)]
 
 
 def picture_samples(c, nets):

@@ -32,12 +32,11 @@ def say_walks(nets, found, *columns):
     lowest and the highest, and in how many of the steps from layer to layer they fall and rise."""
     said = []
     for net, values in zip(nets, found):
-        for column in columns:
-            if column in values:
-                mean = values[column].mean(1)
-                steps = mean.diff()
-                said.append((net.name, column, mean[0].item(), mean[-1].item(), mean.min().item(), mean.max().item(),
-                             f'{(steps < 0).sum()} of {len(steps)}', f'{(steps > 0).sum()} of {len(steps)}'))
+        for column in (column for column in columns if column in values):
+            mean = values[column].mean(1)
+            steps = mean.diff()
+            said.append((net.name, column, mean[0].item(), mean[-1].item(), mean.min().item(), mean.max().item(),
+                         f'{(steps < 0).sum()} of {len(steps)}', f'{(steps > 0).sum()} of {len(steps)}'))
     say_table(('', 'mean of', 'layer 1', 'last layer', 'lowest', 'highest', 'falls in', 'rises in'), said)
 
 
@@ -51,11 +50,6 @@ def panels(wide, high, down, across, **more):
     """A figure of so many inches, and its panels (down x across) in one list."""
     figure = plots.pyplot().figure(figsize=(wide, high), layout='constrained')
     return figure, list(figure.subplots(down, across, squeeze=False, **more).flat)
-
-
-def side_by_side(n):
-    """A figure and its n panels over layers."""
-    return panels((8.4, 10.8)[n - 1] if n < 3 else 13.2, 3.8, 1, n)
 
 
 def lines(axis, rows, name, x, y, **labels):
@@ -91,12 +85,12 @@ def small_maps(maps, side, x, y, bar, extend='max', **colours):
     figure, axes = panels(side * wide + 1.2, (side + 0.4) * down + 0.3, down, wide)
     for axis in axes[n:]:
         axis.set_visible(False)
-    for i, (axis, (title, values)) in enumerate(zip(axes, maps.items())):
+    for axis, (title, values) in zip(axes, maps.items()):
         image = axis.imshow(values, **colours)
-        axis.tick_params(labelsize=7, length=2, labelleft=i % wide == 0, labelbottom=i + wide >= n)
         axis.set_title(title, fontsize='small')
-        axis.set_xlabel(x if i + wide >= n else '', fontsize='small')
-        axis.set_ylabel(y if i % wide == 0 else '', fontsize='small')
+        axis.set(xlabel=x, ylabel=y)
+        axis.tick_params(labelsize=7, length=2)
+        axis.label_outer()
     figure.colorbar(image, ax=axes[:n], label=bar, extend=extend)
     return figure, axes[:n]
 
@@ -109,58 +103,46 @@ def scale_of(parts, most=math.inf, share=0.99):
 
 # ---- panels over layers ---------------------------------------------------------------------------------------------
 
-def over_layers(nets, found, shown, levels=None):
+def draw_line(axis, net, values, column):
+    """The mean of values {column: (L, n)} over layers, dashed and hollow for random weights, in a band of one standard
+    deviation; nothing for a network without this column."""
+    if column in values:
+        mean, spread = values[column].mean(1), values[column].std(1, correction=0)
+        x, marker = range(1, len(mean) + 1), MARKERS[int(net.colour[1:]) % len(MARKERS)]
+        line, fill = ('-', 'full') if net.kind == 'trained' else ('--', 'none')
+        axis.plot(x, mean, marker=marker, markersize=4, color=net.colour, label=net.label, linestyle=line,
+                  fillstyle=fill)
+        axis.fill_between(x, mean - spread, mean + spread, alpha=0.15, linewidth=0, color=net.colour)
+
+
+def over_layers(nets, found, shown, levels=None, draw=draw_line):
     """Networks side by side. found: of each network {column: numbers (L, n)}; shown {column: (title, unit)}: a panel
-    each, with a line of the mean over layers in a band of one standard deviation; levels {column: {name: height}}: thin
-    lines to compare with. Returns the figure and the rows of its table."""
-    figure, axes = side_by_side(len(shown))
+    each, with what `draw` draws of a network; levels {column: {name: height}}: thin lines to compare with. Returns the
+    figure, with one legend, and the rows of its table: of each layer the mean of each column and its standard
+    deviation."""
+    figure, axes = panels(max(8.4, 4.6 * len(shown)), 3.8, 1, len(shown))
     names = dict.fromkeys(name for heights in (levels or {}).values() for name in heights)
-    styles = dict(zip(names, STYLES))
-    for axis, column in zip(axes, shown):
+    styles, held, rows = dict(zip(names, STYLES)), {}, []
+    for axis, (column, (title, unit)) in zip(axes, shown.items()):
         for net, values in zip(nets, found):
-            if column in values:
-                draw_line(axis, net, values[column])
+            draw(axis, net, values, column)
         for name, height in (levels or {}).get(column, {}).items():
             axis.axhline(height, linewidth=1, color='grey', linestyle=styles[name], label=name)
         if all(min(line.get_ydata()) >= 0 for line in axis.lines):
             axis.set_ylim(0)
-    label_panels(figure, axes, shown.values())
-    return figure, rows_of(nets, found)
-
-
-def rows_of(nets, found):
-    """The table of what was found in networks: the mean of each column and its standard deviation, layer by layer."""
-    rows = []
+        axis.set_title(title, fontsize='medium')
+        axis.set(xlabel='layer', ylabel=unit)
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        held |= dict(reversed(pair) for pair in zip(*axis.get_legend_handles_labels()))
+    figure.legend(held.values(), held.keys(), loc='outside lower center', ncols=4, fontsize='small')
     for net, values in zip(nets, found):
-        for l in range(1, len(net.model.layers) + 1):
-            rows.append({'network': net.name, 'weights': net.kind, 'layer': l})
+        for l in range(len(net.model.layers)):
+            rows.append({'network': net.name, 'weights': net.kind, 'layer': l + 1})
             for name, numbers in values.items():
-                rows[-1] |= mean_and_spread(name, numbers[l - 1])
-    return rows
+                rows[-1] |= mean_and_spread(name, numbers[l])
+    return figure, rows
 
 
 def mean_and_spread(name, values):
     """The mean of values and their standard deviation, in the columns of a table."""
     return {name: values.mean().item(), f'{name}_spread': values.std(correction=0).item()}
-
-
-def draw_line(axis, net, values):
-    """The mean of values (L, n) over layers, dashed and hollow for random weights, in a band of one standard
-    deviation."""
-    x, mean, spread = range(1, len(values) + 1), values.mean(1), values.std(1, correction=0)
-    line, fill = ('-', 'full') if net.kind == 'trained' else ('--', 'none')
-    marker = MARKERS[int(net.colour[1:]) % len(MARKERS)]
-    axis.plot(x, mean, marker=marker, markersize=4, color=net.colour, label=net.label, linestyle=line, fillstyle=fill)
-    axis.fill_between(x, mean - spread, mean + spread, alpha=0.15, linewidth=0, color=net.colour)
-
-
-def label_panels(figure, axes, labels):
-    """Titles and units of panels over layers, and one legend below them, of networks and of levels."""
-    held = {}
-    for axis, (title, unit) in zip(axes, labels):
-        axis.set_title(title, fontsize='medium')
-        axis.set(xlabel='layer', ylabel=unit)
-        axis.xaxis.get_major_locator().set_params(integer=True)
-        held |= dict(reversed(pair) for pair in zip(*axis.get_legend_handles_labels()))
-    columns = len(axes) + (len(axes) > 2 or len(held) > 4)
-    figure.legend(held.values(), held.keys(), loc='outside lower center', ncols=columns, fontsize='small')

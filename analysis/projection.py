@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from analysis.measures import compressed_rate_gradient, random_bases, turning
-from analysis.panels import lines, panels, say_table
+from analysis.panels import panels, say_table
 from analysis.scores import Mixture, nearest_projection, score
 from analysis.theory import TheoryConfig, say_conditions, shipped_attention
 
@@ -84,19 +84,14 @@ def theorem(U, N, sigma, eps, generator):
             'gram': max(torch.linalg.eigvalsh(g).sub(1).abs().max().item() for g in grams if len(g))}
 
 
-def conditions(K, p, N, sigma, eps):
-    """[(whether it holds, or None if the paper does not say enough; the condition)] of Theorem 3. ("eps <= 1 and the
-    rest of Assumption 2 implies that beta >= 1", above eq. (A.97), is wrong: it needs eps^2 <= p / N.)"""
-    d, beta = K * p, p / (N * eps ** 2)
-    most = N / (2 * K * math.sqrt(N * math.log(N)))
-    return [(eps <= 1, f'eps <= 1: {eps:.3g}'), (True, 'U_k orthogonal, K p = d'),
+def conditions(K, p, N, eps):
+    """[(whether it holds; the condition)] of Theorem 3 that have no unknown constants. ("eps <= 1 and the rest of
+    Assumption 2 implies that beta >= 1", above eq. (A.97), is wrong: it needs eps^2 <= p / N.)"""
+    d, most = K * p, N / (2 * K * math.sqrt(N * math.log(N)))
+    return [(eps <= 1, f'eps <= 1: {eps:.3g}'),
             (d >= N >= p >= K >= 2, f'd >= N >= p >= K >= 2: {d}, {N}, {p}, {K}'),
             (most >= 1.5 ** 0.5, f'C_1 sqrt(N log N) <= N / (2 K) needs C_1 <= {most:.3g}, but eqs. (A.196) and '
-                                 '(A.197) need C_1 >= sqrt(3/2) = 1.22'),
-            (None, f'6 C_2^2 N <= d needs C_2 <= {(d / 6 / N) ** 0.5:.3g}'),
-            (None, f'2 C_4^2 N <= d needs C_4 <= {(d / 2 / N) ** 0.5:.3g}'),
-            (sigma <= 1, f'sigma <= 1: {sigma:.3g}'),
-            (None, f'C_1 beta sigma <= 1/2 needs C_1 <= {1 / (2 * beta * sigma):.3g}')]
+                                 '(A.197) need C_1 >= sqrt(3/2) = 1.22')]
 
 
 # ---- Figure 3: fields in the plane, with two lines as subspaces -----------------------------------------------------
@@ -134,11 +129,7 @@ class NearestConfig(TheoryConfig):
     head_dim: int = 64              # p, dimension of a subspace; together they fill d = n_head x head_dim dimensions
     tokens: int = 196               # N, tokens of all subspaces together
     sigma: float = 0.01             # length of the noise, of a token of length about 1
-    eps: float = 0.0                # precision of the coding rate; 0: the best for the theorem's bound, eq. (A.46)
-    ranges = TheoryConfig.ranges | {'sigma': (1e-6, 1), 'eps': (0, 1e6)}
-
-    def precision(self, N):
-        return self.eps or best_eps(self.n_head, self.head_dim, N, self.sigma)
+    ranges = TheoryConfig.ranges | {'sigma': (1e-6, 1)}
 
 
 def draw_nearest(c):
@@ -146,10 +137,10 @@ def draw_nearest(c):
     generator, d, N = torch.Generator().manual_seed(c.seed), c.d, c.tokens
     U = random_bases(c.n_head, c.head_dim, d, generator)
     numbers = sorted({N, *(max(2, round(d * share)) for share in (1/32, 1/16, 1/8, 1/4, 1/2, 3/4, 1, 3/2))})
-    rows = [theorem(U, n, c.sigma, c.precision(n), generator) for n in numbers]
+    rows = [theorem(U, n, c.sigma, best_eps(c.n_head, c.head_dim, n, c.sigma), generator) for n in numbers]
     mine, (arrows, x) = rows[numbers.index(N)], fields(generator)
     say_conditions(f'conditions of Theorem 3, d = {d}, and what its proof takes from them', [
-        *conditions(c.n_head, c.head_dim, N, c.sigma, c.precision(N)),
+        *conditions(c.n_head, c.head_dim, N, mine['eps']),
         (mine['gram'] < 1, f'|A_k^T A_k - I| < 1, below eq. (A.122): the largest is {mine["gram"]:.3g}'),
         (mine['beta'] >= 1, f'beta >= 1, above eq. (A.97): {mine["beta"]:.3g}; eps <= 1 and N >= p alone do not give '
                             'it')])
@@ -161,16 +152,10 @@ def draw_nearest(c):
               [(name, *towards(field, x)) for name, field in arrows.items()])
     print(f'here the cosine to the direction of the nearest subspace is {mine["cosine"]:.2f}, for N/d = {N / d:.3g}; '
           'the theory says 1')
-    figure, axes = panels(16.5, 3.9, 1, 5)
+    figure, axes = panels(13.2, 3.9, 1, 4)
     for axis, (name, field) in zip(axes, arrows.items()):
         axis.quiver(*x.T, *(field / field.norm(dim=1).max()).T, angles='xy', color='C0')
         axis.axhline(0, color='C1', linewidth=1)
         axis.axvline(0, color='C1', linewidth=1)
         axis.set(aspect='equal', xticks=[], yticks=[], title=name, xlabel='where a token goes; orange: the subspaces')
-    shown = [{'what': name, 'N/d': row['N/d'], 'value': row[name]}
-             for name in ('cosine_outside', 'cosine', 'noise_left') for row in rows]
-    line = torch.linspace(0, 1, 50)
-    axes[4].plot(line, (1 - line).sqrt(), '--', color='black', linewidth=1, label='sqrt(1 - N/d)')
-    axes[4].plot(line, line, ':', color='black', linewidth=1, label='N/d')
-    lines(axes[4], shown, 'what', 'N/d', 'value', title='with more tokens', ylabel='cosine, or share', ylim=(0, 1.05))
     return figure, rows

@@ -196,27 +196,7 @@ def started(c, net, most):
 def tokens_of(c, net, usual, most):
     """One text: its ids (1, N), and each as a label. --start with at most `most` ids, or the first
     `usual` ids of a sample."""
-    if c.num_samples > 1:
-        raise Mistake(f'{net.name} reads one text at a time: give --start=TEXT, and leave --num_samples out')
     ids = started(c, net, most) if c.start else next(batches(c, net, 1))[0][0, :usual].tolist()
     tokenizer = Tokenizer(**net.run['data']['tokenizer'])
     labels = [repr(tokenizer.decode([i]))[1:-1] if i < tokenizer.vocab_size else '[MASK]' for i in ids]
     return torch.tensor([ids], device=net.device), labels
-
-
-def warn_if_lengths_differ(c, nets):
-    """Say so if the samples of networks have different numbers of tokens, with which R^c grows."""
-    lengths = {net.name: net.model.embed(*next(batches(replace(c, num_samples=1), net, 1))).size(1)
-               for net in nets if net.kind == 'trained'}
-    if len(set(lengths.values())) > 1:
-        counts = ', '.join(f'{n} tokens in {name}' for name, n in lengths.items())
-        print(f'their R^c cannot be compared: a sample has {counts}')
-
-
-def warn_if_unused(net):
-    """Say so if training does not use the class token of a network."""
-    c = net.model.config
-    does = 'reconstructs pictures' if c.task == 'masked_image' else \
-        'classifies the mean of its tokens' if getattr(c, 'pool', 'cls') == 'mean' else ''
-    if net.kind == 'trained' and does:
-        print(f'{net.name} {does}: training does not use its class token, so where that token looks may mean little')

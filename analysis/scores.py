@@ -127,10 +127,7 @@ class TweedieConfig(TheoryConfig):
     spread: float = 4.0             # largest eigenvalue of Lambda_k, which is 1, over the smallest
     tilt: float = 1.0               # probability of a subspace over that of the one before; 1: all alike
     sigma: float = 0.5              # noise of the tokens for Monte Carlo, and where eq. (49) starts
-    samples: int = 100_000          # clean tokens for the Monte-Carlo mean
-    steps: int = 400                # steps of eq. (49)
-    ranges = TheoryConfig.ranges | {'spread': (1, 1e6), 'tilt': (0.01, 100), 'sigma': (0.01, 10),
-                                    'samples': (100, None), 'steps': (1, None)}
+    ranges = TheoryConfig.ranges | {'spread': (1, 1e6), 'tilt': (0.01, 100), 'sigma': (0.01, 10)}
 
     def mixture(self, generator):
         K, p = self.n_head, self.head_dim
@@ -161,18 +158,15 @@ def draw_tweedie(c):
     weights = log_weights(m, c.sigma)
     apart = weights.max() - weights.min()
     print(f'Proposition 1 needs all pi_k det(M_k) equal: the largest is {apart.exp():.3g} times the smallest. '
-          f'Approximation 2 needs sigma^2 below every eigenvalue, so sigma below {m.lam.min() ** 0.5:.3g} (footnote 4 '
-          'says sigma, but the formulas compare sigma^2 with Lambda_k)')
+          f'Approximation 2 needs sigma^2 below every eigenvalue, so sigma below {m.lam.min() ** 0.5:.3g}')
     say_three_ways(c, m, z + c.sigma * noise, generator)
     for sigma in sigmas:
         x = z + sigma * noise
-        exact = posterior_mean(x, m, sigma)
-        for name, line in proof_lines(x, m, sigma).items():
-            error = rms(line - exact) / rms(z)
-            rows.append({'compared': 'from E[z | x]', 'name': name, 'sigma': sigma, 'error': error})
-        for name, found in denoisers(x, m, sigma).items():
-            error = rms(found - z) / rms(x - z)
-            rows.append({'compared': 'from z', 'name': name, 'sigma': sigma, 'error': error})
+        for kind, exact, found, unit in (
+                ('from E[z | x]', posterior_mean(x, m, sigma), proof_lines(x, m, sigma), rms(z)),
+                ('from z', z, denoisers(x, m, sigma), rms(x - z))):
+            rows += [{'compared': kind, 'name': name, 'sigma': sigma, 'error': rms(estimate - exact) / unit}
+                     for name, estimate in found.items()]
     print('error of lines of the proof of Approximation 2, of |z|, and what a denoiser leaves of the noise:')
     say_rows([row for row in rows if row['sigma'] in (sigmas[0], sigmas[-1])])
     say_limits(c, rows, sigmas)
@@ -194,9 +188,9 @@ def say_three_ways(c, m, x, generator):
     print(f'E[z | x] in closed form, sigma = {c.sigma:g}; its distance from x + sigma^2 score, eq. (5):')
     say_table(('score by', 'distance'),
               [(name, (exact - x - c.sigma ** 2 * way).abs().max().item()) for name, way in ways.items()])
-    found = [monte_carlo_mean(token, m, c.sigma, c.samples, generator) for token in x[:4]]
+    found = [monte_carlo_mean(token, m, c.sigma, 100_000, generator) for token in x[:4]]
     means, errors = (torch.stack(part) for part in zip(*found))
-    paths = reverse(x[:1].expand(2000, -1), m, c.sigma, c.steps, generator)
+    paths = reverse(x[:1].expand(2000, -1), m, c.sigma, 400, generator)
     off = {'the Monte-Carlo mean': (means - exact[:4]) / errors,
            'the mean of 2000 paths of eq. (49)': (paths.mean(0) - exact[0]) / (paths.std(0) / 2000 ** 0.5)}
     print('in standard errors: ' + ', '.join(f'{name} {way.square().mean().sqrt():.4g}' for name, way in off.items())

@@ -9,7 +9,7 @@ from analysis import layers
 from analysis.maskcut import maskcut
 from analysis.objects import Scores, average_precision, connected, truth, two_means
 from analysis.panels import mean_and_spread, over_layers, picture_grid, say_rows, say_table
-from analysis.samples import batches, choose, pixels, view_of, warn_if_unused, which_layer
+from analysis.samples import batches, choose, pixels, view_of, which_layer
 from engine.curve import COLOURS
 from engine.settings import Mistake
 from tasks import augment
@@ -70,29 +70,26 @@ def row_of(masks, values):
     return row
 
 
-def of_objects(scores, classes, one_by_one):
-    """How well masks find each object. one_by_one: the first mask of a picture is more certain than the second; else
-    all are equally certain."""
+def of_objects(scores, real, one_by_one):
+    """How well masks find each object of those that there are, bool (n, M). one_by_one: the first mask of a picture is
+    more certain than the second; else all are equally certain."""
     order = -torch.arange(scores.whole.size(1)) if one_by_one else torch.zeros(scores.whole.size(1))
-    held = scores.each, scores.covers > 0, order.expand_as(scores.whole), classes >= 0
-    return {'object': scores.best(classes)[0].mean().item(), 'ap50': average_precision(*held, thresholds=(0.5,)),
+    held = scores.each, scores.covers > 0, order.expand_as(scores.whole), real
+    return {'object': scores.each.amax(1)[real].mean().item(), 'ap50': average_precision(*held, thresholds=(0.5,)),
             'ap': average_precision(*held)}
 
 
 def rows_of(name, scores, true, more):
     """Rows of the table, of P masks called `name`, more {column: (n, P)}: each mask, the best of each picture or
-    object, for heads the mean of all, and for each class that occurs the best of each object."""
+    object, and for heads the mean of all."""
     values = {'iou': scores.whole, 'covers': scores.covers, **more}
     for i in range(scores.whole.size(1)):
         yield row_of(f'{name} {i + 1}', {k: t[:, i] for k, t in values.items()})
     best = scores.whole.argmax(1, keepdim=True)
     of_best = row_of(f'best {name}', {k: t.gather(1, best)[:, 0] for k, t in values.items()})
-    yield of_best | of_objects(scores, true.classes, one_by_one=name == 'cut')
+    yield of_best | of_objects(scores, true.real, one_by_one=name == 'cut')
     if name == 'head':
         yield row_of('mean head', {k: t.mean(1) for k, t in values.items()})
-    overlap, kinds = scores.best(true.classes)
-    for k in kinds.unique().tolist():
-        yield {'masks': f'best {name}', 'class': true.names[k], 'object': overlap[kinds == k].mean().item()}
 
 
 def draw_segmentation(c, nets):
@@ -109,13 +106,12 @@ def draw_segmentation(c, nets):
             if 'cut' in found:
                 of_layer += rows_of('cut', Scores.of(found['cut'][l - 1], inside, known), mine, {})
             rows += [{'network': net.name, 'weights': net.kind, 'layer': l, **row} for row in of_layer]
-        warn_if_unused(net)
     guesses = guesses_of(nets[0], list(named(images, chosen)), true, c.batch_size)
     guesses = [{'network': name, 'weights': 'none', **row_of('', {'iou': guess.whole, 'covers': guess.covers}),
-                **of_objects(each, true.classes, True)} for name, (guess, each) in guesses.items()]
+                **of_objects(each, true.real, True)} for name, (guess, each) in guesses.items()]
     say_scores(c, rows, guesses, nets)
     area = (((true.numbers > 0) & (true.numbers < UNKNOWN)).sum() / (true.numbers != UNKNOWN).sum()).item()
-    print(f'no network was trained on masks; these {len(chosen):,} pictures have {(true.classes >= 0).sum():,} '
+    print(f'no network was trained on masks; these {len(chosen):,} pictures have {true.real.sum():,} '
           f'objects, which cover {area:.1%} of them')
     panels = {'best head': (f"patches with {c.share:.0%} of the best head's attention", 'intersection over union'),
               'mean head': ('attention on the objects, mean head', 'share'),
@@ -124,8 +120,8 @@ def draw_segmentation(c, nets):
         del panels['best cut']
     drawn = []
     for net in nets:
-        mine = [row for row in rows if row['network'] == net.name and 'class' not in row]
-        drawn.append({masks: torch.tensor([[row[name]] for row in mine if row['masks'] == masks])
+        drawn.append({masks: torch.tensor([[row[name]] for row in rows
+                                           if (row['network'], row['masks']) == (net.name, masks)])
                       for masks, name in zip(panels, ('iou', 'on_mask', 'object'))})
     figure, _ = over_layers(nets, drawn, panels, {
         'best head': {row['network']: row['iou'] for row in guesses},
@@ -138,8 +134,7 @@ def say_scores(c, rows, guesses, nets):
     """Print what the table says of one layer of each network, and of the guesses."""
     shown = []
     for net in nets:
-        mine = [row for row in rows if row['network'] == net.name and row['layer'] == which_layer(c, net.model)
-                and 'class' not in row]
+        mine = [row for row in rows if (row['network'], row['layer']) == (net.name, which_layer(c, net.model))]
         heads = [row for row in mine if row['masks'].startswith('head ')]
         shown += [max(heads, key=lambda row: row['iou']), *(row for row in mine if not row['masks'][-1].isdigit())]
     say_rows(shown + guesses, 'network', 'layer', 'masks', 'iou', 'object', 'ap50', 'ap', 'on_mask', 'covers')
@@ -183,7 +178,6 @@ def draw_objects(c, nets):
                 cuts = layers.enlarged(found['cut'][l - 1, i], net.patches, size)       # (masks, H, W)
                 order = torch.arange(1, len(cuts) + 1)[:, None, None]
                 paint(row[2 * i + 1], picture[i], (cuts * order).amax(0).byte(), 'MaskCut')
-        warn_if_unused(net)
     say_table(('mean intersection over union', 'best head', 'each of MaskCut'), said)
     print(f'left of each pair: patches that hold {c.share:.0%} of the attention of the best head; right: MaskCut')
     return figure, rows

@@ -24,15 +24,10 @@ class SheetConfig(Shared):
     model: str = 'crate'         # without a config file: the network whose run is shown
     split: str = 'train'         # its split
     out: str = 'augment.png'     # the picture to write; augment.png is replaced if it exists
-    image_size: int | tuple = 0  # pixels, or height,width; 0: the size of the pictures, or 224 if they differ in size
+    image_size: int | tuple = 0  # pixels, or height,width; 0: the size of the first picture
     rows: int = 8                # pictures
     columns: int = 8             # views of each: the first as in evaluation, the others as in training
     ranges = {'rows': (1, None), 'columns': (1, None)}
-
-    def __post_init__(self):
-        super().__post_init__()
-        if isinstance(self.image_size, int):
-            self.image_size = (self.image_size, self.image_size)
 
 
 def read(words):
@@ -69,10 +64,9 @@ def draw(s, c):
     images, rng = ImageSplit(Path(s.data_dir) / s.dataset, s.split), np.random.default_rng(s.seed)
     chosen = np.sort(rng.choice(len(images), min(s.rows, len(images)), replace=False))
     draws = rng.random((len(chosen), s.columns - 1, draws_needed(c)))
-    size = s.image_size
+    size = s.image_size if isinstance(s.image_size, tuple) else (s.image_size, s.image_size)
     if not any(size):
-        sizes = torch.as_tensor(images[chosen, draws, None, None][1])
-        size = tuple(sizes[0].tolist()) if (sizes == sizes[0]).all() else (224, 224)
+        size = tuple(torch.as_tensor(images[chosen, draws, None, None][1])[0].tolist())
 
     def read(draws, columns=None):
         return (torch.as_tensor(a) for a in images[chosen, draws, size, columns])

@@ -59,8 +59,7 @@ def draw_sparsification(c):
         axis.axhline(empty, color='grey', linestyle=':', linewidth=1, label='codes Z = 0')
         lines(axis, found, 'step_size', 'step', 'objective', title=f'{name} dictionary, 2/|D|^2 = {2 / norm:.3g}',
               xlabel='step; the first is the layer', ylabel='LASSO per token, eq. (16)', xscale='symlog', yscale='log')
-    print(f'before the layer, relu(Y), after it and after {c.steps} steps; codes are drawn with '
-          f'{measures.nonzeros(X):.1%} non-zeros')
+    print(f'before the layer, at relu(Y), after it and after {c.steps} steps:')
     say_rows([row for row in rows if row['step'] in (0, 1, c.steps)])
     starts, layer = ([row for row in rows if row['step'] == step] for step in (0, 1))
     down = sum(after['objective'] < before['objective'] for before, after in zip(starts, layer))

@@ -50,7 +50,7 @@ def shipped_attention(U):
 
 
 def say_conditions(title, conditions):
-    """Print pairs: whether a condition is met, None if the paper does not say enough; and the condition."""
+    """Print pairs: whether a condition is met, and the condition."""
     print(title)
     for met, words in conditions:
-        print(f'  {"open" if met is None else "yes " if met else "no  "}  {words}')
+        print(f'  {"yes" if met else "no "}  {words}')
