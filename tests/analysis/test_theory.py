@@ -6,7 +6,7 @@ import torch
 from insides import floats
 from torch.nn.functional import normalize
 
-from analysis import denoising, measures, sparsification
+from analysis import denoising, measures
 from analysis.compression import CompressConfig, walks
 from analysis.denoising import DenoiseConfig
 from analysis.measures import (compressed_rate, compressed_rate_gradient, cosine, lasso_minimizer, lasso_objective,
@@ -48,8 +48,8 @@ def shipped_step(U, Z):
      (0.5, 1, 0.0212431, 97625.61, 195.7384, 4096, 782.9537), '0110100')])
 def test_the_conditions_of_the_theorem_by_hand(settings, limits, met):
     rows = denoising.conditions(DenoiseConfig(**settings))
-    assert [row[5] for row in rows] == pytest.approx(limits, rel=1e-5)
-    assert [row[-1] for row in rows] == [bit == '1' for bit in met]
+    assert [float(words.split()[-1]) for _, words in rows] == pytest.approx(limits, rel=1e-3)
+    assert [holds for holds, _ in rows] == [bit == '1' for bit in met]
 
 
 @pytest.mark.slow
@@ -165,12 +165,10 @@ def test_the_compression_table_holds_what_one_computes(table):
             Z, mine = start, those(rows, method=method, tokens=str(3 * n))
             assert [int(row['step']) for row in mine] == [0, 1, 2, 3]
             for row in mine:
-                unit, down = normalize(Z, dim=-1), -compressed_rate_gradient(Z, U)
-                expected = {'rate': rate(Z, U), 'rate_at_length_1': rate(unit, U),
-                            'snr': snr(Z.unflatten(0, (3, n)), U).mean().item()}
+                down = -compressed_rate_gradient(Z, U)
+                expected = {'rate': rate(Z, U), 'snr': snr(Z.unflatten(0, (3, n)), U).mean().item()}
                 if 'shipped' not in method:
-                    expected |= {'cosine': cosine(step(Z) - Z, down).item(),
-                                 'cosine_turning': cosine(turning(step(Z), Z), turning(down, Z)).item()}
+                    expected['cosine_turning'] = cosine(turning(step(Z), Z), turning(down, Z)).item()
                 assert {k: float(row[k]) for k in expected} == pytest.approx(expected)
                 Z = step(Z)
     other = those(rows, method='as shipped, random subspaces', tokens='48')
@@ -218,13 +216,6 @@ def test_with_coherent_columns_the_shipped_step_is_too_large():
     assert all(b < a for a, b in zip(slow[1:], slow[2:]))               # from Z >= 0 every safe step goes down
     assert slow[1] > slow[0]                                            # but the layer starts at Y, which is not >= 0
     assert slow[-1] > 1.5 * values_of([lasso_minimizer(Y, D, 0.1)], Y, D)[0]
-
-
-@pytest.mark.parametrize('d', [64, 384])
-def test_the_dictionary_of_a_new_crate_allows_its_step(d):
-    state, norms = torch.random.get_rng_state(), [sparsification.initial_norm(d, seed) for seed in (0, 1, 0)]
-    assert all(6 < norm < 9 for norm in norms)                          # eta=0.1 is below 1/|D|^2, by about a fifth
-    assert torch.equal(torch.random.get_rng_state(), state) and norms[0] == norms[2] != norms[1]
 
 
 def test_the_lasso_table_holds_what_one_computes(table):
