@@ -92,10 +92,10 @@ def draw_tokens(c, nets):
     rng = np.random.default_rng(c.seed)
     some, channels = (np.sort(rng.permutation(n)[:c.size]) for n in after[0].shape)
     parts, share = [z[some][:, channels].numpy() for z in after], [measures.nonzeros(z).item() for z in after]
-    top = scale_of(parts)
+    top, signed = scale_of(parts), any((part < 0).any() for part in parts)
     maps = {f'layer {l}: {there:.0%} not 0': part for l, (there, part) in enumerate(zip(share, parts), 1)}
-    figure, axes = small_maps(maps, 2, 'channel', 'token', 'number in the token', 'both', vmin=-top, vmax=top,
-                              cmap='RdBu_r', aspect='auto', interpolation='nearest')
+    figure, axes = small_maps(maps, 2, 'channel', 'token', 'number in the token', vmin=-top * signed, vmax=top,
+                              cmap='RdBu_r' if signed else 'Blues', aspect='auto', interpolation='nearest')
     for axis in axes:
         axis.set_xticks(range(len(channels))[::12], channels[::12] + 1)
         axis.set_yticks(range(len(some))[::6], some[::6] + 1)

@@ -76,7 +76,7 @@ def picture_grid(side, left, above):
     return figure, axes
 
 
-def small_maps(maps, side, x, y, bar, extend='max', **colours):
+def small_maps(maps, side, x, y, bar, **colours):
     """A figure of maps {title: array} of so many inches each, with a bar of colours, and its panels. x and y say what
     their axes are, below the last and left of the first of each row."""
     n = len(maps)
@@ -91,7 +91,7 @@ def small_maps(maps, side, x, y, bar, extend='max', **colours):
         axis.set(xlabel=x, ylabel=y)
         axis.tick_params(labelsize=7, length=2)
         axis.label_outer()
-    figure.colorbar(image, ax=axes[:n], label=bar, extend=extend)
+    figure.colorbar(image, ax=axes[:n], label=bar, extend='max')
     return figure, axes[:n]
 
 
