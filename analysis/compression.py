@@ -11,23 +11,18 @@ from analysis import layers, measures
 from analysis.panels import lines, over_layers, panels, say_rows, say_table, span
 from analysis.samples import batches
 from analysis.theory import TheoryConfig, shipped_attention
-from engine.settings import Mistake
 
 
 # ---- with the true subspaces ----------------------------------------------------------------------------------------
 
 @dataclass
 class CompressConfig(TheoryConfig):
+    tokens: int = 64                # N, tokens of all subspaces together; rounded down to a multiple of n_head
     delta: float = 0.2              # size of the noise
     eps: float = 0.5                # precision of the coding rate, eq. (8)
     step: float = 0.5               # size of a step of eq. (10), kappa gamma; with 1 only its attention is left
     n_layer: int = 6                # steps
     ranges = TheoryConfig.ranges | {'delta': (1e-6, 100), 'eps': (1e-3, 1000), 'step': (1e-9, 1), 'n_layer': (1, None)}
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.tokens % self.n_head:
-            raise Mistake(f'tokens={self.tokens} must be a multiple of n_head={self.n_head}')
 
     @property
     def gamma(self):
@@ -94,6 +89,7 @@ def draw_compression(c):
     gradient (eq. 9), of eq. (10), and of attention as shipped, with U and with random subspaces. Then the same for
     fewer and for more tokens: appendix A.3 of CRATE and Assumption 2 of CRATE-MAE need N <= d."""
     least = c.n_head * max(1, c.d // 8 // c.n_head)
+    c = replace(c, tokens=c.n_head * max(1, c.tokens // c.n_head))
     rows, best = [], []
     for N in sorted({c.tokens} | {least * 2 ** i for i in range(7)}):
         for method, path in walks(replace(c, tokens=N)).items():
@@ -107,8 +103,7 @@ def draw_compression(c):
     print('factor of the best step on signal to noise, by the number of tokens:')
     say_rows(gradient + shipped)
     more = [f'{a["N/d"]:g}' for a, b in zip(gradient, shipped) if a['factor'] > b['factor']]
-    print('here the gradient denoises more than attention as shipped for '
-          + (f'N/d = {", ".join(more)}' if more else 'no N/d that is shown'))
+    print(f'here the gradient denoises more than attention as shipped for N/d = {", ".join(more) or "none of these"}')
     figure, axes = panels(13.2, 4.2, 1, 3)
     lines(axes[0], mine, 'method', 'step', 'rate', title=f'R^c in the true subspaces, N/d = {c.tokens / c.d:g}',
           ylabel='nats a token, eq. (8)', ylim=(0, None))
@@ -150,7 +145,7 @@ def rates_around_steps(step):
     for all tells none from another. In a network of text the gradient sees later tokens too. Eq. (10) also shortens
     tokens, by 1 - kappa p / (N eps^2), a factor that neither the authors' layer nor ours has.
     """
-    U, norm = layers.subspaces(step.attention), layers.needed(step.layer, 'norm1')
+    U, norm = layers.bases(step.attention).float(), layers.needed(step.layer, 'norm1')
     parts = {'before': step.z, 'half': step.half, 'after': step.after}
     found = {name: measures.compressed_rate(t.unsqueeze(1) @ U) for name, t in parts.items()}
     found |= {f'{name}_released': measures.released_rate(norm(t).unsqueeze(1) @ U) for name, t in parts.items()}

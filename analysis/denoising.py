@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from analysis import layers, measures
-from analysis.panels import over_layers, panels, say_table, say_walks, span
+from analysis.panels import lines, over_layers, panels, say_table, say_walks, span
 from analysis.samples import batches
 from analysis.theory import TheoryConfig, say_conditions
 
@@ -83,8 +83,9 @@ def draw_denoising(c):
         say_conditions(f'{name}, K = {s.n_head}, p = {s.head_dim}, N = {s.n_head * s.tokens}: '
                        f'{sum(met for met, _ in held)} of {len(held)} conditions met', held)
     regimes = {'as it is': (1, 1), 'five times the step': (5, 1), '2.5 times the noise': (1, 2.5)}
-    rows, said, (figure, axes) = [], [], panels(11, 3.8, 1, len(regimes))
+    rows, said, (figure, axes) = [], [], panels(13.2, 4.2, 1, len(regimes))
     for axis, (regime, (step, noise)) in zip(axes, regimes.items()):
+        curves = []
         for name, s in settings.items():
             s = replace(s, eta=step * s.eta, delta=noise * s.delta)
             found, passed = layer_by_layer(s)
@@ -95,14 +96,11 @@ def draw_denoising(c):
                              'theorem': (found[0, k] * factor ** l).item()})
                 if l:
                     rows[-1]['signal_passing'], rows[-1]['noise_passing'] = passed[l - 1].tolist()
-            relative = found / found[0]
-            line, = axis.plot(relative.mean(1), marker='.', label=f'{name}: K = {s.n_head}, p = {s.head_dim}')
-            axis.fill_between(range(len(found)), relative.amin(1), relative.amax(1), alpha=0.2, linewidth=0,
-                              color=line.get_color())
-        axis.plot([factor ** l for l in range(c.n_layer + 1)], '--', color='black', linewidth=1, label='Theorem 1')
-        axis.set(title=f'{regime}: eta = {step * c.eta:g}' if noise == 1 else regime, xlabel='layer', ylim=(0, None),
-                 ylabel='signal to noise, eq. (6),\nover that before the first layer')
-        axis.legend(fontsize='x-small')
+            for l, ratio in enumerate((found / found[0]).mean(1).tolist()):
+                curves.append({'curve': f'{name}: K = {s.n_head}, p = {s.head_dim}', 'layer': l, 'ratio': ratio})
+        curves += [{'curve': 'Theorem 1', 'layer': l, 'ratio': factor ** l} for l in range(c.n_layer + 1)]
+        lines(axis, curves, 'curve', 'layer', 'ratio', title=f'{regime}: eta = {step * c.eta:g}', ylim=(0, None),
+              ylabel='signal to noise, eq. (6),\nover that before the first layer')
     print('factor on signal to noise in a layer, before noise passes the threshold and from there on')
     say_table(('setting', 'regime', 'Theorem 1', 'before', 'off by', 'noise from', 'of it', 'from there'), said)
     print(f'here factors are off by at most {max(row[4] or 0 for row in said):.2%} before noise passes; it never does '
@@ -131,7 +129,7 @@ def signal_to_noise(step):
     step. All clusters are taken together: the norm of what lies in each token's own subspace,
     divided by the norm of the rest.
     """
-    Q = torch.linalg.qr(layers.subspaces(step.attention)).Q             # (K, d, p)
+    Q = torch.linalg.qr(layers.bases(step.attention).float()).Q         # (K, d, p)
     own = (step.z.float().unsqueeze(1) @ Q).square().sum(-1).argmax(1, keepdim=True)             # (B, 1, N)
     ratios = []
     for tokens in (step.z.float(), step.half.float()):

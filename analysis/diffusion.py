@@ -141,8 +141,7 @@ def draw_diffusion(c):
                                  **energies(z, U, s, left)})
     say_table(('distance, of the length of the tokens', f'{numbers[0]} layers', f'{numbers[-1]} layers', 'falls as'),
               [(name, found[0], found[-1], f'kappa^{order(numbers, found):.2f}') for name, found in errors.items()])
-    print(f'tokens from T to {math.exp(-2 * c.depth):.3g} T: their squared length inside their own subspace, without '
-          f'noise {X.square().sum(-1).mean():.3f}, and the noise outside, over its variance')
+    print(f'squared length inside the own subspace, without noise {X.square().sum(-1).mean():.3f}, and noise outside:')
     ends = laws[10::11]
     say_rows([laws[0] | {'what': 'at the start'}, *ends], 'what', 'value', 'standard_error', 'noise')
     for noisy, ordinary in (ends[:2], ends[2:]):

@@ -64,19 +64,13 @@ def attentions(model):
     return [needed(layer, 'attn') for layer in needed(model, 'layers')]
 
 
-def subspaces(attention):
-    """The subspaces of heads that have one projection for query, key and value: bases (K, d, p), float32."""
-    needed(attention, 'U')
-    return bases(attention).float()
-
-
-def bases(attention, part='value'):
-    """The matrices that heads project tokens with, (K, d, p): the columns are those of U_k, or of
-    one of three parts."""
-    weight = needed(attention, 'U', 'QKV').weight
-    if hasattr(attention, 'U'):
-        return weight.unflatten(0, (needed(attention, 'K'), -1)).mT
-    return weight.unflatten(0, (3, needed(attention, 'K'), -1))[PARTS.index(part)].mT
+def bases(attention, part=''):
+    """The matrices that heads project tokens with, (K, d, p): the columns are those of U_k, or of one of three parts.
+    Raises Mistake if heads have no subspaces U_k and no part is named."""
+    K = needed(attention, 'K')
+    if part and not hasattr(attention, 'U'):
+        return needed(attention, 'U', 'QKV').weight.unflatten(0, (3, K, -1))[PARTS.index(part)].mT
+    return needed(attention, 'U').weight.unflatten(0, (K, -1)).mT
 
 
 def projections(attention, z):

@@ -137,12 +137,14 @@ def over_layers(nets, found, shown, levels=None, draw=draw_line):
     figure.legend(held.values(), held.keys(), loc='outside lower center', ncols=4, fontsize='small')
     for net, values in zip(nets, found):
         for l in range(len(net.model.layers)):
-            rows.append({'network': net.name, 'weights': net.kind, 'layer': l + 1})
-            for name, numbers in values.items():
-                rows[-1] |= mean_and_spread(name, numbers[l])
+            rows.append({'network': net.name, 'weights': net.kind, 'layer': l + 1,
+                         **mean_and_spread({name: numbers[l] for name, numbers in values.items()})})
     return figure, rows
 
 
-def mean_and_spread(name, values):
-    """The mean of values and their standard deviation, in the columns of a table."""
-    return {name: values.mean().item(), f'{name}_spread': values.std(correction=0).item()}
+def mean_and_spread(values):
+    """The mean of each of values {name: numbers} and its standard deviation, in the columns of a table."""
+    found = {}
+    for name, numbers in values.items():
+        found |= {name: numbers.mean().item(), f'{name}_spread': numbers.std(correction=0).item()}
+    return found

@@ -141,18 +141,12 @@ def rms(a):
     return a.square().sum(-1).mean().sqrt().item()
 
 
-def denoisers(x, m, sigma):
-    """{name: estimate of z (n, d)}."""
-    mssa = shipped_attention(m.U)                                       # for N = 1: every x is a sequence by itself
-    return {'E[z | x], eq. (4)': posterior_mean(x, m, sigma), 'eq. (38)': approximation(x, m.U, sigma),
-            'nearest subspace': nearest_projection(x, m.U), 'MSSA of one token, eq. (12)': mssa(x[:, None])[:, 0]}
-
-
 def draw_tweedie(c):
     """Tweedie's formula: the closed form, automatic differentiation and Monte Carlo against each
     other; how fast Approximation 2 becomes right; and what each denoiser leaves of the noise."""
     generator = torch.Generator().manual_seed(c.seed)
     m, sigmas, rows = c.mixture(generator), [2 ** (i / 2) / 64 for i in range(13)], []
+    mssa = shipped_attention(m.U)
     z, s = m.draw(c.tokens, generator)
     noise = torch.randn(z.shape, generator=generator, dtype=z.dtype)
     weights = log_weights(m, c.sigma)
@@ -162,9 +156,12 @@ def draw_tweedie(c):
     say_three_ways(c, m, z + c.sigma * noise, generator)
     for sigma in sigmas:
         x = z + sigma * noise
-        for kind, exact, found, unit in (
-                ('from E[z | x]', posterior_mean(x, m, sigma), proof_lines(x, m, sigma), rms(z)),
-                ('from z', z, denoisers(x, m, sigma), rms(x - z))):
+        exact = posterior_mean(x, m, sigma)
+        denoisers = {'E[z | x], eq. (4)': exact, 'eq. (38)': approximation(x, m.U, sigma),
+                     'nearest subspace': nearest_projection(x, m.U),
+                     'MSSA of one token, eq. (12)': mssa(x[:, None])[:, 0]}  # every x is a sequence by itself
+        for kind, exact, found, unit in (('from E[z | x]', exact, proof_lines(x, m, sigma), rms(z)),
+                                         ('from z', z, denoisers, rms(x - z))):
             rows += [{'compared': kind, 'name': name, 'sigma': sigma, 'error': rms(estimate - exact) / unit}
                      for name, estimate in found.items()]
     print('error of lines of the proof of Approximation 2, of |z|, and what a denoiser leaves of the noise:')

@@ -62,14 +62,6 @@ def guesses_of(net, shown, true, rows):
 
 # ---- the table ------------------------------------------------------------------------------------------------------
 
-def row_of(masks, values):
-    """A row of the table: the mean of each of values {column: (n,)} and its spread."""
-    row = {'masks': masks}
-    for name, numbers in values.items():
-        row |= mean_and_spread(name, numbers)
-    return row
-
-
 def of_objects(scores, real, one_by_one):
     """How well masks find each object of those that there are, bool (n, M). one_by_one: the first mask of a picture is
     more certain than the second; else all are equally certain."""
@@ -84,12 +76,12 @@ def rows_of(name, scores, true, more):
     object, and for heads the mean of all."""
     values = {'iou': scores.whole, 'covers': scores.covers, **more}
     for i in range(scores.whole.size(1)):
-        yield row_of(f'{name} {i + 1}', {k: t[:, i] for k, t in values.items()})
+        yield {'masks': f'{name} {i + 1}', **mean_and_spread({k: t[:, i] for k, t in values.items()})}
     best = scores.whole.argmax(1, keepdim=True)
-    of_best = row_of(f'best {name}', {k: t.gather(1, best)[:, 0] for k, t in values.items()})
-    yield of_best | of_objects(scores, true.real, one_by_one=name == 'cut')
+    yield {'masks': f'best {name}', **mean_and_spread({k: t.gather(1, best)[:, 0] for k, t in values.items()}),
+           **of_objects(scores, true.real, one_by_one=name == 'cut')}
     if name == 'head':
-        yield row_of('mean head', {k: t.mean(1) for k, t in values.items()})
+        yield {'masks': 'mean head', **mean_and_spread({k: t.mean(1) for k, t in values.items()})}
 
 
 def draw_segmentation(c, nets):
@@ -107,8 +99,9 @@ def draw_segmentation(c, nets):
                 of_layer += rows_of('cut', Scores.of(found['cut'][l - 1], inside, known), mine, {})
             rows += [{'network': net.name, 'weights': net.kind, 'layer': l, **row} for row in of_layer]
     guesses = guesses_of(nets[0], list(named(images, chosen)), true, c.batch_size)
-    guesses = [{'network': name, 'weights': 'none', **row_of('', {'iou': guess.whole, 'covers': guess.covers}),
-                **of_objects(each, true.real, True)} for name, (guess, each) in guesses.items()]
+    guesses = [{'network': name, 'weights': 'none', **of_objects(each, true.real, True),
+                **mean_and_spread({'iou': guess.whole, 'covers': guess.covers})}
+               for name, (guess, each) in guesses.items()]
     say_scores(c, rows, guesses, nets)
     area = (((true.numbers > 0) & (true.numbers < UNKNOWN)).sum() / (true.numbers != UNKNOWN).sum()).item()
     print(f'no network was trained on masks; these {len(chosen):,} pictures have {true.real.sum():,} '

@@ -54,8 +54,7 @@ def main(words):
         for axis, picture in zip(column, visible(view)):
             axis.imshow(picture)
     save_picture(s.out, figure)
-    print(f'{s.out}: {len(classes)} pictures of {s.dataset}, {s.split}')
-    print(f'classes from top to bottom: {", ".join(classes)}')
+    print(f'{s.out}: pictures of {s.dataset}, {s.split}, from top to bottom: {", ".join(classes)}')
     print(', '.join(f'{k}={show(v)}' for k, v in asdict(c).items()))
 
 

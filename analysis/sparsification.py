@@ -61,10 +61,11 @@ def draw_sparsification(c):
               xlabel='step; the first is the layer', ylabel='LASSO per token, eq. (16)', xscale='symlog', yscale='log')
     print(f'before the layer, at relu(Y), after it and after {c.steps} steps:')
     say_rows([row for row in rows if row['step'] in (0, 1, c.steps)])
-    starts, layer = ([row for row in rows if row['step'] == step] for step in (0, 1))
-    down = sum(after['objective'] < before['objective'] for before, after in zip(starts, layer))
-    print(f'here the layer lowers the LASSO in {down} of {len(layer)} ways; the theory says where eta < 2/|D|^2, for a '
-          f'step from Z >= 0, in {sum(row["eta"] * row["norm2"] < 2 for row in layer)}. The layer starts at Y')
+    first = [(before, after) for before, after in zip(rows, rows[1:]) if after['step'] == 1]
+    down = sum(after['objective'] < before['objective'] for before, after in first)
+    small = sum(after['eta'] * after['norm2'] < 2 for _, after in first)
+    print(f'here the layer lowers the LASSO in {down} of {len(first)} ways; the theory says where eta < 2/|D|^2, for a '
+          f'step from Z >= 0, in {small}. The layer starts at Y')
     return figure, rows
 
 
