@@ -34,12 +34,6 @@ def main(words):
         said.append((folder, f'{last["loss"]:.4f}', last['step'], float(last['seen']), f'{last["seconds"]:.0f}',
                      f'{best["loss"]:.4f}', best['step']))
     say_table(('validation loss', 'last', 'at step', 'seen', 'seconds', 'best', 'at step'), said)
-    plots.save_picture(c.out, drawn(runs, c))
-    print(f'{c.out}: {len(runs)} runs')
-
-
-def drawn(runs, c):
-    """A figure of runs {folder: rows of its log}."""
     names = plots.told_apart(runs)
     figure, axes = plots.pyplot().subplots(2, 3, figsize=(13, 8), sharey=True, sharex='col', layout='constrained')
     for row, kind, name, marker in zip(axes, ('train', 'val'), ('training loss', 'validation loss'), ('', '.')):
@@ -51,4 +45,5 @@ def drawn(runs, c):
             axis.label_outer()
     plots.plain_numbers(*axes.flat)
     figure.legend(*axes[1, 0].get_legend_handles_labels(), loc='outside lower center', ncols=4)
-    return figure
+    plots.save_picture(c.out, figure)
+    print(f'{c.out}: {len(runs)} runs')

@@ -16,9 +16,6 @@ from tasks import augment
 
 # ---- layers ---------------------------------------------------------------------------------------------------------
 
-NAMES = {'rate': 'R^c', 'sparsity': 'the share of non-zeros', 'objective': 'the objective'}
-
-
 def draw_layers(c, nets):
     """CRATE, Figures 3, 4, 5 and 12, and eq. (1): R^c, sparsity and the objective of every layer."""
     eps = c.eps or layers.EPS[c.measure]
@@ -39,7 +36,7 @@ def draw_layers(c, nets):
     for k in shown if hasattr(nets[0].model.layers[0], 'ista') else ():
         steps, way = found[0][k].mean(1).diff(), 'rises' if k == 'objective' else 'falls'
         seen = steps > 0 if way == 'rises' else steps < 0
-        print(f'here {NAMES[k]} {way} in {seen.sum()} of {len(steps)} steps; the theory says {way}')
+        print(f'here {k} {way} in {seen.sum()} of {len(steps)} steps; the theory says {way}')
     return over_layers(nets, found, shown)
 
 
@@ -116,10 +113,9 @@ def draw_attention(c, nets):
 
 def attention_in_pictures(c, net, l, heads):
     """CRATE-MAE, Figure 7b, and AoT, Figure 7: the class token's attention, drawn over pictures."""
-    (down, across), shown, (H, W) = net.patches, pictures(c, net, 4), net.model.config.image_size
+    shown, (H, W) = pictures(c, net, 4), net.model.config.image_size
     x, wide = pixels(net, shown), len(heads) + 1
-    maps = layers.class_maps(*layers.at_layer(net.model, l, x)).cpu()                   # (B, K, N)
-    maps = maps.unflatten(-1, (down, across))
+    maps = layers.class_maps(*layers.at_layer(net.model, l, x)).cpu().unflatten(-1, net.patches)    # (B, K, ..)
     figure, axes = picture_grid(min(1.5, 12 / wide), [name[:20] for name, _ in shown],
                                 [f'layer {l}', *(f'head {k}' for k in heads)])
     for row, picture, of_heads in zip(axes, augment.visible(x), maps):
@@ -133,7 +129,7 @@ def attention_in_pictures(c, net, l, heads):
     print(f'where the class token looks in layer {l} of {len(net.model.layers)}; each map has its own scale')
     return figure, [{'picture': name, 'layer': l, 'head': k, 'row': i + 1, 'column': j + 1,
                      'weight': of_heads[k - 1, i, j].item()}
-                    for (name, _), of_heads in zip(shown, maps) for k in heads for i, j in np.ndindex(down, across)]
+                    for (name, _), of_heads in zip(shown, maps) for k in heads for i, j in np.ndindex(net.patches)]
 
 
 def attention_in_text(c, net, l, heads):

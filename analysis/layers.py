@@ -14,7 +14,6 @@ from analysis import measures
 
 PARTS = 'query', 'key', 'value'
 EPS = {'paper': 0.5, 'released': 0.01}
-LAM = 0.1  # CRATE's
 
 
 # ---- the parts of a network -----------------------------------------------------------------------------------------
@@ -150,9 +149,10 @@ def layer_measures(step, measure='paper', eps=0.0, part='value', threshold=0.0):
     'released': as the authors' code measures it, on LN(Z^l), with projected tokens of unit norm and
     without the square of eps. eps=0 means 0.5 and 0.01. Sparsity is that of Z^(l+1), or of the codes
     of a layer that decodes them; a dense layer has none; numbers of at most `threshold` count as zeros. The objective
-    is that of Z^(l+1), eq. (1), in the same subspaces, with the lambda of the layer's ISTA, or LAM where it has none.
+    is that of Z^(l+1), eq. (1), in the same subspaces, with the lambda of the layer's ISTA, or CRATE's 0.1 where it has
+    none.
     """
-    U, lam = bases(step.attention, part), getattr(getattr(step.layer, 'ista', None), 'lam', LAM)
+    U, lam = bases(step.attention, part), getattr(getattr(step.layer, 'ista', None), 'lam', 0.1)
     rate, tokens = measures.compressed_rate, step.half
     if measure == 'released':
         rate, tokens = measures.released_rate, step.normed

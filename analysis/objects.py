@@ -17,7 +17,6 @@ from tasks import augment
 from tasks.masks import UNKNOWN, Masks
 
 THRESHOLDS = tuple(0.5 + 0.05 * i for i in range(10))  # of average precision, as COCO's
-RECALLS = 101                                          # where it reads precision
 
 
 @dataclass
@@ -82,8 +81,8 @@ class Scores(NamedTuple):
 
 def average_precision(each, found, certainty, real, thresholds=THRESHOLDS):
     """How many of the masks find an object, and how many objects are found: the area below precision
-    as a function of recall, in the mean over thresholds of the overlap, as COCO has it (Lin et al.
-    2014), of objects of all classes together.
+    as a function of recall, at 101 values of recall, in the mean over thresholds of the overlap, as COCO has it (Lin et
+    al. 2014), of objects of all classes together.
 
     each (n, P, M): the overlap of masks and objects; found (n, P): which masks there are; certainty
     (n, P): those of higher ones come first, and equal ones at once; real (n, M): which objects there
@@ -108,7 +107,7 @@ def average_precision(each, found, certainty, real, thresholds=THRESHOLDS):
         last = torch.cat((sure[1:] != sure[:-1], torch.ones(min(1, len(sure)), dtype=torch.bool)))  # of equal ones
         hits, count = hits[last], torch.arange(1, len(sure) + 1)[last]
         precision, recall = (hits / count).flip(0).cummax(0).values.flip(0), hits / real.sum()
-        at = torch.searchsorted(recall, torch.from_numpy(np.linspace(0, 1, RECALLS)))
+        at = torch.searchsorted(recall, torch.from_numpy(np.linspace(0, 1, 101)))
         areas.append(torch.cat((precision, precision.new_zeros(1)))[at].mean().item())
     return sum(areas) / len(areas)
 

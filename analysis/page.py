@@ -27,8 +27,7 @@ from tasks.tokenizer import Tokenizer
 
 PARTS = Path(__file__).with_suffix('')   # the folder with page.html, page.css, network.js and page.js
 SHOWN = 'crate', 'crate_mae', 'aot', 'vit'   # networks that network.js computes
-MOST_TOKENS = 128                        # of a text
-USUAL_TOKENS = 48                        # of a text from a dataset
+MOST_TOKENS = 128                        # of a text; of one from a dataset 48
 
 
 @dataclass
@@ -138,6 +137,6 @@ def text_samples(c, nets):
     tokenizer = Tokenizer(**nets[0].run['data']['tokenizer'])
     most = min(MOST_TOKENS, *(net.model.config.block_size for net in nets))
     samples = [started(c, nets[0], most)] if c.start else \
-        texts(c, nets[0], c.num_samples)[0][:, :min(USUAL_TOKENS, most)].tolist()
+        texts(c, nets[0], c.num_samples)[0][:, :min(48, most)].tolist()
     return {'samples': [{'name': tokenizer.decode(ids), 'ids': ids} for ids in samples], 'most': most,
             'tokenizer': tokenizer.spec}

@@ -121,13 +121,13 @@ def over_layers(nets, found, shown, levels=None, draw=draw_line):
     figure, with one legend, and the rows of its table: of each layer the mean of each column and its standard
     deviation."""
     figure, axes = panels(max(8.4, 4.6 * len(shown)), 3.8, 1, len(shown))
-    names = dict.fromkeys(name for heights in (levels or {}).values() for name in heights)
-    styles, held, rows = dict(zip(names, STYLES)), {}, []
+    styles, held, rows = {}, {}, []
     for axis, (column, (title, unit)) in zip(axes, shown.items()):
         for net, values in zip(nets, found):
             draw(axis, net, values, column)
         for name, height in (levels or {}).get(column, {}).items():
-            axis.axhline(height, linewidth=1, color='grey', linestyle=styles[name], label=name)
+            style = styles.setdefault(name, STYLES[len(styles) % len(STYLES)])
+            axis.axhline(height, linewidth=1, color='grey', linestyle=style, label=name)
         if all(min(line.get_ydata()) >= 0 for line in axis.lines):
             axis.set_ylim(0)
         axis.set_title(title, fontsize='medium')

@@ -70,7 +70,6 @@ def draw_reduction(c):
     a, b, same = (row['rate_reduction'] for row in rows)
     print(f'here the rate reduction {"rises" if b > a else "does not rise"} from (a) to (b), and differs by '
           f'{abs(b - same):.0e} from (b) to (c); the theory says it rises, then stays')
-    falls = rows[2]['energy'] < rows[1]['energy']
-    print(f'here the energy {"falls" if falls else "does not fall"} from (b) to (c); the theory says it falls: '
-          'sparsity alone prefers the axes')
+    falls = 'falls' if rows[2]['energy'] < rows[1]['energy'] else 'does not fall'
+    print(f'here the energy {falls} from (b) to (c); the theory says it falls: sparsity alone prefers the axes')
     return figure, rows

@@ -133,7 +133,7 @@ REFUSED = [  # a command, a network and words, of which the last is named; or wo
     attention gpt2 --image={place}/FOLDER|attention crate --start=abc
     layers crate --image={place}/runs|layers crate --out=x.csv|denoise crate --delta=0.1|layers crate --etta=1
     layers crate --n_head=4|segment crate --cut=head|page crate --start=abc|page aot_text --image={place}/FOLDER
-    page crate --layer=2|page crate --out=page.png|page crate --out=nowhere/page.html|compress - --tokens=60
+    page crate --layer=2|page crate --out=page.png|page crate --out=nowhere/page.html
     denoise - --out=no/where.png|denoise - --num_samples=3
     augment - --n_layer=3|augment - --out=x.txt|curves - --out=y.what|curves - --outt=y.png'''
     .replace('|', '\n').splitlines(),
