@@ -9,9 +9,7 @@ from torch.nn.functional import normalize
 from analysis import denoising, measures
 from analysis.compression import CompressConfig, walks
 from analysis.denoising import DenoiseConfig
-from analysis.measures import (compressed_rate, compressed_rate_gradient, cosine, lasso_minimizer, lasso_objective,
-                               noisy_mixture, snr, turning)
-from analysis.sparsification import unrolled
+from analysis.measures import (compressed_rate, compressed_rate_gradient, cosine, noisy_mixture, snr, turning)
 from analysis.theory import shipped_attention
 
 
@@ -97,24 +95,6 @@ def test_shipped_attention_is_eqs_11_and_12_by_a_naive_loop():
     assert not torch.allclose(attend(U, Z), expected.T, atol=1e-3)
 
 
-@pytest.mark.parametrize('seed', range(3))
-def test_a_gradient_step_lowers_the_rate_and_is_one_map_for_all_tokens(seed):
-    Z, U = mixture(seed=seed)
-    beta = 4 / (len(Z) * 0.5 ** 2)                                      # gamma bounds the curvature: kappa <= 1 / gamma
-    step = compressed_rate_gradient(Z, U)
-    rates = [rate(Z - kappa / beta * step, U) for kappa in (0, 0.01, 0.3, 1)]
-    assert rates[0] > rates[1] > rates[2] > rates[3]
-    maps = [u @ torch.linalg.inv(torch.eye(4) + beta * u.T @ Z.T @ Z @ u) @ u.T for u in U]
-    assert torch.allclose(step, Z @ (beta * sum(maps)), atol=1e-10)
-
-
-def test_the_gradient_mostly_shortens_tokens():
-    Z, U = mixture(K=8, p=16, n=64)
-    down, step = -compressed_rate_gradient(Z, U), attend(U, Z, 128 ** 0.5)
-    assert turning(down, Z).norm() < 0.15 * down.norm() and (turning(down, Z) * Z).sum(-1).abs().max() < 1e-12
-    assert cosine(step, down) < -0.8  # so the two are compared without the part along the tokens
-
-
 def snr_along(**settings):
     """Signal to noise before each step, and after the last, of the gradient and of attention as shipped; and the cosine
     of the first step of the latter."""
@@ -132,23 +112,6 @@ def test_in_the_regime_of_the_theory_the_gradient_denoises_and_attention_goes_to
     assert [shipped[i] for i in (0, 1, 6)] == pytest.approx([2.96, 4.34, 0.42], abs=0.005)
     (gradient, shipped), turns = snr_along(tokens=1024)                 # more than dimensions: the other way round
     assert max(gradient) < 1.05 * gradient[0] and max(shipped) > 1.8 * shipped[0] and turns < 0.3
-
-
-@pytest.mark.parametrize('seed', range(3))
-def test_one_step_with_the_true_subspaces_lowers_the_rate(seed):
-    Z, U = mixture(K=8, p=16, n=128, seed=seed)
-    gamma = 16 / (len(Z) * 0.5 ** 2)
-    eq10 = (1 - gamma) * Z + gamma * gamma * attend(U, Z, 2.0)          # kappa 1; 2 = p^(1/4)
-    assert rate(eq10, U) < 0.95 * rate(Z, U) and rate(shipped_step(U, Z), U) < rate(Z, U)
-
-
-def test_flat_attention_points_as_the_gradient_does_once_the_mean_token_is_subtracted():
-    Z, U = mixture(K=8, p=16, n=64)
-    found = []
-    for tokens in (Z, Z - Z.mean(0)):
-        down, step = -compressed_rate_gradient(tokens, U), attend(U, tokens)
-        found.append(cosine(turning(step, tokens), turning(down, tokens)))
-    assert found[0] < 0.2 and found[1] > 0.97
 
 
 def test_the_compression_table_holds_what_one_computes(table):
@@ -176,46 +139,6 @@ def test_the_compression_table_holds_what_one_computes(table):
 
 
 # ---- sparsification
-
-
-def sparse_tokens(seed, d=24, n=40):
-    generator = torch.Generator().manual_seed(seed)
-    Ds = measures.dictionaries(d, generator)
-    X = torch.randn(n, d, generator=generator, dtype=torch.float64).relu()
-    X = X * (torch.rand(n, d, generator=generator) < 0.2)
-    noise = 0.05 * torch.randn(n, d, generator=generator, dtype=torch.float64)
-    return {name: (X @ D.T + noise, D) for name, D in Ds.items()}
-
-
-def values_of(path, Y, D):
-    return [lasso_objective(Z, Y, D, 0.1).mean().item() for Z in path]
-
-
-@pytest.mark.parametrize('eta', [0.1, 1.0])
-def test_an_orthogonal_dictionary_is_solved_in_one_step_of_size_one(eta):
-    Y, D = sparse_tokens(0)['orthogonal']
-    path, exact = unrolled(Y, D, eta, 0.1, 2), lasso_minimizer(Y, D, 0.1)
-    assert torch.allclose(exact, (Y @ D - 0.1).relu(), atol=1e-8)       # each coordinate of D^T y by itself
-    assert torch.allclose(path[1], exact, atol=1e-8) == (eta == 1.0)
-
-
-@pytest.mark.parametrize('seed', range(3))
-def test_one_step_as_shipped_lowers_the_lasso(seed):
-    for name in ('orthogonal', 'incoherent (random)'):
-        Y, D = sparse_tokens(seed)[name]
-        for eta in (0.1, 1 / torch.linalg.matrix_norm(D, 2).item() ** 2):
-            start, one, two, least = values_of([*unrolled(Y, D, eta, 0.1, 2), lasso_minimizer(Y, D, 0.1)], Y, D)
-            assert least < two + 1e-9 and two <= one + 1e-9 and one < start
-
-
-def test_with_coherent_columns_the_shipped_step_is_too_large():
-    Y, D = sparse_tokens(0, d=64)['coherent']
-    safe = 1 / torch.linalg.matrix_norm(D, 2).item() ** 2
-    shipped, slow = (values_of(unrolled(Y, D, eta, 0.1, 20), Y, D) for eta in (0.1, safe))
-    assert safe < 0.05 and shipped[1] > 2 * shipped[0] and any(b > a for a, b in zip(shipped[1:], shipped[2:]))
-    assert all(b < a for a, b in zip(slow[1:], slow[2:]))               # from Z >= 0 every safe step goes down
-    assert slow[1] > slow[0]                                            # but the layer starts at Y, which is not >= 0
-    assert slow[-1] > 1.5 * values_of([lasso_minimizer(Y, D, 0.1)], Y, D)[0]
 
 
 def test_the_lasso_table_holds_what_one_computes(table):
