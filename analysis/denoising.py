@@ -85,11 +85,11 @@ def draw_denoising(c):
     regimes = {'as it is': (1, 1), 'five times the step': (5, 1), '2.5 times the noise': (1, 2.5)}
     rows, said, (figure, axes) = [], [], panels(13.2, 4.2, 1, len(regimes))
     for axis, (regime, (step, noise)) in zip(axes, regimes.items()):
-        curves = []
+        factor = 1 + step * c.eta * c.tau
+        curves = [{'curve': 'Theorem 1', 'layer': l, 'ratio': factor ** l} for l in range(c.n_layer + 1)]
         for name, s in settings.items():
             s = replace(s, eta=step * s.eta, delta=noise * s.delta)
             found, passed = layer_by_layer(s)
-            factor = 1 + s.eta * s.tau
             said.append((name, regime, factor, *summary(factor, found, passed[:, 1])))
             for l, k in np.ndindex(found.shape):
                 rows.append({'setting': name, 'regime': regime, 'layer': l, 'cluster': k, 'snr': found[l, k].item(),
@@ -98,7 +98,6 @@ def draw_denoising(c):
                     rows[-1]['signal_passing'], rows[-1]['noise_passing'] = passed[l - 1].tolist()
             for l, ratio in enumerate((found / found[0]).mean(1).tolist()):
                 curves.append({'curve': f'{name}: K = {s.n_head}, p = {s.head_dim}', 'layer': l, 'ratio': ratio})
-        curves += [{'curve': 'Theorem 1', 'layer': l, 'ratio': factor ** l} for l in range(c.n_layer + 1)]
         lines(axis, curves, 'curve', 'layer', 'ratio', title=f'{regime}: eta = {step * c.eta:g}', ylim=(0, None),
               ylabel='signal to noise, eq. (6),\nover that before the first layer')
     print('factor on signal to noise in a layer, before noise passes the threshold and from there on')
