@@ -14,16 +14,12 @@ Expect a line for each split: `data/mnist/train.images.npy: 54,000 pictures of 2
 """
 import gzip
 import struct
-import sys
-from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import Mistake
-from prepare.lib.archives import reading
-from prepare.lib.command_line import parse, parser, run, share
-from prepare.lib.pictures import check_arrays, save_arrays
+from lib.archives import reading
+from lib.command_line import Mistake, parse, parser, run, share
+from lib.pictures import check_arrays, save_arrays
 
 MOST_UNZIPPED = 2 ** 30  # bytes in a compressed file, which go into memory; the largest of EMNIST has 0.5 GB
 

@@ -12,12 +12,8 @@ The archive is compared with the checksum that Hugging Face sends with it.
 
 Expect 2,500 questions of each kind.
 """
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from prepare.lib.benchmarks import SOURCES, options, prepare
-from prepare.lib.command_line import run
+from lib.benchmarks import SOURCES, options, prepare
+from lib.command_line import run
 
 
 def main(argv=None):

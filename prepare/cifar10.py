@@ -8,16 +8,14 @@ Your copy must be the published archive, byte for byte.
 Expect 50,000 pictures for training (train) and 10,000 for testing (test) of 32x32, 10 classes.
 """
 import pickle
-import sys
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from prepare.lib.archives import tar_files
-from prepare.lib.command_line import parse, parser, run
-from prepare.lib.download import local_or_fetch
-from prepare.lib.pictures import save_arrays
+from lib.archives import tar_files
+from lib.command_line import parse, parser, run
+from lib.download import local_or_fetch
+from lib.pictures import save_arrays
 
 MD5 = {10: 'c58f30108f718f92721af3b95e74349a', 100: 'eb9058c3a382ffc7106e4002c42a8d85'}
 BATCHES = {10: {'train': [f'data_batch_{i}' for i in range(1, 6)], 'test': ['test_batch']},

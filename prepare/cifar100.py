@@ -7,12 +7,8 @@ Your copy must be the published archive, byte for byte.
 
 Expect 50,000 pictures for training (train) and 10,000 for testing (test) of 32x32, 100 classes.
 """
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from lib.command_line import run
 from prepare import cifar10
-from prepare.lib.command_line import run
 
 
 def main(argv=None):

@@ -9,18 +9,15 @@ are unknown pixels, and where objects overlap the smaller one is in front. The l
 the class of the object that shows the most pixels; pictures without objects are left out.
 """
 import json
-import sys
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import Mistake
-from prepare.lib.archives import reading
-from prepare.lib.command_line import parse, run
-from prepare.lib.masks import labelled
-from prepare.lib.pictures import pack_options, pack_parser, save_pack
+from lib.archives import reading
+from lib.command_line import Mistake, parse, run
+from lib.masks import labelled
+from lib.pictures import pack_options, pack_parser, save_pack
 from tasks.masks import MOST_OBJECTS, UNKNOWN
 
 

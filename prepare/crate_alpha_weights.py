@@ -13,12 +13,8 @@ read is checked tensor by tensor, and the download against the checksum that Hug
 
 Expect 72,328,936 parameters, and 253,650,920 for L14.
 """
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from prepare.lib.command_line import run
-from prepare.lib.weights import options, prepare
+from lib.command_line import run
+from lib.weights import options, prepare
 from tasks.imagenet import names
 
 URL = 'https://huggingface.co/UCSC-VLAA/CRATE-alpha/resolve/main/torch/'

@@ -13,12 +13,10 @@ and give --url, or download it and give --from. What is read is checked tensor b
 
 Expect 81,934,848 parameters. prepare/official_weights.py reads files of other sizes.
 """
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from prepare.lib.command_line import run
-from prepare.lib.weights import FINE_TUNING, GPT2_TEXT, options, prepare
+from lib.command_line import run
+from lib.weights import FINE_TUNING, GPT2_TEXT, options, prepare
 
 URL = 'https://huggingface.co/JackBAI/CRATE-GPT-12L-Pile-600000steps/resolve/main/ckpt.pt'
 

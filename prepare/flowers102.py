@@ -6,14 +6,10 @@
 Expect 1,020 pictures for training (train), 1,020 for validation (val) and 6,149 for testing (test),
 102 classes. The classes are called 1 to 102, because the dataset has no names for them.
 """
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from prepare.lib.archives import listed_pictures
-from prepare.lib.command_line import parse, run
-from prepare.lib.download import local_or_fetch
-from prepare.lib.pictures import pack_options, pack_parser, save_pack
+from lib.archives import listed_pictures
+from lib.command_line import parse, run
+from lib.download import local_or_fetch
+from lib.pictures import pack_options, pack_parser, save_pack
 from tasks.decode import is_picture
 
 URL = 'https://www.robots.ox.ac.uk/~vgg/data/flowers/102/'

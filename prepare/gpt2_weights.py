@@ -11,12 +11,8 @@ it (gelu='tanh').
 
 Expect 124,439,808 parameters; 354,823,168, 774,030,080 and 1,557,611,200 for the larger sizes.
 """
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from prepare.lib.command_line import run
-from prepare.lib.weights import FINE_TUNING, GPT2_TEXT, options, prepare
+from lib.command_line import run
+from lib.weights import FINE_TUNING, GPT2_TEXT, options, prepare
 
 URL = 'https://huggingface.co/openai-community/'
 CHECKSUMS = {'gpt2': '248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707',

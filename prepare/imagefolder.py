@@ -15,13 +15,10 @@ Expect a line for each split, such as `data/mine/train.jpeg.npy: 80 pictures, 0.
 """
 import hashlib
 import os
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import Mistake
-from prepare.lib.command_line import parse, run, share
-from prepare.lib.pictures import pack_options, pack_parser, save_pack
+from lib.command_line import Mistake, parse, run, share
+from lib.pictures import pack_options, pack_parser, save_pack
 from tasks.decode import is_picture
 
 LAYOUT = 'expected FOLDER/train/CLASS/* and FOLDER/val/CLASS/*, or FOLDER/CLASS/*'

@@ -22,16 +22,13 @@ about 40 GB. A core prepares about 250 pictures a second.
 """
 import hashlib
 import re
-import sys
 import tarfile
 from pathlib import Path, PurePosixPath
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import Mistake
+from lib.archives import MOST_BYTES, reading, tar_files
+from lib.command_line import Mistake, parse, run, share
+from lib.pictures import pack_options, pack_parser, save_pack
 from prepare.imagefolder import class_folders
-from prepare.lib.archives import MOST_BYTES, reading, tar_files
-from prepare.lib.command_line import parse, run, share
-from prepare.lib.pictures import pack_options, pack_parser, save_pack
 from tasks.decode import is_picture
 
 TRAIN_TAR, VAL_TAR = 'ILSVRC2012_img_train.tar', 'ILSVRC2012_img_val.tar'

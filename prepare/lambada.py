@@ -11,12 +11,8 @@ the last white space.
 
 Expect 5,153 passages.
 """
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from prepare.lib.benchmarks import SOURCES, options, prepare
-from prepare.lib.command_line import run
+from lib.benchmarks import SOURCES, options, prepare
+from lib.command_line import run
 
 
 def main(argv=None):

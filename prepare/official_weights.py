@@ -13,13 +13,9 @@ without its decoder gets a small one with random weights, so its encoder alone i
 torch.save(model.to_official(), 'crate.pth').
 """
 import math
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import HERE, read_file
-from prepare.lib.command_line import Parser, run
-from prepare.lib.weights import GPT2_TEXT
+from lib.command_line import Parser, run
+from lib.weights import GPT2_TEXT
 
 POSITIONS = 'pos_embedding', 'decoder_pos_embed', 'pos_embed'  # a file holds them under one of these names
 NOT_OF_TRAINING = 'model', 'init_from', 'new_head', 'image_size', 'label_smoothing'  # in config/base/transfer.py
@@ -38,6 +34,7 @@ def main(argv=None):
     from engine import official  # here, as it imports torch: --help is fast
     from engine.checkpoint import check_new
     from engine.networks import network
+    from engine.settings import HERE, read_file
     from engine.trained import write_run
     if not args.overwrite:
         check_new(args.out_dir)

@@ -19,20 +19,16 @@ import json
 import lzma
 import os
 import re
-import sys
-from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import Mistake
-from prepare.lib.archives import tar_files
-from prepare.lib.command_line import parse, parser, run, share
-from prepare.lib.download import local_or_fetch
-from prepare.lib.files import Growing, new_folder, write_text_meta
-from prepare.lib.pictures import in_order
-from prepare.lib.texts import decode
+from lib.archives import tar_files
+from lib.command_line import Mistake, parse, parser, run, share
+from lib.download import local_or_fetch
+from lib.files import Growing, new_folder, write_text_meta
+from lib.pictures import in_order
+from lib.texts import decode
 from tasks.files import cores
 from tasks.tokenizer import Tokenizer
 

@@ -5,14 +5,12 @@
 
 Expect 3,680 pictures for training (train) and 3,669 for testing (test), 37 classes.
 """
-import sys
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from prepare.lib.archives import listed_pictures, tar_files
-from prepare.lib.command_line import parse, run
-from prepare.lib.download import local_or_fetch
-from prepare.lib.pictures import pack_options, pack_parser, save_pack
+from lib.archives import listed_pictures, tar_files
+from lib.command_line import parse, run
+from lib.download import local_or_fetch
+from lib.pictures import pack_options, pack_parser, save_pack
 from tasks.decode import is_picture
 
 URL = 'https://thor.robots.ox.ac.uk/~vgg/data/pets/'

@@ -8,12 +8,8 @@ replaced by N, and all but the 10,000 most frequent words by <unk>.
 
 Expect 3,761 lines and 78,669 words.
 """
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from prepare.lib.benchmarks import SOURCES, options, prepare
-from prepare.lib.command_line import run
+from lib.benchmarks import SOURCES, options, prepare
+from lib.command_line import run
 
 
 def main(argv=None):

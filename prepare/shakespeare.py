@@ -7,12 +7,8 @@ The last tenth is held out for validation, as in nanoGPT, and the twentieth befo
 
 Expect 284,734 tokens for training, 36,059 for validation, 17,233 for testing, 50257 in the vocabulary.
 """
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from prepare.lib.command_line import run
-from prepare.lib.texts import tiny_shakespeare
+from lib.command_line import run
+from lib.texts import tiny_shakespeare
 
 
 def main(argv=None):

@@ -7,12 +7,8 @@ The last tenth is held out for validation, as in nanoGPT, and the twentieth befo
 
 Expect 948,084 tokens for training, 111,540 for validation, 55,770 for testing, 65 in the vocabulary.
 """
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from prepare.lib.command_line import run
-from prepare.lib.texts import tiny_shakespeare
+from lib.command_line import run
+from lib.texts import tiny_shakespeare
 
 
 def main(argv=None):

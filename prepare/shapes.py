@@ -15,16 +15,12 @@ the most pixels. prepare/shapes_many.py is short for --objects 4.
 Expect 20,000 pictures for training, 2,000 for validation (val) and 5,000 for testing (test).
 """
 import math
-import sys
-from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import Mistake
-from prepare.lib.command_line import between, parse, parser, run
-from prepare.lib.pictures import save_arrays
+from lib.command_line import Mistake, between, parse, parser, run
+from lib.pictures import save_arrays
 
 def heart(u, v):
     x, y = u * 1.25, -v * 1.25 + 0.1

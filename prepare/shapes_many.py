@@ -7,12 +7,8 @@ prepare/shapes.py says more; this is that script with --objects 4.
 
 Expect 20,000 pictures for training, 2,000 for validation (val) and 5,000 for testing (test).
 """
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from lib.command_line import run
 from prepare import shapes
-from prepare.lib.command_line import run
 
 
 def main(argv=None):

@@ -8,16 +8,13 @@ differ a little between Python versions.
 """
 import hashlib
 import os
-import sys
 import sysconfig
 from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import Mistake
-from prepare.lib.command_line import parse, parser, run
-from prepare.lib.files import write_text
+from lib.command_line import Mistake, parse, parser, run
+from lib.files import write_text
 from tasks.tokenizer import Tokenizer
 
 SKIP = {'site-packages', 'dist-packages', '__pycache__', 'test', 'tests', 'idle_test'}

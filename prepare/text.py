@@ -7,14 +7,11 @@
 The files of a folder are joined in the order of their names. The last tenth of the text is held out
 for validation. Bytes that are not UTF-8 are replaced and counted. The whole text is in memory at once.
 """
-import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from engine.settings import Mistake
-from prepare.lib.command_line import parse, parser, run, share
-from prepare.lib.texts import tokenize_and_save
+from lib.command_line import Mistake, parse, parser, run, share
+from lib.texts import tokenize_and_save
 
 
 def files_of(paths, glob):

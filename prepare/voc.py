@@ -9,16 +9,14 @@ pictures without objects are left out.
 
 Expect of VOC 2012 1,464 pictures for training (train) and 1,449 for validation (val), 20 classes.
 """
-import sys
 from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from prepare.lib.archives import reading
-from prepare.lib.command_line import parse, run
-from prepare.lib.masks import labelled
-from prepare.lib.pictures import pack_options, pack_parser, save_pack
+from lib.archives import reading
+from lib.command_line import parse, run
+from lib.masks import labelled
+from lib.pictures import pack_options, pack_parser, save_pack
 from tasks.masks import UNKNOWN, read_png
 
 CLASSES = ['aeroplane', 'bicycle', 'bird', 'boat', 'bottle', 'bus', 'car', 'cat', 'chair', 'cow', 'diningtable', 'dog',

@@ -8,7 +8,7 @@ import torch
 from helpers import JPEGS, KINDS, OF_AUTOENCODERS, SHORT, TEXT, go, quadrants, save_text, split_text
 
 from engine import curve
-from prepare.lib.pictures import save_arrays, save_pack
+from lib.pictures import save_arrays, save_pack
 from tasks.tokenizer import Tokenizer
 
 # one thread, so that child processes beside each other do not fight for cores, unless the user sets another number

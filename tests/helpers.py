@@ -20,7 +20,7 @@ from analysis import layers
 from engine import networks, optim, settings
 from engine.checkpoint import read_log
 from engine.trained import read_last, read_weights, write_run
-from prepare.lib.files import write_text
+from lib.files import write_text
 
 ROOT = Path(__file__).resolve().parent.parent
 

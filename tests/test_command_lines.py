@@ -34,8 +34,8 @@ from analysis.curves import CurvesConfig
 from engine import settings
 from model_aot import AoTConfig
 from model_crate import CRATE, CRATEConfig
+from lib import download
 from prepare import ptb
-from prepare.lib import download
 from tasks.augment import AugmentConfig
 
 CASES = 100 * int(os.environ.get('NANOCRATE_FAULTS', 1))

@@ -27,7 +27,7 @@ from analysis import layers, measures
 from model_crate import CRATEConfig
 from model_crate_mae import CRATEMAEConfig
 from model_vit import ViTConfig
-from prepare.lib.pictures import save_arrays
+from lib.pictures import save_arrays
 
 COURSE = ROOT / 'course'
 sys.path.insert(0, str(COURSE))

@@ -16,8 +16,8 @@ from engine.trained import load_model, open_run, read_weights
 from model_crate import CRATE, CRATEConfig
 from model_crate_mae import CRATEMAE, CRATEMAEConfig
 from model_vit_mae import ViTMAE, ViTMAEConfig
+from lib.pictures import save_arrays, save_pack
 from prepare import ptb
-from prepare.lib.pictures import save_arrays, save_pack
 from scoring import benchmarks, frozen, regression
 from tasks import augment
 from tasks.augment import eval_pictures

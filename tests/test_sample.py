@@ -15,7 +15,7 @@ import sample
 from engine import plots
 from engine.trained import load_model, open_run
 from model_crate import CRATE, CRATEConfig
-from prepare.lib.pictures import save_arrays
+from lib.pictures import save_arrays
 from tasks.tokenizer import Tokenizer
 
 ALPHABET = ''.join(sorted(set('naïve text, ünd more\n')))

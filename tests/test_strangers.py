@@ -24,8 +24,8 @@ import analyze
 import sample
 from engine import settings
 from model_crate import CRATE, CRATEConfig
+from lib.pictures import save_pack
 from prepare import arrays, imagefolder, imagenet, lambada
-from prepare.lib.pictures import save_pack
 from tasks.decode import to_rgb
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith('linux'), reason='memory is limited as Linux does it')

@@ -12,8 +12,8 @@ import pytest
 from helpers import ROOT, losses, run, snapshot
 
 from engine.checkpoint import read_log
-from prepare.lib.files import hold
-from prepare.lib.pictures import save_arrays
+from lib.files import hold
+from lib.pictures import save_arrays
 from tasks import files
 
 pytestmark = pytest.mark.slow
@@ -72,7 +72,7 @@ def test_a_second_preparation_of_a_folder_waits_and_replaces_nothing(killed, tmp
 
 def test_a_forked_process_does_not_keep_a_folder(tmp_path, capsys):
     """As the readers of pictures are, which outlive a killed process by seconds."""
-    code = ('import os, sys, time; from prepare.lib.files import hold; hold(sys.argv[1]); '
+    code = ('import os, sys, time, prepare; from lib.files import hold; hold(sys.argv[1]); '
             'os.fork() or print(os.getpid(), flush=True); time.sleep(60)')
     holder = start('-c', code, tmp_path / 'd')
     child = int(holder.stdout.readline())

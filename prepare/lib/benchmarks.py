@@ -14,11 +14,11 @@ from pathlib import Path, PurePosixPath
 from typing import Callable, NamedTuple
 
 from engine.settings import Mistake
-from prepare.lib.archives import UNPACK, first_bytes, reading, tar_files, zip_files
-from prepare.lib.command_line import claim, parser
-from prepare.lib.download import local_or_fetch
-from prepare.lib.files import new_folder, write_meta
-from prepare.lib.texts import decode
+from lib.archives import UNPACK, first_bytes, reading, tar_files, zip_files
+from lib.command_line import claim, parser
+from lib.download import local_or_fetch
+from lib.files import new_folder, write_meta
+from lib.texts import decode
 
 # ---- from a text to the objects of its benchmark: functions (text, where it is from) -> rows ------------------------
 

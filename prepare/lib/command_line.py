@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from engine.settings import Mistake, one_line_errors
-from prepare.lib.files import check_free, hold
+from lib.files import check_free, hold
 
 
 class Parser(argparse.ArgumentParser):

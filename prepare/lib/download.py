@@ -7,8 +7,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from engine.settings import Mistake
-from prepare.lib.archives import first_bytes
-from prepare.lib.files import hold
+from lib.archives import first_bytes
+from lib.files import hold
 from tasks.files import digests
 
 PATIENCE = 30  # seconds to wait for a server that sends nothing

@@ -27,8 +27,8 @@ import numpy as np
 from tqdm import tqdm
 
 from engine.settings import Mistake
-from prepare.lib.command_line import between, parser
-from prepare.lib.files import Growing, new_folder, write_meta
+from lib.command_line import between, parser
+from lib.files import Growing, new_folder, write_meta
 from tasks import masks
 from tasks.decode import open_picture, to_grey, to_rgb
 from tasks.files import cores

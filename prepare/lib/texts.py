@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from prepare.lib.command_line import parse, parser
-from prepare.lib.download import local_or_fetch
-from prepare.lib.files import write_text
+from lib.command_line import parse, parser
+from lib.download import local_or_fetch
+from lib.files import write_text
 from tasks.tokenizer import Tokenizer
 
 REPLACED = '\ufffd'  # stands for bytes that are not UTF-8

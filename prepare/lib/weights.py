@@ -1,7 +1,7 @@
 """What the scripts share that make run directories of published weights."""
 from engine.settings import Mistake
-from prepare.lib.command_line import Parser
-from prepare.lib.download import local_or_fetch
+from lib.command_line import Parser
+from lib.download import local_or_fetch
 
 GPT2_TEXT = {'kind': 'text', 'tokenizer': {'name': 'gpt2'}}
 # settings with which train.py fine-tunes if no config is named: nanoGPT's, 20 steps of 32 sequences

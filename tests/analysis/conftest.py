@@ -8,7 +8,7 @@ from insides import NETWORKS, OTHERS, kind_of, loud_network
 from PIL import Image
 
 import analyze
-from prepare.lib.pictures import save_arrays
+from lib.pictures import save_arrays
 from tasks.tokenizer import Tokenizer
 
 

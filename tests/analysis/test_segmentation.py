@@ -5,7 +5,7 @@ import torch
 from insides import cropped, floats, fresh, heads_of, load, softmax_of, walk
 
 from analysis.maskcut import maskcut
-from prepare.lib.pictures import save_arrays
+from lib.pictures import save_arrays
 
 GUESSES = ('the patches that objects cover most of', 'two groups of pixels by colour',
            'the middle, half as wide and high', 'the whole picture')

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import analyze
-from prepare.lib.pictures import save_arrays
+from lib.pictures import save_arrays
 
 
 def pictures(channels):

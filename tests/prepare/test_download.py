@@ -5,7 +5,7 @@ from argparse import Namespace
 import numpy as np
 import pytest
 
-from prepare.lib import download
+from lib import download
 
 CONTENT, OTHER = (np.random.default_rng(seed).bytes(3_000_000) for seed in (0, 1))
 SHA = hashlib.sha256(CONTENT).hexdigest()

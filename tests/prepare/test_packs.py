@@ -14,7 +14,7 @@ from helpers import ROOT
 from PIL import Image, ImageOps
 from small_files import decoded, huge_png, jpeg, names, png, read, saved, tree
 
-from prepare.lib import pictures
+from lib import pictures
 
 
 def with_palette(**options):

@@ -13,8 +13,8 @@ from helpers import fails
 from small_files import RNG, npy, tree
 from small_files import arrays as held
 
+from lib.pictures import save_arrays
 from prepare import arrays, cifar10, cifar100
-from prepare.lib.pictures import save_arrays
 
 X, Y = RNG.integers(0, 256, (50, 7, 6), np.uint8), (np.arange(50) % 3).astype(np.uint8)
 

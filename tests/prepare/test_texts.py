@@ -4,8 +4,8 @@ import pytest
 from helpers import fails
 from small_files import tree
 
+from lib import texts
 from prepare import shakespeare, shakespeare_char, stdlib, text
-from prepare.lib import texts
 from tasks import files as data
 from tasks.tokenizer import Tokenizer
 

@@ -5,7 +5,7 @@ from fake_mps import FakeMPS
 from helpers import OF_AUTOENCODERS, SHORT, go
 
 import eval
-from prepare.lib.benchmarks import save_benchmark
+from lib.benchmarks import save_benchmark
 from scoring import frozen
 
 

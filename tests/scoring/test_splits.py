@@ -10,7 +10,7 @@ from helpers import (TEXT, by_hand, margin, masked_autoencoder, normalized, quad
                      text_network)
 
 from engine import networks
-from prepare.lib.pictures import save_arrays
+from lib.pictures import save_arrays
 from scoring import confusion, splits
 from tasks.hidden import MaskedTextSplit
 from tasks.pictures import ImageSplit

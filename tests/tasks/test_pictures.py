@@ -11,7 +11,7 @@ import torch
 from helpers import JPEGS, OF_PICTURES, column, fails, jpeg, quadrants, train_fast
 from PIL import Image
 
-from prepare.lib.pictures import save_pack
+from lib.pictures import save_pack
 from tasks.pictures import ImageSplit, order, share_of_each
 
 WHOLE = [slice(None)]
