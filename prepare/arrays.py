@@ -18,7 +18,7 @@ import struct
 import numpy as np
 
 from lib.archives import reading
-from lib.command_line import Mistake, parse, parser, run, share
+from lib.command_line import Mistake, between, parse, parser, run
 from lib.pictures import check_arrays, save_arrays
 
 MOST_UNZIPPED = 2 ** 30  # bytes in a compressed file, which go into memory; the largest of EMNIST has 0.5 GB
@@ -54,7 +54,7 @@ def main(argv=None):
     for split, text in ('', 'for training'), ('val_', 'for validation'), ('test_', 'for testing'):
         for kind in 'images', 'labels':
             p.add_argument(f'--{split}{kind}', required=not split, metavar='FILE', help=f'{kind} {text}')
-    p.add_argument('--val', type=share, default=0.1,
+    p.add_argument('--val', type=between(float, 0, 1), default=0.1,
                    help='share of the training pictures held out if there are no --val_images (default: %(default)s)')
     p.add_argument('--classes', metavar='NAMES', help='names separated by commas (default: 0,1,2,..)')
     args = parse(p, argv)

@@ -1,7 +1,7 @@
 """The Children's Book Test (Hill et al. 2016): choose the word that is missing in a sentence.
 
     python prepare/cbt.py                 # 120 MB; writes data/cbt_cn and data/cbt_ne
-    python prepare/cbt.py --from PATH     # your CBTest.tgz, a folder, or one of the two files
+    python prepare/cbt.py --from PATH     # your CBTest.tgz, or one of the two files
 
 A question has 20 sentences of a children's book as context, and ten words to choose from for the
 gap in the 21st. The missing words are common nouns (CN) or named entities (NE). A question is stored
@@ -12,12 +12,43 @@ The archive is compared with the checksum that Hugging Face sends with it.
 
 Expect 2,500 questions of each kind.
 """
-from lib.benchmarks import SOURCES, options, prepare
-from lib.command_line import run
+import re
+from pathlib import Path
+
+from lib.archives import reading
+from lib.benchmarks import read_texts, save_benchmark
+from lib.command_line import Mistake, claim, parser, run
+
+URL = 'https://huggingface.co/datasets/cam-cst/cbt/resolve/1cdc548cca1ff7416d3be8c6a91755d64d519126/data/CBTest.tgz'
+NAMES = {'cbtest_CN_test_2500ex.txt': '_cn', 'cbtest_NE_test_2500ex.txt': '_ne'}
+
+
+def questions(text, name):
+    """[{'context': [..], 'question': .., 'answer': .., 'choices': [..]}] of a text."""
+    if not text.endswith('\n'):
+        raise Mistake(f'{name} ends within a question: it is cut off; get it again')
+    rows = []
+    for number, part in enumerate(re.split(r'\n\s*\n', text.strip()), 1):
+        with reading(f'{name}, question {number} is not numbered sentences, a question, its answer and choices'):
+            numbers, _, sentences = zip(*(line.partition(' ') for line in part.split('\n')))
+            assert numbers == tuple(str(i + 1) for i in range(len(numbers)))
+            *context, asked = (sentence.strip() for sentence in sentences)
+            question, answer, *_, choices = (words.strip() for words in asked.split('\t'))
+            choices = [word.strip() for word in choices.split('|') if word.strip()]
+            assert 'XXXXX' in question and answer in choices and len(choices) > 1
+            rows.append({'context': context, 'question': question, 'answer': answer, 'choices': choices})
+    return rows
 
 
 def main(argv=None):
-    prepare(options(__doc__, SOURCES['cbt']).parse_args(argv), SOURCES['cbt'])
+    args = parser(__doc__, 'data/cbt', f'instead of the download: CBTest.tgz, or {" or ".join(NAMES)}').parse_args(argv)
+    given = Path(args.source or '').name
+    names = [given] if given in NAMES else list(NAMES)
+    claim(args, *(args.out + NAMES[name] for name in names))
+    texts, source = read_texts(args, URL, names)
+    rows = {name: questions(text, name) for name, text in texts.items()}
+    for name in rows:
+        save_benchmark(args.out + NAMES[name], 'cloze', rows[name], source)
 
 
 if __name__ == '__main__':

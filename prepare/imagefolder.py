@@ -17,7 +17,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from lib.command_line import Mistake, parse, run, share
+from lib.command_line import Mistake, between, parse, run
 from lib.pictures import pack_options, pack_parser, save_pack
 from tasks.decode import is_picture
 
@@ -56,7 +56,7 @@ def hold_out(classes, val_share):
 def main(argv=None):
     p = pack_parser(__doc__, None)
     p.add_argument('folder', metavar='FOLDER', help='a folder of class folders, or of train and val with class folders')
-    p.add_argument('--val', type=share, default=0.1,
+    p.add_argument('--val', type=between(float, 0, 1), default=0.1,
                    help='share held out if there is no folder val (default: %(default)s)')
     args = parse(p, argv)
     folder = Path(args.folder)

@@ -26,7 +26,7 @@ import tarfile
 from pathlib import Path, PurePosixPath
 
 from lib.archives import MOST_BYTES, reading, tar_files
-from lib.command_line import Mistake, parse, run, share
+from lib.command_line import Mistake, between, parse, run
 from lib.pictures import pack_options, pack_parser, save_pack
 from prepare.imagefolder import class_folders
 from tasks.decode import is_picture
@@ -105,7 +105,7 @@ def first(folders, *names):
 
 def main(argv=None):
     p = pack_parser(__doc__, 'data/imagenet', 'a folder, or an archive of ImageNet-21K')
-    p.add_argument('--val', type=share, default=0.005,
+    p.add_argument('--val', type=between(float, 0, 1), default=0.005,
                    help='share held out if there is no validation part (default: %(default)s)')
     args = parse(p, argv)
     source = Path(args.source or '')

@@ -5,18 +5,40 @@
 
 OpenAI's version has the capitals and punctuation of the printed books: lambada_test.jsonl. The
 original is in lower case, with spaces around punctuation: lambada-dataset.tar.gz or
-lambada_test_plain_text.txt. PATH is one of these files, or a folder with one. A line of OpenAI's
-file is {"text": ".."}, a line of the original is the passage itself. The last word is what follows
-the last white space.
+lambada_test_plain_text.txt. PATH is one of these files. A line of OpenAI's file is {"text": ".."}, a
+line of the original is the passage itself. The last word is what follows the last white space.
 
 Expect 5,153 passages.
 """
-from lib.benchmarks import SOURCES, options, prepare
-from lib.command_line import run
+import json
+import re
+
+from lib.archives import reading
+from lib.benchmarks import read_texts, save_benchmark
+from lib.command_line import parse, parser, run
+
+URL = 'https://openaipublic.blob.core.windows.net/gpt-2/data/lambada_test.jsonl'
+SHA256 = '4aa8d02cd17c719165fc8a7887fddd641f43fcafa4b1c806ca8abc31fabdb226'
+NAMES = ['lambada_test.jsonl', 'lambada_test_plain_text.txt']
+
+
+def passages(text, source):
+    """[{'context': .., 'word': ..}] of the lines of a text."""
+    is_json, rows = re.search(r'^\s*\{\s*"', text, re.M), []
+    for number, line in enumerate(text.split('\n'), 1):
+        if line.strip():
+            with reading(f'{source}, line {number} is no passage of at least two words'):
+                context, word = (json.loads(line)['text'] if is_json else line).rsplit(None, 1)
+                (context + word).encode()  # fails for half a surrogate pair
+                rows.append({'context': context, 'word': word})
+    return rows
 
 
 def main(argv=None):
-    prepare(options(__doc__, SOURCES['lambada']).parse_args(argv), SOURCES['lambada'])
+    args = parse(parser(__doc__, 'data/lambada', f'instead of the download: an archive with {" or ".join(NAMES)}, or '
+                                                 'one of these'), argv)
+    texts, source = read_texts(args, URL, NAMES, SHA256)
+    save_benchmark(args.out, 'last_word', passages(next(iter(texts.values())), source), source)
 
 
 if __name__ == '__main__':

@@ -24,16 +24,16 @@ import numpy as np
 from tqdm import tqdm
 
 from lib.archives import tar_files
-from lib.command_line import Mistake, parse, parser, run, share
+from lib.command_line import Mistake, between, parse, parser, run
 from lib.download import local_or_fetch
-from lib.files import Growing, new_folder, write_text_meta
+from lib.files import Growing, new_folder
 from lib.pictures import in_order
-from lib.texts import decode
+from lib.texts import write_text_meta
 from tasks.files import cores
 from tasks.tokenizer import Tokenizer
 
 URL = 'https://huggingface.co/datasets/Skylion007/openwebtext/resolve/main/subsets'
-SUBSETS, SPLITS, DTYPE = 21, ('train', 'val'), np.dtype(np.uint16)  # 50257 tokens fit, and 256 bytes
+SUBSETS, SPLITS = 21, ('train', 'val')
 PROGRESS = 'progress.json'
 
 tokenizer = functools.cache(Tokenizer)
@@ -52,55 +52,18 @@ def tokenize(job):
     encode, end = tokenizer(kind).encode, tokenizer(kind).beginning
     texts = {s: [] for s in SPLITS}
     for _, content in tar_files(name, lambda name: name.endswith('.txt'), file=lzma.open(io.BytesIO(packed))):
-        text = re.sub('\n\n\n+', '\n\n', decode(content)[0]).strip()
+        text = re.sub('\n\n\n+', '\n\n', content.decode('utf-8-sig', errors='replace')).strip()
         texts['val' if held_out(text, val_share) else 'train'].append(text)
-    return {s: (np.array([token for text in texts[s] for token in (*encode(text), end)], DTYPE), len(texts[s]),
+    return {s: (np.array([token for text in texts[s] for token in (*encode(text), end)], np.uint16), len(texts[s]),
                 sum(len(text.encode()) for text in texts[s])) for s in SPLITS}
 
 
 def save(state, files, path):
     """The counts after a complete subset, once its tokens are on the disk."""
     for file in files.values():
-        file.file.flush()
-        os.fsync(file.file.fileno())
+        file.flush()
     path.with_suffix('.new').write_text(json.dumps(state), encoding='utf-8')
     os.replace(path.with_suffix('.new'), path)
-
-
-def prepare(args):
-    """Tokens are appended to train.npy and val.npy. progress.json has the counts after the last complete subset; what
-    was appended later is cut off when this goes on."""
-    tokenizer(args.tokenizer)  # fails before the download if there is no tokenizer
-    with new_folder(args.out, PROGRESS) as folder:
-        path, names = folder / PROGRESS, [f'urlsf_subset{i:02}' for i in range(args.subsets)]
-        begun = {'val': args.val, 'tokenizer': args.tokenizer}
-        state = json.loads(path.read_text(encoding='utf-8')) if path.exists() else {
-            'begun': begun, 'done': []} | {s: {'tokens': 0, 'documents': 0, 'bytes': 0} for s in SPLITS}
-        if state['begun'] != begun or state['done'] != names[:len(state['done'])]:
-            raise Mistake(f'{folder} was begun with --val {state["begun"]["val"]} --tokenizer '
-                          f'{state["begun"]["tokenizer"]} and has {len(state["done"])} subsets; pass these, and at '
-                          'least as many --subsets, or remove the folder')
-        files = {s: Growing(folder / f'{s}.npy', DTYPE, state[s]['tokens']) for s in SPLITS}
-        for name in names[len(state['done']):]:
-            archive = local_or_fetch(args, f'{args.url}/{name}.tar', name=f'openwebtext/{name}.tar')
-            jobs = (((f'{archive}: {n}', packed, args.tokenizer, args.val),) for n, packed in
-                    tar_files(archive, lambda n: n.endswith('_data.xz')))
-            before = sum(file.length for file in files.values())
-            for _, found in tqdm(in_order(tokenize, jobs, args.workers), name, disable=None, unit=' files'):
-                for s, (tokens, *counts) in found.items():
-                    files[s].append(tokens)
-                    state[s] = {k: state[s][k] + n for k, n in zip(state[s], (len(tokens), *counts))}
-            if before == sum(file.length for file in files.values()):
-                raise Mistake(f'{archive} holds no *_data.xz with .txt files; get it again')
-            state['done'].append(name)
-            save(state, files, path)
-            if args.source is None:
-                archive.unlink()
-        write_text_meta(folder, tokenizer(args.tokenizer), files, {s: state[s]['bytes'] for s in SPLITS})
-        path.unlink()
-    for s in SPLITS:
-        print(f'{args.out}/{s}.npy: {state[s]["tokens"]:,} tokens of {state[s]["documents"]:,} documents, '
-              f'{state[s]["bytes"]:,} bytes')
 
 
 def main(argv=None):
@@ -109,11 +72,45 @@ def main(argv=None):
                    help=f'how many of the {SUBSETS} subsets, from the first (default: all)')
     p.add_argument('--tokenizer', default='gpt2', choices=['gpt2', 'bytes'],
                    help='default: %(default)s; with bytes, a document ends with a new line')
-    p.add_argument('--val', type=share, default=0.0005,
+    p.add_argument('--val', type=between(float, 1e-4, 0.5), default=0.0005,
                    help='share of the documents that is held out (default: %(default)s)')
     p.add_argument('--workers', type=int, default=cores(), help='processes that tokenize (default: one per core)')
     p.add_argument('--url', default=URL, help='where the archives are (default: %(default)s)')
-    prepare(parse(p, argv))
+    args = parse(p, argv)
+    tokenizer(args.tokenizer)  # fails before the download if there is no tokenizer
+    with new_folder(args.out, PROGRESS) as folder:
+        # progress.json has the counts after the last complete subset; what was appended later is cut off
+        progress, begun = folder / PROGRESS, {'val': args.val, 'tokenizer': args.tokenizer}
+        state = {'begun': begun, 'done': 0} | {s: [0, 0, 0] for s in SPLITS}  # of a split: tokens, documents, bytes
+        if progress.exists():
+            state = json.loads(progress.read_text(encoding='utf-8'))
+        if state['begun'] != begun or state['done'] > args.subsets:
+            raise Mistake(f'{folder} was begun with --val {state["begun"]["val"]} --tokenizer '
+                          f'{state["begun"]["tokenizer"]} and has {state["done"]} subsets; pass these, and at least as '
+                          'many --subsets, or remove the folder')
+        files = {s: Growing(folder / f'{s}.npy', np.uint16, state[s][0]) for s in SPLITS}
+        while state['done'] < args.subsets:
+            name, before = f'urlsf_subset{state["done"]:02}.tar', files['train'].length
+            archive = local_or_fetch(args, f'{args.url}/{name}', name=f'openwebtext/{name}')
+            jobs = (((f'{archive}: {file}', packed, args.tokenizer, args.val),) for file, packed in
+                    tar_files(archive, lambda file: file.endswith('_data.xz')))
+            for _, found in tqdm(in_order(tokenize, jobs, args.workers), name, disable=None, unit=' files'):
+                for s, (tokens, documents, size) in found.items():
+                    files[s].append(tokens)
+                    state[s] = [old + new for old, new in zip(state[s], (len(tokens), documents, size))]
+            if before == files['train'].length:
+                raise Mistake(f'{archive} holds no *_data.xz with .txt files; get it again')
+            state['done'] += 1
+            save(state, files, progress)
+            if args.source is None:
+                archive.unlink()
+        for file in files.values():
+            file.close()
+        write_text_meta(folder, tokenizer(args.tokenizer), {
+            s: {'tokens': state[s][0], 'dtype': 'uint16', 'bytes': state[s][2]} for s in SPLITS})
+        progress.unlink()
+    for s in SPLITS:
+        print('{}/{}.npy: {:,} tokens of {:,} documents, {:,} bytes'.format(args.out, s, *state[s]))
 
 
 if __name__ == '__main__':

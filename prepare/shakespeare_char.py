@@ -8,11 +8,11 @@ The last tenth is held out for validation, as in nanoGPT, and the twentieth befo
 Expect 948,084 tokens for training, 111,540 for validation, 55,770 for testing, 65 in the vocabulary.
 """
 from lib.command_line import run
-from lib.texts import tiny_shakespeare
+from prepare import shakespeare
 
 
 def main(argv=None):
-    tiny_shakespeare(argv, __doc__, 'data/shakespeare_char', 'chars')
+    shakespeare.main(argv, __doc__, 'data/shakespeare_char', 'chars')
 
 
 if __name__ == '__main__':

@@ -11,11 +11,8 @@ import os
 import sysconfig
 from pathlib import Path
 
-import numpy as np
-
 from lib.command_line import Mistake, parse, parser, run
-from lib.files import write_text
-from tasks.tokenizer import Tokenizer
+from lib.texts import write_text
 
 SKIP = {'site-packages', 'dist-packages', '__pycache__', 'test', 'tests', 'idle_test'}
 
@@ -25,33 +22,25 @@ def split_of(name):
 
 
 def sources(root):
-    """{'train': .., 'val': .., 'test': ..}: the paths of the .py files below root, in the order of their names."""
-    splits = {'train': {}, 'val': {}, 'test': {}}
+    """(name, path) of the .py files below root, in the order of their names."""
+    found = []
     for folder, subfolders, files in os.walk(root):
         subfolders[:] = [f for f in subfolders if f not in SKIP]
-        for path in (Path(folder, f) for f in files if f.endswith('.py')):
-            name = path.relative_to(root).as_posix()
-            splits[split_of(name)][name] = path
-    return {split: [path for _, path in sorted(found.items()) if path.is_file()] for split, found in splits.items()}
-
-
-def parts(splits):
-    """(split, ids, bytes) of each split: its files, with a new line between two."""
-    for split, paths in splits.items():
-        texts = (path.read_bytes().decode('utf-8', errors='replace').replace('\r\n', '\n') for path in paths)
-        text = '\n'.join(texts).encode()
-        yield split, np.frombuffer(text, np.uint8), len(text)
+        found += [Path(folder, f) for f in files if f.endswith('.py')]
+    return sorted((path.relative_to(root).as_posix(), path) for path in found if path.is_file())
 
 
 def main(argv=None):
     p = parser(__doc__, 'data/stdlib', 'folder of Python sources (default: %(default)s)')
     p.set_defaults(source=sysconfig.get_path('stdlib'))
     args = parse(p, argv)
-    splits = sources(args.source)
-    if not all(splits.values()):
+    texts = {'train': [], 'val': [], 'test': []}
+    for name, path in sources(args.source):
+        texts[split_of(name)].append(path.read_text(encoding='utf-8', errors='replace'))
+    if not all(texts.values()):
         raise Mistake(f'too few .py files below {args.source}; pass --from FOLDER with Python sources')
-    print(f'files from {args.source}:', ', '.join(f'{len(paths)} for {split}' for split, paths in splits.items()))
-    write_text(args.out, Tokenizer('bytes'), parts(splits))
+    print(f'files from {args.source}:', ', '.join(f'{len(held)} for {split}' for split, held in texts.items()))
+    write_text(args.out, 'bytes', {split: '\n'.join(held) for split, held in texts.items()})
 
 
 if __name__ == '__main__':

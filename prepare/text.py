@@ -10,31 +10,32 @@ for validation. Bytes that are not UTF-8 are replaced and counted. The whole tex
 from fnmatch import fnmatch
 from pathlib import Path
 
-from lib.command_line import Mistake, parse, parser, run, share
-from lib.texts import tokenize_and_save
+from lib.command_line import Mistake, between, parse, parser, run
+from lib.texts import decode, write_text
 
 
-def files_of(paths, glob):
-    for path in map(Path, paths):
-        if not path.exists():
-            raise Mistake(f'no such file or folder: {path}')
-        found = [path] if path.is_file() else sorted(
-            p for p in path.rglob('*') if p.is_file() and fnmatch(f'/{p.relative_to(path).as_posix()}', f'*/{glob}'))
-        if not found:
-            raise Mistake(f'{path} holds no file that matches --glob={glob}; pass another, such as *.md')
-        yield from found
+def files_of(path, glob):
+    """A file, or the files of a folder that match, in the order of their names."""
+    found = [path] if path.is_file() else sorted(
+        p for p in path.rglob('*') if p.is_file() and fnmatch(f'/{p.as_posix()}', f'*/{glob}'))
+    if not found:
+        raise Mistake(f'{path} is no file, and no folder with a file that matches --glob={glob}, such as *.md')
+    return found
 
 
 def main(argv=None):
     p = parser(__doc__, None)
-    p.add_argument('paths', nargs='+', help='files or folders')
+    p.add_argument('paths', nargs='+', type=Path, help='files or folders')
     p.add_argument('--glob', default='*.txt', help='which files of a folder (default: %(default)s)')
     p.add_argument('--tokenizer', default='bytes', choices=['bytes', 'chars', 'gpt2'], help='default: %(default)s')
-    p.add_argument('--val', type=share, default=0.1, help='share of the text that is held out (default: %(default)s)')
+    p.add_argument('--val', type=between(float, 0, 1), default=0.1,
+                   help='share of the text that is held out (default: %(default)s)')
     args = parse(p, argv)
-    paths = [*{path.resolve(): path for path in files_of(args.paths, args.glob)}.values()]  # each file once
-    print(f'{len(paths)} files')
-    tokenize_and_save(paths, args.tokenizer, args.out, {'val': args.val})
+    files = {file.resolve(): file for path in args.paths for file in files_of(path, args.glob)}  # each once
+    print(f'{len(files)} files')
+    text = '\n'.join(decode(file.read_bytes(), file) for file in files.values())
+    cut = int(len(text) * (1 - args.val))
+    write_text(args.out, args.tokenizer, {'train': text[:cut], 'val': text[cut:]})
 
 
 if __name__ == '__main__':

@@ -3,7 +3,7 @@
     python prepare/wikitext.py                   # WikiText-2 (4 MB), to data/wikitext2
     python prepare/wikitext.py --size 103        # WikiText-103 (190 MB), to data/wikitext103
     python prepare/wikitext.py --raw             # the text before rare words became <unk> (5 MB)
-    python prepare/wikitext.py --from PATH       # your archive, a folder, or wiki.test.tokens
+    python prepare/wikitext.py --from PATH       # your archive, or wiki.test.tokens
 
 Both have the same articles in their test splits (AoT, footnote 5), but many more words of
 WikiText-2 became <unk>. The raw test splits are the same file, so --raw reads the small archive for
@@ -11,17 +11,26 @@ both.
 
 Expect 4,358 lines; of WikiText-2 1,256,449 bytes, raw 1,290,590.
 """
-from lib.benchmarks import SOURCES, options, prepare
-from lib.command_line import run
+from lib.benchmarks import read_texts, save_benchmark
+from lib.command_line import claim, parser, run
+
+URL = 'https://wikitext.smerity.com/'  # the first author's; the address in the paper is closed
+FILES = {'2': ('wikitext-2-v1.zip', '92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c'),
+         '103': ('wikitext-103-v1.zip', '242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590'),
+         'raw': ('wikitext-2-raw-v1.zip', 'ef7edb566e3e2b2d31b29c1fdb0c89a4cc683597484c3dc2517919c615435a11')}
 
 
 def main(argv=None):
-    p = options(__doc__, SOURCES['wikitext2']._replace(out=''))
+    p = parser(__doc__, '', 'instead of the download: the archive, or its wiki.test.tokens or .raw')
     p.add_argument('--size', choices=['2', '103'], default='2', help='which WikiText (default: %(default)s)')
     p.add_argument('--raw', action='store_true', help='the version without <unk>')
     args = p.parse_args(argv)
     args.out = args.out or f'data/wikitext{args.size}'
-    prepare(args, SOURCES['raw' if args.raw else f'wikitext{args.size}'])
+    claim(args, args.out)
+    file, checksum = FILES['raw' if args.raw else args.size]
+    name = 'wiki.test.raw' if args.raw else 'wiki.test.tokens'
+    texts, source = read_texts(args, URL + file, [name], checksum)
+    save_benchmark(args.out, 'text', [{'text': texts[name]}], source)
 
 
 if __name__ == '__main__':

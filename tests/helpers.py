@@ -20,7 +20,7 @@ from analysis import layers
 from engine import networks, optim, settings
 from engine.checkpoint import read_log
 from engine.trained import read_last, read_weights, write_run
-from lib.files import write_text
+from lib.texts import write_tokens
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -31,7 +31,7 @@ TEXT = ' '.join(np.random.default_rng(0).choice(WORDS, 12_000))
 
 def save_text(out, tokenizer, splits, n_bytes):
     """A prepared dataset of a text in memory. splits: {'train': ids, 'val': ids}; n_bytes: of UTF-8 a split."""
-    write_text(out, tokenizer, ((name, ids, n_bytes[name]) for name, ids in splits.items()))
+    write_tokens(out, tokenizer, ((name, ids, n_bytes[name]) for name, ids in splits.items()))
 
 
 def split_text(text, tokenizer):

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from engine.settings import Mistake, one_line_errors
-from lib.files import check_free, hold
+from lib.files import hold
 
 
 class Parser(argparse.ArgumentParser):
@@ -41,15 +41,17 @@ def parse(p, argv):
 def claim(args, *folders):
     """Raises Mistake, before any work is done, if a folder is not free; from then on other processes wait. With --once,
     the program ends if the datasets are there."""
-    for alone in (False, True):  # a folder that is not free needs no lock; one that is may just have been written
-        for folder in folders:
-            if alone:
-                hold(folder)
-        if args.once and all((Path(folder) / 'meta.json').exists() for folder in folders):
-            print(f'{" and ".join(folders)} is there')
-            sys.exit()
-        for folder in folders:
-            check_free(folder, args.overwrite)
+    for folder in folders:
+        hold(folder)
+    if args.once and all(Path(folder, 'meta.json').exists() for folder in folders):
+        print(f'{" and ".join(folders)} is there')
+        sys.exit()
+    for folder in map(Path, folders):
+        if (folder / 'meta.json').exists():
+            if not args.overwrite:
+                raise Mistake(f'{folder} exists; give another --out, or --overwrite to replace it')
+        elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise Mistake(f'{folder} exists and is no prepared dataset; give another --out')
 
 
 def between(kind, low, high):
@@ -59,13 +61,6 @@ def between(kind, low, high):
             raise argparse.ArgumentTypeError(f'{text} must be between {low} and {high}')
         return kind(text)
     return number
-
-
-def share(text):
-    """The type of an option that must be between 0 and 1, both excluded."""
-    if not 0 < float(text) < 1:
-        raise argparse.ArgumentTypeError(f'{text} must be between 0 and 1')
-    return float(text)
 
 
 def run(main):

@@ -12,18 +12,6 @@ import numpy as np
 from engine.settings import Mistake
 from tasks.files import digests
 
-
-def check_free(out, overwrite):
-    """Raises Mistake if `out` exists; with overwrite, only if it is no prepared dataset. Call it
-    before the work."""
-    out = Path(out)
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        if not (out / 'meta.json').exists():
-            raise Mistake(f'{out} exists and is no prepared dataset; give another --out')
-        if not overwrite:
-            raise Mistake(f'{out} exists; give another --out, or --overwrite to replace it')
-
-
 LOCKS = []  # open files, to the end of this process
 
 
@@ -35,15 +23,13 @@ def hold(path):
         LOCKS.append(open(path.with_name(f'.{path.name}.lock'), 'ab'))
     except OSError as e:
         raise Mistake(f'{path} cannot be written ({e.strerror}); name another place') from None
-    try:
+    with contextlib.suppress(ImportError, OSError):  # of Windows, or of a file system without locks
         import fcntl
         try:
             fcntl.lockf(LOCKS[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             print(f'another process writes {path}; waiting for it', flush=True)
             fcntl.lockf(LOCKS[-1], fcntl.LOCK_EX)
-    except (ImportError, OSError):  # Windows, or a file system without locks
-        pass
 
 
 @contextlib.contextmanager
@@ -91,6 +77,11 @@ class Growing:
         self.file.write(np.ascontiguousarray(a, self.dtype))
         self.ends.append(self.length + len(a))
 
+    def flush(self):
+        """Returns once all is on the disk."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
     def close(self):
         """Complete the file; returns where each appended part ends, after where the first begins, int64."""
         self.write_header()
@@ -102,30 +93,3 @@ def write_meta(folder, meta):
     """Write meta.json, with the digests of all arrays in the folder, which must be complete."""
     meta = meta | {'files': digests(sorted(Path(folder).glob('*.npy')), 'checksums')}
     (Path(folder) / 'meta.json').write_text(json.dumps(meta, indent=1), encoding='utf-8', newline='\n')
-
-
-def write_text_meta(folder, tokenizer, files, n_bytes):
-    """Complete the files of a text dataset, {split: Growing}, and write its meta.json. n_bytes: {split: UTF-8
-    bytes}."""
-    splits = {}
-    for split, file in files.items():
-        if file.length < 2:
-            raise Mistake(f'too little text: {file.length} tokens for {split}; give more, or another --val')
-        file.close()
-        splits[split] = {'tokens': file.length, 'dtype': str(file.dtype), 'bytes': n_bytes[split]}
-    write_meta(folder, {'kind': 'text', 'tokenizer': tokenizer.spec, 'vocab_size': tokenizer.vocab_size,
-                        'splits': splits})
-
-
-def write_text(out, tokenizer, parts):
-    """Write a text dataset and print its counts. parts: (split, ids (n,), UTF-8 bytes of its text, for bits per byte)
-    of each split; one at a time is in memory."""
-    dtype, files, n_bytes = np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32, {}, {}
-    with new_folder(out) as new:
-        for name, ids, count in parts:
-            files[name], n_bytes[name] = Growing(new / f'{name}.npy', dtype), count
-            files[name].append(ids)
-        write_text_meta(new, tokenizer, files, n_bytes)
-    for name, file in files.items():
-        print(f'{out}/{name}.npy: {file.length:,} tokens of {n_bytes[name]:,} bytes, {tokenizer.vocab_size} in the '
-              'vocabulary')

@@ -1,49 +1,48 @@
-"""What the scripts that prepare text share."""
-from itertools import pairwise
-from pathlib import Path
-
+"""Text to datasets, which tasks/files.py describes."""
 import numpy as np
 
-from lib.command_line import parse, parser
-from lib.download import local_or_fetch
-from lib.files import write_text
+from engine.settings import Mistake
+from lib.files import new_folder, write_meta
 from tasks.tokenizer import Tokenizer
 
 REPLACED = '\ufffd'  # stands for bytes that are not UTF-8
 
 
-def decode(content):
-    """Bytes -> (text, how many places were not UTF-8 and were replaced). A byte order mark at the
-    beginning is dropped."""
+def decode(content, name):
+    """Bytes -> text. Places that are not UTF-8 are replaced, and counted in a line that is printed. A byte order mark
+    at the beginning is dropped."""
     text = content.decode('utf-8-sig', errors='replace')
-    return text, text.count(REPLACED) - content.count(REPLACED.encode())
+    if replaced := text.count(REPLACED) - content.count(REPLACED.encode()):
+        print(f'{name}: {replaced:,} places that are not UTF-8 were replaced')
+    return text
 
 
-def tokenize_and_save(paths, tokenizer, out, held_out):
-    """Write a text dataset of UTF-8 files, joined by new lines. held_out: {split: share} of the
-    characters at the end, in this order; the rest is for training. tokenizer: its name; the alphabet
-    of 'chars' is that of the text."""
-    texts, replaced = zip(*(decode(Path(path).read_bytes()) for path in paths))
-    if sum(replaced):
-        print(f'{sum(replaced):,} places that are not UTF-8 were replaced')
-    text, names, shares = '\n'.join(texts), ['train', *held_out], [*held_out.values()]
-    made = Tokenizer(tokenizer, ''.join(sorted(set(text))) if tokenizer == 'chars' else '')
-    starts = [0, *(int(len(text) * (1 - sum(shares[i:]))) for i in range(len(shares))), len(text)]
-    parts = (text[start:end] for start, end in pairwise(starts))
-    write_text(out, made, ((name, ids_of(part, made), len(part.encode())) for name, part in zip(names, parts)))
+def write_text(out, tokenizer, texts):
+    """Write a text dataset and print its counts. tokenizer: its name; the alphabet of 'chars' is that of all texts.
+    texts: {split: text}."""
+    made = Tokenizer(tokenizer, ''.join(sorted(set().union(*texts.values()))) if tokenizer == 'chars' else '')
+    write_tokens(out, made, ((split, made.encode(text), len(text.encode())) for split, text in texts.items()))
 
 
-def ids_of(text, tokenizer):
-    """The ids of a text, (n,)."""
-    if tokenizer.spec['name'] == 'bytes':
-        return np.frombuffer(text.encode(), np.uint8)
-    return np.array(tokenizer.encode(text), np.uint32)
+def write_tokens(out, tokenizer, parts):
+    """Write a text dataset and print its counts. parts: (split, ids (n,), UTF-8 bytes of its text, for bits per byte)
+    of each split; one at a time is in memory."""
+    dtype, splits = np.dtype(np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32), {}
+    with new_folder(out) as new:
+        for split, ids, n_bytes in parts:
+            np.save(new / f'{split}.npy', np.asarray(ids, dtype))
+            splits[split] = {'tokens': len(ids), 'dtype': str(dtype), 'bytes': n_bytes}
+        write_text_meta(new, tokenizer, splits)
+    for split, s in splits.items():
+        print(f'{out}/{split}.npy: {s["tokens"]:,} tokens of {s["bytes"]:,} bytes, {tokenizer.vocab_size} in the '
+              'vocabulary')
 
 
-def tiny_shakespeare(argv, doc, out, tokenizer):
-    """All that shakespeare.py and shakespeare_char.py do."""
-    args = parse(parser(doc, out, 'a local copy of input.txt instead of the download'), argv)
-    url = 'https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt'
-    path = local_or_fetch(args, url, '86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed',
-                          'tinyshakespeare.txt')
-    tokenize_and_save([path], tokenizer, args.out, {'test': 0.05, 'val': 0.1})  # val is nanoGPT's
+def write_text_meta(folder, tokenizer, splits):
+    """Write meta.json of a text dataset. splits: {split: {'tokens': how many, 'dtype': their type, 'bytes': of UTF-8}}.
+    """
+    for split, s in splits.items():
+        if s['tokens'] < 2:
+            raise Mistake(f'too little text: {s["tokens"]} tokens for {split}; give more, or another --val')
+    write_meta(folder, {'kind': 'text', 'tokenizer': tokenizer.spec, 'vocab_size': tokenizer.vocab_size,
+                        'splits': splits})

@@ -47,8 +47,7 @@ PLAIN = '\n'.join(' '.join(p.split()) for p in PASSAGES) + '\n'
 
 
 @pytest.mark.parametrize('script, name, source, content, expected', [
-    (wikitext, 'wikitext2', 'a', WIKI.encode(), [{'text': WIKI}]),  # files in a folder below the folder that is named
-    (wikitext, 'wikitext2', 'a/b/wiki.test.tokens', WIKI.encode(), [{'text': WIKI}]),
+    (wikitext, 'wikitext2', 'a/wiki.test.tokens', WIKI.encode(), [{'text': WIKI}]),
     (wikitext, 'wikitext2', 'mine.txt', WIKI.replace('\n', '\r\n').encode(), [{'text': WIKI}]),
     (ptb, 'ptb', 'mine.txt', b' caf\xe9 and \xff \n', [{'text': ' caf\ufffd and \ufffd \n'}]),
     (lambada, 'lambada', 'x.jsonl', b'\xef\xbb\xbf{"text": "the \xef\xbf\xbd cat"}\n\n', [
@@ -58,21 +57,23 @@ PLAIN = '\n'.join(' '.join(p.split()) for p in PASSAGES) + '\n'
         ('mine.txt', PLAIN.encode() + b'\n'),
         ('x.tar.gz', tar({'lambada_test_plain_text.txt': PLAIN.encode(), 'train-novels.tar': b''}, 'gz')))],
     (cbt, 'cbt_ne', 'cbtest_NE_test_2500ex.txt', NE.encode(), None)])
-def test_plain_files_and_unpacked_folders_do_too(script, name, source, content, expected, prepared, tmp_path):
+def test_plain_files_do_too(script, name, source, content, expected, prepared, tmp_path):
     folder = tmp_path / 'in'
-    tree(folder, {'a/b/wiki.test.tokens' if source[0] == 'a' else source: content})
+    tree(folder, {source: content})
     script.main(['--from', f'{folder}/{source}', '--out', f'{tmp_path}/{name.removesuffix("_ne")}'])
     assert rows(tmp_path, name) == (expected or rows(prepared, name))
     assert {p.name for p in tmp_path.glob('[!.]*')} == {'in', name}
 
 
-def test_a_download_is_checked_and_kept(serve, archives, tmp_path):
+def test_a_download_is_checked_and_kept(serve, archives, tmp_path, monkeypatch):
     server = serve((archives / 'CBTest.tgz').read_bytes(), ['drop', 'busy', 'fine'])
-    url = ['--url', server.url.removesuffix('file')]
-    cbt.main([*url, '--out', f'{tmp_path}/cbt'])
+    for script in cbt, wikitext, ptb, lambada:
+        monkeypatch.setattr(script, 'URL', server.url)
+    cbt.main(['--out', f'{tmp_path}/cbt'])
     assert server.state['resumed'] == 1 and rows(tmp_path, 'cbt_ne')
-    for script, name in ((wikitext, 'wikitext2'), (ptb, 'ptb'), (lambada, 'lambada')):  # it is none of these
+    for script, name in (wikitext, 'wikitext2'), (ptb, 'ptb'), (lambada, 'lambada'):  # it is none of these
         with pytest.raises(ValueError, match='damaged'):
-            script.main([*url, '--out', f'{tmp_path}/{name}'])
-        assert not (tmp_path / name).exists()
-    cbt.main(['--url', 'http://127.0.0.1:9/', '--out', f'{tmp_path}/cbt', '--overwrite'])  # it is still there
+            script.main(['--out', f'{tmp_path}/{name}/d'])
+        assert not (tmp_path / name / 'd').exists()
+    monkeypatch.setattr(cbt, 'URL', 'http://127.0.0.1:9/file')
+    cbt.main(['--out', f'{tmp_path}/cbt', '--overwrite'])  # it is still there

@@ -1,10 +1,12 @@
 """prepare/stdlib.py, text.py and the functions that they share."""
+import hashlib
+import re
+
 import numpy as np
 import pytest
 from helpers import fails
 from small_files import tree
 
-from lib import texts
 from prepare import shakespeare, shakespeare_char, stdlib, text
 from tasks import files as data
 from tasks.tokenizer import Tokenizer
@@ -36,7 +38,8 @@ def test_a_dataset_is_the_text_of_its_files(tokenizer, tmp_path, capsys):
     decoded = [content.decode('utf-8-sig', errors='replace') for content in CONTENTS]
     whole = '\n'.join(decoded)
     replaced = whole.count('\ufffd') - sum(content.count('\ufffd'.encode()) for content in CONTENTS)
-    assert f'{replaced} places' in capsys.readouterr().out and replaced > 15
+    counted = re.findall(r'a\.txt: (\d+) places', capsys.readouterr().out)
+    assert sum(map(int, counted)) == replaced > 15 and len(counted) == 4
     meta, cut = data.read_meta(tmp_path / 'd'), int(len(whole) * 0.7)
     for split, part in (('train', whole[:cut]), ('val', whole[cut:])):
         ids = np.load(tmp_path / 'd' / f'{split}.npy')
@@ -44,13 +47,15 @@ def test_a_dataset_is_the_text_of_its_files(tokenizer, tmp_path, capsys):
         assert meta['splits'][split] == {'tokens': len(ids), 'dtype': 'uint16', 'bytes': len(part.encode())}
 
 
-def test_all_parts_are_tokenized_by_themselves(tmp_path):
-    """Train, test and val lie in this order in the text."""
+def test_parts_of_shakespeare(tmp_path, monkeypatch):
+    """Train, test and val lie in this order in the text, each tokenized by itself."""
     whole = 'seven wonders of the ancient world ' * 20
-    tree(tmp_path, {'a.txt': whole.encode()})
-    texts.tokenize_and_save([tmp_path / 'a.txt'], 'bytes', tmp_path / 'd', {'test': 0.01, 'val': 0.24})
-    for split, part in (('train', whole[:525]), ('test', whole[525:532]), ('val', whole[532:])):
-        assert bytes(np.load(tmp_path / 'd' / f'{split}.npy').tolist()) == part.encode()
+    monkeypatch.setattr(shakespeare, 'SHA256', hashlib.sha256(whole.encode()).hexdigest())
+    tree(tmp_path, {'input.txt': whole.encode()})
+    shakespeare_char.main(['--from', str(tmp_path), '--out', f'{tmp_path}/d'])
+    tokenizer = Tokenizer(**data.read_meta(tmp_path / 'd')['tokenizer'])
+    for split, part in (('train', whole[:595]), ('test', whole[595:630]), ('val', whole[630:])):
+        assert tokenizer.decode(np.load(tmp_path / 'd' / f'{split}.npy').tolist()) == part
 
 
 @pytest.mark.parametrize('script', [shakespeare, shakespeare_char])
