@@ -19,7 +19,7 @@ import numpy as np
 
 from lib.archives import reading
 from lib.command_line import Mistake, between, parse, parser, run
-from lib.pictures import check_arrays, save_arrays
+from lib.pictures import save_arrays
 
 MOST_UNZIPPED = 2 ** 30  # bytes in a compressed file, which go into memory; the largest of EMNIST has 0.5 GB
 
@@ -40,12 +40,16 @@ def read(path):
 
 
 def read_split(images, labels):
-    """The pictures and labels in two files. Raises Mistake unless they fit together."""
+    """The pictures and labels in two files. Raises Mistake unless they are, and fit together."""
     x, y = read(images), read(labels)
-    if x.ndim == 4 and x.shape[1] < x.shape[2] == x.shape[3]:
-        raise Mistake(f'{images} holds {x.shape}, which looks like (N, C, H, W); '
-                      'convert it to (N, H, W, C) by x.transpose(0, 2, 3, 1)')
-    check_arrays(x, y, images, labels)
+    channels_first = x.ndim == 4 and x.shape[1] < x.shape[2] == x.shape[3]
+    if x.dtype != np.uint8 or x.ndim not in (3, 4) or not x.size or channels_first:
+        raise Mistake(f'{images} holds {x.dtype} {x.shape}; expected pictures as uint8 (N, H, W) or (N, H, W, C): '
+                      'convert (N, C, H, W) by x.transpose(0, 2, 3, 1), and values from 0 to 1 by '
+                      '(x * 255).round().astype(numpy.uint8)')
+    if y.dtype.kind not in 'iu' or y.shape != x.shape[:1] or y.min() < 0 or y.max() >= 10 ** 5:
+        raise Mistake(f'{labels} holds {y.dtype} {y.shape}; expected {len(x)} whole numbers from 0 to 99,999; number '
+                      'other labels by numpy.unique(y, return_inverse=True)[1]')
     return x, y
 
 

@@ -9,6 +9,7 @@ are unknown pixels, and where objects overlap the smaller one is in front. The l
 the class of the object that shows the most pixels; pictures without objects are left out.
 """
 import json
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -82,16 +83,12 @@ def decode(counts, shape):
     COCO's text of it, six bits a letter, lowest first: five of the number, and one for whether it goes on. From the
     fourth number on the text has differences to the number two before."""
     if isinstance(counts, str):
-        letters, counts, value, shift = counts.encode('ascii'), [], 0, 0
-        for letter in letters:
-            bits = letter - 48
-            value |= (bits & 31) << shift
-            shift += 5
-            if not bits & 32:                                           # the last letter of this number
-                if bits & 16:                                           # a negative one
-                    value -= 1 << shift
-                counts.append(value + (counts[-2] if len(counts) > 2 else 0))
-                value = shift = 0
+        numbers, counts = re.findall('[P-o]*[0-O]', counts), []             # letters from P on go on
+        for letters in numbers:
+            value = sum((ord(letter) - 48 & 31) << 5 * i for i, letter in enumerate(letters))
+            if ord(letters[-1]) - 48 & 16:                                  # a negative one
+                value -= 1 << 5 * len(letters)
+            counts.append(value + (counts[-2] if len(counts) > 2 else 0))
     assert sum(counts) == shape[0] * shape[1], 'its runs are not as long as the picture'
     return (np.arange(len(counts)) % 2).repeat(counts).astype(bool).reshape(shape[::-1]).T
 

@@ -22,15 +22,16 @@ SIZES = {'B16': (12, 16), 'L14': (16, 14)}  # heads, pixels of a patch
 
 
 def main(argv=None):
-    args = options(__doc__, 'out/crate_alpha_SIZE', URL, 'where crate_alpha_SIZE.pth is', SIZES).parse_args(argv)
+    p = options(__doc__, 'out/crate_alpha_SIZE', URL, 'where crate_alpha_SIZE.pth is')
+    p.add_argument('--size', choices=SIZES, default='B16', help='default: %(default)s')
+    args = p.parse_args(argv)
     (n_head, patch_size), classes, file = SIZES[args.size], list(names()), f'crate_alpha_{args.size}.pth'
 
     def network(weights):
         from model_crate_alpha import CRATEAlpha
-        return CRATEAlpha.from_official(weights, n_head=n_head, image_size=224, patch_size=patch_size,
-                                        num_classes=len(classes))
-    prepare(args, f'out/crate_alpha_{args.size.lower()}', args.url + file, file, network,
-            {'dataset': 'imagenet', 'eval_crop': 1.0}, {'kind': 'images', 'classes': classes})
+        return CRATEAlpha.from_official(weights, n_head=n_head, image_size=224, patch_size=patch_size, num_classes=1000)
+    prepare(args, f'out/crate_alpha_{args.size.lower()}', network, {'dataset': 'imagenet', 'eval_crop': 1.0},
+            {'kind': 'images', 'classes': classes}, args.url + file, file)
 
 
 if __name__ == '__main__':

@@ -21,13 +21,15 @@ from lib.weights import FINE_TUNING, GPT2_TEXT, options, prepare
 URL = 'https://huggingface.co/JackBAI/CRATE-GPT-12L-Pile-600000steps/resolve/main/ckpt.pt'
 
 
+def network(weights):
+    from model_crate_alpha import CRATEAlpha
+    return CRATEAlpha.from_official(weights, n_head=12)
+
+
 def main(argv=None):
     args = options(__doc__, 'out/crate_lm', URL, 'the file to download').parse_args(argv)
-
-    def network(weights):
-        from model_crate_alpha import CRATEAlpha
-        return CRATEAlpha.from_official(weights, n_head=12)
-    prepare(args, 'out/crate_lm', args.url, f'crate_lm{Path(args.url).suffix}', network, FINE_TUNING, GPT2_TEXT)
+    prepare(args, 'out/crate_lm', network, FINE_TUNING, GPT2_TEXT, args.url,
+            f'crate_lm{Path(args.url).suffix}')
 
 
 if __name__ == '__main__':

@@ -25,28 +25,21 @@ LAYOUT = 'expected FOLDER/train/CLASS/* and FOLDER/val/CLASS/*, or FOLDER/CLASS/
 
 
 def class_folders(folder):
-    """folder/CLASS/* -> {class: names of its pictures}, all sorted. An empty class is refused."""
-    classes, ignored = {}, 0
-    for name in sorted(p.name for p in Path(folder).iterdir() if p.is_dir() and not p.name.startswith('.')):
-        files = sorted(os.listdir(Path(folder, name)))
-        classes[name] = [f for f in files if is_picture(f)]
-        ignored += len(files) - len(classes[name])
-        if not classes[name]:
-            raise Mistake(f'the class folder {Path(folder, name)} holds no picture directly in it; add some or remove '
-                          f'it; {LAYOUT}')
+    """{class: names of its pictures} of folder/CLASS/*, all sorted. An empty class is refused."""
+    classes = {}
+    for place in sorted(p for p in Path(folder).glob('*') if p.is_dir() and not p.name.startswith('.')):
+        classes[place.name] = sorted(filter(is_picture, os.listdir(place)))
+        if not classes[place.name]:
+            raise Mistake(f'the class folder {place} holds no picture directly in it; add some or remove it; {LAYOUT}')
     if not classes:
         raise Mistake(f'no class folder in {folder}; {LAYOUT}')
-    if ignored:
-        print(f'ignored {ignored:,} files in {folder} that are not pictures')
     return classes
 
 
 def hold_out(classes, val_share):
-    """{class: names} -> (train, val), two such dicts; val gets at least one picture of each class."""
+    """{class: names} -> (train, val), two such dicts; val gets a picture of each class that has two."""
     train, val = {}, {}
     for c, names in classes.items():
-        if len(names) < 2:
-            raise Mistake(f'class {c} has one picture only, so none can be held out for validation; add more')
         count = min(max(1, round(val_share * len(names))), len(names) - 1)
         names = sorted(names, key=lambda n: hashlib.sha256(os.fsencode(f'{c}/{n}')).hexdigest())
         train[c], val[c] = sorted(names[count:]), sorted(names[:count])
@@ -55,17 +48,15 @@ def hold_out(classes, val_share):
 
 def main(argv=None):
     p = pack_parser(__doc__, None)
-    p.add_argument('folder', metavar='FOLDER', help='a folder of class folders, or of train and val with class folders')
+    p.add_argument('folder', metavar='FOLDER', type=Path,
+                   help='a folder of class folders, or of train and val with class folders')
     p.add_argument('--val', type=between(float, 0, 1), default=0.1,
                    help='share held out if there is no folder val (default: %(default)s)')
     args = parse(p, argv)
-    folder = Path(args.folder)
-    if not folder.is_dir():
-        raise Mistake(f'{folder} is no folder; unpack it if it is an archive, and name the folder')
-    found = [name for name in ('train', 'val', 'valid', 'test') if (folder / name).is_dir()]
+    found = [name for name in ('train', 'val', 'valid', 'test') if (args.folder / name).is_dir()]
     if found and 'train' not in found:
-        raise Mistake(f'{folder} has no folder train beside {found[0]}; {LAYOUT}')
-    places = {name.replace('valid', 'val'): folder / name for name in found} or {'train': folder}
+        raise Mistake(f'{args.folder} has no folder train beside {found[0]}; {LAYOUT}')
+    places = {name.replace('valid', 'val'): args.folder / name for name in found} or {'train': args.folder}
     held = {split: class_folders(place) for split, place in places.items()}
     classes = list(held['train'])
     for split in held.values():

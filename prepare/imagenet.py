@@ -21,6 +21,7 @@ Expect 1,281,167 pictures for training, 50,000 for validation and 1,000 classes 
 about 40 GB. A core prepares about 250 pictures a second.
 """
 import hashlib
+import os
 import re
 import tarfile
 from pathlib import Path, PurePosixPath
@@ -59,20 +60,20 @@ def of_val(path, folders):
     if path.is_dir() and any(p.is_dir() and not p.name.startswith('.') for p in path.iterdir()):
         return sorted(of_folder(path), key=lambda picture: (PurePosixPath(picture[0]).name, picture[0]))
     if path.is_dir():
-        found = {p.name: p for p in path.iterdir() if is_picture(p.name)}
-        return [(name, wnid, str(found[name])) for name, wnid in read_labels(folders, found, path)]
+        labels = read_labels(folders, filter(is_picture, os.listdir(path)))
+        return ((name, wnid, f'{path}/{name}') for name, wnid in labels)
     with reading(f'{path} is damaged, cut off or no tar archive'):
         tar = tarfile.open(path, 'r:')
         found = {PurePosixPath(m.name).name: m for m in tar if m.isfile() and is_picture(m.name)}
         assert not any(m.issparse() or m.size > MOST_BYTES for m in found.values()), 'a picture is too large'
-    return ((name, wnid, tar.extractfile(found[name]).read()) for name, wnid in read_labels(folders, found, path))
+    return ((name, wnid, tar.extractfile(found[name]).read()) for name, wnid in read_labels(folders, found))
 
 
-def read_labels(folders, names, where):
+def read_labels(folders, names):
     """(name, WNID) of each validation picture, sorted. folders: where labels may be."""
     path, names = first(folders, SOLUTION, SYNSETS), sorted(names)
     if not path:
-        raise Mistake(f'the pictures of {where} are in no class folders, so their labels are needed: put {SOLUTION} or '
+        raise Mistake(f'the validation pictures are in no class folders, so their labels are needed: put {SOLUTION} or '
                       f'{SYNSETS} in {folders[0]}')
     text = path.read_text(encoding='utf-8', errors='replace')
     wnids = text.split()
@@ -80,7 +81,7 @@ def read_labels(folders, names, where):
         by_name = dict(re.findall(r'^(\S+),(n\d+)', text, re.M))
         wnids = [by_name.pop(PurePosixPath(name).stem, None) for name in names] + list(by_name)
     if len(wnids) != len(names) or None in wnids:
-        raise Mistake(f'{path} does not have one label for each of the {len(names):,} pictures of {where}; get it '
+        raise Mistake(f'{path} does not have one label for each of the {len(names):,} validation pictures; get it '
                       'again, or what is missing there')
     return zip(names, wnids)
 
@@ -104,31 +105,23 @@ def first(folders, *names):
 
 
 def main(argv=None):
-    p = pack_parser(__doc__, 'data/imagenet', 'a folder, or an archive of ImageNet-21K')
+    p = pack_parser(__doc__, 'data/imagenet', 'a folder, or an archive of ImageNet-21K', required=True)
     p.add_argument('--val', type=between(float, 0, 1), default=0.005,
                    help='share held out if there is no validation part (default: %(default)s)')
     args = parse(p, argv)
-    source = Path(args.source or '')
-    if not args.source or not source.exists():
-        raise Mistake(f'--from PATH names your copy, not {args.source}. ImageNet needs an account: get it from '
-                      'https://image-net.org, or the "imagenet-object-localization-challenge" from Kaggle; --help says '
-                      'what PATH may be')
+    source = Path(args.source)
     folders = [source, source / 'ILSVRC/Data/CLS-LOC']
     train, val = first(folders, 'train', TRAIN_TAR), first(folders, 'val', VAL_TAR)
     if bool(train) != bool(val):
         raise Mistake(f'{source} has {(train or val).name} but no {"val or " + VAL_TAR if train else TRAIN_TAR}; put '
                       'it there' + f', or pass --from {train} to hold out a share of it' * bool(train))
-    train, total = train or source, None
-    parts = [of_folder(train) if train.is_dir() else of_tar(train)]
+    train = train or source
+    pictures = of_folder(train) if train.is_dir() else of_tar(train)
     if val:
-        parts.append(of_val(val, folders))
-        stream = ((split, *picture) for split, part in zip(('train', 'val'), parts) for picture in part)
+        save_pack(args.out, {'train': pictures, 'val': of_val(val, folders)}, **pack_options(args))
     else:
         print(f'{source} has no validation part: --val={args.val} of the pictures is held out')
-        stream = hold_out(*parts, args.val)
-    if all(isinstance(part, list) for part in parts):
-        total = sum(map(len, parts))
-    save_pack(args.out, ('train', 'val'), None, stream, total, **pack_options(args))
+        save_pack(args.out, ('train', 'val'), None, hold_out(pictures, args.val), **pack_options(args))
 
 
 if __name__ == '__main__':

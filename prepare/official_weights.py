@@ -15,30 +15,16 @@ torch.save(model.to_official(), 'crate.pth').
 import math
 
 from lib.command_line import Parser, run
-from lib.weights import GPT2_TEXT
+from lib.weights import GPT2_TEXT, prepare
 
 POSITIONS = 'pos_embedding', 'decoder_pos_embed', 'pos_embed'  # a file holds them under one of these names
 NOT_OF_TRAINING = 'model', 'init_from', 'new_head', 'image_size', 'label_smoothing'  # in config/base/transfer.py
 
 
-def main(argv=None):
-    p = Parser(__doc__, 'the run in this directory')
-    p.add_argument('file', help='the file of weights')
-    p.add_argument('--model', required=True, choices=('crate', 'crate_alpha', 'crate_mae', 'vit', 'vit_mae'))
-    p.add_argument('--n_head', required=True, type=int, help='heads of a layer, 12 in Base')
-    p.add_argument('--decoder_n_head', type=int, default=16, help="heads of ViT-MAE's decoder (default: 16)")
-    p.add_argument('--image_size', type=int, help='pixels (default: as the positions tell); 0: text')
-    p.add_argument('--patch_size', type=int, default=16, help='pixels (default: 16)')
-    p.add_argument('--out_dir', required=True, help='run directory to write')
-    args = p.parse_args(argv)
-    from engine import official  # here, as it imports torch: --help is fast
-    from engine.checkpoint import check_new
-    from engine.networks import network
-    from engine.settings import HERE, read_file
-    from engine.trained import write_run
-    if not args.overwrite:
-        check_new(args.out_dir)
-    sd, (Network, Config), text = official.read(args.file), network(args.model), args.image_size == 0
+def network_of(sd, args):
+    """The network with the weights sd, {name: tensor}, for the words of the command line."""
+    from engine import networks, official  # here, as it imports torch: --help is fast
+    Network, Config = networks.network(args.model)
     side = math.isqrt(next((sd[name].shape[1] for name in POSITIONS if name in sd), 197) - 1)
     shape = {'n_head': args.n_head, 'patch_size': args.patch_size,
              'image_size': side * args.patch_size if args.image_size is None else args.image_size}
@@ -50,14 +36,27 @@ def main(argv=None):
         sd = {name: t for name, t in spare.items() if name.startswith(('decoder', 'mask_token'))} | sd
     if args.model == 'crate' and 'cls_token' in sd and not official.has_classifier(sd):
         print('the file has no classifier: one of zeros takes its place; fine-tune it with --new_head=true')
-    model = Network.from_official(sd, **shape)
+    return Network.from_official(sd, **shape)
+
+
+def main(argv=None):
+    p = Parser(__doc__, 'the run in this directory')
+    p.add_argument('source', metavar='file', help='the file of weights')
+    p.add_argument('--model', required=True, choices=('crate', 'crate_alpha', 'crate_mae', 'vit', 'vit_mae'))
+    p.add_argument('--n_head', required=True, type=int, help='heads of a layer, 12 in Base')
+    p.add_argument('--decoder_n_head', type=int, default=16, help="heads of ViT-MAE's decoder (default: 16)")
+    p.add_argument('--image_size', type=int, help='pixels (default: as the positions tell); 0: text')
+    p.add_argument('--patch_size', type=int, default=16, help='pixels (default: 16)')
+    p.add_argument('--out_dir', required=True, help='run directory to write')
+    args = p.parse_args(argv)
     settings, data = {}, GPT2_TEXT
-    if not text:
+    if args.image_size != 0:
+        from engine.official import VIEWS
+        from engine.settings import HERE, read_file
         transfer = read_file(f'{HERE}/config/base/transfer.py')
-        settings = {k: v for k, v in transfer.items() if k not in NOT_OF_TRAINING} | official.VIEWS.get(args.model, {})
+        settings = {k: v for k, v in transfer.items() if k not in NOT_OF_TRAINING} | VIEWS.get(args.model, {})
         data = {'kind': 'images', 'classes': None}
-    write_run(args.out_dir, model, settings, data, 'run this again, or name another --out_dir')
-    print(f'{args.out_dir}: {args.model}, {model.num_params():,} parameters')
+    prepare(args, args.out_dir, lambda sd: network_of(sd, args), settings, data)
 
 
 if __name__ == '__main__':

@@ -19,7 +19,7 @@ import math
 import numpy as np
 from tqdm import tqdm
 
-from lib.command_line import Mistake, between, parse, parser, run
+from lib.command_line import between, parse, parser, run
 from lib.pictures import save_arrays
 
 def heart(u, v):
@@ -135,22 +135,22 @@ def draw_part(seed, split, first, count, size, objects):
 
 def main(argv=None, doc=__doc__, out='data/shapes', objects=1):
     p = parser(doc, out)
-    p.add_argument('--size', type=between(int, 8, 256), default=32,
+    p.add_argument('--size', type=int, choices=range(8, 257, 4), default=32, metavar='N',
                    help='pixels per side, a multiple of 4, at most 256 (default: %(default)s)')
     p.add_argument('--objects', type=between(int, 1, 16), default=objects,
                    help='shapes in a picture, at most (default: %(default)s)')
-    for split, n, what in ('train', 20_000, 'training'), ('val', 2_000, 'validation'), ('test', 5_000, 'testing'):
-        p.add_argument(f'--{split}', type=between(int, 1, 10 ** 7), default=n,
-                       help=f'pictures for {what} (default: %(default)s)')
+    counts = {'train': 20_000, 'val': 2_000, 'test': 5_000}
+    for split in counts:
+        p.add_argument(f'--{split}', type=between(int, 1, 10 ** 7), default=counts[split],
+                       help='pictures of this split (default: %(default)s)')
     p.add_argument('--seed', type=between(int, 0, 2 ** 32), default=0, help='default: %(default)s')
     args = parse(p, argv)
-    if args.size % 4:
-        raise Mistake(f'--size={args.size} must be a multiple of 4')
     splits = {}
-    for i, (split, count) in enumerate((s, getattr(args, s)) for s in ('train', 'val', 'test')):
-        drawn = [draw_part(args.seed, i, first, count, args.size, args.objects)
+    for i, split in enumerate(counts):
+        count = getattr(args, split)
+        parts = [draw_part(args.seed, i, first, count, args.size, args.objects)
                  for first in tqdm(range(0, count, 200), split, unit=' pictures', unit_scale=200, disable=None)]
-        splits[split] = [np.concatenate(part) for part in zip(*drawn)]
+        splits[split] = [np.concatenate(arrays) for arrays in zip(*parts)]
     save_arrays(args.out, splits, CLASSES)
 
 

@@ -16,7 +16,10 @@ OTHERWISE = 'download the file in another way and pass --from PATH'
 
 
 def differs(path, checksum):
-    """'' if the file has this checksum (an MD5 of 32 hex digits, or a sha256 of 64), else a reason."""
+    """'' if the file has this checksum (an MD5 of 32 hex digits, or a sha256 of 64) or, without one, is no web page;
+    else a reason."""
+    if not checksum:  # no dataset and no weights begin so
+        return 'it is a web page, perhaps that of a login' if first_bytes(path, 99).lstrip()[:1] == b'<' else ''
     kind = 'md5' if len(checksum) == 32 else 'sha256'
     found, = digests([Path(path)], f'checksum of {path}', kind).values()
     return '' if found == checksum else f'its {kind} is not {checksum}'
@@ -30,7 +33,6 @@ def fetch(url, path, checksum=None, tries=5):
     or, without one, a web page comes, such as that of a login.
     """
     import requests
-    path = Path(path)
     part, tag = path.with_name(f'{path.name}.part'), path.with_name(f'{path.name}.etag')
     path.parent.mkdir(parents=True, exist_ok=True)
     print(f'downloading {url}')
@@ -47,13 +49,9 @@ def fetch(url, path, checksum=None, tries=5):
                               f'continue, or {OTHERWISE}') from None
             time.sleep(min(2 ** failures, 30) * 0.1)
     tag.unlink(missing_ok=True)
-    checksum = checksum or published
-    if not checksum and first_bytes(part, 99).lstrip()[:1] == b'<':  # no dataset and no weights begin so
+    if difference := differs(part, checksum or published):
         part.unlink()
-        raise Mistake(f'{url}: the server sent a web page, perhaps that of a login; {OTHERWISE}')
-    if checksum and (difference := differs(part, checksum)):
-        part.unlink()
-        raise Mistake(f'{url} arrived damaged ({difference}); run this again to download it anew')
+        raise Mistake(f'{url} arrived damaged ({difference}); run this again to download it anew, or {OTHERWISE}')
     os.replace(part, path)
     return path
 
@@ -79,8 +77,8 @@ def receive(requests, url, part, tag, have):
             tag.unlink(missing_ok=True)
             if (etag := r.headers.get('ETag', '')).startswith('"'):  # a weak one means nothing for If-Range
                 tag.write_text(etag, encoding='latin1')
-        size = r.headers.get('Content-Length', '')
-        total = int(size) + have * resumed if size.isdecimal() else None
+        left = r.raw.length_remaining  # None if the server does not say
+        total = None if left is None else left + have * resumed
         with open(part, 'ab' if resumed else 'wb') as f, \
                 tqdm(total=total, initial=have * resumed, unit='B', unit_scale=True, desc=part.stem) as bar:
             for chunk in r.iter_content(1 << 16):
@@ -100,11 +98,10 @@ def local_or_fetch(args, url, checksum=None, name=''):
         path = Path(args.source, url.rpartition('/')[2]) if os.path.isdir(args.source) else Path(args.source)
         if not path.is_file():
             raise Mistake(f'--from {path}: no such file; name the one you have')
-    elif not path.exists():
+    else:
         hold(path)  # two datasets may need the same file
         if not path.exists():
             return fetch(url, path, checksum)
     if checksum and (difference := differs(path, checksum)):
-        raise Mistake(f'{path} is not the published file ({difference}); '
-                      + ('remove it, and run this again' if args.source is None else 'get it again'))
+        raise Mistake(f'{path} is not the published file ({difference}); remove it, and get it again')
     return path

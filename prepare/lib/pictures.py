@@ -18,7 +18,6 @@ import signal
 import sys
 import threading
 import warnings
-from array import array
 from collections import deque
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -50,21 +49,17 @@ def save_arrays(out, splits, classes):
     that is not a class.
     """
     files, meta = {}, {'kind': 'images', 'storage': 'arrays', 'classes': list(classes), 'splits': {}}
-    for split, arrays in splits.items():
-        images, labels, *true = map(np.asanyarray, arrays)
-        check_arrays(images, labels, f'split {split}', f'split {split}')
+    for split, (images, labels, *true) in splits.items():
         check_labels(labels, classes, split)
-        shape = images.shape[:3]
-        images = images.reshape(*shape, -1)
+        images = np.asanyarray(images)
+        assert images.dtype == np.uint8
+        images = images.reshape(*images.shape[:3], -1)
+        arrays = dict(zip(('images', 'labels', 'masks', 'objects'), (images, np.asarray(labels, np.int64), *true)))
+        files |= {f'{split}.{name}': array for name, array in arrays.items()}
         meta['channels'] = images.shape[3]
-        files |= {f'{split}.images': images, f'{split}.labels': labels.astype(np.int64)}
-        meta['splits'][split] = dict(zip(('count', 'height', 'width'), shape))
-        if true:
-            assert true[0].dtype == (np.uint8 if true[1:] else bool) and true[0].shape == shape
-            files[f'{split}.masks'] = true[0]
-        if true[1:]:
-            files[f'{split}.objects'] = true[1].astype(np.int64)
-            meta['splits'][split]['objects'] = true[1].shape[1]
+        meta['splits'][split] = dict(zip(('count', 'height', 'width'), images.shape))
+        if 'objects' in arrays:
+            meta['splits'][split]['objects'] = arrays['objects'].shape[1]
     with new_folder(out) as new:
         for name, a in files.items():
             np.save(new / f'{name}.npy', a)
@@ -73,16 +68,6 @@ def save_arrays(out, splits, classes):
         masked, deep = ' with masks' * (f'{split}.masks' in files), f'x{meta["channels"]}' * (meta['channels'] != 3)
         print(f'{out}/{split}.images.npy: {s["count"]:,} pictures{masked} of {s["height"]}x{s["width"]}{deep}, '
               f'{len(classes)} classes')
-
-
-def check_arrays(images, labels, of_images, of_labels):
-    """Raises Mistake for arrays that are no pictures and their labels. of_images, of_labels: how to call them."""
-    if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
-        raise Mistake(f'{of_images} holds {images.dtype} {images.shape}; expected pictures as uint8 (N, H, W) or '
-                      '(N, H, W, C); convert values from 0 to 1 by (x * 255).round().astype(numpy.uint8)')
-    if labels.dtype.kind not in 'iu' or labels.shape != images.shape[:1] or labels.min() < 0 or labels.max() >= 10 ** 5:
-        raise Mistake(f'{of_labels} holds {labels.dtype} {labels.shape}; expected {len(images)} whole numbers from 0 '
-                      'to 99,999; number other labels by numpy.unique(y, return_inverse=True)[1]')
 
 
 def check_labels(labels, classes, split):
@@ -95,8 +80,8 @@ def check_labels(labels, classes, split):
 
 
 def shrink(source, size, channels=3):
-    """A picture -> (JPEG bytes, whether its short side is below size). source: a path, or the bytes
-    of a file. Raises exceptions of many types if the picture cannot be decoded completely."""
+    """A picture -> the bytes of a JPEG file. source: a path, or the bytes of a file. Raises exceptions of many types if
+    the picture cannot be decoded completely."""
     from PIL import Image
     content = source if isinstance(source, bytes) else Path(source).read_bytes()
     image = open_picture(content)
@@ -110,7 +95,7 @@ def shrink(source, size, channels=3):
     except Exception:  # damaged EXIF data; the picture itself is fine
         turn = None
     if image.format == 'JPEG' and image.mode == {1: 'L', 3: 'RGB'}[channels] and turn is None and short <= size:
-        return content, short < size
+        return content
     image = to_rgb(image) if channels == 3 else to_grey(image)
     if short > size:
         image = image.resize((round(width * size / short), round(height * size / short)), Image.BICUBIC, reducing_gap=3)
@@ -118,17 +103,17 @@ def shrink(source, size, channels=3):
         image = image.transpose(turn)
     jpeg = io.BytesIO()
     image.save(jpeg, 'JPEG', quality=QUALITY)
-    return jpeg.getvalue(), short < size
+    return jpeg.getvalue()
 
 
 def try_shrink(job):
-    """The arguments of shrink -> its result, or (None, the reason) for an undecodable picture."""
+    """The arguments of shrink -> its result, or the reason, a str, for an undecodable picture."""
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # Pillow warns about unusual metadata
         try:
             return shrink(*job)
         except Exception as e:
-            return None, ' '.join(str(e).split()) or type(e).__name__
+            return ' '.join(str(e).split()) or type(e).__name__
 
 
 # ---- work in several processes ------------------------------------------------------------------
@@ -164,7 +149,7 @@ class Pack:
 
     def __init__(self, place):
         self.place, self.jpeg, self.png = place, Growing(f'{place}.jpeg.npy', np.uint8), None
-        self.names, self.labels, self.objects = [], array('q'), []
+        self.names, self.labels, self.objects = [], [], []
 
     def add(self, name, label, jpeg, mask=None):
         """mask: (numbers, uint8 (H, W), of the upright picture; the classes of its objects); all pictures of a split
@@ -196,7 +181,7 @@ class Pack:
 
 
 def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, channels=3, max_bad=0.01, workers=None):
-    """Write a dataset of large pictures and print its counts; returns its meta.
+    """Write a dataset of large pictures and print its counts.
 
     splits: {'train': iterable of (name, label, source), ..}: the picture's path relative to its split, its label, and a
     path or bytes; perhaps then its mask, as Pack.add takes it. Or the names of the splits alone, and
@@ -209,42 +194,36 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
     """
     stream = mixed or ((split, *picture) for split in splits for picture in splits[split])
     jobs = ((split, name, label, mask, (source, size, channels)) for split, name, label, source, *mask in stream)
-    good = bad = small = 0
-    seen = {}  # class name -> number in order of appearance
     shrunk = in_order(try_shrink, jobs, cores() if workers is None else workers)
+    good, bad, seen = 0, 0, {}  # seen: class name -> number in order of appearance
     with new_folder(out) as new, contextlib.closing(shrunk):
         packs = {split: Pack(f'{new}/{split}') for split in splits}
         bar = tqdm(shrunk, total=total, unit=' pictures', disable=None)  # only on a terminal
-        for (split, name, label, mask, (source, *_)), (jpeg, note) in bar:
-            label = seen.setdefault(label, len(seen)) if classes is None else label
-            if jpeg is None:
+        for (split, name, label, mask, _), jpeg in bar:
+            if isinstance(jpeg, str):
                 bad += 1
-                where = f'{split}/{name}' if isinstance(source, bytes) else source
-                bar.write(f'left out {where}: {note}', file=sys.stderr)
+                bar.write(f'left out {split}/{name}: {jpeg}', file=sys.stderr)
                 continue
-            good, small = good + 1, small + note
-            packs[split].add(name, label, jpeg, *mask)
-        if bad and bad / (good + bad) > max_bad:
+            good += 1
+            packs[split].add(name, label if classes else seen.setdefault(label, len(seen)), jpeg, *mask)
+        if bad > max_bad * (good + bad):
             raise Mistake(f'{bad} of {good + bad} pictures cannot be decoded, more than --max_bad={max_bad}; '
                           'nothing was written. Repair or remove them, or raise --max_bad')
-        numbers = np.argsort(np.argsort(list(seen))) if classes is None else np.arange(len(classes))
-        classes = sorted(seen) if classes is None else list(classes)
+        numbers = np.arange(len(classes)) if classes else np.argsort(np.argsort(list(seen)))
+        classes = list(classes or sorted(seen))
         for split, pack in packs.items():
             if not pack.names:
                 raise Mistake(f'split {split} has no picture; nothing was written: '
                               'add some, or hold out more with --val')
             check_labels(pack.labels, classes, split)
-        meta = {'kind': 'images', 'storage': 'pack', 'classes': classes, 'channels': channels,
-                'splits': {split: pack.complete(numbers) for split, pack in packs.items()}}
-        write_meta(new, meta)
-    for split, s in meta['splits'].items():
+        entries = {split: pack.complete(numbers) for split, pack in packs.items()}
+        write_meta(new, {'kind': 'images', 'storage': 'pack', 'classes': classes, 'channels': channels,
+                         'splits': entries})
+    for split, s in entries.items():
         print(f'{out}/{split}.jpeg.npy: {s["count"]:,}{" grey" * (channels == 1)} pictures'
               f'{" with masks" * ("objects" in s)}, {s["bytes"] / 1e6:,.1f} MB, {len(classes)} classes')
-    if small:
-        print(f'{small:,} pictures have a short side below {size} pixels and keep their size')
     if bad:
         print(f'{bad:,} of {good + bad:,} pictures could not be decoded and were left out')
-    return meta
 
 
 def pack_parser(doc, out, source='', required=False):

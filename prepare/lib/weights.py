@@ -1,5 +1,4 @@
 """What the scripts share that make run directories of published weights."""
-from engine.settings import Mistake
 from lib.command_line import Parser
 from lib.download import local_or_fetch
 
@@ -10,20 +9,18 @@ FINE_TUNING = {'batch_size': 1, 'gradient_accumulation_steps': 32, 'max_iters': 
                'log_interval': 1}
 
 
-def options(doc, out_dir, url, what, sizes=()):
-    """The command line of such a script. what: is at the url; sizes: names, the default first."""
+def options(doc, out_dir, url, what):
+    """The command line of a script that downloads weights. what: is at the url."""
     p = Parser(doc, 'the run in this directory')
-    if sizes:
-        p.add_argument('--size', choices=sizes, default=next(iter(sizes)), help='default: %(default)s')
     p.add_argument('--from', dest='source', metavar='FILE', help='a local copy instead of the download')
     p.add_argument('--out_dir', help=f'run directory to write (default: {out_dir})')
     p.add_argument('--url', default=url, help=f'{what} (default: %(default)s)')
     return p
 
 
-def prepare(args, out_dir, url, file, network, settings, data, checksum=None):
-    """Fetches the weights, {name: tensor}, and writes the run of network(weights). file: the name of the download;
-    settings, data: as in engine.trained.write_run."""
+def prepare(args, out_dir, network, settings, data, url='', file='', checksum=None):
+    """Writes the run of network(weights), {name: tensor}, of a download or of the user's file. file: the name of the
+    download; settings, data: as in engine.trained.write_run."""
     from engine import official  # here, as it imports torch: --help is fast
     from engine.checkpoint import check_new
     from engine.trained import write_run
@@ -32,7 +29,5 @@ def prepare(args, out_dir, url, file, network, settings, data, checksum=None):
         check_new(out)
     path = local_or_fetch(args, url, None if args.source else checksum, file)
     model = network(official.read(path))
-    if data is GPT2_TEXT and model.config.vocab_size < 50257:
-        raise Mistake(f"{path} knows {model.config.vocab_size} tokens, GPT-2's tokenizer 50257; take another file")
     write_run(out, model, settings, data, 'run this again, or name another --out_dir')
     print(f'{out}: {model.num_params():,} parameters, {model.config.n_head} heads')
