@@ -7,8 +7,11 @@
     python train.py config/train_crate_shapes.py --dataset=mnist --flip=False --out_dir=out/mnist
 
 Pictures are uint8 of shape (N, H, W) or (N, H, W, C), with any number of channels. Labels are N
-whole numbers from 0. Without --val_images, a random tenth of the training pictures is held out for
-validation.
+whole numbers from 0 to 99,999. Convert others in Python: values from 0 to 1 by
+(x * 255).round().astype(numpy.uint8), (N, C, H, W) by x.transpose(0, 2, 3, 1), other labels by
+numpy.unique(y, return_inverse=True)[1].
+
+Without --val_images, a random tenth of the training pictures is held out for validation.
 
 Expect a line for each split: `data/mnist/train.images.npy: 54,000 pictures of 28x28x1, 10 classes`.
 """
@@ -44,12 +47,9 @@ def read_split(images, labels):
     x, y = read(images), read(labels)
     channels_first = x.ndim == 4 and x.shape[1] < x.shape[2] == x.shape[3]
     if x.dtype != np.uint8 or x.ndim not in (3, 4) or not x.size or channels_first:
-        raise Mistake(f'{images} holds {x.dtype} {x.shape}; expected pictures as uint8 (N, H, W) or (N, H, W, C): '
-                      'convert (N, C, H, W) by x.transpose(0, 2, 3, 1), and values from 0 to 1 by '
-                      '(x * 255).round().astype(numpy.uint8)')
+        raise Mistake(f'{images} holds {x.dtype} {x.shape}; convert it to uint8 (N, H, W, C) as --help says')
     if y.dtype.kind not in 'iu' or y.shape != x.shape[:1] or y.min() < 0 or y.max() >= 10 ** 5:
-        raise Mistake(f'{labels} holds {y.dtype} {y.shape}; expected {len(x)} whole numbers from 0 to 99,999; number '
-                      'other labels by numpy.unique(y, return_inverse=True)[1]')
+        raise Mistake(f'{labels} holds {y.dtype} {y.shape}; convert it to {len(x)} numbers from 0 as --help says')
     return x, y
 
 
@@ -58,9 +58,8 @@ def main(argv=None):
     for split, text in ('', 'for training'), ('val_', 'for validation'), ('test_', 'for testing'):
         for kind in 'images', 'labels':
             p.add_argument(f'--{split}{kind}', required=not split, metavar='FILE', help=f'{kind} {text}')
-    p.add_argument('--val', type=between(float, 0, 1), default=0.1,
-                   help='share of the training pictures held out if there are no --val_images (default: %(default)s)')
-    p.add_argument('--classes', metavar='NAMES', help='names separated by commas (default: 0,1,2,..)')
+    p.add_argument('--val', type=between(float, 0, 1), default=0.1, help='share held out without --val_images')
+    p.add_argument('--classes', metavar='NAMES', help='names separated by commas; without, they are 0,1,2,..')
     args = parse(p, argv)
     splits = {'train': read_split(args.images, args.labels)}
     for split in 'val', 'test':
@@ -73,8 +72,11 @@ def main(argv=None):
         x, y = splits['train']
         held_out, kept = np.split(np.random.default_rng(0).permutation(len(x)), [max(1, round(args.val * len(x)))])
         splits |= {split: (x[rows], y[rows]) for split, rows in (('train', np.sort(kept)), ('val', np.sort(held_out)))}
-    classes = 1 + max(int(y.max(initial=0)) for _, y in splits.values())
-    save_arrays(args.out, splits, args.classes.split(',') if args.classes else [str(i) for i in range(classes)])
+    largest = max(int(y.max(initial=0)) for _, y in splits.values())
+    classes = args.classes.split(',') if args.classes else [str(label) for label in range(largest + 1)]
+    if largest >= len(classes):
+        raise Mistake(f'--classes has {len(classes)} names; label {largest} needs {largest + 1}')
+    save_arrays(args.out, splits, classes)
 
 
 if __name__ == '__main__':

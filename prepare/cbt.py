@@ -30,9 +30,7 @@ def questions(text, name):
     rows = []
     for number, part in enumerate(re.split(r'\n\s*\n', text.strip()), 1):
         with reading(f'{name}, question {number} is not numbered sentences, a question, its answer and choices'):
-            numbers, _, sentences = zip(*(line.partition(' ') for line in part.split('\n')))
-            assert numbers == tuple(str(i + 1) for i in range(len(numbers)))
-            *context, asked = (sentence.strip() for sentence in sentences)
+            *context, asked = (line.partition(' ')[2].strip() for line in part.split('\n'))  # without its number
             question, answer, *_, choices = (words.strip() for words in asked.split('\t'))
             choices = [word.strip() for word in choices.split('|') if word.strip()]
             assert 'XXXXX' in question and answer in choices and len(choices) > 1

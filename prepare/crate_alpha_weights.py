@@ -14,24 +14,21 @@ read is checked tensor by tensor, and the download against the checksum that Hug
 Expect 72,328,936 parameters, and 253,650,920 for L14.
 """
 from lib.command_line import run
-from lib.weights import options, prepare
+from lib.weights import official, options, prepare
 from tasks.imagenet import names
 
 URL = 'https://huggingface.co/UCSC-VLAA/CRATE-alpha/resolve/main/torch/'
-SIZES = {'B16': (12, 16), 'L14': (16, 14)}  # heads, pixels of a patch
+SIZES = {'B16': {'n_head': 12, 'patch_size': 16}, 'L14': {'n_head': 16, 'patch_size': 14}}
 
 
 def main(argv=None):
     p = options(__doc__, 'out/crate_alpha_SIZE', URL, 'where crate_alpha_SIZE.pth is')
-    p.add_argument('--size', choices=SIZES, default='B16', help='default: %(default)s')
+    p.add_argument('--size', choices=SIZES, default='B16', help='Base or Large')
     args = p.parse_args(argv)
-    (n_head, patch_size), classes, file = SIZES[args.size], list(names()), f'crate_alpha_{args.size}.pth'
-
-    def network(weights):
-        from model_crate_alpha import CRATEAlpha
-        return CRATEAlpha.from_official(weights, n_head=n_head, image_size=224, patch_size=patch_size, num_classes=1000)
-    prepare(args, f'out/crate_alpha_{args.size.lower()}', network, {'dataset': 'imagenet', 'eval_crop': 1.0},
-            {'kind': 'images', 'classes': classes}, args.url + file, file)
+    args.out_dir, file = args.out_dir.replace('SIZE', args.size.lower()), f'crate_alpha_{args.size}.pth'
+    prepare(args, official('crate_alpha', image_size=224, num_classes=1000, **SIZES[args.size]),
+            {'dataset': 'imagenet', 'eval_crop': 1.0}, {'kind': 'images', 'classes': list(names())},
+            args.url + file, file)
 
 
 if __name__ == '__main__':

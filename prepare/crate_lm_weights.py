@@ -16,20 +16,15 @@ Expect 81,934,848 parameters. prepare/official_weights.py reads files of other s
 from pathlib import Path
 
 from lib.command_line import run
-from lib.weights import FINE_TUNING, GPT2_TEXT, options, prepare
+from lib.weights import FINE_TUNING, GPT2_TEXT, official, options, prepare
 
 URL = 'https://huggingface.co/JackBAI/CRATE-GPT-12L-Pile-600000steps/resolve/main/ckpt.pt'
 
 
-def network(weights):
-    from model_crate_alpha import CRATEAlpha
-    return CRATEAlpha.from_official(weights, n_head=12)
-
-
 def main(argv=None):
     args = options(__doc__, 'out/crate_lm', URL, 'the file to download').parse_args(argv)
-    prepare(args, 'out/crate_lm', network, FINE_TUNING, GPT2_TEXT, args.url,
-            f'crate_lm{Path(args.url).suffix}')
+    name = f'crate_lm{Path(args.url).suffix}'
+    prepare(args, official('crate_alpha', n_head=12), FINE_TUNING, GPT2_TEXT, args.url, name)
 
 
 if __name__ == '__main__':

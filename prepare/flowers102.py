@@ -10,7 +10,6 @@ from lib.archives import listed_pictures
 from lib.command_line import parse, run
 from lib.download import local_or_fetch
 from lib.pictures import pack_options, pack_parser, save_pack
-from tasks.decode import is_picture
 
 URL = 'https://www.robots.ox.ac.uk/~vgg/data/flowers/102/'
 FILES = {'102flowers.tgz': '52808999861908f626f3c1f4e79d11fa', 'setid.mat': 'a5357ecc9cb78c4bef273ce3793fc85c',
@@ -23,9 +22,9 @@ def main(argv=None):
     archive, setid, imagelabels = (local_or_fetch(args, URL + name, md5) for name, md5 in FILES.items())
     from scipy.io import loadmat
     labels, numbers = loadmat(imagelabels)['labels'].ravel(), loadmat(setid)
-    pictures = {f'image_{number:05}': (split, int(labels[number - 1]) - 1)
+    pictures = {f'image_{number:05}.jpg': (split, int(labels[number - 1]) - 1)
                 for split, name in SPLITS.items() for number in numbers[name].ravel()}
-    save_pack(args.out, SPLITS, [str(i) for i in range(1, 103)], listed_pictures(archive, is_picture, pictures),
+    save_pack(args.out, SPLITS, [str(i) for i in range(1, 103)], listed_pictures(archive, pictures),
               len(pictures), **pack_options(args))
 
 

@@ -23,16 +23,16 @@ CHECKSUMS = {'gpt2': '248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81
 
 def main(argv=None):
     p = options(__doc__, 'out/SIZE', URL, 'where SIZE/resolve/main/model.safetensors is')
-    p.add_argument('--size', choices=CHECKSUMS, default='gpt2', help='default: %(default)s')
-    p.add_argument('--n_head', type=int, help="heads of a layer (default: 64 wide each, as OpenAI's)")
+    p.add_argument('--size', choices=CHECKSUMS, default='gpt2', help='which GPT-2')
+    p.add_argument('--n_head', type=int, help="heads of a layer; without, they are 64 wide, as OpenAI's")
     args = p.parse_args(argv)
+    args.out_dir, file = args.out_dir.replace('SIZE', args.size), f'{args.size}/resolve/main/model.safetensors'
 
     def network(weights):
         from model_aot import AoT
         width = weights['wte.weight'].shape[-1] if 'wte.weight' in weights else 768
         return AoT.from_gpt2(weights, n_head=args.n_head or width // 64, gelu='tanh')
-    prepare(args, f'out/{args.size}', network, FINE_TUNING, GPT2_TEXT,
-            f'{args.url}{args.size}/resolve/main/model.safetensors', f'{args.size}.safetensors', CHECKSUMS[args.size])
+    prepare(args, network, FINE_TUNING, GPT2_TEXT, args.url + file, f'{args.size}.safetensors', CHECKSUMS[args.size])
 
 
 if __name__ == '__main__':

@@ -30,7 +30,7 @@ def class_folders(folder):
     for place in sorted(p for p in Path(folder).glob('*') if p.is_dir() and not p.name.startswith('.')):
         classes[place.name] = sorted(filter(is_picture, os.listdir(place)))
         if not classes[place.name]:
-            raise Mistake(f'the class folder {place} holds no picture directly in it; add some or remove it; {LAYOUT}')
+            raise Mistake(f'the class folder {place} holds no picture itself; {LAYOUT}')
     if not classes:
         raise Mistake(f'no class folder in {folder}; {LAYOUT}')
     return classes
@@ -48,10 +48,8 @@ def hold_out(classes, val_share):
 
 def main(argv=None):
     p = pack_parser(__doc__, None)
-    p.add_argument('folder', metavar='FOLDER', type=Path,
-                   help='a folder of class folders, or of train and val with class folders')
-    p.add_argument('--val', type=between(float, 0, 1), default=0.1,
-                   help='share held out if there is no folder val (default: %(default)s)')
+    p.add_argument('folder', metavar='FOLDER', type=Path, help='of class folders, or of train and val with them')
+    p.add_argument('--val', type=between(float, 0, 1), default=0.1, help='share held out if there is no folder val')
     args = parse(p, argv)
     found = [name for name in ('train', 'val', 'valid', 'test') if (args.folder / name).is_dir()]
     if found and 'train' not in found:
@@ -61,8 +59,7 @@ def main(argv=None):
     classes = list(held['train'])
     for split in held.values():
         if different := sorted({*classes} ^ {*split}):
-            raise Mistake(f'class {different[0]} has pictures for training or for validation and testing, but not for '
-                          f'both ({len(different)} such classes); add some in a folder {different[0]}, or remove it')
+            raise Mistake(f'classes that are not in every split: {", ".join(different)[:200]}; add or remove them')
     if 'val' not in held:
         places['val'] = places['train']
         held['train'], held['val'] = hold_out(held['train'], args.val)

@@ -73,16 +73,14 @@ def read_labels(folders, names):
     """(name, WNID) of each validation picture, sorted. folders: where labels may be."""
     path, names = first(folders, SOLUTION, SYNSETS), sorted(names)
     if not path:
-        raise Mistake(f'the validation pictures are in no class folders, so their labels are needed: put {SOLUTION} or '
-                      f'{SYNSETS} in {folders[0]}')
+        raise Mistake(f'the validation pictures need labels: put {SOLUTION} or {SYNSETS} in {folders[0]}')
     text = path.read_text(encoding='utf-8', errors='replace')
     wnids = text.split()
     if path.name == SOLUTION:  # ILSVRC2012_val_00000001,n01440764 x1 y1 x2 y2 ..
         by_name = dict(re.findall(r'^(\S+),(n\d+)', text, re.M))
         wnids = [by_name.pop(PurePosixPath(name).stem, None) for name in names] + list(by_name)
     if len(wnids) != len(names) or None in wnids:
-        raise Mistake(f'{path} does not have one label for each of the {len(names):,} validation pictures; get it '
-                      'again, or what is missing there')
+        raise Mistake(f'{path} does not have one label for each of {len(names):,} validation pictures; get it again')
     return zip(names, wnids)
 
 
@@ -106,15 +104,13 @@ def first(folders, *names):
 
 def main(argv=None):
     p = pack_parser(__doc__, 'data/imagenet', 'a folder, or an archive of ImageNet-21K', required=True)
-    p.add_argument('--val', type=between(float, 0, 1), default=0.005,
-                   help='share held out if there is no validation part (default: %(default)s)')
+    p.add_argument('--val', type=between(float, 0, 1), default=0.005, help='share held out without a validation part')
     args = parse(p, argv)
     source = Path(args.source)
     folders = [source, source / 'ILSVRC/Data/CLS-LOC']
     train, val = first(folders, 'train', TRAIN_TAR), first(folders, 'val', VAL_TAR)
     if bool(train) != bool(val):
-        raise Mistake(f'{source} has {(train or val).name} but no {"val or " + VAL_TAR if train else TRAIN_TAR}; put '
-                      'it there' + f', or pass --from {train} to hold out a share of it' * bool(train))
+        raise Mistake(f'{source} has {(train or val).name}, but no {"val or " + VAL_TAR if train else TRAIN_TAR}')
     train = train or source
     pictures = of_folder(train) if train.is_dir() else of_tar(train)
     if val:

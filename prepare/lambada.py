@@ -29,7 +29,6 @@ def passages(text, source):
         if line.strip():
             with reading(f'{source}, line {number} is no passage of at least two words'):
                 context, word = (json.loads(line)['text'] if is_json else line).rsplit(None, 1)
-                (context + word).encode()  # fails for half a surrogate pair
                 rows.append({'context': context, 'word': word})
     return rows
 

@@ -44,9 +44,9 @@ def main(argv=None):
     p.add_argument('source', metavar='file', help='the file of weights')
     p.add_argument('--model', required=True, choices=('crate', 'crate_alpha', 'crate_mae', 'vit', 'vit_mae'))
     p.add_argument('--n_head', required=True, type=int, help='heads of a layer, 12 in Base')
-    p.add_argument('--decoder_n_head', type=int, default=16, help="heads of ViT-MAE's decoder (default: 16)")
-    p.add_argument('--image_size', type=int, help='pixels (default: as the positions tell); 0: text')
-    p.add_argument('--patch_size', type=int, default=16, help='pixels (default: 16)')
+    p.add_argument('--decoder_n_head', type=int, default=16, help="heads of ViT-MAE's decoder")
+    p.add_argument('--image_size', type=int, help='pixels; without, as the positions tell; 0: text')
+    p.add_argument('--patch_size', type=int, default=16, help='pixels')
     p.add_argument('--out_dir', required=True, help='run directory to write')
     args = p.parse_args(argv)
     settings, data = {}, GPT2_TEXT
@@ -56,7 +56,7 @@ def main(argv=None):
         transfer = read_file(f'{HERE}/config/base/transfer.py')
         settings = {k: v for k, v in transfer.items() if k not in NOT_OF_TRAINING} | VIEWS.get(args.model, {})
         data = {'kind': 'images', 'classes': None}
-    prepare(args, args.out_dir, lambda sd: network_of(sd, args), settings, data)
+    prepare(args, lambda sd: network_of(sd, args), settings, data)
 
 
 if __name__ == '__main__':

@@ -61,33 +61,28 @@ def tokenize(job):
 def save(state, files, path):
     """The counts after a complete subset, once its tokens are on the disk."""
     for file in files.values():
-        file.flush()
+        os.fsync(file.file)
     path.with_suffix('.new').write_text(json.dumps(state), encoding='utf-8')
     os.replace(path.with_suffix('.new'), path)
 
 
 def main(argv=None):
     p = parser(__doc__, 'data/openwebtext', 'a folder with the archives, instead of the download')
-    p.add_argument('--subsets', type=int, default=SUBSETS, choices=range(1, SUBSETS + 1), metavar='N',
-                   help=f'how many of the {SUBSETS} subsets, from the first (default: all)')
-    p.add_argument('--tokenizer', default='gpt2', choices=['gpt2', 'bytes'],
-                   help='default: %(default)s; with bytes, a document ends with a new line')
-    p.add_argument('--val', type=between(float, 1e-4, 0.5), default=0.0005,
-                   help='share of the documents that is held out (default: %(default)s)')
-    p.add_argument('--workers', type=int, default=cores(), help='processes that tokenize (default: one per core)')
-    p.add_argument('--url', default=URL, help='where the archives are (default: %(default)s)')
+    p.add_argument('--subsets', type=between(int, 1, SUBSETS), default=SUBSETS, help='how many, from the first')
+    p.add_argument('--tokenizer', default='gpt2', choices=['gpt2', 'bytes'], help='bytes end with a new line')
+    p.add_argument('--val', type=between(float, 1e-4, 0.5), default=0.0005, help='share of documents held out')
+    p.add_argument('--workers', type=int, default=cores(), help='processes that tokenize')
+    p.add_argument('--url', default=URL, help='where the archives are')
     args = parse(p, argv)
     tokenizer(args.tokenizer)  # fails before the download if there is no tokenizer
     with new_folder(args.out, PROGRESS) as folder:
         # progress.json has the counts after the last complete subset; what was appended later is cut off
-        progress, begun = folder / PROGRESS, {'val': args.val, 'tokenizer': args.tokenizer}
+        progress, begun = folder / PROGRESS, f'--val {args.val} --tokenizer {args.tokenizer}'
         state = {'begun': begun, 'done': 0} | {s: [0, 0, 0] for s in SPLITS}  # of a split: tokens, documents, bytes
         if progress.exists():
             state = json.loads(progress.read_text(encoding='utf-8'))
         if state['begun'] != begun or state['done'] > args.subsets:
-            raise Mistake(f'{folder} was begun with --val {state["begun"]["val"]} --tokenizer '
-                          f'{state["begun"]["tokenizer"]} and has {state["done"]} subsets; pass these, and at least as '
-                          'many --subsets, or remove the folder')
+            raise Mistake(f'{folder} has {state["done"]} subsets of {state["begun"]}; pass these, or remove it')
         files = {s: Growing(folder / f'{s}.npy', np.uint16, state[s][0]) for s in SPLITS}
         while state['done'] < args.subsets:
             name, before = f'urlsf_subset{state["done"]:02}.tar', files['train'].length

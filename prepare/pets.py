@@ -11,7 +11,6 @@ from lib.archives import listed_pictures, tar_files
 from lib.command_line import parse, run
 from lib.download import local_or_fetch
 from lib.pictures import pack_options, pack_parser, save_pack
-from tasks.decode import is_picture
 
 URL = 'https://thor.robots.ox.ac.uk/~vgg/data/pets/'
 FILES = {'images.tar.gz': '5c4f3ee8e5d25df40f4fd59a7f44e54c', 'annotations.tar.gz': '95a8c909bbe2e81eed6a22bccdf3f68f'}
@@ -21,16 +20,16 @@ SPLITS = {'train': 'trainval.txt', 'test': 'test.txt'}
 def main(argv=None):
     args = parse(pack_parser(__doc__, 'data/pets', f'a folder with {" and ".join(FILES)}'), argv)
     images, annotations = (local_or_fetch(args, URL + name, md5, f'pets-{name}') for name, md5 in FILES.items())
-    lists = {PurePosixPath(name).name: content.decode() for name, content in
-             tar_files(annotations, lambda name: name.endswith('.txt'))}
+    texts = tar_files(annotations, lambda name: name.endswith('.txt'))
+    lists = {PurePosixPath(name).name: content.decode() for name, content in texts}
     pictures, breeds = {}, {}
     for split, file in SPLITS.items():
         for line in lists[file].splitlines():
             name, number, *_ = line.split()  # great_pyrenees_37 16 2 10: the picture, then its breed from 1
-            pictures[name] = split, int(number) - 1
+            pictures[f'{name}.jpg'] = split, int(number) - 1
             breeds[int(number)] = name.rpartition('_')[0].replace('_', ' ')
     save_pack(args.out, SPLITS, [breeds[number] for number in sorted(breeds)],
-              listed_pictures(images, is_picture, pictures), len(pictures), **pack_options(args))
+              listed_pictures(images, pictures), len(pictures), **pack_options(args))
 
 
 if __name__ == '__main__':

@@ -22,8 +22,8 @@ from tqdm import tqdm
 from lib.command_line import between, parse, parser, run
 from lib.pictures import save_arrays
 
-def heart(u, v):
-    x, y = u * 1.25, -v * 1.25 + 0.1
+
+def heart(x, y):
     return (x * x + y * y - 1) ** 3 < x * x * y ** 3
 
 
@@ -36,7 +36,7 @@ SHAPES = {
     'cross': lambda u, v, r, a: (np.minimum(abs(u), abs(v)) < 0.26) & (np.maximum(abs(u), abs(v)) < 0.9),
     'star': lambda u, v, r, a: r < 0.42 + 0.58 * abs(1 - (a * 5 / np.pi + 1) % 2) ** 1.5,
     'crescent': lambda u, v, r, a: (r < 0.92) & (np.hypot(u - 0.42, v) > 0.75),
-    'heart': lambda u, v, r, a: heart(u, v),
+    'heart': lambda u, v, r, a: heart(u * 1.25, -v * 1.25 + 0.1),
     'hexagon': lambda u, v, r, a: np.maximum(abs(u) * 0.866 + abs(v) * 0.5, abs(v)) < 0.8,
     'bar': lambda u, v, r, a: (abs(v) < 0.28) & (abs(u) < 0.95)}
 CLASSES = list(SHAPES)
@@ -135,15 +135,12 @@ def draw_part(seed, split, first, count, size, objects):
 
 def main(argv=None, doc=__doc__, out='data/shapes', objects=1):
     p = parser(doc, out)
-    p.add_argument('--size', type=int, choices=range(8, 257, 4), default=32, metavar='N',
-                   help='pixels per side, a multiple of 4, at most 256 (default: %(default)s)')
-    p.add_argument('--objects', type=between(int, 1, 16), default=objects,
-                   help='shapes in a picture, at most (default: %(default)s)')
+    p.add_argument('--size', type=int, choices=range(8, 257, 4), default=32, metavar='N', help='pixels per side')
+    p.add_argument('--objects', type=between(int, 1, 16), default=objects, help='shapes in a picture, at most')
     counts = {'train': 20_000, 'val': 2_000, 'test': 5_000}
     for split in counts:
-        p.add_argument(f'--{split}', type=between(int, 1, 10 ** 7), default=counts[split],
-                       help='pictures of this split (default: %(default)s)')
-    p.add_argument('--seed', type=between(int, 0, 2 ** 32), default=0, help='default: %(default)s')
+        p.add_argument(f'--{split}', type=between(int, 1, 10 ** 7), default=counts[split], help='pictures of it')
+    p.add_argument('--seed', type=between(int, 0, 2 ** 32), default=0, help='of the random numbers')
     args = parse(p, argv)
     splits = {}
     for i, split in enumerate(counts):

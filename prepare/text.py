@@ -26,10 +26,9 @@ def files_of(path, glob):
 def main(argv=None):
     p = parser(__doc__, None)
     p.add_argument('paths', nargs='+', type=Path, help='files or folders')
-    p.add_argument('--glob', default='*.txt', help='which files of a folder (default: %(default)s)')
-    p.add_argument('--tokenizer', default='bytes', choices=['bytes', 'chars', 'gpt2'], help='default: %(default)s')
-    p.add_argument('--val', type=between(float, 0, 1), default=0.1,
-                   help='share of the text that is held out (default: %(default)s)')
+    p.add_argument('--glob', default='*.txt', help='which files of a folder')
+    p.add_argument('--tokenizer', default='bytes', choices=['bytes', 'chars', 'gpt2'], help='tokens')
+    p.add_argument('--val', type=between(float, 0, 1), default=0.1, help='share of the text that is held out')
     args = parse(p, argv)
     files = {file.resolve(): file for path in args.paths for file in files_of(path, args.glob)}  # each once
     print(f'{len(files)} files')

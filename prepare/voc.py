@@ -15,8 +15,7 @@ import numpy as np
 
 from lib.archives import reading
 from lib.command_line import parse, run
-from lib.masks import labelled
-from lib.pictures import pack_options, pack_parser, save_pack
+from lib.pictures import labelled, pack_options, pack_parser, save_pack
 from tasks.masks import UNKNOWN, read_png
 
 CLASSES = ['aeroplane', 'bicycle', 'bird', 'boat', 'bottle', 'bus', 'car', 'cat', 'chair', 'cow', 'diningtable', 'dog',
@@ -31,6 +30,7 @@ def pictures(folder, split):
                               for place in ('SegmentationObject', 'SegmentationClass'))
             classes = {m: int(np.bincount(kinds[objects == m]).argmax()) - 1
                        for m in np.unique(objects) if 0 < m < UNKNOWN}
+            assert all(0 <= kind < len(CLASSES) for kind in classes.values()), f'{name} has an object of no class'
             yield from labelled(f'{name}.jpg', f'{folder}/JPEGImages/{name}.jpg', objects, classes)
 
 

@@ -21,11 +21,11 @@ FILES = {'2': ('wikitext-2-v1.zip', '92675f1d63015c1c8b51f1656a52d5bdbc33aafa60c
 
 
 def main(argv=None):
-    p = parser(__doc__, '', 'instead of the download: the archive, or its wiki.test.tokens or .raw')
-    p.add_argument('--size', choices=['2', '103'], default='2', help='which WikiText (default: %(default)s)')
+    p = parser(__doc__, 'data/wikitextSIZE', 'instead of the download: the archive, or its wiki.test.tokens or .raw')
+    p.add_argument('--size', choices=['2', '103'], default='2', help='which WikiText')
     p.add_argument('--raw', action='store_true', help='the version without <unk>')
     args = p.parse_args(argv)
-    args.out = args.out or f'data/wikitext{args.size}'
+    args.out = args.out.replace('SIZE', args.size)
     claim(args, args.out)
     file, checksum = FILES['raw' if args.raw else args.size]
     name = 'wiki.test.raw' if args.raw else 'wiki.test.tokens'

@@ -64,14 +64,8 @@ def zip_files(path, wanted):
                 yield file.filename, f.read(file.file_size)
 
 
-def listed_pictures(path, wanted, pictures):
-    """Yield (split, name, label, bytes) of the listed pictures of a tar archive, each once. pictures: {name without its
-    extension: (split, label)}. Raises Mistake if some of them are not in the archive."""
-    missing = dict(pictures)
-    for name, content in tar_files(path, wanted):
-        name = PurePosixPath(name)
-        if name.stem in missing:
-            split, label = missing.pop(name.stem)
-            yield split, name.name, label, content
-    if missing:
-        raise Mistake(f'{path} lacks {len(missing)} pictures, such as {min(missing)}.jpg; get it again')
+def listed_pictures(path, pictures):
+    """Yield (split, name, label, bytes) of the listed pictures of a tar archive. pictures: {name: (split, label)}."""
+    for name, content in tar_files(path, lambda name: PurePosixPath(name).name in pictures):
+        name = PurePosixPath(name).name
+        yield pictures[name][0], name, pictures[name][1], content

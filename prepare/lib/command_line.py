@@ -7,11 +7,15 @@ from engine.settings import Mistake, one_line_errors
 from lib.files import hold
 
 
+class Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """The script's docstring as it is written, and each option with its default."""
+
+
 class Parser(argparse.ArgumentParser):
-    """--help shows the script's docstring as it is written. A mistake is reported in one line."""
+    """A mistake is reported in one line."""
 
     def __init__(self, doc, what):
-        super().__init__(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+        super().__init__(description=doc, formatter_class=Help)
         self.add_argument('--overwrite', '--overwrite=true', action='store_true', help=f'replace {what} if it exists')
 
     def error(self, message):
@@ -19,15 +23,13 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser(doc, out, source='', required=False):
-    """Options of every script that writes a dataset. out: the default folder, '' if the script knows it later, or None
-    if the user must name it; source: what --from is, if there is this option."""
+    """Options of every script that writes a dataset. out: the default folder, or None if the user must name it; source:
+    what --from is, if there is this option."""
     p = Parser(doc, 'the folder')
     if source:
         p.add_argument('--from', dest='source', metavar='PATH', help=source, required=required)
-    p.add_argument('--out', default=out, required=out is None,
-                   help='folder to write' + (' (default: %(default)s)' if out else ''))
-    p.add_argument('--once', action='store_true',
-                   help='do nothing if the folder is a prepared dataset; wait for one that is being written')
+    p.add_argument('--out', default=out, required=out is None, help='folder to write')
+    p.add_argument('--once', action='store_true', help='do nothing if the folder is prepared, or once it is')
     return p
 
 

@@ -66,8 +66,6 @@ def receive(requests, url, part, tag, have):
         said = [answer.headers.get('X-Linked-ETag', '').strip('"') for answer in (*r.history, r)]
         published = next((checksum for checksum in said if len(checksum) == 64), None)
         place = r.headers.get('Content-Range', '')
-        if r.status_code == 416 and place.endswith(f'/{have}'):  # the part is all of it
-            return published
         resumed = r.status_code == 206 and place.startswith(f'bytes {have}-')
         if r.status_code in (206, 416) and not resumed:
             part.unlink(missing_ok=True)

@@ -59,13 +59,10 @@ class Growing:
     the same place once the length is known. keep: the length of what is there already and stays."""
 
     def __init__(self, path, dtype, keep=0):
-        self.file, self.dtype, self.ends = open(path, 'r+b' if keep else 'w+b'), np.dtype(dtype), array('q', [keep])
+        self.file, self.dtype, self.ends = open(path, 'r+b' if keep else 'w+b', 0), np.dtype(dtype), array('q', [keep])
+        self.length = keep
         self.file.truncate(self.write_header() + keep * self.dtype.itemsize)
         self.file.seek(0, os.SEEK_END)
-
-    @property
-    def length(self):
-        return self.ends[-1]
 
     def write_header(self):
         self.file.seek(0)
@@ -75,12 +72,8 @@ class Growing:
 
     def append(self, a):
         self.file.write(np.ascontiguousarray(a, self.dtype))
-        self.ends.append(self.length + len(a))
-
-    def flush(self):
-        """Returns once all is on the disk."""
-        self.file.flush()
-        os.fsync(self.file.fileno())
+        self.length += len(a)
+        self.ends.append(self.length)
 
     def close(self):
         """Complete the file; returns where each appended part ends, after where the first begins, int64."""

@@ -45,14 +45,12 @@ def save_arrays(out, splits, classes):
     objects), ..}, where images are uint8 (N, H, W, C) with C the same in all splits, or (N, H, W)
     for C = 1; labels integers (N,); masks bool (N, H, W), or with objects uint8, as in
     tasks/masks.py; objects integers (N, M), the class of each object, -1 where there is none.
-    classes: their names. Raises Mistake for other shapes and types, an empty split, or a label
-    that is not a class.
+    classes: their names.
     """
     files, meta = {}, {'kind': 'images', 'storage': 'arrays', 'classes': list(classes), 'splits': {}}
     for split, (images, labels, *true) in splits.items():
-        check_labels(labels, classes, split)
         images = np.asanyarray(images)
-        assert images.dtype == np.uint8
+        assert images.dtype == np.uint8 and 0 <= min(labels) and max(labels) < len(classes)
         images = images.reshape(*images.shape[:3], -1)
         arrays = dict(zip(('images', 'labels', 'masks', 'objects'), (images, np.asarray(labels, np.int64), *true)))
         files |= {f'{split}.{name}': array for name, array in arrays.items()}
@@ -70,12 +68,6 @@ def save_arrays(out, splits, classes):
               f'{len(classes)} classes')
 
 
-def check_labels(labels, classes, split):
-    for label in (min(labels), max(labels)):
-        if not 0 <= label < len(classes):
-            raise Mistake(f'split {split} has label {label}, but there are {len(classes)} classes, from 0')
-
-
 # ---- one picture --------------------------------------------------------------------------------
 
 
@@ -90,10 +82,9 @@ def shrink(source, size, channels=3):
     if image.format == 'JPEG':  # decode at a half, quarter, .. of the size while at least 2 size pixels remain
         image.draft(None, (2 * size, 2 * size))
     image.load()
-    try:
+    turn = None
+    with contextlib.suppress(Exception):  # damaged EXIF data; the picture itself is fine
         turn = UPRIGHT.get(image.getexif().get(0x112))
-    except Exception:  # damaged EXIF data; the picture itself is fine
-        turn = None
     if image.format == 'JPEG' and image.mode == {1: 'L', 3: 'RGB'}[channels] and turn is None and short <= size:
         return content
     image = to_rgb(image) if channels == 3 else to_grey(image)
@@ -189,8 +180,7 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
     classes: their names, of which labels are the numbers; or None if the labels are the names themselves, which are
     then numbered in sorted order.
     total: the number of pictures, for the progress bar. size, channels, max_bad, workers: as in `pack_parser`.
-    Raises Mistake, and writes nothing, for a split without pictures, a label that is not a class, or too many
-    undecodable pictures.
+    Raises Mistake, and writes nothing, for a split without pictures, or too many undecodable pictures.
     """
     stream = mixed or ((split, *picture) for split in splits for picture in splits[split])
     jobs = ((split, name, label, mask, (source, size, channels)) for split, name, label, source, *mask in stream)
@@ -199,23 +189,21 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
     with new_folder(out) as new, contextlib.closing(shrunk):
         packs = {split: Pack(f'{new}/{split}') for split in splits}
         bar = tqdm(shrunk, total=total, unit=' pictures', disable=None)  # only on a terminal
-        for (split, name, label, mask, _), jpeg in bar:
+        for (split, name, label, mask, (source, *_)), jpeg in bar:
             if isinstance(jpeg, str):
                 bad += 1
-                bar.write(f'left out {split}/{name}: {jpeg}', file=sys.stderr)
+                where = f'{split}/{name}' if isinstance(source, bytes) else source
+                bar.write(f'left out {where}: {jpeg}', file=sys.stderr)
                 continue
             good += 1
             packs[split].add(name, label if classes else seen.setdefault(label, len(seen)), jpeg, *mask)
         if bad > max_bad * (good + bad):
-            raise Mistake(f'{bad} of {good + bad} pictures cannot be decoded, more than --max_bad={max_bad}; '
-                          'nothing was written. Repair or remove them, or raise --max_bad')
+            raise Mistake(f'{bad} of {good + bad} pictures cannot be decoded; remove them, or raise --max_bad')
         numbers = np.arange(len(classes)) if classes else np.argsort(np.argsort(list(seen)))
         classes = list(classes or sorted(seen))
         for split, pack in packs.items():
             if not pack.names:
-                raise Mistake(f'split {split} has no picture; nothing was written: '
-                              'add some, or hold out more with --val')
-            check_labels(pack.labels, classes, split)
+                raise Mistake(f'split {split} has no picture; add some, or hold out more with --val')
         entries = {split: pack.complete(numbers) for split, pack in packs.items()}
         write_meta(new, {'kind': 'images', 'storage': 'pack', 'classes': classes, 'channels': channels,
                          'splits': entries})
@@ -226,16 +214,24 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
         print(f'{bad:,} of {good + bad:,} pictures could not be decoded and were left out')
 
 
+def labelled(name, source, numbers, classes):
+    """A picture as save_pack takes it, [(name, label, source, (numbers, [class of 1, class of 2, ..]))]: without those
+    objects that no pixel shows, and with the class of the one that shows the most as its label; [] if none is shown.
+    numbers: uint8 (H, W); classes: {number: class}."""
+    held, pixels = np.unique(numbers[(numbers > 0) & (numbers < masks.UNKNOWN)], return_counts=True)
+    new = np.zeros(masks.UNKNOWN + 1, np.uint8)
+    new[held], new[masks.UNKNOWN] = np.arange(1, len(held) + 1), masks.UNKNOWN
+    kinds = [classes[m] for m in held]
+    return [(name, kinds[pixels.argmax()], source, (new[numbers], kinds))] if kinds else []
+
+
 def pack_parser(doc, out, source='', required=False):
     """The command line of a script that writes a pack."""
     p = parser(doc, out, source, required)
-    p.add_argument('--size', type=between(int, 1, 2 ** 15), default=256,
-                   help='pixels of the short side (default: %(default)s)')
-    p.add_argument('--channels', type=int, default=3, choices=(1, 3),
-                   help='3 keeps colours, 1 makes all pictures grey (default: %(default)s)')
-    p.add_argument('--max_bad', type=between(float, 0, 1), default=0.01,
-                   help='share of pictures that may be undecodable (default: %(default)s)')
-    p.add_argument('--workers', type=int, help='processes (default: one per core)')
+    p.add_argument('--size', type=between(int, 1, 2 ** 15), default=256, help='pixels of the short side')
+    p.add_argument('--channels', type=int, default=3, choices=(1, 3), help='3 keeps colours, 1 makes them grey')
+    p.add_argument('--max_bad', type=between(float, 0, 1), default=0.01, help='share that may be undecodable')
+    p.add_argument('--workers', type=int, default=cores(), help='processes')
     return p
 
 

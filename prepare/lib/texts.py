@@ -44,5 +44,5 @@ def write_text_meta(folder, tokenizer, splits):
     for split, s in splits.items():
         if s['tokens'] < 2:
             raise Mistake(f'too little text: {s["tokens"]} tokens for {split}; give more, or another --val')
-    write_meta(folder, {'kind': 'text', 'tokenizer': tokenizer.spec, 'vocab_size': tokenizer.vocab_size,
-                        'splits': splits})
+    meta = {'kind': 'text', 'tokenizer': tokenizer.spec, 'vocab_size': tokenizer.vocab_size, 'splits': splits}
+    write_meta(folder, meta)

@@ -1,4 +1,5 @@
 """What the scripts share that make run directories of published weights."""
+from engine import networks
 from lib.command_line import Parser
 from lib.download import local_or_fetch
 
@@ -13,21 +14,25 @@ def options(doc, out_dir, url, what):
     """The command line of a script that downloads weights. what: is at the url."""
     p = Parser(doc, 'the run in this directory')
     p.add_argument('--from', dest='source', metavar='FILE', help='a local copy instead of the download')
-    p.add_argument('--out_dir', help=f'run directory to write (default: {out_dir})')
-    p.add_argument('--url', default=url, help=f'{what} (default: %(default)s)')
+    p.add_argument('--out_dir', default=out_dir, help='run directory to write')
+    p.add_argument('--url', default=url, help=what)
     return p
 
 
-def prepare(args, out_dir, network, settings, data, url='', file='', checksum=None):
+def official(model, **shape):
+    """network of `prepare`, for weights as the authors of a network released them."""
+    return lambda weights: networks.network(model)[0].from_official(weights, **shape)
+
+
+def prepare(args, network, settings, data, url='', file='', checksum=None):
     """Writes the run of network(weights), {name: tensor}, of a download or of the user's file. file: the name of the
     download; settings, data: as in engine.trained.write_run."""
-    from engine import official  # here, as it imports torch: --help is fast
-    from engine.checkpoint import check_new
+    from engine.checkpoint import check_new  # here, as it imports torch: --help is fast
+    from engine.official import read
     from engine.trained import write_run
-    args.out = out = args.out_dir or out_dir
+    args.out = args.out_dir
     if not args.overwrite:
-        check_new(out)
-    path = local_or_fetch(args, url, None if args.source else checksum, file)
-    model = network(official.read(path))
-    write_run(out, model, settings, data, 'run this again, or name another --out_dir')
-    print(f'{out}: {model.num_params():,} parameters, {model.config.n_head} heads')
+        check_new(args.out)
+    model = network(read(local_or_fetch(args, url, None if args.source else checksum, file)))
+    write_run(args.out, model, settings, data, 'run this again, or name another --out_dir')
+    print(f'{args.out}: {model.num_params():,} parameters, {model.config.n_head} heads')

@@ -48,14 +48,6 @@ def test_coco(folder, tmp_path):
     assert name == 'p.jpg' and label == 1 and classes == [1, 0, 1] and np.array_equal(numbers, expected)
 
 
-def test_run_lengths_equal_cocos():
-    mask = np.zeros((5, 7), bool)
-    mask[1:4, 2:5], mask[4, 6] = True, True
-    assert runs(mask)['counts'] == [11, 3, 2, 3, 2, 3, 10, 1]
-    for counts in ';320008N', runs(mask)['counts']:                            # the text is pycocotools 2.0.11's
-        assert np.array_equal(coco.decode(counts, [5, 7]), mask)
-
-
 # ---- shapes
 
 
