@@ -1,7 +1,7 @@
 """The Children's Book Test (Hill et al. 2016): choose the word that is missing in a sentence.
 
     python prepare/cbt.py                 # 120 MB; writes data/cbt_cn and data/cbt_ne
-    python prepare/cbt.py --from PATH     # your CBTest.tgz, or one of the two files
+    python prepare/cbt.py --from PATH     # your CBTest.tgz
 
 A question has 20 sentences of a children's book as context, and ten words to choose from for the
 gap in the 21st. The missing words are common nouns (CN) or named entities (NE). A question is stored
@@ -13,20 +13,21 @@ The archive is compared with the checksum that Hugging Face sends with it.
 Expect 2,500 questions of each kind.
 """
 import re
-from pathlib import Path
+from pathlib import PurePosixPath
 
-from lib.archives import reading
-from lib.benchmarks import read_texts, save_benchmark
+from lib.archives import reading, tar_files
+from lib.benchmarks import save_benchmark
 from lib.command_line import Mistake, claim, parser, run
+from lib.download import local_or_fetch
+from lib.texts import decode
 
 URL = 'https://huggingface.co/datasets/cam-cst/cbt/resolve/1cdc548cca1ff7416d3be8c6a91755d64d519126/data/CBTest.tgz'
-NAMES = {'cbtest_CN_test_2500ex.txt': '_cn', 'cbtest_NE_test_2500ex.txt': '_ne'}
 
 
 def questions(text, name):
     """[{'context': [..], 'question': .., 'answer': .., 'choices': [..]}] of a text."""
     if not text.endswith('\n'):
-        raise Mistake(f'{name} ends within a question: it is cut off; get it again')
+        raise Mistake(f'{name} is missing, or ends within a question; get it again')
     rows = []
     for number, part in enumerate(re.split(r'\n\s*\n', text.strip()), 1):
         with reading(f'{name}, question {number} is not numbered sentences, a question, its answer and choices'):
@@ -39,14 +40,15 @@ def questions(text, name):
 
 
 def main(argv=None):
-    args = parser(__doc__, 'data/cbt', f'instead of the download: CBTest.tgz, or {" or ".join(NAMES)}').parse_args(argv)
-    given = Path(args.source or '').name
-    names = [given] if given in NAMES else list(NAMES)
-    claim(args, *(args.out + NAMES[name] for name in names))
-    texts, source = read_texts(args, URL, names)
-    rows = {name: questions(text, name) for name, text in texts.items()}
-    for name in rows:
-        save_benchmark(args.out + NAMES[name], 'cloze', rows[name], source)
+    args = parser(__doc__, 'data/cbt', 'CBTest.tgz, instead of the download').parse_args(argv)
+    outs = {'cbtest_CN_test_2500ex.txt': f'{args.out}_cn', 'cbtest_NE_test_2500ex.txt': f'{args.out}_ne'}
+    claim(args, *outs.values())
+    path = local_or_fetch(args, URL)
+    found = tar_files(path, lambda name: PurePosixPath(name).name in outs)
+    files = {PurePosixPath(name).name: content for name, content in found}
+    rows = {name: questions(decode(files.get(name, b''), name), name) for name in outs}
+    for name, out in outs.items():
+        save_benchmark(out, 'cloze', rows[name], path.name)
 
 
 if __name__ == '__main__':

@@ -4,9 +4,9 @@
     python prepare/lambada.py --from PATH        # or reads your copy
 
 OpenAI's version has the capitals and punctuation of the printed books: lambada_test.jsonl. The
-original is in lower case, with spaces around punctuation: lambada-dataset.tar.gz or
-lambada_test_plain_text.txt. PATH is one of these files. A line of OpenAI's file is {"text": ".."}, a
-line of the original is the passage itself. The last word is what follows the last white space.
+original is in lower case, with spaces around punctuation: lambada_test_plain_text.txt in its archive.
+PATH is one of these files. A line of OpenAI's file is {"text": ".."}, a line of the original is the
+passage itself. The last word is what follows the last white space.
 
 Expect 5,153 passages.
 """
@@ -14,12 +14,13 @@ import json
 import re
 
 from lib.archives import reading
-from lib.benchmarks import read_texts, save_benchmark
+from lib.benchmarks import save_benchmark
 from lib.command_line import parse, parser, run
+from lib.download import local_or_fetch
+from lib.texts import decode
 
 URL = 'https://openaipublic.blob.core.windows.net/gpt-2/data/lambada_test.jsonl'
 SHA256 = '4aa8d02cd17c719165fc8a7887fddd641f43fcafa4b1c806ca8abc31fabdb226'
-NAMES = ['lambada_test.jsonl', 'lambada_test_plain_text.txt']
 
 
 def passages(text, source):
@@ -34,10 +35,9 @@ def passages(text, source):
 
 
 def main(argv=None):
-    args = parse(parser(__doc__, 'data/lambada', f'instead of the download: an archive with {" or ".join(NAMES)}, or '
-                                                 'one of these'), argv)
-    texts, source = read_texts(args, URL, NAMES, SHA256)
-    save_benchmark(args.out, 'last_word', passages(next(iter(texts.values())), source), source)
+    args = parse(parser(__doc__, 'data/lambada', 'a file of either version, instead of the download'), argv)
+    path = local_or_fetch(args, URL, None if args.source else SHA256)
+    save_benchmark(args.out, 'last_word', passages(decode(path.read_bytes(), path), path), path.name)
 
 
 if __name__ == '__main__':

@@ -5,7 +5,7 @@ The last tenth is held out for validation, as in nanoGPT, and the twentieth befo
     python prepare/shakespeare.py                       # downloads 1.1 MB and the tokenizer
     python prepare/shakespeare.py --from input.txt      # or reads your copy
 
-Expect 284,734 tokens for training, 36,059 for validation, 17,233 for testing, 50257 in the vocabulary.
+Expect 284,734 tokens for training, 36,059 for validation, 17,233 for testing, vocabulary 50257.
 """
 from lib.command_line import parse, parser, run
 from lib.download import local_or_fetch

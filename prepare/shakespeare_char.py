@@ -5,7 +5,7 @@ The last tenth is held out for validation, as in nanoGPT, and the twentieth befo
     python prepare/shakespeare_char.py                       # downloads 1.1 MB
     python prepare/shakespeare_char.py --from input.txt      # or reads your copy
 
-Expect 948,084 tokens for training, 111,540 for validation, 55,770 for testing, 65 in the vocabulary.
+Expect 948,084 tokens for training, 111,540 for validation, 55,770 for testing, vocabulary 65.
 """
 from lib.command_line import run
 from prepare import shakespeare

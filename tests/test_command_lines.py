@@ -19,6 +19,7 @@ import pytest
 import torch
 from helpers import JPEGS, OF_CRATE_MAE, OF_DINO, ROOT, masked_autoencoder, run, save_run, text_network
 from safetensors.torch import save_file
+from small_benchmarks import PTB, WIKI, zipped
 from small_files import tree as write_tree
 from test_folders import ARCHIVES
 from test_scripts import WORK
@@ -32,10 +33,10 @@ import sample
 import train
 from analysis.curves import CurvesConfig
 from engine import settings
+from lib import download
+from lib.benchmarks import save_text
 from model_aot import AoTConfig
 from model_crate import CRATE, CRATEConfig
-from lib import download
-from prepare import ptb
 from tasks.augment import AugmentConfig
 
 CASES = 100 * int(os.environ.get('NANOCRATE_FAULTS', 1))
@@ -152,6 +153,7 @@ def inputs_of_prepare(folder):
         write_tree(folder / script, files)
     for script, files in ARCHIVES.items():
         write_tree(folder / script.__name__.removeprefix('prepare.'), files)
+    write_tree(folder, {'ptb/ptb.test.txt': PTB.encode(), 'wikitext/wikitext-2-v1.zip': zipped({'a/b.test.c': WIKI})})
     write_tree(folder, {f'cifar{number}': archive(files_of(number)) for number in (10, 100)})
     released(folder / 'alpha.pth', 'crate_alpha', **ALPHA), released(folder / 'lm.pt', 'crate_alpha', **LM)
     save_file(gpt2_tensors(d=2, layers=1, N=8), folder / 'gpt2.safetensors')
@@ -163,7 +165,7 @@ def place(tmp_path_factory, pictures_data, bytes_data, text_run):
     place, inputs = tmp_path_factory.mktemp('place'), tmp_path_factory.mktemp('inputs')
     shutil.copytree(pictures_data, inputs / 'data'), shutil.copytree(bytes_data / 'tiny', inputs / 'data' / 'tiny')
     inputs_of_prepare(inputs)
-    ptb.main(['--from', f'{inputs}/ptb/x.tgz', '--out', str(inputs / 'data' / 'ptb')])
+    save_text(inputs / 'data' / 'ptb', PTB * 99, 'ptb.test.txt')
     (place / 'inputs').symlink_to(inputs)  # which no one copies
     small = dict(n_layer=1, n_head=2, n_embd=8, block_size=8)
     letters = {'kind': 'text', 'tokenizer': {'name': 'chars', 'alphabet': 'abc'}}

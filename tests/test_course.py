@@ -24,10 +24,10 @@ import model_crate
 import model_crate_mae as mae
 import model_vit
 from analysis import layers, measures
+from lib.pictures import save_arrays
 from model_crate import CRATEConfig
 from model_crate_mae import CRATEMAEConfig
 from model_vit import ViTConfig
-from lib.pictures import save_arrays
 
 COURSE = ROOT / 'course'
 sys.path.insert(0, str(COURSE))

@@ -13,11 +13,11 @@ from small_benchmarks import PTB, prepare, write_archives
 
 import eval as scores
 from engine.trained import load_model, open_run, read_weights
+from lib.benchmarks import save_text
+from lib.pictures import save_arrays, save_pack
 from model_crate import CRATE, CRATEConfig
 from model_crate_mae import CRATEMAE, CRATEMAEConfig
 from model_vit_mae import ViTMAE, ViTMAEConfig
-from lib.pictures import save_arrays, save_pack
-from prepare import ptb
 from scoring import benchmarks, frozen, regression
 from tasks import augment
 from tasks.augment import eval_pictures
@@ -200,7 +200,7 @@ def test_results_of_benchmarks_accumulate(tmp_path, capsys):
     assert list(table[-1].values())[-5:] == ['questions', 'bytes', '16', '3', 'true']
     assert f'{float(list(table[0].values())[4]):.4f} ' in out
     assert 'python prepare/' in fails(capsys, scores.main, f'--ckpt={run}', f'--data_dir={few}', '--benchmarks=all')
-    ptb.main(['--from', f'{archives}/simple-examples.tgz', '--out', f'{few}/ptb'])
+    save_text(few / 'ptb', PTB, 'ptb.test.txt')
     out = said(capsys, run, few, '--benchmarks=all', f'--results={tmp_path}/r.csv')
     assert 'prepare/cbt.py' in out and 'prepare/ptb.py' not in out
     assert len((tmp_path / 'r.csv').read_text().splitlines()) == 3

@@ -22,12 +22,12 @@ import analyze
 import eval as scores
 import sample
 from engine import settings
+from lib.benchmarks import save_benchmark
+from lib.pictures import save_arrays
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
 from model_crate_alpha import CRATEAlpha, CRATEAlphaConfig
 from model_crate_mae import CRATEMAE, CRATEMAEConfig
-from lib.benchmarks import save_benchmark
-from lib.pictures import save_arrays
 from prepare import shapes
 from tasks import imagenet
 from tasks.tokenizer import Tokenizer

@@ -14,8 +14,8 @@ from PIL import Image
 import sample
 from engine import plots
 from engine.trained import load_model, open_run
-from model_crate import CRATE, CRATEConfig
 from lib.pictures import save_arrays
+from model_crate import CRATE, CRATEConfig
 from tasks.tokenizer import Tokenizer
 
 ALPHABET = ''.join(sorted(set('naïve text, ünd more\n')))

@@ -1,16 +1,12 @@
 """Files inside archives, read one after the other without unpacking anything to disk. Strangers made them: a few bytes
 may claim, or unpack to, more than any memory holds, so no file may be larger than it needs to be."""
-import bz2
 import contextlib
 import gzip
-import lzma
 import tarfile
-import zipfile
 from pathlib import PurePosixPath
 
 from engine.settings import Mistake
 
-UNPACK = {b'\x1f\x8b\x08': gzip.open, b'BZh': bz2.open, b'\xfd7z': lzma.open}  # in pieces; tarfile unpacks a MB at once
 MOST_BYTES = 2 ** 26    # of a file that is read: pictures of ImageNet have 0.1 MB on average, texts up to 6 MB
 LARGEST = 2 ** 36       # of an archive in an archive, and of a file that is passed over
 
@@ -27,20 +23,15 @@ def reading(said):
         raise Mistake(f'{said} ({type(e).__name__}: {str(e)[:200]}); get it again') from None
 
 
-def first_bytes(path, n):
-    with open(path, 'rb') as f:
-        return f.read(n)
-
-
 def tar_files(path, wanted, most=MOST_BYTES, file=None):
     """Yield (name, bytes) of each file in a tar archive for which wanted(name) is true, in order.
 
-    The archive may be compressed. Archives inside it are opened too: a file of STEM.tar is called STEM/name. file: the
-    open archive, if it is itself in a file; path is then its name. Raises Mistake for a damaged archive, or for a file
-    of more than `most` bytes.
+    The archive may be compressed by gzip, if its name ends so. Archives inside it are opened too: a file of STEM.tar is
+    called STEM/name. file: the open archive, if it is itself in a file; path is then its name. Raises Mistake for a
+    damaged archive, or for a file of more than `most` bytes.
     """
     with reading(f'{path} is damaged, cut off or no tar archive'):
-        file = file or UNPACK.get(first_bytes(path, 3), open)(path, 'rb')
+        file = file or (gzip.open if str(path).endswith('gz') else open)(path, 'rb')  # tarfile unpacks a MB at once
         with file, tarfile.open(path, 'r|', file, 2 ** 20) as tar:
             while (member := tar.next()) is not None:
                 tar.members.clear()  # tarfile would keep every one, and there may be millions
@@ -52,16 +43,6 @@ def tar_files(path, wanted, most=MOST_BYTES, file=None):
                 elif member.isfile() and member.size and name.suffix == '.tar':
                     inner = tar_files(f'{path}: {name}', wanted, most, tar.extractfile(member))
                     yield from ((f'{name.stem}/{n}', content) for n, content in inner)
-
-
-def zip_files(path, wanted):
-    """tar_files of a zip archive."""
-    with reading(f'{path} is damaged or cut off'), zipfile.ZipFile(path) as z:
-        for file in filter(lambda file: wanted(file.filename), z.infolist()):
-            if file.file_size > MOST_BYTES or file.compress_type > zipfile.ZIP_DEFLATED:
-                raise zipfile.BadZipFile(f'{file.filename} has {file.file_size:,} bytes or a rare compression')
-            with z.open(file) as f:
-                yield file.filename, f.read(file.file_size)
 
 
 def listed_pictures(path, pictures):

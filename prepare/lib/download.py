@@ -7,19 +7,14 @@ from pathlib import Path
 from tqdm import tqdm
 
 from engine.settings import Mistake
-from lib.archives import first_bytes
 from lib.files import hold
 from tasks.files import digests
 
 PATIENCE = 30  # seconds to wait for a server that sends nothing
-OTHERWISE = 'download the file in another way and pass --from PATH'
 
 
 def differs(path, checksum):
-    """'' if the file has this checksum (an MD5 of 32 hex digits, or a sha256 of 64) or, without one, is no web page;
-    else a reason."""
-    if not checksum:  # no dataset and no weights begin so
-        return 'it is a web page, perhaps that of a login' if first_bytes(path, 99).lstrip()[:1] == b'<' else ''
+    """'' if the file has this checksum (an MD5 of 32 hex digits, or a sha256 of 64), else a reason."""
     kind = 'md5' if len(checksum) == 32 else 'sha256'
     found, = digests([Path(path)], f'checksum of {path}', kind).values()
     return '' if found == checksum else f'its {kind} is not {checksum}'
@@ -29,8 +24,8 @@ def fetch(url, path, checksum=None, tries=5):
     """Download url to path and return path. If an earlier attempt left path.part, it is continued.
 
     checksum: MD5 or sha256 in hex, compared before the file gets its name; without one, that which Hugging Face sends
-    for its large files. Raises Mistake if the network or the server fails `tries` times in a row, the checksum differs,
-    or, without one, a web page comes, such as that of a login.
+    for its large files. Raises Mistake if the network or the server fails `tries` times in a row, or if the checksum
+    differs.
     """
     import requests
     part, tag = path.with_name(f'{path.name}.part'), path.with_name(f'{path.name}.etag')
@@ -46,12 +41,13 @@ def fetch(url, path, checksum=None, tries=5):
             failures = 1 if part.exists() and part.stat().st_size > have else failures + 1
             if failures >= tries:
                 raise Mistake(f'{url} failed {tries} times ({type(e).__name__}: {str(e)[:200]}); run this again to '
-                              f'continue, or {OTHERWISE}') from None
+                              'continue, or pass a copy to --from') from None
             time.sleep(min(2 ** failures, 30) * 0.1)
     tag.unlink(missing_ok=True)
-    if difference := differs(part, checksum or published):
+    checksum = checksum or published
+    if checksum and (difference := differs(part, checksum)):
         part.unlink()
-        raise Mistake(f'{url} arrived damaged ({difference}); run this again to download it anew, or {OTHERWISE}')
+        raise Mistake(f'{url} arrived damaged ({difference}); run this again to download it anew')
     os.replace(part, path)
     return path
 

@@ -32,7 +32,6 @@ from tasks import masks
 from tasks.decode import open_picture, to_grey, to_rgb
 from tasks.files import cores
 
-QUALITY = 92
 UPRIGHT = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # EXIF orientation -> PIL.Image.Transpose
 
 # ---- arrays -------------------------------------------------------------------------------------
@@ -93,7 +92,7 @@ def shrink(source, size, channels=3):
     if turn is not None:
         image = image.transpose(turn)
     jpeg = io.BytesIO()
-    image.save(jpeg, 'JPEG', quality=QUALITY)
+    image.save(jpeg, 'JPEG', quality=92)
     return jpeg.getvalue()
 
 

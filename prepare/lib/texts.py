@@ -5,14 +5,12 @@ from engine.settings import Mistake
 from lib.files import new_folder, write_meta
 from tasks.tokenizer import Tokenizer
 
-REPLACED = '\ufffd'  # stands for bytes that are not UTF-8
-
 
 def decode(content, name):
     """Bytes -> text. Places that are not UTF-8 are replaced, and counted in a line that is printed. A byte order mark
     at the beginning is dropped."""
     text = content.decode('utf-8-sig', errors='replace')
-    if replaced := text.count(REPLACED) - content.count(REPLACED.encode()):
+    if replaced := text.count('\ufffd') - content.count('\ufffd'.encode()):
         print(f'{name}: {replaced:,} places that are not UTF-8 were replaced')
     return text
 
@@ -34,15 +32,13 @@ def write_tokens(out, tokenizer, parts):
             splits[split] = {'tokens': len(ids), 'dtype': str(dtype), 'bytes': n_bytes}
         write_text_meta(new, tokenizer, splits)
     for split, s in splits.items():
-        print(f'{out}/{split}.npy: {s["tokens"]:,} tokens of {s["bytes"]:,} bytes, {tokenizer.vocab_size} in the '
-              'vocabulary')
+        print(f'{out}/{split}.npy: {s["tokens"]:,} tokens of {s["bytes"]:,} bytes, vocabulary {tokenizer.vocab_size}')
 
 
-def write_text_meta(folder, tokenizer, splits):
+def write_text_meta(out, tokenizer, splits):
     """Write meta.json of a text dataset. splits: {split: {'tokens': how many, 'dtype': their type, 'bytes': of UTF-8}}.
     """
     for split, s in splits.items():
         if s['tokens'] < 2:
             raise Mistake(f'too little text: {s["tokens"]} tokens for {split}; give more, or another --val')
-    meta = {'kind': 'text', 'tokenizer': tokenizer.spec, 'vocab_size': tokenizer.vocab_size, 'splits': splits}
-    write_meta(folder, meta)
+    write_meta(out, {'kind': 'text', 'tokenizer': tokenizer.spec, 'vocab_size': tokenizer.vocab_size, 'splits': splits})

@@ -2,8 +2,8 @@
 import json
 
 import pytest
-from downloads import tar
-from small_benchmarks import NE, PASSAGES, PTB, SENTENCES, WIKI, prepare, rows, write_archives
+from helpers import fails
+from small_benchmarks import PASSAGES, PTB, SENTENCES, WIKI, prepare, rows, write_archives
 from small_files import tree
 
 from prepare import cbt, lambada, ptb, wikitext
@@ -46,34 +46,30 @@ def test_what_is_written_is_what_the_archives_hold(prepared):
 PLAIN = '\n'.join(' '.join(p.split()) for p in PASSAGES) + '\n'
 
 
-@pytest.mark.parametrize('script, name, source, content, expected', [
-    (wikitext, 'wikitext2', 'a/wiki.test.tokens', WIKI.encode(), [{'text': WIKI}]),
-    (wikitext, 'wikitext2', 'mine.txt', WIKI.replace('\n', '\r\n').encode(), [{'text': WIKI}]),
-    (ptb, 'ptb', 'mine.txt', b' caf\xe9 and \xff \n', [{'text': ' caf\ufffd and \ufffd \n'}]),
-    (lambada, 'lambada', 'x.jsonl', b'\xef\xbb\xbf{"text": "the \xef\xbf\xbd cat"}\n\n', [
-        {'context': 'the \ufffd', 'word': 'cat'}]),
-    *[(lambada, 'lambada', source, content, [dict(zip(('context', 'word'), line.rsplit(' ', 1))) for line in
-                                             PLAIN.splitlines()]) for source, content in (
-        ('mine.txt', PLAIN.encode() + b'\n'),
-        ('x.tar.gz', tar({'lambada_test_plain_text.txt': PLAIN.encode(), 'train-novels.tar': b''}, 'gz')))],
-    (cbt, 'cbt_ne', 'cbtest_NE_test_2500ex.txt', NE.encode(), None)])
-def test_plain_files_do_too(script, name, source, content, expected, prepared, tmp_path):
-    folder = tmp_path / 'in'
-    tree(folder, {source: content})
-    script.main(['--from', f'{folder}/{source}', '--out', f'{tmp_path}/{name.removesuffix("_ne")}'])
-    assert rows(tmp_path, name) == (expected or rows(prepared, name))
-    assert {p.name for p in tmp_path.glob('[!.]*')} == {'in', name}
+@pytest.mark.parametrize('content, expected', [
+    (b'\xef\xbb\xbf{"text": "the \xef\xbf\xbd cat"}\n\n', [('the \ufffd', 'cat')]),
+    (PLAIN.replace('\n', '\r\n').encode() + b'\n', [tuple(line.rsplit(' ', 1)) for line in PLAIN.splitlines()])])
+def test_both_versions_of_lambada_are_read(content, expected, tmp_path):
+    tree(tmp_path, {'mine.txt': content})
+    lambada.main(['--from', f'{tmp_path}/mine.txt', '--out', f'{tmp_path}/lambada'])
+    assert [(row['context'], row['word']) for row in rows(tmp_path, 'lambada')] == expected
+
+
+@pytest.mark.parametrize('script', [wikitext, ptb])
+def test_no_other_text_takes_the_name_of_a_benchmark(script, archives, tmp_path, capsys):
+    assert 'published' in fails(capsys, script.main, '--from', f'{archives}', '--out', f'{tmp_path}/d')
+    assert not (tmp_path / 'd').exists()
 
 
 def test_a_download_is_checked_and_kept(serve, archives, tmp_path, monkeypatch):
     server = serve((archives / 'CBTest.tgz').read_bytes(), ['drop', 'busy', 'fine'])
     for script in cbt, wikitext, ptb, lambada:
-        monkeypatch.setattr(script, 'URL', server.url)
+        monkeypatch.setattr(script, 'URL', server.url.replace('file', 'CBTest.tgz'))
     cbt.main(['--out', f'{tmp_path}/cbt'])
     assert server.state['resumed'] == 1 and rows(tmp_path, 'cbt_ne')
     for script, name in (wikitext, 'wikitext2'), (ptb, 'ptb'), (lambada, 'lambada'):  # it is none of these
         with pytest.raises(ValueError, match='damaged'):
             script.main(['--out', f'{tmp_path}/{name}/d'])
         assert not (tmp_path / name / 'd').exists()
-    monkeypatch.setattr(cbt, 'URL', 'http://127.0.0.1:9/file')
+    monkeypatch.setattr(cbt, 'URL', 'http://127.0.0.1:9/CBTest.tgz')
     cbt.main(['--out', f'{tmp_path}/cbt', '--overwrite'])  # it is still there

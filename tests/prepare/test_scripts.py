@@ -11,7 +11,7 @@ import pytest
 from downloads import tar
 from helpers import ROOT, fails, run
 from small_benchmarks import CBT as BOOKS
-from small_benchmarks import NE, PTB, WIKI, zipped
+from small_benchmarks import NE, zipped
 from small_files import box, coco_files, jpeg, npy, png, squares, subset, thing, tree, voc_files
 
 from engine.settings import Mistake
@@ -37,12 +37,10 @@ WORK = {  # script: (words, files) that work, in a folder that takes the place o
     'lambada': ('--from {}lambada_test.jsonl', {'lambada_test.jsonl': b'{"text": "a b"}\n\n{"text": "two words"}'}),
     'openwebtext': ('--from {}. --subsets 1 --tokenizer bytes --val 0.3 --workers 0', {
         'urlsf_subset00.tar': subset(0)}),
-    'ptb': ('--from {}x.tgz', {'x.tgz': tar({'data/ptb.test.txt': PTB.encode() * 99}, 'gz')}),
     'shapes': ('--train 3 --val 3 --test 3', {}),
     'stdlib': ('--from {}.', {f'{i}.py': b'x = 1' for i in range(40)}),
     'text': ('{}x', {'x/a.txt': b'some text ' * 9}),
-    'voc': ('--from {}.' + PACK, voc_files(ONE, ONE)),
-    'wikitext': ('--from {}x.zip', {'x.zip': zipped({'wikitext-2/wiki.test.tokens': WIKI * 99})})}
+    'voc': ('--from {}.' + PACK, voc_files(ONE, ONE))}
 
 
 def main_of(script):
@@ -144,8 +142,6 @@ REFUSED = {  # script: [(files that are changed or missing, more words, what the
         *[({}, words, words.split()[0]) for words in ('--subsets 22', '--val 0')],
         *[({'urlsf_subset00.tar': content}, '', 'urlsf_subset00.tar') for content in (
             b'', None, tar({'a.txt': b'x'}), tar({'a_data.xz': tar({'a.txt': b'x' * 50000}, 'xz')[:-40]}))]],
-    'ptb': [({'x.tgz': content}, '', named) for content, named in (
-        (tar({'data/ptb.train.txt': b'x'}, 'gz'), 'ptb.test.txt'), (b'\x89PNG\0', 'x.tgz'), (None, 'x.tgz'))],
     'shapes': [({}, words, words.split()[0]) for words in ('--objects 17', '--size 10')],
     'stdlib': [({f'{i}.py': None for i in range(39)}, '', 'too little')],
     'text': [({}, '--glob *.md', '--glob'), ({}, 'nowhere', 'nowhere'), ({'x/a.txt': b''}, '', 'too little')],
@@ -153,10 +149,7 @@ REFUSED = {  # script: [(files that are changed or missing, more words, what the
         *[({'SegmentationClass/x.png': content}, '', named) for content, named in (
             (png(ONE * 0), 'no class'), (png(ONE[:20]), 'VOC2012'), (None, 'x.png'), (jpeg(), 'mask x'))],
         *[({'ImageSets/Segmentation/train.txt': content}, '', named) for content, named in (
-            (None, 'train.txt'), (b'nowhere', 'nowhere'))]],
-    'wikitext': [
-        *[({'x.zip': zipped(held)}, '', 'wiki.test.tokens') for held in (
-            {'wiki.train.tokens': 'x'}, {'wiki.test.tokens': ' \n'})]]}
+            (None, 'train.txt'), (b'nowhere', 'nowhere'))]]}
 
 
 @pytest.mark.parametrize('script, changes, more, named', [
