@@ -58,7 +58,7 @@ def main(argv=None):
     for split, text in ('', 'for training'), ('val_', 'for validation'), ('test_', 'for testing'):
         for kind in 'images', 'labels':
             p.add_argument(f'--{split}{kind}', required=not split, metavar='FILE', help=f'{kind} {text}')
-    p.add_argument('--val', type=between(float, 0, 1), default=0.1, help='share held out without --val_images')
+    p.add_argument('--val', type=between(float, 0, 0.9), default=0.1, help='share held out without --val_images')
     p.add_argument('--classes', metavar='NAMES', help='names separated by commas; without, they are 0,1,2,..')
     args = parse(p, argv)
     splits = {'train': read_split(args.images, args.labels)}

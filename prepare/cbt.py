@@ -13,9 +13,8 @@ The archive is compared with the checksum that Hugging Face sends with it.
 Expect 2,500 questions of each kind.
 """
 import re
-from pathlib import PurePosixPath
 
-from lib.archives import reading, tar_files
+from lib.archives import reading, tar_contents
 from lib.benchmarks import save_benchmark
 from lib.command_line import Mistake, claim, parser, run
 from lib.download import local_or_fetch
@@ -44,8 +43,7 @@ def main(argv=None):
     outs = {'cbtest_CN_test_2500ex.txt': f'{args.out}_cn', 'cbtest_NE_test_2500ex.txt': f'{args.out}_ne'}
     claim(args, *outs.values())
     path = local_or_fetch(args, URL)
-    found = tar_files(path, lambda name: PurePosixPath(name).name in outs)
-    files = {PurePosixPath(name).name: content for name, content in found}
+    files = tar_contents(path, lambda name: name in outs)
     rows = {name: questions(decode(files.get(name, b''), name), name) for name in outs}
     for name, out in outs.items():
         save_benchmark(out, 'cloze', rows[name], path.name)

@@ -8,11 +8,10 @@ Your copy must be the published archive, byte for byte.
 Expect 50,000 pictures for training (train) and 10,000 for testing (test) of 32x32, 10 classes.
 """
 import pickle
-from pathlib import PurePosixPath
 
 import numpy as np
 
-from lib.archives import tar_files
+from lib.archives import tar_contents
 from lib.command_line import parse, parser, run
 from lib.download import local_or_fetch
 from lib.pictures import save_arrays
@@ -26,7 +25,7 @@ def main(argv=None, doc=__doc__, number=10):
     """A pickle can call any function, so only the published archives, which their checksums tell, are read."""
     args = parse(parser(doc, f'data/cifar{number}', 'a local copy of the archive instead of the download'), argv)
     path = local_or_fetch(args, f'https://www.cs.toronto.edu/~kriz/cifar-{number}-python.tar.gz', MD5[number])
-    files = {PurePosixPath(name).name: content for name, content in tar_files(path, lambda name: True, 2 ** 28)}
+    files = tar_contents(path, lambda name: True, 2 ** 28)
 
     def load(name):
         return pickle.loads(files[name], encoding='bytes')  # of Python 2, whose strings were bytes

@@ -61,6 +61,7 @@ def tokenize(job):
 def save(state, files, path):
     """The counts after a complete subset, once its tokens are on the disk."""
     for file in files.values():
+        file.file.flush()
         os.fsync(file.file)
     path.with_suffix('.new').write_text(json.dumps(state), encoding='utf-8')
     os.replace(path.with_suffix('.new'), path)

@@ -5,9 +5,7 @@
 
 Expect 3,680 pictures for training (train) and 3,669 for testing (test), 37 classes.
 """
-from pathlib import PurePosixPath
-
-from lib.archives import listed_pictures, tar_files
+from lib.archives import listed_pictures, tar_contents
 from lib.command_line import parse, run
 from lib.download import local_or_fetch
 from lib.pictures import pack_options, pack_parser, save_pack
@@ -20,11 +18,10 @@ SPLITS = {'train': 'trainval.txt', 'test': 'test.txt'}
 def main(argv=None):
     args = parse(pack_parser(__doc__, 'data/pets', f'a folder with {" and ".join(FILES)}'), argv)
     images, annotations = (local_or_fetch(args, URL + name, md5, f'pets-{name}') for name, md5 in FILES.items())
-    texts = tar_files(annotations, lambda name: name.endswith('.txt'))
-    lists = {PurePosixPath(name).name: content.decode() for name, content in texts}
+    lists = tar_contents(annotations, lambda name: name in SPLITS.values())
     pictures, breeds = {}, {}
     for split, file in SPLITS.items():
-        for line in lists[file].splitlines():
+        for line in lists[file].decode().splitlines():
             name, number, *_ = line.split()  # great_pyrenees_37 16 2 10: the picture, then its breed from 1
             pictures[f'{name}.jpg'] = split, int(number) - 1
             breeds[int(number)] = name.rpartition('_')[0].replace('_', ' ')

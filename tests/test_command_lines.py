@@ -237,7 +237,8 @@ def program(name):
 
 def options(name):
     if name in PROGRAMS:
-        return sorted({f.name for cls in PROGRAMS[name][2] for f in fields(cls)} - {'seconds', 'rounds'})
+        lengths = {'seconds', 'rounds', 'max_new_tokens'}  # what is long is no mistake
+        return sorted({f.name for cls in PROGRAMS[name][2] for f in fields(cls)} - lengths)
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
         program(name)[0](['--help'])

@@ -29,7 +29,7 @@ def parser(doc, out, source='', required=False):
     if source:
         p.add_argument('--from', dest='source', metavar='PATH', help=source, required=required)
     p.add_argument('--out', default=out, required=out is None, help='folder to write')
-    p.add_argument('--once', action='store_true', help='do nothing if the folder is prepared, or once it is')
+    p.add_argument('--once', action='store_true', help='do nothing if it is prepared; wait if it is being written')
     return p
 
 

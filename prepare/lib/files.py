@@ -59,7 +59,7 @@ class Growing:
     the same place once the length is known. keep: the length of what is there already and stays."""
 
     def __init__(self, path, dtype, keep=0):
-        self.file, self.dtype, self.ends = open(path, 'r+b' if keep else 'w+b', 0), np.dtype(dtype), array('q', [keep])
+        self.file, self.dtype, self.ends = open(path, 'r+b' if keep else 'w+b'), np.dtype(dtype), array('q', [keep])
         self.length = keep
         self.file.truncate(self.write_header() + keep * self.dtype.itemsize)
         self.file.seek(0, os.SEEK_END)
