@@ -154,7 +154,7 @@ def inputs_of_prepare(folder):
     for script, files in ARCHIVES.items():
         write_tree(folder / script.__name__.removeprefix('prepare.'), files)
     write_tree(folder, {'ptb/ptb.test.txt': PTB.encode(), 'wikitext/wikitext-2-v1.zip': zipped({'a/b.test.c': WIKI})})
-    write_tree(folder, {f'cifar{number}': archive(files_of(number)) for number in (10, 100)})
+    write_tree(folder, {f'cifar{n}/cifar-{n}-python.tar.gz': archive(files_of(n)) for n in (10, 100)})
     released(folder / 'alpha.pth', 'crate_alpha', **ALPHA), released(folder / 'lm.pt', 'crate_alpha', **LM)
     save_file(gpt2_tensors(d=2, layers=1, N=8), folder / 'gpt2.safetensors')
 
@@ -237,7 +237,7 @@ def program(name):
 
 def options(name):
     if name in PROGRAMS:
-        lengths = {'seconds', 'rounds', 'max_new_tokens'}  # what is long is no mistake
+        lengths = {'seconds', 'rounds', 'max_new_tokens', 'num_samples'}  # what is long is no mistake
         return sorted({f.name for cls in PROGRAMS[name][2] for f in fields(cls)} - lengths)
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
