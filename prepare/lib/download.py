@@ -24,8 +24,8 @@ def fetch(url, path, checksum=None, tries=5):
     """Download url to path and return path. If an earlier attempt left path.part, it is continued.
 
     checksum: MD5 or sha256 in hex, compared before the file gets its name; without one, that which Hugging Face sends
-    for its large files. Raises Mistake if the network or the server fails `tries` times in a row, or if the checksum
-    differs.
+    for its large files. Raises Mistake if the network or the server fails `tries` times in a row, the checksum differs,
+    or, without one, a web page comes, such as that of a login.
     """
     import requests
     part, tag = path.with_name(f'{path.name}.part'), path.with_name(f'{path.name}.etag')
@@ -45,6 +45,11 @@ def fetch(url, path, checksum=None, tries=5):
             time.sleep(min(2 ** failures, 30) * 0.1)
     tag.unlink(missing_ok=True)
     checksum = checksum or published
+    with open(part, 'rb') as f:
+        page = not checksum and f.read(99).lstrip().startswith(b'<')  # no dataset and no weights begin so
+    if page:
+        part.unlink()
+        raise Mistake(f'{url}: the server sent a web page, perhaps that of a login; pass a copy to --from')
     if checksum and (difference := differs(part, checksum)):
         part.unlink()
         raise Mistake(f'{url} arrived damaged ({difference}); run this again to download it anew')
