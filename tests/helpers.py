@@ -1,6 +1,5 @@
 """What tests in every folder share: the golden files, a small text, and properties of any
 network."""
-import copy
 import io
 import itertools
 import json
@@ -178,19 +177,6 @@ def memorize(model, x, y, below, steps=500, lr=1e-2):
     pytest.fail(f'the loss is {loss.item():.3f} after {steps} steps')
 
 
-def same_in_chunks(model, x, y, monkeypatch):
-    """The loss and its gradient are the same if the logits are computed in chunks; then no logits
-    are returned."""
-    chunked = copy.deepcopy(model)
-    monkeypatch.setattr(chunked.read, 'LOGITS_AT_ONCE', 7 * model.config.vocab_size)
-    a, b = model(x, y), chunked(x, y)
-    assert b[0] is None and a[0].shape == (*x.shape, model.config.vocab_size)
-    assert a[1].item() == pytest.approx(b[1].item(), rel=1e-6)
-    a[1].backward(), b[1].backward()
-    for p, q in zip(model.parameters(), chunked.parameters()):
-        assert torch.allclose(p.grad, q.grad, atol=1e-6)
-
-
 def fails(capsys, main, *words):
     """The one line that a user sees after a mistake; nothing else is printed on standard error."""
     with pytest.raises(SystemExit) as e, settings.one_line_errors():
@@ -231,6 +217,7 @@ OF_DINO = [*SHORT, '--model=dino', '--patch_size=4', '--n_out=32', '--hidden=16'
            '--local_size=4', '--crop_scale=0.4', '--freeze_share=0.2', '--weight_decay_end=0.4']
 KINDS = {  # of runs, each with what is hard to get right; `tiny` stands before those without SHORT
     'text': HARD, 'tost': ['--model=tost', '--layer_scale=1', '--optimizer=lion'],
+    'crate_lm': ['--model=crate_alpha', '--decoupled=false', '--skip=false', '--dropout=0.2', '--optimizer=muon'],
     'masked_text': ['--model=crate', '--causal=false', '--optimizer=adam', '--dropout=0.1'],
     'functions': ['--dataset=sparse_linear', '--n_dims=4', '--block_size=8', '--recompute=true', '--sparsity=2',
                   '--curriculum=2'],
@@ -280,8 +267,12 @@ def weights(out, name='last'):
 
 
 def equal(a, b):
-    """Whether two state dicts are the same bit for bit."""
-    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+    """Whether tensors, in dicts and lists or alone, are the same bit for bit, and so what stands beside them."""
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(equal, a, b))
+    return a.dtype == b.dtype and torch.equal(a, b) if torch.is_tensor(a) else a == b
 
 
 def snapshot(folder):
@@ -289,6 +280,10 @@ def snapshot(folder):
 
 
 # ---- pictures and runs that are made fast
+
+# what config.json of a run says of its dataset
+BYTES, CLASSES = {'kind': 'text', 'tokenizer': {'name': 'bytes'}}, {'kind': 'images', 'classes': list('abcd')}
+
 
 def quadrants(n, seed=0, size=8, classes=4, channels=3):
     """(pictures, labels): dark noise with a light. The class is the quadrant of the light and, from

@@ -110,67 +110,59 @@ def test_crate_lm_is_compared_with_aot_at_equal_parameters(data):
     assert lm.num_params() == pytest.approx(aot.num_params(), rel=0.02)
 
 
-SHAPES = {  # (n_layer, n_embd, n_head) in the papers; tests/models/test_sizes.py counts the parameters
-    'train_aot_owt': (24, 1024, 16), 'train_aot_owt Medium': (36, 1280, 20), 'train_aot_mhsa_owt': (24, 896, 14),
-    'train_gpt2_owt': (12, 768, 12), 'train_crate_owt': (12, 768, 12), 'train_crate_bert_owt': (12, 768, 12),
-    'train_crate_bert_owt Medium': (8, 512, 8), 'train_aot_icl': (32, 128, 8), 'train_aot_icl MHSA': (32, 128, 8),
-    'train_gpt2_icl': (16, 128, 8), 'pretrain_crate_mae_imagenet Small': (12, 576, 12),
-    'pretrain_crate_mae_imagenet': (12, 768, 12), 'pretrain_vit_mae_imagenet Small': (12, 384, 6),
-    'pretrain_vit_mae_imagenet': (12, 768, 12), 'pretrain_vit_mae_imagenet wide decoder': (12, 768, 12)}
+def shape(n_layer, n_embd, n_head, **more):
+    return dict(n_layer=n_layer, n_embd=n_embd, n_head=n_head) | more
 
 
-@pytest.mark.parametrize('name', SHAPES)
-def test_networks_have_the_papers_shapes(name):
-    _, model = built(*run(*name.split(' ', 1)))
-    c = model.config
-    assert (c.n_layer, c.n_embd, c.n_head) == SHAPES[name] and (c.task == 'masked_text') == ('bert' in name)
+def supervised(learning_rate, weight_decay, batch, warmup_epochs, epochs, label_smoothing, randaugment_n, **more):
+    return more | dict(learning_rate=learning_rate, weight_decay=weight_decay, batch=batch, epochs=epochs,
+                       warmup_epochs=warmup_epochs, label_smoothing=label_smoothing, randaugment_n=randaugment_n,
+                       optimizer='lion', schedule='cosine', image_size=224, patch_size=16, flip=True)
 
 
-@pytest.mark.parametrize('name', [name for name in FILES if name.endswith('owt') and 'tost' not in name])
-def test_runs_on_openwebtext_have_the_papers_settings(name):
-    s, _ = built(*run(name))
-    assert s['batch_size'] * s['gradient_accumulation_steps'] * s['block_size'] == 491_520
-    assert dict(learning_rate=6e-4, min_lr=6e-5, beta1=0.9, beta2=0.95, weight_decay=0.1, grad_clip=1.0,
-                warmup_iters=2000, optimizer='adamw').items() <= s.items()
+def transfer(dataset, batch, epochs):
+    return dict(dataset=dataset, batch=batch, epochs=epochs, model='crate', optimizer='adamw', learning_rate=5e-5,
+                weight_decay=0.01, image_size=224, randaugment_n=2, randaugment_m=14, warmup_epochs=0,
+                schedule='cosine', label_smoothing=0, crop_scale=0.08, eval_view='squash',
+                randaugment_scale='torchvision')
 
 
-@pytest.mark.parametrize('name, params, numbers', [
-    ('train_crate_imagenet', 22_796_008, (2.4e-4, 0.5, 2048, 5, 150, 0.1, 0)),
-    ('train_vit_imagenet', 22_050_664, (2.4e-4, 0.5, 2048, 5, 150, 0.1, 0)),
-    ('pretrain_crate_imagenet21k', 22_796_008, (1e-4, 0.05, 4096, 10, 90, 0.1, 0)),
-    ('pretrain_aot_imagenet21k', 22_389_352, (2e-4, 0.7, 4096, 10, 90, 0.2, 2)),
-    ('train_aot_mhsa_imagenet', 14_924_008, (5e-4, 0.1, 2048, 5, 150, 0.1, 2)),
-    ('finetune_crate_imagenet', None, (5e-5, 0.5, 2048, 5, 50, 0.1, 0)),
-    ('finetune_aot_imagenet', None, (5e-4, 0.3, 2048, 5, 50, 0.1, 2))])
-def test_the_papers_image_models_have_the_papers_sizes_and_settings(name, params, numbers):
-    s, model = built(*run(name))
-    assert params in (None, model.num_params())  # fine-tuning takes the checkpoint's sizes
+OWT = dict(tokens=491_520, learning_rate=6e-4, min_lr=6e-5, beta1=0.9, beta2=0.95, weight_decay=0.1, grad_clip=1.0,
+           warmup_iters=2000, optimizer='adamw')
+MASKED = dict(batch=4096, mask_ratio=0.75, optimizer='adamw', image_size=224, patch_size=16, flip=True)
+CRATE_MASKED = MASKED | dict(lam=0.5, eta=0.1, learning_rate=3e-5, weight_decay=0.1, randaugment_n=2, randaugment_m=14)
+PAPERS = {  # settings in the papers; models/test_sizes.py counts the parameters
+    'train_aot_owt': OWT | shape(24, 1024, 16), 'train_aot_owt Medium': OWT | shape(36, 1280, 20),
+    'train_aot_mhsa_owt': OWT | shape(24, 896, 14), 'train_gpt2_owt': OWT | shape(12, 768, 12),
+    'train_crate_owt': OWT | shape(12, 768, 12), 'train_crate_lm_owt': OWT,
+    'train_crate_bert_owt': OWT | shape(12, 768, 12, causal=False),
+    'train_crate_bert_owt Medium': OWT | shape(8, 512, 8, causal=False),
+    'train_aot_icl': shape(32, 128, 8), 'train_aot_icl MHSA': shape(32, 128, 8), 'train_gpt2_icl': shape(16, 128, 8),
+    'pretrain_crate_mae_imagenet Small': CRATE_MASKED | shape(12, 576, 12),
+    'pretrain_crate_mae_imagenet': CRATE_MASKED | shape(12, 768, 12),
+    'pretrain_vit_mae_imagenet Small': MASKED | shape(12, 384, 6),
+    'pretrain_vit_mae_imagenet': MASKED | shape(12, 768, 12),
+    'pretrain_vit_mae_imagenet wide decoder': MASKED | shape(12, 768, 12),
+    'train_crate_imagenet': supervised(2.4e-4, 0.5, 2048, 5, 150, 0.1, 0, **shape(12, 768, 12)),
+    'train_vit_imagenet': supervised(2.4e-4, 0.5, 2048, 5, 150, 0.1, 0, **shape(12, 384, 6)),
+    'pretrain_crate_imagenet21k': supervised(1e-4, 0.05, 4096, 10, 90, 0.1, 0, **shape(12, 768, 12)),
+    'pretrain_aot_imagenet21k': supervised(2e-4, 0.7, 4096, 10, 90, 0.2, 2, **shape(32, 576, 12)),
+    'train_aot_mhsa_imagenet': supervised(5e-4, 0.1, 2048, 5, 150, 0.1, 2, **shape(24, 384, 6)),
+    'finetune_crate_imagenet': supervised(5e-5, 0.5, 2048, 5, 50, 0.1, 0),  # shapes are the checkpoint's
+    'finetune_aot_imagenet': supervised(5e-4, 0.3, 2048, 5, 50, 0.1, 2),
+    'finetune_crate': transfer('cifar10', 512, 200), 'finetune_crate cifar100': transfer('cifar100', 512, 200),
+    'finetune_crate flowers102': transfer('flowers102', 512, 400), 'finetune_crate pets': transfer('pets', 512, 400),
+    'finetune_crate_mae': transfer('cifar10', 256, 200), 'finetune_crate_mae cifar100': transfer('cifar100', 256, 200),
+    'finetune_crate_mae flowers102': transfer('flowers102', 256, 400),
+    'finetune_crate_mae pets': transfer('pets', 256, 400)}
+
+
+@pytest.mark.parametrize('name', PAPERS)
+def test_runs_have_the_papers_settings(name):
+    s, model = built(*run(*name.split(' ', 1)))
     batch = s['batch_size'] * s['gradient_accumulation_steps']
-    names = 'learning_rate', 'weight_decay', 'warmup_epochs', 'epochs', 'label_smoothing', 'randaugment_n'
-    assert (*(s[k] for k in names[:2]), batch, *(s[k] for k in names[2:])) == numbers
-    assert dict(optimizer='lion', schedule='cosine', image_size=224, patch_size=16, flip=True).items() <= s.items()
-
-
-@pytest.mark.parametrize('name', ['crate', 'vit'])
-def test_masked_autoencoders_have_the_papers_settings(name):
-    s, model = built(*run(f'pretrain_{name}_mae_imagenet'))
-    assert s['batch_size'] * s['gradient_accumulation_steps'] == 4096 and model.config.mask_ratio == 0.75
-    want = dict(optimizer='adamw', image_size=224, patch_size=16, flip=True)
-    if name == 'crate':
-        want |= dict(lam=0.5, eta=0.1, learning_rate=3e-5, weight_decay=0.1, randaugment_n=2, randaugment_m=14)
-    assert want.items() <= s.items()
-
-
-@pytest.mark.parametrize('name, batch', [('finetune_crate', 512), ('finetune_crate_mae', 256)])
-@pytest.mark.parametrize('dataset', ['cifar10', 'cifar100', 'flowers102', 'pets'])
-def test_transfer_has_the_papers_settings(name, batch, dataset):
-    s, _ = built(*run(name, '' if dataset == 'cifar10' else dataset))
-    assert s['batch_size'] * s['gradient_accumulation_steps'] == batch
-    epochs = 400 if dataset in ('flowers102', 'pets') else 200  # the README of the authors' code
-    assert dict(dataset=dataset, model='crate', optimizer='adamw', learning_rate=5e-5, weight_decay=0.01,
-                image_size=224, randaugment_n=2, randaugment_m=14, epochs=epochs, warmup_epochs=0, schedule='cosine',
-                label_smoothing=0, crop_scale=0.08, eval_view='squash',
-                randaugment_scale='torchvision').items() <= s.items()
+    found = vars(model.config) | s | {'batch': batch, 'tokens': batch * s.get('block_size', 0)}
+    assert {k: found.get(k) for k in PAPERS[name]} == PAPERS[name]
 
 
 def test_flops_are_six_a_weight_and_token_and_twelve_a_width_and_position():

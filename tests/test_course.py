@@ -8,35 +8,37 @@ import os
 import re
 import shlex
 import shutil
-import statistics
 import subprocess
 import sys
-from dataclasses import fields
 from inspect import signature
 from pathlib import Path
 
 import pytest
 import torch
 from helpers import ROOT, column, golden_pictures, save_run
+from test_pages import COURSE, LESSONS, blocks, commands, prose, text_of
 
+import analyze
+import eval
 import model_aot
 import model_crate
 import model_crate_mae as mae
-import model_vit
-from analysis import layers, measures
+import sample
+import train
+from analysis import layers
+from analysis.curves import CurvesConfig
+from analysis.sheet import SheetConfig
+from engine import networks, settings
 from lib.pictures import save_arrays
 from model_crate import CRATEConfig
 from model_crate_mae import CRATEMAEConfig
-from model_vit import ViTConfig
+from tasks.augment import AugmentConfig
 
-COURSE = ROOT / 'course'
 sys.path.insert(0, str(COURSE))
 import check  # noqa: E402
 import grade  # noqa: E402
 
 NUMBERS = list(range(1, 9))
-PAGES = [*(COURSE / f'lesson{n}.md' for n in NUMBERS), COURSE / 'README.md']
-STUDENTS = {'model_own.py', 'model_x.py', 'anna.py'}  # files that the reader writes
 
 
 @pytest.fixture(scope='module')
@@ -88,29 +90,9 @@ def crate_gpt(x, weights, layers, K, eta, lam):
     return given(model_crate.CRATE(c), weights | {'read.head.weight': weights['embed.tok_emb.weight']}, x)[0]
 
 
-def parameters(network, n_layer, d):
-    c = ViTConfig(n_embd=d, n_head=1) if network == 'vit' else CRATEConfig(n_embd=d, n_head=2, head_dim=d)
-    layer, wide = (model_vit.Layer(c), 0) if network == 'vit' else (model_crate.Layer(c), 2 * d * d)  # its two heads
-    return n_layer * (sum(p.numel() for p in layer.parameters()) - wide)
-
-
-def vit(c):
-    names = 'n_layer', 'n_head', 'n_embd', 'channels', 'num_classes', 'image_size', 'patch_size'
-    model = model_vit.ViT(ViTConfig(**{k: getattr(c, k) for k in names}, pool='mean'))
-    model.config = c
-    return model
-
-
-OTHERS = {  # our networks and measures, and other right ways
-    'coding_rate': lambda Z, eps: 0.5 * torch.log1p(
-        Z.shape[1] / (len(Z) * eps ** 2) * torch.linalg.svdvals(Z).square()).sum(),
-    'compressed_rate': lambda Z, U, eps: measures.compressed_rate(Z @ U, eps),
-    'compressed_rate_gradient': lambda Z, U, eps: torch.autograd.functional.jacobian(
-        lambda Z: measures.compressed_rate(Z @ U, eps), Z),
+OURS = {  # parts of our networks
     'mssa': mssa,
     'mssa_free': lambda Z, U, W, bias, causal: mssa(Z, U, causal, weight=W, bias=bias),
-    'lasso_objective': measures.lasso_objective,
-    'prox': lambda Z, t: torch.maximum(Z - t, 0 * Z),
     'ista': lambda Z, D, eta, lam: given(
         model_crate.ISTA(CRATEConfig(n_embd=len(D), n_head=1, eta=eta, lam=lam)), {'D': D}, Z),
     'patches': lambda x, h, w: model_crate.patchify(x, *x.shape[1:], h, w),
@@ -118,30 +100,14 @@ OTHERS = {  # our networks and measures, and other right ways
         model_crate.Layer(CRATEConfig(eta=eta, lam=lam, image_size=0 if causal else 32, patch_size=4,
                                       **sizes(weights, K))), weights, Z),
     'predict': crate_gpt,
-    'snr': lambda Z, U: ((Z @ U).square().sum((1, 2)) / (
-        Z.square().sum((1, 2)) - (Z @ U).square().sum((1, 2)))).sqrt(),
-    'denoise': lambda Z, U, eta, tau: measures.denoising_step(
-        Z.unflatten(0, (len(U), -1)), U, eta, tau or None).flatten(0, 1),
-    'passing': lambda phi: torch.stack(measures.passing(phi)),
     'aot_layer': lambda Z, weights, K: given(model_aot.Layer(model_aot.AoTConfig(**sizes(weights, K))), weights, Z),
-    'next_token_loss': lambda logits, y: torch.nn.functional.cross_entropy(logits.mT, y, ignore_index=-1),
-    'visible': lambda noise, ratio: (noise.topk(int(noise.shape[1] * (1 - ratio)), largest=False).indices,
-                                     (noise[:, :, None] > noise[:, None]).sum(-1)),
-    'decoder_layer': lambda Y, weights, K: given(mae.DecoderLayer(CRATEMAEConfig(**sizes(weights, K))), weights, Y),
-    'targets': lambda x: (x - mae.statistics(x)[0]) / mae.statistics(x)[1],
-    'masked_loss': lambda p, t, h: torch.nn.functional.mse_loss(p[h], t[h]),
-    'mean_and_spread': lambda v: [statistics.mean(v.tolist()), statistics.stdev(v.tolist())],
-    'top_mass': layers.top_mass,
-    'overlap': lambda a, b: ((a & b).sum((-2, -1)) / (a | b).sum((-2, -1))).nan_to_num(0.0),
-    'parameters': parameters,
-    'best_of': lambda losses, tries: torch.combinations(losses, tries).amin(1).mean(),
-    'Network': vit}
+    'decoder_layer': lambda Y, weights, K: given(mae.DecoderLayer(CRATEMAEConfig(**sizes(weights, K))), weights, Y)}
 
 
 @pytest.mark.parametrize('n', NUMBERS)
 def test_answers_are_right_and_equal_our_networks(n, lessons):
     for e in lessons[n]:
-        for way in (e.answer, OTHERS.get(e.name, e.answer)):
+        for way in (e.answer, OURS.get(e.name, e.answer)):
             said = verdict_of(e, way)
             assert said['verdict'] == 'right', (e.name, said)
         if not e.own:
@@ -155,13 +121,6 @@ def test_the_answer_of_lesson_4_gives_the_logits_of_the_released_code(lessons):
     classify = next(e for e in lessons[4] if e.name == 'classify')
     logits = classify.answer(x.double(), weights, 3, 4, 8, 8, 0.1, 0.1)
     torch.testing.assert_close(logits.float(), torch.tensor(g['outputs']['logits']), rtol=1e-4, atol=1e-5)
-
-
-def test_the_answer_of_lesson_3_finds_the_minimum(lessons):
-    Y, D, lam, _ = lessons[3][-1].inputs(1)
-    Z = lessons[3][-1].answer(Y, D, lam, 1_000)
-    slope = lam - (Y - Z @ D.T) @ D  # 0 where z > 0, and not negative where z = 0
-    assert torch.where(Z > 0, slope.abs(), -slope).max() < 1e-6
 
 
 @pytest.mark.parametrize('n', NUMBERS)
@@ -230,6 +189,25 @@ __import__(sys.argv[3]).main(30)
 """
 
 
+NUMBER = r'[\d.]+(?:e-\d+)?'
+CRATE = CRATEConfig(n_layer=4, n_embd=96, n_head=4)
+CLAIMS = [  # lesson, a line that its experiment prints, and what the numbers in these lines show
+    ('lesson1', 'autograd by (.*)', lambda apart: apart[0] < 1e-12),
+    ('lesson2', 'signal to noise (.*)', lambda down, attend: down[0] == attend[0] < attend[1]),
+    ('lesson2', 'signal to noise (.*)', lambda down, attend: attend[-1] < attend[0] and down[:4] == sorted(down[:4])),
+    ('lesson3', 'objective (.*)', lambda *values: min(values) == values[-2]),               # after most steps
+    ('lesson4', 'loss (.* after .*)', lambda loss: loss[-1] < loss[0] / 2),                 # one batch, by heart
+    ('lesson5', 'near the conditions eta 0.1, tau 0.6: (.*)', lambda factors: factors == [1.06] * 10),  # Theorem 1
+    ('lesson7', 'best head of each picture, .*: (.*) ±', lambda ours, theirs: theirs < ours),
+    ('lesson7', 'random weights: (True|False)', lambda *found: found == ('True',) * 3),
+    ('lesson8', 'loss (.* after .*)', lambda loss: loss[-1] < loss[0] / 2),
+    ('lesson8', '4 x 96: (.*)', lambda count, *_: count[0] == sum(
+        p.numel() for p in model_crate.CRATE(CRATE).layers.parameters())),
+    ('lesson8', 'of these rates (.*)', lambda rates: rates == sorted(rates, reverse=True)),
+    ('lesson8', 'verdict (.*)', lambda *found: found == ([1.0], [1.0])),
+    ('runs', '  [ABCD]: (.*) in the last', lambda *lines: [max(v) == 0 for v in lines[4:]] == [0, 1, 0, 0] * 2)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('name', [*(f'lesson{n}' for n in NUMBERS), 'runs'])
 def test_the_experiment_of_a_lesson_runs_with_the_functions_in_its_file(name, tmp_path):
@@ -244,38 +222,12 @@ def test_the_experiment_of_a_lesson_runs_with_the_functions_in_its_file(name, tm
     named = re.findall(r'^  (lesson.*\.png)$', done.stdout, re.M)
     assert sorted(named) == sorted(path.name for path in tmp_path.glob('*.png'))
     assert named or name in ('lesson7', 'lesson8')
-    for page in PAGES:
+    for page in LESSONS:
         assert not {*named} & {*re.findall(r'--out=(\S+)', text_of(page))}      # which a command would not replace
 
-    def found(pattern):
-        return [[float(v) for v in re.findall(r'[\d.]+(?:e-\d+)?', line)] for line in re.findall(pattern, done.stdout)]
-    if name == 'lesson1':
-        assert found('autograd by (.*)')[0][0] < 1e-12
-    elif name == 'lesson2':
-        down, attend = found('signal to noise (.*)')
-        assert down[0] == attend[0] < attend[1] and attend[-1] < attend[0] and down[:4] == sorted(down[:4])
-    elif name == 'lesson3':
-        objectives = [v for v, in found('objective (.*)')]
-        assert min(objectives) == objectives[-2]                        # after most steps
-    elif name == 'lesson5':
-        assert found('near the conditions eta 0.1, tau 0.6: (.*)') == [[1.06] * 10]  # Theorem 1
-    elif name == 'lesson4':  # one batch is learned by heart
-        (first, _, last), = found('loss (.* after .*)')
-        assert last < first / 2
-    elif name == 'lesson7':  # heads that look at the object, beside heads that look everywhere
-        ours, theirs = found('best head of each picture, .*: (.*) ±')
-        assert theirs < ours and re.findall('random weights: (True|False)', done.stdout) == ['True'] * 3
-    elif name == 'lesson8':
-        (first, _, last), = found('loss (.* after .*)')
-        assert last < first / 2
-        assert found('4 x 96: (.*)')[0][0] == sum(w.numel() for w in model_crate.CRATE(CRATEConfig(
-            n_layer=4, n_embd=96, n_head=4)).layers.parameters())
-        of_rates, = found('of these rates (.*)')
-        assert of_rates == sorted(of_rates, reverse=True) and re.findall('verdict (.*)', done.stdout) == ['1', '1']
-    elif name == 'runs':
-        lines = found('  [ABCD]: (.*) in the last')
-        _, not_zero, gradient = lines[:4], lines[4:8], lines[8:]
-        assert [max(v) == 0 for v in not_zero] == [max(v) == 0 for v in gradient] == [False, True, False, False]
+    for lesson, pattern, shows in CLAIMS:
+        lines = re.findall(pattern, done.stdout)
+        assert lesson != name or shows(*([float(v) for v in re.findall(NUMBER, line)] or line for line in lines)), lines
 
 
 def test_what_experiments_read_of_runs_and_of_data(picture_run, tmp_path, monkeypatch):
@@ -301,62 +253,26 @@ def test_what_experiments_read_of_runs_and_of_data(picture_run, tmp_path, monkey
 
 # ---- pages ----------------------------------------------------------------------------------------------------------
 
-def text_of(page):
-    return page.read_text(encoding='utf-8')
+SETTINGS = {  # of each program
+    'sample.py': [sample.SampleConfig], 'eval.py': [eval.EvalConfig],
+    'train.py': [train.TrainConfig, AugmentConfig, *(networks.network(name)[1] for name in networks.names())],
+    'analyze.py': [analyze.AnalyzeConfig, CurvesConfig, SheetConfig, AugmentConfig,
+                   *(theory[1] for theory in analyze.THEORIES.values())]}
 
 
-def prose(page):
-    return re.sub(r'^```.*?^```$', '', text_of(page), flags=re.M | re.S)
-
-
-def blocks(page, language):
-    return re.findall(rf'^```{language}\n(.*?)^```', text_of(page), re.M | re.S)
-
-
-@pytest.mark.parametrize('page', PAGES, ids=lambda p: p.stem)
-def test_files_and_links_exist_and_lines_are_short(page):
-    for name in set(re.findall(r'`([\w./]+\.(?:py|md|ipynb|json|tsv|txt))`', prose(page))) - STUDENTS:
-        assert any((folder / name).exists() for folder in (ROOT, COURSE, COURSE / 'marks')), name
-    for target, anchor in re.findall(r'\]\((?!https?:)([^)#]*)#?([^)]*)\)', prose(page)):
-        path = (page.parent / target).resolve() if target else page
-        titles = re.findall(r'^#+ (.*)$', prose(path), re.M)
-        assert not anchor or anchor in {re.sub(r'[^\w -]', '', t.lower()).replace(' ', '-') for t in titles}, anchor
-    assert all(len(line) <= 100 or line.lstrip().startswith('|') for line in prose(page).splitlines())
-
-
-@pytest.fixture(scope='module')
-def settings():
-    """The names of the settings of each program."""
-    import analyze
-    import eval
-    import sample
-    import train
-    from analysis.curves import CurvesConfig
-    from analysis.sheet import SheetConfig
-    from engine import networks
-    from tasks.augment import AugmentConfig
-    configs = {'sample.py': [sample.SampleConfig], 'eval.py': [eval.EvalConfig],
-               'train.py': [train.TrainConfig, AugmentConfig, *(networks.network(n)[1] for n in networks.names())],
-               'analyze.py': [analyze.AnalyzeConfig, CurvesConfig, SheetConfig, AugmentConfig,
-                              *(theory[1] for theory in analyze.THEORIES.values())]}
-    return {tool: {f.name for c in known for f in fields(c)} | {'ckpt'} for tool, known in configs.items()}
-
-
-@pytest.mark.parametrize('page', PAGES, ids=lambda p: p.stem)
-def test_commands_name_what_exists(page, settings):
-    lines = [line.split('  #')[0].strip() for block in blocks(page, 'sh')
-             for line in re.sub(r'\\\n\s*', ' ', block).splitlines()]
-    assert any(lines)
+@pytest.mark.parametrize('page', LESSONS, ids=lambda p: p.stem)
+def test_commands_name_what_exists(page, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    lines = commands(page)
+    assert lines
     for line in (line for line in lines if line.startswith('python ')):
-        _, tool, *words = shlex.split(line)
-        assert (ROOT / tool).is_file(), line
+        _, tool, *words = shlex.split(line.replace('$seed', '1'))  # in a loop of the shell
+        assert Path(tool).is_file(), line
         if tool == 'course/check.py':
             check.parse([w for w in words if not w.startswith('--file')])
-        for word in words if tool in settings else ():
-            if word.startswith('--'):
-                assert word[2:].partition('=')[0] in settings[tool], f'{line}: {word}'
-            else:
-                assert not word.endswith('.py') or (ROOT / word).is_file(), f'{line}: {word}'
+        if tool in SETTINGS:
+            given = settings.collect(w for w in words if w.startswith('--') or w.endswith('.py'))
+            settings.check({k: v for k, v in given.items() if k != 'ckpt'}, *SETTINGS[tool])
 
 
 @pytest.mark.parametrize('n', NUMBERS)
@@ -370,7 +286,7 @@ def test_functions_that_pages_name_in_our_files_exist(n):
                 assert re.search(rf'(def|class) {name.rpartition(".")[2]}\b', source), (files, name)
 
 
-@pytest.mark.parametrize('page', [p for p in PAGES if blocks(p, 'python')], ids=lambda p: p.stem)
+@pytest.mark.parametrize('page', [p for p in LESSONS if blocks(p, 'python')], ids=lambda p: p.stem)
 def test_snippets_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'marked').mkdir()
@@ -504,6 +420,7 @@ def test_the_notebook_is_plain_and_without_results():
 
 
 def test_the_first_cell_clones_where_the_project_is_not(tmp_path, monkeypatch):
+    """test_the_notebook_runs is where it is."""
     called = []
 
     def run(words, check):
@@ -512,10 +429,6 @@ def test_the_first_cell_clones_where_the_project_is_not(tmp_path, monkeypatch):
             (tmp_path / words[-1]).mkdir()
     monkeypatch.setattr(sys, 'path', list(sys.path))
     monkeypatch.setattr(subprocess, 'run', run)
-    for start in (ROOT, COURSE):
-        monkeypatch.chdir(start)
-        exec(CELLS[0], {'__name__': '__main__'})
-        assert Path.cwd() == ROOT and not called
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match='Write the address'):
         exec(CELLS[0], {'__name__': '__main__'})

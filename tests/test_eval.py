@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import (by_hand, column, fails, jpeg, loud, margin, quadrants, save_run, snapshot, text_network,
+from helpers import (BYTES, by_hand, column, fails, jpeg, loud, margin, quadrants, save_run, snapshot, text_network,
                      train_fast)
 from PIL import Image
 from small_benchmarks import PTB, prepare, write_archives
@@ -187,8 +187,7 @@ def test_errors_in_context_beside_those_of_estimators(tmp_path, capsys):
 
 def test_results_of_benchmarks_accumulate(tmp_path, capsys):
     """`all` are those that are prepared; the command that prepares each of the others is said."""
-    archives, bytes_ = write_archives(tmp_path), {'kind': 'text', 'tokenizer': {'name': 'bytes'}}
-    run = save_run(tmp_path / 'run', text_network('aot', vocab_size=256), bytes_)
+    archives, run = write_archives(tmp_path), save_run(tmp_path / 'run', text_network('aot', vocab_size=256), BYTES)
     data, few = prepare(archives, tmp_path / 'data'), tmp_path / 'few'
     out = said(capsys, run, data, '--benchmarks=ptb')
     said(capsys, run, data, '--benchmarks=all', '--stride=3', '--detokenize=true')

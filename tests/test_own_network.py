@@ -110,6 +110,13 @@ TEXT = LEAST.format(fields='vocab_size: int = 9; block_size: int = 4', task='tex
                     net='nn.Sequential(nn.Embedding(256, 8), nn.Linear(8, 256))')
 
 
+@pytest.mark.parametrize('number, part, instead', [
+    (0, '@dataclass\n', ''), (1, "    task = 'text'", ''), (2, "'text'", "'odd'"), (3, 'class Network', 'class Net')])
+def test_each_part_of_the_contract_is_needed(number, part, instead, fork, capsys):
+    words = [w for w in fork(f'part_{number}', {part: instead}, TEXT) if not w.startswith(('--n_embd', '--block'))]
+    assert 'Config' in fails(capsys, train.main, *words)
+
+
 NETWORKS = {  # name: (changes, the text)
     'least_image': ({}, IMAGE), 'least_text': ({}, TEXT),
     'infinite': ({BUILT: BUILT + "        self.register_buffer('mine', -self.head.weight.detach() / 0)\n"}, shown()),
@@ -188,13 +195,6 @@ def test_a_bug_in_a_network_keeps_its_traceback(name, fork):
     with pytest.raises((ValueError, OSError)) as e, one_line_errors():
         train.main(words)
     assert not isinstance(e.value, Mistake) and f'model_{name}.py' in str(e.traceback[-1].path)
-
-
-def test_what_a_config_refuses_on_purpose_is_a_line(fork, capsys):
-    check = ("    def __post_init__(self):\n        if self.n_head > 4:\n"
-             "            raise ValueError(f'n_head={self.n_head} is too many')\n\n    @property\n")
-    words = fork('refusing', {'    @property\n': check})
-    assert 'n_head=5 is too many' in fails(capsys, train.main, *words, '--n_head=5')
 
 
 class Broken(torch.utils.data.Dataset):

@@ -8,7 +8,8 @@ import sys
 import numpy as np
 import pytest
 import torch
-from helpers import ROOT, TEXT, fails, loud, masked_autoencoder, normalized, quadrants, save_run, text_network
+from helpers import (BYTES, CLASSES, ROOT, TEXT, fails, loud, masked_autoencoder, normalized, quadrants, save_run,
+                     text_network)
 from PIL import Image
 
 import sample
@@ -19,19 +20,17 @@ from model_crate import CRATE, CRATEConfig
 from tasks.tokenizer import Tokenizer
 
 ALPHABET = ''.join(sorted(set('naïve text, ünd more\n')))
-CLASSES = {'kind': 'images', 'classes': list('abcd')}
 
 
 @pytest.fixture(scope='module')
 def runs(tmp_path_factory):
     """Runs of random weights: `bytes`, `chars` and those of three networks continue texts, `bert` fills gaps."""
     place = tmp_path_factory.mktemp('runs')
-    texts = {name: {'kind': 'text', 'tokenizer': spec} for name, spec in (
-        ('bytes', {'name': 'bytes'}), ('chars', {'name': 'chars', 'alphabet': ALPHABET}))}
-    save_run(place / 'bytes', text_network('aot', vocab_size=256), texts['bytes'])
+    chars = {'kind': 'text', 'tokenizer': {'name': 'chars', 'alphabet': ALPHABET}}
+    save_run(place / 'bytes', text_network('aot', vocab_size=256), BYTES)
     for name in ('aot', 'crate', 'tost'):
-        save_run(place / name, text_network(name, vocab_size=64), texts['chars'])  # a vocabulary that is padded
-    save_run(place / 'bert', text_network('crate', causal=False, vocab_size=257), texts['bytes'])
+        save_run(place / name, text_network(name, vocab_size=64), chars)  # a vocabulary that is padded
+    save_run(place / 'bert', text_network('crate', causal=False, vocab_size=257), BYTES)
     return place
 
 
@@ -137,7 +136,7 @@ def classifier(out, channels=3, classes=CLASSES):
     return model, save_run(out, model, classes)
 
 
-@pytest.mark.parametrize('channels', [1, 2, 3, 5])
+@pytest.mark.parametrize('channels', [1, 3])
 def test_pictures_get_their_likeliest_classes(channels, pictures, figures, tmp_path, capsys):
     """In words, and drawn with what they are taken for."""
     model, run = classifier(tmp_path / 'a', channels)
@@ -179,9 +178,7 @@ def test_folders_of_classes_are_true_classes(pictures, figures, tmp_path, capsys
     assert len(said(capsys, *words).splitlines()) == 1
 
 
-@pytest.mark.parametrize('name, channels, normalizes', [
-    ('crate_mae', 3, False), ('vit_mae', 3, True), ('crate_mae', 1, False), ('vit_mae', 2, False),
-    ('crate_mae', 5, False)])
+@pytest.mark.parametrize('name, channels, normalizes', [('crate_mae', 5, False), ('vit_mae', 2, True)])
 def test_the_grid_of_reconstructions(name, channels, normalizes, pictures, figures, tmp_path, capsys):
     model = masked_autoencoder(name, image_size=8, patch_size=2, channels=channels, norm_pix_loss=normalizes)[0].eval()
     dataset, file = pictures / f'quads_{channels}', tmp_path / 'a.png'

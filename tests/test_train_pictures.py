@@ -19,8 +19,7 @@ def words(pictures_data):
     return [f'--data_dir={pictures_data}', '--dataset=quads', *OF_PICTURES]
 
 
-@pytest.mark.parametrize('model, dataset', [('aot', 'quads'), ('crate', 'quads'), ('vit', 'quads'), ('crate', 'grey'),
-                                            ('vit', 'grey')])
+@pytest.mark.parametrize('model, dataset', [('aot', 'quads'), ('crate', 'quads'), ('vit', 'grey')])
 def test_every_network_learns_where_the_light_is(model, dataset, words, tmp_path):
     go(*words, f'--model={model}', f'--dataset={dataset}', '--flip=false', '--crop_scale=1', '--randaugment_n=0',
        '--max_iters=80', '--eval_interval=40', '--learning_rate=1e-2', '--patch_size=8', f'--out_dir={tmp_path}/a')
@@ -29,16 +28,10 @@ def test_every_network_learns_where_the_light_is(model, dataset, words, tmp_path
     assert config_of(tmp_path / 'a')['channels'] == (1 if dataset == 'grey' else 3)
 
 
-@pytest.mark.parametrize('dataset', ['quads', 'grey'])
 @pytest.mark.parametrize('name', OF_AUTOENCODERS)
-def test_a_masked_autoencoder_learns_the_colours_of_pictures(name, dataset, words, tmp_path, capsys):
-    go(*words[:1], *OF_AUTOENCODERS[name], f'--dataset={dataset}', '--max_iters=150', '--eval_interval=50',
-       f'--out_dir={tmp_path}/a')
-    loss = column(tmp_path / 'a', 'val')
-    scores.main([f'--ckpt={tmp_path}/a', words[0], '--dtype=float32', '--split=val'])
-    said = capsys.readouterr().out
-    flat = float(said.split('visible patches: ')[1].split()[0])
-    assert loss[-1] < 0.97 * flat and flat < loss[0] and f'loss {min(loss):.4f}' in said  # the same are hidden
+def test_a_masked_autoencoder_learns_the_colours_of_pictures(name, words, tmp_path):
+    go(*words, *OF_AUTOENCODERS[name], '--randaugment_n=0', '--max_iters=50', f'--out_dir={tmp_path}/a')
+    assert column(tmp_path / 'a', 'val')[-1] < 0.2 * column(tmp_path / 'a', 'val')[0]
 
 
 def loss_by_hand(state, out, pictures_data):

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from helpers import HARD, column, config_of, equal, fails, go, save_run, snapshot, text_network, weights
 from safetensors import safe_open
 from safetensors.torch import load_file, load_model
@@ -134,15 +133,6 @@ def test_what_is_typed_when_a_run_goes_on_takes_effect(word, copy, text_run, tmp
 # ---- damaged files
 
 
-def same(a, b):
-    """Whether nested dicts and lists hold the same values and tensors."""
-    if isinstance(a, dict):
-        return isinstance(b, dict) and a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
-    if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(same, a, b))
-    return type(a) is type(b) and (a.dtype == b.dtype and torch.equal(a, b) if torch.is_tensor(a) else a == b)
-
-
 READERS = {'best.safetensors': lambda run: read_weights(run / 'best.safetensors'), 'last.pt': read_last,
            'config.json': read_config}
 
@@ -158,7 +148,7 @@ def test_a_damaged_file_is_refused_by_name_or_as_good_as_before(name, copy):
         flipped = bytes([whole[at] ^ 1 << int(rng.integers(8))]) + whole[at + 1:]
         path.write_bytes(whole[:at] + (flipped if i % 5 and name != 'config.json' else b''))
         try:
-            assert same(READERS[name](copy), want)
+            assert equal(READERS[name](copy), want)
         except Mistake as e:
             refused += 1
             assert name in str(e) and len(str(e).splitlines()) == 1

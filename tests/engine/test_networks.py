@@ -14,25 +14,6 @@ PACK = GREY | {'channels': 3, 'splits': {'train': {'bytes': 9}}}
 
 # ---- networks by name, and for a dataset
 
-FILE = 'from dataclasses import dataclass\n{}class Config:\n    vocab_size: int = 9\n    {}\n{}'
-PARTS = '@dataclass\n', "task = 'text'", 'Network = object\n'
-
-
-@pytest.mark.parametrize('part, instead', [(0, ''), (1, ''), (1, "task = 'odd'"), (2, ''), (2, PARTS[2])])
-def test_a_network_is_a_file_that_has_each_part_of_the_contract(part, instead, tmp_path, monkeypatch):
-    monkeypatch.setattr(networks, 'HERE', tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    name = f'part_{part}_{len(instead)}'
-    text = FILE.format(*PARTS[:part], instead, *PARTS[part + 1:])
-    (tmp_path / f'model_{name}.py').write_text(text)
-    assert networks.names() == [name]
-    if instead == PARTS[part]:
-        assert networks.config_for(name, {}, TEXT).vocab_size == 256
-    else:
-        with pytest.raises(Mistake, match='Config'):
-            networks.config_for(name, {}, TEXT)
-
-
 @pytest.mark.parametrize('name, given, meta, want', [
     ('aot', dict(n_layer=2), TEXT, dict(vocab_size=256)),
     ('crate', dict(causal=False), TEXT, dict(vocab_size=257)),  # and [MASK]

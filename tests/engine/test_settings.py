@@ -37,8 +37,8 @@ def test_files_and_both_forms_of_the_command_line(tmp_path):
 
 @pytest.mark.parametrize('typed, name', [
     ('--layers=3', 'n_layer'), ('--qqqqq=3', '--help'), ('no_such.py', 'no_such.py'), *((word, word[2:6]) for word in (
-        '--n_layer=3.5', '--n_layer=many', '--n_layer=true', '--rate=fast', '--rate=true', '--rate', '--flag=1',
-        '--flag=yes'))])
+        '--n_layer=3.5', '--n_layer=many', '--n_layer=[', '--n_layer=true', '--rate=fast', '--rate=true', '--rate',
+        '--flag=1', '--flag=yes'))])
 def test_mistakes_on_the_command_line(typed, name):
     with pytest.raises(settings.Mistake, match=name):
         read(typed)

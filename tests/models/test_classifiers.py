@@ -1,4 +1,6 @@
-"""Classifiers of pictures, all alike: memorizing a batch, no order of patches, label smoothing, dropout."""
+"""Classifiers of pictures, all alike: memorizing a batch, no order of patches, label smoothing, dropout. Model files
+stand alone, so some operators stand in several files: where no golden numbers hold a copy, it computes what the other
+computes."""
 import importlib
 
 import pytest
@@ -37,7 +39,7 @@ def test_a_fresh_network_knows_little_and_can_memorize(name, settings):
 
 @pytest.mark.parametrize('name, settings', [row for row in CLASSIFIERS if row[0] != 'tost'])
 def test_no_patch_is_before_another(name, settings):
-    """ToST's positions are not of patches, so there it is said of the operator."""
+    """ToST's positions are not of patches; golden numbers hold its operator."""
     model, sizes = fresh(name, **settings).eval(), (3, 8, 12, 4, 4)
     order = torch.tensor([3, 0, 5, 1, 4, 2])
     for p in [model.embed.pos, *(p for layer in model.layers for p in layer.attn.parameters())]:
@@ -77,3 +79,32 @@ def test_dropout_acts_wherever_it_should_and_in_training_alone(name, modules, at
         assert torch.equal(a, b) != training
         assert [p for p in shares if p or attentions] == [0.5 * training] * 2 * attentions
         assert dropped == [training] * 2 * modules
+
+
+# ---- copies
+
+PICTURES = dict(image_size=(16, 24), patch_size=(8, 4), num_classes=3, n_layer=1, n_head=3, n_embd=12)
+
+# two networks, their settings, and the parts that are copies
+COPIES = [
+    ('crate', 'aot', dict(bias=True), ['embed', 'read', 'layers.0.attn', 'layers.0.attn.average']),
+    ('crate', 'aot', dict(bias=True, tie_out=True, label_smoothing=0.1, pool='mean'), ['read', 'layers.0.attn']),
+    ('crate', 'crate_mae', dict(tie_out=True), ['layers.0.attn'])]
+
+
+@pytest.mark.parametrize('one, other, settings, parts', COPIES)
+def test_parts_of_two_networks_compute_the_same(one, other, settings, parts):
+    torch.manual_seed(0)
+    models = []
+    for Network, Config in map(networks.network, (one, other)):
+        models.append(Network(Config(**{k: v for k, v in (PICTURES | settings).items() if hasattr(Config, k)})))
+    for p in models[0].parameters():
+        torch.nn.init.normal_(p)
+    z = torch.randn(2, 7, 12)
+    inputs = {'embed': (torch.randn(2, 3, 16, 24),), 'read': (z, torch.tensor([0, 2])),
+              'layers.0.attn.average': (z, z + 1, z - 1)}
+    for part in parts:
+        ours, theirs = (model.get_submodule(part) for model in models)
+        theirs.load_state_dict(ours.state_dict(), strict=False)     # biases of AoT's U stay
+        torch.testing.assert_close(ours(*inputs.get(part, (z,))), theirs(*inputs.get(part, (z,))), rtol=0, atol=1e-5)
+        assert part != 'read' or torch.equal(ours.features(z), theirs.features(z))

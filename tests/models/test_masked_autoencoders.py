@@ -1,12 +1,10 @@
 """CRATE-MAE and ViT-MAE alike: what is hidden, what hidden patches may reach, memorizing a batch; what CRATE-MAE's own
 settings do."""
-import math
-
 import pytest
 import torch
 from helpers import masked_autoencoder, memorize
 
-from model_crate_mae import sines_and_cosines, unpatchify
+from model_crate_mae import unpatchify
 
 BOTH = ['crate_mae', 'vit_mae']
 SIZES = 3, 8, 12, 2, 4  # channels, height, width of a picture; height, width of a patch: as in helpers
@@ -15,16 +13,6 @@ SIZES = 3, 8, 12, 2, 4  # channels, height, width of a picture; height, width of
 def pixels_of(hidden):
     """Where patches are hidden, bool (B, N), as pixels, bool (B, C, H, W)."""
     return unpatchify(hidden[..., None].expand(-1, -1, 24), *SIZES)
-
-
-def test_positions_by_a_naive_loop():
-    pos = sines_and_cosines((2, 3), 8)[0]
-    assert pos.shape == (7, 8) and not pos[0].any()
-    for down in range(2):
-        for across in range(3):
-            angles = [[place / 10000 ** (j / 2) for j in (0, 1)] for place in (across, down)]
-            want = [f(angle) for both in angles for f in (math.sin, math.cos) for angle in both]
-            assert torch.allclose(pos[1 + 3 * down + across], torch.tensor(want), atol=1e-6)
 
 
 # ---- masking
@@ -70,22 +58,6 @@ def test_without_noise_masks_are_random_and_follow_the_seed(name):
     torch.manual_seed(1)
     assert torch.equal(model(x)[0], a) and not torch.equal(a, b)
     assert model.reconstruct(x).shape == x.shape and model.encode(x).shape == (3, 13, 16)
-
-
-@pytest.mark.parametrize('name', BOTH)
-def test_the_loss_is_that_of_hidden_patches_by_a_naive_loop(name):
-    for normalized in (False, True):
-        model, x, noise = masked_autoencoder(name, norm_pix_loss=normalized)
-        pred, loss = model(x, noise)
-        errors = []
-        for b in range(3):
-            for n in noise[b].argsort()[3:].tolist():
-                top, left = n // 3 * 2, n % 3 * 4
-                patch = x[b, :, top:top + 2, left:left + 4].permute(1, 2, 0).flatten()
-                if normalized:
-                    patch = (patch - patch.mean()) / (patch.var() + 1e-6).sqrt()
-                errors.append((pred[b, n] - patch).square().mean().item())
-        assert loss.item() == pytest.approx(sum(errors) / len(errors), rel=1e-5)
 
 
 def test_masking_with_zeros_is_zeroing_the_pixels():

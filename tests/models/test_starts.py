@@ -27,7 +27,6 @@ STARTS = [
         'emb.weight': 128 ** -0.5, 'U.weight': 128 ** -0.5, 'up.weight': 128 ** -0.5,
         'W.weight': (128 * 18) ** -0.5, 'down.weight': (512 * 18) ** -0.5}),
     ('crate', TEXT, GPT2 | {'D': within((6 / 192) ** 0.5)}),
-    ('crate', TEXT | dict(causal=False), GPT2 | {'D': within((6 / 192) ** 0.5)}),
     ('crate', PICTURES, {
         'D': within(D), 'U.weight': within(DEFAULT), 'W.weight': within(DEFAULT), 'W.bias': within(DEFAULT),
         'patch.weight': within(192 ** -0.5), 'patch.bias': within(192 ** -0.5), 'head.weight': within(DEFAULT),

@@ -36,17 +36,6 @@ def test_with_memberships_held_fixed_the_operator_is_a_gradient_step_on_r_var(ca
     assert torch.allclose(attn(z)[0], attn.W(step.flatten(1)), atol=1e-5)
 
 
-def test_tokens_belong_to_the_subspace_of_most_energy_and_have_no_order_in_pictures():
-    attn = TSSA(ToSTConfig(n_embd=12, n_head=3, image_size=16, **SCALED))
-    e = torch.ones(1, 6, 3, 4)
-    for j in range(6):
-        e[0, j, j % 3] = 9
-    Pi = attn.memberships(e)[0, :, :, 0]
-    assert torch.allclose(Pi.sum(1), torch.ones(6)) and Pi.argmax(1).tolist() == [0, 1, 2, 0, 1, 2]
-    z, order = torch.randn(2, 24, 12), torch.randperm(24)
-    assert torch.allclose(attn(z[:, order]), attn(z)[:, order], atol=1e-6)
-
-
 def saved_for_backward(N):
     """Numbers that a training step of TSSA on N tokens keeps for its backward pass."""
     attn, kept = TSSA(ToSTConfig(n_embd=8, n_head=2, block_size=N)), []

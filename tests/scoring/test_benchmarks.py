@@ -54,19 +54,6 @@ def aot(block_size):
     return model
 
 
-@pytest.mark.parametrize('first', [1, 5, 12, 29])
-@pytest.mark.parametrize('stride', [1, 3, 4, 8])
-def test_windows_score_each_token_once_with_the_context_that_the_protocol_states(stride, first):
-    model = aot(8)
-    sequences = [(torch.randint(256, (n + 1,), generator=torch.Generator().manual_seed(n)).tolist(), first)
-                 for n in (1, 2, 7, 8, 9, 10, 11, 12, 15, 16, 17, 29, 40) if n >= first]
-    for batch_size in (1, 3, 100):
-        found = benchmarks.score(model, sequences, stride, batch_size, PLAIN)
-        for (tokens, _), (nats, right) in zip(sequences, found):
-            want = naive(model, tokens, first, stride)
-            assert nats.tolist() == pytest.approx(want[0], abs=1e-4) and right.tolist() == want[1]
-
-
 def test_few_logits_are_held_at_once(monkeypatch):
     model, shapes = aot(8), []
     sequences = [(list(range(n)), 1) for n in (5, 9, 30, 2)]

@@ -2,7 +2,7 @@
 import pytest
 import torch
 from fake_mps import FakeMPS
-from helpers import OF_AUTOENCODERS, SHORT, go
+from helpers import OF_AUTOENCODERS
 
 import eval
 from lib.benchmarks import save_benchmark
@@ -10,16 +10,12 @@ from scoring import frozen
 
 
 @pytest.fixture(scope='module')
-def at(tiny, bytes_data, text_run, pictures_data, picture_run, pretrained, tmp_path_factory):
-    """{name: folder} of a run of every kind, and of the data of each: pictures, text and two benchmarks."""
-    out = tmp_path_factory.mktemp('at')
-    go(*tiny, '--model=crate', '--image_size=0', '--causal=false', '--dtype=float32', f'--out_dir={out}/bert')
-    go(*SHORT, '--dataset=linear', '--n_dims=4', '--block_size=12', f'--out_dir={out}/functions')
-    (out / 'a.txt').write_text('x')
+def data(bytes_data, pictures_data, tmp_path_factory):
+    """{what: data_dir}: pictures, text and two benchmarks."""
+    out = tmp_path_factory.mktemp('benchmarks')
     save_benchmark(out / 'ptb', 'text', [{'text': 'a bit of text ' * 9}], 'a.txt')
     save_benchmark(out / 'lambada', 'last_word', [{'context': 'a b c', 'word': 'd'}] * 3, 'a.txt')
-    runs = {name: out / name for name in ('bert', 'functions')} | {name: pretrained / name for name in OF_AUTOENCODERS}
-    return runs | {'text': text_run, 'crate': picture_run, 'data': bytes_data, 'pictures': pictures_data, 'small': out}
+    return {'text': bytes_data, 'pictures': pictures_data, 'benchmarks': out}
 
 
 def test_the_stand_in_refuses_float64_and_tensors_on_the_cpu():
@@ -30,17 +26,17 @@ def test_the_stand_in_refuses_float64_and_tensors_on_the_cpu():
                 wrong()
 
 
-@pytest.mark.parametrize('run, data, words', [
-    *((run, 'pictures', ['--workers=0', '--batch_size=8', *words]) for run in ('crate', *OF_AUTOENCODERS)
+@pytest.mark.parametrize('kind, where, words', [
+    *((kind, 'pictures', ['--workers=0', '--batch_size=8', *words]) for kind in ('pictures', *OF_AUTOENCODERS)
       for words in ([], ['--probe=true'], ['--knn=3'])),
-    ('text', 'data', []), ('bert', 'data', []), ('text', 'small', ['--benchmarks=all', '--results=r.csv']),
-    ('functions', 'data', ['--prompts=20', '--results=r.csv', '--overwrite=true'])])
-def test_a_score_is_that_on_the_cpu(run, data, words, at, tmp_path, capsys, monkeypatch):
+    ('text', 'text', []), ('masked_text', 'text', []), ('text', 'benchmarks', ['--benchmarks=all', '--results=r.csv']),
+    ('functions', 'text', ['--prompts=20', '--results=r.csv', '--overwrite=true'])])
+def test_a_score_is_that_on_the_cpu(kind, where, words, whole, data, tmp_path, capsys, monkeypatch):
     """All that is printed, but for the device."""
     monkeypatch.setattr(frozen, 'PROBE_C', (1.0,))  # between several, rounding could decide
     monkeypatch.chdir(tmp_path)
-    words = [f'--ckpt={at[run]}', f'--data_dir={at[data]}', *words]
-    words += [] if run == 'functions' else ['--dtype=float32']
+    words = [f'--ckpt={whole(kind)}', f'--data_dir={data[where]}', *words]
+    words += [] if kind == 'functions' else ['--dtype=float32']
     capsys.readouterr()
     eval.main([*words, '--device=cpu'])
     want = capsys.readouterr().out

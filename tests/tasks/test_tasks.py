@@ -9,26 +9,13 @@ import tasks
 from engine.device import Device
 from engine.networks import TASKS
 from engine.settings import Mistake
-from tasks import AugmentConfig, Task, top1_top5
+from tasks import AugmentConfig, Task
 from tasks.hidden import HiddenTokens, MaskedTextSplit
 from tasks.pictures import Classification, ImageSplit, Reconstruction
 from tasks.regression import Prompts, Regression
 from tasks.text import NextToken, TextSplit
 from tasks.views import Distillation
 from train import TrainConfig
-
-
-@pytest.mark.parametrize('classes', [9, 2])  # of two classes both are among the likeliest five
-def test_ranks_by_a_naive_loop(classes):
-    logits = torch.randn(4, 3, classes, generator=torch.Generator().manual_seed(0))
-    y = torch.randint(-1, classes, (4, 3), generator=torch.Generator().manual_seed(1))
-    count, right, five = 0, 0, 0
-    for row, t in zip(logits.flatten(0, 1), y.flatten().tolist()):
-        if t != -1:
-            order = row.argsort(descending=True).tolist()[:5]
-            count, right, five = count + 1, right + (order[0] == t), five + (t in order)
-    weight, shares = top1_top5(logits, y)
-    assert weight == count and {k: float(v) for k, v in shares.items()} == {'top1': right / count, 'top5': five / count}
 
 
 def test_shares_keep_the_global_batch():

@@ -1,0 +1,70 @@
+"""Pages and code name each other correctly: links, files, equations, the map."""
+import importlib
+import inspect
+import operator
+import re
+
+import pytest
+from helpers import ROOT
+
+COURSE = ROOT / 'course'
+PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
+LESSONS = [*sorted(COURSE.glob('lesson*.md')), COURSE / 'README.md']
+THEIRS = {'model_own.py', 'model_x.py', 'model_tiny.py', 'train_x_shapes.py', 'anna.py'}  # files of the reader
+PLACES = ROOT, ROOT / 'config', COURSE, COURSE / 'marks'
+
+
+def text_of(page):
+    return page.read_text(encoding='utf-8')
+
+
+README = text_of(PAGES[0])
+
+
+def prose(page):
+    """A page of Markdown without its blocks of code."""
+    return re.sub(r'^```.*?^```$', '', text_of(page), flags=re.M | re.S)
+
+
+def blocks(page, language):
+    return re.findall(rf'^```{language}\n(.*?)^```', text_of(page), re.M | re.S)
+
+
+def commands(page):
+    """The different commands of a page, in order."""
+    lines = (line.split('  #')[0].strip() for block in blocks(page, 'sh')
+             for line in re.sub(r'\\\n\s*', ' ', block).splitlines())
+    return list(dict.fromkeys(filter(None, lines)))
+
+
+@pytest.mark.parametrize('page', PAGES + LESSONS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_and_links_exist(page):
+    for name in set(re.findall(r'`([\w/]+\.(?:py|md|ipynb|tsv))`', prose(page))) - THEIRS:
+        assert any((place / name).exists() for place in PLACES), f'there is no {name}'
+    for target, anchor in re.findall(r'\]\((?!https?:)([^)#]*)#?([^)]*)\)', prose(page)):
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), f'a link to {target}, which does not exist'
+        titles = re.findall(r'^#+ (.*)$', prose(path), re.M) if anchor else ()
+        anchors = {re.sub(r'[^\w -]', '', title.lower()).replace(' ', '-') for title in titles}
+        assert not anchor or anchor in anchors, f'{target} has no heading {anchor}'
+    assert page not in PAGES[1:] or f'(docs/{page.name})' in README, 'README.md does not link to it'
+
+
+def test_equations_are_where_the_table_says():
+    table = text_of(ROOT / 'docs' / 'papers.md').split('## Which equation is where')[1].split('\n## ')[0]
+    rows = [row.strip('| ').split(' | ') for row in table.splitlines() if row.startswith('|')][2:]
+    assert len(rows) > 25
+    for what, code in rows:
+        file, name = re.fullmatch(r'`([\w/]+\.py)` `([\w.]+)`', code).groups()
+        module = importlib.import_module(file.removesuffix('.py').replace('/', '.'))
+        source = inspect.getsource(operator.attrgetter(name)(module))
+        equations = re.findall(r'\((?:(?:[AB]\.|\d\.)?\d+|[abc])\)', what)
+        assert equations and all(equation in source for equation in equations), f'{file} {name}: {what}'
+
+
+def test_the_map_names_every_file_and_folder():
+    tree = README.split('## Files')[1].split('```')[1]
+    ignored = (ROOT / '.gitignore').read_text().replace('/', ' ').split()
+    folders = {f'{p.name}/' for p in ROOT.iterdir() if p.is_dir() and p.name[0] != '.' and p.name not in ignored
+               and any(f.suffix in ('.py', '.md', '.png') for f in p.iterdir())}
+    assert set(re.findall(r'^(\S+)  ', tree, re.M)) == {p.name for p in ROOT.glob('*.py')} | folders
