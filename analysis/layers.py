@@ -5,6 +5,7 @@ A network needs `embed` and `layers`, a layer `attn`, and attention `K` heads wi
 projection for query, key and value, as MSSA has) or `QKV` (three, stacked). docs/extend.md says
 more.
 """
+import itertools
 from typing import NamedTuple
 
 import torch
@@ -54,7 +55,7 @@ def inside(model, *inputs):
 
 def at_layer(model, l, *inputs):
     """The attention module of layer l, and its input."""
-    step = list(inside(model, *inputs))[l - 1]
+    step = next(itertools.islice(inside(model, *inputs), l - 1, None))
     return step.attention, step.normed
 
 
@@ -84,19 +85,14 @@ def coordinates(attention, z, part):
     return projections(attention, z)[PARTS.index(part)].transpose(1, 2).flatten(2)
 
 
-def scores(attention, normed):
-    """q k^T / sqrt(p) of normed tokens (B, N, d) -> (B, K, N, N), a row for each token."""
-    q, k, _ = projections(attention, normed)
-    return q @ k.mT * q.size(-1) ** -0.5
-
-
 def weights(attention, normed, causal=False):
     """The attention weights softmax(q k^T / sqrt(p)) of normed tokens (B, N, d) -> (B, K, N, N), a
     row for each token; with causal, later tokens get none. Raises Mistake for ToST, which has none."""
     if hasattr(attention, 'memberships'):
         raise Mistake(f'{type(attention).__name__} compares no tokens, so it has no attention to draw; take --ckpt of '
                       'another network')
-    s = scores(attention, normed)
+    q, k, _ = projections(attention, normed)
+    s = q @ k.mT * q.size(-1) ** -0.5
     return (s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), -torch.inf) if causal else s).softmax(-1)
 
 
@@ -109,7 +105,8 @@ def class_maps(attention, normed):
     """Where the class token looks: the softmax of its scores over the patches, without itself ->
     (B, K, N). CRATE-MAE, eq. (B.4), but of the normalized tokens that attention gets, and with the
     scores scaled as in the network."""
-    return scores(attention, normed)[:, :, 0, 1:].softmax(-1)
+    q, k, _ = projections(attention, normed)
+    return (q[:, :, :1] @ k[:, :, 1:].mT * q.size(-1) ** -0.5).softmax(-1)[:, :, 0]
 
 
 # ---- what a layer does to its tokens --------------------------------------------------------------------------------

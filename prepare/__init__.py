@@ -1,4 +1,5 @@
-# `from prepare import shapes`: the scripts say `from lib.pictures import ..`, as if this folder were on the path.
+# The scripts say `from lib.pictures import ..`. Who imports one, `from prepare import shapes`, needs this folder on the
+# path for it.
 import sys
 
 sys.path.insert(0, __path__[0])

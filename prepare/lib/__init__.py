@@ -1,4 +1,5 @@
-# What the scripts share. They start with prepare/ on the path; this adds the project's root, for engine/ and tasks/.
+# What the scripts share. Python starts a script with its own folder, prepare/, on the path. This adds the project's
+# root, for engine/ and tasks/.
 import sys
 from pathlib import Path
 

@@ -26,9 +26,9 @@ def reading(said):
 def tar_files(path, wanted, most=MOST_BYTES, file=None):
     """Yield (name, bytes) of each file in a tar archive for which wanted(name) is true, in order.
 
-    The archive may be compressed by gzip, if its name ends so. Archives inside it are opened too: a file of STEM.tar is
-    called STEM/name. file: the open archive, if it is itself in a file; path is then its name. Raises Mistake for a
-    damaged archive, or for a file of more than `most` bytes.
+    The archive may be compressed by gzip; then its name ends with gz. Archives inside it are opened too: a file of
+    STEM.tar is called STEM/name. file: the open archive, if it is itself in a file; path is then its name. Raises
+    Mistake for a damaged archive, or for a file of more than `most` bytes.
     """
     with reading(f'{path} is damaged, cut off or no tar archive'):
         file = file or (gzip.open if str(path).endswith('gz') else open)(path, 'rb')  # tarfile unpacks a MB at once

@@ -19,7 +19,11 @@ def write_text(out, tokenizer, texts):
     """Write a text dataset and print its counts. tokenizer: its name; the alphabet of 'chars' is that of all texts.
     texts: {split: text}."""
     made = Tokenizer(tokenizer, ''.join(sorted(set().union(*texts.values()))) if tokenizer == 'chars' else '')
-    write_tokens(out, made, ((split, made.encode(text), len(text.encode())) for split, text in texts.items()))
+
+    def part(split, text):
+        content = text.encode()  # bytes stay bytes: a list of them would take eight times the memory
+        return split, np.frombuffer(content, np.uint8) if tokenizer == 'bytes' else made.encode(text), len(content)
+    write_tokens(out, made, (part(*item) for item in texts.items()))
 
 
 def write_tokens(out, tokenizer, parts):

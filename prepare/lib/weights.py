@@ -11,7 +11,7 @@ FINE_TUNING = {'batch_size': 1, 'gradient_accumulation_steps': 32, 'max_iters': 
 
 
 def options(doc, out_dir, url, what):
-    """The command line of a script that downloads weights. what: is at the url."""
+    """The command line of a script that downloads weights. what: the help of --url."""
     p = Parser(doc, 'the run in this directory')
     p.add_argument('--from', dest='source', metavar='FILE', help='a local copy instead of the download')
     p.add_argument('--out_dir', default=out_dir, help='run directory to write')
@@ -25,8 +25,8 @@ def official(model, **shape):
 
 
 def prepare(args, network, settings, data, url='', file='', checksum=None):
-    """Writes the run of network(weights), {name: tensor}, of a download or of the user's file. file: the name of the
-    download; settings, data: as in engine.trained.write_run."""
+    """Writes the run of network(weights). weights: {name: tensor} of a download, or of the user's file. file: the name
+    of the download; settings, data: as in engine.trained.write_run."""
     from engine.checkpoint import check_new  # here, as it imports torch: --help is fast
     from engine.official import read
     from engine.trained import write_run

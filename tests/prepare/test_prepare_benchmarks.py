@@ -55,6 +55,12 @@ def test_both_versions_of_lambada_are_read(content, expected, tmp_path):
     assert [(row['context'], row['word']) for row in rows(tmp_path, 'lambada')] == expected
 
 
+def test_the_text_of_wikitext_alone_is_read(tmp_path):
+    tree(tmp_path, {'wiki.test.tokens': WIKI.encode()})
+    wikitext.main(['--from', f'{tmp_path}/wiki.test.tokens', '--out', f'{tmp_path}/wikitext2'])
+    assert rows(tmp_path, 'wikitext2') == [{'text': WIKI}]
+
+
 @pytest.mark.parametrize('script', [wikitext, ptb])
 def test_no_other_text_takes_the_name_of_a_benchmark(script, archives, tmp_path, capsys):
     assert 'published' in fails(capsys, script.main, '--from', f'{archives}', '--out', f'{tmp_path}/d')
