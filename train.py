@@ -271,7 +271,7 @@ def main(argv):
     data_dir = f' --data_dir={quoted(c.data_dir)}' * (c.data_dir != TrainConfig.data_dir)
     views = model.config.task == 'views'  # these have no classes to be scored by
     here.say(f'now try: python eval.py --ckpt={quoted(c.out_dir)}{data_dir}{" --knn=20" * views}')
-    here.say(f'         python {tasks.LOOK[model.config.task].format(quoted(c.out_dir))}')
+    here.say(f'         python {tasks.LOOK[model.config.task].format(quoted(c.out_dir))}{data_dir * views}')
 
 
 @torch.no_grad()
