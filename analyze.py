@@ -14,7 +14,7 @@
     python analyze.py compress                              # the theory itself, without a network,
     python analyze.py ista                                  # on tokens drawn from its own model
     python analyze.py denoise
-    python analyze.py tweedie                               # one token denoised: three ways, and how MSSA does it
+    python analyze.py tweedie                               # one token denoised, and how MSSA does it
     python analyze.py nearest                               # does the gradient of R^c point to a subspace?
     python analyze.py diffuse                               # how far encoder and decoder are from each other's inverse
     python analyze.py majorize                              # the function below which ISTA with ista='mm' goes down
@@ -53,7 +53,6 @@ class AnalyzeConfig(SubjectsConfig):
     heads: str = ''                 # attention: the heads, such as 1,4; empty: all
     show: str = ''                  # layers: rate, sparsity or objective; empty: all that the network has
     measure: str = 'paper'          # layers: R^c of the half step (paper), or as the released code measures it
-    eps: float = 0.0                # layers: precision of the coding rate; 0: 0.5, or 0.01 for the released measure
     threshold: float = 0.0          # layers: numbers up to this size count as zeros
     part: str = ''                  # networks with three projections: query, key or value; empty: value, for pca key
     share: float = 0.6              # segment, objects: keep the patches that hold this share of a head's attention
@@ -64,7 +63,7 @@ class AnalyzeConfig(SubjectsConfig):
     directions: int = 4             # subspaces: how many columns of each to draw, chosen at random; coherence is of all
     size: int = 50                  # tokens: how many rows and columns to draw, chosen at random
     batch_size: int = 64            # samples in a forward pass
-    ranges = {'num_samples': (0, None), 'eps': (0, None), 'threshold': (0, None), 'batch_size': (1, None),
+    ranges = {'num_samples': (0, None), 'threshold': (0, None), 'batch_size': (1, None),
               'size': (1, None), 'masks': (1, None), 'directions': (1, 16), 'keep': (1e-9, 1), 'share': (1e-9, 1),
               'tau': (-1, 1)}
 
@@ -74,7 +73,7 @@ SAMPLES = {'dataset', 'split', 'image'}
 MANY = SAMPLES | {'beside', 'num_samples', 'batch_size'}
 CUT = {'layer', 'share', 'cut', 'masks', 'tau'}
 COMMANDS = {  # for networks: the function that draws, and its settings besides the common ones
-    'layers': (drawings.draw_layers, MANY | {'show', 'measure', 'eps', 'threshold', 'part'}),
+    'layers': (drawings.draw_layers, MANY | {'show', 'measure', 'threshold', 'part'}),
     'subspaces': (drawings.draw_subspaces, {'part', 'directions'}),
     'tokens': (drawings.draw_tokens, SAMPLES | {'start', 'size'}),
     'attention': (drawings.draw_attention, SAMPLES | {'start', 'num_samples', 'layer', 'heads'}),
@@ -101,7 +100,7 @@ def check(c, command):
     for f in fields(c):
         if f.name not in COMMON | COMMANDS[command][1] and getattr(c, f.name) != f.default:
             raise Mistake(f'--{f.name} does not go with {command}; leave it out')
-    settings.check_choices(c, part=('', *layers.PARTS), cut=segmentation.CUTS, measure=layers.EPS,
+    settings.check_choices(c, part=('', *layers.PARTS), cut=segmentation.CUTS, measure=('paper', 'released'),
                            show=('', 'rate', 'sparsity', 'objective'))
 
 

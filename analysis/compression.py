@@ -22,7 +22,6 @@ class CompressConfig(TheoryConfig):
     eps: float = 0.5                # precision of the coding rate, eq. (8)
     step: float = 0.5               # size of a step of eq. (10), kappa gamma; with 1 only its attention is left
     n_layer: int = 6                # steps
-    ranges = TheoryConfig.ranges | {'delta': (1e-6, 100), 'eps': (1e-3, 1000), 'step': (1e-9, 1), 'n_layer': (1, None)}
 
     @property
     def gamma(self):
@@ -102,8 +101,6 @@ def draw_compression(c):
     gradient, shipped = ([row for row in best if row['method'] == method] for method in (GRADIENT, SHIPPED))
     print('factor of the best step on signal to noise, by the number of tokens:')
     say_rows(gradient + shipped)
-    more = [f'{a["N/d"]:g}' for a, b in zip(gradient, shipped) if a['factor'] > b['factor']]
-    print(f'here the gradient denoises more than attention as shipped for N/d = {", ".join(more) or "none of these"}')
     figure, axes = panels(13.2, 4.2, 1, 3)
     lines(axes[0], mine, 'method', 'step', 'rate', title=f'R^c in the true subspaces, N/d = {c.tokens / c.d:g}',
           ylabel='nats a token, eq. (8)', ylim=(0, None))

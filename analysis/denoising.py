@@ -24,8 +24,6 @@ class DenoiseConfig(TheoryConfig):
     eta: float = 0.1                # step size of a layer
     tau: float = 0.6                # threshold of the attention weights; 0 keeps the plain softmax
     n_layer: int = 10               # layers
-    ranges = TheoryConfig.ranges | {'delta': (1e-6, 100), 'eta': (1e-6, 100), 'tau': (0, 0.999999),
-                                    'n_layer': (1, None)}
 
 
 # Meets every condition but that of eq. (11) on N, 177,500 tokens: their attention weights do not fit into memory.

@@ -75,16 +75,15 @@ def order(numbers, errors):
 def diffuse(Z, drift, T, depth, n_steps, noisy, generator):
     """Eq. (2.10) if noisy, else eq. (2.11), by Euler steps in which T - t falls by the same factor, down
     to T exp(-2 depth). Noise of tokens at time t has variance 2 (T - t), of which -drift(Z, variance) /
-    variance stands for the score. Yields T - t and tokens (.., N, d)."""
+    variance stands for the score. Tokens (.., N, d) -> the same."""
     left, ratio = T, math.exp(-2 * depth / n_steps)
     for _ in range(n_steps):
-        yield left, Z
         step = (1 - ratio) * left                                       # dt
         Z = Z - step / left * (1 if noisy else 0.5) * drift(Z, 2 * left)
         if noisy:
             Z = Z + (2 * step) ** 0.5 * torch.randn(Z.shape, generator=generator, dtype=Z.dtype)
         left *= ratio
-    yield left, Z
+    return Z
 
 
 def drifts(U, eps):
@@ -115,8 +114,7 @@ class DiffuseConfig(TheoryConfig):
     eps: float = 0.5                # precision of the coding rate
     depth: float = 1.0              # kappa x layers, how far the encoder walks; the way back magnifies rounding
     n_layer: int = 128              # the most layers, with kappa below 1/2 and N eps^2 / p; the others are 2, 4, 8 ..
-    ranges = TheoryConfig.ranges | {'sets': (2, None), 'sigma': (1e-6, 100), 'eps': (1e-3, 1000), 'depth': (1e-6, 1e4),
-                                    'n_layer': (4, None)}
+    ranges = {'n_layer': (4, None)}
 
 
 def draw_diffusion(c):
@@ -129,29 +127,23 @@ def draw_diffusion(c):
     Z = X + (2 * T) ** 0.5 * torch.randn(X.shape, generator=generator, dtype=X.dtype)
     numbers = [2 ** i for i in range(1, c.n_layer.bit_length())]
     errors = round_trips(Z[0], U, c.eps, c.depth, numbers)
-    trips = [{'what': name, 'x': c.depth / L, 'value': error}
+    trips = [{'what': name, 'kappa': c.depth / L, 'value': error}
              for name, found in errors.items() for L, error in zip(numbers, found)]
-    laws = []
+    laws = [{'what': 'at the start', **energies(Z, U, s, T)}]
     for name, drift in drifts(U, c.eps).items():
         for noisy, equation in ((True, '(2.10)'), (False, '(2.11)')):
-            path = diffuse(Z, drift, T, c.depth, 100, noisy, generator)
-            for i, (left, z) in enumerate(path):
-                if i % 10 == 0:
-                    laws.append({'what': f'eq. {equation} with the {name}', 'x': i / 100 * c.depth,
-                                 **energies(z, U, s, left)})
+            end = diffuse(Z, drift, T, c.depth, 100, noisy, generator)
+            laws.append({'what': f'eq. {equation} with the {name}', **energies(end, U, s, T * math.exp(-2 * c.depth))})
     say_table(('distance, of the length of the tokens', f'{numbers[0]} layers', f'{numbers[-1]} layers', 'falls as'),
               [(name, found[0], found[-1], f'kappa^{order(numbers, found):.2f}') for name, found in errors.items()])
     print(f'squared length inside the own subspace, without noise {X.square().sum(-1).mean():.3f}, and noise outside:')
-    ends = laws[10::11]
-    say_rows([laws[0] | {'what': 'at the start'}, *ends], 'what', 'value', 'standard_error', 'noise')
-    for noisy, ordinary in (ends[:2], ends[2:]):
+    say_rows(laws)
+    for noisy, ordinary in (laws[1:3], laws[3:]):
         error = math.hypot(noisy['standard_error'], ordinary['standard_error'])
         apart = abs(noisy['value'] - ordinary['value']) / error
         print(f'here {noisy["what"]} and (2.11) differ by {apart:.1f} standard errors; the paper says that their law '
               'is the same')
-    figure, axes = panels(11, 4.8, 1, 2)
-    lines(axes[0], trips, 'what', 'x', 'value', title=f'errors, with kappa x layers = {c.depth:g}',
-          xlabel='step size kappa', ylabel='distance, of |Z|', xscale='log', yscale='log')
-    lines(axes[1], laws, 'what', 'x', 'value', title='squared length inside the own subspace', ylim=(0, None),
-          xlabel='from noise to signal, tau = -1/2 log((T - t) / T)')
+    figure, (axis,) = panels(8.4, 4.8, 1, 1)
+    lines(axis, trips, 'what', 'kappa', 'value', title=f'errors, with kappa x layers = {c.depth:g}',
+          ylabel='distance, of |Z|', xscale='log', yscale='log')
     return figure, trips + laws

@@ -18,14 +18,13 @@ from tasks import augment
 
 def draw_layers(c, nets):
     """CRATE, Figures 3, 4, 5 and 12, and eq. (1): R^c, sparsity and the objective of every layer."""
-    eps = c.eps or layers.EPS[c.measure]
-
     def measure(step):
-        return layers.layer_measures(step, c.measure, eps, c.part or 'value', c.threshold)
+        return layers.layer_measures(step, c.measure, c.part or 'value', c.threshold)
     found = [layers.of_all(net.model, batches(c, net, 256), measure) for net in nets]
     above = f', |z| > {c.threshold:g}' * bool(c.threshold)
-    tokens = 'after attention, Z^(l+1/2)' if c.measure == 'paper' else 'before attention, LN(Z^l), as released'
-    labels = {'rate': (f'coding rate {tokens}, eps = {eps:g}', 'R^c, nats'),
+    tokens = {'paper': 'after attention, Z^(l+1/2), eps = 0.5',
+              'released': 'before attention, LN(Z^l), as released, eps = 0.01'}[c.measure]
+    labels = {'rate': (f'coding rate {tokens}', 'R^c, nats'),
               'sparsity': (f'share of non-zeros after the layer, Z^(l+1){above}', 'share'),
               'objective': ('R - R^c - lambda |Z|_0 after the layer, Z^(l+1)', 'eq. (1)')}
     shown = {k: words for k, words in labels.items() if c.show in ('', k) and any(k in values for values in found)}
@@ -64,13 +63,11 @@ def draw_subspaces(c, nets):
     print(f'here the subspaces are {"farther apart" if trained[-1][1] < random[-1][1] else "no farther apart"} in the '
           'last layer than with random weights')
     top = scale_of([part[~np.eye(K * m, dtype=bool)] for part in maps.values()], most=0.95)         # without the ones
-    figure, axes = small_maps(maps, 2, 'head', 'head', '|cosine| of two columns,\ngrey above the scale', vmin=0,
-                              vmax=top, cmap=plots.pyplot().get_cmap('magma').with_extremes(over='0.75'))
     heads = range(1, K + 1, -(-K // 8))
-    middles = [(k - 0.5) * m - 0.5 for k in heads]
+    ticks = [(k - 0.5) * m - 0.5 for k in heads], heads                                 # in the middle of each
+    figure, axes = small_maps(maps, 2, 'head', 'head', '|cosine| of two columns,\ngrey above the scale', ticks, ticks,
+                              vmin=0, vmax=top, cmap=plots.pyplot().get_cmap('magma').with_extremes(over='0.75'))
     for axis in axes:
-        axis.set_xticks(middles, heads)
-        axis.set_yticks(middles, heads)
         for k in range(1, K):                                                           # between heads
             axis.axhline(k * m - 0.5, color='white', linewidth=1)
             axis.axvline(k * m - 0.5, color='white', linewidth=1)
@@ -91,11 +88,9 @@ def draw_tokens(c, nets):
     parts, share = [z[some][:, channels].numpy() for z in after], [measures.nonzeros(z).item() for z in after]
     top, signed = scale_of(parts), any((part < 0).any() for part in parts)
     maps = {f'layer {l}: {there:.0%} not 0': part for l, (there, part) in enumerate(zip(share, parts), 1)}
-    figure, axes = small_maps(maps, 2, 'channel', 'token', 'number in the token', vmin=-top * signed, vmax=top,
-                              cmap='RdBu_r' if signed else 'Blues', aspect='auto', interpolation='nearest')
-    for axis in axes:
-        axis.set_xticks(range(len(channels))[::12], channels[::12] + 1)
-        axis.set_yticks(range(len(some))[::6], some[::6] + 1)
+    ticks = [(range(len(them))[::step], them[::step] + 1) for them, step in ((channels, 12), (some, 6))]
+    figure, _ = small_maps(maps, 2, 'channel', 'token', 'number in the token', *ticks, vmin=-top * signed, vmax=top,
+                           cmap='RdBu_r' if signed else 'Blues', aspect='auto', interpolation='nearest')
     print(f'{name}: a token is a row, and white where it is zero')
     say_walks(nets, [{'share of non-zeros': torch.tensor(share)[:, None]}], 'share of non-zeros')
     return figure, [{'layer': l, 'token': some[i] + 1, 'channel': channels[j] + 1, 'value': part[i, j].item()}
@@ -138,12 +133,12 @@ def attention_in_text(c, net, l, heads):
     maps = layers.weights(*layers.at_layer(net.model, l, x), layers.causal(net.model))[0].cpu()       # (K, N, N)
     top = scale_of([maps.numpy()], share=0.98)                          # the first tokens have few to average
     shown = {f'layer {l}, head {k}': maps[k - 1].where(maps[k - 1] > 0, math.nan).numpy() for k in heads}
+    ticks = range(len(labels)), labels
     figure, axes = small_maps(shown, max(2.6, 0.14 * len(labels)), 'token that is averaged', 'token',
-                              'weight of attention', vmin=0, vmax=top, cmap='viridis')
+                              'weight of attention', ticks, ticks, vmin=0, vmax=top, cmap='viridis')
     for axis in axes:
         axis.tick_params(labelleft=True, labelbottom=True)
-        axis.set_xticks(range(len(labels)), labels, rotation=90, fontfamily='monospace', parse_math=False)
-        axis.set_yticks(range(len(labels)), labels, fontfamily='monospace', parse_math=False)
+        axis.tick_params('x', labelrotation=90)
     print(f'in layer {l} of {len(net.model.layers)} each token (a row) becomes an average of those bright in its row')
     return figure, [{'layer': l, 'head': k, 'query': i + 1, 'query_token': labels[i], 'key': j + 1,
                      'key_token': labels[j], 'weight': maps[k - 1, i, j].item()}
@@ -171,10 +166,6 @@ def draw_components(c, nets):
     figure.colorbar(image, ax=axes[1], label='coordinate')
     print(f'{kept.float().mean():.0%} of the patches are kept as foreground by the first component in layer {l}; if '
           'these are the objects, similar patches have similar colours')
-    rows = []
-    for j, row, column in np.ndindex(first.shape):
-        at = j, row, column
-        red, green, blue = three[at].tolist()
-        rows.append({'picture': shown[j][0], 'row': row + 1, 'column': column + 1, 'first': first[at].item(),
-                     'kept': int(kept[at]), 'red': red, 'green': green, 'blue': blue})
-    return figure, rows
+    return figure, [{'picture': shown[at[0]][0], 'row': at[1] + 1, 'column': at[2] + 1, 'first': first[at].item(),
+                     'kept': int(kept[at]), **dict(zip(('red', 'green', 'blue'), three[at].tolist()))}
+                    for at in np.ndindex(first.shape)]

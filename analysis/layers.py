@@ -14,7 +14,6 @@ from engine.settings import Mistake
 from analysis import measures
 
 PARTS = 'query', 'key', 'value'
-EPS = {'paper': 0.5, 'released': 0.01}
 
 
 # ---- the parts of a network -----------------------------------------------------------------------------------------
@@ -139,23 +138,22 @@ def codes(step):
     return step.layer.ista.code(needed(step.layer, 'norm2')(step.half)) if decodes(step.layer) else step.after
 
 
-def layer_measures(step, measure='paper', eps=0.0, part='value', threshold=0.0):
+def layer_measures(step, measure='paper', part='value', threshold=0.0):
     """R^c in nats, the share of non-zeros and the objective of one layer, for each sample (B,).
 
     measure='paper': R^c of Z^(l+1/2) in the subspaces U of the layer, CRATE eq. (8), Figure 3.
     'released': as the authors' code measures it, on LN(Z^l), with projected tokens of unit norm and
-    without the square of eps. eps=0 means 0.5 and 0.01. Sparsity is that of Z^(l+1), or of the codes
+    without the square of eps. Sparsity is that of Z^(l+1), or of the codes
     of a layer that decodes them; a dense layer has none; numbers of at most `threshold` count as zeros. The objective
     is that of Z^(l+1), eq. (1), in the same subspaces, with the lambda of the layer's ISTA, or CRATE's 0.1 where it has
     none.
     """
     U, lam = bases(step.attention, part), getattr(getattr(step.layer, 'ista', None), 'lam', 0.1)
-    rate, tokens = measures.compressed_rate, step.half
-    if measure == 'released':
-        rate, tokens = measures.released_rate, step.normed
+    rate, tokens = {'paper': (measures.compressed_rate, step.half),
+                    'released': (measures.released_rate, step.normed)}[measure]
     sparse, z = (torch.where(t.abs() > threshold, t, 0) for t in (codes(step), step.after))
     sparsity = {} if is_dense(step.layer) else {'sparsity': measures.nonzeros(sparse)}
-    return {'rate': rate(tokens.unsqueeze(1) @ U, eps or EPS[measure]), **sparsity,
+    return {'rate': rate(tokens.unsqueeze(1) @ U), **sparsity,
             'objective': measures.objective(z, z.unsqueeze(1) @ U, lam)}
 
 

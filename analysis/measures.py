@@ -184,8 +184,3 @@ def denoise(Z, U, eta, phi):
     """A layer of eq. (3) with the true bases: Z + eta sum_k U_k U_k^T Z phi_k. Z (K, n, d), U (K, d,
     p), phi (K, K n, K n) -> (K, n, d)."""
     return Z + eta * (phi @ (Z.flatten(0, 1) @ U) @ U.mT).sum(0).view_as(Z)
-
-
-def denoising_step(Z, U, eta, tau=None):
-    """A layer with its own weights, eqs. (3) and (4)."""
-    return denoise(Z, U, eta, denoising_weights(Z, U, tau))

@@ -55,20 +55,17 @@ def main(words):
 
 def check_computed(net):
     """Raises Mistake for a network that network.js does not compute."""
-    name, config = net.run['model'], net.model.config
-    tokenizer = net.run['data'].get('tokenizer')
-    if name not in SHOWN or config.task in ('masked_text', 'icl'):
-        raise Mistake(f'{net.name}: a page cannot compute model={name} with task={config.task} yet; it shows CRATE, '
-                      'ViT and AoT on pictures, CRATE-MAE, and AoT, GPT-2 and CRATE-GPT on text')
-    if tokenizer and tokenizer['name'] not in ('bytes', 'chars'):
-        raise Mistake(f'{net.name} reads {tokenizer["name"]} tokens; a page shows networks that read bytes or '
-                      'characters (see prepare/text.py --help)')
+    name, task = net.run['model'], net.model.config.task
+    reads = net.run['data'].get('tokenizer', {'name': 'pictures'})['name']
+    if name not in SHOWN or task in ('masked_text', 'icl') or reads not in ('pictures', 'bytes', 'chars'):
+        raise Mistake(f'{net.name}: a page cannot compute model={name} with task={task} that reads {reads} yet; it '
+                      'shows CRATE, ViT and AoT on pictures, CRATE-MAE, and AoT, GPT-2 and CRATE-GPT on bytes or chars')
 
 
 def check_together(nets):
     """Raises Mistake for more than two networks, or two that cannot get the same input."""
-    inputs = {str((net.run['data'].get('tokenizer'), getattr(net.model.config, 'image_size', 0), net.channels))
-              for net in nets}
+    inputs = {str((net.run['data'].get('tokenizer'), *(getattr(net.model.config, name, 0)
+                                                       for name in ('image_size', 'channels')))) for net in nets}
     if len(nets) > 2 or len(inputs) > 1:
         raise Mistake(f'{nets[-1].name}: a page has room for two networks that see pictures of the same size, or read '
                       'the same tokens; leave one out')

@@ -76,9 +76,9 @@ def picture_grid(side, left, above):
     return figure, axes
 
 
-def small_maps(maps, side, x, y, bar, **colours):
+def small_maps(maps, side, x, y, bar, xticks, yticks, **colours):
     """A figure of maps {title: array} of so many inches each, with a bar of colours, and its panels. x and y say what
-    their axes are, below the last and left of the first of each row."""
+    their axes are, below the last and left of the first of each row; xticks, yticks: (where, what) on them."""
     n = len(maps)
     wide = max(1, min(n, int(12 / side)))
     down = math.ceil(n / wide)
@@ -89,6 +89,8 @@ def small_maps(maps, side, x, y, bar, **colours):
         image = axis.imshow(values, **colours)
         axis.set_title(title, fontsize='small')
         axis.set(xlabel=x, ylabel=y)
+        axis.set_xticks(*xticks)
+        axis.set_yticks(*yticks)
         axis.tick_params(labelsize=7, length=2)
         axis.label_outer()
     figure.colorbar(image, ax=axes[:n], label=bar, extend='max')
@@ -121,7 +123,7 @@ def over_layers(nets, found, shown, levels=None, draw=draw_line):
     figure, with one legend, and the rows of its table: of each layer the mean of each column and its standard
     deviation."""
     figure, axes = panels(max(8.4, 4.6 * len(shown)), 3.8, 1, len(shown))
-    styles, held, rows = {}, {}, []
+    styles, held = {}, {}
     for axis, (column, (title, unit)) in zip(axes, shown.items()):
         for net, values in zip(nets, found):
             draw(axis, net, values, column)
@@ -135,11 +137,9 @@ def over_layers(nets, found, shown, levels=None, draw=draw_line):
         axis.xaxis.get_major_locator().set_params(integer=True)
         held |= dict(reversed(pair) for pair in zip(*axis.get_legend_handles_labels()))
     figure.legend(held.values(), held.keys(), loc='outside lower center', ncols=4, fontsize='small')
-    for net, values in zip(nets, found):
-        for l in range(len(net.model.layers)):
-            rows.append({'network': net.name, 'weights': net.kind, 'layer': l + 1,
-                         **mean_and_spread({name: numbers[l] for name, numbers in values.items()})})
-    return figure, rows
+    return figure, [{'network': net.name, 'weights': net.kind, 'layer': l + 1,
+                     **mean_and_spread({name: numbers[l] for name, numbers in values.items()})}
+                    for net, values in zip(nets, found) for l in range(len(net.model.layers))]
 
 
 def mean_and_spread(values):

@@ -38,7 +38,6 @@ class ReductionConfig(TheoryConfig):
     cosine: float = 0.7             # between the subspaces of (a)
     eps: float = 0.5                # precision of the coding rates
     lam: float = 0.01               # weight lambda of sparsity, eq. (17)
-    ranges = TheoryConfig.ranges | {'tokens': (1, None), 'cosine': (0, 0.999), 'eps': (1e-3, 1000), 'lam': (0, 100)}
 
 
 def subspaces(c, generator):

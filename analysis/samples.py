@@ -51,10 +51,6 @@ class Subject:
         return kind_of(self.model.config)
 
     @property
-    def channels(self):
-        return getattr(self.model.config, 'channels', 3)
-
-    @property
     def patches(self):
         """The grid of patches, (down, across)."""
         return grid(self.model.config)
@@ -79,8 +75,7 @@ def subjects(c, run, changes, random):
         torch.manual_seed(c.seed)
         model = type(first.model)(first.model.config).eval().to(device)
         name = 'random weights' if len(firsts) == 1 else f'{first.name}, random weights'
-        label = f'{first.label}, random weights'
-        found.append(replace(first, name=name, label=label, model=model, kind='random'))
+        found.append(replace(first, name=name, label=f'{first.label}, random weights', model=model, kind='random'))
     return found
 
 
@@ -141,7 +136,7 @@ def pictures(c, net, n, label=None):
     """[(name, uint8 (H, W, C))]: your own, all of them unless --num_samples is given, or n of a
     dataset."""
     if c.image:
-        found = labelled_pictures_of(c.image, n, c.seed, net.channels)
+        found = labelled_pictures_of(c.image, n, c.seed, net.model.config.channels)
         return [(name, picture) for name, picture, _ in itertools.islice(found, c.num_samples or None)]
     return list(named(*choose(c, net, c.num_samples or n, label)))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from analysis.measures import random_bases
-from analysis.panels import lines, panels, say_rows, say_table
+from analysis.panels import lines, panels, say_rows
 from analysis.theory import TheoryConfig, shipped_attention
 
 
@@ -46,11 +46,6 @@ def log_weights(m, sigma):
     return m.pi.log() - ((m.lam + sigma ** 2).log().sum(-1) + (d - p) * math.log(sigma ** 2)) / 2
 
 
-def log_density(x, m, sigma):
-    """log q(x), eqs. (23) and (26): (n, d) -> (n,)."""
-    return gaussian_logits(x, m, sigma).logsumexp(0) - x.size(-1) / 2 * math.log(2 * math.pi)
-
-
 def score(x, m, sigma, equal=False):
     """The gradient of log q, eq. (32): - sum_k softmax_k M_k M_k x. With `equal` it is eq. (21), which
     leaves the weights pi_k det(M_k) out of the softmax. (n, d) -> (n, d)."""
@@ -66,15 +61,6 @@ def posterior_mean(x, m, sigma):
     r = gaussian_logits(x, m, sigma).softmax(0)                         # P(k | x): (K, n)
     kept = x @ m.U * (m.lam / (m.lam + sigma ** 2))[:, None]            # (K, n, p)
     return (r[..., None] * (kept @ m.U.mT)).sum(0)
-
-
-def monte_carlo_mean(x, m, sigma, n, generator):
-    """E[z | x] of one token x (d,) without any formula of the mixture: the mean of n clean tokens z,
-    weighted by the density of the noise x - z. Returns it and its standard error, both (d,)."""
-    z, _ = m.draw(n, generator)
-    weights = (-(x - z).square().sum(-1) / (2 * sigma ** 2)).softmax(0)[:, None]
-    mean = (weights * z).sum(0)
-    return mean, (weights * (z - mean)).square().sum(0).sqrt()
 
 
 # ---- the approximations ---------------------------------------------------------------------------------------------
@@ -124,16 +110,12 @@ class TweedieConfig(TheoryConfig):
     n_head: int = 4                 # K, subspaces
     head_dim: int = 3               # p, dimension of a subspace; together they fill d = n_head x head_dim dimensions
     tokens: int = 4000              # tokens for the errors
-    spread: float = 4.0             # largest eigenvalue of Lambda_k, which is 1, over the smallest
-    tilt: float = 1.0               # probability of a subspace over that of the one before; 1: all alike
-    sigma: float = 0.5              # noise of the tokens for Monte Carlo, and where eq. (49) starts
-    ranges = TheoryConfig.ranges | {'spread': (1, 1e6), 'tilt': (0.01, 100), 'sigma': (0.01, 10)}
+    sigma: float = 0.5              # noise of the token from which eq. (49) starts
 
     def mixture(self, generator):
-        K, p = self.n_head, self.head_dim
-        lam = self.spread ** -torch.linspace(0, 1, p, dtype=torch.float64)
-        pi = self.tilt ** torch.arange(K, dtype=torch.float64)
-        return Mixture(random_bases(K, p, self.d, generator), lam.repeat(K, 1), pi / pi.sum())
+        U = random_bases(self.n_head, self.head_dim, self.d, generator)
+        lam = 4 ** -torch.linspace(0, 1, self.head_dim, dtype=U.dtype)
+        return Mixture(U, lam.repeat(self.n_head, 1), torch.full((self.n_head,), 1 / self.n_head, dtype=U.dtype))
 
 
 def rms(a):
@@ -142,18 +124,18 @@ def rms(a):
 
 
 def draw_tweedie(c):
-    """Tweedie's formula: the closed form, automatic differentiation and Monte Carlo against each
-    other; how fast Approximation 2 becomes right; and what each denoiser leaves of the noise."""
+    """Tweedie's formula, and the way back from one token; how fast Approximation 2 becomes right; and what each
+    denoiser leaves of the noise."""
     generator = torch.Generator().manual_seed(c.seed)
     m, sigmas, rows = c.mixture(generator), [2 ** (i / 2) / 64 for i in range(13)], []
-    mssa = shipped_attention(m.U)
-    z, s = m.draw(c.tokens, generator)
+    mssa, (z, _) = shipped_attention(m.U), m.draw(c.tokens, generator)
     noise = torch.randn(z.shape, generator=generator, dtype=z.dtype)
-    weights = log_weights(m, c.sigma)
-    apart = weights.max() - weights.min()
-    print(f'Proposition 1 needs all pi_k det(M_k) equal: the largest is {apart.exp():.3g} times the smallest. '
-          f'Approximation 2 needs sigma^2 below every eigenvalue, so sigma below {m.lam.min() ** 0.5:.3g}')
-    say_three_ways(c, m, z + c.sigma * noise, generator)
+    x = z + c.sigma * noise
+    exact, paths = posterior_mean(x, m, c.sigma), reverse(x[:1].expand(2000, -1), m, c.sigma, 400, generator)
+    off = (exact - x - c.sigma ** 2 * score(x, m, c.sigma)).abs().max()
+    away = (paths.mean(0) - exact[0]) / (paths.std(0) / 2000 ** 0.5)
+    print(f'E[z | x] is x + sigma^2 score, eqs. (5) and (32), up to {off:.0e}; the mean of 2000 paths of eq. (49) is '
+          f'{away.square().mean().sqrt():.2g} standard errors from it')
     for sigma in sigmas:
         x = z + sigma * noise
         exact = posterior_mean(x, m, sigma)
@@ -164,41 +146,16 @@ def draw_tweedie(c):
                                          ('from z', z, denoisers, rms(x - z))):
             rows += [{'compared': kind, 'name': name, 'sigma': sigma, 'error': rms(estimate - exact) / unit}
                      for name, estimate in found.items()]
-    print('error of lines of the proof of Approximation 2, of |z|, and what a denoiser leaves of the noise:')
+    print(f'Approximation 2 needs sigma below {m.lam.min() ** 0.5:.3g}; error of lines of its proof, of |z|, and what '
+          'a denoiser leaves of the noise:')
     say_rows([row for row in rows if row['sigma'] in (sigmas[0], sigmas[-1])])
-    say_limits(c, rows, sigmas)
+    error = {(row['name'], row['sigma']): row['error'] for row in rows}
+    powers = {name: math.log2(error[name, sigmas[2]] / error[name, sigmas[0]]) for name in ('eq. (55)', 'eq. (58)')}
+    print(f'here the error of Approximation 2, eq. (58), falls as sigma^{powers["eq. (58)"]:.2f}, that of eq. (55) as '
+          f'sigma^{powers["eq. (55)"]:.2f}; the theory says to 0')
     figure, axes = panels(11, 4.4, 1, 2)
     for axis, kind, title in ((axes[0], 'from E[z | x]', 'error of lines of the proof, of |z|'),
                               (axes[1], 'from z', 'what denoisers leave of |sigma w|')):
         lines(axis, [row for row in rows if row['compared'] == kind], 'name', 'sigma', 'error', title=title,
               ylabel=f'distance {kind}', xscale='log', yscale='log')
     return figure, rows
-
-
-def say_three_ways(c, m, x, generator):
-    with torch.enable_grad():
-        leaf = x.clone().requires_grad_()
-        slope, = torch.autograd.grad(log_density(leaf, m, c.sigma).sum(), leaf)
-    exact = posterior_mean(x, m, c.sigma)
-    ways = {'eq. (32)': score(x, m, c.sigma), 'automatic differentiation of log q': slope,
-            'eq. (21), without weights': score(x, m, c.sigma, equal=True)}
-    print(f'E[z | x] in closed form, sigma = {c.sigma:g}; its distance from x + sigma^2 score, eq. (5):')
-    say_table(('score by', 'distance'),
-              [(name, (exact - x - c.sigma ** 2 * way).abs().max().item()) for name, way in ways.items()])
-    found = [monte_carlo_mean(token, m, c.sigma, 100_000, generator) for token in x[:4]]
-    means, errors = (torch.stack(part) for part in zip(*found))
-    paths = reverse(x[:1].expand(2000, -1), m, c.sigma, 400, generator)
-    off = {'the Monte-Carlo mean': (means - exact[:4]) / errors,
-           'the mean of 2000 paths of eq. (49)': (paths.mean(0) - exact[0]) / (paths.std(0) / 2000 ** 0.5)}
-    print('in standard errors: ' + ', '.join(f'{name} {way.square().mean().sqrt():.4g}' for name, way in off.items())
-          + f'; these paths end {rms(paths - nearest_projection(paths, m.U)):.0e} from a subspace')
-
-
-def say_limits(c, rows, sigmas):
-    error = {(row['name'], row['sigma']): row['error'] for row in rows}
-    first, third = sigmas[0], sigmas[2]                                 # a factor of 2
-    order = {name: math.log2(error[name, third] / error[name, first]) for name in ('eq. (55)', 'eq. (58)')}
-    print(f'here the error of Approximation 2, eq. (58), falls as sigma^{order["eq. (58)"]:.2f}, that of eq. (55) as '
-          f'sigma^{order["eq. (55)"]:.2f}; the theory says to 0')
-    print(f'a projection leaves sqrt(p/d) = {(c.head_dim / c.d) ** 0.5:.3f} of the noise, here MSSA of one token '
-          f'{error["MSSA of one token, eq. (12)", first]:.3f}: it does not choose among the subspaces')

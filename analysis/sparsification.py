@@ -24,8 +24,6 @@ class ISTAConfig(Shared):
     lam: float = 0.1                # weight lambda of sparsity, eq. (16)
     eta: float = 0.1                # step size, eq. (17), as CRATE is shipped
     steps: int = 64                 # the first is the layer
-    ranges = {'n_embd': (2, None), 'tokens': (1, None), 'share': (1e-6, 1), 'noise': (0, 100), 'lam': (1e-6, 100),
-              'eta': (1e-6, 100), 'steps': (1, None)}
 
 
 def unrolled(Y, D, eta, lam, steps):

@@ -10,17 +10,25 @@ from engine.settings import check_ranges
 from model_crate import CRATEConfig, MSSA
 
 
+RANGES = {  # between which numbers settings must lie, {name: (least, most or None)}
+    'seed': (0, None), 'n_head': (2, None), 'head_dim': (1, None), 'n_embd': (2, None), 'tokens': (2, None),
+    'sets': (2, None), 'n_layer': (1, None), 'steps': (1, None), 'step': (1e-9, 1), 'depth': (1e-6, 1e4),
+    'delta': (1e-6, 100), 'sigma': (1e-6, 100), 'noise': (0, 100), 'share': (1e-6, 1), 'eps': (1e-3, 1000),
+    'eta': (1e-6, 100), 'lam': (0, 1000), 'alpha': (1e-6, 1e6), 'tau': (0, 0.999999), 'cosine': (0, 0.999)}
+
+
 @dataclass
 class Shared:
-    """Settings of all commands. `ranges`: between which numbers a setting must lie, {name: (least, most or None)}."""
+    """Settings of all commands. `ranges`: those that are not in RANGES, or others there."""
     ranges = {}
     seed: int = 1337                # of random weights and all random choices
     out: str = ''                   # the picture to write, the table is beside it; empty: COMMAND.png
     overwrite: bool = False         # replace what you name with --out if it exists; COMMAND.png always is replaced
 
     def __post_init__(self):
-        for name, (low, high) in {'seed': (0, None), **self.ranges}.items():
-            check_ranges(self, {(low, math.inf if high is None else high): [name]})
+        for name, (low, high) in (RANGES | self.ranges).items():
+            if hasattr(self, name):
+                check_ranges(self, {(low, math.inf if high is None else high): [name]})
 
 
 @dataclass
@@ -28,7 +36,6 @@ class TheoryConfig(Shared):
     n_head: int = 8                 # K, subspaces
     head_dim: int = 16              # p, dimension of a subspace; together they fill d = n_head x head_dim dimensions
     tokens: int = 64                # N, tokens of all subspaces together
-    ranges = {'n_head': (2, None), 'head_dim': (1, None), 'tokens': (2, None)}
 
     @property
     def d(self):
