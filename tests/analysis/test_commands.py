@@ -11,6 +11,7 @@ from insides import NETWORKS, close, floats, layer_of, load, shows, softmax_of, 
 from PIL import Image
 
 import analyze
+from analysis.theory import RANGES
 from tasks import augment
 
 
@@ -119,7 +120,8 @@ def test_a_setting_out_of_its_range_is_named(command, place, tmp_path, capsys, m
     monkeypatch.chdir(tmp_path)
     Config = analyze.AnalyzeConfig if command == 'layers' else analyze.THEORIES[command][1]
     run = [f'--ckpt={place}/runs/crate'] * (command == 'layers')
-    for name, (least, most) in {'seed': (0, None), **Config.ranges}.items():
+    ranges = {name: both for name, both in (RANGES | Config.ranges).items() if hasattr(Config, name)}
+    for name, (least, most) in ranges.items():
         for value in (least - 1, *([] if most is None else (2 * most + 1, 'nan'))):
             assert name in fails(capsys, analyze.main, command, *run, f'--{name}={value}')
     assert not list(tmp_path.iterdir())
@@ -128,7 +130,7 @@ def test_a_setting_out_of_its_range_is_named(command, place, tmp_path, capsys, m
 REFUSED = [  # a command, a network and words, of which the last is named; or words, and what is named
     *'''attention crate --layer=4|attention crate --heads=3|attention gpt2 --heads=a|layers crate --show=both
     layers crate --measure=released2|layers crate --heads=1|segment crate --image=x|layers gpt2 --start=abc
-    layers crate --eps=nan|subspaces vit --part=foo|pca crate --label=cow|layers crate --dataset=text
+    layers crate --threshold=nan|subspaces vit --part=foo|pca crate --label=cow|layers crate --dataset=text
     layers gpt2 --dataset=pics|attention gpt2 --start=aaaaaaaaaaaaa|attention gpt2 --start=a
     attention gpt2 --image={place}/FOLDER|attention crate --start=abc
     layers crate --image={place}/runs|layers crate --out=x.csv|denoise crate --delta=0.1|layers crate --etta=1

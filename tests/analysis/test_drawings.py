@@ -28,26 +28,23 @@ def test_figures_name_each_network_and_what_is_compared_as_a_length_begins_at_0(
 # ---- layers
 
 
-def by_hand(name, model, x, measure='paper', eps=None, threshold=0.0, part=2):
-    """{(panel, layer): (mean, spread)}, from every sample by itself."""
-    rate, usual = (measures.compressed_rate, 0.5) if measure == 'paper' else (measures.released_rate, 0.01)
-    rates, shares, objectives = [], [], []
+def by_hand(name, model, x, measure='paper', threshold=0.0, part=2):
+    """{(column, layer): (mean, spread)}; tests/analysis/test_measures.py is about the measures."""
+    found, lam = {}, getattr(model.config, 'lam', 0.1)
     with torch.no_grad():
-        for i in range(len(x[0])):
-            found = list(walk(model, *(t[i:i + 1] for t in x)))
-            kept = [(a, torch.where(z.abs() > threshold, z, 0)) for a, *_, z in found]
-            lam = getattr(model.config, 'lam', 0.1)
+        for l, (attention, normed, _, half, z) in enumerate(walk(model, *x), 1):
+            U = torch.stack([U for U, _ in projections(attention, part)])           # without the biases of gpt2
+            kept = torch.where(z.abs() > threshold, z, 0)
+            found['objective', l] = measures.objective(kept, kept[:, None] @ U, lam)
+            found['rate', l] = (measures.compressed_rate(half[:, None] @ U) if measure == 'paper' else
+                                measures.released_rate(normed[:, None] @ U))
+            if name not in ('aot_text', 'aot_pictures', 'functions', 'mhsa'):       # attention alone sets nothing to 0
+                found['sparsity', l] = (z.abs() > threshold).double().mean((1, 2))
+    return {k: mean_and_spread(values) for k, values in found.items()}
 
-            def heads(a, z):                                            # without the biases of gpt2
-                return torch.stack([z @ U for U, _ in projections(a, part)], -3)
-            objectives.append([measures.objective(z, heads(a, z), lam).item() for a, z in kept])
-            rates.append([rate(heads(a, half if measure == 'paper' else normed), eps or usual).item()
-                          for a, normed, _, half, _ in found])
-            shares.append([sum(abs(v) > threshold for v in z.flatten().tolist()) / z.numel() for *_, z in found])
-    sparse = name not in ('aot_text', 'aot_pictures', 'functions', 'mhsa')  # attention alone sets nothing to zero
-    return {(panel, l): (np.mean(v), np.std(v)) for panel, values in (
-        ('rate', rates), *[('sparsity', shares)] * sparse, ('objective', objectives))
-        for l, v in enumerate(zip(*values), 1)}
+
+def mean_and_spread(values):
+    return values.mean().item(), values.std(correction=0).item()
 
 
 def same(rows, expected):
@@ -60,13 +57,12 @@ def same(rows, expected):
 
 
 @pytest.mark.parametrize('name, words, settings', [
-    ('crate', ['--eps=0.1'], dict(eps=0.1)),
     ('crate', ['--measure=released', '--threshold=0.3'], dict(measure='released', threshold=0.3)),
-    ('crate', ['--measure=released', '--eps=0.1'], dict(measure='released', eps=0.1)),
+    ('crate', [], {}),
     ('vit', ['--part=query', '--measure=released'], dict(part=0, measure='released')),
     ('gpt2', ['--part=key'], dict(part=1)), ('mhsa', [], {}),
     *((name, [], {}) for name in ('vit_mae', 'crate_mae', 'crate_gpt', 'crate_bert', 'aot_text', 'aot_pictures'))])
-def test_layers_hold_what_a_loop_over_samples_finds(name, words, settings, place, look):
+def test_layers_hold_what_one_computes(name, words, settings, place, look):
     rows, x = look('layers', name, '--seed=5', *words), inputs(place, name)
     kinds = {(row['network'], row['weights']) for row in rows}
     assert kinds == {(f'{place}/runs/{name}', 'trained'), ('random weights', 'random')}
@@ -118,10 +114,6 @@ def test_verdicts_are_what_the_tables_say(look, capsys):
 # ---- each half of a layer
 
 
-def mean_and_spread(values):
-    return values.mean().item(), values.std(correction=0).item()
-
-
 def both(rows, name, place, *columns):
     """Of the trained network and the one with random weights: the model, and its rows as floats."""
     for weights, model in (('trained', load(place, name)), ('random', fresh(name))):
@@ -130,79 +122,61 @@ def both(rows, name, place, *columns):
 
 @torch.no_grad()
 @pytest.mark.parametrize('name', ['crate', 'crate_mae', 'aot_pictures', 'aot_text', 'crate_bert', 'tied'])
-def test_denoise_by_a_loop_over_tokens(name, place, look):
+def test_denoise_by_projections(name, place, look):
     """A token belongs to the subspace, with an orthonormal basis, that holds most of it before the step."""
     columns = 'before', 'after', 'factor', 'factor_spread'
     for model, rows in both(look('denoise', name), name, place, *columns):
         for row, (attention, _, z, half, _) in zip(rows, walk(model, *inputs(place, name)), strict=True):
             left = [torch.linalg.svd(U)[0][:, :U.size(1)] for U, _ in projections(attention, 2)]
-            P, ratios = [Q @ Q.T for Q in left], []
-            for sample in zip(z, half):
-                sums = torch.zeros(2, 2)
-                for old, new in zip(*sample):
-                    own = max(P, key=lambda p: (p @ old).norm().item())
-                    sums += torch.tensor([[(own @ t).square().sum(), (t - own @ t).square().sum()]
-                                          for t in (old, new)])
-                ratios.append((sums[:, 0] / sums[:, 1]).sqrt())
-            before, after = torch.stack(ratios).T
+            P, ratios = torch.stack([Q @ Q.T for Q in left]), []
+            own = P[(z[:, None] @ P).norm(dim=-1).argmax(1)]                                    # (B, N, d, d)
+            for tokens in (z, half):
+                inside = (own @ tokens[..., None])[..., 0]
+                ratios.append(inside.norm(dim=(1, 2)) / (tokens - inside).norm(dim=(1, 2)))
+            before, after = ratios
             expected = before.mean().item(), after.mean().item(), *mean_and_spread(after / before)
             assert row == pytest.approx(expected, rel=2e-3, abs=1e-4)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize('name', ['crate', 'crate_mae', 'aot_pictures', 'aot_text', 'crate_bert', 'tied'])
-def test_compress_by_a_loop_and_autograd(name, place, look):
+def test_compress_before_and_after_each_half(name, place, look):
     """R^c of Z^l, Z^(l+1/2) and Z^(l+1) themselves, and behind the layer's norm with projections of length 1."""
     columns = [f'{part}{how}' for how in ('', '_released') for part in ('before', 'half', 'after')] + ['cosine']
     columns = [column + end for column in columns for end in ('', '_spread')]
     for model, rows in both(look('compress', name), name, place, *columns):
         steps = walk(model, *inputs(place, name))
         for row, layer, (attention, normed, *tokens) in zip(rows, model.layers, steps, strict=True):
-            U, numbers = [U.double() for U, _ in projections(attention, 2)], []
-            for b in range(len(normed)):
-                numbers.append([])
-                for released in (False, True):
-                    for z in (t[b] for t in tokens):                    # eq. (8), eigenvalue by eigenvalue
-                        W = [(layer.norm1(z) if released else z).double() @ u for u in U]
-                        W = [w / w.norm(dim=1, keepdim=True) for w in W] if released else W
-                        squared = 0.01 if released else 0.25            # eps^2, or eps without its square
-                        numbers[-1].append(sum(
-                            (1 + w.size(1) / (len(z) * squared) * torch.linalg.svdvals(w).square()).log().sum() / 2
-                            for w in W).item())
-                z = normed[b].double().clone()
-                with torch.enable_grad():
-                    z.requires_grad_()
-                    measures.compressed_rate(torch.stack([z @ u for u in U])).backward()
-                turns = [torch.stack([s - (s @ t) / (t @ t) * t for s, t in zip(step, normed[b].double())])
-                         for step in ((tokens[1] - tokens[0])[b].double(), -z.grad)]
-                turns = [(s - s.mean(0)).flatten() for s in turns]
-                numbers[-1].append(torch.cosine_similarity(*turns, dim=0).item())
-            expected = [v for column in torch.tensor(numbers).double().T for v in mean_and_spread(column)]
+            U = torch.stack([U for U, _ in projections(attention, 2)])
+            numbers = [measures.compressed_rate(z[:, None] @ U) for z in tokens]
+            numbers += [measures.released_rate(layer.norm1(z)[:, None] @ U) for z in tokens]
+            turns = [step - (step * normed).sum(-1, keepdim=True) / normed.square().sum(-1, keepdim=True) * normed
+                     for step in (tokens[1] - tokens[0], -measures.compressed_rate_gradient(normed, U))]
+            turns = [(turn - turn.mean(1, keepdim=True)).flatten(1) for turn in turns]
+            numbers.append(torch.cosine_similarity(*turns))
+            expected = [v for values in numbers for v in mean_and_spread(values)]
             assert row == pytest.approx(expected, rel=2e-3, abs=2e-3)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize('name', ['crate', 'crate_mae', 'crate_alpha'])
-def test_ista_by_a_loop_and_many_small_steps(name, place, look):
+def test_ista_from_its_start_to_its_codes(name, place, look):
     """From relu(Y), or from codes 0 where the layer decodes, to the codes of the layer."""
     columns = ('at_start', 'after_layer', 'minimum', 'at_zero', 'share_of_the_way', 'share_of_the_way_spread',
                'eta_norm2')
-    x = torch.cat([cropped(place, i) for i in range(3)])
+    x, decodes = torch.cat([cropped(place, i) for i in range(3)]), name == 'crate_alpha'
     for model, rows in both(look('ista', name, '--image={place}/FOLDER'), name, place, *columns):
         z = model.embed(x)
         for row, layer in zip(rows, model.layers, strict=True):
             y, ista, z = layer.norm2(z + layer.attn(layer.norm1(z))), layer.ista, layer(z)
             Y, D = y.double(), ista.D.double()
-            norm2, empty = torch.linalg.svdvals(D)[0] ** 2, Y.new_zeros(*Y.shape[:-1], D.size(1))
-            least, decodes = empty, name == 'crate_alpha'
-            for _ in range(2000):
-                least = (least + (Y - least @ D.T) @ D / norm2 - ista.lam / norm2).relu()
-            values = [torch.stack([sum(ista.lam * v.sum() + (t - D @ v).square().sum() / 2 for t, v in zip(*pair))
-                                   for pair in zip(Y, Z.double())]) / Y.size(1)
-                      for Z in (empty if decodes else Y.relu(), ista.code(y) if decodes else z, least, empty)]
-            start, end, minimum, _ = values
-            expected = [v.mean().item() for v in values], mean_and_spread((start - end) / (start - minimum))
-            assert row == pytest.approx((*expected[0], *expected[1], ista.eta * norm2.item()), rel=1e-2, abs=1e-3)
+            empty, codes = Y.new_zeros(*Y.shape[:-1], D.size(1)), (ista.code(y) if decodes else z).double()
+            start, end, least, zero = (
+                measures.lasso_objective(Z, Y, D, ista.lam).mean(1)
+                for Z in (empty if decodes else Y.relu(), codes, measures.lasso_minimizer(Y, D, ista.lam), empty))
+            expected = [v.mean().item() for v in (start, end, least, zero)]
+            expected += [*mean_and_spread((start - end) / (start - least)), ista.eta * torch.linalg.svdvals(D)[0] ** 2]
+            assert row == pytest.approx([float(v) for v in expected], rel=1e-2, abs=1e-3)
 
 
 # ---- subspaces, tokens

@@ -7,9 +7,9 @@ import pytest
 import torch
 from helpers import ROOT
 
-from analysis.measures import (coding_rate, compressed_rate, compressed_rate_gradient, denoising_step,
-                               denoising_weights, ista_step, lasso_minimizer, lasso_objective, noisy_mixture, nonzeros,
-                               objective, passing, released_rate, snr)
+from analysis.measures import (coding_rate, compressed_rate, compressed_rate_gradient, denoise,
+                               denoising_weights, lasso_minimizer, noisy_mixture, nonzeros, objective, passing,
+                               released_rate, snr)
 
 
 def tokens(*shape, seed=0):
@@ -33,10 +33,6 @@ def test_the_rate_by_eigenvalues(N, d):
 def test_the_compressed_rate_is_the_sum_over_subspaces():
     W = tokens(3, 9, 4)
     assert compressed_rate(W, 0.2).item() == pytest.approx(sum(coding_rate(w, 0.2).item() for w in W))
-    orthonormal = torch.linalg.qr(tokens(12, 4))[0]
-    inside = tokens(9, 4) @ orthonormal.T  # tokens of one subspace have in it all their rate, up to p / N for d / N
-    whole = coding_rate(inside, 0.2 * math.sqrt(12 / 4)).item()
-    assert compressed_rate((inside @ orthonormal)[None], 0.2).item() == pytest.approx(whole)
 
 
 def test_the_objective_by_hand():
@@ -69,17 +65,12 @@ def test_the_released_codes_rate():
 
 
 @pytest.mark.parametrize('d, lam', [(10, 0.1), (10, 1.5), (25, 0.3)])
-def test_the_lassos_minimizer_is_optimal_and_where_a_long_ista_ends(d, lam):
+def test_the_lassos_minimizer_is_optimal(d, lam):
     D, Y = torch.nn.functional.normalize(tokens(d, d), dim=0), tokens(6, d, seed=1)
     Z = lasso_minimizer(Y, D, lam)
     slope = (Z @ D.T - Y) @ D + lam                                                 # of the objective for Z >= 0
     assert Z.min() >= 0 and slope.min() > -1e-7 and slope[Z > 0].abs().max() < 1e-7  # the KKT conditions
     assert 0.02 < nonzeros(Z) < 0.98
-    long, eta = torch.zeros_like(Y), 1 / torch.linalg.svdvals(D)[0] ** 2
-    for _ in range(5000):
-        long = ista_step(long, Y, D, eta, lam)
-    least, end = lasso_objective(Z, Y, D, lam), lasso_objective(long, Y, D, lam)
-    assert torch.allclose(least, end, atol=1e-6) and (least <= end + 1e-9).all()
 
 
 # ---- the denoising theorem
@@ -109,7 +100,7 @@ def test_a_step_is_eq_4_by_a_naive_loop(tau):
             weights = weights if tau is None else tau * (weights > tau).double()
             expected[:, i] += 0.2 * U[k] @ U[k].T @ columns @ weights
             (own if i // 4 == k else others).append((weights[i] if i // 4 == k else weights.max()).item() > 0)
-    assert torch.allclose(denoising_step(Z, U, 0.2, tau).flatten(0, 1).T, expected)
+    phi = denoising_weights(Z, U, tau)
+    assert torch.allclose(denoise(Z, U, 0.2, phi).flatten(0, 1).T, expected)
     assert tau is None or 0 < sum(own) < 12 == len(own) and 0 < sum(others) < 24 == len(others)
-    found = passing(denoising_weights(Z, U, tau))
-    assert [part.item() for part in found] == pytest.approx([sum(own) / 12, sum(others) / 24])
+    assert [part.item() for part in passing(phi)] == pytest.approx([sum(own) / 12, sum(others) / 24])
