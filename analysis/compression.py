@@ -61,24 +61,19 @@ def compression_steps(c, U, V):
             'as shipped, random subspaces': lambda Z: attend(other, Z, c.d ** 0.5)}
 
 
-def measured(c, Z, U, step):
-    """The numbers of the table for tokens Z (N, d) and what a step adds to them."""
-    down = -measures.compressed_rate_gradient(Z, U, c.eps)
-    turns = measures.turning(step, Z), measures.turning(down, Z)
-    return {'rate': measures.compressed_rate(Z @ U, c.eps).item(), 'cosine_turning': measures.cosine(*turns).item(),
-            'snr': measures.snr(Z.unflatten(0, (c.n_head, -1)), U).mean().item()}
-
-
 def walks(c):
-    """{method: rows of the table}, `measured` before each of n_layer steps and after the last. After a shipped step
+    """{method: rows of the table}, measured before each of n_layer steps and after the last. After a shipped step
     tokens get length 1 again, as by the next LayerNorm; eqs. (9) and (10) are free to change lengths."""
     start, U, V = draw_tokens(c)
     paths = {}
     for method, step_of in compression_steps(c, U, V).items():
         Z, paths[method] = start, []
         for l in range(c.n_layer + 1):
-            step = step_of(Z)
-            paths[method].append({'method': method, 'tokens': c.tokens, 'step': l, **measured(c, Z, U, step)})
+            step, down = step_of(Z), -measures.compressed_rate_gradient(Z, U, c.eps)
+            cosine = measures.cosine(measures.turning(step, Z), measures.turning(down, Z)).item()
+            paths[method].append({'method': method, 'tokens': c.tokens, 'step': l,
+                                  'rate': measures.compressed_rate(Z @ U, c.eps).item(), 'cosine_turning': cosine,
+                                  'snr': measures.snr(Z.unflatten(0, (c.n_head, -1)), U).mean().item()})
             Z = normalize(Z + step, dim=-1) if 'shipped' in method else Z + step
     return paths
 

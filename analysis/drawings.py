@@ -130,7 +130,7 @@ def attention_in_pictures(c, net, l, heads):
 def attention_in_text(c, net, l, heads):
     """Which tokens each token averages, with the text on both axes."""
     x, labels = tokens_of(c, net, 24, 64)
-    maps = layers.weights(*layers.at_layer(net.model, l, x), layers.causal(net.model))[0].cpu()       # (K, N, N)
+    maps = layers.weights(*layers.at_layer(net.model, l, x), net.model.config.task == 'text')[0].cpu()       # (K, N, N)
     top = scale_of([maps.numpy()], share=0.98)                          # the first tokens have few to average
     shown = {f'layer {l}, head {k}': maps[k - 1].where(maps[k - 1] > 0, math.nan).numpy() for k in heads}
     ticks = range(len(labels)), labels

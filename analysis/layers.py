@@ -95,11 +95,6 @@ def weights(attention, normed, causal=False):
     return (s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), -torch.inf) if causal else s).softmax(-1)
 
 
-def causal(model):
-    """Whether a network predicts each token from those before it."""
-    return model.config.task in ('text', 'icl')
-
-
 def class_maps(attention, normed):
     """Where the class token looks: the softmax of its scores over the patches, without itself ->
     (B, K, N). CRATE-MAE, eq. (B.4), but of the normalized tokens that attention gets, and with the

@@ -44,8 +44,7 @@ def main(words):
     nets = subjects(c, run, overrides, random=False)
     for net in nets:
         check_shown(c, 'page', net)
-        check_computed(net)
-    check_together(nets)
+    check(nets)
     content = page(c, nets)
     write_file(c.out, lambda f: f.write(content), advice='run this again, or give another --out')
     print(f'{c.out}: {Path(c.out).stat().st_size / 1e6:.1f} MB; open it in a browser, it needs no network')
@@ -53,19 +52,18 @@ def main(words):
 
 # ---- what cannot be shown -------------------------------------------------------------------------------------------
 
-def check_computed(net):
-    """Raises Mistake for a network that network.js does not compute."""
-    name, task = net.run['model'], net.model.config.task
-    reads = net.run['data'].get('tokenizer', {'name': 'pictures'})['name']
-    if name not in SHOWN or task in ('masked_text', 'icl') or reads not in ('pictures', 'bytes', 'chars'):
-        raise Mistake(f'{net.name}: a page cannot compute model={name} with task={task} that reads {reads} yet; it '
-                      'shows CRATE, ViT and AoT on pictures, CRATE-MAE, and AoT, GPT-2 and CRATE-GPT on bytes or chars')
-
-
-def check_together(nets):
-    """Raises Mistake for more than two networks, or two that cannot get the same input."""
-    inputs = {str((net.run['data'].get('tokenizer'), *(getattr(net.model.config, name, 0)
-                                                       for name in ('image_size', 'channels')))) for net in nets}
+def check(nets):
+    """Raises Mistake for a network that network.js does not compute, more than two, or two that cannot get the same
+    input."""
+    inputs = set()
+    for net in nets:
+        name, config, data = net.run['model'], net.model.config, net.run['data']
+        reads = data.get('tokenizer', {'name': 'pictures'})['name']
+        if name not in SHOWN or config.task in ('masked_text', 'icl') or reads not in ('pictures', 'bytes', 'chars'):
+            raise Mistake(f'{net.name}: a page cannot compute model={name} with task={config.task} that reads {reads} '
+                          'yet; it shows CRATE, ViT and AoT on pictures, CRATE-MAE, and AoT, GPT-2 and CRATE-GPT on '
+                          'bytes or chars')
+        inputs.add(str(data.get('tokenizer') or (config.image_size, config.channels)))
     if len(nets) > 2 or len(inputs) > 1:
         raise Mistake(f'{nets[-1].name}: a page has room for two networks that see pictures of the same size, or read '
                       'the same tokens; leave one out')

@@ -4,8 +4,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from insides import (chosen, cropped, floats, fresh, heads_of, inputs, kind_of, layer_of, load, projections, softmax_of,
-                     walk)
+from insides import (chosen, cropped, floats, fresh, heads_of, inputs, kind_of, layer_of, load, projections, walk)
 from matplotlib.text import Text
 from torch.nn.functional import normalize
 
@@ -219,38 +218,35 @@ def test_tokens_are_where_the_table_says(name, place, look):
 # ---- attention
 
 
+def scores_of(attention, normed):
+    """The scores of each head for the tokens of one sample (N, d): (K, N, N)."""
+    q, k = (heads_of(attention, normed, part) for part in (0, 1))
+    return q @ k.mT / q.size(-1) ** 0.5
+
+
 @torch.no_grad()
 @pytest.mark.parametrize('name', ['crate', 'vit', 'crate_mae', 'vit_mae', 'aot_pictures', 'mean'])
-def test_attention_of_the_class_token_by_a_loop(name, place, look):
+def test_attention_of_the_class_token(name, place, look):
     rows = look('attention', name, '--num_samples=2')
-    assert len(chosen(rows)) == 2 and len(rows) == 2 * 2 * 12
-    assert {row['layer'] for row in rows} == {'2'}  # the last but one
     assert [(row['row'], row['column']) for row in rows[:4]] == [('1', '1'), ('1', '2'), ('1', '3'), ('2', '1')]
-    for i in chosen(rows):
-        for k in (0, 1):
-            picture, head = f'test {i}, {["ant", "bee", "cat"][i % 3]}', str(k + 1)
-            mine = [w for w, in floats([r for r in rows if (r['picture'], r['head']) == (picture, head)], 'weight')]
-            expected = softmax_of(*layer_of(place, name, i, 1), k, 0, range(1, 13))
-            assert mine == pytest.approx(expected, rel=1e-3, abs=1e-5)
-            assert sum(mine) == pytest.approx(1, abs=1e-5) and max(mine) > 1.2 / 12
+    assert [row['head'] for row in rows] == 2 * (12 * ['1'] + 12 * ['2']) and {row['layer'] for row in rows} == {'2'}
+    for i, found in zip(chosen(rows), torch.tensor(floats(rows, 'weight')).view(2, 2, 12), strict=True):
+        expected = scores_of(*layer_of(place, name, i, 1))[:, 0, 1:].softmax(-1)
+        assert torch.allclose(found, expected, rtol=1e-3, atol=1e-5) and found.amax() > 1.2 / 12
 
 
 @torch.no_grad()
 @pytest.mark.parametrize('name', ['aot_text', 'gpt2', 'crate_gpt', 'crate_bert'])
-def test_attention_in_a_text_by_a_loop(name, place, look):
+def test_attention_in_a_text(name, place, look):
     shown = ['a', '[MASK]' if name == 'crate_bert' else ' ', "'", '"', '$', '\\n']
     rows, N = look('attention', name, f'--start={"".join(shown)}', '--layer=3'), len(shown)
     x = torch.tensor([[256 if t == '[MASK]' else ord(t.replace('\\n', '\n')) for t in shown]])
     attention, normed, *_ = list(walk(load(place, name), x))[2]
-    assert len(rows) == 2 * N * N and {row['layer'] for row in rows} == {'3'}
-    assert all((row['query_token'], row['key_token']) == (shown[int(row['query']) - 1], shown[int(row['key']) - 1])
-               for row in rows)
-    for k in (0, 1):
-        for i in range(N):
-            mine = [float(row['weight']) for row in rows if (row['head'], row['query']) == (str(k + 1), str(i + 1))]
-            sees = range(N) if name == 'crate_bert' else range(i + 1)
-            assert mine[:len(sees)] == pytest.approx(softmax_of(attention, normed[0], k, i, sees), rel=1e-3, abs=1e-5)
-            assert sum(mine) == pytest.approx(1, abs=1e-5) and all(w == 0 for w in mine[len(sees):])  # the future
+    assert {row['layer'] for row in rows} == {'3'}
+    assert [(row['query_token'], row['key_token']) for row in rows] == 2 * [(q, k) for q in shown for k in shown]
+    scores, later = scores_of(attention, normed[0]), torch.ones(N, N, dtype=torch.bool).triu(1)
+    expected = (scores if name == 'crate_bert' else scores.masked_fill(later, -torch.inf)).softmax(-1)
+    assert torch.allclose(torch.tensor(floats(rows, 'weight')), expected.reshape(-1, 1), rtol=1e-3, atol=1e-5)
 
 
 def test_a_text_of_the_dataset_where_none_is_given(place, look):
