@@ -118,7 +118,7 @@ def test_a_setting_out_of_its_range_is_named(command, place, tmp_path, capsys, m
 
 REFUSED = [  # a command, a network and words, of which the last is named; or words, and what is named
     *'''attention crate --layer=4|attention crate --heads=3|attention gpt2 --heads=a|layers crate --show=both
-    layers crate --measure=released2|layers crate --heads=1|segment crate --image=x|layers gpt2 --start=abc
+    layers crate --measure=released2|layers crate --heads=1
     layers crate --threshold=nan|subspaces vit --part=foo|pca crate --label=cow|layers crate --dataset=text
     layers gpt2 --dataset=pics|attention gpt2 --start=aaaaaaaaaaaaa|attention gpt2 --start=a
     attention gpt2 --image={place}/FOLDER|attention crate --start=abc

@@ -31,9 +31,7 @@ def test_the_noise_model_has_its_scales():
     assert Delta.square().sum(1).mean().item() == pytest.approx(0.09, rel=0.03)
     assert projection.outside(X, U, s).abs().max() < 1e-12
     assert (s.bincount() / 6000 - 1 / 3).abs().max() < 0.03
-    left = projection.outside(Delta, U, s)
-    assert left.square().sum() / Delta.square().sum() == pytest.approx(2 / 3, abs=0.02)
-    assert torch.allclose(projection.outside(left, U, s), left, atol=1e-12)  # a projection
+    assert projection.outside(Delta, U, s).square().sum() / Delta.square().sum() == pytest.approx(2 / 3, abs=0.02)
 
 
 def test_relevant_noise_is_what_the_theorem_says_of_the_exact_gradient():

@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 import torch
-from insides import cropped, floats, fresh, heads_of, load, softmax_of, walk
+from insides import cropped, floats, fresh, heads_of, load, walk
 
 from analysis.maskcut import maskcut
 from lib.pictures import save_arrays
@@ -67,20 +67,19 @@ def test_heads_and_cuts_by_loops_over_pixels(name, cut, part, share, masks, plac
     numbers, known, whole = masks
 
     def measured(found):
-        """The overlap of a mask of each picture with all objects, and the share of the picture that it covers."""
+        """(5, 2): the overlap of a mask of each picture with all objects, and the share of the picture it covers."""
         return [(overlap(found[i], whole[i], known[i]),
                  ((found[i] & known[i]).sum() / known[i].sum().clamp(1)).item()) for i in range(5)]
     for weights, model in (('trained', load(place, name)), ('random', fresh(name))):
-        cuts, heads, on = [], [], []
-        for i in range(5):
-            attention, normed, _, _, after = list(walk(model, cropped(place, i)))[1]
-            z = after[0, 1:] if part is None else torch.cat(list(heads_of(attention, normed[0], part)[:, 1:]), 1)
-            cuts.append([enlarged(m.flatten().nonzero()[:, 0].tolist()) for m in maskcut(z.T, (4, 3), 0.1, 2)])
-            w = [softmax_of(attention, normed[0], k, 0, range(1, 13)) for k in (0, 1)]
-            heads.append([enlarged(kept(of, share)) for of in w])
-            of_pixels = [sum(of[n] * enlarged([n]).double() for n in range(12)) for of in w]
-            on.append([((of * whole[i]).sum() / (of * known[i]).sum().clamp(1e-9)).item() for of in of_pixels])
-        of_heads = np.concatenate([np.stack([measured(of) for of in zip(*heads)], 1), np.array(on)[..., None]], 2)
+        attention, normed, _, _, after = list(walk(model, torch.cat([cropped(place, i) for i in range(5)])))[1]
+        q, key = (heads_of(attention, normed, p) for p in (0, 1))                                   # (5, K, N + 1, p)
+        w = (q[:, :, :1] @ key[:, :, 1:].mT / q.size(-1) ** 0.5).softmax(-1)[:, :, 0]               # (5, K, N)
+        heads = [[enlarged(kept(of, share)) for of in of_picture] for of_picture in w.tolist()]
+        z = after if part is None else heads_of(attention, normed, part).transpose(1, 2).flatten(2)
+        cuts = [[enlarged(m.flatten().nonzero()[:, 0].tolist()) for m in maskcut(of[1:].T, (4, 3), 0.1, 2)] for of in z]
+        pixels = w.double().view(5, 2, 4, 3).repeat_interleave(4, 2).repeat_interleave(8, 3)
+        on = ((pixels * whole[:, None]).sum((2, 3)) / (pixels * known[:, None]).sum((2, 3)).clamp(1e-9))[..., None]
+        of_heads = np.concatenate([np.stack([measured(of) for of in zip(*heads)], 1), on], 2)
         best = of_heads[range(5), of_heads[..., 0].argmax(1)]
         expected = {'head 1': of_heads[:, 0], 'head 2': of_heads[:, 1], 'best head': best,
                     'mean head': of_heads.mean(1)}
