@@ -12,7 +12,7 @@ from torch.nn.functional import cosine_similarity
 
 from analysis.measures import compressed_rate_gradient, random_bases, turning
 from analysis.panels import panels, say_table
-from analysis.scores import Mixture, nearest_projection, score
+from analysis.scores import Mixture, nearest_projection, projected, score
 from analysis.theory import TheoryConfig, say_conditions, shipped_attention
 
 
@@ -32,10 +32,7 @@ def noisy_codebook(U, N, sigma, generator):
 
 def outside(T, U, s):
     """The part of each row of T (N, d) outside the subspace of its token."""
-    T = T.clone()
-    for k, u in enumerate(U):
-        T[s == k] -= T[s == k] @ u @ u.T
-    return T
+    return T - projected(T, U, s)
 
 
 def best_eps(K, p, N, sigma):

@@ -73,12 +73,17 @@ def approximation(x, U, sigma):
     return (r[..., None] * (w @ U.mT)).sum(0)
 
 
+def projected(x, U, s):
+    """Each row of x (n, d) projected onto its subspace, s (n,)."""
+    found = torch.zeros_like(x)
+    for k, u in enumerate(U):
+        found[s == k] = x[s == k] @ u @ u.T
+    return found
+
+
 def nearest_projection(x, U):
     """x projected onto the nearest subspace; it is the limit of eq. (38) for sigma to 0."""
-    best, found = (x @ U).square().sum(-1).argmax(0), torch.zeros_like(x)  # (n,), (n, d)
-    for k, u in enumerate(U):
-        found[best == k] = x[best == k] @ u @ u.T
-    return found
+    return projected(x, U, (x @ U).square().sum(-1).argmax(0))
 
 
 def proof_lines(x, m, sigma):

@@ -175,21 +175,18 @@ def draw_objects(c, nets):
         l, pixels_of = which_layer(c, net.model), true.cells(slice(None), net.patches)
         _, found = masks_in(c, list(layers.inside(net.model, pixels(net, shown)))[l - 1], net.patches)
         overlap, best = scores(found['head'], *pixels_of)['iou'].max(1)                 # the best of each picture
-        said.append([net.name, overlap.mean().item(), ''])
+        of_cuts = scores(found.get('cut', found['head'][:, :0]), *pixels_of)['each'].amax(2)
+        said.append((net.name, overlap.mean().item(), of_cuts.mean().item() if 'cut' in found else ''))
         for i, k in enumerate(best.tolist()):
-            rows.append({'network': net.name, 'layer': l, 'picture': shown[i][0], 'masks': f'head {k + 1}',
-                         'iou': overlap[i].item()})
+            masks = {f'head {k + 1}': overlap[i], **{f'cut {m}': cut for m, cut in enumerate(of_cuts[i], 1)}}
+            rows += [{'network': net.name, 'layer': l, 'picture': shown[i][0], 'masks': name, 'iou': iou.item()}
+                     for name, iou in masks.items()]
             head = layers.enlarged(found['head'][i, k], net.patches, size)
             paint(row[2 * i], picture[i], head.byte(), f'head {k + 1}')
             row[2 * i + 1].set_visible('cut' in found)
-        if 'cut' in found:
-            of_cuts = scores(found['cut'], *pixels_of)['each'].amax(2)
-            said[-1][2] = of_cuts.mean().item()
-            numbers = (found['cut'] * torch.arange(1, 1 + c.masks)[:, None]).amax(1)    # (n, N)
-            for i, cuts in enumerate(layers.enlarged(numbers, net.patches, size)):
-                paint(row[2 * i + 1], picture[i], cuts, 'MaskCut')
-                rows += [{'network': net.name, 'layer': l, 'picture': shown[i][0], 'masks': f'cut {m}', 'iou': cut}
-                         for m, cut in enumerate(of_cuts[i].tolist(), 1)]
+            if 'cut' in found:
+                numbers = (found['cut'][i] * torch.arange(1, 1 + c.masks)[:, None]).amax(0)
+                paint(row[2 * i + 1], picture[i], layers.enlarged(numbers, net.patches, size), 'MaskCut')
     say_table(('mean intersection over union', 'best head', 'each of MaskCut'), said)
     print(f'left of each pair: patches that hold {c.share:.0%} of the attention of the best head; right: MaskCut')
     return figure, rows
