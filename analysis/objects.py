@@ -5,6 +5,7 @@ holds is counted in pixels, so masks of patches are compared with true ones of p
 Pixels of which it is not known what they show do not count.
 """
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -63,12 +64,19 @@ def overlaps(found, inside, known):
     return both / either.clamp_min(1)
 
 
-def scores(found, inside, known):
-    """Of P masks for each of n pictures: `iou`, the overlap with all objects together (n, P); `each`, that with each of
-    them (n, P, M); `covers`, the share of the known pixels that they cover (n, P). Arguments as of `overlaps`."""
-    return {'iou': overlaps(found, inside.sum(-2, keepdim=True), known)[..., 0],
-            'each': overlaps(found, inside, known),
-            'covers': (found.float() @ known[..., None])[..., 0] / known.sum(-1, keepdim=True).clamp_min(1)}
+class Scores(NamedTuple):
+    """Of P masks for each of n pictures: the overlap with all objects together (n, P), with each of them (n, P, M), and
+    the share of the known pixels that they cover (n, P)."""
+    whole: torch.Tensor
+    each: torch.Tensor
+    covers: torch.Tensor
+
+    @staticmethod
+    def of(found, inside, known):
+        """Arguments as of `overlaps`."""
+        whole = overlaps(found, inside.sum(-2, keepdim=True), known)[..., 0]
+        covers = (found.float() @ known[..., None])[..., 0] / known.sum(-1, keepdim=True).clamp_min(1)
+        return Scores(whole, overlaps(found, inside, known), covers)
 
 
 def average_precision(each, found, certainty, real, thresholds=THRESHOLDS):

@@ -9,7 +9,7 @@ from helpers import ROOT
 
 from analysis import maskcut as cuts
 from analysis.maskcut import maskcut
-from analysis.objects import average_precision, connected, scores, two_means
+from analysis.objects import Scores, average_precision, connected, two_means
 from analysis.segmentation import of_objects
 
 CUTS, PRECISIONS = (json.loads((ROOT / 'tests' / 'golden' / f'{name}.json').read_text())['cases']
@@ -49,8 +49,8 @@ def flooded(part, seed):
 
 
 def by_loops(features, grid, tau, masks):
-    """MaskCut by the rules of the reference."""
-    (H, W), found, last = grid, [], None
+    """MaskCut by the rules of the reference, and how often each of three of them decided."""
+    (H, W), found, last, turned, overlapping, small = grid, [], None, 0, 0, 0
     x = features.double().numpy().reshape(-1, H, W).copy()
     for i in range(masks):
         taken = np.any(found, 0) if found else np.zeros((H, W), bool)
@@ -62,17 +62,20 @@ def by_loops(features, grid, tau, masks):
         v = (v * np.sign(v[np.abs(v).argmax()])).reshape(H, W)
         part = v > v.mean()
         if sum(part[r, c] for r in (0, -1) for c in (0, -1)) >= 3:
-            v, part = -v, ~part
+            v, part, turned = -v, ~part, turned + 1
         mask = flooded(part, np.argwhere(v > v.max() - 1e-9)[0])
-        if last is not None and ((mask & last).sum() / (mask | last).sum() > 0.5 or mask.mean() <= 0.01):
-            mask = mask & False
+        if last is not None and (mask & last).sum() / (mask | last).sum() > 0.5:
+            overlapping, mask = overlapping + ((mask & last).sum() / (mask | last).sum() < 0.95), mask & False
+        elif last is not None and mask.mean() <= 0.01:
+            small, mask = small + 1, mask & False
         last = mask
         found.append(mask & ~taken)
-    return np.stack(found)
+    return np.stack(found), np.array([turned, overlapping, small])
 
 
 def test_maskcut_by_loops():
-    """On pictures with up to three things before a background of two parts; each rule decides some of them."""
+    """On pictures with up to three things before a background of two parts; each rule decides some."""
+    rules = np.zeros(3, int)
     for seed in range(60):
         g = torch.Generator().manual_seed(seed)
         H, W = grid = [(8, 8), (6, 10), (12, 11)][seed % 3]
@@ -82,7 +85,10 @@ def test_maskcut_by_loops():
             r, c = (int(torch.randint(0, n - 2, (1,), generator=g)) for n in grid)
             kinds[r:r + side, c:c + side] = m
         x = torch.randn(4, 12, generator=g)[kinds.flatten()].T + 0.4 * torch.randn(12, H * W, generator=g)
-        assert np.array_equal(maskcut(x, grid, 0.15, 3).numpy(), by_loops(x, grid, 0.15, 3))
+        expected, decided = by_loops(x, grid, 0.15, 3)
+        rules += decided
+        assert np.array_equal(maskcut(x, grid, 0.15, 3).numpy(), expected)
+    assert rules.min() > 0, rules
 
 
 @pytest.mark.parametrize('seed', range(20))
@@ -149,9 +155,9 @@ def test_a_mask_of_unknown_pixels_alone_counts_as_none():
     of the object, the first one more certain."""
     inside, known = torch.tensor([[[8.0, 0, 0, 0]]]), torch.tensor([[8.0, 0, 8, 8]])
     found = torch.tensor([[[0, 1, 0, 0], [1, 0, 0, 0]]]).bool()
-    of_masks = scores(found, inside, known)
-    assert of_masks['covers'].tolist() == [[0, pytest.approx(1 / 3)]]
-    assert of_objects(of_masks, torch.tensor([[True]]), True) == {'object': 1, 'ap50': 1, 'ap': 1}
+    scores = Scores.of(found, inside, known)
+    assert scores.covers.tolist() == [[0, pytest.approx(1 / 3)]]
+    assert of_objects(scores, torch.tensor([[True]]), True) == {'object': 1, 'ap50': 1, 'ap': 1}
     found[0, 0] = torch.tensor([False, False, True, False])  # of background
-    of_masks = scores(found, inside, known)
-    assert of_objects(of_masks, torch.tensor([[True]]), True) == {'object': 1, 'ap50': 0.5, 'ap': 0.5}
+    scores = Scores.of(found, inside, known)
+    assert of_objects(scores, torch.tensor([[True]]), True) == {'object': 1, 'ap50': 0.5, 'ap': 0.5}
