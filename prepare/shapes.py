@@ -42,11 +42,6 @@ SHAPES = {
 CLASSES = list(SHAPES)
 
 
-def inside(shape, u, v):
-    """Whether points are inside a shape; any array shapes."""
-    return SHAPES[shape](u, v, np.hypot(u, v), np.arctan2(u, -v))
-
-
 def textures(rng, n, x, y):
     """n random patterns (n, S, S) with values in [0, 1], on the grid x, y (S, S) of [0, 1)."""
     scale = np.float32([2 * np.pi, 2 * np.pi, 4]).reshape(3, 1, 1, 1)
@@ -106,7 +101,8 @@ def draw(rng, labels, size):
                   for cell, c in ((column, cx), (row, cy)))
         u, v = (x - cx) / radius, (y - cy) / radius
         u, v = np.cos(turn) * u + np.sin(turn) * v, np.cos(turn) * v - np.sin(turn) * u
-        mask = np.stack([(k >= 0) & inside(CLASSES[k], *uv) for k, *uv in zip(labels[:, m], u, v)])
+        points = zip(labels[:, m], u, v, np.hypot(u, v), np.arctan2(u, -v))
+        mask = np.stack([(k >= 0) & SHAPES[CLASSES[k]](*point) for k, *point in points])
         picture[mask] = painted(colours[m])[mask]
         shown[mask] = m + 1
     shown[clutter(picture, 1)] = 0

@@ -2,14 +2,10 @@
 import io
 import json
 import struct
-import subprocess
-import sys
 import zlib
 
 import numpy as np
-import pytest
 from downloads import tar
-from helpers import ROOT
 from PIL import Image
 
 from tasks.masks import Masks
@@ -114,17 +110,6 @@ def document(subset, pack, i):
 
 
 # ---- datasets
-
-
-ON_LINUX = pytest.mark.skipif(not sys.platform.startswith('linux'), reason='reads the peak of memory from /proc')
-
-
-def peak(script, *words):
-    """The most memory, in MB, that a script takes in a process of its own."""
-    code = (f'import re; from prepare.{script} import main; main()\n'
-            'print("peak", re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])')
-    said = subprocess.check_output([sys.executable, '-c', code, *map(str, words)], cwd=ROOT, text=True)
-    return int(said.split('peak')[1]) / 1024
 
 
 def arrays(out):

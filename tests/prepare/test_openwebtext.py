@@ -6,9 +6,8 @@ import sys
 
 import numpy as np
 import pytest
-from downloads import tar
 from helpers import ROOT, fails, snapshot
-from small_files import ON_LINUX, document, peak, subset, tree
+from small_files import document, subset, tree
 
 from prepare import openwebtext
 from tasks import files as data
@@ -68,9 +67,8 @@ def test_tokens_are_gpt2s_with_an_end_after_each_document(archives, tmp_path):
 
 
 def test_the_choice_for_validation_is_fixed_random_and_of_the_text_alone():
-    documents = [f'document {i}' for i in range(20000)]
-    chosen = [[t for t in documents if openwebtext.held_out(t, share)] for share in (0.01, 0.01, 0.05)]
-    assert 150 < len(chosen[0]) < 250 and chosen[0] == chosen[1] and {*chosen[0]} < {*chosen[2]}
+    chosen = [[i for i in range(20000) if openwebtext.held_out(f'document {i}', share)] for share in (0.01, 0.05)]
+    assert 150 < len(chosen[0]) < 250 and {*chosen[0]} < {*chosen[1]} and chosen[0][:3] == [64, 231, 282]
 
 
 def test_killed_outright_it_goes_on(archives, whole, tmp_path):
@@ -111,16 +109,3 @@ def test_a_bad_network_changes_nothing(serve, archives, tmp_path):
         prepare(*source, '--subsets', 1, '--out', tmp_path / f'{i}')
     assert snapshot(tmp_path / '0') == snapshot(tmp_path / '1')
     assert not list((tmp_path / 'downloads' / 'openwebtext').glob('*.tar'))
-
-
-@pytest.mark.slow
-@ON_LINUX
-def test_memory_is_bounded_while_the_archive_grows_tenfold(tmp_path):
-    rng, peaks = np.random.default_rng(0), []
-    one = tar({f'{i}.txt': bytes(rng.integers(97, 123, 100_000, np.uint8)) for i in range(5)}, 'xz')  # 0.5 MB
-    for packs in (6, 60):
-        content = tar({f'openwebtext/{k}_data.xz': one for k in range(packs)})
-        source = tree(tmp_path / f'in{packs}', {'urlsf_subset00.tar': content})
-        words = *BYTES[:3], '0.5', '--subsets', '1', '--workers', '0', '--from', source
-        peaks.append(peak('openwebtext', *words, '--out', tmp_path / f'out{packs}'))
-    assert peaks[1] < peaks[0] + 12, peaks  # MB; the tokens alone of the larger are 60 MB

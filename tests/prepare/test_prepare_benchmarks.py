@@ -2,7 +2,6 @@
 import json
 
 import pytest
-from helpers import fails
 from small_benchmarks import PASSAGES, PTB, SENTENCES, WIKI, prepare, rows, write_archives
 from small_files import tree
 
@@ -59,12 +58,6 @@ def test_the_text_of_wikitext_alone_is_read(tmp_path):
     tree(tmp_path, {'wiki.test.tokens': WIKI.encode()})
     wikitext.main(['--from', f'{tmp_path}/wiki.test.tokens', '--out', f'{tmp_path}/wikitext2'])
     assert rows(tmp_path, 'wikitext2') == [{'text': WIKI}]
-
-
-@pytest.mark.parametrize('script', [wikitext, ptb])
-def test_no_other_text_takes_the_name_of_a_benchmark(script, archives, tmp_path, capsys):
-    assert 'published' in fails(capsys, script.main, '--from', f'{archives}', '--out', f'{tmp_path}/d')
-    assert not (tmp_path / 'd').exists()
 
 
 def test_a_download_is_checked_and_kept(serve, archives, tmp_path, monkeypatch):

@@ -1,5 +1,5 @@
 """Small pictures: prepare/arrays.py on .npy and idx files, cifar10.py and cifar100.py on archives like the published
-ones, and what save_arrays keeps."""
+ones."""
 import gzip
 import hashlib
 import os
@@ -13,7 +13,6 @@ from helpers import fails
 from small_files import RNG, npy, tree
 from small_files import arrays as held
 
-from lib.pictures import save_arrays
 from prepare import arrays, cifar10, cifar100
 
 X, Y = RNG.integers(0, 256, (50, 7, 6), np.uint8), (np.arange(50) % 3).astype(np.uint8)
@@ -47,18 +46,6 @@ def test_a_random_share_is_held_out(tmp_path, monkeypatch):
     pairs = [(x.tobytes(), int(y)) for s in splits.values() for x, y in zip(s['images'], s['labels'])]
     assert sorted(pairs) == sorted((x.tobytes(), int(y)) for x, y in zip(X, Y))
     assert not np.array_equal(splits['val']['labels'], Y[:10])
-
-
-@pytest.mark.parametrize('channels', [(), (1,), (3,), (200,)])
-def test_arrays_keep_their_channels_and_masks(tmp_path, channels):
-    x, y = RNG.integers(0, 256, (4, 5, 6, *channels), np.uint8), np.arange(4)
-    m = x.reshape(4, 5, 6, -1)[..., 0] > 127
-    save_arrays(tmp_path / 'd', {'train': (x, y, m), 'val': (x[:1], y[:1].astype(np.uint8))}, 'abcd')
-    meta, splits = held(tmp_path / 'd')
-    assert meta['splits'] == {s: {'count': n, 'height': 5, 'width': 6} for s, n in (('train', 4), ('val', 1))}
-    assert meta['channels'] == (channels or (1,))[0] and (splits['train']['images'].ravel() == x.ravel()).all()
-    assert (splits['train']['masks'] == m).all() and 'masks' not in splits['val']
-    assert splits['val']['labels'].dtype == np.int64
 
 
 # ---- CIFAR
