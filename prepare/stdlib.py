@@ -7,6 +7,7 @@ twentieth for testing (test), chosen by the sha256 of the files' names. The coun
 differ a little between Python versions.
 """
 import hashlib
+import os
 import sysconfig
 from pathlib import Path
 
@@ -22,8 +23,11 @@ def split_of(name):
 
 def sources(root):
     """(name, path) of the .py files below root, in the order of their names."""
-    found = ((path.relative_to(root), path) for path in Path(root).rglob('*.py') if path.is_file())
-    return sorted((name.as_posix(), path) for name, path in found if not SKIP & {*name.parts})
+    found = []
+    for folder, subfolders, files in os.walk(root):
+        subfolders[:] = [f for f in subfolders if f not in SKIP]
+        found += [Path(folder, f) for f in files if f.endswith('.py')]
+    return sorted((path.relative_to(root).as_posix(), path) for path in found if path.is_file())
 
 
 def main(argv=None):

@@ -25,11 +25,9 @@ class Flaky(BaseHTTPRequestHandler):
         content, start = state['content'], 0
         if plan == 'busy':
             return self.send_error(503)
-        if plan == 'gone':
-            return self.send_error(404)
-        if plan in ('moved', 'lost'):  # to an address that serves the next plan, or to itself for ever
+        if plan == 'moved':  # to an address that serves the next plan
             self.send_response(302)
-            self.send_header('Location', '/elsewhere' if plan == 'moved' else self.path)
+            self.send_header('Location', '/elsewhere')
             self.send_published()
             self.end_headers()
             return

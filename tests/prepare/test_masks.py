@@ -26,23 +26,16 @@ def test_voc(words, tmp_path):
     assert np.array_equal(numbers, whole) if not words else (numbers == whole[1::2, 1::2]).mean() > 0.95
 
 
-def runs(mask):
-    """A run-length code: how many are out, in, out, .., column by column."""
-    values = [False, *mask.T.ravel().tolist(), None]
-    ends = [i for i in range(1, len(values)) if values[i] != values[i - 1]]
-    return {'counts': np.diff([1, *ends]).tolist(), 'size': list(mask.shape)}
-
-
 @pytest.mark.parametrize('folder', ['val2017', 'images/val2017'])
 def test_coco(folder, tmp_path):
-    crowd = squares((1, 20, 0)) > 0
-    files = coco_files([thing(box(2, 2, 20), 18, 400), thing(box(5, 5, 8), 3, 64), thing(runs(crowd), 3, 900, 1),
-                        thing(box(6, 6, 3), 18, 9)], folder=folder)
+    crowd, runs = squares((1, 20, 0)) > 0, [20, *[8, 22] * 7, 8, 962]  # out, in, out, .., column by column
+    files = coco_files([thing(box(2, 2, 20), 18, 400), thing(box(5, 5, 8), 3, 64), thing(box(6, 6, 3), 18, 9),
+                        thing({'counts': runs, 'size': [30, 40]}, 3, 1, 1)], folder=folder)
     coco.main(['--from', str(tree(tmp_path / 'coco', files)), '--out', f'{tmp_path}/d', '--workers', '0'])
     meta = json.loads((tmp_path / 'd' / 'meta.json').read_text())
     assert meta['classes'] == ['car', 'dog'] and list(meta['splits']) == ['val']
     (name, label, numbers, classes), = with_masks(tmp_path / 'd', 'val')       # q.jpg has no object
-    expected = np.where(crowd, 255, 0)
+    expected = np.where(crowd, 255, 0)                                         # crowds are behind all
     for m, (r, c, side) in enumerate(((2, 2, 20), (5, 5, 8), (6, 6, 3)), 1):   # the smaller ones are in front
         expected[r:r + side, c:c + side] = m
     assert name == 'p.jpg' and label == 1 and classes == [1, 0, 1] and np.array_equal(numbers, expected)
@@ -62,7 +55,7 @@ def test_one_shape_a_picture_is_drawn_as_ever(tmp_path):
 def test_several_shapes_a_picture(tmp_path):
     shapes_many.main(['--out', f'{tmp_path}/m', '--train', '300', '--val', '30', '--test', '10'])
     images = ImageSplit(tmp_path / 'm', 'train')
-    masks, counts, kinds, covered = Masks(images), [], [], []
+    masks, counts, kinds, covered, first = Masks(images), [], [], [], set()
     for i in range(300):
         numbers, classes = masks[i]
         shown = [int((numbers == m).sum()) for m in range(1, len(classes) + 1)]
@@ -71,5 +64,6 @@ def test_several_shapes_a_picture(tmp_path):
         cells = [{(r // 16, c // 16) for r, c in zip(*np.nonzero(numbers == m))} for m in range(1, len(classes) + 1)]
         assert all(len(cell) <= 1 for cell in cells)                           # each in a quarter of its own
         assert sum(map(len, cells)) == len(set().union(*cells))
+        first |= cells[0]
     assert {2, 3, 4} == set(counts) and min(counts.count(n) for n in (2, 3, 4)) > 60
-    assert set(kinds) == set(range(10)) and 0.1 < np.mean(covered) < 0.4
+    assert set(kinds) == set(range(10)) and len(first) == 4 and 0.1 < np.mean(covered) < 0.4

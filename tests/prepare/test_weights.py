@@ -116,19 +116,11 @@ def of(name, **settings):
     return lambda path: released(path, name, **settings)
 
 
-def holding(tensors):
-    return lambda path: save_file(tensors, path)
-
-
-def nothing(path):
-    """No file is written."""
-
-
 CRATE = of('crate', **FORMATS['crate'][0])
 
 
 @pytest.mark.parametrize('script, write, more, named', [
-    (official_weights, nothing, ['--model=crate'], 'w'), (official_weights, CRATE, ['--model=vit'], 'ViT'),
+    (official_weights, lambda path: None, ['--model=crate'], 'w'), (official_weights, CRATE, ['--model=vit'], 'ViT'),
     (official_weights, CRATE, ['--model=crate', '--n_head=5'], 'n_head=5'),
     (official_weights, CRATE, ['--model=crate', '--n_head=0'], 'n_head=0'),
     (official_weights, CRATE, ['--model=crate', '--image_size=16'], 'pos_embedding'),
@@ -136,8 +128,9 @@ CRATE = of('crate', **FORMATS['crate'][0])
     (crate_alpha_weights, of('crate_alpha', **ALPHA), ['--size=L14'], 'n_head=16'),
     (crate_lm_weights, of('crate', **OF_TEXT), [], '--model=crate'),
     (gpt2_weights, lambda path: path.write_bytes(b'<html>' * 99), [], 'w.safetensors'),
-    (gpt2_weights, holding(GPT2), [], 'n_head=0'),  # 8 wide
-    (gpt2_weights, holding({k: t for k, t in GPT2.items() if 'h.1.ln_2' not in k}), ['--n_head=2'], 'h.1.ln_2')])
+    (gpt2_weights, lambda path: save_file(GPT2, path), [], 'n_head=0'),  # 8 wide
+    (gpt2_weights, lambda path: save_file({k: t for k, t in GPT2.items() if 'h.1.ln_2' not in k}, path), ['--n_head=2'],
+     'h.1.ln_2')])
 def test_other_files_are_refused(script, write, more, named, words, tmp_path, capsys):
     path = tmp_path / ('w.safetensors' if script is gpt2_weights else 'w.pth')
     write(path)
@@ -191,6 +184,11 @@ def test_crate_lm(tmp_path):
     crate_lm_weights.main(['--from', f'{tmp_path}/w.pth', f'--out_dir={tmp_path}/lm'])
     run, x = open_run(tmp_path / 'lm'), torch.randint(50257, (2, 16))
     assert torch.equal(load_model(run)(x)[0], model(x)[0])
+
+
+def test_a_download_of_gpt2_has_the_published_checksum(serve, tmp_path):
+    with pytest.raises(ValueError, match='damaged'):
+        gpt2_weights.main(['--url', serve(b'others').url, f'--out_dir={tmp_path}/gpt2'])
 
 
 def test_gpt2(tmp_path):
