@@ -83,7 +83,7 @@ def test_damaged_files_are_refused_or_read(script, arranged, tmp_path, capsys):
 @pytest.mark.parametrize('script', sorted(WORK.keys() - {'cbt'}))  # it makes two folders with other names
 def test_only_a_prepared_dataset_is_ever_replaced(script, arranged, tmp_path, capsys):
     words, main = [*arranged(script, {}), '--out'], main_of(script)
-    tree(tmp_path, {'precious/thesis.txt': b'years of work', 'a.file': b'text', 'new.unfinished/train.npy': b'left by a kill'})
+    tree(tmp_path, {'precious/thesis.txt': b'years of work', 'a.file': b'text', 'new.unfinished/train.npy': b'killed'})
     (tmp_path / 'new').mkdir()
     for out in 'precious', 'a.file':
         assert out in fails(capsys, main, *words, out, '--overwrite')
