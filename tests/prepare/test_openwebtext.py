@@ -9,6 +9,7 @@ import pytest
 from helpers import ROOT, fails, snapshot
 from small_files import document, subset, tree
 
+from lib.files import Growing
 from prepare import openwebtext
 from tasks import files as data
 from tasks.tokenizer import Tokenizer
@@ -86,6 +87,14 @@ def test_killed_outright_it_goes_on(archives, whole, tmp_path):
     later = {f'urlsf_subset0{i}.tar': (archives / f'urlsf_subset0{i}.tar').read_bytes() for i in (1, 2)}
     openwebtext.main([*words, str(tree(tmp_path / 'in', later))])
     assert snapshot(tmp_path / 'owt') == snapshot(whole)
+
+
+def test_what_was_written_after_the_counts_is_cut_off(tmp_path):
+    for keep, more in (0, [1, 2, 3]), (1, [9]):
+        file = Growing(tmp_path / 'x.npy', np.uint16, keep)
+        file.append(more)
+        file.close()
+    assert np.load(tmp_path / 'x.npy').tolist() == [1, 9]
 
 
 def test_a_damaged_subset_does_not_cost_those_before_it(archives, whole, tmp_path, capsys):
