@@ -115,6 +115,7 @@ def document(subset, pack, i):
 def arrays(out):
     """meta.json, {split: {name: array}} of a dataset."""
     meta = json.loads((out / 'meta.json').read_text())
+    assert {*meta['files']} == {path.name for path in out.glob('*.npy')}
     return meta, {split: {path.name.split('.')[1]: np.load(path) for path in out.glob(f'{split}.*.npy')}
                   for split in meta['splits']}
 

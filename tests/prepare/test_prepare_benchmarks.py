@@ -7,7 +7,6 @@ from small_files import tree
 
 from prepare import cbt, lambada, ptb, wikitext
 from scoring import benchmarks
-from tasks import files
 
 
 @pytest.fixture(scope='module')
@@ -37,8 +36,6 @@ def test_what_is_written_is_what_the_archives_hold(prepared):
         assert (meta['kind'], meta['task'], test['count']) == ('benchmark', task, len(rows(prepared, name)))
         assert test['bytes'] == (prepared / name / 'test.jsonl').stat().st_size
         assert {p.name for p in (prepared / name).iterdir()} == {'meta.json', 'test.jsonl'}
-        with pytest.raises(ValueError, match='is a benchmark'):
-            files.read_meta(prepared / name)
     assert benchmarks.read('wikitext103', prepared)[1] == 'wikitext-2-raw-v1.zip'
 
 

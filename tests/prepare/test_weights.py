@@ -1,15 +1,14 @@
-"""Authors' files of weights become runs that compute the same, are scored, sampled from, looked into and fine-tuned:
+"""Authors' files of weights become runs that compute the same, are scored, and name pictures:
 prepare/official_weights.py, gpt2_weights.py, crate_alpha_weights.py and crate_lm_weights.py."""
 import os
 import re
 
 import pytest
 import torch
-from helpers import JPEGS, equal, fails, go, snapshot
+from helpers import JPEGS, equal, fails, snapshot
 from safetensors.torch import save_file
 from small_benchmarks import WIKI, naive, prepare, write_archives
 
-import analyze
 import eval as scores
 import sample
 from engine.networks import network
@@ -153,7 +152,7 @@ def test_a_run_that_is_there_stays_unless_it_may_go(words, tmp_path, capsys):
 # ---- one model each
 
 
-def test_crate_alpha(tmp_path, pictures_data, capsys):
+def test_crate_alpha(tmp_path, capsys):
     model = released(tmp_path / 'w.pth', 'crate_alpha', **ALPHA)
     crate_alpha_weights.main(['--from', f'{tmp_path}/w.pth', f'--out_dir={tmp_path}/alpha'])
     assert equal(open_run(tmp_path / 'alpha')['weights'], model.state_dict())
@@ -162,10 +161,6 @@ def test_crate_alpha(tmp_path, pictures_data, capsys):
     sample.main([f'--ckpt={tmp_path}/alpha', f'--image={tmp_path}/cat.jpg'])
     named = re.findall(r'([^,:\n]+) [\d.]+%', capsys.readouterr().out)
     assert len(named) == 5 and {n.strip() for n in named} <= set(imagenet.names().values())
-    analyze.main(['attention', f'--ckpt={tmp_path}/alpha', f'--image={tmp_path}/cat.jpg', f'--out={tmp_path}/x.png'])
-    go(f'--init_from={tmp_path}/alpha', f'--data_dir={pictures_data}', '--dataset=quads', '--new_head=true',
-       '--image_size=32', '--batch_size=4', '--max_iters=2', '--eval_iters=1', f'--out_dir={tmp_path}/tuned')
-    assert open_run(tmp_path / 'tuned')['data']['classes'] == list('abcd')
 
 
 def test_names_of_imagenet():
