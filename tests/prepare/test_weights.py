@@ -182,7 +182,7 @@ def test_crate_lm(tmp_path):
 
 
 def test_a_download_of_gpt2_has_the_published_checksum(serve, tmp_path):
-    with pytest.raises(ValueError, match='damaged'):
+    with pytest.raises(ValueError, match='arrived damaged'):
         gpt2_weights.main(['--url', serve(b'others').url, f'--out_dir={tmp_path}/gpt2'])
 
 
