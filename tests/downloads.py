@@ -25,13 +25,16 @@ class Flaky(BaseHTTPRequestHandler):
         content, start = state['content'], 0
         if plan == 'busy':
             return self.send_error(503)
-        if plan == 'moved':  # to an address that serves the next plan
+        if plan == 'gone':
+            return self.send_error(404)
+        if plan in ('moved', 'lost'):  # to an address that serves the next plan, or to itself for ever
             self.send_response(302)
-            self.send_header('Location', '/elsewhere')
-            self.send_published()
+            self.send_header('Location', '/elsewhere' if plan == 'moved' else self.path)
+            self.send_etags()
             self.end_headers()
             return
-        if 'Range' in self.headers and plan != 'no ranges':
+        same = self.headers.get('If-Range', state.get('etag')) == state.get('etag')
+        if 'Range' in self.headers and plan != 'no ranges' and same:
             start = int(self.headers['Range'][6:-1])
             state['resumed'] += 1
             if start >= len(content):
@@ -45,18 +48,23 @@ class Flaky(BaseHTTPRequestHandler):
         self.send_header('Content-Length', {'longer': f'{len(content) - start + 9}', 'odd': 'many'}.get(
             plan, f'{len(content) - start}'))
         self.send_header('Content-Range', f'bytes {start}-{len(content) - 1}/{len(content)}')
-        self.send_header('Content-Type', 'text/html; charset=utf-8' if plan == 'page' else 'text/plain')
-        self.send_published()
+        self.send_etags()
         self.end_headers()
         if plan == 'stall':  # a third of it, and then nothing
             self.wfile.write(content[start:start + len(content) // 3])
             time.sleep(1.5)
+        elif plan == 'trickle':
+            for i in range(start, len(content), 1 + len(content) // 40):
+                self.wfile.write(content[i:i + 1 + len(content) // 40])
+                self.wfile.flush()
+                time.sleep(0.01)
         else:
             self.wfile.write(content[start:] if plan != 'drop' else content[start:start + len(content) // 3])
 
-    def send_published(self):
-        if 'published' in self.server.state:
-            self.send_header('X-Linked-ETag', self.server.state['published'])
+    def send_etags(self):
+        for header, key in (('ETag', 'etag'), ('X-Linked-ETag', 'published')):
+            if key in self.server.state:
+                self.send_header(header, self.server.state[key])
 
     def log_message(self, *args):
         pass

@@ -24,18 +24,18 @@ def fetch(url, path, checksum=None, tries=5):
     """Download url to path and return path. If an earlier attempt left path.part, it is continued.
 
     checksum: MD5 or sha256 in hex, compared before the file gets its name; without one, that which Hugging Face sends
-    for its large files. Raises Mistake if the network or the server fails `tries` times in a row, if the checksum
-    differs, or if a web page comes.
+    for its large files. Raises Mistake if the network or the server fails `tries` times in a row, the checksum differs,
+    or, without one, a web page comes, such as that of a login.
     """
     import requests
-    part = path.with_name(f'{path.name}.part')
+    part, tag = path.with_name(f'{path.name}.part'), path.with_name(f'{path.name}.etag')
     path.parent.mkdir(parents=True, exist_ok=True)
     print(f'downloading {url}')
     failures = 0
     while True:
         have = part.stat().st_size if part.exists() else 0
         try:
-            published = receive(requests, url, part, have)
+            published = receive(requests, url, part, tag, have)
             break
         except requests.RequestException as e:
             failures = 1 if part.exists() and part.stat().st_size > have else failures + 1
@@ -43,7 +43,13 @@ def fetch(url, path, checksum=None, tries=5):
                 raise Mistake(f'{url} failed {tries} times ({type(e).__name__}: {str(e)[:200]}); run this again to '
                               'continue, or pass a copy to --from') from None
             time.sleep(min(2 ** failures, 30) * 0.1)
+    tag.unlink(missing_ok=True)
     checksum = checksum or published
+    with open(part, 'rb') as f:
+        page = not checksum and f.read(99).lstrip().startswith(b'<')  # no dataset and no weights begin so
+    if page:
+        part.unlink()
+        raise Mistake(f'{url}: the server sent a web page, perhaps that of a login; pass a copy to --from')
     if checksum and (difference := differs(part, checksum)):
         part.unlink()
         raise Mistake(f'{url} arrived damaged ({difference}); run this again to download it anew')
@@ -51,10 +57,12 @@ def fetch(url, path, checksum=None, tries=5):
     return path
 
 
-def receive(requests, url, part, have):
-    """Ask a server once for what follows the `have` bytes of the part. Returns the sha256 that it publishes, or None.
-    """
+def receive(requests, url, part, tag, have):
+    """Ask a server once: for what follows the `have` bytes of the part, if it still has the same file (If-Range), else
+    for all. Returns the sha256 that it publishes, or None."""
     headers = {'Accept-Encoding': 'identity'} | ({'Range': f'bytes={have}-'} if have else {})
+    if have and tag.exists():
+        headers['If-Range'] = tag.read_text(encoding='latin1')
     with requests.get(url, stream=True, timeout=PATIENCE, headers=headers) as r:
         said = [answer.headers.get('X-Linked-ETag', '').strip('"') for answer in (*r.history, r)]
         published = next((checksum for checksum in said if len(checksum) == 64), None)
@@ -64,8 +72,10 @@ def receive(requests, url, part, have):
             part.unlink(missing_ok=True)
             raise requests.ConnectionError('the server goes on at another place; starting again')
         r.raise_for_status()
-        if r.headers.get('Content-Type', '').startswith('text/html'):
-            raise Mistake(f'{url}: the server sent a web page, perhaps that of a login; pass a copy to --from')
+        if not resumed:
+            tag.unlink(missing_ok=True)
+            if (etag := r.headers.get('ETag', '')).startswith('"'):  # a weak one means nothing for If-Range
+                tag.write_text(etag, encoding='latin1')
         left = r.raw.length_remaining  # None if the server does not say
         total = None if left is None else left + have * resumed
         with open(part, 'ab' if resumed else 'wb') as f, \

@@ -7,7 +7,7 @@ import pytest
 
 from lib import download
 
-CONTENT = np.random.default_rng(0).bytes(3_000_000)
+CONTENT, OTHER = (np.random.default_rng(seed).bytes(3_000_000) for seed in (0, 1))
 SHA = hashlib.sha256(CONTENT).hexdigest()
 
 
@@ -27,15 +27,29 @@ def test_checksums_are_md5_or_sha256_by_their_length(kind, tmp_path):
 
 
 @pytest.mark.parametrize('plan', [['fine'], ['drop', 'busy', 'drop', 'fine'], ['drop', 'no ranges'],
-                                  ['busy', 'busy', 'fine'], ['stall', 'fine'], ['moved', 'fine'], ['odd'],
-                                  ['drop', 'elsewhere', 'fine'], ['longer', 'fine'],
-                                  ['drop', 'moved', 'fine']], ids=' then '.join)
+                                  ['busy', 'busy', 'fine'], ['trickle'], ['stall', 'fine'], ['moved', 'fine'],
+                                  ['drop', 'elsewhere', 'fine'], ['longer', 'fine'], ['odd'],
+                                  ['drop', 'moved', 'trickle']], ids=' then '.join)
 def test_downloads_survive_a_bad_network(serve, tmp_path, plan, monkeypatch):
     monkeypatch.setattr(download, 'PATIENCE', 0.5 if 'stall' in plan else 30)
     server = serve(CONTENT, plan)
     path = download.fetch(server.url, tmp_path / 'sub' / 'f', SHA)
     assert path.read_bytes() == CONTENT and [p.name for p in path.parent.iterdir()] == ['f']
     assert (server.state['resumed'] > 0) == (bool({'drop', 'stall', 'longer'} & {*plan}) and 'no ranges' not in plan)
+
+
+@pytest.mark.parametrize('etags', [('"1"', '"2"'), ('W/"1"', '"2"'), ('"1"', '"1"')])
+def test_a_part_of_another_file_is_not_continued(serve, tmp_path, etags):
+    """The file changes on the server between two attempts; without a checksum, its ETag tells, unless it is weak."""
+    server = serve(CONTENT, ['drop', 'gone'], etag=etags[0])
+    with pytest.raises(ValueError, match='404'):
+        download.fetch(server.url, tmp_path / 'f', tries=2)
+    assert 0 < (have := (tmp_path / 'f.part').stat().st_size) < 1_000_001
+    server.state |= {'plan': ['fine'], 'etag': etags[1], 'content': OTHER, 'resumed': 0}
+    weak, same = etags[0].startswith('W'), etags[0] == etags[1]
+    expected = CONTENT[:have] + OTHER[have:] if same or weak else OTHER
+    assert download.fetch(server.url, tmp_path / 'f').read_bytes() == expected
+    assert [p.name for p in tmp_path.iterdir()] == ['f'] and server.state['resumed'] == (same or weak)
 
 
 @pytest.mark.parametrize('plan', [['fine'], ['moved', 'fine']])
@@ -50,10 +64,17 @@ def test_the_checksum_that_a_server_publishes_is_compared(serve, tmp_path, plan)
 
 
 @pytest.mark.parametrize('plan, content, checksum, left', [
-    (['page'], b'<title>Log in</title>', None, []), (['fine'], CONTENT, '0' * 64, []),
-    (['busy'], CONTENT, None, []), (['longer'], CONTENT, None, ['f.part'])])
+    (['fine'], b' <!doctype html><title>Log in</title>' * 99, None, []), (['fine'], CONTENT, '0' * 64, []),
+    (['gone'], CONTENT, None, []), (['busy'], CONTENT, None, []), (['lost'], CONTENT, None, []),
+    (['longer'], CONTENT, None, ['f.part'])])
 def test_failed_downloads_leave_nothing_that_looks_whole(serve, tmp_path, plan, content, checksum, left):
     url = serve(content, plan).url
     with pytest.raises(ValueError, match=url):
         download.fetch(url, tmp_path / 'f', checksum, tries=3)
     assert [p.name for p in tmp_path.iterdir()] == left
+
+
+def test_without_a_server(tmp_path):
+    with pytest.raises(ValueError, match='http://127.0.0.1:9/file failed'):
+        download.fetch('http://127.0.0.1:9/file', tmp_path / 'f', tries=2)
+    assert not list(tmp_path.iterdir())
