@@ -192,11 +192,11 @@ def run(*words, cwd=None, **env):
                           timeout=300, env=os.environ | env)
 
 
-def torchrun(*words, script=ROOT / 'train.py', code=0, cwd=None):
+def torchrun(*words, script=ROOT / 'train.py', code=0):
     """Two processes, by default of train.py. Returns what they printed: (output, errors)."""
     command = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', script, *words]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120, cwd=cwd,
-                          env=os.environ | {'PYTHONPATH': str(cwd or ROOT)})
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120,
+                          env=os.environ | {'PYTHONPATH': str(ROOT)})
     assert (done.returncode == 0) == (code == 0), done.stderr
     return done.stdout, done.stderr
 

@@ -96,18 +96,14 @@ def test_parameters_in_a_header_are_true(name):
         assert f'{count / 1e6:.{len(millions.partition(".")[2])}f}' == millions
 
 
-@pytest.mark.parametrize('data', ['shapes', 'cifar10'])
-def test_crate_alpha_is_compared_at_equal_parameters_and_at_equal_compute(data):
-    (_, crate), (_, alpha), (_, equal) = (built(*run(*of)) for of in (
-        (f'train_crate_{data}',), (f'train_crate_alpha_{data}',), (f'train_crate_alpha_{data}', 'equal compute')))
-    assert alpha.num_params() == pytest.approx(crate.num_params(), rel=0.04)
-    assert train_flops(equal) == pytest.approx(train_flops(crate), rel=0.04)
-
-
-@pytest.mark.parametrize('data', ['shakespeare_char', 'stdlib'])
-def test_crate_lm_is_compared_with_aot_at_equal_parameters(data):
-    (_, aot), (_, lm) = (built(*run(f'train_{name}_{data}')) for name in ('aot', 'crate_lm'))
-    assert lm.num_params() == pytest.approx(aot.num_params(), rel=0.02)
+@pytest.mark.parametrize('size, one, other', [
+    *((CRATE.num_params, f'train_crate_{data}', f'train_crate_alpha_{data}') for data in ('shapes', 'cifar10')),
+    *((train_flops, f'train_crate_{data}', f'train_crate_alpha_{data} equal compute') for data in ('shapes', 'cifar10')),
+    *((AoT.num_params, f'train_aot_{data}', f'train_crate_lm_{data}') for data in ('shakespeare_char', 'stdlib'))])
+def test_networks_are_compared_at_equal_size(size, one, other):
+    """In parameters or in compute."""
+    (_, a), (_, b) = (built(*run(*name.split(' ', 1))) for name in (one, other))
+    assert size(b) == pytest.approx(size(a), rel=0.04)
 
 
 def shape(n_layer, n_embd, n_head, **more):

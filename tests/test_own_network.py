@@ -1,15 +1,13 @@
 """What people do to the code, with docs/extend.md: networks, losses and numbers of their own, for which no other file
 changes, and the five changes that the page shows. They meet their own mistakes alone."""
 import csv
-import gc
 import re
 import shutil
 import subprocess
 import sys
 
 import pytest
-import torch
-from helpers import ROOT, column, config_of, fails, go, losses, torchrun, weights
+from helpers import ROOT, column, config_of, fails, go, losses, weights
 
 import analyze
 import eval as scores
@@ -197,28 +195,6 @@ def test_a_bug_in_a_network_keeps_its_traceback(name, fork):
     assert not isinstance(e.value, Mistake) and f'model_{name}.py' in str(e.traceback[-1].path)
 
 
-class Broken(torch.utils.data.Dataset):
-    def __init__(self, error):
-        self.error = error
-
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, i):
-        raise self.error('too many values')
-
-
-def test_an_error_in_a_worker_process_is_what_it_was_there(capsys, monkeypatch):
-    monkeypatch.setattr(torch.utils.data._utils, 'MP_STATUS_CHECK_INTERVAL', 0.1)  # else garbage is waited for
-
-    def load(error):
-        list(torch.utils.data.DataLoader(Broken(error), num_workers=1))
-    assert fails(capsys, lambda words: load(Mistake)) == 'error: too many values'
-    with pytest.raises(ValueError, match='__getitem__'), one_line_errors():
-        load(ValueError)
-    gc.collect()
-
-
 # ---- copies of the project
 
 @pytest.fixture
@@ -231,14 +207,6 @@ def house(tmp_path, bytes_data):
         shutil.copy(file, here)
     shutil.copytree(bytes_data / 'tiny', here / 'data' / 'sums')
     return here
-
-
-@pytest.mark.slow
-def test_a_bug_shows_file_and_line_on_any_rank(house):
-    (house / 'model_bug.py').write_text(shown().replace(CALL, BUGS['in_forward'][CALL]))
-    said = torchrun('--model=bug', *WORDS, f'--data_dir={house}/data', '--dataset=sums', script=house / 'train.py',
-                    code=1, cwd=house)[1]
-    assert said.count('model_bug.py", line 5') >= 2 and 'error: rank' not in said
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Two processes that want to write the same folder: one writes, and the other waits or is refused."""
 import errno
 import fcntl
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,6 @@ import pytest
 from helpers import ROOT, losses, run, snapshot
 
 from engine.checkpoint import read_log
-from lib.files import hold
 from lib.pictures import save_arrays
 from tasks import files
 
@@ -70,37 +68,12 @@ def test_a_second_preparation_of_a_folder_waits_and_replaces_nothing(killed, tmp
     files.verify(out)
 
 
-def test_a_forked_process_does_not_keep_a_folder(tmp_path, capsys):
-    """As the readers of pictures are, which outlive a killed process by seconds."""
-    code = ('import os, sys, time, prepare; from lib.files import hold; hold(sys.argv[1]); '
-            'os.fork() or print(os.getpid(), flush=True); time.sleep(60)')
-    holder = start('-c', code, tmp_path / 'd')
-    child = int(holder.stdout.readline())
-    holder.kill()
-    holder.wait()
-    hold(tmp_path / 'd')
-    os.kill(child, signal.SIGKILL)  # it still lived
-    holder.communicate()
-    assert capsys.readouterr().out == ''
-
-
 def test_a_file_system_without_locks_is_written_all_the_same(tmp_path, monkeypatch):
     def none(*_):
         raise OSError(errno.ENOLCK, 'No locks available')
     monkeypatch.setattr(fcntl, 'lockf', none)
     save_arrays(tmp_path / 'd', {'train': (np.zeros((2, 4, 4), np.uint8), np.zeros(2, int))}, 'a')
     assert files.read_meta(tmp_path / 'd')['classes'] == ['a']
-
-
-def test_two_first_runs_of_a_fresh_clone_both_go_on(tmp_path):
-    words = ['--max_iters=1', '--eval_iters=1', '--n_layer=1', '--n_head=2', '--n_embd=16', '--block_size=16',
-             '--compile=false']
-    both = [start('train.py', *words, f'--out_dir=out/{i}', cwd=tmp_path) for i in range(2)]
-    for process in both:
-        said, wrong = process.communicate(timeout=300)
-        assert process.returncode == 0 and wrong == '' and 'validation  loss' in said, wrong
-    assert {p.name for p in (tmp_path / 'data').iterdir()} == {'stdlib', '.stdlib.lock'}
-    assert losses(tmp_path / 'out' / '0') == losses(tmp_path / 'out' / '1')
 
 
 def test_a_run_under_way_is_neither_resumed_nor_replaced(tiny, tmp_path):

@@ -6,6 +6,7 @@ from engine import optim
 from engine.settings import Mistake
 from model_aot import AoT, AoTConfig
 from model_crate import CRATE, CRATEConfig
+from model_tost import ToST, ToSTConfig
 from model_vit import ViT, ViTConfig
 from train import TrainConfig
 
@@ -13,7 +14,8 @@ TEXT = dict(block_size=8, vocab_size=16, n_layer=2, n_head=2, n_embd=8)
 PICTURES = dict(image_size=16, patch_size=8, num_classes=4, n_layer=2, n_head=2, n_embd=8)
 FUSED = dict(attn='mhsa', mlp=True, bias=True)  # with query, key and value in one matrix
 NETWORKS = [(AoT, AoTConfig(**TEXT)), (AoT, AoTConfig(**TEXT, **FUSED)), (AoT, AoTConfig(**TEXT, tie_out=True)),
-            (AoT, AoTConfig(**PICTURES)), (CRATE, CRATEConfig(**PICTURES)), (ViT, ViTConfig(**PICTURES))]
+            (AoT, AoTConfig(**PICTURES)), (CRATE, CRATEConfig(**PICTURES)), (ViT, ViTConfig(**PICTURES)),
+            (ToST, ToSTConfig(**TEXT, bias=True))]
 
 
 @pytest.mark.parametrize('name', ['adamw', 'adam', 'lion', 'muon'])
@@ -29,7 +31,7 @@ def test_every_parameter_is_in_one_group_and_matrices_alone_decay(Network, confi
     assert sum(len(g['params']) for o in optimizers for g in o.param_groups) == len(place) == len([*model.parameters()])
     for k, p in model.named_parameters():
         inside = name == 'muon' and k.startswith('layers.') and p.dim() == 2
-        single = k in ('embed.cls', 'embed.pos') or 'norm' in k or k.endswith('bias')
+        single = k in ('embed.cls', 'embed.pos') or 'norm' in k or k.endswith(('bias', 'temp', '.b')) or 'gamma' in k
         assert place[id(p)] == (0.01 if inside else 0.0005, 0.0 if single or name == 'adam' else 0.3), k
 
 

@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import golden_text, memorize
+from helpers import golden_text
 
 from model_aot import MSSA, AoT, AoTConfig
 from tasks.regression import Prompts
@@ -83,10 +83,3 @@ def test_examples_become_tokens_in_turn():
         as_vector = torch.cat((y[:, i:i + 1], torch.zeros(3, 3)), 1)
         assert torch.allclose(z[:, 2 * i], into(x[:, i]) + positions[2 * i], atol=1e-6)
         assert torch.allclose(z[:, 2 * i + 1], into(as_vector) + positions[2 * i + 1], atol=1e-6)
-
-
-@pytest.mark.parametrize('kind', [dict(), dict(attn='mhsa', mlp=True)])
-def test_one_batch_of_functions_can_be_memorized(kind):
-    model, x, y = aot_of_functions(n_embd=32, **kind)
-    memorize(model.train(), x, y, 0.3 * y.square().mean(), steps=1000, lr=5e-3)
-    assert torch.allclose(torch.compile(model, backend='eager', fullgraph=True)(x, y)[1], model(x, y)[1])

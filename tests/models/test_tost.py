@@ -5,7 +5,6 @@ from helpers import SHORT, column, config_of, fails, go, text_network, tokens, w
 
 import analyze
 from analysis import layers
-from engine import optim
 from engine.generate import Past
 from model_tost import TSSA, ToST, ToSTConfig
 from scoring.watch import train_flops
@@ -69,16 +68,6 @@ def test_long_sums_keep_their_precision_in_bfloat16():
 
 
 # ---- the network
-
-
-def test_what_decays_and_what_muon_takes():
-    """Matrices, as in the authors' code; neither temp, nor the biases of positions, nor scales."""
-    model = text_network('tost', bias=True)
-    matrices = {p for p in model.parameters() if p.dim() == 2}
-    assert not any(k.endswith(('temp', '.b')) or 'gamma' in k for k, p in model.named_parameters() if p in matrices)
-    for name in ('adamw', 'muon'):
-        groups = [group for optimizer in optim.build(model, name, lr=1e-3) for group in optimizer.param_groups]
-        assert {p for group in groups if group['weight_decay'] for p in group['params']} == matrices
 
 
 def test_what_is_seen_inside_a_layer_is_what_the_layer_computes():

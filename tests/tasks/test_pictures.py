@@ -59,13 +59,14 @@ def test_pictures_that_are_saved_are_read_and_jpegs_as_pillow_reads_them(name, s
 
 @pytest.mark.parametrize('place, value', [(slice(None), 7), (slice(40, None), 0)])
 def test_a_damaged_picture_is_refused_in_one_line(place, value, pictures_data, tmp_path, capsys):
-    """In a reading process too: test_own_network.py has errors in one."""
+    """In a reading process too."""
     path = shutil.copytree(pictures_data / 'pack', tmp_path / 'pack') / 'val.jpeg.npy'
     content = np.load(path)
     content[place] = value
     np.save(path, content)
-    images = ImageSplit(tmp_path / 'pack', 'val')
-    assert f'{tmp_path}/pack' in fails(capsys, lambda words: list(images.fixed(4, 100)))
+    for workers in (0, 1):
+        images = ImageSplit(tmp_path / 'pack', 'val', workers)
+        assert fails(capsys, lambda words: list(images.fixed(4, 100))).startswith(f'error: {tmp_path}/pack')
 
 
 # ---- panoramas
