@@ -96,14 +96,13 @@ def test_parameters_in_a_header_are_true(name):
         assert f'{count / 1e6:.{len(millions.partition(".")[2])}f}' == millions
 
 
-@pytest.mark.parametrize('size, one, other', [
-    *((CRATE.num_params, f'train_crate_{data}', f'train_crate_alpha_{data}') for data in ('shapes', 'cifar10')),
-    *((train_flops, f'train_crate_{data}', f'train_crate_alpha_{data} equal compute') for data in ('shapes', 'cifar10')),
-    *((AoT.num_params, f'train_aot_{data}', f'train_crate_lm_{data}') for data in ('shakespeare_char', 'stdlib'))])
-def test_networks_are_compared_at_equal_size(size, one, other):
-    """In parameters or in compute."""
-    (_, a), (_, b) = (built(*run(*name.split(' ', 1))) for name in (one, other))
-    assert size(b) == pytest.approx(size(a), rel=0.04)
+@pytest.mark.parametrize('size, one, other, data, rel', [
+    *((networks.size, 'crate', 'crate_alpha', data, 0.04) for data in ('shapes', 'cifar10')),
+    *((train_flops, 'crate', 'crate_alpha', f'{data} equal compute', 0.04) for data in ('shapes', 'cifar10')),
+    *((networks.size, 'aot', 'crate_lm', data, 0.02) for data in ('shakespeare_char', 'stdlib'))])
+def test_networks_are_compared_at_equal_parameters_or_at_equal_compute(size, one, other, data, rel):
+    (_, a), (_, b) = built(*run(f'train_{one}_{data.split()[0]}')), built(*run(*f'train_{other}_{data}'.split(' ', 1)))
+    assert size(b) == pytest.approx(size(a), rel=rel)
 
 
 def shape(n_layer, n_embd, n_head, **more):
