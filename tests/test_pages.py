@@ -1,4 +1,4 @@
-"""Pages and code name each other correctly: links, files, equations, the map."""
+"""Pages and code name each other correctly: links, files, equations."""
 import importlib
 import inspect
 import operator
@@ -60,11 +60,3 @@ def test_equations_are_where_the_table_says():
         source = inspect.getsource(operator.attrgetter(name)(module))
         equations = re.findall(r'\((?:(?:[AB]\.|\d\.)?\d+|[abc])\)', what)
         assert equations and all(equation in source for equation in equations), f'{file} {name}: {what}'
-
-
-def test_the_map_names_every_file_and_folder():
-    tree = README.split('## Files')[1].split('```')[1]
-    ignored = (ROOT / '.gitignore').read_text().replace('/', ' ').split()
-    folders = {f'{p.name}/' for p in ROOT.iterdir() if p.is_dir() and p.name[0] != '.' and p.name not in ignored
-               and any(f.suffix in ('.py', '.md', '.png') for f in p.iterdir())}
-    assert set(re.findall(r'^(\S+)  ', tree, re.M)) == {p.name for p in ROOT.glob('*.py')} | folders

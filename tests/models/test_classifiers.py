@@ -1,4 +1,4 @@
-"""Classifiers of pictures, all alike: memorizing a batch, no order of patches, label smoothing, dropout. Model files
+"""Classifiers of pictures, all alike: memorizing a batch, label smoothing, dropout. Model files
 stand alone, so some operators stand in several files: where no golden numbers hold a copy, it computes what the other
 computes."""
 import importlib
@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from helpers import memorize
 
 from engine import networks
-from model_crate_mae import patchify, unpatchify
 
 CLASSIFIERS = [
     ('aot', {}), ('aot', dict(attn='mhsa', pool='mean')), ('crate', {}),
@@ -35,21 +34,6 @@ def test_a_fresh_network_knows_little_and_can_memorize(name, settings):
     assert 1.2 < model(x, y)[1].item() < 2.3 and model.features(x).shape == (6, 32)     # log 5 = 1.61
     memorize(model, x, y, 0.1, lr=3e-3)
     assert torch.allclose(torch.compile(model, backend='eager', fullgraph=True)(x, y)[1], model(x, y)[1])
-
-
-@pytest.mark.parametrize('name, settings', [row for row in CLASSIFIERS if row[0] != 'tost'])
-def test_no_patch_is_before_another(name, settings):
-    """ToST's positions are not of patches; golden numbers hold its operator."""
-    model, sizes = fresh(name, **settings).eval(), (3, 8, 12, 4, 4)
-    order = torch.tensor([3, 0, 5, 1, 4, 2])
-    for p in [model.embed.pos, *(p for layer in model.layers for p in layer.attn.parameters())]:
-        torch.nn.init.normal_(p, std=0.5)  # so that attention matters
-    x = torch.randn(3, 3, 8, 12)
-    mixed, logits = unpatchify(patchify(x, *sizes)[:, order], *sizes), model(x)[0]
-    assert not torch.allclose(model(mixed)[0], logits, atol=1e-3)  # positions do matter
-    with torch.no_grad():
-        model.embed.pos[:, 1:] = model.embed.pos[:, 1:][:, order]
-    assert torch.allclose(model(mixed)[0], logits, atol=1e-5)
 
 
 @pytest.mark.parametrize('name', NAMES)
