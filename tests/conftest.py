@@ -35,13 +35,15 @@ def tiny(bytes_data):
 @pytest.fixture(scope='session')
 def pictures_data(tmp_path_factory):
     """A data_dir with pictures: `quads` of 4 classes, `renamed` of 4 others, `colours` of 8, `grey`
-    of one channel, `numbered` whose pixels are the picture's index, a `pack` of JPEG files, a
-    `grey_pack`; and a `text`."""
+    of one channel, `quads_N` of N channels, `numbered` whose pixels are the picture's index, a `pack` of JPEG
+    files, a `grey_pack`; and a `text`."""
     out = tmp_path_factory.mktemp('pictures')
     quads = {'train': quadrants(40), 'val': quadrants(20, 1)}
     save_arrays(out / 'quads', quads, 'abcd')
     save_arrays(out / 'renamed', quads, 'efgh')
     save_arrays(out / 'grey', {split: (x.max(-1), y) for split, (x, y) in quads.items()}, 'abcd')
+    for n in (1, 2, 3, 5):
+        save_arrays(out / f'quads_{n}', {'val': quadrants(20, 1, channels=n)}, 'abcd')
     (x, y), (u, v) = quadrants(40, 0, 12, 8), quadrants(20, 1, 12, 8)
     save_arrays(out / 'colours', {'train': (x[:, :, :8], y), 'test': (u[:, :, :8], v)}, 'abcdefgh')
     numbered = np.arange(25, dtype=np.uint8)[:, None, None, None].repeat(2, 1).repeat(3, 2).repeat(3, 3)

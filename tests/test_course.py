@@ -12,6 +12,7 @@ import subprocess
 import sys
 from inspect import signature
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -371,12 +372,7 @@ def test_the_notebook_is_plain_and_without_results():
 
 def test_the_first_cell_clones_where_the_project_is_not(tmp_path, monkeypatch):
     """test_the_notebook_runs is where it is."""
-    called = []
-
-    def run(words, check):
-        called.append(words)
-        if words[0] == 'git':
-            (tmp_path / words[-1]).mkdir()
+    run = Mock(side_effect=lambda words, check: words[0] == 'git' and Path(words[-1]).mkdir())
     monkeypatch.setattr(sys, 'path', list(sys.path))
     monkeypatch.setattr(subprocess, 'run', run)
     monkeypatch.chdir(tmp_path)
@@ -384,7 +380,8 @@ def test_the_first_cell_clones_where_the_project_is_not(tmp_path, monkeypatch):
         exec(CELLS[0], {'__name__': '__main__'})
     exec(CELLS[0].replace('com/OWNER', 'com/somebody'), {'__name__': '__main__'})
     assert Path.cwd() == tmp_path / 'nanocrate'
-    assert [words[0] for words in called] == ['git', sys.executable] and called[1][1:3] == ['-m', 'pip']
+    clone, install = (call.args[0] for call in run.call_args_list)
+    assert clone[0] == 'git' and install[:3] == [sys.executable, '-m', 'pip']
 
 
 @pytest.mark.slow

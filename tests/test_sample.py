@@ -8,14 +8,13 @@ import sys
 import numpy as np
 import pytest
 import torch
-from helpers import (BYTES, CLASSES, ROOT, TEXT, fails, loud, masked_autoencoder, normalized, quadrants, save_run,
+from helpers import (BYTES, CLASSES, ROOT, TEXT, fails, loud, masked_autoencoder, normalized, save_run,
                      text_network)
 from PIL import Image
 
 import sample
 from engine import plots
 from engine.trained import load_model, open_run
-from lib.pictures import save_arrays
 from model_crate import CRATE, CRATEConfig
 from tasks.tokenizer import Tokenizer
 
@@ -109,15 +108,12 @@ def test_lines_are_continued_until_an_empty_one(runs, capsys, monkeypatch):
 # ---- pictures
 
 @pytest.fixture(scope='module')
-def pictures(tmp_path_factory):
-    """Datasets of pictures with 1, 2, 3 and 5 channels, and a folder of files, grey, RGB and transparent."""
-    place = tmp_path_factory.mktemp('pictures')
-    for C in (1, 2, 3, 5):
-        save_arrays(place / f'quads_{C}', {'val': quadrants(20, 1, channels=C)}, 'abcd')
-    (place / 'files').mkdir()
+def files(tmp_path_factory):
+    """A folder of pictures, grey, RGB and transparent."""
+    place = tmp_path_factory.mktemp('files')
     pixels = np.random.default_rng(0).integers(0, 256, (30, 50, 4), np.uint8)
     for name, part in (('1', pixels[..., 0]), ('2', pixels[..., :3]), ('3', pixels)):
-        Image.fromarray(part).save(place / 'files' / f'{name}.png')
+        Image.fromarray(part).save(place / f'{name}.png')
     return place
 
 
@@ -137,12 +133,12 @@ def classifier(out, channels=3, classes=CLASSES):
 
 
 @pytest.mark.parametrize('channels', [1, 3])
-def test_pictures_get_their_likeliest_classes(channels, pictures, figures, tmp_path, capsys):
+def test_pictures_get_their_likeliest_classes(channels, pictures_data, figures, tmp_path, capsys):
     """In words, and drawn with what they are taken for."""
     model, run = classifier(tmp_path / 'a', channels)
-    words = f'--ckpt={run}', f'--image={pictures}/quads_{channels}', '--num_samples=3', '--seed=7'
+    words = f'--ckpt={run}', f'--image={pictures_data}/quads_{channels}', '--num_samples=3', '--seed=7'
     *lines, file = said(capsys, *words, f'--out={tmp_path}/g.png').splitlines()
-    x = np.load(pictures / f'quads_{channels}' / 'val.images.npy')
+    x = np.load(pictures_data / f'quads_{channels}' / 'val.images.npy')
     chosen = np.random.default_rng(7).permutation(20)[:3]
     for line, axis, i in zip(lines, figures[0].axes, chosen, strict=True):
         chance, best = model(normalized(x[i:i + 1]))[0][0].softmax(0).sort(descending=True)
@@ -157,19 +153,19 @@ def test_pictures_get_their_likeliest_classes(channels, pictures, figures, tmp_p
 
 
 @pytest.mark.parametrize('channels', [1, 3])
-def test_files_become_grey_or_rgb_as_the_network_needs(channels, pictures, tmp_path, capsys):
+def test_files_become_grey_or_rgb_as_the_network_needs(channels, files, pictures_data, tmp_path, capsys):
     run = classifier(tmp_path / 'a', channels, {'kind': 'images', 'classes': None})[1]
-    lines = said(capsys, f'--ckpt={run}', f'--image={pictures}/files').splitlines()
+    lines = said(capsys, f'--ckpt={run}', f'--image={files}').splitlines()
     assert [line.split(':')[0] for line in lines] == ['1.png', '2.png', '3.png']
-    one = said(capsys, f'--ckpt={run}', f'--image={pictures}/files/2.png', '--image_size=16')
+    one = said(capsys, f'--ckpt={run}', f'--image={files}/2.png', '--image_size=16')
     assert one.startswith('2.png: class ') and one.strip() != lines[1]
-    assert 'channels' in fails(capsys, sample.main, f'--ckpt={run}', f'--image={pictures}/quads_5')
+    assert 'channels' in fails(capsys, sample.main, f'--ckpt={run}', f'--image={pictures_data}/quads_5')
 
 
-def test_folders_of_classes_are_true_classes(pictures, figures, tmp_path, capsys):
+def test_folders_of_classes_are_true_classes(files, figures, tmp_path, capsys):
     for name in ('a/1.png', 'b/2.png', 'other/3.png'):
         (tmp_path / 'mine' / name).parent.mkdir(parents=True)
-        shutil.copy(pictures / 'files' / name[-5:], tmp_path / 'mine' / name)
+        shutil.copy(files / name[-5:], tmp_path / 'mine' / name)
     words = f'--ckpt={classifier(tmp_path / "run")[1]}', f'--image={tmp_path}/mine'
     lines = said(capsys, *words, '--num_samples=9', f'--out={tmp_path}/g.png').splitlines()
     assert sorted(line.split(':')[0] for line in lines[:-1]) == ['a/1.png', 'b/2.png', 'other/3.png']
@@ -179,9 +175,9 @@ def test_folders_of_classes_are_true_classes(pictures, figures, tmp_path, capsys
 
 
 @pytest.mark.parametrize('name, channels, normalizes', [('crate_mae', 5, False), ('vit_mae', 2, True)])
-def test_the_grid_of_reconstructions(name, channels, normalizes, pictures, figures, tmp_path, capsys):
+def test_the_grid_of_reconstructions(name, channels, normalizes, pictures_data, figures, tmp_path, capsys):
     model = masked_autoencoder(name, image_size=8, patch_size=2, channels=channels, norm_pix_loss=normalizes)[0].eval()
-    dataset, file = pictures / f'quads_{channels}', tmp_path / 'a.png'
+    dataset, file = pictures_data / f'quads_{channels}', tmp_path / 'a.png'
     words = [f'--ckpt={save_run(tmp_path / "a", model, CLASSES)}', f'--image={dataset}', f'--out={file}']
     lines = said(capsys, *words, '--num_samples=2', '--seed=7').splitlines()
     assert len(lines) == 3 and ('norm_pix_loss' in lines[0]) == normalizes
@@ -197,9 +193,9 @@ def test_the_grid_of_reconstructions(name, channels, normalizes, pictures, figur
     assert figures[1].axes[1].get_title() == '50% masked'
 
 
-def test_a_reconstruction_that_nobody_has_named_is_replaced(pictures, tmp_path, monkeypatch):
+def test_a_reconstruction_that_nobody_has_named_is_replaced(files, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     save_run('a', masked_autoencoder('crate_mae')[0], CLASSES)
     for _ in range(2):
-        sample.main(['--ckpt=a', f'--image={pictures}/files/3.png'])
+        sample.main(['--ckpt=a', f'--image={files}/3.png'])
     assert Image.open('reconstruction.png').width > 400

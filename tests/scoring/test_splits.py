@@ -7,26 +7,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import TEXT, margin, masked_autoencoder, normalized, quadrants, save_text, split_text, text_network
+from helpers import margin, masked_autoencoder, normalized, text_network
 
-from lib.pictures import save_arrays
 from scoring import confusion, splits
 from tasks.hidden import MaskedTextSplit
 from tasks.pictures import ImageSplit
-from tasks.tokenizer import Tokenizer
 
 PLAIN = contextlib.nullcontext()
-
-
-@pytest.fixture(scope='module')
-def folder(tmp_path_factory):
-    """A data_dir: `lights_C` with pictures of C channels, and a `text`."""
-    out = tmp_path_factory.mktemp('data')
-    for C in (1, 2, 3):
-        save_arrays(out / f'lights_{C}', {'test': quadrants(20, 2, classes=4, channels=C)}, 'abcdefg')
-    tokenizer = Tokenizer('bytes')
-    save_text(out / 'text', tokenizer, *split_text(TEXT[:3000], tokenizer))
-    return out
 
 
 def scores_by_hand(logits, y):
@@ -41,10 +28,10 @@ def scores_by_hand(logits, y):
 
 @pytest.mark.parametrize('channels', [1, 2, 3])
 @pytest.mark.parametrize('name', ['crate_mae', 'vit_mae'])
-def test_reconstruction_and_its_baseline(name, channels, folder):
+def test_reconstruction_and_its_baseline(name, channels, pictures_data):
     small = dict(image_size=8, patch_size=2, channels=channels)
     model = masked_autoencoder(name, **small)[0].eval()
-    images, losses, baseline = ImageSplit(folder / f'lights_{channels}', 'test'), [], []
+    images, losses, baseline = ImageSplit(pictures_data / f'quads_{channels}', 'val'), [], []
     for i, x in enumerate(normalized(images.pixels)):
         noise = torch.from_numpy(np.random.default_rng((i, 4)).random(16)).float()
         patches = [x[:, r:r + 2, c:c + 2] for r in range(0, 8, 2) for c in range(0, 8, 2)]
@@ -64,9 +51,9 @@ def test_reconstruction_and_its_baseline(name, channels, folder):
 
 # ---- text
 
-def test_loss_and_accuracies_of_hidden_tokens(folder, monkeypatch):
+def test_loss_and_accuracies_of_hidden_tokens(pictures_data, monkeypatch):
     model = text_network('crate', causal=False, vocab_size=257)
-    text, chosen, logits = MaskedTextSplit(folder / 'text', 'val', 16), [], []
+    text, chosen, logits = MaskedTextSplit(pictures_data / 'text', 'val', 16), [], []
     with torch.no_grad():
         for x, y in text.fixed(1, len(text)):
             chosen.append(y[y != -1])
