@@ -143,16 +143,6 @@ def tokens(*shape, seed=1, vocab_size=11):
     return torch.randint(vocab_size, shape, generator=torch.Generator().manual_seed(seed))
 
 
-def wild(model):
-    """The same model with larger weights, so that attention is far from uniform. AoT's initial
-    weights are small."""
-    with torch.no_grad():
-        for p in model.parameters():
-            if p.dim() > 1 and p.std() < 0.05:
-                p.normal_(std=0.4)
-    return model
-
-
 def loud(model):
     """The same model with attention far from uniform, in evaluation mode."""
     with torch.no_grad():

@@ -1,7 +1,7 @@
 """Generation: the cache changes nothing, greedy is argmax, top-k and top-p keep what they say."""
 import pytest
 import torch
-from helpers import CAUSAL, text_network, tokens, wild
+from helpers import CAUSAL, text_network, tokens, loud
 
 from engine.generate import Past, generate, next_logits, pick
 from engine.settings import Mistake
@@ -14,7 +14,7 @@ def pasts_of(model):
 
 @pytest.mark.parametrize('name, settings', CAUSAL)
 def test_a_cache_changes_nothing(name, settings):
-    model, x = wild(text_network(name, **settings)), tokens(3, 13)
+    model, x = loud(text_network(name, **settings)), tokens(3, 13)
     full, pasts = model(x)[0], pasts_of(model)
     assert len(pasts) == model.config.n_layer
     with torch.no_grad():
@@ -55,7 +55,7 @@ def test_mssa_keeps_half_the_bytes_of_mhsa_and_tost_sums_alone(name, settings, s
 
 def test_greedy_generation_is_argmax_of_the_forward_pass():
     """test_own_network.py has a network without a cache."""
-    model = wild(text_network('aot'))
+    model = loud(text_network('aot'))
     x = y = tokens(2, 4)
     for _ in range(20):
         y = torch.cat((y, model(y[:, -16:])[0][:, -1].argmax(-1, keepdim=True)), 1)
@@ -70,7 +70,7 @@ def test_only_a_causal_network_of_text_continues():
 
 
 def test_long_prompts_are_cropped_with_a_warning():
-    model, x = wild(text_network('aot')), tokens(1, 40)
+    model, x = loud(text_network('aot')), tokens(1, 40)
     with pytest.warns(UserWarning, match='16'):
         a = model.generate(x, 3, temperature=0)
     assert torch.equal(a, torch.cat((x[:, :-16], model.generate(x[:, -16:], 3, temperature=0)), 1))
@@ -88,7 +88,7 @@ def test_tokens_are_drawn_as_often_as_they_should(settings, want):
 
 
 def test_a_stop_token_ends_a_sequence():
-    model, x = wild(text_network('aot')), tokens(64, 4)
+    model, x = loud(text_network('aot')), tokens(64, 4)
     for row in model.generate(x, 30, stop_token=3)[:, 4:].tolist():
         assert 3 not in row or set(row[row.index(3):]) == {3}
     first = model.generate(x[:1], 1, temperature=0)[0, -1].item()

@@ -3,13 +3,13 @@ import math
 
 import pytest
 import torch
-from helpers import TEXT_NETWORKS, memorize, text_network, tokens, wild
+from helpers import TEXT_NETWORKS, memorize, text_network, tokens, loud
 
 
 @pytest.mark.parametrize('name, settings', TEXT_NETWORKS)
 def test_the_future_cannot_change_the_past_where_the_next_token_is_predicted(name, settings):
     """And what fills in hidden tokens sees all of the text."""
-    model, x = wild(text_network(name, **settings)), tokens(2, 16)
+    model, x = loud(text_network(name, **settings)), tokens(2, 16)
     changed, causal = x.clone(), model.config.task == 'text'
     changed[:, 9:] = (changed[:, 9:] + 1) % 11
     a, b = model(x)[0], model(changed)[0]
@@ -33,7 +33,7 @@ def test_loss_in_chunks_is_the_same(name, settings, monkeypatch):
     x, y, found = tokens(3, 16), tokens(3, 16, seed=2), []
     y[0, :5] = -1
     for most in (10 ** 9, 7 * 11):
-        model = wild(text_network(name, **settings))
+        model = loud(text_network(name, **settings))
         monkeypatch.setattr(model.read, 'LOGITS_AT_ONCE', most)
         logits, loss = model(x, y)
         loss.backward()

@@ -1,7 +1,7 @@
 """ToST: its operator is a gradient step on R_var, and no cost of it grows faster than the number of tokens."""
 import pytest
 import torch
-from helpers import SHORT, column, config_of, fails, go, text_network, tokens, wild
+from helpers import SHORT, column, config_of, fails, go, text_network, tokens, loud
 
 import analyze
 from analysis import layers
@@ -71,7 +71,7 @@ def test_long_sums_keep_their_precision_in_bfloat16():
 
 
 def test_what_is_seen_inside_a_layer_is_what_the_layer_computes():
-    model = wild(text_network('tost', **SCALED))
+    model = loud(text_network('tost', **SCALED))
     for layer, _, _, normed, _, half, after in layers.inside(model, tokens(2, 16)):
         assert torch.allclose(half + layer.mlp(layer.norm2(half)), after, atol=1e-6)
 

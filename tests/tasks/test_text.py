@@ -1,4 +1,7 @@
 """Text: batches of sequences, tokens that are hidden as in BERT, and training runs on both."""
+import math
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +12,7 @@ import model_crate
 from engine.settings import Mistake
 from tasks import hidden
 from tasks.hidden import MaskedTextSplit
-from tasks.text import TextSplit
+from tasks.text import NextToken, TextSplit
 from tasks.tokenizer import Tokenizer
 
 @pytest.fixture
@@ -39,6 +42,13 @@ def test_every_token_can_be_drawn(tmp_path):
     assert x.min() == 0 and y.max() == 19
     with pytest.raises(Mistake, match='--block_size=19'):
         TextSplit(tmp_path / 'd', 'train', 20)
+
+
+def test_bits_are_counted_for_each_byte():
+    """Of text that has half as many tokens as bytes."""
+    task = object.__new__(NextToken)
+    task.valid = SimpleNamespace(tokens_per_byte=0.5)
+    assert task.metrics(None, math.log(2), [0])[1]['bits_per_byte'] == 0.5
 
 
 # ---- hidden tokens
