@@ -66,7 +66,8 @@ def test_a_damaged_picture_is_refused_in_one_line(place, value, pictures_data, t
     np.save(path, content)
     for workers in (0, 1):
         images = ImageSplit(tmp_path / 'pack', 'val', workers)
-        assert fails(capsys, lambda words: list(images.fixed(4, 100))).startswith(f'error: a picture in {tmp_path}/pack')
+        said = fails(capsys, lambda words: list(images.fixed(4, 100)))
+        assert said.startswith(f'error: a picture in {tmp_path}/pack')
 
 
 # ---- panoramas
