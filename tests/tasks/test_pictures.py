@@ -161,9 +161,9 @@ def pids():
 
 @pytest.mark.parametrize('name', ['numbered', 'pack'])
 def test_readers_change_nothing_and_end_with_their_batches_even_without_garbage_collection(name, pictures_data):
+    gc.collect()  # what the test before may have left
     state, before = torch.get_rng_state(), pids()
     plain, images = (ImageSplit(pictures_data / name, 'train', workers) for workers in (0, 2))
-    gc.collect()
     gc.disable()
     try:
         for kind in (lambda im: im.batches(6, 7, [slice(0, 2), slice(2, 6)], 3, 9, draws=2), lambda im: im.fixed(4, 9)):
