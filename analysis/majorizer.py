@@ -111,6 +111,7 @@ def draw_majorizer(c):
     Z0, alpha, lam = points['random'], c.alpha, c.lam
     ways = normalize(torch.randn(200, c.tokens, c.n_embd, generator=generator, dtype=Z0.dtype), dim=(1, 2))
     ways *= 4 * torch.rand(200, 1, 1, generator=generator, dtype=Z0.dtype) * c.tokens ** 0.5    # of up to 4 |Z0|
+    D = random_bases(1, c.n_embd, c.n_embd, generator)[0]
     shape, scales = torch.randn(3, 5, generator=generator, dtype=Z0.dtype), [2 ** (i / 4) for i in range(-16, 17)]
     hessian = [curvatures(normalize(shape, dim=1) * x / alpha ** 0.5, alpha) for x in scales]
 
@@ -123,6 +124,7 @@ def draw_majorizer(c):
         ('with alpha/8 in place of 9 alpha/4', gaps[SHARP]),
         ('its minimum, eq. (80), from the layer, eq. (88)',
          (layer(Z0, alpha, lam) - minimum(Z0, alpha, lam)).abs().max().item()),
+        ('with D, eq. (92)', (layer(Z0, alpha, lam, D) - minimum(Z0 @ D, alpha, lam)).abs().max().item()),
         ('least eigenvalue of the Hessian of R, over alpha', min(low for low, _ in hessian)),
         ('largest one; Lemma 6 says at most 9/4 in size', max(high for _, high in hessian))])
     rows = [{'phi': f'{name}, L = {k:.4g} alpha', 'step': step, 'value': value} for name, Z in points.items()

@@ -72,7 +72,7 @@ def test_pictures_of_ones_own(place, look):
 
 @pytest.mark.parametrize('name', ['crate', 'vit_mae'])
 def test_another_image_size(name, place, look):
-    """tests of engine/trained.py look at the positions."""
+    """Its positions are tested in tests/engine/test_networks.py."""
     rows = look('attention', name, '--image={place}/FOLDER/0.png', '--image_size=20,40')
     assert [(row['row'], row['column']) for row in rows] == 2 * [(i, j) for i in '12345' for j in '12345']
 
