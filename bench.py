@@ -4,7 +4,6 @@ ratios are of two measurements of the same round.
     python bench.py                                     # training steps of small networks
     python bench.py step --rows=crate-base,crate-base-released,vit-small
     python bench.py generate --rows=gpt2-base,gpt2-base-uncached --tokens=512
-    python bench.py grow                                # a step's cost by width, depth and context
     python bench.py config/race_aot_shakespeare_char.py config/race_gpt2_shakespeare_char.py --target_loss=1.88
 
 A row is a network of the table below, such as crate-tiny, aot-mssa-base or gpt2-base, and words that say how it is
@@ -17,8 +16,7 @@ computed. Without words it is computed as train.py does; when it generates, as s
     -uncached               generation without a cache
 
 The share of a matmul's rate counts the operations that our network needs, whatever the form. Settings of networks, such
-as --n_layer=2, change every row that has them. Rows of `grow` have 6 layers of width 512 and steps of 2,048 tokens in
-contexts of 256, except for what they say.
+as --n_layer=2, change every row that has them.
 
 A race trains every config once a round, the round's number as seed, until its validation loss is at most the target or
 its iterations end. Seconds are of training, without evaluation. Any `--KEY=VALUE` that is not a setting of the race
@@ -29,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from statistics import median
 
 import engine  # before torch
@@ -87,9 +85,7 @@ WORDS = *WAYS, 'float32', 'bfloat16', 'plain', 'compiled', 'uncached'
 ROWS = {  # of each command
     'step': 'crate-tiny,crate-tiny-float32,crate-tiny-released,vit-6m,gpt2-6x384,gpt2-6x384-nanogpt,aot-18x384,'
             'aot-stdlib',
-    'generate': 'gpt2-base,gpt2-base-float32,gpt2-base-uncached,gpt2-base-nanogpt,aot-mhsa-base,aot-mssa-base',
-    'grow': 'aot-stdlib-plain,gpt2-6x384-plain'}
-GROWTH = {'n_embd': (128, 256, 512, 1024), 'n_layer': (3, 6, 12), 'block_size': (64, 256, 1024)}
+    'generate': 'gpt2-base,gpt2-base-float32,gpt2-base-uncached,gpt2-base-nanogpt,aot-mhsa-base,aot-mssa-base'}
 
 
 # ---- what is timed --------------------------------------------------------------------------------------------------
@@ -126,8 +122,8 @@ class Work:
     """What a row times. run() once processes `amount` units, pictures or tokens: a training step on a batch of noise,
     or for `generate` the continuation of a prompt of 16 random tokens."""
 
-    def __init__(self, command, row, c, more, note=''):
-        """c: a BenchConfig; more: settings of the network; note: what the table says behind the row's name."""
+    def __init__(self, command, row, c, more):
+        """c: a BenchConfig; more: settings of the network."""
         (base, words), self.trains = read(row), command != 'generate'
         Way = next((WAYS[word] for word in words if word in WAYS), None)
         self.model = build(base, Way, more).to(c.device).train(self.trains)
@@ -142,7 +138,7 @@ class Work:
             self.trains and not Way and 'plain' not in words and choose_compile('auto', c.device))
         if compiled:  # as train.py does
             compile_network(self.model, whole=self.trains and torch.device(c.device).type == 'cpu')
-        self.row, self.form = row + note, f'{str(self.dtype)[6:]}, {"compiled" if compiled else "not compiled"}'
+        self.row, self.form = row, f'{str(self.dtype)[6:]}, {"compiled" if compiled else "not compiled"}'
         self.x, self.y = (t.to(c.device) for t in batch(self.model.config, rows))
         self.unit, self.amount, self.flops = 'tokens', c.tokens, 0  # the operations of writing are not counted
         self.how = {} if Way else {'use_cache': 'uncached' not in words}
@@ -162,20 +158,6 @@ class Work:
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-
-
-def works_of(command, c, more):
-    """The Work of each row, and for `grow` of each size."""
-    rows, works = c.rows.split(','), []
-    if command != 'grow':
-        return [Work(command, row, c, more) for row in rows]
-    for name, values in GROWTH.items():
-        for n in values:
-            sizes = {'n_layer': 6, 'n_embd': 512, 'block_size': 256} | more | {name: n}
-            sizes['n_head'] = max(1, sizes['n_embd'] // 64)
-            sized = replace(c, batch_size=c.batch_size or max(1, 2048 // sizes['block_size']))
-            works += [Work(command, row, sized, sizes, f' {name}={n}') for row in rows]
-    return works
 
 
 # ---- the timing loop ------------------------------------------------------------------------------------------------
@@ -271,7 +253,7 @@ def main(argv):
     c = BenchConfig(**{f.name: more.pop(f.name) for f in fields(BenchConfig) if f.name in more})
     settings.check_least(c, rounds=1, batch_size=0, tokens=1, seconds=0)
     c.rows, c.device = c.rows or ROWS[command], choose_device(c.device)
-    compare(works_of(command, c, more), c)
+    compare([Work(command, row, c, more) for row in c.rows.split(',')], c)
 
 
 if __name__ == '__main__':
