@@ -12,7 +12,7 @@ numbers, all sizes different. Your file runs in a process of its own, for at
 most --seconds=20 after PyTorch has started. Exit code: 0 if everything is right, 1 if not, 2 for a
 mistake on the command line.
 """
-import difflib
+import argparse
 import json
 import os
 import signal
@@ -22,7 +22,6 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 LESSONS = {int(p.stem.removeprefix('lesson')): p for p in sorted(HERE.glob('lesson[0-9].py'))}
-OPTIONS = 'hint', 'file', 'json', 'seconds'
 
 
 # ---- running a student's file ---------------------------------------------------------------------------------------
@@ -136,53 +135,36 @@ def hint(result, level):
 
 # ---- the command line -----------------------------------------------------------------------------------------------
 
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise ValueError(f'{message}; see --help')
+
+
 def parse(argv):
-    """(lessons, {option: value}) of the words typed. Raises ValueError for anything unknown."""
-    lessons, given = [], {}
-    for word in argv:
-        if word.startswith('--'):
-            name, _, value = word[2:].partition('=')
-            if name not in OPTIONS:
-                near = difflib.get_close_matches(name, OPTIONS, 1)
-                raise ValueError(f'unknown option --{name}' + (f'; did you mean --{near[0]}?' if near else
-                                                               f'; there are --{", --".join(OPTIONS)}'))
-            given[name] = value
-        elif word == 'all':
-            lessons += LESSONS
-        elif word.isdecimal() and int(word) in LESSONS:
-            lessons.append(int(word))
-        else:
-            raise ValueError(f'no lesson {word}; choose {", ".join(map(str, LESSONS))} or all')
-    if not lessons:
-        raise ValueError(f'which lesson? python course/check.py 1, up to {max(LESSONS)}, or all')
-    if given.get('hint', '') not in ('', '1', '2', '3'):
-        raise ValueError(f'--hint={given["hint"]} must be 1, 2 or 3')
-    if 'file' in given and (len(lessons) > 1 or not Path(given['file']).is_file()):
-        raise ValueError('--file is for one lesson; leave "all" out' if len(lessons) > 1 else
-                         f'no file {given["file"]}')
-    if 'file' in given and not given['file'].endswith('.py'):
-        raise ValueError(f'--file={given["file"]} must be a Python file, with .py at the end')
-    try:
-        seconds = float(given.get('seconds', 20))
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= 3600:
-        raise ValueError(f'--seconds={given["seconds"]} must be above 0, and at most 3600')
-    if {'hint', 'json'} <= given.keys():
-        raise ValueError('--hint and --json do not go together; leave one of them out')
-    return lessons, given | {'seconds': seconds}
+    """(lessons, options) of the words typed. Raises ValueError for a mistake in them."""
+    p = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('lessons', nargs='+', metavar='LESSON', choices=[*map(str, LESSONS), 'all'])
+    said = p.add_mutually_exclusive_group()
+    said.add_argument('--hint', nargs='?', type=int, const=1, choices=(1, 2, 3))
+    said.add_argument('--json', action='store_true')
+    p.add_argument('--file', type=Path)
+    p.add_argument('--seconds', type=float, default=20.0)
+    given = p.parse_args(argv)
+    lessons = [n for word in given.lessons for n in (LESSONS if word == 'all' else [int(word)])]
+    if given.file and (len(lessons) > 1 or not given.file.is_file() or given.file.suffix != '.py'):
+        p.error(f'--file={given.file} must be a Python file, and goes with one lesson')
+    if not 0 < given.seconds <= 3600:
+        p.error(f'--seconds={given.seconds} must be above 0, and at most 3600')
+    return lessons, given
 
 
 def main(argv):
-    if {'--help', '-h'} & set(argv):
-        print(__doc__.strip())
-        return 0
     lessons, given = parse(argv)
-    results = [check(n, given.get('file', LESSONS[n]), given['seconds']) for n in lessons]
-    if 'json' in given:
+    results = [check(n, given.file or LESSONS[n], given.seconds) for n in lessons]
+    if given.json:
         print(json.dumps(results if len(results) > 1 else results[0], indent=1))
-    elif 'hint' in given:
-        hint(next((r for r in results if not done(r)), results[0]), int(given['hint'] or 1))
+    elif given.hint:
+        hint(next((r for r in results if not done(r)), results[0]), given.hint)
     elif len(results) > 1:
         for r in results:
             right = sum(f['verdict'] == 'right' for f in r['functions'])

@@ -343,7 +343,7 @@ def test_all_lessons_at_once():
 
 @pytest.mark.parametrize('words', (
     '|999|0|-1|one|1 x|1 --hnit|1 --hint=4|1 --hint=x|1 --file=none.py|1 --file=|1 2 --file=x.py|1 --seconds=0|'
-    '1 --seconds=nan|1 --seconds=-3|1 --seconds=|1 --hint --json|--json|1 --|1 -x').split('|'))
+    '1 --seconds=nan|1 --seconds=-3|1 --seconds=|1 --hint --json|--json|1 -x').split('|'))
 def test_bad_command_lines_are_one_line(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError) as e:
@@ -354,7 +354,7 @@ def test_bad_command_lines_are_one_line(words, tmp_path, monkeypatch):
 def test_a_bad_command_line_ends_with_exit_code_2(tmp_path):
     done = subprocess.run([sys.executable, str(COURSE / 'check.py'), '1', '--hnit'], capture_output=True, text=True,
                           cwd=tmp_path)
-    assert done.returncode == 2 and done.stdout == '' and done.stderr.count('\n') == 1 and '--hint' in done.stderr
+    assert done.returncode == 2 and done.stdout == '' and done.stderr.count('\n') == 1 and '--hnit' in done.stderr
 
 
 # ---- the notebook ---------------------------------------------------------------------------------------------------
