@@ -81,20 +81,12 @@ def test_a_killed_run_goes_on_from_its_checkpoint_bit_for_bit(minutes, saved, ti
     same_run(tmp_path / 'a', text_run)
 
 
-@pytest.fixture
-def one_thread():
-    """A forked process has none of its parent's other threads, and would wait for them for ever."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def killed(n, words):
     """Train in a process of its own, which is killed with -9 before or after its n-th renaming, row of the log or step,
     counted together. Returns whether there were so many."""
     child = os.fork()
     if not child:
+        torch.set_num_threads(1)  # a forked process has none of its parent's other threads
         counted = itertools.count(1)
 
         def mortal(function):
@@ -115,7 +107,7 @@ def killed(n, words):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, 'fork'), reason='the system cannot fork')
-def test_a_kill_at_any_moment_loses_nothing(tiny, one_thread, tmp_path):
+def test_a_kill_at_any_moment_loses_nothing(tiny, tmp_path):
     words, whole = [*tiny, *HARD, '--ema=0.9', '--eval_interval=2', '--keep_checkpoints=true'], tmp_path / 'whole'
     go(*words, f'--out_dir={whole}')
     for n in itertools.count(1):

@@ -15,30 +15,32 @@ from engine.trained import read_last
 WAYS = {'one': None, 'ddp': [], 'fsdp': ['--fsdp=true']}
 
 
-ALL = '''
-import json, sys, train
+SCRIPT = '''
+import json, os, signal, sys, torch, train
 import torch.distributed as dist
 from engine import device
-begin = dist.init_process_group
+from tasks.text import TextSplit
+begin, me, seen = dist.init_process_group, int(os.environ['RANK']), []
 dist.init_process_group = lambda backend: dist.is_initialized() or begin(backend)  # one group for all runs
-for words in json.loads(sys.argv[1]):
-    train.main(words)
-device.leave()
+{}
+if __name__ == '__main__':
+    codes = [train.main(words) for words in json.loads(sys.argv[1])]
+    device.leave()
+    sys.exit(codes[-1])
 '''
 
 
 @pytest.fixture(scope='module')
 def train_by(tmp_path_factory):
-    """train_by(way, *runs): train each of these words, in one process, or in two that start once for all."""
+    """train_by(way, *runs): train each of these words, in one process, or in two that start once for all and run these
+    lines of Python first. Returns what the two printed."""
     script = tmp_path_factory.mktemp('script') / 'all.py'
-    script.write_text(ALL)
 
-    def train_by(way, *runs):
+    def train_by(way, *runs, first='', code=0):
         if WAYS[way] is None:
-            for words in runs:
-                go(*words, '--fsdp=false')
-        else:
-            torchrun(json.dumps([[*words, *WAYS[way]] for words in runs]), script=script)
+            return [go(*words, '--fsdp=false') for words in runs]
+        script.write_text(SCRIPT.format(first))
+        return torchrun(json.dumps([[*words, *WAYS[way]] for words in runs]), script=script, code=code)[0]
     return train_by
 
 
@@ -188,54 +190,41 @@ def test_compiled_layers_may_be_computed_twice_shared_and_looked_into(train_by, 
 
 
 OVERFLOW = '''
-import sys, torch, train
-from engine import device
-scale, seen = torch.amp.GradScaler.scale, []
+scale = torch.amp.GradScaler.scale
 def overflowing(scaler, loss):
     seen.append(0)
-    return scale(scaler, loss * torch.inf if torch.distributed.get_rank() == len(seen) == 1 else loss)
+    return scale(scaler, loss * torch.inf if me == len(seen) == 1 else loss)
 torch.amp.GradScaler.scale = overflowing
-train.main(sys.argv[1:])
-device.leave()
 '''
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('way', ['ddp', 'fsdp'])
-def test_an_overflow_in_one_process_is_seen_by_all(way, words, tmp_path):
-    (tmp_path / 'overflow.py').write_text(OVERFLOW)
-    torchrun(*words, *WAYS[way], '--dtype=float16', '--optimizer=muon', '--weight_decay=0', '--eval_interval=1',
-             '--max_iters=2', f'--out_dir={tmp_path}/a', script=tmp_path / 'overflow.py')
+def test_an_overflow_in_one_process_is_seen_by_all(way, train_by, words, tmp_path):
+    train_by(way, [*words, '--dtype=float16', '--optimizer=muon', '--weight_decay=0', '--eval_interval=1',
+                   '--max_iters=2', f'--out_dir={tmp_path}/a'], first=OVERFLOW)
     before, same, after = column(tmp_path / 'a', 'val')
     assert before == same != after and read_last(tmp_path / 'a')['scaler']['scale'] == 32768
 
 
 STOP = '''
-import os, signal, sys, train
-from engine import device
-from tasks.text import TextSplit
-fixed, validations = TextSplit.fixed, []
-def signalled(self, n, batches, rank=0, world=1):
-    validations.append(0)
-    for i, batch in enumerate(fixed(self, n, batches, rank, world)):
-        if rank == 1 and len(validations) == 2 and i == 1:
+fixed = TextSplit.fixed
+def signalled(*args):
+    seen.append(0)
+    for i, batch in enumerate(fixed(*args)):
+        if me == 1 and len(seen) == 2 and i == 1:
             os.kill(os.getpid(), signal.SIGTERM)
-        print('batch', rank, len(validations), i, flush=True)
+        print('batch', me, len(seen), i, flush=True)
         yield batch
 TextSplit.fixed = signalled
-if __name__ == '__main__':
-    code = train.main(sys.argv[1:])
-    device.leave()
-    sys.exit(code)
 '''
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('way', ['ddp', 'fsdp'])
 def test_a_signal_to_one_process_ends_the_validation_of_all(way, train_by, words, tmp_path):
-    (tmp_path / 'stop.py').write_text(STOP)
     words, out = [*words, '--eval_iters=9'], tmp_path / 'a'  # 5 batches in one process, 4 in the other
-    said, _ = torchrun(*words, *WAYS[way], f'--out_dir={out}', script=tmp_path / 'stop.py', code=1)
+    said = train_by(way, [*words, f'--out_dir={out}'], first=STOP, code=1)
     assert 'stopped at step 3; go on with: python train.py --init_from=resume' in said and 'done:' not in said
     assert read_last(out)['step'] == 3 and 'batch 0 2 2' not in said and 'batch 0 1 4' in said
     train_by(way, ['--init_from=resume', f'--out_dir={out}'], [*words, f'--out_dir={tmp_path}/whole'])
