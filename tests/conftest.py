@@ -5,7 +5,7 @@ import signal
 import numpy as np
 import pytest
 import torch
-from helpers import JPEGS, KINDS, OF_AUTOENCODERS, SHORT, TEXT, go, quadrants, save_text, split_text
+from helpers import JPEGS, KINDS, OF_AUTOENCODERS, OF_PICTURES, SHORT, TEXT, go, quadrants, save_text, split_text
 
 from engine import curve
 from lib.pictures import save_arrays, save_pack
@@ -53,6 +53,12 @@ def pictures_data(tmp_path_factory):
     tokenizer = Tokenizer('bytes')
     save_text(out / 'text', tokenizer, *split_text('a token is a picture ' * 50, tokenizer))
     return out
+
+
+@pytest.fixture
+def quads(pictures_data):
+    """Command-line words for a run of a tenth of a second on `quads`, with augmentation."""
+    return [f'--data_dir={pictures_data}', '--dataset=quads', *OF_PICTURES]
 
 
 # ---- finished runs; tests that change one make a copy

@@ -78,30 +78,23 @@ def test_its_teacher_is_what_other_commands_see(whole, words, pictures_data, tmp
     assert open_run(tmp_path / 'tuned')['model'] == 'crate'
 
 
-@pytest.mark.parametrize('kind', ['dino', 'simdino'])
-def test_a_collapse_is_noticed(kind, words_of, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize('kind, collapse', [
+    ('dino', lambda out: out[:1, :1].expand_as(out)),  # of every picture what is said of the first
+    ('dino', lambda out: torch.full_like(out, 1 / 32)),  # nothing of any
+    ('simdino', lambda z: z[:1].expand(len(z), -1))])
+def test_a_collapse_is_noticed(kind, collapse, words_of, tmp_path, capsys, monkeypatch):
     """After the first tenth of the run, and not where there is none."""
     metrics, features, warning, warned = Distillation.metrics, Half.features, Distillation.warning, []
     with monkeypatch.context() as patch:
         patch.setattr(Distillation, 'warning', lambda *args: warned.append(warning(*args)) or warned[-1])
         go(*words_of(kind), '--eval_iters=2', f'--out_dir={tmp_path}/a')
         assert warned == ['', '', '']
-        if kind == 'dino':  # of every picture what is said of the first
-            patch.setattr(Distillation, 'metrics', lambda self, out, loss, y: metrics(
-                self, out[:1, :1].expand_as(out), loss, y))
+        if kind == 'dino':
+            patch.setattr(Distillation, 'metrics', lambda self, out, loss, y: metrics(self, collapse(out), loss, y))
         else:
-            patch.setattr(Half, 'features', lambda self, x: features(self, x)[:1].expand(len(x), -1))
+            patch.setattr(Half, 'features', lambda self, x: collapse(features(self, x)))
         go(*words_of(kind), '--eval_iters=2', f'--out_dir={tmp_path}/b')
     assert all(warned[3:]) and capsys.readouterr().out.count(warned[-1]) == 2
-
-
-def test_a_teacher_that_says_nothing_is_noticed_too():
-    task = object.__new__(Distillation)
-    even, apart = torch.full((2, 4, 20), 0.05), torch.eye(20)[:8].view(2, 4, 20)
-    task.most_entropy, task.most_information = math.log(20), math.log(4)
-    said = [task.warning(task.metrics(out, 0.0, even[0])[1]) for out in (even, apart, even.new_tensor(
-        range(1, 21)).softmax(-1).expand(2, 4, 20))]
-    assert said[0] and not said[1] and said[2] and said[0] != said[2]
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """train.py on pictures, of classifiers and masked autoencoders: they learn, what is validated and kept, the average of
 the weights, readers, shares of the pictures."""
 import pytest
-from helpers import HARD_PICTURES, OF_AUTOENCODERS, OF_PICTURES, by_hand, column, config_of, equal, go, losses, weights
+from helpers import HARD_PICTURES, OF_AUTOENCODERS, by_hand, column, config_of, equal, go, losses
 
 import eval as scores
 import train
@@ -13,15 +13,9 @@ from tasks.pictures import ImageSplit
 pytestmark = pytest.mark.usefixtures('quick')
 
 
-@pytest.fixture
-def words(pictures_data):
-    """Command-line words for a run of a tenth of a second, with augmentation."""
-    return [f'--data_dir={pictures_data}', '--dataset=quads', *OF_PICTURES]
-
-
 @pytest.mark.parametrize('model, dataset', [('aot', 'quads'), ('crate', 'quads'), ('vit', 'grey')])
-def test_every_network_learns_where_the_light_is(model, dataset, words, tmp_path):
-    go(*words, f'--model={model}', f'--dataset={dataset}', '--flip=false', '--crop_scale=1', '--randaugment_n=0',
+def test_every_network_learns_where_the_light_is(model, dataset, quads, tmp_path):
+    go(*quads, f'--model={model}', f'--dataset={dataset}', '--flip=false', '--crop_scale=1', '--randaugment_n=0',
        '--max_iters=80', '--eval_interval=40', '--learning_rate=1e-2', '--patch_size=8', f'--out_dir={tmp_path}/a')
     loss, top1, top5 = (column(tmp_path / 'a', 'val', name) for name in ('loss', 'top1', 'top5'))
     assert loss[-1] < loss[0] - 0.5 and top1[-1] > 0.9 and set(top5) == {1}  # there are 4 classes
@@ -29,8 +23,8 @@ def test_every_network_learns_where_the_light_is(model, dataset, words, tmp_path
 
 
 @pytest.mark.parametrize('name', OF_AUTOENCODERS)
-def test_a_masked_autoencoder_learns_the_colours_of_pictures(name, words, tmp_path):
-    go(*words, *OF_AUTOENCODERS[name], '--randaugment_n=0', '--max_iters=50', f'--out_dir={tmp_path}/a')
+def test_a_masked_autoencoder_learns_the_colours_of_pictures(name, quads, tmp_path):
+    go(*quads, *OF_AUTOENCODERS[name], '--randaugment_n=0', '--max_iters=50', f'--out_dir={tmp_path}/a')
     assert column(tmp_path / 'a', 'val')[-1] < 0.2 * column(tmp_path / 'a', 'val')[0]
 
 
@@ -42,7 +36,7 @@ def loss_by_hand(state, out, pictures_data):
     return -logits.log_softmax(1)[range(len(y)), y].mean().item(), (logits.argmax(1) == y).double().mean().item()
 
 
-def test_the_average_is_that_of_the_weights_and_is_what_is_validated(words, pictures_data, tmp_path, monkeypatch):
+def test_the_average_is_that_of_the_weights_and_is_what_is_validated(quads, pictures_data, tmp_path, monkeypatch):
     """And label smoothing is for training only."""
     steps, save, out = {}, RunDirectory.save_last, tmp_path / 'a'
 
@@ -51,7 +45,7 @@ def test_the_average_is_that_of_the_weights_and_is_what_is_validated(words, pict
         last = read_last(out)
         steps[last['step']] = last
     monkeypatch.setattr(RunDirectory, 'save_last', keep)
-    go(*words, *HARD_PICTURES, '--eval_interval=1', f'--out_dir={out}')
+    go(*quads, *HARD_PICTURES, '--eval_interval=1', f'--out_dir={out}')
     assert sorted(steps) == list(range(7)) and equal(steps[0]['weights'], steps[0]['average'])
     average = None
     for step, loss, top1 in zip(range(7), column(out, 'val'), column(out, 'val', 'top1')):
@@ -61,41 +55,34 @@ def test_the_average_is_that_of_the_weights_and_is_what_is_validated(words, pict
         want = loss_by_hand(average, out, pictures_data)
         assert loss == pytest.approx(want[0], abs=1e-5) and top1 == want[1]
     assert abs(want[0] - loss_by_hand(steps[6]['weights'], out, pictures_data)[0]) > 1e-4
-    go(*words, *HARD_PICTURES, '--label_smoothing=0', f'--out_dir={tmp_path}/b')
+    go(*quads, *HARD_PICTURES, '--label_smoothing=0', f'--out_dir={tmp_path}/b')
     assert column(tmp_path / 'b', 'train')[0] != column(out, 'train')[0]
 
 
-def test_the_best_is_that_of_the_most_hits(words, tmp_path, monkeypatch):
+def test_the_best_is_that_of_the_most_hits(quads, tmp_path, monkeypatch):
     said = iter([(3.0, 0.2), (2.0, 0.6), (1.0, 0.6), (0.5, 0.4)])
     monkeypatch.setattr(train, 'evaluate', lambda *args: dict(zip(('loss', 'top1'), next(said))))
-    go(*words, '--max_iters=9', f'--out_dir={tmp_path}/a')
+    go(*quads, '--max_iters=9', f'--out_dir={tmp_path}/a')
     assert read_weights(tmp_path / 'a' / 'best.safetensors')[1] == 3
     assert read_last(tmp_path / 'a')['best'] == pytest.approx(0.4)
 
 
-def test_without_a_val_split_the_test_split_validates(words, tmp_path, capsys):
+def test_without_a_val_split_the_test_split_validates(quads, tmp_path, capsys):
     """With the sizes of the dataset's own pictures."""
-    go(*words, '--dataset=colours', f'--out_dir={tmp_path}/a')
+    go(*quads, '--dataset=colours', f'--out_dir={tmp_path}/a')
     assert 'validates on test' in capsys.readouterr().out and config_of(tmp_path / 'a')['image_size'] == [12, 8]
 
 
 @pytest.mark.parametrize('name', OF_AUTOENCODERS)
-def test_pretraining_on_jpegs_of_all_sizes_with_readers_in_bfloat16(name, words, tmp_path):
-    words = [*words[:1], *OF_AUTOENCODERS[name], '--dataset=pack', '--image_size=8,12', '--patch_size=4',
+def test_pretraining_on_jpegs_of_all_sizes_with_readers_in_bfloat16(name, quads, tmp_path):
+    words = [quads[0], *OF_AUTOENCODERS[name], '--dataset=pack', '--image_size=8,12', '--patch_size=4',
              '--dtype=bfloat16']
     for workers in (2, 0):
         go(*words, f'--workers={workers}', f'--out_dir={tmp_path}/{workers}')
     assert losses(tmp_path / '2') == losses(tmp_path / '0') and column(tmp_path / '2', 'val')[-1] < 5
 
 
-def test_a_pretraining_can_go_on_with_pictures_of_other_classes(words, pretrained, tmp_path):
-    at = f'--init_from={pretrained}/crate_mae'
-    go(words[0], at, '--dataset=colours', '--max_iters=2', f'--out_dir={tmp_path}/a')
-    assert config_of(tmp_path / 'a')['model'] == 'crate_mae'
-    assert weights(tmp_path / 'a').keys() == weights(pretrained / 'crate_mae').keys()
-
-
-def test_the_seed_says_which_pictures_are_shared_in_training_and_probing(words, pretrained, tmp_path, monkeypatch):
+def test_the_seed_says_which_pictures_are_shared_in_training_and_probing(quads, pretrained, tmp_path, monkeypatch):
     asked, init = [], ImageSplit.__init__
 
     def note(self, folder, split, *args):
@@ -104,9 +91,9 @@ def test_the_seed_says_which_pictures_are_shared_in_training_and_probing(words, 
             asked.append(self.chosen.tolist())
     monkeypatch.setattr(ImageSplit, '__init__', note)
     few = f'--init_from={pretrained}/crate_mae', '--model=crate', '--train_share=0.3', '--max_iters=1'
-    probe = words[0], '--knn=1', '--train_share=0.3'
+    probe = quads[0], '--knn=1', '--train_share=0.3'
     for seed in (5, 6):
-        go(*words, *few, '--patch_size=2', f'--seed={seed}', f'--out_dir={tmp_path}/{seed}')
+        go(*quads, *few, '--patch_size=2', f'--seed={seed}', f'--out_dir={tmp_path}/{seed}')
         scores.main([f'--ckpt={tmp_path}/{seed}', *probe])
     scores.main([f'--ckpt={tmp_path}/5', *probe, '--seed=6'])
     assert asked[0] == asked[1] != asked[2] and asked[2] == asked[3] == asked[4] and len(asked[0]) == 12

@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 import torch
-from helpers import OF_PICTURES, ROOT, column, config_of, equal, fails, go, losses, weights
+from helpers import ROOT, column, config_of, equal, fails, go, losses, weights
 
 import train
-from engine import settings, trained
+from engine import settings
 from engine.start import read
 from engine.trained import read_last
 from tasks.augment import AugmentConfig
@@ -17,11 +17,6 @@ pytestmark = pytest.mark.usefixtures('quick')
 
 def start(*words):
     return read(words, train.TrainConfig, AugmentConfig)
-
-
-@pytest.fixture
-def words(pictures_data):
-    return [f'--data_dir={pictures_data}', '--dataset=quads', *OF_PICTURES]
 
 
 # ---- recipes
@@ -50,9 +45,9 @@ def test_a_network_alone_takes_the_recipe_for_its_data(words, config, bytes_data
 # ---- lengths in epochs
 
 
-def test_epochs_become_iterations_and_typed_lengths_win(words, tmp_path):
+def test_epochs_become_iterations_and_typed_lengths_win(quads, tmp_path):
     """Of 40 pictures, 8 a step."""
-    short = [w for w in words if not w.startswith(('--max_iters', '--eval_interval', '--warmup_iters'))]
+    short = [w for w in quads if not w.startswith(('--max_iters', '--eval_interval', '--warmup_iters'))]
     short += ['--batch_size=2', '--gradient_accumulation_steps=4']
     (tmp_path / 'c.py').write_text('epochs = 2.0\nwarmup_epochs = 0.35\neval_epochs = 1\n'
                                    'max_iters = 77\neval_interval = 78\nwarmup_iters = 79\n')
@@ -103,16 +98,10 @@ def test_a_device_that_is_not_here_and_what_ends_or_names_a_run_are_not_inherite
 # ---- fine-tuning
 
 
-@pytest.fixture
-def tune(picture_run, pictures_data):
-    """Words to start from a run's weights; with another seed, so that fresh weights would be others."""
-    return [f'--init_from={picture_run}', f'--data_dir={pictures_data}', '--seed=5']
-
-
 @pytest.mark.parametrize('dataset, count', [('colours', 8), ('renamed', 4)])
-def test_a_new_head_is_fresh_learns_and_stays(dataset, count, tune, picture_run, tmp_path):
+def test_a_new_head_is_fresh_learns_and_stays(dataset, count, picture_run, tmp_path):
     out = tmp_path / 'a'
-    words = [*tune, f'--dataset={dataset}', f'--out_dir={out}', '--new_head=true']
+    words = [f'--init_from={picture_run}', '--seed=5', f'--dataset={dataset}', f'--out_dir={out}', '--new_head=true']
     go(*words, '--max_iters=0')
     assert config_of(out)['image_size'] == [8, 8]  # the network's, not that of the dataset's pictures
     before, after = weights(picture_run, 'best'), weights(out)
@@ -131,16 +120,6 @@ def test_a_new_head_is_fresh_learns_and_stays(dataset, count, tune, picture_run,
     assert equal(weights(tmp_path / 'b'), weights(out, 'best'))
 
 
-def test_fine_tuning_at_the_same_and_another_resolution(tune, picture_run, tmp_path):
-    before = weights(picture_run, 'best')
-    go(*tune, f'--out_dir={tmp_path}/same', '--max_iters=0')
-    assert equal(weights(tmp_path / 'same'), before)
-    assert column(tmp_path / 'same', 'val', 'top1')[0] == max(column(picture_run, 'val', 'top1'))
-    go(*tune, '--image_size=16', f'--out_dir={tmp_path}/a', '--max_iters=0')
-    resized = trained.resize_positions(before['embed.pos'], (2, 2), (4, 4))
-    assert equal(weights(tmp_path / 'a'), before | {'embed.pos': resized})
-
-
 def test_a_run_without_a_config_brings_its_recipe(picture_run, pictures_data, tmp_path):
     go(f'--init_from={picture_run}', f'--out_dir={tmp_path}/a', '--max_iters=4', '--learning_rate=1e-4', '--min_lr=0')
     changed = {'init_from': str(picture_run), 'out_dir': f'{tmp_path}/a', 'max_iters': 4, 'learning_rate': 1e-4}
@@ -153,8 +132,8 @@ def test_a_run_without_a_config_brings_its_recipe(picture_run, pictures_data, tm
 
 
 @pytest.mark.parametrize('name', ['crate_mae', 'vit_mae'])
-def test_fine_tuning_starts_from_an_encoder_and_trains_all_of_it(name, words, pretrained, tmp_path):
-    words = [*words, '--model=' + name.removesuffix('_mae'), '--patch_size=2', '--max_iters=3']
+def test_fine_tuning_starts_from_an_encoder_and_trains_all_of_it(name, quads, pretrained, tmp_path):
+    words = [*quads, '--model=' + name.removesuffix('_mae'), '--patch_size=2', '--max_iters=3']
     go(*words, f'--init_from={pretrained}/{name}', f'--out_dir={tmp_path}/a')
     c, old, new = config_of(tmp_path / 'a'), weights(pretrained / name, 'best'), weights(tmp_path / 'a')
     assert (c['num_classes'], c['pool']) == (4, 'cls') and 'mask_ratio' not in c and c.get('lam', 0.5) == 0.5

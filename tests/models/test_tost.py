@@ -1,7 +1,7 @@
 """ToST: its operator is a gradient step on R_var, and no cost of it grows faster than the number of tokens."""
 import pytest
 import torch
-from helpers import SHORT, column, config_of, fails, go, text_network, tokens, loud
+from helpers import fails, go, loud, text_network, tokens
 
 import analyze
 from analysis import layers
@@ -83,10 +83,3 @@ def test_it_is_looked_into_but_has_no_attention_to_draw(tiny, tmp_path, capsys):
     assert (tmp_path / 'layers.png').exists()
     assert 'TSSA' in fails(capsys, analyze.main, 'attention', *words, '--start=of tokens', f'--out={tmp_path}/a.png')
     assert not (tmp_path / 'a.png').exists()
-
-
-def test_pictures_are_learned_on_the_command_line(pictures_data, tmp_path):
-    go(f'--data_dir={pictures_data}', '--dataset=grey', '--model=tost', '--patch_size=2', '--layer_scale=1', *SHORT,
-       '--max_iters=80', '--eval_interval=80', '--learning_rate=1e-2', '--flip=false', f'--out_dir={tmp_path}/a')
-    first, last = column(tmp_path / 'a', 'val')
-    assert last < first - 0.3 and config_of(tmp_path / 'a')['channels'] == 1
