@@ -1,6 +1,5 @@
 """Small networks of every kind, and their insides computed in another way: layers by their modules,
 heads by slices of weights."""
-import math
 import re
 
 import numpy as np
@@ -80,13 +79,6 @@ def projections(attention, part):
 def heads_of(attention, z, part=2):
     """Tokens (.., N, d) as each head sees them, (.., K, N, p)."""
     return torch.stack([z @ U + b for U, b in projections(attention, part)], -3)
-
-
-def softmax_of(attention, normed, k, n, among):
-    """The weights of head k for token n of one sample (N, d), among the tokens listed."""
-    q, key = (heads_of(attention, normed, part)[k].tolist() for part in (0, 1))
-    scores = [math.exp(sum(a * b for a, b in zip(q[n], key[m])) / math.sqrt(len(q[n]))) for m in among]
-    return [s / sum(scores) for s in scores]
 
 
 # ---- the runs and datasets that tests/analysis/conftest.py makes

@@ -11,8 +11,6 @@ from torch._dynamo.utils import counters
 
 import bench
 from engine import settings
-from model_aot import AoT
-from model_crate import CRATE, CRATEConfig
 from scoring import baselines
 
 SMALL = {'n_layer': 2, 'n_embd': 32, 'n_head': 4, 'block_size': 24, 'vocab_size': 50, 'image_size': 32}
@@ -23,8 +21,16 @@ def work(row, command='step', more=SMALL, **changes):
     return bench.Work(command, row, bench.BenchConfig(device='cpu', batch_size=1, tokens=2, **changes), more)
 
 
-def same_values_and_gradients(ours, theirs, x, y):
-    results = []
+@pytest.mark.parametrize('base, Way, more', [
+    *(('crate-tiny', baselines.ReleasedCRATE, {'patch_size': 8} | more) for more in (
+        {}, {'head_dim': 12, 'eta': 0.2, 'lam': 0.3, 'pool': 'mean'}, {'n_head': 1})),
+    *(('gpt2-base', baselines.NanoGPT, {'bias': bias}) for bias in (False, True))])
+def test_the_authors_way_equals_ours_in_value_and_gradient(base, Way, more):
+    ours, theirs = (bench.build(base, way, SMALL | {'n_layer': 3} | more) for way in (None, Way))
+    (x, y), results = bench.batch(ours.config, 5), []
+    if base == 'gpt2-base':
+        y[0, :5] = -1
+        assert torch.allclose(theirs(x)[0][:, 0], ours(x)[0][:, -1], atol=1e-5)  # without targets: the last position
     for model in (ours, theirs):
         logits, loss = model(x, y)
         loss.backward()
@@ -32,27 +38,6 @@ def same_values_and_gradients(ours, theirs, x, y):
     for a, b in zip(*results, strict=True):
         assert a is not b
         torch.testing.assert_close(a.flatten(), b.flatten(), rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize('shape', [{}, {'head_dim': 12, 'eta': 0.2, 'lam': 0.3, 'pool': 'mean'}, {'n_head': 1}])
-def test_the_released_way_equals_ours_in_value_and_gradient(shape):
-    torch.manual_seed(0)
-    c = CRATEConfig(**{'image_size': 32, 'patch_size': 8, 'num_classes': 10, 'n_layer': 3, 'n_head': 4, 'n_embd': 32} |
-                    shape)
-    ours, theirs = CRATE(c), baselines.ReleasedCRATE(c)
-    theirs.load_state_dict(ours.state_dict())
-    same_values_and_gradients(ours, theirs, torch.randn(5, 3, 32, 32), torch.randint(10, (5,)))
-
-
-@pytest.mark.parametrize('bias', [False, True])
-def test_nanogpt_equals_ours_in_value_and_gradient(bias):
-    theirs = bench.build('gpt2-base', baselines.NanoGPT, SMALL | {'bias': bias})
-    ours = AoT(theirs.config)
-    ours.load_state_dict(theirs.state_dict())
-    x, y = bench.batch(ours.config, 3)
-    y[0, :5] = -1
-    same_values_and_gradients(ours, theirs, x, y)
-    assert torch.allclose(theirs(x)[0][:, 0], ours(x)[0][:, -1], atol=1e-5)  # without targets: the last position
 
 
 def test_each_way_does_what_its_authors_code_does():

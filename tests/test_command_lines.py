@@ -7,7 +7,8 @@ import shutil
 import sys
 
 import pytest
-from helpers import BYTES, CLASSES, JPEGS, OF_CRATE_MAE, OF_DINO, masked_autoencoder, run, save_run, text_network
+from helpers import (BYTES, CLASSES, JPEGS, OF_CRATE_MAE, OF_DINO, masked_autoencoder, picture_network, run, save_run,
+                     text_network)
 
 import analyze
 import bench
@@ -16,7 +17,6 @@ import sample
 import train
 from engine import settings
 from lib.benchmarks import save_benchmark
-from model_crate import CRATE, CRATEConfig
 from prepare import shapes, text
 
 DATA = '--data_dir=inputs/data '
@@ -113,7 +113,7 @@ def place(tmp_path_factory, pictures_data, bytes_data, text_run):
         save_run(place / name, text_network('aot', n_dims=n, **small), {'kind': 'functions'}, dataset='linear')
     masked = masked_autoencoder('crate_mae', image_size=8, patch_size=2)[0]
     save_run(place / 'masked', masked, CLASSES, dataset='quads')
-    crate = CRATE(CRATEConfig(n_layer=1, n_head=2, n_embd=8, image_size=8, patch_size=4, num_classes=4))
+    crate = picture_network(n_embd=8)
     save_run(place / 'picture', crate, CLASSES, dataset='quads', seed=1)
     save_run(place / 'theirs', crate, {'kind': 'images', 'classes': None})  # as the authors' weights become one
     for name in ('trained', 'damaged', 'old'):

@@ -37,12 +37,8 @@ def positions(model):
     return model.embed.pos_emb.weight.numel()
 
 
-def text(name):
-    return (ROOT / 'config' / f'{name}.py').read_text()
-
-
 def header(name):
-    return re.match(r'(#.*\n)+', text(name))[0]
+    return re.match(r'(#.*\n)+', (ROOT / 'config' / f'{name}.py').read_text())[0]
 
 
 def variants(name):
@@ -115,16 +111,12 @@ def supervised(learning_rate, weight_decay, batch, warmup_epochs, epochs, label_
                        optimizer='lion', schedule='cosine', image_size=224, patch_size=16, flip=True)
 
 
-def transfer(dataset, batch, epochs):
-    return dict(dataset=dataset, batch=batch, epochs=epochs, model='crate', optimizer='adamw', learning_rate=5e-5,
-                weight_decay=0.01, image_size=224, randaugment_n=2, randaugment_m=14, warmup_epochs=0,
-                schedule='cosine', label_smoothing=0, crop_scale=0.08, eval_view='squash',
-                randaugment_scale='torchvision')
-
-
 OWT = dict(tokens=491_520, learning_rate=6e-4, min_lr=6e-5, beta1=0.9, beta2=0.95, weight_decay=0.1, grad_clip=1.0,
            warmup_iters=2000, optimizer='adamw')
 MASKED = dict(batch=4096, mask_ratio=0.75, optimizer='adamw', image_size=224, patch_size=16, flip=True)
+TRANSFER = dict(model='crate', optimizer='adamw', learning_rate=5e-5, weight_decay=0.01, image_size=224,
+                randaugment_n=2, randaugment_m=14, warmup_epochs=0, schedule='cosine', label_smoothing=0,
+                crop_scale=0.08, eval_view='squash', randaugment_scale='torchvision')
 CRATE_MASKED = MASKED | dict(lam=0.5, eta=0.1, learning_rate=3e-5, weight_decay=0.1, randaugment_n=2, randaugment_m=14)
 PAPERS = {  # settings in the papers; models/test_sizes.py counts the parameters
     'train_aot_owt': OWT | shape(24, 1024, 16), 'train_aot_owt Medium': OWT | shape(36, 1280, 20),
@@ -145,11 +137,9 @@ PAPERS = {  # settings in the papers; models/test_sizes.py counts the parameters
     'train_aot_mhsa_imagenet': supervised(5e-4, 0.1, 2048, 5, 150, 0.1, 2, **shape(24, 384, 6)),
     'finetune_crate_imagenet': supervised(5e-5, 0.5, 2048, 5, 50, 0.1, 0),  # shapes are the checkpoint's
     'finetune_aot_imagenet': supervised(5e-4, 0.3, 2048, 5, 50, 0.1, 2),
-    'finetune_crate': transfer('cifar10', 512, 200), 'finetune_crate cifar100': transfer('cifar100', 512, 200),
-    'finetune_crate flowers102': transfer('flowers102', 512, 400), 'finetune_crate pets': transfer('pets', 512, 400),
-    'finetune_crate_mae': transfer('cifar10', 256, 200), 'finetune_crate_mae cifar100': transfer('cifar100', 256, 200),
-    'finetune_crate_mae flowers102': transfer('flowers102', 256, 400),
-    'finetune_crate_mae pets': transfer('pets', 256, 400)}
+    **{f'{name} {dataset}'.removesuffix(' cifar10'): TRANSFER | dict(dataset=dataset, batch=batch, epochs=epochs)
+       for name, batch in (('finetune_crate', 512), ('finetune_crate_mae', 256))
+       for dataset, epochs in (('cifar10', 200), ('cifar100', 200), ('flowers102', 400), ('pets', 400))}}
 
 
 @pytest.mark.parametrize('name', PAPERS)

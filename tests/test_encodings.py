@@ -22,14 +22,12 @@ def test_files_are_utf8_with_one_kind_of_line_end_everywhere(tmp_path):
             ['sample.py', '--ckpt=out/größe', '--start=FILE:ünd.txt', '--max_new_tokens=9'],
             ['eval.py', '--ckpt=out/größe'], ['analyze.py', 'curves', 'out/größe', '--out=größe.png'],
             ['analyze.py', 'layers', '--ckpt=out/größe', '--num_samples=2', '--out=ü.png'],
-            ['eval.py', '--ckpt=out/nothing'],
-            ['bench.py', str(ROOT / 'config' / 'race_aot_shakespeare_char.py'), '--dataset=mine', *SMALL, '--rounds=1'],
             ['prepare/imagefolder.py', 'photos', '--out', 'data/größe', '--size', '16', '--workers', '0'],
             ['train.py', '--model=crate', '--dataset=größe', '--image_size=8', '--patch_size=4', *SMALL[:3],
              *SMALL[4:], '--out_dir=out/pictures'],
             ['sample.py', '--ckpt=out/pictures', '--image=photos/val/größe']):
         done = run(*words, cwd=tmp_path, **HOSTILE)
-        assert done.returncode == (2 if '--ckpt=out/nothing' in words else 0), (words, done.stderr)
+        assert done.returncode == 0, (words, done.stderr)
         ours = [line for line in done.stderr.splitlines() if 'EncodingWarning' in line and str(ROOT) in line]
         assert not ours, (words, ours)
         if 'out/pictures' in words[1]:

@@ -8,14 +8,13 @@ import sys
 import numpy as np
 import pytest
 import torch
-from helpers import (BYTES, CLASSES, ROOT, TEXT, fails, loud, masked_autoencoder, normalized, save_run,
+from helpers import (BYTES, CLASSES, ROOT, TEXT, fails, masked_autoencoder, normalized, picture_network, save_run,
                      text_network)
 from PIL import Image
 
 import sample
 from engine import plots
 from engine.trained import load_model, open_run
-from model_crate import CRATE, CRATEConfig
 from tasks.tokenizer import Tokenizer
 
 ALPHABET = ''.join(sorted(set('naïve text, ünd more\n')))
@@ -126,9 +125,7 @@ def figures(monkeypatch):
 
 
 def classifier(out, channels=3, classes=CLASSES):
-    torch.manual_seed(0)
-    model = loud(CRATE(CRATEConfig(image_size=8, n_layer=1, n_head=2, n_embd=16, patch_size=2, channels=channels,
-                                   num_classes=4)))
+    model = picture_network(patch_size=2, channels=channels)
     return model, save_run(out, model, classes)
 
 

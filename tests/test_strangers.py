@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from helpers import CLASSES, fails, loud, save_run
+from helpers import CLASSES, fails, picture_network, save_run
 from PIL import EpsImagePlugin, Image
 from small_files import huge_png, jpeg, tree
 from test_command_lines import outcome
@@ -22,7 +22,6 @@ from test_command_lines import outcome
 import analyze
 import sample
 from lib.pictures import save_pack
-from model_crate import CRATE, CRATEConfig
 from prepare import arrays, cbt, imagefolder, imagenet
 from tasks.decode import to_rgb
 
@@ -57,9 +56,7 @@ def refused(tmp_path, *calls):
 @pytest.fixture(scope='module')
 def run(tmp_path_factory):
     """A run that names pictures."""
-    torch.manual_seed(0)
-    model = loud(CRATE(CRATEConfig(image_size=8, n_layer=1, n_head=2, n_embd=16, patch_size=2, num_classes=4)))
-    out = save_run(tmp_path_factory.mktemp('runs') / 'a', model, CLASSES)
+    out = save_run(tmp_path_factory.mktemp('runs') / 'a', picture_network(patch_size=2), CLASSES)
     tree(out, {'a.jpg': jpeg()})
     sample.main([f'--ckpt={out}', f'--image={out}/a.jpg'])  # torch loads parts of itself late: once for all
     return out

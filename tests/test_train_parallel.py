@@ -140,7 +140,7 @@ def test_what_two_processes_cannot_do_is_refused(words_of, tmp_path):
         assert named in said and 'Traceback' not in said.split('error: ')[0] and not (tmp_path / 'none').exists()
 
 
-# ---- checkpoints, signals and overflows of several processes
+# ---- checkpoints and signals of several processes
 
 
 def states(last):
@@ -187,24 +187,6 @@ def test_compiled_layers_may_be_computed_twice_shared_and_looked_into(train_by, 
     for way in ('ddp', 'fsdp'):
         train_by(way, [*words, f'--out_dir={tmp_path}/{way}'])
         close(tmp_path / 'one', tmp_path / way)
-
-
-OVERFLOW = '''
-scale = torch.amp.GradScaler.scale
-def overflowing(scaler, loss):
-    seen.append(0)
-    return scale(scaler, loss * torch.inf if me == len(seen) == 1 else loss)
-torch.amp.GradScaler.scale = overflowing
-'''
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('way', ['ddp', 'fsdp'])
-def test_an_overflow_in_one_process_is_seen_by_all(way, train_by, words, tmp_path):
-    train_by(way, [*words, '--dtype=float16', '--optimizer=muon', '--weight_decay=0', '--eval_interval=1',
-                   '--max_iters=2', f'--out_dir={tmp_path}/a'], first=OVERFLOW)
-    before, same, after = column(tmp_path / 'a', 'val')
-    assert before == same != after and read_last(tmp_path / 'a')['scaler']['scale'] == 32768
 
 
 STOP = '''

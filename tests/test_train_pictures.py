@@ -1,7 +1,7 @@
 """train.py on pictures, of classifiers and masked autoencoders: they learn, what is validated and kept, the average of
 the weights, readers, shares of the pictures."""
 import pytest
-from helpers import HARD_PICTURES, OF_AUTOENCODERS, by_hand, column, config_of, equal, go, losses
+from helpers import HARD_PICTURES, OF_AUTOENCODERS, by_hand, column, config_of, equal, go, losses, weights
 
 import eval as scores
 import train
@@ -45,7 +45,7 @@ def test_the_average_is_that_of_the_weights_and_is_what_is_validated(quads, pict
         last = read_last(out)
         steps[last['step']] = last
     monkeypatch.setattr(RunDirectory, 'save_last', keep)
-    go(*quads, *HARD_PICTURES, '--eval_interval=1', f'--out_dir={out}')
+    go(*quads, *HARD_PICTURES, '--eval_interval=1', '--keep_checkpoints=true', f'--out_dir={out}')
     assert sorted(steps) == list(range(7)) and equal(steps[0]['weights'], steps[0]['average'])
     average = None
     for step, loss, top1 in zip(range(7), column(out, 'val'), column(out, 'val', 'top1')):
@@ -54,6 +54,7 @@ def test_the_average_is_that_of_the_weights_and_is_what_is_validated(quads, pict
         assert all((v - steps[step]['average'][k]).abs().max() < 1e-6 for k, v in average.items())
         want = loss_by_hand(average, out, pictures_data)
         assert loss == pytest.approx(want[0], abs=1e-5) and top1 == want[1]
+    assert equal(weights(out, 'step_6'), steps[6]['average'])
     assert abs(want[0] - loss_by_hand(steps[6]['weights'], out, pictures_data)[0]) > 1e-4
     go(*quads, *HARD_PICTURES, '--label_smoothing=0', f'--out_dir={tmp_path}/b')
     assert column(tmp_path / 'b', 'train')[0] != column(out, 'train')[0]
