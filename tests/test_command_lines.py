@@ -35,13 +35,15 @@ PROGRAMS = {  # words that work
     'sample': (sample.main, '--ckpt=text --max_new_tokens=2'),
     'sample gaps': (sample.main, '--ckpt=gaps --start=a[MASK]'),
     'sample pictures': (sample.main, '--ckpt=picture --image=folder'),
-    'sample masked': (sample.main, '--ckpt=masked --image=folder --out=new.png'),
+    'sample masked': (sample.main, '--ckpt=masked --image=folder'),  # it replaces reconstruction.png
     'eval': (eval.main, DATA + '--ckpt=text/best.safetensors'),
     'eval pictures': (eval.main, DATA + '--ckpt=picture --workers=0'),
     'eval masked': (eval.main, DATA + '--ckpt=masked --workers=0'),
     'eval functions': (eval.main, '--ckpt=functions --prompts=4 --results=new.csv'),
     'eval benchmarks': (eval.main, DATA + '--ckpt=text --benchmarks=ptb --results=new.csv'),
     'analyze layers': (analyze.main, f'layers {DATA} --ckpt=picture --num_samples=2'),
+    'analyze ToST': (analyze.main, f'layers {DATA} --ckpt=tost --num_samples=2 --out=new.png'),
+    'analyze attention': (analyze.main, f'attention {DATA} --ckpt=text --start=of --out=new.png'),
     'analyze curves': (analyze.main, 'curves run'),
     'bench': (bench.main, f'step --rows=aot-stdlib-plain {QUICK}'),
     'bench generate': (bench.main, f'generate --rows=aot-stdlib-plain {QUICK}'),
@@ -63,7 +65,7 @@ REFUSED = {  # words, joined by + where it takes several; the line names the las
                       '--dataset=cifar10',
     'train functions': '--image_size=32(images) --n_dims=0(functions) --epochs=2 --dataset=sparse_linear+--sparsity=9 '
                        '--dataset=sparse_linear+--sparsity=0',
-    'train from': '--init_from=none.safetensors(trained) --init_from=/(run) --init_from=inputs '
+    'train from': '--init_from=none.safetensors(three) --init_from=/(run) --init_from=inputs '
                   '--init_from=trained/last.pt --init_from=text/none.safetensors --init_from=trained+--gelu=tanh '
                   '--init_from=old(0b5df1f) --init_from=theirs(--dataset) --dataset=colours(--new_head) '
                   '--dataset=renamed(--new_head) --dataset=grey(channels) --init_from=masked+--new_head=true '
@@ -91,6 +93,7 @@ REFUSED = {  # words, joined by + where it takes several; the line names the las
     'eval functions': '--split=val --knn=3 --dataset=cubic --beside=text --beside=three --results=no/x.csv',
     'eval benchmarks': '--benchmarks=lambda --benchmarks=ptb, --stride=9 --stride=-1 --knn=3 --dataset=text '
                        '--results=file --results=no/r.csv --benchmarks=lambada --ckpt=gaps(benchmarks)',
+    'analyze attention': '--ckpt=tost(TSSA)',
     'bench': 'pikturs --rows=crate-huge --rows=crate-tiny-nanogpt(row) --rows=crate-tiny+--image_size=33 --rounds=0',
     'bench generate': '--rows=vit-small',
     'prepare shapes': '--size=3 --train=1000000000000',
@@ -107,6 +110,7 @@ def place(tmp_path_factory, pictures_data, bytes_data, text_run):
     small = dict(n_layer=1, n_head=2, n_embd=8, block_size=8)
     letters = {'kind': 'text', 'tokenizer': {'name': 'chars', 'alphabet': 'abc'}}
     save_run(place / 'text', text_network('aot', vocab_size=256, **small), BYTES, dataset='text', seed=1)
+    save_run(place / 'tost', text_network('tost', vocab_size=256, **small), BYTES, dataset='text', seed=1)
     save_run(place / 'letters', text_network('aot', vocab_size=64, **small), letters, dataset='text', seed=1)
     save_run(place / 'gaps', text_network('crate', causal=False, vocab_size=257), BYTES, dataset='text')
     for name, n in (('functions', 4), ('three', 3)):
@@ -126,7 +130,8 @@ def place(tmp_path_factory, pictures_data, bytes_data, text_run):
     (place / 'file').write_text('a text\n' * 50)
     (place / 'folder').mkdir()
     (place / 'folder' / 'a.jpg').write_bytes(JPEGS['train'][0][2])
-    shutil.copy(place / 'folder' / 'a.jpg', place / 'there.png')
+    for name in ('there.png', 'reconstruction.png'):
+        shutil.copy(place / 'folder' / 'a.jpg', place / name)
     (place / 'binary.py').write_bytes(bytes(range(256)))
     return place
 

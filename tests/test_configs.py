@@ -129,7 +129,6 @@ PAPERS = {  # settings in the papers; models/test_sizes.py counts the parameters
     'pretrain_crate_mae_imagenet': CRATE_MASKED | shape(12, 768, 12),
     'pretrain_vit_mae_imagenet Small': MASKED | shape(12, 384, 6),
     'pretrain_vit_mae_imagenet': MASKED | shape(12, 768, 12),
-    'pretrain_vit_mae_imagenet wide decoder': MASKED | shape(12, 768, 12),
     'train_crate_imagenet': supervised(2.4e-4, 0.5, 2048, 5, 150, 0.1, 0, **shape(12, 768, 12)),
     'train_vit_imagenet': supervised(2.4e-4, 0.5, 2048, 5, 150, 0.1, 0, **shape(12, 384, 6)),
     'pretrain_crate_imagenet21k': supervised(1e-4, 0.05, 4096, 10, 90, 0.1, 0, **shape(12, 768, 12)),

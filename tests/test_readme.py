@@ -66,13 +66,6 @@ def place(tmp_path):
     return tmp_path
 
 
-@pytest.fixture
-def uncompiled():
-    """Compiled networks compute as written: compiling takes most of the time, and other tests do it."""
-    with torch.compiler.set_stance('force_eager'):
-        yield
-
-
 SHORT = ['--batch_size=2', '--gradient_accumulation_steps=2', '--eval_interval=4', '--warmup_iters=1']
 NEW = r'(train|bench)\.py(?!.*init_from=(out|resume)).*'  # of a network that is new
 TOYS = {  # words behind those of a command that a pattern finds; of several for a setting the last counts
@@ -100,7 +93,8 @@ def toy(command):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('page', [pytest.param(page, id=page.stem) for page in PAGES if commands(page)])
-def test_commands_run(page, place, uncompiled, monkeypatch, capsys):
+@torch.compiler.set_stance('force_eager')  # compiling takes most of the time, and other tests do it
+def test_commands_run(page, place, monkeypatch, capsys):
     monkeypatch.chdir(place)
     for command in commands(page):
         if command.startswith(('uv ', 'python3 -m venv', '. .venv', 'pip install', 'python -m pytest')):

@@ -188,11 +188,3 @@ def test_the_grid_of_reconstructions(name, channels, normalizes, pictures_data, 
         assert not np.array_equal(rebuilt[~hidden], original[~hidden])
     said(capsys, *words, '--overwrite=true', '--mask_ratio=0.5')
     assert figures[1].axes[1].get_title() == '50% masked'
-
-
-def test_a_reconstruction_that_nobody_has_named_is_replaced(files, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    save_run('a', masked_autoencoder('crate_mae')[0], CLASSES)
-    for _ in range(2):
-        sample.main(['--ckpt=a', f'--image={files}/3.png'])
-    assert Image.open('reconstruction.png').width > 400

@@ -143,12 +143,6 @@ def test_what_two_processes_cannot_do_is_refused(words_of, tmp_path):
 # ---- checkpoints and signals of several processes
 
 
-def states(last):
-    """The optimizer states in last.pt: {(optimizer, parameter, name): tensor}."""
-    return {(n, i, k): v for n, state in enumerate(last['optimizers'])
-            for i, kept in state['state'].items() for k, v in kept.items()}
-
-
 @pytest.mark.slow
 def test_what_one_way_writes_every_way_goes_on_with(train_by, words, tmp_path):
     words = [*words, '--ema=0.9', '--max_iters=8', '--eval_interval=4', '--lr_decay_iters=8']
@@ -159,7 +153,8 @@ def test_what_one_way_writes_every_way_goes_on_with(train_by, words, tmp_path):
         train_by(writer, [*words, '--max_iters=4', '--checkpoint_minutes=1e-9', f'--out_dir={first}'])
         written = read_last(first)
         assert written.keys() == read_last(whole).keys() and written['step'] == 4
-        assert all(type(v) is torch.Tensor for v in [*written['weights'].values(), *states(written).values()])
+        tensors = written['weights'], *(kept for o in written['optimizers'] for kept in o['state'].values())
+        assert all(type(v) is torch.Tensor for part in tensors for v in part.values())
         assert equal(weights(first, 'best'), written['average'])
         assert (first / 'last.pt').stat().st_size < 1.05 * (whole / 'last.pt').stat().st_size  # tied weights once
     for reader in WAYS:

@@ -1,9 +1,8 @@
 """ToST: its operator is a gradient step on R_var, and no cost of it grows faster than the number of tokens."""
 import pytest
 import torch
-from helpers import fails, go, loud, text_network, tokens
+from helpers import loud, text_network, tokens
 
-import analyze
 from analysis import layers
 from engine.generate import Past
 from model_tost import TSSA, ToST, ToSTConfig
@@ -74,12 +73,3 @@ def test_what_is_seen_inside_a_layer_is_what_the_layer_computes():
     model = loud(text_network('tost', **SCALED))
     for layer, _, _, normed, _, half, after in layers.inside(model, tokens(2, 16)):
         assert torch.allclose(half + layer.mlp(layer.norm2(half)), after, atol=1e-6)
-
-
-def test_it_is_looked_into_but_has_no_attention_to_draw(tiny, tmp_path, capsys):
-    go(*tiny, '--model=tost', '--max_iters=0', f'--out_dir={tmp_path}/a')
-    words = f'--ckpt={tmp_path}/a', tiny[0]
-    analyze.main(['layers', *words, '--num_samples=2', f'--out={tmp_path}/layers.png'])
-    assert (tmp_path / 'layers.png').exists()
-    assert 'TSSA' in fails(capsys, analyze.main, 'attention', *words, '--start=of tokens', f'--out={tmp_path}/a.png')
-    assert not (tmp_path / 'a.png').exists()

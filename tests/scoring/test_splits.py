@@ -16,14 +16,6 @@ from tasks.pictures import ImageSplit
 PLAIN = contextlib.nullcontext()
 
 
-def scores_by_hand(logits, y):
-    """Loss and accuracies of logits (N, classes) that have no tie which rounding could decide."""
-    assert margin(logits, y) > 1e-5
-    rank = (logits > logits.gather(1, y[:, None])).sum(1)
-    return {'count': len(y), 'loss': pytest.approx(F.cross_entropy(logits, y).item(), abs=1e-5)} | {
-        f'top{k}': pytest.approx((rank < k).double().mean().item()) for k in (1, 5)}
-
-
 # ---- pictures
 
 @pytest.mark.parametrize('channels', [1, 2, 3])
@@ -58,8 +50,12 @@ def test_loss_and_accuracies_of_hidden_tokens(pictures_data, monkeypatch):
         for x, y in text.fixed(1, len(text)):
             chosen.append(y[y != -1])
             logits.append(model(x)[0][y != -1].double())
-    y = torch.cat(chosen)
-    want = scores_by_hand(torch.cat(logits), y) | {'commonest': y.bincount().max().item() / len(y)}
+    logits, y = torch.cat(logits), torch.cat(chosen)
+    assert margin(logits, y) > 1e-5  # no tie that rounding could decide
+    rank = (logits > logits.gather(1, y[:, None])).sum(1)
+    want = {f'top{k}': pytest.approx((rank < k).double().mean().item()) for k in (1, 5)} | {
+        'count': len(y), 'loss': pytest.approx(F.cross_entropy(logits, y).item(), abs=1e-5),
+        'commonest': y.bincount().max().item() / len(y)}
     for batch_size in (1, 3, 1000):
         assert splits.tokens(model, text, PLAIN, batch_size) == want
     monkeypatch.setattr('tasks.hidden.LOGITS_AT_ONCE', 2 * 16 * 257)  # two rows
