@@ -139,9 +139,9 @@ def text_network(name, seed=0, **settings):
     return Network(Config(**small | settings)).eval()
 
 
-def picture_network(**settings):
-    """A small CRATE that classifies pictures of 8 x 8, with attention far from uniform."""
-    return loud(text_network('crate', **dict(image_size=8, patch_size=4, num_classes=4, n_layer=1) | settings))
+def picture_network(name='crate', **settings):
+    """A small classifier of pictures of 8 x 8, with attention far from uniform."""
+    return loud(text_network(name, **dict(image_size=8, patch_size=4, num_classes=4, n_layer=1) | settings))
 
 
 def tokens(*shape, seed=1, vocab_size=11):

@@ -16,12 +16,11 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from helpers import ROOT, column, golden_pictures, save_run
+from helpers import ROOT, column, golden_pictures, picture_network, save_run
 from test_pages import COURSE, LESSONS, blocks, commands, prose, text_of
 
 import analyze
 import eval
-import model_crate
 import sample
 import train
 from analysis import layers
@@ -29,7 +28,6 @@ from analysis.curves import CurvesConfig
 from analysis.sheet import SheetConfig
 from engine import networks, settings
 from lib.pictures import save_arrays
-from model_crate import CRATEConfig
 from tasks.augment import AugmentConfig
 
 sys.path.insert(0, str(COURSE))
@@ -64,13 +62,17 @@ def numbers(x):
 
 
 @pytest.mark.parametrize('n', NUMBERS)
-def test_answers_are_right_and_equal_loops_over_plain_numbers(n, lessons):
+def test_answers_equal_loops_over_plain_numbers_and_every_mistake_is_found_and_named(n, lessons):
     for e in lessons[n]:
         said = verdict_of(e, e.answer)
         assert said['verdict'] == 'right', (e.name, said)
         if not e.own:
             found = numbers([e.answer(*e.inputs(seed)) for seed in grade.SEEDS])
             assert sum(v * math.cos(i) for i, v in enumerate(found)) == pytest.approx(GOLDEN[e.name], rel=1e-6), e.name
+        assert len(e.mistakes[0]) >= 5
+        for name, mistake in e.mistakes[0]:
+            said = verdict_of(e, mistake)
+            assert (said['verdict'], said['diagnosis']) == ('wrong', name), (e.name, name, said)
 
 
 def test_the_answer_of_lesson_4_gives_the_logits_of_the_released_code(lessons):
@@ -79,15 +81,6 @@ def test_the_answer_of_lesson_4_gives_the_logits_of_the_released_code(lessons):
     classify = next(e for e in lessons[4] if e.name == 'classify')
     logits = classify.answer(x.double(), weights, 3, 4, 8, 8, 0.1, 0.1)
     torch.testing.assert_close(logits.float(), torch.tensor(g['outputs']['logits']), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize('n', NUMBERS)
-def test_every_mistake_is_found_and_named(n, lessons):
-    for e in lessons[n]:
-        assert len(e.mistakes[0]) >= 5
-        for name, mistake in e.mistakes[0]:
-            said = verdict_of(e, mistake)
-            assert (said['verdict'], said['diagnosis']) == ('wrong', name), (e.name, name, said)
 
 
 @pytest.mark.parametrize('n', NUMBERS)
@@ -141,7 +134,6 @@ __import__(sys.argv[3]).main(30)
 
 
 NUMBER = r'[\d.]+(?:e-\d+)?'
-CRATE = CRATEConfig(n_layer=4, n_embd=96, n_head=4)
 CLAIMS = [  # lesson, a line that its experiment prints, and what the numbers in these lines show
     ('lesson1', 'autograd by (.*)', lambda apart: apart[0] < 1e-12),
     ('lesson2', 'signal to noise (.*)', lambda down, attend: (
@@ -152,8 +144,8 @@ CLAIMS = [  # lesson, a line that its experiment prints, and what the numbers in
     ('lesson7', 'best head of each picture, .*: (.*) ±', lambda ours, theirs: theirs < ours),
     ('lesson7', 'random weights: (True|False)', lambda *found: found == ('True',) * 3),
     ('lesson8', 'loss (.* after .*)', lambda loss: loss[-1] < loss[0] / 2),
-    ('lesson8', '4 x 96: (.*)', lambda count, *_: count[0] == sum(
-        p.numel() for p in model_crate.CRATE(CRATE).layers.parameters())),
+    ('lesson8', '4 x 96: (.*)', lambda count, *_: count[0] == networks.size(picture_network(
+        n_layer=4, n_embd=96).layers)),
     ('lesson8', 'of these rates (.*)', lambda rates: rates == sorted(rates, reverse=True)),
     ('lesson8', 'verdict (.*)', lambda *found: found == ([1.0], [1.0])),
     ('runs', '  [ABCD]: (.*) in the last', lambda *lines: [max(v) == 0 for v in lines[4:]] == [0, 1, 0, 0] * 2)]
@@ -189,8 +181,8 @@ def test_what_experiments_read_of_runs_and_of_data(picture_run, tmp_path, monkey
     assert lab.runs_of('own') == ['out/own_3'] and lab.runs_of('look') == []
     assert lab.last_losses('own') == {'3': column(picture_run, 'val')[-1]}
 
-    model = model_crate.CRATE(CRATEConfig(n_layer=3, n_head=2, n_embd=8, image_size=8, patch_size=4, num_classes=2))
-    save_run('out/look_1', model.eval(), {'kind': 'images', 'classes': ['a', 'b']}, dataset='shapes')
+    model = picture_network(n_layer=3)
+    save_run('out/look_1', model, {'kind': 'images', 'classes': ['a', 'b']}, dataset='shapes')
     x = torch.randn(5, 3, 8, 8)
     found, step = lab.class_maps('out/look_1', x), list(layers.inside(model, x))[-2]
     assert torch.allclose(found['trained'], layers.class_maps(step.attention, step.normed))

@@ -140,18 +140,6 @@ def test_a_setting_with_the_name_of_one_of_training_is_refused_at_the_start(name
     assert not (tmp_path / 'out').exists()
 
 
-@pytest.mark.parametrize('dataset', ['text', 'quads'])
-def test_a_network_keeps_its_own_sizes(dataset, fork, tmp_path, pictures_data, monkeypatch):
-    """Without a recipe of its own it takes settings of training alone from another one."""
-    (tmp_path / 'config').symlink_to(ROOT / 'config')
-    monkeypatch.setattr('engine.start.HERE', ROOT)
-    words = fork(f'mine_{dataset}', {'n_layer: int = 2 ': 'n_layer: int = 3 ', 'n_embd: int = 64': 'n_embd: int = 32'})
-    go(*(w for w in words if not w.startswith('--n_embd')), f'--dataset={dataset}', f'--data_dir={pictures_data}')
-    c = config_of(tmp_path / 'out')
-    assert (c['n_layer'], c['n_embd'], c['n_head']) == (3, 32, 2)
-    assert c['learning_rate'] != train.TrainConfig.learning_rate
-
-
 # ---- losses and numbers
 
 def test_a_penalty_counts_in_training_alone(fork, tmp_path):

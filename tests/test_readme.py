@@ -9,7 +9,8 @@ import sys
 import numpy as np
 import pytest
 import torch
-from helpers import BYTES, ROOT, masked_folders, save_run, save_text, split_text
+from helpers import (BYTES, ROOT, masked_autoencoder, masked_folders, picture_network, save_run, save_text, split_text,
+                     text_network)
 from PIL import Image
 from test_configs import RUNS, built, run
 from test_pages import PAGES, README, commands
@@ -20,10 +21,6 @@ import sample
 from engine import settings
 from lib.benchmarks import save_benchmark
 from lib.pictures import save_arrays
-from model_aot import AoT, AoTConfig
-from model_crate import CRATE, CRATEConfig
-from model_crate_alpha import CRATEAlpha, CRATEAlphaConfig
-from model_crate_mae import CRATEMAE, CRATEMAEConfig
 from prepare import shapes
 from tasks import imagenet
 from tasks.tokenizer import Tokenizer
@@ -44,11 +41,9 @@ def place(tmp_path):
     (tmp_path / 'README.md').write_text(README, encoding='utf-8')
     passages = [{'context': 'a subspace of', 'word': 'tokens'}]
     save_benchmark(tmp_path / 'data' / 'lambada', 'last_word', passages, 'toy')
-    sizes = dict(n_layer=2, n_head=2, n_embd=16)
-    gpt2 = AoT(AoTConfig(block_size=16, vocab_size=256, attn='mhsa', mlp=True, bias=True, **sizes))
-    lm = CRATEAlpha(CRATEAlphaConfig(image_size=0, block_size=16, vocab_size=256, **sizes))
-    for name, model in (('gpt2', gpt2), ('crate_lm', lm)):
-        save_run(tmp_path / 'out' / name, model, BYTES)
+    gpt2 = text_network('aot', vocab_size=256, attn='mhsa', mlp=True, bias=True)
+    save_run(tmp_path / 'out' / 'gpt2', gpt2, BYTES)
+    save_run(tmp_path / 'out' / 'crate_lm', text_network('crate_alpha', vocab_size=256), BYTES)
     shapes.main(['--out', str(tmp_path / 'data' / 'shapes'), '--train', '40', '--val', '20', '--test', '20'])
     drawn, labels = (np.load(tmp_path / 'data' / 'shapes' / f'train.{name}.npy') for name in ('images', 'labels'))
     for name in ('cifar10', 'imagenet', 'imagenet21k'):
@@ -56,12 +51,12 @@ def place(tmp_path):
     np.save(tmp_path / 'x.npy', drawn), np.save(tmp_path / 'y.npy', labels)
     masked_folders(tmp_path, tmp_path / 'VOCdevkit' / 'VOC2012', tmp_path / 'coco')
     Image.fromarray(drawn[0]).save(tmp_path / 'cat.jpg')
-    crate = CRATE(CRATEConfig(image_size=64, patch_size=16, num_classes=10, n_layer=2, n_head=2, n_embd=16))
-    torch.save({'state_dict': crate.to_official()}, tmp_path / 'crate_base.pth')
-    alpha = CRATEAlpha(CRATEAlphaConfig(image_size=64, patch_size=16, num_classes=1000, **sizes))
+    small = dict(image_size=64, patch_size=16, n_layer=2)
+    torch.save({'state_dict': picture_network(**small, num_classes=10).to_official()}, tmp_path / 'crate_base.pth')
+    alpha = picture_network('crate_alpha', **small, num_classes=1000)
     about = {'kind': 'images', 'classes': list(imagenet.names())}
     save_run(tmp_path / 'out' / 'crate_alpha_b16', alpha, about)
-    mae = CRATEMAE(CRATEMAEConfig(image_size=64, patch_size=16, n_layer=2, n_head=2, n_embd=16))
+    mae = masked_autoencoder('crate_mae', **small)[0]
     torch.save({'model': mae.to_official()}, tmp_path / 'mae_crate_base.pth')
     return tmp_path
 

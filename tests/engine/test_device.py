@@ -8,14 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import JPEGS, OF_PICTURES, ROOT, column, fails, go, run, snapshot, text_network
+from helpers import JPEGS, OF_PICTURES, ROOT, column, fails, go, picture_network, run, snapshot, text_network
 from torch._dynamo.utils import counters
 
 from engine import device
 from engine.device import Device, choose_compile, choose_dtype
 from engine.settings import Mistake, one_line_errors
 from model_aot import AoT, AoTConfig
-from model_crate import CRATE, CRATEConfig
 from model_dino import DINO, DINOConfig
 from scoring.watch import matmul_flops, train_flops
 from tasks.augment import AugmentConfig
@@ -188,9 +187,8 @@ def test_a_compiled_run_compiles_one_graph_once(pictures_data, tmp_path):
 @pytest.mark.slow
 @COMPILER
 def test_layers_of_one_kind_are_compiled_once():
-    torch.manual_seed(0)
-    model = CRATE(CRATEConfig(image_size=16, patch_size=4, num_classes=5, n_layer=6, n_head=2, n_embd=32))
-    x, y = torch.randn(4, 3, 16, 16), torch.randint(5, (4,))
+    model = picture_network(n_layer=6)
+    x, y = torch.randn(4, 3, 8, 8), torch.randint(4, (4,))
     want = model(x, y)[1]
     fresh_compiler()
     device.compile_network(model, whole=False)

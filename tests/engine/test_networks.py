@@ -15,11 +15,8 @@ PACK = GREY | {'channels': 3, 'splits': {'train': {'bytes': 9}}}
 # ---- networks by name, and for a dataset
 
 @pytest.mark.parametrize('name, given, meta, want', [
-    ('aot', dict(n_layer=2), TEXT, dict(vocab_size=256)),
     ('crate', dict(causal=False), TEXT, dict(vocab_size=257)),  # and [MASK]
-    ('crate_alpha', {}, TEXT, dict(image_size=0, vocab_size=256)),
     ('vit', dict(patch_size=4), GREY, dict(image_size=(12, 8), channels=1, num_classes=3)),
-    ('vit_mae', dict(patch_size=4), GREY, dict(image_size=(12, 8), channels=1)),
     ('vit', {}, PACK, dict(image_size=(224, 224), channels=3)),
     ('aot', {}, {'kind': 'functions'}, dict(task='icl', n_dims=20, block_size=82))])
 def test_a_dataset_fills_in_what_a_network_has(name, given, meta, want):

@@ -2,26 +2,26 @@
 import pytest
 import torch
 
-from engine import optim
+from engine import networks, optim
 from engine.settings import Mistake
-from model_aot import AoT, AoTConfig
-from model_crate import CRATE, CRATEConfig
-from model_tost import ToST, ToSTConfig
-from model_vit import ViT, ViTConfig
 from train import TrainConfig
 
 TEXT = dict(block_size=8, vocab_size=16, n_layer=2, n_head=2, n_embd=8)
 PICTURES = dict(image_size=16, patch_size=8, num_classes=4, n_layer=2, n_head=2, n_embd=8)
 FUSED = dict(attn='mhsa', mlp=True, bias=True)  # with query, key and value in one matrix
-NETWORKS = [(AoT, AoTConfig(**TEXT)), (AoT, AoTConfig(**TEXT, **FUSED)), (AoT, AoTConfig(**TEXT, tie_out=True)),
-            (AoT, AoTConfig(**PICTURES)), (CRATE, CRATEConfig(**PICTURES)), (ViT, ViTConfig(**PICTURES)),
-            (ToST, ToSTConfig(**TEXT, bias=True))]
+
+
+def fresh(name, settings):
+    Network, Config = networks.network(name)
+    return Network(Config(**settings))
 
 
 @pytest.mark.parametrize('name', ['adamw', 'adam', 'lion', 'muon'])
-@pytest.mark.parametrize('Network, config', NETWORKS)
-def test_every_parameter_is_in_one_group_and_matrices_alone_decay(Network, config, name):
-    model = Network(config)
+@pytest.mark.parametrize('network, settings', [
+    ('aot', TEXT), ('aot', TEXT | FUSED), ('aot', TEXT | dict(tie_out=True)), ('tost', TEXT | dict(bias=True)),
+    ('aot', PICTURES), ('crate', PICTURES), ('vit', PICTURES)])
+def test_every_parameter_is_in_one_group_and_matrices_alone_decay(network, settings, name):
+    model = fresh(network, settings)
     optimizers = optim.build(model, name, 1e-3, muon_lr=0.02, weight_decay=0.0)
     kinds = [type(o).__name__.lower() for o in optimizers]
     assert kinds == (['adamw', 'muon'] if name == 'muon' else [name])
@@ -71,7 +71,7 @@ def test_muon_moves_weights_as_torchs_does_one_by_one(dtype, most, monkeypatch):
         return [(a - b).detach() for a, b in zip(after, start)]
     for ours, theirs in zip(moved(optim.Muon, 1, stacked=3), moved(torch.optim.Muon, 3)):
         assert (ours - theirs).norm() < most * theirs.norm()
-    _, muon = optim.build(AoT(AoTConfig(**TEXT, **FUSED)), 'muon', 1e-3)
+    _, muon = optim.build(fresh('aot', TEXT | FUSED), 'muon', 1e-3)
     assert [p.shape for p in muon.stacked] == [(24, 8)] * 2 and set(muon.stacked.values()) == {3}
 
 

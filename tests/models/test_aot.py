@@ -4,9 +4,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import golden_text
+from helpers import golden_text, text_network
 
-from model_aot import MSSA, AoT, AoTConfig
+from model_aot import MSSA, AoTConfig
 from tasks.regression import Prompts
 
 # ---- the operators
@@ -51,9 +51,8 @@ def test_gelu_may_be_openais_approximation():
 
 
 def aot_of_functions(**settings):
-    torch.manual_seed(0)
-    model = AoT(AoTConfig(**dict(block_size=12, n_dims=4, n_layer=3, n_head=2, n_embd=16) | settings)).eval()
-    return model, *Prompts('linear', 4, 6).draw(np.random.default_rng(0), 3)
+    x, y = Prompts('linear', 4, 6).draw(np.random.default_rng(0), 3)
+    return text_network('aot', block_size=12, n_dims=4, **settings), x, y
 
 
 @pytest.mark.parametrize('kind', [dict(), dict(attn='mhsa'), dict(attn='mhsa', mlp=True, bias=True)])

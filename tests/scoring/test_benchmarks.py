@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from helpers import text_network
 from small_benchmarks import PASSAGES, PTB, WIKI, naive, prepare, rows, write_archives
 
-from model_aot import AoT, AoTConfig
 from scoring import benchmarks
 from tasks.tokenizer import Tokenizer
 
@@ -47,8 +47,7 @@ def words():
 
 
 def aot(block_size):
-    torch.manual_seed(0)
-    model = AoT(AoTConfig(block_size=block_size, vocab_size=256, n_layer=2, n_head=2, n_embd=16)).eval()
+    model = text_network('aot', block_size=block_size, vocab_size=256)
     for p in model.parameters():
         torch.nn.init.normal_(p, std=0.5)
     return model
