@@ -168,12 +168,10 @@ def test_errors_in_context_beside_those_of_estimators(tmp_path, capsys):
             name: regression.predictions(estimate, x, y) for name, estimate in regression.ESTIMATORS.items()
             if dataset != 'linear' or name != 'Lasso'} | {'zero': 0 * y}
         table = list(csv.DictReader(out.read_text().splitlines()))
-        assert [row['estimator'] for row in table] == [name for name in guesses for _ in range(6)]
-        for name, guess in guesses.items():
-            error, mine = (guess - y).square() / scale, [row for row in table if row['estimator'] == name]
-            assert [int(row['examples']) for row in mine] == list(range(6))
-            for key, want in ('error', error.mean(0)), ('standard_error', error.std(0) / 50 ** 0.5):
-                assert [float(row[key]) for row in mine] == pytest.approx(want.tolist(), rel=1e-4, abs=1e-6)
+        assert [(row['estimator'], row['examples']) for row in table] == [(k, i) for k in guesses for i in '012345']
+        errors = (torch.stack([*guesses.values()]) - y).square() / scale
+        for key, want in ('error', errors.mean(1)), ('standard_error', errors.std(1) / 50 ** 0.5):
+            assert [float(row[key]) for row in table] == pytest.approx(want.flatten().tolist(), rel=1e-4, abs=1e-6)
     scores.main(words)
     assert {'in_context.csv', 'in_context.png'} <= {path.name for path in runs[0].iterdir()}
     assert '--overwrite=true' in fails(capsys, scores.main, *words)

@@ -3,12 +3,10 @@ import itertools
 import os
 import shutil
 import signal
-import subprocess
-import sys
 
 import pytest
 import torch
-from helpers import HARD, KINDS, OF_PICTURES, ROOT, before_step, equal, go, losses, weights
+from helpers import HARD, KINDS, before_step, equal, go, losses, weights
 
 from engine import optim
 from engine.checkpoint import RunDirectory
@@ -38,25 +36,6 @@ def test_stopped_at_any_step_a_run_goes_on_bit_for_bit(kind, at, number, words_o
     assert e.value.code == 128 + number and read_last(tmp_path / 'a')['step'] == at + 1
     go('--init_from=resume', f'--out_dir={tmp_path}/a')
     same_run(tmp_path / 'a', whole(kind))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
-def test_stopped_with_its_readers_a_run_ends_in_order(number, pictures_data, tmp_path):
-    words = [f'--data_dir={pictures_data}', '--dataset=pack', *OF_PICTURES, '--image_size=8', '--workers=2',
-             '--max_iters=100000', '--eval_interval=10', f'--out_dir={tmp_path}/a']
-    process = subprocess.Popen([sys.executable, '-u', str(ROOT / 'train.py'), *words], text=True,
-                               start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try:
-        for line in process.stdout:
-            if line.startswith('step') and int(line.split()[1]) >= 13:
-                break
-        os.killpg(process.pid, number)  # as a terminal does with Ctrl-C, and `timeout`
-        out, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    step = read_last(tmp_path / 'a')['step']
-    assert process.returncode == 128 + number and err == '' and step > 13 and f'stopped at step {step}' in out
 
 
 # ---- killed

@@ -4,10 +4,9 @@ import csv
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
-from helpers import ROOT, column, config_of, fails, go, losses, weights
+from helpers import ROOT, column, config_of, fails, go, losses, run, weights
 
 import analyze
 import eval as scores
@@ -22,9 +21,8 @@ WORDS = ['--n_embd=16', '--block_size=16', '--max_iters=4', '--eval_interval=2',
          '--log_interval=1', '--optimizer=adamw', '--dtype=float32', '--device=cpu']
 
 
-def shown():
-    """The first block of Python under the heading that names model_tiny.py."""
-    return re.search(r'^#+ .*model_tiny\.py.*?^```python\n(.*?)^```', PAGE, re.M | re.S)[1]
+# the first block of Python under the heading that names model_tiny.py
+SHOWN = re.search(r'^#+ .*model_tiny\.py.*?^```python\n(.*?)^```', PAGE, re.M | re.S)[1]
 
 
 @pytest.fixture
@@ -35,7 +33,7 @@ def fork(tmp_path, monkeypatch, bytes_data, quick):
     monkeypatch.setattr('engine.settings.HERE', tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
 
-    def fork(name, changes, text=shown()):
+    def fork(name, changes, text=SHOWN):
         for old, new in changes.items():
             assert text.count(old) == 1
             text = text.replace(old, new)
@@ -117,10 +115,10 @@ def test_each_part_of_the_contract_is_needed(number, part, instead, fork, capsys
 
 NETWORKS = {  # name: (changes, the text)
     'least_image': ({}, IMAGE), 'least_text': ({}, TEXT),
-    'infinite': ({BUILT: BUILT + "        self.register_buffer('mine', -self.head.weight.detach() / 0)\n"}, shown()),
-    'looking': ({BUILT: BUILT + '        self.scale = self.head.weight.std().item()\n'}, shown()),
+    'infinite': ({BUILT: BUILT + "        self.register_buffer('mine', -self.head.weight.detach() / 0)\n"}, SHOWN),
+    'looking': ({BUILT: BUILT + '        self.scale = self.head.weight.std().item()\n'}, SHOWN),
     'looped': ({'*(Layer(config) for _ in range(config.n_layer))': 'Layer(config)', CALL:  # more layers than tensors
-                'z = self.embed(x)\n        for _ in range(40):\n            z = self.layers(z)'}, shown())}
+                'z = self.embed(x)\n        for _ in range(40):\n            z = self.layers(z)'}, SHOWN)}
 
 
 @pytest.mark.parametrize('name', NETWORKS)
@@ -183,38 +181,31 @@ def test_a_bug_in_a_network_keeps_its_traceback(name, fork):
     assert not isinstance(e.value, Mistake) and f'model_{name}.py' in str(e.traceback[-1].path)
 
 
-# ---- copies of the project
-
-@pytest.fixture
-def house(tmp_path, bytes_data):
-    """A copy of the project with a small text."""
-    here = tmp_path / 'house'
-    for folder in FOLDERS:
-        shutil.copytree(ROOT / folder, here / folder, ignore=shutil.ignore_patterns('__pycache__'))
-    for file in ROOT.glob('*.py'):
-        shutil.copy(file, here)
-    shutil.copytree(bytes_data / 'tiny', here / 'data' / 'sums')
-    return here
-
+# ---- the changes of the page
 
 @pytest.mark.slow
 @pytest.mark.parametrize('number', range(5))
-def test_a_change_of_the_page_works_and_what_is_logged_is_the_plain_loss(number, house, tmp_path):
+def test_a_change_of_the_page_works_and_what_is_logged_is_the_plain_loss(number, bytes_data, tmp_path):
     """A change has at most 15 lines in at most two files. The unchanged code measures the same loss of the same
     weights."""
     change = re.findall(r'^```diff\n(.*?)^```', PAGE, re.M | re.S)[number]
     lines = [line for line in change.splitlines() if line[:1] in '+-' and not line.startswith(('+++', '---'))]
     assert len(lines) <= 15 and change.count('\n+++ ') <= 2
-    fork = shutil.copytree(house, tmp_path / 'fork')
+    fork = tmp_path / 'fork'  # a copy of the project
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, fork / folder, ignore=shutil.ignore_patterns('__pycache__'))
+    for file in ROOT.glob('*.py'):
+        shutil.copy(file, fork)
+    subprocess.run(['git', 'apply', '-'], cwd=fork, input=change, text=True, check=True)
 
-    def python(place, *words):
-        done = subprocess.run([sys.executable, *words], cwd=place, capture_output=True, text=True, timeout=300)
+    def python(place, script, *words):
+        done = run(place / script, *words, cwd=place)
         assert not done.returncode, done.stderr
         return done.stdout
-    subprocess.run(['git', 'apply', '-'], cwd=fork, input=change, text=True, check=True)
     if 'prepare/sums.py' in change:
-        shutil.rmtree(fork / 'data' / 'sums')
         python(fork, 'prepare/sums.py')
+    else:
+        shutil.copytree(bytes_data / 'tiny', fork / 'data' / 'sums')
     words = ['--dataset=sums', f'--data_dir={fork}/data', *WORDS, '--n_head=2', '--learning_rate=1e-2']
     said = python(fork, 'train.py', *words, f'--optimizer={"nadam" if "nadam" in change else "adamw"}',
                   '--keep_checkpoints=true', f'--out_dir={tmp_path}/out')
@@ -223,5 +214,5 @@ def test_a_change_of_the_page_works_and_what_is_logged_is_the_plain_loss(number,
         assert (name in said) == (f"'{name}'" in ''.join(lines))
     last = column(tmp_path / 'out', 'val')[-1]
     assert last < column(tmp_path / 'out', 'val')[0]
-    said = python(house, 'train.py', f'--init_from={tmp_path}/out/step_6.safetensors', *words, '--eval_only=true')
+    said = python(ROOT, 'train.py', f'--init_from={tmp_path}/out/step_6.safetensors', *words, '--eval_only=true')
     assert f'validation  loss {last:.4f}' in said

@@ -20,14 +20,9 @@ from tasks.pictures import ImageSplit
 from tasks.views import Distillation
 
 
-@pytest.fixture
-def words(words_of):
-    return words_of('dino')
-
-
-def test_the_frozen_layer_does_not_move_not_even_by_decay(words, tmp_path):
+def test_the_frozen_layer_does_not_move_not_even_by_decay(words_of, tmp_path):
     """Step 3 is the first that begins after half of the run."""
-    go(*words, '--freeze_share=0.5', '--keep_checkpoints=true', '--eval_interval=1', '--pool=mean',
+    go(*words_of('dino'), '--freeze_share=0.5', '--keep_checkpoints=true', '--eval_interval=1', '--pool=mean',
        f'--out_dir={tmp_path}/a')
     assert load_model(open_run(tmp_path / 'a')).config.pool == 'mean'
     held = [weights(tmp_path / 'a', f'step_{step}') for step in (0, 3, 4)]
@@ -53,7 +48,7 @@ def test_the_best_weights_of_dino_are_the_last_and_of_simdino_those_of_the_least
         assert 0 < e < e + i < math.log(32) + 1e-5
 
 
-def test_its_teacher_is_what_other_commands_see(whole, words, pictures_data, tmp_path, capsys):
+def test_its_teacher_is_what_other_commands_see(whole, words_of, pictures_data, tmp_path, capsys):
     run, data = whole('dino'), f'--data_dir={pictures_data}'
     model, held = load_model(open_run(str(run))), weights(run, 'best')
     assert type(model).__name__ == 'CRATE'
@@ -67,7 +62,7 @@ def test_its_teacher_is_what_other_commands_see(whole, words, pictures_data, tmp
     for main, *more in ((sample.main, f'--ckpt={run}', f'--image={pictures_data}/quads'),
                         (scores.main, f'--ckpt={run}', data, '--split=val'), (train.main, *start)):
         assert '--new_head=true' in fails(capsys, main, *more)
-    assert '--model=crate' in fails(capsys, train.main, *words, *start)
+    assert '--model=crate' in fails(capsys, train.main, *words_of('dino'), *start)
     go(*start, '--new_head=true')
     assert open_run(tmp_path / 'tuned')['model'] == 'crate'
 

@@ -1,6 +1,7 @@
 """Two processes that want to write the same folder: one writes, and the other waits or is refused."""
 import errno
 import fcntl
+import os
 import signal
 import subprocess
 import sys
@@ -76,19 +77,21 @@ def test_a_file_system_without_locks_is_written_all_the_same(tmp_path, monkeypat
     assert files.read_meta(tmp_path / 'd')['classes'] == ['a']
 
 
-def test_a_run_under_way_is_neither_resumed_nor_replaced(tiny, tmp_path):
-    out = tmp_path / 'run'
-    first = start('train.py', *tiny, '--max_iters=100000', '--eval_interval=20', '--log_interval=5', '--compile=false',
-                  f'--out_dir={out}', stdout=subprocess.DEVNULL)
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_a_run_under_way_is_neither_resumed_nor_replaced_and_ends_in_order(number, quads, tmp_path):
+    """With its readers, which get the signal too, as from Ctrl-C in a terminal and from `timeout`."""
+    out, words = tmp_path / 'run', [*quads, '--dataset=pack', '--image_size=8', '--workers=2', '--max_iters=100000']
+    first = start('train.py', *words, '--log_interval=5', '--eval_interval=20', f'--out_dir={out}',
+                  start_new_session=True, stdout=subprocess.DEVNULL)
     until(lambda: (out / 'last.pt').exists() and len(losses(out)) > 10, first)
-    for words in (['--init_from=resume'], [*tiny, '--overwrite=true']):
+    for words in (['--init_from=resume'], [*words, '--overwrite=true']):
         other = run('train.py', *words, f'--out_dir={out}')
         assert other.returncode == 2 and len(other.stderr.splitlines()) == 1 and str(out) in other.stderr, other.stderr
     first.send_signal(signal.SIGSTOP)
     before = snapshot(out)
     first.send_signal(signal.SIGCONT)
-    first.send_signal(signal.SIGINT)
-    first.communicate()
+    os.killpg(first.pid, number)
+    assert first.communicate() == (None, '')
     steps = [row['step'] for row in read_log(out) if row['split'] == 'train']
-    assert first.returncode == 130 and steps == list(range(0, steps[-1] + 1, 5))
+    assert first.returncode == 128 + number and steps == list(range(0, steps[-1] + 1, 5))
     assert (out / 'log.jsonl').read_bytes().startswith(before['log.jsonl'])

@@ -150,6 +150,13 @@ def test_after_a_collapse_differences_grow_if_two_crops_correlate_above_the_thre
     assert {case['measured_slope'] < 0 for case in SIM['collapse']['cases']} == {True, False}
 
 
+def test_the_loss_of_simdino_is_float64():
+    student, teacher = features(4, 6, 16), features(2, 6, 16, seed=2)
+    want = simdino_loss(student, teacher)
+    assert want.dtype == torch.float64
+    assert simdino_loss(student.bfloat16(), teacher.bfloat16()).item() == pytest.approx(want.item(), abs=0.01)
+
+
 def test_without_a_cholesky_factor_the_loss_is_no_number():
     huge = 1e12 * noise(2, 4, 16, seed=1)                               # in float64 nothing is left of the identity
     alignment, expansion = simdino_terms(huge, huge, 0.05, False)
