@@ -2,11 +2,17 @@
 import dataclasses
 import re
 import runpy
+import shlex
 
 import pytest
 import torch
 from helpers import ROOT
 
+import analyze
+import eval
+import sample
+from analysis.curves import CurvesConfig
+from analysis.sheet import SheetConfig
 from engine import networks, settings
 from engine.start import read
 from scoring.watch import train_flops
@@ -30,6 +36,20 @@ def built(*words):
     reads = {k: v for k, v in READS.get(c.dataset, {}).items() if k in fields}
     with torch.device('meta'):
         return dataclasses.asdict(c) | dataclasses.asdict(start.augment) | given, Network(Config(**reads | given))
+
+
+def accepted(command):
+    """Fails unless our programs know the settings of `python PROGRAM ..`."""
+    program, *words = shlex.split(command)[1:]
+    if program == 'train.py':
+        built(*(str(ROOT / w) if w.startswith('config/') else w for w in words))
+    looks = {'eval.py': [eval.EvalConfig], 'sample.py': [sample.SampleConfig]}
+    if program == 'analyze.py':
+        assert words[0] in analyze.COMMANDS | analyze.THEORIES | analyze.OTHERS
+        looks[program] = {'augment': [SheetConfig, AugmentConfig], 'curves': [CurvesConfig]}.get(
+            words[0], [analyze.AnalyzeConfig, *analyze.THEORIES.get(words[0], ())[1:]])
+    if program in looks:
+        settings.check(settings.collect(w for w in words if w.startswith('--')), *looks[program])
 
 
 def positions(model):

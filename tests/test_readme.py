@@ -12,13 +12,9 @@ import torch
 from helpers import (BYTES, ROOT, masked_autoencoder, masked_folders, picture_network, save_run, save_text, split_text,
                      text_network)
 from PIL import Image
-from test_configs import RUNS, built, run
+from test_configs import RUNS, accepted, built, run
 from test_pages import PAGES, README, commands
 
-import analyze
-import eval as scores
-import sample
-from engine import settings
 from lib.benchmarks import save_benchmark
 from lib.pictures import save_arrays
 from prepare import shapes
@@ -116,22 +112,12 @@ TABLES = (ROOT / 'docs' / 'papers.md').read_text(encoding='utf-8').split('\n## E
 
 
 def test_commands_of_papers_are_accepted_and_look_at_runs_that_others_make():
-    looks = {'eval.py': scores.EvalConfig, 'sample.py': sample.SampleConfig, 'analyze.py': analyze.AnalyzeConfig}
     made, seen = {built(*run(name, label))[0]['out_dir'] for name, label in RUNS}, set()
-    for script, *words in [shlex.split(c) for c in re.findall(r'`python ([^`]+)`', TABLES)]:
-        made |= {w.split('=')[1] for w in words if w.startswith('--out_dir=')}
-        seen |= set(re.findall(r'\bout/\w+', ' '.join(w for w in words if not w.startswith('--out'))))
-        if script == 'train.py':
-            built(*(str(ROOT / w) if w.startswith('config/') else w for w in words))
-        if script == 'analyze.py' and words[0] == 'curves':
-            continue
-        if script == 'analyze.py':
-            assert words.pop(0) in {*analyze.COMMANDS, *analyze.THEORIES}
-        if script in looks:
-            settings.check(settings.collect(words), looks[script])
+    for command in re.findall(r'`(python [^`]+)`', TABLES):
+        accepted(command)
+        made |= set(re.findall(r' --out_dir=(\S+)', command))
+        seen |= set(re.findall(r'\bout/\w+', re.sub(r' --out\S*', '', command)))
     assert len(seen) > 10 and seen <= made
     for flag in re.findall(r'`(--[^`]+)`', TABLES):  # which stand alone, for the command before them
-        if flag.startswith(('--split', '--ckpt')):
-            settings.check(settings.collect([flag]), scores.EvalConfig)
-        else:
-            built(str(ROOT / 'config' / 'train_crate_imagenet.py'), flag)
+        scores = flag.startswith(('--split', '--ckpt'))
+        accepted(f'python {"eval.py" if scores else "train.py config/train_crate_imagenet.py"} {flag}')

@@ -4,9 +4,8 @@ import pytest
 from helpers import HARD_PICTURES, OF_AUTOENCODERS, by_hand, column, config_of, equal, go, losses, weights
 
 import eval as scores
-import train
 from engine.checkpoint import RunDirectory
-from engine.trained import read_config, read_last, read_weights
+from engine.trained import read_config, read_last
 from model_crate import CRATE, CRATEConfig
 from tasks.pictures import ImageSplit
 
@@ -56,14 +55,6 @@ def test_the_average_is_that_of_the_weights_and_is_what_is_validated(quads, pict
         assert loss == pytest.approx(want[0], abs=1e-5) and top1 == want[1]
     assert equal(weights(out, 'step_6'), steps[6]['average'])
     assert abs(want[0] - loss_by_hand(steps[6]['weights'], out, pictures_data)[0]) > 1e-4
-
-
-def test_the_best_is_that_of_the_most_hits(quads, tmp_path, monkeypatch):
-    said = iter([(3.0, 0.2), (2.0, 0.6), (1.0, 0.6), (0.5, 0.4)])
-    monkeypatch.setattr(train, 'evaluate', lambda *args: dict(zip(('loss', 'top1'), next(said))))
-    go(*quads, '--max_iters=9', f'--out_dir={tmp_path}/a')
-    assert read_weights(tmp_path / 'a' / 'best.safetensors')[1] == 3
-    assert read_last(tmp_path / 'a')['best'] == pytest.approx(0.4)
 
 
 def test_without_a_val_split_the_test_split_validates(quads, tmp_path, capsys):
