@@ -52,15 +52,13 @@ PROGRAMS = {  # words that work
 
 REFUSED = {  # words, joined by + where it takes several; the line names the last's setting or value, or what is in ()
     'train': '--n_embd=15 --n_layers=3 --dataset=nothing_here --dataset=shakespeare_char --model=gpt --optimizer=sgd '
-             '--schedule=cos --dtype=int8 --compile=maybe --device=tpu9 --device=meta --seed=-1 --vocab_size=17 '
-             '--init_from=no_such --init_from=resume(new) --log_interval=0 --min_lr=1 --learning_rate=nan '
-             '--grad_clip=-1 --beta2=1 --n_embd=1000000000(--batch_size) --train_share=0.5 --wandb_log=true(wandb) '
-             '--curriculum=9 --dataset=quads+--init_from=text --init_from=text+--new_head=true --randaugment_n=2 '
-             '--dataset=ptb --fsdp=true --out_dir=file --out_dir=file/below --out_dir=run --image_size=16(images) '
-             '--n_dims=4(functions)',
-    'train pictures': '--patch_size=3 --num_classes=3 --num_classes=5 --epochs=-1 --ema=1 --workers=-2 '
-                      '--crop_scale=nan --eval_crop=-1 --eval_view=whole --randaugment_n=-1 --randaugment_m=31 '
-                      '--train_share=0 --randaugment_scale=pil --image_size=8,8,8 --channels=1 --new_head=true '
+             '--dtype=int8 --compile=maybe --device=tpu9 --device=meta --seed=-1 --vocab_size=17 --init_from=no_such '
+             '--init_from=resume(new) --min_lr=1 --learning_rate=nan --n_embd=1000000000(--batch_size) '
+             '--train_share=0.5 --wandb_log=true(wandb) --curriculum=9 --dataset=quads+--init_from=text '
+             '--init_from=text+--new_head=true --randaugment_n=2 --dataset=ptb --fsdp=true --out_dir=file/below '
+             '--out_dir=run --image_size=16(images) --n_dims=4(functions)',
+    'train pictures': '--patch_size=3 --num_classes=3 --num_classes=5 --ema=1 --crop_scale=nan --eval_view=whole '
+                      '--randaugment_m=31 --train_share=0 --image_size=8,8,8 --channels=1 --new_head=true '
                       '--init_from=picture+--dataset=text --init_from=picture+--model=vit --local_crops=3 '
                       '--dataset=cifar10',
     'train functions': '--image_size=32(images) --n_dims=0(functions) --epochs=2 --dataset=sparse_linear+--sparsity=9 '

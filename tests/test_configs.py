@@ -138,7 +138,7 @@ TRANSFER = dict(model='crate', optimizer='adamw', learning_rate=5e-5, weight_dec
                 randaugment_n=2, randaugment_m=14, warmup_epochs=0, schedule='cosine', label_smoothing=0,
                 crop_scale=0.08, eval_view='squash', randaugment_scale='torchvision')
 CRATE_MASKED = MASKED | dict(lam=0.5, eta=0.1, learning_rate=3e-5, weight_decay=0.1, randaugment_n=2, randaugment_m=14)
-PAPERS = {  # settings in the papers; models/test_sizes.py counts the parameters
+PAPERS = {  # settings in the papers; models/test_fresh.py counts the parameters
     'train_aot_owt': OWT | shape(24, 1024, 16), 'train_aot_owt Medium': OWT | shape(36, 1280, 20),
     'train_aot_mhsa_owt': OWT | shape(24, 896, 14), 'train_gpt2_owt': OWT | shape(12, 768, 12),
     'train_crate_owt': OWT | shape(12, 768, 12), 'train_crate_lm_owt': OWT,

@@ -50,8 +50,7 @@ def place(tmp_path):
     small = dict(image_size=64, patch_size=16, n_layer=2)
     torch.save({'state_dict': picture_network(**small, num_classes=10).to_official()}, tmp_path / 'crate_base.pth')
     alpha = picture_network('crate_alpha', **small, num_classes=1000)
-    about = {'kind': 'images', 'classes': list(imagenet.names())}
-    save_run(tmp_path / 'out' / 'crate_alpha_b16', alpha, about)
+    save_run(tmp_path / 'out' / 'crate_alpha_b16', alpha, {'kind': 'images', 'classes': list(imagenet.names())})
     mae = masked_autoencoder('crate_mae', **small)[0]
     torch.save({'model': mae.to_official()}, tmp_path / 'mae_crate_base.pth')
     return tmp_path

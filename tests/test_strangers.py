@@ -32,7 +32,7 @@ TB = 2 ** 40
 def refused(tmp_path, *calls):
     """Fails unless each call (main, *words) of a program prints one line and exits with code 2. All together may take
     128 MB of memory and 20 seconds, and create nothing in tmp_path but locks. Returns the lines."""
-    log = os.memfd_create('log')
+    out, into = os.pipe()
     child = os.fork()
     if not child:
         torch.set_num_threads(1)  # the threads of the parent are not in a forked process
@@ -40,12 +40,11 @@ def refused(tmp_path, *calls):
         with open('/proc/self/statm') as f:
             room = int(f.read().split()[0]) * resource.getpagesize() + 2 ** 27
         resource.setrlimit(resource.RLIMIT_AS, (room, room))
-        with os.fdopen(log, 'w') as f:
-            json.dump([outcome(main, map(str, words), tmp_path) for main, *words in calls], f)
+        os.write(into, json.dumps([outcome(main, map(str, words), tmp_path) for main, *words in calls]).encode())
         os._exit(0)
     status = os.waitpid(child, 0)[1]
-    with os.fdopen(log) as f:
-        f.seek(0)
+    os.close(into)
+    with os.fdopen(out) as f:
         text = f.read()
     assert status == 0 and text, f'the program ended with status {status}'
     for found, said in json.loads(text):

@@ -44,11 +44,9 @@ def test_a_part_of_torchruns_variables_starts_no_group(monkeypatch):
 
 
 @pytest.mark.parametrize('kind, has, want', [
-    ('cuda', (True, (8, 0)), 'bfloat16'), ('cuda', (False, (7, 5)), 'float16'), ('cuda', (False, (7, 0)), 'float16'),
-    ('cuda', (False, (6, 1)), 'float32'), ('cpu', {'amx_bf16': True}, 'bfloat16'),
-    ('cpu', {'avx512_bf16': True, 'cpu_name': 'AMD EPYC'}, 'bfloat16'),
-    ('cpu', {'avx512_bf16': True, 'cpu_name': 'Intel(R) Xeon(R)'}, 'float32'),
-    ('cpu', {'avx512_fp16': True}, 'float32'), ('cpu', {}, 'float32')])
+    ('cuda', (True, (8, 0)), 'bfloat16'), ('cuda', (False, (7, 0)), 'float16'), ('cuda', (False, (6, 1)), 'float32'),
+    ('cpu', {'amx_bf16': True}, 'bfloat16'), ('cpu', {'avx512_bf16': True, 'cpu_name': 'AMD EPYC'}, 'bfloat16'),
+    ('cpu', {'avx512_bf16': True, 'cpu_name': 'Intel(R) Xeon(R)'}, 'float32'), ('cpu', {}, 'float32')])
 def test_hardware_takes_the_precision_that_it_multiplies_fast(kind, has, want, monkeypatch):
     if kind == 'cuda':
         monkeypatch.setattr(torch.cuda, 'is_bf16_supported', lambda including_emulation=True: has[0])
@@ -93,7 +91,6 @@ def test_measuring_the_speed_draws_no_random_numbers():
 
 @pytest.mark.parametrize('error', [
     torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2 GiB'), MemoryError(),
-    RuntimeError('MPS backend out of memory (MPS allocated: 18 GB)'), RuntimeError('CUDA error: out of memory'),
     RuntimeError('[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: not enough memory: you tried to allocate')])
 def test_lack_of_memory_gets_advice_and_other_errors_keep_their_traceback(error, capsys):
     def fail(error):

@@ -11,10 +11,9 @@ from scoring import frozen
 
 @pytest.fixture(scope='module')
 def data(bytes_data, pictures_data, tmp_path_factory):
-    """{what: data_dir}: pictures, text and two benchmarks."""
+    """{what: data_dir}: pictures, text and a benchmark."""
     out = tmp_path_factory.mktemp('benchmarks')
     save_benchmark(out / 'ptb', 'text', [{'text': 'a bit of text ' * 9}], 'a.txt')
-    save_benchmark(out / 'lambada', 'last_word', [{'context': 'a b c', 'word': 'd'}] * 3, 'a.txt')
     return {'text': bytes_data, 'pictures': pictures_data, 'benchmarks': out}
 
 

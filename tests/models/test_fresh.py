@@ -1,8 +1,11 @@
-"""Every parameter of a fresh network is drawn as in the released code, or as a file's header says."""
+"""Fresh networks: every parameter is drawn as in the released code, or as a file's header says; and parameters of the
+networks that were released or that a paper counts, all counts."""
 import pytest
 import torch
 
 from engine import networks
+
+# ---- how they start
 
 # A float is the deviation of a normal variable, or a vector's constant; (-b, b) are the bounds of a uniform variable;
 # an int is a constant. What no row names is 1 if it is the weight of a norm, else 0.
@@ -83,3 +86,49 @@ def test_dino_starts_as_the_released_code():
     assert student.keys() == teacher.keys() and all(torch.equal(v, teacher[k]) for k, v in student.items())
     assert (student['head.last_layer.weight_g'] == 1).all() and not student['head.mlp.2.bias'].any()
     assert student['head.mlp.2.weight'].std().item() == pytest.approx(0.02, rel=0.02)
+
+
+# ---- how large they are
+
+GPT = dict(image_size=0, vocab_size=50304)
+GPT_LM = GPT | dict(decoupled=False, skip=False)
+TOST = dict(image_size=224, bias=True)
+
+# network, layers, width, heads, other settings, parameters
+COUNTS = [
+    ('crate', 12, 384, 6, {}, 6_090_856), ('crate', 12, 576, 12, {}, 13_116_328),
+    ('crate', 12, 768, 12, {}, 22_796_008), ('crate', 24, 1024, 16, {}, 77_641_192),
+    ('crate_alpha', 12, 768, 12, {}, 72_328_936), ('crate_alpha', 24, 1024, 16, dict(patch_size=14), 253_650_920),
+    ('vit', 12, 192, 3, {}, 5_717_416), ('vit', 12, 384, 6, {}, 22_050_664),
+    ('vit', 12, 768, 12, {}, 86_567_656), ('vit', 24, 1024, 16, {}, 304_326_632),
+    ('aot', 24, 384, 6, dict(image_size=224, attn='mhsa'), 14_924_008),
+    ('aot', 32, 576, 12, dict(image_size=224), 22_389_352),
+    ('tost', 12, 192, 4, TOST, 5_769_328), ('tost', 12, 384, 8, TOST, 22_589_944),
+    ('tost', 24, 512, 8, TOST, 71_481_064), ('tost', 12, 192, 4, TOST | dict(patch_size=8), 5_759_560),
+    ('crate_mae', 12, 384, 6, {}, 11_256_192), ('crate_mae', 12, 576, 12, {}, 24_846_528),
+    ('crate_mae', 12, 768, 12, {}, 43_745_280), ('crate_mae', 24, 1024, 16, {}, 152_821_504),
+    ('vit_mae', 12, 384, 6, dict(decoder_n_embd=512), 47_401_728),
+    ('vit_mae', 12, 768, 12, dict(decoder_n_embd=768), 143_533_824),
+    ('vit_mae', 12, 768, 12, dict(decoder_n_embd=512), 111_655_680),
+    ('crate', 12, 768, 12, GPT, 60_699_648), ('crate', 12, 768, 12, GPT | dict(vocab_size=50257), 60_663_552),
+    ('crate', 12, 768, 12, GPT | dict(vocab_size=50258, block_size=512, causal=False), 60_272_640),
+    ('crate', 8, 512, 8, GPT | dict(vocab_size=50258, block_size=512, causal=False), 32_307_200),
+    ('crate_alpha', 1, 128, 4, GPT_LM, 6_669_184), ('crate_alpha', 2, 128, 4, GPT_LM, 6_768_128),
+    ('crate_alpha', 3, 128, 4, GPT_LM, 6_867_072), ('crate_alpha', 6, 768, 12, GPT_LM, 60_678_144),
+    ('crate_alpha', 12, 768, 12, GPT_LM, 81_934_848),
+    ('tost', 12, 768, 12, GPT, 110_384_016), ('tost', 24, 1024, 16, GPT, 304_711_040),
+    ('tost', 36, 1280, 20, GPT, 656_447_440)]
+
+# parameters in the authors' files besides: position tables, which are fixed here, and a layer that is never read
+MORE = {11_256_192: 11_555_328, 24_846_528: 25_405_824, 43_745_280: 44_638_464, 152_821_504: 154_274_560,
+        47_401_728: 47_578_240, 143_533_824: 143_836_416, 111_655_680: 111_907_840}
+
+
+@pytest.mark.parametrize('name, n_layer, n_embd, n_head, settings, count', COUNTS)
+def test_the_released_and_published_sizes(name, n_layer, n_embd, n_head, settings, count):
+    Network, Config = networks.network(name)
+    with torch.device('meta'):
+        model = Network(Config(n_layer=n_layer, n_embd=n_embd, n_head=n_head, **settings))
+    assert model.num_params() == count
+    if count in MORE:
+        assert sum(t.numel() for t in model.to_official().values()) == MORE[count]
