@@ -57,10 +57,9 @@ REFUSED = {  # words, joined by + where it takes several; the line names the las
              '--train_share=0.5 --wandb_log=true(wandb) --curriculum=9 --dataset=quads+--init_from=text '
              '--init_from=text+--new_head=true --randaugment_n=2 --dataset=ptb --fsdp=true --out_dir=file/below '
              '--out_dir=run --image_size=16(images) --n_dims=4(functions)',
-    'train pictures': '--patch_size=3 --num_classes=3 --num_classes=5 --ema=1 --crop_scale=nan --eval_view=whole '
-                      '--randaugment_m=31 --train_share=0 --image_size=8,8,8 --channels=1 --new_head=true '
-                      '--init_from=picture+--dataset=text --init_from=picture+--model=vit --local_crops=3 '
-                      '--dataset=cifar10',
+    'train pictures': '--patch_size=3 --num_classes=5 --ema=1 --crop_scale=nan --eval_view=whole --randaugment_m=31 '
+                      '--train_share=0 --image_size=8,8,8 --channels=1 --new_head=true --local_crops=3 '
+                      '--init_from=picture+--dataset=text --init_from=picture+--model=vit --dataset=cifar10',
     'train functions': '--image_size=32(images) --n_dims=0(functions) --epochs=2 --dataset=sparse_linear+--sparsity=9 '
                        '--dataset=sparse_linear+--sparsity=0',
     'train from': '--init_from=none.safetensors(three) --init_from=/(run) --init_from=inputs '

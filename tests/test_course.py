@@ -15,7 +15,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from helpers import ROOT, column, golden_pictures, picture_network, save_run
+from helpers import ROOT, column, golden_pictures, picture_network, run, save_run
 from test_configs import accepted
 from test_pages import COURSE, LESSONS, blocks, commands, prose, text_of
 
@@ -106,8 +106,7 @@ def test_what_holds_for_a_seed_alone_is_no_diagnosis(lessons):
     e = lessons[1][1]
     assert verdict_of(e, lambda Z, U, eps: sum(lessons[1][0].answer(Z @ u, eps) for u in U[:2]))['diagnosis'] == ''
     e = lessons[3][-1]
-    less = verdict_of(e, lambda Y, D, lam, steps: e.answer(Y, D, lam, steps - (steps == 3)))
-    assert less['diagnosis'] == ''
+    assert verdict_of(e, lambda Y, D, lam, steps: e.answer(Y, D, lam, steps - (steps == 3)))['diagnosis'] == ''
 
 
 RUN = """
@@ -263,8 +262,7 @@ def run_on(tmp_path, text, *words, lesson='2'):
     """Exit code and output of check.py on a file."""
     file = tmp_path / 'student.py'
     file.write_text(text)
-    done = subprocess.run([sys.executable, str(COURSE / 'check.py'), lesson, f'--file={file}', *words], timeout=120,
-                          capture_output=True, text=True, cwd=tmp_path)
+    done = run('course/check.py', lesson, f'--file={file}', *words, cwd=tmp_path)
     assert 'Traceback' not in done.stdout + done.stderr and 'Error' not in done.stderr, done.stderr
     assert [p.name for p in tmp_path.iterdir() if p.name != '__pycache__'] == ['student.py']
     return done.returncode, done.stdout
@@ -305,8 +303,7 @@ def test_float32_is_named(lessons):
 
 @pytest.mark.slow
 def test_all_lessons_at_once():
-    done = subprocess.run([sys.executable, str(COURSE / 'check.py'), 'all', '--json', '--seconds=60'],
-                          capture_output=True, text=True)
+    done = run('course/check.py', 'all', '--json', '--seconds=60')
     assert done.returncode == 1 and [r['lesson'] for r in json.loads(done.stdout)] == NUMBERS
 
 
@@ -339,15 +336,15 @@ def test_the_notebook_is_plain_and_without_results():
 
 def test_the_first_cell_clones_where_the_project_is_not(tmp_path, monkeypatch):
     """test_the_notebook_runs is where it is."""
-    run = Mock(side_effect=lambda words, check: words[0] == 'git' and Path(words[-1]).mkdir())
+    calls = Mock(side_effect=lambda words, check: words[0] == 'git' and Path(words[-1]).mkdir())
     monkeypatch.setattr(sys, 'path', list(sys.path))
-    monkeypatch.setattr(subprocess, 'run', run)
+    monkeypatch.setattr(subprocess, 'run', calls)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match='Write the address'):
         exec(CELLS[0], {'__name__': '__main__'})
     exec(CELLS[0].replace('com/OWNER', 'com/somebody'), {'__name__': '__main__'})
     assert Path.cwd() == tmp_path / 'nanocrate'
-    clone, install = (call.args[0] for call in run.call_args_list)
+    clone, install = (call.args[0] for call in calls.call_args_list)
     assert clone[0] == 'git' and install[:3] == [sys.executable, '-m', 'pip']
 
 

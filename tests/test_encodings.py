@@ -3,8 +3,7 @@ import pytest
 from helpers import JPEGS, ROOT, run
 
 TEXT = 'naïve 日本 – ünd\n' * 200
-SMALL = ['--n_layer=1', '--n_head=2', '--n_embd=8', '--block_size=8', '--batch_size=2', '--max_iters=2',
-         '--eval_iters=1']
+SMALL = ['--n_layer=1', '--n_head=2', '--n_embd=8', '--batch_size=2', '--max_iters=2', '--eval_iters=1']
 # an ASCII code page, as some servers and containers have; and a warning where a file is opened without an encoding
 HOSTILE = dict(LC_ALL='C', PYTHONCOERCECLOCALE='0', PYTHONUTF8='0', PYTHONWARNDEFAULTENCODING='1')
 
@@ -17,14 +16,14 @@ def test_files_are_utf8_with_one_kind_of_line_end_everywhere(tmp_path):
         (tmp_path / 'photos' / split / 'größe' / 'ü.jpg').write_bytes(JPEGS['train'][0][2])
     for words in (
             ['prepare/text.py', 'ünd.txt', '--tokenizer', 'chars', '--out', 'data/mine'],
-            ['train.py', '--dataset=mine', *SMALL, '--out_dir=out/größe'],
+            ['train.py', '--dataset=mine', *SMALL, '--block_size=8', '--out_dir=out/größe'],
             ['train.py', '--init_from=resume', '--out_dir=out/größe', '--max_iters=4'],
             ['sample.py', '--ckpt=out/größe', '--start=FILE:ünd.txt', '--max_new_tokens=9'],
             ['eval.py', '--ckpt=out/größe'], ['analyze.py', 'curves', 'out/größe', '--out=größe.png'],
             ['analyze.py', 'layers', '--ckpt=out/größe', '--num_samples=2', '--out=ü.png'],
             ['prepare/imagefolder.py', 'photos', '--out', 'data/größe', '--size', '16', '--workers', '0'],
-            ['train.py', '--model=crate', '--dataset=größe', '--image_size=8', '--patch_size=4', *SMALL[:3],
-             *SMALL[4:], '--out_dir=out/pictures'],
+            ['train.py', '--model=crate', '--dataset=größe', '--image_size=8', '--patch_size=4', *SMALL,
+             '--out_dir=out/pictures'],
             ['sample.py', '--ckpt=out/pictures', '--image=photos/val/größe']):
         done = run(*words, cwd=tmp_path, **HOSTILE)
         assert done.returncode == 0, (words, done.stderr)

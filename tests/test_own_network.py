@@ -167,8 +167,7 @@ def test_a_loss_below_zero_ends_a_run_only_at_a_target_that_it_reaches(target, v
 
 # ---- bugs keep their traceback
 
-BUGS = {'in_forward': {CALL: f'a, b = x.shape + (1,)\n        {CALL}'},
-        'in_init': {'self.text, d = config, config.task': 'self.text, d, e = config, config.task'},
+BUGS = {'in_init': {'self.text, d = config, config.task': 'self.text, d, e = config, config.task'},
         'in_config': {'    @property\n': '    def __post_init__(self):\n        a, b = 1, 2, 3\n\n    @property\n'},
         'in_a_file': {CALL: "z = open('nowhere')"}}
 

@@ -5,8 +5,7 @@ from helpers import HARD_PICTURES, OF_AUTOENCODERS, by_hand, column, config_of, 
 
 import eval as scores
 from engine.checkpoint import RunDirectory
-from engine.trained import read_config, read_last
-from model_crate import CRATE, CRATEConfig
+from engine.trained import load_model, open_run, read_last
 from tasks.pictures import ImageSplit
 
 pytestmark = pytest.mark.usefixtures('quick')
@@ -29,7 +28,7 @@ def test_a_masked_autoencoder_learns_the_colours_of_pictures(name, quads, tmp_pa
 
 def loss_by_hand(state, out, pictures_data):
     """(loss, top-1) on the validation pictures of `quads`, without this project's pipeline."""
-    model = CRATE(CRATEConfig(**read_config(out)['network'])).eval()
+    model = load_model(open_run(out))
     model.load_state_dict(state)
     logits, y = by_hand(model, pictures_data / 'quads', 'val')
     return -logits.log_softmax(1)[range(len(y)), y].mean().item(), (logits.argmax(1) == y).double().mean().item()

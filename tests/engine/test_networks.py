@@ -59,8 +59,8 @@ def test_another_resolution_changes_positions_alone(name):
 
 
 @pytest.mark.parametrize('own, setting', [
-    ({}, dict(n_head=4)), ({}, dict(n_embd=32)), ({}, dict(gelu='tanh')), ({}, dict(image_size=32)),
-    (dict(causal=True), dict(causal=False)), (dict(causal=False), dict(causal=True)), ({}, dict(of_another_version=1))])
+    ({}, dict(n_head=4)), ({}, dict(n_embd=32)), ({}, dict(gelu='tanh')), (dict(causal=True), dict(causal=False)),
+    (dict(causal=False), dict(causal=True)), ({}, dict(of_another_version=1))])
 def test_weights_stay_the_function_that_they_were_trained_as(own, setting):
     name = 'crate' if own else 'aot'
     with pytest.raises(Mistake, match=min(setting)):

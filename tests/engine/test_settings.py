@@ -57,17 +57,14 @@ def test_mistakes_in_a_file(text, name, tmp_path):
 
 # ---- help
 
-CONFIGS = [networks.network(name)[1] for name in networks.names()]
-
-
 def test_help_lists_every_setting_with_its_meaning(capsys):
     train.main(['--help'])
     said = capsys.readouterr().out + settings.help_text('', SampleConfig)
     lines = [line.split() for line in said.splitlines() if line.startswith('  --')]
     assert all(len(words) > 1 for words in lines)
     names = {words[0].partition('=')[0].strip('-') for words in lines}
-    assert all(f.name in names for c in (train.TrainConfig, AugmentConfig, SampleConfig, *CONFIGS)
-               for f in dataclasses.fields(c))
+    configs = train.TrainConfig, AugmentConfig, SampleConfig, *(networks.network(name)[1] for name in networks.names())
+    assert all(f.name in names for c in configs for f in dataclasses.fields(c))
 
 
 @pytest.mark.parametrize('words, shown', [
