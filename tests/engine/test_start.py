@@ -24,7 +24,7 @@ def start(*words):
 
 @pytest.mark.parametrize('words, config', [
     ('', 'train_aot_stdlib'), ('--dataset=linear --n_layer=5', 'train_aot_linear'),
-    ('--model=crate', 'train_crate_shapes'), ('--model=vit_mae', 'pretrain_vit_mae_shapes'),
+    ('--model=crate', 'train_crate_shapes'), ('--model=crate_mae', 'pretrain_crate_mae_shapes'),
     ('--model=crate --dataset=shapes', 'train_crate_shapes'), ('--model=crate --dataset=stdlib', 'train_aot_stdlib'),
     ('--model=crate --dataset=stdlib --causal=false', 'train_crate_bert_stdlib'),
     ('--model=crate --dataset=tiny --data_dir={}', 'train_aot_stdlib')])
