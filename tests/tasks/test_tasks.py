@@ -9,7 +9,7 @@ import tasks
 from engine.device import Device
 from engine.networks import TASKS
 from engine.settings import Mistake
-from tasks import AugmentConfig, Task
+from tasks import AugmentConfig, Task, augment
 from tasks.hidden import HiddenTokens, MaskedTextSplit
 from tasks.pictures import Classification, ImageSplit, Reconstruction
 from tasks.regression import Prompts, Regression
@@ -94,5 +94,6 @@ def test_a_network_has_its_task_and_what_goes_to_the_device_has_no_gaps(kind, ta
     batches = [*(made.take(batch, training=True) for batch in steps), *made.validation()]
     assert [len(y) for _, y in batches] == [3] * 4 and {kind for _, kind, *_ in KINDS} == TASKS.keys()
     assert len(Post.sent) == 8 and all(t.is_contiguous() for t in Post.sent)
-    if 'image_size' in config:  # else panoramas would not be cut
+    if 'image_size' in config:  # else panoramas would not be cut, or not at random
         assert made.train_wants['image_size'] == made.valid_wants['image_size'] == (8, 8)
+        assert made.train_wants['columns'] == augment.PLACE and 'columns' not in made.valid_wants
