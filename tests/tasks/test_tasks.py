@@ -90,10 +90,12 @@ def test_a_network_has_its_task_and_what_goes_to_the_device_has_no_gaps(kind, ta
     model = SimpleNamespace(config=SimpleNamespace(task=task, **config))
     made = tasks.choose(c, AugmentConfig(**augmented), folder, model, Post('cpu', 'float32', 'false'))
     assert type(made) is kind and made.size == (16 if dataset == 'text' else 1)
-    steps = made.train.batches(made.batch, c.seed, made.parts, 0, 1, **made.train_wants)
+    steps = list(made.train.batches(made.batch, c.seed, made.parts, 0, 1, **made.train_wants))
     batches = [*(made.take(batch, training=True) for batch in steps), *made.validation()]
     assert [len(y) for _, y in batches] == [3] * 4 and {kind for _, kind, *_ in KINDS} == TASKS.keys()
     assert len(Post.sent) == 8 and all(t.is_contiguous() for t in Post.sent)
     if 'image_size' in config:  # else panoramas would not be cut, or not at random
         assert made.train_wants['image_size'] == made.valid_wants['image_size'] == (8, 8)
         assert made.train_wants['columns'] == augment.PLACE and 'columns' not in made.valid_wants
+    if kind is Classification:  # what is validated is not augmented
+        assert not torch.equal(*(made.take(steps[0], training)[0] for training in (True, False)))
