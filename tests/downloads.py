@@ -23,10 +23,8 @@ class Flaky(BaseHTTPRequestHandler):
         state = self.server.state
         plan = state['plan'].pop(0) if len(state['plan']) > 1 else state['plan'][0]
         content, start = state['content'], 0
-        if plan == 'busy':
-            return self.send_error(503)
-        if plan == 'gone':
-            return self.send_error(404)
+        if plan in ('busy', 'gone'):
+            return self.send_error(503 if plan == 'busy' else 404)
         if plan in ('moved', 'lost'):  # to an address that serves the next plan, or to itself for ever
             self.send_response(302)
             self.send_header('Location', '/elsewhere' if plan == 'moved' else self.path)
@@ -45,21 +43,15 @@ class Flaky(BaseHTTPRequestHandler):
         if plan == 'elsewhere':  # says that it goes on, and begins anew
             start = 0
         self.send_response(206 if start or plan == 'elsewhere' else 200)
-        self.send_header('Content-Length', {'longer': f'{len(content) - start + 9}', 'odd': 'many'}.get(
-            plan, f'{len(content) - start}'))
+        if plan != 'silent':  # about the length
+            self.send_header('Content-Length', f'{len(content) - start + 9 * (plan == "longer")}')
         self.send_header('Content-Range', f'bytes {start}-{len(content) - 1}/{len(content)}')
         self.send_etags()
         self.end_headers()
-        if plan == 'stall':  # a third of it, and then nothing
-            self.wfile.write(content[start:start + len(content) // 3])
+        end = start + len(content) // 3 if plan in ('drop', 'stall') else len(content)
+        self.wfile.write(content[start:end])
+        if plan == 'stall':
             time.sleep(1.5)
-        elif plan == 'trickle':
-            for i in range(start, len(content), 1 + len(content) // 40):
-                self.wfile.write(content[i:i + 1 + len(content) // 40])
-                self.wfile.flush()
-                time.sleep(0.01)
-        else:
-            self.wfile.write(content[start:] if plan != 'drop' else content[start:start + len(content) // 3])
 
     def send_etags(self):
         for header, key in (('ETag', 'etag'), ('X-Linked-ETag', 'published')):
