@@ -8,30 +8,39 @@ import torch
 from helpers import loud, normalized
 
 from engine import networks, trained
+from tasks.regression import Prompts
 
 SMALL = dict(n_layer=3, n_head=2, n_embd=16)
 PICTURES = dict(image_size=(16, 24), patch_size=(4, 8), **SMALL)  # 4 patches down, 3 across
+CLASSES = dict(PICTURES, num_classes=3)
 TEXT = dict(block_size=12, vocab_size=256, image_size=0, **SMALL)
 NETWORKS = {  # the model file and its settings
-    'crate': ('crate', dict(PICTURES, num_classes=3, head_dim=5)), 'vit': ('vit', dict(PICTURES, num_classes=3)),
-    'crate_mae': ('crate_mae', PICTURES),
+    'crate': ('crate', dict(CLASSES, head_dim=5)), 'vit': ('vit', CLASSES), 'crate_mae': ('crate_mae', PICTURES),
     'vit_mae': ('vit_mae', dict(PICTURES, decoder_n_layer=1, decoder_n_head=2, decoder_n_embd=16)),
-    'aot_pictures': ('aot', dict(PICTURES, num_classes=3)), 'aot_text': ('aot', TEXT),
+    'aot_pictures': ('aot', CLASSES), 'aot_text': ('aot', TEXT),
     'gpt2': ('aot', dict(TEXT, attn='mhsa', mlp=True, bias=True)), 'crate_gpt': ('crate', TEXT),
     'crate_bert': ('crate', dict(TEXT, causal=False, vocab_size=257)), 'functions': ('aot', dict(TEXT, n_dims=5))}
 OTHERS = {  # which some tests alone need
-    'crate_alpha': ('crate_alpha', dict(PICTURES, num_classes=3)),
-    'letters': ('aot', dict(TEXT, vocab_size=5)), 'mean': ('crate', dict(PICTURES, num_classes=3, pool='mean')),
-    'tied': ('crate', dict(PICTURES, num_classes=3, tie_out=True)), 'mhsa': ('aot', dict(TEXT, attn='mhsa')),
-    'one_head': ('crate', dict(PICTURES, num_classes=3, n_head=1)),
-    'wide': ('crate', dict(PICTURES, num_classes=3, image_size=(18, 30), patch_size=(9, 10))),
-    'elsewhere': ('vit', dict(PICTURES, num_classes=3)), 'soft': ('crate', dict(PICTURES, num_classes=3, ista='soft')),
-    'grey': ('crate', dict(PICTURES, num_classes=3, channels=1))}
+    'crate_alpha': ('crate_alpha', CLASSES), 'mean': ('crate', dict(CLASSES, pool='mean')),
+    'tied': ('crate', dict(CLASSES, tie_out=True)), 'one_head': ('crate', dict(CLASSES, n_head=1)),
+    'wide': ('crate', dict(CLASSES, image_size=(18, 30), patch_size=(9, 10))), 'elsewhere': ('vit', CLASSES),
+    'soft': ('crate', dict(CLASSES, ista='soft')), 'grey': ('crate', dict(CLASSES, channels=1)),
+    'letters': ('aot', dict(TEXT, vocab_size=5)), 'mhsa': ('aot', dict(TEXT, attn='mhsa')), 'bpe': ('aot', TEXT)}
+MORE = {  # kinds of layers that no run of tests/analysis/conftest.py has
+    'mm': ('crate', dict(CLASSES, ista='mm', alpha=0.5)), 'bare': ('crate', dict(CLASSES, patch_norm=False)),
+    'soft text': ('crate', dict(TEXT, ista='soft', final_norm=True, tie_out=True)),
+    'class token': ('vit', dict(CLASSES, pool='cls')), 'two norms': ('vit', dict(CLASSES, final_norms=2)),
+    'tie': ('aot', dict(TEXT, tie_out=True, eta=0.3)), 'gelu': ('aot', dict(TEXT, mlp=True, gelu='tanh', head_dim=5)),
+    'mean of all': ('aot', dict(CLASSES, pool='mean', bias=True)),
+    'zeros': ('crate_mae', dict(PICTURES, masking='zero', norm_pix_loss=True)),
+    'listing 3': ('crate_mae', dict(PICTURES, decoder_skip='normed', decoder_n_layer=2, decoder_n_head=4)),
+    'tied mae': ('crate_mae', dict(PICTURES, tie_out=True, lam=0.1, eta=0.3))}
+ALL = NETWORKS | OTHERS | MORE
 THREE = 'vit', 'vit_mae', 'gpt2', 'mhsa', 'elsewhere'  # projections per head, so there is no one subspace
 
 
 def config_of(name):
-    model, settings = (NETWORKS | OTHERS)[name]
+    model, settings = ALL[name]
     return networks.network(model)[1](**settings)
 
 
@@ -42,7 +51,7 @@ def kind_of(name):
 def fresh(name, seed=1337):
     """The network with random weights that analyze.py draws beside a trained one."""
     torch.manual_seed(seed)
-    return networks.network((NETWORKS | OTHERS)[name][0])[0](config_of(name)).eval()
+    return networks.network(ALL[name][0])[0](config_of(name)).eval()
 
 
 def loud_network(name):
@@ -61,7 +70,7 @@ def walk(model, *x):
         normed = layer.norm1(z)
         half = z + layer.attn(normed)
         if hasattr(layer, 'ista'):
-            after = layer.ista(layer.norm2(half))
+            after = layer.ista(layer.norm2(half)) + (half if getattr(layer, 'skip', False) else 0)
         else:
             after = half + layer.mlp(layer.norm2(half)) if layer.mlp else half
         yield layer.attn, normed, z, half, after
@@ -94,7 +103,10 @@ def cropped(place, i):
 
 
 def inputs(place, name):
-    """All pictures of the test split, or the text of the val split."""
+    """All pictures of the test split, the text of the val split, or 7 prompts of 6 values of functions that depend on 3
+    of 5 numbers."""
+    if name == 'functions':
+        return next(Prompts('sparse_linear', 5, 6, 3).fixed(7, 1))
     if kind_of(name) == 'images':
         return torch.cat([cropped(place, i) for i in range(18)]),
     return torch.tensor(np.load(place / 'data' / 'text' / 'val.npy')[:72].astype(np.int64)).view(6, 12),
@@ -130,5 +142,5 @@ def shows(command, name):
     kind = kind_of(name)
     return not (kind != 'images' and command in ('pca', 'segment', 'objects')
                 or kind == 'functions' and command in ('tokens', 'attention')
-                or command == 'ista' and 'crate' not in (NETWORKS | OTHERS)[name][0]
+                or command == 'ista' and 'crate' not in ALL[name][0]
                 or command in ('denoise', 'compress') and name in THREE)

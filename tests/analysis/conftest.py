@@ -32,8 +32,9 @@ def save_network(out, name):
     kind = kind_of(name)
     dataset = {'letters': 'letters', 'elsewhere': 'bare', 'grey': 'grey'}.get(
         name, {'images': 'pics', 'text': 'text', 'functions': 'linear'}[kind])
-    tokenizer = {'name': 'chars', 'alphabet': 'abc\n'} if name == 'letters' else {'name': 'bytes'}
-    meta = {'images': {'classes': ['ant', 'bee', 'cat']}, 'text': {'tokenizer': tokenizer}, 'functions': {}}[kind]
+    tokenizers = {'letters': {'name': 'chars', 'alphabet': 'abc\n'}, 'bpe': {'name': 'gpt2'}}
+    meta = {'images': {'classes': ['ant', 'bee', 'cat']}, 'functions': {},
+            'text': {'tokenizer': tokenizers.get(name, {'name': 'bytes'})}}[kind]
     save_run(out, loud_network(name), {'kind': kind} | meta, dataset=dataset, eval_crop=0.8)
 
 

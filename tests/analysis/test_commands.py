@@ -140,7 +140,7 @@ REFUSED = [  # a command, a network and words, of which the last is named; or wo
     ('tokens letters --start=abx', "'x'"), ('page letters --start=abx', "'x'"),
     ('attention gpt2 --start=FILE:nowhere', 'nowhere'), ('layers crate --image=nowhere.png', 'nowhere.png'),
     ('layers crate --image_size=17,24', 'image_size'), ('objects crate --beside={place}/runs/wide', 'runs/wide'),
-    *((f'page {name}', f'runs/{name}') for name in ('crate_alpha', 'crate_bert', 'functions')),
+    *((f'page {name}', f'runs/{name}') for name in ('crate_alpha', 'crate_bert', 'functions', 'bpe')),
     *((f'page crate --beside={{place}}/runs/{name}', f'runs/{name}') for name in ('aot_text', 'grey')),
     ('page aot_text --beside={place}/runs/letters', 'runs/letters'), ('augment - toy', 'toy'), ('curves -', 'curves'),
     ('curves - nowhere', 'nowhere'), ('layer -', 'layers, subspaces'), ('- -', 'layers, subspaces')]

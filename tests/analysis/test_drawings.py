@@ -9,7 +9,6 @@ from matplotlib.text import Text
 from torch.nn.functional import normalize
 
 from analysis import layers, measures
-from tasks.regression import Prompts
 
 # ---- what figures say
 
@@ -31,14 +30,15 @@ def by_hand(name, model, x, measure='paper', threshold=0.0, part=2):
     """{(column, layer): (mean, spread)}; tests/analysis/test_measures.py is about the measures."""
     found, lam = {}, getattr(model.config, 'lam', 0.1)
     with torch.no_grad():
-        for l, (attention, normed, _, half, z) in enumerate(walk(model, *x), 1):
+        for l, (layer, (attention, normed, _, half, z)) in enumerate(zip(model.layers, walk(model, *x)), 1):
             U = torch.stack([U for U, _ in projections(attention, part)])           # without the biases of gpt2
             kept = torch.where(z.abs() > threshold, z, 0)
             found['objective', l] = measures.objective(kept, kept[:, None] @ U, lam)
             found['rate', l] = (measures.compressed_rate(half[:, None] @ U) if measure == 'paper' else
                                 measures.released_rate(normed[:, None] @ U))
             if name not in ('aot_text', 'aot_pictures', 'functions', 'mhsa'):       # attention alone sets nothing to 0
-                found['sparsity', l] = (z.abs() > threshold).double().mean((1, 2))
+                codes = layer.ista.code(layer.norm2(half)) if name == 'crate_alpha' else z
+                found['sparsity', l] = (codes.abs() > threshold).double().mean((1, 2))
     return {k: mean_and_spread(values) for k, values in found.items()}
 
 
@@ -59,22 +59,15 @@ def same(rows, expected):
     ('crate', ['--measure=released', '--threshold=0.3'], dict(measure='released', threshold=0.3)),
     ('crate', [], {}),
     ('vit', ['--part=query', '--measure=released'], dict(part=0, measure='released')),
-    ('gpt2', ['--part=key'], dict(part=1)), ('mhsa', [], {}),
-    *((name, [], {}) for name in ('vit_mae', 'crate_mae', 'crate_gpt', 'crate_bert', 'aot_text', 'aot_pictures'))])
+    ('gpt2', ['--part=key'], dict(part=1)), ('functions', ['--dataset=sparse_linear', '--num_samples=7'], {}),
+    *((name, [], {}) for name in ('mhsa', 'vit_mae', 'crate_mae', 'crate_gpt', 'crate_bert', 'crate_alpha', 'aot_text',
+                                  'aot_pictures'))])
 def test_layers_hold_what_one_computes(name, words, settings, place, look):
     rows, x = look('layers', name, '--seed=5', *words), inputs(place, name)
     kinds = {(row['network'], row['weights']) for row in rows}
     assert kinds == {(f'{place}/runs/{name}', 'trained'), ('random weights', 'random')}
     for weights, model in (('trained', load(place, name)), ('random', fresh(name, 5))):
         same([row for row in rows if row['weights'] == weights], by_hand(name, model, x, **settings))
-
-
-@pytest.mark.parametrize('dataset', ['linear', 'sparse_linear'])
-def test_layers_of_prompts(dataset, place, look):
-    """Six values of functions of 5 numbers, of which sparse ones depend on three."""
-    rows, x = look('layers', 'functions', '--num_samples=7', f'--dataset={dataset}'), Prompts(dataset, 5, 6, 3)
-    for weights, model in (('trained', load(place, 'functions')), ('random', fresh('functions'))):
-        same([row for row in rows if row['weights'] == weights], by_hand('functions', model, next(x.fixed(7, 1))))
 
 
 def test_other_networks_stand_beside_and_see_the_same_data(place, look):
@@ -88,17 +81,6 @@ def test_other_networks_stand_beside_and_see_the_same_data(place, look):
         same(mine, by_hand(name, fresh(name), x))
     assert len(rows) == 7 * 3
     assert look('layers', 'elsewhere') != look('layers', 'elsewhere', '--dataset=pics')
-
-
-@torch.no_grad()
-def test_sparsity_is_that_of_codes_where_they_are_decoded(place, look):
-    rows = look('layers', 'crate_alpha', '--show=sparsity')
-    rows = [row for row in rows if row['weights'] == 'trained']
-    model = load(place, 'crate_alpha')
-    z = model.embed(*inputs(place, 'crate_alpha'))
-    for row, layer in zip(rows, model.layers, strict=True):
-        codes, z = layer.ista.code(layer.norm2(z + layer.attn(layer.norm1(z)))), layer(z)
-        assert float(row['sparsity']) == pytest.approx((codes != 0).double().mean().item(), rel=1e-3)
 
 
 def test_verdicts_are_what_the_tables_say(look, capsys):

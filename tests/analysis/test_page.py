@@ -6,12 +6,11 @@ import re
 import shutil
 import subprocess
 
-import insides
 import numpy as np
 import pytest
 import torch
-from helpers import ROOT, loud
-from insides import loud_network, walk
+from helpers import ROOT
+from insides import ALL, MORE, PICTURES, loud_network, walk
 
 import analyze
 from analysis import layers, measures, page
@@ -24,16 +23,6 @@ BROWSER = next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', '
 in_node = pytest.mark.skipif(not NODE, reason='there is no node, which runs the JavaScript of the page')
 in_browser = pytest.mark.skipif(not BROWSER, reason='there is no chromium or chrome, which opens the page')
 
-PICTURES, TEXT = insides.PICTURES | {'num_classes': 3}, insides.TEXT
-MORE = {  # kinds of layers that tests/insides.py does not have: the model file and its settings
-    'mm': ('crate', dict(PICTURES, ista='mm', alpha=0.5)), 'bare': ('crate', dict(PICTURES, patch_norm=False)),
-    'soft text': ('crate', dict(TEXT, ista='soft', final_norm=True, tie_out=True)),
-    'class token': ('vit', dict(PICTURES, pool='cls')), 'two norms': ('vit', dict(PICTURES, final_norms=2)),
-    'tied': ('aot', dict(TEXT, tie_out=True, eta=0.3)), 'gelu': ('aot', dict(TEXT, mlp=True, gelu='tanh', head_dim=5)),
-    'mean of all': ('aot', dict(PICTURES, pool='mean', bias=True)),
-    'zeros': ('crate_mae', dict(insides.PICTURES, masking='zero', norm_pix_loss=True)),
-    'listing 3': ('crate_mae', dict(insides.PICTURES, decoder_skip='normed', decoder_n_layer=2, decoder_n_head=4)),
-    'tied mae': ('crate_mae', dict(insides.PICTURES, tie_out=True, lam=0.1, eta=0.3))}
 MAE = ['crate_mae', 'zeros', 'listing 3', 'tied mae']
 KINDS = [*MORE, 'crate', 'vit', 'aot_pictures', 'aot_text', 'gpt2', 'mhsa', 'crate_gpt', 'letters', 'crate_mae', 'mean',
          'soft', 'one_head', 'wide', 'grey']
@@ -59,12 +48,7 @@ def held(text):
 @torch.no_grad()
 def rounded(name):
     """(the name of its file, a loud network whose weights are rounded as the page's)."""
-    if name not in MORE:
-        file, model = (insides.NETWORKS | insides.OTHERS)[name][0], loud_network(name)
-    else:
-        torch.manual_seed(0)
-        file, (Network, Config) = MORE[name][0], networks.network(MORE[name][0])
-        model = loud(Network(Config(**MORE[name][1])))
+    file, model = ALL[name][0], loud_network(name)
     tensors = dict([*model.named_parameters(), *model.named_buffers()])
     for k, numbers, scale in page.whole_numbers(model):
         kept = numbers * scale
@@ -245,15 +229,8 @@ def test_two_networks_side_by_side(write):
 def test_a_network_without_labels_has_no_classes():
     """As DINO's, which opens as CRATE with one class that means nothing."""
     Network, Config = networks.network('crate')
-    subject = Subject('', {'model': 'crate', 'data': {}}, Network(Config(**PICTURES | {'num_classes': 1})), '', 'C0')
+    subject = Subject('', {'model': 'crate', 'data': {}}, Network(Config(**PICTURES, num_classes=1)), '', 'C0')
     assert page.network(subject)['classes'] is None
-
-
-def test_large_vocabularies_are_refused():
-    Network, Config = networks.network('aot')
-    model = Network(Config(**TEXT))
-    with pytest.raises(ValueError, match='gpt2'):
-        page.check([Subject('', {'model': 'aot', 'data': {'tokenizer': {'name': 'gpt2'}}}, model, '', 'C0')])
 
 
 # ---- in a browser ---------------------------------------------------------------------------------------------------
