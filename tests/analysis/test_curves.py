@@ -11,12 +11,9 @@ from engine import plots
 def a_run(folder, losses, per_step=10, splits=('train', 'val')):
     """A run directory with such validation losses; those of training are larger by one."""
     folder.mkdir()
-    config = {'model': 'aot', 'settings': {'dataset': 'stdlib'}, 'network': {}, 'data': {}}
-    (folder / 'config.json').write_text(json.dumps(config))
-    (folder / 'log.jsonl').write_text(''.join(
-        json.dumps({'step': i, 'split': split, 'loss': loss + (split == 'train'), 'lr': 0.1,
-                    'seen': (i + (split == 'train')) * per_step, 'seconds': 0.5 * i}) + '\n'
-        for i, loss in enumerate(losses) for split in splits))
+    rows = [{'step': i, 'split': split, 'loss': loss + (split == 'train'), 'seen': (i + (split == 'train')) * per_step,
+             'seconds': 0.5 * i} for i, loss in enumerate(losses) for split in splits]
+    (folder / 'log.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
     return str(folder)
 
 

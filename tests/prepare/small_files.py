@@ -144,7 +144,8 @@ def names(pictures):
 
 
 def with_masks(out, split):
-    """[(name, label, mask, classes of its objects)] of a prepared split."""
+    """[(name, class, mask, classes of its objects)] of a prepared split, and all classes."""
     images = ImageSplit(out, split)
-    masks, name_of = Masks(images), np.load(out / f'{split}.names.npy')
-    return [(name_of[i].decode(), int(images.labels[i]), *masks[i]) for i in range(len(images))]
+    named, masks, name_of = images.classes, Masks(images), np.load(out / f'{split}.names.npy')
+    return [(name_of[i].decode(), named[images.labels[i]], masks[i][0], [named[k] for k in masks[i][1]])
+            for i in range(len(images))], named

@@ -13,6 +13,7 @@ from helpers import ROOT, fails, run
 from small_benchmarks import CBT as BOOKS
 from small_benchmarks import NE, zipped
 from small_files import box, coco_files, jpeg, npy, png, squares, subset, thing, tree, voc_files
+from test_folders import FOLDER, LAYOUTS, SOLUTION
 
 from engine.settings import Mistake
 from tasks import files
@@ -20,20 +21,15 @@ from tasks import files
 SCRIPTS = sorted(p.stem for p in (ROOT / 'prepare').glob('*.py') if p.stem != '__init__')
 X, Y = np.arange(1050, dtype=np.uint8).reshape(50, 7, 3), np.arange(50) % 3
 ONE = squares((1, 2, 2))
-FOLDER = {f'f/{split}/{c}/{i}.jpg': jpeg() for split in ('train', 'val') for c in 'ab' for i in (0, 1)}
-VAL = [f'ILSVRC2012_val_{i}' for i in range(3)]
-SOLUTION = 'ImageId,x\n' + ''.join(f'{name},n{i} 1 2 3 4\n' for i, name in enumerate(VAL))
+NESTED = {f'f/{name}': content for name, content in FOLDER.items()}
 PACK = ' --workers 0 --size 8'
 WORK = {  # script: (words, files) that work, in a folder that takes the place of {}
     'arrays': ('--images {}x.npy --labels {}y.npy', {'x.npy': npy(X), 'y.npy': npy(Y)}),
     'cbt': ('--from {}x.tgz', {'x.tgz': tar({name: text.encode() for name, text in BOOKS.items()}, 'gz')}),
     'coco': ('--from {}.' + PACK, coco_files([
         thing(box(1, 1, 9)), thing({'counts': [9, 2, 1189], 'size': [30, 40]})])),
-    'imagefolder': ('{}f' + PACK, FOLDER),
-    'imagenet': ('--from {}.' + PACK, {
-        'ILSVRC2012_img_train.tar': tar({f'n{i}.tar': tar({'a.JPEG': jpeg()}) for i in range(3)}),
-        'ILSVRC2012_img_val.tar': tar({f'{name}.JPEG': jpeg() for name in VAL}),
-        'LOC_val_solution.csv': SOLUTION.encode()}),
+    'imagefolder': ('{}f' + PACK, NESTED),
+    'imagenet': ('--from {}.' + PACK, LAYOUTS['tars']),
     'lambada': ('--from {}lambada_test.jsonl', {'lambada_test.jsonl': b'{"text": "a b"}\n\n{"text": "two words"}'}),
     'openwebtext': ('--from {}. --subsets 1 --tokenizer bytes --val 0.3 --workers 0', {
         'urlsf_subset00.tar': subset(0)}),
@@ -109,7 +105,7 @@ def code(*counts, size=(30, 40)):
     return {'counts': counts, 'size': size}
 
 
-NOTHING = dict.fromkeys(FOLDER)
+NOTHING = dict.fromkeys(NESTED)
 BOX, LATER = box(1, 1, 9), ('instances_val2018', 'val2018')
 COCO, KAGGLE = 'annotations/instances_val2017.json', 'LOC_val_solution.csv'
 REFUSED = {  # script: [(files that are changed or missing, more words, what the line names)]
@@ -129,10 +125,10 @@ REFUSED = {  # script: [(files that are changed or missing, more words, what the
     'imagefolder': [
         ({'f/train/emu/readme.txt': b''}, '', 'f/train/emu'),
         *[({f'f/{split}/emu/1.jpg': jpeg()}, '', 'emu') for split in ('train', 'val')],
-        ({name: None for name in FOLDER if 'train' in name}, '', 'no folder train'), (NOTHING, '', 'no class folder'),
+        ({name: None for name in NESTED if 'train' in name}, '', 'no folder train'), (NOTHING, '', 'no class folder'),
         (NOTHING | {'f/1.jpg': jpeg()}, '', 'f;'), (NOTHING | {'f/a/1.jpg': jpeg()}, '', 'split val')],
     'imagenet': [
-        *[({KAGGLE: text.encode()}, '', KAGGLE) for text in (SOLUTION[:-20], SOLUTION + 'x,n1 1 2 3 4\n')],
+        *[({KAGGLE: text.encode()}, '', KAGGLE) for text in (SOLUTION[:-30], SOLUTION + 'x,n1 1 2 3 4\n')],
         *[({name: None}, '', name) for name in (KAGGLE, 'ILSVRC2012_img_train.tar', 'ILSVRC2012_img_val.tar')],
         ({KAGGLE: None, 'imagenet_2012_validation_synset_labels.txt': b'n1\nn2\n'}, '', 'synset_labels.txt'),
         *[({}, f'--from {path}', path) for path in ('ILSVRC2012_img_val.tar', 'nowhere', KAGGLE)]],

@@ -47,19 +47,14 @@ def test_a_dataset_is_the_text_of_its_files(tokenizer, tmp_path, capsys):
         assert meta['splits'][split] == {'tokens': len(ids), 'dtype': 'uint16', 'bytes': len(part.encode())}
 
 
-def test_parts_of_shakespeare(tmp_path, monkeypatch):
+def test_parts_of_shakespeare_the_published_file(tmp_path, capsys, monkeypatch):
     """Train, test and val lie in this order in the text, each tokenized by itself."""
     whole = 'seven wonders of the ancient world ' * 20
+    words = '--from', str(tree(tmp_path, {'input.txt': whole.encode()})), '--out', f'{tmp_path}/d'
+    for script in shakespeare, shakespeare_char:
+        assert 'input.txt' in fails(capsys, script.main, *words) and not (tmp_path / 'd').exists()
     monkeypatch.setattr(shakespeare, 'SHA256', hashlib.sha256(whole.encode()).hexdigest())
-    tree(tmp_path, {'input.txt': whole.encode()})
-    shakespeare_char.main(['--from', str(tmp_path), '--out', f'{tmp_path}/d'])
+    shakespeare_char.main(words)
     tokenizer = Tokenizer(**data.read_meta(tmp_path / 'd')['tokenizer'])
     for split, part in (('train', whole[:595]), ('test', whole[595:630]), ('val', whole[630:])):
         assert tokenizer.decode(np.load(tmp_path / 'd' / f'{split}.npy').tolist()) == part
-
-
-@pytest.mark.parametrize('script', [shakespeare, shakespeare_char])
-def test_shakespeare_is_the_published_file(script, tmp_path, capsys):
-    tree(tmp_path, {'input.txt': b'To be'})
-    assert 'input.txt' in fails(capsys, script.main, '--from', str(tmp_path), '--out', f'{tmp_path}/d')
-    assert not (tmp_path / 'd').exists()

@@ -23,14 +23,11 @@ def folder(bytes_data):
 # ---- one split of a dataset
 
 
-def test_what_is_saved_is_read(folder):
+def test_what_is_saved_is_read_and_validation_sees_the_split_once(folder):
+    """Targets are one token ahead."""
     train, val = TextSplit(folder, 'train', 16), TextSplit(folder, 'val', 16)
     assert bytes(train.tokens.astype(np.uint8)) + bytes(val.tokens.astype(np.uint8)) == TEXT.encode()
-    assert train.tokens.dtype == np.uint16 and train.tokens_per_byte == 1 and isinstance(train.tokens, np.memmap)
-
-
-def test_targets_are_one_token_ahead_and_validation_sees_the_split_once(folder):
-    val = TextSplit(folder, 'val', 16)
+    assert train.tokens.dtype == np.uint16 and isinstance(train.tokens, np.memmap)
     x, y = (torch.cat(parts) for parts in zip(*val.fixed(4, 10 ** 6)))
     assert x.shape == y.shape == (len(x), 16) and torch.equal(x[:, 1:], y[:, :-1])
     assert abs(y.numel() - len(val.tokens)) <= 32 and y[-1, -1] == val.tokens[-1]  # not a million batches
