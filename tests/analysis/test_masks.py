@@ -1,5 +1,5 @@
-"""Masks in pictures: MaskCut equals the released code, and its rules by loops and a flood; average
-precision equals pycocotools'; the rest equals loops over pixels."""
+"""Masks in pictures: MaskCut equals the released code, and loops over cells; average precision equals pycocotools'; the
+rest equals loops over pixels."""
 import json
 
 import numpy as np
@@ -12,8 +12,8 @@ from analysis.maskcut import maskcut
 from analysis.objects import Scores, average_precision, connected, two_means
 from analysis.segmentation import of_objects
 
-CUTS, PRECISIONS = (json.loads((ROOT / 'tests' / 'golden' / f'{name}.json').read_text())['cases']
-                    for name in ('maskcut', 'average_precision'))
+CUTS, RULES, PRECISIONS = (json.loads((ROOT / 'tests' / 'golden' / f'{name}.json').read_text())['cases']
+                           for name in ('maskcut', 'maskcut_rules', 'average_precision'))
 
 # ---- MaskCut
 
@@ -37,58 +37,12 @@ def test_maskcut_equals_the_released_code(i):
     assert found.dtype == torch.bool and found.int().tolist() == case['masks']
 
 
-def flooded(part, seed):
-    """The cells of part, bool (H, W), that a flood reaches from a cell through its neighbours: bool (H, W)."""
-    (H, W), reached, edge = part.shape, np.zeros_like(part), [seed]
-    while edge:
-        r, c = edge.pop()
-        if 0 <= r < H and 0 <= c < W and part[r, c] and not reached[r, c]:
-            reached[r, c] = True
-            edge += [(r + 1, c), (r - 1, c), (r, c + 1), (r, c - 1)]
-    return reached
-
-
-def by_loops(features, grid, tau, masks):
-    """MaskCut by the rules of the reference, and how often each of three of them decided."""
-    (H, W), found, last, turned, overlapping, small = grid, [], None, 0, 0, 0
-    x = features.double().numpy().reshape(-1, H, W).copy()
-    for i in range(masks):
-        taken = np.any(found, 0) if found else np.zeros((H, W), bool)
-        flat = (x * ~taken).reshape(len(x), -1)
-        flat = flat / np.maximum(np.linalg.norm(flat, axis=0), 1e-12)
-        A = np.where(flat.T @ flat > tau, 1.0, 1e-5)
-        root = np.diag(A.sum(1) ** -0.5)
-        v = root @ np.linalg.eigh(np.eye(len(A)) - root @ A @ root)[1][:, 1]
-        v = (v * np.sign(v[np.abs(v).argmax()])).reshape(H, W)
-        part = v > v.mean()
-        if sum(part[r, c] for r in (0, -1) for c in (0, -1)) >= 3:
-            v, part, turned = -v, ~part, turned + 1
-        mask = flooded(part, np.argwhere(v > v.max() - 1e-9)[0])
-        if last is not None and (mask & last).sum() / (mask | last).sum() > 0.5:
-            overlapping, mask = overlapping + ((mask & last).sum() / (mask | last).sum() < 0.95), mask & False
-        elif last is not None and mask.mean() <= 0.01:
-            small, mask = small + 1, mask & False
-        last = mask
-        found.append(mask & ~taken)
-    return np.stack(found), np.array([turned, overlapping, small])
-
-
-def test_maskcut_by_loops():
-    """On pictures with up to three things before a background of two parts; each rule decides some."""
-    rules = np.zeros(3, int)
-    for seed in range(60):
-        g = torch.Generator().manual_seed(seed)
-        H, W = grid = [(8, 8), (6, 10), (12, 11)][seed % 3]
-        kinds = torch.zeros(H, W, dtype=torch.long)
-        for m in (1, 2, 3):
-            side = int(torch.randint(1, 6, (1,), generator=g))
-            r, c = (int(torch.randint(0, n - 2, (1,), generator=g)) for n in grid)
-            kinds[r:r + side, c:c + side] = m
-        x = torch.randn(4, 12, generator=g)[kinds.flatten()].T + 0.4 * torch.randn(12, H * W, generator=g)
-        expected, decided = by_loops(x, grid, 0.15, 3)
-        rules += decided
-        assert np.array_equal(maskcut(x, grid, 0.15, 3).numpy(), expected)
-    assert rules.min() > 0, rules
+@pytest.mark.parametrize('case', RULES, ids=lambda case: f'{case["decides"]}-{case["seed"]}')
+def test_each_rule_of_maskcut(case):
+    """Up to three things before a background of two parts; in each case one rule decides."""
+    g, kinds = torch.Generator().manual_seed(case['seed']), torch.tensor(case['kinds'])
+    x = torch.randn(4, 12, generator=g)[kinds.flatten()].T + 0.4 * torch.randn(12, kinds.numel(), generator=g)
+    assert maskcut(x, kinds.shape, 0.15, 3).int().tolist() == case['masks']
 
 
 @pytest.mark.parametrize('seed', range(20))
@@ -136,6 +90,17 @@ def test_two_colours_are_told_apart_whichever_is_brighter():
     assert torch.equal(found[0], shape[0]) and torch.equal(found[1], ~shape[1])
     assert torch.equal(two_means(255 - x), found)
     assert not two_means(torch.full((1, 4, 4, 3), 7.0))[0].all()
+
+
+def flooded(part, seed):
+    """The cells of part, bool (H, W), that a flood reaches from a cell through its neighbours: bool (H, W)."""
+    (H, W), reached, edge = part.shape, np.zeros_like(part), [seed]
+    while edge:
+        r, c = edge.pop()
+        if 0 <= r < H and 0 <= c < W and part[r, c] and not reached[r, c]:
+            reached[r, c] = True
+            edge += [(r + 1, c), (r - 1, c), (r, c + 1), (r, c - 1)]
+    return reached
 
 
 def test_connected_parts_by_a_flood():
