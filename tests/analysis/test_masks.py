@@ -92,26 +92,12 @@ def test_two_colours_are_told_apart_whichever_is_brighter():
     assert not two_means(torch.full((1, 4, 4, 3), 7.0))[0].all()
 
 
-def flooded(part, seed):
-    """The cells of part, bool (H, W), that a flood reaches from a cell through its neighbours: bool (H, W)."""
-    (H, W), reached, edge = part.shape, np.zeros_like(part), [seed]
-    while edge:
-        r, c = edge.pop()
-        if 0 <= r < H and 0 <= c < W and part[r, c] and not reached[r, c]:
-            reached[r, c] = True
-            edge += [(r + 1, c), (r - 1, c), (r, c + 1), (r, c - 1)]
-    return reached
-
-
-def test_connected_parts_by_a_flood():
-    """The four largest, the largest first."""
-    masks = np.random.default_rng(1).random((5, 11, 13)) < 0.55
-    for part, found in zip(masks, connected(torch.tensor(masks), 4).numpy()):
-        sizes = sorted((flood.sum() for flood in {f.tobytes(): f for f in (
-            flooded(part, tuple(cell)) for cell in np.argwhere(part))}.values()), reverse=True)[:4]
-        assert found.sum((1, 2)).tolist() == sizes + [0] * (4 - len(sizes))
-        for m in found:
-            assert not m.any() or np.array_equal(m, flooded(part, tuple(np.argwhere(m)[0])))
+def test_connected_parts_the_largest_first():
+    """Neighbours are left, right, above and below."""
+    drawn = np.array([list(row) for row in ('a.bbbbb.cc', 'a.b...b.cc', 'a.b.d.b.c.', 'a..ddd.e..', '.f.dd.ee..')])
+    all_parts, one = connected(torch.tensor(np.stack((drawn != '.', drawn == 'b'))), 5).numpy()
+    assert [part.tolist() for part in all_parts] == [(drawn == letter).tolist() for letter in 'bdcae']
+    assert np.array_equal(one[0], drawn == 'b') and not one[1:].any()
     assert not connected(torch.zeros(1, 3, 3, dtype=torch.bool), 2).any()
 
 
