@@ -25,12 +25,8 @@ def overlap(a, b, known):
 
 def kept(w, share):
     """The patches that hold `share` of the weights w, from the largest on."""
-    found, held = [], 0.0
-    for n in sorted(range(12), key=lambda n: -w[n]):
-        if held < share:
-            found.append(n)
-        held += w[n]
-    return found
+    order = np.argsort(w)[::-1]
+    return order[:1 + (np.cumsum(np.array(w)[order])[:-1] < share).sum()]
 
 
 @pytest.fixture(scope='module')

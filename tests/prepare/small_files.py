@@ -33,9 +33,7 @@ def jpeg(width=40, height=30, colour=None, kind='JPEG', **options):
 def png(numbers, palette=False):
     image = Image.fromarray(np.asarray(numbers))
     if palette:
-        image = image.convert('P')
         image.putpalette([i * 7 % 256 for i in range(768)])
-        image.putdata(np.asarray(numbers).ravel().tolist())
     return saved(image, 'PNG')
 
 

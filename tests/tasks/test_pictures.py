@@ -41,9 +41,8 @@ def test_pictures_that_are_saved_are_read_and_jpegs_as_pillow_reads_them(name, s
     if 'pack' in name:
         names = np.load(images.folder / f'{split}.names.npy').tolist()
         assert names == [name.encode() for name, _, _ in JPEGS[split]] and images.classes == ['x', 'y', 'z', 'w']
-        content, offsets = images.pixels  # those of a grey pack were made grey before
-        files = [io.BytesIO(content[a:b].tobytes()) for a, b in zip(offsets, offsets[1:])] if name == 'grey_pack' else \
-            [io.BytesIO(file) for _, _, file in JPEGS[split]]
+        content, offsets = images.pixels
+        files = [io.BytesIO(content[a:b].tobytes()) for a, b in zip(offsets, offsets[1:])]
         pictures, labels = [np.asarray(Image.open(file)) for file in files], [label for _, label, _ in JPEGS[split]]
     else:
         pictures, labels = quadrants(40) if split == 'train' else quadrants(20, 1)
