@@ -114,14 +114,12 @@ def test_a_setting_out_of_its_range_is_named(command, place, tmp_path, capsys, m
 
 
 REFUSED = [  # a command, a network and words, of which the last is named; or words, and what is named
-    *'''attention crate --layer=4|attention crate --heads=3|attention gpt2 --heads=a|layers crate --show=both
-    layers crate --measure=released2|layers crate --heads=1
-    layers crate --threshold=nan|subspaces vit --part=foo|pca crate --label=cow|layers crate --dataset=text
-    layers gpt2 --dataset=pics|attention gpt2 --start=aaaaaaaaaaaaa|attention gpt2 --start=a
-    attention gpt2 --image={place}/FOLDER|attention crate --start=abc
-    layers crate --image={place}/runs|layers crate --out=x.csv|denoise crate --delta=0.1|layers crate --etta=1
-    layers crate --n_head=4|segment crate --cut=head|page crate --start=abc|page aot_text --image={place}/FOLDER
-    page crate --layer=2|page crate --out=page.png|page crate --out=nowhere/page.html
+    *'''attention crate --layer=4|attention crate --heads=3|layers crate --show=both|layers crate --measure=released2
+    layers crate --heads=1|layers crate --threshold=nan|subspaces vit --part=foo|pca crate --label=cow
+    layers crate --dataset=text|attention gpt2 --start=aaaaaaaaaaaaa|attention gpt2 --start=a
+    attention gpt2 --image={place}/FOLDER|attention crate --start=abc|page aot_text --image={place}/FOLDER
+    layers crate --image={place}/runs|layers crate --out=x.csv|layers crate --etta=1|layers crate --n_head=4
+    segment crate --cut=head|page crate --out=page.png|page crate --out=nowhere/page.html|page crate --layer=2
     denoise - --out=no/where.png|denoise - --num_samples=3
     augment - --n_layer=3|augment - --out=x.txt|curves - --out=y.what|curves - --outt=y.png'''
     .replace('|', '\n').splitlines(),
@@ -134,13 +132,13 @@ REFUSED = [  # a command, a network and words, of which the last is named; or wo
     ('segment crate --dataset=bare', 'prepare/shapes.py'), ('layers crate --dataset=grey', 'channels'),
     ('layers crate --dataset=none', 'data/none'), ('augment - --dataset=absent', 'data/absent'),
     ('layers crate --split=validation', 'train, test'), ('layers functions --dataset=cubic', 'sparse_linear'),
-    ('tokens letters --start=abx', "'x'"), ('page letters --start=abx', "'x'"),
-    ('attention gpt2 --start=FILE:nowhere', 'nowhere'), ('layers crate --image=nowhere.png', 'nowhere.png'),
-    ('layers crate --image_size=17,24', 'image_size'), ('objects crate --beside={place}/runs/wide', 'runs/wide'),
+    ('page letters --start=abx', "'x'"), ('attention gpt2 --start=FILE:nowhere', 'nowhere'),
+    ('layers crate --image=nowhere.png', 'nowhere.png'), ('layers crate --image_size=17,24', 'image_size'),
+    ('objects crate --beside={place}/runs/wide', 'runs/wide'),
     *((f'page {name}', f'runs/{name}') for name in ('crate_alpha', 'crate_bert', 'functions', 'bpe')),
-    *((f'page crate --beside={{place}}/runs/{name}', f'runs/{name}') for name in ('aot_text', 'grey')),
-    ('page aot_text --beside={place}/runs/letters', 'runs/letters'), ('augment - toy', 'toy'), ('curves -', 'curves'),
-    ('curves - nowhere', 'nowhere'), ('layer -', 'layers, subspaces'), ('- -', 'layers, subspaces')]
+    ('page crate --beside={place}/runs/grey', 'runs/grey'), ('page aot_text --beside={place}/runs/letters', 'letters'),
+    ('augment - toy', 'toy'), ('curves -', 'curves'), ('curves - nowhere', 'nowhere'),
+    ('layer -', 'layers, subspaces'), ('- -', 'layers, subspaces')]
 
 
 @pytest.mark.parametrize('case', REFUSED, ids=str)

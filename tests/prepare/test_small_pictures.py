@@ -86,10 +86,7 @@ class Evil:
         return os.system, ('touch evil_was_here',)
 
 
-@pytest.mark.parametrize('place', ['given.tar.gz', 'downloads/cifar-10-python.tar.gz'])
-def test_nothing_but_the_published_archive_is_unpickled(place, tmp_path, capsys, monkeypatch):
-    """A copy of the user's, or what lies where a download would be."""
-    monkeypatch.chdir(tree(tmp_path, {place: archive(files_of(10) | {'data_batch_2': Evil()})}))
-    words = ['--from', place] if place == 'given.tar.gz' else []
-    assert place in fails(capsys, cifar10.main, *words, '--out', 'd')
+def test_nothing_but_the_published_archive_is_unpickled(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tree(tmp_path, {'x.tar.gz': archive(files_of(10) | {'data_batch_2': Evil()})}))
+    assert 'x.tar.gz' in fails(capsys, cifar10.main, '--from', 'x.tar.gz', '--out', 'd')
     assert not (tmp_path / 'd').exists() and not (tmp_path / 'evil_was_here').exists()
