@@ -18,10 +18,6 @@ def codebook(K=4, p=8, N=12, sigma=0.1, seed=0):
     return U, *noisy_codebook(U, N, sigma, generator), generator
 
 
-def rate(Z, U, eps):
-    return compressed_rate(Z @ U, eps)
-
-
 # ---- the gradient and the nearest subspace
 
 
@@ -107,7 +103,7 @@ def test_the_flow_is_the_limit_of_the_differential_equation():
         k4 = -gradient(Z + 0.01 * k3, U, 0.5)
         Z = Z + 0.01 * (k1 + 2 * k2 + 2 * k3 + k4) / 6
     there = diffusion.flow(start, U, 0.5, 0.5)
-    assert torch.allclose(there, Z, atol=1e-8) and rate(there, U, 0.5) < rate(start, U, 0.5)
+    assert torch.allclose(there, Z, atol=1e-8) and compressed_rate(there @ U) < compressed_rate(start @ U)
     assert torch.allclose(diffusion.flow(there, U, 0.5, -0.5), start, atol=1e-9)
     few = U[:2]                                                         # what lies in no subspace does not move
     rest = start - sum(start @ u @ u.T for u in few)

@@ -18,17 +18,11 @@ CUTS, RULES, PRECISIONS = (json.loads((ROOT / 'tests' / 'golden' / f'{name}.json
 # ---- MaskCut
 
 
-def features_of(i):
-    case = CUTS[i]
-    generator = torch.Generator().manual_seed(31 + i)
-    base = torch.randn(3, case['width'], generator=generator)
-    truth = torch.tensor(case['ground_truth'])
-    return base[truth.flatten()].T + 0.25 * torch.randn(case['width'], truth.numel(), generator=generator)
-
-
 @pytest.mark.parametrize('i', range(len(CUTS)))
 def test_maskcut_equals_the_released_code(i):
-    case, x = CUTS[i], features_of(i)
+    case, generator = CUTS[i], torch.Generator().manual_seed(31 + i)
+    base, truth = torch.randn(3, case['width'], generator=generator), torch.tensor(case['ground_truth']).flatten()
+    x = base[truth].T + 0.25 * torch.randn(case['width'], len(truth), generator=generator)
     A = cuts.affinity(x, case['tau'])
     assert (A == 1).sum() == case['affinity_ones']
     v = cuts.second_eigenvector(A).abs()

@@ -15,17 +15,13 @@ from tasks.hidden import MaskedTextSplit
 from tasks.text import NextToken, TextSplit
 from tasks.tokenizer import Tokenizer
 
-@pytest.fixture
-def folder(bytes_data):
-    return bytes_data / 'tiny'
-
 
 # ---- one split of a dataset
 
 
-def test_what_is_saved_is_read_and_validation_sees_the_split_once(folder):
+def test_what_is_saved_is_read_and_validation_sees_the_split_once(bytes_data):
     """Targets are one token ahead."""
-    train, val = TextSplit(folder, 'train', 16), TextSplit(folder, 'val', 16)
+    train, val = TextSplit(bytes_data / 'tiny', 'train', 16), TextSplit(bytes_data / 'tiny', 'val', 16)
     assert bytes(train.tokens.astype(np.uint8)) + bytes(val.tokens.astype(np.uint8)) == TEXT.encode()
     assert train.tokens.dtype == np.uint16 and isinstance(train.tokens, np.memmap)
     x, y = (torch.cat(parts) for parts in zip(*val.fixed(4, 10 ** 6)))
@@ -51,10 +47,10 @@ def test_bits_are_counted_for_each_byte():
 # ---- hidden tokens
 
 
-def test_hidden_tokens_follow_bert(folder):
+def test_hidden_tokens_follow_bert(bytes_data):
     """15% of the tokens are chosen: 80% of these become [MASK], 10% a random token, 10% stay. y
     holds the chosen tokens, and -1 elsewhere."""
-    splits = MaskedTextSplit(folder, 'train', 32), TextSplit(folder, 'train', 32)
+    splits = MaskedTextSplit(bytes_data / 'tiny', 'train', 32), TextSplit(bytes_data / 'tiny', 'train', 32)
     batches = (split.batches(64, 0, [slice(None)], 0, 40) for split in splits)
     (x, y), (truth, _) = ([torch.cat(parts) for parts in zip(*those)] for those in batches)
     mine, masked = y != -1, x == 256
@@ -66,9 +62,9 @@ def test_hidden_tokens_follow_bert(folder):
     assert len(placed) > 200 and placed.max() < 256  # any token
 
 
-def test_a_sequence_always_hides_something(folder):
+def test_a_sequence_always_hides_something(bytes_data):
     """Of two tokens mostly neither is chosen; then one becomes [MASK]."""
-    x, y = next(MaskedTextSplit(folder, 'train', 2).batches(2000, 0, [slice(None)], 0, 1))
+    x, y = next(MaskedTextSplit(bytes_data / 'tiny', 'train', 2).batches(2000, 0, [slice(None)], 0, 1))
     assert (y != -1).sum(1).min() == 1 and (x[y != -1] == 256).float().mean() > 0.9
 
 

@@ -95,6 +95,8 @@ def test_strengths_of_views():
     for jitter, hue, turns in ((1.0, 0.1, (-0.1, -0.05, 0.05)), (0.5, 0.5, (-0.25, -0.125, 0.125))):
         found = views.coloured(x.clone(), columns(3, **same, HUE=u), 2, AugmentConfig(jitter=jitter, hue=hue))
         assert torch.allclose(found, views.turned(x, torch.tensor(turns)), atol=1e-3)
+    found = views.coloured(x.clone(), columns(3, SOLARIZED=0), 1, AugmentConfig())
+    assert torch.equal(found, torch.where(x < 128, x, 255 - x)) and {127, 128} <= {*x.flatten().tolist()}
     found = views.coloured(x.clone(), columns(3, BLURRED=0, SIGMA=u), 2, AugmentConfig())
     assert torch.allclose(found, views.blurred(x, torch.tensor([0.1, 0.575, 1.525]), 2.0), atol=1e-3)
 
@@ -110,12 +112,6 @@ def test_how_often_things_happen(name, kind, share, settings):
     draws = columns(3, SIGMA=0.5, **{name: torch.tensor([0, max(0, share - 1e-6), share])})
     found = views.coloured(x.clone(), draws, kind, AugmentConfig(**settings))
     assert (found != x).flatten(1).any(1).tolist() == [share > 0, share > 0, False]
-
-
-def test_pixels_from_128_on_are_solarized_and_nothing_may_happen():
-    x = torch.tensor([100.0, 127.0, 128.0, 250.0])[None, None, None].expand(2, 3, 1, 4)
-    found = views.coloured(x.clone(), columns(2, SOLARIZED=torch.tensor([0.0, 0.99])), 1, AugmentConfig())
-    assert found[:, 0, 0].tolist() == [[100, 127, 127, 5], [100, 127, 128, 250]]
 
 
 def test_pictures_that_are_not_in_colour_change_in_brightness_and_contrast():
