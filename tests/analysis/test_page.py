@@ -200,7 +200,7 @@ def test_the_same_command_writes_the_same_bytes_and_asks_for_nothing(name, write
     assert text.count('</script>') == 3
 
 
-def test_a_page_holds_what_the_network_sees(place, write):
+def test_a_page_holds_what_one_network_sees_or_two(place, write):
     found = held(write('crate', '--num_samples=5'))
     network, = found['networks']
     assert network['classes'] == ['ant', 'bee', 'cat'] and network['config']['head_dim'] == 5
@@ -212,18 +212,15 @@ def test_a_page_holds_what_the_network_sees(place, write):
     assert held(write('letters', '--start=ab\\nc'))['samples'] == [{'name': 'ab\nc', 'ids': [0, 1, 3, 2]}]
     found = held(write('gpt2', '--num_samples=2'))
     assert [len(s['ids']) for s in found['samples']] == [12, 12] and found['most'] == 12
+    found = held(write('crate', '--beside={place}/runs/crate_mae'))
+    assert [n['name'] for n in found['networks']] == ['crate', 'crate_mae']
+    assert len(found['hidden']) == 12 - 3                               # of 4 x 3 patches
 
 
 def test_names_from_elsewhere_cannot_end_the_script(write):
     text = write('aot_text', '--start=</script><b>', out='<i>.html')
     assert text.count('</script>') == 3 and held(text)['samples'][0]['name'] == '</script><b>'
     assert held(write('aot_text', '--start=[[page.js]]'))['samples'][0]['name'] == '[[page.js]]'
-
-
-def test_two_networks_side_by_side(write):
-    found = held(write('crate', '--beside={place}/runs/crate_mae'))
-    assert [n['name'] for n in found['networks']] == ['crate', 'crate_mae']
-    assert len(found['hidden']) == 12 - 3                               # of 4 x 3 patches
 
 
 def test_a_network_without_labels_has_no_classes():

@@ -26,9 +26,9 @@ def test_checksums_are_md5_or_sha256_by_their_length(kind, tmp_path):
         download.local_or_fetch(Namespace(source='nowhere', out='d'), 'http://x/f')
 
 
-@pytest.mark.parametrize('plan', [['fine'], ['drop', 'busy', 'drop', 'fine'], ['drop', 'no ranges'],
-                                  ['stall', 'fine'], ['drop', 'elsewhere', 'fine'], ['longer', 'fine'], ['silent'],
-                                  ['drop', 'moved', 'fine']], ids=' then '.join)
+@pytest.mark.parametrize('plan', [
+    ['fine'], ['drop', 'busy', 'drop', 'fine'], ['drop', 'no ranges'], ['stall', 'fine'], ['drop', 'elsewhere', 'fine'],
+    ['longer', 'fine'], ['silent'], ['drop', 'moved', 'fine']], ids=' then '.join)
 def test_downloads_survive_a_bad_network(serve, tmp_path, plan, monkeypatch):
     monkeypatch.setattr(download, 'PATIENCE', 0.5 if 'stall' in plan else 30)
     server = serve(CONTENT, plan)
@@ -64,8 +64,7 @@ def test_the_checksum_that_a_server_publishes_is_compared(serve, tmp_path, plan)
 
 @pytest.mark.parametrize('plan, content, checksum, left', [
     (['fine'], b' <!doctype html><title>Log in</title>' * 99, None, []), (['fine'], CONTENT, '0' * 64, []),
-    (['gone'], CONTENT, None, []), (['busy'], CONTENT, None, []), (['lost'], CONTENT, None, []),
-    (['longer'], CONTENT, None, ['f.part'])])
+    *(([plan], CONTENT, None, []) for plan in ('gone', 'busy', 'lost')), (['longer'], CONTENT, None, ['f.part'])])
 def test_failed_downloads_leave_nothing_that_looks_whole(serve, tmp_path, plan, content, checksum, left):
     url = serve(content, plan).url
     with pytest.raises(ValueError, match=url):

@@ -11,16 +11,13 @@ from tasks.tokenizer import Tokenizer
 
 
 @pytest.mark.parametrize('spec', [{'name': 'bytes'}, {'name': 'chars', 'alphabet': 'abc é🙂\n'}])
-def test_tokenizers_round_trip(spec):
+def test_tokenizers_round_trip_and_unknown_ones_are_named(spec):
     tokenizer = Tokenizer(**spec)
     text = 'ab c\né🙂'
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == text and max(ids) < tokenizer.vocab_size
     assert Tokenizer(**json.loads(json.dumps(tokenizer.spec))).encode(text) == ids
     assert b''.join(tokenizer.decode_bytes([i]) for i in ids).decode() == text  # streamed
-
-
-def test_unknown_tokenizers_are_named():
     with pytest.raises(Mistake, match='words'):
         Tokenizer('words')
 
