@@ -136,6 +136,8 @@ def hint(result, level):
 # ---- the command line -----------------------------------------------------------------------------------------------
 
 class Parser(argparse.ArgumentParser):
+    """A mistake is said in one line."""
+
     def error(self, message):
         raise ValueError(f'{message}; see --help')
 
