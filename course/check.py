@@ -154,7 +154,7 @@ def parse(argv):
     given = p.parse_args(argv)
     lessons = [n for word in given.lessons for n in (LESSONS if word == 'all' else [int(word)])]
     if given.file and (len(lessons) > 1 or not given.file.is_file() or given.file.suffix != '.py'):
-        p.error(f'--file={given.file} must be a Python file, and goes with one lesson')
+        p.error(f'--file={given.file} must be a Python file that exists, and goes with one lesson')
     if not 0 < given.seconds <= 3600:
         p.error(f'--seconds={given.seconds} must be above 0, and at most 3600')
     return lessons, given

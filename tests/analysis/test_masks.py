@@ -1,5 +1,5 @@
-"""Masks in pictures: MaskCut equals the released code, and loops over cells; average precision equals pycocotools'; the
-rest equals loops over pixels."""
+"""Masks in pictures: MaskCut equals the released code, and what loops over cells found by its rules; average precision
+equals pycocotools'; the rest equals loops over pixels."""
 import json
 
 import numpy as np

@@ -1,5 +1,5 @@
-"""Fresh networks: every parameter is drawn as in the released code, or as a file's header says; and parameters of the
-networks that were released or that a paper counts, all counts."""
+"""Fresh networks. Every parameter is drawn as in the released code, or as a file's header says. There are as many as in
+the network that was released, or as a paper counts: all counts stand here."""
 import pytest
 import torch
 

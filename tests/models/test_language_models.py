@@ -22,6 +22,7 @@ def test_the_future_cannot_change_the_past_where_the_next_token_is_predicted(nam
 
 @pytest.mark.parametrize('name, settings', TEXT_NETWORKS)
 def test_a_fresh_network_knows_nothing_and_can_memorize(name, settings):
+    """And PyTorch compiles it as one graph."""
     model, x, y = text_network(name, seed=3, **settings).train(), tokens(4, 16), tokens(4, 16, seed=2)
     assert model(x, y)[1].item() == pytest.approx(math.log(11), abs=0.05 if name == 'aot' else 0.1)
     memorize(model, x, y, 0.3)

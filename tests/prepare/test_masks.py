@@ -42,7 +42,8 @@ def test_coco(folder, tmp_path):
     (shapes_many, {'train.images': 'a348f67e9ffcc8dc', 'train.masks': '5c258253c9ea3628',
                    'train.labels': '5827baf2a34926ce', 'train.objects': '86c321f9f5dff279'})])
 def test_shapes_are_drawn_as_ever(script, expected, tmp_path):
-    """The digests are of drawings that were looked at; those of one shape are of the first version."""
+    """The digests of one shape are of the first version. Those of several are of drawings in which each shape lay in a
+    quarter of its own, and the label was that of the largest."""
     script.main(['--out', f'{tmp_path}/s', '--train', '250', '--val', '30', '--test', '10', '--size', '16'])
     found = digests([tmp_path / 's' / f'{name}.npy' for name in expected], '')
     assert {name.removesuffix('.npy'): digest[:16] for name, digest in found.items()} == expected
