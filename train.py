@@ -35,7 +35,7 @@ from tasks import AugmentConfig, files
 
 @dataclass
 class TrainConfig:
-    model: str = 'aot'                      # aot, crate, crate_alpha, crate_mae, dino, vit, vit_mae; x for model_x.py
+    model: str = 'aot'                      # model_x.py: aot, crate, crate_alpha, crate_mae, dino, tost, vit, vit_mae
     dataset: str = 'stdlib'                 # folder in data_dir that prepare/NAME.py wrote; or linear, sparse_linear
     train_share: float = 1.0                # share of each class's training pictures to use; the seed decides which
     sparsity: int = 3                       # non-zero weights of a sparse_linear function

@@ -15,7 +15,7 @@
 #
 # hardware   GPUs of 40 GB; with fewer than eight, the same global batch takes longer
 # minutes    not run here
-# expected   not run here. The paper, after ImageNet-21K:
+# expected   not run here. The authors' README, after ImageNet-21K:
 #              Base       72.33M parameters, top-1 81.2
 #              Base/32   top-1 76.5
 #              Base/8    top-1 83.2

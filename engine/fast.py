@@ -26,7 +26,7 @@ def speed_up(model):
 
 def in_precision_of_products(module, args, tokens):
     """Under autocast, tokens enter the first layer in its precision. Norms, softmax and the loss add
-    up in float32, whatever they are given. Three seeds learned as before (docs/results.md, Speed)."""
+    up in float32, whatever they are given."""
     kind = tokens.device.type
     on = kind != 'meta' and torch.is_autocast_enabled(kind)
     return tokens.to(torch.get_autocast_dtype(kind)) if on else tokens
