@@ -5,7 +5,7 @@ Tokens are rows here, Z (N, d), where the paper has columns.
 from dataclasses import dataclass, replace
 
 import torch
-from torch.nn.functional import normalize
+from torch.nn.functional import cosine_similarity, normalize
 
 from analysis import layers, measures
 from analysis.panels import lines, over_layers, panels, say_rows, say_table, span
@@ -70,7 +70,7 @@ def walks(c):
         Z, paths[method] = start, []
         for l in range(c.n_layer + 1):
             step, down = step_of(Z), -measures.compressed_rate_gradient(Z, U, c.eps)
-            cosine = measures.cosine(measures.turning(step, Z), measures.turning(down, Z)).item()
+            cosine = cosine_similarity(*(measures.turning(way, Z).flatten() for way in (step, down)), dim=0).item()
             paths[method].append({'method': method, 'tokens': c.tokens, 'step': l,
                                   'rate': measures.compressed_rate(Z @ U, c.eps).item(), 'cosine_turning': cosine,
                                   'snr': measures.snr(Z.unflatten(0, (c.n_head, -1)), U).mean().item()})
@@ -93,9 +93,8 @@ def draw_compression(c):
                          'best_step': top['step'], 'cosine_turning': path[0]['cosine_turning']})
     mine = [row for row in rows if row['tokens'] == c.tokens]
     say_steps(c, mine)
-    gradient, shipped = ([row for row in best if row['method'] == method] for method in (GRADIENT, SHIPPED))
     print('factor of the best step on signal to noise, by the number of tokens:')
-    say_rows(gradient + shipped)
+    say_rows([row for method in (GRADIENT, SHIPPED) for row in best if row['method'] == method])
     figure, axes = panels(13.2, 4.2, 1, 3)
     lines(axes[0], mine, 'method', 'step', 'rate', title=f'R^c in the true subspaces, N/d = {c.tokens / c.d:g}',
           ylabel='nats a token, eq. (8)', ylim=(0, None))
@@ -143,7 +142,7 @@ def rates_around_steps(step):
     found |= {f'{name}_released': measures.released_rate(norm(t).unsqueeze(1) @ U) for name, t in parts.items()}
     steps = step.update, -measures.compressed_rate_gradient(step.normed, U)
     turns = (measures.turning(way, step.normed) for way in steps)
-    return found | {'cosine': measures.cosine(*(t - t.mean(-2, keepdim=True) for t in turns))}
+    return found | {'cosine': cosine_similarity(*((t - t.mean(-2, keepdim=True)).flatten(1) for t in turns))}
 
 
 def draw_rate_changes(c, nets):

@@ -12,7 +12,7 @@ import torch
 from analysis import layers, measures
 from analysis.panels import lines, over_layers, panels, say_table, say_walks, span
 from analysis.samples import batches
-from analysis.theory import TheoryConfig, say_conditions
+from analysis.theory import TheoryConfig
 
 
 # ---- with the true subspaces ----------------------------------------------------------------------------------------
@@ -78,8 +78,8 @@ def draw_denoising(c):
     settings = {'near the theorem': replace(c, **NEAR), 'as set': c}
     for name, s in settings.items():
         held = conditions(s)
-        say_conditions(f'{name}, K = {s.n_head}, p = {s.head_dim}, N = {s.n_head * s.tokens}: '
-                       f'{sum(met for met, _ in held)} of {len(held)} conditions met', held)
+        say_table((f'{name}, K = {s.n_head}, p = {s.head_dim}, N = {s.n_head * s.tokens}: '
+                   f'{sum(met for met, _ in held)} of {len(held)} conditions', 'met'), [row[::-1] for row in held])
     regimes = {'as it is': (1, 1), 'five times the step': (5, 1), '2.5 times the noise': (1, 2.5)}
     rows, said, (figure, axes) = [], [], panels(13.2, 4.2, 1, len(regimes))
     for axis, (regime, (step, noise)) in zip(axes, regimes.items()):
@@ -89,11 +89,10 @@ def draw_denoising(c):
             s = replace(s, eta=step * s.eta, delta=noise * s.delta)
             found, passed = layer_by_layer(s)
             said.append((name, regime, factor, *summary(factor, found, passed[:, 1])))
-            for l, k in np.ndindex(found.shape):
-                rows.append({'setting': name, 'regime': regime, 'layer': l, 'cluster': k, 'snr': found[l, k].item(),
-                             'theorem': (found[0, k] * factor ** l).item()})
-                if l:
-                    rows[-1]['signal_passing'], rows[-1]['noise_passing'] = passed[l - 1].tolist()
+            rows += [{'setting': name, 'regime': regime, 'layer': l, 'cluster': k, 'snr': found[l, k].item(),
+                      'theorem': (found[0, k] * factor ** l).item(),
+                      **dict(zip(('signal_passing', 'noise_passing'), passed[l - 1].tolist() if l else ()))}
+                     for l, k in np.ndindex(found.shape)]
             for l, ratio in enumerate((found / found[0]).mean(1).tolist()):
                 curves.append({'curve': f'{name}: K = {s.n_head}, p = {s.head_dim}', 'layer': l, 'ratio': ratio})
         lines(axis, curves, 'curve', 'layer', 'ratio', title=f'{regime}: eta = {step * c.eta:g}', ylim=(0, None),
@@ -128,11 +127,11 @@ def signal_to_noise(step):
     """
     Q = torch.linalg.qr(layers.bases(step.attention).float()).Q         # (K, d, p)
     own = (step.z.float().unsqueeze(1) @ Q).square().sum(-1).argmax(1, keepdim=True)             # (B, 1, N)
-    ratios = []
-    for tokens in (step.z.float(), step.half.float()):
+
+    def ratio(tokens):
         signal = (tokens.unsqueeze(1) @ Q).square().sum(-1).gather(1, own).sum((1, 2))           # its norm, squared
-        ratios.append((signal / (tokens.square().sum((1, 2)) - signal)).sqrt())
-    before, after = ratios
+        return (signal / (tokens.square().sum((1, 2)) - signal)).sqrt()
+    before, after = ratio(step.z.float()), ratio(step.half.float())
     return {'before': before, 'after': after, 'factor': after / before}
 
 
@@ -141,8 +140,7 @@ def draw_signal_to_noise(c, nets):
     found = [layers.of_all(net.model, batches(c, net, 256), signal_to_noise) for net in nets]
     say_walks(nets, found, 'before', 'factor')
     factor = found[0]['factor'].mean(1)
-    print(f'here attention denoises in {(factor > 1).sum()} of {len(factor)} layers; Theorem 1 says in all, for the '
-          'true subspaces and W = eta [U_1 .. U_K]')
+    print(f'here attention denoises in {(factor > 1).sum()} of {len(factor)} layers; Theorem 1 says in all, for tied W')
     return over_layers(nets, found, {
         'before': ('signal to noise before a layer, Z^l, in its subspaces', 'ratio, eq. (6), clusters together'),
         'factor': ('what the attention step multiplies it by', 'factor')}, {'factor': {'as before the step': 1}})

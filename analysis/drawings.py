@@ -29,8 +29,7 @@ def draw_layers(c, nets):
               'objective': ('R - R^c - lambda |Z|_0 after the layer, Z^(l+1)', 'eq. (1)')}
     shown = {k: words for k, words in labels.items() if c.show in ('', k) and any(k in values for values in found)}
     if not shown:
-        raise Mistake(f'{nets[0].name} has no sparsity to show: its layers have neither ISTA nor an MLP, which could '
-                      'set numbers to zero; give --show=rate')
+        raise Mistake(f'{nets[0].name} has no sparsity to show: nothing in it sets numbers to zero; give --show=rate')
     say_walks(nets, found, *shown)
     for k in shown if hasattr(nets[0].model.layers[0], 'ista') else ():
         steps, way = found[0][k].mean(1).diff(), 'rises' if k == 'objective' else 'falls'
@@ -46,8 +45,6 @@ def draw_subspaces(c, nets):
     subspaces over that within."""
     net, part = nets[0], c.part or 'value'
     K, p = layers.bases(layers.attentions(net.model)[0], part).shape[::2]
-    if K < 2:
-        raise Mistake(f'{net.name} has one head: there are no two subspaces to compare')
     trained, random = ([measures.coherence(layers.bases(a, part).float().cpu()) for a in layers.attentions(n.model)]
                        for n in nets)
     rng, m, rows, maps = np.random.default_rng(c.seed), min(c.directions, p), [], {}
@@ -117,9 +114,7 @@ def attention_in_pictures(c, net, l, heads):
         row[0].imshow(picture)
         for k, axis in zip(heads, row[1:]):
             axis.imshow(picture.mean(-1), extent=(0, W, H, 0), cmap='gray', vmin=0, vmax=255)
-            drawn = of_heads[k - 1] - of_heads[k - 1].min()
-            image = axis.imshow((drawn / drawn.max().clamp_min(1e-12)).numpy(), vmin=0, vmax=1, extent=(0, W, H, 0),
-                                cmap='inferno', alpha=0.75)
+            image = axis.imshow(of_heads[k - 1].numpy(), extent=(0, W, H, 0), cmap='inferno', alpha=0.75)
     figure.colorbar(image, ax=axes, label='attention of this head, from least to most', ticks=[])
     print(f'where the class token looks in layer {l} of {len(net.model.layers)}; each map has its own scale')
     return figure, [{'picture': name, 'layer': l, 'head': k, 'row': i + 1, 'column': j + 1,
@@ -164,8 +159,7 @@ def draw_components(c, nets):
         image = axes[1, j].imshow(first[j].numpy(), vmin=first.min(), vmax=first.max(), cmap='viridis')
         axes[2, j].imshow(rgb[j].numpy())
     figure.colorbar(image, ax=axes[1], label='coordinate')
-    print(f'{kept.float().mean():.0%} of the patches are kept as foreground by the first component in layer {l}; if '
-          'these are the objects, similar patches have similar colours')
+    print(f'{kept.float().mean():.0%} of the patches are foreground in layer {l}; similar ones have similar colours')
     return figure, [{'picture': shown[at[0]][0], 'row': at[1] + 1, 'column': at[2] + 1, 'first': first[at].item(),
                      'kept': int(kept[at]), **dict(zip(('red', 'green', 'blue'), three[at].tolist()))}
                     for at in np.ndindex(first.shape)]

@@ -24,8 +24,7 @@ def needed(module, *names):
     for name in names:
         if getattr(module, name, None) is not None:
             return getattr(module, name)
-    raise Mistake(f'{type(module).__module__}.{type(module).__name__} has no {" or ".join(names)}, which this command '
-                  'needs; take another network, or see docs/extend.md')
+    raise Mistake(f'{type(module)} has no {" or ".join(names)}; take another network, or see docs/extend.md')
 
 
 class Step(NamedTuple):
@@ -88,8 +87,7 @@ def weights(attention, normed, causal=False):
     """The attention weights softmax(q k^T / sqrt(p)) of normed tokens (B, N, d) -> (B, K, N, N), a
     row for each token; with causal, later tokens get none. Raises Mistake for ToST, which has none."""
     if hasattr(attention, 'memberships'):
-        raise Mistake(f'{type(attention).__name__} compares no tokens, so it has no attention to draw; take --ckpt of '
-                      'another network')
+        raise Mistake(f'{type(attention).__name__} compares no tokens, so it has no maps; take another network')
     q, k, _ = projections(attention, normed)
     s = q @ k.mT * q.size(-1) ** -0.5
     return (s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), -torch.inf) if causal else s).softmax(-1)
@@ -109,12 +107,9 @@ def class_maps(attention, normed):
 def of_all(model, batches, measure):
     """What measure(Step) -> {name: numbers (B,)} finds in every layer, of all batches of inputs: {name: (L, n)}, on the
     CPU."""
-    by_layer = [[] for _ in needed(model, 'layers')]
-    for inputs in batches:
-        for found, step in zip(by_layer, inside(model, *inputs)):
-            found.append(measure(step))
-    return {name: torch.stack([torch.cat([part[name] for part in found]) for found in by_layer]).cpu()
-            for name in by_layer[0][0]}
+    found = [[measure(step) for step in inside(model, *inputs)] for inputs in batches]          # of batches, of layers
+    return {name: torch.cat([torch.stack([part[name] for part in of_batch]) for of_batch in found], 1).cpu()
+            for name in found[0][0]}
 
 
 def is_dense(layer):
@@ -176,12 +171,6 @@ def top_mass(maps, share):
     """The fewest patches of each map (.., N), which sums to 1, that hold `share` of it: bool (.., N)."""
     values, order = maps.sort(-1, descending=True)
     return torch.zeros_like(maps, dtype=torch.bool).scatter(-1, order, values.cumsum(-1) - values < share)
-
-
-def enlarged(maps, grid, image_size):
-    """Maps of patches (.., N) in a grid (down, across) -> maps of pixels (.., H, W)."""
-    down, across = (size // n for size, n in zip(image_size, grid))
-    return maps.unflatten(-1, grid).repeat_interleave(down, -2).repeat_interleave(across, -1)
 
 
 def principal(Z, count):

@@ -98,11 +98,6 @@ def turning(step, Z):
     return step - (step * z).sum(-1, keepdim=True) * z
 
 
-def cosine(a, b):
-    """The cosine between two steps (.., N, d), each as one long vector -> (..)."""
-    return (a * b).sum((-2, -1)) / (a.square().sum((-2, -1)) * b.square().sum((-2, -1))).sqrt()
-
-
 # ---- the non-negative LASSO of eq. (16), with the factor 1/2 for which eq. (17) is a proximal step ------------------
 
 def dictionaries(d, generator=None):
@@ -139,8 +134,7 @@ def lasso_minimizer(Y, D, lam, tolerance=1e-9, steps=100_000):
         t = 1.0 if ((ahead - new) * (new - Z)).sum() > 0 else t
         t_new = (1 + (1 + 4 * t ** 2) ** 0.5) / 2
         Z, ahead, t = new, new + (t - 1) / t_new * (new - Z), t_new
-    raise Mistake(f'after {steps} steps the LASSO is solved only up to {gap:.1e}; try a larger lam, or fewer '
-                  'dimensions')
+    raise Mistake(f'after {steps} steps the LASSO is solved only up to {gap:.1e}; try a larger lam')
 
 
 # ---- the denoising theorem: AoT, section 3.2; equation numbers are that paper's -------------------------------------

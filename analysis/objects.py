@@ -41,12 +41,11 @@ def truth(net, images, chosen):
     the dataset has no masks."""
     masks, found = Masks(images), []
     for i in chosen:
-        numbers, classes = masks[i]
+        numbers, _ = masks[i]
         seen = torch.zeros(net.model.config.image_size, dtype=torch.uint8)
-        for m in [*range(1, len(classes) + 1), UNKNOWN]:
-            if (numbers == m).any():
-                grey = pixels(net, [('', (numbers == m)[..., None] * np.uint8(255))])               # (1, 1, H, W)
-                seen[augment.denormalize(grey)[0, ..., 0].cpu() > 127] = m
+        for m in np.unique(numbers[numbers > 0]).tolist():                              # UNKNOWN, 255, is the last
+            grey = pixels(net, [('', (numbers == m)[..., None] * np.uint8(255))])       # (1, 1, H, W)
+            seen[augment.denormalize(grey)[0, ..., 0].cpu() > 127] = m
         found.append(seen)
     numbers = torch.stack(found)
     M = max(1, numbers.masked_fill(numbers == UNKNOWN, 0).max().item())
@@ -85,15 +84,12 @@ def average_precision(each, found, certainty, real, thresholds=THRESHOLDS):
     al. 2014), of objects of all classes together.
 
     each (n, P, M): the overlap of masks and objects; found (n, P): which masks there are; certainty
-    (n, P): those of higher ones come first, and equal ones at once; real (n, M): which objects there
-    are. From the most certain mask of a picture on, each takes the object that it overlaps most, at
-    least by the threshold, of those that are left. Returns a number in [0, 1]; 0 without objects.
+    (n, P), which does not rise from mask to mask: masks of higher ones come first, and equal ones at once; real (n, M):
+    which objects there are. From the first mask of a picture on, each takes the object that it overlaps most, at least
+    by the threshold, of those that are left. Returns a number in [0, 1]; 0 without objects.
     """
     if not real.any():
         return 0.0
-    order = certainty.argsort(dim=1, descending=True, stable=True)
-    each = each.gather(1, order[..., None].expand_as(each))
-    certainty, found = certainty.gather(1, order), found.gather(1, order)
     pictures, areas = torch.arange(len(each)), []
     for threshold in thresholds:
         left, right = real.clone(), torch.zeros_like(found)
@@ -134,10 +130,6 @@ def two_means(x, steps=20):
 def connected(masks, most):
     """The largest connected parts of masks, bool (n, H, W), by neighbours left, right, above and
     below: bool (n, most, H, W), the largest first, empty where there are fewer."""
-    n, H, W = masks.shape
-    number, found = numbered(masks), []
-    counts = torch.zeros(n, H * W + 1, dtype=torch.long, device=masks.device)
-    counts.scatter_add_(1, number.long().flatten(1), masks.flatten(1).long())
-    for size, largest in zip(*(t.unbind(1) for t in counts.topk(min(most, H * W), 1))):
-        found.append((number == largest[:, None, None]) & masks & (size > 0)[:, None, None])
-    return torch.stack(found, 1)
+    numbers = [numbered(mask) for mask in masks]
+    sizes = [number.flatten().bincount(minlength=most + 1)[1:] for number in numbers]   # without the outside
+    return torch.stack([number == 1 + size.topk(most).indices[:, None, None] for number, size in zip(numbers, sizes)])

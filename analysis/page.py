@@ -61,12 +61,10 @@ def check(nets):
         tokens = data.get('tokenizer', {'name': 'none'})['name']
         if name not in SHOWN or config.task in ('masked_text', 'icl') or tokens not in ('none', 'bytes', 'chars'):
             raise Mistake(f'{net.name}: a page cannot compute model={name} with task={config.task}, tokens={tokens}; '
-                          'it shows CRATE, ViT and AoT on pictures, CRATE-MAE, and AoT, GPT-2 and CRATE-GPT on bytes '
-                          'or characters')
+                          'docs/page.md says what it shows')
         inputs.add(str(data.get('tokenizer') or (config.image_size, config.channels)))
     if len(nets) > 2 or len(inputs) > 1:
-        raise Mistake(f'{nets[-1].name}: a page has room for two networks that see pictures of the same size, or read '
-                      'the same tokens; leave one out')
+        raise Mistake(f'{nets[-1].name}: a page has room for two networks, which get the same input; leave one out')
 
 
 # ---- what the page holds --------------------------------------------------------------------------------------------
@@ -97,20 +95,14 @@ def packed(numbers):
 
 
 def network(net):
-    """A network as page.js reads it."""
-    tensors = list(whole_numbers(net.model))
+    """A network as page.js reads it. `classes`: None for a network without a classifier, as DINO's or CRATE-MAE."""
+    tensors, c = list(whole_numbers(net.model)), net.model.config
     weights = b''.join(packed(numbers.numpy()) for _, numbers, _ in tensors)
-    return {'name': net.label, 'model': net.run['model'], 'classes': class_names(net),
-            'config': dataclasses.asdict(net.model.config), 'weights': base64.b64encode(weights).decode(),
+    named = c.task == 'image' and c.num_classes > 1
+    classes = net.run['data'].get('classes') or [f'class {k}' for k in range(c.num_classes)] if named else None
+    return {'name': net.label, 'model': net.run['model'], 'classes': classes,
+            'config': dataclasses.asdict(c), 'weights': base64.b64encode(weights).decode(),
             'tensors': [(k, numbers.shape, scale) for k, numbers, scale in tensors]}
-
-
-def class_names(net):
-    """The names of the classes; None for a network without a classifier, as DINO's or CRATE-MAE."""
-    count = getattr(net.model.config, 'num_classes', 0)
-    if net.reads == 'text' or net.model.config.task == 'masked_image' or count < 2:
-        return None
-    return net.run['data'].get('classes') or [f'class {k}' for k in range(count)]
 
 
 def picture_samples(c, nets):

@@ -13,13 +13,12 @@ STYLES = ':', '-.', (0, (6, 2)), (0, (1, 4)), (0, (8, 2, 1, 2, 1, 2))  # of line
 # ---- printed --------------------------------------------------------------------------------------------------------
 
 def say_table(columns, rows):
-    """Print a small table. Columns of words begin at the left; numbers, with four digits, end at the right."""
+    """Print a small table: the first column begins at the left, the others end at the right; numbers have four digits.
+    """
     said = [[f'{v:.4g}' if isinstance(v, float) else str(v) for v in row] for row in (columns, *rows)]
     widths = [max(map(len, column)) for column in zip(*said)]
-    numbers = [next(filter(None, cells), 'a')[0] in '0123456789+-' for _, *cells in zip(*said)]
-    for row in said:
-        cells = [v.rjust(n) if number else v.ljust(n) for v, n, number in zip(row, widths, numbers)]
-        print('  '.join([row[0].ljust(widths[0]), *cells[1:]]).rstrip())
+    for name, *cells in said:
+        print('  '.join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]).rstrip())
 
 
 def say_rows(rows, *columns):
@@ -30,14 +29,11 @@ def say_rows(rows, *columns):
 def say_walks(nets, found, *columns):
     """Print, of the means of what was found in networks, {column: numbers (L, n)} each, where they start and end, the
     lowest and the highest, and in how many of the steps from layer to layer they fall and rise."""
-    said = []
-    for net, values in zip(nets, found):
-        for column in (column for column in columns if column in values):
-            mean = values[column].mean(1)
-            steps = mean.diff()
-            said.append((net.name, column, mean[0].item(), mean[-1].item(), mean.min().item(), mean.max().item(),
-                         f'{(steps < 0).sum()} of {len(steps)}', f'{(steps > 0).sum()} of {len(steps)}'))
-    say_table(('', 'mean of', 'layer 1', 'last layer', 'lowest', 'highest', 'falls in', 'rises in'), said)
+    means = [(net.name, column, values[column].mean(1)) for net, values in zip(nets, found)
+             for column in columns if column in values]
+    say_table(('', 'mean of', 'layer 1', 'last layer', 'lowest', 'highest', 'falls in', 'rises in'), [
+        (name, column, t[0].item(), t[-1].item(), t.min().item(), t.max().item(),
+         *(f'{way.sum()} of {len(way)}' for way in (t.diff() < 0, t.diff() > 0))) for name, column, t in means])
 
 
 def span(values, unit='.3f'):
@@ -144,7 +140,5 @@ def over_layers(nets, found, shown, levels=None, draw=draw_line):
 
 def mean_and_spread(values):
     """The mean of each of values {name: numbers} and its standard deviation, in the columns of a table."""
-    found = {}
-    for name, numbers in values.items():
-        found |= {name: numbers.mean().item(), f'{name}_spread': numbers.std(correction=0).item()}
-    return found
+    return {column: number.item() for name, numbers in values.items()
+            for column, number in ((name, numbers.mean()), (f'{name}_spread', numbers.std(correction=0)))}

@@ -13,7 +13,7 @@ from torch.nn.functional import cosine_similarity
 from analysis.measures import compressed_rate_gradient, random_bases, turning
 from analysis.panels import panels, say_table
 from analysis.scores import Mixture, nearest_projection, projected, score
-from analysis.theory import TheoryConfig, say_conditions, shipped_attention
+from analysis.theory import TheoryConfig, shipped_attention
 
 
 # ---- the theorem ----------------------------------------------------------------------------------------------------
@@ -24,9 +24,8 @@ def noisy_codebook(U, N, sigma, generator):
     K, d, p = U.shape
     s = torch.randint(K, (N,), generator=generator)
     alpha, delta = (torch.randn(N, n, generator=generator, dtype=U.dtype) / n ** 0.5 for n in (p, d))
-    X = torch.zeros_like(delta)
-    for k in range(K):
-        X[s == k] = alpha[s == k] @ U[k].T
+    own = (s[:, None] == torch.arange(K))[..., None]                    # (N, K, 1)
+    X = (own * alpha[:, None]).flatten(1) @ U.mT.flatten(0, 1)
     return X, sigma * delta, s
 
 
@@ -131,15 +130,14 @@ def draw_nearest(c):
     numbers = sorted({N, *(max(2, round(d * share)) for share in (1/32, 1/16, 1/8, 1/4, 1/2, 3/4, 1, 3/2))})
     rows = [theorem(U, n, c.sigma, best_eps(c.n_head, c.head_dim, n, c.sigma), generator) for n in numbers]
     mine, (arrows, x) = rows[numbers.index(N)], fields(generator)
-    say_conditions(f'conditions of Theorem 3, d = {d}', conditions(c.n_head, c.head_dim, N, mine['eps']))
+    say_table((f'conditions of Theorem 3, d = {d}', 'met'),
+              [row[::-1] for row in conditions(c.n_head, c.head_dim, N, mine['eps'])])
     say_table((f'a step down the gradient, {N} tokens', ''), mine.items())
-    print(f'by N/d = {N / d:.3g} cosine_outside is {max(0, 1 - N / d) ** 0.5:.3f}, and noise_left {N / d:.3f}. Remark '
-          f'4: a step up the whole R - R^c leaves {mine["signal_left_full"]:.4f} of the signal, a step down R^c '
-          f'{mine["signal_left"]:.4f}')
+    print(f'by N/d = {N / d:.3g} cosine_outside is {max(0, 1 - N / d) ** 0.5:.3f}, noise_left {N / d:.3f}. Remark 4: '
+          f'signal_left is {mine["signal_left"]:.4f}, and up R - R^c {mine["signal_left_full"]:.4f}')
     say_table(('Figure 3, two lines', 'mean cosine', 'turns to the nearest'),
               [(name, *towards(field, x)) for name, field in arrows.items()])
-    print(f'here the cosine to the direction of the nearest subspace is {mine["cosine"]:.2f}, for N/d = {N / d:.3g}; '
-          'the theory says 1')
+    print(f'here the cosine to the direction of the nearest subspace is {mine["cosine"]:.2f}; the theory says 1')
     figure, axes = panels(13.2, 3.9, 1, 4)
     for axis, (name, field) in zip(axes, arrows.items()):
         axis.quiver(*x.T, *(field / field.norm(dim=1).max()).T, angles='xy', color='C0')

@@ -12,7 +12,7 @@ from analysis.theory import Shared
 from engine.device import choose_device
 from engine.networks import grid, kind_of
 from engine.plots import told_apart
-from engine.settings import Mistake
+from engine.settings import Mistake, check_ranges
 from engine.trained import heading, load_model, open_run
 from tasks.shown import dataset_of
 from tasks.augment import config_of
@@ -44,6 +44,7 @@ class Subject:
     label: str              # its name in figures: without folders, as far as that tells networks apart
     colour: str             # of its lines; random weights have that of the first network with the same config
     kind: str = 'trained'   # or 'random'
+    device: str = 'cpu'
 
     @property
     def reads(self):
@@ -55,10 +56,6 @@ class Subject:
         """The grid of patches, (down, across)."""
         return grid(self.model.config)
 
-    @property
-    def device(self):
-        return next(self.model.parameters()).device
-
 
 def subjects(c, run, changes, random):
     """The networks of --ckpt and --beside. changes: settings that were typed for that of --ckpt. If random, also one
@@ -69,7 +66,7 @@ def subjects(c, run, changes, random):
         held, own = (run, changes) if path == c.ckpt else (open_run(path), {})
         model = load_model(held, new_head='headless' in held, **own).to(device)
         print(heading(path, held, model))
-        found.append(Subject(path, held, model, label, f'C{len(found)}'))
+        found.append(Subject(path, held, model, label, f'C{len(found)}', device=device))
         firsts.setdefault(repr(model.config), found[-1])
     for first in firsts.values() if random else ():
         torch.manual_seed(c.seed)
@@ -91,8 +88,8 @@ def check_shown(c, command, net):
         found = f'reads {reads}; leave --{"image" if c.image else "start"} out'
     if reads not in NEED.get(command, reads):
         found = f'reads {reads}, and {command} is for {NEED[command]}; take --ckpt of another run'
-    if command == 'denoise' and net.model.config.n_head == 1:
-        found = 'has one head, whose subspace may leave no dimension to noise; take several heads'
+    if command in ('denoise', 'subspaces') and getattr(net.model.config, 'n_head', 0) == 1:
+        found = 'has one head, and this command is about several subspaces; take --ckpt of another run'
     if command == 'ista' and getattr(net.model.config, 'ista', 'relu') != 'relu':
         found = f"has ista='{net.model.config.ista}', a step of another objective than eq. (16); leave it out"
     if found:
@@ -101,10 +98,8 @@ def check_shown(c, command, net):
 
 def which_layer(c, model):
     """The layer asked for, from 1; the last but one by default."""
-    L = len(model.layers)
-    if not 0 <= c.layer <= L:
-        raise Mistake(f'layer={c.layer}: the network has layers 1 to {L}')
-    return c.layer or max(1, L - 1)
+    check_ranges(c, {(0, len(model.layers)): ['layer']})
+    return c.layer or max(1, len(model.layers) - 1)
 
 
 def which_heads(c, attention):
@@ -124,11 +119,10 @@ def choose(c, net, n, label=None):
     images = ImageSplit(folder, split)
     fits = np.arange(len(images))
     if label is not None:
-        held = [str(images.classes[k]) for k in np.unique(images.labels)]
-        label = label or held[0]
-        if label not in held:
+        held = [images.classes[k] for k in np.unique(images.labels)]
+        if label and label not in held:
             raise Mistake(f'label={label}: no picture of {folder} {split} has it; choose {", ".join(held[:20])}')
-        fits = np.flatnonzero(images.labels == [str(name) for name in images.classes].index(label))
+        fits = np.flatnonzero(images.labels == images.classes.index(label or held[0]))
     return images, np.sort(np.random.default_rng(c.seed).permutation(fits)[:n])
 
 

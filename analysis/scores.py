@@ -75,10 +75,8 @@ def approximation(x, U, sigma):
 
 def projected(x, U, s):
     """Each row of x (n, d) projected onto its subspace, s (n,)."""
-    found = torch.zeros_like(x)
-    for k, u in enumerate(U):
-        found[s == k] = x[s == k] @ u @ u.T
-    return found
+    own = (s == torch.arange(len(U))[:, None])[..., None]               # (K, n, 1)
+    return (own * (x @ U) @ U.mT).sum(0)
 
 
 def nearest_projection(x, U):
@@ -97,15 +95,24 @@ def proof_lines(x, m, sigma):
     return {name: (r * z).sum(0) for name, z in lines.items()} | {'eq. (58)': approximation(x, m.U, sigma)}
 
 
+def diffuse(Z, drift, T, depth, n_steps, noisy, generator):
+    """CRATE-MAE's eq. (2.10) if noisy, else eq. (2.11), by Euler steps in which T - t falls by the same factor, down
+    to T exp(-2 depth). Noise of tokens at time t has variance 2 (T - t), of which -drift(Z, variance) /
+    variance stands for the score. Tokens (.., N, d) -> the same."""
+    left, ratio = T, math.exp(-2 * depth / n_steps)
+    for _ in range(n_steps):
+        step = (1 - ratio) * left                                       # dt
+        Z = Z - step / left * (1 if noisy else 0.5) * drift(Z, 2 * left)
+        if noisy:
+            Z = Z + (2 * step) ** 0.5 * torch.randn(Z.shape, generator=generator, dtype=Z.dtype)
+        left *= ratio
+    return Z
+
+
 def reverse(x, m, sigma, steps, generator, last=1e-3):
-    """Eq. (49) of the longer version: dz = score dt + dw, from variance T = sigma^2 down to (last
-    sigma)^2, by Euler steps in geometric progression; x (n, d) -> samples of z (n, d)."""
-    ratio = last ** (2 / steps)
-    for step in range(steps):
-        t = sigma ** 2 * ratio ** step                                  # the variance that is left
-        dt = t * (1 - ratio)
-        x = x + dt * score(x, m, t ** 0.5) + dt ** 0.5 * torch.randn(x.shape, generator=generator, dtype=x.dtype)
-    return x
+    """Eq. (49) of the longer version: dz = score dt + dw, from variance T = sigma^2 down to (last sigma)^2. In the time
+    of CRATE-MAE it is eq. (2.10); x (n, d) -> samples of z (n, d)."""
+    return diffuse(x, lambda x, v: -v * score(x, m, v ** 0.5), sigma ** 2 / 2, -math.log(last), steps, True, generator)
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------
@@ -151,8 +158,7 @@ def draw_tweedie(c):
                                          ('from z', z, denoisers, rms(x - z))):
             rows += [{'compared': kind, 'name': name, 'sigma': sigma, 'error': rms(estimate - exact) / unit}
                      for name, estimate in found.items()]
-    print(f'Approximation 2 needs sigma below {m.lam.min() ** 0.5:.3g}; error of lines of its proof, of |z|, and what '
-          'a denoiser leaves of the noise:')
+    print(f'Approximation 2 needs sigma below {m.lam.min() ** 0.5:.3g}; errors in units of |z|, then of the noise:')
     say_rows([row for row in rows if row['sigma'] in (sigmas[0], sigmas[-1])])
     error = {(row['name'], row['sigma']): row['error'] for row in rows}
     powers = {name: math.log2(error[name, sigmas[2]] / error[name, sigmas[0]]) for name in ('eq. (55)', 'eq. (58)')}

@@ -11,7 +11,6 @@ from analysis.objects import Scores, average_precision, connected, truth, two_me
 from analysis.panels import mean_and_spread, over_layers, picture_grid, say_rows, say_table
 from analysis.samples import batches, choose, pixels, view_of, which_layer
 from engine.curve import COLOURS
-from engine.settings import Mistake
 from tasks import augment
 from tasks.masks import UNKNOWN
 from tasks.pictures import named
@@ -101,8 +100,7 @@ def draw_segmentation(c, nets):
                for name, (guess, each) in guesses.items()]
     say_scores(c, rows, guesses, nets)
     area = (((true.numbers > 0) & (true.numbers < UNKNOWN)).sum() / (true.numbers != UNKNOWN).sum()).item()
-    print(f'no network was trained on masks; these {len(chosen):,} pictures have {true.real.sum():,} '
-          f'objects, which cover {area:.1%} of them')
+    print(f'{true.real.sum():,} objects cover {area:.1%} of these {len(chosen):,} pictures; no network saw masks')
     panels = {'best head': (f"patches with {c.share:.0%} of the best head's attention", 'intersection over union'),
               'mean head': ('attention on the objects, mean head', 'share'),
               'best cut': (f"best of MaskCut's masks (at most {c.masks}), of {c.cut}s", 'overlap with each object')}
@@ -136,44 +134,39 @@ def say_scores(c, rows, guesses, nets):
 def draw_objects(c, nets):
     """The same pictures for each network: the patches of the head that finds the objects best, and
     MaskCut's objects, each in a colour."""
-    for net in nets:
-        if view_of(net) != view_of(nets[0]):
-            raise Mistake(f'{net.name} sees pictures in another size or crop than {nets[0].name}; leave one out')
     images, chosen = choose(c, nets[0], c.num_samples or 6)
-    shown, true, rows = list(named(images, chosen)), truth(nets[0], images, chosen), []
-    picture, size = augment.visible(pixels(nets[0], shown)), true.numbers.shape[1:]
+    shown, rows, said = list(named(images, chosen)), [], []
+    seen = [(augment.visible(pixels(net, shown)), truth(net, images, chosen)) for net in nets]
     left = ['', *(f'{net.label}\nlayer {which_layer(c, net.model)}' for net in nets)]
     figure, axes = picture_grid(1.05, left, 2 * len(shown) * [''])
+    picture, true = seen[0]
     for i, numbers in enumerate(true.numbers.masked_fill(true.numbers == UNKNOWN, 0)):
         axes[0, 2 * i].imshow(picture[i])
         paint(axes[0, 2 * i + 1], picture[i], numbers, 'true masks')
-    said = []
-    for row, net in zip(axes[1:], nets):
-        l, pixels_of = which_layer(c, net.model), true.cells(slice(None), net.patches)
-        found = masks_in(c, list(layers.inside(net.model, pixels(net, shown)))[l - 1], net.patches)
-        of_heads = Scores.of(found['head'], *pixels_of).whole.max(1)                    # the best of each picture
-        of_cuts = Scores.of(found['cut'], *pixels_of).each.amax(2) if 'cut' in found else None
-        said.append((net.name, of_heads.values.mean().item(), '' if of_cuts is None else of_cuts.mean().item()))
-        for i, (overlap, k) in enumerate(zip(*of_heads)):
-            about = {'network': net.name, 'layer': l, 'picture': shown[i][0]}
-            rows.append({**about, 'masks': f'head {k + 1}', 'iou': overlap.item()})
-            head = layers.enlarged(found['head'][i, k], net.patches, size).byte()
-            paint(row[2 * i], picture[i], head, f'head {k + 1}')
-            row[2 * i + 1].set_visible(of_cuts is not None)
-            if of_cuts is not None:
-                rows += [{**about, 'masks': f'cut {m}', 'iou': cut} for m, cut in enumerate(of_cuts[i].tolist(), 1)]
-                cuts = layers.enlarged(found['cut'][i], net.patches, size)       # (masks, H, W)
-                order = torch.arange(1, len(cuts) + 1)[:, None, None]
-                paint(row[2 * i + 1], picture[i], (cuts * order).amax(0).byte(), 'MaskCut')
+    for row, net, (picture, true) in zip(axes[1:], nets, seen):
+        l, grid, pixels_of = which_layer(c, net.model), net.patches, true.cells(slice(None), net.patches)
+        found = masks_in(c, list(layers.inside(net.model, pixels(net, shown)))[l - 1], grid)
+        overlap, best = Scores.of(found['head'], *pixels_of).whole.max(1)               # of each picture
+        of_cuts = Scores.of(found.get('cut', found['head'][:, :0]), *pixels_of).each.amax(2)
+        said.append((net.name, overlap.mean().item(), of_cuts.mean().item() if 'cut' in found else ''))
+        for i, k in enumerate(best.tolist()):
+            masks = {f'head {k + 1}': overlap[i], **{f'cut {m}': iou for m, iou in enumerate(of_cuts[i], 1)}}
+            rows += [{'network': net.name, 'layer': l, 'picture': shown[i][0], 'masks': name, 'iou': iou.item()}
+                     for name, iou in masks.items()]
+            paint(row[2 * i], picture[i], found['head'][i, k].byte().view(grid), f'head {k + 1}')
+            row[2 * i + 1].set_visible('cut' in found)
+            if 'cut' in found:
+                numbers = (found['cut'][i] * torch.arange(1, c.masks + 1)[:, None]).amax(0)     # (N,), 0 for none
+                paint(row[2 * i + 1], picture[i], numbers.view(grid), 'MaskCut')
     say_table(('mean intersection over union', 'best head', 'each of MaskCut'), said)
     print(f'left of each pair: patches that hold {c.share:.0%} of the attention of the best head; right: MaskCut')
     return figure, rows
 
 
 def paint(axis, picture, numbers, title):
-    """A picture in grey, with the pixels of each number above 0 in a colour of its own."""
+    """A picture in grey, with the pixels or patches of each number above 0 in a colour of its own."""
     from matplotlib.colors import ListedColormap
-    axis.imshow(picture.mean(-1), cmap='gray', vmin=-128, vmax=383)
+    place = axis.imshow(picture.mean(-1), cmap='gray', vmin=-128, vmax=383).get_extent()
     axis.imshow(np.where(numbers > 0, (numbers - 1) % 6, np.nan), cmap=ListedColormap(COLOURS[:6]), vmin=-0.5,
-                vmax=5.5, alpha=0.65, interpolation='nearest')
+                vmax=5.5, alpha=0.65, interpolation='nearest', extent=place)
     axis.set_title(title, fontsize='small')

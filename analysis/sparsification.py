@@ -62,8 +62,7 @@ def draw_sparsification(c):
     first = [(before, after) for before, after in zip(rows, rows[1:]) if after['step'] == 1]
     down = sum(after['objective'] < before['objective'] for before, after in first)
     small = sum(after['eta'] * after['norm2'] < 2 for _, after in first)
-    print(f'here the layer lowers the LASSO in {down} of {len(first)} ways; the theory says where eta < 2/|D|^2, for a '
-          f'step from Z >= 0, in {small}. The layer starts at Y')
+    print(f'here the layer lowers the LASSO in {down} of {len(first)} ways; the theory says {small}, by eta < 2/|D|^2')
     return figure, rows
 
 
@@ -71,14 +70,13 @@ def steps_in(c, D, Y, norm):
     """Rows of the table, for tokens Y that are sparse codes in a dictionary D with noise: the steps of two sizes."""
     def f(Z):
         return measures.lasso_objective(Z, Y, D, c.lam).mean().item()
-    exact, rows = measures.lasso_minimizer(Y, D, c.lam), []
+    exact = measures.lasso_minimizer(Y, D, c.lam)
     same = {'minimum': f(exact), 'minimum_nonzeros': measures.nonzeros(exact).item(),
             'objective_of_zero': f(torch.zeros_like(Y))}
-    for name, eta in ((f'eta = {c.eta:g}', c.eta), ('eta = 1/|D|^2', 1 / norm)):
-        for step, Z in enumerate(unrolled(Y, D, eta, c.lam, c.steps)):
-            rows.append({'step_size': name, 'eta': eta, 'step': step, 'objective': f(Z),
-                         'nonzeros': measures.nonzeros(Z).item(), **same})
-    return rows
+    return [{'step_size': name, 'eta': eta, 'step': step, 'objective': f(Z),
+             'nonzeros': measures.nonzeros(Z).item(), **same}
+            for name, eta in ((f'eta = {c.eta:g}', c.eta), ('eta = 1/|D|^2', 1 / norm))
+            for step, Z in enumerate(unrolled(Y, D, eta, c.lam, c.steps))]
 
 
 # ---- in trained networks --------------------------------------------------------------------------------------------

@@ -54,10 +54,3 @@ def shipped_attention(U):
     with torch.no_grad():
         mssa.U.weight.copy_(U.mT.flatten(0, 1))                         # all U_k^T, one below the other: (K p, d)
     return mssa.requires_grad_(False)
-
-
-def say_conditions(title, conditions):
-    """Print pairs: whether a condition is met, and the condition."""
-    print(title)
-    for met, words in conditions:
-        print(f'  {"yes" if met else "no "}  {words}')

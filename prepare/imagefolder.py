@@ -14,6 +14,7 @@ ones in the order of the sha256 of the name, at least one.
 Expect a line for each split, such as `data/mine/train.jpeg.npy: 80 pictures, 0.2 MB, 4 classes`.
 """
 import hashlib
+import itertools
 import os
 from pathlib import Path
 
@@ -24,26 +25,26 @@ from tasks.decode import is_picture
 LAYOUT = 'expected FOLDER/train/CLASS/* and FOLDER/val/CLASS/*, or FOLDER/CLASS/*'
 
 
-def class_folders(folder):
-    """{class: names of its pictures} of folder/CLASS/*, all sorted. An empty class is refused."""
-    classes = {}
+def of_folder(folder):
+    """[(CLASS/name, CLASS, path)] of the pictures folder/CLASS/*, sorted. An empty class is refused."""
+    pictures = []
     for place in sorted(p for p in Path(folder).glob('*') if p.is_dir() and not p.name.startswith('.')):
-        classes[place.name] = sorted(filter(is_picture, os.listdir(place)))
-        if not classes[place.name]:
+        names = sorted(filter(is_picture, os.listdir(place)))
+        if not names:
             raise Mistake(f'the class folder {place} holds no picture itself; {LAYOUT}')
-    if not classes:
+        pictures += [(f'{place.name}/{name}', place.name, f'{place}/{name}') for name in names]
+    if not pictures:
         raise Mistake(f'no class folder in {folder}; {LAYOUT}')
-    return classes
+    return pictures
 
 
-def hold_out(classes, val_share):
-    """{class: names} -> (train, val), two such dicts; val gets a picture of each class that has two."""
-    train, val = {}, {}
-    for c, names in classes.items():
-        count = min(max(1, round(val_share * len(names))), len(names) - 1)
-        names = sorted(names, key=lambda n: hashlib.sha256(os.fsencode(f'{c}/{n}')).hexdigest())
-        train[c], val[c] = sorted(names[count:]), sorted(names[:count])
-    return train, val
+def hold_out(pictures, val_share):
+    """Pictures of of_folder -> (train, val), two such lists; val gets a picture of each class that has two."""
+    val = set()
+    for _, of_class in itertools.groupby(pictures, lambda picture: picture[1]):
+        by_hash = sorted(of_class, key=lambda picture: hashlib.sha256(os.fsencode(picture[0])).hexdigest())
+        val |= {*by_hash[:min(max(1, round(val_share * len(by_hash))), len(by_hash) - 1)]}
+    return [p for p in pictures if p not in val], [p for p in pictures if p in val]
 
 
 def main(argv=None):
@@ -54,19 +55,14 @@ def main(argv=None):
     found = [name for name in ('train', 'val', 'valid', 'test') if (args.folder / name).is_dir()]
     if found and 'train' not in found:
         raise Mistake(f'{args.folder} has no folder train beside {found[0]}; {LAYOUT}')
-    places = {name.replace('valid', 'val'): args.folder / name for name in found} or {'train': args.folder}
-    held = {split: class_folders(place) for split, place in places.items()}
-    classes = list(held['train'])
-    for split in held.values():
-        if different := sorted({*classes} ^ {*split}):
-            raise Mistake(f'classes that are not in every split: {", ".join(different)[:200]}; add or remove them')
-    if 'val' not in held:
-        places['val'] = places['train']
-        held['train'], held['val'] = hold_out(held['train'], args.val)
-    splits = {split: [(f'{c}/{name}', label, f'{places[split]}/{c}/{name}')
-                      for label, c in enumerate(classes) for name in held[split][c]]
-              for split in ('train', 'val', 'test') if split in held}
-    save_pack(args.out, splits, classes, total=sum(map(len, splits.values())), **pack_options(args))
+    splits = {name.replace('valid', 'val'): of_folder(args.folder / name) for name in found}
+    splits = splits or {'train': of_folder(args.folder)}
+    classes = [{c for _, c, _ in pictures} for pictures in splits.values()]
+    if different := sorted(set.union(*classes) - set.intersection(*classes)):
+        raise Mistake(f'classes that are not in every split: {", ".join(different)[:200]}; add or remove them')
+    if 'val' not in splits:
+        splits['train'], splits['val'] = hold_out(splits['train'], args.val)
+    save_pack(args.out, splits, total=sum(map(len, splits.values())), **pack_options(args))
 
 
 if __name__ == '__main__':

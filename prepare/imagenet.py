@@ -29,17 +29,13 @@ from pathlib import Path, PurePosixPath
 from lib.archives import MOST_BYTES, reading, tar_files
 from lib.command_line import Mistake, between, parse, run
 from lib.pictures import pack_options, pack_parser, save_pack
-from prepare.imagefolder import class_folders
+from prepare.imagefolder import of_folder
 from tasks.decode import is_picture
 
 TRAIN_TAR, VAL_TAR = 'ILSVRC2012_img_train.tar', 'ILSVRC2012_img_val.tar'
 SOLUTION, SYNSETS = 'LOC_val_solution.csv', 'imagenet_2012_validation_synset_labels.txt'
 
-# ---- pictures in classes: iterables of (WNID/name, WNID, path or bytes) ---------------------------------------------
-
-
-def of_folder(folder):
-    return [(f'{c}/{name}', c, f'{folder}/{c}/{name}') for c, names in class_folders(folder).items() for name in names]
+# ---- pictures in classes: iterables of (WNID/name, WNID, path or bytes), as of_folder makes one ----------------------
 
 
 def of_tar(path):

@@ -12,7 +12,6 @@ split. The archives are compared with the checksums that Hugging Face sends with
 
 Expect about 9.0 billion tokens for training and 4.4 million for validation.
 """
-import functools
 import hashlib
 import io
 import json
@@ -36,8 +35,6 @@ URL = 'https://huggingface.co/datasets/Skylion007/openwebtext/resolve/main/subse
 SUBSETS, SPLITS = 21, ('train', 'val')
 PROGRESS = 'progress.json'
 
-tokenizer = functools.cache(Tokenizer)
-
 
 def held_out(text, val_share):
     """Whether a document belongs to the held-out share. This depends only on its text."""
@@ -49,22 +46,13 @@ def tokenize(job):
     """(name, bytes of a tar.xz of documents, tokenizer, held-out share) -> {split: (tokens, number of documents, UTF-8
     bytes)}."""
     name, packed, kind, val_share = job
-    encode, end = tokenizer(kind).encode, tokenizer(kind).beginning
-    texts = {s: [] for s in SPLITS}
+    tokenizer = Tokenizer(kind)
+    encode, end, texts = tokenizer.encode, tokenizer.beginning, {s: [] for s in SPLITS}
     for _, content in tar_files(name, lambda name: name.endswith('.txt'), file=lzma.open(io.BytesIO(packed))):
         text = re.sub('\n\n\n+', '\n\n', content.decode('utf-8-sig', errors='replace')).strip()
         texts['val' if held_out(text, val_share) else 'train'].append(text)
     return {s: (np.array([token for text in texts[s] for token in (*encode(text), end)], np.uint16), len(texts[s]),
                 sum(len(text.encode()) for text in texts[s])) for s in SPLITS}
-
-
-def save(state, files, path):
-    """The counts after a complete subset, once its tokens are on the disk."""
-    for file in files.values():
-        file.file.flush()
-        os.fsync(file.file)
-    path.with_suffix('.new').write_text(json.dumps(state), encoding='utf-8')
-    os.replace(path.with_suffix('.new'), path)
 
 
 def main(argv=None):
@@ -75,7 +63,7 @@ def main(argv=None):
     p.add_argument('--workers', type=int, default=cores(), help='processes that tokenize')
     p.add_argument('--url', default=URL, help='where the archives are')
     args = parse(p, argv)
-    tokenizer(args.tokenizer)  # fails before the download if there is no tokenizer
+    tokenizer = Tokenizer(args.tokenizer)  # fails before the download if there is no tokenizer
     with new_folder(args.out, PROGRESS) as folder:
         # progress.json has the counts after the last complete subset; what was appended later is cut off
         progress, begun = folder / PROGRESS, f'--val {args.val} --tokenizer {args.tokenizer}'
@@ -86,7 +74,7 @@ def main(argv=None):
             raise Mistake(f'{folder} has {state["done"]} subsets of {state["begun"]}; pass these, or remove it')
         files = {s: Growing(folder / f'{s}.npy', np.uint16, state[s][0]) for s in SPLITS}
         while state['done'] < args.subsets:
-            name, before = f'urlsf_subset{state["done"]:02}.tar', files['train'].length
+            name, before = f'urlsf_subset{state["done"]:02}.tar', state['train'][0]
             archive = local_or_fetch(args, f'{args.url}/{name}', name=f'openwebtext/{name}')
             jobs = (((f'{archive}: {file}', packed, args.tokenizer, args.val),) for file, packed in
                     tar_files(archive, lambda file: file.endswith('_data.xz')))
@@ -94,15 +82,19 @@ def main(argv=None):
                 for s, (tokens, documents, size) in found.items():
                     files[s].append(tokens)
                     state[s] = [old + new for old, new in zip(state[s], (len(tokens), documents, size))]
-            if before == files['train'].length:
+            if before == state['train'][0]:
                 raise Mistake(f'{archive} holds no *_data.xz with .txt files; get it again')
             state['done'] += 1
-            save(state, files, progress)
+            for file in files.values():  # the counts are written once the tokens are on the disk
+                file.file.flush()
+                os.fsync(file.file)
+            progress.with_suffix('.new').write_text(json.dumps(state), encoding='utf-8')
+            os.replace(progress.with_suffix('.new'), progress)
             if args.source is None:
                 archive.unlink()
         for file in files.values():
             file.close()
-        write_text_meta(folder, tokenizer(args.tokenizer), {
+        write_text_meta(folder, tokenizer, {
             s: {'tokens': state[s][0], 'dtype': 'uint16', 'bytes': state[s][2]} for s in SPLITS})
         progress.unlink()
     for s in SPLITS:

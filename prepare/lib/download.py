@@ -46,13 +46,11 @@ def fetch(url, path, checksum=None, tries=5):
     tag.unlink(missing_ok=True)
     checksum = checksum or published
     with open(part, 'rb') as f:
-        page = not checksum and f.read(99).lstrip().startswith(b'<')  # no dataset and no weights begin so
-    if page:
+        page = f.read(99).lstrip().startswith(b'<')  # no dataset and no weights begin so
+    wrong = differs(part, checksum) if checksum else 'it is a web page, perhaps that of a login' * page
+    if wrong:
         part.unlink()
-        raise Mistake(f'{url}: the server sent a web page, perhaps that of a login; pass a copy to --from')
-    if checksum and (difference := differs(part, checksum)):
-        part.unlink()
-        raise Mistake(f'{url} arrived damaged ({difference}); run this again to download it anew')
+        raise Mistake(f'{url} arrived damaged ({wrong}); run this again to download it anew, or pass a copy to --from')
     os.replace(part, path)
     return path
 
@@ -76,15 +74,12 @@ def receive(requests, url, part, tag, have):
             tag.unlink(missing_ok=True)
             if (etag := r.headers.get('ETag', '')).startswith('"'):  # a weak one means nothing for If-Range
                 tag.write_text(etag, encoding='latin1')
-        left = r.raw.length_remaining  # None if the server does not say
-        total = None if left is None else left + have * resumed
+        start, left = have * resumed, r.raw.length_remaining  # None if the server does not say
         with open(part, 'ab' if resumed else 'wb') as f, \
-                tqdm(total=total, initial=have * resumed, unit='B', unit_scale=True, desc=part.stem) as bar:
+                tqdm(total=left and start + left, initial=start, unit='B', unit_scale=True, desc=part.stem) as bar:
             for chunk in r.iter_content(1 << 16):
                 f.write(chunk)
                 bar.update(len(chunk))
-            if total is not None and f.tell() < total:
-                raise requests.ConnectionError(f'connection closed at {f.tell()} of {total} bytes')
     return published
 
 

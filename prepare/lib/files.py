@@ -60,20 +60,18 @@ class Growing:
 
     def __init__(self, path, dtype, keep=0):
         self.file, self.dtype, self.ends = open(path, 'r+b' if keep else 'w+b'), np.dtype(dtype), array('q', [keep])
-        self.length = keep
         self.file.truncate(self.write_header() + keep * self.dtype.itemsize)
         self.file.seek(0, os.SEEK_END)
 
     def write_header(self):
         self.file.seek(0)
         np.lib.format.write_array_header_1_0(self.file, {
-            'descr': np.lib.format.dtype_to_descr(self.dtype), 'fortran_order': False, 'shape': (self.length,)})
+            'descr': np.lib.format.dtype_to_descr(self.dtype), 'fortran_order': False, 'shape': (self.ends[-1],)})
         return self.file.tell()
 
     def append(self, a):
         self.file.write(np.ascontiguousarray(a, self.dtype))
-        self.length += len(a)
-        self.ends.append(self.length)
+        self.ends.append(self.ends[-1] + len(a))
 
     def close(self):
         """Complete the file; returns where each appended part ends, after where the first begins, int64."""

@@ -46,25 +46,23 @@ def save_arrays(out, splits, classes):
     tasks/masks.py; objects integers (N, M), the class of each object, -1 where there is none.
     classes: their names.
     """
-    files, meta = {}, {'kind': 'images', 'storage': 'arrays', 'classes': list(classes), 'splits': {}}
-    for split, (images, labels, *true) in splits.items():
-        images = np.asanyarray(images)
-        assert images.dtype == np.uint8 and 0 <= min(labels) and max(labels) < len(classes)
-        images = images.reshape(*images.shape[:3], -1)
-        arrays = dict(zip(('images', 'labels', 'masks', 'objects'), (images, np.asarray(labels, np.int64), *true)))
-        files |= {f'{split}.{name}': array for name, array in arrays.items()}
-        meta['channels'] = images.shape[3]
-        meta['splits'][split] = dict(zip(('count', 'height', 'width'), images.shape))
-        if 'objects' in arrays:
-            meta['splits'][split]['objects'] = arrays['objects'].shape[1]
+    meta = {'kind': 'images', 'storage': 'arrays', 'classes': list(classes), 'splits': {}}
     with new_folder(out) as new:
-        for name, a in files.items():
-            np.save(new / f'{name}.npy', a)
+        for split, (images, labels, *true) in splits.items():
+            images = np.asanyarray(images)
+            assert images.dtype == np.uint8 and 0 <= min(labels) and max(labels) < len(classes)
+            images = images.reshape(*images.shape[:3], -1)
+            arrays = dict(zip(('images', 'labels', 'masks', 'objects'), (images, np.asarray(labels, np.int64), *true)))
+            for name, a in arrays.items():
+                np.save(new / f'{split}.{name}.npy', a)
+            meta['channels'] = images.shape[3]
+            meta['splits'][split] = dict(zip(('count', 'height', 'width'), images.shape))
+            if 'objects' in arrays:
+                meta['splits'][split]['objects'] = arrays['objects'].shape[1]
         write_meta(new, meta)
     for split, s in meta['splits'].items():
-        masked, deep = ' with masks' * (f'{split}.masks' in files), f'x{meta["channels"]}' * (meta['channels'] != 3)
-        print(f'{out}/{split}.images.npy: {s["count"]:,} pictures{masked} of {s["height"]}x{s["width"]}{deep}, '
-              f'{len(classes)} classes')
+        print(f'{out}/{split}.images.npy: {s["count"]:,} pictures of {s["height"]}x{s["width"]}x{meta["channels"]}, '
+              f'{len(classes)} classes{", with masks" * (len(splits[split]) > 2)}')
 
 
 # ---- one picture --------------------------------------------------------------------------------
@@ -161,10 +159,10 @@ class Pack:
         """Complete the files; returns the split's entry in meta.json. numbers: the final label for each label."""
         arrays = {'labels': numbers[np.array(self.labels)], 'offsets': self.jpeg.close(),
                   'names': np.array(self.names, 'S')}
-        entry = {'count': len(self.names), 'bytes': self.jpeg.length}
+        entry = {'count': len(self.names), 'bytes': self.jpeg.ends[-1]}
         if self.png:
             arrays |= {'objects': masks.table(self.objects), 'mask_offsets': self.png.close()}
-            entry |= {'objects': arrays['objects'].shape[1], 'mask_bytes': self.png.length}
+            entry |= {'objects': arrays['objects'].shape[1], 'mask_bytes': self.png.ends[-1]}
         for name, a in arrays.items():
             np.save(f'{self.place}.{name}.npy', a)
         return entry
@@ -188,11 +186,10 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
     with new_folder(out) as new, contextlib.closing(shrunk):
         packs = {split: Pack(f'{new}/{split}') for split in splits}
         bar = tqdm(shrunk, total=total, unit=' pictures', disable=None)  # only on a terminal
-        for (split, name, label, mask, (source, *_)), jpeg in bar:
+        for (split, name, label, mask, _), jpeg in bar:
             if isinstance(jpeg, str):
                 bad += 1
-                where = f'{split}/{name}' if isinstance(source, bytes) else source
-                bar.write(f'left out {where}: {jpeg}', file=sys.stderr)
+                bar.write(f'left out {split}/{name}: {jpeg}', file=sys.stderr)
                 continue
             good += 1
             packs[split].add(name, label if classes else seen.setdefault(label, len(seen)), jpeg, *mask)
@@ -200,9 +197,8 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
             raise Mistake(f'{bad} of {good + bad} pictures cannot be decoded; remove them, or raise --max_bad')
         numbers = np.arange(len(classes)) if classes else np.argsort(np.argsort(list(seen)))
         classes = list(classes or sorted(seen))
-        for split, pack in packs.items():
-            if not pack.names:
-                raise Mistake(f'split {split} has no picture; add some, or hold out more with --val')
+        if empty := [split for split, pack in packs.items() if not pack.names]:
+            raise Mistake(f'split {empty[0]} has no picture; add some, or hold out more with --val')
         entries = {split: pack.complete(numbers) for split, pack in packs.items()}
         write_meta(new, {'kind': 'images', 'storage': 'pack', 'classes': classes, 'channels': channels,
                          'splits': entries})

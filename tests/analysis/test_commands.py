@@ -134,7 +134,6 @@ REFUSED = [  # a command, a network and words, of which the last is named; or wo
     ('layers crate --split=validation', 'train, test'), ('layers functions --dataset=cubic', 'sparse_linear'),
     ('page letters --start=abx', "'x'"), ('attention gpt2 --start=FILE:nowhere', 'nowhere'),
     ('layers crate --image=nowhere.png', 'nowhere.png'), ('layers crate --image_size=17,24', 'image_size'),
-    ('objects crate --beside={place}/runs/wide', 'runs/wide'),
     *((f'page {name}', f'runs/{name}') for name in ('crate_alpha', 'crate_bert', 'functions', 'bpe')),
     ('page crate --beside={place}/runs/grey', 'runs/grey'), ('page aot_text --beside={place}/runs/letters', 'letters'),
     ('augment - toy', 'toy'), ('curves -', 'curves'), ('curves - nowhere', 'nowhere'),

@@ -57,7 +57,10 @@ def test_of_two_alike_objects_the_upper_one_comes_first(seed):
 
 @pytest.mark.parametrize('case', PRECISIONS)
 def test_average_precision_equals_coco(case):
-    given = [torch.tensor(case[name]) for name in ('each', 'found', 'certainty', 'real')]
+    each, found, certainty, real = (torch.tensor(case[name]) for name in ('each', 'found', 'certainty', 'real'))
+    order = certainty.argsort(dim=1, descending=True, stable=True)  # the function takes them in this order
+    rows = torch.arange(len(order))[:, None]
+    given = each[rows, order], found[rows, order], certainty[rows, order], real
     assert average_precision(*given) == pytest.approx(case['ap'], abs=1e-12)
     assert average_precision(*given, thresholds=(0.5,)) == pytest.approx(case['ap50'], abs=1e-12)
 

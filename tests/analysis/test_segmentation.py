@@ -121,6 +121,8 @@ def test_beside_networks_that_see_other_sizes(look):
     alone, rows = look('segment', 'crate'), look('segment', 'crate', '--beside={place}/runs/wide')
     each = len(alone) - 4
     assert len(rows) == 2 * each + 4 and rows[:each // 2] == alone[:each // 2] and rows[-4:] == alone[-4:]
+    drawn = look('objects', 'crate', '--beside={place}/runs/wide')
+    assert {row['network'].rpartition('/')[2] for row in drawn} == {'crate', 'wide'}
 
 
 def test_objects_are_drawn_with_the_best_head_of_each_picture(masks, look):

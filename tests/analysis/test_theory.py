@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 from analysis import denoising, measures
 from analysis.compression import CompressConfig, walks
 from analysis.denoising import DenoiseConfig
-from analysis.measures import (compressed_rate, compressed_rate_gradient, cosine, noisy_mixture, snr, turning)
+from analysis.measures import compressed_rate, compressed_rate_gradient, noisy_mixture, snr, turning
 from analysis.theory import shipped_attention
 
 
@@ -111,7 +111,8 @@ def test_the_compression_table_holds_what_one_computes(table):
                 down = -compressed_rate_gradient(Z, U)
                 expected = {'rate': compressed_rate(Z @ U).item(), 'snr': snr(Z.unflatten(0, (3, n)), U).mean().item()}
                 if 'shipped' not in method:
-                    expected['cosine_turning'] = cosine(turning(step(Z), Z), turning(down, Z)).item()
+                    expected['cosine_turning'] = torch.cosine_similarity(
+                        *(turning(way, Z).flatten() for way in (step(Z), down)), dim=0).item()
                 assert {k: float(row[k]) for k in expected} == pytest.approx(expected)
                 Z = step(Z)
     other = those(rows, method='as shipped, random subspaces', tokens='48')
