@@ -30,7 +30,6 @@ A command writes a picture and a table of its numbers with the same name and .cs
 and curves write a picture alone, page an HTML file), and prints what to see. Networks run in float32,
 coding rates in float64. Layers and heads are counted from 1.
 """
-import sys
 from dataclasses import dataclass, fields, replace
 
 import engine  # before torch
@@ -107,9 +106,6 @@ def check(c, command):
 @torch.no_grad()
 def main(argv):
     command, *words = argv or ['']
-    if '--help' in argv or '-h' in argv:
-        others = sheet.SheetConfig, AugmentConfig, curves.CurvesConfig, page.PageConfig
-        return print(settings.help_text(__doc__, AnalyzeConfig, *(C for _, C in THEORIES.values()), *others))
     if command in OTHERS:
         return OTHERS[command](words)
     if command not in COMMANDS | THEORIES:
@@ -135,5 +131,5 @@ def main(argv):
 
 
 if __name__ == '__main__':
-    with settings.one_line_errors():
-        main(sys.argv[1:])
+    settings.run(main, __doc__, AnalyzeConfig, *(C for _, C in THEORIES.values()), sheet.SheetConfig, AugmentConfig,
+                 curves.CurvesConfig, page.PageConfig)

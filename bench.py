@@ -240,8 +240,6 @@ def race_all(configs, given):
 # ---- the command ----------------------------------------------------------------------------------------------------
 
 def main(argv):
-    if '--help' in argv or '-h' in argv:
-        return print(settings.help_text(__doc__, BenchConfig, RaceConfig))
     words, given = settings.split(argv)
     if words and all(word.endswith('.py') for word in words):
         return race_all(words, given)
@@ -257,5 +255,4 @@ def main(argv):
 
 
 if __name__ == '__main__':
-    with settings.one_line_errors():
-        main(sys.argv[1:])
+    settings.run(main, __doc__, BenchConfig, RaceConfig)

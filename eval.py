@@ -15,7 +15,6 @@ How each score is computed is in scoring/.
 """
 import math
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -184,8 +183,6 @@ def in_context(c, run, model, autocast):
 
 
 def main(argv):
-    if '--help' in argv or '-h' in argv:
-        return print(settings.help_text(__doc__, EvalConfig))
     c, run, overrides = from_command_line(argv, EvalConfig)
     model = load_model(run, **overrides)
     settings.check_meant(c, {'benchmarks': ('text',)}, model.config.task)
@@ -206,5 +203,4 @@ def main(argv):
 
 
 if __name__ == '__main__':
-    with settings.one_line_errors():
-        main(sys.argv[1:])
+    settings.run(main, __doc__, EvalConfig)

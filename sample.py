@@ -167,8 +167,6 @@ def draw(out, drawn):
 
 @torch.no_grad()
 def main(argv):
-    if '--help' in argv or '-h' in argv:
-        return print(settings.help_text(__doc__, SampleConfig))
     c, run, changes = from_command_line(argv, SampleConfig)
     settings.check_least(c, num_samples=1, temperature=0, top_k=0, seed=0)
     settings.check_ranges(c, {(1e-9, 1): ['top_p']})
@@ -186,5 +184,4 @@ def main(argv):
 
 
 if __name__ == '__main__':
-    with settings.one_line_errors():
-        main(sys.argv[1:])
+    settings.run(main, __doc__, SampleConfig)

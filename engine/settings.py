@@ -221,3 +221,11 @@ def one_line_errors():
             raise
         print('error:', ' '.join(said.split()), file=sys.stderr, flush=True)
         sys.exit(2)
+
+
+def run(main, doc, *classes):
+    """A program as a user starts it: with --help or -h all its settings, those of the dataclasses."""
+    with one_line_errors():
+        if {'--help', '-h'} & {*sys.argv}:
+            return print(help_text(doc, *classes))
+        main(sys.argv[1:])
