@@ -188,8 +188,8 @@ def main(argv):
     settings.check_meant(c, {'benchmarks': ('text',)}, model.config.task)
     what = '--benchmarks' if c.benchmarks else model.config.task
     settings.check_meant(c, ONLY_FOR, what)
-    settings.check_least(c, batch_size=1, seed=-1, prompts=2, layer=0)
-    settings.check_ranges(c, {(0, 1): ['eval_crop'], (1e-9, 1): ['train_share'], (-1, 1024): ['workers']})
+    settings.check_ranges(c, {(1, 1e30): ['batch_size'], (2, 1e30): ['prompts'], (0, 1e30): ['layer'],
+                              (-1, 1e30): ['seed', 'workers'], (0, 1): ['eval_crop'], (1e-9, 1): ['train_share']})
     if not re.fullmatch(r'|[1-9]\d*(,[1-9]\d*)*', c.knn):
         raise Mistake(f'knn={c.knn} must be a number of neighbours, or several, such as 10,20,100,200')
     device = choose_device(c.device)

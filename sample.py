@@ -168,8 +168,8 @@ def draw(out, drawn):
 @torch.no_grad()
 def main(argv):
     c, run, changes = from_command_line(argv, SampleConfig)
-    settings.check_least(c, num_samples=1, temperature=0, top_k=0, seed=0)
-    settings.check_ranges(c, {(1e-9, 1): ['top_p']})
+    settings.check_ranges(c, {(1, 1e30): ['num_samples'], (0, 1e30): ['temperature', 'top_k', 'seed'],
+                              (1e-9, 1): ['top_p']})
     model = load_model(run, **changes)
     task = model.config.task
     if task == 'icl':

@@ -115,13 +115,6 @@ def cast(value, want, typed):
     return value
 
 
-def check_least(c, **least):
-    """Raises Mistake for a setting of c that is below its least value, or NaN."""
-    for name, value in least.items():
-        if not getattr(c, name) >= value:
-            raise Mistake(f'{name}={show(getattr(c, name))} must be at least {value}')
-
-
 def check_ranges(c, ranges):
     """Raises Mistake for a setting of c outside its range; ranges {(low, high): names}."""
     for (low, high), names in ranges.items():
