@@ -37,7 +37,7 @@ from engine import optim, settings
 from engine.checkpoint import read_log
 from engine.device import autocast, choose_compile, choose_device, choose_dtype, compile_network
 from engine.fast import speed_up
-from engine.networks import network, size
+from engine.networks import config_from, network, size
 from engine.settings import Mistake
 from engine.trained import is_small
 from scoring.baselines import NanoGPT, ReleasedCRATE
@@ -106,8 +106,7 @@ def build(base, Way=None, more={}):
     Network, Config = network(model)
     own = {f.name for f in fields(Config) if f.name != 'image_size' or 'image_size' in given}  # text stays text
     torch.manual_seed(0)
-    with settings.refusals():
-        config = Config(**given | {k: v for k, v in more.items() if k in own})
+    config = config_from(Config, given | {k: v for k, v in more.items() if k in own})
     return Way(config) if Way else speed_up(Network(config))
 
 

@@ -13,9 +13,10 @@ new head replaces `read.head`. Probes ask `features(x)`.
 import dataclasses
 import importlib
 import json
+import traceback
 from pathlib import Path
 
-from engine.settings import HERE, Mistake, refusals
+from engine.settings import HERE, Mistake
 
 # task: the kind of data it reads, and the config of a small run, for networks that have no config of their own
 TASKS = {'text': ('text', 'train_aot_stdlib'), 'masked_text': ('text', 'train_crate_bert_stdlib'),
@@ -51,13 +52,18 @@ def network(name):
 
 def config_from(Config, settings):
     """Config(**settings). Sizes of pictures become (height, width). Raises Mistake for a setting that the network does
-    not know, or whose value its Config refuses."""
+    not know, or whose value its Config refuses: for a ValueError that its __post_init__ raises on purpose."""
     fields = {f.name for f in dataclasses.fields(Config)}
     if unknown := settings.keys() - fields:
         raise Mistake(f'the run is of another version of {Config.__name__} (it has {min(unknown)}); train it again')
     settings = {k: (v, v) if k in SIDES and type(v) is int and v else v for k, v in settings.items()}
-    with refusals():
+    try:
         config = Config(**settings)
+    except ValueError as e:  # network files know no Mistake, because they import nothing of this project
+        frames = traceback.extract_tb(e.__traceback__)
+        if not any(f.name == '__post_init__' for f in frames) or not frames[-1].line.startswith('raise '):
+            raise
+        raise Mistake(e) from None
     kind_of(config)
     return config
 

@@ -14,7 +14,8 @@ import re
 import torch
 from safetensors.torch import load_file
 
-from engine.settings import Mistake, refusals, show
+from engine.networks import config_from
+from engine.settings import Mistake, show
 
 VIEWS = {'crate_alpha': {'eval_crop': 1.0}}  # what their evaluation sees, where it is not our default
 LENGTHS = {  # a setting: the tensor that is so long
@@ -63,8 +64,7 @@ def give(model, table):
 def load(Model, Config, sd, table, given):
     """The network of the tensors sd, {their name: tensor}. Fixed positions and BatchNorm's counters may be missing."""
     weights = rename(sd, {theirs: ours for ours, theirs in table.items()})
-    with refusals():
-        model = Model(Config(**sizes(weights, given['n_head'], given.get('patch_size', 1)) | given))
+    model = Model(config_from(Config, sizes(weights, given['n_head'], given.get('patch_size', 1)) | given))
     own = model.state_dict()
     weights = {name: own[name] for name, _ in model.named_buffers() if 'running_' not in name} | weights
     has, needs = ({name: tuple(t.shape) for name, t in part.items()} for part in (weights, own))

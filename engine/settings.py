@@ -167,19 +167,6 @@ def quoted(path):
     return subprocess.list2cmdline([path]) if os.name == 'nt' else shlex.quote(path)
 
 
-@contextlib.contextmanager
-def refusals():
-    """Around the making of a network's config: a ValueError that its __post_init__ raises on purpose is
-    a user's mistake. Network files know no Mistake, because they import nothing of this project."""
-    try:
-        yield
-    except ValueError as e:
-        frames = traceback.extract_tb(e.__traceback__)
-        if not any(f.name == '__post_init__' for f in frames) or not frames[-1].line.startswith('raise '):
-            raise
-        raise Mistake(e) from None
-
-
 def in_one_line(e):
     """What a user is told of an exception that is no bug of ours; '' of any other."""
     if isinstance(e, Mistake):
