@@ -107,10 +107,8 @@ def cast(value, want, typed):
         value = float(value)
     if want == int | tuple:  # a size: n, or height and width
         value = tuple(value) if isinstance(value, list) else value
-        fits = type(value) is int or isinstance(value, tuple) and [type(n) for n in value] == [int, int]
-    else:
-        fits = type(value) is want
-    if not fits:
+        want = tuple if isinstance(value, tuple) and [*map(type, value)] == [int, int] else int
+    if type(value) is not want:
         raise ValueError
     return value
 
