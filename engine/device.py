@@ -1,7 +1,6 @@
 """Where a run computes: device, precision, and the processes of torchrun, or one alone."""
 import contextlib
 import gc
-import inspect
 import os
 import platform
 import signal
@@ -67,10 +66,8 @@ class Device:
             recompute_layers(model)
         if self.fsdp or not self.grouped:
             return model
-        names = inspect.signature(DistributedDataParallel).parameters  # torch 2.13 has another name for it
-        more = {'forward_sync_buffers' if 'forward_sync_buffers' in names else 'broadcast_buffers': False}
         return DistributedDataParallel(model, device_ids=[self.name] if self.kind == 'cuda' else None,
-                                       gradient_as_bucket_view=True, **more)
+                                       gradient_as_bucket_view=True, forward_sync_buffers=False)
 
     def sync(self, network, now):
         """Gradients travel between processes in the last pass of a step alone."""
