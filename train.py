@@ -105,7 +105,9 @@ def main(argv):
     asked = start.read(argv, TrainConfig, AugmentConfig)
     c, resumed = asked.config, asked.config.init_from == 'resume'
     settings.check_ranges(c, RANGES)
-    optim.check(c)
+    settings.check_choices(c, optimizer=optim.NAMES, schedule=optim.SCHEDULES, compile=('auto', 'true', 'false'))
+    if c.min_lr > c.learning_rate and c.schedule != 'constant':
+        raise Mistake(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr to at most that')
     if not (resumed or c.eval_only or c.overwrite):
         check_new(c.out_dir)
     here = Device(c.device, c.dtype, c.compile, c.fsdp)

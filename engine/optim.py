@@ -10,7 +10,7 @@ from collections import defaultdict
 import torch
 
 from engine.device import choose_dtype, share, whole
-from engine.settings import Mistake, check_choices
+from engine.settings import Mistake
 
 NAMES, SCHEDULES = ('adamw', 'adam', 'lion', 'muon'), ('cosine', 'linear', 'constant')
 
@@ -139,13 +139,6 @@ def lr_factor(step, schedule, warmup_iters, lr_decay_iters, min_factor):
     if schedule == 'cosine':
         return min_factor + (1 - min_factor) * 0.5 * (1 + math.cos(math.pi * done))
     return min_factor + (1 - min_factor) * (1 - done)
-
-
-def check(c):
-    """Raises Mistake for an optimizer, schedule or rates that a run's TrainConfig cannot have."""
-    check_choices(c, optimizer=NAMES, schedule=SCHEDULES)
-    if c.min_lr > c.learning_rate and c.schedule != 'constant':
-        raise Mistake(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr to at most that')
 
 
 def decay(c, step):
