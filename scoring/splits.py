@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from engine.networks import grid
 from engine.settings import Mistake
-from tasks import augment, top1_top5
+from tasks import accuracies, augment
 from tasks.hidden import rows_at_once
 
 
@@ -45,8 +45,7 @@ def classification(model, images, autocast, batch_size, view):
     for x, y, _ in batches(model, images, batch_size, view):
         with autocast:
             logits = model(x)[0].float()
-        count, shares = top1_top5(logits, y)
-        means.add(count, {'loss': F.cross_entropy(logits, y)} | shares)
+        means.add(*accuracies(logits, F.cross_entropy(logits, y), y))
         guesses += logits.argmax(1).tolist()
     return means.result(), guesses
 
@@ -109,6 +108,5 @@ def tokens(model, text, autocast, batch_size):
         x, y = x.to(device), y.to(device)
         with autocast:
             logits, loss = model(x, y)
-        count, shares = top1_top5(logits, y) if masked else (y.numel(), {})
-        means.add(count, {'loss': loss} | shares)
+        means.add(*(accuracies(logits, loss, y) if masked else (y.numel(), {'loss': loss})))
     return means.result() | {'commonest': frequency.max().item() / means['count']}

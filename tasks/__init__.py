@@ -108,12 +108,12 @@ def choose(c, augment, folder, model, device):
     return pkgutil.resolve_name(CLASSES[task])(c, augment, folder, model.config, device)
 
 
-def top1_top5(logits, y):
-    """(number of targets y that are not -1, {'top1', 'top5'}): the shares that are the likeliest, and among the five
-    likeliest. logits (.., C), y (..)."""
+def accuracies(logits, loss, y):
+    """Metrics of classes and hidden tokens: (number of targets y that are not -1, {'loss', 'top1', 'top5'}), the shares
+    that are the likeliest, and among the five likeliest. logits (.., C), y (..)."""
     logits, y = logits[y != -1], y[y != -1]
     hits = (logits.topk(min(5, logits.size(-1))).indices == y[:, None]).cpu().double()  # (n, 5); exact, also of MPS
-    return len(hits), {'top1': hits[:, 0].mean(), 'top5': hits.sum(1).mean()}
+    return len(hits), {'loss': loss, 'top1': hits[:, 0].mean(), 'top5': hits.sum(1).mean()}
 
 
 # ---- datasets -------------------------------------------------------------------------------------------------------

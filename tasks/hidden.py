@@ -2,7 +2,7 @@
 import numpy as np
 import torch
 
-from tasks import top1_top5
+from tasks import accuracies
 from tasks.text import NextToken, TextSplit
 
 LOGITS_AT_ONCE = 2 ** 26  # the networks return no more logits than this together with a loss
@@ -29,15 +29,11 @@ class MaskedTextSplit(TextSplit):
 class HiddenTokens(NextToken):
     """The loss is the mean over the hidden tokens of a forward pass. Over several passes or
     processes it is the mean of these means."""
-    Split = MaskedTextSplit
+    Split, metrics = MaskedTextSplit, staticmethod(accuracies)
 
     def __init__(self, c, augment, folder, config, device):
         super().__init__(c, augment, folder, config, device)
         self.valid_rows = rows_at_once(config, c.batch_size)
-
-    def metrics(self, out, loss, y):
-        count, shares = top1_top5(out, y)
-        return count, {'loss': loss} | shares
 
 
 def rows_at_once(config, n):

@@ -16,7 +16,7 @@ import torch
 
 from engine.networks import grid
 from engine.settings import Mistake
-from tasks import Task, augment, top1_top5
+from tasks import Task, accuracies, augment
 from tasks.decode import is_picture, open_picture, to_grey, to_rgb
 from tasks.files import cores, open_array, read_meta, split_meta
 
@@ -191,7 +191,7 @@ def seen(picture, model, run):
 # ---- the tasks ------------------------------------------------------------------------------------------------------
 
 class Classification(Task):
-    unit = 'pictures'
+    unit, metrics = 'pictures', staticmethod(accuracies)
 
     def __init__(self, c, augmentation, folder, config, device):
         held_out = 'val' if 'val' in read_meta(folder)['splits'] else 'test'
@@ -214,10 +214,6 @@ class Classification(Task):
 
     def take(self, batch, training=False):
         return self.pixels(batch, training), *self.device.send(batch[2])
-
-    def metrics(self, out, loss, y):
-        count, shares = top1_top5(out, y)
-        return count, {'loss': loss} | shares
 
     def error(self, metrics):
         return 1 - metrics['top1']
