@@ -154,8 +154,7 @@ def main(argv):
         from analysis.layers import Telemetry
         telemetry = Telemetry(task)
     if c.probe_interval:
-        from scoring.frozen import Probe
-        probe = Probe(task, here)
+        from scoring.frozen import probe
     run = RunDirectory(c, here, {
         'model': c.model, 'settings': vars(c) | (vars(asked.augment) if meta['kind'] == 'images' else {}),
         'network': dataclasses.asdict(model.config), 'data': networks.described(meta)}, step, resumed)
@@ -192,7 +191,7 @@ def main(argv):
                         more |= telemetry(validated)
                 if c.probe_interval and (done or step % c.probe_interval == 0):
                     with here.whole(validated):
-                        more |= (scores := probe(validated))
+                        more |= (scores := probe(validated, task, here))
                     here.say('features  ' + shown(scores))
                 run.log(step, 'val', metrics | more, lr, step * amount, seconds)
                 error = task.error(metrics)  # None where the losses of two steps cannot be compared
