@@ -17,7 +17,6 @@ import hashlib
 import json
 import math
 import os
-import re
 from pathlib import Path
 
 import torch
@@ -27,7 +26,7 @@ from engine.device import whole
 from engine.settings import Mistake
 
 FILES = ('config.json', 'log.jsonl', 'last.pt', 'best.safetensors', 'curve.png', 'results.csv', 'in_context.csv',
-         'in_context.png', 'log.csv', 'best.pt')  # the last two: of runs of earlier versions
+         'in_context.png', 'step_*.safetensors', 'events.out.tfevents*')  # the last is of TensorBoard
 RESUME = 'go on with --init_from=resume, or name another --out_dir'
 
 
@@ -51,9 +50,7 @@ def write_file(path, write, mode='w', advice=RESUME):
 
 def held_in(out_dir):
     """Names of the files of a run that a directory holds."""
-    out = Path(out_dir)
-    kept = [p.name for p in out.glob('*') if re.match(r'step_\d+\.safetensors$|events\.out\.tfevents', p.name)]
-    return [name for name in FILES if (out / name).is_file() and (out / name).stat().st_size] + sorted(kept)
+    return [p.name for name in FILES for p in sorted(Path(out_dir).glob(name)) if p.is_file() and p.stat().st_size]
 
 
 def check_new(out_dir):
