@@ -46,7 +46,7 @@ def main(words):
         check_shown(c, 'page', net)
     check(nets)
     content = page(c, nets)
-    write_file(c.out, lambda f: f.write(content), advice='run this again, or give another --out')
+    write_file(c.out, lambda f: f.write(content))
     print(f'{c.out}: {Path(c.out).stat().st_size / 1e6:.1f} MB; open it in a browser, it needs no network')
 
 

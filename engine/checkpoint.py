@@ -27,14 +27,13 @@ from engine.settings import Mistake
 
 FILES = ('config.json', 'log.jsonl', 'last.pt', 'best.safetensors', 'curve.png', 'results.csv', 'in_context.csv',
          'in_context.png', 'step_*.safetensors', 'events.out.tfevents*')  # the last is of TensorBoard
-RESUME = 'go on with --init_from=resume, or name another --out_dir'
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------
 
-def write_file(path, write, mode='w', advice=RESUME):
+def write_file(path, write, mode='w'):
     """Call write(file) on a new file, then rename it to path: a crash or a full disk leaves the old file whole. Raises
-    Mistake with the advice if it cannot be written."""
+    Mistake if it cannot be written."""
     new = f'{path}.new'
     try:
         text = {} if 'b' in mode else {'encoding': 'utf-8', 'errors': 'surrogateescape', 'newline': '\n'}
@@ -45,7 +44,8 @@ def write_file(path, write, mode='w', advice=RESUME):
         os.replace(new, path)
     except (OSError, RuntimeError) as e:  # torch.save raises the latter where a disk is full
         Path(new).unlink(missing_ok=True)
-        raise Mistake(f'could not write {path} ({e}); what was there before is untouched: {advice}') from None
+        raise Mistake(f'could not write {path} ({e}); what was there before is untouched: make room, or name another '
+                      'place; a run goes on with --init_from=resume') from None
 
 
 def held_in(out_dir):
@@ -86,10 +86,10 @@ def digest(weights, step):
     return found.hexdigest()
 
 
-def write_weights(path, weights, step, advice=RESUME):
+def write_weights(path, weights, step):
     """A .safetensors file of {name: tensor on the CPU}."""
     about = {'format': 'pt', 'step': str(step), 'sha256': digest(weights, step)}
-    write_file(path, lambda f: f.write(as_bytes(weights, about)), 'wb', advice)
+    write_file(path, lambda f: f.write(as_bytes(weights, about)), 'wb')
 
 
 class RunDirectory:

@@ -32,23 +32,19 @@ def check_figure(picture, overwrite, setting='--out'):
     check_free(Path(picture).with_suffix('.csv'), overwrite, setting, ['.csv'])
 
 
-def save(picture, figure, columns, rows, setting='--out'):
+def save(picture, figure, columns, rows):
     """Write a figure and its table; close the figure."""
     table = Path(picture).with_suffix('.csv')
-    write_file(table, lambda f: csv.writer(f, lineterminator='\n').writerows([columns, *rows]), advice=again(setting))
-    save_picture(picture, figure, setting)
+    write_file(table, lambda f: csv.writer(f, lineterminator='\n').writerows([columns, *rows]))
+    save_picture(picture, figure)
     print(f'{picture}, {table}')
 
 
-def save_picture(picture, figure, setting='--out'):
+def save_picture(picture, figure):
     """Write a figure; close it."""
     kind = Path(picture).suffix[1:].lower()
-    write_file(picture, lambda f: write_figure(figure, f, format=kind), 'wb', again(setting))
+    write_file(picture, lambda f: write_figure(figure, f, format=kind), 'wb')
     pyplot().close(figure)
-
-
-def again(setting):
-    return f'run this again, or give another {setting}'
 
 
 def plain_numbers(*panels):

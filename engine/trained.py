@@ -45,7 +45,7 @@ def open_run(path, name=''):
     return as_classifier(run)
 
 
-def write_run(out_dir, model, settings, data, advice):
+def write_run(out_dir, model, settings, data):
     """A run directory of a network that others have trained, without last.pt. settings: with which it would be trained
     on; data: what config.json says of its dataset."""
     out = Path(out_dir)
@@ -54,8 +54,8 @@ def write_run(out_dir, model, settings, data, advice):
         (out / name).unlink()
     config = {'model': type(model).__module__.removeprefix('model_'), 'settings': settings,
               'network': dataclasses.asdict(model.config), 'data': data}
-    write_file(out / 'config.json', lambda f: json.dump(config, f, indent=1), advice=advice)
-    write_weights(out / 'best.safetensors', weights_of(model), 0, advice)
+    write_file(out / 'config.json', lambda f: json.dump(config, f, indent=1))
+    write_weights(out / 'best.safetensors', weights_of(model), 0)
 
 
 def run_directory(path):

@@ -21,7 +21,7 @@ def report(labels, guesses, classes, picture):
     if not wrong.any():
         print('no picture is taken for one of another class')
     rows = [[name, *row] for name, row in zip(names, counts.tolist())]
-    plots.save(picture, drawn(counts, names), ['true class', *names], rows, '--confusion')
+    plots.save(picture, drawn(counts, names), ['true class', *names], rows)
 
 
 def drawn(counts, names):

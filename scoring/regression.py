@@ -95,5 +95,4 @@ def draw(found, models, title, table):
         rows += [(name, i, *both) for i, both in enumerate(zip(mean, error))]
     axis.set(xlabel='examples in the prompt', ylabel='squared error, normalized', title=title, ylim=(-0.03, 1.3))
     axis.legend(fontsize='small')
-    columns = ['estimator', 'examples', 'error', 'standard_error']
-    plots.save(table.with_suffix('.png'), figure, columns, rows, '--results')
+    plots.save(table.with_suffix('.png'), figure, ['estimator', 'examples', 'error', 'standard_error'], rows)

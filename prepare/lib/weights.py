@@ -34,5 +34,5 @@ def prepare(args, network, settings, data, url='', file='', checksum=None):
     if not args.overwrite:
         check_new(args.out)
     model = network(read(local_or_fetch(args, url, None if args.source else checksum, file)))
-    write_run(args.out, model, settings, data, 'run this again, or name another --out_dir')
+    write_run(args.out, model, settings, data)
     print(f'{args.out}: {model.num_params():,} parameters, {model.config.n_head} heads')
