@@ -117,7 +117,8 @@ def classify(c, run, model, images, how):
     where = f'{images.folder} {images.split}'
     print(f'{where}: {len(images):,} pictures, loss {r["loss"]:.4f}, top-1 {r["top1"]:.2%}, top-5 {r["top5"]:.2%}')
     if labels:
-        print(f'{where}: ReaL top-1 {splits.real_accuracy(guesses, labels):.2%}')
+        right = [guess in mine for guess, mine in zip(guesses, labels) if mine]  # pictures without a label do not count
+        print(f'{where}: ReaL top-1 {sum(right) / len(right):.2%}')
     if c.confusion:
         confusion.report(images.labels, guesses, images.classes, c.confusion)
 

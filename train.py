@@ -157,7 +157,8 @@ def main(argv):
         from scoring.frozen import probe
     run = RunDirectory(c, here, {
         'model': c.model, 'settings': vars(c) | (vars(asked.augment) if meta['kind'] == 'images' else {}),
-        'network': dataclasses.asdict(model.config), 'data': networks.described(meta)}, step, resumed)
+        'network': dataclasses.asdict(model.config),
+        'data': {k: meta[k] for k in ('kind', 'tokenizer', 'classes') if k in meta}}, step, resumed)
     if task.note:
         here.say(task.note)
     batches = task.train.batches(task.batch, c.seed, task.parts, step, c.max_iters, **task.train_wants)

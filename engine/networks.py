@@ -124,8 +124,3 @@ def sizes(meta):
     own = next(iter(meta['splits'].values()))
     return {'image_size': (own['height'], own['width']) if 'height' in own else 224, 'n_dims': 0,
             'channels': meta.get('channels', 3), 'num_classes': len(meta['classes'])}
-
-
-def described(meta):
-    """The part of meta.json that config.json carries: the tokenizer, or the names of the classes."""
-    return {k: meta[k] for k in ('kind', 'tokenizer', 'classes') if k in meta}

@@ -59,12 +59,8 @@ def plain_numbers(*panels):
             axis.set_minor_formatter(ticker.NullFormatter())
 
 
-def title_of(path):
-    """A run or checkpoint without the folder that the run directory lies in."""
-    return run_directory(path).name or str(path)
-
-
 def told_apart(paths):
-    """How a legend calls runs, {path: name}: by their titles, and by their paths where these are alike."""
-    titles = [title_of(path) for path in paths]
+    """How a legend calls runs, {path: name}: without the folder that they lie in, and by their paths where these names
+    are alike."""
+    titles = [run_directory(path).name or str(path) for path in paths]
     return {path: title if titles.count(title) == 1 else path for path, title in zip(paths, titles)}

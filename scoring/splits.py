@@ -62,13 +62,6 @@ def real_labels(path, images):
                       'github.com/google-research/reassessed-imagenet, with the val split of imagenet') from None
 
 
-def real_accuracy(guesses, labels):
-    """Share of pictures whose predicted class is among their labels; those without any do not
-    count."""
-    right = [guess in mine for guess, mine in zip(guesses, labels) if mine]
-    return sum(right) / len(right)
-
-
 @torch.no_grad()
 def reconstruction(model, images, autocast, batch_size, view):
     """{'count', 'loss', 'baseline', 'hidden'} of a masked autoencoder. The baseline predicts the

@@ -34,8 +34,3 @@ def to_rgb(image):
         image = image.convert('RGBA')
         image = Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image)
     return image.convert('RGB')
-
-
-def to_grey(image):
-    """Any Pillow image as 8-bit grey (luma), otherwise like to_rgb."""
-    return to_rgb(image).convert('L')
