@@ -41,7 +41,7 @@ from engine.networks import config_from, network, size
 from engine.settings import Mistake
 from engine.trained import is_small
 from scoring.baselines import NanoGPT, ReleasedCRATE
-from scoring.watch import matmul_flops, train_flops
+from scoring.watch import batch, matmul_flops, train_flops
 
 
 @dataclass
@@ -108,13 +108,6 @@ def build(base, Way=None, more={}):
     torch.manual_seed(0)
     config = config_from(Config, given | {k: v for k, v in more.items() if k in own})
     return Way(config) if Way else speed_up(Network(config))
-
-
-def batch(c, rows):
-    """(x, y) of noise, for a network with the config c."""
-    if c.task == 'image':
-        return torch.randn(rows, c.channels, *c.image_size), torch.randint(c.num_classes, (rows,))
-    return tuple(torch.randint(c.vocab_size, (rows, c.block_size)) for _ in 'xy')
 
 
 class Work:

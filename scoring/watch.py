@@ -5,25 +5,26 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 
+def batch(c, n, augment=None):
+    """(x, y) of noise, n rows, for a network with the config c. augment: an AugmentConfig, for self-distillation, which
+    has small crops too."""
+    if c.task == 'icl':
+        return torch.randn(n, c.block_size // 2, c.n_dims), torch.randn(n, c.block_size // 2)
+    if c.task in ('text', 'masked_text'):
+        return tuple(torch.randint(c.vocab_size, (n, c.block_size)) for _ in 'xy')
+    x = torch.randn(n, getattr(c, 'channels', 3), *c.image_size)
+    if c.task == 'views':
+        crops, side = (augment.local_crops, augment.local_size) if augment else (0, 1)
+        return (torch.stack((x, x)), torch.randn(crops, n, c.channels, side, side)), None
+    return x, torch.randint(getattr(c, 'num_classes', 1), (n,)) if c.task == 'image' else None
+
+
 def train_flops(model, augment=None):
     """Operations of a forward and a backward pass on one sequence, picture or prompt, as PyTorch
-    counts them. augment: an AugmentConfig, for self-distillation, which has small crops too. Nothing
-    is computed: the passes run on the meta device. 0 for a network that cannot run there."""
-    c = model.config
+    counts them. Nothing is computed: the passes run on the meta device. 0 for a network that cannot run there."""
     try:
         with torch.device('meta'), FlopCounterMode(display=False) as counter:
-            twin, y = type(model)(c), None
-            if c.task == 'views':
-                n, side = (augment.local_crops, augment.local_size) if augment else (0, 1)
-                x = torch.empty(2, 1, c.channels, *c.image_size), torch.empty(n, 1, c.channels, side, side)
-            elif c.task in ('image', 'masked_image'):
-                x = torch.empty(1, getattr(c, 'channels', 3), *c.image_size)
-                y = torch.empty(1, dtype=torch.long) if c.task == 'image' else None
-            elif c.task == 'icl':
-                x, y = torch.empty(1, c.block_size // 2, c.n_dims), torch.empty(1, c.block_size // 2)
-            else:
-                x = y = torch.empty(1, c.block_size, dtype=torch.long)
-            twin(x, y)[1].backward()
+            type(model)(model.config)(*batch(model.config, 1, augment))[1].backward()
         return counter.get_total_flops()
     except Exception:  # of many types: it looks at values; if it is a bug, the first step shows it
         return 0
