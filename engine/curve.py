@@ -21,11 +21,12 @@ def pyplot():
     return plt
 
 
-def write_figure(figure, f, **told):
-    """Bytes in names of files that are no text, which matplotlib refuses, become escapes."""
+def save_picture(path, figure):
+    """Write a figure; close it. Bytes in names of files that are no text, which matplotlib refuses, become escapes."""
     for label in figure.findobj(lambda artist: hasattr(artist, 'set_text')):
         label.set_text(label.get_text().encode('utf-8', 'backslashreplace').decode())
-    figure.savefig(f, **told)
+    write_file(path, lambda f: figure.savefig(f, format=Path(path).suffix[1:].lower()), 'wb')
+    pyplot().close(figure)
 
 
 def draw(run):
@@ -58,5 +59,4 @@ def draw(run):
         axis.locator_params(axis='x', integer=True)
     if panels:
         figure.colorbar(colours, ax=layers, label='step')
-    write_file(Path(run) / 'curve.png', lambda f: write_figure(figure, f), 'wb')
-    plt.close(figure)
+    save_picture(Path(run) / 'curve.png', figure)

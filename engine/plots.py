@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 from engine.checkpoint import write_file
-from engine.curve import pyplot, write_figure
+from engine.curve import pyplot, save_picture
 from engine.settings import Mistake
 from engine.trained import run_directory
 
@@ -38,13 +38,6 @@ def save(picture, figure, columns, rows):
     write_file(table, lambda f: csv.writer(f, lineterminator='\n').writerows([columns, *rows]))
     save_picture(picture, figure)
     print(f'{picture}, {table}')
-
-
-def save_picture(picture, figure):
-    """Write a figure; close it."""
-    kind = Path(picture).suffix[1:].lower()
-    write_file(picture, lambda f: write_figure(figure, f, format=kind), 'wb')
-    pyplot().close(figure)
 
 
 def plain_numbers(*panels):
