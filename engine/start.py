@@ -84,12 +84,10 @@ def with_recipe(given, *classes):
         decided = networks.sizes({'kind': kind, 'vocab_size': 256, 'classes': [''], 'splits': {'': {}}})
     config = networks.config_from(Config, {k: v for k, v in (decided | settings).items() if hasattr(Config, k)})
     file = f'config/{networks.TASKS[config.task][1]}.py'
-    small = file.split('_')[-1]
-    own = [f'config/{k}_{name}_{small}' for k in ('train', 'pretrain')] + [file] * (f'_{name}_' in file)
-    own = [path for path in own if (HERE / path).exists()]
-    path = own[0] if own else file
-    taken = collect([str(HERE / path)])
+    names = [f'config/{k}_{name}_{file.split("_")[-1]}' for k in ('train', 'pretrain')] + [file] * (f'_{name}_' in file)
+    own = next((path for path in names if (HERE / path).exists()), None)
+    taken = collect([str(HERE / (own or file))])
     if not own:
         of_training = {f.name for cls in classes for f in dataclasses.fields(cls)} - {'model', 'out_dir'}
         taken = {k: v for k, v in taken.items() if k in of_training}
-    return path, given | taken | {k: v for k, v in given.items() if v[1] == TYPED}
+    return own or file, given | taken | {k: v for k, v in given.items() if v[1] == TYPED}

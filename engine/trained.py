@@ -280,10 +280,9 @@ def from_command_line(argv, Settings):
     another image_size)."""
     given = collect(argv)
     run = open_run(str(given.get('ckpt', (Settings.ckpt, ''))[0]))
-    checked = check(given, Settings, network(run['model'])[1])
-    ours = {f.name for f in dataclasses.fields(Settings)}
-    return (Settings(**{k: v for k, v in checked.items() if k in ours}), run,
-            {k: v for k, v in checked.items() if k not in ours})
+    changes = check(given, Settings, network(run['model'])[1])
+    c = Settings(**{f.name: changes.pop(f.name) for f in dataclasses.fields(Settings) if f.name in changes})
+    return c, run, changes
 
 
 def is_small(model):
