@@ -21,11 +21,8 @@ from engine.settings import HERE, Mistake
 # task: the kind of data it reads, and the config of a small run, for networks that have no config of their own
 TASKS = {'text': ('text', 'train_aot_stdlib'), 'masked_text': ('text', 'train_crate_bert_stdlib'),
          'image': ('images', 'train_vit_shapes'), 'masked_image': ('images', 'pretrain_vit_mae_shapes'),
-         'views': ('images', 'train_crate_dino_shapes'),
-         'icl': ('functions', 'train_aot_linear')}
-# kind of data: the config fields that a dataset decides
-DATA = {'text': ('vocab_size',), 'images': ('image_size', 'channels', 'num_classes'),
-        'functions': ('n_dims', 'block_size')}
+         'views': ('images', 'train_crate_dino_shapes'), 'icl': ('functions', 'train_aot_linear')}
+DATA = {'text': 'vocab_size', 'images': 'image_size', 'functions': 'n_dims'}  # a config has this field if it reads such
 NO_DOWNLOAD = {'stdlib': 'text', 'shapes': 'images', 'linear': 'functions', 'sparse_linear': 'functions'}
 SIDES = {'image_size', 'patch_size'}  # of a number or (height, width), whatever the field says
 
@@ -99,7 +96,7 @@ def config_for(name, given, meta, folder='the dataset'):
     """The config of a network for a dataset with this meta.json, with the settings given. Raises Mistake if the network
     does not read such data."""
     Config, kind = network(name)[1], meta['kind']
-    if not hasattr(Config, DATA[kind][0]):
+    if not hasattr(Config, DATA[kind]):
         raise Mistake(f'{folder} holds {kind}, model={name} does not read that; choose another --dataset or --model')
     decided = {k: v for k, v in sizes(meta).items() if hasattr(Config, k)}
     config = config_from(Config, decided | given)

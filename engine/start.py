@@ -80,7 +80,7 @@ def with_recipe(given, *classes):
     settings = check(given, *classes, Config)
     kind = networks.kind_of_dataset(settings.get('dataset', ''), settings['data_dir'])
     decided = {}
-    if kind in networks.DATA and hasattr(Config, networks.DATA[kind][0]):  # else it is refused later
+    if kind in networks.DATA and hasattr(Config, networks.DATA[kind]):  # else it is refused later
         decided = networks.sizes({'kind': kind, 'vocab_size': 256, 'classes': [''], 'splits': {'': {}}})
     config = networks.config_from(Config, {k: v for k, v in (decided | settings).items() if hasattr(Config, k)})
     file = f'config/{networks.TASKS[config.task][1]}.py'
