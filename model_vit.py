@@ -111,7 +111,7 @@ class ViT(nn.Module):
     def to_official(self):
         """The weights as a state dict of the authors' code; see engine/official.py."""
         from engine import official
-        return official.to_vit(self)
+        return official.give(self, official.VIT[self.config.pool])
 
     @classmethod
     def from_official(cls, state_dict, *, n_head, image_size, patch_size, **overrides):

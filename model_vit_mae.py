@@ -161,14 +161,14 @@ class ViTMAE(nn.Module):
     def to_official(self):
         """The weights as a state dict of the authors' code; see engine/official.py."""
         from engine import official
-        return official.to_vit_mae(self)
+        return official.give(self, official.VIT_MAE)
 
     @classmethod
     def from_official(cls, state_dict, *, n_head, image_size, patch_size, decoder_n_head, **overrides):
         """A network with the authors' weights; see engine/official.py."""
         from engine import official
-        return official.from_vit_mae(cls, ViTMAEConfig, state_dict, n_head=n_head, image_size=image_size,
-                                     patch_size=patch_size, decoder_n_head=decoder_n_head, **overrides)
+        given = dict(n_head=n_head, image_size=image_size, patch_size=patch_size, decoder_n_head=decoder_n_head)
+        return official.load(cls, ViTMAEConfig, official.unnested(state_dict), official.VIT_MAE, given | overrides)
 
 
 class PatchEmbedding(nn.Module):

@@ -26,9 +26,8 @@ LENGTHS = {  # a setting: the tensor that is so long
 def read(path):
     """The weights in a file of torch.save or of safetensors. Raises Mistake for a missing or damaged one."""
     try:
-        if str(path).endswith('.safetensors'):
-            return unnested(load_file(path))
-        return unnested(torch.load(path, map_location='cpu', weights_only=True))
+        safe = str(path).endswith('.safetensors')
+        return unnested(load_file(path) if safe else torch.load(path, map_location='cpu', weights_only=True))
     except Exception as e:  # of many types, depending on the damage
         raise Mistake(f'{path} is damaged or missing, or holds no state dict ({e}); get it again') from None
 
@@ -86,8 +85,7 @@ def sizes(weights, n_head, patch_size):
     are compared."""
     told = {k: len(weights[name]) for k, name in LENGTHS.items() if name in weights}
     for part in ('', 'decoder_'):
-        numbers = {name.split('.')[1] for name in weights if name.startswith(f'{part}layers.')}
-        if numbers:
+        if numbers := {name.split('.')[1] for name in weights if name.startswith(f'{part}layers.')}:
             told[f'{part}n_layer'] = len(numbers)
     if 'layers.0.attn.U.weight' in weights:
         told['head_dim'] = len(weights['layers.0.attn.U.weight']) // max(1, n_head)
@@ -216,22 +214,10 @@ VIT_MAE = EMBED | BLOCKS | {f'decoder_{ours}': f'decoder_{theirs}' for ours, the
     'decoder_norm': 'decoder_norm', 'pixels': 'decoder_pred'}
 
 
-def to_vit(model):
-    return give(model, VIT[model.config.pool])
-
-
 def from_vit(Model, Config, state_dict, **given):
     sd = unnested(state_dict)
     pool = 'mean' if 'fc_norm.weight' in sd else 'cls'
     return load(Model, Config, sd, VIT[pool], {'pool': pool} | given)
-
-
-def to_vit_mae(model):
-    return give(model, VIT_MAE)
-
-
-def from_vit_mae(Model, Config, state_dict, **given):
-    return load(Model, Config, unnested(state_dict), VIT_MAE, given)
 
 
 # ---- GPT-2 ----------------------------------------------------------------------------------------------------------
