@@ -94,15 +94,6 @@ THEORIES = {  # they need no network
 OTHERS = {'augment': sheet.main, 'curves': curves.main, 'page': page.main}
 
 
-def check(c, command):
-    """Raises Mistake for a setting that does not go with a command, or a choice that no command has."""
-    for f in fields(c):
-        if f.name not in COMMON | COMMANDS[command][1] and getattr(c, f.name) != f.default:
-            raise Mistake(f'--{f.name} does not go with {command}; leave it out')
-    settings.check_choices(c, part=('', *layers.PARTS), cut=segmentation.CUTS, measure=('paper', 'released'),
-                           show=('', 'rate', 'sparsity', 'objective'))
-
-
 @torch.no_grad()
 def main(argv):
     command, *words = argv or ['']
@@ -114,7 +105,10 @@ def main(argv):
     if command in COMMANDS and ('ckpt' in given or command not in THEORIES):
         draw, _ = COMMANDS[command]
         c, run, changes = from_command_line(words, AnalyzeConfig)
-        check(c, command)
+        only_for = {f.name: [k for k, (_, own) in COMMANDS.items() if f.name in COMMON | own] for f in fields(c)}
+        settings.check_meant(c, only_for, command)
+        settings.check_choices(c, part=('', *layers.PARTS), cut=segmentation.CUTS, measure=('paper', 'released'),
+                               show=('', 'rate', 'sparsity', 'objective'))
         c = replace(c, dataset=c.dataset or run['settings'].get('dataset', ''))  # one for all networks
         random = command not in ('tokens', 'attention', 'pca', 'objects')  # these draw no random weights
         shown = [subjects(c, run, changes, random)]
