@@ -142,18 +142,14 @@ def lr_factor(step, schedule, warmup_iters, lr_decay_iters, min_factor):
 
 
 def decay(c, step):
-    """The weight decay at a step, by a run's TrainConfig: a cosine to weight_decay_end, or None where it
-    stays."""
-    if c.weight_decay_end < 0:
-        return None
-    share = lr_factor(step, 'cosine', 0, c.max_iters, 0.0)
-    return c.weight_decay_end + (c.weight_decay - c.weight_decay_end) * share
+    """The weight decay at a step, by a run's TrainConfig: a cosine to weight_decay_end, if that is not -1."""
+    end = c.weight_decay if c.weight_decay_end < 0 else c.weight_decay_end
+    return end + (c.weight_decay - end) * lr_factor(step, 'cosine', 0, c.max_iters, 0.0)
 
 
-def set_rates(optimizers, factor, decay=None):
-    """The learning rate of every group is its peak times the factor; where there is weight decay, it is
-    `decay`, if that is given."""
+def set_rates(optimizers, factor, decay):
+    """The learning rate of every group is its peak times the factor; where there is weight decay, it is `decay`."""
     for group in (g for o in optimizers for g in o.param_groups):
         group['lr'] = group['base_lr'] * factor
-        if decay is not None and group['decays']:
+        if group['decays']:
             group['weight_decay'] = decay
