@@ -151,8 +151,7 @@ def main(argv):
         from scoring.watch import matmul_flops, train_flops  # mfu is the share of a plain matrix product's speed
         share_of = train_flops(model, asked.augment) * task.batch / matmul_flops(here.name, here.dtype) / here.world
     if c.telemetry:
-        from analysis.layers import Telemetry
-        telemetry = Telemetry(task)
+        from analysis.layers import telemetry
     if c.probe_interval:
         from scoring.frozen import probe
     run = RunDirectory(c, here, {
@@ -181,29 +180,24 @@ def main(argv):
             if not math.isfinite(metrics.get('loss', 0.0)):
                 raise Mistake(f'the validation loss is not finite at step {step}; {LOWER}')
             told = here.any(told or bool(signals))[0]  # a resumed run repeats a validation that a signal ended
-            names = []
             if metrics and not told:
                 here.say(f'{at}  validation  {shown(metrics)}  ({seconds:.0f} s of training)')
                 if (warning := task.warning(metrics)) and 10 * step >= c.max_iters:
                     here.say(f'{at}  {warning}')
-                more = {}
-                if c.telemetry:
-                    with here.whole(validated):
-                        more |= telemetry(validated)
-                if c.probe_interval and (done or step % c.probe_interval == 0):
-                    with here.whole(validated):
+                with here.whole(validated):
+                    more = telemetry(validated, task) if c.telemetry else {}
+                    if c.probe_interval and (done or step % c.probe_interval == 0):
                         more |= (scores := probe(validated, task, here))
-                    here.say('features  ' + shown(scores))
+                        here.say('features  ' + shown(scores))
                 run.log(step, 'val', metrics | more, lr, step * amount, seconds)
                 error = task.error(metrics)  # None where the losses of two steps cannot be compared
-                names = ['best'] * (error is None or error < best) + [f'step_{step}'] * c.keep_checkpoints
+                for name in ['best'] * (error is None or error < best) + [f'step_{step}'] * c.keep_checkpoints:
+                    run.save_weights(name, validated, step)
                 best = best if error is None else min(error, best)
                 if c.target_loss and metrics['loss'] <= c.target_loss:
                     here.say(f'reached the target loss {c.target_loss} at step {step} after {seconds:.1f} s of '
                              'training')
                     done = True
-            for name in names:
-                run.save_weights(name, validated, step)
             run.save_last(model, average, optimizers, here.scaler, step, best, seconds)
             tick, since, saved = time.perf_counter(), 0, time.monotonic()
             here.adapt_threads(anew=True)

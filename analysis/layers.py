@@ -147,22 +147,17 @@ def layer_measures(step, measure='paper', part='value', threshold=0.0):
             'objective': measures.objective(z, z.unsqueeze(1) @ U, lam)}
 
 
-class Telemetry:
-    """Coding rate, sparsity and objective of every layer, on one fixed batch of the validation split."""
-
-    def __init__(self, task):
-        x, y = task.take(next(task.valid.fixed(min(task.c.batch_size, 16), 1, **task.valid_wants)))
-        self.inputs = (x, y) if task.unit == 'prompts' else (x,)
-
-    def __call__(self, model):
-        """{column of the log: mean over the batch}: R^c and the objective of each layer, rate_1 .. rate_L and
-        objective_1 .. objective_L, and where sparsity means something the share of non-zeros, nonzeros_1 .."""
-        was_training = model.training
-        found = of_all(model.eval(), [self.inputs], layer_measures)
-        model.train(was_training)
-        names = {'rate': 'rate', 'objective': 'objective', 'sparsity': 'nonzeros'}
-        return {f'{name}_{l}': mean for k, name in names.items() if k in found
-                for l, mean in enumerate(found[k].mean(1).tolist(), 1)}
+def telemetry(model, task):
+    """{column of the log: mean over one fixed batch of the validation split}: R^c and the objective of each layer,
+    rate_1 .. rate_L and objective_1 .. objective_L, and where sparsity means something the share of non-zeros,
+    nonzeros_1 .."""
+    x, y = task.take(next(task.valid.fixed(min(task.c.batch_size, 16), 1, **task.valid_wants)))
+    was_training = model.training
+    found = of_all(model.eval(), [(x, y) if task.unit == 'prompts' else (x,)], layer_measures)
+    model.train(was_training)
+    names = {'rate': 'rate', 'objective': 'objective', 'sparsity': 'nonzeros'}
+    return {f'{name}_{l}': mean for k, name in names.items() if k in found
+            for l, mean in enumerate(found[k].mean(1).tolist(), 1)}
 
 
 # ---- maps of patches ------------------------------------------------------------------------------------------------
