@@ -159,17 +159,14 @@ def settings_of(run, *classes):
 def read_last(out_dir):
     """What save_last wrote. Raises Mistake if there is no such file, or it is damaged or of another version."""
     path = Path(out_dir) / 'last.pt'
-    if not path.is_file():
-        raise Mistake(f'no {path}, so there is nothing to resume; start anew, or from its weights with '
-                      f'--init_from={out_dir} and another --out_dir')
     try:
         with zipfile.ZipFile(path) as z:
             if z.testzip():  # torch.load does not compare checksums
                 raise ValueError('a checksum differs')
         return torch.load(path, map_location='cpu', weights_only=True)
     except Exception as e:  # of many types, depending on the damage
-        raise Mistake(f'{path} is damaged ({type(e).__name__}); start from the best weights with --init_from={out_dir} '
-                      'and another --out_dir') from None
+        raise Mistake(f'{path} is missing or damaged ({type(e).__name__}); start from the best weights with '
+                      f'--init_from={out_dir} and another --out_dir') from None
 
 
 def restore(last, average, optimizers, scaler):
