@@ -249,9 +249,7 @@ def check_reads(run, meta, folder, name='the network'):
              'channels': run['network'].get('channels', 3)}
     for k, own in reads.items():
         if own != meta.get(k, own):
-            what = f'{k} ' * (k != 'kind')
-            raise Mistake(f'{name} reads {what}{str(own)[:60]}, {folder} holds {str(meta[k])[:60]}; choose another '
-                          '--dataset')
+            raise Mistake(f'{name} reads {k} {str(own)[:60]}, {folder} has {str(meta[k])[:60]}; give another --dataset')
 
 
 def check_labelled(run):

@@ -19,7 +19,12 @@ class Tokenizer:
             self.ids = {c: i for i, c in enumerate(alphabet)}
             self.vocab_size, self.beginning = len(alphabet), self.ids.get('\n', 0)
         elif name == 'gpt2':
-            self.bpe = gpt2_bpe()
+            import tiktoken
+            try:
+                self.bpe = tiktoken.get_encoding('gpt2')
+            except OSError as e:  # what requests raises too
+                raise Mistake(f"GPT-2's tokenizer could not be downloaded ({type(e).__name__}); copy tiktoken's cache "
+                              'from another machine and set TIKTOKEN_CACHE_DIR to that folder') from None
             self.vocab_size, self.beginning = self.bpe.n_vocab, self.bpe.eot_token
         else:
             raise Mistake(f"tokenizer '{name}' is unknown; choose bytes, chars or gpt2")
@@ -64,12 +69,3 @@ def prompt_of(start):
 def with_masks(tokenizer, text):
     """The ids of a text in which [MASK] stands for the first id after the tokenizer's."""
     return [i for piece in text.split('[MASK]') for i in (*tokenizer.encode(piece), tokenizer.vocab_size)][:-1]
-
-
-def gpt2_bpe():
-    import tiktoken
-    try:
-        return tiktoken.get_encoding('gpt2')
-    except OSError as e:  # what requests raises too
-        raise Mistake(f"GPT-2's tokenizer could not be downloaded ({type(e).__name__}); copy tiktoken's cache from "
-                      'another machine and set TIKTOKEN_CACHE_DIR to that folder') from None
