@@ -133,7 +133,7 @@ class Work:
         self.row, self.form = row, f'{str(self.dtype)[6:]}, {"compiled" if compiled else "not compiled"}'
         self.x, self.y = (t.to(c.device) for t in batch(self.model.config, rows))
         self.unit, self.amount, self.flops = 'tokens', c.tokens, 0  # the operations of writing are not counted
-        self.how = {} if Way else {'use_cache': 'uncached' not in words}
+        self.cache = 'uncached' not in words
         if self.trains:
             self.unit, self.amount = ('pictures', rows) if task == 'image' else ('tokens', self.x.numel())
             self.optimizers = optim.build(self.model, c.optimizer, lr=0.0, muon_lr=0.0)  # the weights stay
@@ -143,7 +143,7 @@ class Work:
     def run(self):
         with self.cast:
             if not self.trains:
-                return self.model.generate(self.x[:1, :16], self.amount, **self.how)
+                return self.model.generate(self.x[:1, :16], self.amount, use_cache=self.cache)
             loss = self.model(self.x, self.y)[1]
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
