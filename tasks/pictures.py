@@ -110,13 +110,9 @@ class ImageSplit:
         """Validation: `batches` batches of n pictures, evenly spaced over the split and always the same; of these every
         world-th, from the rank-th on. Each picture at most once, with `draws` random numbers that never change."""
         places = np.linspace(0, len(self) - 1, min(n * batches, len(self))).round().astype(np.int64)
-
-        def requests():
-            for i in range(rank * n, len(places), world * n):
-                part = places[i:i + n]
-                numbers = [np.random.default_rng((j, 4)).random(draws) for j in self.chosen[part].tolist()]
-                yield part, np.array(numbers), image_size, None
-        return self.read(requests())
+        parts = (places[i:i + n] for i in range(rank * n, len(places), world * n))
+        return self.read((part, np.array([np.random.default_rng((j, 4)).random(draws)
+                                          for j in self.chosen[part].tolist()]), image_size, None) for part in parts)
 
 
 @functools.lru_cache(maxsize=2)
