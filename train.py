@@ -11,13 +11,12 @@ A run directory holds config.json, log.jsonl, last.pt, best.safetensors and, wit
 the dropout of a step depend on the seed and the step alone (dropout also on the number of processes), so a run that
 was stopped anywhere goes on as if it never had been.
 """
-import dataclasses
 import math
 import os
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 
 import engine  # before torch
@@ -28,7 +27,6 @@ from tqdm import tqdm
 import tasks
 from engine import curve, device, networks, optim, settings, start
 from engine.checkpoint import RunDirectory, check_new, held_in
-from engine.device import Device, whole
 from engine.settings import Mistake, quoted
 from tasks import AugmentConfig, files
 
@@ -110,7 +108,7 @@ def main(argv):
         raise Mistake(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr to at most that')
     if not (resumed or c.eval_only or c.overwrite):
         check_new(c.out_dir)
-    here = Device(c.device, c.dtype, c.compile, c.fsdp)
+    here = device.Device(c.device, c.dtype, c.compile, c.fsdp)
 
     # ---- data, network, task, optimizers
     folder = here.first(tasks.find_data, c)
@@ -137,10 +135,8 @@ def main(argv):
         raise Mistake(f'the run in {c.out_dir} is at step {step} already; give a larger --max_iters')
 
     # ---- what is said and made before the first step
-    if asked.recipe:
-        here.say(f'settings of {asked.recipe}')
     here.say(f'{c.model}: {networks.size(model) / 1e6:.2f}M parameters; learns {folder or c.dataset}, writes to '
-             f'{c.out_dir}')
+             f'{c.out_dir}' + f'; settings of {asked.recipe}' * bool(asked.recipe))
     passes = f', {c.max_iters * task.batch / len(task.train):.3g} passes over the data' if folder else ''
     here.say(f'goes on at step {step:,} of ' * bool(step) + f'{c.max_iters:,} steps of {task.batch} x {task.size} '
              f'{task.unit}{passes}; a validation every {c.eval_interval:,} steps')
@@ -156,7 +152,7 @@ def main(argv):
         from scoring.frozen import probe
     run = RunDirectory(c, here, {
         'model': c.model, 'settings': vars(c) | (vars(asked.augment) if meta['kind'] == 'images' else {}),
-        'network': dataclasses.asdict(model.config),
+        'network': asdict(model.config),
         'data': {k: meta[k] for k in ('kind', 'tokenizer', 'classes') if k in meta}}, step, resumed)
     if task.note:
         here.say(task.note)
@@ -225,7 +221,7 @@ def main(argv):
             model.before_step(step / c.max_iters)
         for optimizer in optimizers:
             here.scaler.unscale_(optimizer)
-        norm = whole(torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None]))
+        norm = device.whole(torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None]))
         if c.grad_clip:
             torch.nn.utils.clip_grads_with_norm_(model.parameters(), c.grad_clip, norm)
         for optimizer in optimizers:
