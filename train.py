@@ -191,8 +191,7 @@ def main(argv):
                     run.save_weights(name, validated, step)
                 best = best if error is None else min(error, best)
                 if c.target_loss and metrics['loss'] <= c.target_loss:
-                    here.say(f'reached the target loss {c.target_loss} at step {step} after {seconds:.1f} s of '
-                             'training')
+                    here.say(f'target loss {c.target_loss} reached at step {step} after {seconds:.1f} s of training')
                     done = True
             run.save_last(model, average, optimizers, here.scaler, step, best, seconds)
             tick, since, saved = time.perf_counter(), 0, time.monotonic()

@@ -26,5 +26,4 @@ if platform.libc_ver()[0] == 'glibc' and not any(name.startswith('MALLOC_') for 
     M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # names and numbers of glibc's malloc.h
     mallopt = ctypes.CDLL(None).mallopt
     for option in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
-        if not mallopt(option, 2 ** 30):
-            mallopt(option, 2 ** 25)  # glibc before 2.35 refuses more than 32 MiB for the second
+        mallopt(option, 2 ** 30) or mallopt(option, 2 ** 25)  # of glibc before 2.35 the second is at most 32 MiB

@@ -134,9 +134,8 @@ class Device:
 
     def total(self, numbers):
         """A dict of numbers, added up over all processes, of which some may have none."""
-        parts = [numbers]
+        parts = [numbers] * self.world
         if self.grouped:
-            parts = [None] * self.world
             dist.all_gather_object(parts, numbers)
         return {k: sum(part.get(k, 0.0) for part in parts) for k in dict.fromkeys(k for part in parts for k in part)}
 

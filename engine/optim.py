@@ -112,13 +112,12 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
     decay = name != 'adam'
     groups = [{'params': [p for p in rest if p.dim() in (2, 4)], 'weight_decay': weight_decay * decay, 'decays': decay},
               {'params': [p for p in rest if p.dim() not in (2, 4)], 'weight_decay': 0.0, 'decays': False}]
-    groups = [group for group in groups if group['params']]
     if name == 'adam':
         optimizers = [torch.optim.Adam(groups, lr=lr, betas=betas, fused=True)]
     elif name == 'lion':
         optimizers = [Lion(groups, lr=lr, betas=betas)]
     else:
-        optimizers = [torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)] if groups else []
+        optimizers = [torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)]
     if hidden:
         stacked = {p: 3 for k, p in hidden.items() if k.endswith('QKV.weight')}
         optimizers.append(Muon(list(hidden.values()), muon_lr, momentum, weight_decay, stacked))

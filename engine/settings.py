@@ -184,9 +184,8 @@ def in_one_line(e):
 def one_line_errors():
     """Around a program's main: a Mistake becomes one line on standard error and exit code 2. So do a library that is
     missing and too little memory. Any other exception is a bug and keeps its traceback."""
-    for stream in (sys.stdout, sys.stderr):  # what a console cannot show becomes an escape instead of an error
-        if hasattr(stream, 'reconfigure'):
-            stream.reconfigure(errors='backslashreplace')
+    if hasattr(sys.stdout, 'reconfigure'):  # what a console cannot show becomes an escape, as on standard error
+        sys.stdout.reconfigure(errors='backslashreplace')
     try:
         yield
     except KeyboardInterrupt:

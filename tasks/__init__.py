@@ -70,8 +70,7 @@ class Task:
         if share * world != self.batch:
             raise Mistake(f'{world} processes cannot share gradient_accumulation_steps={passes} of batch_size={rows}; '
                           f'make one of them a multiple of {world}')
-        first = device.rank * share
-        self.parts = [slice(i, i + self.rows) for i in range(first, first + share, self.rows)]
+        self.parts = [slice(i, i + self.rows) for i in range(device.rank * share, (device.rank + 1) * share, self.rows)]
 
     def validation(self):
         """This process's share of the validation batches (x, y), always the same ones."""

@@ -191,8 +191,7 @@ class Classification(Task):
 
     def __init__(self, c, augmentation, folder, config, device):
         held_out = 'val' if 'val' in read_meta(folder)['splits'] else 'test'
-        if held_out == 'test':
-            self.note = f'{folder} has no val split, so this validates on test: judge by the last step, not by the best'
+        self.note = 'no val split, so it validates on test: judge by the last step, not the best' * (held_out == 'test')
         super().__init__(c, device, ImageSplit(folder, 'train', c.workers, c.train_share, c.seed),
                          ImageSplit(folder, held_out, c.workers))
         self.augmentation, self.image_size = augmentation, config.image_size
