@@ -183,7 +183,7 @@ def main(argv):
                 with here.whole(validated):
                     more = telemetry(validated, task) if c.telemetry else {}
                     if c.probe_interval and (done or step % c.probe_interval == 0):
-                        more |= (scores := probe(validated, task, here))
+                        more |= (scores := probe(validated, task))
                         here.say('features  ' + shown(scores))
                 run.log(step, 'val', metrics | more, lr, step * amount, seconds)
                 error = task.error(metrics)  # None where the losses of two steps cannot be compared

@@ -139,14 +139,6 @@ class Device:
             dist.all_gather_object(parts, numbers)
         return {k: sum(part.get(k, 0.0) for part in parts) for k in dict.fromkeys(k for part in parts for k in part)}
 
-    def joined(self, *tensors):
-        """The rows of these tensors from all processes, on this device in the main process, and () in the others."""
-        if not self.grouped:
-            return tensors
-        parts = [None] * self.world if self.main else None
-        dist.gather_object([t.cpu() for t in tensors], parts)
-        return tuple(torch.cat(part).to(self.name) for part in zip(*parts)) if self.main else ()
-
     def first(self, function, *args):
         """function(*args), in the main process before the others."""
         if self.main:

@@ -101,17 +101,13 @@ def nearest_neighbours(train, test, classes, k, temperature=0.07):
     return right / len(test[1])
 
 
-def probe(model, task, here):
+def probe(model, task):
     """What the features of a network tell about classes while it trains: `knn`, the accuracy of 20
     nearest neighbours, and `probe`, that of a linear probe with C = 1, of the training split on the
-    validation split. Each process computes the features of its share of the pictures; the main one
-    scores them."""
-    how, training = (here.autocast, task.c.batch_size, task.augmentation.view), model.training
-    train, test = (here.joined(*features(model.eval(), split.part(here.rank, here.world), *how))
-                   for split in (task.train, task.valid))
+    validation split. Of several processes each computes all of it."""
+    how, training = (task.device.autocast, task.c.batch_size, task.augmentation.view), model.training
+    train, test = (features(model.eval(), split, *how) for split in (task.train, task.valid))
     model.train(training)
-    if not here.main:
-        return {}
     classes = len(task.train.classes)
     W = fit_logistic(*train, classes, 1.0)
     return {'knn': nearest_neighbours(train, test, classes, 20), 'probe': accuracy_of(W, *test)}

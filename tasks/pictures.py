@@ -4,7 +4,6 @@ hidden patches.
 No batch depends on a hidden random stream. It is a function of (seed, step), so a resumed run sees
 what an uninterrupted one sees, on any number of processes.
 """
-import copy
 import functools
 import math
 import os
@@ -50,12 +49,6 @@ class ImageSplit:
 
     def __len__(self):
         return len(self.chosen)
-
-    def part(self, first, every):
-        """The pictures first, first + every, first + 2 every, .. as a split of their own."""
-        mine = copy.copy(self)
-        mine.chosen = self.chosen[first::every]
-        return mine
 
     def __getitem__(self, request):
         """(indices (n,), draws (n, any), image_size, columns) -> pictures uint8 (n, H, W, C), sizes int64 (n, 2),
