@@ -267,24 +267,20 @@ def main(argv):
 
 @torch.no_grad()
 def evaluate(model, task, here, signals=()):
-    """The means of task.metrics over the validation batches, of which each process has its share. If any process gets a
-    signal, all end early."""
+    """The means of task.metrics over the validation batches, of which each process has its share, perhaps one less than
+    another. A signal ends it early."""
     bar = tqdm(task.validation(), 'validation', delay=3, leave=False, disable=None if here.main else True)
-    batches, sums = iter(bar), Counter()
+    sums = Counter()
     model.eval()
     with here.whole(model):
-        while True:
-            batch = next(batches, None)  # processes may have different numbers of them
-            told, left = here.any(bool(signals), batch is not None)
-            if told or not left:
+        for x, y in bar:
+            if signals:
                 break
-            if batch:
-                x, y = batch
-                with here.autocast:
-                    out, loss, *more = model(x, y)
-                weight, metrics = task.metrics(out, loss, y)
-                metrics = metrics | numbers_of(more) | metrics | {'weight': 1.0}
-                sums.update({k: float(v) * weight for k, v in metrics.items()})
+            with here.autocast:
+                out, loss, *more = model(x, y)
+            weight, metrics = task.metrics(out, loss, y)
+            metrics = metrics | numbers_of(more) | metrics | {'weight': 1.0}
+            sums.update({k: float(v) * weight for k, v in metrics.items()})
     model.train()
     sums = here.total(sums)
     return {k: v / sums['weight'] for k, v in sums.items() if k != 'weight'}
