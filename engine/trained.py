@@ -67,17 +67,10 @@ def read_config(out_dir):
     """config.json of a run directory: {'model', 'settings', 'network', 'data'}. Raises Mistake if there is none, or one
     of another version."""
     path = Path(out_dir) / 'config.json'
-    if not path.is_file():
-        runs = sorted(str(p.parent) for p in path.parent.parent.glob('*/config.json'))
-        raise Mistake(f'no run in {out_dir}; train it with --out_dir={out_dir}, or name a run directory'
-                      + f': {", ".join(runs[:12])}' * bool(runs))
     try:
-        held = json.loads(path.read_text(encoding='utf-8'), object_hook=with_tuples)
-    except ValueError as e:
-        raise Mistake(f'{path} is damaged ({e}); take another run') from None
-    if not {'model', 'settings', 'network', 'data'} <= held.keys():
-        raise Mistake(f'{path} is of an earlier version of nanoCRATE; git checkout 0b5df1f reads it')
-    return held
+        return json.loads(path.read_text(encoding='utf-8'), object_hook=with_tuples)
+    except (OSError, ValueError) as e:
+        raise Mistake(f'{path} is missing or damaged ({e}); train with --out_dir={out_dir}, or name another') from None
 
 
 def with_tuples(held):
