@@ -96,7 +96,7 @@ def config_for(name, given, meta, folder='the dataset'):
     """The config of a network for a dataset with this meta.json, with the settings given. Raises Mistake if the network
     does not read such data."""
     Config, kind = network(name)[1], meta['kind']
-    if not hasattr(Config, DATA[kind]):
+    if not hasattr(Config, DATA.get(kind, '')):
         raise Mistake(f'{folder} holds {kind}, model={name} does not read that; choose another --dataset or --model')
     decided = {k: v for k, v in sizes(meta).items() if hasattr(Config, k)}
     config = config_from(Config, decided | given)
