@@ -118,7 +118,8 @@ def check_ranges(c, ranges):
     for (low, high), names in ranges.items():
         for name in names:
             if not low <= getattr(c, name) <= high:
-                raise Mistake(f'{name}={getattr(c, name)} must lie between {low} and {high}')
+                most = f' and at most {high}' * (high < 1e30)
+                raise Mistake(f'{name}={show(getattr(c, name))} must be at least {low}{most}')
 
 
 def check_choices(c, **choices):

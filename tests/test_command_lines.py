@@ -62,9 +62,9 @@ REFUSED = {  # words, joined by + where it takes several; the line names the las
                       '--init_from=picture+--dataset=text --init_from=picture+--model=vit --dataset=cifar10',
     'train functions': '--image_size=32(images) --n_dims=0(functions) --epochs=2 --dataset=sparse_linear+--sparsity=9 '
                        '--dataset=sparse_linear+--sparsity=0',
-    'train from': '--init_from=none.safetensors(three) --init_from=/(run) --init_from=inputs '
+    'train from': '--init_from=none.safetensors(config.json) --init_from=/(config.json) --init_from=inputs '
                   '--init_from=trained/last.pt --init_from=text/none.safetensors --init_from=trained+--gelu=tanh '
-                  '--init_from=old(0b5df1f) --init_from=theirs(--dataset) --dataset=colours(--new_head) '
+                  '--init_from=theirs(--dataset) --dataset=colours(--new_head) '
                   '--dataset=renamed(--new_head) --dataset=grey(channels) --init_from=masked+--new_head=true '
                   '--init_from=masked+--model=vit(--model=crate) --init_from=masked+--model=crate+--n_head=4 '
                   '--init_from=scratch+--dataset=text+--model=vit --init_from=scratch+--dataset=linear+--model=crate '
@@ -117,10 +117,9 @@ def place(tmp_path_factory, pictures_data, bytes_data, text_run):
     crate = picture_network(n_embd=8)
     save_run(place / 'picture', crate, CLASSES, dataset='quads', seed=1)
     save_run(place / 'theirs', crate, {'kind': 'images', 'classes': None})  # as the authors' weights become one
-    for name in ('trained', 'damaged', 'old'):
+    for name in ('trained', 'damaged'):
         shutil.copytree(text_run, place / name)
     (place / 'damaged' / 'last.pt').write_bytes(b'')
-    (place / 'old' / 'config.json').write_text('{"model": "aot", "n_layer": 2, "dataset": "tiny"}')
     shutil.copytree(place / 'text', place / 'run')
     row = {'step': 0, 'split': 'val', 'loss': 2.0, 'lr': 0.1, 'seen': 0, 'seconds': 0.0}
     (place / 'run' / 'log.jsonl').write_text(json.dumps(row) + '\n')

@@ -69,7 +69,7 @@ def test_other_logs_get_what_the_log_gets_and_go_on_where_a_run_does(tiny, tmp_p
     go('--init_from=resume', f'--out_dir={out}', '--max_iters=7')
     tensorboard.SummaryWriter.assert_any_call(out, purge_step=None)
     tensorboard.SummaryWriter.assert_called_with(out, purge_step=6)
-    (out / 'events.out.tfevents.0').write_text('')
+    (out / 'events.out.tfevents.0').write_text('x')
     go(*tiny, '--overwrite=true', f'--out_dir={out}')
     assert not list(out.glob('events.*'))  # of the run that was there
 

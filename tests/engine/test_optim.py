@@ -4,7 +4,6 @@ import torch
 
 from engine import networks, optim
 from engine.settings import Mistake
-from train import TrainConfig
 
 TEXT = dict(block_size=8, vocab_size=16, n_layer=2, n_head=2, n_embd=8)
 PICTURES = dict(image_size=16, patch_size=8, num_classes=4, n_layer=2, n_head=2, n_embd=8)
@@ -83,4 +82,3 @@ def test_schedules():
     for schedule in ('cosine', 'linear'):
         assert at(60, schedule) == pytest.approx(0.55) and at(110, schedule) == at(1000, schedule) == pytest.approx(0.1)
     assert at(1000, 'constant') == 1 and at(35, 'cosine') == pytest.approx(0.868198) and at(35, 'linear') == 0.775
-    optim.check(TrainConfig(schedule='constant', learning_rate=1e-5))  # which never comes to min_lr
