@@ -80,6 +80,7 @@ def pictures(c, run, model, autocast):
     if c.real or c.confusion or model.config.task == 'image' and not features:
         classify(c, run, model, images, how)
     if features:
+        settings.check_ranges(c, {(0, len(model.layers)): ['layer']})
         if c.layer:
             model.layers = model.layers[:c.layer]
         probe(c, run, model, images, how)
@@ -189,7 +190,7 @@ def main(argv):
     settings.check_meant(c, {'benchmarks': ('text',)}, model.config.task)
     what = '--benchmarks' if c.benchmarks else model.config.task
     settings.check_meant(c, ONLY_FOR, what)
-    settings.check_ranges(c, {(1, 1e30): ['batch_size'], (2, 1e30): ['prompts'], (0, 1e30): ['layer'],
+    settings.check_ranges(c, {(1, 1e30): ['batch_size'], (2, 1e30): ['prompts'],
                               (-1, 1e30): ['seed', 'workers'], (0, 1): ['eval_crop'], (1e-9, 1): ['train_share']})
     if not re.fullmatch(r'|[1-9]\d*(,[1-9]\d*)*', c.knn):
         raise Mistake(f'knn={c.knn} must be a number of neighbours, or several, such as 10,20,100,200')

@@ -293,7 +293,7 @@ def numbers_of(more):
     return {k: v.float().reshape(()) for k, v in tensors.items() if v.numel() == 1}
 
 
-LOWER = 'the last checkpoint is from before: go on from it with --init_from=resume and a lower --learning_rate'
+LOWER = 'give a lower --learning_rate; --init_from=resume goes on from the last checkpoint, if there is one'
 
 
 def refuse(here, diverged):

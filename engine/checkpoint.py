@@ -56,8 +56,9 @@ def held_in(out_dir):
 def check_new(out_dir):
     """Raises Mistake if a directory holds a run."""
     if held := held_in(out_dir):
-        raise Mistake(f'{out_dir} already holds a run ({", ".join(held)}); go on with --init_from=resume, replace it '
-                      'with --overwrite=true, or name another --out_dir')
+        go_on = 'go on with --init_from=resume, ' * ('last.pt' in held)
+        raise Mistake(f'{out_dir} already holds a run ({", ".join(held)}); {go_on}replace it with --overwrite=true, or '
+                      'name another --out_dir')
 
 
 def weights_of(model, main=True):

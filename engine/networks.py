@@ -58,7 +58,7 @@ def config_from(Config, settings):
         config = Config(**settings)
     except ValueError as e:  # network files know no Mistake, because they import nothing of this project
         frames = traceback.extract_tb(e.__traceback__)
-        if not any(f.name == '__post_init__' for f in frames) or not frames[-1].line.startswith('raise '):
+        if not any(f.name == '__post_init__' for f in frames) or 'raise ' not in frames[-1].line:
             raise
         raise Mistake(e) from None
     kind_of(config)
@@ -73,11 +73,13 @@ def kind_of(config):
     return TASKS[config.task][0]
 
 
-def kind_of_dataset(dataset, data_dir):
-    """'text', 'images', 'functions', or '' if that cannot be known yet."""
-    path = Path(data_dir) / dataset / 'meta.json'
-    return json.loads(path.read_text(encoding='utf-8'))['kind'] if path.is_file() else \
-        NO_DOWNLOAD.get(dataset, '')
+def meta_of(folder):
+    """meta.json of a dataset; {} if it is not there yet. Raises Mistake if it is damaged."""
+    path = Path(folder) / 'meta.json'
+    try:
+        return {'channels': 3} | json.loads(path.read_text(encoding='utf-8')) if path.is_file() else {}
+    except ValueError as e:
+        raise Mistake(f'{path} is damaged ({e}); prepare the dataset again') from None
 
 
 def size(model):

@@ -61,7 +61,7 @@ def split(argv):
 
 def read_file(path):
     """{name: value} of a config file."""
-    if not os.path.isfile(path):
+    if not (path.endswith('.py') and os.path.isfile(path)):  # a picture of a stranger must not run
         near = difflib.get_close_matches(path, [str(p) for p in Path('config').glob('*.py')], 1, 0.4)
         hint = f'did you mean {near[0]}?' if near else 'settings are typed --name=value'
         raise Mistake(f'no config file {path}; {hint}')
@@ -172,7 +172,8 @@ def in_one_line(e):
         return str(e).rpartition('engine.settings.Mistake: ')[2]  # a reader of pictures sends its traceback
     if isinstance(e, ModuleNotFoundError) and e.name in OPTIONAL:
         return f'this needs a library that is missing: pip install {OPTIONAL[e.name]}'
-    if isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EFBIG, errno.ENAMETOOLONG):
+    full = ' requested and ' in str(e)  # NumPy's words, without a number
+    if isinstance(e, OSError) and (full or e.errno in (errno.ENOSPC, errno.EFBIG, errno.ENAMETOOLONG)):
         return f'{e}; make room or take a shorter name; a run goes on with --init_from=resume --out_dir=..'
     lack = re.search('out of memory|allocate memory|not enough memory', str(e))  # words of PyTorch
     if isinstance(e, MemoryError) or isinstance(e, RuntimeError) and lack:

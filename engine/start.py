@@ -78,11 +78,14 @@ def with_recipe(given, *classes):
     name = str(given['model'][0])
     Config = networks.network(name)[1]
     settings = check(given, *classes, Config)
-    kind = networks.kind_of_dataset(settings.get('dataset', ''), settings['data_dir'])
-    decided = {}
-    if kind in networks.DATA and hasattr(Config, networks.DATA[kind]):  # else it is refused later
+    dataset, decided = settings.get('dataset', ''), {}
+    meta = networks.meta_of(f'{settings["data_dir"]}/{dataset}')
+    kind = meta.get('kind', networks.NO_DOWNLOAD.get(dataset, ''))
+    if hasattr(Config, networks.DATA.get(kind, '')):  # else it is refused later
         decided = networks.sizes({'kind': kind, 'vocab_size': 256, 'classes': [''], 'splits': {'': {}}})
-    config = networks.config_from(Config, {k: v for k, v in (decided | settings).items() if hasattr(Config, k)})
+    later = networks.SIDES if meta else ()  # they have to fit the pictures of a dataset that is there
+    settings = decided | {k: v for k, v in settings.items() if k not in later}
+    config = networks.config_from(Config, {k: v for k, v in settings.items() if hasattr(Config, k)})
     file = f'config/{networks.TASKS[config.task][1]}.py'
     names = [f'config/{k}_{name}_{file.split("_")[-1]}' for k in ('train', 'pretrain')] + [file] * (f'_{name}_' in file)
     own = next((path for path in names if (HERE / path).exists()), None)

@@ -41,7 +41,7 @@ def open_run(path, name=''):
     if name in ('', run['model']):
         return run
     if becomes != name:
-        raise Mistake(f'{path} holds model={own}, so model={name} cannot start from it; give --model={becomes}')
+        raise Mistake(f'from {path}, which holds model={own}, only model={becomes} can start; give --model={becomes}')
     return as_classifier(run)
 
 

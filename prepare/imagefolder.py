@@ -6,7 +6,7 @@
 
 FOLDER has FOLDER/train/CLASS/* and FOLDER/val/CLASS/*; or only FOLDER/CLASS/*. Without a folder val,
 the share --val, a tenth by default, is held out for validation. The folder val may also be called
-valid, and beside train there may be a folder test. Pictures are .jpg, .jpeg, .png, .webp, .bmp,
+valid or validation, and beside train there may be a folder test. Pictures are .jpg, .jpeg, .png, .webp, .bmp,
 .gif, .tif and .tiff, of at most 32,768 pixels on a side and 134 million in all; hidden and other
 files are ignored. Which pictures are held out depends only on their names: of each class the first
 ones in the order of the sha256 of the name, at least one.
@@ -52,10 +52,10 @@ def main(argv=None):
     p.add_argument('folder', metavar='FOLDER', type=Path, help='of class folders, or of train and val with them')
     p.add_argument('--val', type=between(float, 0, 1), default=0.1, help='share held out if there is no folder val')
     args = parse(p, argv)
-    found = [name for name in ('train', 'val', 'valid', 'test') if (args.folder / name).is_dir()]
+    found = [name for name in ('train', 'val', 'valid', 'validation', 'test') if (args.folder / name).is_dir()]
     if found and 'train' not in found:
         raise Mistake(f'{args.folder} has no folder train beside {found[0]}; {LAYOUT}')
-    splits = {name.replace('valid', 'val'): of_folder(args.folder / name) for name in found}
+    splits = {'val' if name.startswith('val') else name: of_folder(args.folder / name) for name in found}
     splits = splits or {'train': of_folder(args.folder)}
     classes = [{c for _, c, _ in pictures} for pictures in splits.values()]
     if different := sorted(set.union(*classes) - set.intersection(*classes)):

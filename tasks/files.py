@@ -10,13 +10,13 @@ meta.json says how many channels pictures have. It also has the sha256 of each a
 and eval.py compares. Opening a file compares its type and shape.
 """
 import hashlib
-import json
 import os
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
+from engine.networks import meta_of
 from engine.settings import HERE, Mistake
 
 
@@ -39,11 +39,11 @@ def read_meta(folder):
     command to type if it is missing."""
     if folder is None:
         return {'kind': 'functions', 'splits': {}, 'files': {}}
-    path, script = Path(folder) / 'meta.json', Path('prepare', f'{Path(folder).name}.py')
-    if not path.is_file():
+    meta, script = meta_of(folder), Path('prepare', f'{Path(folder).name}.py')
+    if not meta:
         ways = [script] if (HERE / script).exists() else ['prepare/text.py FILES', 'prepare/imagefolder.py FOLDER']
         raise Mistake(f'no data in {folder}; run: ' + ' or '.join(f'python {way} --out {folder}' for way in ways))
-    return {'channels': 3} | json.loads(path.read_text(encoding='utf-8'))
+    return meta
 
 
 def split_meta(folder, split, kind):

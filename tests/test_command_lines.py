@@ -55,6 +55,7 @@ REFUSED = {  # words, joined by + where it takes several; the line names the las
              '--dtype=int8 --compile=maybe --device=tpu9 --device=meta --seed=-1 --vocab_size=17 --init_from=no_such '
              '--init_from=resume(new) --min_lr=1 --learning_rate=nan --n_embd=1000000000(--batch_size) '
              '--train_share=0.5 --wandb_log=true(wandb) --curriculum=9 --dataset=quads+--init_from=text '
+             '--dataset=torn(meta.json) folder/a.jpg(config) '
              '--init_from=text+--new_head=true --randaugment_n=2 --dataset=ptb --fsdp=true --out_dir=file/below '
              '--out_dir=run --image_size=16(images) --n_dims=4(functions)',
     'train pictures': '--patch_size=3 --num_classes=5 --ema=1 --crop_scale=nan --eval_view=whole --randaugment_m=31 '
@@ -85,7 +86,7 @@ REFUSED = {  # words, joined by + where it takes several; the line names the las
     'eval': '--probe=true --knn=3 --real=real.json --prompts=3 --stride=4 --dataset=quads --ckpt=letters(--dataset)',
     'eval pictures': '--dataset=renamed --dataset=text --split=dev --batch_size=0 --knn=5,0 --eval_crop=2 --workers=-2 '
                      '--train_share=0 --split=train+--knn=1 --beside=x --image_size=10 --real=no_real.json '
-                     '--confusion=c.txt --confusion=there.png --benchmarks=ptb',
+                     '--confusion=c.txt --confusion=there.png --benchmarks=ptb --knn=1+--layer=9',
     'eval masked': '--real=x.json --confusion=x.png --benchmarks=ptb',
     'eval functions': '--split=val --knn=3 --dataset=cubic --beside=text --beside=three --results=no/x.csv',
     'eval benchmarks': '--benchmarks=lambda --benchmarks=ptb, --stride=9 --stride=-1 --knn=3 --dataset=text '
@@ -103,6 +104,8 @@ def place(tmp_path_factory, pictures_data, bytes_data, text_run):
     place, inputs = tmp_path_factory.mktemp('place'), tmp_path_factory.mktemp('inputs')
     shutil.copytree(pictures_data, inputs / 'data'), shutil.copytree(bytes_data / 'tiny', inputs / 'data' / 'tiny')
     save_benchmark(inputs / 'data' / 'ptb', 'text', [{'text': 'a bit of text ' * 9}], 'a.txt')
+    (inputs / 'data' / 'torn').mkdir()
+    (inputs / 'data' / 'torn' / 'meta.json').write_text('{"kind": "te')
     (place / 'inputs').symlink_to(inputs)  # which no one copies
     small = dict(n_layer=1, n_head=2, n_embd=8, block_size=8)
     letters = {'kind': 'text', 'tokenizer': {'name': 'chars', 'alphabet': 'abc'}}

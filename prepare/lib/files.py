@@ -17,7 +17,7 @@ LOCKS = []  # open files, to the end of this process
 
 def hold(path):
     """Let no other process write at `path` before this one has ended; wait for one that does."""
-    path = Path(path)
+    path = Path(path).absolute()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         LOCKS.append(open(path.with_name(f'.{path.name}.lock'), 'ab'))

@@ -198,7 +198,7 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
         numbers = np.arange(len(classes)) if classes else np.argsort(np.argsort(list(seen)))
         classes = list(classes or sorted(seen))
         if empty := [split for split, pack in packs.items() if not pack.names]:
-            raise Mistake(f'split {empty[0]} has no picture; add some, or hold out more with --val')
+            raise Mistake(f'split {empty[0]} has no picture; give more of them')
         entries = {split: pack.complete(numbers) for split, pack in packs.items()}
         write_meta(new, {'kind': 'images', 'storage': 'pack', 'classes': classes, 'channels': channels,
                          'splits': entries})

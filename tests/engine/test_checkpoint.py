@@ -30,13 +30,14 @@ def resume(out, *words):
 # ---- nothing is lost
 
 
-@pytest.mark.parametrize('name', [*FILES, 'step_3.safetensors'])
+@pytest.mark.parametrize('name', [name.replace('*', '3') for name in FILES])
 def test_a_directory_with_any_file_of_a_run_is_overwritten_if_asked_alone(name, tiny, tmp_path, capsys):
     for held in (name, 'mine.txt'):
         (tmp_path / held).write_text('old')
     before = snapshot(tmp_path)
     said = fails(capsys, train.main, *tiny, f'--out_dir={tmp_path}')
-    assert all(word in said for word in (name, '--init_from=resume', '--overwrite=true', '--out_dir'))
+    assert all(word in said for word in (name, '--overwrite=true', '--out_dir'))
+    assert ('--init_from=resume' in said) == (name == 'last.pt')  # without it there is nothing to go on with
     assert snapshot(tmp_path) == before
     go(*tiny, f'--out_dir={tmp_path}', '--overwrite=true', '--max_iters=0')
     after = snapshot(tmp_path)

@@ -83,7 +83,7 @@ def test_schedules_equal_the_released_code():
     assert [cosine(0.996, 1.0, i / len(momentum)) for i in range(len(momentum))] == pytest.approx(momentum, abs=1e-6)
     c = TrainConfig(weight_decay=0.04, weight_decay_end=0.4, max_iters=len(decays))
     assert [decay(c, i) for i in range(len(decays))] == pytest.approx(decays, abs=1e-6)
-    assert decay(TrainConfig(), 3) is None
+    assert decay(TrainConfig(weight_decay=0.3), 3) == 0.3
     warmup = rates.index(max(rates)) + 1            # they begin with zero; docs/papers.md says what ours do
     found = [5e-4 * lr_factor(i, 'cosine', warmup, 35, 2e-3) for i in range(warmup, 35)]
     assert found == pytest.approx(rates[warmup:], abs=1e-9)
