@@ -41,6 +41,15 @@ def test_a_network_alone_takes_the_recipe_for_its_data(words, config, bytes_data
     assert own or not mine.network and 'n_layer' in file and mine.config.out_dir == 'out'
 
 
+def test_patches_need_fit_the_pictures_that_are_there_alone(tmp_path):
+    """6 divides 24, and not 224."""
+    (tmp_path / 'mine').mkdir()
+    meta = {'kind': 'images', 'classes': ['a'], 'splits': {'train': {'height': 24, 'width': 24}}}
+    (tmp_path / 'mine' / 'meta.json').write_text(json.dumps(meta))
+    mine = start('--model=crate', '--dataset=mine', f'--data_dir={tmp_path}', '--patch_size=6')
+    assert mine.network['patch_size'] == 6
+
+
 # ---- lengths in epochs
 
 
