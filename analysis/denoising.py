@@ -140,7 +140,8 @@ def draw_signal_to_noise(c, nets):
     found = [layers.of_all(net.model, batches(c, net, 256), signal_to_noise) for net in nets]
     say_walks(nets, found, 'before', 'factor')
     factor = found[0]['factor'].mean(1)
-    print(f'here attention denoises in {(factor > 1).sum()} of {len(factor)} layers; Theorem 1 says in all, for tied W')
+    print(f'here attention denoises in {(factor > 1).sum()} of {len(factor)} layers; Theorem 1 says in all, with the '
+          'true subspaces and W tied to them')
     return over_layers(nets, found, {
         'before': ('signal to noise before a layer, Z^l, in its subspaces', 'ratio, eq. (6), clusters together'),
         'factor': ('what the attention step multiplies it by', 'factor')}, {'factor': {'as before the step': 1}})

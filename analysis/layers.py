@@ -85,9 +85,7 @@ def coordinates(attention, z, part):
 
 def weights(attention, normed, causal=False):
     """The attention weights softmax(q k^T / sqrt(p)) of normed tokens (B, N, d) -> (B, K, N, N), a
-    row for each token; with causal, later tokens get none. Raises Mistake for ToST, which has none."""
-    if hasattr(attention, 'memberships'):
-        raise Mistake(f'{type(attention).__name__} compares no tokens, so it has no maps; take another network')
+    row for each token; with causal, later tokens get none."""
     q, k, _ = projections(attention, normed)
     s = q @ k.mT * q.size(-1) ** -0.5
     return (s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), -torch.inf) if causal else s).softmax(-1)

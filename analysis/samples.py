@@ -88,9 +88,8 @@ def check_shown(c, command, net):
         found = f'reads {reads}; leave --{"image" if c.image else "start"} out'
     if reads not in NEED.get(command, reads):
         found = f'reads {reads}, and {command} is for {NEED[command]}; take --ckpt of another run'
-    compares = not hasattr(layers.attentions(net.model)[0], 'memberships')
-    if command in ('attention', 'pca', 'segment', 'objects') and net.reads == 'images' and not compares:
-        found = 'compares no tokens, and has no class token beside its patches; take --ckpt of another run'
+    if command in NEED.keys() - {'tokens'} and hasattr(layers.attentions(net.model)[0], 'memberships'):
+        found = 'is of ToST: its TSSA compares no tokens and has no class token; take --ckpt of another run'
     if command in ('denoise', 'subspaces') and getattr(net.model.config, 'n_head', 0) == 1:
         found = 'has one head, and this command is about several subspaces; take --ckpt of another run'
     if command == 'ista' and getattr(net.model.config, 'ista', 'relu') != 'relu':

@@ -110,8 +110,8 @@ def diffuse(Z, drift, T, depth, n_steps, noisy, generator):
 
 
 def reverse(x, m, sigma, steps, generator, last=1e-3):
-    """Eq. (49) of the longer version: dz = score dt + dw, from variance T = sigma^2 down to (last sigma)^2. In the time
-    of CRATE-MAE it is eq. (2.10); x (n, d) -> samples of z (n, d)."""
+    """Eq. (49) of the longer version: dz = score dt + dw, from variance T = sigma^2 down to (last sigma)^2. It is eq.
+    (2.10) in CRATE-MAE's time; x (n, d) -> samples of z (n, d)."""
     return diffuse(x, lambda x, v: -v * score(x, m, v ** 0.5), sigma ** 2 / 2, -math.log(last), steps, True, generator)
 
 

@@ -3,7 +3,7 @@
 The contract. A file model_x.py beside train.py is all that `--model=x` needs. It sets two names:
 
   Config    a flat dataclass. `task` (a class attribute or a property) says what the network is trained on, one of TASKS
-            below. The dataset fills in those of the fields in DATA that the config has.
+            below. The dataset fills in those of the fields in `sizes` that the config has.
   Network   a torch module: Network(config) with `config`; forward(x, y=None) -> (out, loss), loss None without y.
             x, y and out for each task are in docs/extend.md.
 
@@ -22,7 +22,7 @@ from engine.settings import HERE, Mistake
 TASKS = {'text': ('text', 'train_aot_stdlib'), 'masked_text': ('text', 'train_crate_bert_stdlib'),
          'image': ('images', 'train_vit_shapes'), 'masked_image': ('images', 'pretrain_vit_mae_shapes'),
          'views': ('images', 'train_crate_dino_shapes'), 'icl': ('functions', 'train_aot_linear')}
-DATA = {'text': 'vocab_size', 'images': 'image_size', 'functions': 'n_dims'}  # a config has this field if it reads such
+DATA = {'text': 'vocab_size', 'images': 'image_size', 'functions': 'n_dims'}  # the field of configs that read it
 NO_DOWNLOAD = {'stdlib': 'text', 'shapes': 'images', 'linear': 'functions', 'sparse_linear': 'functions'}
 SIDES = {'image_size', 'patch_size'}  # of a number or (height, width), whatever the field says
 

@@ -83,7 +83,7 @@ def with_recipe(given, *classes):
     kind = meta.get('kind', networks.NO_DOWNLOAD.get(dataset, ''))
     if hasattr(Config, networks.DATA.get(kind, '')):  # else it is refused later
         decided = networks.sizes({'kind': kind, 'vocab_size': 256, 'classes': [''], 'splits': {'': {}}})
-    later = networks.SIDES if meta else ()  # they have to fit the pictures of a dataset that is there
+    later = networks.SIDES if meta else ()  # once there is a dataset, `build` compares these with its pictures
     settings = decided | {k: v for k, v in settings.items() if k not in later}
     config = networks.config_from(Config, {k: v for k, v in settings.items() if hasattr(Config, k)})
     file = f'config/{networks.TASKS[config.task][1]}.py'

@@ -64,8 +64,8 @@ def run_directory(path):
 
 
 def read_config(out_dir):
-    """config.json of a run directory: {'model', 'settings', 'network', 'data'}. Raises Mistake if there is none, or one
-    of another version."""
+    """config.json of a run directory: {'model', 'settings', 'network', 'data'}. Raises Mistake if it is missing or
+    damaged."""
     path = Path(out_dir) / 'config.json'
     try:
         return json.loads(path.read_text(encoding='utf-8'), object_hook=with_tuples)

@@ -6,10 +6,10 @@
 
 FOLDER has FOLDER/train/CLASS/* and FOLDER/val/CLASS/*; or only FOLDER/CLASS/*. Without a folder val,
 the share --val, a tenth by default, is held out for validation. The folder val may also be called
-valid or validation, and beside train there may be a folder test. Pictures are .jpg, .jpeg, .png, .webp, .bmp,
-.gif, .tif and .tiff, of at most 32,768 pixels on a side and 134 million in all; hidden and other
-files are ignored. Which pictures are held out depends only on their names: of each class the first
-ones in the order of the sha256 of the name, at least one.
+valid or validation, and beside train there may be a folder test. Pictures are .jpg, .jpeg, .png,
+.webp, .bmp, .gif, .tif and .tiff, of at most 32,768 pixels on a side and 134 million in all; hidden
+and other files are ignored. Which pictures are held out depends only on their names: of each class
+the first ones in the order of the sha256 of the name, at least one.
 
 Expect a line for each split, such as `data/mine/train.jpeg.npy: 80 pictures, 0.2 MB, 4 classes`.
 """

@@ -21,7 +21,8 @@ def batch(c, n, augment=None):
 
 def train_flops(model, augment=None):
     """Operations of a forward and a backward pass on one sequence, picture or prompt, as PyTorch
-    counts them. Nothing is computed: the passes run on the meta device. 0 for a network that cannot run there."""
+    counts them. Nothing is computed: the passes run on the meta device. 0 for a network that cannot run there.
+    augment: as in `batch`."""
     try:
         with torch.device('meta'), FlopCounterMode(display=False) as counter:
             type(model)(model.config)(*batch(model.config, 1, augment))[1].backward()

@@ -23,8 +23,9 @@ def open_picture(source):
     return Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
 
 
-def to_rgb(image):
-    """Any Pillow image as RGB. 16-bit grey keeps its upper byte; transparent parts become white."""
+def to_8_bits(image, channels=3):
+    """Any Pillow image as RGB, or with one channel as grey (luma). 16-bit grey keeps its upper byte; transparent parts
+    become white."""
     from PIL import Image
     if image.mode == 'F':
         raise Mistake('pixels with a decimal point, of unknown range; save it with 8 bits')
@@ -33,4 +34,4 @@ def to_rgb(image):
     if image.has_transparency_data:
         image = image.convert('RGBA')
         image = Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image)
-    return image.convert('RGB')
+    return image.convert('RGB').convert('L' if channels == 1 else 'RGB')

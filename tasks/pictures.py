@@ -16,7 +16,7 @@ import torch
 from engine.networks import grid
 from engine.settings import Mistake
 from tasks import Task, accuracies, augment
-from tasks.decode import is_picture, open_picture, to_rgb
+from tasks.decode import is_picture, open_picture, to_8_bits
 from tasks.files import cores, open_array, read_meta, split_meta
 
 
@@ -155,7 +155,7 @@ def labelled_pictures_of(path, count, seed, channels=3):
     for file in files:
         try:
             image = ImageOps.exif_transpose(open_picture(file))
-            picture = np.atleast_3d(to_rgb(image).convert('L' if channels == 1 else 'RGB'))
+            picture = np.atleast_3d(to_8_bits(image, channels))
         except Exception as e:  # of many types, depending on where the damage is
             raise Mistake(f'{file} cannot be read as a picture ({e}); give another --image') from None
         yield (f'{file.parent.name}/{file.name}', picture, file.parent.name) if inside else (file.name, picture, None)

@@ -23,7 +23,7 @@ import analyze
 import sample
 from lib.pictures import save_pack
 from prepare import arrays, cbt, imagefolder, imagenet
-from tasks.decode import to_rgb
+from tasks.decode import to_8_bits
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith('linux'), reason='memory is limited as Linux does it')
 TB = 2 ** 40
@@ -85,7 +85,7 @@ def test_broken_pictures_are_left_out_of_packs(tmp_path):
 def test_pictures_with_a_decimal_point_are_refused():
     """Nobody says whether they go up to 1 or to 255."""
     with pytest.raises(ValueError):
-        to_rgb(Image.fromarray(np.random.default_rng(0).random((8, 8), np.float32)))
+        to_8_bits(Image.fromarray(np.random.default_rng(0).random((8, 8), np.float32)))
 
 
 def test_no_picture_starts_a_program(run, tmp_path, monkeypatch, capsys):

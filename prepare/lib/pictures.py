@@ -29,7 +29,7 @@ from engine.settings import Mistake
 from lib.command_line import between, parser
 from lib.files import Growing, new_folder, write_meta
 from tasks import masks
-from tasks.decode import open_picture, to_rgb
+from tasks.decode import open_picture, to_8_bits
 from tasks.files import cores
 
 UPRIGHT = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # EXIF orientation -> PIL.Image.Transpose
@@ -84,7 +84,7 @@ def shrink(source, size, channels=3):
         turn = UPRIGHT.get(image.getexif().get(0x112))
     if image.format == 'JPEG' and image.mode == {1: 'L', 3: 'RGB'}[channels] and turn is None and short <= size:
         return content
-    image = to_rgb(image).convert('L' if channels == 1 else 'RGB')
+    image = to_8_bits(image, channels)
     if short > size:
         image = image.resize((round(width * size / short), round(height * size / short)), Image.BICUBIC, reducing_gap=3)
     if turn is not None:
