@@ -9,6 +9,7 @@ import warnings
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a group: its functions would keep it as a default after leave()
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
