@@ -21,7 +21,7 @@ import struct
 import numpy as np
 
 from lib.archives import reading
-from lib.command_line import Mistake, between, parse, parser, run
+from lib.command_line import Mistake, dataset, number, option
 from lib.pictures import save_arrays
 
 MOST_UNZIPPED = 2 ** 30  # bytes in a compressed file, which go into memory; the largest of EMNIST has 0.5 GB
@@ -53,14 +53,12 @@ def read_split(images, labels):
     return x, y
 
 
-def main(argv=None):
-    p = parser(__doc__, None)
-    for split, text in ('', 'for training'), ('val_', 'for validation'), ('test_', 'for testing'):
-        for kind in 'images', 'labels':
-            p.add_argument(f'--{split}{kind}', required=not split, metavar='FILE', help=f'{kind} {text}')
-    p.add_argument('--val', type=between(float, 0, 0.9), default=0.1, help='share held out without --val_images')
-    p.add_argument('--classes', metavar='NAMES', help='names separated by commas; without, they are 0,1,2,..')
-    args = parse(p, argv)
+@dataset(__name__, None, number('--val', 'share held out without --val_images', 0.1, 0, 0.9),
+         option('--classes', 'names separated by commas; without, they are 0,1,2,..', metavar='NAMES'),
+         *(option(f'--{split}{kind}', f'{kind} for {text}', required=not split, metavar='FILE')
+           for split, text in (('', 'training'), ('val_', 'validation'), ('test_', 'testing'))
+           for kind in ('images', 'labels')))
+def main(args):
     splits = {'train': read_split(args.images, args.labels)}
     for split in 'val', 'test':
         images, labels = getattr(args, f'{split}_images'), getattr(args, f'{split}_labels')
@@ -77,7 +75,3 @@ def main(argv=None):
     if largest >= len(classes):
         raise Mistake(f'--classes has {len(classes)} names; label {largest} needs {largest + 1}')
     save_arrays(args.out, splits, classes)
-
-
-if __name__ == '__main__':
-    run(main)

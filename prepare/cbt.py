@@ -16,7 +16,7 @@ import re
 
 from lib.archives import reading, tar_contents
 from lib.benchmarks import save_benchmark
-from lib.command_line import Mistake, claim, parser, run
+from lib.command_line import Mistake, dataset, local
 from lib.download import local_or_fetch
 from lib.texts import decode
 
@@ -38,16 +38,11 @@ def questions(text, name):
     return rows
 
 
-def main(argv=None):
-    args = parser(__doc__, 'data/cbt', 'CBTest.tgz, instead of the download').parse_args(argv)
+@dataset(__name__, 'data/cbt', local('CBTest.tgz, instead of the download'), ends=('_cn', '_ne'))
+def main(args):
     outs = {'cbtest_CN_test_2500ex.txt': f'{args.out}_cn', 'cbtest_NE_test_2500ex.txt': f'{args.out}_ne'}
-    claim(args, *outs.values())
     path = local_or_fetch(args, URL)
     files = tar_contents(path, lambda name: name in outs)
     rows = {name: questions(decode(files.get(name, b''), name), name) for name in outs}
     for name, out in outs.items():
         save_benchmark(out, 'cloze', rows[name], path.name)
-
-
-if __name__ == '__main__':
-    run(main)

@@ -12,18 +12,18 @@ import pickle
 import numpy as np
 
 from lib.archives import tar_contents
-from lib.command_line import parse, parser, run
+from lib.command_line import dataset, local
 from lib.download import local_or_fetch
 from lib.pictures import save_arrays
 
+COPY = local('a local copy of the archive instead of the download')
 MD5 = {10: 'c58f30108f718f92721af3b95e74349a', 100: 'eb9058c3a382ffc7106e4002c42a8d85'}
 BATCHES = {10: {'train': [f'data_batch_{i}' for i in range(1, 6)], 'test': ['test_batch']},
            100: {'train': ['train'], 'test': ['test']}}
 
 
-def main(argv=None, doc=__doc__, number=10):
+def save(args, number=10):
     """A pickle can call any function, so only the published archives, which their checksums tell, are read."""
-    args = parse(parser(doc, f'data/cifar{number}', 'a local copy of the archive instead of the download'), argv)
     path = local_or_fetch(args, f'https://www.cs.toronto.edu/~kriz/cifar-{number}-python.tar.gz', MD5[number])
     files = tar_contents(path, lambda name: True, 2 ** 28)
 
@@ -39,5 +39,4 @@ def main(argv=None, doc=__doc__, number=10):
     save_arrays(args.out, splits, [name.decode() for name in classes])
 
 
-if __name__ == '__main__':
-    run(main)
+main = dataset(__name__, 'data/cifar10', COPY)(save)

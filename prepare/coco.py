@@ -10,13 +10,12 @@ the class of the object that shows the most pixels; pictures without objects are
 """
 import json
 from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 
 from lib.archives import reading
-from lib.command_line import Mistake, parse, run
-from lib.pictures import labelled, pack_options, pack_parser, save_pack
+from lib.command_line import Mistake, dataset, local
+from lib.pictures import PACK, labelled, pack_options, save_pack
 from tasks.masks import MOST_OBJECTS, UNKNOWN
 
 
@@ -75,10 +74,6 @@ def mask_of(form, size):
     return np.array(image)
 
 
-def main(argv=None):
-    args = parse(pack_parser(__doc__, 'data/coco', "a folder like COCO's", required=True), argv)
-    save_pack(args.out, *splits(Path(args.source)), **pack_options(args))
-
-
-if __name__ == '__main__':
-    run(main)
+@dataset(__name__, 'data/coco', local("a folder like COCO's", required=True), *PACK)
+def main(args):
+    save_pack(args.out, *splits(args.source), **pack_options(args))

@@ -13,23 +13,18 @@ read is checked tensor by tensor, and the download against the checksum that Hug
 
 Expect 72,328,936 parameters, and 253,650,920 for L14.
 """
-from lib.command_line import run
-from lib.weights import official, options, prepare
+from lib.command_line import choice
+from lib.weights import download, official, prepare
 from tasks.imagenet import names
 
 URL = 'https://huggingface.co/UCSC-VLAA/CRATE-alpha/resolve/main/torch/'
 SIZES = {'B16': {'n_head': 12, 'patch_size': 16}, 'L14': {'n_head': 16, 'patch_size': 14}}
 
 
-def main(argv=None):
-    p = options(__doc__, 'out/crate_alpha_SIZE', URL, 'where crate_alpha_SIZE.pth is')
-    p.add_argument('--size', choices=SIZES, default='B16', help='Base or Large')
-    args = p.parse_args(argv)
-    args.out_dir, file = args.out_dir.replace('SIZE', args.size.lower()), f'crate_alpha_{args.size}.pth'
+@download(__name__, 'out/crate_alpha_SIZE', URL, 'where crate_alpha_SIZE.pth is',
+          choice('--size', 'Base or Large', *SIZES))
+def main(args):
+    file = f'crate_alpha_{args.size}.pth'
     prepare(args, official('crate_alpha', image_size=224, num_classes=1000, **SIZES[args.size]),
             {'dataset': 'imagenet', 'eval_crop': 1.0}, {'kind': 'images', 'classes': list(names())},
             args.url + file, file)
-
-
-if __name__ == '__main__':
-    run(main)

@@ -15,17 +15,12 @@ Expect 81,934,848 parameters. prepare/official_weights.py reads files of other s
 """
 from pathlib import Path
 
-from lib.command_line import run
-from lib.weights import FINE_TUNING, GPT2_TEXT, official, options, prepare
+from lib.weights import FINE_TUNING, GPT2_TEXT, download, official, prepare
 
 URL = 'https://huggingface.co/JackBAI/CRATE-GPT-12L-Pile-600000steps/resolve/main/ckpt.pt'
 
 
-def main(argv=None):
-    args = options(__doc__, 'out/crate_lm', URL, 'the file to download').parse_args(argv)
+@download(__name__, 'out/crate_lm', URL, 'the file to download')
+def main(args):
     name = f'crate_lm{Path(args.url).suffix}'
     prepare(args, official('crate_alpha', n_head=12), FINE_TUNING, GPT2_TEXT, args.url, name)
-
-
-if __name__ == '__main__':
-    run(main)

@@ -7,9 +7,9 @@ Expect 1,020 pictures for training (train), 1,020 for validation (val) and 6,149
 102 classes. The classes are called 1 to 102, because the dataset has no names for them.
 """
 from lib.archives import listed_pictures
-from lib.command_line import parse, run
+from lib.command_line import dataset, local
 from lib.download import local_or_fetch
-from lib.pictures import pack_options, pack_parser, save_pack
+from lib.pictures import PACK, pack_options, save_pack
 
 URL = 'https://www.robots.ox.ac.uk/~vgg/data/flowers/102/'
 FILES = {'102flowers.tgz': '52808999861908f626f3c1f4e79d11fa', 'setid.mat': 'a5357ecc9cb78c4bef273ce3793fc85c',
@@ -17,8 +17,8 @@ FILES = {'102flowers.tgz': '52808999861908f626f3c1f4e79d11fa', 'setid.mat': 'a53
 SPLITS = {'train': 'trnid', 'val': 'valid', 'test': 'tstid'}
 
 
-def main(argv=None):
-    args = parse(pack_parser(__doc__, 'data/flowers102', f'a folder with {", ".join(FILES)}'), argv)
+@dataset(__name__, 'data/flowers102', local(f'a folder with {", ".join(FILES)}'), *PACK)
+def main(args):
     archive, setid, imagelabels = (local_or_fetch(args, URL + name, md5) for name, md5 in FILES.items())
     from scipy.io import loadmat
     labels, numbers = loadmat(imagelabels)['labels'].ravel(), loadmat(setid)
@@ -26,7 +26,3 @@ def main(argv=None):
                 for split, name in SPLITS.items() for number in numbers[name].ravel()}
     save_pack(args.out, SPLITS, [str(i) for i in range(1, 103)], listed_pictures(archive, pictures),
               len(pictures), **pack_options(args))
-
-
-if __name__ == '__main__':
-    run(main)

@@ -11,8 +11,8 @@ it (gelu='tanh').
 
 Expect 124,439,808 parameters; 354,823,168, 774,030,080 and 1,557,611,200 for the larger sizes.
 """
-from lib.command_line import run
-from lib.weights import FINE_TUNING, GPT2_TEXT, options, prepare
+from lib.command_line import choice, option
+from lib.weights import FINE_TUNING, GPT2_TEXT, download, prepare
 
 URL = 'https://huggingface.co/openai-community/'
 CHECKSUMS = {'gpt2': '248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707',
@@ -21,19 +21,14 @@ CHECKSUMS = {'gpt2': '248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81
              'gpt2-xl': '0f8b28eb05a8075f48b61b6f35332978c74fc7763fa9fb4051a1c30511736a6a'}
 
 
-def main(argv=None):
-    p = options(__doc__, 'out/SIZE', URL, 'where SIZE/resolve/main/model.safetensors is')
-    p.add_argument('--size', choices=CHECKSUMS, default='gpt2', help='which GPT-2')
-    p.add_argument('--n_head', type=int, help="heads of a layer; without, they are 64 wide, as OpenAI's")
-    args = p.parse_args(argv)
-    args.out_dir, file = args.out_dir.replace('SIZE', args.size), f'{args.size}/resolve/main/model.safetensors'
+@download(__name__, 'out/SIZE', URL, 'where SIZE/resolve/main/model.safetensors is',
+          choice('--size', 'which GPT-2', *CHECKSUMS),
+          option('--n_head', "heads of a layer; without, they are 64 wide, as OpenAI's", type=int))
+def main(args):
+    file = f'{args.size}/resolve/main/model.safetensors'
 
     def network(weights):
         from model_aot import AoT
         width = weights['wte.weight'].shape[-1] if 'wte.weight' in weights else 768
         return AoT.from_gpt2(weights, n_head=args.n_head or width // 64, gelu='tanh')
     prepare(args, network, FINE_TUNING, GPT2_TEXT, args.url + file, f'{args.size}.safetensors', CHECKSUMS[args.size])
-
-
-if __name__ == '__main__':
-    run(main)

@@ -18,8 +18,8 @@ import itertools
 import os
 from pathlib import Path
 
-from lib.command_line import Mistake, between, parse, run
-from lib.pictures import pack_options, pack_parser, save_pack
+from lib.command_line import Mistake, dataset, number, option
+from lib.pictures import PACK, pack_options, save_pack
 from tasks.decode import is_picture
 
 LAYOUT = 'expected FOLDER/train/CLASS/* and FOLDER/val/CLASS/*, or FOLDER/CLASS/*'
@@ -47,11 +47,9 @@ def hold_out(pictures, val_share):
     return [p for p in pictures if p not in val], [p for p in pictures if p in val]
 
 
-def main(argv=None):
-    p = pack_parser(__doc__, None)
-    p.add_argument('folder', metavar='FOLDER', type=Path, help='of class folders, or of train and val with them')
-    p.add_argument('--val', type=between(float, 0, 1), default=0.1, help='share held out if there is no folder val')
-    args = parse(p, argv)
+@dataset(__name__, None, *PACK, number('--val', 'share held out if there is no folder val', 0.1, 0, 1),
+         option('folder', 'of class folders, or of train and val with them', metavar='FOLDER', type=Path))
+def main(args):
     found = [name for name in ('train', 'val', 'valid', 'validation', 'test') if (args.folder / name).is_dir()]
     if found and 'train' not in found:
         raise Mistake(f'{args.folder} has no folder train beside {found[0]}; {LAYOUT}')
@@ -63,7 +61,3 @@ def main(argv=None):
     if 'val' not in splits:
         splits['train'], splits['val'] = hold_out(splits['train'], args.val)
     save_pack(args.out, splits, total=sum(map(len, splits.values())), **pack_options(args))
-
-
-if __name__ == '__main__':
-    run(main)

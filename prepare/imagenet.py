@@ -27,8 +27,8 @@ import tarfile
 from pathlib import Path, PurePosixPath
 
 from lib.archives import MOST_BYTES, reading, tar_files
-from lib.command_line import Mistake, between, parse, run
-from lib.pictures import pack_options, pack_parser, save_pack
+from lib.command_line import Mistake, dataset, local, number
+from lib.pictures import PACK, pack_options, save_pack
 from prepare.imagefolder import of_folder
 from tasks.decode import is_picture
 
@@ -98,12 +98,10 @@ def first(folders, *names):
     return next((Path(folder, name) for name in names for folder in folders if Path(folder, name).exists()), None)
 
 
-def main(argv=None):
-    p = pack_parser(__doc__, 'data/imagenet', 'a folder, or an archive of ImageNet-21K', required=True)
-    p.add_argument('--val', type=between(float, 0, 1), default=0.005, help='share held out without a validation part')
-    args = parse(p, argv)
-    source = Path(args.source)
-    folders = [source, source / 'ILSVRC/Data/CLS-LOC']
+@dataset(__name__, 'data/imagenet', local('a folder, or an archive of ImageNet-21K', required=True), *PACK,
+         number('--val', 'share held out without a validation part', 0.005, 0, 1))
+def main(args):
+    source, folders = args.source, [args.source, args.source / 'ILSVRC/Data/CLS-LOC']
     train, val = first(folders, 'train', TRAIN_TAR), first(folders, 'val', VAL_TAR)
     if bool(train) != bool(val):
         raise Mistake(f'{source} has {(train or val).name}, but no {"val or " + VAL_TAR if train else TRAIN_TAR}')
@@ -114,7 +112,3 @@ def main(argv=None):
     else:
         print(f'{source} has no validation part: --val={args.val} of the pictures is held out')
         save_pack(args.out, ('train', 'val'), None, hold_out(pictures, args.val), **pack_options(args))
-
-
-if __name__ == '__main__':
-    run(main)

@@ -15,7 +15,7 @@ import re
 
 from lib.archives import reading
 from lib.benchmarks import save_benchmark
-from lib.command_line import parse, parser, run
+from lib.command_line import dataset, local
 from lib.download import local_or_fetch
 from lib.texts import decode
 
@@ -34,11 +34,7 @@ def passages(text, source):
     return rows
 
 
-def main(argv=None):
-    args = parse(parser(__doc__, 'data/lambada', 'a file of either version, instead of the download'), argv)
+@dataset(__name__, 'data/lambada', local('a file of either version, instead of the download'))
+def main(args):
     path = local_or_fetch(args, URL, None if args.source else SHA256)
     save_benchmark(args.out, 'last_word', passages(decode(path.read_bytes(), path), path), path.name)
-
-
-if __name__ == '__main__':
-    run(main)

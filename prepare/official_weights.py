@@ -14,8 +14,8 @@ torch.save(model.to_official(), 'crate.pth').
 """
 import math
 
-from lib.command_line import Parser, run
-from lib.weights import GPT2_TEXT, prepare
+from lib.command_line import number, option
+from lib.weights import GPT2_TEXT, prepare, run
 
 POSITIONS = 'pos_embedding', 'decoder_pos_embed', 'pos_embed'  # a file holds them under one of these names
 NOT_OF_TRAINING = 'model', 'init_from', 'new_head', 'image_size', 'label_smoothing'  # in config/base/transfer.py
@@ -39,16 +39,13 @@ def network_of(sd, args):
     return Network.from_official(sd, **shape)
 
 
-def main(argv=None):
-    p = Parser(__doc__, 'the run in this directory')
-    p.add_argument('source', metavar='file', help='the file of weights')
-    p.add_argument('--model', required=True, choices=('crate', 'crate_alpha', 'crate_mae', 'vit', 'vit_mae'))
-    p.add_argument('--n_head', required=True, type=int, help='heads of a layer, 12 in Base')
-    p.add_argument('--decoder_n_head', type=int, default=16, help="heads of ViT-MAE's decoder")
-    p.add_argument('--image_size', type=int, help='pixels; without, as the positions tell; 0: text')
-    p.add_argument('--patch_size', type=int, default=16, help='pixels')
-    p.add_argument('--out_dir', required=True, help='run directory to write')
-    args = p.parse_args(argv)
+@run(__name__, None, option('source', 'the file of weights', metavar='file'),
+     option('--model', 'its network', required=True, choices=('crate', 'crate_alpha', 'crate_mae', 'vit', 'vit_mae')),
+     option('--n_head', 'heads of a layer, 12 in Base', required=True, type=int),
+     number('--decoder_n_head', "heads of ViT-MAE's decoder", 16, 1, 999),
+     option('--image_size', 'pixels; without, as the positions tell; 0: text', type=int),
+     number('--patch_size', 'pixels', 16, 1, 999))
+def main(args):
     settings, data = {}, GPT2_TEXT
     if args.image_size != 0:
         from engine.official import VIEWS
@@ -57,7 +54,3 @@ def main(argv=None):
         settings = {k: v for k, v in transfer.items() if k not in NOT_OF_TRAINING} | VIEWS.get(args.model, {})
         data = {'kind': 'images', 'classes': None}
     prepare(args, lambda sd: network_of(sd, args), settings, data)
-
-
-if __name__ == '__main__':
-    run(main)

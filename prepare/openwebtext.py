@@ -23,7 +23,7 @@ import numpy as np
 from tqdm import tqdm
 
 from lib.archives import tar_files
-from lib.command_line import Mistake, between, parse, parser, run
+from lib.command_line import Mistake, choice, dataset, local, number, option
 from lib.download import local_or_fetch
 from lib.files import Growing, new_folder
 from lib.pictures import in_order
@@ -55,14 +55,13 @@ def tokenize(job):
                 sum(len(text.encode()) for text in texts[s])) for s in SPLITS}
 
 
-def main(argv=None):
-    p = parser(__doc__, 'data/openwebtext', 'a folder with the archives, instead of the download')
-    p.add_argument('--subsets', type=between(int, 1, SUBSETS), default=SUBSETS, help='how many, from the first')
-    p.add_argument('--tokenizer', default='gpt2', choices=['gpt2', 'bytes'], help='bytes end with a new line')
-    p.add_argument('--val', type=between(float, 1e-4, 0.5), default=0.0005, help='share of documents held out')
-    p.add_argument('--workers', type=int, default=cores(), help='processes that tokenize')
-    p.add_argument('--url', default=URL, help='where the archives are')
-    args = parse(p, argv)
+@dataset(__name__, 'data/openwebtext', local('a folder with the archives, instead of the download'),
+         number('--subsets', 'how many, from the first', SUBSETS, 1, SUBSETS),
+         choice('--tokenizer', 'bytes end with a new line', 'gpt2', 'bytes'),
+         number('--val', 'share of documents held out', 0.0005, 1e-4, 0.5),
+         number('--workers', 'processes that tokenize', cores(), 0, 999),
+         option('--url', 'where the archives are', default=URL))
+def main(args):
     tokenizer = Tokenizer(args.tokenizer)  # fails before the download if there is no tokenizer
     with new_folder(args.out, PROGRESS) as folder:
         # progress.json has the counts after the last complete subset; what was appended later is cut off
@@ -99,7 +98,3 @@ def main(argv=None):
         progress.unlink()
     for s in SPLITS:
         print('{}/{}.npy: {:,} tokens of {:,} documents, {:,} bytes'.format(args.out, s, *state[s]))
-
-
-if __name__ == '__main__':
-    run(main)

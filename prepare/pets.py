@@ -6,17 +6,17 @@
 Expect 3,680 pictures for training (train) and 3,669 for testing (test), 37 classes.
 """
 from lib.archives import listed_pictures, tar_contents
-from lib.command_line import parse, run
+from lib.command_line import dataset, local
 from lib.download import local_or_fetch
-from lib.pictures import pack_options, pack_parser, save_pack
+from lib.pictures import PACK, pack_options, save_pack
 
 URL = 'https://thor.robots.ox.ac.uk/~vgg/data/pets/'
 FILES = {'images.tar.gz': '5c4f3ee8e5d25df40f4fd59a7f44e54c', 'annotations.tar.gz': '95a8c909bbe2e81eed6a22bccdf3f68f'}
 SPLITS = {'train': 'trainval.txt', 'test': 'test.txt'}
 
 
-def main(argv=None):
-    args = parse(pack_parser(__doc__, 'data/pets', f'a folder with {" and ".join(FILES)}'), argv)
+@dataset(__name__, 'data/pets', local(f'a folder with {" and ".join(FILES)}'), *PACK)
+def main(args):
     images, annotations = (local_or_fetch(args, URL + name, md5, f'pets-{name}') for name, md5 in FILES.items())
     lists = tar_contents(annotations, lambda name: name in SPLITS.values())
     pictures, breeds = {}, {}
@@ -27,7 +27,3 @@ def main(argv=None):
             breeds[int(number)] = name.rpartition('_')[0].replace('_', ' ')
     save_pack(args.out, SPLITS, [breeds[number] for number in sorted(breeds)],
               listed_pictures(images, pictures), len(pictures), **pack_options(args))
-
-
-if __name__ == '__main__':
-    run(main)

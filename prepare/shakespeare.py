@@ -7,21 +7,20 @@ The last tenth is held out for validation, as in nanoGPT, and the twentieth befo
 
 Expect 284,734 tokens for training, 36,059 for validation, 17,233 for testing, vocabulary 50257.
 """
-from lib.command_line import parse, parser, run
+from lib.command_line import dataset, local
 from lib.download import local_or_fetch
 from lib.texts import decode, write_text
 
+COPY = local('a local copy of input.txt instead of the download')
 URL = 'https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt'
 SHA256 = '86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed'
 
 
-def main(argv=None, doc=__doc__, out='data/shakespeare', tokenizer='gpt2'):
-    args = parse(parser(doc, out, 'a local copy of input.txt instead of the download'), argv)
+def save(args, tokenizer='gpt2'):
     path = local_or_fetch(args, URL, SHA256, 'tinyshakespeare.txt')
     text = decode(path.read_bytes(), path)
     test, val = int(len(text) * 0.85), int(len(text) * 0.9)  # where they begin
     write_text(args.out, tokenizer, {'train': text[:test], 'test': text[test:val], 'val': text[val:]})
 
 
-if __name__ == '__main__':
-    run(main)
+main = dataset(__name__, 'data/shakespeare', COPY)(save)

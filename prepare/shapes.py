@@ -19,7 +19,7 @@ import math
 import numpy as np
 from tqdm import tqdm
 
-from lib.command_line import between, parse, parser, run
+from lib.command_line import dataset, number, option
 from lib.pictures import save_arrays
 
 
@@ -40,6 +40,7 @@ SHAPES = {
     'hexagon': lambda u, v, r, a: np.maximum(abs(u) * 0.866 + abs(v) * 0.5, abs(v)) < 0.8,
     'bar': lambda u, v, r, a: (abs(v) < 0.28) & (abs(u) < 0.95)}
 CLASSES = list(SHAPES)
+COUNTS = {'train': 20_000, 'val': 2_000, 'test': 5_000}
 
 
 def textures(rng, n, x, y):
@@ -129,17 +130,16 @@ def draw_part(seed, split, first, count, size, objects):
     return pictures, labels[np.arange(len(labels)), area.argmax(1)], shown, labels
 
 
-def main(argv=None, doc=__doc__, out='data/shapes', objects=1):
-    p = parser(doc, out)
-    p.add_argument('--size', type=int, choices=range(8, 257, 4), default=32, metavar='N', help='pixels per side')
-    p.add_argument('--objects', type=between(int, 1, 16), default=objects, help='shapes in a picture, at most')
-    counts = {'train': 20_000, 'val': 2_000, 'test': 5_000}
-    for split in counts:
-        p.add_argument(f'--{split}', type=between(int, 1, 10 ** 7), default=counts[split], help='pictures of it')
-    p.add_argument('--seed', type=between(int, 0, 2 ** 32), default=0, help='of the random numbers')
-    args = parse(p, argv)
+def options(objects):
+    return (option('--size', 'pixels per side', type=int, choices=range(8, 257, 4), default=32, metavar='N'),
+            number('--objects', 'shapes in a picture, at most', objects, 1, 16),
+            *(number(f'--{split}', 'pictures of it', count, 1, 10 ** 7) for split, count in COUNTS.items()),
+            number('--seed', 'of the random numbers', 0, 0, 2 ** 32))
+
+
+def save(args):
     splits = {}
-    for i, split in enumerate(counts):
+    for i, split in enumerate(COUNTS):
         count = getattr(args, split)
         parts = [draw_part(args.seed, i, first, count, args.size, args.objects)
                  for first in tqdm(range(0, count, 200), split, unit=' pictures', unit_scale=200, disable=None)]
@@ -147,5 +147,4 @@ def main(argv=None, doc=__doc__, out='data/shapes', objects=1):
     save_arrays(args.out, splits, CLASSES)
 
 
-if __name__ == '__main__':
-    run(main)
+main = dataset(__name__, 'data/shapes', *options(1))(save)

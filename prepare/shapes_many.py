@@ -7,13 +7,7 @@ prepare/shapes.py says more; this is that script with --objects 4.
 
 Expect 20,000 pictures for training, 2,000 for validation (val) and 5,000 for testing (test).
 """
-from lib.command_line import run
+from lib.command_line import dataset
 from prepare import shapes
 
-
-def main(argv=None):
-    shapes.main(argv, __doc__, 'data/shapes_many', 4)
-
-
-if __name__ == '__main__':
-    run(main)
+main = dataset(__name__, 'data/shapes_many', *shapes.options(4))(shapes.save)

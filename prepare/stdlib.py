@@ -11,7 +11,7 @@ import os
 import sysconfig
 from pathlib import Path
 
-from lib.command_line import parse, parser, run
+from lib.command_line import dataset, local
 from lib.texts import write_text
 
 SKIP = {'site-packages', 'dist-packages', '__pycache__', 'test', 'tests', 'idle_test'}
@@ -30,16 +30,10 @@ def sources(root):
     return sorted((path.relative_to(root).as_posix(), path) for path in found if path.is_file())
 
 
-def main(argv=None):
-    p = parser(__doc__, 'data/stdlib', 'folder of Python sources')
-    p.set_defaults(source=sysconfig.get_path('stdlib'))
-    args = parse(p, argv)
+@dataset(__name__, 'data/stdlib', local('folder of Python sources', default=sysconfig.get_path('stdlib')))
+def main(args):
     texts = {'train': [], 'val': [], 'test': []}
     for name, path in sources(args.source):
         texts[split_of(name)].append(path.read_text(encoding='utf-8', errors='replace'))
     print(f'files from {args.source}:', ', '.join(f'{len(held)} for {split}' for split, held in texts.items()))
     write_text(args.out, 'bytes', {split: '\n'.join(held) for split, held in texts.items()})
-
-
-if __name__ == '__main__':
-    run(main)

@@ -10,7 +10,7 @@ for validation. Bytes that are not UTF-8 are replaced and counted. The whole tex
 from fnmatch import fnmatch
 from pathlib import Path
 
-from lib.command_line import Mistake, between, parse, parser, run
+from lib.command_line import Mistake, choice, dataset, number, option
 from lib.texts import decode, write_text
 
 
@@ -23,19 +23,13 @@ def files_of(path, glob):
     return found
 
 
-def main(argv=None):
-    p = parser(__doc__, None)
-    p.add_argument('paths', nargs='+', type=Path, help='files or folders')
-    p.add_argument('--glob', default='*.txt', help='which files of a folder')
-    p.add_argument('--tokenizer', default='bytes', choices=['bytes', 'chars', 'gpt2'], help='tokens')
-    p.add_argument('--val', type=between(float, 0, 1), default=0.1, help='share of the text that is held out')
-    args = parse(p, argv)
+@dataset(__name__, None, option('paths', 'files or folders', nargs='+', type=Path),
+         option('--glob', 'which files of a folder', default='*.txt'),
+         choice('--tokenizer', 'tokens', 'bytes', 'chars', 'gpt2'),
+         number('--val', 'share of the text that is held out', 0.1, 0, 1))
+def main(args):
     files = {file.resolve(): file for path in args.paths for file in files_of(path, args.glob)}  # each once
     print(f'{len(files)} files')
     text = '\n'.join(decode(file.read_bytes(), file) for file in files.values())
     cut = int(len(text) * (1 - args.val))
     write_text(args.out, args.tokenizer, {'train': text[:cut], 'val': text[cut:]})
-
-
-if __name__ == '__main__':
-    run(main)

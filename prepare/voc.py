@@ -9,13 +9,12 @@ pictures without objects are left out.
 
 Expect of VOC 2012 1,464 pictures for training (train) and 1,449 for validation (val), 20 classes.
 """
-from pathlib import Path
 
 import numpy as np
 
 from lib.archives import reading
-from lib.command_line import parse, run
-from lib.pictures import labelled, pack_options, pack_parser, save_pack
+from lib.command_line import dataset, local
+from lib.pictures import PACK, labelled, pack_options, save_pack
 from tasks.masks import UNKNOWN, read_png
 
 CLASSES = ['aeroplane', 'bicycle', 'bird', 'boat', 'bottle', 'bus', 'car', 'cat', 'chair', 'cow', 'diningtable', 'dog',
@@ -34,11 +33,7 @@ def pictures(folder, split):
             yield from labelled(f'{name}.jpg', f'{folder}/JPEGImages/{name}.jpg', objects, classes)
 
 
-def main(argv=None):
-    args = parse(pack_parser(__doc__, 'data/voc', 'the folder VOC2012', required=True), argv)
-    splits = {split: pictures(Path(args.source), split) for split in ('train', 'val')}
+@dataset(__name__, 'data/voc', local('the folder VOC2012', required=True), *PACK)
+def main(args):
+    splits = {split: pictures(args.source, split) for split in ('train', 'val')}
     save_pack(args.out, splits, CLASSES, **pack_options(args))
-
-
-if __name__ == '__main__':
-    run(main)

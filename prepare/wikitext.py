@@ -12,10 +12,9 @@ both.
 Expect 4,358 lines; of WikiText-2 1,256,449 bytes, raw 1,290,590.
 """
 import zipfile
-from pathlib import Path
 
 from lib.benchmarks import save_text
-from lib.command_line import claim, parser, run
+from lib.command_line import choice, dataset, local, option
 from lib.download import local_or_fetch
 from lib.texts import decode
 
@@ -25,21 +24,14 @@ FILES = {'2': ('wikitext-2-v1.zip', '92675f1d63015c1c8b51f1656a52d5bdbc33aafa60c
          'raw': ('wikitext-2-raw-v1.zip', 'ef7edb566e3e2b2d31b29c1fdb0c89a4cc683597484c3dc2517919c615435a11')}
 
 
-def main(argv=None):
-    p = parser(__doc__, 'data/wikitextSIZE', 'the archive as published, or the text, instead of the download')
-    p.add_argument('--size', choices=['2', '103'], default='2', help='which WikiText')
-    p.add_argument('--raw', action='store_true', help='the version without <unk>')
-    args = p.parse_args(argv)
-    args.out = args.out.replace('SIZE', args.size)
-    claim(args, args.out)
+@dataset(__name__, 'data/wikitextSIZE', choice('--size', 'which WikiText', '2', '103'),
+         option('--raw', 'the version without <unk>', action='store_true'),
+         local('the archive as published, or the text, instead of the download'))
+def main(args):
     file, sha256 = FILES['raw' if args.raw else args.size]
-    if args.source and Path(args.source).is_file() and not args.source.endswith('.zip'):
-        return save_text(args.out, decode(Path(args.source).read_bytes(), args.source), Path(args.source).name)
+    if args.source and args.source.is_file() and args.source.suffix != '.zip':
+        return save_text(args.out, decode(args.source.read_bytes(), args.source), args.source.name)
     path = local_or_fetch(args, URL + file, sha256)
     with zipfile.ZipFile(path) as archive:
         name, = (name for name in archive.namelist() if '.test.' in name)
         save_text(args.out, archive.read(name).decode(), path.name)
-
-
-if __name__ == '__main__':
-    run(main)

@@ -14,30 +14,67 @@ class Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFo
 class Parser(argparse.ArgumentParser):
     """A mistake is reported in one line."""
 
-    def __init__(self, doc, what):
-        super().__init__(description=doc, formatter_class=Help)
-        self.add_argument('--overwrite', '--overwrite=true', action='store_true', help=f'replace {what} if it exists')
-
     def error(self, message):
         raise Mistake(f'{message}; --help lists all options')
 
 
-def parser(doc, out, source='', required=False):
-    """Options of every script that writes a dataset. out: the default folder, or None if the user must name it; source:
-    what --from is, if there is this option."""
-    p = Parser(doc, 'the folder')
-    if source:
-        p.add_argument('--from', dest='source', metavar='PATH', help=source, required=required)
-    p.add_argument('--out', default=out, required=out is None, help='folder to write')
-    p.add_argument('--once', action='store_true', help='do nothing if it is prepared; wait if it is being written')
-    return p
+# ---- options: what argparse's add_argument is called with -----------------------------------------------------------
 
 
-def parse(p, argv):
-    """The arguments of a script that writes the folder --out, which is claimed."""
-    args = p.parse_args(argv)
-    claim(args, args.out)
-    return args
+def option(name, help, **settings):
+    return name, settings | {'help': help}
+
+
+def choice(name, help, *values):
+    """One of the values, by default the first."""
+    return option(name, help, type=type(values[0]), choices=values, default=values[0])
+
+
+def number(name, help, default, low, high):
+    """A number from low to high, of the type of its default."""
+    def number(text):
+        if not low <= type(default)(text) <= high:
+            raise argparse.ArgumentTypeError(f'{text} must be between {low} and {high}')
+        return type(default)(text)
+    return option(name, help, type=number, default=default)
+
+
+def local(what, **settings):
+    """--from: the user's own copy, or what else it is."""
+    return option('--from', what, dest='source', metavar='PATH', type=Path, **settings)
+
+
+# ---- scripts --------------------------------------------------------------------------------------------------------
+
+
+def script(name, check, *options):
+    """A decorator: of a function of the arguments it makes main(argv=None), which calls check(args), and then it. name:
+    the __name__ of its file. The help is the docstring of this file. If it is the one that the user started, main runs
+    at once, and a mistake becomes one line. SIZE in the folder to write stands for --size."""
+    def command(function):
+        def main(argv=None):
+            p = Parser(description=sys.modules[name].__doc__, formatter_class=Help)
+            p.add_argument('--overwrite', '--overwrite=true', action='store_true', help='replace what is there')
+            for flag, settings in options:
+                p.add_argument(flag, **settings)
+            args = p.parse_args(argv)
+            if 'size' in args:
+                args.out = args.out.replace('SIZE', str(args.size).lower())
+            check(args)
+            function(args)
+        if name == '__main__':
+            with one_line_errors():
+                main()
+        return main
+    return command
+
+
+def dataset(name, out, *options, ends=('',)):
+    """The script of a dataset. out: the default of the folder --out, or None if the user must name it. ends: of the
+    folders that are claimed, whose names begin so."""
+    folder = option('--out', 'folder to write', default=out, required=out is None)
+    once = option('--once', 'do nothing if it is prepared; wait if it is being written', action='store_true')
+    return script(name, lambda args: claim(args, *(args.out + end for end in ends)), folder, once, *options)
 
 
 def claim(args, *folders):
@@ -54,18 +91,3 @@ def claim(args, *folders):
                 raise Mistake(f'{folder} exists; give another --out, or --overwrite to replace it')
         elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise Mistake(f'{folder} exists and is no prepared dataset; give another --out')
-
-
-def between(kind, low, high):
-    """The type of an option that is a number from low to high."""
-    def number(text):
-        if not low <= kind(text) <= high:
-            raise argparse.ArgumentTypeError(f'{text} must be between {low} and {high}')
-        return kind(text)
-    return number
-
-
-def run(main):
-    """A script as a user starts it: a mistake becomes one line."""
-    with one_line_errors():
-        main()

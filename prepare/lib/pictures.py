@@ -26,7 +26,7 @@ import numpy as np
 from tqdm import tqdm
 
 from engine.settings import Mistake
-from lib.command_line import between, parser
+from lib.command_line import choice, number
 from lib.files import Growing, new_folder, write_meta
 from tasks import masks
 from tasks.decode import open_picture, to_8_bits
@@ -176,7 +176,7 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
     mixed: iterable of (split, name, label, source, ..), as they come from an archive that can be read only once.
     classes: their names, of which labels are the numbers; or None if the labels are the names themselves, which are
     then numbered in sorted order.
-    total: the number of pictures, for the progress bar. size, channels, max_bad, workers: as in `pack_parser`.
+    total: the number of pictures, for the progress bar. size, channels, max_bad, workers: as in PACK.
     Raises Mistake, and writes nothing, for a split without pictures, or too many undecodable pictures.
     """
     stream = mixed or ((split, *picture) for split in splits for picture in splits[split])
@@ -220,16 +220,13 @@ def labelled(name, source, numbers, classes):
     return [(name, kinds[pixels.argmax()], source, (new[numbers], kinds))] if kinds else []
 
 
-def pack_parser(doc, out, source='', required=False):
-    """The command line of a script that writes a pack."""
-    p = parser(doc, out, source, required)
-    p.add_argument('--size', type=between(int, 1, 2 ** 15), default=256, help='pixels of the short side')
-    p.add_argument('--channels', type=int, default=3, choices=(1, 3), help='3 keeps colours, 1 makes them grey')
-    p.add_argument('--max_bad', type=between(float, 0, 1), default=0.01, help='share that may be undecodable')
-    p.add_argument('--workers', type=int, default=cores(), help='processes')
-    return p
+# options of a script that writes a pack
+PACK = (number('--size', 'pixels of the short side', 256, 1, 2 ** 15),
+        choice('--channels', '3 keeps colours, 1 makes them grey', 3, 1),
+        number('--max_bad', 'share that may be undecodable', 0.01, 0, 1),
+        number('--workers', 'processes', cores(), 0, 999))
 
 
 def pack_options(args):
-    """Those of pack_parser that go to save_pack."""
+    """The values of these, for save_pack."""
     return {name: getattr(args, name) for name in ('size', 'channels', 'max_bad', 'workers')}

@@ -1,6 +1,6 @@
 """What the scripts share that make run directories of published weights."""
 from engine import networks
-from lib.command_line import Parser
+from lib.command_line import local, option, script
 from lib.download import local_or_fetch
 
 GPT2_TEXT = {'kind': 'text', 'tokenizer': {'name': 'gpt2'}}
@@ -10,13 +10,22 @@ FINE_TUNING = {'batch_size': 1, 'gradient_accumulation_steps': 32, 'max_iters': 
                'log_interval': 1}
 
 
-def options(doc, out_dir, url, what):
-    """The command line of a script that downloads weights. what: the help of --url."""
-    p = Parser(doc, 'the run in this directory')
-    p.add_argument('--from', dest='source', metavar='FILE', help='a local copy instead of the download')
-    p.add_argument('--out_dir', default=out_dir, help='run directory to write')
-    p.add_argument('--url', default=url, help=what)
-    return p
+def run(name, out_dir, *options):
+    """The script that makes a run. out_dir: the default of its directory, or None if the user must name it."""
+    out = option('--out_dir', 'run directory to write', dest='out', default=out_dir, required=out_dir is None)
+    return script(name, check, out, *options)
+
+
+def check(args):
+    from engine.checkpoint import check_new  # here, as it imports torch: --help is fast
+    if not args.overwrite:
+        check_new(args.out)
+
+
+def download(name, out_dir, url, what, *options):
+    """The script that downloads weights. what: the help of --url."""
+    return run(name, out_dir, local('a local copy instead of the download'), option('--url', what, default=url),
+               *options)
 
 
 def official(model, **shape):
@@ -27,12 +36,8 @@ def official(model, **shape):
 def prepare(args, network, settings, data, url='', file='', checksum=None):
     """Writes the run of network(weights). weights: {name: tensor} of a download, or of the user's file. file: the name
     of the download; settings, data: as in engine.trained.write_run."""
-    from engine.checkpoint import check_new  # here, as it imports torch: --help is fast
-    from engine.official import read
+    from engine.official import read  # here, as it imports torch: --help is fast
     from engine.trained import write_run
-    args.out = args.out_dir
-    if not args.overwrite:
-        check_new(args.out)
     model = network(read(local_or_fetch(args, url, None if args.source else checksum, file)))
     write_run(args.out, model, settings, data)
     print(f'{args.out}: {model.num_params():,} parameters, {model.config.n_head} heads')
