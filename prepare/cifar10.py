@@ -18,25 +18,23 @@ from lib.pictures import save_arrays
 
 COPY = local('a local copy of the archive instead of the download')
 MD5 = {10: 'c58f30108f718f92721af3b95e74349a', 100: 'eb9058c3a382ffc7106e4002c42a8d85'}
-BATCHES = {10: {'train': [f'data_batch_{i}' for i in range(1, 6)], 'test': ['test_batch']},
-           100: {'train': ['train'], 'test': ['test']}}
+BATCHES = {'train': ('data_batch', 'train'), 'test': ('test',)}  # how the names of a split's files begin
 
 
 def save(args, number=10):
     """A pickle can call any function, so only the published archives, which their checksums tell, are read."""
     path = local_or_fetch(args, f'https://www.cs.toronto.edu/~kriz/cifar-{number}-python.tar.gz', MD5[number])
-    files = tar_contents(path, lambda name: True, 2 ** 28)
+    files, splits = tar_contents(path, lambda name: True, 2 ** 28), {}
+    meta, fine = ('batches.meta', b'') if number == 10 else ('meta', b'fine_')  # CIFAR-100 has coarse labels too
 
     def load(name):
         return pickle.loads(files[name], encoding='bytes')  # of Python 2, whose strings were bytes
-    classes = load('batches.meta')[b'label_names'] if number == 10 else load('meta')[b'fine_label_names']
-    splits = {}
-    for split, names in BATCHES[number].items():
-        batches = [load(name) for name in names]
+    for split, begin in BATCHES.items():
+        batches = [load(name) for name in sorted(files) if name.startswith(begin)]
         pictures = np.concatenate([batch[b'data'] for batch in batches])                        # (N, 3072)
-        labels = np.concatenate([batch[b'labels' if number == 10 else b'fine_labels'] for batch in batches])
+        labels = np.concatenate([batch[fine + b'labels'] for batch in batches])
         splits[split] = pictures.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels           # (N, 32, 32, 3), (N,)
-    save_arrays(args.out, splits, [name.decode() for name in classes])
+    save_arrays(args.out, splits, [name.decode() for name in load(meta)[fine + b'label_names']])
 
 
 main = dataset(__name__, 'data/cifar10', COPY)(save)
