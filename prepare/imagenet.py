@@ -71,11 +71,9 @@ def read_labels(folders, names):
     if not path:
         raise Mistake(f'the validation pictures need labels: put {SOLUTION} or {SYNSETS} in {folders[0]}')
     text = path.read_text(encoding='utf-8', errors='replace')
-    wnids = text.split()
-    if path.name == SOLUTION:  # ILSVRC2012_val_00000001,n01440764 x1 y1 x2 y2 ..
-        by_name = dict(re.findall(r'^(\S+),(n\d+)', text, re.M))
-        wnids = [by_name.pop(PurePosixPath(name).stem, None) for name in names] + list(by_name)
-    if len(wnids) != len(names) or None in wnids:
+    by_name = dict(re.findall(r'^(\S+),(n\d+)', text, re.M))  # ILSVRC2012_val_00000001,n01440764 x1 y1 x2 y2 ..
+    wnids = [by_name.get(PurePosixPath(name).stem) for name in names] if by_name else text.split()
+    if len(by_name or wnids) != len(names) or None in wnids:
         raise Mistake(f'{path} does not have one label for each of {len(names):,} validation pictures; get it again')
     return zip(names, wnids)
 
