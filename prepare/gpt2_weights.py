@@ -12,23 +12,19 @@ it (gelu='tanh').
 Expect 124,439,808 parameters; 354,823,168, 774,030,080 and 1,557,611,200 for the larger sizes.
 """
 from lib.command_line import choice, option
-from lib.weights import FINE_TUNING, GPT2_TEXT, download, prepare
+from lib.weights import FINE_TUNING, GPT2_TEXT, download, official, prepare
 
 URL = 'https://huggingface.co/openai-community/'
-CHECKSUMS = {'gpt2': '248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707',
-             'gpt2-medium': 'fc5a354a19255ad494f3d71549390baca1ccf61d1d822b9408971705c687c9cd',
-             'gpt2-large': '5f47f3e12f91cd33b662ce7e433b6150ad5512b5884a2cee961b50e9c3bbebce',
-             'gpt2-xl': '0f8b28eb05a8075f48b61b6f35332978c74fc7763fa9fb4051a1c30511736a6a'}
+SIZES = {'gpt2': (12, '248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707'),  # heads, sha256
+         'gpt2-medium': (16, 'fc5a354a19255ad494f3d71549390baca1ccf61d1d822b9408971705c687c9cd'),
+         'gpt2-large': (20, '5f47f3e12f91cd33b662ce7e433b6150ad5512b5884a2cee961b50e9c3bbebce'),
+         'gpt2-xl': (25, '0f8b28eb05a8075f48b61b6f35332978c74fc7763fa9fb4051a1c30511736a6a')}
 
 
 @download(__name__, 'out/SIZE', URL, 'where SIZE/resolve/main/model.safetensors is',
-          choice('--size', 'which GPT-2', *CHECKSUMS),
-          option('--n_head', "heads of a layer; without, they are 64 wide, as OpenAI's", type=int))
+          choice('--size', 'which GPT-2', *SIZES),
+          option('--n_head', "heads of a layer; without, as many as OpenAI's has", type=int))
 def main(args):
-    file = f'{args.size}/resolve/main/model.safetensors'
-
-    def network(weights):
-        from model_aot import AoT
-        width = weights['wte.weight'].shape[-1] if 'wte.weight' in weights else 768
-        return AoT.from_gpt2(weights, n_head=args.n_head or width // 64, gelu='tanh')
-    prepare(args, network, FINE_TUNING, GPT2_TEXT, args.url + file, f'{args.size}.safetensors', CHECKSUMS[args.size])
+    heads, sha256 = SIZES[args.size]
+    prepare(args, official('aot', 'from_gpt2', n_head=args.n_head or heads, gelu='tanh'), FINE_TUNING, GPT2_TEXT,
+            f'{args.url}{args.size}/resolve/main/model.safetensors', f'{args.size}.safetensors', sha256)

@@ -28,9 +28,9 @@ def download(name, out_dir, url, what, *options):
                *options)
 
 
-def official(model, **shape):
-    """network of `prepare`, for weights as the authors of a network released them."""
-    return lambda weights: networks.network(model)[0].from_official(weights, **shape)
+def official(model, load='from_official', **shape):
+    """network of `prepare`, for weights as the authors of a network released them. load: its method that reads them."""
+    return lambda weights: getattr(networks.network(model)[0], load)(weights, **shape)
 
 
 def prepare(args, network, settings, data, url='', file='', checksum=None):
