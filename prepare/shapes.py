@@ -43,12 +43,21 @@ CLASSES = list(SHAPES)
 COUNTS = {'train': 20_000, 'val': 2_000, 'test': 5_000}
 
 
+def uniform(rng, n, *highs):
+    """For each high, n random numbers from 0 to it, (n, 1, 1)."""
+    return rng.random((len(highs), n, 1, 1), np.float32) * np.float32(highs).reshape(-1, 1, 1, 1)
+
+
+def turned(x, y, angle):
+    """The coordinates x, y on axes that are turned."""
+    return np.cos(angle) * x + np.sin(angle) * y, np.cos(angle) * y - np.sin(angle) * x
+
+
 def textures(rng, n, x, y):
-    """n random patterns (n, S, S) with values in [0, 1], on the grid x, y (S, S) of [0, 1)."""
-    scale = np.float32([2 * np.pi, 2 * np.pi, 4]).reshape(3, 1, 1, 1)
-    angle, phase, waves = rng.random((3, n, 1, 1), np.float32) * scale
+    """n random patterns (n, S, S) with values in [0, 1], on the grid x (S), y (S, 1) of [0, 1)."""
+    angle, phase, waves = uniform(rng, n, 2 * np.pi, 2 * np.pi, 4)
     kind, waves = rng.integers(0, 4, (n, 1, 1)), waves + 2
-    across, along = np.cos(angle) * x + np.sin(angle) * y, np.cos(angle) * y - np.sin(angle) * x
+    across, along = turned(x, y, angle)
     stripes = 0.5 + 0.5 * np.sin(2 * np.pi * waves * across + phase)
     checks = (stripes > 0.5) ^ (np.sin(2 * np.pi * waves * along) > 0)
     grain = rng.random((n, 8, 8), np.float32).repeat(len(x) // 8, 1).repeat(len(x) // 8, 2)
@@ -59,7 +68,8 @@ def draw(rng, labels, size):
     """Pictures of the shapes in labels (n, M), -1 for none, uint8 (n, size, size, 3); and which of
     these shapes each pixel shows, from 1, 0 for none, uint8 (n, size, size)."""
     (n, M), S = labels.shape, 2 * size  # drawn at twice the resolution, then averaged for soft edges
-    y, x = np.meshgrid(*[(np.arange(S, dtype=np.float32) + 0.5) / S] * 2, indexing='ij')
+    x = (np.arange(S, dtype=np.float32) + 0.5) / S  # (S)
+    y = x[:, None]                                  # (S, 1)
 
     def painted(base):
         """Textures (n, S, S, 3) between the colours base (n, 3) and colours near them."""
@@ -70,8 +80,7 @@ def draw(rng, labels, size):
         """Paint small discs and strokes; returns the pixels they cover, bool (n, S, S)."""
         covered = np.zeros((n, S, S), bool)
         for _ in range(pieces):
-            scale = np.float32([1, 1, np.pi, 0.25]).reshape(4, 1, 1, 1)
-            cx, cy, angle, length = rng.random((4, n, 1, 1), np.float32) * scale
+            cx, cy, angle, length = uniform(rng, n, 1, 1, np.pi, 0.25)
             dx, dy = x - cx, y - cy
             along = np.clip(np.cos(angle) * dx + np.sin(angle) * dy, -length, length)
             far = (dx - along * np.cos(angle)) ** 2 + (dy - along * np.sin(angle)) ** 2
@@ -95,13 +104,12 @@ def draw(rng, labels, size):
     grid = math.isqrt(M - 1) + 1  # each shape has a cell of its own
     cells = rng.permuted(np.tile(np.arange(grid ** 2), (n, 1)), axis=1)
     for m in range(M):
-        radius, turn, cx, cy = rng.random((4, n, 1, 1), np.float32)
-        radius, turn = (0.28 + 0.18 * radius) / grid, (turn - 0.5) * np.float32(np.pi / 6)
-        row, column = (cell.reshape(n, 1, 1).astype(np.float32) for cell in np.divmod(cells[:, m], grid))
-        cx, cy = ((cell + 0.5) / grid + 1.8 * (c - 0.5) * (0.5 / grid - radius)
-                  for cell, c in ((column, cx), (row, cy)))
+        drawn = rng.random((4, n, 1, 1), np.float32)
+        radius, turn = (0.28 + 0.18 * drawn[0]) / grid, (drawn[1] - 0.5) * np.float32(np.pi / 6)
+        row_column = np.float32(np.divmod(cells[:, m], grid)).reshape(2, n, 1, 1)
+        cx, cy = (row_column[::-1] + 0.5) / grid + 1.8 * (drawn[2:] - 0.5) * (0.5 / grid - radius)
         u, v = (x - cx) / radius, (y - cy) / radius
-        u, v = np.cos(turn) * u + np.sin(turn) * v, np.cos(turn) * v - np.sin(turn) * u
+        u, v = turned(u, v, turn)
         points = zip(labels[:, m], u, v, np.hypot(u, v), np.arctan2(u, -v))
         mask = np.stack([(k >= 0) & SHAPES[CLASSES[k]](*point) for k, *point in points])
         picture[mask] = painted(colours[m])[mask]
@@ -111,7 +119,7 @@ def draw(rng, labels, size):
     fine += 0.02 * rng.standard_normal(fine.shape, np.float32)
     visible = np.zeros((n, size, size), np.uint8)
     for m in range(1, M + 1):
-        visible[sum((shown[:, i::2, j::2] == m).astype(int) for i in (0, 1) for j in (0, 1)) >= 2] = m
+        visible[(shown == m).reshape(n, size, 2, size, 2).sum((2, 4)) >= 2] = m  # of four pixels
     return (np.clip(fine, 0, 1) * 255).round().astype(np.uint8), visible
 
 
