@@ -14,7 +14,7 @@ Expect 2,500 questions of each kind.
 """
 import re
 
-from lib.archives import reading, tar_contents
+from lib.archives import reading, tar_named
 from lib.benchmarks import save_benchmark
 from lib.command_line import Mistake, dataset, local
 from lib.download import local_or_fetch
@@ -42,7 +42,7 @@ def questions(text, name):
 def main(args):
     outs = {'cbtest_CN_test_2500ex.txt': f'{args.out}_cn', 'cbtest_NE_test_2500ex.txt': f'{args.out}_ne'}
     path = local_or_fetch(args, URL)
-    files = tar_contents(path, lambda name: name in outs)
+    files = dict(tar_named(path, lambda name: name in outs))
     rows = {name: questions(decode(files.get(name, b''), name), name) for name in outs}
     for name, out in outs.items():
         save_benchmark(out, 'cloze', rows[name], path.name)

@@ -11,7 +11,7 @@ import pickle
 
 import numpy as np
 
-from lib.archives import tar_contents
+from lib.archives import tar_named
 from lib.command_line import dataset, local
 from lib.download import local_or_fetch
 from lib.pictures import save_arrays
@@ -24,7 +24,7 @@ BATCHES = {'train': ('data_batch', 'train'), 'test': ('test',)}  # how the names
 def save(args, number=10):
     """A pickle can call any function, so only the published archives, which their checksums tell, are read."""
     path = local_or_fetch(args, f'https://www.cs.toronto.edu/~kriz/cifar-{number}-python.tar.gz', MD5[number])
-    files, splits = tar_contents(path, lambda name: True, 2 ** 28), {}
+    files, splits = dict(tar_named(path, lambda name: True, 2 ** 28)), {}
     meta, fine = ('batches.meta', b'') if number == 10 else ('meta', b'fine_')  # CIFAR-100 has coarse labels too
 
     def load(name):

@@ -6,10 +6,9 @@
 Expect 1,020 pictures for training (train), 1,020 for validation (val) and 6,149 for testing (test),
 102 classes. The classes are called 1 to 102, because the dataset has no names for them.
 """
-from lib.archives import listed_pictures
 from lib.command_line import dataset, local
 from lib.download import local_or_fetch
-from lib.pictures import PACK, pack_options, save_pack
+from lib.pictures import PACK, save_listed
 
 URL = 'https://www.robots.ox.ac.uk/~vgg/data/flowers/102/'
 FILES = {'102flowers.tgz': '52808999861908f626f3c1f4e79d11fa', 'setid.mat': 'a5357ecc9cb78c4bef273ce3793fc85c',
@@ -24,5 +23,4 @@ def main(args):
     labels, numbers = loadmat(imagelabels)['labels'].ravel(), loadmat(setid)
     pictures = {f'image_{number:05}.jpg': (split, int(labels[number - 1]) - 1)
                 for split, name in SPLITS.items() for number in numbers[name].ravel()}
-    save_pack(args.out, SPLITS, [str(i) for i in range(1, 103)], listed_pictures(archive, pictures),
-              len(pictures), **pack_options(args))
+    save_listed(args, SPLITS, [str(i) for i in range(1, 103)], archive, pictures)

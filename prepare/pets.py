@@ -5,10 +5,10 @@
 
 Expect 3,680 pictures for training (train) and 3,669 for testing (test), 37 classes.
 """
-from lib.archives import listed_pictures, tar_contents
+from lib.archives import tar_named
 from lib.command_line import dataset, local
 from lib.download import local_or_fetch
-from lib.pictures import PACK, pack_options, save_pack
+from lib.pictures import PACK, save_listed
 
 URL = 'https://thor.robots.ox.ac.uk/~vgg/data/pets/'
 FILES = {'images.tar.gz': '5c4f3ee8e5d25df40f4fd59a7f44e54c', 'annotations.tar.gz': '95a8c909bbe2e81eed6a22bccdf3f68f'}
@@ -18,12 +18,11 @@ SPLITS = {'train': 'trainval.txt', 'test': 'test.txt'}
 @dataset(__name__, 'data/pets', local(f'a folder with {" and ".join(FILES)}'), *PACK)
 def main(args):
     images, annotations = (local_or_fetch(args, URL + name, md5, f'pets-{name}') for name, md5 in FILES.items())
-    lists = tar_contents(annotations, lambda name: name in SPLITS.values())
+    lists = dict(tar_named(annotations, lambda name: name in SPLITS.values()))
     pictures, breeds = {}, {}
     for split, file in SPLITS.items():
         for line in lists[file].decode().splitlines():
             name, number, *_ = line.split()  # great_pyrenees_37 16 2 10: the picture, then its breed from 1
             pictures[f'{name}.jpg'] = split, int(number) - 1
             breeds[int(number)] = name.rpartition('_')[0].replace('_', ' ')
-    save_pack(args.out, SPLITS, [breeds[number] for number in sorted(breeds)],
-              listed_pictures(images, pictures), len(pictures), **pack_options(args))
+    save_listed(args, SPLITS, [breeds[number] for number in sorted(breeds)], images, pictures)

@@ -45,14 +45,7 @@ def tar_files(path, wanted, most=MOST_BYTES, file=None):
                     yield from ((f'{name.stem}/{n}', content) for n, content in inner)
 
 
-def tar_contents(path, wanted, most=MOST_BYTES):
-    """{name without its folders: bytes} of the files in a tar archive for which wanted(this name) is true."""
-    files = tar_files(path, lambda name: wanted(PurePosixPath(name).name), most)
-    return {PurePosixPath(name).name: content for name, content in files}
-
-
-def listed_pictures(path, pictures):
-    """Yield (split, name, label, bytes) of the listed pictures of a tar archive. pictures: {name: (split, label)}."""
-    for name, content in tar_files(path, lambda name: PurePosixPath(name).name in pictures):
-        name = PurePosixPath(name).name
-        yield pictures[name][0], name, pictures[name][1], content
+def tar_named(path, wanted, most=MOST_BYTES):
+    """Yield (name without its folders, bytes) of the files in a tar archive for which wanted(this name) is true."""
+    for name, content in tar_files(path, lambda name: wanted(PurePosixPath(name).name), most):
+        yield PurePosixPath(name).name, content

@@ -26,6 +26,7 @@ import numpy as np
 from tqdm import tqdm
 
 from engine.settings import Mistake
+from lib.archives import tar_named
 from lib.command_line import choice, number
 from lib.files import Growing, new_folder, write_meta
 from tasks import masks
@@ -207,6 +208,13 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
               f'{" with masks" * ("objects" in s)}, {s["bytes"] / 1e6:,.1f} MB, {len(classes)} classes')
     if bad:
         print(f'{bad:,} of {good + bad:,} pictures could not be decoded and were left out')
+
+
+def save_listed(args, splits, classes, path, pictures):
+    """save_pack of those pictures in a tar archive that are listed. pictures: {name: (split, label)}."""
+    mixed = ((pictures[name][0], name, pictures[name][1], content)
+             for name, content in tar_named(path, lambda name: name in pictures))
+    save_pack(args.out, splits, classes, mixed, len(pictures), **pack_options(args))
 
 
 def labelled(name, source, numbers, classes):
