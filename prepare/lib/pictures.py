@@ -12,6 +12,7 @@ is larger than --max_bad, nothing is written.
 """
 import contextlib
 import io
+import itertools
 import multiprocessing
 import os
 import signal
@@ -33,6 +34,7 @@ from tasks import masks
 from tasks.decode import open_picture, to_8_bits
 from tasks.files import cores
 
+warnings.filterwarnings('ignore', module='PIL')  # about unusual metadata
 UPRIGHT = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # EXIF orientation -> PIL.Image.Transpose
 
 # ---- arrays -------------------------------------------------------------------------------------
@@ -50,16 +52,14 @@ def save_arrays(out, splits, classes):
     meta = {'kind': 'images', 'storage': 'arrays', 'classes': list(classes), 'splits': {}}
     with new_folder(out) as new:
         for split, (images, labels, *true) in splits.items():
-            images = np.asanyarray(images)
             assert images.dtype == np.uint8 and 0 <= min(labels) and max(labels) < len(classes)
             images = images.reshape(*images.shape[:3], -1)
-            arrays = dict(zip(('images', 'labels', 'masks', 'objects'), (images, np.asarray(labels, np.int64), *true)))
-            for name, a in arrays.items():
+            for name, a in zip(('images', 'labels', 'masks', 'objects'), (images, np.int64(labels), *true)):
                 np.save(new / f'{split}.{name}.npy', a)
             meta['channels'] = images.shape[3]
             meta['splits'][split] = dict(zip(('count', 'height', 'width'), images.shape))
-            if 'objects' in arrays:
-                meta['splits'][split]['objects'] = arrays['objects'].shape[1]
+            if len(true) == 2:
+                meta['splits'][split]['objects'] = true[1].shape[1]
         write_meta(new, meta)
     for split, s in meta['splits'].items():
         print(f'{out}/{split}.images.npy: {s["count"]:,} pictures of {s["height"]}x{s["width"]}x{meta["channels"]}, '
@@ -97,12 +97,10 @@ def shrink(source, size, channels=3):
 
 def try_shrink(job):
     """The arguments of shrink -> its result, or the reason, a str, for an undecodable picture."""
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # Pillow warns about unusual metadata
-        try:
-            return shrink(*job)
-        except Exception as e:
-            return ' '.join(str(e).split()) or type(e).__name__
+    try:
+        return shrink(*job)
+    except Exception as e:
+        return f'{type(e).__name__}: {e}'
 
 
 # ---- work in several processes ------------------------------------------------------------------
@@ -121,13 +119,12 @@ def in_order(function, jobs, workers):
         yield from ((job, function(job[-1])) for job in jobs)
         return
     with ProcessPoolExecutor(workers, multiprocessing.get_context('spawn'), begin) as pool:
-        waiting = deque()
-        for job in jobs:
-            waiting.append((job, pool.submit(function, job[-1])))
-            if len(waiting) == 4 * workers:
-                job, result = waiting.popleft()
-                yield job, result.result()
-        yield from ((job, result.result()) for job, result in waiting)
+        submitted = ((job, pool.submit(function, job[-1])) for job in jobs)
+        waiting = deque(itertools.islice(submitted, 4 * workers))
+        while waiting:
+            job, result = waiting.popleft()
+            yield job, result.result()
+            waiting.extend(itertools.islice(submitted, 1))
 
 
 # ---- packs --------------------------------------------------------------------------------------
@@ -183,19 +180,19 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
     stream = mixed or ((split, *picture) for split in splits for picture in splits[split])
     jobs = ((split, name, label, mask, (source, size, channels)) for split, name, label, source, *mask in stream)
     shrunk = in_order(try_shrink, jobs, cores() if workers is None else workers)
-    good, bad, seen = 0, 0, {}  # seen: class name -> number in order of appearance
+    bad, seen = 0, {}  # seen: class name -> number in order of appearance
     with new_folder(out) as new, contextlib.closing(shrunk):
         packs = {split: Pack(f'{new}/{split}') for split in splits}
         bar = tqdm(shrunk, total=total, unit=' pictures', disable=None)  # only on a terminal
         for (split, name, label, mask, _), jpeg in bar:
-            if isinstance(jpeg, str):
+            if isinstance(jpeg, bytes):
+                packs[split].add(name, label if classes else seen.setdefault(label, len(seen)), jpeg, *mask)
+            else:
                 bad += 1
                 bar.write(f'left out {split}/{name}: {jpeg}', file=sys.stderr)
-                continue
-            good += 1
-            packs[split].add(name, label if classes else seen.setdefault(label, len(seen)), jpeg, *mask)
-        if bad > max_bad * (good + bad):
-            raise Mistake(f'{bad} of {good + bad} pictures cannot be decoded; remove them, or raise --max_bad')
+        count = bad + sum(len(pack.names) for pack in packs.values())
+        if bad > max_bad * count:
+            raise Mistake(f'{bad:,} of {count:,} pictures cannot be decoded; remove them, or raise --max_bad')
         numbers = np.arange(len(classes)) if classes else np.argsort(np.argsort(list(seen)))
         classes = list(classes or sorted(seen))
         if empty := [split for split, pack in packs.items() if not pack.names]:
@@ -207,7 +204,7 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
         print(f'{out}/{split}.jpeg.npy: {s["count"]:,}{" grey" * (channels == 1)} pictures'
               f'{" with masks" * ("objects" in s)}, {s["bytes"] / 1e6:,.1f} MB, {len(classes)} classes')
     if bad:
-        print(f'{bad:,} of {good + bad:,} pictures could not be decoded and were left out')
+        print(f'{bad:,} of {count:,} pictures could not be decoded and were left out')
 
 
 def save_listed(args, splits, classes, path, pictures):
@@ -222,10 +219,9 @@ def labelled(name, source, numbers, classes):
     objects that no pixel shows, and with the class of the one that shows the most as its label; [] if none is shown.
     numbers: uint8 (H, W); classes: {number: class}."""
     held, pixels = np.unique(numbers[(numbers > 0) & (numbers < masks.UNKNOWN)], return_counts=True)
-    new = np.zeros(masks.UNKNOWN + 1, np.uint8)
-    new[held], new[masks.UNKNOWN] = np.arange(1, len(held) + 1), masks.UNKNOWN
+    new = np.where(numbers == masks.UNKNOWN, numbers, np.searchsorted(held, numbers, 'right')).astype(np.uint8)
     kinds = [classes[m] for m in held]
-    return [(name, kinds[pixels.argmax()], source, (new[numbers], kinds))] if kinds else []
+    return [(name, kinds[pixels.argmax()], source, (new, kinds))] if kinds else []
 
 
 # options of a script that writes a pack
