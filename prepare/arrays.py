@@ -68,8 +68,9 @@ def main(args):
             splits[split] = read_split(images, labels)
     if 'val' not in splits:
         x, y = splits['train']
-        held_out, kept = np.split(np.random.default_rng(0).permutation(len(x)), [max(1, round(args.val * len(x)))])
-        splits |= {split: (x[rows], y[rows]) for split, rows in (('train', np.sort(kept)), ('val', np.sort(held_out)))}
+        order = np.random.default_rng(0).permutation(len(x))
+        held_out, kept = map(np.sort, np.split(order, [max(1, round(args.val * len(x)))]))
+        splits |= {'train': (x[kept], y[kept]), 'val': (x[held_out], y[held_out])}
     largest = max(int(y.max(initial=0)) for _, y in splits.values())
     classes = args.classes.split(',') if args.classes else [str(label) for label in range(largest + 1)]
     if largest >= len(classes):
