@@ -15,10 +15,9 @@ Expect 2,500 questions of each kind.
 import re
 
 from lib.archives import reading, tar_named
-from lib.benchmarks import save_benchmark
 from lib.command_line import Mistake, dataset, local
 from lib.download import local_or_fetch
-from lib.texts import decode
+from lib.texts import decode, save_benchmark
 
 URL = 'https://huggingface.co/datasets/cam-cst/cbt/resolve/1cdc548cca1ff7416d3be8c6a91755d64d519126/data/CBTest.tgz'
 

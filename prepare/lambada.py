@@ -14,10 +14,9 @@ import json
 import re
 
 from lib.archives import reading
-from lib.benchmarks import save_benchmark
 from lib.command_line import dataset, local
 from lib.download import local_or_fetch
-from lib.texts import decode
+from lib.texts import decode, save_benchmark
 
 URL = 'https://openaipublic.blob.core.windows.net/gpt-2/data/lambada_test.jsonl'
 SHA256 = '4aa8d02cd17c719165fc8a7887fddd641f43fcafa4b1c806ca8abc31fabdb226'

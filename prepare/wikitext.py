@@ -13,10 +13,9 @@ Expect 4,358 lines; of WikiText-2 1,256,449 bytes, raw 1,290,590.
 """
 import zipfile
 
-from lib.benchmarks import save_text
 from lib.command_line import choice, dataset, local, option
 from lib.download import local_or_fetch
-from lib.texts import decode
+from lib.texts import decode, save_text
 
 URL = 'https://wikitext.smerity.com/'  # the first author's; the address in the paper is closed
 FILES = {'2': ('wikitext-2-v1.zip', '92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c'),

@@ -16,7 +16,7 @@ import eval
 import sample
 import train
 from engine import settings
-from lib.benchmarks import save_benchmark
+from lib.texts import save_benchmark
 from prepare import shapes, text
 
 DATA = '--data_dir=inputs/data '

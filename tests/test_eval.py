@@ -14,8 +14,8 @@ from small_benchmarks import PTB, prepare, write_archives
 import eval as scores
 from engine import networks
 from engine.trained import load_model, open_run, read_weights
-from lib.benchmarks import save_text
 from lib.pictures import save_arrays, save_pack
+from lib.texts import save_text
 from scoring import benchmarks, frozen, regression
 from tasks import augment
 from tasks.augment import eval_pictures

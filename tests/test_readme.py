@@ -15,8 +15,8 @@ from PIL import Image
 from test_configs import RUNS, accepted, built, run
 from test_pages import PAGES, README, commands
 
-from lib.benchmarks import save_benchmark
 from lib.pictures import save_arrays
+from lib.texts import save_benchmark
 from prepare import shapes
 from tasks import imagenet
 from tasks.tokenizer import Tokenizer

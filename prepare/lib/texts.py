@@ -1,4 +1,16 @@
-"""Text to datasets, which tasks/files.py describes."""
+"""Text to datasets, which tasks/files.py describes; and to the test splits on which language models are scored without
+training.
+
+The folder of a test split has test.jsonl, one JSON object per line, and meta.json with the length and the sha256 of
+test.jsonl: scoring/benchmarks.py refuses a file that differs. The objects are, by task:
+
+  text        {"text": ..}
+  last_word   {"context": .., "word": ..}
+  cloze       {"context": [..], "question": .., "answer": .., "choices": [..]}
+"""
+import hashlib
+import json
+
 import numpy as np
 
 from engine.settings import Mistake
@@ -46,3 +58,21 @@ def write_text_meta(out, tokenizer, splits):
         if s['tokens'] < 2:
             raise Mistake(f'too little text: {s["tokens"]} tokens for {split}; give more, or another --val')
     write_meta(out, {'kind': 'text', 'tokenizer': tokenizer.spec, 'vocab_size': tokenizer.vocab_size, 'splits': splits})
+
+
+def save_benchmark(out, task, rows, source):
+    """Writes the folder. rows: dicts as the task needs them; source: the name of the file that they come from."""
+    if not rows:
+        raise Mistake(f'{source} is empty; get it again')
+    content = ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows).encode()
+    test = {'count': len(rows), 'bytes': len(content), 'sha256': hashlib.sha256(content).hexdigest()}
+    with new_folder(out) as new:
+        (new / 'test.jsonl').write_bytes(content)
+        write_meta(new, {'kind': 'benchmark', 'task': task, 'source': source, 'splits': {'test': test}})
+    print(f'{out}: {len(rows):,} rows')
+
+
+def save_text(out, text, source):
+    """save_benchmark of a text; prints its counts."""
+    save_benchmark(out, 'text', [{'text': text}], source)
+    print(f'{text.count(chr(10)):,} lines, {len(text.split()):,} words, {len(text.encode()):,} bytes')

@@ -5,7 +5,7 @@ from fake_mps import FakeMPS
 from helpers import OF_AUTOENCODERS
 
 import eval
-from lib.benchmarks import save_benchmark
+from lib.texts import save_benchmark
 from scoring import frozen
 
 
