@@ -20,8 +20,7 @@ import struct
 
 import numpy as np
 
-from lib.archives import reading
-from lib.command_line import Mistake, dataset, number, option
+from lib.inputs import Mistake, dataset, number, option, reading
 from lib.pictures import save_arrays
 
 MOST_UNZIPPED = 2 ** 30  # bytes in a compressed file, which go into memory; the largest of EMNIST has 0.5 GB

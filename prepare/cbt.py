@@ -14,9 +14,7 @@ Expect 2,500 questions of each kind.
 """
 import re
 
-from lib.archives import reading, tar_named
-from lib.command_line import Mistake, dataset, local
-from lib.download import local_or_fetch
+from lib.inputs import Mistake, dataset, local, local_or_fetch, reading, tar_named
 from lib.texts import decode, save_benchmark
 
 URL = 'https://huggingface.co/datasets/cam-cst/cbt/resolve/1cdc548cca1ff7416d3be8c6a91755d64d519126/data/CBTest.tgz'

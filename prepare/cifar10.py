@@ -11,9 +11,7 @@ import pickle
 
 import numpy as np
 
-from lib.archives import tar_named
-from lib.command_line import dataset, local
-from lib.download import local_or_fetch
+from lib.inputs import dataset, local, local_or_fetch, tar_named
 from lib.pictures import save_arrays
 
 COPY = local('a local copy of the archive instead of the download')

@@ -7,7 +7,7 @@ Your copy must be the published archive, byte for byte.
 
 Expect 50,000 pictures for training (train) and 10,000 for testing (test) of 32x32, 100 classes.
 """
-from lib.command_line import dataset
+from lib.inputs import dataset
 from prepare import cifar10
 
 main = dataset(__name__, 'data/cifar100', cifar10.COPY)(lambda args: cifar10.save(args, 100))

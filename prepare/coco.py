@@ -13,8 +13,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from lib.archives import reading
-from lib.command_line import Mistake, dataset, local
+from lib.inputs import Mistake, dataset, local, reading
 from lib.pictures import PACK, labelled, pack_options, save_pack
 from tasks.masks import MOST_OBJECTS, UNKNOWN
 

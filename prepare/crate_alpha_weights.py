@@ -13,7 +13,7 @@ read is checked tensor by tensor, and the download against the checksum that Hug
 
 Expect 72,328,936 parameters, and 253,650,920 for L14.
 """
-from lib.command_line import choice
+from lib.inputs import choice
 from lib.weights import download, official, prepare
 from tasks.imagenet import names
 

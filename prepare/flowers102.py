@@ -6,8 +6,7 @@
 Expect 1,020 pictures for training (train), 1,020 for validation (val) and 6,149 for testing (test),
 102 classes. The classes are called 1 to 102, because the dataset has no names for them.
 """
-from lib.command_line import dataset, local
-from lib.download import local_or_fetch
+from lib.inputs import dataset, local, local_or_fetch
 from lib.pictures import PACK, save_listed
 
 URL = 'https://www.robots.ox.ac.uk/~vgg/data/flowers/102/'

@@ -11,7 +11,7 @@ it (gelu='tanh').
 
 Expect 124,439,808 parameters; 354,823,168, 774,030,080 and 1,557,611,200 for the larger sizes.
 """
-from lib.command_line import choice, option
+from lib.inputs import choice, option
 from lib.weights import FINE_TUNING, GPT2_TEXT, download, official, prepare
 
 URL = 'https://huggingface.co/openai-community/'

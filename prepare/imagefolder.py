@@ -18,7 +18,7 @@ import itertools
 import os
 from pathlib import Path
 
-from lib.command_line import Mistake, dataset, number, option
+from lib.inputs import Mistake, dataset, number, option
 from lib.pictures import PACK, pack_options, save_pack
 from tasks.decode import is_picture
 

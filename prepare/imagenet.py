@@ -26,8 +26,7 @@ import re
 import tarfile
 from pathlib import Path, PurePosixPath
 
-from lib.archives import MOST_BYTES, reading, tar_files
-from lib.command_line import Mistake, dataset, local, number
+from lib.inputs import MOST_BYTES, Mistake, dataset, local, number, reading, tar_files
 from lib.pictures import PACK, pack_options, save_pack
 from prepare.imagefolder import of_folder
 from tasks.decode import is_picture

@@ -13,9 +13,7 @@ Expect 5,153 passages.
 import json
 import re
 
-from lib.archives import reading
-from lib.command_line import dataset, local
-from lib.download import local_or_fetch
+from lib.inputs import dataset, local, local_or_fetch, reading
 from lib.texts import decode, save_benchmark
 
 URL = 'https://openaipublic.blob.core.windows.net/gpt-2/data/lambada_test.jsonl'

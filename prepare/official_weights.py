@@ -14,7 +14,7 @@ torch.save(model.to_official(), 'crate.pth').
 """
 import math
 
-from lib.command_line import number, option
+from lib.inputs import number, option
 from lib.weights import GPT2_TEXT, prepare, run
 
 POSITIONS = 'pos_embedding', 'decoder_pos_embed', 'pos_embed'  # a file holds them under one of these names

@@ -22,10 +22,8 @@ import re
 import numpy as np
 from tqdm import tqdm
 
-from lib.archives import tar_files
-from lib.command_line import Mistake, choice, dataset, local, number, option
-from lib.download import local_or_fetch
 from lib.files import Growing, new_folder
+from lib.inputs import Mistake, choice, dataset, local, local_or_fetch, number, option, tar_files
 from lib.pictures import in_order
 from lib.texts import write_text_meta
 from tasks.files import cores

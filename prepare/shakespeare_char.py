@@ -7,7 +7,7 @@ The last tenth is held out for validation, as in nanoGPT, and the twentieth befo
 
 Expect 948,084 tokens for training, 111,540 for validation, 55,770 for testing, vocabulary 65.
 """
-from lib.command_line import dataset
+from lib.inputs import dataset
 from prepare import shakespeare
 
 main = dataset(__name__, 'data/shakespeare_char', shakespeare.COPY)(lambda args: shakespeare.save(args, 'chars'))

@@ -19,7 +19,7 @@ import math
 import numpy as np
 from tqdm import tqdm
 
-from lib.command_line import dataset, number, option
+from lib.inputs import dataset, number, option
 from lib.pictures import save_arrays
 
 

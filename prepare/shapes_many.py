@@ -7,7 +7,7 @@ prepare/shapes.py says more; this is that script with --objects 4.
 
 Expect 20,000 pictures for training, 2,000 for validation (val) and 5,000 for testing (test).
 """
-from lib.command_line import dataset
+from lib.inputs import dataset
 from prepare import shapes
 
 main = dataset(__name__, 'data/shapes_many', *shapes.options(4))(shapes.save)

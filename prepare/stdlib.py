@@ -9,7 +9,7 @@ differ a little between Python versions.
 import hashlib
 import sysconfig
 
-from lib.command_line import dataset, local
+from lib.inputs import dataset, local
 from lib.texts import write_text
 
 SKIP = {'site-packages', 'dist-packages', '__pycache__', 'test', 'tests', 'idle_test'}

@@ -9,7 +9,7 @@ for validation. Bytes that are not UTF-8 are replaced and counted. The whole tex
 """
 from pathlib import Path
 
-from lib.command_line import Mistake, choice, dataset, number, option
+from lib.inputs import Mistake, choice, dataset, number, option
 from lib.texts import decode, write_text
 
 

@@ -12,8 +12,7 @@ Expect of VOC 2012 1,464 pictures for training (train) and 1,449 for validation 
 
 import numpy as np
 
-from lib.archives import reading
-from lib.command_line import dataset, local
+from lib.inputs import dataset, local, reading
 from lib.pictures import PACK, labelled, pack_options, save_pack
 from tasks.masks import UNKNOWN, read_png
 

@@ -13,8 +13,7 @@ Expect 4,358 lines; of WikiText-2 1,256,449 bytes, raw 1,290,590.
 """
 import zipfile
 
-from lib.command_line import choice, dataset, local, option
-from lib.download import local_or_fetch
+from lib.inputs import choice, dataset, local, local_or_fetch, option
 from lib.texts import decode, save_text
 
 URL = 'https://wikitext.smerity.com/'  # the first author's; the address in the paper is closed

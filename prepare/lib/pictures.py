@@ -27,9 +27,8 @@ import numpy as np
 from tqdm import tqdm
 
 from engine.settings import Mistake
-from lib.archives import tar_named
-from lib.command_line import choice, number
 from lib.files import Growing, new_folder, write_meta
+from lib.inputs import choice, number, tar_named
 from tasks import masks
 from tasks.decode import open_picture, to_8_bits
 from tasks.files import cores

@@ -1,7 +1,6 @@
 """What the scripts share that make run directories of published weights."""
 from engine import networks
-from lib.command_line import local, option, script
-from lib.download import local_or_fetch
+from lib.inputs import local, local_or_fetch, option, script
 
 GPT2_TEXT = {'kind': 'text', 'tokenizer': {'name': 'gpt2'}}
 # settings with which train.py fine-tunes if no config is named: nanoGPT's, 20 steps of 32 sequences

@@ -8,7 +8,7 @@ import pytest
 import torch
 from downloads import tar
 
-from lib import download
+from lib import inputs
 from prepare import cbt, lambada, ptb, wikitext
 from scoring import benchmarks
 
@@ -56,7 +56,7 @@ def write_archives(folder):
 def prepare(archives, out):
     """All six benchmarks from these archives, which are not the published ones. Returns the data_dir."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(download, 'differs', lambda path, checksum: '')
+        patch.setattr(inputs, 'differs', lambda path, checksum: '')
         wikitext.main(['--from', f'{archives}', '--out', f'{out}/wikitext2'])
         wikitext.main(['--size', '103', '--from', f'{archives}', '--raw', '--out', f'{out}/wikitext103'])
         for script in ptb, lambada, cbt:

@@ -1,11 +1,11 @@
-"""prepare/lib/download.py against a server that fails as real ones do."""
+"""prepare/lib/inputs.py against a server that fails as real ones do."""
 import hashlib
 from argparse import Namespace
 
 import numpy as np
 import pytest
 
-from lib import download
+from lib import inputs
 
 CONTENT, OTHER = (np.random.default_rng(seed).bytes(3_000_000) for seed in (0, 1))
 SHA = hashlib.sha256(CONTENT).hexdigest()
@@ -19,20 +19,20 @@ def test_checksums_are_md5_or_sha256_by_their_length(kind, tmp_path):
     right = hashlib.new(kind, b'content').hexdigest()
     for source in path.parent, path, None:  # given, or downloaded before
         args = Namespace(source=source, out=f'{tmp_path}/d')
-        assert download.local_or_fetch(args, 'http://x/f', right) == path
+        assert inputs.local_or_fetch(args, 'http://x/f', right) == path
         with pytest.raises(ValueError, match=f'{path} .*{kind}'):
-            download.local_or_fetch(args, 'http://x/f', right[::-1])
+            inputs.local_or_fetch(args, 'http://x/f', right[::-1])
     with pytest.raises(ValueError, match='nowhere'):
-        download.local_or_fetch(Namespace(source='nowhere', out='d'), 'http://x/f')
+        inputs.local_or_fetch(Namespace(source='nowhere', out='d'), 'http://x/f')
 
 
 @pytest.mark.parametrize('plan', [
     ['fine'], ['drop', 'busy', 'drop', 'fine'], ['drop', 'no ranges'], ['stall', 'fine'], ['drop', 'elsewhere', 'fine'],
     ['longer', 'fine'], ['silent'], ['drop', 'moved', 'fine']], ids=' then '.join)
 def test_downloads_survive_a_bad_network(serve, tmp_path, plan, monkeypatch):
-    monkeypatch.setattr(download, 'PATIENCE', 0.5 if 'stall' in plan else 30)
+    monkeypatch.setattr(inputs, 'PATIENCE', 0.5 if 'stall' in plan else 30)
     server = serve(CONTENT, plan)
-    path = download.fetch(server.url, tmp_path / 'sub' / 'f', SHA)
+    path = inputs.fetch(server.url, tmp_path / 'sub' / 'f', SHA)
     assert path.read_bytes() == CONTENT and [p.name for p in path.parent.iterdir()] == ['f']
     assert (server.state['resumed'] > 0) == (bool({'drop', 'stall', 'longer'} & {*plan}) and 'no ranges' not in plan)
 
@@ -42,23 +42,23 @@ def test_a_part_of_another_file_is_not_continued(serve, tmp_path, etags):
     """The file changes on the server between two attempts; without a checksum, its ETag tells, unless it is weak."""
     server = serve(CONTENT, ['drop', 'gone'], etag=etags[0])
     with pytest.raises(ValueError, match='404'):
-        download.fetch(server.url, tmp_path / 'f', tries=2)
+        inputs.fetch(server.url, tmp_path / 'f', tries=2)
     assert 0 < (have := (tmp_path / 'f.part').stat().st_size) < 1_000_001
     server.state |= {'plan': ['fine'], 'etag': etags[1], 'content': OTHER, 'resumed': 0}
     weak, same = etags[0].startswith('W'), etags[0] == etags[1]
     expected = CONTENT[:have] + OTHER[have:] if same or weak else OTHER
-    assert download.fetch(server.url, tmp_path / 'f').read_bytes() == expected
+    assert inputs.fetch(server.url, tmp_path / 'f').read_bytes() == expected
     assert [p.name for p in tmp_path.iterdir()] == ['f'] and server.state['resumed'] == (same or weak)
 
 
 @pytest.mark.parametrize('plan', [['fine'], ['moved', 'fine']])
 def test_the_checksum_that_a_server_publishes_is_compared(serve, tmp_path, plan):
     """As Hugging Face does, in its answer or in the one that leads to the file."""
-    assert download.fetch(serve(CONTENT, plan, published=SHA).url, tmp_path / 'f').read_bytes() == CONTENT
+    assert inputs.fetch(serve(CONTENT, plan, published=SHA).url, tmp_path / 'f').read_bytes() == CONTENT
     with pytest.raises(ValueError, match='damaged'):
-        download.fetch(serve(CONTENT, plan, published='0' * 64).url, tmp_path / 'g')
+        inputs.fetch(serve(CONTENT, plan, published='0' * 64).url, tmp_path / 'g')
     with pytest.raises(ValueError, match='damaged'):  # ours goes first
-        download.fetch(serve(CONTENT, plan, published=SHA).url, tmp_path / 'g', '0' * 64)
+        inputs.fetch(serve(CONTENT, plan, published=SHA).url, tmp_path / 'g', '0' * 64)
     assert [p.name for p in tmp_path.iterdir()] == ['f']
 
 
@@ -68,5 +68,5 @@ def test_the_checksum_that_a_server_publishes_is_compared(serve, tmp_path, plan)
 def test_failed_downloads_leave_nothing_that_looks_whole(serve, tmp_path, plan, content, checksum, left):
     url = serve(content, plan).url
     with pytest.raises(ValueError, match=url):
-        download.fetch(url, tmp_path / 'f', checksum, tries=3)
+        inputs.fetch(url, tmp_path / 'f', checksum, tries=3)
     assert [p.name for p in tmp_path.iterdir()] == left
