@@ -14,7 +14,7 @@ from collections import defaultdict
 import numpy as np
 
 from lib.inputs import Mistake, dataset, local, reading
-from lib.pictures import PACK, labelled, pack_options, save_pack
+from lib.pictures import PACK, labelled, pack
 from tasks.masks import MOST_OBJECTS, UNKNOWN
 
 
@@ -75,4 +75,4 @@ def mask_of(form, size):
 
 @dataset(__name__, 'data/coco', local("a folder like COCO's", required=True), *PACK)
 def main(args):
-    save_pack(args.out, *splits(args.source), **pack_options(args))
+    pack(args, *splits(args.source))

@@ -19,7 +19,7 @@ import os
 from pathlib import Path
 
 from lib.inputs import Mistake, dataset, number, option
-from lib.pictures import PACK, pack_options, save_pack
+from lib.pictures import PACK, pack
 from tasks.decode import is_picture
 
 LAYOUT = 'expected FOLDER/train/CLASS/* and FOLDER/val/CLASS/*, or FOLDER/CLASS/*'
@@ -60,4 +60,4 @@ def main(args):
         raise Mistake(f'classes that are not in every split: {", ".join(different)[:200]}; add or remove them')
     if 'val' not in splits:
         splits['train'], splits['val'] = hold_out(splits['train'], args.val)
-    save_pack(args.out, splits, total=sum(map(len, splits.values())), **pack_options(args))
+    pack(args, splits, total=sum(map(len, splits.values())))

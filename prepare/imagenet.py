@@ -27,7 +27,7 @@ import tarfile
 from pathlib import Path, PurePosixPath
 
 from lib.inputs import MOST_BYTES, Mistake, dataset, local, number, reading, tar_files
-from lib.pictures import PACK, pack_options, save_pack
+from lib.pictures import PACK, pack
 from prepare.imagefolder import of_folder
 from tasks.decode import is_picture
 
@@ -105,7 +105,7 @@ def main(args):
     train = train or source
     pictures = of_folder(train) if train.is_dir() else of_tar(train)
     if val:
-        save_pack(args.out, {'train': pictures, 'val': of_val(val, folders)}, **pack_options(args))
+        pack(args, {'train': pictures, 'val': of_val(val, folders)})
     else:
         print(f'{source} has no validation part: --val={args.val} of the pictures is held out')
-        save_pack(args.out, ('train', 'val'), None, hold_out(pictures, args.val), **pack_options(args))
+        pack(args, ('train', 'val'), None, hold_out(pictures, args.val))

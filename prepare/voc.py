@@ -13,7 +13,7 @@ Expect of VOC 2012 1,464 pictures for training (train) and 1,449 for validation 
 import numpy as np
 
 from lib.inputs import dataset, local, reading
-from lib.pictures import PACK, labelled, pack_options, save_pack
+from lib.pictures import PACK, labelled, pack
 from tasks.masks import UNKNOWN, read_png
 
 CLASSES = ['aeroplane', 'bicycle', 'bird', 'boat', 'bottle', 'bus', 'car', 'cat', 'chair', 'cow', 'diningtable', 'dog',
@@ -35,4 +35,4 @@ def pictures(folder, split):
 @dataset(__name__, 'data/voc', local('the folder VOC2012', required=True), *PACK)
 def main(args):
     splits = {split: pictures(args.source, split) for split in ('train', 'val')}
-    save_pack(args.out, splits, CLASSES, **pack_options(args))
+    pack(args, splits, CLASSES)

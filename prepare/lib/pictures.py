@@ -128,6 +128,12 @@ def in_order(function, jobs, workers):
 
 # ---- packs --------------------------------------------------------------------------------------
 
+# options of a script that writes one
+PACK = (number('--size', 'pixels of the short side', 256, 1, 2 ** 15),
+        choice('--channels', '3 keeps colours, 1 makes them grey', 3, 1),
+        number('--max_bad', 'share that may be undecodable', 0.01, 0, 1),
+        number('--workers', 'processes', cores(), 0, 999))
+
 
 class Pack:
     """One split of a pack while it is written: add pictures, then complete it."""
@@ -165,7 +171,7 @@ class Pack:
         return entry
 
 
-def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, channels=3, max_bad=0.01, workers=None):
+def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, channels=3, max_bad=0.01, workers=cores()):
     """Write a dataset of large pictures and print its counts.
 
     splits: {'train': iterable of (name, label, source), ..}: the picture's path relative to its split, its label, and a
@@ -178,7 +184,7 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
     """
     stream = mixed or ((split, *picture) for split in splits for picture in splits[split])
     jobs = ((split, name, label, mask, (source, size, channels)) for split, name, label, source, *mask in stream)
-    shrunk = in_order(try_shrink, jobs, cores() if workers is None else workers)
+    shrunk = in_order(try_shrink, jobs, workers)
     bad, seen = 0, {}  # seen: class name -> number in order of appearance
     with new_folder(out) as new, contextlib.closing(shrunk):
         packs = {split: Pack(f'{new}/{split}') for split in splits}
@@ -206,11 +212,17 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
         print(f'{bad:,} of {count:,} pictures could not be decoded and were left out')
 
 
+def pack(args, *pictures, **more):
+    """save_pack with the options of the command line. pictures, more: its other arguments, beside out."""
+    options = {name: getattr(args, name) for name in ('size', 'channels', 'max_bad', 'workers')}
+    save_pack(args.out, *pictures, **more, **options)
+
+
 def save_listed(args, splits, classes, path, pictures):
     """save_pack of those pictures in a tar archive that are listed. pictures: {name: (split, label)}."""
     mixed = ((pictures[name][0], name, pictures[name][1], content)
              for name, content in tar_named(path, lambda name: name in pictures))
-    save_pack(args.out, splits, classes, mixed, len(pictures), **pack_options(args))
+    pack(args, splits, classes, mixed, len(pictures))
 
 
 def labelled(name, source, numbers, classes):
@@ -221,15 +233,3 @@ def labelled(name, source, numbers, classes):
     new = np.where(numbers == masks.UNKNOWN, numbers, np.searchsorted(held, numbers, 'right')).astype(np.uint8)
     kinds = [classes[m] for m in held]
     return [(name, kinds[pixels.argmax()], source, (new, kinds))] if kinds else []
-
-
-# options of a script that writes a pack
-PACK = (number('--size', 'pixels of the short side', 256, 1, 2 ** 15),
-        choice('--channels', '3 keeps colours, 1 makes them grey', 3, 1),
-        number('--max_bad', 'share that may be undecodable', 0.01, 0, 1),
-        number('--workers', 'processes', cores(), 0, 999))
-
-
-def pack_options(args):
-    """The values of these, for save_pack."""
-    return {name: getattr(args, name) for name in ('size', 'channels', 'max_bad', 'workers')}
