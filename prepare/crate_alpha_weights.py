@@ -24,7 +24,6 @@ SIZES = {'B16': {'n_head': 12, 'patch_size': 16}, 'L14': {'n_head': 16, 'patch_s
 @download(__name__, 'out/crate_alpha_SIZE', URL, 'where crate_alpha_SIZE.pth is',
           choice('--size', 'Base or Large', *SIZES))
 def main(args):
-    file = f'crate_alpha_{args.size}.pth'
     prepare(args, official('crate_alpha', image_size=224, num_classes=1000, **SIZES[args.size]),
             {'dataset': 'imagenet', 'eval_crop': 1.0}, {'kind': 'images', 'classes': list(names())},
-            args.url + file, file)
+            f'{args.url}crate_alpha_{args.size}.pth')

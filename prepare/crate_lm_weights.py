@@ -13,8 +13,6 @@ and give --url, or download it and give --from. What is read is checked tensor b
 
 Expect 81,934,848 parameters. prepare/official_weights.py reads files of other sizes.
 """
-from pathlib import Path
-
 from lib.weights import FINE_TUNING, GPT2_TEXT, download, official, prepare
 
 URL = 'https://huggingface.co/JackBAI/CRATE-GPT-12L-Pile-600000steps/resolve/main/ckpt.pt'
@@ -22,5 +20,4 @@ URL = 'https://huggingface.co/JackBAI/CRATE-GPT-12L-Pile-600000steps/resolve/mai
 
 @download(__name__, 'out/crate_lm', URL, 'the file to download')
 def main(args):
-    name = f'crate_lm{Path(args.url).suffix}'
-    prepare(args, official('crate_alpha', n_head=12), FINE_TUNING, GPT2_TEXT, args.url, name)
+    prepare(args, official('crate_alpha', n_head=12), FINE_TUNING, GPT2_TEXT, args.url)
