@@ -107,7 +107,7 @@ def claim(args, *folders):
         if (folder / 'meta.json').exists():
             if not args.overwrite:
                 raise Mistake(f'{folder} exists; give another --out, or --overwrite to replace it')
-        elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        elif folder.is_file() or any(folder.glob('*')):
             raise Mistake(f'{folder} exists and is no prepared dataset; give another --out')
 
 
@@ -117,7 +117,7 @@ def claim(args, *folders):
 def differs(path, checksum):
     """'' if the file has this checksum (an MD5 of 32 hex digits, or a sha256 of 64), else a reason."""
     kind = 'md5' if len(checksum) == 32 else 'sha256'
-    found, = digests([Path(path)], f'checksum of {path}', kind).values()
+    found, = digests([path], f'checksum of {path}', kind).values()
     return '' if found == checksum else f'its {kind} is not {checksum}'
 
 
@@ -188,9 +188,10 @@ def local_or_fetch(args, url, checksum=None, name=''):
     """The path of the user's own copy if given (--from: a file, or a folder that has a file with the url's name), else
     of the download, which is kept for the next time in `downloads` beside --out, under this name. Raises Mistake for a
     file with another checksum."""
-    path = Path(args.out).parent / 'downloads' / (name or url.rpartition('/')[2])
+    path = Path(args.out).parent / 'downloads' / (name or Path(url).name)
     if args.source is not None:
-        path = Path(args.source, url.rpartition('/')[2]) if os.path.isdir(args.source) else Path(args.source)
+        path = Path(args.source)
+        path = path / Path(url).name if path.is_dir() else path
         if not path.is_file():
             raise Mistake(f'--from {path}: no such file; name the one you have')
     else:
