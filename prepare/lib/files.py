@@ -54,20 +54,17 @@ def new_folder(out, progress=''):
             shutil.rmtree(new, ignore_errors=True)
 
 
+HEADER = 128  # bytes that numpy's header of a 1-D array has, of whatever length
+
+
 class Growing:
     """A 1-D .npy file that grows. Numpy leaves room in its header for a longer axis, so the header is written again in
     the same place once the length is known. keep: the length of what is there already and stays."""
 
     def __init__(self, path, dtype, keep=0):
         self.file, self.dtype, self.ends = open(path, 'r+b' if keep else 'w+b'), np.dtype(dtype), array('q', [keep])
-        self.file.truncate(self.write_header() + keep * self.dtype.itemsize)
+        self.file.truncate(HEADER + keep * self.dtype.itemsize)
         self.file.seek(0, os.SEEK_END)
-
-    def write_header(self):
-        self.file.seek(0)
-        np.lib.format.write_array_header_1_0(self.file, {
-            'descr': np.lib.format.dtype_to_descr(self.dtype), 'fortran_order': False, 'shape': (self.ends[-1],)})
-        return self.file.tell()
 
     def append(self, a):
         self.file.write(np.ascontiguousarray(a, self.dtype))
@@ -75,7 +72,10 @@ class Growing:
 
     def close(self):
         """Complete the file; returns where each appended part ends, after where the first begins, int64."""
-        self.write_header()
+        self.file.seek(0)
+        header = {'descr': self.dtype.str, 'fortran_order': False, 'shape': (self.ends[-1],)}
+        np.lib.format.write_array_header_1_0(self.file, header)
+        assert self.file.tell() == HEADER
         self.file.close()
         return np.array(self.ends)
 
