@@ -44,13 +44,14 @@ def tokenize(job):
     """(name, bytes of a tar.xz of documents, tokenizer, held-out share) -> {split: (tokens, number of documents, UTF-8
     bytes)}."""
     name, packed, kind, val_share = job
-    tokenizer = Tokenizer(kind)
-    encode, end, texts = tokenizer.encode, tokenizer.beginning, {s: [] for s in SPLITS}
+    tokenizer, texts, found = Tokenizer(kind), {s: [] for s in SPLITS}, {}
     for _, content in tar_files(name, lambda name: name.endswith('.txt'), file=lzma.open(io.BytesIO(packed))):
         text = re.sub('\n\n\n+', '\n\n', content.decode('utf-8-sig', errors='replace')).strip()
         texts['val' if held_out(text, val_share) else 'train'].append(text)
-    return {s: (np.array([token for text in texts[s] for token in (*encode(text), end)], np.uint16), len(texts[s]),
-                sum(len(text.encode()) for text in texts[s])) for s in SPLITS}
+    for s, held in texts.items():
+        tokens = [token for text in held for token in (*tokenizer.encode(text), tokenizer.beginning)]
+        found[s] = np.array(tokens, np.uint16), len(held), sum(len(text.encode()) for text in held)
+    return found
 
 
 @dataset(__name__, 'data/openwebtext', local('a folder with the archives, instead of the download'),
@@ -78,7 +79,7 @@ def main(args):
             for _, found in tqdm(in_order(tokenize, jobs, args.workers), name, disable=None, unit=' files'):
                 for s, (tokens, documents, size) in found.items():
                     files[s].append(tokens)
-                    state[s] = [old + new for old, new in zip(state[s], (len(tokens), documents, size))]
+                    state[s] = np.add(state[s], (len(tokens), documents, size)).tolist()
             if before == state['train'][0]:
                 raise Mistake(f'{archive} holds no *_data.xz with .txt files; get it again')
             state['done'] += 1
