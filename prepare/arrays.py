@@ -60,15 +60,16 @@ def read_split(images, labels):
 def main(args):
     splits = {'train': read_split(args.images, args.labels)}
     for split in 'val', 'test':
-        images, labels = getattr(args, f'{split}_images'), getattr(args, f'{split}_labels')
-        if (images is None) != (labels is None):
+        files = [getattr(args, f'{split}_{kind}') for kind in ('images', 'labels')]
+        if any(files) != all(files):
             raise Mistake(f'--{split}_images and --{split}_labels must be given together')
-        if images:
-            splits[split] = read_split(images, labels)
+        if all(files):
+            splits[split] = read_split(*files)
     if 'val' not in splits:
         x, y = splits['train']
         order = np.random.default_rng(0).permutation(len(x))
-        held_out, kept = map(np.sort, np.split(order, [max(1, round(args.val * len(x)))]))
+        count = max(1, round(args.val * len(x)))
+        held_out, kept = np.sort(order[:count]), np.sort(order[count:])
         splits |= {'train': (x[kept], y[kept]), 'val': (x[held_out], y[held_out])}
     largest = max(int(y.max(initial=0)) for _, y in splits.values())
     classes = args.classes.split(',') if args.classes else [str(label) for label in range(largest + 1)]

@@ -36,8 +36,10 @@ def splits(folder):
             objects = defaultdict(list)
             for thing in held['annotations']:
                 objects[thing['image_id']].append(thing)
-            names, labels = kinds, {kind: i for i, kind in enumerate(sorted(kinds))}
-            found[split] = of_split(path, place, [(p, objects[p['id']]) for p in held['images']], labels)
+            names = kinds
+            labels = {kind: i for i, kind in enumerate(sorted(kinds))}
+            pictures = [(p, objects[p['id']]) for p in held['images']]
+            found[split] = of_split(path, place, pictures, labels)
     if not found:
         raise Mistake(f'{folder} has no annotations/instances_SPLIT.json beside pictures; give another --from')
     return found, [names[k] for k in sorted(names)]
@@ -50,7 +52,8 @@ def of_split(path, place, pictures, labels):
         name = picture['file_name']
         with reading(f'{path}: picture {name} has a mask that is neither polygons nor a list of run lengths, or more '
                      f'than {MOST_OBJECTS} objects'):
-            numbers, classes = np.zeros((picture['height'], picture['width']), np.uint8), {}
+            numbers = np.zeros((picture['height'], picture['width']), np.uint8)
+            classes = {}
             for thing in sorted(things, key=lambda t: (not t['iscrowd'], -t['area'])):  # crowds, then large to small
                 if not thing['iscrowd']:
                     classes[len(classes) + 1] = labels[thing['category_id']]

@@ -43,7 +43,8 @@ def hold_out(pictures, val_share):
     val = set()
     for _, of_class in itertools.groupby(pictures, lambda picture: picture[1]):
         by_hash = sorted(of_class, key=lambda picture: hashlib.sha256(os.fsencode(picture[0])).hexdigest())
-        val |= {*by_hash[:min(max(1, round(val_share * len(by_hash))), len(by_hash) - 1)]}
+        count = max(1, round(val_share * len(by_hash)))
+        val |= {*by_hash[:min(count, len(by_hash) - 1)]}
     return [p for p in pictures if p not in val], [p for p in pictures if p in val]
 
 

@@ -66,7 +66,8 @@ def of_val(path, folders):
 
 def read_labels(folders, names):
     """(name, WNID) of each validation picture, sorted. folders: where labels may be."""
-    path, names = first(folders, SOLUTION, SYNSETS), sorted(names)
+    path = first(folders, SOLUTION, SYNSETS)
+    names = sorted(names)
     if not path:
         raise Mistake(f'the validation pictures need labels: put {SOLUTION} or {SYNSETS} in {folders[0]}')
     text = path.read_text(encoding='utf-8', errors='replace')
@@ -85,7 +86,8 @@ def hold_out(pictures, val_share):
     their names, goes to val. The first of each class goes to train, so that no class is only in val."""
     seen = set()
     for name, wnid, source in pictures:
-        low = int(hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()[:12], 16) < val_share * 16 ** 12
+        digest = hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()
+        low = int(digest[:12], 16) < val_share * 16 ** 12
         yield 'val' if low and wnid in seen else 'train', name, wnid, source
         seen.add(wnid)
 
@@ -98,7 +100,8 @@ def first(folders, *names):
 @dataset(__name__, 'data/imagenet', local('a folder, or an archive of ImageNet-21K', required=True), *PACK,
          number('--val', 'share held out without a validation part', 0.005, 0, 1))
 def main(args):
-    source, folders = args.source, [args.source, args.source / 'ILSVRC/Data/CLS-LOC']
+    source = args.source
+    folders = [source, source / 'ILSVRC/Data/CLS-LOC']
     train, val = first(folders, 'train', TRAIN_TAR), first(folders, 'val', VAL_TAR)
     if bool(train) != bool(val):
         raise Mistake(f'{source} has {(train or val).name}, but no {"val or " + VAL_TAR if train else TRAIN_TAR}')

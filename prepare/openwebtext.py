@@ -44,7 +44,8 @@ def tokenize(job):
     """(name, bytes of a tar.xz of documents, tokenizer, held-out share) -> {split: (tokens, number of documents, UTF-8
     bytes)}."""
     name, packed, kind, val_share = job
-    tokenizer, texts, found = Tokenizer(kind), {s: [] for s in SPLITS}, {}
+    tokenizer, found = Tokenizer(kind), {}
+    texts = {s: [] for s in SPLITS}
     for _, content in tar_files(name, lambda name: name.endswith('.txt'), file=lzma.open(io.BytesIO(packed))):
         text = re.sub('\n\n\n+', '\n\n', content.decode('utf-8-sig', errors='replace')).strip()
         texts['val' if held_out(text, val_share) else 'train'].append(text)
@@ -64,7 +65,8 @@ def main(args):
     tokenizer = Tokenizer(args.tokenizer)  # fails before the download if there is no tokenizer
     with new_folder(args.out, PROGRESS) as folder:
         # progress.json has the counts after the last complete subset; what was appended later is cut off
-        progress, begun = folder / PROGRESS, f'--val {args.val} --tokenizer {args.tokenizer}'
+        progress = folder / PROGRESS
+        begun = f'--val {args.val} --tokenizer {args.tokenizer}'
         state = {'begun': begun, 'done': 0} | {s: [0, 0, 0] for s in SPLITS}  # of a split: tokens, documents, bytes
         if progress.exists():
             state = json.loads(progress.read_text(encoding='utf-8'))
@@ -72,7 +74,8 @@ def main(args):
             raise Mistake(f'{folder} has {state["done"]} subsets of {state["begun"]}; pass these, or remove it')
         files = {s: Growing(folder / f'{s}.npy', np.uint16, state[s][0]) for s in SPLITS}
         while state['done'] < args.subsets:
-            name, before = f'urlsf_subset{state["done"]:02}.tar', state['train'][0]
+            name = f'urlsf_subset{state["done"]:02}.tar'
+            before = state['train'][0]
             archive = local_or_fetch(args, f'{args.url}/{name}', name=f'openwebtext/{name}')
             jobs = (((f'{archive}: {file}', packed, args.tokenizer, args.val),) for file, packed in
                     tar_files(archive, lambda file: file.endswith('_data.xz')))

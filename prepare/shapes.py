@@ -50,30 +50,35 @@ def uniform(rng, n, *highs):
 
 def turned(x, y, angle):
     """The coordinates x, y on axes that are turned."""
-    return np.cos(angle) * x + np.sin(angle) * y, np.cos(angle) * y - np.sin(angle) * x
+    cos, sin = np.cos(angle), np.sin(angle)
+    return cos * x + sin * y, cos * y - sin * x
 
 
 def textures(rng, n, x, y):
     """n random patterns (n, S, S) with values in [0, 1], on the grid x (S), y (S, 1) of [0, 1)."""
     angle, phase, waves = uniform(rng, n, 2 * np.pi, 2 * np.pi, 4)
-    kind, waves = rng.integers(0, 4, (n, 1, 1)), waves + 2
+    kind = rng.integers(0, 4, (n, 1, 1))
+    waves = waves + 2
     across, along = turned(x, y, angle)
     stripes = 0.5 + 0.5 * np.sin(2 * np.pi * waves * across + phase)
     checks = (stripes > 0.5) ^ (np.sin(2 * np.pi * waves * along) > 0)
-    grain = rng.random((n, 8, 8), np.float32).repeat(len(x) // 8, 1).repeat(len(x) // 8, 2)
+    grain = rng.random((n, 8, 8), np.float32)
+    grain = grain.repeat(len(x) // 8, 1).repeat(len(x) // 8, 2)
     return np.choose(kind, [np.clip(0.5 + 0.5 * across, 0, 1), stripes, checks, grain])
 
 
 def draw(rng, labels, size):
     """Pictures of the shapes in labels (n, M), -1 for none, uint8 (n, size, size, 3); and which of
     these shapes each pixel shows, from 1, 0 for none, uint8 (n, size, size)."""
-    (n, M), S = labels.shape, 2 * size  # drawn at twice the resolution, then averaged for soft edges
+    n, M = labels.shape
+    S = 2 * size  # drawn at twice the resolution, then averaged for soft edges
     x = (np.arange(S, dtype=np.float32) + 0.5) / S  # (S)
     y = x[:, None]                                  # (S, 1)
 
     def painted(base):
         """Textures (n, S, S, 3) between the colours base (n, 3) and colours near them."""
-        change = np.clip(base + rng.normal(0, 0.1, (n, 3)), 0, 1).astype(np.float32) - base
+        near = np.clip(base + rng.normal(0, 0.1, (n, 3)), 0, 1)
+        change = near.astype(np.float32) - base
         return base[:, None, None] + change[:, None, None] * textures(rng, n, x, y)[..., None]
 
     def clutter(picture, pieces):
@@ -105,11 +110,12 @@ def draw(rng, labels, size):
     cells = rng.permuted(np.tile(np.arange(grid ** 2), (n, 1)), axis=1)
     for m in range(M):
         drawn = rng.random((4, n, 1, 1), np.float32)
-        radius, turn = (0.28 + 0.18 * drawn[0]) / grid, (drawn[1] - 0.5) * np.float32(np.pi / 6)
+        radius = (0.28 + 0.18 * drawn[0]) / grid
+        turn = (drawn[1] - 0.5) * np.float32(np.pi / 6)
         row_column = np.float32(np.divmod(cells[:, m], grid)).reshape(2, n, 1, 1)
-        cx, cy = (row_column[::-1] + 0.5) / grid + 1.8 * (drawn[2:] - 0.5) * (0.5 / grid - radius)
-        u, v = (x - cx) / radius, (y - cy) / radius
-        u, v = turned(u, v, turn)
+        off_centre = 1.8 * (drawn[2:] - 0.5) * (0.5 / grid - radius)
+        cx, cy = (row_column[::-1] + 0.5) / grid + off_centre
+        u, v = turned((x - cx) / radius, (y - cy) / radius, turn)
         points = zip(labels[:, m], u, v, np.hypot(u, v), np.arctan2(u, -v))
         mask = np.stack([(k >= 0) & SHAPES[CLASSES[k]](*point) for k, *point in points])
         picture[mask] = painted(colours[m])[mask]
@@ -119,7 +125,8 @@ def draw(rng, labels, size):
     fine += 0.02 * rng.standard_normal(fine.shape, np.float32)
     visible = np.zeros((n, size, size), np.uint8)
     for m in range(1, M + 1):
-        visible[(shown == m).reshape(n, size, 2, size, 2).sum((2, 4)) >= 2] = m  # of four pixels
+        pixels = (shown == m).reshape(n, size, 2, size, 2).sum((2, 4))
+        visible[pixels >= 2] = m  # of four
     return (np.clip(fine, 0, 1) * 255).round().astype(np.uint8), visible
 
 
@@ -132,7 +139,8 @@ def draw_part(seed, split, first, count, size, objects):
         pictures, shown = draw(rng, labels[:, None], size)
         return pictures, labels, shown > 0
     labels = rng.integers(0, len(CLASSES), (len(labels), objects))
-    labels[np.arange(objects) >= rng.integers(2, objects + 1, (len(labels), 1))] = -1
+    held = rng.integers(2, objects + 1, (len(labels), 1))
+    labels[np.arange(objects) >= held] = -1
     pictures, shown = draw(rng, labels, size)
     area = np.stack([(shown == m + 1).sum((1, 2)) for m in range(objects)], 1)
     return pictures, labels[np.arange(len(labels)), area.argmax(1)], shown, labels

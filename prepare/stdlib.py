@@ -16,7 +16,8 @@ SKIP = {'site-packages', 'dist-packages', '__pycache__', 'test', 'tests', 'idle_
 
 
 def split_of(name):
-    return {0: 'val', 10: 'val', 5: 'test'}.get(int(hashlib.sha256(name.encode()).hexdigest(), 16) % 20, 'train')
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    return {0: 'val', 10: 'val', 5: 'test'}.get(int(digest, 16) % 20, 'train')
 
 
 @dataset(__name__, 'data/stdlib', local('folder of Python sources', default=sysconfig.get_path('stdlib')))

@@ -34,7 +34,8 @@ def new_folder(out, progress=''):
     fails: a dataset appears whole or not at all. progress: the name of a file; if the folder holds
     it after a failure, the folder is kept, and the next try goes on in it."""
     out = Path(out)
-    new, old = out.with_name(out.name + '.unfinished'), out.with_name(out.name + '.replaced')
+    new = out.with_name(out.name + '.unfinished')
+    old = out.with_name(out.name + '.replaced')
     hold(out)
     for left_over in (old,) if progress else (new, old):
         shutil.rmtree(left_over, ignore_errors=True)
@@ -58,7 +59,8 @@ class Growing:
     the same place once the length is known. keep: the length of what is there already and stays."""
 
     def __init__(self, path, dtype, keep=0):
-        self.file, self.dtype, self.ends = open(path, 'r+b' if keep else 'w+b'), np.dtype(dtype), array('q', [keep])
+        self.dtype, self.ends = np.dtype(dtype), array('q', [keep])
+        self.file = open(path, 'r+b' if keep else 'w+b')
         self.file.truncate(HEADER + keep * self.dtype.itemsize)
         self.file.seek(0, os.SEEK_END)
 

@@ -175,7 +175,8 @@ def receive(requests, url, part, tag, have):
             tag.unlink(missing_ok=True)
             if (etag := r.headers.get('ETag', '')).startswith('"'):  # a weak one means nothing for If-Range
                 tag.write_text(etag, encoding='latin1')
-        start, left = have * resumed, r.raw.length_remaining  # None if the server does not say
+        start = have * resumed
+        left = r.raw.length_remaining  # None if the server does not say
         with open(part, 'ab' if resumed else 'wb') as f, \
                 tqdm(total=left and start + left, initial=start, unit='B', unit_scale=True, desc=part.stem) as bar:
             for chunk in r.iter_content(1 << 16):
@@ -230,7 +231,8 @@ def tar_files(path, wanted, most=MOST_BYTES, file=None):
         with file, tarfile.open(path, 'r|', file, 2 ** 20) as tar:
             while (member := tar.next()) is not None:
                 tar.members.clear()  # tarfile would keep every one, and there may be millions
-                name, own = PurePosixPath(member.name), wanted(member.name)
+                name = PurePosixPath(member.name)
+                own = wanted(member.name)
                 if member.issparse() or not 0 <= member.size <= (most if own else LARGEST):
                     raise tarfile.ReadError(f'{name} is sparse or has {member.size:,} bytes')
                 if member.isfile() and own:

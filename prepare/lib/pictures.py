@@ -139,7 +139,8 @@ class Pack:
     """One split of a pack while it is written: add pictures, then complete it."""
 
     def __init__(self, place):
-        self.place, self.jpeg, self.png = place, Growing(f'{place}.jpeg.npy', np.uint8), None
+        self.place, self.png = place, None
+        self.jpeg = Growing(f'{place}.jpeg.npy', np.uint8)
         self.names, self.labels, self.objects = [], [], []
 
     def add(self, name, label, jpeg, mask=None):
@@ -150,8 +151,9 @@ class Pack:
         self.jpeg.append(np.frombuffer(jpeg, np.uint8))
         if mask:
             from PIL import Image
-            self.png, png = self.png or Growing(f'{self.place}.masks.npy', np.uint8), io.BytesIO()
-            drawn, (width, height) = Image.fromarray(mask[0]), open_picture(jpeg).size
+            self.png = self.png or Growing(f'{self.place}.masks.npy', np.uint8)
+            png, drawn = io.BytesIO(), Image.fromarray(mask[0])
+            width, height = open_picture(jpeg).size
             if (width - height) * (drawn.width - drawn.height) < 0:
                 raise Mistake(f'{name} is upright, as its EXIF data say, but its mask is not; turn one of them')
             drawn.resize((width, height), Image.NEAREST).save(png, 'PNG')
@@ -229,7 +231,9 @@ def labelled(name, source, numbers, classes):
     """A picture as save_pack takes it, [(name, label, source, (numbers, [class of 1, class of 2, ..]))]: without those
     objects that no pixel shows, and with the class of the one that shows the most as its label; [] if none is shown.
     numbers: uint8 (H, W); classes: {number: class}."""
-    held, pixels = np.unique(numbers[(numbers > 0) & (numbers < masks.UNKNOWN)], return_counts=True)
-    new = np.where(numbers == masks.UNKNOWN, numbers, np.searchsorted(held, numbers, 'right')).astype(np.uint8)
+    known = numbers[(numbers > 0) & (numbers < masks.UNKNOWN)]
+    held, pixels = np.unique(known, return_counts=True)
+    new = np.searchsorted(held, numbers, 'right').astype(np.uint8)
+    new[numbers == masks.UNKNOWN] = masks.UNKNOWN
     kinds = [classes[m] for m in held]
     return [(name, kinds[pixels.argmax()], source, (new, kinds))] if kinds else []

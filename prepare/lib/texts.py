@@ -30,7 +30,8 @@ def decode(content, name):
 def write_text(out, tokenizer, texts):
     """Write a text dataset and print its counts. tokenizer: its name; the alphabet of 'chars' is that of all texts.
     texts: {split: text}."""
-    made = Tokenizer(tokenizer, ''.join(sorted(set().union(*texts.values()))) if tokenizer == 'chars' else '')
+    characters = sorted(set().union(*texts.values())) if tokenizer == 'chars' else []
+    made = Tokenizer(tokenizer, ''.join(characters))
 
     def part(split, text):
         content = text.encode()  # bytes stay bytes: a list of them would take eight times the memory
@@ -41,7 +42,8 @@ def write_text(out, tokenizer, texts):
 def write_tokens(out, tokenizer, parts):
     """Write a text dataset and print its counts. parts: (split, ids (n,), UTF-8 bytes of its text, for bits per byte)
     of each split; one at a time is in memory."""
-    dtype, splits = np.dtype(np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32), {}
+    dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32)
+    splits = {}
     with new_folder(out) as new:
         for split, ids, n_bytes in parts:
             np.save(new / f'{split}.npy', np.asarray(ids, dtype))
