@@ -1,7 +1,6 @@
 """How many operations a step takes, and how many a second the hardware can do."""
-import time
-
 import torch
+from torch.utils.benchmark import Timer
 from torch.utils.flop_counter import FlopCounterMode
 
 
@@ -33,12 +32,8 @@ def train_flops(model, augment=None):
 
 def matmul_flops(device, dtype, n=0, seconds=0.1):
     """Operations per second of a product of two n x n matrices, large ones if n is 0: the best of those that fit in
-    the given time, at least two."""
+    the given time, after one that warms up."""
     n = n or (8192 if 'cuda' in device else 1024)
     a = torch.randn(n, n, device=device, generator=torch.Generator(device)).to(dtype)  # not from the run's random state
-    took, begin = [], time.perf_counter()
-    while len(took) < 2 or time.perf_counter() - begin < seconds:
-        start = time.perf_counter()
-        (a @ a)[0, 0].item()
-        took.append(time.perf_counter() - start)
-    return 2 * n ** 3 / min(took)
+    timer = Timer('(a @ a)[0, 0].item()', globals={'a': a}, num_threads=torch.get_num_threads())
+    return 2 * n ** 3 / min(timer.blocked_autorange(min_run_time=seconds).times)
