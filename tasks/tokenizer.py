@@ -8,16 +8,18 @@ class Tokenizer:
     """Text to token ids and back, described by a small dict that travels in meta.json and in
     config.json: {'name': 'bytes'}, {'name': 'chars', 'alphabet': '..'} or {'name': 'gpt2'}.
 
-    beginning: the token to begin a text with when there is no prompt, end of the text before, or a new line."""
+    beginning: the token to begin a text with when there is no prompt, end of the text before, or a new line. piece: of
+    an id its bytes."""
 
     def __init__(self, name, alphabet=''):
         self.spec = {'name': name}
         if name == 'bytes':
-            self.vocab_size, self.beginning = 256, ord('\n')
+            self.vocab_size, self.beginning, self.piece = 256, ord('\n'), lambda i: bytes([i])
         elif name == 'chars':
             self.spec['alphabet'] = alphabet
             self.ids = {c: i for i, c in enumerate(alphabet)}
             self.vocab_size, self.beginning = len(alphabet), self.ids.get('\n', 0)
+            self.piece = lambda i: alphabet[i].encode()
         elif name == 'gpt2':
             import tiktoken
             try:
@@ -26,6 +28,7 @@ class Tokenizer:
                 raise Mistake(f"GPT-2's tokenizer could not be downloaded ({type(e).__name__}); copy tiktoken's cache "
                               'from another machine and set TIKTOKEN_CACHE_DIR to that folder') from None
             self.vocab_size, self.beginning = self.bpe.n_vocab, self.bpe.eot_token
+            self.piece = self.bpe.decode_single_token_bytes
         else:
             raise Mistake(f"tokenizer '{name}' is unknown; choose bytes, chars or gpt2")
 
@@ -44,12 +47,7 @@ class Tokenizer:
     def decode_bytes(self, ids):
         """ids -> UTF-8 bytes; a part of a character stays a part, so that output can be
         streamed."""
-        ids = [i for i in ids if i < self.vocab_size]  # ids beyond are padding of the model
-        if self.spec['name'] == 'bytes':
-            return bytes(ids)
-        if self.spec['name'] == 'gpt2':
-            return self.bpe.decode_bytes(ids)
-        return ''.join(self.spec['alphabet'][i] for i in ids).encode()
+        return b''.join(self.piece(i) for i in ids if i < self.vocab_size)  # ids beyond are padding of the model
 
     def decode(self, ids):
         return self.decode_bytes(ids).decode('utf-8', errors='replace')
