@@ -20,18 +20,13 @@ from engine.networks import meta_of
 from engine.settings import HERE, Mistake
 
 
-def digests(paths, label, kind='sha256'):
-    """{name: checksum in hex} of files. What takes long shows its progress on a terminal."""
-    found, size = {}, sum(map(os.path.getsize, paths))
-    with tqdm(total=size, desc=label, unit='B', unit_scale=True, delay=3, disable=None) as bar:
-        for path in paths:
-            checksum = hashlib.new(kind)
-            with open(path, 'rb', buffering=0) as f:
-                while part := f.read(2 ** 20):
-                    checksum.update(part)
-                    bar.update(len(part))
-            found[path.name] = checksum.hexdigest()
-    return found
+def digest(path, kind='sha256'):
+    """The checksum of a file in hex. What takes long shows its progress on a terminal."""
+    checksum, size = hashlib.new(kind), os.path.getsize(path)
+    with open(path, 'rb') as file, tqdm.wrapattr(file, 'read', size, desc=f'{path}', delay=3, disable=None) as f:
+        while part := f.read(2 ** 20):
+            checksum.update(part)
+    return checksum.hexdigest()
 
 
 def read_meta(folder):
@@ -68,9 +63,9 @@ def open_array(path, dtype, *shape):
 
 def verify(folder):
     """Compare all files of a prepared dataset with their digests. Raises Mistake for one that differs."""
-    for name, digest in read_meta(folder)['files'].items():
+    for name, written in read_meta(folder)['files'].items():
         path = Path(folder) / name
-        if not path.is_file() or digests([path], f'verify {path}')[name] != digest:
+        if not path.is_file() or digest(path) != written:
             raise Mistake(f'{path} is not what was written; prepare the dataset again')
     print(f'{folder or "functions"}: every file is what was written')
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.files import digests
+from tasks.files import digest
 
 LOCKS = []  # open files, to the end of this process
 
@@ -80,5 +80,5 @@ class Growing:
 
 def write_meta(folder, meta):
     """Write meta.json, with the digests of all arrays in the folder, which must be complete."""
-    meta = meta | {'files': digests(sorted(Path(folder).glob('*.npy')), 'checksums')}
+    meta = meta | {'files': {path.name: digest(path) for path in sorted(Path(folder).glob('*.npy'))}}
     (Path(folder) / 'meta.json').write_text(json.dumps(meta, indent=1), encoding='utf-8', newline='\n')
