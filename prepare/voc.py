@@ -14,7 +14,8 @@ import numpy as np
 
 from lib.inputs import dataset, local, reading
 from lib.pictures import PACK, labelled, pack
-from tasks.masks import UNKNOWN, read_png
+from tasks.decode import open_picture
+from tasks.masks import UNKNOWN
 
 CLASSES = ['aeroplane', 'bicycle', 'bird', 'boat', 'bottle', 'bus', 'car', 'cat', 'chair', 'cow', 'diningtable', 'dog',
            'horse', 'motorbike', 'person', 'pottedplant', 'sheep', 'sofa', 'train', 'tvmonitor']
@@ -24,7 +25,7 @@ def pictures(folder, split):
     """(name, label, path, (numbers, classes of the objects)) of the pictures that a list of VOC names."""
     with reading(f'{folder} is not the whole folder VOC2012; for a folder like COCO\'s: python prepare/coco.py'):
         for name in (folder / 'ImageSets' / 'Segmentation' / f'{split}.txt').read_text(encoding='ascii').split():
-            objects, kinds = (read_png((folder / place / f'{name}.png').read_bytes(), name)
+            objects, kinds = (np.asarray(open_picture(folder / place / f'{name}.png'))
                               for place in ('SegmentationObject', 'SegmentationClass'))
             classes = {m: int(np.bincount(kinds[objects == m]).argmax()) - 1
                        for m in np.unique(objects) if 0 < m < UNKNOWN}

@@ -10,24 +10,13 @@ in training:
 A pixel is 0 for background, m for the m-th object of its picture, and UNKNOWN if it is not known what
 it shows. A bool mask is one object; without SPLIT.objects.npy it has the class of its picture.
 """
-import io
-
 import numpy as np
 
 from engine.settings import Mistake
+from tasks.decode import open_picture
 
 UNKNOWN = 255
 MOST_OBJECTS = 254  # of a picture
-
-
-def read_png(content, name):
-    """The bytes of a PNG file with a mask -> its numbers, uint8 or bool (H, W), as they are in the
-    file. Raises Mistake for anything else."""
-    from PIL import Image
-    try:
-        return np.asarray(Image.open(io.BytesIO(content), formats=['PNG']))
-    except Exception as e:  # of many types, depending on the damage
-        raise Mistake(f'mask {name} cannot be read as a PNG file ({e}); save it as PNG, or remove it') from None
 
 
 def table(objects):
@@ -61,7 +50,7 @@ class Masks:
     def __getitem__(self, i):
         i = self.images.chosen[i]
         if self.images.packed:
-            numbers = read_png(self.stored[self.offsets[i]:self.offsets[i + 1]].tobytes(), f'{i} of {self.path}')
+            numbers = np.asarray(open_picture(self.stored[self.offsets[i]:self.offsets[i + 1]].tobytes()))
         else:
             numbers = self.stored[i].astype(np.uint8)
         return numbers, self.objects[i][self.objects[i] >= 0].tolist()

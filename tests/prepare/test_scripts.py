@@ -143,7 +143,7 @@ REFUSED = {  # script: [(files that are changed or missing, more words, what the
     'text': [({}, '--glob *.md', '--glob'), ({}, 'nowhere', 'nowhere'), ({'x/a.txt': b''}, '', 'too little')],
     'voc': [
         *[({'SegmentationClass/x.png': content}, '', named) for content, named in (
-            (png(ONE * 0), 'no class'), (png(ONE[:20]), 'VOC2012'), (None, 'x.png'), (jpeg(), 'mask x'))],
+            (png(ONE * 0), 'no class'), (png(ONE[:20]), 'VOC2012'), (None, 'x.png'), (jpeg(), 'VOC2012'))],
         *[({'ImageSets/Segmentation/train.txt': content}, '', named) for content, named in (
             (None, 'train.txt'), (b'nowhere', 'nowhere'))]]}
 
