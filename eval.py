@@ -141,7 +141,7 @@ def text(c, run, model, autocast):
 
 def zero_shot(c, run, model, autocast):
     """The benchmarks of language models: printed, and added to a table."""
-    names, context = benchmarks.chosen(c.benchmarks, c.data_dir), model.config.block_size
+    found, context = benchmarks.read(c.benchmarks, c.data_dir), model.config.block_size
     settings.check_ranges(c, {(0, context): ['stride']})
     stride, table = c.stride or max(1, context // 2), Path(c.results or run_directory(c.ckpt) / 'results.csv')
     benchmarks.check_table(table)
@@ -150,8 +150,7 @@ def zero_shot(c, run, model, autocast):
     print(f'{how[0]} tokens, a context of {context}, windows {stride} apart, texts '
           f'{"de-tokenized" if c.detokenize else "as published"}')
     print(f'{"benchmark":<12} {"measure":<15} {"value":>9}   count')
-    for name in names:
-        rows, source = benchmarks.read(name, c.data_dir)
+    for name, (rows, source) in found.items():
         clean = benchmarks.detokenize if c.detokenize else str
         for measure, value, count, unit in benchmarks.measures(
                 name, rows, model, tokenizer, stride, c.batch_size, autocast, clean):

@@ -54,7 +54,6 @@ from engine.settings import Mistake
 SCRIPTS = {'wikitext2': 'wikitext.py --out {}/wikitext2', 'wikitext103': 'wikitext.py --size 103 --out {}/wikitext103',
            'ptb': 'ptb.py --out {}/ptb', 'lambada': 'lambada.py --out {}/lambada', 'cbt_cn': 'cbt.py --out {}/cbt',
            'cbt_ne': 'cbt.py --out {}/cbt'}
-TASKS = dict.fromkeys(SCRIPTS, 'text') | {'lambada': 'last_word', 'cbt_cn': 'cloze', 'cbt_ne': 'cloze'}
 LOGITS_AT_ONCE = 2 ** 28  # 1 GiB in float32
 COLUMNS = ['ckpt', 'step', 'benchmark', 'measure', 'value', 'count', 'unit', 'tokenizer', 'context', 'stride',
            'detokenize']
@@ -78,37 +77,25 @@ def detokenize(text):
 
 # ---- prepared benchmarks --------------------------------------------------------------------------------------------
 
-def script(name, data_dir):
-    return f'python prepare/{SCRIPTS[name].format(data_dir)}'
-
-
-def chosen(asked, data_dir):
-    """The names in `asked`, with commas between them, or of 'all' those that are prepared. Raises Mistake for one that
-    is unknown or not prepared, with the command to type."""
-    names = list(SCRIPTS) if asked == 'all' else asked.split(',')
+def read(asked, data_dir):
+    """{name: (rows, name of their file)} of the benchmarks in `asked`, with commas between them, or of 'all' of those
+    that are prepared. Raises Mistake for one that is unknown, not prepared or damaged, with the command to type."""
+    found, names = {}, list(SCRIPTS) if asked == 'all' else asked.split(',')
+    if unknown := set(names) - SCRIPTS.keys():
+        raise Mistake(f"unknown benchmark '{min(unknown)}'; choose among {', '.join(SCRIPTS)}, or all")
     for name in names:
-        if name not in SCRIPTS:
-            raise Mistake(f"unknown benchmark '{name}'; choose among {', '.join(SCRIPTS)}, or all")
-    there = [name for name in names if Path(data_dir, name, 'meta.json').exists()]
-    for name in names:
-        if name not in there:
-            said = f'{Path(data_dir, name)} is not prepared; run: {script(name, data_dir)}'
-            if asked != 'all' or not there:
-                raise Mistake(said)
+        folder = Path(data_dir, name)
+        try:
+            meta = json.loads((folder / 'meta.json').read_text(encoding='utf-8'))
+            content = (folder / 'test.jsonl').read_bytes()
+            assert hashlib.sha256(content).hexdigest() == meta['splits']['test']['sha256']
+            found[name] = [json.loads(line) for line in content.splitlines()], meta['source']
+        except (OSError, ValueError, KeyError, AssertionError):
+            said = f'{folder} is missing or damaged; run: python prepare/{SCRIPTS[name].format(data_dir)} --overwrite'
+            if asked != 'all' or name == names[-1] and not found:
+                raise Mistake(said) from None
             print(said)
-    return there
-
-
-def read(name, data_dir):
-    """(rows of a prepared benchmark, name of their file). Raises Mistake if it is damaged."""
-    folder = Path(data_dir, name)
-    try:
-        meta = json.loads((folder / 'meta.json').read_text(encoding='utf-8'))
-        content = (folder / 'test.jsonl').read_bytes()
-        assert hashlib.sha256(content).hexdigest() == meta['splits']['test']['sha256']
-    except (OSError, ValueError, KeyError, AssertionError):
-        raise Mistake(f'{folder} is damaged; run: {script(name, data_dir)} --overwrite') from None
-    return [json.loads(line) for line in content.splitlines()], meta['source']
+    return found
 
 
 # ---- scoring --------------------------------------------------------------------------------------------------------
@@ -200,7 +187,7 @@ def cloze(rows, tokenizer, clean, block_size, score):
 def measures(name, rows, model, tokenizer, stride, batch_size, autocast, clean=str):
     """The scores of a language model on the rows of a benchmark: [(measure, value, count, unit)].
     clean: `detokenize`, or str for the texts as published."""
-    kind = {'text': text, 'last_word': last_word, 'cloze': cloze}[TASKS[name]]
+    kind = {'lambada': last_word, 'cbt_cn': cloze, 'cbt_ne': cloze}.get(name, text)
     return kind(rows, tokenizer, clean, model.config.block_size,
                 lambda sequences: score(model, sequences, stride, batch_size, autocast, name))
 

@@ -65,7 +65,7 @@ def prepare(archives, out):
 
 
 def rows(folder, name):
-    return benchmarks.read(name, folder)[0]
+    return benchmarks.read(name, folder)[name][0]
 
 
 def naive(model, tokens, first, stride):

@@ -30,12 +30,12 @@ def test_what_is_written_is_what_the_archives_hold(prepared):
     assert first == {'context': SENTENCES, 'question': "`` Where is the XXXXX ? '' said the king .", 'answer': 'cat',
                      'choices': ['bee', 'cat', 'dog', 'egg']}
     assert second['context'] == SENTENCES[::-1] and rows(prepared, 'cbt_ne')[0]['answer'] == 'Jack'
-    for name, task in benchmarks.TASKS.items():
+    for name, task in zip(benchmarks.SCRIPTS, ('text', 'text', 'text', 'last_word', 'cloze', 'cloze')):
         meta = json.loads((prepared / name / 'meta.json').read_text())
         test = meta['splits']['test']
         assert (meta['kind'], meta['task'], test['count']) == ('benchmark', task, len(rows(prepared, name)))
         assert test['bytes'] == (prepared / name / 'test.jsonl').stat().st_size
-    assert benchmarks.read('wikitext103', prepared)[1] == 'wikitext-2-raw-v1.zip'
+    assert benchmarks.read('wikitext103', prepared)['wikitext103'][1] == 'wikitext-2-raw-v1.zip'
 
 
 PLAIN = '\n'.join(' '.join(p.split()) for p in PASSAGES) + '\n'

@@ -68,9 +68,9 @@ def test_few_logits_are_held_at_once(monkeypatch):
 def results(model, folder, asked, tokenizer=BYTES, stride=0, batch_size=5, clean=str):
     """{(benchmark, measure): value} and {..: count}."""
     stride = stride or model.config.block_size // 2
-    found = {(name, measure): (value, count) for name in benchmarks.chosen(asked, folder)
+    found = {(name, measure): (value, count) for name, (rows, _) in benchmarks.read(asked, folder).items()
              for measure, value, count, _ in benchmarks.measures(
-                 name, benchmarks.read(name, folder)[0], model, tokenizer, stride, batch_size, PLAIN, clean)}
+                 name, rows, model, tokenizer, stride, batch_size, PLAIN, clean)}
     return [{k: pair[i] for k, pair in found.items()} for i in (0, 1)]
 
 
