@@ -58,14 +58,16 @@ class AugmentConfig:
 class Task:
     """What most tasks share. c is the run's TrainConfig; device says which share of a batch this
     process gets."""
-    unit, size, note = 'prompts', 1, ''
+    unit, size, note, together = 'prompts', 1, '', False  # together: all processes share each forward pass
     train_wants = valid_wants = {}  # what batches and fixed are asked for: keywords, such as random numbers per sample
 
     def __init__(self, c, device, train, valid):
         self.c, self.device, self.train, self.valid, self.valid_rows = c, device, train, valid, c.batch_size
         passes, rows, world = c.gradient_accumulation_steps, c.batch_size, device.world
         self.batch = passes * rows  # rows of a step, over all passes and processes
-        self.n_passes, self.rows = (passes // world, rows) if passes % world == 0 else (passes, rows // world)
+        self.n_passes, self.rows = passes, rows // world
+        if not (self.together or passes % world):
+            self.n_passes, self.rows = passes // world, rows
         share = self.n_passes * self.rows  # of a step, this process's
         if share * world != self.batch:
             raise Mistake(f'{world} processes cannot share gradient_accumulation_steps={passes} of batch_size={rows}; '

@@ -195,10 +195,9 @@ class Classification(Task):
     def pixels(self, batch, training):
         """Pictures as the network takes them, float32 (B, C, H, W)."""
         pictures, sizes, _, draws = batch
-        pictures, = self.device.send(pictures)
         if training:
-            return augment.train_pictures(pictures, sizes, draws, self.image_size, self.augmentation)
-        return augment.eval_pictures(pictures, sizes, self.image_size, self.augmentation.view)
+            return augment.train_pictures(*self.device.send(pictures), sizes, draws, self.image_size, self.augmentation)
+        return augment.eval_pictures(*self.device.send(pictures), sizes, self.image_size, self.augmentation.view)
 
     def take(self, batch, training=False):
         return self.pixels(batch, training), *self.device.send(batch[2])

@@ -106,9 +106,10 @@ class Distillation(Classification):
     all pictures get the same output, it is 0; if each of a batch has its own, the logarithm of their
     number. If the teacher gives all K answers the same probability, the entropy is log K. SimDINO's network reports
     both parts of its loss, `alignment` and `expansion`, itself."""
-    simdino = False
 
     def __init__(self, c, augmentation, folder, config, device):
+        # SimDINO's coding rate is that of the batch_size pictures of a pass, so all processes share each pass
+        self.simdino = self.together = getattr(config, 'objective', 'dino') == 'simdino'
         super().__init__(c, augmentation, folder, config, device)
         if c.ema or c.telemetry:
             raise Mistake('--ema and --telemetry are not for self-distillation; leave them out')
@@ -116,33 +117,23 @@ class Distillation(Classification):
         size, patch = augmentation.local_size, config.patch_size
         if augmentation.local_crops and any(size % side for side in patch):
             raise Mistake(f'local_size={size} is not divisible by patch_size={patch}')
-        if getattr(config, 'objective', 'dino') == 'simdino':
-            self.rate(c, config, device)
-        else:
-            self.most_entropy = math.log(config.n_out)
-            self.most_information = min(self.most_entropy, math.log(c.batch_size))
         self.train_wants['draws'] = self.valid_wants['draws'] = draws_needed(augmentation)
-
-    def rate(self, c, config, device):
-        """SimDINO's coding rate is that of the batch_size pictures of a pass, so all processes share each pass. Notes
-        whether a collapse would last."""
-        self.simdino, N = True, c.batch_size
-        if N % device.world:
-            raise Mistake(f'{device.world} processes cannot share batch_size={N}, the pictures of a coding rate; '
-                          f'make it a multiple of {device.world}')
-        self.n_passes, self.rows = c.gradient_accumulation_steps, N // device.world
+        N = c.batch_size
+        if not self.simdino:
+            self.most_entropy = math.log(config.n_out)
+            self.most_information = min(self.most_entropy, math.log(N))
+            return
         self.parts = [slice(i, i + self.rows) for i in range(device.rank * self.rows, self.batch, N)]
         alike, apart = (config.expansion_of(directions, N) for directions in (1, min(config.bottleneck, N)))
         self.least_expansion = alike + 0.01 * (apart - alike)
         least = config.least_correlation(N)
         lasts = 'would not' if least < 0 else 'may'
         said = f'a collapse {lasts} last: pictures come apart if their crops correlate above {least:.2f}'
-        self.note = '\n'.join(filter(None, (self.note, said + '; give a smaller --c or --eps' * (least >= 0))))
+        self.note = f'{self.note}\n{said}'.strip() + '; give a smaller --c or --eps' * (least >= 0)
 
-    def take(self, batch, training=False):
-        pictures, sizes, labels, draws = batch
-        pictures, = self.device.send(pictures)
-        return views(pictures, sizes, draws, self.image_size, self.augmentation), *self.device.send(labels)
+    def pixels(self, batch, training):
+        pictures, sizes, _, draws = batch
+        return views(*self.device.send(pictures), sizes, draws, self.image_size, self.augmentation)
 
     def metrics(self, out, loss, y):
         if self.simdino:
