@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.networks import NO_DOWNLOAD, TASKS
+from engine.networks import NO_DOWNLOAD
 from engine.settings import HERE, Mistake, check_choices, check_meant, check_ranges
 
 LOOK = {'text': 'sample.py --ckpt={}', 'masked_text': 'sample.py --ckpt={} --start="def [MASK]ain():"',
@@ -101,11 +101,11 @@ CLASSES = {'text': 'tasks.text.NextToken', 'masked_text': 'tasks.hidden.HiddenTo
 
 def choose(c, augment, folder, model, device):
     """The task of a run: of the network `model`, on the dataset in `folder`. augment: its AugmentConfig."""
-    task, kind = model.config.task, TASKS[model.config.task][0]
-    check_meant(c, {'train_share': ['images'], 'curriculum': ['functions'], 'probe_interval': ['images']}, kind)
-    pictures = dict.fromkeys(vars(augment), ('image', 'masked_image', 'views'))
+    task, pictures = model.config.task, ('image', 'masked_image', 'views')
+    check_meant(c, {'train_share': pictures, 'probe_interval': pictures, 'curriculum': ('icl',)}, task)
+    check_meant(c, dict.fromkeys(('ema', 'telemetry'), [name for name in CLASSES if name != 'views']), task)
     own = dict.fromkeys(augment.of_views, ('views',)) | {'randaugment_n': ('image', 'masked_image')}
-    check_meant(augment, pictures | own, task)
+    check_meant(augment, dict.fromkeys(vars(augment), pictures) | own, task)
     return pkgutil.resolve_name(CLASSES[task])(c, augment, folder, model.config, device)
 
 

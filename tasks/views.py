@@ -111,8 +111,6 @@ class Distillation(Classification):
         # SimDINO's coding rate is that of the batch_size pictures of a pass, so all processes share each pass
         self.simdino = self.together = getattr(config, 'objective', 'dino') == 'simdino'
         super().__init__(c, augmentation, folder, config, device)
-        if c.ema or c.telemetry:
-            raise Mistake('--ema and --telemetry are not for self-distillation; leave them out')
         check(augmentation)
         size, patch = augmentation.local_size, config.patch_size
         if augmentation.local_crops and any(size % side for side in patch):
