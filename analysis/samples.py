@@ -170,7 +170,7 @@ def texts(c, net, n):
 def prompts(c, net, n):
     """n prompts: (x, y)."""
     held, d = net.run['settings'], net.model.config.n_dims
-    drawn = Prompts(c.dataset or held['dataset'], d, net.model.config.block_size // 2, min(held['sparsity'], d))
+    drawn = Prompts(c.dataset or held['dataset'], d, net.model.config.block_size // 2, held['sparsity'])
     return next(drawn.fixed(n, 1))
 
 
