@@ -56,12 +56,6 @@ def grey(x):
     return ((r * 19595 + g * 38470 + b * 7471 + 0x8000) / 65536).floor()
 
 
-def saturation(x, factor):
-    """Between grey and the colours of the picture, or beyond; other pictures than RGB stay as they
-    are."""
-    return blend(grey(x), x, factor) if x.size(1) == 3 else x
-
-
 def contrast(x, factor):
     n = x.size(2) * x.size(3)  # pixels
     total = grey(x).sum((1, 2, 3), keepdim=True, dtype=torch.int64)
@@ -82,7 +76,7 @@ COLOUR = {
     'AutoContrast': autocontrast,
     'Equalize': equalize,
     'Solarize': solarize,
-    'Color': saturation,
+    'Color': lambda x, factor: blend(grey(x), x, factor) if x.size(1) == 3 else x,  # others than RGB have none
     'Posterize': lambda x, step: x - x.remainder(step),
     'Contrast': contrast,
     'Brightness': lambda x, factor: blend(0, x, factor),
