@@ -18,8 +18,6 @@ def report(labels, guesses, classes, picture):
         own, other = divmod(i, n)
         count, of = wrong[own, other], counts[own].sum()
         print(f'{names[own]} is taken for {names[other]}: {count:,} of {of:,} ({count / of:.1%})')
-    if not wrong.any():
-        print('no picture is taken for one of another class')
     rows = [[name, *row] for name, row in zip(names, counts.tolist())]
     plots.save(picture, drawn(counts, names), ['true class', *names], rows)
 
