@@ -143,8 +143,9 @@ def warp_matrices(boxes, draws, image_size, c):
     matrices[:, :2, 2] = boxes[:, :2]
     matrices[:, [0, 1], [0, 1]] = boxes[:, 2:] / torch.tensor([w, h])
     if c.flip:
-        mirror = torch.tensor([[-1.0, 0, w], [0, 1, 0], [0, 0, 1]], dtype=torch.float64)
-        matrices = torch.where((draws[:, FLIP] < 0.5)[:, None, None], matrices @ mirror, matrices)
+        mirrored = draws[:, FLIP] < 0.5  # x is w - x
+        matrices[mirrored, 0, 2] += w * matrices[mirrored, 0, 0]
+        matrices[mirrored, 0, 0] *= -1
     table = randaugment.matrices(c.randaugment_m, c.randaugment_scale, h, w)
     for i in range(c.randaugment_n):  # a later operation acts on earlier results: its matrix goes right
         matrices = matrices @ table[operations(draws, i)]

@@ -108,8 +108,8 @@ def matrices(m, scale, h, w):
     found = torch.eye(3, dtype=torch.float64).repeat(2, len(OPERATIONS), 1, 1)
     for sign, (turned, shear_x, shear_y, shift_x, shift_y) in zip((-1, 1), found[:, len(COLOUR):]):
         c, s = math.cos(math.radians(degrees)), sign * math.sin(math.radians(degrees))
-        turned[0, 0], turned[0, 1], turned[0, 2] = c, -s, (w - c * w + s * h) / 2  # counter-clockwise about the centre
-        turned[1, 0], turned[1, 1], turned[1, 2] = s, c, (h - s * w - c * h) / 2
+        about_the_centre = [c, -s, (w - c * w + s * h) / 2], [s, c, (h - s * w - c * h) / 2]  # counter-clockwise
+        turned[:2] = torch.tensor(about_the_centre, dtype=found.dtype)
         shear_x[0, 1] = shear_y[1, 0] = sign * shear
         shift_x[0, 2], shift_y[1, 2] = sign * shift * w, sign * shift * h
     return found

@@ -88,10 +88,9 @@ def blurred(x, sigma, largest):
     t = torch.arange(-reach, reach + 1, device=x.device)
     weights = (-t ** 2 / (2 * sigma[:, None] ** 2)).exp()
     weights = (weights / weights.sum(1, keepdim=True)).repeat_interleave(C, 0)[:, None, None]   # (n C, 1, 1, taps)
-    x = x.reshape(1, n * C, *x.shape[2:])
-    x = F.conv2d(F.pad(x, (reach, reach, 0, 0), mode='replicate'), weights, groups=n * C)
-    x = F.conv2d(F.pad(x, (0, 0, reach, reach), mode='replicate'), weights.mT, groups=n * C)
-    return x.view(n, C, *x.shape[2:])
+    x = F.pad(x.flatten(0, 1)[None], 4 * [reach], mode='replicate')
+    x = F.conv2d(F.conv2d(x, weights, groups=n * C), weights.mT, groups=n * C)
+    return x[0].unflatten(0, (n, C))
 
 
 class Distillation(Classification):
