@@ -62,7 +62,7 @@ def predictions(estimate, x, y):
 # ---- Figure 6 -------------------------------------------------------------------------------------------------------
 
 @torch.no_grad()
-def curves(models, prompts, autocast, count=1280, batch_size=64):
+def curves(models, prompts, autocast, count):
     """{name: (mean, standard error)} of the error after 0 .. n - 1 examples, two arrays of n
     numbers, for the networks {name: model} and the estimators, over `count` prompts that are in
     neither training nor validation."""
@@ -71,7 +71,7 @@ def curves(models, prompts, autocast, count=1280, batch_size=64):
     for name, model in models.items():
         device = next(model.parameters()).device
         with autocast:
-            parts = [model(a.to(device), b.to(device))[0] for a, b in zip(x.split(batch_size), y.split(batch_size))]
+            parts = [model(a.to(device), b.to(device))[0] for a, b in zip(x.split(64), y.split(64))]
         guesses[name] = torch.cat(parts).float().cpu()
     for name, estimate in ESTIMATORS.items():
         if name != 'Lasso' or prompts.sparsity:

@@ -30,10 +30,10 @@ def train_flops(model, augment=None):
         return 0
 
 
-def matmul_flops(device, dtype, n=0, seconds=0.1):
-    """Operations per second of a product of two n x n matrices, large ones if n is 0: the best of those that fit in
-    the given time, after one that warms up."""
-    n = n or (8192 if 'cuda' in device else 1024)
+def matmul_flops(device, dtype):
+    """Operations per second of a product of two large n x n matrices: the best of those that fit in a tenth of a
+    second, after one that warms up."""
+    n = 8192 if 'cuda' in device else 1024
     a = torch.randn(n, n, device=device, generator=torch.Generator(device)).to(dtype)  # not from the run's random state
     timer = Timer('(a @ a)[0, 0].item()', globals={'a': a}, num_threads=torch.get_num_threads())
-    return 2 * n ** 3 / min(timer.blocked_autorange(min_run_time=seconds).times)
+    return 2 * n ** 3 / min(timer.blocked_autorange(min_run_time=0.1).times)

@@ -125,8 +125,8 @@ def find_data(c):
         return None
     folder = Path(c.data_dir) / c.dataset
     if c.dataset in NO_DOWNLOAD and not (folder / 'meta.json').exists():
-        script = HERE / 'prepare' / f'{c.dataset}.py'
-        print(f'no data in {folder} yet; running python prepare/{script.name}', flush=True)
-        if subprocess.run([sys.executable, str(script), '--once', '--out', str(folder)]).returncode:
-            raise Mistake(f'python prepare/{script.name} failed')
+        script = f'prepare/{c.dataset}.py'
+        print(f'no data in {folder} yet; running python {script}', flush=True)
+        if subprocess.run([sys.executable, HERE / script, '--once', '--out', folder]).returncode:
+            raise Mistake(f'python {script} failed')
     return folder
