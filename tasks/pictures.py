@@ -76,7 +76,7 @@ class ImageSplit:
         content, offsets = self.pixels
         files = [content[offsets[i]:offsets[i + 1]].tobytes() for i in indices]
         try:
-            return [np.atleast_3d(open_picture(file).convert('L' if self.channels == 1 else 'RGB')) for file in files]
+            return [np.atleast_3d(open_picture(file)) for file in files]  # grey or RGB, as all are
         except OSError as e:
             raise Mistake(f'a picture in {self.folder} is damaged ({e}); prepare the dataset again') from None
 
