@@ -72,7 +72,9 @@ class Task:
         if share * world != self.batch:
             raise Mistake(f'{world} processes cannot share gradient_accumulation_steps={passes} of batch_size={rows}; '
                           f'make one of them a multiple of {world}')
-        self.parts = [slice(i, i + self.rows) for i in range(device.rank * share, (device.rank + 1) * share, self.rows)]
+        first, apart = (self.rows, rows) if self.together else (share, self.rows)
+        first *= device.rank
+        self.parts = [slice(i, i + self.rows) for i in range(first, first + self.n_passes * apart, apart)]
 
     def validation(self):
         """This process's share of the validation batches (x, y), always the same ones."""

@@ -124,8 +124,10 @@ def crop_boxes(sizes, draws, image_size, crop_scale, largest=1.0):
         ws, hs = (areas * ratios).sqrt(), (areas / ratios).sqrt()
         fits = (ws <= width) & (hs <= height)
         first = fits.int().argmax(0, keepdim=True)                                              # that fits
-        w, h = (torch.where(fits.any(0), t.gather(0, first)[0], all) for t, all in ((ws, w), (hs, h)))
-        place = torch.where(fits.any(0), draws[:, PLACE].T, place)
+        found = fits.any(0)
+        w = torch.where(found, ws.gather(0, first)[0], w)
+        h = torch.where(found, hs.gather(0, first)[0], h)
+        place = torch.where(found, draws[:, PLACE].T, place)
     return torch.stack(((width - w) * place[0], (height - h) * place[1], w, h), 1)
 
 

@@ -71,10 +71,11 @@ def turned(x, by):
     if x.size(1) != 3:
         return x
     r, g, b = x.unbind(1)
-    high, span = x.amax(1), x.amax(1) - x.amin(1)
+    high = x.amax(1)
+    span = high - x.amin(1)
     one = span.clamp_min(1e-9)
-    hue = torch.where(high == r, (g - b) / one, torch.where(high == g, (b - r) / one + 2, (r - g) / one + 4))  # sixths
-    hue = hue + 6 * by[:, None, None]
+    hue = torch.where(high == g, (b - r) / one + 2, (r - g) / one + 4)  # in sixths of a turn
+    hue = torch.where(high == r, (g - b) / one, hue) + 6 * by[:, None, None]
     channel = ((hue + n) % 6 for n in (5, 3, 1))                        # of red, green and blue
     return torch.stack([high - span * torch.minimum(k, 4 - k).clamp(0, 1) for k in channel], 1)
 
@@ -113,7 +114,6 @@ class Distillation(Classification):
             self.most_entropy = math.log(config.n_out)
             self.most_information = min(self.most_entropy, math.log(N))
             return
-        self.parts = [slice(i, i + self.rows) for i in range(device.rank * self.rows, self.batch, N)]
         alike, apart = (config.expansion_of(directions, N) for directions in (1, min(config.bottleneck, N)))
         self.least_expansion = alike + 0.01 * (apart - alike)
         least = config.least_correlation(N)
