@@ -74,8 +74,9 @@ def linear_probe(train, test, classes):
     train, test: (features (N, d), labels (N,)). C is the best of PROBE_C on a held-out random fifth
     of the training set; the classifier is then fitted to the whole training set."""
     x, y = train
-    order, fifth = torch.randperm(len(y), generator=torch.Generator().manual_seed(0)), max(1, len(y) // 5)
-    held_out, kept = (part.sort().values.to(x.device) for part in (order[:fifth], order[fifth:]))
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0)).to(x.device)
+    fifth = max(1, len(y) // 5)
+    held_out, kept = order[:fifth].sort().values, order[fifth:].sort().values
     accuracy, W = {}, None
     for C in PROBE_C:
         W = fit_logistic(x[kept], y[kept], classes, C, W)

@@ -62,8 +62,9 @@ class Task:
     train_wants = valid_wants = {}  # what batches and fixed are asked for: keywords, such as random numbers per sample
 
     def __init__(self, c, device, train, valid):
-        self.c, self.device, self.train, self.valid, self.valid_rows = c, device, train, valid, c.batch_size
+        self.c, self.device, self.train, self.valid = c, device, train, valid
         passes, rows, world = c.gradient_accumulation_steps, c.batch_size, device.world
+        self.valid_rows = rows  # of a batch of validation
         self.batch = passes * rows  # rows of a step, over all passes and processes
         self.n_passes, self.rows = passes, rows // world
         if not (self.together or passes % world):

@@ -25,7 +25,8 @@ COLOUR_STATISTICS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and dev
 GREY_STATISTICS = 0.449, 0.226                                    # of each channel where there are not three
 LONGEST = 3   # pictures may be so many times as elongated as what the network reads; longer ones are cut
 TRIES = 10    # boxes that are drawn for a random crop
-PLACE, FLIP, FIRST = slice(2 * TRIES, 2 * TRIES + 2), 2 * TRIES + 2, 2 * TRIES + 3  # random numbers, see draws_needed
+FLIP = 2 * TRIES + 2  # random numbers, see draws_needed
+PLACE, FIRST = slice(2 * TRIES, FLIP), FLIP + 1
 
 
 def config_of(run, **changes):
