@@ -109,21 +109,16 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
         raise Mistake(f'optimizer=muon trains the matrices inside `layers`, and {type(model).__name__} has none there; '
                       'say --optimizer=adamw')
     rest = [p for k, p in params.items() if k not in hidden]
-    decay = name != 'adam'
-    groups = [{'params': [p for p in rest if p.dim() in (2, 4)], 'weight_decay': weight_decay * decay, 'decays': decay},
-              {'params': [p for p in rest if p.dim() not in (2, 4)], 'weight_decay': 0.0, 'decays': False}]
-    if name == 'adam':
-        optimizers = [torch.optim.Adam(groups, lr=lr, betas=betas, fused=True)]
-    elif name == 'lion':
-        optimizers = [Lion(groups, lr=lr, betas=betas)]
-    else:
-        optimizers = [torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)]
+    groups = [{'params': [p for p in rest if p.dim() in (2, 4)], 'decays': name != 'adam'},
+              {'params': [p for p in rest if p.dim() not in (2, 4)], 'decays': False}]
+    # without weight decay AdamW is Adam
+    optimizers = [Lion(groups, lr, betas) if name == 'lion' else torch.optim.AdamW(groups, lr, betas, fused=True)]
     if hidden:
         stacked = {p: 3 for k, p in hidden.items() if k.endswith('QKV.weight')}
-        optimizers.append(Muon(list(hidden.values()), muon_lr, momentum, weight_decay, stacked))
+        optimizers.append(Muon([{'params': [*hidden.values()], 'decays': True}], muon_lr, momentum, stacked=stacked))
     for group in (g for o in optimizers for g in o.param_groups):
         group['base_lr'] = group['lr']
-        group.setdefault('decays', True)  # Muon's
+        group['weight_decay'] = weight_decay * group['decays']
     return optimizers
 
 
@@ -150,5 +145,4 @@ def set_rates(optimizers, factor, decay):
     """The learning rate of every group is its peak times the factor; where there is weight decay, it is `decay`."""
     for group in (g for o in optimizers for g in o.param_groups):
         group['lr'] = group['base_lr'] * factor
-        if group['decays']:
-            group['weight_decay'] = decay
+        group['weight_decay'] = decay * group['decays']
