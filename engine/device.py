@@ -59,12 +59,13 @@ class Device:
 
     def wrap(self, model, recompute=False):
         """Place a network and return it as training calls it: compiled if that is on, its gradients averaged between
-        the processes. recompute: layers keep only their input, and compute again in the backward pass."""
+        the processes. recompute: layers, or a network without any, keep only their input, and compute again in the
+        backward pass."""
         if self.compiles:
             compile_network(model, whole=self.kind == 'cpu' and not self.grouped)
         self.place(model)
-        if recompute:
-            recompute_layers(model)
+        for layer in (blocks(model) or [model]) if recompute else ():  # activation checkpointing
+            layer.forward = lambda *args, own=layer.forward, **more: checkpoint(own, *args, use_reentrant=False, **more)
         if self.fsdp or not self.grouped:
             return model
         return DistributedDataParallel(model, device_ids=[self.name] if self.kind == 'cuda' else None,
@@ -218,17 +219,6 @@ def compile_network(model, whole):
     torch._dynamo.config.optimize_ddp = False   # it would cut layers into parts, so that gradients travel early
     for part in [model] if whole else blocks(model) or [model]:
         part.compile(dynamic=False)
-
-
-def recompute_layers(model):
-    """Activation checkpointing. Raises Mistake for a network without layers that repeat."""
-    def again(forward):
-        return lambda *args, **more: checkpoint(forward, *args, use_reentrant=False, **more)
-    if not blocks(model):
-        raise Mistake(f'recompute=true is for networks with `layers`, and {type(model).__name__} has none; leave it '
-                      'out')
-    for layer in blocks(model):
-        layer.forward = again(layer.forward)
 
 
 # ---- FSDP2: processes that share the weights, gradients and optimizer states of one network -------------------------
