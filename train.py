@@ -100,8 +100,8 @@ RANGES = {
 def main(argv):
     if '--help' in argv or '-h' in argv:
         return print(help_for([word for word in argv if word not in ('--help', '-h')]))
-    asked = start.read(argv, TrainConfig, AugmentConfig)
-    c, resumed = asked.config, asked.config.init_from == 'resume'
+    c, augment, given, held, recipe = start.read(argv, TrainConfig, AugmentConfig)
+    resumed = c.init_from == 'resume'
     settings.check_ranges(c, RANGES)
     settings.check_choices(c, optimizer=optim.NAMES, schedule=optim.SCHEDULES, compile=('auto', 'true', 'false'))
     if c.min_lr > c.learning_rate and c.schedule != 'constant':
@@ -116,8 +116,8 @@ def main(argv):
         files.verify(folder)
     meta = files.read_meta(folder)
     torch.manual_seed(c.seed)
-    model = start.build(asked, meta, folder).train()
-    task = tasks.choose(c, asked.augment, folder, model, here)
+    model = start.build(c, given, held, meta, folder).train()
+    task = tasks.choose(c, augment, folder, model, here)
     for epochs, iters in start.IN_EPOCHS.items():
         if getattr(c, epochs):
             setattr(c, iters, max(1, round(getattr(c, epochs) * len(task.train) / task.batch)))
@@ -129,14 +129,14 @@ def main(argv):
     step, best, seconds = 0, math.inf, 0.0
     if resumed:
         from engine.trained import restore
-        step, best, seconds = restore(asked.run, average, optimizers, here.scaler)
-    asked.run = None  # frees its memory
+        step, best, seconds = restore(held, average, optimizers, here.scaler)
+    held = None  # frees its memory
     if step > c.max_iters:
         raise Mistake(f'the run in {c.out_dir} is at step {step} already; give a larger --max_iters')
 
     # ---- what is said and made before the first step
     here.say(f'{c.model}: {networks.size(model) / 1e6:.2f}M parameters; learns {folder or c.dataset}, writes to '
-             f'{c.out_dir}' + f'; settings of {asked.recipe}' * bool(asked.recipe))
+             f'{c.out_dir}' + f'; settings of {recipe}' * bool(recipe))
     passes = f', {c.max_iters * task.batch / len(task.train):.3g} passes over the data' if folder else ''
     here.say(f'goes on at step {step:,} of ' * bool(step) + f'{c.max_iters:,} steps of {task.batch} x {task.size} '
              f'{task.unit}{passes}; a validation every {c.eval_interval:,} steps')
@@ -145,13 +145,13 @@ def main(argv):
         return here.say('validation  ' + shown(evaluate(validated, task, here)))
     if here.kind == 'cuda':
         from scoring.watch import matmul_flops, train_flops  # mfu is the share of a plain matrix product's speed
-        share_of = train_flops(model, asked.augment) * task.batch / matmul_flops(here.name, here.dtype) / here.world
+        share_of = train_flops(model, augment) * task.batch / matmul_flops(here.name, here.dtype) / here.world
     if c.telemetry:
         from analysis.layers import telemetry
     if c.probe_interval:
         from scoring.frozen import probe
     run = RunDirectory(c, here, {
-        'model': c.model, 'settings': vars(c) | (vars(asked.augment) if meta['kind'] == 'images' else {}),
+        'model': c.model, 'settings': vars(c) | (vars(augment) if meta['kind'] == 'images' else {}),
         'network': asdict(model.config),
         'data': {k: meta[k] for k in ('kind', 'tokenizer', 'classes') if k in meta}}, step, resumed)
     if task.note:
@@ -310,11 +310,11 @@ def shown(metrics):
 def help_for(argv):
     """Every setting. Of the run that a command line asks for, the values that it would have; of other
     networks, their defaults."""
-    asked = start.read(argv, TrainConfig, AugmentConfig)
-    own, *others = sorted(networks.names(), key=lambda name: name != asked.config.model)
+    c, augment, given, *_ = start.read(argv, TrainConfig, AugmentConfig)
+    own, *others = sorted(networks.names(), key=lambda name: name != c.model)
     text = settings.help_text(__doc__ + f'\nBelow are the values of `{" ".join(["python train.py", *argv])}`.',
                               TrainConfig, AugmentConfig, networks.network(own)[1],
-                              **vars(asked.config), **vars(asked.augment), **asked.network)
+                              **vars(c), **vars(augment), **given)
     return '\n'.join([text, '\nOther networks, and their defaults:',
                       *(settings.help_text('', networks.network(name)[1]).lstrip('\n') for name in others)])
 

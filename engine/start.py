@@ -7,7 +7,6 @@ Settings typed on the command line always win. What stands behind them depends o
     fine-tuned      the config files that are named, or else the settings of the network's own run
 """
 import dataclasses
-from dataclasses import dataclass
 
 from engine import networks
 from engine.fast import speed_up
@@ -16,17 +15,10 @@ from engine.settings import HERE, TYPED, Mistake, check, collect
 IN_EPOCHS = {'epochs': 'max_iters', 'warmup_epochs': 'warmup_iters', 'eval_epochs': 'eval_interval'}
 
 
-@dataclass
-class Start:
-    config: object      # TrainConfig
-    augment: object     # AugmentConfig
-    network: dict       # the network's settings that were given
-    run: dict | None    # the trained network to start from; of a resumed run with all of last.pt
-    recipe: str = ''    # the config file that was taken because none was named
-
-
 def read(argv, TrainConfig, AugmentConfig):
-    """The Start that a command line asks for. Raises Mistake for settings that do not exist or do not fit."""
+    """What a command line asks for: (its TrainConfig, its AugmentConfig, the network's settings that were given, the
+    trained network to start from or None, the config file that was taken because none was named or ''). Of a resumed
+    run the trained network has all of last.pt. Raises Mistake for settings that do not exist or do not fit."""
     given, classes, file = collect(argv), (TrainConfig, AugmentConfig), ''
     for k in ('init_from', 'out_dir', 'model', 'data_dir'):
         given.setdefault(k, (getattr(TrainConfig, k), ''))
@@ -48,21 +40,21 @@ def read(argv, TrainConfig, AugmentConfig):
     for epochs, iters in IN_EPOCHS.items():
         if iters in typed and epochs not in typed:  # a length in steps takes the place of one in epochs
             setattr(config, epochs, 0.0)
-    return Start(config, AugmentConfig(**{k: v for k, v in settings.items() if k in its}),
-                 {k: v for k, v in settings.items() if k not in ours | its}, run, file)
+    return (config, AugmentConfig(**{k: v for k, v in settings.items() if k in its}),
+            {k: v for k, v in settings.items() if k not in ours | its}, run, file)
 
 
-def build(asked, meta, folder):
-    """The network that a Start asks for, for the dataset in `folder` with this meta.json. Raises Mistake where they do
+def build(c, given, run, meta, folder):
+    """The network that `read` tells of, for the dataset in `folder` with this meta.json. Raises Mistake where they do
     not fit."""
-    c, folder = asked.config, folder or 'the dataset'
-    if asked.run:
+    folder = folder or 'the dataset'
+    if run:
         from engine.trained import fitted
         resumed = c.init_from == 'resume'
-        return fitted(asked.run, asked.network, meta, folder, c.new_head and not resumed, resumed)
+        return fitted(run, given, meta, folder, c.new_head and not resumed, resumed)
     if c.new_head:
         raise Mistake('new_head=true needs a network to put it on: --init_from=PATH')
-    return speed_up(networks.network(c.model)[0](networks.config_for(c.model, asked.network, meta, folder)))
+    return speed_up(networks.network(c.model)[0](networks.config_for(c.model, given, meta, folder)))
 
 
 # ---- helpers --------------------------------------------------------------------------------------------------------

@@ -29,13 +29,12 @@ def built(*words):
 
     The network has the sizes that the dataset would give it. No other function here asks the core for either.
     """
-    start = read([*words, '--init_from=scratch', '--new_head=false'], TrainConfig, AugmentConfig)
-    c, given = start.config, start.network
+    c, augment, given, *_ = read([*words, '--init_from=scratch', '--new_head=false'], TrainConfig, AugmentConfig)
     Network, Config = networks.network(c.model)
     fields = {f.name for f in dataclasses.fields(Config)}
     reads = {k: v for k, v in READS.get(c.dataset, {}).items() if k in fields}
     with torch.device('meta'):
-        return dataclasses.asdict(c) | dataclasses.asdict(start.augment) | given, Network(Config(**reads | given))
+        return dataclasses.asdict(c) | dataclasses.asdict(augment) | given, Network(Config(**reads | given))
 
 
 def accepted(command):

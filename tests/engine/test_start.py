@@ -30,15 +30,15 @@ def start(*words):
     ('--model=crate --dataset=tiny --data_dir={}', 'train_aot_stdlib')])
 def test_a_network_alone_takes_the_recipe_for_its_data(words, config, bytes_data):
     """Its own where there is one; else of that of another network with the same task what is about training."""
-    mine = start(*words.format(bytes_data).split())
+    c, augment, given, _, recipe = start(*words.format(bytes_data).split())
     typed = {word.partition('=')[0].strip('-') for word in words.split()}
     file = settings.read_file(str(ROOT / 'config' / f'{config}.py'))
-    found = vars(mine.config) | vars(mine.augment) | mine.network
-    own = f'_{mine.config.model}_' in config
+    found = vars(c) | vars(augment) | given
+    own = f'_{c.model}_' in config
     taken = {k for k in file.keys() - typed if own or k in found and k not in ('model', 'out_dir')}
-    assert mine.recipe == f'config/{config}.py' and {k: found[k] for k in taken} == {k: file[k] for k in taken}
+    assert recipe == f'config/{config}.py' and {k: found[k] for k in taken} == {k: file[k] for k in taken}
     assert found.get('n_layer') == 5 or 'n_layer=5' not in words
-    assert own or not mine.network and 'n_layer' in file and mine.config.out_dir == 'out'
+    assert own or not given and 'n_layer' in file and c.out_dir == 'out'
 
 
 def test_patches_need_fit_the_pictures_that_are_there_alone(tmp_path):
@@ -46,8 +46,8 @@ def test_patches_need_fit_the_pictures_that_are_there_alone(tmp_path):
     (tmp_path / 'mine').mkdir()
     meta = {'kind': 'images', 'classes': ['a'], 'splits': {'train': {'height': 24, 'width': 24}}}
     (tmp_path / 'mine' / 'meta.json').write_text(json.dumps(meta))
-    mine = start('--model=crate', '--dataset=mine', f'--data_dir={tmp_path}', '--patch_size=6')
-    assert mine.network['patch_size'] == 6
+    _, _, given, *_ = start('--model=crate', '--dataset=mine', f'--data_dir={tmp_path}', '--patch_size=6')
+    assert given['patch_size'] == 6
 
 
 # ---- lengths in epochs
@@ -99,7 +99,7 @@ def test_a_device_that_is_not_here_and_what_ends_or_names_a_run_are_not_inherite
     config['settings'] |= own
     (run / 'config.json').write_text(json.dumps(config))
     assert '--device=auto' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={run}', '--fsdp=false')
-    found = start(f'--init_from={run}').config
+    found, *_ = start(f'--init_from={run}')
     assert {k: getattr(found, k) for k in own} == {k: getattr(train.TrainConfig, k) for k in own}
 
 
