@@ -282,8 +282,10 @@ def evaluate(model, task, here, signals=()):
             metrics = metrics | numbers_of(more) | metrics | {'weight': 1.0}
             sums.update({k: float(v) * weight for k, v in metrics.items()})
     model.train()
-    sums = here.total(sums)
-    return {k: v / sums['weight'] for k, v in sums.items() if k != 'weight'}
+    total = Counter()
+    for part in here.gather(sums):
+        total.update(part)
+    return {k: v / total['weight'] for k, v in total.items() if k != 'weight'}
 
 
 def numbers_of(more):
@@ -298,7 +300,7 @@ LOWER = 'give a lower --learning_rate; --init_from=resume goes on from the last 
 
 def refuse(here, diverged):
     """Raises Mistake if a loss or a gradient of any process was not finite."""
-    step = here.least(diverged)
+    step = min(here.gather(diverged.item()))
     if step < math.inf:
         raise Mistake(f'the loss or its gradient is not finite at step {step:.0f}; {LOWER}')
 

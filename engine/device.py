@@ -124,22 +124,16 @@ class Device:
             dist.all_reduce(tensor)
         return tensor
 
-    def least(self, tensor):
-        """The least of a number in all processes."""
-        if self.grouped:
-            dist.all_reduce(tensor, dist.ReduceOp.MIN)
-        return tensor.item()
-
     def any(self, *yes):
         """For each of these, whether it is true in any process."""
         return [bool(n) for n in self.sum(torch.tensor(yes, dtype=torch.int32)).tolist()]
 
-    def total(self, numbers):
-        """A dict of numbers, added up over all processes, of which some may have none."""
-        parts = [numbers] * self.world
+    def gather(self, value):
+        """What each process has, as a list."""
+        values = [value] * self.world
         if self.grouped:
-            dist.all_gather_object(parts, numbers)
-        return {k: sum(part.get(k, 0.0) for part in parts) for k in dict.fromkeys(k for part in parts for k in part)}
+            dist.all_gather_object(values, value)
+        return values
 
     def first(self, function, *args):
         """function(*args), in the main process before the others."""
