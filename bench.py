@@ -26,12 +26,12 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass, fields
 from statistics import median
 
 import engine  # before torch
 import torch
+from torch.utils.benchmark import Timer
 
 from engine import optim, settings
 from engine.checkpoint import read_log
@@ -158,19 +158,14 @@ def in_turn(works, c):
     """Measures every Work in turn. Returns for each (its seconds of a run in each round)."""
     for work in works:
         work.run()  # everything compiles and allocates
-    rounds = [[timed(work, c.seconds, c.device) for work in works] for _ in range(c.rounds)]
+    rounds = [[timed(work, c.seconds) for work in works] for _ in range(c.rounds)]
     return list(zip(*rounds))
 
 
-def timed(work, seconds, device):
-    """Seconds of a run, the mean of as many as fit in so many seconds, at least one."""
-    start, count = time.perf_counter(), 0
-    while not count or time.perf_counter() - start < seconds:
-        work.run()
-        count += 1
-    if torch.device(device).type != 'cpu':
-        torch.accelerator.synchronize(device)  # a GPU has to finish before the clock is read
-    return (time.perf_counter() - start) / count
+def timed(work, seconds):
+    """Seconds of a run, the mean of as many as fit in so many seconds, at least one, after one that does not count."""
+    timer = Timer('run()', globals={'run': work.run}, num_threads=torch.get_num_threads())  # it waits for a GPU
+    return timer.blocked_autorange(min_run_time=seconds).mean
 
 
 def compare(works, c):
