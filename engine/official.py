@@ -47,10 +47,9 @@ def rename(tensors, table):
     stays."""
     def renamed(name):
         for old, new in table.items():
-            pattern = re.escape(old).replace(r'\*', r'(\d+)') + r'(\.weight|\.bias|)'
-            if found := re.fullmatch(pattern, name):
-                *number, end = found.groups()  # no number where there is no *
-                return new.replace('*', ''.join(number)) + end
+            pattern = re.escape(old).replace(r'\*', r'(\d+)') + r'(?=(\.weight|\.bias)?$)'
+            if found := re.match(pattern, name):
+                return found.expand(new.replace('*', r'\1')) + name[found.end():]
         return name
     return {renamed(name): t for name, t in tensors.items()}
 

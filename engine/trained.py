@@ -17,7 +17,8 @@ from engine.fast import speed_up
 from engine.networks import config_from, grid, network, size
 from engine.settings import TYPED, Mistake, check, collect, show
 
-FIXED = 'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer'  # what a resumed run must keep
+# what a resumed run must keep, besides the settings of its network
+FIXED = {'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer', 'new_head'}
 # what a fine-tuned run does not take over from the run before it
 OWN = {'out_dir', 'overwrite', 'eval_only', 'new_head', 'compile', 'target_loss', 'wandb_run_name', 'device', 'workers',
        'fsdp'}
@@ -33,9 +34,8 @@ def open_run(path, name=''):
     folder = run_directory(path)
     run = read_config(folder)
     run['weights'], run['step'] = read_weights(folder / 'best.safetensors' if folder == Path(path) else path)
-    own, (Network, Config) = run['model'], network(run['model'])
+    own, Network = run['model'], network(run['model'])[0]
     if hasattr(Network, 'opened'):
-        config_from(Config, run['network'])  # refuses one of another version
         run = Network.opened(run)
     becomes = getattr(network(run['model'])[0], 'classifier', (run['model'],))[0]
     if name in ('', run['model']):
@@ -119,8 +119,7 @@ def resumed(given, file, *classes):
     other = {k: v for k, v in checked.items() if given[k][1] and v != old.get(k) != (v, v)}  # 32 is 32 x 32
     typed = {k: v for k, v in other.items() if given[k][1] == TYPED}
     here = {'init_from': 'resume', 'out_dir': out_dir, 'overwrite': False, 'eval_only': typed.get('eval_only', False)}
-    free = {f.name for cls in classes for f in dataclasses.fields(cls)} - {*FIXED, 'new_head'} | here.keys()
-    for k in sorted(typed.keys() - free):
+    for k in sorted(typed.keys() & (FIXED | run['network'].keys())):
         raise Mistake(f'--{k}={show(typed[k])}: the run in {out_dir} has {k}={show(old[k])}; leave it out, or start '
                       'anew with another --out_dir')
     if ignored := sorted(other.keys() - typed.keys() - here.keys()):
