@@ -106,13 +106,6 @@ TEXT = LEAST.format(fields='vocab_size: int = 9; block_size: int = 4', task='tex
                     net='nn.Sequential(nn.Embedding(256, 8), nn.Linear(8, 256))')
 
 
-@pytest.mark.parametrize('number, part, instead', [
-    (0, '@dataclass\n', ''), (1, "    task = 'text'", ''), (2, "'text'", "'odd'"), (3, 'class Network', 'class Net')])
-def test_each_part_of_the_contract_is_needed(number, part, instead, fork, capsys):
-    words = [w for w in fork(f'part_{number}', {part: instead}, TEXT) if not w.startswith(('--n_embd', '--block'))]
-    assert 'Config' in fails(capsys, train.main, *words)
-
-
 NETWORKS = {  # name: (changes, the text)
     'least_image': ({}, IMAGE), 'least_text': ({}, TEXT),
     'infinite': ({BUILT: BUILT + "        self.register_buffer('mine', -self.head.weight.detach() / 0)\n"}, SHOWN),
