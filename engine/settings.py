@@ -21,7 +21,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import traceback
 import typing
 from pathlib import Path
 
@@ -40,7 +39,7 @@ NOT_WRITTEN = 'ENOSPC', 'EFBIG', 'ENAMETOOLONG', 'EACCES', 'EPERM', 'EROFS', 'EE
 def collect(argv):
     """Command line -> {name: (value, where it was given)}. The command line wins over files, a later word over an
     earlier. A word without dashes is a config file, run in its own namespace; its names without a leading underscore
-    are settings. Nothing is checked yet. Raises Mistake for a file that cannot be read."""
+    are settings. Nothing is checked yet. Raises Mistake for a file that is not there."""
     files, typed = split(argv)
     return {name: (value, file) for file in files for name, value in read_file(file).items()} | typed
 
@@ -66,12 +65,7 @@ def read_file(path):
         near = difflib.get_close_matches(path, [str(p) for p in Path('config').glob('*.py')], 1, 0.4)
         hint = f'did you mean {near[0]}?' if near else 'settings are typed --name=value'
         raise Mistake(f'no config file {path}; {hint}')
-    try:
-        names = runpy.run_path(path)
-    except Exception as e:
-        line = getattr(e, 'lineno', traceback.extract_tb(e.__traceback__)[-1].lineno)
-        raise Mistake(f'{path}, line {line}: {type(e).__name__}: {e}') from None
-    return {k: v for k, v in names.items() if not k.startswith('_') and not inspect.ismodule(v)}
+    return {k: v for k, v in runpy.run_path(path).items() if not k.startswith('_') and not inspect.ismodule(v)}
 
 
 def check(given, *classes):
