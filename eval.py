@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import engine  # before torch
+from analysis.panels import say_table
 from engine import plots, settings
 from engine.device import autocast, choose_device, choose_dtype
 from engine.settings import Mistake
@@ -175,11 +176,9 @@ def in_context(c, run, model, autocast):
     prompts = Prompts(function, own.n_dims, own.block_size // 2, run['settings']['sparsity'])
     found = regression.curves(models, prompts, autocast, c.prompts)
     title = f'{function.replace("_", " ")} functions of {prompts.d} dimensions, {c.prompts:,} prompts'
-    width, shown = max(map(len, found)), sorted({round(i * (prompts.n - 1) / 8) for i in range(9)})
+    shown = sorted({round(i * (prompts.n - 1) / 8) for i in range(9)})
     print(f'{title}: squared error, normalized, after this many examples')
-    print(' ' * width + ''.join(f'{i:7d}' for i in shown) + '   mean')
-    for name, (mean, _) in found.items():
-        print(f'{name:<{width}}' + ''.join(f'{error:7.3f}' for error in (*mean[shown], mean.mean())))
+    say_table(('', *shown, 'mean'), [(name, *mean[shown].round(3), mean.mean()) for name, (mean, _) in found.items()])
     regression.draw(found, models, title, table)
 
 
