@@ -235,7 +235,7 @@ def main(argv):
         raise Mistake(f"'{command}' is unknown; say {', '.join(ROWS)}, or name configs to race, such as "
                       'config/race_aot_shakespeare_char.py')
     more = settings.check(given, BenchConfig, *(network(model)[1] for model, *_ in NETWORKS.values()))
-    c = BenchConfig(**{f.name: more.pop(f.name) for f in fields(BenchConfig) if f.name in more})
+    c = settings.filled(BenchConfig, more)
     settings.check_ranges(c, {(1, 1e30): ['rounds', 'tokens'], (0, 1e30): ['batch_size', 'seconds']})
     c.rows, c.device = c.rows or ROWS[command], choose_device(c.device)
     compare([Work(command, row, c, more) for row in c.rows.split(',')], c)

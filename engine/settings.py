@@ -108,6 +108,11 @@ def cast(value, want, typed):
     return value
 
 
+def filled(cls, values):
+    """A dataclass with those of its settings that `values` has, {name: value}."""
+    return cls(**{f.name: values[f.name] for f in dataclasses.fields(cls) if f.name in values})
+
+
 def check_ranges(c, ranges):
     """Raises Mistake for a setting of c outside its range; ranges {(low, high): names}."""
     for (low, high), names in ranges.items():

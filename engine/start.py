@@ -10,7 +10,7 @@ import dataclasses
 
 from engine import networks
 from engine.fast import speed_up
-from engine.settings import HERE, TYPED, Mistake, check, collect
+from engine.settings import HERE, TYPED, Mistake, check, collect, filled
 
 IN_EPOCHS = {'epochs': 'max_iters', 'warmup_epochs': 'warmup_iters', 'eval_epochs': 'eval_interval'}
 
@@ -31,17 +31,17 @@ def read(argv, TrainConfig, AugmentConfig):
         from engine import trained  # here and below: a new run reads no trained network
         how = trained.resumed if init_from == 'resume' else trained.fine_tuned
         settings, run = how(given, names_a_file(given), *classes)
-    ours, its = ({f.name for f in dataclasses.fields(cls)} for cls in classes)
-    if twice := {f.name for f in dataclasses.fields(networks.network(settings['model'])[1])} & (ours | its):
+    ours = {f.name for cls in classes for f in dataclasses.fields(cls)}
+    if twice := ours & {f.name for f in dataclasses.fields(networks.network(settings['model'])[1])}:
         raise Mistake(f'model_{settings["model"]}.py has a setting {min(twice)}, which is one of training already; '
                       'give it another name')
-    config = TrainConfig(**{k: v for k, v in settings.items() if k in ours})
+    config = filled(TrainConfig, settings)
     typed = {k for k, (_, where) in given.items() if where == TYPED}
     for epochs, iters in IN_EPOCHS.items():
         if iters in typed and epochs not in typed:  # a length in steps takes the place of one in epochs
             setattr(config, epochs, 0.0)
-    return (config, AugmentConfig(**{k: v for k, v in settings.items() if k in its}),
-            {k: v for k, v in settings.items() if k not in ours | its}, run, file)
+    of_network = {k: v for k, v in settings.items() if k not in ours}
+    return config, filled(AugmentConfig, settings), of_network, run, file
 
 
 def build(c, given, run, meta, folder):

@@ -15,7 +15,7 @@ from engine.checkpoint import digest, held_in, weights_of, write_file, write_wei
 from engine.device import share
 from engine.fast import speed_up
 from engine.networks import config_from, grid, network, size
-from engine.settings import TYPED, Mistake, check, collect, show
+from engine.settings import TYPED, Mistake, check, collect, filled, show
 
 # what a resumed run must keep, besides the settings of its network
 FIXED = {'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer', 'new_head'}
@@ -267,9 +267,9 @@ def from_command_line(argv, Settings):
     another image_size)."""
     given = collect(argv)
     run = open_run(str(given.get('ckpt', (Settings.ckpt, ''))[0]))
-    changes = check(given, Settings, network(run['model'])[1])
-    c = Settings(**{f.name: changes.pop(f.name) for f in dataclasses.fields(Settings) if f.name in changes})
-    return c, run, changes
+    checked = check(given, Settings, network(run['model'])[1])
+    c = filled(Settings, checked)
+    return c, run, {k: v for k, v in checked.items() if k not in vars(c)}
 
 
 def is_small(model):
