@@ -291,7 +291,8 @@ def evaluate(model, task, here, signals=()):
 def numbers_of(more):
     """The numbers to log, {name: tensor}, that a network may hand over behind out and loss. What is
     larger than a number, such as tokens, is not logged."""
-    tensors = {k: torch.as_tensor(v).detach() for k, v in (more[0] if more else {}).items()}
+    given = more[0] if more else {}
+    tensors = {k: torch.as_tensor(v).detach() for k, v in given.items()}
     return {k: v.float().reshape(()) for k, v in tensors.items() if v.numel() == 1}
 
 

@@ -50,7 +50,8 @@ def write_file(path, write, mode='w'):
 
 def held_in(out_dir):
     """Names of the files of a run that a directory holds."""
-    return [p.name for name in FILES for p in sorted(Path(out_dir).glob(name)) if p.is_file() and p.stat().st_size]
+    found = [p for name in FILES for p in sorted(Path(out_dir).glob(name))]
+    return [p.name for p in found if p.is_file() and p.stat().st_size]
 
 
 def check_new(out_dir):

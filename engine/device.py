@@ -123,7 +123,8 @@ class Device:
 
     def any(self, *yes):
         """For each of these, whether it is true in any process."""
-        return [bool(n) for n in self.sum(torch.tensor(yes, dtype=torch.int32)).tolist()]
+        counts = self.sum(torch.tensor(yes, dtype=torch.int32))
+        return [bool(n) for n in counts.tolist()]
 
     def gather(self, value):
         """What each process has, as a list."""

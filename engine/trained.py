@@ -135,7 +135,7 @@ def fine_tuned(given, file, *classes):
     run = open_run(path, str(name) if named else '')
     checked = check(given, *classes, network(run['model'])[1])
     if not file:
-        own = OWN.union(*(getattr(cls, 'of_views', ()) for cls in classes))
+        own = OWN | {*classes[1].of_views}  # AugmentConfig's
         old = {k: v for k, v in settings_of(run, *classes).items() if k not in own}
         checked = old | {k: v for k, v in checked.items() if given[k][1]}
     if 'dataset' not in checked:
@@ -145,7 +145,8 @@ def fine_tuned(given, file, *classes):
 
 def settings_of(run, *classes):
     """The settings of a run, with the types of their fields."""
-    return {'model': run['model']} | check({k: (v, 'config.json') for k, v in run['settings'].items()}, *classes)
+    held = {k: (v, 'config.json') for k, v in run['settings'].items()}
+    return {'model': run['model']} | check(held, *classes)
 
 
 def read_last(out_dir):
