@@ -9,15 +9,8 @@ glibc gives large blocks of memory back to the system as soon as they are free, 
 again in the next step. A training step of CRATE-T spent 6% of its time on that.
 """
 import ctypes
-import importlib.util
 import os
 import platform
-import sys
-
-if importlib.util.find_spec('torch') is None:
-    sys.stderr.write(f'error: {sys.executable} has no PyTorch; activate the environment that has it, or install it: '
-                     f'{sys.executable} -m pip install .\n')
-    sys.exit(2)
 
 if not any(name.startswith(('OMP_', 'GOMP_')) for name in os.environ):
     os.environ['GOMP_SPINCOUNT'] = '20000'
