@@ -92,7 +92,8 @@ def fill_gaps(c, text, tokenizer, model):
     ids, mask, most = with_masks(tokenizer, text), tokenizer.vocab_size, model.config.block_size
     if mask not in ids or len(ids) > most:
         raise Mistake(f'give a text with [MASK] in it and up to block_size={most} tokens: --start="def [MASK]ain():"')
-    logits = model(torch.tensor([ids], device=next(model.parameters()).device))[0][0, :, :mask]  # (N, vocab_size)
+    x = torch.tensor([ids], device=next(model.parameters()).device)
+    logits = model(x)[0][0, :, :mask]                                   # (N, vocab_size)
     gaps = [i for i, token in enumerate(ids) if token == mask]
     for number, i in enumerate(gaps, 1):
         best = likeliest(logits[i])

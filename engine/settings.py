@@ -65,7 +65,8 @@ def read_file(path):
         near = difflib.get_close_matches(path, [str(p) for p in Path('config').glob('*.py')], 1, 0.4)
         hint = f'did you mean {near[0]}?' if near else 'settings are typed --name=value'
         raise Mistake(f'no config file {path}; {hint}')
-    return {k: v for k, v in runpy.run_path(path).items() if not k.startswith('_') and not inspect.ismodule(v)}
+    names = runpy.run_path(path)
+    return {k: v for k, v in names.items() if not k.startswith('_') and not inspect.ismodule(v)}
 
 
 def check(given, *classes):

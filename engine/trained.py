@@ -75,7 +75,8 @@ def read_config(out_dir):
 
 def with_tuples(held):
     """A dict in which pairs of numbers, such as height and width, are tuples again. JSON knows lists alone."""
-    return {k: tuple(v) if isinstance(v, list) and v and all(type(n) is int for n in v) else v for k, v in held.items()}
+    numbers = {k: tuple(v) for k, v in held.items() if isinstance(v, list) and v and all(type(n) is int for n in v)}
+    return held | numbers
 
 
 def read_weights(path):
