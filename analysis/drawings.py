@@ -146,10 +146,10 @@ def draw_components(c, nets):
     """CRATE-MAE, Figure 7a: patches of pictures of one class, the foreground by its first
     component, then three as colours."""
     net = nets[0]
-    grid, l, shown = net.patches, which_layer(c, net.model), pictures(c, net, 8, c.label)
+    l, shown = which_layer(c, net.model), pictures(c, net, 8, c.label)
     x, J = pixels(net, shown), len(shown)
     heads = layers.coordinates(*layers.at_layer(net.model, l, x), c.part or 'key')[:, 1:].cpu()     # (J, N, K p)
-    first, kept, three = (t.unflatten(1, grid) for t in layers.two_stage_pca(heads, grid, c.keep))
+    first, kept, three = layers.two_stage_pca(heads, net.patches, c.keep)
     low, high = three[kept].amin(0), three[kept].amax(0)
     rgb = torch.where(kept[..., None], (three - low) / (high - low).clamp_min(1e-12), 0.0)
     left = f'picture; layer {l}', 'first component', 'the first three as\nred, green, blue'

@@ -177,21 +177,19 @@ def two_stage_pca(Z, grid, keep):
     """CRATE-MAE, appendix B.3.1, for tokens Z (J, N, D) of J pictures, heads side by side, in a
     grid (down, across).
 
-    Returns the projections on the first component u_0 (J, N); which patches are kept as foreground,
-    bool (J, N): those with projections above the share `keep` of their range; and the coordinates
-    of the kept ones along their own first three components, eq. (B.3), (J, N, 3), zero elsewhere.
+    Returns the projections on the first component u_0 (J, down, across); which patches are kept as
+    foreground, bool, of the same shape: those with projections above the share `keep` of their range;
+    and the coordinates of the kept ones along their own first three components, eq. (B.3), (J, down,
+    across, 3), zero elsewhere.
     The paper leaves the threshold open. The sign of u_0 is arbitrary: here the border of the
     pictures gets smaller projections than their middle.
     """
     flat = Z.flatten(0, 1)
-    first = flat @ principal(flat, 1)[:, 0]
-    edge = torch.ones(grid, dtype=torch.bool, device=Z.device)
-    edge[1:-1, 1:-1] = False
-    border = edge.flatten().repeat(len(Z))
-    if not border.all() and first[border].mean() > first[~border].mean():
+    first = (flat @ principal(flat, 1)[:, 0]).unflatten(0, (len(Z), *grid))
+    if first.mean() > first[:, 1:-1, 1:-1].mean():                      # never where there is no middle
         first = -first
     kept = first >= first.min() + keep * (first.max() - first.min())
-    colours = torch.zeros(len(flat), 3, dtype=Z.dtype, device=Z.device)
-    along = flat[kept] @ principal(flat[kept], 3)
+    foreground, colours = flat[kept.flatten()], Z.new_zeros(*kept.shape, 3)
+    along = foreground @ principal(foreground, 3)
     colours[kept, :along.size(1)] = along                               # a token may have fewer than three numbers
-    return tuple(t.unflatten(0, Z.shape[:2]) for t in (first, kept, colours))
+    return first, kept, colours
