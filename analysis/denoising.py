@@ -144,4 +144,4 @@ def draw_signal_to_noise(c, nets):
           'true subspaces and W tied to them')
     return over_layers(nets, found, {
         'before': ('signal to noise before a layer, Z^l, in its subspaces', 'ratio, eq. (6), clusters together'),
-        'factor': ('what the attention step multiplies it by', 'factor')}, {'factor': {'as before the step': 1}})
+        'factor': ('what the attention step multiplies it by', 'factor')}, {'as before the step': {'factor': 1}})

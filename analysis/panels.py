@@ -113,19 +113,19 @@ def draw_line(axis, net, values, column):
         axis.fill_between(x, mean - spread, mean + spread, alpha=0.15, linewidth=0, color=net.colour)
 
 
-def over_layers(nets, found, shown, levels=None, draw=draw_line):
+def over_layers(nets, found, shown, levels={}, draw=draw_line):
     """Networks side by side. found: of each network {column: numbers (L, n)}; shown {column: (title, unit)}: a panel
-    each, with what `draw` draws of a network; levels {column: {name: height}}: thin lines to compare with. Returns the
+    each, with what `draw` draws of a network; levels {name: {column: height}}: thin lines to compare with. Returns the
     figure, with one legend, and the rows of its table: of each layer the mean of each column and its standard
     deviation."""
     figure, axes = panels(max(8.4, 4.6 * len(shown)), 3.8, 1, len(shown))
-    styles, held = {}, {}
+    held = {}
     for axis, (column, (title, unit)) in zip(axes, shown.items()):
         for net, values in zip(nets, found):
             draw(axis, net, values, column)
-        for name, height in (levels or {}).get(column, {}).items():
-            style = styles.setdefault(name, STYLES[len(styles) % len(STYLES)])
-            axis.axhline(height, linewidth=1, color='grey', linestyle=style, label=name)
+        for (name, heights), style in zip(levels.items(), STYLES):
+            if column in heights:
+                axis.axhline(heights[column], linewidth=1, color='grey', linestyle=style, label=name)
         if all(min(line.get_ydata()) >= 0 for line in axis.lines):
             axis.set_ylim(0)
         axis.set_title(title, fontsize='medium')

@@ -108,11 +108,9 @@ def draw_segmentation(c, nets):
         del panels['best cut']
     drawn = [{masks: torch.tensor([[row[name]] for row in rows if (row['network'], row['masks']) == (net.name, masks)])
               for masks, name in zip(panels, ('iou', 'on_mask', 'object'))} for net in nets]
-    figure, _ = over_layers(nets, drawn, panels, {
-        'best head': {row['network']: row['iou'] for row in guesses},
-        'mean head': {'the share of the objects in the pictures': area},
-        'best cut': {row['network']: row['object'] for row in guesses}})
-    return figure, rows + guesses
+    levels = {row['network']: {'best head': row['iou'], 'best cut': row['object']} for row in guesses}
+    levels['the share of the objects in the pictures'] = {'mean head': area}
+    return over_layers(nets, drawn, panels, levels)[0], rows + guesses
 
 
 def say_scores(c, rows, guesses, nets):

@@ -105,5 +105,5 @@ def draw_lasso(c, nets):
     return over_layers(nets, found, {
         'share_of_the_way': ('share of the way from its start to the minimum of the LASSO', 'share'),
         'eta_norm2': ('step size for the dictionary', 'eta |D|^2')}, {
-        'share_of_the_way': {'where the layer starts': 0},
-        'eta_norm2': {'below this every step from Z >= 0 goes down': 2}})
+        'where the layer starts': {'share_of_the_way': 0},
+        'below this every step from Z >= 0 goes down': {'eta_norm2': 2}})
