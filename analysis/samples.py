@@ -152,14 +152,11 @@ def pixels(net, shown):
 def batches(c, net, n):
     """Batches of what `inside` takes: pictures, texts as long as the context, or prompts;
     c.num_samples of them, or n."""
-    n = c.num_samples or n
-    if net.reads == 'images':
-        shown = pictures(c, net, n)
-        n, parts = len(shown), ((pixels(net, shown[i:i + c.batch_size]),) for i in range(0, len(shown), c.batch_size))
-    else:
-        whole = texts(c, net, n) if net.reads == 'text' else prompts(c, net, n)
-        n, parts = len(whole[0]), zip(*(t.to(net.device).split(c.batch_size) for t in whole))
-    yield from tqdm(parts, net.name, -(-n // c.batch_size), disable=None, leave=False)
+    n, images = c.num_samples or n, net.reads == 'images'
+    whole = [pictures(c, net, n)] if images else texts(c, net, n) if net.reads == 'text' else prompts(c, net, n)
+    for i in tqdm(range(0, len(whole[0]), c.batch_size), net.name, disable=None, leave=False):
+        part = [t[i:i + c.batch_size] for t in whole]
+        yield [pixels(net, *part)] if images else [t.to(net.device) for t in part]
 
 
 def texts(c, net, n):
