@@ -13,8 +13,7 @@ from torch.nn.functional import normalize
 
 from analysis.measures import compressed_rate_gradient, random_bases
 from analysis.panels import lines, panels, say_rows, say_table
-from analysis.theory import Shared
-from model_crate import CRATEConfig, ISTA
+from analysis.theory import Shared, shipped_ista
 
 PAPER, SHARP = 9 / 4, 1 / 8  # L / alpha, what bounds the curvature of -R: by Lemma 6, and the least that does
 
@@ -51,10 +50,8 @@ def minimum(Z0, alpha, lam, curvature=PAPER):
 
 def layer(Z0, alpha, lam, D=None):
     """ISTA of model_crate.py with ista='mm', eq. (92); D = I makes it eq. (88)."""
-    ista = ISTA(CRATEConfig(n_head=1, n_embd=Z0.size(1), ista='mm', alpha=alpha, lam=lam)).to(Z0.dtype)
-    with torch.no_grad():
-        ista.D.copy_(torch.eye(Z0.size(1)) if D is None else D)
-        return ista(Z0)
+    D = torch.eye(Z0.size(1), dtype=Z0.dtype) if D is None else D
+    return shipped_ista(D, ista='mm', alpha=alpha, lam=lam)(Z0)
 
 
 # ---- the curvature --------------------------------------------------------------------------------------------------

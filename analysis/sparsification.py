@@ -9,8 +9,7 @@ import torch
 from analysis import layers, measures
 from analysis.panels import lines, over_layers, panels, say_rows, say_walks
 from analysis.samples import batches
-from analysis.theory import Shared
-from model_crate import CRATEConfig, ISTA
+from analysis.theory import Shared, shipped_ista
 
 
 # ---- with codes that one knows --------------------------------------------------------------------------------------
@@ -30,10 +29,7 @@ def unrolled(Y, D, eta, lam, steps):
     """[relu(Y), Z after one layer as shipped, after two steps, ..] for the same Y (N, d). Eq. (17)
     starts at Y, whose negative numbers the LASSO forbids: the gradient is taken at Y, but the
     objective is stated at the nearest allowed relu(Y)."""
-    layer = ISTA(CRATEConfig(n_head=1, n_embd=Y.size(1), eta=eta, lam=lam, ista='relu')).to(Y.dtype)
-    with torch.no_grad():
-        layer.D.copy_(D)
-        found = [Y.relu(), layer(Y)]
+    found = [Y.relu(), shipped_ista(D, eta=eta, lam=lam, ista='relu')(Y)]
     while len(found) <= steps:
         found.append(measures.ista_step(found[-1], Y, D, eta, lam))
     return found

@@ -1,14 +1,11 @@
-"""What the commands without a trained network share: their settings, conditions to tick off, and MSSA with subspaces
+"""What the commands without a trained network share: their settings, and MSSA and ISTA with subspaces and dictionaries
 that one knows. Tokens are rows, Z (N, d), where the papers have columns.
 """
 import math
 from dataclasses import dataclass
 
-import torch
-
 from engine.settings import check_ranges
-from model_crate import CRATEConfig, MSSA
-
+from model_crate import CRATEConfig, ISTA, MSSA
 
 RANGES = {  # between which numbers settings must lie, {name: (least, most or None)}
     'seed': (0, None), 'n_head': (2, None), 'head_dim': (1, None), 'n_embd': (2, None), 'tokens': (2, None),
@@ -50,7 +47,13 @@ def shipped_attention(U):
     gamma mssa(a Z) / a with a = p^(1/4).
     """
     K, d, p = U.shape
-    mssa = MSSA(CRATEConfig(image_size=0, causal=False, n_head=K, n_embd=d, head_dim=p, tie_out=True)).to(U.dtype)
-    with torch.no_grad():
-        mssa.U.weight.copy_(U.mT.flatten(0, 1))                         # all U_k^T, one below the other: (K p, d)
+    mssa = MSSA(CRATEConfig(image_size=0, causal=False, n_head=K, n_embd=d, head_dim=p, tie_out=True))
+    mssa.U.weight.data = U.mT.flatten(0, 1)                             # all U_k^T, one below the other: (K p, d)
     return mssa.requires_grad_(False)
+
+
+def shipped_ista(D, **settings):
+    """model_crate.ISTA with the dictionary D (d, d)."""
+    ista = ISTA(CRATEConfig(n_head=1, n_embd=len(D), **settings))
+    ista.D.data = D.contiguous()
+    return ista.requires_grad_(False)
