@@ -1,6 +1,6 @@
 """One HTML file in which a network computes under the mouse, layer by layer.
 
-The file asks for nothing from anywhere. It holds the weights, rounded to 12 bits, some pictures or
+The file asks for nothing from anywhere. It holds the weights, rounded to 16 bits, some pictures or
 texts, and the forward pass in JavaScript. Its parts lie in analysis/page/: network.js is the forward
 pass, page.js what one sees and touches.
 """
@@ -79,30 +79,16 @@ def page(c, nets):
     return re.sub(r'\[\[([\w.]+)\]\]', lambda found: parts[found[1]], (PARTS / 'page.html').read_text(encoding='utf-8'))
 
 
-def whole_numbers(model):
-    """(name, whole numbers from -2047 to 2047, their scale) of each tensor that network.js needs:
-    parameters, shared ones once, and fixed positions. The page computes with the scale times these."""
-    for k, t in (*model.named_parameters(), *model.named_buffers()):
-        t = t.detach().double().cpu()
-        scale = t.abs().max().item() / 2047 or 1.0
-        yield k, (t / scale).round().short(), scale
-
-
-def packed(numbers):
-    """Whole numbers from -2048 to 2047 in 12 bits each: two of them in three bytes."""
-    first, second = np.pad(numbers.flatten() + 2048, (0, numbers.size % 2)).astype(np.uint16).reshape(-1, 2).T
-    return np.stack([first >> 4, (first & 15) << 4 | second >> 8, second & 255], 1).astype(np.uint8).tobytes()
-
-
 def network(net):
-    """A network as page.js reads it. `classes`: None for a network without a classifier, as DINO's or CRATE-MAE."""
-    tensors, c = list(whole_numbers(net.model)), net.model.config
-    weights = b''.join(packed(numbers.numpy()) for _, numbers, _ in tensors)
+    """A network as page.js reads it, its tensors in float16: parameters, shared ones once, and fixed positions.
+    `classes`: None for a network without a classifier, as DINO's or CRATE-MAE."""
+    tensors, c = [*net.model.named_parameters(), *net.model.named_buffers()], net.model.config
+    weights = b''.join(t.detach().half().cpu().numpy().tobytes() for _, t in tensors)
     named = c.task == 'image' and c.num_classes > 1
     classes = net.run['data'].get('classes') or [f'class {k}' for k in range(c.num_classes)] if named else None
     return {'name': net.label, 'model': net.run['model'], 'classes': classes,
             'config': dataclasses.asdict(c), 'weights': base64.b64encode(weights).decode(),
-            'tensors': [(k, numbers.shape, scale) for k, numbers, scale in tensors]}
+            'tensors': [(k, t.shape) for k, t in tensors]}
 
 
 def picture_samples(c, nets):

@@ -9,20 +9,22 @@ const Network = (() => {
 
   // ---- a network from the page --------------------------------------------------------------------------------------
 
+  /** A float16, of which these are the 16 bits. */
+  function half(bits) {
+    const exponent = bits >> 10 & 31, rest = bits & 1023;
+    return (bits >> 15 ? -1 : 1) * (exponent ? 2 ** (exponent - 25) * (1024 + rest) : 2 ** -24 * rest);
+  }
+
   const bytesOf = base64 => Uint8Array.from(atob(base64), c => c.charCodeAt(0));
 
   /** What page.py wrote of a network -> {model, config, tensors: {name: {shape, data}}, layers, ..}: what all functions
       below call `net`. */
   function open(held) {
-    const bytes = bytesOf(held.weights), tensors = {}, c = held.config;
+    const halves = new Uint16Array(bytesOf(held.weights).buffer), tensors = {}, c = held.config;
     let at = 0;
-    for (const [name, shape, scale] of held.tensors) {
-      const data = new Float32Array(shape.reduce((a, b) => a * b, 1));
-      for (let i = 0; i < data.length; i += 2, at += 3) {         // three bytes hold two numbers of 12 bits
-        data[i] = ((bytes[at] << 4 | bytes[at + 1] >> 4) - 2048) * scale;
-        if (i + 1 < data.length) data[i + 1] = (((bytes[at + 1] & 15) << 8 | bytes[at + 2]) - 2048) * scale;
-      }
-      tensors[name] = {shape, data};
+    for (const [name, shape] of held.tensors) {
+      const data = halves.subarray(at, at += shape.reduce((a, b) => a * b, 1));
+      tensors[name] = {shape, data: Float32Array.from(data, half)};
     }
     const net = {name: held.name, model: held.model, config: c, tensors, turned: {}};
     net.reads = c.image_size ? 'images' : 'text';
