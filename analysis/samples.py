@@ -15,7 +15,6 @@ from engine.plots import told_apart
 from engine.settings import Mistake, check_ranges
 from engine.trained import heading, load_model, open_run
 from tasks.shown import dataset_of
-from tasks.augment import config_of
 from tasks.pictures import ImageSplit, labelled_pictures_of, named, seen
 from tasks.regression import Prompts
 from tasks.text import TextSplit
@@ -135,11 +134,6 @@ def pictures(c, net, n, label=None):
         found = labelled_pictures_of(c.image, n, c.seed, net.model.config.channels)
         return [(name, picture) for name, picture, _ in itertools.islice(found, c.num_samples or None)]
     return list(named(*choose(c, net, c.num_samples or n, label)))
-
-
-def view_of(net):
-    """What decides how a network sees a picture."""
-    return net.model.config.image_size, config_of(net.run).view
 
 
 def pixels(net, shown):

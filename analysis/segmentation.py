@@ -9,7 +9,7 @@ from analysis import layers
 from analysis.maskcut import maskcut
 from analysis.objects import Scores, average_precision, connected, truth, two_means
 from analysis.panels import mean_and_spread, over_layers, picture_grid, say_rows, say_table
-from analysis.samples import batches, choose, pixels, view_of, which_layer
+from analysis.samples import batches, choose, pixels, which_layer
 from engine.curve import COLOURS
 from tasks import augment
 from tasks.masks import UNKNOWN
@@ -82,10 +82,9 @@ def rows_of(name, scores, true, more):
 def draw_segmentation(c, nets):
     """Attention and MaskCut against true masks, layer by layer."""
     images, chosen = choose(c, nets[0], c.num_samples or 1000)
-    views = {view: truth(net, images, chosen) for view, net in {view_of(net): net for net in nets}.items()}
-    true, rows = views[view_of(nets[0])], []
+    true, rows = truth(nets[0], images, chosen), []
     for net in nets:
-        mine, grid = views[view_of(net)], net.patches
+        mine, grid = truth(net, images, chosen), net.patches
         found = layers.of_all(net.model, batches(c, net, 1000), lambda step: masks_in(c, step, grid))
         inside, known = mine.cells(slice(None), grid)
         for l, (maps, heads) in enumerate(zip(found['maps'], found['head']), 1):
