@@ -26,13 +26,13 @@ class Truth:
     numbers: torch.Tensor
     real: torch.Tensor
 
-    def cells(self, part, grid):
-        """Of some pictures (a slice), in a grid (down, across) of N cells: the pixels that each object
-        has in each cell (b, M, N), and the pixels of each cell that are known (b, N); float32."""
-        numbers, M = self.numbers[part], self.real.size(1)
+    def cells(self, grid):
+        """In a grid (down, across) of N cells: the pixels that each object has in each cell (n, M, N), and the pixels
+        of each cell that are known (n, N); float32."""
+        numbers, M = self.numbers, self.real.size(1)
         sides = [side // n for side, n in zip(numbers.shape[1:], grid)]
-        masks = torch.stack([*(numbers == m for m in range(1, M + 1)), numbers != UNKNOWN], 1)      # (b, M + 1, H, W)
-        counted = F.avg_pool2d(masks.float(), sides, divisor_override=1).flatten(2)     # sums, exactly: (b, M + 1, N)
+        masks = torch.stack([*(numbers == m for m in range(1, M + 1)), numbers != UNKNOWN], 1)      # (n, M + 1, H, W)
+        counted = F.avg_pool2d(masks.float(), sides, divisor_override=1).flatten(2)     # sums, exactly: (n, M + 1, N)
         return counted[:, :M], counted[:, M]
 
 

@@ -32,27 +32,23 @@ def masks_in(c, step, grid):
     return found
 
 
-def guesses_of(net, shown, true, rows):
+def guesses_of(net, shown, true):
     """{name: (Scores of a mask of all objects together, Scores of masks of each)} of guesses that need
     no network."""
-    (H, W), grid, gathered = net.model.config.image_size, net.patches, []
+    H, W = net.model.config.image_size
     middle = torch.zeros(H, W, dtype=torch.bool)
     middle[H // 4:H - H // 4, W // 4:W - W // 4] = True
-    for i in range(0, len(shown), rows):
-        part = slice(i, i + rows)
-        cells, dots = true.cells(part, grid), true.cells(part, (H, W))
-        cover = cells[0] * math.prod(grid) / (H * W)                    # of each patch by each object (B, M, N)
-        colours = two_means(augment.denormalize(pixels(net, shown[part])).cpu())
-        fixed = torch.stack((middle, torch.ones_like(middle))).flatten(1).expand(len(cover), -1, -1)    # (B, 2, H W)
-        gathered.append({
-            'the patches that objects cover most of': [
-                Scores.of(found > 0.5, *cells) for found in (cover.sum(1, keepdim=True), cover)],
-            'two groups of pixels by colour': [
-                Scores.of(found.flatten(2), *dots) for found in (colours[:, None], connected(colours, 3))],
-            'the middle, half as wide and high': [Scores.of(fixed[:, :1], *dots)] * 2,
-            'the whole picture': [Scores.of(fixed[:, 1:], *dots)] * 2})
-    return {name: [Scores(*map(torch.cat, zip(*kind))) for kind in zip(*(parts[name] for parts in gathered))]
-            for name in gathered[0]}
+    cells, dots = true.cells(net.patches), true.cells((H, W))
+    cover = cells[0] * math.prod(net.patches) / (H * W)                 # of each patch by each object (n, M, N)
+    colours = two_means(augment.denormalize(pixels(net, shown)).cpu())
+    fixed = torch.stack((middle, torch.ones_like(middle))).flatten(1).expand(len(cover), -1, -1)    # (n, 2, H W)
+    return {
+        'the patches that objects cover most of': [
+            Scores.of(found > 0.5, *cells) for found in (cover.sum(1, keepdim=True), cover)],
+        'two groups of pixels by colour': [
+            Scores.of(found.flatten(2), *dots) for found in (colours[:, None], connected(colours, 3))],
+        'the middle, half as wide and high': [Scores.of(fixed[:, :1], *dots)] * 2,
+        'the whole picture': [Scores.of(fixed[:, 1:], *dots)] * 2}
 
 
 # ---- the table ------------------------------------------------------------------------------------------------------
@@ -86,14 +82,14 @@ def draw_segmentation(c, nets):
     for net in nets:
         mine, grid = truth(net, images, chosen), net.patches
         found = layers.of_all(net.model, batches(c, net, 1000), lambda step: masks_in(c, step, grid))
-        inside, known = mine.cells(slice(None), grid)
+        inside, known = mine.cells(grid)
         for l, (maps, heads) in enumerate(zip(found['maps'], found['head']), 1):
             on = (maps @ inside.sum(1)[..., None] / (maps @ known[..., None]).clamp_min(1e-9))[..., 0]      # (n, K)
             of_layer = [*rows_of('head', Scores.of(heads, inside, known), mine, {'on_mask': on})]
             if 'cut' in found:
                 of_layer += rows_of('cut', Scores.of(found['cut'][l - 1], inside, known), mine, {})
             rows += [{'network': net.name, 'weights': net.kind, 'layer': l, **row} for row in of_layer]
-    guesses = guesses_of(nets[0], list(named(images, chosen)), true, c.batch_size)
+    guesses = guesses_of(nets[0], list(named(images, chosen)), true)
     guesses = [{'network': name, 'weights': 'none', **of_objects(each, true.real, True),
                 **mean_and_spread({'iou': guess.whole, 'covers': guess.covers})}
                for name, (guess, each) in guesses.items()]
@@ -141,7 +137,7 @@ def draw_objects(c, nets):
         axes[0, 2 * i].imshow(picture[i])
         paint(axes[0, 2 * i + 1], picture[i], numbers, 'true masks')
     for row, net, (picture, true) in zip(axes[1:], nets, seen):
-        l, grid, pixels_of = which_layer(c, net.model), net.patches, true.cells(slice(None), net.patches)
+        l, grid, pixels_of = which_layer(c, net.model), net.patches, true.cells(net.patches)
         found = masks_in(c, list(layers.inside(net.model, pixels(net, shown)))[l - 1], grid)
         overlap, best = Scores.of(found['head'], *pixels_of).whole.max(1)               # of each picture
         of_cuts = Scores.of(found.get('cut', found['head'][:, :0]), *pixels_of).each.amax(2)
