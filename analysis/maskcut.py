@@ -18,6 +18,7 @@ import torch.nn.functional as F
 WEAK = 1e-5     # how two patches are tied that are not alike
 OVERLAP = 0.5   # a mask that shares more than this with the last one, as intersection over union, is dropped
 SMALLEST = 0.01  # and one that covers at most this share of the picture
+CORNERS = [0, 0, -1, -1], [0, -1, 0, -1]
 EQUAL = 1e-9    # entries of the eigenvector that differ by less count as equal: the difference is rounding
 
 
@@ -45,11 +46,9 @@ def numbered(mask):
 
 def cut(features, grid, tau):
     """One object: bool (H, W). features (d, N), those of patches that are taken out zero."""
-    H, W = grid
     x = second_eigenvector(affinity(features, tau))
-    part = (x > x.mean()).view(H, W)
-    corners = part[0, 0].int() + part[0, -1] + part[-1, 0] + part[-1, -1]
-    if corners >= 3:                                                    # the background
+    part = (x > x.mean()).view(grid)
+    if part[CORNERS].sum() >= 3:                                        # the background
         x, part = -x, ~part
     number = numbered(part)
     largest = (x > x.max() - EQUAL).int().argmax()                      # the first of equal ones
@@ -62,12 +61,12 @@ def maskcut(features, grid, tau=0.15, masks=3):
     features (d, N) of the patches of a grid (H, W), row by row, such as the keys of an attention
     layer. tau: the cosine from which patches are alike.
     """
-    (H, W), found, last = grid, [], None
+    taken = last = torch.zeros(grid, dtype=torch.bool, device=features.device)
+    found = []
     for i in range(masks):
-        taken = torch.stack(found).any(0) if found else torch.zeros(H, W, dtype=torch.bool, device=features.device)
         mask = cut(features * ~taken.flatten(), grid, tau)
-        if i and ((mask & last).sum() > OVERLAP * (mask | last).sum() or mask.sum() <= SMALLEST * H * W):
+        if i and ((mask & last).sum() > OVERLAP * (mask | last).sum() or mask.sum() <= SMALLEST * mask.numel()):
             mask = torch.zeros_like(mask)
-        last = mask
         found.append(mask & ~taken)
+        taken, last = taken | mask, mask
     return torch.stack(found)

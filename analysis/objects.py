@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from analysis.maskcut import numbered
+from analysis.maskcut import CORNERS, numbered
 from analysis.samples import pixels
 from tasks import augment
 from tasks.masks import UNKNOWN, Masks
@@ -99,9 +99,8 @@ def average_precision(each, found, certainty, real, thresholds=THRESHOLDS):
             right[:, p] = found[:, p] & (overlap >= threshold)
             left[pictures, m] &= ~right[:, p]
         sure, sorting = certainty[found].sort(descending=True, stable=True)
-        hits = right[found][sorting].double().cumsum(0)
-        last = torch.cat((sure[1:] != sure[:-1], torch.ones(min(1, len(sure)), dtype=torch.bool)))  # of equal ones
-        hits, count = hits[last], torch.arange(1, len(sure) + 1)[last]
+        count = sure.unique_consecutive(return_counts=True)[1].cumsum(0)                # with all that are equal
+        hits = right[found][sorting].double().cumsum(0)[count - 1]
         precision, recall = (hits / count).flip(0).cummax(0).values.flip(0), hits / real.sum()
         at = torch.searchsorted(recall, torch.from_numpy(np.linspace(0, 1, 101)))
         areas.append(torch.cat((precision, precision.new_zeros(1)))[at].mean().item())
@@ -122,8 +121,7 @@ def two_means(x, steps=20):
         groups = torch.stack((second == 0, second == 1), 1).float()                     # (n, 2, N)
         means = (groups @ flat) / groups.sum(-1, keepdim=True).clamp_min(1)
     part = (second == 1).unflatten(1, x.shape[1:3])
-    corners = part[:, 0, 0].int() + part[:, 0, -1] + part[:, -1, 0] + part[:, -1, -1]
-    share = part.float().mean((1, 2))
+    corners, share = part.movedim(0, -1)[CORNERS].sum(0), part.float().mean((1, 2))
     return part ^ ((corners > 2) | (corners == 2) & (share > 0.5))[:, None, None]
 
 
