@@ -4,7 +4,6 @@ Masks that are found are sets of cells of a grid: patches, or pixels. How much o
 holds is counted in pixels, so masks of patches are compared with true ones of pixels exactly.
 Pixels of which it is not known what they show do not count.
 """
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -19,26 +18,9 @@ from tasks.masks import UNKNOWN, Masks
 THRESHOLDS = tuple(0.5 + 0.05 * i for i in range(10))  # of average precision, as COCO's
 
 
-@dataclass
-class Truth:
-    """True masks of pictures as a network sees these: numbers, uint8 (n, H, W), as in tasks/masks.py; and which objects
-    there are to see, bool (n, M)."""
-    numbers: torch.Tensor
-    real: torch.Tensor
-
-    def cells(self, grid):
-        """In a grid (down, across) of N cells: the pixels that each object has in each cell (n, M, N), and the pixels
-        of each cell that are known (n, N); float32."""
-        numbers, M = self.numbers, self.real.size(1)
-        sides = [side // n for side, n in zip(numbers.shape[1:], grid)]
-        masks = torch.stack([*(numbers == m for m in range(1, M + 1)), numbers != UNKNOWN], 1)      # (n, M + 1, H, W)
-        counted = F.avg_pool2d(masks.float(), sides, divisor_override=1).flatten(2)     # sums, exactly: (n, M + 1, N)
-        return counted[:, :M], counted[:, M]
-
-
 def truth(net, images, chosen):
-    """The Truth of pictures of an ImageSplit, by index, as a network sees them. Raises Mistake if
-    the dataset has no masks."""
+    """The true masks of pictures of an ImageSplit, by index, as a network sees these: numbers, uint8 (n, H, W), as in
+    tasks/masks.py. Raises Mistake if the dataset has no masks."""
     masks, found = Masks(images), []
     for i in chosen:
         numbers, _ = masks[i]
@@ -47,9 +29,17 @@ def truth(net, images, chosen):
             grey = pixels(net, [('', (numbers == m)[..., None] * np.uint8(255))])       # (1, 1, H, W)
             seen[augment.denormalize(grey)[0, ..., 0].cpu() > 127] = m
         found.append(seen)
-    numbers = torch.stack(found)
+    return torch.stack(found)
+
+
+def cells(numbers, grid):
+    """Of true masks (n, H, W), in a grid (down, across) of N cells: the pixels that each object has in each cell
+    (n, M, N), and the pixels of each cell that are known (n, N); float32."""
     M = max(1, numbers.masked_fill(numbers == UNKNOWN, 0).max().item())
-    return Truth(numbers, torch.stack([(numbers == m).flatten(1).any(1) for m in range(1, M + 1)], 1))
+    sides = [side // n for side, n in zip(numbers.shape[1:], grid)]
+    masks = torch.stack([*(numbers == m for m in range(1, M + 1)), numbers != UNKNOWN], 1)      # (n, M + 1, H, W)
+    counted = F.avg_pool2d(masks.float(), sides, divisor_override=1).flatten(2)         # sums, exactly: (n, M + 1, N)
+    return counted[:, :M], counted[:, M]
 
 
 # ---- scores ---------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import torch
 
 from analysis import layers
 from analysis.maskcut import maskcut
-from analysis.objects import Scores, average_precision, connected, truth, two_means
+from analysis.objects import Scores, average_precision, cells, connected, truth, two_means
 from analysis.panels import mean_and_spread, over_layers, picture_grid, say_rows, say_table
 from analysis.samples import batches, choose, pixels, which_layer
 from engine.curve import COLOURS
@@ -38,13 +38,13 @@ def guesses_of(net, shown, true):
     H, W = net.model.config.image_size
     middle = torch.zeros(H, W, dtype=torch.bool)
     middle[H // 4:H - H // 4, W // 4:W - W // 4] = True
-    cells, dots = true.cells(net.patches), true.cells((H, W))
-    cover = cells[0] * math.prod(net.patches) / (H * W)                 # of each patch by each object (n, M, N)
+    patches, dots = cells(true, net.patches), cells(true, (H, W))
+    cover = patches[0] * math.prod(net.patches) / (H * W)               # of each patch by each object (n, M, N)
     colours = two_means(augment.denormalize(pixels(net, shown)).cpu())
     fixed = torch.stack((middle, torch.ones_like(middle))).flatten(1).expand(len(cover), -1, -1)    # (n, 2, H W)
     return {
         'the patches that objects cover most of': [
-            Scores.of(found > 0.5, *cells) for found in (cover.sum(1, keepdim=True), cover)],
+            Scores.of(found > 0.5, *patches) for found in (cover.sum(1, keepdim=True), cover)],
         'two groups of pixels by colour': [
             Scores.of(found.flatten(2), *dots) for found in (colours[:, None], connected(colours, 3))],
         'the middle, half as wide and high': [Scores.of(fixed[:, :1], *dots)] * 2,
@@ -62,15 +62,16 @@ def of_objects(scores, real, one_by_one):
             'ap': average_precision(*held)}
 
 
-def rows_of(name, scores, true, more):
-    """Rows of the table, of P masks called `name`, more {column: (n, P)}: each mask, the best of each picture or
-    object, and for heads the mean of all."""
+def rows_of(name, masks, inside, known, **more):
+    """Rows of the table, of masks (n, P, N) called `name`, more {column: (n, P)}: each mask, the best of each picture
+    or object, and for heads the mean of all. Other arguments as of `overlaps`."""
+    scores = Scores.of(masks, inside, known)
     values = {'iou': scores.whole, 'covers': scores.covers, **more}
     for i in range(scores.whole.size(1)):
         yield {'masks': f'{name} {i + 1}', **mean_and_spread({k: t[:, i] for k, t in values.items()})}
     best = scores.whole.argmax(1, keepdim=True)
     yield {'masks': f'best {name}', **mean_and_spread({k: t.gather(1, best)[:, 0] for k, t in values.items()}),
-           **of_objects(scores, true.real, one_by_one=name == 'cut')}
+           **of_objects(scores, inside.any(-1), one_by_one=name == 'cut')}
     if name == 'head':
         yield {'masks': 'mean head', **mean_and_spread({k: t.mean(1) for k, t in values.items()})}
 
@@ -79,28 +80,27 @@ def draw_segmentation(c, nets):
     """Attention and MaskCut against true masks, layer by layer."""
     images, chosen = choose(c, nets[0], c.num_samples or 1000)
     true, rows = truth(nets[0], images, chosen), []
+    real = cells(true, nets[0].patches)[0].any(-1)                      # which objects there are to see, (n, M)
     for net in nets:
-        mine, grid = truth(net, images, chosen), net.patches
-        found = layers.of_all(net.model, batches(c, net, 1000), lambda step: masks_in(c, step, grid))
-        inside, known = mine.cells(grid)
+        found = layers.of_all(net.model, batches(c, net, 1000), lambda step: masks_in(c, step, net.patches))
+        inside, known = cells(truth(net, images, chosen), net.patches)
         for l, (maps, heads) in enumerate(zip(found['maps'], found['head']), 1):
             on = (maps @ inside.sum(1)[..., None] / (maps @ known[..., None]).clamp_min(1e-9))[..., 0]      # (n, K)
-            of_layer = [*rows_of('head', Scores.of(heads, inside, known), mine, {'on_mask': on})]
+            of_layer = [*rows_of('head', heads, inside, known, on_mask=on)]
             if 'cut' in found:
-                of_layer += rows_of('cut', Scores.of(found['cut'][l - 1], inside, known), mine, {})
+                of_layer += rows_of('cut', found['cut'][l - 1], inside, known)
             rows += [{'network': net.name, 'weights': net.kind, 'layer': l, **row} for row in of_layer]
     guesses = guesses_of(nets[0], list(named(images, chosen)), true)
-    guesses = [{'network': name, 'weights': 'none', **of_objects(each, true.real, True),
+    guesses = [{'network': name, 'weights': 'none', **of_objects(each, real, True),
                 **mean_and_spread({'iou': guess.whole, 'covers': guess.covers})}
                for name, (guess, each) in guesses.items()]
     say_scores(c, rows, guesses, nets)
-    area = (((true.numbers > 0) & (true.numbers < UNKNOWN)).sum() / (true.numbers != UNKNOWN).sum()).item()
-    print(f'{true.real.sum():,} objects cover {area:.1%} of these {len(chosen):,} pictures; no network saw masks')
+    area = (((true > 0) & (true < UNKNOWN)).sum() / (true != UNKNOWN).sum()).item()
+    print(f'{real.sum():,} objects cover {area:.1%} of these {len(chosen):,} pictures; no network saw masks')
     panels = {'best head': (f"patches with {c.share:.0%} of the best head's attention", 'intersection over union'),
-              'mean head': ('attention on the objects, mean head', 'share'),
-              'best cut': (f"best of MaskCut's masks (at most {c.masks}), of {c.cut}s", 'overlap with each object')}
-    if c.cut == 'none':
-        del panels['best cut']
+              'mean head': ('attention on the objects, mean head', 'share')}
+    if c.cut != 'none':
+        panels['best cut'] = f"best of MaskCut's masks (at most {c.masks}), of {c.cut}s", 'overlap with each object'
     drawn = [{masks: torch.tensor([[row[name]] for row in rows if (row['network'], row['masks']) == (net.name, masks)])
               for masks, name in zip(panels, ('iou', 'on_mask', 'object'))} for net in nets]
     levels = {row['network']: {'best head': row['iou'], 'best cut': row['object']} for row in guesses}
@@ -133,11 +133,11 @@ def draw_objects(c, nets):
     left = ['', *(f'{net.label}\nlayer {which_layer(c, net.model)}' for net in nets)]
     figure, axes = picture_grid(1.05, left, 2 * len(shown) * [''])
     picture, true = seen[0]
-    for i, numbers in enumerate(true.numbers.masked_fill(true.numbers == UNKNOWN, 0)):
+    for i, numbers in enumerate(true.masked_fill(true == UNKNOWN, 0)):
         axes[0, 2 * i].imshow(picture[i])
         paint(axes[0, 2 * i + 1], picture[i], numbers, 'true masks')
     for row, net, (picture, true) in zip(axes[1:], nets, seen):
-        l, grid, pixels_of = which_layer(c, net.model), net.patches, true.cells(net.patches)
+        l, grid, pixels_of = which_layer(c, net.model), net.patches, cells(true, net.patches)
         found = masks_in(c, list(layers.inside(net.model, pixels(net, shown)))[l - 1], grid)
         overlap, best = Scores.of(found['head'], *pixels_of).whole.max(1)               # of each picture
         of_cuts = Scores.of(found.get('cut', found['head'][:, :0]), *pixels_of).each.amax(2)
