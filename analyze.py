@@ -37,7 +37,7 @@ import torch
 
 from analysis import (compression, curves, denoising, diffusion, drawings, layers, majorizer, page, projection,
                       reduction, scores, segmentation, sheet, sparsification)
-from analysis.samples import SubjectsConfig, check_shown, subjects
+from analysis.samples import SubjectsConfig, subjects
 from engine import plots, settings
 from engine.settings import Mistake
 from engine.trained import from_command_line
@@ -110,10 +110,7 @@ def main(argv):
         settings.check_choices(c, part=('', *layers.PARTS), cut=segmentation.CUTS, measure=('paper', 'released'),
                                show=('', 'rate', 'sparsity', 'objective'))
         c = replace(c, dataset=c.dataset or run['settings'].get('dataset', ''))  # one for all networks
-        random = command not in ('tokens', 'attention', 'pca', 'objects')  # these draw no random weights
-        shown = [subjects(c, run, changes, random)]
-        for net in shown[0]:
-            check_shown(c, command, net)
+        shown = [subjects(c, run, changes, command)]
     else:
         draw, Config = THEORIES[command]
         c, shown = Config(**settings.check(given, Config)), []

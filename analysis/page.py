@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from analysis.samples import SubjectsConfig, check_shown, pictures, pixels, started, subjects, texts
+from analysis.samples import SubjectsConfig, pictures, pixels, started, subjects, texts
 from engine.checkpoint import write_file
 from engine.networks import grid
 from engine.plots import check_free
@@ -41,9 +41,7 @@ class PageConfig(SubjectsConfig):
 def main(words):
     c, run, overrides = from_command_line(words, PageConfig)
     check_free(c.out, c.overwrite or c.out == PageConfig.out, '--out', ['.html'])
-    nets = subjects(c, run, overrides, random=False)
-    for net in nets:
-        check_shown(c, 'page', net)
+    nets = subjects(c, run, overrides, 'page')
     check(nets)
     content = page(c, nets)
     write_file(c.out, lambda f: f.write(content))

@@ -56,9 +56,9 @@ class Subject:
         return grid(self.model.config)
 
 
-def subjects(c, run, changes, random):
-    """The networks of --ckpt and --beside. changes: settings that were typed for that of --ckpt. If random, also one
-    with random weights for each different config."""
+def subjects(c, run, changes, command):
+    """The networks of --ckpt and --beside. changes: settings that were typed for that of --ckpt. Commands that compare
+    with them get also one with random weights for each different config."""
     device, found, firsts = choose_device(c.device), [], {}
     paths = dict.fromkeys((c.ckpt, *filter(None, c.beside.split(','))))
     for path, label in told_apart(paths).items():
@@ -66,8 +66,9 @@ def subjects(c, run, changes, random):
         model = load_model(held, new_head='headless' in held, **own).to(device)
         print(heading(path, held, model))
         found.append(Subject(path, held, model, label, f'C{len(found)}', device=device))
+        check_shown(c, command, found[-1])
         firsts.setdefault(repr(model.config), found[-1])
-    for first in firsts.values() if random else ():
+    for first in firsts.values() if command not in ALONE else ():
         torch.manual_seed(c.seed)
         model = type(first.model)(first.model.config).eval().to(device)
         name = 'random weights' if len(firsts) == 1 else f'{first.name}, random weights'
@@ -77,6 +78,7 @@ def subjects(c, run, changes, random):
 
 NEED = {'pca': 'pictures', 'segment': 'pictures', 'objects': 'pictures', 'tokens': 'pictures and texts',
         'attention': 'pictures and texts'}  # what networks must read
+ALONE = 'tokens', 'attention', 'pca', 'objects', 'page'  # commands without random weights
 
 
 def check_shown(c, command, net):
