@@ -75,22 +75,19 @@ def picture_grid(side, left, above):
 def small_maps(maps, side, x, y, bar, xticks, yticks, **colours):
     """A figure of maps {title: array} of so many inches each, with a bar of colours, and its panels. x and y say what
     their axes are, below the last and left of the first of each row; xticks, yticks: (where, what) on them."""
-    n = len(maps)
-    wide = max(1, min(n, int(12 / side)))
-    down = math.ceil(n / wide)
-    figure, axes = panels(side * wide + 1.2, (side + 0.4) * down + 0.3, down, wide)
-    for axis in axes[n:]:
-        axis.set_visible(False)
+    wide = max(1, min(len(maps), int(12 / side)))
+    down = math.ceil(len(maps) / wide)
+    figure = plots.pyplot().figure(figsize=(side * wide + 1.2, (side + 0.4) * down + 0.3), layout='constrained')
+    axes = [figure.add_subplot(down, wide, i + 1, xlabel=x, ylabel=y) for i in range(len(maps))]
     for axis, (title, values) in zip(axes, maps.items()):
         image = axis.imshow(values, **colours)
         axis.set_title(title, fontsize='small')
-        axis.set(xlabel=x, ylabel=y)
         axis.set_xticks(*xticks)
         axis.set_yticks(*yticks)
         axis.tick_params(labelsize=7, length=2)
         axis.label_outer()
-    figure.colorbar(image, ax=axes[:n], label=bar, extend='max')
-    return figure, axes[:n]
+    figure.colorbar(image, ax=axes, label=bar, extend='max')
+    return figure, axes
 
 
 def scale_of(parts, most=math.inf, share=0.99):
