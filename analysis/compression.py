@@ -170,8 +170,8 @@ def means_of(values, how):
 
 
 def draw_steps(axis, net, values, how):
-    """A line for each layer."""
-    style = '-' if net.kind == 'trained' else '--'
-    for l, rates in enumerate(means_of(values, how).T.tolist(), 1):
-        axis.plot((l, l + 0.35, l + 0.7), rates, color=net.colour, linestyle=style, label=net.label if l == 1 else None)
-        axis.plot(l, rates[0], marker='o', fillstyle='none', color=net.colour)
+    """A line for each layer, with a ring before it."""
+    rates = means_of(values, how)
+    places = torch.tensor([[0], [0.35], [0.7]]) + torch.arange(1, rates.size(1) + 1)
+    axis.plot(places, rates, color=net.colour, linestyle='-' if net.kind == 'trained' else '--', label=net.label,
+              marker='o', markevery=[0], fillstyle='none')

@@ -3,7 +3,6 @@ drawn from the paper's own model, and with --ckpt in a trained network. Tokens a
 has columns.
 """
 import math
-import operator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,7 +27,6 @@ class DenoiseConfig(TheoryConfig):
 
 # Meets every condition but that of eq. (11) on N, 177,500 tokens: their attention weights do not fit into memory.
 NEAR = dict(n_head=2, head_dim=768, tokens=128, delta=0.01)
-SIGNS = {'>': operator.gt, '>=': operator.ge, '<=': operator.le}
 
 
 def conditions(c):
@@ -49,7 +47,8 @@ def conditions(c):
         ('Lemma 2', 'p', p, '>=', '16 (sqrt(log N) + 1)^2', 16 * wide),
         ('Lemma 2 (iv)', 'N', N, '>=', '16 K^4', 16 * K ** 4),          # in its proof, as if eq. (11) implied it
         ('Lemma 3', 'p', p, '>=', '64 (sqrt(log N) + 1)^2', 64 * wide)]
-    return [(SIGNS[sign](value, limit), f'{where:14}{what} = {value:g} {sign} {words} = {limit:.4g}')
+    return [({'>': value > limit, '>=': value >= limit, '<=': value <= limit}[sign],
+             f'{where:14}{what} = {value:g} {sign} {words} = {limit:.4g}')
             for where, what, value, sign, words, limit in rows]
 
 
