@@ -48,16 +48,13 @@ def draw_tokens(c):
     return normalize(Z.flatten(0, 1), dim=-1), U, measures.random_bases(c.n_head, c.head_dim, c.d, generator)
 
 
-GRADIENT, SHIPPED = 'gradient step, eq. (9)', 'as shipped, true subspaces'
-
-
 def compression_steps(c, U, V):
     """{method: a function from tokens (N, d) to what one step adds to them}. U: the true subspaces,
     V: random ones."""
     true, other, kappa = shipped_attention(U), shipped_attention(V), c.step / c.gamma
-    return {GRADIENT: lambda Z: -kappa * measures.compressed_rate_gradient(Z, U, c.eps),
+    return {'gradient step, eq. (9)': lambda Z: -kappa * measures.compressed_rate_gradient(Z, U, c.eps),
             'approximation, eq. (10)': lambda Z: kappa * eq10_step(c, Z, true),
-            SHIPPED: lambda Z: attend(true, Z, c.d ** 0.5),                            # the length after a LayerNorm
+            'as shipped, true subspaces': lambda Z: attend(true, Z, c.d ** 0.5),       # the length after a LayerNorm
             'as shipped, random subspaces': lambda Z: attend(other, Z, c.d ** 0.5)}
 
 
@@ -82,7 +79,7 @@ def draw_compression(c):
     """CRATE's compression with the true subspaces U: R^c (eq. 8) and signal to noise after each step of the exact
     gradient (eq. 9), of eq. (10), and of attention as shipped, with U and with random subspaces. Then the same for
     fewer and for more tokens: appendix A.3 of CRATE and Assumption 2 of CRATE-MAE need N <= d."""
-    least = c.n_head * max(1, c.d // 8 // c.n_head)
+    least = c.n_head * max(1, c.head_dim // 8)
     c = replace(c, tokens=c.n_head * max(1, c.tokens // c.n_head))
     rows, best = [], []
     for N in sorted({c.tokens} | {least * 2 ** i for i in range(7)}):
@@ -94,7 +91,7 @@ def draw_compression(c):
     mine = [row for row in rows if row['tokens'] == c.tokens]
     say_steps(c, mine)
     print('factor of the best step on signal to noise, by the number of tokens:')
-    say_rows([row for method in (GRADIENT, SHIPPED) for row in best if row['method'] == method])
+    say_rows(best)
     figure, axes = panels(13.2, 4.2, 1, 3)
     lines(axes[0], mine, 'method', 'step', 'rate', title=f'R^c in the true subspaces, N/d = {c.tokens / c.d:g}',
           ylabel='nats a token, eq. (8)', ylim=(0, None))

@@ -32,9 +32,9 @@ def draw_layers(c, nets):
         raise Mistake(f'{nets[0].name} has no sparsity to show: nothing in it sets numbers to zero; give --show=rate')
     say_walks(nets, found, *shown)
     for k in shown if hasattr(nets[0].model.layers[0], 'ista') else ():
-        steps, way = found[0][k].mean(1).diff(), 'rises' if k == 'objective' else 'falls'
-        seen = steps > 0 if way == 'rises' else steps < 0
-        print(f'here {k} {way} in {seen.sum()} of {len(steps)} steps; the theory says {way}')
+        way, sign = ('rises', 1) if k == 'objective' else ('falls', -1)
+        seen = sign * found[0][k].mean(1).diff() > 0
+        print(f'here {k} {way} in {seen.sum()} of {len(seen)} steps; the theory says {way}')
     return over_layers(nets, found, shown)
 
 

@@ -76,19 +76,19 @@ def subjects(c, run, changes, command):
     return found
 
 
-NEED = {'pca': 'pictures', 'segment': 'pictures', 'objects': 'pictures', 'tokens': 'pictures and texts',
-        'attention': 'pictures and texts'}  # what networks must read
+NEED = {'pca': 'images', 'segment': 'images', 'objects': 'images', 'tokens': 'images or text',
+        'attention': 'images or text'}  # what networks must read
 ALONE = 'tokens', 'attention', 'pca', 'objects', 'page'  # commands without random weights
 
 
 def check_shown(c, command, net):
     """Raises Mistake, before any work, for a network of which a command has nothing to show, and for samples of yours
     that it cannot read."""
-    found, reads = '', {'images': 'pictures', 'text': 'texts', 'functions': 'functions'}[net.reads]
-    if c.image and reads != 'pictures' or c.start and reads != 'texts':
-        found = f'reads {reads}; leave --{"image" if c.image else "start"} out'
-    if reads not in NEED.get(command, reads):
-        found = f'reads {reads}, and {command} is for {NEED[command]}; take --ckpt of another run'
+    found = ''
+    if c.image and net.reads != 'images' or c.start and net.reads != 'text':
+        found = f'reads {net.reads}; leave --{"image" if c.image else "start"} out'
+    if net.reads not in NEED.get(command, net.reads):
+        found = f'reads {net.reads}, and {command} is for {NEED[command]}; take --ckpt of another run'
     if command in NEED.keys() - {'tokens'} and hasattr(layers.attentions(net.model)[0], 'memberships'):
         found = 'is of ToST: its TSSA compares no tokens and has no class token; take --ckpt of another run'
     if command in ('denoise', 'subspaces') and getattr(net.model.config, 'n_head', 0) == 1:
@@ -108,9 +108,9 @@ def which_layer(c, model):
 def which_heads(c, attention):
     """The heads asked for, from 1; all by default."""
     K, asked = layers.needed(attention, 'K'), [h.strip() for h in c.heads.split(',') if h.strip()]
-    if not all(h.isdecimal() and 1 <= int(h) <= K for h in asked):
+    if not {*asked} <= {*map(str, range(1, K + 1))}:
         raise Mistake(f'heads={c.heads}: the network has heads 1 to {K}; give some of them with commas between them')
-    return list(dict.fromkeys(int(h) for h in asked)) or list(range(1, K + 1))
+    return [int(h) for h in dict.fromkeys(asked)] or [*range(1, K + 1)]
 
 
 # ---- pictures -------------------------------------------------------------------------------------------------------

@@ -63,8 +63,7 @@ def draw(s, c):
     images, rng = ImageSplit(Path(s.data_dir) / s.dataset, s.split), np.random.default_rng(s.seed)
     chosen = np.sort(rng.choice(len(images), min(s.rows, len(images)), replace=False))
     draws = rng.random((len(chosen), s.columns - 1, draws_needed(c)))
-    size = s.image_size or tuple(images[chosen, draws, None, None][1][0].tolist())
-    size = size if isinstance(size, tuple) else (size, size)
+    size = tuple(np.broadcast_to(s.image_size or images[chosen, draws, None, None][1][0], 2).tolist())
 
     def read(draws, columns=None):
         return (torch.as_tensor(a) for a in images[chosen, draws, size, columns])

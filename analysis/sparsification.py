@@ -48,9 +48,8 @@ def draw_sparsification(c):
         Y, norm = X @ D.mT + c.noise * noise, torch.linalg.matrix_norm(D, 2).item() ** 2
         found = steps_in(c, D, Y, norm)
         rows += [{'dictionary': name, 'norm2': norm, **row} for row in found]
-        least, empty = found[0]['minimum'], found[0]['objective_of_zero']
-        axis.axhline(least, color='black', linestyle='--', linewidth=1, label='the minimum')
-        axis.axhline(empty, color='grey', linestyle=':', linewidth=1, label='codes Z = 0')
+        axis.axhline(found[0]['minimum'], color='black', linestyle='--', linewidth=1, label='the minimum')
+        axis.axhline(found[0]['objective_of_zero'], color='grey', linestyle=':', linewidth=1, label='codes Z = 0')
         lines(axis, found, 'step_size', 'step', 'objective', title=f'{name} dictionary, 2/|D|^2 = {2 / norm:.3g}',
               xlabel='step; the first is the layer', ylabel='LASSO per token, eq. (16)', xscale='symlog', yscale='log')
     print(f'before the layer, at relu(Y), after it and after {c.steps} steps:')
