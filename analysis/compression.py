@@ -92,7 +92,7 @@ def draw_compression(c):
     say_steps(c, mine)
     print('factor of the best step on signal to noise, by the number of tokens:')
     say_rows(best)
-    figure, axes = panels(13.2, 4.2, 1, 3)
+    figure, axes = panels(13.2, 4.2, 3)
     lines(axes[0], mine, 'method', 'step', 'rate', title=f'R^c in the true subspaces, N/d = {c.tokens / c.d:g}',
           ylabel='nats a token, eq. (8)', ylim=(0, None))
     lines(axes[1], mine, 'method', 'step', 'snr', title="signal to noise, AoT's eq. (6)", ylim=(0, None))

@@ -80,7 +80,7 @@ def draw_denoising(c):
         say_table((f'{name}, K = {s.n_head}, p = {s.head_dim}, N = {s.n_head * s.tokens}: '
                    f'{sum(met for met, _ in held)} of {len(held)} conditions', 'met'), [row[::-1] for row in held])
     regimes = {'as it is': (1, 1), 'five times the step': (5, 1), '2.5 times the noise': (1, 2.5)}
-    rows, said, (figure, axes) = [], [], panels(13.2, 4.2, 1, len(regimes))
+    rows, said, (figure, axes) = [], [], panels(13.2, 4.2, len(regimes))
     for axis, (regime, (step, noise)) in zip(axes, regimes.items()):
         factor = 1 + step * c.eta * c.tau
         curves = [{'curve': 'Theorem 1', 'layer': l, 'ratio': factor ** l} for l in range(c.n_layer + 1)]

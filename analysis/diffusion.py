@@ -127,7 +127,7 @@ def draw_diffusion(c):
         error = math.hypot(noisy['standard_error'], ordinary['standard_error'])
         apart = abs(noisy['value'] - ordinary['value']) / error
         print(f'here {noisy["what"]} and (2.11) differ by {apart:.1f} standard errors; the paper says by none')
-    figure, (axis,) = panels(8.4, 4.8, 1, 1)
+    figure, (axis,) = panels(8.4, 4.8, 1)
     lines(axis, trips, 'what', 'kappa', 'value', title=f'errors, with kappa x layers = {c.depth:g}',
           ylabel='distance, of |Z|', xscale='log', yscale='log')
     return figure, trips + laws

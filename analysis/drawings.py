@@ -18,9 +18,8 @@ from tasks import augment
 
 def draw_layers(c, nets):
     """CRATE, Figures 3, 4, 5 and 12, and eq. (1): R^c, sparsity and the objective of every layer."""
-    def measure(step):
-        return layers.layer_measures(step, c.measure, c.part or 'value', c.threshold)
-    found = [layers.of_all(net.model, batches(c, net, 256), measure) for net in nets]
+    found = [layers.of_all(net.model, batches(c, net, 256), lambda step: layers.layer_measures(
+        step, c.measure, c.part or 'value', c.threshold)) for net in nets]
     above = f', |z| > {c.threshold:g}' * bool(c.threshold)
     tokens = {'paper': 'after attention, Z^(l+1/2), eps = 0.5',
               'released': 'before attention, LN(Z^l), as released, eps = 0.01'}[c.measure]
@@ -73,12 +72,9 @@ def draw_subspaces(c, nets):
 
 def draw_tokens(c, nets):
     """CRATE, Figure 6: the tokens of one sample after every layer, a random part of them."""
-    net, name = nets[0], 'a text'
-    if net.reads == 'images':
-        shown = pictures(c, net, 1)[:1]
-        x, name = pixels(net, shown), shown[0][0]
-    else:
-        x, _ = tokens_of(c, net, net.model.config.block_size, net.model.config.block_size)
+    net = nets[0]
+    shown = pictures(c, net, 1)[:1] if net.reads == 'images' else []
+    x = pixels(net, shown) if shown else tokens_of(c, net)[0]
     after = [step.after[0].float().cpu() for step in layers.inside(net.model, x)]       # L of (N, d)
     rng = np.random.default_rng(c.seed)
     some, channels = (np.sort(rng.permutation(n)[:c.size]) for n in after[0].shape)
@@ -88,7 +84,7 @@ def draw_tokens(c, nets):
     ticks = [(range(len(them))[::step], them[::step] + 1) for them, step in ((channels, 12), (some, 6))]
     figure, _ = small_maps(maps, 2, 'channel', 'token', 'number in the token', *ticks, vmin=-top * signed, vmax=top,
                            cmap='RdBu_r' if signed else 'Blues', aspect='auto', interpolation='nearest')
-    print(f'{name}: a token is a row, and white where it is zero')
+    print(f'{shown[0][0] if shown else "a text"}: a token is a row, and white where it is zero')
     say_walks(nets, [{'share of non-zeros': torch.tensor(share)[:, None]}], 'share of non-zeros')
     return figure, [{'layer': l, 'token': some[i] + 1, 'channel': channels[j] + 1, 'value': part[i, j].item()}
                     for l, part in enumerate(parts, 1) for i, j in np.ndindex(part.shape)]

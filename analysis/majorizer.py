@@ -129,7 +129,7 @@ def draw_majorizer(c):
     say_rows([row for row in rows if row['step'] in (0, 1, c.steps)])
     holds = touches < 1e-9 and gaps[PAPER] >= -1e-9
     print(f'here the bound {"lies above -R" if holds else "does not lie above -R"}; the theory says it lies above')
-    figure, (axis,) = panels(8.4, 4.6, 1, 1)
+    figure, (axis,) = panels(8.4, 4.6, 1)
     lines(axis, rows, 'phi', 'step', 'value', title='phi, eq. (77), step by step; the first is the layer',
           xscale='symlog')
     return figure, rows

@@ -5,12 +5,11 @@ texts, and the forward pass in JavaScript. Its parts lie in analysis/page/: netw
 pass, page.js what one sees and touches.
 """
 import base64
-import dataclasses
 import html
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +84,7 @@ def network(net):
     named = c.task == 'image' and c.num_classes > 1
     classes = net.run['data'].get('classes') or [f'class {k}' for k in range(c.num_classes)] if named else None
     return {'name': net.label, 'model': net.run['model'], 'classes': classes,
-            'config': dataclasses.asdict(c), 'weights': base64.b64encode(weights).decode(),
+            'config': asdict(c), 'weights': base64.b64encode(weights).decode(),
             'tensors': [(k, t.shape) for k, t in tensors]}
 
 

@@ -42,10 +42,10 @@ def span(values, unit='.3f'):
 
 # ---- panels ---------------------------------------------------------------------------------------------------------
 
-def panels(wide, high, down, across, **more):
-    """A figure of so many inches, and its panels (down x across) in one list."""
+def panels(wide, high, across, **more):
+    """A figure of so many inches, and its panels beside each other."""
     figure = plots.pyplot().figure(figsize=(wide, high), layout='constrained')
-    return figure, list(figure.subplots(down, across, squeeze=False, **more).flat)
+    return figure, figure.subplots(1, across, squeeze=False, **more)[0]
 
 
 def lines(axis, rows, name, x, y, **labels):
@@ -62,9 +62,8 @@ def lines(axis, rows, name, x, y, **labels):
 def picture_grid(side, left, above):
     """A figure, and its panels without ticks of so many inches each, an array (rows, columns), with these words left of
     the rows and above the columns."""
-    figure, axes = panels(side * len(above) + 1.2, side * len(left) + 0.3, len(left), len(above),
-                          subplot_kw={'xticks': [], 'yticks': []})
-    axes = np.reshape(axes, (len(left), len(above)))
+    figure = plots.pyplot().figure(figsize=(side * len(above) + 1.2, side * len(left) + 0.3), layout='constrained')
+    axes = figure.subplots(len(left), len(above), squeeze=False, subplot_kw={'xticks': [], 'yticks': []})
     for axis, words in zip(axes[:, 0], left):
         axis.set_ylabel(words, fontsize='small')
     for axis, words in zip(axes[0], above):
@@ -115,7 +114,7 @@ def over_layers(nets, found, shown, levels={}, draw=draw_line):
     each, with what `draw` draws of a network; levels {name: {column: height}}: thin lines to compare with. Returns the
     figure, with one legend, and the rows of its table: of each layer the mean of each column and its standard
     deviation."""
-    figure, axes = panels(max(8.4, 4.6 * len(shown)), 3.8, 1, len(shown))
+    figure, axes = panels(max(8.4, 4.6 * len(shown)), 3.8, len(shown))
     held = {}
     for axis, (column, (title, unit)) in zip(axes, shown.items()):
         for net, values in zip(nets, found):

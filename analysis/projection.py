@@ -138,7 +138,7 @@ def draw_nearest(c):
     say_table(('Figure 3, two lines', 'mean cosine', 'turns to the nearest'),
               [(name, *towards(field, x)) for name, field in arrows.items()])
     print(f'here the cosine to the direction of the nearest subspace is {mine["cosine"]:.2f}; the theory says 1')
-    figure, axes = panels(13.2, 3.9, 1, 4)
+    figure, axes = panels(13.2, 3.9, 4)
     for axis, (name, field) in zip(axes, arrows.items()):
         axis.quiver(*x.T, *(field / field.norm(dim=1).max()).T, angles='xy', color='C0')
         axis.axhline(0, color='C1', linewidth=1)

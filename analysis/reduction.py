@@ -54,7 +54,7 @@ def draw_reduction(c):
     """The longer version's Figure 5: the same codes in three sets of subspaces."""
     generator = torch.Generator().manual_seed(c.seed)
     codes = torch.randn(c.n_head, c.tokens, c.head_dim, generator=generator, dtype=torch.float64) / c.head_dim ** 0.5
-    rows, (figure, axes) = [], panels(9.6, 4.4, 1, 3)
+    rows, (figure, axes) = [], panels(9.6, 4.4, 3)
     for axis, (name, U) in zip(axes, subspaces(c, generator).items()):
         groups = codes @ U.mT                                           # (K, n, d)
         Z = groups.flatten(0, 1)

@@ -177,9 +177,9 @@ def started(c, net, most):
     return ids
 
 
-def tokens_of(c, net, usual, most):
+def tokens_of(c, net, usual=None, most=torch.inf):
     """One text: its ids (1, N), and each as a label. --start with at most `most` ids, or the first
-    `usual` ids of a sample."""
+    `usual` ids of a sample; both at most as many as the context holds."""
     ids = started(c, net, most) if c.start else next(batches(c, net, 1))[0][0, :usual].tolist()
     tokenizer = Tokenizer(**net.run['data']['tokenizer'])
     labels = [repr(tokenizer.decode([i]))[1:-1] if i < tokenizer.vocab_size else '[MASK]' for i in ids]

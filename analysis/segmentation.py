@@ -90,10 +90,9 @@ def draw_segmentation(c, nets):
             if 'cut' in found:
                 of_layer += rows_of('cut', found['cut'][l - 1], inside, known)
             rows += [{'network': net.name, 'weights': net.kind, 'layer': l, **row} for row in of_layer]
-    guesses = guesses_of(nets[0], list(named(images, chosen)), true)
     guesses = [{'network': name, 'weights': 'none', **of_objects(each, real, True),
                 **mean_and_spread({'iou': guess.whole, 'covers': guess.covers})}
-               for name, (guess, each) in guesses.items()]
+               for name, (guess, each) in guesses_of(nets[0], list(named(images, chosen)), true).items()]
     say_scores(c, rows, guesses, nets)
     area = (((true > 0) & (true < UNKNOWN)).sum() / (true != UNKNOWN).sum()).item()
     print(f'{real.sum():,} objects cover {area:.1%} of these {len(chosen):,} pictures; no network saw masks')

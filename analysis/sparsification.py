@@ -43,7 +43,7 @@ def draw_sparsification(c):
     X, mask, noise = (draw(c.tokens, c.n_embd, generator=generator, dtype=torch.float64)
                       for draw in (torch.randn, torch.rand, torch.randn))
     X = X.abs() * (mask < c.share)
-    rows, (figure, axes) = [], panels(12, 4.2, 1, len(Ds), sharey=True)
+    rows, (figure, axes) = [], panels(12, 4.2, len(Ds), sharey=True)
     for axis, (name, D) in zip(axes, Ds.items()):
         Y, norm = X @ D.mT + c.noise * noise, torch.linalg.matrix_norm(D, 2).item() ** 2
         found = steps_in(c, D, Y, norm)
