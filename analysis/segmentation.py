@@ -109,11 +109,8 @@ def draw_segmentation(c, nets):
 
 def say_scores(c, rows, guesses, nets):
     """Print what the table says of one layer of each network, and of the guesses."""
-    shown = []
-    for net in nets:
-        mine = [row for row in rows if (row['network'], row['layer']) == (net.name, which_layer(c, net.model))]
-        heads = [row for row in mine if row['masks'].startswith('head ')]
-        shown += [max(heads, key=lambda row: row['iou']), *(row for row in mine if not row['masks'][-1].isdigit())]
+    shown = [row for net in nets for row in rows
+             if (row['network'], row['layer']) == (net.name, which_layer(c, net.model))]
     say_rows(shown + guesses, 'network', 'layer', 'masks', 'iou', 'object', 'ap50', 'ap', 'on_mask', 'covers')
     best = {row['weights']: row['iou'] for row in reversed(shown) if row['masks'] == 'best head'}   # the first of each
     guess = max(guesses[1:], key=lambda row: row['iou'])                # the first of them knows the masks
