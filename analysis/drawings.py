@@ -1,8 +1,6 @@
 """What each layer of a trained network does, in figures: `layers`, `subspaces`, `tokens`, `attention`, `pca`. Each
 function gets an AnalyzeConfig and subjects, the one asked about first; it prints what it found, and returns the figure
 and the rows of its table, {column: value} each."""
-import math
-
 import numpy as np
 import torch
 
@@ -123,7 +121,7 @@ def attention_in_text(c, net, l, heads):
     x, labels = tokens_of(c, net, 24, 64)
     maps = layers.weights(*layers.at_layer(net.model, l, x), net.model.config.task == 'text')[0].cpu()       # (K, N, N)
     top = scale_of([maps.numpy()], share=0.98)                          # the first tokens have few to average
-    shown = {f'layer {l}, head {k}': maps[k - 1].where(maps[k - 1] > 0, math.nan).numpy() for k in heads}
+    shown = {f'layer {l}, head {k}': maps[k - 1].where(maps[k - 1] > 0, torch.nan).numpy() for k in heads}
     ticks = range(len(labels)), labels
     figure, axes = small_maps(shown, max(2.6, 0.14 * len(labels)), 'token that is averaged', 'token',
                               'weight of attention', ticks, ticks, vmin=0, vmax=top, cmap='viridis')

@@ -5,7 +5,6 @@ Tokens are rows, Z (N, d), where the paper has columns. Equation numbers are CRA
 NeurIPS 2023), appendix A.3. The sparse rate reduction phi, eq. (77), is replaced near a point Z0 by
 a quadratic function that lies above it and touches it at Z0; the layer goes to the minimum of that.
 """
-import math
 from dataclasses import dataclass
 
 import torch
@@ -33,7 +32,7 @@ def rate_gradient(Z, alpha):
 
 def phi(Z, alpha, lam):
     """The objective of eq. (77): infinite where a number is negative."""
-    return lam * Z.sum() - rate(Z, alpha) if (Z >= 0).all() else torch.tensor(math.inf)
+    return lam * Z.sum() - rate(Z, alpha) if (Z >= 0).all() else torch.tensor(torch.inf)
 
 
 def bound(Z, Z0, alpha, curvature=PAPER):

@@ -7,7 +7,6 @@ pass, page.js what one sees and touches.
 import base64
 import html
 import json
-import math
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +16,6 @@ import torch
 
 from analysis.samples import SubjectsConfig, pictures, pixels, started, subjects, texts
 from engine.checkpoint import write_file
-from engine.networks import grid
 from engine.plots import check_free
 from engine.settings import Mistake
 from engine.trained import from_command_line
@@ -98,7 +96,7 @@ def picture_samples(c, nets):
     masked = next((net.model for net in nets if net.model.config.task == 'masked_image'), None)
     if masked is None:
         return {'samples': samples, 'hidden': []}
-    noise = torch.from_numpy(np.random.default_rng(c.seed).random((1, math.prod(grid(masked.config)))))
+    noise = torch.from_numpy(np.random.default_rng(c.seed).random((1, masked.embed.N)))
     return {'samples': samples, 'hidden': masked.hide(noise)[0].nonzero()[:, 0].tolist()}
 
 

@@ -1,7 +1,5 @@
 """What all figures and printed tables are made of: panels, lines over layers, small maps, names, levels to compare
 with."""
-import math
-
 import numpy as np
 
 from engine import plots
@@ -75,7 +73,7 @@ def small_maps(maps, side, x, y, bar, xticks, yticks, **colours):
     """A figure of maps {title: array} of so many inches each, with a bar of colours, and its panels. x and y say what
     their axes are, below the last and left of the first of each row; xticks, yticks: (where, what) on them."""
     wide = max(1, min(len(maps), int(12 / side)))
-    down = math.ceil(len(maps) / wide)
+    down = -(-len(maps) // wide)
     figure = plots.pyplot().figure(figsize=(side * wide + 1.2, (side + 0.4) * down + 0.3), layout='constrained')
     axes = [figure.add_subplot(down, wide, i + 1, xlabel=x, ylabel=y) for i in range(len(maps))]
     for axis, (title, values) in zip(axes, maps.items()):
@@ -89,7 +87,7 @@ def small_maps(maps, side, x, y, bar, xticks, yticks, **colours):
     return figure, axes
 
 
-def scale_of(parts, most=math.inf, share=0.99):
+def scale_of(parts, most=np.inf, share=0.99):
     """Where a scale of colours ends for arrays of numbers: this share of those that are not 0 are smaller."""
     sizes = np.abs(np.concatenate([part.ravel() for part in parts]))
     return min(float(np.quantile(sizes[sizes > 0], share)) if sizes.any() else 1.0, most)

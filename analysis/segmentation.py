@@ -1,7 +1,5 @@
 """Do networks find the objects in pictures, although nobody showed them masks? `segment`, the attention of the class
 token and MaskCut against true masks, layer by layer, and `objects`, the same in pictures."""
-import math
-
 import numpy as np
 import torch
 
@@ -39,7 +37,7 @@ def guesses_of(net, shown, true):
     middle = torch.zeros(H, W, dtype=torch.bool)
     middle[H // 4:H - H // 4, W // 4:W - W // 4] = True
     patches, dots = cells(true, net.patches), cells(true, (H, W))
-    cover = patches[0] * math.prod(net.patches) / (H * W)               # of each patch by each object (n, M, N)
+    cover = patches[0] * patches[0].size(-1) / (H * W)                  # of each patch by each object (n, M, N)
     colours = two_means(augment.denormalize(pixels(net, shown)).cpu())
     fixed = torch.stack((middle, torch.ones_like(middle))).flatten(1).expand(len(cover), -1, -1)    # (n, 2, H W)
     return {
