@@ -17,7 +17,6 @@ from analysis.theory import TheoryConfig, shipped_attention
 
 @dataclass
 class CompressConfig(TheoryConfig):
-    tokens: int = 64                # N, tokens of all subspaces together; rounded down to a multiple of n_head
     delta: float = 0.2              # size of the noise
     eps: float = 0.5                # precision of the coding rate, eq. (8)
     step: float = 0.5               # size of a step of eq. (10), kappa gamma; with 1 only its attention is left

@@ -35,7 +35,7 @@ def truth(net, images, chosen):
 def cells(numbers, grid):
     """Of true masks (n, H, W), in a grid (down, across) of N cells: the pixels that each object has in each cell
     (n, M, N), and the pixels of each cell that are known (n, N); float32."""
-    M = max(1, numbers.masked_fill(numbers == UNKNOWN, 0).max().item())
+    M = max(1, (numbers * (numbers != UNKNOWN)).max().item())
     sides = [side // n for side, n in zip(numbers.shape[1:], grid)]
     masks = torch.stack([*(numbers == m for m in range(1, M + 1)), numbers != UNKNOWN], 1)      # (n, M + 1, H, W)
     counted = F.avg_pool2d(masks.float(), sides, divisor_override=1).flatten(2)         # sums, exactly: (n, M + 1, N)
@@ -81,11 +81,11 @@ def average_precision(each, found, certainty, real, thresholds=THRESHOLDS):
     if not real.any():
         return 0.0
     pictures, areas = torch.arange(len(each)), []
+    each, real = each.flip(2), real.flip(1)                                             # of equal overlaps the last
     for threshold in thresholds:
         left, right = real.clone(), torch.zeros_like(found)
         for p in range(each.size(1)):
-            overlap, m = each[:, p].where(left, -1.0).flip(1).max(1)                    # of equal ones the last
-            m = each.size(2) - 1 - m
+            overlap, m = each[:, p].where(left, -1.0).max(1)
             right[:, p] = found[:, p] & (overlap >= threshold)
             left[pictures, m] &= ~right[:, p]
         sure, sorting = certainty[found].sort(descending=True, stable=True)

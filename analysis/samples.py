@@ -76,8 +76,8 @@ def subjects(c, run, changes, command):
     return found
 
 
-NEED = {'pca': 'images', 'segment': 'images', 'objects': 'images', 'tokens': 'images or text',
-        'attention': 'images or text'}  # what networks must read
+# what networks must read
+NEED = dict.fromkeys(('pca', 'segment', 'objects'), 'images') | dict.fromkeys(('tokens', 'attention'), 'images or text')
 ALONE = 'tokens', 'attention', 'pca', 'objects', 'page'  # commands without random weights
 
 

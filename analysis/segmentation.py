@@ -1,6 +1,5 @@
 """Do networks find the objects in pictures, although nobody showed them masks? `segment`, the attention of the class
 token and MaskCut against true masks, layer by layer, and `objects`, the same in pictures."""
-import numpy as np
 import torch
 
 from analysis import layers
@@ -127,7 +126,7 @@ def draw_objects(c, nets):
     left = ['', *(f'{net.label}\nlayer {which_layer(c, net.model)}' for net in nets)]
     figure, axes = picture_grid(1.05, left, 2 * len(shown) * [''])
     picture, true = seen[0]
-    for i, numbers in enumerate(true.masked_fill(true == UNKNOWN, 0)):
+    for i, numbers in enumerate(true * (true != UNKNOWN)):
         axes[0, 2 * i].imshow(picture[i])
         paint(axes[0, 2 * i + 1], picture[i], numbers, 'true masks')
     for row, net, (picture, true) in zip(axes[1:], nets, seen):
@@ -154,6 +153,6 @@ def paint(axis, picture, numbers, title):
     """A picture in grey, with the pixels or patches of each number above 0 in a colour of its own."""
     from matplotlib.colors import ListedColormap
     place = axis.imshow(picture.mean(-1), cmap='gray', vmin=-128, vmax=383).get_extent()
-    axis.imshow(np.where(numbers > 0, (numbers - 1) % 6, np.nan), cmap=ListedColormap(COLOURS[:6]), vmin=-0.5,
+    axis.imshow(torch.where(numbers > 0, (numbers - 1) % 6, torch.nan), cmap=ListedColormap(COLOURS[:6]), vmin=-0.5,
                 vmax=5.5, alpha=0.65, interpolation='nearest', extent=place)
     axis.set_title(title, fontsize='small')

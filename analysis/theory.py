@@ -1,7 +1,6 @@
 """What the commands without a trained network share: their settings, and MSSA and ISTA with subspaces and dictionaries
 that one knows. Tokens are rows, Z (N, d), where the papers have columns.
 """
-import math
 from dataclasses import dataclass
 
 from engine.settings import check_ranges
@@ -25,14 +24,14 @@ class Shared:
     def __post_init__(self):
         for name, (low, high) in (RANGES | self.ranges).items():
             if hasattr(self, name):
-                check_ranges(self, {(low, math.inf if high is None else high): [name]})
+                check_ranges(self, {(low, high or float('inf')): [name]})
 
 
 @dataclass
 class TheoryConfig(Shared):
     n_head: int = 8                 # K, subspaces
     head_dim: int = 16              # p, dimension of a subspace; together they fill d = n_head x head_dim dimensions
-    tokens: int = 64                # N, tokens of all subspaces together
+    tokens: int = 64                # N, tokens of all subspaces together; compress: rounded to a multiple of n_head
 
     @property
     def d(self):
