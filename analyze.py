@@ -37,6 +37,7 @@ import torch
 
 from analysis import (compression, curves, denoising, diffusion, drawings, layers, majorizer, page, projection,
                       reduction, scores, segmentation, sheet, sparsification)
+from analysis.panels import plain
 from analysis.samples import SubjectsConfig, subjects
 from engine import plots, settings
 from engine.settings import Mistake
@@ -118,7 +119,7 @@ def main(argv):
     plots.check_figure(out, c.overwrite or not c.out)
     figure, rows = draw(c, *shown)
     columns = dict.fromkeys(name for row in rows for name in row)
-    plots.save(out, figure, columns, [[row.get(name, '') for name in columns] for row in rows])
+    plots.save(out, figure, columns, [[plain(row.get(name, '')) for name in columns] for row in rows])
 
 
 if __name__ == '__main__':

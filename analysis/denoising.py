@@ -88,8 +88,8 @@ def draw_denoising(c):
             s = replace(s, eta=step * s.eta, delta=noise * s.delta)
             found, passed = layer_by_layer(s)
             said.append((name, regime, factor, *summary(factor, found, passed[:, 1])))
-            rows += [{'setting': name, 'regime': regime, 'layer': l, 'cluster': k, 'snr': found[l, k].item(),
-                      'theorem': (found[0, k] * factor ** l).item(),
+            rows += [{'setting': name, 'regime': regime, 'layer': l, 'cluster': k, 'snr': found[l, k],
+                      'theorem': (found[0, k] * factor ** l),
                       **dict(zip(('signal_passing', 'noise_passing'), passed[l - 1].tolist() if l else ()))}
                      for l, k in np.ndindex(found.shape)]
             for l, ratio in enumerate((found / found[0]).mean(1).tolist()):
@@ -109,7 +109,7 @@ def summary(factor, found, noise):
     layer on it passes, and how much there; the factors from there on."""
     factors, clean = found[1:] / found[:-1], int((noise.cumsum(0) == 0).sum())
     before, after = (span(part.flatten()) if len(part) else '' for part in (factors[:clean], factors[clean:]))
-    off = (factors[:clean] / factor - 1).abs().max().item() if clean else ''
+    off = (factors[:clean] / factor - 1).abs().max() if clean else ''
     first = (f'layer {clean + 1}', f'{noise[clean]:.2%}') if clean < len(noise) else ('no layer', '')
     return before, off, *first, after
 

@@ -51,7 +51,7 @@ def draw_subspaces(c, nets):
         for i, j in np.ndindex(drawn.shape):
             rows.append({'layer': l, 'coherence': mine, 'coherence_random': other,
                          'head_i': columns[i] // p + 1, 'column_i': columns[i] % p + 1,
-                         'head_j': columns[j] // p + 1, 'column_j': columns[j] % p + 1, 'value': drawn[i, j].item()})
+                         'head_j': columns[j] // p + 1, 'column_j': columns[j] % p + 1, 'value': drawn[i, j]})
     say_walks(nets, [{'coherence': torch.tensor([[number] for _, number in found])} for found in (trained, random)],
               'coherence')
     print(f'here the subspaces are {"farther apart" if trained[-1][1] < random[-1][1] else "no farther apart"} in the '
@@ -76,7 +76,7 @@ def draw_tokens(c, nets):
     after = [step.after[0].float().cpu() for step in layers.inside(net.model, x)]       # L of (N, d)
     rng = np.random.default_rng(c.seed)
     some, channels = (np.sort(rng.permutation(n)[:c.size]) for n in after[0].shape)
-    parts, share = [z[some][:, channels].numpy() for z in after], [measures.nonzeros(z).item() for z in after]
+    parts, share = [z[some][:, channels].numpy() for z in after], [measures.nonzeros(z) for z in after]
     top, signed = scale_of(parts), any((part < 0).any() for part in parts)
     maps = {f'layer {l}: {there:.0%} not 0': part for l, (there, part) in enumerate(zip(share, parts), 1)}
     ticks = [(range(len(them))[::step], them[::step] + 1) for them, step in ((channels, 12), (some, 6))]
@@ -84,7 +84,7 @@ def draw_tokens(c, nets):
                            cmap='RdBu_r' if signed else 'Blues', aspect='auto', interpolation='nearest')
     print(f'{shown[0][0] if shown else "a text"}: a token is a row, and white where it is zero')
     say_walks(nets, [{'share of non-zeros': torch.tensor(share)[:, None]}], 'share of non-zeros')
-    return figure, [{'layer': l, 'token': some[i] + 1, 'channel': channels[j] + 1, 'value': part[i, j].item()}
+    return figure, [{'layer': l, 'token': some[i] + 1, 'channel': channels[j] + 1, 'value': part[i, j]}
                     for l, part in enumerate(parts, 1) for i, j in np.ndindex(part.shape)]
 
 
@@ -112,7 +112,7 @@ def attention_in_pictures(c, net, l, heads):
     figure.colorbar(image, ax=axes, label='attention of this head, from least to most', ticks=[])
     print(f'where the class token looks in layer {l} of {len(net.model.layers)}; each map has its own scale')
     return figure, [{'picture': name, 'layer': l, 'head': k, 'row': i + 1, 'column': j + 1,
-                     'weight': of_heads[k - 1, i, j].item()}
+                     'weight': of_heads[k - 1, i, j]}
                     for (name, _), of_heads in zip(shown, maps) for k in heads for i, j in np.ndindex(net.patches)]
 
 
@@ -130,7 +130,7 @@ def attention_in_text(c, net, l, heads):
         axis.tick_params('x', labelrotation=90)
     print(f'in layer {l} of {len(net.model.layers)} each token (a row) becomes an average of those bright in its row')
     return figure, [{'layer': l, 'head': k, 'query': i + 1, 'query_token': labels[i], 'key': j + 1,
-                     'key_token': labels[j], 'weight': maps[k - 1, i, j].item()}
+                     'key_token': labels[j], 'weight': maps[k - 1, i, j]}
                     for k in heads for i, j in np.ndindex(maps[0].shape)]
 
 
@@ -154,6 +154,6 @@ def draw_components(c, nets):
         axes[2, j].imshow(rgb[j].numpy())
     figure.colorbar(image, ax=axes[1], label='coordinate')
     print(f'{kept.float().mean():.0%} of the patches are foreground in layer {l}; similar ones have similar colours')
-    return figure, [{'picture': shown[at[0]][0], 'row': at[1] + 1, 'column': at[2] + 1, 'first': first[at].item(),
+    return figure, [{'picture': shown[at[0]][0], 'row': at[1] + 1, 'column': at[2] + 1, 'first': first[at],
                      'kept': int(kept[at]), **dict(zip(('red', 'green', 'blue'), three[at].tolist()))}
                     for at in np.ndindex(first.shape)]

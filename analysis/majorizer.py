@@ -112,15 +112,15 @@ def draw_majorizer(c):
     hessian = [curvatures(normalize(shape, dim=1) * x / alpha ** 0.5, alpha) for x in scales]
 
     def above(way, k):
-        return (bound(Z0 + way, Z0, alpha, k) + rate(Z0 + way, alpha)).item()
+        return (bound(Z0 + way, Z0, alpha, k) + rate(Z0 + way, alpha))
     gaps = {k: min(above(way, k) for way in ways) for k in (PAPER, SHARP)}
     touches = abs(above(0 * Z0, PAPER))
     say_table(('the bound of eq. (84) and the layer', ''), [
         ('bound less -R at Z0', touches), ('the least at 200 other points', gaps[PAPER]),
         ('with alpha/8 in place of 9 alpha/4', gaps[SHARP]),
         ('its minimum, eq. (80), from the layer, eq. (88)',
-         (layer(Z0, alpha, lam) - minimum(Z0, alpha, lam)).abs().max().item()),
-        ('with D, eq. (92)', (layer(Z0, alpha, lam, D) - minimum(Z0 @ D, alpha, lam)).abs().max().item()),
+         (layer(Z0, alpha, lam) - minimum(Z0, alpha, lam)).abs().max()),
+        ('with D, eq. (92)', (layer(Z0, alpha, lam, D) - minimum(Z0 @ D, alpha, lam)).abs().max()),
         ('least eigenvalue of the Hessian of R, over alpha', min(low for low, _ in hessian)),
         ('largest one; Lemma 6 says at most 9/4 in size', max(high for _, high in hessian))])
     rows = [{'phi': f'{name}, L = {k:.4g} alpha', 'step': step, 'value': value} for name, Z in points.items()

@@ -10,10 +10,15 @@ STYLES = ':', '-.', (0, (6, 2)), (0, (1, 4)), (0, (8, 2, 1, 2, 1, 2))  # of line
 
 # ---- printed --------------------------------------------------------------------------------------------------------
 
+def plain(value):
+    """A value of a table, in which numbers of torch and numpy become Python's."""
+    return value.item() if hasattr(value, 'item') else value
+
+
 def say_table(columns, rows):
     """Print a small table: the first column begins at the left, the others end at the right; numbers have four digits.
     """
-    said = [[f'{v:.4g}' if isinstance(v, float) else str(v) for v in row] for row in (columns, *rows)]
+    said = [[f'{v:.4g}' if isinstance(v, float) else str(v) for v in map(plain, row)] for row in (columns, *rows)]
     widths = [max(map(len, column)) for column in zip(*said)]
     for name, *cells in said:
         print('  '.join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]).rstrip())
@@ -30,7 +35,7 @@ def say_walks(nets, found, *columns):
     means = [(net.name, column, values[column].mean(1)) for net, values in zip(nets, found)
              for column in columns if column in values]
     say_table(('', 'mean of', 'layer 1', 'last layer', 'lowest', 'highest', 'falls in', 'rises in'), [
-        (name, column, t[0].item(), t[-1].item(), t.min().item(), t.max().item(),
+        (name, column, t[0], t[-1], t.min(), t.max(),
          *(f'{way.sum()} of {len(way)}' for way in (t.diff() < 0, t.diff() > 0))) for name, column, t in means])
 
 
@@ -134,5 +139,5 @@ def over_layers(nets, found, shown, levels={}, draw=draw_line):
 
 def mean_and_spread(values):
     """The mean of each of values {name: numbers} and its standard deviation, in the columns of a table."""
-    return {column: number.item() for name, numbers in values.items()
+    return {column: number for name, numbers in values.items()
             for column, number in ((name, numbers.mean()), (f'{name}_spread', numbers.std(correction=0)))}

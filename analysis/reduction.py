@@ -58,9 +58,9 @@ def draw_reduction(c):
     for axis, (name, U) in zip(axes, subspaces(c, generator).items()):
         groups = codes @ U.mT                                           # (K, n, d)
         Z = groups.flatten(0, 1)
-        row = {'subspaces': name, 'rate_reduction': rate_reduction(Z, U, c.eps).item(),
-               'rate_reduction_of_groups': reduction_of_groups(groups, c.eps).item(), 'nonzeros': nonzeros(Z).item(),
-               'energy': energy(Z, U, c.eps, c.lam).item()}
+        row = {'subspaces': name, 'rate_reduction': rate_reduction(Z, U, c.eps),
+               'rate_reduction_of_groups': reduction_of_groups(groups, c.eps), 'nonzeros': nonzeros(Z),
+               'energy': energy(Z, U, c.eps, c.lam)}
         rows.append(row)
         axis.imshow(Z.abs().numpy(), aspect='auto', cmap='Greys', interpolation='nearest')
         axis.set(title=f'{name}\nreduction {row["rate_reduction"]:.3g}, non-zeros {row["nonzeros"]:.0%}',

@@ -134,10 +134,10 @@ def draw_objects(c, nets):
         found = masks_in(c, list(layers.inside(net.model, pixels(net, shown)))[l - 1], grid)
         overlap, best = Scores.of(found['head'], *pixels_of).whole.max(1)               # of each picture
         of_cuts = Scores.of(found.get('cut', found['head'][:, :0]), *pixels_of).each.amax(2)
-        said.append((net.name, overlap.mean().item(), of_cuts.mean().item() if 'cut' in found else ''))
+        said.append((net.name, overlap.mean(), of_cuts.mean() if 'cut' in found else ''))
         for i, k in enumerate(best.tolist()):
             masks = {f'head {k + 1}': overlap[i], **{f'cut {m}': iou for m, iou in enumerate(of_cuts[i], 1)}}
-            rows += [{'network': net.name, 'layer': l, 'picture': shown[i][0], 'masks': name, 'iou': iou.item()}
+            rows += [{'network': net.name, 'layer': l, 'picture': shown[i][0], 'masks': name, 'iou': iou}
                      for name, iou in masks.items()]
             paint(row[2 * i], picture[i], found['head'][i, k].byte().view(grid), f'head {k + 1}')
             row[2 * i + 1].set_visible('cut' in found)
