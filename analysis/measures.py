@@ -83,8 +83,10 @@ def coherence(U):
 
 
 def random_bases(K, p, d, generator):
-    """Orthonormal bases of K subspaces of dimension p in R^d, K p <= d, at random and orthogonal to each other:
-    (K, d, p), float64."""
+    """Orthonormal bases of K subspaces of dimension p in R^d, at random and orthogonal to each other: (K, d, p),
+    float64."""
+    if K * p > d:
+        raise Mistake(f'{K * p} vectors cannot be orthogonal to each other in {d} dimensions; give fewer')
     U = torch.linalg.qr(torch.randn(d, K * p, generator=generator, dtype=torch.float64))[0]
     return U.unflatten(1, (K, p)).permute(1, 0, 2)
 

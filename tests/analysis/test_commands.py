@@ -128,7 +128,7 @@ REFUSED = [  # a command, a network and words, of which the last is named; or wo
     ('page crate --beside={place}/runs/vit,{place}/runs/mean', 'runs/mean'),
     ('denoise crate --beside={place}/runs/vit', 'model_vit'), ('layers crate --device=cuda:99', '--device=auto'),
     ('subspaces one_head', 'one_head'), ('denoise one_head', 'one_head'),
-    ('ista soft', "ista='soft'"), ('layers nowhere', 'runs/nowhere'),
+    ('ista soft', "ista='soft'"), ('layers nowhere', 'runs/nowhere'), ('majorize - --tokens=65', '65'),
     ('segment crate --dataset=bare', 'prepare/shapes.py'), ('layers crate --dataset=grey', 'channels'),
     ('layers crate --dataset=none', 'data/none'), ('augment - --dataset=absent', 'data/absent'),
     ('layers crate --split=validation', 'train, test'), ('layers functions --dataset=cubic', 'sparse_linear'),
