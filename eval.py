@@ -26,11 +26,10 @@ from engine.settings import Mistake
 from engine.trained import check_classes, from_command_line, heading, load_model, open_run, run_directory
 from scoring import benchmarks, confusion, frozen, regression, splits
 from tasks import augment
-from tasks.hidden import MaskedTextSplit
 from tasks.pictures import ImageSplit
 from tasks.regression import Prompts
 from tasks.shown import dataset_of
-from tasks.text import TextSplit
+from tasks.text import MaskedTextSplit, TextSplit
 from tasks.tokenizer import Tokenizer
 
 

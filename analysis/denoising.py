@@ -89,7 +89,7 @@ def draw_denoising(c):
             found, passed = layer_by_layer(s)
             said.append((name, regime, factor, *summary(factor, found, passed[:, 1])))
             rows += [{'setting': name, 'regime': regime, 'layer': l, 'cluster': k, 'snr': found[l, k],
-                      'theorem': (found[0, k] * factor ** l),
+                      'theorem': found[0, k] * factor ** l,
                       **dict(zip(('signal_passing', 'noise_passing'), passed[l - 1].tolist() if l else ()))}
                      for l, k in np.ndindex(found.shape)]
             for l, ratio in enumerate((found / found[0]).mean(1).tolist()):

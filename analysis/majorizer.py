@@ -112,7 +112,7 @@ def draw_majorizer(c):
     hessian = [curvatures(normalize(shape, dim=1) * x / alpha ** 0.5, alpha) for x in scales]
 
     def above(way, k):
-        return (bound(Z0 + way, Z0, alpha, k) + rate(Z0 + way, alpha))
+        return bound(Z0 + way, Z0, alpha, k) + rate(Z0 + way, alpha)
     gaps = {k: min(above(way, k) for way in ways) for k in (PAPER, SHARP)}
     touches = abs(above(0 * Z0, PAPER))
     say_table(('the bound of eq. (84) and the layer', ''), [

@@ -32,10 +32,10 @@ def truth(net, images, chosen):
     return torch.stack(found)
 
 
-def cells(numbers, grid):
+def cells(numbers, grid, M=0):
     """Of true masks (n, H, W), in a grid (down, across) of N cells: the pixels that each object has in each cell
-    (n, M, N), and the pixels of each cell that are known (n, N); float32."""
-    M = max(1, (numbers * (numbers != UNKNOWN)).max().item())
+    (n, M, N), and the pixels of each cell that are known (n, N); float32. M: objects, 0 for the largest number."""
+    M = M or max(1, (numbers * (numbers != UNKNOWN)).max().item())
     sides = [side // n for side, n in zip(numbers.shape[1:], grid)]
     masks = torch.stack([*(numbers == m for m in range(1, M + 1)), numbers != UNKNOWN], 1)      # (n, M + 1, H, W)
     counted = F.avg_pool2d(masks.float(), sides, divisor_override=1).flatten(2)         # sums, exactly: (n, M + 1, N)

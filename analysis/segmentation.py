@@ -29,16 +29,16 @@ def masks_in(c, step, grid):
     return found
 
 
-def guesses_of(net, shown, true):
-    """{name: (Scores of a mask of all objects together, Scores of masks of each)} of guesses that need
-    no network."""
+def guesses_of(net, picture, numbers, M):
+    """{name: (Scores of a mask of all objects together, Scores of masks of each)} of guesses that need no network, of
+    one picture with these true masks (H, W), numbers up to M. (Pixels of many pictures would take gigabytes.)"""
     H, W = net.model.config.image_size
     middle = torch.zeros(H, W, dtype=torch.bool)
     middle[H // 4:H - H // 4, W // 4:W - W // 4] = True
-    patches, dots = cells(true, net.patches), cells(true, (H, W))
-    cover = patches[0] * patches[0].size(-1) / (H * W)                  # of each patch by each object (n, M, N)
-    colours = two_means(augment.denormalize(pixels(net, shown)).cpu())
-    fixed = torch.stack((middle, torch.ones_like(middle))).flatten(1).expand(len(cover), -1, -1)    # (n, 2, H W)
+    patches, dots = (cells(numbers[None], grid, M) for grid in (net.patches, (H, W)))
+    cover = patches[0] * patches[0].size(-1) / (H * W)                  # of each patch by each object (1, M, N)
+    colours = two_means(augment.denormalize(pixels(net, [picture])).cpu())
+    fixed = torch.stack((middle, torch.ones_like(middle))).flatten(1)[None]             # (1, 2, H W)
     return {
         'the patches that objects cover most of': [
             Scores.of(found > 0.5, *patches) for found in (cover.sum(1, keepdim=True), cover)],
@@ -87,9 +87,11 @@ def draw_segmentation(c, nets):
             if 'cut' in found:
                 of_layer += rows_of('cut', found['cut'][l - 1], inside, known)
             rows += [{'network': net.name, 'weights': net.kind, 'layer': l, **row} for row in of_layer]
-    guesses = [{'network': name, 'weights': 'none', **of_objects(each, real, True),
-                **mean_and_spread({'iou': guess.whole, 'covers': guess.covers})}
-               for name, (guess, each) in guesses_of(nets[0], list(named(images, chosen)), true).items()]
+    parts, guesses = [guesses_of(nets[0], *one, real.size(1)) for one in zip(named(images, chosen), true)], []
+    for name in parts[0]:
+        guess, each = (Scores(*map(torch.cat, zip(*of_all))) for of_all in zip(*(part[name] for part in parts)))
+        guesses.append({'network': name, 'weights': 'none', **of_objects(each, real, True),
+                        **mean_and_spread({'iou': guess.whole, 'covers': guess.covers})})
     say_scores(c, rows, guesses, nets)
     area = (((true > 0) & (true < UNKNOWN)).sum() / (true != UNKNOWN).sum()).item()
     print(f'{real.sum():,} objects cover {area:.1%} of these {len(chosen):,} pictures; no network saw masks')

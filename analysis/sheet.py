@@ -10,7 +10,7 @@ from analysis.panels import picture_grid
 from analysis.theory import Shared
 from engine import networks, start
 from engine.plots import check_free, save_picture
-from engine.settings import TYPED, check, collect, show
+from engine.settings import TYPED, check, collect, filled, show
 from tasks import views as crops
 from tasks import AugmentConfig
 from tasks.augment import draws_needed, eval_pictures, place_columns, train_pictures, visible
@@ -41,8 +41,7 @@ def read(words):
         _, recipe = start.with_recipe(of_run, SheetConfig, AugmentConfig)
         given = {k: v for k, v in recipe.items() if k in augmented} | given
     given = check(given, SheetConfig, AugmentConfig)
-    return (cls(**{f.name: given[f.name] for f in fields(cls) if f.name in given})
-            for cls in (SheetConfig, AugmentConfig))
+    return filled(SheetConfig, given), filled(AugmentConfig, given)
 
 
 def main(words):

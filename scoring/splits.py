@@ -13,7 +13,7 @@ from tqdm import tqdm
 from engine.networks import grid
 from engine.settings import Mistake
 from tasks import accuracies, augment
-from tasks.hidden import rows_at_once
+from tasks.text import rows_at_once
 
 
 class Means(Counter):

@@ -97,7 +97,7 @@ class Task:
         return ''
 
 
-CLASSES = {'text': 'tasks.text.NextToken', 'masked_text': 'tasks.hidden.HiddenTokens',
+CLASSES = {'text': 'tasks.text.NextToken', 'masked_text': 'tasks.text.HiddenTokens',
            'image': 'tasks.pictures.Classification', 'masked_image': 'tasks.pictures.Reconstruction',
            'views': 'tasks.views.Distillation', 'icl': 'tasks.regression.Regression'}
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from helpers import margin, masked_autoencoder, normalized, text_network
 
 from scoring import confusion, splits
-from tasks.hidden import MaskedTextSplit
+from tasks.text import MaskedTextSplit
 from tasks.pictures import ImageSplit
 
 PLAIN = contextlib.nullcontext()
@@ -58,7 +58,7 @@ def test_loss_and_accuracies_of_hidden_tokens(pictures_data, monkeypatch):
         'commonest': y.bincount().max().item() / len(y)}
     for batch_size in (1, 3, 1000):
         assert splits.tokens(model, text, PLAIN, batch_size) == want
-    monkeypatch.setattr('tasks.hidden.LOGITS_AT_ONCE', 2 * 16 * 257)  # two rows
+    monkeypatch.setattr('tasks.text.LOGITS_AT_ONCE', 2 * 16 * 257)  # two rows
     assert splits.tokens(model, text, PLAIN, 1000) == want
 
 

@@ -10,10 +10,9 @@ from engine.device import Device
 from engine.networks import TASKS
 from engine.settings import Mistake
 from tasks import AugmentConfig, Task, augment
-from tasks.hidden import HiddenTokens, MaskedTextSplit
 from tasks.pictures import Classification, ImageSplit, Reconstruction
 from tasks.regression import Prompts, Regression
-from tasks.text import NextToken, TextSplit
+from tasks.text import HiddenTokens, MaskedTextSplit, NextToken, TextSplit
 from tasks.views import Distillation
 from train import TrainConfig
 
