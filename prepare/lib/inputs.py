@@ -230,8 +230,7 @@ def tar_files(path, wanted, most=MOST_BYTES, file=None):
         with file, tarfile.open(path, 'r|', file, 2 ** 20) as tar:
             while (member := tar.next()) is not None:
                 tar.members.clear()  # tarfile would keep every one, and there may be millions
-                name = PurePosixPath(member.name)
-                own = wanted(member.name)
+                name, own = PurePosixPath(member.name), wanted(member.name)
                 if member.issparse() or not 0 <= member.size <= (most if own else LARGEST):
                     raise tarfile.ReadError(f'{name} is sparse or has {member.size:,} bytes')
                 if member.isfile() and own:

@@ -70,7 +70,7 @@ def test_large_vocabularies_are_validated_in_pieces(tiny, tmp_path, monkeypatch,
     for file in (model_aot, model_crate):  # which return as many logits as validation asks for
         assert file.LanguageHead.LOGITS_AT_ONCE == LOGITS_AT_ONCE
     for name, rows in (('whole', 4), ('rows', 1)):
-        monkeypatch.setattr(hidden, 'LOGITS_AT_ONCE', rows * 16 * 257)
+        monkeypatch.setattr('tasks.text.LOGITS_AT_ONCE', rows * 16 * 257)
         go(*tiny, '--model=crate', '--image_size=0', '--causal=false', '--dtype=float32',
            f'--out_dir={tmp_path}/{name}')
     for split, name in (('val', 'loss'), ('val', 'top1'), ('val', 'top5'), ('train', 'loss')):
