@@ -99,16 +99,18 @@ def average_precision(each, found, certainty, real, thresholds=THRESHOLDS):
 
 # ---- guesses without a network --------------------------------------------------------------------------------------
 
-def two_means(x):
+def two_means(x, steps=20):
     """Pictures (n, H, W, C) split into two groups of pixels by their colours: bool (n, H, W), True for
     the group that has fewer of the corners, of equal ones the smaller. Lloyd's algorithm, from the
     darkest and the brightest pixel on."""
-    from scipy.cluster.vq import kmeans2
     flat = x.flatten(1, 2).float()                                                      # (n, N, C)
     ends = torch.stack((flat.mean(-1).argmin(1), flat.mean(-1).argmax(1)), 1)
     means = flat.gather(1, ends[..., None].expand(-1, -1, flat.size(2)))                # (n, 2, C)
-    second = np.stack([kmeans2(*of_one, 20, minit='matrix')[1] for of_one in zip(flat.numpy(), means.numpy())])
-    part = torch.from_numpy(second).bool().view(x.shape[:3])
+    for _ in range(steps):
+        second = torch.cdist(flat, means).argmin(-1)                                    # (n, N), 0 or 1
+        groups = torch.stack((second == 0, second == 1), 1).float()                     # (n, 2, N)
+        means = (groups @ flat) / groups.sum(-1, keepdim=True).clamp_min(1)
+    part = (second == 1).unflatten(1, x.shape[1:3])
     corners, share = part.movedim(0, -1)[CORNERS].sum(0), part.float().mean((1, 2))
     return part ^ ((corners > 2) | (corners == 2) & (share > 0.5))[:, None, None]
 
