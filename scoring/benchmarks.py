@@ -40,7 +40,6 @@ import hashlib
 import json
 import math
 import re
-from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -149,26 +148,35 @@ def whole(found, texts):
             ('bits_per_byte', nats.sum().item() / math.log(2) / n_bytes, n_bytes, 'bytes')]
 
 
-def text(rows, sequence, clean, score):
+def text(rows, tokenizer, clean, block_size, score):
     texts = [clean(row['text']) for row in rows]
-    return whole(score([sequence('', text) for text in texts]), texts)
+    return whole(score([([tokenizer.beginning, *tokenizer.encode(text)], 1) for text in texts]), texts)
 
 
-def last_word(rows, sequence, clean, score):
-    texts = [(clean(row['context']), ' ' + row['word']) for row in rows]
-    words = [sequence(*text) for text in texts]
+def last_word(rows, tokenizer, clean, block_size, score):
+    texts, words = [], []
+    for row in rows:
+        context, word = clean(row['context']), ' ' + row['word']
+        before = [tokenizer.beginning, *tokenizer.encode(context)]
+        texts.append(context + word)
+        words.append((before + tokenizer.encode(word), len(before)))
     last = score(words)
     nats, _ = torch.cat(last, 1)
     right = sum(found[1].all().item() for found in last)
     return [('accuracy', right / len(rows), len(rows), 'passages'),
             ('last_word_loss', nats.mean().item(), len(nats), 'tokens'),
             ('loss_per_word', nats.sum().item() / len(rows), len(rows), 'words'),
-            *whole(score([(tokens, 1) for tokens, _ in words]), map(''.join, texts))]
+            *whole(score([(tokens, 1) for tokens, _ in words]), texts)]
 
 
-def cloze(rows, sequence, clean, score):
-    sequences = [sequence(clean(' '.join(row['context'])), ' ' + clean(row['question'].replace('XXXXX', choice)))
-                 for row in rows for choice in row['choices']]
+def cloze(rows, tokenizer, clean, block_size, score):
+    sequences = []
+    for row in rows:
+        context = [tokenizer.beginning, *tokenizer.encode(clean(' '.join(row['context'])))]
+        context = context[-block_size:]  # no window reaches further back
+        for choice in row['choices']:
+            sentence = ' ' + clean(row['question'].replace('XXXXX', choice))
+            sequences.append((context + tokenizer.encode(sentence), len(context)))
     sums, right = iter([found[0].sum().item() for found in score(sequences)]), 0
     for row in rows:
         nats = {choice: next(sums) for choice in row['choices']}
@@ -179,13 +187,9 @@ def cloze(rows, sequence, clean, score):
 def measures(name, rows, model, tokenizer, stride, batch_size, autocast, clean=str):
     """The scores of a language model on the rows of a benchmark: [(measure, value, count, unit)].
     clean: `detokenize`, or str for the texts as published."""
-    kind, encode = {'lambada': last_word, 'cbt_cn': cloze, 'cbt_ne': cloze}.get(name, text), lru_cache(tokenizer.encode)
-
-    def sequence(before, after):
-        """As `score` takes it, to score `after`. (A context is encoded once for all choices.)"""
-        tokens = [tokenizer.beginning, *encode(before)]
-        return tokens + tokenizer.encode(after), len(tokens)
-    return kind(rows, sequence, clean, lambda sequences: score(model, sequences, stride, batch_size, autocast, name))
+    kind = {'lambada': last_word, 'cbt_cn': cloze, 'cbt_ne': cloze}.get(name, text)
+    return kind(rows, tokenizer, clean, model.config.block_size,
+                lambda sequences: score(model, sequences, stride, batch_size, autocast, name))
 
 
 # ---- the table of results -------------------------------------------------------------------------------------------
