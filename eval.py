@@ -171,8 +171,8 @@ def in_context(c, run, model, autocast):
             raise Mistake(f'--beside={path} does not read the prompts of {c.ckpt}; leave it out')
         models[path] = load_model(other).to(next(model.parameters()).device)
         print(heading(path, other, models[path]))
-    function = c.dataset or run['settings']['dataset']
-    prompts = Prompts(function, own.n_dims, own.block_size // 2, run['settings']['sparsity'])
+    function, sparsity = c.dataset or run['settings']['dataset'], min(run['settings']['sparsity'], own.n_dims)
+    prompts = Prompts(function, own.n_dims, own.block_size // 2, sparsity)
     found = regression.curves(models, prompts, autocast, c.prompts)
     title = f'{function.replace("_", " ")} functions of {prompts.d} dimensions, {c.prompts:,} prompts'
     shown = sorted({round(i * (prompts.n - 1) / 8) for i in range(9)})

@@ -36,7 +36,7 @@ class TrainConfig:
     model: str = 'aot'                      # model_x.py: aot, crate, crate_alpha, crate_mae, dino, tost, vit, vit_mae
     dataset: str = 'stdlib'                 # folder in data_dir that prepare/NAME.py wrote; or linear, sparse_linear
     train_share: float = 1.0                # share of each class's training pictures to use; the seed decides which
-    sparsity: int = 3                       # non-zero weights of a sparse_linear function, at most n_dims
+    sparsity: int = 3                       # non-zero weights of a sparse_linear function
     curriculum: int = 0                     # functions: steps until a dimension and two examples are added; 0 never
     data_dir: str = 'data'                  # where prepared datasets lie
     verify: bool = False                    # first compare every byte of the dataset with the digests in its meta.json
@@ -87,10 +87,10 @@ class TrainConfig:
 
 
 RANGES = {
-    (1, 1e30): ('batch_size', 'gradient_accumulation_steps', 'eval_interval', 'eval_iters', 'log_interval',
-                'sparsity'),
+    (1, 1e30): ('batch_size', 'gradient_accumulation_steps', 'eval_interval', 'eval_iters', 'log_interval'),
     (0, 1e30): ('max_iters', 'epochs', 'warmup_iters', 'warmup_epochs', 'lr_decay_iters', 'eval_epochs', 'muon_lr',
-                'min_lr', 'weight_decay', 'grad_clip', 'probe_interval', 'checkpoint_minutes', 'seed', 'curriculum'),
+                'min_lr', 'weight_decay', 'grad_clip', 'probe_interval', 'checkpoint_minutes', 'seed', 'sparsity',
+                'curriculum'),
     (1e-30, 1e30): ('learning_rate',),
     (1e-9, 1): ('train_share',),
     (-1, 1e30): ('weight_decay_end', 'workers'),

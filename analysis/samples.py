@@ -163,7 +163,7 @@ def texts(c, net, n):
 def prompts(c, net, n):
     """n prompts: (x, y)."""
     held, d = net.run['settings'], net.model.config.n_dims
-    drawn = Prompts(c.dataset or held['dataset'], d, net.model.config.block_size // 2, held['sparsity'])
+    drawn = Prompts(c.dataset or held['dataset'], d, net.model.config.block_size // 2, min(held['sparsity'], d))
     return next(drawn.fixed(n, 1))
 
 

@@ -24,8 +24,10 @@ class Prompts:
         up to n_dims and n_points (from 5 and 11 to 20 and 41, as in Garg et al.)."""
         if function not in FUNCTIONS:
             raise Mistake(f"function '{function}' is unknown; choose {' or '.join(FUNCTIONS)}")
+        if function == 'sparse_linear' and not 1 <= sparsity <= n_dims:
+            raise Mistake(f'sparsity={sparsity} must lie between 1 and n_dims={n_dims}')
         self.d, self.n, self.curriculum = n_dims, n_points, curriculum
-        self.sparsity = min(sparsity, n_dims) if function == 'sparse_linear' else 0
+        self.sparsity = sparsity if function == 'sparse_linear' else 0
         self.scale = self.sparsity or n_dims  # the mean of g(x)^2
 
     def __len__(self):

@@ -61,7 +61,8 @@ REFUSED = {  # words, joined by + where it takes several; the line names the las
     'train pictures': '--patch_size=3 --num_classes=5 --ema=1 --crop_scale=nan --eval_view=whole --randaugment_m=31 '
                       '--train_share=0 --image_size=8,8,8 --channels=1 --new_head=true --local_crops=3 '
                       '--init_from=picture+--dataset=text --init_from=picture+--model=vit --dataset=cifar10',
-    'train functions': '--image_size=32(images) --n_dims=0(functions) --epochs=2 --sparsity=0',
+    'train functions': '--image_size=32(images) --n_dims=0(functions) --epochs=2 --dataset=sparse_linear+--sparsity=9 '
+                       '--dataset=sparse_linear+--sparsity=0',
     'train from': '--init_from=none.safetensors(config.json) --init_from=/(config.json) --init_from=inputs '
                   '--init_from=trained/last.pt --init_from=text/none.safetensors --init_from=trained+--gelu=tanh '
                   '--init_from=theirs(--dataset) --dataset=colours(--new_head) '
