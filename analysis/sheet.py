@@ -69,6 +69,7 @@ def draw(s, c):
     pictures, sizes, labels, _ = read(draws)
     views = {'as evaluation\nsees it': eval_pictures(pictures, sizes, size, c.view)}
     if networks.network(s.model)[1].task == 'views':                    # crops of two sizes, as DINO's
+        crops.check(c)
         pictures, sizes, _, d = read(rng.random((len(chosen), crops.draws_needed(c))), place_columns(c))
         for kind, part in zip(('large', 'small'), crops.views(pictures, sizes, d, size, c)):
             views |= {f'{kind} crop\n{i} of {len(part)}': view for i, view in enumerate(part, 1)}

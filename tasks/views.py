@@ -29,6 +29,12 @@ def draws_needed(c):
     return (LARGE + c.local_crops) * VIEW
 
 
+def check(c):
+    """Raises Mistake if small crops keep more of a picture than they may; c: an AugmentConfig."""
+    if c.local_crops and c.local_scale > c.crop_scale:
+        raise Mistake(f'local_scale={c.local_scale} must be at most crop_scale={c.crop_scale}')
+
+
 def views(pictures, sizes, draws, image_size, c):
     """(large (2, B, C, *image_size), small (n, B, C, local_size, local_size)), normalized crops.
     Arguments as of augment.train_pictures; c: an AugmentConfig."""
@@ -105,6 +111,7 @@ class Distillation(Classification):
         # SimDINO's coding rate is that of the batch_size pictures of a pass, so all processes share each pass
         self.simdino = self.together = getattr(config, 'objective', 'dino') == 'simdino'
         super().__init__(c, augmentation, folder, config, device)
+        check(augmentation)
         size, patch = augmentation.local_size, config.patch_size
         if augmentation.local_crops and any(size % side for side in patch):
             raise Mistake(f'local_size={size} is not divisible by patch_size={patch}')
