@@ -46,8 +46,9 @@ def draw(run):
     for split, style in (('train', '-'), ('val', 'o-')):
         points = [row for row in rows if row['split'] == split]
         losses.plot([row['step'] for row in points], [row['loss'] for row in points], style, label=split)
-    most = max(row['loss'] for row in rows if row['step'] >= 0.05 * end)  # the start is far above
-    losses.set(xlabel='step', ylabel='loss', title=Path(run).name, ylim=(None, most))
+    late = [row['loss'] for row in rows if row['step'] >= 0.05 * end]  # the start is far above
+    room = 0.05 * (max(late) - min(late)) + 1e-6
+    losses.set(xlabel='step', ylabel='loss', title=Path(run).name, ylim=(min(late) - room, max(late) + room))
     losses.legend()
     colours = plt.cm.ScalarMappable(plt.Normalize(0, end), 'copper')
     for axis, k in zip(layers, panels):
