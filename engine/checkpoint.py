@@ -108,8 +108,11 @@ class RunDirectory:
             import wandb
         if c.tensorboard:
             from torch.utils.tensorboard import SummaryWriter
-        self.out.mkdir(parents=True, exist_ok=True)
-        self.rows = open(self.out / 'log.jsonl', 'a', encoding='utf-8', newline='\n')
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            self.rows = open(self.out / 'log.jsonl', 'a', encoding='utf-8', newline='\n')
+        except OSError as e:
+            raise Mistake(f'{self.out} cannot be written ({e.strerror}); name another --out_dir') from None
         kept = [size for row, size in lines_of(self.out / 'log.jsonl') if row['step'] < step] if resumed else []
         refuse_second(self.rows, self.out)  # from here on this process must not open the log again: that ends the lock
         if not (resumed or c.overwrite):

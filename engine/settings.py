@@ -31,7 +31,6 @@ HERE = Path(__file__).resolve().parent.parent
 TYPED = 'the command line'
 OPTIONAL = {name: name for name in ('matplotlib', 'tiktoken', 'requests', 'scipy', 'wandb', 'tensorboard')} | {
     'PIL': 'pillow', 'torch.utils.tensorboard': 'tensorboard'}  # libraries that only some commands need
-NOT_WRITTEN = 'ENOSPC', 'EFBIG', 'ENAMETOOLONG', 'EACCES', 'EPERM', 'EROFS', 'EEXIST', 'ENOTDIR'  # no bugs of ours
 
 
 def collect(argv):
@@ -172,8 +171,8 @@ def in_one_line(e):
     if isinstance(e, ModuleNotFoundError) and e.name in OPTIONAL:
         return f'this needs a library that is missing: pip install {OPTIONAL[e.name]}'
     full = ' requested and ' in str(e)  # NumPy's words, without a number
-    if isinstance(e, OSError) and (full or errno.errorcode.get(e.errno) in NOT_WRITTEN):
-        return f'{e}; make room or name another place; a run goes on with --init_from=resume --out_dir=..'
+    if isinstance(e, OSError) and (full or e.errno in (errno.ENOSPC, errno.EFBIG, errno.ENAMETOOLONG)):
+        return f'{e}; make room or take a shorter name; a run goes on with --init_from=resume --out_dir=..'
     lack = re.search('out of memory|allocate memory|not enough memory', str(e))  # words of PyTorch
     if isinstance(e, MemoryError) or isinstance(e, RuntimeError) and lack:
         return (f'{str(e)[:120] or "out of memory"}; ask for less: half the --batch_size, in training with twice the '
