@@ -177,7 +177,7 @@ def in_context(c, run, model, autocast):
     title = f'{function.replace("_", " ")} functions of {prompts.d} dimensions, {c.prompts:,} prompts'
     shown = sorted({round(i * (prompts.n - 1) / 8) for i in range(9)})
     print(f'{title}: squared error, normalized, after this many examples')
-    rows = [(name, *mean[shown].round(3), mean.mean()) for name, (mean, _) in found.items()]
+    rows = [(name, *(f'{error:.3f}' for error in (*mean[shown], mean.mean()))) for name, (mean, _) in found.items()]
     say_table(('', *shown, 'mean'), rows)
     regression.draw(found, models, title, table)
 

@@ -289,8 +289,8 @@ def evaluate(model, task, here, signals=()):
 def numbers_of(more):
     """The numbers to log, {name: tensor}, that a network may hand over behind out and loss. What is
     larger than a number, such as tokens, is not logged."""
-    given = more[0] if more else {}
-    tensors = {k: torch.as_tensor(v).detach() for k, v in given.items()}
+    handed = more[0] if more else {}
+    tensors = {k: torch.as_tensor(v).detach() for k, v in handed.items()}
     return {k: v.float().reshape(()) for k, v in tensors.items() if v.numel() == 1}
 
 

@@ -5,6 +5,7 @@ A network needs `embed` and `layers`, a layer `attn`, and attention `K` heads wi
 projection for query, key and value, as MSSA has) or `QKV` (three, stacked). docs/extend.md says
 more.
 """
+import itertools
 from typing import NamedTuple
 
 import torch
@@ -52,7 +53,7 @@ def inside(model, *inputs):
 
 def at_layer(model, l, *inputs):
     """The attention module of layer l, and its input."""
-    step = list(inside(model, *inputs))[l - 1]
+    step = next(itertools.islice(inside(model, *inputs), l - 1, None))
     return step.attention, step.normed
 
 

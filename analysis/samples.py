@@ -77,7 +77,8 @@ def subjects(c, run, changes, command):
 
 
 # what networks must read
-NEED = dict.fromkeys(('pca', 'segment', 'objects'), 'images') | dict.fromkeys(('tokens', 'attention'), 'images or text')
+NEED = {'pca': ['images'], 'segment': ['images'], 'objects': ['images'], 'tokens': ['images', 'text'],
+        'attention': ['images', 'text']}
 ALONE = 'tokens', 'attention', 'pca', 'objects', 'page'  # commands without random weights
 
 
@@ -87,8 +88,8 @@ def check_shown(c, command, net):
     found = ''
     if c.image and net.reads != 'images' or c.start and net.reads != 'text':
         found = f'reads {net.reads}; leave --{"image" if c.image else "start"} out'
-    if net.reads not in NEED.get(command, net.reads):
-        found = f'reads {net.reads}, and {command} is for {NEED[command]}; take --ckpt of another run'
+    if net.reads not in NEED.get(command, [net.reads]):
+        found = f'reads {net.reads}, and {command} is for {" or ".join(NEED[command])}; take --ckpt of another run'
     if command in NEED.keys() - {'tokens'} and hasattr(layers.attentions(net.model)[0], 'memberships'):
         found = 'is of ToST: its TSSA compares no tokens and has no class token; take --ckpt of another run'
     if command in ('denoise', 'subspaces') and getattr(net.model.config, 'n_head', 0) == 1:

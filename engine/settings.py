@@ -17,7 +17,9 @@ import inspect
 import os
 import re
 import runpy
+import shlex
 import signal
+import subprocess
 import sys
 import typing
 from pathlib import Path
@@ -160,8 +162,8 @@ def help_text(usage, *classes, **values):
 
 
 def quoted(path):
-    """A path as one types it in a shell."""
-    return f'"{path}"' if ' ' in path else path
+    """A path as one types it in the shell of this system."""
+    return subprocess.list2cmdline([path]) if os.name == 'nt' else shlex.quote(path)
 
 
 def in_one_line(e):

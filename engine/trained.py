@@ -120,9 +120,9 @@ def resumed(given, file, *classes):
     other = {k: v for k, v in checked.items() if given[k][1] and v != old.get(k) != (v, v)}  # 32 is 32 x 32
     typed = {k: v for k, v in other.items() if given[k][1] == TYPED}
     here = {'init_from': 'resume', 'out_dir': out_dir, 'overwrite': False, 'eval_only': typed.get('eval_only', False)}
-    for k in sorted(typed.keys() & (FIXED | run['network'].keys())):
-        raise Mistake(f'--{k}={show(typed[k])}: the run in {out_dir} has {k}={show(old[k])}; leave it out, or start '
-                      'anew with another --out_dir')
+    for k in sorted(typed.keys() & (FIXED | {f.name for f in dataclasses.fields(network(run['model'])[1])})):
+        raise Mistake(f'--{k}={show(typed[k])}: the run in {out_dir} has {k}={show(old.get(k))}; leave it out, or '
+                      'start anew with another --out_dir')
     if ignored := sorted(other.keys() - typed.keys() - here.keys()):
         print(f"resuming with the settings of the run, not the config file's {', '.join(ignored)}; type what you want "
               'to change')

@@ -20,4 +20,4 @@ URL = 'https://huggingface.co/JackBAI/CRATE-GPT-12L-Pile-600000steps/resolve/mai
 
 @download(__name__, 'out/crate_lm', URL, 'the file to download')
 def main(args):
-    prepare(args, official('crate_alpha', n_head=12), FINE_TUNING, GPT2_TEXT, args.url)
+    prepare(args, official('crate_alpha', n_head=12), FINE_TUNING, GPT2_TEXT, args.url, 'crate_lm.pt')

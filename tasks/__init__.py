@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.networks import NO_DOWNLOAD
+from engine.networks import NO_DOWNLOAD, kind_of
 from engine.settings import HERE, Mistake, check_choices, check_meant, check_ranges
 
 LOOK = {'text': 'sample.py --ckpt={}', 'masked_text': 'sample.py --ckpt={} --start="def [MASK]ain():"',
@@ -72,7 +72,7 @@ class Task:
         share = self.n_passes * self.rows  # of a step, this process's
         if share * world != self.batch:
             raise Mistake(f'{world} processes cannot share gradient_accumulation_steps={passes} of batch_size={rows}; '
-                          f'make one of them a multiple of {world}')
+                          f'make {"batch_size" if self.together else "one of them"} a multiple of {world}')
         first, apart = (self.rows, rows) if self.together else (share, self.rows)
         first *= device.rank
         self.parts = [slice(i, i + self.rows) for i in range(first, first + self.n_passes * apart, apart)]
@@ -105,7 +105,8 @@ CLASSES = {'text': 'tasks.text.NextToken', 'masked_text': 'tasks.text.HiddenToke
 def choose(c, augment, folder, model, device):
     """The task of a run: of the network `model`, on the dataset in `folder`. augment: its AugmentConfig."""
     task, pictures = model.config.task, ('image', 'masked_image', 'views')
-    check_meant(c, {'train_share': pictures, 'probe_interval': pictures, 'curriculum': ('icl',)}, task)
+    check_meant(c, {'train_share': ['images'], 'probe_interval': ['images'], 'curriculum': ['functions']},
+                kind_of(model.config))
     check_meant(c, dict.fromkeys(('ema', 'telemetry'), [name for name in CLASSES if name != 'views']), task)
     own = dict.fromkeys(augment.of_views, ('views',)) | {'randaugment_n': ('image', 'masked_image')}
     check_meant(augment, dict.fromkeys(vars(augment), pictures) | own, task)

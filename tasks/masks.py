@@ -50,7 +50,10 @@ class Masks:
     def __getitem__(self, i):
         i = self.images.chosen[i]
         if self.images.packed:
-            numbers = np.asarray(open_picture(self.stored[self.offsets[i]:self.offsets[i + 1]].tobytes()))
+            try:
+                numbers = np.asarray(open_picture(self.stored[self.offsets[i]:self.offsets[i + 1]].tobytes()))
+            except OSError as e:
+                raise Mistake(f'a mask in {self.images.folder} is damaged ({e}); prepare the dataset again') from None
         else:
             numbers = self.stored[i].astype(np.uint8)
         return numbers, self.objects[i][self.objects[i] >= 0].tolist()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from engine.settings import Mistake
 from tasks.files import digest
 
 LOCKS = []  # open files, to the end of this process
@@ -17,8 +18,11 @@ LOCKS = []  # open files, to the end of this process
 def hold(path):
     """Let no other process write at `path` before this one has ended; wait for one that does."""
     path = Path(path).absolute()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    LOCKS.append(open(path.with_name(f'.{path.name}.lock'), 'ab'))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        LOCKS.append(open(path.with_name(f'.{path.name}.lock'), 'ab'))
+    except OSError as e:
+        raise Mistake(f'{path} cannot be written ({e.strerror}); give another --out') from None
     with contextlib.suppress(ImportError, OSError):  # of Windows, or of a file system without locks
         import fcntl
         try:

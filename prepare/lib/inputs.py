@@ -76,7 +76,7 @@ def script(name, check, *options):
             for flag, settings in options:
                 p.add_argument(flag, **settings)
             args = p.parse_args(argv)
-            if 'size' in args:
+            if 'size' in args and args.out == p.get_default('out'):
                 args.out = args.out.replace('SIZE', str(args.size).lower())
             check(args)
             function(args)
