@@ -22,8 +22,7 @@ class Device:
 
     def __init__(self, name='auto', dtype='auto', compile='auto', fsdp=False):
         self.grouped = {'RANK', 'WORLD_SIZE', 'MASTER_ADDR'} <= os.environ.keys()  # batch systems may leave one of them
-        told = os.environ if self.grouped else {'WORLD_SIZE': 1, 'RANK': 0}
-        self.world, self.rank = int(told['WORLD_SIZE']), int(told['RANK'])
+        self.world, self.rank = (int(os.environ[k]) for k in ('WORLD_SIZE', 'RANK')) if self.grouped else (1, 0)
         self.main, self.fsdp, self.name = self.rank == 0, fsdp and self.world > 1, choose_device(name)
         self.kind = torch.device(self.name).type
         self.dtype, self.compiles = choose_dtype(dtype, self.name), choose_compile(compile, self.name)
@@ -124,8 +123,7 @@ class Device:
 
     def any(self, *yes):
         """For each of these, whether it is true in any process."""
-        counts = self.sum(torch.tensor(yes, dtype=torch.int32))
-        return [bool(n) for n in counts.tolist()]
+        return [bool(n) for n in self.sum(torch.tensor(yes, dtype=torch.int32)).tolist()]
 
     def gather(self, value):
         """What each process has, as a list."""

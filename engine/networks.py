@@ -31,8 +31,7 @@ SIDES = {'image_size', 'patch_size'}  # of a number or (height, width), whatever
 
 def names():
     """The networks there are: x for each file model_x.py."""
-    files = HERE.glob('model_*.py')
-    return sorted(path.stem.removeprefix('model_') for path in files)
+    return sorted(path.stem.removeprefix('model_') for path in HERE.glob('model_*.py'))
 
 
 def network(name):

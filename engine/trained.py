@@ -146,8 +146,7 @@ def fine_tuned(given, file, *classes):
 
 def settings_of(run, *classes):
     """The settings of a run, with the types of their fields."""
-    held = {k: (v, 'config.json') for k, v in run['settings'].items()}
-    return {'model': run['model']} | check(held, *classes)
+    return {'model': run['model']} | check({k: (v, 'config.json') for k, v in run['settings'].items()}, *classes)
 
 
 def read_last(out_dir):

@@ -52,8 +52,7 @@ def of_split(path, place, pictures, labels):
         name = picture['file_name']
         with reading(f'{path}: picture {name} has a mask that is neither polygons nor a list of run lengths, or more '
                      f'than {MOST_OBJECTS} objects'):
-            numbers = np.zeros((picture['height'], picture['width']), np.uint8)
-            classes = {}
+            numbers, classes = np.zeros((picture['height'], picture['width']), np.uint8), {}
             for thing in sorted(things, key=lambda t: (not t['iscrowd'], -t['area'])):  # crowds, then large to small
                 if not thing['iscrowd']:
                     classes[len(classes) + 1] = labels[thing['category_id']]

@@ -19,8 +19,7 @@ SPLITS = {'train': 'trnid', 'val': 'valid', 'test': 'tstid'}
 def main(args):
     archive, setid, imagelabels = (local_or_fetch(args, URL + name, md5) for name, md5 in FILES.items())
     from scipy.io import loadmat
-    labels = loadmat(imagelabels)['labels'].ravel()
-    numbers = loadmat(setid)
+    labels, numbers = loadmat(imagelabels)['labels'].ravel(), loadmat(setid)
     pictures = {f'image_{number:05}.jpg': (split, int(labels[number - 1]) - 1)
                 for split, name in SPLITS.items() for number in numbers[name].ravel()}
     save_listed(args, SPLITS, list(map(str, range(1, 103))), archive, pictures)

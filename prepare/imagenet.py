@@ -66,8 +66,7 @@ def of_val(path, folders):
 
 def read_labels(folders, names):
     """(name, WNID) of each validation picture, sorted. folders: where labels may be."""
-    path = first(folders, SOLUTION, SYNSETS)
-    names = sorted(names)
+    path, names = first(folders, SOLUTION, SYNSETS), sorted(names)
     if not path:
         raise Mistake(f'the validation pictures need labels: put {SOLUTION} or {SYNSETS} in {folders[0]}')
     text = path.read_text(encoding='utf-8', errors='replace')
@@ -100,8 +99,7 @@ def first(folders, *names):
 @dataset(__name__, 'data/imagenet', local('a folder, or an archive of ImageNet-21K', required=True), *PACK,
          number('--val', 'share held out without a validation part', 0.005, 0, 1))
 def main(args):
-    source = args.source
-    folders = [source, source / 'ILSVRC/Data/CLS-LOC']
+    source, folders = args.source, [args.source, args.source / 'ILSVRC/Data/CLS-LOC']
     train, val = first(folders, 'train', TRAIN_TAR), first(folders, 'val', VAL_TAR)
     if bool(train) != bool(val):
         raise Mistake(f'{source} has {(train or val).name}, but no {"val or " + VAL_TAR if train else TRAIN_TAR}')

@@ -22,8 +22,7 @@ SHA256 = '4aa8d02cd17c719165fc8a7887fddd641f43fcafa4b1c806ca8abc31fabdb226'
 
 def passages(text, source):
     """[{'context': .., 'word': ..}] of the lines of a text."""
-    is_json = re.search(r'^\s*\{\s*"', text, re.M)
-    rows = []
+    is_json, rows = re.search(r'^\s*\{\s*"', text, re.M), []
     for number, line in enumerate(text.split('\n'), 1):
         if line.strip():
             with reading(f'{source}, line {number} is no passage of at least two words'):

@@ -65,8 +65,7 @@ def main(args):
     tokenizer = Tokenizer(args.tokenizer)  # fails before the download if there is no tokenizer
     with new_folder(args.out, PROGRESS) as folder:
         # progress.json has the counts after the last complete subset; what was appended later is cut off
-        progress = folder / PROGRESS
-        begun = f'--val {args.val} --tokenizer {args.tokenizer}'
+        progress, begun = folder / PROGRESS, f'--val {args.val} --tokenizer {args.tokenizer}'
         state = {'begun': begun, 'done': 0} | {s: [0, 0, 0] for s in SPLITS}  # of a split: tokens, documents, bytes
         if progress.exists():
             state = json.loads(progress.read_text(encoding='utf-8'))
@@ -74,8 +73,7 @@ def main(args):
             raise Mistake(f'{folder} has {state["done"]} subsets of {state["begun"]}; pass these, or remove it')
         files = {s: Growing(folder / f'{s}.npy', np.uint16, state[s][0]) for s in SPLITS}
         while state['done'] < args.subsets:
-            name = f'urlsf_subset{state["done"]:02}.tar'
-            before = state['train'][0]
+            name, before = f'urlsf_subset{state["done"]:02}.tar', state['train'][0]
             archive = local_or_fetch(args, f'{args.url}/{name}', name=f'openwebtext/{name}')
             jobs = (((f'{archive}: {file}', packed, args.tokenizer, args.val),) for file, packed in
                     tar_files(archive, lambda file: file.endswith('_data.xz')))

@@ -18,8 +18,7 @@ SHA256 = '86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed'
 def save(args, tokenizer='gpt2'):
     path = local_or_fetch(args, URL, SHA256, 'tinyshakespeare.txt')
     text = decode(path.read_bytes(), path)
-    test = int(len(text) * 0.85)  # where it begins
-    val = int(len(text) * 0.9)
+    test, val = int(len(text) * 0.85), int(len(text) * 0.9)  # where they begin
     write_text(args.out, tokenizer, {'train': text[:test], 'test': text[test:val], 'val': text[val:]})
 
 

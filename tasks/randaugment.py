@@ -19,8 +19,7 @@ FILL = {'torchvision': 0, 'timm': (124, 116, 104)}  # beyond a picture's border;
 def autocontrast(x, strength):
     """Stretch every channel from its darkest and lightest value to 0 and 255."""
     wide = torch.float32 if x.device.type == 'mps' else torch.float64  # as Pillow; MPS has no float64, so may be 1 off
-    lo = x.amin((2, 3), keepdim=True).to(wide)
-    hi = x.amax((2, 3), keepdim=True).to(wide)
+    lo, hi = x.amin((2, 3), keepdim=True).to(wide), x.amax((2, 3), keepdim=True).to(wide)
     scale = torch.full_like(lo, 255) / (hi - lo)  # 255 / tensor would multiply by a rounded reciprocal
     stretched = (x * scale - lo * scale).clamp(0, 255).floor().to(x.dtype)
     return torch.where(hi > lo, stretched, x)

@@ -38,8 +38,7 @@ def new_folder(out, progress=''):
     fails: a dataset appears whole or not at all. progress: the name of a file; if the folder holds
     it after a failure, the folder is kept, and the next try goes on in it."""
     out = Path(out)
-    new = out.with_name(out.name + '.unfinished')
-    old = out.with_name(out.name + '.replaced')
+    new, old = out.with_name(out.name + '.unfinished'), out.with_name(out.name + '.replaced')
     hold(out)
     for left_over in (old,) if progress else (new, old):
         shutil.rmtree(left_over, ignore_errors=True)

@@ -174,8 +174,7 @@ def receive(requests, url, part, tag, have):
             tag.unlink(missing_ok=True)
             if (etag := r.headers.get('ETag', '')).startswith('"'):  # a weak one means nothing for If-Range
                 tag.write_text(etag, encoding='latin1')
-        start = have * resumed
-        left = r.raw.length_remaining  # None if the server does not say
+        start, left = have * resumed, r.raw.length_remaining  # None if the server does not say
         with open(part, 'ab' if resumed else 'wb') as f, \
                 tqdm(total=left and start + left, initial=start, unit='B', unit_scale=True, desc=part.stem) as bar:
             for chunk in r.iter_content(1 << 16):

@@ -139,8 +139,7 @@ class Pack:
     """One split of a pack while it is written: add pictures, then complete it."""
 
     def __init__(self, place):
-        self.place, self.png = place, None
-        self.jpeg = Growing(f'{place}.jpeg.npy', np.uint8)
+        self.place, self.jpeg, self.png = place, Growing(f'{place}.jpeg.npy', np.uint8), None
         self.names, self.labels, self.objects = [], [], []
 
     def add(self, name, label, jpeg, mask=None):

@@ -42,8 +42,7 @@ def write_text(out, tokenizer, texts):
 def write_tokens(out, tokenizer, parts):
     """Write a text dataset and print its counts. parts: (split, ids (n,), UTF-8 bytes of its text, for bits per byte)
     of each split; one at a time is in memory."""
-    dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32)
-    splits = {}
+    dtype, splits = np.dtype(np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32), {}
     with new_folder(out) as new:
         for split, ids, n_bytes in parts:
             np.save(new / f'{split}.npy', np.asarray(ids, dtype))
