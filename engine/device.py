@@ -18,12 +18,15 @@ from engine.settings import Mistake
 
 class Device:
     """name: such as cuda:1; kind: cuda. dtype: of matrix products. rank, world: of this process, and how many
-    there are. fsdp: whether several share one network (FSDP2), or each has a copy of it."""
+    there are. fsdp: whether they share one network (FSDP2), or each has a copy of it."""
 
     def __init__(self, name='auto', dtype='auto', compile='auto', fsdp=False):
         self.grouped = {'RANK', 'WORLD_SIZE', 'MASTER_ADDR'} <= os.environ.keys()  # batch systems may leave one of them
         self.world, self.rank = (int(os.environ[k]) for k in ('WORLD_SIZE', 'RANK')) if self.grouped else (1, 0)
-        self.main, self.fsdp, self.name = self.rank == 0, fsdp and self.world > 1, choose_device(name)
+        if fsdp and self.world == 1:
+            raise Mistake('fsdp=true shares a network among processes, and here is one; start several with torchrun '
+                          '--standalone --nproc_per_node=N train.py .., or say --fsdp=false')
+        self.main, self.fsdp, self.name = self.rank == 0, fsdp, choose_device(name)
         self.kind = torch.device(self.name).type
         self.dtype, self.compiles = choose_dtype(dtype, self.name), choose_compile(compile, self.name)
         self.autocast = autocast(self.name, self.dtype)

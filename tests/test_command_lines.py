@@ -56,7 +56,7 @@ REFUSED = {  # words, joined by + where it takes several; the line names the las
              '--init_from=resume(new) --min_lr=1 --learning_rate=nan --n_embd=1000000000(--batch_size) '
              '--train_share=0.5 --wandb_log=true(wandb) --curriculum=9 --dataset=quads+--init_from=text '
              '--dataset=torn(meta.json) folder/a.jpg(config) '
-             '--init_from=text+--new_head=true --randaugment_n=2 --dataset=ptb --out_dir=file/below '
+             '--init_from=text+--new_head=true --randaugment_n=2 --dataset=ptb --fsdp=true --out_dir=file/below '
              '--out_dir=run --image_size=16(images) --n_dims=4(functions)',
     'train pictures': '--patch_size=3 --num_classes=5 --ema=1 --crop_scale=nan --eval_view=whole --randaugment_m=31 '
                       '--train_share=0 --image_size=8,8,8 --channels=1 --new_head=true --local_crops=3 '
