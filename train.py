@@ -131,6 +131,8 @@ def main(argv):
         from engine.trained import restore
         step, best, seconds = restore(held, average, optimizers, here.scaler)
     held = None  # frees its memory
+    if step > c.max_iters:
+        raise Mistake(f'the run in {c.out_dir} is at step {step} already; give a larger --max_iters')
 
     # ---- what is said and made before the first step
     here.say(f'{c.model}: {networks.size(model) / 1e6:.2f}M parameters; learns {folder or c.dataset}, writes to '

@@ -71,7 +71,7 @@ REFUSED = {  # words, joined by + where it takes several; the line names the las
                   '--init_from=scratch+--dataset=text+--model=vit --init_from=scratch+--dataset=linear+--model=crate '
                   '--init_from=scratch+--dataset=text+--model=crate+--causal=false+--vocab_size=256(257) '
                   '--init_from=scratch+--dataset=grey+--model=aot+--image_size=0(images)',
-    'train resumed': '--seed=5 --n_embd=32 --new_head=true --out_dir=theirs(--init_from) '
+    'train resumed': '--seed=5 --n_embd=32 --max_iters=2 --new_head=true --out_dir=theirs(--init_from) '
                      '--out_dir=damaged(--init_from=damaged)',
     'train masked': '--mask_ratio=abc --num_classes=4 --new_head=true --dataset=text(crate_mae)',
     'train views': '--local_size=6 --dataset=text --local_crops=-1 --ema=0.9 --randaugment_n=2 --image_size=10 '
