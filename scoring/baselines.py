@@ -1,8 +1,10 @@
 """What others compute, written plainly, to measure speed against. Weights and results are those of our networks."""
 import torch.nn.functional as F
 
-from model_aot import MHSA, AoT
-from model_crate import CRATE, ISTA, MSSA
+from model_aot import MHSA, AoT, AoTConfig
+from model_crate import CRATE, ISTA, MSSA, CRATEConfig
+
+from engine.settings import Mistake
 
 # ---- CRATE as its authors' code computes it (github.com/Ma-Lab-Berkeley/CRATE) --------------------------------------
 
@@ -28,6 +30,8 @@ class ReleasedISTA(ISTA):
 
 class ReleasedCRATE(CRATE):
     def __init__(self, config):
+        if not isinstance(config, CRATEConfig):
+            raise Mistake('the released way is written for CRATE; name another row')
         super().__init__(config)
         for layer in self.layers:
             layer.attn.__class__ = ReleasedMSSA
@@ -49,6 +53,8 @@ class NanoGPT(AoT):
     """GPT-2 with all logits at once, in float32 for the loss. It writes without a cache of the past."""
 
     def __init__(self, config):
+        if not (isinstance(config, AoTConfig) and config.attn == 'mhsa' and config.mlp):
+            raise Mistake("nanoGPT's way is written for GPT-2; name another row")
         super().__init__(config)
         for layer in self.layers:
             layer.attn.__class__ = FusedMHSA

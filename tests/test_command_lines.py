@@ -92,7 +92,7 @@ REFUSED = {  # words, joined by + where it takes several; the line names the las
     'eval benchmarks': '--benchmarks=lambda --benchmarks=ptb, --stride=9 --stride=-1 --knn=3 --dataset=text '
                        '--results=file --results=no/r.csv --benchmarks=lambada --ckpt=gaps(benchmarks)',
     'analyze attention': '--ckpt=tost(TSSA)',
-    'bench': 'pikturs --rows=crate-huge --rows=crate-tiny+--image_size=33 --rounds=0',
+    'bench': 'pikturs --rows=crate-huge --rows=crate-tiny-nanogpt(row) --rows=crate-tiny+--image_size=33 --rounds=0',
     'bench generate': '--rows=vit-small',
     'prepare shapes': '--size=3 --train=1000000000000',
     'prepare text': '--val=2 --out=file'}
