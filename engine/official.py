@@ -6,7 +6,7 @@ with a weight and perhaps a bias; * stands for the number of a layer. Sizes that
 read off them; `given` are other settings of the network, such as n_head or dropout. A state dict
 may be nested in a checkpoint under `state_dict` or `model`, and its names may begin with the
 `module.` of data-parallel training or the `_orig_mod.` of a compiled network. Every from_ function
-raises a Mistake that names tensors which are missing, unexpected or of a wrong shape, as the network calls them.
+raises a Mistake that names the tensors which are missing, unexpected or of a wrong shape.
 """
 import math
 import re
@@ -63,13 +63,19 @@ def load(Model, Config, sd, table, given):
     """The network of the tensors sd, {their name: tensor}. Fixed positions and BatchNorm's counters may be missing."""
     weights = rename(sd, {theirs: ours for ours, theirs in table.items()})
     model = Model(config_from(Config, sizes(weights, given['n_head'], given.get('patch_size', 1)) | given))
-    try:
-        model.load_state_dict({k: t for k, t in model.named_buffers() if 'running_' not in k} | weights)
-    except RuntimeError as e:
+    own = model.state_dict()
+    weights = {name: own[name] for name, _ in model.named_buffers() if 'running_' not in name} | weights
+    has, needs = ({name: tuple(t.shape) for name, t in part.items()} for part in (weights, own))
+    missing_first = sorted(needs | has, key=lambda name: name in has)
+    wrong = {name: f'{has.get(name, "missing")}, expected {needs.get(name, "none")}'
+             for name in missing_first if has.get(name) != needs.get(name)}
+    if wrong:
         settings = ', '.join(f'{k}={show(v)}' for k, v in given.items())
-        raise Mistake(f'these weights do not fit {Model.__name__} with {settings}: {str(e)[:500]}') from None
+        first = '; '.join(f'{name}: {how}' for name, how in list(rename(wrong, table).items())[:4])
+        raise Mistake(f'these weights do not fit {Model.__name__} with {settings}: {first}')
     if 'lm_head.weight' in sd and not torch.equal(sd['lm_head.weight'], weights['embed.tok_emb.weight']):
         raise Mistake('lm_head.weight differs from the token embedding; here they are one')
+    model.load_state_dict(weights)
     return model
 
 
