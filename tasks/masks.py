@@ -10,8 +10,6 @@ in training:
 A pixel is 0 for background, m for the m-th object of its picture, and UNKNOWN if it is not known what
 it shows. A bool mask is one object; without SPLIT.objects.npy it has the class of its picture.
 """
-from itertools import zip_longest
-
 import numpy as np
 
 from engine.settings import Mistake
@@ -23,8 +21,10 @@ MOST_OBJECTS = 254  # of a picture
 
 def table(objects):
     """The classes of the objects of each picture, lists -> int64 (N, M), -1 where there are fewer."""
-    columns = np.array([*zip_longest(*objects, fillvalue=-1)], np.int64).reshape(-1, len(objects))
-    return np.ascontiguousarray(columns.T)
+    filled = np.full((len(objects), max(map(len, objects), default=0)), -1, np.int64)
+    for row, classes in zip(filled, objects):
+        row[:len(classes)] = classes
+    return filled
 
 
 class Masks:
@@ -33,9 +33,9 @@ class Masks:
     do not fit."""
 
     def __init__(self, images):
-        self.images, path = images, images.folder / f'{images.split}.masks.npy'
-        if not path.exists():
-            raise Mistake(f'no {path}: this needs the true masks of the pictures; python prepare/shapes.py '
+        self.images, self.path = images, images.folder / f'{images.split}.masks.npy'
+        if not self.path.exists():
+            raise Mistake(f'no {self.path}: this needs the true masks of the pictures; python prepare/shapes.py '
                           'draws some')
         mine = images.mine
         if images.packed:
