@@ -100,7 +100,7 @@ RANGES = {
 def main(argv):
     if '--help' in argv or '-h' in argv:
         return print(help_for([word for word in argv if word not in ('--help', '-h')]))
-    c, augment, given, held, recipe = start.read(argv, TrainConfig, AugmentConfig)
+    c, augment, given, trained, recipe = start.read(argv, TrainConfig, AugmentConfig)
     resumed = c.init_from == 'resume'
     settings.check_ranges(c, RANGES)
     settings.check_choices(c, optimizer=optim.NAMES, schedule=optim.SCHEDULES, compile=('auto', 'true', 'false'))
@@ -116,7 +116,7 @@ def main(argv):
         files.verify(folder)
     meta = files.read_meta(folder)
     torch.manual_seed(c.seed)
-    model = start.build(c, given, held, meta, folder).train()
+    model = start.build(c, given, trained, meta, folder).train()
     task = tasks.choose(c, augment, folder, model, here)
     for epochs, iters in start.IN_EPOCHS.items():
         if getattr(c, epochs):
@@ -129,8 +129,8 @@ def main(argv):
     step, best, seconds = 0, math.inf, 0.0
     if resumed:
         from engine.trained import restore
-        step, best, seconds = restore(held, average, optimizers, here.scaler)
-    held = None  # frees its memory
+        step, best, seconds = restore(trained, average, optimizers, here.scaler)
+    trained = None  # frees its memory
     if step > c.max_iters:
         raise Mistake(f'the run in {c.out_dir} is at step {step} already; give a larger --max_iters')
 

@@ -9,7 +9,7 @@ import warnings
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # before there is a group: its functions would keep it as a default after leave()
+import torch.distributed.nn  # now: loaded later, its functions would keep the process group as a default argument
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -59,12 +59,15 @@ class Device:
 
     def wrap(self, model, recompute=False):
         """Place a network and return it as training calls it: compiled if that is on, its gradients averaged between
-        the processes. recompute: layers, or a network without any, keep only their input, and compute again in the
-        backward pass."""
+        the processes. recompute: layers keep only their input, and compute again in the backward pass.
+        Raises Mistake where there are none."""
         if self.compiles:
             compile_network(model, whole=self.kind == 'cpu' and not self.grouped)
         self.place(model)
-        for layer in (blocks(model) or [model]) if recompute else ():  # activation checkpointing
+        if recompute and not blocks(model):
+            raise Mistake(f'recompute=true is for networks with `layers`, and {type(model).__name__} has none; leave '
+                          'it out')
+        for layer in blocks(model) if recompute else ():  # activation checkpointing
             layer.forward = lambda *args, own=layer.forward, **more: checkpoint(own, *args, use_reentrant=False, **more)
         if self.fsdp or not self.grouped:
             return model

@@ -57,8 +57,7 @@ def turned(x, y, angle):
 def textures(rng, n, x, y):
     """n random patterns (n, S, S) with values in [0, 1], on the grid x (S), y (S, 1) of [0, 1)."""
     angle, phase, waves = uniform(rng, n, 2 * np.pi, 2 * np.pi, 4)
-    kind = rng.integers(0, 4, (n, 1, 1))
-    waves = waves + 2
+    kind, waves = rng.integers(0, 4, (n, 1, 1)), waves + 2
     across, along = turned(x, y, angle)
     stripes = 0.5 + 0.5 * np.sin(2 * np.pi * waves * across + phase)
     checks = (stripes > 0.5) ^ (np.sin(2 * np.pi * waves * along) > 0)

@@ -7,6 +7,7 @@
 The files of a folder are joined in the order of their names. The last tenth of the text is held out
 for validation. Bytes that are not UTF-8 are replaced and counted. The whole text is in memory at once.
 """
+from fnmatch import fnmatch
 from pathlib import Path
 
 from lib.inputs import Mistake, choice, dataset, number, option
@@ -15,7 +16,8 @@ from lib.texts import decode, write_text
 
 def files_of(path, glob):
     """A file, or the files of a folder that match, in the order of their names."""
-    found = [path] if path.is_file() else sorted(p for p in path.rglob(glob) if p.is_file())
+    found = [path] if path.is_file() else sorted(
+        p for p in path.rglob('*') if p.is_file() and fnmatch(f'/{p.as_posix()}', f'*/{glob}'))
     if not found:
         raise Mistake(f'{path} is no file, and no folder with a file that matches --glob={glob}, such as *.md')
     return found

@@ -73,8 +73,8 @@ class Task:
         if share * world != self.batch:
             raise Mistake(f'{world} processes cannot share gradient_accumulation_steps={passes} of batch_size={rows}; '
                           f'make {"batch_size" if self.together else "one of them"} a multiple of {world}')
-        first, apart = (self.rows, rows) if self.together else (share, self.rows)
-        first *= device.rank
+        first = device.rank * (self.rows if self.together else share)  # its first row
+        apart = rows if self.together else self.rows  # from the first row of a pass to that of its next pass
         self.parts = [slice(i, i + self.rows) for i in range(first, first + self.n_passes * apart, apart)]
 
     def validation(self):

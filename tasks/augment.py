@@ -146,7 +146,7 @@ def warp_matrices(boxes, draws, image_size, c):
     matrices[:, :2, 2] = boxes[:, :2]
     matrices[:, [0, 1], [0, 1]] = boxes[:, 2:] / torch.tensor([w, h])
     if c.flip:
-        mirrored = draws[:, FLIP] < 0.5  # x is w - x
+        mirrored = draws[:, FLIP] < 0.5  # there x becomes w - x
         matrices[mirrored, 0, 2] += w * matrices[mirrored, 0, 0]
         matrices[mirrored, 0, 0] *= -1
     table = randaugment.matrices(c.randaugment_m, c.randaugment_scale, h, w)

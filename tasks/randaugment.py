@@ -76,7 +76,7 @@ COLOUR = {
     'AutoContrast': autocontrast,
     'Equalize': equalize,
     'Solarize': solarize,
-    'Color': lambda x, factor: blend(grey(x), x, factor) if x.size(1) == 3 else x,  # others than RGB have none
+    'Color': lambda x, factor: blend(grey(x), x, factor) if x.size(1) == 3 else x,  # grey pictures stay
     'Posterize': lambda x, step: x - x.remainder(step),
     'Contrast': contrast,
     'Brightness': lambda x, factor: blend(0, x, factor),

@@ -8,8 +8,8 @@ class Tokenizer:
     """Text to token ids and back, described by a small dict that travels in meta.json and in
     config.json: {'name': 'bytes'}, {'name': 'chars', 'alphabet': '..'} or {'name': 'gpt2'}.
 
-    beginning: the token to begin a text with when there is no prompt, end of the text before, or a new line. piece: of
-    an id its bytes."""
+    beginning: the token to begin a text with when there is no prompt, end of the text before, or a new line.
+    piece(id): the bytes of a token."""
 
     def __init__(self, name, alphabet=''):
         self.spec = {'name': name}

@@ -13,7 +13,7 @@ from torch._dynamo.utils import counters
 
 from engine import device
 from engine.device import Device, choose_compile, choose_dtype
-from engine.settings import one_line_errors
+from engine.settings import Mistake, one_line_errors
 from model_aot import AoT, AoTConfig
 from model_dino import DINO, DINOConfig
 from scoring.watch import matmul_flops, train_flops
@@ -112,6 +112,8 @@ def test_layers_that_are_computed_twice_keep_little_and_have_the_same_gradients(
             model(x, x)[1].backward()
         found.append([p.grad for p in model.parameters()])
     assert sum(kept) < 0.5 * (len(kept) - sum(kept)) and all(map(torch.equal, *found))
+    with pytest.raises(Mistake, match='recompute'):
+        here().wrap(torch.nn.Linear(2, 2), recompute=True)
 
 
 # ---- threads
