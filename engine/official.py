@@ -1,12 +1,13 @@
 """The authors' and OpenAI's weights in our networks, and back: all tables of tensor names, and the
 checks.
 
-A table {our name: their name} stands beside the functions that use it. It names tensors and modules
-with a weight and perhaps a bias; * stands for the number of a layer. Sizes that tensors tell are
-read off them; `given` are other settings of the network, such as n_head or dropout. A state dict
-may be nested in a checkpoint under `state_dict` or `model`, and its names may begin with the
-`module.` of data-parallel training or the `_orig_mod.` of a compiled network. Every from_ function
-raises a Mistake that names the tensors which are missing, unexpected or of a wrong shape.
+A table {our name: their name} stands beside the functions that use it. It names tensors, and modules
+with all that is in them; of two names that fit the first one counts. * stands for the number of a
+layer. What both call alike is left out. Sizes that tensors tell are read off them; `given` are other
+settings of the network, such as n_head or dropout. A state dict may be nested in a checkpoint under
+`state_dict` or `model`, and its names may begin with the `module.` of data-parallel training or the
+`_orig_mod.` of a compiled network. Every from_ function raises a Mistake that names the tensors which
+are missing, unexpected or of a wrong shape.
 """
 import math
 import re
@@ -47,7 +48,7 @@ def rename(tensors, table):
     stays."""
     def renamed(name):
         for old, new in table.items():
-            pattern = re.escape(old).replace(r'\*', r'(\d+)') + r'(?=(\.weight|\.bias)?$)'
+            pattern = re.escape(old).replace(r'\*', r'(\d+)') + r'(?=\.|$)'
             if found := re.match(pattern, name):
                 return found.expand(new.replace('*', r'\1')) + name[found.end():]
         return name
@@ -147,8 +148,7 @@ def has_classifier(sd):
 # ---- CRATE-alpha ----------------------------------------------------------------------------------------------------
 
 LM = GPT | {'read.norm': 'transformer.ln_f'}
-CRATE_ALPHA = CLASSIFIER | {'embed.patch': 'conv1', 'layers.*.ista.D': 'transformer.layers.*.1.fn.D',
-                            'layers.*.ista.D1': 'transformer.layers.*.1.fn.D1'}
+CRATE_ALPHA = CLASSIFIER | {'embed.patch': 'conv1', 'layers.*.ista': 'transformer.layers.*.1.fn'}
 
 
 def to_crate_alpha(model):
@@ -177,7 +177,7 @@ def turned(sd):
 DEAD = 'pos_embed', 'decoder_embed.weight', 'decoder_embed.bias'  # the authors' CRATE-MAE has them and never reads them
 CRATE_MAE = {
     'embed.cls': 'cls_token', 'embed.mask_token': 'mask_token', 'embed.pos': 'decoder_pos_embed',
-    'embed.patch': 'patch_embed.proj', 'norm': 'norm', 'decoder_norm': 'decoder_norm', 'pixels': 'decoder_pred',
+    'embed.patch': 'patch_embed.proj', 'pixels': 'decoder_pred',
     'layers.*.norm1': 'blocks.*.layers.0.0.norm', 'layers.*.attn.U': 'blocks.*.layers.0.0.fn.qkv',
     'layers.*.attn.W': 'blocks.*.layers.0.0.fn.to_out.0', 'layers.*.norm2': 'blocks.*.layers.0.1.norm',
     'layers.*.ista.D': 'blocks.*.layers.0.1.fn.weight',
@@ -209,8 +209,7 @@ EMBED = {'embed.cls': 'cls_token', 'embed.pos': 'pos_embed', 'embed.patch': 'pat
 VIT = {pool: EMBED | BLOCKS | {'read.head': 'head', 'read.norm': norm}
        for pool, norm in (('cls', 'norm'), ('mean', 'fc_norm'))}
 VIT_MAE = EMBED | BLOCKS | {f'decoder_{ours}': f'decoder_{theirs}' for ours, theirs in BLOCKS.items()} | {
-    'mask_token': 'mask_token', 'decoder_pos': 'decoder_pos_embed', 'norm': 'norm', 'decoder_embed': 'decoder_embed',
-    'decoder_norm': 'decoder_norm', 'pixels': 'decoder_pred'}
+    'decoder_pos': 'decoder_pos_embed', 'pixels': 'decoder_pred'}
 
 
 def from_vit(Model, Config, state_dict, **given):
@@ -221,7 +220,7 @@ def from_vit(Model, Config, state_dict, **given):
 
 # ---- GPT-2 ----------------------------------------------------------------------------------------------------------
 
-GPT2 = {'embed.tok_emb': 'wte', 'embed.pos_emb': 'wpe', 'read': 'lm_head', 'read.norm': 'ln_f',
+GPT2 = {'embed.tok_emb': 'wte', 'embed.pos_emb': 'wpe', 'read.norm': 'ln_f', 'read': 'lm_head',
         'layers.*.norm1': 'h.*.ln_1', 'layers.*.attn.QKV': 'h.*.attn.c_attn', 'layers.*.attn.W': 'h.*.attn.c_proj',
         'layers.*.norm2': 'h.*.ln_2', 'layers.*.mlp.up': 'h.*.mlp.c_fc', 'layers.*.mlp.down': 'h.*.mlp.c_proj'}
 
@@ -244,17 +243,15 @@ TOST = {ours.replace('QKV', 'U'): f'transformer.{theirs}' for ours, theirs in GP
     'read': 'lm_head', 'layers.*.attn.gamma': 'transformer.h.*.gamma1', 'layers.*.mlp.gamma': 'transformer.h.*.gamma2',
     'layers.*.attn.temp': 'transformer.h.*.attn.temp', 'layers.*.attn.b': 'transformer.h.*.attn.denom_bias'}
 TOST_OF_PICTURES = {
-    'embed.pos': 'pos_embeder.token_projection', 'read.cls': 'cls_token', 'read.norm': 'norm', 'read.head': 'head',
-    'layers.*.attn.temp': 'blocks.*.attn.temp', 'layers.*.attn.U': 'blocks.*.attn.qkv',
+    'embed.pos': 'pos_embeder.token_projection', 'embed.stem': 'patch_embed.proj', 'read.cls': 'cls_token',
+    'read.norm': 'norm', 'read.head': 'head', 'layers.*.attn.U': 'blocks.*.attn.qkv',
     'layers.*.attn.W': 'blocks.*.attn.to_out.0', 'layers.*.attn.gamma': 'blocks.*.gamma1',
+    'layers.*.mlp.gamma': 'blocks.*.gamma2', 'layers.*.mlp.up': 'blocks.*.mlp.fc1',
+    'layers.*.mlp.down': 'blocks.*.mlp.fc2', 'layers': 'blocks',
     'read.layers.*.QKV': 'cls_attn_blocks.*.attn.qkv', 'read.layers.*.W': 'cls_attn_blocks.*.attn.proj',
-    'read.layers.*.gamma': 'cls_attn_blocks.*.gamma1'} | {
-    f'embed.stem.*.{part}': f'patch_embed.proj.*.{part}'
-    for part in ('0', '1', '1.running_mean', '1.running_var', '1.num_batches_tracked')} | {
-    f'{ours}.*.{part}': f'{theirs}.*.{their_part}'
-    for ours, theirs in (('layers', 'blocks'), ('read.layers', 'cls_attn_blocks'))
-    for part, their_part in (('norm1', 'norm1'), ('norm2', 'norm2'), ('mlp.gamma', 'gamma2'), ('mlp.up', 'mlp.fc1'),
-                             ('mlp.down', 'mlp.fc2'))}
+    'read.layers.*.gamma': 'cls_attn_blocks.*.gamma1', 'read.layers.*.mlp.gamma': 'cls_attn_blocks.*.gamma2',
+    'read.layers.*.mlp.up': 'cls_attn_blocks.*.mlp.fc1', 'read.layers.*.mlp.down': 'cls_attn_blocks.*.mlp.fc2',
+    'read.layers': 'cls_attn_blocks'}
 
 
 def to_tost(model):
