@@ -23,7 +23,7 @@ import torch
 from safetensors.torch import save as as_bytes  # save_file makes files that no other user may read
 
 from engine.device import whole
-from engine.settings import Mistake
+from engine.settings import Mistake, reading
 
 FILES = ('config.json', 'log.jsonl', 'last.pt', 'best.safetensors', 'curve.png', 'results.csv', 'in_context.csv',
          'in_context.png', 'step_*.safetensors', 'events.out.tfevents*')  # the last is of TensorBoard
@@ -191,7 +191,5 @@ def lines_of(path):
     for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
         if not line.endswith(b'\n'):
             return
-        try:
+        with reading(f'{path}, line {number} is damaged', 'delete that line'):
             yield json.loads(line), len(line)
-        except ValueError as e:
-            raise Mistake(f'{path}, line {number} is damaged ({e}); delete that line') from None

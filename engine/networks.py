@@ -16,7 +16,7 @@ import json
 import traceback
 from pathlib import Path
 
-from engine.settings import HERE, Mistake
+from engine.settings import HERE, Mistake, reading
 
 # task: the kind of data it reads, and the config of a small run, for networks that have no config of their own
 TASKS = {'text': ('text', 'train_aot_stdlib'), 'masked_text': ('text', 'train_crate_bert_stdlib'),
@@ -65,10 +65,8 @@ def kind_of(config):
 def meta_of(folder):
     """meta.json of a dataset; {} if it is not there yet. Raises Mistake if it is damaged."""
     path = Path(folder) / 'meta.json'
-    try:
+    with reading(f'{path} is damaged', 'prepare the dataset again'):
         return {'channels': 3} | json.loads(path.read_text(encoding='utf-8')) if path.is_file() else {}
-    except ValueError as e:
-        raise Mistake(f'{path} is damaged ({e}); prepare the dataset again') from None
 
 
 def size(model):

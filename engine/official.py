@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from engine.networks import config_from
-from engine.settings import Mistake, show
+from engine.settings import Mistake, reading, show
 
 VIEWS = {'crate_alpha': {'eval_crop': 1.0}}  # what their evaluation sees, where it is not our default
 LENGTHS = {  # a setting: the tensor that is so long
@@ -26,11 +26,9 @@ LENGTHS = {  # a setting: the tensor that is so long
 
 def read(path):
     """The weights in a file of torch.save or of safetensors. Raises Mistake for a missing or damaged one."""
-    try:
+    with reading(f'{path} is damaged or missing, or holds no state dict'):
         safe = str(path).endswith('.safetensors')
         return unnested(load_file(path) if safe else torch.load(path, map_location='cpu', weights_only=True))
-    except Exception as e:  # of many types, depending on the damage
-        raise Mistake(f'{path} is damaged or missing, or holds no state dict ({e}); get it again') from None
 
 
 def unnested(state_dict):

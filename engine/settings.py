@@ -183,6 +183,18 @@ def in_one_line(e):
 
 
 @contextlib.contextmanager
+def reading(said, advice='get it again'):
+    """Around what reads a file: libraries raise exceptions of many types for a missing or damaged one, and all of them
+    become this Mistake."""
+    try:
+        yield
+    except (Mistake, MemoryError, ModuleNotFoundError):  # no fault of the file
+        raise
+    except Exception as e:
+        raise Mistake(f'{said} ({type(e).__name__}: {" ".join(str(e).split())[:200]}); {advice}') from None
+
+
+@contextlib.contextmanager
 def one_line_errors():
     """Around a program's main: a Mistake becomes one line on standard error and exit code 2. So do a library that is
     missing and too little memory. Any other exception is a bug and keeps its traceback."""

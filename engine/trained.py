@@ -9,13 +9,13 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
 from engine.checkpoint import digest, held_in, weights_of, write_file, write_weights
 from engine.device import share
 from engine.fast import speed_up
 from engine.networks import config_from, grid, network, size
-from engine.settings import TYPED, Mistake, check, collect, filled, show
+from engine.settings import TYPED, Mistake, check, collect, filled, reading, show
 
 # what a resumed run must keep, besides the settings of its network
 FIXED = {'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer', 'new_head'}
@@ -67,10 +67,8 @@ def read_config(out_dir):
     """config.json of a run directory: {'model', 'settings', 'network', 'data'}. Raises Mistake if it is missing or
     damaged."""
     path = Path(out_dir) / 'config.json'
-    try:
+    with reading(f'{path} is missing or damaged', f'train with --out_dir={out_dir}, or name another'):
         return json.loads(path.read_text(encoding='utf-8'), object_hook=with_tuples)
-    except (OSError, ValueError) as e:
-        raise Mistake(f'{path} is missing or damaged ({e}); train with --out_dir={out_dir}, or name another') from None
 
 
 def with_tuples(held):
@@ -81,11 +79,9 @@ def with_tuples(held):
 
 def read_weights(path):
     """({name: tensor}, step) of a .safetensors file in a run directory. Raises Mistake if it is missing or damaged."""
-    try:
-        with safe_open(path, 'pt') as f:
-            weights, about = {k: f.get_tensor(k) for k in f.keys()}, f.metadata() or {}
-    except (FileNotFoundError, SafetensorError) as e:
-        raise Mistake(f'{path} is missing or damaged ({e}); name another run, or a .safetensors file in one') from None
+    other = 'name another run, or a .safetensors file in one'
+    with reading(f'{path} is missing or damaged', other), safe_open(path, 'pt') as f:
+        weights, about = {k: f.get_tensor(k) for k in f.keys()}, f.metadata() or {}
     if about.get('sha256') != digest(weights, about.get('step')):
         raise Mistake(f'{path} is damaged, or no nanoCRATE wrote it: its tensors are not those of its checksum')
     return weights, int(about['step'])
@@ -152,14 +148,12 @@ def settings_of(run, *classes):
 def read_last(out_dir):
     """What save_last wrote. Raises Mistake if there is no such file, or it is damaged or of another version."""
     path = Path(out_dir) / 'last.pt'
-    try:
+    anew = f'start from the best weights with --init_from={out_dir} and another --out_dir'
+    with reading(f'{path} is missing or damaged', anew):
         with zipfile.ZipFile(path) as z:
             if z.testzip():  # torch.load does not compare checksums
                 raise ValueError('a checksum differs')
         return torch.load(path, map_location='cpu', weights_only=True)
-    except Exception as e:  # of many types, depending on the damage
-        raise Mistake(f'{path} is missing or damaged ({type(e).__name__}); start from the best weights with '
-                      f'--init_from={out_dir} and another --out_dir') from None
 
 
 def restore(last, average, optimizers, scaler):

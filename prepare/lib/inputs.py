@@ -6,7 +6,6 @@ complete. Files inside archives are read one after the other without unpacking a
 few bytes may claim, or unpack to, more than any memory holds, so no file may be larger than it needs to be.
 """
 import argparse
-import contextlib
 import gzip
 import os
 import sys
@@ -16,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from tqdm import tqdm
 
-from engine.settings import Mistake, one_line_errors
+from engine.settings import Mistake, one_line_errors, reading
 from lib.files import hold
 from tasks.files import digest
 
@@ -203,18 +202,6 @@ def local_or_fetch(args, url, checksum=None, name=''):
 
 
 # ---- archives --------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def reading(said):
-    """Around what reads a stranger's file: libraries raise exceptions of many types for damaged ones, and all of them
-    become this Mistake."""
-    try:
-        yield
-    except Mistake:
-        raise
-    except Exception as e:
-        raise Mistake(f'{said} ({type(e).__name__}: {str(e)[:200]}); get it again') from None
 
 
 def tar_files(path, wanted, most=MOST_BYTES, file=None):
