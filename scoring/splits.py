@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from tqdm import tqdm
 
 from engine.networks import grid
-from engine.settings import Mistake
+from engine.settings import reading
 from tasks import accuracies, augment
 from tasks.text import rows_at_once
 
@@ -53,13 +53,11 @@ def classification(model, images, autocast, batch_size, view):
 def real_labels(path, images):
     """The ImageNet-ReaL labels (Beyer et al. 2020) of each picture of an ImageSplit, lists that may
     be empty. path: real.json, a list of lists for ILSVRC2012_val_00000001, .. 2, .."""
-    try:
+    with reading(f'--real={path} has no labels for these pictures',
+                 'give real.json of github.com/google-research/reassessed-imagenet, with the val split of imagenet'):
         labels = json.loads(Path(path).read_bytes())
         names = np.load(images.folder / f'{images.split}.names.npy')
         return [labels[int(re.search(rb'ILSVRC2012_val_(\d{8})', name)[1]) - 1] for name in names]
-    except (OSError, ValueError, TypeError, LookupError) as e:
-        raise Mistake(f'--real={path} has no labels for these pictures ({e}); give real.json of '
-                      'github.com/google-research/reassessed-imagenet, with the val split of imagenet') from None
 
 
 @torch.no_grad()

@@ -4,8 +4,6 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
-from engine.settings import Mistake
-
 EXTENSIONS = ('.jpg', '.jpeg', '.png', '.webp', '.bmp', '.gif', '.tif', '.tiff')
 FORMATS = ('JPEG', 'PNG', 'WEBP', 'BMP', 'GIF', 'TIFF')  # other formats can make Pillow start programs
 
@@ -28,7 +26,7 @@ def to_8_bits(image, channels=3):
     become white."""
     from PIL import Image
     if image.mode == 'F':
-        raise Mistake('pixels with a decimal point, of unknown range; save it with 8 bits')
+        raise ValueError('pixels with a decimal point, of unknown range; save it with 8 bits')
     if image.mode.startswith('I'):  # 16 bits: Pillow's convert would clip them at 255
         image = Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
     if image.has_transparency_data:

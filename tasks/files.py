@@ -17,7 +17,7 @@ import numpy as np
 from tqdm import tqdm
 
 from engine.networks import meta_of
-from engine.settings import HERE, Mistake
+from engine.settings import HERE, Mistake, reading
 
 
 def digest(path, kind='sha256'):
@@ -53,12 +53,10 @@ def split_meta(folder, split, kind):
 
 def open_array(path, dtype, *shape):
     """A .npy file, memory-mapped. Raises Mistake if it is missing, cut off, or not of this type and shape."""
-    try:
+    with reading(f'{path} is missing or damaged', 'prepare the dataset again'):
         array = np.load(path, mmap_mode='r')
         assert (array.dtype, array.shape) == (dtype, shape), f'{array.dtype} {array.shape}, not {dtype} {shape}'
-    except (OSError, ValueError, EOFError, AssertionError) as e:
-        raise Mistake(f'{path} is missing or damaged ({e}); prepare the dataset again') from None
-    return array
+        return array
 
 
 def verify(folder):

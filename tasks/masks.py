@@ -12,7 +12,7 @@ it shows. A bool mask is one object; without SPLIT.objects.npy it has the class 
 """
 import numpy as np
 
-from engine.settings import Mistake
+from engine.settings import Mistake, reading
 from tasks.decode import open_picture
 
 UNKNOWN = 255
@@ -50,10 +50,8 @@ class Masks:
     def __getitem__(self, i):
         i = self.images.chosen[i]
         if self.images.packed:
-            try:
+            with reading(f'a mask in {self.images.folder} is damaged', 'prepare the dataset again'):
                 numbers = np.asarray(open_picture(self.stored[self.offsets[i]:self.offsets[i + 1]].tobytes()))
-            except OSError as e:
-                raise Mistake(f'a mask in {self.images.folder} is damaged ({e}); prepare the dataset again') from None
         else:
             numbers = self.stored[i].astype(np.uint8)
         return numbers, self.objects[i][self.objects[i] >= 0].tolist()

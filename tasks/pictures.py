@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from engine.networks import grid
-from engine.settings import Mistake
+from engine.settings import Mistake, reading
 from tasks import Task, accuracies, augment
 from tasks.decode import is_picture, open_picture, to_8_bits
 from tasks.files import cores, open_array, read_meta, split_meta
@@ -75,10 +75,8 @@ class ImageSplit:
         """JPEG files -> a list of uint8 (H, W, C)."""
         content, offsets = self.pixels
         files = [content[offsets[i]:offsets[i + 1]].tobytes() for i in indices]
-        try:
+        with reading(f'a picture in {self.folder} is damaged', 'prepare the dataset again'):
             return [np.atleast_3d(open_picture(file)) for file in files]  # grey or RGB, as all are
-        except OSError as e:
-            raise Mistake(f'a picture in {self.folder} is damaged ({e}); prepare the dataset again') from None
 
     def read(self, requests):
         """self[..] for each request, as tensors, read ahead by worker processes if there are any. (With a generator of
@@ -153,11 +151,9 @@ def labelled_pictures_of(path, count, seed, channels=3):
     if not files:
         raise Mistake(f'no pictures in {path}; give --image=PATH of a picture, a folder, or a prepared dataset')
     for file in files:
-        try:
+        with reading(f'{file} cannot be read as a picture', 'give another --image'):
             image = ImageOps.exif_transpose(open_picture(file))
             picture = np.atleast_3d(to_8_bits(image, channels))
-        except Exception as e:  # of many types, depending on where the damage is
-            raise Mistake(f'{file} cannot be read as a picture ({e}); give another --image') from None
         yield (f'{file.parent.name}/{file.name}', picture, file.parent.name) if inside else (file.name, picture, None)
 
 

@@ -1,7 +1,7 @@
 """Text to token ids and back: bytes, characters, or GPT-2's byte pairs."""
 from pathlib import Path
 
-from engine.settings import Mistake
+from engine.settings import Mistake, reading
 
 
 class Tokenizer:
@@ -58,10 +58,8 @@ def prompt_of(start):
     Mistake if that fails."""
     if not start.startswith('FILE:'):
         return start.replace('\\n', '\n')
-    try:
+    with reading(f'--start={start}: cannot be read as UTF-8 text', 'name another file'):
         return Path(start[5:]).read_text(encoding='utf-8')
-    except (OSError, ValueError) as e:
-        raise Mistake(f'--start={start}: cannot be read as UTF-8 text ({e}); name another file') from None
 
 
 def with_masks(tokenizer, text):
