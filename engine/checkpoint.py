@@ -62,15 +62,15 @@ def check_new(out_dir):
                       'name another --out_dir')
 
 
-def weights_of(model, main=True):
-    """{name: tensor} on the CPU in the main process, and what FSDP shares among processes put together. Weights with
-    two names are there once."""
+def weights_of(model):
+    """{name: tensor} of a network. Weights with two names are there once."""
     own = {name for part in (model.named_parameters(), model.named_buffers()) for name, _ in part}
-    return {k: on_cpu(v, main) for k, v in model.state_dict().items() if k in own}
+    return {k: v for k, v in model.state_dict().items() if k in own}
 
 
-def on_cpu(value, main):
-    """Nested dicts and lists with whole tensors on the CPU in the main process, and None for them in the others."""
+def on_cpu(value, main=True):
+    """Nested dicts and lists with their tensors on the CPU in the main process, what FSDP shares among processes put
+    together, and None for them in the others."""
     if isinstance(value, torch.Tensor):
         value = whole(value.detach())
         return value.to('cpu', copy=True).contiguous() if main else None
@@ -143,16 +143,15 @@ class RunDirectory:
 
     def save_weights(self, name, model, step):
         """Write NAME.safetensors. All processes call it together, as save_last."""
-        weights = weights_of(model, self.main)
+        weights = on_cpu(weights_of(model), self.main)
         if self.main:
             write_weights(self.out / f'{name}.safetensors', weights, step)
 
     def save_last(self, model, average, optimizers, scaler, step, best, seconds):
         """Write last.pt."""
-        state = {'weights': weights_of(model, self.main),
-                 'average': weights_of(average.module, self.main) if average else None,
-                 'optimizers': [on_cpu(o.state_dict(), self.main) for o in optimizers],
-                 'scaler': scaler.state_dict(), 'step': step, 'best': best, 'seconds': seconds}
+        state = on_cpu({'weights': weights_of(model), 'average': weights_of(average.module) if average else None,
+                        'optimizers': [o.state_dict() for o in optimizers], 'scaler': scaler.state_dict(),
+                        'step': step, 'best': best, 'seconds': seconds}, self.main)
         if self.main:
             os.fsync(self.rows.fileno())
             write_file(self.out / 'last.pt', lambda f: torch.save(state, f), 'wb')

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from safetensors import safe_open
 
-from engine.checkpoint import digest, held_in, weights_of, write_file, write_weights
+from engine.checkpoint import digest, held_in, on_cpu, weights_of, write_file, write_weights
 from engine.device import share
 from engine.fast import speed_up
 from engine.networks import config_from, grid, network, size
@@ -55,7 +55,7 @@ def write_run(out_dir, model, settings, data):
     config = {'model': type(model).__module__.removeprefix('model_'), 'settings': settings,
               'network': dataclasses.asdict(model.config), 'data': data}
     write_file(out / 'config.json', lambda f: json.dump(config, f, indent=1))
-    write_weights(out / 'best.safetensors', weights_of(model), 0)
+    write_weights(out / 'best.safetensors', on_cpu(weights_of(model)), 0)
 
 
 def run_directory(path):
@@ -196,8 +196,7 @@ def load_model(run, new_head=False, **changes):
         for k in {'embed.pos', 'decoder_pos'} & weights.keys():
             weights[k] = resize_positions(weights[k], grid(old), grid(config))
     weights |= fresh
-    own = dict(model.named_parameters()) | dict(model.named_buffers())  # shared weights have one of their names
-    wanted = {k: v.shape for k, v in model.state_dict().items() if k in own}
+    wanted = {k: v.shape for k, v in weights_of(model).items()}
     if wrong := dict(wanted.items() ^ {k: v.shape for k, v in weights.items()}.items()):
         raise Mistake(f'the weights do not fit {", ".join(f"{k}={show(v)}" for k, v in changes.items())} ({min(wrong)} '
                       'differs); leave out what config.json of their run says otherwise')
