@@ -50,8 +50,7 @@ def build(c, given, run, meta, folder):
     folder = folder or 'the dataset'
     if run:
         from engine.trained import fitted
-        resumed = c.init_from == 'resume'
-        return fitted(run, given, meta, folder, c.new_head and not resumed, resumed)
+        return fitted(c, given, run, meta, folder)
     if c.new_head:
         raise Mistake('new_head=true needs a network to put it on: --init_from=PATH')
     return speed_up(networks.network(c.model)[0](networks.config_for(c.model, given, meta, folder)))

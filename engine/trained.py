@@ -109,8 +109,7 @@ def as_classifier(run):
 def resumed(given, file, *classes):
     """(settings, run) of a run that goes on: its own settings, and what was typed."""
     out_dir = str(given['out_dir'][0])
-    run = read_config(out_dir)
-    run |= read_last(out_dir)
+    run = read_config(out_dir) | read_last(out_dir)
     old = settings_of(run, *classes) | run['network']
     checked = check(given, *classes, network(run['model'])[1])
     other = {k: v for k, v in checked.items() if given[k][1] and v != old.get(k) != (v, v)}  # 32 is 32 x 32
@@ -214,11 +213,12 @@ def resize_positions(pos, old, new):
 
 # ---- networks and datasets ------------------------------------------------------------------------------------------
 
-def fitted(run, given, meta, folder, new_head=False, resuming=False):
-    """A trained network for the dataset in `folder`, with the settings given. new_head: with a fresh classifier.
-    resuming: exactly as its run left it. Raises Mistake where network and dataset do not fit."""
+def fitted(c, given, run, meta, folder):
+    """A trained network for the dataset in `folder`, with the settings given; of a resumed run exactly as that left it.
+    c: the run's TrainConfig. Raises Mistake where network and dataset do not fit."""
     check_reads(run, meta, folder)
-    new_head = new_head or 'headless' in run
+    goes_on = c.init_from == 'resume'
+    new_head = 'headless' in run or c.new_head and not goes_on
     classifies = meta['kind'] == 'images' and hasattr(network(run['model'])[1], 'num_classes')
     if new_head and not classifies:
         raise Mistake(f'model={run["model"]} has no classifier to replace; leave new_head out, or give --model of one')
@@ -226,7 +226,7 @@ def fitted(run, given, meta, folder, new_head=False, resuming=False):
         given = {'num_classes': len(meta['classes'])} | given
     elif classifies:
         check_classes(run, meta['classes'], folder)
-    return load_model(run, new_head, **{} if resuming else given)
+    return load_model(run, new_head, **{} if goes_on else given)
 
 
 def check_reads(run, meta, folder, name='the network'):
