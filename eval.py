@@ -197,8 +197,7 @@ def main(argv):
     exact = c.dtype == 'auto' and what in ('--benchmarks', 'icl')
     dtype = choose_dtype('float32' if exact else c.dtype, device)
     print(f'{heading(c.ckpt, run, model)}, {str(dtype)[6:]} on {device}')
-    score = {'--benchmarks': zero_shot, 'text': text, 'masked_text': text, 'image': pictures, 'masked_image': pictures,
-             'icl': in_context}[what]
+    score = {'--benchmarks': zero_shot, 'icl': in_context, 'text': text, 'masked_text': text}.get(what, pictures)
     score(c, run, model.to(device), autocast(device, dtype))
 
 

@@ -24,7 +24,7 @@ import torch
 from engine import plots, settings
 from engine.device import autocast, choose_device, choose_dtype
 from engine.generate import stream
-from engine.networks import grid
+from engine.networks import grid, kind_of
 from engine.settings import Mistake
 from engine.trained import check_labelled, from_command_line, heading, is_small, load_model
 from tasks import augment
@@ -53,8 +53,7 @@ class SampleConfig:
 
 
 MOST_DRAWN = 60  # pictures in a grid; a reconstruction is four
-PICTURES, TEXTS = ('image', 'masked_image'), ('text', 'masked_text')
-ONLY_FOR = {'image': PICTURES, 'out': PICTURES, 'start': TEXTS, 'interactive': TEXTS}
+ONLY_FOR = {'image': ['images'], 'out': ['images'], 'start': ['text'], 'interactive': ['text']}
 
 
 def look_at_texts(c, run, model):
@@ -172,15 +171,15 @@ def main(argv):
     settings.check_ranges(c, {(1, 1e30): ['num_samples'], (0, 1e30): ['temperature', 'top_k', 'seed'],
                               (1e-9, 1): ['top_p']})
     model = load_model(run, **changes)
-    task = model.config.task
-    if task == 'icl':
+    reads = kind_of(model.config)
+    if reads == 'functions':
         raise Mistake(f'this network learns functions in context: python eval.py --ckpt={c.ckpt} draws how well')
-    settings.check_meant(c, ONLY_FOR, task)
+    settings.check_meant(c, ONLY_FOR, reads)
     device = choose_device(c.device)
     dtype = choose_dtype('float32' if c.dtype == 'auto' and is_small(model) else c.dtype, device)
     torch.manual_seed(c.seed)
     with autocast(device, dtype):
-        (look_at_texts if task in TEXTS else look_at_pictures)(c, run, model.to(device))
+        (look_at_texts if reads == 'text' else look_at_pictures)(c, run, model.to(device))
     print(f'({heading(c.ckpt, run, model)})', file=sys.stderr)  # not among what a network writes
 
 
