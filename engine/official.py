@@ -91,6 +91,8 @@ def sizes(weights, n_head, patch_size):
         inputs = weights['embed.patch.weight'][0].numel()
         pixels = math.prod(patch_size) if isinstance(patch_size, (tuple, list)) else patch_size ** 2
         told['channels'] = max(1, inputs // max(1, pixels))
+    if 'embed.stem.0.0.weight' in weights:
+        told['channels'] = weights['embed.stem.0.0.weight'].shape[1]
     if 'layers.0.ista.D1' in weights:
         d, atoms = weights['layers.0.ista.D1'].shape
         told['atoms'] = atoms // d
@@ -263,7 +265,4 @@ def from_tost(Model, Config, state_dict, **given):
     sd = {name: t.flatten() if name.endswith('attn.temp') else t for name, t in unnested(state_dict).items()}
     if not given.get('image_size'):
         return load(Model, Config, sd, TOST, {'bias': 'transformer.ln_f.bias' in sd} | given)
-    told = {'bias': 'blocks.0.attn.qkv.bias' in sd}
-    if 'patch_embed.proj.0.0.weight' in sd:
-        told['channels'] = sd['patch_embed.proj.0.0.weight'].shape[1]
-    return load(Model, Config, sd, TOST_OF_PICTURES, told | given)
+    return load(Model, Config, sd, TOST_OF_PICTURES, {'bias': 'blocks.0.attn.qkv.bias' in sd} | given)
