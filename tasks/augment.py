@@ -21,8 +21,7 @@ import torch.nn.functional as F
 from tasks import AugmentConfig, randaugment
 from tasks.randaugment import COLOUR, OPERATIONS
 
-COLOUR_STATISTICS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of ImageNet's red, green and blue
-GREY_STATISTICS = 0.449, 0.226                                    # of each channel where there are not three
+STATISTICS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of ImageNet's red, green and blue
 LONGEST = 3   # pictures may be so many times as elongated as what the network reads; longer ones are cut
 TRIES = 10    # boxes that are drawn for a random crop
 FLIP = 2 * TRIES + 2  # random numbers, see draws_needed
@@ -96,9 +95,7 @@ def cropped(pictures, sizes, draws, image_size, c, areas):
     finer = (boxes[:, 2:] / torch.tensor(image_size[::-1])).amax(1).ceil()
     finer = torch.where(finer > 2, finer, 1).long()
     x = torch.empty(len(pictures), pictures.size(3), *image_size, device=pictures.device)
-    fill = randaugment.FILL[c.randaugment_scale]
-    if fill and x.size(1) != 3:
-        fill = sum(fill) / 3
+    fill = per_channel(randaugment.FILL[c.randaugment_scale], x)
     for k, rows in grouped(finer, pictures.device):
         for part in rows.split(max(1, 256 // k ** 2)):  # bounds the memory
             x[part] = warp(pictures[part], limits[part], matrices[part], image_size, k, fill)
@@ -167,7 +164,7 @@ def warp(pictures, sizes, matrices, image_size, k, fill):
     x, y = x.clamp(min=0.5).minimum(width - 0.5), y.clamp(min=0.5).minimum(height - 0.5)
     grid = torch.stack((2 * x / source.shape[3] - 1, 2 * y / source.shape[2] - 1), -1)  # grid_sample counts -1 to 1
     seen = F.grid_sample(source, grid, mode='bilinear', padding_mode='border', align_corners=False)
-    seen = torch.where(inside[:, None], seen, per_channel(fill, seen))
+    seen = torch.where(inside[:, None], seen, fill)
     return F.avg_pool2d(seen, k) if k > 1 else seen
 
 
@@ -198,21 +195,15 @@ def planes(pictures):
     return pictures.permute(0, 3, 1, 2).float().contiguous()
 
 
-def statistics(x):
-    """Mean and deviation of the channels of pictures (B, C, H, W)."""
-    both = COLOUR_STATISTICS if x.size(1) == 3 else GREY_STATISTICS
-    return (per_channel(values, x) for values in both)
-
-
 def normalize(x):
     """0 to 255 -> about mean 0 and standard deviation 1."""
-    mean, deviation = statistics(x)
+    mean, deviation = per_channel(STATISTICS, x)
     return (x / 255 - mean) / deviation
 
 
 def denormalize(x):
     """Normalized (B, C, H, W) -> uint8 (B, H, W, C)."""
-    mean, deviation = statistics(x)
+    mean, deviation = per_channel(STATISTICS, x)
     return ((x * deviation + mean) * 255).round().clamp(0, 255).byte().permute(0, 2, 3, 1)
 
 
@@ -223,9 +214,12 @@ def visible(x):
     return pictures[..., :3] if x.size(1) >= 3 else pictures[..., [0, 0, 0]]
 
 
-def per_channel(values, like):
-    """One number for each channel, or one for all, as (C or 1, 1, 1) on the device."""
-    return send(torch.tensor(values, dtype=like.dtype).view(-1, 1, 1), like.device)
+def per_channel(values, x):
+    """Numbers of red, green and blue (.., 3) for the channels of pictures x (B, C, H, W): (.., 3, 1, 1) on their
+    device, or their means (.., 1, 1, 1) where there are not three."""
+    values = torch.tensor(values, dtype=torch.float64)
+    values = values if x.size(1) == 3 else values.mean(-1, keepdim=True)
+    return send(values.to(x.dtype)[..., None, None], x.device)
 
 
 def send(tensor, device):

@@ -10,7 +10,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-FILL = {'torchvision': 0, 'timm': (124, 116, 104)}  # beyond a picture's border; timm: ImageNet's mean
+FILL = {'torchvision': (0, 0, 0), 'timm': (124, 116, 104)}  # beyond a picture's border; timm: ImageNet's mean
 
 
 # ---- colour operations: whole numbers 0 to 255 as float32 (n, C, H, W), strength (n, 1, 1, 1) -> the same -----------
