@@ -38,15 +38,13 @@ def check(c):
 def views(pictures, sizes, draws, image_size, c):
     """(large (2, B, C, *image_size), small (n, B, C, local_size, local_size)), normalized crops.
     Arguments as of augment.train_pictures; c: an AugmentConfig."""
-    crops = []
-    for i, mine in enumerate(draws.split(VIEW, 1)):
-        size, areas = image_size, (c.crop_scale, 1.0)
-        if i >= LARGE:
-            size, areas = (c.local_size, c.local_size), (c.local_scale, c.crop_scale)
+    def crop(mine, kind, size, areas):
         x = augment.cropped(pictures, sizes, mine, size, c, areas)
-        crops.append(normalize(coloured(x, mine, min(i, LARGE), c)))
-    small = torch.stack(crops[LARGE:]) if c.local_crops else crops[0].new_empty(0)
-    return torch.stack(crops[:LARGE]), small
+        return normalize(coloured(x, mine, kind, c))
+    first, second, *others = draws.split(VIEW, 1)
+    large = [crop(mine, kind, image_size, (c.crop_scale, 1.0)) for kind, mine in enumerate((first, second))]
+    small = [crop(mine, 2, (c.local_size, c.local_size), (c.local_scale, c.crop_scale)) for mine in others]
+    return torch.stack(large), torch.stack(small) if small else large[0].new_empty(0)
 
 
 def coloured(x, draws, kind, c):
