@@ -114,17 +114,12 @@ class Distillation(Classification):
         if augmentation.local_crops and any(size % side for side in patch):
             raise Mistake(f'local_size={size} is not divisible by patch_size={patch}')
         self.train_wants['draws'] = self.valid_wants['draws'] = draws_needed(augmentation)
-        N = c.batch_size
-        if not self.simdino:
-            self.most_entropy = math.log(config.n_out)
-            self.most_information = min(self.most_entropy, math.log(N))
-            return
-        alike, apart = (config.expansion_of(directions, N) for directions in (1, min(config.bottleneck, N)))
-        self.least_expansion = alike + 0.01 * (apart - alike)
-        least = config.least_correlation(N)
-        lasts = 'would not' if least < 0 else 'may'
-        said = f'a collapse {lasts} last: pictures come apart if their crops correlate above {least:.2f}'
-        self.note = f'{self.note}\n{said}'.strip() + '; give a smaller --c or --eps' * (least >= 0)
+        self.config = config
+        if self.simdino:
+            least = config.least_correlation(c.batch_size)
+            lasts = 'would not' if least < 0 else 'may'
+            said = f'a collapse {lasts} last: pictures come apart if their crops correlate above {least:.2f}'
+            self.note = f'{self.note}\n{said}'.strip() + '; give a smaller --c or --eps' * (least >= 0)
 
     def pixels(self, batch, training):
         pictures, sizes, _, draws = batch
@@ -141,11 +136,13 @@ class Distillation(Classification):
         return metrics['loss'] if self.simdino else None
 
     def warning(self, metrics):
+        config, N = self.config, self.c.batch_size
         if self.simdino:
-            alike = metrics['expansion'] < self.least_expansion
-            return 'the features of all pictures are alike; give a smaller --c or --eps' * alike
-        if metrics['entropy'] > 0.99 * self.most_entropy:
+            alike, apart = (config.expansion_of(directions, N) for directions in (1, min(config.bottleneck, N)))
+            collapsed = metrics['expansion'] < alike + 0.01 * (apart - alike)
+            return 'the features of all pictures are alike; give a smaller --c or --eps' * collapsed
+        if metrics['entropy'] > 0.99 * math.log(config.n_out):
             return 'the teacher says nothing of any picture, all outputs alike; give a lower --teacher_temperature'
-        if metrics['information'] < 0.01 * self.most_information:
+        if metrics['information'] < 0.01 * math.log(min(config.n_out, N)):
             return 'the teacher says the same of all pictures; give a smaller --centre_momentum'
         return ''
