@@ -155,17 +155,14 @@ class Work:
 # ---- the timing loop ------------------------------------------------------------------------------------------------
 
 def in_turn(works, c):
-    """Measures every Work in turn. Returns for each (its seconds of a run in each round)."""
+    """Measures every Work in turn. Returns for each (its seconds of a run in each round): the mean of as many runs as
+    fit in c.seconds, at least one, after one that does not count."""
     for work in works:
         work.run()  # everything compiles and allocates
-    rounds = [[timed(work, c.seconds) for work in works] for _ in range(c.rounds)]
+    # a Timer waits for a GPU
+    timers = [Timer('work.run()', globals={'work': work}, num_threads=torch.get_num_threads()) for work in works]
+    rounds = [[timer.blocked_autorange(min_run_time=c.seconds).mean for timer in timers] for _ in range(c.rounds)]
     return list(zip(*rounds))
-
-
-def timed(work, seconds):
-    """Seconds of a run, the mean of as many as fit in so many seconds, at least one, after one that does not count."""
-    timer = Timer('run()', globals={'run': work.run}, num_threads=torch.get_num_threads())  # it waits for a GPU
-    return timer.blocked_autorange(min_run_time=seconds).mean
 
 
 def compare(works, c):
