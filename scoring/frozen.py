@@ -47,22 +47,20 @@ def fit_logistic(x, y, classes, C, start=None):
     of the features x (N, d). Nothing of the size (N, classes) is ever in memory."""
     wide = torch.float32 if x.device.type == 'mps' else torch.float64  # of sums; MPS has no float64
     W = torch.zeros(classes, x.size(1) + 1, dtype=wide, device=x.device) if start is None else start.clone()
-    optimizer = torch.optim.LBFGS([W], max_iter=1000, max_eval=2000, tolerance_grad=1e-6, tolerance_change=1e-10,
-                                  history_size=20, line_search_fn='strong_wolfe')
+    optimizer = torch.optim.LBFGS([W.requires_grad_()], max_iter=1000, max_eval=2000, tolerance_grad=1e-6,
+                                  tolerance_change=1e-10, history_size=20, line_search_fn='strong_wolfe')
 
     def objective():
-        loss, W.grad = 0, torch.zeros_like(W)
-        for part, labels, s in parts(W, x, y):
-            log_p = s.log_softmax(1)                                                        # (n, classes)
-            g = log_p.exp() - F.one_hot(labels, classes)  # the gradient of the summed loss by the scores
-            loss -= log_p.gather(1, labels[:, None]).sum(dtype=wide)
-            W.grad[:, :-1] += g.mT @ part
-            W.grad[:, -1] += g.sum(0)
-        W.grad /= len(x)
-        W.grad[:, :-1] += W[:, :-1] / (C * len(x))
-        return loss / len(x) + W[:, :-1].square().sum() / (2 * C * len(x))
+        optimizer.zero_grad()
+        total = W[:, :-1].square().sum() / (2 * C * len(x))
+        total.backward()
+        for _, labels, s in parts(W, x, y):
+            loss = F.cross_entropy(s, labels, reduction='none').sum(dtype=wide) / len(x)
+            loss.backward()  # of each part by itself, so that no other is in memory
+            total = total.detach() + loss.detach()
+        return total
     optimizer.step(objective)
-    return W
+    return W.detach()
 
 
 def accuracy_of(W, x, y):
