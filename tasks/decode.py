@@ -4,6 +4,8 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
+from engine.settings import reading
+
 EXTENSIONS = ('.jpg', '.jpeg', '.png', '.webp', '.bmp', '.gif', '.tif', '.tiff')
 FORMATS = ('JPEG', 'PNG', 'WEBP', 'BMP', 'GIF', 'TIFF')  # other formats can make Pillow start programs
 
@@ -19,6 +21,13 @@ def open_picture(source):
     if it is none of FORMATS, or has more pixels than Pillow takes for safe."""
     from PIL import Image
     return Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
+
+
+def unpacked(content, offsets, i, what):
+    """The i-th of the picture files that lie one after the other in an array of bytes, decoded: uint8 (H, W) or
+    (H, W, C). Raises Mistake if it is damaged; what: how to call it then."""
+    with reading(f'{what} is damaged', 'prepare the dataset again'):
+        return np.asarray(open_picture(content[offsets[i]:offsets[i + 1]].tobytes()))
 
 
 def to_8_bits(image, channels=3):

@@ -12,8 +12,8 @@ it shows. A bool mask is one object; without SPLIT.objects.npy it has the class 
 """
 import numpy as np
 
-from engine.settings import Mistake, reading
-from tasks.decode import open_picture
+from engine.settings import Mistake
+from tasks.decode import unpacked
 
 UNKNOWN = 255
 MOST_OBJECTS = 254  # of a picture
@@ -50,8 +50,7 @@ class Masks:
     def __getitem__(self, i):
         i = self.images.chosen[i]
         if self.images.packed:
-            with reading(f'a mask in {self.images.folder} is damaged', 'prepare the dataset again'):
-                numbers = np.asarray(open_picture(self.stored[self.offsets[i]:self.offsets[i + 1]].tobytes()))
+            numbers = unpacked(self.stored, self.offsets, i, f'a mask in {self.images.folder}')
         else:
             numbers = self.stored[i].astype(np.uint8)
         return numbers, self.objects[i][self.objects[i] >= 0].tolist()

@@ -16,7 +16,7 @@ import torch
 from engine.networks import grid
 from engine.settings import Mistake, reading
 from tasks import Task, accuracies, augment
-from tasks.decode import is_picture, open_picture, to_8_bits
+from tasks.decode import is_picture, open_picture, to_8_bits, unpacked
 from tasks.files import cores, open_array, read_meta, split_meta
 
 
@@ -61,7 +61,8 @@ class ImageSplit:
         """
         indices, draws, image_size, columns = request
         indices = self.chosen[indices]
-        pictures = self.decoded(indices) if self.packed else self.pixels[indices]
+        pixels, what = self.pixels, f'a picture in {self.folder}'
+        pictures = [np.atleast_3d(unpacked(*pixels, i, what)) for i in indices] if self.packed else pixels[indices]
         if image_size and self.packed:
             places = draws[:, columns] if columns else np.full((len(indices), 2), 0.5)
             pictures = [augment.cut(p, image_size, place) for p, place in zip(pictures, places)]
@@ -70,13 +71,6 @@ class ImageSplit:
         for into, p in zip(padded, pictures):
             into[:p.shape[0], :p.shape[1]] = p
         return padded, sizes, self.labels[indices], draws
-
-    def decoded(self, indices):
-        """JPEG files -> a list of uint8 (H, W, C)."""
-        content, offsets = self.pixels
-        files = [content[offsets[i]:offsets[i + 1]].tobytes() for i in indices]
-        with reading(f'a picture in {self.folder} is damaged', 'prepare the dataset again'):
-            return [np.atleast_3d(open_picture(file)) for file in files]  # grey or RGB, as all are
 
     def read(self, requests):
         """self[..] for each request, as tensors, read ahead by worker processes if there are any. (With a generator of
