@@ -19,12 +19,9 @@ def features(model, images, autocast, batch_size, view):
     """(features, float32 (N, d), labels (N,)) of an ImageSplit. Raises Mistake without model.features."""
     if not hasattr(model, 'features'):
         raise Mistake(f'--probe and --knn need {type(model).__name__}.features(x); see docs/extend.md')
-    found, labels = [], []
-    for x, y, _ in batches(model, images, batch_size, view):
-        with autocast:
-            found.append(model.features(x).float())
-        labels.append(y)
-    return torch.cat(found), torch.cat(labels)
+    with autocast:
+        found = [(model.features(x).float(), y) for x, y, _ in batches(model, images, batch_size, view)]
+    return tuple(map(torch.cat, zip(*found)))
 
 
 def parts(W, x, y):
@@ -75,11 +72,10 @@ def linear_probe(train, test, classes):
     of the training set; the classifier is then fitted to the whole training set."""
     x, y = train
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0)).to(x.device)
-    fifth = max(1, len(y) // 5)
-    held_out, kept = order[:fifth].sort().values, order[fifth:].sort().values
+    held_out = order.argsort() < max(1, len(y) // 5)
     accuracy, W = {}, None
     for C in PROBE_C:
-        W = fit_logistic(x[kept], y[kept], classes, C, W)
+        W = fit_logistic(x[~held_out], y[~held_out], classes, C, W)
         accuracy[C] = accuracy_of(W, x[held_out], y[held_out])
         print(f'  C = {C:<8g} held-out top-1 {accuracy[C]:.2%}')
     C = max(PROBE_C, key=accuracy.get)  # of equals the smallest
