@@ -37,11 +37,6 @@ def equalize(x, strength):
     return torch.where(step[..., None] > 0, table.gather(2, values).view_as(x), x)
 
 
-def solarize(x, threshold):
-    """Invert what is not below the threshold."""
-    return torch.where(x < threshold, x, 255 - x)
-
-
 def blend(plain, x, factor):
     """From a plain version of the picture (0) to the picture (1) and beyond."""
     return (plain + factor * (x - plain)).clamp(0, 255).floor()
@@ -75,7 +70,7 @@ COLOUR = {
     'Identity': lambda x, strength: x,
     'AutoContrast': autocontrast,
     'Equalize': equalize,
-    'Solarize': solarize,
+    'Solarize': lambda x, threshold: torch.where(x < threshold, x, 255 - x),  # inverts what is not below it
     'Color': lambda x, factor: blend(grey(x), x, factor) if x.size(1) == 3 else x,  # grey pictures stay
     'Posterize': lambda x, step: x - x.remainder(step),
     'Contrast': contrast,

@@ -66,7 +66,7 @@ def coloured(x, draws, kind, c):
         rows, own = chosen(BLURRED, BLUR[kind])
         x[rows] = blurred(x[rows], LEAST_SIGMA + (c.blur - LEAST_SIGMA) * own[:, SIGMA], c.blur)
     rows, _ = chosen(SOLARIZED, SOLARIZE[kind] * c.jitter)
-    x[rows] = randaugment.solarize(x[rows], 128)
+    x[rows] = randaugment.COLOUR['Solarize'](x[rows], 128)
     return x
 
 
