@@ -12,8 +12,7 @@ FORMATS = ('JPEG', 'PNG', 'WEBP', 'BMP', 'GIF', 'TIFF')  # other formats can mak
 
 def is_picture(name):
     """Whether a file of this name is a picture."""
-    name = PurePosixPath(name).name
-    return name.lower().endswith(EXTENSIONS) and not name.startswith('.')
+    return name.lower().endswith(EXTENSIONS) and not PurePosixPath(name).name.startswith('.')
 
 
 def open_picture(source):
