@@ -19,9 +19,12 @@ def features(model, images, autocast, batch_size, view):
     """(features, float32 (N, d), labels (N,)) of an ImageSplit. Raises Mistake without model.features."""
     if not hasattr(model, 'features'):
         raise Mistake(f'--probe and --knn need {type(model).__name__}.features(x); see docs/extend.md')
-    with autocast:
-        found = [(model.features(x).float(), y) for x, y, _ in batches(model, images, batch_size, view)]
-    return tuple(map(torch.cat, zip(*found)))
+    found, labels = [], []
+    for x, y, _ in batches(model, images, batch_size, view):
+        with autocast:
+            found.append(model.features(x).float())
+        labels.append(y)
+    return torch.cat(found), torch.cat(labels)
 
 
 def parts(W, x, y):
@@ -71,8 +74,8 @@ def linear_probe(train, test, classes):
     train, test: (features (N, d), labels (N,)). C is the best of PROBE_C on a held-out random fifth
     of the training set; the classifier is then fitted to the whole training set."""
     x, y = train
-    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0)).to(x.device)
-    held_out = order.argsort() < max(1, len(y) // 5)
+    place = torch.randperm(len(y), generator=torch.Generator().manual_seed(0)).argsort().to(x.device)  # in a random order
+    held_out = place < max(1, len(y) // 5)
     accuracy, W = {}, None
     for C in PROBE_C:
         W = fit_logistic(x[~held_out], y[~held_out], classes, C, W)
