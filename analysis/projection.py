@@ -65,15 +65,14 @@ def theorem(U, N, sigma, eps, generator):
     there, after, off = nearest_projection(Z, U) - Z, Z + down / beta, outside(Z, U, s)
 
     def left(after):                                                    # of the noise in other subspaces, of the signal
-        return ((outside(after, U, s).square().sum() / off.square().sum()).item(),
-                ((after * X).sum() / X.square().sum()).item())
+        return outside(after, U, s).square().sum() / off.square().sum(), (after * X).sum() / X.square().sum()
     (noise, signal), (noise_full, signal_full) = left(after), left(Z + full / beta)
     rest = after - (Delta - relevant_noise(X, Delta, s, U, beta) + X / (1 + 1 / beta))      # eq. (A.42)
     return {'N': N, 'N/d': N / d, 'sigma': sigma, 'eps': eps, 'beta': beta,
-            'cosine': cosine_similarity(down, there).mean().item(),
-            'cosine_outside': cosine_similarity(outside(down, U, s), there).mean().item(),
+            'cosine': cosine_similarity(down, there).mean(),
+            'cosine_outside': cosine_similarity(outside(down, U, s), there).mean(),
             'noise_left': noise, 'signal_left': signal, 'noise_left_full': noise_full, 'signal_left_full': signal_full,
-            'rest': torch.linalg.matrix_norm(rest, 2).item(), 'noise': torch.linalg.matrix_norm(Delta, 2).item()}
+            'rest': torch.linalg.matrix_norm(rest, 2), 'noise': torch.linalg.matrix_norm(Delta, 2)}
 
 
 def conditions(K, p, N, eps):
@@ -109,8 +108,7 @@ def towards(field, x):
     """The mean cosine to the direction of the nearest line, and the share of points where the field
     turns a token towards it."""
     there = nearest_projection(x, torch.eye(2, dtype=x.dtype)[..., None]) - x
-    return (cosine_similarity(field, there).mean().item(),
-            ((turning(field, x) * there).sum(-1) > 0).double().mean().item())
+    return cosine_similarity(field, there).mean(), ((turning(field, x) * there).sum(-1) > 0).double().mean()
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------
