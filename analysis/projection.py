@@ -93,8 +93,7 @@ def fields(generator, eps=0.3, sigma=0.2):
     ticks = torch.linspace(-1.9, 1.9, 14, dtype=U.dtype)                # no point is on an axis or between them
     x = torch.cartesian_prod(ticks, ticks)
     x = x[(x[:, 0].abs() - x[:, 1].abs()).abs() > 1e-9]
-    crowd = torch.zeros(100, 2, dtype=U.dtype)
-    crowd[:50, 0], crowd[50:, 1] = torch.randn(2, 50, generator=generator, dtype=U.dtype)
+    crowd = torch.block_diag(*torch.randn(2, 50, 1, generator=generator, dtype=U.dtype))    # 50 on each axis
     crowd = torch.cat((crowd, -crowd))                                  # of mean 0, as the model is
     together = torch.cat((crowd.expand(len(x), -1, -1), x[:, None]), 1)  # (n, 201, 2), our token is the last
     m = Mixture(U, torch.ones(2, 1, dtype=U.dtype), torch.full((2,), 0.5, dtype=U.dtype))
