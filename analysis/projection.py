@@ -8,7 +8,6 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch.nn.functional import cosine_similarity
 
 from analysis.measures import compressed_rate_gradient, random_bases, turning
 from analysis.panels import panels, say_table
@@ -69,8 +68,8 @@ def theorem(U, N, sigma, eps, generator):
     (noise, signal), (noise_full, signal_full) = left(after), left(Z + full / beta)
     rest = after - (Delta - relevant_noise(X, Delta, s, U, beta) + X / (1 + 1 / beta))      # eq. (A.42)
     return {'N': N, 'N/d': N / d, 'sigma': sigma, 'eps': eps, 'beta': beta,
-            'cosine': cosine_similarity(down, there).mean(),
-            'cosine_outside': cosine_similarity(outside(down, U, s), there).mean(),
+            'cosine': torch.cosine_similarity(down, there).mean(),
+            'cosine_outside': torch.cosine_similarity(outside(down, U, s), there).mean(),
             'noise_left': noise, 'signal_left': signal, 'noise_left_full': noise_full, 'signal_left_full': signal_full,
             'rest': torch.linalg.matrix_norm(rest, 2), 'noise': torch.linalg.matrix_norm(Delta, 2)}
 
@@ -107,7 +106,7 @@ def towards(field, x):
     """The mean cosine to the direction of the nearest line, and the share of points where the field
     turns a token towards it."""
     there = nearest_projection(x, torch.eye(2, dtype=x.dtype)[..., None]) - x
-    return cosine_similarity(field, there).mean(), ((turning(field, x) * there).sum(-1) > 0).double().mean()
+    return torch.cosine_similarity(field, there).mean(), ((turning(field, x) * there).sum(-1) > 0).double().mean()
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------
