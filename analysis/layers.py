@@ -5,7 +5,6 @@ A network needs `embed` and `layers`, a layer `attn`, and attention `K` heads wi
 projection for query, key and value, as MSSA has) or `QKV` (three, stacked). docs/extend.md says
 more.
 """
-import itertools
 from typing import NamedTuple
 
 import torch
@@ -53,7 +52,7 @@ def inside(model, *inputs):
 
 def at_layer(model, l, *inputs):
     """The attention module of layer l, and its input."""
-    step = next(itertools.islice(inside(model, *inputs), l - 1, None))
+    step = next(step for i, step in enumerate(inside(model, *inputs), 1) if i == l)     # without the layers behind it
     return step.attention, step.normed
 
 
