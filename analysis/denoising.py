@@ -2,7 +2,6 @@
 drawn from the paper's own model, and with --ckpt in a trained network. Tokens are rows here, Z (N, d), where the paper
 has columns.
 """
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,12 +37,12 @@ def conditions(c):
     (eq. (11) with the fewest subspaces, two) and p >= 1,283 (Lemma 3): not run.
     """
     K, p, N = c.n_head, c.head_dim, c.n_head * c.tokens
-    n, wide = math.log(N), (math.sqrt(math.log(N)) + 1) ** 2
+    n, wide = np.log(N), (np.sqrt(np.log(N)) + 1) ** 2
     rows = [
         ('eq. (29)', 'tau', c.tau, '>', '1/2', 0.5),
-        ('eq. (29)', 'tau', c.tau, '<=', '1 / (1 + N exp(-9p/32))', 1 / (1 + N * math.exp(-9 * p / 32))),
-        ('eq. (11)', 'delta', c.delta, '<=', 'sqrt(log(N) / p) / 8', math.sqrt(n / p) / 8),
-        ('eq. (11)', 'N', N, '>=', '8 pi K^2 log(N)^3', 8 * math.pi * K ** 2 * n ** 3),
+        ('eq. (29)', 'tau', c.tau, '<=', '1 / (1 + N exp(-9p/32))', 1 / (1 + N * np.exp(-9 * p / 32))),
+        ('eq. (11)', 'delta', c.delta, '<=', 'sqrt(log(N) / p) / 8', np.sqrt(n / p) / 8),
+        ('eq. (11)', 'N', N, '>=', '8 pi K^2 log(N)^3', 8 * np.pi * K ** 2 * n ** 3),
         ('Lemma 2', 'p', p, '>=', '16 (sqrt(log N) + 1)^2', 16 * wide),
         ('Lemma 2 (iv)', 'N', N, '>=', '16 K^4', 16 * K ** 4),          # in its proof, as if eq. (11) implied it
         ('Lemma 3', 'p', p, '>=', '64 (sqrt(log N) + 1)^2', 64 * wide)]
