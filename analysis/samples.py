@@ -9,9 +9,8 @@ from tqdm import tqdm
 
 from analysis import layers
 from analysis.theory import Shared
+from engine import networks, plots
 from engine.device import choose_device
-from engine.networks import grid, kind_of
-from engine.plots import told_apart
 from engine.settings import Mistake, check_ranges
 from engine.trained import heading, load_model, open_run
 from tasks.shown import dataset_of
@@ -48,12 +47,12 @@ class Subject:
     @property
     def reads(self):
         """'text', 'images' or 'functions'."""
-        return kind_of(self.model.config)
+        return networks.kind_of(self.model.config)
 
     @property
     def patches(self):
         """The grid of patches, (down, across)."""
-        return grid(self.model.config)
+        return networks.grid(self.model.config)
 
 
 def subjects(c, run, changes, command):
@@ -61,7 +60,7 @@ def subjects(c, run, changes, command):
     with them get also one with random weights for each different config."""
     device, found, firsts = choose_device(c.device), [], {}
     paths = dict.fromkeys((c.ckpt, *filter(None, c.beside.split(','))))
-    for path, label in told_apart(paths).items():
+    for path, label in plots.told_apart(paths).items():
         held, own = (run, changes) if path == c.ckpt else (open_run(path), {})
         model = load_model(held, new_head='headless' in held, **own).to(device)
         print(heading(path, held, model))

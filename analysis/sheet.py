@@ -8,11 +8,9 @@ import torch
 
 from analysis.panels import picture_grid
 from analysis.theory import Shared
-from engine import networks, start
-from engine.plots import check_free, save_picture
+from engine import networks, plots, start
 from engine.settings import TYPED, check, collect, filled, show
-from tasks import views as crops
-from tasks import AugmentConfig
+from tasks import AugmentConfig, views as crops
 from tasks.augment import draws_needed, eval_pictures, place_columns, train_pictures, visible
 from tasks.pictures import ImageSplit
 
@@ -46,13 +44,13 @@ def read(words):
 
 def main(words):
     s, c = read(words)
-    check_free(s.out, s.overwrite or s.out == SheetConfig.out)
+    plots.check_free(s.out, s.overwrite or s.out == SheetConfig.out)
     views, classes = draw(s, c)
     figure, axes = picture_grid(1.1, [name[:20] for name in classes], list(views))
     for column, view in zip(axes.T, views.values()):
         for axis, picture in zip(column, visible(view)):
             axis.imshow(picture)
-    save_picture(s.out, figure)
+    plots.save_picture(s.out, figure)
     print(f'{s.out}: pictures of {s.dataset}, {s.split}, from top to bottom: {", ".join(classes)}')
     print(', '.join(f'{k}={show(v)}' for k, v in asdict(c).items()))
 
