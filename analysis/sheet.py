@@ -31,13 +31,12 @@ class SheetConfig(Shared):
 def read(words):
     """Command line -> (SheetConfig, AugmentConfig). A config file may hold settings of train.py and
     of networks too. Without one, the augmentation is that of a bare run on this dataset."""
-    augmented = {f.name for f in fields(AugmentConfig)}
-    ours = augmented | {f.name for f in fields(SheetConfig)}
+    ours = {f.name for cls in (SheetConfig, AugmentConfig) for f in fields(cls)}
     given = {k: v for k, v in collect(words).items() if k in ours or v[1] == TYPED}
     if not start.names_a_file(given):
         of_run = {k: given.get(k, (getattr(SheetConfig, k), '')) for k in ('dataset', 'data_dir', 'model')}
         _, recipe = start.with_recipe(of_run, SheetConfig, AugmentConfig)
-        given = {k: v for k, v in recipe.items() if k in augmented} | given
+        given = {k: v for k, v in recipe.items() if k in ours} | given
     given = check(given, SheetConfig, AugmentConfig)
     return filled(SheetConfig, given), filled(AugmentConfig, given)
 
