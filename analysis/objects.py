@@ -21,15 +21,13 @@ THRESHOLDS = tuple(0.5 + 0.05 * i for i in range(10))  # of average precision, a
 def truth(net, images, chosen):
     """The true masks of pictures of an ImageSplit, by index, as a network sees these: numbers, uint8 (n, H, W), as in
     tasks/masks.py. Raises Mistake if the dataset has no masks."""
-    masks, found = Masks(images), []
-    for i in chosen:
+    masks, found = Masks(images), torch.zeros(len(chosen), *net.model.config.image_size, dtype=torch.uint8)
+    for i, seen in zip(chosen, found):
         numbers, _ = masks[i]
-        seen = torch.zeros(net.model.config.image_size, dtype=torch.uint8)
         for m in np.unique(numbers[numbers > 0]).tolist():                              # UNKNOWN, 255, is the last
             grey = pixels(net, [('', (numbers == m)[..., None] * np.uint8(255))])       # (1, 1, H, W)
             seen[augment.denormalize(grey)[0, ..., 0].cpu() > 127] = m
-        found.append(seen)
-    return torch.stack(found)
+    return found
 
 
 def cells(numbers, grid, M=0):
