@@ -134,8 +134,8 @@ def rates_around_steps(step):
     """
     U, norm = layers.bases(step.attention).float(), layers.needed(step.layer, 'norm1')
     parts = {'before': step.z, 'half': step.half, 'after': step.after}
-    found = {name: measures.compressed_rate(t.unsqueeze(1) @ U) for name, t in parts.items()}
-    found |= {f'{name}_released': measures.released_rate(norm(t).unsqueeze(1) @ U) for name, t in parts.items()}
+    found = {name: measures.compressed_rate(t[:, None] @ U) for name, t in parts.items()}
+    found |= {f'{name}_released': measures.released_rate(norm(t)[:, None] @ U) for name, t in parts.items()}
     steps = step.update, -measures.compressed_rate_gradient(step.normed, U)
     turns = (measures.turning(way, step.normed) for way in steps)
     return found | {'cosine': cosine_similarity(*((t - t.mean(-2, keepdim=True)).flatten(1) for t in turns))}

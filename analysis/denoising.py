@@ -124,10 +124,10 @@ def signal_to_noise(step):
     divided by the norm of the rest.
     """
     Q = torch.linalg.qr(layers.bases(step.attention).float()).Q         # (K, d, p)
-    own = (step.z.float().unsqueeze(1) @ Q).square().sum(-1).argmax(1, keepdim=True)             # (B, 1, N)
+    own = (step.z.float()[:, None] @ Q).square().sum(-1).argmax(1, keepdim=True)                 # (B, 1, N)
 
     def ratio(tokens):
-        signal = (tokens.unsqueeze(1) @ Q).square().sum(-1).gather(1, own).sum((1, 2))           # its norm, squared
+        signal = (tokens[:, None] @ Q).square().sum(-1).gather(1, own).sum((1, 2))               # its norm, squared
         return (signal / (tokens.square().sum((1, 2)) - signal)).sqrt()
     before, after = ratio(step.z.float()), ratio(step.half.float())
     return {'before': before, 'after': after, 'factor': after / before}

@@ -140,8 +140,7 @@ def layer_measures(step, measure='paper', part='value', threshold=0.0):
                     'released': (measures.released_rate, step.normed)}[measure]
     sparse, z = (torch.where(t.abs() > threshold, t, 0) for t in (codes(step), step.after))
     sparsity = {} if is_dense(step.layer) else {'sparsity': measures.nonzeros(sparse)}
-    return {'rate': rate(tokens.unsqueeze(1) @ U), **sparsity,
-            'objective': measures.objective(z, z.unsqueeze(1) @ U, lam)}
+    return {'rate': rate(tokens[:, None] @ U), **sparsity, 'objective': measures.objective(z, z[:, None] @ U, lam)}
 
 
 def telemetry(model, task):
