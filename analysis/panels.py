@@ -107,8 +107,7 @@ def draw_line(axis, net, values, column):
         mean, spread = values[column].mean(1), values[column].std(1, correction=0)
         x, marker = range(1, len(mean) + 1), MARKERS[int(net.colour[1:]) % len(MARKERS)]
         line, fill = ('-', 'full') if net.kind == 'trained' else ('--', 'none')
-        axis.plot(x, mean, marker=marker, markersize=4, color=net.colour, label=net.label, linestyle=line,
-                  fillstyle=fill)
+        axis.plot(x, mean, marker + line, markersize=4, color=net.colour, label=net.label, fillstyle=fill)
         axis.fill_between(x, mean - spread, mean + spread, alpha=0.15, linewidth=0, color=net.colour)
 
 
