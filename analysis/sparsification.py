@@ -65,11 +65,9 @@ def steps_in(c, D, Y, norm):
     """Rows of the table, for tokens Y that are sparse codes in a dictionary D with noise: the steps of two sizes."""
     def f(Z):
         return measures.lasso_objective(Z, Y, D, c.lam).mean().item()
-    exact = measures.lasso_minimizer(Y, D, c.lam)
-    same = {'minimum': f(exact), 'minimum_nonzeros': measures.nonzeros(exact),
-            'objective_of_zero': f(torch.zeros_like(Y))}
-    return [{'step_size': name, 'eta': eta, 'step': step, 'objective': f(Z),
-             'nonzeros': measures.nonzeros(Z), **same}
+    least = measures.lasso_minimizer(Y, D, c.lam)
+    same = {'minimum': f(least), 'minimum_nonzeros': measures.nonzeros(least), 'objective_of_zero': f(0 * Y)}
+    return [{'step_size': name, 'eta': eta, 'step': step, 'objective': f(Z), 'nonzeros': measures.nonzeros(Z), **same}
             for name, eta in ((f'eta = {c.eta:g}', c.eta), ('eta = 1/|D|^2', 1 / norm))
             for step, Z in enumerate(unrolled(Y, D, eta, c.lam, c.steps))]
 
