@@ -47,22 +47,18 @@ def draw_tokens(c):
     return normalize(Z.flatten(0, 1), dim=-1), U, measures.random_bases(c.n_head, c.head_dim, c.d, generator)
 
 
-def compression_steps(c, U, V):
-    """{method: a function from tokens (N, d) to what one step adds to them}. U: the true subspaces,
-    V: random ones."""
-    true, other, kappa = shipped_attention(U), shipped_attention(V), c.step / c.gamma
-    return {'gradient step, eq. (9)': lambda Z: -kappa * measures.compressed_rate_gradient(Z, U, c.eps),
-            'approximation, eq. (10)': lambda Z: kappa * eq10_step(c, Z, true),
-            'as shipped, true subspaces': lambda Z: attend(true, Z, c.d ** 0.5),       # the length after a LayerNorm
-            'as shipped, random subspaces': lambda Z: attend(other, Z, c.d ** 0.5)}
-
-
 def walks(c):
     """{method: rows of the table}, measured before each of n_layer steps and after the last. After a shipped step
     tokens get length 1 again, as by the next LayerNorm; eqs. (9) and (10) are free to change lengths."""
     start, U, V = draw_tokens(c)
+    true, other, kappa = shipped_attention(U), shipped_attention(V), c.step / c.gamma
+    # what a step of each method adds to tokens (N, d)
+    steps = {'gradient step, eq. (9)': lambda Z: -kappa * measures.compressed_rate_gradient(Z, U, c.eps),
+             'approximation, eq. (10)': lambda Z: kappa * eq10_step(c, Z, true),
+             'as shipped, true subspaces': lambda Z: attend(true, Z, c.d ** 0.5),      # the length after a LayerNorm
+             'as shipped, random subspaces': lambda Z: attend(other, Z, c.d ** 0.5)}
     paths = {}
-    for method, step_of in compression_steps(c, U, V).items():
+    for method, step_of in steps.items():
         Z, paths[method] = start, []
         for l in range(c.n_layer + 1):
             step, down = step_of(Z), -measures.compressed_rate_gradient(Z, U, c.eps)
