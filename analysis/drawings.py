@@ -48,10 +48,9 @@ def draw_subspaces(c, nets):
     for l, ((G, mine), (_, other)) in enumerate(zip(trained, random), 1):
         columns = np.concatenate([k * p + np.sort(rng.permutation(p)[:m]) for k in range(K)])
         drawn = maps[f'layer {l}: coherence {mine:.2f},\nrandom weights {other:.2f}'] = G[columns][:, columns].numpy()
-        for i, j in np.ndindex(drawn.shape):
-            rows.append({'layer': l, 'coherence': mine, 'coherence_random': other,
-                         'head_i': columns[i] // p + 1, 'column_i': columns[i] % p + 1,
-                         'head_j': columns[j] // p + 1, 'column_j': columns[j] % p + 1, 'value': drawn[i, j]})
+        head, column = columns // p + 1, columns % p + 1
+        rows += [{'layer': l, 'coherence': mine, 'coherence_random': other, 'head_i': head[i], 'column_i': column[i],
+                  'head_j': head[j], 'column_j': column[j], 'value': drawn[i, j]} for i, j in np.ndindex(drawn.shape)]
     say_walks(nets, [{'coherence': torch.tensor([[number] for _, number in found])} for found in (trained, random)],
               'coherence')
     print(f'here the subspaces are {"farther apart" if trained[-1][1] < random[-1][1] else "no farther apart"} in the '
