@@ -76,7 +76,7 @@ def drifts(U, eps):
     """{name: what stands for -variance x score}: the true score of the tokens of eq. (A.34), and the
     gradient of R^c, the drop-in replacement of appendix A.3."""
     K, _, p = U.shape
-    m = Mixture(U, torch.full((K, p), 1 / p, dtype=U.dtype), torch.full((K,), 1 / K, dtype=U.dtype))
+    m = Mixture(U, U.new_full((K, p), 1 / p), U.new_full((K,), 1 / K))
     return {'score': lambda Z, v: -v * score(Z.flatten(0, -2), m, v ** 0.5).view_as(Z),
             'gradient of R^c': lambda Z, v: compressed_rate_gradient(Z, U, eps)}
 
@@ -110,7 +110,7 @@ def draw_diffusion(c):
     U = random_bases(c.n_head, c.head_dim, c.d, generator)
     X, _, s = noisy_codebook(U, c.sets * c.tokens, 0, generator)
     X, T = X.unflatten(0, (c.sets, -1)), c.sigma ** 2 / (2 * c.d)
-    Z = X + (2 * T) ** 0.5 * torch.randn(X.shape, generator=generator, dtype=X.dtype)
+    Z = X + (2 * T) ** 0.5 * torch.randn_like(X, generator=generator)
     numbers = [2 ** i for i in range(1, c.n_layer.bit_length())]
     errors = round_trips(Z[0], U, c.eps, c.depth, numbers)
     trips = [{'what': name, 'kappa': c.depth / L, 'value': error}

@@ -95,7 +95,7 @@ def fields(generator, eps=0.3, sigma=0.2):
     crowd = torch.block_diag(*torch.randn(2, 50, 1, generator=generator, dtype=U.dtype))    # 50 on each axis
     crowd = torch.cat((crowd, -crowd))                                  # of mean 0, as the model is
     together = torch.cat((crowd.expand(len(x), -1, -1), x[:, None]), 1)  # (n, 201, 2), our token is the last
-    m = Mixture(U, torch.ones(2, 1, dtype=U.dtype), torch.full((2,), 0.5, dtype=U.dtype))
+    m = Mixture(U, U.new_ones(2, 1), U.new_full((2,), 0.5))
     return {'-grad R^c, a token alone': -compressed_rate_gradient(x[:, None], U, eps)[:, 0],
             '-grad R^c, 200 more tokens': -compressed_rate_gradient(together, U, eps)[:, -1],
             'MSSA, eq. (2.8), 200 more': shipped_attention(U)(together)[:, -1],

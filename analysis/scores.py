@@ -104,7 +104,7 @@ def diffuse(Z, drift, T, depth, n_steps, noisy, generator):
         step = (1 - ratio) * left                                       # dt
         Z = Z - step / left * (1 if noisy else 0.5) * drift(Z, 2 * left)
         if noisy:
-            Z = Z + (2 * step) ** 0.5 * torch.randn(Z.shape, generator=generator, dtype=Z.dtype)
+            Z = Z + (2 * step) ** 0.5 * torch.randn_like(Z, generator=generator)
         left *= ratio
     return Z
 
@@ -127,7 +127,7 @@ class TweedieConfig(TheoryConfig):
     def mixture(self, generator):
         U = random_bases(self.n_head, self.head_dim, self.d, generator)
         lam = 4 ** -torch.linspace(0, 1, self.head_dim, dtype=U.dtype)
-        return Mixture(U, lam.repeat(self.n_head, 1), torch.full((self.n_head,), 1 / self.n_head, dtype=U.dtype))
+        return Mixture(U, lam.repeat(self.n_head, 1), U.new_full((self.n_head,), 1 / self.n_head))
 
 
 def rms(a):
@@ -141,7 +141,7 @@ def draw_tweedie(c):
     generator = torch.Generator().manual_seed(c.seed)
     m, sigmas, rows = c.mixture(generator), [2 ** (i / 2) / 64 for i in range(13)], []
     mssa, (z, _) = shipped_attention(m.U), m.draw(c.tokens, generator)
-    noise = torch.randn(z.shape, generator=generator, dtype=z.dtype)
+    noise = torch.randn_like(z, generator=generator)
     x = z + c.sigma * noise
     exact, paths = posterior_mean(x, m, c.sigma), reverse(x[:1].expand(2000, -1), m, c.sigma, 400, generator)
     off = (exact - x - c.sigma ** 2 * score(x, m, c.sigma)).abs().max()
