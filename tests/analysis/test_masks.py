@@ -9,8 +9,7 @@ from helpers import ROOT
 
 from analysis import maskcut as cuts
 from analysis.maskcut import maskcut
-from analysis.objects import Scores, average_precision, connected, two_means
-from analysis.segmentation import of_objects
+from analysis.segmentation import Scores, average_precision, connected, of_objects, two_means
 
 CUTS, RULES, PRECISIONS = (json.loads((ROOT / 'tests' / 'golden' / f'{name}.json').read_text())['cases']
                            for name in ('maskcut', 'maskcut_rules', 'average_precision'))
