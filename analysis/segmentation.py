@@ -132,19 +132,18 @@ def guesses_of(net, picture, numbers, M):
     """{name: (Scores of a mask of all objects together, Scores of masks of each)} of guesses that need no network, of
     one picture with these true masks (H, W), numbers up to M. (Pixels of many pictures would take gigabytes.)"""
     H, W = net.model.config.image_size
-    middle = torch.zeros(H, W, dtype=torch.bool)
-    middle[H // 4:H - H // 4, W // 4:W - W // 4] = True
+    middle = torch.zeros(1, 1, H, W, dtype=torch.bool)
+    middle[..., H // 4:H - H // 4, W // 4:W - W // 4] = True
     patches, dots = (cells(numbers[None], grid, M) for grid in (net.patches, (H, W)))
     cover = patches[0] * patches[0].size(-1) / (H * W)                  # of each patch by each object (1, M, N)
     colours = two_means(augment.denormalize(pixels(net, [picture])).cpu())
-    fixed = torch.stack((middle, torch.ones_like(middle))).flatten(1)[None]             # (1, 2, H W)
     return {
         'the patches that objects cover most of': [
             Scores.of(found > 0.5, *patches) for found in (cover.sum(1, keepdim=True), cover)],
         'two groups of pixels by colour': [
             Scores.of(found.flatten(2), *dots) for found in (colours[:, None], connected(colours, 3))],
-        'the middle, half as wide and high': [Scores.of(fixed[:, :1], *dots)] * 2,
-        'the whole picture': [Scores.of(fixed[:, 1:], *dots)] * 2}
+        'the middle, half as wide and high': [Scores.of(middle.flatten(2), *dots)] * 2,
+        'the whole picture': [Scores.of(torch.ones_like(middle).flatten(2), *dots)] * 2}
 
 
 # ---- what networks find ---------------------------------------------------------------------------------------------
