@@ -98,16 +98,16 @@ def draw_attention(c, nets):
 
 def attention_in_pictures(c, net, l, heads):
     """CRATE-MAE, Figure 7b, and AoT, Figure 7: the class token's attention, drawn over pictures."""
-    shown, (H, W) = pictures(c, net, 4), net.model.config.image_size
-    x, wide = pixels(net, shown), len(heads) + 1
+    shown, wide = pictures(c, net, 4), len(heads) + 1
+    x = pixels(net, shown)
     maps = layers.class_maps(*layers.at_layer(net.model, l, x)).cpu().unflatten(-1, net.patches)    # (B, K, ..)
     figure, axes = picture_grid(min(1.5, 12 / wide), [name[:20] for name, _ in shown],
                                 [f'layer {l}', *(f'head {k}' for k in heads)])
     for row, picture, of_heads in zip(axes, augment.visible(x), maps):
         row[0].imshow(picture)
         for k, axis in zip(heads, row[1:]):
-            axis.imshow(picture.mean(-1), extent=(0, W, H, 0), cmap='gray', vmin=0, vmax=255)
-            image = axis.imshow(of_heads[k - 1].numpy(), extent=(0, W, H, 0), cmap='inferno', alpha=0.75)
+            place = axis.imshow(picture.mean(-1), cmap='gray', vmin=0, vmax=255).get_extent()
+            image = axis.imshow(of_heads[k - 1].numpy(), extent=place, cmap='inferno', alpha=0.75)
     figure.colorbar(image, ax=axes, label='attention of this head, from least to most', ticks=[])
     print(f'where the class token looks in layer {l} of {len(net.model.layers)}; each map has its own scale')
     return figure, [{'picture': name, 'layer': l, 'head': k, 'row': i + 1, 'column': j + 1,
