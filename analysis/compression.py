@@ -62,7 +62,7 @@ def walks(c):
         Z, paths[method] = start, []
         for l in range(c.n_layer + 1):
             step, down = step_of(Z), -measures.compressed_rate_gradient(Z, U, c.eps)
-            cosine = cosine_similarity(*(measures.turning(way, Z).flatten() for way in (step, down)), dim=0).item()
+            cosine = cosine_similarity(*(measures.turning(way, Z).flatten() for way in (step, down)), dim=0)
             paths[method].append({'method': method, 'tokens': c.tokens, 'step': l,
                                   'rate': measures.compressed_rate(Z @ U, c.eps).item(), 'cosine_turning': cosine,
                                   'snr': measures.snr(Z.unflatten(0, (c.n_head, -1)), U).mean().item()})
@@ -102,11 +102,11 @@ def say_steps(c, rows):
     Z, U, _ = draw_tokens(c)
     g, W, down, mssa = c.gamma, Z @ U, -measures.compressed_rate_gradient(Z, U, c.eps), shipped_attention(U)
     approximations = {'eq. (10)': eq10_step(c, Z, mssa), 'eq. (68)': -g * ((W - g * W @ (W.mT @ W)) @ U.mT).sum(0)}
-    shortens = 1 - (measures.turning(down, Z).norm() / down.norm()).item() ** 2
+    shortens = 1 - (measures.turning(down, Z).norm() / down.norm()) ** 2
     print(f'N/d = {c.tokens / c.d:g}; before the first step, after it and after {c.n_layer}:')
     say_rows([row for row in rows if row['step'] in (0, 1, c.n_layer)])
     print(f'{shortens:.1%} of the gradient only shortens tokens; off by, of the gradient step: '
-          + ', '.join(f'{k} {((step - down).norm() / down.norm()).item():.1%}' for k, step in approximations.items()))
+          + ', '.join(f'{k} {(step - down).norm() / down.norm():.1%}' for k, step in approximations.items()))
     lower = sum(after['rate'] < before['rate'] for before, after in zip(rows, rows[1:])
                 if after['step'] == 1 and 'random' not in after['method'])
     print(f'here a step with the true subspaces lowers R^c in {lower} of 3 ways; the theory says in all')

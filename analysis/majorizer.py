@@ -66,7 +66,7 @@ def curvatures(Z, alpha):
     """The smallest and the largest eigenvalue of the Hessian of R at Z, over alpha."""
     units = torch.eye(Z.numel(), dtype=Z.dtype).view(-1, *Z.shape)
     found = torch.linalg.eigvalsh(second_derivative(Z, units, alpha).flatten(1)) / alpha
-    return found[0].item(), found[-1].item()
+    return found[0], found[-1]
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------
