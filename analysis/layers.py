@@ -104,9 +104,9 @@ def class_maps(attention, normed):
 def of_all(model, batches, measure):
     """What measure(Step) -> {name: numbers (B,)} finds in every layer, of all batches of inputs: {name: (L, n)}, on the
     CPU."""
-    found = [[measure(step) for step in inside(model, *inputs)] for inputs in batches]          # of batches, of layers
-    return {name: torch.cat([torch.stack([part[name] for part in of_batch]) for of_batch in found], 1).cpu()
-            for name in found[0][0]}
+    # of each batch {name: (L, B)}
+    found = [torch.utils.data.default_collate([measure(step) for step in inside(model, *inputs)]) for inputs in batches]
+    return {name: torch.cat([part[name] for part in found], 1).cpu() for name in found[0]}
 
 
 def is_dense(layer):
