@@ -55,8 +55,7 @@ def check(nets):
         name, config, data = net.run['model'], net.model.config, net.run['data']
         tokens = data.get('tokenizer', {'name': 'none'})['name']
         if name not in SHOWN or config.task in ('masked_text', 'icl') or tokens not in ('none', 'bytes', 'chars'):
-            raise Mistake(f'{net.name}: a page cannot compute model={name} with task={config.task}, tokens={tokens}; '
-                          'docs/page.md says what it shows')
+            raise Mistake(f'{net.name}: no page of model={name}, task={config.task}, tokens={tokens}; see docs/page.md')
         inputs.add(str(data.get('tokenizer') or (config.image_size, config.channels)))
     if len(nets) > 2 or len(inputs) > 1:
         raise Mistake(f'{nets[-1].name}: a page has room for two networks, which get the same input; leave one out')
@@ -89,7 +88,7 @@ def network(net):
 def picture_samples(c, nets):
     """Pictures as the first network sees them, in whole numbers from 0 to 255 (H, W, C); and which
     patches a masked autoencoder does not see at first."""
-    shown = pictures(c, nets[0], c.num_samples)[:c.num_samples]
+    shown = pictures(c, nets[0], c.num_samples)
     seen = denormalize(pixels(nets[0], shown)).cpu().numpy()
     samples = [{'name': name, 'picture': base64.b64encode(picture.tobytes()).decode()}
                for (name, _), picture in zip(shown, seen)]
