@@ -78,7 +78,7 @@ def coherence(U):
     K, _, p = U.shape
     columns = normalize(U, dim=1).permute(1, 0, 2).flatten(1)           # (d, K p)
     G = (columns.mT @ columns).abs()
-    within = torch.block_diag(*[torch.ones(p, p, dtype=torch.bool)] * K).to(U.device)
+    within = torch.block_diag(*torch.ones(K, p, p, dtype=torch.bool)).to(U.device)
     return G, (G[~within].mean() / G[within].mean()).item()
 
 
