@@ -165,7 +165,7 @@ def masks_in(c, step, grid):
 def of_objects(scores, real, one_by_one):
     """How well masks find each object of those that there are, bool (n, M). one_by_one: the first mask of a picture is
     more certain than the second; else all are equally certain."""
-    order = -torch.arange(scores.whole.size(1)) if one_by_one else torch.zeros(scores.whole.size(1))
+    order = -torch.arange(scores.whole.size(1)) * one_by_one
     held = scores.each, scores.covers > 0, order.expand_as(scores.whole), real
     return {'object': scores.each.amax(1)[real].mean().item(), 'ap50': average_precision(*held, thresholds=(0.5,)),
             'ap': average_precision(*held)}
@@ -199,9 +199,9 @@ def draw_segmentation(c, nets):
             if 'cut' in found:
                 of_layer += rows_of('cut', found['cut'][l - 1], inside, known)
             rows += [{'network': net.name, 'weights': net.kind, 'layer': l, **row} for row in of_layer]
-    parts, guesses = [guesses_of(nets[0], *one, real.size(1)) for one in zip(named(images, chosen), true)], []
-    for name in parts[0]:
-        guess, each = (Scores(*map(torch.cat, zip(*of_all))) for of_all in zip(*(part[name] for part in parts)))
+    of_each, guesses = [guesses_of(nets[0], *one, real.size(1)) for one in zip(named(images, chosen), true)], []
+    for name, of_all in torch.utils.data.default_collate(of_each).items():
+        guess, each = (Scores(*(t.flatten(0, 1) for t in scores)) for scores in of_all)
         guesses.append({'network': name, 'weights': 'none', **of_objects(each, real, True),
                         **mean_and_spread({'iou': guess.whole, 'covers': guess.covers})})
     say_scores(c, rows, guesses, nets)
