@@ -109,7 +109,7 @@ def draw_majorizer(c):
     ways *= 4 * torch.rand(200, 1, 1, generator=generator, dtype=Z0.dtype) * c.tokens ** 0.5    # of up to 4 |Z0|
     D = random_bases(1, c.n_embd, c.n_embd, generator)[0]
     shape, scales = torch.randn(3, 5, generator=generator, dtype=Z0.dtype), [2 ** (i / 4) for i in range(-16, 17)]
-    hessian = [curvatures(normalize(shape, dim=1) * x / alpha ** 0.5, alpha) for x in scales]
+    lows, highs = zip(*(curvatures(normalize(shape, dim=1) * x / alpha ** 0.5, alpha) for x in scales))
 
     def above(way, k):
         return bound(Z0 + way, Z0, alpha, k) + rate(Z0 + way, alpha)
@@ -121,14 +121,13 @@ def draw_majorizer(c):
         ('its minimum, eq. (80), from the layer, eq. (88)',
          (layer(Z0, alpha, lam) - minimum(Z0, alpha, lam)).abs().max()),
         ('with D, eq. (92)', (layer(Z0, alpha, lam, D) - minimum(Z0 @ D, alpha, lam)).abs().max()),
-        ('least eigenvalue of the Hessian of R, over alpha', min(low for low, _ in hessian)),
-        ('largest one; Lemma 6 says at most 9/4 in size', max(high for _, high in hessian))])
+        ('least eigenvalue of the Hessian of R, over alpha', min(lows)),
+        ('largest one; Lemma 6 says at most 9/4 in size', max(highs))])
     rows = [{'phi': f'{name}, L = {k:.4g} alpha', 'step': step, 'value': value} for name, Z in points.items()
             for k in (PAPER, SHARP) for step, value in enumerate(descend(Z, c, k))]
     say_rows([row for row in rows if row['step'] in (0, 1, c.steps)])
     holds = touches < 1e-9 and gaps[PAPER] >= -1e-9
     print(f'here the bound {"lies above -R" if holds else "does not lie above -R"}; the theory says it lies above')
     figure, (axis,) = panels(8.4, 4.6, 1)
-    lines(axis, rows, 'phi', 'step', 'value', title='phi, eq. (77), step by step; the first is the layer',
-          xscale='symlog')
+    lines(axis, rows, 'phi', 'step', 'value', title='phi, eq. (77), step by step; first the layer', xscale='symlog')
     return figure, rows
