@@ -130,9 +130,8 @@ def lr_factor(step, schedule, warmup_iters, lr_decay_iters, min_factor):
     if schedule == 'constant':
         return 1.0
     done = min(1.0, (step - warmup_iters) / max(1, lr_decay_iters - warmup_iters))
-    if schedule == 'cosine':
-        return min_factor + (1 - min_factor) * 0.5 * (1 + math.cos(math.pi * done))
-    return min_factor + (1 - min_factor) * (1 - done)
+    left = (1 + math.cos(math.pi * done)) / 2 if schedule == 'cosine' else 1 - done
+    return min_factor + (1 - min_factor) * left
 
 
 def decay(c, step):

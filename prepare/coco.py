@@ -15,7 +15,9 @@ import numpy as np
 
 from lib.inputs import Mistake, dataset, local, reading
 from lib.pictures import PACK, labelled, pack
-from tasks.masks import MOST_OBJECTS, UNKNOWN
+from tasks.masks import UNKNOWN
+
+MOST_OBJECTS = UNKNOWN - 1  # of a picture
 
 
 def splits(folder):

@@ -74,8 +74,8 @@ def linear_probe(train, test, classes):
     train, test: (features (N, d), labels (N,)). C is the best of PROBE_C on a held-out random fifth
     of the training set; the classifier is then fitted to the whole training set."""
     x, y = train
-    place = torch.randperm(len(y), generator=torch.Generator().manual_seed(0)).argsort().to(x.device)  # in a random order
-    held_out = place < max(1, len(y) // 5)
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0)).to(x.device)
+    held_out = order.argsort() < max(1, len(y) // 5)  # the places of the pictures in that order
     accuracy, W = {}, None
     for C in PROBE_C:
         W = fit_logistic(x[~held_out], y[~held_out], classes, C, W)

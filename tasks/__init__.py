@@ -63,19 +63,17 @@ class Task:
 
     def __init__(self, c, device, train, valid):
         self.c, self.device, self.train, self.valid = c, device, train, valid
-        passes, rows, world = c.gradient_accumulation_steps, c.batch_size, device.world
+        passes, rows, world, rank = c.gradient_accumulation_steps, c.batch_size, device.world, device.rank
         self.valid_rows = rows  # of a batch of validation
         self.batch = passes * rows  # rows of a step, over all passes and processes
-        self.n_passes, self.rows = passes, rows // world
-        if not (self.together or passes % world):
-            self.n_passes, self.rows = passes // world, rows
-        share = self.n_passes * self.rows  # of a step, this process's
-        if share * world != self.batch:
+        shared = self.together or passes % world  # all processes share each pass, or each has passes of its own
+        n, self.rows = (passes, rows // world) if shared else (passes // world, rows)  # of a process
+        if n * self.rows * world != self.batch:
             raise Mistake(f'{world} processes cannot share gradient_accumulation_steps={passes} of batch_size={rows}; '
                           f'make {"batch_size" if self.together else "one of them"} a multiple of {world}')
-        first = device.rank * (self.rows if self.together else share)  # its first row
-        apart = rows if self.together else self.rows  # from the first row of a pass to that of its next pass
-        self.parts = [slice(i, i + self.rows) for i in range(first, first + self.n_passes * apart, apart)]
+        parts = [slice(i, i + self.rows) for i in range(0, self.batch, self.rows)]  # those of all processes
+        self.parts = parts[rank::world] if self.together else parts[rank * n:(rank + 1) * n]
+        self.n_passes = n
 
     def validation(self):
         """This process's share of the validation batches (x, y), always the same ones."""

@@ -16,15 +16,6 @@ from engine.settings import Mistake
 from tasks.decode import unpacked
 
 UNKNOWN = 255
-MOST_OBJECTS = 254  # of a picture
-
-
-def table(objects):
-    """The classes of the objects of each picture, lists -> int64 (N, M), -1 where there are fewer."""
-    filled = np.full((len(objects), max(map(len, objects), default=0)), -1, np.int64)
-    for row, classes in zip(filled, objects):
-        row[:len(classes)] = classes
-    return filled
 
 
 class Masks:

@@ -29,9 +29,9 @@ from tqdm import tqdm
 from engine.settings import Mistake
 from lib.files import Growing, new_folder, write_meta
 from lib.inputs import choice, number, tar_named
-from tasks import masks
 from tasks.decode import open_picture, to_8_bits
 from tasks.files import cores
+from tasks.masks import UNKNOWN
 
 warnings.filterwarnings('ignore', module='PIL')  # about unusual metadata
 UPRIGHT = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # EXIF orientation -> PIL.Image.Transpose
@@ -165,7 +165,8 @@ class Pack:
                   'names': np.array(self.names, 'S')}
         entry = {'count': len(self.names), 'bytes': self.jpeg.ends[-1]}
         if self.png:
-            arrays |= {'objects': masks.table(self.objects), 'mask_offsets': self.png.close()}
+            objects = np.stack([*itertools.zip_longest(*self.objects, fillvalue=-1)], 1)  # -1 where there are fewer
+            arrays |= {'objects': objects, 'mask_offsets': self.png.close()}
             entry |= {'objects': arrays['objects'].shape[1], 'mask_bytes': self.png.ends[-1]}
         for name, a in arrays.items():
             np.save(f'{self.place}.{name}.npy', a)
@@ -230,9 +231,9 @@ def labelled(name, source, numbers, classes):
     """A picture as save_pack takes it, [(name, label, source, (numbers, [class of 1, class of 2, ..]))]: without those
     objects that no pixel shows, and with the class of the one that shows the most as its label; [] if none is shown.
     numbers: uint8 (H, W); classes: {number: class}."""
-    known = numbers[(numbers > 0) & (numbers < masks.UNKNOWN)]
+    known = numbers[(numbers > 0) & (numbers < UNKNOWN)]
     held, pixels = np.unique(known, return_counts=True)
     new = np.searchsorted(held, numbers, 'right').astype(np.uint8)
-    new[numbers == masks.UNKNOWN] = masks.UNKNOWN
+    new[numbers == UNKNOWN] = UNKNOWN
     kinds = [classes[m] for m in held]
     return [(name, kinds[pixels.argmax()], source, (new, kinds))] if kinds else []
