@@ -21,9 +21,10 @@ from pathlib import Path
 import engine  # before torch
 from analysis.panels import say_table
 from engine import plots, settings
+from engine.checkpoint import run_directory
 from engine.device import autocast, choose_device, choose_dtype
 from engine.settings import Mistake
-from engine.trained import check_classes, from_command_line, heading, load_model, open_run, run_directory
+from engine.trained import check_classes, from_command_line, heading, load_model, open_run
 from scoring import benchmarks, confusion, frozen, regression, splits
 from tasks import augment
 from tasks.pictures import ImageSplit

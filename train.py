@@ -25,7 +25,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
 import tasks
-from engine import curve, device, networks, optim, settings, start
+from engine import device, networks, optim, plots, settings, start
 from engine.checkpoint import RunDirectory, check_new, held_in
 from engine.settings import Mistake, quoted
 from tasks import AugmentConfig, files
@@ -252,7 +252,7 @@ def main(argv):
 
     run.close()
     if here.main:
-        curve.draw(c.out_dir)
+        plots.draw_curve(c.out_dir)
     if told:
         here.say(f'stopped at step {step}; go on with: python train.py --init_from=resume '
                  f'--out_dir={quoted(c.out_dir)}')

@@ -14,7 +14,7 @@ from analysis import layers
 from analysis.maskcut import CORNERS, maskcut, numbered
 from analysis.panels import mean_and_spread, over_layers, picture_grid, say_rows, say_table
 from analysis.samples import batches, choose, pixels, which_layer
-from engine.curve import COLOURS
+from engine.plots import COLOURS
 from tasks import augment
 from tasks.masks import UNKNOWN, Masks
 from tasks.pictures import named

@@ -15,7 +15,7 @@ from analysis import layers  # noqa: E402  (from the project, which is above)
 from analysis.measures import noisy_mixture  # noqa: E402
 from engine import networks, plots, trained  # noqa: E402
 from engine.checkpoint import read_log  # noqa: E402
-from engine.curve import pyplot  # noqa: E402
+from engine.plots import pyplot  # noqa: E402
 from tasks import augment, find_data, pictures  # noqa: E402
 from tasks.masks import Masks  # noqa: E402
 from tasks.text import TextSplit  # noqa: E402

@@ -48,6 +48,11 @@ def write_file(path, write, mode='w'):
                       'place; a run goes on with --init_from=resume') from None
 
 
+def run_directory(path):
+    """The run directory that a path is, or that a file of weights lies in."""
+    return Path(path).parent if Path(path).suffix == '.safetensors' else Path(path)
+
+
 def held_in(out_dir):
     """Names of the files of a run that a directory holds."""
     found = [p for name in FILES for p in sorted(Path(out_dir).glob(name))]

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from safetensors import safe_open
 
-from engine.checkpoint import digest, held_in, on_cpu, weights_of, write_file, write_weights
+from engine.checkpoint import digest, held_in, on_cpu, run_directory, weights_of, write_file, write_weights
 from engine.device import share
 from engine.fast import speed_up
 from engine.networks import config_from, grid, network, size
@@ -56,11 +56,6 @@ def write_run(out_dir, model, settings, data):
               'network': dataclasses.asdict(model.config), 'data': data}
     write_file(out / 'config.json', lambda f: json.dump(config, f, indent=1))
     write_weights(out / 'best.safetensors', on_cpu(weights_of(model)), 0)
-
-
-def run_directory(path):
-    """The run directory that a path is, or that a file of weights lies in."""
-    return Path(path).parent if Path(path).suffix == '.safetensors' else Path(path)
 
 
 def read_config(out_dir):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from helpers import JPEGS, KINDS, OF_AUTOENCODERS, OF_PICTURES, SHORT, TEXT, go, quadrants, save_text, split_text
 
-from engine import curve
+from engine import plots
 from lib.pictures import save_arrays, save_pack
 from tasks.tokenizer import Tokenizer
 
@@ -105,7 +105,7 @@ def pretrained(whole):
 @pytest.fixture
 def quick(monkeypatch):
     """Runs without what takes half of a short run's time: the curve."""
-    monkeypatch.setattr(curve, 'draw', lambda out: None)
+    monkeypatch.setattr(plots, 'draw_curve', lambda out: None)
 
 
 @pytest.fixture(autouse=True)

@@ -327,7 +327,7 @@ def save_run(out, model, data, **settings):
 def train_fast(*words):
     """A training run that draws no curve, which takes most of the time of a short run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr('engine.curve.draw', lambda run: None)
+        patch.setattr('engine.plots.draw_curve', lambda run: None)
         go(*map(str, words))
 
 
