@@ -111,22 +111,20 @@ def crop_boxes(sizes, draws, image_size, crop_scale, largest=1.0):
     fits, it is the largest central box with an allowed ratio. With crop_scale = 1 it is the largest
     central box with the ratio of image_size.
     """
-    height, width = sizes.double().unbind(1)
+    whole = sizes.double().T.flip(0)                                                        # width, height: (2, B)
     ratio, most = image_size[1] / image_size[0], 1 if crop_scale == 1 else 4 / 3
-    w, h = torch.minimum(width, height * ratio * most), torch.minimum(height, width / ratio * most)
-    place = torch.full((2, len(sizes)), 0.5, dtype=torch.float64)
+    box = whole.minimum(whole.flip(0) * torch.tensor([[ratio], [1 / ratio]], dtype=torch.float64) * most)
+    place = torch.tensor(0.5)
     if crop_scale < 1:
-        areas, ratios = draws[:, :2 * TRIES].unflatten(1, (TRIES, 2)).permute(2, 1, 0)          # (TRIES, B) each
-        areas = height * width * (crop_scale + (largest - crop_scale) * areas)
+        areas, ratios = draws[:, :2 * TRIES].unflatten(1, (TRIES, 2)).permute(2, 1, 0)      # (TRIES, B) each
+        areas = whole.prod(0) * (crop_scale + (largest - crop_scale) * areas)
         ratios = ratio * most ** (2 * ratios - 1)
-        ws, hs = (areas * ratios).sqrt(), (areas / ratios).sqrt()
-        fits = (ws <= width) & (hs <= height)
-        first = fits.int().argmax(0, keepdim=True)                                              # that fits
-        found = fits.any(0)
-        w = torch.where(found, ws.gather(0, first)[0], w)
-        h = torch.where(found, hs.gather(0, first)[0], h)
+        tried = torch.stack((areas * ratios, areas / ratios)).sqrt()                        # (2, TRIES, B)
+        fits = (tried <= whole[:, None]).all(0)
+        found, first = fits.any(0), fits.int().argmax(0)
+        box = torch.where(found, tried[:, first, torch.arange(len(sizes))], box)
         place = torch.where(found, draws[:, PLACE].T, place)
-    return torch.stack(((width - w) * place[0], (height - h) * place[1], w, h), 1)
+    return torch.cat(((whole - box) * place, box)).T
 
 
 def operations(draws, i):
