@@ -18,7 +18,6 @@ from safetensors.torch import load_file
 from engine.networks import config_from
 from engine.settings import Mistake, reading, show
 
-VIEWS = {'crate_alpha': {'eval_crop': 1.0}}  # what their evaluation sees, where it is not our default
 LENGTHS = {  # a setting: the tensor that is so long
     'n_embd': 'layers.0.norm1.weight', 'decoder_n_embd': 'decoder_embed.weight', 'num_classes': 'read.head.bias',
     'vocab_size': 'embed.tok_emb.weight', 'block_size': 'embed.pos_emb.weight'}

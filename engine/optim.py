@@ -4,7 +4,6 @@
 its peak rate in `base_lr`, which `set_rates` multiplies by the schedule's factor.
 """
 import math
-import re
 from collections import defaultdict
 
 import torch
@@ -103,8 +102,8 @@ def build(model, name, lr, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.1, mo
     shape (1, N, d). (In the authors' CRATE script all parameters decay.) Raises Mistake where Muon would find nothing.
     """
     params = {k: p for k, p in model.named_parameters() if p.requires_grad}
-    inside = re.compile(r'(student\.net\.)?(decoder_)?layers\.')
-    hidden = {k: p for k, p in params.items() if name == 'muon' and inside.match(k) and p.dim() == 2}
+    hidden = {k: p for k, p in params.items() if name == 'muon' and p.dim() == 2
+              and k.removeprefix('student.net.').startswith(('layers.', 'decoder_layers.'))}
     if name == 'muon' and not hidden:
         raise Mistake(f'optimizer=muon trains the matrices inside `layers`, and {type(model).__name__} has none there; '
                       'say --optimizer=adamw')

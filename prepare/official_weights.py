@@ -18,6 +18,7 @@ from lib.inputs import number, option
 from lib.weights import GPT2_TEXT, prepare, run
 
 POSITIONS = 'pos_embedding', 'decoder_pos_embed', 'pos_embed'  # a file holds them under one of these names
+VIEWS = {'crate_alpha': {'eval_crop': 1.0}}  # what their evaluation sees, where it is not our default
 NOT_OF_TRAINING = 'model', 'init_from', 'new_head', 'image_size', 'label_smoothing'  # in config/base/transfer.py
 
 
@@ -48,7 +49,6 @@ def network_of(sd, args):
 def main(args):
     settings, data = {}, GPT2_TEXT
     if args.image_size != 0:
-        from engine.official import VIEWS
         from engine.settings import HERE, read_file
         transfer = read_file(f'{HERE}/config/base/transfer.py')
         settings = {k: v for k, v in transfer.items() if k not in NOT_OF_TRAINING} | VIEWS.get(args.model, {})

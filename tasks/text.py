@@ -4,7 +4,6 @@
 No batch depends on a hidden random stream. It is a function of (seed, step), so a resumed run sees
 what an uninterrupted one sees, on any number of processes.
 """
-import math
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +65,7 @@ class NextToken(Task):
         self.size = config.block_size
 
     def metrics(self, out, loss, y):
-        return len(y), {'loss': loss, 'bits_per_byte': loss / math.log(2) * self.valid.tokens_per_byte}
+        return len(y), {'loss': loss, 'bits_per_byte': loss / np.log(2) * self.valid.tokens_per_byte}
 
 
 # ---- hidden tokens --------------------------------------------------------------------------------------------------
