@@ -52,7 +52,7 @@ def inside(model, *inputs):
 
 def at_layer(model, l, *inputs):
     """The attention module of layer l, and its input."""
-    step = next(step for i, step in enumerate(inside(model, *inputs), 1) if i == l)     # without the layers behind it
+    step = next(step for i, step in enumerate(inside(model, *inputs), 1) if i == l)     # later layers do not run
     return step.attention, step.normed
 
 

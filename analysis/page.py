@@ -55,7 +55,8 @@ def check(nets):
         name, config, data = net.run['model'], net.model.config, net.run['data']
         tokens = data.get('tokenizer', {'name': 'none'})['name']
         if name not in SHOWN or config.task in ('masked_text', 'icl') or tokens not in ('none', 'bytes', 'chars'):
-            raise Mistake(f'{net.name}: no page of model={name}, task={config.task}, tokens={tokens}; see docs/page.md')
+            raise Mistake(f'{net.name}: a page cannot compute model={name} with task={config.task}, tokens={tokens}; '
+                          'docs/page.md says what it shows')
         inputs.add(str(data.get('tokenizer') or (config.image_size, config.channels)))
     if len(nets) > 2 or len(inputs) > 1:
         raise Mistake(f'{nets[-1].name}: a page has room for two networks, which get the same input; leave one out')

@@ -74,8 +74,8 @@ def weights_of(model):
 
 
 def on_cpu(value, main=True):
-    """Nested dicts and lists with their tensors on the CPU in the main process, what FSDP shares among processes put
-    together, and None for them in the others."""
+    """Nested dicts and lists, in which tensors become copies on the CPU in the main process, whole where FSDP shares
+    them, and None in the others."""
     if isinstance(value, torch.Tensor):
         value = whole(value.detach())
         return value.to('cpu', copy=True).contiguous() if main else None

@@ -184,14 +184,15 @@ def in_one_line(e):
 
 @contextlib.contextmanager
 def reading(said, advice='get it again'):
-    """Around what reads a file: libraries raise exceptions of many types for a missing or damaged one, and all of them
-    become this Mistake."""
+    """Around what reads a file: libraries raise exceptions of many types for a missing or damaged one, or one that
+    claims more than the memory holds. All of them become this Mistake, with the first sentence of theirs."""
     try:
         yield
-    except (Mistake, MemoryError, ModuleNotFoundError):  # no fault of the file
+    except (Mistake, ImportError):  # no fault of the file
         raise
     except Exception as e:
-        raise Mistake(f'{said} ({type(e).__name__}: {" ".join(str(e).split())[:200]}); {advice}') from None
+        why = in_one_line(e) or f'{type(e).__name__}: {str(e).split(". ")[0][:200]}'
+        raise Mistake(f'{said} ({why}); {advice}') from None
 
 
 @contextlib.contextmanager

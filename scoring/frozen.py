@@ -44,7 +44,8 @@ def fit_logistic(x, y, classes, C, start=None):
         sum_i cross_entropy(W x_i + b, y_i) + |W|^2 / (2 C)
 
     as scikit-learn does; the bias is not penalized. By L-BFGS, from `start` or zero, on the device
-    of the features x (N, d). Nothing of the size (N, classes) is ever in memory."""
+    of the features x (N, d). Nothing of the size (N, classes) is ever in memory. With a large C it may end before it
+    has converged."""
     wide = torch.float32 if x.device.type == 'mps' else torch.float64  # of sums; MPS has no float64
     W = torch.zeros(classes, x.size(1) + 1, dtype=wide, device=x.device) if start is None else start.clone()
     optimizer = torch.optim.LBFGS([W.requires_grad_()], max_iter=1000, max_eval=2000, tolerance_grad=1e-6,
@@ -74,8 +75,8 @@ def linear_probe(train, test, classes):
     train, test: (features (N, d), labels (N,)). C is the best of PROBE_C on a held-out random fifth
     of the training set; the classifier is then fitted to the whole training set."""
     x, y = train
-    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0)).to(x.device)
-    held_out = order.argsort() < max(1, len(y) // 5)  # the places of the pictures in that order
+    # those that come first in a random order
+    held_out = torch.randperm(len(y), generator=torch.Generator().manual_seed(0)).argsort() < max(1, len(y) // 5)
     accuracy, W = {}, None
     for C in PROBE_C:
         W = fit_logistic(x[~held_out], y[~held_out], classes, C, W)

@@ -409,8 +409,8 @@ def fastest(n, o, row, until):
         try:
             torch.compiler.reset()
             work = bench.Work('step', f'{row}-bfloat16', bench.BenchConfig(batch_size=size, device=o.device), more)
-            work.run()
-            seconds, unit = bench.timed(work, 1.0, o.device), f'{work.unit}/s'
+            (seconds,), = bench.in_turn([work], bench.BenchConfig(rounds=1))
+            unit = f'{work.unit}/s'
         except torch.OutOfMemoryError:
             n['out of memory at'] = size
             break

@@ -165,7 +165,7 @@ class Pack:
                   'names': np.array(self.names, 'S')}
         entry = {'count': len(self.names), 'bytes': self.jpeg.ends[-1]}
         if self.png:
-            objects = np.stack([*itertools.zip_longest(*self.objects, fillvalue=-1)], 1)  # -1 where there are fewer
+            objects = np.array([*itertools.zip_longest(*self.objects, fillvalue=-1)], np.int64).T.copy()  # (N, M)
             arrays |= {'objects': objects, 'mask_offsets': self.png.close()}
             entry |= {'objects': arrays['objects'].shape[1], 'mask_bytes': self.png.ends[-1]}
         for name, a in arrays.items():
