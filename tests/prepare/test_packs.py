@@ -124,7 +124,7 @@ def test_ctrl_c_ends_it_at_once_and_leaves_nothing(tmp_path):
     process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                start_new_session=True, cwd=ROOT)
     written = tmp_path / 'd.unfinished' / 'train.jpeg.npy'
-    while not written.exists() or written.stat().st_size < 10 ** 6:  # until then a worker may still start
+    while not written.exists() or written.stat().st_size < 2 * 10 ** 7:  # until then a worker may still start
         assert process.poll() is None
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
