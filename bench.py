@@ -155,8 +155,8 @@ class Work:
 # ---- the timing loop ------------------------------------------------------------------------------------------------
 
 def in_turn(works, c):
-    """Measures every Work in turn. Returns for each (its seconds of a run in each round): the mean of as many runs as
-    fit in c.seconds, at least one, after one that does not count."""
+    """Measures every Work in turn. Returns for each its seconds of a run, a number for each round: the mean of as many
+    runs as fit in c.seconds, at least one, after one that does not count."""
     for work in works:
         work.run()  # everything compiles and allocates
     # a Timer waits for a GPU

@@ -192,6 +192,6 @@ def lines_of(path):
     """(dict, length in bytes) of each whole line of a log."""
     if not path.is_file():
         raise Mistake(f'no {path}; name a run directory, such as out/aot_stdlib')
-    for number, line in enumerate(path.read_bytes().split(b'\n')[:-1], 1):  # after the last one is b'', or a cut line
+    for number, line in enumerate(path.read_bytes().split(b'\n')[:-1], 1):  # the last part is b'', or a cut line
         with reading(f'{path}, line {number} is damaged', 'delete that line'):
             yield json.loads(line), len(line) + 1

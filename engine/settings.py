@@ -184,13 +184,14 @@ def in_one_line(e):
 
 @contextlib.contextmanager
 def reading(said, advice='get it again'):
-    """Around what reads a file: libraries raise exceptions of many types for a missing or damaged one, or one that
-    claims more than the memory holds. All of them become this Mistake, with the first sentence of theirs."""
+    """Around what reads a file. Libraries raise exceptions of many types for a missing or damaged one, or one that
+    claims more than the memory holds. Each becomes a Mistake: `said`, the library's first sentence, the advice."""
     try:
         yield
     except (Mistake, ImportError):  # no fault of the file
         raise
     except Exception as e:
+        # the first sentence: PyTorch goes on to say how to load such a file unsafely
         why = in_one_line(e) or f'{type(e).__name__}: {str(e).split(". ")[0][:200]}'
         raise Mistake(f'{said} ({why}); {advice}') from None
 

@@ -74,8 +74,8 @@ def with_tuples(held):
 
 def read_weights(path):
     """({name: tensor}, step) of a .safetensors file in a run directory. Raises Mistake if it is missing or damaged."""
-    other = 'name another run, or a .safetensors file in one'
-    with reading(f'{path} is missing or damaged', other), safe_open(path, 'pt') as f:
+    advice = 'name another run, or a .safetensors file in one'
+    with reading(f'{path} is missing or damaged', advice), safe_open(path, 'pt') as f:
         weights, about = {k: f.get_tensor(k) for k in f.keys()}, f.metadata() or {}
     if about.get('sha256') != digest(weights, about.get('step')):
         raise Mistake(f'{path} is damaged, or no nanoCRATE wrote it: its tensors are not those of its checksum')
@@ -142,8 +142,8 @@ def settings_of(run, *classes):
 def read_last(out_dir):
     """What save_last wrote. Raises Mistake if there is no such file, or it is damaged or of another version."""
     path = Path(out_dir) / 'last.pt'
-    anew = f'start from the best weights with --init_from={out_dir} and another --out_dir'
-    with reading(f'{path} is missing or damaged', anew):
+    advice = f'start from the best weights with --init_from={out_dir} and another --out_dir'
+    with reading(f'{path} is missing or damaged', advice):
         with zipfile.ZipFile(path) as z:
             if z.testzip():  # torch.load does not compare checksums
                 raise ValueError('a checksum differs')
