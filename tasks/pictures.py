@@ -6,6 +6,7 @@ what an uninterrupted one sees, on any number of processes.
 """
 import functools
 import math
+import multiprocessing.util
 import os
 import signal
 from pathlib import Path
@@ -34,6 +35,7 @@ class ImageSplit:
         self.labels = np.array(self.open('labels', 'int64', self.mine['count']))
         self.pixels  # raises now if a file is missing or cut off
         self.chosen = share_of_each(self.labels, share, seed) if share < 1 else np.arange(len(self.labels))
+        multiprocessing.util.register_after_fork(self, signals_are_for_the_loop)
 
     def open(self, name, dtype, *shape):
         return open_array(self.folder / f'{self.split}.{name}.npy', dtype, *shape)
@@ -115,9 +117,9 @@ def share_of_each(labels, share, seed):
 
 
 def signals_are_for_the_loop(worker):
-    """In a reading process: leave Ctrl-C, and a SIGTERM to the process group, to the training loop,
-    which still needs the current batch. (SIGTERM cannot be ignored: Python ends its readers with
-    it.)"""
+    """In a reading process: leave Ctrl-C, and a SIGTERM to the process group, to the training loop, which still needs
+    the current batch. (SIGTERM cannot be ignored: Python ends its readers with it.) A forked process does so first of
+    all, before PyTorch lets SIGTERM end it. Where processes are not forked, worker_init_fn does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(os, 'setpgrp'):
         os.setpgrp()

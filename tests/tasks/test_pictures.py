@@ -172,6 +172,14 @@ def test_readers_change_nothing_and_end_with_their_batches_even_without_garbage_
     assert torch.equal(torch.get_rng_state(), state)  # nor is the random stream touched
 
 
+def test_a_signal_to_the_group_does_not_reach_a_reader_that_begins(pictures_data, tmp_path, monkeypatch):
+    """A reader calls torch.set_num_threads when SIGTERM ends it already, and before it can run code of ours."""
+    group = tmp_path / 'group'
+    monkeypatch.setattr(torch, 'set_num_threads', lambda n: group.write_text(str(os.getpgrp())))
+    next(ImageSplit(pictures_data / 'quads', 'val', workers=1).fixed(4, 1))
+    assert int(group.read_text()) != os.getpgrp()
+
+
 @pytest.mark.parametrize('cores, processes, each', [(2, 1, 2), (12, 4, 3), (64, 2, 16), (7, 4, 1), (2, 8, 1)])
 def test_processes_on_a_machine_share_its_cores_for_readers(cores, processes, each, pictures_data, monkeypatch):
     monkeypatch.setattr(os, 'cpu_count', lambda: 999)
