@@ -40,7 +40,6 @@ from analysis import (compression, curves, denoising, diffusion, drawings, layer
 from analysis.panels import plain
 from analysis.samples import SubjectsConfig, subjects
 from engine import plots, settings
-from engine.settings import Mistake
 from engine.trained import from_command_line
 from tasks import AugmentConfig
 
@@ -100,8 +99,7 @@ def main(argv):
     command, *words = argv or ['']
     if command in OTHERS:
         return OTHERS[command](words)
-    if command not in COMMANDS | THEORIES:
-        raise Mistake(f"'{command}' is unknown; choose {', '.join(COMMANDS | THEORIES | OTHERS)}")
+    settings.check_choice('command', command, COMMANDS | THEORIES | OTHERS)
     given = settings.collect(words)
     if command in COMMANDS and ('ckpt' in given or command not in THEORIES):
         draw, _ = COMMANDS[command]

@@ -13,7 +13,7 @@ import torch.distributed.nn  # now: loaded later, its functions would keep the p
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from engine.settings import Mistake
+from engine.settings import Mistake, check_choice
 
 
 class Device:
@@ -176,8 +176,7 @@ def choose_device(device):
 def choose_dtype(dtype, device):
     """The precision of matrix products: what is asked for, or what the hardware multiplies fast: bfloat16; else, on
     a GPU with tensor cores (V100, T4), float16; else float32."""
-    if dtype not in ('auto', 'float32', 'bfloat16', 'float16'):
-        raise Mistake(f"dtype='{dtype}' is unknown; choose auto, float32, bfloat16 or float16")
+    check_choice('dtype', dtype, ('auto', 'float32', 'bfloat16', 'float16'))
     if dtype != 'auto':
         return getattr(torch, dtype)
     kind = torch.device(device).type

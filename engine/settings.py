@@ -122,11 +122,16 @@ def check_ranges(c, ranges):
                 raise Mistake(f'{name}={show(getattr(c, name))} must be at least {low}{most}')
 
 
+def check_choice(name, value, known):
+    """Raises Mistake for a value, of what has this name, that is none of the known ones."""
+    if value not in known:
+        raise Mistake(f"{name}='{value}' is unknown; choose one of {', '.join(filter(None, known))}")
+
+
 def check_choices(c, **choices):
-    """Raises Mistake for a setting of c that is none of its choices."""
+    """check_choice for settings of c, {name: known}."""
     for name, known in choices.items():
-        if getattr(c, name) not in known:
-            raise Mistake(f"{name}='{getattr(c, name)}' is unknown; choose {' or '.join(filter(None, known))}")
+        check_choice(name, getattr(c, name), known)
 
 
 def check_meant(c, only_for, what):

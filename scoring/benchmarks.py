@@ -48,7 +48,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from engine.plots import check_free
-from engine.settings import Mistake
+from engine.settings import Mistake, check_choice
 
 # benchmark: the script in prepare/ that writes it to a data_dir
 SCRIPTS = {'wikitext2': 'wikitext.py --out {}/wikitext2', 'wikitext103': 'wikitext.py --size 103 --out {}/wikitext103',
@@ -81,9 +81,8 @@ def read(asked, data_dir):
     """{name: (rows, name of their file)} of the benchmarks in `asked`, with commas between them, or of 'all' of those
     that are prepared. Raises Mistake for one that is unknown, not prepared or damaged, with the command to type."""
     found, names = {}, list(SCRIPTS) if asked == 'all' else asked.split(',')
-    if unknown := set(names) - SCRIPTS.keys():
-        raise Mistake(f"unknown benchmark '{min(unknown)}'; choose among {', '.join(SCRIPTS)}, or all")
     for name in names:
+        check_choice('benchmarks', name, SCRIPTS)
         folder = Path(data_dir, name)
         try:
             meta = json.loads((folder / 'meta.json').read_text(encoding='utf-8'))

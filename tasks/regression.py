@@ -10,7 +10,7 @@ In-Context?", NeurIPS 2022:
 import numpy as np
 import torch
 
-from engine.settings import Mistake
+from engine.settings import Mistake, check_choice
 from tasks import FUNCTIONS, Task
 
 
@@ -22,8 +22,7 @@ class Prompts:
         """curriculum: steps of one stage of training, 0 for none. In the first stage a quarter of
         the dimensions are used, the others are zero. Each stage adds a dimension and two examples,
         up to n_dims and n_points (from 5 and 11 to 20 and 41, as in Garg et al.)."""
-        if function not in FUNCTIONS:
-            raise Mistake(f"function '{function}' is unknown; choose {' or '.join(FUNCTIONS)}")
+        check_choice('function', function, FUNCTIONS)
         if function == 'sparse_linear' and not 1 <= sparsity <= n_dims:
             raise Mistake(f'sparsity={sparsity} must lie between 1 and n_dims={n_dims}')
         self.d, self.n, self.curriculum = n_dims, n_points, curriculum
