@@ -123,7 +123,7 @@ def check_ranges(c, ranges):
 
 
 def check_choice(name, value, known):
-    """Raises Mistake for a value that is none of the known ones. name: of the setting that has it."""
+    """Raises Mistake for a value that is none of the known ones. name: what the message calls it."""
     if value not in known:
         raise Mistake(f"{name}='{value}' is unknown; choose one of {', '.join(filter(None, known))}")
 

@@ -116,10 +116,10 @@ def share_of_each(labels, share, seed):
     return np.sort(np.concatenate([mine[:max(1, round(len(mine) * share))] for mine in each]))
 
 
-def signals_are_for_the_loop(worker):
+def signals_are_for_the_loop(_):
     """In a reading process: leave Ctrl-C, and a SIGTERM to the process group, to the training loop, which still needs
-    the current batch. (SIGTERM cannot be ignored: Python ends its readers with it.) A forked process does so first of
-    all, before PyTorch lets SIGTERM end it. Where processes are not forked, worker_init_fn does."""
+    the current batch. (SIGTERM cannot be ignored: Python ends its readers with it.) A forked reader calls this first of
+    all, before PyTorch lets SIGTERM end it. A reader that is not forked calls it as worker_init_fn."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(os, 'setpgrp'):
         os.setpgrp()

@@ -173,7 +173,7 @@ def test_readers_change_nothing_and_end_with_their_batches_even_without_garbage_
 
 
 def test_a_signal_to_the_group_does_not_reach_a_reader_that_begins(pictures_data, tmp_path, monkeypatch):
-    """A reader calls torch.set_num_threads when SIGTERM ends it already, and before it can run code of ours."""
+    """PyTorch calls torch.set_num_threads in a reader when SIGTERM can end it already, and before worker_init_fn."""
     group = tmp_path / 'group'
     monkeypatch.setattr(torch, 'set_num_threads', lambda n: group.write_text(str(os.getpgrp())))
     next(ImageSplit(pictures_data / 'quads', 'val', workers=1).fixed(4, 1))
