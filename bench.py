@@ -41,7 +41,7 @@ from engine.networks import config_from, network, size
 from engine.settings import Mistake
 from engine.trained import is_small
 from scoring.baselines import NanoGPT, ReleasedCRATE
-from scoring.watch import batch, matmul_flops, train_flops
+from scoring.flops import batch, matmul_flops, train_flops
 
 
 @dataclass
@@ -129,7 +129,7 @@ class Work:
         compiled = 'compiled' in words or (
             self.trains and not Way and 'plain' not in words and choose_compile('auto', c.device))
         if compiled:  # as train.py does
-            compile_network(self.model, whole=self.trains and torch.device(c.device).type == 'cpu')
+            compile_network(self.model, in_one_piece=self.trains and torch.device(c.device).type == 'cpu')
         self.row, self.form = row, f'{str(self.dtype)[6:]}, {"compiled" if compiled else "not compiled"}'
         self.x, self.y = (t.to(c.device) for t in batch(self.model.config, rows))
         self.unit, self.amount, self.flops = 'tokens', c.tokens, 0  # the operations of writing are not counted

@@ -25,7 +25,7 @@ from engine.checkpoint import run_directory
 from engine.device import autocast, choose_device, choose_dtype
 from engine.settings import Mistake
 from engine.trained import check_classes, from_command_line, heading, load_model, open_run
-from scoring import benchmarks, confusion, frozen, regression, splits
+from scoring import benchmarks, confusion, probes, regression, splits
 from tasks import augment
 from tasks.pictures import ImageSplit
 from tasks.regression import Prompts
@@ -98,15 +98,15 @@ def probe(c, run, model, images, how):
         raise Mistake('--probe and --knn learn from the train split; score another --split')
     seed = c.seed if c.seed >= 0 else run['settings'].get('seed', 1337)
     learnt = ImageSplit(images.folder, 'train', c.workers, c.train_share, seed)
-    train, test = (frozen.features(model, part, *how) for part in (learnt, images))
+    train, test = (probes.features(model, part, *how) for part in (learnt, images))
     classes, on = len(images.classes), f'on {images.split} ({len(images):,} pictures)'
     if c.probe:
         print(f'linear probe of {train[0].size(1)} features, {len(learnt):,} training pictures:')
-        accuracy, C = frozen.linear_probe(train, test, classes)
+        accuracy, C = probes.linear_probe(train, test, classes)
         print(f'linear probe: top-1 {accuracy:.2%} {on}, C = {C:g}')
     for k in filter(None, c.knn.split(',')):
         k = min(int(k), len(learnt))
-        print(f'{k} nearest neighbours: top-1 {frozen.nearest_neighbours(train, test, classes, k):.2%} {on}')
+        print(f'{k} nearest neighbours: top-1 {probes.nearest_neighbours(train, test, classes, k):.2%} {on}')
 
 
 def classify(c, run, model, images, how):

@@ -42,7 +42,6 @@ from dataclasses import dataclass
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.utils.checkpoint import checkpoint
 
 attention = F.scaled_dot_product_attention  # engine/fast.py puts a faster function with the same result here
 
@@ -232,10 +231,8 @@ class TokenEmbedding(nn.Module):
 
 
 class LanguageHead(nn.Module):
-    """Tokens (B, N, d) and the ids y to predict, int64 (B, N), -1 where none counts -> (logits (B, N, vocab_size), mean
-    cross-entropy in nats). Given y and more than LOGITS_AT_ONCE logits, it returns None in place of the logits."""
-
-    LOGITS_AT_ONCE = 2 ** 26  # more (256 MiB in float32) are never in memory together
+    """Tokens (B, N, d) and the next ids y, int64 (B, N), -1 is ignored -> (logits (B, N, vocab_size), mean
+    cross-entropy in nats)."""
 
     def __init__(self, c, embed):
         super().__init__()
@@ -243,7 +240,10 @@ class LanguageHead(nn.Module):
         self.head.weight = embed.tok_emb.weight                         # the output map is the token embedding
 
     def forward(self, z, y=None):
-        return language_loss(self.norm(z), self.head.weight, y, self.LOGITS_AT_ONCE)
+        logits = self.head(self.norm(z))                                # (B, N, vocab_size)
+        if y is None:
+            return logits, None
+        return logits, F.cross_entropy(logits.flatten(0, 1).float(), y.flatten(), ignore_index=-1)
 
 
 # ---- helpers without an equation ------------------------------------------------------------------------------------
@@ -268,24 +268,6 @@ class Average(nn.Module):
 
     def heads(self, t):
         return t.unflatten(-1, (self.K, -1)).transpose(1, 2)            # (B, N, K p) to (B, K, N, p)
-
-
-def language_loss(z, weight, y, most):
-    """(logits z weight^T, mean cross-entropy) of tokens z (B, N, d). More than `most` logits are computed in chunks,
-    again in the backward pass, and not returned. (F.linear_cross_entropy of torch 2.13 ignores autocast, so on a CPU
-    it took twice the time in bfloat16.)"""
-    if y is None:
-        return F.linear(z, weight), None
-
-    def loss_sum(z, y):
-        return F.cross_entropy(F.linear(z, weight).float(), y, ignore_index=-1, reduction='sum')
-    y, size = y.flatten(), max(1, most // len(weight))
-    if len(y) <= size:
-        logits = F.linear(z, weight)
-        return logits, F.cross_entropy(logits.flatten(0, 1).float(), y, ignore_index=-1)
-    parts = [checkpoint(loss_sum, *chunk, use_reentrant=False, preserve_rng_state=False)
-             for chunk in zip(z.flatten(0, 1).split(size), y.split(size))]
-    return None, torch.stack(parts).sum() / (y != -1).sum()
 
 
 def initialize(model):

@@ -1,23 +1,22 @@
 """Train a white-box transformer, or the black box that it is compared with.
 
-    python train.py                                      # AoT on Python's own source code, on any machine
-    python train.py config/train_crate_shapes.py         # CRATE on pictures that are drawn on the spot
+    python train.py                                      # AoT on Python's source code, anywhere
+    python train.py config/train_crate_shapes.py         # CRATE on pictures drawn on the spot
     python train.py config/train_aot_owt.py --batch_size=8
     torchrun --nproc_per_node=4 train.py config/train_aot_owt.py
     python train.py --init_from=resume --out_dir=out/aot_owt
-    python train.py --help                               # every setting and its meaning; also after a config
+    python train.py --help                               # every setting; also after a config
 
-A run directory holds config.json, log.jsonl, last.pt, best.safetensors and, with matplotlib, curve.png. The batch and
-the dropout of a step depend on the seed and the step alone (dropout also on the number of processes), so a run that
-was stopped anywhere goes on as if it never had been.
+A run directory holds config.json, log.jsonl, last.pt, best.safetensors and, with matplotlib,
+curve.png. The batch and the dropout of a step depend on the seed and the step alone (dropout also
+on the number of processes), so a resumed run reproduces the uninterrupted one, bit for bit.
 """
 import math
-import os
+import signal
 import sys
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 
 import engine  # before torch
 import torch
@@ -25,305 +24,461 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
 import tasks
-from engine import device, networks, optim, plots, settings, start
-from engine.checkpoint import RunDirectory, check_new, held_in
+from engine import distributed, optim, plots, report, settings, start
+from engine.checkpoint import RunDirectory, check_new
+from engine.clock import Clock
+from engine.device import Device, catch_signals
+from engine.distributed import all_mean, any_process, is_main, print_main, rank, world_size
 from engine.settings import Mistake, quoted
+from engine.threads import Threads
 from tasks import AugmentConfig, files
 
 
 @dataclass
 class TrainConfig:
-    model: str = 'aot'                      # model_x.py: aot, crate, crate_alpha, crate_mae, dino, tost, vit, vit_mae
-    dataset: str = 'stdlib'                 # folder in data_dir that prepare/NAME.py wrote; or linear, sparse_linear
-    train_share: float = 1.0                # share of each class's training pictures to use; the seed decides which
+    # data
+    model: str = 'aot'                      # model_x.py: aot, crate, crate_mae, dino, tost, vit, ..
+    dataset: str = 'stdlib'                 # folder in data_dir; or linear, sparse_linear
+    train_share: float = 1.0                # share of each class's pictures to use, by the seed
     sparsity: int = 3                       # non-zero weights of a sparse_linear function
-    curriculum: int = 0                     # functions: steps until a dimension and two examples are added; 0 never
+    curriculum: int = 0                     # functions: steps until prompts grow; 0: they do not
     data_dir: str = 'data'                  # where prepared datasets lie
-    verify: bool = False                    # first compare every byte of the dataset with the digests in its meta.json
+    verify: bool = False                    # first compare the dataset with its checksums
+
+    # the run
     out_dir: str = 'out'                    # run directory
     overwrite: bool = False                 # replace a run that out_dir already holds
-    init_from: str = 'scratch'              # scratch, resume, or a run directory whose weights to fine-tune
-    new_head: bool = False                  # fine-tune with a fresh classifier, for other classes
+    init_from: str = 'scratch'              # scratch, resume, or a run directory to fine-tune
+    new_head: bool = False                  # fine-tune with a fresh classifier
     seed: int = 1337                        # of weights, batches and dropout
     batch_size: int = 12                    # sequences or pictures in a forward pass
     gradient_accumulation_steps: int = 1    # forward passes in a step, over all processes
     max_iters: int = 2000                   # steps of the run
-    epochs: float = 0.0                     # length in passes over the training set; 0 leaves it to max_iters
-    optimizer: str = 'adamw'                # adamw, adam, lion, or muon (on matrices inside layers, adamw on the rest)
-    learning_rate: float = 6e-4             # peak rate; with muon, of all but the matrices inside layers
+    epochs: float = 0.0                     # the same in passes over the data; 0: max_iters counts
+
+    # optimizer
+    optimizer: str = 'adamw'                # adamw, adam, lion, or muon (adamw outside of layers)
+    learning_rate: float = 6e-4             # peak rate; of all that muon does not train
     muon_lr: float = 0.02                   # peak rate of muon
     momentum: float = 0.95                  # of muon
     beta1: float = 0.9                      # of adam, adamw, lion
     beta2: float = 0.95                     # of adam, adamw, lion
-    weight_decay: float = 0.1               # on matrices and convolutions; biases and norms do not decay
-    weight_decay_end: float = -1.0          # where it goes to by a cosine; -1 keeps it
-    grad_clip: float = 1.0                  # largest norm of the gradient; 0 is no limit
-    ema: float = 0.0                        # decay of an average of the weights, validated and used instead; 0 for none
+    weight_decay: float = 0.1               # on matrices and convolutions only
+    weight_decay_end: float = -1.0          # where it goes to by a cosine; -1: it stays
+    grad_clip: float = 1.0                  # largest norm of the gradient; 0: no limit
+    ema: float = 0.0                        # decay of an average of the weights; 0: no average
+
+    # learning-rate schedule
     schedule: str = 'cosine'                # after the warm-up: cosine, linear or constant
     warmup_iters: int = 100                 # steps of linear warm-up
-    warmup_epochs: float = 0.0              # warm-up in passes over the training set; 0 leaves it to warmup_iters
-    lr_decay_iters: int = 0                 # step at which min_lr is reached; 0 means max_iters
-    min_lr: float = 6e-5                    # where learning_rate decays to; muon_lr decays in proportion
-    eval_interval: int = 250                # steps between validations, each of which writes checkpoints
-    eval_epochs: float = 0.0                # the same in passes over the training set; 0 leaves it to eval_interval
-    eval_iters: int = 100                   # validation batches, evenly spaced over the split, always the same ones
+    warmup_epochs: float = 0.0              # the same in passes over the data; 0: warmup_iters
+    lr_decay_iters: int = 0                 # step at which min_lr is reached; 0: max_iters
+    min_lr: float = 6e-5                    # where learning_rate goes; muon_lr in proportion
+
+    # validation, logs, checkpoints
+    eval_interval: int = 250                # steps between validations, which write checkpoints
+    eval_epochs: float = 0.0                # the same in passes over the data; 0: eval_interval
+    eval_iters: int = 100                   # validation batches, always the same ones
     eval_only: bool = False                 # validate, print, write nothing
-    target_loss: float = 0.0                # stop at a validation loss this low; 0 never
+    target_loss: float = 0.0                # stop at a validation loss this low; 0: never
     log_interval: int = 10                  # steps between printed and logged training losses
-    probe_interval: int = 0                 # pictures: score features too at validations that it divides; 0 never
-    telemetry: bool = False                 # at each validation, log R^c, sparsity and objective of every layer too
-    keep_checkpoints: bool = False          # keep the weights of every validation as step_N.safetensors
-    checkpoint_minutes: float = 15.0        # write last.pt this often between validations too; 0 never
-    workers: int = -1                       # processes that decode JPEG pictures; -1 means one per core, at most 16
-    device: str = 'auto'                    # cpu, cuda, cuda:1, mps; auto takes cuda, then mps, then cpu
-    dtype: str = 'auto'                     # float32, bfloat16, float16; auto: bfloat16 if fast, else float16 on GPUs
-    compile: str = 'auto'                   # true, false; auto: on CUDA under Linux
-    fsdp: bool = False                      # share weights, gradients and optimizer states among the processes (FSDP2)
-    recompute: bool = False                 # activation checkpointing: layers keep only their input, and compute twice
+    probe_interval: int = 0                 # pictures: score features every N steps; 0: never
+    telemetry: bool = False                 # log R^c, sparsity and objective of every layer
+    keep_checkpoints: bool = False          # keep the weights of every validation
+    checkpoint_minutes: float = 15.0        # write last.pt between validations too; 0: never
     wandb_log: bool = False                 # log to Weights & Biases too (pip install wandb)
     wandb_project: str = 'nanocrate'        # its project
-    wandb_run_name: str = ''                # its run name; empty means out_dir
-    tensorboard: bool = False               # log to TensorBoard too, in out_dir (pip install tensorboard)
+    wandb_run_name: str = ''                # its run name; empty: out_dir
+    tensorboard: bool = False               # log to TensorBoard too (pip install tensorboard)
+
+    # hardware
+    workers: int = -1                       # processes that decode JPEG; -1: one a core, at most 16
+    device: str = 'auto'                    # cpu, cuda, cuda:1, mps; auto: cuda, then mps, then cpu
+    dtype: str = 'auto'                     # float32, bfloat16, float16; auto: what is fast here
+    compile: str = 'auto'                   # true, false; auto: on CUDA under Linux
+    recompute: bool = False                 # compute layers twice, to save memory
+    loss_in_chunks: bool = False            # text: compute few logits at a time, to save memory
 
 
-RANGES = {
-    (1, 1e30): ('batch_size', 'gradient_accumulation_steps', 'eval_interval', 'eval_iters', 'log_interval'),
-    (0, 1e30): ('max_iters', 'epochs', 'warmup_iters', 'warmup_epochs', 'lr_decay_iters', 'eval_epochs', 'muon_lr',
-                'min_lr', 'weight_decay', 'grad_clip', 'probe_interval', 'checkpoint_minutes', 'seed', 'sparsity',
-                'curriculum'),
-    (1e-30, 1e30): ('learning_rate',),
-    (1e-9, 1): ('train_share',),
-    (-1, 1e30): ('weight_decay_end', 'workers'),
-    (0, 1 - 1e-9): ('beta1', 'beta2', 'momentum', 'ema')}
+ADVICE = ('give a lower --learning_rate; --init_from=resume goes on from the last checkpoint, if '
+          'there is one')
 
 
-def main(argv):
+def main(argv):  # noqa: C901 (a loop is read, not called)
+    """Returns the exit code: 128 + the signal's number after a signal, else None."""
     if '--help' in argv or '-h' in argv:
-        return print(help_for([word for word in argv if word not in ('--help', '-h')]))
-    c, augment, given, trained, recipe = start.read(argv, TrainConfig, AugmentConfig)
-    resumed = c.init_from == 'resume'
-    settings.check_ranges(c, RANGES)
-    settings.check_choices(c, optimizer=optim.NAMES, schedule=optim.SCHEDULES, compile=('auto', 'true', 'false'))
-    if c.min_lr > c.learning_rate and c.schedule != 'constant':
-        raise Mistake(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr to at most that')
-    if not (resumed or c.eval_only or c.overwrite):
-        check_new(c.out_dir)
-    here = device.Device(c.device, c.dtype, c.compile, c.fsdp)
+        print(start.help_for(argv, __doc__, TrainConfig, AugmentConfig))
+        return None
 
-    # ---- data, network, task, optimizers
-    folder = here.first(tasks.find_data, c)
-    if c.verify and os.environ.get('LOCAL_RANK', '0') == '0':  # one process on each machine
+    # ---- settings
+    request = start.read(argv, TrainConfig, AugmentConfig)
+    c = request.config
+    resumed = c.init_from == 'resume'
+    if not resumed and not c.eval_only and not c.overwrite:
+        check_new(c.out_dir)  # now, before anything takes time
+
+    # ---- device and processes
+    device = Device(c.device, c.dtype, c.compile)
+    distributed.join(device.type)  # does nothing where this process is alone
+    # float16 has a small range: losses are multiplied by a scale before the backward pass
+    scaler = torch.amp.GradScaler(device.type, enabled=device.dtype == torch.float16)
+
+    # ---- data, network, task
+    folder = distributed.main_first(tasks.find_data, c)
+    if c.verify and distributed.is_first_on_machine():
         files.verify(folder)
     meta = files.read_meta(folder)
-    torch.manual_seed(c.seed)
-    model = start.build(c, given, trained, meta, folder).train()
-    task = tasks.choose(c, augment, folder, model, here)
-    for epochs, iters in start.IN_EPOCHS.items():
-        if getattr(c, epochs):
-            setattr(c, iters, max(1, round(getattr(c, epochs) * len(task.train) / task.batch)))
-    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(c.ema)) if c.ema else None
-    validated = here.place(average.module) if average else model
-    network = here.wrap(model, c.recompute)  # as training calls it; `model` is the same without a wrapper
-    optimizers = optim.build(model, c.optimizer, c.learning_rate, c.muon_lr, (c.beta1, c.beta2), c.weight_decay,
-                             c.momentum)
-    step, best, seconds = 0, math.inf, 0.0
-    if resumed:
-        from engine.trained import restore
-        step, best, seconds = restore(trained, average, optimizers, here.scaler)
-    trained = None  # frees its memory
-    if step > c.max_iters:
-        raise Mistake(f'the run in {c.out_dir} is at step {step} already; give a larger --max_iters')
 
-    # ---- what is said and made before the first step
-    here.say(f'{c.model}: {networks.size(model) / 1e6:.2f}M parameters; learns {folder or c.dataset}, writes to '
-             f'{c.out_dir}' + f'; settings of {recipe}' * bool(recipe))
-    passes = f', {c.max_iters * task.batch / len(task.train):.3g} passes over the data' if folder else ''
-    here.say(f'goes on at step {step:,} of ' * bool(step) + f'{c.max_iters:,} steps of {task.batch} x {task.size} '
-             f'{task.unit}{passes}; a validation every {c.eval_interval:,} steps')
-    here.say(f'on {here}')
+    torch.manual_seed(c.seed)
+    model = start.build_network(request, meta, folder)  # with trained weights, if it goes on
+    model.train().to(device.name)
+
+    task = tasks.choose(c, request.augment, folder, model, device)
+    epochs_to_steps(c, task)  # only now the length of the dataset is known
+
+    # model       the network itself, whose parameters the optimizers hold
+    # network     the same, as training calls it: compiled, gradients averaged over the processes
+    # eval_model  what is validated and saved as the best: the average of the weights, else model
+    average = None
+    eval_model = model
+    if c.ema > 0:
+        average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(c.ema))
+        eval_model = average.module
+    network = device.for_training(model, c.recompute, c.loss_in_chunks)
+
+    optimizers = optim.build(model, c.optimizer, c.learning_rate, c.muon_lr, (c.beta1, c.beta2),
+                             c.weight_decay, c.momentum)
+
+    # ---- where the run begins
+    step = 0
+    best_error = math.inf
+    training_seconds = 0.0
+    if resumed:
+        from engine.trained import restore  # here: a new run reads no trained network
+        restore(request.checkpoint, average, optimizers, scaler)
+        step = request.checkpoint['step']
+        best_error = request.checkpoint['best']
+        training_seconds = request.checkpoint['seconds']
+        if step > c.max_iters:
+            raise Mistake(f'the run in {c.out_dir} is at step {step} already; give a larger '
+                          '--max_iters')
+    request.checkpoint = None  # frees its memory
+
+    report.print_plan(request, task, model, folder, device, step)
     if c.eval_only:
-        return here.say('validation  ' + shown(evaluate(validated, task, here)))
-    if here.kind == 'cuda':
-        from scoring.watch import matmul_flops, train_flops  # mfu is the share of a plain matrix product's speed
-        share_of = train_flops(model, augment) * task.batch / matmul_flops(here.name, here.dtype) / here.world
+        metrics = evaluate(eval_model, task, device)
+        print_main('validation  ' + report.metrics_line(metrics))
+        return None
+
+    # ---- what only some runs need
     if c.telemetry:
         from analysis.layers import telemetry
-    if c.probe_interval:
-        from scoring.frozen import probe
-    run = RunDirectory(c, here, {
-        'model': c.model, 'settings': vars(c) | (vars(augment) if meta['kind'] == 'images' else {}),
-        'network': asdict(model.config),
-        'data': {k: meta[k] for k in ('kind', 'tokenizer', 'classes') if k in meta}}, step, resumed)
-    if task.note:
-        here.say(task.note)
-    batches = task.train.batches(task.batch, c.seed, task.parts, step, c.max_iters, **task.train_wants)
-    signals, amount = device.note_signals(), task.batch * task.size  # tokens in a step
-    diverged = torch.tensor(math.inf).to(here.name)  # the first step whose loss or gradient is not finite
-    begun, saved = None, time.monotonic()
-    tick, since = time.perf_counter(), 0  # training is timed from here; steps since then
+    if c.probe_interval > 0:
+        from scoring.probes import probe
+    if device.type == 'cuda':
+        # mfu: the share of the speed at which this GPU multiplies large matrices
+        from scoring.flops import matmul_flops, train_flops
+        flops_per_step = train_flops(model, request.augment) * task.rows_per_step / world_size()
+        fastest_step_seconds = flops_per_step / matmul_flops(device.name, device.dtype)
+
+    # ---- files, batches, clocks
+    run = RunDirectory(c, config_json(request, meta, model), step, resumed)
+    batches = task.training_batches(first_step=step)
+    threads = Threads(device.type)  # of the CPU: fewer where another program needs a core
+    signals = catch_signals()  # a list: the numbers of those that have come, Ctrl-C or SIGTERM
+    clock = Clock(training_seconds, step)  # stands still during validations
+    last_save_time = time.monotonic()
+    # over all processes; pictures or prompts count as one token each
+    tokens_per_step = task.rows_per_step * task.tokens_per_row
+    first_bad_step = torch.tensor(math.inf).to(device.name)  # whose loss is not finite
 
     while True:
-        # ---- before a step: validate, save, stop
-        factor = optim.lr_factor(step, c.schedule, c.warmup_iters, c.lr_decay_iters or c.max_iters,
-                                 c.min_lr / c.learning_rate)  # of the peak learning rate
-        lr, at, done = c.learning_rate * factor, f'step {step:6d} of {c.max_iters}', step >= c.max_iters
-        validates = done or step % c.eval_interval == 0
-        told, late = here.any(bool(signals), 0 < 60 * c.checkpoint_minutes < time.monotonic() - saved)
-        if validates or told or late:
-            refuse(here, diverged)
-            seconds += time.perf_counter() - tick
-            metrics = evaluate(validated, task, here, signals) if validates and not told else {}
-            if not math.isfinite(metrics.get('loss', 0.0)):
-                raise Mistake(f'the validation loss is not finite at step {step}; {LOWER}')
-            told = here.any(told or bool(signals))[0]  # a resumed run repeats a validation that a signal ended
-            if metrics and not told:
-                here.say(f'{at}  validation  {shown(metrics)}  ({seconds:.0f} s of training)')
-                if (warning := task.warning(metrics)) and 10 * step >= c.max_iters:
-                    here.say(f'{at}  {warning}')
-                with here.whole(validated):
-                    more = telemetry(validated, task) if c.telemetry else {}
-                    if c.probe_interval and (done or step % c.probe_interval == 0):
-                        more |= (scores := probe(validated, task))
-                        here.say('features  ' + shown(scores))
-                run.log(step, 'val', metrics | more, lr, step * amount, seconds)
-                error = task.error(metrics)  # None where the losses of two steps cannot be compared
-                for name in ['best'] * (error is None or error < best) + [f'step_{step}'] * c.keep_checkpoints:
-                    run.save_weights(name, validated, step)
-                best = best if error is None else min(error, best)
-                if c.target_loss and metrics['loss'] <= c.target_loss:
-                    here.say(f'target loss {c.target_loss} reached at step {step} after {seconds:.1f} s of training')
-                    done = True
-            run.save_last(model, average, optimizers, here.scaler, step, best, seconds)
-            tick, since, saved = time.perf_counter(), 0, time.monotonic()
-            here.adapt_threads(anew=True)
-            if told or done:
+        # ---- what is due before this step
+        progress = f'step {step:6d} of {c.max_iters}'
+        lr_factor = learning_rate_factor(c, step)
+        lr = c.learning_rate * lr_factor
+        finished = step >= c.max_iters
+        time_to_validate = finished or step % c.eval_interval == 0
+        minutes_since_save = (time.monotonic() - last_save_time) / 60
+        time_to_save = c.checkpoint_minutes > 0 and minutes_since_save > c.checkpoint_minutes
+        # the signal or the clock of one process decides for all, which must go the same way
+        time_to_save = any_process(time_to_save)
+        stop_requested = any_process(bool(signals))
+
+        # ---- validate, save, stop
+        if time_to_validate or time_to_save or stop_requested:
+            raise_if_diverged(first_bad_step)  # weights that are not finite are not saved
+            clock.stop()
+
+            metrics = None
+            if time_to_validate and not stop_requested:
+                metrics = evaluate(eval_model, task, device, signals)
+                stop_requested = metrics is None  # a signal ended it; the resumed run does it again
+
+            if metrics is not None:
+                raise_if_not_finite(metrics, step)
+                print_main(f'{progress}  validation  {report.metrics_line(metrics)}  '
+                           f'({clock.training_seconds:.0f} s of training)')
+                warning = task.warning(metrics)
+                if warning and step >= 0.1 * c.max_iters:  # at first every network looks bad
+                    print_main(f'{progress}  {warning}')
+
+                if c.telemetry:
+                    metrics |= telemetry(eval_model, task)
+                if c.probe_interval > 0 and (finished or step % c.probe_interval == 0):
+                    scores = probe(eval_model, task)
+                    print_main('features  ' + report.metrics_line(scores))
+                    metrics |= scores
+
+                # the log, the weights, then last.pt: a kill between two of them loses nothing,
+                # because last.pt alone decides where a resumed run begins
+                run.log(step, 'val', metrics, lr, step * tokens_per_step, clock.training_seconds)
+
+                error = task.error(metrics)  # 1 - top1 of classes, else the loss
+                if error is None:  # DINO: losses of two steps cannot be compared, keep the latest
+                    run.save_weights('best', eval_model, step)
+                elif error < best_error:
+                    run.save_weights('best', eval_model, step)
+                    best_error = error
+                if c.keep_checkpoints:
+                    run.save_weights(f'step_{step}', eval_model, step)
+
+                if c.target_loss != 0 and metrics['loss'] <= c.target_loss:
+                    print_main(f'target loss {c.target_loss} reached at step {step} after '
+                               f'{clock.training_seconds:.1f} s of training')
+                    finished = True
+
+            run.save_last(model, average, optimizers, scaler, step, best_error,
+                          clock.training_seconds)
+            if stop_requested or finished:
                 break
+            last_save_time = time.monotonic()
+            threads.look_anew()
+            clock.start(step)
 
         # ---- forward and backward: the gradients of all passes add up
-        here.adapt_threads()
-        optim.set_rates(optimizers, factor, optim.decay(c, step))
-        torch.manual_seed((c.seed * 1_000_003 + step) * 1_009 + here.rank)  # dropout: a function of the step
-        mean_loss, numbers = 0.0, Counter()
-        for i in range(task.n_passes):
-            x, y = task.take(next(batches), training=True)
-            here.sync(network, now=i == task.n_passes - 1)
-            with here.autocast:
-                out, loss, *more = network(x, y)  # more: {name: number to log}, if the network has any
+        threads.adapt()
+        optim.set_rates(optimizers, lr_factor, weight_decay_at(c, step))
+        # dropout depends on the step alone, so a resumed run draws the same numbers
+        torch.manual_seed((c.seed * 1_000_003 + step) * 1_009 + rank())
+
+        mean_loss = 0.0
+        mean_extras = Counter()
+        # of 4 passes in a step, each of 2 processes computes 2, on rows of its own
+        for micro_step in range(task.n_passes):
+            x, y = next(batches)
+            if world_size() > 1:
+                # gradients travel between the processes in the last pass alone
+                network.require_backward_grad_sync = micro_step == task.n_passes - 1
+
+            with device.autocast:
+                objective, loss, extras = training_loss(network, x, y)
+            scaler.scale(objective / task.n_passes).backward()
+
+            # kept on the device: .item() here would wait for the GPU in every pass
             mean_loss = mean_loss + loss.detach() / task.n_passes
-            numbers.update({k: v / task.n_passes for k, v in numbers_of(more).items()})
-            if more and 'penalty' in more[0]:  # it counts in training alone: the loss that is logged is without it
-                loss = loss + more[0]['penalty']
-            here.scaler.scale(loss / task.n_passes).backward()
+            for name, number in extras.items():
+                mean_extras[name] += number / task.n_passes
 
         # ---- clip and step
-        if hasattr(model, 'before_step'):  # a network may ask to be told
+        if hasattr(model, 'before_step'):  # DINO freezes its last layer for a while
             model.before_step(step / c.max_iters)
+
         for optimizer in optimizers:
-            here.scaler.unscale_(optimizer)
-        norm = device.whole(torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None]))
-        if c.grad_clip:
-            torch.nn.utils.clip_grads_with_norm_(model.parameters(), c.grad_clip, norm)
+            scaler.unscale_(optimizer)
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        grad_norm = torch.nn.utils.get_total_norm(gradients)
+        if c.grad_clip > 0:
+            torch.nn.utils.clip_grads_with_norm_(model.parameters(), c.grad_clip, grad_norm)
+
+        # a float16 gradient may overflow: no optimizer takes this step, and the scale goes down
+        overflow = scaler.is_enabled() and not grad_norm.isfinite()
         for optimizer in optimizers:
-            if not here.scaler.is_enabled() or norm.isfinite():  # float16 leaves out steps that overflow
-                here.scaler.step(optimizer)
+            if not overflow:
+                scaler.step(optimizer)
             optimizer.zero_grad(set_to_none=True)
-        here.scaler.update()
-        fine = (mean_loss if here.scaler.is_enabled() else norm + mean_loss).isfinite()
-        diverged = torch.where(fine, diverged, diverged.clamp(max=step))
-        if average:
+        scaler.update()
+
+        # remember the first step whose loss or gradient is not finite. It is looked at before the
+        # next log or validation: to look at it here would wait for the GPU
+        is_finite = mean_loss.isfinite()
+        if not scaler.is_enabled():  # a float16 gradient that overflows is no fault, see above
+            is_finite = is_finite & grad_norm.isfinite()
+        first_bad_step = torch.where(is_finite, first_bad_step, first_bad_step.clamp(max=step))
+
+        if average is not None:
             average.update_parameters(model)
-        if hasattr(model, 'after_step'):
-            model.after_step(step / c.max_iters, here.sum)
+        if hasattr(model, 'after_step'):  # DINO's teacher follows its student
+            model.after_step(step / c.max_iters, distributed.all_sum)
 
         # ---- print and log
-        since += 1
         if step % c.log_interval == 0:
-            refuse(here, diverged)
-            loss, now = here.sum(mean_loss).item() / here.world, time.perf_counter()
-            each, begun = (now - tick) / since, begun or (now, step)  # the first step, which may compile, is slower
-            seconds, tick, since = seconds + now - tick, now, 0
-            mfu = f'  mfu {min(1, share_of / each):.0%}' if here.kind == 'cuda' else ''
-            left = (now - begun[0]) / max(1, step - begun[1]) * (c.max_iters - step - 1)  # validations included
-            left = f'  {timedelta(seconds=round(left))} left' * (step > begun[1])
-            here.say(f'{at}  loss {loss:.4f}  lr {lr:.2e}  {amount / each:,.0f} {task.unit}/s{mfu}{left}')
-            means = {k: here.sum(v).item() / here.world for k, v in numbers.items()}
-            run.log(step, 'train', means | {'loss': loss, 'grad_norm': norm.item()}, lr, (step + 1) * amount, seconds)
+            raise_if_diverged(first_bad_step)
+            train_loss = all_mean(mean_loss)  # waits for the GPU
+            clock.lap(step)
+
+            line = (f'{progress}  loss {train_loss:.4f}  lr {lr:.2e}  '
+                    f'{tokens_per_step / clock.step_seconds:,.0f} {task.unit}/s')
+            if device.type == 'cuda':
+                line += f'  mfu {min(1, fastest_step_seconds / clock.step_seconds):.0%}'
+            print_main(line + report.time_left(clock.seconds_left(step, c.max_iters)))
+
+            row = {name: all_mean(number) for name, number in mean_extras.items()}
+            row['loss'] = train_loss
+            row['grad_norm'] = grad_norm.item()
+            run.log(step, 'train', row, lr, (step + 1) * tokens_per_step, clock.training_seconds)
         step += 1
 
+    # ---- the end
     run.close()
-    if here.main:
+    if is_main():
         plots.draw_curve(c.out_dir)
-    if told:
-        here.say(f'stopped at step {step}; go on with: python train.py --init_from=resume '
-                 f'--out_dir={quoted(c.out_dir)}')
-        return 128 + (signals or [15])[0]
-    here.say(f'done: {step:,} steps, {timedelta(seconds=round(seconds))} of training; {c.out_dir} holds '
-             f'{", ".join(held_in(c.out_dir))}')
-    data_dir = f' --data_dir={quoted(c.data_dir)}' * (c.data_dir != TrainConfig.data_dir)
-    views = model.config.task == 'views'  # these have no classes to be scored by
-    here.say(f'now try: python eval.py --ckpt={quoted(c.out_dir)}{data_dir}{" --knn=20" * views}')
-    here.say(f'         python {tasks.LOOK[model.config.task].format(quoted(c.out_dir))}{data_dir * views}')
+    if stop_requested:
+        print_main(f'stopped at step {step}; go on with: python train.py --init_from=resume '
+                   f'--out_dir={quoted(c.out_dir)}')
+        number = signals[0] if signals else signal.SIGTERM  # another process may have got it
+        return 128 + number
+    report.print_end(c, step, clock.training_seconds, tasks.commands_to_try(c, model.config))
+    return None
 
+
+# ---- loss ---------------------------------------------------------------------------------------
+
+def training_loss(network, x, y):
+    """(what the step minimizes, the loss that is logged, {name: number to log}) of a batch. A term
+    of your own, such as distillation or a second pass, goes in here, or into a network's forward,
+    as its 'penalty'."""
+    out, loss, extras = forward(network, x, y)
+    objective = loss
+    if 'penalty' in extras:  # counts in training alone; the loss that is logged is without it
+        objective = loss + extras['penalty']
+    return objective, loss, numbers_of(extras)
+
+
+def forward(network, x, y):
+    """(out, loss, extras) of a network, which returns that or (out, loss) alone."""
+    returned = network(x, y)
+    if len(returned) == 2:
+        return *returned, {}
+    return returned
+
+
+def numbers_of(extras):
+    """{name: tensor of one number, without its gradient} of a network's extras. What is larger than
+    a number, such as tokens, is left out."""
+    numbers = {}
+    for name, value in extras.items():
+        value = torch.as_tensor(value).detach()
+        if value.numel() == 1:
+            numbers[name] = value.float().reshape(())
+    return numbers
+
+
+def raise_if_diverged(first_bad_step):
+    """Raises Mistake if a loss or a gradient of any process was not finite."""
+    first = min(distributed.gather(first_bad_step.item()))
+    if first < math.inf:
+        raise Mistake(f'the loss or its gradient is not finite at step {first:.0f}; {ADVICE}')
+
+
+def raise_if_not_finite(metrics, step):
+    """Raises Mistake if the loss of a validation is not finite."""
+    if not math.isfinite(metrics['loss']):
+        raise Mistake(f'the validation loss is not finite at step {step}; {ADVICE}')
+
+
+# ---- validation ---------------------------------------------------------------------------------
 
 @torch.no_grad()
-def evaluate(model, task, here, signals=()):
-    """The means of task.metrics over the validation batches, of which each process has its share, perhaps one less than
-    another. A signal ends it early."""
-    bar = tqdm(task.validation(), 'validation', delay=3, leave=False, disable=None if here.main else True)
+def evaluate(model, task, device, signals=()):
+    """{name: mean over the validation batches}, or None if a signal came meanwhile. Each process
+    computes its share of the batches, perhaps one less than another."""
+    hide_bar = None if is_main() else True  # None: hidden unless on a terminal
+    bar = tqdm(task.validation_batches(), 'validation', delay=3, leave=False, disable=hide_bar)
     sums = Counter()
+    sum_of_weights = 0
     model.eval()
-    with here.whole(model):
+    with device.uncompiled():
         for x, y in bar:
             if signals:
                 break
-            with here.autocast:
-                out, loss, *more = model(x, y)
+            with device.autocast:
+                out, loss, extras = forward(model, x, y)
             weight, metrics = task.metrics(out, loss, y)
-            metrics = metrics | numbers_of(more) | metrics | {'weight': 1.0}
-            sums.update({k: float(v) * weight for k, v in metrics.items()})
+            sum_of_weights += weight
+            for name, number in numbers_of(extras).items():
+                metrics.setdefault(name, number)  # a name of the task stays the task's
+            for name, value in metrics.items():
+                sums[name] += float(value) * weight
     model.train()
+    if any_process(bool(signals)):
+        return None
+
     total = Counter()
-    for part in here.gather(sums):
-        total.update(part)
-    return {k: v / total['weight'] for k, v in total.items() if k != 'weight'}
+    for sums_of_process in distributed.gather(sums):
+        total.update(sums_of_process)
+    total_weight = sum(distributed.gather(sum_of_weights))
+    return {name: value / total_weight for name, value in total.items()}
 
 
-def numbers_of(more):
-    """The numbers to log, {name: tensor}, that a network may hand over behind out and loss. What is
-    larger than a number, such as tokens, is not logged."""
-    handed = more[0] if more else {}
-    tensors = {k: torch.as_tensor(v).detach() for k, v in handed.items()}
-    return {k: v.float().reshape(()) for k, v in tensors.items() if v.numel() == 1}
+# ---- schedules ----------------------------------------------------------------------------------
+
+def learning_rate_factor(c, step):
+    """The share of the peak learning rate at a step: a linear warm-up, then down to min_lr."""
+    if step < c.warmup_iters:
+        return (step + 1) / (c.warmup_iters + 1)
+    if c.schedule == 'constant':
+        return 1.0
+    decay_iters = c.lr_decay_iters or c.max_iters
+    progress = min(1.0, (step - c.warmup_iters) / max(1, decay_iters - c.warmup_iters))
+    if c.schedule == 'cosine':
+        height = (1 + math.cos(math.pi * progress)) / 2  # from 1 to 0
+    else:
+        height = 1 - progress
+    lowest = c.min_lr / c.learning_rate
+    return lowest + (1 - lowest) * height
 
 
-LOWER = 'give a lower --learning_rate; --init_from=resume goes on from the last checkpoint, if there is one'
+def weight_decay_at(c, step):
+    """The weight decay at a step: a cosine from weight_decay to weight_decay_end."""
+    if c.weight_decay_end < 0:
+        return c.weight_decay
+    progress = min(1.0, step / max(1, c.max_iters))
+    height = (1 + math.cos(math.pi * progress)) / 2  # from 1 to 0
+    return c.weight_decay_end + (c.weight_decay - c.weight_decay_end) * height
 
 
-def refuse(here, diverged):
-    """Raises Mistake if a loss or a gradient of any process was not finite."""
-    step = min(here.gather(diverged.item()))
-    if step < math.inf:
-        raise Mistake(f'the loss or its gradient is not finite at step {step:.0f}; {LOWER}')
+def epochs_to_steps(c, task):
+    """Put lengths that were given in passes over the training set into steps."""
+    def steps(epochs):
+        return max(1, round(epochs * len(task.train) / task.rows_per_step))
+
+    if c.epochs > 0:
+        c.max_iters = steps(c.epochs)
+    if c.warmup_epochs > 0:
+        c.warmup_iters = steps(c.warmup_epochs)
+    if c.eval_epochs > 0:
+        c.eval_interval = steps(c.eval_epochs)
 
 
-def shown(metrics):
-    return ', '.join(f'{k} {v:.4f}' for k, v in metrics.items())
+# ---- config.json --------------------------------------------------------------------------------
 
-
-def help_for(argv):
-    """Every setting. Of the run that a command line asks for, the values that it would have; of other
-    networks, their defaults."""
-    c, augment, given, *_ = start.read(argv, TrainConfig, AugmentConfig)
-    own, *others = sorted(networks.names(), key=lambda name: name != c.model)
-    text = settings.help_text(__doc__ + f'\nBelow are the values of `{" ".join(["python train.py", *argv])}`.',
-                              TrainConfig, AugmentConfig, networks.network(own)[1],
-                              **vars(c), **vars(augment), **given)
-    return '\n'.join([text, '\nOther networks, and their defaults:',
-                      *(settings.help_text('', networks.network(name)[1]).lstrip('\n') for name in others)])
+def config_json(request, meta, model):
+    """What config.json holds: enough to resume the run, and to use its weights elsewhere."""
+    run_settings = dict(vars(request.config))
+    if meta['kind'] == 'images':
+        run_settings.update(vars(request.augment))
+    data = {name: meta[name] for name in ('kind', 'tokenizer', 'classes') if name in meta}
+    return {
+        'model': request.config.model,
+        'settings': run_settings,
+        'network': asdict(model.config),
+        'data': data,
+    }
 
 
 if __name__ == '__main__':
     with settings.one_line_errors():
         code = main(sys.argv[1:])
-        device.leave()
+        distributed.leave()
         sys.exit(code)

@@ -147,9 +147,11 @@ def telemetry(model, task):
     """{column of the log: mean over one fixed batch of the validation split}: R^c and the objective of each layer,
     rate_1 .. rate_L and objective_1 .. objective_L, and where sparsity means something the share of non-zeros,
     nonzeros_1 .."""
-    x, y = task.take(next(task.valid.fixed(min(task.c.batch_size, 16), 1, **task.valid_wants)))
+    x, y = task.take(next(task.valid.fixed(min(task.c.batch_size, 16), 1, **task.valid_options)))
+    inputs = (x, y) if task.unit == 'prompts' else (x,)
     was_training = model.training
-    found = of_all(model.eval(), [(x, y) if task.unit == 'prompts' else (x,)], layer_measures)
+    with task.device.uncompiled():  # compiled layers call no hooks
+        found = of_all(model.eval(), [inputs], layer_measures)
     model.train(was_training)
     names = {'rate': 'rate', 'objective': 'objective', 'sparsity': 'nonzeros'}
     return {f'{name}_{l}': mean for k, name in names.items() if k in found

@@ -8,7 +8,7 @@ import torch
 
 from analysis.panels import picture_grid
 from analysis.theory import Shared
-from engine import networks, plots, start
+from engine import networks, plots
 from engine.settings import TYPED, check, collect, filled, show
 from tasks import AugmentConfig, views as crops
 from tasks.augment import draws_needed, eval_pictures, place_columns, train_pictures, visible
@@ -30,13 +30,9 @@ class SheetConfig(Shared):
 
 def read(words):
     """Command line -> (SheetConfig, AugmentConfig). A config file may hold settings of train.py and
-    of networks too. Without one, the augmentation is that of a bare run on this dataset."""
+    of networks too; without one, the augmentation has its defaults."""
     ours = {f.name for cls in (SheetConfig, AugmentConfig) for f in fields(cls)}
     given = {k: v for k, v in collect(words).items() if k in ours or v[1] == TYPED}
-    if not start.names_a_file(given):
-        of_run = {k: given.get(k, (getattr(SheetConfig, k), '')) for k in ('dataset', 'data_dir', 'model')}
-        _, recipe = start.with_recipe(of_run, SheetConfig, AugmentConfig)
-        given = {k: v for k, v in recipe.items() if k in ours} | given
     given = check(given, SheetConfig, AugmentConfig)
     return filled(SheetConfig, given), filled(AugmentConfig, given)
 

@@ -1,5 +1,4 @@
 # CRATE-MAE on drawn shapes, without their labels: a small version of CRATE-MAE's section 3.
-# `python train.py --model=crate_mae` trains it too.
 #
 #   python train.py config/pretrain_crate_mae_shapes.py    # draws its data first; no download
 #

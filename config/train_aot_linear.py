@@ -1,6 +1,5 @@
 # AoT-MSSA learns regression in context, small enough for a laptop: linear functions of 5 dimensions
 # in prompts of 11 examples. A small version of AoT's section 4.2.2.
-# `python train.py --dataset=linear` trains it too.
 #
 #   python train.py config/train_aot_linear.py
 #   python eval.py --ckpt=out/aot_linear

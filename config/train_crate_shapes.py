@@ -1,5 +1,4 @@
 # CRATE on drawn shapes, 32 x 32 pixels in ten classes: a small version of CRATE's section 3.2.
-# `python train.py --model=crate` trains it too.
 #
 #   python train.py config/train_crate_shapes.py    # draws its data first; nothing is downloaded
 #

@@ -82,7 +82,7 @@ def main(steps=600):
     cut = patches(x, side, side)
     hidden, (mean, deviation) = hide(cut), statistics(cut)
     filled = predict(cut, hidden, weights) * deviation + mean           # brightness and contrast of the true patch
-    shown = {name: unpatchify(torch.where(hidden[..., None], instead, cut), 3, 32, 32, side, side)
+    shown = {name: unpatchify(torch.where(hidden[..., None], instead, cut), (32, 32), (side, side))
              for name, instead in (('seen', 0), ('filled in', filled))}
     lab.draw_pictures('lesson6_filled.png', {'original': x, **shown})
 

@@ -1,62 +1,125 @@
-"""How a network computes faster than its file says, to the same result.
+"""Faster forms of what a network computes.
 
-A model file calls PyTorch's scaled_dot_product_attention under the name `attention`. `speed_up` puts
-the function of this file in its place, and lets tokens travel between the layers in the precision
-of the matrix products. Tests hold the fast form and the plain one equal, gradients included.
+A model file calls PyTorch's scaled_dot_product_attention under the name `attention`. `speed_up`
+puts the function of this file in its place.
+
+On a CPU under autocast, `speed_up` also rounds the tokens to the precision of the matrix products
+before the first layer, and they stay in it from layer to layer, because that was measured to be
+faster there. On CUDA and MPS they stay in float32, as in nanoGPT.
+
+In float32 the result is that of the plain form. In bfloat16 or float16 on a CPU it is not the same:
+the fast form rounds in other places. Tests bound the differences of losses and gradients.
 """
 import sys
 
 import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
-LONGEST = 512  # tokens up to which the products below are the faster ones
+LONGEST = 512  # tokens up to which the class Products is the faster form
+# 64 MiB in float32. A forward and backward pass of the loss has four such arrays.
+LOGITS_AT_ONCE = 2 ** 24
 
 
 def speed_up(model):
-    """Give a network the fast forms of what it computes. Returns it."""
-    for network in model.modules():  # also those inside, as DINO has
-        file = sys.modules[type(network).__module__]
-        if getattr(file, 'attention', None) is F.scaled_dot_product_attention:
-            file.attention = attention
+    """Give a network the fast forms, in place. Returns the network."""
+    for network in model.modules():  # DINO has networks inside
+        model_file = sys.modules[type(network).__module__]
+        if getattr(model_file, 'attention', None) is F.scaled_dot_product_attention:
+            model_file.attention = attention
         if isinstance(getattr(network, 'embed', None), torch.nn.Module):
             network.embed.register_forward_hook(in_precision_of_products)
     return model
 
 
 def in_precision_of_products(module, args, tokens):
-    """Under autocast, tokens enter the first layer in its precision. Norms, softmax and the loss add
-    up in float32, whatever they are given."""
-    kind = tokens.device.type
-    on = kind != 'meta' and torch.is_autocast_enabled(kind)
-    return tokens.to(torch.get_autocast_dtype(kind)) if on else tokens
+    """A hook behind the embedding: on a CPU under autocast, tokens enter the first layer in the
+    precision of autocast. Norms, softmax and the loss still add up in float32."""
+    if tokens.device.type == 'cpu' and torch.is_autocast_enabled('cpu'):
+        tokens = tokens.to(torch.get_autocast_dtype('cpu'))
+    return tokens
 
+
+# ---- the loss of text, without all logits in memory ---------------------------------------------
+
+def spare_logits(model):
+    """Let a network of text train without all its logits in memory. The setting
+    --loss_in_chunks=true switches this on. In training the network's head then returns (None, loss)
+    where there are more than LOGITS_AT_ONCE logits."""
+    head = model.read
+    plain_forward = head.forward
+    chunk = max(1, LOGITS_AT_ONCE // model.config.vocab_size)  # tokens
+
+    def forward(z, y=None):
+        if y is None or not head.training or y.numel() <= chunk:
+            return plain_forward(z, y)
+        return None, loss_in_chunks(plain_forward, z, y, chunk)
+
+    head.forward = forward
+
+
+def loss_in_chunks(head, z, y, chunk):
+    """The loss of head(z, y) for tokens z (B, N, d) and ids y (B, N), computed for `chunk` tokens
+    at a time. The loss must be a mean over the tokens whose y is not -1.
+
+    The backward pass computes the logits of each chunk again.
+    """
+    def sum_of_losses(z, y):
+        n_counted = (y != -1).sum()
+        _, mean = head(z.unsqueeze(0), y.unsqueeze(0))
+        return torch.where(n_counted > 0, n_counted * mean, 0.0)  # the mean of no tokens is NaN
+
+    z_chunks = z.flatten(0, 1).split(chunk)
+    y_chunks = y.flatten().split(chunk)
+    total = 0.0
+    for z_chunk, y_chunk in zip(z_chunks, y_chunks):
+        total = total + checkpoint(sum_of_losses, z_chunk, y_chunk, use_reentrant=False,
+                                   preserve_rng_state=False)
+    return total / (y != -1).sum()
+
+
+# ---- attention ----------------------------------------------------------------------------------
 
 def attention(q, k, v, dropout_p=0.0, is_causal=False):
-    """softmax(q k^T / sqrt(p)) v, of (B, K, N, p) each, in the form that is fastest here.
+    """softmax(q k^T / sqrt(p)) v in the form that is fastest here. q, k, v and the result:
+    (B, K, N, p).
 
-    PyTorch's fused kernel, except for training in bfloat16 on a CPU. There, forward and backward,
-    matrix products were 10 times as fast at 64 tokens, 2.9 at 197, 1.8 at 512 and 1.2 at 1024, where
-    they would need memory for N x N weights.
+    This is PyTorch's fused kernel, except for training in bfloat16 on a CPU. There Products was
+    faster, forward and backward together: 10 times at 64 tokens, 2.9 at 197, 1.8 at 512 and 1.2 at
+    1024. But it keeps N x N weights in memory, so it is used for up to LONGEST tokens only.
     """
     trains_on_cpu = q.device.type == 'cpu' and q.dtype == torch.bfloat16 and q.requires_grad
     if not trains_on_cpu or dropout_p or q.size(2) > LONGEST:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_p, is_causal=is_causal)
-    flat = q.flatten(0, 1)
-    others = (None, None) if q is k and k is v else (k.flatten(0, 1), v.flatten(0, 1))
-    return Products.apply(flat, *others, is_causal).view(q.shape)
+
+    flat_q = q.flatten(0, 1)                                # (B K, N, p)
+    if q is k and k is v:
+        h = Products.apply(flat_q, None, None, is_causal)
+    else:
+        h = Products.apply(flat_q, k.flatten(0, 1), v.flatten(0, 1), is_causal)
+    return h.view(q.shape)
 
 
 class Products(torch.autograd.Function):
-    """Attention as matrix products, q, k, v (n, N, p), with a backward pass by hand. Without k and v
-    all three are q, as in MSSA. Then there is one gradient instead of three to add, in place."""
+    """Attention as matrix products, with a backward pass written by hand. q, k, v: (n, N, p).
+
+    If k and v are None, all three are q, as in MSSA. Then the backward pass adds up one gradient in
+    place, where autograd would make three and add them.
+    """
 
     @staticmethod
     def forward(ctx, q, k, v, is_causal):
-        ctx.scale, ctx.same, N = q.size(-1) ** -0.5, k is None, q.size(1)
-        k, v = (q, q) if ctx.same else (k, v)
-        future = torch.full((N, N), -torch.inf, dtype=q.dtype).triu(1) if is_causal else q.new_zeros(())
-        P = torch.baddbmm(future, q, k.mT, alpha=ctx.scale).softmax(-1)         # (n, N, N)
+        ctx.scale = q.size(-1) ** -0.5
+        ctx.is_one_tensor = k is None
+        if ctx.is_one_tensor:
+            k = q
+            v = q
+        mask = q.new_zeros(())
+        if is_causal:
+            N = q.size(1)
+            mask = q.new_full((N, N), -torch.inf).triu(1)
+        P = torch.baddbmm(mask, q, k.mT, alpha=ctx.scale).softmax(-1)   # (n, N, N)
         ctx.save_for_backward(q, k, v, P)
         return P @ v
 
@@ -64,8 +127,12 @@ class Products(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, g):
         q, k, v, P = ctx.saved_tensors
-        dS = torch._softmax_backward_data(g @ v.mT, P, -1, P.dtype)             # (n, N, N)
-        dv, q = P.mT @ g, q * ctx.scale
-        if ctx.same:
-            return dv.baddbmm_(dS, q).baddbmm_(dS.mT, q), None, None, None
-        return dS @ (k * ctx.scale), dS.mT @ q, dv, None
+        dS = torch._softmax_backward_data(g @ v.mT, P, -1, P.dtype)     # (n, N, N)
+        dv = P.mT @ g                                                   # (n, N, p)
+        scaled_q = q * ctx.scale
+        if ctx.is_one_tensor:
+            total = dv.baddbmm_(dS, scaled_q).baddbmm_(dS.mT, scaled_q)
+            return total, None, None, None
+        dq = dS @ (k * ctx.scale)
+        dk = dS.mT @ scaled_q
+        return dq, dk, dv, None

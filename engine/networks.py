@@ -1,33 +1,43 @@
 """Networks by name: what they are trained on, and their configs for a dataset.
 
-The contract. A file model_x.py beside train.py is all that `--model=x` needs. It sets two names:
+The contract. A file model_x.py beside train.py is the whole of a network x. It sets two names:
 
-  Config    a flat dataclass. `task` (a class attribute or a property) says what the network is trained on, one of TASKS
-            below. The dataset fills in those of the fields in `sizes` that the config has.
-  Network   a torch module: Network(config) with `config`; forward(x, y=None) -> (out, loss), loss None without y.
-            x, y and out for each task are in docs/extend.md.
+  Config    a flat dataclass. `task` (a class attribute or a property) says what the network is
+            trained on, one of TASKS below. The dataset fills in those of the fields in `sizes` that
+            the config has.
+  Network   a torch module: Network(config) with `config`; forward(x, y=None) -> (out, loss), the
+            loss None without y; or (out, loss, extras), a dict of numbers to log, of which
+            'penalty' is added to the loss in training. x, y and out of each task are in
+            docs/extend.md.
 
-Some commands need more. Muon trains the matrices of `layers`. analyze.py walks `embed`, `layers` and their `attn`. A
-new head replaces `read.head`. Probes ask `features(x)`.
+Some commands need more. Muon trains the matrices of `layers`. analyze.py walks `embed`, `layers`
+and their `attn`. A new head replaces `read.head`. Probes ask `features(x)`.
 """
 import dataclasses
+import dis
 import importlib
 import json
-import traceback
 from pathlib import Path
 
-from engine.settings import HERE, Mistake, reading
+from engine.settings import HERE, Mistake, read_file, reading
 
-# task: the kind of data it reads, and the config of a small run, for networks that have no config of their own
-TASKS = {'text': ('text', 'train_aot_stdlib'), 'masked_text': ('text', 'train_crate_bert_stdlib'),
-         'image': ('images', 'train_vit_shapes'), 'masked_image': ('images', 'pretrain_vit_mae_shapes'),
-         'views': ('images', 'train_crate_dino_shapes'), 'icl': ('functions', 'train_aot_linear')}
-DATA = {'text': 'vocab_size', 'images': 'image_size', 'functions': 'n_dims'}  # the field of configs that read it
-NO_DOWNLOAD = {'stdlib': 'text', 'shapes': 'images', 'linear': 'functions', 'sparse_linear': 'functions'}
-SIDES = {'image_size', 'patch_size'}  # of a number or (height, width), whatever the field says
+# {task: the kind of data that it reads}
+TASKS = {
+    'text': 'text',
+    'masked_text': 'text',
+    'image': 'images',
+    'masked_image': 'images',
+    'views': 'images',
+    'icl': 'functions',
+}
+# {kind of data: the field that the configs of networks have which read it}
+DATA = {'text': 'vocab_size', 'images': 'image_size', 'functions': 'n_dims'}
+# {kind of data: a dataset that needs no download}
+SMALL_DATASET = {'text': 'stdlib', 'images': 'shapes', 'functions': 'linear'}
+SIDES = ('image_size', 'patch_size')  # int or (height, width)
 
 
-# ---- networks -------------------------------------------------------------------------------------------------------
+# ---- networks -----------------------------------------------------------------------------------
 
 def names():
     """The networks there are: x for each file model_x.py."""
@@ -37,36 +47,57 @@ def names():
 def network(name):
     """(Network, Config) of model_NAME.py. Raises Mistake if there is no such file."""
     if name not in names():
-        raise Mistake(f"model='{name}' is unknown; choose {', '.join(names())}, or write model_{name}.py")
+        raise Mistake(f"model='{name}' is unknown; choose {', '.join(names())}, or write "
+                      f'model_{name}.py')
     module = importlib.import_module(f'model_{name}')
     return module.Network, module.Config
 
 
 def config_from(Config, settings):
-    """Config(**settings). Sizes of pictures become (height, width). Raises Mistake for a setting that the network does
-    not know, or whose value its Config refuses: for a ValueError that its __post_init__ raises on purpose."""
-    fields = {f.name for f in dataclasses.fields(Config)}
-    if unknown := settings.keys() - fields:
-        raise Mistake(f'the run is of another version of {Config.__name__} (it has {min(unknown)}); train it again')
-    settings = {k: (v, v) if k in SIDES and type(v) is int and v else v for k, v in settings.items()}
+    """Config(**settings). Sizes of pictures become (height, width). Raises Mistake for a setting
+    that the network does not know, or whose value its Config refuses with a ValueError."""
+    unknown = settings.keys() - {f.name for f in dataclasses.fields(Config)}
+    if unknown:
+        raise Mistake(f'the run is of another version of {Config.__name__} (it has '
+                      f'{min(unknown)}); train it again')
+    settings = dict(settings)
+    for name in SIDES:
+        side = settings.get(name)
+        if type(side) is int and side != 0:
+            settings[name] = (side, side)
     try:
         return Config(**settings)
-    except ValueError as e:  # network files know no Mistake, because they import nothing of this project
-        if 'raise ' not in traceback.extract_tb(e.__traceback__)[-1].line:
+    except ValueError as e:
+        if not is_raised_by_a_network(e):
             raise
         raise Mistake(e) from None
 
 
+def is_raised_by_a_network(e):
+    """Whether a `raise` statement of a model_x.py raised this ValueError: such a file raises
+    ValueError where the house raises Mistake, of which it knows nothing. A ValueError that Python
+    raised by itself, as for `a, b = 1, 2, 3`, is a bug."""
+    last_call = e.__traceback__
+    while last_call.tb_next is not None:
+        last_call = last_call.tb_next
+    code = last_call.tb_frame.f_code
+    instruction = dis.opname[code.co_code[last_call.tb_lasti]]
+    in_network = Path(code.co_filename).name.startswith('model_')
+    return in_network and instruction == 'RAISE_VARARGS'
+
+
 def kind_of(config):
     """The kind of data that a network with this config reads: 'text', 'images' or 'functions'."""
-    return TASKS[config.task][0]
+    return TASKS[config.task]
 
 
 def meta_of(folder):
     """meta.json of a dataset; {} if it is not there yet. Raises Mistake if it is damaged."""
     path = Path(folder) / 'meta.json'
+    if not path.is_file():
+        return {}
     with reading(f'{path} is damaged', 'prepare the dataset again'):
-        return {'channels': 3} | json.loads(path.read_text(encoding='utf-8')) if path.is_file() else {}
+        return {'channels': 3} | json.loads(path.read_text(encoding='utf-8'))
 
 
 def size(model):
@@ -79,34 +110,66 @@ def grid(c):
     return tuple(i // p for i, p in zip(c.image_size, c.patch_size))
 
 
-# ---- networks and datasets ------------------------------------------------------------------------------------------
+# ---- networks and datasets ----------------------------------------------------------------------
 
-def config_for(name, given, meta, folder='the dataset'):
-    """The config of a network for a dataset with this meta.json, with the settings given. Raises Mistake if the network
-    does not read such data."""
-    Config, kind = network(name)[1], meta['kind']
+def config_for(name, requested, meta, folder='the dataset'):
+    """The config of a network for a dataset with this meta.json, with the settings requested.
+    Raises Mistake if the network does not read such data."""
+    Config = network(name)[1]
+    kind = meta['kind']
     if not hasattr(Config, DATA.get(kind, '')):
-        raise Mistake(f'{folder} holds {kind}, model={name} does not read that; choose another --dataset or --model')
+        raise unreadable(name, [k for k in DATA if hasattr(Config, DATA[k])], kind, folder)
     decided = {k: v for k, v in sizes(meta).items() if hasattr(Config, k)}
-    config = config_from(Config, decided | given)
+    config = config_from(Config, decided | requested)
     if config.task == 'masked_text':
         decided['vocab_size'] += 1  # [MASK]
-        config.vocab_size = given.get('vocab_size', decided['vocab_size'])
+        config.vocab_size = requested.get('vocab_size', decided['vocab_size'])
     if kind_of(config) != kind:
-        raise Mistake(f'{folder} holds {kind}, model={name} with these settings reads {kind_of(config)}; choose '
-                      'another --dataset or --model')
-    for k in decided.keys() & {'vocab_size', 'num_classes', 'channels'}:
-        if getattr(config, k) < decided[k] or getattr(config, k) > decided[k] and k != 'vocab_size':
-            raise Mistake(f'{k}={getattr(config, k)} does not fit {folder}, which has {decided[k]}; leave it out')
+        raise unreadable(name, [kind_of(config)], kind, folder)
+    check_sizes(config, decided, folder)
     return config
 
 
+def unreadable(name, kinds, kind, folder):
+    """The Mistake for a network that reads the kinds of data `kinds`, and not the one in a folder.
+    It says what to type."""
+    for kind_to_read in kinds:
+        dataset = SMALL_DATASET[kind_to_read]
+        command = f'python train.py --model={name} --dataset={dataset}'
+        paths = sorted((HERE / 'config').glob(f'*train_*{name}_{dataset}.py'))
+        configs = [path.name for path in paths if read_file(str(path)).get('model') == name]
+        if configs:
+            command = f'python train.py config/{configs[0]}'
+        return Mistake(f'{folder} holds {kind}, model={name} with these settings reads '
+                       f'{" or ".join(kinds)}; type {command}')
+    return Mistake(f'{folder} holds {kind}, model={name} does not read that; choose another '
+                   '--dataset or --model')
+
+
+def check_sizes(config, decided, folder):
+    """Raises Mistake where somebody gave another size than the dataset has. A vocabulary may be
+    larger: some are rounded up."""
+    for name in ('vocab_size', 'num_classes', 'channels'):
+        if name not in decided:
+            continue
+        size_of_config = getattr(config, name)
+        too_large = size_of_config > decided[name] and name != 'vocab_size'
+        if size_of_config < decided[name] or too_large:
+            raise Mistake(f'{name}={size_of_config} does not fit {folder}, which has '
+                          f'{decided[name]}; leave it out')
+
+
 def sizes(meta):
-    """The config fields that a dataset with this meta.json decides. 0 turns off what it does not hold."""
+    """The config fields that a dataset with this meta.json decides. 0 turns off what it does not
+    hold."""
     if meta['kind'] == 'text':
         return {'vocab_size': meta['vocab_size'], 'image_size': 0, 'n_dims': 0}
     if meta['kind'] == 'functions':
-        return {'n_dims': 20, 'block_size': 82, 'image_size': 0}  # 41 examples of two tokens, as Garg et al.
-    own = next(iter(meta['splits'].values()))
-    return {'image_size': (own['height'], own['width']) if 'height' in own else 224, 'n_dims': 0,
-            'channels': meta.get('channels', 3), 'num_classes': len(meta['classes'])}
+        # 41 examples of two tokens, as Garg et al.
+        return {'n_dims': 20, 'block_size': 82, 'image_size': 0}
+    first_split = next(iter(meta['splits'].values()))
+    image_size = 224  # JPEG files of many sizes
+    if 'height' in first_split:
+        image_size = (first_split['height'], first_split['width'])
+    return {'image_size': image_size, 'n_dims': 0, 'channels': meta.get('channels', 3),
+            'num_classes': len(meta['classes'])}

@@ -26,83 +26,129 @@ from pathlib import Path
 
 
 class Mistake(ValueError):
-    """A mistake of the user, said in one line. Any other exception is a bug and keeps its traceback."""
+    """A mistake of the user, said in one line. Any other exception is a bug and keeps its
+    traceback."""
 
 
 HERE = Path(__file__).resolve().parent.parent
 TYPED = 'the command line'
-OPTIONAL = {name: name for name in ('matplotlib', 'tiktoken', 'requests', 'scipy', 'wandb', 'tensorboard')} | {
-    'PIL': 'pillow', 'torch.utils.tensorboard': 'tensorboard'}  # libraries that only some commands need
+# libraries that only some commands need: {name to import: name to install}
+OPTIONAL = {
+    'matplotlib': 'matplotlib',
+    'tiktoken': 'tiktoken',
+    'requests': 'requests',
+    'scipy': 'scipy',
+    'wandb': 'wandb',
+    'tensorboard': 'tensorboard',
+    'torch.utils.tensorboard': 'tensorboard',
+    'PIL': 'pillow',
+}
+EXPECTED = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string'}
 
+
+class Requested(typing.NamedTuple):
+    """A setting that somebody asked for."""
+    value: object
+    source: str = ''  # TYPED, or the config file; empty for a default
+
+    @property
+    def is_typed(self):
+        return self.source == TYPED
+
+
+# ---- reading ------------------------------------------------------------------------------------
 
 def collect(argv):
-    """Command line -> {name: (value, where it was given)}. The command line wins over files, a later word over an
-    earlier. A word without dashes is a config file, run in its own namespace; its names without a leading underscore
-    are settings. Nothing is checked yet. Raises Mistake for a file that is not there."""
+    """Command line -> {name: Requested}. The command line wins over files, a later word over an
+    earlier one. A word without dashes is a config file, run in its own namespace; its names without
+    a leading underscore are settings. Nothing is checked yet. Raises Mistake for a file that is not
+    there."""
     files, typed = split(argv)
-    return {name: (value, file) for file in files for name, value in read_file(file).items()} | typed
+    requested = {}
+    for file in files:
+        for name, value in read_file(file).items():
+            requested[name] = Requested(value, file)
+    requested.update(typed)
+    return requested
 
 
 def split(argv):
-    """Command line -> (the words that stand alone, {name: (value, where)} of each --name=value, --name value and
-    --name, which means true)."""
-    alone, typed, words = [], {}, list(argv)
+    """Command line -> (the words that stand alone, {name: Requested} of each --name=value,
+    --name value, and --name, which means true)."""
+    alone = []
+    typed = {}
+    words = list(argv)
     while words:
-        name, equals, value = words.pop(0).partition('=')
-        if not name.startswith('--'):
-            alone.append(name + equals + value)
-        elif equals:
-            typed[name[2:]] = value, TYPED
-        else:
-            typed[name[2:]] = words.pop(0) if words and not words[0].startswith('--') else 'true', TYPED
+        word = words.pop(0)
+        if not word.startswith('--'):
+            alone.append(word)
+            continue
+        name, equals, value = word[2:].partition('=')
+        if not equals:
+            value_follows = words and not words[0].startswith('--')
+            value = words.pop(0) if value_follows else 'true'
+        typed[name] = Requested(value, TYPED)
     return alone, typed
 
 
 def read_file(path):
     """{name: value} of a config file."""
-    if not (path.endswith('.py') and os.path.isfile(path)):  # a picture of a stranger must not run
-        near = difflib.get_close_matches(path, [str(p) for p in Path('config').glob('*.py')], 1, 0.4)
+    if not path.endswith('.py') or not os.path.isfile(path):  # a stranger's picture must not run
+        names = [str(file) for file in Path('config').glob('*.py')]
+        near = difflib.get_close_matches(path, names, 1, 0.4)
         hint = f'did you mean {near[0]}?' if near else 'settings are typed --name=value'
         raise Mistake(f'no config file {path}; {hint}')
-    names = runpy.run_path(path)
-    return {k: v for k, v in names.items() if not k.startswith('_') and not inspect.ismodule(v)}
+
+    file_settings = {}
+    for name, value in runpy.run_path(path).items():
+        if not name.startswith('_') and not inspect.ismodule(value):
+            file_settings[name] = value
+    return file_settings
 
 
-def check(given, *classes):
-    """{name: (value, where)} -> {name: value}, each of the type of its field in one of the dataclasses. An int may fill
-    a float. Raises Mistake that names the nearest setting for an unknown name, and what was expected for a wrong
-    type."""
-    fields = {f.name: f for cls in classes for f in dataclasses.fields(cls)}
-    types = {name: kind for cls in classes for name, kind in typing.get_type_hints(cls).items()}
+# ---- checking -----------------------------------------------------------------------------------
+
+def check(requested, *classes):
+    """{name: Requested} -> {name: value}, each of the type of its field in one of the dataclasses.
+    An int may fill a float. Raises Mistake that names the nearest setting for an unknown name, and
+    what was expected for a wrong type."""
+    fields = {}
+    types = {}
+    for cls in classes:
+        fields.update({f.name: f for f in dataclasses.fields(cls)})
+        types.update(typing.get_type_hints(cls))
+
     checked = {}
-    for name, (value, where) in given.items():
+    for name, (value, source) in requested.items():
         if name not in fields:
             near = difflib.get_close_matches(name, fields, 1, 0.5)
             hint = f'did you mean {near[0]}?' if near else '--help lists all'
-            raise Mistake(f'unknown setting {name} in {where}; {hint}')
+            raise Mistake(f'unknown setting {name} in {source}; {hint}')
         try:
-            checked[name] = cast(value, types[name], where == TYPED)
+            checked[name] = cast(value, types[name], source == TYPED)
         except (ValueError, SyntaxError):
-            raise Mistake(f'{name}={value} in {where}: expected {EXPECTED.get(types[name], "one or two whole numbers")}'
-                          f', as in --{name}={show(fields[name].default)}') from None
+            expected = EXPECTED.get(types[name], 'one or two whole numbers')
+            example = f'--{name}={show(fields[name].default)}'
+            raise Mistake(f'{name}={value} in {source}: expected {expected}, '
+                          f'as in {example}') from None
     return checked
 
 
-EXPECTED = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string'}
-
-
 def cast(value, want, typed):
-    """A value as the type of its field: a typed word, which is always a string, or a value of a config file. Raises
-    ValueError or SyntaxError where it does not fit."""
+    """A value as the type of its field: a typed word, which is always a string, or a value of a
+    config file. Raises ValueError or SyntaxError where it does not fit."""
     if want is str and isinstance(value, (str, bool)):
         return show(value)  # a file may say compile = True
     if typed:
-        value = ast.literal_eval(value.capitalize() if want is bool else value)
+        word = value.capitalize() if want is bool else value  # Python's True, for true
+        value = ast.literal_eval(word)
     if want is float and type(value) is int:
         value = float(value)
     if want == int | tuple:  # a size: n, or height and width
-        value = tuple(value) if isinstance(value, list) else value
-        want = tuple if isinstance(value, tuple) and [*map(type, value)] == [int, int] else int
+        if isinstance(value, list):
+            value = tuple(value)
+        is_pair = isinstance(value, tuple) and [type(n) for n in value] == [int, int]
+        want = tuple if is_pair else int
     if type(value) is not want:
         raise ValueError
     return value
@@ -110,22 +156,26 @@ def cast(value, want, typed):
 
 def filled(cls, values):
     """A dataclass with those of its settings that `values` has, {name: value}."""
-    return cls(**{f.name: values[f.name] for f in dataclasses.fields(cls) if f.name in values})
+    names = [f.name for f in dataclasses.fields(cls)]
+    return cls(**{name: values[name] for name in names if name in values})
 
 
 def check_ranges(c, ranges):
-    """Raises Mistake for a setting of c outside its range; ranges {(low, high): names}."""
+    """Raises Mistake for a setting of c outside its range; ranges: {(low, high): names}."""
     for (low, high), names in ranges.items():
         for name in names:
-            if not low <= getattr(c, name) <= high:
-                most = f' and at most {high}' * (high < 1e30)
-                raise Mistake(f'{name}={show(getattr(c, name))} must be at least {low}{most}')
+            value = getattr(c, name)
+            if low <= value <= high:  # nan is in no range
+                continue
+            most = f' and at most {high}' if high < 1e30 else ''
+            raise Mistake(f'{name}={show(value)} must be at least {low}{most}')
 
 
 def check_choice(name, value, known):
-    """Raises Mistake for a value that is none of the known ones. name: what the message calls it."""
+    """Raises Mistake for a value that is none of the known ones. name: what the message says."""
     if value not in known:
-        raise Mistake(f"{name}='{value}' is unknown; choose one of {', '.join(filter(None, known))}")
+        choices = ', '.join(choice for choice in known if choice)
+        raise Mistake(f"{name}='{value}' is unknown; choose one of {choices}")
 
 
 def check_choices(c, **choices):
@@ -134,24 +184,35 @@ def check_choices(c, **choices):
         check_choice(name, getattr(c, name), known)
 
 
-def check_meant(c, only_for, what):
-    """Raises Mistake for a setting of c that was changed and means nothing for `what`. only_for:
-    {setting: all that it is for}."""
-    for name, whats in only_for.items():
-        if getattr(c, name) != getattr(type(c), name) and what not in whats:
-            raise Mistake(f'--{name} is for {" or ".join(whats)}, not for {what}; leave it out')
+def check_meant(c, only_for, purpose):
+    """Raises Mistake for a setting of c that was changed and means nothing for a purpose. only_for:
+    {setting: all purposes that it has}."""
+    for name, purposes in only_for.items():
+        changed = getattr(c, name) != getattr(type(c), name)
+        if changed and purpose not in purposes:
+            raise Mistake(f'--{name} is for {" or ".join(purposes)}, not for {purpose}; leave it '
+                          'out')
 
+
+# ---- showing ------------------------------------------------------------------------------------
 
 def show(value):
+    """A value as one types it."""
     if isinstance(value, (tuple, list)):
-        return ','.join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        return ','.join(str(part) for part in value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
 
 
 def meanings(cls):
     """{field name: the comment beside it} of a dataclass, read from its source."""
-    source = '\n'.join(inspect.getsource(part) for part in reversed(cls.__mro__) if dataclasses.is_dataclass(part))
-    return dict(re.findall(r'^    (\w+): [\w| ]+ = .*?  # (.*)$', source, re.M))
+    comments = {}
+    for parent in reversed(cls.__mro__):  # the class itself comes last
+        if dataclasses.is_dataclass(parent):
+            source = inspect.getsource(parent)
+            comments.update(re.findall(r'^    (\w+): [\w| ]+ = .*?  # (.*)$', source, re.M))
+    return comments
 
 
 def help_text(usage, *classes, **values):
@@ -159,10 +220,12 @@ def help_text(usage, *classes, **values):
     lines = [usage.strip()]
     for cls in classes:
         lines += ['', f'{cls.__name__} ({Path(inspect.getfile(cls)).name})']
-        meaning = meanings(cls)
+        comments = meanings(cls)
         for f in dataclasses.fields(cls):
             value = show(values.get(f.name, f.default))
-            lines.append(f'  --{f.name + "=" + value:<36} {meaning.get(f.name, "")}'.rstrip())
+            setting = f'--{f.name}={value}'
+            comment = comments.get(f.name, '')
+            lines.append(f'  {setting:<38} {comment}'.rstrip())
     return '\n'.join(lines)
 
 
@@ -171,41 +234,63 @@ def quoted(path):
     return subprocess.list2cmdline([path]) if os.name == 'nt' else shlex.quote(path)
 
 
+# ---- errors -------------------------------------------------------------------------------------
+
 def in_one_line(e):
-    """What a user is told of an exception that is no bug of ours; '' of any other."""
+    """What a user is told of an expected error; '' of any other, which is a bug."""
+    text = str(e)
     if isinstance(e, Mistake):
-        return str(e).rpartition('engine.settings.Mistake: ')[2]  # a reader of pictures sends its traceback
+        # a process that reads pictures sends its traceback in front
+        return text.rpartition('engine.settings.Mistake: ')[2]
     if isinstance(e, ModuleNotFoundError) and e.name in OPTIONAL:
         return f'this needs a library that is missing: pip install {OPTIONAL[e.name]}'
-    full = ' requested and ' in str(e)  # NumPy's words, without a number
-    if isinstance(e, OSError) and (full or e.errno in (errno.ENOSPC, errno.EFBIG, errno.ENAMETOOLONG)):
-        return f'{e}; make room or take a shorter name; a run goes on with --init_from=resume --out_dir=..'
-    lack = re.search('out of memory|allocate memory|not enough memory', str(e))  # words of PyTorch
-    if isinstance(e, MemoryError) or isinstance(e, RuntimeError) and lack:
-        return (f'{str(e)[:120] or "out of memory"}; ask for less: half the --batch_size, in training with twice the '
-                '--gradient_accumulation_steps, or --recompute=true')
+    if is_full_disk(e):
+        return (f'{text}; make room or take a shorter name; a run goes on with '
+                '--init_from=resume --out_dir=..')
+    if is_lack_of_memory(e):
+        return (f'{text[:120] or "out of memory"}; ask for less: half the --batch_size, in '
+                'training with twice the --gradient_accumulation_steps, or --recompute=true, or '
+                'for text --loss_in_chunks=true')
     return ''
 
 
+def is_full_disk(e):
+    if not isinstance(e, OSError):
+        return False
+    numpy_says_so = ' requested and ' in str(e)  # without an error number
+    return numpy_says_so or e.errno in (errno.ENOSPC, errno.EFBIG, errno.ENAMETOOLONG)
+
+
+def is_lack_of_memory(e):
+    if isinstance(e, MemoryError):
+        return True
+    words_of_torch = 'out of memory|allocate memory|not enough memory'
+    return isinstance(e, RuntimeError) and re.search(words_of_torch, str(e)) is not None
+
+
 @contextlib.contextmanager
-def reading(said, advice='get it again'):
-    """Around what reads a file. Libraries raise exceptions of many types for a missing or damaged one, or one that
-    claims more than the memory holds. Each becomes a Mistake: `said`, the library's first sentence, the advice."""
+def reading(problem, advice='get it again'):
+    """Around what reads a file. Libraries raise exceptions of many types for a missing or damaged
+    one, or one that claims more than the memory holds. Each exception becomes a Mistake: the
+    problem, the library's first sentence, the advice."""
     try:
         yield
     except (Mistake, ImportError):  # no fault of the file
         raise
     except Exception as e:
         # the first sentence: PyTorch goes on to say how to load such a file unsafely
-        why = in_one_line(e) or f'{type(e).__name__}: {str(e).split(". ")[0][:200]}'
-        raise Mistake(f'{said} ({why}); {advice}') from None
+        sentence = str(e).split('. ')[0][:200]
+        why = in_one_line(e) or f'{type(e).__name__}: {sentence}'
+        raise Mistake(f'{problem} ({why}); {advice}') from None
 
 
 @contextlib.contextmanager
 def one_line_errors():
-    """Around a program's main: a Mistake becomes one line on standard error and exit code 2. So do a library that is
-    missing and too little memory. Any other exception is a bug and keeps its traceback."""
-    if hasattr(sys.stdout, 'reconfigure'):  # what a console cannot show becomes an escape, as on standard error
+    """Around a program's main: a Mistake becomes one line on standard error and exit code 2. So do
+    a library that is missing and too little memory. Any other exception is a bug and keeps its
+    traceback."""
+    if hasattr(sys.stdout, 'reconfigure'):
+        # what a console cannot show becomes an escape, as on standard error
         sys.stdout.reconfigure(errors='backslashreplace')
     try:
         yield
@@ -215,15 +300,18 @@ def one_line_errors():
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except Exception as e:
-        if not (said := in_one_line(e)):
+        line = in_one_line(e)
+        if not line:
             raise
-        print('error:', ' '.join(said.split()), file=sys.stderr, flush=True)
+        print('error:', ' '.join(line.split()), file=sys.stderr, flush=True)
         sys.exit(2)
 
 
 def run(main, doc, *classes):
-    """A program as a user starts it: with --help or -h all its settings, those of the dataclasses."""
+    """A program as a user starts it: with --help or -h all its settings, those of the
+    dataclasses."""
     with one_line_errors():
-        if {'--help', '-h'} & {*sys.argv}:
-            return print(help_text(doc, *classes))
+        if '--help' in sys.argv or '-h' in sys.argv:
+            print(help_text(doc, *classes))
+            return
         main(sys.argv[1:])

@@ -1,87 +1,179 @@
-"""How a training run starts: from scratch, resumed, or fine-tuned from a trained network.
+"""What a command line asks train.py for: a new run, one that goes on, or one that is fine-tuned.
 
 Settings typed on the command line always win. What stands behind them depends on the start:
 
-    from scratch    the config files that are named, or else the recipe of the network and dataset
+    from scratch    the config files that are named; without any, config/train_aot_stdlib.py
     resumed         the settings of the run; a config file that is named again is not read
     fine-tuned      the config files that are named, or else the settings of the network's own run
 """
 import dataclasses
 
-from engine import networks
+from engine import networks, optim, settings
 from engine.fast import speed_up
-from engine.settings import HERE, TYPED, Mistake, check, collect, filled
+from engine.settings import HERE, Mistake, Requested, check, collect, filled
 
-IN_EPOCHS = {'epochs': 'max_iters', 'warmup_epochs': 'warmup_iters', 'eval_epochs': 'eval_interval'}
+DEFAULT_CONFIG = 'config/train_aot_stdlib.py'
+NO_LIMIT = 1e30
+
+AT_LEAST_ONE = ('batch_size', 'gradient_accumulation_steps', 'eval_interval', 'eval_iters',
+                'log_interval')
+NOT_NEGATIVE = ('max_iters', 'epochs', 'warmup_iters', 'warmup_epochs', 'lr_decay_iters',
+                'eval_epochs', 'muon_lr', 'min_lr', 'weight_decay', 'grad_clip', 'probe_interval',
+                'checkpoint_minutes', 'seed', 'sparsity', 'curriculum')
+RANGES = {  # {(least, most): settings of train.py}
+    (1, NO_LIMIT): AT_LEAST_ONE,
+    (0, NO_LIMIT): NOT_NEGATIVE,
+    (1e-30, NO_LIMIT): ('learning_rate',),
+    (1e-9, 1): ('train_share',),
+    (-1, NO_LIMIT): ('weight_decay_end', 'workers'),
+    (0, 1 - 1e-9): ('beta1', 'beta2', 'momentum', 'ema'),
+}
+
+
+@dataclasses.dataclass
+class Request:
+    """What a command line asks for."""
+    config: object           # the run's TrainConfig
+    augment: object          # the run's AugmentConfig
+    network: dict            # {setting of the network: value}, those that somebody asked for
+    checkpoint: dict | None  # the trained network to start from; of a resumed run all of last.pt
+    default_config: str      # the config file that was taken because none was named, or ''
 
 
 def read(argv, TrainConfig, AugmentConfig):
-    """What a command line asks for: (its TrainConfig, its AugmentConfig, the network's settings that were given, the
-    trained network to start from or None, the config file that was taken because none was named or ''). Of a resumed
-    run the trained network has all of last.pt. Raises Mistake for settings that do not exist or do not fit."""
-    given, classes, file = collect(argv), (TrainConfig, AugmentConfig), ''
-    for k in ('init_from', 'out_dir', 'model', 'data_dir'):
-        given.setdefault(k, (getattr(TrainConfig, k), ''))
-    init_from = str(given['init_from'][0])
+    """Command line -> Request. Raises Mistake for settings that do not exist or do not fit."""
+    classes = (TrainConfig, AugmentConfig)
+    requested = collect(argv)
+    names_a_file = len(settings.split(argv)[0]) > 0
+    init_from = str(value_of('init_from', requested, TrainConfig))
+    default_config = ''
+    checkpoint = None
+
     if init_from == 'scratch':
-        if not names_a_file(given):
-            file, given = with_recipe(given, *classes)
-        settings, run = check(given, *classes, networks.network(str(given['model'][0]))[1]), None
+        if not names_a_file:
+            default_config = DEFAULT_CONFIG
+            requested = with_default_config(requested, *classes)
+        model = str(value_of('model', requested, TrainConfig))
+        values = check(requested, *classes, networks.network(model)[1])
+        values.setdefault('model', model)
     else:
-        from engine import trained  # here and below: a new run reads no trained network
-        how = trained.resumed if init_from == 'resume' else trained.fine_tuned
-        settings, run = how(given, names_a_file(given), *classes)
-    ours = {f.name for cls in classes for f in dataclasses.fields(cls)}
-    if twice := ours & {f.name for f in dataclasses.fields(networks.network(settings['model'])[1])}:
-        raise Mistake(f'model_{settings["model"]}.py has a setting {min(twice)}, which is one of training already; '
-                      'give it another name')
-    config = filled(TrainConfig, settings)
-    typed = {k for k, (_, where) in given.items() if where == TYPED}
-    for epochs, iters in IN_EPOCHS.items():
-        if iters in typed and epochs not in typed:  # a length in steps takes the place of one in epochs
-            setattr(config, epochs, 0.0)
-    of_network = {k: v for k, v in settings.items() if k not in ours}
-    return config, filled(AugmentConfig, settings), of_network, run, file
+        from engine import trained  # here: a new run reads no trained network
+        for name in ('init_from', 'out_dir', 'model', 'data_dir'):
+            requested.setdefault(name, Requested(getattr(TrainConfig, name)))
+        if init_from == 'resume':
+            values, checkpoint = trained.resumed(requested, *classes)
+        else:
+            values, checkpoint = trained.fine_tuned(requested, names_a_file, *classes)
+
+    check_names_are_free(values['model'], *classes)
+    config = filled(TrainConfig, values)
+    steps_win_over_epochs(config, requested)
+    check_config(config)
+    training_names = names_of_fields(*classes)
+    of_network = {name: value for name, value in values.items() if name not in training_names}
+    augment = filled(AugmentConfig, values)
+    return Request(config, augment, of_network, checkpoint, default_config)
 
 
-def build(c, given, run, meta, folder):
-    """The network that `read` tells of, for the dataset in `folder` with this meta.json. Raises Mistake where they do
-    not fit."""
-    folder = folder or 'the dataset'
-    if run:
+def with_default_config(typed, *classes):
+    """Settings that were typed, {name: Requested}, over those of the default config. Its sizes are
+    those of its own network: another one takes settings of training alone. A run of another network
+    or dataset gets a directory of its own."""
+    requested = collect([str(HERE / DEFAULT_CONFIG)])
+    default_model = requested['model'].value
+    default_dataset = requested['dataset'].value
+    default_out_dir = requested['out_dir']
+    requested.update(typed)
+
+    model = requested['model'].value
+    dataset = requested['dataset'].value
+    if (model, dataset) != (default_model, default_dataset):
+        default_out_dir = Requested(f'out/{model}_{dataset}', default_out_dir.source)
+    if model != default_model:
+        of_training = names_of_fields(*classes)
+        for name in requested.keys() - typed.keys() - of_training:
+            del requested[name]
+    return requested | {'out_dir': typed.get('out_dir', default_out_dir)}
+
+
+def build_network(request, meta, folder):
+    """The network of a Request, for the dataset in `folder` with this meta.json. Raises Mistake
+    where they do not fit."""
+    c = request.config
+    place = folder or 'the dataset'
+    if request.checkpoint:
         from engine.trained import fitted
-        return fitted(c, given, run, meta, folder)
+        return fitted(c, request.network, request.checkpoint, meta, place)
     if c.new_head:
         raise Mistake('new_head=true needs a network to put it on: --init_from=PATH')
-    return speed_up(networks.network(c.model)[0](networks.config_for(c.model, given, meta, folder)))
+    Network, _ = networks.network(c.model)
+    config = networks.config_for(c.model, request.network, meta, place)
+    return speed_up(Network(config))
 
 
-# ---- helpers --------------------------------------------------------------------------------------------------------
+def help_for(argv, doc, TrainConfig, AugmentConfig):
+    """Every setting. Of the run that a command line asks for, the values that it would have; of
+    other networks, their defaults."""
+    words = [word for word in argv if word not in ('--help', '-h')]
+    request = read(words, TrainConfig, AugmentConfig)
+    values = vars(request.config) | vars(request.augment) | request.network
+    model = request.config.model
+    command = ' '.join(['python train.py', *words])
+    usage = f'{doc}\nBelow are the values of `{command}`.'
+    NetworkConfig = networks.network(model)[1]
+    parts = [settings.help_text(usage, TrainConfig, AugmentConfig, NetworkConfig, **values)]
+    parts.append('\nOther networks, and their defaults:')
+    for name in networks.names():
+        if name != model:
+            Config = networks.network(name)[1]
+            parts.append(settings.help_text('', Config).lstrip('\n'))
+    return '\n'.join(parts)
 
-def names_a_file(given):
-    return any(where not in ('', TYPED) for _, where in given.values())
+
+# ---- checks -------------------------------------------------------------------------------------
+
+def check_config(c):
+    """Raises Mistake for a value of a TrainConfig that makes no sense."""
+    settings.check_ranges(c, RANGES)
+    settings.check_choices(c, optimizer=optim.NAMES, schedule=('cosine', 'linear', 'constant'),
+                           compile=('auto', 'true', 'false'))
+    if c.min_lr > c.learning_rate and c.schedule != 'constant':
+        raise Mistake(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr '
+                      'to at most that')
 
 
-def with_recipe(given, *classes):
-    """(the config file of a network where none is named, the settings with those of the file): train_NAME_DATASET.py or
-    pretrain_NAME_DATASET.py, for the small dataset of its task, or else the file of another network with that task.
-    From the file of another network only settings of training are taken: the network keeps its own sizes."""
-    name = str(given['model'][0])
-    Config = networks.network(name)[1]
-    settings = check(given, *classes, Config)
-    dataset, decided = settings.get('dataset', ''), {}
-    meta = networks.meta_of(f'{settings["data_dir"]}/{dataset}')
-    kind = meta.get('kind', networks.NO_DOWNLOAD.get(dataset, ''))
-    if hasattr(Config, networks.DATA.get(kind, '')):  # else it is refused later
-        decided = networks.sizes({'kind': kind, 'vocab_size': 256, 'classes': [''], 'splits': {'': {}}})
-    later = networks.SIDES if meta else ()  # once there is a dataset, `build` compares these with its pictures
-    settings = decided | {k: v for k, v in settings.items() if k not in later}
-    config = networks.config_from(Config, {k: v for k, v in settings.items() if hasattr(Config, k)})
-    file = f'config/{networks.TASKS[config.task][1]}.py'
-    names = [f'config/{k}_{name}_{file.split("_")[-1]}' for k in ('train', 'pretrain')] + [file] * (f'_{name}_' in file)
-    own = next((path for path in names if (HERE / path).exists()), None)
-    taken = collect([str(HERE / (own or file))])
-    if not own:
-        of_training = {f.name for cls in classes for f in dataclasses.fields(cls)} - {'model', 'out_dir'}
-        taken = {k: v for k, v in taken.items() if k in of_training}
-    return own or file, given | taken | {k: v for k, v in given.items() if v[1] == TYPED}
+def check_names_are_free(model, *classes):
+    """Raises Mistake where a network has a setting with the name of one of training."""
+    twice = names_of_fields(*classes) & names_of_fields(networks.network(model)[1])
+    if twice:
+        raise Mistake(f'model_{model}.py has a setting {min(twice)}, which is one of training '
+                      'already; give it another name')
+
+
+# ---- helpers ------------------------------------------------------------------------------------
+
+def value_of(name, requested, TrainConfig):
+    """A setting that somebody asked for, or its default; not checked yet."""
+    if name in requested:
+        return requested[name].value
+    return getattr(TrainConfig, name)
+
+
+def names_of_fields(*classes):
+    names = set()
+    for cls in classes:
+        names.update(f.name for f in dataclasses.fields(cls))
+    return names
+
+
+def steps_win_over_epochs(c, requested):
+    """A length in steps that is typed takes the place of one in epochs that is not."""
+    def is_typed(name):
+        return name in requested and requested[name].is_typed
+
+    if is_typed('max_iters') and not is_typed('epochs'):
+        c.epochs = 0.0
+    if is_typed('warmup_iters') and not is_typed('warmup_epochs'):
+        c.warmup_epochs = 0.0
+    if is_typed('eval_interval') and not is_typed('eval_epochs'):
+        c.eval_epochs = 0.0

@@ -58,7 +58,7 @@ class NanoGPT(AoT):
         super().__init__(config)
         for layer in self.layers:
             layer.attn.__class__ = FusedMHSA
-            del layer.attn.average  # so that engine/generate.py finds no place for a cache
+            del layer.attn.attend  # so that engine/generate.py finds no place for a cache
 
     def forward(self, x, y):
         z = self.read.norm(self.layers(self.embed(x)))                                  # (B, N, d)

@@ -1,13 +1,19 @@
-"""What a run learns. A task gives train.py its batches and says what validation reports:
+"""What a run learns. A task gives train.py its batches, and says what validation reports:
 
-    unit, size      what a run counts (tokens, pictures, prompts), and how many of them a row of a batch has
-    train, valid    the two splits of the dataset; len(train) rows are one epoch
-    take            a batch as a split gives it -> (x, y) for the network, on the device
-    metrics         a dict of numbers over one batch; validation prints and logs their means
-    error           the number that best.safetensors is chosen by, smaller is better; None: the last one is
-    warning         a line about the metrics of a validation, or ''
+    unit                what is counted: tokens, pictures or prompts
+    tokens_per_row      how many of them a row of a batch has
+    rows_per_step       how many rows a step has, over all passes and processes
+    n_passes            how many forward passes of a step this process computes
+    train, valid        the two splits of the dataset; len(train) rows are one epoch
+    training_batches    batches (x, y) of this process, on the device
+    validation_batches  the same for validation, and always the same ones
+    metrics             the numbers of one batch; validation prints and logs their means
+    error               the number that best.safetensors is chosen by, smaller is better;
+                        None: losses of two steps cannot be compared, keep the latest weights
+    warning             a line about the metrics of a validation, or ''
+    note                a line that is printed before the first step, or ''
 
-Each task stands beside the data that it reads: text.py, hidden.py, pictures.py, views.py, regression.py.
+Each task stands beside the data that it reads: text.py, pictures.py, views.py, regression.py.
 """
 import pkgutil
 import subprocess
@@ -15,38 +21,62 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.networks import NO_DOWNLOAD, kind_of
-from engine.settings import HERE, Mistake, check_choices, check_meant, check_ranges
+from engine.networks import kind_of
+from engine.settings import HERE, Mistake, check_choices, check_meant, check_ranges, quoted
 
-LOOK = {'text': 'sample.py --ckpt={}', 'masked_text': 'sample.py --ckpt={} --start="def [MASK]ain():"',
-        'image': 'sample.py --ckpt={} --image=PICTURE', 'masked_image': 'sample.py --ckpt={} --image=PICTURE',
-        'views': 'analyze.py attention --ckpt={}', 'icl': 'analyze.py layers --ckpt={}'}  # a network of each task
-FUNCTIONS = [name for name, kind in NO_DOWNLOAD.items() if kind == 'functions']  # drawn, not read from a folder
+CLASSES = {
+    'text': 'tasks.text.NextToken',
+    'masked_text': 'tasks.text.HiddenTokens',
+    'image': 'tasks.pictures.Classification',
+    'masked_image': 'tasks.pictures.Reconstruction',
+    'views': 'tasks.views.Distillation',
+    'icl': 'tasks.regression.Regression',
+}
+# how one looks at a network that was trained on a task
+LOOK = {
+    'text': 'sample.py --ckpt={}',
+    'masked_text': 'sample.py --ckpt={} --start="def [MASK]ain():"',
+    'image': 'sample.py --ckpt={} --image=PICTURE',
+    'masked_image': 'sample.py --ckpt={} --image=PICTURE',
+    'views': 'analyze.py attention --ckpt={}',
+    'icl': 'analyze.py layers --ckpt={}',
+}
+OF_PICTURES = ('image', 'masked_image', 'views')
+FUNCTIONS = ('linear', 'sparse_linear')  # datasets that are drawn, not read from a folder
+MADE_HERE = ('stdlib', 'shapes')         # datasets that need no download
 
 
 @dataclass
 class AugmentConfig:
     """How pictures are shown in training and in evaluation; see augment.py and views.py."""
-    crop_scale: float = 0.08     # least share of the area that random resized crops of training keep; 1 turns them off
+    crop_scale: float = 0.08     # least share of the area that training's crops keep; 1: off
     flip: bool = True            # mirror half of the training pictures
-    randaugment_n: int = 0       # RandAugment: operations per picture; 0 turns it off
+    randaugment_n: int = 0       # RandAugment: operations per picture; 0: off
     randaugment_m: float = 14.0  # RandAugment: their magnitude
-    randaugment_scale: str = 'torchvision'  # its scale: 'torchvision' (0 to 30) or 'timm' (0 to 10; more is 10)
+    randaugment_scale: str = 'torchvision'  # its scale: torchvision (0 to 30) or timm (0 to 10)
     local_crops: int = 8         # DINO: small crops beside the two large ones
     local_size: int = 96         # DINO: their pixels
-    local_scale: float = 0.05    # DINO: least share of the area that they keep; crop_scale is their largest
-    jitter: float = 1.0          # DINO: factor of the colour jitter, of grey and of how often pictures are solarized
-    hue: float = 0.1             # DINO: largest turn of the jitter's hue, in whole turns; 0.5 gives any hue
+    local_scale: float = 0.05    # DINO: least share that they keep; crop_scale is their largest
+    jitter: float = 1.0          # DINO: factor of colour jitter, of grey and of solarization
+    hue: float = 0.1             # DINO: largest turn of the hue, in whole turns; 0.5 gives any hue
     grey: float = 0.2            # DINO: how often pictures are grey, times jitter
-    blur: float = 2.0            # DINO: largest standard deviation of the blur, in pixels; 0 turns it off
-    eval_view: str = 'crop'      # evaluation sees the centre ('crop'), or the whole picture resized ('squash'); see cut
-    eval_crop: float = 0.875     # share of the short side that evaluation's centre crop keeps (224 of 256)
-    of_views = 'local_crops', 'local_size', 'local_scale', 'jitter', 'hue', 'grey', 'blur'  # not a setting: DINO's own
+    blur: float = 2.0            # DINO: largest standard deviation of the blur, in pixels; 0: off
+    eval_view: str = 'crop'      # evaluation sees the centre (crop) or all, resized (squash)
+    eval_crop: float = 0.875     # share of the short side that the centre crop keeps (224 of 256)
+    # not a setting: those that only DINO has
+    of_views = ('local_crops', 'local_size', 'local_scale', 'jitter', 'hue', 'grey', 'blur')
 
     def __post_init__(self):
-        check_ranges(self, {(1e-9, 1): ('crop_scale', 'local_scale', 'eval_crop'), (0, 1): ('jitter', 'grey'),
-                            (0, 0.5): ('hue',), (0, 10): ('randaugment_n',), (0, 20): ('blur',),
-                            (0, 30): ('randaugment_m',), (0, 64): ('local_crops',), (1, 4096): ('local_size',)})
+        check_ranges(self, {
+            (1e-9, 1): ('crop_scale', 'local_scale', 'eval_crop'),
+            (0, 1): ('jitter', 'grey'),
+            (0, 0.5): ('hue',),
+            (0, 10): ('randaugment_n',),
+            (0, 20): ('blur',),
+            (0, 30): ('randaugment_m',),
+            (0, 64): ('local_crops',),
+            (1, 4096): ('local_size',),
+        })
         check_choices(self, randaugment_scale=('torchvision', 'timm'), eval_view=('crop', 'squash'))
 
     @property
@@ -55,34 +85,50 @@ class AugmentConfig:
         return None if self.eval_view == 'squash' else self.eval_crop
 
 
+# ---- a task -------------------------------------------------------------------------------------
+
 class Task:
-    """What most tasks share. c is the run's TrainConfig; device says which share of a batch this
-    process gets."""
-    unit, size, note, together = 'prompts', 1, '', False  # together: all processes share each forward pass
-    train_wants = valid_wants = {}  # what batches and fixed are asked for: keywords, such as random numbers per sample
+    """What most tasks have in common. c: the run's TrainConfig; device: an engine.device.Device."""
+    unit = 'prompts'
+    tokens_per_row = 1
+    note = ''
+    shares_passes = False  # whether all processes must share each forward pass
 
     def __init__(self, c, device, train, valid):
-        self.c, self.device, self.train, self.valid = c, device, train, valid
-        passes, rows, world, rank = c.gradient_accumulation_steps, c.batch_size, device.world, device.rank
-        self.valid_rows = rows  # of a batch of validation
-        self.batch = passes * rows  # rows of a step, over all passes and processes
-        shared = self.together or passes % world  # all processes share each pass, or each has passes of its own
-        n, self.rows = (passes, rows // world) if shared else (passes // world, rows)  # of a process
-        if n * self.rows * world != self.batch:
-            raise Mistake(f'{world} processes cannot share gradient_accumulation_steps={passes} of batch_size={rows}; '
-                          f'make {"batch_size" if self.together else "one of them"} a multiple of {world}')
-        parts = [slice(i, i + self.rows) for i in range(0, self.batch, self.rows)]  # those of all processes
-        self.parts = parts[rank::world] if self.together else parts[rank * n:(rank + 1) * n]
-        self.n_passes = n
+        from engine.distributed import rank, world_size  # here: scripts for data load no torch
+        self.rank = rank()
+        self.world_size = world_size()
+        self.c = c
+        self.device = device
+        self.train = train
+        self.valid = valid
+        self.valid_rows = c.batch_size  # of a validation batch
+        # what the splits are asked for, as keywords: such as random numbers for each picture
+        self.train_options = {}
+        self.valid_options = {}
 
-    def validation(self):
-        """This process's share of the validation batches (x, y), always the same ones."""
+        # batch_size rows are one forward pass; a step is several passes, over all processes
+        passes = c.gradient_accumulation_steps
+        self.rows_per_step = passes * c.batch_size
+        self.n_passes, self.parts = share_of_step(passes, c.batch_size, self.rank,
+                                                  self.world_size, self.shares_passes)
+
+    def training_batches(self, first_step):
+        """This process's batches from a step on: n_passes of them for each step."""
+        batches = self.train.batches(self.rows_per_step, self.c.seed, self.parts, first_step,
+                                     self.c.max_iters, **self.train_options)
+        return (self.take(batch, training=True) for batch in batches)
+
+    def validation_batches(self):
+        """This process's share of the validation batches."""
         count = self.c.eval_iters * self.c.batch_size // self.valid_rows
-        for batch in self.valid.fixed(self.valid_rows, count, self.device.rank, self.device.world, **self.valid_wants):
-            yield self.take(batch)
+        batches = self.valid.fixed(self.valid_rows, count, self.rank, self.world_size,
+                                   **self.valid_options)
+        return (self.take(batch) for batch in batches)
 
     def take(self, batch, training=False):
-        return self.device.send(*batch)
+        """A batch as a split gives it -> (x, y) for the network, on the device."""
+        return tuple(self.device.send(tensor) for tensor in batch)
 
     def metrics(self, out, loss, y):
         """(weight of the batch, {name: mean over the batch}). Each name is a column of the log."""
@@ -95,40 +141,89 @@ class Task:
         return ''
 
 
-CLASSES = {'text': 'tasks.text.NextToken', 'masked_text': 'tasks.text.HiddenTokens',
-           'image': 'tasks.pictures.Classification', 'masked_image': 'tasks.pictures.Reconstruction',
-           'views': 'tasks.views.Distillation', 'icl': 'tasks.regression.Regression'}
+def share_of_step(passes, rows, rank, world_size, shares_passes=False):
+    """(number of forward passes of this process in a step, for each the slice of the step's rows
+    that it computes). A step has `passes` times `rows` rows. The processes share them: each has
+    passes of its own where these can be divided, else each has a part of every pass.
+    shares_passes: each must have a part of every pass, because the loss compares its rows."""
+    if shares_passes or passes % world_size != 0:
+        own_passes = passes
+        own_rows = rows // world_size
+    else:
+        own_passes = passes // world_size
+        own_rows = rows
+    if own_passes * own_rows * world_size != passes * rows:
+        setting = 'batch_size' if shares_passes else 'one of them'
+        raise Mistake(f'{world_size} processes cannot share gradient_accumulation_steps={passes} '
+                      f'of batch_size={rows}; make {setting} a multiple of {world_size}')
+    starts = range(0, passes * rows, own_rows)
+    all_parts = [slice(start, start + own_rows) for start in starts]
+    if shares_passes:
+        return own_passes, all_parts[rank::world_size]
+    first = rank * own_passes
+    return own_passes, all_parts[first:first + own_passes]
 
 
 def choose(c, augment, folder, model, device):
-    """The task of a run: of the network `model`, on the dataset in `folder`. augment: its AugmentConfig."""
-    task, pictures = model.config.task, ('image', 'masked_image', 'views')
-    check_meant(c, {'train_share': ['images'], 'probe_interval': ['images'], 'curriculum': ['functions']},
-                kind_of(model.config))
-    check_meant(c, dict.fromkeys(('ema', 'telemetry'), [name for name in CLASSES if name != 'views']), task)
-    own = dict.fromkeys(augment.of_views, ('views',)) | {'randaugment_n': ('image', 'masked_image')}
-    check_meant(augment, dict.fromkeys(vars(augment), pictures) | own, task)
-    return pkgutil.resolve_name(CLASSES[task])(c, augment, folder, model.config, device)
+    """The task of a run: that of the network `model`, on the dataset in `folder`. augment: the
+    run's AugmentConfig. Raises Mistake for a setting that means nothing here."""
+    task = model.config.task
+    check_meant(c, {'train_share': ['images'], 'probe_interval': ['images'],
+                    'curriculum': ['functions']}, kind_of(model.config))
+    all_but_views = [name for name in CLASSES if name != 'views']
+    check_meant(c, {'ema': all_but_views, 'telemetry': all_but_views}, task)
+    check_meant(augment, {name: tasks_of_augmentation(name) for name in vars(augment)}, task)
+    Chosen = pkgutil.resolve_name(CLASSES[task])  # imports its file alone
+    return Chosen(c, augment, folder, model.config, device)
+
+
+def tasks_of_augmentation(name):
+    """The tasks that a setting of AugmentConfig is for."""
+    if name in AugmentConfig.of_views:
+        return ('views',)
+    if name == 'randaugment_n':
+        return ('image', 'masked_image')
+    return OF_PICTURES
 
 
 def accuracies(logits, loss, y):
-    """Metrics of classes and hidden tokens: (number of targets y that are not -1, {'loss', 'top1', 'top5'}), the shares
-    that are the likeliest, and among the five likeliest. logits (.., C), y (..)."""
-    logits, y = logits[y != -1], y[y != -1]
-    hits = (logits.topk(min(5, logits.size(-1))).indices == y[:, None]).cpu().double()  # (n, 5); exact, also of MPS
+    """Metrics of classes and hidden tokens: (number of targets y that are not -1, {'loss', 'top1',
+    'top5'}), the shares that are the likeliest, and among the five likeliest. logits (.., C),
+    y (..)."""
+    counts = y != -1
+    logits = logits[counts]
+    y = y[counts]
+    likeliest = logits.topk(min(5, logits.size(-1))).indices
+    hits = (likeliest == y[:, None]).cpu().double()  # (n, 5); exact, also those of MPS
     return len(hits), {'loss': loss, 'top1': hits[:, 0].mean(), 'top5': hits.sum(1).mean()}
 
 
-# ---- datasets -------------------------------------------------------------------------------------------------------
+# ---- datasets -----------------------------------------------------------------------------------
 
 def find_data(c):
-    """The folder of the dataset; None for functions. It is prepared now if that needs no download."""
+    """The folder of the dataset; None for functions. It is prepared now if it is missing and needs
+    no download."""
     if c.dataset in FUNCTIONS:
         return None
     folder = Path(c.data_dir) / c.dataset
-    if c.dataset in NO_DOWNLOAD and not (folder / 'meta.json').exists():
+    if c.dataset in MADE_HERE and not (folder / 'meta.json').exists():
         script = f'prepare/{c.dataset}.py'
         print(f'no data in {folder} yet; running python {script}', flush=True)
-        if subprocess.run([sys.executable, HERE / script, '--once', '--out', folder]).returncode:
+        done = subprocess.run([sys.executable, HERE / script, '--once', '--out', folder])
+        if done.returncode != 0:
             raise Mistake(f'python {script} failed')
     return folder
+
+
+def commands_to_try(c, config):
+    """Two commands to type when a run is done. c: its TrainConfig; config: that of its network."""
+    out_dir = quoted(c.out_dir)
+    data_dir = ''
+    if c.data_dir != type(c).data_dir:  # the default
+        data_dir = f' --data_dir={quoted(c.data_dir)}'
+    score = f'python eval.py --ckpt={out_dir}{data_dir}'
+    look = 'python ' + LOOK[config.task].format(out_dir)
+    if config.task == 'views':  # it names no classes, so it is scored by its neighbours
+        score += ' --knn=20'
+        look += data_dir
+    return score, look

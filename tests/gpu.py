@@ -45,7 +45,7 @@ import bench
 from engine.checkpoint import read_log
 from engine.fast import speed_up
 from engine.networks import network
-from scoring.watch import matmul_flops
+from scoring.flops import matmul_flops
 
 
 # ---- parts, and where their results go ------------------------------------------------------------------------------

@@ -202,20 +202,30 @@ def torchrun(*words, script=ROOT / 'train.py', code=0):
 HARD = ['--dropout=0.2', '--gradient_accumulation_steps=2', '--optimizer=muon']
 HARD_PICTURES = ['--ema=0.9', '--gradient_accumulation_steps=2', '--batch_size=4', '--dropout=0.2',
                  '--label_smoothing=0.1']
+def config(name):
+    """A config file as a word of the command line."""
+    return str(ROOT / 'config' / f'{name}.py')
+
+
 SHORT = ['--n_layer=1', '--n_head=2', '--n_embd=16', '--batch_size=8', '--max_iters=6', '--eval_interval=3',
          '--log_interval=1', '--warmup_iters=2', '--optimizer=adamw', '--dtype=float32']
-OF_PICTURES = [*SHORT, '--model=crate', '--patch_size=4', '--randaugment_n=1']
-OF_CRATE_MAE = [*SHORT, '--model=crate_mae', '--patch_size=2', '--min_lr=0', '--learning_rate=1e-2']
+OF_PICTURES = [*SHORT, '--model=crate', '--patch_size=4', '--randaugment_n=1', config('train_crate_shapes')]
+OF_MAE = [*SHORT, '--patch_size=2', '--min_lr=0', '--learning_rate=1e-2']
+OF_CRATE_MAE = [*OF_MAE, '--model=crate_mae', config('pretrain_crate_mae_shapes')]
 OF_AUTOENCODERS = {'crate_mae': OF_CRATE_MAE, 'vit_mae': [
-    *OF_CRATE_MAE, '--model=vit_mae', '--decoder_n_layer=1', '--decoder_n_head=2', '--decoder_n_embd=16']}
+    *OF_MAE, '--model=vit_mae', '--decoder_n_layer=1', '--decoder_n_head=2', '--decoder_n_embd=16',
+    config('pretrain_vit_mae_shapes')]}
 OF_DINO = [*SHORT, '--model=dino', '--patch_size=4', '--n_out=32', '--hidden=16', '--bottleneck=8', '--local_crops=2',
-           '--local_size=4', '--crop_scale=0.4', '--freeze_share=0.2', '--weight_decay_end=0.4']
+           '--local_size=4', '--crop_scale=0.4', '--freeze_share=0.2', '--weight_decay_end=0.4',
+           config('train_crate_dino_shapes')]
 KINDS = {  # of runs, each with what is hard to get right; `tiny` stands before those without SHORT
-    'text': HARD, 'tost': ['--model=tost', '--layer_scale=1', '--optimizer=lion'],
-    'crate_lm': ['--model=crate_alpha', '--decoupled=false', '--skip=false', '--dropout=0.2', '--optimizer=muon'],
-    'masked_text': ['--model=crate', '--causal=false', '--optimizer=adam', '--dropout=0.1'],
+    'text': HARD, 'tost': ['--model=tost', '--layer_scale=1', '--optimizer=lion', config('train_tost_stdlib')],
+    'crate_lm': ['--model=crate_alpha', '--decoupled=false', '--skip=false', '--dropout=0.2', '--optimizer=muon',
+                 config('base/stdlib')],
+    'masked_text': ['--model=crate', '--causal=false', '--optimizer=adam', '--dropout=0.1',
+                    config('train_crate_bert_stdlib')],
     'functions': ['--dataset=sparse_linear', '--n_dims=4', '--block_size=8', '--recompute=true', '--sparsity=2',
-                  '--curriculum=2'],
+                  '--curriculum=2', config('train_aot_linear')],
     'pictures': [*OF_PICTURES, *HARD_PICTURES], **OF_AUTOENCODERS, 'dino': OF_DINO,
     'simdino': [*OF_DINO, '--objective=simdino', '--eps=0.4', '--c=2']}
 

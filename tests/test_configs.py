@@ -15,7 +15,7 @@ from analysis.curves import CurvesConfig
 from analysis.sheet import SheetConfig
 from engine import networks, settings
 from engine.start import read
-from scoring.watch import train_flops
+from scoring.flops import train_flops
 from tasks.augment import AugmentConfig
 from train import TrainConfig
 
@@ -29,7 +29,8 @@ def built(*words):
 
     The network has the sizes that the dataset would give it. No other function here asks the core for either.
     """
-    c, augment, given, *_ = read([*words, '--init_from=scratch', '--new_head=false'], TrainConfig, AugmentConfig)
+    request = read([*words, '--init_from=scratch', '--new_head=false'], TrainConfig, AugmentConfig)
+    c, augment, given = request.config, request.augment, request.network
     Network, Config = networks.network(c.model)
     fields = {f.name for f in dataclasses.fields(Config)}
     reads = {k: v for k, v in READS.get(c.dataset, {}).items() if k in fields}

@@ -16,7 +16,7 @@ from engine import networks
 from engine.trained import load_model, open_run, read_weights
 from lib.pictures import save_arrays, save_pack
 from lib.texts import save_text
-from scoring import benchmarks, frozen, regression
+from scoring import benchmarks, probes, regression
 from tasks import augment
 from tasks.augment import eval_pictures
 from tasks.pictures import ImageSplit
@@ -131,13 +131,13 @@ def test_scores_and_confusions_are_those_computed_by_hand(split, words, run, fol
     ('vit_mae', 'cls', dict(decoder_n_layer=1, decoder_n_head=2, decoder_n_embd=16))])
 def test_frozen_features_are_scored(name, pool, more, folder, tmp_path, capsys, monkeypatch):
     """Those of the network, learnt from the training pictures and scored on the others."""
-    monkeypatch.setattr(frozen, 'PROBE_C', (1.0,))
+    monkeypatch.setattr(probes, 'PROBE_C', (1.0,))
     model, run = saved(tmp_path / 'a', name, **more)
     model = load_model(open_run(run), pool=pool) if pool else model
     train, test = ((x.float(), y) for x, y in (by_hand(model, folder / 'lights', split, model.features)
                                                for split in ('train', 'test')))
     out = said(capsys, run, folder, '--probe=true', '--knn=5,1', *[f'--pool={pool}'] * bool(pool))
-    want = [frozen.linear_probe(train, test, 7)[0], *(frozen.nearest_neighbours(train, test, 7, k) for k in (5, 1))]
+    want = [probes.linear_probe(train, test, 7)[0], *(probes.nearest_neighbours(train, test, 7, k) for k in (5, 1))]
     assert [n / 100 for n in numbers(out)[-3:]] == pytest.approx(want, abs=0.031)  # a picture more or less
 
 

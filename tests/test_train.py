@@ -1,5 +1,6 @@
 """train.py as a whole: what a run leaves, what validation and fine-tuning compute, the optimizer's steps."""
 import math
+import signal
 import sys
 from unittest.mock import MagicMock
 
@@ -8,8 +9,9 @@ import torch
 from helpers import HARD, KINDS, OF_AUTOENCODERS, column, config_of, go, losses, run
 
 from engine.checkpoint import read_log
+from engine.settings import show
 from engine.trained import load_model, open_run, read_config, read_last, read_weights
-from tasks.text import TextSplit
+from tasks.text import NextToken, TextSplit
 
 pytestmark = pytest.mark.usefixtures('quick')
 FIRST = dict.fromkeys(('text', 'tost', 'crate_lm', 'masked_text'), math.log(256)) | {'pictures': math.log(4)}
@@ -48,6 +50,28 @@ def test_validation_is_that_of_the_run_whatever_the_seed(kind, words_of, whole, 
         go(*words, f'--out_dir={out}', '--eval_only=true')
         assert f'validation  loss {want:.4f}' in capsys.readouterr().out
     assert losses(out) == before
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_all_settings_of_a_config_json_typed_back_are_the_same_run(kind, whole, tmp_path):
+    config = read_config(whole(kind))
+    settings_of_run = config['settings'] | config['network'] | {'out_dir': tmp_path / 'again'}
+    go(*(f'--{name}={show(value)}' for name, value in settings_of_run.items()))
+    assert losses(tmp_path / 'again') == losses(whole(kind))
+
+
+def test_a_validation_that_a_signal_interrupts_is_forgotten(tiny, text_run, tmp_path, monkeypatch):
+    """Whatever its first batches said: the resumed run validates again."""
+    def interrupted(self, out, loss, y):
+        signal.raise_signal(signal.SIGTERM)
+        return len(y), {'loss': math.nan}
+    out = tmp_path / 'a'
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as e:
+        patch.setattr(NextToken, 'metrics', interrupted)
+        go(*tiny, *HARD, f'--out_dir={out}')
+    assert e.value.code == 128 + signal.SIGTERM and read_last(out)['step'] == 0 and not read_log(out)
+    go('--init_from=resume', f'--out_dir={out}')
+    assert losses(out) == losses(text_run)
 
 
 def test_how_often_one_looks_changes_nothing(text_run, tiny, tmp_path):

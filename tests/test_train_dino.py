@@ -14,7 +14,7 @@ import sample
 import train
 from engine.trained import load_model, open_run, read_last, read_weights
 from model_dino import Half
-from scoring import frozen
+from scoring import probes
 from tasks.augment import config_of
 from tasks.pictures import ImageSplit
 from tasks.views import Distillation
@@ -94,7 +94,7 @@ def test_features_are_scored_while_it_trains(kind, words_of, pictures_data, tmp_
     found = {name: column(tmp_path / 'a', 'val', name)[-1] for name in ('knn', 'probe')}
     held = open_run(tmp_path / 'a' / 'step_6.safetensors')
     model, view = load_model(held), config_of(held, eval_view='crop').view
-    seen, val = (frozen.features(model, ImageSplit(pictures_data / 'quads', split), contextlib.nullcontext(), 8, view)
+    seen, val = (probes.features(model, ImageSplit(pictures_data / 'quads', split), contextlib.nullcontext(), 8, view)
                  for split in ('train', 'val'))
-    assert frozen.nearest_neighbours(seen, val, 4, 20) == pytest.approx(found['knn'])
-    assert frozen.accuracy_of(frozen.fit_logistic(*seen, 4, C=1.0), *val) == pytest.approx(found['probe'])
+    assert probes.nearest_neighbours(seen, val, 4, 20) == pytest.approx(found['knn'])
+    assert probes.accuracy_of(probes.fit_logistic(*seen, 4, C=1.0), *val) == pytest.approx(found['probe'])

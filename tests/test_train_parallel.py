@@ -12,20 +12,20 @@ from torch._dynamo.utils import counters
 from engine.checkpoint import read_log
 from engine.trained import read_last
 
-WAYS = {'one': None, 'ddp': [], 'fsdp': ['--fsdp=true']}
+WAYS = {'one': None, 'ddp': []}
 
 
 SCRIPT = '''
 import json, os, signal, sys, torch, train
 import torch.distributed as dist
-from engine import device
+from engine import distributed
 from tasks.text import TextSplit
 begin, me, seen = dist.init_process_group, int(os.environ['RANK']), []
 dist.init_process_group = lambda backend: dist.is_initialized() or begin(backend)  # one group for all runs
 {}
 if __name__ == '__main__':
     codes = [train.main(words) for words in json.loads(sys.argv[1])]
-    device.leave()
+    distributed.leave()
     sys.exit(codes[-1])
 '''
 
@@ -38,7 +38,7 @@ def train_by(tmp_path_factory):
 
     def train_by(way, *runs, first='', code=0):
         if WAYS[way] is None:
-            return [go(*words, '--fsdp=false') for words in runs]
+            return [go(*words) for words in runs]
         script.write_text(SCRIPT.format(first))
         return torchrun(json.dumps([[*words, *WAYS[way]] for words in runs]), script=script, code=code)[0]
     return train_by
@@ -109,7 +109,7 @@ RUNS = [(kind, OF_TWO + more) for kind, more in (
     ('pictures', []), ('crate_mae', []), ('vit_mae', []))]
 RUNS += [('dino', ['--probe_interval=3']), ('simdino', ['--grad_clip=0']),
          ('simdino', ['--gradient_accumulation_steps=2'])]
-BY_TWO = [(i, way) for i, (kind, _) in enumerate(RUNS) for way in ('ddp', 'fsdp') if way == 'ddp' or 'dino' not in kind]
+BY_TWO = [(i, way) for i, (kind, _) in enumerate(RUNS) for way in ('ddp',)]
 
 
 @pytest.fixture(scope='module')
@@ -135,7 +135,7 @@ def test_two_processes_equal_one(i, way, trained):
 
 @pytest.mark.slow
 def test_what_two_processes_cannot_do_is_refused(words_of, tmp_path):
-    for word, named in (('--fsdp=true', 'fsdp=true is not for DINO'), ('--batch_size=9', 'batch_size=9')):
+    for word, named in (('--batch_size=9', 'batch_size=9'),):
         said = torchrun(*words_of('dino'), word, f'--out_dir={tmp_path}/none', code=1)[1]
         assert named in said and 'Traceback' not in said.split('error: ')[0] and not (tmp_path / 'none').exists()
 
@@ -159,20 +159,19 @@ def test_what_one_way_writes_every_way_goes_on_with(train_by, words, tmp_path):
         assert (first / 'last.pt').stat().st_size < 1.05 * (whole / 'last.pt').stat().st_size  # tied weights once
     for reader in WAYS:
         outs = [shutil.copytree(tmp_path / writer, tmp_path / f'{writer} {reader}') for writer in WAYS]
-        train_by(reader, *(['--init_from=resume', f'--out_dir={out}', '--max_iters=8',
-                            *['--fsdp=false'] * (reader == 'ddp')] for out in outs))
+        train_by(reader, *(['--init_from=resume', f'--out_dir={out}', '--max_iters=8'] for out in outs))
         for out in outs:
             close(out, whole)
 
 
 LEAVE = '''
 import weakref
-leave = device.leave
+leave = distributed.leave
 def checked():
     group = weakref.ref(dist.group.WORLD)
     leave()
     assert not group()  # threads of a group can abort an interpreter that ends before them
-device.leave = checked
+distributed.leave = checked
 '''
 
 
@@ -190,7 +189,7 @@ def test_compiled_layers_may_be_computed_twice_shared_and_looked_into(train_by, 
     counters['stats'].clear()
     go(*words, f'--out_dir={tmp_path}/one')
     assert 0 < counters['stats']['unique_graphs'] < 6  # of three layers, training and validating
-    for way in ('ddp', 'fsdp'):
+    for way in ('ddp',):
         train_by(way, [*words, f'--out_dir={tmp_path}/{way}'])
         close(tmp_path / 'one', tmp_path / way)
 
@@ -209,7 +208,7 @@ TextSplit.fixed = signalled
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('way', ['ddp', 'fsdp'])
+@pytest.mark.parametrize('way', ['ddp'])
 def test_a_signal_to_one_process_stops_all(way, train_by, words, tmp_path):
     words, out = [*words, '--eval_iters=9'], tmp_path / 'a'  # 5 batches in one process, 4 in the other
     said = train_by(way, [*words, f'--out_dir={out}'], first=STOP, code=1)

@@ -168,7 +168,9 @@ def test_a_damaged_line_is_refused_by_number(copy, capsys):
 def test_the_clock_counts_steps_and_not_validations_or_checkpoints(tiny, tmp_path, monkeypatch):
     """Each step takes 1 s, each validation 100 s, each file of weights 1000 s."""
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(train, 'time', SimpleNamespace(perf_counter=lambda: clock.now, monotonic=lambda: clock.now))
+    time = SimpleNamespace(perf_counter=lambda: clock.now, monotonic=lambda: clock.now)
+    monkeypatch.setattr(train, 'time', time)
+    monkeypatch.setattr('engine.clock.time', time)
     for seconds, holder, name in ((1, train.optim, 'set_rates'), (100, train, 'evaluate'),
                                   (1000, RunDirectory, 'save_weights'), (1000, RunDirectory, 'save_last')):
         def slow(*args, seconds=seconds, function=getattr(holder, name)):

@@ -11,12 +11,12 @@ import torch
 from helpers import JPEGS, OF_PICTURES, ROOT, column, fails, go, picture_network, run, snapshot, text_network
 from torch._dynamo.utils import counters
 
-from engine import device
+from engine import device, distributed, threads as threads_module
 from engine.device import Device, choose_compile, choose_dtype
 from engine.settings import Mistake, one_line_errors
 from model_aot import AoT, AoTConfig
 from model_dino import DINO, DINOConfig
-from scoring.watch import matmul_flops, train_flops
+from scoring.flops import matmul_flops, train_flops
 from tasks.augment import AugmentConfig
 
 
@@ -26,7 +26,7 @@ def here():
 
 def test_what_is_asked_for_is_what_one_gets():
     found = Device('cpu', 'bfloat16', 'true')
-    assert (found.kind, found.dtype, found.compiles, found.main, found.world) == ('cpu', torch.bfloat16, True, True, 1)
+    assert (found.type, found.dtype, found.compiled) == ('cpu', torch.bfloat16, True) and distributed.is_main()
     assert not choose_compile('auto', 'cpu') and not choose_compile('false', 'cuda')
     with found.autocast:
         assert text_network('aot')(torch.zeros(1, 4, dtype=torch.long))[0].dtype == torch.bfloat16
@@ -37,7 +37,21 @@ def test_a_part_of_torchruns_variables_starts_no_group(monkeypatch):
     monkeypatch.delenv('MASTER_ADDR', raising=False)
     for name, value in (('WORLD_SIZE', '4'), ('RANK', '0')):
         monkeypatch.setenv(name, value)
-        assert here().world == 1
+        assert distributed.world_size() == 1
+
+
+@pytest.mark.skipif(os.name == 'nt', reason='a script is no program there')
+@pytest.mark.parametrize('cuda, named', [(None, True), ('13.0', False)])
+def test_a_gpu_that_this_pytorch_cannot_use_is_named_with_what_to_install(cuda, named, monkeypatch, tmp_path):
+    (tmp_path / 'nvidia-smi').write_text('#!/bin/sh\n')
+    (tmp_path / 'nvidia-smi').chmod(0o755)
+    monkeypatch.setenv('PATH', str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(torch.version, 'cuda', cuda)
+    assert ('pip install' in str(here())) == named
+    if not torch.cuda.is_available():
+        with pytest.raises(Mistake) as e:
+            Device('cuda')
+        assert ('pip install' in str(e.value)) == named
 
 
 # ---- precision
@@ -106,14 +120,14 @@ def test_layers_that_are_computed_twice_keep_little_and_have_the_same_gradients(
     for recompute in (False, True):
         model = text_network('aot')
         names = list(model.state_dict())
-        here().wrap(model, recompute)
+        here().for_training(model, recompute)
         assert list(model.state_dict()) == names
         with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(recompute) or t, lambda t: t):
             model(x, x)[1].backward()
         found.append([p.grad for p in model.parameters()])
     assert sum(kept) < 0.5 * (len(kept) - sum(kept)) and all(map(torch.equal, *found))
     with pytest.raises(Mistake, match='recompute'):
-        here().wrap(torch.nn.Linear(2, 2), recompute=True)
+        here().for_training(torch.nn.Linear(2, 2), recompute=True)
 
 
 # ---- threads
@@ -122,16 +136,16 @@ def test_layers_that_are_computed_twice_keep_little_and_have_the_same_gradients(
 def test_one_thread_fewer_while_another_program_takes_a_core_unless_the_user_chose(chosen, monkeypatch, capsys):
     """Steps of 0.3 s; in those from 100 to 599 another program takes the second core."""
     clock, threads, found = SimpleNamespace(wall=0.0, used=0.0), [2], []
-    monkeypatch.setattr(device, 'time', SimpleNamespace(perf_counter=lambda: clock.wall,
+    monkeypatch.setattr(threads_module, 'time', SimpleNamespace(perf_counter=lambda: clock.wall,
                                                         process_time=lambda: clock.used))
     monkeypatch.setattr(torch, 'get_num_threads', lambda: threads[-1])
     monkeypatch.setattr(torch, 'set_num_threads', threads.append)
     monkeypatch.setenv('OMP_NUM_THREADS', '2')
     if not chosen:
         monkeypatch.delenv('OMP_NUM_THREADS')
-    run = here()
+    run = threads_module.Threads('cpu')
     for step in range(1000):
-        run.adapt_threads()
+        run.adapt()
         found.append(threads[-1])
         clock.wall += 0.3
         clock.used += 0.3 * (1 if 100 <= step < 600 else 0.97 * threads[-1])
@@ -188,7 +202,7 @@ def test_layers_of_one_kind_are_compiled_once():
     x, y = torch.randn(4, 3, 8, 8), torch.randint(4, (4,))
     want = model(x, y)[1]
     fresh_compiler()
-    device.compile_network(model, whole=False)
+    device.compile_network(model, in_one_piece=False)
     loss = model(x, y)[1]
     loss.backward()
     assert one_graph() and torch.allclose(loss, want, atol=1e-5)

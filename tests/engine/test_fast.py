@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch.autograd import gradcheck
 
+from helpers import TEXT_NETWORKS, loud, text_network, tokens
+
 import model_aot
 import model_crate
 import model_tost
@@ -52,6 +54,24 @@ def test_products_compute_in_training_in_bfloat16_without_dropout_on_short_texts
     assert products(q) and products(q, is_causal=True)
     assert not products(q.float()) and not products(q.detach()) and not products(q, dropout_p=0.1)
     assert not products(torch.zeros(1, 1, fast.LONGEST + 1, 4, dtype=torch.bfloat16, requires_grad=True))
+
+
+@pytest.mark.parametrize('name, settings', TEXT_NETWORKS)
+def test_loss_in_chunks_is_the_same(name, settings, monkeypatch):
+    """And so is its gradient. Then no logits are returned. Without y, and in evaluation, they are."""
+    x, y, found = tokens(3, 16), tokens(3, 16, seed=2), []
+    y[0] = -1  # of the first two chunks nothing counts
+    monkeypatch.setattr(fast, 'LOGITS_AT_ONCE', 7 * 11)
+    for spare in (False, True):
+        model = loud(text_network(name, **settings)).train()
+        if spare:
+            fast.spare_logits(model)
+        logits, loss = model(x, y)
+        loss.backward()
+        found.append([loss, *(p.grad for p in model.parameters())])
+        assert logits is None if spare else logits.shape == (3, 16, 11)
+        assert model(x)[0].shape == model.eval()(x, y)[0].shape == (3, 16, 11)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*found, strict=True))
 
 
 SMALL = dict(n_layer=3, n_head=2, n_embd=32)

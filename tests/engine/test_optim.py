@@ -2,6 +2,7 @@
 import pytest
 import torch
 
+from train import TrainConfig, learning_rate_factor
 from engine import networks, optim
 from engine.settings import Mistake
 
@@ -25,7 +26,7 @@ def test_every_parameter_is_in_one_group_and_matrices_alone_decay(network, setti
     kinds = [type(o).__name__.lower() for o in optimizers]
     assert kinds == {'muon': ['adamw', 'muon'], 'adam': ['adamw']}.get(name, [name])  # without decay AdamW is Adam
     for _ in range(2):
-        optim.set_rates(optimizers, 0.5, decay=0.3)  # of the peak; decay may start at zero
+        optim.set_rates(optimizers, 0.5, weight_decay=0.3)  # of the peak; decay may start at zero
     place = {id(p): (g['lr'], g['weight_decay']) for o in optimizers for g in o.param_groups for p in g['params']}
     assert sum(len(g['params']) for o in optimizers for g in o.param_groups) == len(place) == len([*model.parameters()])
     for k, p in model.named_parameters():
@@ -76,7 +77,8 @@ def test_muon_moves_weights_as_torchs_does_one_by_one(dtype, most, monkeypatch):
 
 def test_schedules():
     def at(step, schedule):
-        return optim.lr_factor(step, schedule, warmup_iters=10, lr_decay_iters=110, min_factor=0.1)
+        c = TrainConfig(schedule=schedule, warmup_iters=10, lr_decay_iters=110, learning_rate=1.0, min_lr=0.1)
+        return learning_rate_factor(c, step)
     for schedule in ('cosine', 'linear', 'constant'):
         assert [at(step, schedule) for step in (0, 4, 9, 10)] == pytest.approx([1 / 11, 5 / 11, 10 / 11, 1])
     for schedule in ('cosine', 'linear'):

@@ -19,35 +19,59 @@ def start(*words):
     return read(words, train.TrainConfig, AugmentConfig)
 
 
-# ---- recipes
+# ---- a run without a config file
 
 
-@pytest.mark.parametrize('words, config', [
-    ('', 'train_aot_stdlib'), ('--dataset=linear --n_layer=5', 'train_aot_linear'),
-    ('--model=crate', 'train_crate_shapes'), ('--model=crate_mae', 'pretrain_crate_mae_shapes'),
-    ('--model=crate --dataset=shapes', 'train_crate_shapes'), ('--model=crate --dataset=stdlib', 'train_aot_stdlib'),
-    ('--model=crate --dataset=stdlib --causal=false', 'train_crate_bert_stdlib'),
-    ('--model=crate --dataset=tiny --data_dir={}', 'train_aot_stdlib')])
-def test_a_network_alone_takes_the_recipe_for_its_data(words, config, bytes_data):
-    """Its own where there is one; else of that of another network with the same task what is about training."""
-    c, augment, given, _, recipe = start(*words.format(bytes_data).split())
-    typed = {word.partition('=')[0].strip('-') for word in words.split()}
-    file = settings.read_file(str(ROOT / 'config' / f'{config}.py'))
-    found = vars(c) | vars(augment) | given
-    own = f'_{c.model}_' in config
-    taken = {k for k in file.keys() - typed if own or k in found and k not in ('model', 'out_dir')}
-    assert recipe == f'config/{config}.py' and {k: found[k] for k in taken} == {k: file[k] for k in taken}
-    assert found.get('n_layer') == 5 or 'n_layer=5' not in words
-    assert own or not given and 'n_layer' in file and c.out_dir == 'out'
+def values_of(request):
+    return vars(request.config) | vars(request.augment) | request.network
 
 
-def test_patches_need_fit_the_pictures_that_are_there_alone(tmp_path):
-    """6 divides 24, and not 224."""
-    (tmp_path / 'mine').mkdir()
-    meta = {'kind': 'images', 'classes': ['a'], 'splits': {'train': {'height': 24, 'width': 24}}}
-    (tmp_path / 'mine' / 'meta.json').write_text(json.dumps(meta))
-    _, _, given, *_ = start('--model=crate', '--dataset=mine', f'--data_dir={tmp_path}', '--patch_size=6')
-    assert given['patch_size'] == 6
+DEFAULT = settings.read_file(str(ROOT / 'config' / 'train_aot_stdlib.py'))
+
+
+def test_a_bare_run_takes_the_default_config():
+    request = start('--n_layer=5')
+    assert request.default_config == 'config/train_aot_stdlib.py'
+    assert values_of(request).items() >= (DEFAULT | {'n_layer': 5}).items()
+
+
+def test_another_network_takes_settings_of_training_alone():
+    """Never sizes, which are those of its own file; what is typed stands over both."""
+    request = start('--model=crate', '--n_head=3', '--max_iters=7')
+    training = {name: value for name, value in DEFAULT.items() if hasattr(train.TrainConfig, name)}
+    own = {'model': 'crate', 'max_iters': 7, 'out_dir': 'out/crate_stdlib'}
+    assert request.network == {'n_head': 3}
+    assert vars(request.config).items() >= (training | own).items()
+
+
+@pytest.mark.parametrize('words, out_dir', [
+    (['--dataset=mine'], 'out/aot_mine'), (['--model=tost'], 'out/tost_stdlib'),
+    (['--model=vit', '--dataset=shapes'], 'out/vit_shapes'), (['--dataset=stdlib'], 'out/aot_stdlib'),
+    (['--dataset=mine', '--out_dir=here'], 'here')])
+def test_another_network_or_dataset_writes_to_a_directory_of_its_own(words, out_dir):
+    assert start(*words).config.out_dir == out_dir
+
+
+@pytest.mark.parametrize('name, dataset, command', [
+    ('vit', 'tiny', 'python train.py config/train_vit_shapes.py'),
+    ('crate_mae', 'tiny', 'python train.py config/pretrain_crate_mae_shapes.py'),
+    ('dino', 'tiny', 'python train.py config/train_crate_dino_shapes.py')])
+def test_a_network_that_does_not_read_the_data_is_refused_with_a_command(name, dataset, command, bytes_data, tmp_path,
+                                                                         capsys):
+    words = [f'--model={name}', f'--dataset={dataset}', f'--data_dir={bytes_data}', f'--out_dir={tmp_path}/out']
+    assert fails(capsys, train.main, *words).rstrip().endswith(command)
+    assert not (tmp_path / 'out').exists()
+
+
+def test_the_first_lines_name_the_sizes_and_where_the_settings_are_from(bytes_data, tmp_path, capsys, monkeypatch):
+    words = [f'--data_dir={bytes_data}', '--dataset=tiny', '--max_iters=0', '--eval_iters=1', '--device=cpu',
+             f'--out_dir={tmp_path}/out', '--overwrite=true']
+    go('--n_layer=2', '--n_embd=24', '--n_head=3', '--block_size=16', *words)
+    first, second = capsys.readouterr().out.splitlines()[:2]
+    assert '2 layers, width 24, 3 heads, context 16' in first
+    assert second.endswith('settings of config/train_aot_stdlib.py')
+    go('--model=tost', '--n_layer=1', '--n_embd=24', '--n_head=3', '--block_size=16', *words)
+    assert 'sizes of model_tost.py' in capsys.readouterr().out.splitlines()[1]
 
 
 # ---- lengths in epochs
@@ -95,11 +119,11 @@ def test_a_config_file_is_not_read_again(picture_run, tmp_path, capsys):
 def test_a_device_that_is_not_here_and_what_ends_or_names_a_run_are_not_inherited(picture_run, tmp_path, capsys):
     run = shutil.copytree(picture_run, tmp_path / 'run')
     config = json.loads((run / 'config.json').read_text())
-    own = {'device': 'cuda:7', 'target_loss': 0.001, 'wandb_run_name': 'first', 'workers': 3, 'fsdp': True}
+    own = {'device': 'cuda:7', 'target_loss': 0.001, 'wandb_run_name': 'first', 'workers': 3}
     config['settings'] |= own
     (run / 'config.json').write_text(json.dumps(config))
-    assert '--device=auto' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={run}', '--fsdp=false')
-    found, *_ = start(f'--init_from={run}')
+    assert '--device=auto' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={run}')
+    found = start(f'--init_from={run}').config
     assert {k: getattr(found, k) for k in own} == {k: getattr(train.TrainConfig, k) for k in own}
 
 

@@ -68,16 +68,16 @@ def test_dropout_acts_wherever_it_should_and_in_training_alone(name, modules, at
 # ---- copies
 
 @pytest.mark.parametrize('settings, parts', [
-    ({}, ['embed', 'read', 'layers.0.attn', 'layers.0.attn.average']),
+    ({}, ['embed', 'read', 'layers.0.attn', 'layers.0.attn.attend']),
     (dict(tie_out=True, label_smoothing=0.1, pool='mean'), ['read', 'layers.0.attn'])])
 def test_parts_of_aot_compute_what_those_of_crate_do(settings, parts):
     settings = settings | dict(patch_size=(4, 2))
     crate, aot = fresh('crate', **settings), fresh('aot', bias=True, **settings)
     for p in crate.parameters():
         torch.nn.init.normal_(p)
-    z = torch.randn(2, 7, 32)
+    z, w = torch.randn(2, 7, 32), torch.randn(2, 4, 7, 8)
     inputs = {'embed': (torch.randn(2, 3, 8, 12),), 'read': (z, torch.tensor([0, 2])),
-              'layers.0.attn.average': (z, z + 1, z - 1)}
+              'layers.0.attn.attend': (w, w + 1, w - 1)}
     for part in parts:
         ours, theirs = crate.get_submodule(part), aot.get_submodule(part)
         theirs.load_state_dict(ours.state_dict(), strict=False)     # biases of AoT's U stay

@@ -12,12 +12,11 @@ from torch._dynamo.testing import CompileCounter
 
 from engine import networks
 from engine.fast import speed_up
-from engine.optim import decay, lr_factor
 from engine.trained import resize_positions
 from model_dino import (DINO, DINOConfig, DINOHead, cosine, distillation_loss, next_centre, simdino_loss,
                         simdino_terms)
-from scoring.watch import train_flops
-from train import TrainConfig
+from scoring.flops import train_flops
+from train import TrainConfig, learning_rate_factor, weight_decay_at
 
 GOLDEN, SIM = (json.loads((ROOT / 'tests' / 'golden' / f'{name}.json').read_text()) for name in ('dino', 'simdino'))
 SMALL = dict(n_layer=2, n_head=2, n_embd=16, image_size=16, patch_size=4, n_out=32, hidden=24, bottleneck=8)
@@ -82,10 +81,11 @@ def test_schedules_equal_the_released_code():
         'momentum 0.996 to 1', 'weight decay 0.04 to 0.4', 'learning rate 5e-4 to 1e-6'))
     assert [cosine(0.996, 1.0, i / len(momentum)) for i in range(len(momentum))] == pytest.approx(momentum, abs=1e-6)
     c = TrainConfig(weight_decay=0.04, weight_decay_end=0.4, max_iters=len(decays))
-    assert [decay(c, i) for i in range(len(decays))] == pytest.approx(decays, abs=1e-6)
-    assert decay(TrainConfig(weight_decay=0.3), 3) == 0.3
+    assert [weight_decay_at(c, i) for i in range(len(decays))] == pytest.approx(decays, abs=1e-6)
+    assert weight_decay_at(TrainConfig(weight_decay=0.3), 3) == 0.3
     warmup = rates.index(max(rates)) + 1            # they begin with zero; docs/papers.md says what ours do
-    found = [5e-4 * lr_factor(i, 'cosine', warmup, 35, 2e-3) for i in range(warmup, 35)]
+    c = TrainConfig(warmup_iters=warmup, lr_decay_iters=35, learning_rate=5e-4, min_lr=1e-6)
+    found = [5e-4 * learning_rate_factor(c, i) for i in range(warmup, 35)]
     assert found == pytest.approx(rates[warmup:], abs=1e-9)
 
 

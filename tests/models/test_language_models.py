@@ -29,16 +29,3 @@ def test_a_fresh_network_knows_nothing_and_can_memorize(name, settings):
     assert torch.allclose(torch.compile(model, backend='eager', fullgraph=True)(x, y)[1], model(x, y)[1])
 
 
-@pytest.mark.parametrize('name, settings', TEXT_NETWORKS)
-def test_loss_in_chunks_is_the_same(name, settings, monkeypatch):
-    """And so is its gradient. Then no logits are returned."""
-    x, y, found = tokens(3, 16), tokens(3, 16, seed=2), []
-    y[0, :5] = -1
-    for most in (10 ** 9, 7 * 11):
-        model = loud(text_network(name, **settings))
-        monkeypatch.setattr(model.read, 'LOGITS_AT_ONCE', most)
-        logits, loss = model(x, y)
-        loss.backward()
-        found.append([loss, *(p.grad for p in model.parameters())])
-        assert logits is None if most == 77 else logits.shape == (3, 16, 11)
-    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*found, strict=True))

@@ -7,12 +7,12 @@ from helpers import masked_autoencoder
 from model_crate_mae import patchify, unpatchify
 
 BOTH = ['crate_mae', 'vit_mae']
-SIZES = 3, 8, 12, 2, 4  # channels, height, width of a picture; height, width of a patch: as in helpers
+PICTURE, PATCH = (8, 12), (2, 4)  # height, width: as in helpers
 
 
 def pixels_of(hidden):
     """Where patches are hidden, bool (B, N), as pixels, bool (B, C, H, W)."""
-    return unpatchify(hidden[..., None].expand(-1, -1, 24), *SIZES)
+    return unpatchify(hidden[..., None].expand(-1, -1, 24), PICTURE, PATCH)
 
 
 # ---- masking
@@ -81,6 +81,6 @@ def test_the_papers_listing_subtracts_from_the_norm():
 @pytest.mark.parametrize('name', BOTH)
 def test_what_was_learned_of_normalized_patches_gets_their_mean_and_deviation_back(name):
     model, x, noise = masked_autoencoder(name, norm_pix_loss=True)
-    patches, learned = patchify(x, *SIZES), model(x, noise)[0]
+    patches, learned = patchify(x, PATCH), model(x, noise)[0]
     pixels = learned * patches.std(-1, keepdim=True) + patches.mean(-1, keepdim=True)
-    assert torch.allclose(model.reconstruct(x, noise), unpatchify(pixels, *SIZES), atol=1e-4)
+    assert torch.allclose(model.reconstruct(x, noise), unpatchify(pixels, PICTURE, PATCH), atol=1e-4)

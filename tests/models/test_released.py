@@ -182,7 +182,7 @@ def test_masks_predictions_losses_and_positions(name):
             out[f'loss_norm_pix_{normalized}'.lower()], *(out['pred'][k] for k in (
                 'first16_per_sample', 'last16_per_sample', 'mean', 'std'))])
         assert model.hide(noise).long().tolist() == out['mask'] and list(pred.shape) == out['pred']['shape']
-    agree(patchify(x, *model.embed.sizes), out['patchified_target'])
+    agree(patchify(x, model.config.patch_size), out['patchified_target'])
     for table, want in out['fixed_position_embedding'].items():
         agree(model.to_official()[table], want)
 

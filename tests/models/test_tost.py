@@ -6,7 +6,7 @@ from helpers import loud, text_network, tokens
 from analysis import layers
 from engine.generate import Past
 from model_tost import TSSA, ToST, ToSTConfig
-from scoring.watch import train_flops
+from scoring.flops import train_flops
 
 SCALED = dict(layer_scale=1.0)
 

@@ -6,7 +6,7 @@ from helpers import OF_AUTOENCODERS
 
 import eval
 from lib.texts import save_benchmark
-from scoring import frozen
+from scoring import probes
 
 
 @pytest.fixture(scope='module')
@@ -32,7 +32,7 @@ def test_the_stand_in_refuses_float64_and_tensors_on_the_cpu():
     ('functions', 'text', ['--prompts=20', '--results=r.csv', '--overwrite=true'])])
 def test_a_score_is_that_on_the_cpu(kind, where, words, whole, data, tmp_path, capsys, monkeypatch):
     """All that is printed, but for the device."""
-    monkeypatch.setattr(frozen, 'PROBE_C', (1.0,))  # between several, rounding could decide
+    monkeypatch.setattr(probes, 'PROBE_C', (1.0,))  # between several, rounding could decide
     monkeypatch.chdir(tmp_path)
     words = [f'--ckpt={whole(kind)}', f'--data_dir={data[where]}', *words]
     words += [] if kind == 'functions' else ['--dtype=float32']

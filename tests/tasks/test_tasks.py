@@ -9,7 +9,7 @@ import tasks
 from engine.device import Device
 from engine.networks import TASKS
 from engine.settings import Mistake
-from tasks import AugmentConfig, Task, augment
+from tasks import AugmentConfig, augment, share_of_step
 from tasks.pictures import Classification, ImageSplit, Reconstruction
 from tasks.regression import Prompts, Regression
 from tasks.text import HiddenTokens, MaskedTextSplit, NextToken, TextSplit
@@ -19,15 +19,13 @@ from train import TrainConfig
 
 def test_shares_keep_the_global_batch():
     for world, passes, rows, want in ((1, 5, 3, (5, 3)), (4, 8, 3, (2, 3)), (4, 3, 8, (3, 2)), (4, 3, 5, None)):
-        c = SimpleNamespace(gradient_accumulation_steps=passes, batch_size=rows)
-        ranks = [SimpleNamespace(world=world, rank=rank) for rank in range(world)]
         if not want:
             with pytest.raises(Mistake, match='batch_size'):
-                Task(c, ranks[0], None, None)
+                share_of_step(passes, rows, 0, world)
             break
-        found = [Task(c, rank, None, None) for rank in ranks]
-        assert all((task.n_passes, task.rows, task.batch) == (*want, passes * rows) for task in found)
-        mine = [i for task in found for part in task.parts for i in range(task.batch)[part]]
+        found = [share_of_step(passes, rows, rank, world) for rank in range(world)]
+        assert all(n == want[0] and all(part.stop - part.start == want[1] for part in parts) for n, parts in found)
+        mine = [i for _, parts in found for part in parts for i in range(passes * rows)[part]]
         assert mine == list(range(passes * rows))  # each row once
 
 
@@ -81,20 +79,20 @@ def test_a_network_has_its_task_and_what_goes_to_the_device_has_no_gaps(kind, ta
     class Post(Device):
         sent = []
 
-        def send(self, *tensors):
-            self.sent.extend(tensors)
-            return super().send(*tensors)
+        def send(self, tensor):
+            self.sent.append(tensor)
+            return super().send(tensor)
     c = TrainConfig(gradient_accumulation_steps=2, batch_size=3, seed=1, eval_iters=2, workers=0, dataset=dataset)
     folder = None if dataset == 'linear' else pictures_data / dataset
     model = SimpleNamespace(config=SimpleNamespace(task=task, **config))
     made = tasks.choose(c, AugmentConfig(**augmented), folder, model, Post('cpu', 'float32', 'false'))
-    assert type(made) is kind and made.size == (16 if dataset == 'text' else 1)
-    steps = list(made.train.batches(made.batch, c.seed, made.parts, 0, 1, **made.train_wants))
-    batches = [*(made.take(batch, training=True) for batch in steps), *made.validation()]
+    assert type(made) is kind and made.tokens_per_row == (16 if dataset == 'text' else 1)
+    steps = list(made.train.batches(made.rows_per_step, c.seed, made.parts, 0, 1, **made.train_options))
+    batches = [*(made.take(batch, training=True) for batch in steps), *made.validation_batches()]
     assert [len(y) for _, y in batches] == [3] * 4 and {kind for _, kind, *_ in KINDS} == TASKS.keys()
     assert len(Post.sent) == 8 and all(t.is_contiguous() for t in Post.sent)
     if 'image_size' in config:  # else panoramas would not be cut, or not at random
-        assert made.train_wants['image_size'] == made.valid_wants['image_size'] == (8, 8)
-        assert made.train_wants['columns'] == augment.PLACE and 'columns' not in made.valid_wants
+        assert made.train_options['image_size'] == made.valid_options['image_size'] == (8, 8)
+        assert made.train_options['columns'] == augment.PLACE and 'columns' not in made.valid_options
     if kind is Classification:  # what is validated is not augmented
         assert not torch.equal(*(made.take(steps[0], training)[0] for training in (True, False)))

@@ -104,9 +104,16 @@ def probe(model, task):
     """What the features of a network tell about classes while it trains: `knn`, the accuracy of 20
     nearest neighbours, and `probe`, that of a linear probe with C = 1, of the training split on the
     validation split. Of several processes each computes all of it."""
-    how, training = (task.device.autocast, task.c.batch_size, task.augmentation.view), model.training
-    train, test = (features(model.eval(), split, *how) for split in (task.train, task.valid))
-    model.train(training)
+    was_training = model.training
+    model.eval()
+    sets = []
+    with task.device.uncompiled():  # batches have other sizes than in training
+        for split in (task.train, task.valid):
+            sets.append(features(model, split, task.device.autocast, task.c.batch_size,
+                                 task.augmentation.view))
+    model.train(was_training)
+
+    train, test = sets
     classes = len(task.train.classes)
     W = fit_logistic(*train, classes, 1.0)
     return {'knn': nearest_neighbours(train, test, classes, 20), 'probe': accuracy_of(W, *test)}

@@ -5,7 +5,7 @@ import pytest
 import torch
 from helpers import margin
 
-from scoring import frozen
+from scoring import probes
 
 
 def blobs(n, seed, d=5, classes=3, noise=1.0):
@@ -22,7 +22,7 @@ def blobs(n, seed, d=5, classes=3, noise=1.0):
 def test_logistic_regression_finds_the_minimum_of_its_objective(C):
     """The objective of the docstring, term by term; it is convex, so its gradient is zero at the minimum alone."""
     x, y = blobs(40, 0)
-    x, W = x.double(), frozen.fit_logistic(x.double(), y, 3, C).requires_grad_()
+    x, W = x.double(), probes.fit_logistic(x.double(), y, 3, C).requires_grad_()
     losses = [-(W[:, :-1] @ x[i] + W[:, -1]).log_softmax(0)[y[i]] for i in range(len(y))]
     (torch.stack(losses).sum() + (W[:, :-1] ** 2).sum() / (2 * C)).backward()
     assert W.grad.abs().max() < 1e-3
@@ -30,14 +30,14 @@ def test_logistic_regression_finds_the_minimum_of_its_objective(C):
 
 def test_the_probe_chooses_on_held_out_pictures_alone(monkeypatch):
     train, test = blobs(100, 0, noise=1.5), blobs(60, 1, noise=1.5)
-    fit, sets = frozen.fit_logistic, []
+    fit, sets = probes.fit_logistic, []
 
     def noted(x, y, classes, C, start=None):
         sets.append((x, y, C))
         return fit(x, y, classes, C, start)
-    monkeypatch.setattr(frozen, 'fit_logistic', noted)
-    accuracy, C = frozen.linear_probe(train, test, 3)
-    assert [s[2] for s in sets] == [*frozen.PROBE_C, C] == [1, 10, 100, 1e3, 1e4, 1e5, C]
+    monkeypatch.setattr(probes, 'fit_logistic', noted)
+    accuracy, C = probes.linear_probe(train, test, 3)
+    assert [s[2] for s in sets] == [*probes.PROBE_C, C] == [1, 10, 100, 1e3, 1e4, 1e5, C]
     rows = [{tuple(row) for row in x.tolist()} for x, _, _ in sets]
     assert rows[-1] == {tuple(row) for row in train[0].tolist()}
     assert all(len(r) == 80 and r == rows[0] < rows[-1] for r in rows[:-1])  # a fifth is held out
@@ -49,10 +49,10 @@ def test_the_probe_chooses_on_held_out_pictures_alone(monkeypatch):
         return (scores.argmax(1) == tested[1]).double().mean().item()
     out = torch.tensor([tuple(row) not in rows[0] for row in train[0].tolist()])
     kept, held_out = ((train[0][part], train[1][part]) for part in (~out, out))
-    right = [accuracy_by_hand(kept, held_out, c) for c in frozen.PROBE_C]
-    assert C == frozen.PROBE_C[right.index(max(right))]  # of equals the smallest
+    right = [accuracy_by_hand(kept, held_out, c) for c in probes.PROBE_C]
+    assert C == probes.PROBE_C[right.index(max(right))]  # of equals the smallest
     assert accuracy == pytest.approx(accuracy_by_hand(train, test, C))
-    other = frozen.linear_probe(train, (test[0], test[1].flip(0)), 3)  # another test set
+    other = probes.linear_probe(train, (test[0], test[1].flip(0)), 3)  # another test set
     assert other[1] == C and other[0] != accuracy
 
 
@@ -60,13 +60,13 @@ def test_the_probe_chooses_on_held_out_pictures_alone(monkeypatch):
 def test_parts_of_any_size_give_the_same(at_once, monkeypatch):
     """So no more scores than asked for are in memory at once, if they are those of a picture or more."""
     (x, y), test = blobs(100, 0, noise=1.5), blobs(60, 1, noise=1.5)
-    W, scores = frozen.fit_logistic(x.double(), y, 3, 10.0), frozen.linear_probe((x, y), test, 3)
-    monkeypatch.setattr(frozen, 'AT_ONCE', at_once)
-    found = list(frozen.parts(W, x, y))
+    W, scores = probes.fit_logistic(x.double(), y, 3, 10.0), probes.linear_probe((x, y), test, 3)
+    monkeypatch.setattr(probes, 'AT_ONCE', at_once)
+    found = list(probes.parts(W, x, y))
     assert all(part.numel() <= max(5, at_once) and s.numel() <= max(3, at_once) for part, _, s in found)
     assert torch.equal(torch.cat([part for part, *_ in found]), x.double())
-    assert torch.allclose(frozen.fit_logistic(x, y, 3, 10.0), W, rtol=1e-9, atol=1e-9)
-    assert frozen.linear_probe((x, y), test, 3) == scores
+    assert torch.allclose(probes.fit_logistic(x, y, 3, 10.0), W, rtol=1e-9, atol=1e-9)
+    assert probes.linear_probe((x, y), test, 3) == scores
 
 
 # ---- nearest neighbours
@@ -83,5 +83,5 @@ def test_neighbours_vote_as_in_a_naive_loop(k):
             votes[i, y[j]] += math.exp(s[j] / 0.07)
     assert all(gap > 1e-6 for gap in gaps) and margin(votes / votes.amax(1, keepdim=True)) > 1e-4  # no ties
     right = (votes.argmax(1) == v).sum().item() / 300
-    assert 0.4 < right < 1 and frozen.nearest_neighbours((x, y), (u, v), 3, k) == right
-    assert frozen.nearest_neighbours((x, y), (x, y), 3, 1) == 1
+    assert 0.4 < right < 1 and probes.nearest_neighbours((x, y), (u, v), 3, k) == right
+    assert probes.nearest_neighbours((x, y), (x, y), 3, 1) == 1

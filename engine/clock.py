@@ -1,0 +1,44 @@
+"""How long training takes."""
+import time
+
+
+class Clock:
+    """Measures the time of training steps. It stands still during validations, and while files are
+    written.
+
+    training_seconds    of all steps so far, those before a resumed run included
+    step_seconds        the mean of the steps between the last two laps
+    """
+
+    def __init__(self, training_seconds, step):
+        self.training_seconds = training_seconds
+        self.step_seconds = 0.0
+        self.first_lap = None  # (time, step)
+        self.start(step)
+
+    def start(self, step):
+        """Training begins, or goes on, with this step."""
+        self.start_time = time.perf_counter()
+        self.start_step = step
+
+    def stop(self):
+        """Training stands still until the next start."""
+        self.training_seconds += time.perf_counter() - self.start_time
+
+    def lap(self, step):
+        """This step is done. Measure the steps since the last lap or start."""
+        self.stop()
+        now = time.perf_counter()
+        self.step_seconds = (now - self.start_time) / (step + 1 - self.start_step)
+        if self.first_lap is None:  # the first step, which may compile, says nothing of the others
+            self.first_lap = (now, step)
+        self.start(step + 1)
+
+    def seconds_left(self, step, last_step):
+        """How long the run will take from the lap of this step on, validations included; None at
+        the first lap, before anybody knows."""
+        first_time, first_step = self.first_lap
+        if step == first_step:
+            return None
+        seconds_per_step = (self.start_time - first_time) / (step - first_step)
+        return seconds_per_step * (last_step - step - 1)

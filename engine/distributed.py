@@ -1,0 +1,119 @@
+"""Several processes that train one network together, on one machine or on several.
+
+torchrun starts them, and tells each one which it is in environment variables. Every function here
+does the obvious thing where there is one process alone, so no caller asks how many there are.
+
+Two processes, say, share a step of four forward passes: each computes two of them, on other rows of
+the step's batch. DistributedDataParallel makes the mean of their gradients in the last pass, so
+both take the same step. The main process, whose rank is 0, prints and writes files.
+"""
+import gc
+import os
+
+import torch
+import torch.distributed as dist
+import torch.distributed.nn  # now: loaded later, its functions would hold on to the process group
+
+SET_BY_TORCHRUN = {'RANK', 'WORLD_SIZE', 'MASTER_ADDR'}
+
+
+def started_by_torchrun():
+    """Whether all of torchrun's variables are there. Batch systems may set one of them alone."""
+    return SET_BY_TORCHRUN <= os.environ.keys()
+
+
+def rank():
+    """The number of this process, from 0, over all machines."""
+    return int(os.environ['RANK']) if started_by_torchrun() else 0
+
+
+def world_size():
+    """The number of processes, over all machines."""
+    return int(os.environ['WORLD_SIZE']) if started_by_torchrun() else 1
+
+
+def is_main():
+    """Whether this is the process that prints and writes files."""
+    return rank() == 0
+
+
+def is_first_on_machine():
+    return os.environ.get('LOCAL_RANK', '0') == '0'
+
+
+# ---- joining and leaving ------------------------------------------------------------------------
+
+def join(device_type):
+    """Meet the other processes. Gradients on GPUs travel by NCCL. Everything on the CPU travels by
+    gloo, so that processes can agree about a signal without waiting for their GPUs."""
+    if world_size() == 1:
+        return
+    if device_type == 'cuda':
+        dist.init_process_group('cpu:gloo,cuda:nccl')
+    else:
+        dist.init_process_group('gloo')
+
+
+def leave():
+    """Part from the other processes. Call this when the network is gone: DistributedDataParallel
+    holds the process group in a cycle of references, and a process whose group outlives the
+    interpreter can abort."""
+    if not dist.is_initialized():
+        return
+    barrier()  # a process that ends while another still talks to it can abort too
+    gc.collect()
+    dist.destroy_process_group()
+
+
+# ---- talking ------------------------------------------------------------------------------------
+# All processes must call these together, at the same place of the program.
+
+def barrier():
+    """Wait until every process has come to this call."""
+    if world_size() > 1:
+        dist.barrier()
+
+
+def all_sum(tensor):
+    """The tensor, added up in place over all processes."""
+    if world_size() > 1:
+        dist.all_reduce(tensor)
+    return tensor
+
+
+def all_mean(tensor):
+    """The mean over all processes of a tensor with one number, as a Python float."""
+    return all_sum(tensor).item() / world_size()
+
+
+def any_process(flag):
+    """Whether the flag is true in at least one process."""
+    if world_size() == 1:
+        return flag
+    count = all_sum(torch.tensor(int(flag)))
+    return count.item() > 0
+
+
+def gather(value):
+    """The list of the values that the processes have, in the order of their ranks."""
+    values = [value] * world_size()
+    if world_size() > 1:
+        dist.all_gather_object(values, value)
+    return values
+
+
+def main_first(function, *args):
+    """function(*args) in every process. The main process calls it first, so the others find the
+    files that it has made."""
+    if is_main():
+        result = function(*args)
+    barrier()
+    if not is_main():
+        result = function(*args)
+    return result
+
+
+def print_main(*words):
+    """Print in the main process alone."""
+    if is_main():
+        print(*words, flush=True)

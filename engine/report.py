@@ -1,0 +1,70 @@
+"""What train.py says before its first step, in a line of its log, and at its end."""
+from datetime import timedelta
+
+from engine import networks
+from engine.checkpoint import run_files
+from engine.distributed import print_main
+
+
+def print_plan(request, task, model, folder, device, step):
+    """What the run is going to do: the network, its data, its length, where it computes."""
+    c = request.config
+    millions = networks.size(model) / 1e6
+    print_main(f'{c.model}: {millions:.2f}M parameters, {sizes_of(model.config)}')
+
+    files = f'learns {folder or c.dataset}, writes to {c.out_dir}'
+    if request.default_config:
+        files += f'; settings of {request.default_config}'
+        if c.model != 'aot':
+            files += f', sizes of model_{c.model}.py'
+    print_main(files)
+
+    length = f'{c.max_iters:,} steps of {task.rows_per_step} x {task.tokens_per_row} {task.unit}'
+    if step > 0:
+        length = f'goes on at step {step:,} of {length}'
+    if folder:
+        passes = c.max_iters * task.rows_per_step / len(task.train)
+        length += f', {passes:.3g} passes over the data'
+    print_main(f'{length}; a validation every {c.eval_interval:,} steps')
+
+    print_main(f'on {device}')
+    if task.note and not c.eval_only:
+        print_main(task.note)
+
+
+def sizes_of(config):
+    """The sizes that a network's config has, such as '6 layers, width 256, 8 heads, context 64'."""
+    words = []
+    for name, text in (('n_layer', '{} layers'), ('n_embd', 'width {}'), ('n_head', '{} heads')):
+        if hasattr(config, name):
+            words.append(text.format(getattr(config, name)))
+
+    if networks.kind_of(config) == 'images':
+        height, width = config.image_size
+        pictures = f'pictures of {height} x {width}'
+        if hasattr(config, 'patch_size'):
+            patch_height, patch_width = config.patch_size
+            pictures += f' in patches of {patch_height} x {patch_width}'
+        words.append(pictures)
+    elif hasattr(config, 'block_size'):
+        words.append(f'context {config.block_size}')
+    return ', '.join(words)
+
+
+def metrics_line(metrics):
+    return ', '.join(f'{name} {value:.4f}' for name, value in metrics.items())
+
+
+def time_left(seconds):
+    """The end of a line of the log; nothing where the seconds are None, not known yet."""
+    if seconds is None:
+        return ''
+    return f'  {timedelta(seconds=round(seconds))} left'
+
+
+def print_end(c, step, training_seconds, next_commands):
+    """What a finished run has made, and the commands that show it."""
+    duration = timedelta(seconds=round(training_seconds))
+    made = ', '.join(run_files(c.out_dir))
+    print_main(f'done: {step:,} steps, {duration} of training; {c.out_dir} holds {made}')
+    print_main('now try: ' + '\n         '.join(next_commands))

@@ -1,0 +1,60 @@
+"""Fewer threads while another program takes a core of the CPU."""
+import os
+import time
+
+import torch
+
+from engine.distributed import print_main, world_size
+
+SECONDS_BETWEEN_LOOKS = 0.5
+CROWDED_BELOW = 0.85    # the share of its threads' time that a process gets; 0.97 where it is alone
+FIRST_PATIENCE = 15.0   # seconds with one thread fewer, before one more is tried
+MOST_PATIENCE = 120.0
+
+
+class Threads:
+    """Sets how many threads PyTorch computes with. All threads wait for the slowest one: where
+    another program has taken a core, one thread fewer is faster. One thread more is tried after
+    15 s, and each time after twice as long. Does nothing on GPUs, with several processes, or where
+    the user has set OMP_NUM_THREADS.
+
+    GOMP_SPINCOUNT (engine/__init__.py) alone is not enough: beside an endless loop on one of two
+    cores, two threads kept 0.31 of their speed, one thread has 0.59 of it."""
+
+    def __init__(self, device_type):
+        self.most = torch.get_num_threads()
+        user_has_chosen = 'OMP_NUM_THREADS' in os.environ
+        on_cpu_alone = device_type == 'cpu' and world_size() == 1
+        self.active = on_cpu_alone and self.most > 1 and not user_has_chosen
+        self.patience = FIRST_PATIENCE
+        self.try_more_at = 0.0
+        self.look_anew()
+
+    def look_anew(self):
+        """Measure from now on: after a validation, whose files make the threads wait too."""
+        self.wall_before = time.perf_counter()
+        self.used_before = time.process_time()
+
+    def adapt(self):
+        """Take one thread fewer or one more, if it is time. Called before each step."""
+        now = time.perf_counter()
+        elapsed = now - self.wall_before
+        if not self.active or elapsed < SECONDS_BETWEEN_LOOKS:
+            return
+        threads = torch.get_num_threads()
+        used = time.process_time() - self.used_before
+        crowded = used < CROWDED_BELOW * threads * elapsed
+        self.look_anew()
+        if crowded and threads > 1:
+            self.use_fewer(threads - 1, now)
+        elif not crowded and threads < self.most and now > self.try_more_at:
+            torch.set_num_threads(threads + 1)
+
+    def use_fewer(self, threads, now):
+        if self.patience == FIRST_PATIENCE:  # said once
+            plural = '' if threads == 1 else 's'
+            print_main(f'{threads} thread{plural} instead of {threads + 1}: another program needs '
+                       'a core')
+        torch.set_num_threads(threads)
+        self.try_more_at = now + self.patience
+        self.patience = min(2 * self.patience, MOST_PATIENCE)
