@@ -9,7 +9,8 @@
 
 A run directory holds config.json, log.jsonl, last.pt, best.safetensors and, with matplotlib,
 curve.png. The batch and the dropout of a step depend on the seed and the step alone (dropout also
-on the number of processes), so a resumed run reproduces the uninterrupted one, bit for bit.
+on the number of processes), so a resumed run reproduces the uninterrupted one, on the same machine
+bit for bit.
 """
 import math
 import signal
@@ -54,35 +55,35 @@ class TrainConfig:
     batch_size: int = 12                    # sequences or pictures in a forward pass
     gradient_accumulation_steps: int = 1    # forward passes in a step, over all processes
     max_iters: int = 2000                   # steps of the run
-    epochs: float = 0.0                     # the same in passes over the data; 0: max_iters counts
+    epochs: float = 0.0                     # length in passes over the data; 0: max_iters steps
 
     # optimizer
     optimizer: str = 'adamw'                # adamw, adam, lion, or muon (adamw outside of layers)
-    learning_rate: float = 6e-4             # peak rate; of all that muon does not train
+    learning_rate: float = 6e-4             # peak rate of what muon does not train
     muon_lr: float = 0.02                   # peak rate of muon
     momentum: float = 0.95                  # of muon
     beta1: float = 0.9                      # of adam, adamw, lion
     beta2: float = 0.95                     # of adam, adamw, lion
     weight_decay: float = 0.1               # on matrices and convolutions only
-    weight_decay_end: float = -1.0          # where it goes to by a cosine; -1: it stays
+    weight_decay_end: float = -1.0          # weight decay of the last step; -1: it is constant
     grad_clip: float = 1.0                  # largest norm of the gradient; 0: no limit
     ema: float = 0.0                        # decay of an average of the weights; 0: no average
 
     # learning-rate schedule
     schedule: str = 'cosine'                # after the warm-up: cosine, linear or constant
     warmup_iters: int = 100                 # steps of linear warm-up
-    warmup_epochs: float = 0.0              # the same in passes over the data; 0: warmup_iters
+    warmup_epochs: float = 0.0              # warm-up in passes over the data; 0: warmup_iters
     lr_decay_iters: int = 0                 # step at which min_lr is reached; 0: max_iters
-    min_lr: float = 6e-5                    # where learning_rate goes; muon_lr in proportion
+    min_lr: float = 6e-5                    # lowest learning_rate; muon_lr falls in proportion
 
     # validation, logs, checkpoints
     eval_interval: int = 250                # steps between validations, which write checkpoints
-    eval_epochs: float = 0.0                # the same in passes over the data; 0: eval_interval
+    eval_epochs: float = 0.0                # interval in passes over the data; 0: eval_interval
     eval_iters: int = 100                   # validation batches, always the same ones
     eval_only: bool = False                 # validate, print, write nothing
     target_loss: float = 0.0                # stop at a validation loss this low; 0: never
     log_interval: int = 10                  # steps between printed and logged training losses
-    probe_interval: int = 0                 # pictures: score features every N steps; 0: never
+    probe_interval: int = 0                 # score features at validations it divides; 0: never
     telemetry: bool = False                 # log R^c, sparsity and objective of every layer
     keep_checkpoints: bool = False          # keep the weights of every validation
     checkpoint_minutes: float = 15.0        # write last.pt between validations too; 0: never
@@ -92,7 +93,7 @@ class TrainConfig:
     tensorboard: bool = False               # log to TensorBoard too (pip install tensorboard)
 
     # hardware
-    workers: int = -1                       # processes that decode JPEG; -1: one a core, at most 16
+    workers: int = -1                       # processes that decode JPEG; -1: as many as cores
     device: str = 'auto'                    # cpu, cuda, cuda:1, mps; auto: cuda, then mps, then cpu
     dtype: str = 'auto'                     # float32, bfloat16, float16; auto: what is fast here
     compile: str = 'auto'                   # true, false; auto: on CUDA under Linux
@@ -136,14 +137,15 @@ def main(argv):  # noqa: C901 (a loop is read, not called)
     task = tasks.choose(c, request.augment, folder, model, device)
     epochs_to_steps(c, task)  # only now the length of the dataset is known
 
-    # model       the network itself, whose parameters the optimizers hold
-    # network     the same, as training calls it: compiled, gradients averaged over the processes
-    # eval_model  what is validated and saved as the best: the average of the weights, else model
+    # eval_model is validated and saved as the best: the model itself, or a second one that has the
+    # average of its weights. It must be copied before anything is compiled
     average = None
     eval_model = model
     if c.ema > 0:
         average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(c.ema))
         eval_model = average.module
+    # training calls the model by this wrapper, which compiles it and shares its gradients among the
+    # processes; the parameters are those of model
     network = device.for_training(model, c.recompute, c.loss_in_chunks)
 
     optimizers = optim.build(model, c.optimizer, c.learning_rate, c.muon_lr, (c.beta1, c.beta2),
@@ -176,10 +178,9 @@ def main(argv):  # noqa: C901 (a loop is read, not called)
     if c.probe_interval > 0:
         from scoring.probes import probe
     if device.type == 'cuda':
-        # mfu: the share of the speed at which this GPU multiplies large matrices
-        from scoring.flops import matmul_flops, train_flops
-        flops_per_step = train_flops(model, request.augment) * task.rows_per_step / world_size()
-        fastest_step_seconds = flops_per_step / matmul_flops(device.name, device.dtype)
+        from scoring.flops import seconds_at_full_speed
+        rows = task.rows_per_step / world_size()
+        fastest_step_seconds = seconds_at_full_speed(model, rows, device, request.augment)
 
     # ---- files, batches, clocks
     run = RunDirectory(c, config_json(request, meta, model), step, resumed)
@@ -190,7 +191,8 @@ def main(argv):  # noqa: C901 (a loop is read, not called)
     last_save_time = time.monotonic()
     # over all processes; pictures or prompts count as one token each
     tokens_per_step = task.rows_per_step * task.tokens_per_row
-    first_bad_step = torch.tensor(math.inf).to(device.name)  # whose loss is not finite
+    # the first step whose loss or gradient was not finite
+    first_bad_step = torch.tensor(math.inf).to(device.name)
 
     while True:
         # ---- what is due before this step
@@ -201,19 +203,20 @@ def main(argv):  # noqa: C901 (a loop is read, not called)
         time_to_validate = finished or step % c.eval_interval == 0
         minutes_since_save = (time.monotonic() - last_save_time) / 60
         time_to_save = c.checkpoint_minutes > 0 and minutes_since_save > c.checkpoint_minutes
-        # the signal or the clock of one process decides for all, which must go the same way
+        # all processes must go the same way, even if one alone got the signal
         time_to_save = any_process(time_to_save)
         stop_requested = any_process(bool(signals))
 
         # ---- validate, save, stop
         if time_to_validate or time_to_save or stop_requested:
-            raise_if_diverged(first_bad_step)  # weights that are not finite are not saved
+            raise_if_diverged(first_bad_step)  # before bad weights are saved; waits for the GPU
             clock.stop()
 
             metrics = None
             if time_to_validate and not stop_requested:
                 metrics = evaluate(eval_model, task, device, signals)
-                stop_requested = metrics is None  # a signal ended it; the resumed run does it again
+                if metrics is None:  # a signal interrupted it; the resumed run validates again
+                    stop_requested = True
 
             if metrics is not None:
                 raise_if_not_finite(metrics, step)
@@ -234,12 +237,13 @@ def main(argv):  # noqa: C901 (a loop is read, not called)
                 # because last.pt alone decides where a resumed run begins
                 run.log(step, 'val', metrics, lr, step * tokens_per_step, clock.training_seconds)
 
-                error = task.error(metrics)  # 1 - top1 of classes, else the loss
-                if error is None:  # DINO: losses of two steps cannot be compared, keep the latest
+                # the error is 1 - top1 for classes, else the loss. DINO has none: its losses of two
+                # steps cannot be compared, so its latest weights are kept
+                error = task.error(metrics)
+                if error is None or error < best_error:
                     run.save_weights('best', eval_model, step)
-                elif error < best_error:
-                    run.save_weights('best', eval_model, step)
-                    best_error = error
+                if error is not None:
+                    best_error = min(best_error, error)
                 if c.keep_checkpoints:
                     run.save_weights(f'step_{step}', eval_model, step)
 
@@ -253,23 +257,23 @@ def main(argv):  # noqa: C901 (a loop is read, not called)
             if stop_requested or finished:
                 break
             last_save_time = time.monotonic()
-            threads.look_anew()
+            threads.restart()
             clock.start(step)
 
         # ---- forward and backward: the gradients of all passes add up
         threads.adapt()
         optim.set_rates(optimizers, lr_factor, weight_decay_at(c, step))
-        # dropout depends on the step alone, so a resumed run draws the same numbers
-        torch.manual_seed((c.seed * 1_000_003 + step) * 1_009 + rank())
+        torch.manual_seed(dropout_seed(c, step))  # so a resumed run draws the same numbers
 
         mean_loss = 0.0
         mean_extras = Counter()
-        # of 4 passes in a step, each of 2 processes computes 2, on rows of its own
+        # of 4 passes in a step, each of 2 processes computes n_passes = 2, on other rows
         for micro_step in range(task.n_passes):
             x, y = next(batches)
             if world_size() > 1:
                 # gradients travel between the processes in the last pass alone
-                network.require_backward_grad_sync = micro_step == task.n_passes - 1
+                is_last_pass = micro_step == task.n_passes - 1
+                network.require_backward_grad_sync = is_last_pass
 
             with device.autocast:
                 objective, loss, extras = training_loss(network, x, y)
@@ -291,7 +295,8 @@ def main(argv):  # noqa: C901 (a loop is read, not called)
         if c.grad_clip > 0:
             torch.nn.utils.clip_grads_with_norm_(model.parameters(), c.grad_clip, grad_norm)
 
-        # a float16 gradient may overflow: no optimizer takes this step, and the scale goes down
+        # a float16 gradient may overflow. Then no optimizer may take this step: scaler.step would
+        # hold back only the one that has this gradient. scaler.update lowers the scale
         overflow = scaler.is_enabled() and not grad_norm.isfinite()
         for optimizer in optimizers:
             if not overflow:
@@ -299,12 +304,13 @@ def main(argv):  # noqa: C901 (a loop is read, not called)
             optimizer.zero_grad(set_to_none=True)
         scaler.update()
 
-        # remember the first step whose loss or gradient is not finite. It is looked at before the
-        # next log or validation: to look at it here would wait for the GPU
+        # remember the first step whose loss or gradient is not finite. The next log or validation
+        # looks at it: to look at it now would wait for the GPU
         is_finite = mean_loss.isfinite()
         if not scaler.is_enabled():  # a float16 gradient that overflows is no fault, see above
             is_finite = is_finite & grad_norm.isfinite()
-        first_bad_step = torch.where(is_finite, first_bad_step, first_bad_step.clamp(max=step))
+        bad_step = torch.where(is_finite, math.inf, step)
+        first_bad_step = torch.minimum(first_bad_step, bad_step)
 
         if average is not None:
             average.update_parameters(model)
@@ -319,7 +325,7 @@ def main(argv):  # noqa: C901 (a loop is read, not called)
 
             line = (f'{progress}  loss {train_loss:.4f}  lr {lr:.2e}  '
                     f'{tokens_per_step / clock.step_seconds:,.0f} {task.unit}/s')
-            if device.type == 'cuda':
+            if device.type == 'cuda':  # mfu: the share of the speed of large matrix products
                 line += f'  mfu {min(1, fastest_step_seconds / clock.step_seconds):.0%}'
             print_main(line + report.time_left(clock.seconds_left(step, c.max_iters)))
 
@@ -336,18 +342,23 @@ def main(argv):  # noqa: C901 (a loop is read, not called)
     if stop_requested:
         print_main(f'stopped at step {step}; go on with: python train.py --init_from=resume '
                    f'--out_dir={quoted(c.out_dir)}')
-        number = signals[0] if signals else signal.SIGTERM  # another process may have got it
-        return 128 + number
+        if signals:
+            return 128 + signals[0]
+        return 128 + signal.SIGTERM  # another process got the signal
     report.print_end(c, step, clock.training_seconds, tasks.commands_to_try(c, model.config))
     return None
+
+
+def dropout_seed(c, step):
+    """Another number for each seed, step and process."""
+    return (c.seed * 1_000_003 + step) * 1_009 + rank()
 
 
 # ---- loss ---------------------------------------------------------------------------------------
 
 def training_loss(network, x, y):
-    """(what the step minimizes, the loss that is logged, {name: number to log}) of a batch. A term
-    of your own, such as distillation or a second pass, goes in here, or into a network's forward,
-    as its 'penalty'."""
+    """Of a batch: (what the step minimizes, the loss that is logged, {name: number to log}). Add a
+    term of your own here, such as distillation, or return it from your network as a 'penalty'."""
     out, loss, extras = forward(network, x, y)
     objective = loss
     if 'penalty' in extras:  # counts in training alone; the loss that is logged is without it
@@ -393,8 +404,8 @@ def raise_if_not_finite(metrics, step):
 def evaluate(model, task, device, signals=()):
     """{name: mean over the validation batches}, or None if a signal came meanwhile. Each process
     computes its share of the batches, perhaps one less than another."""
-    hide_bar = None if is_main() else True  # None: hidden unless on a terminal
-    bar = tqdm(task.validation_batches(), 'validation', delay=3, leave=False, disable=hide_bar)
+    show_bar = is_main() and sys.stderr.isatty()
+    bar = tqdm(task.validation_batches(), 'validation', delay=3, leave=False, disable=not show_bar)
     sums = Counter()
     sum_of_weights = 0
     model.eval()
@@ -416,7 +427,8 @@ def evaluate(model, task, device, signals=()):
 
     total = Counter()
     for sums_of_process in distributed.gather(sums):
-        total.update(sums_of_process)
+        for name, value in sums_of_process.items():
+            total[name] += value
     total_weight = sum(distributed.gather(sum_of_weights))
     return {name: value / total_weight for name, value in total.items()}
 
@@ -429,8 +441,9 @@ def learning_rate_factor(c, step):
         return (step + 1) / (c.warmup_iters + 1)
     if c.schedule == 'constant':
         return 1.0
-    decay_iters = c.lr_decay_iters or c.max_iters
-    progress = min(1.0, (step - c.warmup_iters) / max(1, decay_iters - c.warmup_iters))
+    last_decay_step = c.lr_decay_iters or c.max_iters
+    decay_iters = max(1, last_decay_step - c.warmup_iters)
+    progress = min(1.0, (step - c.warmup_iters) / decay_iters)
     if c.schedule == 'cosine':
         height = (1 + math.cos(math.pi * progress)) / 2  # from 1 to 0
     else:

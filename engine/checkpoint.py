@@ -1,4 +1,4 @@
-"""A run directory, which is its own export:
+"""A run directory. Nothing else is needed to use its network, or to go on with the run:
 
     config.json         the settings of the run and of its network, and the tokenizer or the classes
                         of its data
@@ -104,8 +104,8 @@ def on_cpu(value):
 
 
 def digest(weights, step):
-    """sha256 of a step and of tensors with their names: it tells a flipped bit when they are
-    read."""
+    """sha256 of a step and of tensors with their names. A file whose bits have changed since it was
+    written has another one."""
     checksum = hashlib.sha256(str(step).encode())
     for name, tensor in sorted(weights.items()):
         checksum.update(f'{name} {tensor.dtype} {tuple(tensor.shape)}'.encode())
@@ -143,13 +143,14 @@ class RunDirectory:
             size_at_step = bytes_before(step, self.out / 'log.jsonl')
         else:
             size_at_step = 0
-        # from here on this process must not open the log again: that would end the lock
-        refuse_second(self.log_file, self.out)
+        # the lock comes before anything is removed. From here on this process must not open the log
+        # again: to close it again would end the lock
+        lock(self.log_file, self.out)
         if not resumed and not c.overwrite:
             check_new(self.out)  # another run may have come and gone since the first look
         self.log_file.truncate(size_at_step)
         if not resumed:
-            self.remove_old_run()
+            self.remove_old_files()
         write_file(self.out / 'config.json', lambda f: json.dump(config, f, indent=1))
 
         if c.wandb_log:
@@ -167,7 +168,8 @@ class RunDirectory:
             raise Mistake(f'{self.out} cannot be written ({e.strerror}); name another '
                           '--out_dir') from None
 
-    def remove_old_run(self):
+    def remove_old_files(self):
+        """All files of a run but the log, which is empty now and therefore not among them."""
         for name in run_files(self.out):
             (self.out / name).unlink()
 
@@ -188,7 +190,8 @@ class RunDirectory:
             self.wandb.log(curves, step=step)
         if self.tensorboard:
             for name, value in numbers.items():
-                self.tensorboard.add_scalar(f'{split}/{name}', value, step)
+                if value is not None:
+                    self.tensorboard.add_scalar(f'{split}/{name}', value, step)
 
     def save_weights(self, name, model, step):
         """Write NAME.safetensors."""
@@ -221,15 +224,15 @@ class RunDirectory:
             self.tensorboard.close()
 
 
-def refuse_second(file, what):
-    """Raises Mistake if another process has locked an open file, and locks it to the end of this
-    one. Workers that it forks do not keep such a lock."""
+def lock(file, directory):
+    """Lock an open file until this process ends. Raises Mistake if another process has locked it.
+    Workers that this process forks do not keep such a lock."""
     try:
         import fcntl
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
-        raise Mistake(f'{what} is being written by another process; wait for it, or name another '
-                      '--out_dir') from None
+        raise Mistake(f'{directory} is being written by another process; wait for it, or name '
+                      'another --out_dir') from None
     except (ImportError, OSError):  # Windows, or a file system without locks
         pass
 

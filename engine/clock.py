@@ -7,7 +7,7 @@ class Clock:
     written.
 
     training_seconds    of all steps so far, those before a resumed run included
-    step_seconds        the mean of the steps between the last two laps
+    step_seconds        the mean of the steps that the last lap measured
     """
 
     def __init__(self, training_seconds, step):
@@ -27,18 +27,19 @@ class Clock:
 
     def lap(self, step):
         """This step is done. Measure the steps since the last lap or start."""
-        self.stop()
         now = time.perf_counter()
-        self.step_seconds = (now - self.start_time) / (step + 1 - self.start_step)
-        if self.first_lap is None:  # the first step, which may compile, says nothing of the others
+        seconds = now - self.start_time
+        self.training_seconds += seconds
+        self.step_seconds = seconds / (step + 1 - self.start_step)
+        if self.first_lap is None:  # the first step, which may compile, is not in the guess
             self.first_lap = (now, step)
         self.start(step + 1)
 
-    def seconds_left(self, step, last_step):
-        """How long the run will take from the lap of this step on, validations included; None at
-        the first lap, before anybody knows."""
+    def seconds_left(self, step, max_iters):
+        """A guess how long the run will take from this step, whose lap is just over, to max_iters,
+        validations included. None at the first lap."""
         first_time, first_step = self.first_lap
         if step == first_step:
             return None
         seconds_per_step = (self.start_time - first_time) / (step - first_step)
-        return seconds_per_step * (last_step - step - 1)
+        return seconds_per_step * (max_iters - step - 1)

@@ -69,8 +69,11 @@ class Device:
         if world_size() == 1:
             return model
         device_ids = [self.name] if self.type == 'cuda' else None
-        return DistributedDataParallel(model, device_ids=device_ids, gradient_as_bucket_view=True,
-                                       forward_sync_buffers=False)
+        network = DistributedDataParallel(model, device_ids=device_ids,
+                                          gradient_as_bucket_view=True)
+        # also an argument, but with another name in another version of PyTorch
+        network.broadcast_buffers = False
+        return network
 
     def uncompiled(self):
         """A context in which networks compute as written. Validation has batches of other sizes,

@@ -1,7 +1,7 @@
 """Several processes that train one network together, on one machine or on several.
 
-torchrun starts them, and tells each one which it is in environment variables. Every function here
-does the obvious thing where there is one process alone, so no caller asks how many there are.
+torchrun starts them, and tells each one which it is in environment variables. Where there is only
+one process, every function here does the obvious thing.
 
 Two processes, say, share a step of four forward passes: each computes two of them, on other rows of
 the step's batch. DistributedDataParallel makes the mean of their gradients in the last pass, so
@@ -12,13 +12,13 @@ import os
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # now: loaded later, its functions would hold on to the process group
+import torch.distributed.nn  # now: if it is loaded later, it keeps the process group alive
 
 SET_BY_TORCHRUN = {'RANK', 'WORLD_SIZE', 'MASTER_ADDR'}
 
 
 def started_by_torchrun():
-    """Whether all of torchrun's variables are there. Batch systems may set one of them alone."""
+    """Whether all of torchrun's variables are there. Batch systems may set some of them."""
     return SET_BY_TORCHRUN <= os.environ.keys()
 
 
@@ -38,7 +38,7 @@ def is_main():
 
 
 def is_first_on_machine():
-    return os.environ.get('LOCAL_RANK', '0') == '0'
+    return not started_by_torchrun() or os.environ['LOCAL_RANK'] == '0'
 
 
 # ---- joining and leaving ------------------------------------------------------------------------
@@ -55,9 +55,8 @@ def join(device_type):
 
 
 def leave():
-    """Part from the other processes. Call this when the network is gone: DistributedDataParallel
-    holds the process group in a cycle of references, and a process whose group outlives the
-    interpreter can abort."""
+    """Part from the other processes. Call this when the network is no longer used. It keeps the
+    process group alive, and a process can abort at its end if its group is still there."""
     if not dist.is_initialized():
         return
     barrier()  # a process that ends while another still talks to it can abort too
@@ -114,6 +113,6 @@ def main_first(function, *args):
 
 
 def print_main(*words):
-    """Print in the main process alone."""
+    """Print only in the main process."""
     if is_main():
         print(*words, flush=True)

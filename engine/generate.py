@@ -42,7 +42,7 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
     block_size = model.config.block_size
     if idx.size(1) > block_size:
         warnings.warn(f'the prompt has {idx.size(1)} tokens; only its last {block_size} '
-                      '(block_size) are used')
+                      '(block_size) are used', stacklevel=2)
         idx = idx[:, -block_size:]
 
     was_training = model.training

@@ -2,9 +2,9 @@
 
 The contract. A file model_x.py beside train.py is the whole of a network x. It sets two names:
 
-  Config    a flat dataclass. `task` (a class attribute or a property) says what the network is
-            trained on, one of TASKS below. The dataset fills in those of the fields in `sizes` that
-            the config has.
+  Config    a flat dataclass. `task`, a class attribute or a property, is one of TASKS below: it
+            says what the network is trained on. The dataset sets vocab_size and other fields that
+            the function `sizes` below names, if the config has them.
   Network   a torch module: Network(config) with `config`; forward(x, y=None) -> (out, loss), the
             loss None without y; or (out, loss, extras), a dict of numbers to log, of which
             'penalty' is added to the loss in training. x, y and out of each task are in
@@ -30,7 +30,7 @@ TASKS = {
     'views': 'images',
     'icl': 'functions',
 }
-# {kind of data: the field that the configs of networks have which read it}
+# {kind of data: a field that every config has whose network reads such data}
 DATA = {'text': 'vocab_size', 'images': 'image_size', 'functions': 'n_dims'}
 # {kind of data: a dataset that needs no download}
 SMALL_DATASET = {'text': 'stdlib', 'images': 'shapes', 'functions': 'linear'}
@@ -74,9 +74,9 @@ def config_from(Config, settings):
 
 
 def is_raised_by_a_network(e):
-    """Whether a `raise` statement of a model_x.py raised this ValueError: such a file raises
-    ValueError where the house raises Mistake, of which it knows nothing. A ValueError that Python
-    raised by itself, as for `a, b = 1, 2, 3`, is a bug."""
+    """Whether a `raise` statement of a model_x.py raised this ValueError. Such a file imports
+    nothing from engine/, so it raises ValueError where other files raise Mistake. A ValueError that
+    Python raised by itself, as for `a, b = 1, 2, 3`, is a bug."""
     last_call = e.__traceback__
     while last_call.tb_next is not None:
         last_call = last_call.tb_next
@@ -112,18 +112,20 @@ def grid(c):
 
 # ---- networks and datasets ----------------------------------------------------------------------
 
-def config_for(name, requested, meta, folder='the dataset'):
-    """The config of a network for a dataset with this meta.json, with the settings requested.
-    Raises Mistake if the network does not read such data."""
+def config_for(name, network_settings, meta, folder='the dataset'):
+    """The config of a network with these settings, for a dataset with this meta.json. Raises
+    Mistake if the network does not read such data."""
     Config = network(name)[1]
     kind = meta['kind']
-    if not hasattr(Config, DATA.get(kind, '')):
-        raise unreadable(name, [k for k in DATA if hasattr(Config, DATA[k])], kind, folder)
+    readable = [k for k, field in DATA.items() if hasattr(Config, field)]
+    if kind not in readable:
+        raise unreadable(name, readable, kind, folder)
+
     decided = {k: v for k, v in sizes(meta).items() if hasattr(Config, k)}
-    config = config_from(Config, decided | requested)
+    config = config_from(Config, decided | network_settings)
     if config.task == 'masked_text':
-        decided['vocab_size'] += 1  # [MASK]
-        config.vocab_size = requested.get('vocab_size', decided['vocab_size'])
+        decided['vocab_size'] += 1  # [MASK] comes after the tokens of the dataset
+        config = config_from(Config, decided | network_settings)
     if kind_of(config) != kind:
         raise unreadable(name, [kind_of(config)], kind, folder)
     check_sizes(config, decided, folder)
@@ -133,17 +135,17 @@ def config_for(name, requested, meta, folder='the dataset'):
 def unreadable(name, kinds, kind, folder):
     """The Mistake for a network that reads the kinds of data `kinds`, and not the one in a folder.
     It says what to type."""
-    for kind_to_read in kinds:
-        dataset = SMALL_DATASET[kind_to_read]
-        command = f'python train.py --model={name} --dataset={dataset}'
-        paths = sorted((HERE / 'config').glob(f'*train_*{name}_{dataset}.py'))
-        configs = [path.name for path in paths if read_file(str(path)).get('model') == name]
-        if configs:
-            command = f'python train.py config/{configs[0]}'
-        return Mistake(f'{folder} holds {kind}, model={name} with these settings reads '
-                       f'{" or ".join(kinds)}; type {command}')
-    return Mistake(f'{folder} holds {kind}, model={name} does not read that; choose another '
-                   '--dataset or --model')
+    if not kinds:
+        return Mistake(f'{folder} holds {kind}, model={name} does not read that; choose another '
+                       '--dataset or --model')
+    dataset = SMALL_DATASET[kinds[0]]
+    command = f'python train.py --model={name} --dataset={dataset}'
+    paths = sorted((HERE / 'config').glob(f'*train_*{name}_{dataset}.py'))
+    configs = [path.name for path in paths if read_file(str(path)).get('model') == name]
+    if configs:
+        command = f'python train.py config/{configs[0]}'
+    return Mistake(f'{folder} holds {kind}, model={name} with these settings reads '
+                   f'{" or ".join(kinds)}; type {command}')
 
 
 def check_sizes(config, decided, folder):
@@ -160,8 +162,8 @@ def check_sizes(config, decided, folder):
 
 
 def sizes(meta):
-    """The config fields that a dataset with this meta.json decides. 0 turns off what it does not
-    hold."""
+    """The config fields that a dataset with this meta.json decides. A dataset without pictures sets
+    image_size to 0, one without functions n_dims."""
     if meta['kind'] == 'text':
         return {'vocab_size': meta['vocab_size'], 'image_size': 0, 'n_dims': 0}
     if meta['kind'] == 'functions':

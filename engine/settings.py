@@ -93,8 +93,9 @@ def split(argv):
 
 def read_file(path):
     """{name: value} of a config file."""
-    if not path.endswith('.py') or not os.path.isfile(path):  # a stranger's picture must not run
-        names = [str(file) for file in Path('config').glob('*.py')]
+    # a config file is run as Python, and nothing but a .py file may be run
+    if not path.endswith('.py') or not os.path.isfile(path):
+        names = [f'config/{file.name}' for file in (HERE / 'config').glob('*.py')]
         near = difflib.get_close_matches(path, names, 1, 0.4)
         hint = f'did you mean {near[0]}?' if near else 'settings are typed --name=value'
         raise Mistake(f'no config file {path}; {hint}')
@@ -135,23 +136,34 @@ def check(requested, *classes):
 
 
 def cast(value, want, typed):
-    """A value as the type of its field: a typed word, which is always a string, or a value of a
-    config file. Raises ValueError or SyntaxError where it does not fit."""
-    if want is str and isinstance(value, (str, bool)):
+    """A value as the type of its field. It is a typed word, which is always a string, or a value of
+    a config file. Raises ValueError or SyntaxError where it does not fit."""
+    if want is str:
+        if not isinstance(value, (str, bool)):
+            raise ValueError
         return show(value)  # a file may say compile = True
     if typed:
-        word = value.capitalize() if want is bool else value  # Python's True, for true
+        word = value.capitalize() if want is bool else value  # Python says True, people type true
         value = ast.literal_eval(word)
+
+    if want == int | tuple:
+        return cast_size(value)
     if want is float and type(value) is int:
-        value = float(value)
-    if want == int | tuple:  # a size: n, or height and width
-        if isinstance(value, list):
-            value = tuple(value)
-        is_pair = isinstance(value, tuple) and [type(n) for n in value] == [int, int]
-        want = tuple if is_pair else int
+        return float(value)
     if type(value) is not want:
         raise ValueError
     return value
+
+
+def cast_size(value):
+    """A size of pictures or patches: an int, or a pair of two, height and width."""
+    if isinstance(value, (tuple, list)):
+        height, width = value  # ValueError if these are not two
+        if type(height) is int and type(width) is int:
+            return height, width
+    elif type(value) is int:
+        return value
+    raise ValueError
 
 
 def filled(cls, values):
@@ -208,6 +220,7 @@ def show(value):
 def meanings(cls):
     """{field name: the comment beside it} of a dataclass, read from its source."""
     comments = {}
+    # such as `    n_layer: int = 12   # how many layers`, with two spaces before the #
     for parent in reversed(cls.__mro__):  # the class itself comes last
         if dataclasses.is_dataclass(parent):
             source = inspect.getsource(parent)
@@ -240,7 +253,7 @@ def in_one_line(e):
     """What a user is told of an expected error; '' of any other, which is a bug."""
     text = str(e)
     if isinstance(e, Mistake):
-        # a process that reads pictures sends its traceback in front
+        # if it comes from a process that reads pictures, a traceback stands before it
         return text.rpartition('engine.settings.Mistake: ')[2]
     if isinstance(e, ModuleNotFoundError) and e.name in OPTIONAL:
         return f'this needs a library that is missing: pip install {OPTIONAL[e.name]}'

@@ -19,10 +19,11 @@ AT_LEAST_ONE = ('batch_size', 'gradient_accumulation_steps', 'eval_interval', 'e
                 'log_interval')
 NOT_NEGATIVE = ('max_iters', 'epochs', 'warmup_iters', 'warmup_epochs', 'lr_decay_iters',
                 'eval_epochs', 'muon_lr', 'min_lr', 'weight_decay', 'grad_clip', 'probe_interval',
-                'checkpoint_minutes', 'seed', 'sparsity', 'curriculum')
+                'checkpoint_minutes', 'sparsity', 'curriculum')
 RANGES = {  # {(least, most): settings of train.py}
     (1, NO_LIMIT): AT_LEAST_ONE,
     (0, NO_LIMIT): NOT_NEGATIVE,
+    (0, 2 ** 32 - 1): ('seed',),
     (1e-30, NO_LIMIT): ('learning_rate',),
     (1e-9, 1): ('train_share',),
     (-1, NO_LIMIT): ('weight_decay_end', 'workers'),
@@ -61,9 +62,9 @@ def read(argv, TrainConfig, AugmentConfig):
         for name in ('init_from', 'out_dir', 'model', 'data_dir'):
             requested.setdefault(name, Requested(getattr(TrainConfig, name)))
         if init_from == 'resume':
-            values, checkpoint = trained.resumed(requested, *classes)
+            values, checkpoint = trained.settings_to_resume(requested, *classes)
         else:
-            values, checkpoint = trained.fine_tuned(requested, names_a_file, *classes)
+            values, checkpoint = trained.settings_to_fine_tune(requested, names_a_file, *classes)
 
     check_names_are_free(values['model'], *classes)
     config = filled(TrainConfig, values)
@@ -76,24 +77,21 @@ def read(argv, TrainConfig, AugmentConfig):
 
 
 def with_default_config(typed, *classes):
-    """Settings that were typed, {name: Requested}, over those of the default config. Its sizes are
-    those of its own network: another one takes settings of training alone. A run of another network
-    or dataset gets a directory of its own."""
-    requested = collect([str(HERE / DEFAULT_CONFIG)])
-    default_model = requested['model'].value
-    default_dataset = requested['dataset'].value
-    default_out_dir = requested['out_dir']
-    requested.update(typed)
+    """Settings that were typed, {name: Requested}, and where none was typed that of the default
+    config. The sizes in this file are for its own network, so another network takes only its
+    settings of training. Another network or dataset gets another run directory."""
+    default = collect([str(HERE / DEFAULT_CONFIG)])
+    model = typed.get('model', default['model']).value
+    dataset = typed.get('dataset', default['dataset']).value
+    is_default_model = model == default['model'].value
+    is_default_dataset = dataset == default['dataset'].value
 
-    model = requested['model'].value
-    dataset = requested['dataset'].value
-    if (model, dataset) != (default_model, default_dataset):
-        default_out_dir = Requested(f'out/{model}_{dataset}', default_out_dir.source)
-    if model != default_model:
-        of_training = names_of_fields(*classes)
-        for name in requested.keys() - typed.keys() - of_training:
-            del requested[name]
-    return requested | {'out_dir': typed.get('out_dir', default_out_dir)}
+    if not is_default_model:
+        training_names = names_of_fields(*classes)
+        default = {name: setting for name, setting in default.items() if name in training_names}
+    if not is_default_model or not is_default_dataset:
+        default['out_dir'] = Requested(f'out/{model}_{dataset}', DEFAULT_CONFIG)
+    return default | typed
 
 
 def build_network(request, meta, folder):

@@ -6,8 +6,9 @@ import torch
 
 from engine.distributed import print_main, world_size
 
-SECONDS_BETWEEN_LOOKS = 0.5
-CROWDED_BELOW = 0.85    # the share of its threads' time that a process gets; 0.97 where it is alone
+SECONDS_MEASURED = 0.5
+# CPU time of the process over threads times time: 0.97 where no other program runs
+CROWDED_BELOW = 0.85
 FIRST_PATIENCE = 15.0   # seconds with one thread fewer, before one more is tried
 MOST_PATIENCE = 120.0
 
@@ -18,8 +19,8 @@ class Threads:
     15 s, and each time after twice as long. Does nothing on GPUs, with several processes, or where
     the user has set OMP_NUM_THREADS.
 
-    GOMP_SPINCOUNT (engine/__init__.py) alone is not enough: beside an endless loop on one of two
-    cores, two threads kept 0.31 of their speed, one thread has 0.59 of it."""
+    GOMP_SPINCOUNT (engine/__init__.py) is not enough. Where an endless loop took one of two cores,
+    training with two threads kept 0.31 of its speed, with one thread 0.59."""
 
     def __init__(self, device_type):
         self.most = torch.get_num_threads()
@@ -28,10 +29,10 @@ class Threads:
         self.active = on_cpu_alone and self.most > 1 and not user_has_chosen
         self.patience = FIRST_PATIENCE
         self.try_more_at = 0.0
-        self.look_anew()
+        self.restart()
 
-    def look_anew(self):
-        """Measure from now on: after a validation, whose files make the threads wait too."""
+    def restart(self):
+        """Measure from now on. Called after a validation, whose files make the threads wait too."""
         self.wall_before = time.perf_counter()
         self.used_before = time.process_time()
 
@@ -39,12 +40,12 @@ class Threads:
         """Take one thread fewer or one more, if it is time. Called before each step."""
         now = time.perf_counter()
         elapsed = now - self.wall_before
-        if not self.active or elapsed < SECONDS_BETWEEN_LOOKS:
+        if not self.active or elapsed < SECONDS_MEASURED:
             return
         threads = torch.get_num_threads()
         used = time.process_time() - self.used_before
         crowded = used < CROWDED_BELOW * threads * elapsed
-        self.look_anew()
+        self.restart()
         if crowded and threads > 1:
             self.use_fewer(threads - 1, now)
         elif not crowded and threads < self.most and now > self.try_more_at:

@@ -13,6 +13,7 @@ from safetensors import safe_open
 
 from engine.checkpoint import (digest, run_files, on_cpu, run_directory, weights_of, write_file,
                                write_weights)
+from engine.distributed import print_main
 from engine.fast import speed_up
 from engine.networks import config_from, grid, network, size
 from engine.settings import Mistake, Requested, check, collect, filled, reading, show
@@ -41,7 +42,7 @@ def open_run(path, name=''):
     run['weights'], run['step'] = read_weights(weights_file)
     Network = network(run['model'])[0]
     if hasattr(Network, 'opened'):
-        run = Network.opened(run)
+        run = Network.opened(run)  # of another network, such as a teacher's
     if name in ('', run['model']):
         return run
 
@@ -56,8 +57,8 @@ def open_run(path, name=''):
 
 
 def write_run(out_dir, model, settings, data):
-    """A run directory of a network that others have trained, without last.pt. settings: with which
-    it would be trained on; data: what config.json says of its dataset."""
+    """A run directory of a network that others have trained, without last.pt. settings: those of
+    its training, for fine-tuning; data: what config.json says of its dataset."""
     out = Path(out_dir)
     out.mkdir(parents=True, exist_ok=True)
     for name in run_files(out):
@@ -127,7 +128,7 @@ def as_classifier(run):
 
 # ---- training goes on from one ------------------------------------------------------------------
 
-def resumed(requested, *classes):
+def settings_to_resume(requested, *classes):
     """(settings, run) of a run that goes on: its own settings, and what was typed. requested:
     {name: Requested}; run: config.json and last.pt in one dict."""
     out_dir = str(requested['out_dir'].value)
@@ -135,20 +136,23 @@ def resumed(requested, *classes):
     Config = network(run['model'])[1]
     old = settings_of(run, *classes) | run['network']
 
-    changed = {}
+    typed = {}
+    ignored = []
     for name, value in check(requested, *classes, Config).items():
-        is_default = requested[name].source == ''
-        if not is_default and not same_value(value, old.get(name)):
-            changed[name] = value
-    typed = {name: value for name, value in changed.items() if requested[name].is_typed}
+        if same_value(value, old.get(name)):
+            continue
+        if requested[name].is_typed:
+            typed[name] = value
+        elif requested[name].source:  # a config file
+            ignored.append(name)
     refuse_changes(typed, old, FIXED | {f.name for f in dataclasses.fields(Config)}, out_dir)
 
     of_this_start = {'init_from': 'resume', 'out_dir': out_dir, 'overwrite': False,
                      'eval_only': typed.get('eval_only', False)}
-    ignored = sorted(changed.keys() - typed.keys() - of_this_start.keys())
+    ignored = sorted(set(ignored) - of_this_start.keys())
     if ignored:
-        print(f"resuming with the settings of the run, not the config file's {', '.join(ignored)}; "
-              'type what you want to change')
+        print_main(f"resuming with the settings of the run, not the config file's "
+                   f"{', '.join(ignored)}; type what you want to change")
     return old | typed | of_this_start, run
 
 
@@ -168,7 +172,7 @@ def refuse_changes(typed, old, fixed, out_dir):
                   '--out_dir')
 
 
-def fine_tuned(requested, names_a_file, *classes):
+def settings_to_fine_tune(requested, names_a_file, *classes):
     """(settings, run) of a new run from trained weights. Where no config file is named, the
     settings of their training stand behind what is typed."""
     path = str(requested['init_from'].value)
@@ -221,6 +225,7 @@ def restore(last, average, optimizers, scaler):
         average.module.load_state_dict(last['average'], strict=False)
         average.n_averaged.fill_(last['step'])
     for optimizer, state in zip(optimizers, last['optimizers'], strict=True):
+        # a rate that was typed for the resumed run stands in its groups, so they stay
         groups_now = optimizer.state_dict()['param_groups']
         optimizer.load_state_dict({'state': state['state'], 'param_groups': groups_now})
 
@@ -291,31 +296,31 @@ def check_fits(weights, wanted, changes):
     if not wrong:
         return
     changed = ', '.join(f'{name}={show(value)}' for name, value in changes.items())
-    raise Mistake(f'the weights do not fit {changed} ({min(wrong)} differs); leave out what '
-                  'config.json of their run says otherwise')
+    raise Mistake(f'the weights do not fit {changed} ({min(wrong)} differs); type only '
+                  'settings that agree with config.json of their run')
 
 
 # ---- networks and datasets ----------------------------------------------------------------------
 
-def fitted(c, requested, run, meta, folder):
-    """A trained network for the dataset in `folder`, with the settings requested; of a resumed run
+def fitted(c, network_settings, run, meta, folder):
+    """A trained network for the dataset in `folder`, with these settings; of a resumed run
     exactly as that left it. c: the run's TrainConfig. Raises Mistake where network and dataset do
     not fit."""
     check_reads(run, meta, folder)
     new_head = 'headless' in run or c.new_head
     if c.init_from == 'resume':
         new_head = False
-        requested = {}
+        network_settings = {}
     Config = network(run['model'])[1]
     classifies = meta['kind'] == 'images' and hasattr(Config, 'num_classes')
     if new_head and not classifies:
         raise Mistake(f'model={run["model"]} has no classifier to replace; leave new_head out, or '
                       'give --model of one')
     if new_head:
-        requested = {'num_classes': len(meta['classes'])} | requested
+        network_settings = {'num_classes': len(meta['classes'])} | network_settings
     elif classifies:
         check_classes(run, meta['classes'], folder)
-    return load_model(run, new_head, **requested)
+    return load_model(run, new_head, **network_settings)
 
 
 def check_reads(run, meta, folder, name='the network'):

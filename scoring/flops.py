@@ -30,6 +30,12 @@ def train_flops(model, augment=None):
         return 0
 
 
+def seconds_at_full_speed(model, rows, device, augment=None):
+    """How long a step on so many rows would take a device that computed as fast as it multiplies
+    large matrices. augment: as in `batch`."""
+    return train_flops(model, augment) * rows / matmul_flops(device.name, device.dtype)
+
+
 def matmul_flops(device, dtype):
     """Operations per second of a product of two large n x n matrices: the best of those that fit in a tenth of a
     second, after one that warms up."""
