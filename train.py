@@ -83,7 +83,7 @@ class TrainConfig:
     eval_only: bool = False                 # validate, print, write nothing
     target_loss: float = 0.0                # stop at a validation loss this low; 0: never
     log_interval: int = 10                  # steps between printed and logged training losses
-    probe_interval: int = 0                 # score features at validations it divides; 0: never
+    probe_interval: int = 0                 # pictures: steps between scores of features; 0: never
     telemetry: bool = False                 # log R^c, sparsity and objective of every layer
     keep_checkpoints: bool = False          # keep the weights of every validation
     checkpoint_minutes: float = 15.0        # write last.pt between validations too; 0: never
@@ -105,7 +105,7 @@ ADVICE = ('give a lower --learning_rate; --init_from=resume goes on from the las
           'there is one')
 
 
-def main(argv):  # noqa: C901 (a loop is read, not called)
+def main(argv):  # noqa: C901 (long, because the loop stands in it whole)
     """Returns the exit code: 128 + the signal's number after a signal, else None."""
     if '--help' in argv or '-h' in argv:
         print(start.help_for(argv, __doc__, TrainConfig, AugmentConfig))
@@ -131,21 +131,22 @@ def main(argv):  # noqa: C901 (a loop is read, not called)
     meta = files.read_meta(folder)
 
     torch.manual_seed(c.seed)
-    model = start.build_network(request, meta, folder)  # with trained weights, if it goes on
+    model = start.build_network(request, meta, folder)  # with trained weights, if there are any
     model.train().to(device.name)
 
     task = tasks.choose(c, request.augment, folder, model, device)
     epochs_to_steps(c, task)  # only now the length of the dataset is known
 
-    # eval_model is validated and saved as the best: the model itself, or a second one that has the
-    # average of its weights. It must be copied before anything is compiled
+    # one network, four names:
+    #   model       what the optimizers change, and what last.pt holds
+    #   average     a copy with the running mean of its weights, made before it is compiled; or None
+    #   eval_model  what is validated, and saved as the best: the average, or model if there is none
+    #   network     model as training calls it: compiled, its gradients shared among the processes
     average = None
     eval_model = model
     if c.ema > 0:
         average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(c.ema))
         eval_model = average.module
-    # training calls the model by this wrapper, which compiles it and shares its gradients among the
-    # processes; the parameters are those of model
     network = device.for_training(model, c.recompute, c.loss_in_chunks)
 
     optimizers = optim.build(model, c.optimizer, c.learning_rate, c.muon_lr, (c.beta1, c.beta2),
@@ -179,6 +180,7 @@ def main(argv):  # noqa: C901 (a loop is read, not called)
         from scoring.probes import probe
     if device.type == 'cuda':
         from scoring.flops import seconds_at_full_speed
+        # how long a step would take at the speed at which the GPU multiplies large matrices
         rows = task.rows_per_step / world_size()
         fastest_step_seconds = seconds_at_full_speed(model, rows, device, request.augment)
 
@@ -240,7 +242,8 @@ def main(argv):  # noqa: C901 (a loop is read, not called)
                 # the error is 1 - top1 for classes, else the loss. DINO has none: its losses of two
                 # steps cannot be compared, so its latest weights are kept
                 error = task.error(metrics)
-                if error is None or error < best_error:
+                is_best = error is None or error < best_error
+                if is_best:
                     run.save_weights('best', eval_model, step)
                 if error is not None:
                     best_error = min(best_error, error)
@@ -267,7 +270,7 @@ def main(argv):  # noqa: C901 (a loop is read, not called)
 
         mean_loss = 0.0
         mean_extras = Counter()
-        # of 4 passes in a step, each of 2 processes computes n_passes = 2, on other rows
+        # with 2 processes, n_passes is half of gradient_accumulation_steps: each has other rows
         for micro_step in range(task.n_passes):
             x, y = next(batches)
             if world_size() > 1:
@@ -295,14 +298,15 @@ def main(argv):  # noqa: C901 (a loop is read, not called)
         if c.grad_clip > 0:
             torch.nn.utils.clip_grads_with_norm_(model.parameters(), c.grad_clip, grad_norm)
 
-        # a float16 gradient may overflow. Then no optimizer may take this step: scaler.step would
-        # hold back only the one that has this gradient. scaler.update lowers the scale
+        # If a float16 gradient overflows, scaler.step leaves out the optimizer that has it. Here no
+        # optimizer takes this step, and scaler.update lowers the scale for the next one
         overflow = scaler.is_enabled() and not grad_norm.isfinite()
-        for optimizer in optimizers:
-            if not overflow:
+        if not overflow:
+            for optimizer in optimizers:
                 scaler.step(optimizer)
-            optimizer.zero_grad(set_to_none=True)
         scaler.update()
+        for optimizer in optimizers:
+            optimizer.zero_grad(set_to_none=True)
 
         # remember the first step whose loss or gradient is not finite. The next log or validation
         # looks at it: to look at it now would wait for the GPU
@@ -369,9 +373,10 @@ def training_loss(network, x, y):
 def forward(network, x, y):
     """(out, loss, extras) of a network, which returns that or (out, loss) alone."""
     returned = network(x, y)
-    if len(returned) == 2:
-        return *returned, {}
-    return returned
+    if len(returned) == 3:
+        return returned
+    out, loss = returned
+    return out, loss, {}
 
 
 def numbers_of(extras):
@@ -418,7 +423,8 @@ def evaluate(model, task, device, signals=()):
             weight, metrics = task.metrics(out, loss, y)
             sum_of_weights += weight
             for name, number in numbers_of(extras).items():
-                metrics.setdefault(name, number)  # a name of the task stays the task's
+                if name not in metrics:
+                    metrics[name] = number
             for name, value in metrics.items():
                 sums[name] += float(value) * weight
     model.train()
@@ -443,11 +449,11 @@ def learning_rate_factor(c, step):
         return 1.0
     last_decay_step = c.lr_decay_iters or c.max_iters
     decay_iters = max(1, last_decay_step - c.warmup_iters)
-    progress = min(1.0, (step - c.warmup_iters) / decay_iters)
+    fraction = min(1.0, (step - c.warmup_iters) / decay_iters)
     if c.schedule == 'cosine':
-        height = (1 + math.cos(math.pi * progress)) / 2  # from 1 to 0
+        height = (1 + math.cos(math.pi * fraction)) / 2  # from 1 to 0
     else:
-        height = 1 - progress
+        height = 1 - fraction
     lowest = c.min_lr / c.learning_rate
     return lowest + (1 - lowest) * height
 
@@ -456,8 +462,8 @@ def weight_decay_at(c, step):
     """The weight decay at a step: a cosine from weight_decay to weight_decay_end."""
     if c.weight_decay_end < 0:
         return c.weight_decay
-    progress = min(1.0, step / max(1, c.max_iters))
-    height = (1 + math.cos(math.pi * progress)) / 2  # from 1 to 0
+    fraction = min(1.0, step / max(1, c.max_iters))
+    height = (1 + math.cos(math.pi * fraction)) / 2  # from 1 to 0
     return c.weight_decay_end + (c.weight_decay - c.weight_decay_end) * height
 
 

@@ -104,8 +104,8 @@ def on_cpu(value):
 
 
 def digest(weights, step):
-    """sha256 of a step and of tensors with their names. A file whose bits have changed since it was
-    written has another one."""
+    """The sha256 checksum of a step and of tensors with their names. It shows whether a file has
+    changed since it was written."""
     checksum = hashlib.sha256(str(step).encode())
     for name, tensor in sorted(weights.items()):
         checksum.update(f'{name} {tensor.dtype} {tuple(tensor.shape)}'.encode())
@@ -139,12 +139,10 @@ class RunDirectory:
             from torch.utils.tensorboard import SummaryWriter
 
         self.open_log()
-        if resumed:
+        if resumed:  # read before the lock is taken: to close the log later would end the lock
             size_at_step = bytes_before(step, self.out / 'log.jsonl')
         else:
             size_at_step = 0
-        # the lock comes before anything is removed. From here on this process must not open the log
-        # again: to close it again would end the lock
         lock(self.log_file, self.out)
         if not resumed and not c.overwrite:
             check_new(self.out)  # another run may have come and gone since the first look

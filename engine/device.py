@@ -192,7 +192,7 @@ def compile_network(model, in_one_piece):
     # without this a backward pass that cannot be compiled ends the run
     torch._functorch.config.force_non_lazy_backward_lowering = True
     torch._dynamo.config.recompile_limit = 64  # a curriculum has a graph for each prompt length
-    # it would cut layers into parts, so that gradients travel early
+    # DDP makes the compiler cut layers into parts, to send gradients earlier
     torch._dynamo.config.optimize_ddp = False
     layers = repeated_layers(model)
     if in_one_piece or not layers:

@@ -38,7 +38,7 @@ def is_main():
 
 
 def is_first_on_machine():
-    return not started_by_torchrun() or os.environ['LOCAL_RANK'] == '0'
+    return not started_by_torchrun() or os.environ.get('LOCAL_RANK', '0') == '0'
 
 
 # ---- joining and leaving ------------------------------------------------------------------------

@@ -30,7 +30,7 @@ TASKS = {
     'views': 'images',
     'icl': 'functions',
 }
-# {kind of data: a field that every config has whose network reads such data}
+# {kind of data: the field by which one tells that a network reads it}
 DATA = {'text': 'vocab_size', 'images': 'image_size', 'functions': 'n_dims'}
 # {kind of data: a dataset that needs no download}
 SMALL_DATASET = {'text': 'stdlib', 'images': 'shapes', 'functions': 'linear'}
@@ -124,7 +124,8 @@ def config_for(name, network_settings, meta, folder='the dataset'):
     decided = {k: v for k, v in sizes(meta).items() if hasattr(Config, k)}
     config = config_from(Config, decided | network_settings)
     if config.task == 'masked_text':
-        decided['vocab_size'] += 1  # [MASK] comes after the tokens of the dataset
+        # only the config knows its task; [MASK] comes after the tokens of the dataset
+        decided['vocab_size'] += 1
         config = config_from(Config, decided | network_settings)
     if kind_of(config) != kind:
         raise unreadable(name, [kind_of(config)], kind, folder)

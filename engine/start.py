@@ -1,10 +1,10 @@
 """What a command line asks train.py for: a new run, one that goes on, or one that is fine-tuned.
 
-Settings typed on the command line always win. What stands behind them depends on the start:
+A setting that is typed on the command line always counts. Where none is typed, it comes from:
 
-    from scratch    the config files that are named; without any, config/train_aot_stdlib.py
-    resumed         the settings of the run; a config file that is named again is not read
-    fine-tuned      the config files that are named, or else the settings of the network's own run
+    a new run       the config files that are named, or else config/train_aot_stdlib.py
+    resumed         config.json of the run; what a config file says is ignored
+    fine-tuned      the config files that are named, or else config.json of the trained network
 """
 import dataclasses
 
@@ -77,9 +77,9 @@ def read(argv, TrainConfig, AugmentConfig):
 
 
 def with_default_config(typed, *classes):
-    """Settings that were typed, {name: Requested}, and where none was typed that of the default
-    config. The sizes in this file are for its own network, so another network takes only its
-    settings of training. Another network or dataset gets another run directory."""
+    """The settings of the default config, with those in their place that were typed; both are
+    {name: Requested}. The sizes in that file are for its own network, so another network takes only
+    its settings of training. Another network or dataset gets another run directory."""
     default = collect([str(HERE / DEFAULT_CONFIG)])
     model = typed.get('model', default['model']).value
     dataset = typed.get('dataset', default['dataset']).value
@@ -165,7 +165,7 @@ def names_of_fields(*classes):
 
 
 def steps_win_over_epochs(c, requested):
-    """A length in steps that is typed takes the place of one in epochs that is not."""
+    """Who types --max_iters means steps, also where a config file gives epochs."""
     def is_typed(name):
         return name in requested and requested[name].is_typed
 

@@ -42,7 +42,7 @@ def open_run(path, name=''):
     run['weights'], run['step'] = read_weights(weights_file)
     Network = network(run['model'])[0]
     if hasattr(Network, 'opened'):
-        run = Network.opened(run)  # of another network, such as a teacher's
+        run = Network.opened(run)  # the run of a network inside this one, such as a teacher
     if name in ('', run['model']):
         return run
 
@@ -105,6 +105,8 @@ def as_classifier(run):
     """A masked autoencoder as the classifier that can start from its encoder: patch map, class
     token, positions (trained from now on), layers and final LayerNorm. `fitted` adds the head that
     it lacks."""
+    # of a masked autoencoder: the network that classifies with its encoder, and settings that this
+    # one must have
     name, changes = network(run['model'])[0].classifier
     Network, Config = network(name)
     fields = {f.name for f in dataclasses.fields(Config)}
@@ -136,14 +138,14 @@ def settings_to_resume(requested, *classes):
     Config = network(run['model'])[1]
     old = settings_of(run, *classes) | run['network']
 
-    typed = {}
-    ignored = []
+    typed = {}    # what changes the run
+    ignored = []  # what a config file says otherwise than the run
     for name, value in check(requested, *classes, Config).items():
         if same_value(value, old.get(name)):
             continue
         if requested[name].is_typed:
             typed[name] = value
-        elif requested[name].source:  # a config file
+        elif requested[name].source:
             ignored.append(name)
     refuse_changes(typed, old, FIXED | {f.name for f in dataclasses.fields(Config)}, out_dir)
 
@@ -225,7 +227,7 @@ def restore(last, average, optimizers, scaler):
         average.module.load_state_dict(last['average'], strict=False)
         average.n_averaged.fill_(last['step'])
     for optimizer, state in zip(optimizers, last['optimizers'], strict=True):
-        # a rate that was typed for the resumed run stands in its groups, so they stay
+        # the groups stay those of the resumed run, because its rates may have been typed anew
         groups_now = optimizer.state_dict()['param_groups']
         optimizer.load_state_dict({'state': state['state'], 'param_groups': groups_now})
 
@@ -272,9 +274,9 @@ def fresh_head(model):
 
 def has_other_positions(old, new):
     """Whether pictures have another size, in the same patches."""
-    if getattr(old, 'image_size', 0) == getattr(new, 'image_size', 0):
-        return False
-    return old.patch_size == new.patch_size
+    same_size = getattr(old, 'image_size', 0) == getattr(new, 'image_size', 0)
+    same_patches = getattr(old, 'patch_size', 0) == getattr(new, 'patch_size', 0)
+    return same_patches and not same_size
 
 
 def resize_positions(pos, old, new):
