@@ -13,7 +13,6 @@
 
 How each score is computed is in scoring/.
 """
-import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,16 +21,18 @@ import engine  # before torch
 from analysis.panels import say_table
 from engine import plots, settings
 from engine.checkpoint import run_directory
-from engine.device import autocast, choose_device, choose_dtype
+from engine.device import Device
+from engine.networks import task_of
+from engine.report import metrics_line
 from engine.settings import Mistake
 from engine.trained import check_classes, from_command_line, heading, load_model, open_run
 from scoring import benchmarks, confusion, probes, regression, splits
 from tasks import augment
 from tasks.pictures import ImageSplit
 from tasks.regression import Prompts
-from tasks.shown import dataset_of
-from tasks.text import MaskedTextSplit, TextSplit
+from tasks.dataset import dataset_of
 from tasks.tokenizer import Tokenizer
+from train import TrainConfig, sum_metrics
 
 
 @dataclass
@@ -63,23 +64,26 @@ class EvalConfig:
     overwrite: bool = False         # replace the pictures and tables of --confusion and functions if they exist
 
 
-PICTURES, TEXT = ('image', 'masked_image'), ('text', 'masked_text')
-ONLY_FOR = {'dataset': (*PICTURES, *TEXT, 'icl'), 'split': (*PICTURES, *TEXT), 'probe': PICTURES, 'knn': PICTURES,
+PICTURES = ('image', 'masked_image')
+TEXT = ('text', 'masked_text')
+OWN = 'another task'  # one for which this file has no words of its own
+ONLY_FOR = {'dataset': (*PICTURES, *TEXT, OWN, 'icl'), 'split': (*PICTURES, *TEXT, OWN), 'probe': PICTURES, 'knn': PICTURES,
             'layer': PICTURES, 'train_share': PICTURES, 'eval_view': PICTURES, 'eval_crop': PICTURES,
             'real': ('image',), 'stride': ('--benchmarks',), 'detokenize': ('--benchmarks',),
-            'results': ('--benchmarks', 'icl'), 'verify': (*PICTURES, *TEXT), 'beside': ('icl',), 'prompts': ('icl',),
+            'results': ('--benchmarks', 'icl'), 'verify': (*PICTURES, *TEXT, OWN), 'beside': ('icl',), 'prompts': ('icl',),
             'overwrite': ('icl', 'image'), 'confusion': ('image',)}
 
 
-def pictures(c, run, model, autocast):
+def pictures(c, run, model, device):
     """Scores of a classifier or a masked autoencoder, or of its frozen features."""
     folder, split = dataset_of(c, run)
     images, features = ImageSplit(folder, split, c.workers), c.probe or c.knn
     view = c.eval_view or ('squash' if features else '')
     changes = {'eval_view': 'crop' if c.eval_crop else view, 'eval_crop': c.eval_crop}
-    how = autocast, c.batch_size, augment.config_of(run, **{k: v for k, v in changes.items() if v}).view
+    changes = {name: value for name, value in changes.items() if value}
+    how = device.autocast, c.batch_size, augment.config_of(run, **changes).view
     if c.real or c.confusion or model.config.task == 'image' and not features:
-        classify(c, run, model, images, how)
+        classify(c, run, model, device, images, how, changes)
     if features:
         settings.check_ranges(c, {(0, len(model.layers)): ['layer']})
         if c.layer:
@@ -109,15 +113,18 @@ def probe(c, run, model, images, how):
         print(f'{k} nearest neighbours: top-1 {probes.nearest_neighbours(train, test, classes, k):.2%} {on}')
 
 
-def classify(c, run, model, images, how):
+def classify(c, run, model, device, images, how, changes):
     """Loss and accuracies of a classifier, and its confusions."""
     check_classes(run, images.classes, images.folder)
     if c.confusion:
         plots.check_figure(c.confusion, c.overwrite, '--confusion')
     labels = splits.real_labels(c.real, images) if c.real else None
-    r, guesses = splits.classification(model, images, *how)
+    _, metrics, _ = score_split(c, run, model, device, **changes)
     where = f'{images.folder} {images.split}'
-    print(f'{where}: {len(images):,} pictures, loss {r["loss"]:.4f}, top-1 {r["top1"]:.2%}, top-5 {r["top5"]:.2%}')
+    print(f'{where}: {len(images):,} pictures, loss {metrics["loss"]:.4f}, top-1 {metrics["top1"]:.2%}, '
+          f'top-5 {metrics["top5"]:.2%}')
+    if labels or c.confusion:
+        guesses = splits.guesses(model, images, *how)
     if labels:
         right = [guess in mine for guess, mine in zip(guesses, labels) if mine]  # pictures without a label do not count
         print(f'{where}: ReaL top-1 {sum(right) / len(right):.2%}')
@@ -125,22 +132,47 @@ def classify(c, run, model, images, how):
         confusion.report(images.labels, guesses, images.classes, c.confusion)
 
 
-def text(c, run, model, autocast):
-    """The loss of the next tokens, or loss and accuracy of hidden tokens."""
+def score_split(c, run, model, device, **changes):
+    """(its task, {name: number}, the number of targets) of a network on all of a split, as the
+    training loop validates. changes: settings of AugmentConfig."""
     folder, split = dataset_of(c, run)
-    N, masked = model.config.block_size, model.config.task == 'masked_text'
-    data = (MaskedTextSplit if masked else TextSplit)(folder, split, N)
-    r = splits.tokens(model, data, autocast, c.batch_size)
-    where, loss = f'{folder} {split}: {r["count"]:,}', f'loss {r["loss"]:.4f} nats'
-    if masked:
-        print(f'{where} hidden tokens of {len(data) * N:,}, {loss}, top-1 {r["top1"]:.2%}, top-5 {r["top5"]:.2%}, at a '
-              f'context of {N}; always predicting the most frequent token: top-1 {r["commonest"]:.2%}')
-    else:
-        bits = r['loss'] / math.log(2) * data.tokens_per_byte
-        print(f'{where} tokens, {loss}, {bits:.4f} bits per byte, at a context of {N}')
+    values = run['settings'] | {'batch_size': c.batch_size, 'workers': c.workers, 'dataset': folder.name}
+    config = settings.filled(TrainConfig, values)
+    Task = task_of(model.config)
+    data = Task.open_split(config, model.config, folder, split)
+    task = Task(config, augment.config_of(run, **changes), model.config, device, None, data)
+    sums, count = sum_metrics(model, task, device, task.all_batches())
+    return task, task.finish(sums, count), count
 
 
-def zero_shot(c, run, model, autocast):
+def next_tokens(c, run, model, device):
+    """The loss of the next tokens."""
+    task, metrics, count = score_split(c, run, model, device)
+    bits = ''
+    if 'bits_per_byte' in metrics:
+        bits = f', {metrics["bits_per_byte"]:.4f} bits per byte'
+    print(f'{task.valid.path.parent} {task.valid.path.stem}: {count:,} tokens, loss {metrics["loss"]:.4f} nats{bits}, '
+          f'at a context of {task.tokens_per_row}')
+
+
+def hidden_tokens(c, run, model, device):
+    """Loss and accuracy of hidden tokens."""
+    task, metrics, count = score_split(c, run, model, device)
+    commonest = splits.commonest_share(task.valid, task.valid_rows)
+    all_tokens = len(task.valid) * task.tokens_per_row
+    print(f'{task.valid.path.parent} {task.valid.path.stem}: {count:,} hidden tokens of {all_tokens:,}, loss '
+          f'{metrics["loss"]:.4f} nats, top-1 {metrics["top1"]:.2%}, top-5 {metrics["top5"]:.2%}, at a context of '
+          f'{task.tokens_per_row}; always predicting the most frequent token: top-1 {commonest:.2%}')
+
+
+def own_task(c, run, model, device):
+    """What validation reports of a task for which this file has no words of its own."""
+    task, metrics, count = score_split(c, run, model, device)
+    folder, split = dataset_of(c, run)
+    print(f'{folder} {split}: {count:,} targets, {metrics_line(metrics)}')
+
+
+def zero_shot(c, run, model, device):
     """The benchmarks of language models: printed, and added to a table."""
     found, context = benchmarks.read(c.benchmarks, c.data_dir), model.config.block_size
     settings.check_ranges(c, {(0, context): ['stride']})
@@ -154,14 +186,14 @@ def zero_shot(c, run, model, autocast):
     for name, (rows, source) in found.items():
         clean = benchmarks.detokenize if c.detokenize else str
         for measure, value, count, unit in benchmarks.measures(
-                name, rows, model, tokenizer, stride, c.batch_size, autocast, clean):
+                name, rows, model, tokenizer, stride, c.batch_size, device.autocast, clean):
             shown = f'{value:.2%}' if measure == 'accuracy' else f'{value:.4f}'
             print(f'{name:<12} {measure:<15} {shown:>9}   {count:,} {unit} of {source}', flush=True)
             benchmarks.append(table, (c.ckpt, run['step'], name, measure, f'{value:.6g}', count, unit, *how))
     print(f'added to {table}')
 
 
-def in_context(c, run, model, autocast):
+def in_context(c, run, model, device):
     """Errors of networks and estimators that regress in context: printed, saved and drawn."""
     table = Path(c.results or run_directory(c.ckpt) / 'in_context.csv')
     plots.check_figure(table.with_suffix('.png'), c.overwrite, '--results')
@@ -174,7 +206,7 @@ def in_context(c, run, model, autocast):
         print(heading(path, other, models[path]))
     function, sparsity = c.dataset or run['settings']['dataset'], min(run['settings']['sparsity'], own.n_dims)
     prompts = Prompts(function, own.n_dims, own.block_size // 2, sparsity)
-    found = regression.curves(models, prompts, autocast, c.prompts)
+    found = regression.curves(models, prompts, device.autocast, c.prompts)
     title = f'{function.replace("_", " ")} functions of {prompts.d} dimensions, {c.prompts:,} prompts'
     shown = sorted({round(i * (prompts.n - 1) / 8) for i in range(9)})
     print(f'{title}: squared error, normalized, after this many examples')
@@ -183,23 +215,34 @@ def in_context(c, run, model, autocast):
     regression.draw(found, models, title, table)
 
 
+SCORES = {
+    'text': next_tokens,
+    '--benchmarks': zero_shot,
+    'masked_text': hidden_tokens,
+    'image': pictures,
+    'masked_image': pictures,
+    'icl': in_context,
+    OWN: own_task,
+}
+
+
 def main(argv):
     c, run, overrides = from_command_line(argv, EvalConfig)
     model = load_model(run, **overrides)
     settings.check_meant(c, {'benchmarks': ('text',)}, model.config.task)
-    what = '--benchmarks' if c.benchmarks else model.config.task
+    what = model.config.task if model.config.task in SCORES else OWN
+    if c.benchmarks:
+        what = '--benchmarks'
     settings.check_meant(c, ONLY_FOR, what)
     settings.check_ranges(c, {(1, 1e30): ['batch_size'], (2, 1e30): ['prompts'],
                               (-1, 1e30): ['seed', 'workers'], (0, 1): ['eval_crop'], (1e-9, 1): ['train_share']})
     if not re.fullmatch(r'|[1-9]\d*(,[1-9]\d*)*', c.knn):
         raise Mistake(f'knn={c.knn} must be a number of neighbours, or several, such as 10,20,100,200')
-    device = choose_device(c.device)
     # The error of in-context regression can be smaller than bfloat16 can resolve.
     exact = c.dtype == 'auto' and what in ('--benchmarks', 'icl')
-    dtype = choose_dtype('float32' if exact else c.dtype, device)
-    print(f'{heading(c.ckpt, run, model)}, {str(dtype)[6:]} on {device}')
-    score = {'--benchmarks': zero_shot, 'icl': in_context, 'text': text, 'masked_text': text}.get(what, pictures)
-    score(c, run, model.to(device), autocast(device, dtype))
+    device = Device(c.device, 'float32' if exact else c.dtype, 'false')
+    print(f'{heading(c.ckpt, run, model)}, {str(device.dtype)[6:]} on {device.name}')
+    SCORES[what](c, run, model.to(device.name), device)
 
 
 if __name__ == '__main__':

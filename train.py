@@ -8,9 +8,9 @@
     python train.py --help                               # every setting; also after a config
 
 A run directory holds config.json, log.jsonl, last.pt, best.safetensors and, with matplotlib,
-curve.png. The batch and the dropout of a step depend on the seed and the step alone (dropout also
-on the number of processes), so a resumed run reproduces the uninterrupted one, on the same machine
-bit for bit.
+curve.png. The batch and the dropout of a step depend on nothing but the seed, the step and, for
+dropout, the number of processes. So a resumed run reproduces the uninterrupted one, bit for bit on
+the same machine with as many threads.
 """
 import math
 import signal
@@ -139,7 +139,7 @@ def main(argv):  # noqa: C901 (long, because the loop stands in it whole)
 
     # one network, four names:
     #   model       what the optimizers change, and what last.pt holds
-    #   average     a copy with the running mean of its weights, made before it is compiled; or None
+    #   average     a copy that keeps the running mean of the weights of model, or None
     #   eval_model  what is validated, and saved as the best: the average, or model if there is none
     #   network     model as training calls it: compiled, its gradients shared among the processes
     average = None
@@ -193,7 +193,7 @@ def main(argv):  # noqa: C901 (long, because the loop stands in it whole)
     last_save_time = time.monotonic()
     # over all processes; pictures or prompts count as one token each
     tokens_per_step = task.rows_per_step * task.tokens_per_row
-    # the first step whose loss or gradient was not finite
+    # the first step whose loss or gradient was not finite; infinity as long as there is none
     first_bad_step = torch.tensor(math.inf).to(device.name)
 
     while True:
@@ -217,7 +217,7 @@ def main(argv):  # noqa: C901 (long, because the loop stands in it whole)
             metrics = None
             if time_to_validate and not stop_requested:
                 metrics = evaluate(eval_model, task, device, signals)
-                if metrics is None:  # a signal interrupted it; the resumed run validates again
+                if metrics is None:  # a signal came. The resumed run begins with this validation
                     stop_requested = True
 
             if metrics is not None:
@@ -235,8 +235,8 @@ def main(argv):  # noqa: C901 (long, because the loop stands in it whole)
                     print_main('features  ' + report.metrics_line(scores))
                     metrics |= scores
 
-                # the log, the weights, then last.pt: a kill between two of them loses nothing,
-                # because last.pt alone decides where a resumed run begins
+                # the log, then weights, then last.pt. A resumed run begins where the last.pt on the
+                # disk says, and writes the later lines of the log again: so a kill loses nothing
                 run.log(step, 'val', metrics, lr, step * tokens_per_step, clock.training_seconds)
 
                 # the error is 1 - top1 for classes, else the loss. DINO has none: its losses of two
@@ -274,7 +274,7 @@ def main(argv):  # noqa: C901 (long, because the loop stands in it whole)
         for micro_step in range(task.n_passes):
             x, y = next(batches)
             if world_size() > 1:
-                # gradients travel between the processes in the last pass alone
+                # gradients travel between the processes in the last pass alone, as with no_sync()
                 is_last_pass = micro_step == task.n_passes - 1
                 network.require_backward_grad_sync = is_last_pass
 
@@ -298,8 +298,8 @@ def main(argv):  # noqa: C901 (long, because the loop stands in it whole)
         if c.grad_clip > 0:
             torch.nn.utils.clip_grads_with_norm_(model.parameters(), c.grad_clip, grad_norm)
 
-        # If a float16 gradient overflows, scaler.step leaves out the optimizer that has it. Here no
-        # optimizer takes this step, and scaler.update lowers the scale for the next one
+        # Where a float16 gradient overflows, no optimizer takes this step. (scaler.step by itself
+        # would hold back only the one with this gradient.) scaler.update then lowers the scale
         overflow = scaler.is_enabled() and not grad_norm.isfinite()
         if not overflow:
             for optimizer in optimizers:
@@ -309,7 +309,7 @@ def main(argv):  # noqa: C901 (long, because the loop stands in it whole)
             optimizer.zero_grad(set_to_none=True)
 
         # remember the first step whose loss or gradient is not finite. The next log or validation
-        # looks at it: to look at it now would wait for the GPU
+        # looks at it, because to look at it now would wait for the GPU
         is_finite = mean_loss.isfinite()
         if not scaler.is_enabled():  # a float16 gradient that overflows is no fault, see above
             is_finite = is_finite & grad_norm.isfinite()
@@ -361,8 +361,8 @@ def dropout_seed(c, step):
 # ---- loss ---------------------------------------------------------------------------------------
 
 def training_loss(network, x, y):
-    """Of a batch: (what the step minimizes, the loss that is logged, {name: number to log}). Add a
-    term of your own here, such as distillation, or return it from your network as a 'penalty'."""
+    """Of a batch: (what the step minimizes, the loss that is logged, {name: number to log}). A term
+    of your own, such as distillation from another network, goes in here."""
     out, loss, extras = forward(network, x, y)
     objective = loss
     if 'penalty' in extras:  # counts in training alone; the loss that is logged is without it
@@ -373,10 +373,15 @@ def training_loss(network, x, y):
 def forward(network, x, y):
     """(out, loss, extras) of a network, which returns that or (out, loss) alone."""
     returned = network(x, y)
+    extras = {}
     if len(returned) == 3:
-        return returned
-    out, loss = returned
-    return out, loss, {}
+        out, loss, extras = returned
+    else:
+        out, loss = returned
+    if y is not None and not y.is_floating_point():
+        # -1 is no target, and a mean over no targets is NaN
+        loss = torch.where((y != -1).any(), loss, 0.0)
+    return out, loss, extras
 
 
 def numbers_of(extras):
@@ -405,14 +410,22 @@ def raise_if_not_finite(metrics, step):
 
 # ---- validation ---------------------------------------------------------------------------------
 
-@torch.no_grad()
 def evaluate(model, task, device, signals=()):
-    """{name: mean over the validation batches}, or None if a signal came meanwhile. Each process
-    computes its share of the batches, perhaps one less than another."""
+    """{name: number} of a validation, or None if a signal came meanwhile."""
+    sums, count = sum_metrics(model, task, device, task.validation_batches(), signals)
+    if any_process(bool(signals)):
+        return None
+    return task.finish(sums, count)
+
+
+@torch.no_grad()
+def sum_metrics(model, task, device, batches, signals=()):
+    """({name: sum of a metric over all targets}, the number of targets), over the batches of all
+    processes. Each process computes its share, perhaps one batch less than another."""
     show_bar = is_main() and sys.stderr.isatty()
-    bar = tqdm(task.validation_batches(), 'validation', delay=3, leave=False, disable=not show_bar)
+    bar = tqdm(batches, 'validation', delay=3, leave=False, disable=not show_bar)
     sums = Counter()
-    sum_of_weights = 0
+    count = 0
     model.eval()
     with device.uncompiled():
         for x, y in bar:
@@ -420,23 +433,22 @@ def evaluate(model, task, device, signals=()):
                 break
             with device.autocast:
                 out, loss, extras = forward(model, x, y)
-            weight, metrics = task.metrics(out, loss, y)
-            sum_of_weights += weight
+            targets, metrics = task.metrics(out, loss, y)
+            if targets == 0:
+                continue
             for name, number in numbers_of(extras).items():
                 if name not in metrics:
                     metrics[name] = number
-            for name, value in metrics.items():
-                sums[name] += float(value) * weight
+            for name, mean in metrics.items():
+                sums[name] += targets * torch.as_tensor(mean).cpu().double()
+            count += targets
     model.train()
-    if any_process(bool(signals)):
-        return None
 
     total = Counter()
     for sums_of_process in distributed.gather(sums):
         for name, value in sums_of_process.items():
             total[name] += value
-    total_weight = sum(distributed.gather(sum_of_weights))
-    return {name: value / total_weight for name, value in total.items()}
+    return total, sum(distributed.gather(count))
 
 
 # ---- schedules ----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from engine import networks, plots
 from engine.device import choose_device
 from engine.settings import Mistake, check_ranges
 from engine.trained import heading, load_model, open_run
-from tasks.shown import dataset_of
+from tasks.dataset import dataset_of
 from tasks.pictures import ImageSplit, labelled_pictures_of, named, seen
 from tasks.regression import Prompts
 from tasks.text import TextSplit

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from engine.distributed import world_size
 from engine.fast import spare_logits
+from engine.networks import kind_of
 from engine.settings import Mistake, check_choice
 
 
@@ -62,7 +63,7 @@ class Device:
         if recompute:
             recompute_layers(model)
         if loss_in_chunks:
-            if model.config.task not in ('text', 'masked_text') or not hasattr(model, 'read'):
+            if kind_of(model.config) != 'text' or not hasattr(model, 'read'):
                 raise Mistake('loss_in_chunks=true is for networks of text that have `read`; leave '
                               'it out')
             spare_logits(model)

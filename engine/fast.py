@@ -76,7 +76,7 @@ def loss_in_chunks(head, z, y, chunk):
     for z_chunk, y_chunk in zip(z_chunks, y_chunks):
         total = total + checkpoint(sum_of_losses, z_chunk, y_chunk, use_reentrant=False,
                                    preserve_rng_state=False)
-    return total / (y != -1).sum()
+    return total / (y != -1).sum().clamp(min=1)
 
 
 # ---- attention ----------------------------------------------------------------------------------

@@ -2,9 +2,9 @@
 
 The contract. A file model_x.py beside train.py is the whole of a network x. It sets two names:
 
-  Config    a flat dataclass. `task`, a class attribute or a property, is one of TASKS below: it
-            says what the network is trained on. The dataset sets vocab_size and other fields that
-            the function `sizes` below names, if the config has them.
+  Config    a flat dataclass. `task`, a class attribute or a property, says what the network is
+            trained on: x for the file tasks/task_x.py. The dataset sets vocab_size and other fields
+            that the function `sizes` below names, if the config has them.
   Network   a torch module: Network(config) with `config`; forward(x, y=None) -> (out, loss), the
             loss None without y; or (out, loss, extras), a dict of numbers to log, of which
             'penalty' is added to the loss in training. x, y and out of each task are in
@@ -17,19 +17,11 @@ import dataclasses
 import dis
 import importlib
 import json
+import pkgutil
 from pathlib import Path
 
 from engine.settings import HERE, Mistake, read_file, reading
 
-# {task: the kind of data that it reads}
-TASKS = {
-    'text': 'text',
-    'masked_text': 'text',
-    'image': 'images',
-    'masked_image': 'images',
-    'views': 'images',
-    'icl': 'functions',
-}
 # {kind of data: the field by which one tells that a network reads it}
 DATA = {'text': 'vocab_size', 'images': 'image_size', 'functions': 'n_dims'}
 # {kind of data: a dataset that needs no download}
@@ -86,9 +78,24 @@ def is_raised_by_a_network(e):
     return in_network and instruction == 'RAISE_VARARGS'
 
 
+def task_of(config):
+    """The class Task of tasks/task_x.py, where x is the task of a network with this config. Raises
+    Mistake if there is no such file."""
+    module = f'tasks.task_{config.task}'
+    try:
+        return importlib.import_module(module).Task
+    except ModuleNotFoundError as e:
+        if e.name != module:  # a library that the file imports
+            raise
+    modules = pkgutil.iter_modules(importlib.import_module('tasks').__path__)
+    names = [m.name.removeprefix('task_') for m in modules if m.name.startswith('task_')]
+    raise Mistake(f"task='{config.task}' is unknown; choose one of {', '.join(names)}, or write "
+                  f'tasks/task_{config.task}.py')
+
+
 def kind_of(config):
     """The kind of data that a network with this config reads: 'text', 'images' or 'functions'."""
-    return TASKS[config.task]
+    return task_of(config).kind
 
 
 def meta_of(folder):
@@ -123,12 +130,11 @@ def config_for(name, network_settings, meta, folder='the dataset'):
 
     decided = {k: v for k, v in sizes(meta).items() if hasattr(Config, k)}
     config = config_from(Config, decided | network_settings)
-    if config.task == 'masked_text':
-        # only the config knows its task; [MASK] comes after the tokens of the dataset
-        decided['vocab_size'] += 1
-        config = config_from(Config, decided | network_settings)
     if kind_of(config) != kind:
         raise unreadable(name, [kind_of(config)], kind, folder)
+    if task_of(config).extra_tokens:
+        decided['vocab_size'] += task_of(config).extra_tokens
+        config = config_from(Config, decided | network_settings)
     check_sizes(config, decided, folder)
     return config
 

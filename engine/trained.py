@@ -22,8 +22,7 @@ from engine.settings import Mistake, Requested, check, collect, filled, reading,
 FIXED = {'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer', 'new_head'}
 # what a fine-tuned run does not take over from the run before it
 NOT_INHERITED = {'out_dir', 'overwrite', 'eval_only', 'new_head', 'compile', 'target_loss',
-                 'wandb_run_name',
-                 'device', 'workers'}
+                 'wandb_run_name', 'device', 'workers'}
 # settings of runs by earlier versions that no longer exist
 GONE = {'fsdp'}
 # settings of a network that its weights do not show, but that they were trained with
@@ -184,9 +183,8 @@ def settings_to_fine_tune(requested, names_a_file, *classes):
     values = check(requested, *classes, network(run['model'])[1])
     if not names_a_file:
         _, AugmentConfig = classes
-        not_inherited = NOT_INHERITED | set(AugmentConfig.of_views)
         inherited = settings_of(run, *classes)
-        for name in not_inherited:
+        for name in (*NOT_INHERITED, *AugmentConfig.of_views):
             inherited.pop(name, None)
         typed = {name: value for name, value in values.items() if requested[name].is_typed}
         values = inherited | typed
@@ -197,8 +195,8 @@ def settings_to_fine_tune(requested, names_a_file, *classes):
 
 
 def settings_of(run, *classes):
-    """The settings of a run, with the types of their fields. Those that this version does not know
-    any more are left out."""
+    """The settings of a run, with the types of their fields, but for those of earlier versions that
+    are gone."""
     requested = {}
     for name, value in run['settings'].items():
         if name not in GONE:

@@ -110,7 +110,7 @@ def probe(model, task):
     with task.device.uncompiled():  # batches have other sizes than in training
         for split in (task.train, task.valid):
             sets.append(features(model, split, task.device.autocast, task.c.batch_size,
-                                 task.augmentation.view))
+                                 task.augment.view))
     model.train(was_training)
 
     train, test = sets

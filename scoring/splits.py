@@ -1,4 +1,4 @@
-"""Scores of a network on a whole split of a dataset: classes, ReaL, reconstruction, text."""
+"""What eval.py computes of a split beyond what validation reports: guesses, ReaL, reconstruction."""
 import json
 import math
 import re
@@ -7,13 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from tqdm import tqdm
 
 from engine.networks import grid
 from engine.settings import reading
-from tasks import accuracies, augment
-from tasks.text import rows_at_once
+from tasks import augment
 
 
 class Means(Counter):
@@ -39,15 +37,14 @@ def batches(model, images, batch_size, view, draws=0):
 
 
 @torch.no_grad()
-def classification(model, images, autocast, batch_size, view):
-    """({'count', 'loss', 'top1', 'top5'}, the class that the network gives each picture)."""
-    means, guesses = Means(), []
-    for x, y, _ in batches(model, images, batch_size, view):
+def guesses(model, images, autocast, batch_size, view):
+    """The class that a network gives each picture, a list."""
+    classes = []
+    for x, _, _ in batches(model, images, batch_size, view):
         with autocast:
             logits = model(x)[0].float()
-        means.add(*accuracies(logits, F.cross_entropy(logits, y), y))
-        guesses += logits.argmax(1).tolist()
-    return means.result(), guesses
+        classes += logits.argmax(1).tolist()
+    return classes
 
 
 def real_labels(path, images):
@@ -85,19 +82,9 @@ def visible_colour(patches, hidden, channels):
 
 # ---- text -----------------------------------------------------------------------------------------------------------
 
-@torch.no_grad()
-def tokens(model, text, autocast, batch_size):
-    """{'count', 'loss', 'commonest'} of the next tokens of a TextSplit: commonest is the top-1 accuracy of always
-    predicting the most frequent one. Of the hidden tokens of a MaskedTextSplit also 'top1' and 'top5'."""
-    c, means, device = model.config, Means(), next(model.parameters()).device
-    masked = c.task == 'masked_text'
-    rows = rows_at_once(c, batch_size) if masked else batch_size
-    frequency = torch.zeros(c.vocab_size, dtype=torch.int64)
-    total = math.ceil(len(text) / rows)
-    for x, y in tqdm(text.fixed(rows, total), f'{text.path.parent.name} {text.path.stem}', total, disable=None):
-        frequency += y[y >= 0].bincount(minlength=c.vocab_size)
-        x, y = x.to(device), y.to(device)
-        with autocast:
-            logits, loss = model(x, y)
-        means.add(*(accuracies(logits, loss, y) if masked else (y.numel(), {'loss': loss})))
-    return means.result() | {'commonest': frequency.max().item() / means['count']}
+def commonest_share(text, rows):
+    """The top-1 accuracy of always predicting the most frequent of the hidden tokens of a MaskedTextSplit."""
+    frequency = torch.zeros(text.vocab_size, dtype=torch.int64)
+    for _, y in text.fixed(rows, math.ceil(len(text) / rows)):
+        frequency += y[y >= 0].bincount(minlength=text.vocab_size)
+    return frequency.max().item() / frequency.sum().item()

@@ -1,49 +1,40 @@
-"""What a run learns. A task gives train.py its batches, and says what validation reports:
+"""What a run learns. The file task_x.py here is the task x: a network's config names it, as `task`,
+and no list does. The file sets one name, Task, a class with all that is particular to the task:
 
+    kind                what it reads: 'text', 'images' or 'functions'
+    settings            names of those settings that only some tasks have, and this one too
     unit                what is counted: tokens, pictures or prompts
     tokens_per_row      how many of them a row of a batch has
-    rows_per_step       how many rows a step has, over all passes and processes
-    n_passes            how many forward passes of a step this process computes
-    train, valid        the two splits of the dataset; len(train) rows are one epoch
-    training_batches    batches (x, y) of this process, on the device
-    validation_batches  the same for validation, and always the same ones
-    metrics             the numbers of one batch; validation prints and logs their means
+    extra_tokens        how many tokens the network knows beside those of the dataset
+    open_split          one split of the dataset: 'train', or the one that is held out
+    take                a batch as a split gives it -> (x, y) for the network
+    metrics             what validation measures in one batch
+    finish              what validation prints and logs, from the metrics of all batches
     error               the number that best.safetensors is chosen by, smaller is better;
                         None: losses of two steps cannot be compared, keep the latest weights
-    warning             a line about the metrics of a validation, or ''
-    note                a line that is printed before the first step, or ''
+    warning, note       a line about a validation, or before the first step; or ''
+    score, look         commands that show a trained network
 
-Each task stands beside the data that it reads: text.py, pictures.py, views.py, regression.py.
+train.py asks an object of this class for batches. What tasks read is in text.py, pictures.py,
+views.py and regression.py.
 """
-import pkgutil
+import math
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
-from engine.networks import kind_of
-from engine.settings import HERE, Mistake, check_choices, check_meant, check_ranges, quoted
+from engine.networks import task_of
+from engine.settings import HERE, Mistake, check_choices, check_ranges, quoted
 
-CLASSES = {
-    'text': 'tasks.text.NextToken',
-    'masked_text': 'tasks.text.HiddenTokens',
-    'image': 'tasks.pictures.Classification',
-    'masked_image': 'tasks.pictures.Reconstruction',
-    'views': 'tasks.views.Distillation',
-    'icl': 'tasks.regression.Regression',
-}
-# how one looks at a network that was trained on a task
-LOOK = {
-    'text': 'sample.py --ckpt={}',
-    'masked_text': 'sample.py --ckpt={} --start="def [MASK]ain():"',
-    'image': 'sample.py --ckpt={} --image=PICTURE',
-    'masked_image': 'sample.py --ckpt={} --image=PICTURE',
-    'views': 'analyze.py attention --ckpt={}',
-    'icl': 'analyze.py layers --ckpt={}',
-}
-OF_PICTURES = ('image', 'masked_image', 'views')
 FUNCTIONS = ('linear', 'sparse_linear')  # datasets that are drawn, not read from a folder
 MADE_HERE = ('stdlib', 'shapes')         # datasets that need no download
+
+# settings of train.py that mean something for some tasks only
+OF_SOME_TASKS = ('train_share', 'probe_interval', 'curriculum', 'ema', 'telemetry')
+# settings of AugmentConfig that all tasks with pictures have
+PICTURE_SETTINGS = ('crop_scale', 'flip', 'randaugment_m', 'randaugment_scale', 'eval_view',
+                    'eval_crop')
 
 
 @dataclass
@@ -63,7 +54,7 @@ class AugmentConfig:
     blur: float = 2.0            # DINO: largest standard deviation of the blur, in pixels; 0: off
     eval_view: str = 'crop'      # evaluation sees the centre (crop) or all, resized (squash)
     eval_crop: float = 0.875     # share of the short side that the centre crop keeps (224 of 256)
-    # not a setting: those that only DINO has
+    # not a setting: those that only self-distillation has
     of_views = ('local_crops', 'local_size', 'local_scale', 'jitter', 'hue', 'grey', 'blur')
 
     def __post_init__(self):
@@ -87,18 +78,26 @@ class AugmentConfig:
 
 # ---- a task -------------------------------------------------------------------------------------
 
-class Task:
-    """What most tasks have in common. c: the run's TrainConfig; device: an engine.device.Device."""
+class BaseTask:
+    """What most tasks have in common. c: the run's TrainConfig; augment: its AugmentConfig; config:
+    that of the network; device: an engine.device.Device; train, valid: two splits, of which train
+    is None where nothing is trained."""
+    kind = ''
+    settings = ('ema', 'telemetry')
     unit = 'prompts'
     tokens_per_row = 1
+    extra_tokens = 0
     note = ''
     shares_passes = False  # whether all processes must share each forward pass
+    score = 'eval.py --ckpt={out_dir}{data_dir}'
+    look = 'analyze.py layers --ckpt={out_dir}'
 
-    def __init__(self, c, device, train, valid):
+    def __init__(self, c, augment, config, device, train, valid):
         from engine.distributed import rank, world_size  # here: scripts for data load no torch
         self.rank = rank()
         self.world_size = world_size()
         self.c = c
+        self.augment = augment
         self.device = device
         self.train = train
         self.valid = valid
@@ -113,6 +112,16 @@ class Task:
         self.n_passes, self.parts = share_of_step(passes, c.batch_size, self.rank,
                                                   self.world_size, self.shares_passes)
 
+    @classmethod
+    def held_out(cls, folder):
+        """The name of the split that a run validates on."""
+        return 'val'
+
+    @classmethod
+    def open_split(cls, c, config, folder, split):
+        """A split of the dataset in `folder`, for a network with this config."""
+        raise NotImplementedError
+
     def training_batches(self, first_step):
         """This process's batches from a step on: n_passes of them for each step."""
         batches = self.train.batches(self.rows_per_step, self.c.seed, self.parts, first_step,
@@ -120,8 +129,16 @@ class Task:
         return (self.take(batch, training=True) for batch in batches)
 
     def validation_batches(self):
-        """This process's share of the validation batches."""
+        """This process's share of the validation batches, always the same ones."""
         count = self.c.eval_iters * self.c.batch_size // self.valid_rows
+        return self.fixed_batches(count)
+
+    def all_batches(self):
+        """This process's share of the whole split that is held out."""
+        return self.fixed_batches(math.ceil(len(self.valid) / self.valid_rows))
+
+    def fixed_batches(self, count):
+        """This process's share of `count` batches of the split that is held out."""
         batches = self.valid.fixed(self.valid_rows, count, self.rank, self.world_size,
                                    **self.valid_options)
         return (self.take(batch) for batch in batches)
@@ -131,14 +148,44 @@ class Task:
         return tuple(self.device.send(tensor) for tensor in batch)
 
     def metrics(self, out, loss, y):
-        """(weight of the batch, {name: mean over the batch}). Each name is a column of the log."""
+        """Of a batch: (the number of its targets, {name: mean over them}). A mean may be a tensor
+        with several numbers, such as one for each class."""
         return len(y), {'loss': loss}
+
+    def finish(self, sums, count):
+        """What validation prints and logs, {name: number}: here the means. sums: {name: sum over all
+        targets}, float64; count: the number of targets."""
+        return {name: (value / max(1, count)).item() for name, value in sums.items()}
 
     def error(self, metrics):
         return metrics['loss']
 
     def warning(self, metrics):
         return ''
+
+
+def choose(c, augment, folder, model, device):
+    """The task of a run: that of the network `model`, on the dataset in `folder`. augment: the
+    run's AugmentConfig. Raises Mistake for a setting that means nothing here."""
+    config = model.config
+    Task = task_of(config)
+    check_means_something(c, Task, OF_SOME_TASKS)
+    check_means_something(augment, Task, [f.name for f in fields(AugmentConfig)])
+    train = Task.open_split(c, config, folder, 'train')
+    valid = Task.open_split(c, config, folder, Task.held_out(folder))
+    return Task(c, augment, config, device, train, valid)
+
+
+def check_means_something(settings, Task, names):
+    """Raises Mistake for the first of these settings that was changed and is not the task's."""
+    for name in names:
+        changed = getattr(settings, name) != getattr(type(settings), name)
+        if changed and name not in Task.settings:
+            raise Mistake(f'--{name} means nothing for task={task_name(Task)}; leave it out')
+
+
+def task_name(Task):
+    return Task.__module__.removeprefix('tasks.task_')
 
 
 def share_of_step(passes, rows, rank, world_size, shares_passes=False):
@@ -162,28 +209,6 @@ def share_of_step(passes, rows, rank, world_size, shares_passes=False):
         return own_passes, all_parts[rank::world_size]
     first = rank * own_passes
     return own_passes, all_parts[first:first + own_passes]
-
-
-def choose(c, augment, folder, model, device):
-    """The task of a run: that of the network `model`, on the dataset in `folder`. augment: the
-    run's AugmentConfig. Raises Mistake for a setting that means nothing here."""
-    task = model.config.task
-    check_meant(c, {'train_share': ['images'], 'probe_interval': ['images'],
-                    'curriculum': ['functions']}, kind_of(model.config))
-    all_but_views = [name for name in CLASSES if name != 'views']
-    check_meant(c, {'ema': all_but_views, 'telemetry': all_but_views}, task)
-    check_meant(augment, {name: tasks_of_augmentation(name) for name in vars(augment)}, task)
-    Chosen = pkgutil.resolve_name(CLASSES[task])  # imports its file alone
-    return Chosen(c, augment, folder, model.config, device)
-
-
-def tasks_of_augmentation(name):
-    """The tasks that a setting of AugmentConfig is for."""
-    if name in AugmentConfig.of_views:
-        return ('views',)
-    if name == 'randaugment_n':
-        return ('image', 'masked_image')
-    return OF_PICTURES
 
 
 def accuracies(logits, loss, y):
@@ -216,14 +241,9 @@ def find_data(c):
 
 
 def commands_to_try(c, config):
-    """Two commands to type when a run is done. c: its TrainConfig; config: that of its network."""
-    out_dir = quoted(c.out_dir)
-    data_dir = ''
+    """Commands to type when a run is done. c: its TrainConfig; config: that of its network."""
+    Task = task_of(config)
+    names = {'out_dir': quoted(c.out_dir), 'data_dir': ''}
     if c.data_dir != type(c).data_dir:  # the default
-        data_dir = f' --data_dir={quoted(c.data_dir)}'
-    score = f'python eval.py --ckpt={out_dir}{data_dir}'
-    look = 'python ' + LOOK[config.task].format(out_dir)
-    if config.task == 'views':  # it names no classes, so it is scored by its neighbours
-        score += ' --knn=20'
-        look += data_dir
-    return score, look
+        names['data_dir'] = f' --data_dir={quoted(c.data_dir)}'
+    return ['python ' + command.format(**names) for command in (Task.score, Task.look)]

@@ -1,4 +1,4 @@
-"""Functions in context: prompts of random functions, and learning to predict them.
+"""Functions in context: prompts of random functions.
 
 A prompt is n examples (x_i, g(x_i)) of one random function g. A network predicts each g(x_i) from
 x_i and the examples before it. AoT, section 4.2.2, after Garg et al., "What Can Transformers Learn
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from engine.settings import Mistake, check_choice
-from tasks import FUNCTIONS, Task
+from tasks import FUNCTIONS
 
 
 class Prompts:
@@ -64,12 +64,3 @@ class Prompts:
         world-th, from the rank-th on. Another stream has other prompts."""
         for i in range(rank, batches, world):
             yield self.draw(np.random.default_rng((i, stream)), B)
-
-
-class Regression(Task):
-    def __init__(self, c, augment, folder, config, device):
-        prompts = Prompts(c.dataset, config.n_dims, config.block_size // 2, c.sparsity, c.curriculum)
-        super().__init__(c, device, prompts, prompts)
-
-    def metrics(self, out, loss, y):
-        return len(y), {'loss': loss, 'relative_loss': loss / self.valid.scale}  # over the loss of predicting zero

@@ -1,5 +1,5 @@
-"""Text: one split of a prepared dataset, and what is learnt from it: the next token, or hidden
-tokens as in BERT (Devlin et al. 2019).
+"""Text: one split of a prepared dataset, as sequences; and with hidden tokens, as for BERT (Devlin
+et al. 2019).
 
 No batch depends on a hidden random stream. It is a function of (seed, step), so a resumed run sees
 what an uninterrupted one sees, on any number of processes.
@@ -10,10 +10,7 @@ import numpy as np
 import torch
 
 from engine.settings import Mistake
-from tasks import Task, accuracies
 from tasks.files import open_array, split_meta
-
-LOGITS_AT_ONCE = 2 ** 26  # no batch of validation of hidden text has more logits than this
 
 # BERT's shares
 CHOSEN = 0.15   # of the tokens: those to be predicted
@@ -30,6 +27,10 @@ class TextSplit:
         self.block_size = block_size
         self.vocab_size = meta['vocab_size']
         self.tokens = open_array(self.path, split_info['dtype'], split_info['tokens'])
+        self.counted = None  # which tokens are to be learnt; None: all
+        if split_info.get('some_counted'):
+            counted_path = Path(folder) / f'{split}.counted.npy'
+            self.counted = open_array(counted_path, 'bool', split_info['tokens'])
         count = len(self.tokens)
         if count <= block_size:
             raise Mistake(f'{self.path} has {count} tokens, too few for block_size={block_size}; '
@@ -62,25 +63,15 @@ class TextSplit:
 
     def sequences(self, starts, key=None):
         """The sequences that begin at these places: x and y (len(starts), block_size), y one token
-        ahead. key: seeds the random numbers of a training step, which hidden text needs."""
+        ahead, -1 where a token is not to be learnt. key: seeds the random numbers of a training step, which hidden text needs."""
         places = starts[:, None] + np.arange(self.block_size + 1)
         rows = torch.from_numpy(self.tokens[places].astype(np.int64))
-        return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
-
-
-class NextToken(Task):
-    unit = 'tokens'
-    Split = TextSplit
-
-    def __init__(self, c, augment, folder, config, device):
-        train = self.Split(folder, 'train', config.block_size)
-        valid = self.Split(folder, 'val', config.block_size)
-        super().__init__(c, device, train, valid)
-        self.tokens_per_row = config.block_size
-
-    def metrics(self, out, loss, y):
-        bits_per_byte = loss / np.log(2) * self.valid.tokens_per_byte
-        return len(y), {'loss': loss, 'bits_per_byte': bits_per_byte}
+        x = rows[:, :-1].contiguous()
+        y = rows[:, 1:].clone()
+        if self.counted is not None:
+            counted = torch.from_numpy(self.counted[places[:, 1:]])
+            y[~counted] = -1
+        return x, y
 
 
 # ---- hidden tokens ------------------------------------------------------------------------------
@@ -112,22 +103,3 @@ class MaskedTextSplit(TextSplit):
             return np.random.default_rng(key).random((len(starts), *shape))
         return np.array([np.random.default_rng((start, 6)).random(shape)
                          for start in starts.tolist()])
-
-
-class HiddenTokens(NextToken):
-    """The loss is the mean over the hidden tokens of a forward pass. Over several passes or
-    processes it is the mean of these means."""
-    Split = MaskedTextSplit
-
-    def __init__(self, c, augment, folder, config, device):
-        super().__init__(c, augment, folder, config, device)
-        self.valid_rows = rows_at_once(config, c.batch_size)
-
-    def metrics(self, out, loss, y):
-        return accuracies(out, loss, y)
-
-
-def rows_at_once(config, n):
-    """How many sequences, at most n, have so few logits that they fit into memory together."""
-    logits_of_a_row = config.block_size * config.vocab_size
-    return max(1, min(n, LOGITS_AT_ONCE // logits_of_a_row))

@@ -1,6 +1,7 @@
 """What people do to the code, with docs/extend.md: networks, losses and numbers of their own, for which no other file
 changes, and the five changes that the page shows. They meet their own mistakes alone."""
 import csv
+import math
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from helpers import ROOT, column, config_of, fails, go, losses, run, weights
 import analyze
 import eval as scores
 import sample
+import tasks
 import train
 from engine import networks
 from engine.settings import Mistake, one_line_errors
@@ -156,6 +158,33 @@ def test_a_loss_below_zero_ends_a_run_only_at_a_target_that_it_reaches(target, v
     go(*fork(f'low{target.strip("-")}', {ANSWER: ANSWER + ' - 8.0'}), f'--target_loss={target}')
     rows = column(tmp_path / 'out', 'val')
     assert max(rows) < 0 and len(rows) == validations and (tmp_path / 'out' / 'best.safetensors').exists()
+
+
+# ---- tasks
+
+TASK = re.search(r'^```python\n(import torch\n.*?^Task = \w+\n)```', PAGE, re.M | re.S)[1]
+TURN = {"return 'image' if self.image_size else 'text'": "return 'rotations'", "config.task == 'text'": 'False',
+        "self.causal = c.n_head, c.task == 'text'": 'self.causal = c.n_head, False',
+        'config.vocab_size if self.text else config.num_classes': '4'}
+
+
+def test_the_task_of_the_page_needs_two_new_files(fork, tmp_path, pictures_data, monkeypatch, capsys):
+    (tmp_path / 'task_rotations.py').write_text(TASK)
+    monkeypatch.setattr('tasks.__path__', [*tasks.__path__, str(tmp_path)])
+    words = [word for word in fork('turn', TURN) if not word.startswith(('--block_size', '--data_dir', '--dataset'))]
+    data, out = f'--data_dir={pictures_data}', tmp_path / 'out'
+    go(*words, data, '--dataset=quads', '--learning_rate=1e-2')
+    go('--init_from=resume', f'--out_dir={out}', '--max_iters=30')
+    val, top1 = column(out, 'val'), column(out, 'val', 'top1')
+    assert val[0] == pytest.approx(math.log(4), abs=0.5) and val[-1] < val[0]
+    capsys.readouterr()
+    scores.main([f'--ckpt={out}', data, '--split=val', '--batch_size=4'])
+    assert re.search(r'quads val: 20 targets, loss \d\.\d{4}, top1 \d', capsys.readouterr().out) and top1
+
+
+def test_an_unknown_task_is_one_line_with_those_there_are(fork, capsys):
+    said = fails(capsys, train.main, *fork('txt', {"if self.image_size else 'text'": "if self.image_size else 'txt'"}))
+    assert "task='txt'" in said and 'masked_text' in said and 'tasks/task_txt.py' in said
 
 
 # ---- bugs keep their traceback

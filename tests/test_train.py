@@ -11,7 +11,8 @@ from helpers import HARD, KINDS, OF_AUTOENCODERS, column, config_of, go, losses,
 from engine.checkpoint import read_log
 from engine.settings import show
 from engine.trained import load_model, open_run, read_config, read_last, read_weights
-from tasks.text import NextToken, TextSplit
+from tasks.task_text import NextToken
+from tasks.text import TextSplit
 
 pytestmark = pytest.mark.usefixtures('quick')
 FIRST = dict.fromkeys(('text', 'tost', 'crate_lm', 'masked_text'), math.log(256)) | {'pictures': math.log(4)}

@@ -17,7 +17,7 @@ from model_dino import Half
 from scoring import probes
 from tasks.augment import config_of
 from tasks.pictures import ImageSplit
-from tasks.views import Distillation
+from tasks.task_views import Distillation
 
 
 def test_the_frozen_layer_does_not_move_not_even_by_decay(words_of, tmp_path):

@@ -39,14 +39,17 @@ def write_text(out, tokenizer, texts):
     write_tokens(out, made, (part(*item) for item in texts.items()))
 
 
-def write_tokens(out, tokenizer, parts):
+def write_tokens(out, tokenizer, parts, counted=None):
     """Write a text dataset and print its counts. parts: (split, ids (n,), UTF-8 bytes of its text, for bits per byte)
-    of each split; one at a time is in memory."""
+    of each split; one at a time is in memory. counted: {split: which tokens a network learns, bool (n,)}; None: all."""
     dtype, splits = np.dtype(np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32), {}
     with new_folder(out) as new:
         for split, ids, n_bytes in parts:
             np.save(new / f'{split}.npy', np.asarray(ids, dtype))
             splits[split] = {'tokens': len(ids), 'dtype': str(dtype), 'bytes': n_bytes}
+            if counted is not None:
+                np.save(new / f'{split}.counted.npy', counted[split])
+                splits[split]['some_counted'] = True
         write_text_meta(new, tokenizer, splits)
     for split, s in splits.items():
         print(f'{out}/{split}.npy: {s["tokens"]:,} tokens of {s["bytes"]:,} bytes, vocabulary {tokenizer.vocab_size}')

@@ -33,6 +33,7 @@ WORK = {  # script: (words, files) that work, in a folder that takes the place o
     'lambada': ('--from {}lambada_test.jsonl', {'lambada_test.jsonl': b'{"text": "a b"}\n\n{"text": "two words"}'}),
     'openwebtext': ('--from {}. --subsets 1 --tokenizer bytes --val 0.3 --workers 0', {
         'urlsf_subset00.tar': subset(0)}),
+    'pairs': ('{}x.jsonl --val 0.4', {'x.jsonl': b'{"prompt": "a", "answer": "b"}\n' * 5}),
     'shapes': ('--train 3 --val 3 --test 3', {}),
     'stdlib': ('--from {}.', {f'{i}.py': b'x = 1' for i in range(40)}),
     'text': ('{}x', {'x/a.txt': b'some text ' * 9}),
@@ -138,6 +139,7 @@ REFUSED = {  # script: [(files that are changed or missing, more words, what the
         *[({}, words, words.split()[0]) for words in ('--subsets 22', '--val 0')],
         *[({'urlsf_subset00.tar': content}, '', 'urlsf_subset00.tar') for content in (
             b'', None, tar({'a.txt': b'x'}), tar({'a_data.xz': tar({'a.txt': b'x' * 50000}, 'xz')[:-40]}))]],
+    'pairs': [({}, '--answer reply', 'line 1'), ({'x.jsonl': b'[1]'}, '', 'line 1'), ({'x.jsonl': b''}, '', 'too little')],
     'shapes': [({}, words, words.split()[0]) for words in ('--objects 17', '--size 10')],
     'stdlib': [({f'{i}.py': None for i in range(39)}, '', 'too little')],
     'text': [({}, '--glob *.md', '--glob'), ({}, 'nowhere', 'nowhere'), ({'x/a.txt': b''}, '', 'too little')],

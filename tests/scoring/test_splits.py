@@ -9,9 +9,13 @@ import torch
 import torch.nn.functional as F
 from helpers import margin, masked_autoencoder, normalized, text_network
 
+from engine.device import Device
 from scoring import confusion, splits
-from tasks.text import MaskedTextSplit
+from tasks import AugmentConfig
 from tasks.pictures import ImageSplit
+from tasks.task_masked_text import HiddenTokens
+from tasks.text import MaskedTextSplit
+from train import TrainConfig, sum_metrics
 
 PLAIN = contextlib.nullcontext()
 
@@ -54,12 +58,19 @@ def test_loss_and_accuracies_of_hidden_tokens(pictures_data, monkeypatch):
     assert margin(logits, y) > 1e-5  # no tie that rounding could decide
     rank = (logits > logits.gather(1, y[:, None])).sum(1)
     want = {f'top{k}': pytest.approx((rank < k).double().mean().item()) for k in (1, 5)} | {
-        'count': len(y), 'loss': pytest.approx(F.cross_entropy(logits, y).item(), abs=1e-5),
-        'commonest': y.bincount().max().item() / len(y)}
+        'loss': pytest.approx(F.cross_entropy(logits, y).item(), abs=1e-5)}
+
+    def scores(batch_size):
+        device, c = Device('cpu', 'float32', 'false'), TrainConfig(batch_size=batch_size)
+        task = HiddenTokens(c, AugmentConfig(), model.config, device, None, text)
+        sums, count = sum_metrics(model, task, device, task.all_batches())
+        assert count == len(y)
+        return task.finish(sums, count)
     for batch_size in (1, 3, 1000):
-        assert splits.tokens(model, text, PLAIN, batch_size) == want
-    monkeypatch.setattr('tasks.text.LOGITS_AT_ONCE', 2 * 16 * 257)  # two rows
-    assert splits.tokens(model, text, PLAIN, 1000) == want
+        assert scores(batch_size) == want
+        assert splits.commonest_share(text, batch_size) == y.bincount().max().item() / len(y)
+    monkeypatch.setattr('tasks.task_masked_text.LOGITS_AT_ONCE', 2 * 16 * 257)  # two rows
+    assert scores(1000) == want
 
 
 def test_shares_of_confusions_are_of_the_true_class():

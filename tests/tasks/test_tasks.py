@@ -6,14 +6,19 @@ import pytest
 import torch
 
 import tasks
+from helpers import ROOT
 from engine.device import Device
-from engine.networks import TASKS
 from engine.settings import Mistake
 from tasks import AugmentConfig, augment, share_of_step
-from tasks.pictures import Classification, ImageSplit, Reconstruction
-from tasks.regression import Prompts, Regression
-from tasks.text import HiddenTokens, MaskedTextSplit, NextToken, TextSplit
-from tasks.views import Distillation
+from tasks.pictures import ImageSplit
+from tasks.regression import Prompts
+from tasks.task_icl import Regression
+from tasks.task_image import Classification
+from tasks.task_masked_image import Reconstruction
+from tasks.task_masked_text import HiddenTokens
+from tasks.task_text import NextToken
+from tasks.task_views import Distillation
+from tasks.text import MaskedTextSplit, TextSplit
 from train import TrainConfig
 
 
@@ -64,6 +69,7 @@ def test_batches_depend_on_seed_and_step_alone_and_are_shared_among_processes(ki
 # ---- tasks
 
 SIZE = dict(image_size=(8, 8), patch_size=(4, 4))
+NAMES = {path.stem.removeprefix('task_') for path in (ROOT / 'tasks').glob('task_*.py')}
 KINDS = [(NextToken, 'text', 'text', dict(block_size=16, vocab_size=257), {}),
          (HiddenTokens, 'masked_text', 'text', dict(block_size=16, vocab_size=257), {}),
          (Classification, 'image', 'quads', SIZE, dict(randaugment_n=1)), (Classification, 'image', 'pack', SIZE, {}),
@@ -89,7 +95,7 @@ def test_a_network_has_its_task_and_what_goes_to_the_device_has_no_gaps(kind, ta
     assert type(made) is kind and made.tokens_per_row == (16 if dataset == 'text' else 1)
     steps = list(made.train.batches(made.rows_per_step, c.seed, made.parts, 0, 1, **made.train_options))
     batches = [*(made.take(batch, training=True) for batch in steps), *made.validation_batches()]
-    assert [len(y) for _, y in batches] == [3] * 4 and {kind for _, kind, *_ in KINDS} == TASKS.keys()
+    assert [len(y) for _, y in batches] == [3] * 4 and {kind for _, kind, *_ in KINDS} == NAMES
     assert len(Post.sent) == 8 and all(t.is_contiguous() for t in Post.sent)
     if 'image_size' in config:  # else panoramas would not be cut, or not at random
         assert made.train_options['image_size'] == made.valid_options['image_size'] == (8, 8)

@@ -1,14 +1,20 @@
 """Text: batches of sequences, tokens that are hidden as in BERT, and training runs on both."""
+import json
 import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from helpers import TEXT, column, go, save_text
+import torch.nn.functional as F
+from helpers import ROOT, TEXT, column, go, run, save_text
+from lib.texts import write_tokens
 
+import eval as scores
 from engine.settings import Mistake
-from tasks.text import MaskedTextSplit, NextToken, TextSplit
+from engine.trained import load_model, open_run
+from tasks.task_text import NextToken
+from tasks.text import MaskedTextSplit, TextSplit
 from tasks.tokenizer import Tokenizer
 
 
@@ -36,8 +42,53 @@ def test_every_token_can_be_drawn(tmp_path):
 def test_bits_are_counted_for_each_byte():
     """Of text that has half as many tokens as bytes."""
     task = object.__new__(NextToken)
-    task.valid = SimpleNamespace(tokens_per_byte=0.5)
-    assert task.metrics(None, math.log(2), [0])[1]['bits_per_byte'] == 0.5
+    task.valid = SimpleNamespace(tokens_per_byte=0.5, counted=None)
+    assert task.metrics(None, math.log(2), torch.zeros(1, 1))[1]['bits_per_byte'] == 0.5
+
+
+# ---- tokens that are not to be learnt
+
+
+@pytest.fixture
+def answers(tmp_path):
+    """A dataset of sequences of which the letters are to be learnt, not the digits before them."""
+    (tmp_path / 'pairs.jsonl').write_text(''.join(json.dumps({'prompt': f'{i % 90 + 10}', 'answer': 'ab'}) + '\n'
+                                                  for i in range(400)))
+    done = run('prepare/pairs.py', tmp_path / 'pairs.jsonl', '--out', tmp_path / 'd', cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return tmp_path / 'd'
+
+
+@pytest.mark.parametrize('rows', [1, 5])
+def test_of_prompts_and_answers_the_answers_are_learnt(rows, answers):
+    x, y = TextSplit(answers, 'train', 20).sequences(np.arange(rows))
+    digits = (x >= ord('0')) & (x <= ord('9'))
+    assert digits.any() and (x >= 0).all()
+    assert torch.equal(y[:, :-1], torch.where(digits[:, 1:], -1, x[:, 1:]))
+
+
+def test_the_loss_is_the_mean_over_the_answers_in_training_validation_and_scores(answers, tmp_path, capsys):
+    out = tmp_path / 'out'
+    go('--dataset=d', f'--data_dir={tmp_path}', f'--out_dir={out}', '--n_layer=1', '--n_embd=16', '--n_head=2',
+       '--block_size=20', '--batch_size=3', '--max_iters=1', '--eval_iters=3', '--log_interval=1', '--device=cpu')
+    model, valid = load_model(open_run(str(out))), TextSplit(answers, 'val', 20)
+    logits, y = zip(*((model(x)[0].flatten(0, 1), y.flatten()) for x, y in valid.fixed(3, 10 ** 6)))
+    want = F.cross_entropy(torch.cat(logits), torch.cat(y), ignore_index=-1).item()
+    capsys.readouterr()
+    scores.main([f'--ckpt={out}', f'--data_dir={tmp_path}', '--split=val', '--dtype=float32', '--device=cpu'])
+    said = capsys.readouterr().out
+    assert f'{(torch.cat(y) != -1).sum():,} tokens, loss {want:.4f}' in said and 'bits' not in said
+
+
+def test_a_batch_in_which_nothing_is_to_be_learnt_has_loss_0_and_is_said_once(tmp_path, capsys):
+    ids = {'train': np.zeros(400, int), 'val': np.zeros(60, int)}
+    counted = {'train': np.zeros(400, bool), 'val': np.arange(60) == 59}
+    write_tokens(tmp_path / 'd', Tokenizer('bytes'), ((k, v, len(v)) for k, v in ids.items()), counted)
+    out = tmp_path / 'out'
+    go('--dataset=d', f'--data_dir={tmp_path}', f'--out_dir={out}', '--n_layer=1', '--n_embd=16', '--n_head=2',
+       '--block_size=20', '--batch_size=1', '--max_iters=3', '--eval_iters=3', '--log_interval=1', '--device=cpu')
+    assert column(out, 'train') == [0, 0, 0] and column(out, 'val')[0] == pytest.approx(math.log(256), abs=0.5)
+    assert capsys.readouterr().out.count('nothing to learn') == 1
 
 
 # ---- hidden tokens
@@ -66,7 +117,7 @@ def test_a_sequence_always_hides_something(bytes_data):
 
 def test_large_vocabularies_are_validated_in_pieces(tiny, tmp_path, monkeypatch, quick):
     for name, rows in (('whole', 4), ('rows', 1)):
-        monkeypatch.setattr('tasks.text.LOGITS_AT_ONCE', rows * 16 * 257)
+        monkeypatch.setattr('tasks.task_masked_text.LOGITS_AT_ONCE', rows * 16 * 257)
         go(*tiny, '--model=crate', '--image_size=0', '--causal=false', '--dtype=float32',
            f'--out_dir={tmp_path}/{name}')
     for split, name in (('val', 'loss'), ('val', 'top1'), ('val', 'top5'), ('train', 'loss')):

@@ -1,4 +1,4 @@
-"""The dataset that a trained network is shown."""
+"""Which dataset a trained network is scored on, or shown."""
 from pathlib import Path
 
 from engine.settings import Mistake
@@ -7,8 +7,9 @@ from tasks import files
 
 
 def dataset_of(c, run, name='the network'):
-    """(folder, split) to show a trained network: c.dataset and c.split, or the dataset it was trained on, and there
-    test, or else val. Raises Mistake if the network, called `name`, cannot read that."""
+    """(folder, split) for a trained network: c.dataset and c.split. Where these are empty, the
+    dataset that it was trained on, and its test split, or val if there is no test. Raises Mistake
+    if the network, called `name`, cannot read that."""
     dataset = c.dataset or run['settings'].get('dataset')
     if not dataset:
         raise Mistake(f'{c.ckpt} does not say what to score it on; give --dataset')
@@ -17,4 +18,6 @@ def dataset_of(c, run, name='the network'):
     check_reads(run, meta, folder, name)
     if getattr(c, 'verify', False):
         files.verify(folder)
-    return folder, c.split or ('test' if 'test' in meta['splits'] else 'val')
+    if c.split:
+        return folder, c.split
+    return folder, 'test' if 'test' in meta['splits'] else 'val'

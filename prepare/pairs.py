@@ -1,0 +1,72 @@
+"""Prompts and answers: a network learns to write the answers, and sees the prompts.
+
+    python prepare/pairs.py chat.jsonl --out data/chat
+    python prepare/pairs.py chat.jsonl --tokenizer gpt2 --out data/chat
+    python train.py --init_from=out/aot_owt --dataset=chat --out_dir=out/chat
+
+Each line of the file is an object, such as {"prompt": "2+2=", "answer": "4"}. Prompt, answer and the
+end of the pair follow each other, pair after pair: <|endoftext|> with gpt2 tokens, else a new line.
+The loss counts the answers and the ends. The last tenth of the pairs is held out for validation.
+"""
+import json
+from pathlib import Path
+
+import numpy as np
+
+from lib.inputs import Mistake, choice, dataset, number, option
+from lib.texts import decode, write_tokens
+from tasks.tokenizer import Tokenizer
+
+
+def read_pairs(path, prompt, answer):
+    """[(prompt, answer)] of a file of JSON lines."""
+    pairs = []
+    lines = decode(path.read_bytes(), path).splitlines()
+    for number_of_line, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            pairs.append((str(row[prompt]), str(row[answer])))
+        except (ValueError, KeyError, TypeError):
+            raise Mistake(f'{path}, line {number_of_line} is no object with {prompt} and {answer}; mend '
+                          'it, or name others with --prompt and --answer') from None
+    return pairs
+
+
+def encode(tokenizer, pairs):
+    """(ids (n,), UTF-8 bytes, which ids count, bool (n,)) of pairs, one after the other."""
+    ids = []
+    counted = []
+    n_bytes = 0
+    for prompt, answer in pairs:
+        prompt_ids = tokenizer.encode(prompt)
+        # what ends a pair is what a text begins with
+        answer_ids = [*tokenizer.encode(answer), tokenizer.beginning]
+        ids += [*prompt_ids, *answer_ids]
+        counted += [False] * len(prompt_ids) + [True] * len(answer_ids)
+        n_bytes += len(prompt.encode()) + len(answer.encode()) + 1
+    return np.array(ids), n_bytes, np.array(counted, bool)
+
+
+@dataset(__name__, None, option('path', 'a file of pairs, JSON lines', type=Path),
+         option('--prompt', 'name of the prompts in the file', default='prompt'),
+         option('--answer', 'name of the answers in the file', default='answer'),
+         choice('--tokenizer', 'tokens', 'bytes', 'chars', 'gpt2'),
+         number('--val', 'share of the pairs that is held out', 0.1, 0, 1))
+def main(args):
+    pairs = read_pairs(args.path, args.prompt, args.answer)
+    characters = {'\n'}
+    for prompt, answer in pairs:
+        characters.update(prompt + answer)
+    alphabet = ''.join(sorted(characters)) if args.tokenizer == 'chars' else ''
+    tokenizer = Tokenizer(args.tokenizer, alphabet)
+    cut = int(len(pairs) * (1 - args.val))
+    splits = (('train', pairs[:cut]), ('val', pairs[cut:]))
+    parts = []
+    counted = {}
+    for name, pairs_of_split in splits:
+        ids, n_bytes, counted[name] = encode(tokenizer, pairs_of_split)
+        parts.append((name, ids, n_bytes))
+    print(f'{len(pairs):,} pairs')
+    write_tokens(args.out, tokenizer, parts, counted)

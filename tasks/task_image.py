@@ -1,0 +1,57 @@
+"""Classes of pictures."""
+from tasks import PICTURE_SETTINGS, BaseTask, accuracies, augment
+from tasks.files import read_meta
+from tasks.pictures import ImageSplit
+
+
+class Classification(BaseTask):
+    kind = 'images'
+    settings = ('ema', 'telemetry', 'train_share', 'probe_interval', 'randaugment_n',
+                *PICTURE_SETTINGS)
+    unit = 'pictures'
+    look = 'sample.py --ckpt={out_dir} --image=PICTURE'
+
+    def __init__(self, c, augmentation, config, device, train, valid):
+        super().__init__(c, augmentation, config, device, train, valid)
+        if valid.split == 'test' and train is not None:
+            self.note = 'no val split, so it validates on test: judge by the last step, not the best'
+        self.image_size = config.image_size
+        self.valid_options = {'image_size': self.image_size}
+        self.train_options = {
+            'image_size': self.image_size,
+            'draws': augment.draws_needed(augmentation),
+            'columns': augment.place_columns(augmentation),
+        }
+
+    @classmethod
+    def held_out(cls, folder):
+        return 'val' if 'val' in read_meta(folder)['splits'] else 'test'
+
+    @classmethod
+    def open_split(cls, c, config, folder, split):
+        share = c.train_share if split == 'train' else 1.0
+        return ImageSplit(folder, split, c.workers, share, c.seed)
+
+    def pixels(self, batch, training):
+        """Pictures as the network takes them, float32 (B, C, H, W)."""
+        pictures, sizes, _, draws = batch
+        pictures = self.device.send(pictures)
+        if training:
+            return augment.train_pictures(pictures, sizes, draws, self.image_size, self.augment)
+        return augment.eval_pictures(pictures, sizes, self.image_size, self.augment.view)
+
+    def targets(self, batch):
+        """The second thing that the network takes: the classes, int64 (B,)."""
+        return batch[2]
+
+    def take(self, batch, training=False):
+        return self.pixels(batch, training), self.device.send(self.targets(batch))
+
+    def metrics(self, out, loss, y):
+        return accuracies(out, loss, y)
+
+    def error(self, metrics):
+        return 1 - metrics['top1']
+
+
+Task = Classification

@@ -1,0 +1,39 @@
+"""The next token of a text. Where y is -1 there is nothing to learn."""
+import numpy as np
+
+from engine.distributed import print_main
+from tasks import BaseTask
+from tasks.text import TextSplit
+
+
+class NextToken(BaseTask):
+    kind = 'text'
+    unit = 'tokens'
+    look = 'sample.py --ckpt={out_dir}'
+    Split = TextSplit
+
+    def __init__(self, c, augment, config, device, train, valid):
+        super().__init__(c, augment, config, device, train, valid)
+        self.tokens_per_row = config.block_size
+        self.empty_batch_seen = False
+
+    @classmethod
+    def open_split(cls, c, config, folder, split):
+        return cls.Split(folder, split, config.block_size)
+
+    def take(self, batch, training=False):
+        _, y = batch
+        if not self.empty_batch_seen and not (y != -1).any():
+            self.empty_batch_seen = True
+            print_main('a batch has nothing to learn: its loss counts as 0')
+        return super().take(batch, training)
+
+    def metrics(self, out, loss, y):
+        count = (y != -1).sum().item()
+        if self.valid.counted is not None:  # the tokens to learn are not all of the text
+            return count, {'loss': loss}
+        bits_per_byte = loss / np.log(2) * self.valid.tokens_per_byte
+        return count, {'loss': loss, 'bits_per_byte': bits_per_byte}
+
+
+Task = NextToken

@@ -1,0 +1,97 @@
+"""Self-distillation: a student learns from a teacher, who sees other crops of the same picture."""
+import math
+
+import torch
+
+from engine.settings import Mistake
+from tasks import PICTURE_SETTINGS, AugmentConfig
+from tasks.task_image import Classification
+from tasks.views import check, draws_needed, views
+
+
+class Distillation(Classification):
+    """Validation reports the loss and, for DINO, how much the teacher's outputs say, in nats:
+
+    entropy      the mean entropy of an output: log K if all K answers have the same probability
+    information  how much an output tells of its picture: the entropy of the mean output of a batch
+                 less the mean entropy. It is 0 if all pictures get the same output, and the
+                 logarithm of their number if each of a batch has its own
+
+    SimDINO's network reports both parts of its loss, `alignment` and `expansion`, itself."""
+    settings = ('train_share', 'probe_interval', *PICTURE_SETTINGS,
+                *AugmentConfig.of_views)
+    score = 'eval.py --ckpt={out_dir}{data_dir} --knn=20'  # it names no classes
+    look = 'analyze.py attention --ckpt={out_dir}{data_dir}'
+
+    def __init__(self, c, augmentation, config, device, train, valid):
+        self.is_simdino = getattr(config, 'objective', 'dino') == 'simdino'
+        # SimDINO's coding rate is that of the batch_size pictures of a pass, so all processes share
+        # each pass
+        self.shares_passes = self.is_simdino
+        super().__init__(c, augmentation, config, device, train, valid)
+        check(augmentation)
+        check_small_crops(augmentation, config)
+        self.train_options['draws'] = draws_needed(augmentation)
+        self.valid_options['draws'] = draws_needed(augmentation)
+        self.config = config
+        if self.is_simdino:
+            self.note = f'{self.note}\n{self.note_of_collapse()}'.strip()
+
+    def note_of_collapse(self):
+        """Whether a collapse, in which all pictures have the same features, can last."""
+        least = self.config.least_correlation(self.c.batch_size)
+        where = f'pictures come apart if their crops correlate above {least:.2f}'
+        if least < 0:
+            return f'a collapse would not last: {where}'
+        return f'a collapse may last: {where}; give a smaller --c or --eps'
+
+    def pixels(self, batch, training):
+        pictures, sizes, _, draws = batch
+        pictures = self.device.send(pictures)
+        return views(pictures, sizes, draws, self.image_size, self.augment)
+
+    def metrics(self, out, loss, y):
+        if self.is_simdino:
+            return len(y), {'loss': loss}
+        entropy = torch.special.entr(out).sum(-1).mean()
+        entropy_of_mean = torch.special.entr(out.mean((0, 1))).sum(-1).mean()
+        information = entropy_of_mean - entropy
+        return len(y), {'loss': loss, 'entropy': entropy, 'information': information}
+
+    def error(self, metrics):
+        # DINO's centre moves, and the loss with it: those of two steps cannot be compared
+        return metrics['loss'] if self.is_simdino else None
+
+    def warning(self, metrics):
+        rows = self.c.batch_size
+        if self.is_simdino:
+            return self.warning_of_simdino(metrics, rows)
+        most_entropy = math.log(self.config.n_out)
+        most_information = math.log(min(self.config.n_out, rows))
+        if metrics['entropy'] > 0.99 * most_entropy:
+            return ('the teacher says nothing of any picture, all outputs alike; give a lower '
+                    '--teacher_temperature')
+        if metrics['information'] < 0.01 * most_information:
+            return ('the teacher says the same of all pictures; give a smaller '
+                    '--centre_momentum')
+        return ''
+
+    def warning_of_simdino(self, metrics, rows):
+        alike = self.config.expansion_of(1, rows)
+        apart = self.config.expansion_of(min(self.config.bottleneck, rows), rows)
+        if metrics['expansion'] < alike + 0.01 * (apart - alike):
+            return 'the features of all pictures are alike; give a smaller --c or --eps'
+        return ''
+
+
+def check_small_crops(augmentation, config):
+    """Raises Mistake if small crops cannot be cut into patches."""
+    size = augmentation.local_size
+    if augmentation.local_crops == 0:
+        return
+    for side in config.patch_size:
+        if size % side != 0:
+            raise Mistake(f'local_size={size} is not divisible by patch_size={config.patch_size}')
+
+
+Task = Distillation
