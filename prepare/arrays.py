@@ -18,6 +18,7 @@ Expect a line for each split: `data/mnist/train.images.npy: 54,000 pictures of 2
 import gzip
 import struct
 
+import lib  # noqa: F401 (first: it says what to type where a library is missing)
 import numpy as np
 
 from lib.inputs import Mistake, dataset, number, option, reading

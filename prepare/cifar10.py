@@ -9,6 +9,7 @@ Expect 50,000 pictures for training (train) and 10,000 for testing (test) of 32x
 """
 import pickle
 
+import lib  # noqa: F401 (first: it says what to type where a library is missing)
 import numpy as np
 
 from lib.inputs import dataset, local, local_or_fetch, tar_named

@@ -11,6 +11,7 @@ the class of the object that shows the most pixels; pictures without objects are
 import json
 from collections import defaultdict
 
+import lib  # noqa: F401 (first: it says what to type where a library is missing)
 import numpy as np
 
 from lib.inputs import Mistake, dataset, local, reading

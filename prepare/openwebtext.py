@@ -19,6 +19,7 @@ import lzma
 import os
 import re
 
+import lib  # noqa: F401 (first: it says what to type where a library is missing)
 import numpy as np
 from tqdm import tqdm
 

@@ -11,6 +11,7 @@ The loss counts the answers and the ends. The last tenth of the pairs is held ou
 import json
 from pathlib import Path
 
+import lib  # noqa: F401 (first: it says what to type where a library is missing)
 import numpy as np
 
 from lib.inputs import Mistake, choice, dataset, number, option

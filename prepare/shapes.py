@@ -16,6 +16,7 @@ Expect 20,000 pictures for training, 2,000 for validation (val) and 5,000 for te
 """
 import math
 
+import lib  # noqa: F401 (first: it says what to type where a library is missing)
 import numpy as np
 from tqdm import tqdm
 

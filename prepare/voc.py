@@ -10,6 +10,7 @@ pictures without objects are left out.
 Expect of VOC 2012 1,464 pictures for training (train) and 1,449 for validation (val), 20 classes.
 """
 
+import lib  # noqa: F401 (first: it says what to type where a library is missing)
 import numpy as np
 
 from lib.inputs import dataset, local, reading
