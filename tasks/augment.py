@@ -1,19 +1,21 @@
-"""Pictures on their way into the network: cropping, flipping, RandAugment, normalization; batched,
-on the device.
+"""Pictures on their way into the network: they are cropped, flipped, changed by RandAugment and
+normalized, a batch at a time, on the device.
 
-    python analyze.py augment --dataset=shapes        # a contact sheet: pictures as training sees them
+    python analyze.py augment --dataset=shapes   # a contact sheet: pictures as training sees them
 
-Pictures may have any number of channels. Nothing here draws random numbers: the caller hands them
-over, so the result is a function of a picture and its own numbers, whatever batch it is in (up to
-rounding, where it is padded to another size). What the numbers decide is decided on the CPU and
-sent to the device without waiting for it. Of a picture more than three times as elongated as the
-network's pictures, only a part comes here; see cut.
+Pictures may have any number of channels. Nothing in this file draws random numbers: the caller
+passes them in, a row for each picture. So what becomes of a picture depends on the picture and on
+its own numbers, not on the batch that it is in (up to rounding, if another batch pads it to another
+size). All decisions that follow from the numbers are made on the CPU, and their results are sent to
+the device without waiting for it. A picture that is more than three times as elongated as the
+network's pictures is shortened before it comes here; see cut.
 
 The crops are those of torchvision's RandomResizedCrop, but their sides need not be whole pixels.
-Crop, flip and RandAugment's five geometric operations (tasks/randaugment.py) are multiplied into one
-matrix, and the picture is interpolated once. So all geometric operations come before the colour
-operations, whatever order was drawn, and where they uncover an area, a picture that goes on beyond
-its crop fills it with its own pixels; only beyond the picture's border is it filled with one colour.
+Crop, flip and RandAugment's five geometric operations (tasks/randaugment.py) are multiplied into
+one matrix, and the picture is interpolated once. This differs from RandAugment in two ways. All
+geometric operations come before the colour operations, whatever order was drawn. And where a
+geometric operation uncovers an area, it shows what the picture has there beyond its crop; only
+beyond the border of the picture it shows one fixed colour.
 """
 import torch
 import torch.nn.functional as F
@@ -21,170 +23,258 @@ import torch.nn.functional as F
 from tasks import AugmentConfig, randaugment
 from tasks.randaugment import COLOUR, OPERATIONS
 
-STATISTICS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of ImageNet's red, green and blue
-LONGEST = 3   # pictures may be so many times as elongated as what the network reads; longer ones are cut
-TRIES = 10    # boxes that are drawn for a random crop
-FLIP = 2 * TRIES + 2  # random numbers, see draws_needed
-PLACE, FIRST = slice(2 * TRIES, FLIP), FLIP + 1
+# of ImageNet's red, green and blue, from 0 to 1
+STATISTICS = (
+    (0.485, 0.456, 0.406),  # mean
+    (0.229, 0.224, 0.225),  # standard deviation
+)
+LONGEST = 3  # pictures may be this many times as elongated as the network's; `cut` sees to it
+TRIES = 10   # boxes that are tried for a random crop
+
+# The random numbers of a training picture, by column:
+#    0 to 19   area and aspect ratio of each of the 10 boxes that are tried
+#   20 and 21  PLACE: x and y of the crop
+#   22         FLIP: whether it is mirrored
+#   from 23    FIRST: for each operation of RandAugment, which one it is, and its sign
+# Masked autoencoders append a column for each patch; views.py has columns of its own from 23 on,
+# and all of them again for each crop
+PLACE = slice(2 * TRIES, 2 * TRIES + 2)
+FLIP = 2 * TRIES + 2
+FIRST = FLIP + 1
 
 
 def config_of(run, **changes):
-    """The AugmentConfig of a run, with some settings changed."""
-    held = run['settings']
-    return AugmentConfig(**{k: held.get(k, v) for k, v in vars(AugmentConfig()).items()} | changes)
+    """The AugmentConfig of a run, with some settings changed. A setting that the run does not have
+    gets its default."""
+    settings = {name: run['settings'].get(name, default)
+                for name, default in vars(AugmentConfig()).items()}
+    return AugmentConfig(**settings | changes)
 
 
-# ---- training -------------------------------------------------------------------------------------------------------
-
+# ---- training -----------------------------------------------------------------------------------
 
 def draws_needed(c):
-    """How many random numbers each picture needs: area and ratio of each box that is tried; x and y
-    of the crop; flip; each operation and its sign."""
+    """How many random numbers a training picture needs: the number of columns above. c: an
+    AugmentConfig."""
     return FIRST + 2 * c.randaugment_n
 
 
-def cut(picture, image_size, place):
-    """A picture, (H, W, C), as what follows sees it: of a panorama a part, so that a batch of n
-    pictures whose short sides have at most s pixels has at most n x 9 s^2 pixels, for a square
-    image_size.
-
-    The part is LONGEST times as elongated as image_size, and lies at `place`, (x, y) from 0 to 1. A
-    training crop lies at the same place in the part, so it may come from anywhere in the picture;
-    its area is a share of the part's. The part in the middle holds all that evaluation sees.
-    """
-    size = picture.shape[:2]
-    most = int(LONGEST * min(size) * max(image_size) / min(image_size))
-    kept = [n if n <= most else most - (n - most) % 2 for n in size]  # so that the centre stays in the centre
-    top, left = (round((n - k) * p) for n, k, p in zip(size, kept, reversed(place)))
-    return picture[top:top + kept[0], left:left + kept[1]]
-
-
 def place_columns(c):
-    """Which of a training picture's random numbers say where its crop lies, x and y; None if it
-    lies in the centre."""
-    return PLACE if c.crop_scale < 1 else None
+    """The columns of the random numbers that say where a training crop lies, x and y; None if
+    training crops lie in the centre. c: an AugmentConfig."""
+    if c.crop_scale < 1:
+        return PLACE
+    return None
+
+
+def cut(picture, image_size, place):
+    """Cut a panorama to the part of it that all later functions see. Any other picture comes back
+    as it is. picture: (H, W, C). image_size: (height, width) of the network's pictures.
+
+    The part is LONGEST times as elongated as image_size, so a batch of n pictures, whose short
+    sides have at most s pixels, never has more than n x 9 s^2 pixels if image_size is square.
+
+    place: where the part lies in the picture, (x, y) from 0 to 1. A training crop lies at the same
+    place in the part, so it may come from anywhere in the picture; its area is a share of that of
+    the part. In evaluation the part is the middle, and a centre crop sees nothing beyond it.
+    """
+    height, width = picture.shape[:2]
+    longest = int(LONGEST * min(height, width) * max(image_size) / min(image_size))
+    x, y = place
+    return picture[part_of_side(height, longest, y), part_of_side(width, longest, x)]
+
+
+def part_of_side(length, longest, place):
+    """The pixels, a slice, that remain of a side of `length` pixels: at most `longest` of them, at
+    a place from 0 to 1."""
+    if length <= longest:
+        return slice(length)
+    # an even number of pixels is cut off, so that the centre stays the centre
+    new_length = longest - (length - longest) % 2
+    start = round((length - new_length) * place)
+    return slice(start, start + new_length)
 
 
 def train_pictures(pictures, sizes, draws, image_size, c):
     """Augmented and normalized pictures, float32 (B, C, *image_size), on the device of `pictures`.
 
-    pictures: uint8 (B, H, W, C), those smaller than (H, W) padded at the right and the bottom.
-    sizes: their true (height, width), int (B, 2). draws: uniform in [0, 1), float64 (B,
-    draws_needed(c)). sizes and draws are on the CPU.
+    pictures: uint8 (B, H, W, C); those that are smaller than (H, W) are padded at the right and at
+    the bottom. sizes: the true (height, width) of each, int (B, 2). draws: random numbers, uniform
+    in [0, 1), float64 (B, draws_needed(c)), perhaps with further columns, which are not used here.
+    sizes and draws are on the CPU. c: an AugmentConfig.
     """
-    x = cropped(pictures, sizes, draws, image_size, c, (c.crop_scale, 1.0))
-    *_, factors, step, threshold = randaugment.strengths(c.randaugment_m, c.randaugment_scale)
+    x = cropped(pictures, sizes, draws, image_size, c, (c.crop_scale, 1.0))  # (B, C, *image_size)
+    factors, step, threshold = randaugment.colour_strengths(c.randaugment_m, c.randaugment_scale)
     for i in range(c.randaugment_n):
         x = x.round()
-        sign, which = operations(draws, i)
-        factor = send(torch.tensor(factors)[sign, None, None, None], x.device)
-        for op, rows in grouped(which, x.device):
-            if OPERATIONS[op] in COLOUR:
-                strength = {'Posterize': step, 'Solarize': threshold}.get(OPERATIONS[op], factor[rows])
-                x[rows] = COLOUR[OPERATIONS[op]](x[rows], strength)
+        signs, kinds = operations(draws, i)
+        factor = torch.tensor(factors)[signs, None, None, None]  # (B, 1, 1, 1)
+        factor = send(factor, x.device)
+        for kind, rows in grouped(kinds, x.device):
+            name = OPERATIONS[kind]
+            if name not in COLOUR:
+                continue  # a geometric operation, which `cropped` has done already
+            if name == 'Posterize':
+                strength = step
+            elif name == 'Solarize':
+                strength = threshold
+            else:
+                strength = factor[rows]
+            x[rows] = COLOUR[name](x[rows], strength)
     return normalize(x)
 
 
 def cropped(pictures, sizes, draws, image_size, c, areas):
-    """Crops, flipped and moved by RandAugment, 0 to 255, float32 (B, C, *image_size). areas: the least
-    and the largest share of the area that they keep. Other arguments as in train_pictures."""
+    """The crops of pictures, flipped and moved by RandAugment, 0 to 255, float32 (B, C,
+    *image_size). areas: the least and the largest share of a picture's area that its crop keeps.
+    The other arguments are those of train_pictures."""
     boxes = crop_boxes(sizes, draws, image_size, *areas)
     matrices = send(warp_matrices(boxes, draws, image_size, c).float(), pictures.device)
-    limits = send(sizes.float(), pictures.device)
-    # where a pixel covers more than 2 x 2 source pixels, sample several places in it and take the mean
-    finer = (boxes[:, 2:] / torch.tensor(image_size[::-1])).amax(1).ceil()
-    finer = torch.where(finer > 2, finer, 1).long()
+    true_sizes = send(sizes.float(), pictures.device)
+
+    # a new pixel that covers more than 2 x 2 pixels of the picture is the mean of several samples
+    height, width = image_size
+    covered = boxes[:, 2:] / torch.tensor([width, height])       # pixels, in x and y: (B, 2)
+    samples = covered.amax(1).ceil()                             # (B,)
+    samples = torch.where(samples > 2, samples, 1).long()
+
     x = torch.empty(len(pictures), pictures.size(3), *image_size, device=pictures.device)
     fill = per_channel(randaugment.FILL[c.randaugment_scale], x)
-    for k, rows in grouped(finer, pictures.device):
-        for part in rows.split(max(1, 256 // k ** 2)):  # bounds the memory
-            x[part] = warp(pictures[part], limits[part], matrices[part], image_size, k, fill)
+    for k, rows in grouped(samples, pictures.device):
+        rows_at_once = max(1, 256 // k ** 2)  # bounds the memory
+        for part in rows.split(rows_at_once):
+            x[part] = warp(pictures[part], true_sizes[part], matrices[part], image_size, k, fill)
     return x
 
 
 def crop_boxes(sizes, draws, image_size, crop_scale, largest=1.0):
-    """The crop of every picture, (left, top, width, height), float64 (B, 4), in pixels.
+    """The crop of every picture, (left, top, width, height) in pixels, float64 (B, 4).
 
-    As torchvision's RandomResizedCrop: the share of the area is uniform in [crop_scale, largest]; the
-    logarithm of the aspect ratio, relative to that of image_size, is uniform in +-log(4/3). Of the
-    boxes that are tried, the first that fits into the picture is taken, at a uniform place. If none
-    fits, it is the largest central box with an allowed ratio. With crop_scale = 1 it is the largest
-    central box with the ratio of image_size.
+    The rule is that of torchvision's RandomResizedCrop. A box has a share of the picture's area
+    that is uniform in [crop_scale, largest], and its aspect ratio is that of image_size times a
+    factor, whose logarithm is uniform in +-log(4/3). TRIES boxes are tried. The first one that fits
+    into the picture is the crop, and its place is uniform. If none fits, the crop is the largest
+    central box with an allowed ratio. If crop_scale is 1, the crop is the largest central box with
+    the ratio of image_size.
     """
-    whole = sizes.double().T.flip(0)                                                        # width, height: (2, B)
-    ratio, most = image_size[1] / image_size[0], 1 if crop_scale == 1 else 4 / 3
-    box = whole.minimum(whole.flip(0) * torch.tensor([[ratio], [1 / ratio]], dtype=torch.float64) * most)
-    place = torch.tensor(0.5)
+    picture = sizes.double().T.flip(0)                           # width and height: (2, B)
+    ratio = image_size[1] / image_size[0]
+    stretch = 4 / 3 if crop_scale < 1 else 1                     # the largest factor of the ratio
+    # the largest box: as wide as the picture, or as its height allows; as high, or as its width
+    ratios = torch.tensor([[ratio], [1 / ratio]], dtype=torch.float64)
+    box = picture.minimum(picture.flip(0) * ratios * stretch)    # width and height: (2, B)
+    place = 0.5
+
     if crop_scale < 1:
-        areas, ratios = draws[:, :2 * TRIES].unflatten(1, (TRIES, 2)).permute(2, 1, 0)      # (TRIES, B) each
-        areas = whole.prod(0) * (crop_scale + (largest - crop_scale) * areas)
-        ratios = ratio * most ** (2 * ratios - 1)
-        tried = torch.stack((areas * ratios, areas / ratios)).sqrt()                        # (2, TRIES, B)
-        fits = (tried <= whole[:, None]).all(0)
-        found, first = fits.any(0), fits.int().argmax(0)
-        box = torch.where(found, tried[:, first, torch.arange(len(sizes))], box)
-        place = torch.where(found, draws[:, PLACE].T, place)
-    return torch.cat(((whole - box) * place, box)).T
+        numbers = draws[:, :2 * TRIES].unflatten(1, (TRIES, 2))  # (B, TRIES, 2)
+        areas, ratios = numbers.permute(2, 1, 0)                 # both (TRIES, B)
+        areas = picture.prod(0) * (crop_scale + (largest - crop_scale) * areas)
+        ratios = ratio * stretch ** (2 * ratios - 1)
+        tried = torch.stack((areas * ratios, areas / ratios)).sqrt()  # (2, TRIES, B)
+
+        fits = (tried <= picture[:, None]).all(0)                # (TRIES, B)
+        any_fits = fits.any(0)                                   # (B,)
+        first_fit = fits.int().argmax(0)                         # (B,)
+        rows = torch.arange(len(sizes))
+        box = torch.where(any_fits, tried[:, first_fit, rows], box)
+        place = torch.where(any_fits, draws[:, PLACE].T, place)
+
+    corner = (picture - box) * place                             # left and top: (2, B)
+    return torch.cat((corner, box)).T                            # (B, 4)
 
 
 def operations(draws, i):
-    """Of every picture's i-th operation: 0 or 1 for a sign of -1 or 1, and its index in OPERATIONS."""
-    which, sign = draws[:, FIRST + 2 * i:FIRST + 2 * i + 2].unbind(1)
-    return (sign >= 0.5).long(), (which * len(OPERATIONS)).long()
+    """The i-th operation of every picture, two int64 (B,): the index of its sign in (-1, 1), and
+    its own index in OPERATIONS."""
+    column = FIRST + 2 * i
+    signs = (draws[:, column + 1] >= 0.5).long()
+    kinds = (draws[:, column] * len(OPERATIONS)).long()
+    return signs, kinds
 
 
 def warp_matrices(boxes, draws, image_size, c):
-    """Matrices from places in the result to places in the pictures, float64 (B, 3, 3): crop, flip,
-    RandAugment."""
-    h, w = image_size
-    matrices = torch.eye(3, dtype=torch.float64).repeat(len(boxes), 1, 1)
-    matrices[:, :2, 2] = boxes[:, :2]
-    matrices[:, [0, 1], [0, 1]] = boxes[:, 2:] / torch.tensor([w, h])
+    """The matrix of every picture, float64 (B, 3, 3). It maps (x, y, 1), a place in the result, to
+    the place in the picture that appears there: by crop, flip and RandAugment."""
+    height, width = image_size
+    corner_x, corner_y, box_width, box_height = boxes.T          # (B,)
+    matrices = torch.eye(3, dtype=torch.float64).repeat(len(boxes), 1, 1)   # (B, 3, 3)
+    matrices[:, 0, 0] = box_width / width
+    matrices[:, 1, 1] = box_height / height
+    matrices[:, 0, 2] = corner_x
+    matrices[:, 1, 2] = corner_y
+
     if c.flip:
-        mirrored = draws[:, FLIP] < 0.5  # there x becomes w - x
-        matrices[mirrored, 0, 2] += w * matrices[mirrored, 0, 0]
+        mirrored = draws[:, FLIP] < 0.5  # in these x becomes width - x
+        matrices[mirrored, 0, 2] += width * matrices[mirrored, 0, 0]
         matrices[mirrored, 0, 0] *= -1
-    table = randaugment.matrices(c.randaugment_m, c.randaugment_scale, h, w)
-    for i in range(c.randaugment_n):  # a later operation acts on earlier results: its matrix goes right
-        matrices = matrices @ table[operations(draws, i)]
+
+    table = randaugment.matrices(c.randaugment_m, c.randaugment_scale, height, width)
+    for i in range(c.randaugment_n):
+        signs, kinds = operations(draws, i)
+        # a later operation acts on the result of the earlier ones: its matrix stands at the right
+        matrices = matrices @ table[signs, kinds]
     return matrices
 
 
-def warp(pictures, sizes, matrices, image_size, k, fill):
-    """Pictures mapped by their matrices, float32 (n, C, *image_size), 0 to 255: each pixel is the
-    mean of k x k places. Beyond a picture's size is the colour `fill`; its padding is never seen."""
-    source, (h, w) = planes(pictures), image_size
-    x = (torch.arange(w * k, device=source.device) + 0.5) / k
-    y = (torch.arange(h * k, device=source.device)[:, None] + 0.5) / k
-    x, y = (m[:, 0] * x + m[:, 1] * y + m[:, 2] for m in matrices[..., None, None].unbind(1)[:2])
-    height, width = sizes[..., None, None].unbind(1)
-    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
-    x, y = x.clamp(min=0.5).minimum(width - 0.5), y.clamp(min=0.5).minimum(height - 0.5)
-    grid = torch.stack((2 * x / source.shape[3] - 1, 2 * y / source.shape[2] - 1), -1)  # grid_sample counts -1 to 1
-    seen = F.grid_sample(source, grid, mode='bilinear', padding_mode='border', align_corners=False)
-    seen = torch.where(inside[:, None], seen, fill)
-    return F.avg_pool2d(seen, k) if k > 1 else seen
+def warp(pictures, sizes, matrices, image_size, samples, fill):
+    """Pictures that are moved by their matrices, 0 to 255, float32 (n, C, *image_size). Each new
+    pixel is the mean of samples x samples places in the picture. Places beyond the size of a
+    picture have the colour `fill`, so its padding is never seen."""
+    source = planes(pictures)                                    # (n, C, H, W)
+    height, width = image_size
+    new_x = (torch.arange(width * samples, device=source.device) + 0.5) / samples
+    new_y = (torch.arange(height * samples, device=source.device)[:, None] + 0.5) / samples
+
+    # where these places lie in the pictures, both (n, height samples, width samples)
+    x_row, y_row, _ = matrices[..., None, None].unbind(1)        # (n, 3, 1, 1)
+    x = x_row[:, 0] * new_x + x_row[:, 1] * new_y + x_row[:, 2]
+    y = y_row[:, 0] * new_x + y_row[:, 1] * new_y + y_row[:, 2]
+    true_height, true_width = sizes[..., None, None].unbind(1)   # (n, 1, 1)
+    inside = (x >= 0) & (x < true_width) & (y >= 0) & (y < true_height)
+    x = x.clamp(min=0.5).minimum(true_width - 0.5)
+    y = y.clamp(min=0.5).minimum(true_height - 0.5)
+
+    # grid_sample counts from -1 to 1
+    grid_x = 2 * x / source.size(3) - 1
+    grid_y = 2 * y / source.size(2) - 1
+    grid = torch.stack((grid_x, grid_y), -1)
+    moved = F.grid_sample(source, grid, mode='bilinear', padding_mode='border',
+                          align_corners=False)
+    moved = torch.where(inside[:, None], moved, fill)
+    if samples > 1:
+        moved = F.avg_pool2d(moved, samples)
+    return moved                                                 # (n, C, height, width)
 
 
-# ---- evaluation, and what both need ---------------------------------------------------------------------------------
-
+# ---- evaluation, and what training and evaluation both need -------------------------------------
 
 def eval_pictures(pictures, sizes, image_size, view):
-    """Pictures as evaluation sees them, normalized, float32 (B, C, *image_size). view: a share, or
-    None. A picture is resized so that a centre crop covers this share of the side that limits it;
-    with None all of it is resized to image_size. One that has its size already is not interpolated.
-    Other arguments as in train_pictures."""
+    """Pictures as evaluation sees them, normalized, float32 (B, C, *image_size).
+
+    view: a share, or None. With a share, a picture is resized so that a centre crop covers this
+    share of the side that limits it. With None the whole picture is resized to image_size. A
+    picture that has the wanted size already is not interpolated. The other arguments are those of
+    train_pictures.
+    """
     x = torch.empty(len(pictures), pictures.size(3), *image_size, device=pictures.device)
-    kinds, kind = sizes.unique(dim=0, return_inverse=True)
-    for k, rows in grouped(kind, pictures.device):
-        size = kinds[k].tolist()
-        scale = max(to / have for to, have in zip(image_size, size)) / (view or 1)
-        new = [round(have * scale) for have in size] if view else [*image_size]
-        resized = planes(pictures[rows, :size[0], :size[1]])
-        if new != size:
-            resized = F.interpolate(resized, new, mode='bilinear', align_corners=False, antialias=True)
-        top, left = ((have - to) // 2 for to, have in zip(image_size, new))
-        x[rows] = resized[:, :, top:top + image_size[0], left:left + image_size[1]]
+    crop_height, crop_width = image_size
+    different_sizes, size_numbers = sizes.unique(dim=0, return_inverse=True)
+    for number, rows in grouped(size_numbers, pictures.device):
+        height, width = different_sizes[number].tolist()
+        resized = planes(pictures[rows, :height, :width])        # (n, C, height, width)
+        if view is None:
+            new_height, new_width = image_size
+        else:
+            scale = max(crop_height / height, crop_width / width) / view
+            new_height = round(height * scale)
+            new_width = round(width * scale)
+        if (new_height, new_width) != (height, width):
+            resized = F.interpolate(resized, (new_height, new_width), mode='bilinear',
+                                    align_corners=False, antialias=True)
+        corner_y = (new_height - crop_height) // 2
+        corner_x = (new_width - crop_width) // 2
+        crop = resized[:, :, corner_y:, corner_x:]
+        x[rows] = crop[:, :, :crop_height, :crop_width]          # (n, C, *image_size)
     return normalize(x)
 
 
@@ -194,39 +284,48 @@ def planes(pictures):
 
 
 def normalize(x):
-    """0 to 255 -> about mean 0 and standard deviation 1."""
+    """Pictures (B, C, H, W) from 0 to 255 -> mean about 0 and standard deviation about 1."""
     mean, deviation = per_channel(STATISTICS, x)
     return (x / 255 - mean) / deviation
 
 
 def denormalize(x):
-    """Normalized (B, C, H, W) -> uint8 (B, H, W, C)."""
+    """Normalized pictures (B, C, H, W) -> uint8 (B, H, W, C)."""
     mean, deviation = per_channel(STATISTICS, x)
-    return ((x * deviation + mean) * 255).round().clamp(0, 255).byte().permute(0, 2, 3, 1)
+    x = (x * deviation + mean) * 255
+    return x.round().clamp(0, 255).byte().permute(0, 2, 3, 1)    # (B, H, W, C)
 
 
 def visible(x):
-    """Normalized pictures (B, C, H, W) to draw, uint8 (B, H, W, 3): the first three channels, or of fewer the first
-    one as grey."""
-    pictures = denormalize(x).cpu().numpy()
-    return pictures[..., :3] if x.size(1) >= 3 else pictures[..., [0, 0, 0]]
+    """Normalized pictures (B, C, H, W) as one can draw them, a uint8 array (B, H, W, 3): the first
+    three channels. If there are fewer, the first channel is shown as grey."""
+    pictures = denormalize(x).cpu().numpy()                      # (B, H, W, C)
+    if x.size(1) >= 3:
+        return pictures[..., :3]
+    return pictures[..., [0, 0, 0]]
 
 
 def per_channel(values, x):
-    """Numbers of red, green and blue (.., 3) for the channels of pictures x (B, C, H, W): (.., 3, 1, 1) on their
-    device, or their means (.., 1, 1, 1) where there are not three."""
+    """Numbers of red, green and blue, (.., 3), as numbers of the channels of pictures x (B, C, H,
+    W), on their device: (.., 3, 1, 1). If there are not three channels, all of them get the mean
+    of the three numbers: (.., 1, 1, 1)."""
     values = torch.tensor(values, dtype=torch.float64)
-    values = values if x.size(1) == 3 else values.mean(-1, keepdim=True)
+    if x.size(1) != 3:
+        values = values.mean(-1, keepdim=True)
     return send(values.to(x.dtype)[..., None, None], x.device)
 
 
 def send(tensor, device):
-    """A tensor from the CPU on the device. CUDA copies pinned memory while the program goes on."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == 'cuda' else tensor.to(device)
+    """A tensor of the CPU, on the device. CUDA copies from pinned memory while the program goes
+    on."""
+    if device.type == 'cuda':
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def grouped(keys, device):
-    """Whole numbers (B,) on the CPU -> pairs of each value that occurs and the rows with it, on the
-    device."""
+    """Group the rows of a batch by their keys, int64 (B,) on the CPU. Gives pairs: a key, and the
+    indices of the rows that have it, on the device."""
     values, counts = keys.unique(return_counts=True)
-    return zip(values.tolist(), send(keys.argsort(stable=True), device).split(counts.tolist()))
+    rows = send(keys.argsort(stable=True), device)
+    return zip(values.tolist(), rows.split(counts.tolist()))

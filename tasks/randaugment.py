@@ -1,110 +1,178 @@
-"""RandAugment's 14 operations (Cubuk et al. 2020), each drawn equally often; batched, on the device.
+"""RandAugment's 14 operations (Cubuk et al. 2020), each of which is drawn equally often. They work
+on a batch at a time, on the device.
 
-They compute what Pillow computes. How strong they are at a magnitude depends on the scale.
-'torchvision' counts to 30, as its RandAugment does; the authors of CRATE fine-tune with two
-operations at 14 of 30. 'timm' counts to 10, as the file does that the paper names; more than 10 is
-10 there.
+They compute what Pillow computes. A magnitude says how strong they are, and its meaning depends on
+the scale. The scale 'torchvision' counts to 30, as torchvision's RandAugment does; the authors of
+CRATE fine-tune with two operations at magnitude 14 of 30. The scale 'timm' counts to 10, as the
+file does that the paper names; there a magnitude above 10 means 10.
 """
 import math
 
 import torch
 import torch.nn.functional as F
 
-FILL = {'torchvision': (0, 0, 0), 'timm': (124, 116, 104)}  # beyond a picture's border; timm: ImageNet's mean
+# red, green and blue of what lies beyond the border of a picture; those of timm are ImageNet's mean
+FILL = {'torchvision': (0, 0, 0), 'timm': (124, 116, 104)}
 
 
-# ---- colour operations: whole numbers 0 to 255 as float32 (n, C, H, W), strength (n, 1, 1, 1) -> the same -----------
+# ---- colour operations --------------------------------------------------------------------------
+# Each takes whole numbers from 0 to 255 as float32 (n, C, H, W) and gives the same. The second
+# argument is the strength, (n, 1, 1, 1) or a number; some operations have none and ignore it.
+
+def identity(x, strength):
+    return x
 
 
 def autocontrast(x, strength):
-    """Stretch every channel from its darkest and lightest value to 0 and 255."""
-    wide = torch.float32 if x.device.type == 'mps' else torch.float64  # as Pillow; MPS has no float64, so may be 1 off
-    lo, hi = x.amin((2, 3), keepdim=True).to(wide), x.amax((2, 3), keepdim=True).to(wide)
-    scale = torch.full_like(lo, 255) / (hi - lo)  # 255 / tensor would multiply by a rounded reciprocal
-    stretched = (x * scale - lo * scale).clamp(0, 255).floor().to(x.dtype)
-    return torch.where(hi > lo, stretched, x)
+    """Stretch every channel, so that its darkest value becomes 0 and its lightest value 255."""
+    # float64, as in Pillow. MPS has no float64, so a result may be 1 off there
+    dtype = torch.float32 if x.device.type == 'mps' else torch.float64
+    darkest = x.amin((2, 3), keepdim=True).to(dtype)             # (n, C, 1, 1)
+    lightest = x.amax((2, 3), keepdim=True).to(dtype)
+    # a tensor of 255, because 255 / tensor would multiply by a rounded reciprocal
+    scale = torch.full_like(darkest, 255) / (lightest - darkest)
+    stretched = (x * scale - darkest * scale).clamp(0, 255).floor().to(x.dtype)
+    return torch.where(lightest > darkest, stretched, x)
 
 
 def equalize(x, strength):
     """Make the histogram of every channel about flat."""
-    values = x.flatten(2).long()
+    values = x.flatten(2).long()                                 # (n, C, H W)
     ones = torch.ones_like(values, dtype=torch.int32)
-    histogram = ones.new_zeros(*x.shape[:2], 256).scatter_add_(2, values, ones)
-    lightest = histogram.gather(2, values.amax(2, keepdim=True))  # how many pixels have the largest value
-    step = (values.size(2) - lightest) // 255
-    below = histogram.cumsum(2, dtype=torch.int32) - histogram
-    table = ((step // 2 + below) // step.clamp(min=1)).clamp(max=255)
-    return torch.where(step[..., None] > 0, table.gather(2, values).view_as(x), x)
+    histogram = ones.new_zeros(*x.shape[:2], 256)                # (n, C, 256)
+    histogram.scatter_add_(2, values, ones)
+    # how many pixels have the largest value that occurs
+    n_lightest = histogram.gather(2, values.amax(2, keepdim=True))
+    step = (values.size(2) - n_lightest) // 255                  # pixels per new value: (n, C, 1)
+    n_darker = histogram.cumsum(2, dtype=torch.int32) - histogram
+    table = (step // 2 + n_darker) // step.clamp(min=1)          # old value to new: (n, C, 256)
+    equalized = table.clamp(max=255).gather(2, values).view_as(x)
+    return torch.where(step[..., None] > 0, equalized, x)
+
+
+def solarize(x, threshold):
+    """Invert what is not below the threshold."""
+    return torch.where(x < threshold, x, 255 - x)
+
+
+def colour(x, factor):
+    """Change the saturation of colour pictures; others stay as they are."""
+    if x.size(1) != 3:
+        return x
+    return blend(grey(x), x, factor)
+
+
+def posterize(x, step):
+    """Lower every value to a multiple of the step."""
+    return x - x.remainder(step)
+
+
+def contrast(x, factor):
+    n_pixels = x.size(2) * x.size(3)
+    total = grey(x).sum((1, 2, 3), keepdim=True, dtype=torch.int64)
+    mean = (2 * total + n_pixels) // (2 * n_pixels)              # rounded: (n, 1, 1, 1)
+    return blend(mean.to(x.dtype), x, factor)
+
+
+def brightness(x, factor):
+    return blend(0, x, factor)
+
+
+def sharpness(x, factor):
+    """The plain version is the mean of 3 x 3 pixels, in which the middle one counts 5 times. Pixels
+    at the border stay as they are."""
+    total = F.avg_pool2d(x, 3, stride=1, padding=1, divisor_override=1) + 4 * x
+    smooth = (total / 13).round()
+    plain = x.clone()
+    plain[..., 1:-1, 1:-1] = smooth[..., 1:-1, 1:-1]
+    return blend(plain, x, factor)
 
 
 def blend(plain, x, factor):
-    """From a plain version of the picture (0) to the picture (1) and beyond."""
+    """Go from a plain version of pictures (factor 0) to the pictures (factor 1) and beyond."""
     return (plain + factor * (x - plain)).clamp(0, 255).floor()
 
 
 def grey(x):
-    """Luma of colour pictures, else the mean of the channels: (n, 1, H, W). Whole numbers below
-    2^24 are exact."""
+    """The luma of colour pictures, or the mean of the channels of others: (n, 1, H, W). It is
+    exact, because float32 holds whole numbers below 2^24 exactly."""
     if x.size(1) != 3:
         return x.mean(1, keepdim=True).round()
-    r, g, b = x.split(1, 1)
-    return ((r * 19595 + g * 38470 + b * 7471 + 0x8000) / 65536).floor()
-
-
-def contrast(x, factor):
-    n = x.size(2) * x.size(3)  # pixels
-    total = grey(x).sum((1, 2, 3), keepdim=True, dtype=torch.int64)
-    return blend(((2 * total + n) // (2 * n)).to(x.dtype), x, factor)
-
-
-def sharpness(x, factor):
-    """The plain version is the mean of 3 x 3 pixels, the middle one counted 5 times; border pixels
-    stay as they are."""
-    total = F.avg_pool2d(x, 3, stride=1, padding=1, divisor_override=1) + 4 * x
-    plain = x.clone()
-    plain[..., 1:-1, 1:-1] = (total / 13).round()[..., 1:-1, 1:-1]
-    return blend(plain, x, factor)
+    red, green, blue = x.split(1, 1)                             # (n, 1, H, W)
+    luma = red * 19595 + green * 38470 + blue * 7471             # times 65536
+    return ((luma + 0x8000) / 65536).floor()
 
 
 COLOUR = {
-    'Identity': lambda x, strength: x,
+    'Identity': identity,
     'AutoContrast': autocontrast,
     'Equalize': equalize,
-    'Solarize': lambda x, threshold: torch.where(x < threshold, x, 255 - x),  # inverts what is not below it
-    'Color': lambda x, factor: blend(grey(x), x, factor) if x.size(1) == 3 else x,  # grey pictures stay
-    'Posterize': lambda x, step: x - x.remainder(step),
+    'Solarize': solarize,
+    'Color': colour,
+    'Posterize': posterize,
     'Contrast': contrast,
-    'Brightness': lambda x, factor: blend(0, x, factor),
+    'Brightness': brightness,
     'Sharpness': sharpness,
 }
 
 
-GEOMETRIC = 'Rotate', 'ShearX', 'ShearY', 'TranslateX', 'TranslateY'
+def colour_strengths(m, scale):
+    """What magnitude m is to the colour operations: the factors of blend at the signs -1 and 1; the
+    step of Posterize; the threshold of Solarize."""
+    if scale == 'torchvision':
+        factors = (1 - 3 * m / 100, 1 + 3 * m / 100)
+        step = 2 ** round(m / 7.5)
+        threshold = 255 - 8.5 * m
+    else:
+        m = min(m, 10)
+        factor = 0.1 + 1.8 * m / 10
+        factors = (factor, factor)
+        step = 2 ** (8 - int(4 * m / 10))
+        threshold = int(256 * m / 10)
+    return factors, step, threshold
+
+
+# ---- geometric operations -----------------------------------------------------------------------
+
+GEOMETRIC = ('Rotate', 'ShearX', 'ShearY', 'TranslateX', 'TranslateY')
 OPERATIONS = (*COLOUR, *GEOMETRIC)
 
 
-def strengths(m, scale):
-    """What magnitude m is: degrees, shear (pixels per pixel), shift (sides of a picture); the factors of blend at signs
-    -1 and 1; the step to which values are cut, and the threshold from which they are inverted."""
+def geometric_strengths(m, scale):
+    """What magnitude m is to the geometric operations: an angle in degrees; a shear in pixels per
+    pixel; a shift as a share of the picture's side."""
     if scale == 'torchvision':
-        return m, m / 100, m / 30 * (150 / 331), (1 - 3 * m / 100, 1 + 3 * m / 100), 2 ** round(m / 7.5), 255 - 8.5 * m
-    m = min(m, 10)
-    factor = 0.1 + 1.8 * m / 10
-    return 3 * m, 3 * m / 100, 4.5 * m / 100, (factor, factor), 2 ** (8 - int(4 * m / 10)), int(256 * m / 10)
+        degrees = m
+        shear = m / 100
+        shift = m / 30 * (150 / 331)
+    else:
+        m = min(m, 10)
+        degrees = 3 * m
+        shear = 3 * m / 100
+        shift = 4.5 * m / 100
+    return degrees, shear, shift
 
 
 def matrices(m, scale, h, w):
-    """The matrix of every operation at signs -1 and 1, float64 (2, 14, 3, 3); colour operations move nothing.
+    """The matrix of each of OPERATIONS, at the signs -1 and 1, float64 (2, 14, 3, 3). Those of
+    colour operations move nothing. (h, w): the size of the pictures.
 
-    A matrix maps (x, y, 1) in the new picture to the place in the old picture that appears there. The
-    top left corner is (0, 0), the centre of the first pixel (0.5, 0.5).
+    A matrix maps (x, y, 1), a place in the new picture, to the place in the old picture that
+    appears there. The top left corner is (0, 0), the centre of the first pixel (0.5, 0.5).
     """
-    degrees, shear, shift, *_ = strengths(m, scale)
-    found = torch.eye(3, dtype=torch.float64).repeat(2, len(OPERATIONS), 1, 1)
-    for sign, (turned, shear_x, shear_y, shift_x, shift_y) in zip((-1, 1), found[:, len(COLOUR):]):
-        c, s = math.cos(math.radians(degrees)), sign * math.sin(math.radians(degrees))
-        about_the_centre = [c, -s, (w - c * w + s * h) / 2], [s, c, (h - s * w - c * h) / 2]  # counter-clockwise
-        turned[:2] = torch.tensor(about_the_centre, dtype=found.dtype)
-        shear_x[0, 1] = shear_y[1, 0] = sign * shear
-        shift_x[0, 2], shift_y[1, 2] = sign * shift * w, sign * shift * h
-    return found
+    degrees, shear, shift = geometric_strengths(m, scale)
+    cosine = math.cos(math.radians(degrees))
+    table = torch.eye(3, dtype=torch.float64).repeat(2, len(OPERATIONS), 1, 1)   # (2, 14, 3, 3)
+    for sign, moves in zip((-1, 1), table[:, len(COLOUR):]):
+        rotate, shear_x, shear_y, translate_x, translate_y = moves
+        sine = sign * math.sin(math.radians(degrees))
+        back_x = (w - cosine * w + sine * h) / 2                 # so that the centre stays
+        back_y = (h - sine * w - cosine * h) / 2
+        rotation = [[cosine, -sine, back_x],                     # counter-clockwise
+                    [sine, cosine, back_y]]
+        rotate[:2] = torch.tensor(rotation, dtype=table.dtype)
+        shear_x[0, 1] = sign * shear
+        shear_y[1, 0] = sign * shear
+        translate_x[0, 2] = sign * shift * w
+        translate_y[1, 2] = sign * shift * h
+    return table

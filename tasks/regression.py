@@ -20,47 +20,56 @@ class Prompts:
 
     def __init__(self, function, n_dims, n_points, sparsity=3, curriculum=0):
         """curriculum: steps of one stage of training, 0 for none. In the first stage a quarter of
-        the dimensions are used, the others are zero. Each stage adds a dimension and two examples,
-        up to n_dims and n_points (from 5 and 11 to 20 and 41, as in Garg et al.)."""
+        the dimensions are used, and x is zero in the others. Each stage adds a dimension and two
+        examples, up to n_dims and n_points (from 5 and 11 to 20 and 41, as in Garg et al.)."""
         check_choice('function', function, FUNCTIONS)
         if function == 'sparse_linear' and not 1 <= sparsity <= n_dims:
             raise Mistake(f'sparsity={sparsity} must lie between 1 and n_dims={n_dims}')
-        self.d, self.n, self.curriculum = n_dims, n_points, curriculum
+        self.d = n_dims
+        self.n = n_points
+        self.curriculum = curriculum
         self.sparsity = sparsity if function == 'sparse_linear' else 0
         self.scale = self.sparsity or n_dims  # the mean of g(x)^2
 
     def __len__(self):
-        raise Mistake('functions are drawn anew at every step, so there are no epochs; give --max_iters')
+        raise Mistake('functions are drawn anew at every step, so there are no epochs; '
+                      'give --max_iters')
 
     def stage(self, step):
         """(dimensions, examples) of training at a step."""
-        if not self.curriculum:
+        if self.curriculum == 0:
             return self.d, self.n
         dims = min(self.d, max(1, self.d // 4) + step // self.curriculum)
-        return dims, max(2, self.n - 2 * (self.d - dims))
+        n = self.n - 2 * (self.d - dims)
+        return dims, max(2, n)
 
     def draw(self, rng, B, dims=None, n=None):
-        """B prompts, drawn with a NumPy generator."""
+        """B prompts, drawn with a NumPy generator: x (B, n, d), y (B, n). dims: the dimensions that
+        are used, by default all; n: examples, by default those of a whole prompt."""
         dims = dims or self.d
         x = rng.standard_normal((B, n or self.n, self.d), np.float32)
         w = rng.standard_normal((B, self.d, 1), np.float32)
-        if self.sparsity:
+        if self.sparsity > 0:
             order = rng.random((B, self.d))
-            order[:, dims:] = 1  # the dimensions that are not used come last
-            w *= order.argsort(1).argsort(1)[..., None] < self.sparsity  # random ranks
+            order[:, dims:] = 1                         # dimensions that are not used come last
+            rank = order.argsort(1).argsort(1)          # random ranks from 0 to d - 1: (B, d)
+            w[rank >= self.sparsity] = 0
         x[..., dims:] = 0
-        return torch.from_numpy(x), torch.from_numpy((x @ w)[..., 0])
+        y = (x @ w)[..., 0]                             # (B, n)
+        return torch.from_numpy(x), torch.from_numpy(y)
 
-    def batches(self, B, seed, share, first, last):
-        """Training: for each step, first to last - 1, the parts `share` (slices) of its B
+    def batches(self, B, seed, parts, first_step, last_step):
+        """Training: for each step, first_step to last_step - 1, these parts (slices) of its B
         prompts."""
-        for step in range(first, last):
-            x, y = self.draw(np.random.default_rng((seed, step, 7)), B, *self.stage(step))
-            for part in share:
+        for step in range(first_step, last_step):
+            rng = np.random.default_rng((seed, step, 7))
+            dims, n = self.stage(step)
+            x, y = self.draw(rng, B, dims, n)
+            for part in parts:
                 yield x[part], y[part]
 
-    def fixed(self, B, batches, rank=0, world=1, stream=8):
-        """Validation: `batches` batches of B whole prompts, always the same; of these every
-        world-th, from the rank-th on. Another stream has other prompts."""
-        for i in range(rank, batches, world):
+    def fixed(self, B, n_batches, rank=0, world_size=1, stream=8):
+        """Validation: n_batches batches of B prompts of full size, always the same; of these every
+        world_size-th, from the rank-th on. Another stream has other prompts."""
+        for i in range(rank, n_batches, world_size):
             yield self.draw(np.random.default_rng((i, stream)), B)
