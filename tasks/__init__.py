@@ -153,8 +153,8 @@ class BaseTask:
         return len(y), {'loss': loss}
 
     def finish(self, sums, count):
-        """What validation prints and logs, {name: number}: here the means. sums: {name: sum over all
-        targets}, float64; count: the number of targets."""
+        """What validation prints and logs, {name: number}: here the means. sums: {name: sum over
+        all targets}, float64; count: the number of targets."""
         return {name: (value / max(1, count)).item() for name, value in sums.items()}
 
     def error(self, metrics):

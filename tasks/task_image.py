@@ -14,7 +14,8 @@ class Classification(BaseTask):
     def __init__(self, c, augmentation, config, device, train, valid):
         super().__init__(c, augmentation, config, device, train, valid)
         if valid.split == 'test' and train is not None:
-            self.note = 'no val split, so it validates on test: judge by the last step, not the best'
+            self.note = ('no val split, so it validates on test: judge by the last step, not the '
+                         'best')
         self.image_size = config.image_size
         self.valid_options = {'image_size': self.image_size}
         self.train_options = {

@@ -63,7 +63,8 @@ class TextSplit:
 
     def sequences(self, starts, key=None):
         """The sequences that begin at these places: x and y (len(starts), block_size), y one token
-        ahead, -1 where a token is not to be learnt. key: seeds the random numbers of a training step, which hidden text needs."""
+        ahead, -1 where a token is not to be learnt. key: seeds the random numbers of a training
+        step, which hidden text needs."""
         places = starts[:, None] + np.arange(self.block_size + 1)
         rows = torch.from_numpy(self.tokens[places].astype(np.int64))
         x = rows[:, :-1].contiguous()
