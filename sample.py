@@ -53,6 +53,7 @@ class SampleConfig:
 
 
 MOST_DRAWN = 60  # pictures in a grid; a reconstruction is four
+TASKS = ('text', 'masked_text', 'image', 'masked_image')
 ONLY_FOR = {'image': ['images'], 'out': ['images'], 'start': ['text'], 'interactive': ['text']}
 
 
@@ -174,6 +175,8 @@ def main(argv):
     reads = kind_of(model.config)
     if reads == 'functions':
         raise Mistake(f'this network learns functions in context: python eval.py --ckpt={c.ckpt} draws how well')
+    if model.config.task not in TASKS:
+        raise Mistake(f'sample.py shows nothing of task={model.config.task}; python eval.py --ckpt={c.ckpt} scores it')
     settings.check_meant(c, ONLY_FOR, reads)
     device = choose_device(c.device)
     dtype = choose_dtype('float32' if c.dtype == 'auto' and is_small(model) else c.dtype, device)

@@ -54,9 +54,8 @@ def config_from(Config, settings):
                       f'{min(unknown)}); train it again')
     settings = dict(settings)
     for name in SIDES:
-        side = settings.get(name)
-        if type(side) is int and side != 0:
-            settings[name] = (side, side)
+        if settings.get(name):  # 0: the network reads no pictures
+            settings[name] = as_pair(settings[name])
     try:
         return Config(**settings)
     except ValueError as e:
@@ -110,6 +109,11 @@ def meta_of(folder):
 def size(model):
     """Number of trainable parameters; shared ones count once."""
     return sum(t.numel() for t in model.parameters() if t.requires_grad)
+
+
+def as_pair(size):
+    """(height, width) of a size that is an int or such a pair."""
+    return (size, size) if isinstance(size, int) else size
 
 
 def grid(c):

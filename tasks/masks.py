@@ -1,7 +1,7 @@
 """True masks of pictures: which object each pixel belongs to.
 
-They lie beside the pictures of a prepared dataset. They are read when one looks at networks, never
-in training:
+They lie beside the pictures of a prepared dataset. They are read when one looks at networks. No
+task of this folder learns from them:
 
   small pictures  SPLIT.masks.npy: bool or uint8 (N, H, W)
   large pictures  SPLIT.masks.npy: the bytes of PNG files, one after the other

@@ -83,6 +83,13 @@ def test_with_the_file_alone_every_command_works(dataset, fork, tmp_path, bytes_
     assert words[0][2:] in fails(capsys, train.main, words[0], '--dataset=linear', '--out_dir=none')
 
 
+def test_a_patch_size_may_be_an_int(fork, tmp_path, pictures_data, capsys):
+    words = fork('patched', {'    channels: int = 3 ': '    patch_size: int = 4\n    channels: int = 3 '})
+    words = [word for word in words if not word.startswith(('--block_size', '--data_dir', '--dataset'))]
+    go(*words, f'--data_dir={pictures_data}', '--dataset=quads')
+    assert 'patches of 4 x 4' in capsys.readouterr().out
+
+
 LEAST = """
 from dataclasses import dataclass
 import torch
@@ -180,6 +187,7 @@ def test_the_task_of_the_page_needs_two_new_files(fork, tmp_path, pictures_data,
     capsys.readouterr()
     scores.main([f'--ckpt={out}', data, '--split=val', '--batch_size=4'])
     assert re.search(r'quads val: 20 targets, loss \d\.\d{4}, top1 \d', capsys.readouterr().out) and top1
+    assert 'eval.py' in fails(capsys, sample.main, f'--ckpt={out}', f'--image={pictures_data}/quads')
 
 
 def test_an_unknown_task_is_one_line_with_those_there_are(fork, capsys):
