@@ -434,13 +434,14 @@ def sum_metrics(model, task, device, batches, signals=()):
             with device.autocast:
                 out, loss, extras = forward(model, x, y)
             targets, metrics = task.metrics(out, loss, y)
-            if targets == 0:
-                continue
             for name, number in numbers_of(extras).items():
                 if name not in metrics:
                     metrics[name] = number
             for name, mean in metrics.items():
-                sums[name] += targets * torch.as_tensor(mean).cpu().double()
+                mean = torch.as_tensor(mean).cpu().double()
+                if targets == 0:
+                    mean = torch.zeros_like(mean)  # it may be NaN
+                sums[name] += targets * mean
             count += targets
     model.train()
 

@@ -188,7 +188,7 @@ def test_mistakes_are_one_line_that_names_the_setting(name, here):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('words', [['train.py', '--model=crate', '--dataset=shapes', '--patch_size=5'],
+@pytest.mark.parametrize('words', [['train.py', '--model=crate', '--dataset=shapes', '--optimizer=adan'],
                                    ['analyze.py', 'curves', 'run', '--log=maybe'], ['sample.py', '--ckpt=a\x1b[2Jb'],
                                    ['prepare/shapes.py', '--train', '1' + '0' * 12]])
 def test_wrong_command_lines_leave_a_fresh_clone_as_it_was(words, place):
