@@ -15,7 +15,8 @@ and no list does. The file sets one name, Task, a class with all that is particu
     warning, note       a line about a validation, or before the first step; or ''
     score, look         commands that show a trained network
 
-train.py asks an object of this class for batches. What tasks read is in text.py, pictures.py,
+BaseTask below has what most tasks have in common; docs/extend.md shows how to write one. train.py
+asks an object of the class for batches. What tasks read is in text.py, pictures.py,
 views.py and regression.py.
 """
 import math
@@ -154,7 +155,8 @@ class BaseTask:
 
     def finish(self, sums, count):
         """What validation prints and logs, {name: number}: here the means. sums: {name: sum over
-        all targets}, float64; count: the number of targets."""
+        all targets}, float64; count: the number of targets. A task whose sums are tensors with
+        several numbers has its own."""
         return {name: (value / max(1, count)).item() for name, value in sums.items()}
 
     def error(self, metrics):
@@ -205,21 +207,21 @@ def share_of_step(passes, rows, rank, world_size, shares_passes=False):
                       f'of batch_size={rows}; make {setting} a multiple of {world_size}')
     starts = range(0, passes * rows, own_rows)
     all_parts = [slice(start, start + own_rows) for start in starts]
-    if shares_passes:
+    if shares_passes:  # the parts of a pass lie beside each other: one for each process
         return own_passes, all_parts[rank::world_size]
-    first = rank * own_passes
+    first = rank * own_passes  # else a process takes parts that lie beside each other
     return own_passes, all_parts[first:first + own_passes]
 
 
 def accuracies(logits, loss, y):
     """Metrics of classes and hidden tokens: (number of targets y that are not -1, {'loss', 'top1',
-    'top5'}), the shares that are the likeliest, and among the five likeliest. logits (.., C),
-    y (..)."""
+    'top5'}). top1: the share of targets that are the likeliest answer; top5: that are among the
+    five likeliest. logits (.., C), y (..)."""
     counts = y != -1
     logits = logits[counts]
     y = y[counts]
     likeliest = logits.topk(min(5, logits.size(-1))).indices
-    hits = (likeliest == y[:, None]).cpu().double()  # (n, 5); exact, also those of MPS
+    hits = (likeliest == y[:, None]).cpu().double()  # (n, 5); MPS has no float64
     return len(hits), {'loss': loss, 'top1': hits[:, 0].mean(), 'top5': hits.sum(1).mean()}
 
 

@@ -204,7 +204,7 @@ def warp_matrices(boxes, draws, image_size, c):
     matrices[:, 1, 2] = corner_y
 
     if c.flip:
-        mirrored = draws[:, FLIP] < 0.5  # in these x becomes width - x
+        mirrored = draws[:, FLIP] < 0.5  # in these x becomes width - x; the next two lines in order
         matrices[mirrored, 0, 2] += width * matrices[mirrored, 0, 0]
         matrices[mirrored, 0, 0] *= -1
 

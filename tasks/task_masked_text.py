@@ -1,4 +1,5 @@
 """Tokens to fill in, as BERT does (Devlin et al. 2019)."""
+from engine.settings import Mistake
 from tasks import accuracies
 from tasks.task_text import NextToken
 from tasks.text import MaskedTextSplit
@@ -12,6 +13,14 @@ class HiddenTokens(NextToken):
     extra_tokens = 1  # [MASK]
     look = 'sample.py --ckpt={out_dir} --start="def [MASK]ain():"'
     Split = MaskedTextSplit
+
+    @classmethod
+    def open_split(cls, c, config, folder, split):
+        data = super().open_split(c, config, folder, split)
+        if data.counted is not None:
+            raise Mistake(f'{folder} says which tokens are to be learnt, but this network hides '
+                          'tokens at random; give another --dataset')
+        return data
 
     def __init__(self, c, augment, config, device, train, valid):
         super().__init__(c, augment, config, device, train, valid)

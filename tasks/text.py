@@ -56,8 +56,8 @@ class TextSplit:
         the same; of these every world_size-th, from the rank-th on. A split so short that the
         sequences would overlap gives fewer."""
         last = len(self.tokens) - self.block_size - 1
-        most = last // self.block_size + 1
-        starts = np.linspace(0, last, min(n * n_batches, most)).astype(np.int64)
+        count = min(n * n_batches, len(self))
+        starts = np.linspace(0, last, count).astype(np.int64)
         for i in range(rank * n, len(starts), world_size * n):
             yield self.sequences(starts[i:i + n])
 
@@ -90,6 +90,7 @@ class MaskedTextSplit(TextSplit):
         which = draws[:, 1]   # the random token that may stand there
         # the smallest of a sequence becomes 0, so that one token at least is chosen
         chance = chance.scatter(1, chance.argmin(1, keepdim=True), 0.0)
+        # chance below 0.12: [MASK]; to 0.135: a random token; to 0.15: chosen, but it stays
         random_tokens = (which * self.vocab_size).long()
         x = torch.where(chance < CHOSEN * (MASKED + RANDOM), random_tokens, tokens)
         x = torch.where(chance < CHOSEN * MASKED, self.vocab_size, x)

@@ -35,7 +35,7 @@ def place(tmp_path):
     tokenizer = Tokenizer('chars', ''.join(sorted(set(text))))
     save_text(tmp_path / 'data' / 'shakespeare_char', tokenizer, *split_text(text, tokenizer))
     (tmp_path / 'README.md').write_text(README, encoding='utf-8')
-    (tmp_path / 'pairs.jsonl').write_text('{"prompt": "2+2=", "answer": "4"}\n' * 100)
+    (tmp_path / 'pairs.jsonl').write_text('{"prompt": "2+2=", "answer": "4"}\n' * 200)
     passages = [{'context': 'a subspace of', 'word': 'tokens'}]
     save_benchmark(tmp_path / 'data' / 'lambada', 'last_word', passages, 'toy')
     gpt2 = text_network('aot', vocab_size=256, attn='mhsa', mlp=True, bias=True)

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import ROOT, TEXT, column, go, run, save_text
+from helpers import ROOT, TEXT, column, fails, go, run, save_text
 from lib.texts import write_tokens
 
 import eval as scores
+import train
 from engine.settings import Mistake
 from engine.trained import load_model, open_run
 from tasks.task_text import NextToken
@@ -90,6 +91,11 @@ def test_a_batch_in_which_nothing_is_to_be_learnt_has_loss_0_and_is_said_once(co
        '--block_size=20', '--batch_size=1', '--max_iters=3', '--eval_iters=3', '--log_interval=1', '--device=cpu')
     assert column(out, 'train') == [0, 0, 0] and column(out, 'val')[0] == pytest.approx(loss, abs=0.5 * loss)
     assert capsys.readouterr().out.count('nothing to learn') == 1
+
+
+def test_hidden_tokens_are_not_those_that_a_dataset_chooses(answers, tmp_path, capsys):
+    assert '--dataset' in fails(capsys, train.main, '--model=crate', '--causal=false', '--dataset=d', f'--data_dir={tmp_path}',
+                                '--n_layer=1', '--n_embd=16', '--n_head=2', '--block_size=20', f'--out_dir={tmp_path}/out')
 
 
 # ---- hidden tokens
