@@ -90,10 +90,11 @@ def pictures(c, run, model, device):
             model.layers = model.layers[:c.layer]
         probe(c, run, model, images, how)
     elif model.config.task == 'masked_image':
-        r = splits.reconstruction(model, images, *how)
+        _, metrics, count = score_split(c, run, model, device, **changes)
+        hidden, baseline = splits.hidden_and_baseline(model, images, *how[1:])
         flat = "each patch's own mean" if model.config.norm_pix_loss else 'the mean colour of the visible patches'
-        print(f'{folder} {split}: {r["count"]:,} pictures, {r["hidden"]:.0%} of their patches masked, loss '
-              f'{r["loss"]:.4f}; predicting {flat}: {r["baseline"]:.4f}')
+        print(f'{folder} {split}: {count:,} pictures, {hidden:.0%} of their patches masked, loss '
+              f'{metrics["loss"]:.4f}; predicting {flat}: {baseline:.4f}')
 
 
 def probe(c, run, model, images, how):

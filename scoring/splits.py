@@ -58,18 +58,17 @@ def real_labels(path, images):
 
 
 @torch.no_grad()
-def reconstruction(model, images, autocast, batch_size, view):
-    """{'count', 'loss', 'baseline', 'hidden'} of a masked autoencoder. The baseline predicts the
+def hidden_and_baseline(model, images, batch_size, view):
+    """(share of patches that are hidden, the loss of a baseline) of a masked autoencoder. The baseline predicts the
     mean colour of each picture's visible patches, or, with norm_pix_loss, the mean of each patch,
-    which is then 0. hidden: share of patches."""
+    which is then 0."""
     c, means = model.config, Means()
-    for x, y, noise in batches(model, images, batch_size, view, draws=math.prod(grid(c))):
-        with autocast:
-            loss = model(x, noise)[1]
+    for x, _, noise in batches(model, images, batch_size, view, draws=math.prod(grid(c))):
         hidden, target = model.hide(noise), model.target(x)
         flat = torch.zeros_like(target) if c.norm_pix_loss else visible_colour(target, hidden, c.channels)
-        means.add(len(x), {'loss': loss, 'baseline': model.loss(x, flat, hidden), 'hidden': hidden.float().mean()})
-    return means.result()
+        means.add(len(x), {'baseline': model.loss(x, flat, hidden), 'hidden': hidden.float().mean()})
+    result = means.result()
+    return result['hidden'], result['baseline']
 
 
 def visible_colour(patches, hidden, channels):

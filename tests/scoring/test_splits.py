@@ -1,6 +1,5 @@
 """Scores of a whole split: they are what one computes by hand, picture by picture and token by token. test_eval.py
 holds those of classifiers and of next tokens."""
-import contextlib
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,11 +12,19 @@ from engine.device import Device
 from scoring import confusion, splits
 from tasks import AugmentConfig
 from tasks.pictures import ImageSplit
+from tasks.task_masked_image import Reconstruction
 from tasks.task_masked_text import HiddenTokens
 from tasks.text import MaskedTextSplit
 from train import TrainConfig, sum_metrics
 
-PLAIN = contextlib.nullcontext()
+
+def scores_of(Task, model, split, batch_size):
+    """({name: number}, number of targets) of all of a split, as eval.py scores it."""
+    device = Device('cpu', 'float32', 'false')
+    c, seen = TrainConfig(batch_size=batch_size), AugmentConfig(eval_crop=1.0)
+    task = Task(c, seen, model.config, device, None, split)
+    sums, count = sum_metrics(model, task, device, task.all_batches())
+    return task.finish(sums, count), count
 
 
 # ---- pictures
@@ -36,13 +43,15 @@ def test_reconstruction_and_its_baseline(name, channels, pictures_data):
         baseline.append(sum((patches[n] - colour).square().mean().item() for n in hidden) / 12)
         with torch.no_grad():
             losses.append(model(x[None], noise[None])[1].item())
-    want = {'count': 20, 'hidden': 0.75, 'loss': pytest.approx(np.mean(losses), abs=1e-5),
-            'baseline': pytest.approx(np.mean(baseline), abs=1e-5)}
     for batch_size in (7, 100):
-        assert splits.reconstruction(model, images, PLAIN, batch_size, 1.0) == want
+        metrics, count = scores_of(Reconstruction, model, images, batch_size)
+        assert count == 20 and metrics == {'loss': pytest.approx(np.mean(losses), abs=1e-5)}
+        hidden, of_baseline = splits.hidden_and_baseline(model, images, batch_size, 1.0)
+        assert hidden == 0.75 and of_baseline == pytest.approx(np.mean(baseline), abs=1e-5)
     model = masked_autoencoder(name, norm_pix_loss=True, **small)[0]
-    found, P = splits.reconstruction(model, images, PLAIN, 7, 1.0), 4 * channels
-    assert found['baseline'] == pytest.approx((P - 1) / P, abs=1e-3)  # P numbers of deviation 1, with divisor P - 1
+    _, of_baseline = splits.hidden_and_baseline(model, images, 7, 1.0)
+    P = 4 * channels
+    assert of_baseline == pytest.approx((P - 1) / P, abs=1e-3)  # P numbers of deviation 1, with divisor P - 1
 
 
 # ---- text
@@ -60,17 +69,11 @@ def test_loss_and_accuracies_of_hidden_tokens(pictures_data, monkeypatch):
     want = {f'top{k}': pytest.approx((rank < k).double().mean().item()) for k in (1, 5)} | {
         'loss': pytest.approx(F.cross_entropy(logits, y).item(), abs=1e-5)}
 
-    def scores(batch_size):
-        device, c = Device('cpu', 'float32', 'false'), TrainConfig(batch_size=batch_size)
-        task = HiddenTokens(c, AugmentConfig(), model.config, device, None, text)
-        sums, count = sum_metrics(model, task, device, task.all_batches())
-        assert count == len(y)
-        return task.finish(sums, count)
     for batch_size in (1, 3, 1000):
-        assert scores(batch_size) == want
+        assert scores_of(HiddenTokens, model, text, batch_size) == (want, len(y))
         assert splits.commonest_share(text, batch_size) == y.bincount().max().item() / len(y)
     monkeypatch.setattr('tasks.task_masked_text.LOGITS_AT_ONCE', 2 * 16 * 257)  # two rows
-    assert scores(1000) == want
+    assert scores_of(HiddenTokens, model, text, 1000) == (want, len(y))
 
 
 def test_shares_of_confusions_are_of_the_true_class():
