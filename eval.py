@@ -90,7 +90,7 @@ def pictures(c, run, model, device):
             model.layers = model.layers[:c.layer]
         probe(c, run, model, images, how)
     elif model.config.task == 'masked_image':
-        _, metrics, count = score_split(c, run, model, device, **changes)
+        _, metrics, count = score_split(c, run, model, device, folder, split, **changes)
         hidden, baseline = splits.hidden_and_baseline(model, images, *how[1:])
         flat = "each patch's own mean" if model.config.norm_pix_loss else 'the mean colour of the visible patches'
         print(f'{folder} {split}: {count:,} pictures, {hidden:.0%} of their patches masked, loss '
@@ -120,7 +120,7 @@ def classify(c, run, model, device, images, how, changes):
     if c.confusion:
         plots.check_figure(c.confusion, c.overwrite, '--confusion')
     labels = splits.real_labels(c.real, images) if c.real else None
-    _, metrics, _ = score_split(c, run, model, device, **changes)
+    _, metrics, _ = score_split(c, run, model, device, images.folder, images.split, **changes)
     where = f'{images.folder} {images.split}'
     print(f'{where}: {len(images):,} pictures, loss {metrics["loss"]:.4f}, top-1 {metrics["top1"]:.2%}, '
           f'top-5 {metrics["top5"]:.2%}')
@@ -133,10 +133,9 @@ def classify(c, run, model, device, images, how, changes):
         confusion.report(images.labels, guesses, images.classes, c.confusion)
 
 
-def score_split(c, run, model, device, **changes):
+def score_split(c, run, model, device, folder, split, **changes):
     """(its task, {name: number}, the number of targets) of a network on all of a split, as the
     training loop validates. changes: settings of AugmentConfig."""
-    folder, split = dataset_of(c, run)
     values = run['settings'] | {'batch_size': c.batch_size, 'workers': c.workers, 'dataset': folder.name}
     config = settings.filled(TrainConfig, values)
     Task = task_of(model.config)
@@ -148,7 +147,7 @@ def score_split(c, run, model, device, **changes):
 
 def next_tokens(c, run, model, device):
     """The loss of the next tokens."""
-    task, metrics, count = score_split(c, run, model, device)
+    task, metrics, count = score_split(c, run, model, device, *dataset_of(c, run))
     bits = ''
     if 'bits_per_byte' in metrics:
         bits = f', {metrics["bits_per_byte"]:.4f} bits per byte'
@@ -158,7 +157,7 @@ def next_tokens(c, run, model, device):
 
 def hidden_tokens(c, run, model, device):
     """Loss and accuracy of hidden tokens."""
-    task, metrics, count = score_split(c, run, model, device)
+    task, metrics, count = score_split(c, run, model, device, *dataset_of(c, run))
     commonest = splits.commonest_share(task.valid, task.valid_rows)
     all_tokens = len(task.valid) * task.tokens_per_row
     print(f'{task.valid.path.parent} {task.valid.path.stem}: {count:,} hidden tokens of {all_tokens:,}, loss '
@@ -168,8 +167,8 @@ def hidden_tokens(c, run, model, device):
 
 def own_task(c, run, model, device):
     """What validation reports of a task for which this file has no words of its own."""
-    task, metrics, count = score_split(c, run, model, device)
     folder, split = dataset_of(c, run)
+    _, metrics, count = score_split(c, run, model, device, folder, split)
     print(f'{folder} {split}: {count:,} targets, {metrics_line(metrics)}')
 
 

@@ -15,7 +15,7 @@ def print_plan(request, task, model, folder, device, step):
     files = f'learns {folder or c.dataset}, writes to {c.out_dir}'
     if request.default_config:
         files += f'; settings of {request.default_config}'
-        if c.model != 'aot':
+        if c.model != type(c).model:  # not the network of that file
             files += f', sizes of model_{c.model}.py'
     print_main(files)
 
