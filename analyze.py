@@ -19,6 +19,8 @@
     python analyze.py diffuse                               # how far encoder and decoder are from each other's inverse
     python analyze.py majorize                              # the function below which ISTA with ista='mm' goes down
     python analyze.py reduction                             # rate reduction and sparsity of three sets of subspaces
+    python analyze.py diagram                               # a layer of CRATE beside a block of ViT
+    python analyze.py diagram --out=layer.pdf               # for slides
     python analyze.py augment --dataset=shapes              # training pictures, as training sees them
     python analyze.py augment config/train_crate_shapes.py --out=sheet.png
     python analyze.py curves out/aot_owt out/aot_mhsa_owt out/gpt2_owt          # losses of runs (AoT's Figure 5)
@@ -26,8 +28,8 @@
     python analyze.py page --ckpt=out/crate_shapes --beside=out/vit_shapes      # one HTML file that computes
     python analyze.py --help
 
-A command writes a picture and a table of its numbers with the same name and .csv at the end (augment
-and curves write a picture alone, page an HTML file), and prints what to see. Networks run in float32,
+A command writes a picture and a table of its numbers with the same name and .csv at the end (augment,
+curves and diagram write a picture alone, page an HTML file), and prints what to see. Networks run in float32,
 coding rates in float64. Layers and heads are counted from 1.
 """
 from dataclasses import dataclass, fields, replace
@@ -35,7 +37,7 @@ from dataclasses import dataclass, fields, replace
 import engine  # before torch
 import torch
 
-from analysis import (compression, curves, denoising, diffusion, drawings, layers, majorizer, page, projection,
+from analysis import (compression, curves, denoising, diagram, diffusion, drawings, layers, majorizer, page, projection,
                       reduction, scores, segmentation, sheet, sparsification)
 from analysis.panels import plain
 from analysis.samples import SubjectsConfig, subjects
@@ -91,7 +93,7 @@ THEORIES = {  # they need no network
     'diffuse': (diffusion.draw_diffusion, diffusion.DiffuseConfig),
     'majorize': (majorizer.draw_majorizer, majorizer.MajorizeConfig),
     'reduction': (reduction.draw_reduction, reduction.ReductionConfig)}
-OTHERS = {'augment': sheet.main, 'curves': curves.main, 'page': page.main}
+OTHERS = {'augment': sheet.main, 'curves': curves.main, 'diagram': diagram.main, 'page': page.main}
 
 
 @torch.no_grad()
@@ -122,4 +124,4 @@ def main(argv):
 
 if __name__ == '__main__':
     settings.run(main, __doc__, AnalyzeConfig, *(C for _, C in THEORIES.values()), sheet.SheetConfig, AugmentConfig,
-                 curves.CurvesConfig, page.PageConfig)
+                 curves.CurvesConfig, diagram.DiagramConfig, page.PageConfig)

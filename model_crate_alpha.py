@@ -1,40 +1,62 @@
-"""CRATE-alpha: CRATE with a richer sparse coding half step, which scales to large networks and data.
+"""CRATE-alpha: CRATE with a richer sparse coding step, which scales to large networks and data.
 
     Yang, Li, Pai, Zhou, Ma, Yu, Xie. "Scaling White-Box Transformers for Vision", NeurIPS 2024.
 
-The first half step, compression, is CRATE's. The second codes the tokens in a dictionary with more atoms than a token
-has dimensions, and decodes them with another one:
+The idea. A layer of CRATE (`model_crate.py`) compresses the tokens, then makes them sparse.
+CRATE-alpha keeps the first step. Its second step computes sparse codes A of the tokens in a
+dictionary D, and decodes them with a dictionary D1:
 
-    z = z + MSSA(LN(z))                compress, as in CRATE
-    z = z + D1 A(LN(z))                sparsify: A holds the sparse codes of the tokens in D, and D1 decodes them
+    Z^(l+1/2) = Z^l + MSSA(Z^l | U)      compress, as in CRATE
+    Z^(l+1)   = Z^(l+1/2) + D1 A         sparsify; A are the codes of X = LayerNorm(Z^(l+1/2))
 
-    A   approximates  argmin over A >= 0 of  lambda |A|_1 + 1/2 |X - D A|^2,  by two proximal-gradient steps from A = 0
+The codes A approximate the solution of a non-negative LASSO:
 
-Three changes to CRATE, each of which is a setting: an overcomplete dictionary (`atoms` times d atoms), decoding that is
-decoupled from coding (`decoupled`), and a skip around the half step (`skip`).
+    minimize lambda |A|_1 + 1/2 |X - D A|^2 over all A >= 0
+
+They are the result of two proximal-gradient steps, the first from A = 0. As in CRATE, a LayerNorm
+stands before MSSA too.
+
+CRATE-alpha makes three changes to CRATE. Each of them is a setting:
+  * D is overcomplete: it has more atoms, which are its columns, than a token has numbers (`atoms`).
+  * The codes are decoded, by a D1 that is learned apart from D. With `decoupled=False` D decodes
+    too. CRATE does not decode: its codes, of one step from A = X, become the tokens.
+  * What is decoded is added to the tokens. With `skip=False` it takes their place.
 
     paper     code               meaning
-    N         N                  patches of a picture, or tokens of a text; pictures have a class token besides
+    N         N                  tokens of a sequence; of a picture: its class token and its patches
     d         n_embd             width of a token
-    K         n_head             subspaces, one per attention head
+    m         atoms * n_embd     number of atoms
+    K         n_head             number of subspaces, one per attention head
     p         head_dim           dimension of a subspace
-    X         x  (B, N, d)       the tokens that are coded, one per row; the paper writes one per column
-    A         a  (B, N, m)       their codes, m = atoms * d
+    L         n_layer            number of layers
+    Z         z  (B, N, d)       a batch of tokens, one per row; the paper has one per column
+    U_k       U.weight[k*p:(k+1)*p].T   basis of subspace k, (d, p)
+    X         x  (B, N, d)       the tokens that are coded
+    A         a  (B, N, m)       their sparse codes
     D, D1     D, D1  (d, m)      the dictionary that codes, and the one that decodes
-    eta       eta                step size
+    eta       eta                step size of sparse coding
     lambda    lam                weight of sparsity
 
-The outputs equal those of the authors' inference code (github.com/UCSC-VLAA/CRATE-alpha), and its weights can be read
-and written: a patch map without norms, no bias in the output map of attention, LayerNorm eps 1e-6 in the layers and
-1e-5 before the classifier. Weights start as in their training code in JAX (which has 1e-6 before the classifier).
+Tokens are rows in the code, and F.linear(a, D) is the paper's D a, F.linear(x, D.T) its D^T x.
 
-Text (`image_size=0`): causal attention predicts the next token. With decoupled=False and skip=False this is CRATE-LM:
+The outputs are those of the authors' inference code (github.com/UCSC-VLAA/CRATE-alpha). There, as
+here, a network of pictures differs from CRATE in three more places, which are no settings:
+  * No LayerNorms stand around the patch map.
+  * The output map W of attention has no bias.
+  * The LayerNorms of layers have eps 1e-6. That of the classifier has 1e-5, but 1e-6 in the
+    authors' training code, which is another one (in JAX).
+Weights start as in their training code.
+
+Text (`image_size=0`). The network predicts the next token, so a token takes nothing from later
+ones. With decoupled=False and skip=False this is CRATE-LM:
 
     Bai, Ma. "Improving Neuron-level Interpretability with White-box Language Models", CPAL 2025.
 
-The outputs equal those of its code (github.com/crate-lm/crate-lm). As in CRATE-GPT, the output map of attention has
-a bias, the token embedding is the map to logits too, and weights start as in GPT-2. CRATE-GPT has no LayerNorm before
-that map. LayerNorm eps is 1e-5 everywhere. With the default settings, text goes through CRATE-alpha's layers.
+The outputs are those of its code (github.com/crate-lm/crate-lm). As in CRATE on text
+(model_crate.py), W has a bias, the output map is the token embedding, and weights but D and D1
+start as in GPT-2. Before the output map stands a LayerNorm, which CRATE does not have. All
+LayerNorms have eps 1e-5. With decoupled=True and skip=True, text goes through the layers of
+CRATE-alpha.
 """
 import math
 from dataclasses import dataclass
@@ -42,8 +64,6 @@ from dataclasses import dataclass
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-
-attention = F.scaled_dot_product_attention  # engine/fast.py puts a faster function with the same result here
 
 
 @dataclass
@@ -55,16 +75,16 @@ class CRATEAlphaConfig:
     eta: float = 0.1                # step size of sparse coding
     lam: float = 0.1                # weight lambda of sparsity
     steps: int = 2                  # proximal-gradient steps, the first from A = 0
-    atoms: int = 4                  # atoms of a dictionary, in widths of a token; 1 is not overcomplete
+    atoms: int = 4                  # number of atoms, in multiples of n_embd; 1: not overcomplete
     decoupled: bool = True          # decode with a dictionary D1 of its own, instead of D
-    skip: bool = True               # add what is decoded to the tokens, instead of putting it in their place
+    skip: bool = True               # add what is decoded to the tokens, instead of replacing them
     dropout: float = 0.0            # on embeddings, attention weights and what attention adds
     image_size: int | tuple = 224   # pictures: pixels, or (height, width); 0 reads text
     patch_size: int | tuple = 16    # pictures: pixels of a patch, or (height, width)
     channels: int = 3               # pictures: 3 for colour, 1 for grey
-    num_classes: int = 1000         # pictures: classes
-    pool: str = 'cls'               # pictures: classify 'cls', the class token, or 'mean', the mean of all tokens
-    label_smoothing: float = 0.0    # pictures: share of the target spread over all classes in training
+    num_classes: int = 1000         # pictures: number of classes
+    pool: str = 'cls'               # pictures: classify 'cls', the class token, or 'mean' of tokens
+    label_smoothing: float = 0.0    # pictures: share of the target spread over all classes
     block_size: int = 1024          # text: longest sequence of tokens
     vocab_size: int = 50257         # text: number of different tokens
 
@@ -73,240 +93,351 @@ class CRATEAlphaConfig:
 
     @property
     def task(self):
-        return 'image' if self.image_size else 'text'
+        if self.image_size:
+            return 'image'
+        return 'text'
 
 
-# ---- the operators --------------------------------------------------------------------------------------------------
+# ---- the operators ------------------------------------------------------------------------------
+
+def attention(q, k, v, dropout_p=0.0, is_causal=False):
+    """Each head averages the values v of the tokens, by how similar their q and k are,
+    as in model_crate.py.
+
+    q, k, v and the result: (B, K, N, p). While this code is unchanged, engine/fast.py puts a faster
+    function with the same result in its place.
+    """
+    scores = q @ k.mT / math.sqrt(q.size(-1))               # of all pairs of tokens: (B, K, N, N)
+    if is_causal:
+        N = q.size(2)
+        later = torch.ones(N, N, dtype=torch.bool, device=q.device).triu(diagonal=1)
+        scores = scores.masked_fill(later, -math.inf)       # a token takes nothing from later ones
+    weights = scores.softmax(dim=-1)                        # row n: what token n takes from each
+    weights = F.dropout(weights, dropout_p)                 # the caller says 0 outside training
+    return weights @ v                                      # (B, K, N, p)
+
 
 class MSSA(nn.Module):
-    """Multi-head subspace self-attention, as in CRATE, eqs. (11) and (115) there; without a bias on pictures."""
+    """Multi-head subspace self-attention, eqs. (11) and (115) of the CRATE paper.
+
+    Head k projects the tokens onto subspace k, and replaces each projection by an average over the
+    projections that are similar to it. Query, key and value are all the same projection.
+    """
 
     def __init__(self, c):
         super().__init__()
-        self.K, width = c.n_head, c.n_head * (c.head_dim or c.n_embd // c.n_head)
-        self.U = nn.Linear(c.n_embd, width, bias=False)                 # all U_k^T, one below the other
-        text, one_full_head = c.task == 'text', c.n_head == 1 and width == c.n_embd
-        no_map = one_full_head and not text                             # as in the authors' code
-        self.W = None if no_map else nn.Linear(width, c.n_embd, bias=text)
-        self.average, self.drop = Average(c), nn.Dropout(c.dropout)
+        is_text = c.task == 'text'
+        self.K = c.n_head
+        head_dim = c.head_dim or c.n_embd // c.n_head
+        self.U = nn.Linear(c.n_embd, self.K * head_dim, bias=False)     # U_1^T .. U_K^T, stacked
+        one_full_head = self.K == 1 and head_dim == c.n_embd
+        if one_full_head and not is_text:                   # the authors have no W then
+            self.W = None
+        else:
+            self.W = nn.Linear(self.K * head_dim, c.n_embd, bias=is_text)
+        self.drop = nn.Dropout(c.dropout)
+        self.dropout = c.dropout
+        self.is_causal = is_text
 
     def forward(self, z):
-        w = self.U(z)                                   # U_k^T Z, the K heads side by side: (B, N, K p)
-        h = self.average(w, w, w)                       # SSA(Z | U_k) in each head: (B, N, K p)
-        return h if self.W is None else self.drop(self.W(h))            # (B, N, d)
+        proj = self.U(z)                                    # all U_k^T z side by side: (B, N, K p)
+        proj = proj.unflatten(2, (self.K, -1))              # one after the other: (B, N, K, p)
+        proj = proj.transpose(1, 2)                         # the tokens of each head: (B, K, N, p)
+
+        # SSA_k = U_k^T Z softmax((U_k^T Z)^T U_k^T Z) of each head k, eq. (11): (B, K, N, p)
+        dropout = self.dropout if self.training else 0.0
+        ssa = attention(proj, proj, proj, dropout_p=dropout, is_causal=self.is_causal)
+
+        ssa = ssa.transpose(1, 2).flatten(2)                # side by side again: (B, N, K p)
+        if self.W is None:                                  # one full head
+            return ssa
+        return self.drop(self.W(ssa))                       # W [SSA_1; ..], eq. (115): (B, N, d)
 
 
 class ISTA(nn.Module):
-    """Sparse codes of tokens in an overcomplete dictionary, decoded by another one. One proximal-gradient step on
-    lambda |A|_1 + 1/2 |X - D A|^2 over A >= 0 is A <- relu(A + eta D^T (X - D A) - eta lambda)."""
+    """Sparse codes of the tokens in the dictionary D, decoded with the dictionary D1.
+
+    The iterative shrinkage-thresholding algorithm makes proximal-gradient steps on the non-negative
+    LASSO. From a code a of a token x, one step leads to relu(a + eta D^T (x - D a) - eta lambda).
+    """
 
     def __init__(self, c):
         super().__init__()
-        self.eta, self.lam, self.steps = c.eta, c.lam, c.steps
-        self.D = nn.Parameter(torch.empty(c.n_embd, c.atoms * c.n_embd))
-        self.D1 = nn.Parameter(torch.empty(c.n_embd, c.atoms * c.n_embd)) if c.decoupled else None
-
-    def code(self, x):
-        """Tokens x (B, N, d) -> codes (B, N, m)."""
-        a = F.relu(self.eta * F.linear(x, self.D.T) - self.eta * self.lam)                      # from A = 0
-        for _ in range(self.steps - 1):
-            residual = x - F.linear(a, self.D)                          # X - D A: (B, N, d)
-            a = F.relu(a + self.eta * F.linear(residual, self.D.T) - self.eta * self.lam)
-        return a
+        n_atoms = c.atoms * c.n_embd                        # m
+        self.D = nn.Parameter(torch.empty(c.n_embd, n_atoms))
+        if c.decoupled:
+            self.D1 = nn.Parameter(torch.empty(c.n_embd, n_atoms))
+        else:
+            self.D1 = None
+        self.steps = c.steps
+        self.eta = c.eta
+        self.lam = c.lam
 
     def forward(self, x):
-        return F.linear(self.code(x), self.D if self.D1 is None else self.D1)                   # D1 A: (B, N, d)
+        a = self.code(x)                                    # (B, N, m)
+        if self.D1 is None:
+            return F.linear(a, self.D)                      # D a: (B, N, d)
+        return F.linear(a, self.D1)                         # D1 a: (B, N, d)
+
+    def code(self, x):
+        """Tokens (B, N, d) -> their sparse codes (B, N, m)."""
+        threshold = self.eta * self.lam
+        downhill = F.linear(x, self.D.T)                    # D^T x, the negative gradient at 0
+        a = F.relu(self.eta * downhill - threshold)         # the first step: (B, N, m)
+        for _ in range(self.steps - 1):
+            error = x - F.linear(a, self.D)                 # x - D a: (B, N, d)
+            downhill = F.linear(error, self.D.T)            # D^T (x - D a), the negative gradient
+            a = F.relu(a + self.eta * downhill - threshold)     # the next step: (B, N, m)
+        return a
 
 
 class Layer(nn.Module):
+    """Compress, then sparsify."""
+
     def __init__(self, c):
         super().__init__()
-        self.skip, eps = c.skip, 1e-6 if c.task == 'image' else 1e-5
-        self.norm1, self.attn = nn.LayerNorm(c.n_embd, eps=eps), MSSA(c)
-        self.norm2, self.ista = nn.LayerNorm(c.n_embd, eps=eps), ISTA(c)
+        eps = 1e-6 if c.task == 'image' else 1e-5
+        self.norm1 = nn.LayerNorm(c.n_embd, eps=eps)
+        self.attn = MSSA(c)
+        self.norm2 = nn.LayerNorm(c.n_embd, eps=eps)
+        self.ista = ISTA(c)
+        self.skip = c.skip
 
     def forward(self, z):
-        z = z + self.attn(self.norm1(z))                                # compress
-        x = self.ista(self.norm2(z))                                    # sparsify
-        return z + x if self.skip else x
+        z = z + self.attn(self.norm1(z))                    # compress: Z^(l+1/2)
+        decoded = self.ista(self.norm2(z))                  # sparsify: D1 A
+        if self.skip:
+            return z + decoded                              # Z^(l+1)
+        return decoded
 
 
-# ---- the network ----------------------------------------------------------------------------------------------------
+# ---- the network --------------------------------------------------------------------------------
 
 class CRATEAlpha(nn.Module):
-    """model(x) -> (logits, None); model(x, y) -> (logits, loss). The classes below say what x, y and logits are."""
+    """model(x) -> (logits, None), and model(x, y) -> (logits, loss).
+
+    Pictures: x float (B, C, H, W), classes y int64 (B,), logits (B, num_classes).
+    Text: x token ids int64 (B, N), y the next ids (B, N), logits (B, N, vocab_size).
+    """
 
     def __init__(self, config):
         super().__init__()
-        c = self.config = config
-        Embedding, Head = (PatchEmbedding, Classifier) if c.task == 'image' else (TokenEmbedding, LanguageHead)
-        self.embed = Embedding(c)
-        self.layers = nn.Sequential(*(Layer(c) for _ in range(c.n_layer)))
-        self.read = Head(c, self.embed)
+        self.config = config
+        if config.task == 'image':
+            self.embed = PatchEmbedding(config)
+        elif config.task == 'text':
+            self.embed = TokenEmbedding(config)
+        else:
+            raise NotImplementedError(f"CRATE-alpha has no embedding for the task '{config.task}'")
+        self.layers = nn.Sequential(*[Layer(config) for _ in range(config.n_layer)])
+        if config.task == 'image':
+            self.read = Classifier(config)
+        else:
+            self.read = LanguageHead(config, self.embed.tok_emb)
         initialize(self)
 
     def forward(self, x, y=None):
-        z = self.embed(x)                                               # (B, N, d)
+        z = self.embed(x)                                   # (B, N, d)
         for layer in self.layers:
-            z = layer(z)
+            z = layer(z)                                    # compress and sparsify: (B, N, d)
         return self.read(z, y)
 
     def features(self, x):
-        """Pictures (B, C, H, W) to what the classifier sees (B, d)."""
-        return self.read.features(self.layers(self.embed(x)))
+        """Pictures (B, C, H, W) -> what the classifier sees (B, d)."""
+        z = self.embed(x)                                   # (B, N, d)
+        z = self.layers(z)                                  # one layer after the other: (B, N, d)
+        return self.read.features(z)
 
     def num_params(self):
-        """Number of parameters; shared ones count once."""
-        return sum(t.numel() for t in self.parameters())
+        """Number of parameters. A shared one counts once."""
+        return sum(p.numel() for p in self.parameters())
 
-    def generate(self, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, stop_token=None, use_cache=True):
-        """Continues token ids (B, N); see engine/generate.py. Returns int64 (B, N + new)."""
+    # What follows calls other files: engine/generate.py and engine/official.py.
+
+    def generate(self, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None,
+                 stop_token=None, use_cache=True):
+        """Continue token ids (B, N). Returns int64 (B, N + new)."""
         from engine.generate import generate
         return generate(self, idx, max_new_tokens, temperature, top_k, top_p, stop_token, use_cache)
 
     def to_official(self):
-        """The weights as a state dict of the authors' code; see engine/official.py."""
-        from engine import official
-        return official.to_crate_alpha(self)
+        """The weights under the names of the authors' code, as a state dict."""
+        from engine.official import to_crate_alpha
+        return to_crate_alpha(self)
 
     @classmethod
-    def from_official(cls, state_dict, *, n_head, image_size=0, patch_size=16, **overrides):
-        """A network with the authors' weights, CRATE-LM's without an image_size; see engine/official.py."""
-        from engine import official
-        return official.from_crate_alpha(cls, CRATEAlphaConfig, state_dict, n_head=n_head, image_size=image_size,
-                                         patch_size=patch_size, **overrides)
+    def from_official(cls, state_dict, *, n_head, image_size=0, patch_size=16, **settings):
+        """A network with weights of the authors' code, of CRATE-LM's if there is no image_size.
+
+        Other sizes are read off the tensors.
+        """
+        from engine.official import from_crate_alpha
+        return from_crate_alpha(cls, CRATEAlphaConfig, state_dict, n_head=n_head,
+                                image_size=image_size, patch_size=patch_size, **settings)
 
 
-# ---- pictures -------------------------------------------------------------------------------------------------------
+# ---- pictures: from patches to a class ----------------------------------------------------------
 
 class PatchEmbedding(nn.Module):
-    """Pictures (B, C, H, W) to tokens (B, N + 1, d), the class token first."""
+    """Pictures, float (B, C, H, W) -> tokens (B, N, d), the class token first."""
 
     def __init__(self, c):
         super().__init__()
-        (H, W), (h, w) = c.image_size, c.patch_size
-        self.shape = c.channels, H, W
+        H, W = c.image_size
+        h, w = c.patch_size
+        n_patches = (H // h) * (W // w)                     # N - 1
+        self.picture_shape = (c.channels, H, W)
         self.patch = nn.Conv2d(c.channels, c.n_embd, (h, w), stride=(h, w))
         self.cls = nn.Parameter(torch.empty(1, 1, c.n_embd))
-        self.pos = nn.Parameter(torch.empty(1, (H // h) * (W // w) + 1, c.n_embd))
+        self.pos = nn.Parameter(torch.empty(1, 1 + n_patches, c.n_embd))
         self.drop = nn.Dropout(c.dropout)
 
     def forward(self, x):
-        if x.shape[1:] != self.shape:
-            raise ValueError(f'pictures are {tuple(x.shape[1:])}, the network takes {self.shape}; resize them')
-        z = self.patch(x).flatten(2).mT                                 # (B, N, d)
-        return self.drop(torch.cat((self.cls.expand(len(z), -1, -1), z), 1) + self.pos)         # (B, N + 1, d)
+        check_pictures(x, self.picture_shape)
+        z = self.patch(x)                                   # (B, d, H/h, W/w)
+        z = z.flatten(2).mT                                 # (B, N - 1, d)
+        cls = self.cls.expand(len(z), -1, -1)               # (B, 1, d)
+        z = torch.cat((cls, z), dim=1)                      # (B, N, d)
+        return self.drop(z + self.pos)
 
 
 class Classifier(nn.Module):
-    """Tokens (B, N + 1, d) and classes y, int64 (B,) -> (logits (B, num_classes), mean cross-entropy in nats)."""
-
-    def __init__(self, c, embed):
-        super().__init__()
-        self.pool, self.smoothing = c.pool, c.label_smoothing
-        self.norm, self.head = nn.LayerNorm(c.n_embd), nn.Linear(c.n_embd, c.num_classes)
-
-    def features(self, z):
-        return self.norm(z[:, 0] if self.pool == 'cls' else z.mean(1))                          # (B, d)
-
-    def forward(self, z, y=None):
-        logits, smoothing = self.head(self.features(z)), self.smoothing * self.training
-        return logits, None if y is None else F.cross_entropy(logits.float(), y, label_smoothing=smoothing)
-
-
-# ---- text -----------------------------------------------------------------------------------------------------------
-
-class TokenEmbedding(nn.Module):
-    """Token ids x, int64 (B, N), at positions first .. first + N - 1 -> tokens (B, N, d)."""
+    """Tokens (B, N, d) and classes y (B,) -> logits (B, num_classes) and cross-entropy in nats,
+    as in model_crate.py."""
 
     def __init__(self, c):
         super().__init__()
-        self.tok_emb, self.pos_emb = nn.Embedding(c.vocab_size, c.n_embd), nn.Embedding(c.block_size, c.n_embd)
+        self.pool = c.pool
+        self.label_smoothing = c.label_smoothing
+        self.norm = nn.LayerNorm(c.n_embd)
+        self.head = nn.Linear(c.n_embd, c.num_classes)
+
+    def features(self, z):
+        z = z[:, 0] if self.pool == 'cls' else z.mean(dim=1)    # (B, d)
+        return self.norm(z)
+
+    def forward(self, z, y=None):
+        logits = self.head(self.features(z))                # (B, num_classes)
+        loss = None
+        if y is not None:
+            smoothing = self.label_smoothing if self.training else 0.0
+            loss = F.cross_entropy(logits.float(), y, label_smoothing=smoothing)
+        return logits, loss
+
+
+# ---- text: from tokens to the next tokens -------------------------------------------------------
+
+class TokenEmbedding(nn.Module):
+    """Token ids, int64 (B, N) -> tokens (B, N, d), as in model_crate.py."""
+
+    def __init__(self, c):
+        super().__init__()
+        self.tok_emb = nn.Embedding(c.vocab_size, c.n_embd)
+        self.pos_emb = nn.Embedding(c.block_size, c.n_embd)
         self.drop = nn.Dropout(c.dropout)
 
-    def forward(self, x, first=0):
-        if first + x.size(1) > len(self.pos_emb.weight):
-            raise ValueError(f'{first + x.size(1)} tokens exceed block_size={len(self.pos_emb.weight)}; crop the input')
-        return self.drop(self.tok_emb(x) + self.pos_emb.weight[first:first + x.size(1)])
+    def forward(self, x):
+        N = x.size(1)
+        block_size = len(self.pos_emb.weight)
+        if N > block_size:
+            raise ValueError(f'{N} tokens exceed block_size={block_size}; crop the input')
+        z = self.tok_emb(x) + self.pos_emb.weight[:N]       # (B, N, d)
+        return self.drop(z)
 
 
 class LanguageHead(nn.Module):
-    """Tokens (B, N, d) and the next ids y, int64 (B, N), -1 is ignored -> (logits (B, N, vocab_size), mean
-    cross-entropy in nats)."""
+    """Tokens (B, N, d) and ids y (B, N) -> logits (B, N, vocab_size) and cross-entropy in nats.
 
-    def __init__(self, c, embed):
+    Where y is -1 there is nothing to predict.
+    """
+
+    def __init__(self, c, tok_emb):
         super().__init__()
-        self.norm, self.head = nn.LayerNorm(c.n_embd), nn.Linear(c.n_embd, c.vocab_size, bias=False)
-        self.head.weight = embed.tok_emb.weight                         # the output map is the token embedding
+        self.norm = nn.LayerNorm(c.n_embd)
+        self.head = nn.Linear(c.n_embd, c.vocab_size, bias=False)
+        self.head.weight = tok_emb.weight                   # the output map is the token embedding
 
     def forward(self, z, y=None):
-        logits = self.head(self.norm(z))                                # (B, N, vocab_size)
-        if y is None:
-            return logits, None
-        return logits, F.cross_entropy(logits.flatten(0, 1).float(), y.flatten(), ignore_index=-1)
+        logits = self.head(self.norm(z))                    # (B, N, vocab_size)
+        loss = None
+        if y is not None:
+            loss = F.cross_entropy(logits.flatten(0, 1).float(), y.flatten(), ignore_index=-1)
+        return logits, loss
 
 
-# ---- helpers without an equation ------------------------------------------------------------------------------------
+# ---- helpers ------------------------------------------------------------------------------------
 
-class Average(nn.Module):
-    """softmax(q k^T / sqrt(p)) v in each head; q, k, v and the result (B, N, K p). Causal where the next
-    token is predicted.
-    While text is generated, `past` adds the keys and values of earlier tokens; then q is the last token alone."""
-
-    def __init__(self, c):
-        super().__init__()
-        self.K, self.causal, self.dropout, self.past = c.n_head, c.task == 'text', c.dropout, None
-
-    def forward(self, q, k, v):
-        if self.past is not None:
-            k, v = self.past(k, v)
-        w = self.heads(q)                                               # (B, K, N, p)
-        q, k, v = (w, w, w) if q is v else (w, self.heads(k), self.heads(v))
-        causal = self.causal and (self.past is None or q.size(2) == k.size(2))
-        h = attention(q, k, v, dropout_p=self.dropout * self.training, is_causal=causal)
-        return h.transpose(1, 2).flatten(2)
-
-    def heads(self, t):
-        return t.unflatten(-1, (self.K, -1)).transpose(1, 2)            # (B, N, K p) to (B, K, N, p)
+def check_pictures(x, shape):
+    """Raise ValueError for pictures of another shape, as in model_crate.py."""
+    if x.shape[1:] != shape:
+        raise ValueError(f'pictures are {tuple(x.shape[1:])}, the network takes {shape}; '
+                         'resize them')
 
 
 def initialize(model):
-    """As the authors' training code: dictionaries uniform in +-sqrt(6 / d), the patch map in +-sqrt(6 / P) for patches
-    of P numbers; other maps and positions N(0, 0.02^2), the class token N(0, 1e-12), biases 0. On text embeddings are
-    N(0, 0.02^2) too, and W is N(0, (0.02 / sqrt(2 L))^2)."""
+    """As in the authors' code, D and D1 are uniform between -sqrt(6/d) and sqrt(6/d), both with d.
+    The patch map is uniform between -sqrt(6/P) and sqrt(6/P), where P is how many numbers a patch
+    has.
+
+    The class token has a deviation of 1e-6. Embeddings, positions, U, W and the classifier are
+    N(0, s^2) with s = 0.02. Biases are 0. In a network of text W is N(0, s^2 / (2 L)), as in GPT-2.
+    """
     c = model.config
-    std_of_W = 0.02 if c.task == 'image' else 0.02 / math.sqrt(2 * c.n_layer)
-    for name, p in model.named_parameters():
-        if name.endswith(('.D', '.D1')):
-            nn.init.kaiming_uniform_(p, mode='fan_out')                 # within +-sqrt(6 / d)
-        elif name.endswith('patch.weight'):
-            nn.init.kaiming_uniform_(p)                                 # within +-sqrt(6 / P)
-        elif name.endswith('W.weight'):
-            nn.init.normal_(p, std=std_of_W)
-        elif name.endswith(('U.weight', 'head.weight', 'pos', 'emb.weight')):
-            nn.init.normal_(p, std=0.02)
-        elif name.endswith('cls'):
-            nn.init.normal_(p, std=1e-6)
-        elif name.endswith(('patch.bias', 'head.bias', 'W.bias')):
-            nn.init.zeros_(p)
+    embed = model.embed
+    if c.task == 'image':
+        std_of_W = 0.02
+        patch_dim = embed.patch.weight[0].numel()           # P
+        patch_bound = math.sqrt(6 / patch_dim)
+        nn.init.normal_(embed.cls, std=1e-6)
+        nn.init.normal_(embed.pos, std=0.02)
+        nn.init.uniform_(embed.patch.weight, -patch_bound, patch_bound)
+        nn.init.zeros_(embed.patch.bias)
+    else:
+        std_of_W = 0.02 / math.sqrt(2 * c.n_layer)
+        nn.init.normal_(embed.tok_emb.weight, std=0.02)
+        nn.init.normal_(embed.pos_emb.weight, std=0.02)
+
+    bound = math.sqrt(6 / c.n_embd)
+    for layer in model.layers:
+        draw(layer.attn.U)
+        if layer.attn.W is not None:
+            draw(layer.attn.W, std_of_W)
+        nn.init.uniform_(layer.ista.D, -bound, bound)
+        if layer.ista.D1 is not None:
+            nn.init.uniform_(layer.ista.D1, -bound, bound)
+    if c.task == 'image':
+        draw(model.read.head)
+
+
+def draw(module, std=0.02):
+    nn.init.normal_(module.weight, std=std)
+    if module.bias is not None:
+        nn.init.zeros_(module.bias)
+
+
+def as_pair(size):
+    """A number or (height, width) -> (height, width), as in model_crate.py."""
+    return (size, size) if isinstance(size, int) else tuple(size)
 
 
 def check(c):
-    """Raises ValueError where settings do not fit together; makes image_size and patch_size (height, width)."""
+    """Raise ValueError if settings do not fit together. Sizes become (height, width)."""
     if c.pool not in ('cls', 'mean'):
         raise ValueError(f"pool='{c.pool}' is unknown; choose cls or mean")
-    for name in ('block_size', 'vocab_size', 'n_layer', 'n_head', 'n_embd', 'num_classes', 'channels', 'atoms',
-                 'steps'):
+    for name in ('n_layer', 'n_head', 'n_embd', 'steps', 'atoms', 'channels', 'num_classes',
+                 'block_size', 'vocab_size'):
         if getattr(c, name) < 1:
             raise ValueError(f'{name}={getattr(c, name)} must be at least 1')
-    if not c.head_dim and c.n_embd % c.n_head:
-        raise ValueError(f'n_embd={c.n_embd} is not divisible by n_head={c.n_head}; change one, or set head_dim')
+    if c.head_dim == 0 and c.n_embd % c.n_head != 0:
+        raise ValueError(f'n_embd={c.n_embd} is not divisible by n_head={c.n_head}; '
+                         'change one, or set head_dim')
     if c.image_size:
-        c.image_size, c.patch_size = (tuple(s) if isinstance(s, (tuple, list)) else (s, s)
-                                      for s in (c.image_size, c.patch_size))
-        if any(i < 1 or p < 1 or i % p for i, p in zip(c.image_size, c.patch_size)):
-            raise ValueError(f'image_size={c.image_size} is not divisible by patch_size={c.patch_size}; choose a '
-                             'patch_size that divides height and width')
+        c.image_size = as_pair(c.image_size)
+        c.patch_size = as_pair(c.patch_size)
+        for pixels, patch in zip(c.image_size, c.patch_size):
+            if pixels < 1 or patch < 1 or pixels % patch != 0:
+                raise ValueError(f'image_size={c.image_size} is not divisible by '
+                                 f'patch_size={c.patch_size}; choose one that divides both sides')
 
 
-Network, Config = CRATEAlpha, CRATEAlphaConfig  # what --model=crate_alpha trains; see docs/extend.md
+Network, Config = CRATEAlpha, CRATEAlphaConfig  # what --model=crate_alpha trains: docs/extend.md

@@ -1,45 +1,67 @@
-"""DINO: a network of pictures that teaches itself, without labels.
+"""DINO: a network of pictures teaches itself, without labels.
 
-    Caron, Touvron, Misra, Jegou, Mairal, Bojanowski, Joulin. "Emerging Properties in Self-Supervised Vision
-    Transformers", ICCV 2021. The longer CRATE paper trains CRATE in this way ("CRATE-DINO").
-    SimDINO: Wu, Zhang, Pai, Wang, Singh, Yang, Gao, Ma. "Simplifying DINO via Coding Rate Regularization", ICML 2025.
+    Caron, Touvron, Misra, Jegou, Mairal, Bojanowski, Joulin. "Emerging Properties in
+    Self-Supervised Vision Transformers", ICCV 2021. Equation numbers refer to it. The longer CRATE
+    paper trains CRATE in this way ("CRATE-DINO").
+    SimDINO: Wu, Zhang, Pai, Wang, Singh, Yang, Gao, Ma. "Simplifying DINO via Coding Rate
+    Regularization", ICML 2025.
 
-The idea. A student and a teacher, two networks of the same form, look at crops of a picture. The teacher sees two large
-crops. The student sees them and some small ones, and learns to say of every crop what the teacher says of another one:
+The idea. A student and a teacher are two networks of the same form, which look at crops of a
+picture. The teacher sees two large crops. The student sees these two and some small ones. From each
+crop it learns to predict what the teacher says of another crop of the same picture:
 
-    P_s = softmax(g_s(x) / tau_s)           P_t = softmax((g_t(x) - c) / tau_t)                     eqs. (1), (4)
-    loss = mean over pairs of a large crop x and another crop x' of   - sum P_t(x) log P_s(x')      eqs. (2), (3)
-    c       <- m c + (1 - m) mean g_t(x)          the centre: no output may always win               eq. (4)
-    teacher <- l teacher + (1 - l) student        a moving average, l from 0.996 to 1                section 3.1
+    P_s  = softmax(g_s(x) / tau_s)              probabilities of the student, eq. (1)
+    P_t  = softmax((g_t(x) - c) / tau_t)        probabilities of the teacher, eqs. (1), (4)
+    loss = mean over pairs (x, x') of   - sum P_t(x) log P_s(x')        eqs. (2), (3)
+
+In a pair, x is a large crop and x' is another crop of the same picture, large or small. Only the
+student is trained by gradients. The teacher and the centre c are moving averages:
+
+    teacher <- l teacher + (1 - l) student      section 3.1; l goes from 0.996 to 1
+    c       <- m c + (1 - m) mean g_t(x)        eq. (4)
+
+If all pictures had the same output, which is called a collapse, the prediction would be easy and
+nothing would be learned. The centre keeps one output from winning always. A small tau_t keeps the
+outputs from becoming equally probable.
 
     paper     code                  meaning
-    g         Half                  a network of pictures (its features), then a projection head
-    K         n_out                 outputs
-    tau_s     student_temperature   temperatures of the softmax
-    tau_t     teacher_temperature
-    c         centre  (K,)          moving average of what the teacher says
-    m         centre_momentum
-    lambda    l, teacher_momentum   how much of the teacher stays in a step
+    g         Half                  a network of pictures, then a projection head
+    K         n_out                 number of outputs of the head (here not that of attention heads)
+    B         B                     pictures of a forward pass in one process
+    d         n_embd                width of what the head sees
+    tau_s     student_temperature   temperature of the student's softmax
+    tau_t     teacher_temperature   temperature of the teacher's softmax
+    c         centre  (K,)          moving average of the teacher's outputs
+    m         centre_momentum       weight of the old centre in a step
+    lambda    l, teacher_momentum   weight of the old teacher in a step
 
-SimDINO (objective='simdino') has no outputs, centre or temperatures. g gives features of length 1. Those of two crops
-of a picture should be alike. Those of different pictures should fill the space, as their coding rate measures:
+SimDINO (`objective='simdino'`) needs no K outputs, no centre and no temperatures: g gives a
+feature, a vector of length 1. The features of two crops of a picture should be alike. The features
+of different pictures should fill the space, which their coding rate measures:
 
-    loss = - c alignment - expansion
+    loss      = - w alignment - expansion
     alignment = mean over the same pairs of   g_t(x) . g_s(x')
-    expansion = gamma mean over the large crops of   1/2 logdet(I + p / (N eps) Z^T Z),   gamma = 1/p + 1/N
+    expansion = gamma mean over the two large crops of   1/2 logdet(I + p / (N eps) Z^T Z)
+    gamma     = 1/p + 1/N
 
+    formula   code                  meaning
     p         bottleneck            numbers in a feature
     N         N                     pictures of a forward pass, in all processes together
-    Z         Z  (N, p)             g_s(x) of one crop of each picture; with pair=True the mean of g_s(x) and g_t(x)
-    eps, c    eps, c                distortion that the rate allows (CRATE's eps^2); weight of the alignment
+    Z         Z  (N, p)             g_s(x) of one large crop of each picture; with `pair=True` the
+                                    mean of g_s(x) and g_t(x)
+    eps       eps                   distortion that the rate allows; CRATE writes it eps^2
+    w         c                     weight of the alignment, the setting --c
 
-The network inside is any with `features` (backbone='crate' or 'vit'); it classifies nothing. Trained checkpoints are
-opened as that network with the teacher's weights, so every command that looks at CRATE or ViT looks at these too.
+The network inside g is any network with `features`: crate, vit, aot or crate_alpha. It has no
+classifier. A trained checkpoint is opened as the network inside, with the teacher's weights. So
+every command that looks at CRATE or ViT can look at it too.
 
-Departures from the released code. docs/papers.md lists those of the recipe.
-  * github.com/facebookresearch/dino: of a batch in several passes the centre is moved once a step, not once a pass;
-  * github.com/RobinWu218/SimDINO, whose formulas these are, as the paper is not at hand: Z has the pictures of all
-    processes. There it has those of one of w processes, but N counts all, so that its eps acts as w eps does here.
+Where the code departs from the released code (docs/papers.md lists the departures of the recipe):
+  * github.com/facebookresearch/dino: if the batch of a step is read in several passes, the centre
+    moves once a step. There it moves once a pass.
+  * github.com/RobinWu218/SimDINO: the formulas above are from this code, as we do not have the
+    paper. Here Z has the pictures of all processes. There Z has the pictures of one process, but N
+    counts all pictures. So with 8 processes its eps acts as 8 eps does here.
 """
 import math
 import warnings
@@ -55,324 +77,500 @@ from torch.func import functional_call
 
 @dataclass
 class DINOConfig:
-    backbone: str = 'crate'             # network inside: crate or vit, or another model_x.py that has features
-    n_layer: int = 12                   # its layers
-    n_head: int = 6                     # its attention heads
-    n_embd: int = 384                   # its width of a token
-    image_size: int | tuple = 224       # pixels of a large crop, or (height, width)
-    patch_size: int | tuple = 16        # pixels of a patch, or (height, width)
-    channels: int = 3                   # 3 for colour, 1 for grey
-    pool: str = 'cls'                   # what the head sees: 'cls', the class token, or 'mean', the mean of all tokens
-    objective: str = 'dino'             # what the student learns: 'dino', or 'simdino', which has a coding rate
-    n_out: int = 65536                  # dino: outputs of the projection head
-    hidden: int = 2048                  # width of its hidden layers
-    bottleneck: int = 256               # width before its last layer; simdino: p, of a feature
-    head_layers: int = 3                # its layers before the last one
-    eps: float = 0.05                   # simdino: distortion that the coding rate allows; less keeps features apart
-    c: float = 1.0                      # simdino: weight of the alignment of crops
-    pair: bool = True                   # simdino: the rate is of the mean of student and teacher, not of the student
-    student_temperature: float = 0.1    # dino: tau_s, of the student's softmax
-    teacher_temperature: float = 0.04   # dino: tau_t, of the teacher's, at the end
-    first_temperature: float = 0.04     # dino: tau_t at the start
-    temperature_share: float = 0.3      # dino: share of the run in which tau_t goes from first to last
-    centre_momentum: float = 0.9        # dino: m, of the centre
-    teacher_momentum: float = 0.996     # l at the start. Fewer than 10,000 steps need less
-    teacher_momentum_end: float = 1.0   # .. where it goes to by a cosine; with few steps 1 leaves out the last third
-    freeze_share: float = 0.01          # dino: share of the run in which the last layer is frozen, one of 100 epochs
+    backbone: str = 'crate'            # network inside: crate, vit, or a model_x.py with features
+    n_layer: int = 12                  # its layers
+    n_head: int = 6                    # its attention heads
+    n_embd: int = 384                  # its width of a token
+    image_size: int | tuple = 224      # pixels of a large crop, or (height, width)
+    patch_size: int | tuple = 16       # pixels of a patch, or (height, width)
+    channels: int = 3                  # 3 for colour, 1 for grey
+    pool: str = 'cls'                  # the head sees 'cls', the class token, or 'mean' of tokens
+    objective: str = 'dino'            # what the student learns: 'dino', or 'simdino'
+    n_out: int = 65536                 # dino: outputs of the projection head
+    hidden: int = 2048                 # width of its hidden layers
+    bottleneck: int = 256              # width before its last layer; simdino: p, of a feature
+    head_layers: int = 3               # its layers before the last one
+    eps: float = 0.05                  # simdino: allowed distortion; less keeps features apart
+    c: float = 1.0                     # simdino: weight of the alignment of crops
+    pair: bool = True                  # simdino: rate of the student-teacher mean, not the student
+    student_temperature: float = 0.1   # dino: tau_s, of the student's softmax
+    teacher_temperature: float = 0.04  # dino: tau_t, of the teacher's, at the end
+    first_temperature: float = 0.04    # dino: tau_t at the start
+    temperature_share: float = 0.3     # dino: share of the run until tau_t is at its end
+    centre_momentum: float = 0.9       # dino: m, of the centre
+    teacher_momentum: float = 0.996    # l at the start; choose less for fewer than 10,000 steps
+    teacher_momentum_end: float = 1.0  # l at the end, by a cosine; choose less for few steps
+    freeze_share: float = 0.01         # dino: share of the run in which the last layer is frozen
 
     task = 'views'
 
     def __post_init__(self):
         check(self)
 
+    # tasks/task_views.py warns of a collapse of SimDINO with what follows
+
     def expansion_of(self, directions, N):
-        """SimDINO's expansion of N features that lie evenly on so many orthogonal directions: on 1 after a collapse;
-        with min(p, N) it is the largest there can be."""
+        """The expansion of N features that lie evenly on orthogonal directions, a float in nats.
+
+        directions: the number of directions. After a collapse it is 1. With min(p, N) directions
+        the expansion is the largest that is possible.
+        """
         p = self.bottleneck
         return gamma(p, N) * directions / 2 * math.log1p(p / (self.eps * directions))
 
     def least_correlation(self, N):
-        """1 - h gamma K' / c, with K = p / eps, K' = K^2 / (1 + K), h = 1 or, with pair, 1/2. Features of N pictures
-        have all but collapsed to one vector. If those of two crops of a picture correlate above this number, over the
-        pictures, small differences lower SimDINO's loss, to second order, and grow. docs/pictures.md says what is
-        assumed."""
-        K = self.bottleneck / self.eps
-        return 1 - (0.5 if self.pair else 1) * gamma(self.bottleneck, N) * K ** 2 / (1 + K) / self.c
+        """The correlation above which SimDINO leaves a collapse, a float below 1.
+
+        Suppose the features of N pictures have almost collapsed to one vector. Over the pictures,
+        the features of two crops of a picture have some correlation. If it is larger than this
+        number, small differences between pictures lower the loss, to second order, so they grow:
+
+            1 - h gamma r^2 / (1 + r) / c       with r = p / eps, and h = 1, or 1/2 if pair=True
+
+        docs/pictures.md lists the assumptions.
+        """
+        h = 0.5 if self.pair else 1.0
+        r = self.bottleneck / self.eps
+        slope = h * gamma(self.bottleneck, N) * r ** 2 / (1 + r)
+        return 1 - slope / self.c
 
 
-# ---- the objective --------------------------------------------------------------------------------------------------
-
-def distillation_loss(student, teacher, centre, teacher_temperature, student_temperature=0.1):
-    """The mean cross-entropy in nats between what the teacher says of a large crop and what the student says of another
-    crop of the same picture, eqs. (2) and (3). student (crops, B, K), the two large crops first; teacher (2, B, K);
-    centre (K,). No gradient goes to the teacher."""
-    return cross_entropy(student, probabilities(teacher, centre, teacher_temperature), student_temperature)
-
+# ---- the objective of DINO ----------------------------------------------------------------------
 
 def probabilities(teacher, centre, temperature):
-    """P_t, eq. (1) with the centre of eq. (4), without a gradient: shaped as the outputs `teacher` (.., K)."""
-    return ((teacher.float() - centre) / temperature).softmax(-1).detach()
+    """P_t, eq. (1) with the centre of eq. (4). No gradient flows through it.
+
+    teacher: outputs of the teacher (.., K). centre: (K,). Returns float32 (.., K).
+    """
+    logits = (teacher.float() - centre) / temperature       # (.., K)
+    return logits.softmax(dim=-1).detach()
 
 
-def cross_entropy(student, said, temperature):
-    """The mean over all pairs of a large crop and another one, eq. (3). student (crops, B, K), said = P_t (2, B, K)."""
-    log = (student.float() / temperature).log_softmax(-1)                                       # log P_s, (crops, B, K)
-    pairs = [-(said[i] * log[j]).sum(-1).mean() for i in range(len(said)) for j in range(len(log)) if i != j]
-    return torch.stack(pairs).mean()
+def cross_entropy(student, P_t, temperature):
+    """The mean cross-entropy in nats over all pairs of a large crop and another crop, eq. (3).
+
+    student: outputs of the student (crops, B, K), the two large crops first. P_t: (2, B, K).
+    The paper has a sum over the pairs; the released code has this mean.
+    """
+    log_P_s = (student.float() / temperature).log_softmax(dim=-1)   # (crops, B, K)
+    losses = []
+    for i in range(len(P_t)):                               # the teacher sees the large crop i
+        for j in range(len(log_P_s)):                       # the student sees crop j
+            if i != j:
+                loss = -(P_t[i] * log_P_s[j]).sum(dim=-1)   # of each picture, eq. (2): (B,)
+                losses.append(loss.mean())
+    return torch.stack(losses).mean()
+
+
+def distillation_loss(student, teacher, centre, teacher_temperature, student_temperature=0.1):
+    """DINO's loss in nats, eqs. (1) to (3), a float32 tensor with one number. It is here for other
+    programs; DINO below calls the two functions above.
+
+    student: outputs of the student (crops, B, K), the two large crops first. teacher: outputs of
+    the teacher (2, B, K). centre: (K,). The teacher gets no gradient. Nothing is checked.
+    """
+    P_t = probabilities(teacher, centre, teacher_temperature)       # (2, B, K)
+    return cross_entropy(student, P_t, student_temperature)
 
 
 def next_centre(centre, teacher, momentum=0.9):
-    """Eq. (4): the centre (K,) after the teacher said `teacher` (2, B, K)."""
-    return momentum * centre + (1 - momentum) * teacher.float().mean((0, 1))
+    """The centre (K,) after a step in which the teacher's outputs were (2, B, K), eq. (4)."""
+    mean = teacher.float().mean(dim=(0, 1))                 # (K,)
+    return momentum * centre + (1 - momentum) * mean
 
 
-def cosine(first, last, share):
-    """From first to last by half a cosine, as share goes from 0 to 1."""
-    return last + 0.5 * (first - last) * (1 + math.cos(math.pi * share))
-
-
-# ---- the objective of SimDINO ---------------------------------------------------------------------------------------
+# ---- the objective of SimDINO -------------------------------------------------------------------
 
 def simdino_loss(student, teacher, eps=0.05, c=1.0, pair=True):
-    """- c alignment - expansion, float64. student (crops, B, p), the two large crops first; teacher (2, B, p); all
-    vectors have length 1. No gradient goes to the teacher. Raises ValueError for other vectors, for fewer than two
-    large crops, and for eps or c out of range."""
+    """SimDINO's loss, - c alignment - expansion, a float64 tensor with one number. It is here for
+    other programs; DINO below calls `simdino_terms`.
+
+    student: features of the student (crops, B, p), the two large crops first. teacher: features of
+    the teacher (2, B, p), which get no gradient. All features have length 1. Raises ValueError if
+    they do not, if a large crop is missing, and if eps or c is out of range.
+    """
     if len(student) < 2 or len(teacher) != 2:
-        raise ValueError(f'{len(student)} crops of the student and {len(teacher)} of the teacher; give the two large '
-                         'ones of both')
+        raise ValueError(f'{len(student)} crops of the student and {len(teacher)} of the teacher; '
+                         'give the two large ones of both')
     if eps <= 0 or c < 0:
         raise ValueError(f'eps={eps} must be above 0, and c={c} not below 0')
-    if not of_length_1(student, teacher):
+    if not has_length_1(student) or not has_length_1(teacher):
         raise ValueError('features are not of length 1; divide each by its length')
     alignment, expansion = simdino_terms(student, teacher, eps, pair)
     return -c * alignment - expansion
 
 
 def simdino_terms(student, teacher, eps, pair, processes=1):
-    """(alignment, expansion) of simdino_loss. Without a Cholesky factor the expansion is NaN, which stops a run and
-    names the step. processes: so many, each with B of the pictures."""
-    student, teacher = (t.cpu() if t.device.type == 'mps' else t for t in (student, teacher.detach()))
-    student, teacher = student.double(), teacher.double()                   # which autocast leaves alone
-    pairs = [(teacher[i] * student[j]).sum(-1).mean() for i in range(2) for j in range(len(student)) if i != j]
-    Z = (student[:2] + teacher) / 2 if pair else student[:2]                # (2, B, p)
-    (_, B, p), gram = Z.shape, Z.mT @ Z                                     # (2, p, p)
+    """(alignment, expansion) of SimDINO's loss, two float64 tensors with one number each.
+
+    student: (crops, B, p). teacher: (2, B, p). The arguments are those of simdino_loss, but nothing
+    is checked. processes: how many processes there are; each has B of the N pictures.
+    """
+    teacher = teacher.detach()
+    if student.device.type == 'mps':                        # MPS has no float64
+        student = student.cpu()
+        teacher = teacher.cpu()
+    student = student.double()                              # autocast does not round float64
+    teacher = teacher.double()
+
+    cosines = []
+    for i in range(2):                                      # the teacher sees the large crop i
+        for j in range(len(student)):                       # the student sees crop j
+            if i != j:
+                cosine_of_pair = (teacher[i] * student[j]).sum(dim=-1)      # (B,)
+                cosines.append(cosine_of_pair.mean())
+    alignment = torch.stack(cosines).mean()
+
+    Z = student[:2]                                         # of the large crops: (2, B, p)
+    if pair:
+        Z = (student[:2] + teacher) / 2
+    return alignment, expansion_term(Z, eps, processes)
+
+
+def expansion_term(Z, eps, processes):
+    """gamma times the mean coding rate of the two large crops, in nats. Z: float64 (2, B, p).
+
+    The logdet is computed by a Cholesky factorization, A = L L^T: 1/2 logdet(A) is the sum of the
+    logarithms of L's diagonal. If a factorization fails, the result is NaN, and train.py stops the
+    run and names the step.
+    """
+    B, p = Z.shape[1:]
     N = B * processes
+    gram = Z.mT @ Z                                         # Z^T Z of each large crop: (2, p, p)
     if processes > 1:
-        total = gram.detach().clone()
-        dist.all_reduce(total)                                              # Z^T Z of all N pictures
-        gram = total + processes * (gram - gram.detach())                   # DDP will take the mean of the gradients
+        gram = sum_over_processes(gram, processes)
     identity = torch.eye(p, dtype=gram.dtype, device=gram.device)
-    factor, failed = torch.linalg.cholesky_ex(identity + p / (N * eps) * gram)
-    rates = factor.diagonal(dim1=1, dim2=2).log().sum(1)                    # 1/2 logdet(I + p / (N eps) Z^T Z), (2,)
-    return torch.stack(pairs).mean(), gamma(p, N) * rates.masked_fill(failed != 0, math.nan).mean()
+    A = identity + p / (N * eps) * gram                     # (2, p, p)
+    L, failed = torch.linalg.cholesky_ex(A)
+    diagonal = L.diagonal(dim1=1, dim2=2)                   # (2, p)
+    rates = diagonal.log().sum(dim=1)                       # 1/2 logdet(A): (2,)
+    rates = rates.masked_fill(failed != 0, math.nan)
+    return gamma(p, N) * rates.mean()
+
+
+def sum_over_processes(gram, processes):
+    """Z^T Z of all N pictures. gram: Z^T Z of the pictures of this process. Both are (2, p, p).
+
+    all_reduce computes the sum over the processes, but no gradient. So we add a term whose value is
+    0 and whose gradient is that of gram. DDP will divide the sum of the gradients of all processes
+    by `processes`. But the gradient of this loss is their sum. So we multiply the term by
+    `processes`.
+    """
+    total = gram.detach().clone()
+    dist.all_reduce(total)                                  # now of all N pictures: (2, p, p)
+    zero = gram - gram.detach()                             # has the gradient of gram
+    return total + processes * zero
 
 
 def gamma(p, N):
-    """The weight of the coding rate, (p + N) / (p N)."""
+    """The weight of the coding rate of N features with p numbers each."""
     return 1 / p + 1 / N
 
 
-def of_length_1(*features):
-    """Whether all vectors (.., p) have length 1, up to the rounding of bfloat16."""
-    return all((torch.linalg.vector_norm(t, dim=-1) - 1).abs().max() < 0.01 for t in features)
-
-
-# ---- the networks ---------------------------------------------------------------------------------------------------
+# ---- the projection head ------------------------------------------------------------------------
 
 class DINOHead(nn.Module):
-    """Features (.., n_embd) to outputs (.., n_out): an MLP, vectors of length 1, and cosines to n_out directions.
-    n_out=0, for SimDINO, gives the vectors of length 1 (.., bottleneck), float32."""
+    """What the network sees in a picture (.., n_embd) -> outputs (.., n_out).
+
+    An MLP with `layers` linear maps makes a vector of width `bottleneck`. It is divided by its
+    length. The outputs are its cosines to n_out learned directions.
+    SimDINO has n_out=0: the vectors of length 1 are the result, float32 (.., bottleneck).
+    """
 
     def __init__(self, n_embd, n_out, hidden=2048, bottleneck=256, layers=3):
         super().__init__()
-        widths = [n_embd, *[hidden] * (layers - 1), bottleneck]
-        parts = [part for a, b in zip(widths, widths[1:]) for part in (nn.Linear(a, b), nn.GELU())]
-        self.mlp = nn.Sequential(*parts[:-1])
-        self.last_layer = Directions(bottleneck, n_out) if n_out else None
-        for part in self.mlp:
-            if isinstance(part, nn.Linear):
-                nn.init.trunc_normal_(part.weight, std=0.02)
-                nn.init.zeros_(part.bias)
+        self.mlp = nn.Sequential()
+        width = n_embd
+        for _ in range(layers - 1):
+            self.mlp.append(nn.Linear(width, hidden))
+            self.mlp.append(nn.GELU())
+            width = hidden
+        self.mlp.append(nn.Linear(width, bottleneck))
+        self.last_layer = Directions(bottleneck, n_out) if n_out > 0 else None
+        for module in self.mlp:
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                nn.init.zeros_(module.bias)
 
     def forward(self, z):
+        z = self.mlp(z)                                     # (.., bottleneck)
         if self.last_layer is None:
-            return F.normalize(self.mlp(z).float(), dim=-1)
-        return self.last_layer(F.normalize(self.mlp(z), dim=-1))
+            return F.normalize(z.float(), dim=-1)
+        return self.last_layer(F.normalize(z, dim=-1))      # (.., n_out)
 
 
 class Directions(nn.Module):
-    """A linear map without bias whose rows have the lengths weight_g, which are 1 and not trained."""
+    """A linear map without bias. Row k of its matrix is a direction times its length weight_g[k].
+
+    The lengths are 1 and not trained. The names are those of the released code.
+    """
 
     def __init__(self, n_in, n_out):
         super().__init__()
         self.weight_g = nn.Parameter(torch.ones(n_out, 1), requires_grad=False)
         self.weight_v = nn.Parameter(torch.empty(n_out, n_in))
-        nn.init.kaiming_uniform_(self.weight_v, a=math.sqrt(5))         # PyTorch's default for linear maps
+        nn.init.kaiming_uniform_(self.weight_v, a=math.sqrt(5))     # as PyTorch starts nn.Linear
 
     def forward(self, z):
-        return F.linear(z, self.weight_g * F.normalize(self.weight_v, dim=1))
+        directions = F.normalize(self.weight_v, dim=1)      # (n_out, n_in)
+        return F.linear(z, self.weight_g * directions)      # (.., n_out)
 
+
+# ---- the student and the teacher ----------------------------------------------------------------
 
 class Half(nn.Module):
-    """g: a network of pictures and a head; the student, or the teacher."""
+    """g: a network of pictures and a projection head. The student is one, the teacher another."""
 
     def __init__(self, c):
         super().__init__()
         self.c = c
-        self.net = network(c, c.image_size)
-        self.head = DINOHead(c.n_embd, c.n_out if c.objective == 'dino' else 0, c.hidden, c.bottleneck, c.head_layers)
-        self.others = {}                                                # forms of the network for other sizes
+        self.net = make_backbone(c, c.image_size)
+        n_out = c.n_out if c.objective == 'dino' else 0
+        self.head = DINOHead(c.n_embd, n_out, c.hidden, c.bottleneck, c.head_layers)
+        # {(height, width): a network}; a plain dict, as these networks have no weights of their own
+        self.resized = {}
 
     def forward(self, x):
-        """Crops (n, B, C, H, W), which may be smaller than image_size, to outputs (n, B, K)."""
-        return self.head(self.features(x.flatten(0, 1)).unflatten(0, x.shape[:2]))
+        """Crops (n, B, C, h, w) -> outputs (n, B, K), or SimDINO's features (n, B, p)."""
+        z = self.features(x.flatten(0, 1))                  # (n B, d)
+        z = z.unflatten(0, x.shape[:2])                     # (n, B, d)
+        return self.head(z)
 
     def features(self, x):
+        """Pictures (B, C, h, w) -> what the head sees (B, d).
+
+        h and w may be any multiples of patch_size, not only image_size.
+        """
         size = tuple(x.shape[2:])
         if size == self.c.image_size:
             return self.net.features(x)
+        return self.features_of_size(x, size)
+
+    # What follows calls other files: engine/fast.py, engine/networks.py and engine/trained.py.
+
+    def features_of_size(self, x, size):
+        """The features of pictures with size=(height, width), which is not image_size.
+
+        self.net has one position for each patch, so it reads pictures of one size only. For
+        another size we make a second network. It has no weights of its own (on the meta device they
+        take no memory). It computes with the weights of self.net, which get the gradients. Only the
+        positions are interpolated, from the grid of patches of self.net to the other grid.
+        """
+        from engine.fast import speed_up
         from engine.networks import grid
         from engine.trained import resize_positions
-        from engine.fast import speed_up
-        if size not in self.others:
-            with torch.device('meta'):                                  # its weights are those of self.net
-                self.others[size] = speed_up(network(self.c, size))
+        if size not in self.resized:
+            with torch.device('meta'):
+                net = speed_up(make_backbone(self.c, size))
+            net.forward = net.features                      # what functional_call will run
+            self.resized[size] = net
+        net = self.resized[size]
+
         weights = dict(self.net.named_parameters())
-        twin = self.others[size]
-        weights['embed.pos'] = resize_positions(weights['embed.pos'], grid(self.c), grid(twin.config))  # interpolated
-        return functional_call(Features(twin), {f'net.{k}': v for k, v in weights.items()}, x)
+        positions = weights['embed.pos']                    # (1, tokens, d)
+        weights['embed.pos'] = resize_positions(positions, grid(self.c), grid(net.config))
+        # for this call, these weights take the place of those on the meta device
+        return functional_call(net, weights, x)             # (B, d)
 
 
-class Features(nn.Module):
-    """A network whose forward pass gives its features."""
-
-    def __init__(self, net):
-        super().__init__()
-        self.net = net
-
-    def forward(self, x):
-        return self.net.features(x)
-
+# ---- the network --------------------------------------------------------------------------------
 
 class DINO(nn.Module):
-    """model((large, small)) -> (P_t, (2, B, K), loss). large (2, B, C, H, W) and small (n, B, C, h, w), of which there
-    may be none, are crops of the same B pictures. SimDINO: (g_t (2, B, p), loss, {'alignment', 'expansion'})."""
+    """model((large, small)) -> (P_t (2, B, K), loss in nats).
+
+    large (2, B, C, H, W) and small (n, B, C, h, w) are crops of the same B pictures. n may be 0.
+    SimDINO: model((large, small)) -> (g_t (2, B, p), loss, {'alignment': .., 'expansion': ..}).
+    y, the classes of the pictures, is not used.
+    """
 
     def __init__(self, config):
         super().__init__()
-        c = self.config = config
-        self.student, self.teacher = Half(c), Half(c)
+        self.config = config
+        self.student = Half(config)
+        self.teacher = Half(config)
         self.teacher.load_state_dict(self.student.state_dict())
         self.teacher.requires_grad_(False)
-        if c.objective == 'dino':
-            self.register_buffer('centre', torch.zeros(c.n_out))
-            self.register_buffer('said', torch.zeros(c.n_out), persistent=False)  # by the teacher since the last step
-            self.register_buffer('count', torch.zeros(()), persistent=False)
-        self.register_buffer('share', torch.zeros(()))                  # of the run that was done before the last step
+        if config.objective == 'dino':
+            self.register_buffer('centre', torch.zeros(config.n_out))
+            # since the last step: the sum of the teacher's outputs, and how many there were
+            self.register_buffer('output_sum', torch.zeros(config.n_out), persistent=False)
+            self.register_buffer('output_count', torch.zeros(()), persistent=False)
+        # the share of the run that was over before the last step
+        self.register_buffer('share', torch.zeros(()))
 
     def forward(self, x, y=None):
-        c, (large, small) = self.config, x
+        large, small = x
         with torch.no_grad():
-            teacher = self.teacher(large)                               # (2, B, K)
-        student = torch.cat([self.student(crops) for crops in (large, small) if len(crops)])  # (2 + n, B, K)
-        if c.objective == 'simdino':
-            return teacher, *self.simdino(student, teacher)
+            teacher = self.teacher(large)                   # (2, B, K)
+        student = self.student(large)                       # (2, B, K)
+        if len(small) > 0:
+            student = torch.cat((student, self.student(small)))     # (2 + n, B, K)
+        if self.config.objective == 'simdino':
+            loss, terms = self.simdino(student, teacher)
+            return teacher, loss, terms
+
         if self.training:
-            self.said += teacher.float().sum((0, 1))
-            self.count += teacher[..., 0].numel()
-        warm = (self.share / c.temperature_share).clamp(max=1) if c.temperature_share else 1.0
-        temperature = c.first_temperature + (c.teacher_temperature - c.first_temperature) * warm
-        said = probabilities(teacher, self.centre, temperature)
-        return said, cross_entropy(student, said, c.student_temperature)
+            self.output_sum += teacher.float().sum(dim=(0, 1))
+            self.output_count += teacher.size(0) * teacher.size(1)
+        P_t = probabilities(teacher, self.centre, self.temperature())       # (2, B, K)
+        loss = cross_entropy(student, P_t, self.config.student_temperature)
+        return P_t, loss
+
+    def temperature(self):
+        """tau_t. It goes from first_temperature to teacher_temperature on a straight line."""
+        c = self.config
+        progress = 1.0
+        if c.temperature_share > 0:
+            progress = (self.share / c.temperature_share).clamp(max=1)
+        return c.first_temperature + (c.teacher_temperature - c.first_temperature) * progress
 
     def simdino(self, student, teacher):
-        """(loss, {'alignment', 'expansion'}). In training the processes share the pictures of a pass, but not on the
-        meta device, where work is counted."""
-        c, device = self.config, student.device
-        shared = self.training and not student.is_meta and dist.is_initialized()
-        if not self.training and not of_length_1(student, teacher):
-            warnings.warn('features are not of length 1, so their coding rate means nothing')
-        terms = simdino_terms(student, teacher, c.eps, c.pair, dist.get_world_size() if shared else 1)
-        alignment, expansion = (t.float().to(device) for t in terms)
-        return -c.c * alignment - expansion, {'alignment': alignment, 'expansion': expansion}
+        """(loss, {'alignment': .., 'expansion': ..}) of features (2 + n, B, p) and (2, B, p)."""
+        c = self.config
+        processes = 1
+        # In training all processes compute one coding rate. On the meta device only the work is
+        # counted, by one process.
+        if self.training and not student.is_meta and dist.is_initialized():
+            processes = dist.get_world_size()
+        if not self.training:
+            if not has_length_1(student) or not has_length_1(teacher):
+                warnings.warn('features are not of length 1, so their coding rate means nothing',
+                              stacklevel=2)
+        alignment, expansion = simdino_terms(student, teacher, c.eps, c.pair, processes)
+        alignment = alignment.float().to(student.device)
+        expansion = expansion.float().to(student.device)
+        loss = -c.c * alignment - expansion
+        return loss, {'alignment': alignment, 'expansion': expansion}
 
     def before_step(self, share):
-        """Told by the loop that there are gradients. share: of the run that is over before this step. The optimizer
-        leaves alone what has no gradient; zeros would count in its averages, and make later steps too large."""
+        """Freeze the last layer of the head at the start of a run of DINO.
+
+        train.py calls this when the gradients of a step are computed, before the optimizer uses
+        them. share: of the run that is over, from 0 to 1. The gradient becomes None, because the
+        optimizer leaves a parameter without a gradient as it is. A gradient of zeros would count
+        in the averages of the optimizer, and make later steps too large.
+        """
         if self.config.objective == 'dino' and share < self.config.freeze_share:
             self.student.head.last_layer.weight_v.grad = None
 
     @torch.no_grad()
     def after_step(self, share, total):
-        """Told by the loop that a step was taken. share: of the run that is over before this step; total: sums a
-        tensor over all processes."""
+        """Move the centre and the teacher. train.py calls this after the step of the optimizer.
+
+        share: of the run that was over before this step, from 0 to 1. total: a function that sums
+        a tensor over all processes, in place, and returns it.
+        """
         c = self.config
-        momentum = cosine(c.teacher_momentum, c.teacher_momentum_end, share)
         if c.objective == 'dino':
-            mean = total(self.said) / total(self.count)
-            self.centre.copy_(next_centre(self.centre, mean[None, None], c.centre_momentum))
-            self.said.zero_(), self.count.zero_()
-        student, teacher = (dict(half.named_parameters()) for half in (self.student, self.teacher))
-        torch._foreach_lerp_(list(teacher.values()), [student[k] for k in teacher], 1 - momentum)
+            # the mean over the crops of all passes and processes
+            mean = total(self.output_sum) / total(self.output_count)        # (K,)
+            mean = mean.view(1, 1, -1)                      # as outputs of one crop: (1, 1, K)
+            self.centre.copy_(next_centre(self.centre, mean, c.centre_momentum))    # eq. (4)
+            self.output_sum.zero_()
+            self.output_count.zero_()
+
+        # l teacher + (1 - l) student, section 3.1, in place and for all tensors at once
+        momentum = cosine(c.teacher_momentum, c.teacher_momentum_end, share)        # l
+        student_weights = list(self.student.parameters())
+        teacher_weights = list(self.teacher.parameters())
+        torch._foreach_lerp_(teacher_weights, student_weights, 1 - momentum)
         self.share.fill_(share)
 
     def features(self, x):
-        """Pictures (B, C, H, W) to the teacher's features (B, d)."""
+        """Pictures (B, C, H, W) -> what the teacher's head sees (B, d)."""
         return self.teacher.features(x)
 
     def num_params(self):
-        """Number of parameters that are trained: the student's."""
-        return sum(t.numel() for t in self.parameters() if t.requires_grad)
+        """Number of parameters that are trained, which are the student's."""
+        return sum(p.numel() for p in self.parameters() if p.requires_grad)
 
     @staticmethod
     def opened(run):
-        """What open_run gives of this network, as that of the network inside: the teacher's weights, and one class that
-        means nothing in place of a head."""
-        c, inside = DINOConfig(**run['network']), 'teacher.net.'
-        weights = {k.removeprefix(inside): v for k, v in run['weights'].items() if k.startswith(inside)}
-        weights |= {'read.head.weight': torch.zeros(1, c.n_embd), 'read.head.bias': torch.zeros(1)}
-        return run | {'weights': weights, 'model': c.backbone, 'network': settings_of(c, c.image_size),
-                      'data': run['data'] | {'classes': ['no class: it was trained without labels'],
-                                             'unlabelled': True}}
+        """A trained run of this network as a run of the network inside, with the teacher's weights.
+
+        run: a dict, see open_run in engine/trained.py, which calls this. The result has the same
+        keys. Commands expect a classifier, so it has one class, which means nothing.
+        """
+        c = DINOConfig(**run['network'])
+        weights = {}
+        for name, weight in run['weights'].items():
+            if name.startswith('teacher.net.'):
+                weights[name.removeprefix('teacher.net.')] = weight
+        weights['read.head.weight'] = torch.zeros(1, c.n_embd)
+        weights['read.head.bias'] = torch.zeros(1)
+        classes = ['no class: it was trained without labels']
+        return run | {
+            'weights': weights,
+            'model': c.backbone,
+            'network': backbone_settings(c, c.image_size),
+            'data': run['data'] | {'classes': classes, 'unlabelled': True},
+        }
 
 
-# ---- helpers --------------------------------------------------------------------------------------------------------
+# ---- helpers ------------------------------------------------------------------------------------
 
-def settings_of(c, image_size):
-    """The settings of the network inside."""
-    return dict(n_layer=c.n_layer, n_head=c.n_head, n_embd=c.n_embd, patch_size=c.patch_size, channels=c.channels,
-                image_size=image_size, num_classes=1, pool=c.pool)
+def cosine(first, last, share):
+    """A number that goes from first to last by half a cosine, as share goes from 0 to 1."""
+    return last + 0.5 * (first - last) * (1 + math.cos(math.pi * share))
 
 
-def network(c, image_size):
-    """The network inside, for pictures of this size, without a classifier's last map."""
+def has_length_1(features):
+    """Whether all features (.., p) have length 1, up to the rounding of bfloat16."""
+    lengths = torch.linalg.vector_norm(features, dim=-1)
+    return (lengths - 1).abs().max() < 0.01
+
+
+def backbone_settings(c, image_size):
+    """The settings of the network inside, a dict."""
+    return dict(n_layer=c.n_layer, n_head=c.n_head, n_embd=c.n_embd, patch_size=c.patch_size,
+                channels=c.channels, image_size=image_size, num_classes=1, pool=c.pool)
+
+
+def make_backbone(c, image_size):
+    """The network inside, for pictures of this size, without the last map of its classifier."""
     module = import_module(f'model_{c.backbone}')
-    net = module.Network(module.Config(**settings_of(c, image_size)))
+    config = module.Config(**backbone_settings(c, image_size))
+    net = module.Network(config)
     net.read.head = nn.Identity()
     return net
 
 
+def is_possible_backbone(c):
+    """Whether there is such a network inside, with features and with positions to interpolate.
+
+    The network itself raises ValueError for settings that it cannot have.
+    """
+    try:
+        with torch.device('meta'):                          # takes no memory
+            net = make_backbone(c, c.image_size)
+    except (ImportError, TypeError, AttributeError):        # no such file, or no classifier in it
+        return False
+    embed = getattr(net, 'embed', None)
+    return hasattr(net, 'features') and hasattr(embed, 'pos')
+
+
+def as_pair(size):
+    """A number or (height, width) -> (height, width), as in model_crate.py."""
+    return (size, size) if isinstance(size, int) else tuple(size)
+
+
 def check(c):
-    """Raises ValueError where settings do not fit together; makes image_size and patch_size (height, width)."""
+    """Raise ValueError if settings do not fit together. Sizes become (height, width)."""
     if c.objective not in ('dino', 'simdino'):
         raise ValueError(f"objective='{c.objective}' is unknown; choose dino or simdino")
-    for name in ('n_out', 'hidden', 'bottleneck', 'head_layers', 'student_temperature', 'teacher_temperature',
-                 'first_temperature', 'eps', 'c'):
+    for name in ('n_out', 'hidden', 'bottleneck', 'head_layers', 'student_temperature',
+                 'teacher_temperature', 'first_temperature', 'eps', 'c'):
         if getattr(c, name) <= 0:
             raise ValueError(f'{name}={getattr(c, name)} must be above 0')
-    for name in ('centre_momentum', 'teacher_momentum', 'teacher_momentum_end', 'freeze_share', 'temperature_share'):
+    for name in ('centre_momentum', 'teacher_momentum', 'teacher_momentum_end', 'freeze_share',
+                 'temperature_share'):
         if not 0 <= getattr(c, name) <= 1:
             raise ValueError(f'{name}={getattr(c, name)} must lie in [0, 1]')
-    c.image_size, c.patch_size = (tuple(s) if isinstance(s, (tuple, list)) else (s, s)
-                                  for s in (c.image_size, c.patch_size))
-    try:
-        with torch.device('meta'):
-            net = network(c, c.image_size)                              # raises for sizes that it cannot have
-    except (ImportError, TypeError, AttributeError):
-        net = None
-    if not hasattr(net, 'features') or not hasattr(getattr(net, 'embed', None), 'pos'):
-        raise ValueError(f"backbone='{c.backbone}' is no network that classifies pictures; choose crate, vit, aot or "
-                         'crate_alpha')
+    c.image_size = as_pair(c.image_size)
+    c.patch_size = as_pair(c.patch_size)
+    if not is_possible_backbone(c):
+        raise ValueError(f"backbone='{c.backbone}' is no network that classifies pictures; choose "
+                         'crate, vit, aot or crate_alpha')
 
 
 Network, Config = DINO, DINOConfig  # what --model=dino trains; see docs/extend.md

@@ -1,46 +1,60 @@
-"""ToST, the token statistics transformer: attention that compares no tokens, so its cost is linear in their number.
+"""ToST, the token statistics transformer: attention that compares no tokens, so that its cost is
+linear in their number.
 
-    Wu, Ding, Lu, Pai, Zhang, Wang, Yu, Ma, Haeffele. "Token Statistics Transformer: Linear-Time Attention via
-    Variational Rate Reduction", ICLR 2025. The derivation is section 4.3.2 of the authors' textbook (Buchanan et al.).
+    Wu, Ding, Lu, Pai, Zhang, Wang, Yu, Ma, Haeffele. "Token Statistics Transformer: Linear-Time
+    Attention via Variational Rate Reduction", ICLR 2025. The derivation is section 4.3.2 of the
+    authors' textbook (Buchanan et al.).
 
-The idea. A compact set of tokens has a small coding rate R^c. CRATE's attention, derived from a gradient step on it,
-compares all pairs of tokens. ToST steps down an upper bound of R^c, for which one number of each coordinate is enough,
-its second moment. Let token j belong to subspace k with probability Pi_jk. Then (the letters are ours)
+The idea. Tokens that lie close to K subspaces have a small coding rate R^c (model_crate.py). The
+attention of CRATE is derived from a gradient step on R^c, and compares all pairs of tokens. ToST
+takes a gradient step on R_var, an upper bound of R^c. For R_var one number of each coordinate i in
+each subspace is enough, its second moment m_ki. Let Pi_jk be the probability that token j belongs
+to subspace k. Then (equation numbers and letters are ours)
 
-    R_var = 1/2 sum_k N_k/N sum_i f(m_ki),  with N_k = sum_j Pi_jk  and  m_k = 1/N_k sum_j Pi_jk (U_k^T z_j)^2    (a)
-    z_j <- z_j - tau/N sum_k Pi_jk U_k Diag(f'(m_k)) U_k^T z_j       its gradient step, with Pi held fixed        (b)
-    Pi_j = softmax over k of |U_k^T z_j|^2 / (2 eta)                 to which subspace token j is closest         (c)
+    R_var = 1/2 sum_k N_k/N sum_i f(m_ki)                                                (a)
+            where N_k = sum_j Pi_jk  and  m_k = 1/N_k sum_j Pi_jk (U_k^T z_j)^2
+    z_j <- z_j - tau/N sum_k Pi_jk U_k Diag(f'(m_k)) U_k^T z_j                           (b)
+    Pi_j = softmax over k of |U_k^T z_j|^2 / (2 eta)                                     (c)
 
-for f(x) = log(1 + d/eps^2 x). The step shrinks a token most along coordinates in which its subspace has little energy.
-R_var equals R^c if each U_k is orthogonal and diagonalizes the second moments of its tokens; otherwise it is larger.
+with f(x) = log(1 + (d / eps^2) x), where eps is the precision of the coding rate. (b) is a gradient
+step on (a) of size tau, with Pi held fixed. It shrinks a token most along coordinates in which its
+subspace has little energy. By (c) a token most likely belongs to the subspace on which its
+projection is longest; eta says how likely. R_var equals R^c if each U_k is a full orthogonal matrix
+(d, d) and diagonalizes the second moments of its tokens. Otherwise it is larger.
 
-    paper   code              meaning
-    N       N                 tokens: of a text, or patches of a picture
+    letter  code              meaning
+    N       N                 tokens of a sequence; of a picture: its patches, without a class token
     d       n_embd            width of a token
-    K       n_head            subspaces, one per attention head
+    K       n_head            number of subspaces, one per attention head
     p       head_dim          dimension of a subspace
-    L       n_layer           layers
-    Z       z  (B, N, d)      a batch of tokens, one per row; the paper writes d x N, one per column
+    L       n_layer           number of layers
+    Z       z  (B, N, d)      a batch of tokens z_j, one per row; the paper has one per column
     U_k     U.weight[k*p:(k+1)*p].T   basis of subspace k, (d, p)
-            w  (B, N, K, p)   coordinates U_k^T z_j
-            e  (B, N, K, p)   their squares, the energies
-    Pi      Pi (B, N, K, 1)   to which subspace a token belongs
-    N_k     N_k               how many tokens belong to subspace k
-    m_k     m                 second moment of each coordinate in subspace k
+            proj    (B, N, K, p)   coordinates U_k^T z_j of the tokens
+            energy  (B, N, K, p)   their squares
+    Pi      Pi      (B, N, K, 1)   probability that a token belongs to subspace k
+    N_k     N_k     (B, 1, K, 1)   how many tokens belong to subspace k
+    m_k     m       (B, 1, K, p)   second moment of each coordinate in subspace k
 
-Departures from (a) to (c), all as in the authors' code (github.com/RobinWu218/ToST), whose outputs this equals. The
-lines below bear their numbers:
-  (1) Pi compares shares: a coordinate's energy divided by that of all tokens. A learned temp_k takes the place of
-      1 / (2 eta), and each head and position has a learned bias b;
-  (2) f'(m) = 1 / (1 + m), so d/eps^2 = 1: its size is left to U;
-  (3) the map back is a free matrix W, not U_k, which also absorbs tau/N;
-  (4) U is not orthogonal, has p = d / K, and has a bias where `bias` says so;
-  (5) Pi depends on Z, though the step holds it fixed; gradients of training pass through it;
-  (6) in a text, token t uses the statistics of the tokens 1 .. t alone: a step on the R_var of that beginning;
-  (7) a LayerNorm comes before each half of a layer, and a learned scale gamma of each coordinate after it;
-  (8) the second half of a layer is GPT-2's MLP, not a sparse code;
-  (9) pictures are read out by two layers in which a class token attends to all others, by ordinary attention.
-The rest of the network is GPT-2's for text and XCiT's (El-Nouby et al., 2021) for pictures.
+In a text each token has its own N_k and m, (B, N, K, 1) and (B, N, K, p), by departure (6).
+
+The outputs are those of the authors' code (github.com/RobinWu218/ToST). Where their code departs
+from (a) to (c), so does ours. The numbers of the departures stand beside the lines below:
+  (1) Pi compares shares. The share of a token in a coordinate is its energy there, divided by the
+      energy of all tokens there. A learned temp_k takes the place of 1 / (2 eta). In a text a
+      learned bias b of each head and position is added to the shares.
+  (2) f'(m) = 1 / (1 + m), so d / eps^2 = 1. A longer U makes m larger instead.
+  (3) The map back to width d is a free matrix W instead of the U_k. It absorbs tau / N too, which
+      in a text would be another number for each token, tau / t.
+  (4) U is not orthogonal. U_k has only p of d columns, by default d / K. `bias=True` adds a bias.
+  (5) Pi depends on Z. The step (b) holds Pi fixed, but training differentiates it too.
+  (6) In a text, all sums over tokens are, for token t, sums over the tokens 1 .. t.
+  (7) A LayerNorm comes before each half of a layer. Behind each half, a learned number gamma
+      scales each coordinate.
+  (8) The second half of a layer is GPT-2's MLP, not a sparse code.
+  (9) Pictures are read out by two layers in which a class token attends to all tokens, by ordinary
+      attention.
+Everything else is as in GPT-2 for text, and as in XCiT (El-Nouby et al., 2021) for pictures.
 """
 import math
 from dataclasses import dataclass
@@ -49,8 +63,6 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-attention = F.scaled_dot_product_attention  # engine/fast.py puts a faster function with the same result here
-
 
 @dataclass
 class ToSTConfig:
@@ -58,274 +70,447 @@ class ToSTConfig:
     n_head: int = 12                # attention heads, one subspace each
     n_embd: int = 768               # width of a token
     head_dim: int = 0               # dimension of a subspace; 0 means n_embd / n_head
-    layer_scale: float = 1e-5       # first value of the scales gamma; the authors' 12 layers for pictures have 1.0
-    bias: bool = False              # text: biases in linear maps and LayerNorms; pictures: in U, the rest has them
+    layer_scale: float = 1e-5       # first value of gamma; pictures, 12 layers: the authors have 1
+    bias: bool = False              # text: biases in all maps and norms; pictures: a bias in U too
     dropout: float = 0.0            # on embeddings, on f'(m) and on what each half of a layer adds
     block_size: int = 1024          # text: longest sequence of tokens
     vocab_size: int = 50257         # text: number of different tokens
     image_size: int | tuple = 0     # pictures: pixels, or (height, width); 0 reads text
     patch_size: int | tuple = 16    # pictures: pixels of a side of a patch, a power of two
     channels: int = 3               # pictures: 3 for colour, 1 for grey
-    num_classes: int = 1000         # pictures: classes
-    label_smoothing: float = 0.0    # pictures: share of the target spread over all classes in training
+    num_classes: int = 1000         # pictures: number of classes
+    label_smoothing: float = 0.0    # pictures: share of the target spread over all classes
 
     def __post_init__(self):
         check(self)
 
     @property
     def task(self):
-        return 'image' if self.image_size else 'text'
+        if self.image_size:
+            return 'image'
+        return 'text'
 
 
-# ---- the operator ---------------------------------------------------------------------------------------------------
+# ---- the operators ------------------------------------------------------------------------------
+
+def sum_of_tokens(x, is_causal):
+    """The sum of x (B, N, ..) over all tokens, (B, 1, ..).
+
+    In a text (is_causal) each token t has its own sum, over the tokens 1 .. t: (B, N, ..). While
+    text is generated, x has the newest token alone, and engine/generate.py puts a function in the
+    place of this one that also adds what earlier tokens had in the same call of the same layer.
+    """
+    if is_causal:
+        return x.cumsum(dim=1)                              # (6): (B, N, ..)
+    return x.sum(dim=1, keepdim=True)                       # (B, 1, ..)
+
 
 class TSSA(nn.Module):
-    """Token statistics self-attention: the step (b) for each token, tokens (B, N, d) to (B, N, d).
+    """Token statistics self-attention, the step (b) of each token: (B, N, d) -> (B, N, d).
 
-    Sums over tokens are in float32. While text is generated, `past` adds those of earlier tokens."""
+    Sums over tokens are in float32, also if everything else is in bfloat16.
+    """
 
     def __init__(self, c):
         super().__init__()
-        self.K, width = c.n_head, c.n_head * (c.head_dim or c.n_embd // c.n_head)
-        self.U = nn.Linear(c.n_embd, width, bias=c.bias)                # all U_k^T, one below the other (4)
-        self.W = linear(c, width, c.n_embd)                             # back to d numbers (3)
-        self.gamma = scale(c)                                           # (7)
-        self.temp = nn.Parameter(torch.ones(c.n_head))                  # in place of 1 / (2 eta) (1)
-        self.b = nn.Parameter(torch.zeros(c.n_head, c.block_size, 1)) if c.task == 'text' else None  # (1)
-        self.drop, self.past = nn.Dropout(c.dropout), None
+        self.K = c.n_head
+        head_dim = c.head_dim or c.n_embd // c.n_head
+        self.U = nn.Linear(c.n_embd, self.K * head_dim, bias=c.bias)    # U_1^T .., stacked (4)
+        self.W = linear(c, self.K * head_dim, c.n_embd)     # (3)
+        self.gamma = layer_scale(c)                         # (7)
+        self.temp = nn.Parameter(torch.ones(self.K))        # instead of 1 / (2 eta) (1)
+        self.is_causal = c.task == 'text'
+        if self.is_causal:
+            self.b = nn.Parameter(torch.zeros(self.K, c.block_size, 1))     # (1)
+        else:
+            self.b = None
+        self.drop = nn.Dropout(c.dropout)
+        # the position of the first token of z; not 0 only while engine/generate.py writes a text
+        self.first = 0
 
     def forward(self, z):
-        w = self.U(z).unflatten(-1, (self.K, -1))                       # U_k^T z_j: (B, N, K, p)
-        e = w.float().square()                                          # (B, N, K, p)
-        Pi = self.memberships(e)                                        # (c), with its gradient (5): (B, N, K, 1)
-        N_k = self.total('N_k', Pi)                                     # (a): (B, N or 1, K, 1)
-        m = self.total('m', Pi * e) / (N_k + 1e-8)                      # (a): (B, N or 1, K, p)
-        h = -Pi * self.drop(1 / (1 + m)) * w                            # (b), f' = 1 / (1 + m) (2): (B, N, K, p)
-        return self.gamma * self.W(h.to(w.dtype).flatten(2))            # (3), (7): (B, N, d)
+        proj = self.U(z)                                    # all U_k^T z side by side: (B, N, K p)
+        proj = proj.unflatten(2, (self.K, -1))              # one after the other: (B, N, K, p)
+        energy = proj.float().square()                      # (B, N, K, p)
+        Pi = self.memberships(energy)                       # (c), with its gradient (5)
 
-    def memberships(self, e):
-        """(c) from energies e (B, N, K, p), as shares of those of all tokens (1): Pi (B, N, K, 1)."""
-        s = (e / self.total('e', e).clamp_min(1e-12)).sum(-1)           # (B, N, K)
+        # the statistics of (a), in a text those of the tokens 1 .. t for each token t (6)
+        N_k = sum_of_tokens(Pi, self.is_causal)             # (B, 1, K, 1); of text (B, N, K, 1)
+        total = sum_of_tokens(Pi * energy, self.is_causal)
+        m = total / (N_k + 1e-8)                            # (B, 1, K, p); of text (B, N, K, p)
+
+        slope = self.drop(1 / (1 + m))                      # f'(m_k) (2)
+        step = -Pi * slope * proj                           # (b), before the map back: (B, N, K, p)
+        step = step.to(proj.dtype).flatten(2)               # side by side again: (B, N, K p)
+        return self.gamma * self.W(step)                    # the sum over k (3), (7): (B, N, d)
+
+    def memberships(self, energy):
+        """The probabilities (c) of each token from its energies (B, N, K, p): Pi (B, N, K, 1)."""
+        total = sum_of_tokens(energy, self.is_causal)       # in a text for each token (6)
+        shares = energy / total.clamp_min(1e-12)            # (1): (B, N, K, p)
+        scores = shares.sum(dim=3)                          # in place of |U_k^T z_j|^2: (B, N, K)
         if self.b is not None:
-            first = self.past.first if self.past else 0
-            s = s + e.size(-1) * self.b[:, first:first + e.size(1), 0].T
-        return (self.temp * s).softmax(-1).unsqueeze(-1)
-
-    def total(self, name, x):
-        """The sum of x (B, N, ..) over all tokens of a picture (B, 1, ..); of text for each t over 1 .. t (6)."""
-        if self.b is None:
-            return x.sum(1, keepdim=True)
-        return x.cumsum(1) if self.past is None else self.past.plus(name, x.cumsum(1))
+            B, N, K, head_dim = energy.shape
+            b = self.b[:, self.first:self.first + N, 0]     # of these positions: (K, N)
+            scores = scores + head_dim * b.T                # as if b was added to each of p shares
+        Pi = (self.temp * scores).softmax(dim=2)            # over the subspaces k, (c): (B, N, K)
+        return Pi.unsqueeze(3)
 
 
 class MLP(nn.Module):
-    """GPT-2's MLP."""
+    """GPT-2's MLP (8), and a scale gamma of each coordinate (7)."""
 
     def __init__(self, c):
         super().__init__()
-        self.up, self.down = linear(c, c.n_embd, 4 * c.n_embd), linear(c, 4 * c.n_embd, c.n_embd)
-        self.gamma = scale(c)                                           # (7)
+        self.up = linear(c, c.n_embd, 4 * c.n_embd)
+        self.down = linear(c, 4 * c.n_embd, c.n_embd)
+        self.gamma = layer_scale(c)
 
     def forward(self, z):
-        return self.gamma * self.down(F.gelu(self.up(z)))               # (B, N, d)
+        h = F.gelu(self.up(z))                              # (B, N, 4 d)
+        return self.gamma * self.down(h)                    # (B, N, d)
 
 
 class Layer(nn.Module):
+    """A step of (b), then an MLP."""
+
     def __init__(self, c):
         super().__init__()
-        self.norm1, self.attn = norm(c), TSSA(c)
-        self.norm2, self.mlp, self.drop = norm(c), MLP(c), nn.Dropout(c.dropout)
+        self.norm1 = layer_norm(c)
+        self.attn = TSSA(c)
+        self.norm2 = layer_norm(c)
+        self.mlp = MLP(c)
+        self.drop = nn.Dropout(c.dropout)
 
     def forward(self, z):
-        z = z + self.drop(self.attn(self.norm1(z)))                     # compress, (b), behind a norm (7)
-        return z + self.drop(self.mlp(self.norm2(z)))                   # an MLP (8)
+        z = z + self.drop(self.attn(self.norm1(z)))         # compress, (b), behind a norm (7)
+        z = z + self.drop(self.mlp(self.norm2(z)))          # an MLP (8)
+        return z
 
 
-# ---- the network ----------------------------------------------------------------------------------------------------
+# ---- the network --------------------------------------------------------------------------------
 
 class ToST(nn.Module):
-    """model(x) -> (logits, None); model(x, y) -> (logits, loss). The classes below say what x, y and logits are."""
+    """model(x) -> (logits, None), and model(x, y) -> (logits, loss).
+
+    Text: x token ids int64 (B, N), y the next ids (B, N), logits (B, N, vocab_size).
+    Pictures: x float (B, C, H, W), classes y int64 (B,), logits (B, num_classes).
+    """
 
     def __init__(self, config):
         super().__init__()
-        c = self.config = config
-        Embedding, Head = (TokenEmbedding, LanguageHead) if c.task == 'text' else (PatchEmbedding, Classifier)
-        self.embed = Embedding(c)
-        self.layers = nn.Sequential(*(Layer(c) for _ in range(c.n_layer)))
-        self.read = Head(c, self.embed)
+        self.config = config
+        if config.task == 'text':
+            self.embed = TokenEmbedding(config)
+        elif config.task == 'image':
+            self.embed = PatchEmbedding(config)
+        else:
+            raise NotImplementedError(f"ToST has no embedding for the task '{config.task}'")
+        self.layers = nn.Sequential(*[Layer(config) for _ in range(config.n_layer)])
+        if config.task == 'text':
+            self.read = LanguageHead(config, self.embed.tok_emb)
+        else:
+            self.read = Classifier(config)
         initialize(self)
 
     def forward(self, x, y=None):
-        z = self.embed(x)                                               # (B, N, d)
+        z = self.embed(x)                                   # (B, N, d)
         for layer in self.layers:
-            z = layer(z)                                                # (b), then an MLP
+            z = layer(z)                                    # (b), then an MLP: (B, N, d)
         return self.read(z, y)
 
     def features(self, x):
-        """Pictures (B, C, H, W) to what the classifier sees (B, d)."""
-        return self.read.features(self.layers(self.embed(x)))
+        """Pictures (B, C, H, W) -> what the classifier sees (B, d)."""
+        z = self.embed(x)                                   # (B, N, d)
+        z = self.layers(z)                                  # one layer after the other: (B, N, d)
+        return self.read.features(z)
 
     def num_params(self):
-        """Number of parameters; shared ones count once."""
-        return sum(t.numel() for t in self.parameters())
+        """Number of parameters. A shared one counts once."""
+        return sum(p.numel() for p in self.parameters())
 
-    def generate(self, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, stop_token=None, use_cache=True):
-        """Continues token ids (B, N); see engine/generate.py. Returns int64 (B, N + new)."""
+    # What follows calls other files: engine/generate.py and engine/official.py.
+
+    def generate(self, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None,
+                 stop_token=None, use_cache=True):
+        """Continue token ids (B, N). Returns int64 (B, N + new)."""
         from engine.generate import generate
         return generate(self, idx, max_new_tokens, temperature, top_k, top_p, stop_token, use_cache)
 
     def to_official(self):
-        """The weights as a state dict of the authors' code; see engine/official.py."""
-        from engine import official
-        return official.to_tost(self)
+        """The weights under the names of the authors' code, as a state dict."""
+        from engine.official import to_tost
+        return to_tost(self)
 
     @classmethod
-    def from_official(cls, state_dict, *, n_head, **overrides):
-        """A network with the authors' weights; see engine/official.py. Pictures need image_size and patch_size too."""
-        from engine import official
-        return official.from_tost(cls, ToSTConfig, state_dict, n_head=n_head, **overrides)
+    def from_official(cls, state_dict, *, n_head, **settings):
+        """A network with weights of the authors' code. Other sizes are read off the tensors.
+
+        A network of pictures needs image_size and patch_size too.
+        """
+        from engine.official import from_tost
+        return from_tost(cls, ToSTConfig, state_dict, n_head=n_head, **settings)
 
 
-# ---- text, as in GPT-2 ----------------------------------------------------------------------------------------------
+# ---- text, as in GPT-2: from tokens to the next tokens ------------------------------------------
 
 class TokenEmbedding(nn.Module):
-    """Token ids x, int64 (B, N), at positions first .. first + N - 1 -> tokens (B, N, d)."""
+    """Token ids, int64 (B, N) -> tokens (B, N, d), as in model_crate.py."""
 
     def __init__(self, c):
         super().__init__()
-        self.tok_emb, self.pos_emb = nn.Embedding(c.vocab_size, c.n_embd), nn.Embedding(c.block_size, c.n_embd)
+        self.tok_emb = nn.Embedding(c.vocab_size, c.n_embd)
+        self.pos_emb = nn.Embedding(c.block_size, c.n_embd)
         self.drop = nn.Dropout(c.dropout)
 
-    def forward(self, x, first=0):
-        if first + x.size(1) > len(self.pos_emb.weight):
-            raise ValueError(f'{first + x.size(1)} tokens exceed block_size={len(self.pos_emb.weight)}; crop the input')
-        return self.drop(self.tok_emb(x) + self.pos_emb.weight[first:first + x.size(1)])
+    def forward(self, x):
+        N = x.size(1)
+        block_size = len(self.pos_emb.weight)
+        if N > block_size:
+            raise ValueError(f'{N} tokens exceed block_size={block_size}; crop the input')
+        z = self.tok_emb(x) + self.pos_emb.weight[:N]       # (B, N, d)
+        return self.drop(z)
 
 
 class LanguageHead(nn.Module):
-    """Tokens (B, N, d) and the next ids y, int64 (B, N), -1 is ignored -> (logits (B, N, vocab_size), mean
-    cross-entropy in nats)."""
+    """Tokens (B, N, d) and ids y (B, N) -> logits (B, N, vocab_size) and cross-entropy in nats.
 
-    def __init__(self, c, embed):
+    Where y is -1 there is nothing to predict. This is the head of GPT-2, as in model_aot.py.
+    """
+
+    def __init__(self, c, tok_emb):
         super().__init__()
-        self.norm = norm(c)
-        self.weight = embed.tok_emb.weight                              # the output map is the token embedding
+        self.norm = nn.LayerNorm(c.n_embd, bias=c.bias)
+        self.weight = tok_emb.weight                        # the output map is the token embedding
 
     def forward(self, z, y=None):
-        logits = F.linear(self.norm(z), self.weight)                    # (B, N, vocab_size)
-        if y is None:
-            return logits, None
-        return logits, F.cross_entropy(logits.flatten(0, 1).float(), y.flatten(), ignore_index=-1)
+        logits = self.norm(z) @ self.weight.T               # (B, N, vocab_size)
+        loss = None
+        if y is not None:
+            loss = F.cross_entropy(logits.flatten(0, 1).float(), y.flatten(), ignore_index=-1)
+        return logits, loss
 
 
-# ---- pictures, as in XCiT -------------------------------------------------------------------------------------------
+# ---- pictures, as in XCiT: from patches to a class ----------------------------------------------
+# In the layers with TSSA, the tokens of a picture are its N patches. The classifier puts a class
+# token in front of them, so its two layers have N + 1 tokens.
 
 class PatchEmbedding(nn.Module):
-    """Pictures x, float (B, C, H, W) -> tokens (B, N, d), one a patch. Each convolution halves height and width."""
+    """Pictures, float (B, C, H, W) -> tokens (B, N, d), one for each patch.
+
+    The stem is a sequence of convolutions. Each of them halves height and width, until a patch of
+    h x h pixels is one token.
+    """
 
     def __init__(self, c):
         super().__init__()
-        self.shape, halvings = (c.channels, *c.image_size), c.patch_size[0].bit_length() - 1
-        widths = [c.channels, *(c.n_embd >> i for i in reversed(range(halvings)))]              # C, .. d/4, d/2, d
-        parts = [part for a, b in zip(widths, widths[1:]) for part in (
-            nn.Sequential(nn.Conv2d(a, b, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(b)), nn.GELU())]
-        self.stem, self.pos, self.drop = nn.Sequential(*parts[:-1]), nn.Conv2d(64, c.n_embd, 1), nn.Dropout(c.dropout)
+        H, W = c.image_size
+        self.picture_shape = (c.channels, H, W)
+        stem = []
+        inputs = c.channels
+        side = c.patch_size[0]                              # of a patch; a convolution halves it
+        while side > 1:
+            side = side // 2
+            outputs = c.n_embd // side                      # .., d/4, d/2, d
+            conv = nn.Conv2d(inputs, outputs, 3, stride=2, padding=1, bias=False)
+            stem.append(nn.Sequential(conv, nn.BatchNorm2d(outputs)))
+            if side > 1:                                    # another convolution follows
+                stem.append(nn.GELU())
+            inputs = outputs
+        self.stem = nn.Sequential(*stem)
+        self.pos = nn.Conv2d(64, c.n_embd, 1)               # from 32 numbers a row, 32 a column
+        self.drop = nn.Dropout(c.dropout)
 
     def forward(self, x):
-        if x.shape[1:] != self.shape:
-            raise ValueError(f'pictures are {tuple(x.shape[1:])}, the network takes {self.shape}; resize them')
-        z = self.stem(x)                                                # (B, d, rows, columns)
-        return self.drop((z + self.pos(waves(*z.shape[2:], x.device))).flatten(2).mT)           # (B, N, d)
+        check_pictures(x, self.picture_shape)
+        z = self.stem(x)                                    # (B, d, H/h, W/h)
+        rows, columns = z.shape[2:]
+        grid = sines_and_cosines(rows, columns, x.device)   # (64, H/h, W/h)
+        z = z + self.pos(grid)                              # (B, d, H/h, W/h)
+        z = z.flatten(2).mT                                 # (B, N, d)
+        return self.drop(z)
+
+
+def attention(q, k, v):
+    """Each head averages the values v of the tokens, by how similar their k are to q,
+    as in model_crate_mae.py.
+
+    q and the result: (B, K, 1, p), of the class token; k and v: (B, K, N + 1, p). While this
+    code is unchanged, engine/fast.py puts a faster function with the same result in its place.
+    """
+    scores = q @ k.mT / math.sqrt(q.size(-1))               # (B, K, 1, N + 1)
+    weights = scores.softmax(dim=-1)                        # what is taken from each token
+    return weights @ v                                      # (B, K, 1, p)
 
 
 class ClassLayer(nn.Module):
-    """Ordinary attention of a class token, the first of tokens (B, N + 1, d), to all of them, then its MLP (9)."""
+    """The class token, the first of tokens (B, N + 1, d), attends to all of them (9).
+
+    Then an MLP follows, for the class token alone. What happens to the patches is that of XCiT.
+    """
 
     def __init__(self, c):
         super().__init__()
-        self.K, width = c.n_head, c.n_head * (c.head_dim or c.n_embd // c.n_head)
-        self.QKV, self.W = linear(c, c.n_embd, 3 * width), linear(c, width, c.n_embd)
-        self.norm1, self.gamma, self.norm2, self.mlp = norm(c), scale(c), norm(c), MLP(c)
+        self.K = c.n_head
+        head_dim = c.head_dim or c.n_embd // c.n_head
+        self.QKV = linear(c, c.n_embd, 3 * self.K * head_dim)   # query, key and value, stacked
+        self.W = linear(c, self.K * head_dim, c.n_embd)
+        self.norm1 = layer_norm(c)
+        self.gamma = layer_scale(c)
+        self.norm2 = layer_norm(c)
+        self.mlp = MLP(c)
 
     def forward(self, z):
-        n = self.norm1(z)
-        q, k, v = self.QKV(n).unflatten(-1, (3, self.K, -1)).permute(2, 0, 3, 1, 4)             # (B, K, N + 1, p)
-        h = self.W(attention(q[:, :, :1], k, v).transpose(1, 2).flatten(2))                     # (B, 1, d)
-        z = self.norm2(z + self.gamma * torch.cat((h, n[:, 1:]), 1))
-        # The other tokens double, as in the authors' code. Nothing comes of it: a LayerNorm follows, or no reader.
-        return z + torch.cat((self.mlp(z[:, :1]), z[:, 1:]), 1)         # (B, N + 1, d)
+        normed = self.norm1(z)                              # (B, N + 1, d)
+        q, k, v = self.QKV(normed).chunk(3, dim=2)          # heads side by side: (B, N + 1, K p)
+        q = q[:, :1]                                        # of the class token: (B, 1, K p)
+        q = q.unflatten(2, (self.K, -1)).transpose(1, 2)    # (B, K, 1, p)
+        k = k.unflatten(2, (self.K, -1)).transpose(1, 2)    # (B, K, N + 1, p)
+        v = v.unflatten(2, (self.K, -1)).transpose(1, 2)
+
+        heads = attention(q, k, v)                          # (B, K, 1, p)
+
+        heads = heads.transpose(1, 2).flatten(2)            # side by side again: (B, 1, K p)
+        cls = self.W(heads)                                 # (B, 1, d)
+        update = torch.cat((cls, normed[:, 1:]), dim=1)     # patches add themselves: (B, N + 1, d)
+        z = self.norm2(z + self.gamma * update)             # the tokens from here on, not a branch
+
+        # The patches double, as in the authors' code. This changes nothing: the next layer begins
+        # with a LayerNorm, and after the last layer only the class token is read.
+        cls = self.mlp(z[:, :1])                            # (B, 1, d)
+        update = torch.cat((cls, z[:, 1:]), dim=1)          # (B, N + 1, d)
+        return z + update
 
 
 class Classifier(nn.Module):
-    """Tokens (B, N, d) and classes y, int64 (B,) -> (logits (B, num_classes), mean cross-entropy in nats)."""
+    """Tokens (B, N, d) and classes y (B,) -> logits (B, num_classes) and cross-entropy in nats."""
 
-    def __init__(self, c, embed):
+    def __init__(self, c):
         super().__init__()
-        self.cls, self.layers = nn.Parameter(torch.empty(1, 1, c.n_embd)), nn.Sequential(ClassLayer(c), ClassLayer(c))
-        self.norm, self.head, self.smoothing = norm(c), nn.Linear(c.n_embd, c.num_classes), c.label_smoothing
+        self.cls = nn.Parameter(torch.empty(1, 1, c.n_embd))
+        self.layers = nn.Sequential(ClassLayer(c), ClassLayer(c))
+        self.norm = layer_norm(c)
+        self.head = nn.Linear(c.n_embd, c.num_classes)
+        self.label_smoothing = c.label_smoothing
 
     def features(self, z):
-        return self.norm(self.layers(torch.cat((self.cls.expand(len(z), -1, -1), z), 1))[:, 0])  # (B, d)
+        cls = self.cls.expand(len(z), -1, -1)               # (B, 1, d)
+        z = torch.cat((cls, z), dim=1)                      # (B, N + 1, d)
+        z = self.layers(z)                                  # (9): (B, N + 1, d)
+        return self.norm(z[:, 0])                           # (B, d)
 
     def forward(self, z, y=None):
-        logits, smoothing = self.head(self.features(z)), self.smoothing * self.training
-        return logits, None if y is None else F.cross_entropy(logits.float(), y, label_smoothing=smoothing)
+        logits = self.head(self.features(z))                # (B, num_classes)
+        loss = None
+        if y is not None:
+            smoothing = self.label_smoothing if self.training else 0.0
+            loss = F.cross_entropy(logits.float(), y, label_smoothing=smoothing)
+        return logits, loss
 
 
-def waves(rows, columns, device):
-    """Positions of a grid as 32 sines and cosines of the row and 32 of the column: (64, rows, columns)."""
-    j = torch.arange(32, device=device)
-
-    def of(n):
-        angles = torch.arange(1, n + 1, device=device) / (n + 1e-6) * 2 * math.pi               # (n,)
-        angles = angles[:, None] / 10000 ** (j // 2 / 16)                                       # (n, 32)
-        return torch.where(j % 2 == 0, angles.sin(), angles.cos())
-    return torch.cat((of(rows).T[:, :, None].expand(-1, -1, columns), of(columns).T[:, None].expand(-1, rows, -1)))
-
-
-# ---- helpers without an equation ------------------------------------------------------------------------------------
-
-def norm(c):
-    return nn.LayerNorm(c.n_embd, eps=1e-5 if c.task == 'text' else 1e-6, bias=c.bias or c.task != 'text')
-
+# ---- helpers ------------------------------------------------------------------------------------
 
 def linear(c, inputs, outputs):
-    return nn.Linear(inputs, outputs, bias=c.bias or c.task != 'text')
+    """A linear map. For pictures it has a bias, as in XCiT. For text the setting says so."""
+    has_bias = c.bias or c.task == 'image'
+    return nn.Linear(inputs, outputs, bias=has_bias)
 
 
-def scale(c):
+def layer_norm(c):
+    """A LayerNorm, as in XCiT for pictures, and as in GPT-2 for text."""
+    if c.task == 'image':
+        return nn.LayerNorm(c.n_embd, eps=1e-6)
+    return nn.LayerNorm(c.n_embd, bias=c.bias)
+
+
+def layer_scale(c):
+    """A learned scale gamma of each coordinate, (d,)."""
     return nn.Parameter(torch.full((c.n_embd,), c.layer_scale))
 
 
+def sines_and_cosines(rows, columns, device):
+    """Fixed positions of a grid: 32 numbers of the row, 32 of the column, (64, rows, columns)."""
+    of_row = waves(rows, device).T                          # (32, rows)
+    of_column = waves(columns, device).T                    # (32, columns)
+    of_row = of_row.unsqueeze(2).expand(-1, -1, columns)    # (32, rows, columns)
+    of_column = of_column.unsqueeze(1).expand(-1, rows, -1)     # (32, rows, columns)
+    return torch.cat((of_row, of_column))
+
+
+def waves(length, device):
+    """Places 1 .. length as sines and cosines in turn, of 16 wavelengths: (length, 32)."""
+    places = torch.arange(1, length + 1, device=device)
+    angles = places / (length + 1e-6) * 2 * math.pi         # up to a full turn: (length,)
+    j = torch.arange(32, device=device)
+    wavelengths = 10000 ** (j // 2 / 16)                    # each of them twice: (32,)
+    angles = angles.unsqueeze(1) / wavelengths              # (length, 32)
+    return torch.where(j % 2 == 0, angles.sin(), angles.cos())
+
+
+def check_pictures(x, shape):
+    """Raise ValueError for pictures of another shape, as in model_crate.py."""
+    if x.shape[1:] != shape:
+        raise ValueError(f'pictures are {tuple(x.shape[1:])}, the network takes {shape}; '
+                         'resize them')
+
+
 def initialize(model):
-    """As GPT-2: weights N(0, 0.02^2), biases 0; the maps W and `down`, which write to the residual stream, with a
-    deviation smaller by sqrt(2 L). Pictures too; convolutions as PyTorch makes them."""
-    small = 0.02 / math.sqrt(2 * model.config.n_layer)
-    for name, p in model.named_parameters():
-        if name.endswith(('W.weight', 'down.weight')):
-            nn.init.normal_(p, std=small)
-        elif name.endswith(('emb.weight', 'U.weight', 'QKV.weight', 'up.weight', 'head.weight', 'cls')):
-            nn.init.normal_(p, std=0.02)
-        elif name.endswith(('U.bias', 'QKV.bias', 'W.bias', 'up.bias', 'down.bias', 'head.bias')):
-            nn.init.zeros_(p)
+    """As in GPT-2, weights are N(0, s^2), s = 0.02, and biases are 0.
+
+    W and `down` are N(0, s^2 / (2 L)), because each of them adds to the tokens once in a layer.
+    Convolutions start as PyTorch makes them.
+    """
+    c = model.config
+    small_std = 0.02 / math.sqrt(2 * c.n_layer)
+    if c.task == 'text':
+        nn.init.normal_(model.embed.tok_emb.weight, std=0.02)
+        nn.init.normal_(model.embed.pos_emb.weight, std=0.02)
+    for layer in model.layers:
+        draw(layer.attn.U)
+        draw(layer.attn.W, small_std)
+        draw(layer.mlp.up)
+        draw(layer.mlp.down, small_std)
+    if c.task == 'image':
+        nn.init.normal_(model.read.cls, std=0.02)
+        for layer in model.read.layers:
+            draw(layer.QKV)
+            draw(layer.W, small_std)
+            draw(layer.mlp.up)
+            draw(layer.mlp.down, small_std)
+        draw(model.read.head)
+
+
+def draw(module, std=0.02):
+    nn.init.normal_(module.weight, std=std)
+    if module.bias is not None:
+        nn.init.zeros_(module.bias)
+
+
+def as_pair(size):
+    """A number or (height, width) -> (height, width), as in model_crate.py."""
+    return (size, size) if isinstance(size, int) else tuple(size)
 
 
 def check(c):
-    """Raises ValueError where settings do not fit together; makes image_size and patch_size (height, width)."""
-    for name in ('block_size', 'vocab_size', 'n_layer', 'n_head', 'n_embd', 'num_classes', 'channels'):
+    """Raise ValueError if settings do not fit together. Sizes become (height, width)."""
+    for name in ('n_layer', 'n_head', 'n_embd', 'channels', 'num_classes', 'block_size',
+                 'vocab_size'):
         if getattr(c, name) < 1:
             raise ValueError(f'{name}={getattr(c, name)} must be at least 1')
-    if not c.head_dim and c.n_embd % c.n_head:
-        raise ValueError(f'n_embd={c.n_embd} is not divisible by n_head={c.n_head}; change one, or set head_dim')
+    if c.head_dim == 0 and c.n_embd % c.n_head != 0:
+        raise ValueError(f'n_embd={c.n_embd} is not divisible by n_head={c.n_head}; '
+                         'change one, or set head_dim')
     if c.image_size:
-        c.image_size, c.patch_size = (tuple(s) if isinstance(s, (tuple, list)) else (s, s)
-                                      for s in (c.image_size, c.patch_size))
-        side = c.patch_size[0]
-        if c.patch_size != (side, side) or side not in (2, 4, 8, 16, 32):
-            raise ValueError(f'patch_size={c.patch_size} must be 2, 4, 8, 16 or 32: a convolution halves a picture')
-        if any(i < 1 or i % side for i in c.image_size):
-            raise ValueError(f'image_size={c.image_size} is not divisible by patch_size={c.patch_size}; choose a '
-                             'patch_size that divides height and width')
+        c.image_size = as_pair(c.image_size)
+        c.patch_size = as_pair(c.patch_size)
+        h, w = c.patch_size
+        if h != w or h not in (2, 4, 8, 16, 32):
+            raise ValueError(f'patch_size={c.patch_size} must be 2, 4, 8, 16 or 32: '
+                             'each convolution halves a picture')
+        for pixels in c.image_size:
+            if pixels < 1 or pixels % h != 0:
+                raise ValueError(f'image_size={c.image_size} is not divisible by '
+                                 f'patch_size={c.patch_size}; choose one that divides both sides')
 
 
 Network, Config = ToST, ToSTConfig  # what --model=tost trains; see docs/extend.md

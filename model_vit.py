@@ -1,27 +1,43 @@
-"""ViT, the black box that CRATE is compared with: blocks of multi-head attention and an MLP over patches of a picture.
+"""ViT, the vision transformer with which CRATE is compared: attention, then an MLP.
 
-    Dosovitskiy et al. "An Image is Worth 16x16 Words", ICLR 2021; sizes tiny to large as in Touvron et al. (DeiT).
+    Dosovitskiy et al. "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale",
+    ICLR 2021. The sizes tiny, small and base are those of DeiT (Touvron et al., ICML 2021).
 
-Compare `Layer` here and in `model_crate.py`. Attention has three projections where CRATE has one basis of each
-subspace; an MLP of 8 d^2 weights with a skip stands where CRATE has a d x d dictionary without a skip.
+A layer of ViT was found by experiments. Nobody knows an objective that it optimizes:
 
-    N patches, d = n_embd width, K = n_head heads of width p = d / K; tokens z are (B, N + 1, d), the class token first
+    Z^(l+1/2) = Z^l + MHSA(Z^l)              separate queries, keys and values
+    Z^(l+1)   = Z^(l+1/2) + MLP(Z^(l+1/2))   two maps, together of 8 d^2 weights, and a skip
 
-The outputs equal those of the ViT in the authors' CRATE code (timm's): exact GELU, biases everywhere, LayerNorm eps
-1e-6, and either the class token after the final LayerNorm (pool='cls') or, as the authors' script trains it, the mean
-of the patch tokens, without the class token, and then LayerNorm (pool='mean'). With timm 1.0.9 the authors' code
-applies that LayerNorm twice: final_norms=2.
+This file has the order and the names of model_crate.py, so that their difference shows the idea of
+CRATE:
+
+    git diff --no-index model_vit.py model_crate.py
+
+CRATE has one projection where ViT has three, and a dictionary of d^2 weights without a skip where
+ViT has the MLP. The rest of the difference is not the idea: CRATE reads text too, and the two
+follow their authors in patch map, dropout, first weights, eps, and the tokens of `pool='mean'`.
+
+    paper     code               meaning
+    N         N                  tokens of a picture: its class token and its patches
+    D         n_embd, d          width of a token
+    k         n_head, K          number of attention heads
+    D_h       p                  width of a head, d / K
+    L         n_layer            number of layers
+    z         z  (B, N, d)       a batch of tokens, one per row
+
+The outputs are those of the ViT in the authors' CRATE code, which is timm's:
+  * GELU is exact, LayerNorms have eps 1e-6, and all linear maps have biases.
+  * The classifier reads the class token after the last LayerNorm (`pool='cls'`), or the LayerNorm
+    of the mean of the patches (`pool='mean'`), as the authors train it. Their code was written for
+    an older timm. With timm 1.0.9 it applies this LayerNorm twice, so outputs of such networks need
+    `final_norms=2`.
 """
+import math
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-
-LayerNorm = partial(nn.LayerNorm, eps=1e-6)
-
-attention = F.scaled_dot_product_attention  # engine/fast.py puts a faster function with the same result here
 
 
 @dataclass
@@ -29,14 +45,14 @@ class ViTConfig:
     n_layer: int = 12               # layers: an attention and an MLP each
     n_head: int = 3                 # attention heads
     n_embd: int = 192               # width of a token
-    dropout: float = 0.0            # on embeddings, attention weights and what each half of a layer adds
+    dropout: float = 0.0            # on embeddings, attention weights and what a layer adds
     image_size: int | tuple = 224   # pixels, or (height, width)
     patch_size: int | tuple = 16    # pixels of a patch, or (height, width)
     channels: int = 3               # 3 for colour, 1 for grey
-    num_classes: int = 1000         # classes
-    pool: str = 'mean'              # classify 'cls', the class token, or 'mean', the mean of the patch tokens
-    final_norms: int = 1            # how often the last LayerNorm is applied; timm 1.0.9 with 'mean' does it twice
-    label_smoothing: float = 0.0    # share of the target spread over all classes in training
+    num_classes: int = 1000         # number of classes
+    pool: str = 'mean'              # classify 'cls', the class token, or 'mean' of the patches
+    label_smoothing: float = 0.0    # share of the target spread over all classes
+    final_norms: int = 1            # how often the last LayerNorm is applied, see above
 
     task = 'image'
 
@@ -44,133 +60,175 @@ class ViTConfig:
         check(self)
 
 
-# ---- the operators --------------------------------------------------------------------------------------------------
+# ---- the operators ------------------------------------------------------------------------------
 
-class Attention(nn.Module):
+def attention(q, k, v, dropout_p=0.0):
+    """Each head averages the values v of the tokens, by how similar their q and k are.
+
+    q, k, v and the result: (B, K, N, p). While this code is unchanged, engine/fast.py puts a faster
+    function with the same result in its place.
+    """
+    scores = q @ k.mT / math.sqrt(q.size(-1))               # of all pairs of tokens: (B, K, N, N)
+    weights = scores.softmax(dim=-1)                        # row n: what token n takes from each
+    weights = F.dropout(weights, dropout_p)                 # the caller says 0 outside training
+    return weights @ v                                      # (B, K, N, p)
+
+
+class MHSA(nn.Module):
     """Multi-head self-attention: query, key and value each have their own projection."""
 
     def __init__(self, c):
         super().__init__()
-        self.K, self.dropout = c.n_head, c.dropout
-        self.QKV, self.W = nn.Linear(c.n_embd, 3 * c.n_embd), nn.Linear(c.n_embd, c.n_embd)
+        self.K = c.n_head
+        self.QKV = nn.Linear(c.n_embd, 3 * c.n_embd)        # all three, stacked
+        self.W = nn.Linear(c.n_embd, c.n_embd)
+        self.dropout = c.dropout
 
     def forward(self, z):
-        q, k, v = self.QKV(z).chunk(3, -1)                              # the K heads side by side: each (B, N, d)
-        return self.W(average(q, k, v, self.K, self.dropout * self.training))     # (B, N, d)
+        qkv = self.QKV(z).chunk(3, dim=2)                   # query, key, value: (B, N, d) each
+        q, k, v = [x.unflatten(2, (self.K, -1)).transpose(1, 2) for x in qkv]   # (B, K, N, p) each
+
+        dropout = self.dropout if self.training else 0.0
+        heads = attention(q, k, v, dropout_p=dropout)       # (B, K, N, p)
+
+        heads = heads.transpose(1, 2).flatten(2)            # side by side again: (B, N, d)
+        return self.W(heads)                                # (B, N, d)
 
 
 class MLP(nn.Module):
     def __init__(self, c):
         super().__init__()
-        self.up, self.down = nn.Linear(c.n_embd, 4 * c.n_embd), nn.Linear(4 * c.n_embd, c.n_embd)
+        self.up = nn.Linear(c.n_embd, 4 * c.n_embd)
+        self.down = nn.Linear(4 * c.n_embd, c.n_embd)
 
     def forward(self, z):
-        return self.down(F.gelu(self.up(z)))                            # (B, N, d)
+        hidden = F.gelu(self.up(z))                         # (B, N, 4 d)
+        return self.down(hidden)                            # (B, N, d)
 
 
 class Layer(nn.Module):
+    """Attention, then an MLP."""
+
     def __init__(self, c):
         super().__init__()
-        self.norm1, self.attn = LayerNorm(c.n_embd), Attention(c)
-        self.norm2, self.mlp = LayerNorm(c.n_embd), MLP(c)
+        self.norm1 = nn.LayerNorm(c.n_embd, eps=1e-6)
+        self.attn = MHSA(c)
+        self.norm2 = nn.LayerNorm(c.n_embd, eps=1e-6)
+        self.mlp = MLP(c)
         self.drop = nn.Dropout(c.dropout)
 
     def forward(self, z):
-        z = z + self.drop(self.attn(self.norm1(z)))
-        return z + self.drop(self.mlp(self.norm2(z)))
+        z = z + self.drop(self.attn(self.norm1(z)))         # (B, N, d)
+        z = z + self.drop(self.mlp(self.norm2(z)))          # (B, N, d)
+        return z
 
 
-# ---- the network ----------------------------------------------------------------------------------------------------
+# ---- the network --------------------------------------------------------------------------------
 
 class ViT(nn.Module):
-    """Pictures x, float (B, C, H, W), to (logits (B, num_classes), None); with classes y, int64 (B,), to (logits, mean
-    cross-entropy in nats)."""
+    """model(x) -> (logits, None), and model(x, y) -> (logits, loss).
+
+    Pictures: x float (B, C, H, W), classes y int64 (B,), logits (B, num_classes).
+    """
 
     def __init__(self, config):
         super().__init__()
-        c = self.config = config
-        self.embed = PatchEmbedding(c)
-        self.layers = nn.Sequential(*(Layer(c) for _ in range(c.n_layer)))
-        self.read = Classifier(c)
+        self.config = config
+        self.embed = PatchEmbedding(config)
+        self.layers = nn.Sequential(*[Layer(config) for _ in range(config.n_layer)])
+        self.read = Classifier(config)
         initialize(self)
 
     def forward(self, x, y=None):
-        z = self.embed(x)                                               # (B, N + 1, d)
+        z = self.embed(x)                                   # (B, N, d)
         for layer in self.layers:
-            z = layer(z)
+            z = layer(z)                                    # (B, N, d)
         return self.read(z, y)
 
     def features(self, x):
-        """Pictures (B, C, H, W) to what the classifier sees (B, d)."""
-        return self.read.features(self.layers(self.embed(x)))
+        """Pictures (B, C, H, W) -> what the classifier sees (B, d)."""
+        z = self.embed(x)                                   # (B, N, d)
+        z = self.layers(z)                                  # one layer after the other: (B, N, d)
+        return self.read.features(z)
 
     def num_params(self):
         """Number of parameters."""
-        return sum(t.numel() for t in self.parameters())
+        return sum(p.numel() for p in self.parameters())
+
+    # What follows calls another file: engine/official.py.
 
     def to_official(self):
-        """The weights as a state dict of the authors' code; see engine/official.py."""
-        from engine import official
-        return official.give(self, official.VIT[self.config.pool])
+        """The weights under the names of the authors' code, as a state dict."""
+        from engine.official import VIT, give
+        return give(self, VIT[self.config.pool])
 
     @classmethod
-    def from_official(cls, state_dict, *, n_head, image_size, patch_size, **overrides):
-        """A network with the authors' weights; see engine/official.py."""
-        from engine import official
-        return official.from_vit(cls, ViTConfig, state_dict, n_head=n_head, image_size=image_size,
-                                 patch_size=patch_size, **overrides)
+    def from_official(cls, state_dict, *, n_head, image_size, patch_size, **settings):
+        """A network with weights of the authors' code. Other sizes are read off the tensors."""
+        from engine.official import from_vit
+        return from_vit(cls, ViTConfig, state_dict, n_head=n_head, image_size=image_size,
+                        patch_size=patch_size, **settings)
 
+
+# ---- pictures: from patches to a class ----------------------------------------------------------
 
 class PatchEmbedding(nn.Module):
-    """Pictures (B, C, H, W) to tokens (B, N + 1, d), the class token first."""
+    """Pictures, float (B, C, H, W) -> tokens (B, N, d), the class token first."""
 
     def __init__(self, c):
         super().__init__()
-        (H, W), (h, w) = c.image_size, c.patch_size
-        self.shape = c.channels, H, W
+        H, W = c.image_size
+        h, w = c.patch_size
+        n_patches = (H // h) * (W // w)                     # N - 1
+        self.picture_shape = (c.channels, H, W)
         self.patch = nn.Conv2d(c.channels, c.n_embd, (h, w), stride=(h, w))
         self.cls = nn.Parameter(torch.zeros(1, 1, c.n_embd))
-        self.pos = nn.Parameter(torch.zeros(1, (H // h) * (W // w) + 1, c.n_embd))
+        self.pos = nn.Parameter(torch.zeros(1, 1 + n_patches, c.n_embd))
         self.drop = nn.Dropout(c.dropout)
 
     def forward(self, x):
-        if x.shape[1:] != self.shape:
-            raise ValueError(f'pictures are {tuple(x.shape[1:])}, the network takes {self.shape}; resize them')
-        z = self.patch(x).flatten(2).mT                                 # (B, N, d)
-        return self.drop(torch.cat((self.cls.expand(len(z), -1, -1), z), 1) + self.pos)         # (B, N + 1, d)
+        if x.shape[1:] != self.picture_shape:
+            raise ValueError(f'pictures are {tuple(x.shape[1:])}, the network takes '
+                             f'{self.picture_shape}; resize them')
+        z = self.patch(x)                                   # (B, d, H/h, W/w)
+        z = z.flatten(2).mT                                 # (B, N - 1, d)
+        cls = self.cls.expand(len(z), -1, -1)               # (B, 1, d)
+        z = torch.cat((cls, z), dim=1)                      # (B, N, d)
+        return self.drop(z + self.pos)
 
 
 class Classifier(nn.Module):
-    """Tokens (B, N + 1, d) and classes y, int64 (B,) -> (logits (B, num_classes), mean cross-entropy in nats)."""
+    """Tokens (B, N, d) and classes y (B,) -> logits (B, num_classes) and cross-entropy in nats."""
 
     def __init__(self, c):
         super().__init__()
-        self.pool, self.norms, self.smoothing = c.pool, c.final_norms, c.label_smoothing
-        self.norm, self.head = LayerNorm(c.n_embd), nn.Linear(c.n_embd, c.num_classes)
+        self.pool = c.pool
+        self.label_smoothing = c.label_smoothing
+        self.final_norms = c.final_norms
+        self.norm = nn.LayerNorm(c.n_embd, eps=1e-6)
+        self.head = nn.Linear(c.n_embd, c.num_classes)
 
     def features(self, z):
-        z = z[:, 0] if self.pool == 'cls' else z[:, 1:].mean(1)                                 # (B, d)
-        for _ in range(self.norms):
+        z = z[:, 0] if self.pool == 'cls' else z[:, 1:].mean(dim=1)     # (B, d)
+        for _ in range(self.final_norms):
             z = self.norm(z)
         return z
 
     def forward(self, z, y=None):
-        logits, smoothing = self.head(self.features(z)), self.smoothing * self.training
-        return logits, None if y is None else F.cross_entropy(logits.float(), y, label_smoothing=smoothing)
+        logits = self.head(self.features(z))                # (B, num_classes)
+        loss = None
+        if y is not None:
+            smoothing = self.label_smoothing if self.training else 0.0
+            loss = F.cross_entropy(logits.float(), y, label_smoothing=smoothing)
+        return logits, loss
 
 
-# ---- helpers --------------------------------------------------------------------------------------------------------
-
-def average(q, k, v, K, dropout):
-    """softmax(q k^T / sqrt(p)) v in each of K heads; q, k, v and the result (B, N, K p)."""
-    q, k, v = (t.unflatten(-1, (K, -1)).transpose(1, 2) for t in (q, k, v))       # (B, K, N, p)
-    h = attention(q, k, v, dropout_p=dropout)
-    return h.transpose(1, 2).flatten(2)
-
+# ---- helpers ------------------------------------------------------------------------------------
 
 def initialize(model):
-    """timm's: truncated normal 0.02 for linear maps and positions, normal 1e-6 for the class token, zero biases; the
-    patch map keeps PyTorch's default."""
+    """As in timm. Linear maps and positions are normal with a deviation of 0.02, and biases are 0.
+    The class token has a deviation of 1e-6. The patch map starts as PyTorch makes it.
+    """
     for module in model.modules():
         if isinstance(module, nn.Linear):
             nn.init.trunc_normal_(module.weight, std=0.02)
@@ -179,20 +237,26 @@ def initialize(model):
     nn.init.normal_(model.embed.cls, std=1e-6)
 
 
+def as_pair(size):
+    """A number or (height, width) -> (height, width), as in model_crate.py."""
+    return (size, size) if isinstance(size, int) else tuple(size)
+
+
 def check(c):
-    """Raises ValueError where settings do not fit together; makes image_size and patch_size (height, width)."""
+    """Raise ValueError if settings do not fit together. Sizes become (height, width)."""
     if c.pool not in ('cls', 'mean'):
         raise ValueError(f"pool='{c.pool}' is unknown; choose cls or mean")
-    for name in ('n_layer', 'n_head', 'n_embd', 'num_classes', 'channels', 'final_norms'):
+    for name in ('n_layer', 'n_head', 'n_embd', 'channels', 'num_classes', 'final_norms'):
         if getattr(c, name) < 1:
             raise ValueError(f'{name}={getattr(c, name)} must be at least 1')
-    if c.n_embd % c.n_head:
+    if c.n_embd % c.n_head != 0:
         raise ValueError(f'n_embd={c.n_embd} is not divisible by n_head={c.n_head}; change one')
-    c.image_size, c.patch_size = (tuple(s) if isinstance(s, (tuple, list)) else (s, s)
-                                  for s in (c.image_size, c.patch_size))
-    if any(i < 1 or p < 1 or i % p for i, p in zip(c.image_size, c.patch_size)):
-        raise ValueError(f'image_size={c.image_size} is not divisible by patch_size={c.patch_size}; choose a '
-                         'patch_size that divides height and width')
+    c.image_size = as_pair(c.image_size)
+    c.patch_size = as_pair(c.patch_size)
+    for pixels, patch in zip(c.image_size, c.patch_size):
+        if pixels < 1 or patch < 1 or pixels % patch != 0:
+            raise ValueError(f'image_size={c.image_size} is not divisible by '
+                             f'patch_size={c.patch_size}; choose one that divides both sides')
 
 
 Network, Config = ViT, ViTConfig  # what --model=vit trains; see docs/extend.md

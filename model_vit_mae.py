@@ -1,40 +1,56 @@
-"""ViT-MAE, the masked autoencoder that CRATE-MAE is compared with: ViT's blocks as encoder and as decoder.
+"""ViT-MAE, the masked autoencoder with which CRATE-MAE is compared, made of layers of ViT.
 
-    He, Chen, Xie, Li, Dollar, Girshick. "Masked Autoencoders Are Scalable Vision Learners", CVPR 2022.
+    He, Chen, Xie, Li, Dollar, Girshick. "Masked Autoencoders Are Scalable Vision Learners",
+    CVPR 2022.
 
-The encoder sees the visible patches only, at their fixed positions. Mask tokens take the place of the others before
-the decoder, another, usually smaller, stack of the same blocks. The outputs equal those of the authors' code.
+Most patches of a picture are hidden. The encoder sees the visible patches alone, so it has little
+to compute. Before the decoder, a learned mask token takes the place of each hidden patch. The
+decoder is a smaller stack of the same layers, and predicts the numbers of the hidden patches.
 
-    N patches of P numbers, d = n_embd width, K = n_head heads of width p = d / K; tokens z are (B, n + 1, d), the class
-    token first, then the n visible patches
+This file has the order and the names of model_crate_mae.py, so that their difference shows the idea
+of CRATE-MAE:
+
+    git diff --no-index model_vit_mae.py model_crate_mae.py
+
+CRATE-MAE has other layers: those of its decoder have steps with the opposite sign. Its encoder sees
+mask tokens too, and its decoder has the same width. The rest is not the idea: the two follow their
+authors in eps, biases, and the tokens of `pool='mean'`.
+
+    letter  code               meaning
+    N       N                  patches of a picture
+    n                          patches that are visible; with the class token there are n + 1 tokens
+    P                          numbers in a patch: height x width x channels
+    d       n_embd             width of a token in the encoder
+    e       decoder_n_embd     width of a token in the decoder
+    K       n_head             number of attention heads
+    p                          width of a head, d / K
+    z       z  (B, n + 1, d)   tokens in the encoder, one per row, the class token first
+    y       y  (B, N + 1, e)   tokens in the decoder, the class token first
+
+The outputs are those of the authors' code.
 """
 import math
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-LayerNorm = partial(nn.LayerNorm, eps=1e-6)
-
-attention = F.scaled_dot_product_attention  # engine/fast.py puts a faster function with the same result here
-
 
 @dataclass
 class ViTMAEConfig:
     n_layer: int = 12               # layers of the encoder: an attention and an MLP each
-    n_head: int = 6                 # its attention heads
-    n_embd: int = 384               # its width of a token, a multiple of 4
+    n_head: int = 6                 # attention heads of the encoder
+    n_embd: int = 384               # width of a token in the encoder, a multiple of 4
     decoder_n_layer: int = 8        # layers of the decoder
-    decoder_n_head: int = 16        # its attention heads
-    decoder_n_embd: int = 512       # its width of a token, a multiple of 4
+    decoder_n_head: int = 16        # attention heads of the decoder
+    decoder_n_embd: int = 512       # width of a token in the decoder, a multiple of 4
     image_size: int | tuple = 224   # pixels, or (height, width)
     patch_size: int | tuple = 16    # pixels of a patch, or (height, width)
     channels: int = 3               # 3 for colour, 1 for grey
     mask_ratio: float = 0.75        # share of the patches that are hidden
-    norm_pix_loss: bool = False     # predict each patch less its mean, divided by its standard deviation
-    pool: str = 'cls'               # features of a picture: 'cls' (class token) or 'mean' (of the patch tokens)
+    norm_pix_loss: bool = False     # predict patches minus their mean, over their deviation
+    pool: str = 'cls'               # features: 'cls', the class token, or 'mean' of the patches
 
     task = 'masked_image'
 
@@ -42,206 +58,299 @@ class ViTMAEConfig:
         check(self)
 
 
-# ---- the operators, as in model_vit.py ------------------------------------------------------------------------------
+# ---- the operators, as in model_vit.py ----------------------------------------------------------
 
-class Attention(nn.Module):
+def attention(q, k, v):
+    """Each head averages the values v of the tokens, by how similar their q and k are,
+    as in model_crate_mae.py.
+
+    q, k, v and the result: (B, K, n + 1, p), in the decoder (B, K, N + 1, p). While this code is
+    unchanged, engine/fast.py puts a faster function with the same result in its place.
+    """
+    scores = q @ k.mT / math.sqrt(q.size(-1))               # of all pairs: (B, K, n + 1, n + 1)
+    weights = scores.softmax(dim=-1)                        # row i: what token i takes from each
+    return weights @ v                                      # (B, K, n + 1, p)
+
+
+class MHSA(nn.Module):
+    """Multi-head self-attention: query, key and value each have their own projection."""
+
     def __init__(self, n_embd, n_head):
         super().__init__()
-        self.K, self.QKV, self.W = n_head, nn.Linear(n_embd, 3 * n_embd), nn.Linear(n_embd, n_embd)
+        self.K = n_head
+        self.QKV = nn.Linear(n_embd, 3 * n_embd)            # all three, stacked
+        self.W = nn.Linear(n_embd, n_embd)
 
     def forward(self, z):
-        q, k, v = self.QKV(z).chunk(3, -1)                              # the K heads side by side: each (B, N, d)
-        return self.W(average(q, k, v, self.K))                         # (B, N, d)
+        qkv = self.QKV(z).chunk(3, dim=2)                   # query, key, value: (B, n + 1, d) each
+        q, k, v = [x.unflatten(2, (self.K, -1)).transpose(1, 2) for x in qkv]
+
+        heads = attention(q, k, v)                          # (B, K, n + 1, p), as q, k and v
+
+        heads = heads.transpose(1, 2).flatten(2)            # side by side again: (B, n + 1, d)
+        return self.W(heads)                                # (B, n + 1, d)
 
 
 class MLP(nn.Module):
     def __init__(self, n_embd):
         super().__init__()
-        self.up, self.down = nn.Linear(n_embd, 4 * n_embd), nn.Linear(4 * n_embd, n_embd)
+        self.up = nn.Linear(n_embd, 4 * n_embd)
+        self.down = nn.Linear(4 * n_embd, n_embd)
 
     def forward(self, z):
-        return self.down(F.gelu(self.up(z)))                            # (B, N, d)
+        hidden = F.gelu(self.up(z))                         # (B, n + 1, 4 d)
+        return self.down(hidden)                            # (B, n + 1, d)
 
 
 class Layer(nn.Module):
+    """Attention, then an MLP. In the decoder tokens are (B, N + 1, e)."""
+
     def __init__(self, n_embd, n_head):
         super().__init__()
-        self.norm1, self.attn = LayerNorm(n_embd), Attention(n_embd, n_head)
-        self.norm2, self.mlp = LayerNorm(n_embd), MLP(n_embd)
+        self.norm1 = nn.LayerNorm(n_embd, eps=1e-6)
+        self.attn = MHSA(n_embd, n_head)
+        self.norm2 = nn.LayerNorm(n_embd, eps=1e-6)
+        self.mlp = MLP(n_embd)
 
     def forward(self, z):
-        z = z + self.attn(self.norm1(z))
-        return z + self.mlp(self.norm2(z))
+        z = z + self.attn(self.norm1(z))                    # (B, n + 1, d)
+        z = z + self.mlp(self.norm2(z))                     # (B, n + 1, d)
+        return z
 
 
-# ---- the network ----------------------------------------------------------------------------------------------------
+# ---- the network --------------------------------------------------------------------------------
 
 class ViTMAE(nn.Module):
-    """model(x) or model(x, noise) -> (predicted patches (B, N, P), loss), the squared error of the hidden patches."""
+    """model(x) or model(x, noise) -> (predicted patches (B, N, P), loss)."""
 
-    classifier = 'vit', {}  # the network that can start from this encoder, and its settings
+    # for engine/trained.py: the classifier that can start from this encoder, and its settings
+    classifier = ('vit', {})
 
     def __init__(self, config):
         super().__init__()
-        c = self.config = config
-        width, grid = c.decoder_n_embd, [i // p for i, p in zip(c.image_size, c.patch_size)]
+        c = config
+        self.config = config
+        H, W = c.image_size
+        h, w = c.patch_size
+        e = c.decoder_n_embd
         self.embed = PatchEmbedding(c)
-        self.layers = nn.Sequential(*(Layer(c.n_embd, c.n_head) for _ in range(c.n_layer)))
-        self.norm = LayerNorm(c.n_embd)
-        self.decoder_embed = nn.Linear(c.n_embd, width)
-        self.mask_token = nn.Parameter(torch.empty(1, 1, width))
-        self.register_buffer('decoder_pos', sines_and_cosines(grid, width))
-        self.decoder_layers = nn.Sequential(*(Layer(width, c.decoder_n_head) for _ in range(c.decoder_n_layer)))
-        self.decoder_norm = LayerNorm(width)
-        self.pixels = nn.Linear(width, math.prod(c.patch_size) * c.channels)
+        self.layers = nn.Sequential(*[Layer(c.n_embd, c.n_head) for _ in range(c.n_layer)])
+        self.norm = nn.LayerNorm(c.n_embd, eps=1e-6)
+        self.decoder_embed = nn.Linear(c.n_embd, e)
+        self.mask_token = nn.Parameter(torch.empty(1, 1, e))
+        self.register_buffer('decoder_pos', sines_and_cosines(H // h, W // w, e))
+        self.decoder_layers = nn.Sequential(
+            *[Layer(e, c.decoder_n_head) for _ in range(c.decoder_n_layer)])
+        self.decoder_norm = nn.LayerNorm(e, eps=1e-6)
+        self.pixels = nn.Linear(e, h * w * c.channels)
         initialize(self)
 
     def forward(self, x, noise=None):
-        """x float (B, C, H, W), normalized. noise (B, N): the patches with the largest are hidden; random by default.
-        Returns (patches (B, N, P), loss); with norm_pix_loss the patches are normalized ones."""
-        noise = torch.rand(len(x), self.embed.N, device=x.device) if noise is None else noise
-        visible = self.visible(noise)
-        z = self.embed(x, visible)                                      # (B, n + 1, d)
+        """Pictures x, float (B, C, H, W), and a random number for each patch, noise (B, N).
+
+        The patches with the largest numbers are hidden.
+        """
+        if noise is None:
+            noise = torch.rand(len(x), self.embed.N, device=x.device)
+        visible = self.visible(noise)                       # (B, n)
+        z = self.embed(x, visible)                          # (B, n + 1, d)
         for layer in self.layers:
-            z = layer(z)
-        pred = self.decode(self.norm(z), visible)
+            z = layer(z)                                    # (B, n + 1, d)
+        pred = self.decode(self.norm(z), visible)           # (B, N, P)
         return pred, self.loss(x, pred, self.hide(noise))
 
     def visible(self, noise):
-        """Indices (B, n) of the visible patches: those with the least noise, in order."""
-        return noise.argsort(dim=1, stable=True)[:, :n_visible(noise.size(1), self.config.mask_ratio)]
+        """Random numbers (B, N) -> the places of the visible patches, int64 (B, n).
+
+        `hide` tells the same choice as a mask.
+        """
+        order = noise.argsort(dim=1, stable=True)           # the patches by increasing number
+        return order[:, :n_visible(noise.size(1), self.config.mask_ratio)]
 
     def hide(self, noise):
-        """Which patches are hidden, bool (B, N)."""
-        return torch.ones_like(noise, dtype=torch.bool).scatter(1, self.visible(noise), False)
+        """Random numbers (B, N) -> which patches are hidden, bool (B, N)."""
+        N = noise.size(1)
+        order = noise.argsort(dim=1, stable=True)           # the patches by increasing number
+        rank = order.argsort(dim=1)                         # of numbers .9, .2, .5: 2, 0, 1
+        return rank >= n_visible(N, self.config.mask_ratio)
 
     def decode(self, z, visible):
-        """Tokens (B, n + 1, d) of the class and the patches at indices visible (B, n) to all patches (B, N, P)."""
-        y = self.decoder_embed(z)                                                    # (B, n + 1, width)
-        full = self.mask_token.to(y.dtype).expand(len(y), self.embed.N, -1)
-        full = full.scatter(1, visible[..., None].expand(-1, -1, y.size(2)), y[:, 1:])
-        y = self.decoder_layers(torch.cat((y[:, :1], full), 1) + self.decoder_pos)   # (B, N + 1, width)
-        return self.pixels(self.decoder_norm(y))[:, 1:]
+        """Tokens (B, n + 1, d) of the class and of the visible patches -> patches (B, N, P)."""
+        y = self.decoder_embed(z)                           # (B, n + 1, e)
+        cls = y[:, :1]                                      # (B, 1, e)
+        # put the visible tokens at their places into a row of N mask tokens
+        places = visible.unsqueeze(-1).expand(-1, -1, y.size(2))        # (B, n, e)
+        filled = self.mask_token.to(y.dtype).expand(len(y), self.embed.N, -1)
+        filled = filled.scatter(1, places, y[:, 1:])        # (B, N, e)
+        y = torch.cat((cls, filled), dim=1)                 # (B, N + 1, e)
+        y = y + self.decoder_pos
+        for layer in self.decoder_layers:
+            y = layer(y)                                    # (B, N + 1, e)
+        patches = self.pixels(self.decoder_norm(y))         # (B, N + 1, P)
+        return patches[:, 1:]                               # without the class token: (B, N, P)
 
     def target(self, x):
-        """The patches (B, N, P) to predict of pictures (B, C, H, W); normalized with norm_pix_loss."""
-        patches = patchify(x, *self.embed.sizes)
+        """Pictures (B, C, H, W) -> the patches to predict (B, N, P)."""
+        patches = patchify(x, self.config.patch_size)
         if self.config.norm_pix_loss:
             mean, deviation = statistics(patches)
             patches = (patches - mean) / deviation
         return patches
 
     def loss(self, x, pred, hidden):
-        """Mean squared error over the hidden patches, bool (B, N)."""
-        error = (pred.float() - self.target(x)).square().mean(-1)       # (B, N)
-        return (error * hidden).sum() / hidden.sum()
+        """Mean squared error over the hidden patches."""
+        error = pred.float() - self.target(x)               # (B, N, P)
+        error = error.square().mean(dim=2)                  # of each patch: (B, N)
+        return (error * hidden).sum() / hidden.sum()        # of hidden patches alone
 
     def encode(self, x):
-        """Pictures (B, C, H, W), nothing hidden, to tokens after the final norm (B, N + 1, d)."""
-        return self.norm(self.layers(self.embed(x)))
+        """Pictures (B, C, H, W) with nothing hidden -> tokens (B, N + 1, d), after the norm."""
+        z = self.embed(x)                                   # (B, N + 1, d)
+        z = self.layers(z)                                  # one layer after the other
+        return self.norm(z)
 
     def features(self, x):
-        """Pictures (B, C, H, W), nothing hidden, to what a classifier would see (B, d)."""
-        z = self.layers(self.embed(x))
-        return self.norm(z[:, 0] if self.config.pool == 'cls' else z[:, 1:].mean(1))
+        """Pictures (B, C, H, W) with nothing hidden -> what a classifier would see (B, d)."""
+        z = self.embed(x)                                   # (B, N + 1, d)
+        z = self.layers(z)                                  # (B, N + 1, d)
+        z = z[:, 0] if self.config.pool == 'cls' else z[:, 1:].mean(dim=1)
+        return self.norm(z)
 
     def reconstruct(self, x, noise=None):
-        """Pictures (B, C, H, W) as predicted from their visible patches, visible patches included. With norm_pix_loss
-        each patch gets the true picture's mean and standard deviation back."""
-        pred = self(x, noise)[0].float()
-        if self.config.norm_pix_loss:
-            mean, deviation = statistics(patchify(x, *self.embed.sizes))
+        """Pictures (B, C, H, W) -> pictures, every patch as predicted from the visible ones. (The
+        visible ones are predicted too, but training does not count their errors.)
+
+        With norm_pix_loss a predicted patch gets the mean and deviation of the true one back.
+        """
+        c = self.config
+        pred, loss = self(x, noise)
+        pred = pred.float()
+        if c.norm_pix_loss:
+            mean, deviation = statistics(patchify(x, c.patch_size))
             pred = pred * deviation + mean
-        return unpatchify(pred, *self.embed.sizes)
+        return unpatchify(pred, c.image_size, c.patch_size)
 
     def num_params(self):
-        """Number of trainable parameters; the fixed positions are none."""
-        return sum(t.numel() for t in self.parameters())
+        """Number of parameters. The fixed positions are none."""
+        return sum(p.numel() for p in self.parameters())
+
+    # What follows calls another file: engine/official.py.
 
     def to_official(self):
-        """The weights as a state dict of the authors' code; see engine/official.py."""
-        from engine import official
-        return official.give(self, official.VIT_MAE)
+        """The weights under the names of the authors' code, as a state dict."""
+        from engine.official import VIT_MAE, give
+        return give(self, VIT_MAE)
 
     @classmethod
-    def from_official(cls, state_dict, *, n_head, image_size, patch_size, decoder_n_head, **overrides):
-        """A network with the authors' weights; see engine/official.py."""
-        from engine import official
-        given = dict(n_head=n_head, image_size=image_size, patch_size=patch_size, decoder_n_head=decoder_n_head)
-        return official.load(cls, ViTMAEConfig, official.unnested(state_dict), official.VIT_MAE, given | overrides)
+    def from_official(cls, state_dict, *, n_head, image_size, patch_size, decoder_n_head,
+                      **settings):
+        """A network with weights of the authors' code. Other sizes are read off the tensors."""
+        from engine.official import VIT_MAE, load, unnested
+        settings |= dict(n_head=n_head, image_size=image_size, patch_size=patch_size,
+                         decoder_n_head=decoder_n_head)
+        return load(cls, ViTMAEConfig, unnested(state_dict), VIT_MAE, settings)
 
+
+# ---- pictures: from patches to tokens -----------------------------------------------------------
 
 class PatchEmbedding(nn.Module):
-    """Pictures (B, C, H, W) to tokens (B, n + 1, d) of the patches at indices `visible` (B, n), or of all N, the class
-    token first."""
+    """Pictures, float (B, C, H, W) -> tokens (B, n + 1, d), the class token first.
+
+    The tokens are those of the patches at the places `visible`, int64 (B, n), or of all patches.
+    """
 
     def __init__(self, c):
         super().__init__()
-        (H, W), (h, w) = c.image_size, c.patch_size
-        self.sizes, self.N = (c.channels, H, W, h, w), (H // h) * (W // w)
+        H, W = c.image_size
+        h, w = c.patch_size
+        self.N = (H // h) * (W // w)
+        self.picture_shape = (c.channels, H, W)
         self.patch = nn.Conv2d(c.channels, c.n_embd, (h, w), stride=(h, w))
         self.cls = nn.Parameter(torch.empty(1, 1, c.n_embd))
-        self.register_buffer('pos', sines_and_cosines((H // h, W // w), c.n_embd))
+        self.register_buffer('pos', sines_and_cosines(H // h, W // w, c.n_embd))
 
     def forward(self, x, visible=None):
-        check_pictures(x, *self.sizes[:3])
-        z = self.patch(x).flatten(2).mT + self.pos[:, 1:]                            # (B, N, d)
+        if x.shape[1:] != self.picture_shape:
+            raise ValueError(f'pictures are {tuple(x.shape[1:])}, the network takes '
+                             f'{self.picture_shape}; resize them')
+        z = self.patch(x)                                   # (B, d, H/h, W/w)
+        z = z.flatten(2).mT                                 # (B, N, d)
+        z = z + self.pos[:, 1:]                             # before some are left out
         if visible is not None:
-            z = z.gather(1, visible[..., None].expand(-1, -1, z.size(2)))            # (B, n, d)
-        return torch.cat((self.cls.expand(len(z), -1, -1) + self.pos[:, :1], z), 1)  # (B, n + 1, d)
+            places = visible.unsqueeze(-1).expand(-1, -1, z.size(2))    # (B, n, d)
+            z = z.gather(1, places)                         # (B, n, d)
+        cls = self.cls.expand(len(z), -1, -1)               # (B, 1, d)
+        cls = cls + self.pos[:, :1]
+        return torch.cat((cls, z), dim=1)                   # (B, n + 1, d)
 
 
-# ---- helpers, as in model_crate_mae.py ------------------------------------------------------------------------------
+# ---- helpers ------------------------------------------------------------------------------------
 
-def average(q, k, v, K):
-    """softmax(q k^T / sqrt(p)) v in each of K heads; q, k, v and the result (B, N, K p)."""
-    def heads(t):
-        return t.unflatten(-1, (K, -1)).transpose(1, 2)                           # (B, K, N, p)
-    w = heads(q)
-    h = attention(w, w, w) if q is v else attention(w, heads(k), heads(v))
-    return h.transpose(1, 2).flatten(2)
+def patchify(x, patch_size):
+    """Pictures (B, C, H, W) -> patches (B, N, P), from left to right, then downwards.
 
-
-def check_pictures(x, C, H, W):
-    if x.shape[1:] != (C, H, W):
-        raise ValueError(f'pictures are {tuple(x.shape[1:])}, the network takes {(C, H, W)}; resize them')
+    The numbers of a patch are in the order row, column, channel, as in model_crate.py.
+    """
+    B, C, H, W = x.shape
+    h, w = patch_size
+    x = x.view(B, C, H // h, h, W // w, w)
+    x = x.permute(0, 2, 4, 3, 5, 1)                         # (B, H/h, W/w, h, w, C)
+    return x.flatten(3).flatten(1, 2)
 
 
-def patchify(x, C, H, W, h, w):
-    """Pictures (B, C, H, W) -> patches (B, N, h w C), row by row; inside a patch: row, column, channel."""
-    check_pictures(x, C, H, W)
-    return x.unflatten(3, (-1, w)).unflatten(2, (-1, h)).permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
-
-
-def unpatchify(patches, C, H, W, h, w):
-    """Patches (B, N, h w C) -> pictures (B, C, H, W)."""
-    x = patches.unflatten(2, (h, w, C)).unflatten(1, (H // h, W // w))            # (B, H/h, W/w, h, w, C)
-    return x.permute(0, 5, 1, 3, 2, 4).flatten(4).flatten(2, 3)
+def unpatchify(patches, image_size, patch_size):
+    """Patches (B, N, P) -> pictures (B, C, H, W), as in model_crate_mae.py."""
+    H, W = image_size
+    h, w = patch_size
+    x = patches.unflatten(2, (h, w, -1))                    # (B, N, h, w, C)
+    x = x.unflatten(1, (H // h, W // w))                    # (B, H/h, W/w, h, w, C)
+    x = x.permute(0, 5, 1, 3, 2, 4)                         # (B, C, H/h, h, W/w, w)
+    return x.flatten(4).flatten(2, 3)
 
 
 def statistics(patches):
-    """Mean and standard deviation, with divisor P - 1, of every patch (.., P): two tensors (.., 1)."""
-    variance, mean = torch.var_mean(patches, -1, keepdim=True)
-    return mean, (variance + 1e-6).sqrt()
+    """Patches (B, N, P) -> mean and standard deviation of each, two tensors (B, N, 1), as in
+    model_crate_mae.py."""
+    variance, mean = torch.var_mean(patches, dim=-1, keepdim=True)      # divisor P - 1
+    deviation = (variance + 1e-6).sqrt()
+    return mean, deviation
 
 
 def n_visible(N, mask_ratio):
-    """How many of N patches stay visible, N (1 - mask_ratio) without its fraction. (1 - 0.9 is below 0.1 in floats.)"""
-    return int(N * (1 - mask_ratio) + 1e-6)
+    """How many of N patches stay visible: N (1 - mask_ratio), rounded down, as in
+    model_crate_mae.py."""
+    return int(N * (1 - mask_ratio) + 1e-6)                 # 10 (1 - 0.9) is a little below 1
 
 
-def sines_and_cosines(grid, d):
-    """Positions (1, N + 1, d) of a grid (rows, columns): zeros for the class token; for a patch, half of the channels
-    encode its column and half its row, each as sines, then cosines, of frequencies 10000^(-4 j / d)."""
-    down, across = (torch.arange(n, dtype=torch.float64) for n in grid)
-    frequencies = 10000 ** -(torch.arange(d // 4, dtype=torch.float64) / (d / 4))
-    rows, columns = (torch.cat(((a := n[:, None] * frequencies).sin(), a.cos()), 1) for n in (down, across))  # (n, d/2)
-    pos = torch.cat((columns.repeat(len(down), 1), rows.repeat_interleave(len(across), 0)), 1)                # (N, d)
-    return F.pad(pos, (0, 0, 1, 0)).float()[None]
+def sines_and_cosines(rows, columns, d):
+    """Fixed positions of a class token and a grid of patches, (1, N + 1, d), as in
+    model_crate_mae.py.
+
+    Those of the class token are zero. Of a patch, the first half of its d numbers encodes the
+    column, the second half the row.
+    """
+    of_row = waves(rows, d // 2)                            # (rows, d/2)
+    of_column = waves(columns, d // 2)                      # (columns, d/2)
+    of_row = of_row.repeat_interleave(columns, dim=0)       # row 0, row 0, .., row 1, ..: (N, d/2)
+    of_column = of_column.repeat(rows, 1)                   # column 0, column 1, ..: (N, d/2)
+    pos = torch.cat((of_column, of_row), dim=1)             # (N, d)
+    pos = F.pad(pos, (0, 0, 1, 0))                          # zeros in front: (N + 1, d)
+    return pos.float().unsqueeze(0)
+
+
+def waves(length, width):
+    """Places 0 .. length - 1 as sines, then cosines, of width / 2 frequencies: (length, width), as
+    in model_crate_mae.py."""
+    places = torch.arange(length, dtype=torch.float64)
+    i = torch.arange(width // 2, dtype=torch.float64)
+    frequencies = 10000 ** -(i / (width / 2))
+    angles = places[:, None] * frequencies                  # (length, width / 2)
+    return torch.cat((angles.sin(), angles.cos()), dim=1)
 
 
 def initialize(model):
-    """As the authors: Xavier for linear maps and patches, zero biases except the patch map's, tokens normal 0.02."""
+    """As in the authors' code. Linear maps start as Xavier's, with biases 0. The class token and
+    the mask token are N(0, 0.02^2). The bias of the patch map starts as PyTorch's."""
     for module in model.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)
@@ -251,26 +360,36 @@ def initialize(model):
     nn.init.normal_(model.mask_token, std=0.02)
 
 
+def as_pair(size):
+    """A number or (height, width) -> (height, width), as in model_crate.py."""
+    return (size, size) if isinstance(size, int) else tuple(size)
+
+
 def check(c):
-    """Raises ValueError where settings do not fit together; makes image_size and patch_size (height, width)."""
+    """Raise ValueError if settings do not fit together. Sizes become (height, width)."""
     if c.pool not in ('cls', 'mean'):
         raise ValueError(f"pool='{c.pool}' is unknown; choose cls or mean")
-    for name in ('n_layer', 'n_head', 'n_embd', 'decoder_n_layer', 'decoder_n_head', 'decoder_n_embd', 'channels'):
+    for name in ('n_layer', 'n_head', 'n_embd', 'decoder_n_layer', 'decoder_n_head',
+                 'decoder_n_embd', 'channels'):
         if getattr(c, name) < 1:
             raise ValueError(f'{name}={getattr(c, name)} must be at least 1')
     for width, heads in ((c.n_embd, c.n_head), (c.decoder_n_embd, c.decoder_n_head)):
-        if width % 4 or width % heads:
-            raise ValueError(f'a width of {width} must be divisible by its {heads} heads, and by 4 for the positions; '
-                             'change n_embd, n_head, decoder_n_embd or decoder_n_head')
-    c.image_size, c.patch_size = (tuple(s) if isinstance(s, (tuple, list)) else (s, s)
-                                  for s in (c.image_size, c.patch_size))
-    if any(i < 1 or p < 1 or i % p for i, p in zip(c.image_size, c.patch_size)):
-        raise ValueError(f'image_size={c.image_size} is not divisible by patch_size={c.patch_size}; choose a '
-                         'patch_size that divides height and width')
-    N = math.prod(i // p for i, p in zip(c.image_size, c.patch_size))
+        if width % 4 != 0 or width % heads != 0:
+            raise ValueError(f'a width of {width} must be divisible by its {heads} heads, and by 4 '
+                             'for the positions; change n_embd, n_head, decoder_n_embd or '
+                             'decoder_n_head')
+    c.image_size = as_pair(c.image_size)
+    c.patch_size = as_pair(c.patch_size)
+    for pixels, patch in zip(c.image_size, c.patch_size):
+        if pixels < 1 or patch < 1 or pixels % patch != 0:
+            raise ValueError(f'image_size={c.image_size} is not divisible by '
+                             f'patch_size={c.patch_size}; choose one that divides both sides')
+    H, W = c.image_size
+    h, w = c.patch_size
+    N = (H // h) * (W // w)
     if not 0 < c.mask_ratio < 1 or not 0 < n_visible(N, c.mask_ratio) < N:
-        raise ValueError(f'mask_ratio={c.mask_ratio} must lie between 0 and 1 and leave some of the {N} patches '
-                         'visible and some hidden, such as 0.75')
+        raise ValueError(f'mask_ratio={c.mask_ratio} must be between 0 and 1, and leave some of '
+                         f'the {N} patches visible and some hidden, such as 0.75')
 
 
 Network, Config = ViTMAE, ViTMAEConfig  # what --model=vit_mae trains; see docs/extend.md

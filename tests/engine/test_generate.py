@@ -1,41 +1,108 @@
 """Generation: the cache changes nothing, greedy is argmax, top-k and top-p keep what they say."""
+import warnings
+
 import pytest
 import torch
 from helpers import CAUSAL, text_network, tokens, loud
 
-from engine.generate import Past, generate, next_logits, pick
+import model_aot
+from engine.generate import Cache, generate, next_logits, pick
 from engine.settings import Mistake
-
-
-def pasts_of(model):
-    """A Past for every layer, as `stream` makes them."""
-    return {module: Past(model.config.block_size) for module in model.modules() if hasattr(module, 'past')}
 
 
 @pytest.mark.parametrize('name, settings', CAUSAL)
 def test_a_cache_changes_nothing(name, settings):
     model, x = loud(text_network(name, **settings)), tokens(3, 13)
-    full, pasts = model(x)[0], pasts_of(model)
-    assert len(pasts) == model.config.n_layer
+    full, cache = model(x)[0], Cache(model)
     with torch.no_grad():
-        assert torch.allclose(next_logits(model, x[:, :6], 0, pasts), full[:, 5], atol=1e-5)
-        for i in range(6, 13):
-            assert torch.allclose(next_logits(model, x[:, i:i + 1], i, pasts), full[:, i], atol=1e-5)
+        for n in range(6, 14):
+            assert torch.allclose(next_logits(model, x[:, :n], cache), full[:, n - 1], atol=1e-5)
+    assert len(cache.kept) == (3 if name == 'tost' else 1) * model.config.n_layer
+    assert torch.allclose(model(x)[0], full)  # and then it is gone
     for temperature in (0, 1.0):
         torch.manual_seed(5)
-        a = model.generate(x, 20, temperature)  # 33 tokens: far beyond the block of 16
+        with warnings.catch_warnings():
+            warnings.simplefilter('error')  # a warning would say that there is no cache
+            a = model.generate(x, 20, temperature)  # 33 tokens: far beyond the block of 16
         torch.manual_seed(5)
         assert torch.equal(a, model.generate(x, 20, temperature, use_cache=False))
         assert a.shape == (3, 33) and torch.equal(a[:, :13], x)
-    assert all(module.past is None for module in pasts)  # and then it is gone
+
+
+def lengths_read(model):
+    """A list to which each pass through the first layer adds the number of its tokens."""
+    lengths = []
+    model.layers[0].register_forward_pre_hook(lambda layer, args: lengths.append(args[0].size(1)))
+    return lengths
 
 
 def test_a_cache_is_used_and_training_goes_on():
-    model, seen = text_network('aot', dropout=0.5).train(), []
-    model.embed.register_forward_pre_hook(lambda module, args: seen.append(args[0].size(1)))
+    model = text_network('aot', dropout=0.5).train()
+    lengths = lengths_read(model)
     model.generate(tokens(1, 5), 4)
+    assert lengths[-4:] == [5, 1, 1, 1]
     model.generate(tokens(1, 5), 4, use_cache=False)
-    assert seen == [5, 1, 1, 1, 5, 6, 7, 8] and model.training
+    assert lengths[-4:] == [5, 6, 7, 8] and model.training
+
+
+def turn_by_position(z, first=0):
+    """Tokens (B, N, d) at positions from `first`, each turned by an angle of its own."""
+    angles = 0.5 * torch.arange(first, first + z.size(1), dtype=z.dtype)[:, None]
+    a, b = z.chunk(2, dim=-1)
+    return torch.cat((a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()), -1)
+
+
+class Turned(model_aot.MSSA):
+    """The projections depend on the position of a token, as with rotary embeddings."""
+
+    def forward(self, z):
+        return super().forward(turn_by_position(z))
+
+
+class TurnedFromFirst(model_aot.MSSA):
+    first = 0
+
+    def forward(self, z):
+        return super().forward(turn_by_position(z, self.first))
+
+
+class BesideTheLast(model_aot.MSSA):
+    """A token sees the one before it by another way than attention."""
+
+    def forward(self, z):
+        return super().forward(z + 2 * torch.nn.functional.pad(z, (0, 0, 1, 0))[:, :-1])
+
+
+class AtLeastTwo(model_aot.MSSA):
+    def forward(self, z):
+        assert z.size(1) > 1
+        return super().forward(z)
+
+
+@pytest.mark.parametrize('operator, has_cache', [
+    (Turned, False), (TurnedFromFirst, True), (BesideTheLast, False), (AtLeastTwo, False)])
+def test_a_layer_of_ones_own_gets_no_wrong_cache(operator, has_cache, recwarn):
+    """It has one only if it says the same with it: a module that depends on positions has `first`."""
+    model, x = loud(text_network('aot')), tokens(2, 7)
+    for layer in model.layers:
+        layer.attn.__class__ = operator
+    lengths = lengths_read(model)
+    a = model.generate(x, 6, temperature=0)
+    assert lengths[-1] == (1 if has_cache else 12) and len(recwarn) == (0 if has_cache else 1)
+    assert torch.equal(a, model.generate(x, 6, temperature=0, use_cache=False))
+
+
+def test_an_attention_that_was_edited_gets_no_cache(monkeypatch):
+    def of_the_last_four(q, k, v, dropout_p=0.0, is_causal=False):
+        N = q.size(2)
+        near = torch.ones(N, N, dtype=torch.bool).tril().triu(-3)
+        return (q @ k.mT).masked_fill(~near, -torch.inf).softmax(-1) @ v
+    monkeypatch.setattr(model_aot, 'attention', of_the_last_four)
+    model, x = loud(text_network('aot')), tokens(2, 7)
+    lengths = lengths_read(model)
+    a = model.generate(x, 6, temperature=0)
+    assert lengths == [7, 8, 9, 10, 11, 12]
+    assert torch.equal(a, model.generate(x, 6, temperature=0, use_cache=False))
 
 
 KEYS = 3 * 4 * 16 * 16 * 4  # layers, batch, block, width; bytes of a float32
@@ -47,10 +114,10 @@ KEYS = 3 * 4 * 16 * 16 * 4  # layers, batch, block, width; bytes of a float32
 def test_mssa_keeps_half_the_bytes_of_mhsa_and_tost_sums_alone(name, settings, size):
     for N in (1, 3, 16):  # however long the text is
         model = text_network(name, **settings)
-        pasts = pasts_of(model)
-        next_logits(model, tokens(4, N), 0, pasts)
-        kept = [t for past in pasts.values() for t in (*past.kept, *past.sums.values())]
-        assert sum(t.untyped_storage().nbytes() for t in kept) == size
+        cache = Cache(model)
+        next_logits(model, tokens(4, N), cache)
+        tensors = [t for kept in cache.kept.values() for t in (kept if isinstance(kept, list) else [kept])]
+        assert sum(t.untyped_storage().nbytes() for t in tensors) == size
 
 
 def test_greedy_generation_is_argmax_of_the_forward_pass():

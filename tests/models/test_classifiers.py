@@ -1,6 +1,4 @@
-"""Classifiers of pictures, all alike: memorizing a batch, label smoothing, dropout. Model files
-stand alone, so some operators stand in several files: where no golden numbers hold a copy, it computes what the other
-computes."""
+"""Classifiers of pictures, all alike: memorizing a batch, label smoothing, dropout."""
 import importlib
 
 import pytest
@@ -63,23 +61,3 @@ def test_dropout_acts_wherever_it_should_and_in_training_alone(name, modules, at
         assert torch.equal(a, b) != training
         assert [p for p in shares if p or attentions] == [0.5 * training] * 2 * attentions
         assert dropped == [training] * 2 * modules
-
-
-# ---- copies
-
-@pytest.mark.parametrize('settings, parts', [
-    ({}, ['embed', 'read', 'layers.0.attn', 'layers.0.attn.attend']),
-    (dict(tie_out=True, label_smoothing=0.1, pool='mean'), ['read', 'layers.0.attn'])])
-def test_parts_of_aot_compute_what_those_of_crate_do(settings, parts):
-    settings = settings | dict(patch_size=(4, 2))
-    crate, aot = fresh('crate', **settings), fresh('aot', bias=True, **settings)
-    for p in crate.parameters():
-        torch.nn.init.normal_(p)
-    z, w = torch.randn(2, 7, 32), torch.randn(2, 4, 7, 8)
-    inputs = {'embed': (torch.randn(2, 3, 8, 12),), 'read': (z, torch.tensor([0, 2])),
-              'layers.0.attn.attend': (w, w + 1, w - 1)}
-    for part in parts:
-        ours, theirs = crate.get_submodule(part), aot.get_submodule(part)
-        theirs.load_state_dict(ours.state_dict(), strict=False)     # biases of AoT's U stay
-        torch.testing.assert_close(ours(*inputs.get(part, (z,))), theirs(*inputs.get(part, (z,))), rtol=0, atol=1e-5)
-        assert part != 'read' or torch.equal(ours.features(z), theirs.features(z))

@@ -270,7 +270,7 @@ def test_small_crops_are_computed_in_the_precision_of_large_ones():
     for side in (16, 8):
         with torch.autocast('cpu', torch.bfloat16):
             model.student.features(torch.randn(2, 3, side, side))
-            net = model.student.net if side == 16 else model.student.others[8, 8]
+            net = model.student.net if side == 16 else model.student.resized[8, 8]
             net.layers[0].register_forward_hook(lambda m, args, out, side=side: seen.update({side: args[0].dtype}))
             model.student.features(torch.randn(2, 3, side, side))
     assert seen == {16: torch.bfloat16, 8: torch.bfloat16}

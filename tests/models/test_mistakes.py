@@ -61,3 +61,14 @@ def test_pictures_of_another_size_are_refused(name):
 def test_too_many_tokens_are_refused(name, settings, x):
     with pytest.raises(ValueError, match='block_size=16'):
         text_network(name, **settings)(*x)
+
+
+@pytest.mark.parametrize('name', ['aot', 'crate', 'crate_alpha', 'tost'])
+def test_a_task_that_somebody_adds_is_not_taken_for_text(name):
+    Network, Config = networks.network(name)
+
+    class Segments(Config):
+        task = 'segments'
+
+    with pytest.raises(NotImplementedError, match='segments'):
+        Network(Segments(n_layer=1, n_head=2, n_embd=16))

@@ -4,7 +4,7 @@ import torch
 from helpers import loud, text_network, tokens
 
 from analysis import layers
-from engine.generate import Past
+from engine.generate import Cache
 from model_tost import TSSA, ToST, ToSTConfig
 from scoring.flops import train_flops
 
@@ -51,19 +51,26 @@ def test_memory_and_operations_are_linear_in_the_number_of_tokens():
 
 
 def test_long_sums_keep_their_precision_in_bfloat16():
-    """Also if they grow by one token at a time: a sum that is itself in bfloat16 stops growing at some hundred tokens
-    of equal size."""
+    """Also if a cache adds one token at a time. A sum that is itself in bfloat16 stops growing
+    after some hundred tokens of equal size."""
     torch.manual_seed(0)
-    attn, one_by_one = TSSA(ToSTConfig(n_embd=16, n_head=2, block_size=1500, **SCALED)), []
+    attn = TSSA(ToSTConfig(n_embd=16, n_head=2, block_size=1500, **SCALED))
+    attn.config = ToSTConfig(block_size=1500)  # a cache asks a network for its block_size
     z = torch.randn(1, 1500, 16)
     torch.nn.init.constant_(attn.temp, 200.0)  # so that the small shares of late tokens count
-    whole = attn(z)
+    exact = attn(z)
     with torch.autocast('cpu', torch.bfloat16), torch.no_grad():
-        half, attn.past = attn(z), Past(1500)
-        for attn.past.first in range(1500):
-            one_by_one.append(attn(z[:, attn.past.first:attn.past.first + 1]))
-    for found in (half, torch.cat(one_by_one, 1)):
-        assert ((found.float() - whole).norm(dim=2) / whole.norm(dim=2))[:, -300:].mean() < 0.006
+        all_at_once = attn(z)
+        cache = Cache(attn)
+        one_by_one = []
+        for t in range(1500):
+            with cache.in_use():
+                one_by_one.append(attn(z[:, t:t + 1]))
+            cache.n_tokens = t + 1
+    assert attn.first == 0  # after each use a cache puts it back
+    for rounded in (all_at_once, torch.cat(one_by_one, dim=1)):
+        error = (rounded.float() - exact).norm(dim=2) / exact.norm(dim=2)
+        assert error[:, -300:].mean() < 0.006
 
 
 # ---- the network

@@ -1,0 +1,166 @@
+"""A layer of CRATE beside a block of ViT, and what each step does to tokens: `diagram`, a command of
+analyze.py that needs no trained network.
+
+The small pictures are computed by the operators of model_crate.py, on a few made-up tokens.
+"""
+import math
+from dataclasses import dataclass
+
+import torch
+
+from engine import plots
+from engine.settings import check, collect
+from model_crate import ISTA, CRATEConfig, attention
+
+BLUE, ORANGE = plots.COLOURS[:2]
+GREY = '#707070'
+
+
+@dataclass
+class DiagramConfig:
+    out: str = 'diagram.svg'    # the picture to write; diagram.svg is replaced if it exists
+    overwrite: bool = False     # replace another file if it exists
+
+
+def main(words):
+    c = DiagramConfig(**check(collect(words), DiagramConfig))
+    plots.check_free(c.out, c.overwrite or c.out == DiagramConfig.out)
+    plots.save_picture(c.out, draw())
+    print(f'{c.out}: a layer of CRATE, and a block of ViT')
+
+
+# ---- what the steps do to tokens ----------------------------------------------------------------
+
+def compress(n=7):
+    """Projections of tokens onto one subspace, before and after MSSA: two tensors (3 n, 2).
+
+    A token keeps its projection, by the skip, and gets the average that `attention` makes. Here the
+    sum is divided by 2, as a LayerNorm would make it smaller.
+    """
+    generator = torch.Generator().manual_seed(3)
+    angles = torch.arange(3) * 2 * math.pi / 3 + math.pi / 6
+    centres = 2.4 * torch.stack((angles.cos(), angles.sin()), dim=1)  # of three groups of tokens
+    proj = centres.repeat_interleave(n, dim=0)
+    proj = proj + 0.7 * torch.randn(proj.shape, generator=generator)
+    q = proj[None, None]                                            # (B, K, N, p) = (1, 1, 3 n, 2)
+    average = attention(q, q, q)[0, 0]
+    return proj, (proj + average) / 2
+
+
+def sparsify(d=16):
+    """The d numbers of a token before and after ISTA: two tensors (d,).
+
+    The dictionary is orthogonal, and step size and threshold are larger than in a network, so that
+    one step is seen.
+    """
+    generator = torch.Generator().manual_seed(5)
+    ista = ISTA(CRATEConfig(n_embd=d, n_head=1, eta=0.6, lam=0.6))
+    ista.D.data = torch.eye(d)
+    z = 0.45 * torch.randn(d, generator=generator)
+    z[[3, 8, 12]] = torch.tensor([1.6, 1.1, 1.9])
+    with torch.no_grad():
+        return z, ista(z)
+
+
+# ---- the drawing --------------------------------------------------------------------------------
+
+ABOVE = 4.85                    # heights at which the rows of the two networks stand, in inches
+BELOW = 0.95
+HALF = 0.32                     # half the height of a box
+STYLE = dict(ha='center', va='center', fontsize=13)
+
+
+def draw():
+    """The figure: a layer of CRATE, under it what its steps do, and a block of ViT."""
+    figure = plots.pyplot().figure(figsize=(12, 6.1))
+    canvas = figure.add_axes((0, 0, 1, 1))
+    canvas.set(xlim=(0, 12), ylim=(0, 6.1))
+    canvas.axis('off')
+
+    draw_title(canvas, 5.8, 'A layer of CRATE')
+    draw_row(canvas, ABOVE, 'MSSA', BLUE, 'ISTA', ORANGE, second_skip=False)
+    canvas.text(6.0, ABOVE + 0.28, r'$Z^{\ell+1/2}$', parse_math=True, **STYLE)
+    canvas.text(3.95, 4.28, 'compress: one projection U', color=BLUE, **STYLE)
+    canvas.text(8.6, 4.28, 'sparsify: a dictionary D, no skip', color=ORANGE, **STYLE)
+    draw_compression(figure.add_axes((0.225, 0.42, 0.21, 0.26)))
+    canvas.text(3.95, 2.3, 'in each subspace, similar\ntokens move together', **STYLE)
+    draw_sparsity(figure.add_axes((0.615, 0.45, 0.205, 0.215)))
+    canvas.text(8.6, 2.3, 'small and negative numbers\nof a token become 0', **STYLE)
+    canvas.text(10.95, 3.3, 'grey: before\ncolour: after', color=GREY, **STYLE)
+
+    draw_title(canvas, 1.9, 'A block of ViT')
+    draw_row(canvas, BELOW, 'MHSA', GREY, 'MLP', GREY, second_skip=True)
+    canvas.text(3.95, 0.38, 'projections Q, K and V', color=GREY, **STYLE)
+    canvas.text(8.6, 0.38, 'two maps with 8 times the weights of D', color=GREY, **STYLE)
+    return figure
+
+
+def draw_title(canvas, y, text):
+    canvas.text(0.25, y, text, fontsize=15, weight='bold', va='center')
+
+
+def draw_row(canvas, y, first, first_colour, second, second_colour, second_skip):
+    """The boxes of a layer at height y: LN and its first step, then LN and its second step."""
+    canvas.text(0.55, y, r'$Z^{\ell}$', parse_math=True, **STYLE | {'fontsize': 17})
+    draw_arrow(canvas, 0.85, 1.7, y)
+    draw_box(canvas, 2.1, y, 'LN', 'black', 0.4)
+    draw_arrow(canvas, 2.5, 3.2, y)
+    draw_box(canvas, 3.95, y, first, first_colour, 0.75)
+    draw_arrow(canvas, 4.7, 5.25, y)
+    draw_sum(canvas, 5.45, y)
+    draw_skip(canvas, 1.15, 5.45, y)
+    draw_arrow(canvas, 5.65, 6.35, y)
+    draw_box(canvas, 6.75, y, 'LN', 'black', 0.4)
+    draw_arrow(canvas, 7.15, 7.85, y)
+    draw_box(canvas, 8.6, y, second, second_colour, 0.75)
+    if second_skip:
+        draw_arrow(canvas, 9.35, 9.9, y)
+        draw_sum(canvas, 10.1, y)
+        draw_skip(canvas, 5.95, 10.1, y)
+        draw_arrow(canvas, 10.3, 10.95, y)
+    else:
+        draw_arrow(canvas, 9.35, 10.95, y)
+    canvas.text(11.4, y, r'$Z^{\ell+1}$', parse_math=True, **STYLE | {'fontsize': 17})
+
+
+def draw_box(canvas, x, y, text, colour, half_width):
+    corner = (x - half_width, y - HALF)
+    box = plots.pyplot().Rectangle(corner, 2 * half_width, 2 * HALF, fill=False, linewidth=2,
+                                   edgecolor=colour)
+    canvas.add_patch(box)
+    canvas.text(x, y, text, color=colour, weight='bold', **STYLE)
+
+
+def draw_sum(canvas, x, y):
+    canvas.add_patch(plots.pyplot().Circle((x, y), 0.2, fill=False, linewidth=2))
+    canvas.text(x, y, '+', **STYLE)
+
+
+def draw_arrow(canvas, start, end, y):
+    canvas.annotate('', (end, y), (start, y), arrowprops=dict(arrowstyle='-|>', color='black'))
+
+
+def draw_skip(canvas, start, end, y):
+    """The tokens go around a step, from x = start to the sum at x = end."""
+    top = y + 0.6
+    canvas.plot([start, start, end], [y, top, top], color='black', linewidth=1)
+    canvas.annotate('', (end, y + 0.2), (end, top), arrowprops=dict(arrowstyle='-|>', color='black'))
+
+
+def draw_compression(panel):
+    before, after = compress()
+    for start, end in zip(before.tolist(), after.tolist()):
+        panel.annotate('', end, start, arrowprops=dict(arrowstyle='->', color=GREY))
+    panel.plot(*before.T.tolist(), 'o', color='#c0c0c0', markersize=6, label='before')
+    panel.plot(*after.T.tolist(), 'o', color=BLUE, markersize=6, label='after')
+    panel.set_aspect('equal', 'datalim')
+    panel.axis('off')
+
+
+def draw_sparsity(panel):
+    before, after = sparsify()
+    places = range(len(before))
+    panel.bar(places, before.tolist(), color='#c0c0c0', label='before')
+    panel.bar(places, after.tolist(), color=ORANGE, width=0.45, label='after')
+    panel.axhline(0, color='black', linewidth=1)
+    panel.axis('off')

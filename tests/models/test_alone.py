@@ -1,0 +1,72 @@
+"""A model file runs in an empty folder, with PyTorch alone: it makes a network, takes a step, and says a next token.
+Only generation with a cache and the authors' formats call the engine. DINO needs the file of a network inside it."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+from helpers import ROOT
+
+SIZES = dict(n_layer=2, n_head=2, n_embd=16)
+PICTURES = SIZES | dict(image_size=8, patch_size=4)
+TEXT = SIZES | dict(block_size=10, vocab_size=11)
+CASES = [('aot', TEXT), ('aot', TEXT | dict(attn='mhsa', mlp=True)), ('aot', TEXT | dict(n_dims=3)), ('aot', PICTURES),
+         ('crate', PICTURES), ('crate', TEXT | dict(image_size=0)), ('crate_alpha', PICTURES),
+         ('crate_alpha', TEXT | dict(image_size=0)), ('crate_mae', PICTURES), ('tost', TEXT), ('tost', PICTURES),
+         ('vit', PICTURES), ('vit_mae', PICTURES | dict(decoder_n_embd=16, decoder_n_head=2)),
+         ('dino', PICTURES | dict(n_out=12, hidden=10, bottleneck=6))]
+SCRIPT = '''
+import importlib
+import json
+import sys
+
+import torch
+
+
+def batch(task):
+    pictures = torch.randn(3, 3, 8, 8)
+    if task == 'text':
+        return torch.randint(11, (3, 7)), torch.randint(11, (3, 7))
+    if task == 'icl':
+        return torch.randn(3, 5, 3), torch.randn(3, 5)
+    if task == 'views':
+        return (torch.stack((pictures, pictures)), torch.empty(0, 3, 3, 4, 4)), None
+    return pictures, torch.tensor([0, 1, 2]) if task == 'image' else None
+
+
+for folder, name, settings in json.loads(sys.argv[1]):
+    sys.path[0] = folder
+    for known in [known for known in sys.modules if known.startswith('model_')]:
+        del sys.modules[known]
+    file = importlib.import_module(name)
+    assert file.__file__.startswith(folder)
+    model = file.Network(file.Config(**settings))
+    x, y = batch(model.config.task)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1e-3)
+    loss = model(x, y)[1]
+    loss.backward()
+    optimizer.step()
+    assert loss.isfinite()
+    if model.config.task == 'text':
+        logits, _ = model.eval()(x)
+        token = logits[:, -1].argmax(dim=1)
+        assert token.shape == (3,)
+    print(name)
+'''
+
+
+def test_a_model_file_stands_alone(tmp_path):
+    cases = []
+    for name, settings in CASES:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        shutil.copy(ROOT / f'model_{name}.py', folder)
+        cases.append((str(folder), f'model_{name}', settings))
+    shutil.copy(ROOT / 'model_crate.py', tmp_path / 'dino')
+    env = {k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}
+    done = subprocess.run([sys.executable, '-c', SCRIPT, json.dumps(cases)], cwd=tmp_path, env=env,
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [f'model_{name}' for name, _ in CASES]
+    assert {name for name, _ in CASES} == {path.stem.removeprefix('model_') for path in ROOT.glob('model_*.py')}
