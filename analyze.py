@@ -41,7 +41,7 @@ from analysis import (compression, curves, denoising, diagram, diffusion, drawin
                       reduction, scores, segmentation, sheet, sparsification)
 from analysis.panels import plain
 from analysis.samples import SubjectsConfig, subjects
-from engine import plots, settings
+from engine import figures, settings
 from engine.trained import from_command_line
 from tasks import AugmentConfig
 
@@ -116,10 +116,10 @@ def main(argv):
         draw, Config = THEORIES[command]
         c, shown = Config(**settings.check(given, Config)), []
     out = c.out or f'{command}.png'
-    plots.check_figure(out, c.overwrite or not c.out)
+    figures.check_figure(out, c.overwrite or not c.out)
     figure, rows = draw(c, *shown)
     columns = dict.fromkeys(name for row in rows for name in row)
-    plots.save(out, figure, columns, [[plain(row.get(name, '')) for name in columns] for row in rows])
+    figures.save(out, figure, columns, [[plain(row.get(name, '')) for name in columns] for row in rows])
 
 
 if __name__ == '__main__':

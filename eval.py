@@ -19,7 +19,7 @@ from pathlib import Path
 
 import engine  # before torch
 from analysis.panels import say_table
-from engine import plots, settings
+from engine import figures, settings
 from engine.checkpoint import run_directory
 from engine.device import Device
 from engine.networks import task_of
@@ -118,7 +118,7 @@ def classify(c, run, model, device, images, how, changes):
     """Loss and accuracies of a classifier, and its confusions."""
     check_classes(run, images.classes, images.folder)
     if c.confusion:
-        plots.check_figure(c.confusion, c.overwrite, '--confusion')
+        figures.check_figure(c.confusion, c.overwrite, '--confusion')
     labels = splits.real_labels(c.real, images) if c.real else None
     _, metrics, _ = score_split(c, run, model, device, images.folder, images.split, **changes)
     where = f'{images.folder} {images.split}'
@@ -196,7 +196,7 @@ def zero_shot(c, run, model, device):
 def in_context(c, run, model, device):
     """Errors of networks and estimators that regress in context: printed, saved and drawn."""
     table = Path(c.results or run_directory(c.ckpt) / 'in_context.csv')
-    plots.check_figure(table.with_suffix('.png'), c.overwrite, '--results')
+    figures.check_figure(table.with_suffix('.png'), c.overwrite, '--results')
     models, own = {c.ckpt: model}, model.config
     for path in filter(None, c.beside.split(',')):
         other = open_run(path)

@@ -16,10 +16,10 @@ The codes A approximate the solution of a non-negative LASSO:
 They are the result of two proximal-gradient steps, the first from A = 0. As in CRATE, a LayerNorm
 stands before MSSA too.
 
-CRATE-alpha makes three changes to CRATE. Each of them is a setting:
-  * D is overcomplete: it has more atoms, which are its columns, than a token has numbers (`atoms`).
-  * The codes are decoded, by a D1 that is learned apart from D. With `decoupled=False` D decodes
-    too. CRATE does not decode: its codes, of one step from A = X, become the tokens.
+CRATE makes one step from A = X with a square D, and its codes become the tokens. In CRATE-alpha
+they are decoded, and there are three more changes, each of which is a setting:
+  * D is overcomplete: it has more columns, which are called atoms, than rows (`atoms`).
+  * D1 is learned apart from D. With `decoupled=False` D decodes the codes too.
   * What is decoded is added to the tokens. With `skip=False` it takes their place.
 
     paper     code               meaning
@@ -37,15 +37,16 @@ CRATE-alpha makes three changes to CRATE. Each of them is a setting:
     eta       eta                step size of sparse coding
     lambda    lam                weight of sparsity
 
-Tokens are rows in the code, and F.linear(a, D) is the paper's D a, F.linear(x, D.T) its D^T x.
+Tokens are rows in this file. F.linear(a, D) is the paper's D a, and F.linear(x, D.T) its D^T x.
+The scores of attention are divided by sqrt(p), as in CRATE.
 
 The outputs are those of the authors' inference code (github.com/UCSC-VLAA/CRATE-alpha). There, as
 here, a network of pictures differs from CRATE in three more places, which are no settings:
   * No LayerNorms stand around the patch map.
   * The output map W of attention has no bias.
-  * The LayerNorms of layers have eps 1e-6. That of the classifier has 1e-5, but 1e-6 in the
-    authors' training code, which is another one (in JAX).
-Weights start as in their training code.
+  * The LayerNorms of layers have eps 1e-6, that of the classifier has 1e-5.
+Weights start as in the authors' training code, which is another one, in JAX. (There, eps is 1e-6 in
+the classifier too.)
 
 Text (`image_size=0`). The network predicts the next token, so a token takes nothing from later
 ones. With decoupled=False and skip=False this is CRATE-LM:
@@ -53,9 +54,9 @@ ones. With decoupled=False and skip=False this is CRATE-LM:
     Bai, Ma. "Improving Neuron-level Interpretability with White-box Language Models", CPAL 2025.
 
 The outputs are those of its code (github.com/crate-lm/crate-lm). As in CRATE on text
-(model_crate.py), W has a bias, the output map is the token embedding, and weights but D and D1
-start as in GPT-2. Before the output map stands a LayerNorm, which CRATE does not have. All
-LayerNorms have eps 1e-5. With decoupled=True and skip=True, text goes through the layers of
+(model_crate.py), W has a bias, the map to the vocabulary is the token embedding, and all weights
+except D and D1 start as in GPT-2. Before that map stands a LayerNorm, which CRATE does not have.
+All LayerNorms have eps 1e-5. With decoupled=True and skip=True, text goes through the layers of
 CRATE-alpha.
 """
 import math
@@ -104,8 +105,8 @@ def attention(q, k, v, dropout_p=0.0, is_causal=False):
     """Each head averages the values v of the tokens, by how similar their q and k are,
     as in model_crate.py.
 
-    q, k, v and the result: (B, K, N, p). While this code is unchanged, engine/fast.py puts a faster
-    function with the same result in its place.
+    q, k, v and the result: (B, K, N, p). If you edit this function, yours runs. If not,
+    engine/fast.py puts a faster one with the same result in its place.
     """
     scores = q @ k.mT / math.sqrt(q.size(-1))               # of all pairs of tokens: (B, K, N, N)
     if is_causal:
@@ -120,7 +121,7 @@ def attention(q, k, v, dropout_p=0.0, is_causal=False):
 class MSSA(nn.Module):
     """Multi-head subspace self-attention, eqs. (11) and (115) of the CRATE paper.
 
-    Head k projects the tokens onto subspace k, and replaces each projection by an average over the
+    Head k projects the tokens onto subspace k, and computes for each projection an average over the
     projections that are similar to it. Query, key and value are all the same projection.
     """
 
@@ -140,15 +141,15 @@ class MSSA(nn.Module):
         self.is_causal = is_text
 
     def forward(self, z):
-        proj = self.U(z)                                    # all U_k^T z side by side: (B, N, K p)
-        proj = proj.unflatten(2, (self.K, -1))              # one after the other: (B, N, K, p)
-        proj = proj.transpose(1, 2)                         # the tokens of each head: (B, K, N, p)
+        proj = self.U(z)                                    # U_1^T z, .. in a row: (B, N, K p)
+        proj = proj.unflatten(2, (self.K, -1))              # cut into heads: (B, N, K, p)
+        proj = proj.transpose(1, 2)                         # heads first: (B, K, N, p)
 
         # SSA_k = U_k^T Z softmax((U_k^T Z)^T U_k^T Z) of each head k, eq. (11): (B, K, N, p)
         dropout = self.dropout if self.training else 0.0
         ssa = attention(proj, proj, proj, dropout_p=dropout, is_causal=self.is_causal)
 
-        ssa = ssa.transpose(1, 2).flatten(2)                # side by side again: (B, N, K p)
+        ssa = ssa.transpose(1, 2).flatten(2)                # heads in a row again: (B, N, K p)
         if self.W is None:                                  # one full head
             return ssa
         return self.drop(self.W(ssa))                       # W [SSA_1; ..], eq. (115): (B, N, d)
@@ -267,9 +268,9 @@ class CRATEAlpha(nn.Module):
 
     @classmethod
     def from_official(cls, state_dict, *, n_head, image_size=0, patch_size=16, **settings):
-        """A network with weights of the authors' code, of CRATE-LM's if there is no image_size.
+        """A network with weights of the authors' code. Without an image_size they are CRATE-LM's.
 
-        Other sizes are read off the tensors.
+        Other sizes are read off the tensors. CRATE-LM gets decoupled=False and skip=False.
         """
         from engine.official import from_crate_alpha
         return from_crate_alpha(cls, CRATEAlphaConfig, state_dict, n_head=n_head,
@@ -375,12 +376,13 @@ def check_pictures(x, shape):
 
 
 def initialize(model):
-    """As in the authors' code, D and D1 are uniform between -sqrt(6/d) and sqrt(6/d), both with d.
+    """As in the authors' code, D and D1 are uniform between -sqrt(6/d) and sqrt(6/d), D1 too.
     The patch map is uniform between -sqrt(6/P) and sqrt(6/P), where P is how many numbers a patch
     has.
 
-    The class token has a deviation of 1e-6. Embeddings, positions, U, W and the classifier are
-    N(0, s^2) with s = 0.02. Biases are 0. In a network of text W is N(0, s^2 / (2 L)), as in GPT-2.
+    The class token has a standard deviation of 1e-6. Embeddings, positions, U, W and the classifier
+    are N(0, s^2) with s = 0.02. Biases are 0. In a network of text W is N(0, s^2 / (2 L)), as in
+    GPT-2.
     """
     c = model.config
     embed = model.embed

@@ -1,8 +1,8 @@
 """DINO: a network of pictures teaches itself, without labels.
 
     Caron, Touvron, Misra, Jegou, Mairal, Bojanowski, Joulin. "Emerging Properties in
-    Self-Supervised Vision Transformers", ICCV 2021. Equation numbers refer to it. The longer CRATE
-    paper trains CRATE in this way ("CRATE-DINO").
+    Self-Supervised Vision Transformers", ICCV 2021. Equation numbers refer to it. The longer paper
+    on CRATE (model_crate.py) trains CRATE in this way ("CRATE-DINO").
     SimDINO: Wu, Zhang, Pai, Wang, Singh, Yang, Gao, Ma. "Simplifying DINO via Coding Rate
     Regularization", ICML 2025.
 
@@ -12,7 +12,7 @@ crop it learns to predict what the teacher says of another crop of the same pict
 
     P_s  = softmax(g_s(x) / tau_s)              probabilities of the student, eq. (1)
     P_t  = softmax((g_t(x) - c) / tau_t)        probabilities of the teacher, eqs. (1), (4)
-    loss = mean over pairs (x, x') of   - sum P_t(x) log P_s(x')        eqs. (2), (3)
+    loss = mean over pairs (x, x') of [-sum P_t(x) log P_s(x')]         eqs. (2), (3)
 
 In a pair, x is a large crop and x' is another crop of the same picture, large or small. Only the
 student is trained by gradients. The teacher and the centre c are moving averages:
@@ -33,7 +33,7 @@ outputs from becoming equally probable.
     tau_t     teacher_temperature   temperature of the teacher's softmax
     c         centre  (K,)          moving average of the teacher's outputs
     m         centre_momentum       weight of the old centre in a step
-    lambda    l, teacher_momentum   weight of the old teacher in a step
+    lambda    teacher_momentum      weight of the old teacher in a step; l above
 
 SimDINO (`objective='simdino'`) needs no K outputs, no centre and no temperatures: g gives a
 feature, a vector of length 1. The features of two crops of a picture should be alike. The features
@@ -41,7 +41,7 @@ of different pictures should fill the space, which their coding rate measures:
 
     loss      = - w alignment - expansion
     alignment = mean over the same pairs of   g_t(x) . g_s(x')
-    expansion = gamma mean over the two large crops of   1/2 logdet(I + p / (N eps) Z^T Z)
+    expansion = gamma times the mean over the two large crops of 1/2 logdet(I + p / (N eps) Z^T Z)
     gamma     = 1/p + 1/N
 
     formula   code                  meaning
@@ -57,11 +57,12 @@ classifier. A trained checkpoint is opened as the network inside, with the teach
 every command that looks at CRATE or ViT can look at it too.
 
 Where the code departs from the released code (docs/papers.md lists the departures of the recipe):
-  * github.com/facebookresearch/dino: if the batch of a step is read in several passes, the centre
-    moves once a step. There it moves once a pass.
+  * github.com/facebookresearch/dino: with gradient accumulation the centre moves once a step. There
+    it moves once a pass.
   * github.com/RobinWu218/SimDINO: the formulas above are from this code, as we do not have the
     paper. Here Z has the pictures of all processes. There Z has the pictures of one process, but N
-    counts all pictures. So with 8 processes its eps acts as 8 eps does here.
+    counts all pictures. So with 8 processes Z^T Z / N is 8 times smaller there, and an eps acts as
+    8 eps does here.
 """
 import math
 import warnings
@@ -87,16 +88,16 @@ class DINOConfig:
     pool: str = 'cls'                  # the head sees 'cls', the class token, or 'mean' of tokens
     objective: str = 'dino'            # what the student learns: 'dino', or 'simdino'
     n_out: int = 65536                 # dino: outputs of the projection head
-    hidden: int = 2048                 # width of its hidden layers
-    bottleneck: int = 256              # width before its last layer; simdino: p, of a feature
-    head_layers: int = 3               # its layers before the last one
-    eps: float = 0.05                  # simdino: allowed distortion; less keeps features apart
+    hidden: int = 2048                 # width of the head's hidden layers
+    bottleneck: int = 256              # width before the head's last layer; simdino: p, of features
+    head_layers: int = 3               # layers of the head before its last one
+    eps: float = 0.05                  # simdino: allowed distortion; a smaller eps spreads features
     c: float = 1.0                     # simdino: weight of the alignment of crops
-    pair: bool = True                  # simdino: rate of the student-teacher mean, not the student
+    pair: bool = True                  # simdino: coding rate of mean of student and teacher
     student_temperature: float = 0.1   # dino: tau_s, of the student's softmax
-    teacher_temperature: float = 0.04  # dino: tau_t, of the teacher's, at the end
-    first_temperature: float = 0.04    # dino: tau_t at the start
-    temperature_share: float = 0.3     # dino: share of the run until tau_t is at its end
+    teacher_temperature: float = 0.04  # dino: tau_t, of the teacher's softmax
+    first_temperature: float = 0.04    # dino: tau_t at the start of the run
+    temperature_share: float = 0.3     # dino: share of the run in which tau_t goes from it
     centre_momentum: float = 0.9       # dino: m, of the centre
     teacher_momentum: float = 0.996    # l at the start; choose less for fewer than 10,000 steps
     teacher_momentum_end: float = 1.0  # l at the end, by a cosine; choose less for few steps
@@ -107,13 +108,14 @@ class DINOConfig:
     def __post_init__(self):
         check(self)
 
-    # tasks/task_views.py warns of a collapse of SimDINO with what follows
+    # tasks/task_views.py uses what follows, to warn of a collapse of SimDINO
 
     def expansion_of(self, directions, N):
-        """The expansion of N features that lie evenly on orthogonal directions, a float in nats.
+        """The expansion of N features in nats, if N / directions of them lie on each of so many
+        orthogonal directions.
 
-        directions: the number of directions. After a collapse it is 1. With min(p, N) directions
-        the expansion is the largest that is possible.
+        After a collapse there is one direction. With min(p, N) directions the expansion is the
+        largest that is possible.
         """
         p = self.bottleneck
         return gamma(p, N) * directions / 2 * math.log1p(p / (self.eps * directions))
@@ -121,18 +123,18 @@ class DINOConfig:
     def least_correlation(self, N):
         """The correlation above which SimDINO leaves a collapse, a float below 1.
 
-        Suppose the features of N pictures have almost collapsed to one vector. Over the pictures,
-        the features of two crops of a picture have some correlation. If it is larger than this
-        number, small differences between pictures lower the loss, to second order, so they grow:
+        Suppose the features of N pictures have almost collapsed to one vector. What is left of
+        their differences has, over the pictures, some correlation between two crops of a picture.
+        If it is larger than this number, larger differences have a smaller loss, so they grow:
 
-            1 - h gamma r^2 / (1 + r) / c       with r = p / eps, and h = 1, or 1/2 if pair=True
+            1 - h gamma r^2 / (1 + r) / w       with r = p / eps, and h = 1, or 1/2 if pair=True
 
-        docs/pictures.md lists the assumptions.
+        docs/pictures.md has the assumptions, and runs that agree.
         """
         h = 0.5 if self.pair else 1.0
         r = self.bottleneck / self.eps
-        slope = h * gamma(self.bottleneck, N) * r ** 2 / (1 + r)
-        return 1 - slope / self.c
+        gain = h * gamma(self.bottleneck, N) * r ** 2 / (1 + r)     # of the expansion
+        return 1 - gain / self.c
 
 
 # ---- the objective of DINO ----------------------------------------------------------------------
@@ -186,8 +188,9 @@ def simdino_loss(student, teacher, eps=0.05, c=1.0, pair=True):
     other programs; DINO below calls `simdino_terms`.
 
     student: features of the student (crops, B, p), the two large crops first. teacher: features of
-    the teacher (2, B, p), which get no gradient. All features have length 1. Raises ValueError if
-    they do not, if a large crop is missing, and if eps or c is out of range.
+    the teacher (2, B, p), which get no gradient. c is the weight w of the alignment. Raises
+    ValueError if a feature has not the length 1, if a large crop is missing, if eps is not above 0,
+    and if c is below 0.
     """
     if len(student) < 2 or len(teacher) != 2:
         raise ValueError(f'{len(student)} crops of the student and {len(teacher)} of the teacher; '
@@ -253,7 +256,7 @@ def sum_over_processes(gram, processes):
 
     all_reduce computes the sum over the processes, but no gradient. So we add a term whose value is
     0 and whose gradient is that of gram. DDP will divide the sum of the gradients of all processes
-    by `processes`. But the gradient of this loss is their sum. So we multiply the term by
+    by `processes`. But the gradient of the coding rate is their sum. So we multiply the term by
     `processes`.
     """
     total = gram.detach().clone()
@@ -270,11 +273,12 @@ def gamma(p, N):
 # ---- the projection head ------------------------------------------------------------------------
 
 class DINOHead(nn.Module):
-    """What the network sees in a picture (.., n_embd) -> outputs (.., n_out).
+    """Features of the network inside (.., n_embd) -> outputs (.., n_out).
 
     An MLP with `layers` linear maps makes a vector of width `bottleneck`. It is divided by its
     length. The outputs are its cosines to n_out learned directions.
-    SimDINO has n_out=0: the vectors of length 1 are the result, float32 (.., bottleneck).
+    For SimDINO, Half makes it with n_out=0: the vectors of length 1 are the result, float32
+    (.., bottleneck).
     """
 
     def __init__(self, n_embd, n_out, hidden=2048, bottleneck=256, layers=3):
@@ -361,8 +365,9 @@ class Half(nn.Module):
         from engine.trained import resize_positions
         if size not in self.resized:
             with torch.device('meta'):
+                # speed_up, as train.py did with self.net; functional_call will run `forward`
                 net = speed_up(make_backbone(self.c, size))
-            net.forward = net.features                      # what functional_call will run
+            net.forward = net.features
             self.resized[size] = net
         net = self.resized[size]
 
@@ -392,10 +397,10 @@ class DINO(nn.Module):
         self.teacher.requires_grad_(False)
         if config.objective == 'dino':
             self.register_buffer('centre', torch.zeros(config.n_out))
-            # since the last step: the sum of the teacher's outputs, and how many there were
+            # in the passes of this step: the sum of the teacher's outputs, and how many there were
             self.register_buffer('output_sum', torch.zeros(config.n_out), persistent=False)
             self.register_buffer('output_count', torch.zeros(()), persistent=False)
-        # the share of the run that was over before the last step
+        # the share of the run that was over before the step that was taken last
         self.register_buffer('share', torch.zeros(()))
 
     def forward(self, x, y=None):
@@ -417,7 +422,8 @@ class DINO(nn.Module):
         return P_t, loss
 
     def temperature(self):
-        """tau_t. It goes from first_temperature to teacher_temperature on a straight line."""
+        """tau_t. It goes from first_temperature to teacher_temperature on a straight line. (It is
+        that of the step before, which makes no difference.)"""
         c = self.config
         progress = 1.0
         if c.temperature_share > 0:
@@ -428,12 +434,13 @@ class DINO(nn.Module):
         """(loss, {'alignment': .., 'expansion': ..}) of features (2 + n, B, p) and (2, B, p)."""
         c = self.config
         processes = 1
-        # In training all processes compute one coding rate. On the meta device only the work is
-        # counted, by one process.
+        # In training all processes compute one coding rate. On the meta device train.py counts the
+        # operations of a step, in one process.
         if self.training and not student.is_meta and dist.is_initialized():
             processes = dist.get_world_size()
         if not self.training:
             if not has_length_1(student) or not has_length_1(teacher):
+                # such as NaN, or zeros
                 warnings.warn('features are not of length 1, so their coding rate means nothing',
                               stacklevel=2)
         alignment, expansion = simdino_terms(student, teacher, c.eps, c.pair, processes)
@@ -445,10 +452,10 @@ class DINO(nn.Module):
     def before_step(self, share):
         """Freeze the last layer of the head at the start of a run of DINO.
 
-        train.py calls this when the gradients of a step are computed, before the optimizer uses
-        them. share: of the run that is over, from 0 to 1. The gradient becomes None, because the
-        optimizer leaves a parameter without a gradient as it is. A gradient of zeros would count
-        in the averages of the optimizer, and make later steps too large.
+        train.py calls this after the gradients of a step are computed, and before the optimizer
+        uses them. share: of the run that is over, from 0 to 1. The gradient becomes None, because
+        the optimizer leaves a parameter without a gradient as it is. A gradient of zeros would
+        count in the averages of the optimizer, and make later steps too large.
         """
         if self.config.objective == 'dino' and share < self.config.freeze_share:
             self.student.head.last_layer.weight_v.grad = None
@@ -469,7 +476,7 @@ class DINO(nn.Module):
             self.output_sum.zero_()
             self.output_count.zero_()
 
-        # l teacher + (1 - l) student, section 3.1, in place and for all tensors at once
+        # teacher + (1 - l) (student - teacher), section 3.1, in place and for all tensors at once
         momentum = cosine(c.teacher_momentum, c.teacher_momentum_end, share)        # l
         student_weights = list(self.student.parameters())
         teacher_weights = list(self.teacher.parameters())
@@ -486,7 +493,7 @@ class DINO(nn.Module):
 
     @staticmethod
     def opened(run):
-        """A trained run of this network as a run of the network inside, with the teacher's weights.
+        """Turn a trained run of DINO into a run of the network inside, with the teacher's weights.
 
         run: a dict, see open_run in engine/trained.py, which calls this. The result has the same
         keys. Commands expect a classifier, so it has one class, which means nothing.
@@ -536,9 +543,9 @@ def make_backbone(c, image_size):
 
 
 def is_possible_backbone(c):
-    """Whether there is such a network inside, with features and with positions to interpolate.
+    """Whether model_{backbone}.py has a network with features, and with positions to interpolate.
 
-    The network itself raises ValueError for settings that it cannot have.
+    A ValueError is not caught: by it the network refuses settings that it cannot have.
     """
     try:
         with torch.device('meta'):                          # takes no memory

@@ -19,8 +19,9 @@ to subspace k. Then (equation numbers and letters are ours)
 with f(x) = log(1 + (d / eps^2) x), where eps is the precision of the coding rate. (b) is a gradient
 step on (a) of size tau, with Pi held fixed. It shrinks a token most along coordinates in which its
 subspace has little energy. By (c) a token most likely belongs to the subspace on which its
-projection is longest; eta says how likely. R_var equals R^c if each U_k is a full orthogonal matrix
-(d, d) and diagonalizes the second moments of its tokens. Otherwise it is larger.
+projection is longest; the smaller eta, the more likely. R_var equals R^c if each U_k is a full
+orthogonal matrix (d, d) and diagonalizes the second moments of its tokens. For other orthogonal
+matrices (d, d) it is larger.
 
     letter  code              meaning
     N       N                 tokens of a sequence; of a picture: its patches, without a class token
@@ -36,21 +37,23 @@ projection is longest; eta says how likely. R_var equals R^c if each U_k is a fu
     N_k     N_k     (B, 1, K, 1)   how many tokens belong to subspace k
     m_k     m       (B, 1, K, p)   second moment of each coordinate in subspace k
 
-In a text each token has its own N_k and m, (B, N, K, 1) and (B, N, K, p), by departure (6).
+In a text each token has its own N_k and m, (B, N, K, 1) and (B, N, K, p), see (6) below.
 
 The outputs are those of the authors' code (github.com/RobinWu218/ToST). Where their code departs
 from (a) to (c), so does ours. The numbers of the departures stand beside the lines below:
   (1) Pi compares shares. The share of a token in a coordinate is its energy there, divided by the
       energy of all tokens there. A learned temp_k takes the place of 1 / (2 eta). In a text a
       learned bias b of each head and position is added to the shares.
-  (2) f'(m) = 1 / (1 + m), so d / eps^2 = 1. A longer U makes m larger instead.
-  (3) The map back to width d is a free matrix W instead of the U_k. It absorbs tau / N too, which
-      in a text would be another number for each token, tau / t.
-  (4) U is not orthogonal. U_k has only p of d columns, by default d / K. `bias=True` adds a bias.
+  (2) f'(m) = 1 / (1 + m), so d / eps^2 = 1. Larger numbers in U make m larger instead.
+  (3) The map back to width d is a free matrix W instead of the U_k. It absorbs tau / N too. In a
+      text this would be tau / t, another number for each token, and is left out.
+  (4) U is not orthogonal. U_k has p columns, by default d / K, and not d; so R_var is no bound of
+      R^c any more. `bias=True` adds a bias.
   (5) Pi depends on Z. The step (b) holds Pi fixed, but training differentiates it too.
-  (6) In a text, all sums over tokens are, for token t, sums over the tokens 1 .. t.
-  (7) A LayerNorm comes before each half of a layer. Behind each half, a learned number gamma
-      scales each coordinate.
+  (6) In a text, every sum over tokens is for token t a sum over the tokens 1 .. t. So the
+      memberships Pi_t do not change when later tokens come.
+  (7) A LayerNorm comes before each half of a layer. After each half, every coordinate is multiplied
+      by a learned number of its own, gamma.
   (8) The second half of a layer is GPT-2's MLP, not a sparse code.
   (9) Pictures are read out by two layers in which a class token attends to all tokens, by ordinary
       attention.
@@ -70,13 +73,13 @@ class ToSTConfig:
     n_head: int = 12                # attention heads, one subspace each
     n_embd: int = 768               # width of a token
     head_dim: int = 0               # dimension of a subspace; 0 means n_embd / n_head
-    layer_scale: float = 1e-5       # first value of gamma; pictures, 12 layers: the authors have 1
+    layer_scale: float = 1e-5       # gamma at the start; the authors' 12 layers of pictures: 1.0
     bias: bool = False              # text: biases in all maps and norms; pictures: a bias in U too
     dropout: float = 0.0            # on embeddings, on f'(m) and on what each half of a layer adds
     block_size: int = 1024          # text: longest sequence of tokens
     vocab_size: int = 50257         # text: number of different tokens
     image_size: int | tuple = 0     # pictures: pixels, or (height, width); 0 reads text
-    patch_size: int | tuple = 16    # pictures: pixels of a side of a patch, a power of two
+    patch_size: int | tuple = 16    # pictures: pixels of a side of a patch: 2, 4, 8, 16 or 32
     channels: int = 3               # pictures: 3 for colour, 1 for grey
     num_classes: int = 1000         # pictures: number of classes
     label_smoothing: float = 0.0    # pictures: share of the target spread over all classes
@@ -96,9 +99,9 @@ class ToSTConfig:
 def sum_of_tokens(x, is_causal):
     """The sum of x (B, N, ..) over all tokens, (B, 1, ..).
 
-    In a text (is_causal) each token t has its own sum, over the tokens 1 .. t: (B, N, ..). While
-    text is generated, x has the newest token alone, and engine/generate.py puts a function in the
-    place of this one that also adds what earlier tokens had in the same call of the same layer.
+    In a text (is_causal) each token t has its own sum, over the tokens 1 .. t: (B, N, ..). A layer
+    calls this three times. While text is generated, x has the newest token alone. Then
+    engine/generate.py puts another function here, which remembers a sum for each of these calls.
     """
     if is_causal:
         return x.cumsum(dim=1)                              # (6): (B, N, ..)
@@ -132,7 +135,7 @@ class TSSA(nn.Module):
         proj = self.U(z)                                    # all U_k^T z side by side: (B, N, K p)
         proj = proj.unflatten(2, (self.K, -1))              # one after the other: (B, N, K, p)
         energy = proj.float().square()                      # (B, N, K, p)
-        Pi = self.memberships(energy)                       # (c), with its gradient (5)
+        Pi = self.memberships(energy)                       # (c), not detached (5): (B, N, K, 1)
 
         # the statistics of (a), in a text those of the tokens 1 .. t for each token t (6)
         N_k = sum_of_tokens(Pi, self.is_causal)             # (B, 1, K, 1); of text (B, N, K, 1)
@@ -152,7 +155,7 @@ class TSSA(nn.Module):
         if self.b is not None:
             B, N, K, head_dim = energy.shape
             b = self.b[:, self.first:self.first + N, 0]     # of these positions: (K, N)
-            scores = scores + head_dim * b.T                # as if b was added to each of p shares
+            scores = scores + head_dim * b.T                # b for each of the p shares (1)
         Pi = (self.temp * scores).softmax(dim=2)            # over the subspaces k, (c): (B, N, K)
         return Pi.unsqueeze(3)
 
@@ -183,7 +186,7 @@ class Layer(nn.Module):
         self.drop = nn.Dropout(c.dropout)
 
     def forward(self, z):
-        z = z + self.drop(self.attn(self.norm1(z)))         # compress, (b), behind a norm (7)
+        z = z + self.drop(self.attn(self.norm1(z)))         # compress, (b), after a norm (7)
         z = z + self.drop(self.mlp(self.norm2(z)))          # an MLP (8)
         return z
 
@@ -318,7 +321,7 @@ class PatchEmbedding(nn.Module):
                 stem.append(nn.GELU())
             inputs = outputs
         self.stem = nn.Sequential(*stem)
-        self.pos = nn.Conv2d(64, c.n_embd, 1)               # from 32 numbers a row, 32 a column
+        self.pos = nn.Conv2d(64, c.n_embd, 1)               # 64: 32 for the row, 32 for the column
         self.drop = nn.Dropout(c.dropout)
 
     def forward(self, x):
@@ -335,8 +338,8 @@ def attention(q, k, v):
     """Each head averages the values v of the tokens, by how similar their k are to q,
     as in model_crate_mae.py.
 
-    q and the result: (B, K, 1, p), of the class token; k and v: (B, K, N + 1, p). While this
-    code is unchanged, engine/fast.py puts a faster function with the same result in its place.
+    q and the result: (B, K, 1, p), of the class token; k and v: (B, K, N + 1, p). If you edit this
+    function, yours runs. If not, engine/fast.py puts a faster one with the same result there.
     """
     scores = q @ k.mT / math.sqrt(q.size(-1))               # (B, K, 1, N + 1)
     weights = scores.softmax(dim=-1)                        # what is taken from each token
@@ -346,7 +349,8 @@ def attention(q, k, v):
 class ClassLayer(nn.Module):
     """The class token, the first of tokens (B, N + 1, d), attends to all of them (9).
 
-    Then an MLP follows, for the class token alone. What happens to the patches is that of XCiT.
+    Then an MLP follows, for the class token alone. The patches change too, in a way that has no
+    reason here but that of XCiT.
     """
 
     def __init__(self, c):
@@ -372,11 +376,12 @@ class ClassLayer(nn.Module):
 
         heads = heads.transpose(1, 2).flatten(2)            # side by side again: (B, 1, K p)
         cls = self.W(heads)                                 # (B, 1, d)
-        update = torch.cat((cls, normed[:, 1:]), dim=1)     # patches add themselves: (B, N + 1, d)
-        z = self.norm2(z + self.gamma * update)             # the tokens from here on, not a branch
+        # a patch adds its own normed values
+        update = torch.cat((cls, normed[:, 1:]), dim=1)     # (B, N + 1, d)
+        z = self.norm2(z + self.gamma * update)             # from here on tokens are normalized
 
-        # The patches double, as in the authors' code. This changes nothing: the next layer begins
-        # with a LayerNorm, and after the last layer only the class token is read.
+        # The patches double. With two layers this changes nothing: the second one reads the patches
+        # only through its norm1, and after it only the class token is read.
         cls = self.mlp(z[:, :1])                            # (B, 1, d)
         update = torch.cat((cls, z[:, 1:]), dim=1)          # (B, N + 1, d)
         return z + update

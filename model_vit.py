@@ -14,8 +14,9 @@ CRATE:
     git diff --no-index model_vit.py model_crate.py
 
 CRATE has one projection where ViT has three, and a dictionary of d^2 weights without a skip where
-ViT has the MLP. The rest of the difference is not the idea: CRATE reads text too, and the two
-follow their authors in patch map, dropout, first weights, eps, and the tokens of `pool='mean'`.
+ViT has the MLP. The rest of the difference is not the idea: CRATE reads text too, and from the
+released codes come other patch maps, dropout, initial weights and eps, and that `pool='mean'` is
+over the patches here, over all tokens there.
 
     paper     code               meaning
     N         N                  tokens of a picture: its class token and its patches
@@ -25,12 +26,11 @@ follow their authors in patch map, dropout, first weights, eps, and the tokens o
     L         n_layer            number of layers
     z         z  (B, N, d)       a batch of tokens, one per row
 
-The outputs are those of the ViT in the authors' CRATE code, which is timm's:
+The outputs are those of the ViT in the code of CRATE's authors, who use timm:
   * GELU is exact, LayerNorms have eps 1e-6, and all linear maps have biases.
   * The classifier reads the class token after the last LayerNorm (`pool='cls'`), or the LayerNorm
-    of the mean of the patches (`pool='mean'`), as the authors train it. Their code was written for
-    an older timm. With timm 1.0.9 it applies this LayerNorm twice, so outputs of such networks need
-    `final_norms=2`.
+    of the mean of the patches (`pool='mean'`), as they train it. With timm 1.0.9, which is newer
+    than their code, `pool='mean'` applies this LayerNorm twice; `final_norms=2` does so too.
 """
 import math
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class ViTConfig:
     num_classes: int = 1000         # number of classes
     pool: str = 'mean'              # classify 'cls', the class token, or 'mean' of the patches
     label_smoothing: float = 0.0    # share of the target spread over all classes
-    final_norms: int = 1            # how often the last LayerNorm is applied, see above
+    final_norms: int = 1            # how often the last LayerNorm is applied; 2 as with timm 1.0.9
 
     task = 'image'
 
@@ -65,8 +65,8 @@ class ViTConfig:
 def attention(q, k, v, dropout_p=0.0):
     """Each head averages the values v of the tokens, by how similar their q and k are.
 
-    q, k, v and the result: (B, K, N, p). While this code is unchanged, engine/fast.py puts a faster
-    function with the same result in its place.
+    q, k, v and the result: (B, K, N, p). If you edit this function, yours runs. If not,
+    engine/fast.py puts a faster one with the same result in its place.
     """
     scores = q @ k.mT / math.sqrt(q.size(-1))               # of all pairs of tokens: (B, K, N, N)
     weights = scores.softmax(dim=-1)                        # row n: what token n takes from each
@@ -86,12 +86,13 @@ class MHSA(nn.Module):
 
     def forward(self, z):
         qkv = self.QKV(z).chunk(3, dim=2)                   # query, key, value: (B, N, d) each
-        q, k, v = [x.unflatten(2, (self.K, -1)).transpose(1, 2) for x in qkv]   # (B, K, N, p) each
+        # cut into heads, and heads first: (B, K, N, p) each
+        q, k, v = [x.unflatten(2, (self.K, -1)).transpose(1, 2) for x in qkv]
 
         dropout = self.dropout if self.training else 0.0
         heads = attention(q, k, v, dropout_p=dropout)       # (B, K, N, p)
 
-        heads = heads.transpose(1, 2).flatten(2)            # side by side again: (B, N, d)
+        heads = heads.transpose(1, 2).flatten(2)            # heads in a row again: (B, N, d)
         return self.W(heads)                                # (B, N, d)
 
 
@@ -226,8 +227,9 @@ class Classifier(nn.Module):
 # ---- helpers ------------------------------------------------------------------------------------
 
 def initialize(model):
-    """As in timm. Linear maps and positions are normal with a deviation of 0.02, and biases are 0.
-    The class token has a deviation of 1e-6. The patch map starts as PyTorch makes it.
+    """As in timm. Linear maps and positions have a standard deviation of 0.02 (they are cut off at
+    -2 and 2, which happens to none), and biases are 0. That of the class token is 1e-6. The patch
+    map starts as PyTorch makes it.
     """
     for module in model.modules():
         if isinstance(module, nn.Linear):

@@ -5,19 +5,20 @@
 
 Most patches of a picture are hidden. The encoder sees the visible patches alone, so it has little
 to compute. Before the decoder, a learned mask token takes the place of each hidden patch. The
-decoder is a smaller stack of the same layers, and predicts the numbers of the hidden patches.
+decoder is a smaller stack of the same layers, and predicts the pixels of the hidden patches.
 
 This file has the order and the names of model_crate_mae.py, so that their difference shows the idea
 of CRATE-MAE:
 
     git diff --no-index model_vit_mae.py model_crate_mae.py
 
-CRATE-MAE has other layers: those of its decoder have steps with the opposite sign. Its encoder sees
-mask tokens too, and its decoder has the same width. The rest is not the idea: the two follow their
-authors in eps, biases, and the tokens of `pool='mean'`.
+CRATE-MAE has other layers, and those of its decoder are to undo those of its encoder. Its encoder
+sees mask tokens too, and its decoder has the width of its encoder. The rest of the difference is
+not the idea: from the released codes come other eps and biases, and that `pool='mean'` is over the
+patches here, over all tokens there.
 
     letter  code               meaning
-    N       N                  patches of a picture
+    N       N                  patches of a picture, without the class token
     n                          patches that are visible; with the class token there are n + 1 tokens
     P                          numbers in a patch: height x width x channels
     d       n_embd             width of a token in the encoder
@@ -64,8 +65,8 @@ def attention(q, k, v):
     """Each head averages the values v of the tokens, by how similar their q and k are,
     as in model_crate_mae.py.
 
-    q, k, v and the result: (B, K, n + 1, p), in the decoder (B, K, N + 1, p). While this code is
-    unchanged, engine/fast.py puts a faster function with the same result in its place.
+    q, k, v and the result: (B, K, n + 1, p), in the decoder (B, K, N + 1, p). If you edit this
+    function, yours runs. If not, engine/fast.py puts a faster one with the same result there.
     """
     scores = q @ k.mT / math.sqrt(q.size(-1))               # of all pairs: (B, K, n + 1, n + 1)
     weights = scores.softmax(dim=-1)                        # row i: what token i takes from each
@@ -83,11 +84,12 @@ class MHSA(nn.Module):
 
     def forward(self, z):
         qkv = self.QKV(z).chunk(3, dim=2)                   # query, key, value: (B, n + 1, d) each
+        # cut into heads, and heads first: (B, K, n + 1, p) each
         q, k, v = [x.unflatten(2, (self.K, -1)).transpose(1, 2) for x in qkv]
 
         heads = attention(q, k, v)                          # (B, K, n + 1, p), as q, k and v
 
-        heads = heads.transpose(1, 2).flatten(2)            # side by side again: (B, n + 1, d)
+        heads = heads.transpose(1, 2).flatten(2)            # heads in a row again: (B, n + 1, d)
         return self.W(heads)                                # (B, n + 1, d)
 
 
@@ -123,7 +125,7 @@ class Layer(nn.Module):
 class ViTMAE(nn.Module):
     """model(x) or model(x, noise) -> (predicted patches (B, N, P), loss)."""
 
-    # for engine/trained.py: the classifier that can start from this encoder, and its settings
+    # for engine/trained.py: the classifier that can start from this encoder, and settings to change
     classifier = ('vit', {})
 
     def __init__(self, config):
@@ -162,7 +164,7 @@ class ViTMAE(nn.Module):
     def visible(self, noise):
         """Random numbers (B, N) -> the places of the visible patches, int64 (B, n).
 
-        `hide` tells the same choice as a mask.
+        `hide` makes the same choice, in the form of a mask: both sort alike.
         """
         order = noise.argsort(dim=1, stable=True)           # the patches by increasing number
         return order[:, :n_visible(noise.size(1), self.config.mask_ratio)]
@@ -210,7 +212,8 @@ class ViTMAE(nn.Module):
         return self.norm(z)
 
     def features(self, x):
-        """Pictures (B, C, H, W) with nothing hidden -> what a classifier would see (B, d)."""
+        """Pictures (B, C, H, W) with nothing hidden -> what a classifier would see (B, d). As in
+        the classifiers, the norm comes after the mean."""
         z = self.embed(x)                                   # (B, N + 1, d)
         z = self.layers(z)                                  # (B, N + 1, d)
         z = z[:, 0] if self.config.pool == 'cls' else z[:, 1:].mean(dim=1)

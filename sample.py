@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import engine  # before torch
 import torch
 
-from engine import plots, settings
+from engine import figures, plots, settings
 from engine.device import autocast, choose_device, choose_dtype
 from engine.generate import stream
 from engine.networks import grid, kind_of
@@ -116,7 +116,7 @@ def look_at_pictures(c, run, model):
     if not c.image:
         raise Mistake('this network looks at pictures: give --image=PATH of a picture, a folder or a prepared dataset')
     if out:
-        plots.check_free(out, c.overwrite or not c.out)
+        figures.check_free(out, c.overwrite or not c.out)
     drawn, channels = [], getattr(model.config, 'channels', 3)
     for name, picture, own in labelled_pictures_of(c.image, c.num_samples, c.seed, channels):
         said, panels = look(seen(picture, model, run), name, own, run, model)

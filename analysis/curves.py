@@ -4,7 +4,7 @@ analyze.py that reads logs alone.
 from dataclasses import dataclass
 
 from analysis.panels import say_table
-from engine import plots
+from engine import figures, plots
 from engine.checkpoint import read_log
 from engine.settings import Mistake, check, split
 
@@ -23,7 +23,7 @@ def main(words):
     c = CurvesConfig(**check(typed, CurvesConfig))
     if not folders:
         raise Mistake('name the directories of runs, such as: python analyze.py curves out/mssa out/gpt2')
-    plots.check_free(c.out, c.overwrite or c.out == CurvesConfig.out)
+    figures.check_free(c.out, c.overwrite or c.out == CurvesConfig.out)
     runs = {folder: read_log(folder) for folder in folders}
     said = []
     for folder, rows in runs.items():
@@ -34,7 +34,7 @@ def main(words):
         said.append((folder, f'{last["loss"]:.4f}', last['step'], float(last['seen']), f'{last["seconds"]:.0f}',
                      f'{best["loss"]:.4f}', best['step']))
     say_table(('validation loss', 'last', 'at step', 'seen', 'seconds', 'best', 'at step'), said)
-    names = plots.told_apart(runs)
+    names = figures.told_apart(runs)
     figure, axes = plots.pyplot().subplots(2, 3, figsize=(13, 8), sharey=True, sharex='col', layout='constrained')
     for row, kind, name, marker in zip(axes, ('train', 'val'), ('training loss', 'validation loss'), ('', '.')):
         for axis, k in zip(row, AXES):
@@ -43,7 +43,7 @@ def main(words):
                 axis.plot(*zip(*points), label=names[folder], linewidth=1, marker=marker)
             axis.set(xlabel=AXES[k], ylabel=name, xscale='symlog' if c.log else 'linear')
             axis.label_outer()
-    plots.plain_numbers(*axes.flat)
+    figures.plain_numbers(*axes.flat)
     figure.legend(*axes[1, 0].get_legend_handles_labels(), loc='outside lower center', ncols=4)
     plots.save_picture(c.out, figure)
     print(f'{c.out}: {len(runs)} runs')

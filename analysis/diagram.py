@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine import plots
+from engine import figures, plots
 from engine.settings import check, collect
 from model_crate import ISTA, CRATEConfig, attention
 
@@ -24,7 +24,7 @@ class DiagramConfig:
 
 def main(words):
     c = DiagramConfig(**check(collect(words), DiagramConfig))
-    plots.check_free(c.out, c.overwrite or c.out == DiagramConfig.out)
+    figures.check_free(c.out, c.overwrite or c.out == DiagramConfig.out)
     plots.save_picture(c.out, draw())
     print(f'{c.out}: a layer of CRATE, and a block of ViT')
 

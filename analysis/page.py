@@ -16,7 +16,7 @@ import torch
 
 from analysis.samples import SubjectsConfig, pictures, pixels, started, subjects, texts
 from engine.checkpoint import write_file
-from engine.plots import check_free
+from engine.figures import check_free
 from engine.settings import Mistake
 from engine.trained import from_command_line
 from tasks.augment import denormalize

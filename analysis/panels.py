@@ -2,7 +2,7 @@
 with."""
 import numpy as np
 
-from engine import plots
+from engine import figures, plots
 
 MARKERS = 'osD^vPX'  # as many as colours
 STYLES = ':', '-.', (0, (6, 2)), (0, (1, 4)), (0, (8, 2, 1, 2, 1, 2))  # of lines to compare with
@@ -59,7 +59,7 @@ def lines(axis, rows, name, x, y, **labels):
         axis.plot(*zip(*points), marker=marker, markersize=4, label=value)
     axis.set(**{'xlabel': x, 'ylabel': y} | labels)
     axis.legend(fontsize='x-small')
-    plots.plain_numbers(axis)
+    figures.plain_numbers(axis)
 
 
 def picture_grid(side, left, above):

@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from analysis import layers
 from analysis.theory import Shared
-from engine import networks, plots
+from engine import figures, networks
 from engine.device import choose_device
 from engine.settings import Mistake, check_ranges
 from engine.trained import heading, load_model, open_run
@@ -60,7 +60,7 @@ def subjects(c, run, changes, command):
     with them get also one with random weights for each different config."""
     device, found, firsts = choose_device(c.device), [], {}
     paths = dict.fromkeys((c.ckpt, *filter(None, c.beside.split(','))))
-    for path, label in plots.told_apart(paths).items():
+    for path, label in figures.told_apart(paths).items():
         held, own = (run, changes) if path == c.ckpt else (open_run(path), {})
         model = load_model(held, new_head='headless' in held, **own).to(device)
         print(heading(path, held, model))

@@ -8,7 +8,7 @@ import torch
 
 from analysis.panels import picture_grid
 from analysis.theory import Shared
-from engine import networks, plots
+from engine import figures, networks, plots
 from engine.settings import TYPED, check, collect, filled, show
 from tasks import AugmentConfig, views as crops
 from tasks.augment import draws_needed, eval_pictures, place_columns, train_pictures, visible
@@ -39,7 +39,7 @@ def read(words):
 
 def main(words):
     s, c = read(words)
-    plots.check_free(s.out, s.overwrite or s.out == SheetConfig.out)
+    figures.check_free(s.out, s.overwrite or s.out == SheetConfig.out)
     views, classes = draw(s, c)
     figure, axes = picture_grid(1.1, [name[:20] for name in classes], list(views))
     for column, view in zip(axes.T, views.values()):

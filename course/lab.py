@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from analysis import layers  # noqa: E402  (from the project, which is above)
 from analysis.measures import noisy_mixture  # noqa: E402
-from engine import networks, plots, trained  # noqa: E402
+from engine import figures, networks, trained  # noqa: E402
 from engine.checkpoint import read_log  # noqa: E402
 from engine.plots import pyplot  # noqa: E402
 from tasks import augment, find_data, pictures  # noqa: E402
@@ -114,7 +114,7 @@ def draw(path, x, y, curves, **axes):
         where, values = values if isinstance(values, tuple) else (range(len(values)), values)
         axis.plot(where, [float(v) for v in values], label=name)
     axis.set(xlabel=x, ylabel=y, **axes)
-    plots.plain_numbers(axis)
+    figures.plain_numbers(axis)
     axis.legend()
     figure.savefig(path)
     print(f'  {path}')

@@ -5,7 +5,7 @@ looks at other tokens by a function of its file, `attention` or ToST's `sum_of_t
 cache is in use, functions of this file stand in their place, which remember the tokens so far.
 
 A layer of one's own may look at other tokens in another way, or depend on positions. Then a cache
-would be wrong, which `is_right` notices, and the sequence is read from its beginning for each new
+would be wrong, which `agrees` notices, and the sequence is read from its beginning for each new
 token. A module that depends on positions, but has an attribute `first`, is told the position of the
 first token in it.
 """
@@ -55,9 +55,11 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
 
     was_training = model.training
     model.eval()
+    few = idx[:1, -1:].repeat(1, min(4, block_size))    # one token, several times
+    in_parts = has_parts(model) and agrees(model, few)
     cache = None
-    if use_cache and can_have_cache(model):
-        if is_right(Cache(model), model, idx):
+    if use_cache and in_parts and block_size > 1 and functions_over_tokens(model):
+        if agrees(model, few, Cache(model)):
             cache = Cache(model)
         else:
             warnings.warn('a cache would change what this network says, so it reads the text again '
@@ -67,7 +69,11 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
         if idx.size(1) > block_size:
             # from now on each token changes all positions, so nothing of the past stays valid
             cache = None
-        logits = next_logits(model, idx[:, -block_size:], cache)        # (B, vocab_size)
+        x = idx[:, -block_size:]
+        if in_parts:
+            logits = next_logits(model, x, cache)                       # (B, vocab_size)
+        else:
+            logits = model(x)[0][:, -1]
 
         new = pick(logits.float(), temperature, top_k, top_p)           # (B, 1)
         if stop_token is not None:
@@ -95,7 +101,7 @@ class Cache:
         self.modules = [module for module in model.modules() if hasattr(module, 'first')]
         self.n_tokens = 0   # how many it has read
         self.number = 0     # of the next call in this pass
-        self.kept = {}      # {number of a call: its tensors}
+        self.tensors = {}      # {number of a call: its tensors}
 
     @contextmanager
     def in_use(self):
@@ -105,8 +111,8 @@ class Cache:
         for module in self.modules:
             module.first = self.n_tokens
         for file, name, function in self.functions:
-            with_past = self.attention if name == 'attention' else self.sum
-            setattr(file, name, partial(with_past, function))
+            method = self.attend if name == 'attention' else self.sum
+            setattr(file, name, partial(method, function))
         try:
             yield
         finally:
@@ -115,16 +121,16 @@ class Cache:
             for module in self.modules:
                 module.first = 0
 
-    def attention(self, plain, q, k, v, **settings):
+    def attend(self, plain, q, k, v, **settings):
         """The plain attention of new tokens to all tokens so far. q, k, v: (B, K, N, p)."""
-        tensors = [k] if k is v else [k, v]  # those of MSSA are one tensor, which is kept once
+        new = [k] if k is v else [k, v]  # those of MSSA are one tensor, which is kept once
         end = self.n_tokens + k.size(2)
-        if self.number not in self.kept:
-            self.kept[self.number] = [
-                t.new_empty(*t.shape[:2], self.block_size, t.size(3)) for t in tensors]
-        buffers = self.kept[self.number]
+        if self.number not in self.tensors:
+            shape = *k.shape[:2], self.block_size, k.size(3)
+            self.tensors[self.number] = [t.new_empty(shape) for t in new]
+        buffers = self.tensors[self.number]
         self.number += 1
-        for buffer, t in zip(buffers, tensors):
+        for buffer, t in zip(buffers, new):
             buffer[:, :, self.n_tokens:end] = t
         k = buffers[0][:, :, :end]
         v = buffers[-1][:, :, :end]
@@ -135,9 +141,9 @@ class Cache:
     def sum(self, plain, x, is_causal):
         """The plain sums over the new tokens, and all tokens before them. x: (B, N, ..)."""
         sums = plain(x, is_causal)
-        if self.number in self.kept:
-            sums = sums + self.kept[self.number]
-        self.kept[self.number] = sums[:, -1:].clone()
+        if self.number in self.tensors:
+            sums = sums + self.tensors[self.number]
+        self.tensors[self.number] = sums[:, -1:].clone()
         self.number += 1
         return sums
 
@@ -155,31 +161,18 @@ def functions_over_tokens(model):
     return functions
 
 
-def can_have_cache(model):
-    """Whether a network has the parts that a cache needs."""
-    has_parts = all(hasattr(model, part) for part in ('embed', 'layers', 'read'))
-    return has_parts and model.config.block_size > 1 and len(functions_over_tokens(model)) > 0
+# ---- the logits of the next token ---------------------------------------------------------------
 
-
-def is_right(cache, model, idx):
-    """Whether a network says with a new cache what it says without one. idx: tokens (B, N)."""
-    few = idx[:1, -1:].repeat(1, min(4, cache.block_size))              # one token, several times
-    with torch.autocast(idx.device.type, enabled=False):
-        without = next_logits(model, few)
-        try:
-            next_logits(model, few[:, :-1], cache)
-            with_cache = next_logits(model, few, cache)
-        except Exception:  # a layer that cannot do with the newest token alone
-            return False
-    return (with_cache - without).norm() <= 0.05 * without.norm()
+def has_parts(model):
+    return all(hasattr(model, part) for part in ('embed', 'layers', 'read'))
 
 
 def next_logits(model, x, cache=None):
-    """Logits (B, vocab_size) after the last of the tokens x (B, N). With a cache, only those tokens
-    are computed that it does not know yet."""
-    if not hasattr(model, 'read'):
-        logits = model(x)[0]
-        return logits[:, -1]
+    """Logits (B, vocab_size) after the last of the tokens x (B, N), by the parts of a network.
+
+    They are computed for the last token alone, where model(x) computes those of all tokens. With a
+    cache, only the tokens go through the layers that it does not know yet.
+    """
     z = model.embed(x)                                                  # (B, N, d)
     if cache is None:
         z = model.layers(z)
@@ -190,6 +183,20 @@ def next_logits(model, x, cache=None):
         cache.n_tokens = x.size(1)
     logits = model.read(z[:, -1:])[0]                                   # (B, 1, vocab_size)
     return logits[:, 0]
+
+
+def agrees(model, x, cache=None):
+    """Whether the parts of a network say of the tokens x (1, N) what model(x) says; with a new
+    cache, if they get the last token alone."""
+    with torch.autocast(x.device.type, enabled=False):
+        wanted = model(x)[0][:, -1]
+        try:
+            if cache is not None:
+                next_logits(model, x[:, :-1], cache)
+            logits = next_logits(model, x, cache)
+        except Exception:  # such as of a layer that cannot do with one token
+            return False
+    return (logits - wanted).norm() <= 0.05 * wanted.norm()
 
 
 # ---- the next token -----------------------------------------------------------------------------

@@ -62,7 +62,9 @@ class NanoGPT(AoT):
     def generate(self, idx, max_new_tokens, use_cache=False):
         return super().generate(idx, max_new_tokens, use_cache=False)
 
-    def forward(self, x, y):
+    def forward(self, x, y=None):
         z = self.read.norm(self.layers(self.embed(x)))                                  # (B, N, d)
         logits = F.linear(z, self.read.weight)                                          # (B, N, vocab_size)
+        if y is None:
+            return logits, None
         return logits, F.cross_entropy(logits.flatten(0, 1).float(), y.flatten(), ignore_index=-1)

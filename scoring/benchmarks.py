@@ -47,7 +47,7 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
-from engine.plots import check_free
+from engine.figures import check_free
 from engine.settings import Mistake, check_choice
 
 # benchmark: the script in prepare/ that writes it to a data_dir

@@ -1,7 +1,7 @@
 """Which classes a classifier takes for which: counted, named, drawn."""
 import numpy as np
 
-from engine import plots
+from engine import figures, plots
 from tasks.imagenet import readable
 
 MOST_NAMED = 40    # classes in a picture whose names can be read
@@ -19,7 +19,7 @@ def report(labels, guesses, classes, picture):
         count, of = wrong[own, other], counts[own].sum()
         print(f'{names[own]} is taken for {names[other]}: {count:,} of {of:,} ({count / of:.1%})')
     rows = [[name, *row] for name, row in zip(names, counts.tolist())]
-    plots.save(picture, drawn(counts, names), ['true class', *names], rows)
+    figures.save(picture, drawn(counts, names), ['true class', *names], rows)
 
 
 def drawn(counts, names):

@@ -5,7 +5,7 @@ zero has error 1 on average."""
 import torch
 from tqdm import tqdm
 
-from engine import plots
+from engine import figures, plots
 
 # ---- estimators: examples X (B, i, d) and Y (B, i) -> predictions at x (B, d), of shape (B,) ------------------------
 
@@ -88,11 +88,11 @@ def draw(found, models, title, table):
     """Write curves to a table and as a picture next to it, with bands of two standard errors: networks
     as solid lines, estimators dashed."""
     figure, axis = plots.pyplot().subplots(figsize=(6.4, 4), layout='constrained')
-    called, rows = plots.told_apart(models), []
+    called, rows = figures.told_apart(models), []
     for name, (mean, error) in found.items():
         line, = axis.plot(mean, '-' if name in models else '--', label=called.get(name, name))
         axis.fill_between(range(len(mean)), mean - 2 * error, mean + 2 * error, color=line.get_color(), alpha=0.2)
         rows += [(name, i, *both) for i, both in enumerate(zip(mean, error))]
     axis.set(xlabel='examples in the prompt', ylabel='squared error, normalized', title=title, ylim=(-0.03, 1.3))
     axis.legend(fontsize='small')
-    plots.save(table.with_suffix('.png'), figure, ['estimator', 'examples', 'error', 'standard_error'], rows)
+    figures.save(table.with_suffix('.png'), figure, ['estimator', 'examples', 'error', 'standard_error'], rows)

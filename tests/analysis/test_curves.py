@@ -5,7 +5,7 @@ import pytest
 from helpers import fails
 
 import analyze
-from engine import plots
+from engine import figures
 
 
 def a_run(folder, losses, per_step=10, splits=('train', 'val')):
@@ -37,7 +37,7 @@ def test_runs_are_read_printed_and_drawn(tmp_path, capsys, undrawn):
 
 def test_legends_name_runs_without_folders_if_that_tells_them_apart():
     def names(*paths):
-        return list(plots.told_apart(paths).values())
+        return list(figures.told_apart(paths).values())
     assert names('/x/out/a', 'out/b', '/tmp/c/', 'out/d/best.safetensors') == ['a', 'b', 'c', 'd'] and names() == []
     assert names('x/a', 'y/a', 'b', 'a/') == ['x/a', 'y/a', 'b', 'a/']
 
