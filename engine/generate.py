@@ -55,15 +55,15 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
 
     was_training = model.training
     model.eval()
-    few = idx[:1, -1:].repeat(1, min(4, block_size))    # one token, several times
-    in_parts = has_parts(model) and agrees(model, few)
+    few = idx[:1, -1:].repeat(1, min(3, block_size))    # one token, several times
     cache = None
-    if use_cache and in_parts and block_size > 1 and functions_over_tokens(model):
+    if use_cache and can_have_cache(model):
         if agrees(model, few, Cache(model)):
             cache = Cache(model)
         else:
             warnings.warn('a cache would change what this network says, so it reads the text again '
                           'for each token; docs/extend.md says why', stacklevel=2)
+    in_parts = cache is not None or has_parts(model) and agrees(model, few)
     finished = torch.zeros_like(idx[:, :1]).bool()
     for _ in range(max_new_tokens):
         if idx.size(1) > block_size:
@@ -159,6 +159,11 @@ def functions_over_tokens(model):
         if hasattr(file, 'sum_of_tokens'):
             functions.append((file, 'sum_of_tokens', file.sum_of_tokens))
     return functions
+
+
+def can_have_cache(model):
+    return (has_parts(model) and model.config.block_size > 1
+            and len(functions_over_tokens(model)) > 0)
 
 
 # ---- the logits of the next token ---------------------------------------------------------------
