@@ -1,7 +1,7 @@
-"""A layer of CRATE beside a block of ViT, and what each step does to tokens: `diagram`, a command of
-analyze.py that needs no trained network.
+"""A layer of CRATE, what each of its steps does to tokens, and a block of ViT. This is `diagram`, a
+command of analyze.py that needs no trained network.
 
-The small pictures are computed by the operators of model_crate.py, on a few made-up tokens.
+The small pictures are computed by `attention` and `ISTA` of model_crate.py, on made-up tokens.
 """
 import math
 from dataclasses import dataclass
@@ -32,10 +32,11 @@ def main(words):
 # ---- what the steps do to tokens ----------------------------------------------------------------
 
 def compress(n=7):
-    """Projections of tokens onto one subspace, before and after MSSA: two tensors (3 n, 2).
+    """Projections onto one subspace of three groups of n tokens, before and after a compression:
+    two tensors (3 n, 2).
 
-    A token keeps its projection, by the skip, and gets the average that `attention` makes. Here the
-    sum is divided by 2, as a LayerNorm would make it smaller.
+    To the projection of a token comes the average that `attention` makes, as in a layer with W =
+    [U_1 .. U_K] and orthogonal subspaces. The sum is divided by 2, so that both have one scale.
     """
     generator = torch.Generator().manual_seed(3)
     angles = torch.arange(3) * 2 * math.pi / 3 + math.pi / 6
@@ -50,8 +51,8 @@ def compress(n=7):
 def sparsify(d=16):
     """The d numbers of a token before and after ISTA: two tensors (d,).
 
-    The dictionary is orthogonal, and step size and threshold are larger than in a network, so that
-    one step is seen.
+    The dictionary is the identity, so that the threshold alone is seen. It is larger than in a
+    network: eta lambda is 0.36 instead of 0.01.
     """
     generator = torch.Generator().manual_seed(5)
     ista = ISTA(CRATEConfig(n_embd=d, n_head=1, eta=0.6, lam=0.6))
@@ -64,9 +65,11 @@ def sparsify(d=16):
 
 # ---- the drawing --------------------------------------------------------------------------------
 
-ABOVE = 4.85                    # heights at which the rows of the two networks stand, in inches
+# All lengths are in inches.
+ABOVE = 4.85                    # heights at which the rows of the two networks stand
 BELOW = 0.95
-HALF = 0.32                     # half the height of a box
+HALF_HEIGHT = 0.32              # of a box
+RADIUS = 0.2                    # of a sum
 STYLE = dict(ha='center', va='center', fontsize=13)
 
 
@@ -91,7 +94,7 @@ def draw():
     draw_title(canvas, 1.9, 'A block of ViT')
     draw_row(canvas, BELOW, 'MHSA', GREY, 'MLP', GREY, second_skip=True)
     canvas.text(3.95, 0.38, 'projections Q, K and V', color=GREY, **STYLE)
-    canvas.text(8.6, 0.38, 'two maps with 8 times the weights of D', color=GREY, **STYLE)
+    canvas.text(8.6, 0.38, 'two maps, together 8 times the weights of D', color=GREY, **STYLE)
     return figure
 
 
@@ -124,15 +127,15 @@ def draw_row(canvas, y, first, first_colour, second, second_colour, second_skip)
 
 
 def draw_box(canvas, x, y, text, colour, half_width):
-    corner = (x - half_width, y - HALF)
-    box = plots.pyplot().Rectangle(corner, 2 * half_width, 2 * HALF, fill=False, linewidth=2,
-                                   edgecolor=colour)
+    corner = (x - half_width, y - HALF_HEIGHT)
+    box = plots.pyplot().Rectangle(corner, 2 * half_width, 2 * HALF_HEIGHT, fill=False,
+                                   linewidth=2, edgecolor=colour)
     canvas.add_patch(box)
     canvas.text(x, y, text, color=colour, weight='bold', **STYLE)
 
 
 def draw_sum(canvas, x, y):
-    canvas.add_patch(plots.pyplot().Circle((x, y), 0.2, fill=False, linewidth=2))
+    canvas.add_patch(plots.pyplot().Circle((x, y), RADIUS, fill=False, linewidth=2))
     canvas.text(x, y, '+', **STYLE)
 
 
@@ -144,15 +147,16 @@ def draw_skip(canvas, start, end, y):
     """The tokens go around a step, from x = start to the sum at x = end."""
     top = y + 0.6
     canvas.plot([start, start, end], [y, top, top], color='black', linewidth=1)
-    canvas.annotate('', (end, y + 0.2), (end, top), arrowprops=dict(arrowstyle='-|>', color='black'))
+    canvas.annotate('', (end, y + RADIUS), (end, top),
+                    arrowprops=dict(arrowstyle='-|>', color='black'))
 
 
 def draw_compression(panel):
     before, after = compress()
     for start, end in zip(before.tolist(), after.tolist()):
-        panel.annotate('', end, start, arrowprops=dict(arrowstyle='->', color=GREY))
-    panel.plot(*before.T.tolist(), 'o', color='#c0c0c0', markersize=6, label='before')
-    panel.plot(*after.T.tolist(), 'o', color=BLUE, markersize=6, label='after')
+        panel.annotate('', xy=end, xytext=start, arrowprops=dict(arrowstyle='->', color=GREY))
+    panel.plot(*before.T.tolist(), 'o', color='#c0c0c0', markersize=6)
+    panel.plot(*after.T.tolist(), 'o', color=BLUE, markersize=6)
     panel.set_aspect('equal', 'datalim')
     panel.axis('off')
 
@@ -160,7 +164,7 @@ def draw_compression(panel):
 def draw_sparsity(panel):
     before, after = sparsify()
     places = range(len(before))
-    panel.bar(places, before.tolist(), color='#c0c0c0', label='before')
-    panel.bar(places, after.tolist(), color=ORANGE, width=0.45, label='after')
+    panel.bar(places, before.tolist(), color='#c0c0c0')
+    panel.bar(places, after.tolist(), color=ORANGE, width=0.45)
     panel.axhline(0, color='black', linewidth=1)
     panel.axis('off')

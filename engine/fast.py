@@ -1,15 +1,15 @@
 """Faster forms of what a network computes.
 
-A model file writes attention out, as a function of the name `attention`. `speed_up` puts the
-function of this file in its place. That happens only if the model file's function is the plain
-form, unchanged: what somebody edits is computed as it stands.
+A model file spells attention out, as a function of the name `attention`. `speed_up` puts the
+function of this file in its place. That happens only if the model file's function is one of the
+plain forms below, unchanged: what somebody edits is computed as it stands.
 
 On a CPU under autocast, `speed_up` also rounds the tokens to the precision of the matrix products
 before the first layer, and they stay in it from layer to layer, because that was measured to be
 faster there. On CUDA and MPS they stay in float32, as in nanoGPT.
 
-In float32 the result is that of the plain form. In bfloat16 or float16 on a CPU it is not the same:
-the fast form rounds in other places. Tests bound the differences of losses and gradients.
+The results are those of the plain forms up to rounding. In bfloat16 and float16 numbers are rounded
+in other places. Tests bound the differences of losses and gradients.
 """
 import math
 import sys
@@ -19,19 +19,23 @@ import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-LONGEST = 512  # tokens up to which the class Products is the faster form
-# 64 MiB in float32. A forward and backward pass of the loss has four such arrays.
+# Up to so many tokens the class Products is used. It is faster with more, too, but needs N x N
+# numbers in memory.
+LONGEST = 512
+# So many logits are in memory at once if the loss is computed in chunks. In float32 they have
+# 64 MiB, and a forward and backward pass of the loss has four such arrays.
 LOGITS_AT_ONCE = 2 ** 24
 
 
 def speed_up(model):
-    """Give a network the fast forms, in place. Returns the network."""
-    for network in model.modules():  # DINO has networks inside
-        model_file = sys.modules[type(network).__module__]
+    """Give a network the fast forms, in place. The fast attention is for all networks of its file.
+    Returns the network."""
+    for module in model.modules():  # the networks inside DINO are among them
+        model_file = sys.modules[type(module).__module__]
         if is_plain(getattr(model_file, 'attention', None)):
             model_file.attention = attention
-        if isinstance(getattr(network, 'embed', None), torch.nn.Module):
-            network.embed.register_forward_hook(in_precision_of_products)
+        if isinstance(getattr(module, 'embed', None), torch.nn.Module):
+            module.embed.register_forward_hook(in_precision_of_products)
     return model
 
 
@@ -65,7 +69,8 @@ def loss_in_chunks(head, z, y, chunk):
     """The loss of head(z, y) for tokens z (B, N, d) and ids y (B, N), computed for `chunk` tokens
     at a time. The loss must be a mean over the tokens whose y is not -1.
 
-    The backward pass computes the logits of each chunk again.
+    The backward pass computes the logits of each chunk again. So the head must not draw random
+    numbers, as dropout does.
     """
     def sum_of_losses(z, y):
         n_counted = (y != -1).sum()
@@ -84,7 +89,7 @@ def loss_in_chunks(head, z, y, chunk):
 # ---- attention ----------------------------------------------------------------------------------
 
 def is_plain(function):
-    """Whether a model file's `attention` computes what the one of this file does. So it is if it is
+    """Whether a model file's `attention` may be replaced by the one of this file. It may if it is
     PyTorch's, or has the code of one of the three plain forms that follow."""
     if function is F.scaled_dot_product_attention:
         return True
@@ -93,11 +98,12 @@ def is_plain(function):
 
 
 def operations(function):
-    """What a Python function does: its code without the first constant, which is its docstring."""
+    """What a Python function does: its defaults, and its code without the first constant, which is
+    its docstring."""
     if not hasattr(function, '__code__'):
         return None
     code = function.__code__
-    return code.co_code, code.co_names, code.co_consts[1:]
+    return function.__defaults__, code.co_code, code.co_names, code.co_consts[1:]
 
 
 def causal_attention(q, k, v, dropout_p=0.0, is_causal=False):
@@ -131,9 +137,9 @@ def attention(q, k, v, dropout_p=0.0, is_causal=False):
     """softmax(q k^T / sqrt(p)) v in the form that is fastest here. q, k, v and the result:
     (B, K, N, p).
 
-    This is PyTorch's fused kernel, except for training in bfloat16 on a CPU. There Products was
-    faster, forward and backward together: 10 times at 64 tokens, 2.9 at 197, 1.8 at 512 and 1.2 at
-    1024. But it keeps N x N weights in memory, so it is used for up to LONGEST tokens only.
+    This is PyTorch's fused kernel, except for training in bfloat16 on a CPU without dropout. There
+    Products was faster than the kernel, forward and backward together: 10 times at 64 tokens, 2.9
+    at 197, 1.8 at 512 and 1.2 at 1024. It is used for up to LONGEST tokens.
     """
     trains_on_cpu = q.device.type == 'cpu' and q.dtype == torch.bfloat16 and q.requires_grad
     if not trains_on_cpu or dropout_p or q.size(2) > LONGEST:
@@ -161,7 +167,7 @@ class Products(torch.autograd.Function):
         if ctx.is_one_tensor:
             k = q
             v = q
-        mask = q.new_zeros(())
+        mask = q.new_zeros(())                                          # none
         if is_causal:
             N = q.size(1)
             mask = q.new_full((N, N), -torch.inf).triu(1)
@@ -177,7 +183,7 @@ class Products(torch.autograd.Function):
         dv = P.mT @ g                                                   # (n, N, p)
         scaled_q = q * ctx.scale
         if ctx.is_one_tensor:
-            total = dv.baddbmm_(dS, scaled_q).baddbmm_(dS.mT, scaled_q)
+            total = dv.baddbmm_(dS, scaled_q).baddbmm_(dS.mT, scaled_q)     # dv + dq + dk
             return total, None, None, None
         dq = dS @ (k * ctx.scale)
         dk = dS.mT @ scaled_q

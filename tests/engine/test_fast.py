@@ -62,7 +62,8 @@ def test_the_fast_form_takes_the_place_of_a_plain_one(file):
 
 IMPORTS = 'import math\nimport torch\nimport torch.nn.functional as F\n'
 EDITS = [('dim=-1', 'dim=-2'), ('diagonal=1', 'diagonal=2'), ('F.dropout', 'F.alpha_dropout'), ('-math.inf', '-math.e'),
-         ('math.sqrt(q.size(-1))', 'q.size(-1)'), ('weights @ v', 'weights @ v + v'), ('if is_causal:', 'if not is_causal:')]
+         ('math.sqrt(q.size(-1))', 'q.size(-1)'), ('weights @ v', 'weights @ v + v'),
+         ('dropout_p=0.0', 'dropout_p=0.1'), ('if is_causal:', 'if not is_causal:')]
 
 
 @pytest.mark.parametrize('old, new', EDITS)

@@ -1,4 +1,5 @@
 """Generation: the cache changes nothing, greedy is argmax, top-k and top-p keep what they say."""
+import gc
 import warnings
 
 import pytest
@@ -6,7 +7,8 @@ import torch
 from helpers import CAUSAL, text_network, tokens, loud
 
 import model_aot
-from engine.generate import Cache, generate, next_logits, pick
+import model_tost
+from engine.generate import Cache, generate, next_logits, pick, stream
 from engine.settings import Mistake
 
 
@@ -66,6 +68,31 @@ class TurnedFromFirst(model_aot.MSSA):
         return super().forward(turn_by_position(z, self.first))
 
 
+class TurnedScores(torch.nn.Module):
+    """Rotary embeddings of queries and keys, in a network without other positions."""
+
+    def __init__(self, c):
+        super().__init__()
+        self.U, self.K = torch.nn.Linear(c.n_embd, c.n_embd), c.n_head
+
+    def forward(self, z):
+        w = self.U(z)
+        q, k, v = (t.unflatten(2, (self.K, -1)).transpose(1, 2)
+                   for t in (turn_by_position(w), turn_by_position(w), w))
+        return model_aot.attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+
+
+def test_positions_in_the_scores_alone_are_noticed(recwarn):
+    model = text_network('aot')
+    for layer in model.layers:
+        layer.attn = TurnedScores(model.config)
+    loud(model)
+    torch.nn.init.zeros_(model.embed.pos_emb.weight)
+    lengths = lengths_read(model)
+    model.generate(tokens(2, 7), 3)
+    assert lengths[-1] == 9 and len(recwarn) == 1
+
+
 class BesideTheLast(model_aot.MSSA):
     """A token sees the one before it by another way than attention."""
 
@@ -107,6 +134,29 @@ def test_a_layer_of_ones_own_gets_no_wrong_cache(operator, has_cache, recwarn):
     a = model.generate(x, 6, temperature=0)
     assert lengths[-1] == (1 if has_cache else 12) and len(recwarn) == (0 if has_cache else 1)
     assert torch.equal(a, model.generate(x, 6, temperature=0, use_cache=False))
+
+
+@pytest.mark.parametrize('decay', [1.0, 0.99])
+def test_a_sum_that_was_edited_gets_no_cache(decay, monkeypatch):
+    def decaying(x, is_causal):
+        sums = [x[:, 0]]
+        for t in range(1, x.size(1)):
+            sums.append(decay * sums[-1] + x[:, t])
+        return torch.stack(sums, 1)
+    monkeypatch.setattr(model_tost, 'sum_of_tokens', decaying)
+    model, x = loud(text_network('tost', layer_scale=1.0)), tokens(2, 7)
+    lengths = lengths_read(model)
+    model.generate(x, 3, temperature=0)
+    assert lengths[-3:] == [7, 8, 9]
+
+
+def test_a_text_that_is_broken_off_leaves_the_model_as_it_was():
+    model = text_network('aot', dropout=0.5).train()
+    for _ in stream(model, tokens(1, 5), 4):
+        assert not model.training
+        break
+    gc.collect()
+    assert model.training
 
 
 def test_an_attention_that_was_edited_gets_no_cache(monkeypatch):
