@@ -1,4 +1,7 @@
-"""What others compute, written plainly, to measure speed against. Weights and results are those of our networks."""
+"""What others compute, written plainly, to measure speed against.
+
+Weights and results are those of our networks.
+"""
 import torch.nn.functional as F
 
 from model_aot import MHSA, AoT, AoTConfig
@@ -6,26 +9,38 @@ from model_crate import CRATE, ISTA, MSSA, CRATEConfig
 
 from engine.settings import Mistake
 
-# ---- CRATE as its authors' code computes it (github.com/Ma-Lab-Berkeley/CRATE) --------------------------------------
+# ---- CRATE as its authors' code computes it (github.com/Ma-Lab-Berkeley/CRATE) ------------------
 
 
 class ReleasedMSSA(MSSA):
     """MSSA as a product, a scale, a softmax and a product, each an operation of its own."""
 
     def forward(self, z):
-        w = self.U(z).unflatten(-1, (self.K, -1)).transpose(1, 2)                       # (B, K, N, p)
-        a = self.drop((w @ w.mT * w.size(-1) ** -0.5).softmax(-1))                      # (B, K, N, N)
-        h = (a @ w).transpose(1, 2).flatten(2)                                          # (B, N, K p)
-        return h if self.W is None else self.drop(self.W(h))                            # (B, N, d)
+        proj = self.U(z)                                    # (B, N, K p)
+        proj = proj.unflatten(2, (self.K, -1))              # (B, N, K, p)
+        proj = proj.transpose(1, 2)                         # heads first: (B, K, N, p)
+
+        scores = proj @ proj.mT                             # (B, K, N, N)
+        scores = scores * proj.size(-1) ** -0.5
+        weights = self.drop(scores.softmax(dim=-1))
+        ssa = weights @ proj                                # (B, K, N, p)
+
+        ssa = ssa.transpose(1, 2).flatten(2)                # heads in a row again: (B, N, K p)
+        if self.W is None:                                  # one full head
+            return ssa
+        return self.drop(self.W(ssa))                       # (B, N, d)
 
 
 class ReleasedISTA(ISTA):
-    """ISTA with D^* D z and D^* z apart: three products with D where two are enough."""
+    """ISTA with D^T D z and D^T z apart: three products with D where two are enough."""
 
     def forward(self, z):
-        a = F.linear(F.linear(z, self.D), self.D.T)                                     # D^* D z: (B, N, d)
-        b = F.linear(z, self.D.T)                                                       # D^* z: (B, N, d)
-        return F.relu(z + (self.eta * (b - a) - self.eta * self.lam))
+        code = F.linear(z, self.D)                          # D z: (B, N, d)
+        code = F.linear(code, self.D.T)                     # D^T D z: (B, N, d)
+        target = F.linear(z, self.D.T)                      # D^T z: (B, N, d)
+        step = self.eta * (target - code)
+        threshold = self.eta * self.lam
+        return F.relu(z + (step - threshold))               # their order: float sums depend on it
 
 
 class ReleasedCRATE(CRATE):
@@ -38,33 +53,41 @@ class ReleasedCRATE(CRATE):
             layer.ista.__class__ = ReleasedISTA
 
 
-# ---- GPT-2 as nanoGPT computes it (github.com/karpathy/nanoGPT) -----------------------------------------------------
+# ---- GPT-2 as nanoGPT computes it (github.com/karpathy/nanoGPT) ---------------------------------
 
 class FusedMHSA(MHSA):
     """Attention by PyTorch's fused kernel alone."""
 
     def forward(self, z):
-        q, k, v = self.QKV(z).unflatten(-1, (3, self.K, -1)).permute(2, 0, 3, 1, 4)     # each (B, K, N, p)
-        h = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.W(h.transpose(1, 2).flatten(2))                                     # (B, N, d)
+        qkv = self.QKV(z)                                   # (B, N, 3 K p)
+        qkv = qkv.unflatten(2, (3, self.K, -1))             # (B, N, 3, K, p)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)                # (B, K, N, p) each
+        heads = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        heads = heads.transpose(1, 2).flatten(2)            # heads in a row again: (B, N, K p)
+        return self.W(heads)                                # (B, N, d)
 
 
 class NanoGPT(AoT):
-    """GPT-2 with all logits at once, in float32 for the loss. It writes without a cache of the past."""
+    """GPT-2 with all logits at once, in float32 for the loss. It writes without a cache."""
 
     def __init__(self, config):
-        if not (isinstance(config, AoTConfig) and config.attn == 'mhsa' and config.mlp):
+        is_gpt2 = isinstance(config, AoTConfig) and config.attn == 'mhsa' and config.mlp
+        if not is_gpt2:
             raise Mistake("nanoGPT's way is written for GPT-2; name another row")
         super().__init__(config)
         for layer in self.layers:
             layer.attn.__class__ = FusedMHSA
 
     def generate(self, idx, max_new_tokens, use_cache=False):
+        """As of AoT, but never with a cache, whatever use_cache says."""
         return super().generate(idx, max_new_tokens, use_cache=False)
 
     def forward(self, x, y=None):
-        z = self.read.norm(self.layers(self.embed(x)))                                  # (B, N, d)
-        logits = F.linear(z, self.read.weight)                                          # (B, N, vocab_size)
-        if y is None:
-            return logits, None
-        return logits, F.cross_entropy(logits.flatten(0, 1).float(), y.flatten(), ignore_index=-1)
+        z = self.embed(x)                                   # (B, N, d)
+        z = self.layers(z)
+        z = self.read.norm(z)
+        logits = F.linear(z, self.read.weight)              # (B, N, vocab_size)
+        loss = None
+        if y is not None:
+            loss = F.cross_entropy(logits.flatten(0, 1).float(), y.flatten(), ignore_index=-1)
+        return logits, loss
