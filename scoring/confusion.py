@@ -9,33 +9,57 @@ MOST_WRITTEN = 15  # classes in a picture whose counts can be read
 
 
 def report(labels, guesses, classes, picture):
-    """Print the five most frequent confusions; write the table and the picture of all. Of each picture its class and
-    the one that it is taken for, by number."""
-    names, n = [readable(name) for name in classes], len(classes)
-    counts = np.bincount(np.asarray(labels) * n + guesses, minlength=n * n).reshape(n, n)  # rows: the true class
-    wrong = counts * (1 - np.eye(n, dtype=int))
-    for i in (-wrong).argsort(axis=None, kind='stable')[:min(5, np.count_nonzero(wrong))]:
-        own, other = divmod(i, n)
-        count, of = wrong[own, other], counts[own].sum()
-        print(f'{names[own]} is taken for {names[other]}: {count:,} of {of:,} ({count / of:.1%})')
-    rows = [[name, *row] for name, row in zip(names, counts.tolist())]
+    """Print the five most frequent confusions, and write the table and the picture of all.
+
+    labels, guesses: the number of the true class and of the guessed class of each picture.
+    classes: the names of all classes; picture: the path of the picture.
+    """
+    n = len(classes)
+    names = [readable(name) for name in classes]
+    pairs = np.asarray(labels) * n + guesses                    # a number for each pair of classes
+    counts = np.bincount(pairs, minlength=n * n).reshape(n, n)  # rows: the true class
+    print_most_frequent(counts, names)
+
+    rows = []
+    for name, row in zip(names, counts.tolist()):
+        rows.append([name, *row])
     figures.save(picture, drawn(counts, names), ['true class', *names], rows)
 
 
+def print_most_frequent(counts, names):
+    """Print the five most frequent confusions, or all if there are fewer."""
+    n = len(names)
+    wrong = counts * (1 - np.eye(n, dtype=int))
+    order = (-wrong).argsort(axis=None, kind='stable')  # of equal ones, the first class first
+    for i in order[:min(5, np.count_nonzero(wrong))]:
+        true, guess = divmod(i, n)
+        count = wrong[true, guess]
+        total = counts[true].sum()
+        print(f'{names[true]} is taken for {names[guess]}: {count:,} of {total:,} '
+              f'({count / total:.1%})')
+
+
 def drawn(counts, names):
-    """A figure: shares of each true class as colours. Few classes have names, and very few counts as numbers."""
-    n, written = len(names), len(names) <= MOST_WRITTEN
-    side = 2.5 + (0.45 if written else 0.22) * min(n, MOST_NAMED)
+    """A figure: the shares of each true class as colours.
+
+    If there are few classes it has their names, and if there are very few, the counts too.
+    """
+    n = len(names)
+    has_counts = n <= MOST_WRITTEN
+    inches_per_class = 0.45 if has_counts else 0.22
+    side = 2.5 + inches_per_class * min(n, MOST_NAMED)
     figure, axis = plots.pyplot().subplots(figsize=(side + 1, side), layout='constrained')
-    shares = counts / np.maximum(1, counts.sum(1, keepdims=True))
-    shown = axis.imshow(shares, cmap='Blues', vmin=0, vmax=1)
-    figure.colorbar(shown, label='share of the true class', shrink=0.8)
-    axis.set(xlabel='taken for', ylabel='true class', title=f'{counts.trace() / counts.sum():.1%} are right')
+
+    shares = counts / np.maximum(1, counts.sum(1, keepdims=True))  # a class may have no pictures
+    image = axis.imshow(shares, cmap='Blues', vmin=0, vmax=1)
+    figure.colorbar(image, label='share of the true class', shrink=0.8)
+    accuracy = counts.trace() / counts.sum()
+    axis.set(xlabel='taken for', ylabel='true class', title=f'{accuracy:.1%} are right')
     if n <= MOST_NAMED:
         axis.set_xticks(range(n), names, rotation=90, fontsize=8)
         axis.set_yticks(range(n), names, fontsize=8)
-    if written:
+    if has_counts:
         for i, j in np.argwhere(counts):
-            axis.text(j, i, counts[i, j], ha='center', va='center', fontsize=7,
-                      color='white' if shares[i, j] > 0.5 else 'black')
+            colour = 'white' if shares[i, j] > 0.5 else 'black'
+            axis.text(j, i, counts[i, j], ha='center', va='center', fontsize=7, color=colour)
     return figure
