@@ -1,49 +1,61 @@
 """In-context regression beside simple estimators, as in AoT's Figure 6.
 
 The error is normalized: (prediction - g(x))^2 / d, for sparse functions / 3, so that predicting
-zero has error 1 on average."""
+zero has error 1 on average.
+"""
 import torch
 from tqdm import tqdm
 
 from engine import figures, plots
 
-# ---- estimators: examples X (B, i, d) and Y (B, i) -> predictions at x (B, d), of shape (B,) ------------------------
+# ---- estimators: examples X (B, i, d), Y (B, i) -> predictions at x (B, d), shape (B,) ----------
 
 
 def least_squares(X, Y, x):
     """With fewer examples than dimensions, the fit with the smallest norm."""
-    w = torch.linalg.lstsq(X.double(), Y.double()[..., None], driver='gelsd').solution
+    w = torch.linalg.lstsq(X.double(), Y.double()[..., None], driver='gelsd').solution  # (B, d, 1)
     return (x[:, None] @ w.to(x.dtype)).flatten()
 
 
 def lasso(X, Y, x):
-    return (x * lasso_weights(X, Y)).sum(1)
+    w = lasso_weights(X, Y)                                 # (B, d)
+    return (x * w).sum(1)
 
 
 def nearest(X, Y, x, k=3):
     """The mean of the k nearest examples."""
-    near = (X - x[:, None]).square().sum(2).topk(min(k, X.size(1)), largest=False).indices
-    return Y.gather(1, near).mean(1)
+    distances = (X - x[:, None]).square().sum(2)            # squared: (B, i)
+    k = min(k, X.size(1))
+    neighbours = distances.topk(k, largest=False).indices   # (B, k)
+    return Y.gather(1, neighbours).mean(1)
 
 
 def lasso_weights(X, Y, alpha=0.01, steps=2000):
     """w (B, d) that minimizes |Y - X w|^2 / 2i + alpha |w|_1.
 
     By ISTA, the step of a CRATE layer, with the momentum that makes it FISTA (Beck and Teboulle
-    2009), restarted whenever the momentum points uphill, until w no longer changes. (With fewer
-    examples than dimensions, coordinate descent is much less accurate after the same time.) """
-    gram, xy = X.mT @ X / X.size(1), X.mT @ Y[..., None] / X.size(1)               # (B, d, d), (B, d, 1)
+    2009). The momentum starts again whenever it points uphill. The loop ends when w no longer
+    changes. (With fewer examples than dimensions, coordinate descent is much less accurate after
+    the same time.)
+    """
+    n_examples = X.size(1)
+    gram = X.mT @ X / n_examples                            # (B, d, d)
+    xy = X.mT @ Y[..., None] / n_examples                   # (B, d, 1)
     eta = 1 / torch.linalg.matrix_norm(gram, 2, keepdim=True).clamp_min(1e-12)     # (B, 1, 1)
-    w, ahead, t = torch.zeros_like(xy), torch.zeros_like(xy), torch.ones_like(eta)
+    w = torch.zeros_like(xy)
+    ahead = torch.zeros_like(xy)                            # w, moved on by the momentum
+    t = torch.ones_like(eta)                                # how strong the momentum is
     for step in range(steps):
-        z = ahead + eta * (xy - gram @ ahead)                                      # a gradient step,
-        new = z.sign() * (z.abs() - eta * alpha).relu()                            # then the threshold
-        moved = new - w
-        uphill = ((ahead - new) * moved).sum(1, keepdim=True) > 0
+        z = ahead + eta * (xy - gram @ ahead)               # a gradient step,
+        w_new = z.sign() * (z.abs() - eta * alpha).relu()   # then the threshold
+        change = w_new - w
+        uphill = ((ahead - w_new) * change).sum(1, keepdim=True) > 0
         t = torch.where(uphill, 1.0, t)
         t_new = (1 + (1 + 4 * t ** 2).sqrt()) / 2
-        w, ahead, t = new, new + (t - 1) / t_new * moved, t_new
-        if step % 50 == 0 and moved.abs().max() < 1e-7:
+        ahead = w_new + (t - 1) / t_new * change
+        w = w_new
+        t = t_new
+        if step % 50 == 0 and change.abs().max() < 1e-7:
             break
     return w.squeeze(2)
 
@@ -52,47 +64,73 @@ ESTIMATORS = {'least squares': least_squares, 'Lasso': lasso, '3 nearest neighbo
 
 
 def predictions(estimate, x, y):
-    """Of all y (B, n), each from the examples before it; 0 of the first."""
-    found = torch.zeros_like(y)
+    """Predictions of all y (B, n), each from the examples before it. The first one is 0."""
+    guesses = torch.zeros_like(y)
     for i in tqdm(range(1, y.size(1)), estimate.__name__, disable=None):
-        found[:, i] = estimate(x[:, :i], y[:, :i], x[:, i])
-    return found
+        X = x[:, :i]                                        # (B, i, d)
+        Y = y[:, :i]                                        # (B, i)
+        guesses[:, i] = estimate(X, Y, x[:, i])
+    return guesses
 
 
-# ---- Figure 6 -------------------------------------------------------------------------------------------------------
+# ---- Figure 6 -----------------------------------------------------------------------------------
 
 @torch.no_grad()
 def curves(models, prompts, autocast, count):
-    """{name: (mean, standard error)} of the error after 0 .. n - 1 examples, two arrays of n
-    numbers, for the networks {name: model} and the estimators, over `count` prompts that are in
-    neither training nor validation."""
-    x, y = next(prompts.fixed(count, 1, stream=9))
+    """{name: (mean, standard error)} of the error after 0 .. n - 1 examples, arrays of n numbers.
+
+    The names are those of models, {name: network}, those of the estimators, and 'zero', which is
+    the prediction zero. Means are over `count` prompts that are in neither training nor validation.
+    """
+    x, y = next(prompts.fixed(count, 1, stream=9))          # (count, n, d) and (count, n)
     guesses = {}
     for name, model in models.items():
-        device = next(model.parameters()).device
-        with autocast:
-            parts = [model(a.to(device), b.to(device))[0] for a, b in zip(x.split(64), y.split(64))]
-        guesses[name] = torch.cat(parts).float().cpu()
+        guesses[name] = network_predictions(model, x, y, autocast)
     for name, estimate in ESTIMATORS.items():
-        if name != 'Lasso' or prompts.sparsity:
-            guesses[name] = predictions(estimate, x, y)
+        if name == 'Lasso' and not prompts.sparsity:        # it is for sparse functions alone
+            continue
+        guesses[name] = predictions(estimate, x, y)
     guesses['zero'] = torch.zeros_like(y)
-    found = {}
+
+    errors = {}
     for name, guess in guesses.items():
-        error = (guess - y).square() / prompts.scale                                # (count, n)
-        found[name] = torch.stack((error.mean(0), error.std(0) / count ** 0.5)).double().numpy()
-    return found
+        error = (guess - y).square() / prompts.scale        # (count, n)
+        mean = error.mean(0)
+        standard_error = error.std(0) / count ** 0.5
+        errors[name] = torch.stack((mean, standard_error)).double().numpy()
+    return errors
 
 
-def draw(found, models, title, table):
-    """Write curves to a table and as a picture next to it, with bands of two standard errors: networks
-    as solid lines, estimators dashed."""
+def network_predictions(model, x, y, autocast):
+    """Predictions of all y (B, n) by a network, on the CPU. 64 prompts are in a forward pass."""
+    device = next(model.parameters()).device
+    guesses = []
+    with autocast:
+        for x_batch, y_batch in zip(x.split(64), y.split(64)):
+            guess, _ = model(x_batch.to(device), y_batch.to(device))
+            guesses.append(guess)
+    return torch.cat(guesses).float().cpu()
+
+
+def draw(errors, models, title, table):
+    """Write curves to a table, and as a picture next to it.
+
+    Bands are two standard errors wide to each side. Networks have solid lines, estimators dashed
+    ones. errors: of `curves`; models: the names of the networks; table: a path.
+    """
     figure, axis = plots.pyplot().subplots(figsize=(6.4, 4), layout='constrained')
-    called, rows = figures.told_apart(models), []
-    for name, (mean, error) in found.items():
-        line, = axis.plot(mean, '-' if name in models else '--', label=called.get(name, name))
-        axis.fill_between(range(len(mean)), mean - 2 * error, mean + 2 * error, color=line.get_color(), alpha=0.2)
-        rows += [(name, i, *both) for i, both in enumerate(zip(mean, error))]
-    axis.set(xlabel='examples in the prompt', ylabel='squared error, normalized', title=title, ylim=(-0.03, 1.3))
+    labels = figures.told_apart(models)
+    rows = []
+    for name, (mean, error) in errors.items():
+        style = '-' if name in models else '--'
+        line, = axis.plot(mean, style, label=labels.get(name, name))
+        low = mean - 2 * error
+        high = mean + 2 * error
+        axis.fill_between(range(len(mean)), low, high, color=line.get_color(), alpha=0.2)
+        for i in range(len(mean)):
+            rows.append((name, i, mean[i], error[i]))
+    axis.set(xlabel='examples in the prompt', ylabel='squared error, normalized', title=title,
+             ylim=(-0.03, 1.3))
     axis.legend(fontsize='small')
-    figures.save(table.with_suffix('.png'), figure, ['estimator', 'examples', 'error', 'standard_error'], rows)
+    columns = ['estimator', 'examples', 'error', 'standard_error']
+    figures.save(table.with_suffix('.png'), figure, columns, rows)
