@@ -34,7 +34,8 @@ The protocol:
     the loss and create ties.
 
 GPT-2's paper used its own de-tokenizers, and a token <UNK> of its own for <unk>, so its losses are
-not matched exactly."""
+not matched exactly.
+"""
 import csv
 import hashlib
 import json
@@ -50,157 +51,267 @@ from tqdm import tqdm
 from engine.figures import check_free
 from engine.settings import Mistake, check_choice
 
-# benchmark: the script in prepare/ that writes it to a data_dir
-SCRIPTS = {'wikitext2': 'wikitext.py --out {}/wikitext2', 'wikitext103': 'wikitext.py --size 103 --out {}/wikitext103',
-           'ptb': 'ptb.py --out {}/ptb', 'lambada': 'lambada.py --out {}/lambada', 'cbt_cn': 'cbt.py --out {}/cbt',
-           'cbt_ne': 'cbt.py --out {}/cbt'}
+# {benchmark: the command in prepare/ that writes it to a data_dir}
+SCRIPTS = {
+    'wikitext2': 'wikitext.py --out {}/wikitext2',
+    'wikitext103': 'wikitext.py --size 103 --out {}/wikitext103',
+    'ptb': 'ptb.py --out {}/ptb',
+    'lambada': 'lambada.py --out {}/lambada',
+    'cbt_cn': 'cbt.py --out {}/cbt',
+    'cbt_ne': 'cbt.py --out {}/cbt',
+}
 LOGITS_AT_ONCE = 2 ** 28  # 1 GiB in float32
-COLUMNS = ['ckpt', 'step', 'benchmark', 'measure', 'value', 'count', 'unit', 'tokenizer', 'context', 'stride',
-           'detokenize']
+COLUMNS = ['ckpt', 'step', 'benchmark', 'measure', 'value', 'count', 'unit', 'tokenizer', 'context',
+           'stride', 'detokenize']
 
+# ---- texts --------------------------------------------------------------------------------------
+
+# {pattern: what takes its place}, one after the other
 DETOKENIZE = {
-    r' @([-,.])@ ': r'\1',                              # WikiText: twenty @-@ two, 1 @,@ 000, 0 @.@ 5
-    r'" ([^"\n]+) "': r'"\1"',                          # its quotation marks, in pairs within a line
-    r"`` ?| ?''": '"',                                  # Penn Treebank's, in CBT
-    r'-LRB- ?': '(', r' ?-RRB-': ')',                   # its brackets
-    r" (n't|'(?:s|re|ve|ll|d|m))\b": r'\1',             # did n't, Teddy 's
-    r' ([,.;:!?%)\]}])': r'\1',                         # no space before these,
-    r'([(\[{$£]) ': r'\1',                              # nor after these,
-    r' *\n *': '\n'}                                    # nor at the end or start of a line
+    r' @([-,.])@ ': r'\1',                          # WikiText: twenty @-@ two, 1 @,@ 000, 0 @.@ 5
+    r'" ([^"\n]+) "': r'"\1"',                      # its quotation marks, in pairs within a line
+    r"`` ?| ?''": '"',                              # Penn Treebank's, in CBT
+    r'-LRB- ?': '(',                                # its brackets
+    r' ?-RRB-': ')',
+    r" (n't|'(?:s|re|ve|ll|d|m))\b": r'\1',         # did n't, Teddy 's
+    r' ([,.;:!?%)\]}])': r'\1',                     # no space before these,
+    r'([(\[{$£]) ': r'\1',                          # nor after these,
+    r' *\n *': '\n',                                # nor at the end or start of a line
+}
 
 
 def detokenize(text):
-    for pattern, into in DETOKENIZE.items():
-        text = re.sub(pattern, into, text)
+    """A text without the spaces around its punctuation."""
+    for pattern, replacement in DETOKENIZE.items():
+        text = re.sub(pattern, replacement, text)
     return text
 
 
-# ---- prepared benchmarks --------------------------------------------------------------------------------------------
+# ---- prepared benchmarks ------------------------------------------------------------------------
 
 def read(asked, data_dir):
-    """{name: (rows, name of their file)} of the benchmarks in `asked`, with commas between them, or of 'all' of those
-    that are prepared. Raises Mistake for one that is unknown, not prepared or damaged, with the command to type."""
-    found, names = {}, list(SCRIPTS) if asked == 'all' else asked.split(',')
+    """{name: (rows, name of the file they come from)} of prepared benchmarks.
+
+    asked: names with commas between them, or 'all' for all that are prepared. Raises Mistake for a
+    benchmark that is unknown, not prepared or damaged, with the command to type. With 'all' it only
+    prints which ones are missing, unless all are.
+    """
+    names = list(SCRIPTS) if asked == 'all' else asked.split(',')
+    benchmarks = {}
     for name in names:
         check_choice('benchmarks', name, SCRIPTS)
         folder = Path(data_dir, name)
         try:
-            meta = json.loads((folder / 'meta.json').read_text(encoding='utf-8'))
-            content = (folder / 'test.jsonl').read_bytes()
-            assert hashlib.sha256(content).hexdigest() == meta['splits']['test']['sha256']
-            found[name] = [json.loads(line) for line in content.splitlines()], meta['source']
-        except (OSError, ValueError, KeyError, AssertionError):
-            said = f'{folder} is missing or damaged; run: python prepare/{SCRIPTS[name].format(data_dir)} --overwrite'
-            if asked != 'all' or name == names[-1] and not found:
-                raise Mistake(said) from None
-            print(said)
-    return found
+            benchmarks[name] = read_folder(folder)
+        except (OSError, ValueError, KeyError):
+            command = f'python prepare/{SCRIPTS[name].format(data_dir)} --overwrite'
+            problem = f'{folder} is missing or damaged; run: {command}'
+            all_are_missing = name == names[-1] and not benchmarks
+            if asked != 'all' or all_are_missing:
+                raise Mistake(problem) from None
+            print(problem)
+    return benchmarks
 
 
-# ---- scoring --------------------------------------------------------------------------------------------------------
+def read_folder(folder):
+    """(rows, name of the file they come from) of a prepared benchmark.
+
+    Raises OSError, ValueError or KeyError if it is missing or damaged.
+    """
+    meta = json.loads((folder / 'meta.json').read_text(encoding='utf-8'))
+    content = (folder / 'test.jsonl').read_bytes()
+    checksum = hashlib.sha256(content).hexdigest()
+    if checksum != meta['splits']['test']['sha256']:
+        raise ValueError(f'{folder} has changed since it was prepared')
+    rows = [json.loads(line) for line in content.splitlines()]
+    return rows, meta['source']
+
+
+# ---- nats of tokens -----------------------------------------------------------------------------
 
 def windows(n, first, size, stride):
-    """The windows that score tokens first .. n of a sequence 0 .. n: (start, a, end), with input
-    tokens start .. end - 1 and scored tokens a .. end. Token 0 is never scored."""
-    end = n if n - first < size else max(size, first - 1 + stride)
+    """The windows that score tokens first .. n of a sequence 0 .. n.
+
+    Yields (start, first, end) of each: its input tokens are start .. end - 1, and its scored tokens
+    first .. end. Token 0 is never scored. size: the most input tokens of a window.
+    """
+    if n - first < size:
+        end = n
+    else:
+        end = max(size, first - 1 + stride)
     while first <= n:
-        yield max(0, end - size), first, end
-        first, end = end + 1, min(end + stride, n)
+        start = max(0, end - size)
+        yield start, first, end
+        first = end + 1
+        end = min(end + stride, n)
 
 
 @torch.no_grad()
 def score(model, sequences, stride, batch_size, autocast, label=''):
-    """Sequences [(tokens, first)] -> a tensor for each, float64 (2, n): the nats of its n tokens from
-    index `first` on, and 1 where the token was the most likely one, else 0. Short rows of a batch
-    are padded on the right, which a causal network ignores."""
-    c, device = model.config, next(model.parameters()).device
-    found = [torch.zeros(2, len(tokens) - first, dtype=torch.float64) for tokens, first in sequences]
-    jobs = [(i, *window) for i, (tokens, first) in enumerate(sequences)
-            for window in windows(len(tokens) - 1, first, c.block_size, stride)]
-    jobs.sort(key=lambda job: job[1] - job[3])  # longest first: similar lengths in a batch, and memory fails early
+    """Scores of the tokens of sequences [(tokens, first)], each from its index `first` on.
+
+    Returns a float64 tensor (2, n) for each sequence: the nats of its n tokens, and 1 where the
+    token was the most likely one, else 0. label: of the progress bar.
+    """
+    c = model.config
+    results = []
+    jobs = []  # (number of the sequence, start, first, end) of all windows
+    for number, (tokens, first) in enumerate(sequences):
+        results.append(torch.zeros(2, len(tokens) - first, dtype=torch.float64))
+        for window in windows(len(tokens) - 1, first, c.block_size, stride):
+            jobs.append((number, *window))
+
+    # longest first: similar lengths are in a batch, and too little memory is noticed early
+    jobs.sort(key=lambda job: job[1] - job[3])
     bar = tqdm(total=len(jobs), desc=label, unit=' windows', disable=None)
-    while jobs:
-        _, start, _, end = jobs[0]
-        rows = max(1, min(batch_size, LOGITS_AT_ONCE // ((end - start) * c.vocab_size)))
-        batch, jobs = jobs[:rows], jobs[rows:]
-        tokens = pad_sequence([torch.tensor(sequences[i][0][start:end + 1]) for i, start, _, end in batch], True)
-        x, y = tokens[:, :-1].to(device), tokens[:, 1:].to(device)                                  # (B, N)
-        with autocast:
-            logits = model(x)[0]                                                                    # (B, N, V)
-        nats = F.cross_entropy(logits.flatten(0, 1).float(), y.flatten(), reduction='none').view(y.shape)
-        scores = torch.stack((nats, logits.argmax(2) == y)).cpu()                                   # (2, B, N)
-        for row, (i, start, a, end) in enumerate(batch):
-            first = sequences[i][1]
-            found[i][:, a - first:end + 1 - first] = scores[:, row, a - 1 - start:end - start]
+    position = 0
+    while position < len(jobs):
+        _, start, _, end = jobs[position]  # the longest window of the batch
+        most_rows = LOGITS_AT_ONCE // ((end - start) * c.vocab_size)
+        n_rows = max(1, min(batch_size, most_rows))
+        batch = jobs[position:position + n_rows]
+        rows = []
+        for number, start, _, end in batch:
+            tokens, _ = sequences[number]
+            rows.append(tokens[start:end + 1])
+        scores = score_rows(model, rows, autocast)          # (2, B, N)
+
+        for row, (number, start, first, end) in enumerate(batch):
+            # column 0 of the scores is of token start + 1, column 0 of a result of `offset`
+            new_scores = scores[:, row, first - 1 - start:end - start]
+            _, offset = sequences[number]
+            results[number][:, first - offset:end + 1 - offset] = new_scores
+        position += len(batch)
         bar.update(len(batch))
     bar.close()
-    return found
+    return results
 
 
-# ---- kinds of benchmark: rows -> [(measure, value, count, unit)] ----------------------------------------------------
+def score_rows(model, rows, autocast):
+    """Scores of all tokens of some lists but of the first of each, on the CPU: (2, B, N).
 
-def whole(found, texts):
-    """Measures of whole texts, from the scores of their tokens."""
-    nats, _ = torch.cat(found, 1)
-    n_bytes = len(''.join(texts).encode())
-    return [('loss', nats.mean().item(), len(nats), 'tokens'),
-            ('bits_per_byte', nats.sum().item() / math.log(2) / n_bytes, n_bytes, 'bytes')]
-
-
-def text(rows, tokenizer, clean, block_size, score):
-    texts = [clean(row['text']) for row in rows]
-    return whole(score([([tokenizer.beginning, *tokenizer.encode(text)], 1) for text in texts]), texts)
-
-
-def last_word(rows, tokenizer, clean, block_size, score):
-    texts, words = [], []
-    for row in rows:
-        context, word = clean(row['context']), ' ' + row['word']
-        before = [tokenizer.beginning, *tokenizer.encode(context)]
-        texts.append(context + word)
-        words.append((before + tokenizer.encode(word), len(before)))
-    last = score(words)
-    nats, _ = torch.cat(last, 1)
-    right = sum(found[1].all().item() for found in last)
-    return [('accuracy', right / len(rows), len(rows), 'passages'),
-            ('last_word_loss', nats.mean().item(), len(nats), 'tokens'),
-            ('loss_per_word', nats.sum().item() / len(rows), len(rows), 'words'),
-            *whole(score([(tokens, 1) for tokens, _ in words]), texts)]
+    Short rows are padded on the right, which a causal network ignores. Padding has scores too.
+    """
+    device = next(model.parameters()).device
+    tokens = pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+    x = tokens[:, :-1].to(device)                           # (B, N)
+    y = tokens[:, 1:].to(device)                            # (B, N)
+    with autocast:
+        logits = model(x)[0]                                # (B, N, V)
+    logits_of_tokens = logits.flatten(0, 1).float()         # (B N, V)
+    nats = F.cross_entropy(logits_of_tokens, y.flatten(), reduction='none')
+    is_most_likely = logits.argmax(2) == y                  # (B, N)
+    return torch.stack((nats.view(y.shape), is_most_likely)).cpu()
 
 
-def cloze(rows, tokenizer, clean, block_size, score):
-    sequences = []
-    for row in rows:
-        context = [tokenizer.beginning, *tokenizer.encode(clean(' '.join(row['context'])))]
-        context = context[-block_size:]  # no window reaches further back
-        for choice in row['choices']:
-            sentence = ' ' + clean(row['question'].replace('XXXXX', choice))
-            sequences.append((context + tokenizer.encode(sentence), len(context)))
-    sums, right = iter([found[0].sum().item() for found in score(sequences)]), 0
-    for row in rows:
-        nats = {choice: next(sums) for choice in row['choices']}
-        right += min(nats, key=nats.get) == row['answer']
-    return [('accuracy', right / len(rows), len(rows), 'questions')]
-
+# ---- kinds of benchmark: rows -> [(measure, value, count, unit)] --------------------------------
 
 def measures(name, rows, model, tokenizer, stride, batch_size, autocast, clean=str):
     """The scores of a language model on the rows of a benchmark: [(measure, value, count, unit)].
-    clean: `detokenize`, or str for the texts as published."""
-    kind = {'lambada': last_word, 'cbt_cn': cloze, 'cbt_ne': cloze}.get(name, text)
-    return kind(rows, tokenizer, clean, model.config.block_size,
-                lambda sequences: score(model, sequences, stride, batch_size, autocast, name))
+
+    clean: `detokenize`, or str for the texts as published.
+    """
+    def score_all(sequences):
+        """As `score`."""
+        return score(model, sequences, stride, batch_size, autocast, name)
+
+    if name == 'lambada':
+        return last_words(rows, tokenizer, clean, score_all)
+    if name in ('cbt_cn', 'cbt_ne'):
+        return cloze(rows, tokenizer, clean, score_all, model.config.block_size)
+    return whole_texts(rows, tokenizer, clean, score_all)
 
 
-# ---- the table of results -------------------------------------------------------------------------------------------
+def whole_texts(rows, tokenizer, clean, score_all):
+    """WikiText and Penn Treebank: {'text'} of each row."""
+    texts = [clean(row['text']) for row in rows]
+    sequences = []
+    for text in texts:
+        tokens = [tokenizer.beginning, *tokenizer.encode(text)]
+        sequences.append((tokens, 1))
+    return text_measures(score_all(sequences), texts)
+
+
+def text_measures(scores, texts):
+    """Measures of texts, from the scores of all their tokens."""
+    nats, _ = torch.cat(scores, 1)
+    n_bytes = len(''.join(texts).encode())
+    bits = nats.sum().item() / math.log(2)
+    return [
+        ('loss', nats.mean().item(), len(nats), 'tokens'),
+        ('bits_per_byte', bits / n_bytes, n_bytes, 'bytes'),
+    ]
+
+
+def last_words(rows, tokenizer, clean, score_all):
+    """LAMBADA: {'context', 'word'} of each row."""
+    texts = []
+    words = []     # sequences of which the last word is scored
+    passages = []  # the same ones, of which everything is
+    for row in rows:
+        context = clean(row['context'])
+        word = ' ' + row['word']
+        context_tokens = [tokenizer.beginning, *tokenizer.encode(context)]
+        tokens = context_tokens + tokenizer.encode(word)
+        texts.append(context + word)
+        words.append((tokens, len(context_tokens)))
+        passages.append((tokens, 1))
+
+    scores = score_all(words)
+    correct = 0
+    for _, is_most_likely in scores:
+        if is_most_likely.all():
+            correct += 1
+    nats, _ = torch.cat(scores, 1)
+    count = len(rows)
+    measures_of_words = [
+        ('accuracy', correct / count, count, 'passages'),
+        ('last_word_loss', nats.mean().item(), len(nats), 'tokens'),
+        ('loss_per_word', nats.sum().item() / count, count, 'words'),
+    ]
+    return measures_of_words + text_measures(score_all(passages), texts)
+
+
+def cloze(rows, tokenizer, clean, score_all, block_size):
+    """CBT: {'context', 'question', 'choices', 'answer'} of each row."""
+    sequences = []
+    for row in rows:
+        context = clean(' '.join(row['context']))
+        context_tokens = [tokenizer.beginning, *tokenizer.encode(context)]
+        context_tokens = context_tokens[-block_size:]  # no window reaches further back
+        for choice in row['choices']:
+            sentence = ' ' + clean(row['question'].replace('XXXXX', choice))
+            tokens = context_tokens + tokenizer.encode(sentence)
+            sequences.append((tokens, len(context_tokens)))
+
+    scores = iter(score_all(sequences))
+    correct = 0
+    for row in rows:
+        nats_of = {}
+        for choice in row['choices']:
+            nats, _ = next(scores)
+            nats_of[choice] = nats.sum().item()
+        prediction = min(nats_of, key=nats_of.get)  # of equal ones the first
+        if prediction == row['answer']:
+            correct += 1
+    return [('accuracy', correct / len(rows), len(rows), 'questions')]
+
+
+# ---- the table of results -----------------------------------------------------------------------
 
 def check_table(path):
     """Raises Mistake, before any work, if `append` could not add to the table at path."""
     check_free(path, True, '--results', ['.csv'])
-    if path.exists() and not path.read_text().startswith(','.join(COLUMNS)):
-        raise Mistake(f'{path} holds another table, so it is left as it is; give another --results')
+    header = ','.join(COLUMNS)
+    if path.exists() and not path.read_text().startswith(header):
+        raise Mistake(f'{path} holds another table, so it is left as it is; '
+                      'give another --results')
 
 
 def append(path, row):
-    """Add a row to a table of results."""
+    """Add a row to a table of results. A new table begins with the names of its columns."""
     with open(path, 'a', encoding='utf-8', newline='') as f:
-        csv.writer(f, lineterminator='\n').writerows([row] if f.tell() else [COLUMNS, row])
+        writer = csv.writer(f, lineterminator='\n')
+        if f.tell() == 0:
+            writer.writerow(COLUMNS)
+        writer.writerow(row)
