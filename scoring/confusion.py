@@ -35,8 +35,8 @@ def print_most_frequent(counts, names):
         true, guess = divmod(i, n)
         count = wrong[true, guess]
         total = counts[true].sum()
-        print(f'{names[true]} is taken for {names[guess]}: {count:,} of {total:,} '
-              f'({count / total:.1%})')
+        confusion = f'{names[true]} is taken for {names[guess]}'
+        print(f'{confusion}: {count:,} of {total:,} ({count / total:.1%})')
 
 
 def drawn(counts, names):
