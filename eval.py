@@ -1,23 +1,26 @@
 """Score a trained network: its losses and accuracies on a prepared dataset.
 
-    python eval.py --ckpt=out/crate_cifar10 --split=test                       # top-1, top-5, loss
-    python eval.py --ckpt=out/crate_cifar10 --dataset=cifar100 --probe=true    # linear probe of frozen features
-    python eval.py --ckpt=out/crate_shapes --confusion=confusion.png           # which classes it takes for which
-    python eval.py --ckpt=out/crate_shapes --knn=20                            # nearest neighbours of features
-    python eval.py --ckpt=out/crate_mae_shapes                                 # how well hidden patches are predicted
-    python eval.py --ckpt=out/crate_mae_shapes --probe=true --train_share=0.1  # features of a masked autoencoder
+    python eval.py --ckpt=out/crate_cifar10 --split=test                       # loss, top-1, top-5
+    python eval.py --ckpt=out/crate_cifar10 --dataset=cifar100 --probe=true    # linear probe
+    python eval.py --ckpt=out/crate_shapes --confusion=confusion.png           # confused classes
+    python eval.py --ckpt=out/crate_shapes --knn=20                            # nearest neighbours
+    python eval.py --ckpt=out/crate_mae_shapes                                 # hidden patches
+    python eval.py --ckpt=out/crate_mae_shapes --probe=true --train_share=0.1  # few labels
     python eval.py --ckpt=out/crate_base --dataset=imagenet --real=real.json   # ImageNet-ReaL
-    python eval.py --ckpt=out/aot_owt --benchmarks=all                         # zero-shot language benchmarks
-    python eval.py --ckpt=out/aot_icl --beside=out/gpt2_icl                    # in-context regression, drawn
+    python eval.py --ckpt=out/aot_owt --benchmarks=all                         # language benchmarks
+    python eval.py --ckpt=out/aot_icl --beside=out/gpt2_icl                    # learning in context
     python eval.py --help
 
-How each score is computed is in scoring/.
+Linear probe and nearest neighbours classify by the frozen features of a network. With --dtype=auto
+benchmarks and functions are computed in float32. How each score is computed is in scoring/.
 """
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import engine  # before torch
+import torch
+
 from analysis.panels import say_table
 from engine import figures, settings
 from engine.checkpoint import run_directory
@@ -28,221 +31,363 @@ from engine.settings import Mistake
 from engine.trained import check_classes, from_command_line, heading, load_model, open_run
 from scoring import benchmarks, confusion, probes, regression, splits
 from tasks import augment
+from tasks.dataset import dataset_of
 from tasks.pictures import ImageSplit
 from tasks.regression import Prompts
-from tasks.dataset import dataset_of
 from tasks.tokenizer import Tokenizer
 from train import TrainConfig, sum_metrics
 
 
 @dataclass
 class EvalConfig:
-    ckpt: str = 'out/aot_stdlib'    # a run directory, for its best weights, or a .safetensors file in one
-    dataset: str = ''               # folder in data_dir; empty means the one it was trained on
-    data_dir: str = 'data'          # where prepared datasets are
-    verify: bool = False            # first compare every byte of the dataset with the digests in its meta.json
-    split: str = ''                 # split to score; empty means test, or val if there is none
-    batch_size: int = 256           # sequences or pictures in a forward pass
-    workers: int = -1               # processes that decode JPEG pictures; -1 means one per core, at most 16
-    device: str = 'auto'            # cpu, cuda, cuda:1, mps
-    dtype: str = 'auto'             # float32, bfloat16, float16; auto: as in training, float32 for benchmarks and icl
-    eval_view: str = ''             # pictures: crop or squash; empty: as in training, but squash for probe and knn
-    eval_crop: float = 0.0          # pictures: share of the short side that the crop keeps; 0 as in training
-    real: str = ''                  # pictures: path of the ImageNet-ReaL labels, real.json, to score by as well
-    confusion: str = ''             # pictures: draw which classes are taken for which, here; the table is beside it
-    probe: bool = False             # pictures: fit a linear classifier to frozen features of the training split
-    knn: str = ''                   # pictures: classify by the k nearest training features: 20, or 10,20,100,200
-    layer: int = 0                  # pictures: probe and neighbours see the features after this layer; 0: the last
-    train_share: float = 1.0        # pictures: share of each class's training pictures for probe and neighbours
-    seed: int = -1                  # pictures: which ones; -1 means the seed of the training run
-    benchmarks: str = ''            # text: zero-shot benchmarks, with commas between them, or all
-    stride: int = 0                 # benchmarks: tokens between windows of a long text; 0 means half the context
-    detokenize: bool = False        # benchmarks: undo the spaces around punctuation before tokenizing
-    results: str = ''               # table to write; empty: results.csv (benchmarks) or in_context.csv in the run
-    beside: str = ''                # functions: other runs in the same figure, with commas between them
-    prompts: int = 1280             # functions: prompts to average over
-    overwrite: bool = False         # replace the pictures and tables of --confusion and functions if they exist
+    ckpt: str = 'out/aot_stdlib'  # a run directory, for its best weights, or a .safetensors in it
+    dataset: str = ''             # folder in data_dir; empty: the one it was trained on
+    data_dir: str = 'data'        # where prepared datasets are
+    verify: bool = False          # first compare every byte of the dataset with its checksums
+    split: str = ''               # split to score; empty: test, or val if there is none
+    batch_size: int = 256         # sequences or pictures in a forward pass
+    workers: int = -1             # processes that decode JPEG; -1: one per core, at most 16
+    device: str = 'auto'          # cpu, cuda, cuda:1, mps
+    dtype: str = 'auto'           # float32, bfloat16, float16; auto: as in training, but see above
+    eval_view: str = ''           # pictures: crop, squash; empty: as trained; probe, knn: squash
+    eval_crop: float = 0.0        # pictures: share of the short side in the crop; 0: as trained
+    real: str = ''                # pictures: real.json, to score by ImageNet-ReaL labels as well
+    confusion: str = ''           # pictures: draw which classes are confused here, table beside it
+    probe: bool = False           # pictures: fit a linear classifier to frozen training features
+    knn: str = ''                 # pictures: classify by k nearest training features: 20, or 10,20
+    layer: int = 0                # pictures: probe, knn see features after this layer; 0: the last
+    train_share: float = 1.0      # pictures: share of each class's training pictures: probe, knn
+    seed: int = -1                # pictures: which ones; -1 means the seed of the training run
+    benchmarks: str = ''          # text: zero-shot benchmarks, with commas between them, or all
+    stride: int = 0               # benchmarks: tokens from window to window; 0: half the context
+    detokenize: bool = False      # benchmarks: undo spaces around punctuation before tokenizing
+    results: str = ''             # table to write; empty: results.csv or in_context.csv in the run
+    beside: str = ''              # functions: other runs in the same figure, commas between them
+    prompts: int = 1280           # functions: prompts to average over
+    overwrite: bool = False       # replace existing figures and tables of confusion and functions
 
 
+# What is scored, the keys of SCORES below: the task of the network, or the benchmarks of text.
 PICTURES = ('image', 'masked_image')
-TEXT = ('text', 'masked_text')
-OWN = 'another task'  # one for which this file has no words of its own
-ONLY_FOR = {'dataset': (*PICTURES, *TEXT, OWN, 'icl'), 'split': (*PICTURES, *TEXT, OWN), 'probe': PICTURES, 'knn': PICTURES,
-            'layer': PICTURES, 'train_share': PICTURES, 'eval_view': PICTURES, 'eval_crop': PICTURES,
-            'real': ('image',), 'stride': ('--benchmarks',), 'detokenize': ('--benchmarks',),
-            'results': ('--benchmarks', 'icl'), 'verify': (*PICTURES, *TEXT, OWN), 'beside': ('icl',), 'prompts': ('icl',),
-            'overwrite': ('icl', 'image'), 'confusion': ('image',)}
+ANOTHER_TASK = 'another task'  # one that this file does not know
+PREPARED = (*PICTURES, 'text', 'masked_text', ANOTHER_TASK)  # those that read a split in data_dir
+
+# {setting: what it is for}; where something else is scored, it is refused
+ONLY_FOR = {
+    'dataset': (*PREPARED, 'icl'),
+    'split': PREPARED,
+    'probe': PICTURES,
+    'knn': PICTURES,
+    'layer': PICTURES,
+    'train_share': PICTURES,
+    'eval_view': PICTURES,
+    'eval_crop': PICTURES,
+    'real': ('image',),
+    'stride': ('--benchmarks',),
+    'detokenize': ('--benchmarks',),
+    'results': ('--benchmarks', 'icl'),
+    'verify': PREPARED,
+    'beside': ('icl',),
+    'prompts': ('icl',),
+    'overwrite': ('icl', 'image'),
+    'confusion': ('image',),
+}
 
 
-def pictures(c, run, model, device):
-    """Scores of a classifier or a masked autoencoder, or of its frozen features."""
+@dataclass
+class Trained:
+    """A trained network, and where it computes."""
+    run: dict               # what open_run gives for it
+    model: torch.nn.Module  # in evaluation mode, on the device
+    device: Device
+
+
+def score_split(c, trained, folder, split):
+    """(task, metrics, count): what validation in training computes, on all of a split. task: the
+    Task that computed it; metrics: {name: number}; count: of the targets, such as tokens."""
+    run = trained.run
+    network_config = trained.model.config
+    values = run['settings'] | {'batch_size': c.batch_size, 'workers': c.workers,
+                                'dataset': folder.name}
+    train_config = settings.filled(TrainConfig, values)
+    Task = task_of(network_config)
+    data = Task.open_split(train_config, network_config, folder, split)
+    task = Task(train_config, augment_config(c, run), network_config, trained.device, None, data)
+    sums, count = sum_metrics(trained.model, task, trained.device, task.all_batches())
+    return task, task.finish(sums, count), count
+
+
+def augment_config(c, run):
+    """The AugmentConfig of a run, changed by the settings: how evaluation sees pictures."""
+    changes = {}
+    if c.eval_view:
+        changes['eval_view'] = c.eval_view
+    elif sees_features(c):
+        changes['eval_view'] = 'squash'
+    if c.eval_crop > 0:
+        changes['eval_view'] = 'crop'
+        changes['eval_crop'] = c.eval_crop
+    return augment.config_of(run, **changes)
+
+
+def sees_features(c):
+    """Whether the frozen features of a network are scored."""
+    return c.probe or c.knn != ''
+
+
+# ---- text ---------------------------------------------------------------------------------------
+
+def score_next_tokens(c, trained):
+    """The loss of the next tokens."""
+    folder, split = dataset_of(c, trained.run)
+    task, metrics, count = score_split(c, trained, folder, split)
+    line = f'{folder} {split}: {count:,} tokens, loss {metrics["loss"]:.4f} nats'
+    if 'bits_per_byte' in metrics:
+        line += f', {metrics["bits_per_byte"]:.4f} bits per byte'
+    print(f'{line}, at a context of {task.tokens_per_row}')
+
+
+def score_hidden_tokens(c, trained):
+    """Loss and accuracy of hidden tokens."""
+    folder, split = dataset_of(c, trained.run)
+    task, metrics, count = score_split(c, trained, folder, split)
+    all_tokens = len(task.valid) * task.tokens_per_row
+    most_frequent = splits.commonest_share(task.valid, task.valid_rows)
+    print(f'{folder} {split}: {count:,} hidden tokens of {all_tokens:,}, '
+          f'loss {metrics["loss"]:.4f} nats, top-1 {metrics["top1"]:.2%}, '
+          f'top-5 {metrics["top5"]:.2%}, at a context of {task.tokens_per_row}; '
+          f'always predicting the most frequent token: top-1 {most_frequent:.2%}')
+
+
+def score_benchmarks(c, trained):
+    """The zero-shot benchmarks of language models: printed, and added to a table."""
+    prepared = benchmarks.read(c.benchmarks, c.data_dir)  # {name: (rows, file they are from)}
+    context = trained.model.config.block_size
+    settings.check_ranges(c, {(0, context): ['stride']})
+    stride = c.stride or max(1, context // 2)
+    table = Path(c.results or run_directory(c.ckpt) / 'results.csv')
+    benchmarks.check_table(table)
+
+    tokenizer = Tokenizer(**trained.run['data']['tokenizer'])
+    if c.detokenize:
+        clean = benchmarks.detokenize
+        texts = 'de-tokenized'
+    else:
+        clean = str
+        texts = 'as published'
+    tokens = tokenizer.spec['name']
+    protocol = (tokens, context, stride, settings.show(c.detokenize))
+    print(f'{tokens} tokens, a context of {context}, windows {stride} apart, texts {texts}')
+
+    print(f'{"benchmark":<12} {"measure":<15} {"value":>9}   count')
+    for name, (rows, source) in prepared.items():
+        measures = benchmarks.measures(name, rows, trained.model, tokenizer, stride, c.batch_size,
+                                       trained.device.autocast, clean)
+        for measure, value, count, unit in measures:
+            shown = f'{value:.2%}' if measure == 'accuracy' else f'{value:.4f}'
+            print(f'{name:<12} {measure:<15} {shown:>9}   {count:,} {unit} of {source}', flush=True)
+            row = (c.ckpt, trained.run['step'], name, measure, f'{value:.6g}', count, unit)
+            benchmarks.append(table, row + protocol)
+    print(f'added to {table}')
+
+
+# ---- pictures -----------------------------------------------------------------------------------
+
+def score_classifier(c, trained):
+    """Loss, accuracies and confusions of a classifier; or what its frozen features tell."""
+    images, view = pictures_to_score(c, trained.run)
+    if c.real or c.confusion or not sees_features(c):
+        classify(c, trained, images, view)
+    if sees_features(c):
+        score_features(c, trained, images, view)
+
+
+def score_masked_autoencoder(c, trained):
+    """The loss of hidden patches; or what the frozen features of the encoder tell."""
+    images, view = pictures_to_score(c, trained.run)
+    if sees_features(c):
+        score_features(c, trained, images, view)
+    else:
+        score_hidden_patches(c, trained, images, view)
+
+
+def pictures_to_score(c, run):
+    """(an ImageSplit, what eval_pictures sees of its pictures: a share, or None for all)."""
     folder, split = dataset_of(c, run)
-    images, features = ImageSplit(folder, split, c.workers), c.probe or c.knn
-    view = c.eval_view or ('squash' if features else '')
-    changes = {'eval_view': 'crop' if c.eval_crop else view, 'eval_crop': c.eval_crop}
-    changes = {name: value for name, value in changes.items() if value}
-    how = device.autocast, c.batch_size, augment.config_of(run, **changes).view
-    if c.real or c.confusion or model.config.task == 'image' and not features:
-        classify(c, run, model, device, images, how, changes)
-    if features:
-        settings.check_ranges(c, {(0, len(model.layers)): ['layer']})
-        if c.layer:
-            model.layers = model.layers[:c.layer]
-        probe(c, run, model, images, how)
-    elif model.config.task == 'masked_image':
-        _, metrics, count = score_split(c, run, model, device, folder, split, **changes)
-        hidden, baseline = splits.hidden_and_baseline(model, images, *how[1:])
-        flat = "each patch's own mean" if model.config.norm_pix_loss else 'the mean colour of the visible patches'
-        print(f'{folder} {split}: {count:,} pictures, {hidden:.0%} of their patches masked, loss '
-              f'{metrics["loss"]:.4f}; predicting {flat}: {baseline:.4f}')
+    images = ImageSplit(folder, split, c.workers)
+    return images, augment_config(c, run).view
 
 
-def probe(c, run, model, images, how):
-    """What frozen features tell about classes: a linear probe, nearest neighbours, or both."""
-    if images.split == 'train':
-        raise Mistake('--probe and --knn learn from the train split; score another --split')
-    seed = c.seed if c.seed >= 0 else run['settings'].get('seed', 1337)
-    learnt = ImageSplit(images.folder, 'train', c.workers, c.train_share, seed)
-    train, test = (probes.features(model, part, *how) for part in (learnt, images))
-    classes, on = len(images.classes), f'on {images.split} ({len(images):,} pictures)'
-    if c.probe:
-        print(f'linear probe of {train[0].size(1)} features, {len(learnt):,} training pictures:')
-        accuracy, C = probes.linear_probe(train, test, classes)
-        print(f'linear probe: top-1 {accuracy:.2%} {on}, C = {C:g}')
-    for k in filter(None, c.knn.split(',')):
-        k = min(int(k), len(learnt))
-        print(f'{k} nearest neighbours: top-1 {probes.nearest_neighbours(train, test, classes, k):.2%} {on}')
-
-
-def classify(c, run, model, device, images, how, changes):
-    """Loss and accuracies of a classifier, and its confusions."""
-    check_classes(run, images.classes, images.folder)
+def classify(c, trained, images, view):
+    """Loss and accuracies of a classifier; by other labels, if asked for, and its confusions."""
+    # whatever can be wrong is noticed before any work
+    check_classes(trained.run, images.classes, images.folder)
     if c.confusion:
         figures.check_figure(c.confusion, c.overwrite, '--confusion')
-    labels = splits.real_labels(c.real, images) if c.real else None
-    _, metrics, _ = score_split(c, run, model, device, images.folder, images.split, **changes)
-    where = f'{images.folder} {images.split}'
-    print(f'{where}: {len(images):,} pictures, loss {metrics["loss"]:.4f}, top-1 {metrics["top1"]:.2%}, '
-          f'top-5 {metrics["top5"]:.2%}')
-    if labels or c.confusion:
-        guesses = splits.guesses(model, images, *how)
-    if labels:
-        right = [guess in mine for guess, mine in zip(guesses, labels) if mine]  # pictures without a label do not count
-        print(f'{where}: ReaL top-1 {sum(right) / len(right):.2%}')
+    if c.real:
+        real_labels = splits.real_labels(c.real, images)
+
+    _, metrics, _ = score_split(c, trained, images.folder, images.split)
+    name = f'{images.folder} {images.split}'
+    print(f'{name}: {len(images):,} pictures, loss {metrics["loss"]:.4f}, '
+          f'top-1 {metrics["top1"]:.2%}, top-5 {metrics["top5"]:.2%}')
+
+    if c.real or c.confusion:
+        guesses = splits.guesses(trained.model, images, trained.device.autocast, c.batch_size,
+                                 view)
+    if c.real:
+        print(f'{name}: ReaL top-1 {accuracy_by_real(guesses, real_labels):.2%}')
     if c.confusion:
         confusion.report(images.labels, guesses, images.classes, c.confusion)
 
 
-def score_split(c, run, model, device, folder, split, **changes):
-    """(its task, {name: number}, the number of targets) of a network on all of a split, as the
-    training loop validates. changes: settings of AugmentConfig."""
-    values = run['settings'] | {'batch_size': c.batch_size, 'workers': c.workers, 'dataset': folder.name}
-    config = settings.filled(TrainConfig, values)
-    Task = task_of(model.config)
-    data = Task.open_split(config, model.config, folder, split)
-    task = Task(config, augment.config_of(run, **changes), model.config, device, None, data)
-    sums, count = sum_metrics(model, task, device, task.all_batches())
-    return task, task.finish(sums, count), count
+def accuracy_by_real(guesses, real_labels):
+    """How often a guess is one of the ImageNet-ReaL labels of its picture. Pictures without a label
+    do not count."""
+    is_right = [guess in labels for guess, labels in zip(guesses, real_labels) if labels]
+    return is_right.count(True) / len(is_right)
 
 
-def next_tokens(c, run, model, device):
-    """The loss of the next tokens."""
-    task, metrics, count = score_split(c, run, model, device, *dataset_of(c, run))
-    bits = ''
-    if 'bits_per_byte' in metrics:
-        bits = f', {metrics["bits_per_byte"]:.4f} bits per byte'
-    print(f'{task.valid.path.parent} {task.valid.path.stem}: {count:,} tokens, loss {metrics["loss"]:.4f} nats{bits}, '
-          f'at a context of {task.tokens_per_row}')
+def score_features(c, trained, images, view):
+    """What frozen features tell about classes: a linear probe, nearest neighbours, or both."""
+    model = trained.model
+    settings.check_ranges(c, {(0, len(model.layers)): ['layer']})
+    if c.layer > 0:
+        model.layers = model.layers[:c.layer]
+    if images.split == 'train':
+        raise Mistake('--probe and --knn learn from the train split; score another --split')
+    seed = c.seed if c.seed >= 0 else trained.run['settings'].get('seed', 1337)
+    train_images = ImageSplit(images.folder, 'train', c.workers, c.train_share, seed)
+
+    autocast = trained.device.autocast
+    train = probes.features(model, train_images, autocast, c.batch_size, view)
+    test = probes.features(model, images, autocast, c.batch_size, view)
+    classes = len(images.classes)
+    test_name = f'{images.split} ({len(images):,} pictures)'
+
+    if c.probe:
+        train_features, _ = train
+        print(f'linear probe of {train_features.size(1)} features, '
+              f'{len(train_images):,} training pictures:')
+        accuracy, C = probes.linear_probe(train, test, classes)
+        print(f'linear probe: top-1 {accuracy:.2%} on {test_name}, C = {C:g}')
+    if c.knn:
+        for number in c.knn.split(','):
+            k = min(int(number), len(train_images))
+            accuracy = probes.nearest_neighbours(train, test, classes, k)
+            print(f'{k} nearest neighbours: top-1 {accuracy:.2%} on {test_name}')
 
 
-def hidden_tokens(c, run, model, device):
-    """Loss and accuracy of hidden tokens."""
-    task, metrics, count = score_split(c, run, model, device, *dataset_of(c, run))
-    commonest = splits.commonest_share(task.valid, task.valid_rows)
-    all_tokens = len(task.valid) * task.tokens_per_row
-    print(f'{task.valid.path.parent} {task.valid.path.stem}: {count:,} hidden tokens of {all_tokens:,}, loss '
-          f'{metrics["loss"]:.4f} nats, top-1 {metrics["top1"]:.2%}, top-5 {metrics["top5"]:.2%}, at a context of '
-          f'{task.tokens_per_row}; always predicting the most frequent token: top-1 {commonest:.2%}')
+def score_hidden_patches(c, trained, images, view):
+    """The loss of a masked autoencoder, beside that of a prediction that knows no shapes."""
+    _, metrics, count = score_split(c, trained, images.folder, images.split)
+    hidden_share, baseline = splits.hidden_and_baseline(trained.model, images, c.batch_size, view)
+    prediction = 'the mean colour of the visible patches'
+    if trained.model.config.norm_pix_loss:
+        prediction = "each patch's own mean"
+    print(f'{images.folder} {images.split}: {count:,} pictures, '
+          f'{hidden_share:.0%} of their patches masked, loss {metrics["loss"]:.4f}; '
+          f'predicting {prediction}: {baseline:.4f}')
 
 
-def own_task(c, run, model, device):
-    """What validation reports of a task for which this file has no words of its own."""
-    folder, split = dataset_of(c, run)
-    _, metrics, count = score_split(c, run, model, device, folder, split)
-    print(f'{folder} {split}: {count:,} targets, {metrics_line(metrics)}')
+# ---- functions ----------------------------------------------------------------------------------
 
-
-def zero_shot(c, run, model, device):
-    """The benchmarks of language models: printed, and added to a table."""
-    found, context = benchmarks.read(c.benchmarks, c.data_dir), model.config.block_size
-    settings.check_ranges(c, {(0, context): ['stride']})
-    stride, table = c.stride or max(1, context // 2), Path(c.results or run_directory(c.ckpt) / 'results.csv')
-    benchmarks.check_table(table)
-    tokenizer = Tokenizer(**run['data']['tokenizer'])
-    how = tokenizer.spec['name'], context, stride, settings.show(c.detokenize)
-    print(f'{how[0]} tokens, a context of {context}, windows {stride} apart, texts '
-          f'{"de-tokenized" if c.detokenize else "as published"}')
-    print(f'{"benchmark":<12} {"measure":<15} {"value":>9}   count')
-    for name, (rows, source) in found.items():
-        clean = benchmarks.detokenize if c.detokenize else str
-        for measure, value, count, unit in benchmarks.measures(
-                name, rows, model, tokenizer, stride, c.batch_size, device.autocast, clean):
-            shown = f'{value:.2%}' if measure == 'accuracy' else f'{value:.4f}'
-            print(f'{name:<12} {measure:<15} {shown:>9}   {count:,} {unit} of {source}', flush=True)
-            benchmarks.append(table, (c.ckpt, run['step'], name, measure, f'{value:.6g}', count, unit, *how))
-    print(f'added to {table}')
-
-
-def in_context(c, run, model, device):
+def score_functions(c, trained):
     """Errors of networks and estimators that regress in context: printed, saved and drawn."""
     table = Path(c.results or run_directory(c.ckpt) / 'in_context.csv')
     figures.check_figure(table.with_suffix('.png'), c.overwrite, '--results')
-    models, own = {c.ckpt: model}, model.config
+    models = {c.ckpt: trained.model}
     for path in filter(None, c.beside.split(',')):
-        other = open_run(path)
-        if any(other['network'].get(name) != getattr(own, name) for name in ('n_dims', 'block_size')):
-            raise Mistake(f'--beside={path} does not read the prompts of {c.ckpt}; leave it out')
-        models[path] = load_model(other).to(next(model.parameters()).device)
-        print(heading(path, other, models[path]))
-    function, sparsity = c.dataset or run['settings']['dataset'], min(run['settings']['sparsity'], own.n_dims)
-    prompts = Prompts(function, own.n_dims, own.block_size // 2, sparsity)
-    found = regression.curves(models, prompts, device.autocast, c.prompts)
-    title = f'{function.replace("_", " ")} functions of {prompts.d} dimensions, {c.prompts:,} prompts'
-    shown = sorted({round(i * (prompts.n - 1) / 8) for i in range(9)})
-    print(f'{title}: squared error, normalized, after this many examples')
-    rows = [(name, *(f'{error:.3f}' for error in (*mean[shown], mean.mean()))) for name, (mean, _) in found.items()]
-    say_table(('', *shown, 'mean'), rows)
-    regression.draw(found, models, title, table)
+        models[path] = open_beside(path, c, trained)
 
+    config = trained.model.config
+    function = c.dataset or trained.run['settings']['dataset']
+    sparsity = min(trained.run['settings']['sparsity'], config.n_dims)
+    examples = config.block_size // 2
+    prompts = Prompts(function, config.n_dims, examples, sparsity)
+    curves = regression.curves(models, prompts, trained.device.autocast, c.prompts)
+    title = (f'{function.replace("_", " ")} functions of {config.n_dims} dimensions, '
+             f'{c.prompts:,} prompts')
+
+    print(f'{title}: squared error, normalized, after this many examples')
+    columns = sorted({round(i * (examples - 1) / 8) for i in range(9)})  # fewer in a short prompt
+    rows = []
+    for name, (errors, _) in curves.items():
+        numbers = [*errors[columns], errors.mean()]
+        rows.append([name, *(f'{number:.3f}' for number in numbers)])
+    say_table(('', *columns, 'mean'), rows)
+    regression.draw(curves, models, title, table)
+
+
+def open_beside(path, c, trained):
+    """The network of a run that stands in the same figure. Raises Mistake if it reads other
+    prompts."""
+    run = open_run(path)
+    config = trained.model.config
+    for name in ('n_dims', 'block_size'):
+        if run['network'].get(name) != getattr(config, name):
+            raise Mistake(f'--beside={path} does not read the prompts of {c.ckpt}; leave it out')
+    model = load_model(run).to(trained.device.name)
+    print(heading(path, run, model))
+    return model
+
+
+# ---- tasks of users -----------------------------------------------------------------------------
+
+def score_another_task(c, trained):
+    """What validation reports, for a task that this file does not know."""
+    folder, split = dataset_of(c, trained.run)
+    _, metrics, count = score_split(c, trained, folder, split)
+    print(f'{folder} {split}: {count:,} targets, {metrics_line(metrics)}')
+
+
+# ---- the command --------------------------------------------------------------------------------
 
 SCORES = {
-    'text': next_tokens,
-    '--benchmarks': zero_shot,
-    'masked_text': hidden_tokens,
-    'image': pictures,
-    'masked_image': pictures,
-    'icl': in_context,
-    OWN: own_task,
+    'text': score_next_tokens,
+    '--benchmarks': score_benchmarks,
+    'masked_text': score_hidden_tokens,
+    'image': score_classifier,
+    'masked_image': score_masked_autoencoder,
+    'icl': score_functions,
+    ANOTHER_TASK: score_another_task,
 }
 
 
 def main(argv):
-    c, run, overrides = from_command_line(argv, EvalConfig)
-    model = load_model(run, **overrides)
+    c, run, network_changes = from_command_line(argv, EvalConfig)
+    model = load_model(run, **network_changes)
     settings.check_meant(c, {'benchmarks': ('text',)}, model.config.task)
-    what = model.config.task if model.config.task in SCORES else OWN
+    purpose = model.config.task
     if c.benchmarks:
-        what = '--benchmarks'
-    settings.check_meant(c, ONLY_FOR, what)
-    settings.check_ranges(c, {(1, 1e30): ['batch_size'], (2, 1e30): ['prompts'],
-                              (-1, 1e30): ['seed', 'workers'], (0, 1): ['eval_crop'], (1e-9, 1): ['train_share']})
-    if not re.fullmatch(r'|[1-9]\d*(,[1-9]\d*)*', c.knn):
-        raise Mistake(f'knn={c.knn} must be a number of neighbours, or several, such as 10,20,100,200')
-    # The error of in-context regression can be smaller than bfloat16 can resolve.
-    exact = c.dtype == 'auto' and what in ('--benchmarks', 'icl')
-    device = Device(c.device, 'float32' if exact else c.dtype, 'false')
-    print(f'{heading(c.ckpt, run, model)}, {str(device.dtype)[6:]} on {device.name}')
-    SCORES[what](c, run, model.to(device.name), device)
+        purpose = '--benchmarks'
+    elif purpose not in SCORES:
+        purpose = ANOTHER_TASK
+    check_settings(c, purpose)
+
+    dtype = c.dtype
+    if dtype == 'auto' and purpose in ('--benchmarks', 'icl'):
+        dtype = 'float32'  # errors of functions can be smaller than bfloat16 can resolve
+    device = Device(c.device, dtype, compile='false')
+    dtype_name = str(device.dtype).removeprefix('torch.')
+    print(f'{heading(c.ckpt, run, model)}, {dtype_name} on {device.name}')
+    SCORES[purpose](c, Trained(run, model.to(device.name), device))
+
+
+def check_settings(c, purpose):
+    """Raises Mistake for a setting that is out of its range or means nothing for this purpose."""
+    settings.check_meant(c, ONLY_FOR, purpose)
+    settings.check_ranges(c, {
+        (1, 1e30): ['batch_size'],
+        (2, 1e30): ['prompts'],
+        (-1, 1e30): ['seed', 'workers'],
+        (0, 1): ['eval_crop'],
+        (1e-9, 1): ['train_share'],
+    })
+    number = r'[1-9]\d*'
+    if not re.fullmatch(f'|{number}(,{number})*', c.knn):
+        raise Mistake(f'knn={c.knn} must be a number of neighbours, or several, such as '
+                      '10,20,100,200')
 
 
 if __name__ == '__main__':
