@@ -1,13 +1,14 @@
-"""Speed of the networks, beside others' ways to compute them. Rows are measured in turn, A B C A B C .., in one run;
-ratios are of two measurements of the same round.
+"""Speed of the networks, beside others' ways to compute them. Rows are measured in turn, A B C A B
+C .., in one run; ratios are of two measurements of the same round.
 
     python bench.py                                     # training steps of small networks
     python bench.py step --rows=crate-base,crate-base-released,vit-small
     python bench.py generate --rows=gpt2-base,gpt2-base-uncached --tokens=512
-    python bench.py config/race_aot_shakespeare_char.py config/race_gpt2_shakespeare_char.py --target_loss=1.88
+    python bench.py config/race_aot_shakespeare_char.py config/race_gpt2_shakespeare_char.py
 
-A row is a network of the table below, such as crate-tiny, aot-mssa-base or gpt2-base, and words that say how it is
-computed. Without words it is computed as train.py does; when it generates, as sample.py does.
+A row is a network of the table below, such as crate-tiny, aot-mssa-base or gpt2-base, and words
+that say how it is computed. Without words it is computed as train.py does; when it generates, as
+sample.py does.
 
     -plain, -compiled       not compiled, or compiled
     -float32, -bfloat16     precision of matrix products
@@ -15,12 +16,12 @@ computed. Without words it is computed as train.py does; when it generates, as s
     -nanogpt                GPT-2 as in nanoGPT: float32, not compiled, no cache
     -uncached               generation without a cache
 
-The share of a matmul's rate counts the operations that our network needs, whatever the form. Settings of networks, such
-as --n_layer=2, change every row that has them.
+The share of a matmul's rate counts the operations that our network needs, whatever the form.
+Settings of networks, such as --n_layer=2, change every row that has them.
 
-A race trains every config once a round, the round's number as seed, until its validation loss is at most the target or
-its iterations end. Seconds are of training, without evaluation. Any `--KEY=VALUE` that is not a setting of the race
-goes to every training run.
+A race trains every config once a round, the round's number as seed, until its validation loss is at
+most --target_loss or its iterations end. Seconds are of training, without evaluation. Any
+`--KEY=VALUE` that is not a setting of the race goes to every training run.
 """
 import re
 import subprocess
@@ -28,6 +29,7 @@ import sys
 import tempfile
 from dataclasses import dataclass, fields
 from statistics import median
+from typing import NamedTuple
 
 import engine  # before torch
 import torch
@@ -46,13 +48,13 @@ from scoring.flops import batch, matmul_flops, train_flops
 
 @dataclass
 class BenchConfig:
-    rows: str = ''              # what to measure, with commas between; empty takes the command's own
-    rounds: int = 5             # how often each row is measured, in turn
-    seconds: float = 1.0        # one measurement takes about so long
-    batch_size: int = 0         # pictures or sequences in a step; 0 takes each network's own
-    optimizer: str = 'adamw'    # 'adamw' (fused), 'adam', 'lion', 'muon', at a learning rate of 0
-    tokens: int = 64            # generate: tokens to write
-    device: str = 'auto'        # cpu, cuda, cuda:1, mps; auto takes cuda, then mps, then cpu
+    rows: str = ''            # what to measure, with commas between; empty takes the command's own
+    rounds: int = 5           # how often each row is measured, in turn
+    seconds: float = 1.0      # one measurement takes about so long
+    batch_size: int = 0       # pictures or sequences in a step; 0 takes each network's own
+    optimizer: str = 'adamw'  # 'adamw' (fused), 'adam', 'lion', 'muon', at a learning rate of 0
+    tokens: int = 64          # generate: tokens to write
+    device: str = 'auto'      # cpu, cuda, cuda:1, mps; auto takes cuda, then mps, then cpu
 
 
 @dataclass
@@ -61,89 +63,144 @@ class RaceConfig:
     rounds: int = 3             # how often each config is trained, in turn
 
 
+# ---- what a row is ------------------------------------------------------------------------------
+
+class BenchNetwork(NamedTuple):
+    model: str       # x of model_x.py
+    settings: dict   # of its config
+    batch_size: int  # pictures or sequences in a step
+
+
 def pictures(model, n_layer, n_embd, n_head):
-    """A network for pictures of 224 x 224 in patches of 16, 8 in a step."""
-    return model, dict(n_layer=n_layer, n_embd=n_embd, n_head=n_head, image_size=224, patch_size=16), 8
+    """A network for pictures of 224 x 224 in patches of 16."""
+    shape = dict(n_layer=n_layer, n_embd=n_embd, n_head=n_head, image_size=224, patch_size=16)
+    return BenchNetwork(model, shape, batch_size=8)
 
 
-def text(model, n_layer, n_embd, n_head, block_size=1024, rows=4, vocab_size=50304, **more):
+def text(model, n_layer, n_embd, n_head, block_size=1024, batch_size=4, vocab_size=50304,
+         **settings):
     """A network for text; 50304 is the vocabulary of GPT-2, rounded up to a multiple of 64."""
-    shape = dict(n_layer=n_layer, n_embd=n_embd, n_head=n_head, block_size=block_size, vocab_size=vocab_size)
-    return model, shape | more, rows
+    shape = dict(n_layer=n_layer, n_embd=n_embd, n_head=n_head, block_size=block_size,
+                 vocab_size=vocab_size)
+    return BenchNetwork(model, shape | settings, batch_size)
 
 
 GPT2 = {'attn': 'mhsa', 'mlp': True}
-NETWORKS = {  # name: x of model_x.py, its settings, pictures or sequences in a step
-    'crate-tiny': pictures('crate', 12, 384, 6), 'crate-base': pictures('crate', 12, 768, 12),
-    'vit-6m': pictures('vit', 13, 192, 3), 'vit-small': pictures('vit', 12, 384, 6),  # 6m: as many as crate-tiny
-    'aot-mssa-base': text('aot', 24, 1024, 16), 'aot-mhsa-base': text('aot', 24, 896, 14, attn='mhsa'),
-    'gpt2-base': text('aot', 12, 768, 12, **GPT2), 'tost-base': text('tost', 12, 768, 12),
-    'aot-stdlib': text('aot', 6, 256, 8, 64, 32, 256),  # the default run's
-    'aot-18x384': text('aot', 18, 384, 6, 256, 16, 256), 'gpt2-6x384': text('aot', 6, 384, 6, 256, 16, 256, **GPT2)}
+NETWORKS = {  # by the name that begins a row
+    'crate-tiny': pictures('crate', 12, 384, 6),
+    'crate-base': pictures('crate', 12, 768, 12),
+    'vit-6m': pictures('vit', 13, 192, 3),  # as many parameters as crate-tiny
+    'vit-small': pictures('vit', 12, 384, 6),
+    'aot-mssa-base': text('aot', 24, 1024, 16),
+    'aot-mhsa-base': text('aot', 24, 896, 14, attn='mhsa'),
+    'gpt2-base': text('aot', 12, 768, 12, **GPT2),
+    'tost-base': text('tost', 12, 768, 12),
+    'aot-stdlib': text('aot', 6, 256, 8, 64, 32, 256),  # of a bare train.py
+    'aot-18x384': text('aot', 18, 384, 6, 256, 16, 256),
+    'gpt2-6x384': text('aot', 6, 384, 6, 256, 16, 256, **GPT2),
+}
 WAYS = {'released': ReleasedCRATE, 'nanogpt': NanoGPT}
-WORDS = *WAYS, 'float32', 'bfloat16', 'plain', 'compiled', 'uncached'
-ROWS = {  # of each command
-    'step': 'crate-tiny,crate-tiny-float32,crate-tiny-released,vit-6m,gpt2-6x384,gpt2-6x384-nanogpt,aot-18x384,'
-            'aot-stdlib',
-    'generate': 'gpt2-base,gpt2-base-float32,gpt2-base-uncached,gpt2-base-nanogpt,aot-mhsa-base,aot-mssa-base'}
+PRECISIONS = ('float32', 'bfloat16')
+WORDS = (*WAYS, *PRECISIONS, 'plain', 'compiled', 'uncached')
+ROWS = {  # that each command measures by itself
+    'step': 'crate-tiny,crate-tiny-float32,crate-tiny-released,vit-6m,gpt2-6x384,'
+            'gpt2-6x384-nanogpt,aot-18x384,aot-stdlib',
+    'generate': 'gpt2-base,gpt2-base-float32,gpt2-base-uncached,gpt2-base-nanogpt,aot-mhsa-base,'
+                'aot-mssa-base',
+}
 
-
-# ---- what is timed --------------------------------------------------------------------------------------------------
 
 def read(row):
-    """A row -> (its network's name, its words)."""
-    found = re.fullmatch(f'({"|".join(NETWORKS)})((-({"|".join(WORDS)}))*)', row)
-    if not found:
-        raise Mistake(f"row '{row}' is unknown; choose one of {', '.join(NETWORKS)}, and behind it, if you like, "
-                      + ', '.join(f'-{word}' for word in WORDS))
-    return found[1], found[2].split('-')
+    """A row -> (the name of its network, its words). Raises Mistake for one that is unknown."""
+    names = '|'.join(NETWORKS)
+    words = '|'.join(WORDS)
+    match = re.fullmatch(f'({names})((-({words}))*)', row)
+    if match is None:
+        choices = ', '.join(f'-{word}' for word in WORDS)
+        raise Mistake(f"row '{row}' is unknown; choose one of {', '.join(NETWORKS)}, and behind "
+                      f'it, if you like, {choices}')
+    return match[1], match[2].split('-')
 
 
-def build(base, Way=None, more={}):
-    """A network of NETWORKS with random weights, the same in every call. more: settings that replace those of the
-    table, if the network has them."""
-    model, given, _ = NETWORKS[base]
+def first_of(choices, words):
+    """The first of the words that is one of the choices, or None."""
+    return next((word for word in words if word in choices), None)
+
+
+def build(name, Way=None, changes=None):
+    """A network of NETWORKS with random weights, the same in every call. Way: a class of WAYS that
+    computes it. changes: settings that replace those of the table, if the network has them."""
+    model, table_settings, _ = NETWORKS[name]
     Network, Config = network(model)
-    own = {f.name for f in fields(Config) if f.name != 'image_size' or 'image_size' in given}  # text stays text
+    changeable = {f.name for f in fields(Config)}
+    if 'image_size' not in table_settings:
+        changeable.discard('image_size')  # with one, a network of text would read pictures
+    changes = {key: value for key, value in (changes or {}).items() if key in changeable}
     torch.manual_seed(0)
-    config = config_from(Config, given | {k: v for k, v in more.items() if k in own})
-    return Way(config) if Way else speed_up(Network(config))
+    config = config_from(Config, table_settings | changes)
+    if Way is not None:
+        return Way(config)
+    return speed_up(Network(config))
 
+
+# ---- what is timed ------------------------------------------------------------------------------
 
 class Work:
-    """What a row times. run() once processes `amount` units, pictures or tokens: a training step on a batch of noise,
-    or for `generate` the continuation of a prompt of 16 random tokens."""
+    """What a row times. run() once processes `amount` units, pictures or tokens: a training step on
+    a batch of noise, or for `generate` the continuation of a prompt of 16 random tokens. Of a step
+    `flops` are the operations; those of writing are not counted. `form` says how it is computed."""
 
-    def __init__(self, command, row, c, more):
-        """c: a BenchConfig; more: settings of the network."""
-        (base, words), self.trains = read(row), command != 'generate'
-        Way = next((WAYS[word] for word in words if word in WAYS), None)
-        self.model = build(base, Way, more).to(c.device).train(self.trains)
-        task, rows = self.model.config.task, c.batch_size or NETWORKS[base][2]
-        if not self.trains and task != 'text':
-            raise Mistake(f'{base} writes no text; name another row, such as gpt2-base')
-        plain = Way or not self.trains and is_small(self.model)  # sample.py computes the small ones in float32
-        dtype = next((word for word in words if word in ('float32', 'bfloat16')), 'float32' if plain else 'auto')
-        self.dtype = choose_dtype(dtype, c.device)
-        self.cast = autocast(c.device, self.dtype)
-        compiled = 'compiled' in words or (
-            self.trains and not Way and 'plain' not in words and choose_compile('auto', c.device))
-        if compiled:  # as train.py does
-            compile_network(self.model, in_one_piece=self.trains and torch.device(c.device).type == 'cpu')
-        self.row, self.form = row, f'{str(self.dtype)[6:]}, {"compiled" if compiled else "not compiled"}'
-        self.x, self.y = (t.to(c.device) for t in batch(self.model.config, rows))
-        self.unit, self.amount, self.flops = 'tokens', c.tokens, 0  # the operations of writing are not counted
-        self.cache = 'uncached' not in words
+    def __init__(self, command, row, c, changes):
+        """c: a BenchConfig; changes: settings of the network, {name: value}. Raises Mistake for a
+        row that is unknown, or that the command does not fit."""
+        name, words = read(row)
+        Way = WAYS.get(first_of(WAYS, words))
+        self.row = row
+        self.trains = command != 'generate'
+        self.model = build(name, Way, changes).to(c.device)
+        self.model.train(self.trains)
+        if not self.trains and self.model.config.task != 'text':
+            raise Mistake(f'{name} writes no text; name another row, such as gpt2-base')
+
+        # others compute in float32; so does sample.py, if a network is small
+        default = 'auto'
+        if Way is not None or (not self.trains and is_small(self.model)):
+            default = 'float32'
+        self.dtype = choose_dtype(first_of(PRECISIONS, words) or default, c.device)
+        self.autocast = autocast(c.device, self.dtype)
+        form = 'not compiled'
+        if is_compiled(words, Way, self.trains, c.device):
+            form = 'compiled'
+            on_cpu = torch.device(c.device).type == 'cpu'
+            compile_network(self.model, in_one_piece=self.trains and on_cpu)  # as train.py does
+        self.form = f'{name_of(self.dtype)}, {form}'
+        self.use_cache = 'uncached' not in words  # in writing
+        self.prepare(name, c, changes)
+
+    def prepare(self, name, c, changes):
+        """The input of run(), what is counted, and the optimizers of a training step."""
+        task = self.model.config.task
+        batch_size = c.batch_size or NETWORKS[name].batch_size
+        x, y = batch(self.model.config, batch_size)
+        self.x = x.to(c.device)
+        self.y = y.to(c.device)
+        self.unit = 'pictures' if task == 'image' else 'tokens'
         if self.trains:
-            self.unit, self.amount = ('pictures', rows) if task == 'image' else ('tokens', self.x.numel())
-            self.optimizers = optim.build(self.model, c.optimizer, lr=0.0, muon_lr=0.0)  # the weights stay
+            self.amount = batch_size if task == 'image' else x.numel()
+            # at a learning rate of 0 the weights stay
+            self.optimizers = optim.build(self.model, c.optimizer, lr=0.0, muon_lr=0.0)
             with torch.device('meta'):
-                self.flops = rows * train_flops(build(base, None, more))
+                self.flops = batch_size * train_flops(build(name, changes=changes))
+        else:
+            self.amount = c.tokens
+            self.flops = 0
 
     def run(self):
-        with self.cast:
-            if not self.trains:
-                return self.model.generate(self.x[:1, :16], self.amount, use_cache=self.cache)
+        if not self.trains:
+            with self.autocast:
+                self.model.generate(self.x[:1, :16], self.amount, use_cache=self.use_cache)
+            return
+        with self.autocast:
             loss = self.model(self.x, self.y)[1]
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -152,31 +209,61 @@ class Work:
             optimizer.zero_grad(set_to_none=True)
 
 
-# ---- the timing loop ------------------------------------------------------------------------------------------------
+def is_compiled(words, Way, trains, device):
+    """Whether the words say so. Without such a word the networks of this project are compiled for
+    training, where train.py compiles."""
+    if 'compiled' in words:
+        return True
+    if 'plain' in words or Way is not None or not trains:
+        return False
+    return choose_compile('auto', device)
+
+
+def name_of(dtype):
+    return str(dtype).removeprefix('torch.')
+
+
+# ---- the timing loop ----------------------------------------------------------------------------
 
 def in_turn(works, c):
-    """Measures every Work in turn. Returns for each its seconds of a run, a number for each round: the mean of as many
-    runs as fit in c.seconds, at least one, after one that does not count."""
+    """Measures every Work in turn. Returns for each a list of seconds that run() takes, a number
+    for each round: the mean of as many runs as fit in c.seconds, at least one, after one that does
+    not count."""
+    timers = []
     for work in works:
         work.run()  # everything compiles and allocates
-    # a Timer waits for a GPU
-    timers = [Timer('work.run()', globals={'work': work}, num_threads=torch.get_num_threads()) for work in works]
-    rounds = [[timer.blocked_autorange(min_run_time=c.seconds).mean for timer in timers] for _ in range(c.rounds)]
-    return list(zip(*rounds))
+        # a Timer waits for a GPU
+        timers.append(Timer('work.run()', globals={'work': work},
+                            num_threads=torch.get_num_threads()))
+    seconds = [[] for _ in works]
+    for _ in range(c.rounds):
+        for timer, seconds_of_work in zip(timers, seconds):
+            measurement = timer.blocked_autorange(min_run_time=c.seconds)
+            seconds_of_work.append(measurement.mean)
+    return seconds
 
 
 def compare(works, c):
-    """Prints a line for each Work."""
+    """Prints a line for each Work. Its speed is compared with that of the first one that has the
+    same unit."""
     rates = {work.dtype: matmul_flops(c.device, work.dtype) for work in works}
-    print(f'{machine(c.device)}; {c.rounds} rounds; a plain matmul reaches ' + ', '.join(
-        f'{rate / 1e12:.2f} TFLOP/s in {str(dtype)[6:]}' for dtype, rate in rates.items()))
-    print(f'{"":<61}  {"parameters":>12}{"ms":>10}{"a second":>20}{"of a matmul":>13}  speed over the first')
-    first = {}
+    reached = ', '.join(f'{rate / 1e12:.2f} TFLOP/s in {name_of(dtype)}'
+                        for dtype, rate in rates.items())
+    print(f'{machine(c.device)}; {c.rounds} rounds; a plain matmul reaches {reached}')
+    print(f'{"":<61}  {"parameters":>12}{"ms":>10}{"a second":>20}{"of a matmul":>13}  '
+          'speed over the first')
+
+    first_speeds = {}  # {unit: the speeds of its first row, one for each round}
     for work, seconds in zip(works, in_turn(works, c)):
         speeds = [work.amount / s for s in seconds]
-        ratios = [own / theirs for own, theirs in zip(speeds, first.setdefault(work.unit, speeds))]
-        share = f'{work.flops / median(seconds) / rates[work.dtype]:.0%}' if work.flops else ''
-        print(f'{work.row:<40}{work.form:<23}{size(work.model):>12,}{1e3 * median(seconds):>10,.1f}'
+        if work.unit not in first_speeds:
+            first_speeds[work.unit] = speeds
+        ratios = [speed / first for speed, first in zip(speeds, first_speeds[work.unit])]
+        share = ''
+        if work.flops > 0:
+            share = f'{work.flops / median(seconds) / rates[work.dtype]:.0%}'
+        milliseconds = 1e3 * median(seconds)
+        print(f'{work.row:<40}{work.form:<23}{size(work.model):>12,}{milliseconds:>10,.1f}'
               f'{median(speeds):>11,.1f} {work.unit:<8}{share:>13}  {spread(ratios)}')
 
 
@@ -185,57 +272,84 @@ def spread(values):
 
 
 def machine(device):
-    chip = torch.cuda.get_device_name(device) if 'cuda' in device else torch.cpu.get_capabilities()['cpu_name']
+    if 'cuda' in device:
+        chip = torch.cuda.get_device_name(device)
+    else:
+        chip = torch.cpu.get_capabilities()['cpu_name']
     return f'{chip}, {torch.get_num_threads()} threads, torch {torch.__version__}'
 
 
-# ---- a race to a loss -----------------------------------------------------------------------------------------------
+# ---- a race to a loss ---------------------------------------------------------------------------
 
 def race(config, target, seed, extra):
-    """Trains one config. Returns its last validation, a row of its log."""
+    """Trains one config. Returns its last validation, a row of its log. extra: words for the
+    command line of train.py."""
     with tempfile.TemporaryDirectory() as out:
-        words = config, *extra, f'--target_loss={target}', f'--seed={seed}', f'--out_dir={out}'
-        done = subprocess.run([sys.executable, settings.HERE / 'train.py', *words], stdout=subprocess.DEVNULL)
-        if done.returncode:
-            sys.exit(done.returncode)  # it has said why
-        return [row for row in read_log(out) if row['split'] == 'val'][-1]
+        words = [config, *extra, f'--target_loss={target}', f'--seed={seed}', f'--out_dir={out}']
+        process = subprocess.run([sys.executable, settings.HERE / 'train.py', *words],
+                                 stdout=subprocess.DEVNULL)
+        if process.returncode != 0:
+            sys.exit(process.returncode)  # it has said why
+        validations = [row for row in read_log(out) if row['split'] == 'val']
+        return validations[-1]
 
 
-def race_all(configs, given):
-    ours = {f.name for f in fields(RaceConfig)}
-    c = RaceConfig(**settings.check({k: v for k, v in given.items() if k in ours}, RaceConfig))
-    extra = [f'--{k}={value}' for k, (value, _) in given.items() if k not in ours]
+def race_all(configs, requested):
+    """Trains every config in turn, and prints a line for each run and for each config. requested:
+    {name: Requested}, settings of the race or of train.py."""
+    race_names = [f.name for f in fields(RaceConfig)]
+    of_race = {}
+    extra = []
+    for name, setting in requested.items():
+        if name in race_names:
+            of_race[name] = setting
+        else:
+            extra.append(f'--{name}={setting.value}')
+    c = RaceConfig(**settings.check(of_race, RaceConfig))
+
     print(f'{machine("cpu")}, validation loss {c.target_loss}, {c.rounds} rounds')
     runs = {config: [] for config in configs}
     for seed in range(c.rounds):
-        for config, rows in runs.items():
+        for config in runs:
             row = race(config, c.target_loss, seed, extra)
-            rows.append(row)
-            print(f'seed {seed}  {config:<44} validation loss {row["loss"]:.4f} at step {row["step"]} after '
-                  f'{row["seconds"]:.1f} s of training', flush=True)
+            runs[config].append(row)
+            print(f'seed {seed}  {config:<44} validation loss {row["loss"]:.4f} at step '
+                  f'{row["step"]} after {row["seconds"]:.1f} s of training', flush=True)
+
+    first_rows = runs[configs[0]]
     for config, rows in runs.items():
         seconds = [row['seconds'] for row in rows]
-        ratios = [first['seconds'] / own for first, own in zip(runs[configs[0]], seconds)]
-        missed = any(row['loss'] > c.target_loss for row in rows)
-        print(f'{config:<44} {spread(seconds)} s of training; the first takes {spread(ratios)} of that'
-              + '; the target was missed: the time of the whole run, a lower bound' * missed)
+        ratios = [first['seconds'] / row['seconds'] for first, row in zip(first_rows, rows)]
+        line = (f'{config:<44} {spread(seconds)} s of training; '
+                f'the first takes {spread(ratios)} of that')
+        if any(row['loss'] > c.target_loss for row in rows):
+            line += '; the target was missed: the time of the whole run, a lower bound'
+        print(line)
 
 
-# ---- the command ----------------------------------------------------------------------------------------------------
+# ---- the command --------------------------------------------------------------------------------
 
 def main(argv):
-    words, given = settings.split(argv)
+    words, requested = settings.split(argv)
     if words and all(word.endswith('.py') for word in words):
-        return race_all(words, given)
+        race_all(words, requested)
+        return
     command = ' '.join(words) or 'step'
     if command not in ROWS:
-        raise Mistake(f"'{command}' is unknown; say {', '.join(ROWS)}, or name configs to race, such as "
-                      'config/race_aot_shakespeare_char.py')
-    more = settings.check(given, BenchConfig, *(network(model)[1] for model, *_ in NETWORKS.values()))
-    c = settings.filled(BenchConfig, more)
-    settings.check_ranges(c, {(1, 1e30): ['rounds', 'tokens'], (0, 1e30): ['batch_size', 'seconds']})
-    c.rows, c.device = c.rows or ROWS[command], choose_device(c.device)
-    compare([Work(command, row, c, more) for row in c.rows.split(',')], c)
+        raise Mistake(f"'{command}' is unknown; say {', '.join(ROWS)}, or name configs to race, "
+                      'such as config/race_aot_shakespeare_char.py')
+
+    network_configs = [network(model)[1] for model, _, _ in NETWORKS.values()]
+    values = settings.check(requested, BenchConfig, *network_configs)
+    c = settings.filled(BenchConfig, values)
+    settings.check_ranges(c, {
+        (1, 1e30): ['rounds', 'tokens'],
+        (0, 1e30): ['batch_size', 'seconds'],
+    })
+    c.device = choose_device(c.device)
+    rows = (c.rows or ROWS[command]).split(',')
+    works = [Work(command, row, c, values) for row in rows]
+    compare(works, c)
 
 
 if __name__ == '__main__':

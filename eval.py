@@ -49,14 +49,14 @@ class EvalConfig:
     workers: int = -1             # processes that decode JPEG; -1: one per core, at most 16
     device: str = 'auto'          # cpu, cuda, cuda:1, mps
     dtype: str = 'auto'           # float32, bfloat16, float16; auto: as in training, but see above
-    eval_view: str = ''           # pictures: crop, squash; empty: as trained; probe, knn: squash
-    eval_crop: float = 0.0        # pictures: share of the short side in the crop; 0: as trained
-    real: str = ''                # pictures: real.json, to score by ImageNet-ReaL labels as well
-    confusion: str = ''           # pictures: draw which classes are confused here, table beside it
+    eval_view: str = ''           # pictures: crop, squash; empty: as trained, squash for probe, knn
+    eval_crop: float = 0.0        # pictures: share of the short side the crop keeps; 0: as trained
+    real: str = ''                # pictures: path of real.json, to score by ImageNet-ReaL as well
+    confusion: str = ''           # pictures: draw confused classes in this file, a table beside it
     probe: bool = False           # pictures: fit a linear classifier to frozen training features
     knn: str = ''                 # pictures: classify by k nearest training features: 20, or 10,20
     layer: int = 0                # pictures: probe, knn see features after this layer; 0: the last
-    train_share: float = 1.0      # pictures: share of each class's training pictures: probe, knn
+    train_share: float = 1.0      # pictures: probe, knn learn from this share of each class
     seed: int = -1                # pictures: which ones; -1 means the seed of the training run
     benchmarks: str = ''          # text: zero-shot benchmarks, with commas between them, or all
     stride: int = 0               # benchmarks: tokens from window to window; 0: half the context
@@ -67,12 +67,12 @@ class EvalConfig:
     overwrite: bool = False       # replace existing figures and tables of confusion and functions
 
 
-# What is scored, the keys of SCORES below: the task of the network, or the benchmarks of text.
+# What can be scored, as in SCORES below: the task of a network, or '--benchmarks'
 PICTURES = ('image', 'masked_image')
 ANOTHER_TASK = 'another task'  # one that this file does not know
 PREPARED = (*PICTURES, 'text', 'masked_text', ANOTHER_TASK)  # those that read a split in data_dir
 
-# {setting: what it is for}; where something else is scored, it is refused
+# {setting: what it is for}; it is refused where something else is scored
 ONLY_FOR = {
     'dataset': (*PREPARED, 'icl'),
     'split': PREPARED,
@@ -122,7 +122,7 @@ def augment_config(c, run):
     changes = {}
     if c.eval_view:
         changes['eval_view'] = c.eval_view
-    elif sees_features(c):
+    elif scores_features(c):
         changes['eval_view'] = 'squash'
     if c.eval_crop > 0:
         changes['eval_view'] = 'crop'
@@ -130,7 +130,7 @@ def augment_config(c, run):
     return augment.config_of(run, **changes)
 
 
-def sees_features(c):
+def scores_features(c):
     """Whether the frozen features of a network are scored."""
     return c.probe or c.knn != ''
 
@@ -161,7 +161,7 @@ def score_hidden_tokens(c, trained):
 
 def score_benchmarks(c, trained):
     """The zero-shot benchmarks of language models: printed, and added to a table."""
-    prepared = benchmarks.read(c.benchmarks, c.data_dir)  # {name: (rows, file they are from)}
+    prepared = benchmarks.read(c.benchmarks, c.data_dir)  # {name: (rows, name of their file)}
     context = trained.model.config.block_size
     settings.check_ranges(c, {(0, context): ['stride']})
     stride = c.stride or max(1, context // 2)
@@ -175,9 +175,9 @@ def score_benchmarks(c, trained):
     else:
         clean = str
         texts = 'as published'
-    tokens = tokenizer.spec['name']
-    protocol = (tokens, context, stride, settings.show(c.detokenize))
-    print(f'{tokens} tokens, a context of {context}, windows {stride} apart, texts {texts}')
+    tokenizer_name = tokenizer.spec['name']
+    protocol = (tokenizer_name, context, stride, settings.show(c.detokenize))
+    print(f'{tokenizer_name} tokens, a context of {context}, windows {stride} apart, texts {texts}')
 
     print(f'{"benchmark":<12} {"measure":<15} {"value":>9}   count')
     for name, (rows, source) in prepared.items():
@@ -196,16 +196,16 @@ def score_benchmarks(c, trained):
 def score_classifier(c, trained):
     """Loss, accuracies and confusions of a classifier; or what its frozen features tell."""
     images, view = pictures_to_score(c, trained.run)
-    if c.real or c.confusion or not sees_features(c):
+    if c.real or c.confusion or not scores_features(c):
         classify(c, trained, images, view)
-    if sees_features(c):
+    if scores_features(c):
         score_features(c, trained, images, view)
 
 
 def score_masked_autoencoder(c, trained):
     """The loss of hidden patches; or what the frozen features of the encoder tell."""
     images, view = pictures_to_score(c, trained.run)
-    if sees_features(c):
+    if scores_features(c):
         score_features(c, trained, images, view)
     else:
         score_hidden_patches(c, trained, images, view)
@@ -219,7 +219,8 @@ def pictures_to_score(c, run):
 
 
 def classify(c, trained, images, view):
-    """Loss and accuracies of a classifier; by other labels, if asked for, and its confusions."""
+    """Loss and accuracies of a classifier. If asked for: its accuracy by ImageNet-ReaL, and which
+    classes it takes for which."""
     # whatever can be wrong is noticed before any work
     check_classes(trained.run, images.classes, images.folder)
     if c.confusion:
@@ -279,7 +280,7 @@ def score_features(c, trained, images, view):
 
 
 def score_hidden_patches(c, trained, images, view):
-    """The loss of a masked autoencoder, beside that of a prediction that knows no shapes."""
+    """The loss of a masked autoencoder, beside that of predicting one colour or one mean."""
     _, metrics, count = score_split(c, trained, images.folder, images.split)
     hidden_share, baseline = splits.hidden_and_baseline(trained.model, images, c.batch_size, view)
     prediction = 'the mean colour of the visible patches'
@@ -298,7 +299,7 @@ def score_functions(c, trained):
     figures.check_figure(table.with_suffix('.png'), c.overwrite, '--results')
     models = {c.ckpt: trained.model}
     for path in filter(None, c.beside.split(',')):
-        models[path] = open_beside(path, c, trained)
+        models[path] = open_beside(c, trained, path)
 
     config = trained.model.config
     function = c.dataset or trained.run['settings']['dataset']
@@ -319,9 +320,8 @@ def score_functions(c, trained):
     regression.draw(curves, models, title, table)
 
 
-def open_beside(path, c, trained):
-    """The network of a run that stands in the same figure. Raises Mistake if it reads other
-    prompts."""
+def open_beside(c, trained, path):
+    """The network of another run, for the same figure. Raises Mistake if it reads other prompts."""
     run = open_run(path)
     config = trained.model.config
     for name in ('n_dims', 'block_size'):
