@@ -66,6 +66,7 @@ class RaceConfig:
 # ---- what a row is ------------------------------------------------------------------------------
 
 class BenchNetwork(NamedTuple):
+    """A network whose speed is measured."""
     model: str       # x of model_x.py
     settings: dict   # of its config
     batch_size: int  # pictures or sequences in a step
@@ -95,14 +96,15 @@ NETWORKS = {  # by the name that begins a row
     'aot-mhsa-base': text('aot', 24, 896, 14, attn='mhsa'),
     'gpt2-base': text('aot', 12, 768, 12, **GPT2),
     'tost-base': text('tost', 12, 768, 12),
-    'aot-stdlib': text('aot', 6, 256, 8, 64, 32, 256),  # of a bare train.py
-    'aot-18x384': text('aot', 18, 384, 6, 256, 16, 256),
-    'gpt2-6x384': text('aot', 6, 384, 6, 256, 16, 256, **GPT2),
+    # that of a bare train.py
+    'aot-stdlib': text('aot', 6, 256, 8, block_size=64, batch_size=32, vocab_size=256),
+    'aot-18x384': text('aot', 18, 384, 6, block_size=256, batch_size=16, vocab_size=256),
+    'gpt2-6x384': text('aot', 6, 384, 6, block_size=256, batch_size=16, vocab_size=256, **GPT2),
 }
-WAYS = {'released': ReleasedCRATE, 'nanogpt': NanoGPT}
+WAYS = {'released': ReleasedCRATE, 'nanogpt': NanoGPT}  # as others compute such a network
 PRECISIONS = ('float32', 'bfloat16')
 WORDS = (*WAYS, *PRECISIONS, 'plain', 'compiled', 'uncached')
-ROWS = {  # that each command measures by itself
+ROWS = {  # what each command measures where --rows is empty
     'step': 'crate-tiny,crate-tiny-float32,crate-tiny-released,vit-6m,gpt2-6x384,'
             'gpt2-6x384-nanogpt,aot-18x384,aot-stdlib',
     'generate': 'gpt2-base,gpt2-base-float32,gpt2-base-uncached,gpt2-base-nanogpt,aot-mhsa-base,'
@@ -146,9 +148,13 @@ def build(name, Way=None, changes=None):
 # ---- what is timed ------------------------------------------------------------------------------
 
 class Work:
-    """What a row times. run() once processes `amount` units, pictures or tokens: a training step on
-    a batch of noise, or for `generate` the continuation of a prompt of 16 random tokens. Of a step
-    `flops` are the operations; those of writing are not counted. `form` says how it is computed."""
+    """What a row times. run() is a training step on a batch of noise, or for `generate` the
+    continuation of a prompt of 16 random tokens.
+
+    unit, amount: what run() processes, such as 'tokens', and how many. flops: the operations of a
+    training step; 0 for writing, where they are not counted. form: its precision, and whether it is
+    compiled, in words.
+    """
 
     def __init__(self, command, row, c, changes):
         """c: a BenchConfig; changes: settings of the network, {name: value}. Raises Mistake for a
@@ -178,7 +184,7 @@ class Work:
         self.prepare(name, c, changes)
 
     def prepare(self, name, c, changes):
-        """The input of run(), what is counted, and the optimizers of a training step."""
+        """The input of run(), its unit, amount and flops, and the optimizers of a training step."""
         task = self.model.config.task
         batch_size = c.batch_size or NETWORKS[name].batch_size
         x, y = batch(self.model.config, batch_size)
