@@ -35,12 +35,12 @@ class ReleasedISTA(ISTA):
     """ISTA with D^T D z and D^T z apart: three products with D where two are enough."""
 
     def forward(self, z):
-        code = F.linear(z, self.D)                          # D z: (B, N, d)
-        code = F.linear(code, self.D.T)                     # D^T D z: (B, N, d)
-        target = F.linear(z, self.D.T)                      # D^T z: (B, N, d)
-        step = self.eta * (target - code)
+        Dz = F.linear(z, self.D)                            # D z: (B, N, d)
+        DtDz = F.linear(Dz, self.D.T)                       # D^T D z: (B, N, d)
+        Dtz = F.linear(z, self.D.T)                         # D^T z: (B, N, d)
         threshold = self.eta * self.lam
-        return F.relu(z + (step - threshold))               # their order: float sums depend on it
+        change = self.eta * (Dtz - DtDz) - threshold        # the authors add z last, and so do we
+        return F.relu(z + change)                           # (B, N, d)
 
 
 class ReleasedCRATE(CRATE):

@@ -94,7 +94,7 @@ def read(asked, data_dir):
 
     asked: names with commas between them, or 'all' for all that are prepared. Raises Mistake for a
     benchmark that is unknown, not prepared or damaged, with the command to type. With 'all' it only
-    prints which ones are missing, unless all are.
+    prints which ones are missing, unless all of them are.
     """
     names = list(SCRIPTS) if asked == 'all' else asked.split(',')
     benchmarks = {}
@@ -166,9 +166,9 @@ def score(model, sequences, stride, batch_size, autocast, label=''):
     bar = tqdm(total=len(jobs), desc=label, unit=' windows', disable=None)
     position = 0
     while position < len(jobs):
-        _, start, _, end = jobs[position]  # the longest window of the batch
-        most_rows = LOGITS_AT_ONCE // ((end - start) * c.vocab_size)
-        n_rows = max(1, min(batch_size, most_rows))
+        _, start, _, end = jobs[position]
+        logits_per_row = (end - start) * c.vocab_size  # of the first window, the batch's longest
+        n_rows = max(1, min(batch_size, LOGITS_AT_ONCE // logits_per_row))
         batch = jobs[position:position + n_rows]
         rows = []
         for number, start, _, end in batch:
@@ -177,7 +177,7 @@ def score(model, sequences, stride, batch_size, autocast, label=''):
         scores = score_rows(model, rows, autocast)          # (2, B, N)
 
         for row, (number, start, first, end) in enumerate(batch):
-            # column 0 of the scores is of token start + 1, column 0 of a result of `offset`
+            # column 0 of the scores is of token start + 1; column 0 of a result, of token offset
             new_scores = scores[:, row, first - 1 - start:end - start]
             _, offset = sequences[number]
             results[number][:, first - offset:end + 1 - offset] = new_scores
@@ -188,9 +188,10 @@ def score(model, sequences, stride, batch_size, autocast, label=''):
 
 
 def score_rows(model, rows, autocast):
-    """Scores of all tokens of some lists but of the first of each, on the CPU: (2, B, N).
+    """Scores of all tokens but the first of each row, a list of tokens: (2, B, N), on the CPU.
 
-    Short rows are padded on the right, which a causal network ignores. Padding has scores too.
+    Scores are nats, and 1 or 0, as of `score`. Short rows are padded on the right, which a causal
+    network ignores. Padding has scores too.
     """
     device = next(model.parameters()).device
     tokens = pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
@@ -212,7 +213,7 @@ def measures(name, rows, model, tokenizer, stride, batch_size, autocast, clean=s
     clean: `detokenize`, or str for the texts as published.
     """
     def score_all(sequences):
-        """As `score`."""
+        """As `score`, of this model."""
         return score(model, sequences, stride, batch_size, autocast, name)
 
     if name == 'lambada':

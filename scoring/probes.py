@@ -65,7 +65,7 @@ def fit_logistic(x, y, classes, C, start=None):
     the device of the features x (N, d). Nothing of the size (N, classes) is ever in memory. With a
     large C it may end before it has converged.
     """
-    # sums are float64, but MPS has no float64
+    # sums are float64, except on MPS, which has no float64
     sum_dtype = torch.float32 if x.device.type == 'mps' else torch.float64
     if start is None:
         W = torch.zeros(classes, x.size(1) + 1, dtype=sum_dtype, device=x.device)
