@@ -1,5 +1,7 @@
-"""Speed of the networks, beside others' ways to compute them. Rows are measured in turn, A B C A B
-C .., in one run; ratios are of two measurements of the same round.
+"""Speed of the networks, beside others' ways to compute them.
+
+Rows are measured in turn, A B C A B C .., in one run; ratios are of two measurements of the same
+round.
 
     python bench.py                                     # training steps of small networks
     python bench.py step --rows=crate-base,crate-base-released,vit-small
