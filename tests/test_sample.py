@@ -188,3 +188,19 @@ def test_the_grid_of_reconstructions(name, channels, normalizes, pictures_data, 
         assert not np.array_equal(rebuilt[~hidden], original[~hidden])
     said(capsys, *words, '--overwrite=true', '--mask_ratio=0.5')
     assert figures[1].axes[1].get_title() == '50% masked'
+
+
+@pytest.mark.parametrize('chosen', [False, True])
+def test_a_small_network_writes_with_one_thread_unless_the_user_has_chosen(chosen, runs, capsys, monkeypatch):
+    """Two threads wait for each other, token after token, where another program takes a core."""
+    before = torch.get_num_threads()
+    if chosen:
+        monkeypatch.setenv('OMP_NUM_THREADS', '2')
+    else:
+        monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
+    torch.set_num_threads(2)
+    try:
+        said(capsys, f'--ckpt={runs}/bytes', '--max_new_tokens=3')
+        assert torch.get_num_threads() == (2 if chosen else 1)
+    finally:
+        torch.set_num_threads(before)
