@@ -18,8 +18,9 @@ sample.py does.
     -nanogpt                GPT-2 as in nanoGPT: float32, not compiled, no cache
     -uncached               generation without a cache
 
-The share of a matmul's rate counts the operations that our network needs, whatever the form.
-Settings of networks, such as --n_layer=2, change every row that has them.
+The column "of a matmul" is the operations a second of our network, for every way to compute it, as
+a share of those of a large matrix product. Settings of networks, such as --n_layer=2, change every
+row that has them.
 
 A race trains every config once a round, the round's number as seed, until its validation loss is at
 most --target_loss or its iterations end. Seconds are of training, without evaluation. Any
@@ -50,11 +51,11 @@ from scoring.flops import batch, matmul_flops, train_flops
 
 @dataclass
 class BenchConfig:
-    rows: str = ''            # what to measure, with commas between; empty takes the command's own
+    rows: str = ''            # what to measure, with commas between; empty: rows of the command
     rounds: int = 5           # how often each row is measured, in turn
     seconds: float = 1.0      # one measurement takes about so long
     batch_size: int = 0       # pictures or sequences in a step; 0 takes each network's own
-    optimizer: str = 'adamw'  # 'adamw' (fused), 'adam', 'lion', 'muon', at a learning rate of 0
+    optimizer: str = 'adamw'  # 'adamw' (fused), 'adam', 'lion', 'muon'; it leaves the weights
     tokens: int = 64          # generate: tokens to write
     device: str = 'auto'      # cpu, cuda, cuda:1, mps; auto takes cuda, then mps, then cpu
 
@@ -98,7 +99,7 @@ NETWORKS = {  # by the name that begins a row
     'aot-mhsa-base': text('aot', 24, 896, 14, attn='mhsa'),
     'gpt2-base': text('aot', 12, 768, 12, **GPT2),
     'tost-base': text('tost', 12, 768, 12),
-    # that of a bare train.py
+    # aot-stdlib is the network of a bare `python train.py`
     'aot-stdlib': text('aot', 6, 256, 8, block_size=64, batch_size=32, vocab_size=256),
     'aot-18x384': text('aot', 18, 384, 6, block_size=256, batch_size=16, vocab_size=256),
     'gpt2-6x384': text('aot', 6, 384, 6, block_size=256, batch_size=16, vocab_size=256, **GPT2),
@@ -138,7 +139,7 @@ def build(name, Way=None, changes=None):
     Network, Config = network(model)
     changeable = {f.name for f in fields(Config)}
     if 'image_size' not in table_settings:
-        changeable.discard('image_size')  # with one, a network of text would read pictures
+        changeable.discard('image_size')  # with an image_size, this network would read pictures
     changes = {key: value for key, value in (changes or {}).items() if key in changeable}
     torch.manual_seed(0)
     config = config_from(Config, table_settings | changes)
@@ -154,13 +155,13 @@ class Work:
     continuation of a prompt of 16 random tokens.
 
     unit, amount: what run() processes, such as 'tokens', and how many. flops: the operations of a
-    training step; 0 for writing, where they are not counted. form: its precision, and whether it is
-    compiled, in words.
+    training step; 0 for `generate`, where they are not counted. form: its precision, and whether it
+    is compiled, in words.
     """
 
     def __init__(self, command, row, c, changes):
-        """c: a BenchConfig; changes: settings of the network, {name: value}. Raises Mistake for a
-        row that is unknown, or that the command does not fit."""
+        """c: a BenchConfig; changes: {setting: value}, of which the network takes its own. Raises
+        Mistake for a row that is unknown, or that the command does not fit."""
         name, words = read(row)
         Way = WAYS.get(first_of(WAYS, words))
         self.row = row
@@ -180,9 +181,10 @@ class Work:
         if is_compiled(words, Way, self.trains, c.device):
             form = 'compiled'
             on_cpu = torch.device(c.device).type == 'cpu'
-            compile_network(self.model, in_one_piece=self.trains and on_cpu)  # as train.py does
+            # in one piece in training on a CPU, as train.py does
+            compile_network(self.model, in_one_piece=self.trains and on_cpu)
         self.form = f'{name_of(self.dtype)}, {form}'
-        self.use_cache = 'uncached' not in words  # in writing
+        self.use_cache = 'uncached' not in words  # for `generate`; -nanogpt never has one
         self.prepare(name, c, changes)
 
     def prepare(self, name, c, changes):
@@ -197,7 +199,7 @@ class Work:
             self.amount = batch_size if task == 'image' else x.numel()
             # at a learning rate of 0 the weights stay
             self.optimizers = optim.build(self.model, c.optimizer, lr=0.0, muon_lr=0.0)
-            with torch.device('meta'):
+            with torch.device('meta'):  # our network, without memory for its weights
                 self.flops = batch_size * train_flops(build(name, changes=changes))
         else:
             self.amount = c.tokens
@@ -218,8 +220,8 @@ class Work:
 
 
 def is_compiled(words, Way, trains, device):
-    """Whether the words say so. Without such a word the networks of this project are compiled for
-    training, where train.py compiles."""
+    """Whether a network is compiled. If no word says so, those of this project are compiled for
+    training wherever train.py compiles."""
     if 'compiled' in words:
         return True
     if 'plain' in words or Way is not None or not trains:
@@ -235,12 +237,12 @@ def name_of(dtype):
 
 def in_turn(works, c):
     """Measures every Work in turn. Returns for each a list of seconds that run() takes, a number
-    for each round: the mean of as many runs as fit in c.seconds, at least one, after one that does
-    not count."""
+    for each round. It is the mean of as many runs as fit in c.seconds, at least one. Before them
+    the Timer makes a run that does not count."""
     timers = []
     for work in works:
-        work.run()  # everything compiles and allocates
-        # a Timer waits for a GPU
+        work.run()  # this first run compiles and allocates
+        # a Timer waits until a GPU has finished
         timers.append(Timer('work.run()', globals={'work': work},
                             num_threads=torch.get_num_threads()))
     seconds = [[] for _ in works]
@@ -315,14 +317,14 @@ def race_all(configs, requested):
             extra.append(f'--{name}={setting.value}')
     c = RaceConfig(**settings.check(of_race, RaceConfig))
 
-    print(f'{machine("cpu")}, validation loss {c.target_loss}, {c.rounds} rounds')
+    print(f'{machine(choose_device("auto"))}, validation loss {c.target_loss}, {c.rounds} rounds')
     runs = {config: [] for config in configs}
     for seed in range(c.rounds):
         for config in runs:
-            row = race(config, c.target_loss, seed, extra)
-            runs[config].append(row)
-            print(f'seed {seed}  {config:<44} validation loss {row["loss"]:.4f} at step '
-                  f'{row["step"]} after {row["seconds"]:.1f} s of training', flush=True)
+            last = race(config, c.target_loss, seed, extra)
+            runs[config].append(last)
+            print(f'seed {seed}  {config:<44} validation loss {last["loss"]:.4f} at step '
+                  f'{last["step"]} after {last["seconds"]:.1f} s of training', flush=True)
 
     first_rows = runs[configs[0]]
     for config, rows in runs.items():

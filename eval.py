@@ -11,8 +11,9 @@
     python eval.py --ckpt=out/aot_icl --beside=out/gpt2_icl                    # learning in context
     python eval.py --help
 
-Linear probe and nearest neighbours classify by the frozen features of a network. With --dtype=auto
-benchmarks and functions are computed in float32. How each score is computed is in scoring/.
+A linear probe and nearest neighbours classify pictures by the frozen features of a network. With
+--dtype=auto, benchmarks and functions in context are computed in float32. How each score is
+computed is in scoring/.
 """
 import re
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ from train import TrainConfig, sum_metrics
 @dataclass
 class EvalConfig:
     ckpt: str = 'out/aot_stdlib'  # a run directory, for its best weights, or a .safetensors in it
-    dataset: str = ''             # folder in data_dir; empty: the one it was trained on
+    dataset: str = ''             # folder in data_dir, or functions; empty: as in training
     data_dir: str = 'data'        # where prepared datasets are
     verify: bool = False          # first compare every byte of the dataset with its checksums
     split: str = ''               # split to score; empty: test, or val if there is none
@@ -49,15 +50,15 @@ class EvalConfig:
     workers: int = -1             # processes that decode JPEG; -1: one per core, at most 16
     device: str = 'auto'          # cpu, cuda, cuda:1, mps
     dtype: str = 'auto'           # float32, bfloat16, float16; auto: as in training, but see above
-    eval_view: str = ''           # pictures: crop, squash; empty: as trained, squash for probe, knn
-    eval_crop: float = 0.0        # pictures: share of the short side the crop keeps; 0: as trained
+    eval_view: str = ''           # pictures: crop or squash; empty: as trained, probe, knn: squash
+    eval_crop: float = 0.0        # pictures: eval_view=crop with this share of the short side
     real: str = ''                # pictures: path of real.json, to score by ImageNet-ReaL as well
     confusion: str = ''           # pictures: draw confused classes in this file, a table beside it
     probe: bool = False           # pictures: fit a linear classifier to frozen training features
     knn: str = ''                 # pictures: classify by k nearest training features: 20, or 10,20
     layer: int = 0                # pictures: probe, knn see features after this layer; 0: the last
     train_share: float = 1.0      # pictures: probe, knn learn from this share of each class
-    seed: int = -1                # pictures: which ones; -1 means the seed of the training run
+    seed: int = -1                # pictures: which ones train_share takes; -1: the seed of training
     benchmarks: str = ''          # text: zero-shot benchmarks, with commas between them, or all
     stride: int = 0               # benchmarks: tokens from window to window; 0: half the context
     detokenize: bool = False      # benchmarks: undo spaces around punctuation before tokenizing
@@ -67,7 +68,7 @@ class EvalConfig:
     overwrite: bool = False       # replace existing figures and tables of confusion and functions
 
 
-# What can be scored, as in SCORES below: the task of a network, or '--benchmarks'
+# Groups of what can be scored: the keys of SCORES below, which are tasks and '--benchmarks'
 PICTURES = ('image', 'masked_image')
 ANOTHER_TASK = 'another task'  # one that this file does not know
 PREPARED = (*PICTURES, 'text', 'masked_text', ANOTHER_TASK)  # those that read a split in data_dir
@@ -194,7 +195,7 @@ def score_benchmarks(c, trained):
 # ---- pictures -----------------------------------------------------------------------------------
 
 def score_classifier(c, trained):
-    """Loss, accuracies and confusions of a classifier; or what its frozen features tell."""
+    """Loss, accuracies and confusions of a classifier, what its frozen features tell, or both."""
     images, view = pictures_to_score(c, trained.run)
     if c.real or c.confusion or not scores_features(c):
         classify(c, trained, images, view)
@@ -212,7 +213,8 @@ def score_masked_autoencoder(c, trained):
 
 
 def pictures_to_score(c, run):
-    """(an ImageSplit, what eval_pictures sees of its pictures: a share, or None for all)."""
+    """(an ImageSplit, its view: the share of the short side that a central crop keeps, or None to
+    squash the whole picture)."""
     folder, split = dataset_of(c, run)
     images = ImageSplit(folder, split, c.workers)
     return images, augment_config(c, run).view
@@ -221,7 +223,7 @@ def pictures_to_score(c, run):
 def classify(c, trained, images, view):
     """Loss and accuracies of a classifier. If asked for: its accuracy by ImageNet-ReaL, and which
     classes it takes for which."""
-    # whatever can be wrong is noticed before any work
+    # what can be wrong here is noticed before the work
     check_classes(trained.run, images.classes, images.folder)
     if c.confusion:
         figures.check_figure(c.confusion, c.overwrite, '--confusion')
@@ -263,24 +265,24 @@ def score_features(c, trained, images, view):
     autocast = trained.device.autocast
     train = probes.features(model, train_images, autocast, c.batch_size, view)
     test = probes.features(model, images, autocast, c.batch_size, view)
-    classes = len(images.classes)
+    num_classes = len(images.classes)
     test_name = f'{images.split} ({len(images):,} pictures)'
 
     if c.probe:
         train_features, _ = train
         print(f'linear probe of {train_features.size(1)} features, '
               f'{len(train_images):,} training pictures:')
-        accuracy, C = probes.linear_probe(train, test, classes)
+        accuracy, C = probes.linear_probe(train, test, num_classes)
         print(f'linear probe: top-1 {accuracy:.2%} on {test_name}, C = {C:g}')
     if c.knn:
         for number in c.knn.split(','):
             k = min(int(number), len(train_images))
-            accuracy = probes.nearest_neighbours(train, test, classes, k)
+            accuracy = probes.nearest_neighbours(train, test, num_classes, k)
             print(f'{k} nearest neighbours: top-1 {accuracy:.2%} on {test_name}')
 
 
 def score_hidden_patches(c, trained, images, view):
-    """The loss of a masked autoencoder, beside that of predicting one colour or one mean."""
+    """The loss of a masked autoencoder, beside that of a prediction that needs no network."""
     _, metrics, count = score_split(c, trained, images.folder, images.split)
     hidden_share, baseline = splits.hidden_and_baseline(trained.model, images, c.batch_size, view)
     prediction = 'the mean colour of the visible patches'
@@ -304,7 +306,7 @@ def score_functions(c, trained):
     config = trained.model.config
     function = c.dataset or trained.run['settings']['dataset']
     sparsity = min(trained.run['settings']['sparsity'], config.n_dims)
-    examples = config.block_size // 2
+    examples = config.block_size // 2  # x and y are a token each
     prompts = Prompts(function, config.n_dims, examples, sparsity)
     curves = regression.curves(models, prompts, trained.device.autocast, c.prompts)
     title = (f'{function.replace("_", " ")} functions of {config.n_dims} dimensions, '
@@ -317,7 +319,7 @@ def score_functions(c, trained):
         numbers = [*errors[columns], errors.mean()]
         rows.append([name, *(f'{number:.3f}' for number in numbers)])
     say_table(('', *columns, 'mean'), rows)
-    regression.draw(curves, models, title, table)
+    regression.draw(curves, models, title, table)  # it writes the table too
 
 
 def open_beside(c, trained, path):
@@ -357,6 +359,7 @@ SCORES = {
 def main(argv):
     c, run, network_changes = from_command_line(argv, EvalConfig)
     model = load_model(run, **network_changes)
+    # by the task, since --benchmarks is a purpose itself
     settings.check_meant(c, {'benchmarks': ('text',)}, model.config.task)
     purpose = model.config.task
     if c.benchmarks:
@@ -385,7 +388,7 @@ def check_settings(c, purpose):
         (1e-9, 1): ['train_share'],
     })
     number = r'[1-9]\d*'
-    if not re.fullmatch(f'|{number}(,{number})*', c.knn):
+    if c.knn and not re.fullmatch(f'{number}(,{number})*', c.knn):
         raise Mistake(f'knn={c.knn} must be a number of neighbours, or several, such as '
                       '10,20,100,200')
 

@@ -34,22 +34,23 @@ from tasks.tokenizer import Tokenizer, prompt_of, with_masks
 class SampleConfig:
     ckpt: str = 'out/aot_stdlib'    # a run directory, for its best weights, or a .safetensors file
     image: str = ''                 # pictures: a file, a folder of files or classes, or a dataset
-    out: str = ''                   # where pictures are drawn; reconstructions: reconstruction.png
-    overwrite: bool = False         # replace that file if it exists
+    out: str = ''                   # draw pictures in this file; empty: only reconstruction.png
+    overwrite: bool = False         # replace the file of --out if it exists
     start: str = ''                 # the prompt; \n: a new line, FILE:path: a file, [MASK]: a gap
     interactive: bool = False       # continue lines that are typed or piped in, until an empty one
     num_samples: int = 1            # texts to write, or pictures to look at of a dataset or classes
     max_new_tokens: int = 500       # length of each text
     temperature: float = 0.8        # below 1 more careful, above 1 more varied; 0: always likeliest
     top_k: int = 200                # sample from the k most likely tokens; 0 from all
-    top_p: float = 1.0              # sample from the likeliest tokens that have this probability
+    top_p: float = 1.0              # sample from the likeliest tokens that together reach this
     stop: str = ''                  # end a text at this token, given as text
     seed: int = 1337                # of all random choices
     device: str = 'auto'            # cpu, cuda, cuda:1, mps
     dtype: str = 'auto'             # float32, bfloat16, float16; auto: float32 below 50M parameters
 
 
-TASKS = ('text', 'masked_text', 'image', 'masked_image')
+TASKS = ('text', 'masked_text', 'image', 'masked_image')  # that are shown
+# {setting: the kind of data that it is for, as kind_of says it}
 ONLY_FOR = {
     'image': ['images'],
     'out': ['images'],
@@ -105,7 +106,7 @@ def continue_text(c, text, tokenizer, model):
         decoder = codecs.getincrementaldecoder('utf-8')('replace')
         for token in stream(model, idx, c.max_new_tokens, c.temperature, c.top_k or None, c.top_p,
                             stop_token):
-            new_bytes = tokenizer.decode_bytes(token[0].tolist())
+            new_bytes = tokenizer.decode_bytes(token[0].tolist())       # token: (1, 1)
             print(decoder.decode(new_bytes), end='', flush=True)
         print(decoder.decode(b'', final=True))
 
@@ -114,13 +115,14 @@ def fill_gaps(c, text, tokenizer, model):
     """Print the five most likely tokens for each [MASK] of the text, then the text with the most
     likely ones."""
     ids = with_masks(tokenizer, text)
-    mask = tokenizer.vocab_size
+    mask = tokenizer.vocab_size                             # the id after those of the tokenizer
     block_size = model.config.block_size
     if mask not in ids or len(ids) > block_size:
         raise Mistake(f'give a text with [MASK] in it and up to block_size={block_size} tokens: '
                       '--start="def [MASK]ain():"')
     x = torch.tensor([ids], device=next(model.parameters()).device)     # (1, N)
-    logits = model(x)[0][0, :, :mask]                       # (N, vocab_size), without [MASK]
+    logits, _ = model(x)                                    # (1, N, vocab_size)
+    logits = logits[0, :, :mask]                            # without that of [MASK]
     gaps = [i for i, token in enumerate(ids) if token == mask]
     for number, i in enumerate(gaps, 1):
         best = likeliest(logits[i])
@@ -153,7 +155,8 @@ def main(argv):
     if dtype == 'auto' and is_small(model):
         dtype = 'float32'
     if is_small(model) and device == 'cpu' and 'OMP_NUM_THREADS' not in os.environ:
-        # as fast where nothing else runs, and much faster where another program needs a core
+        # One thread is as fast where nothing else runs. Where another program needs a core it is
+        # many times faster: threads wait for each other in every layer of every token.
         torch.set_num_threads(1)
     torch.manual_seed(c.seed)
     model = model.to(device)

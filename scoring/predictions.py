@@ -1,5 +1,5 @@
-"""What a network makes of pictures, in words and drawn: their likeliest classes, or patches that
-were hidden from it. sample.py --image shows it."""
+"""What a network says of pictures, in words and drawn: a classifier their likeliest classes, a
+masked autoencoder patches that were hidden from it. sample.py --image shows it."""
 import math
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from tasks import augment
 from tasks.imagenet import readable
 from tasks.pictures import labelled_pictures_of, seen
 
-MOST_DRAWN = 60  # pictures in a grid; a reconstruction has four
+MOST_DRAWN = 60  # pictures in the grid, of which a reconstruction needs four
 IN_A_ROW = 4
 
 
@@ -45,9 +45,10 @@ def look_at_pictures(c, run, model):
         raise Mistake('this network looks at pictures: give --image=PATH of a picture, a folder or '
                       'a prepared dataset')
     if out:
+        # the file that nobody named is replaced
         figures.check_free(out, c.overwrite or not c.out)
 
-    channels = getattr(model.config, 'channels', 3)
+    channels = getattr(model.config, 'channels', 3)  # a network of one's own may have no such field
     panels = []
     for name, picture, label in labelled_pictures_of(c.image, c.num_samples, c.seed, channels):
         x = seen(picture, model, run)                       # (1, C, H, W)
@@ -67,7 +68,7 @@ def classify(x, name, label, run, model):
     label: its class, if it is known."""
     check_labelled(run)
     classes = run['data']['classes']
-    if not classes:
+    if not classes:  # the weights of others come without names
         classes = [f'class {i}' for i in range(model.config.num_classes)]
     logits = model(x)[0]                                    # (1, num_classes)
     best = [(readable(classes[i]), p) for i, p in likeliest(logits[0])]
@@ -75,7 +76,8 @@ def classify(x, name, label, run, model):
     title = readable(label) if label in classes else name
     below = '\n'.join(f'{class_name:.22} {p:.0%}' for class_name, p in best[:3])
     is_right = title == best[0][0]
-    panel = Panel(augment.visible(x)[0], title, below, 'C0' if is_right else 'black')
+    blue = 'C0'
+    panel = Panel(augment.visible(x)[0], title, below, blue if is_right else 'black')
     words = ', '.join(f'{class_name} {p:.1%}' for class_name, p in best)
     return words, [panel]
 
@@ -85,10 +87,10 @@ def reconstruct(x, model):
     Panels: the picture, its visible patches, the reconstruction, and the visible patches with the
     hidden ones as reconstructed."""
     rows, columns = grid(model.config)
-    noise = torch.rand(1, rows * columns).to(x.device)
+    noise = torch.rand(1, rows * columns).to(x.device)      # decides which patches are hidden
     rebuilt = model.reconstruct(x, noise).float()           # (1, C, H, W)
     hidden = model.hide(noise).view(rows, columns)
-    one_patch = x.new_ones(model.config.patch_size)         # (h, w)
+    one_patch = x.new_ones(model.config.patch_size)         # ones (h, w)
     hidden = torch.kron(hidden, one_patch).bool()           # of each pixel: (H, W)
     error = (rebuilt - x)[hidden.expand_as(x)].square().mean()
 
