@@ -21,59 +21,107 @@ import struct
 import lib  # noqa: F401 (first: it says what to type where a library is missing)
 import numpy as np
 
-from lib.inputs import Mistake, dataset, number, option, reading
+from lib.inputs import Mistake, arguments, number, option, reading, run
 from lib.pictures import save_arrays
 
-MOST_UNZIPPED = 2 ** 30  # bytes in a compressed file, which go into memory; the largest of EMNIST has 0.5 GB
+# bytes in a compressed file, which go into memory; the largest of EMNIST has 0.5 GB
+MOST_UNZIPPED = 2 ** 30
 
 
 def read(path):
-    """The array in a .npy file or an idx file of bytes, which may be compressed by gzip."""
+    """The array in a .npy file or an idx file of bytes, which may be compressed by gzip. Raises
+    Mistake for other files."""
     with reading(f'{path}: expected a whole .npy file, or an idx file of bytes'):
         content = np.memmap(path, np.uint8, 'r')
-        if bytes(content[:4]) == b'\x93NUM':
+        first_bytes = bytes(content[:4])
+        if first_bytes == b'\x93NUM':
             return np.load(path, mmap_mode='r')
-        if bytes(content[:2]) == b'\x1f\x8b':
+        if first_bytes[:2] == b'\x1f\x8b':
             with gzip.open(path) as f:
                 content = f.read(MOST_UNZIPPED + 1)
-            assert len(content) <= MOST_UNZIPPED, f'more than {MOST_UNZIPPED:,} bytes are compressed in it'
-        assert bytes(content[:3]) == b'\0\0\x08', 'this is neither'  # idx: two zeros, 8 for bytes, then the number of
-        shape = struct.unpack_from(f'>{content[3]}I', content, 4)      # axes and the length of each
-        return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)
+            assert len(content) <= MOST_UNZIPPED, \
+                f'more than {MOST_UNZIPPED:,} bytes are compressed in it'
+        return array_of_idx(content)
+
+
+def array_of_idx(content):
+    """The array in an idx file: two zeros, 8 for bytes, the number of axes, the length of each as a
+    big-endian uint32, and the bytes."""
+    assert bytes(content[:3]) == b'\0\0\x08', 'this is neither'
+    n_axes = content[3]
+    shape = struct.unpack_from(f'>{n_axes}I', content, 4)
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * n_axes).reshape(shape)
 
 
 def read_split(images, labels):
-    """The pictures and labels in two files. Raises Mistake unless they are, and fit together."""
-    x, y = read(images), read(labels)
-    channels_first = x.ndim == 4 and x.shape[1] < x.shape[2] == x.shape[3]
-    if x.dtype != np.uint8 or x.ndim not in (3, 4) or not x.size or channels_first:
-        raise Mistake(f'{images} holds {x.dtype} {x.shape}; convert it to uint8 (N, H, W, C) as --help says')
-    if y.dtype.kind not in 'iu' or y.shape != x.shape[:1] or y.min() < 0 or y.max() >= 10 ** 5:
-        raise Mistake(f'{labels} holds {y.dtype} {y.shape}; convert it to {len(x)} numbers from 0 as --help says')
+    """The pictures and the labels in two files. Raises Mistake unless they are pictures and labels,
+    as many of these as of those."""
+    x = read(images)
+    y = read(labels)
+    channels_first = False
+    if x.ndim == 4:
+        is_square = x.shape[2] == x.shape[3]
+        channels_first = is_square and x.shape[1] < x.shape[2]
+    if x.dtype != np.uint8 or x.ndim not in (3, 4) or x.size == 0 or channels_first:
+        raise Mistake(f'{images} holds {x.dtype} {x.shape}; convert it to uint8 (N, H, W, C) as '
+                      '--help says')
+    is_integer = y.dtype.kind in 'iu'
+    if not is_integer or y.shape != x.shape[:1] or y.min() < 0 or y.max() >= 10 ** 5:
+        raise Mistake(f'{labels} holds {y.dtype} {y.shape}; convert it to {len(x)} numbers from 0 '
+                      'as --help says')
     return x, y
 
 
-@dataset(__name__, None, number('--val', 'share held out without --val_images', 0.1, 0, 0.9),
-         option('--classes', 'names separated by commas; without, they are 0,1,2,..', metavar='NAMES'),
-         *(option(f'--{split}{kind}', f'{kind} for {text}', required=not split, metavar='FILE')
-           for split, text in (('', 'training'), ('val_', 'validation'), ('test_', 'testing'))
-           for kind in ('images', 'labels')))
-def main(args):
-    splits = {'train': read_split(args.images, args.labels)}
-    for split in 'val', 'test':
-        files = [getattr(args, f'{split}_{kind}') for kind in ('images', 'labels')]
-        if any(files) != all(files):
-            raise Mistake(f'--{split}_images and --{split}_labels must be given together')
-        if all(files):
-            splits[split] = read_split(*files)
-    if 'val' not in splits:
-        x, y = splits['train']
-        order = np.random.default_rng(0).permutation(len(x))
-        count = max(1, round(args.val * len(x)))
-        held_out, kept = np.sort(order[:count]), np.sort(order[count:])
-        splits |= {'train': (x[kept], y[kept]), 'val': (x[held_out], y[held_out])}
-    largest = max(int(y.max(initial=0)) for _, y in splits.values())
-    classes = args.classes.split(',') if args.classes else [str(label) for label in range(largest + 1)]
+def hold_out(x, y, val_share):
+    """Pictures x and labels y -> (x, y) for training, (x, y) for validation. The random choice is
+    always the same."""
+    order = np.random.default_rng(0).permutation(len(x))
+    count = max(1, round(val_share * len(x)))
+    val = np.sort(order[:count])
+    train = np.sort(order[count:])
+    return (x[train], y[train]), (x[val], y[val])
+
+
+def class_names(names, labels):
+    """The names of the classes, a list. names: those that the user typed, with commas between them,
+    or None for numbers. labels: an array for each split. Raises Mistake if there are too few."""
+    largest = max(int(y.max(initial=0)) for y in labels)
+    if names:
+        classes = names.split(',')
+    else:
+        classes = [str(label) for label in range(largest + 1)]
     if largest >= len(classes):
         raise Mistake(f'--classes has {len(classes)} names; label {largest} needs {largest + 1}')
+    return classes
+
+
+def main(argv=None):
+    args = arguments(
+        __doc__, argv,
+        number('--val', 'share held out without --val_images', 0.1, 0, 0.9),
+        option('--classes', 'names separated by commas; without, they are 0,1,2,..',
+               metavar='NAMES'),
+        option('--images', 'images for training', required=True, metavar='FILE'),
+        option('--labels', 'labels for training', required=True, metavar='FILE'),
+        option('--val_images', 'images for validation', metavar='FILE'),
+        option('--val_labels', 'labels for validation', metavar='FILE'),
+        option('--test_images', 'images for testing', metavar='FILE'),
+        option('--test_labels', 'labels for testing', metavar='FILE'))
+
+    splits = {'train': read_split(args.images, args.labels)}
+    for split in ('val', 'test'):
+        images = getattr(args, f'{split}_images')
+        labels = getattr(args, f'{split}_labels')
+        if bool(images) != bool(labels):
+            raise Mistake(f'--{split}_images and --{split}_labels must be given together')
+        if images:
+            splits[split] = read_split(images, labels)
+    if 'val' not in splits:
+        splits['train'], splits['val'] = hold_out(*splits['train'], args.val)
+
+    classes = class_names(args.classes, [y for _, y in splits.values()])
     save_arrays(args.out, splits, classes)
+
+
+if __name__ == '__main__':
+    run(main)

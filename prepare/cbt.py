@@ -11,35 +11,57 @@ an empty line.
 The archive is compared with the checksum that Hugging Face sends with it.
 
 Expect 2,500 questions of each kind.
-"""
+"""  # noqa: E501 (--help shows it)
 import re
 
-from lib.inputs import Mistake, dataset, local, local_or_fetch, reading, tar_named
+from lib.inputs import Mistake, arguments, local, local_or_fetch, reading, run, tar_named
 from lib.texts import decode, save_benchmark
 
-URL = 'https://huggingface.co/datasets/cam-cst/cbt/resolve/1cdc548cca1ff7416d3be8c6a91755d64d519126/data/CBTest.tgz'
+URL = ('https://huggingface.co/datasets/cam-cst/cbt/resolve/'
+       '1cdc548cca1ff7416d3be8c6a91755d64d519126/data/CBTest.tgz')
+# {file in the archive: what the name of its folder ends with}
+FILES = {'cbtest_CN_test_2500ex.txt': '_cn', 'cbtest_NE_test_2500ex.txt': '_ne'}
 
 
-def questions(text, name):
-    """[{'context': [..], 'question': .., 'answer': .., 'choices': [..]}] of a text."""
+def read_questions(text, name):
+    """[{'context': [..], 'question': .., 'answer': .., 'choices': [..]}] of the text of a file.
+    Raises Mistake, with the number of the question, for another text."""
     if not text.endswith('\n'):
         raise Mistake(f'{name} is missing, or ends within a question; get it again')
     rows = []
-    for number, part in enumerate(re.split(r'\n\s*\n', text.strip()), 1):
-        with reading(f'{name}, question {number} is not numbered sentences, a question, its answer and choices'):
-            *context, asked = (line.partition(' ')[2].strip() for line in part.split('\n'))  # without its number
-            question, answer, *_, choices = (words.strip() for words in asked.split('\t'))
-            choices = [word.strip() for word in choices.split('|') if word.strip()]
-            assert 'XXXXX' in question and answer in choices and len(choices) > 1
-            rows.append({'context': context, 'question': question, 'answer': answer, 'choices': choices})
+    for number, lines in enumerate(re.split(r'\n\s*\n', text.strip()), 1):
+        with reading(f'{name}, question {number} is not numbered sentences, a question, its answer '
+                     'and choices'):
+            rows.append(read_question(lines))
     return rows
 
 
-@dataset(__name__, 'data/cbt', local('CBTest.tgz, instead of the download'), ends=('_cn', '_ne'))
-def main(args):
-    outs = {'cbtest_CN_test_2500ex.txt': f'{args.out}_cn', 'cbtest_NE_test_2500ex.txt': f'{args.out}_ne'}
+def read_question(lines):
+    """One question as a dict. Raises ValueError or AssertionError for other lines."""
+    sentences = [line.partition(' ')[2].strip() for line in lines.split('\n')]  # without numbers
+    *context, last_line = sentences
+    question, answer, *_, choices = [words.strip() for words in last_line.split('\t')]
+    choices = [word.strip() for word in choices.split('|') if word.strip()]
+    assert 'XXXXX' in question and answer in choices and len(choices) > 1
+    return {'context': context, 'question': question, 'answer': answer, 'choices': choices}
+
+
+def main(argv=None):
+    args = arguments(
+        __doc__, argv,
+        local('CBTest.tgz, instead of the download'),
+        out='data/cbt', ends=FILES.values())
+
     path = local_or_fetch(args, URL)
-    files = dict(tar_named(path, lambda name: name in outs))
-    rows = {name: questions(decode(files.get(name, b''), name), name) for name in outs}
-    for name, out in outs.items():
-        save_benchmark(out, 'cloze', rows[name], path.name)
+    files = dict(tar_named(path, lambda name: name in FILES))
+    questions = {}
+    for name in FILES:
+        text = decode(files.get(name, b''), name)
+        questions[name] = read_questions(text, name)
+    # nothing is written before both are read
+    for name, end in FILES.items():
+        save_benchmark(args.out + end, 'cloze', questions[name], path.name)
+
+
+if __name__ == '__main__':
+    run(main)

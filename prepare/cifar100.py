@@ -7,7 +7,17 @@ Your copy must be the published archive, byte for byte.
 
 Expect 50,000 pictures for training (train) and 10,000 for testing (test) of 32x32, 100 classes.
 """
-from lib.inputs import dataset
+from lib.inputs import arguments, run
+from lib.pictures import save_arrays
 from prepare import cifar10
 
-main = dataset(__name__, 'data/cifar100', cifar10.COPY)(lambda args: cifar10.save(args, 100))
+
+def main(argv=None):
+    args = arguments(__doc__, argv, cifar10.COPY, out='data/cifar100')
+    path = cifar10.find_archive(args, 100)
+    splits, classes = cifar10.read(path, 'meta', b'fine_')  # there are coarse labels too
+    save_arrays(args.out, splits, classes)
+
+
+if __name__ == '__main__':
+    run(main)

@@ -7,77 +7,116 @@ The folder holds annotations/instances_SPLIT.json and the pictures in SPLIT or i
 annotations/instances_val2017.json and val2017. Polygons and lists of run lengths are both read, crowds
 are unknown pixels, and where objects overlap the smaller one is in front. The label of a picture is
 the class of the object that shows the most pixels; pictures without objects are left out.
-"""
+"""  # noqa: E501 (--help shows it)
 import json
 from collections import defaultdict
 
 import lib  # noqa: F401 (first: it says what to type where a library is missing)
 import numpy as np
 
-from lib.inputs import Mistake, dataset, local, reading
-from lib.pictures import PACK, labelled, pack
+from lib.inputs import Mistake, arguments, local, reading, run
+from lib.pictures import PACK, labelled, pack_settings, save_pack
 from tasks.masks import UNKNOWN
 
 MOST_OBJECTS = UNKNOWN - 1  # of a picture
 
 
-def splits(folder):
-    """({'train' or 'val' or 'test': pictures as save_pack takes them}, names of the classes) of all files of a
-    folder. Raises Mistake for one that does not fit, and if there is none."""
-    found, names = {}, None
+def read_splits(folder):
+    """({'train' or 'val' or 'test': pictures as save_pack takes them}, names of the classes) of all
+    files of a folder. Raises Mistake for a file that does not fit, and if there is none."""
+    splits = {}
+    names = None
     for path in sorted((folder / 'annotations').glob('instances_*.json')):
-        part = path.stem.removeprefix('instances_')
-        split = next((s for s in ('train', 'val', 'test') if part.startswith(s)), None)
-        place = next((p for p in (folder / part, folder / 'images' / part) if p.is_dir()), None)
+        stem = path.stem.removeprefix('instances_')
+        split = split_of(stem)
+        place = place_of(folder, stem)
         if split is None or place is None:
             continue
         with reading(f"{path} is no file of instances as COCO's"):
-            held = json.loads(path.read_text(encoding='utf-8'))
-            kinds = {kind['id']: kind['name'] for kind in held['categories']}
-            assert split not in found, f'it is a second file for {split}'
-            assert names in (None, kinds), 'it has other categories than the file before'
+            content = json.loads(path.read_text(encoding='utf-8'))
+            categories = {row['id']: row['name'] for row in content['categories']}
+            assert split not in splits, f'it is a second file for {split}'
+            assert names in (None, categories), 'it has other categories than the file before'
             objects = defaultdict(list)
-            for thing in held['annotations']:
-                objects[thing['image_id']].append(thing)
-            names = kinds
-            labels = {kind: i for i, kind in enumerate(sorted(kinds))}
-            pictures = [(p, objects[p['id']]) for p in held['images']]
-            found[split] = of_split(path, place, pictures, labels)
-    if not found:
-        raise Mistake(f'{folder} has no annotations/instances_SPLIT.json beside pictures; give another --from')
-    return found, [names[k] for k in sorted(names)]
+            for row in content['annotations']:
+                objects[row['image_id']].append(row)
+            names = categories
+            pictures = [(row, objects[row['id']]) for row in content['images']]
+            labels = {category: i for i, category in enumerate(sorted(categories))}
+            splits[split] = pictures_with_objects(path, place, pictures, labels)
+    if not splits:
+        raise Mistake(f'{folder} has no annotations/instances_SPLIT.json beside pictures; give '
+                      'another --from')
+    return splits, [names[category] for category in sorted(names)]
 
 
-def of_split(path, place, pictures, labels):
-    """(name, label, path, (numbers, classes of the objects)) of each picture with objects. pictures: its entry in the
-    file, and those of its objects; labels: {category: class}."""
-    for picture, things in pictures:
+def split_of(stem):
+    """The split of which val2017 or another such name speaks, or None."""
+    for split in ('train', 'val', 'test'):
+        if stem.startswith(split):
+            return split
+    return None
+
+
+def place_of(folder, stem):
+    """The folder of its pictures, or None."""
+    for place in (folder / stem, folder / 'images' / stem):
+        if place.is_dir():
+            return place
+    return None
+
+
+def pictures_with_objects(path, place, pictures, labels):
+    """Yield (name, label, path, (numbers, classes of the objects)) of each picture with objects.
+    pictures: its entry in the file, and those of its objects; labels: {category: class}."""
+    for picture, objects in pictures:
         name = picture['file_name']
-        with reading(f'{path}: picture {name} has a mask that is neither polygons nor a list of run lengths, or more '
-                     f'than {MOST_OBJECTS} objects'):
-            numbers, classes = np.zeros((picture['height'], picture['width']), np.uint8), {}
-            for thing in sorted(things, key=lambda t: (not t['iscrowd'], -t['area'])):  # crowds, then large to small
-                if not thing['iscrowd']:
-                    classes[len(classes) + 1] = labels[thing['category_id']]
-                assert len(classes) <= MOST_OBJECTS
-                shown = mask_of(thing['segmentation'], numbers.shape)
-                numbers[shown] = UNKNOWN if thing['iscrowd'] else len(classes)
+        with reading(f'{path}: picture {name} has a mask that is neither polygons nor a list of '
+                     f'run lengths, or more than {MOST_OBJECTS} objects'):
+            size = picture['height'], picture['width']
+            numbers, classes = draw(objects, size, labels)
             yield from labelled(name, f'{place}/{name}', numbers, classes)
 
 
-def mask_of(form, size):
-    """A segmentation of COCO as a mask, bool (H, W): polygons [x, y, x, y, ..], or the number of pixels that are out,
-    in, out, .., column by column. Pixels on an edge belong to a polygon; COCO's own reader leaves some of them out."""
-    if isinstance(form, dict):
-        inside = np.arange(len(form['counts'])) % 2 == 1
-        return inside.repeat(form['counts']).reshape(form['size'][::-1]).T
+def draw(objects, size, labels):
+    """The objects of a picture: the number of the one that each pixel shows, uint8 (H, W), UNKNOWN
+    for crowds; and {number: class}."""
+    numbers = np.zeros(size, np.uint8)
+    classes = {}
+    # crowds are behind all objects, and larger objects are behind smaller ones
+    for row in sorted(objects, key=lambda row: (not row['iscrowd'], -row['area'])):
+        if not row['iscrowd']:
+            classes[len(classes) + 1] = labels[row['category_id']]
+        assert len(classes) <= MOST_OBJECTS
+        mask = mask_of(row['segmentation'], size)
+        numbers[mask] = UNKNOWN if row['iscrowd'] else len(classes)
+    return numbers, classes
+
+
+def mask_of(segmentation, size):
+    """A segmentation of COCO as a mask, bool (H, W). It is polygons [x, y, x, y, ..]; or the number
+    of pixels that are out, in, out, .., column by column. Pixels on an edge belong to a polygon;
+    COCO's own reader leaves some of them out."""
+    if isinstance(segmentation, dict):
+        counts = segmentation['counts']
+        inside = np.arange(len(counts)) % 2 == 1
+        return inside.repeat(counts).reshape(segmentation['size'][::-1]).T
     from PIL import Image, ImageDraw
     image = Image.new('1', size[::-1])
-    for polygon in form:
+    for polygon in segmentation:
         ImageDraw.Draw(image).polygon(polygon, fill=1)
     return np.array(image)
 
 
-@dataset(__name__, 'data/coco', local("a folder like COCO's", required=True), *PACK)
-def main(args):
-    pack(args, *splits(args.source))
+def main(argv=None):
+    args = arguments(
+        __doc__, argv,
+        local("a folder like COCO's", required=True),
+        *PACK,
+        out='data/coco')
+    splits, classes = read_splits(args.source)
+    save_pack(args.out, splits, classes, **pack_settings(args))
+
+
+if __name__ == '__main__':
+    run(main)

@@ -12,18 +12,33 @@ picture becomes 224 pixels, and the centre is cut out. We could not download the
 read is checked tensor by tensor, and the download against the checksum that Hugging Face sends.
 
 Expect 72,328,936 parameters, and 253,650,920 for L14.
-"""
-from lib.inputs import choice
-from lib.weights import download, official, prepare
+"""  # noqa: E501 (--help shows it)
+from engine.networks import network
+from lib.inputs import choice, local, local_or_fetch, option, run
+from lib.weights import read_weights, save_run, weight_arguments
 from tasks.imagenet import names
 
 URL = 'https://huggingface.co/UCSC-VLAA/CRATE-alpha/resolve/main/torch/'
 SIZES = {'B16': {'n_head': 12, 'patch_size': 16}, 'L14': {'n_head': 16, 'patch_size': 14}}
 
 
-@download(__name__, 'out/crate_alpha_SIZE', URL, 'where crate_alpha_SIZE.pth is',
-          choice('--size', 'Base or Large', *SIZES))
-def main(args):
-    prepare(args, official('crate_alpha', image_size=224, num_classes=1000, **SIZES[args.size]),
-            {'dataset': 'imagenet', 'eval_crop': 1.0}, {'kind': 'images', 'classes': list(names())},
-            f'{args.url}crate_alpha_{args.size}.pth')
+def main(argv=None):
+    args = weight_arguments(
+        __doc__, argv,
+        local('a local copy instead of the download'),
+        option('--url', 'where crate_alpha_SIZE.pth is', default=URL),
+        choice('--size', 'Base or Large', *SIZES),
+        out_dir='out/crate_alpha_SIZE')
+
+    path = local_or_fetch(args, f'{args.url}crate_alpha_{args.size}.pth')
+    weights = read_weights(path)
+    Network, _ = network('crate_alpha')
+    model = Network.from_official(weights, image_size=224, num_classes=1000, **SIZES[args.size])
+
+    settings = {'dataset': 'imagenet', 'eval_crop': 1.0}
+    data = {'kind': 'images', 'classes': list(names())}
+    save_run(args.out, model, settings, data)
+
+
+if __name__ == '__main__':
+    run(main)

@@ -12,12 +12,27 @@ the name under which the authors' training script saves. If the server knows no 
 and give --url, or download it and give --from. What is read is checked tensor by tensor.
 
 Expect 81,934,848 parameters. prepare/official_weights.py reads files of other sizes.
-"""
-from lib.weights import FINE_TUNING, GPT2_TEXT, download, official, prepare
+"""  # noqa: E501 (--help shows it)
+from engine.networks import network
+from lib.inputs import local, local_or_fetch, option, run
+from lib.weights import FINE_TUNING, GPT2_TEXT, read_weights, save_run, weight_arguments
 
 URL = 'https://huggingface.co/JackBAI/CRATE-GPT-12L-Pile-600000steps/resolve/main/ckpt.pt'
 
 
-@download(__name__, 'out/crate_lm', URL, 'the file to download')
-def main(args):
-    prepare(args, official('crate_alpha', n_head=12), FINE_TUNING, GPT2_TEXT, args.url, 'crate_lm.pt')
+def main(argv=None):
+    args = weight_arguments(
+        __doc__, argv,
+        local('a local copy instead of the download'),
+        option('--url', 'the file to download', default=URL),
+        out_dir='out/crate_lm')
+
+    path = local_or_fetch(args, args.url, name='crate_lm.pt')
+    weights = read_weights(path)
+    Network, _ = network('crate_alpha')
+    model = Network.from_official(weights, n_head=12)
+    save_run(args.out, model, FINE_TUNING, GPT2_TEXT)
+
+
+if __name__ == '__main__':
+    run(main)

@@ -5,21 +5,45 @@
 
 Expect 1,020 pictures for training (train), 1,020 for validation (val) and 6,149 for testing (test),
 102 classes. The classes are called 1 to 102, because the dataset has no names for them.
-"""
-from lib.inputs import dataset, local, local_or_fetch
-from lib.pictures import PACK, save_listed
+"""  # noqa: E501 (--help shows it)
+from lib.inputs import arguments, local, local_or_fetch, run
+from lib.pictures import PACK, listed, pack_settings, save_pack
 
 URL = 'https://www.robots.ox.ac.uk/~vgg/data/flowers/102/'
-FILES = {'102flowers.tgz': '52808999861908f626f3c1f4e79d11fa', 'setid.mat': 'a5357ecc9cb78c4bef273ce3793fc85c',
-         'imagelabels.mat': 'e0620be6f572b9609742df49c70aed4d'}
+FILES = {
+    '102flowers.tgz': '52808999861908f626f3c1f4e79d11fa',
+    'setid.mat': 'a5357ecc9cb78c4bef273ce3793fc85c',
+    'imagelabels.mat': 'e0620be6f572b9609742df49c70aed4d',
+}
 SPLITS = {'train': 'trnid', 'val': 'valid', 'test': 'tstid'}
 
 
-@dataset(__name__, 'data/flowers102', local(f'a folder with {", ".join(FILES)}'), *PACK)
-def main(args):
-    archive, setid, imagelabels = (local_or_fetch(args, URL + name, md5) for name, md5 in FILES.items())
+def read_lists(setid, imagelabels):
+    """{name of a picture: (its split, its label)} of the two published files."""
     from scipy.io import loadmat
-    labels, numbers = loadmat(imagelabels)['labels'].ravel(), loadmat(setid)
-    pictures = {f'image_{number:05}.jpg': (split, int(labels[number - 1]) - 1)
-                for split, name in SPLITS.items() for number in numbers[name].ravel()}
-    save_listed(args, SPLITS, list(map(str, range(1, 103))), archive, pictures)
+    labels = loadmat(imagelabels)['labels'].ravel()  # from 1
+    numbers = loadmat(setid)
+    pictures = {}
+    for split, key in SPLITS.items():
+        for number in numbers[key].ravel():  # from 1
+            pictures[f'image_{number:05}.jpg'] = split, int(labels[number - 1]) - 1
+    return pictures
+
+
+def main(argv=None):
+    args = arguments(
+        __doc__, argv,
+        local(f'a folder with {", ".join(FILES)}'),
+        *PACK,
+        out='data/flowers102')
+
+    paths = [local_or_fetch(args, URL + name, md5) for name, md5 in FILES.items()]
+    archive, setid, imagelabels = paths
+    pictures = read_lists(setid, imagelabels)
+    classes = [str(number) for number in range(1, 103)]
+    save_pack(args.out, SPLITS, classes, listed(archive, pictures), total=len(pictures),
+              **pack_settings(args))
+
+
+if __name__ == '__main__':
+    run(main)

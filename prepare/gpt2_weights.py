@@ -11,20 +11,38 @@ it (gelu='tanh').
 
 Expect 124,439,808 parameters; 354,823,168, 774,030,080 and 1,557,611,200 for the larger sizes.
 """
-from lib.inputs import choice, option
-from lib.weights import FINE_TUNING, GPT2_TEXT, download, official, prepare
+from engine.networks import network
+from lib.inputs import choice, local, local_or_fetch, option, run
+from lib.weights import FINE_TUNING, GPT2_TEXT, read_weights, save_run, weight_arguments
 
 URL = 'https://huggingface.co/openai-community/'
-SIZES = {'gpt2': (12, '248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707'),  # heads, sha256
-         'gpt2-medium': (16, 'fc5a354a19255ad494f3d71549390baca1ccf61d1d822b9408971705c687c9cd'),
-         'gpt2-large': (20, '5f47f3e12f91cd33b662ce7e433b6150ad5512b5884a2cee961b50e9c3bbebce'),
-         'gpt2-xl': (25, '0f8b28eb05a8075f48b61b6f35332978c74fc7763fa9fb4051a1c30511736a6a')}
+SIZES = {  # heads, sha256
+    'gpt2': (12, '248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707'),
+    'gpt2-medium': (16, 'fc5a354a19255ad494f3d71549390baca1ccf61d1d822b9408971705c687c9cd'),
+    'gpt2-large': (20, '5f47f3e12f91cd33b662ce7e433b6150ad5512b5884a2cee961b50e9c3bbebce'),
+    'gpt2-xl': (25, '0f8b28eb05a8075f48b61b6f35332978c74fc7763fa9fb4051a1c30511736a6a'),
+}
 
 
-@download(__name__, 'out/SIZE', URL, 'where SIZE/resolve/main/model.safetensors is',
-          choice('--size', 'which GPT-2', *SIZES),
-          option('--n_head', "heads of a layer; without, as many as OpenAI's has", type=int))
-def main(args):
+def main(argv=None):
+    args = weight_arguments(
+        __doc__, argv,
+        local('a local copy instead of the download'),
+        option('--url', 'where SIZE/resolve/main/model.safetensors is', default=URL),
+        choice('--size', 'which GPT-2', *SIZES),
+        option('--n_head', "heads of a layer; without, as many as OpenAI's has", type=int),
+        out_dir='out/SIZE')
+
     heads, sha256 = SIZES[args.size]
-    prepare(args, official('aot', 'from_gpt2', n_head=args.n_head or heads, gelu='tanh'), FINE_TUNING, GPT2_TEXT,
-            f'{args.url}{args.size}/resolve/main/model.safetensors', f'{args.size}.safetensors', sha256)
+    if args.source:
+        sha256 = None  # it is the download's
+    url = f'{args.url}{args.size}/resolve/main/model.safetensors'
+    path = local_or_fetch(args, url, sha256, f'{args.size}.safetensors')
+    weights = read_weights(path)
+    Network, _ = network('aot')
+    model = Network.from_gpt2(weights, n_head=args.n_head or heads, gelu='tanh')
+    save_run(args.out, model, FINE_TUNING, GPT2_TEXT)
+
+
+if __name__ == '__main__':
+    run(main)

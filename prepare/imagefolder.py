@@ -12,53 +12,97 @@ and other files are ignored. Which pictures are held out depends only on their n
 the first ones in the order of the sha256 of the name, at least one.
 
 Expect a line for each split, such as `data/mine/train.jpeg.npy: 80 pictures, 0.2 MB, 4 classes`.
-"""
+"""  # noqa: E501 (--help shows it)
 import hashlib
 import itertools
 import os
 from pathlib import Path
 
-from lib.inputs import Mistake, dataset, number, option
-from lib.pictures import PACK, pack
+from lib.inputs import Mistake, arguments, number, option, run
+from lib.pictures import PACK, pack_settings, save_pack
 from tasks.decode import is_picture
 
 LAYOUT = 'expected FOLDER/train/CLASS/* and FOLDER/val/CLASS/*, or FOLDER/CLASS/*'
 
 
+def read_splits(folder):
+    """{split: pictures of of_folder} of train, val and test in a folder; {} if there is none of
+    them. Raises Mistake if train is missing."""
+    names = [name for name in ('train', 'val', 'valid', 'validation', 'test')
+             if (folder / name).is_dir()]
+    if names and 'train' not in names:
+        raise Mistake(f'{folder} has no folder train beside {names[0]}; {LAYOUT}')
+    splits = {}
+    for name in names:
+        split = 'val' if name.startswith('val') else name
+        splits[split] = of_folder(folder / name)
+    return splits
+
+
 def of_folder(folder):
-    """[(CLASS/name, CLASS, path)] of the pictures folder/CLASS/*, sorted. An empty class is refused."""
+    """[(CLASS/name, CLASS, path)] of the pictures folder/CLASS/*, sorted. Raises Mistake for an
+    empty class, or if there is no class."""
     pictures = []
-    for place in sorted(p for p in Path(folder).glob('*') if p.is_dir() and not p.name.startswith('.')):
-        names = sorted(filter(is_picture, os.listdir(place)))
+    for path in sorted(Path(folder).glob('*')):
+        if not path.is_dir() or path.name.startswith('.'):
+            continue
+        names = [name for name in sorted(os.listdir(path)) if is_picture(name)]
         if not names:
-            raise Mistake(f'the class folder {place} holds no picture itself; {LAYOUT}')
-        pictures += [(f'{place.name}/{name}', place.name, f'{place}/{name}') for name in names]
+            raise Mistake(f'the class folder {path} holds no picture itself; {LAYOUT}')
+        for name in names:
+            pictures.append((f'{path.name}/{name}', path.name, f'{path}/{name}'))
     if not pictures:
         raise Mistake(f'no class folder in {folder}; {LAYOUT}')
     return pictures
 
 
+def check_classes(splits):
+    """Raises Mistake if a class is not in every split."""
+    classes = [{label for _, label, _ in pictures} for pictures in splits.values()]
+    different = sorted(set.union(*classes) - set.intersection(*classes))
+    if different:
+        raise Mistake(f'classes that are not in every split: {", ".join(different)[:200]}; add or '
+                      'remove them')
+
+
 def hold_out(pictures, val_share):
-    """Pictures of of_folder -> (train, val), two such lists; val gets a picture of each class that has two."""
+    """Pictures of of_folder -> (train, val), two such lists. val gets a picture of each class that
+    has two."""
     val = set()
-    for _, of_class in itertools.groupby(pictures, lambda picture: picture[1]):
-        by_hash = sorted(of_class, key=lambda picture: hashlib.sha256(os.fsencode(picture[0])).hexdigest())
+    for _, of_class in itertools.groupby(pictures, class_of):
+        by_hash = sorted(of_class, key=hash_of_name)
         count = max(1, round(val_share * len(by_hash)))
-        val |= {*by_hash[:min(count, len(by_hash) - 1)]}
-    return [p for p in pictures if p not in val], [p for p in pictures if p in val]
+        count = min(count, len(by_hash) - 1)
+        val.update(by_hash[:count])
+    train = [picture for picture in pictures if picture not in val]
+    return train, [picture for picture in pictures if picture in val]
 
 
-@dataset(__name__, None, *PACK, number('--val', 'share held out if there is no folder val', 0.1, 0, 1),
-         option('folder', 'of class folders, or of train and val with them', metavar='FOLDER', type=Path))
-def main(args):
-    found = [name for name in ('train', 'val', 'valid', 'validation', 'test') if (args.folder / name).is_dir()]
-    if found and 'train' not in found:
-        raise Mistake(f'{args.folder} has no folder train beside {found[0]}; {LAYOUT}')
-    splits = {'val' if name.startswith('val') else name: of_folder(args.folder / name) for name in found}
-    splits = splits or {'train': of_folder(args.folder)}
-    classes = [{c for _, c, _ in pictures} for pictures in splits.values()]
-    if different := sorted(set.union(*classes) - set.intersection(*classes)):
-        raise Mistake(f'classes that are not in every split: {", ".join(different)[:200]}; add or remove them')
+def class_of(picture):
+    return picture[1]
+
+
+def hash_of_name(picture):
+    return hashlib.sha256(os.fsencode(picture[0])).hexdigest()
+
+
+def main(argv=None):
+    args = arguments(
+        __doc__, argv,
+        *PACK,
+        number('--val', 'share held out if there is no folder val', 0.1, 0, 1),
+        option('folder', 'of class folders, or of train and val with them', metavar='FOLDER',
+               type=Path))
+
+    splits = read_splits(args.folder)
+    if not splits:
+        splits['train'] = of_folder(args.folder)
+    check_classes(splits)
     if 'val' not in splits:
         splits['train'], splits['val'] = hold_out(splits['train'], args.val)
-    pack(args, splits, total=sum(map(len, splits.values())))
+    total = sum(len(pictures) for pictures in splits.values())
+    save_pack(args.out, splits, total=total, **pack_settings(args))
+
+
+if __name__ == '__main__':
+    run(main)

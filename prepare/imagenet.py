@@ -19,94 +19,147 @@ is also the order of other labels for them (ImageNet-ReaL).
 
 Expect 1,281,167 pictures for training, 50,000 for validation and 1,000 classes of ImageNet-1K, in
 about 40 GB. A core prepares about 250 pictures a second.
-"""
+"""  # noqa: E501 (--help shows it)
 import hashlib
 import os
 import re
 import tarfile
 from pathlib import Path, PurePosixPath
 
-from lib.inputs import MOST_BYTES, Mistake, dataset, local, number, reading, tar_files
-from lib.pictures import PACK, pack
+from lib.inputs import MOST_BYTES, Mistake, arguments, local, number, reading, run, tar_files
+from lib.pictures import PACK, pack_settings, save_pack
 from prepare.imagefolder import of_folder
 from tasks.decode import is_picture
 
-TRAIN_TAR, VAL_TAR = 'ILSVRC2012_img_train.tar', 'ILSVRC2012_img_val.tar'
-SOLUTION, SYNSETS = 'LOC_val_solution.csv', 'imagenet_2012_validation_synset_labels.txt'
+TRAIN_TAR = 'ILSVRC2012_img_train.tar'
+VAL_TAR = 'ILSVRC2012_img_val.tar'
+SOLUTION = 'LOC_val_solution.csv'
+SYNSETS = 'imagenet_2012_validation_synset_labels.txt'
 
-# ---- pictures in classes: iterables of (WNID/name, WNID, path or bytes), as of_folder makes one ----------------------
 
+def first_path(folders, *names):
+    """The path of the first of these names that is in one of the folders, or None."""
+    for name in names:
+        for folder in folders:
+            path = Path(folder, name)
+            if path.exists():
+                return path
+    return None
+
+
+# ---- pictures of train, or of all ---------------------------------------------------------------
 
 def of_tar(path):
-    """Of a tar of WNID.tar or WNID/*.JPEG."""
+    """Yield (WNID/name, WNID, bytes) of the pictures in a tar of WNID.tar or WNID/*.JPEG. Raises
+    Mistake for a picture outside of these."""
     for name, content in tar_files(path, is_picture):
-        wnid, file = PurePosixPath(name).parent.name, PurePosixPath(name).name
+        file = PurePosixPath(name)
+        wnid = file.parent.name
         if not wnid:
-            raise Mistake(f'{path} has {name} in no class folder; expected WNID.tar or WNID/*.JPEG in it')
-        yield f'{wnid}/{file}', wnid, content
-
-
-# ---- validation pictures, in the order of their names ---------------------------------------------------------------
-
-
-def of_val(path, folders):
-    """(name, WNID, path or bytes) of the pictures in a folder, which may have class folders, or in a tar that is not
-    compressed, so that they can be read in any order. folders: where labels may be."""
-    if path.is_dir() and any(p.is_dir() and not p.name.startswith('.') for p in path.iterdir()):
-        return sorted(of_folder(path), key=lambda picture: (PurePosixPath(picture[0]).name, picture[0]))
-    if path.is_dir():
-        labels = read_labels(folders, filter(is_picture, os.listdir(path)))
-        return ((name, wnid, f'{path}/{name}') for name, wnid in labels)
-    with reading(f'{path} is damaged, cut off or no tar archive'):
-        tar = tarfile.open(path, 'r:')
-        found = {PurePosixPath(m.name).name: m for m in tar if m.isfile() and is_picture(m.name)}
-        assert not any(m.issparse() or m.size > MOST_BYTES for m in found.values()), 'a picture is too large'
-    return ((name, wnid, tar.extractfile(found[name]).read()) for name, wnid in read_labels(folders, found))
-
-
-def read_labels(folders, names):
-    """(name, WNID) of each validation picture, sorted. folders: where labels may be."""
-    path, names = first(folders, SOLUTION, SYNSETS), sorted(names)
-    if not path:
-        raise Mistake(f'the validation pictures need labels: put {SOLUTION} or {SYNSETS} in {folders[0]}')
-    text = path.read_text(encoding='utf-8', errors='replace')
-    by_name = dict(re.findall(r'^(\S+),(n\d+)', text, re.M))  # ILSVRC2012_val_00000001,n01440764 x1 y1 x2 y2 ..
-    wnids = [by_name.get(PurePosixPath(name).stem) for name in names] if by_name else text.split()
-    if len(by_name or wnids) != len(names) or None in wnids:
-        raise Mistake(f'{path} does not have one label for each of {len(names):,} validation pictures; get it again')
-    return zip(names, wnids)
-
-
-# ---- all pictures ---------------------------------------------------------------------------------------------------
+            raise Mistake(f'{path} has {name} in no class folder; expected WNID.tar or WNID/*.JPEG '
+                          'in it')
+        yield f'{wnid}/{file.name}', wnid, content
 
 
 def hold_out(pictures, val_share):
-    """(name, WNID, source) -> (split, name, WNID, source). About that share of the pictures, chosen by the sha256 of
-    their names, goes to val. The first of each class goes to train, so that no class is only in val."""
+    """Yield (split, name, WNID, source) of pictures (name, WNID, source). About that share of them,
+    chosen by the sha256 of their names, goes to val. The first of each class goes to train, so that
+    no class is only in val."""
     seen = set()
     for name, wnid, source in pictures:
         digest = hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()
-        low = int(digest[:12], 16) < val_share * 16 ** 12
-        yield 'val' if low and wnid in seen else 'train', name, wnid, source
+        is_low = int(digest[:12], 16) < val_share * 16 ** 12
+        split = 'val' if is_low and wnid in seen else 'train'
+        yield split, name, wnid, source
         seen.add(wnid)
 
 
-def first(folders, *names):
-    """The path of the first of these names that is in one of the folders, or None."""
-    return next((Path(folder, name) for name in names for folder in folders if Path(folder, name).exists()), None)
+# ---- validation pictures, in the order of their names -------------------------------------------
+
+def of_val(path, folders):
+    """(name, WNID, path or bytes) of the pictures in a folder, which may have class folders, or in
+    a tar that is not compressed, so that they can be read in any order. folders: where labels may
+    be."""
+    if not path.is_dir():
+        return of_val_tar(path, folders)
+    has_classes = any(p.is_dir() and not p.name.startswith('.') for p in path.iterdir())
+    if has_classes:
+        return sorted(of_folder(path), key=file_name)
+    names = [name for name in os.listdir(path) if is_picture(name)]
+    return [(name, wnid, f'{path}/{name}') for name, wnid in read_labels(folders, names)]
 
 
-@dataset(__name__, 'data/imagenet', local('a folder, or an archive of ImageNet-21K', required=True), *PACK,
-         number('--val', 'share held out without a validation part', 0.005, 0, 1))
-def main(args):
-    source, folders = args.source, [args.source, args.source / 'ILSVRC/Data/CLS-LOC']
-    train, val = first(folders, 'train', TRAIN_TAR), first(folders, 'val', VAL_TAR)
-    if bool(train) != bool(val):
-        raise Mistake(f'{source} has {(train or val).name}, but no {"val or " + VAL_TAR if train else TRAIN_TAR}')
-    train = train or source
+def file_name(picture):
+    """By what pictures (WNID/name, WNID, path) are sorted."""
+    name = picture[0]
+    return PurePosixPath(name).name, name
+
+
+def of_val_tar(path, folders):
+    """As of_val, of a tar, as an iterator that reads one picture after the other. Raises Mistake
+    at once if the tar is damaged or the labels do not fit."""
+    with reading(f'{path} is damaged, cut off or no tar archive'):
+        tar = tarfile.open(path, 'r:')
+        members = {}
+        for member in tar:
+            if member.isfile() and is_picture(member.name):
+                members[PurePosixPath(member.name).name] = member
+        for member in members.values():
+            is_right = not member.issparse() and member.size <= MOST_BYTES
+            assert is_right, 'a picture is too large'
+    labels = read_labels(folders, members)
+    return ((name, wnid, tar.extractfile(members[name]).read()) for name, wnid in labels)
+
+
+def read_labels(folders, names):
+    """[(name, WNID)] of the validation pictures, sorted. folders: where labels may be. Raises
+    Mistake if there are none, or if they do not fit the names."""
+    path = first_path(folders, SOLUTION, SYNSETS)
+    names = sorted(names)
+    if not path:
+        raise Mistake(f'the validation pictures need labels: put {SOLUTION} or {SYNSETS} in '
+                      f'{folders[0]}')
+    text = path.read_text(encoding='utf-8', errors='replace')
+    # a line of LOC_val_solution.csv is ILSVRC2012_val_00000001,n01440764 x1 y1 x2 y2 ..
+    by_name = dict(re.findall(r'^(\S+),(n\d+)', text, re.M))
+    if by_name:
+        wnids = [by_name.get(PurePosixPath(name).stem) for name in names]
+        count = len(by_name)
+    else:
+        wnids = text.split()
+        count = len(wnids)
+    if count != len(names) or None in wnids:
+        raise Mistake(f'{path} does not have one label for each of {len(names):,} validation '
+                      'pictures; get it again')
+    return list(zip(names, wnids))
+
+
+def main(argv=None):
+    args = arguments(
+        __doc__, argv,
+        local('a folder, or an archive of ImageNet-21K', required=True),
+        *PACK,
+        number('--val', 'share held out without a validation part', 0.005, 0, 1),
+        out='data/imagenet')
+
+    folders = [args.source, args.source / 'ILSVRC/Data/CLS-LOC']
+    train = first_path(folders, 'train', TRAIN_TAR)
+    val = first_path(folders, 'val', VAL_TAR)
+    if train and not val:
+        raise Mistake(f'{args.source} has {train.name}, but no val or {VAL_TAR}')
+    if val and not train:
+        raise Mistake(f'{args.source} has {val.name}, but no {TRAIN_TAR}')
+
+    train = train or args.source
     pictures = of_folder(train) if train.is_dir() else of_tar(train)
     if val:
-        pack(args, {'train': pictures, 'val': of_val(val, folders)})
+        splits = {'train': pictures, 'val': of_val(val, folders)}
+        save_pack(args.out, splits, **pack_settings(args))
     else:
-        print(f'{source} has no validation part: --val={args.val} of the pictures is held out')
-        pack(args, ('train', 'val'), None, hold_out(pictures, args.val))
+        print(f'{args.source} has no validation part: --val={args.val} of the pictures is held out')
+        mixed = hold_out(pictures, args.val)
+        save_pack(args.out, ('train', 'val'), mixed=mixed, **pack_settings(args))
+
+
+if __name__ == '__main__':
+    run(main)

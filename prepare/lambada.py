@@ -9,29 +9,43 @@ PATH is one of these files. A line of OpenAI's file is {"text": ".."}, a line of
 passage itself. The last word is what follows the last white space.
 
 Expect 5,153 passages.
-"""
+"""  # noqa: E501 (--help shows it)
 import json
 import re
 
-from lib.inputs import dataset, local, local_or_fetch, reading
+from lib.inputs import arguments, local, local_or_fetch, reading, run
 from lib.texts import decode, save_benchmark
 
 URL = 'https://openaipublic.blob.core.windows.net/gpt-2/data/lambada_test.jsonl'
 SHA256 = '4aa8d02cd17c719165fc8a7887fddd641f43fcafa4b1c806ca8abc31fabdb226'
 
 
-def passages(text, source):
-    """[{'context': .., 'word': ..}] of the lines of a text."""
-    is_json, rows = re.search(r'^\s*\{\s*"', text, re.M), []
+def read_passages(text, source):
+    """[{'context': .., 'word': ..}] of the lines of a text of either version. Raises Mistake, with
+    the number of the line, for another line."""
+    is_json = re.search(r'^\s*\{\s*"', text, re.M)
+    rows = []
     for number, line in enumerate(text.split('\n'), 1):
-        if line.strip():
-            with reading(f'{source}, line {number} is no passage of at least two words'):
-                context, word = (json.loads(line)['text'] if is_json else line).rsplit(None, 1)
-                rows.append({'context': context, 'word': word})
+        if not line.strip():
+            continue
+        with reading(f'{source}, line {number} is no passage of at least two words'):
+            passage = json.loads(line)['text'] if is_json else line
+            context, word = passage.rsplit(None, 1)
+            rows.append({'context': context, 'word': word})
     return rows
 
 
-@dataset(__name__, 'data/lambada', local('a file of either version, instead of the download'))
-def main(args):
-    path = local_or_fetch(args, URL, None if args.source else SHA256)
-    save_benchmark(args.out, 'last_word', passages(decode(path.read_bytes(), path), path), path.name)
+def main(argv=None):
+    args = arguments(
+        __doc__, argv,
+        local('a file of either version, instead of the download'),
+        out='data/lambada')
+
+    sha256 = None if args.source else SHA256
+    path = local_or_fetch(args, URL, sha256)
+    passages = read_passages(decode(path.read_bytes(), path), path)
+    save_benchmark(args.out, 'last_word', passages, path.name)
+
+
+if __name__ == '__main__':
+    run(main)

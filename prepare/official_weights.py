@@ -11,46 +11,93 @@ Files of CRATE, CRATE-alpha, CRATE-MAE, ViT (as in timm) and ViT-MAE; with --ima
 (--model crate) and CRATE-LM (--model crate_alpha). No tensor tells the number of heads. A file of an autoencoder
 without its decoder gets a small one with random weights, so its encoder alone is of use. Back again, in Python:
 torch.save(model.to_official(), 'crate.pth').
-"""
+"""  # noqa: E501 (--help shows it)
 import math
 
-from lib.inputs import number, option
-from lib.weights import GPT2_TEXT, prepare, run
+from engine.networks import network
+from engine.settings import HERE, read_file
+from lib.inputs import local_or_fetch, number, option, run
+from lib.weights import GPT2_TEXT, read_weights, save_run, weight_arguments
 
-POSITIONS = 'pos_embedding', 'decoder_pos_embed', 'pos_embed'  # a file holds them under one of these names
-VIEWS = {'crate_alpha': {'eval_crop': 1.0}}  # what their evaluation sees, where it is not our default
-NOT_OF_TRAINING = 'model', 'init_from', 'new_head', 'image_size', 'label_smoothing'  # in config/base/transfer.py
+# a file holds the positions under one of these names
+POSITIONS = 'pos_embedding', 'decoder_pos_embed', 'pos_embed'
+VIEWS = {'crate_alpha': {'eval_crop': 1.0}}  # what their evaluation sees, where not our default
+# in config/base/transfer.py
+NOT_OF_TRAINING = 'model', 'init_from', 'new_head', 'image_size', 'label_smoothing'
 
 
-def network_of(sd, args):
-    """The network with the weights sd, {name: tensor}, for the words of the command line."""
-    from engine import networks, official  # here, as it imports torch: --help is fast
-    Network, Config = networks.network(args.model)
-    side = math.isqrt(next((sd[name].shape[1] for name in POSITIONS if name in sd), 197) - 1)
-    shape = {'n_head': args.n_head, 'patch_size': args.patch_size,
-             'image_size': side * args.patch_size if args.image_size is None else args.image_size}
+def network_of(weights, args):
+    """The network with these weights, {name: tensor}, for the words of the command line. Parts that
+    the file lacks are added, and a line is printed."""
+    from engine import official  # here, as it imports torch: --help is fast
+    Network, Config = network(args.model)
+    shape = {'n_head': args.n_head, 'patch_size': args.patch_size, 'image_size': args.image_size}
+    if args.image_size is None:
+        shape['image_size'] = side_of(weights) * args.patch_size
     if args.model == 'vit_mae':
         shape['decoder_n_head'] = args.decoder_n_head
-    if args.model.endswith('_mae') and 'norm.weight' in sd and 'decoder_pred.weight' not in sd:
+
+    is_encoder = 'norm.weight' in weights and 'decoder_pred.weight' not in weights
+    if args.model.endswith('_mae') and is_encoder:
         print('the file has no decoder: a small random one takes its place')
-        spare = Network(Config(n_layer=1, decoder_n_layer=1, n_embd=len(sd['norm.weight']), **shape)).to_official()
-        sd = {name: t for name, t in spare.items() if name.startswith(('decoder', 'mask_token'))} | sd
-    if args.model == 'crate' and 'cls_token' in sd and not official.has_classifier(sd):
-        print('the file has no classifier: one of zeros takes its place; fine-tune it with --new_head=true')
-    return Network.from_official(sd, **shape)
+        n_embd = len(weights['norm.weight'])
+        small = Network(Config(n_layer=1, decoder_n_layer=1, n_embd=n_embd, **shape))
+        weights = decoder_of(small) | weights
+    is_vision = 'cls_token' in weights
+    if args.model == 'crate' and is_vision and not official.has_classifier(weights):
+        print('the file has no classifier: one of zeros takes its place; fine-tune it with '
+              '--new_head=true')
+    return Network.from_official(weights, **shape)
 
 
-@run(__name__, None, option('source', 'the file of weights', metavar='file'),
-     option('--model', 'its network', required=True, choices=('crate', 'crate_alpha', 'crate_mae', 'vit', 'vit_mae')),
-     option('--n_head', 'heads of a layer, 12 in Base', required=True, type=int),
-     number('--decoder_n_head', "heads of ViT-MAE's decoder", 16, 1, 999),
-     option('--image_size', 'pixels; without, as the positions tell; 0: text', type=int),
-     number('--patch_size', 'pixels', 16, 1, 999))
-def main(args):
-    settings, data = {}, GPT2_TEXT
-    if args.image_size != 0:
-        from engine.settings import HERE, read_file
-        transfer = read_file(f'{HERE}/config/base/transfer.py')
-        settings = {k: v for k, v in transfer.items() if k not in NOT_OF_TRAINING} | VIEWS.get(args.model, {})
+def side_of(weights):
+    """How many patches a side of a picture has, which the number of positions tells; 14 if there
+    are no positions."""
+    for name in POSITIONS:
+        if name in weights:
+            n_patches = weights[name].shape[1] - 1  # one position is the class token's
+            return math.isqrt(n_patches)
+    return 14
+
+
+def decoder_of(model):
+    """{name: tensor} of the decoder of an autoencoder, under the authors' names."""
+    decoder = {}
+    for name, tensor in model.to_official().items():
+        if name.startswith(('decoder', 'mask_token')):
+            decoder[name] = tensor
+    return decoder
+
+
+def fine_tuning_settings(model):
+    """The settings with which train.py fine-tunes a classifier."""
+    settings = {}
+    for name, value in read_file(f'{HERE}/config/base/transfer.py').items():
+        if name not in NOT_OF_TRAINING:
+            settings[name] = value
+    return settings | VIEWS.get(model, {})
+
+
+def main(argv=None):
+    args = weight_arguments(
+        __doc__, argv,
+        option('source', 'the file of weights', metavar='file'),
+        option('--model', 'its network', required=True,
+               choices=('crate', 'crate_alpha', 'crate_mae', 'vit', 'vit_mae')),
+        option('--n_head', 'heads of a layer, 12 in Base', required=True, type=int),
+        number('--decoder_n_head', "heads of ViT-MAE's decoder", 16, 1, 999),
+        option('--image_size', 'pixels; without, as the positions tell; 0: text', type=int),
+        number('--patch_size', 'pixels', 16, 1, 999))
+
+    path = local_or_fetch(args, url='')
+    weights = read_weights(path)
+    model = network_of(weights, args)
+    if args.image_size == 0:
+        save_run(args.out, model, {}, GPT2_TEXT)
+    else:
         data = {'kind': 'images', 'classes': None}
-    prepare(args, lambda sd: network_of(sd, args), settings, data)
+        save_run(args.out, model, fine_tuning_settings(args.model), data)
+
+
+if __name__ == '__main__':
+    run(main)

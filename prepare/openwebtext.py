@@ -24,16 +24,20 @@ import numpy as np
 from tqdm import tqdm
 
 from lib.files import Growing, new_folder
-from lib.inputs import Mistake, choice, dataset, local, local_or_fetch, number, option, tar_files
+from lib.inputs import (
+    Mistake, arguments, choice, local, local_or_fetch, number, option, run, tar_files)
 from lib.pictures import in_order
 from lib.texts import write_text_meta
 from tasks.files import cores
 from tasks.tokenizer import Tokenizer
 
 URL = 'https://huggingface.co/datasets/Skylion007/openwebtext/resolve/main/subsets'
-SUBSETS, SPLITS = 21, ('train', 'val')
+SUBSETS = 21
+SPLITS = ('train', 'val')
 PROGRESS = 'progress.json'
 
+
+# ---- documents ----------------------------------------------------------------------------------
 
 def held_out(text, val_share):
     """Whether a document belongs to the held-out share. This depends only on its text."""
@@ -42,60 +46,121 @@ def held_out(text, val_share):
 
 
 def tokenize(job):
-    """(name, bytes of a tar.xz of documents, tokenizer, held-out share) -> {split: (tokens, number of documents, UTF-8
-    bytes)}."""
+    """(name, bytes of a tar.xz of documents, tokenizer, held-out share) -> {split: (tokens, number
+    of documents, UTF-8 bytes)}."""
     name, packed, kind, val_share = job
-    tokenizer, found = Tokenizer(kind), {}
-    texts = {s: [] for s in SPLITS}
-    for _, content in tar_files(name, lambda name: name.endswith('.txt'), file=lzma.open(io.BytesIO(packed))):
-        text = re.sub('\n\n\n+', '\n\n', content.decode('utf-8-sig', errors='replace')).strip()
-        texts['val' if held_out(text, val_share) else 'train'].append(text)
-    for s, held in texts.items():
-        tokens = [token for text in held for token in (*tokenizer.encode(text), tokenizer.beginning)]
-        found[s] = np.array(tokens, np.uint16), len(held), sum(len(text.encode()) for text in held)
-    return found
+    tokenizer = Tokenizer(kind)
+    texts = {split: [] for split in SPLITS}
+    unpacked = lzma.open(io.BytesIO(packed))
+    for _, content in tar_files(name, lambda name: name.endswith('.txt'), file=unpacked):
+        text = content.decode('utf-8-sig', errors='replace')
+        text = re.sub('\n\n\n+', '\n\n', text).strip()
+        split = 'val' if held_out(text, val_share) else 'train'
+        texts[split].append(text)
+
+    results = {}
+    for split in SPLITS:
+        tokens = []
+        for text in texts[split]:
+            tokens += tokenizer.encode(text)
+            tokens.append(tokenizer.beginning)  # which ends the text before
+        n_bytes = sum(len(text.encode()) for text in texts[split])
+        results[split] = np.array(tokens, np.uint16), len(texts[split]), n_bytes
+    return results
 
 
-@dataset(__name__, 'data/openwebtext', local('a folder with the archives, instead of the download'),
-         number('--subsets', 'how many, from the first', SUBSETS, 1, SUBSETS),
-         choice('--tokenizer', 'bytes end with a new line', 'gpt2', 'bytes'),
-         number('--val', 'share of documents held out', 0.0005, 1e-4, 0.5),
-         number('--workers', 'processes that tokenize', cores(), 0, 999),
-         option('--url', 'where the archives are', default=URL))
-def main(args):
+# ---- progress -----------------------------------------------------------------------------------
+# progress.json says what is true after the last whole subset: how many are `done`, and of each
+# split the numbers of tokens, documents and bytes. Tokens that were written later are cut off.
+
+def read_state(folder, args):
+    """The state of progress.json, or that of a beginning. Raises Mistake if the words of the
+    command line do not go on with it."""
+    path = folder / PROGRESS
+    begun = f'--val {args.val} --tokenizer {args.tokenizer}'
+    state = {'begun': begun, 'done': 0}
+    for split in SPLITS:
+        state[split] = [0, 0, 0]
+    if path.exists():
+        state = json.loads(path.read_text(encoding='utf-8'))
+    if state['begun'] != begun or state['done'] > args.subsets:
+        raise Mistake(f'{folder} has {state["done"]} subsets of {state["begun"]}; pass these, or '
+                      'remove it')
+    return state
+
+
+def save_state(folder, state, files):
+    """Write progress.json, once the tokens that it counts are on the disk."""
+    for file in files.values():
+        file.flush()
+    path = folder / PROGRESS
+    new = path.with_suffix('.new')
+    new.write_text(json.dumps(state), encoding='utf-8')
+    os.replace(new, path)
+
+
+def append_subset(archive, name, files, state, args):
+    """Append the tokens of an archive to the files, {split: Growing}, and count them in `state`.
+    Raises Mistake if it has no documents. name: what the progress bar says."""
+    tokens_before = state['train'][0]
+    jobs = jobs_of(archive, args.tokenizer, args.val)
+    results = in_order(tokenize, jobs, args.workers)
+    for _, counted in tqdm(results, name, disable=None, unit=' files'):
+        for split, (tokens, documents, n_bytes) in counted.items():
+            files[split].append(tokens)
+            state[split] = np.add(state[split], (len(tokens), documents, n_bytes)).tolist()
+    if state['train'][0] == tokens_before:
+        raise Mistake(f'{archive} holds no *_data.xz with .txt files; get it again')
+
+
+def jobs_of(archive, tokenizer, val_share):
+    """Yield a job of `tokenize`, in a tuple, for each file of documents in an archive."""
+    for file, packed in tar_files(archive, lambda file: file.endswith('_data.xz')):
+        job = f'{archive}: {file}', packed, tokenizer, val_share
+        yield (job,)
+
+
+def main(argv=None):
+    args = arguments(
+        __doc__, argv,
+        local('a folder with the archives, instead of the download'),
+        number('--subsets', 'how many, from the first', SUBSETS, 1, SUBSETS),
+        choice('--tokenizer', 'bytes end with a new line', 'gpt2', 'bytes'),
+        number('--val', 'share of documents held out', 0.0005, 1e-4, 0.5),
+        number('--workers', 'processes that tokenize', cores(), 0, 999),
+        option('--url', 'where the archives are', default=URL),
+        out='data/openwebtext')
     tokenizer = Tokenizer(args.tokenizer)  # fails before the download if there is no tokenizer
+
     with new_folder(args.out, PROGRESS) as folder:
-        # progress.json has the counts after the last complete subset; what was appended later is cut off
-        progress, begun = folder / PROGRESS, f'--val {args.val} --tokenizer {args.tokenizer}'
-        state = {'begun': begun, 'done': 0} | {s: [0, 0, 0] for s in SPLITS}  # of a split: tokens, documents, bytes
-        if progress.exists():
-            state = json.loads(progress.read_text(encoding='utf-8'))
-        if state['begun'] != begun or state['done'] > args.subsets:
-            raise Mistake(f'{folder} has {state["done"]} subsets of {state["begun"]}; pass these, or remove it')
-        files = {s: Growing(folder / f'{s}.npy', np.uint16, state[s][0]) for s in SPLITS}
+        state = read_state(folder, args)
+        files = {}
+        for split in SPLITS:
+            n_tokens = state[split][0]
+            files[split] = Growing(folder / f'{split}.npy', np.uint16, n_tokens)
+
         while state['done'] < args.subsets:
-            name, before = f'urlsf_subset{state["done"]:02}.tar', state['train'][0]
+            name = f'urlsf_subset{state["done"]:02}.tar'
             archive = local_or_fetch(args, f'{args.url}/{name}', name=f'openwebtext/{name}')
-            jobs = (((f'{archive}: {file}', packed, args.tokenizer, args.val),) for file, packed in
-                    tar_files(archive, lambda file: file.endswith('_data.xz')))
-            for _, found in tqdm(in_order(tokenize, jobs, args.workers), name, disable=None, unit=' files'):
-                for s, (tokens, documents, size) in found.items():
-                    files[s].append(tokens)
-                    state[s] = np.add(state[s], (len(tokens), documents, size)).tolist()
-            if before == state['train'][0]:
-                raise Mistake(f'{archive} holds no *_data.xz with .txt files; get it again')
+            append_subset(archive, name, files, state, args)
             state['done'] += 1
-            for file in files.values():  # the counts are written once the tokens are on the disk
-                file.file.flush()
-                os.fsync(file.file)
-            progress.with_suffix('.new').write_text(json.dumps(state), encoding='utf-8')
-            os.replace(progress.with_suffix('.new'), progress)
+            save_state(folder, state, files)
             if args.source is None:
                 archive.unlink()
-        for file in files.values():
-            file.close()
-        write_text_meta(folder, tokenizer, {
-            s: {'tokens': state[s][0], 'dtype': 'uint16', 'bytes': state[s][2]} for s in SPLITS})
-        progress.unlink()
-    for s in SPLITS:
-        print('{}/{}.npy: {:,} tokens of {:,} documents, {:,} bytes'.format(args.out, s, *state[s]))
+
+        splits = {}
+        for split in SPLITS:
+            files[split].close()
+            n_tokens, _, n_bytes = state[split]
+            splits[split] = {'tokens': n_tokens, 'dtype': 'uint16', 'bytes': n_bytes}
+        write_text_meta(folder, tokenizer, splits)
+        (folder / PROGRESS).unlink()
+
+    for split in SPLITS:
+        n_tokens, documents, n_bytes = state[split]
+        print(f'{args.out}/{split}.npy: {n_tokens:,} tokens of {documents:,} documents, '
+              f'{n_bytes:,} bytes')
+
+
+if __name__ == '__main__':
+    run(main)

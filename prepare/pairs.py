@@ -7,14 +7,14 @@
 Each line of the file is an object, such as {"prompt": "2+2=", "answer": "4"}. Prompt, answer and the
 end of the pair follow each other, pair after pair: <|endoftext|> with gpt2 tokens, else a new line.
 The loss counts the answers and the ends. The last tenth of the pairs is held out for validation.
-"""
+"""  # noqa: E501 (--help shows it)
 import json
 from pathlib import Path
 
 import lib  # noqa: F401 (first: it says what to type where a library is missing)
 import numpy as np
 
-from lib.inputs import Mistake, choice, dataset, number, option
+from lib.inputs import Mistake, arguments, choice, number, option, run
 from lib.texts import decode, write_tokens
 from tasks.tokenizer import Tokenizer
 
@@ -30,8 +30,8 @@ def read_pairs(path, prompt, answer):
             row = json.loads(line)
             pairs.append((str(row[prompt]), str(row[answer])))
         except (ValueError, KeyError, TypeError):
-            raise Mistake(f'{path}, line {number_of_line} is no object with {prompt} and {answer}; mend '
-                          'it, or name others with --prompt and --answer') from None
+            raise Mistake(f'{path}, line {number_of_line} is no object with {prompt} and {answer}; '
+                          'mend it, or name others with --prompt and --answer') from None
     return pairs
 
 
@@ -50,18 +50,22 @@ def encode(tokenizer, pairs):
     return np.array(ids), n_bytes, np.array(counted, bool)
 
 
-@dataset(__name__, None, option('path', 'a file of pairs, JSON lines', type=Path),
-         option('--prompt', 'name of the prompts in the file', default='prompt'),
-         option('--answer', 'name of the answers in the file', default='answer'),
-         choice('--tokenizer', 'tokens', 'bytes', 'chars', 'gpt2'),
-         number('--val', 'share of the pairs that is held out', 0.1, 0, 1))
-def main(args):
+def main(argv=None):
+    args = arguments(
+        __doc__, argv,
+        option('path', 'a file of pairs, JSON lines', type=Path),
+        option('--prompt', 'name of the prompts in the file', default='prompt'),
+        option('--answer', 'name of the answers in the file', default='answer'),
+        choice('--tokenizer', 'tokens', 'bytes', 'chars', 'gpt2'),
+        number('--val', 'share of the pairs that is held out', 0.1, 0, 1))
+
     pairs = read_pairs(args.path, args.prompt, args.answer)
     characters = {'\n'}
     for prompt, answer in pairs:
         characters.update(prompt + answer)
     alphabet = ''.join(sorted(characters)) if args.tokenizer == 'chars' else ''
     tokenizer = Tokenizer(args.tokenizer, alphabet)
+
     cut = int(len(pairs) * (1 - args.val))
     splits = (('train', pairs[:cut]), ('val', pairs[cut:]))
     parts = []
@@ -71,3 +75,7 @@ def main(args):
         parts.append((name, ids, n_bytes))
     print(f'{len(pairs):,} pairs')
     write_tokens(args.out, tokenizer, parts, counted)
+
+
+if __name__ == '__main__':
+    run(main)

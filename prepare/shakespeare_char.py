@@ -7,7 +7,16 @@ The last tenth is held out for validation, as in nanoGPT, and the twentieth befo
 
 Expect 948,084 tokens for training, 111,540 for validation, 55,770 for testing, vocabulary 65.
 """
-from lib.inputs import dataset
+from lib.inputs import arguments, run
+from lib.texts import write_text
 from prepare import shakespeare
 
-main = dataset(__name__, 'data/shakespeare_char', shakespeare.COPY)(lambda args: shakespeare.save(args, 'chars'))
+
+def main(argv=None):
+    args = arguments(__doc__, argv, shakespeare.COPY, out='data/shakespeare_char')
+    splits = shakespeare.read_splits(args)
+    write_text(args.out, 'chars', splits)
+
+
+if __name__ == '__main__':
+    run(main)

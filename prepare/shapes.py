@@ -13,154 +13,241 @@ part of the picture, a cell of a grid. The label of a picture is the class of th
 the most pixels. prepare/shapes_many.py is short for --objects 4.
 
 Expect 20,000 pictures for training, 2,000 for validation (val) and 5,000 for testing (test).
-"""
+"""  # noqa: E501 (--help shows it)
 import math
 
 import lib  # noqa: F401 (first: it says what to type where a library is missing)
 import numpy as np
 from tqdm import tqdm
 
-from lib.inputs import dataset, number, option
+from lib.inputs import arguments, number, option, run
 from lib.pictures import save_arrays
 
-
-def heart(x, y):
-    return (x * x + y * y - 1) ** 3 < x * x * y ** 3
-
-
-# whether a point (u, v), v down, with radius r and angle a from straight up, is inside a shape that fits the unit disc
-SHAPES = {
-    'disc': lambda u, v, r, a: r < 0.85,
-    'ring': lambda u, v, r, a: (r < 0.95) & (r > 0.55),
-    'square': lambda u, v, r, a: np.maximum(abs(u), abs(v)) < 0.72,
-    'triangle': lambda u, v, r, a: (v < 0.5) & (abs(u) < (v + 1) * 0.577),
-    'cross': lambda u, v, r, a: (np.minimum(abs(u), abs(v)) < 0.26) & (np.maximum(abs(u), abs(v)) < 0.9),
-    'star': lambda u, v, r, a: r < 0.42 + 0.58 * abs(1 - (a * 5 / np.pi + 1) % 2) ** 1.5,
-    'crescent': lambda u, v, r, a: (r < 0.92) & (np.hypot(u - 0.42, v) > 0.75),
-    'heart': lambda u, v, r, a: heart(u * 1.25, -v * 1.25 + 0.1),
-    'hexagon': lambda u, v, r, a: np.maximum(abs(u) * 0.866 + abs(v) * 0.5, abs(v)) < 0.8,
-    'bar': lambda u, v, r, a: (abs(v) < 0.28) & (abs(u) < 0.95)}
-CLASSES = list(SHAPES)
+CLASSES = ['disc', 'ring', 'square', 'triangle', 'cross', 'star', 'crescent', 'heart', 'hexagon',
+           'bar']
 COUNTS = {'train': 20_000, 'val': 2_000, 'test': 5_000}
+AT_ONCE = 200  # pictures that are drawn together
 
 
-def uniform(rng, n, *highs):
-    """For each high, n random numbers from 0 to it, (n, 1, 1)."""
-    return rng.random((len(highs), n, 1, 1), np.float32) * np.float32(highs).reshape(-1, 1, 1, 1)
+# ---- shapes -------------------------------------------------------------------------------------
+
+def is_inside(shape, u, v, r, a):
+    """Whether points are inside a shape that fits the unit disc, bool as u. u points to the right
+    and v down; r is the distance from the centre, and a the angle from straight up."""
+    if shape == 'disc':
+        return r < 0.85
+    if shape == 'ring':
+        return (r < 0.95) & (r > 0.55)
+    if shape == 'square':
+        return np.maximum(abs(u), abs(v)) < 0.72
+    if shape == 'triangle':
+        return (v < 0.5) & (abs(u) < (v + 1) * 0.577)
+    if shape == 'cross':
+        return (np.minimum(abs(u), abs(v)) < 0.26) & (np.maximum(abs(u), abs(v)) < 0.9)
+    if shape == 'star':
+        return r < 0.42 + 0.58 * abs(1 - (a * 5 / np.pi + 1) % 2) ** 1.5
+    if shape == 'crescent':
+        return (r < 0.92) & (np.hypot(u - 0.42, v) > 0.75)
+    if shape == 'heart':
+        x = u * 1.25
+        y = -v * 1.25 + 0.1
+        return (x * x + y * y - 1) ** 3 < x * x * y ** 3
+    if shape == 'hexagon':
+        return np.maximum(abs(u) * 0.866 + abs(v) * 0.5, abs(v)) < 0.8
+    return (abs(v) < 0.28) & (abs(u) < 0.95)  # a bar
 
 
 def turned(x, y, angle):
     """The coordinates x, y on axes that are turned."""
-    cos, sin = np.cos(angle), np.sin(angle)
+    cos = np.cos(angle)
+    sin = np.sin(angle)
     return cos * x + sin * y, cos * y - sin * x
 
 
+# ---- colours, textures and clutter --------------------------------------------------------------
+# n pictures at a time, on a grid x (S,), y (S, 1) of [0, 1)
+
+def uniform(rng, n, *highs):
+    """For each high, n random numbers from 0 to it, (n, 1, 1)."""
+    highs = np.float32(highs).reshape(-1, 1, 1, 1)
+    return rng.random((len(highs), n, 1, 1), np.float32) * highs
+
+
 def textures(rng, n, x, y):
-    """n random patterns (n, S, S) with values in [0, 1], on the grid x (S), y (S, 1) of [0, 1)."""
+    """n random patterns (n, S, S) with values in [0, 1]: shades, stripes, checks or grain."""
     angle, phase, waves = uniform(rng, n, 2 * np.pi, 2 * np.pi, 4)
-    kind, waves = rng.integers(0, 4, (n, 1, 1)), waves + 2
+    kind = rng.integers(0, 4, (n, 1, 1))
+    waves = waves + 2
     across, along = turned(x, y, angle)
+    shades = np.clip(0.5 + 0.5 * across, 0, 1)
     stripes = 0.5 + 0.5 * np.sin(2 * np.pi * waves * across + phase)
     checks = (stripes > 0.5) ^ (np.sin(2 * np.pi * waves * along) > 0)
     grain = rng.random((n, 8, 8), np.float32)
     grain = grain.repeat(len(x) // 8, 1).repeat(len(x) // 8, 2)
-    return np.choose(kind, [np.clip(0.5 + 0.5 * across, 0, 1), stripes, checks, grain])
+    return np.choose(kind, [shades, stripes, checks, grain])
 
+
+def painted(rng, base, x, y):
+    """Textures (n, S, S, 3) between the colours base (n, 3) and colours near them."""
+    n = len(base)
+    near = np.clip(base + rng.normal(0, 0.1, (n, 3)), 0, 1)
+    change = near.astype(np.float32) - base
+    pattern = textures(rng, n, x, y)
+    return base[:, None, None] + change[:, None, None] * pattern[..., None]
+
+
+def add_clutter(rng, picture, pieces, x, y):
+    """Paint small discs and strokes on pictures (n, S, S, 3). Returns the pixels that they cover,
+    bool (n, S, S)."""
+    n = len(picture)
+    covered = np.zeros(picture.shape[:3], bool)
+    for _ in range(pieces):
+        cx, cy, angle, length = uniform(rng, n, 1, 1, np.pi, 0.25)
+        dx = x - cx
+        dy = y - cy
+        # the distance from a line of that length and angle through (cx, cy)
+        along = np.clip(np.cos(angle) * dx + np.sin(angle) * dy, -length, length)
+        squared = (dx - along * np.cos(angle)) ** 2 + (dy - along * np.sin(angle)) ** 2
+        thickness = 0.01 + 0.04 * rng.random((n, 1, 1), np.float32)
+        piece = squared < thickness ** 2
+        colours = rng.random((n, 3), np.float32)
+        of_picture = np.nonzero(piece)[0]  # the picture of each pixel of the piece
+        picture[piece] = colours[of_picture]
+        covered |= piece
+    return covered
+
+
+def contrasting(rng, ground):
+    """Colours (n, 3) far from those of the ground, (n, 3)."""
+    n = len(ground)
+    away = rng.standard_normal((n, 3), np.float32)
+    away /= np.linalg.norm(away, axis=1, keepdims=True)
+    away *= np.where(away * (0.5 - ground) < 0, -1, 1)  # towards the middle of the colour cube
+    distance = 0.5 + 0.3 * rng.random((n, 1), np.float32)
+    return np.clip(ground + away * distance, 0, 1)
+
+
+# ---- pictures -----------------------------------------------------------------------------------
 
 def draw(rng, labels, size):
     """Pictures of the shapes in labels (n, M), -1 for none, uint8 (n, size, size, 3); and which of
     these shapes each pixel shows, from 1, 0 for none, uint8 (n, size, size)."""
     n, M = labels.shape
     S = 2 * size  # drawn at twice the resolution, then averaged for soft edges
-    x = (np.arange(S, dtype=np.float32) + 0.5) / S  # (S)
-    y = x[:, None]                                  # (S, 1)
-
-    def painted(base):
-        """Textures (n, S, S, 3) between the colours base (n, 3) and colours near them."""
-        near = np.clip(base + rng.normal(0, 0.1, (n, 3)), 0, 1)
-        change = near.astype(np.float32) - base
-        return base[:, None, None] + change[:, None, None] * textures(rng, n, x, y)[..., None]
-
-    def clutter(picture, pieces):
-        """Paint small discs and strokes; returns the pixels they cover, bool (n, S, S)."""
-        covered = np.zeros((n, S, S), bool)
-        for _ in range(pieces):
-            cx, cy, angle, length = uniform(rng, n, 1, 1, np.pi, 0.25)
-            dx, dy = x - cx, y - cy
-            along = np.clip(np.cos(angle) * dx + np.sin(angle) * dy, -length, length)
-            far = (dx - along * np.cos(angle)) ** 2 + (dy - along * np.sin(angle)) ** 2
-            piece = far < (0.01 + 0.04 * rng.random((n, 1, 1), np.float32)) ** 2
-            picture[piece] = rng.random((n, 3), np.float32)[np.nonzero(piece)[0]]
-            covered |= piece
-        return covered
-
-    def contrast():
-        """Colours (n, 3) far from those of the ground."""
-        away = rng.standard_normal((n, 3), np.float32)
-        away /= np.linalg.norm(away, axis=1, keepdims=True)
-        away *= np.where(away * (0.5 - ground) < 0, -1, 1)  # towards the middle of the colour cube
-        return np.clip(ground + away * (0.5 + 0.3 * rng.random((n, 1), np.float32)), 0, 1)
+    x = (np.arange(S, dtype=np.float32) + 0.5) / S              # (S,)
+    y = x[:, None]                                              # (S, 1)
 
     ground = rng.random((n, 3), np.float32)
-    colours = [contrast() for _ in range(M)]
-    picture = painted(ground)
-    clutter(picture, 2)
+    colours = [contrasting(rng, ground) for _ in range(M)]
+    picture = painted(rng, ground, x, y)                        # (n, S, S, 3)
+    add_clutter(rng, picture, 2, x, y)
+
     shown = np.zeros((n, S, S), np.uint8)
-    grid = math.isqrt(M - 1) + 1  # each shape has a cell of its own
-    cells = rng.permuted(np.tile(np.arange(grid ** 2), (n, 1)), axis=1)
+    side = math.isqrt(M - 1) + 1  # each shape has a cell of its own in a grid of side x side
+    cells = rng.permuted(np.tile(np.arange(side ** 2), (n, 1)), axis=1)
     for m in range(M):
-        drawn = rng.random((4, n, 1, 1), np.float32)
-        radius = (0.28 + 0.18 * drawn[0]) / grid
-        turn = (drawn[1] - 0.5) * np.float32(np.pi / 6)
-        row_column = np.float32(np.divmod(cells[:, m], grid)).reshape(2, n, 1, 1)
-        off_centre = 1.8 * (drawn[2:] - 0.5) * (0.5 / grid - radius)
-        cx, cy = (row_column[::-1] + 0.5) / grid + off_centre
-        u, v = turned((x - cx) / radius, (y - cy) / radius, turn)
-        points = zip(labels[:, m], u, v, np.hypot(u, v), np.arctan2(u, -v))
-        mask = np.stack([(k >= 0) & SHAPES[CLASSES[k]](*point) for k, *point in points])
-        picture[mask] = painted(colours[m])[mask]
+        mask = place_shape(rng, labels[:, m], cells[:, m], side, x, y)
+        picture[mask] = painted(rng, colours[m], x, y)[mask]
         shown[mask] = m + 1
-    shown[clutter(picture, 1)] = 0
-    fine = sum(picture[:, i::2, j::2] for i in (0, 1) for j in (0, 1)) / 4
+    shown[add_clutter(rng, picture, 1, x, y)] = 0
+
+    fine = picture[:, 0::2, 0::2] + picture[:, 0::2, 1::2]      # (n, size, size, 3)
+    fine += picture[:, 1::2, 0::2]
+    fine += picture[:, 1::2, 1::2]
+    fine /= 4
     fine += 0.02 * rng.standard_normal(fine.shape, np.float32)
+    pixels = (np.clip(fine, 0, 1) * 255).round().astype(np.uint8)
+    return pixels, halved(shown, M)
+
+
+def place_shape(rng, labels, cells, side, x, y):
+    """The pixels of one shape in each picture, bool (n, S, S). labels (n,): the shape, -1 for none;
+    cells (n,): in which cell of a grid of side x side. Size, angle and place in the cell are
+    random."""
+    n = len(labels)
+    drawn = rng.random((4, n, 1, 1), np.float32)
+    radius = (0.28 + 0.18 * drawn[0]) / side
+    turn = (drawn[1] - 0.5) * np.float32(np.pi / 6)
+    row, column = np.float32(np.divmod(cells, side)).reshape(2, n, 1, 1)
+    room = 0.5 / side - radius  # from the middle of the cell
+    cx = (column + 0.5) / side + 1.8 * (drawn[2] - 0.5) * room
+    cy = (row + 0.5) / side + 1.8 * (drawn[3] - 0.5) * room
+
+    u, v = turned((x - cx) / radius, (y - cy) / radius, turn)   # (n, S, S)
+    r = np.hypot(u, v)
+    a = np.arctan2(u, -v)
+    mask = np.zeros(u.shape, bool)
+    for i, label in enumerate(labels):
+        if label >= 0:
+            mask[i] = is_inside(CLASSES[label], u[i], v[i], r[i], a[i])
+    return mask
+
+
+def halved(shown, M):
+    """Which of the shapes 1 to M each pixel shows, (n, S, S), at half the resolution: a shape that
+    two of four pixels show, and of two such shapes the later one."""
+    n, S, _ = shown.shape
+    size = S // 2
     visible = np.zeros((n, size, size), np.uint8)
     for m in range(1, M + 1):
         pixels = (shown == m).reshape(n, size, 2, size, 2).sum((2, 4))
-        visible[pixels >= 2] = m  # of four
-    return (np.clip(fine, 0, 1) * 255).round().astype(np.uint8), visible
+        visible[pixels >= 2] = m
+    return visible
 
 
 def draw_part(seed, split, first, count, size, objects):
     """Pictures `first` to first + 199 of a split that has `count` of them: pictures, labels (n,),
-    masks, and with several objects in a picture their classes (n, objects), -1 for none."""
+    masks, and with several objects in a picture their classes (n, objects), -1 for none. split: its
+    number."""
     rng = np.random.default_rng((seed, split, first))
-    labels = np.arange(first, min(first + 200, count)) % len(CLASSES)
+    end = min(first + AT_ONCE, count)
     if objects == 1:
+        labels = np.arange(first, end) % len(CLASSES)
         pictures, shown = draw(rng, labels[:, None], size)
         return pictures, labels, shown > 0
-    labels = rng.integers(0, len(CLASSES), (len(labels), objects))
-    held = rng.integers(2, objects + 1, (len(labels), 1))
-    labels[np.arange(objects) >= held] = -1
-    pictures, shown = draw(rng, labels, size)
-    area = np.stack([(shown == m + 1).sum((1, 2)) for m in range(objects)], 1)
-    return pictures, labels[np.arange(len(labels)), area.argmax(1)], shown, labels
+
+    n = end - first
+    classes = rng.integers(0, len(CLASSES), (n, objects))
+    n_objects = rng.integers(2, objects + 1, (n, 1))
+    classes[np.arange(objects) >= n_objects] = -1
+    pictures, shown = draw(rng, classes, size)
+    areas = [(shown == m + 1).sum((1, 2)) for m in range(objects)]
+    largest = np.stack(areas, 1).argmax(1)                      # (n,)
+    labels = classes[np.arange(n), largest]
+    return pictures, labels, shown, classes
 
 
-def options(objects):
-    return (option('--size', 'pixels per side', type=int, choices=range(8, 257, 4), default=32, metavar='N'),
-            number('--objects', 'shapes in a picture, at most', objects, 1, 16),
-            *(number(f'--{split}', 'pictures of it', count, 1, 10 ** 7) for split, count in COUNTS.items()),
-            number('--seed', 'of the random numbers', 0, 0, 2 ** 32))
-
-
-def save(args):
+def draw_splits(args):
+    """{split: arrays as save_arrays takes them}, for the words of the command line."""
     splits = {}
     for i, split in enumerate(COUNTS):
         count = getattr(args, split)
-        parts = [draw_part(args.seed, i, first, count, args.size, args.objects)
-                 for first in tqdm(range(0, count, 200), split, unit=' pictures', unit_scale=200, disable=None)]
+        parts = []
+        for first in tqdm(range(0, count, AT_ONCE), split, unit=' pictures', unit_scale=AT_ONCE,
+                          disable=None):
+            parts.append(draw_part(args.seed, i, first, count, args.size, args.objects))
         splits[split] = [np.concatenate(arrays) for arrays in zip(*parts)]
+    return splits
+
+
+def options(objects):
+    """objects: the default of --objects."""
+    return (
+        option('--size', 'pixels per side', type=int, choices=range(8, 257, 4), default=32,
+               metavar='N'),
+        number('--objects', 'shapes in a picture, at most', objects, 1, 16),
+        number('--train', 'pictures of it', COUNTS['train'], 1, 10 ** 7),
+        number('--val', 'pictures of it', COUNTS['val'], 1, 10 ** 7),
+        number('--test', 'pictures of it', COUNTS['test'], 1, 10 ** 7),
+        number('--seed', 'of the random numbers', 0, 0, 2 ** 32),
+    )
+
+
+def main(argv=None):
+    args = arguments(__doc__, argv, *options(1), out='data/shapes')
+    splits = draw_splits(args)
     save_arrays(args.out, splits, CLASSES)
 
 
-main = dataset(__name__, 'data/shapes', *options(1))(save)
+if __name__ == '__main__':
+    run(main)

@@ -7,7 +7,16 @@ prepare/shapes.py says more; this is that script with --objects 4.
 
 Expect 20,000 pictures for training, 2,000 for validation (val) and 5,000 for testing (test).
 """
-from lib.inputs import dataset
+from lib.inputs import arguments, run
+from lib.pictures import save_arrays
 from prepare import shapes
 
-main = dataset(__name__, 'data/shapes_many', *shapes.options(4))(shapes.save)
+
+def main(argv=None):
+    args = arguments(__doc__, argv, *shapes.options(4), out='data/shapes_many')
+    splits = shapes.draw_splits(args)
+    save_arrays(args.out, splits, shapes.CLASSES)
+
+
+if __name__ == '__main__':
+    run(main)

@@ -5,36 +5,57 @@
 The library's own tests are left out. About a tenth of the files is for validation (val) and a
 twentieth for testing (test), chosen by the sha256 of the files' names. The counts printed at the end
 differ a little between Python versions.
-"""
+"""  # noqa: E501 (--help shows it)
 import hashlib
 import os
 import sysconfig
 from pathlib import Path
 
-from lib.inputs import dataset, local
+from lib.inputs import arguments, local, run
 from lib.texts import write_text
 
 SKIP = {'site-packages', 'dist-packages', '__pycache__', 'test', 'tests', 'idle_test'}
 
 
 def split_of(name):
+    """The split of a file, which depends on its name alone."""
     digest = hashlib.sha256(name.encode()).hexdigest()
-    return {0: 'val', 10: 'val', 5: 'test'}.get(int(digest, 16) % 20, 'train')
+    remainder = int(digest, 16) % 20
+    if remainder in (0, 10):
+        return 'val'
+    return 'test' if remainder == 5 else 'train'
 
 
 def sources(root):
-    """(name, path) of the .py files below root, in the order of their names."""
-    found = []
-    for folder, subfolders, files in os.walk(root):
-        subfolders[:] = [f for f in subfolders if f not in SKIP]
-        found += [Path(folder, f) for f in files if f.endswith('.py')]
-    return sorted((path.relative_to(root).as_posix(), path) for path in found if path.is_file())
+    """[(name, path)] of the .py files below root, in the order of their names."""
+    files = []
+    for folder, subfolders, names in os.walk(root):
+        # os.walk goes on in those that stay in its list
+        subfolders[:] = [name for name in subfolders if name not in SKIP]
+        for name in names:
+            path = Path(folder, name)
+            if name.endswith('.py') and path.is_file():
+                files.append((path.relative_to(root).as_posix(), path))
+    return sorted(files)
 
 
-@dataset(__name__, 'data/stdlib', local('folder of Python sources', default=sysconfig.get_path('stdlib')))
-def main(args):
-    texts = {'train': [], 'val': [], 'test': []}
+def main(argv=None):
+    folder = sysconfig.get_path('stdlib')
+    args = arguments(
+        __doc__, argv,
+        local('folder of Python sources', default=folder),
+        out='data/stdlib')
+
+    files = {'train': [], 'val': [], 'test': []}
     for name, path in sources(args.source):
-        texts[split_of(name)].append(path.read_text(encoding='utf-8', errors='replace'))
-    print(f'files from {args.source}:', ', '.join(f'{len(held)} for {split}' for split, held in texts.items()))
-    write_text(args.out, 'bytes', {split: '\n'.join(held) for split, held in texts.items()})
+        text = path.read_text(encoding='utf-8', errors='replace')
+        files[split_of(name)].append(text)
+
+    counts = ', '.join(f'{len(texts)} for {split}' for split, texts in files.items())
+    print(f'files from {args.source}: {counts}')
+    splits = {split: '\n'.join(texts) for split, texts in files.items()}
+    write_text(args.out, 'bytes', splits)
+
+
+if __name__ == '__main__':
+    run(main)

@@ -6,30 +6,47 @@
 
 The files of a folder are joined in the order of their names. The last tenth of the text is held out
 for validation. Bytes that are not UTF-8 are replaced and counted. The whole text is in memory at once.
-"""
+"""  # noqa: E501 (--help shows it)
 from fnmatch import fnmatch
 from pathlib import Path
 
-from lib.inputs import Mistake, choice, dataset, number, option
+from lib.inputs import Mistake, arguments, choice, number, option, run
 from lib.texts import decode, write_text
 
 
 def files_of(path, glob):
-    """A file, or the files of a folder that match, in the order of their names."""
-    found = [path] if path.is_file() else sorted(
-        p for p in path.rglob('*') if p.is_file() and fnmatch(f'/{p.as_posix()}', f'*/{glob}'))
-    if not found:
-        raise Mistake(f'{path} is no file, and no folder with a file that matches --glob={glob}, such as *.md')
-    return found
+    """A file, or the files of a folder that match, in the order of their names. Raises Mistake if
+    there are none."""
+    if path.is_file():
+        return [path]
+    files = []
+    for file in sorted(path.rglob('*')):
+        if file.is_file() and fnmatch(f'/{file.as_posix()}', f'*/{glob}'):
+            files.append(file)
+    if not files:
+        raise Mistake(f'{path} is no file, and no folder with a file that matches --glob={glob}, '
+                      'such as *.md')
+    return files
 
 
-@dataset(__name__, None, option('paths', 'files or folders', nargs='+', type=Path),
-         option('--glob', 'which files of a folder', default='*.txt'),
-         choice('--tokenizer', 'tokens', 'bytes', 'chars', 'gpt2'),
-         number('--val', 'share of the text that is held out', 0.1, 0, 1))
-def main(args):
-    files = {file.resolve(): file for path in args.paths for file in files_of(path, args.glob)}  # each once
+def main(argv=None):
+    args = arguments(
+        __doc__, argv,
+        option('paths', 'files or folders', nargs='+', type=Path),
+        option('--glob', 'which files of a folder', default='*.txt'),
+        choice('--tokenizer', 'tokens', 'bytes', 'chars', 'gpt2'),
+        number('--val', 'share of the text that is held out', 0.1, 0, 1))
+
+    files = {}  # each file once, though several of the paths may lead to it
+    for path in args.paths:
+        for file in files_of(path, args.glob):
+            files[file.resolve()] = file
     print(f'{len(files)} files')
+
     text = '\n'.join(decode(file.read_bytes(), file) for file in files.values())
     cut = int(len(text) * (1 - args.val))
     write_text(args.out, args.tokenizer, {'train': text[:cut], 'val': text[cut:]})
+
+
+if __name__ == '__main__':
+    run(main)

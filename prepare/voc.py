@@ -8,33 +8,49 @@ train.txt and val.txt. The label of a picture is the class of the object that sh
 pictures without objects are left out.
 
 Expect of VOC 2012 1,464 pictures for training (train) and 1,449 for validation (val), 20 classes.
-"""
-
+"""  # noqa: E501 (--help shows it)
 import lib  # noqa: F401 (first: it says what to type where a library is missing)
 import numpy as np
 
-from lib.inputs import dataset, local, reading
-from lib.pictures import PACK, labelled, pack
+from lib.inputs import arguments, local, reading, run
+from lib.pictures import PACK, labelled, pack_settings, save_pack
 from tasks.decode import open_picture
 from tasks.masks import UNKNOWN
 
-CLASSES = ['aeroplane', 'bicycle', 'bird', 'boat', 'bottle', 'bus', 'car', 'cat', 'chair', 'cow', 'diningtable', 'dog',
-           'horse', 'motorbike', 'person', 'pottedplant', 'sheep', 'sofa', 'train', 'tvmonitor']
+CLASSES = ['aeroplane', 'bicycle', 'bird', 'boat', 'bottle', 'bus', 'car', 'cat', 'chair', 'cow',
+           'diningtable', 'dog', 'horse', 'motorbike', 'person', 'pottedplant', 'sheep', 'sofa',
+           'train', 'tvmonitor']
 
 
-def pictures(folder, split):
-    """(name, label, path, (numbers, classes of the objects)) of the pictures that a list of VOC names."""
-    with reading(f'{folder} is not the whole folder VOC2012; for a folder like COCO\'s: python prepare/coco.py'):
-        for name in (folder / 'ImageSets' / 'Segmentation' / f'{split}.txt').read_text(encoding='ascii').split():
-            objects, kinds = (np.asarray(open_picture(folder / place / f'{name}.png'))
-                              for place in ('SegmentationObject', 'SegmentationClass'))
-            classes = {m: int(np.bincount(kinds[objects == m]).argmax()) - 1
-                       for m in np.unique(objects) if 0 < m < UNKNOWN}
-            assert all(0 <= kind < len(CLASSES) for kind in classes.values()), f'{name} has an object of no class'
-            yield from labelled(f'{name}.jpg', f'{folder}/JPEGImages/{name}.jpg', objects, classes)
+def read_pictures(folder, split):
+    """Yield (name, label, path, (numbers, classes of the objects)) of the pictures that a list of
+    VOC names. Raises Mistake if a file is missing or does not fit."""
+    with reading(f"{folder} is not the whole folder VOC2012; for a folder like COCO's: python "
+                 'prepare/coco.py'):
+        names = folder / 'ImageSets' / 'Segmentation' / f'{split}.txt'
+        for name in names.read_text(encoding='ascii').split():
+            objects = np.asarray(open_picture(folder / 'SegmentationObject' / f'{name}.png'))
+            kinds = np.asarray(open_picture(folder / 'SegmentationClass' / f'{name}.png'))
+            classes = {}
+            for number in np.unique(objects):
+                if 0 < number < UNKNOWN:
+                    pixels = kinds[objects == number]
+                    classes[number] = int(np.bincount(pixels).argmax()) - 1  # the most frequent
+            for kind in classes.values():
+                assert 0 <= kind < len(CLASSES), f'{name} has an object of no class'
+            path = f'{folder}/JPEGImages/{name}.jpg'
+            yield from labelled(f'{name}.jpg', path, objects, classes)
 
 
-@dataset(__name__, 'data/voc', local('the folder VOC2012', required=True), *PACK)
-def main(args):
-    splits = {split: pictures(args.source, split) for split in ('train', 'val')}
-    pack(args, splits, CLASSES)
+def main(argv=None):
+    args = arguments(
+        __doc__, argv,
+        local('the folder VOC2012', required=True),
+        *PACK,
+        out='data/voc')
+    splits = {split: read_pictures(args.source, split) for split in ('train', 'val')}
+    save_pack(args.out, splits, CLASSES, **pack_settings(args))
+
+
+if __name__ == '__main__':
+    run(main)

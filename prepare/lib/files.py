@@ -1,5 +1,8 @@
-"""Writing prepared datasets, which tasks/files.py describes: a folder appears whole or not at all, and one process at a
-time writes it. While it is written, a lock beside it, .NAME.lock, lets other processes wait."""
+"""Writing prepared datasets, which tasks/files.py describes.
+
+A folder appears whole or not at all, and one process at a time writes it. While it is written, a
+lock file beside it, .NAME.lock, lets other processes wait.
+"""
 import contextlib
 import json
 import os
@@ -12,69 +15,93 @@ import numpy as np
 from engine.settings import Mistake
 from tasks.files import digest
 
-LOCKS = []  # open files, to the end of this process
+LOCKS = []  # files that stay open to the end of this process: to close one would end its lock
 
 
 def hold(path):
-    """Let no other process write at `path` before this one has ended; wait for one that does."""
+    """Let no other process write at `path` before this process has ended. If another process holds
+    it, wait for that one. Raises Mistake if the folder of `path` cannot be written."""
     path = Path(path).absolute()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        LOCKS.append(open(path.with_name(f'.{path.name}.lock'), 'ab'))
+        lock_file = open(path.with_name(f'.{path.name}.lock'), 'ab')
     except OSError as e:
         raise Mistake(f'{path} cannot be written ({e.strerror}); give another --out') from None
+    LOCKS.append(lock_file)
+
     with contextlib.suppress(ImportError, OSError):  # of Windows, or of a file system without locks
         import fcntl
         try:
-            fcntl.lockf(LOCKS[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             print(f'another process writes {path}; waiting for it', flush=True)
-            fcntl.lockf(LOCKS[-1], fcntl.LOCK_EX)
+            fcntl.lockf(lock_file, fcntl.LOCK_EX)
 
 
 @contextlib.contextmanager
 def new_folder(out, progress=''):
-    """A folder to write into. It becomes `out` when the block ends and is deleted if the block
-    fails: a dataset appears whole or not at all. progress: the name of a file; if the folder holds
-    it after a failure, the folder is kept, and the next try goes on in it."""
+    """A folder to write into, a Path. It becomes `out` when the block ends, and is deleted if the
+    block fails: a dataset appears whole or not at all.
+
+    progress: the name of a file. If the folder has this file after a failure, the folder is kept,
+    and the next try goes on in it.
+    """
     out = Path(out)
-    new, old = out.with_name(out.name + '.unfinished'), out.with_name(out.name + '.replaced')
+    new = out.with_name(out.name + '.unfinished')
+    replaced = out.with_name(out.name + '.replaced')
     hold(out)
-    for left_over in (old,) if progress else (new, old):
-        shutil.rmtree(left_over, ignore_errors=True)
+
+    # a process that was killed may have left both
+    shutil.rmtree(replaced, ignore_errors=True)
+    if not progress:
+        shutil.rmtree(new, ignore_errors=True)
+
     try:
         new.mkdir(parents=True, exist_ok=bool(progress))
         yield new
         if out.exists():
-            os.replace(out, old)
+            os.replace(out, replaced)
         os.replace(new, out)
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
     finally:
         if not progress or not (new / progress).exists():
             shutil.rmtree(new, ignore_errors=True)
 
 
-HEADER = 128  # bytes that numpy's header of a 1-D array has, of whatever length
+HEADER = 128  # bytes of numpy's header of a 1-D array, which do not depend on its length
 
 
 class Growing:
-    """A 1-D .npy file that grows. Numpy leaves room in its header for a longer axis, so the header is written again in
-    the same place once the length is known. keep: the length of what is there already and stays."""
+    """A 1-D .npy file that grows. Numpy leaves room in its header for a longer axis, so the header
+    is written again in the same place once the length is known."""
 
     def __init__(self, path, dtype, keep=0):
-        self.dtype, self.ends = np.dtype(dtype), array('q', [keep])
+        """keep: how many items of a file that is there already stay."""
+        self.dtype = np.dtype(dtype)
+        self.ends = array('q', [keep])  # where each appended array ends, in items
         self.file = open(path, 'r+b' if keep else 'w+b')
         self.file.truncate(HEADER + keep * self.dtype.itemsize)
         self.file.seek(0, os.SEEK_END)
 
+    @property
+    def length(self):
+        """How many items there are."""
+        return self.ends[-1]
+
     def append(self, a):
         self.file.write(np.ascontiguousarray(a, self.dtype))
-        self.ends.append(self.ends[-1] + len(a))
+        self.ends.append(self.length + len(a))
+
+    def flush(self):
+        """Wait until everything that was appended is on the disk."""
+        self.file.flush()
+        os.fsync(self.file)
 
     def close(self):
-        """Complete the file; returns where each appended part ends, after where the first begins, int64."""
+        """Complete the file. Returns where the first appended array begins, and where each appended
+        array ends, int64."""
         self.file.seek(0)
-        header = {'descr': self.dtype.str, 'fortran_order': False, 'shape': (self.ends[-1],)}
+        header = {'descr': self.dtype.str, 'fortran_order': False, 'shape': (self.length,)}
         np.lib.format.write_array_header_1_0(self.file, header)
         assert self.file.tell() == HEADER
         self.file.close()
@@ -82,6 +109,8 @@ class Growing:
 
 
 def write_meta(folder, meta):
-    """Write meta.json, with the digests of all arrays in the folder, which must be complete."""
-    meta = meta | {'files': {path.name: digest(path) for path in sorted(Path(folder).glob('*.npy'))}}
-    (Path(folder) / 'meta.json').write_text(json.dumps(meta, indent=1), encoding='utf-8', newline='\n')
+    """Write meta.json: `meta`, a dict, and the digests of all arrays in the folder, which must be
+    complete."""
+    digests = {path.name: digest(path) for path in sorted(Path(folder).glob('*.npy'))}
+    text = json.dumps(meta | {'files': digests}, indent=1)
+    (Path(folder) / 'meta.json').write_text(text, encoding='utf-8', newline='\n')

@@ -1,9 +1,15 @@
-"""What all scripts in prepare/ begin with: the words of a command line, files that are downloaded or one's own, and
-archives.
+"""What all scripts in prepare/ begin with: the words of a command line, files that are downloaded
+or the user's own, and archives.
 
-A download resumes, shows its progress, and is compared with its checksum. A file gets its name only when it is
-complete. Files inside archives are read one after the other without unpacking anything to disk. Strangers made them: a
-few bytes may claim, or unpack to, more than any memory holds, so no file may be larger than it needs to be.
+A script has a function main(argv=None), which first of all calls `arguments`, and it ends with
+
+    if __name__ == '__main__':
+        run(main)
+
+A download resumes, shows its progress, and is compared with its checksum. A file gets its name only
+when it is complete. Files inside archives are read one after the other, and nothing is unpacked to
+disk. Strangers made the archives: a few bytes may claim, or unpack to, more than any memory holds,
+so a file larger than it needs to be is refused.
 """
 import argparse
 import gzip
@@ -20,23 +26,13 @@ from lib.files import hold
 from tasks.files import digest
 
 PATIENCE = 30           # seconds to wait for a server that sends nothing
-MOST_BYTES = 2 ** 26    # of a file that is read: pictures of ImageNet have 0.1 MB on average, texts up to 6 MB
+# of a file that is read: pictures of ImageNet have 0.1 MB on average, texts up to 6 MB
+MOST_BYTES = 2 ** 26
 LARGEST = 2 ** 36       # of an archive in an archive, and of a file that is passed over
 
 
-class Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """The script's docstring as it is written, and each option with its default."""
-
-
-class Parser(argparse.ArgumentParser):
-    """A mistake is reported in one line."""
-
-    def error(self, message):
-        raise Mistake(f'{message}; --help lists all options')
-
-
-# ---- options: what argparse's add_argument is called with -----------------------------------------------------------
-
+# ---- options ------------------------------------------------------------------------------------
+# each is a pair: a name, and the keywords with which argparse's add_argument is called
 
 def option(name, help, **settings):
     return name, settings | {'help': help}
@@ -49,184 +45,271 @@ def choice(name, help, *values):
 
 def number(name, help, default, low, high):
     """A number from low to high, of the type of its default."""
-    def number(text):
-        if not low <= type(default)(text) <= high:
+    kind = type(default)
+
+    def number(text):  # argparse says this name where the text is no number
+        if not low <= kind(text) <= high:
             raise argparse.ArgumentTypeError(f'{text} must be between {low} and {high}')
-        return type(default)(text)
+        return kind(text)
     return option(name, help, type=number, default=default)
 
 
 def local(what, **settings):
-    """--from: the user's own copy, or what else it is."""
+    """--from, which becomes args.source: the user's own copy. what: its line in --help."""
     return option('--from', what, dest='source', metavar='PATH', type=Path, **settings)
 
 
-# ---- scripts --------------------------------------------------------------------------------------------------------
+# ---- scripts ------------------------------------------------------------------------------------
+
+class Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """The script's docstring as it is written, and each option with its default."""
 
 
-def script(name, check, *options):
-    """A decorator: of a function of the arguments it makes main(argv=None), which calls check(args), and then it. name:
-    the __name__ of its file. The help is the docstring of this file. If it is the one that the user started, main runs
-    at once, and a mistake becomes one line. SIZE in the folder to write stands for --size."""
-    def command(function):
-        def main(argv=None):
-            p = Parser(description=sys.modules[name].__doc__, formatter_class=Help)
-            p.add_argument('--overwrite', '--overwrite=true', action='store_true', help='replace what is there')
-            for flag, settings in options:
-                p.add_argument(flag, **settings)
-            args = p.parse_args(argv)
-            if 'size' in args and args.out == p.get_default('out'):
-                args.out = args.out.replace('SIZE', str(args.size).lower())
-            check(args)
-            function(args)
-        if name == '__main__':
-            with one_line_errors():
-                main()
-        return main
-    return command
+class Parser(argparse.ArgumentParser):
+    """A mistake is reported in one line."""
+
+    def error(self, message):
+        raise Mistake(f'{message}; --help lists all options')
 
 
-def dataset(name, out, *options, ends=('',)):
-    """The script of a dataset. out: the default of the folder --out, or None if the user must name it. ends: of the
-    folders that are claimed, whose names begin so."""
+def arguments(doc, argv, *options, out=None, ends=('',)):
+    """The command line of a script that writes a dataset, as a namespace. From now on the folder
+    args.out is claimed, see `claim`.
+
+    doc: the docstring of the script, which --help shows. argv: the words, or None for those that
+    the user typed. out: the default of --out, or None if the user must type it. ends: for a script
+    that writes several folders, what each adds to the name --out.
+    """
     folder = option('--out', 'folder to write', default=out, required=out is None)
-    once = option('--once', 'do nothing if it is prepared; wait if it is being written', action='store_true')
-    return script(name, lambda args: claim(args, *(args.out + end for end in ends)), folder, once, *options)
+    once = option('--once', 'do nothing if it is prepared; wait if it is being written',
+                  action='store_true')
+    args = parse(doc, argv, folder, once, *options)
+    claim(args, *[args.out + end for end in ends])
+    return args
+
+
+def parse(doc, argv, *options):
+    """The command line as a namespace, which has `out` and `overwrite`. In the default of `out`,
+    SIZE stands for --size. Raises Mistake for words that do not fit the options."""
+    parser = Parser(description=doc, formatter_class=Help)
+    parser.add_argument('--overwrite', '--overwrite=true', action='store_true',
+                        help='replace what is there')
+    for name, settings in options:
+        parser.add_argument(name, **settings)
+    args = parser.parse_args(argv)
+    if 'size' in args and args.out == parser.get_default('out'):
+        args.out = args.out.replace('SIZE', str(args.size).lower())
+    return args
 
 
 def claim(args, *folders):
-    """Raises Mistake, before any work is done, if a folder is not free; from then on other processes wait. With --once,
-    the program ends if the datasets are there."""
+    """Let no other process write these folders before this one has ended. Raises Mistake, before
+    any work is done, if a folder may not be written. With --once, the program ends if all datasets
+    are there."""
     for folder in folders:
         hold(folder)
-    if args.once and all(Path(folder, 'meta.json').exists() for folder in folders):
+    prepared = [folder for folder in folders if Path(folder, 'meta.json').exists()]
+    if args.once and len(prepared) == len(folders):
         print(f'{" and ".join(folders)} is there')
         sys.exit()
-    for folder in map(Path, folders):
-        if (folder / 'meta.json').exists():
+
+    for folder in folders:
+        path = Path(folder)
+        if folder in prepared:
             if not args.overwrite:
-                raise Mistake(f'{folder} exists; give another --out, or --overwrite to replace it')
-        elif folder.is_file() or any(folder.glob('*')):
-            raise Mistake(f'{folder} exists and is no prepared dataset; give another --out')
+                raise Mistake(f'{path} exists; give another --out, or --overwrite to replace it')
+        elif path.is_file() or any(path.glob('*')):
+            raise Mistake(f'{path} exists and is no prepared dataset; give another --out')
 
 
-# ---- downloads -------------------------------------------------------------------------------------------------------
+def run(main):
+    """A script as a user starts it: a mistake becomes one line and exit code 2."""
+    with one_line_errors():
+        main()
+
+
+# ---- downloads ----------------------------------------------------------------------------------
+
+def local_or_fetch(args, url, checksum=None, name=''):
+    """The path of a file: of the user's own copy if there is --from, and else of the download.
+
+    --from is the file, or a folder that has a file with the url's name. A download is kept for the
+    next time in the folder `downloads` beside --out, under `name`, by default the url's. Raises
+    Mistake if there is no such file, or if it has another checksum (MD5 or sha256 in hex).
+    """
+    if args.source is None:
+        path = Path(args.out).parent / 'downloads' / (name or Path(url).name)
+        hold(path)  # two datasets may need the same file
+        if not path.exists():
+            return fetch(url, path, checksum)
+    else:
+        path = Path(args.source)
+        if path.is_dir():
+            path = path / Path(url).name
+        if not path.is_file():
+            raise Mistake(f'--from {path}: no such file; name the one you have')
+
+    if checksum:
+        difference = differs(path, checksum)
+        if difference:
+            raise Mistake(f'{path} is not the published file ({difference}); remove it, and get it '
+                          'again')
+    return path
 
 
 def differs(path, checksum):
-    """'' if the file has this checksum (an MD5 of 32 hex digits, or a sha256 of 64), else a reason."""
+    """'' if the file has this checksum (an MD5 of 32 hex digits, or a sha256 of 64), else a
+    reason."""
     kind = 'md5' if len(checksum) == 32 else 'sha256'
-    return '' if digest(path, kind) == checksum else f'its {kind} is not {checksum}'
+    if digest(path, kind) == checksum:
+        return ''
+    return f'its {kind} is not {checksum}'
 
 
 def fetch(url, path, checksum=None, tries=5):
     """Download url to path and return path. If an earlier attempt left path.part, it is continued.
 
-    checksum: MD5 or sha256 in hex, compared before the file gets its name; without one, that which Hugging Face sends
-    for its large files. Raises Mistake if the network or the server fails `tries` times in a row, the checksum differs,
-    or, without one, a web page comes, such as that of a login.
+    checksum: MD5 or sha256 in hex, compared before the file gets its name. Without one, the
+    checksum is compared that Hugging Face sends for its large files. Raises Mistake if the network
+    or the server fails `tries` times in a row, if the checksum differs, or, where there is no
+    checksum, if a web page comes, such as that of a login.
     """
     import requests
-    part, tag = path.with_name(f'{path.name}.part'), path.with_name(f'{path.name}.etag')
+    part = path.with_name(f'{path.name}.part')
+    tag = path.with_name(f'{path.name}.etag')
     path.parent.mkdir(parents=True, exist_ok=True)
     print(f'downloading {url}')
+
     failures = 0
     while True:
-        have = part.stat().st_size if part.exists() else 0
+        size_before = size_of(part)
         try:
-            published = receive(requests, url, part, tag, have)
+            published = receive(requests, url, part, tag, size_before)
             break
         except requests.RequestException as e:
-            failures = 1 if part.exists() and part.stat().st_size > have else failures + 1
+            # an attempt that brought something begins a new row of failures
+            failures = 1 if size_of(part) > size_before else failures + 1
             if failures >= tries:
-                raise Mistake(f'{url} failed {tries} times ({type(e).__name__}: {str(e)[:200]}); run this again to '
-                              'continue, or pass a copy to --from') from None
-            time.sleep(min(2 ** failures, 30) * 0.1)
+                why = f'{type(e).__name__}: {str(e)[:200]}'
+                raise Mistake(f'{url} failed {tries} times ({why}); run this again to continue, or '
+                              'pass a copy to --from') from None
+            time.sleep(0.1 * min(2 ** failures, 30))
     tag.unlink(missing_ok=True)
-    checksum = checksum or published
-    with open(part, 'rb') as f:
-        page = f.read(99).lstrip().startswith(b'<')  # no dataset and no weights begin so
-    wrong = differs(part, checksum) if checksum else 'it is a web page, perhaps that of a login' * page
-    if wrong:
+
+    problem = problem_of(part, checksum or published)
+    if problem:
         part.unlink()
-        raise Mistake(f'{url} arrived damaged ({wrong}); run this again to download it anew, or pass a copy to --from')
+        raise Mistake(f'{url} arrived damaged ({problem}); run this again to download it anew, or '
+                      'pass a copy to --from')
     os.replace(part, path)
     return path
 
 
-def receive(requests, url, part, tag, have):
-    """Ask a server once: for what follows the `have` bytes of the part, if it still has the same file (If-Range), else
-    for all. Returns the sha256 that it publishes, or None."""
-    headers = {'Accept-Encoding': 'identity'} | ({'Range': f'bytes={have}-'} if have else {})
-    if have and tag.exists():
-        headers['If-Range'] = tag.read_text(encoding='latin1')
-    with requests.get(url, stream=True, timeout=PATIENCE, headers=headers) as r:
-        said = [answer.headers.get('X-Linked-ETag', '').strip('"') for answer in (*r.history, r)]
-        published = next((checksum for checksum in said if len(checksum) == 64), None)
-        place = r.headers.get('Content-Range', '')
-        resumed = r.status_code == 206 and place.startswith(f'bytes {have}-')
-        if r.status_code in (206, 416) and not resumed:
+def size_of(path):
+    """The bytes of a file, 0 if there is none."""
+    return path.stat().st_size if path.exists() else 0
+
+
+def problem_of(path, checksum):
+    """What is wrong with a file that was downloaded, '' if nothing is. checksum: the expected one,
+    or None."""
+    if checksum:
+        return differs(path, checksum)
+    with open(path, 'rb') as f:
+        first_bytes = f.read(99)
+    if first_bytes.lstrip().startswith(b'<'):  # no dataset and no weights begin so
+        return 'it is a web page, perhaps that of a login'
+    return ''
+
+
+def receive(requests, url, part, tag, size_before):
+    """Ask a server once for a file, and write its bytes to the file `part`.
+
+    part has `size_before` bytes of an earlier attempt. The server is asked for those that follow,
+    if it still has the same file (If-Range), and else for all. The file `tag` says which file it
+    was. Returns the sha256 that the server publishes, or None.
+    """
+    headers = {'Accept-Encoding': 'identity'}
+    if size_before:
+        headers['Range'] = f'bytes={size_before}-'
+        if tag.exists():
+            headers['If-Range'] = tag.read_text(encoding='latin1')
+
+    with requests.get(url, stream=True, timeout=PATIENCE, headers=headers) as response:
+        content_range = response.headers.get('Content-Range', '')
+        is_partial = response.status_code == 206
+        resumes = is_partial and content_range.startswith(f'bytes {size_before}-')
+        if response.status_code in (206, 416) and not resumes:
             part.unlink(missing_ok=True)
             raise requests.ConnectionError('the server goes on at another place; starting again')
-        r.raise_for_status()
-        if not resumed:
+        response.raise_for_status()
+
+        if not resumes:
             tag.unlink(missing_ok=True)
-            if (etag := r.headers.get('ETag', '')).startswith('"'):  # a weak one means nothing for If-Range
+            etag = response.headers.get('ETag', '')
+            if etag.startswith('"'):  # a weak one means nothing for If-Range
                 tag.write_text(etag, encoding='latin1')
-        start, left = have * resumed, r.raw.length_remaining  # None if the server does not say
-        with open(part, 'ab' if resumed else 'wb') as f, \
-                tqdm(total=left and start + left, initial=start, unit='B', unit_scale=True, desc=part.stem) as bar:
-            for chunk in r.iter_content(1 << 16):
-                f.write(chunk)
-                bar.update(len(chunk))
-    return published
+        write_content(response, part, size_before if resumes else 0)
+        return published_checksum(response)
 
 
-def local_or_fetch(args, url, checksum=None, name=''):
-    """The path of the user's own copy if given (--from: a file, or a folder that has a file with the url's name), else
-    of the download, which is kept for the next time in `downloads` beside --out, under this name. Raises Mistake for a
-    file with another checksum."""
-    path = Path(args.out).parent / 'downloads' / (name or Path(url).name)
-    if args.source is not None:
-        path = Path(args.source)
-        path = path / Path(url).name if path.is_dir() else path
-        if not path.is_file():
-            raise Mistake(f'--from {path}: no such file; name the one you have')
-    else:
-        hold(path)  # two datasets may need the same file
-        if not path.exists():
-            return fetch(url, path, checksum)
-    if checksum and (difference := differs(path, checksum)):
-        raise Mistake(f'{path} is not the published file ({difference}); remove it, and get it again')
-    return path
+def write_content(response, part, start):
+    """Write what a server sends to the file `part`, behind its first `start` bytes, with a progress
+    bar."""
+    total = None
+    if response.raw.length_remaining:  # None if the server does not say it
+        total = start + response.raw.length_remaining
+    mode = 'ab' if start else 'wb'
+    bar = tqdm(total=total, initial=start, unit='B', unit_scale=True, desc=part.stem)
+    with open(part, mode) as f, bar:
+        for chunk in response.iter_content(1 << 16):
+            f.write(chunk)
+            bar.update(len(chunk))
 
 
-# ---- archives --------------------------------------------------------------------------------------------------------
+def published_checksum(response):
+    """The sha256 that Hugging Face sends, in its answer or in one that leads to it, or None."""
+    for answer in (*response.history, response):
+        checksum = answer.headers.get('X-Linked-ETag', '').strip('"')
+        if len(checksum) == 64:
+            return checksum
+    return None
 
+
+# ---- archives -----------------------------------------------------------------------------------
 
 def tar_files(path, wanted, most=MOST_BYTES, file=None):
     """Yield (name, bytes) of each file in a tar archive for which wanted(name) is true, in order.
 
-    The archive may be compressed by gzip; then its name ends with gz. Archives inside it are opened too: a file of
-    STEM.tar is called STEM/name. file: the open archive, if it is itself in a file; path is then its name. Raises
-    Mistake for a damaged archive, or for a file of more than `most` bytes.
+    The archive may be compressed by gzip; then its name ends with gz. Archives inside it are opened
+    too: a file of STEM.tar is called STEM/name. file: the open archive, if it is itself in a file;
+    path is then its name. Raises Mistake for a damaged archive, or for a file of more than `most`
+    bytes.
     """
     with reading(f'{path} is damaged, cut off or no tar archive'):
-        file = file or (gzip.open if str(path).endswith('gz') else open)(path, 'rb')  # tarfile unpacks a MB at once
-        with file, tarfile.open(path, 'r|', file, 2 ** 20) as tar:
-            while (member := tar.next()) is not None:
+        if file is None:
+            is_compressed = str(path).endswith('gz')
+            file = gzip.open(path, 'rb') if is_compressed else open(path, 'rb')
+        with file, tarfile.open(path, 'r|', file, 2 ** 20) as tar:  # which unpacks a MB at once
+            for member in iter(tar.next, None):
                 tar.members.clear()  # tarfile would keep every one, and there may be millions
-                name, own = PurePosixPath(member.name), wanted(member.name)
-                if member.issparse() or not 0 <= member.size <= (most if own else LARGEST):
+                name = PurePosixPath(member.name)
+                is_wanted = wanted(member.name)
+                largest = most if is_wanted else LARGEST
+                if member.issparse() or not 0 <= member.size <= largest:
                     raise tarfile.ReadError(f'{name} is sparse or has {member.size:,} bytes')
-                if member.isfile() and own:
+                if not member.isfile():
+                    continue
+                if is_wanted:
                     yield member.name, tar.extractfile(member).read()
-                elif member.isfile() and member.size and name.suffix == '.tar':
-                    inner = tar_files(f'{path}: {name}', wanted, most, tar.extractfile(member))
-                    yield from ((f'{name.stem}/{n}', content) for n, content in inner)
+                elif member.size > 0 and name.suffix == '.tar':
+                    archive = tar.extractfile(member)
+                    for inner, content in tar_files(f'{path}: {name}', wanted, most, archive):
+                        yield f'{name.stem}/{inner}', content
 
 
 def tar_named(path, wanted, most=MOST_BYTES):
-    """Yield (name without its folders, bytes) of the files in a tar archive for which wanted(this name) is true."""
+    """Yield (name without its folders, bytes) of the files in a tar archive for which wanted(this
+    name) is true."""
     for name, content in tar_files(path, lambda name: wanted(PurePosixPath(name).name), most):
         yield PurePosixPath(name).name, content

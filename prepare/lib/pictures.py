@@ -12,7 +12,6 @@ is larger than --max_bad, nothing is written.
 """
 import contextlib
 import io
-import itertools
 import multiprocessing
 import os
 import signal
@@ -35,9 +34,11 @@ from tasks.masks import UNKNOWN
 
 warnings.filterwarnings('ignore', module='PIL')  # about unusual metadata
 UPRIGHT = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # EXIF orientation -> PIL.Image.Transpose
+CORES = cores()
+MODES = {1: 'L', 3: 'RGB'}  # channels -> what Pillow calls them
+
 
 # ---- arrays -------------------------------------------------------------------------------------
-
 
 def save_arrays(out, splits, classes):
     """Write a dataset of small pictures and print its counts.
@@ -50,43 +51,59 @@ def save_arrays(out, splits, classes):
     """
     meta = {'kind': 'images', 'storage': 'arrays', 'classes': list(classes), 'splits': {}}
     with new_folder(out) as new:
-        for split, (images, labels, *true) in splits.items():
-            assert images.dtype == np.uint8 and 0 <= min(labels) and max(labels) < len(classes)
-            images = images.reshape(*images.shape[:3], -1)
-            for name, a in zip(('images', 'labels', 'masks', 'objects'), (images, np.int64(labels), *true)):
-                np.save(new / f'{split}.{name}.npy', a)
-            meta['channels'] = images.shape[3]
-            meta['splits'][split] = dict(zip(('count', 'height', 'width'), images.shape))
-            if len(true) == 2:
-                meta['splits'][split]['objects'] = true[1].shape[1]
+        for split, arrays in splits.items():
+            images, labels = arrays[:2]
+            assert images.dtype == np.uint8
+            assert min(labels) >= 0 and max(labels) < len(classes)
+            images = images.reshape(*images.shape[:3], -1)      # (N, H, W, C)
+            count, height, width, channels = images.shape
+            entry = {'count': count, 'height': height, 'width': width}
+
+            np.save(new / f'{split}.images.npy', images)
+            np.save(new / f'{split}.labels.npy', np.int64(labels))
+            if len(arrays) > 2:
+                np.save(new / f'{split}.masks.npy', arrays[2])
+            if len(arrays) > 3:
+                objects = arrays[3]
+                np.save(new / f'{split}.objects.npy', objects)
+                entry['objects'] = objects.shape[1]
+            meta['splits'][split] = entry
+            meta['channels'] = channels
         write_meta(new, meta)
-    for split, s in meta['splits'].items():
-        print(f'{out}/{split}.images.npy: {s["count"]:,} pictures of {s["height"]}x{s["width"]}x{meta["channels"]}, '
-              f'{len(classes)} classes{", with masks" * (len(splits[split]) > 2)}')
+
+    for split, entry in meta['splits'].items():
+        size = f'{entry["height"]}x{entry["width"]}x{meta["channels"]}'
+        masks = ', with masks' if len(splits[split]) > 2 else ''
+        print(f'{out}/{split}.images.npy: {entry["count"]:,} pictures of {size}, '
+              f'{len(classes)} classes{masks}')
 
 
 # ---- one picture --------------------------------------------------------------------------------
 
-
 def shrink(source, size, channels=3):
-    """A picture -> the bytes of a JPEG file. source: a path, or the bytes of a file. Raises exceptions of many types if
-    the picture cannot be decoded completely."""
+    """A picture -> the bytes of a JPEG file. source: a path, or the bytes of a file. Raises
+    exceptions of many types if the picture cannot be decoded completely."""
     from PIL import Image
     content = source if isinstance(source, bytes) else Path(source).read_bytes()
     image = open_picture(content)
+    is_jpeg = image.format == 'JPEG'
     width, height = image.size
     short = min(width, height)
-    if image.format == 'JPEG':  # decode at a half, quarter, .. of the size while at least 2 size pixels remain
+    if is_jpeg:  # decode at a half, quarter, .. of the size while at least 2 size pixels remain
         image.draft(None, (2 * size, 2 * size))
     image.load()
+
     turn = None
     with contextlib.suppress(Exception):  # damaged EXIF data; the picture itself is fine
         turn = UPRIGHT.get(image.getexif().get(0x112))
-    if image.format == 'JPEG' and image.mode == {1: 'L', 3: 'RGB'}[channels] and turn is None and short <= size:
+    has_mode = image.mode == MODES[channels]
+    if is_jpeg and has_mode and turn is None and short <= size:
         return content
+
     image = to_8_bits(image, channels)
     if short > size:
-        image = image.resize((round(width * size / short), round(height * size / short)), Image.BICUBIC, reducing_gap=3)
+        new_size = round(width * size / short), round(height * size / short)
+        image = image.resize(new_size, Image.BICUBIC, reducing_gap=3)
     if turn is not None:
         image = image.transpose(turn)
     jpeg = io.BytesIO()
@@ -104,136 +121,222 @@ def try_shrink(job):
 
 # ---- work in several processes ------------------------------------------------------------------
 
-
 def begin():
-    """In a worker: Ctrl-C is for the main process alone, whose end, however it comes, is the end of this one."""
+    """A worker calls this first. Ctrl-C is for the main process alone, and the end of that process,
+    however it comes, is the end of the worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=lambda: (multiprocessing.parent_process().join(), os._exit(1)), daemon=True).start()
+    threading.Thread(target=end_with_main_process, daemon=True).start()
+
+
+def end_with_main_process():
+    multiprocessing.parent_process().join()
+    os._exit(1)
 
 
 def in_order(function, jobs, workers):
-    """Yield (job, function(job[-1])) for each job, in order. The function runs in `workers` processes, or in this one
-    if there are fewer than two. Only a few jobs are read ahead, because each may hold a picture."""
+    """Yield (job, function(job[-1])) for each job, in order. The function runs in `workers`
+    processes, or in this one if there are fewer than two. Only a few jobs are read ahead, because
+    each may hold a picture."""
     if workers < 2:
-        yield from ((job, function(job[-1])) for job in jobs)
+        for job in jobs:
+            yield job, function(job[-1])
         return
+
+    waiting = deque()  # (job, its future)
     with ProcessPoolExecutor(workers, multiprocessing.get_context('spawn'), begin) as pool:
-        submitted = ((job, pool.submit(function, job[-1])) for job in jobs)
-        waiting = deque(itertools.islice(submitted, 4 * workers))
-        while waiting:
-            job, result = waiting.popleft()
-            yield job, result.result()
-            waiting.extend(itertools.islice(submitted, 1))
+        for job in jobs:
+            waiting.append((job, pool.submit(function, job[-1])))
+            if len(waiting) == 4 * workers:
+                oldest, future = waiting.popleft()
+                yield oldest, future.result()
+        for job, future in waiting:
+            yield job, future.result()
 
 
 # ---- packs --------------------------------------------------------------------------------------
 
 # options of a script that writes one
-PACK = (number('--size', 'pixels of the short side', 256, 1, 2 ** 15),
-        choice('--channels', '3 keeps colours, 1 makes them grey', 3, 1),
-        number('--max_bad', 'share that may be undecodable', 0.01, 0, 1),
-        number('--workers', 'processes', cores(), 0, 999))
+PACK = (
+    number('--size', 'pixels of the short side', 256, 1, 2 ** 15),
+    choice('--channels', '3 keeps colours, 1 makes them grey', 3, 1),
+    number('--max_bad', 'share that may be undecodable', 0.01, 0, 1),
+    number('--workers', 'processes', CORES, 0, 999),
+)
+
+
+def pack_settings(args):
+    """The values of these options, as save_pack takes them."""
+    return {'size': args.size, 'channels': args.channels, 'max_bad': args.max_bad,
+            'workers': args.workers}
 
 
 class Pack:
     """One split of a pack while it is written: add pictures, then complete it."""
 
     def __init__(self, place):
-        self.place, self.jpeg, self.png = place, Growing(f'{place}.jpeg.npy', np.uint8), None
-        self.names, self.labels, self.objects = [], [], []
+        """place: what the paths of its files begin with."""
+        self.place = place
+        self.jpeg = Growing(f'{place}.jpeg.npy', np.uint8)
+        self.png = None  # the file of the masks, once there is one
+        self.names = []
+        self.labels = []
+        self.objects = []  # of each picture with a mask, the classes of its objects
 
     def add(self, name, label, jpeg, mask=None):
-        """mask: (numbers, uint8 (H, W), of the upright picture; the classes of its objects); all pictures of a split
-        have one, or none has."""
+        """mask: (numbers, uint8 (H, W), of the upright picture; the classes of its objects). All
+        pictures of a split have a mask, or none has one."""
         self.names.append(os.fsencode(name))
         self.labels.append(label)
         self.jpeg.append(np.frombuffer(jpeg, np.uint8))
         if mask:
-            from PIL import Image
-            self.png = self.png or Growing(f'{self.place}.masks.npy', np.uint8)
-            png, drawn = io.BytesIO(), Image.fromarray(mask[0])
-            width, height = open_picture(jpeg).size
-            if (width - height) * (drawn.width - drawn.height) < 0:
-                raise Mistake(f'{name} is upright, as its EXIF data say, but its mask is not; turn one of them')
-            drawn.resize((width, height), Image.NEAREST).save(png, 'PNG')
-            self.png.append(np.frombuffer(png.getbuffer(), np.uint8))
-            self.objects.append(mask[1])
+            numbers, objects = mask
+            self.add_mask(name, jpeg, numbers)
+            self.objects.append(objects)
 
-    def complete(self, numbers):
-        """Complete the files; returns the split's entry in meta.json. numbers: the final label for each label."""
-        arrays = {'labels': numbers[np.array(self.labels)], 'offsets': self.jpeg.close(),
-                  'names': np.array(self.names, 'S')}
-        entry = {'count': len(self.names), 'bytes': self.jpeg.ends[-1]}
-        if self.png:
-            objects = np.array([*itertools.zip_longest(*self.objects, fillvalue=-1)], np.int64).T.copy()  # (N, M)
-            arrays |= {'objects': objects, 'mask_offsets': self.png.close()}
-            entry |= {'objects': arrays['objects'].shape[1], 'mask_bytes': self.png.ends[-1]}
+    def add_mask(self, name, jpeg, numbers):
+        """Scale a mask to the size of its picture. Raises Mistake if one of them lies on its
+        side."""
+        from PIL import Image
+        mask = Image.fromarray(numbers)
+        width, height = open_picture(jpeg).size
+        if (width - height) * (mask.width - mask.height) < 0:
+            raise Mistake(f'{name} is upright, as its EXIF data say, but its mask is not; turn one '
+                          'of them')
+        png = io.BytesIO()
+        mask.resize((width, height), Image.NEAREST).save(png, 'PNG')
+        if self.png is None:
+            self.png = Growing(f'{self.place}.masks.npy', np.uint8)
+        self.png.append(np.frombuffer(png.getvalue(), np.uint8))
+
+    def complete(self, final_labels):
+        """Complete the files. Returns the split's entry in meta.json. final_labels: an array, which
+        has the final label in the place of each label."""
+        entry = {'count': len(self.names), 'bytes': self.jpeg.length}
+        arrays = {
+            'labels': final_labels[np.array(self.labels)],
+            'offsets': self.jpeg.close(),
+            'names': np.array(self.names, 'S'),
+        }
+        if self.png is not None:
+            arrays['objects'] = rows_of_one_length(self.objects)
+            entry['objects'] = arrays['objects'].shape[1]
+            entry['mask_bytes'] = self.png.length
+            arrays['mask_offsets'] = self.png.close()
         for name, a in arrays.items():
             np.save(f'{self.place}.{name}.npy', a)
         return entry
 
 
-def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, channels=3, max_bad=0.01, workers=cores()):
+def rows_of_one_length(rows):
+    """N lists as an array, int64 (N, M), with -1 behind the shorter ones."""
+    longest = max(len(row) for row in rows)
+    array = np.full((len(rows), longest), -1, np.int64)
+    for i, row in enumerate(rows):
+        array[i, :len(row)] = row
+    return array
+
+
+def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, channels=3, max_bad=0.01,
+              workers=CORES):
     """Write a dataset of large pictures and print its counts.
 
-    splits: {'train': iterable of (name, label, source), ..}: the picture's path relative to its split, its label, and a
-    path or bytes; perhaps then its mask, as Pack.add takes it. Or the names of the splits alone, and
-    mixed: iterable of (split, name, label, source, ..), as they come from an archive that can be read only once.
-    classes: their names, of which labels are the numbers; or None if the labels are the names themselves, which are
-    then numbered in sorted order.
-    total: the number of pictures, for the progress bar. size, channels, max_bad, workers: as in PACK.
-    Raises Mistake, and writes nothing, for a split without pictures, or too many undecodable pictures.
+    splits: {'train': iterable of (name, label, source), ..}: the picture's path relative to its
+    split, its label, and a path or bytes; perhaps then its mask, as Pack.add takes it. Or the names
+    of the splits alone, and
+    mixed: iterable of (split, name, label, source, ..), as they come from an archive that can be
+    read only once.
+    classes: their names, of which labels are the numbers; or None if the labels are the names
+    themselves, which are then numbered in sorted order.
+    total: the number of pictures, for the progress bar. size, channels, max_bad, workers: as in
+    PACK.
+    Raises Mistake, and writes nothing, for a split without pictures, or too many undecodable
+    pictures.
     """
-    stream = mixed or ((split, *picture) for split in splits for picture in splits[split])
-    jobs = ((split, name, label, mask, (source, size, channels)) for split, name, label, source, *mask in stream)
+    jobs = jobs_of(mixed or one_after_the_other(splits), size, channels)
     shrunk = in_order(try_shrink, jobs, workers)
-    bad, seen = 0, {}  # seen: class name -> number in order of appearance
     with new_folder(out) as new, contextlib.closing(shrunk):
         packs = {split: Pack(f'{new}/{split}') for split in splits}
         bar = tqdm(shrunk, total=total, unit=' pictures', disable=None)  # only on a terminal
-        for (split, name, label, mask, _), jpeg in bar:
-            if isinstance(jpeg, bytes):
-                packs[split].add(name, label if classes else seen.setdefault(label, len(seen)), jpeg, *mask)
-            else:
-                bad += 1
-                bar.write(f'left out {split}/{name}: {jpeg}', file=sys.stderr)
+        names_seen, bad = add_pictures(packs, bar, classes)
+
         count = bad + sum(len(pack.names) for pack in packs.values())
         if bad > max_bad * count:
-            raise Mistake(f'{bad:,} of {count:,} pictures cannot be decoded; remove them, or raise --max_bad')
-        numbers = np.arange(len(classes)) if classes else np.argsort(np.argsort(list(seen)))
-        classes = list(classes or sorted(seen))
-        if empty := [split for split, pack in packs.items() if not pack.names]:
-            raise Mistake(f'split {empty[0]} has no picture; give more of them')
-        entries = {split: pack.complete(numbers) for split, pack in packs.items()}
-        write_meta(new, {'kind': 'images', 'storage': 'pack', 'classes': classes, 'channels': channels,
-                         'splits': entries})
-    for split, s in entries.items():
-        print(f'{out}/{split}.jpeg.npy: {s["count"]:,}{" grey" * (channels == 1)} pictures'
-              f'{" with masks" * ("objects" in s)}, {s["bytes"] / 1e6:,.1f} MB, {len(classes)} classes')
-    if bad:
+            raise Mistake(f'{bad:,} of {count:,} pictures cannot be decoded; remove them, or raise '
+                          '--max_bad')
+        for split, pack in packs.items():
+            if not pack.names:
+                raise Mistake(f'split {split} has no picture; give more of them')
+
+        if classes:
+            classes = list(classes)
+            final_labels = np.arange(len(classes))
+        else:
+            classes = sorted(names_seen)
+            places = {name: i for i, name in enumerate(classes)}
+            final_labels = np.array([places[name] for name in names_seen])
+        entries = {split: pack.complete(final_labels) for split, pack in packs.items()}
+        write_meta(new, {'kind': 'images', 'storage': 'pack', 'classes': classes,
+                         'channels': channels, 'splits': entries})
+
+    for split, entry in entries.items():
+        kind = ' grey pictures' if channels == 1 else ' pictures'
+        masks = ' with masks' if 'objects' in entry else ''
+        print(f'{out}/{split}.jpeg.npy: {entry["count"]:,}{kind}{masks}, '
+              f'{entry["bytes"] / 1e6:,.1f} MB, {len(classes)} classes')
+    if bad > 0:
         print(f'{bad:,} of {count:,} pictures could not be decoded and were left out')
 
 
-def pack(args, *pictures, **more):
-    """save_pack with the options of the command line. pictures, more: its other arguments, beside out."""
-    options = {name: getattr(args, name) for name in ('size', 'channels', 'max_bad', 'workers')}
-    save_pack(args.out, *pictures, **more, **options)
+def one_after_the_other(splits):
+    """Yield (split, name, label, source, ..) of the pictures of all splits."""
+    for split, pictures in splits.items():
+        for picture in pictures:
+            yield split, *picture
 
 
-def save_listed(args, splits, classes, path, pictures):
-    """save_pack of those pictures in a tar archive that are listed. pictures: {name: (split, label)}."""
-    mixed = ((pictures[name][0], name, pictures[name][1], content)
-             for name, content in tar_named(path, lambda name: name in pictures))
-    pack(args, splits, classes, mixed, len(pictures))
+def jobs_of(pictures, size, channels):
+    """Yield (split, name, label, [mask] or [], the arguments of shrink) of each picture."""
+    for split, name, label, source, *mask in pictures:
+        yield split, name, label, mask, (source, size, channels)
+
+
+def add_pictures(packs, bar, classes):
+    """Add pictures to packs, {split: Pack}. bar: a progress bar over (job of jobs_of, result of
+    try_shrink). If classes is None, labels are names, and the pictures get numbers in the order in
+    which the names come. Returns these names; and how many pictures could not be decoded, which are
+    named on standard error."""
+    numbers = {}
+    bad = 0
+    for (split, name, label, mask, _), result in bar:
+        if isinstance(result, str):
+            bad += 1
+            bar.write(f'left out {split}/{name}: {result}', file=sys.stderr)
+            continue
+        if not classes:
+            label = numbers.setdefault(label, len(numbers))
+        packs[split].add(name, label, result, *mask)
+    return list(numbers), bad
+
+
+def listed(path, pictures):
+    """Yield (split, name, label, bytes) of those pictures in a tar archive that are listed.
+    pictures: {name: (split, label)}."""
+    for name, content in tar_named(path, lambda name: name in pictures):
+        split, label = pictures[name]
+        yield split, name, label, content
 
 
 def labelled(name, source, numbers, classes):
-    """A picture as save_pack takes it, [(name, label, source, (numbers, [class of 1, class of 2, ..]))]: without those
-    objects that no pixel shows, and with the class of the one that shows the most as its label; [] if none is shown.
-    numbers: uint8 (H, W); classes: {number: class}."""
-    known = numbers[(numbers > 0) & (numbers < UNKNOWN)]
-    held, pixels = np.unique(known, return_counts=True)
-    new = np.searchsorted(held, numbers, 'right').astype(np.uint8)
-    new[numbers == UNKNOWN] = UNKNOWN
-    kinds = [classes[m] for m in held]
-    return [(name, kinds[pixels.argmax()], source, (new, kinds))] if kinds else []
+    """A picture as save_pack takes it, [(name, label, source, (numbers, [class of 1, class of 2,
+    ..]))]: without those objects that no pixel shows, and with the class of the one that shows the
+    most as its label; [] if none is shown. numbers: uint8 (H, W); classes: {number: class}."""
+    is_object = (numbers > 0) & (numbers < UNKNOWN)
+    present, pixels = np.unique(numbers[is_object], return_counts=True)
+    if len(present) == 0:
+        return []
+    objects = [classes[number] for number in present]
+    label = objects[pixels.argmax()]
+    # the objects that are there become 1, 2, 3, ..
+    new_numbers = np.searchsorted(present, numbers, 'right').astype(np.uint8)
+    new_numbers[numbers == UNKNOWN] = UNKNOWN
+    return [(name, label, source, (new_numbers, objects))]
