@@ -54,8 +54,8 @@ def array_of_idx(content):
 
 
 def read_split(images, labels):
-    """The pictures and the labels in two files. Raises Mistake unless they are pictures and labels,
-    as many of these as of those."""
+    """The pictures and the labels in two files. Raises Mistake if they are something else, or if
+    there are not as many labels as pictures."""
     x = read(images)
     y = read(labels)
     channels_first = False

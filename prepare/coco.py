@@ -27,9 +27,10 @@ def read_splits(folder):
     splits = {}
     names = None
     for path in sorted((folder / 'annotations').glob('instances_*.json')):
-        stem = path.stem.removeprefix('instances_')
-        split = split_of(stem)
-        place = place_of(folder, stem)
+        stem = path.stem.removeprefix('instances_')  # such as val2017
+        split = next((s for s in ('train', 'val', 'test') if stem.startswith(s)), None)
+        folders = folder / stem, folder / 'images' / stem
+        place = next((p for p in folders if p.is_dir()), None)
         if split is None or place is None:
             continue
         with reading(f"{path} is no file of instances as COCO's"):
@@ -48,22 +49,6 @@ def read_splits(folder):
         raise Mistake(f'{folder} has no annotations/instances_SPLIT.json beside pictures; give '
                       'another --from')
     return splits, [names[category] for category in sorted(names)]
-
-
-def split_of(stem):
-    """The split of which val2017 or another such name speaks, or None."""
-    for split in ('train', 'val', 'test'):
-        if stem.startswith(split):
-            return split
-    return None
-
-
-def place_of(folder, stem):
-    """The folder of its pictures, or None."""
-    for place in (folder / stem, folder / 'images' / stem):
-        if place.is_dir():
-            return place
-    return None
 
 
 def pictures_with_objects(path, place, pictures, labels):

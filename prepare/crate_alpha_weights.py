@@ -13,9 +13,10 @@ read is checked tensor by tensor, and the download against the checksum that Hug
 
 Expect 72,328,936 parameters, and 253,650,920 for L14.
 """  # noqa: E501 (--help shows it)
-from engine.networks import network
 from lib.inputs import choice, local, local_or_fetch, option, run
 from lib.weights import read_weights, save_run, weight_arguments
+
+from engine.networks import network
 from tasks.imagenet import names
 
 URL = 'https://huggingface.co/UCSC-VLAA/CRATE-alpha/resolve/main/torch/'

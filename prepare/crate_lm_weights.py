@@ -13,9 +13,10 @@ and give --url, or download it and give --from. What is read is checked tensor b
 
 Expect 81,934,848 parameters. prepare/official_weights.py reads files of other sizes.
 """  # noqa: E501 (--help shows it)
-from engine.networks import network
 from lib.inputs import local, local_or_fetch, option, run
 from lib.weights import FINE_TUNING, GPT2_TEXT, read_weights, save_run, weight_arguments
+
+from engine.networks import network
 
 URL = 'https://huggingface.co/JackBAI/CRATE-GPT-12L-Pile-600000steps/resolve/main/ckpt.pt'
 

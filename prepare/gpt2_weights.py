@@ -11,9 +11,10 @@ it (gelu='tanh').
 
 Expect 124,439,808 parameters; 354,823,168, 774,030,080 and 1,557,611,200 for the larger sizes.
 """
-from engine.networks import network
 from lib.inputs import choice, local, local_or_fetch, option, run
 from lib.weights import FINE_TUNING, GPT2_TEXT, read_weights, save_run, weight_arguments
+
+from engine.networks import network
 
 URL = 'https://huggingface.co/openai-community/'
 SIZES = {  # heads, sha256

@@ -90,7 +90,8 @@ def of_val(path, folders):
 
 
 def file_name(picture):
-    """By what pictures (WNID/name, WNID, path) are sorted."""
+    """The name of the file of a picture (WNID/name, WNID, path), and then its name with the
+    class."""
     name = picture[0]
     return PurePosixPath(name).name, name
 

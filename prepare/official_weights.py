@@ -14,10 +14,11 @@ torch.save(model.to_official(), 'crate.pth').
 """  # noqa: E501 (--help shows it)
 import math
 
-from engine.networks import network
-from engine.settings import HERE, read_file
 from lib.inputs import local_or_fetch, number, option, run
 from lib.weights import GPT2_TEXT, read_weights, save_run, weight_arguments
+
+from engine.networks import network
+from engine.settings import HERE, read_file
 
 # a file holds the positions under one of these names
 POSITIONS = 'pos_embedding', 'decoder_pos_embed', 'pos_embed'
@@ -37,14 +38,14 @@ def network_of(weights, args):
     if args.model == 'vit_mae':
         shape['decoder_n_head'] = args.decoder_n_head
 
-    is_encoder = 'norm.weight' in weights and 'decoder_pred.weight' not in weights
-    if args.model.endswith('_mae') and is_encoder:
+    lacks_decoder = 'norm.weight' in weights and 'decoder_pred.weight' not in weights
+    if args.model.endswith('_mae') and lacks_decoder:
         print('the file has no decoder: a small random one takes its place')
         n_embd = len(weights['norm.weight'])
         small = Network(Config(n_layer=1, decoder_n_layer=1, n_embd=n_embd, **shape))
         weights = decoder_of(small) | weights
-    is_vision = 'cls_token' in weights
-    if args.model == 'crate' and is_vision and not official.has_classifier(weights):
+    reads_pictures = 'cls_token' in weights
+    if args.model == 'crate' and reads_pictures and not official.has_classifier(weights):
         print('the file has no classifier: one of zeros takes its place; fine-tune it with '
               '--new_head=true')
     return Network.from_official(weights, **shape)

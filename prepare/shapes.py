@@ -231,14 +231,15 @@ def draw_splits(args):
 
 
 def options(objects):
-    """objects: the default of --objects."""
+    """What a script that draws shapes is told on the command line. objects: the default of
+    --objects."""
+    counts = [number(f'--{split}', 'pictures of it', count, 1, 10 ** 7)
+              for split, count in COUNTS.items()]
     return (
         option('--size', 'pixels per side', type=int, choices=range(8, 257, 4), default=32,
                metavar='N'),
         number('--objects', 'shapes in a picture, at most', objects, 1, 16),
-        number('--train', 'pictures of it', COUNTS['train'], 1, 10 ** 7),
-        number('--val', 'pictures of it', COUNTS['val'], 1, 10 ** 7),
-        number('--test', 'pictures of it', COUNTS['test'], 1, 10 ** 7),
+        *counts,
         number('--seed', 'of the random numbers', 0, 0, 2 ** 32),
     )
 

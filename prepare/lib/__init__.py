@@ -9,8 +9,9 @@
                 all, arrays that grow, meta.json
 
 Python starts a script with the script's own folder, prepare/, on the path. The lines below add the
-root of the project, for engine/ and tasks/. A script that imports numpy itself imports lib first,
-because engine/ says what to type where a library is missing.
+root of the project. So a script imports from lib first, and then from engine/ and tasks/. If it
+imports numpy itself, `import lib` comes before, because engine/ says what to type where a library
+is missing.
 """
 import sys
 from pathlib import Path

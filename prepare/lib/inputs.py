@@ -184,7 +184,7 @@ def fetch(url, path, checksum=None, tries=5):
     while True:
         size_before = size_of(part)
         try:
-            published = receive(requests, url, part, tag, size_before)
+            published = receive(url, part, tag, size_before)
             break
         except requests.RequestException as e:
             # an attempt that brought something begins a new row of failures
@@ -222,13 +222,14 @@ def problem_of(path, checksum):
     return ''
 
 
-def receive(requests, url, part, tag, size_before):
+def receive(url, part, tag, size_before):
     """Ask a server once for a file, and write its bytes to the file `part`.
 
     part has `size_before` bytes of an earlier attempt. The server is asked for those that follow,
     if it still has the same file (If-Range), and else for all. The file `tag` says which file it
-    was. Returns the sha256 that the server publishes, or None.
+    was. Returns the sha256 that the server publishes, or None. Raises what requests raises.
     """
+    import requests
     headers = {'Accept-Encoding': 'identity'}
     if size_before:
         headers['Range'] = f'bytes={size_before}-'
@@ -259,12 +260,11 @@ def write_content(response, part, start):
     total = None
     if response.raw.length_remaining:  # None if the server does not say it
         total = start + response.raw.length_remaining
-    mode = 'ab' if start else 'wb'
-    bar = tqdm(total=total, initial=start, unit='B', unit_scale=True, desc=part.stem)
-    with open(part, mode) as f, bar:
-        for chunk in response.iter_content(1 << 16):
-            f.write(chunk)
-            bar.update(len(chunk))
+    with open(part, 'ab' if start else 'wb') as f:
+        with tqdm(total=total, initial=start, unit='B', unit_scale=True, desc=part.stem) as bar:
+            for chunk in response.iter_content(2 ** 16):
+                f.write(chunk)
+                bar.update(len(chunk))
 
 
 def published_checksum(response):

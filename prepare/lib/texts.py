@@ -23,8 +23,8 @@ def decode(content, name):
     """Bytes -> text. Places that are not UTF-8 are replaced, and counted in a line that is printed.
     A byte order mark at the beginning is dropped."""
     text = content.decode('utf-8-sig', errors='replace')
-    there_before = content.count('\ufffd'.encode())
-    replaced = text.count('\ufffd') - there_before
+    already_there = content.count('\ufffd'.encode())
+    replaced = text.count('\ufffd') - already_there
     if replaced:
         print(f'{name}: {replaced:,} places that are not UTF-8 were replaced')
     return text
