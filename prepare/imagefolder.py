@@ -58,7 +58,9 @@ def of_folder(folder):
 
 def check_classes(splits):
     """Raises Mistake if a class is not in every split."""
-    classes = [{label for _, label, _ in pictures} for pictures in splits.values()]
+    classes = []  # a set for each split
+    for pictures in splits.values():
+        classes.append({class_of(picture) for picture in pictures})
     different = sorted(set.union(*classes) - set.intersection(*classes))
     if different:
         raise Mistake(f'classes that are not in every split: {", ".join(different)[:200]}; add or '

@@ -62,9 +62,9 @@ def of_tar(path):
 
 
 def hold_out(pictures, val_share):
-    """Yield (split, name, WNID, source) of pictures (name, WNID, source). About that share of them,
-    chosen by the sha256 of their names, goes to val. The first of each class goes to train, so that
-    no class is only in val."""
+    """Yield (split, name, WNID, source) of pictures (name, WNID, source). About the share val_share
+    of them, chosen by the sha256 of their names, goes to val. The first of each class goes to
+    train, so that no class is only in val."""
     seen = set()
     for name, wnid, source in pictures:
         digest = hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()
@@ -97,8 +97,8 @@ def file_name(picture):
 
 
 def of_val_tar(path, folders):
-    """As of_val, of a tar, as an iterator that reads one picture after the other. Raises Mistake
-    at once if the tar is damaged or the labels do not fit."""
+    """What of_val gives, of a tar: an iterator that reads one picture after the other. Raises
+    Mistake at once if the tar is damaged or the labels do not fit."""
     with reading(f'{path} is damaged, cut off or no tar archive'):
         tar = tarfile.open(path, 'r:')
         members = {}

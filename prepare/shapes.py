@@ -58,7 +58,7 @@ def is_inside(shape, u, v, r, a):
 
 
 def turned(x, y, angle):
-    """The coordinates x, y on axes that are turned."""
+    """The coordinates of points (x, y) on axes that are turned by an angle."""
     cos = np.cos(angle)
     sin = np.sin(angle)
     return cos * x + sin * y, cos * y - sin * x
@@ -149,7 +149,8 @@ def draw(rng, labels, size):
         mask = place_shape(rng, labels[:, m], cells[:, m], side, x, y)
         picture[mask] = painted(rng, colours[m], x, y)[mask]
         shown[mask] = m + 1
-    shown[add_clutter(rng, picture, 1, x, y)] = 0
+    covered = add_clutter(rng, picture, 1, x, y)
+    shown[covered] = 0
 
     fine = picture[:, 0::2, 0::2] + picture[:, 0::2, 1::2]      # (n, size, size, 3)
     fine += picture[:, 1::2, 0::2]

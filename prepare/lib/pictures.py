@@ -165,7 +165,7 @@ PACK = (
 
 
 def pack_settings(args):
-    """The values of these options, as save_pack takes them."""
+    """The values of the options in PACK, as save_pack takes them."""
     return {'size': args.size, 'channels': args.channels, 'max_bad': args.max_bad,
             'workers': args.workers}
 
@@ -254,7 +254,7 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
     """
     jobs = jobs_of(mixed or one_after_the_other(splits), size, channels)
     shrunk = in_order(try_shrink, jobs, workers)
-    with new_folder(out) as new, contextlib.closing(shrunk):
+    with new_folder(out) as new, contextlib.closing(shrunk):  # an error ends the processes
         packs = {split: Pack(f'{new}/{split}') for split in splits}
         bar = tqdm(shrunk, total=total, unit=' pictures', disable=None)  # only on a terminal
         names_seen, bad = add_pictures(packs, bar, classes)
@@ -313,7 +313,7 @@ def add_pictures(packs, bar, classes):
             bar.write(f'left out {split}/{name}: {result}', file=sys.stderr)
             continue
         if not classes:
-            label = numbers.setdefault(label, len(numbers))
+            label = numbers.setdefault(label, len(numbers))  # a new name gets the next number
         packs[split].add(name, label, result, *mask)
     return list(numbers), bad
 
@@ -334,7 +334,7 @@ def labelled(name, source, numbers, classes):
     present, pixels = np.unique(numbers[is_object], return_counts=True)
     if len(present) == 0:
         return []
-    objects = [classes[number] for number in present]
+    objects = [classes[m] for m in present]
     label = objects[pixels.argmax()]
     # the objects that are there become 1, 2, 3, ..
     new_numbers = np.searchsorted(present, numbers, 'right').astype(np.uint8)
