@@ -77,28 +77,28 @@ def hold_out(pictures, val_share):
 # ---- validation pictures, in the order of their names -------------------------------------------
 
 def of_val(path, folders):
-    """(name, WNID, path or bytes) of the pictures in a folder, which may have class folders, or in
-    a tar that is not compressed, so that they can be read in any order. folders: where labels may
-    be."""
+    """(name, WNID, path or bytes) of the validation pictures. They are in a folder, which may have
+    class folders, or in a tar. The tar may not be compressed, since its pictures are read in
+    another order. folders: where labels may be."""
     if not path.is_dir():
         return of_val_tar(path, folders)
     has_classes = any(p.is_dir() and not p.name.startswith('.') for p in path.iterdir())
     if has_classes:
-        return sorted(of_folder(path), key=file_name)
+        return sorted(of_folder(path), key=by_file_name)
     names = [name for name in os.listdir(path) if is_picture(name)]
     return [(name, wnid, f'{path}/{name}') for name, wnid in read_labels(folders, names)]
 
 
-def file_name(picture):
-    """The name of the file of a picture (WNID/name, WNID, path), and then its name with the
-    class."""
+def by_file_name(picture):
+    """What pictures (WNID/name, WNID, path) are sorted by: the name of the file without the class,
+    then with it."""
     name = picture[0]
     return PurePosixPath(name).name, name
 
 
 def of_val_tar(path, folders):
     """What of_val gives, of a tar: an iterator that reads one picture after the other. Raises
-    Mistake at once if the tar is damaged or the labels do not fit."""
+    Mistake at once if the list of its files is damaged or the labels do not fit."""
     with reading(f'{path} is damaged, cut off or no tar archive'):
         tar = tarfile.open(path, 'r:')
         members = {}
@@ -121,7 +121,8 @@ def read_labels(folders, names):
         raise Mistake(f'the validation pictures need labels: put {SOLUTION} or {SYNSETS} in '
                       f'{folders[0]}')
     text = path.read_text(encoding='utf-8', errors='replace')
-    # a line of LOC_val_solution.csv is ILSVRC2012_val_00000001,n01440764 x1 y1 x2 y2 ..
+    # A line of LOC_val_solution.csv is ILSVRC2012_val_00000001,n01440764 x1 y1 x2 y2 ..; the other
+    # file has a WNID a line, in the order of the pictures.
     by_name = dict(re.findall(r'^(\S+),(n\d+)', text, re.M))
     if by_name:
         wnids = [by_name.get(PurePosixPath(name).stem) for name in names]

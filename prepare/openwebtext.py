@@ -74,16 +74,16 @@ def tokenize(job):
 # split the numbers of tokens, documents and bytes. Tokens that were written later are cut off.
 
 def read_state(folder, args):
-    """The state of progress.json, or that of a beginning. Raises Mistake if the words of the
-    command line do not go on with it."""
+    """The state of progress.json, or that of a beginning. Raises Mistake if the options are other
+    ones than those with which it began."""
     path = folder / PROGRESS
-    begun = f'--val {args.val} --tokenizer {args.tokenizer}'
-    state = {'begun': begun, 'done': 0}
+    options = f'--val {args.val} --tokenizer {args.tokenizer}'
+    state = {'begun': options, 'done': 0}
     for split in SPLITS:
         state[split] = [0, 0, 0]
     if path.exists():
         state = json.loads(path.read_text(encoding='utf-8'))
-    if state['begun'] != begun or state['done'] > args.subsets:
+    if state['begun'] != options or state['done'] > args.subsets:
         raise Mistake(f'{folder} has {state["done"]} subsets of {state["begun"]}; pass these, or '
                       'remove it')
     return state
@@ -105,7 +105,7 @@ def append_subset(archive, name, files, state, args):
     tokens_before = state['train'][0]
     jobs = jobs_of(archive, args.tokenizer, args.val)
     results = in_order(tokenize, jobs, args.workers)
-    for _, counted in tqdm(results, name, disable=None, unit=' files'):
+    for _, counted in tqdm(results, name, disable=None, unit=' files'):  # (job, its result)
         for split, (tokens, documents, n_bytes) in counted.items():
             files[split].append(tokens)
             state[split] = np.add(state[split], (len(tokens), documents, n_bytes)).tolist()
@@ -114,7 +114,8 @@ def append_subset(archive, name, files, state, args):
 
 
 def jobs_of(archive, tokenizer, val_share):
-    """Yield a job of `tokenize`, in a tuple, for each file of documents in an archive."""
+    """Yield a job for each file of documents in an archive. Its only item, and so its last one, is
+    what in_order gives to `tokenize`."""
     for file, packed in tar_files(archive, lambda file: file.endswith('_data.xz')):
         job = f'{archive}: {file}', packed, tokenizer, val_share
         yield (job,)
@@ -132,7 +133,7 @@ def main(argv=None):
         out='data/openwebtext')
     tokenizer = Tokenizer(args.tokenizer)  # fails before the download if there is no tokenizer
 
-    with new_folder(args.out, PROGRESS) as folder:
+    with new_folder(args.out, PROGRESS) as folder:  # that of an earlier try, if it had progress
         state = read_state(folder, args)
         files = {}
         for split in SPLITS:

@@ -32,8 +32,9 @@ AT_ONCE = 200  # pictures that are drawn together
 # ---- shapes -------------------------------------------------------------------------------------
 
 def is_inside(shape, u, v, r, a):
-    """Whether points are inside a shape that fits the unit disc, bool as u. u points to the right
-    and v down; r is the distance from the centre, and a the angle from straight up."""
+    """Whether points are inside a shape that about fits the unit disc: bool, of the shape of u. u
+    points to the right and v down; r is the distance from the centre, and a the angle from straight
+    up."""
     if shape == 'disc':
         return r < 0.85
     if shape == 'ring':
@@ -97,19 +98,19 @@ def painted(rng, base, x, y):
 
 
 def add_clutter(rng, picture, pieces, x, y):
-    """Paint small discs and strokes on pictures (n, S, S, 3). Returns the pixels that they cover,
-    bool (n, S, S)."""
+    """Paint small strokes on pictures (n, S, S, 3); a short one is a disc. Returns the pixels that
+    they cover, bool (n, S, S)."""
     n = len(picture)
     covered = np.zeros(picture.shape[:3], bool)
     for _ in range(pieces):
         cx, cy, angle, length = uniform(rng, n, 1, 1, np.pi, 0.25)
         dx = x - cx
         dy = y - cy
-        # the distance from a line of that length and angle through (cx, cy)
+        # the distance from a line of twice that length and of that angle around (cx, cy)
         along = np.clip(np.cos(angle) * dx + np.sin(angle) * dy, -length, length)
         squared = (dx - along * np.cos(angle)) ** 2 + (dy - along * np.sin(angle)) ** 2
-        thickness = 0.01 + 0.04 * rng.random((n, 1, 1), np.float32)
-        piece = squared < thickness ** 2
+        radius = 0.01 + 0.04 * rng.random((n, 1, 1), np.float32)
+        piece = squared < radius ** 2
         colours = rng.random((n, 3), np.float32)
         of_picture = np.nonzero(piece)[0]  # the picture of each pixel of the piece
         picture[piece] = colours[of_picture]
@@ -130,8 +131,9 @@ def contrasting(rng, ground):
 # ---- pictures -----------------------------------------------------------------------------------
 
 def draw(rng, labels, size):
-    """Pictures of the shapes in labels (n, M), -1 for none, uint8 (n, size, size, 3); and which of
-    these shapes each pixel shows, from 1, 0 for none, uint8 (n, size, size)."""
+    """Pictures uint8 (n, size, size, 3) of the shapes in labels (n, M), of which -1 is no shape.
+    And the number of the shape that each pixel shows, uint8 (n, size, size): 1 .. M, or 0 for
+    none."""
     n, M = labels.shape
     S = 2 * size  # drawn at twice the resolution, then averaged for soft edges
     x = (np.arange(S, dtype=np.float32) + 0.5) / S              # (S,)
@@ -143,7 +145,8 @@ def draw(rng, labels, size):
     add_clutter(rng, picture, 2, x, y)
 
     shown = np.zeros((n, S, S), np.uint8)
-    side = math.isqrt(M - 1) + 1  # each shape has a cell of its own in a grid of side x side
+    # each shape has a cell of its own in a grid of side x side; the root of M is rounded up
+    side = math.isqrt(M - 1) + 1
     cells = rng.permuted(np.tile(np.arange(side ** 2), (n, 1)), axis=1)
     for m in range(M):
         mask = place_shape(rng, labels[:, m], cells[:, m], side, x, y)
@@ -152,12 +155,13 @@ def draw(rng, labels, size):
     covered = add_clutter(rng, picture, 1, x, y)
     shown[covered] = 0
 
-    fine = picture[:, 0::2, 0::2] + picture[:, 0::2, 1::2]      # (n, size, size, 3)
-    fine += picture[:, 1::2, 0::2]
-    fine += picture[:, 1::2, 1::2]
-    fine /= 4
-    fine += 0.02 * rng.standard_normal(fine.shape, np.float32)
-    pixels = (np.clip(fine, 0, 1) * 255).round().astype(np.uint8)
+    # the mean of each 2 x 2 pixels, and some noise
+    mean = picture[:, 0::2, 0::2] + picture[:, 0::2, 1::2]      # (n, size, size, 3)
+    mean += picture[:, 1::2, 0::2]
+    mean += picture[:, 1::2, 1::2]
+    mean /= 4
+    mean += 0.02 * rng.standard_normal(mean.shape, np.float32)
+    pixels = (np.clip(mean, 0, 1) * 255).round().astype(np.uint8)
     return pixels, halved(shown, M)
 
 
@@ -197,9 +201,10 @@ def halved(shown, M):
 
 
 def draw_part(seed, split, first, count, size, objects):
-    """Pictures `first` to first + 199 of a split that has `count` of them: pictures, labels (n,),
-    masks, and with several objects in a picture their classes (n, objects), -1 for none. split: its
-    number."""
+    """Up to AT_ONCE pictures of a split that has `count` of them, from the one with the number
+    `first`: pictures, labels (n,) and masks, bool. With several objects in a picture a mask has the
+    number of the object at each pixel, and a fourth array has their classes (n, objects), -1 for
+    none. split: the number of the split."""
     rng = np.random.default_rng((seed, split, first))
     end = min(first + AT_ONCE, count)
     if objects == 1:
@@ -219,7 +224,7 @@ def draw_part(seed, split, first, count, size, objects):
 
 
 def draw_splits(args):
-    """{split: arrays as save_arrays takes them}, for the words of the command line."""
+    """{split: arrays as save_arrays takes them}. args: the values of `options`."""
     splits = {}
     for i, split in enumerate(COUNTS):
         count = getattr(args, split)
@@ -232,8 +237,7 @@ def draw_splits(args):
 
 
 def options(objects):
-    """What a script that draws shapes is told on the command line. objects: the default of
-    --objects."""
+    """The options of a script that draws shapes. objects: the default of --objects."""
     counts = [number(f'--{split}', 'pictures of it', count, 1, 10 ** 7)
               for split, count in COUNTS.items()]
     return (

@@ -57,7 +57,7 @@ SCRIPTS = {
     'wikitext103': 'wikitext.py --size 103 --out {}/wikitext103',
     'ptb': 'ptb.py --out {}/ptb',
     'lambada': 'lambada.py --out {}/lambada',
-    'cbt_cn': 'cbt.py --out {}/cbt',
+    'cbt_cn': 'cbt.py --out {}/cbt',  # it writes cbt_cn and cbt_ne
     'cbt_ne': 'cbt.py --out {}/cbt',
 }
 LOGITS_AT_ONCE = 2 ** 28  # 1 GiB in float32
@@ -129,21 +129,22 @@ def read_folder(folder):
 
 # ---- nats of tokens -----------------------------------------------------------------------------
 
-def windows(n, first, size, stride):
-    """The windows that score tokens first .. n of a sequence 0 .. n.
+def windows(last, first, size, stride):
+    """The windows that score tokens first .. last of a sequence 0 .. last.
 
     Yields (start, first, end) of each: its input tokens are start .. end - 1, and its scored tokens
     first .. end. Token 0 is never scored. size: the most input tokens of a window.
     """
-    if n - first < size:
-        end = n
+    if last - first < size:
+        end = last
     else:
+        # as far as a window from the beginning reaches, or else by `stride` tokens
         end = max(size, first - 1 + stride)
-    while first <= n:
+    while first <= last:
         start = max(0, end - size)
         yield start, first, end
         first = end + 1
-        end = min(end + stride, n)
+        end = min(end + stride, last)
 
 
 @torch.no_grad()
@@ -151,7 +152,7 @@ def score(model, sequences, stride, batch_size, autocast, label=''):
     """Scores of the tokens of sequences [(tokens, first)], each from its index `first` on.
 
     Returns a float64 tensor (2, n) for each sequence: the nats of its n tokens, and 1 where the
-    token was the most likely one, else 0. label: of the progress bar.
+    token was the most likely one, else 0. label: what the progress bar says.
     """
     c = model.config
     results = []
@@ -167,7 +168,7 @@ def score(model, sequences, stride, batch_size, autocast, label=''):
     position = 0
     while position < len(jobs):
         _, start, _, end = jobs[position]
-        logits_per_row = (end - start) * c.vocab_size  # of the first window, the batch's longest
+        logits_per_row = (end - start) * c.vocab_size  # this window is the longest of the batch
         n_rows = max(1, min(batch_size, LOGITS_AT_ONCE // logits_per_row))
         batch = jobs[position:position + n_rows]
         rows = []
@@ -188,10 +189,10 @@ def score(model, sequences, stride, batch_size, autocast, label=''):
 
 
 def score_rows(model, rows, autocast):
-    """Scores of all tokens but the first of each row, a list of tokens: (2, B, N), on the CPU.
+    """The scores of all tokens but the first of each row, a list of tokens: (2, rows, N), on the
+    CPU, as `score` has them.
 
-    Scores are nats, and 1 or 0, as of `score`. Short rows are padded on the right, which a causal
-    network ignores. Padding has scores too.
+    Short rows are padded on the right, which a causal network ignores. Padding has scores too.
     """
     device = next(model.parameters()).device
     tokens = pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
@@ -302,7 +303,7 @@ def cloze(rows, tokenizer, clean, score_all, block_size):
 
 def check_table(path):
     """Raises Mistake, before any work, if `append` could not add to the table at path."""
-    check_free(path, True, '--results', ['.csv'])
+    check_free(path, overwrite=True, setting='--results', endings=['.csv'])
     header = ','.join(COLUMNS)
     if path.exists() and not path.read_text().startswith(header):
         raise Mistake(f'{path} holds another table, so it is left as it is; '

@@ -1,7 +1,7 @@
 """Writing prepared datasets, which tasks/files.py describes.
 
-A folder appears whole or not at all, and one process at a time writes it. While it is written, a
-lock file beside it, .NAME.lock, lets other processes wait.
+A folder appears whole or not at all, and one process at a time writes it: it locks a file beside
+the folder, .NAME.lock, for which others wait. Windows and some file systems have no such locks.
 """
 import contextlib
 import json
@@ -20,7 +20,8 @@ LOCKS = []  # files that stay open to the end of this process: to close one woul
 
 def hold(path):
     """Let no other process write at `path` before this process has ended. If another process holds
-    it, wait for that one. Raises Mistake if the folder of `path` cannot be written."""
+    it, wait for that one; if this one does, go on. Raises Mistake if the folder of `path` cannot be
+    written."""
     path = Path(path).absolute()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +30,7 @@ def hold(path):
         raise Mistake(f'{path} cannot be written ({e.strerror}); give another --out') from None
     LOCKS.append(lock_file)
 
-    with contextlib.suppress(ImportError, OSError):  # of Windows, or of a file system without locks
+    with contextlib.suppress(ImportError, OSError):  # where there are no locks
         import fcntl
         try:
             fcntl.lockf(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -43,15 +44,16 @@ def new_folder(out, progress=''):
     """A folder to write into, a Path. It becomes `out` when the block ends, and is deleted if the
     block fails: a dataset appears whole or not at all.
 
-    progress: the name of a file. If the folder has this file after a failure, the folder is kept,
-    and the next try goes on in it.
+    progress: the name of a file that says how far the work is. If the block fails and the folder
+    has this file, the folder is kept, and the next call yields it as it is. The block removes the
+    file at its end.
     """
     out = Path(out)
     new = out.with_name(out.name + '.unfinished')
     replaced = out.with_name(out.name + '.replaced')
     hold(out)
 
-    # a process that was killed may have left both
+    # a process that was killed may have left both folders
     shutil.rmtree(replaced, ignore_errors=True)
     if not progress:
         shutil.rmtree(new, ignore_errors=True)
@@ -68,17 +70,17 @@ def new_folder(out, progress=''):
             shutil.rmtree(new, ignore_errors=True)
 
 
-HEADER = 128  # bytes of numpy's header of a 1-D array, which do not depend on its length
+HEADER = 128  # size in bytes of numpy's header of a 1-D array, the same for every length
 
 
 class Growing:
-    """A 1-D .npy file that grows. Numpy leaves room in its header for a longer axis, so the header
-    is written again in the same place once the length is known."""
+    """A 1-D .npy file that grows. Its header has one size for every length. So room is left for it,
+    and it is written at the end, when the length is known."""
 
     def __init__(self, path, dtype, keep=0):
-        """keep: how many items of a file that is there already stay."""
+        """keep: how many items of an existing file to keep; 0 begins a new file."""
         self.dtype = np.dtype(dtype)
-        self.ends = array('q', [keep])  # where each appended array ends, in items
+        self.ends = array('q', [keep])  # the length at the start, and after each append
         self.file = open(path, 'r+b' if keep else 'w+b')
         self.file.truncate(HEADER + keep * self.dtype.itemsize)
         self.file.seek(0, os.SEEK_END)

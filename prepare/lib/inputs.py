@@ -6,10 +6,10 @@ A script has a function main(argv=None), which first of all calls `arguments`, a
     if __name__ == '__main__':
         run(main)
 
-A download resumes, shows its progress, and is compared with its checksum. A file gets its name only
-when it is complete. Files inside archives are read one after the other, and nothing is unpacked to
-disk. Strangers made the archives: a few bytes may claim, or unpack to, more than any memory holds,
-so a file larger than it needs to be is refused.
+A download resumes, shows its progress, and is compared with its checksum if there is one. A file
+gets its name only when it is complete. Files inside archives are read one after the other, and
+nothing is unpacked to disk. Strangers made the archives: a few bytes may claim, or unpack to, more
+than any memory holds, so a file above a fixed size is refused.
 """
 import argparse
 import gzip
@@ -26,9 +26,10 @@ from lib.files import hold
 from tasks.files import digest
 
 PATIENCE = 30           # seconds to wait for a server that sends nothing
-# of a file that is read: pictures of ImageNet have 0.1 MB on average, texts up to 6 MB
+# the most bytes of a file that is read: a picture of ImageNet has 0.1 MB, a text up to 6 MB
 MOST_BYTES = 2 ** 26
-LARGEST = 2 ** 36       # of an archive in an archive, and of a file that is passed over
+# the most bytes of a file that is not read into memory: an archive in an archive, or passed over
+LARGEST = 2 ** 36
 
 
 # ---- options ------------------------------------------------------------------------------------
@@ -47,7 +48,7 @@ def number(name, help, default, low, high):
     """A number from low to high, of the type of its default."""
     kind = type(default)
 
-    def number(text):  # argparse says this name where the text is no number
+    def number(text):  # "invalid number value", says argparse, with the name of this function
         if not low <= kind(text) <= high:
             raise argparse.ArgumentTypeError(f'{text} must be between {low} and {high}')
         return kind(text)
@@ -66,7 +67,7 @@ class Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFo
 
 
 class Parser(argparse.ArgumentParser):
-    """A mistake is reported in one line."""
+    """argparse's parser, whose errors become a Mistake."""
 
     def error(self, message):
         raise Mistake(f'{message}; --help lists all options')
@@ -78,7 +79,7 @@ def arguments(doc, argv, *options, out=None, ends=('',)):
 
     doc: the docstring of the script, which --help shows. argv: the words, or None for those that
     the user typed. out: the default of --out, or None if the user must type it. ends: for a script
-    that writes several folders, what each adds to the name --out.
+    that writes several folders, the suffix of each behind --out.
     """
     folder = option('--out', 'folder to write', default=out, required=out is None)
     once = option('--once', 'do nothing if it is prepared; wait if it is being written',
@@ -89,8 +90,9 @@ def arguments(doc, argv, *options, out=None, ends=('',)):
 
 
 def parse(doc, argv, *options):
-    """The command line as a namespace, which has `out` and `overwrite`. In the default of `out`,
-    SIZE stands for --size. Raises Mistake for words that do not fit the options."""
+    """The command line as a namespace: the values of the options, one of which is --out, and
+    `overwrite`. If the default of --out has the word SIZE, the value of --size takes its place.
+    Raises Mistake for words that do not fit the options."""
     parser = Parser(description=doc, formatter_class=Help)
     parser.add_argument('--overwrite', '--overwrite=true', action='store_true',
                         help='replace what is there')
@@ -103,9 +105,9 @@ def parse(doc, argv, *options):
 
 
 def claim(args, *folders):
-    """Let no other process write these folders before this one has ended. Raises Mistake, before
-    any work is done, if a folder may not be written. With --once, the program ends if all datasets
-    are there."""
+    """Let no other process write these folders before this one has ended; if one is being written,
+    wait. Raises Mistake, before any work is done, if a folder may not be written. With --once, the
+    program ends if all datasets are there."""
     for folder in folders:
         hold(folder)
     prepared = [folder for folder in folders if Path(folder, 'meta.json').exists()]
@@ -135,7 +137,8 @@ def local_or_fetch(args, url, checksum=None, name=''):
 
     --from is the file, or a folder that has a file with the url's name. A download is kept for the
     next time in the folder `downloads` beside --out, under `name`, by default the url's. Raises
-    Mistake if there is no such file, or if it has another checksum (MD5 or sha256 in hex).
+    Mistake if the user's file is not there, and if a file, also of an earlier download, has another
+    checksum (MD5 or sha256 in hex).
     """
     if args.source is None:
         path = Path(args.out).parent / 'downloads' / (name or Path(url).name)
@@ -169,10 +172,10 @@ def differs(path, checksum):
 def fetch(url, path, checksum=None, tries=5):
     """Download url to path and return path. If an earlier attempt left path.part, it is continued.
 
-    checksum: MD5 or sha256 in hex, compared before the file gets its name. Without one, the
-    checksum is compared that Hugging Face sends for its large files. Raises Mistake if the network
-    or the server fails `tries` times in a row, if the checksum differs, or, where there is no
-    checksum, if a web page comes, such as that of a login.
+    checksum: MD5 or sha256 in hex, compared before the file gets its name. Without one, that is
+    used which Hugging Face sends for its large files. Where there is none, a web page, such as that
+    of a login, is refused. Raises Mistake for a file that is refused or has another checksum, and
+    if the network or the server fails `tries` times in a row.
     """
     import requests
     part = path.with_name(f'{path.name}.part')
@@ -187,7 +190,7 @@ def fetch(url, path, checksum=None, tries=5):
             published = receive(url, part, tag, size_before)
             break
         except requests.RequestException as e:
-            # an attempt that brought something begins a new row of failures
+            # after an attempt that brought something, failures are counted anew
             failures = 1 if size_of(part) > size_before else failures + 1
             if failures >= tries:
                 why = f'{type(e).__name__}: {str(e)[:200]}'
@@ -225,12 +228,13 @@ def problem_of(path, checksum):
 def receive(url, part, tag, size_before):
     """Ask a server once for a file, and write its bytes to the file `part`.
 
-    part has `size_before` bytes of an earlier attempt. The server is asked for those that follow,
-    if it still has the same file (If-Range), and else for all. The file `tag` says which file it
-    was. Returns the sha256 that the server publishes, or None. Raises what requests raises.
+    part has `size_before` bytes of an earlier attempt. The server is asked for those that follow.
+    The file `tag` says which file it was, if the server had said so: then the server sends all
+    (If-Range) if it has another file by now. Returns the sha256 that the server publishes, or None.
+    Raises what requests raises.
     """
     import requests
-    headers = {'Accept-Encoding': 'identity'}
+    headers = {'Accept-Encoding': 'identity'}  # the file itself, so that its bytes can be counted
     if size_before:
         headers['Range'] = f'bytes={size_before}-'
         if tag.exists():
@@ -240,7 +244,7 @@ def receive(url, part, tag, size_before):
         content_range = response.headers.get('Content-Range', '')
         is_partial = response.status_code == 206
         resumes = is_partial and content_range.startswith(f'bytes {size_before}-')
-        if response.status_code in (206, 416) and not resumes:
+        if response.status_code in (206, 416) and not resumes:  # 416: there are no such bytes
             part.unlink(missing_ok=True)
             raise requests.ConnectionError('the server goes on at another place; starting again')
         response.raise_for_status()
@@ -248,15 +252,15 @@ def receive(url, part, tag, size_before):
         if not resumes:
             tag.unlink(missing_ok=True)
             etag = response.headers.get('ETag', '')
-            if etag.startswith('"'):  # a weak one means nothing for If-Range
+            if etag.startswith('"'):  # others (W/"..) do not promise the same bytes
                 tag.write_text(etag, encoding='latin1')
         write_content(response, part, size_before if resumes else 0)
         return published_checksum(response)
 
 
 def write_content(response, part, start):
-    """Write what a server sends to the file `part`, behind its first `start` bytes, with a progress
-    bar."""
+    """Write what a server sends to the file `part`, with a progress bar. start: how many bytes it
+    has already; 0 writes it anew."""
     total = None
     if response.raw.length_remaining:  # None if the server does not say it
         total = start + response.raw.length_remaining
@@ -268,7 +272,7 @@ def write_content(response, part, start):
 
 
 def published_checksum(response):
-    """The sha256 that Hugging Face sends, in its answer or in one that leads to it, or None."""
+    """The sha256 that Hugging Face sends, in its answer or in a redirect to it, or None."""
     for answer in (*response.history, response):
         checksum = answer.headers.get('X-Linked-ETag', '').strip('"')
         if len(checksum) == 64:
@@ -281,17 +285,18 @@ def published_checksum(response):
 def tar_files(path, wanted, most=MOST_BYTES, file=None):
     """Yield (name, bytes) of each file in a tar archive for which wanted(name) is true, in order.
 
-    The archive may be compressed by gzip; then its name ends with gz. Archives inside it are opened
-    too: a file of STEM.tar is called STEM/name. file: the open archive, if it is itself in a file;
-    path is then its name. Raises Mistake for a damaged archive, or for a file of more than `most`
-    bytes.
+    The archive may be compressed by gzip; then its name ends with gz. Files NAME.tar inside it are
+    opened too. A file of them is wanted by its name there, and what is yielded is NAME/its name.
+    file: the open archive, if it is inside another one; path is then what messages call it. Raises
+    Mistake for a damaged archive, and for a file that is sparse or too large: `most` bytes if it is
+    wanted, else LARGEST.
     """
     with reading(f'{path} is damaged, cut off or no tar archive'):
         if file is None:
             is_compressed = str(path).endswith('gz')
             file = gzip.open(path, 'rb') if is_compressed else open(path, 'rb')
-        with file, tarfile.open(path, 'r|', file, 2 ** 20) as tar:  # which unpacks a MB at once
-            for member in iter(tar.next, None):
+        with file, tarfile.open(path, 'r|', file, 2 ** 20) as tar:  # a MB at once
+            for member in iter(tar.next, None):  # a loop over tar would need the list of members
                 tar.members.clear()  # tarfile would keep every one, and there may be millions
                 name = PurePosixPath(member.name)
                 is_wanted = wanted(member.name)

@@ -1,8 +1,8 @@
 """Pictures to datasets. The files that are written are described in tasks/files.py.
 
 Small pictures of one size become arrays (save_arrays), with any number of channels. Larger ones
-become a pack (save_pack): all JPEG files of a split in one array, so that a million pictures are
-four files.
+become packs (save_pack), one for each split: all its JPEG files are in one array, so that a million
+pictures are four files.
 
 In a pack every picture is RGB, or grey with --channels 1. It is turned upright if its EXIF data say
 so, and its short side is scaled to --size pixels; smaller pictures keep their size. Transparent
@@ -81,21 +81,22 @@ def save_arrays(out, splits, classes):
 # ---- one picture --------------------------------------------------------------------------------
 
 def shrink(source, size, channels=3):
-    """A picture -> the bytes of a JPEG file. source: a path, or the bytes of a file. Raises
-    exceptions of many types if the picture cannot be decoded completely."""
+    """A picture -> the bytes of a JPEG file, whose short side has at most `size` pixels. source: a
+    path, or the bytes of a file. Raises exceptions of many types if the picture cannot be decoded
+    completely."""
     from PIL import Image
     content = source if isinstance(source, bytes) else Path(source).read_bytes()
     image = open_picture(content)
     is_jpeg = image.format == 'JPEG'
-    width, height = image.size
+    width, height = image.size  # of the file; `draft` changes image.size
     short = min(width, height)
-    if is_jpeg:  # decode at a half, quarter, .. of the size while at least 2 size pixels remain
+    if is_jpeg:  # decode at a half, a quarter, .. of the file's size, but not below 2 * size
         image.draft(None, (2 * size, 2 * size))
     image.load()
 
     turn = None
     with contextlib.suppress(Exception):  # damaged EXIF data; the picture itself is fine
-        turn = UPRIGHT.get(image.getexif().get(0x112))
+        turn = UPRIGHT.get(image.getexif().get(0x112))      # the tag Orientation
     has_mode = image.mode == MODES[channels]
     if is_jpeg and has_mode and turn is None and short <= size:
         return content
@@ -111,10 +112,10 @@ def shrink(source, size, channels=3):
     return jpeg.getvalue()
 
 
-def try_shrink(job):
+def try_shrink(shrink_arguments):
     """The arguments of shrink -> its result, or the reason, a str, for an undecodable picture."""
     try:
-        return shrink(*job)
+        return shrink(*shrink_arguments)
     except Exception as e:
         return f'{type(e).__name__}: {e}'
 
@@ -134,9 +135,10 @@ def end_with_main_process():
 
 
 def in_order(function, jobs, workers):
-    """Yield (job, function(job[-1])) for each job, in order. The function runs in `workers`
-    processes, or in this one if there are fewer than two. Only a few jobs are read ahead, because
-    each may hold a picture."""
+    """Yield (job, function(job[-1])) for each job, in order: the last item of a job is for the
+    function, the items before it are for the caller. The function runs in `workers` processes, or
+    in this one if there are fewer than two. Only a few jobs are read ahead, because each may hold a
+    picture."""
     if workers < 2:
         for job in jobs:
             yield job, function(job[-1])
@@ -155,7 +157,7 @@ def in_order(function, jobs, workers):
 
 # ---- packs --------------------------------------------------------------------------------------
 
-# options of a script that writes one
+# the options of a script that writes packs
 PACK = (
     number('--size', 'pixels of the short side', 256, 1, 2 ** 15),
     choice('--channels', '3 keeps colours, 1 makes them grey', 3, 1),
@@ -171,10 +173,10 @@ def pack_settings(args):
 
 
 class Pack:
-    """One split of a pack while it is written: add pictures, then complete it."""
+    """The pictures of one split while they are written: add them, then complete the pack."""
 
     def __init__(self, place):
-        """place: what the paths of its files begin with."""
+        """place: what the paths of its files begin with, such as data/mine/train."""
         self.place = place
         self.jpeg = Growing(f'{place}.jpeg.npy', np.uint8)
         self.png = None  # the file of the masks, once there is one
@@ -183,21 +185,22 @@ class Pack:
         self.objects = []  # of each picture with a mask, the classes of its objects
 
     def add(self, name, label, jpeg, mask=None):
-        """mask: (numbers, uint8 (H, W), of the upright picture; the classes of its objects). All
-        pictures of a split have a mask, or none has one."""
+        """mask: a pair. Its first is the upright mask, uint8 (H, W), the number of the object at
+        each pixel; its second is the list of the objects' classes. The caller gives one with all
+        pictures of a split, or with none."""
         self.names.append(os.fsencode(name))
         self.labels.append(label)
         self.jpeg.append(np.frombuffer(jpeg, np.uint8))
         if mask:
-            numbers, objects = mask
-            self.add_mask(name, jpeg, numbers)
+            object_at_pixel, objects = mask
+            self.add_mask(name, jpeg, object_at_pixel)
             self.objects.append(objects)
 
-    def add_mask(self, name, jpeg, numbers):
-        """Scale a mask to the size of its picture. Raises Mistake if one of them lies on its
-        side."""
+    def add_mask(self, name, jpeg, object_at_pixel):
+        """Scale a mask to the size of its picture, and append it. Raises Mistake if one of the two
+        is wide and the other one high."""
         from PIL import Image
-        mask = Image.fromarray(numbers)
+        mask = Image.fromarray(object_at_pixel)
         width, height = open_picture(jpeg).size
         if (width - height) * (mask.width - mask.height) < 0:
             raise Mistake(f'{name} is upright, as its EXIF data say, but its mask is not; turn one '
@@ -209,8 +212,8 @@ class Pack:
         self.png.append(np.frombuffer(png.getvalue(), np.uint8))
 
     def complete(self, final_labels):
-        """Complete the files. Returns the split's entry in meta.json. final_labels: an array, which
-        has the final label in the place of each label."""
+        """Complete the files. Returns the split's entry in meta.json. final_labels: an array;
+        final_labels[label] is what becomes of a label."""
         entry = {'count': len(self.names), 'bytes': self.jpeg.length}
         arrays = {
             'labels': final_labels[np.array(self.labels)],
@@ -240,13 +243,13 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
               workers=CORES):
     """Write a dataset of large pictures and print its counts.
 
-    splits: {'train': iterable of (name, label, source), ..}: the picture's path relative to its
-    split, its label, and a path or bytes; perhaps then its mask, as Pack.add takes it. Or the names
-    of the splits alone, and
-    mixed: iterable of (split, name, label, source, ..), as they come from an archive that can be
-    read only once.
-    classes: their names, of which labels are the numbers; or None if the labels are the names
-    themselves, which are then numbered in sorted order.
+    splits: {'train': iterable of pictures, ..}. A picture is (name, label, source) or (name, label,
+    source, mask): its path relative to its split, its label, a path or bytes, and a mask as
+    Pack.add takes it.
+    mixed: an iterable of (split, name, label, source, ..), for pictures that come in any order from
+    an archive that can be read only once. Then `splits` are the names of the splits alone.
+    classes: the names of the classes. A label is a number, the place of its class there. With None
+    labels are names, which are numbered in sorted order.
     total: the number of pictures, for the progress bar. size, channels, max_bad, workers: as in
     PACK.
     Raises Mistake, and writes nothing, for a split without pictures, or too many undecodable
@@ -254,10 +257,10 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
     """
     jobs = jobs_of(mixed or one_after_the_other(splits), size, channels)
     shrunk = in_order(try_shrink, jobs, workers)
-    with new_folder(out) as new, contextlib.closing(shrunk):  # an error ends the processes
+    with new_folder(out) as new, contextlib.closing(shrunk):  # which ends the workers on an error
         packs = {split: Pack(f'{new}/{split}') for split in splits}
         bar = tqdm(shrunk, total=total, unit=' pictures', disable=None)  # only on a terminal
-        names_seen, bad = add_pictures(packs, bar, classes)
+        classes_seen, bad = add_pictures(packs, bar, classes)
 
         count = bad + sum(len(pack.names) for pack in packs.values())
         if bad > max_bad * count:
@@ -271,9 +274,9 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
             classes = list(classes)
             final_labels = np.arange(len(classes))
         else:
-            classes = sorted(names_seen)
+            classes = sorted(classes_seen)
             places = {name: i for i, name in enumerate(classes)}
-            final_labels = np.array([places[name] for name in names_seen])
+            final_labels = np.array([places[name] for name in classes_seen])
         entries = {split: pack.complete(final_labels) for split, pack in packs.items()}
         write_meta(new, {'kind': 'images', 'storage': 'pack', 'classes': classes,
                          'channels': channels, 'splits': entries})
@@ -301,11 +304,11 @@ def jobs_of(pictures, size, channels):
 
 
 def add_pictures(packs, bar, classes):
-    """Add pictures to packs, {split: Pack}. bar: a progress bar over (job of jobs_of, result of
-    try_shrink). If classes is None, labels are names, and the pictures get numbers in the order in
-    which the names come. Returns these names; and how many pictures could not be decoded, which are
-    named on standard error."""
-    numbers = {}
+    """Add pictures to packs, {split: Pack}. bar: a progress bar over pairs, a job of jobs_of and
+    the result of try_shrink. If classes is None, labels are names, and get numbers in the order in
+    which they come. Returns a list of these names; and how many pictures could not be decoded,
+    which are named on standard error."""
+    label_numbers = {}  # {name of a class: its number}
     bad = 0
     for (split, name, label, mask, _), result in bar:
         if isinstance(result, str):
@@ -313,30 +316,32 @@ def add_pictures(packs, bar, classes):
             bar.write(f'left out {split}/{name}: {result}', file=sys.stderr)
             continue
         if not classes:
-            label = numbers.setdefault(label, len(numbers))  # a new name gets the next number
+            # a new name gets the next number
+            label = label_numbers.setdefault(label, len(label_numbers))
         packs[split].add(name, label, result, *mask)
-    return list(numbers), bad
+    return list(label_numbers), bad
 
 
 def listed(path, pictures):
-    """Yield (split, name, label, bytes) of those pictures in a tar archive that are listed.
-    pictures: {name: (split, label)}."""
+    """Yield (split, name, label, bytes) of those pictures in a tar archive that are listed, as
+    save_pack takes `mixed`. pictures: {name without folders: (split, label)}."""
     for name, content in tar_named(path, lambda name: name in pictures):
         split, label = pictures[name]
         yield split, name, label, content
 
 
-def labelled(name, source, numbers, classes):
-    """A picture as save_pack takes it, [(name, label, source, (numbers, [class of 1, class of 2,
-    ..]))]: without those objects that no pixel shows, and with the class of the one that shows the
-    most as its label; [] if none is shown. numbers: uint8 (H, W); classes: {number: class}."""
-    is_object = (numbers > 0) & (numbers < UNKNOWN)
-    present, pixels = np.unique(numbers[is_object], return_counts=True)
+def labelled(name, source, object_at_pixel, classes):
+    """A list of one picture (name, label, source, mask) as save_pack takes it; or [] if its mask
+    shows no object. Its label is the class of the object that covers the most pixels. The objects
+    that the mask shows are numbered 1, 2, 3, .. object_at_pixel: uint8 (H, W), the number of the
+    object, 0 for none, UNKNOWN; classes: {number: class}."""
+    is_object = (object_at_pixel > 0) & (object_at_pixel < UNKNOWN)
+    present, pixels = np.unique(object_at_pixel[is_object], return_counts=True)
     if len(present) == 0:
         return []
     objects = [classes[m] for m in present]
     label = objects[pixels.argmax()]
-    # the objects that are there become 1, 2, 3, ..
-    new_numbers = np.searchsorted(present, numbers, 'right').astype(np.uint8)
-    new_numbers[numbers == UNKNOWN] = UNKNOWN
-    return [(name, label, source, (new_numbers, objects))]
+    # how many of the numbers in `present`, which are sorted, are not above that of a pixel
+    renumbered = np.searchsorted(present, object_at_pixel, 'right').astype(np.uint8)
+    renumbered[object_at_pixel == UNKNOWN] = UNKNOWN
+    return [(name, label, source, (renumbered, objects))]
