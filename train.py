@@ -18,6 +18,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
+from itertools import islice
 
 import engine  # before torch
 import torch
@@ -212,6 +213,7 @@ def main(argv):  # noqa: C901 (long, because the loop stands in it whole)
         # ---- validate, save, stop
         if time_to_validate or time_to_save or stop_requested:
             raise_if_diverged(first_bad_step)  # before bad weights are saved; waits for the GPU
+            raise_if_weights_not_finite(model, step)
             clock.stop()
 
             metrics = None
@@ -255,6 +257,8 @@ def main(argv):  # noqa: C901 (long, because the loop stands in it whole)
                                f'{clock.training_seconds:.1f} s of training')
                     finished = True
 
+            if metrics is None:  # no validation has tried these weights
+                raise_if_batch_not_finite(model, task, device, step)
             run.save_last(model, average, optimizers, scaler, step, best_error,
                           clock.training_seconds)
             if stop_requested or finished:
@@ -406,6 +410,20 @@ def raise_if_not_finite(metrics, step):
     """Raises Mistake if the loss of a validation is not finite."""
     if not math.isfinite(metrics['loss']):
         raise Mistake(f'the validation loss is not finite at step {step}; {ADVICE}')
+
+
+def raise_if_weights_not_finite(model, step):
+    """Raises Mistake if a weight is not finite."""
+    if not all(p.isfinite().all() for p in model.parameters()):
+        raise Mistake(f'the weights are not finite at step {step}; {ADVICE}')
+
+
+def raise_if_batch_not_finite(model, task, device, step):
+    """Raises Mistake if the loss of one validation batch is not finite: no run goes on from such
+    weights."""
+    one_batch = islice(task.validation_batches(), 1)
+    sums, count = sum_metrics(model, task, device, one_batch)
+    raise_if_not_finite(task.finish(sums, count), step)
 
 
 # ---- validation ---------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ log is written first, then best.safetensors, then last.pt: a run that is killed 
 renaming repeats the steps since the old last.pt, bit for bit, and the later lines of its log are
 cut.
 """
+import contextlib
 import hashlib
 import json
 import math
@@ -38,6 +39,15 @@ FILES = ('config.json', 'log.jsonl', 'last.pt', 'best.safetensors', 'curve.png',
 def write_file(path, write, mode='w'):
     """Call write(file) on a new file, then rename it to path: a crash or a full disk leaves the old
     file whole. Raises Mistake if it cannot be written."""
+    rename(write_new(path, write, mode), path)
+
+
+def write_new(path, write, mode='w'):
+    """The first half of write_file: the new file, which the caller gives to `rename`. Returns its
+    path."""
+    path = Path(path)
+    if path.exists() and not path.is_file():  # such as /dev/null, which a renamed file would replace
+        raise Mistake(f'{path} is no file; name another place')
     new = f'{path}.new'
     how = {}
     if 'b' not in mode:
@@ -47,12 +57,24 @@ def write_file(path, write, mode='w'):
             write(f)
             f.flush()
             os.fsync(f.fileno())
-        os.replace(new, path)
     except (OSError, RuntimeError) as e:  # torch.save raises the latter where a disk is full
-        Path(new).unlink(missing_ok=True)
-        raise Mistake(f'could not write {path} ({e}); what was there before is untouched: make '
-                      'room, or name another place; a run goes on with '
-                      '--init_from=resume') from None
+        with contextlib.suppress(OSError):  # there is none, or the file system is read-only
+            os.unlink(new)
+        raise not_written(path, e) from None
+    return new
+
+
+def rename(new, path):
+    """The second half of write_file."""
+    try:
+        os.replace(new, path)
+    except OSError as e:
+        raise not_written(path, e) from None
+
+
+def not_written(path, e):
+    return Mistake(f'could not write {path} ({e}); make room, or name another place; a run goes on '
+                   'with --init_from=resume')
 
 
 def run_directory(path):
@@ -113,10 +135,10 @@ def digest(weights, step):
     return checksum.hexdigest()
 
 
-def write_weights(path, weights, step):
-    """A .safetensors file of {name: tensor on the CPU}."""
+def write_new_weights(path, weights, step):
+    """write_new of a .safetensors file of {name: tensor on the CPU}."""
     about = {'format': 'pt', 'step': str(step), 'sha256': digest(weights, step)}
-    write_file(path, lambda f: f.write(as_bytes(weights, about)), 'wb')
+    return write_new(path, lambda f: f.write(as_bytes(weights, about)), 'wb')
 
 
 # ---- a run --------------------------------------------------------------------------------------
@@ -138,18 +160,20 @@ class RunDirectory:
         if c.tensorboard:
             from torch.utils.tensorboard import SummaryWriter
 
-        self.open_log()
-        if resumed:  # read before the lock is taken: to close the log later would end the lock
+        if resumed:  # read before the log is locked: to close it later would end the lock
             size_at_step = bytes_before(step, self.out / 'log.jsonl')
         else:
             size_at_step = 0
-        lock(self.log_file, self.out)
+        self.log_file = locked_log(self.out)
         if not resumed and not c.overwrite:
             check_new(self.out)  # another run may have come and gone since the first look
+        # on a full disk this fails, while the files of an old run are still there
+        config_path = self.out / 'config.json'
+        new_config = write_new(config_path, lambda f: json.dump(config, f, indent=1))
         self.log_file.truncate(size_at_step)
         if not resumed:
-            self.remove_old_files()
-        write_file(self.out / 'config.json', lambda f: json.dump(config, f, indent=1))
+            remove_run(self.out)
+        rename(new_config, config_path)
 
         if c.wandb_log:
             name = c.wandb_run_name or c.out_dir
@@ -157,19 +181,6 @@ class RunDirectory:
             self.wandb = wandb
         if c.tensorboard:
             self.tensorboard = SummaryWriter(self.out, purge_step=step if resumed else None)
-
-    def open_log(self):
-        try:
-            self.out.mkdir(parents=True, exist_ok=True)
-            self.log_file = open(self.out / 'log.jsonl', 'a', encoding='utf-8', newline='\n')
-        except OSError as e:
-            raise Mistake(f'{self.out} cannot be written ({e.strerror}); name another '
-                          '--out_dir') from None
-
-    def remove_old_files(self):
-        """All files of a run but the log, which is empty now and therefore not among them."""
-        for name in run_files(self.out):
-            (self.out / name).unlink()
 
     def log(self, step, split, numbers, lr, seen, seconds):
         """A line of log.jsonl. seen: tokens or pictures so far; seconds: of training."""
@@ -194,7 +205,8 @@ class RunDirectory:
     def save_weights(self, name, model, step):
         """Write NAME.safetensors."""
         if is_main():
-            write_weights(self.out / f'{name}.safetensors', on_cpu(weights_of(model)), step)
+            path = self.out / f'{name}.safetensors'
+            rename(write_new_weights(path, on_cpu(weights_of(model)), step), path)
 
     def save_last(self, model, average, optimizers, scaler, step, best_error, seconds):
         """Write last.pt, from which `restore` in trained.py goes on."""
@@ -222,17 +234,31 @@ class RunDirectory:
             self.tensorboard.close()
 
 
-def lock(file, directory):
-    """Lock an open file until this process ends. Raises Mistake if another process has locked it.
-    Workers that this process forks do not keep such a lock."""
+def locked_log(out_dir):
+    """log.jsonl of a run directory, open and locked until this process ends: whoever writes to the
+    directory has this lock. Raises Mistake if the directory cannot be written, or if another
+    process has the lock. Workers that this process forks do not keep it."""
+    try:
+        out_dir.mkdir(parents=True, exist_ok=True)
+        log_file = open(out_dir / 'log.jsonl', 'a', encoding='utf-8', newline='\n')
+    except OSError as e:
+        raise Mistake(f'{out_dir} cannot be written ({e.strerror}); name another '
+                      '--out_dir') from None
     try:
         import fcntl
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(log_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
-        raise Mistake(f'{directory} is being written by another process; wait for it, or name '
+        raise Mistake(f'{out_dir} is being written by another process; wait for it, or name '
                       'another --out_dir') from None
     except (ImportError, OSError):  # Windows, or a file system without locks
         pass
+    return log_file
+
+
+def remove_run(out_dir):
+    """Remove the files of a run. A log that was emptied stays, and with it its lock."""
+    for name in run_files(out_dir):
+        (out_dir / name).unlink()
 
 
 # ---- the log ------------------------------------------------------------------------------------
@@ -255,4 +281,7 @@ def log_lines(path):
     lines = path.read_bytes().split(b'\n')[:-1]  # the last part is b'', or a cut line
     for number, line in enumerate(lines, 1):
         with reading(f'{path}, line {number} is damaged', 'delete that line'):
-            yield json.loads(line), len(line) + 1
+            row = json.loads(line)
+            if not {'step', 'split', 'loss'} <= row.keys() or not isinstance(row['step'], int):
+                raise ValueError('step, split or loss is missing')
+            yield row, len(line) + 1

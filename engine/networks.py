@@ -15,6 +15,7 @@ and their `attn`. A new head replaces `read.head`. Probes ask `features(x)`.
 """
 import dataclasses
 import dis
+import hashlib
 import importlib
 import json
 import pkgutil
@@ -103,12 +104,36 @@ def meta_of(folder):
     if not path.is_file():
         return {}
     with reading(f'{path} is damaged', 'prepare the dataset again'):
-        return {'channels': 3} | json.loads(path.read_text(encoding='utf-8'))
+        meta = {'channels': 3} | json.loads(path.read_text(encoding='utf-8'))
+        # datasets of earlier versions have no checksum
+        if 'sha256' in meta and meta['sha256'] != checksum_of(meta):
+            raise ValueError('it is not what was written')
+        return meta
+
+
+def checksum_of(meta):
+    """The sha256 of what meta.json says of a dataset, its own `sha256` left out."""
+    rest = {'channels': 3} | meta
+    rest.pop('sha256', None)
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def size(model):
     """Number of trainable parameters; shared ones count once."""
     return sum(t.numel() for t in model.parameters() if t.requires_grad)
+
+
+def check_numbers(model, weights):
+    """Raises Mistake if one of the weights, {name: tensor}, is NaN or infinite, or has integers
+    where the model computes with floats. Buffers may be infinite, as some masks are."""
+    parameters = dict(model.named_parameters())
+    wanted = model.state_dict()
+    for name, tensor in weights.items():
+        same_kind = tensor.dtype.is_floating_point == wanted[name].dtype.is_floating_point
+        is_infinite = name in parameters and tensor.isinf().any()
+        if not same_kind or is_infinite or tensor.isnan().any():
+            raise Mistake(f'the weights are of no use: {name} has numbers that are not finite, or '
+                          f'are of type {tensor.dtype}; get others')
 
 
 def as_pair(size):

@@ -16,7 +16,7 @@ import re
 import torch
 from safetensors.torch import load_file
 
-from engine.networks import config_from
+from engine.networks import check_numbers, config_from
 from engine.settings import Mistake, reading, show
 
 # {setting: our name of the tensor that has this length}
@@ -98,6 +98,7 @@ def load(Model, Config, sd, table, settings):
     if 'lm_head.weight' in sd:
         if not torch.equal(sd['lm_head.weight'], weights['embed.tok_emb.weight']):
             raise Mistake('lm_head.weight differs from the token embedding; here they are one')
+    check_numbers(model, weights)
     model.load_state_dict(weights)
     return model
 

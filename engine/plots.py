@@ -45,12 +45,15 @@ def save_picture(path, figure):
 
 def draw_curve(run):
     """Draw curve.png of a run from its log.jsonl: training and validation loss over steps. With
-    telemetry there are panels of coding rate and sparsity too. Does nothing without matplotlib."""
+    telemetry there are panels of coding rate and sparsity too. Does nothing without matplotlib, or
+    if the run ended before its first validation."""
     try:
         plt = pyplot()
     except ModuleNotFoundError:
         return
     rows = read_log(run)
+    if not rows:
+        return
     watched = [row for row in rows if 'rate_1' in row]
     names = []
     if watched:

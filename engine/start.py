@@ -7,8 +7,10 @@ A setting that is typed on the command line always counts. Where none is typed, 
     fine-tuned      the config files that are named, or else config.json of the trained network
 """
 import dataclasses
+from pathlib import Path
 
 from engine import networks, optim, settings
+from engine.checkpoint import run_directory
 from engine.fast import speed_up
 from engine.settings import HERE, Mistake, Requested, check, collect, filled
 
@@ -138,6 +140,11 @@ def check_config(c):
     if c.min_lr > c.learning_rate and c.schedule != 'constant':
         raise Mistake(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr '
                       'to at most that')
+    starts_from_run = c.init_from not in ('scratch', 'resume')
+    same_folder = run_directory(c.init_from).resolve() == Path(c.out_dir).resolve()
+    if c.overwrite and starts_from_run and same_folder:
+        raise Mistake(f'--overwrite=true would destroy the weights in {c.out_dir}, from which the '
+                      'run starts; name another --out_dir')
 
 
 def check_names_are_free(model, *classes):

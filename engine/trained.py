@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from safetensors import safe_open
 
-from engine.checkpoint import (digest, run_files, on_cpu, run_directory, weights_of, write_file,
-                               write_weights)
+from engine.checkpoint import (check_new, digest, locked_log, on_cpu, remove_run, rename,
+                               run_directory, weights_of, write_new, write_new_weights)
 from engine.distributed import print_main
 from engine.fast import speed_up
-from engine.networks import config_from, grid, network, size
+from engine.networks import check_numbers, config_from, grid, network, size
 from engine.settings import Mistake, Requested, check, collect, filled, reading, show
 
 # what a resumed run must keep, besides the settings of its network
@@ -55,18 +55,24 @@ def open_run(path, name=''):
     return as_classifier(run)
 
 
-def write_run(out_dir, model, settings, data):
+def write_run(out_dir, model, settings, data, overwrite=False):
     """A run directory of a network that others have trained, without last.pt. settings: those of
-    its training, for fine-tuning; data: what config.json says of its dataset."""
+    its training, for fine-tuning; data: what config.json says of its dataset. Raises Mistake if
+    there is a run already, unless overwrite is true, or if another process writes there."""
     out = Path(out_dir)
-    out.mkdir(parents=True, exist_ok=True)
-    for name in run_files(out):
-        (out / name).unlink()
     name = type(model).__module__.removeprefix('model_')
     config = {'model': name, 'settings': settings, 'network': dataclasses.asdict(model.config),
               'data': data}
-    write_file(out / 'config.json', lambda f: json.dump(config, f, indent=1))
-    write_weights(out / 'best.safetensors', on_cpu(weights_of(model)), 0)
+    with locked_log(out) as log_file:
+        if not overwrite:
+            check_new(out)
+        # on a full disk these fail, while the files of an old run are still there
+        new_config = write_new(out / 'config.json', lambda f: json.dump(config, f, indent=1))
+        new_weights = write_new_weights(out / 'best.safetensors', on_cpu(weights_of(model)), 0)
+        log_file.truncate(0)
+        remove_run(out)
+        rename(new_config, out / 'config.json')
+        rename(new_weights, out / 'best.safetensors')
 
 
 def read_config(out_dir):
@@ -256,6 +262,7 @@ def load_model(run, new_head=False, **changes):
             if name in weights:
                 weights[name] = resize_positions(weights[name], grid(old), grid(config))
     check_fits(weights, weights_of(model), changes)
+    check_numbers(model, weights)
     model.load_state_dict(weights, strict=False)
     return speed_up(model.eval())
 

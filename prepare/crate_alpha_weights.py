@@ -38,7 +38,7 @@ def main(argv=None):
 
     settings = {'dataset': 'imagenet', 'eval_crop': 1.0}
     data = {'kind': 'images', 'classes': list(names())}
-    save_run(args.out, model, settings, data)
+    save_run(args, model, settings, data)
 
 
 if __name__ == '__main__':

@@ -32,7 +32,7 @@ def main(argv=None):
     weights = read_weights(path)
     Network, _ = network('crate_alpha')
     model = Network.from_official(weights, n_head=12)
-    save_run(args.out, model, FINE_TUNING, GPT2_TEXT)
+    save_run(args, model, FINE_TUNING, GPT2_TEXT)
 
 
 if __name__ == '__main__':

@@ -42,7 +42,7 @@ def main(argv=None):
     weights = read_weights(path)
     Network, _ = network('aot')
     model = Network.from_gpt2(weights, n_head=args.n_head or heads, gelu='tanh')
-    save_run(args.out, model, FINE_TUNING, GPT2_TEXT)
+    save_run(args, model, FINE_TUNING, GPT2_TEXT)
 
 
 if __name__ == '__main__':

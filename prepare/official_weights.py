@@ -94,10 +94,10 @@ def main(argv=None):
     weights = read_weights(path)
     model = network_of(weights, args)
     if args.image_size == 0:
-        save_run(args.out, model, {}, GPT2_TEXT)
+        save_run(args, model, {}, GPT2_TEXT)
     else:
         data = {'kind': 'images', 'classes': None}
-        save_run(args.out, model, fine_tuning_settings(args.model), data)
+        save_run(args, model, fine_tuning_settings(args.model), data)
 
 
 if __name__ == '__main__':

@@ -49,6 +49,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from engine.figures import check_free
+from engine.networks import meta_of
 from engine.settings import Mistake, check_choice
 
 # {benchmark: the command in prepare/ that writes it to a data_dir}
@@ -118,7 +119,7 @@ def read_folder(folder):
 
     Raises OSError, ValueError or KeyError if it is missing or damaged.
     """
-    meta = json.loads((folder / 'meta.json').read_text(encoding='utf-8'))
+    meta = meta_of(folder)
     content = (folder / 'test.jsonl').read_bytes()
     checksum = hashlib.sha256(content).hexdigest()
     if checksum != meta['splits']['test']['sha256']:

@@ -9,8 +9,9 @@
                   SPLIT.names.npy: the names of the files
   true masks      beside pictures of either kind; tasks/masks.py describes them
 
-meta.json says how many channels the pictures have. It also has the sha256 of each array, which
---verify=true of train.py and eval.py compares. Opening a file compares its type and its shape.
+meta.json says how many channels the pictures have. It also has a checksum of itself, which is
+always compared, and the sha256 of each array, which --verify=true of train.py and eval.py compares.
+Opening an array compares its type and its shape.
 """
 import hashlib
 import os
@@ -74,7 +75,11 @@ def open_array(path, dtype, *shape):
 
 def verify(folder):
     """Compare all files of a prepared dataset with their digests. Raises Mistake if one differs."""
-    for name, expected in read_meta(folder)['files'].items():
+    meta = read_meta(folder)  # which compares meta.json with its checksum, if it has one
+    if folder and 'sha256' not in meta:
+        raise Mistake(f'{folder}/meta.json has no checksum, because an earlier version wrote it; '
+                      'prepare the dataset again')
+    for name, expected in meta['files'].items():
         path = Path(folder) / name
         if not path.is_file() or digest(path) != expected:
             raise Mistake(f'{path} is not what was written; prepare the dataset again')

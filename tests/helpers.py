@@ -330,7 +330,7 @@ def margin(scores, y=None):
 def save_run(out, model, data, **settings):
     """A run directory with this network, and settings of its training. data: what config.json says of its dataset, such
     as {'kind': 'text', 'tokenizer': {'name': 'bytes'}}. Returns the directory."""
-    write_run(out, model, {'sparsity': 3, 'eval_crop': 1.0} | settings, data)
+    write_run(out, model, {'sparsity': 3, 'eval_crop': 1.0} | settings, data, overwrite=True)
     return Path(out)
 
 

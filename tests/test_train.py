@@ -63,11 +63,12 @@ def test_all_settings_of_a_config_json_typed_back_are_the_same_run(kind, whole, 
 
 def test_a_validation_that_a_signal_interrupts_is_forgotten(tiny, text_run, tmp_path, monkeypatch):
     """Whatever its first batches said: the resumed run validates again."""
-    def interrupted(self, out, loss, y):
-        signal.raise_signal(signal.SIGTERM)
-        return len(y), {'loss': math.nan}
     out = tmp_path / 'a'
     with monkeypatch.context() as patch, pytest.raises(SystemExit) as e:
+        def interrupted(self, out, loss, y):
+            patch.undo()
+            signal.raise_signal(signal.SIGTERM)
+            return len(y), {'loss': math.nan}
         patch.setattr(NextToken, 'metrics', interrupted)
         go(*tiny, *HARD, f'--out_dir={out}')
     assert e.value.code == 128 + signal.SIGTERM and read_last(out)['step'] == 0 and not read_log(out)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from engine.networks import checksum_of
 from engine.settings import Mistake
 from tasks.files import digest
 
@@ -22,7 +23,7 @@ def hold(path):
     """Let no other process write at `path` before this process has ended. If another process holds
     it, wait for that one; if this one does, go on. Raises Mistake if the folder of `path` cannot be
     written."""
-    path = Path(path).absolute()
+    path = Path(path).resolve()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock_file = open(path.with_name(f'.{path.name}.lock'), 'ab')
@@ -48,7 +49,7 @@ def new_folder(out, progress=''):
     has this file, the folder is kept, and the next call yields it as it is. The block removes the
     file at its end.
     """
-    out = Path(out)
+    out = Path(out).resolve()  # a link stays; the folder that it leads to is replaced
     new = out.with_name(out.name + '.unfinished')
     replaced = out.with_name(out.name + '.replaced')
     hold(out)
@@ -111,8 +112,10 @@ class Growing:
 
 
 def write_meta(folder, meta):
-    """Write meta.json: `meta`, a dict, and the digests of all arrays in the folder, which must be
-    complete."""
-    digests = {path.name: digest(path) for path in sorted(Path(folder).glob('*.npy'))}
-    text = json.dumps(meta | {'files': digests}, indent=1)
+    """Write meta.json: `meta`, a dict, the digests of all arrays in the folder, which must be
+    complete, and a checksum of all this."""
+    meta = dict(meta)
+    meta['files'] = {path.name: digest(path) for path in sorted(Path(folder).glob('*.npy'))}
+    meta['sha256'] = checksum_of(meta)
+    text = json.dumps(meta, indent=1)
     (Path(folder) / 'meta.json').write_text(text, encoding='utf-8', newline='\n')

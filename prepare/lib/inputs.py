@@ -120,7 +120,7 @@ def claim(args, *folders):
         if folder in prepared:
             if not args.overwrite:
                 raise Mistake(f'{path} exists; give another --out, or --overwrite to replace it')
-        elif path.is_file() or any(path.glob('*')):
+        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise Mistake(f'{path} exists and is no prepared dataset; give another --out')
 
 

@@ -9,6 +9,7 @@ task:
   last_word   {"context": .., "word": ..}
   cloze       {"context": [..], "question": .., "answer": .., "choices": [..]}
 """
+import codecs
 import hashlib
 import json
 
@@ -19,14 +20,33 @@ from lib.files import new_folder, write_meta
 from tasks.tokenizer import Tokenizer
 
 
+# {byte order mark: its encoding}. That of UTF-32 comes first, because it begins with that of UTF-16
+MARKS = {
+    codecs.BOM_UTF32_LE: 'utf-32',
+    codecs.BOM_UTF32_BE: 'utf-32',
+    codecs.BOM_UTF16_LE: 'utf-16',
+    codecs.BOM_UTF16_BE: 'utf-16',
+}
+
+
 def decode(content, name):
-    """Bytes -> text. Places that are not UTF-8 are replaced, and counted in a line that is printed.
-    A byte order mark at the beginning is dropped."""
-    text = content.decode('utf-8-sig', errors='replace')
-    already_there = content.count('\ufffd'.encode())
-    replaced = text.count('\ufffd') - already_there
+    """Bytes -> text, from UTF-8, or the encoding that a byte order mark at the beginning tells. The
+    mark is dropped. Places that cannot be decoded are replaced, and counted in a line that is
+    printed. Raises Mistake if the file is no text: more than a tenth of it are such places or NUL
+    characters."""
+    encoding = 'utf-8-sig'
+    for mark, of_mark in MARKS.items():
+        if content.startswith(mark):
+            encoding = of_mark
+            break
+    text = content.decode(encoding, errors='replace')
+    replaced = text.count('\ufffd')
+    if replaced:  # but for those that were there already
+        replaced -= content.decode(encoding, errors='ignore').count('\ufffd')
+    if replaced + text.count('\0') > 0.1 * len(text):
+        raise Mistake(f'{name} is no text in UTF-8; save it as UTF-8, or leave it out')
     if replaced:
-        print(f'{name}: {replaced:,} places that are not UTF-8 were replaced')
+        print(f'{name}: {replaced:,} places that are no text were replaced')
     return text
 
 

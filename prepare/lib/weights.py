@@ -41,8 +41,9 @@ def read_weights(path):
     return read(path)
 
 
-def save_run(out, model, settings, data):
-    """Write a run directory and print its size. settings, data: see engine.trained.write_run."""
+def save_run(args, model, settings, data):
+    """Write the run directory args.out and print its size. settings, data: see
+    engine.trained.write_run."""
     from engine.trained import write_run
-    write_run(out, model, settings, data)
-    print(f'{out}: {model.num_params():,} parameters, {model.config.n_head} heads')
+    write_run(args.out, model, settings, data, args.overwrite)
+    print(f'{args.out}: {model.num_params():,} parameters, {model.config.n_head} heads')

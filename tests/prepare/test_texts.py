@@ -24,8 +24,10 @@ def test_stdlib_is_prepared_without_a_network(tmp_path):
 
 
 GOOD = 'a\r\nb\u00e9\u4e16\U0001f642\ufffd\ufeff \n\n' * 3
-CONTENTS = [GOOD.encode(), b'\xef\xbb\xbf' + GOOD.encode(), b'\xef\xbb', b'', b'\xe4\xb8 \xff\xfe\xf0\x9f\x99' * 5,
-            b'\xef\xbb\xbf\xef\xbb\xbf', b'\xef\xbf\xbd\xef\xbf', b'end\xf0\x9f']
+LONG = b'a line\n' * 30
+CONTENTS = [GOOD.encode(), b'\xef\xbb\xbf' + GOOD.encode(), LONG + b'\xef\xbb', b'',
+            LONG + b'\xe4\xb8 \xff\xfe\xf0\x9f\x99' * 5, b'\xef\xbb\xbf\xef\xbb\xbf', b'\xef\xbf\xbd' + LONG + b'\xef\xbf',
+            LONG + b'end\xf0\x9f']
 
 
 @pytest.mark.parametrize('tokenizer', ['bytes', 'chars'])
