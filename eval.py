@@ -91,6 +91,9 @@ ONLY_FOR = {
     'beside': ('icl',),
     'prompts': ('icl',),
     'overwrite': ('icl', 'image'),
+    'batch_size': (*PREPARED, '--benchmarks'),
+    'workers': PICTURES,
+    'seed': PICTURES,
     'confusion': ('image',),
 }
 
@@ -380,6 +383,11 @@ def main(argv):
 def check_settings(c, purpose):
     """Raises Mistake for a setting that is out of its range or means nothing for this purpose."""
     settings.check_meant(c, ONLY_FOR, purpose)
+    if not scores_features(c):
+        of_features = dict.fromkeys(('layer', 'train_share', 'seed'), ('--probe', '--knn'))
+        settings.check_meant(c, of_features, 'other scores')
+    if c.eval_crop > 0 and c.eval_view == 'squash':
+        raise Mistake('--eval_crop is for --eval_view=crop; leave one of them out')
     settings.check_ranges(c, {
         (1, 1e30): ['batch_size'],
         (2, 1e30): ['prompts'],

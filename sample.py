@@ -25,7 +25,8 @@ from engine.device import autocast, choose_device, choose_dtype
 from engine.generate import stream
 from engine.networks import kind_of
 from engine.settings import Mistake
-from engine.trained import from_command_line, heading, is_small, load_model
+from engine.trained import (UNTRAINED, from_command_line, heading, is_small, is_untrained,
+                            load_model)
 from scoring.predictions import likeliest, look_at_pictures
 from tasks.tokenizer import Tokenizer, prompt_of, with_masks
 
@@ -50,12 +51,18 @@ class SampleConfig:
 
 
 TASKS = ('text', 'masked_text', 'image', 'masked_image')  # that are shown
-# {setting: the kind of data that it is for, as kind_of says it}
+# {setting: the tasks that it is for}
 ONLY_FOR = {
-    'image': ['images'],
-    'out': ['images'],
-    'start': ['text'],
-    'interactive': ['text'],
+    'image': ['image', 'masked_image'],
+    'out': ['image', 'masked_image'],
+    'overwrite': ['image', 'masked_image'],
+    'start': ['text', 'masked_text'],
+    'interactive': ['text', 'masked_text'],
+    'max_new_tokens': ['text'],
+    'temperature': ['text'],
+    'top_k': ['text'],
+    'top_p': ['text'],
+    'stop': ['text'],
 }
 
 
@@ -148,7 +155,9 @@ def main(argv):
     if model.config.task not in TASKS:
         raise Mistake(f'sample.py shows nothing of task={model.config.task}; '
                       f'python eval.py --ckpt={c.ckpt} scores it')
-    settings.check_meant(c, ONLY_FOR, kind)
+    settings.check_meant(c, ONLY_FOR, model.config.task)
+    if c.interactive and c.start:
+        raise Mistake('with --interactive each line that you type is a prompt; leave --start out')
 
     device = choose_device(c.device)
     dtype = c.dtype
@@ -160,6 +169,8 @@ def main(argv):
         torch.set_num_threads(1)
     torch.manual_seed(c.seed)
     model = model.to(device)
+    if is_untrained(run):
+        print(UNTRAINED, file=sys.stderr)
     with autocast(device, choose_dtype(dtype, device)):
         if kind == 'text':
             look_at_text(c, run, model)

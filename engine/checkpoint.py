@@ -46,7 +46,7 @@ def write_new(path, write, mode='w'):
     """The first half of write_file: the new file, which the caller gives to `rename`. Returns its
     path."""
     path = Path(path)
-    if path.exists() and not path.is_file():  # such as /dev/null, which a renamed file would replace
+    if path.exists() and not path.is_file():  # /dev/null must stay what it is
         raise Mistake(f'{path} is no file; name another place')
     new = f'{path}.new'
     how = {}

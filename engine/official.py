@@ -34,7 +34,8 @@ LENGTHS = {
 def read(path):
     """The weights {name: tensor} in a file of torch.save or of safetensors. Raises Mistake if the
     file is missing or damaged."""
-    with reading(f'{path} is damaged or missing, or holds no state dict'):
+    with reading(f'{path} is damaged or missing, or holds no state dict',
+                 'remove it, and get it again'):
         if str(path).endswith('.safetensors'):
             content = load_file(path)
         else:

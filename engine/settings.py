@@ -43,7 +43,9 @@ OPTIONAL = {
     'torch.utils.tensorboard': 'tensorboard',
     'PIL': 'pillow',
 }
-EXPECTED = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string'}
+SIZE = int | tuple  # of pictures or patches: one number, or height and width
+EXPECTED = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string',
+            SIZE: 'one or two whole numbers'}
 
 
 class Requested(typing.NamedTuple):
@@ -128,7 +130,7 @@ def check(requested, *classes):
         try:
             checked[name] = cast(value, types[name], source == TYPED)
         except (ValueError, SyntaxError):
-            expected = EXPECTED.get(types[name], 'one or two whole numbers')
+            expected = EXPECTED.get(types[name], types[name])
             example = f'--{name}={show(fields[name].default)}'
             raise Mistake(f'{name}={value} in {source}: expected {expected}, '
                           f'as in {example}') from None
@@ -146,7 +148,7 @@ def cast(value, want, typed):
         word = value.capitalize() if want is bool else value  # Python says True, people type true
         value = ast.literal_eval(word)
 
-    if want == int | tuple:
+    if want == SIZE:
         return cast_size(value)
     if want is float and type(value) is int:
         return float(value)

@@ -75,6 +75,8 @@ def read(argv, TrainConfig, AugmentConfig):
     training_names = names_of_fields(*classes)
     of_network = {name: value for name, value in values.items() if name not in training_names}
     augment = filled(AugmentConfig, values)
+    if 'eval_crop' in requested and requested['eval_crop'].is_typed:
+        settings.check_meant(augment, {'eval_crop': ('crop',)}, augment.eval_view)
     return Request(config, augment, of_network, checkpoint, default_config)
 
 
@@ -140,6 +142,9 @@ def check_config(c):
     if c.min_lr > c.learning_rate and c.schedule != 'constant':
         raise Mistake(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr '
                       'to at most that')
+    if c.optimizer == 'adam' and c.weight_decay_end >= 0:
+        raise Mistake('weight_decay_end means nothing for adam, which has no weight decay; say '
+                      '--weight_decay_end=-1, or --optimizer=adamw')
     starts_from_run = c.init_from not in ('scratch', 'resume')
     same_folder = run_directory(c.init_from).resolve() == Path(c.out_dir).resolve()
     if c.overwrite and starts_from_run and same_folder:

@@ -4,6 +4,7 @@ A trained network is a dict, `run`: config.json of its run directory, and its `w
 """
 import dataclasses
 import json
+import typing
 import zipfile
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from engine.checkpoint import (check_new, digest, locked_log, on_cpu, remove_run
                                run_directory, weights_of, write_new, write_new_weights)
 from engine.distributed import print_main
 from engine.fast import speed_up
-from engine.networks import check_numbers, config_from, grid, network, size
-from engine.settings import Mistake, Requested, check, collect, filled, reading, show
+from engine.networks import SIDES, check_numbers, config_from, grid, network, size
+from engine.settings import (EXPECTED, SIZE, Mistake, Requested, cast, check, collect, filled,
+                             reading, show)
 
 # what a resumed run must keep, besides the settings of its network
 FIXED = {'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer', 'new_head'}
@@ -27,6 +29,8 @@ NOT_INHERITED = {'out_dir', 'overwrite', 'eval_only', 'new_head', 'compile', 'ta
 GONE = {'fsdp'}
 # settings of a network that its weights do not show, but that they were trained with
 FIXED_OF_NETWORK = ('n_head', 'decoder_n_head', 'causal', 'gelu', 'norm_pix_loss')
+UNTRAINED = ('these are the weights with which the run began, because no later validation was '
+             'better: train longer')
 
 
 # ---- run directories ----------------------------------------------------------------------------
@@ -68,7 +72,11 @@ def write_run(out_dir, model, settings, data, overwrite=False):
             check_new(out)
         # on a full disk these fail, while the files of an old run are still there
         new_config = write_new(out / 'config.json', lambda f: json.dump(config, f, indent=1))
-        new_weights = write_new_weights(out / 'best.safetensors', on_cpu(weights_of(model)), 0)
+        try:
+            new_weights = write_new_weights(out / 'best.safetensors', on_cpu(weights_of(model)), 0)
+        except Mistake:
+            Path(new_config).unlink()
+            raise
         log_file.truncate(0)
         remove_run(out)
         rename(new_config, out / 'config.json')
@@ -76,12 +84,50 @@ def write_run(out_dir, model, settings, data, overwrite=False):
 
 
 def read_config(out_dir):
-    """config.json of a run directory: {'model', 'settings', 'network', 'data'}. Raises Mistake if
-    it is missing or damaged."""
+    """config.json of a run directory: {'model', 'settings', 'network', 'data'}. Raises Mistake,
+    which names the file, if it is missing or damaged, or if somebody has changed it so that it
+    makes no sense."""
     path = Path(out_dir) / 'config.json'
     advice = f'train with --out_dir={out_dir}, or name another'
     with reading(f'{path} is missing or damaged', advice):
-        return json.loads(path.read_text(encoding='utf-8'), object_hook=with_tuples)
+        run = json.loads(path.read_text(encoding='utf-8'), object_hook=with_tuples)
+        check_parts(run)
+    try:
+        Config = network(run['model'])[1]
+        check_types(run['network'], Config)
+        config_from(Config, run['network'])
+    except Mistake as e:
+        raise Mistake(f'{path}: {e}') from None
+    return run
+
+
+def check_parts(run):
+    """Raises an exception for what programs read of config.json and is not there, or of another
+    type."""
+    settings = run['settings']
+    data = run['data']
+    expected = [(run['model'], str), (run['network'], dict), (data['kind'], str),
+                (data.get('tokenizer') or {}, dict), (settings.get('max_iters', 0), int),
+                (settings.get('dataset', ''), str), (settings.get('sparsity', 0), int),
+                (settings.get('seed', 0), int)]
+    expected += [(name, str) for name in data.get('classes') or []]
+    for value, kind in expected:
+        if not isinstance(value, kind):
+            raise TypeError(f'{value!r} where {kind.__name__} is expected')
+
+
+def check_types(network_settings, Config):
+    """Raises Mistake for a setting of a network, {name: value}, that is not of the type of its
+    field. Somebody's own network may have fields of other types, which are not looked at."""
+    types = typing.get_type_hints(Config)
+    for name, value in network_settings.items():
+        want = SIZE if name in SIDES else types.get(name)
+        if want not in EXPECTED:
+            continue
+        try:
+            cast(value, want, typed=False)
+        except ValueError:
+            raise Mistake(f'{name}={show(value)}: expected {EXPECTED[want]}') from None
 
 
 def with_tuples(values):
@@ -100,10 +146,11 @@ def read_weights(path):
     with reading(f'{path} is missing or damaged', advice), safe_open(path, 'pt') as f:
         weights = {name: f.get_tensor(name) for name in f.keys()}
         about = f.metadata() or {}
-    if about.get('sha256') != digest(weights, about.get('step')):
+        step = int(about.get('step', 0))
+    if about.get('sha256') != digest(weights, step):
         raise Mistake(f'{path} is damaged, or no nanoCRATE wrote it: its tensors are not those of '
                       'its checksum')
-    return weights, int(about['step'])
+    return weights, step
 
 
 def as_classifier(run):
@@ -389,7 +436,14 @@ def heading(path, run, model):
     """What a program says first of the network that it shows: its size, and which step of its
     run."""
     line = f'{path}: {run["model"]}, {size(model) / 1e6:.2f}M parameters'
-    steps = run['settings'].get('max_iters')  # weights of others have none
-    if steps:
-        line += f' (step {run["step"]:,} of {steps:,})'
+    if 'init_from' in run['settings']:  # else these are weights of others
+        line += f' (step {run["step"]:,} of {run["settings"]["max_iters"]:,})'
+    if is_untrained(run):
+        line += f'; {UNTRAINED}'
     return line
+
+
+def is_untrained(run):
+    """Whether the best weights of a run of train.py are those with which it began."""
+    settings = run['settings']
+    return 'init_from' in settings and run['step'] == 0 and settings['max_iters'] > 0

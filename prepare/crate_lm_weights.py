@@ -14,7 +14,7 @@ and give --url, or download it and give --from. What is read is checked tensor b
 Expect 81,934,848 parameters. prepare/official_weights.py reads files of other sizes.
 """  # noqa: E501 (--help shows it)
 from lib.inputs import local, local_or_fetch, option, run
-from lib.weights import FINE_TUNING, GPT2_TEXT, read_weights, save_run, weight_arguments
+from lib.weights import FINE_TUNING, read_weights, save_run, text_data, weight_arguments
 
 from engine.networks import network
 
@@ -28,11 +28,11 @@ def main(argv=None):
         option('--url', 'the file to download', default=URL),
         out_dir='out/crate_lm')
 
-    path = local_or_fetch(args, args.url, name='crate_lm.pt')
+    path = local_or_fetch(args, args.url, name='crate_lm.pt', read=read_weights)
     weights = read_weights(path)
     Network, _ = network('crate_alpha')
     model = Network.from_official(weights, n_head=12)
-    save_run(args, model, FINE_TUNING, GPT2_TEXT)
+    save_run(args, model, FINE_TUNING, text_data(model, 'gpt2'))
 
 
 if __name__ == '__main__':

@@ -12,7 +12,8 @@ it (gelu='tanh').
 Expect 124,439,808 parameters; 354,823,168, 774,030,080 and 1,557,611,200 for the larger sizes.
 """
 from lib.inputs import choice, local, local_or_fetch, option, run
-from lib.weights import FINE_TUNING, GPT2_TEXT, read_weights, save_run, weight_arguments
+from lib.weights import (
+    FINE_TUNING, TOKENIZER, read_weights, save_run, text_data, weight_arguments)
 
 from engine.networks import network
 
@@ -32,6 +33,7 @@ def main(argv=None):
         option('--url', 'where SIZE/resolve/main/model.safetensors is', default=URL),
         choice('--size', 'which GPT-2', *SIZES),
         option('--n_head', "heads of a layer; without, as many as OpenAI's has", type=int),
+        TOKENIZER,
         out_dir='out/SIZE')
 
     heads, sha256 = SIZES[args.size]
@@ -42,7 +44,7 @@ def main(argv=None):
     weights = read_weights(path)
     Network, _ = network('aot')
     model = Network.from_gpt2(weights, n_head=args.n_head or heads, gelu='tanh')
-    save_run(args, model, FINE_TUNING, GPT2_TEXT)
+    save_run(args, model, FINE_TUNING, text_data(model, args.tokenizer))
 
 
 if __name__ == '__main__':

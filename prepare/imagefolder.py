@@ -6,10 +6,12 @@
 
 FOLDER has FOLDER/train/CLASS/* and FOLDER/val/CLASS/*; or only FOLDER/CLASS/*. Without a folder val,
 the share --val, a tenth by default, is held out for validation. The folder val may also be called
-valid or validation, and beside train there may be a folder test. Pictures are .jpg, .jpeg, .png,
-.webp, .bmp, .gif, .tif and .tiff, of at most 32,768 pixels on a side and 134 million in all; hidden
-and other files are ignored. Which pictures are held out depends only on their names: of each class
-the first ones in the order of the sha256 of the name, at least one.
+valid or validation, and beside train there may be a folder test. Pictures of a class may also be in
+folders inside its folder. They are .jpg, .png, .webp, .bmp, .gif, .tif, .ppm, .avif and their
+variants, of at most 32,768 pixels on a side and 134 million in all. Hidden files are ignored; other
+files, such as .heic, and pictures outside of class folders are left out and counted. Which pictures
+are held out depends only on their names: of each class the first ones in the order of the sha256 of
+the name, at least one.
 
 Expect a line for each split, such as `data/mine/train.jpeg.npy: 80 pictures, 0.2 MB, 4 classes`.
 """  # noqa: E501 (--help shows it)
@@ -20,7 +22,7 @@ from pathlib import Path
 
 from lib.inputs import Mistake, arguments, number, option, run
 from lib.pictures import PACK, pack_settings, save_pack
-from tasks.decode import is_picture
+from tasks.decode import is_picture, say_left_out
 
 LAYOUT = 'expected FOLDER/train/CLASS/* and FOLDER/val/CLASS/*, or FOLDER/CLASS/*'
 
@@ -40,20 +42,32 @@ def read_splits(folder):
 
 
 def of_folder(folder):
-    """[(CLASS/name, CLASS, path)] of the pictures folder/CLASS/*, sorted. Raises Mistake for an
-    empty class, or if there is no class."""
+    """[(CLASS/name, CLASS, path)] of the pictures folder/CLASS/*, and of those in folders there,
+    sorted. Raises Mistake for a class without a picture of its own, or if there is no class."""
     pictures = []
     for path in sorted(Path(folder).glob('*')):
         if not path.is_dir() or path.name.startswith('.'):
             continue
-        names = [name for name in sorted(os.listdir(path)) if is_picture(name)]
-        if not names:
+        if not any(is_picture(name) for name in os.listdir(path)):
             raise Mistake(f'the class folder {path} holds no picture itself; {LAYOUT}')
-        for name in names:
-            pictures.append((f'{path.name}/{name}', path.name, f'{path}/{name}'))
+        for file in files_below(path):
+            if is_picture(file):
+                name = os.path.relpath(file, path)
+                pictures.append((f'{path.name}/{name}', path.name, file))
     if not pictures:
         raise Mistake(f'no class folder in {folder}; {LAYOUT}')
     return pictures
+
+
+def files_below(folder):
+    """The paths of all files in a folder and in the folders below it, sorted. Hidden folders are
+    passed over."""
+    files = []
+    for place, subfolders, names in os.walk(folder, followlinks=True):
+        # os.walk goes on in those that stay in its list
+        subfolders[:] = [name for name in subfolders if not name.startswith('.')]
+        files += [f'{place}/{name}' for name in names]
+    return sorted(files)
 
 
 def check_classes(splits):
@@ -104,6 +118,8 @@ def main(argv=None):
         splits['train'], splits['val'] = hold_out(splits['train'], args.val)
     total = sum(len(pictures) for pictures in splits.values())
     save_pack(args.out, splits, total=total, **pack_settings(args))
+    taken = [path for pictures in splits.values() for _, _, path in pictures]
+    say_left_out(files_below(args.folder), taken, 'no pictures, or in no class folder')
 
 
 if __name__ == '__main__':

@@ -15,7 +15,7 @@ torch.save(model.to_official(), 'crate.pth').
 import math
 
 from lib.inputs import local_or_fetch, number, option, run
-from lib.weights import GPT2_TEXT, read_weights, save_run, weight_arguments
+from lib.weights import TOKENIZER, read_weights, save_run, text_data, weight_arguments
 
 from engine.networks import network
 from engine.settings import HERE, read_file
@@ -88,13 +88,14 @@ def main(argv=None):
         option('--n_head', 'heads of a layer, 12 in Base', required=True, type=int),
         number('--decoder_n_head', "heads of ViT-MAE's decoder", 16, 1, 999),
         option('--image_size', 'pixels; without, as the positions tell; 0: text', type=int),
-        number('--patch_size', 'pixels', 16, 1, 999))
+        number('--patch_size', 'pixels', 16, 1, 999),
+        TOKENIZER)
 
     path = local_or_fetch(args, url='')
     weights = read_weights(path)
     model = network_of(weights, args)
     if args.image_size == 0:
-        save_run(args, model, {}, GPT2_TEXT)
+        save_run(args, model, {}, text_data(model, args.tokenizer))
     else:
         data = {'kind': 'images', 'classes': None}
         save_run(args, model, fine_tuning_settings(args.model), data)

@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from lib.files import Growing, new_folder
 from lib.inputs import (
-    Mistake, arguments, choice, local, local_or_fetch, number, option, run, tar_files)
+    Mistake, arguments, choice, local, local_or_fetch, number, option, read_tar, run, tar_files)
 from lib.pictures import in_order
 from lib.texts import write_text_meta
 from tasks.files import cores
@@ -142,7 +142,8 @@ def main(argv=None):
 
         while state['done'] < args.subsets:
             name = f'urlsf_subset{state["done"]:02}.tar'
-            archive = local_or_fetch(args, f'{args.url}/{name}', name=f'openwebtext/{name}')
+            archive = local_or_fetch(args, f'{args.url}/{name}', name=f'openwebtext/{name}',
+                                     read=read_tar)
             append_subset(archive, name, files, state, args)
             state['done'] += 1
             save_state(folder, state, files)

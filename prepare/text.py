@@ -20,12 +20,19 @@ def files_of(path, glob):
     if path.is_file():
         return [path]
     files = []
+    left_out = []
     for file in sorted(path.rglob('*')):
-        if file.is_file() and fnmatch(f'/{file.as_posix()}', f'*/{glob}'):
+        if not file.is_file():
+            continue
+        if fnmatch(f'/{file.as_posix()}'.lower(), f'*/{glob}'.lower()):
             files.append(file)
+        else:
+            left_out.append(file)
     if not files:
         raise Mistake(f'{path} is no file, and no folder with a file that matches --glob={glob}, '
                       'such as *.md')
+    if left_out:
+        print(f'left out {len(left_out):,} files in {path} that do not match --glob={glob}')
     return files
 
 

@@ -17,9 +17,12 @@ geometric operations come before the colour operations, whatever order was drawn
 geometric operation uncovers an area, it shows what the picture has there beyond its crop; only
 beyond the border of the picture it shows one fixed colour.
 """
+import dataclasses
+
 import torch
 import torch.nn.functional as F
 
+from engine.settings import Mistake, Requested, check
 from tasks import AugmentConfig, randaugment
 from tasks.randaugment import COLOUR, OPERATIONS
 
@@ -46,9 +49,13 @@ FIRST = FLIP + 1
 def config_of(run, **changes):
     """The AugmentConfig of a run, with some settings changed. A setting that the run does not have
     gets its default."""
-    settings = {name: run['settings'].get(name, default)
+    settings = {name: Requested(run['settings'].get(name, default))
                 for name, default in vars(AugmentConfig()).items()}
-    return AugmentConfig(**settings | changes)
+    try:
+        config = AugmentConfig(**check(settings, AugmentConfig))
+    except Mistake as e:
+        raise Mistake(f'config.json of the run: {e}') from None
+    return dataclasses.replace(config, **changes)
 
 
 # ---- training -----------------------------------------------------------------------------------

@@ -1,19 +1,32 @@
 """Picture files: which files are pictures, and any Pillow image as RGB or grey."""
 import io
+import sys
 from pathlib import PurePosixPath
 
 import numpy as np
 
 from engine.settings import reading
 
-EXTENSIONS = ('.jpg', '.jpeg', '.png', '.webp', '.bmp', '.gif', '.tif', '.tiff')
-FORMATS = ('JPEG', 'PNG', 'WEBP', 'BMP', 'GIF', 'TIFF')  # others can make Pillow start programs
+EXTENSIONS = ('.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.webp', '.bmp', '.gif', '.tif', '.tiff',
+              '.ppm', '.pgm', '.pbm', '.pnm', '.avif')
+# Others can make Pillow start programs. An old Pillow knows no AVIF, so that is tried last.
+FORMATS = ('JPEG', 'PNG', 'WEBP', 'BMP', 'GIF', 'TIFF', 'PPM', 'AVIF')
 
 
 def is_picture(name):
     """Whether a file of this name is a picture. Hidden files are none."""
     hidden = PurePosixPath(name).name.startswith('.')
     return name.lower().endswith(EXTENSIONS) and not hidden
+
+
+def say_left_out(paths, taken, why):
+    """Print how many of the paths are not taken, the first of them, and why; hidden ones do not
+    count."""
+    left_out = sorted(str(path) for path in set(paths) - set(taken))
+    visible = [path for path in left_out if not PurePosixPath(path).name.startswith('.')]
+    if visible:
+        more = ', ..' if len(visible) > 3 else ''
+        print(f'left out {len(visible):,} ({why}): {", ".join(visible[:3])}{more}', file=sys.stderr)
 
 
 def open_picture(source):

@@ -162,7 +162,7 @@ def test_errors_in_context_beside_those_of_estimators(tmp_path, capsys):
     words = [f'--ckpt={runs[0]}', f'--beside={runs[1]}', '--prompts=50']
     for dataset, scale in ('linear', 4), ('sparse_linear', 3):
         out = tmp_path / f'{dataset}.csv'
-        scores.main([*words, f'--dataset={dataset}', f'--results={out}', f'--batch_size={7 if scale == 3 else 64}'])
+        scores.main([*words, f'--dataset={dataset}', f'--results={out}'])
         x, y = next(Prompts(dataset, 4, 6).fixed(50, 1, stream=9))
         guesses = {str(path): load_model(open_run(path))(x, y)[0].detach() for path in runs} | {
             name: regression.predictions(estimate, x, y) for name, estimate in regression.ESTIMATORS.items()

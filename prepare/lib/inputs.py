@@ -132,19 +132,20 @@ def run(main):
 
 # ---- downloads ----------------------------------------------------------------------------------
 
-def local_or_fetch(args, url, checksum=None, name=''):
+def local_or_fetch(args, url, checksum=None, name='', read=None):
     """The path of a file: of the user's own copy if there is --from, and else of the download.
 
     --from is the file, or a folder that has a file with the url's name. A download is kept for the
-    next time in the folder `downloads` beside --out, under `name`, by default the url's. Raises
-    Mistake if the user's file is not there, and if a file, also of an earlier download, has another
-    checksum (MD5 or sha256 in hex).
+    next time in the folder `downloads` beside --out, under `name`, by default the url's. read: for
+    a download without a checksum, a function of its path that raises Mistake if it cannot be read.
+    Raises Mistake if the user's file is not there, and if a file, also of an earlier download, has
+    another checksum (MD5 or sha256 in hex).
     """
     if args.source is None:
         path = Path(args.out).parent / 'downloads' / (name or Path(url).name)
         hold(path)  # two datasets may need the same file
         if not path.exists():
-            return fetch(url, path, checksum)
+            return fetch(url, path, checksum, read)
     else:
         path = Path(args.source)
         if path.is_dir():
@@ -169,13 +170,14 @@ def differs(path, checksum):
     return f'its {kind} is not {checksum}'
 
 
-def fetch(url, path, checksum=None, tries=5):
+def fetch(url, path, checksum=None, read=None, tries=5):
     """Download url to path and return path. If an earlier attempt left path.part, it is continued.
 
     checksum: MD5 or sha256 in hex, compared before the file gets its name. Without one, that is
     used which Hugging Face sends for its large files. Where there is none, a web page, such as that
-    of a login, is refused. Raises Mistake for a file that is refused or has another checksum, and
-    if the network or the server fails `tries` times in a row.
+    of a login, is refused, and `read` tries the file, see local_or_fetch. Raises Mistake for a file
+    that is refused or has another checksum, and if the network or the server fails `tries` times in
+    a row.
     """
     import requests
     part = path.with_name(f'{path.name}.part')
@@ -199,7 +201,7 @@ def fetch(url, path, checksum=None, tries=5):
             time.sleep(0.1 * min(2 ** failures, 30))
     tag.unlink(missing_ok=True)
 
-    problem = problem_of(part, checksum or published)
+    problem = problem_of(part, checksum or published, read)
     if problem:
         part.unlink()
         raise Mistake(f'{url} arrived damaged ({problem}); run this again to download it anew, or '
@@ -213,15 +215,20 @@ def size_of(path):
     return path.stat().st_size if path.exists() else 0
 
 
-def problem_of(path, checksum):
+def problem_of(path, checksum, read):
     """What is wrong with a file that was downloaded, '' if nothing is. checksum: the expected one,
-    or None."""
+    or None. read: see local_or_fetch."""
     if checksum:
         return differs(path, checksum)
     with open(path, 'rb') as f:
         first_bytes = f.read(99)
     if first_bytes.lstrip().startswith(b'<'):  # no dataset and no weights begin so
         return 'it is a web page, perhaps that of a login'
+    if read:
+        try:
+            read(path)
+        except Mistake as e:
+            return str(e)
     return ''
 
 
@@ -285,18 +292,21 @@ def published_checksum(response):
 def tar_files(path, wanted, most=MOST_BYTES, file=None):
     """Yield (name, bytes) of each file in a tar archive for which wanted(name) is true, in order.
 
-    The archive may be compressed by gzip; then its name ends with gz. Files NAME.tar inside it are
-    opened too. A file of them is wanted by its name there, and what is yielded is NAME/its name.
+    The archive may be compressed by gzip. Files NAME.tar inside it are opened too. A file of them
+    is wanted by its name there, and what is yielded is NAME/its name.
     file: the open archive, if it is inside another one; path is then what messages call it. Raises
     Mistake for a damaged archive, and for a file that is sparse or too large: `most` bytes if it is
     wanted, else LARGEST.
     """
-    with reading(f'{path} is damaged, cut off or no tar archive'):
+    with reading(f'{path} is damaged, cut off or no tar archive', 'remove it, and get it again'):
         if file is None:
-            is_compressed = str(path).endswith('gz')
+            with open(path, 'rb') as f:
+                is_compressed = f.read(2) == b'\x1f\x8b'  # with which gzip's files begin
             file = gzip.open(path, 'rb') if is_compressed else open(path, 'rb')
         with file, tarfile.open(path, 'r|', file, 2 ** 20) as tar:  # a MB at once
+            is_empty = True
             for member in iter(tar.next, None):  # a loop over tar would need the list of members
+                is_empty = False
                 tar.members.clear()  # tarfile would keep every one, and there may be millions
                 name = PurePosixPath(member.name)
                 is_wanted = wanted(member.name)
@@ -311,6 +321,14 @@ def tar_files(path, wanted, most=MOST_BYTES, file=None):
                     archive = tar.extractfile(member)
                     for inner, content in tar_files(f'{path}: {name}', wanted, most, archive):
                         yield f'{name.stem}/{inner}', content
+            if is_empty:  # so is a file of zeros
+                raise tarfile.ReadError('it holds nothing')
+
+
+def read_tar(path):
+    """Read a tar archive to its end. Raises Mistake if it is damaged."""
+    for _ in tar_files(path, lambda name: False):
+        pass
 
 
 def tar_named(path, wanted, most=MOST_BYTES):

@@ -1,7 +1,12 @@
 """What the scripts share that make run directories of published weights."""
+from engine.settings import Mistake
 from lib.inputs import option, parse
+from tasks.files import split_meta
 
-GPT2_TEXT = {'kind': 'text', 'tokenizer': {'name': 'gpt2'}}
+# the words of --tokenizer that name no dataset, and how many tokens there are
+VOCABULARIES = {'gpt2': 50257, 'bytes': 256}
+TOKENIZER = option('--tokenizer', 'gpt2, bytes, or the folder of a dataset in whose tokens the '
+                   'network was trained', default='gpt2')
 # settings with which train.py fine-tunes if no config is named: nanoGPT's, 20 steps of 32 sequences
 FINE_TUNING = {
     'batch_size': 1,
@@ -39,6 +44,25 @@ def read_weights(path):
     """{name: tensor} of a file as it was published. Raises Mistake if it is damaged."""
     from engine.official import read
     return read(path)
+
+
+def text_data(model, tokenizer):
+    """What config.json says of the data of a language model. tokenizer: the word of --tokenizer.
+    Raises Mistake if the vocabulary of the network is not that of the tokenizer; it may be rounded
+    up to a multiple of 128."""
+    if tokenizer in VOCABULARIES:
+        spec = {'name': tokenizer}
+        size = VOCABULARIES[tokenizer]
+    else:
+        meta, _ = split_meta(tokenizer, 'train', 'text')
+        spec = meta['tokenizer']
+        size = meta['vocab_size']
+    rounded_up = -(-size // 128) * 128
+    if not size <= model.config.vocab_size <= rounded_up:
+        raise Mistake(f'the network knows {model.config.vocab_size} tokens, but '
+                      f'--tokenizer={tokenizer} has {size}; prepare the text that it was trained '
+                      'on, and give that folder as --tokenizer')
+    return {'kind': 'text', 'tokenizer': spec}
 
 
 def save_run(args, model, settings, data):

@@ -5,7 +5,9 @@ from argparse import Namespace
 import numpy as np
 import pytest
 
+from engine.settings import Mistake
 from lib import inputs
+from prepare import cbt, crate_alpha_weights
 
 CONTENT, OTHER = (np.random.default_rng(seed).bytes(3_000_000) for seed in (0, 1))
 SHA = hashlib.sha256(CONTENT).hexdigest()
@@ -70,3 +72,15 @@ def test_failed_downloads_leave_nothing_that_looks_whole(serve, tmp_path, plan, 
     with pytest.raises(ValueError, match=url):
         inputs.fetch(url, tmp_path / 'f', checksum, tries=3)
     assert [p.name for p in tmp_path.iterdir()] == left
+
+
+@pytest.mark.parametrize('content', [bytes(5000), b'busy, come back later', b'PK\x03\x04' + bytes(5000)])
+@pytest.mark.parametrize('script, name', [(crate_alpha_weights, 'crate_alpha_B16.pth'), (cbt, 'CBTest.tgz')])
+def test_a_wrong_download_is_not_kept(script, name, content, serve, tmp_path, capsys, monkeypatch):
+    server = serve(content, ['whole'])
+    words = [f'--out_dir={tmp_path}/w/run', f'--url={server.url}/'] if script is crate_alpha_weights else \
+        ['--out', f'{tmp_path}/w/run']
+    monkeypatch.setattr(cbt, 'URL', f'{server.url}/{name}')
+    with pytest.raises(Mistake, match='damaged'):
+        script.main(words)
+    assert not list((tmp_path / 'w' / 'downloads').glob(f'{name}*'))

@@ -1,0 +1,453 @@
+"""Faults that strangers found: something was lost, a run hung, or a wrong number came without a word.
+
+Each group begins with a case that was found; beside it stand its relatives.
+"""
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import (BYTES, CLASSES, ROOT, TEXT, before_step, equal, fails, go, picture_network, save_run, snapshot, text_network)
+from PIL import Image
+from safetensors.torch import save_file
+
+import eval as scores
+import sample
+import train
+from analyze import main as analyze
+from engine import checkpoint, trained
+from engine.settings import Mistake
+from model_aot import AoT, AoTConfig
+from prepare import gpt2_weights, imagefolder, official_weights, text, wikitext
+from tasks import files, pictures
+from tasks.task_text import NextToken
+
+pytestmark = pytest.mark.usefixtures('quick')
+
+
+@contextmanager
+def full_disk(size):
+    """As if the disk were full: no file can grow beyond `size` bytes."""
+    free, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (free, most))
+
+
+@pytest.fixture
+def book(tmp_path):
+    path = tmp_path / 'book.txt'
+    path.write_text(TEXT[:3000])
+    return path
+
+
+@pytest.fixture
+def their_file(tmp_path):
+    """Authors' weights of a small CRATE, and the words that make a run of them."""
+    torch.manual_seed(0)
+    torch.save(picture_network().to_official(), tmp_path / 'w.pth')
+    return [f'{tmp_path}/w.pth', '--model=crate', '--n_head=2', '--patch_size=4']
+
+
+# ---- what is no file and no folder stays what it is
+
+
+@pytest.mark.parametrize('kind', ['pipe', 'socket', 'link to a pipe'])
+def test_devices_pipes_and_sockets_are_never_replaced(kind, book, their_file, text_run, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the path of a socket must be short
+    place = Path('place.png')
+    if kind == 'socket':
+        opened = socket.socket(socket.AF_UNIX)
+        opened.bind(str(place))
+    else:
+        os.mkfifo('pipe')
+        place.symlink_to('pipe') if kind == 'link to a pipe' else os.rename('pipe', place)
+    before = os.stat(place).st_ino, sorted(os.listdir())
+    for main, *words in ((text.main, str(book), '--out', place), (official_weights.main, *their_file, '--out_dir', place),
+                         (train.main, f'--out_dir={place}', '--max_iters=1'),
+                         (analyze, 'attention', f'--ckpt={text_run}', '--start=a token', f'--out={place}',
+                          '--overwrite=true')):
+        with pytest.raises(SystemExit) as e, train.settings.one_line_errors():
+            main(list(map(str, words)))
+        assert e.value.code == 2 and 'place' in capsys.readouterr().err.splitlines()[-1]
+        assert (os.stat(place).st_ino, sorted({*os.listdir()} - {'data', '.place.png.lock', '.pipe.lock', 'place.csv'})) == before
+
+
+def test_a_link_to_a_folder_stays_a_link(book, tmp_path):
+    (tmp_path / 'disk').mkdir()
+    (tmp_path / 'd').symlink_to('disk')
+    for more in [], ['--overwrite']:
+        text.main([str(book), '--out', f'{tmp_path}/d', *more])
+        assert (tmp_path / 'd').is_symlink() and (tmp_path / 'disk' / 'meta.json').is_file()
+    files.verify(tmp_path / 'd')
+
+
+# ---- nobody waits for ever
+
+
+READ = """
+import resource, sys
+from lib.pictures import save_arrays
+from tasks.pictures import ImageSplit
+import numpy as np
+images = np.arange(40, dtype=np.uint8)[:, None, None, None].repeat(64, 1).repeat(64, 2).repeat(3, 3)
+save_arrays(sys.argv[1], {'train': (images, np.zeros(40, int))}, 'a')
+resource.setrlimit(resource.RLIMIT_FSIZE, (99, -1))     # shared memory, which is files, has no room
+batches = ImageSplit(sys.argv[1], 'train', workers=2).fixed(20, 2)
+print([int(x.max()) for x, *_ in batches])
+"""
+
+
+def test_pictures_are_read_where_shared_memory_has_no_room(tmp_path):
+    """As in Docker, whose /dev/shm has 64 MB."""
+    path = os.pathsep.join(map(str, (ROOT, ROOT / 'prepare')))
+    done = subprocess.run([sys.executable, '-c', READ, str(tmp_path / 'd')], capture_output=True, text=True, timeout=60,
+                          env=os.environ | {'PYTHONPATH': path})
+    assert done.stdout.splitlines()[-1:] == ['[19, 39]'], done.stderr
+
+
+def test_an_error_in_the_thread_of_a_reader_ends_the_run(pictures_data, monkeypatch):
+    class Unsent:
+        def __reduce__(self):
+            raise ValueError('this cannot be sent')
+    monkeypatch.setattr(pictures, 'shared', lambda batch: Unsent(), raising=False)
+    batches = pictures.ImageSplit(pictures_data / 'quads', 'val', workers=1).fixed(4, 1)
+    with pytest.raises(RuntimeError, match='exited unexpectedly'):
+        next(batches)
+
+
+def test_a_signal_in_the_first_validation_ends_a_run_in_order(tiny, tmp_path, monkeypatch):
+    """Whose log has no row yet."""
+    monkeypatch.undo()  # the curve is drawn
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as e:
+        def interrupted(self, out, loss, y):
+            patch.undo()
+            signal.raise_signal(signal.SIGTERM)
+            return len(y), {'loss': loss}
+        patch.setattr(NextToken, 'metrics', interrupted)
+        go(*tiny, f'--out_dir={tmp_path}')
+    assert e.value.code == 128 + signal.SIGTERM
+
+
+# ---- what describes a dataset or a run, and was changed
+
+
+def test_a_changed_character_of_meta_json_is_noticed_or_changes_nothing(bytes_data, tmp_path):
+    out = shutil.copytree(bytes_data / 'tiny', tmp_path / 'tiny')
+    path, rng, refused = out / 'meta.json', np.random.default_rng(0), 0
+    whole, want = path.read_bytes(), files.read_meta(out)
+    for _ in range(200):
+        place = int(rng.integers(len(whole)))
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << int(rng.integers(7))]) + whole[place + 1:])
+        try:
+            assert {k: files.read_meta(out)[k] for k in ('kind', 'tokenizer', 'splits')} == {
+                k: want[k] for k in ('kind', 'tokenizer', 'splits')}
+        except Mistake as e:
+            refused += 1
+            assert 'meta.json is damaged' in str(e)
+    assert refused > 100
+    for change in (lambda meta: meta['splits']['val'].pop('tokens'), lambda meta: meta.pop('splits'),
+                   lambda meta: meta['splits']['val'].update(bytes=9)):
+        meta = json.loads(whole)
+        change(meta)
+        path.write_text(json.dumps(meta))
+        with pytest.raises(Mistake, match='meta.json is damaged'):
+            files.read_meta(out)
+
+
+def test_a_dataset_of_an_earlier_version_is_read_but_not_verified(bytes_data, tmp_path):
+    out = shutil.copytree(bytes_data / 'tiny', tmp_path / 'tiny')
+    meta = json.loads((out / 'meta.json').read_text())
+    del meta['sha256']
+    (out / 'meta.json').write_text(json.dumps(meta))
+    assert files.read_meta(out)['splits'] == files.read_meta(bytes_data / 'tiny')['splits']
+    with pytest.raises(Mistake, match='no checksum'):
+        files.verify(out)
+
+
+CHANGES = [lambda c: c.pop('model'), lambda c: c.pop('network'), lambda c: c.pop('settings'), lambda c: c.pop('data'),
+           lambda c: c.update(model=3), lambda c: c.update(network=[]), lambda c: c.update(data={}),
+           lambda c: c['data'].update(classes=[1, 2, 3, 4]), lambda c: c['data'].update(kind=7),
+           lambda c: c['network'].update(n_layer='2'), lambda c: c['network'].update(image_size=[8, 8, 8]),
+           lambda c: c['network'].update(eta='x'), lambda c: c['network'].update(n_head=0),
+           lambda c: c['network'].update(patch_size=3), lambda c: c['network'].update(unknown=1),
+           lambda c: c['settings'].update(max_iters='many'), lambda c: c['settings'].update(dataset=4),
+           lambda c: c['settings'].update(eval_crop='x'), lambda c: c['settings'].update(eval_view='x')]
+
+
+@pytest.mark.parametrize('number', range(len(CHANGES) + 1))
+def test_a_config_json_that_was_edited_to_nonsense_is_one_line_that_names_it(number, picture_run, pictures_data, tmp_path,
+                                                                             capsys):
+    out = shutil.copytree(picture_run, tmp_path / 'run')
+    held = json.loads((out / 'config.json').read_text())
+    if number < len(CHANGES):
+        CHANGES[number](held)
+    (out / 'config.json').write_text(json.dumps(held if number < len(CHANGES) else [held]))
+    assert 'config.json' in fails(capsys, scores.main, f'--ckpt={out}', f'--data_dir={pictures_data}')
+
+
+def test_a_line_of_the_log_that_is_no_row_is_named(text_run, tmp_path, capsys):
+    out = shutil.copytree(text_run, tmp_path / 'run')
+    log = (out / 'log.jsonl').read_text()
+    for new in log.replace('"step": 3,', '"stfp": 3,', 1), log.replace('"step": 3,', '"step": "3",', 1), log + '[]\n':
+        (out / 'log.jsonl').write_text(new)
+        assert 'log.jsonl, line' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={out}')
+        assert 'log.jsonl, line' in fails(capsys, analyze, 'curves', str(out), f'--out={tmp_path}/c.png')
+
+
+# ---- a run is replaced by one process, and only by one that is whole
+
+
+HOLD = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+
+
+@pytest.fixture
+def held(text_run, tmp_path):
+    """A copy of a run, which another process writes: it has the lock of its log."""
+    out = shutil.copytree(text_run, tmp_path / 'held')
+    holder = subprocess.Popen([sys.executable, '-c', HOLD, out / 'log.jsonl'], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE)
+    holder.stdout.readline()
+    yield out
+    holder.communicate(b'\n')
+
+
+def test_weights_never_replace_a_run_under_way(held, their_file, tiny, capsys):
+    before = snapshot(held)
+    for main, words in (official_weights.main, [*their_file, '--overwrite']), (train.main, [*tiny, '--overwrite=true']):
+        assert 'another process' in fails(capsys, main, *words, f'--out_dir={held}')
+        assert snapshot(held) == before
+
+
+def test_two_scripts_at_once_leave_one_of_their_runs(their_file, tmp_path):
+    """Whole: config.json and weights of the same script."""
+    for seed in range(3):
+        torch.manual_seed(seed)
+        torch.save(picture_network(n_layer=1 + seed, n_embd=256).to_official(), tmp_path / f'{seed}.pth')
+    for _ in range(2):
+        started = [subprocess.Popen([sys.executable, ROOT / 'prepare/official_weights.py', tmp_path / f'{seed}.pth',
+                                     *their_file[1:], '--out_dir', tmp_path / 'w'], stderr=subprocess.PIPE, text=True)
+                   for seed in range(3)]
+        said = [(process.communicate()[1], process.returncode) for process in started]
+        assert sorted(code for _, code in said) == [0, 2, 2] and all(len(line.splitlines()) < 2 for line, _ in said), said
+        trained.load_model(trained.open_run(tmp_path / 'w'))
+        shutil.rmtree(tmp_path / 'w')
+
+
+@pytest.mark.parametrize('size', [0, 999, 4000])
+def test_on_a_full_disk_an_old_run_is_not_replaced(size, their_file, text_run, tiny, tmp_path, capsys):
+    out = shutil.copytree(text_run, tmp_path / 'run')
+    before = snapshot(out)
+    with full_disk(size):
+        assert 'could not write' in fails(capsys, official_weights.main, *their_file, '--overwrite', f'--out_dir={out}')
+        assert snapshot(out) == before
+        if size < 1000:
+            assert 'could not write' in fails(capsys, train.main, *tiny, '--overwrite=true', f'--out_dir={out}')
+            assert snapshot(out) == before
+
+
+@pytest.mark.parametrize('init_from', ['{}', '{}/best.safetensors', '{}/../link'])
+def test_a_run_is_not_replaced_by_the_one_that_starts_from_it(init_from, text_run, tiny, tmp_path, capsys):
+    out = shutil.copytree(text_run, tmp_path / 'run')
+    (tmp_path / 'link').symlink_to(out)
+    before = snapshot(out)
+    words = [*tiny, f'--init_from={init_from.format(out)}', '--overwrite=true', f'--out_dir={out}']
+    assert str(out) in fails(capsys, train.main, *words) and snapshot(out) == before
+
+
+# ---- weights that are of no use
+
+
+@pytest.mark.parametrize('how', ['a signal', 'a timed save'])
+@pytest.mark.parametrize('kind', ['text', 'pictures'])
+def test_a_step_that_blows_up_does_not_replace_the_checkpoint(how, kind, whole, tmp_path, capsys, monkeypatch):
+    """Its loss was good, its weights are not, and no validation has seen them."""
+    out = shutil.copytree(whole(kind), tmp_path / 'run')
+    before = trained.read_last(out)
+    words = ['--init_from=resume', f'--out_dir={out}', '--max_iters=60', '--eval_interval=50', '--schedule=constant',
+             '--learning_rate=1e30', '--muon_lr=1e30']
+    if how == 'a signal':
+        before_step(monkeypatch, 0, lambda: signal.raise_signal(signal.SIGTERM))
+    else:
+        words += ['--checkpoint_minutes=1e-9']
+    assert 'not finite' in fails(capsys, train.main, *words)
+    after = trained.read_last(out)
+    assert after['step'] == 6 and equal(after['weights'], before['weights'])
+
+
+BAD = [lambda t: t.fill_(torch.nan), lambda t: t.flatten()[:1].fill_(torch.inf), lambda t: t.long(), lambda t: t > 0,
+       lambda t: t.cfloat()]
+
+
+@pytest.mark.parametrize('number', range(len(BAD)))
+def test_weights_that_are_no_finite_numbers_are_refused(number, their_file, tmp_path, capsys):
+    def bad(tensors, name):
+        changed = BAD[number](tensors[name])
+        return tensors | ({name: changed} if changed.shape == tensors[name].shape else {})
+
+    model = text_network('aot', vocab_size=256)
+    out = save_run(tmp_path / 'run', model, BYTES)
+    held = bad(checkpoint.weights_of(model), 'layers.1.attn.W.weight')
+    about = {'format': 'pt', 'step': '0', 'sha256': checkpoint.digest(held, 0)}
+    save_file(held, out / 'best.safetensors', about)
+    for main, words in (scores.main, []), (sample.main, ['--start=a']), (train.main, [f'--init_from={out}']):
+        words += [] if main is train.main else [f'--ckpt={out}']
+        words += ['--dataset=x', f'--out_dir={tmp_path}/o', f'--data_dir={tmp_path}'] if main is train.main else []
+        if main is train.main:
+            (tmp_path / 'b.txt').write_text(TEXT[:2000])
+            text.main([f'{tmp_path}/b.txt', '--out', f'{tmp_path}/x'])
+            capsys.readouterr()
+        assert 'layers.1.attn.W' in fails(capsys, main, *words)
+
+    theirs = bad(torch.load(their_file[0]), 'transformer.layers.0.1.fn.weight')
+    torch.save(theirs, their_file[0])
+    assert 'ista' in fails(capsys, official_weights.main, *their_file, f'--out_dir={tmp_path}/o')
+    assert not (tmp_path / 'o').exists()
+
+
+def test_a_mask_of_a_network_of_ones_own_may_be_infinite():
+    class Masked(AoT):
+        def __init__(self, config):
+            super().__init__(config)
+            self.register_buffer('mask', torch.full((4, 4), -torch.inf).triu(1))
+            self.register_buffer('order', torch.arange(4))
+
+    model = Masked(AoTConfig(n_layer=1, n_head=2, n_embd=8, block_size=4, vocab_size=5))
+    trained.check_numbers(model, checkpoint.weights_of(model))
+
+
+@pytest.mark.parametrize('steps, said', [(0, False), (6, True)])
+def test_weights_of_step_0_are_named_such_by_who_looks_at_them(steps, said, tiny, bytes_data, tmp_path, capsys):
+    """But not where no step was wanted, nor where training has helped."""
+    go(*tiny, f'--max_iters={steps}', '--optimizer=adamw', '--learning_rate=1e-25', '--min_lr=0', f'--out_dir={tmp_path}/a')
+    capsys.readouterr()
+    for main, *words in ((scores.main, f'--data_dir={bytes_data}'), (sample.main, '--max_new_tokens=2'),
+                         (analyze, 'layers', f'--data_dir={bytes_data}', f'--out={tmp_path}/l.png', '--num_samples=2')):
+        if main is analyze:
+            main([words[0], f'--ckpt={tmp_path}/a', *words[1:]])
+        else:
+            main([f'--ckpt={tmp_path}/a', *words])
+        out, err = capsys.readouterr()
+        first = (err if main is sample.main else out).splitlines()[0]
+        assert ('the run began' in first) == said, (out, err)
+
+
+# ---- files that are not what they seem
+
+
+@pytest.mark.parametrize('encoding', ['utf-16', 'utf-16-le', 'utf-16-be', 'utf-32'])
+def test_text_in_another_encoding_is_the_same_text(encoding, book, tmp_path):
+    marks = {'utf-16-le': b'\xff\xfe', 'utf-16-be': b'\xfe\xff'}
+    (tmp_path / 'other.txt').write_bytes(marks.get(encoding, b'') + book.read_text().encode(encoding))
+    for name in 'book', 'other':
+        text.main([f'{tmp_path}/{name}.txt', '--out', f'{tmp_path}/{name}'])
+    assert (tmp_path / 'book' / 'train.npy').read_bytes() == (tmp_path / 'other' / 'train.npy').read_bytes()
+
+
+NO_TEXT = {
+    'picture.jpg': lambda path: Image.effect_noise((40, 40), 50).save(path),
+    'weights.pt': lambda path: torch.save({'a': torch.zeros(100)}, path),
+    'array.txt': lambda path: np.save(path.open('wb'), np.arange(1000)),
+    'no_mark.txt': lambda path: path.write_bytes('no mark says what this is'.encode('utf-16-le')),
+    'random.txt': lambda path: path.write_bytes(np.random.default_rng(0).bytes(2000)),
+}
+
+
+@pytest.mark.parametrize('name', NO_TEXT)
+def test_what_is_no_text_is_refused(name, tmp_path, capsys):
+    NO_TEXT[name](tmp_path / name)
+    assert name in fails(capsys, text.main, f'{tmp_path}/{name}', '--out', f'{tmp_path}/d')
+    if not name.endswith('.txt'):
+        assert name in fails(capsys, wikitext.main, '--from', f'{tmp_path}/{name}', '--out', f'{tmp_path}/d')
+    assert not (tmp_path / 'd').exists()
+
+
+def test_a_text_with_a_few_odd_places_is_a_text(tmp_path, capsys):
+    (tmp_path / 'latin.txt').write_bytes(('Der Hund läuft langsam in den Garten, über Land, und das war nicht immer so. ' * 20).encode('latin-1'))
+    text.main([f'{tmp_path}/latin.txt', '--out', f'{tmp_path}/d'])
+    assert '40 places' in capsys.readouterr().out
+
+
+def nanogpt(path, vocab_size):
+    """A checkpoint of nanoGPT with a vocabulary of its own."""
+    torch.manual_seed(0)
+    model = AoT(AoTConfig(n_layer=1, n_head=2, n_embd=16, block_size=32, vocab_size=vocab_size, attn='mhsa', mlp=True))
+    names = {'embed.tok_emb': 'wte', 'embed.pos_emb': 'wpe', 'read.norm': 'ln_f', 'layers.0.norm1': 'h.0.ln_1',
+             'layers.0.attn.QKV': 'h.0.attn.c_attn', 'layers.0.attn.W': 'h.0.attn.c_proj', 'layers.0.norm2': 'h.0.ln_2',
+             'layers.0.mlp.up': 'h.0.mlp.c_fc', 'layers.0.mlp.down': 'h.0.mlp.c_proj'}
+    held = {f'transformer.{theirs}.weight': model.state_dict()[f'{ours}.weight'] for ours, theirs in names.items()}
+    torch.save({'model': held | {'lm_head.weight': held['transformer.wte.weight']}}, path)
+
+
+def test_a_nanogpt_with_its_own_vocabulary_is_not_called_gpt2(book, tmp_path, capsys):
+    text.main([str(book), '--tokenizer', 'chars', '--out', f'{tmp_path}/chars'])
+    letters = files.read_meta(tmp_path / 'chars')['vocab_size']
+    for vocab_size, tokenizer in (256, 'bytes'), (letters, f'{tmp_path}/chars'), (128, f'{tmp_path}/chars'):
+        nanogpt(tmp_path / 'ckpt.pt', vocab_size)
+        words = ['--from', f'{tmp_path}/ckpt.pt', '--n_head=2', '--overwrite', f'--out_dir={tmp_path}/run']
+        assert '--tokenizer' in fails(capsys, gpt2_weights.main, *words)
+        assert f'{tmp_path}/no' in fails(capsys, gpt2_weights.main, *words, '--tokenizer', f'{tmp_path}/no')
+        gpt2_weights.main([*words, '--tokenizer', tokenizer])
+        capsys.readouterr()
+        sample.main([f'--ckpt={tmp_path}/run', '--start=a', '--max_new_tokens=20', '--top_k=0'])
+        assert capsys.readouterr().out.startswith('a')
+
+
+def test_no_picture_is_passed_over_without_a_word(tmp_path, capsys):
+    source = tmp_path / 'in'
+    names = [f'{c}/{name}' for c in ('cat', 'dog') for name in (
+        'a.jpg', 'b.JPEG', 'c.jfif', 'd.ppm', 'e.pgm', 'f.avif', 'more/g.png', 'more/deep/h.webp')]
+    for name in [*names, 'stray.jpg']:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        kind = {'.jfif': 'JPEG', '.pgm': 'PPM'}.get(Path(name).suffix, None)
+        Image.effect_noise((20, 20), 50).convert('RGB').save(source / name, kind)
+    for name in 'cat/IMG_1.HEIC', 'dog/notes.txt', 'dog/.hidden':
+        (source / name).write_bytes(b'something')
+    imagefolder.main([str(source), '--out', f'{tmp_path}/d', '--workers', '0'])
+    out, err = capsys.readouterr()
+    meta = files.read_meta(tmp_path / 'd')
+    assert sum(split['count'] for split in meta['splits'].values()) == len(names) and 'left out 3 ' in err
+    assert all(name in err for name in ('IMG_1.HEIC', 'notes.txt', 'stray.jpg')) and 'hidden' not in err
+
+    run = save_run(tmp_path / 'run', picture_network(), CLASSES)
+    capsys.readouterr()
+    sample.main([f'--ckpt={run}', f'--image={source}/cat'])
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 6 and 'left out 2 ' in err and 'IMG_1.HEIC' in err
+
+
+def test_no_text_is_passed_over_without_a_word(tmp_path, capsys):
+    for name in 'a.txt', 'B.TXT', 'c.md', 'more/D.Txt':
+        (tmp_path / 'in' / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / 'in' / name).write_text(name * 20)
+    text.main([f'{tmp_path}/in', '--out', f'{tmp_path}/d'])
+    out = capsys.readouterr().out
+    assert '3 files' in out and 'left out 1 ' in out
+
+
+# ---- settings that would do nothing
+
+
+def test_settings_that_do_nothing_are_refused(text_run, picture_run, quads, tiny, pictures_data, tmp_path, capsys):
+    data, text_ckpt, picture_ckpt = f'--data_dir={pictures_data}', f'--ckpt={text_run}', f'--ckpt={picture_run}'
+    out = f'--out_dir={tmp_path}/o'
+    for main, word, *words in (
+            (scores.main, '--eval_crop=0.5', picture_ckpt, data, '--eval_view=squash'),
+            (scores.main, '--train_share=0.5', picture_ckpt, data), (scores.main, '--layer=1', picture_ckpt, data),
+            (scores.main, '--seed=3', picture_ckpt, data), (scores.main, '--workers=2', text_ckpt),
+            (sample.main, '--start=x', text_ckpt, '--interactive'), (sample.main, '--top_k=3', picture_ckpt, '--image=x'),
+            (train.main, '--weight_decay_end=0.4', *tiny, '--optimizer=adam', out),
+            (train.main, '--eval_crop=0.5', *quads, '--eval_view=squash', out)):
+        assert word[2:].split('=')[0] in fails(capsys, main, *words, word)
+    assert not (tmp_path / 'o').exists()
