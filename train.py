@@ -109,7 +109,8 @@ ADVICE = ('give a lower --learning_rate; --init_from=resume goes on from the las
 def main(argv):  # noqa: C901 (long, because the loop stands in it whole)
     """Returns the exit code: 128 + the signal's number after a signal, else None."""
     if '--help' in argv or '-h' in argv:
-        print(start.help_for(argv, __doc__, TrainConfig, AugmentConfig))
+        from engine.help import help_for
+        print(help_for(argv, __doc__, TrainConfig, AugmentConfig))
         return None
 
     # ---- settings

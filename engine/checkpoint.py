@@ -39,12 +39,11 @@ FILES = ('config.json', 'log.jsonl', 'last.pt', 'best.safetensors', 'curve.png',
 def write_file(path, write, mode='w'):
     """Call write(file) on a new file, then rename it to path: a crash or a full disk leaves the old
     file whole. Raises Mistake if it cannot be written."""
-    rename(write_new(path, write, mode), path)
+    os.replace(write_new(path, write, mode), path)
 
 
 def write_new(path, write, mode='w'):
-    """The first half of write_file: the new file, which the caller gives to `rename`. Returns its
-    path."""
+    """The first half of write_file: the new file, which the caller renames. Returns its path."""
     path = Path(path)
     if path.exists() and not path.is_file():  # /dev/null must stay what it is
         raise Mistake(f'{path} is no file; name another place')
@@ -60,21 +59,9 @@ def write_new(path, write, mode='w'):
     except (OSError, RuntimeError) as e:  # torch.save raises the latter where a disk is full
         with contextlib.suppress(OSError):  # there is none, or the file system is read-only
             os.unlink(new)
-        raise not_written(path, e) from None
+        raise Mistake(f'could not write {path} ({e}); make room, or name another place; a run goes '
+                      'on with --init_from=resume') from None
     return new
-
-
-def rename(new, path):
-    """The second half of write_file."""
-    try:
-        os.replace(new, path)
-    except OSError as e:
-        raise not_written(path, e) from None
-
-
-def not_written(path, e):
-    return Mistake(f'could not write {path} ({e}); make room, or name another place; a run goes on '
-                   'with --init_from=resume')
 
 
 def run_directory(path):
@@ -173,7 +160,7 @@ class RunDirectory:
         self.log_file.truncate(size_at_step)
         if not resumed:
             remove_run(self.out)
-        rename(new_config, config_path)
+        os.replace(new_config, config_path)
 
         if c.wandb_log:
             name = c.wandb_run_name or c.out_dir
@@ -206,7 +193,7 @@ class RunDirectory:
         """Write NAME.safetensors."""
         if is_main():
             path = self.out / f'{name}.safetensors'
-            rename(write_new_weights(path, on_cpu(weights_of(model)), step), path)
+            os.replace(write_new_weights(path, on_cpu(weights_of(model)), step), path)
 
     def save_last(self, model, average, optimizers, scaler, step, best_error, seconds):
         """Write last.pt, from which `restore` in trained.py goes on."""

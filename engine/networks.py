@@ -123,19 +123,6 @@ def size(model):
     return sum(t.numel() for t in model.parameters() if t.requires_grad)
 
 
-def check_numbers(model, weights):
-    """Raises Mistake if one of the weights, {name: tensor}, is NaN or infinite, or has integers
-    where the model computes with floats. Buffers may be infinite, as some masks are."""
-    parameters = dict(model.named_parameters())
-    wanted = model.state_dict()
-    for name, tensor in weights.items():
-        same_kind = tensor.dtype.is_floating_point == wanted[name].dtype.is_floating_point
-        is_infinite = name in parameters and tensor.isinf().any()
-        if not same_kind or is_infinite or tensor.isnan().any():
-            raise Mistake(f'the weights are of no use: {name} has numbers that are not finite, or '
-                          f'are of type {tensor.dtype}; get others')
-
-
 def as_pair(size):
     """(height, width) of a size that is an int or such a pair."""
     return (size, size) if isinstance(size, int) else size

@@ -16,8 +16,9 @@ import re
 import torch
 from safetensors.torch import load_file
 
-from engine.networks import check_numbers, config_from
+from engine.networks import config_from
 from engine.settings import Mistake, reading, show
+from engine.trained import check_numbers
 
 # {setting: our name of the tensor that has this length}
 LENGTHS = {

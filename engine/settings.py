@@ -219,31 +219,6 @@ def show(value):
     return str(value)
 
 
-def meanings(cls):
-    """{field name: the comment beside it} of a dataclass, read from its source."""
-    comments = {}
-    # such as `    n_layer: int = 12   # how many layers`, with two spaces before the #
-    for parent in reversed(cls.__mro__):  # the class itself comes last
-        if dataclasses.is_dataclass(parent):
-            source = inspect.getsource(parent)
-            comments.update(re.findall(r'^    (\w+): [\w| ]+ = .*?  # (.*)$', source, re.M))
-    return comments
-
-
-def help_text(usage, *classes, **values):
-    """Every setting of the dataclasses with its meaning, and its default or the one of `values`."""
-    lines = [usage.strip()]
-    for cls in classes:
-        lines += ['', f'{cls.__name__} ({Path(inspect.getfile(cls)).name})']
-        comments = meanings(cls)
-        for f in dataclasses.fields(cls):
-            value = show(values.get(f.name, f.default))
-            setting = f'--{f.name}={value}'
-            comment = comments.get(f.name, '')
-            lines.append(f'  {setting:<38} {comment}'.rstrip())
-    return '\n'.join(lines)
-
-
 def quoted(path):
     """A path as one types it in the shell of this system."""
     return subprocess.list2cmdline([path]) if os.name == 'nt' else shlex.quote(path)
@@ -327,6 +302,7 @@ def run(main, doc, *classes):
     dataclasses."""
     with one_line_errors():
         if '--help' in sys.argv or '-h' in sys.argv:
+            from engine.help import help_text
             print(help_text(doc, *classes))
             return
         main(sys.argv[1:])

@@ -113,25 +113,6 @@ def build_network(request, meta, folder):
     return speed_up(Network(config))
 
 
-def help_for(argv, doc, TrainConfig, AugmentConfig):
-    """Every setting. Of the run that a command line asks for, the values that it would have; of
-    other networks, their defaults."""
-    words = [word for word in argv if word not in ('--help', '-h')]
-    request = read(words, TrainConfig, AugmentConfig)
-    values = vars(request.config) | vars(request.augment) | request.network
-    model = request.config.model
-    command = ' '.join(['python train.py', *words])
-    usage = f'{doc}\nBelow are the values of `{command}`.'
-    NetworkConfig = networks.network(model)[1]
-    parts = [settings.help_text(usage, TrainConfig, AugmentConfig, NetworkConfig, **values)]
-    parts.append('\nOther networks, and their defaults:')
-    for name in networks.names():
-        if name != model:
-            Config = networks.network(name)[1]
-            parts.append(settings.help_text('', Config).lstrip('\n'))
-    return '\n'.join(parts)
-
-
 # ---- checks -------------------------------------------------------------------------------------
 
 def check_config(c):

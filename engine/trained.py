@@ -4,6 +4,7 @@ A trained network is a dict, `run`: config.json of its run directory, and its `w
 """
 import dataclasses
 import json
+import os
 import typing
 import zipfile
 from pathlib import Path
@@ -12,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from safetensors import safe_open
 
-from engine.checkpoint import (check_new, digest, locked_log, on_cpu, remove_run, rename,
-                               run_directory, weights_of, write_new, write_new_weights)
+from engine.checkpoint import (check_new, digest, locked_log, on_cpu, remove_run, run_directory,
+                               weights_of, write_new, write_new_weights)
 from engine.distributed import print_main
 from engine.fast import speed_up
-from engine.networks import SIDES, check_numbers, config_from, grid, network, size
+from engine.networks import SIDES, config_from, grid, network, size
 from engine.settings import (EXPECTED, SIZE, Mistake, Requested, cast, check, collect, filled,
                              reading, show)
 
@@ -75,12 +76,12 @@ def write_run(out_dir, model, settings, data, overwrite=False):
         try:
             new_weights = write_new_weights(out / 'best.safetensors', on_cpu(weights_of(model)), 0)
         except Mistake:
-            Path(new_config).unlink()
+            os.unlink(new_config)
             raise
         log_file.truncate(0)
         remove_run(out)
-        rename(new_config, out / 'config.json')
-        rename(new_weights, out / 'best.safetensors')
+        os.replace(new_config, out / 'config.json')
+        os.replace(new_weights, out / 'best.safetensors')
 
 
 def read_config(out_dir):
@@ -352,6 +353,19 @@ def check_fits(weights, wanted, changes):
     changed = ', '.join(f'{name}={show(value)}' for name, value in changes.items())
     raise Mistake(f'the weights do not fit {changed} ({min(wrong)} differs); type only '
                   'settings that agree with config.json of their run')
+
+
+def check_numbers(model, weights):
+    """Raises Mistake if one of the weights, {name: tensor}, is NaN or infinite, or has integers
+    where the model computes with floats. Buffers may be infinite, as some masks are."""
+    parameters = dict(model.named_parameters())
+    wanted = model.state_dict()
+    for name, tensor in weights.items():
+        same_kind = tensor.dtype.is_floating_point == wanted[name].dtype.is_floating_point
+        is_infinite = name in parameters and tensor.isinf().any()
+        if not same_kind or is_infinite or tensor.isnan().any():
+            raise Mistake(f'the weights are of no use: {name} has numbers that are not finite, or '
+                          f'are of type {tensor.dtype}; get others')
 
 
 # ---- networks and datasets ----------------------------------------------------------------------

@@ -1,5 +1,4 @@
-"""Text: one split of a prepared dataset, as sequences; and with hidden tokens, as for BERT (Devlin
-et al. 2019).
+"""Text: one split of a prepared dataset, as sequences.
 
 No batch depends on a hidden random stream. It is a function of (seed, step), so a resumed run sees
 what an uninterrupted one sees, on any number of processes.
@@ -11,11 +10,6 @@ import torch
 
 from engine.settings import Mistake
 from tasks.files import open_array, split_meta
-
-# BERT's shares
-CHOSEN = 0.15   # of the tokens: those to be predicted
-MASKED = 0.8    # of the chosen: replaced by [MASK]
-RANDOM = 0.1    # of the chosen: replaced by a random token; the others stay
 
 
 class TextSplit:
@@ -73,35 +67,3 @@ class TextSplit:
             counted = torch.from_numpy(self.counted[places[:, 1:]])
             y[~counted] = -1
         return x, y
-
-
-# ---- hidden tokens ------------------------------------------------------------------------------
-
-class MaskedTextSplit(TextSplit):
-    """One split of a text dataset with tokens to fill in, as in BERT: 15% of the tokens are
-    chosen, at least one in each sequence. Of these, 80% become [MASK], whose id is the first after
-    the tokenizer's, 10% a random token, and 10% stay. x is the text that remains; y holds the
-    chosen tokens, and -1 elsewhere."""
-
-    def sequences(self, starts, key=None):
-        tokens, _ = super().sequences(starts)
-        draws = torch.from_numpy(self.draws(starts, key))
-        chance = draws[:, 0]  # the smallest are hidden
-        which = draws[:, 1]   # the random token that may stand there
-        # the smallest of a sequence becomes 0, so that one token at least is chosen
-        chance = chance.scatter(1, chance.argmin(1, keepdim=True), 0.0)
-        # chance below 0.12: [MASK]; to 0.135: a random token; to 0.15: chosen, but it stays
-        random_tokens = (which * self.vocab_size).long()
-        x = torch.where(chance < CHOSEN * (MASKED + RANDOM), random_tokens, tokens)
-        x = torch.where(chance < CHOSEN * MASKED, self.vocab_size, x)
-        y = torch.where(chance < CHOSEN, tokens, -1)
-        return x, y
-
-    def draws(self, starts, key):
-        """Two random numbers for each token, (len(starts), 2, block_size). In validation, without
-        a key, they depend on the place in the split, so what is hidden never changes."""
-        shape = (2, self.block_size)
-        if key is not None:
-            return np.random.default_rng(key).random((len(starts), *shape))
-        return np.array([np.random.default_rng((start, 6)).random(shape)
-                         for start in starts.tolist()])

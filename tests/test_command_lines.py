@@ -78,7 +78,7 @@ REFUSED = {  # words, joined by + where it takes several; the line names the las
                    '--objective=simdino+--c=-1',
     'sample': '--start=FILE:nowhere.txt --start=FILE:binary.py --stop=more --ckpt=nowhere --temperature=nan --top_p=0 '
               '--top_k=-1 --image=a.png --num_samples=0 --seed=-1 --max_new_token=3 --out=x.png '
-              '--ckpt=functions(eval.py) --ckpt=masked(--image)',
+              '--ckpt=functions(eval.py) --ckpt=masked(--max_new_tokens)',
     'sample gaps': '--start=the([MASK]) --start=aaaaaaaaaaaaaaaa[MASK](block_size) --image=folder',
     'sample pictures': '--out=x.what --out=no/x.png --out=there.png --interactive=true --mask_ratio=0.5 --start=a '
                        '--image=nowhere.png --image=file --image=inputs/data/text --ckpt=letters(--image)',

@@ -4,7 +4,7 @@ import dataclasses
 import pytest
 
 import train
-from engine import networks, settings
+from engine import help, networks, settings
 from sample import SampleConfig
 from tasks.augment import AugmentConfig
 
@@ -58,7 +58,7 @@ def test_mistakes_in_a_file(text, name, tmp_path):
 
 def test_help_lists_every_setting_with_its_meaning(capsys):
     train.main(['--help'])
-    said = capsys.readouterr().out + settings.help_text('', SampleConfig)
+    said = capsys.readouterr().out + help.help_text('', SampleConfig)
     lines = [line.split() for line in said.splitlines() if line.startswith('  --')]
     assert all(len(words) > 1 for words in lines)
     names = {words[0].partition('=')[0].strip('-') for words in lines}

@@ -11,7 +11,7 @@ import sample
 from engine.networks import network
 from engine.trained import load_model, open_run
 from model_aot import AoT
-from prepare import crate_alpha_weights, crate_lm_weights, gpt2_weights, official_weights
+from prepare import crate_alpha_weights, crate_lm_weights, gpt2_weights, official_weights, text
 from tasks import imagenet
 
 SMALL = dict(n_layer=2, n_head=3, n_embd=24)
@@ -148,7 +148,11 @@ def test_a_download_of_gpt2_has_the_published_checksum(serve, tmp_path):
 
 def test_gpt2(tmp_path):
     save_file(GPT2, tmp_path / 'w.safetensors', {'format': 'pt'})
-    gpt2_weights.main(['--from', f'{tmp_path}/w.safetensors', '--n_head=4', f'--out_dir={tmp_path}/gpt2'])
+    letters = ''.join(map(chr, range(32, 97))) * 20  # as many as the file has tokens
+    (tmp_path / 'letters.txt').write_text(letters)
+    text.main([f'{tmp_path}/letters.txt', '--tokenizer=chars', '--out', f'{tmp_path}/letters'])
+    gpt2_weights.main(['--from', f'{tmp_path}/w.safetensors', '--n_head=4', f'--tokenizer={tmp_path}/letters',
+                       f'--out_dir={tmp_path}/gpt2'])
     run = open_run(tmp_path / 'gpt2')
     assert run['network']['gelu'] == 'tanh' and run['settings']['learning_rate'] == 3e-5
     assert equal(load_model(run).state_dict(), AoT.from_gpt2(GPT2, n_head=4).state_dict())

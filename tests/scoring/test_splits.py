@@ -14,7 +14,7 @@ from tasks import AugmentConfig
 from tasks.pictures import ImageSplit
 from tasks.task_masked_image import Reconstruction
 from tasks.task_masked_text import HiddenTokens
-from tasks.text import MaskedTextSplit
+from tasks.task_masked_text import MaskedTextSplit
 from train import TrainConfig, sum_metrics
 
 

@@ -18,7 +18,8 @@ from tasks.task_masked_image import Reconstruction
 from tasks.task_masked_text import HiddenTokens
 from tasks.task_text import NextToken
 from tasks.task_views import Distillation
-from tasks.text import MaskedTextSplit, TextSplit
+from tasks.task_masked_text import MaskedTextSplit
+from tasks.text import TextSplit
 from train import TrainConfig
 
 

@@ -15,7 +15,8 @@ import train
 from engine.settings import Mistake
 from engine.trained import load_model, open_run
 from tasks.task_text import NextToken
-from tasks.text import MaskedTextSplit, TextSplit
+from tasks.task_masked_text import MaskedTextSplit
+from tasks.text import TextSplit
 from tasks.tokenizer import Tokenizer
 
 

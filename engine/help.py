@@ -1,0 +1,52 @@
+"""What --help prints."""
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+
+from engine import networks, start
+from engine.settings import show
+
+
+def help_for(argv, doc, TrainConfig, AugmentConfig):
+    """Every setting. Of the run that a command line asks for, the values that it would have; of
+    other networks, their defaults."""
+    words = [word for word in argv if word not in ('--help', '-h')]
+    request = start.read(words, TrainConfig, AugmentConfig)
+    values = vars(request.config) | vars(request.augment) | request.network
+    model = request.config.model
+    command = ' '.join(['python train.py', *words])
+    usage = f'{doc}\nBelow are the values of `{command}`.'
+    NetworkConfig = networks.network(model)[1]
+    parts = [help_text(usage, TrainConfig, AugmentConfig, NetworkConfig, **values)]
+    parts.append('\nOther networks, and their defaults:')
+    for name in networks.names():
+        if name != model:
+            Config = networks.network(name)[1]
+            parts.append(help_text('', Config).lstrip('\n'))
+    return '\n'.join(parts)
+
+
+def meanings(cls):
+    """{field name: the comment beside it} of a dataclass, read from its source."""
+    comments = {}
+    # such as `    n_layer: int = 12   # how many layers`, with two spaces before the #
+    for parent in reversed(cls.__mro__):  # the class itself comes last
+        if dataclasses.is_dataclass(parent):
+            source = inspect.getsource(parent)
+            comments.update(re.findall(r'^    (\w+): [\w| ]+ = .*?  # (.*)$', source, re.M))
+    return comments
+
+
+def help_text(usage, *classes, **values):
+    """Every setting of the dataclasses with its meaning, and its default or the one of `values`."""
+    lines = [usage.strip()]
+    for cls in classes:
+        lines += ['', f'{cls.__name__} ({Path(inspect.getfile(cls)).name})']
+        comments = meanings(cls)
+        for f in dataclasses.fields(cls):
+            value = show(values.get(f.name, f.default))
+            setting = f'--{f.name}={value}'
+            comment = comments.get(f.name, '')
+            lines.append(f'  {setting:<38} {comment}'.rstrip())
+    return '\n'.join(lines)
