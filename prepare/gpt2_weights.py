@@ -3,14 +3,16 @@
     python prepare/gpt2_weights.py                       # 124M parameters, 550 MB; writes out/gpt2
     python prepare/gpt2_weights.py --size gpt2-xl        # or gpt2-medium, gpt2-large
     python prepare/gpt2_weights.py --from FILE           # your model.safetensors, no download
+    python prepare/gpt2_weights.py --from ckpt.pt --n_head 6 --tokenizer data/shakespeare_char --out_dir out/nano
     python eval.py --ckpt=out/gpt2 --benchmarks=all
     python train.py --init_from=out/gpt2 --dataset=shakespeare
 
 The weights are from huggingface.co. Their GELU is the tanh approximation with which OpenAI trained
-it (gelu='tanh').
+it (gelu='tanh'). A ckpt.pt of nanoGPT is read too. If its tokens are not GPT-2's, prepare the same
+text here and give that folder as --tokenizer; nanoGPT's characters are in the same order.
 
 Expect 124,439,808 parameters; 354,823,168, 774,030,080 and 1,557,611,200 for the larger sizes.
-"""
+"""  # noqa: E501 (--help shows it)
 from lib.inputs import choice, local, local_or_fetch, option, run
 from lib.weights import (
     FINE_TUNING, TOKENIZER, read_weights, save_run, text_data, weight_arguments)
