@@ -139,7 +139,7 @@ def main(argv):  # noqa: C901 (long, because the loop stands in it whole)
     task = tasks.choose(c, request.augment, folder, model, device)
     epochs_to_steps(c, task)  # only now the length of the dataset is known
 
-    # one network, four names:
+    # four names, for the network and its average:
     #   model       what the optimizers change, and what last.pt holds
     #   average     a copy that keeps the running mean of the weights of model, or None
     #   eval_model  what is validated, and saved as the best: the average, or model if there is none
@@ -376,7 +376,8 @@ def training_loss(network, x, y):
 
 
 def forward(network, x, y):
-    """(out, loss, extras) of a network, which returns that or (out, loss) alone."""
+    """(out, loss, extras) of a network, which returns that or (out, loss) alone. The loss of a
+    batch without targets is 0."""
     returned = network(x, y)
     extras = {}
     if len(returned) == 3:
@@ -474,7 +475,8 @@ def sum_metrics(model, task, device, batches, signals=()):
 # ---- schedules ----------------------------------------------------------------------------------
 
 def learning_rate_factor(c, step):
-    """The share of the peak learning rate at a step: a linear warm-up, then down to min_lr."""
+    """The share of the peak learning rate at a step: a linear warm-up, then what the schedule says,
+    down to min_lr or constant."""
     if step < c.warmup_iters:
         return (step + 1) / (c.warmup_iters + 1)
     if c.schedule == 'constant':

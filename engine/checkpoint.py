@@ -170,7 +170,8 @@ class RunDirectory:
             self.tensorboard = SummaryWriter(self.out, purge_step=step if resumed else None)
 
     def log(self, step, split, numbers, lr, seen, seconds):
-        """A line of log.jsonl. seen: tokens or pictures so far; seconds: of training."""
+        """Write a line of log.jsonl, and its numbers to W&B and TensorBoard if they are used. seen:
+        tokens or pictures so far; seconds: of training."""
         if not is_main():
             return
         numbers = {**numbers, 'lr': lr, 'seen': seen, 'seconds': round(seconds, 3)}

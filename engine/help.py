@@ -9,8 +9,8 @@ from engine.settings import show
 
 
 def help_for(argv, doc, TrainConfig, AugmentConfig):
-    """Every setting. Of the run that a command line asks for, the values that it would have; of
-    other networks, their defaults."""
+    """A line for each setting. For the run that the command line asks for, it shows the values that
+    the run would have; for other networks, their defaults."""
     words = [word for word in argv if word not in ('--help', '-h')]
     request = start.read(words, TrainConfig, AugmentConfig)
     values = vars(request.config) | vars(request.augment) | request.network

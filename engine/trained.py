@@ -36,27 +36,30 @@ UNTRAINED = ('these are the weights with which the run began, because no later v
 
 # ---- run directories ----------------------------------------------------------------------------
 
-def open_run(path, name=''):
+def open_run(path, wanted_model=''):
     """A trained network: config.json of its run directory (dict), and its `weights` and `step`.
-    path: the directory, for its best.safetensors, or another file of weights in it. From a masked
-    autoencoder, `name` may be the classifier that can start from its encoder."""
+    path: the directory, for its best.safetensors, or another file of weights in it. wanted_model:
+    '' for any; from a masked autoencoder, it may be the classifier that can start from its
+    encoder."""
     folder = run_directory(path)
     run = read_config(folder)
-    weights_file = folder / 'best.safetensors' if folder == Path(path) else path
+    weights_file = path
+    if folder == Path(path):
+        weights_file = folder / 'best.safetensors'
     run['weights'], run['step'] = read_weights(weights_file)
     Network = network(run['model'])[0]
     if hasattr(Network, 'opened'):
         run = Network.opened(run)  # the run of a network inside this one, such as a teacher
-    if name in ('', run['model']):
+    if wanted_model in ('', run['model']):
         return run
 
-    Network = network(run['model'])[0]
-    possible = run['model']
+    Network = network(run['model'])[0]  # `opened` may have put another one in its place
+    startable = run['model']
     if hasattr(Network, 'classifier'):
-        possible = Network.classifier[0]
-    if possible != name:
-        raise Mistake(f'from {path}, which holds model={run["model"]}, only model={possible} can '
-                      f'start; give --model={possible}')
+        startable = Network.classifier[0]
+    if startable != wanted_model:
+        raise Mistake(f'from {path}, which holds model={run["model"]}, only model={startable} can '
+                      f'start; give --model={startable}')
     return as_classifier(run)
 
 
@@ -132,7 +135,7 @@ def check_types(network_settings, Config):
 
 
 def with_tuples(values):
-    """A dict in which pairs of numbers, such as height and width, are tuples again. JSON knows
+    """A dict in which lists of whole numbers, such as (height, width), are tuples again. JSON knows
     lists alone."""
     for name, value in values.items():
         if isinstance(value, list) and value and all(type(n) is int for n in value):
@@ -158,34 +161,37 @@ def as_classifier(run):
     """A masked autoencoder as the classifier that can start from its encoder: patch map, class
     token, positions (trained from now on), layers and final LayerNorm. `fitted` adds the head that
     it lacks."""
-    # of a masked autoencoder: the network that classifies with its encoder, and settings that this
-    # one must have
-    name, changes = network(run['model'])[0].classifier
-    Network, Config = network(name)
+    # a masked autoencoder names the network that classifies with its encoder, and the settings that
+    # this network must have
+    Autoencoder, _ = network(run['model'])
+    model_name, required = Autoencoder.classifier
+    Classifier, Config = network(model_name)
     fields = {f.name for f in dataclasses.fields(Config)}
     network_settings = {k: v for k, v in run['network'].items() if k in fields}
-    network_settings.update(changes)
+    network_settings.update(required)
     with torch.device('meta'):  # takes no memory
-        wanted = Network(Config(**network_settings)).state_dict()
+        wanted = Classifier(Config(**network_settings)).state_dict()
 
     weights = {}
-    for key, value in run['weights'].items():
-        if key.startswith('norm.'):
-            key = f'read.{key}'
-        if key not in wanted:
+    for name, value in run['weights'].items():
+        name_there = name
+        if name.startswith('norm.'):
+            name_there = f'read.{name}'  # the final LayerNorm of a classifier is part of its head
+        if name_there not in wanted:
             continue
-        if value.dim() == 4 and wanted[key].dim() == 2:  # a convolution's patch map as a linear one
+        if value.dim() == 4 and wanted[name_there].dim() == 2:
+            # the patch map is a convolution there and a linear map here
             value = value.permute(0, 2, 3, 1).flatten(1)
-        weights[key] = value
-    return run | {'weights': weights, 'network': network_settings, 'model': name,
+        weights[name_there] = value
+    return run | {'weights': weights, 'network': network_settings, 'model': model_name,
                   'headless': run['model']}
 
 
 # ---- training goes on from one ------------------------------------------------------------------
 
 def settings_to_resume(requested, *classes):
-    """(settings, run) of a run that goes on: its own settings, and what was typed. requested:
-    {name: Requested}; run: config.json and last.pt in one dict."""
+    """(settings, run) of a run that goes on: its own settings, with those in their place that were
+    typed. requested: {name: Requested}; run: config.json and last.pt in one dict."""
     out_dir = str(requested['out_dir'].value)
     run = read_config(out_dir) | read_last(out_dir)
     Config = network(run['model'])[1]
@@ -212,7 +218,8 @@ def settings_to_resume(requested, *classes):
 
 
 def same_value(new, old):
-    """Whether two settings are equal; a side of 32 is a size of 32 x 32."""
+    """Whether two settings are equal. The old one comes from config.json, where the size of a
+    picture is a pair; who types 32 means 32 x 32."""
     return new == old or (new, new) == old
 
 
@@ -259,8 +266,7 @@ def settings_of(run, *classes):
 
 
 def read_last(out_dir):
-    """What save_last wrote. Raises Mistake if there is no such file, or it is damaged or of another
-    version."""
+    """What save_last wrote. Raises Mistake if there is no such file, or if it is damaged."""
     path = Path(out_dir) / 'last.pt'
     advice = f'start from the best weights with --init_from={out_dir} and another --out_dir'
     with reading(f'{path} is missing or damaged', advice):
@@ -271,8 +277,8 @@ def read_last(out_dir):
 
 
 def restore(last, average, optimizers, scaler):
-    """Put the states of last.pt, which any number of processes may have written, into average,
-    optimizers and scaler. Rates and decay stay those of the settings."""
+    """Put the states that last.pt holds into average, optimizers and scaler. Its run may have had
+    another number of processes. Rates and decay stay those of the settings."""
     if last['scaler']:  # else its run was not in float16
         scaler.load_state_dict(last['scaler'])
     if average is not None and last['average']:
@@ -421,9 +427,9 @@ def check_classes(run, classes, where):
     known = run['data']['classes']
     count = run['network'].get('num_classes')
     if count != len(classes) or (known is not None and known != classes):
-        raise Mistake(f'the network knows {count} classes, {where} has {len(classes)} others '
-                      f'({", ".join(classes[:3])} ..); put a new head on it: train.py '
-                      '--init_from=PATH --new_head=true')
+        raise Mistake(f'the network knows {count} classes, {where} has {len(classes)} '
+                      f'({", ".join(classes[:3])} ..), not the same; put a new head on it: '
+                      'train.py --init_from=PATH --new_head=true')
 
 
 # ---- programs that look at a trained network ----------------------------------------------------

@@ -37,6 +37,8 @@ def read_splits(folder):
     splits = {}
     for name in names:
         split = 'val' if name.startswith('val') else name
+        if split in splits:
+            raise Mistake(f'{folder} has two folders for validation; keep one')
         splits[split] = of_folder(folder / name)
     return splits
 
@@ -66,7 +68,8 @@ def files_below(folder):
     for place, subfolders, names in os.walk(folder, followlinks=True):
         # os.walk goes on in those that stay in its list
         subfolders[:] = [name for name in subfolders if not name.startswith('.')]
-        files += [f'{place}/{name}' for name in names]
+        place = os.path.normpath(place)  # './cat' is 'cat', as pathlib writes it
+        files += [os.path.join(place, name) for name in names]
     return sorted(files)
 
 
@@ -82,10 +85,10 @@ def check_classes(splits):
 
 
 def hold_out(pictures, val_share):
-    """Pictures of of_folder -> (train, val), two such lists. val gets a picture of each class that
-    has two."""
+    """Pictures of of_folder -> (train, val), two such lists. val gets the share val_share of each
+    class, and at least one picture; but the only picture of a class stays in train."""
     val = set()
-    for _, of_class in itertools.groupby(pictures, class_of):
+    for _, of_class in itertools.groupby(pictures, class_of):  # of_folder has sorted them by class
         by_hash = sorted(of_class, key=hash_of_name)
         count = max(1, round(val_share * len(by_hash)))
         count = min(count, len(by_hash) - 1)
@@ -118,7 +121,9 @@ def main(argv=None):
         splits['train'], splits['val'] = hold_out(splits['train'], args.val)
     total = sum(len(pictures) for pictures in splits.values())
     save_pack(args.out, splits, total=total, **pack_settings(args))
-    taken = [path for pictures in splits.values() for _, _, path in pictures]
+    taken = []
+    for pictures in splits.values():
+        taken += [path for _, _, path in pictures]
     say_left_out(files_below(args.folder), taken, 'no pictures, or in no class folder')
 
 

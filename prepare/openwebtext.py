@@ -52,7 +52,7 @@ def tokenize(job):
     tokenizer = Tokenizer(kind)
     texts = {split: [] for split in SPLITS}
     unpacked = lzma.open(io.BytesIO(packed))
-    for _, content in tar_files(name, lambda name: name.endswith('.txt'), file=unpacked):
+    for _, content in tar_files(name, lambda name: name.endswith('.txt'), opened=unpacked):
         text = content.decode('utf-8-sig', errors='replace')
         text = re.sub('\n\n\n+', '\n\n', text).strip()
         split = 'val' if held_out(text, val_share) else 'train'

@@ -4,8 +4,9 @@
     python prepare/text.py notes/ --glob '*.md' --tokenizer gpt2 --out data/notes
     python train.py --dataset=book
 
-The files of a folder are joined in the order of their names. The last tenth of the text is held out
-for validation. Bytes that are not UTF-8 are replaced and counted. The whole text is in memory at once.
+The files of a folder are joined in the order of their names; hidden files and folders are ignored.
+The last tenth of the text is held out for validation. Bytes that are not UTF-8 are replaced and
+counted. The whole text is in memory at once.
 """  # noqa: E501 (--help shows it)
 from fnmatch import fnmatch
 from pathlib import Path
@@ -21,10 +22,13 @@ def files_of(path, glob):
         return [path]
     files = []
     left_out = []
+    pattern = f'*/{glob}'.lower()  # the end of a path must match, from some folder on
     for file in sorted(path.rglob('*')):
-        if not file.is_file():
+        name_here = file.relative_to(path).as_posix()
+        is_hidden = f'/{name_here}'.count('/.') > 0
+        if is_hidden or not file.is_file():
             continue
-        if fnmatch(f'/{file.as_posix()}'.lower(), f'*/{glob}'.lower()):
+        if fnmatch(f'/{name_here}'.lower(), pattern):
             files.append(file)
         else:
             left_out.append(file)

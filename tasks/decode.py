@@ -9,7 +9,8 @@ from engine.settings import reading
 
 EXTENSIONS = ('.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.webp', '.bmp', '.gif', '.tif', '.tiff',
               '.ppm', '.pgm', '.pbm', '.pnm', '.avif')
-# Others can make Pillow start programs. An old Pillow knows no AVIF, so that is tried last.
+# Others can make Pillow start programs. AVIF comes last, because an old Pillow does not know it and
+# stops there with a KeyError, after it has tried all others.
 FORMATS = ('JPEG', 'PNG', 'WEBP', 'BMP', 'GIF', 'TIFF', 'PPM', 'AVIF')
 
 

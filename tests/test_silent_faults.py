@@ -404,7 +404,7 @@ def test_a_nanogpt_with_its_own_vocabulary_is_not_called_gpt2(book, tmp_path, ca
         assert capsys.readouterr().out.startswith('a')
 
 
-def test_no_picture_is_passed_over_without_a_word(tmp_path, capsys):
+def test_no_picture_is_passed_over_without_a_word(tmp_path, capsys, monkeypatch):
     source = tmp_path / 'in'
     names = [f'{c}/{name}' for c in ('cat', 'dog') for name in (
         'a.jpg', 'b.JPEG', 'c.jfif', 'd.ppm', 'e.pgm', 'f.avif', 'more/g.png', 'more/deep/h.webp')]
@@ -414,7 +414,8 @@ def test_no_picture_is_passed_over_without_a_word(tmp_path, capsys):
         Image.effect_noise((20, 20), 50).convert('RGB').save(source / name, kind)
     for name in 'cat/IMG_1.HEIC', 'dog/notes.txt', 'dog/.hidden':
         (source / name).write_bytes(b'something')
-    imagefolder.main([str(source), '--out', f'{tmp_path}/d', '--workers', '0'])
+    monkeypatch.chdir(source)
+    imagefolder.main(['.', '--out', f'{tmp_path}/d', '--workers', '0'])
     out, err = capsys.readouterr()
     meta = files.read_meta(tmp_path / 'd')
     assert sum(split['count'] for split in meta['splits'].values()) == len(names) and 'left out 3 ' in err
@@ -427,8 +428,15 @@ def test_no_picture_is_passed_over_without_a_word(tmp_path, capsys):
     assert len(out.splitlines()) == 6 and 'left out 2 ' in err and 'IMG_1.HEIC' in err
 
 
+def test_two_folders_for_validation_are_refused(tmp_path, capsys):
+    for split in 'train', 'val', 'valid':
+        (tmp_path / split / 'cat').mkdir(parents=True)
+        Image.new('RGB', (9, 9)).save(tmp_path / split / 'cat' / 'a.png')
+    assert 'two folders for validation' in fails(capsys, imagefolder.main, str(tmp_path), '--out', f'{tmp_path}/d')
+
+
 def test_no_text_is_passed_over_without_a_word(tmp_path, capsys):
-    for name in 'a.txt', 'B.TXT', 'c.md', 'more/D.Txt':
+    for name in 'a.txt', 'B.TXT', 'c.md', 'more/D.Txt', '.git/e.txt', '.f.txt':
         (tmp_path / 'in' / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / 'in' / name).write_text(name * 20)
     text.main([f'{tmp_path}/in', '--out', f'{tmp_path}/d'])

@@ -48,11 +48,14 @@ def number(name, help, default, low, high):
     """A number from low to high, of the type of its default."""
     kind = type(default)
 
-    def number(text):  # "invalid number value", says argparse, with the name of this function
-        if not low <= kind(text) <= high:
+    def in_range(text):
+        value = kind(text)
+        if not low <= value <= high:
             raise argparse.ArgumentTypeError(f'{text} must be between {low} and {high}')
-        return kind(text)
-    return option(name, help, type=number, default=default)
+        return value
+
+    in_range.__name__ = 'number'  # argparse says "invalid number value", with this name
+    return option(name, help, type=in_range, default=default)
 
 
 def local(what, **settings):
@@ -94,6 +97,7 @@ def parse(doc, argv, *options):
     `overwrite`. If the default of --out has the word SIZE, the value of --size takes its place.
     Raises Mistake for words that do not fit the options."""
     parser = Parser(description=doc, formatter_class=Help)
+    # the second spelling is train.py's: argparse compares a whole word with names first
     parser.add_argument('--overwrite', '--overwrite=true', action='store_true',
                         help='replace what is there')
     for name, settings in options:
@@ -107,7 +111,7 @@ def parse(doc, argv, *options):
 def claim(args, *folders):
     """Let no other process write these folders before this one has ended; if one is being written,
     wait. Raises Mistake, before any work is done, if a folder may not be written. With --once, the
-    program ends if all datasets are there."""
+    program ends if all datasets are there; if only some of them are, that is a Mistake too."""
     for folder in folders:
         hold(folder)
     prepared = [folder for folder in folders if Path(folder, 'meta.json').exists()]
@@ -222,7 +226,7 @@ def problem_of(path, checksum, read):
         return differs(path, checksum)
     with open(path, 'rb') as f:
         first_bytes = f.read(99)
-    if first_bytes.lstrip().startswith(b'<'):  # no dataset and no weights begin so
+    if first_bytes.lstrip().lower().startswith((b'<!doctype', b'<html')):
         return 'it is a web page, perhaps that of a login'
     if read:
         try:
@@ -249,6 +253,8 @@ def receive(url, part, tag, size_before):
 
     with requests.get(url, stream=True, timeout=PATIENCE, headers=headers) as response:
         content_range = response.headers.get('Content-Range', '')
+        if response.status_code == 416 and content_range == f'bytes */{size_before}':
+            return published_checksum(response)  # an earlier attempt has brought all bytes
         is_partial = response.status_code == 206
         resumes = is_partial and content_range.startswith(f'bytes {size_before}-')
         if response.status_code in (206, 416) and not resumes:  # 416: there are no such bytes
@@ -289,21 +295,24 @@ def published_checksum(response):
 
 # ---- archives -----------------------------------------------------------------------------------
 
-def tar_files(path, wanted, most=MOST_BYTES, file=None):
+def tar_files(path, wanted, most=MOST_BYTES, opened=None):
     """Yield (name, bytes) of each file in a tar archive for which wanted(name) is true, in order.
 
-    The archive may be compressed by gzip. Files NAME.tar inside it are opened too. A file of them
-    is wanted by its name there, and what is yielded is NAME/its name.
-    file: the open archive, if it is inside another one; path is then what messages call it. Raises
-    Mistake for a damaged archive, and for a file that is sparse or too large: `most` bytes if it is
-    wanted, else LARGEST.
+    The archive may be compressed by gzip. An archive NAME.tar inside it is opened too: `wanted`
+    gets the name that a file has inside NAME.tar, and what is yielded is NAME/ and that name.
+    opened: the open archive, if it is inside another one; path is then what messages call it.
+    Raises Mistake for a damaged archive, but not for one that is cut between two of its files; and
+    for a file that is sparse or too large: `most` bytes if it is wanted, else LARGEST.
     """
     with reading(f'{path} is damaged, cut off or no tar archive', 'remove it, and get it again'):
-        if file is None:
-            with open(path, 'rb') as f:
-                is_compressed = f.read(2) == b'\x1f\x8b'  # with which gzip's files begin
-            file = gzip.open(path, 'rb') if is_compressed else open(path, 'rb')
-        with file, tarfile.open(path, 'r|', file, 2 ** 20) as tar:  # a MB at once
+        if opened is None:
+            opened = open(path, 'rb')
+            is_compressed = opened.read(2) == b'\x1f\x8b'  # with which gzip's files begin
+            opened.seek(0)
+            if is_compressed:
+                opened.close()
+                opened = gzip.open(path, 'rb')
+        with opened, tarfile.open(path, 'r|', opened, 2 ** 20) as tar:  # a MB at once
             is_empty = True
             for member in iter(tar.next, None):  # a loop over tar would need the list of members
                 is_empty = False
@@ -321,12 +330,12 @@ def tar_files(path, wanted, most=MOST_BYTES, file=None):
                     archive = tar.extractfile(member)
                     for inner, content in tar_files(f'{path}: {name}', wanted, most, archive):
                         yield f'{name.stem}/{inner}', content
-            if is_empty:  # so is a file of zeros
+            if is_empty:  # tarfile also sees nothing in a file of zeros
                 raise tarfile.ReadError('it holds nothing')
 
 
 def read_tar(path):
-    """Read a tar archive to its end. Raises Mistake if it is damaged."""
+    """Read a tar archive to its end. Raises Mistake if it is damaged, see tar_files."""
     for _ in tar_files(path, lambda name: False):
         pass
 

@@ -41,7 +41,7 @@ def decode(content, name):
             break
     text = content.decode(encoding, errors='replace')
     replaced = text.count('\ufffd')
-    if replaced:  # but for those that were there already
+    if replaced:  # those that were in the file already do not count
         replaced -= content.decode(encoding, errors='ignore').count('\ufffd')
     if replaced + text.count('\0') > 0.1 * len(text):
         raise Mistake(f'{name} is no text in UTF-8; save it as UTF-8, or leave it out')
@@ -52,14 +52,14 @@ def decode(content, name):
 
 # ---- datasets -----------------------------------------------------------------------------------
 
-def write_text(out, tokenizer, texts):
-    """Write a text dataset and print its counts. tokenizer: its name; the alphabet of 'chars' is
-    that of all texts. texts: {split: text}."""
-    alphabet = ''
-    if tokenizer == 'chars':
-        characters = set().union(*texts.values())
-        alphabet = ''.join(sorted(characters))
-    tokenizer = Tokenizer(tokenizer, alphabet)
+def write_text(out, tokenizer_name, texts):
+    """Write a text dataset and print its counts. The alphabet of the tokenizer 'chars' is that of
+    all texts. texts: {split: text}."""
+    characters = set()
+    if tokenizer_name == 'chars':
+        for text in texts.values():
+            characters.update(text)
+    tokenizer = Tokenizer(tokenizer_name, ''.join(sorted(characters)))
     write_tokens(out, tokenizer, encoded(tokenizer, texts))
 
 
@@ -96,7 +96,8 @@ def write_tokens(out, tokenizer, parts, counted=None):
 
 def write_text_meta(out, tokenizer, splits):
     """Write meta.json of a text dataset. splits: {split: {'tokens': how many, 'dtype': their type,
-    'bytes': of UTF-8}}. Raises Mistake for a split of fewer than two tokens."""
+    'bytes': of UTF-8}}, with 'some_counted' where not all count. Raises Mistake for a split of
+    fewer than two tokens."""
     for split, entry in splits.items():
         if entry['tokens'] < 2:
             raise Mistake(f'too little text: {entry["tokens"]} tokens for {split}; give more, or '

@@ -21,7 +21,7 @@ FINE_TUNING = {
     'log_interval': 1,
 }
 
-# the functions below import what imports torch, so that --help is fast
+# the functions below import modules of engine/ themselves: these load torch, and --help would wait
 
 
 def weight_arguments(doc, argv, *options, out_dir=None):

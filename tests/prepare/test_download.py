@@ -39,6 +39,12 @@ def test_downloads_survive_a_bad_network(serve, tmp_path, plan, monkeypatch):
     assert (server.state['resumed'] > 0) == (bool({'drop', 'stall', 'longer'} & {*plan}) and 'no ranges' not in plan)
 
 
+def test_a_download_that_ended_before_it_got_its_name_is_not_fetched_again(serve, tmp_path):
+    server = serve(CONTENT, ['fine', 'gone'])
+    (tmp_path / 'f.part').write_bytes(CONTENT)
+    assert inputs.fetch(server.url, tmp_path / 'f', SHA).read_bytes() == CONTENT
+
+
 @pytest.mark.parametrize('etags', [('"1"', '"2"'), ('W/"1"', '"2"'), ('"1"', '"1"')])
 def test_a_part_of_another_file_is_not_continued(serve, tmp_path, etags):
     """The file changes on the server between two attempts; without a checksum, its ETag tells, unless it is weak."""
