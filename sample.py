@@ -12,7 +12,6 @@
 
 It needs no dataset: config.json holds the tokenizer or the names of the classes.
 """
-import codecs
 import os
 import sys
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from engine.settings import Mistake
 from engine.trained import (UNTRAINED, from_command_line, heading, is_small, is_untrained,
                             load_model)
 from scoring.predictions import likeliest, look_at_pictures
-from tasks.tokenizer import Tokenizer, prompt_of, with_masks
+from tasks.tokenizer import Tokenizer, prompt_of, texts_of, until, with_masks
 
 
 @dataclass
@@ -44,7 +43,7 @@ class SampleConfig:
     temperature: float = 0.8        # below 1 more careful, above 1 more varied; 0: always likeliest
     top_k: int = 200                # sample from the k most likely tokens; 0 from all
     top_p: float = 1.0              # sample from the likeliest tokens that together reach this
-    stop: str = ''                  # end a text at this token, given as text
+    stop: str = ''                  # end a text before this one, such as \n\n or <|endoftext|>
     seed: int = 1337                # of all random choices
     device: str = 'auto'            # cpu, cuda, cuda:1, mps
     dtype: str = 'auto'             # float32, bfloat16, float16; auto: float32 below 50M parameters
@@ -78,9 +77,10 @@ def look_at_text(c, run, model):
         return
 
     prompt_sign = '> ' if sys.stdin.isatty() else ''
+    sys.stdin.reconfigure(errors='surrogateescape')  # so a line that is not UTF-8 is its mistake
     while True:
         try:
-            line = input(prompt_sign)
+            line = input(prompt_sign).removeprefix('\ufeff')  # the mark that Windows pipes first
         except EOFError:
             return
         if not line:
@@ -96,12 +96,8 @@ def continue_text(c, text, tokenizer, model):
     prompt = tokenizer.encode(text)
     if not prompt:
         prompt = [tokenizer.beginning]
-    stop_token = None
-    if c.stop:
-        stop_tokens = tokenizer.encode(prompt_of(c.stop))
-        if len(stop_tokens) > 1:
-            raise Mistake(f'--stop={c.stop} is {len(stop_tokens)} tokens; it must be one')
-        stop_token = stop_tokens[0]
+    stop = prompt_of(c.stop)
+    tokenizer.encode(stop)  # raises Mistake for a text that can never come
 
     device = next(model.parameters()).device
     idx = torch.tensor([prompt], device=device)             # (1, N)
@@ -109,13 +105,11 @@ def continue_text(c, text, tokenizer, model):
         if i > 0:
             print('-' * 40)
         print(text, end='', flush=True)
-        # a character may be several tokens: the decoder waits until it is complete
-        decoder = codecs.getincrementaldecoder('utf-8')('replace')
-        for token in stream(model, idx, c.max_new_tokens, c.temperature, c.top_k or None, c.top_p,
-                            stop_token):
-            new_bytes = tokenizer.decode_bytes(token[0].tolist())       # token: (1, 1)
-            print(decoder.decode(new_bytes), end='', flush=True)
-        print(decoder.decode(b'', final=True))
+        tokens = stream(model, idx, c.max_new_tokens, c.temperature, c.top_k or None, c.top_p)
+        ids = (token.item() for token in tokens)            # token: (1, 1)
+        for new_text in until(stop, texts_of(tokenizer, ids)):
+            print(new_text, end='', flush=True)
+        print()
 
 
 def fill_gaps(c, text, tokenizer, model):

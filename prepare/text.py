@@ -5,14 +5,15 @@
     python train.py --dataset=book
 
 The files of a folder are joined in the order of their names; hidden files and folders are ignored.
-The last tenth of the text is held out for validation. Bytes that are not UTF-8 are replaced and
-counted. The whole text is in memory at once.
+Between two files comes <|endoftext|> with gpt2 tokens, else a new line. The last tenth of the text
+is held out for validation. Bytes that are not UTF-8 are replaced and counted. The files are read
+twice, in pieces, so a text may be larger than memory.
 """  # noqa: E501 (--help shows it)
 from fnmatch import fnmatch
 from pathlib import Path
 
 from lib.inputs import Mistake, arguments, choice, number, option, run
-from lib.texts import decode, write_text
+from lib.texts import write_files
 
 
 def files_of(path, glob):
@@ -53,10 +54,7 @@ def main(argv=None):
         for file in files_of(path, args.glob):
             files[file.resolve()] = file
     print(f'{len(files)} files')
-
-    text = '\n'.join(decode(file.read_bytes(), file) for file in files.values())
-    cut = int(len(text) * (1 - args.val))
-    write_text(args.out, args.tokenizer, {'train': text[:cut], 'val': text[cut:]})
+    write_files(args.out, args.tokenizer, list(files.values()), args.val)
 
 
 if __name__ == '__main__':

@@ -1,7 +1,14 @@
 """Text to token ids and back: bytes, characters, or GPT-2's byte pairs."""
+import codecs
+import re
 from pathlib import Path
 
 from engine.settings import Mistake, reading
+
+# The last place where white space follows what is none. GPT-2 splits a text into words before it
+# merges bytes, and none of its words goes on there. Unicode has rarer white space, about which
+# Python's and tiktoken's regular expressions differ.
+LAST_CUT = re.compile(r'.*\S(?=[ \t\r\n])', re.DOTALL)
 
 
 class Tokenizer:
@@ -36,20 +43,32 @@ class Tokenizer:
             raise Mistake(f"tokenizer '{name}' is unknown; choose bytes, chars or gpt2")
 
     def encode(self, text):
-        """str -> list of ids. If the whole text is <|endoftext|>, GPT-2's is that one token. Raises
-        Mistake for a character that the alphabet lacks."""
+        """str -> list of ids. GPT-2's tokenizer makes one token of <|endoftext|>, wherever it
+        stands. Raises Mistake for a character that the alphabet lacks, or that UTF-8 lacks."""
+        try:
+            content = text.encode()
+        except UnicodeEncodeError as e:  # Python reads bytes that are not UTF-8 as such characters
+            excerpt = text[:e.start + 1][-20:]
+            raise Mistake(f'{excerpt!r} ends with what is not UTF-8; write the text in UTF-8, such '
+                          'as in a file: --start=FILE:prompt.txt') from None
         name = self.spec['name']
         if name == 'bytes':
-            return list(text.encode())
+            return list(content)
         if name == 'gpt2':
-            if text == '<|endoftext|>':
-                return [self.bpe.eot_token]
-            return self.bpe.encode_ordinary(text)
+            return self.bpe.encode(text, allowed_special='all')
         try:
             return [self.ids[character] for character in text]
         except KeyError as e:
             raise Mistake(f'the tokenizer has no character {e}; it knows only '
                           f'{self.spec["alphabet"]!r}') from None
+
+    def last_cut(self, text):
+        """The last place in a text, whatever may follow it, where it can be cut so that the tokens
+        of the two parts are those of the whole; 0 if there is none."""
+        if self.spec['name'] != 'gpt2':
+            return len(text)
+        before = LAST_CUT.match(text)
+        return before.end() if before else 0
 
     def piece(self, i):
         """The bytes of the token with the id i."""
@@ -76,7 +95,33 @@ def prompt_of(start):
         return start.replace('\\n', '\n')
     path = start.removeprefix('FILE:')
     with reading(f'--start={start}: cannot be read as UTF-8 text', 'name another file'):
-        return Path(path).read_text(encoding='utf-8')
+        return Path(path).read_text(encoding='utf-8-sig')
+
+
+def texts_of(tokenizer, tokens):
+    """Yield the text of tokens, an iterable of ids, as they come. A character that is several
+    tokens waits until it is complete."""
+    decoder = codecs.getincrementaldecoder('utf-8')('replace')
+    for token in tokens:
+        yield decoder.decode(tokenizer.decode_bytes([token]))
+    yield decoder.decode(b'', final=True)
+
+
+def until(stop, texts):
+    """Yield texts as they come, up to where the text `stop` begins in them; all of them if it is
+    empty. What may be the beginning of `stop` waits for the next text."""
+    waiting = ''
+    for text in texts:
+        waiting += text
+        if stop and stop in waiting:
+            yield waiting[:waiting.index(stop)]
+            return
+        n_sure = 0
+        while not stop.startswith(waiting[n_sure:]):
+            n_sure += 1
+        yield waiting[:n_sure]
+        waiting = waiting[n_sure:]
+    yield waiting
 
 
 def with_masks(tokenizer, text):
