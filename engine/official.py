@@ -5,13 +5,15 @@ with all tensors in them; where two rows fit a name, the first one counts. * sta
 of a layer. A name that is the same on both sides is left out.
 
 Each from_ function takes a state dict and settings of the network, such as n_head or dropout, and
-reads sizes off the tensors. The state dict may be nested in a checkpoint, under `state_dict` or
-`model`. Its names may begin with `module.`, from data-parallel training, or with `_orig_mod.`, from
-a compiled network. Tensors that are missing, unexpected or of a wrong shape raise a Mistake, which
-names them.
+reads sizes off the tensors. The state dict may be nested in a checkpoint, under `state_dict`,
+`model` or `teacher`. Its names may begin with `module.`, from data-parallel training, or with
+`_orig_mod.`, from a compiled network. Tensors that are missing, unexpected or of a wrong shape
+raise a Mistake, which names them.
 """
 import math
+import pickle
 import re
+import zipfile
 
 import torch
 from safetensors.torch import load_file
@@ -32,24 +34,67 @@ LENGTHS = {
 
 # ---- files and names ----------------------------------------------------------------------------
 
+class LeftOut:
+    """Stands for any object in a checkpoint that is no weight, such as the command line of the
+    training, an argparse.Namespace. It takes what the file gives to the object, and keeps
+    nothing."""
+
+    def __new__(cls, *args):
+        return super().__new__(cls)
+
+    def __init__(self, *args):
+        pass
+
+    def __setstate__(self, state):
+        pass
+
+
+def empty_dict(*args):
+    """Stands for collections.defaultdict: PyTorch puts items into a dict alone."""
+    return {}
+
+
 def read(path):
     """The weights {name: tensor} in a file of torch.save or of safetensors. Raises Mistake if the
-    file is missing or damaged."""
+    file is missing or damaged, or if PyTorch refuses what it holds beside the weights."""
     with reading(f'{path} is damaged or missing, or holds no state dict',
-                 'remove it, and get it again'):
+                 'remove it, and get it again; or, if it is whole, save the weights alone where it '
+                 'was written: torch.save(model.state_dict(), PATH)'):
         if str(path).endswith('.safetensors'):
             content = load_file(path)
         else:
-            content = torch.load(path, map_location='cpu', weights_only=True)
+            content = checkpoint(path)
         return unnested(content)
 
 
+def checkpoint(path):
+    """The content of a file of torch.save. No code of a stranger runs: PyTorch makes tensors and
+    plain values alone, and a LeftOut takes the place of every other object. Raises ValueError with
+    PyTorch's reason if it refuses the file."""
+    foreign = ['argparse.Namespace']
+    if zipfile.is_zipfile(path):  # PyTorch lists the names of no file that is older than its 1.6
+        foreign = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+    stand_ins = {name: LeftOut for name in foreign}
+    stand_ins['collections.defaultdict'] = empty_dict
+    try:
+        with torch.serialization.safe_globals([(make, name) for name, make in stand_ins.items()]):
+            return torch.load(path, map_location='cpu', weights_only=True)
+    except pickle.UnpicklingError as e:
+        # PyTorch's own message says how to load such a file unsafely; its cause is the reason
+        raise ValueError(e.__context__ or e) from None
+
+
 def unnested(state_dict):
-    """{name: tensor} of a state dict, or of a checkpoint with a state dict inside. Prefixes of
-    data-parallel training and of compiled networks are gone. So are the causal masks of language
-    models, because they are no weights."""
-    for nest in ('state_dict', 'model'):
-        state_dict = state_dict.get(nest, state_dict)
+    """{name: tensor} of a state dict, or of a checkpoint with a state dict inside. Of two networks,
+    the student and the teacher of self-distillation, it is the teacher. Prefixes of data-parallel
+    training and of compiled networks are gone. So are the causal masks of language models, because
+    they are no weights. Raises ValueError if something else is where a state dict should be."""
+    for nest in ('state_dict', 'model', 'teacher', 'student'):
+        if isinstance(state_dict, dict):
+            state_dict = state_dict.get(nest, state_dict)
+    if not isinstance(state_dict, dict):
+        what = 'an object' if isinstance(state_dict, LeftOut) else type(state_dict).__name__
+        raise ValueError(f'{what} stands where the weights are looked for')
     tensors = {}
     for name, t in state_dict.items():
         name = re.sub(r'^(module\.|_orig_mod\.)+', '', name)
@@ -57,6 +102,26 @@ def unnested(state_dict):
         if isinstance(t, torch.Tensor) and not is_mask:
             tensors[name] = t
     return tensors
+
+
+def encoder_of(tensors):
+    """(encoder {name: tensor}, other names) of a network that learned without labels.
+    DINO has its encoder under `backbone.`, others have it under `encoder.`, and beside it a
+    projection head. MAE has a decoder, whose names begin so, and its mask token."""
+    prefix = ''
+    for word in ('backbone.', 'encoder.'):
+        if any(name.startswith(word) for name in tensors):
+            prefix = word
+    encoder = {}
+    left_out = []
+    for name, t in tensors.items():
+        own_name = name.removeprefix(prefix)
+        is_of_decoder = own_name.startswith(('decoder', 'mask_token'))
+        if is_of_decoder or not name.startswith(prefix):
+            left_out.append(own_name)
+        else:
+            encoder[own_name] = t
+    return encoder, left_out
 
 
 def rename(tensors, table):
@@ -331,9 +396,21 @@ VIT_MAE = EMBED | BLOCKS | DECODER | {
 
 
 def from_vit(Model, Config, state_dict, **settings):
-    sd = unnested(state_dict)
+    """ViT, or the encoder of MAE or DINO, which is a ViT without a head. It gets a head of
+    zeros."""
+    sd, _ = encoder_of(unnested(state_dict))
     pool = 'mean' if 'fc_norm.weight' in sd else 'cls'
+    if 'norm.weight' in sd and not has_head(sd):
+        d = len(sd['norm.weight'])
+        num_classes = settings.get('num_classes', Config.num_classes)
+        sd['head.weight'] = torch.zeros(num_classes, d)
+        sd['head.bias'] = torch.zeros(num_classes)
     return load(Model, Config, sd, VIT[pool], {'pool': pool} | settings)
+
+
+def has_head(sd):
+    """Whether a file of ViT, unnested, has a classifier."""
+    return any(name.startswith('head.') for name in sd)
 
 
 # ---- GPT-2 --------------------------------------------------------------------------------------
@@ -352,27 +429,92 @@ GPT2 = {
 }
 
 
+# in AoT one matrix U stands where GPT-2 has query, key and value; an MLP may be missing
+AOT = {ours.replace('QKV', 'U'): theirs for ours, theirs in GPT2.items()}
+OPENAI_VOCABULARY = 50257
+
+
+def to_gpt2(model):
+    """The weights of GPT-2 in nanoGPT's names. AoT has the same names, those that it needs: the
+    authors' code, which builds on nanoGPT, is not available to us. Raises Mistake for a network
+    of pictures or functions, for which there are no names but ours."""
+    if model.config.task != 'text':
+        raise Mistake('an AoT of pictures or functions has no names but ours: take '
+                      'model.state_dict()')
+    table = AOT if model.config.attn == 'mssa' else GPT2
+    weights = {}
+    for name, t in give(model, table).items():
+        prefix = '' if name.startswith('lm_head') else 'transformer.'
+        weights[prefix + name] = t
+    return weights
+
+
+def to_hugging_face(model):
+    """The weights of GPT-2 for GPT2LMHeadModel of Hugging Face: nanoGPT's names, matrices of layers
+    transposed, a bias of zeros where the network has none, and the output map left out, because it
+    is the token embedding. A vocabulary that was rounded up to 50,304 is cut to OpenAI's 50,257
+    tokens, and a line is printed. Raises Mistake for another network than GPT-2."""
+    c = model.config
+    if c.attn != 'mhsa' or not c.mlp or c.head_dim not in (0, c.n_embd // c.n_head):
+        raise Mistake("Hugging Face knows GPT-2 alone, with attn='mhsa', mlp=True and head_dim=0; "
+                      "take model.to_official(), which has nanoGPT's names")
+    weights = to_gpt2(model)
+    del weights['lm_head.weight']
+    for name, t in list(weights.items()):
+        if re.search(r'\.c_\w+\.weight', name):
+            weights[name] = t.T.contiguous()
+        is_embedding = name.endswith(('wte.weight', 'wpe.weight'))
+        if not c.bias and not is_embedding:
+            weights[name.removesuffix('weight') + 'bias'] = t.new_zeros(len(t))
+    if OPENAI_VOCABULARY < c.vocab_size <= 50304:
+        print(f'left out: the last {c.vocab_size - OPENAI_VOCABULARY} rows of the token embedding, '
+              'which are of no token')
+        rows = weights['transformer.wte.weight'][:OPENAI_VOCABULARY]
+        weights['transformer.wte.weight'] = rows.clone()
+    return weights
+
+
 def from_gpt2(Model, Config, state_dict, **settings):
     """GPT-2 from a state dict with nanoGPT's names and shapes, or with those of OpenAI and Hugging
     Face, which have no lm_head and whose matrices are transposed. OpenAI trained with
-    gelu='tanh'."""
+    gelu='tanh'. AoT, which has a square map where GPT-2 has query, key and value, in nanoGPT's
+    names."""
     sd = {}
     for name, t in unnested(state_dict).items():
         sd[name.removeprefix('transformer.')] = t
     if 'wte.weight' in sd:
         sd.setdefault('lm_head.weight', sd['wte.weight'])
+    settings = layers_of(sd) | settings
+    if settings['attn'] == 'mssa':
+        return load(Model, Config, sd, AOT, settings)
     if is_transposed(sd):
         for name, t in sd.items():
             if re.search(r'\.c_\w+\.weight', name):
                 sd[name] = t.T
-    settings = {'attn': 'mhsa', 'mlp': True, 'bias': 'ln_f.bias' in sd} | settings
     return load(Model, Config, sd, GPT2, settings)
+
+
+def layers_of(sd):
+    """Settings that tell the layers of AoT from those of GPT-2, read off a file, unnested."""
+    attn = 'mhsa'
+    if 'h.0.attn.c_attn.weight' in sd:
+        shape = sd['h.0.attn.c_attn.weight'].shape
+        if shape[:1] == shape[1:]:  # it is square: one projection, not three
+            attn = 'mssa'
+    has_mlp = any('.mlp.' in name for name in sd)
+    return {'attn': attn, 'mlp': has_mlp, 'bias': 'ln_f.bias' in sd}
+
+
+def is_of_nanogpt(sd):
+    """Whether a file, unnested, is of nanoGPT and not of OpenAI or Hugging Face: it has the output
+    map, and its matrices are not transposed."""
+    return 'lm_head.weight' in sd and not is_transposed(sd)
 
 
 def is_transposed(sd):
     """Whether the map to query, key and value is (d, 3 d), as OpenAI has it, and not (3 d, d)."""
     for name, t in sd.items():
-        if name.endswith('c_attn.weight') and len(t) < t.shape[1]:
+        if name.endswith('c_attn.weight') and t.shape[0] < t.shape[-1]:
             return True
     return False
 

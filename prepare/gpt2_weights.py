@@ -8,8 +8,21 @@
     python train.py --init_from=out/gpt2 --dataset=shakespeare
 
 The weights are from huggingface.co. Their GELU is the tanh approximation with which OpenAI trained
-it (gelu='tanh'). A ckpt.pt of nanoGPT is read too. If its tokens are not GPT-2's, prepare the same
-text here and give that folder as --tokenizer; nanoGPT's characters are in the same order.
+it (--gelu tanh). A ckpt.pt of nanoGPT is read too; nanoGPT computes GELU exactly (--gelu none). If
+its tokens are not GPT-2's, prepare the same text here and give that folder as --tokenizer;
+nanoGPT's characters are in the same order.
+
+A GPT-2 that was trained here goes out again in Python, and so does AoT, in nanoGPT's names:
+
+    from engine.trained import load_model, open_run
+    model = load_model(open_run('out/gpt2_owt'))
+    torch.save({'model': model.to_official()}, 'ckpt.pt')
+    safetensors.torch.save_file(model.to_hugging_face(), 'model.safetensors', {'format': 'pt'})
+
+nanoGPT's sample.py asks for 'model_args' in ckpt.pt too, a dict with n_layer, n_head, n_embd,
+block_size, bias, vocab_size and dropout. Hugging Face's GPT2Config gets n_layer, n_head, n_embd,
+n_positions, vocab_size=50257, and the activation_function: 'gelu', or 'gelu_new' for gelu='tanh'.
+No file tells --gelu: give it where yours is not the one that is assumed.
 
 Expect 124,439,808 parameters; 354,823,168, 774,030,080 and 1,557,611,200 for the larger sizes.
 """  # noqa: E501 (--help shows it)
@@ -35,6 +48,8 @@ def main(argv=None):
         option('--url', 'where SIZE/resolve/main/model.safetensors is', default=URL),
         choice('--size', 'which GPT-2', *SIZES),
         option('--n_head', "heads of a layer; without, as many as OpenAI's has", type=int),
+        option('--gelu', 'none: exact; tanh: approximated; without, none for a file of nanoGPT, '
+               'else tanh', choices=('none', 'tanh')),
         TOKENIZER,
         out_dir='out/SIZE')
 
@@ -44,8 +59,12 @@ def main(argv=None):
     url = f'{args.url}{args.size}/resolve/main/model.safetensors'
     path = local_or_fetch(args, url, sha256, f'{args.size}.safetensors')
     weights = read_weights(path)
+    from engine.official import is_of_nanogpt  # here, as it imports torch: --help is fast
+    gelu = args.gelu
+    if gelu is None:
+        gelu = 'none' if is_of_nanogpt(weights) else 'tanh'
     Network, _ = network('aot')
-    model = Network.from_gpt2(weights, n_head=args.n_head or heads, gelu='tanh')
+    model = Network.from_gpt2(weights, n_head=args.n_head or heads, gelu=gelu)
     save_run(args, model, FINE_TUNING, text_data(model, args.tokenizer))
 
 

@@ -5,12 +5,14 @@
     python prepare/official_weights.py crate_gpt.pt --model crate --n_head 12 --image_size 0 --out_dir out/crate_gpt
     python prepare/official_weights.py crate-demo.pth --model crate --n_head 6 --patch_size 8 --out_dir out/crate_demo
     python eval.py --ckpt=out/crate_base --dataset=imagenet
+    python prepare/official_weights.py dino_deitsmall16_pretrain.pth --model vit --n_head 6 --out_dir out/dino_small
     python train.py --init_from=out/crate_base --dataset=cifar10 --new_head=true
 
-Files of CRATE, CRATE-alpha, CRATE-MAE, ViT (as in timm) and ViT-MAE; with --image_size 0 those of CRATE-GPT
-(--model crate) and CRATE-LM (--model crate_alpha). No tensor tells the number of heads. A file of an autoencoder
-without its decoder gets a small one with random weights, so its encoder alone is of use. Back again, in Python:
-torch.save(model.to_official(), 'crate.pth').
+Files of CRATE, CRATE-alpha, CRATE-MAE, ToST, ViT (as in timm) and ViT-MAE; with --image_size 0 those of CRATE-GPT
+(--model crate), CRATE-LM (--model crate_alpha) and ToST. No tensor tells the number of heads. A file of an
+autoencoder without its decoder gets a small one with random weights, so its encoder alone is of use. With
+--model vit the encoder of MAE or DINO becomes a ViT, whose classifier is zeros. Back again, in Python:
+torch.save(model.to_official(), 'crate.pth'). prepare/gpt2_weights.py --help has the same for GPT-2 and AoT.
 """  # noqa: E501 (--help shows it)
 import math
 
@@ -32,6 +34,12 @@ def network_of(weights, args):
     the file lacks are added, and a line is printed."""
     from engine import official  # here, as it imports torch: --help is fast
     Network, Config = network(args.model)
+    if args.model == 'vit':
+        weights, left_out = official.encoder_of(weights)
+        if left_out:
+            parts = sorted({name.split('.')[0] for name in left_out})
+            print(f'left out, because a classifier has no such part: {", ".join(parts)}')
+
     shape = {'n_head': args.n_head, 'patch_size': args.patch_size, 'image_size': args.image_size}
     if args.image_size is None:
         shape['image_size'] = side_of(weights) * args.patch_size
@@ -44,11 +52,20 @@ def network_of(weights, args):
         n_embd = len(weights['norm.weight'])
         small = Network(Config(n_layer=1, decoder_n_layer=1, n_embd=n_embd, **shape))
         weights = decoder_of(small) | weights
-    reads_pictures = 'cls_token' in weights
-    if args.model == 'crate' and reads_pictures and not official.has_classifier(weights):
+    if lacks_classifier(weights, args.model):
         print('the file has no classifier: one of zeros takes its place; fine-tune it with '
               '--new_head=true')
     return Network.from_official(weights, **shape)
+
+
+def lacks_classifier(weights, model):
+    """Whether a file of pictures for this network, {name: tensor}, ends before the classifier."""
+    from engine import official
+    if 'cls_token' not in weights:
+        return False
+    if model == 'crate':
+        return not official.has_classifier(weights)
+    return model == 'vit' and not official.has_head(weights)
 
 
 def side_of(weights):
@@ -84,7 +101,7 @@ def main(argv=None):
         __doc__, argv,
         option('source', 'the file of weights', metavar='file'),
         option('--model', 'its network', required=True,
-               choices=('crate', 'crate_alpha', 'crate_mae', 'vit', 'vit_mae')),
+               choices=('crate', 'crate_alpha', 'crate_mae', 'tost', 'vit', 'vit_mae')),
         option('--n_head', 'heads of a layer, 12 in Base', required=True, type=int),
         number('--decoder_n_head', "heads of ViT-MAE's decoder", 16, 1, 999),
         option('--image_size', 'pixels; without, as the positions tell; 0: text', type=int),
