@@ -34,7 +34,7 @@ from tasks.tokenizer import Tokenizer, prompt_of, texts_of, until, with_masks
 class SampleConfig:
     ckpt: str = 'out/aot_stdlib'    # a run directory, for its best weights, or a .safetensors file
     image: str = ''                 # pictures: a file, a folder of files or classes, or a dataset
-    out: str = ''                   # draw pictures in this file; empty: only reconstruction.png
+    out: str = ''                   # pictures: x.png draws them, x.csv: guesses, x.npy: features
     overwrite: bool = False         # replace the file of --out if it exists
     start: str = ''                 # the prompt; \n: a new line, FILE:path: a file, [MASK]: a gap
     interactive: bool = False       # continue lines that are typed or piped in, until an empty one

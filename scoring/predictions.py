@@ -1,11 +1,16 @@
-"""What a network says of pictures, in words and drawn: a classifier their likeliest classes, a
-masked autoencoder patches that were hidden from it. sample.py --image shows it."""
+"""What a network says of pictures, in words, drawn, and as files for other programs: a classifier
+their likeliest classes, a masked autoencoder patches that were hidden from it, both their features.
+sample.py --image shows it."""
+import csv
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import torch
 
 from engine import figures, plots
+from engine.checkpoint import write_file
 from engine.networks import grid
 from engine.settings import Mistake
 from engine.trained import check_labelled
@@ -15,6 +20,7 @@ from tasks.pictures import labelled_pictures_of, seen
 
 MOST_DRAWN = 60  # pictures in the grid, of which a reconstruction needs four
 IN_A_ROW = 4
+TABLES = '.csv', '.npy'  # how --out may end beside the name of a drawing: guesses, features
 
 
 @dataclass
@@ -35,8 +41,9 @@ def likeliest(logits):
 
 
 def look_at_pictures(c, run, model):
-    """Print what the network makes of each picture that --image names, and draw the first ones. A
-    classifier draws only if --out says where. c: sample.py's SampleConfig."""
+    """Print what the network makes of each picture that --image names, and write it to --out: a
+    drawing of the first ones, a table of guesses (.csv), or features (.npy). Without --out a
+    classifier writes nothing. c: sample.py's SampleConfig."""
     reconstructs = model.config.task == 'masked_image'
     out = c.out
     if reconstructs and not out:
@@ -46,13 +53,26 @@ def look_at_pictures(c, run, model):
                       'a prepared dataset')
     if out:
         # the file that nobody named is replaced
-        figures.check_free(out, c.overwrite or not c.out)
+        figures.check_free(out, c.overwrite or not c.out, endings=figures.PICTURES + TABLES)
 
     channels = getattr(model.config, 'channels', 3)  # a network of one's own may have no such field
+    pictures = labelled_pictures_of(c.image, c.num_samples, c.seed, channels)
+    ending = Path(out).suffix.lower()
+    if ending == '.npy':
+        write_features(out, pictures, run, model)
+    elif ending == '.csv':
+        write_guesses(out, pictures, run, model)
+    else:
+        show_pictures(out, pictures, run, model)
+
+
+def show_pictures(out, pictures, run, model):
+    """Print what the network makes of each of the pictures, an iterable of (name, pixels, class or
+    None), and draw the first ones in the file `out`, or none if it is empty."""
     panels = []
-    for name, picture, label in labelled_pictures_of(c.image, c.num_samples, c.seed, channels):
+    for name, picture, label in pictures:
         x = seen(picture, model, run)                       # (1, C, H, W)
-        if reconstructs:
+        if model.config.task == 'masked_image':
             words, new_panels = reconstruct(x, model)
         else:
             words, new_panels = classify(x, name, label, run, model)
@@ -63,23 +83,79 @@ def look_at_pictures(c, run, model):
         draw(out, panels)
 
 
+# ---- tables -------------------------------------------------------------------------------------
+
+def write_features(out, pictures, run, model):
+    """Write the features of pictures, float32 (n, d), to a .npy file, and print the name of each
+    picture: line i is that of row i. pictures: as of `show_pictures`. Raises Mistake for a network
+    without a method `features`."""
+    if not hasattr(model, 'features'):
+        raise Mistake(f'{out} needs {type(model).__name__}.features(x); see docs/extend.md')
+    rows = []
+    for name, picture, _ in pictures:
+        x = seen(picture, model, run)                       # (1, C, H, W)
+        features = model.features(x)                        # (1, d)
+        rows.append(features.float().cpu().numpy())
+        print(name)
+    table = np.concatenate(rows)                            # (n, d)
+    write_file(out, lambda f: np.save(f, table), 'wb')
+    print(out)
+
+
+def write_guesses(out, pictures, run, model):
+    """Write a .csv file with a row for each picture: its name, its class if it is known, and the
+    five likeliest classes with their probabilities. Print the same as without a file. pictures: as
+    of `show_pictures`. Raises Mistake for a network that names no classes."""
+    if model.config.task != 'image':
+        raise Mistake(f'{out} is for the guesses of a classifier; this network has features: '
+                      'give --out=features.npy')
+    rows = []
+    for name, picture, label in pictures:
+        guesses = guesses_of(seen(picture, model, run), run, model)
+        row = [name, readable(label or '')]
+        for class_name, p in guesses:
+            row += [class_name, f'{p:.6g}']
+        rows.append(row)
+        print(f'{name}: {in_words(guesses)}')
+
+    columns = ['picture', 'class']
+    for number in range(1, 1 + len(guesses)):
+        columns += [f'guess_{number}', f'probability_{number}']
+    table = [columns, *rows]
+    write_file(out, lambda f: csv.writer(f, lineterminator='\n').writerows(table))
+    print(out)
+
+
+# ---- one picture --------------------------------------------------------------------------------
+
+def guesses_of(x, run, model):
+    """The five likeliest classes of a picture, pixels x (1, C, H, W): a list of (name,
+    probability). Raises Mistake if the network was trained without labels."""
+    check_labelled(run)
+    logits = model(x)[0]                                    # (1, num_classes)
+    classes = classes_of(run, model)
+    return [(readable(classes[i]), p) for i, p in likeliest(logits[0])]
+
+
+def classes_of(run, model):
+    """The names of the classes that a network knows. The weights of others come without names."""
+    return run['data']['classes'] or [f'class {i}' for i in range(model.config.num_classes)]
+
+
+def in_words(guesses):
+    return ', '.join(f'{class_name} {p:.1%}' for class_name, p in guesses)
+
+
 def classify(x, name, label, run, model):
     """The likeliest classes of a picture, pixels x (1, C, H, W): in words, and a list of one Panel.
     label: its class, if it is known."""
-    check_labelled(run)
-    classes = run['data']['classes']
-    if not classes:  # the weights of others come without names
-        classes = [f'class {i}' for i in range(model.config.num_classes)]
-    logits = model(x)[0]                                    # (1, num_classes)
-    best = [(readable(classes[i]), p) for i, p in likeliest(logits[0])]
-
-    title = readable(label) if label in classes else name
+    best = guesses_of(x, run, model)
+    title = readable(label) if label in classes_of(run, model) else name
     below = '\n'.join(f'{class_name:.22} {p:.0%}' for class_name, p in best[:3])
     is_right = title == best[0][0]
     blue = 'C0'
     panel = Panel(augment.visible(x)[0], title, below, blue if is_right else 'black')
-    words = ', '.join(f'{class_name} {p:.1%}' for class_name, p in best)
-    return words, [panel]
+    return in_words(best), [panel]
 
 
 def reconstruct(x, model):
