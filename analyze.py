@@ -32,6 +32,7 @@ A command writes a picture and a table of its numbers with the same name and .cs
 curves and diagram write a picture alone, page an HTML file), and prints what to see. Networks run in float32,
 coding rates in float64. Layers and heads are counted from 1.
 """
+import sys
 from dataclasses import dataclass, fields, replace
 
 import engine  # before torch
@@ -42,6 +43,7 @@ from analysis import (compression, curves, denoising, diagram, diffusion, drawin
 from analysis.panels import plain
 from analysis.samples import SubjectsConfig, subjects
 from engine import figures, settings
+from engine.help import help_text
 from engine.trained import from_command_line
 from tasks import AugmentConfig
 
@@ -93,23 +95,33 @@ THEORIES = {  # they need no network
     'diffuse': (diffusion.draw_diffusion, diffusion.DiffuseConfig),
     'majorize': (majorizer.draw_majorizer, majorizer.MajorizeConfig),
     'reduction': (reduction.draw_reduction, reduction.ReductionConfig)}
+# besides those of training, for augment
+OTHER_SETTINGS = {'augment': sheet.SheetConfig, 'curves': curves.CurvesConfig, 'diagram': diagram.DiagramConfig,
+                  'page': page.PageConfig}
 OTHERS = {'augment': sheet.main, 'curves': curves.main, 'diagram': diagram.main, 'page': page.main}
 
 
 @torch.no_grad()
 def main(argv):
+    if settings.asks_for_help(argv):
+        print(help_of(argv))
+        return
+    if '--version' in argv:
+        print(settings.version())
+        return
     command, *words = argv or ['']
+    command = settings.choice_of('command', command, COMMANDS | THEORIES | OTHERS)
     if command in OTHERS:
-        return OTHERS[command](words)
-    settings.check_choice('command', command, COMMANDS | THEORIES | OTHERS)
+        OTHERS[command](words)
+        return
     given = settings.collect(words)
     if command in COMMANDS and ('ckpt' in given or command not in THEORIES):
         draw, _ = COMMANDS[command]
         c, run, changes = from_command_line(words, AnalyzeConfig)
         only_for = {f.name: [k for k, (_, own) in COMMANDS.items() if f.name in COMMON | own] for f in fields(c)}
         settings.check_meant(c, only_for, command)
-        settings.check_choices(c, part=('', *layers.PARTS), cut=segmentation.CUTS, measure=('paper', 'released'),
-                               show=('', 'rate', 'sparsity', 'objective'))
+        settings.take_choices(c, part=('', *layers.PARTS), cut=segmentation.CUTS, measure=('paper', 'released'),
+                              show=('', 'rate', 'sparsity', 'objective'))
         c = replace(c, dataset=c.dataset or run['settings'].get('dataset', ''))  # one for all networks
         shown = [subjects(c, run, changes, command)]
     else:
@@ -122,6 +134,26 @@ def main(argv):
     figures.save(out, figure, columns, [[plain(row.get(name, '')) for name in columns] for row in rows])
 
 
+def help_of(words):
+    """The settings of the command that somebody names, or the list of commands; with --help=all everything."""
+    classes = [AnalyzeConfig, *[Config for _, Config in THEORIES.values()], *OTHER_SETTINGS.values(), AugmentConfig]
+    if '--help=all' in words:
+        return help_text(__doc__, *classes)
+    command = words[0]
+    if command.startswith('-'):
+        return f'{__doc__.strip()}\n\nThe settings of a command: python analyze.py layers --help, or --help=all'
+    command = settings.choice_of('command', command, COMMANDS | THEORIES | OTHERS)
+    parts = []
+    if command in COMMANDS:
+        usage = f'python analyze.py {command} --ckpt=RUN: of a network'
+        parts.append(help_text(usage, AnalyzeConfig, only=COMMON | COMMANDS[command][1]))
+    if command in THEORIES:
+        parts.append(help_text(f'python analyze.py {command}: the theory, without a network', THEORIES[command][1]))
+    if command in OTHERS:
+        parts.append(help_text(f'python analyze.py {command}', OTHER_SETTINGS[command]))
+    return '\n\n'.join(parts)
+
+
 if __name__ == '__main__':
-    settings.run(main, __doc__, AnalyzeConfig, *(C for _, C in THEORIES.values()), sheet.SheetConfig, AugmentConfig,
-                 curves.CurvesConfig, diagram.DiagramConfig, page.PageConfig)
+    with settings.one_line_errors():
+        main(sys.argv[1:])

@@ -77,7 +77,8 @@ def look_at_text(c, run, model):
         return
 
     prompt_sign = '> ' if sys.stdin.isatty() else ''
-    sys.stdin.reconfigure(errors='surrogateescape')  # so a line that is not UTF-8 is its mistake
+    # a line with bytes that are not UTF-8 comes as it is, and the tokenizer refuses it
+    sys.stdin.reconfigure(errors='surrogateescape')
     while True:
         try:
             line = input(prompt_sign).removeprefix('\ufeff')  # the mark that Windows pipes first
@@ -165,12 +166,15 @@ def main(argv):
     model = model.to(device)
     if is_untrained(run):
         print(UNTRAINED, file=sys.stderr)
+    broken_pictures = []
     with autocast(device, choose_dtype(dtype, device)):
         if kind == 'text':
             look_at_text(c, run, model)
         else:
-            look_at_pictures(c, run, model)
+            broken_pictures = look_at_pictures(c, run, model)
     print(f'({heading(c.ckpt, run, model)})', file=sys.stderr)  # not among what a network writes
+    if broken_pictures:
+        sys.exit(1)
 
 
 if __name__ == '__main__':

@@ -83,6 +83,7 @@ class TrainConfig:
     eval_iters: int = 100                   # validation batches, always the same ones
     eval_only: bool = False                 # validate, print, write nothing
     target_loss: float = 0.0                # stop at a validation loss this low; 0: never
+    show_samples: bool = True               # print what the network writes or sees at validations
     log_interval: int = 10                  # steps between printed and logged training losses
     probe_interval: int = 0                 # pictures: steps between scores of features; 0: never
     telemetry: bool = False                 # log R^c, sparsity and objective of every layer
@@ -108,9 +109,12 @@ ADVICE = ('give a lower --learning_rate; --init_from=resume goes on from the las
 
 def main(argv):  # noqa: C901 (long, because the loop stands in it whole)
     """Returns the exit code: 128 + the signal's number after a signal, else None."""
-    if '--help' in argv or '-h' in argv:
+    if settings.asks_for_help(argv):
         from engine.help import help_for
         print(help_for(argv, __doc__, TrainConfig, AugmentConfig))
+        return None
+    if '--version' in argv:
+        print(settings.version())
         return None
 
     # ---- settings
@@ -231,6 +235,11 @@ def main(argv):  # noqa: C901 (long, because the loop stands in it whole)
                 if warning and step >= 0.1 * c.max_iters:  # at first every network looks bad
                     print_main(f'{progress}  {warning}')
 
+                if c.show_samples and is_main():
+                    sample = sample_of(eval_model, task, device, c.seed)
+                    if sample:
+                        print(f'{progress}  sample  {sample}', flush=True)
+
                 if c.telemetry:
                     metrics |= telemetry(eval_model, task)
                 if c.probe_interval > 0 and (finished or step % c.probe_interval == 0):
@@ -298,6 +307,8 @@ def main(argv):  # noqa: C901 (long, because the loop stands in it whole)
 
         for optimizer in optimizers:
             scaler.unscale_(optimizer)
+        if world_size() > 1:
+            raise_if_weight_unused(model)
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
         grad_norm = torch.nn.utils.get_total_norm(gradients)
         if c.grad_clip > 0:
@@ -401,6 +412,15 @@ def numbers_of(extras):
     return numbers
 
 
+def raise_if_weight_unused(model):
+    """Raises Mistake for a weight that gets no gradient. DistributedDataParallel, which shares the
+    gradients of several processes, would wait for it."""
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and parameter.grad is None:
+            raise Mistake(f'{name} gets no gradient, which several processes cannot share: use it '
+                          'in forward, or call requires_grad_(False) on it')
+
+
 def raise_if_diverged(first_bad_step):
     """Raises Mistake if a loss or a gradient of any process was not finite."""
     first = min(distributed.gather(first_bad_step.item()))
@@ -470,6 +490,18 @@ def sum_metrics(model, task, device, batches, signals=()):
         for name, value in sums_of_process.items():
             total[name] += value
     return total, sum(distributed.gather(count))
+
+
+@torch.no_grad()
+def sample_of(model, task, device, seed):
+    """What the network makes of a few examples now, in a line."""
+    model.eval()
+    # the random numbers of the run stay as they are
+    with torch.random.fork_rng(), device.uncompiled(), device.autocast:
+        torch.manual_seed(seed)
+        sample = task.sample(model)
+    model.train()
+    return sample
 
 
 # ---- schedules ----------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from engine.distributed import is_main
 from engine.settings import Mistake, reading
 
 FILES = ('config.json', 'log.jsonl', 'last.pt', 'best.safetensors', 'curve.png', 'results.csv',
-         'in_context.csv', 'in_context.png', 'step_*.safetensors',
+         'in_context.csv', 'in_context.png', 'step_*.safetensors', 'wandb_id.txt',
          'events.out.tfevents*')  # the last is of TensorBoard
 
 
@@ -59,8 +59,7 @@ def write_new(path, write, mode='w'):
     except (OSError, RuntimeError) as e:  # torch.save raises the latter where a disk is full
         with contextlib.suppress(OSError):  # there is none, or the file system is read-only
             os.unlink(new)
-        raise Mistake(f'could not write {path} ({e}); make room, or name another place; a run goes '
-                      'on with --init_from=resume') from None
+        raise Mistake(f'could not write {path} ({e}); make room, or name another place') from None
     return new
 
 
@@ -164,7 +163,13 @@ class RunDirectory:
 
         if c.wandb_log:
             name = c.wandb_run_name or c.out_dir
-            wandb.init(project=c.wandb_project, name=name, config=config)
+            id_file = self.out / 'wandb_id.txt'
+            run_id = None  # W&B makes one up
+            if id_file.exists():  # the run is resumed, and goes on there too
+                run_id = id_file.read_text().strip()
+            wandb_run = wandb.init(project=c.wandb_project, name=name, config=config, id=run_id,
+                                   resume='allow')
+            write_file(id_file, lambda f: f.write(wandb_run.id))
             self.wandb = wandb
         if c.tensorboard:
             self.tensorboard = SummaryWriter(self.out, purge_step=step if resumed else None)

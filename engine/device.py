@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from engine.distributed import world_size
 from engine.fast import spare_logits
 from engine.networks import kind_of
-from engine.settings import Mistake, check_choice
+from engine.settings import Mistake, choice_of
 
 
 INSTALL_CUDA = ('to use the GPU, install a PyTorch with CUDA: under Linux '
@@ -120,7 +120,7 @@ def best_device():
 def choose_dtype(dtype, device):
     """The precision of matrix products: the one that is asked for, or one that the hardware
     multiplies fast."""
-    check_choice('dtype', dtype, ('auto', 'float32', 'bfloat16', 'float16'))
+    dtype = choice_of('dtype', dtype, ('auto', 'float32', 'bfloat16', 'float16'))
     if dtype != 'auto':
         return getattr(torch, dtype)
     device_type = torch.device(device).type
@@ -149,10 +149,18 @@ def cpu_gains_from_bfloat16():
 
 
 def choose_compile(compile, device):
-    """Whether to compile: as asked; by itself on CUDA under Linux only."""
+    """Whether to compile: as asked; by itself on CUDA under Linux only. Raises Mistake where the
+    compiler is missing that PyTorch needs."""
     if compile == 'auto':
         return device.startswith('cuda') and platform.system() == 'Linux'
-    return compile == 'true'
+    if compile == 'false':
+        return False
+    default = {'Darwin': 'clang++', 'Windows': 'cl'}.get(platform.system(), 'g++')
+    compiler = os.environ.get('CXX', default)
+    if not shutil.which(compiler):
+        raise Mistake(f'compile=true needs a C++ compiler, and {compiler} is not here: install it, '
+                      'or say --compile=false')
+    return True
 
 
 def autocast(device, dtype):

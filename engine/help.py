@@ -5,13 +5,13 @@ import re
 from pathlib import Path
 
 from engine import networks, start
-from engine.settings import show
+from engine.settings import asks_for_help, show
 
 
 def help_for(argv, doc, TrainConfig, AugmentConfig):
-    """A line for each setting. For the run that the command line asks for, it shows the values that
-    the run would have; for other networks, their defaults."""
-    words = [word for word in argv if word not in ('--help', '-h')]
+    """A line for each setting of the run that the command line asks for, with the value that it
+    would have. With --help=all also the settings of the other networks, with their defaults."""
+    words = [word for word in argv if not asks_for_help([word])]
     request = start.read(words, TrainConfig, AugmentConfig)
     values = vars(request.config) | vars(request.augment) | request.network
     model = request.config.model
@@ -19,6 +19,9 @@ def help_for(argv, doc, TrainConfig, AugmentConfig):
     usage = f'{doc}\nBelow are the values of `{command}`.'
     NetworkConfig = networks.network(model)[1]
     parts = [help_text(usage, TrainConfig, AugmentConfig, NetworkConfig, **values)]
+    if '--help=all' not in argv:
+        parts.append('\nOther networks: --model=NAME --help, or --help=all')
+        return '\n'.join(parts)
     parts.append('\nOther networks, and their defaults:')
     for name in networks.names():
         if name != model:
@@ -38,14 +41,17 @@ def meanings(cls):
     return comments
 
 
-def help_text(usage, *classes, **values):
-    """Every setting of the dataclasses with its meaning, and its default or the one of `values`."""
+def help_text(usage, *classes, only=None, **values):
+    """Every setting of the dataclasses with its meaning, and its default or the one of `values`.
+    only: names of settings; those that are not among them are left out."""
     lines = [usage.strip()]
     for cls in classes:
         lines += ['', f'{cls.__name__} ({Path(inspect.getfile(cls)).name})']
         comments = meanings(cls)
         for f in dataclasses.fields(cls):
             value = show(values.get(f.name, f.default))
+            if only is not None and f.name not in only:
+                continue
             setting = f'--{f.name}={value}'
             comment = comments.get(f.name, '')
             lines.append(f'  {setting:<38} {comment}'.rstrip())

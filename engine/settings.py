@@ -13,14 +13,16 @@ import contextlib
 import dataclasses
 import difflib
 import errno
-import inspect
 import os
+import platform
 import re
 import runpy
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import traceback
 import typing
 from pathlib import Path
 
@@ -43,6 +45,8 @@ OPTIONAL = {
     'torch.utils.tensorboard': 'tensorboard',
     'PIL': 'pillow',
 }
+# {what people type who know nanoGPT or other programs: the setting here}
+OTHER_NAMES = {'out_dir': 'ckpt', 'init_from': 'ckpt', 'ckpt': 'init_from', 'lr': 'learning_rate'}
 SIZE = int | tuple  # of pictures or patches: one number, or height and width
 EXPECTED = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string',
             SIZE: 'one or two whole numbers'}
@@ -94,7 +98,9 @@ def split(argv):
 
 
 def read_file(path):
-    """{name: value} of a config file."""
+    """{name: value} of a config file: the names that it sets, but not those that it imports,
+    functions, and those that begin with an underscore. Raises Mistake, with the line, where Python
+    cannot run it."""
     # a config file is run as Python, and nothing but a .py file may be run
     if not path.endswith('.py') or not os.path.isfile(path):
         names = [f'config/{file.name}' for file in (HERE / 'config').glob('*.py')]
@@ -102,11 +108,37 @@ def read_file(path):
         hint = f'did you mean {near[0]}?' if near else 'settings are typed --name=value'
         raise Mistake(f'no config file {path}; {hint}')
 
+    try:
+        values = runpy.run_path(path)
+        imported = names_imported(path)
+    except Exception as e:
+        raise Mistake(f'{place_of(e, path)}: {type(e).__name__}: {e}; mend the file') from None
     file_settings = {}
-    for name, value in runpy.run_path(path).items():
-        if not name.startswith('_') and not inspect.ismodule(value):
+    for name, value in values.items():
+        if not name.startswith('_') and name not in imported and not callable(value):
             file_settings[name] = value
     return file_settings
+
+
+def names_imported(path):
+    """The names that the import statements of a Python file set."""
+    names = set()
+    for node in ast.walk(ast.parse(Path(path).read_bytes())):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            # `import os.path` sets os
+            names.update(alias.asname or alias.name.partition('.')[0] for alias in node.names)
+    return names
+
+
+def place_of(error, path):
+    """Where in a config file an error came up: 'PATH, line 3', or PATH alone if it is not known."""
+    lines = [entry.lineno for entry in traceback.extract_tb(error.__traceback__)
+             if entry.filename == path]
+    if isinstance(error, SyntaxError):
+        lines.append(error.lineno)
+    if not lines or lines[-1] is None:
+        return path
+    return f'{path}, line {lines[-1]}'
 
 
 # ---- checking -----------------------------------------------------------------------------------
@@ -124,9 +156,9 @@ def check(requested, *classes):
     checked = {}
     for name, (value, source) in requested.items():
         if name not in fields:
-            near = difflib.get_close_matches(name, fields, 1, 0.5)
-            hint = f'did you mean {near[0]}?' if near else '--help lists all'
-            raise Mistake(f'unknown setting {name} in {source}; {hint}')
+            raise unknown_setting(name, source, fields)
+        if value == '' and fields[name].default != '':  # such as --out_dir=$OUT, which is not set
+            raise Mistake(f'{name} in {source} is empty; give a value, or leave it out')
         try:
             checked[name] = cast(value, types[name], source == TYPED)
         except (ValueError, SyntaxError):
@@ -135,6 +167,20 @@ def check(requested, *classes):
             raise Mistake(f'{name}={value} in {source}: expected {expected}, '
                           f'as in {example}') from None
     return checked
+
+
+def unknown_setting(name, source, known):
+    """The Mistake for a setting that is none of the known ones, and that a source asks for."""
+    near = difflib.get_close_matches(name, known, 1, 0.5)
+    if OTHER_NAMES.get(name) in known:
+        near = [OTHER_NAMES[name]]
+    if near:
+        hint = f'did you mean {near[0]}?'
+    elif source != TYPED:
+        hint = 'begin the names of what is no setting with _'
+    else:
+        hint = '--help lists all'
+    return Mistake(f'unknown setting {name} in {source}; {hint}')
 
 
 def cast(value, want, typed):
@@ -185,17 +231,22 @@ def check_ranges(c, ranges):
             raise Mistake(f'{name}={show(value)} must be at least {low}{most}')
 
 
-def check_choice(name, value, known):
-    """Raises Mistake for a value that is none of the known ones. name: what the message says."""
-    if value not in known:
-        choices = ', '.join(choice for choice in known if choice)
-        raise Mistake(f"{name}='{value}' is unknown; choose one of {choices}")
+def choice_of(name, value, known):
+    """The one of the known values that `value` means; upper and lower case are the same. Raises
+    Mistake if there is none. name: what the message says."""
+    for choice in known:
+        if value.lower() == choice.lower():
+            return choice
+    choices = ', '.join(choice for choice in known if choice)
+    near = difflib.get_close_matches(value, known, 1)
+    hint = f'did you mean {near[0]}? There are' if near else 'choose one of'
+    raise Mistake(f"{name}='{value}' is unknown; {hint} {choices}")
 
 
-def check_choices(c, **choices):
-    """check_choice for settings of c, {name: known}."""
+def take_choices(c, **choices):
+    """Give settings of c, {name: known}, the one of the known values that they mean."""
     for name, known in choices.items():
-        check_choice(name, getattr(c, name), known)
+        setattr(c, name, choice_of(name, getattr(c, name), known))
 
 
 def check_meant(c, only_for, purpose):
@@ -224,6 +275,18 @@ def quoted(path):
     return subprocess.list2cmdline([path]) if os.name == 'nt' else shlex.quote(path)
 
 
+def version():
+    """What a bug report needs: the commit, if this is a clone, and the versions below it."""
+    import torch
+    commit = 'unknown'
+    if shutil.which('git'):
+        describe = ['git', '-C', str(HERE), 'describe', '--always', '--dirty']
+        answer = subprocess.run(describe, capture_output=True, text=True)
+        commit = answer.stdout.strip() or 'unknown'
+    return (f'nanoCRATE, commit {commit}, PyTorch {torch.__version__}, '
+            f'Python {platform.python_version()} on {platform.system()}')
+
+
 # ---- errors -------------------------------------------------------------------------------------
 
 def in_one_line(e):
@@ -235,19 +298,32 @@ def in_one_line(e):
     if isinstance(e, ModuleNotFoundError) and e.name in OPTIONAL:
         return f'this needs a library that is missing: pip install {OPTIONAL[e.name]}'
     if is_full_disk(e):
-        return (f'{text}; make room or take a shorter name; a run goes on with '
-                '--init_from=resume --out_dir=..')
+        return f'{text}; make room, or take a shorter name'
     if is_lack_of_memory(e):
-        return (f'{text[:120] or "out of memory"}; ask for less: half the --batch_size, in '
-                'training with twice the --gradient_accumulation_steps, or --recompute=true, or '
-                'for text --loss_in_chunks=true')
+        return f'{text[:120] or "out of memory"}; {how_to_save_memory()}'
+    if is_lost_process(e):
+        return ('another process of this run has ended, and its own message stands above; go on '
+                'with --init_from=resume, if there is a checkpoint')
     return ''
+
+
+def how_to_save_memory():
+    """What somebody can type whose program asked for too much memory."""
+    program = Path(sys.argv[0]).name
+    if program == 'train.py':
+        return ('ask for less: half the --batch_size with twice the '
+                '--gradient_accumulation_steps, or --recompute=true, or for text '
+                '--loss_in_chunks=true')
+    if program in ('eval.py', 'analyze.py', 'bench.py'):
+        return 'ask for less: half the --batch_size'
+    return 'end other programs, or give it less at once'
 
 
 def is_full_disk(e):
     if not isinstance(e, OSError):
         return False
-    numpy_says_so = ' requested and ' in str(e)  # without an error number
+    # NumPy's words for small and for large arrays come without an error number
+    numpy_says_so = re.search(' requested and |Not enough free space', str(e)) is not None
     return numpy_says_so or e.errno in (errno.ENOSPC, errno.EFBIG, errno.ENAMETOOLONG)
 
 
@@ -256,6 +332,12 @@ def is_lack_of_memory(e):
         return True
     words_of_torch = 'out of memory|allocate memory|not enough memory'
     return isinstance(e, RuntimeError) and re.search(words_of_torch, str(e)) is not None
+
+
+def is_lost_process(e):
+    """Whether gloo or NCCL says that the connection to another process of this run has ended."""
+    words_of_torch = 'gloo.*(closed by peer|reset by peer|Broken pipe)|NCCL.*remote process exited'
+    return isinstance(e, RuntimeError) and re.search(words_of_torch, str(e), re.S) is not None
 
 
 @contextlib.contextmanager
@@ -298,11 +380,19 @@ def one_line_errors():
 
 
 def run(main, doc, *classes):
-    """A program as a user starts it: with --help or -h all its settings, those of the
-    dataclasses."""
+    """A program as a user starts it. With --help or -h it prints all its settings, those of the
+    dataclasses; with --version what a bug report needs."""
     with one_line_errors():
-        if '--help' in sys.argv or '-h' in sys.argv:
+        words = sys.argv[1:]
+        if asks_for_help(words):
             from engine.help import help_text
             print(help_text(doc, *classes))
-            return
-        main(sys.argv[1:])
+        elif '--version' in words:
+            print(version())
+        else:
+            main(words)
+
+
+def asks_for_help(words):
+    """Whether the words of a command line ask for --help."""
+    return not {'--help', '--help=all', '-h'}.isdisjoint(words)

@@ -3,6 +3,7 @@
 A trained network is a dict, `run`: config.json of its run directory, and its `weights` and `step`.
 """
 import dataclasses
+import difflib
 import json
 import os
 import typing
@@ -17,9 +18,10 @@ from engine.checkpoint import (check_new, digest, locked_log, on_cpu, remove_run
                                weights_of, write_new, write_new_weights)
 from engine.distributed import print_main
 from engine.fast import speed_up
-from engine.networks import SIDES, config_from, grid, network, size
-from engine.settings import (EXPECTED, SIZE, Mistake, Requested, cast, check, collect, filled,
-                             reading, show)
+from engine.networks import (SIDES, config_from, grid, is_raised_by_a_network, names, network,
+                             size, task_of)
+from engine.settings import (EXPECTED, HERE, SIZE, Mistake, Requested, cast, check, collect,
+                             filled, read_file, reading, show)
 
 # what a resumed run must keep, besides the settings of its network
 FIXED = {'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer', 'new_head'}
@@ -40,13 +42,15 @@ def open_run(path, wanted_model=''):
     """A trained network: config.json of its run directory (dict), and its `weights` and `step`.
     path: the directory, for its best.safetensors, or another file of weights in it. wanted_model:
     '' for any; from a masked autoencoder, it may be the classifier that can start from its
-    encoder."""
+    encoder; and it may be a network that trains another one inside it, such as dino."""
     folder = run_directory(path)
     run = read_config(folder)
     weights_file = path
     if folder == Path(path):
         weights_file = folder / 'best.safetensors'
     run['weights'], run['step'] = read_weights(weights_file)
+    if wanted_model and hasattr(network(wanted_model)[0], 'begun_from'):
+        return as_beginning(run, wanted_model)
     Network = network(run['model'])[0]
     if hasattr(Network, 'opened'):
         run = Network.opened(run)  # the run of a network inside this one, such as a teacher
@@ -58,8 +62,8 @@ def open_run(path, wanted_model=''):
     if hasattr(Network, 'classifier'):
         startable = Network.classifier[0]
     if startable != wanted_model:
-        raise Mistake(f'from {path}, which holds model={run["model"]}, only model={startable} can '
-                      f'start; give --model={startable}')
+        raise Mistake(f'model={wanted_model} cannot start from {path}, which holds '
+                      f'model={run["model"]}; give --model={startable}')
     return as_classifier(run)
 
 
@@ -92,6 +96,8 @@ def read_config(out_dir):
     which names the file, if it is missing or damaged, or if somebody has changed it so that it
     makes no sense."""
     path = Path(out_dir) / 'config.json'
+    if not path.exists():
+        raise no_run(Path(out_dir))
     advice = f'train with --out_dir={out_dir}, or name another'
     with reading(f'{path} is missing or damaged', advice):
         run = json.loads(path.read_text(encoding='utf-8'), object_hook=with_tuples)
@@ -103,6 +109,26 @@ def read_config(out_dir):
     except Mistake as e:
         raise Mistake(f'{path}: {e}') from None
     return run
+
+
+def no_run(path):
+    """The Mistake for a run directory that is not there, with what to type instead."""
+    if path.suffix == '.pt':
+        return Mistake(f'{path} is for resuming alone; name its run directory, {path.parent}')
+    if path.name in ('gpt2', 'gpt2-medium', 'gpt2-large', 'gpt2-xl'):
+        return Mistake(f"no run in {path}; OpenAI's weights become the run out/{path.name} by "
+                       f'python prepare/gpt2_weights.py --size {path.name}')
+    hints = []
+    for file in sorted((HERE / 'config').glob('*.py')):
+        if read_file(str(file)).get('out_dir') == path.as_posix():
+            hints.append(f'train it: python train.py config/{file.name}')
+    runs = set()
+    for place in (Path('out'), path.parent):
+        runs.update(other.parent.as_posix() for other in place.glob('*/config.json'))
+    if runs:
+        nearest = difflib.get_close_matches(path.as_posix(), runs, 3, 0)
+        hints.append(f'runs here: {", ".join(nearest)}')
+    return Mistake(f'no run in {path}; {"; ".join(hints) or "train one: python train.py"}')
 
 
 def check_parts(run):
@@ -187,6 +213,21 @@ def as_classifier(run):
                   'headless': run['model']}
 
 
+def as_beginning(run, wanted_model):
+    """A run as the beginning of a new run of wanted_model, a network that trains another one inside
+    it: the weights of both, or those of the network inside. Raises Mistake if the run does not fit
+    in there."""
+    if hasattr(network(run['model'])[0], 'classifier'):
+        run = as_classifier(run)
+        del run['headless']  # inside another network it needs no classifier
+    try:
+        return network(wanted_model)[0].begun_from(run) | {'model': wanted_model}
+    except ValueError as e:
+        if not is_raised_by_a_network(e):
+            raise
+        raise Mistake(e) from None
+
+
 # ---- training goes on from one ------------------------------------------------------------------
 
 def settings_to_resume(requested, *classes):
@@ -242,17 +283,45 @@ def settings_to_fine_tune(requested, names_a_file, *classes):
     model_is_default = model.source == ''
     run = open_run(path, '' if model_is_default else str(model.value))
     values = check(requested, *classes, network(run['model'])[1])
+    typed = {name: value for name, value in values.items() if requested[name].is_typed}
     if not names_a_file:
-        _, AugmentConfig = classes
         inherited = settings_of(run, *classes)
-        for name in (*NOT_INHERITED, *AugmentConfig.of_views):
+        for name in NOT_INHERITED | settings_without_meaning(run, path):
             inherited.pop(name, None)
-        typed = {name: value for name, value in values.items() if requested[name].is_typed}
         values = inherited | typed
+    if 'incomplete' in run:
+        # the sizes in a config file are those of a new network, and here the weights decide
+        for name in run['network'].keys() - typed.keys():
+            values.pop(name, None)
+        seed = values.get('seed', classes[0].seed)
+        run = with_fresh_weights(run, values, seed)
     if 'dataset' not in values:
         raise Mistake(f'--init_from={path} does not say what to train on: give --dataset, such as '
                       '--dataset=cifar10')
     return values | {'model': run['model'], 'init_from': path}, run
+
+
+def settings_without_meaning(run, path):
+    """The names of settings that have a meaning for the task of the run at `path`, but not for that
+    of `run`, which starts from it."""
+    meaningful = []  # a set for each of the two tasks
+    for start in (read_config(run_directory(path)), run):
+        config = config_from(network(start['model'])[1], start['network'])
+        meaningful.append(set(task_of(config).settings))
+    return meaningful[0] - meaningful[1]
+
+
+def with_fresh_weights(run, values, seed):
+    """An incomplete run of as_beginning with fresh weights, drawn with this seed, where it has
+    none. values: {name: value} of settings; those of the network decide the sizes."""
+    Network, Config = network(run['model'])
+    settings = dict(run['network'])
+    for field in dataclasses.fields(Config):
+        if field.name in values:
+            settings[field.name] = values[field.name]
+    torch.manual_seed(seed)
+    fresh = weights_of(Network(config_from(Config, settings)))
+    return run | {'weights': fresh | run['weights']}
 
 
 def settings_of(run, *classes):
@@ -315,7 +384,10 @@ def load_model(run, new_head=False, **changes):
         for name in ('embed.pos', 'decoder_pos'):
             if name in weights:
                 weights[name] = resize_positions(weights[name], grid(old), grid(config))
-    check_fits(weights, weights_of(model), changes)
+    wanted = weights_of(model)
+    if is_shorter(old, config):
+        cut_positions(weights, wanted, old.block_size, config.block_size)
+    check_fits(weights, wanted, changes)
     check_numbers(model, weights)
     model.load_state_dict(weights, strict=False)
     return speed_up(model.eval())
@@ -346,6 +418,23 @@ def resize_positions(pos, old, new):
     of_patches = F.interpolate(of_patches, size=new, mode='bicubic', align_corners=False,
                                antialias=True)
     return torch.cat((of_class_token, of_patches.flatten(2).mT), 1)
+
+
+def is_shorter(old, new):
+    """Whether texts are shorter than those with which the network was trained."""
+    return getattr(new, 'block_size', 0) < getattr(old, 'block_size', 0)
+
+
+def cut_positions(weights, wanted, old_length, new_length):
+    """Leave out what weights, {name: tensor}, say of positions behind the new_length-th. wanted:
+    the weights of the shorter network, such as embed.pos_emb.weight (new_length, d)."""
+    for name, tensor in weights.items():
+        if name not in wanted or tensor.dim() != wanted[name].dim():
+            continue
+        for dim, (old, new) in enumerate(zip(tensor.shape, wanted[name].shape)):
+            if (old, new) == (old_length, new_length):
+                tensor = tensor.narrow(dim, 0, new_length)
+        weights[name] = tensor
 
 
 def check_fits(weights, wanted, changes):
@@ -439,7 +528,12 @@ def from_command_line(argv, Settings):
     were typed, such as another image_size)."""
     requested = collect(argv)
     path = requested['ckpt'].value if 'ckpt' in requested else Settings.ckpt
-    run = open_run(str(path))
+    try:
+        run = open_run(str(path))
+    except Mistake:
+        # a setting that no network has is a mistake of its own, and comes first
+        check(requested, Settings, *[network(name)[1] for name in names()])
+        raise
     values = check(requested, Settings, network(run['model'])[1])
     c = filled(Settings, values)
     of_network = {name: value for name, value in values.items() if name not in vars(c)}

@@ -50,7 +50,7 @@ from tqdm import tqdm
 
 from engine.figures import check_free
 from engine.networks import meta_of
-from engine.settings import Mistake, check_choice
+from engine.settings import Mistake, choice_of
 
 # {benchmark: the command in prepare/ that writes it to a data_dir}
 SCRIPTS = {
@@ -100,7 +100,7 @@ def read(asked, data_dir):
     names = list(SCRIPTS) if asked == 'all' else asked.split(',')
     benchmarks = {}
     for name in names:
-        check_choice('benchmarks', name, SCRIPTS)
+        name = choice_of('benchmarks', name, SCRIPTS)
         folder = Path(data_dir, name)
         try:
             benchmarks[name] = read_folder(folder)

@@ -43,7 +43,8 @@ def likeliest(logits):
 def look_at_pictures(c, run, model):
     """Print what the network makes of each picture that --image names, and write it to --out: a
     drawing of the first ones, a table of guesses (.csv), or features (.npy). Without --out a
-    classifier writes nothing. c: sample.py's SampleConfig."""
+    classifier writes nothing. c: sample.py's SampleConfig. Returns the files of a folder that could
+    not be read."""
     reconstructs = model.config.task == 'masked_image'
     out = c.out
     if reconstructs and not out:
@@ -56,7 +57,8 @@ def look_at_pictures(c, run, model):
         figures.check_free(out, c.overwrite or not c.out, endings=figures.PICTURES + TABLES)
 
     channels = getattr(model.config, 'channels', 3)  # a network of one's own may have no such field
-    pictures = labelled_pictures_of(c.image, c.num_samples, c.seed, channels)
+    broken = []
+    pictures = labelled_pictures_of(c.image, c.num_samples, c.seed, channels, broken)
     ending = Path(out).suffix.lower()
     if ending == '.npy':
         write_features(out, pictures, run, model)
@@ -64,6 +66,7 @@ def look_at_pictures(c, run, model):
         write_guesses(out, pictures, run, model)
     else:
         show_pictures(out, pictures, run, model)
+    return broken
 
 
 def show_pictures(out, pictures, run, model):

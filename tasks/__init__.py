@@ -26,7 +26,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from engine.networks import task_of
-from engine.settings import HERE, Mistake, check_choices, check_ranges, quoted
+from engine.settings import HERE, Mistake, check_ranges, quoted, take_choices
 
 FUNCTIONS = ('linear', 'sparse_linear')  # datasets that are drawn, not read from a folder
 MADE_HERE = ('stdlib', 'shapes')         # datasets that need no download
@@ -69,7 +69,7 @@ class AugmentConfig:
             (0, 64): ('local_crops',),
             (1, 4096): ('local_size',),
         })
-        check_choices(self, randaugment_scale=('torchvision', 'timm'), eval_view=('crop', 'squash'))
+        take_choices(self, randaugment_scale=('torchvision', 'timm'), eval_view=('crop', 'squash'))
 
     @property
     def view(self):
@@ -163,6 +163,10 @@ class BaseTask:
         return metrics['loss']
 
     def warning(self, metrics):
+        return ''
+
+    def sample(self, model):
+        """What the network makes of a few examples, in a line; '' prints nothing."""
         return ''
 
 

@@ -10,7 +10,7 @@ In-Context?", NeurIPS 2022:
 import numpy as np
 import torch
 
-from engine.settings import Mistake, check_choice
+from engine.settings import Mistake, choice_of
 from tasks import FUNCTIONS
 
 
@@ -22,7 +22,7 @@ class Prompts:
         """curriculum: steps of one stage of training, 0 for none. In the first stage a quarter of
         the dimensions are used, and x is zero in the others. Each stage adds a dimension and two
         examples, up to n_dims and n_points (from 5 and 11 to 20 and 41, as in Garg et al.)."""
-        check_choice('function', function, FUNCTIONS)
+        function = choice_of('function', function, FUNCTIONS)
         if function == 'sparse_linear' and not 1 <= sparsity <= n_dims:
             raise Mistake(f'sparsity={sparsity} must lie between 1 and n_dims={n_dims}')
         self.d = n_dims

@@ -1,9 +1,15 @@
 """The next token of a text. Where y is -1 there is nothing to learn."""
 import numpy as np
+import torch
 
 from engine.distributed import print_main
+from engine.settings import Mistake
 from tasks import BaseTask
 from tasks.text import TextSplit
+
+# what is shown at validations
+SAMPLE_TOKENS = 60
+SAMPLE_TEMPERATURE = 0.8
 
 
 class NextToken(BaseTask):
@@ -34,6 +40,20 @@ class NextToken(BaseTask):
             return count, {'loss': loss}
         bits_per_byte = loss / np.log(2) * self.valid.tokens_per_byte
         return count, {'loss': loss, 'bits_per_byte': bits_per_byte}
+
+    def sample(self, model):
+        """What the network writes from the beginning of a text."""
+        from engine.generate import generate  # here: most programs do not need it
+        from tasks.tokenizer import Tokenizer
+        if model.config.task != 'text':  # a task below this one
+            return ''
+        try:
+            tokenizer = Tokenizer(**self.valid.tokenizer)
+        except Mistake:  # GPT-2's could not be downloaded
+            return ''
+        beginning = torch.tensor([[tokenizer.beginning]], device=self.device.name)
+        ids = generate(model, beginning, SAMPLE_TOKENS, SAMPLE_TEMPERATURE)     # (1, N)
+        return repr(tokenizer.decode(ids[0, 1:].tolist()))  # in one line: a new line is \\n
 
 
 Task = NextToken

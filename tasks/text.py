@@ -20,6 +20,7 @@ class TextSplit:
         self.path = Path(folder) / f'{split}.npy'
         self.block_size = block_size
         self.vocab_size = meta['vocab_size']
+        self.tokenizer = meta['tokenizer']
         self.tokens = open_array(self.path, split_info['dtype'], split_info['tokens'])
         self.counted = None  # which tokens are to be learnt; None: all
         if split_info.get('some_counted'):
@@ -28,7 +29,7 @@ class TextSplit:
         count = len(self.tokens)
         if count <= block_size:
             raise Mistake(f'{self.path} has {count} tokens, too few for block_size={block_size}; '
-                          f'prepare more text, or train with --block_size={count - 1}')
+                          f'prepare more text, or give --block_size={count - 1}')
         self.tokens_per_byte = count / split_info['bytes']
 
     def __len__(self):

@@ -53,7 +53,7 @@ PROGRAMS = {  # words that work
 REFUSED = {  # words, joined by + where it takes several; the line names the last's setting or value, or what is in ()
     'train': '--n_embd=15 --n_layers=3 --dataset=nothing_here --dataset=shakespeare_char --model=gpt --optimizer=sgd '
              '--dtype=int8 --compile=maybe --device=tpu9 --device=meta --seed=-1 --vocab_size=17 --init_from=no_such '
-             '--init_from=resume(new) --min_lr=1 --learning_rate=nan --n_embd=1000000000(--batch_size) '
+             '--init_from=resume(new) --min_lr=1 --learning_rate=nan --n_embd=1000000000(memory) '
              '--train_share=0.5 --wandb_log=true(wandb) --curriculum=9 --dataset=quads+--init_from=text '
              '--dataset=torn(meta.json) folder/a.jpg(config) '
              '--init_from=text+--new_head=true --randaugment_n=2 --dataset=ptb --fsdp=true --out_dir=file/below '
@@ -63,7 +63,7 @@ REFUSED = {  # words, joined by + where it takes several; the line names the las
                       '--init_from=picture+--dataset=text --init_from=picture+--model=vit --dataset=cifar10',
     'train functions': '--image_size=32(images) --n_dims=0(functions) --epochs=2 --dataset=sparse_linear+--sparsity=9 '
                        '--dataset=sparse_linear+--sparsity=0',
-    'train from': '--init_from=none.safetensors(config.json) --init_from=/(config.json) --init_from=inputs '
+    'train from': '--init_from=none.safetensors(run) --init_from=/(run) --init_from=inputs '
                   '--init_from=trained/last.pt --init_from=text/none.safetensors --init_from=trained+--gelu=tanh '
                   '--init_from=theirs(--dataset) --dataset=colours(--new_head) '
                   '--dataset=renamed(--new_head) --dataset=grey(channels) --init_from=masked+--new_head=true '

@@ -85,7 +85,9 @@ def test_other_logs_get_what_the_log_gets_and_go_on_where_a_run_does(tiny, tmp_p
     tensorboard, wandb, out = MagicMock(), MagicMock(), tmp_path / 'a'
     monkeypatch.setitem(sys.modules, 'torch.utils.tensorboard', tensorboard)
     monkeypatch.setitem(sys.modules, 'wandb', wandb)
+    wandb.init.return_value.id = 'abc'
     go(*tiny, '--tensorboard=true', '--wandb_log=true', f'--out_dir={out}')
+    assert wandb.init.call_args.kwargs['id'] is None  # W&B makes one up
     rows = [call.args[0] | call.kwargs for call in wandb.log.call_args_list]
     scalars = [call.args for call in tensorboard.SummaryWriter().add_scalar.call_args_list]
     for found in ({(row['step'], row['val/loss']) for row in rows if 'val/loss' in row},
@@ -93,10 +95,12 @@ def test_other_logs_get_what_the_log_gets_and_go_on_where_a_run_does(tiny, tmp_p
         assert found == set(zip((0, 3, 6), column(out, 'val')))
     assert {name for name, *_ in scalars} >= {'train/loss', 'train/lr', 'val/bits_per_byte', 'val/seconds'}
     go('--init_from=resume', f'--out_dir={out}', '--max_iters=7')
+    assert wandb.init.call_args.kwargs['id'] == 'abc'  # one run there too
     tensorboard.SummaryWriter.assert_any_call(out, purge_step=None)
     tensorboard.SummaryWriter.assert_called_with(out, purge_step=6)
     (out / 'events.out.tfevents.0').write_text('x')
-    go(*tiny, '--overwrite=true', f'--out_dir={out}')
+    go(*tiny, '--overwrite=true', '--wandb_log=true', f'--out_dir={out}')
+    assert wandb.init.call_args.kwargs['id'] is None  # a new run
     assert not list(out.glob('events.*'))  # of the run that was there
 
 

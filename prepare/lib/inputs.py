@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 
 from tqdm import tqdm
 
-from engine.settings import Mistake, one_line_errors, reading
+from engine.settings import Mistake, one_line_errors, reading, version
 from lib.files import hold
 from tasks.files import digest
 
@@ -40,8 +40,14 @@ def option(name, help, **settings):
 
 
 def choice(name, help, *values):
-    """One of the values, by default the first."""
-    return option(name, help, type=type(values[0]), choices=values, default=values[0])
+    """One of the values, by default the first. Upper and lower case are the same."""
+    def value_of(text):
+        for value in values:
+            if str(value).lower() == text.lower():
+                return value
+        return text  # which argparse refuses
+
+    return option(name, help, type=value_of, choices=values, default=values[0])
 
 
 def number(name, help, default, low, high):
@@ -100,8 +106,12 @@ def parse(doc, argv, *options):
     # the second spelling is train.py's: argparse compares a whole word with names first
     parser.add_argument('--overwrite', '--overwrite=true', action='store_true',
                         help='replace what is there')
+    parser.add_argument('--version', action='store_true', help='what a bug report needs')
     for name, settings in options:
         parser.add_argument(name, **settings)
+    if '--version' in (sys.argv if argv is None else argv):
+        print(version())
+        sys.exit()
     args = parser.parse_args(argv)
     if 'size' in args and args.out == parser.get_default('out'):
         args.out = args.out.replace('SIZE', str(args.size).lower())

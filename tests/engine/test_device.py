@@ -106,10 +106,12 @@ def test_measuring_the_speed_draws_no_random_numbers():
 @pytest.mark.parametrize('error', [
     torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2 GiB'), MemoryError(),
     RuntimeError('[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: not enough memory: you tried to allocate')])
-def test_lack_of_memory_gets_advice_and_other_errors_keep_their_traceback(error, capsys):
+def test_lack_of_memory_gets_advice_and_other_errors_keep_their_traceback(error, capsys, monkeypatch):
     def fail(error):
         raise error
-    assert '--batch_size' in fails(capsys, lambda words: fail(error))
+    for program, has_batches in {'train.py': True, 'eval.py': True, 'text.py': False, 'sample.py': False}.items():
+        monkeypatch.setattr(sys, 'argv', [f'../{program}'])
+        assert ('--batch_size' in fails(capsys, lambda words: fail(error))) == has_batches
     for other in ('CUDA error: an illegal memory access was encountered', 'not in the same memory format'):
         with pytest.raises(RuntimeError, match='memory'), one_line_errors():
             fail(RuntimeError(other))

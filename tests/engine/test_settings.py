@@ -15,6 +15,7 @@ class C:
     rate: float = 0.5       # rate
     flag: bool = False      # flag
     name: str = 'a'         # name
+    note: str = ''          # note
 
 
 def read(*words):
@@ -28,8 +29,8 @@ def test_files_and_both_forms_of_the_command_line(tmp_path):
     assert read('--name=typed', str(file))['name'] == 'typed'  # typed words win wherever they stand
     assert read('--n_layer', '4', '--rate=2', '--flag=TRUE', '--name=a=b=c') == \
         {'n_layer': 4, 'rate': 2.0, 'flag': True, 'name': 'a=b=c'}
-    assert read('--rate', '-1e-3', '--name=', '--n_layer=-3', '--flag=false') == \
-        {'rate': -1e-3, 'name': '', 'n_layer': -3, 'flag': False}
+    assert read('--rate', '-1e-3', '--note=', '--n_layer=-3', '--flag=false') == \
+        {'rate': -1e-3, 'note': '', 'n_layer': -3, 'flag': False}
     assert read('--flag') == read('--flag', '--flag=true') == read('--flag', 'true') == {'flag': True}
     assert read('--flag', '--rate=2') == {'flag': True, 'rate': 2.0}
     assert type(read('--rate=2')['rate']) is float and type(read('--name=12')['name']) is str
@@ -38,7 +39,7 @@ def test_files_and_both_forms_of_the_command_line(tmp_path):
 @pytest.mark.parametrize('typed, name', [
     ('--layers=3', 'n_layer'), ('--qqqqq=3', '--help'), ('no_such.py', 'no_such.py'), *((word, word[2:6]) for word in (
         '--n_layer=3.5', '--n_layer=many', '--n_layer=[', '--n_layer=true', '--rate=fast', '--rate=true', '--rate',
-        '--flag=1', '--flag=yes'))])
+        '--flag=1', '--flag=yes', '--name='))])
 def test_mistakes_on_the_command_line(typed, name):
     with pytest.raises(settings.Mistake, match=name):
         read(typed)
@@ -57,7 +58,7 @@ def test_mistakes_in_a_file(text, name, tmp_path):
 # ---- help
 
 def test_help_lists_every_setting_with_its_meaning(capsys):
-    train.main(['--help'])
+    train.main(['--help=all'])
     said = capsys.readouterr().out + help.help_text('', SampleConfig)
     lines = [line.split() for line in said.splitlines() if line.startswith('  --')]
     assert all(len(words) > 1 for words in lines)
