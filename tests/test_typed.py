@@ -1,0 +1,254 @@
+"""What people type: habits of other programs, typing errors, and surroundings that are not as they should be. Each
+message says what to type next."""
+import errno
+import json
+import os
+
+import numpy as np
+import pytest
+import torch
+from helpers import BYTES, CLASSES, fails, go, picture_network, run, save_run, text_network, torchrun
+from PIL import Image
+
+import analyze
+import eval as scores
+import sample
+import train
+from engine import device, settings, trained
+from engine.settings import Mistake
+from prepare import text
+
+pytestmark = pytest.mark.usefixtures('quick')
+
+
+# ---- words of the command line
+
+def test_upper_and_lower_case_of_a_choice_are_the_same(tiny, tmp_path, capsys):
+    go(*tiny, '--compile=False', '--optimizer=Muon', '--dtype=Float32', '--schedule=COSINE', f'--out_dir={tmp_path}/a')
+    written = json.loads((tmp_path / 'a' / 'config.json').read_text())['settings']
+    assert (written['compile'], written['optimizer'], written['schedule']) == ('false', 'muon', 'cosine')
+    (tmp_path / 'book.txt').write_text('abc ' * 50)
+    text.main([f'{tmp_path}/book.txt', '--tokenizer', 'Chars', '--out', f'{tmp_path}/d'])
+    assert 'vocabulary 4' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('main, words, said', [
+    (train.main, ['--optimizer=Muonn'], 'did you mean muon?'), (train.main, ['--out_dir='], 'out_dir'),
+    (train.main, ['--dataset='], 'dataset'), (sample.main, ['--ckpt='], 'ckpt'), (train.main, ['--lr=1'], 'learning_rate'),
+    (train.main, ['--ckpt=out/x'], 'init_from'), (sample.main, ['--out_dir=out/x'], 'did you mean ckpt?'),
+    (sample.main, ['--init_from=out/x'], 'did you mean ckpt?'), (scores.main, ['--chkpt=x'], 'did you mean ckpt?'),
+    (analyze.main, ['subspace'], 'did you mean subspaces?'), (analyze.main, ['attention', '--chkpt=x'], 'ckpt'),
+    (analyze.main, ['Layerz', '--ckpt=x'], 'did you mean layers?'), (analyze.main, ['layers', '--heds=1'], 'heads'),
+    (text.main, ['a', '--out', 'd', '--tokenizer', 'gpt3'], 'gpt2')])
+def test_a_mistyped_word_is_named_with_the_right_one(main, words, said, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # here there are no runs: the word is wrong all the same
+    line = fails(capsys, main, *words)
+    assert said in line and 'missing' not in line and not list(tmp_path.glob('[a-z]*'))
+
+
+def test_every_program_says_its_version(capsys):
+    for words in (['train.py'], ['sample.py'], ['eval.py'], ['bench.py'], ['analyze.py'], ['prepare/text.py']):
+        done = run(*words, '--version')
+        assert done.returncode == 0 and torch.__version__ in done.stdout and not done.stderr
+
+
+def test_help_is_of_what_is_asked_for(capsys):
+    def names_in(main, *words):
+        main(list(words))
+        lines = capsys.readouterr().out.splitlines()
+        return {line.split('=')[0].strip(' -') for line in lines if line.startswith('  --')}
+
+    assert 'decoder_n_layer' not in names_in(train.main, '--help')
+    assert 'decoder_n_layer' in names_in(train.main, '--help=all')
+    assert 'decoder_n_layer' in names_in(train.main, '--model=vit_mae', '--dataset=shapes', '--help')
+    assert names_in(analyze.main, '--help') == set()
+    assert {'ckpt', 'heads'} <= names_in(analyze.main, 'attention', '--help')
+    assert 'threshold' not in names_in(analyze.main, 'attention', '--help')
+    assert 'threshold' in names_in(analyze.main, 'layers', '-h')
+    assert {'threshold', 'heads', 'runs'} - {'runs'} <= names_in(analyze.main, '--help=all')
+
+
+# ---- runs that are not there
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with two runs in out/."""
+    monkeypatch.chdir(tmp_path)
+    for name in 'mine', 'other':
+        save_run(f'out/{name}', text_network('aot', vocab_size=256), BYTES)
+    return tmp_path
+
+
+@pytest.mark.parametrize('main, words, said', [
+    (sample.main, ['--ckpt=out/mina'], ['out/mine', 'no run in']),
+    (scores.main, ['--ckpt=out/crate_shapes'], ['config/train_crate_shapes.py', 'out/other']),
+    (analyze.main, ['layers', '--ckpt=out/vit_shapes'], ['config/train_vit_shapes.py']),
+    (train.main, ['--init_from=out/mina'], ['out/mine']), (train.main, ['--init_from=resume', '--out_dir=out/mina'], ['out/mine']),
+    (sample.main, ['--ckpt=out/mine/last.pt'], ['out/mine']), (train.main, ['--init_from=out/mine/last.pt'], ['out/mine']),
+    (train.main, ['--init_from=gpt2'], ['prepare/gpt2_weights.py', '--size gpt2']),
+    (sample.main, ['--ckpt=out/gpt2-xl'], ['prepare/gpt2_weights.py', '--size gpt2-xl']), (sample.main, [], ['train_aot_stdlib'])])
+def test_a_run_that_is_not_there(main, words, said, place, capsys):
+    line = fails(capsys, main, *words)
+    assert all(part in line for part in said) and 'Error' not in line
+
+
+# ---- config files
+
+@pytest.mark.parametrize('content, said', [
+    ('max_iters = 3\nlearning_rate = \n', ['line 2', 'SyntaxError']), ('x = 1 / 0', ['line 1', 'ZeroDivisionError']),
+    ('batch_size = 4\nfoo(3)\n', ['line 2', 'foo']), ('import no_such_library', ['no_such_library']),
+    (b'\xff\xfea\x00=\x001\x00', []), (b'name = "\xe9"', []), ('half = 3', ['half', '_'])])
+def test_a_mistake_in_a_config_file_is_one_line_with_its_place(content, said, tmp_path, capsys):
+    path = tmp_path / 'mine.py'
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    line = fails(capsys, train.main, str(path))
+    assert 'mine.py' in line and all(part in line for part in said)
+
+
+def test_a_config_file_may_import_names_and_define_functions(tmp_path):
+    (tmp_path / 'mine.py').write_text('from math import pi, sqrt as root\nfrom pathlib import Path\nimport os.path\n'
+                                      'def half(x):\n    return x / 2\nlearning_rate = half(pi)\n')
+    assert {name: r.value for name, r in settings.collect([f'{tmp_path}/mine.py']).items()} == {'learning_rate': np.pi / 2}
+
+
+# ---- shorter contexts
+
+@pytest.mark.parametrize('name', ['aot', 'crate', 'crate_alpha', 'tost'])
+def test_text_shorter_than_the_context_can_be_learnt_as_the_message_says(name, tiny, tmp_path, capsys):
+    (tmp_path / 'short.txt').write_text('a b c d e ' * 9)
+    text.main([f'{tmp_path}/short.txt', '--out', f'{tmp_path}/data/short'])
+    start = tmp_path / 'start'
+    go(*tiny, f'--model={name}', f'--out_dir={start}')
+    capsys.readouterr()
+    model = trained.load_model(trained.open_run(start))
+    words = [f'--init_from={start}', '--dataset=short', f'--data_dir={tmp_path}/data', '--max_iters=1', '--eval_iters=1',
+             f'--out_dir={tmp_path}/tuned', '--batch_size=2']
+    line = fails(capsys, train.main, *words)
+    assert 'too few for block_size=16' in line
+    advice = line.split()[-1]
+    go(*words, advice)
+    length = int(advice.partition('=')[2])
+    shorter = trained.load_model(trained.open_run(start), block_size=length)
+    x = torch.randint(256, (2, length))
+    assert length < 16 and torch.equal(shorter(x)[0], model(x)[0])
+    with pytest.raises(Mistake, match='block_size'):
+        trained.load_model(trained.open_run(start), block_size=17)
+
+
+# ---- surroundings
+
+def test_a_folder_that_cannot_be_written_is_one_line(pictures_data, tmp_path, capsys, monkeypatch):
+    def read_only(path, *rest, **more):
+        if str(path).endswith('.new'):
+            raise OSError(errno.EROFS, 'Read-only file system', path)
+        return ordinary_open(path, *rest, **more)
+
+    def unlink(path, **more):
+        raise OSError(errno.EROFS, 'Read-only file system', path)
+
+    ordinary_open = open
+    run_dir = save_run(tmp_path / 'run', picture_network(), CLASSES)
+    Image.new('RGB', (8, 8)).save(tmp_path / 'a.png')
+    monkeypatch.setattr('builtins.open', read_only)
+    monkeypatch.setattr(os, 'unlink', unlink)
+    monkeypatch.setattr('pathlib.Path.unlink', unlink)
+    for main, words in ((sample.main, [f'--image={tmp_path}/a.png', f'--out={tmp_path}/b.png']),
+                        (scores.main, [f'--data_dir={pictures_data}', '--dataset=quads', f'--confusion={tmp_path}/c.png']),
+                        (analyze.main, ['attention', f'--image={tmp_path}/a.png', f'--out={tmp_path}/d.png'])):
+        command = [words.pop(0)] if main is analyze.main else []
+        assert 'Read-only' in fails(capsys, main, *command, f'--ckpt={run_dir}', *words)
+
+
+@pytest.mark.parametrize('error', [
+    OSError('Not enough free space to write 37569584 bytes after offset 128'), OSError('1000 requested and 3 written'),
+    OSError(errno.ENOSPC, 'No space left on device')])
+def test_a_full_disk_is_one_line_in_all_words_of_numpy(error, tmp_path, capsys, monkeypatch):
+    def full(*rest, **more):
+        raise error
+    (tmp_path / 'a.txt').write_text('some text ' * 20)
+    monkeypatch.setattr('numpy.lib.format.write_array_header_1_0', full)
+    monkeypatch.setattr(np, 'save', full)
+    line = fails(capsys, text.main, f'{tmp_path}/a.txt', '--out', f'{tmp_path}/d')
+    assert 'make room' in line and 'resume' not in line and not (tmp_path / 'd').exists()
+
+
+def test_a_picture_file_for_a_network_of_other_channels_is_one_line(tmp_path, capsys):
+    Image.new('RGB', (8, 8)).save(tmp_path / 'a.png')
+    run_dir = save_run(tmp_path / 'run', picture_network(channels=5), CLASSES)
+    for main, words in ((sample.main, []), (analyze.main, ['attention'])):
+        line = fails(capsys, main, *words, f'--ckpt={run_dir}', f'--image={tmp_path}/a.png')
+        assert '5 channels' in line and 'prepared dataset' in line
+
+
+def test_a_broken_picture_in_a_folder_does_not_end_the_rest(tmp_path):
+    picture_run = save_run(tmp_path / 'run', picture_network(), CLASSES)
+    for name in 'a.png', 'c.png':
+        Image.new('RGB', (8, 8)).save(tmp_path / name)
+    (tmp_path / 'b.png').write_bytes((tmp_path / 'a.png').read_bytes()[:40])
+    done = run('sample.py', f'--ckpt={picture_run}', f'--image={tmp_path}', f'--out={tmp_path}/grid.png')
+    assert done.returncode == 1 and (tmp_path / 'grid.png').exists()
+    assert [line.split(':')[0] for line in done.stdout.splitlines()][:2] == ['a.png', 'c.png'] and 'b.png' in done.stderr
+    assert 'Traceback' not in done.stderr
+    alone = run('sample.py', f'--ckpt={picture_run}', f'--image={tmp_path}/b.png')
+    assert alone.returncode == 2 and len(alone.stderr.splitlines()) == 1
+
+
+def test_without_a_compiler_compile_is_one_line(tiny, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv('CXX', f'{tmp_path}/none')
+    monkeypatch.setenv('PATH', str(tmp_path))
+    assert 'compiler' in fails(capsys, train.main, *tiny, '--compile=true', f'--out_dir={tmp_path}/a')
+    assert not (tmp_path / 'a').exists() and not device.choose_compile('auto', 'cpu')
+
+
+# ---- several processes
+
+WITH_AN_UNUSED_WEIGHT = """
+import engine
+import sys
+import torch
+import model_aot
+import train
+from engine import settings
+ordinary_init = model_aot.AoT.__init__
+def init(self, c):
+    ordinary_init(self, c)
+    self.unused = torch.nn.Linear(3, 3)
+model_aot.AoT.__init__ = init
+with settings.one_line_errors():
+    train.main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+def test_a_weight_without_a_gradient_is_named_where_processes_share_gradients(tiny, tmp_path):
+    (tmp_path / 'start.py').write_text(WITH_AN_UNUSED_WEIGHT)
+    words = [*tiny, f'--out_dir={tmp_path}/a', '--gradient_accumulation_steps=2']
+    said = torchrun(*words, script=tmp_path / 'start.py', code=1)[1]
+    assert 'unused.weight gets no gradient' in said
+
+
+PEER = """
+import engine
+import os
+import signal
+import sys
+import train
+from engine import distributed, settings
+if os.environ['RANK'] == '1':
+    ordinary = train.dropout_seed
+    def seed(c, step):
+        if step == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return ordinary(c, step)
+    train.dropout_seed = seed
+with settings.one_line_errors():
+    train.main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+def test_a_process_whose_peer_was_killed_says_so_in_one_line(tiny, tmp_path):
+    (tmp_path / 'start.py').write_text(PEER)
+    words = [*tiny, f'--out_dir={tmp_path}/a', '--gradient_accumulation_steps=2']
+    said = torchrun(*words, script=tmp_path / 'start.py', code=1)[1]
+    assert 'error: another process of this run has ended' in said and 'train.py", line' not in said
