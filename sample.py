@@ -77,8 +77,9 @@ def look_at_text(c, run, model):
         return
 
     prompt_sign = '> ' if sys.stdin.isatty() else ''
-    # a line with bytes that are not UTF-8 comes as it is, and the tokenizer refuses it
-    sys.stdin.reconfigure(errors='surrogateescape')
+    if hasattr(sys.stdin, 'reconfigure'):
+        # a line with bytes that are not UTF-8 comes as it is, and the tokenizer refuses it
+        sys.stdin.reconfigure(errors='surrogateescape')
     while True:
         try:
             line = input(prompt_sign).removeprefix('\ufeff')  # the mark that Windows pipes first

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from engine.settings import Mistake, reading
 
-# The last place where white space follows what is none. GPT-2 splits a text into words before it
-# merges bytes, and none of its words goes on there. Unicode has rarer white space, about which
-# Python's and tiktoken's regular expressions differ.
+# The last place where white space follows a character that is none. GPT-2 splits a text into words
+# before it merges bytes, and no word of it goes on there. Only common white space is named, because
+# \s of Python has four control characters that are none for tiktoken.
 LAST_CUT = re.compile(r'.*\S(?=[ \t\r\n])', re.DOTALL)
 
 

@@ -28,7 +28,7 @@ MARKS = {
     codecs.BOM_UTF16_BE: 'utf-16-be',
     codecs.BOM_UTF8: 'utf-8',
 }
-PIECE = 2 ** 20     # how many bytes of a file are read at once
+PIECE = 2 ** 16     # how many bytes of a file are read at once
 
 
 # ---- reading ------------------------------------------------------------------------------------
