@@ -1,0 +1,264 @@
+"""Documents of one's own text: where they end, where a text that is written ends, and texts larger than memory."""
+import io
+import itertools
+import os
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+import tiktoken
+import torch
+from helpers import BYTES, ROOT, TEXT, fails, save_run, text_network
+from small_files import tree
+from tiktoken_ext.openai_public import r50k_pat_str
+
+import sample
+from analyze import main as analyze
+from engine.settings import Mistake
+from lib import texts
+from prepare import pairs, text
+from tasks import files
+from tasks.tokenizer import Tokenizer, until
+
+END = '<|endoftext|>'
+
+
+@pytest.fixture(params=['small', 'real'])
+def gpt2(request, monkeypatch):
+    """tiktoken's tokenizer of GPT-2; or one that needs no download, with GPT-2's words and other merges."""
+    if request.param == 'small':
+        pieces = [bytes([i]) for i in range(256)]
+        pieces += sorted({TEXT[i:i + n].encode() for n in (2, 3, 4) for i in range(2000)} - {*pieces})
+        ranks = {piece: i for i, piece in enumerate([*pieces, b'\n\n', b'  ', b'!!', b'ab', b' \xf0', b'!\x1c'])}
+        small = tiktoken.Encoding('gpt2', pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens={END: len(ranks)})
+        monkeypatch.setattr(tiktoken, 'get_encoding', lambda name: small)
+    elif not os.environ.get('TIKTOKEN_CACHE_DIR'):
+        pytest.skip('needs the tokenizer: set TIKTOKEN_CACHE_DIR to a folder that has it')
+    return tiktoken.get_encoding('gpt2')
+
+
+def prepared(out, *words):
+    """({split: ids}, meta.json) of what prepare/text.py makes."""
+    text.main([*map(str, words), '--out', str(out), '--overwrite'])
+    meta = files.read_meta(out)
+    files.verify(out)
+    return {split: np.load(out / f'{split}.npy').tolist() for split in meta['splits']}, meta
+
+
+# ---- where a document ends
+
+
+def test_every_end_is_one_token_and_its_neighbours_are_what_they_are_alone(gpt2):
+    tokenizer, end = Tokenizer('gpt2'), [gpt2.eot_token]
+    alone = [gpt2.encode_ordinary(document) for document in ('a token', '\n the layer ', '')]
+    assert tokenizer.encode(f'a token{END}\n the layer {END}{END}') == alone[0] + end + alone[1] + end + end
+    assert tokenizer.encode(END) == end and tokenizer.decode(tokenizer.encode(f'a{END}b')) == f'a{END}b'
+    assert end[0] not in tokenizer.encode('<|endoftext |>')
+
+
+def test_documents_end_and_the_cut_is_the_same_for_every_tokenizer(gpt2, tmp_path):
+    """Files are not torn, the end between two of them is one character and one byte."""
+    documents = ['A naïve token', '', 'in a subspace.\n', TEXT[:500]]
+    tree(tmp_path / 'in', {f'{i}.txt': document.encode() for i, document in enumerate(documents)})
+    made = {name: prepared(tmp_path / name, tmp_path / 'in', '--tokenizer', name, '--val', '0.4')
+            for name in ('bytes', 'chars', 'gpt2')}
+    joined = '\n'.join(documents)
+    cut = int(len(joined) * 0.6)
+    for name in 'bytes', 'chars':
+        ids, meta = made[name]
+        tokenizer = Tokenizer(**meta['tokenizer'])
+        assert [tokenizer.decode(ids[split]) for split in ('train', 'val')] == [joined[:cut], joined[cut:]]
+    ids = made['gpt2'][0]
+    end = [gpt2.eot_token]
+    first, second, third, last = documents
+    n_last = cut - len(joined) + len(last)
+    assert ids['train'] == [*gpt2.encode(first), *end, *end, *gpt2.encode(third), *end, *gpt2.encode(last[:n_last])]
+    assert ids['val'] == gpt2.encode(last[n_last:])
+    sizes = [{split: entry['bytes'] for split, entry in meta['splits'].items()} for _, meta in made.values()]
+    assert sizes[0] == sizes[1] == sizes[2] == {'train': len(joined[:cut].encode()), 'val': len(joined[cut:].encode())}
+
+
+@pytest.mark.parametrize('share, n_train', [('0.68', 0), ('0.65', 1)])
+def test_an_end_at_the_cut_belongs_to_one_side(share, n_train, gpt2, tmp_path):
+    """The ends are the characters 9 and 19 of 29; the cut is 9 or 10."""
+    tree(tmp_path / 'in', {f'{i}.txt': b'text text' for i in range(3)})
+    ids, _ = prepared(tmp_path / 'd', tmp_path / 'in', '--tokenizer', 'gpt2', '--val', share)
+    count = [ids[split].count(gpt2.eot_token) for split in ('train', 'val')]
+    assert count == [n_train, 2 - n_train]
+
+
+# ---- texts larger than memory
+
+
+# \x1c is white space for Python alone, \x85 and the rarer spaces are for both
+ODD = [f'a{END}b {END} c', ' ' * 900 + 'x', '\n' * 50 + '\t\r\n \r x', '🙂 🙂🏽🙂' * 9, "I'll don't 're 's'",
+       '! \x1c!\x1c !\x1d', 'a\x85b\u2003 c\xa0 d\u3000', '日本語 日本' * 50, END * 3, 'ab' * 200, '<|endof text|>',
+       '12 345,6 7', 'e\u0301 \u200b ', '   ']
+
+
+@pytest.mark.parametrize('piece', [1, 2, 5, 64, 999])
+def test_the_tokens_of_pieces_are_those_of_the_whole(piece, gpt2, tmp_path, monkeypatch):
+    monkeypatch.setattr(texts, 'PIECE', piece, raising=False)
+    rng = np.random.default_rng(piece)
+    page = (ROOT / 'README.md').read_text(encoding='utf-8').replace('\r', '')[:4000]
+    whole = page + ''.join(rng.permutation(ODD * 4)) + page[:2000] + ''.join(rng.choice(list(" \n!<|a'é🙂"), 1500))
+    (tmp_path / 'a.txt').write_text(whole, encoding='utf-8', newline='')
+    ids, meta = prepared(tmp_path / 'd', tmp_path / 'a.txt', '--tokenizer', 'gpt2')
+    cut = int(len(whole) * 0.9)
+    for split, part in (('train', whole[:cut]), ('val', whole[cut:])):
+        assert ids[split] == gpt2.encode(part, allowed_special='all')
+        assert meta['splits'][split]['bytes'] == len(part.encode())
+    assert ids['train'].count(gpt2.eot_token) == whole[:cut].count(END) >= 20
+
+
+def test_a_text_without_a_place_to_cut_is_one_piece(gpt2, tmp_path):
+    """3 MB without white space, with an end in its middle that is no white space either."""
+    half = ''.join(np.random.default_rng(0).choice(list('abcdé01!'), 1_500_000))
+    (tmp_path / 'a.txt').write_text(f'{half}{END}{half}', encoding='utf-8')
+    ids, _ = prepared(tmp_path / 'd', tmp_path / 'a.txt', '--tokenizer', 'gpt2', '--val', '0.3')
+    assert gpt2.decode(ids['train'] + ids['val']) == f'{half}{END}{half}'
+    assert ids['train'].count(gpt2.eot_token) == 1
+
+
+@pytest.mark.parametrize('encoding', ['utf-8', 'utf-8-sig', 'utf-16', 'utf-32'])
+@pytest.mark.parametrize('piece', [1, 3, 4, 50])
+def test_a_file_read_in_pieces_is_the_file_and_odd_places_are_counted_alike(encoding, piece, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(texts, 'PIECE', piece, raising=False)
+    rng = np.random.default_rng(0)
+    good = ('naïve 日本 🙂\ufffd\ufeff.\r\n' * 20).encode(encoding)
+    contents = [good, good[:-1], good[:-2], good[:2], good[:3], good[:1], b'']
+    for _ in range(20):
+        damaged = bytearray(good * 2)
+        for place in rng.integers(4, len(damaged), 5):
+            damaged[place] = rng.integers(256)
+        contents.append(bytes(damaged))
+    path = tmp_path / 'a.txt'
+    for content in contents:
+        path.write_bytes(content)
+        outcomes = []
+        for read in (lambda: texts.decode(content, path), lambda: texts.characters_of(path)):
+            try:
+                result = read()
+            except Mistake as e:
+                result = str(e)
+            outcomes.append((result, capsys.readouterr().out))
+        (whole, printed), (counted, printed_in_pieces) = outcomes
+        assert printed == printed_in_pieces
+        if isinstance(counted, str):
+            assert whole == counted  # the same refusal
+        else:
+            assert counted == (len(whole), {*whole}) and ''.join(texts.read_pieces(path)) == whole
+
+
+def test_memory_does_not_grow_with_the_text(gpt2, tmp_path):
+    (tmp_path / 'a.txt').write_text(TEXT * 80, encoding='utf-8')
+    size = (tmp_path / 'a.txt').stat().st_size
+    for tokenizer in 'bytes', 'chars', 'gpt2':
+        tracemalloc.start()
+        try:
+            text.main([f'{tmp_path}/a.txt', '--tokenizer', tokenizer, '--out', f'{tmp_path}/{tokenizer}'])
+            most = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert most < size / 2, tokenizer
+
+
+@pytest.mark.parametrize('val, split', [('0', 'val'), ('1', 'train')])
+def test_a_split_without_text_is_named(val, split, tmp_path, capsys):
+    (tmp_path / 'a.txt').write_text(TEXT[:300])
+    words = f'{tmp_path}/a.txt', '--val', val, '--out', f'{tmp_path}/d'
+    assert f'0 tokens for {split}' in fails(capsys, text.main, *words)
+
+
+# ---- where a text ends that is written
+
+
+@pytest.mark.parametrize('stop', ['', 'a', 'ab', 'aab', 'abab', 'b b'])
+def test_a_text_is_written_up_to_its_stop_and_as_early_as_can_be(stop):
+    """Whatever pieces it comes in; a beginning of the stop that goes on otherwise is written."""
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        drawn = ''.join(rng.choice(list('aab '), 12))
+        places = sorted(rng.integers(0, 13, 5))
+        pieces = [drawn[i:j] for i, j in itertools.pairwise([0, *places, 12])]
+        want = drawn.split(stop)[0] if stop else drawn
+        seen, written = '', ''
+
+        def come():
+            nonlocal seen
+            for piece in pieces:
+                assert seen.startswith(written) and len(seen) - len(written) < max(len(stop), 1)
+                seen += piece
+                yield piece
+        for piece in until(stop, come()):
+            written += piece
+            assert want.startswith(written)
+        assert written == want
+
+
+@pytest.fixture(scope='module')
+def bytes_run(tmp_path_factory):
+    return save_run(tmp_path_factory.mktemp('run') / 'a', text_network('aot', vocab_size=256), BYTES)
+
+
+@pytest.fixture
+def written(capsys, monkeypatch):
+    """written(run, ids, *words): what sample.py prints after the prompt `x` if a network draws these tokens."""
+    def written(run, ids, *words):
+        drawn = iter(ids)
+        monkeypatch.setattr('engine.generate.pick', lambda *a: torch.tensor([[next(drawn)]]))
+        capsys.readouterr()
+        sample.main([f'--ckpt={run}', '--start=x', f'--max_new_tokens={len(ids)}', *words])
+        return capsys.readouterr().out
+    return written
+
+
+@pytest.mark.parametrize('drawn, stop, printed', [
+    ('one\n\ntwo', r'\n\n', 'one'), ('one\ntwo', r'\n\n', 'one\ntwo'), ('a ENEND b', 'END', 'a EN'), ('a EN', 'END', 'a EN'),
+    ('END', 'END', ''), ('aüé.', 'é', 'aü'), ('a🙂b', '🙂b', 'a'), ('aaab', 'aab', 'a')])
+def test_a_stop_is_a_text_of_any_length_and_is_not_printed(drawn, stop, printed, bytes_run, written):
+    assert written(bytes_run, [*drawn.encode()], f'--stop={stop}') == f'x{printed}\n'
+
+
+def test_a_stop_may_be_one_token_or_several_and_the_end_of_a_document(gpt2, tmp_path, written):
+    run = save_run(tmp_path / 'a', text_network('aot', vocab_size=gpt2.n_vocab), BYTES | {'tokenizer': {'name': 'gpt2'}})
+    blank, line, rest, end = gpt2.encode('\n\n'), gpt2.encode('\n'), gpt2.encode('of the'), [gpt2.eot_token]
+    for gap in blank, line + line:
+        assert written(run, rest + gap + rest, r'--stop=\n\n') == 'xof the\n'
+    assert written(run, rest + end + rest, f'--stop={END}') == 'xof the\n'
+    assert written(run, rest + end + rest) == f'xof the{END}of the\n'
+
+
+# ---- prompts
+
+
+def test_a_byte_order_mark_is_no_part_of_a_prompt(bytes_run, tmp_path, capsys, monkeypatch):
+    (tmp_path / 'p.txt').write_bytes(b'\xef\xbb\xbfa token')
+    words = f'--ckpt={bytes_run}', '--max_new_tokens=9', '--temperature=0'
+    outputs = []
+    for start in '--start=a token', f'--start=FILE:{tmp_path}/p.txt', '--interactive=true':
+        piped = io.BytesIO(b'\xef\xbb\xbfa token\n')
+        monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(piped, encoding='utf-8'))
+        sample.main([*words, start])
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1] == outputs[2] and outputs[0].startswith('a token')
+
+
+def test_bytes_that_are_not_utf8_are_one_line(bytes_run, tmp_path, capsys, monkeypatch):
+    """As the shell gives them, in --start=$'caf\\xe9'; a line that is piped in costs that line alone."""
+    for word in '--start=caf\udce9', '--stop=caf\udce9':
+        assert r'caf\udce9' in fails(capsys, sample.main, f'--ckpt={bytes_run}', word)
+    words = f'--ckpt={bytes_run}', '--start=caf\udce9', f'--out={tmp_path}/a.png'
+    assert r'caf\udce9' in fails(capsys, analyze, 'attention', *words)
+    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'caf\xe9\na token\n'), encoding='utf-8'))
+    sample.main([f'--ckpt={bytes_run}', '--interactive=true', '--max_new_tokens=2'])
+    out, err = capsys.readouterr()
+    assert out.startswith('a token') and err.count('error: ') == 1 and r'caf\udce9' in err
+
+
+@pytest.mark.parametrize('tokenizer', ['bytes', 'chars'])
+def test_half_a_character_in_json_is_one_line(tokenizer, tmp_path, capsys):
+    (tmp_path / 'a.jsonl').write_text(r'{"prompt": "2 \ud83d", "answer": "4"}' + '\n')
+    words = f'{tmp_path}/a.jsonl', '--tokenizer', tokenizer, '--out', f'{tmp_path}/d'
+    assert r'2 \ud83d' in fails(capsys, pairs.main, *words)
