@@ -1,4 +1,4 @@
-"""Your own pictures, in one folder per class.
+"""Your own pictures, in one folder per class, or without classes.
 
     python prepare/imagefolder.py FOLDER --out data/mine
     python prepare/imagefolder.py FOLDER --val 0.2 --out data/mine
@@ -7,13 +7,19 @@
 FOLDER has FOLDER/train/CLASS/* and FOLDER/val/CLASS/*; or only FOLDER/CLASS/*. Without a folder val,
 the share --val, a tenth by default, is held out for validation. The folder val may also be called
 valid or validation, and beside train there may be a folder test. Pictures of a class may also be in
-folders inside its folder. They are .jpg, .png, .webp, .bmp, .gif, .tif, .ppm, .avif and their
-variants, of at most 32,768 pixels on a side and 134 million in all. Hidden files are ignored; other
-files, such as .heic, and pictures outside of class folders are left out and counted. Which pictures
-are held out depends only on their names: of each class the first ones in the order of the sha256 of
-the name, at least one.
+folders inside its folder.
 
-Expect a line for each split, such as `data/mine/train.jpeg.npy: 80 pictures, 0.2 MB, 4 classes`.
+Pictures without classes are directly in FOLDER, or in FOLDER/train and FOLDER/val, and no folder
+there holds pictures. The dataset then has one class, with the name of FOLDER. CRATE-MAE, ViT-MAE
+and self-distillation (DINO) learn from it, because they use no classes.
+
+Pictures are .jpg, .png, .webp, .bmp, .gif, .tif, .ppm, .avif and their variants, of at most 32,768
+pixels on a side and 134 million in all. Hidden files are ignored; other files, such as .heic, and
+pictures beside class folders are left out and counted. Which pictures are held out depends only on
+their names: of each class the first ones in the order of the sha256 of the name, at least one.
+
+Expect a line for each split, such as `data/mine/train.jpeg.npy: 80 pictures, 0.2 MB, 4 classes`, or
+with `one class, for model=crate_mae, vit_mae or dino` at its end.
 """  # noqa: E501 (--help shows it)
 import hashlib
 import itertools
@@ -24,11 +30,12 @@ from lib.inputs import Mistake, arguments, number, option, run
 from lib.pictures import PACK, pack_settings, save_pack
 from tasks.decode import is_picture, say_left_out
 
-LAYOUT = 'expected FOLDER/train/CLASS/* and FOLDER/val/CLASS/*, or FOLDER/CLASS/*'
+LAYOUT = ('expected FOLDER/train/CLASS/* and FOLDER/val/CLASS/*, or FOLDER/CLASS/*; or pictures '
+          'without classes, FOLDER/* alone')
 
 
 def read_splits(folder):
-    """{split: pictures of of_folder} of train, val and test in a folder; {} if there is none of
+    """{split: pictures of of_split} of train, val and test in a folder; {} if there is none of
     them. Raises Mistake if train is missing."""
     names = [name for name in ('train', 'val', 'valid', 'validation', 'test')
              if (folder / name).is_dir()]
@@ -39,8 +46,19 @@ def read_splits(folder):
         split = 'val' if name.startswith('val') else name
         if split in splits:
             raise Mistake(f'{folder} has two folders for validation; keep one')
-        splits[split] = of_folder(folder / name)
+        splits[split] = of_split(folder / name, folder)
     return splits
+
+
+def of_split(place, folder):
+    """The pictures of of_folder in `place`, where FOLDER has those of a split. If all are directly
+    there, they are of one class, with the name of FOLDER."""
+    files = [file for file in files_below(place) if is_picture(file)]
+    in_folders = [file for file in files if os.path.dirname(file) != os.path.normpath(place)]
+    if not files or in_folders:
+        return of_folder(place)
+    only_class = os.path.basename(os.path.abspath(folder))  # abspath: FOLDER may be `.`
+    return [(f'{only_class}/{os.path.basename(file)}', only_class, file) for file in files]
 
 
 def of_folder(folder):
@@ -110,12 +128,12 @@ def main(argv=None):
         __doc__, argv,
         *PACK,
         number('--val', 'share held out if there is no folder val', 0.1, 0, 1),
-        option('folder', 'of class folders, or of train and val with them', metavar='FOLDER',
+        option('folder', 'of pictures, class folders, or train and val', metavar='FOLDER',
                type=Path))
 
     splits = read_splits(args.folder)
     if not splits:
-        splits['train'] = of_folder(args.folder)
+        splits['train'] = of_split(args.folder, args.folder)
     check_classes(splits)
     if 'val' not in splits:
         splits['train'], splits['val'] = hold_out(splits['train'], args.val)

@@ -1,4 +1,5 @@
 """Classes of pictures."""
+from engine.settings import Mistake
 from tasks import PICTURE_SETTINGS, BaseTask, accuracies, augment
 from tasks.files import read_meta
 from tasks.pictures import ImageSplit
@@ -13,6 +14,12 @@ class Classification(BaseTask):
 
     def __init__(self, c, augmentation, config, device, train, valid):
         super().__init__(c, augmentation, config, device, train, valid)
+        # The tasks below this class do not learn the classes, so one is enough for them.
+        learns_classes = type(self) is Classification and train is not None
+        if learns_classes and len(train.classes) == 1:
+            raise Mistake(f'{c.dataset} has one class, from which a classifier learns nothing: '
+                          'give --model=crate_mae, --model=vit_mae or --model=dino, which use no '
+                          'classes')
         if valid.split == 'test' and train is not None:
             self.note = ('no val split, so it validates on test: judge by the last step, not the '
                          'best')

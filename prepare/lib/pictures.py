@@ -75,7 +75,15 @@ def save_arrays(out, splits, classes):
         size = f'{entry["height"]}x{entry["width"]}x{meta["channels"]}'
         masks = ', with masks' if len(splits[split]) > 2 else ''
         print(f'{out}/{split}.images.npy: {entry["count"]:,} pictures of {size}, '
-              f'{len(classes)} classes{masks}')
+              f'{number_of_classes(classes)}{masks}')
+
+
+def number_of_classes(classes):
+    """How many classes a dataset has, as a text. With one class, which nothing has to be told apart
+    from, the text says which networks learn from the pictures: those that use no classes."""
+    if len(classes) == 1:
+        return 'one class, for model=crate_mae, vit_mae or dino'
+    return f'{len(classes)} classes'
 
 
 # ---- one picture --------------------------------------------------------------------------------
@@ -285,7 +293,7 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
         kind = ' grey pictures' if channels == 1 else ' pictures'
         masks = ' with masks' if 'objects' in entry else ''
         print(f'{out}/{split}.jpeg.npy: {entry["count"]:,}{kind}{masks}, '
-              f'{entry["bytes"] / 1e6:,.1f} MB, {len(classes)} classes')
+              f'{entry["bytes"] / 1e6:,.1f} MB, {number_of_classes(classes)}')
     if bad > 0:
         print(f'{bad:,} of {count:,} pictures could not be decoded and were left out')
 
