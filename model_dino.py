@@ -54,7 +54,8 @@ of different pictures should fill the space, which their coding rate measures:
 
 The network inside g is any network with `features`: crate, vit, aot or crate_alpha. It has no
 classifier. A trained checkpoint is opened as the network inside, with the teacher's weights. So
-every command that looks at CRATE or ViT can look at it too.
+every command that looks at CRATE or ViT can look at it too. A run can begin with the weights of a
+run of DINO, or of a trained network that becomes the one inside.
 
 Where the code departs from the released code (docs/papers.md lists the departures of the recipe):
   * github.com/facebookresearch/dino: with gradient accumulation the centre moves once a step. There
@@ -66,7 +67,7 @@ Where the code departs from the released code (docs/papers.md lists the departur
 """
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import import_module
 
 import torch
@@ -513,6 +514,31 @@ class DINO(nn.Module):
             'data': run['data'] | {'classes': classes, 'unlabelled': True},
         }
 
+    @staticmethod
+    def begun_from(run):
+        """Turn a trained run into the beginning of a new run of DINO.
+
+        run: a dict, see open_run in engine/trained.py, which calls this. The result has the same
+        keys. A run of DINO goes on with all its weights. From a run of another network, student and
+        teacher get this network inside. Their heads and the centre are missing then; the key
+        'missing' has what the names of these weights begin with. Raises ValueError for a network
+        that cannot be inside.
+        """
+        if 'backbone' in run['network']:                    # a run of DINO
+            start = {'share': torch.zeros(())}              # nothing of the new run is over
+            return run | {'weights': run['weights'] | start}
+
+        c = config_around(run)
+        weights = {}
+        for name, weight in run['weights'].items():
+            if not name.startswith('read.head.'):
+                weights[f'student.net.{name}'] = weight
+                weights[f'teacher.net.{name}'] = weight
+        network = backbone_settings(c, c.image_size) | {'backbone': c.backbone}
+        del network['num_classes']
+        missing = ('student.head.', 'teacher.head.', 'centre', 'share')
+        return run | {'weights': weights, 'network': network, 'missing': missing}
+
 
 # ---- helpers ------------------------------------------------------------------------------------
 
@@ -531,6 +557,42 @@ def backbone_settings(c, image_size):
     """The settings of the network inside, a dict."""
     return dict(n_layer=c.n_layer, n_head=c.n_head, n_embd=c.n_embd, patch_size=c.patch_size,
                 channels=c.channels, image_size=image_size, num_classes=1, pool=c.pool)
+
+
+# settings of a network inside that do not change its features of pictures: those of its classifier
+# and of its own training, and those of text
+OF_NO_FEATURE = ('num_classes', 'dropout', 'label_smoothing', 'init', 'block_size', 'vocab_size',
+                 'causal', 'final_norm')
+
+
+def config_around(run):
+    """The DINOConfig with a trained network inside. run: see `begun_from` above.
+
+    Raises ValueError for a network that reads no pictures, and for one whose features would be
+    others inside, because it has settings that DINOConfig does not have.
+    """
+    model = run['model']
+    if run['data']['kind'] != 'images':
+        raise ValueError(f'model={model} reads {run["data"]["kind"]}, and DINO reads pictures; '
+                         'start from a network of pictures')
+    Config = import_module(f'model_{model}').Config
+    trained = Config(**run['network'])
+    settings = {'backbone': model}
+    for name in ('n_layer', 'n_head', 'n_embd', 'patch_size', 'channels', 'image_size', 'pool'):
+        if hasattr(trained, name):                          # ToST has no pool, and cannot be inside
+            settings[name] = getattr(trained, name)
+    c = DINOConfig(**settings)
+
+    inside = Config(**backbone_settings(c, c.image_size))
+    needed = []
+    for field in fields(Config):
+        value = getattr(inside, field.name)
+        if field.name not in OF_NO_FEATURE and getattr(trained, field.name) != value:
+            needed.append(f'{field.name}={value}')
+    if needed:
+        raise ValueError(f'inside DINO, model={model} has {", ".join(needed)}, and the trained '
+                         'network has other values; start from one with these')
+    return c
 
 
 def make_backbone(c, image_size):

@@ -289,7 +289,7 @@ def settings_to_fine_tune(requested, names_a_file, *classes):
         for name in NOT_INHERITED | settings_without_meaning(run, path):
             inherited.pop(name, None)
         values = inherited | typed
-    if 'incomplete' in run:
+    if 'missing' in run:
         # the sizes in a config file are those of a new network, and here the weights decide
         for name in run['network'].keys() - typed.keys():
             values.pop(name, None)
@@ -312,16 +312,19 @@ def settings_without_meaning(run, path):
 
 
 def with_fresh_weights(run, values, seed):
-    """An incomplete run of as_beginning with fresh weights, drawn with this seed, where it has
-    none. values: {name: value} of settings; those of the network decide the sizes."""
+    """A run of as_beginning with fresh weights, drawn with this seed, in the place of those that it
+    says are missing. values: {name: value} of settings; those of the network decide the sizes."""
     Network, Config = network(run['model'])
     settings = dict(run['network'])
     for field in dataclasses.fields(Config):
         if field.name in values:
             settings[field.name] = values[field.name]
     torch.manual_seed(seed)
-    fresh = weights_of(Network(config_from(Config, settings)))
-    return run | {'weights': fresh | run['weights']}
+    weights = dict(run['weights'])
+    for name, tensor in weights_of(Network(config_from(Config, settings))).items():
+        if name.startswith(run['missing']):
+            weights[name] = tensor
+    return run | {'weights': weights}
 
 
 def settings_of(run, *classes):

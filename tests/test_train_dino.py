@@ -60,7 +60,7 @@ def test_its_teacher_is_what_other_commands_see(whole, words_of, pictures_data, 
     for main, *more in ((sample.main, f'--ckpt={run}', f'--image={pictures_data}/quads'),
                         (scores.main, f'--ckpt={run}', data, '--split=val'), (train.main, *start)):
         assert '--new_head=true' in fails(capsys, main, *more)
-    assert '--model=crate' in fails(capsys, train.main, *words_of('dino'), *start)
+    assert '--model=crate' in fails(capsys, train.main, *start, '--model=vit')
     go(*start, '--new_head=true')
     assert open_run(tmp_path / 'tuned')['model'] == 'crate'
 
