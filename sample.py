@@ -5,9 +5,9 @@
     python sample.py --ckpt=out/aot_owt --start=FILE:prompt.txt
     python sample.py --ckpt=out/aot_stdlib --interactive        # continues each line that you type
     python sample.py --ckpt=out/crate_bert_stdlib --start="def __[MASK]nit__(self):"
-    python sample.py --ckpt=out/crate_cifar10 --image=cat.jpg   # a picture, or a folder of them
+    python sample.py --ckpt=out/crate_cifar10 --image=assets/cat.jpg    # or a folder of pictures
     python sample.py --ckpt=out/crate_shapes --image=data/shapes --num_samples=12 --out=grid.png
-    python sample.py --ckpt=out/crate_mae_shapes --image=cat.jpg --out=masked.png --mask_ratio=0.5
+    python sample.py --ckpt=out/crate_mae_shapes --image=assets/cat.jpg --mask_ratio=0.5
     python sample.py --help
 
 It needs no dataset: config.json holds the tokenizer or the names of the classes.

@@ -3,6 +3,7 @@ import io
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -47,7 +48,11 @@ def place(tmp_path):
         save_arrays(tmp_path / 'data' / name, {split: (drawn, labels) for split in ('train', 'val')}, shapes.CLASSES)
     np.save(tmp_path / 'x.npy', drawn), np.save(tmp_path / 'y.npy', labels)
     masked_folders(tmp_path, tmp_path / 'VOCdevkit' / 'VOC2012', tmp_path / 'coco')
-    Image.fromarray(drawn[0]).save(tmp_path / 'cat.jpg')
+    for folder in ('assets', 'PHOTOS'):
+        (tmp_path / folder).mkdir()
+    shutil.copy(ROOT / 'assets' / 'cat.jpg', tmp_path / 'assets')
+    for i in range(12):
+        Image.fromarray(drawn[i]).save(tmp_path / 'PHOTOS' / f'{i}.jpg')
     small = dict(image_size=64, patch_size=16, n_layer=2)
     torch.save({'state_dict': picture_network(**small, num_classes=10).to_official()}, tmp_path / 'crate_base.pth')
     alpha = picture_network('crate_alpha', **small, num_classes=1000)
