@@ -1,5 +1,6 @@
 """What people type: habits of other programs, typing errors, and surroundings that are not as they should be. Each
 message says what to type next."""
+import ast
 import errno
 import json
 import os
@@ -7,7 +8,7 @@ import os
 import numpy as np
 import pytest
 import torch
-from helpers import BYTES, CLASSES, fails, go, picture_network, run, save_run, text_network, torchrun
+from helpers import BYTES, CLASSES, fails, go, losses, picture_network, run, save_run, text_network, torchrun
 from PIL import Image
 
 import analyze
@@ -252,3 +253,23 @@ def test_a_process_whose_peer_was_killed_says_so_in_one_line(tiny, tmp_path):
     words = [*tiny, f'--out_dir={tmp_path}/a', '--gradient_accumulation_steps=2']
     said = torchrun(*words, script=tmp_path / 'start.py', code=1)[1]
     assert 'error: another process of this run has ended' in said and 'train.py", line' not in said
+
+
+# ---- what a run shows while it trains
+
+def test_a_run_shows_what_the_network_writes_and_sees_and_learns_the_same(tiny, quads, tmp_path, capsys):
+    go(*tiny, f'--out_dir={tmp_path}/a')
+    samples = [line.partition('  sample  ')[2] for line in capsys.readouterr().out.splitlines() if '  sample  ' in line]
+    assert len(samples) == 3 and len(set(samples)) == 3 and all(len(ast.literal_eval(text)) >= 10 for text in samples)
+    go(*tiny, '--show_samples=false', f'--out_dir={tmp_path}/b')
+    assert 'sample' not in capsys.readouterr().out and losses(tmp_path / 'a') == losses(tmp_path / 'b')
+
+    go(*quads, f'--out_dir={tmp_path}/c')
+    lines = [line for line in capsys.readouterr().out.splitlines() if '  sample  ' in line]
+    assert len(lines) == 3 and all(line.count(' is ') == 4 for line in lines)
+
+
+@pytest.mark.parametrize('kind', ['masked_text', 'crate_mae', 'dino', 'functions'])
+def test_tasks_without_a_line_to_show_show_none(kind, words_of, tmp_path, capsys):
+    go(*words_of(kind), f'--out_dir={tmp_path}/a')
+    assert '  sample  ' not in capsys.readouterr().out
