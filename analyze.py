@@ -2,8 +2,8 @@
 
     python analyze.py layers --ckpt=out/crate_shapes --beside=out/vit_shapes    # coding rate and sparsity
     python analyze.py subspaces --ckpt=out/crate_shapes                         # how far apart subspaces are
-    python analyze.py tokens --ckpt=out/crate_shapes --image=cat.jpg            # tokens as heat maps
-    python analyze.py attention --ckpt=out/crate_shapes --image=cat.jpg         # where each head looks
+    python analyze.py tokens --ckpt=out/crate_shapes --image=assets/cat.jpg     # tokens as heat maps
+    python analyze.py attention --ckpt=out/crate_shapes --image=assets/cat.jpg  # where each head looks
     python analyze.py attention --ckpt=out/aot_stdlib --start="def __init__(self):"
     python analyze.py pca --ckpt=out/crate_shapes --label=ring                  # patches by principal components
     python analyze.py segment --ckpt=out/crate_shapes --beside=out/vit_shapes   # attention, MaskCut and true masks

@@ -384,8 +384,8 @@ def load_model(run, new_head=False, **changes):
     if new_head:
         weights.update(fresh_head(model))
     if has_other_positions(old, config):
-        for name in ('embed.pos', 'decoder_pos'):
-            if name in weights:
+        for name in weights:  # DINO has a network inside, and this one has its positions
+            if name.endswith(('embed.pos', 'decoder_pos')):
                 weights[name] = resize_positions(weights[name], grid(old), grid(config))
     wanted = weights_of(model)
     if is_shorter(old, config):

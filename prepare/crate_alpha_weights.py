@@ -3,8 +3,8 @@
     python prepare/crate_alpha_weights.py                # Base, patches of 16, 290 MB; writes out/crate_alpha_b16
     python prepare/crate_alpha_weights.py --size L14     # Large, patches of 14, 1.0 GB
     python prepare/crate_alpha_weights.py --from FILE    # your crate_alpha_B16.pth, no download
-    python sample.py --ckpt=out/crate_alpha_b16 --image=cat.jpg
-    python analyze.py attention --ckpt=out/crate_alpha_b16 --image=cat.jpg
+    python sample.py --ckpt=out/crate_alpha_b16 --image=assets/cat.jpg
+    python analyze.py attention --ckpt=out/crate_alpha_b16 --image=assets/cat.jpg
 
 The weights are from huggingface.co/UCSC-VLAA/CRATE-alpha. The paper reports a top-1 accuracy on
 ImageNet-1K of 81.2% for B16 and 83.9% for L14. As in the authors' evaluation, the short side of a

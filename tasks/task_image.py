@@ -1,8 +1,14 @@
 """Classes of pictures."""
+import numpy as np
+import torch
+
 from engine.settings import Mistake
 from tasks import PICTURE_SETTINGS, BaseTask, accuracies, augment
 from tasks.files import read_meta
+from tasks.imagenet import readable
 from tasks.pictures import ImageSplit
+
+SAMPLE_PICTURES = 4  # that a line of the log shows
 
 
 class Classification(BaseTask):
@@ -14,9 +20,8 @@ class Classification(BaseTask):
 
     def __init__(self, c, augmentation, config, device, train, valid):
         super().__init__(c, augmentation, config, device, train, valid)
-        # The tasks below this class do not learn the classes, so one is enough for them.
-        learns_classes = type(self) is Classification and train is not None
-        if learns_classes and len(train.classes) == 1:
+        self.learns_classes = type(self) is Classification  # the tasks below it learn other things
+        if self.learns_classes and train is not None and len(train.classes) == 1:
             raise Mistake(f'{c.dataset} has one class, from which a classifier learns nothing: '
                           'give --model=crate_mae, --model=vit_mae or --model=dino, which use no '
                           'classes')
@@ -60,6 +65,19 @@ class Classification(BaseTask):
 
     def error(self, metrics):
         return 1 - metrics['top1']
+
+    def sample(self, model):
+        """What the network takes a few pictures of the validation for."""
+        if not self.learns_classes:
+            return ''
+        indices = np.linspace(0, len(self.valid) - 1, SAMPLE_PICTURES).astype(int)
+        no_draws = np.zeros((SAMPLE_PICTURES, 0))
+        batch = self.valid[indices, no_draws, self.image_size, None]
+        x, y = self.take([torch.as_tensor(array) for array in batch])
+        logits = model(x)[0]                                    # (B, num_classes)
+        names = [readable(name) for name in self.valid.classes]
+        pairs = zip(y.tolist(), logits.argmax(1).tolist())
+        return 'sees ' + ', '.join(f'{names[true]} as {names[guess]}' for true, guess in pairs)
 
 
 Task = Classification

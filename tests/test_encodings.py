@@ -12,8 +12,9 @@ HOSTILE = dict(LC_ALL='C', PYTHONCOERCECLOCALE='0', PYTHONUTF8='0', PYTHONWARNDE
 def test_files_are_utf8_with_one_kind_of_line_end_everywhere(tmp_path):
     (tmp_path / 'ünd.txt').write_text(TEXT, encoding='utf-8')
     for split in ('train', 'val'):
-        (tmp_path / 'photos' / split / 'größe').mkdir(parents=True)
-        (tmp_path / 'photos' / split / 'größe' / 'ü.jpg').write_bytes(JPEGS['train'][0][2])
+        for name in 'größe', 'b':
+            (tmp_path / 'photos' / split / name).mkdir(parents=True)
+            (tmp_path / 'photos' / split / name / 'ü.jpg').write_bytes(JPEGS['train'][0][2])
     for words in (
             ['prepare/text.py', 'ünd.txt', '--tokenizer', 'chars', '--out', 'data/mine'],
             ['train.py', '--dataset=mine', *SMALL, '--block_size=8', '--out_dir=out/größe'],

@@ -154,9 +154,15 @@ def test_the_weights_decide_the_sizes_and_a_config_file_the_heads(whole, quads, 
     assert new['backbone'] == old['model']
 
 
+def test_it_starts_with_pictures_of_another_size(whole, pictures_data, tmp_path):
+    go(f'--init_from={whole("pictures")}', '--model=dino', f'--data_dir={pictures_data}', *HEADS, '--image_size=16',
+       f'--out_dir={tmp_path}/a')
+    assert open_run(tmp_path / 'a')['weights']['embed.pos'].shape[1] == 1 + (16 // 4) ** 2
+
+
 @pytest.mark.parametrize('words, named', [
     (['--n_layer=3'], 'n_layer=3'), (['--n_head=4'], 'n_head'), (['--backbone=vit'], 'backbone=vit'),
-    (['--image_size=16'], 'image_size=16'), (['--model=dinosaur'], 'dino')])
+    (['--model=dinosaur'], 'dino')])
 def test_a_setting_that_contradicts_the_weights_is_one_line(words, named, whole, pictures_data, tmp_path, capsys):
     for kind in ('pictures', 'dino'):
         line = fails(capsys, train.main, f'--init_from={whole(kind)}', '--model=dino', f'--data_dir={pictures_data}',
