@@ -95,10 +95,11 @@ THEORIES = {  # they need no network
     'diffuse': (diffusion.draw_diffusion, diffusion.DiffuseConfig),
     'majorize': (majorizer.draw_majorizer, majorizer.MajorizeConfig),
     'reduction': (reduction.draw_reduction, reduction.ReductionConfig)}
-# besides those of training, for augment
-OTHER_SETTINGS = {'augment': sheet.SheetConfig, 'curves': curves.CurvesConfig, 'diagram': diagram.DiagramConfig,
-                  'page': page.PageConfig}
-OTHERS = {'augment': sheet.main, 'curves': curves.main, 'diagram': diagram.main, 'page': page.main}
+OTHERS = {  # they read their words themselves: the function, and the classes of its settings
+    'augment': (sheet.main, [sheet.SheetConfig, AugmentConfig]),
+    'curves': (curves.main, [curves.CurvesConfig]),
+    'diagram': (diagram.main, [diagram.DiagramConfig]),
+    'page': (page.main, [page.PageConfig])}
 
 
 @torch.no_grad()
@@ -112,7 +113,8 @@ def main(argv):
     command, *words = argv or ['']
     command = settings.choice_of('command', command, COMMANDS | THEORIES | OTHERS)
     if command in OTHERS:
-        OTHERS[command](words)
+        main_of_command, _ = OTHERS[command]
+        main_of_command(words)
         return
     given = settings.collect(words)
     if command in COMMANDS and ('ckpt' in given or command not in THEORIES):
@@ -136,8 +138,10 @@ def main(argv):
 
 def help_of(words):
     """The settings of the command that somebody names, or the list of commands; with --help=all everything."""
-    classes = [AnalyzeConfig, *[Config for _, Config in THEORIES.values()], *OTHER_SETTINGS.values(), AugmentConfig]
     if '--help=all' in words:
+        classes = [AnalyzeConfig, *[Config for _, Config in THEORIES.values()]]
+        for _, more in OTHERS.values():
+            classes += more
         return help_text(__doc__, *classes)
     command = words[0]
     if command.startswith('-'):
@@ -150,7 +154,7 @@ def help_of(words):
     if command in THEORIES:
         parts.append(help_text(f'python analyze.py {command}: the theory, without a network', THEORIES[command][1]))
     if command in OTHERS:
-        parts.append(help_text(f'python analyze.py {command}', OTHER_SETTINGS[command]))
+        parts.append(help_text(f'python analyze.py {command}', *OTHERS[command][1]))
     return '\n\n'.join(parts)
 
 

@@ -162,6 +162,8 @@ class ISTA(nn.Module):
     LASSO. From a code a of a token x, one step leads to relu(a + eta D^T (x - D a) - eta lambda).
     """
 
+    matrices = ('D', 'D1')          # for weight decay and Muon, see engine/optim.py
+
     def __init__(self, c):
         super().__init__()
         n_atoms = c.atoms * c.n_embd                        # m

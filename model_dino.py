@@ -310,6 +310,8 @@ class Directions(nn.Module):
     The lengths are 1 and not trained. The names are those of the released code.
     """
 
+    matrices = ('weight_v',)        # for weight decay, see engine/optim.py
+
     def __init__(self, n_in, n_out):
         super().__init__()
         self.weight_g = nn.Parameter(torch.ones(n_out, 1), requires_grad=False)

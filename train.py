@@ -107,8 +107,8 @@ ADVICE = ('give a lower --learning_rate; --init_from=resume goes on from the las
           'there is one')
 
 
-def main(argv):  # noqa: C901 (long, because the loop stands in it whole)
-    """Returns the exit code: 128 + the signal's number after a signal, else None."""
+def main(argv):
+    """Train as a command line asks. Returns the exit code, see `train`."""
     if settings.asks_for_help(argv):
         from engine.help import help_for
         print(help_for(argv, __doc__, TrainConfig, AugmentConfig))
@@ -116,9 +116,12 @@ def main(argv):  # noqa: C901 (long, because the loop stands in it whole)
     if '--version' in argv:
         print(settings.version())
         return None
+    return train(start.read(argv, TrainConfig, AugmentConfig))
 
-    # ---- settings
-    request = start.read(argv, TrainConfig, AugmentConfig)
+
+def train(request):  # noqa: C901 (long, because the loop stands in it whole)
+    """Train as a Request asks, see engine/start.py. Returns the exit code: 128 + the signal's
+    number after a signal, else None."""
     c = request.config
     resumed = c.init_from == 'resume'
     if not resumed and not c.eval_only and not c.overwrite:
@@ -301,14 +304,15 @@ def main(argv):  # noqa: C901 (long, because the loop stands in it whole)
             for name, number in extras.items():
                 mean_extras[name] += number / task.n_passes
 
+        if world_size() > 1:
+            raise_if_weight_unused(model)
+
         # ---- clip and step
         if hasattr(model, 'before_step'):  # DINO freezes its last layer for a while
             model.before_step(step / c.max_iters)
 
         for optimizer in optimizers:
             scaler.unscale_(optimizer)
-        if world_size() > 1:
-            raise_if_weight_unused(model)
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
         grad_norm = torch.nn.utils.get_total_norm(gradients)
         if c.grad_clip > 0:
@@ -413,8 +417,9 @@ def numbers_of(extras):
 
 
 def raise_if_weight_unused(model):
-    """Raises Mistake for a weight that gets no gradient. DistributedDataParallel, which shares the
-    gradients of several processes, would wait for it."""
+    """Raises Mistake for a weight that gets no gradient. DistributedDataParallel does not share the
+    gradients of the weights beside it then, and stops in the next step with a message of its
+    own."""
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and parameter.grad is None:
             raise Mistake(f'{name} gets no gradient, which several processes cannot share: use it '
@@ -495,10 +500,9 @@ def sum_metrics(model, task, device, batches, signals=()):
 @torch.no_grad()
 def sample_of(model, task, device, seed):
     """What the network makes of a few examples now, in a line."""
+    torch.manual_seed(seed)  # the loop sets its own seed before every step
     model.eval()
-    # the random numbers of the run stay as they are
-    with torch.random.fork_rng(), device.uncompiled(), device.autocast:
-        torch.manual_seed(seed)
+    with device.uncompiled(), device.autocast:
         sample = task.sample(model)
     model.train()
     return sample

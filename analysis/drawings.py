@@ -23,7 +23,10 @@ def draw_layers(c, nets):
               'released': 'before attention, LN(Z^l), as released, eps = 0.01'}[c.measure]
     labels = {'rate': (f'coding rate {tokens}', 'R^c, nats'),
               'sparsity': (f'share of non-zeros after the layer, Z^(l+1){above}', 'share'),
-              'objective': ('R - R^c - lambda |Z|_0 after the layer, Z^(l+1)', 'eq. (1)')}
+              'objective': ('R - R^c - lambda |Z|_0 after the layer, Z^(l+1)', 'eq. (1)'),
+              # of layers without attention
+              'coding_rate': ('coding rate R after the layer, Z^(l+1)', 'R, nats'),
+              'norm': ('mean norm of a token after the layer', 'norm')}
     shown = {k: words for k, words in labels.items() if c.show in ('', k) and any(k in values for values in found)}
     if not shown:
         raise Mistake(f'{nets[0].name} has no sparsity to show: nothing in it sets numbers to zero; give --show=rate')
@@ -118,7 +121,7 @@ def attention_in_pictures(c, net, l, heads):
 def attention_in_text(c, net, l, heads):
     """Which tokens each token averages, with the text on both axes."""
     x, labels = tokens_of(c, net, 24, 64)
-    maps = layers.weights(*layers.at_layer(net.model, l, x), net.model.config.task == 'text')[0].cpu()       # (K, N, N)
+    maps = layers.weights(*layers.at_layer(net.model, l, x))[0].cpu()       # (K, N, N)
     top = scale_of([maps.numpy()], share=0.98)                          # the first tokens have few to average
     shown = {f'layer {l}, head {k}': maps[k - 1].where(maps[k - 1] > 0, torch.nan).numpy() for k in heads}
     ticks = range(len(labels)), labels

@@ -1,16 +1,21 @@
 """What happens inside the layers of any network, in numbers. Layers are counted from 1, as in the
 papers.
 
-A network needs `embed` and `layers`, a layer `attn`, and attention `K` heads with `U` (one
-projection for query, key and value, as MSSA has) or `QKV` (three, stacked). docs/extend.md says
-more.
+A network needs `embed` and `layers`. Of attention the numbers are taken from the network's own call
+of `attention`, so they are right for a fork that turns, scales or masks what it compares. Subspaces
+are those of `attn.U` (one projection for query, key and value, as MSSA has) or `attn.QKV` (three,
+stacked), of `attn.K` heads. docs/extend.md says more.
 """
-from typing import NamedTuple
+import sys
+from contextlib import contextmanager
+from typing import Callable, NamedTuple
 
 import torch
+import torch.nn.functional as F
 
-from engine.settings import Mistake
 from analysis import measures
+from engine import fast
+from engine.settings import Mistake
 
 PARTS = 'query', 'key', 'value'
 
@@ -27,7 +32,8 @@ def needed(module, *names):
 
 
 class Step(NamedTuple):
-    """What one layer does to tokens, each (B, N, d)."""
+    """What one layer does to tokens, each (B, N, d). Where a layer has no `attn`, the fields about it
+    are None."""
     layer: torch.nn.Module
     attention: torch.nn.Module
     z: torch.Tensor                 # Z^l, the tokens before the layer
@@ -36,17 +42,28 @@ class Step(NamedTuple):
     half: torch.Tensor              # Z^(l+1/2), the tokens after attention
     after: torch.Tensor             # Z^(l+1), the tokens after the layer
 
+    @property
+    @torch.no_grad()
+    def maps(self):
+        """The attention weights (B, K, N, N), a row for each token."""
+        return weights(self.attention, self.normed)
+
 
 def inside(model, *inputs):
     """Yields a Step for each layer. inputs: what model.embed takes. Masked autoencoders hide nothing."""
     z = needed(model, 'embed')(*inputs)
-    for layer, attention in zip(needed(model, 'layers'), attentions(model)):
-        calls = []
-        hook = attention.register_forward_hook(lambda module, args, out: calls.append((args[0], out)))
-        after = layer(z)
-        hook.remove()
-        (normed, update), = calls                                       # a layer calls its attention once
-        yield Step(layer, attention, z, normed, update, z + update, after)
+    for layer in needed(model, 'layers'):
+        attention = getattr(layer, 'attn', None)
+        if attention is None:
+            after = layer(z)
+            yield Step(layer, None, z, None, None, None, after)
+        else:
+            calls = []
+            hook = attention.register_forward_hook(lambda module, args, out: calls.append((args[0], out)))
+            after = layer(z)
+            hook.remove()
+            (normed, update), = calls                                   # a layer calls its attention once
+            yield Step(layer, attention, z, normed, update, z + update, after)
         z = after
 
 
@@ -70,32 +87,87 @@ def bases(attention, part=''):
     return needed(attention, 'U').weight.unflatten(0, (K, -1)).mT
 
 
-def projections(attention, z):
-    """Queries, keys and values of tokens z (B, N, d), each (B, K, N, p); for MSSA three times the same."""
-    w = needed(attention, 'U', 'QKV')(z)
-    w = (w,) * 3 if hasattr(attention, 'U') else w.chunk(3, -1)
-    return [t.unflatten(2, (needed(attention, 'K'), -1)).transpose(1, 2) for t in w]
+# ---- how it attends -------------------------------------------------------------------------------------------------
+
+class Call(NamedTuple):
+    """A call of `attention` that a layer makes."""
+    function: Callable
+    q: torch.Tensor                 # (B, K, N, p), as k and v
+    k: torch.Tensor
+    v: torch.Tensor
+    more: tuple                     # further arguments
+    settings: dict                  # further keywords, such as is_causal
 
 
-def coordinates(attention, z, part):
-    """Queries, keys or values of tokens z (B, N, d), the heads side by side: (B, N, K p)."""
-    return projections(attention, z)[PARTS.index(part)].transpose(1, 2).flatten(2)
+def call_of(attention, normed):
+    """The Call that an attention module makes for normed tokens (B, N, d). Raises Mistake if it makes
+    none, or several."""
+    calls = []
+    with recorded(attention, calls):
+        attention(normed)
+    # a function `attention` may call PyTorch's, which is recorded too
+    own = [call for call in calls if call.function is not F.scaled_dot_product_attention] or calls
+    if len(own) != 1:
+        raise Mistake(f'{type(attention).__name__} calls `attention` {len(own)} times, and its weights are seen where '
+                      'it does so once; see docs/extend.md')
+    return own[0]
 
 
-def weights(attention, normed, causal=False):
-    """The attention weights softmax(q k^T / sqrt(p)) of normed tokens (B, N, d) -> (B, K, N, N), a
-    row for each token; with causal, later tokens get none."""
-    q, k, _ = projections(attention, normed)
-    s = q @ k.mT * q.size(-1) ** -0.5
-    return (s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), -torch.inf) if causal else s).softmax(-1)
+@contextmanager
+def recorded(attention, calls):
+    """In this block the list `calls` gets a Call for each call of a function `attention` in the files of an attention
+    module, or of PyTorch's."""
+    classes = {cls for module in attention.modules() for cls in type(module).__mro__}
+    files = {sys.modules[cls.__module__] for cls in classes}
+    places = [(file, 'attention') for file in files if hasattr(file, 'attention')]
+    places.append((F, 'scaled_dot_product_attention'))
+    originals = [getattr(*place) for place in places]
+
+    def recorder(function):
+        def call(q, k, v, *more, **settings):
+            calls.append(Call(function, q, k, v, more, settings))
+            return function(q, k, v, *more, **settings)
+        return call
+
+    try:
+        for place, function in zip(places, originals):
+            setattr(*place, recorder(function))
+        yield
+    finally:
+        for place, function in zip(places, originals):
+            setattr(*place, function)
+
+
+def weights(attention, normed):
+    """The attention weights of normed tokens (B, N, d) -> (B, K, N, N), a row for each token: what `attention` gives
+    for values that are the columns of an identity. Raises Mistake where attention is no weighted sum of values."""
+    call = call_of(attention, normed)
+    B, K, N, _ = call.q.shape
+    function = call.function
+    if function is fast.attention:
+        function = fast.causal_attention                                # the same, for values of any width
+    identity = torch.eye(N, dtype=call.v.dtype, device=call.v.device).expand(B, K, N, N)
+    maps = function(call.q, call.k, identity, *call.more, **call.settings)
+    result = call.function(call.q, call.k, call.v, *call.more, **call.settings)
+    if maps.shape != identity.shape or not torch.allclose(maps @ call.v, result, rtol=1e-3, atol=1e-4):
+        raise Mistake(f'`attention` of {type(attention).__name__} is no weighted sum of its values, so there are no '
+                      'weights to show')
+    return maps
 
 
 def class_maps(attention, normed):
-    """Where the class token looks: the softmax of its scores over the patches, without itself ->
-    (B, K, N). CRATE-MAE, eq. (B.4), but of the normalized tokens that attention gets, and with the
-    scores scaled as in the network."""
-    q, k, _ = projections(attention, normed)
-    return (q[:, :, :1] @ k[:, :, 1:].mT * q.size(-1) ** -0.5).softmax(-1)[:, :, 0]
+    """Where the class token looks: its weights of the patches, without its own, so that they sum to 1 -> (B, K, N).
+    CRATE-MAE, eq. (B.4), but of the normalized tokens that attention gets, and with the scores scaled as in the
+    network."""
+    of_patches = weights(attention, normed)[:, :, 0, 1:]
+    return of_patches / of_patches.sum(-1, keepdim=True)
+
+
+def coordinates(attention, normed, part):
+    """Queries, keys or values of normed tokens (B, N, d), the heads side by side: (B, N, K p)."""
+    call = call_of(attention, normed)
+    of_heads = (call.q, call.k, call.v)[PARTS.index(part)]              # (B, K, N, p)
+    return of_heads.transpose(1, 2).flatten(2)
 
 
 # ---- what a layer does to its tokens --------------------------------------------------------------------------------
@@ -112,6 +184,13 @@ def of_all(model, batches, measure):
 def is_dense(layer):
     """Whether sparsity means nothing for a layer: it has neither ISTA nor an MLP, which could set numbers to zero."""
     return not (getattr(layer, 'ista', None) or getattr(layer, 'mlp', None))
+
+
+def lowers_lasso(layer):
+    """Whether the ISTA of a layer lowers the non-negative LASSO of CRATE's eq. (16): it has a dictionary D and lam, and
+    no codes below zero."""
+    ista = getattr(layer, 'ista', None)
+    return hasattr(ista, 'D') and hasattr(ista, 'lam') and not getattr(ista, 'is_two_sided', False)
 
 
 def decodes(layer):
@@ -135,12 +214,22 @@ def layer_measures(step, measure='paper', part='value', threshold=0.0):
     is that of Z^(l+1), eq. (1), in the same subspaces, with the lambda of the layer's ISTA, or CRATE's 0.1 where it has
     none.
     """
+    if step.attention is None:
+        return measures_without_attention(step, threshold)
     U, lam = bases(step.attention, part), getattr(getattr(step.layer, 'ista', None), 'lam', 0.1)
     rate, tokens = {'paper': (measures.compressed_rate, step.half),
                     'released': (measures.released_rate, step.normed)}[measure]
     sparse, z = (torch.where(t.abs() > threshold, t, 0) for t in (codes(step), step.after))
     sparsity = {} if is_dense(step.layer) else {'sparsity': measures.nonzeros(sparse)}
     return {'rate': rate(tokens[:, None] @ U), **sparsity, 'objective': measures.objective(z, z[:, None] @ U, lam)}
+
+
+def measures_without_attention(step, threshold):
+    """What can be said of a layer that has no `attn`, and so no subspaces, for each sample (B,): the coding rate R of
+    its tokens, nats per token, the share of their non-zeros, and the mean of their norms."""
+    z = step.after
+    sparse = torch.where(z.abs() > threshold, z, 0)
+    return {'coding_rate': measures.coding_rate(z), 'sparsity': measures.nonzeros(sparse), 'norm': z.norm(dim=-1).mean(-1)}
 
 
 def telemetry(model, task):
@@ -153,9 +242,12 @@ def telemetry(model, task):
     with task.device.uncompiled():  # compiled layers call no hooks
         found = of_all(model.eval(), [inputs], layer_measures)
     model.train(was_training)
-    names = {'rate': 'rate', 'objective': 'objective', 'sparsity': 'nonzeros'}
-    return {f'{name}_{l}': mean for k, name in names.items() if k in found
-            for l, mean in enumerate(found[k].mean(1).tolist(), 1)}
+    numbers = {}
+    for name, values in found.items():
+        column = 'nonzeros' if name == 'sparsity' else name
+        for l, mean in enumerate(values.mean(1).tolist(), 1):
+            numbers[f'{column}_{l}'] = mean
+    return numbers
 
 
 # ---- maps of patches ------------------------------------------------------------------------------------------------

@@ -93,8 +93,12 @@ def check_shown(c, command, net):
         found = 'is of ToST: its TSSA compares no tokens and has no class token; take --ckpt of another run'
     if command in ('denoise', 'subspaces') and getattr(net.model.config, 'n_head', 0) == 1:
         found = 'has one head, and this command is about several subspaces; take --ckpt of another run'
-    if command == 'ista' and getattr(net.model.config, 'ista', 'relu') != 'relu':
-        found = f"has ista='{net.model.config.ista}', a step of another objective than eq. (16); leave it out"
+    if command == 'ista' and not layers.lowers_lasso(net.model.layers[0]):
+        kind = getattr(net.model.config, 'ista', '')
+        found = f"has ista='{kind}', which does not lower the LASSO of eq. (16); leave it out"
+    without = any(getattr(layer, 'attn', None) is None for layer in net.model.layers)
+    if without and command not in ('layers', 'tokens', 'ista'):
+        found = 'has layers without `attn`, and this command is about attention; take --ckpt of another run'
     if found:
         raise Mistake(f'{net.name} {found}')
 

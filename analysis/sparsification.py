@@ -85,18 +85,20 @@ def lasso_values(step):
               'minimum': measures.lasso_minimizer(Y, D, ista.lam, tolerance=1e-3), 'at_zero': empty}
     found = {name: measures.lasso_objective(Z, Y, D, ista.lam).mean(-1) for name, Z in points.items()}
     found['share_of_the_way'] = (found['at_start'] - found['after_layer']) / (found['at_start'] - found['minimum'])
-    found['eta_norm2'] = (ista.eta * torch.linalg.matrix_norm(D, 2) ** 2).expand(len(Y))
+    if hasattr(ista, 'eta'):
+        found['eta_norm2'] = (ista.eta * torch.linalg.matrix_norm(D, 2) ** 2).expand(len(Y))
     return found
 
 
 def draw_lasso(c, nets):
     """CRATE's claim about ISTA, eqs. (16) and (17), in trained layers: it lowers the LASSO objective."""
     found = [layers.of_all(net.model, batches(c, net, 4), lasso_values) for net in nets]
-    say_walks(nets, found, 'share_of_the_way', 'eta_norm2')
+    shown = {'share_of_the_way': ('share of the way from its start to the minimum of the LASSO', 'share')}
+    if any('eta_norm2' in values for values in found):
+        shown['eta_norm2'] = 'step size for the dictionary', 'eta |D|^2'
+    say_walks(nets, found, *shown)
     way = found[0]['share_of_the_way'].mean(1)
     print(f'here ISTA lowers its LASSO in {(way > 0).sum()} of {len(way)} layers; the theory says in all')
-    return over_layers(nets, found, {
-        'share_of_the_way': ('share of the way from its start to the minimum of the LASSO', 'share'),
-        'eta_norm2': ('step size for the dictionary', 'eta |D|^2')}, {
+    return over_layers(nets, found, shown, {
         'where the layer starts': {'share_of_the_way': 0},
         'below this every step from Z >= 0 goes down': {'eta_norm2': 2}})

@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 import signal
+import threading
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -149,15 +150,15 @@ def cpu_gains_from_bfloat16():
 
 
 def choose_compile(compile, device):
-    """Whether to compile: as asked; by itself on CUDA under Linux only. Raises Mistake where the
-    compiler is missing that PyTorch needs."""
+    """Whether to compile: as asked; by itself on CUDA under Linux only. Raises Mistake if the C++
+    compiler is missing that PyTorch needs for a CPU."""
     if compile == 'auto':
         return device.startswith('cuda') and platform.system() == 'Linux'
     if compile == 'false':
         return False
     default = {'Darwin': 'clang++', 'Windows': 'cl'}.get(platform.system(), 'g++')
     compiler = os.environ.get('CXX', default)
-    if not shutil.which(compiler):
+    if torch.device(device).type == 'cpu' and not shutil.which(compiler):
         raise Mistake(f'compile=true needs a C++ compiler, and {compiler} is not here: install it, '
                       'or say --compile=false')
     return True
@@ -215,7 +216,8 @@ def compile_network(model, in_one_piece):
 
 def catch_signals():
     """A list to which Ctrl-C and SIGTERM are appended, once, so that the loop can end in order. A
-    second one ends the program at once."""
+    second one ends the program at once. Python lets only the main thread of a program catch
+    them."""
     caught = []
 
     def catch(number, frame):
@@ -223,6 +225,7 @@ def catch_signals():
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-    signal.signal(signal.SIGINT, catch)
-    signal.signal(signal.SIGTERM, catch)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, catch)
+        signal.signal(signal.SIGTERM, catch)
     return caught

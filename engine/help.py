@@ -49,9 +49,9 @@ def help_text(usage, *classes, only=None, **values):
         lines += ['', f'{cls.__name__} ({Path(inspect.getfile(cls)).name})']
         comments = meanings(cls)
         for f in dataclasses.fields(cls):
-            value = show(values.get(f.name, f.default))
             if only is not None and f.name not in only:
                 continue
+            value = show(values.get(f.name, f.default))
             setting = f'--{f.name}={value}'
             comment = comments.get(f.name, '')
             lines.append(f'  {setting:<38} {comment}'.rstrip())

@@ -6,8 +6,8 @@ of a layer. A name that is the same on both sides is left out.
 
 Each from_ function takes a state dict and settings of the network, such as n_head or dropout, and
 reads sizes off the tensors. The state dict may be nested in a checkpoint, under `state_dict`,
-`model` or `teacher`. Its names may begin with `module.`, from data-parallel training, or with
-`_orig_mod.`, from a compiled network. Tensors that are missing, unexpected or of a wrong shape
+`model`, `teacher` or `student`. Its names may begin with `module.`, from data-parallel training, or
+with `_orig_mod.`, from a compiled network. Tensors that are missing, unexpected or of a wrong shape
 raise a Mistake, which names them.
 """
 import math
@@ -50,7 +50,7 @@ class LeftOut:
 
 
 def empty_dict(*args):
-    """Stands for collections.defaultdict: PyTorch puts items into a dict alone."""
+    """Stands for collections.defaultdict: PyTorch fills only plain dicts."""
     return {}
 
 
@@ -112,6 +112,7 @@ def encoder_of(tensors):
     for word in ('backbone.', 'encoder.'):
         if any(name.startswith(word) for name in tensors):
             prefix = word
+            break
     encoder = {}
     left_out = []
     for name, t in tensors.items():
@@ -427,16 +428,14 @@ GPT2 = {
     'layers.*.mlp.up': 'h.*.mlp.c_fc',
     'layers.*.mlp.down': 'h.*.mlp.c_proj',
 }
-
-
 # in AoT one matrix U stands where GPT-2 has query, key and value; an MLP may be missing
 AOT = {ours.replace('QKV', 'U'): theirs for ours, theirs in GPT2.items()}
 OPENAI_VOCABULARY = 50257
 
 
 def to_gpt2(model):
-    """The weights of GPT-2 in nanoGPT's names. AoT has the same names, those that it needs: the
-    authors' code, which builds on nanoGPT, is not available to us. Raises Mistake for a network
+    """The weights of GPT-2 in nanoGPT's names. AoT gets the same names where it has such a weight,
+    because the names of its authors are not known to us. Raises Mistake for a network
     of pictures or functions, for which there are no names but ours."""
     if model.config.task != 'text':
         raise Mistake('an AoT of pictures or functions has no names but ours: take '
@@ -495,19 +494,19 @@ def from_gpt2(Model, Config, state_dict, **settings):
 
 
 def layers_of(sd):
-    """Settings that tell the layers of AoT from those of GPT-2, read off a file, unnested."""
+    """Settings that tell the layers of AoT from those of GPT-2, read off weights of `unnested`."""
     attn = 'mhsa'
     if 'h.0.attn.c_attn.weight' in sd:
         shape = sd['h.0.attn.c_attn.weight'].shape
-        if shape[:1] == shape[1:]:  # it is square: one projection, not three
+        if len(shape) == 2 and shape[0] == shape[1]:  # one projection, not three
             attn = 'mssa'
     has_mlp = any('.mlp.' in name for name in sd)
     return {'attn': attn, 'mlp': has_mlp, 'bias': 'ln_f.bias' in sd}
 
 
 def is_of_nanogpt(sd):
-    """Whether a file, unnested, is of nanoGPT and not of OpenAI or Hugging Face: it has the output
-    map, and its matrices are not transposed."""
+    """Whether weights of `unnested` are of nanoGPT and not of OpenAI or Hugging Face: there is the
+    output map, and matrices are not transposed."""
     return 'lm_head.weight' in sd and not is_transposed(sd)
 
 
@@ -521,10 +520,8 @@ def is_transposed(sd):
 
 # ---- ToST ---------------------------------------------------------------------------------------
 
-TOST = {}
-for ours, theirs in GPT2.items():
-    # one matrix U stands where GPT-2 has query, key and value
-    TOST[ours.replace('QKV', 'U')] = f'transformer.{theirs}'
+# as in AoT, one matrix U stands where GPT-2 has query, key and value
+TOST = {ours: f'transformer.{theirs}' for ours, theirs in AOT.items()}
 TOST |= {
     'read': 'lm_head',
     'layers.*.attn.gamma': 'transformer.h.*.gamma1',

@@ -45,7 +45,7 @@ OPTIONAL = {
     'torch.utils.tensorboard': 'tensorboard',
     'PIL': 'pillow',
 }
-# {what people type who know nanoGPT or other programs: the setting here}
+# {what people type, from nanoGPT or for another of our programs: the setting that is meant}
 OTHER_NAMES = {'out_dir': 'ckpt', 'init_from': 'ckpt', 'ckpt': 'init_from', 'lr': 'learning_rate'}
 SIZE = int | tuple  # of pictures or patches: one number, or height and width
 EXPECTED = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string',
@@ -66,9 +66,8 @@ class Requested(typing.NamedTuple):
 
 def collect(argv):
     """Command line -> {name: Requested}. The command line wins over files, a later word over an
-    earlier one. A word without dashes is a config file, run in its own namespace; its names without
-    a leading underscore are settings. Nothing is checked yet. Raises Mistake for a file that is not
-    there."""
+    earlier one. A word without dashes is a config file, see read_file. Names and values are not
+    checked yet."""
     files, typed = split(argv)
     requested = {}
     for file in files:
@@ -98,9 +97,9 @@ def split(argv):
 
 
 def read_file(path):
-    """{name: value} of a config file: the names that it sets, but not those that it imports,
-    functions, and those that begin with an underscore. Raises Mistake, with the line, where Python
-    cannot run it."""
+    """{name: value} of a config file. Left out are imports, functions, and names that begin with an
+    underscore. Raises Mistake for a file that is not there, or, with the line, that Python cannot
+    run."""
     # a config file is run as Python, and nothing but a .py file may be run
     if not path.endswith('.py') or not os.path.isfile(path):
         names = [f'config/{file.name}' for file in (HERE / 'config').glob('*.py')]
@@ -134,7 +133,7 @@ def place_of(error, path):
     """Where in a config file an error came up: 'PATH, line 3', or PATH alone if it is not known."""
     lines = [entry.lineno for entry in traceback.extract_tb(error.__traceback__)
              if entry.filename == path]
-    if isinstance(error, SyntaxError):
+    if isinstance(error, SyntaxError) and error.filename == path:
         lines.append(error.lineno)
     if not lines or lines[-1] is None:
         return path
@@ -173,8 +172,8 @@ def unknown_setting(name, source, known):
     """The Mistake for a setting that is none of the known ones, and that a source asks for."""
     near = difflib.get_close_matches(name, known, 1, 0.5)
     if OTHER_NAMES.get(name) in known:
-        near = [OTHER_NAMES[name]]
-    if near:
+        hint = f'did you mean {OTHER_NAMES[name]}?'
+    elif near:
         hint = f'did you mean {near[0]}?'
     elif source != TYPED:
         hint = 'begin the names of what is no setting with _'
@@ -298,7 +297,10 @@ def in_one_line(e):
     if isinstance(e, ModuleNotFoundError) and e.name in OPTIONAL:
         return f'this needs a library that is missing: pip install {OPTIONAL[e.name]}'
     if is_full_disk(e):
-        return f'{text}; make room, or take a shorter name'
+        hint = 'make room, or take a shorter name'
+        if program() == 'train.py':
+            hint += '; the run goes on with --init_from=resume'
+        return f'{text}; {hint}'
     if is_lack_of_memory(e):
         return f'{text[:120] or "out of memory"}; {how_to_save_memory()}'
     if is_lost_process(e):
@@ -307,16 +309,20 @@ def in_one_line(e):
     return ''
 
 
+def program():
+    """The name of the file that the user has started, such as train.py."""
+    return Path(sys.argv[0]).name
+
+
 def how_to_save_memory():
     """What somebody can type whose program asked for too much memory."""
-    program = Path(sys.argv[0]).name
-    if program == 'train.py':
+    if program() == 'train.py':
         return ('ask for less: half the --batch_size with twice the '
                 '--gradient_accumulation_steps, or --recompute=true, or for text '
                 '--loss_in_chunks=true')
-    if program in ('eval.py', 'analyze.py', 'bench.py'):
+    if program() in ('eval.py', 'analyze.py', 'bench.py'):
         return 'ask for less: half the --batch_size'
-    return 'end other programs, or give it less at once'
+    return 'end other programs, or use a machine with more memory'
 
 
 def is_full_disk(e):

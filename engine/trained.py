@@ -21,7 +21,7 @@ from engine.fast import speed_up
 from engine.networks import (SIDES, config_from, grid, is_raised_by_a_network, names, network,
                              size, task_of)
 from engine.settings import (EXPECTED, HERE, SIZE, Mistake, Requested, cast, check, collect,
-                             filled, read_file, reading, show)
+                             filled, reading, show)
 
 # what a resumed run must keep, besides the settings of its network
 FIXED = {'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer', 'new_head'}
@@ -41,8 +41,9 @@ UNTRAINED = ('these are the weights with which the run began, because no later v
 def open_run(path, wanted_model=''):
     """A trained network: config.json of its run directory (dict), and its `weights` and `step`.
     path: the directory, for its best.safetensors, or another file of weights in it. wanted_model:
-    '' for any; from a masked autoencoder, it may be the classifier that can start from its
-    encoder; and it may be a network that trains another one inside it, such as dino."""
+    the network that is to start from these weights. '' is the run's own. Another one is the
+    classifier of a masked autoencoder, or a network such as dino, inside which this one is
+    trained."""
     folder = run_directory(path)
     run = read_config(folder)
     weights_file = path
@@ -99,7 +100,7 @@ def read_config(out_dir):
     if not path.exists():
         raise no_run(Path(out_dir))
     advice = f'train with --out_dir={out_dir}, or name another'
-    with reading(f'{path} is missing or damaged', advice):
+    with reading(f'{path} is damaged', advice):
         run = json.loads(path.read_text(encoding='utf-8'), object_hook=with_tuples)
         check_parts(run)
     try:
@@ -115,12 +116,12 @@ def no_run(path):
     """The Mistake for a run directory that is not there, with what to type instead."""
     if path.suffix == '.pt':
         return Mistake(f'{path} is for resuming alone; name its run directory, {path.parent}')
-    if path.name in ('gpt2', 'gpt2-medium', 'gpt2-large', 'gpt2-xl'):
+    if path.name in ('gpt2', 'gpt2-medium', 'gpt2-large', 'gpt2-xl'):  # as OpenAI's are called
         return Mistake(f"no run in {path}; OpenAI's weights become the run out/{path.name} by "
                        f'python prepare/gpt2_weights.py --size {path.name}')
     hints = []
     for file in sorted((HERE / 'config').glob('*.py')):
-        if read_file(str(file)).get('out_dir') == path.as_posix():
+        if f"out_dir = '{path.as_posix()}'" in file.read_text(encoding='utf-8'):
             hints.append(f'train it: python train.py config/{file.name}')
     runs = set()
     for place in (Path('out'), path.parent):
@@ -215,8 +216,9 @@ def as_classifier(run):
 
 def as_beginning(run, wanted_model):
     """A run as the beginning of a new run of wanted_model, a network that trains another one inside
-    it: the weights of both, or those of the network inside. Raises Mistake if the run does not fit
-    in there."""
+    it. A run of wanted_model has all weights. Those of another run become the network inside; the
+    key 'missing' then names the weights that are still to be drawn. Raises Mistake if the run does
+    not fit in there."""
     if hasattr(network(run['model'])[0], 'classifier'):
         run = as_classifier(run)
         del run['headless']  # inside another network it needs no classifier
@@ -293,8 +295,8 @@ def settings_to_fine_tune(requested, names_a_file, *classes):
         # the sizes in a config file are those of a new network, and here the weights decide
         for name in run['network'].keys() - typed.keys():
             values.pop(name, None)
-        seed = values.get('seed', classes[0].seed)
-        run = with_fresh_weights(run, values, seed)
+        TrainConfig, _ = classes
+        run = with_fresh_weights(run, values, values.get('seed', TrainConfig.seed))
     if 'dataset' not in values:
         raise Mistake(f'--init_from={path} does not say what to train on: give --dataset, such as '
                       '--dataset=cifar10')
@@ -304,11 +306,11 @@ def settings_to_fine_tune(requested, names_a_file, *classes):
 def settings_without_meaning(run, path):
     """The names of settings that have a meaning for the task of the run at `path`, but not for that
     of `run`, which starts from it."""
-    meaningful = []  # a set for each of the two tasks
-    for start in (read_config(run_directory(path)), run):
-        config = config_from(network(start['model'])[1], start['network'])
-        meaningful.append(set(task_of(config).settings))
-    return meaningful[0] - meaningful[1]
+    def settings_of_task(some_run):
+        config = config_from(network(some_run['model'])[1], some_run['network'])
+        return set(task_of(config).settings)
+
+    return settings_of_task(read_config(run_directory(path))) - settings_of_task(run)
 
 
 def with_fresh_weights(run, values, seed):
@@ -384,7 +386,7 @@ def load_model(run, new_head=False, **changes):
     if new_head:
         weights.update(fresh_head(model))
     if has_other_positions(old, config):
-        for name in weights:  # DINO has a network inside, and this one has its positions
+        for name in weights:  # also student.net.embed.pos, of the network inside DINO
             if name.endswith(('embed.pos', 'decoder_pos')):
                 weights[name] = resize_positions(weights[name], grid(old), grid(config))
     wanted = weights_of(model)
@@ -429,8 +431,9 @@ def is_shorter(old, new):
 
 
 def cut_positions(weights, wanted, old_length, new_length):
-    """Leave out what weights, {name: tensor}, say of positions behind the new_length-th. wanted:
-    the weights of the shorter network, such as embed.pos_emb.weight (new_length, d)."""
+    """Keep the first new_length positions of each of the weights, {name: tensor}, that has
+    old_length of them. wanted: the weights of the shorter network, such as embed.pos_emb.weight
+    (new_length, d)."""
     for name, tensor in weights.items():
         if name not in wanted or tensor.dim() != wanted[name].dim():
             continue

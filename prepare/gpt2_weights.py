@@ -14,6 +14,7 @@ nanoGPT's characters are in the same order.
 
 A GPT-2 that was trained here goes out again in Python, and so does AoT, in nanoGPT's names:
 
+    import safetensors.torch, torch
     from engine.trained import load_model, open_run
     model = load_model(open_run('out/gpt2_owt'))
     torch.save({'model': model.to_official()}, 'ckpt.pt')

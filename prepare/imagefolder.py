@@ -9,8 +9,8 @@ the share --val, a tenth by default, is held out for validation. The folder val 
 valid or validation, and beside train there may be a folder test. Pictures of a class may also be in
 folders inside its folder.
 
-Pictures without classes are directly in FOLDER, or in FOLDER/train and FOLDER/val, and no folder
-there holds pictures. The dataset then has one class, with the name of FOLDER. CRATE-MAE, ViT-MAE
+Pictures without classes are directly in FOLDER, or in FOLDER/train and FOLDER/val, and not in
+folders below. The dataset then has one class, with the name of FOLDER. CRATE-MAE, ViT-MAE
 and self-distillation (DINO) learn from it, because they use no classes.
 
 Pictures are .jpg, .png, .webp, .bmp, .gif, .tif, .ppm, .avif and their variants, of at most 32,768
@@ -51,8 +51,9 @@ def read_splits(folder):
 
 
 def of_split(place, folder):
-    """The pictures of of_folder in `place`, where FOLDER has those of a split. If all are directly
-    there, they are of one class, with the name of FOLDER."""
+    """The pictures of a split, as of_folder has them. place: FOLDER, or its folder train, val or
+    test. If all pictures lie directly in it, they are of one class with the name of FOLDER. Else
+    its folders are classes."""
     files = [file for file in files_below(place) if is_picture(file)]
     in_folders = [file for file in files if os.path.dirname(file) != os.path.normpath(place)]
     if not files or in_folders:

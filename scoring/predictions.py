@@ -1,6 +1,6 @@
-"""What a network says of pictures, in words, drawn, and as files for other programs: a classifier
-their likeliest classes, a masked autoencoder patches that were hidden from it, both their features.
-sample.py --image shows it."""
+"""What a network says of pictures, for sample.py --image. A classifier names the likeliest classes,
+a masked autoencoder fills in patches that were hidden from it, and both have features. The result
+is printed, drawn, or written to a file."""
 import csv
 import math
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from tasks.pictures import labelled_pictures_of, seen
 
 MOST_DRAWN = 60  # pictures in the grid, of which a reconstruction needs four
 IN_A_ROW = 4
-TABLES = '.csv', '.npy'  # how --out may end beside the name of a drawing: guesses, features
+OTHER_ENDINGS = ('.csv', '.npy')  # of --out, besides those of drawings: guesses, features
 
 
 @dataclass
@@ -54,7 +54,7 @@ def look_at_pictures(c, run, model):
                       'a prepared dataset')
     if out:
         # the file that nobody named is replaced
-        figures.check_free(out, c.overwrite or not c.out, endings=figures.PICTURES + TABLES)
+        figures.check_free(out, c.overwrite or not c.out, endings=figures.PICTURES + OTHER_ENDINGS)
 
     channels = getattr(model.config, 'channels', 3)  # a network of one's own may have no such field
     broken = []
@@ -122,7 +122,8 @@ def write_guesses(out, pictures, run, model):
         print(f'{name}: {in_words(guesses)}')
 
     columns = ['picture', 'class']
-    for number in range(1, 1 + len(guesses)):
+    n_guesses = min(5, len(classes_of(run, model)))
+    for number in range(1, 1 + n_guesses):
         columns += [f'guess_{number}', f'probability_{number}']
     table = [columns, *rows]
     write_file(out, lambda f: csv.writer(f, lineterminator='\n').writerows(table))

@@ -22,6 +22,7 @@ class NextToken(BaseTask):
         super().__init__(c, augment, config, device, train, valid)
         self.tokens_per_row = config.block_size
         self.empty_batch_seen = False
+        self.tokenizer = None  # it is made for the first sample
 
     @classmethod
     def open_split(cls, c, config, folder, split):
@@ -44,16 +45,22 @@ class NextToken(BaseTask):
     def sample(self, model):
         """What the network writes from the beginning of a text."""
         from engine.generate import generate  # here: most programs do not need it
-        from tasks.tokenizer import Tokenizer
-        if model.config.task != 'text':  # a task below this one
+        if self.tokenizer is None:
+            self.tokenizer = tokenizer_or_none(self.valid.tokenizer)
+        if self.tokenizer is None or model.config.task != 'text':  # such as hidden text
             return ''
-        try:
-            tokenizer = Tokenizer(**self.valid.tokenizer)
-        except Mistake:  # GPT-2's could not be downloaded
-            return ''
-        beginning = torch.tensor([[tokenizer.beginning]], device=self.device.name)
+        beginning = torch.tensor([[self.tokenizer.beginning]], device=self.device.name)
         ids = generate(model, beginning, SAMPLE_TOKENS, SAMPLE_TEMPERATURE)     # (1, N)
-        return repr(tokenizer.decode(ids[0, 1:].tolist()))  # in one line: a new line is \\n
+        return repr(self.tokenizer.decode(ids[0, 1:].tolist()))  # so it is one line
+
+
+def tokenizer_or_none(spec):
+    """The tokenizer of a dataset; None if GPT-2's is not here, without which a run trains too."""
+    from tasks.tokenizer import Tokenizer
+    try:
+        return Tokenizer(**spec)
+    except (Mistake, ImportError):
+        return None
 
 
 Task = NextToken

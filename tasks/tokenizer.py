@@ -63,8 +63,8 @@ class Tokenizer:
                           f'{self.spec["alphabet"]!r}') from None
 
     def last_cut(self, text):
-        """The last place in a text, whatever may follow it, where it can be cut so that the tokens
-        of the two parts are those of the whole; 0 if there is none."""
+        """The last place where a text can be cut without changing its tokens, whatever follows the
+        text; 0 if there is none."""
         if self.spec['name'] != 'gpt2':
             return len(text)
         before = LAST_CUT.match(text)

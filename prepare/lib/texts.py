@@ -143,7 +143,9 @@ def encoded_files(tokenizer, paths, cut):
 
 
 def whole_words(tokenizer, pieces):
-    """Yield the text of pieces in other ones, whose tokens are together those of the text."""
+    """Yield the same text, cut where no token is cut: the tokens of the pieces, joined, are those
+    of the text. Where a text for GPT-2's tokenizer has no white space, the pieces grow, and to look
+    for a cut takes time that grows with the square of their length."""
     waiting = ''
     for piece in pieces:
         waiting += piece

@@ -114,7 +114,7 @@ def test_the_page_computes_what_the_network_does(name, tmp_path):
         same(got, want)
     same(found['logits'], model(x)[0])
     for l, (attention, normed, _, half, after) in enumerate(steps):
-        same(found['maps'][l], layers.weights(attention, normed, model.config.task == 'text'))
+        same(found['maps'][l], layers.weights(attention, normed))
         assert found['rate'][l] == pytest.approx(measures.coding_rate(half).item(), rel=1e-4)
         if networks.kind_of(model.config) == 'images':
             want = layers.top_mass(layers.class_maps(attention, normed)[0], 0.6)

@@ -1,0 +1,99 @@
+"""The project from Python, such as in a notebook that lies in this folder:
+
+    from nanocrate import inside, load, train
+
+    metrics = train(config='config/train_aot_stdlib.py', max_iters=100, out_dir='out/mine')
+    model, tokenizer = load('out/mine')
+    steps = inside(model, torch.tensor([tokenizer.encode('def main')]))
+"""
+import contextlib
+import signal
+import threading
+
+import engine  # before torch
+import torch
+from torch._dynamo import config as dynamo
+from torch._functorch import config as functorch
+
+import train as training
+from analysis import layers
+from engine import start
+from engine.checkpoint import read_log
+from engine.settings import Mistake, show
+from engine.trained import load_model, open_run
+from tasks.tokenizer import Tokenizer
+
+
+def load(path, **changes):
+    """(model, reader) of a trained network, in evaluation mode, on the CPU.
+
+    path: its run directory, for its best weights, or a .safetensors file in one. changes: settings
+    of the network, such as image_size. reader: of text the Tokenizer, of pictures the names of the
+    classes, a list, or None. Raises Mistake if there is no such run, or a change does not fit.
+    """
+    run = open_run(path)
+    model = load_model(run, **changes)
+    spec = run['data'].get('tokenizer')
+    if spec:
+        return model, Tokenizer(**spec)
+    return model, run['data'].get('classes')
+
+
+def train(config=None, **settings):
+    """Train as `python train.py CONFIG --NAME=VALUE ..` does. Returns what the last validation of
+    the run measured, {name: number}, such as 'loss'. eval_only, which writes no log, is not for
+    here.
+
+    Threads, signal handlers, the state of random numbers and PyTorch's settings are afterwards as
+    they were before. Raises Mistake for settings that do not fit, and KeyboardInterrupt after
+    Ctrl-C, when the run is saved.
+    """
+    words = [] if config is None else [str(config)]
+    words += [f'--{name}={show(value)}' for name, value in settings.items()]
+    request = start.read(words, training.TrainConfig, training.AugmentConfig)
+    out_dir = request.config.out_dir
+    if request.config.eval_only:
+        raise Mistake('eval_only=True writes no log to read; type it: python train.py')
+    with as_it_was():
+        exit_code = training.train(request)
+    if exit_code is not None:  # a signal
+        raise KeyboardInterrupt(f'the run in {out_dir} is saved; go on with init_from="resume"')
+    validations = [row for row in read_log(out_dir) if row['split'] == 'val']
+    return validations[-1]
+
+
+@contextlib.contextmanager
+def as_it_was():
+    """After this block, what training changes in a process is again as it was before."""
+    threads = torch.get_num_threads()
+    precision = torch.get_float32_matmul_precision()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with torch.random.fork_rng(), compiler_as_it_is():
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def compiler_as_it_is():
+    """After this block PyTorch's compiler has the settings again that compile_network changes."""
+    with (dynamo.patch(suppress_errors=dynamo.suppress_errors, optimize_ddp=dynamo.optimize_ddp,
+                       recompile_limit=dynamo.recompile_limit),
+          functorch.patch('force_non_lazy_backward_lowering',
+                          functorch.force_non_lazy_backward_lowering)):
+        yield
+
+
+@torch.no_grad()
+def inside(model, *inputs):
+    """What each layer does to the tokens of one batch: a list of Steps, see analysis/layers.py.
+
+    A Step has `z`, `update`, `half` and `after`, each (B, N, d), and `maps`, the attention weights
+    (B, K, N, N). inputs: what model.embed takes, such as token ids int64 (B, N).
+    """
+    return list(layers.inside(model, *inputs))
