@@ -33,8 +33,8 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
     """Continue sequences of tokens: yields the next token of each, int64 (B, 1), max_new_tokens
     times.
 
-    idx: int64 (B, N), N >= 1. If N is more than block_size, only the last block_size tokens are
-    used, with a warning.
+    idx: int64 (B, N), N >= 1. If N is more than the network reads, only the last tokens are used,
+    with a warning. It reads block_size tokens, or as many as its attribute `reach` says.
     temperature: divides the logits; 0 takes the likeliest token.
     top_k: sample from the k likeliest tokens.
     top_p: sample from the likeliest tokens that together have probability p.
@@ -49,11 +49,11 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
     if model.config.task != 'text':
         raise Mistake('only a causal network of text continues sequences; the task here is '
                       f'{model.config.task}')
-    block_size = model.config.block_size
-    if idx.size(1) > block_size:
-        warnings.warn(f'the prompt has {idx.size(1)} tokens; only its last {block_size} '
+    reach = reach_of(model)
+    if idx.size(1) > reach:
+        warnings.warn(f'the prompt has {idx.size(1)} tokens; only its last {reach} '
                       '(block_size) are used', stacklevel=2)
-        idx = idx[:, -block_size:]
+        idx = idx[:, -reach:]
 
     was_training = model.training
     model.eval()
@@ -71,10 +71,10 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
 
         finished = torch.zeros_like(idx[:, :1]).bool()
         for _ in range(max_new_tokens):
-            if idx.size(1) > block_size:
+            if idx.size(1) > reach:
                 # from now on each token changes all positions, so nothing of the past stays valid
                 cache = None
-            x = idx[:, -block_size:]
+            x = idx[:, -reach:]
             if in_parts:
                 logits = next_logits(model, x, cache)                   # (B, vocab_size)
             else:
@@ -103,7 +103,7 @@ class Cache:
     """
 
     def __init__(self, model):
-        self.block_size = model.config.block_size
+        self.reach = reach_of(model)
         self.functions = functions_over_tokens(model)
         self.modules = [module for module in model.modules()
                         if type(getattr(module, 'first', None)) is int]
@@ -135,7 +135,7 @@ class Cache:
         end = self.n_tokens + k.size(2)
         if self.next_call not in self.tensors:
             self.tensors[self.next_call] = [
-                t.new_empty(*t.shape[:2], self.block_size, t.size(3)) for t in new]
+                t.new_empty(*t.shape[:2], self.reach, t.size(3)) for t in new]
         buffers = self.tensors[self.next_call]
         self.next_call += 1
         for buffer, t in zip(buffers, new):
@@ -178,8 +178,14 @@ def functions_over_tokens(model):
     return functions
 
 
+def reach_of(model):
+    """How many tokens a network reads. A network whose positions have no table may say more than
+    block_size by an attribute `reach`."""
+    return getattr(model, 'reach', model.config.block_size)
+
+
 def can_have_cache(model):
-    is_long = model.config.block_size > 1
+    is_long = reach_of(model) > 1
     return is_long and has_parts(model) and len(functions_over_tokens(model)) > 0
 
 
@@ -213,7 +219,7 @@ def agrees(model, idx, cache=None):
 
     idx: int64, on the device of the model.
     """
-    x = torch.arange(min(16, model.config.block_size), device=idx.device) % model.config.vocab_size
+    x = torch.arange(min(16, reach_of(model)), device=idx.device) % model.config.vocab_size
     x = x.unsqueeze(0)                                  # (1, N)
     with torch.autocast(idx.device.type, enabled=False):    # which would round differently
         wanted = model(x)[0][:, -1]
