@@ -231,7 +231,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                     stop_requested = True
 
             if metrics is not None:
-                raise_if_not_finite(metrics, step)
+                raise_if_not_finite(metrics, eval_model, task, device, step)
                 print_main(f'{progress}  validation  {report.metrics_line(metrics)}  '
                            f'({clock.training_seconds:.0f} s of training)')
                 warning = task.warning(metrics)
@@ -392,8 +392,11 @@ def training_loss(network, x, y):
 
 def forward(network, x, y):
     """(out, loss, extras) of a network, which returns that or (out, loss) alone. The loss of a
-    batch without targets is 0."""
+    batch without targets is 0. Raises Mistake if it returns something else."""
     returned = network(x, y)
+    if not isinstance(returned, tuple) or len(returned) not in (2, 3) or returned[1] is None:
+        raise Mistake('forward(x, y) of a network must return (out, loss), or (out, loss, extras), '
+                      'with a loss if there is a y; docs/extend.md says more')
     extras = {}
     if len(returned) == 3:
         out, loss, extras = returned
@@ -433,10 +436,16 @@ def raise_if_diverged(first_bad_step):
         raise Mistake(f'the loss or its gradient is not finite at step {first:.0f}; {ADVICE}')
 
 
-def raise_if_not_finite(metrics, step):
-    """Raises Mistake if the loss of a validation is not finite."""
-    if not math.isfinite(metrics['loss']):
-        raise Mistake(f'the validation loss is not finite at step {step}; {ADVICE}')
+def raise_if_not_finite(metrics, model, task, device, step):
+    """Raises Mistake if the loss of a validation is not finite. Weights that are finite have then
+    met numbers that they make infinite, in a module that the message names."""
+    if math.isfinite(metrics['loss']):
+        return
+    place = report.first_not_finite(model, task, device)
+    advice = ADVICE
+    if step == 0:
+        advice = 'no step has been taken yet: look at the network and at the data'
+    raise Mistake(f'the validation loss is not finite at step {step}, first in {place}; {advice}')
 
 
 def raise_if_weights_not_finite(model, step):
@@ -450,7 +459,7 @@ def raise_if_batch_not_finite(model, task, device, step):
     weights."""
     one_batch = islice(task.validation_batches(), 1)
     sums, count = sum_metrics(model, task, device, one_batch)
-    raise_if_not_finite(task.finish(sums, count), step)
+    raise_if_not_finite(task.finish(sums, count), model, task, device, step)
 
 
 # ---- validation ---------------------------------------------------------------------------------

@@ -80,9 +80,10 @@ def run_files(out_dir):
 
 
 def check_new(out_dir):
-    """Raises Mistake if a directory holds a run."""
+    """Raises Mistake if a directory holds a run. A config.json alone is none: its run ended before
+    it had anything to keep."""
     names = run_files(out_dir)
-    if not names:
+    if not names or names == ['config.json']:
         return
     go_on = ''
     if 'last.pt' in names:

@@ -23,10 +23,12 @@ def help_for(argv, doc, TrainConfig, AugmentConfig):
         parts.append('\nOther networks: --model=NAME --help, or --help=all')
         return '\n'.join(parts)
     parts.append('\nOther networks, and their defaults:')
-    for name in networks.names():
+    found, broken = networks.configs()
+    for name, Config in found.items():
         if name != model:
-            Config = networks.network(name)[1]
             parts.append(help_text('', Config).lstrip('\n'))
+    for name, error in broken.items():
+        parts.append(f'model_{name}.py cannot be imported ({type(error).__name__}: {error})')
     return '\n'.join(parts)
 
 

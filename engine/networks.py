@@ -43,7 +43,24 @@ def network(name):
         raise Mistake(f"model='{name}' is unknown; choose {', '.join(names())}, or write "
                       f'model_{name}.py')
     module = importlib.import_module(f'model_{name}')
+    for field in dataclasses.fields(module.Config):
+        if field.default is dataclasses.MISSING:
+            raise Mistake(f'{module.Config.__name__} in model_{name}.py: {field.name} has no '
+                          'default, and every field needs one')
     return module.Network, module.Config
+
+
+def configs():
+    """{name: Config} of all networks, and {name: exception} of those that cannot be imported, such
+    as one that somebody is writing."""
+    found = {}
+    broken = {}
+    for name in names():
+        try:
+            found[name] = network(name)[1]
+        except Exception as e:
+            broken[name] = e
+    return found, broken
 
 
 def config_from(Config, settings):
@@ -52,7 +69,7 @@ def config_from(Config, settings):
     unknown = settings.keys() - {f.name for f in dataclasses.fields(Config)}
     if unknown:
         raise Mistake(f'the run is of another version of {Config.__name__} (it has '
-                      f'{min(unknown)}); train it again')
+                      f'{min(unknown)}); check out that version, or train it again')
     settings = dict(settings)
     for name in SIDES:
         if settings.get(name):  # 0: the network reads no pictures

@@ -18,7 +18,7 @@ from engine.checkpoint import (check_new, digest, locked_log, on_cpu, remove_run
                                weights_of, write_new, write_new_weights)
 from engine.distributed import print_main
 from engine.fast import speed_up
-from engine.networks import (SIDES, config_from, grid, is_raised_by_a_network, names, network,
+from engine.networks import (SIDES, config_from, configs, grid, is_raised_by_a_network, network,
                              size, task_of)
 from engine.settings import (EXPECTED, HERE, SIZE, Mistake, Requested, cast, check, collect,
                              filled, reading, show)
@@ -538,7 +538,8 @@ def from_command_line(argv, Settings):
         run = open_run(str(path))
     except Mistake:
         # a setting that no network has is a mistake of its own, and comes first
-        check(requested, Settings, *[network(name)[1] for name in names()])
+        found, _ = configs()
+        check(requested, Settings, *found.values())
         raise
     values = check(requested, Settings, network(run['model'])[1])
     c = filled(Settings, values)

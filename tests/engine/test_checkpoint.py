@@ -30,7 +30,7 @@ def resume(out, *words):
 # ---- nothing is lost
 
 
-@pytest.mark.parametrize('name', [name.replace('*', '3') for name in FILES])
+@pytest.mark.parametrize('name', [name.replace('*', '3') for name in FILES if name != 'config.json'])
 def test_a_directory_with_any_file_of_a_run_is_overwritten_if_asked_alone(name, tiny, tmp_path, capsys):
     for held in (name, 'mine.txt'):
         (tmp_path / held).write_text('old')

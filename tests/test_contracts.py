@@ -1,0 +1,282 @@
+"""What a network owes the rest, and what happens where it does not keep it: one line that names the contract. What the
+rest owes a network: instruments show what its own layers do. Weight decay and Muon are for its matrices."""
+import csv
+import signal
+import threading
+
+import numpy as np
+import pytest
+import torch
+from helpers import BYTES, CLASSES, fails, go, loud, losses, picture_network, save_run, text_network, tokens
+from insides import ALL, fresh
+from test_own_network import ANSWER, BUILT, CALL, fork
+from torch import nn
+from torch.nn import functional as F
+
+import analyze
+import model_aot
+import model_crate
+import nanocrate
+import train
+from analysis import layers
+from engine import networks, optim
+from engine.checkpoint import read_log
+from engine.settings import Mistake, one_line_errors
+
+__all__ = ['fork']  # a fixture
+
+
+PLAIN = model_aot.MSSA  # as it is; tests put other classes in its place
+
+
+# ---- maps are those of the layer
+
+class RotaryMSSA(model_aot.MSSA):
+    """Turns pairs of coordinates by an angle that grows with the position."""
+
+    def forward(self, z):
+        proj = self.U(z).unflatten(2, (self.K, -1)).transpose(1, 2)                 # (B, K, N, p)
+        N, p = proj.shape[2:]
+        angles = torch.arange(N)[:, None] * 0.3 ** torch.arange(p // 2)             # (N, p / 2)
+        a, b = proj.chunk(2, -1)
+        turned = torch.cat((a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()), -1)
+        heads = model_aot.attention(turned, turned, proj, is_causal=self.is_causal)
+        return self.W(heads.transpose(1, 2).flatten(2))
+
+
+class NormedMSSA(model_aot.MSSA):
+    """Compares directions alone, with a temperature for each head."""
+
+    def __init__(self, c):
+        super().__init__(c)
+        self.temperature = nn.Parameter(torch.full((self.K, 1), 3.0))
+
+    def forward(self, z):
+        proj = self.U(z).unflatten(2, (self.K, -1)).transpose(1, 2)                 # (B, K, N, p)
+        q = F.normalize(proj, dim=-1) * self.temperature[:, None]
+        heads = model_aot.attention(q, F.normalize(proj, dim=-1), proj, is_causal=self.is_causal)
+        return self.W(heads.transpose(1, 2).flatten(2))
+
+
+def windowed(q, k, v, dropout_p=0.0, is_causal=False):
+    """Each token sees itself and the two before it."""
+    scores = q @ k.mT
+    N = q.size(2)
+    far = torch.ones(N, N, dtype=torch.bool).triu(1) | torch.ones(N, N, dtype=torch.bool).tril(-3)
+    return scores.masked_fill(far, -torch.inf).softmax(-1) @ v
+
+
+def network(monkeypatch, change):
+    if change == 'window':
+        model = text_network('aot', seed=3)
+        monkeypatch.setattr(model_aot, 'attention', windowed)
+    else:
+        monkeypatch.setattr(model_aot, 'MSSA', change)
+        model = text_network('aot', seed=3)
+    for layer in model.layers:
+        layer.attn.U.weight.data *= 8  # far from uniform
+    return model.eval()
+
+
+@pytest.mark.parametrize('change', [RotaryMSSA, NormedMSSA, 'window'])
+@torch.no_grad()
+def test_attention_maps_of_a_fork_are_those_of_its_forward_pass(change, monkeypatch):
+    model = network(monkeypatch, change)
+    plain = PLAIN(model.config)
+    for step in nanocrate.inside(model, tokens(2, 12)):
+        values = step.attention.U(step.normed).unflatten(2, (2, -1)).transpose(1, 2)        # (B, K, N, p)
+        maps = step.maps
+        update = step.attention.W((maps @ values).transpose(1, 2).flatten(2))
+        assert torch.allclose(update, step.update, atol=1e-6) and torch.allclose(maps.sum(-1), torch.ones(2, 2, 12))
+        assert (maps.triu(1) == 0).all()
+        plain.load_state_dict(step.attention.state_dict(), strict=False)
+        assert (layers.weights(plain, step.normed) - maps).abs().max() > 0.05 or change == 'window'
+        if change == 'window':
+            assert (maps.tril(-3) == 0).all() and (maps.tril(-1) > 0).any()
+
+
+@pytest.mark.parametrize('name', sorted(ALL))
+@torch.no_grad()
+def test_maps_times_values_are_what_attention_adds(name):
+    """In every network of ours: W of the sums of values is the update of the layer."""
+    model = fresh(name)
+    c = model.config
+    x = {'images': lambda: (torch.randn(2, c.channels, *networks.as_pair(c.image_size)),),
+         'text': lambda: (tokens(2, 12, vocab_size=5),),
+         'functions': lambda: (torch.randn(2, 6, c.n_dims), torch.randn(2, 6))}[networks.kind_of(c)]()
+    for step in layers.inside(loud(model), *x):
+        call = layers.call_of(step.attention, step.normed)
+        heads = (step.maps @ call.v).transpose(1, 2).flatten(2)
+        if step.attention.W is not None:
+            update = step.attention.W(heads)
+        elif getattr(step.attention, 'tie_out', False):
+            update = getattr(step.attention, 'eta', 1.0) * heads @ step.attention.U.weight
+        else:
+            update = heads
+        assert torch.allclose(update, step.update, atol=1e-5)
+
+
+MIXER = {'self.norm1, self.attn = nn.LayerNorm(c.n_embd), Attention(c)': 'self.mix = nn.Linear(c.n_embd, c.n_embd)',
+         'return z + self.attn(self.norm1(z))': 'return (z + self.mix(z.cumsum(1))).relu()'}
+
+
+def test_layers_without_attention_are_measured_and_other_commands_say_what_is_missing(fork, tmp_path, capsys):
+    words = fork('mixer', MIXER)
+    go(*words, '--telemetry=true')
+    data = [word for word in words if 'data_dir' in word]
+    analyze.main(['layers', f'--ckpt={tmp_path}/out', *data, f'--out={tmp_path}/x.png', '--num_samples=4'])
+    rows = list(csv.DictReader((tmp_path / 'x.csv').read_text().splitlines()))
+    assert len(rows) == 4 and all(0 < float(row['sparsity']) < 1 and float(row['coding_rate']) > 0 for row in rows)
+    assert 'norm_2' in read_log(tmp_path / 'out')[0]
+    capsys.readouterr()
+    for command, more in (('attention', ['--start=some text']), ('compress', data), ('denoise', data), ('subspaces', [])):
+        assert 'without `attn`' in fails(capsys, analyze.main, command, f'--ckpt={tmp_path}/out', *more)
+
+
+class Pooling(model_aot.MSSA):
+    def forward(self, z):
+        return self.W(self.U(z.cumsum(1)))
+
+
+def test_a_network_that_does_not_call_attention_is_one_line(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(model_aot, 'MSSA', Pooling)
+    run = save_run(tmp_path / 'run', text_network('aot', vocab_size=256), BYTES)
+    line = fails(capsys, analyze.main, 'attention', f'--ckpt={run}', '--start=some text', f'--out={tmp_path}/x.png')
+    assert 'attention' in line and 'Pooling' in line and 'docs/extend.md' in line
+
+
+class FISTA(model_crate.ISTA):
+    """Two steps with momentum on the same LASSO; its step size is learned, as a logarithm."""
+
+    def __init__(self, c):
+        super().__init__(c)
+        self.log_eta = nn.Parameter(torch.tensor(self.eta).log())
+        del self.eta
+
+    def forward(self, z):
+        eta = self.log_eta.exp()
+        a = F.relu(z + eta * ((z - z @ self.D.T) @ self.D - self.lam))
+        y = a + 0.3 * (a - z)
+        return F.relu(y + eta * ((z - y @ self.D.T) @ self.D - self.lam))
+
+
+def test_another_algorithm_for_the_same_lasso_is_measured(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(model_crate, 'ISTA', FISTA)
+    run = save_run(tmp_path / 'run', picture_network(n_layer=2), CLASSES)
+    Image = pytest.importorskip('PIL.Image')
+    Image.effect_noise((8, 8), 90).convert('RGB').save(tmp_path / 'a.png')
+    analyze.main(['ista', f'--ckpt={run}', f'--image={tmp_path}/a.png', f'--out={tmp_path}/x.png'])
+    assert 'share_of_the_way' in (tmp_path / 'x.csv').read_text() and 'lowers its LASSO' in capsys.readouterr().out
+
+
+# ---- matrices
+
+def test_a_temperature_neither_decays_nor_is_orthogonalized_and_the_start_says_so(monkeypatch, capsys):
+    monkeypatch.setattr(model_aot, 'MSSA', NormedMSSA)
+    model = text_network('aot')
+    adamw, muon = optim.build(model, 'muon', 1e-3)
+    groups = {id(p): group for group in optim.groups_of([adamw, muon]) for p in group['params']}
+    for layer in model.layers:
+        assert groups[id(layer.attn.temperature)]['weight_decay'] == 0
+        assert groups[id(layer.attn.temperature)] in adamw.param_groups
+        assert groups[id(layer.attn.U.weight)] in muon.param_groups
+    said = capsys.readouterr().out
+    assert 'layers.*.attn.temperature (2, 1)' in said and said.count('temperature') == 1
+    assert len(groups) == len(list(model.parameters()))
+
+
+@pytest.mark.parametrize('name', sorted(ALL))
+def test_every_table_of_our_networks_is_a_matrix_of_some_module(name, capsys):
+    model = fresh(name)
+    optimizers = optim.build(model, 'adamw', 1e-3)
+    decaying = {id(p) for group in optim.groups_of(optimizers) if group['weight_decay'] for p in group['params']}
+    assert decaying == {id(p) for p in model.parameters() if p.requires_grad and p.dim() in (2, 4)}
+    assert capsys.readouterr().out == ''
+
+
+# ---- contracts
+
+@pytest.mark.parametrize('name, change, said', [
+    ('logits', {ANSWER: 'return out'}, '(out, loss)'), ('no_loss', {ANSWER: 'return out, None'}, 'loss'),
+    ('four', {ANSWER: ANSWER + ', {}, 1'}, 'extras'),
+    ('bare', {'    n_layer: int = 2                # layers\n': '    n_layer: int                    # layers\n'}, 'n_layer'),
+    ('nan', {CALL: 'z = self.layers(self.embed(x)) * float("nan")'}, 'no step has been taken'),
+    ('inside', {BUILT: BUILT + '        self.layers[1].attn.W.bias.data[:] = 1e38\n'
+                               '        self.layers[1].attn.W.weight.data[:] = 1e38\n'}, 'layers.1.attn.W')])
+def test_a_broken_contract_is_one_line_that_names_it(name, change, said, fork, tmp_path, capsys):
+    line = fails(capsys, train.main, *fork(name, change))
+    assert said in line and 'learning_rate' not in line
+
+
+def test_a_crash_at_step_0_leaves_nothing_in_the_way(fork, tmp_path):
+    words = fork('crash', {CALL: 'z = self.layers(self.embed(x)) if not self.training else self.bug(x)'})
+    with pytest.raises(AttributeError), one_line_errors():
+        train.main([word for word in words if 'eval_interval' not in word] + ['--checkpoint_minutes=0'])
+    assert (tmp_path / 'out' / 'config.json').exists()
+    (tmp_path / 'out' / 'last.pt').unlink(missing_ok=True)
+    for name in ('best.safetensors', 'log.jsonl', 'curve.png'):
+        (tmp_path / 'out' / name).unlink(missing_ok=True)
+    go(*fork('mended', {}))  # the same out_dir
+
+
+def test_a_network_that_somebody_is_writing_harms_no_other(fork, tmp_path, capsys, monkeypatch):
+    words = fork('tiny', {})
+    (tmp_path / 'model_wip.py').write_text('def half a file')
+    train.main([*words, '--help=all'])
+    said = capsys.readouterr().out
+    assert '--n_embd=' in said and 'model_wip.py cannot be imported (SyntaxError' in said
+    assert 'no run in' in fails(capsys, analyze.main, 'layers', f'--ckpt={tmp_path}/nothing')
+    with pytest.raises(SyntaxError), one_line_errors():
+        train.main(['--model=wip', *words[1:]])
+
+
+# ---- from Python
+
+def test_training_from_python_gives_numbers_back_and_leaves_the_process_as_it_was(tiny, tmp_path):
+    settings = {word[2:].split('=')[0]: word.partition('=')[2] for word in tiny}
+    before = signal.getsignal(signal.SIGINT), torch.get_num_threads(), torch.get_rng_state()
+    rates = {}
+    for rate in (1e-3, 1e-2):
+        rates[rate] = nanocrate.train(**settings, learning_rate=rate, out_dir=tmp_path / f'{rate}')['loss']
+    assert signal.getsignal(signal.SIGINT) is before[0] and torch.get_num_threads() == before[1]
+    assert torch.equal(torch.get_rng_state(), before[2])
+    go(*tiny, '--learning_rate=1e-3', f'--out_dir={tmp_path}/typed')
+    assert losses(tmp_path / 'typed') == losses(tmp_path / '0.001') and rates[1e-3] != rates[1e-2]
+    with pytest.raises(Mistake, match='n_layer'):
+        nanocrate.train(**settings, n_layers=3)
+
+    found = {}
+    thread = threading.Thread(target=lambda: found.update(nanocrate.train(**settings, out_dir=tmp_path / 'thread')))
+    thread.start()
+    thread.join()
+    assert np.isfinite(found['loss'])
+
+
+def test_ctrl_c_saves_the_run_and_raises(tiny, tmp_path, monkeypatch):
+    settings = {word[2:].split('=')[0]: word.partition('=')[2] for word in tiny}
+
+    def interrupt(c, step):
+        if step == 2:
+            signal.raise_signal(signal.SIGINT)
+        return 0
+    monkeypatch.setattr(train, 'dropout_seed', interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        nanocrate.train(**settings, out_dir=tmp_path / 'a')
+    assert (tmp_path / 'a' / 'last.pt').exists()
+    assert nanocrate.train(init_from='resume', out_dir=tmp_path / 'a')['step'] == 6
+
+
+def test_a_trained_network_is_loaded_with_what_reads_for_it(text_run, picture_run):
+    model, tokenizer = nanocrate.load(text_run)
+    steps = nanocrate.inside(model, torch.tensor([tokenizer.encode('the of')]))
+    assert len(steps) == 2 and steps[0].maps.shape == (1, 2, 6, 6) and not steps[0].maps.requires_grad
+    assert torch.equal(steps[0].z + steps[0].update, steps[0].half)
+    model, classes = nanocrate.load(picture_run, image_size=(16, 8))
+    assert classes == list('abcd') and not model.training and model.config.image_size == (16, 8)
+    with pytest.raises(Mistake, match='no run in'):
+        nanocrate.load('out/nothing_here')
+
+
+def test_networks_that_need_no_import_are_all_there():
+    found, broken = networks.configs()
+    assert set(found) == set(networks.names()) and not broken
