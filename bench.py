@@ -6,11 +6,13 @@ round.
     python bench.py                                     # training steps of small networks
     python bench.py step --rows=crate-base,crate-base-released,vit-small
     python bench.py generate --rows=gpt2-base,gpt2-base-uncached --tokens=512
+    python bench.py step --rows=tost,aot --n_layer=2 --n_embd=64 --n_head=4 --block_size=64
     python bench.py config/race_aot_shakespeare_char.py config/race_gpt2_shakespeare_char.py
 
-A row is a network of the table below, such as crate-tiny, aot-mssa-base or gpt2-base, and words
-that say how it is computed. Without words it is computed as train.py does; when it generates, as
-sample.py does.
+A row is a network of the table below, such as crate-tiny, aot-mssa-base or gpt2-base, or x of any
+file model_x.py, with the sizes of its Config and 8 rows in a batch. Behind it stand words that say
+how it is computed. Without words it is computed as train.py does; when it generates, as sample.py
+does.
 
     -plain, -compiled       not compiled, or compiled
     -float32, -bfloat16     precision of matrix products
@@ -42,7 +44,8 @@ from engine import optim, settings
 from engine.checkpoint import read_log
 from engine.device import autocast, choose_compile, choose_device, choose_dtype, compile_network
 from engine.fast import speed_up
-from engine.networks import config_from, network, size
+from engine.generate import generate
+from engine.networks import SIDES, config_from, names, network, size, task_of
 from engine.settings import Mistake
 from engine.trained import is_small
 from scoring.baselines import NanoGPT, ReleasedCRATE
@@ -54,7 +57,7 @@ class BenchConfig:
     rows: str = ''            # what to measure, with commas between; empty: rows of the command
     rounds: int = 5           # how often each row is measured, in turn
     seconds: float = 1.0      # one measurement takes about so long
-    batch_size: int = 0       # pictures or sequences in a step; 0 takes each network's own
+    batch_size: int = 0       # pictures or sequences in a step; 0: those of the table, or 8
     optimizer: str = 'adamw'  # 'adamw' (fused), 'adam', 'lion', 'muon'; it leaves the weights
     tokens: int = 64          # generate: tokens to write
     device: str = 'auto'      # cpu, cuda, cuda:1, mps; auto takes cuda, then mps, then cpu
@@ -104,6 +107,7 @@ NETWORKS = {  # by the name that begins a row
     'aot-18x384': text('aot', 18, 384, 6, block_size=256, batch_size=16, vocab_size=256),
     'gpt2-6x384': text('aot', 6, 384, 6, block_size=256, batch_size=16, vocab_size=256, **GPT2),
 }
+ROWS_IN_A_BATCH = 8  # of a network that is not in the table
 WAYS = {'released': ReleasedCRATE, 'nanogpt': NanoGPT}  # as others compute such a network
 PRECISIONS = ('float32', 'bfloat16')
 WORDS = (*WAYS, *PRECISIONS, 'plain', 'compiled', 'uncached')
@@ -117,14 +121,25 @@ ROWS = {  # what each command measures where --rows is empty
 
 def read(row):
     """A row -> (the name of its network, its words). Raises Mistake for one that is unknown."""
-    names = '|'.join(NETWORKS)
+    known = '|'.join(re.escape(name) for name in (*NETWORKS, *names()))
     words = '|'.join(WORDS)
-    match = re.fullmatch(f'({names})((-({words}))*)', row)
+    match = re.fullmatch(f'({known})((-({words}))*)', row)
     if match is None:
         choices = ', '.join(f'-{word}' for word in WORDS)
-        raise Mistake(f"row '{row}' is unknown; choose one of {', '.join(NETWORKS)}, and behind "
-                      f'it, if you like, {choices}')
+        raise Mistake(f"row '{row}' is unknown; choose one of {', '.join(NETWORKS)}, or x of a "
+                      f'file model_x.py ({", ".join(names())}), and behind it, if you like, '
+                      f'{choices}')
     return match[1], match[2].split('-')
+
+
+def of_name(name):
+    """The BenchNetwork of a name in NETWORKS, or else of model_NAME.py."""
+    if name in NETWORKS:
+        return NETWORKS[name]
+    _, Config = network(name)
+    # these two are named, so that config_from makes (height, width) of them, as in training
+    sides = {side: getattr(Config, side) for side in SIDES if hasattr(Config, side)}
+    return BenchNetwork(name, sides, ROWS_IN_A_BATCH)
 
 
 def first_of(choices, words):
@@ -133,16 +148,16 @@ def first_of(choices, words):
 
 
 def build(name, Way=None, changes=None):
-    """A network of NETWORKS with random weights, the same in every call. Way: a class of WAYS that
-    computes it. changes: settings that replace those of the table, if the network has them."""
-    model, table_settings, _ = NETWORKS[name]
+    """The network of a name, see `of_name`, with random weights, the same in every call. Way: a
+    class of WAYS that computes it. changes: settings that replace its own, if it has them."""
+    model, own_settings, _ = of_name(name)
     Network, Config = network(model)
     changeable = {f.name for f in fields(Config)}
-    if 'image_size' not in table_settings:
+    if 'image_size' not in own_settings:
         changeable.discard('image_size')  # with an image_size, this network would read pictures
     changes = {key: value for key, value in (changes or {}).items() if key in changeable}
     torch.manual_seed(0)
-    config = config_from(Config, table_settings | changes)
+    config = config_from(Config, own_settings | changes)
     if Way is not None:
         return Way(config)
     return speed_up(Network(config))
@@ -184,23 +199,26 @@ class Work:
             # in one piece in training on a CPU, as train.py does
             compile_network(self.model, in_one_piece=self.trains and on_cpu)
         self.form = f'{name_of(self.dtype)}, {form}'
-        self.use_cache = 'uncached' not in words  # for `generate`; -nanogpt never has one
-        self.prepare(name, c, changes)
+        self.use_cache = Way is not NanoGPT and 'uncached' not in words  # for `generate`
 
-    def prepare(self, name, c, changes):
-        """The input of run(), its unit, amount and flops, and the optimizers of a training step."""
-        task = self.model.config.task
-        batch_size = c.batch_size or NETWORKS[name].batch_size
+        ours = self.model
+        if Way is not None:
+            with torch.device('meta'):  # without memory for its weights
+                ours = build(name, changes=changes)
+        self.prepare(c.batch_size or of_name(name).batch_size, c, ours)
+
+    def prepare(self, batch_size, c, ours):
+        """The input of run(), its unit, amount and flops, and the optimizers of a training step.
+        ours: the network as this project computes it, whose operations are counted."""
         x, y = batch(self.model.config, batch_size)
-        self.x = x.to(c.device)
-        self.y = y.to(c.device)
-        self.unit = 'pictures' if task == 'image' else 'tokens'
+        self.x = on_device(x, c.device)
+        self.y = on_device(y, c.device)
+        self.unit = task_of(self.model.config).unit
         if self.trains:
-            self.amount = batch_size if task == 'image' else x.numel()
+            self.amount = x.numel() if self.unit == 'tokens' else batch_size
             # at a learning rate of 0 the weights stay
             self.optimizers = optim.build(self.model, c.optimizer, lr=0.0, muon_lr=0.0)
-            with torch.device('meta'):  # our network, without memory for its weights
-                self.flops = batch_size * train_flops(build(name, changes=changes))
+            self.flops = batch_size * train_flops(ours)
         else:
             self.amount = c.tokens
             self.flops = 0
@@ -208,7 +226,7 @@ class Work:
     def run(self):
         if not self.trains:
             with self.autocast:
-                self.model.generate(self.x[:1, :16], self.amount, use_cache=self.use_cache)
+                generate(self.model, self.x[:1, :16], self.amount, use_cache=self.use_cache)
             return
         with self.autocast:
             loss = self.model(self.x, self.y)[1]
@@ -217,6 +235,15 @@ class Work:
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+
+
+def on_device(value, device):
+    """A tensor, or a tuple of tensors, on a device; None stays None."""
+    if value is None:
+        return None
+    if isinstance(value, tuple):
+        return tuple(on_device(tensor, device) for tensor in value)
+    return value.to(device)
 
 
 def is_compiled(words, Way, trains, device):
@@ -253,7 +280,7 @@ def in_turn(works, c):
     return seconds
 
 
-def compare(works, c):
+def print_table(works, c):
     """Prints a line for each Work. Its speed is compared with that of the first one that has the
     same unit."""
     rates = {work.dtype: matmul_flops(c.device, work.dtype) for work in works}
@@ -349,17 +376,19 @@ def main(argv):
         raise Mistake(f"'{command}' is unknown; say {', '.join(ROWS)}, or name configs to race, "
                       'such as config/race_aot_shakespeare_char.py')
 
-    network_configs = [network(model)[1] for model, _, _ in NETWORKS.values()]
-    values = settings.check(requested, BenchConfig, *network_configs)
+    typed_rows = requested['rows'].value if 'rows' in requested else ''
+    rows = (typed_rows or ROWS[command]).split(',')
+    models = [network_row.model for network_row in NETWORKS.values()]
+    models += [of_name(read(row)[0]).model for row in rows]
+    values = settings.check(requested, BenchConfig, *[network(model)[1] for model in models])
     c = settings.filled(BenchConfig, values)
     settings.check_ranges(c, {
         (1, 1e30): ['rounds', 'tokens'],
         (0, 1e30): ['batch_size', 'seconds'],
     })
     c.device = choose_device(c.device)
-    rows = (c.rows or ROWS[command]).split(',')
     works = [Work(command, row, c, values) for row in rows]
-    compare(works, c)
+    print_table(works, c)
 
 
 if __name__ == '__main__':

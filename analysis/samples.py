@@ -84,6 +84,9 @@ ALONE = 'tokens', 'attention', 'pca', 'objects', 'page'  # commands without rand
 def check_shown(c, command, net):
     """Raises Mistake, before any work, for a network of which a command has nothing to show, and for samples of yours
     that it cannot read."""
+    without = any(getattr(layer, 'attn', None) is None for layer in layers.needed(net.model, 'layers'))
+    if without and command not in ('layers', 'tokens', 'ista', 'page'):
+        raise Mistake(f'{net.name} has layers without `attn`, and {command} is about attention; take --ckpt of another run')
     found = ''
     if c.image and net.reads != 'images' or c.start and net.reads != 'text':
         found = f'reads {net.reads}; leave --{"image" if c.image else "start"} out'
@@ -96,9 +99,6 @@ def check_shown(c, command, net):
     if command == 'ista' and not layers.lowers_lasso(net.model.layers[0]):
         kind = getattr(net.model.config, 'ista', '')
         found = f"has ista='{kind}', which does not lower the LASSO of eq. (16); leave it out"
-    without = any(getattr(layer, 'attn', None) is None for layer in net.model.layers)
-    if without and command not in ('layers', 'tokens', 'ista'):
-        found = 'has layers without `attn`, and this command is about attention; take --ckpt of another run'
     if found:
         raise Mistake(f'{net.name} {found}')
 
