@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from analysis import layers
 from analysis.samples import SubjectsConfig, pictures, pixels, started, subjects, texts
 from engine.checkpoint import write_file
 from engine.figures import check_free
 from engine.settings import Mistake
 from engine.trained import from_command_line
-from tasks.augment import denormalize
+from tasks.augment import denormalize, normalize
 from tasks.tokenizer import Tokenizer
 
 PARTS = Path(__file__).with_suffix('')   # the folder with page.html, page.css, network.js and page.js
@@ -68,6 +69,8 @@ def page(c, nets):
     """The file as a string."""
     held = {'networks': [network(net) for net in nets], 'reads': nets[0].reads}
     held |= picture_samples(c, nets) if nets[0].reads == 'images' else text_samples(c, nets)
+    for content, net in zip(held['networks'], nets):
+        content['expected'] = last_token(net, held['samples'][0])
     parts = {'title': html.escape(' and '.join(net.label for net in nets)),
              'data': json.dumps(held, separators=(',', ':')).replace('<', '\\u003c')}  # no tag may end the script
     parts |= {name: (PARTS / name).read_text(encoding='utf-8') for name in ('page.css', 'network.js', 'page.js')}
@@ -84,6 +87,20 @@ def network(net):
     return {'name': net.label, 'model': net.run['model'], 'classes': classes,
             'config': asdict(c), 'weights': base64.b64encode(weights).decode(),
             'tensors': [(k, t.shape) for k, t in tensors]}
+
+
+@torch.no_grad()
+def last_token(net, sample):
+    """The last token of a sample behind the layers, a list of n_embd numbers, by which the page finds out whether it
+    computes the same as the network."""
+    if net.reads == 'images':
+        size, channels = net.model.config.image_size, net.model.config.channels
+        picture = np.frombuffer(base64.b64decode(sample['picture']), np.uint8).reshape(*size, channels)
+        x = normalize(torch.tensor(picture)[None].permute(0, 3, 1, 2).float())
+    else:
+        x = torch.tensor(sample['ids'])[None]
+    *_, last = layers.inside(net.model, x.to(net.device))
+    return last.after[0, -1].tolist()
 
 
 def picture_samples(c, nets):

@@ -286,6 +286,13 @@ const Network = (() => {
     return linear(net, 'read.head', normed);
   }
 
+  /** How far the last token behind the layers of the encoder is from the expected one, as a share of its length. */
+  function deviation(net, input, expected) {
+    const {z} = forward(net, input).states.filter(s => s.layer === net.config.n_layer - 1).pop();
+    const token = Array.from(rowOf(z, z.n - 1)), length = v => Math.hypot(...v);
+    return length(token.map((x, j) => x - expected[j])) / length(expected);
+  }
+
   /** Probabilities of the logits in row i. */
   const rowOf = (x, i) => x.data.subarray(i * x.d, (i + 1) * x.d);
   const probabilities = (logits, i = 0) => softmax(Float64Array.from(rowOf(logits, i)));
@@ -392,7 +399,7 @@ const Network = (() => {
     return {...net, tensors, turned: {}};
   }
 
-  return {bytesOf, open, forward, read, probabilities, predictPatches, reconstruct, codingRate, compressedRate,
+  return {bytesOf, open, forward, deviation, read, probabilities, predictPatches, reconstruct, codingRate, compressedRate,
           nonzeros, objective, classMap, topMass, shuffled};
 })();
 

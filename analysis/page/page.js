@@ -170,6 +170,17 @@ function explain(what, net, l) {
 
 const held = JSON.parse($('data').textContent), pictures = held.reads === 'images';
 const nets = held.networks.map((h, i) => Object.assign(Network.open(h), {classes: h.classes, index: i}));
+
+/** Says so if a network computes something else than this page, because somebody edited its file. */
+function compare() {
+  const first = held.samples[0], input = pictures ? Network.bytesOf(first.picture) : first.ids;
+  for (const [i, net] of nets.entries()) {
+    const off = Network.deviation(net, input, held.networks[i].expected);
+    if (off > 0.05)
+      fault(`${net.name} computes something else than this page: its tokens are off by ${percent(off)}. ` +
+        'The page knows the layers of nanoCRATE as they are, and those of this network were edited.');
+  }
+}
 const state = {sample: 0, picture: null, ids: null, hidden: [], token: 0, place: 0, mode: 'point', brush: 1, random: 7};
 const [H, W] = pictures ? nets[0].config.image_size : [0, 0], C = pictures ? nets[0].config.channels : 0;
 const masked = nets.find(net => net.masked);
@@ -866,4 +877,5 @@ $('place').oninput = e => { state.place = places[+e.target.value]; update(); };
 $('play').onclick = play;
 $('play').hidden = matchMedia('(prefers-reduced-motion: reduce)').matches;
 document.addEventListener('keydown', keys);
+compare();
 choose(0);

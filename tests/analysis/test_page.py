@@ -1,5 +1,6 @@
 """analyze.py page: one HTML file that computes. Its JavaScript runs here in Node and in a browser, where
 there is one."""
+import base64
 import html
 import json
 import re
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 from helpers import ROOT
-from insides import ALL, MORE, PICTURES, loud_network, walk
+from insides import ALL, MORE, PICTURES, kind_of, loud_network, walk
 
 import analyze
+import model_aot
 from analysis import layers, measures, page
 from analysis.samples import Subject
 from engine import networks
@@ -124,6 +126,27 @@ def test_the_page_computes_what_the_network_does(name, tmp_path):
     assert found['compressed'] == pytest.approx(measured['rate'][:, 0].tolist(), rel=1e-4)
     if 'sparsity' in measured:
         assert found['nonzeros'] == pytest.approx(measured['sparsity'][-1, 0].item(), abs=0.02)
+
+
+class Turned(model_aot.MSSA):
+    """A fork: the order of the tokens counts."""
+
+    def forward(self, z):
+        return super().forward(z * torch.linspace(0.2, 2, z.size(1))[:, None])
+
+
+@in_node
+@pytest.mark.parametrize('name, fork', [('aot_text', False), ('aot_text', True), ('crate', False), ('crate_mae', False)])
+def test_a_page_notices_a_network_that_somebody_edited(name, fork, tmp_path, monkeypatch):
+    if fork:
+        monkeypatch.setattr(model_aot, 'MSSA', Turned)
+    file, model = rounded(name)
+    given, x = random_input(model)
+    sample = {'ids': given} if kind_of(name) == 'text' else {'picture': base64.b64encode(bytes(given)).decode()}
+    subject = Subject('a run', {'model': file, 'data': {}}, model, 'a run', 'C0')
+    off = in_javascript(tmp_path, file, model, 'return Network.deviation(net, input, expected);', input=given,
+                        expected=page.last_token(subject, sample))
+    assert off > 0.1 if fork else off < 1e-3
 
 
 @in_node
