@@ -1,4 +1,4 @@
-"""Speed of the networks, beside others' ways to compute them.
+"""Speed of the networks, beside others' ways to compute them; and whether one learns better.
 
 Rows are measured in turn, A B C A B C .., in one run; ratios are of two measurements of the same
 round.
@@ -8,6 +8,7 @@ round.
     python bench.py generate --rows=gpt2-base,gpt2-base-uncached --tokens=512
     python bench.py step --rows=tost,aot --n_layer=2 --n_embd=64 --n_head=4 --block_size=64
     python bench.py config/race_aot_shakespeare_char.py config/race_gpt2_shakespeare_char.py
+    python bench.py compare tost aot --seeds=3 --n_embd=128 --block_size=64
 
 A row is a network of the table below, such as crate-tiny, aot-mssa-base or gpt2-base, or x of any
 file model_x.py, with the sizes of its Config and 8 rows in a batch. Behind it stand words that say
@@ -27,29 +28,47 @@ row that has them.
 A race trains every config once a round, the round's number as seed, until its validation loss is at
 most --target_loss or its iterations end. Seconds are of training, without evaluation. Any
 `--KEY=VALUE` that is not a setting of the race goes to every training run.
+
+`compare` trains networks, by the names x of model_x.py, or config files. It compares the errors of
+the first with those of each other one at the end of training. All train as many steps as the first,
+or with --equal=time about as long. A network takes the settings of `python train.py --model=x`. Any
+`--KEY=VALUE` that is not a setting of the comparison goes to every training run. The error is what
+train.py chooses the best weights by: 1 - top1 for classes, else the validation loss. The runs of a
+seed are a pair, which sees the same batches. The first is better or worse if the mean difference of
+the pairs is more than twice its standard error. By chance alone two equal networks differ so much
+in 18% of comparisons with 3 seeds, in 12% with 5, and in 8% with 10.
 """
+import contextlib
+import os
 import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from dataclasses import dataclass, fields
-from statistics import median
+from math import sqrt
+from statistics import fmean, median, stdev
 from typing import NamedTuple
 
 import engine  # before torch
 import torch
 from torch.utils.benchmark import Timer
 
-from engine import optim, settings
+import tasks
+from engine import optim, settings, start
 from engine.checkpoint import read_log
-from engine.device import autocast, choose_compile, choose_device, choose_dtype, compile_network
+from engine.device import (Device, autocast, choose_compile, choose_device, choose_dtype,
+                           compile_network)
 from engine.fast import speed_up
 from engine.generate import generate
 from engine.networks import SIDES, config_from, names, network, size, task_of
 from engine.settings import Mistake
 from engine.trained import is_small
+from nanocrate import train
 from scoring.baselines import NanoGPT, ReleasedCRATE
 from scoring.flops import batch, matmul_flops, train_flops
+from tasks.files import read_meta
+from train import AugmentConfig, TrainConfig, epochs_to_steps
 
 
 @dataclass
@@ -67,6 +86,12 @@ class BenchConfig:
 class RaceConfig:
     target_loss: float = 1.88   # validation loss at which a run stops
     rounds: int = 3             # how often each config is trained, in turn
+
+
+@dataclass
+class CompareConfig:
+    seeds: int = 3              # how often each is trained, with the seeds 0, 1, ..
+    equal: str = 'steps'        # what all have alike: 'steps', or 'time' of training
 
 
 # ---- what a row is ------------------------------------------------------------------------------
@@ -316,6 +341,27 @@ def machine(device):
     return f'{chip}, {torch.get_num_threads()} threads, torch {torch.__version__}'
 
 
+# ---- runs of train.py ---------------------------------------------------------------------------
+
+def split_settings(requested, Config):
+    """({name: Requested}, a dataclass) -> (a Config with those settings that are fields of it, the
+    others as {name: value}, which go to every training run)."""
+    field_names = [f.name for f in fields(Config)]
+    fitting = {}
+    others = {}
+    for name, setting in requested.items():
+        if name in field_names:
+            fitting[name] = setting
+        else:
+            others[name] = setting.value
+    return Config(**settings.check(fitting, Config)), others
+
+
+def words_of(values):
+    """{name: value} as words of a command line."""
+    return [f'--{name}={value}' for name, value in values.items()]
+
+
 # ---- a race to a loss ---------------------------------------------------------------------------
 
 def race(config, target, seed, extra):
@@ -334,15 +380,8 @@ def race(config, target, seed, extra):
 def race_all(configs, requested):
     """Trains every config in turn, and prints a line for each run and for each config. requested:
     {name: Requested}, settings of the race or of train.py."""
-    race_names = [f.name for f in fields(RaceConfig)]
-    of_race = {}
-    extra = []
-    for name, setting in requested.items():
-        if name in race_names:
-            of_race[name] = setting
-        else:
-            extra.append(f'--{name}={setting.value}')
-    c = RaceConfig(**settings.check(of_race, RaceConfig))
+    c, extra_settings = split_settings(requested, RaceConfig)
+    extra = words_of(extra_settings)
 
     print(f'{machine(choose_device("auto"))}, validation loss {c.target_loss}, {c.rounds} rounds')
     runs = {config: [] for config in configs}
@@ -364,6 +403,160 @@ def race_all(configs, requested):
         print(line)
 
 
+# ---- is one better than another -----------------------------------------------------------------
+
+PILOT_STEPS = 100  # with fewer, the hundredths of a second in a log would be too coarse
+LEAST_SEEDS = 3  # for a verdict
+
+
+class Contestant(NamedTuple):
+    """A network or a config file that `compare` trains."""
+    name: str
+    settings: dict          # of its training runs, as nanocrate.train takes them
+    parameters: int
+    task: tasks.BaseTask    # it says what the error of a validation is; task.c is the TrainConfig
+
+
+def contestant(name, extra):
+    """The Contestant of a network or a config file. It trains nothing, so that a mistake in any of
+    them comes up before the first run. extra: {setting: value} of every run."""
+    if name.endswith('.py'):
+        run_settings = extra | {'config': name}
+        words = [*words_of(extra), name]
+    else:
+        run_settings = extra | {'model': name}
+        words = words_of(run_settings)
+    request = start.read(words, TrainConfig, AugmentConfig)
+    c = request.config
+    folder = tasks.find_data(c)
+    model = start.build_network(request, read_meta(folder), folder)
+    task = tasks.choose(c, request.augment, folder, model, Device('cpu', 'float32', 'false'))
+    epochs_to_steps(c, task)
+    all_zero = Counter()  # each metric of it is 0
+    if task.error(all_zero) is None:
+        raise Mistake(f'two losses of {name} cannot be compared; train each network with train.py '
+                      'and compare its features, with python eval.py --ckpt=RUN --knn=20')
+    return Contestant(name, run_settings, size(model), task)
+
+
+def check_same_budget(first, other):
+    """Raises Mistake for two Contestants whose errors cannot be compared, because they do not learn
+    the same, or not from as much data in a step."""
+    if type(first.task) is not type(other.task):
+        raise Mistake(f'{first.name} and {other.name} learn different things, so their errors '
+                      'cannot be compared; name networks of one task')
+    sizes, sizes_of_other = budget(first.task), budget(other.task)
+    for name, value in sizes_of_other.items():
+        if sizes[name] != value:
+            raise Mistake(f'{first.name} has {name}={sizes[name]}, {other.name} has '
+                          f'{name}={value}, so their errors cannot be compared; type '
+                          f'--{name}={value}, which goes to both')
+
+
+def budget(task):
+    """{setting: value}, those that decide what a step and a validation read."""
+    names = ('dataset', 'batch_size', 'gradient_accumulation_steps', 'eval_iters')
+    values = {name: getattr(task.c, name) for name in names}
+    values['block_size'] = task.tokens_per_row  # 1 for pictures
+    return values
+
+
+def validations(entry, **more_settings):
+    """Trains a Contestant, in silence. Returns the validations of its log, a list of dicts.
+    more_settings: of this run."""
+    with tempfile.TemporaryDirectory() as out, open(os.devnull, 'w') as nowhere:
+        with contextlib.redirect_stdout(nowhere):
+            train(**entry.settings | more_settings | {'out_dir': out})
+        return [row for row in read_log(out) if row['split'] == 'val']
+
+
+def step_seconds(entry):
+    """Seconds of a training step of a Contestant, from the second half of a short run."""
+    pilot = validations(entry, max_iters=PILOT_STEPS, eval_interval=PILOT_STEPS // 2, eval_iters=1,
+                        epochs=0, eval_epochs=0)
+    halfway, end = pilot[-2:]
+    return (end['seconds'] - halfway['seconds']) / (end['step'] - halfway['step'])
+
+
+def steps_of_each(contestants, equal):
+    """How many steps each Contestant trains, a list. For equal='steps' as many as the first; for
+    'time' as many as fit in the time of the first."""
+    steps = contestants[0].task.c.max_iters
+    if equal == 'steps':
+        return [steps] * len(contestants)
+    seconds = []
+    for entry in contestants:
+        print(f'pilot   {entry.name:<44} ', end='', flush=True)  # what is running now
+        seconds.append(step_seconds(entry))
+        print(f'{1e3 * seconds[-1]:,.1f} ms a step', flush=True)
+    time_of_first = steps * seconds[0]
+    return [steps] + [max(1, int(time_of_first / s)) for s in seconds[1:]]
+
+
+def compare(names, requested):
+    """Trains networks or config files, and prints a line for each run, a table, and a verdict on
+    the first beside each other one. requested: {name: Requested}, settings of the comparison or of
+    train.py."""
+    c, extra = split_settings(requested, CompareConfig)
+    settings.check_ranges(c, {(1, 1e30): ['seeds']})
+    settings.take_choices(c, equal=('steps', 'time'))
+    if len(set(names)) < max(2, len(names)):
+        raise Mistake('name two different networks or config files, such as: python bench.py '
+                      'compare tost aot')
+    for name in ('seed', 'out_dir'):
+        if name in extra:
+            raise Mistake(f'compare chooses the {name} of each run itself; leave --{name} out')
+
+    contestants = [contestant(name, extra) for name in names]
+    first, *others = contestants
+    for other in others:
+        check_same_budget(first, other)
+    print(f'{machine(choose_device(first.task.c.device))}, equal {c.equal}, {c.seeds} seeds')
+    steps = steps_of_each(contestants, c.equal)
+    errors = errors_of_each(contestants, steps, c.seeds)
+
+    print(f'\n{"":<44}{"parameters":>14}{"steps":>10}{"mean error":>12}')
+    for entry, max_iters in zip(contestants, steps):
+        print(f'{entry.name:<44}{entry.parameters:>14,}{max_iters:>10,}'
+              f'{fmean(errors[entry.name]):>12.4f}')
+    for other in others:
+        differences = [a - b for a, b in zip(errors[first.name], errors[other.name])]
+        print(verdict(first.name, other.name, differences))
+
+
+def errors_of_each(contestants, steps, n_seeds):
+    """Trains every Contestant with every seed, in turn, and prints a line for each run. Returns
+    {name: errors, one for each seed}."""
+    errors = {entry.name: [] for entry in contestants}
+    for seed in range(n_seeds):
+        for entry, max_iters in zip(contestants, steps):
+            print(f'seed {seed}  {entry.name:<44} ', end='', flush=True)  # what is running now
+            last = validations(entry, seed=seed, max_iters=max_iters, epochs=0)[-1]
+            error = entry.task.error(last)
+            errors[entry.name].append(error)
+            print(f'error {error:.4f} at step {last["step"]} after {last["seconds"]:.1f} s of '
+                  'training', flush=True)
+    return errors
+
+
+def verdict(first, other, differences):
+    """Two lines: the mean difference, and whether `first` is better than `other`, both names.
+    differences: error of the first - error of the other, one for each seed."""
+    n_pairs = len(differences)
+    mean = fmean(differences)
+    line = f'{first} - {other}: {mean:+.4f}'
+    if n_pairs < LEAST_SEEDS:
+        return f'{line}\nno verdict: that takes --seeds={LEAST_SEEDS} or more'
+    standard_error = stdev(differences) / sqrt(n_pairs)
+    line += f', standard error {standard_error:.4f} of {n_pairs} pairs'
+    if abs(mean) <= 2 * standard_error:
+        return (f'{line}\nthese seeds do not tell whether {first} is better than {other}: the '
+                'difference is at most twice its standard error')
+    word = 'better' if mean < 0 else 'worse'
+    return (f'{line}\n{first} is {word} than {other}: the difference is more than twice its '
+            'standard error')
+
+
 # ---- the command --------------------------------------------------------------------------------
 
 def main(argv):
@@ -371,10 +564,13 @@ def main(argv):
     if words and all(word.endswith('.py') for word in words):
         race_all(words, requested)
         return
+    if words and words[0] == 'compare':
+        compare(words[1:], requested)
+        return
     command = ' '.join(words) or 'step'
     if command not in ROWS:
-        raise Mistake(f"'{command}' is unknown; say {', '.join(ROWS)}, or name configs to race, "
-                      'such as config/race_aot_shakespeare_char.py')
+        raise Mistake(f"'{command}' is unknown; say {', '.join(ROWS)}, compare, or name configs to "
+                      'race, such as config/race_aot_shakespeare_char.py')
 
     typed_rows = requested['rows'].value if 'rows' in requested else ''
     rows = (typed_rows or ROWS[command]).split(',')
@@ -392,4 +588,4 @@ def main(argv):
 
 
 if __name__ == '__main__':
-    settings.run(main, __doc__, BenchConfig, RaceConfig)
+    settings.run(main, __doc__, BenchConfig, RaceConfig, CompareConfig)

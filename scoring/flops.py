@@ -3,11 +3,14 @@ import torch
 from torch.utils.benchmark import Timer
 from torch.utils.flop_counter import FlopCounterMode
 
+from engine.settings import Mistake
+
 
 def batch(c, n, augment=None):
     """(x, y) of noise, n rows, for a network with the config c.
 
-    augment: an AugmentConfig, for self-distillation, which has small crops too.
+    augment: an AugmentConfig, for self-distillation, which has small crops too. Raises Mistake for
+    a task that somebody has added.
     """
     if c.task == 'icl':
         n_points = c.block_size // 2
@@ -22,8 +25,11 @@ def batch(c, n, augment=None):
     if c.task == 'image':
         num_classes = getattr(c, 'num_classes', 1)
         return x, torch.randint(num_classes, (n,))
-    if c.task != 'views':
+    if c.task == 'masked_image':
         return x, None
+    if c.task != 'views':
+        raise Mistake(f"there is no batch of noise for task='{c.task}'; add one to the function "
+                      'batch in scoring/flops.py')
 
     # self-distillation sees two large crops of each picture, and these small ones
     crops = augment.local_crops if augment else 0

@@ -1,4 +1,5 @@
-"""bench.py at toy size: what others compute, what a row times, tables. The tests of the README race its configs."""
+"""bench.py at toy size: what others compute, what a row times, tables, and which network is better. The tests of the
+README race its configs."""
 import copy
 import functools
 import re
@@ -7,11 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import ROOT
+from helpers import ROOT, fails
 from torch._dynamo.utils import counters
 
 import bench
-from engine import settings
+from engine import networks, settings
+from engine.generate import Cache
 from scoring import baselines
 
 SMALL = {'n_layer': 2, 'n_embd': 32, 'n_head': 4, 'block_size': 24, 'vocab_size': 50, 'image_size': 32}
@@ -142,3 +144,245 @@ def test_a_race_trains_each_config_once_a_round(monkeypatch, capsys):
     *_, a, b = capsys.readouterr().out.splitlines()
     assert re.findall(r'\d+\.\d+', a)[:3] == ['11.00', '10.00', '12.00'] and 'missed' in b and 'missed' not in a
     assert re.findall(r'\d+\.\d+', b)[:6] == ['25.00', '20.00', '30.00', '0.45', '0.40', '0.50']
+
+
+# ---- networks that somebody added
+
+# of each token the next one; `gain` and `side` are no names of another network, and `side` may be an int by default
+FORK = """
+from dataclasses import dataclass
+import torch
+from torch import nn
+
+@dataclass
+class Config:
+    block_size: int = 6
+    vocab_size: int = 256
+    image_size: int | tuple = {image_size}
+    gain: float = 1.0
+    task = '{task}'
+
+class Network(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config, self.table = config, nn.Embedding(config.vocab_size, 256)
+        self.text = config.task == 'text'
+        self.size = self.table.weight.std().item()      # so it cannot be built without numbers
+        if not self.text:
+            height, width = config.image_size
+            self.head = nn.Linear(3 * height * width, 10)
+
+    def forward(self, x, y=None):
+        out = self.config.gain * (self.table(x) if self.text else self.head(x.flatten(1)))
+        return out, None if y is None else nn.functional.cross_entropy(out.flatten(0, -2), y.flatten())
+
+    def generate(self, prompt, n):
+        raise AssertionError('another signature than that of engine/generate.py')
+"""
+
+
+@pytest.fixture
+def fork(tmp_path, monkeypatch):
+    """fork(name, text) writes model_NAME.py, as if it lay beside the others."""
+    monkeypatch.setattr(networks, 'HERE', tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for path in ROOT.glob('model_*.py'):
+        shutil.copy(path, tmp_path)
+
+    def fork(name, text=FORK, task='text', image_size=0):
+        text = text.replace('{image_size}', str(image_size)).replace('{task}', task)
+        (tmp_path / f'model_{name}.py').write_text(text)
+    return fork
+
+
+def rows_of(capsys):
+    return {line.split()[0]: line for line in capsys.readouterr().out.splitlines()[2:]}
+
+
+PAGE = (ROOT / 'docs' / 'extend.md').read_text(encoding='utf-8')
+TINY = next(text for text in re.findall(r'^```python\n(.*?)^```', PAGE, re.M | re.S) if 'class Tiny(' in text)
+
+
+@pytest.mark.parametrize('command', ['step', 'generate'])
+def test_the_network_of_extend_md_is_a_row(command, fork, capsys):
+    """In every way but those of others, with the sizes of its Config or the typed ones."""
+    fork('tiny_row', TINY)
+    rows = 'tiny_row', 'tiny_row-uncached', 'tiny_row-float32-plain', 'aot-stdlib'
+    quick = ['--rounds=1', '--seconds=0', '--device=cpu', '--tokens=3']
+    bench.main([command, f'--rows={",".join(rows)}', *quick])
+    table = rows_of(capsys)
+    assert tuple(table) == rows and all(' tokens ' in line for line in table.values())
+    work = bench.Work(command, 'tiny_row', bench.BenchConfig(device='cpu'), {})
+    assert work.x.shape == (8, 64) and f' {networks.size(work.model):,} ' in table['tiny_row']
+    smaller = bench.Work(command, 'tiny_row', bench.BenchConfig(device='cpu', batch_size=3),
+                         {'block_size': 5, 'n_embd': 4, 'n_layer': 1, 'patch_size': 7})
+    assert smaller.x.shape == (3, 5) and smaller.model.config.n_embd == 4 and len(smaller.model.layers) == 1
+    if command == 'step':
+        bench.main([command, '--rows=tiny_row,crate-tiny', '--image_size=32', *quick, '--n_layer=1', '--patch_size=16'])
+        assert all(' pictures ' in line for line in rows_of(capsys).values())
+
+
+def test_a_row_of_ones_own_needs_only_what_training_needs(fork, capsys):
+    """A network that cannot lie on the meta device, with a size that is an int, settings and a `generate` of its own."""
+    fork('least_row'), fork('least_picture', task='image', image_size=8)
+    bench.main(['step', '--rows=least_row,least_picture', '--gain=2', '--rounds=1', '--seconds=0', '--device=cpu'])
+    assert 'tokens' in capsys.readouterr().out
+    written = work('least_row', 'generate', {'gain': 2.0})
+    written.run()
+    assert written.model.config.gain == 2.0 and written.x.shape == (1, 6)
+
+
+@pytest.mark.parametrize('word, has_cache', [('aot', True), ('aot-uncached', False), ('gpt2-base-nanogpt', False)])
+def test_text_is_written_with_a_cache_unless_the_row_says_otherwise(word, has_cache, monkeypatch):
+    made, in_use = [], Cache.in_use
+    monkeypatch.setattr(Cache, 'in_use', lambda cache: made.append(cache) or in_use(cache))
+    work(word, 'generate', {'n_layer': 1, 'n_head': 2, 'n_embd': 16, 'block_size': 24, 'vocab_size': 50}).run()
+    assert bool(made) == has_cache
+
+
+@pytest.mark.parametrize('row', ['tost', 'vit', 'crate_alpha', 'vit_mae', 'dino'])
+def test_every_network_of_the_project_is_a_row(row):
+    more = {'n_layer': 1, 'n_head': 2, 'n_embd': 16, 'image_size': 32, 'block_size': 8, 'decoder_n_layer': 1,
+            'decoder_n_embd': 16, 'n_out': 8, 'hidden': 8}
+    step = work(row, more=more)
+    before = copy.deepcopy(list(step.model.parameters()))
+    step.run()
+    assert step.flops > 0 and all(map(torch.equal, before, step.model.parameters()))
+
+
+def test_what_is_no_row_is_said_in_a_line(fork, capsys):
+    fork('odd', task='rotations', image_size=8)
+    said = fails(capsys, bench.main, 'step', '--rows=od')
+    assert 'model_x.py' in said and 'odd' in said and 'gpt2-base' in said
+    assert "'rotations'" in fails(capsys, bench.main, 'step', '--rows=odd', '--device=cpu')
+    assert 'no text' in fails(capsys, bench.main, 'generate', '--rows=vit', '--device=cpu')
+
+
+# ---- is one better than another
+
+@pytest.fixture
+def runs(monkeypatch, tiny):
+    """runs(errors, seconds) compares without training. errors: {name: losses, one for each seed}; seconds: {name: of a
+    step}. Returns the list of (name, settings) of what would have been trained, and what is printed."""
+    def runs(capsys, *words, errors, seconds=None):
+        trained = []
+
+        def validations(entry, **more):
+            trained.append((entry.name, more))
+            each = (seconds or {}).get(entry.name, 0.1)
+            rows = [{'step': step, 'seconds': 7 + step * each} for step in (0, more['max_iters'] // 2, more['max_iters'])]
+            for row in rows:
+                row['loss'] = row['top1'] = errors[entry.name][more.get('seed', 0)]
+            return rows
+        monkeypatch.setattr(bench, 'validations', validations)
+        bench.main(['compare', *errors, *tiny, *words])
+        return trained, capsys.readouterr().out
+    return runs
+
+
+def test_runs_are_paired_by_seed_and_alike(runs, capsys):
+    trained, _ = runs(capsys, '--seeds=2', errors={'aot': [1.0, 2.0], 'tost': [1.0, 2.0], 'crate': [1.0, 2.0]})
+    assert [(name, more['seed']) for name, more in trained] == [
+        (name, seed) for seed in (0, 1) for name in ('aot', 'tost', 'crate')]
+    assert {more['max_iters'] for _, more in trained} == {6}
+
+
+@pytest.mark.parametrize('first, said', [
+    ([1.5, 2.5, 3.5], 'aot is worse than tost'), ([0.9, 1.9, 2.9], 'aot is better than tost'),
+    ([1.0, 2.0, 3.0], 'do not tell'), ([1.1, 1.9, 3.05], 'do not tell')])
+def test_the_verdict_is_about_pairs(first, said, runs, capsys):
+    """The seeds differ by far more than the networks, which does not matter."""
+    _, out = runs(capsys, errors={'aot': first, 'tost': [1.0, 2.0, 3.0]})
+    assert said in out and f'aot - tost: {sum(first) / 3 - 2:+.4f}' in out
+
+
+def test_the_standard_error_is_that_of_the_mean_difference(runs, capsys):
+    """Four differences of -3, -1, 1, 3 have the variance 20/3, and their mean 5/3, so the limit is at 2.5820."""
+    for shift, said in ((-2.59, 'is better'), (-2.57, 'do not tell'), (2.57, 'do not tell'), (2.59, 'is worse')):
+        first = [10 + shift + d for d in (-3, -1, 1, 3)]
+        _, out = runs(capsys, '--seeds=4', errors={'aot': first, 'tost': [10.0] * 4})
+        assert f'{shift:+.4f}, standard error 1.2910 of 4 pairs' in out and said in out
+
+
+def test_two_seeds_give_no_verdict(runs, capsys):
+    for n in (1, 2):
+        _, out = runs(capsys, f'--seeds={n}', errors={'aot': [1.0, 1.0], 'tost': [9.0, 9.0]})
+        assert 'no verdict' in out and 'better than' not in out and '-8.0000' in out
+
+
+def test_of_classes_the_error_is_one_minus_top1(quads, monkeypatch, capsys):
+    """Of the highest accuracy it is the lowest, whatever the loss."""
+    last = {'crate': {'top1': 0.75, 'loss': 9.0}, 'vit': {'top1': 0.5, 'loss': 1.0}}
+    monkeypatch.setattr(bench, 'validations', lambda entry, **more: [last[entry.name] | {'step': 1, 'seconds': 1.0}])
+    words = [word for word in quads if not word.endswith('.py') and 'model' not in word]
+    bench.main(['compare', 'crate', 'vit', *words, '--image_size=8'])
+    assert 'crate - vit: -0.2500' in capsys.readouterr().out
+
+
+def test_equal_time_is_fewer_steps_for_a_slower_network(runs, capsys):
+    seconds = {'aot': 0.1, 'tost': 0.4, 'crate': 0.05}
+    errors = dict.fromkeys(seconds, [1.0, 2.0])
+    trained, out = runs(capsys, '--equal=time', '--seeds=2', '--max_iters=40', errors=errors, seconds=seconds)
+    assert [(name, more['max_iters']) for name, more in trained if 'seed' in more] == 2 * [
+        ('aot', 40), ('tost', 10), ('crate', 80)]
+    assert [re.findall(r'\b(40|10|80)\b', line) for line in out.splitlines() if line.endswith('1.5000')] == [
+        ['40'], ['10'], ['80']]
+
+
+@pytest.mark.parametrize('words, said', [
+    ('aot', 'two different'), ('aot aot', 'two different'), ('aot tots', 'tots'), ('aot no.py', 'no.py'),
+    ('aot tost --seed=3', '--seed'), ('aot tost --out_dir=x', '--out_dir'), ('aot tost --seeds=0', 'seeds'),
+    ('aot tost --equal=steps,time', 'equal'), ('aot tost --n_layers=1', 'n_layers'), ('aot vit', 'vit'),
+    ('aot large.py', '--batch_size=5'), ('aot gaps.py', 'different things'), ('aot wide.py', '--block_size=8'),
+    ('dino.py other.py', 'two losses')])
+def test_what_cannot_be_compared_is_said_before_anything_is_trained(words, said, tiny, quads, monkeypatch, tmp_path,
+                                                                   capsys):
+    def never(*args, **keywords):
+        raise AssertionError
+    monkeypatch.setattr(bench, 'validations', never)
+    monkeypatch.chdir(tmp_path)
+    sizes = {word.split('=')[0]: word for word in tiny}
+    base = "model, dataset, n_layer, n_head, n_embd, block_size = 'aot', 'tiny', 2, 2, 16, 16; batch_size, eval_iters = 4, 2\n"
+    for name, text in (('large', 'batch_size = 5'), ('gaps', "model, causal = 'crate', False"),
+                       ('wide', 'block_size = 8')):
+        (tmp_path / f'{name}.py').write_text(base + text)
+    for name in ('dino', 'other'):
+        (tmp_path / f'{name}.py').write_text("model, dataset, patch_size, n_embd, n_head = 'dino', 'quads', 4, 16, 2")
+    typed = [sizes['--data_dir']]
+    if 'vit' in words:
+        typed = tiny[:2]
+    elif 'dino' in words:
+        typed = quads[:1]
+    elif '.py' in words:  # what goes to both would make them equal
+        (tmp_path / 'aot.py').write_text(base)
+        words = words.replace('aot ', 'aot.py ')
+    else:
+        typed = [word for word in tiny if '_interval' not in word]
+    assert said in fails(capsys, bench.main, 'compare', *words.split(), *typed)
+
+
+def test_two_networks_are_compared_in_fact(tiny, capsys, quick, tmp_path, monkeypatch):
+    """A network that learns is better than itself at a learning rate of almost 0; nothing stays behind."""
+    monkeypatch.setattr('tempfile.tempdir', str(tmp_path / 'temporary'))
+    (tmp_path / 'temporary').mkdir()
+    words = [*tiny, '--min_lr=0', '--log_interval=9', '--epochs=0.03']
+    (tmp_path / 'fast.py').write_text('learning_rate = 1e-2')
+    (tmp_path / 'still.py').write_text('learning_rate = 1e-9')
+    bench.main(['compare', f'{tmp_path}/fast.py', f'{tmp_path}/still.py', *words])
+    out = capsys.readouterr().out
+    assert 'fast.py is better than' in out and 'validation ' not in out
+    fast, still = (re.findall(rf'{name}.py +error (\S+) at step (\d+)', out) for name in ('fast', 'still'))
+    assert len(fast) == len(still) == 3 and not list((tmp_path / 'temporary').iterdir())
+    assert all(float(a) < float(b) and m == n for (a, m), (b, n) in zip(fast, still))
+    assert len({error for error, _ in still}) == 3  # the seeds differ
+
+
+def test_equal_time_measures_in_fact(tiny, capsys, quick, monkeypatch, fork):
+    """A network that waits in every step gets fewer steps."""
+    monkeypatch.setattr(bench, 'PILOT_STEPS', 20)
+    fork('brisk'), fork('waits', FORK.replace('        out =', '        __import__("time").sleep(0.02)\n        out ='))
+    words = [word for word in tiny if not word.startswith('--n_')]
+    bench.main(['compare', 'brisk', 'waits', *words, '--max_iters=60', '--seeds=1', '--equal=time', '--log_interval=50',
+                '--optimizer=adamw'])
+    steps = dict(re.findall(r'(brisk|waits) .* at step (\d+) ', capsys.readouterr().out))
+    assert steps['brisk'] == '60' and int(steps['waits']) < 40
