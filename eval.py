@@ -262,6 +262,9 @@ def score_features(c, trained, images, view):
         model.layers = model.layers[:c.layer]
     if images.split == 'train':
         raise Mistake('--probe and --knn learn from the train split; score another --split')
+    if len(images.classes) == 1:
+        raise Mistake(f'{images.folder} has one class, so every guess would be right; score the '
+                      'features on another --dataset')
     seed = c.seed if c.seed >= 0 else trained.run['settings'].get('seed', 1337)
     train_images = ImageSplit(images.folder, 'train', c.workers, c.train_share, seed)
 
@@ -301,6 +304,7 @@ def score_hidden_patches(c, trained, images, view):
 def score_functions(c, trained):
     """Errors of networks and estimators that regress in context: printed, saved and drawn."""
     table = Path(c.results or run_directory(c.ckpt) / 'in_context.csv')
+    figures.check_free(table, c.overwrite, '--results', ['.csv'])
     figures.check_figure(table.with_suffix('.png'), c.overwrite, '--results')
     models = {c.ckpt: trained.model}
     for path in filter(None, c.beside.split(',')):

@@ -21,7 +21,7 @@ import torch
 
 from engine import settings
 from engine.device import autocast, choose_device, choose_dtype
-from engine.generate import stream
+from engine.generate import reach_of, stream
 from engine.networks import kind_of
 from engine.settings import Mistake
 from engine.trained import (UNTRAINED, from_command_line, heading, is_small, is_untrained,
@@ -82,9 +82,11 @@ def look_at_text(c, run, model):
         sys.stdin.reconfigure(errors='surrogateescape')
     while True:
         try:
-            line = input(prompt_sign).removeprefix('\ufeff')  # the mark that Windows pipes first
+            line = input(prompt_sign)
         except EOFError:
             return
+        # Windows pipes a mark before the first line, and a carriage return at the end of each
+        line = line.removeprefix('\ufeff').removesuffix('\r')
         if not line:
             return
         try:
@@ -98,6 +100,11 @@ def continue_text(c, text, tokenizer, model):
     prompt = tokenizer.encode(text)
     if not prompt:
         prompt = [tokenizer.beginning]
+    reach = reach_of(model)
+    if len(prompt) > reach:
+        print(f'(the prompt has {len(prompt)} tokens, and the network reads the last {reach})',
+              file=sys.stderr)
+        prompt = prompt[-reach:]
     stop = prompt_of(c.stop)
     tokenizer.encode(stop)  # raises Mistake for a text that can never come
 
@@ -140,7 +147,7 @@ def main(argv):
     c, run, changes = from_command_line(argv, SampleConfig)
     settings.check_ranges(c, {
         (1, 1e30): ['num_samples'],
-        (0, 1e30): ['temperature', 'top_k', 'seed'],
+        (0, 1e30): ['max_new_tokens', 'temperature', 'top_k', 'seed'],
         (1e-9, 1): ['top_p'],
     })
     model = load_model(run, **changes)

@@ -369,7 +369,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
         if signals:
             return 128 + signals[0]
         return 128 + signal.SIGTERM  # another process got the signal
-    report.print_end(c, step, clock.training_seconds, tasks.commands_to_try(c, model.config))
+    report.print_end(c, step, clock.training_seconds, tasks.commands_to_try(c, task))
     return None
 
 

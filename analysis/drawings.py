@@ -111,7 +111,7 @@ def attention_in_pictures(c, net, l, heads):
         for k, axis in zip(heads, row[1:]):
             place = axis.imshow(picture.mean(-1), cmap='gray', vmin=0, vmax=255).get_extent()
             image = axis.imshow(of_heads[k - 1].numpy(), extent=place, cmap='inferno', alpha=0.75)
-    figure.colorbar(image, ax=axes, label='attention of this head, from least to most', ticks=[])
+    figure.colorbar(image, ax=axes, label='attention of this head,\nfrom least to most', ticks=[])
     print(f'where the class token looks in layer {l} of {len(net.model.layers)}; each map has its own scale')
     return figure, [{'picture': name, 'layer': l, 'head': k, 'row': i + 1, 'column': j + 1,
                      'weight': of_heads[k - 1, i, j]}

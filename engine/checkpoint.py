@@ -39,7 +39,7 @@ FILES = ('config.json', 'log.jsonl', 'last.pt', 'best.safetensors', 'curve.png',
 def write_file(path, write, mode='w'):
     """Call write(file) on a new file, then rename it to path: a crash or a full disk leaves the old
     file whole. Raises Mistake if it cannot be written."""
-    os.replace(write_new(path, write, mode), path)
+    os.replace(write_new(path, write, mode), Path(path))  # 'x.png/' is x.png
 
 
 def write_new(path, write, mode='w'):
@@ -167,7 +167,7 @@ class RunDirectory:
             id_file = self.out / 'wandb_id.txt'
             run_id = None  # W&B makes one up
             if id_file.exists():  # the run is resumed, and goes on there too
-                run_id = id_file.read_text().strip()
+                run_id = id_file.read_text().strip() or None
             wandb_run = wandb.init(project=c.wandb_project, name=name, config=config, id=run_id,
                                    resume='allow')
             write_file(id_file, lambda f: f.write(wandb_run.id))

@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 import signal
+import subprocess
 import threading
 
 import torch
@@ -89,6 +90,7 @@ class Device:
 
 def choose_device(device):
     """The device that is asked for, or the best one here. Under torchrun, this process's GPU."""
+    device = device.lower()
     if device == 'auto':
         device = best_device()
     try:
@@ -158,10 +160,16 @@ def choose_compile(compile, device):
         return False
     default = {'Darwin': 'clang++', 'Windows': 'cl'}.get(platform.system(), 'g++')
     compiler = os.environ.get('CXX', default)
-    if torch.device(device).type == 'cpu' and not shutil.which(compiler):
+    on_cpu = torch.device(device).type == 'cpu'
+    if on_cpu and not (shutil.which(compiler) and runs(compiler, '--version')):
         raise Mistake(f'compile=true needs a C++ compiler, and {compiler} is not here: install it, '
                       'or say --compile=false')
     return True
+
+
+def runs(*command):
+    """Whether a command ends without an error."""
+    return subprocess.run(command, capture_output=True).returncode == 0
 
 
 def autocast(device, dtype):

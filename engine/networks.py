@@ -68,8 +68,8 @@ def config_from(Config, settings):
     that the network does not know, or whose value its Config refuses with a ValueError."""
     unknown = settings.keys() - {f.name for f in dataclasses.fields(Config)}
     if unknown:
-        raise Mistake(f'the run is of another version of {Config.__name__} (it has '
-                      f'{min(unknown)}); check out that version, or train it again')
+        raise Mistake(f'{Config.__name__} has no setting {min(unknown)}: this is of another '
+                      'network, or of another version, which you can check out')
     settings = dict(settings)
     for name in SIDES:
         if settings.get(name):  # 0: the network reads no pictures

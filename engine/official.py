@@ -141,8 +141,12 @@ def renamed(name, table):
 
 
 def give(model, table):
-    """The model's weights under their names."""
-    return rename(model.state_dict(), table)
+    """The model's weights under their names. Raises Mistake for a part that their code lacks."""
+    weights = rename(model.state_dict(), table)
+    ours_alone = [name for name in weights if name.startswith(('layers.', 'read.'))]
+    if ours_alone:
+        raise Mistake(f'{ours_alone[0]} is of no network of the authors; take model.state_dict()')
+    return weights
 
 
 # ---- a network of the tensors -------------------------------------------------------------------
@@ -400,9 +404,13 @@ def from_vit(Model, Config, state_dict, **settings):
     """ViT, or the encoder of MAE or DINO, which is a ViT without a head. It gets a head of
     zeros."""
     sd, _ = encoder_of(unnested(state_dict))
-    pool = 'mean' if 'fc_norm.weight' in sd else 'cls'
-    if 'norm.weight' in sd and not has_head(sd):
-        d = len(sd['norm.weight'])
+    pool = 'cls'
+    norm = 'norm.weight'
+    if 'fc_norm.weight' in sd:
+        pool = 'mean'
+        norm = 'fc_norm.weight'
+    if norm in sd and not has_head(sd):
+        d = len(sd[norm])
         num_classes = settings.get('num_classes', Config.num_classes)
         sd['head.weight'] = torch.zeros(num_classes, d)
         sd['head.bias'] = torch.zeros(num_classes)

@@ -46,7 +46,8 @@ OPTIONAL = {
     'PIL': 'pillow',
 }
 # {what people type, from nanoGPT or for another of our programs: the setting that is meant}
-OTHER_NAMES = {'out_dir': 'ckpt', 'init_from': 'ckpt', 'ckpt': 'init_from', 'lr': 'learning_rate'}
+OTHER_NAMES = {'out_dir': 'ckpt', 'init_from': 'ckpt', 'ckpt': 'init_from', 'lr': 'learning_rate',
+               'prompt': 'start'}
 SIZE = int | tuple  # of pictures or patches: one number, or height and width
 EXPECTED = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string',
             SIZE: 'one or two whole numbers'}
@@ -78,8 +79,8 @@ def collect(argv):
 
 
 def split(argv):
-    """Command line -> (the words that stand alone, {name: Requested} of each --name=value,
-    --name value, and --name, which means true)."""
+    """Command line -> (the words that stand alone, {name: Requested} of each --name=value and
+    --name value, which are texts, and of --name, which is True)."""
     alone = []
     typed = {}
     words = list(argv)
@@ -91,7 +92,7 @@ def split(argv):
         name, equals, value = word[2:].partition('=')
         if not equals:
             value_follows = words and not words[0].startswith('--')
-            value = words.pop(0) if value_follows else 'true'
+            value = words.pop(0) if value_follows else True
         typed[name] = Requested(value, TYPED)
     return alone, typed
 
@@ -104,9 +105,16 @@ def read_file(path):
     if not path.endswith('.py') or not os.path.isfile(path):
         names = [f'config/{file.name}' for file in (HERE / 'config').glob('*.py')]
         near = difflib.get_close_matches(path, names, 1, 0.4)
-        hint = f'did you mean {near[0]}?' if near else 'settings are typed --name=value'
+        if os.path.isfile(f'{path}/config.json'):
+            hint = f'a run is named by --ckpt={path}, or in training --init_from={path}'
+        elif near:
+            hint = f'did you mean {near[0]}?'
+        else:
+            hint = 'settings are typed --name=value'
         raise Mistake(f'no config file {path}; {hint}')
 
+    with reading(f'{path} cannot be read', 'save it as UTF-8'):
+        Path(path).read_text(encoding='utf-8')
     try:
         values = runpy.run_path(path)
         imported = names_imported(path)
@@ -156,8 +164,10 @@ def check(requested, *classes):
     for name, (value, source) in requested.items():
         if name not in fields:
             raise unknown_setting(name, source, fields)
-        if value == '' and fields[name].default != '':  # such as --out_dir=$OUT, which is not set
-            raise Mistake(f'{name} in {source} is empty; give a value, or leave it out')
+        if fields[name].default != '':
+            refuse_empty(name, value, source)
+        if value is True and source == TYPED and types[name] is not bool:
+            raise no_value(name, source)
         try:
             checked[name] = cast(value, types[name], source == TYPED)
         except (ValueError, SyntaxError):
@@ -168,9 +178,31 @@ def check(requested, *classes):
     return checked
 
 
+def early(name, requested, default):
+    """A setting that is a text, and that is needed before the others can be checked. Raises Mistake
+    if somebody asked for it without a value."""
+    if name not in requested:
+        return default
+    value, source = requested[name]
+    if not isinstance(value, str):
+        raise no_value(name, source)
+    refuse_empty(name, value, source)
+    return value
+
+
+def refuse_empty(name, value, source):
+    """Raises Mistake for a text without a letter, such as --out_dir=$OUT where OUT is not set."""
+    if isinstance(value, str) and not value.strip():
+        raise no_value(name, source)
+
+
+def no_value(name, source):
+    return Mistake(f'{name} in {source} has no value; type --{name}=VALUE, or leave it out')
+
+
 def unknown_setting(name, source, known):
     """The Mistake for a setting that is none of the known ones, and that a source asks for."""
-    near = difflib.get_close_matches(name, known, 1, 0.5)
+    near = difflib.get_close_matches(name, known, 1, 0.6)
     if OTHER_NAMES.get(name) in known:
         hint = f'did you mean {OTHER_NAMES[name]}?'
     elif near:
@@ -190,7 +222,8 @@ def cast(value, want, typed):
             raise ValueError
         return show(value)  # a file may say compile = True
     if typed:
-        word = value.capitalize() if want is bool else value  # Python says True, people type true
+        # Python says True, people type true, or the name alone
+        word = str(value).capitalize() if want is bool else value
         value = ast.literal_eval(word)
 
     if want == SIZE:

@@ -48,7 +48,7 @@ def read(argv, TrainConfig, AugmentConfig):
     classes = (TrainConfig, AugmentConfig)
     requested = collect(argv)
     names_a_file = len(settings.split(argv)[0]) > 0
-    init_from = str(value_of('init_from', requested, TrainConfig))
+    init_from = settings.early('init_from', requested, TrainConfig.init_from)
     default_config = ''
     checkpoint = None
 
@@ -56,9 +56,9 @@ def read(argv, TrainConfig, AugmentConfig):
         if not names_a_file:
             default_config = DEFAULT_CONFIG
             requested = with_default_config(requested, *classes)
-        model = str(value_of('model', requested, TrainConfig))
+        model = settings.early('model', requested, TrainConfig.model).lower()
         values = check(requested, *classes, networks.network(model)[1])
-        values.setdefault('model', model)
+        values['model'] = model
     else:
         from engine import trained  # here: a new run reads no trained network
         for name in ('init_from', 'out_dir', 'model', 'data_dir'):
@@ -85,8 +85,8 @@ def with_default_config(typed, *classes):
     {name: Requested}. The sizes in that file are for its own network, so another network takes only
     its settings of training. Another network or dataset gets another run directory."""
     default = collect([str(HERE / DEFAULT_CONFIG)])
-    model = typed.get('model', default['model']).value
-    dataset = typed.get('dataset', default['dataset']).value
+    model = settings.early('model', typed, default['model'].value).lower()
+    dataset = settings.early('dataset', typed, default['dataset'].value)
     is_default_model = model == default['model'].value
     is_default_dataset = dataset == default['dataset'].value
 
@@ -142,13 +142,6 @@ def check_names_are_free(model, *classes):
 
 
 # ---- helpers ------------------------------------------------------------------------------------
-
-def value_of(name, requested, TrainConfig):
-    """A setting that somebody asked for, or its default; not checked yet."""
-    if name in requested:
-        return requested[name].value
-    return getattr(TrainConfig, name)
-
 
 def names_of_fields(*classes):
     names = set()

@@ -21,7 +21,7 @@ from engine.fast import speed_up
 from engine.networks import (SIDES, config_from, configs, grid, is_raised_by_a_network, network,
                              size, task_of)
 from engine.settings import (EXPECTED, HERE, SIZE, Mistake, Requested, cast, check, collect,
-                             filled, reading, show)
+                             early, filled, reading, show)
 
 # what a resumed run must keep, besides the settings of its network
 FIXED = {'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer', 'new_head'}
@@ -235,7 +235,7 @@ def as_beginning(run, wanted_model):
 def settings_to_resume(requested, *classes):
     """(settings, run) of a run that goes on: its own settings, with those in their place that were
     typed. requested: {name: Requested}; run: config.json and last.pt in one dict."""
-    out_dir = str(requested['out_dir'].value)
+    out_dir = early('out_dir', requested, '')
     run = read_config(out_dir) | read_last(out_dir)
     Config = network(run['model'])[1]
     old = settings_of(run, *classes) | run['network']
@@ -280,10 +280,11 @@ def refuse_changes(typed, old, fixed, out_dir):
 def settings_to_fine_tune(requested, names_a_file, *classes):
     """(settings, run) of a new run from trained weights. Where no config file is named, the
     settings of their training stand behind what is typed."""
-    path = str(requested['init_from'].value)
-    model = requested['model']
-    model_is_default = model.source == ''
-    run = open_run(path, '' if model_is_default else str(model.value))
+    path = early('init_from', requested, '')
+    wanted_model = early('model', requested, '')
+    if requested['model'].source == '':  # the default, which nobody asked for
+        wanted_model = ''
+    run = open_run(path, wanted_model.lower())
     values = check(requested, *classes, network(run['model'])[1])
     typed = {name: value for name, value in values.items() if requested[name].is_typed}
     if not names_a_file:
@@ -392,7 +393,11 @@ def load_model(run, new_head=False, **changes):
     wanted = weights_of(model)
     if is_shorter(old, config):
         cut_positions(weights, wanted, old.block_size, config.block_size)
-    check_fits(weights, wanted, changes)
+    changed = {}
+    for name in changes.keys() & run['network'].keys():
+        if getattr(old, name) != getattr(config, name):
+            changed[name] = getattr(old, name), getattr(config, name)
+    check_fits(weights, wanted, changed)
     check_numbers(model, weights)
     model.load_state_dict(weights, strict=False)
     return speed_up(model.eval())
@@ -443,17 +448,21 @@ def cut_positions(weights, wanted, old_length, new_length):
         weights[name] = tensor
 
 
-def check_fits(weights, wanted, changes):
-    """Raises Mistake if weights, {name: tensor}, have other names or shapes than those wanted."""
+def check_fits(weights, wanted, changed):
+    """Raises Mistake if weights, {name: tensor}, have other names or shapes than those wanted.
+    changed: {setting: (what the weights were trained with, what it is now)}."""
     wrong = weights.keys() ^ wanted.keys()
     for name in weights.keys() & wanted.keys():
         if weights[name].shape != wanted[name].shape:
             wrong.add(name)
     if not wrong:
         return
-    changed = ', '.join(f'{name}={show(value)}' for name, value in changes.items())
-    raise Mistake(f'the weights do not fit {changed} ({min(wrong)} differs); type only '
-                  'settings that agree with config.json of their run')
+    if not changed:
+        raise Mistake(f'the weights are not those of config.json of their run ({min(wrong)} '
+                      'differs); get both again')
+    differences = [f'{name}={show(new)}, but the weights have {name}={show(trained)}'
+                   for name, (trained, new) in changed.items()]
+    raise Mistake(f'{"; ".join(differences)} ({min(wrong)} differs); leave out what differs')
 
 
 def check_numbers(model, weights):
@@ -462,11 +471,13 @@ def check_numbers(model, weights):
     parameters = dict(model.named_parameters())
     wanted = model.state_dict()
     for name, tensor in weights.items():
-        same_kind = tensor.dtype.is_floating_point == wanted[name].dtype.is_floating_point
+        if tensor.dtype.is_floating_point != wanted[name].dtype.is_floating_point:
+            raise Mistake(f'the weights are of no use: {name} is of type {tensor.dtype}; get '
+                          'others')
         is_infinite = name in parameters and tensor.isinf().any()
-        if not same_kind or is_infinite or tensor.isnan().any():
-            raise Mistake(f'the weights are of no use: {name} has numbers that are not finite, or '
-                          f'are of type {tensor.dtype}; get others')
+        if is_infinite or tensor.isnan().any():
+            raise Mistake(f'the weights are of no use: {name} has numbers that are not finite; get '
+                          'others')
 
 
 # ---- networks and datasets ----------------------------------------------------------------------
@@ -533,9 +544,9 @@ def from_command_line(argv, Settings):
     """Command line -> (Settings, what open_run gives for its `ckpt`, settings of the network that
     were typed, such as another image_size)."""
     requested = collect(argv)
-    path = requested['ckpt'].value if 'ckpt' in requested else Settings.ckpt
+    path = early('ckpt', requested, Settings.ckpt)
     try:
-        run = open_run(str(path))
+        run = open_run(path)
     except Mistake:
         # a setting that no network has is a mistake of its own, and comes first
         found, _ = configs()

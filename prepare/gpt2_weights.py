@@ -50,7 +50,7 @@ def main(argv=None):
         choice('--size', 'which GPT-2', *SIZES),
         option('--n_head', "heads of a layer; without, as many as OpenAI's has", type=int),
         option('--gelu', 'none: exact; tanh: approximated; without, none for a file of nanoGPT, '
-               'else tanh', choices=('none', 'tanh')),
+               'else tanh', type=str.lower, choices=('none', 'tanh')),
         TOKENIZER,
         out_dir='out/SIZE')
 

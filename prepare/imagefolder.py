@@ -37,16 +37,20 @@ LAYOUT = ('expected FOLDER/train/CLASS/* and FOLDER/val/CLASS/*, or FOLDER/CLASS
 def read_splits(folder):
     """{split: pictures of of_split} of train, val and test in a folder; {} if there is none of
     them. Raises Mistake if train is missing."""
-    names = [name for name in ('train', 'val', 'valid', 'validation', 'test')
-             if (folder / name).is_dir()]
-    if names and 'train' not in names:
-        raise Mistake(f'{folder} has no folder train beside {names[0]}; {LAYOUT}')
+    if not folder.is_dir():
+        raise Mistake(f'no folder {folder}; {LAYOUT}')
     splits = {}
-    for name in names:
-        split = 'val' if name.startswith('val') else name
+    for place in sorted(folder.iterdir()):
+        split = place.name.lower()
+        if split in ('valid', 'validation'):
+            split = 'val'
+        if split not in ('train', 'val', 'test') or not place.is_dir():
+            continue
         if split in splits:
-            raise Mistake(f'{folder} has two folders for validation; keep one')
-        splits[split] = of_split(folder / name, folder)
+            raise Mistake(f'{folder} has two folders for {split}; keep one')
+        splits[split] = of_split(place, folder)
+    if splits and 'train' not in splits:
+        raise Mistake(f'{folder} has no folder train beside {min(splits)}; {LAYOUT}')
     return splits
 
 
@@ -57,7 +61,12 @@ def of_split(place, folder):
     files = [file for file in files_below(place) if is_picture(file)]
     in_folders = [file for file in files if os.path.dirname(file) != os.path.normpath(place)]
     if not files or in_folders:
-        return of_folder(place)
+        pictures = of_folder(place)
+        classes = {class_of(picture) for picture in pictures}
+        if len(in_folders) < len(files) and len(classes) == 1:
+            raise Mistake(f'{place} has pictures beside its only class folder, {min(classes)}; '
+                          'move them into class folders, or that folder away')
+        return pictures
     only_class = os.path.basename(os.path.abspath(folder))  # abspath: FOLDER may be `.`
     return [(f'{only_class}/{os.path.basename(file)}', only_class, file) for file in files]
 

@@ -101,6 +101,7 @@ def main(argv=None):
         __doc__, argv,
         option('source', 'the file of weights', metavar='file'),
         option('--model', 'its network', required=True,
+               type=str.lower,
                choices=('crate', 'crate_alpha', 'crate_mae', 'tost', 'vit', 'vit_mae')),
         option('--n_head', 'heads of a layer, 12 in Base', required=True, type=int),
         number('--decoder_n_head', "heads of ViT-MAE's decoder", 16, 1, 999),

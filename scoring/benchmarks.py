@@ -97,6 +97,7 @@ def read(asked, data_dir):
     benchmark that is unknown, not prepared or damaged, with the command to type. With 'all' it only
     prints which ones are missing, unless all of them are.
     """
+    asked = asked.lower()
     names = list(SCRIPTS) if asked == 'all' else asked.split(',')
     benchmarks = {}
     for name in names:

@@ -115,7 +115,8 @@ def write_guesses(out, pictures, run, model):
     rows = []
     for name, picture, label in pictures:
         guesses = guesses_of(seen(picture, model, run), run, model)
-        row = [name, readable(label or '')]
+        name_in_utf8 = name.encode('utf-8', 'replace').decode('utf-8')  # files may have odd names
+        row = [name_in_utf8, readable(label or '')]
         for class_name, p in guesses:
             row += [class_name, f'{p:.6g}']
         rows.append(row)

@@ -246,10 +246,10 @@ def find_data(c):
     return folder
 
 
-def commands_to_try(c, config):
-    """Commands to type when a run is done. c: its TrainConfig; config: that of its network."""
-    Task = task_of(config)
+def commands_to_try(c, task):
+    """Commands to type when a run of this task is done. c: its TrainConfig."""
     names = {'out_dir': quoted(c.out_dir), 'data_dir': ''}
     if c.data_dir != type(c).data_dir:  # the default
         names['data_dir'] = f' --data_dir={quoted(c.data_dir)}'
-    return ['python ' + command.format(**names) for command in (Task.score, Task.look)]
+    commands = [command for command in (task.score, task.look) if command]
+    return ['python ' + command.format(**names) for command in commands]

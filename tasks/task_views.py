@@ -29,6 +29,8 @@ class Distillation(Classification):
         # each pass
         self.shares_passes = self.is_simdino
         super().__init__(c, augmentation, config, device, train, valid)
+        if train is not None and len(train.classes) == 1:
+            self.score = ''  # neighbours of one class say nothing
         check(augmentation)
         check_small_crops(augmentation, config)
         self.train_options['draws'] = draws_needed(augmentation)

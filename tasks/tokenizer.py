@@ -94,7 +94,7 @@ def prompt_of(start):
     if not start.startswith('FILE:'):
         return start.replace('\\n', '\n')
     path = start.removeprefix('FILE:')
-    with reading(f'--start={start}: cannot be read as UTF-8 text', 'name another file'):
+    with reading(f'{start} cannot be read as UTF-8 text', 'save it as UTF-8, or name another file'):
         return Path(path).read_text(encoding='utf-8-sig')
 
 

@@ -2,6 +2,7 @@
 message says what to type next."""
 import ast
 import errno
+import io
 import json
 import os
 
@@ -17,7 +18,7 @@ import sample
 import train
 from engine import device, settings, trained
 from engine.settings import Mistake
-from prepare import text
+from prepare import imagefolder, text
 
 pytestmark = pytest.mark.usefixtures('quick')
 
@@ -273,3 +274,71 @@ def test_a_run_shows_what_the_network_writes_and_sees_and_learns_the_same(tiny, 
 def test_tasks_without_a_line_to_show_show_none(kind, words_of, tmp_path, capsys):
     go(*words_of(kind), f'--out_dir={tmp_path}/a')
     assert '  sample  ' not in capsys.readouterr().out
+
+
+# ---- relatives that a tester found
+
+@pytest.mark.parametrize('main, words, said', [
+    (train.main, ['--dataset=stdlib', '--out_dir'], 'out_dir'), (sample.main, ['--ckpt'], 'ckpt'),
+    (train.main, ['--init_from'], 'init_from'), (train.main, ['--init_from='], 'init_from'), (train.main, ['--model='], 'model'),
+    (train.main, ['--out_dir= '], 'out_dir'), (sample.main, ['--prompt=Hi'], 'did you mean start?'),
+    (scores.main, ['--results'], 'results'), (sample.main, ['--stop', '--start=x'], 'stop')])
+def test_a_setting_without_a_value_is_no_true(main, words, said, place, capsys):
+    before = sorted(place.rglob('*'))
+    line = fails(capsys, main, *words, *([f'--ckpt={place}/out/mine'] if 'stop' in said or 'results' in said else []))
+    assert said in line and sorted(place.rglob('*')) == before
+
+
+def test_a_run_that_is_typed_without_its_setting_gets_it(place, capsys):
+    assert '--ckpt=out/mine' in fails(capsys, sample.main, 'out/mine')
+    assert '--init_from=out/mine' in fails(capsys, train.main, 'out/mine')
+
+
+def test_names_of_networks_and_devices_may_be_in_capitals(tiny, tmp_path):
+    go(*tiny, '--model=ToST', '--device=CPU', f'--out_dir={tmp_path}/a')
+    assert json.loads((tmp_path / 'a' / 'config.json').read_text())['model'] == 'tost'
+
+
+@pytest.mark.parametrize('names, said', [
+    (['Train', 'VAL'], ''), (['train', 'Valid'], ''), (['train', 'val', 'Validation'], 'two folders for val'),
+    (['Test', 'val'], 'no folder train')])
+def test_folders_of_splits_may_be_in_capitals(names, said, tmp_path, capsys):
+    for number, name in enumerate(names):
+        for label in 'cat', 'dog':
+            (tmp_path / 'in' / name / label).mkdir(parents=True)
+            Image.new('RGB', (9, 9), (number, 0, 0)).save(tmp_path / 'in' / name / label / 'a.png')
+    words = [f'{tmp_path}/in', '--out', f'{tmp_path}/d', '--workers', '0']
+    if said:
+        assert said in fails(capsys, imagefolder.main, *words)
+        return
+    imagefolder.main(words)
+    meta = json.loads((tmp_path / 'd' / 'meta.json').read_text())
+    assert meta['classes'] == ['cat', 'dog'] and set(meta['splits']) == {'train', 'val'}
+
+
+def test_pictures_beside_an_only_class_folder_are_not_lost(tmp_path, capsys):
+    (tmp_path / 'in' / 'thumbs').mkdir(parents=True)
+    for name in 'a.png', 'b.png', 'thumbs/c.png', 'thumbs/d.png':
+        Image.new('RGB', (9, 9)).save(tmp_path / 'in' / name)
+    assert 'thumbs' in fails(capsys, imagefolder.main, f'{tmp_path}/in', '--out', f'{tmp_path}/d')
+
+
+def test_a_slash_behind_a_file_is_that_file(picture_run, tmp_path, capsys):
+    Image.new('RGB', (8, 8)).save(tmp_path / 'a.png')
+    sample.main([f'--ckpt={picture_run}', f'--image={tmp_path}/a.png', f'--out={tmp_path}/z.npy/'])
+    assert (tmp_path / 'z.npy').is_file() and not list(tmp_path.glob('*.new'))
+
+
+def test_lines_of_windows_are_prompts_without_their_ends(text_run, capsys, monkeypatch):
+    for end in '\n', '\r\n':
+        monkeypatch.setattr('sys.stdin', io.TextIOWrapper(io.BytesIO(f'\ufeffthe{end}of{end}'.encode()), newline='\n'))
+        sample.main([f'--ckpt={text_run}', '--interactive', '--max_new_tokens=3', '--temperature=0'])
+    first, second = [capsys.readouterr().out] * 2
+    lines = first.splitlines()
+    assert len(lines) == 4 and lines[:2] == lines[2:]
+
+
+def test_a_longer_context_than_the_weights_have_is_one_line_with_both(text_run, tiny, tmp_path, capsys):
+    words = [word for word in tiny if 'block_size' not in word]
+    line = fails(capsys, train.main, f'--init_from={text_run}', *words, '--block_size=32', f'--out_dir={tmp_path}/a')
+    assert 'block_size=32, but the weights have block_size=16' in line

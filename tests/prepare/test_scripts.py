@@ -126,7 +126,7 @@ REFUSED = {  # script: [(files that are changed or missing, more words, what the
     'imagefolder': [
         ({'f/train/emu/readme.txt': b''}, '', 'f/train/emu'),
         *[({f'f/{split}/emu/1.jpg': jpeg()}, '', 'emu') for split in ('train', 'val')],
-        ({name: None for name in NESTED if 'train' in name}, '', 'no folder train'), (NOTHING, '', 'no class folder'),
+        ({name: None for name in NESTED if 'train' in name}, '', 'no folder train'), (NOTHING, '', 'no folder'),
         (NOTHING | {'f/1.jpg': jpeg()}, '', 'split val'), (NOTHING | {'f/a/1.jpg': jpeg()}, '', 'split val')],
     'imagenet': [
         *[({KAGGLE: text.encode()}, '', KAGGLE) for text in (SOLUTION[:-30], SOLUTION + 'x,n1 1 2 3 4\n')],
