@@ -431,7 +431,7 @@ def contestant(name, extra):
     folder = tasks.find_data(c)
     model = start.build_network(request, read_meta(folder), folder)
     task = tasks.choose(c, request.augment, folder, model, Device('cpu', 'float32', 'false'))
-    epochs_to_steps(c, task)
+    epochs_to_steps(c, task)  # from now on c.max_iters is the length of a run
     all_zero = Counter()  # each metric of it is 0
     if task.error(all_zero) is None:
         raise Mistake(f'two losses of {name} cannot be compared; train each network with train.py '
@@ -445,18 +445,18 @@ def check_same_budget(first, other):
     if type(first.task) is not type(other.task):
         raise Mistake(f'{first.name} and {other.name} learn different things, so their errors '
                       'cannot be compared; name networks of one task')
-    sizes, sizes_of_other = budget(first.task), budget(other.task)
-    for name, value in sizes_of_other.items():
-        if sizes[name] != value:
-            raise Mistake(f'{first.name} has {name}={sizes[name]}, {other.name} has '
+    budget_of_first = budget(first.task)
+    for name, value in budget(other.task).items():
+        if budget_of_first[name] != value:
+            raise Mistake(f'{first.name} has {name}={budget_of_first[name]}, {other.name} has '
                           f'{name}={value}, so their errors cannot be compared; type '
                           f'--{name}={value}, which goes to both')
 
 
 def budget(task):
     """{setting: value}, those that decide what a step and a validation read."""
-    names = ('dataset', 'batch_size', 'gradient_accumulation_steps', 'eval_iters')
-    values = {name: getattr(task.c, name) for name in names}
+    of_training = ('dataset', 'batch_size', 'gradient_accumulation_steps', 'eval_iters')
+    values = {name: getattr(task.c, name) for name in of_training}
     values['block_size'] = task.tokens_per_row  # 1 for pictures
     return values
 
@@ -490,24 +490,25 @@ def steps_of_each(contestants, equal):
         seconds.append(step_seconds(entry))
         print(f'{1e3 * seconds[-1]:,.1f} ms a step', flush=True)
     time_of_first = steps * seconds[0]
-    return [steps] + [max(1, int(time_of_first / s)) for s in seconds[1:]]
+    steps_of_others = [max(1, int(time_of_first / s)) for s in seconds[1:]]
+    return [steps, *steps_of_others]
 
 
-def compare(names, requested):
+def compare(who, requested):
     """Trains networks or config files, and prints a line for each run, a table, and a verdict on
-    the first beside each other one. requested: {name: Requested}, settings of the comparison or of
-    train.py."""
+    the first beside each other one. who: their names. requested: {name: Requested}, settings of the
+    comparison or of train.py. Raises Mistake where they cannot be compared."""
     c, extra = split_settings(requested, CompareConfig)
     settings.check_ranges(c, {(1, 1e30): ['seeds']})
     settings.take_choices(c, equal=('steps', 'time'))
-    if len(set(names)) < max(2, len(names)):
+    if len(who) < 2 or len(set(who)) < len(who):
         raise Mistake('name two different networks or config files, such as: python bench.py '
                       'compare tost aot')
     for name in ('seed', 'out_dir'):
         if name in extra:
             raise Mistake(f'compare chooses the {name} of each run itself; leave --{name} out')
 
-    contestants = [contestant(name, extra) for name in names]
+    contestants = [contestant(name, extra) for name in who]
     first, *others = contestants
     for other in others:
         check_same_budget(first, other)
