@@ -343,7 +343,8 @@ def test_what_cannot_be_compared_is_said_before_anything_is_trained(words, said,
     monkeypatch.setattr(bench, 'validations', never)
     monkeypatch.chdir(tmp_path)
     sizes = {word.split('=')[0]: word for word in tiny}
-    base = "model, dataset, batch_size, eval_iters = 'aot', 'tiny', 4, 2\nn_layer, n_head, n_embd, block_size = 2, 2, 16, 16\n"
+    base = "model, dataset, batch_size, eval_iters = 'aot', 'tiny', 4, 2\n" \
+        'n_layer, n_head, n_embd, block_size = 2, 2, 16, 16\n'
     for name, text in (('large', 'batch_size = 5'), ('gaps', "model, causal = 'crate', False"),
                        ('wide', 'block_size = 8')):
         (tmp_path / f'{name}.py').write_text(base + text)
