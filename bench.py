@@ -35,8 +35,7 @@ or with --equal=time about as long. A network takes the settings of `python trai
 `--KEY=VALUE` that is not a setting of the comparison goes to every training run. The error is what
 train.py chooses the best weights by: 1 - top1 for classes, else the validation loss. The runs of a
 seed are a pair, which sees the same batches. The first is better or worse if the mean difference of
-the pairs is more than twice its standard error. By chance alone two equal networks differ so much
-in 18% of comparisons with 3 seeds, in 12% with 5, and in 8% with 10.
+the pairs is larger than that of two equal networks in 95% of comparisons (Student's t-test).
 """
 import contextlib
 import os
@@ -548,14 +547,17 @@ def verdict(first, other, differences):
     line = f'{first} - {other}: {mean:+.4f}'
     if n_pairs < LEAST_SEEDS:
         return f'{line}\nno verdict: that takes --seeds={LEAST_SEEDS} or more'
+    from scipy.stats import t
     standard_error = stdev(differences) / sqrt(n_pairs)
+    # two equal networks differ by more than this in 5% of comparisons: Student's t-test of pairs
+    limit = t.ppf(0.975, n_pairs - 1) * standard_error
     line += f', standard error {standard_error:.4f} of {n_pairs} pairs'
-    if abs(mean) <= 2 * standard_error:
-        return (f'{line}\nthese seeds do not tell whether {first} is better than {other}: the '
-                'difference is at most twice its standard error')
+    if abs(mean) <= limit:
+        return (f'{line}\nthese seeds do not tell whether {first} is better than {other}: chance '
+                f'alone gives up to {limit:.4f} in 95% of comparisons')
     word = 'better' if mean < 0 else 'worse'
-    return (f'{line}\n{first} is {word} than {other}: the difference is more than twice its '
-            'standard error')
+    return (f'{line}\n{first} is {word} than {other}: chance alone gives up to {limit:.4f} in 95% '
+            'of comparisons')
 
 
 # ---- the command --------------------------------------------------------------------------------

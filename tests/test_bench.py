@@ -298,8 +298,9 @@ def test_the_verdict_is_about_pairs(first, said, runs, capsys):
 
 
 def test_the_standard_error_is_that_of_the_mean_difference(runs, capsys):
-    """Four differences of -3, -1, 1, 3 have the variance 20/3, and their mean 5/3, so the limit is at 2.5820."""
-    for shift, said in ((-2.59, 'is better'), (-2.57, 'do not tell'), (2.57, 'do not tell'), (2.59, 'is worse')):
+    """Four differences of -3, -1, 1, 3 have the variance 20/3, and their mean 5/3. The table of Student's t has 3.182 for
+    three degrees of freedom, so the limit is 4.108."""
+    for shift, said in ((-4.12, 'is better'), (-4.10, 'do not tell'), (4.10, 'do not tell'), (4.12, 'is worse')):
         first = [10 + shift + d for d in (-3, -1, 1, 3)]
         _, out = runs(capsys, '--seeds=4', errors={'aot': first, 'tost': [10.0] * 4})
         assert f'{shift:+.4f}, standard error 1.2910 of 4 pairs' in out and said in out
