@@ -43,7 +43,7 @@ from analysis import (compression, curves, denoising, diagram, diffusion, drawin
 from analysis.panels import plain
 from analysis.samples import SubjectsConfig, subjects
 from engine import figures, settings
-from engine.help import help_text
+from engine.help import help_text, version
 from engine.trained import from_command_line
 from tasks import AugmentConfig
 
@@ -108,7 +108,7 @@ def main(argv):
         print(help_of(argv))
         return
     if '--version' in argv:
-        print(settings.version())
+        print(version())
         return
     command, *words = argv or ['']
     command = settings.choice_of('command', command, COMMANDS | THEORIES | OTHERS)

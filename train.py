@@ -114,7 +114,8 @@ def main(argv):
         print(help_for(argv, __doc__, TrainConfig, AugmentConfig))
         return None
     if '--version' in argv:
-        print(settings.version())
+        from engine.help import version
+        print(version())
         return None
     return train(start.read(argv, TrainConfig, AugmentConfig))
 

@@ -25,6 +25,8 @@ from tasks.tokenizer import Tokenizer
 
 PARTS = Path(__file__).with_suffix('')   # the folder with page.html, page.css, network.js and page.js
 SHOWN = 'crate', 'crate_mae', 'aot', 'vit'   # networks that network.js computes
+IN_LAYERS = re.compile(              # the weights that network.js knows there
+    r'(decoder_)?layers\.\d+\.(norm[12]|attn\.(U|QKV|W)|mlp\.(up|down)|ista\.D|E)(\.(weight|bias))?')
 MOST_TOKENS = 128                        # of a text; of one from a dataset 48
 
 
@@ -58,6 +60,12 @@ def check(nets):
         if name not in SHOWN or config.task in ('masked_text', 'icl') or tokens not in ('none', 'bytes', 'chars'):
             raise Mistake(f'{net.name}: a page cannot compute model={name} with task={config.task}, tokens={tokens}; '
                           'docs/page.md says what it shows')
+        names = [name for name, _ in net.model.named_parameters()]
+        unknown = [name for name in names if 'layers.' in name and not IN_LAYERS.fullmatch(name)]
+        if unknown:
+            raise Mistake(f'{net.name}: a page cannot compute with {unknown[0]}, a weight of layers that somebody edited')
+        if config.task == 'text' and 'embed.pos_emb.weight' not in names:
+            raise Mistake(f'{net.name}: a page cannot compute without a table of positions, embed.pos_emb')
         inputs.add(str(data.get('tokenizer') or (config.image_size, config.channels)))
     if len(nets) > 2 or len(inputs) > 1:
         raise Mistake(f'{nets[-1].name}: a page has room for two networks, which get the same input; leave one out')

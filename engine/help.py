@@ -1,11 +1,16 @@
-"""What --help prints."""
+"""What --help and --version print."""
 import dataclasses
 import inspect
+import platform
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
+import torch
+
 from engine import networks, start
-from engine.settings import asks_for_help, show
+from engine.settings import HERE, asks_for_help, show
 
 
 def help_for(argv, doc, TrainConfig, AugmentConfig):
@@ -58,3 +63,14 @@ def help_text(usage, *classes, only=None, **values):
             comment = comments.get(f.name, '')
             lines.append(f'  {setting:<38} {comment}'.rstrip())
     return '\n'.join(lines)
+
+
+def version():
+    """What a bug report needs: the commit, if this is a clone, and the versions below it."""
+    commit = 'unknown'
+    if shutil.which('git'):
+        describe = ['git', '-C', str(HERE), 'describe', '--always', '--dirty']
+        answer = subprocess.run(describe, capture_output=True, text=True)
+        commit = answer.stdout.strip() or 'unknown'
+    return (f'nanoCRATE, commit {commit}, PyTorch {torch.__version__}, '
+            f'Python {platform.python_version()} on {platform.system()}')

@@ -12,13 +12,9 @@ import ast
 import contextlib
 import dataclasses
 import difflib
-import errno
 import os
-import platform
-import re
 import runpy
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -34,17 +30,6 @@ class Mistake(ValueError):
 
 HERE = Path(__file__).resolve().parent.parent
 TYPED = 'the command line'
-# libraries that only some commands need: {name to import: name to install}
-OPTIONAL = {
-    'matplotlib': 'matplotlib',
-    'tiktoken': 'tiktoken',
-    'requests': 'requests',
-    'scipy': 'scipy',
-    'wandb': 'wandb',
-    'tensorboard': 'tensorboard',
-    'torch.utils.tensorboard': 'tensorboard',
-    'PIL': 'pillow',
-}
 # {what people type, from nanoGPT or for another of our programs: the setting that is meant}
 OTHER_NAMES = {'out_dir': 'ckpt', 'init_from': 'ckpt', 'ckpt': 'init_from', 'lr': 'learning_rate',
                'prompt': 'start'}
@@ -202,6 +187,9 @@ def no_value(name, source):
 
 def unknown_setting(name, source, known):
     """The Mistake for a setting that is none of the known ones, and that a source asks for."""
+    if source == 'config.json':
+        return Mistake(f'config.json of the run has {name}, which is no setting here: the run is of '
+                       'another version, which you can check out')
     near = difflib.get_close_matches(name, known, 1, 0.6)
     if OTHER_NAMES.get(name) in known:
         hint = f'did you mean {OTHER_NAMES[name]}?'
@@ -307,77 +295,7 @@ def quoted(path):
     return subprocess.list2cmdline([path]) if os.name == 'nt' else shlex.quote(path)
 
 
-def version():
-    """What a bug report needs: the commit, if this is a clone, and the versions below it."""
-    import torch
-    commit = 'unknown'
-    if shutil.which('git'):
-        describe = ['git', '-C', str(HERE), 'describe', '--always', '--dirty']
-        answer = subprocess.run(describe, capture_output=True, text=True)
-        commit = answer.stdout.strip() or 'unknown'
-    return (f'nanoCRATE, commit {commit}, PyTorch {torch.__version__}, '
-            f'Python {platform.python_version()} on {platform.system()}')
-
-
 # ---- errors -------------------------------------------------------------------------------------
-
-def in_one_line(e):
-    """What a user is told of an expected error; '' of any other, which is a bug."""
-    text = str(e)
-    if isinstance(e, Mistake):
-        # if it comes from a process that reads pictures, a traceback stands before it
-        return text.rpartition('engine.settings.Mistake: ')[2]
-    if isinstance(e, ModuleNotFoundError) and e.name in OPTIONAL:
-        return f'this needs a library that is missing: pip install {OPTIONAL[e.name]}'
-    if is_full_disk(e):
-        hint = 'make room, or take a shorter name'
-        if program() == 'train.py':
-            hint += '; the run goes on with --init_from=resume'
-        return f'{text}; {hint}'
-    if is_lack_of_memory(e):
-        return f'{text[:120] or "out of memory"}; {how_to_save_memory()}'
-    if is_lost_process(e):
-        return ('another process of this run has ended, and its own message stands above; go on '
-                'with --init_from=resume, if there is a checkpoint')
-    return ''
-
-
-def program():
-    """The name of the file that the user has started, such as train.py."""
-    return Path(sys.argv[0]).name
-
-
-def how_to_save_memory():
-    """What somebody can type whose program asked for too much memory."""
-    if program() == 'train.py':
-        return ('ask for less: half the --batch_size with twice the '
-                '--gradient_accumulation_steps, or --recompute=true, or for text '
-                '--loss_in_chunks=true')
-    if program() in ('eval.py', 'analyze.py', 'bench.py'):
-        return 'ask for less: half the --batch_size'
-    return 'end other programs, or use a machine with more memory'
-
-
-def is_full_disk(e):
-    if not isinstance(e, OSError):
-        return False
-    # NumPy's words for small and for large arrays come without an error number
-    numpy_says_so = re.search(' requested and |Not enough free space', str(e)) is not None
-    return numpy_says_so or e.errno in (errno.ENOSPC, errno.EFBIG, errno.ENAMETOOLONG)
-
-
-def is_lack_of_memory(e):
-    if isinstance(e, MemoryError):
-        return True
-    words_of_torch = 'out of memory|allocate memory|not enough memory'
-    return isinstance(e, RuntimeError) and re.search(words_of_torch, str(e)) is not None
-
-
-def is_lost_process(e):
-    """Whether gloo or NCCL says that the connection to another process of this run has ended."""
-    words_of_torch = 'gloo.*(closed by peer|reset by peer|Broken pipe)|NCCL.*remote process exited'
-    return isinstance(e, RuntimeError) and re.search(words_of_torch, str(e), re.S) is not None
-
 
 @contextlib.contextmanager
 def reading(problem, advice='get it again'):
@@ -389,6 +307,7 @@ def reading(problem, advice='get it again'):
     except (Mistake, ImportError):  # no fault of the file
         raise
     except Exception as e:
+        from engine.advice import in_one_line  # here and below: only after an error
         # the first sentence: PyTorch goes on to say how to load such a file unsafely
         sentence = str(e).split('. ')[0][:200]
         why = in_one_line(e) or f'{type(e).__name__}: {sentence}'
@@ -411,6 +330,7 @@ def one_line_errors():
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except Exception as e:
+        from engine.advice import in_one_line
         line = in_one_line(e)
         if not line:
             raise
@@ -427,6 +347,7 @@ def run(main, doc, *classes):
             from engine.help import help_text
             print(help_text(doc, *classes))
         elif '--version' in words:
+            from engine.help import version
             print(version())
         else:
             main(words)

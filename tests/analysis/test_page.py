@@ -18,6 +18,7 @@ import model_aot
 from analysis import layers, measures, page
 from analysis.samples import Subject
 from engine import networks
+from engine.settings import Mistake
 from tasks.augment import denormalize, normalize
 
 NODE = shutil.which('node')
@@ -147,6 +148,19 @@ def test_a_page_notices_a_network_that_somebody_edited(name, fork, tmp_path, mon
     off = in_javascript(tmp_path, file, model, 'return Network.deviation(net, input, expected);', input=given,
                         expected=page.last_token(subject, sample))
     assert off > 0.1 if fork else off < 1e-3
+
+
+def test_a_network_with_other_weights_is_refused_by_their_name(place, monkeypatch):
+    model = networks.network('aot')[0](networks.network('aot')[1](**ALL['aot_text'][1]))
+    subject = Subject('a run', {'model': 'aot', 'data': {'tokenizer': {'name': 'bytes'}}}, model, 'a run', 'C0')
+    page.check([subject])
+    model.layers[1].attn.temperature = torch.nn.Parameter(torch.ones(2, 1))
+    with pytest.raises(Mistake, match='layers.1.attn.temperature'):
+        page.check([subject])
+    del model.layers[1].attn.temperature
+    model.embed.pos_emb = None
+    with pytest.raises(Mistake, match='positions'):
+        page.check([subject])
 
 
 @in_node
