@@ -188,8 +188,8 @@ def no_value(name, source):
 def unknown_setting(name, source, known):
     """The Mistake for a setting that is none of the known ones, and that a source asks for."""
     if source == 'config.json':
-        return Mistake(f'config.json of the run has {name}, which is no setting here: the run is of '
-                       'another version, which you can check out')
+        return Mistake(f'config.json of the run has {name}, which is no setting here: the run is '
+                       'of another version, which you can check out')
     near = difflib.get_close_matches(name, known, 1, 0.6)
     if OTHER_NAMES.get(name) in known:
         hint = f'did you mean {OTHER_NAMES[name]}?'
