@@ -427,7 +427,7 @@ def contestant(name, extra):
         words = words_of(run_settings)
     request = start.read(words, TrainConfig, AugmentConfig)
     c = request.config
-    folder = tasks.find_data(c)
+    folder = tasks.find_data(c.dataset, c.data_dir)
     model = start.build_network(request, read_meta(folder), folder)
     task = tasks.choose(c, request.augment, folder, model, Device('cpu', 'float32', 'false'))
     epochs_to_steps(c, task)  # from now on c.max_iters is the length of a run

@@ -29,7 +29,8 @@ from engine.device import Device
 from engine.networks import task_of
 from engine.report import metrics_line
 from engine.settings import Mistake
-from engine.trained import check_classes, from_command_line, heading, load_model, open_run
+from engine.trained import (check_classes, from_command_line, heading, load_model, open_run,
+                            own_or_shipped)
 from scoring import benchmarks, confusion, probes, regression, splits
 from tasks import augment
 from tasks.dataset import dataset_of
@@ -331,7 +332,7 @@ def score_functions(c, trained):
 
 def open_beside(c, trained, path):
     """The network of another run, for the same figure. Raises Mistake if it reads other prompts."""
-    run = open_run(path)
+    run = open_run(own_or_shipped(path))
     config = trained.model.config
     for name in ('n_dims', 'block_size'):
         if run['network'].get(name) != getattr(config, name):

@@ -135,7 +135,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
     scaler = torch.amp.GradScaler(device.type, enabled=device.dtype == torch.float16)
 
     # ---- data, network, task
-    folder = distributed.main_first(tasks.find_data, c)
+    folder = distributed.main_first(tasks.find_data, c.dataset, c.data_dir)
     if c.verify and distributed.is_first_on_machine():
         files.verify(folder)
     meta = files.read_meta(folder)

@@ -12,7 +12,7 @@ from analysis.theory import Shared
 from engine import figures, networks
 from engine.device import choose_device
 from engine.settings import Mistake, check_ranges
-from engine.trained import heading, load_model, open_run
+from engine.trained import heading, load_model, open_run, own_or_shipped
 from tasks.dataset import dataset_of
 from tasks.pictures import ImageSplit, labelled_pictures_of, named, seen
 from tasks.regression import Prompts
@@ -59,7 +59,8 @@ def subjects(c, run, changes, command):
     """The networks of --ckpt and --beside. changes: settings that were typed for that of --ckpt. Commands that compare
     with them get also one with random weights for each different config."""
     device, found, firsts = choose_device(c.device), [], {}
-    paths = dict.fromkeys((c.ckpt, *filter(None, c.beside.split(','))))
+    beside = [own_or_shipped(path) for path in c.beside.split(',') if path]
+    paths = dict.fromkeys((c.ckpt, *beside))
     for path, label in figures.told_apart(paths).items():
         held, own = (run, changes) if path == c.ckpt else (open_run(path), {})
         model = load_model(held, new_head='headless' in held, **own).to(device)

@@ -112,7 +112,7 @@ def main_first(function, *args):
     return result
 
 
-def print_main(*words):
+def print_main(*words, file=None):
     """Print only in the main process."""
     if is_main():
-        print(*words, flush=True)
+        print(*words, file=file, flush=True)

@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import json
 import os
+import sys
 import typing
 import zipfile
 from pathlib import Path
@@ -66,6 +67,20 @@ def open_run(path, wanted_model=''):
         raise Mistake(f'model={wanted_model} cannot start from {path}, which holds '
                       f'model={run["model"]}; give --model={startable}')
     return as_classifier(run)
+
+
+def own_or_shipped(path):
+    """A run out/NAME of one's own. Where that is not there yet, the run trained/NAME that came with
+    the project, if there is one, and a line on standard error that says so."""
+    own = Path(path)
+    if own.parts[:1] != ('out',) or own.exists():
+        return path
+    shipped = HERE / 'trained' / own.relative_to('out')
+    if not shipped.exists():
+        return path
+    print_main(f'there is no {path} yet: this is {os.path.relpath(shipped)}, which came with '
+               'nanoCRATE', file=sys.stderr)
+    return os.path.relpath(shipped)
 
 
 def write_run(out_dir, model, settings, data, overwrite=False):
@@ -280,7 +295,7 @@ def refuse_changes(typed, old, fixed, out_dir):
 def settings_to_fine_tune(requested, names_a_file, *classes):
     """(settings, run) of a new run from trained weights. Where no config file is named, the
     settings of their training stand behind what is typed."""
-    path = early('init_from', requested, '')
+    path = own_or_shipped(early('init_from', requested, ''))
     wanted_model = early('model', requested, '')
     if requested['model'].source == '':  # the default, which nobody asked for
         wanted_model = ''
@@ -544,7 +559,8 @@ def from_command_line(argv, Settings):
     """Command line -> (Settings, what open_run gives for its `ckpt`, settings of the network that
     were typed, such as another image_size)."""
     requested = collect(argv)
-    path = early('ckpt', requested, Settings.ckpt)
+    path = own_or_shipped(early('ckpt', requested, Settings.ckpt))
+    requested['ckpt'] = Requested(path)
     try:
         run = open_run(path)
     except Mistake:

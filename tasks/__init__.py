@@ -231,14 +231,14 @@ def accuracies(logits, loss, y):
 
 # ---- datasets -----------------------------------------------------------------------------------
 
-def find_data(c):
-    """The folder of the dataset; None for functions. It is prepared now if it is missing and needs
+def find_data(dataset, data_dir):
+    """The folder of a dataset; None for functions. It is prepared now if it is missing and needs
     no download."""
-    if c.dataset in FUNCTIONS:
+    if dataset in FUNCTIONS:
         return None
-    folder = Path(c.data_dir) / c.dataset
-    if c.dataset in MADE_HERE and not (folder / 'meta.json').exists():
-        script = f'prepare/{c.dataset}.py'
+    folder = Path(data_dir) / dataset
+    if dataset in MADE_HERE and not (folder / 'meta.json').exists():
+        script = f'prepare/{dataset}.py'
         print(f'no data in {folder} yet; running python {script}', flush=True)
         done = subprocess.run([sys.executable, HERE / script, '--once', '--out', folder])
         if done.returncode != 0:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from engine.settings import Mistake
 from engine.trained import check_reads
-from tasks import files
+from tasks import files, find_data
 
 
 def dataset_of(c, run, name='the network'):
@@ -13,7 +13,7 @@ def dataset_of(c, run, name='the network'):
     dataset = c.dataset or run['settings'].get('dataset')
     if not dataset:
         raise Mistake(f'{c.ckpt} does not say what to score it on; give --dataset')
-    folder = Path(c.data_dir) / dataset
+    folder = find_data(dataset, c.data_dir) or Path(c.data_dir) / dataset
     meta = files.read_meta(folder)
     check_reads(run, meta, folder, name)
     if getattr(c, 'verify', False):
