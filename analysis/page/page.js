@@ -604,15 +604,16 @@ function makeBoard(net) {
     const values = board.trace.measures.map(m => m[what]), before = board.trained.measures.map(m => m[what]);
     const L = values.length, most = Math.max(0, ...values, ...before), least = Math.min(0, ...values, ...before);
     const of = ['compressed', 'rate'].includes(what) ? 'attention' : 'layers';
-    const width = 150, high = 84, span = most - least || 1;
+    const width = 150, high = 97, span = most - least || 1;
     const x = l => 8 + (width - 16) * (L > 1 ? l / (L - 1) : 0.5), y = v => 64 - 50 * (v - least) / span;
     const line = (all, name) =>
       el('path', {class: name, d: all.map((v, l) => `${l ? 'L' : 'M'}${x(l)} ${y(v)}`).join('')});
     const svg = el('svg', {viewBox: `0 0 ${width} ${high}`, role: 'img',
       'aria-label': `${what} of layers 1 to ${L}: ${values.map(form).join(', ')}`},
       el('line', {class: 'axis', x1: '0', x2: String(width), y1: String(y(0)), y2: String(y(0))}),
-      el('text', {x: '0', y: '9'}, form(least ? least : most)),
-      el('text', {x: '0', y: '82'}, `after ${of} 1 to ${L}`));
+      el('text', {x: '0', y: '9'}, `highest ${form(Math.max(...values))}`),
+      el('text', {x: '0', y: '80'}, `lowest ${form(Math.min(...values))}`),
+      el('text', {x: '0', y: '94'}, `after ${of} 1 to ${L}`));
     if (net.masked) {                                             // where the decoder begins
       const middle = String((x(c.n_layer - 1) + x(c.n_layer)) / 2);
       svg.append(el('line', {class: 'axis', x1: middle, x2: middle, y1: '14', y2: '64'}));
@@ -863,8 +864,10 @@ function unused(net) {
 
 // ---- start ----------------------------------------------------------------------------------------------------------
 
+const byTouch = matchMedia('(pointer: coarse)').matches;           // a phone has no arrow keys
 $('lead').textContent = (pictures ? 'Point at a patch, or draw on the picture. ' : 'Point at a token, or write. ')
-  + 'The arrow keys ← and → walk through the half steps of every layer. Press a number to read its equation.';
+  + `The ${byTouch ? 'buttons ◀ and ▶' : 'arrow keys ← and →'} walk through the `
+  + `${nets.some(net => net.second) ? 'half steps of every layer' : 'layers'}. Press a number to read its equation.`;
 buildInput();
 const boards = nets.map(makeBoard);
 $('boards').className = nets.length > 1 ? 'two' : 'one';
