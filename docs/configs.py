@@ -1,0 +1,108 @@
+"""Writes docs/configs.md, the table of all runs, from the headers of the files in config/.
+
+    python -m docs.configs > docs/configs.md
+
+This script stands beside the page that it writes, and not in config/, because other programs take
+each file there for a run. Networks are built without numbers, on PyTorch's meta device.
+"""
+import re
+
+from engine import networks, settings, start  # first: it says what to type where torch is missing
+from tasks.augment import AugmentConfig
+from train import TrainConfig
+
+import torch
+
+SMALL_PICTURES = {'kind': 'images', 'splits': {'train': {'height': 32, 'width': 32}},
+                  'classes': range(10)}
+METAS = {  # what meta.json of a dataset says; ImageNet-21K has several versions, so it is left out
+    'stdlib': {'kind': 'text', 'vocab_size': 256},
+    'shakespeare_char': {'kind': 'text', 'vocab_size': 65},
+    'openwebtext': {'kind': 'text', 'vocab_size': 50257},
+    'linear': {'kind': 'functions'},
+    'shapes': SMALL_PICTURES,
+    'cifar10': SMALL_PICTURES,
+    'imagenet': {'kind': 'images', 'splits': {'train': {}}, 'classes': range(1000)},
+}
+BEGINNING = """# Every run
+
+Each row is one run: its file in `config/`, its network, its data, its number of parameters, what it
+takes and the result to expect. To start a run, type its file behind `python train.py`:
+
+```sh
+python train.py config/train_crate_shapes.py
+python train.py config/train_crate_shapes.py --n_layer=3 --out_dir=out/three   # a smaller one
+```
+
+* The network `crate` is the file `model_crate.py`. GPT-2 is `aot, mhsa, mlp`.
+* The data `cifar10` come from `prepare/cifar10.py`. The data `stdlib`, `shapes` and `linear` need
+  no download.
+* The first lines of a config file have its commands, in order.
+* The number of parameters of `dino` includes outputs that only training needs.
+* ± is the standard deviation over seeds. [Results](results.md) says how each number was measured.
+* `python -m docs.configs > docs/configs.md` makes this page from the config files."""
+ON_CPU = """
+## On two CPU cores
+
+| file | network | data | parameters | minutes | expected |
+|---|---|---|---|---|---|"""
+ON_GPU = """
+## On GPUs
+
+No run in this table has been started here. The results are those of papers.
+
+| file | network | data | parameters | hardware | expected |
+|---|---|---|---|---|---|"""
+
+
+def field(header, name):
+    """The text behind `hardware`, `minutes` or `expected` in a header. Its lines are indented by 12
+    columns and become one. Those of the form `label   result` are indented by 14 and stay apart."""
+    text = re.search(rf'^# {name} +(.*(?:\n# {{12,}}.*)*)', header, re.M)[1]
+    text = re.sub(r'(\n# {14}.*)\n# {12}\b', r'\1<br>', text)  # text below a label
+    text = re.sub(r'\n# {14}', '<br>', text)
+    text = re.sub(r'\n# {12}', ' ', text)
+    return re.sub(r' {2,}', ': ', text)
+
+
+def parameters(path, values):
+    """How many a network has, such as 0.69M. Where it starts from a trained one, the name of that
+    run; '' if the number of classes of its dataset is not known."""
+    if 'init_from' in values:
+        return f'as `{values["init_from"]}`'
+    if values['dataset'] not in METAS:
+        return ''
+    request = start.read([str(path)], TrainConfig, AugmentConfig)
+    Network = networks.network(values['model'])[0]
+    config = networks.config_for(values['model'], request.network, METAS[values['dataset']])
+    with torch.device('meta'):
+        count = networks.size(Network(config))
+    return f'{count / 1e6:.2f}M'
+
+
+def row(path, header, resource):
+    values = settings.read_file(str(path))
+    network = [values[name] for name in ('model', 'backbone', 'attn') if name in values]
+    if values.get('mlp'):
+        network.append('mlp')
+    file = f'[{path.stem}](../config/{path.name})'
+    expected = re.sub('^not run here[.;]? ?(<br>)?', '', field(header, 'expected'))
+    cells = [file, ', '.join(network), values['dataset'], parameters(path, values),
+             field(header, resource).partition('; with fewer')[0], expected]
+    return f'| {" | ".join(cells)} |'
+
+
+def main():
+    on_cpu = []
+    on_gpu = []
+    for path in sorted((settings.HERE / 'config').glob('[!_]*.py')):
+        header = re.match(r'(#.*\n)+', path.read_text(encoding='utf-8'))[0]
+        if 'CPU' in field(header, 'hardware'):
+            on_cpu.append(row(path, header, 'minutes'))
+        else:
+            on_gpu.append(row(path, header, 'hardware'))
+    print('\n'.join([BEGINNING, ON_CPU, *on_cpu, ON_GPU, *on_gpu]))
+
+
+if __name__ == '__main__':
+    main()
