@@ -245,7 +245,9 @@ def classify(c, trained, images, view):
     if c.real:
         print(f'{name}: ReaL top-1 {accuracy_by_real(guesses, real_labels):.2%}')
     if c.confusion:
-        confusion.report(images.labels, guesses, images.classes, c.confusion)
+        network = figures.title_of(c.ckpt, trained.run)
+        confusion.report(images.labels, guesses, images.classes, c.confusion,
+                         f'{network}\n{name}')
 
 
 def accuracy_by_real(guesses, real_labels):

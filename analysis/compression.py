@@ -11,6 +11,7 @@ from analysis import layers, measures
 from analysis.panels import lines, over_layers, panels, say_rows, say_table, span
 from analysis.samples import batches
 from analysis.theory import TheoryConfig, shipped_attention
+from engine import figures
 
 
 # ---- with the true subspaces ----------------------------------------------------------------------------------------
@@ -87,13 +88,15 @@ def draw_compression(c):
     say_steps(c, mine)
     print('factor of the best step on signal to noise, by the number of tokens:')
     say_rows(best)
-    figure, axes = panels(13.2, 4.2, 3)
-    lines(axes[0], mine, 'method', 'step', 'rate', title=f'R^c in the true subspaces, N/d = {c.tokens / c.d:g}',
-          ylabel='nats a token, eq. (8)', ylim=(0, None))
-    lines(axes[1], mine, 'method', 'step', 'snr', title="signal to noise, AoT's eq. (6)", ylim=(0, None))
-    lines(axes[2], best, 'method', 'N/d', 'factor', title='factor of the best step on signal to noise', xscale='log',
-          xlabel='N/d; the theory is left of the line')
+    figure, axes = panels(13.2, 5.2, 3)
+    lines(axes[0], mine, 'method', 'step', 'rate', legend=False, ylabel='nats a token, eq. (8)', ylim=(0, None),
+          title=f'R^c in the true subspaces,\n{c.tokens} tokens in {c.d} dimensions')
+    lines(axes[1], mine, 'method', 'step', 'snr', legend=False, ylabel="signal to noise, AoT's eq. (6)", ylim=(0, None),
+          title='signal to noise\nof the same tokens')
+    lines(axes[2], best, 'method', 'N/d', 'factor', legend=False, title='what the best of all steps\nmultiplies it by',
+          xscale='log', xlabel='tokens / dimensions;\nthe theory is left of the line', ylabel='factor; 1 = unchanged')
     axes[2].axvline(1, color='black', linewidth=1, linestyle=':')
+    figures.legend_below(figure, axes)
     return figure, rows
 
 

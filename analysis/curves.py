@@ -35,15 +35,18 @@ def main(words):
                      f'{best["loss"]:.4f}', best['step']))
     say_table(('validation loss', 'last', 'at step', 'seen', 'seconds', 'best', 'at step'), said)
     names = figures.told_apart(runs)
+    labels = {plots.loss_label(rows) for rows in runs.values()}
+    # runs with losses of different kinds share no unit
+    unit = ', nats' if labels == {'loss, nats'} else ''
     figure, axes = plots.pyplot().subplots(2, 3, figsize=(13, 8), sharey=True, sharex='col', layout='constrained')
     for row, kind, name, marker in zip(axes, ('train', 'val'), ('training loss', 'validation loss'), ('', '.')):
         for axis, k in zip(row, AXES):
             for folder, rows in runs.items():
                 points = [(point[k], point['loss']) for point in rows if point['split'] == kind]
-                axis.plot(*zip(*points), label=names[folder], linewidth=1, marker=marker)
-            axis.set(xlabel=AXES[k], ylabel=name, xscale='symlog' if c.log else 'linear')
+                axis.plot(*zip(*points), label=names[folder], marker=marker)
+            axis.set(xlabel=AXES[k], ylabel=f'{name}{unit}', xscale='symlog' if c.log else 'linear')
             axis.label_outer()
     figures.plain_numbers(*axes.flat)
-    figure.legend(*axes[1, 0].get_legend_handles_labels(), loc='outside lower center', ncols=4)
+    figures.legend_below(figure, axes.flat)
     plots.save_picture(c.out, figure)
     print(f'{c.out}: {len(runs)} runs')

@@ -11,6 +11,7 @@ from analysis import layers, measures
 from analysis.panels import lines, over_layers, panels, say_table, say_walks, span
 from analysis.samples import batches
 from analysis.theory import TheoryConfig
+from engine import figures
 
 
 # ---- with the true subspaces ----------------------------------------------------------------------------------------
@@ -79,7 +80,13 @@ def draw_denoising(c):
         say_table((f'{name}, K = {s.n_head}, p = {s.head_dim}, N = {s.n_head * s.tokens}: '
                    f'{sum(met for met, _ in held)} of {len(held)} conditions', 'met'), [row[::-1] for row in held])
     regimes = {'as it is': (1, 1), 'five times the step': (5, 1), '2.5 times the noise': (1, 2.5)}
-    rows, said, (figure, axes) = [], [], panels(13.2, 4.2, len(regimes))
+    rows, said, (figure, axes) = [], [], panels(13.2, 5.2, len(regimes))
+    # what the figure calls them; the names above are those of the table
+    titles = {'as it is': f'the step and noise that are set,\neta = {c.eta:g}',
+              'five times the step': f'five times the step,\neta = {5 * c.eta:g}',
+              '2.5 times the noise': f'2.5 times the noise,\neta = {c.eta:g}'}
+    names = {'near the theorem': 'subspaces nearly as large as the theorem asks for',
+             'as set': 'subspaces of the settings of this command'}
     for axis, (regime, (step, noise)) in zip(axes, regimes.items()):
         factor = 1 + step * c.eta * c.tau
         curves = [{'curve': 'Theorem 1', 'layer': l, 'ratio': factor ** l} for l in range(c.n_layer + 1)]
@@ -92,9 +99,11 @@ def draw_denoising(c):
                       **dict(zip(('signal_passing', 'noise_passing'), passed[l - 1].tolist() if l else ()))}
                      for l, k in np.ndindex(found.shape)]
             for l, ratio in enumerate((found / found[0]).mean(1).tolist()):
-                curves.append({'curve': f'{name}: K = {s.n_head}, p = {s.head_dim}', 'layer': l, 'ratio': ratio})
-        lines(axis, curves, 'curve', 'layer', 'ratio', title=f'{regime}: eta = {step * c.eta:g}', ylim=(0, None),
-              ylabel='signal to noise, eq. (6),\nover that before the first layer')
+                curves.append({'curve': f'{names[name]}: K = {s.n_head}, p = {s.head_dim}', 'layer': l, 'ratio': ratio})
+        lines(axis, curves, 'curve', 'layer', 'ratio', legend=False, title=titles[regime], ylim=(0, None),
+              ylabel='')
+    axes[0].set_ylabel('signal to noise over that\nbefore the first layer')
+    figures.legend_below(figure, axes)
     print('factor on signal to noise in a layer, before noise passes the threshold and from there on')
     say_table(('setting', 'regime', 'Theorem 1', 'before', 'off by', 'noise from', 'of it', 'from there'), said)
     print(f'here factors are off by at most {max(row[4] or 0 for row in said):.2%} before noise passes; it never does '
@@ -142,4 +151,4 @@ def draw_signal_to_noise(c, nets):
           'true subspaces and W tied to them')
     return over_layers(nets, found, {
         'before': ('signal to noise before a layer, Z^l, in its subspaces', 'ratio, eq. (6), clusters together'),
-        'factor': ('what the attention step multiplies it by', 'factor')}, {'as before the step': {'factor': 1}})
+        'factor': ('what the attention step multiplies it by', 'factor')}, {'1 = unchanged': {'factor': 1}})

@@ -5,9 +5,9 @@ import numpy as np
 import torch
 
 from analysis import layers, measures
-from analysis.panels import over_layers, picture_grid, say_walks, scale_of, small_maps
+from analysis.panels import over_layers, picture_grid, say_walks, scale_of, small_maps, title_of
 from analysis.samples import (batches, pictures, pixels, tokens_of, which_heads, which_layer)
-from engine import plots
+from engine import figures, plots
 from engine.settings import Mistake
 from tasks import augment
 
@@ -61,8 +61,10 @@ def draw_subspaces(c, nets):
     top = scale_of([part[~np.eye(K * m, dtype=bool)] for part in maps.values()], most=0.95)         # without the ones
     heads = range(1, K + 1, -(-K // 8))
     ticks = [(k - 0.5) * m - 0.5 for k in heads], heads                                 # in the middle of each
-    figure, axes = small_maps(maps, 2, 'head', 'head', '|cosine| of two columns,\ngrey above the scale', ticks, ticks,
-                              vmin=0, vmax=top, cmap=plots.pyplot().get_cmap('magma').with_extremes(over='0.75'))
+    grey_above = plots.pyplot().get_cmap(plots.FROM_BLACK).with_extremes(over='0.75')
+    figure, axes, _ = small_maps(maps, 2.4, 'head', 'head', '|cosine| of two columns,\ngrey above the scale', ticks,
+                                 ticks, vmin=0, vmax=top, cmap=grey_above)
+    figures.headline(figure, title_of(nets))
     for axis in axes:
         for k in range(1, K):                                                           # between heads
             axis.axhline(k * m - 0.5, color='white', linewidth=1)
@@ -82,8 +84,12 @@ def draw_tokens(c, nets):
     top, signed = scale_of(parts), any((part < 0).any() for part in parts)
     maps = {f'layer {l}: {there:.0%} not 0': part for l, (there, part) in enumerate(zip(share, parts), 1)}
     ticks = [(range(len(them))[::step], them[::step] + 1) for them, step in ((channels, 12), (some, 6))]
-    figure, _ = small_maps(maps, 2, 'channel', 'token', 'number in the token', *ticks, vmin=-top * signed, vmax=top,
-                           cmap='RdBu_r' if signed else 'Blues', aspect='auto', interpolation='nearest')
+    # the numbers on the axes have gaps, because the rows and columns are a random part of all
+    x, y = (f'{what}, {len(drawn)} of {n}\nat random' if len(drawn) < n else what
+            for what, drawn, n in (('channel', channels, after[0].size(1)), ('token', some, after[0].size(0))))
+    figure, _, _ = small_maps(maps, 2.1, x, y, 'number in the token', *ticks, vmin=-top * signed, vmax=top,
+                              cmap='RdBu_r' if signed else plots.FROM_WHITE, aspect='auto', interpolation='nearest')
+    figures.headline(figure, title_of(nets))
     print(f'{shown[0][0] if shown else "a text"}: a token is a row, and white where it is zero')
     say_walks(nets, [{'share of non-zeros': torch.tensor(share)[:, None]}], 'share of non-zeros')
     return figure, [{'layer': l, 'token': some[i] + 1, 'channel': channels[j] + 1, 'value': part[i, j]}
@@ -93,40 +99,74 @@ def draw_tokens(c, nets):
 # ---- attention ------------------------------------------------------------------------------------------------------
 
 def draw_attention(c, nets):
-    """Where each head looks: the class token of pictures, every token of a text."""
+    """Where each head looks, and where the same network with random weights does: the class token of pictures, every
+    token of a text."""
     net, l = nets[0], which_layer(c, nets[0].model)
     heads = which_heads(c, layers.attentions(net.model)[l - 1])
-    return (attention_in_pictures if net.reads == 'images' else attention_in_text)(c, net, l, heads)
+    return (attention_in_pictures if net.reads == 'images' else attention_in_text)(c, nets, l, heads)
 
 
-def attention_in_pictures(c, net, l, heads):
-    """CRATE-MAE, Figure 7b, and AoT, Figure 7: the class token's attention, drawn over pictures."""
-    shown, wide = pictures(c, net, 4), len(heads) + 1
+def attention_in_pictures(c, nets, l, heads):
+    """CRATE-MAE, Figure 7b, and AoT, Figure 7: the class token's attention to the patches of pictures. Below each row
+    of the trained network is one of random weights."""
+    net, shown = nets[0], pictures(c, nets[0], 4)
     x = pixels(net, shown)
-    maps = layers.class_maps(*layers.at_layer(net.model, l, x)).cpu().unflatten(-1, net.patches)    # (B, K, ..)
-    figure, axes = picture_grid(min(1.5, 12 / wide), [name[:20] for name, _ in shown],
-                                [f'layer {l}', *(f'head {k}' for k in heads)])
-    for row, picture, of_heads in zip(axes, augment.visible(x), maps):
-        row[0].imshow(picture)
-        for k, axis in zip(heads, row[1:]):
-            place = axis.imshow(picture.mean(-1), cmap='gray', vmin=0, vmax=255).get_extent()
-            image = axis.imshow(of_heads[k - 1].numpy(), extent=place, cmap='inferno', alpha=0.75)
-    figure.colorbar(image, ax=axes, label='attention of this head,\nfrom least to most', ticks=[])
-    print(f'where the class token looks in layer {l} of {len(net.model.layers)}; each map has its own scale')
+    maps, random = (layers.class_maps(*layers.at_layer(n.model, l, x)).cpu().unflatten(-1, net.patches)
+                    for n in nets)                                      # (B, K, down, across)
+    # All maps share one scale. With a scale of its own each map would go from black to bright, and weights that are
+    # nearly equal, as without training, would look as if the head had chosen. For the same reason the scale ends well
+    # above equal weights. What is most in a map is written in it.
+    alike = 1 / (net.patches[0] * net.patches[1])                       # what each patch gets if all get the same
+    top = max(scale_of([maps[:, [k - 1 for k in heads]].numpy()]), 5 * alike)
+    left = []
+    for name, _ in shown:
+        left += [name[:20].replace(', ', '\n'), 'random\nweights']
+    wide = len(heads) + 1
+    figure, axes = picture_grid(min(1.4, 12 / wide), left, ['picture', *(f'head {k}' for k in heads)],
+                                title_of(nets[:1], [l]), right=1.7)
+    rows = zip(axes[::2], axes[1::2], augment.visible(x), maps, random)
+    for trained_row, random_row, picture, of_trained, of_random in rows:
+        for row, of_heads in ((trained_row, of_trained), (random_row, of_random)):
+            row[0].imshow(picture)
+            for k, axis in zip(heads, row[1:]):
+                image = draw_weights(axis, of_heads[k - 1], top)
+    figure.colorbar(image, ax=axes, extend='max', format=percent(), aspect=40, label=(
+        f"share of the class token's attention\nthat a patch gets ({alike:.1%} if all are alike)"))
+    print(f'where the class token looks in layer {l} of {len(net.model.layers)}; below each row, random weights')
     return figure, [{'picture': name, 'layer': l, 'head': k, 'row': i + 1, 'column': j + 1,
                      'weight': of_heads[k - 1, i, j]}
                     for (name, _), of_heads in zip(shown, maps) for k in heads for i, j in np.ndindex(net.patches)]
 
 
-def attention_in_text(c, net, l, heads):
-    """Which tokens each token averages, with the text on both axes."""
-    x, labels = tokens_of(c, net, 24, 64)
-    maps = layers.weights(*layers.at_layer(net.model, l, x))[0].cpu()       # (K, N, N)
+def draw_weights(axis, weights, top):
+    """A map of shares of attention (down, across) in colours up to `top`, and its largest number in a corner."""
+    image = axis.imshow(weights.numpy(), cmap=plots.FROM_BLACK, vmin=0, vmax=top)
+    axis.text(0.04, 0.05, f'{weights.max():.1%}', transform=axis.transAxes, color='white', fontsize='x-small',
+              bbox=dict(color='black', alpha=0.6, pad=1.5))
+    return image
+
+
+def percent():
+    """How a bar of colours writes a share."""
+    from matplotlib.ticker import FuncFormatter
+    return FuncFormatter(lambda share, place: f'{100 * share:g}%')
+
+
+def attention_in_text(c, nets, l, heads):
+    """Which tokens each token averages, with the text on both axes; then the same for random weights."""
+    net, (x, labels) = nets[0], tokens_of(c, nets[0], 24, 64)
+    maps, random = (layers.weights(*layers.at_layer(n.model, l, x))[0].cpu() for n in nets)         # (K, N, N)
     top = scale_of([maps.numpy()], share=0.98)                          # the first tokens have few to average
-    shown = {f'layer {l}, head {k}': maps[k - 1].where(maps[k - 1] > 0, torch.nan).numpy() for k in heads}
+    shown = {}
+    for name, of_heads in (('', maps), ('random weights, ', random)):
+        for k in heads:
+            shown[f'{name}head {k}'] = of_heads[k - 1].where(of_heads[k - 1] > 0, torch.nan).numpy()
     ticks = range(len(labels)), labels
-    figure, axes = small_maps(shown, max(2.6, 0.14 * len(labels)), 'token that is averaged', 'token',
-                              'weight of attention', ticks, ticks, vmin=0, vmax=top, cmap='viridis')
+    figure, axes, bar = small_maps(shown, max(2.6, 0.16 * len(labels)), 'token that is averaged', 'token',
+                                   "share of a token's attention", ticks, ticks, vmin=0, vmax=top,
+                                   cmap=plots.FROM_BLACK)
+    bar.formatter = percent()
+    figures.headline(figure, title_of(nets[:1], [l]))
     for axis in axes:
         axis.tick_params(labelleft=True, labelbottom=True)
         axis.tick_params('x', labelrotation=90)
@@ -148,11 +188,12 @@ def draw_components(c, nets):
     first, kept, three = layers.two_stage_pca(heads, net.patches, c.keep)
     low, high = three[kept].amin(0), three[kept].amax(0)
     rgb = torch.where(kept[..., None], (three - low) / (high - low).clamp_min(1e-12), 0.0)
-    left = f'picture; layer {l}', 'first component', 'the first three as\nred, green, blue'
-    figure, axes = picture_grid(max(1.2, min(2.4, 10 / J)), left, [name[:20] for name, _ in shown])
+    left = 'picture', 'first\ncomponent', 'the first three\nas red, green,\nblue'
+    above = [name[:20].replace(', ', '\n') for name, _ in shown]
+    figure, axes = picture_grid(max(1.2, min(2.4, 10 / J)), left, above, title_of(nets, [l]), right=1.2)
     for j, picture in enumerate(augment.visible(x)):
         axes[0, j].imshow(picture)
-        image = axes[1, j].imshow(first[j].numpy(), vmin=first.min(), vmax=first.max(), cmap='viridis')
+        image = axes[1, j].imshow(first[j].numpy(), vmin=first.min(), vmax=first.max(), cmap=plots.FROM_BLACK)
         axes[2, j].imshow(rgb[j].numpy())
     figure.colorbar(image, ax=axes[1], label='coordinate')
     print(f'{kept.float().mean():.0%} of the patches are foreground in layer {l}; similar ones have similar colours')

@@ -134,10 +134,11 @@ def draw_nearest(c):
     say_table(('Figure 3, two lines', 'mean cosine', 'turns to the nearest'),
               [(name, *towards(field, x)) for name, field in arrows.items()])
     print(f'here the cosine to the direction of the nearest subspace is {mine["cosine"]:.2f}; the theory says 1')
-    figure, axes = panels(13.2, 3.9, 4)
+    figure, axes = panels(13.2, 4.3, 4)
     for axis, (name, field) in zip(axes, arrows.items()):
         axis.quiver(*x.T, *(field / field.norm(dim=1).max()).T, angles='xy', color='C0')
         axis.axhline(0, color='C1', linewidth=1)
         axis.axvline(0, color='C1', linewidth=1)
-        axis.set(aspect='equal', xticks=[], yticks=[], title=name, xlabel='where a token goes; orange: the subspaces')
+        axis.set(aspect='equal', xticks=[], yticks=[], title=name)
+    figure.supxlabel('arrows: where a token goes; orange lines: the subspaces')
     return figure, rows

@@ -11,6 +11,7 @@ import torch
 from analysis.measures import coding_rate, compressed_rate, nonzeros, random_bases
 from analysis.panels import panels, say_rows
 from analysis.theory import TheoryConfig
+from engine.plots import FROM_WHITE
 
 
 def rate_reduction(Z, U, eps):
@@ -54,17 +55,21 @@ def draw_reduction(c):
     """The longer version's Figure 5: the same codes in three sets of subspaces."""
     generator = torch.Generator().manual_seed(c.seed)
     codes = torch.randn(c.n_head, c.tokens, c.head_dim, generator=generator, dtype=torch.float64) / c.head_dim ** 0.5
-    rows, (figure, axes) = [], panels(9.6, 4.4, 3)
-    for axis, (name, U) in zip(axes, subspaces(c, generator).items()):
+    bases = subspaces(c, generator)
+    most = max((codes @ U.mT).abs().max().item() for U in bases.values())   # so that all have one scale of colours
+    rows, (figure, axes) = [], panels(12, 5, 3)
+    for axis, (name, U) in zip(axes, bases.items()):
         groups = codes @ U.mT                                           # (K, n, d)
         Z = groups.flatten(0, 1)
         row = {'subspaces': name, 'rate_reduction': rate_reduction(Z, U, c.eps),
                'rate_reduction_of_groups': reduction_of_groups(groups, c.eps), 'nonzeros': nonzeros(Z),
                'energy': energy(Z, U, c.eps, c.lam)}
         rows.append(row)
-        axis.imshow(Z.abs().numpy(), aspect='auto', cmap='Greys', interpolation='nearest')
-        axis.set(title=f'{name}\nreduction {row["rate_reduction"]:.3g}, non-zeros {row["nonzeros"]:.0%}',
+        image = axis.imshow(Z.abs().numpy(), aspect='auto', cmap=FROM_WHITE, vmin=0, vmax=most, interpolation='nearest')
+        axis.set(title=f'{name}\nreduction {row["rate_reduction"]:.3g} nats,\nnon-zeros {row["nonzeros"]:.0%}',
                  xlabel='coordinate', ylabel='token')
+        axis.label_outer()
+    figure.colorbar(image, ax=axes, label='size of the number')
     say_rows(rows)
     a, b, same = (row['rate_reduction'] for row in rows)
     print(f'here the rate reduction {"rises" if b > a else "does not rise"} from (a) to (b), and differs by '

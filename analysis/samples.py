@@ -79,7 +79,7 @@ def subjects(c, run, changes, command):
 # what networks must read
 NEED = {'pca': ['images'], 'segment': ['images'], 'objects': ['images'], 'tokens': ['images', 'text'],
         'attention': ['images', 'text']}
-ALONE = 'tokens', 'attention', 'pca', 'objects', 'page'  # commands without random weights
+ALONE = 'tokens', 'pca', 'objects', 'page'  # commands without random weights
 
 
 def check_shown(c, command, net):

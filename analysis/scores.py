@@ -164,9 +164,10 @@ def draw_tweedie(c):
     powers = {name: math.log2(error[name, sigmas[2]] / error[name, sigmas[0]]) for name in ('eq. (55)', 'eq. (58)')}
     print(f'here the error of Approximation 2, eq. (58), falls as sigma^{powers["eq. (58)"]:.2f}, that of eq. (55) as '
           f'sigma^{powers["eq. (55)"]:.2f}; the theory says to 0')
-    figure, axes = panels(11, 4.4, 2)
-    for axis, kind, title in ((axes[0], 'from E[z | x]', 'error of lines of the proof, of |z|'),
-                              (axes[1], 'from z', 'what denoisers leave of |sigma w|')):
+    figure, axes = panels(12, 5.2, 2)
+    for axis, kind, title, unit in (
+            (axes[0], 'from E[z | x]', 'error of what the proof puts\nin the place of the best estimate', '|z|'),
+            (axes[1], 'from z', 'what denoisers leave of the noise;\n1 = all of it', '|sigma w|')):
         lines(axis, [row for row in rows if row['compared'] == kind], 'name', 'sigma', 'error', title=title,
-              ylabel=f'distance {kind}', xscale='log', yscale='log')
+              xlabel='sigma, size of the noise', ylabel=f'distance {kind}, over {unit}', xscale='log', yscale='log')
     return figure, rows

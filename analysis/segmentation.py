@@ -14,6 +14,7 @@ from analysis import layers
 from analysis.maskcut import CORNERS, maskcut, numbered
 from analysis.panels import mean_and_spread, over_layers, picture_grid, say_rows, say_table
 from analysis.samples import batches, choose, pixels, which_layer
+from engine import figures
 from engine.plots import COLOURS
 from tasks import augment
 from tasks.masks import UNKNOWN, Masks
@@ -207,10 +208,11 @@ def draw_segmentation(c, nets):
     say_scores(c, rows, guesses, nets)
     area = (((true > 0) & (true < UNKNOWN)).sum() / (true != UNKNOWN).sum()).item()
     print(f'{real.sum():,} objects cover {area:.1%} of these {len(chosen):,} pictures; no network saw masks')
-    panels = {'best head': (f"patches with {c.share:.0%} of the best head's attention", 'intersection over union'),
+    panels = {'best head': (f"patches with {c.share:.0%} of the attention of the best head,\n"
+                            'chosen for each picture by the true mask', 'intersection over union'),
               'mean head': ('attention on the objects, mean head', 'share')}
     if c.cut != 'none':
-        panels['best cut'] = f"best of MaskCut's masks (at most {c.masks}), of {c.cut}s", 'overlap with each object'
+        panels['best cut'] = f"best of MaskCut's masks (at most {c.masks}), of {c.cut}s,\nchosen by the true mask", 'overlap with each object'
     drawn = [{masks: torch.tensor([[row[name]] for row in rows if (row['network'], row['masks']) == (net.name, masks)])
               for masks, name in zip(panels, ('iou', 'on_mask', 'object'))} for net in nets]
     levels = {row['network']: {'best head': row['iou'], 'best cut': row['object']} for row in guesses}
@@ -231,14 +233,23 @@ def say_scores(c, rows, guesses, nets):
 
 # ---- pictures -------------------------------------------------------------------------------------------------------
 
+MASK_COLOURS = COLOURS[:5]
+HEAD_COLOUR = COLOURS[5:6]
+
+
 def draw_objects(c, nets):
     """The same pictures for each network: the patches of the head that finds the objects best, and
     MaskCut's objects, each in a colour."""
     images, chosen = choose(c, nets[0], c.num_samples or 6)
     shown, rows, said = list(named(images, chosen)), [], []
     seen = [(augment.visible(pixels(net, shown)), truth(net, images, chosen)) for net in nets]
-    left = ['', *(f'{net.label}\nlayer {which_layer(c, net.model)}' for net in nets)]
-    figure, axes = picture_grid(1.05, left, 2 * len(shown) * [''])
+    left = ['the picture and\nits true masks']
+    for net in nets:
+        left.append(figures.title_of(net.label, net.run, which_layer(c, net.model), len(net.model.layers))
+                    .replace(', ', '\n'))
+    figure, axes = picture_grid(1.25, left, 2 * len(shown) * [''], (
+        f'left of each pair: the patches with {c.share:.0%} of the attention of the best head,\n'
+        'which is chosen for each picture by its true mask; numbers: intersection over union'))
     picture, true = seen[0]
     for i, numbers in enumerate(true * (true != UNKNOWN)):
         axes[0, 2 * i].imshow(picture[i])
@@ -253,20 +264,37 @@ def draw_objects(c, nets):
             masks = {f'head {k + 1}': overlap[i], **{f'cut {m}': iou for m, iou in enumerate(of_cuts[i], 1)}}
             rows += [{'network': net.name, 'layer': l, 'picture': shown[i][0], 'masks': name, 'iou': iou}
                      for name, iou in masks.items()]
-            paint(row[2 * i], picture[i], found['head'][i, k].byte().view(grid), f'head {k + 1}')
+            of_head = found['head'][i, k].byte().view(grid)
+            paint(row[2 * i], picture[i], of_head, f'head {k + 1}: {overlap[i]:.2f}', HEAD_COLOUR)
             row[2 * i + 1].set_visible('cut' in found)
             if 'cut' in found:
                 numbers = (found['cut'][i] * torch.arange(1, c.masks + 1)[:, None]).amax(0)     # (N,), 0 for none
                 paint(row[2 * i + 1], picture[i], numbers.view(grid), 'MaskCut')
     say_table(('mean intersection over union', 'best head', 'each of MaskCut'), said)
+    most = int((true * (true != UNKNOWN)).max())                        # of the objects of a picture
+    if c.cut != 'none':
+        most = max(most, c.masks)
+    figure.set_figheight(figure.get_figheight() + 0.3 * len(axes) + 0.7)                # titles, and the legend
+    explain_colours(figure, min(most, len(MASK_COLOURS)))
     print(f'left of each pair: patches that hold {c.share:.0%} of the attention of the best head; right: MaskCut')
     return figure, rows
 
 
-def paint(axis, picture, numbers, title):
-    """A picture in grey, with the pixels or patches of each number above 0 in a colour of its own."""
+def paint(axis, picture, numbers, title, colours=MASK_COLOURS):
+    """A picture in grey, with the pixels or patches of each number above 0 in a colour of its own. When the colours are
+    used up they begin again."""
     from matplotlib.colors import ListedColormap
     place = axis.imshow(picture.mean(-1), cmap='gray', vmin=-128, vmax=383).get_extent()
-    axis.imshow(torch.where(numbers > 0, (numbers - 1) % 6, torch.nan), cmap=ListedColormap(COLOURS[:6]), vmin=-0.5,
-                vmax=5.5, alpha=0.65, interpolation='nearest', extent=place)
+    n = len(colours)
+    axis.imshow(torch.where(numbers > 0, (numbers - 1) % n, torch.nan), cmap=ListedColormap(colours), vmin=-0.5,
+                vmax=n - 0.5, alpha=0.65, interpolation='nearest', extent=place)
     axis.set_title(title, fontsize='small')
+
+
+def explain_colours(figure, count):
+    """A legend below a figure: the colour of a head's patches, and those of `count` masks of a picture."""
+    from matplotlib.patches import Patch
+    entries = [Patch(color=HEAD_COLOUR[0], alpha=0.65, label="the head's patches")]
+    for m, colour in enumerate(MASK_COLOURS[:count], 1):
+        entries.append(Patch(color=colour, alpha=0.65, label=f'mask {m} of a picture, true or of MaskCut'))
+    figure.legend(handles=entries, loc='outside lower center', ncols=2, fontsize='small')

@@ -10,6 +10,7 @@ from analysis import layers, measures
 from analysis.panels import lines, over_layers, panels, say_rows, say_walks
 from analysis.samples import batches
 from analysis.theory import Shared, shipped_ista
+from engine import figures
 
 
 # ---- with codes that one knows --------------------------------------------------------------------------------------
@@ -43,15 +44,18 @@ def draw_sparsification(c):
     X, mask, noise = (draw(c.tokens, c.n_embd, generator=generator, dtype=torch.float64)
                       for draw in (torch.randn, torch.rand, torch.randn))
     X = X.abs() * (mask < c.share)
-    rows, (figure, axes) = [], panels(12, 4.2, len(Ds), sharey=True)
+    rows, (figure, axes) = [], panels(13.2, 5, len(Ds), sharey=True)
     for axis, (name, D) in zip(axes, Ds.items()):
         Y, norm = X @ D.mT + c.noise * noise, torch.linalg.matrix_norm(D, 2).item() ** 2
         found = steps_in(c, D, Y, norm)
         rows += [{'dictionary': name, 'norm2': norm, **row} for row in found]
         axis.axhline(found[0]['minimum'], color='black', linestyle='--', linewidth=1, label='the minimum')
         axis.axhline(found[0]['objective_of_zero'], color='grey', linestyle=':', linewidth=1, label='codes Z = 0')
-        lines(axis, found, 'step_size', 'step', 'objective', title=f'{name} dictionary, 2/|D|^2 = {2 / norm:.3g}',
-              xlabel='step; the first is the layer', ylabel='LASSO per token, eq. (16)', xscale='symlog', yscale='log')
+        lines(axis, found, 'step_size', 'step', 'objective', legend=False, xscale='symlog', yscale='log',
+              title=f'{name} dictionary,\n2/|D|^2 = {2 / norm:.3g}', xlabel='step; the first is the layer',
+              ylabel='LASSO per token, eq. (16)')
+        axis.label_outer()
+    figures.legend_below(figure, axes)
     print(f'before the layer, at relu(Y), after it and after {c.steps} steps:')
     say_rows([row for row in rows if row['step'] in (0, 1, c.steps)])
     first = [(before, after) for before, after in zip(rows, rows[1:]) if after['step'] == 1]
@@ -93,7 +97,7 @@ def lasso_values(step):
 def draw_lasso(c, nets):
     """CRATE's claim about ISTA, eqs. (16) and (17), in trained layers: it lowers the LASSO objective."""
     found = [layers.of_all(net.model, batches(c, net, 4), lasso_values) for net in nets]
-    shown = {'share_of_the_way': ('share of the way from its start to the minimum of the LASSO', 'share')}
+    shown = {'share_of_the_way': ('share of the way from its start\nto the minimum of the LASSO', 'share')}
     if any('eta_norm2' in values for values in found):
         shown['eta_norm2'] = 'step size for the dictionary', 'eta |D|^2'
     say_walks(nets, found, *shown)

@@ -6,8 +6,9 @@ import csv
 from pathlib import Path
 
 from engine.checkpoint import run_directory, write_file
-from engine.plots import pyplot, save_picture
+from engine.plots import LETTERS, pyplot, save_picture
 from engine.settings import Mistake
+from engine.trained import is_untrained
 
 PICTURES = '.png', '.jpg', '.pdf', '.svg'  # how the name of a figure may end
 
@@ -47,7 +48,48 @@ def save(picture, figure, columns, rows):
     print(f'{picture}, {table}')
 
 
-# ---- axes and legends ---------------------------------------------------------------------------
+# ---- titles, axes and legends -------------------------------------------------------------------
+
+def title_of(path, run, layer=0, n_layer=0):
+    """What each figure of a network says of it, such as 'out/crate_shapes, step 1,200 of 2,000,
+    layer 5 of 6'. path: of the run or of its weights; run: what open_run gives; layer: from 1, or 0
+    if the figure shows no single layer."""
+    # longer paths would not fit above a figure
+    parts = ['/'.join(run_directory(path).parts[-2:])]
+    settings = run['settings']
+    if 'init_from' in settings:  # else these are weights of others, who did not say the step
+        parts.append(f'step {run["step"]:,} of {settings["max_iters"]:,}')
+    if layer:
+        parts.append(f'layer {layer} of {n_layer}')
+    if is_untrained(run):
+        parts.append('UNTRAINED: random weights')
+    return ', '.join(parts)
+
+
+def headline(figure, title):
+    """Write a title above a figure, and widen the figure if the title needs that."""
+    figure.suptitle(title)
+    figure.set_figwidth(max(figure.get_figwidth(), width_of(title)))
+
+
+def width_of(words, points=LETTERS):
+    """About how many inches the longest line of some words takes, in letters of so many points."""
+    longest = max(len(line) for line in words.split('\n'))
+    return 0.6 * longest * points / 72
+
+
+def legend_below(figure, panels, title=None):
+    """One legend below all panels of a figure, of what has a name in one of them."""
+    entries = {}
+    for panel in panels:
+        for artist, name in zip(*panel.get_legend_handles_labels()):
+            entries.setdefault(name, artist)
+    # a name has a sample of its line beside it
+    widest = 0.8 + max(width_of(name, 0.83 * LETTERS) for name in entries)
+    columns = max(1, int(figure.get_figwidth() / widest))
+    figure.legend(entries.values(), entries.keys(), loc='outside lower center', fontsize='small',
+                  ncols=min(columns, len(entries)), title=title, title_fontsize='small')
+
 
 def plain_numbers(*panels):
     """Write numbers such as 0.01, not 10^-2, along the logarithmic axes of panels. Call it when all

@@ -8,6 +8,13 @@ from engine.checkpoint import read_log, write_file
 # Okabe and Ito's colours that are visible on white. People who confuse red and green can tell them
 # apart.
 COLOURS = '#0072b2', '#d55e00', '#009e73', '#cc79a7', '#56b4e9', '#e69f00', '#000000'
+# two scales of colours for maps: in FROM_BLACK what is large glows, in FROM_WHITE a zero is white
+FROM_BLACK = 'inferno'
+FROM_WHITE = 'Blues'
+# Where two lines lie on each other, the gaps of the upper one show the lower one.
+DASHES = ('-', (0, (4, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (8, 3)), (0, (3, 1, 1, 1, 1, 1)),
+          (0, (2, 3)))
+LETTERS = 13  # their size in points; a figure of 12 inches on a slide can be read from the back
 # telemetry: {name in the log: title of its panel}
 WATCHED = {
     'rate': 'coding rate R^c, nats',
@@ -26,6 +33,9 @@ def pyplot():
     styles = matplotlib.cycler(linestyle=('-', '--', ':'))
     plt.rcParams['axes.prop_cycle'] = styles * colours
     plt.rcParams['text.parse_math'] = False
+    plt.rcParams['font.size'] = LETTERS
+    plt.rcParams['axes.titlesize'] = 'medium'
+    plt.rcParams['figure.titlesize'] = 'medium'
     plt.rcParams['savefig.dpi'] = 120
     return plt
 
@@ -59,15 +69,16 @@ def draw_curve(run):
     if watched:
         names = [name for name in WATCHED if f'{name}_1' in watched[0]]
 
-    figure = plt.figure(figsize=(7 + 3 * len(names), 4), layout='constrained')
+    figure = plt.figure(figsize=(7 + 3.6 * len(names), 4.2), layout='constrained')
     losses, *panels = figure.subplots(1, 1 + len(names), squeeze=False)[0]
     draw_losses(losses, rows)
-    losses.set_title(Path(run).name)
+    losses.set_title(f'{Path(run).name}, {rows[-1]["step"]:,} steps')
     colours = plt.cm.ScalarMappable(plt.Normalize(0, rows[-1]['step']), 'copper')
     for panel, name in zip(panels, names):
         draw_layers(panel, watched, name, colours)
     if names:
-        figure.colorbar(colours, ax=panels, label='step')
+        bar = figure.colorbar(colours, ax=panels, label='step')
+        bar.locator = whole_numbers()
     save_picture(Path(run) / 'curve.png', figure)
 
 
@@ -76,14 +87,35 @@ def draw_losses(panel, rows):
     for split, style in (('train', '-'), ('val', 'o-')):
         points = [row for row in rows if row['split'] == split]
         steps = [row['step'] for row in points]
-        panel.plot(steps, [row['loss'] for row in points], style, label=split)
+        name = {'train': 'training', 'val': 'validation'}[split]
+        panel.plot(steps, [row['loss'] for row in points], style, label=name)
     # the first losses are far above all others, so they do not count for the height of the panel
     start = 0.05 * rows[-1]['step']
     late = [row['loss'] for row in rows if row['step'] >= start]
     margin = 0.05 * (max(late) - min(late)) + 1e-6
-    panel.set_ylim(min(late) - margin, max(late) + margin)
-    panel.set(xlabel='step', ylabel='loss')
+    top = max(late) + margin
+    panel.set_ylim(min(late) - margin, top)
+    panel.set(xlabel='step', ylabel=loss_label(rows))
+    if any(row['loss'] > top for row in rows):
+        panel.set_xlabel(f'step; losses before step {start:,.0f} lie above')
+    panel.xaxis.set_major_locator(whole_numbers())
     panel.legend()
+
+
+def loss_label(rows):
+    """The label of an axis of losses, from the rows of a log. A loss that is logged beside
+    accuracies, bits per byte or an entropy is a cross-entropy, so its unit is the nat. Other losses
+    are squared errors or have no unit."""
+    for row in rows:
+        if row.keys() & {'top1', 'bits_per_byte', 'entropy'}:
+            return 'loss, nats'
+    return 'loss'
+
+
+def whole_numbers():
+    """A locator for an axis that counts: its ticks are whole numbers."""
+    from matplotlib.ticker import MaxNLocator
+    return MaxNLocator(nbins='auto', integer=True)
 
 
 def draw_layers(panel, rows, name, colours):
@@ -94,4 +126,4 @@ def draw_layers(panel, rows, name, colours):
         layers = range(1, len(values) + 1)
         panel.plot(layers, values, '.-', color=colours.to_rgba(row['step']))
     panel.set(xlabel='layer', title=WATCHED[name])
-    panel.locator_params(axis='x', integer=True)
+    panel.xaxis.set_major_locator(whole_numbers())

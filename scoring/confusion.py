@@ -8,11 +8,12 @@ MOST_NAMED = 40    # classes in a picture whose names can be read
 MOST_WRITTEN = 15  # classes in a picture whose counts can be read
 
 
-def report(labels, guesses, classes, picture):
+def report(labels, guesses, classes, picture, network=''):
     """Print the five most frequent confusions, and write the table and the picture of all.
 
     labels, guesses: the number of the true class and of the guessed class of each picture.
-    classes: the names of all classes; picture: the path of the picture.
+    classes: the names of all classes; picture: the path of the picture; network: what its title
+    says of the network.
     """
     n = len(classes)
     names = [readable(name) for name in classes]
@@ -23,7 +24,7 @@ def report(labels, guesses, classes, picture):
     rows = []
     for name, row in zip(names, counts.tolist()):
         rows.append([name, *row])
-    figures.save(picture, drawn(counts, names), ['true class', *names], rows)
+    figures.save(picture, drawn(counts, names, network), ['true class', *names], rows)
 
 
 def print_most_frequent(counts, names):
@@ -39,27 +40,28 @@ def print_most_frequent(counts, names):
         print(f'{confusion}: {count:,} of {total:,} ({count / total:.1%})')
 
 
-def drawn(counts, names):
+def drawn(counts, names, network=''):
     """A figure: the shares of each true class as colours.
 
     If there are few classes it has their names, and if there are very few, the counts too.
     """
     n = len(names)
     has_counts = n <= MOST_WRITTEN
-    inches_per_class = 0.45 if has_counts else 0.22
+    inches_per_class = 0.6 if has_counts else 0.26
     side = 2.5 + inches_per_class * min(n, MOST_NAMED)
-    figure, axis = plots.pyplot().subplots(figsize=(side + 1, side), layout='constrained')
+    figure, axis = plots.pyplot().subplots(figsize=(side + 1, side), layout='compressed')
 
     shares = counts / np.maximum(1, counts.sum(1, keepdims=True))  # a class may have no pictures
-    image = axis.imshow(shares, cmap='Blues', vmin=0, vmax=1)
+    image = axis.imshow(shares, cmap=plots.FROM_WHITE, vmin=0, vmax=1)
     figure.colorbar(image, label='share of the true class', shrink=0.8)
     accuracy = counts.trace() / counts.sum()
-    axis.set(xlabel='taken for', ylabel='true class', title=f'{accuracy:.1%} are right')
+    axis.set(xlabel='taken for', ylabel='true class')
+    figures.headline(figure, f'{network}\n{accuracy:.1%} are right'.strip())
     if n <= MOST_NAMED:
-        axis.set_xticks(range(n), names, rotation=90, fontsize=8)
-        axis.set_yticks(range(n), names, fontsize=8)
+        axis.set_xticks(range(n), names, rotation=90, fontsize='small')
+        axis.set_yticks(range(n), names, fontsize='small')
     if has_counts:
         for i, j in np.argwhere(counts):
             colour = 'white' if shares[i, j] > 0.5 else 'black'
-            axis.text(j, i, counts[i, j], ha='center', va='center', fontsize=7, color=colour)
+            axis.text(j, i, counts[i, j], ha='center', va='center', fontsize='small', color=colour)
     return figure

@@ -20,6 +20,7 @@ from tasks.pictures import labelled_pictures_of, seen
 
 MOST_DRAWN = 60  # pictures in the grid, of which a reconstruction needs four
 IN_A_ROW = 4
+RIGHT, WRONG = 'C0', 'C1'  # blue and orange: the colours of guesses
 OTHER_ENDINGS = ('.csv', '.npy')  # of --out, besides those of drawings: guesses, features
 
 
@@ -65,13 +66,14 @@ def look_at_pictures(c, run, model):
     elif ending == '.csv':
         write_guesses(out, pictures, run, model)
     else:
-        show_pictures(out, pictures, run, model)
+        show_pictures(out, pictures, run, model, figures.title_of(c.ckpt, run))
     return broken
 
 
-def show_pictures(out, pictures, run, model):
+def show_pictures(out, pictures, run, model, title):
     """Print what the network makes of each of the pictures, an iterable of (name, pixels, class or
-    None), and draw the first ones in the file `out`, or none if it is empty."""
+    None), and draw the first ones in the file `out`, or none if it is empty. title: what stands
+    above the drawing."""
     panels = []
     for name, picture, label in pictures:
         x = seen(picture, model, run)                       # (1, C, H, W)
@@ -83,7 +85,7 @@ def show_pictures(out, pictures, run, model):
         if len(panels) < MOST_DRAWN:
             panels.extend(new_panels)
     if out:
-        draw(out, panels)
+        draw(out, panels, title)
 
 
 # ---- tables -------------------------------------------------------------------------------------
@@ -157,10 +159,13 @@ def classify(x, name, label, run, model):
     best = guesses_of(x, run, model)
     title = readable(label) if label in classes_of(run, model) else name
     below = '\n'.join(f'{class_name:.22} {p:.0%}' for class_name, p in best[:3])
-    is_right = title == best[0][0]
-    blue = 'C0'
-    panel = Panel(augment.visible(x)[0], title, below, blue if is_right else 'black')
-    return in_words(best), [panel]
+    if title not in classes_of(run, model):
+        colour = 'black'  # nobody knows what is right
+    elif title == best[0][0]:
+        colour = RIGHT
+    else:
+        colour = WRONG
+    return in_words(best), [Panel(augment.visible(x)[0], title, below, colour)]
 
 
 def reconstruct(x, model):
@@ -186,15 +191,21 @@ def reconstruct(x, model):
     return words, panels
 
 
-def draw(out, panels):
-    """Write a grid of Panels, four in a row."""
+def draw(out, panels, title):
+    """Write a grid of Panels, four in a row, under a title."""
     across = min(IN_A_ROW, len(panels))
     down = math.ceil(len(panels) / IN_A_ROW)
-    figure = plots.pyplot().figure(figsize=(2.1 * across, 2.8 * down), layout='constrained')
+    height = 2.75  # of a row, in inches
+    if any(panel.below for panel in panels):
+        height += 0.75
+    figure = plots.pyplot().figure(figsize=(2.4 * across, height * down + 0.6), layout='compressed')
     for number, panel in enumerate(panels, 1):
         axis = figure.add_subplot(down, across, number, xticks=[], yticks=[])
         axis.imshow(panel.pixels)
-        axis.set_title(f'{panel.above:.22}', fontsize=9)
-        axis.set_xlabel(panel.below, fontsize=9, color=panel.colour)
+        axis.set_title(f'{panel.above:.22}', fontsize='small')
+        axis.set_xlabel(panel.below, fontsize='small', color=panel.colour)
+    if {panel.colour for panel in panels} & {RIGHT, WRONG}:
+        title += '\nguesses in blue are right, those in orange wrong'
+    figures.headline(figure, title)
     plots.save_picture(out, figure)
     print(out)

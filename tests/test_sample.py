@@ -144,7 +144,7 @@ def test_pictures_get_their_likeliest_classes(channels, pictures_data, figures, 
         assert line == f'val {i}, {"abcd"[i % 4]}: ' + ', '.join(f'{"abcd"[k]} {p:.1%}' for k, p in listed)
         assert axis.get_title() == 'abcd'[i % 4]
         assert re.findall(r'(\w) (\d+)%', axis.get_xlabel()) == [('abcd'[k], f'{100 * p:.0f}') for k, p in listed[:3]]
-        assert axis.xaxis.label.get_color() == ('C0' if best[0] == i % 4 else 'black')
+        assert axis.xaxis.label.get_color() == ('C0' if best[0] == i % 4 else 'C1')
         assert channels != 3 or np.array_equal(axis.images[0].get_array(), x[i])
     assert file == f'{tmp_path}/g.png' and Image.open(file).width > 400
 
