@@ -21,6 +21,7 @@
     python analyze.py reduction                             # rate reduction and sparsity of three sets of subspaces
     python analyze.py diagram                               # a layer of CRATE beside a block of ViT
     python analyze.py diagram --out=layer.pdf               # for slides
+    python analyze.py assets --overwrite=true               # the pictures of assets/ again, from runs in trained/
     python analyze.py augment --dataset=shapes              # training pictures, as training sees them
     python analyze.py augment config/train_crate_shapes.py --out=sheet.png
     python analyze.py curves out/aot_owt out/aot_mhsa_owt out/gpt2_owt          # losses of runs (AoT's Figure 5)
@@ -29,8 +30,8 @@
     python analyze.py --help
 
 A command writes a picture and a table of its numbers with the same name and .csv at the end (augment,
-curves and diagram write a picture alone, page an HTML file), and prints what to see. Networks run in float32,
-coding rates in float64. Layers and heads are counted from 1.
+curves and diagram write a picture alone, page an HTML file, assets many pictures), and prints what to see.
+Networks run in float32, coding rates in float64. Layers and heads are counted from 1.
 """
 import sys
 from dataclasses import dataclass, fields, replace
@@ -38,7 +39,7 @@ from dataclasses import dataclass, fields, replace
 import engine  # before torch
 import torch
 
-from analysis import (compression, curves, denoising, diagram, diffusion, drawings, layers, majorizer, page, projection,
+from analysis import (assets, compression, curves, denoising, diagram, diffusion, drawings, layers, majorizer, page, projection,
                       reduction, scores, segmentation, sheet, sparsification)
 from analysis.panels import plain
 from analysis.samples import SubjectsConfig, subjects
@@ -96,6 +97,7 @@ THEORIES = {  # they need no network
     'majorize': (majorizer.draw_majorizer, majorizer.MajorizeConfig),
     'reduction': (reduction.draw_reduction, reduction.ReductionConfig)}
 OTHERS = {  # they read their words themselves: the function, and the classes of its settings
+    'assets': (assets.main, [assets.AssetsConfig]),
     'augment': (sheet.main, [sheet.SheetConfig, AugmentConfig]),
     'curves': (curves.main, [curves.CurvesConfig]),
     'diagram': (diagram.main, [diagram.DiagramConfig]),

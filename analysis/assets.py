@@ -1,0 +1,113 @@
+"""The pictures of assets/, drawn again: `assets`, a command of analyze.py.
+
+COMMANDS is the list of them. A picture of a network is drawn if its runs lie in one folder, trained/
+by default; else this command says which run and which command it needs, and the picture stays.
+"""
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine import figures
+from engine.settings import HERE, Mistake, check, collect
+
+# {name: the command that draws it, without --out}; RUNS is the folder of trained runs
+COMMANDS = {
+    # the theory alone
+    'compress.png': 'analyze.py compress',
+    'denoise.png': 'analyze.py denoise',
+    'ista.png': 'analyze.py ista',
+    'layer.svg': 'analyze.py diagram',
+    'nearest.png': 'analyze.py nearest',
+    'tweedie.png': 'analyze.py tweedie',
+    # networks on drawn shapes
+    'attention.png': 'analyze.py attention --ckpt=RUNS/crate_shapes --num_samples=2',
+    'compress_trained.png': 'analyze.py compress --ckpt=RUNS/crate_shapes --beside=RUNS/crate_tied',
+    'crate_mae_shapes.png': 'sample.py --ckpt=RUNS/crate_mae_shapes --image=data/shapes '
+                            '--num_samples=3',
+    'crate_shapes.html': 'analyze.py page --ckpt=RUNS/crate_shapes',
+    'denoise_trained.png': 'analyze.py denoise --ckpt=RUNS/crate_shapes --beside=RUNS/crate_tied',
+    'layers.png': 'analyze.py layers --ckpt=RUNS/crate_shapes --beside=RUNS/vit_shapes',
+    'objective.png': 'analyze.py layers --ckpt=RUNS/crate_shapes '
+                     '--beside=RUNS/vit_shapes,RUNS/aot_shapes,RUNS/crate_mae_shapes '
+                     '--show=objective',
+    'objects.png': 'analyze.py objects --ckpt=RUNS/crate_shapes '
+                   '--beside=RUNS/crate_mae_shapes,RUNS/vit_shapes --num_samples=4',
+    'objects_many.png': 'analyze.py objects --ckpt=RUNS/crate_shapes '
+                        '--beside=RUNS/crate_mae_shapes,RUNS/crate_dino_shapes,RUNS/vit_shapes,'
+                        'RUNS/vit_dino_shapes --dataset=shapes_many --num_samples=4',
+    'pca.png': 'analyze.py pca --ckpt=RUNS/crate_shapes --label=ring',
+    'subspaces.png': 'analyze.py subspaces --ckpt=RUNS/crate_shapes',
+    'tokens.png': 'analyze.py tokens --ckpt=RUNS/crate_shapes',
+    # networks of text
+    'attention_text.png': 'analyze.py attention --ckpt=RUNS/crate_shakespeare_char '
+                          '--start="ROMEO: I will not stay" --heads=1,2,3,4',
+}
+# {name: how it was made}; no command draws these into a file of a name that one chooses
+OTHERS = {
+    'cat.jpg': 'a program drew it, and it is an input of other commands',
+    'curve.png': 'curve.png of the run of: python train.py config/train_crate_shapes.py '
+                 '--out_dir=out/crate_watched --telemetry=true --keep_checkpoints=true',
+    'in_context.png': 'python eval.py --ckpt=out/aot_linear --beside=out/aot_mhsa_linear,'
+                      'out/gpt2_linear --results=in_context.csv',
+    'objective_loss.png': 'made of the tables of 21 runs; docs/results.md has their commands',
+}
+
+
+@dataclass
+class AssetsConfig:
+    runs: str = 'trained'        # folder of the runs: crate_shapes, vit_shapes, crate_mae_shapes ..
+    out: str = 'assets'          # folder of the pictures
+    overwrite: bool = False      # replace pictures that exist
+
+
+def main(words):
+    c = AssetsConfig(**check(collect(words), AssetsConfig))
+    if not Path(c.out).is_dir():
+        raise Mistake(f'{c.out} is no folder; give another --out')
+    possible = {}
+    staying = dict(OTHERS)
+    for name, command in COMMANDS.items():
+        words_of_command = shlex.split(command.replace('RUNS', c.runs))
+        missing = missing_runs(words_of_command)
+        if missing:
+            staying[name] = f'python {shlex.join(words_of_command)}, without {", ".join(missing)}'
+        else:
+            # a mistake is told before any work
+            figures.check_free(Path(c.out) / name, c.overwrite, endings=[Path(name).suffix])
+            possible[name] = words_of_command
+
+    for name, words_of_command in possible.items():
+        draw(Path(c.out) / name, words_of_command)
+        print(f'{Path(c.out) / name}: python {shlex.join(words_of_command)}', flush=True)
+    for name, reason in sorted(staying.items()):
+        print(f'{name} stays: {reason}')
+
+
+def missing_runs(words):
+    """The runs that a command names and that are not there."""
+    missing = []
+    for word in words:
+        name, _, value = word.partition('=')
+        if name in ('--ckpt', '--beside'):
+            for run in value.split(','):
+                if not (Path(run) / 'config.json').exists():
+                    missing.append(run)
+    return missing
+
+
+def draw(picture, words):
+    """Draw a picture by a command, in a process of its own, as somebody who types it. The table that
+    stands beside it is left out. Raises Mistake with what the command said if it failed."""
+    script, *settings = words
+    with tempfile.TemporaryDirectory() as folder:
+        drawn = Path(folder) / picture.name
+        command = [sys.executable, str(HERE / script), *settings, f'--out={drawn}']
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise Mistake(f'no {picture}: python {shlex.join(words)} ended with: '
+                          f'{done.stderr.strip()}')
+        shutil.copy(drawn, picture)
