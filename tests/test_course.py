@@ -392,12 +392,15 @@ def test_the_notebook_has_results_and_nothing_of_the_machine_that_stored_it():
 
 def test_the_notebook_asks_before_a_picture_and_says_after_it_what_one_sees():
     asked = 0
+    pictures = 0
     for cell, following in zip(TOUR['cells'], TOUR['cells'][1:] + [None]):
         if cell['cell_type'] == 'markdown':
             asked += ''.join(cell['source']).count('**Guess:**')
         elif stored_pictures(cell):
             assert asked > 0 and following['cell_type'] == 'markdown'
             asked = 0
+            pictures += len(stored_pictures(cell))
+    assert pictures == 4
 
 
 def test_numbers_in_the_prose_of_the_notebook_are_those_that_a_cell_has_printed():
