@@ -1,0 +1,80 @@
+"""The pictures of assets/ are those that the commands draw from trained runs."""
+import json
+import re
+import shlex
+
+import numpy as np
+import pytest
+from helpers import ROOT, fails
+from PIL import Image
+
+import analyze
+from analysis import assets
+
+RUNS = 'trained'
+
+
+def test_every_picture_is_in_one_list():
+    shown = {file.name for file in (ROOT / 'assets').iterdir() if not file.name.startswith('.')}
+    assert shown == assets.COMMANDS.keys() | assets.OTHERS.keys()
+    assert not assets.COMMANDS.keys() & assets.OTHERS.keys()
+
+
+@pytest.mark.parametrize('name', assets.COMMANDS)
+def test_each_command_is_one_that_there_is(name):
+    script, *words = shlex.split(assets.COMMANDS[name])
+    assert (ROOT / script).exists()
+    if script == 'analyze.py':
+        assert words[0] in analyze.COMMANDS | analyze.THEORIES | analyze.OTHERS
+    assert not any(word.startswith('--out') for word in words)
+
+
+@pytest.fixture
+def few(monkeypatch, tmp_path):
+    """Two quick pictures in a folder of one's own: one of the theory, and one of a network of runs/."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(assets, 'COMMANDS', {
+        'theory.png': 'analyze.py ista --n_embd=8 --tokens=8',
+        'network.png': 'analyze.py subspaces --ckpt=RUNS/crate --directions=2'})
+    monkeypatch.setattr(assets, 'OTHERS', {'odd.png': 'drawn by hand'})
+    (tmp_path / 'pictures').mkdir()
+    return tmp_path / 'pictures'
+
+
+def test_it_draws_what_it_can_and_says_what_the_rest_needs(few, place, capsys):
+    analyze.main(['assets', '--runs=nowhere', '--out=pictures'])
+    said = capsys.readouterr().out
+    assert [file.name for file in few.iterdir()] == ['theory.png']      # no table is beside it
+    assert Image.open(few / 'theory.png').width > 500
+    assert re.search(r'network.png stays: .*subspaces --ckpt=nowhere/crate.*without nowhere/crate', said)
+    assert 'odd.png stays: drawn by hand' in said
+
+    assert 'theory.png exists' in fails(capsys, analyze.main, 'assets', f'--runs={place}/runs', '--out=pictures')
+    analyze.main(['assets', f'--runs={place}/runs', '--out=pictures', '--overwrite=true'])
+    assert {file.name for file in few.iterdir()} == {'theory.png', 'network.png'}
+    assert 'network.png stays' not in capsys.readouterr().out
+
+
+def test_a_command_that_fails_is_told_with_what_it_said(few, tmp_path, capsys):
+    (tmp_path / 'runs' / 'crate').mkdir(parents=True)
+    (tmp_path / 'runs' / 'crate' / 'config.json').write_text(json.dumps({'model': 'crate'}))
+    said = fails(capsys, analyze.main, 'assets', '--runs=runs', '--out=pictures')
+    assert 'network.png' in said and 'config.json is damaged' in said
+    assert 'nowhere' in fails(capsys, analyze.main, 'assets', '--out=nowhere')
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (ROOT / RUNS).is_dir(), reason='no trained runs lie in trained/ yet')
+@pytest.mark.skipif(not (ROOT / 'data' / 'shapes').is_dir(), reason='no data/shapes: run python prepare/shapes.py')
+def test_the_pictures_of_assets_are_what_the_commands_draw_now(tmp_path, monkeypatch):
+    """Rounding of another machine may move a line by a pixel, so colours may differ by a little, in the mean."""
+    monkeypatch.chdir(ROOT)
+    analyze.main(['assets', f'--runs={RUNS}', f'--out={tmp_path}'])
+    drawn = sorted(tmp_path.glob('*.png'))
+    assert drawn
+    old = []
+    for file in drawn:
+        now, before = (np.asarray(Image.open(f).convert('RGB'), float) for f in (file, ROOT / 'assets' / file.name))
+        if now.shape != before.shape or np.abs(now - before).mean() > 2:
+            old.append(file.name)
+    assert not old, f'draw them again: python analyze.py assets --overwrite=true; they differ: {old}'

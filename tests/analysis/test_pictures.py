@@ -1,0 +1,201 @@
+"""What pictures say of what they show: the network, its step and layer, the scale, what is random, who chose; and
+nothing that is written in them is cut off."""
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from helpers import save_run
+from insides import cropped, fresh, shows
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgba
+from matplotlib.text import Text
+
+import analyze
+import eval as evaluate
+from analysis import layers, panels
+from engine import checkpoint, figures, plots
+from engine.trained import read_weights
+from scoring import confusion
+
+THEORIES = 'ista --n_embd=8 --tokens=8', 'compress --n_head=2 --head_dim=4 --tokens=8', 'reduction --tokens=8', \
+           'tweedie --tokens=40', 'nearest --n_head=2 --head_dim=4 --tokens=6', 'majorize --n_embd=8 --tokens=4'
+ALONE = 'attention', 'objects', 'pca', 'subspaces', 'tokens'
+
+
+@pytest.fixture
+def picture(place, undrawn, tmp_path):
+    """A function that runs a command on a network, as `look`, and returns the figure with all of it laid out."""
+    def picture(command, name='', *words):
+        if name:
+            words = f'--ckpt={place}/runs/{name}', f'--data_dir={place}/data', *words
+        analyze.main([*command.split(), *words, f'--out={tmp_path}/x.png', '--overwrite=true'])
+        FigureCanvasAgg(undrawn[-1]).draw()
+        return undrawn[-1]
+    return picture
+
+
+def written(figure):
+    """What is written in a figure."""
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text()]
+
+
+@pytest.fixture
+def trained(place, tmp_path):
+    """A function that makes a run which train.py could have left: NAME at a step of 2,000."""
+    def trained(name, step, folder='out/a_run'):
+        out = tmp_path / folder
+        shutil.copytree(place / 'runs' / name, out)
+        config = json.loads((out / 'config.json').read_text())
+        config['settings'] |= {'init_from': 'scratch', 'max_iters': 2000}
+        (out / 'config.json').write_text(json.dumps(config))
+        weights, _ = read_weights(out / 'best.safetensors')
+        shutil.move(checkpoint.write_new_weights(out / 'best.safetensors', weights, step), out / 'best.safetensors')
+        return out
+    return trained
+
+
+# ---- which network
+
+
+@pytest.mark.parametrize('command', analyze.COMMANDS)
+def test_every_picture_of_a_network_says_run_step_and_layer(command, trained, picture, place):
+    run = trained('crate', 1200)
+    words = [f'--ckpt={run}', f'--data_dir={place}/data']
+    figure = picture(command, '', *words, *(['--num_samples=3'] if command not in ALONE else []))
+    said = ' '.join(written(figure)).replace('\n', ', ')
+    assert 'a_run, step 1,200 of 2,000' in said and 'UNTRAINED' not in said
+    if command in ('attention', 'pca', 'objects'):
+        assert 'step 1,200 of 2,000, layer 2 of 3' in said
+
+
+def test_a_picture_of_the_first_weights_says_so(trained, picture, place):
+    run = trained('crate', 0)
+    for command in ('attention', 'layers', 'objects'):
+        figure = picture(command, '', f'--ckpt={run}', f'--data_dir={place}/data', '--num_samples=2')
+        assert 'UNTRAINED' in ' '.join(written(figure))
+
+
+def test_weights_of_others_have_no_step(place):
+    run = {'settings': {}, 'step': 0}
+    assert figures.title_of('a/b/out/gpt2', run, 3, 12) == 'out/gpt2, layer 3 of 12'
+    assert figures.title_of('out/gpt2/best.safetensors', run) == 'out/gpt2'
+
+
+def test_a_table_of_confusions_says_network_and_split(tmp_path, undrawn, trained, place):
+    run = trained('crate', 7)
+    evaluate.main([f'--ckpt={run}', f'--data_dir={place}/data', f'--confusion={tmp_path}/x.png', '--split=test'])
+    title = undrawn[-1].get_suptitle()
+    assert 'out/a_run, step 7 of 2,000' in title and 'test' in title and '% are right' in title
+    assert confusion.drawn(np.eye(3, dtype=int), 'abc').get_suptitle() == '100.0% are right'
+
+
+# ---- attention
+
+
+def maps_of(figure):
+    """The maps of attention of a picture, in order, and the scales of their colours."""
+    images = [axis.images[0] for axis in figure.axes if axis.images and axis.images[0].get_array().ndim == 2]
+    return [np.asarray(image.get_array()) for image in images], {image.get_clim() for image in images}
+
+
+def test_below_the_maps_of_a_network_are_those_of_random_weights_on_the_same_scale(place, picture):
+    maps, scales = maps_of(picture('attention', 'crate', '--num_samples=2', '--image={0}/FOLDER'.format(place)))
+    assert len(maps) == 8 and len(scales) == 1                          # two pictures, two heads each
+    random = fresh('crate')
+    with torch.no_grad():
+        for i in range(2):
+            expected = layers.class_maps(*layers.at_layer(random, 2, cropped(place, i)))[0]
+            found = np.stack(maps[4 * i + 2:4 * i + 4]).reshape(2, 12)
+            assert np.allclose(found, expected, atol=1e-5) and not np.allclose(maps[4 * i], maps[4 * i + 2], atol=1e-3)
+
+
+def test_maps_of_equal_weights_are_dark_and_the_bar_has_numbers(place, picture):
+    """Also where the network itself has random weights, so that nothing brighter is beside them."""
+    run = save_run(place / 'runs' / 'quiet', fresh('crate', 3), {'kind': 'images', 'classes': ['ant', 'bee', 'cat']},
+                   dataset='pics', eval_crop=0.8)
+    figure = picture('attention', '', f'--ckpt={run}', f'--data_dir={place}/data')
+    maps, scales = maps_of(figure)
+    (low, high), = scales
+    assert low == 0 and all(found.mean() < 0.4 * high for found in maps)
+    said = written(figure)
+    assert sum(words.endswith('%') for words in said) > 3               # on the bar, and in each map
+    assert any("share of the class token's attention" in words for words in said)
+
+
+def test_the_text_stands_beside_random_weights_too(picture):
+    titles = [axis.get_title() for axis in picture('attention', 'gpt2', '--start=abc').axes if axis.get_title()]
+    assert titles == ['head 1', 'head 2', 'random weights, head 1', 'random weights, head 2']
+
+
+# ---- objects
+
+
+def test_objects_say_who_chose_the_head_and_what_colours_mean(picture):
+    figure = picture('objects', 'crate', '--num_samples=2')
+    assert 'best head' in figure.get_suptitle() and 'chosen for each picture by its true mask' in figure.get_suptitle()
+    legend, = figure.legends
+    patches = {text.get_text(): patch.get_facecolor()[:3]
+               for text, patch in zip(legend.get_texts(), legend.get_patches())}
+    head = patches.pop("the head's patches")
+    assert len(patches) == 3 and len({head, *patches.values()}) == 4    # MaskCut looks for three
+    shown = [axis for axis in figure.axes if axis.get_title().startswith('head')]
+    assert len(shown) == 2 and all(axis.images[1].cmap(0)[:3] == head for axis in shown)
+
+
+# ---- words
+
+
+@pytest.mark.parametrize('command', [*analyze.COMMANDS, *THEORIES, 'long'])
+def test_no_words_are_cut_off_and_no_titles_touch(command, picture, trained, place):
+    if command == 'long':
+        run = trained('crate', 1200, 'a_folder_of_runs/a_run_with_a_name_that_is_rather_long')
+        figure = picture('objects', '', f'--ckpt={run}', f'--beside={place}/runs/crate_mae', f'--data_dir={place}/data')
+    elif command in THEORIES:
+        figure = picture(command)
+    else:
+        assert shows(command, 'crate')
+        figure = picture(command, 'crate', *(['--num_samples=3'] if command not in ALONE else []))
+    page = figure.bbox
+    # numbers of ticks that lie beside the axis are there too, but are not drawn
+    shown = [text for text in figure.findobj(Text) if text.get_visible() and re.search('[a-z]{2}', text.get_text())]
+    assert len(shown) > 3
+    for text in shown:
+        box = text.get_window_extent()
+        assert page.x0 - 1 <= box.x0 and box.x1 <= page.x1 + 1, text.get_text()
+        assert page.y0 - 1 <= box.y0 and box.y1 <= page.y1 + 1, text.get_text()
+    titles = [axis.title.get_window_extent() for axis in figure.axes if axis.get_title()]
+    assert not any(a.overlaps(b) for i, a in enumerate(titles) for b in titles[:i])
+
+
+def test_what_is_counted_has_whole_numbers_on_its_axis():
+    _, (steps, sizes) = panels.panels(8, 4, 2)
+    panels.lines(steps, [{'name': '', 'x': x, 'y': 1} for x in range(3)], 'name', 'x', 'y')
+    panels.lines(sizes, [{'name': '', 'x': x / 2, 'y': 1} for x in range(3)], 'name', 'x', 'y')
+    assert all(tick == int(tick) for tick in steps.get_xticks())
+    assert any(tick != int(tick) for tick in sizes.get_xticks())
+
+
+def test_a_random_part_of_the_tokens_is_called_that(picture):
+    said = ' '.join(written(picture('tokens', 'crate', '--size=5')))
+    assert 'channel, 5 of 16\nat random' in said and 'token, 5 of 13\nat random' in said
+    assert 'at random' not in ' '.join(written(picture('tokens', 'crate')))  # all are drawn
+
+
+def test_lines_that_lie_on_each_other_are_all_seen():
+    """They differ in colour, in dashes and in the size of their markers, the first one is the largest."""
+    _, (axis,) = panels.panels(4, 4, 1)
+    panels.lines(axis, [{'name': name, 'x': x, 'y': 1} for name in 'abcdefg' for x in range(3)], 'name', 'x', 'y')
+    styles = [(line.get_color(), line._dash_pattern) for line in axis.lines]
+    assert len(styles) == 7 and len({to_rgba(colour) for colour, _ in styles}) == 7
+    assert len({str(dashes) for _, dashes in styles}) == 7
+    sizes = [line.get_markersize() for line in axis.lines]
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] > sizes[2] + 3
+
+
+def test_the_loss_has_a_unit_where_it_is_a_cross_entropy():
+    assert plots.loss_label([{'loss': 1.0}, {'loss': 1.0, 'top1': 0.5}]) == 'loss, nats'
+    assert plots.loss_label([{'loss': 1.0, 'bits_per_byte': 0.5}]) == 'loss, nats'
+    assert plots.loss_label([{'loss': 1.0}]) == 'loss'                  # squared errors
