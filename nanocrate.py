@@ -1,10 +1,12 @@
 """The project from Python, such as in a notebook that lies in this folder:
 
-    from nanocrate import inside, load, train
+    from nanocrate import generate, inside, load, train
 
     metrics = train(config='config/train_aot_stdlib.py', max_iters=100, out_dir='out/mine')
     model, tokenizer = load('out/mine')
-    steps = inside(model, torch.tensor([tokenizer.encode('def main')]))
+    ids = torch.tensor([tokenizer.encode('def main')])
+    print(tokenizer.decode(generate(model, ids, 50)[0].tolist()))
+    steps = inside(model, ids)
 """
 import contextlib
 import signal
@@ -19,6 +21,7 @@ import train as training
 from analysis import layers
 from engine import start
 from engine.checkpoint import read_log
+from engine.generate import generate
 from engine.settings import Mistake, show
 from engine.trained import load_model, open_run
 from tasks.tokenizer import Tokenizer

@@ -28,7 +28,8 @@ def needed(module, *names):
     for name in names:
         if getattr(module, name, None) is not None:
             return getattr(module, name)
-    raise Mistake(f'{type(module)} has no {" or ".join(names)}; take another network, or see docs/extend.md')
+    kind = f'{type(module).__module__}.{type(module).__name__}'
+    raise Mistake(f'{kind} has no {" or ".join(names)}; take another network, or see docs/extend.md')
 
 
 class Step(NamedTuple):
@@ -80,10 +81,15 @@ def attentions(model):
 
 def bases(attention, part=''):
     """The matrices that heads project tokens with, (K, d, p): the columns are those of U_k, or of one of three parts.
-    Raises Mistake if heads have no subspaces U_k and no part is named."""
+    Raises Mistake if heads have no subspaces U_k and no part is named, or if heads share keys and values."""
     K = needed(attention, 'K')
     if part and not hasattr(attention, 'U'):
-        return needed(attention, 'U', 'QKV').weight.unflatten(0, (3, K, -1))[PARTS.index(part)].mT
+        stacked = needed(attention, 'U', 'QKV').weight                  # (3 K p, d)
+        W = getattr(attention, 'W', None)
+        if W is not None and len(stacked) != 3 * W.in_features:
+            raise Mistake(f'{type(attention).__name__}.QKV has no three parts of one size, so a head has no subspace of '
+                          'its own')
+        return stacked.unflatten(0, (3, K, -1))[PARTS.index(part)].mT
     return needed(attention, 'U').weight.unflatten(0, (K, -1)).mT
 
 

@@ -45,7 +45,7 @@ def main(words):
     check(nets)
     content = page(c, nets)
     write_file(c.out, lambda f: f.write(content))
-    print(f'{c.out}: {Path(c.out).stat().st_size / 1e6:.1f} MB; open it in a browser, it needs no network')
+    print(f'{c.out}: {Path(c.out).stat().st_size / 1e6:.1f} MB; open it in a browser, it needs no internet')
 
 
 # ---- what cannot be shown -------------------------------------------------------------------------------------------
@@ -64,6 +64,8 @@ def check(nets):
         unknown = [name for name in names if 'layers.' in name and not IN_LAYERS.fullmatch(name)]
         if unknown:
             raise Mistake(f'{net.name}: a page cannot compute with {unknown[0]}, a weight of layers that somebody edited')
+        for attention in layers.attentions(net.model):
+            layers.bases(attention, 'value')                            # raises Mistake if heads share keys
         if config.task == 'text' and 'embed.pos_emb.weight' not in names:
             raise Mistake(f'{net.name}: a page cannot compute without a table of positions, embed.pos_emb')
         inputs.add(str(data.get('tokenizer') or (config.image_size, config.channels)))

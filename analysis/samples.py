@@ -100,6 +100,8 @@ def check_shown(c, command, net):
     if command == 'ista' and not layers.lowers_lasso(net.model.layers[0]):
         kind = getattr(net.model.config, 'ista', '')
         found = f"has ista='{kind}', which does not lower the LASSO of eq. (16); leave it out"
+        if not hasattr(net.model.layers[0], 'ista'):
+            found = 'has layers without `ista`; take --ckpt of a CRATE'
     if found:
         raise Mistake(f'{net.name} {found}')
 

@@ -207,7 +207,7 @@ def draw_segmentation(c, nets):
                         **mean_and_spread({'iou': guess.whole, 'covers': guess.covers})})
     say_scores(c, rows, guesses, nets)
     area = (((true > 0) & (true < UNKNOWN)).sum() / (true != UNKNOWN).sum()).item()
-    print(f'{real.sum():,} objects cover {area:.1%} of these {len(chosen):,} pictures; no network saw masks')
+    print(f'{real.sum():,} objects cover {area:.1%} of these {len(chosen):,} pictures; CRATE, ViT and AoT never see masks')
     panels = {'best head': (f"patches with {c.share:.0%} of the attention of the best head,\n"
                             'chosen for each picture by the true mask', 'intersection over union'),
               'mean head': ('attention on the objects, mean head', 'share')}

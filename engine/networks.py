@@ -140,6 +140,12 @@ def size(model):
     return sum(t.numel() for t in model.parameters() if t.requires_grad)
 
 
+def size_in_words(model):
+    """Such as '0.87M parameters', or of a small network '1,024 parameters'."""
+    count = size(model)
+    return f'{count / 1e6:.2f}M parameters' if count >= 1e5 else f'{count:,} parameters'
+
+
 def as_pair(size):
     """(height, width) of a size that is an int or such a pair."""
     return (size, size) if isinstance(size, int) else size

@@ -11,8 +11,7 @@ from engine.distributed import print_main
 def print_plan(request, task, model, folder, device, step):
     """What the run is going to do: the network, its data, its length, where it computes."""
     c = request.config
-    millions = networks.size(model) / 1e6
-    print_main(f'{c.model}: {millions:.2f}M parameters, {sizes_of(model.config)}')
+    print_main(f'{c.model}: {networks.size_in_words(model)}, {sizes_of(model.config)}')
 
     files = f'learns {folder or c.dataset}, writes to {c.out_dir}'
     if request.default_config:

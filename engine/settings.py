@@ -196,7 +196,7 @@ def unknown_setting(name, source, known):
     elif near:
         hint = f'did you mean {near[0]}?'
     elif source != TYPED:
-        hint = 'begin the names of what is no setting with _'
+        hint = 'this network has none; a name that is no setting begins with _'
     else:
         hint = '--help lists all'
     return Mistake(f'unknown setting {name} in {source}; {hint}')

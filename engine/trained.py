@@ -20,7 +20,7 @@ from engine.checkpoint import (check_new, digest, locked_log, on_cpu, remove_run
 from engine.distributed import print_main
 from engine.fast import speed_up
 from engine.networks import (SIDES, config_from, configs, grid, is_raised_by_a_network, network,
-                             size, task_of)
+                             size, size_in_words, task_of)
 from engine.settings import (EXPECTED, HERE, SIZE, Mistake, Requested, cast, check, collect,
                              early, filled, reading, show)
 
@@ -583,7 +583,7 @@ def is_small(model):
 def heading(path, run, model):
     """What a program says first of the network that it shows: its size, and which step of its
     run."""
-    line = f'{path}: {run["model"]}, {size(model) / 1e6:.2f}M parameters'
+    line = f'{path}: {run["model"]}, {size_in_words(model)}'
     if 'init_from' in run['settings']:  # else these are weights of others
         line += f' (step {run["step"]:,} of {run["settings"]["max_iters"]:,})'
     if is_untrained(run):

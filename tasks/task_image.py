@@ -21,6 +21,8 @@ class Classification(BaseTask):
     def __init__(self, c, augmentation, config, device, train, valid):
         super().__init__(c, augmentation, config, device, train, valid)
         self.learns_classes = type(self) is Classification  # the tasks below it learn other things
+        if config.task not in ('image', 'masked_image') and self.look == Classification.look:
+            self.look = BaseTask.look  # sample.py shows no other task of pictures
         if self.learns_classes and train is not None and len(train.classes) == 1:
             raise Mistake(f'{c.dataset} has one class, from which a classifier learns nothing: '
                           'give --model=crate_mae, --model=vit_mae or --model=dino, which use no '

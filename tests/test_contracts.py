@@ -280,3 +280,39 @@ def test_a_trained_network_is_loaded_with_what_reads_for_it(text_run, picture_ru
 def test_networks_that_need_no_import_are_all_there():
     found, broken = networks.configs()
     assert set(found) == set(networks.names()) and not broken
+
+
+# ---- what somebody found who made ten forks from the page alone
+
+def test_heads_that_share_keys_have_no_subspaces_of_their_own(tmp_path, capsys):
+    model = text_network('aot', attn='mhsa', vocab_size=256)
+    shared = nn.Linear(16, 24, bias=False)                              # two queries of 8, one key, no room for a value
+    for layer in model.layers:
+        layer.attn.QKV = shared
+    with pytest.raises(Mistake, match='three parts'):
+        layers.bases(layers.attentions(model)[0], 'value')
+
+
+def test_a_network_of_ones_own_writes_from_python(fork, tmp_path):
+    go(*fork('tiny', {}))
+    model, tokenizer = nanocrate.load(tmp_path / 'out')
+    ids = torch.tensor([tokenizer.encode('the of')])
+    assert nanocrate.generate(model, ids, 5).shape == (1, 11) and not hasattr(model, 'generate')
+
+
+def test_a_task_below_classes_advises_only_what_works(pictures_data):
+    from tasks import task_image
+    task = type('Rotations', (task_image.Classification,), {'__module__': 'tasks.task_turned'})
+    c = train.TrainConfig(dataset='quads', data_dir=str(pictures_data))
+    config = picture_network().config
+    shown = {}
+    for Task, name in ((task, 'turned'), (task_image.Task, 'image')):
+        config_of_task = type('C', (), {'task': name, 'image_size': config.image_size})
+        valid = Task.open_split(c, config, pictures_data / 'quads', 'val')
+        shown[name] = Task(c, train.AugmentConfig(), config_of_task, None, None, valid).look
+    assert 'sample.py' in shown['image'] and 'sample.py' not in shown['turned']
+
+
+def test_a_network_without_ista_is_told_so(tmp_path, capsys):
+    run = save_run(tmp_path / 'run', text_network('aot', vocab_size=256), BYTES)
+    assert 'without `ista`' in fails(capsys, analyze.main, 'ista', f'--ckpt={run}', '--dataset=x')
