@@ -84,9 +84,8 @@ def draw_tokens(c, nets):
     top, signed = scale_of(parts), any((part < 0).any() for part in parts)
     maps = {f'layer {l}: {there:.0%} not 0': part for l, (there, part) in enumerate(zip(share, parts), 1)}
     ticks = [(range(len(them))[::step], them[::step] + 1) for them, step in ((channels, 12), (some, 6))]
-    # the numbers on the axes have gaps, because the rows and columns are a random part of all
-    x, y = (f'{what}, {len(drawn)} of {n}\nat random' if len(drawn) < n else what
-            for what, drawn, n in (('channel', channels, after[0].size(1)), ('token', some, after[0].size(0))))
+    N, d = after[0].shape
+    x, y = part_of('channel', len(channels), d), part_of('token', len(some), N)
     figure, _, _ = small_maps(maps, 2.1, x, y, 'number in the token', *ticks, vmin=-top * signed, vmax=top,
                               cmap='RdBu_r' if signed else plots.FROM_WHITE, aspect='auto', interpolation='nearest')
     figures.headline(figure, title_of(nets))
@@ -94,6 +93,11 @@ def draw_tokens(c, nets):
     say_walks(nets, [{'share of non-zeros': torch.tensor(share)[:, None]}], 'share of non-zeros')
     return figure, [{'layer': l, 'token': some[i] + 1, 'channel': channels[j] + 1, 'value': part[i, j]}
                     for l, part in enumerate(parts, 1) for i, j in np.ndindex(part.shape)]
+
+
+def part_of(what, drawn, count):
+    """The label of an axis with so many rows or columns out of `count`. It says why the numbers on the axis have gaps."""
+    return what if drawn == count else f'{what}, {drawn} of {count}\nat random'
 
 
 # ---- attention ------------------------------------------------------------------------------------------------------
@@ -118,11 +122,11 @@ def attention_in_pictures(c, nets, l, heads):
     # above equal weights. What is most in a map is written in it.
     alike = 1 / (net.patches[0] * net.patches[1])                       # what each patch gets if all get the same
     top = max(scale_of([maps[:, [k - 1 for k in heads]].numpy()]), 5 * alike)
-    left = []
+    row_labels = []
     for name, _ in shown:
-        left += [name[:20].replace(', ', '\n'), 'random\nweights']
+        row_labels += [name[:20].replace(', ', '\n'), 'random\nweights']
     wide = len(heads) + 1
-    figure, axes = picture_grid(min(1.4, 12 / wide), left, ['picture', *(f'head {k}' for k in heads)],
+    figure, axes = picture_grid(min(1.4, 12 / wide), row_labels, ['picture', *(f'head {k}' for k in heads)],
                                 title_of(nets[:1], [l]), right=1.7)
     rows = zip(axes[::2], axes[1::2], augment.visible(x), maps, random)
     for trained_row, random_row, picture, of_trained, of_random in rows:

@@ -77,11 +77,11 @@ def lines(axis, rows, name, x, y, legend=True, **labels):
 def title_of(nets, layers=()):
     """What stands above a figure of networks: a line for each trained one, with the layer that is shown, if it is
     one: the number of each of `layers`."""
-    said = []
+    title_lines = []
     for number, net in enumerate(net for net in nets if net.kind == 'trained'):
         layer = layers[number] if layers else 0
-        said.append(figures.title_of(net.name, net.run, layer, len(net.model.layers)))
-    return '\n'.join(said)
+        title_lines.append(figures.title_of(net.name, net.run, layer, len(net.model.layers)))
+    return '\n'.join(title_lines)
 
 
 def picture_grid(side, left, above, title='', right=0.2):
@@ -162,7 +162,8 @@ def over_layers(nets, found, shown, levels={}, draw=draw_line):
         axis.set(xlabel='layer', ylabel=unit)
         axis.xaxis.set_major_locator(plots.whole_numbers())
     figures.headline(figure, title_of(nets))
-    has_bands = draw is draw_line and any(t.size(1) > 1 for values in found for t in values.values())
+    samples = next(iter(found[0].values())).size(1)
+    has_bands = draw is draw_line and samples > 1
     bands = 'bands: one standard deviation of the samples' if has_bands else None
     figures.legend_below(figure, axes, bands)
     return figure, [{'network': net.name, 'weights': net.kind, 'layer': l + 1,
