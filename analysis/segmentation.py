@@ -271,11 +271,8 @@ def draw_objects(c, nets):
                 numbers = (found['cut'][i] * torch.arange(1, c.masks + 1)[:, None]).amax(0)     # (N,), 0 for none
                 paint(row[2 * i + 1], picture[i], numbers.view(grid), 'MaskCut')
     say_table(('mean intersection over union', 'best head', 'each of MaskCut'), said)
-    most = int((true * (true != UNKNOWN)).max())                        # of the objects of a picture
-    if c.cut != 'none':
-        most = max(most, c.masks)
     figure.set_figheight(figure.get_figheight() + 0.3 * len(axes) + 0.7)                # titles, and the legend
-    explain_colours(figure, min(most, len(MASK_COLOURS)))
+    explain_colours(figure, true, 0 if c.cut == 'none' else c.masks)
     print(f'left of each pair: patches that hold {c.share:.0%} of the attention of the best head; right: MaskCut')
     return figure, rows
 
@@ -291,9 +288,12 @@ def paint(axis, picture, numbers, title, colours=MASK_COLOURS):
     axis.set_title(title, fontsize='small')
 
 
-def explain_colours(figure, count):
-    """A legend below a figure: the colour of a head's patches, and those of `count` masks of a picture."""
+def explain_colours(figure, true, cuts):
+    """A legend below a figure: the colour of a head's patches, and those of the masks of a picture. true: true masks (n,
+    H, W); cuts: how many masks MaskCut looks for."""
     from matplotlib.patches import Patch
+    objects = int((true * (true != UNKNOWN)).max())                     # the most in a picture
+    count = max(objects, cuts)
     entries = [Patch(color=HEAD_COLOUR[0], alpha=0.65, label="the head's patches")]
     for m, colour in enumerate(MASK_COLOURS[:count], 1):
         entries.append(Patch(color=colour, alpha=0.65, label=f'mask {m} of a picture, true or of MaskCut'))
