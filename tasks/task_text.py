@@ -8,6 +8,7 @@ from tasks import BaseTask
 from tasks.text import TextSplit
 
 # what is shown at validations
+SAMPLE_PROMPT = 16
 SAMPLE_TOKENS = 60
 SAMPLE_TEMPERATURE = 0.8
 
@@ -43,19 +44,21 @@ class NextToken(BaseTask):
         return count, {'loss': loss, 'bits_per_byte': bits_per_byte}
 
     def sample(self, model):
-        """What the network writes from the beginning of a text."""
+        """How the network continues the first words of the text that is held out."""
         if self.tokenizer is None:
             self.tokenizer = tokenizer_or_none(self.valid.tokenizer)
         if self.tokenizer is None or model.config.task != 'text':  # such as hidden text
             return ''
         # by model(x) alone, which every network has; engine/generate.py would be faster
-        ids = [self.tokenizer.beginning]
+        ids = self.valid.tokens[:SAMPLE_PROMPT].tolist()
         for _ in range(SAMPLE_TOKENS):
             x = torch.tensor([ids[-self.tokens_per_row:]], device=self.device.name)     # (1, N)
             logits = model(x)[0][0, -1].float()                                         # (V,)
             probabilities = (logits / SAMPLE_TEMPERATURE).softmax(0)
             ids.append(torch.multinomial(probabilities, 1).item())
-        return repr(self.tokenizer.decode(ids[1:]))  # so it is one line
+        prompt = self.tokenizer.decode(ids[:SAMPLE_PROMPT])
+        text = self.tokenizer.decode(ids[SAMPLE_PROMPT:])
+        return f'{prompt!r} {text!r}'  # in one line
 
 
 def tokenizer_or_none(spec):
