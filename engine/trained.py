@@ -71,16 +71,19 @@ def open_run(path, wanted_model=''):
 
 def own_or_shipped(path):
     """A run out/NAME of one's own. Where that is not there yet, the run trained/NAME that came with
-    the project, if there is one, and a line on standard error that says so."""
+    the project, if there is one."""
     own = Path(path)
     if own.parts[:1] != ('out',) or own.exists():
         return path
     shipped = HERE / 'trained' / own.relative_to('out')
-    if not shipped.exists():
-        return path
-    print_main(f'there is no {path} yet: this is {os.path.relpath(shipped)}, which came with '
-               'nanoCRATE', file=sys.stderr)
-    return os.path.relpath(shipped)
+    return os.path.relpath(shipped) if shipped.exists() else path
+
+
+def tell_if_shipped(asked, path):
+    """Say on standard error if a run is not the one that was asked for, see own_or_shipped."""
+    if path != asked:
+        print_main(f'there is no {asked} yet: this is {path}, which came with nanoCRATE',
+                   file=sys.stderr)
 
 
 def write_run(out_dir, model, settings, data, overwrite=False):
@@ -295,12 +298,14 @@ def refuse_changes(typed, old, fixed, out_dir):
 def settings_to_fine_tune(requested, names_a_file, *classes):
     """(settings, run) of a new run from trained weights. Where no config file is named, the
     settings of their training stand behind what is typed."""
-    path = own_or_shipped(early('init_from', requested, ''))
+    asked = early('init_from', requested, '')
+    path = own_or_shipped(asked)
     wanted_model = early('model', requested, '')
     if requested['model'].source == '':  # the default, which nobody asked for
         wanted_model = ''
     run = open_run(path, wanted_model.lower())
     values = check(requested, *classes, network(run['model'])[1])
+    tell_if_shipped(asked, path)
     typed = {name: value for name, value in values.items() if requested[name].is_typed}
     if not names_a_file:
         inherited = settings_of(run, *classes)
@@ -559,7 +564,8 @@ def from_command_line(argv, Settings):
     """Command line -> (Settings, what open_run gives for its `ckpt`, settings of the network that
     were typed, such as another image_size)."""
     requested = collect(argv)
-    path = own_or_shipped(early('ckpt', requested, Settings.ckpt))
+    asked = early('ckpt', requested, Settings.ckpt)
+    path = own_or_shipped(asked)
     requested['ckpt'] = Requested(path)
     try:
         run = open_run(path)
@@ -569,6 +575,7 @@ def from_command_line(argv, Settings):
         check(requested, Settings, *found.values())
         raise
     values = check(requested, Settings, network(run['model'])[1])
+    tell_if_shipped(asked, path)
     c = filled(Settings, values)
     of_network = {name: value for name, value in values.items() if name not in vars(c)}
     return c, run, of_network

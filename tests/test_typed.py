@@ -83,12 +83,12 @@ def place(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize('main, words, said', [
     (sample.main, ['--ckpt=out/mina'], ['out/mine', 'no run in']),
-    (scores.main, ['--ckpt=out/crate_shapes'], ['config/train_crate_shapes.py', 'out/other']),
-    (analyze.main, ['layers', '--ckpt=out/vit_shapes'], ['config/train_vit_shapes.py']),
+    (scores.main, ['--ckpt=out/crate_cifar10'], ['config/train_crate_cifar10.py', 'out/other']),
+    (analyze.main, ['layers', '--ckpt=out/tost_stdlib'], ['config/train_tost_stdlib.py']),
     (train.main, ['--init_from=out/mina'], ['out/mine']), (train.main, ['--init_from=resume', '--out_dir=out/mina'], ['out/mine']),
     (sample.main, ['--ckpt=out/mine/last.pt'], ['out/mine']), (train.main, ['--init_from=out/mine/last.pt'], ['out/mine']),
     (train.main, ['--init_from=gpt2'], ['prepare/gpt2_weights.py', '--size gpt2']),
-    (sample.main, ['--ckpt=out/gpt2-xl'], ['prepare/gpt2_weights.py', '--size gpt2-xl']), (sample.main, [], ['train_aot_stdlib'])])
+    (sample.main, ['--ckpt=out/gpt2-xl'], ['prepare/gpt2_weights.py', '--size gpt2-xl'])])
 def test_a_run_that_is_not_there(main, words, said, place, capsys):
     line = fails(capsys, main, *words)
     assert all(part in line for part in said) and 'Error' not in line
@@ -342,3 +342,17 @@ def test_a_longer_context_than_the_weights_have_is_one_line_with_both(text_run, 
     words = [word for word in tiny if 'block_size' not in word]
     line = fails(capsys, train.main, f'--init_from={text_run}', *words, '--block_size=32', f'--out_dir={tmp_path}/a')
     assert 'block_size=32, but the weights have block_size=16' in line
+
+
+def test_a_run_that_came_with_the_project_stands_in_until_there_is_ones_own(place, capsys, monkeypatch):
+    shipped = place / 'project' / 'trained'
+    save_run(shipped / 'aot_stdlib', text_network('aot', vocab_size=256), BYTES)
+    monkeypatch.setattr(trained, 'HERE', place / 'project')
+    sample.main(['--max_new_tokens=3'])
+    lines = capsys.readouterr().err.splitlines()
+    assert 'no out/aot_stdlib yet' in lines[0] and 'project/trained/aot_stdlib' in lines[-1]
+    save_run('out/aot_stdlib', text_network('aot', vocab_size=256), BYTES)
+    sample.main(['--max_new_tokens=3'])
+    err = capsys.readouterr().err
+    assert 'yet' not in err and '(out/aot_stdlib' in err
+    assert 'no run in' in fails(capsys, sample.main, '--ckpt=elsewhere/aot_stdlib')  # only out/ has a double
