@@ -49,6 +49,7 @@ COMMANDS = {
 # {name: how it was made}; no command draws these into a file of a name that one chooses
 OTHERS = {
     'cat.jpg': 'a program drew it, and it is an input of other commands',
+    'page.png': 'the page of trained/crate_shapes in a browser, 1280 x 900, behind the first layer',
     'curve.png': 'curve.png of the run of: python train.py config/train_crate_shapes.py '
                  '--out_dir=out/crate_watched --telemetry=true --keep_checkpoints=true',
     'in_context.png': 'python eval.py --ckpt=out/aot_linear --beside=out/aot_mhsa_linear,'
