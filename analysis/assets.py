@@ -49,6 +49,9 @@ COMMANDS = {
 # {name: how it was made}; no command draws these into a file of a name that one chooses
 OTHERS = {
     'cat.jpg': 'a program drew it, and it is an input of other commands',
+    'slide_attention.png': 'a picture of course/tour.ipynb',
+    'slide_compress.png': 'a picture of course/tour.ipynb',
+    'slide_sparsify.png': 'a picture of course/tour.ipynb',
     'page.png': 'the page of trained/crate_shapes in a browser, 1280 x 900, behind the first layer',
     'curve.png': 'curve.png of the run of: python train.py config/train_crate_shapes.py '
                  '--out_dir=out/crate_watched --telemetry=true --keep_checkpoints=true',
