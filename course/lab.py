@@ -5,7 +5,6 @@
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 
@@ -31,7 +30,7 @@ def mixture(K, p, N, d, delta):
 
 
 def find(dataset):
-    return find_data(SimpleNamespace(dataset=dataset, data_dir=ROOT / 'data'))
+    return find_data(dataset, ROOT / 'data')
 
 
 def shapes(split):
