@@ -37,8 +37,8 @@ COMMANDS = {
     'objects.png': 'analyze.py objects --ckpt=RUNS/crate_shapes '
                    '--beside=RUNS/crate_mae_shapes,RUNS/vit_shapes --num_samples=4',
     'objects_many.png': 'analyze.py objects --ckpt=RUNS/crate_shapes '
-                        '--beside=RUNS/crate_mae_shapes,RUNS/crate_dino_shapes,RUNS/vit_shapes,'
-                        'RUNS/vit_dino_shapes --dataset=shapes_many --num_samples=4',
+                        '--beside=RUNS/crate_mae_shapes,RUNS/vit_shapes --dataset=shapes_many '
+                        '--num_samples=4',
     'pca.png': 'analyze.py pca --ckpt=RUNS/crate_shapes --label=ring',
     'subspaces.png': 'analyze.py subspaces --ckpt=RUNS/crate_shapes',
     'tokens.png': 'analyze.py tokens --ckpt=RUNS/crate_shapes',
