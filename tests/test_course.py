@@ -442,3 +442,48 @@ def test_the_notebook_prints_again_what_it_has_stored():
         assert len(figures) == len(stored_pictures(cell)), STORE_RESULTS
         for title, labels in figures:
             assert title and any(labels)
+
+
+# ---- submissions that import other lessons, as the pages invite
+
+IMPORTS = '''"""Lesson 4 with the functions of lessons 2 and 3."""
+from lesson2 import mssa_free
+from lesson3 import ista
+
+
+def layer(Z, weights, heads, eta, lam, causal=False):
+    d = Z.shape[-1]
+    U = weights['attn.U.weight'].unflatten(0, (heads, -1)).mT           # (K, d, p)
+    normed = norm(Z, weights, 'norm1')
+    half = Z + mssa_free(normed, U, weights['attn.W.weight'], weights['attn.W.bias'], causal)
+    return ista(norm(half, weights, 'norm2'), weights['ista.D'], eta, lam)
+'''
+
+
+def submission(text, tmp_path):
+    """Our lesson 4 with another layer, in a folder of its own; the lecturer's lessons have gaps."""
+    answers = (COURSE / 'answers' / 'lesson4.py').read_text(encoding='utf-8')
+    norm = re.search(r'^def norm.*?(?=^def )', answers, re.M | re.S)[0]
+    (tmp_path / 'anna.py').write_text(f'import torch\n{text}\n\n{norm}')
+    return grade_file(4, tmp_path / 'anna.py', tmp_path)
+
+
+def grade_file(lesson, file, tmp_path):
+    done = run('course/grade.py', str(lesson), str(file), cwd=tmp_path)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    return {row['function']: row for row in rows if 'function' in row}
+
+
+@pytest.mark.slow
+def test_a_right_function_that_imports_another_lesson_is_right_in_a_clean_copy(tmp_path):
+    assert submission(IMPORTS, tmp_path)['layer']['verdict'] == 'right'
+
+
+@pytest.mark.slow
+def test_only_a_gap_in_the_students_own_file_is_empty(tmp_path):
+    (tmp_path / 'notes.py').write_text('def mssa_free(*inputs):\n    raise NotImplementedError\n')
+    from_notes = f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n{IMPORTS.replace('from lesson2', 'from notes')}"
+    row = submission(from_notes, tmp_path)['layer']
+    assert row['verdict'] == 'wrong' and 'NotImplementedError' in row['message']
+    gap = 'def layer(Z, weights, heads, eta, lam, causal=False):\n    raise NotImplementedError\n'
+    assert submission(gap, tmp_path)['layer']['verdict'] == 'empty'
