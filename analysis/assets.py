@@ -32,7 +32,7 @@ COMMANDS = {
     'denoise_trained.png': 'analyze.py denoise --ckpt=RUNS/crate_shapes --beside=RUNS/crate_tied',
     'layers.png': 'analyze.py layers --ckpt=RUNS/crate_shapes --beside=RUNS/vit_shapes',
     'objective.png': 'analyze.py layers --ckpt=RUNS/crate_shapes '
-                     '--beside=RUNS/vit_shapes,RUNS/aot_shapes,RUNS/crate_mae_shapes '
+                     '--beside=RUNS/vit_shapes,RUNS/crate_mae_shapes '
                      '--show=objective',
     'objects.png': 'analyze.py objects --ckpt=RUNS/crate_shapes '
                    '--beside=RUNS/crate_mae_shapes,RUNS/vit_shapes --num_samples=4',

@@ -29,7 +29,7 @@ from engine.networks import task_of
 from engine.settings import HERE, Mistake, check_ranges, quoted, take_choices
 
 FUNCTIONS = ('linear', 'sparse_linear')  # datasets that are drawn, not read from a folder
-MADE_HERE = ('stdlib', 'shapes')         # datasets that need no download
+MADE_HERE = ('stdlib', 'shapes', 'shapes_many')  # datasets that need no download
 
 # settings of train.py that mean something for some tasks only
 OF_SOME_TASKS = ('train_share', 'probe_interval', 'curriculum', 'ema', 'telemetry')

@@ -10,7 +10,7 @@ from PIL import Image
 
 import analyze
 from analysis import assets
-from prepare import shapes
+from prepare import shapes, shapes_many
 
 RUNS = 'trained'
 
@@ -69,7 +69,8 @@ def test_the_pictures_of_assets_are_what_the_commands_draw_now(tmp_path, monkeyp
     """Rounding of another machine may move a line by a pixel, so colours may differ by a little, in the mean."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / RUNS).symlink_to(ROOT / RUNS)  # titles name the run by this path
-    shapes.main(['--out', 'data/shapes'])
+    for script in (shapes, shapes_many):  # pictures are of the test splits alone
+        script.main(['--train', '100', '--val', '100', '--out', f'data/{script.__name__.rpartition(".")[2]}'])
     (tmp_path / 'new').mkdir()
     analyze.main(['assets', '--out=new'])
     drawn = sorted((tmp_path / 'new').glob('*.png'))
