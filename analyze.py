@@ -142,8 +142,8 @@ def help_of(words):
     """The settings of the command that somebody names, or the list of commands; with --help=all everything."""
     if '--help=all' in words:
         classes = [AnalyzeConfig, *[Config for _, Config in THEORIES.values()]]
-        for _, more in OTHERS.values():
-            classes += more
+        for _, setting_classes in OTHERS.values():
+            classes += setting_classes
         return help_text(__doc__, *classes)
     command = words[0]
     if command.startswith('-'):

@@ -169,7 +169,7 @@ def grade(exercise, function, file, seeds=SEEDS):  # bound here, out of a studen
         try:
             yours = function(*mine)
         except BaseException as e:  # whatever a student's file does
-            if is_gap(e, file):
+            if is_gap(e, function):
                 return {'verdict': 'empty', 'message': 'the gap is not filled in'}
             return {'verdict': 'wrong', 'message': f'{where(e, file)}{in_words(e)}; {shapes(given, function)}'}
         if yours is None or yours is Ellipsis:
@@ -233,10 +233,11 @@ def where(e, file):
     return f'line {lines[-1]}: ' if lines else ''
 
 
-def is_gap(e, file):
-    """Whether an exception is that of a gap in the student's own file, and not in a file that it imports."""
+def is_gap(e, function):
+    """Whether an exception is that of a gap in the file of a student's function, and not in a file that it imports."""
     frames = traceback.extract_tb(e.__traceback__)
-    return isinstance(e, NotImplementedError) and frames[-1].filename == str(file)
+    code = getattr(function, '__code__', None)
+    return isinstance(e, NotImplementedError) and code is not None and frames[-1].filename == code.co_filename
 
 
 # ---- a file ---------------------------------------------------------------------------------------------------------
@@ -309,7 +310,7 @@ def main(lesson, file):
                 result = e.own(function)
             except BaseException as error:
                 result = {'verdict': 'wrong', 'message': f'{where(error, file)}{in_words(error)}'}
-                if is_gap(error, file):
+                if is_gap(error, function):
                     result = {'verdict': 'empty', 'message': 'the gap is not filled in'}
         else:
             result = grade(e, function, file)

@@ -28,8 +28,8 @@ def help_for(argv, doc, TrainConfig, AugmentConfig):
         parts.append('\nOther networks: --model=NAME --help, or --help=all')
         return '\n'.join(parts)
     parts.append('\nOther networks, and their defaults:')
-    found, broken = networks.configs()
-    for name, Config in found.items():
+    usable, broken = networks.configs()
+    for name, Config in usable.items():
         if name != model:
             parts.append(help_text('', Config).lstrip('\n'))
     for name, error in broken.items():

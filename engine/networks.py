@@ -53,14 +53,14 @@ def network(name):
 def configs():
     """{name: Config} of all networks, and {name: exception} of those that cannot be imported, such
     as one that somebody is writing."""
-    found = {}
+    usable = {}
     broken = {}
     for name in names():
         try:
-            found[name] = network(name)[1]
+            usable[name] = network(name)[1]
         except Exception as e:
             broken[name] = e
-    return found, broken
+    return usable, broken
 
 
 def config_from(Config, settings):

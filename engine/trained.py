@@ -72,10 +72,10 @@ def open_run(path, wanted_model=''):
 def own_or_shipped(path):
     """A run out/NAME of one's own. Where that is not there yet, the run trained/NAME that came with
     the project, if there is one."""
-    own = Path(path)
-    if own.parts[:1] != ('out',) or own.exists():
+    own_run = Path(path)
+    if own_run.parts[:1] != ('out',) or own_run.exists():
         return path
-    shipped = HERE / 'trained' / own.relative_to('out')
+    shipped = HERE / 'trained' / own_run.relative_to('out')
     return os.path.relpath(shipped) if shipped.exists() else path
 
 
@@ -571,8 +571,8 @@ def from_command_line(argv, Settings):
         run = open_run(path)
     except Mistake:
         # a setting that no network has is a mistake of its own, and comes first
-        found, _ = configs()
-        check(requested, Settings, *found.values())
+        usable, _ = configs()
+        check(requested, Settings, *usable.values())
         raise
     values = check(requested, Settings, network(run['model'])[1])
     tell_if_shipped(asked, path)
