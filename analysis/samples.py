@@ -97,11 +97,11 @@ def check_shown(c, command, net):
         found = 'is of ToST: its TSSA compares no tokens and has no class token; take --ckpt of another run'
     if command in ('denoise', 'subspaces') and getattr(net.model.config, 'n_head', 0) == 1:
         found = 'has one head, and this command is about several subspaces; take --ckpt of another run'
-    if command == 'ista' and not layers.lowers_lasso(net.model.layers[0]):
+    if command == 'ista' and not hasattr(net.model.layers[0], 'ista'):
+        found = 'has layers without `ista`; take --ckpt of a CRATE'
+    elif command == 'ista' and not layers.lowers_lasso(net.model.layers[0]):
         kind = getattr(net.model.config, 'ista', '')
         found = f"has ista='{kind}', which does not lower the LASSO of eq. (16); leave it out"
-        if not hasattr(net.model.layers[0], 'ista'):
-            found = 'has layers without `ista`; take --ckpt of a CRATE'
     if found:
         raise Mistake(f'{net.name} {found}')
 

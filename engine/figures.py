@@ -8,7 +8,7 @@ from pathlib import Path
 from engine.checkpoint import run_directory, write_file
 from engine.plots import LETTERS, pyplot, save_picture
 from engine.settings import Mistake
-from engine.trained import is_untrained
+from engine.trained import is_untrained, progress_of
 
 PICTURES = '.png', '.jpg', '.pdf', '.svg'  # how the name of a figure may end
 
@@ -56,9 +56,9 @@ def title_of(path, run, layer=0, n_layer=0):
     if the figure shows no single layer."""
     # longer paths would not fit above a figure
     parts = ['/'.join(run_directory(path).parts[-2:])]
-    settings = run['settings']
-    if 'init_from' in settings:  # else these are weights of others, who did not say the step
-        parts.append(f'step {run["step"]:,} of {settings["max_iters"]:,}')
+    progress = progress_of(run)
+    if progress:
+        parts.append(progress)
     if layer:
         parts.append(f'layer {layer} of {n_layer}')
     if is_untrained(run):

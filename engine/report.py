@@ -1,5 +1,6 @@
 """What train.py says before its first step, in a line of its log, and at its end."""
 from datetime import timedelta
+from itertools import islice
 
 import torch
 
@@ -78,9 +79,10 @@ def first_not_finite(model, task, device):
     hooks = [module.register_forward_hook(hook_of(name))
              for name, module in model.named_modules() if name]
     try:
-        x, y = next(iter(task.validation_batches()))
-        with device.uncompiled(), device.autocast:
-            model(x, y)
+        # of several processes, one may have no batch of the validation
+        for x, y in islice(task.validation_batches(), 1):
+            with device.uncompiled(), device.autocast:
+                model(x, y)
     finally:
         for hook in hooks:
             hook.remove()

@@ -591,11 +591,20 @@ def heading(path, run, model):
     """What a program says first of the network that it shows: its size, and which step of its
     run."""
     line = f'{path}: {run["model"]}, {size_in_words(model)}'
-    if 'init_from' in run['settings']:  # else these are weights of others
-        line += f' (step {run["step"]:,} of {run["settings"]["max_iters"]:,})'
+    progress = progress_of(run)
+    if progress:
+        line += f' ({progress})'
     if is_untrained(run):
         line += f'; {UNTRAINED}'
     return line
+
+
+def progress_of(run):
+    """Which step of its run the weights are of, such as 'step 1,200 of 2,000'. It is '' for weights
+    of others, which do not say it."""
+    if 'init_from' not in run['settings']:
+        return ''
+    return f'step {run["step"]:,} of {run["settings"]["max_iters"]:,}'
 
 
 def is_untrained(run):

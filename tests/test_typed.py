@@ -204,6 +204,13 @@ def test_without_a_compiler_compile_is_one_line(tiny, tmp_path, capsys, monkeypa
 
 # ---- several processes
 
+def said_by_two(script, tiny, tmp_path):
+    """What two processes that run a script instead of train.py say on stderr; they end with code 1."""
+    (tmp_path / 'start.py').write_text(script)
+    words = [*tiny, f'--out_dir={tmp_path}/a', '--gradient_accumulation_steps=2']
+    return torchrun(*words, script=tmp_path / 'start.py', code=1)[1]
+
+
 WITH_AN_UNUSED_WEIGHT = """
 import engine
 import sys
@@ -223,9 +230,7 @@ with settings.one_line_errors():
 
 @pytest.mark.slow
 def test_a_weight_without_a_gradient_is_named_where_processes_share_gradients(tiny, tmp_path):
-    (tmp_path / 'start.py').write_text(WITH_AN_UNUSED_WEIGHT)
-    words = [*tiny, f'--out_dir={tmp_path}/a', '--gradient_accumulation_steps=2']
-    said = torchrun(*words, script=tmp_path / 'start.py', code=1)[1]
+    said = said_by_two(WITH_AN_UNUSED_WEIGHT, tiny, tmp_path)
     assert 'unused.weight gets no gradient' in said
 
 
@@ -250,9 +255,7 @@ with settings.one_line_errors():
 
 @pytest.mark.slow
 def test_a_process_whose_peer_was_killed_says_so_in_one_line(tiny, tmp_path):
-    (tmp_path / 'start.py').write_text(PEER)
-    words = [*tiny, f'--out_dir={tmp_path}/a', '--gradient_accumulation_steps=2']
-    said = torchrun(*words, script=tmp_path / 'start.py', code=1)[1]
+    said = said_by_two(PEER, tiny, tmp_path)
     assert 'error: another process of this run has ended' in said and 'train.py", line' not in said
 
 
