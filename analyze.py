@@ -39,10 +39,10 @@ from dataclasses import dataclass, fields, replace
 import engine  # before torch
 import torch
 
-from analysis import (assets, compression, curves, denoising, diagram, diffusion, drawings, layers, majorizer, page, projection,
+from analysis import (assets, compression, curves, denoising, diagram, diffusion, network_figures, layers, majorizer, page, projection,
                       reduction, scores, segmentation, sheet, sparsification)
-from analysis.panels import plain
-from analysis.samples import SubjectsConfig, subjects
+from analysis.subjects import SubjectsConfig, subjects
+from analysis.tables import plain
 from engine import figures, settings
 from engine.help import help_text, version
 from engine.trained import from_command_line
@@ -77,11 +77,11 @@ SAMPLES = {'dataset', 'split', 'image'}
 MANY = SAMPLES | {'beside', 'num_samples', 'batch_size'}
 CUT = {'layer', 'share', 'cut', 'masks', 'tau'}
 COMMANDS = {  # for networks: the function that draws, and its settings besides the common ones
-    'layers': (drawings.draw_layers, MANY | {'show', 'measure', 'threshold', 'part'}),
-    'subspaces': (drawings.draw_subspaces, {'part', 'directions'}),
-    'tokens': (drawings.draw_tokens, SAMPLES | {'start', 'size'}),
-    'attention': (drawings.draw_attention, SAMPLES | {'start', 'num_samples', 'layer', 'heads'}),
-    'pca': (drawings.draw_components, SAMPLES | {'label', 'num_samples', 'layer', 'part', 'keep'}),
+    'layers': (network_figures.draw_layers, MANY | {'show', 'measure', 'threshold', 'part'}),
+    'subspaces': (network_figures.draw_subspaces, {'part', 'directions'}),
+    'tokens': (network_figures.draw_tokens, SAMPLES | {'start', 'size'}),
+    'attention': (network_figures.draw_attention, SAMPLES | {'start', 'num_samples', 'layer', 'heads'}),
+    'pca': (network_figures.draw_components, SAMPLES | {'label', 'num_samples', 'layer', 'part', 'keep'}),
     'segment': (segmentation.draw_segmentation, MANY - {'image'} | CUT),
     'objects': (segmentation.draw_objects, MANY - {'image', 'batch_size'} | CUT),
     'compress': (compression.draw_rate_changes, MANY),

@@ -22,7 +22,7 @@ from pathlib import Path
 import engine  # before torch
 import torch
 
-from analysis.panels import say_table
+from analysis.tables import say_table
 from engine import figures, settings
 from engine.checkpoint import run_directory
 from engine.device import Device

@@ -8,8 +8,9 @@ import torch
 from torch.nn.functional import cosine_similarity, normalize
 
 from analysis import layers, measures
-from analysis.panels import lines, over_layers, panels, say_rows, say_table, span
-from analysis.samples import batches
+from analysis.charts import lines, over_layers, panels
+from analysis.subjects import batches
+from analysis.tables import say_rows, say_table, span
 from analysis.theory import TheoryConfig, shipped_attention
 from engine import figures
 
@@ -142,7 +143,7 @@ def rates_around_steps(step):
 
 def draw_rate_changes(c, nets):
     """CRATE's claim about attention, eqs. (8) to (11), in trained layers: it lowers R^c."""
-    found, said = [layers.of_all(net.model, batches(c, net, 256), rates_around_steps) for net in nets], []
+    found, said = [layers.measure_layers(net.model, batches(c, net, 256), rates_around_steps) for net in nets], []
     for net, values in zip(nets, found):
         first, cosine = net.model.layers[0], span(values['cosine'].mean(1), '.2f')
         halves = ('attention', 'ISTA' if hasattr(first, 'ista') else 'the MLP')[:2 - layers.is_dense(first)]

@@ -3,7 +3,7 @@ analyze.py that reads logs alone.
 """
 from dataclasses import dataclass
 
-from analysis.panels import say_table
+from analysis.tables import say_table
 from engine import figures, plots
 from engine.checkpoint import read_log
 from engine.settings import Mistake, check, split

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from analysis import layers, measures
-from analysis.panels import lines, over_layers, panels, say_table, say_walks, span
-from analysis.samples import batches
+from analysis.charts import lines, over_layers, panels
+from analysis.subjects import batches
+from analysis.tables import say_table, say_walks, span
 from analysis.theory import TheoryConfig
 from engine import figures
 
@@ -144,7 +145,7 @@ def signal_to_noise(step):
 
 def draw_signal_to_noise(c, nets):
     """AoT's eq. (6) for trained tokens, before and after each attention step."""
-    found = [layers.of_all(net.model, batches(c, net, 256), signal_to_noise) for net in nets]
+    found = [layers.measure_layers(net.model, batches(c, net, 256), signal_to_noise) for net in nets]
     say_walks(nets, found, 'before', 'factor')
     factor = found[0]['factor'].mean(1)
     print(f'here attention denoises in {(factor > 1).sum()} of {len(factor)} layers; Theorem 1 says in all, with the '

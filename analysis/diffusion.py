@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 
 from analysis.measures import compressed_rate_gradient, random_bases
-from analysis.panels import lines, panels, say_rows, say_table
+from analysis.charts import lines, panels
+from analysis.tables import say_rows, say_table
 from analysis.projection import noisy_codebook, outside
 from analysis.scores import Mixture, diffuse, score
 from analysis.theory import TheoryConfig, shipped_attention

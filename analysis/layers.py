@@ -179,7 +179,7 @@ def coordinates(attention, normed, part):
 # ---- what a layer does to its tokens --------------------------------------------------------------------------------
 
 @torch.no_grad()
-def of_all(model, batches, measure):
+def measure_layers(model, batches, measure):
     """What measure(Step) -> {name: numbers (B,)} finds in every layer, of all batches of inputs: {name: (L, n)}, on the
     CPU."""
     # of each batch {name: (L, B)}
@@ -246,7 +246,7 @@ def telemetry(model, task):
     inputs = (x, y) if task.unit == 'prompts' else (x,)
     was_training = model.training
     with task.device.uncompiled():  # compiled layers call no hooks
-        found = of_all(model.eval(), [inputs], layer_measures)
+        found = measure_layers(model.eval(), [inputs], layer_measures)
     model.train(was_training)
     numbers = {}
     for name, values in found.items():

@@ -11,7 +11,8 @@ import torch
 from torch.nn.functional import normalize
 
 from analysis.measures import compressed_rate_gradient, random_bases
-from analysis.panels import lines, panels, say_rows, say_table
+from analysis.charts import lines, panels
+from analysis.tables import say_rows, say_table
 from analysis.theory import Shared, shipped_ista
 
 PAPER, SHARP = 9 / 4, 1 / 8  # L / alpha, what bounds the curvature of -R: by Lemma 6, and the least that does

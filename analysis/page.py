@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from analysis import layers
-from analysis.samples import SubjectsConfig, pictures, pixels, started, subjects, texts
+from analysis.subjects import SubjectsConfig, pictures, pixels, started, subjects, texts
 from engine.checkpoint import write_file
 from engine.figures import check_free
 from engine.settings import Mistake

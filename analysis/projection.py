@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 
 from analysis.measures import compressed_rate_gradient, random_bases, turning
-from analysis.panels import panels, say_table
+from analysis.charts import panels
+from analysis.tables import say_table
 from analysis.scores import Mixture, nearest_projection, projected, score
 from analysis.theory import TheoryConfig, shipped_attention
 

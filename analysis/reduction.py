@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from analysis.measures import coding_rate, compressed_rate, nonzeros, random_bases
-from analysis.panels import panels, say_rows
+from analysis.charts import panels
+from analysis.tables import say_rows
 from analysis.theory import TheoryConfig
 from engine.plots import FROM_WHITE
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 
 from analysis.measures import random_bases
-from analysis.panels import lines, panels, say_rows
+from analysis.charts import lines, panels
+from analysis.tables import say_rows
 from analysis.theory import TheoryConfig, shipped_attention
 
 

@@ -12,8 +12,9 @@ import torch
 
 from analysis import layers
 from analysis.maskcut import CORNERS, maskcut, numbered
-from analysis.panels import mean_and_spread, over_layers, picture_grid, say_rows, say_table
-from analysis.samples import batches, choose, pixels, which_layer
+from analysis.charts import over_layers, picture_grid
+from analysis.subjects import batches, choose, pixels, which_layer
+from analysis.tables import mean_and_spread, say_rows, say_table
 from engine import figures
 from engine.plots import COLOURS
 from tasks import augment
@@ -192,7 +193,7 @@ def draw_segmentation(c, nets):
     true, rows = truth(nets[0], images, chosen), []
     real = cells(true, nets[0].patches)[0].any(-1)                      # which objects there are to see, (n, M)
     for net in nets:
-        found = layers.of_all(net.model, batches(c, net, 1000), lambda step: masks_in(c, step, net.patches))
+        found = layers.measure_layers(net.model, batches(c, net, 1000), lambda step: masks_in(c, step, net.patches))
         inside, known = cells(truth(net, images, chosen), net.patches)
         for l, (maps, heads) in enumerate(zip(found['maps'], found['head']), 1):
             on = (maps @ inside.sum(1)[..., None] / (maps @ known[..., None]).clamp_min(1e-9))[..., 0]      # (n, K)

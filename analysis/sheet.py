@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from analysis.panels import picture_grid
+from analysis.charts import picture_grid
 from analysis.theory import Shared
 from engine import figures, networks, plots
 from engine.settings import TYPED, check, collect, filled, show

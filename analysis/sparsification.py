@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from analysis import layers, measures
-from analysis.panels import lines, over_layers, panels, say_rows, say_walks
-from analysis.samples import batches
+from analysis.charts import lines, over_layers, panels
+from analysis.subjects import batches
+from analysis.tables import say_rows, say_walks
 from analysis.theory import Shared, shipped_ista
 from engine import figures
 
@@ -96,7 +97,7 @@ def lasso_values(step):
 
 def draw_lasso(c, nets):
     """CRATE's claim about ISTA, eqs. (16) and (17), in trained layers: it lowers the LASSO objective."""
-    found = [layers.of_all(net.model, batches(c, net, 4), lasso_values) for net in nets]
+    found = [layers.measure_layers(net.model, batches(c, net, 4), lasso_values) for net in nets]
     shown = {'share_of_the_way': ('share of the way from its start\nto the minimum of the LASSO', 'share')}
     if any('eta_norm2' in values for values in found):
         shown['eta_norm2'] = 'step size for the dictionary', 'eta |D|^2'

@@ -1,4 +1,4 @@
-"""layers.py: what a network of one's own must have, and the released code's measures. tests/analysis/test_drawings.py
+"""layers.py: what a network of one's own must have, and the released code's measures. tests/analysis/test_network_figures.py
 compares what is inside every network with loops."""
 import pytest
 import torch
@@ -18,14 +18,14 @@ def test_what_a_network_lacks_is_named(part, named):
     with pytest.raises(ValueError, match=named):
         if 'attn.' in part:  # otherwise the forward pass would fail first
             layers.bases(layers.attentions(model)[1])
-        layers.of_all(model, [x], layers.layer_measures)
+        layers.measure_layers(model, [x], layers.layer_measures)
 
 
 @pytest.mark.parametrize('name', ['crate_classifier', 'crate_classifier_mean_pool', 'crate_classifier_one_head'])
 def test_the_measures_of_the_released_code(name):
     mean = 'mean' in name
     model, g, x = golden_pictures(name, pool='mean' if mean else 'cls', eta=0.2 if mean else 0.1)
-    found = layers.of_all(model, [(x,)], lambda step: layers.layer_measures(step, 'released'))
+    found = layers.measure_layers(model, [(x,)], lambda step: layers.layer_measures(step, 'released'))
     for rate, share, want in zip(found['rate'], found['sparsity'], g['outputs']['layerwise_measures'], strict=True):
         found = rate.mean().item(), rate.std().item()
         assert found == pytest.approx((want['coding_rate_mean'], want['coding_rate_std']), rel=1e-3)

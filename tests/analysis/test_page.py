@@ -16,7 +16,7 @@ from insides import ALL, MORE, PICTURES, kind_of, loud_network, walk
 import analyze
 import model_aot
 from analysis import layers, measures, page
-from analysis.samples import Subject
+from analysis.subjects import Subject
 from engine import networks
 from engine.settings import Mistake
 from tasks.augment import denormalize, normalize
@@ -122,7 +122,7 @@ def test_the_page_computes_what_the_network_does(name, tmp_path):
         if networks.kind_of(model.config) == 'images':
             want = layers.top_mass(layers.class_maps(attention, normed)[0], 0.6)
             assert (torch.tensor(found['masks'][l]) != want).sum() <= 1  # of weights that are nearly equal
-    measured = layers.of_all(model, [(x,)], layers.layer_measures)
+    measured = layers.measure_layers(model, [(x,)], layers.layer_measures)
     assert found['objective'] == pytest.approx(measured['objective'][-1, 0].item(), rel=1e-3, abs=0.5)
     assert found['compressed'] == pytest.approx(measured['rate'][:, 0].tolist(), rel=1e-4)
     if 'sparsity' in measured:

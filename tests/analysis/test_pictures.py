@@ -15,7 +15,7 @@ from matplotlib.text import Text
 
 import analyze
 import eval as evaluate
-from analysis import layers, panels
+from analysis import charts, layers
 from engine import checkpoint, figures, plots
 from engine.trained import read_weights
 from scoring import confusion
@@ -171,9 +171,9 @@ def test_no_words_are_cut_off_and_no_titles_touch(command, picture, trained, pla
 
 
 def test_what_is_counted_has_whole_numbers_on_its_axis():
-    _, (steps, sizes) = panels.panels(8, 4, 2)
-    panels.lines(steps, [{'name': '', 'x': x, 'y': 1} for x in range(3)], 'name', 'x', 'y')
-    panels.lines(sizes, [{'name': '', 'x': x / 2, 'y': 1} for x in range(3)], 'name', 'x', 'y')
+    _, (steps, sizes) = charts.panels(8, 4, 2)
+    charts.lines(steps, [{'name': '', 'x': x, 'y': 1} for x in range(3)], 'name', 'x', 'y')
+    charts.lines(sizes, [{'name': '', 'x': x / 2, 'y': 1} for x in range(3)], 'name', 'x', 'y')
     assert all(tick == int(tick) for tick in steps.get_xticks())
     assert any(tick != int(tick) for tick in sizes.get_xticks())
 
@@ -186,8 +186,8 @@ def test_a_random_part_of_the_tokens_is_called_that(picture):
 
 def test_lines_that_lie_on_each_other_are_all_seen():
     """They differ in colour, in dashes and in the size of their markers, the first one is the largest."""
-    _, (axis,) = panels.panels(4, 4, 1)
-    panels.lines(axis, [{'name': name, 'x': x, 'y': 1} for name in 'abcdefg' for x in range(3)], 'name', 'x', 'y')
+    _, (axis,) = charts.panels(4, 4, 1)
+    charts.lines(axis, [{'name': name, 'x': x, 'y': 1} for name in 'abcdefg' for x in range(3)], 'name', 'x', 'y')
     styles = [(line.get_color(), line._dash_pattern) for line in axis.lines]
     assert len(styles) == 7 and len({to_rgba(colour) for colour, _ in styles}) == 7
     assert len({str(dashes) for _, dashes in styles}) == 7

@@ -27,7 +27,7 @@ def test_telemetry_logs_the_layers_and_changes_nothing_else(kind, whole, words_o
         x = next(TextSplit(bytes_data / 'tiny', 'val', 16).fixed(4, 1))[0]
         for step, row in zip((0, 3, 6), held_out):
             model = load_model(open_run(f'{tmp_path}/step_{step}.safetensors'))
-            found = layers.of_all(model, [(x,)], layers.layer_measures)
+            found = layers.measure_layers(model, [(x,)], layers.layer_measures)
             for name in ('rate', 'objective'):
                 assert [row[f'{name}_{l}'] for l in numbers] == pytest.approx(found[name].mean(1).tolist(), rel=1e-5)
 

@@ -5,8 +5,9 @@ import numpy as np
 import torch
 
 from analysis import layers, measures
-from analysis.panels import over_layers, picture_grid, say_walks, scale_of, small_maps, title_of
-from analysis.samples import (batches, pictures, pixels, tokens_of, which_heads, which_layer)
+from analysis.charts import over_layers, picture_grid, scale_of, small_maps, title_of
+from analysis.subjects import (batches, pictures, pixels, tokens_of, which_heads, which_layer)
+from analysis.tables import say_walks
 from engine import figures, plots
 from engine.settings import Mistake
 from tasks import augment
@@ -16,7 +17,7 @@ from tasks import augment
 
 def draw_layers(c, nets):
     """CRATE, Figures 3, 4, 5 and 12, and eq. (1): R^c, sparsity and the objective of every layer."""
-    found = [layers.of_all(net.model, batches(c, net, 256), lambda step: layers.layer_measures(
+    found = [layers.measure_layers(net.model, batches(c, net, 256), lambda step: layers.layer_measures(
         step, c.measure, c.part or 'value', c.threshold)) for net in nets]
     above = f', |z| > {c.threshold:g}' * bool(c.threshold)
     tokens = {'paper': 'after attention, Z^(l+1/2), eps = 0.5',
