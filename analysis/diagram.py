@@ -35,12 +35,13 @@ def compress(n=7):
     """Projections onto one subspace of three groups of n tokens, before and after a compression:
     two tensors (3 n, 2).
 
-    To the projection of a token comes the average that `attention` makes, as in a layer with W =
-    [U_1 .. U_K] and orthogonal subspaces. The sum is divided by 2, so that both have one scale.
+    The compression adds to the projection of each token the average that `attention` makes, as in a
+    layer with W = [U_1 .. U_K] and orthogonal subspaces. The sum is divided by 2, so that the
+    projections before and after it have the same scale.
     """
     generator = torch.Generator().manual_seed(3)
-    angles = torch.arange(3) * 2 * math.pi / 3 + math.pi / 6
-    centres = 2.4 * torch.stack((angles.cos(), angles.sin()), dim=1)  # of three groups of tokens
+    angles = torch.arange(3) * 2 * math.pi / 3 + math.pi / 6        # of the centres of the groups
+    centres = 2.4 * torch.stack((angles.cos(), angles.sin()), dim=1)
     proj = centres.repeat_interleave(n, dim=0)
     proj = proj + 0.7 * torch.randn(proj.shape, generator=generator)
     q = proj[None, None]                                            # (B, K, N, p) = (1, 1, 3 n, 2)
@@ -51,14 +52,14 @@ def compress(n=7):
 def sparsify(d=16):
     """The d numbers of a token before and after ISTA: two tensors (d,).
 
-    The dictionary is the identity, so that the threshold alone is seen. It is larger than in a
-    network: eta lambda is 0.36 instead of 0.01.
+    The dictionary is the identity, so that one sees the threshold alone. The threshold is larger
+    than in a network: eta lambda is 0.36 instead of 0.01.
     """
     generator = torch.Generator().manual_seed(5)
     ista = ISTA(CRATEConfig(n_embd=d, n_head=1, eta=0.6, lam=0.6))
     ista.D.data = torch.eye(d)
     z = 0.45 * torch.randn(d, generator=generator)
-    z[[3, 8, 12]] = torch.tensor([1.6, 1.1, 1.9])
+    z[[3, 8, 12]] = torch.tensor([1.6, 1.1, 1.9])                   # numbers above the threshold
     with torch.no_grad():
         return z, ista(z)
 
@@ -99,11 +100,13 @@ def draw():
 
 
 def draw_title(canvas, y, text):
+    """A title at the left edge, at height y."""
     canvas.text(0.25, y, text, fontsize=15, weight='bold', va='center')
 
 
 def draw_row(canvas, y, first, first_colour, second, second_colour, second_skip):
-    """The boxes of a layer at height y: LN and its first step, then LN and its second step."""
+    """The boxes of a layer at height y, from left to right: LN and the first step of the layer,
+    then LN and the second step. second_skip: whether the second step has a skip around it."""
     canvas.text(0.55, y, r'$Z^{\ell}$', parse_math=True, **STYLE | {'fontsize': 17})
     draw_arrow(canvas, 0.85, 1.7, y)
     draw_box(canvas, 2.1, y, 'LN', 'black', 0.4)
@@ -144,7 +147,7 @@ def draw_arrow(canvas, start, end, y):
 
 
 def draw_skip(canvas, start, end, y):
-    """The tokens go around a step, from x = start to the sum at x = end."""
+    """A line by which the tokens go around a step, from x = start to the sum at x = end."""
     top = y + 0.6
     canvas.plot([start, start, end], [y, top, top], color='black', linewidth=1)
     canvas.annotate('', (end, y + RADIUS), (end, top),
@@ -152,6 +155,7 @@ def draw_skip(canvas, start, end, y):
 
 
 def draw_compression(panel):
+    """The tokens of `compress` in a panel, with an arrow from before to after for each."""
     before, after = compress()
     for start, end in zip(before.tolist(), after.tolist()):
         panel.annotate('', xy=end, xytext=start, arrowprops=dict(arrowstyle='->', color=GREY))
@@ -162,6 +166,7 @@ def draw_compression(panel):
 
 
 def draw_sparsity(panel):
+    """The numbers of `sparsify` in a panel: wide bars before, narrow ones after."""
     before, after = sparsify()
     places = range(len(before))
     panel.bar(places, before.tolist(), color='#c0c0c0')

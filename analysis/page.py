@@ -1,8 +1,8 @@
 """One HTML file in which a network computes under the mouse, layer by layer.
 
 The file asks for nothing from anywhere. It holds the weights, rounded to 16 bits, some pictures or
-texts, and the forward pass in JavaScript. Its parts lie in analysis/page/: network.js is the forward
-pass, page.js what one sees and touches.
+texts, and the forward pass in JavaScript. Its parts lie in analysis/page/: network.js is the
+forward pass, and page.js is what one sees and touches.
 """
 import base64
 import html
@@ -23,115 +23,176 @@ from engine.trained import from_command_line
 from tasks.augment import denormalize, normalize
 from tasks.tokenizer import Tokenizer
 
-PARTS = Path(__file__).with_suffix('')   # the folder with page.html, page.css, network.js and page.js
-SHOWN = 'crate', 'crate_mae', 'aot', 'vit'   # networks that network.js computes
-IN_LAYERS = re.compile(              # the weights that network.js knows there
-    r'(decoder_)?layers\.\d+\.(norm[12]|attn\.(U|QKV|W)|mlp\.(up|down)|ista\.D|E)(\.(weight|bias))?')
-MOST_TOKENS = 128                        # of a text; of one from a dataset 48
+FOLDER = Path(__file__).with_suffix('')  # analysis/page/, with the parts of the file
+SCRIPTS = ('page.css', 'network.js', 'page.js')  # they go into page.html
+COMPUTED = ('crate', 'crate_mae', 'aot', 'vit')  # networks that network.js computes
+TOKENIZERS = ('none', 'bytes', 'chars')  # page.js knows these; none: of pictures
+LAYER_WEIGHTS = re.compile(  # names of the weights of layers that network.js knows
+    r'(decoder_)?layers\.\d+\.'
+    r'(norm[12]|attn\.(U|QKV|W)|mlp\.(up|down)|ista\.D|E)(\.(weight|bias))?')
+MOST_TOKENS = 128  # in a text that somebody writes
+MOST_TOKENS_OF_DATASET = 48  # in a text from a dataset
 
 
 @dataclass
 class PageConfig(SubjectsConfig):
-    num_samples: int = 12           # pictures or texts to choose from
-    device: str = 'cpu'             # where pictures are prepared; the page itself computes in the browser
-    out: str = 'page.html'          # the file to write; page.html is replaced if it exists
+    num_samples: int = 12   # pictures or texts to choose from
+    device: str = 'cpu'     # where pictures are prepared; the page itself computes in the browser
+    out: str = 'page.html'  # the file to write; page.html is replaced if it exists
     ranges = {'num_samples': (1, 200)}
 
 
 def main(words):
     c, run, overrides = from_command_line(words, PageConfig)
-    check_free(c.out, c.overwrite or c.out == PageConfig.out, '--out', ['.html'])
+    may_replace = c.overwrite or c.out == PageConfig.out
+    check_free(c.out, may_replace, '--out', ['.html'])
     nets = subjects(c, run, overrides, 'page')
     check(nets)
-    content = page(c, nets)
-    write_file(c.out, lambda f: f.write(content))
-    print(f'{c.out}: {Path(c.out).stat().st_size / 1e6:.1f} MB; open it in a browser, it needs no internet')
+    text = page(c, nets)
+    write_file(c.out, lambda f: f.write(text))
+    megabytes = Path(c.out).stat().st_size / 1e6
+    print(f'{c.out}: {megabytes:.1f} MB; open it in a browser, it needs no internet')
 
 
-# ---- what cannot be shown -------------------------------------------------------------------------------------------
+# ---- what cannot be shown -----------------------------------------------------------------------
 
 def check(nets):
-    """Raises Mistake for a network that network.js does not compute, more than two, or two that cannot get the same
-    input."""
+    """Raises Mistake for more than two networks, for two that cannot get the same input, and for a
+    network that network.js does not compute."""
     inputs = set()
     for net in nets:
-        name, config, data = net.run['model'], net.model.config, net.run['data']
-        tokens = data.get('tokenizer', {'name': 'none'})['name']
-        if name not in SHOWN or config.task in ('masked_text', 'icl') or tokens not in ('none', 'bytes', 'chars'):
-            raise Mistake(f'{net.name}: a page cannot compute model={name} with task={config.task}, tokens={tokens}; '
-                          'docs/page.md says what it shows')
-        names = [name for name, _ in net.model.named_parameters()]
-        unknown = [name for name in names if 'layers.' in name and not IN_LAYERS.fullmatch(name)]
-        if unknown:
-            raise Mistake(f'{net.name}: a page cannot compute with {unknown[0]}, a weight of layers that somebody edited')
-        for attention in layers.attentions(net.model):
-            layers.bases(attention, 'value')                            # raises Mistake if heads share keys
-        if config.task == 'text' and 'embed.pos_emb.weight' not in names:
-            raise Mistake(f'{net.name}: a page cannot compute without a table of positions, embed.pos_emb')
-        inputs.add(str(data.get('tokenizer') or (config.image_size, config.channels)))
+        check_network(net)
+        tokenizer = net.run['data'].get('tokenizer')
+        config = net.model.config
+        inputs.add(str(tokenizer or (config.image_size, config.channels)))
     if len(nets) > 2 or len(inputs) > 1:
-        raise Mistake(f'{nets[-1].name}: a page has room for two networks, which get the same input; leave one out')
+        raise Mistake(f'{nets[-1].name}: a page has room for two networks, which get the same '
+                      'input; leave one out')
 
 
-# ---- what the page holds --------------------------------------------------------------------------------------------
+def check_network(net):
+    """Raises Mistake for a network that network.js does not compute."""
+    name = net.run['model']
+    task = net.model.config.task
+    tokenizer = net.run['data'].get('tokenizer', {'name': 'none'})['name']
+    is_known_task = task not in ('masked_text', 'icl')
+    if name not in COMPUTED or not is_known_task or tokenizer not in TOKENIZERS:
+        raise Mistake(f'{net.name}: a page cannot compute model={name} with task={task}, '
+                      f'tokens={tokenizer}; docs/page.md says what it shows')
+
+    weight_names = [weight_name for weight_name, _ in net.model.named_parameters()]
+    for weight_name in weight_names:
+        if 'layers.' in weight_name and not LAYER_WEIGHTS.fullmatch(weight_name):
+            raise Mistake(f'{net.name}: a page cannot compute with {weight_name}, a weight of '
+                          'layers that somebody edited')
+    for attention in layers.attentions(net.model):
+        layers.bases(attention, 'value')  # raises Mistake if heads share keys and values
+    if task == 'text' and 'embed.pos_emb.weight' not in weight_names:
+        raise Mistake(f'{net.name}: a page cannot compute without a table of positions, '
+                      'embed.pos_emb')
+
+
+# ---- what the page holds ------------------------------------------------------------------------
 
 def page(c, nets):
-    """The file as a string."""
-    held = {'networks': [network(net) for net in nets], 'reads': nets[0].reads}
-    held |= picture_samples(c, nets) if nets[0].reads == 'images' else text_samples(c, nets)
-    for content, net in zip(held['networks'], nets):
-        content['expected'] = last_token(net, held['samples'][0])
-    parts = {'title': html.escape(' and '.join(net.label for net in nets)),
-             'data': json.dumps(held, separators=(',', ':')).replace('<', '\\u003c')}  # no tag may end the script
-    parts |= {name: (PARTS / name).read_text(encoding='utf-8') for name in ('page.css', 'network.js', 'page.js')}
-    return re.sub(r'\[\[([\w.]+)\]\]', lambda found: parts[found[1]], (PARTS / 'page.html').read_text(encoding='utf-8'))
+    """The text of the file: page.html, in which [[title]], [[data]] and [[the name of a script]]
+    are replaced."""
+    data = {'networks': [network(net) for net in nets], 'reads': nets[0].reads}
+    if nets[0].reads == 'images':
+        data.update(picture_samples(c, nets))
+    else:
+        data.update(text_samples(c, nets))
+    for description, net in zip(data['networks'], nets):
+        description['expected'] = last_token(net, data['samples'][0])
+
+    title = html.escape(' and '.join(net.label for net in nets))
+    data_text = json.dumps(data, separators=(',', ':'))
+    data_text = data_text.replace('<', '\\u003c')  # so that no tag in it ends the script
+    parts = {'title': title, 'data': data_text}
+    for name in SCRIPTS:
+        parts[name] = (FOLDER / name).read_text(encoding='utf-8')
+
+    def part_of(match):
+        return parts[match[1]]
+
+    # all at once: a [[..]] in the text of a part stays
+    frame = (FOLDER / 'page.html').read_text(encoding='utf-8')
+    return re.sub(r'\[\[([\w.]+)\]\]', part_of, frame)
 
 
 def network(net):
-    """A network as page.js reads it, its tensors in float16: parameters, shared ones once, and fixed positions.
-    `classes`: None for a network without a classifier, as DINO's or CRATE-MAE."""
-    tensors, c = [*net.model.named_parameters(), *net.model.named_buffers()], net.model.config
-    weights = b''.join(t.detach().half().cpu().numpy().tobytes() for _, t in tensors)
-    named = c.task == 'image' and c.num_classes > 1
-    classes = net.run['data'].get('classes') or [f'class {k}' for k in range(c.num_classes)] if named else None
-    return {'name': net.label, 'model': net.run['model'], 'classes': classes,
-            'config': asdict(c), 'weights': base64.b64encode(weights).decode(),
-            'tensors': [(k, t.shape) for k, t in tensors]}
+    """A network as page.js reads it: its settings, and its tensors in float16. These are the
+    parameters, shared ones once, and fixed positions. `classes` is None for a network without a
+    classifier, such as DINO's or CRATE-MAE."""
+    config = net.model.config
+    tensors = [*net.model.named_parameters(), *net.model.named_buffers()]
+    bytes_of_tensors = []
+    for _, tensor in tensors:
+        bytes_of_tensors.append(tensor.detach().half().cpu().numpy().tobytes())
+    weights = base64.b64encode(b''.join(bytes_of_tensors)).decode()
+
+    classes = None
+    if config.task == 'image' and config.num_classes > 1:
+        numbered_classes = [f'class {k}' for k in range(config.num_classes)]
+        classes = net.run['data'].get('classes') or numbered_classes
+    return {
+        'name': net.label,
+        'model': net.run['model'],
+        'classes': classes,
+        'config': asdict(config),
+        'weights': weights,
+        'tensors': [(name, tensor.shape) for name, tensor in tensors],
+    }
 
 
 @torch.no_grad()
 def last_token(net, sample):
-    """The last token of a sample behind the layers, a list of n_embd numbers, by which the page finds out whether it
-    computes the same as the network."""
+    """The last token of a sample after the last layer, a list of n_embd numbers. By it the page
+    finds out whether it computes the same as the network."""
     if net.reads == 'images':
-        size, channels = net.model.config.image_size, net.model.config.channels
-        picture = np.frombuffer(base64.b64decode(sample['picture']), np.uint8).reshape(*size, channels)
-        x = normalize(torch.tensor(picture)[None].permute(0, 3, 1, 2).float())
+        config = net.model.config
+        values = np.frombuffer(base64.b64decode(sample['picture']), np.uint8)
+        picture = torch.tensor(values).view(*config.image_size, config.channels)    # (H, W, C)
+        x = normalize(picture.permute(2, 0, 1)[None].float())                       # (1, C, H, W)
     else:
-        x = torch.tensor(sample['ids'])[None]
-    *_, last = layers.inside(net.model, x.to(net.device))
-    return last.after[0, -1].tolist()
+        x = torch.tensor(sample['ids'])[None]                                       # (1, N)
+    *_, last_step = layers.inside(net.model, x.to(net.device))
+    return last_step.after[0, -1].tolist()
 
 
 def picture_samples(c, nets):
-    """Pictures as the first network sees them, in whole numbers from 0 to 255 (H, W, C); and which
-    patches a masked autoencoder does not see at first."""
-    shown = pictures(c, nets[0], c.num_samples)
-    seen = denormalize(pixels(nets[0], shown)).cpu().numpy()
-    samples = [{'name': name, 'picture': base64.b64encode(picture.tobytes()).decode()}
-               for (name, _), picture in zip(shown, seen)]
-    masked = next((net.model for net in nets if net.model.config.task == 'masked_image'), None)
-    if masked is None:
-        return {'samples': samples, 'hidden': []}
-    noise = torch.from_numpy(np.random.default_rng(c.seed).random((1, masked.embed.N)))
-    return {'samples': samples, 'hidden': masked.hide(noise)[0].nonzero()[:, 0].tolist()}
+    """Pictures as the first network sees them, in whole numbers from 0 to 255 (H, W, C), and the
+    numbers of the patches that a masked autoencoder does not see at first."""
+    named_pictures = pictures(c, nets[0], c.num_samples)
+    seen_pictures = denormalize(pixels(nets[0], named_pictures)).cpu().numpy()
+    samples = []
+    for (name, _), picture in zip(named_pictures, seen_pictures):
+        encoded = base64.b64encode(picture.tobytes()).decode()
+        samples.append({'name': name, 'picture': encoded})
+
+    hidden = []
+    masked_models = [net.model for net in nets if net.model.config.task == 'masked_image']
+    if masked_models:
+        model = masked_models[0]
+        noise = np.random.default_rng(c.seed).random((1, model.embed.N))
+        is_hidden = model.hide(torch.from_numpy(noise))[0]              # (N,)
+        hidden = is_hidden.nonzero()[:, 0].tolist()
+    return {'samples': samples, 'hidden': hidden}
 
 
 def text_samples(c, nets):
-    """Token ids, and the tokenizer."""
+    """The token ids of texts, the length of the longest text that the page takes, and the
+    tokenizer."""
     tokenizer = Tokenizer(**nets[0].run['data']['tokenizer'])
-    most = min(MOST_TOKENS, *(net.model.config.block_size for net in nets))
-    samples = [started(c, nets[0], most)] if c.start else \
-        texts(c, nets[0], c.num_samples)[0][:, :min(48, most)].tolist()
-    return {'samples': [{'name': tokenizer.decode(ids), 'ids': ids} for ids in samples], 'most': most,
-            'tokenizer': tokenizer.spec}
+    most = MOST_TOKENS
+    for net in nets:
+        most = min(most, net.model.config.block_size)
+
+    if c.start:
+        ids_of_texts = [started(c, nets[0], most)]
+    else:
+        ids_of_dataset = texts(c, nets[0], c.num_samples)[0]            # (n, block_size)
+        length = min(MOST_TOKENS_OF_DATASET, most)
+        ids_of_texts = ids_of_dataset[:, :length].tolist()
+    samples = [{'name': tokenizer.decode(ids), 'ids': ids} for ids in ids_of_texts]
+    return {'samples': samples, 'most': most, 'tokenizer': tokenizer.spec}

@@ -1,4 +1,4 @@
-"""Does the gradient of the coding rate point to the nearest subspace? `nearest`, a command of
+"""Does the gradient of the coding rate point to the nearest subspace? `nearest` is a command of
 analyze.py that needs no trained network.
 
 Tokens are rows, Z (N, d), where the paper has columns. Equation numbers are CRATE-MAE's (Pai et
@@ -9,28 +9,31 @@ from dataclasses import dataclass
 
 import torch
 
-from analysis.measures import compressed_rate_gradient, random_bases, turning
 from analysis.charts import panels
-from analysis.tables import say_table
+from analysis.measures import compressed_rate_gradient, random_bases, turning
 from analysis.scores import Mixture, nearest_projection, projected, score
+from analysis.tables import say_table
 from analysis.theory import TheoryConfig, shipped_attention
 
 
-# ---- the theorem ----------------------------------------------------------------------------------------------------
+# ---- the theorem --------------------------------------------------------------------------------
 
 def noisy_codebook(U, N, sigma, generator):
-    """N tokens of eq. (A.34): U_s alpha + delta, where alpha ~ N(0, I / p) and delta ~ N(0, sigma^2 I /
-    d). Returns the clean tokens X (N, d), the noise Delta (N, d) and the subspaces s (N,)."""
+    """Draw N tokens of eq. (A.34): U_s alpha + delta, where alpha ~ N(0, I / p) and
+    delta ~ N(0, sigma^2 I / d). Returns the clean tokens X (N, d), the noise Delta (N, d) and the
+    subspaces s (N,)."""
     K, d, p = U.shape
     s = torch.randint(K, (N,), generator=generator)
-    alpha, delta = (torch.randn(N, n, generator=generator, dtype=U.dtype) / n ** 0.5 for n in (p, d))
-    own = (s[:, None] == torch.arange(K))[..., None]                    # (N, K, 1)
-    X = (own * alpha[:, None]).flatten(1) @ U.mT.flatten(0, 1)
+    alpha = torch.randn(N, p, generator=generator, dtype=U.dtype) / p ** 0.5
+    delta = torch.randn(N, d, generator=generator, dtype=U.dtype) / d ** 0.5
+    belongs = (s[:, None] == torch.arange(K))[..., None]  # (N, K, 1)
+    coordinates = (belongs * alpha[:, None]).flatten(1)  # (N, K p), 0 in other subspaces
+    X = coordinates @ U.mT.flatten(0, 1)
     return X, sigma * delta, s
 
 
 def outside(T, U, s):
-    """The part of each row of T (N, d) outside the subspace of its token."""
+    """The part of each row of T (N, d) outside the subspace of its token, s (N,)."""
     return T - projected(T, U, s)
 
 
@@ -41,105 +44,183 @@ def best_eps(K, p, N, sigma):
 
 
 def relevant_noise(X, Delta, s, U, beta):
-    """P_U(Delta), eqs. (A.116) and (A.117): of the noise in other subspaces U_k, what the tokens A_k of
-    those subspaces do not span, as beta grows. (N, d)."""
-    found, eye = torch.zeros_like(X), torch.eye(U.size(2), dtype=X.dtype)
+    """P_U(Delta), eqs. (A.116) and (A.117): of the noise of each token, the part in the subspaces
+    U_k to which the token does not belong, and there, as beta grows, only what the tokens A_k of
+    U_k do not span. X and Delta (N, d), s (N,), U (K, d, p) -> (N, d)."""
+    noise = torch.zeros_like(X)
     for k, u in enumerate(U):
-        A = (X[s == k] @ u).T                                           # (p, N_k)
-        inner = eye - A @ torch.linalg.solve(torch.eye(A.size(1), dtype=X.dtype) / beta + A.T @ A, A.T)
-        found += (Delta @ u * (s != k)[:, None]) @ inner @ u.T
-    return found
+        A = (X[s == k] @ u).T  # (p, N_k)
+        eye_N = torch.eye(A.size(1), dtype=X.dtype)
+        eye_p = torch.eye(A.size(0), dtype=X.dtype)
+        not_spanned = eye_p - A @ torch.linalg.solve(eye_N / beta + A.T @ A, A.T)  # (p, p)
+        noise_in_k = Delta @ u * (s != k)[:, None]  # (N, p)
+        noise += noise_in_k @ not_spanned @ u.T
+    return noise
 
 
 def theorem(U, N, sigma, eps, generator):
-    """What one gradient step Z - eta grad R^c, eq. (A.39) with eta = 1 / beta, does to N tokens. `cosine`: to the
-    direction of the nearest subspace, and `cosine_outside` without the part inside the own subspace; `noise_left` in
-    other subspaces and `signal_left` by the step, and `_full` by one up R - R^c; `rest`: what eq. (A.42) does not
-    explain."""
+    """What one gradient step Z - eta grad R^c, eq. (A.39) with eta = 1 / beta, does to N tokens.
+    Returns a row of the table:
+
+        cosine            of the step to the direction of the nearest subspace
+        cosine_outside    the same, without the part of the step inside the token's subspace
+        noise_left        the share of the noise in other subspaces that the step leaves
+        signal_left       the share of the signal that the step leaves
+        .._full           the same for a step up R - R^c
+        rest              the norm of what eq. (A.42) does not explain
+        noise             the norm of the noise
+    """
     K, d, p = U.shape
     X, Delta, s = noisy_codebook(U, N, sigma, generator)
-    beta = p / (N * eps ** 2)                                           # eq. (A.37)
     Z = X + Delta
-    down = -compressed_rate_gradient(Z, U, eps)
-    full = down + compressed_rate_gradient(Z, torch.eye(d, dtype=Z.dtype)[None], eps)       # up R - R^c
-    there, after, off = nearest_projection(Z, U) - Z, Z + down / beta, outside(Z, U, s)
+    beta = p / (N * eps ** 2)  # eq. (A.37)
 
-    def left(after):                                                    # of the noise in other subspaces, of the signal
-        return outside(after, U, s).square().sum() / off.square().sum(), (after * X).sum() / X.square().sum()
-    (noise, signal), (noise_full, signal_full) = left(after), left(Z + full / beta)
-    rest = after - (Delta - relevant_noise(X, Delta, s, U, beta) + X / (1 + 1 / beta))      # eq. (A.42)
-    return {'N': N, 'N/d': N / d, 'sigma': sigma, 'eps': eps, 'beta': beta,
-            'cosine': torch.cosine_similarity(down, there).mean(),
-            'cosine_outside': torch.cosine_similarity(outside(down, U, s), there).mean(),
-            'noise_left': noise, 'signal_left': signal, 'noise_left_full': noise_full, 'signal_left_full': signal_full,
-            'rest': torch.linalg.matrix_norm(rest, 2), 'noise': torch.linalg.matrix_norm(Delta, 2)}
+    down = -compressed_rate_gradient(Z, U, eps)
+    R_gradient = compressed_rate_gradient(Z, torch.eye(d, dtype=Z.dtype)[None], eps)
+    after = Z + down / beta
+    after_full = Z + (down + R_gradient) / beta  # up R - R^c
+
+    to_nearest = nearest_projection(Z, U) - Z
+    explained = Delta - relevant_noise(X, Delta, s, U, beta) + X / (1 + 1 / beta)  # eq. (A.42)
+    noise_before = outside(Z, U, s).square().sum()
+
+    def noise_left(tokens):
+        return outside(tokens, U, s).square().sum() / noise_before
+
+    def signal_left(tokens):
+        return (tokens * X).sum() / X.square().sum()
+
+    row = {'N': N, 'N/d': N / d, 'sigma': sigma, 'eps': eps, 'beta': beta}
+    row['cosine'] = torch.cosine_similarity(down, to_nearest).mean()
+    row['cosine_outside'] = torch.cosine_similarity(outside(down, U, s), to_nearest).mean()
+    row['noise_left'] = noise_left(after)
+    row['signal_left'] = signal_left(after)
+    row['noise_left_full'] = noise_left(after_full)
+    row['signal_left_full'] = signal_left(after_full)
+    row['rest'] = torch.linalg.matrix_norm(after - explained, 2)
+    row['noise'] = torch.linalg.matrix_norm(Delta, 2)
+    return row
 
 
 def conditions(K, p, N, eps):
-    """[(whether it holds; the condition)] of Theorem 3 that have no unknown constants. ("eps <= 1 and the rest of
-    Assumption 2 implies that beta >= 1", above eq. (A.97), is wrong: it needs eps^2 <= p / N.)"""
-    d, most = K * p, N / (2 * K * math.sqrt(N * math.log(N)))
-    return [(eps <= 1, f'eps <= 1: {eps:.3g}'),
-            (d >= N >= p >= K >= 2, f'd >= N >= p >= K >= 2: {d}, {N}, {p}, {K}'),
-            (most >= 1.5 ** 0.5, f'C_1 sqrt(N log N) <= N / (2 K) needs C_1 <= {most:.3g}, but eqs. (A.196) and '
-                                 '(A.197) need C_1 >= sqrt(3/2) = 1.22')]
+    """The conditions of Theorem 3 that have no unknown constants: [(whether it holds, the
+    condition)].
+
+    Above eq. (A.97) the paper says that "eps <= 1 and the rest of Assumption 2 implies that
+    beta >= 1". This is wrong: beta >= 1 needs eps^2 <= p / N.
+    """
+    d = K * p
+    largest = N / (2 * K * math.sqrt(N * math.log(N)))
+    return [
+        (eps <= 1, f'eps <= 1: {eps:.3g}'),
+        (d >= N >= p >= K >= 2, f'd >= N >= p >= K >= 2: {d}, {N}, {p}, {K}'),
+        (largest >= 1.5 ** 0.5,
+         f'C_1 sqrt(N log N) <= N / (2 K) needs C_1 <= {largest:.3g}, but eqs. (A.196) and '
+         '(A.197) need C_1 >= sqrt(3/2) = 1.22'),
+    ]
 
 
-# ---- Figure 3: fields in the plane, with two lines as subspaces -----------------------------------------------------
+# ---- Figure 3: fields in the plane, with two lines as subspaces ---------------------------------
 
 def fields(generator, eps=0.3, sigma=0.2):
-    """{name: what moves a token at each point}, and the points (n, 2). The lines are the axes."""
-    U = torch.eye(2, dtype=torch.float64)[..., None]                    # (2, 2, 1)
-    ticks = torch.linspace(-1.9, 1.9, 14, dtype=U.dtype)                # no point is on an axis or between them
-    x = torch.cartesian_prod(ticks, ticks)
-    x = x[(x[:, 0].abs() - x[:, 1].abs()).abs() > 1e-9]
-    crowd = torch.block_diag(*torch.randn(2, 50, 1, generator=generator, dtype=U.dtype))    # 50 on each axis
-    crowd = torch.cat((crowd, -crowd))                                  # of mean 0, as the model is
-    together = torch.cat((crowd.expand(len(x), -1, -1), x[:, None]), 1)  # (n, 201, 2), our token is the last
-    m = Mixture(U, U.new_ones(2, 1), U.new_full((2,), 0.5))
-    return {'-grad R^c, a token alone': -compressed_rate_gradient(x[:, None], U, eps)[:, 0],
-            '-grad R^c, 200 more tokens': -compressed_rate_gradient(together, U, eps)[:, -1],
-            'MSSA, eq. (2.8), 200 more': shipped_attention(U)(together)[:, -1],
-            f'score, sigma = {sigma:g}': score(x, m, sigma)}, x
+    """{name: what moves a token at each point}, and the points, (n, 2) each. The subspaces are two
+    lines, the axes of the plane."""
+    U = torch.eye(2, dtype=torch.float64)[..., None]  # (2, 2, 1)
+    ticks = torch.linspace(-1.9, 1.9, 14, dtype=U.dtype)
+    points = torch.cartesian_prod(ticks, ticks)  # none is on an axis
+    distances = points.abs()  # from the axes
+    is_between = (distances[:, 0] - distances[:, 1]).abs() <= 1e-9
+    points = points[~is_between]
+
+    coordinates = torch.randn(2, 50, 1, generator=generator, dtype=U.dtype)
+    half_crowd = torch.block_diag(*coordinates)  # (100, 2): 50 tokens on each axis
+    crowd = torch.cat((half_crowd, -half_crowd))  # of mean 0, as the model is
+    crowds = crowd.expand(len(points), -1, -1)
+    together = torch.cat((crowds, points[:, None]), 1)  # (n, 201, 2), the last is our token
+
+    gradient_alone = compressed_rate_gradient(points[:, None], U, eps)
+    gradient_together = compressed_rate_gradient(together, U, eps)
+    mssa = shipped_attention(U)
+    mixture = Mixture(U, U.new_ones(2, 1), U.new_full((2,), 0.5))
+    arrows = {
+        '-grad R^c, a token alone': -gradient_alone[:, 0],
+        '-grad R^c, 200 more tokens': -gradient_together[:, -1],
+        'MSSA, eq. (2.8), 200 more': mssa(together)[:, -1],
+        f'score, sigma = {sigma:g}': score(points, mixture, sigma),
+    }
+    return arrows, points
 
 
-def towards(field, x):
+def towards(field, points):
     """The mean cosine to the direction of the nearest line, and the share of points where the field
     turns a token towards it."""
-    there = nearest_projection(x, torch.eye(2, dtype=x.dtype)[..., None]) - x
-    return torch.cosine_similarity(field, there).mean(), ((turning(field, x) * there).sum(-1) > 0).double().mean()
+    U = torch.eye(2, dtype=points.dtype)[..., None]
+    to_nearest = nearest_projection(points, U) - points
+    cosine = torch.cosine_similarity(field, to_nearest).mean()
+    turns_to_it = (turning(field, points) * to_nearest).sum(-1) > 0
+    return cosine, turns_to_it.double().mean()
 
 
-# ---- the command ----------------------------------------------------------------------------------------------------
+# ---- the command --------------------------------------------------------------------------------
 
 @dataclass
 class NearestConfig(TheoryConfig):
-    n_head: int = 12                # K, subspaces; the sizes are those of CRATE-MAE-Base
-    head_dim: int = 64              # p, dimension of a subspace; together they fill d = n_head x head_dim dimensions
-    tokens: int = 196               # N, tokens of all subspaces together
-    sigma: float = 0.01             # length of the noise, of a token of length about 1
+    n_head: int = 12     # K, subspaces; the sizes are those of CRATE-MAE-Base
+    head_dim: int = 64   # p, dimension of a subspace; all together fill d = n_head x head_dim
+    tokens: int = 196    # N, tokens of all subspaces together
+    sigma: float = 0.01  # length of the noise, of a token of length about 1
 
 
 def draw_nearest(c):
-    """CRATE-MAE's Theorem 1 measured under its noise model, for more and more tokens, and its Figure 3."""
-    generator, d, N = torch.Generator().manual_seed(c.seed), c.d, c.tokens
-    U = random_bases(c.n_head, c.head_dim, d, generator)
-    numbers = sorted({N, *(max(2, round(d * share)) for share in (1/32, 1/16, 1/8, 1/4, 1/2, 3/4, 1, 3/2))})
-    rows = [theorem(U, n, c.sigma, best_eps(c.n_head, c.head_dim, n, c.sigma), generator) for n in numbers]
-    mine, (arrows, x) = rows[numbers.index(N)], fields(generator)
-    say_table((f'conditions of Theorem 3, d = {d}', 'met'),
-              [row[::-1] for row in conditions(c.n_head, c.head_dim, N, mine['eps'])])
-    say_table((f'a step down the gradient, {N} tokens', ''), mine.items())
-    print(f'by N/d = {N / d:.3g} cosine_outside is {max(0, 1 - N / d) ** 0.5:.3f}, noise_left {N / d:.3f}. Remark 4: '
-          f'signal_left is {mine["signal_left"]:.4f}, and up R - R^c {mine["signal_left_full"]:.4f}')
-    say_table(('Figure 3, two lines', 'mean cosine', 'turns to the nearest'),
-              [(name, *towards(field, x)) for name, field in arrows.items()])
-    print(f'here the cosine to the direction of the nearest subspace is {mine["cosine"]:.2f}; the theory says 1')
+    """CRATE-MAE's Theorem 1 measured under its noise model, for more and more tokens, and its
+    Figure 3."""
+    generator = torch.Generator().manual_seed(c.seed)
+    U = random_bases(c.n_head, c.head_dim, c.d, generator)
+    token_counts = {c.tokens}
+    for share in (1/32, 1/16, 1/8, 1/4, 1/2, 3/4, 1, 3/2):
+        token_counts.add(max(2, round(share * c.d)))
+
+    rows_by_count = {}
+    for N in sorted(token_counts):
+        eps = best_eps(c.n_head, c.head_dim, N, c.sigma)
+        rows_by_count[N] = theorem(U, N, c.sigma, eps, generator)
+    row_as_set = rows_by_count[c.tokens]
+    arrows, points = fields(generator)
+
+    say_theorem(c, row_as_set)
+    field_rows = [(name, *towards(field, points)) for name, field in arrows.items()]
+    say_table(('Figure 3, two lines', 'mean cosine', 'turns to the nearest'), field_rows)
+    cosine = row_as_set['cosine']
+    print(f'here the cosine to the direction of the nearest subspace is {cosine:.2f}; the theory '
+          'says 1')
+    figure = draw_fields(arrows, points)
+    return figure, list(rows_by_count.values())
+
+
+def say_theorem(c, row):
+    """Print which conditions of Theorem 3 hold, and what a step does to as many tokens as are
+    set."""
+    condition_rows = []
+    for holds, words in conditions(c.n_head, c.head_dim, c.tokens, row['eps']):
+        condition_rows.append((words, holds))
+    say_table((f'conditions of Theorem 3, d = {c.d}', 'met'), condition_rows)
+    say_table((f'a step down the gradient, {c.tokens} tokens', ''), row.items())
+
+    share = c.tokens / c.d
+    expected_cosine = max(0, 1 - share) ** 0.5
+    print(f'by N/d = {share:.3g} cosine_outside is {expected_cosine:.3f}, noise_left {share:.3f}. '
+          f'Remark 4: signal_left is {row["signal_left"]:.4f}, and up R - R^c '
+          f'{row["signal_left_full"]:.4f}')
+
+
+def draw_fields(arrows, points):
+    """The figure of `nearest`: a panel for each field, with the longest arrow of length 1."""
     figure, axes = panels(13.2, 4.3, 4)
     for axis, (name, field) in zip(axes, arrows.items()):
-        axis.quiver(*x.T, *(field / field.norm(dim=1).max()).T, angles='xy', color='C0')
+        scaled = field / field.norm(dim=1).max()
+        axis.quiver(*points.T, *scaled.T, angles='xy', color='C0')
         axis.axhline(0, color='C1', linewidth=1)
         axis.axvline(0, color='C1', linewidth=1)
         axis.set(aspect='equal', xticks=[], yticks=[], title=name)
     figure.supxlabel('arrows: where a token goes; orange lines: the subspaces')
-    return figure, rows
+    return figure

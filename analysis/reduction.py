@@ -1,4 +1,4 @@
-"""Which tokens have a large rate reduction, and which are sparse too? `reduction`, a command of
+"""Which tokens have a large rate reduction, and which are sparse too? `reduction` is a command of
 analyze.py that needs no trained network.
 
 Tokens are rows, Z (N, d), where the paper has columns. Equation numbers are those of CRATE's longer
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from analysis.measures import coding_rate, compressed_rate, nonzeros, random_bases
 from analysis.charts import panels
+from analysis.measures import coding_rate, compressed_rate, nonzeros, random_bases
 from analysis.tables import say_rows
 from analysis.theory import TheoryConfig
 from engine.plots import FROM_WHITE
@@ -21,60 +21,99 @@ def rate_reduction(Z, U, eps):
 
 
 def reduction_of_groups(Z, eps):
-    """Eqs. (7) and (9) of K groups of n tokens each, Z (K, n, d): R less the mean rate of the groups. Eq.
-    (9) prints their sum, without the weights n_k / n of Yu et al. (2020). That sum is never below R."""
+    """The rate reduction of K groups of n tokens each, Z (K, n, d), eqs. (7) and (9): R less the
+    mean rate of the groups. Eq. (9) prints the sum of their rates, without the weights n_k / n of
+    Yu et al. (2020). That sum is never below R."""
     return coding_rate(Z.flatten(0, 1), eps) - coding_rate(Z, eps).mean(0)
 
 
 def energy(Z, U, eps, lam):
-    """Eq. (19), less the sparse rate reduction of eq. (17). The density exp(-energy) is eq. (18), which is
-    printed without the square root of its determinants: a rate is half a logarithm of one."""
+    """Eq. (19): minus the sparse rate reduction of eq. (17), for tokens Z (N, d) and bases
+    U (K, d, p). The density exp(-energy) is eq. (18), which is printed without the square root of
+    its determinants: a rate is half the logarithm of a determinant."""
     return lam * Z.abs().sum() - rate_reduction(Z, U, eps)
 
 
 @dataclass
 class ReductionConfig(TheoryConfig):
-    n_head: int = 4                 # K, subspaces
-    head_dim: int = 4               # p, dimension of a subspace; together they fill d = n_head x head_dim dimensions
-    tokens: int = 32                # tokens in each subspace
-    cosine: float = 0.7             # between the subspaces of (a)
-    eps: float = 0.5                # precision of the coding rates
-    lam: float = 0.01               # weight lambda of sparsity, eq. (17)
+    n_head: int = 4      # K, subspaces
+    head_dim: int = 4    # p, dimension of a subspace; all together fill d = n_head x head_dim
+    tokens: int = 32     # tokens in each subspace
+    cosine: float = 0.7  # between the subspaces of (a)
+    eps: float = 0.5     # precision of the coding rates
+    lam: float = 0.01    # weight lambda of sparsity, eq. (17)
 
 
 def subspaces(c, generator):
-    """{(a), (b), (c) of Figure 5: bases (K, d, p)}: close to each other, orthogonal, and along the axes."""
-    K, d = c.n_head, c.d
-    axes = torch.eye(d, dtype=torch.float64).unflatten(1, (K, c.head_dim)).permute(1, 0, 2)
-    turned = random_bases(K, c.head_dim, d, generator)
-    more = c.cosine / (1 - c.cosine)                                    # what makes the cosine more / (1 + more)
-    close = (turned + ((1 + K * more) ** 0.5 - 1) * turned.mean(0)) / (1 + more) ** 0.5
-    return {'(a) close': close, '(b) orthogonal': turned, '(c) along the axes': axes}
+    """{(a), (b), (c) of Figure 5: bases (K, d, p)}: subspaces close to each other, orthogonal, and
+    along the axes."""
+    K = c.n_head
+    axes = torch.eye(c.d, dtype=torch.float64).unflatten(1, (K, c.head_dim)).permute(1, 0, 2)
+    orthogonal = random_bases(K, c.head_dim, c.d, generator)
+
+    # if b mean(U) is added to every U_k, then U_k^T U_j becomes r I, and U_k^T U_k (1 + r) I. So
+    # the cosine is r / (1 + r), and after the division columns have length 1 again
+    r = c.cosine / (1 - c.cosine)
+    b = (1 + K * r) ** 0.5 - 1
+    close = (orthogonal + b * orthogonal.mean(0)) / (1 + r) ** 0.5
+    return {'(a) close': close, '(b) orthogonal': orthogonal, '(c) along the axes': axes}
 
 
 def draw_reduction(c):
     """The longer version's Figure 5: the same codes in three sets of subspaces."""
     generator = torch.Generator().manual_seed(c.seed)
-    codes = torch.randn(c.n_head, c.tokens, c.head_dim, generator=generator, dtype=torch.float64) / c.head_dim ** 0.5
+    shape = c.n_head, c.tokens, c.head_dim
+    codes = torch.randn(shape, generator=generator, dtype=torch.float64) / c.head_dim ** 0.5
     bases = subspaces(c, generator)
-    most = max((codes @ U.mT).abs().max().item() for U in bases.values())   # so that all have one scale of colours
-    rows, (figure, axes) = [], panels(12, 5, 3)
-    for axis, (name, U) in zip(axes, bases.items()):
-        groups = codes @ U.mT                                           # (K, n, d)
-        Z = groups.flatten(0, 1)
-        row = {'subspaces': name, 'rate_reduction': rate_reduction(Z, U, c.eps),
-               'rate_reduction_of_groups': reduction_of_groups(groups, c.eps), 'nonzeros': nonzeros(Z),
-               'energy': energy(Z, U, c.eps, c.lam)}
+    groups_of_tokens = {}  # {name: (K, n, d)}
+    for name, U in bases.items():
+        groups_of_tokens[name] = codes @ U.mT
+    largest = max(groups.abs().max().item() for groups in groups_of_tokens.values())
+
+    rows = []
+    figure, axes = panels(12, 5, 3)
+    for axis, (name, groups) in zip(axes, groups_of_tokens.items()):
+        row = row_of(c, name, groups, bases[name])
         rows.append(row)
-        image = axis.imshow(Z.abs().numpy(), aspect='auto', cmap=FROM_WHITE, vmin=0, vmax=most, interpolation='nearest')
-        axis.set(title=f'{name}\nreduction {row["rate_reduction"]:.3g} nats,\nnon-zeros {row["nonzeros"]:.0%}',
-                 xlabel='coordinate', ylabel='token')
+        sizes = groups.flatten(0, 1).abs().numpy()
+        # all panels have one scale of colours
+        image = axis.imshow(sizes, aspect='auto', cmap=FROM_WHITE, vmin=0, vmax=largest,
+                            interpolation='nearest')
+        title = (f'{name}\nreduction {row["rate_reduction"]:.3g} nats,\n'
+                 f'non-zeros {row["nonzeros"]:.0%}')
+        axis.set(title=title, xlabel='coordinate', ylabel='token')
         axis.label_outer()
     figure.colorbar(image, ax=axes, label='size of the number')
+
     say_rows(rows)
-    a, b, same = (row['rate_reduction'] for row in rows)
-    print(f'here the rate reduction {"rises" if b > a else "does not rise"} from (a) to (b), and differs by '
-          f'{abs(b - same):.0e} from (b) to (c); the theory says it rises, then stays')
-    falls = 'falls' if rows[2]['energy'] < rows[1]['energy'] else 'does not fall'
-    print(f'here the energy {falls} from (b) to (c); the theory says it falls: sparsity alone prefers the axes')
+    say_changes(*rows)
     return figure, rows
+
+
+def row_of(c, name, groups, U):
+    """A row of the table, for groups of tokens (K, n, d) in the subspaces U (K, d, p)."""
+    Z = groups.flatten(0, 1)
+    return {
+        'subspaces': name,
+        'rate_reduction': rate_reduction(Z, U, c.eps),
+        'rate_reduction_of_groups': reduction_of_groups(groups, c.eps),
+        'nonzeros': nonzeros(Z),
+        'energy': energy(Z, U, c.eps, c.lam),
+    }
+
+
+def say_changes(close, orthogonal, along_axes):
+    """Print how the rate reduction and the energy change from row to row, and what the theory says
+    of it."""
+    rises = 'does not rise'
+    if orthogonal['rate_reduction'] > close['rate_reduction']:
+        rises = 'rises'
+    difference = abs(orthogonal['rate_reduction'] - along_axes['rate_reduction'])
+    print(f'here the rate reduction {rises} from (a) to (b), and differs by {difference:.0e} from '
+          '(b) to (c); the theory says it rises, then stays')
+
+    falls = 'does not fall'
+    if along_axes['energy'] < orthogonal['energy']:
+        falls = 'falls'
+    print(f'here the energy {falls} from (b) to (c); the theory says it falls: sparsity alone '
+          'prefers the axes')
