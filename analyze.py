@@ -1,37 +1,38 @@
 """Look inside: what the theory says each layer does, measured and drawn.
 
-    python analyze.py layers --ckpt=out/crate_shapes --beside=out/vit_shapes    # coding rate and sparsity
-    python analyze.py subspaces --ckpt=out/crate_shapes                         # how far apart subspaces are
-    python analyze.py tokens --ckpt=out/crate_shapes --image=assets/cat.jpg     # tokens as heat maps
-    python analyze.py attention --ckpt=out/crate_shapes --image=assets/cat.jpg  # where each head looks
+    python analyze.py layers --ckpt=out/crate_shapes --beside=out/vit_shapes    # R^c and sparsity
+    python analyze.py subspaces --ckpt=out/crate_shapes         # how far apart subspaces are
+    python analyze.py tokens --ckpt=out/crate_shapes --image=assets/cat.jpg     # as heat maps
+    python analyze.py attention --ckpt=out/crate_shapes --image=assets/cat.jpg  # where heads look
     python analyze.py attention --ckpt=out/aot_stdlib --start="def __init__(self):"
-    python analyze.py pca --ckpt=out/crate_shapes --label=ring                  # patches by principal components
-    python analyze.py segment --ckpt=out/crate_shapes --beside=out/vit_shapes   # attention, MaskCut and true masks
-    python analyze.py objects --ckpt=out/crate_shapes --beside=out/vit_shapes   # what they find, in pictures
-    python analyze.py compress --ckpt=out/crate_shapes      # R^c before and after each attention step
-    python analyze.py ista --ckpt=out/crate_shapes          # the LASSO before and after each ISTA step
-    python analyze.py denoise --ckpt=out/crate_shapes       # signal to noise before and after attention
-    python analyze.py compress                              # the theory itself, without a network,
-    python analyze.py ista                                  # on tokens drawn from its own model
+    python analyze.py pca --ckpt=out/crate_shapes --label=ring  # patches by principal components
+    python analyze.py segment --ckpt=out/crate_shapes --beside=out/vit_shapes   # against true masks
+    python analyze.py objects --ckpt=out/crate_shapes --beside=out/vit_shapes   # drawn in pictures
+    python analyze.py compress --ckpt=out/crate_shapes  # R^c before and after each attention step
+    python analyze.py ista --ckpt=out/crate_shapes      # the LASSO before and after each ISTA step
+    python analyze.py denoise --ckpt=out/crate_shapes   # signal to noise before and after attention
+    python analyze.py compress          # the theory itself, without a network,
+    python analyze.py ista              # on tokens drawn from its own model
     python analyze.py denoise
-    python analyze.py tweedie                               # one token denoised, and how MSSA does it
-    python analyze.py nearest                               # does the gradient of R^c point to a subspace?
-    python analyze.py diffuse                               # how far encoder and decoder are from each other's inverse
-    python analyze.py majorize                              # the function below which ISTA with ista='mm' goes down
-    python analyze.py reduction                             # rate reduction and sparsity of three sets of subspaces
-    python analyze.py diagram                               # a layer of CRATE beside a block of ViT
-    python analyze.py diagram --out=layer.pdf               # for slides
-    python analyze.py assets --overwrite=true               # the pictures of assets/ again, from runs in trained/
-    python analyze.py augment --dataset=shapes              # training pictures, as training sees them
+    python analyze.py tweedie           # one token denoised, and how MSSA does it
+    python analyze.py nearest           # does the gradient of R^c point to a subspace?
+    python analyze.py diffuse           # how far encoder and decoder are from each other's inverse
+    python analyze.py majorize          # the function below which ISTA with ista='mm' goes down
+    python analyze.py reduction         # rate reduction and sparsity of three sets of subspaces
+    python analyze.py diagram           # a layer of CRATE beside a block of ViT
+    python analyze.py diagram --out=layer.pdf       # for slides
+    python analyze.py assets --overwrite=true       # pictures of assets/ again, from trained/
+    python analyze.py augment --dataset=shapes      # training pictures, as training sees them
     python analyze.py augment config/train_crate_shapes.py --out=sheet.png
-    python analyze.py curves out/aot_owt out/aot_mhsa_owt out/gpt2_owt          # losses of runs (AoT's Figure 5)
+    python analyze.py curves out/aot_owt out/aot_mhsa_owt out/gpt2_owt  # losses (AoT's Figure 5)
     python analyze.py curves out/* --out=all.png --overwrite=true --log=true
-    python analyze.py page --ckpt=out/crate_shapes --beside=out/vit_shapes      # one HTML file that computes
+    python analyze.py page --ckpt=out/crate_shapes --beside=out/vit_shapes      # HTML that computes
     python analyze.py --help
 
-A command writes a picture and a table of its numbers with the same name and .csv at the end (augment,
-curves and diagram write a picture alone, page an HTML file, assets many pictures), and prints what to see.
-Networks run in float32, coding rates in float64. Layers and heads are counted from 1.
+A command writes a picture and a table of its numbers with the same name and .csv at the end
+(augment, curves and diagram write a picture alone, page an HTML file, assets many pictures), and
+prints what to see. Networks run in float32, coding rates in float64. Layers and heads are counted
+from 1.
 """
 import sys
 from dataclasses import dataclass, fields, replace
@@ -39,8 +40,9 @@ from dataclasses import dataclass, fields, replace
 import engine  # before torch
 import torch
 
-from analysis import (assets, compression, curves, denoising, diagram, diffusion, network_figures, layers, majorizer, page, projection,
-                      reduction, scores, segmentation, sheet, sparsification)
+from analysis import (assets, compression, curves, denoising, diagram, diffusion, layers,
+                      majorizer, network_figures, page, projection, reduction, scores,
+                      segmentation, sheet, sparsification)
 from analysis.subjects import SubjectsConfig, subjects
 from analysis.tables import plain
 from engine import figures, settings
@@ -51,43 +53,70 @@ from tasks import AugmentConfig
 
 @dataclass
 class AnalyzeConfig(SubjectsConfig):
-    num_samples: int = 0            # samples; 0: 256, but segment 1000, pca 8, objects 6, attention and ista 4
-    label: str = ''                 # pca: the class of its pictures; empty: the first
-    layer: int = 0                  # attention, pca, segment, objects: which; 0: the last but one, as in CRATE-MAE
-    heads: str = ''                 # attention: the heads, such as 1,4; empty: all
-    show: str = ''                  # layers: rate, sparsity or objective; empty: all that the network has
-    measure: str = 'paper'          # layers: R^c of the half step (paper), or as the released code measures it
-    threshold: float = 0.0          # layers: numbers up to this size count as zeros
-    part: str = ''                  # networks with three projections: query, key or value; empty: value, for pca key
-    share: float = 0.6              # segment, objects: keep the patches that hold this share of a head's attention
-    cut: str = 'key'                # segment, objects: MaskCut of key, query, value or token; none: leave it out
-    masks: int = 3                  # segment, objects: how many masks MaskCut looks for in a picture
-    tau: float = 0.15               # segment, objects: the cosine from which patches are alike for MaskCut
-    keep: float = 0.5               # pca: foreground is above this share of the range of the first component
-    directions: int = 4             # subspaces: how many columns of each to draw, chosen at random; coherence is of all
-    size: int = 50                  # tokens: how many rows and columns to draw, chosen at random
-    batch_size: int = 64            # samples in a forward pass
-    ranges = {'num_samples': (0, None), 'threshold': (0, None), 'batch_size': (1, None),
-              'size': (1, None), 'masks': (1, None), 'directions': (1, 16), 'keep': (1e-9, 1), 'share': (1e-9, 1),
-              'tau': (-1, 1)}
+    """Settings of the commands that look at trained networks and draw a figure."""
+    num_samples: int = 0    # samples; 0: 256, segment 1000, pca 8, objects 6, attention and ista 4
+    label: str = ''         # pca: the class of its pictures; empty: the first
+    layer: int = 0          # attention, pca, segment, objects: which; 0: last but one (CRATE-MAE)
+    heads: str = ''         # attention: the heads, such as 1,4; empty: all
+    show: str = ''          # layers: rate, sparsity or objective; empty: all that the network has
+    measure: str = 'paper'  # layers: R^c of the half step (paper), or as in the released code
+    threshold: float = 0.0  # layers: numbers up to this size count as zeros
+    part: str = ''          # of three projections: query, key or value; empty: value, for pca key
+    share: float = 0.6      # segment, objects: keep patches with this share of a head's attention
+    cut: str = 'key'        # segment, objects: MaskCut of key, query, value or token; none: without
+    masks: int = 3          # segment, objects: how many masks MaskCut looks for in a picture
+    tau: float = 0.15       # segment, objects: the cosine from which patches are alike for MaskCut
+    keep: float = 0.5       # pca: foreground is above this share of the first component's range
+    directions: int = 4     # subspaces: random columns of each to draw; coherence is of all columns
+    size: int = 50          # tokens: how many rows and columns to draw, chosen at random
+    batch_size: int = 64    # samples in a forward pass
 
+    ranges = {
+        'num_samples': (0, None),
+        'threshold': (0, None),
+        'batch_size': (1, None),
+        'size': (1, None),
+        'masks': (1, None),
+        'directions': (1, 16),
+        'keep': (1e-9, 1),
+        'share': (1e-9, 1),
+        'tau': (-1, 1),
+    }
+
+
+# ---- the commands -------------------------------------------------------------------------------
+
+COMMANDS = {  # about trained networks: the function that draws
+    'layers': network_figures.draw_layers,
+    'subspaces': network_figures.draw_subspaces,
+    'tokens': network_figures.draw_tokens,
+    'attention': network_figures.draw_attention,
+    'pca': network_figures.draw_components,
+    'segment': segmentation.draw_segmentation,
+    'objects': segmentation.draw_objects,
+    'compress': compression.draw_rate_changes,
+    'ista': sparsification.draw_lasso,
+    'denoise': denoising.draw_signal_to_noise,
+}
 
 COMMON = {'ckpt', 'data_dir', 'seed', 'device', 'out', 'overwrite'}
-SAMPLES = {'dataset', 'split', 'image'}
-MANY = SAMPLES | {'beside', 'num_samples', 'batch_size'}
-CUT = {'layer', 'share', 'cut', 'masks', 'tau'}
-COMMANDS = {  # for networks: the function that draws, and its settings besides the common ones
-    'layers': (network_figures.draw_layers, MANY | {'show', 'measure', 'threshold', 'part'}),
-    'subspaces': (network_figures.draw_subspaces, {'part', 'directions'}),
-    'tokens': (network_figures.draw_tokens, SAMPLES | {'start', 'size'}),
-    'attention': (network_figures.draw_attention, SAMPLES | {'start', 'num_samples', 'layer', 'heads'}),
-    'pca': (network_figures.draw_components, SAMPLES | {'label', 'num_samples', 'layer', 'part', 'keep'}),
-    'segment': (segmentation.draw_segmentation, MANY - {'image'} | CUT),
-    'objects': (segmentation.draw_objects, MANY - {'image', 'batch_size'} | CUT),
-    'compress': (compression.draw_rate_changes, MANY),
-    'ista': (sparsification.draw_lasso, MANY),
-    'denoise': (denoising.draw_signal_to_noise, MANY)}
-THEORIES = {  # they need no network
+SAMPLES = COMMON | {'dataset', 'split', 'image'}
+MANY_SAMPLES = SAMPLES | {'beside', 'num_samples', 'batch_size'}
+MASKS = MANY_SAMPLES - {'image'} | {'layer', 'share', 'cut', 'masks', 'tau'}
+SETTINGS = {  # of each of these commands
+    'layers': MANY_SAMPLES | {'show', 'measure', 'threshold', 'part'},
+    'subspaces': COMMON | {'part', 'directions'},
+    'tokens': SAMPLES | {'start', 'size'},
+    'attention': SAMPLES | {'start', 'num_samples', 'layer', 'heads'},
+    'pca': SAMPLES | {'label', 'num_samples', 'layer', 'part', 'keep'},
+    'segment': MASKS,
+    'objects': MASKS - {'batch_size'},
+    'compress': MANY_SAMPLES,
+    'ista': MANY_SAMPLES,
+    'denoise': MANY_SAMPLES,
+}
+
+THEORIES = {  # without a network: the function that draws, and its settings
     'denoise': (denoising.draw_denoising, denoising.DenoiseConfig),
     'compress': (compression.draw_compression, compression.CompressConfig),
     'ista': (sparsification.draw_sparsification, sparsification.ISTAConfig),
@@ -95,17 +124,21 @@ THEORIES = {  # they need no network
     'nearest': (projection.draw_nearest, projection.NearestConfig),
     'diffuse': (diffusion.draw_diffusion, diffusion.DiffuseConfig),
     'majorize': (majorizer.draw_majorizer, majorizer.MajorizeConfig),
-    'reduction': (reduction.draw_reduction, reduction.ReductionConfig)}
-OTHERS = {  # they read their words themselves: the function, and the classes of its settings
+    'reduction': (reduction.draw_reduction, reduction.ReductionConfig),
+}
+
+OTHERS = {  # these read their words themselves: the function, and the classes of its settings
     'assets': (assets.main, [assets.AssetsConfig]),
     'augment': (sheet.main, [sheet.SheetConfig, AugmentConfig]),
     'curves': (curves.main, [curves.CurvesConfig]),
     'diagram': (diagram.main, [diagram.DiagramConfig]),
-    'page': (page.main, [page.PageConfig])}
+    'page': (page.main, [page.PageConfig]),
+}
 
 
 @torch.no_grad()
 def main(argv):
+    """Run the command that a command line asks for."""
     if settings.asks_for_help(argv):
         print(help_of(argv))
         return
@@ -115,48 +148,93 @@ def main(argv):
     command, *words = argv or ['']
     command = settings.choice_of('command', command, COMMANDS | THEORIES | OTHERS)
     if command in OTHERS:
-        main_of_command, _ = OTHERS[command]
-        main_of_command(words)
+        run_command, _ = OTHERS[command]
+        run_command(words)
         return
-    given = settings.collect(words)
-    if command in COMMANDS and ('ckpt' in given or command not in THEORIES):
-        draw, _ = COMMANDS[command]
-        c, run, changes = from_command_line(words, AnalyzeConfig)
-        only_for = {f.name: [k for k, (_, own) in COMMANDS.items() if f.name in COMMON | own] for f in fields(c)}
-        settings.check_meant(c, only_for, command)
-        settings.take_choices(c, part=('', *layers.PARTS), cut=segmentation.CUTS, measure=('paper', 'released'),
-                              show=('', 'rate', 'sparsity', 'objective'))
-        c = replace(c, dataset=c.dataset or run['settings'].get('dataset', ''))  # one for all networks
-        shown = [subjects(c, run, changes, command)]
+
+    # compress, ista and denoise are about a network if one is named, and else about the theory
+    requested = settings.collect(words)
+    if command in COMMANDS and ('ckpt' in requested or command not in THEORIES):
+        c, nets = read_networks(command, words)
+        picture = free_picture(c, command)
+        figure, rows = COMMANDS[command](c, nets)
     else:
         draw, Config = THEORIES[command]
-        c, shown = Config(**settings.check(given, Config)), []
-    out = c.out or f'{command}.png'
-    figures.check_figure(out, c.overwrite or not c.out)
-    figure, rows = draw(c, *shown)
-    columns = dict.fromkeys(name for row in rows for name in row)
-    figures.save(out, figure, columns, [[plain(row.get(name, '')) for name in columns] for row in rows])
+        c = Config(**settings.check(requested, Config))
+        picture = free_picture(c, command)
+        figure, rows = draw(c)
+    save(picture, figure, rows)
 
+
+def read_networks(command, words):
+    """The settings of a command about trained networks, an AnalyzeConfig, and the networks, a list
+    of Subjects. words: the command line without the command."""
+    c, run, changes = from_command_line(words, AnalyzeConfig)
+    commands_with = {}
+    for field in fields(c):
+        names = [name for name, known in SETTINGS.items() if field.name in known]
+        commands_with[field.name] = names
+    settings.check_meant(c, commands_with, command)
+    settings.take_choices(c,
+                          part=('', *layers.PARTS),
+                          cut=segmentation.CUTS,
+                          measure=('paper', 'released'),
+                          show=('', 'rate', 'sparsity', 'objective'))
+    # all networks are shown the dataset of the first one
+    dataset = c.dataset or run['settings'].get('dataset', '')
+    c = replace(c, dataset=dataset)
+    return c, subjects(c, run, changes, command)
+
+
+def free_picture(c, command):
+    """The picture that a command is to write. Raises Mistake, before any work, if it cannot be
+    written, or if the user named a file that exists and must not be replaced."""
+    picture = c.out or f'{command}.png'
+    may_replace = c.overwrite or not c.out
+    figures.check_figure(picture, may_replace)
+    return picture
+
+
+def save(picture, figure, rows):
+    """Write a figure, and its table beside it. rows: {column: value} each; a row may lack columns
+    that others have."""
+    columns = {}  # as an ordered set
+    for row in rows:
+        columns.update(dict.fromkeys(row))
+    table = []
+    for row in rows:
+        table.append([plain(row.get(column, '')) for column in columns])
+    figures.save(picture, figure, columns, table)
+
+
+# ---- help ---------------------------------------------------------------------------------------
 
 def help_of(words):
-    """The settings of the command that somebody names, or the list of commands; with --help=all everything."""
+    """What --help prints: the settings of the command that the words name, or without a command
+    the list of commands; with --help=all the list and the settings of all."""
     if '--help=all' in words:
-        classes = [AnalyzeConfig, *[Config for _, Config in THEORIES.values()]]
+        classes = [AnalyzeConfig]
+        classes += [Config for _, Config in THEORIES.values()]
         for _, setting_classes in OTHERS.values():
             classes += setting_classes
         return help_text(__doc__, *classes)
     command = words[0]
     if command.startswith('-'):
-        return f'{__doc__.strip()}\n\nThe settings of a command: python analyze.py layers --help, or --help=all'
+        return (f'{__doc__.strip()}\n\n'
+                'The settings of a command: python analyze.py layers --help, or --help=all')
+
     command = settings.choice_of('command', command, COMMANDS | THEORIES | OTHERS)
+    usage = f'python analyze.py {command}'
     parts = []
     if command in COMMANDS:
-        usage = f'python analyze.py {command} --ckpt=RUN: of a network'
-        parts.append(help_text(usage, AnalyzeConfig, only=COMMON | COMMANDS[command][1]))
+        of_network = f'{usage} --ckpt=RUN: of a network'
+        parts.append(help_text(of_network, AnalyzeConfig, only=SETTINGS[command]))
     if command in THEORIES:
-        parts.append(help_text(f'python analyze.py {command}: the theory, without a network', THEORIES[command][1]))
+        _, Config = THEORIES[command]
+        parts.append(help_text(f'{usage}: the theory, without a network', Config))
     if command in OTHERS:
-        parts.append(help_text(f'python analyze.py {command}', *OTHERS[command][1]))
+        _, setting_classes = OTHERS[command]
+        parts.append(help_text(usage, *setting_classes))
     return '\n\n'.join(parts)
 
 

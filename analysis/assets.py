@@ -1,7 +1,8 @@
 """The pictures of assets/, drawn again: `assets`, a command of analyze.py.
 
-COMMANDS is the list of them. A picture of a network is drawn if its runs lie in one folder, trained/
-by default; else this command says which run and which command it needs, and the picture stays.
+COMMANDS lists the pictures, and the command that draws each. A picture of networks is drawn if all
+runs that it needs lie in one folder, by default trained/. If not, the picture stays as it is, and
+`assets` prints which runs are missing and which command draws it.
 """
 import shlex
 import shutil
@@ -46,8 +47,8 @@ COMMANDS = {
     'attention_text.png': 'analyze.py attention --ckpt=RUNS/crate_shakespeare_char '
                           '--start="ROMEO: I will not stay" --heads=1,2,3,4',
 }
-# {name: how it was made}; no command draws these into a file of a name that one chooses
-OTHERS = {
+# {name: how it was made} of pictures that no command with --out draws
+NOT_DRAWN = {
     'cat.jpg': 'a program drew it, and it is an input of other commands',
     'slide_attention.png': 'a picture of course/tour.ipynb',
     'slide_compress.png': 'a picture of course/tour.ipynb',
@@ -59,6 +60,8 @@ OTHERS = {
                       'out/gpt2_linear --results=in_context.csv',
     'objective_loss.png': 'made of the tables of 21 runs; docs/results.md has their commands',
 }
+for lesson in range(1, 9):
+    NOT_DRAWN[f'lesson{lesson}.png'] = f'python course/pictures.py {lesson}'
 
 
 @dataclass
@@ -73,26 +76,27 @@ def main(words):
     if not Path(c.out).is_dir():
         raise Mistake(f'{c.out} is no folder; give another --out')
     possible = {}
-    staying = dict(OTHERS)
+    staying = dict(NOT_DRAWN)
     for name, command in COMMANDS.items():
         words_of_command = shlex.split(command.replace('RUNS', c.runs))
         missing = missing_runs(words_of_command)
         if missing:
             staying[name] = f'python {shlex.join(words_of_command)}, without {", ".join(missing)}'
         else:
-            # a mistake is told before any work
+            # a mistake stops the command here, before any work
             figures.check_free(Path(c.out) / name, c.overwrite, endings=[Path(name).suffix])
             possible[name] = words_of_command
 
     for name, words_of_command in possible.items():
-        draw(Path(c.out) / name, words_of_command)
-        print(f'{Path(c.out) / name}: python {shlex.join(words_of_command)}', flush=True)
+        picture = Path(c.out) / name
+        draw(picture, words_of_command)
+        print(f'{picture}: python {shlex.join(words_of_command)}', flush=True)
     for name, reason in sorted(staying.items()):
         print(f'{name} stays: {reason}')
 
 
 def missing_runs(words):
-    """The runs that a command names and that are not there."""
+    """The runs that the words of a command name with --ckpt or --beside and that do not exist."""
     missing = []
     for word in words:
         name, _, value = word.partition('=')
@@ -104,14 +108,15 @@ def missing_runs(words):
 
 
 def draw(picture, words):
-    """Draw a picture by a command, in a process of its own, as somebody who types it. The table that
-    stands beside it is left out. Raises Mistake with what the command said if it failed."""
+    """Run the command that draws a picture, in a new process, as if somebody typed it. The picture
+    alone is copied to its place, not the table that the command writes beside it. Raises Mistake,
+    with the error message of the command, if the command fails."""
     script, *settings = words
     with tempfile.TemporaryDirectory() as folder:
-        drawn = Path(folder) / picture.name
-        command = [sys.executable, str(HERE / script), *settings, f'--out={drawn}']
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
+        new_picture = Path(folder) / picture.name
+        command = [sys.executable, str(HERE / script), *settings, f'--out={new_picture}']
+        process = subprocess.run(command, capture_output=True, text=True)
+        if process.returncode != 0:
             raise Mistake(f'no {picture}: python {shlex.join(words)} ended with: '
-                          f'{done.stderr.strip()}')
-        shutil.copy(drawn, picture)
+                          f'{process.stderr.strip()}')
+        shutil.copy(new_picture, picture)

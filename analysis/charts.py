@@ -1,5 +1,5 @@
-"""What the figures of analyze.py are made of: panels beside each other, lines over layers, small maps, grids of
-pictures."""
+"""What the figures of analyze.py are made of: panels beside each other, lines over layers, small
+maps, grids of pictures."""
 import math
 
 import numpy as np
@@ -8,30 +8,45 @@ from analysis.tables import mean_and_spread
 from engine import figures, plots
 
 MARKERS = 'osD^vPX'  # as many as colours
-MANY = 20  # a line of more points has markers at its first two, and at every eighth
-STYLES = ':', '-.', (0, (6, 2)), (0, (1, 4)), (0, (8, 2, 1, 2, 1, 2))  # of lines to compare with
+MANY = 20  # a line of more points than that has few markers
+STYLES = (  # of the thin lines to compare with
+    ':',
+    '-.',
+    (0, (6, 2)),
+    (0, (1, 4)),
+    (0, (8, 2, 1, 2, 1, 2)),
+)
 
 
-def panels(wide, high, across, **more):
-    """A figure of so many inches, and its panels beside each other."""
-    figure = plots.pyplot().figure(figsize=(wide, high), layout='constrained')
-    return figure, figure.subplots(1, across, squeeze=False, **more)[0]
+def panels(width, height, count, **settings):
+    """A figure of width x height inches, and its `count` panels beside each other. settings: those
+    of matplotlib's `subplots`."""
+    figure = plots.pyplot().figure(figsize=(width, height), layout='constrained')
+    axes = figure.subplots(1, count, squeeze=False, **settings)
+    return figure, axes[0]
 
 
 def lines(axis, rows, name, x, y, legend=True, **labels):
-    """Of the rows of a table a line with markers for each value of the column `name`: column y over column x. legend:
-    whether the panel has its own. labels: those of the axis."""
-    for number, value in enumerate(dict.fromkeys(row[name] for row in rows)):
-        points = [(row[x], row[y]) for row in rows if row[name] == value]
-        style = number % len(MARKERS)
-        marked = range(len(points))
-        if len(points) > MANY:
-            marked = 0, 1, *range(8, len(points), 8)
+    """Draw rows of a table, {column: value} each, as lines with markers. name: the column whose
+    different values become a line each; x, y: the columns along the two axes. legend: whether the
+    panel has its own. labels: further settings of the axis."""
+    names = dict.fromkeys(row[name] for row in rows)
+    for i, line_name in enumerate(names):
+        points = [(row[x], row[y]) for row in rows if row[name] == line_name]
+        style = i % len(MARKERS)
+        marked = list(range(len(points)))
+        if len(points) > MANY:  # the first two points, and every eighth
+            marked = [0, 1, *range(8, len(points), 8)]
         # where lines lie on each other, the larger markers of the lower one still show
-        axis.plot(*zip(*points), marker=MARKERS[style], markersize=max(4, 10 - 2 * style), markevery=list(marked),
-                  linestyle=plots.DASHES[style], color=plots.COLOURS[style], label=value)
-    axis.set(**{'xlabel': x, 'ylabel': y} | labels)
-    if axis.get_xscale() == 'linear' and all(isinstance(row[x], int) for row in rows):
+        size = max(4, 10 - 2 * style)
+        axis.plot(*zip(*points), label=line_name, color=plots.COLOURS[style],
+                  linestyle=plots.DASHES[style], marker=MARKERS[style], markersize=size,
+                  markevery=marked)
+
+    axis_settings = {'xlabel': x, 'ylabel': y} | labels
+    axis.set(**axis_settings)
+    is_counted = all(isinstance(row[x], int) for row in rows)
+    if is_counted and axis.get_xscale() == 'linear':
         axis.xaxis.set_major_locator(plots.whole_numbers())
     if legend:
         axis.legend(fontsize='small')
@@ -39,97 +54,143 @@ def lines(axis, rows, name, x, y, legend=True, **labels):
 
 
 def title_of(nets, layers=()):
-    """What stands above a figure of networks: a line for each trained one, with the layer that is shown, if it is
-    one: the number of each of `layers`."""
+    """What stands above a figure of networks: a line for each trained one. layers: if the figure
+    shows one layer of each trained network, the numbers of these layers, from 1."""
+    trained = [net for net in nets if net.kind == 'trained']
     title_lines = []
-    for number, net in enumerate(net for net in nets if net.kind == 'trained'):
-        layer = layers[number] if layers else 0
+    for i, net in enumerate(trained):
+        layer = layers[i] if layers else 0
         title_lines.append(figures.title_of(net.name, net.run, layer, len(net.model.layers)))
     return '\n'.join(title_lines)
 
 
-def picture_grid(side, left, above, title='', right=0.2):
-    """A figure, and its panels without ticks of so many inches each, an array (rows, columns), with these words left of
-    the rows, above the columns and above all. The figure grows with the words, so that none are cut. right: the inches
-    for what stands at the right, such as a bar of colours."""
-    letters = 0.83 * plots.LETTERS                                      # their size left and above
-    margin = 0.2 + right + max(figures.width_of(words, letters) for words in left)
-    top = 0.3 + 0.25 * title.count('\n') + 0.5 * bool(title)
-    figure = plots.pyplot().figure(figsize=(side * len(above) + margin, side * len(left) + top), layout='compressed')
-    axes = figure.subplots(len(left), len(above), squeeze=False, subplot_kw={'xticks': [], 'yticks': []})
-    for axis, words in zip(axes[:, 0], left):
-        axis.set_ylabel(words, fontsize='small', rotation=0, ha='right', va='center')
-    for axis, words in zip(axes[0], above):
-        axis.set_title(words, fontsize='small')
+def picture_grid(side, row_names, column_names, title='', right=0.2):
+    """A figure with a grid of panels for pictures, without ticks, `side` inches each; and the
+    panels, an array (rows, columns). row_names stand left of the rows, column_names above the
+    columns, and the title above all. The figure grows with these words, so that none are cut.
+    right: the inches for what stands at the right, such as a bar of colours."""
+    letters = 0.83 * plots.LETTERS  # the size of the names, in points
+    name_width = max(figures.width_of(name, letters) for name in row_names)
+    margin = 0.2 + right + name_width
+    top = 0.3 + 0.25 * title.count('\n')
+    if title:
+        top += 0.5
+    size = (side * len(column_names) + margin, side * len(row_names) + top)
+    figure = plots.pyplot().figure(figsize=size, layout='compressed')
+    axes = figure.subplots(len(row_names), len(column_names), squeeze=False,
+                           subplot_kw={'xticks': [], 'yticks': []})
+
+    for axis, name in zip(axes[:, 0], row_names):
+        axis.set_ylabel(name, fontsize='small', rotation=0, ha='right', va='center')
+    for axis, name in zip(axes[0], column_names):
+        axis.set_title(name, fontsize='small')
     if title:
         figures.headline(figure, title)
     return figure, axes
 
 
 def small_maps(maps, side, x, y, bar, xticks, yticks, **colours):
-    """A figure of maps {title: array} of so many inches each, with a bar of colours of the name `bar`, its panels, and
-    the bar. x and y say what their axes are, below the last and left of the first of each row; xticks, yticks: (where,
-    what) on them."""
-    most = max(1, int(12 / side))
-    down = math.ceil(len(maps) / most)
-    wide = math.ceil(len(maps) / down)                                  # so that all rows are about as long
-    figure = plots.pyplot().figure(figsize=(side * wide + 1.9, (side + 0.6) * down + 0.6), layout='compressed')
-    axes = [figure.add_subplot(down, wide, i + 1, xlabel=x, ylabel=y) for i in range(len(maps))]
-    for axis, (title, values) in zip(axes, maps.items()):
+    """A figure of maps, {title: array}, `side` inches each, with one bar of colours for all.
+    Returns the figure, its panels, and the bar. x, y: the names of the two axes, which stand below
+    the last map of a column and left of the first map of a row; bar: the name of the bar; xticks,
+    yticks: (places, names) of the ticks; colours: settings of matplotlib's `imshow`."""
+    most_columns = max(1, int(12 / side))
+    rows = math.ceil(len(maps) / most_columns)
+    columns = math.ceil(len(maps) / rows)  # so that all rows are about as long
+    size = (side * columns + 1.9, (side + 0.6) * rows + 0.6)
+    figure = plots.pyplot().figure(figsize=size, layout='compressed')
+
+    axes = []
+    for place, (title, values) in enumerate(maps.items(), 1):
+        axis = figure.add_subplot(rows, columns, place, xlabel=x, ylabel=y)
+        axes.append(axis)
         image = axis.imshow(values, **colours)
         axis.set_title(title, fontsize='small')
         axis.set_xticks(*xticks)
         axis.set_yticks(*yticks)
         axis.tick_params(labelsize=9, length=2)
         axis.label_outer()
-    return figure, axes, figure.colorbar(image, ax=axes, label=bar, extend='max')
+    colour_bar = figure.colorbar(image, ax=axes, label=bar, extend='max')
+    return figure, axes, colour_bar
 
 
-def scale_of(parts, most=np.inf, share=0.99):
-    """Where a scale of colours ends for arrays of numbers: this share of those that are not 0 are smaller."""
-    sizes = np.abs(np.concatenate([part.ravel() for part in parts]))
-    return min(float(np.quantile(sizes[sizes > 0], share)) if sizes.any() else 1.0, most)
+def scale_of(arrays, most=np.inf, share=0.99):
+    """The number at which the colours of some arrays end: `share` of the sizes that are not 0 are
+    smaller. It is 1 if all numbers are 0, and never above `most`."""
+    sizes = np.abs(np.concatenate([array.ravel() for array in arrays]))
+    if not sizes.any():
+        return min(1.0, most)
+    end = np.quantile(sizes[sizes > 0], share)
+    return min(float(end), most)
 
 
-# ---- panels over layers ---------------------------------------------------------------------------------------------
+# ---- panels over layers -------------------------------------------------------------------------
 
 def draw_line(axis, net, values, column):
-    """The mean of values {column: (L, n)} over layers, dashed and hollow for random weights, in a band of one standard
-    deviation; nothing for a network without this column."""
+    """Draw the mean of a column over the layers of a network, in a band of one standard deviation.
+    values: {column: numbers (L, n)} of L layers and n samples. The line of random weights is
+    dashed and hollow. For a network without this column nothing is drawn."""
     if column not in values:
         return
-    mean, spread = values[column].mean(1), values[column].std(1, correction=0)
-    x, number = range(1, len(mean) + 1), int(net.colour[1:]) % len(MARKERS)
-    style = dict(marker=MARKERS[number], markersize=7 - number / 2, linestyle='-', color=net.colour)
+    mean = values[column].mean(1)                           # (L,)
+    spread = values[column].std(1, correction=0)            # (L,)
+    layers = range(1, len(mean) + 1)
+
+    number = int(net.colour[1:]) % len(MARKERS)  # a colour is C0, C1, ..
     if net.kind == 'random':
-        # wider than the full marker of the trained network, so that one sees two lines that lie on each other
-        style |= dict(markersize=10.5 - number / 2, linestyle='--', fillstyle='none')
-    axis.plot(x, mean, label=net.label, **style)
-    axis.fill_between(x, mean - spread, mean + spread, alpha=0.15, linewidth=0, color=net.colour)
+        # wider than the full marker of the trained network, so that both are seen where the two
+        # lines lie on each other
+        style = {'markersize': 10.5 - number / 2, 'linestyle': '--', 'fillstyle': 'none'}
+    else:
+        style = {'markersize': 7 - number / 2, 'linestyle': '-'}
+    axis.plot(layers, mean, label=net.label, color=net.colour, marker=MARKERS[number], **style)
+    axis.fill_between(layers, mean - spread, mean + spread, alpha=0.15, linewidth=0,
+                      color=net.colour)
 
 
-def over_layers(nets, found, shown, levels={}, draw=draw_line):
-    """Networks side by side. found: of each network {column: numbers (L, n)}; shown {column: (title, unit)}: a panel
-    each, with what `draw` draws of a network; levels {name: {column: height}}: thin lines to compare with. Returns the
-    figure, with one legend, and the rows of its table: of each layer the mean of each column and its standard
-    deviation."""
+def over_layers(nets, values_of_nets, shown, levels=None, draw=draw_line):
+    """A figure that compares the layers of networks. Returns it, with one legend, and the rows of
+    its table, see rows_of_layers.
+
+    values_of_nets: of each network {column: numbers (L, n)} of L layers and n samples. shown:
+    {column: (title, unit)}, a panel each. draw: the function that draws a network in a panel.
+    levels: {name: {column: height}}, thin lines to compare with.
+    """
     figure, axes = panels(max(8.4, 5.2 * len(shown)), 4.8, len(shown))
     for axis, (column, (title, unit)) in zip(axes, shown.items()):
-        for net, values in zip(nets, found):
+        for net, values in zip(nets, values_of_nets):
             draw(axis, net, values, column)
-        for (name, heights), style in zip(levels.items(), STYLES):
-            if column in heights:
-                axis.axhline(heights[column], linewidth=1, color='grey', linestyle=style, label=name)
+        if levels is not None:
+            draw_levels(axis, levels, column)
+
         if all(min(line.get_ydata()) >= 0 for line in axis.lines):
             axis.set_ylim(0)
         axis.set_title(title, fontsize='small')
         axis.set(xlabel='layer', ylabel=unit)
         axis.xaxis.set_major_locator(plots.whole_numbers())
     figures.headline(figure, title_of(nets))
-    samples = next(iter(found[0].values())).size(1)
-    has_bands = draw is draw_line and samples > 1
+
+    first_values = next(iter(values_of_nets[0].values()))   # (L, n)
+    has_bands = draw is draw_line and first_values.size(1) > 1
     bands = 'bands: one standard deviation of the samples' if has_bands else None
     figures.legend_below(figure, axes, bands)
-    return figure, [{'network': net.name, 'weights': net.kind, 'layer': l + 1,
-                     **mean_and_spread({name: numbers[l] for name, numbers in values.items()})}
-                    for net, values in zip(nets, found) for l in range(len(net.model.layers))]
+    return figure, rows_of_layers(nets, values_of_nets)
+
+
+def draw_levels(axis, levels, column):
+    """Draw thin lines at those of the levels {name: {column: height}} that have this column."""
+    for (name, heights), style in zip(levels.items(), STYLES):
+        if column in heights:
+            axis.axhline(heights[column], linewidth=1, color='grey', linestyle=style, label=name)
+
+
+def rows_of_layers(nets, values_of_nets):
+    """The rows of a table: for each layer of each network the mean of every column over the
+    samples, and its standard deviation. values_of_nets: as for over_layers."""
+    rows = []
+    for net, values in zip(nets, values_of_nets):
+        for l in range(len(net.model.layers)):
+            of_layer = {column: numbers[l] for column, numbers in values.items()}
+            row = {'network': net.name, 'weights': net.kind, 'layer': l + 1}
+            rows.append(row | mean_and_spread(of_layer))
+    return rows

@@ -1,5 +1,5 @@
-"""Runs side by side: training and validation loss over steps, over data seen, and over time. `curves`, a command of
-analyze.py that reads logs alone.
+"""Runs side by side: training and validation loss over steps, over data seen, and over time.
+`curves` is a command of analyze.py that reads nothing but logs.
 """
 from dataclasses import dataclass
 
@@ -8,45 +8,80 @@ from engine import figures, plots
 from engine.checkpoint import read_log
 from engine.settings import Mistake, check, split
 
-AXES = {'step': 'steps', 'seen': 'tokens or pictures seen', 'seconds': 'seconds of training'}
+AXES = {  # {column of the log: what stands along the horizontal axis}
+    'step': 'steps',
+    'seen': 'tokens or pictures seen',
+    'seconds': 'seconds of training',
+}
 
 
 @dataclass
 class CurvesConfig:
     out: str = 'curves.png'      # the picture to write; curves.png is replaced if it exists
     overwrite: bool = False      # replace another file if it exists
-    log: bool = False            # logarithmic horizontal axes: the early part of a run takes more room
+    log: bool = False            # logarithmic horizontal axes: the early part takes more room
 
 
 def main(words):
+    """Draw the losses of the runs that a command line names. words: the command line without
+    `curves`."""
     folders, typed = split(words)
     c = CurvesConfig(**check(typed, CurvesConfig))
     if not folders:
-        raise Mistake('name the directories of runs, such as: python analyze.py curves out/mssa out/gpt2')
+        raise Mistake('name the directories of runs, such as: '
+                      'python analyze.py curves out/mssa out/gpt2')
     figures.check_free(c.out, c.overwrite or c.out == CurvesConfig.out)
     runs = {folder: read_log(folder) for folder in folders}
-    said = []
+    say_losses(runs)
+    plots.save_picture(c.out, figure_of_losses(runs, c.log))
+    print(f'{c.out}: {len(runs)} runs')
+
+
+def say_losses(runs):
+    """Print the last and the best validation loss of each run. runs: {folder: rows of its log}.
+    Raises Mistake for a run without a validation."""
+    table = []
     for folder, rows in runs.items():
-        held_out = [row for row in rows if row['split'] == 'val']
-        if not held_out:
-            raise Mistake(f'{folder} has no validation loss yet; leave it out, or wait for its first one')
-        last, best = held_out[-1], min(held_out, key=lambda row: row['loss'])
-        said.append((folder, f'{last["loss"]:.4f}', last['step'], float(last['seen']), f'{last["seconds"]:.0f}',
-                     f'{best["loss"]:.4f}', best['step']))
-    say_table(('validation loss', 'last', 'at step', 'seen', 'seconds', 'best', 'at step'), said)
+        validations = [row for row in rows if row['split'] == 'val']
+        if not validations:
+            raise Mistake(f'{folder} has no validation loss yet; leave it out, or wait for its '
+                          'first one')
+        last = validations[-1]
+        best = min(validations, key=lambda row: row['loss'])
+        table.append((
+            folder,
+            f'{last["loss"]:.4f}',
+            last['step'],
+            float(last['seen']),
+            f'{last["seconds"]:.0f}',
+            f'{best["loss"]:.4f}',
+            best['step'],
+        ))
+    say_table(('validation loss', 'last', 'at step', 'seen', 'seconds', 'best', 'at step'), table)
+
+
+def figure_of_losses(runs, logarithmic):
+    """A figure with training losses above validation losses, over each of the AXES. runs: {folder:
+    rows of its log}; logarithmic: whether the horizontal axes are."""
+    figure, axes = plots.pyplot().subplots(2, len(AXES), figsize=(13, 8), sharey=True, sharex='col',
+                                           layout='constrained')
     names = figures.told_apart(runs)
     labels = {plots.loss_label(rows) for rows in runs.values()}
-    # runs with losses of different kinds share no unit
-    unit = ', nats' if labels == {'loss, nats'} else ''
-    figure, axes = plots.pyplot().subplots(2, 3, figsize=(13, 8), sharey=True, sharex='col', layout='constrained')
-    for row, kind, name, marker in zip(axes, ('train', 'val'), ('training loss', 'validation loss'), ('', '.')):
-        for axis, k in zip(row, AXES):
+    unit = ''  # if the runs have losses of different kinds, these share no unit
+    if labels == {'loss, nats'}:
+        unit = ', nats'
+    scale = 'symlog' if logarithmic else 'linear'
+    kinds = (
+        ('train', f'training loss{unit}', ''),
+        ('val', f'validation loss{unit}', '.'),
+    )
+    for row_axes, (kind, label, marker) in zip(axes, kinds):
+        for axis, column in zip(row_axes, AXES):
             for folder, rows in runs.items():
-                points = [(point[k], point['loss']) for point in rows if point['split'] == kind]
+                points = [(row[column], row['loss']) for row in rows if row['split'] == kind]
                 axis.plot(*zip(*points), label=names[folder], marker=marker)
-            axis.set(xlabel=AXES[k], ylabel=f'{name}{unit}', xscale='symlog' if c.log else 'linear')
+            axis.set(xlabel=AXES[column], ylabel=label, xscale=scale)
             axis.label_outer()
     figures.plain_numbers(*axes.flat)
     figures.legend_below(figure, axes.flat)
-    plots.save_picture(c.out, figure)
-    print(f'{c.out}: {len(runs)} runs')
+    return figure

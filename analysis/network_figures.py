@@ -1,207 +1,416 @@
-"""What each layer of a trained network does, in figures: `layers`, `subspaces`, `tokens`, `attention`, `pca`. Each
-function gets an AnalyzeConfig and subjects, the one asked about first; it prints what it found, and returns the figure
-and the rows of its table, {column: value} each."""
+"""What each layer of a trained network does, in figures: `layers`, `subspaces`, `tokens`,
+`attention`, `pca`. A function draw_x gets an AnalyzeConfig and Subjects, of which the first is the
+network that the user asked about. It prints what it finds, and returns the figure and the rows of
+its table, {column: value} each."""
+import math
+
 import numpy as np
 import torch
 
 from analysis import layers, measures
 from analysis.charts import over_layers, picture_grid, scale_of, small_maps, title_of
-from analysis.subjects import (batches, pictures, pixels, tokens_of, which_heads, which_layer)
+from analysis.subjects import batches, pictures, pixels, tokens_of, which_heads, which_layer
 from analysis.tables import say_walks
 from engine import figures, plots
 from engine.settings import Mistake
 from tasks import augment
 
 
-# ---- layers ---------------------------------------------------------------------------------------------------------
+# ---- layers -------------------------------------------------------------------------------------
 
 def draw_layers(c, nets):
-    """CRATE, Figures 3, 4, 5 and 12, and eq. (1): R^c, sparsity and the objective of every layer."""
-    found = [layers.measure_layers(net.model, batches(c, net, 256), lambda step: layers.layer_measures(
-        step, c.measure, c.part or 'value', c.threshold)) for net in nets]
-    above = f', |z| > {c.threshold:g}' * bool(c.threshold)
-    tokens = {'paper': 'after attention, Z^(l+1/2), eps = 0.5',
-              'released': 'before attention, LN(Z^l), as released, eps = 0.01'}[c.measure]
-    labels = {'rate': (f'coding rate {tokens}', 'R^c, nats'),
-              'sparsity': (f'share of non-zeros after the layer, Z^(l+1){above}', 'share'),
-              'objective': ('R - R^c - lambda |Z|_0 after the layer, Z^(l+1)', 'eq. (1)'),
-              # of layers without attention
-              'coding_rate': ('coding rate R after the layer, Z^(l+1)', 'R, nats'),
-              'norm': ('mean norm of a token after the layer', 'norm')}
-    shown = {k: words for k, words in labels.items() if c.show in ('', k) and any(k in values for values in found)}
+    """Draw R^c, sparsity and the objective of every layer: CRATE, Figures 3, 4, 5 and 12, and
+    eq. (1)."""
+    def measure(step):
+        return layers.layer_measures(step, c.measure, c.part or 'value', c.threshold)
+
+    values_of_nets = []
+    for net in nets:
+        values_of_nets.append(layers.measure_layers(net.model, batches(c, net, 256), measure))
+
+    shown = {}
+    for column, title_and_unit in titles_of_measures(c).items():
+        is_measured = any(column in values for values in values_of_nets)
+        if is_measured and c.show in ('', column):
+            shown[column] = title_and_unit
     if not shown:
-        raise Mistake(f'{nets[0].name} has no sparsity to show: nothing in it sets numbers to zero; give --show=rate')
-    say_walks(nets, found, *shown)
-    for k in shown if hasattr(nets[0].model.layers[0], 'ista') else ():
-        way, sign = ('rises', 1) if k == 'objective' else ('falls', -1)
-        seen = sign * found[0][k].mean(1).diff() > 0
-        print(f'here {k} {way} in {seen.sum()} of {len(seen)} steps; the theory says {way}')
-    return over_layers(nets, found, shown)
+        raise Mistake(f'{nets[0].name} has no sparsity to show: nothing in it sets numbers to '
+                      'zero; give --show=rate')
+
+    say_walks(nets, values_of_nets, *shown)
+    if hasattr(nets[0].model.layers[0], 'ista'):
+        for column in shown:
+            say_direction(column, values_of_nets[0][column])
+    return over_layers(nets, values_of_nets, shown)
 
 
-# ---- subspaces and tokens -------------------------------------------------------------------------------------------
+def titles_of_measures(c):
+    """{column: (title, unit)} of all that layers.layer_measures can measure."""
+    if c.measure == 'paper':
+        tokens = 'after attention, Z^(l+1/2), eps = 0.5'
+    else:
+        tokens = 'before attention, LN(Z^l), as released, eps = 0.01'
+    counted = 'Z^(l+1)'
+    if c.threshold > 0:
+        counted = f'Z^(l+1), |z| > {c.threshold:g}'
+    return {
+        'rate': (f'coding rate {tokens}', 'R^c, nats'),
+        'sparsity': (f'share of non-zeros after the layer, {counted}', 'share'),
+        'objective': ('R - R^c - lambda |Z|_0 after the layer, Z^(l+1)', 'eq. (1)'),
+        # of layers without attention
+        'coding_rate': ('coding rate R after the layer, Z^(l+1)', 'R, nats'),
+        'norm': ('mean norm of a token after the layer', 'norm'),
+    }
+
+
+def say_direction(column, numbers):
+    """Print in how many steps from layer to layer the mean of a column goes the way that the theory
+    says: the objective rises, all others fall. numbers: (L, n) of L layers and n samples."""
+    changes = numbers.mean(1).diff()
+    if column == 'objective':
+        direction = 'rises'
+        agrees = changes > 0
+    else:
+        direction = 'falls'
+        agrees = changes < 0
+    print(f'here {column} {direction} in {agrees.sum()} of {len(agrees)} steps; '
+          f'the theory says {direction}')
+
+
+# ---- subspaces ----------------------------------------------------------------------------------
 
 def draw_subspaces(c, nets):
-    """CRATE, Figure 7: |U^T U| of every layer, with columns of unit norm, and its mean between
-    subspaces over that within."""
-    net, part = nets[0], c.part or 'value'
-    K, p = layers.bases(layers.attentions(net.model)[0], part).shape[::2]
-    trained, random = ([measures.coherence(layers.bases(a, part).float().cpu()) for a in layers.attentions(n.model)]
-                       for n in nets)
-    rng, m, rows, maps = np.random.default_rng(c.seed), min(c.directions, p), [], {}
-    for l, ((G, mine), (_, other)) in enumerate(zip(trained, random), 1):
-        columns = np.concatenate([k * p + np.sort(rng.permutation(p)[:m]) for k in range(K)])
-        drawn = maps[f'layer {l}: coherence {mine:.2f},\nrandom weights {other:.2f}'] = G[columns][:, columns].numpy()
-        head, column = columns // p + 1, columns % p + 1
-        rows += [{'layer': l, 'coherence': mine, 'coherence_random': other, 'head_i': head[i], 'column_i': column[i],
-                  'head_j': head[j], 'column_j': column[j], 'value': drawn[i, j]} for i, j in np.ndindex(drawn.shape)]
-    say_walks(nets, [{'coherence': torch.tensor([[number] for _, number in found])} for found in (trained, random)],
-              'coherence')
-    print(f'here the subspaces are {"farther apart" if trained[-1][1] < random[-1][1] else "no farther apart"} in the '
-          'last layer than with random weights')
-    top = scale_of([part[~np.eye(K * m, dtype=bool)] for part in maps.values()], most=0.95)         # without the ones
-    heads = range(1, K + 1, -(-K // 8))
-    ticks = [(k - 0.5) * m - 0.5 for k in heads], heads                                 # in the middle of each
-    grey_above = plots.pyplot().get_cmap(plots.FROM_BLACK).with_extremes(over='0.75')
-    figure, axes, _ = small_maps(maps, 2.4, 'head', 'head', '|cosine| of two columns,\ngrey above the scale', ticks,
-                                 ticks, vmin=0, vmax=top, cmap=grey_above)
+    """Draw |U^T U| of every layer, with columns of unit norm: CRATE, Figure 7. The number above a
+    map is the mean of the entries between different subspaces, divided by the mean within
+    subspaces. Of each subspace a few columns are drawn, chosen at random."""
+    net, random_net = nets
+    part = c.part or 'value'
+    K, _, p = layers.bases(layers.attentions(net.model)[0], part).shape
+    m = min(c.directions, p)  # columns of each subspace that are drawn
+    trained = coherences(net, part)
+    random = coherences(random_net, part)
+    rng = np.random.default_rng(c.seed)
+
+    maps = {}
+    rows = []
+    for l, (G, coherence) in enumerate(trained, 1):
+        coherence_random = random[l - 1][1]
+        columns_of_heads = []
+        for k in range(K):
+            columns_of_heads.append(k * p + np.sort(rng.permutation(p)[:m]))
+        columns = np.concatenate(columns_of_heads)          # (K m,), indices from 0 to K p - 1
+        drawn = G[columns][:, columns].numpy()              # (K m, K m)
+        title = f'layer {l}: coherence {coherence:.2f},\nrandom weights {coherence_random:.2f}'
+        maps[title] = drawn
+
+        head = columns // p + 1
+        column = columns % p + 1
+        for i, j in np.ndindex(drawn.shape):
+            rows.append({
+                'layer': l,
+                'coherence': coherence,
+                'coherence_random': coherence_random,
+                'head_i': head[i],
+                'column_i': column[i],
+                'head_j': head[j],
+                'column_j': column[j],
+                'value': drawn[i, j],
+            })
+    say_coherences(nets, trained, random)
+    figure = figure_of_subspaces(maps, K, m)
     figures.headline(figure, title_of(nets))
-    for axis in axes:
-        for k in range(1, K):                                                           # between heads
-            axis.axhline(k * m - 0.5, color='white', linewidth=1)
-            axis.axvline(k * m - 0.5, color='white', linewidth=1)
     return figure, rows
 
 
+def coherences(net, part):
+    """What measures.coherence gives for every layer of a network, a list of (|U^T U|, number)."""
+    results = []
+    for attention in layers.attentions(net.model):
+        U = layers.bases(attention, part).float().cpu()     # (K, d, p)
+        results.append(measures.coherence(U))
+    return results
+
+
+def say_coherences(nets, trained, random):
+    """Print how the coherence of subspaces goes through the layers. trained, random: what
+    `coherences` gives for both networks."""
+    values_of_nets = []
+    for results in (trained, random):
+        numbers = torch.tensor([[number] for _, number in results])     # (L, 1)
+        values_of_nets.append({'coherence': numbers})
+    say_walks(nets, values_of_nets, 'coherence')
+    distance = 'no farther apart'
+    if trained[-1][1] < random[-1][1]:
+        distance = 'farther apart'
+    print(f'here the subspaces are {distance} in the last layer than with random weights')
+
+
+def figure_of_subspaces(maps, K, m):
+    """A figure of maps {title: array (K m, K m)} of the cosines of columns, m of each of K
+    subspaces. White lines lie between the subspaces."""
+    # a column has the cosine 1 with itself, which says nothing: the scale ends at the others
+    off_diagonal = ~np.eye(K * m, dtype=bool)
+    top = scale_of([values[off_diagonal] for values in maps.values()], most=0.95)
+    grey_above = plots.pyplot().get_cmap(plots.FROM_BLACK).with_extremes(over='0.75')
+
+    # at most eight ticks, each in the middle of the columns of a head
+    heads = range(1, K + 1, math.ceil(K / 8))
+    ticks = ([(k - 0.5) * m - 0.5 for k in heads], heads)
+    bar = '|cosine| of two columns,\ngrey above the scale'
+    figure, axes, _ = small_maps(maps, 2.4, 'head', 'head', bar, ticks, ticks,
+                                 vmin=0, vmax=top, cmap=grey_above)
+    for axis in axes:
+        for k in range(1, K):
+            axis.axhline(k * m - 0.5, color='white', linewidth=1)
+            axis.axvline(k * m - 0.5, color='white', linewidth=1)
+    return figure
+
+
+# ---- tokens -------------------------------------------------------------------------------------
+
 def draw_tokens(c, nets):
-    """CRATE, Figure 6: the tokens of one sample after every layer, a random part of them."""
+    """Draw the tokens of one sample after every layer: CRATE, Figure 6. Where there are more than
+    c.size tokens or channels, c.size of them are drawn, chosen at random."""
     net = nets[0]
-    shown = pictures(c, net, 1)[:1] if net.reads == 'images' else []
-    x = pixels(net, shown) if shown else tokens_of(c, net)[0]
-    after = [step.after[0].float().cpu() for step in layers.inside(net.model, x)]       # L of (N, d)
-    rng = np.random.default_rng(c.seed)
-    some, channels = (np.sort(rng.permutation(n)[:c.size]) for n in after[0].shape)
-    parts, share = [z[some][:, channels].numpy() for z in after], [measures.nonzeros(z) for z in after]
-    top, signed = scale_of(parts), any((part < 0).any() for part in parts)
-    maps = {f'layer {l}: {there:.0%} not 0': part for l, (there, part) in enumerate(zip(share, parts), 1)}
-    ticks = [(range(len(them))[::step], them[::step] + 1) for them, step in ((channels, 12), (some, 6))]
+    if net.reads == 'images':
+        first_picture = pictures(c, net, 1)[:1]
+        sample = first_picture[0][0]
+        x = pixels(net, first_picture)
+    else:
+        sample = 'a text'
+        x, _ = tokens_of(c, net)
+    after = [step.after[0].float().cpu() for step in layers.inside(net.model, x)]  # L of (N, d)
+
     N, d = after[0].shape
-    x, y = part_of('channel', len(channels), d), part_of('token', len(some), N)
-    figure, _, _ = small_maps(maps, 2.1, x, y, 'number in the token', *ticks, vmin=-top * signed, vmax=top,
-                              cmap='RdBu_r' if signed else plots.FROM_WHITE, aspect='auto', interpolation='nearest')
+    rng = np.random.default_rng(c.seed)
+    tokens = np.sort(rng.permutation(N)[:c.size])
+    channels = np.sort(rng.permutation(d)[:c.size])
+    shares = []
+    maps = {}
+    rows = []
+    for l, z in enumerate(after, 1):
+        share = measures.nonzeros(z)
+        shares.append(share)
+        drawn = z[tokens][:, channels].numpy()
+        maps[f'layer {l}: {share:.0%} not 0'] = drawn
+        for i, j in np.ndindex(drawn.shape):
+            rows.append({'layer': l, 'token': tokens[i] + 1, 'channel': channels[j] + 1,
+                         'value': drawn[i, j]})
+
+    figure = figure_of_tokens(maps, tokens, channels, N, d)
     figures.headline(figure, title_of(nets))
-    print(f'{shown[0][0] if shown else "a text"}: a token is a row, and white where it is zero')
-    say_walks(nets, [{'share of non-zeros': torch.tensor(share)[:, None]}], 'share of non-zeros')
-    return figure, [{'layer': l, 'token': some[i] + 1, 'channel': channels[j] + 1, 'value': part[i, j]}
-                    for l, part in enumerate(parts, 1) for i, j in np.ndindex(part.shape)]
+    print(f'{sample}: a token is a row, and white where it is zero')
+    say_walks(nets, [{'share of non-zeros': torch.tensor(shares)[:, None]}], 'share of non-zeros')
+    return figure, rows
 
 
-def part_of(what, drawn, count):
-    """The label of an axis with so many rows or columns out of `count`. It says why the numbers on the axis have gaps."""
-    return what if drawn == count else f'{what}, {drawn} of {count}\nat random'
+def figure_of_tokens(maps, tokens, channels, N, d):
+    """A figure of maps {title: array}, in which a row is a token and a column is a channel. tokens,
+    channels: the ascending indices of those that are drawn, out of N and d."""
+    top = scale_of(maps.values())
+    if any((values < 0).any() for values in maps.values()):
+        colours = {'vmin': -top, 'vmax': top, 'cmap': 'RdBu_r'}
+    else:
+        colours = {'vmin': 0, 'vmax': top, 'cmap': plots.FROM_WHITE}
+    x = label_of_some('channel', len(channels), d)
+    y = label_of_some('token', len(tokens), N)
+    xticks = (range(len(channels))[::12], channels[::12] + 1)
+    yticks = (range(len(tokens))[::6], tokens[::6] + 1)
+    figure, _, _ = small_maps(maps, 2.1, x, y, 'number in the token', xticks, yticks,
+                              aspect='auto', interpolation='nearest', **colours)
+    return figure
 
 
-# ---- attention ------------------------------------------------------------------------------------------------------
+def label_of_some(name, drawn, count):
+    """The label of an axis with `drawn` rows or columns out of `count`. It says why the numbers on
+    the axis have gaps."""
+    if drawn == count:
+        return name
+    return f'{name}, {drawn} of {count}\nat random'
+
+
+# ---- attention ----------------------------------------------------------------------------------
 
 def draw_attention(c, nets):
-    """Where each head looks, and where the same network with random weights does: the class token of pictures, every
-    token of a text."""
-    net, l = nets[0], which_layer(c, nets[0].model)
+    """Draw where each head of a layer looks, and where the same network with random weights does.
+    Of pictures it is the class token that looks, and of a text every token."""
+    net = nets[0]
+    l = which_layer(c, net.model)
     heads = which_heads(c, layers.attentions(net.model)[l - 1])
-    return (attention_in_pictures if net.reads == 'images' else attention_in_text)(c, nets, l, heads)
+    if net.reads == 'images':
+        return attention_in_pictures(c, nets, l, heads)
+    return attention_in_text(c, nets, l, heads)
 
 
 def attention_in_pictures(c, nets, l, heads):
-    """CRATE-MAE, Figure 7b, and AoT, Figure 7: the class token's attention to the patches of pictures. Below each row
-    of the trained network is one of random weights."""
-    net, shown = nets[0], pictures(c, nets[0], 4)
+    """Draw the class token's attention to the patches of pictures: CRATE-MAE, Figure 7b, and AoT,
+    Figure 7. Below each row of the trained network is one of random weights. l: the layer; heads:
+    the heads to draw; both are counted from 1."""
+    net, random_net = nets
+    shown = pictures(c, net, 4)
     x = pixels(net, shown)
-    maps, random = (layers.class_maps(*layers.at_layer(n.model, l, x)).cpu().unflatten(-1, net.patches)
-                    for n in nets)                                      # (B, K, down, across)
-    # All maps share one scale. With a scale of its own each map would go from black to bright, and weights that are
-    # nearly equal, as without training, would look as if the head had chosen. For the same reason the scale ends well
-    # above equal weights. What is most in a map is written in it.
-    alike = 1 / (net.patches[0] * net.patches[1])                       # what each patch gets if all get the same
-    top = max(scale_of([maps[:, [k - 1 for k in heads]].numpy()]), 5 * alike)
-    row_labels = []
+    maps = class_maps(net, l, x)                            # (B, K, down, across)
+    random_maps = class_maps(random_net, l, x)
+    # All maps share one scale. With a scale of its own each map would go from black to bright, and
+    # weights that are nearly equal, as without training, would look as if the head had chosen. For
+    # the same reason the scale ends well above equal weights. So that dark maps say something too,
+    # the largest weight of each map is written in it.
+    down, across = net.patches
+    equal_weight = 1 / (down * across)
+    chosen_heads = [k - 1 for k in heads]
+    top = max(scale_of([maps[:, chosen_heads].numpy()]), 5 * equal_weight)
+
+    row_names = []
     for name, _ in shown:
-        row_labels += [name[:20].replace(', ', '\n'), 'random\nweights']
-    wide = len(heads) + 1
-    figure, axes = picture_grid(min(1.4, 12 / wide), row_labels, ['picture', *(f'head {k}' for k in heads)],
-                                title_of(nets[:1], [l]), right=1.7)
-    rows = zip(axes[::2], axes[1::2], augment.visible(x), maps, random)
-    for trained_row, random_row, picture, of_trained, of_random in rows:
-        for row, of_heads in ((trained_row, of_trained), (random_row, of_random)):
-            row[0].imshow(picture)
-            for k, axis in zip(heads, row[1:]):
-                image = draw_weights(axis, of_heads[k - 1], top)
-    figure.colorbar(image, ax=axes, extend='max', format=percent(), aspect=40, label=(
-        f"share of the class token's attention\nthat a patch gets ({alike:.1%} if all are alike)"))
-    print(f'where the class token looks in layer {l} of {len(net.model.layers)}; below each row, random weights')
-    return figure, [{'picture': name, 'layer': l, 'head': k, 'row': i + 1, 'column': j + 1,
-                     'weight': of_heads[k - 1, i, j]}
-                    for (name, _), of_heads in zip(shown, maps) for k in heads for i, j in np.ndindex(net.patches)]
+        row_names += [in_lines(name), 'random\nweights']
+    column_names = ['picture', *(f'head {k}' for k in heads)]
+    side = min(1.4, 12 / len(column_names))
+    figure, axes = picture_grid(side, row_names, column_names, title_of([net], [l]), right=1.7)
+    for b, picture in enumerate(augment.visible(x)):
+        draw_heads(axes[2 * b], picture, maps[b], heads, top)
+        image = draw_heads(axes[2 * b + 1], picture, random_maps[b], heads, top)
+    bar = ("share of the class token's attention\n"
+           f'that a patch gets ({equal_weight:.1%} if all are alike)')
+    figure.colorbar(image, ax=axes, extend='max', format=percent(), aspect=40, label=bar)
+    print(f'where the class token looks in layer {l} of {len(net.model.layers)}; below each row, '
+          'random weights')
+
+    rows = []
+    for (name, _), of_heads in zip(shown, maps):
+        for k in heads:
+            for i, j in np.ndindex(net.patches):
+                rows.append({'picture': name, 'layer': l, 'head': k, 'row': i + 1,
+                             'column': j + 1, 'weight': of_heads[k - 1, i, j]})
+    return figure, rows
 
 
-def draw_weights(axis, weights, top):
-    """A map of shares of attention (down, across) in colours up to `top`, and its largest number in a corner."""
-    image = axis.imshow(weights.numpy(), cmap=plots.FROM_BLACK, vmin=0, vmax=top)
-    axis.text(0.04, 0.05, f'{weights.max():.1%}', transform=axis.transAxes, color='white', fontsize='x-small',
-              bbox=dict(color='black', alpha=0.6, pad=1.5))
+def class_maps(net, l, x):
+    """Maps of where the class token of pictures x looks in layer l, (B, K, down, across)."""
+    attention, normed = layers.at_layer(net.model, l, x)
+    return layers.class_maps(attention, normed).cpu().unflatten(-1, net.patches)
+
+
+def in_lines(name):
+    """The name of a picture as it stands beside it: at most 20 letters, in lines."""
+    return name[:20].replace(', ', '\n')
+
+
+def draw_heads(axes, picture, maps, heads, top):
+    """Draw a row of panels: a picture, and beside it the maps of heads, of all maps (K, down,
+    across), in colours up to `top`. The largest number of a map stands in its corner. Returns an
+    image, for a bar of colours."""
+    axes[0].imshow(picture)
+    box = {'color': 'black', 'alpha': 0.6, 'pad': 1.5}
+    for axis, k in zip(axes[1:], heads):
+        weights = maps[k - 1]
+        image = axis.imshow(weights.numpy(), cmap=plots.FROM_BLACK, vmin=0, vmax=top)
+        axis.text(0.04, 0.05, f'{weights.max():.1%}', transform=axis.transAxes, color='white',
+                  fontsize='x-small', bbox=box)
     return image
 
 
 def percent():
-    """How a bar of colours writes a share."""
+    """What writes the numbers of a bar of colours as percentages."""
     from matplotlib.ticker import FuncFormatter
-    return FuncFormatter(lambda share, place: f'{100 * share:g}%')
+
+    def written(share, place):
+        return f'{100 * share:g}%'
+    return FuncFormatter(written)
 
 
 def attention_in_text(c, nets, l, heads):
-    """Which tokens each token averages, with the text on both axes; then the same for random weights."""
-    net, (x, labels) = nets[0], tokens_of(c, nets[0], 24, 64)
-    maps, random = (layers.weights(*layers.at_layer(n.model, l, x))[0].cpu() for n in nets)         # (K, N, N)
-    top = scale_of([maps.numpy()], share=0.98)                          # the first tokens have few to average
+    """Draw which tokens each token averages, with the text on both axes, and then the same for
+    random weights. l: the layer; heads: the heads to draw; both are counted from 1."""
+    net, random_net = nets
+    x, labels = tokens_of(c, net, usual=24, most=64)
+    maps = text_maps(net, l, x)                             # (K, N, N)
+    random_maps = text_maps(random_net, l, x)
+    top = scale_of([maps.numpy()], share=0.98)  # the first tokens have few to average
+
     shown = {}
-    for name, of_heads in (('', maps), ('random weights, ', random)):
+    for prefix, of_heads in (('', maps), ('random weights, ', random_maps)):
         for k in heads:
-            shown[f'{name}head {k}'] = of_heads[k - 1].where(of_heads[k - 1] > 0, torch.nan).numpy()
-    ticks = range(len(labels)), labels
-    figure, axes, bar = small_maps(shown, max(2.6, 0.16 * len(labels)), 'token that is averaged', 'token',
-                                   "share of a token's attention", ticks, ticks, vmin=0, vmax=top,
-                                   cmap=plots.FROM_BLACK)
+            weights = of_heads[k - 1]
+            weights = weights.where(weights > 0, torch.nan)  # stays white
+            shown[f'{prefix}head {k}'] = weights.numpy()
+    ticks = (range(len(labels)), labels)
+    side = max(2.6, 0.16 * len(labels))
+    figure, axes, bar = small_maps(shown, side, 'token that is averaged', 'token',
+                                   "share of a token's attention", ticks, ticks,
+                                   vmin=0, vmax=top, cmap=plots.FROM_BLACK)
     bar.formatter = percent()
-    figures.headline(figure, title_of(nets[:1], [l]))
+    figures.headline(figure, title_of([net], [l]))
     for axis in axes:
         axis.tick_params(labelleft=True, labelbottom=True)
         axis.tick_params('x', labelrotation=90)
-    print(f'in layer {l} of {len(net.model.layers)} each token (a row) becomes an average of those bright in its row')
-    return figure, [{'layer': l, 'head': k, 'query': i + 1, 'query_token': labels[i], 'key': j + 1,
-                     'key_token': labels[j], 'weight': maps[k - 1, i, j]}
-                    for k in heads for i, j in np.ndindex(maps[0].shape)]
+    print(f'in layer {l} of {len(net.model.layers)} each token (a row) becomes an average of those '
+          'bright in its row')
+
+    rows = []
+    for k in heads:
+        for i, j in np.ndindex(maps[0].shape):
+            rows.append({'layer': l, 'head': k, 'query': i + 1, 'query_token': labels[i],
+                         'key': j + 1, 'key_token': labels[j], 'weight': maps[k - 1, i, j]})
+    return figure, rows
 
 
-# ---- principal components -------------------------------------------------------------------------------------------
+def text_maps(net, l, x):
+    """The attention weights of a text x (1, N) in layer l, (K, N, N), a row for each token."""
+    attention, normed = layers.at_layer(net.model, l, x)
+    return layers.weights(attention, normed)[0].cpu()
+
+
+# ---- principal components -----------------------------------------------------------------------
 
 def draw_components(c, nets):
-    """CRATE-MAE, Figure 7a: patches of pictures of one class, the foreground by its first
-    component, then three as colours."""
+    """Draw the patches of pictures of one class by their principal components: CRATE-MAE, Figure
+    7a. The first component separates the foreground. The first three components of the foreground
+    alone are then its red, green and blue."""
     net = nets[0]
-    l, shown = which_layer(c, net.model), pictures(c, net, 8, c.label)
-    x, J = pixels(net, shown), len(shown)
-    heads = layers.coordinates(*layers.at_layer(net.model, l, x), c.part or 'key')[:, 1:].cpu()     # (J, N, K p)
-    first, kept, three = layers.two_stage_pca(heads, net.patches, c.keep)
-    low, high = three[kept].amin(0), three[kept].amax(0)
-    rgb = torch.where(kept[..., None], (three - low) / (high - low).clamp_min(1e-12), 0.0)
-    left = 'picture', 'first\ncomponent', 'the first three\nas red, green,\nblue'
-    above = [name[:20].replace(', ', '\n') for name, _ in shown]
-    figure, axes = picture_grid(max(1.2, min(2.4, 10 / J)), left, above, title_of(nets, [l]), right=1.2)
+    l = which_layer(c, net.model)
+    shown = pictures(c, net, 8, c.label)
+    x = pixels(net, shown)
+    attention, normed = layers.at_layer(net.model, l, x)
+    tokens = layers.coordinates(attention, normed, c.part or 'key')
+    patches = tokens[:, 1:].cpu()                           # (J, N, K p), without the class token
+    first, is_foreground, three = layers.two_stage_pca(patches, net.patches, c.keep)
+
+    figure = figure_of_components(shown, x, first, is_foreground, three, title_of(nets, [l]))
+    print(f'{is_foreground.float().mean():.0%} of the patches are foreground in layer {l}; '
+          'similar ones have similar colours')
+    rows = []
+    for j, row, column in np.ndindex(first.shape):
+        red, green, blue = three[j, row, column].tolist()
+        rows.append({
+            'picture': shown[j][0],
+            'row': row + 1,
+            'column': column + 1,
+            'first': first[j, row, column],
+            'kept': int(is_foreground[j, row, column]),
+            'red': red,
+            'green': green,
+            'blue': blue,
+        })
+    return figure, rows
+
+
+def figure_of_components(shown, x, first, is_foreground, three, title):
+    """Three rows of J pictures: the pictures, their first components, and three components as
+    colours. shown: [(name, picture)]; x: the pictures as the network sees them; first,
+    is_foreground, three: what layers.two_stage_pca gives."""
+    low = three[is_foreground].amin(0)
+    high = three[is_foreground].amax(0)
+    scaled = (three - low) / (high - low).clamp_min(1e-12)
+    rgb = torch.where(is_foreground[..., None], scaled, 0.0)            # (J, down, across, 3)
+
+    row_names = ['picture', 'first\ncomponent', 'the first three\nas red, green,\nblue']
+    column_names = [in_lines(name) for name, _ in shown]
+    side = max(1.2, min(2.4, 10 / len(shown)))
+    figure, axes = picture_grid(side, row_names, column_names, title, right=1.2)
     for j, picture in enumerate(augment.visible(x)):
         axes[0, j].imshow(picture)
-        image = axes[1, j].imshow(first[j].numpy(), vmin=first.min(), vmax=first.max(), cmap=plots.FROM_BLACK)
+        image = axes[1, j].imshow(first[j].numpy(), vmin=first.min(), vmax=first.max(),
+                                  cmap=plots.FROM_BLACK)
         axes[2, j].imshow(rgb[j].numpy())
     figure.colorbar(image, ax=axes[1], label='coordinate')
-    print(f'{kept.float().mean():.0%} of the patches are foreground in layer {l}; similar ones have similar colours')
-    return figure, [{'picture': shown[at[0]][0], 'row': at[1] + 1, 'column': at[2] + 1, 'first': first[at],
-                     'kept': int(kept[at]), **dict(zip(('red', 'green', 'blue'), three[at].tolist()))}
-                    for at in np.ndindex(first.shape)]
+    return figure

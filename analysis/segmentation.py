@@ -1,5 +1,6 @@
-"""Do networks find the objects in pictures, although nobody showed them masks? `segment`, the attention of the class
-token and MaskCut against true masks, layer by layer, and `objects`, the same in pictures.
+"""Do networks find the objects in pictures, although nobody showed them masks? `segment` compares
+the attention of the class token and MaskCut with true masks, layer by layer, and `objects` shows
+the same in pictures.
 
 Masks that are found are sets of cells of a grid: patches, or pixels. How much of an object a cell
 holds is counted in pixels, so masks of patches are compared with true ones of pixels exactly.
@@ -11,8 +12,8 @@ import numpy as np
 import torch
 
 from analysis import layers
-from analysis.maskcut import CORNERS, maskcut, numbered
 from analysis.charts import over_layers, picture_grid
+from analysis.maskcut import CORNERS, maskcut, numbered
 from analysis.subjects import batches, choose, pixels, which_layer
 from analysis.tables import mean_and_spread, say_rows, say_table
 from engine import figures
@@ -25,277 +26,487 @@ CUTS = 'key', 'query', 'value', 'token', 'none'
 THRESHOLDS = tuple(0.5 + 0.05 * i for i in range(10))  # of average precision, as COCO's
 
 
-# ---- true masks -----------------------------------------------------------------------------------------------------
+# ---- true masks ---------------------------------------------------------------------------------
 
 def truth(net, images, chosen):
-    """The true masks of pictures of an ImageSplit, by index, as a network sees these: numbers, uint8 (n, H, W), as in
-    tasks/masks.py. Raises Mistake if the dataset has no masks."""
-    masks, found = Masks(images), torch.zeros(len(chosen), *net.model.config.image_size, dtype=torch.uint8)
-    for i, seen in zip(chosen, found):
+    """The true masks of pictures, as a network sees these: numbers as in tasks/masks.py, uint8
+    (n, H, W). images: an ImageSplit; chosen: the indices of the pictures. Raises Mistake if the
+    dataset has no masks."""
+    masks = Masks(images)
+    true = torch.zeros(len(chosen), *net.model.config.image_size, dtype=torch.uint8)
+    for i, seen_numbers in zip(chosen, true):
         numbers, _ = masks[i]
-        for m in np.unique(numbers[numbers > 0]).tolist():                              # UNKNOWN, 255, is the last
-            grey = pixels(net, [('', (numbers == m)[..., None] * np.uint8(255))])       # (1, 1, H, W)
-            seen[augment.denormalize(grey)[0, ..., 0].cpu() > 127] = m
-    return found
+        # each object goes the way of a picture, as a white one; UNKNOWN, 255, is the last number
+        for m in np.unique(numbers[numbers > 0]).tolist():
+            white = np.where(numbers == m, np.uint8(255), np.uint8(0))
+            x = pixels(net, [('', white[..., None])])                   # (1, 1, H, W)
+            grey = augment.denormalize(x)[0, ..., 0].cpu()              # (H, W)
+            seen_numbers[grey > 127] = m
+    return true
 
 
-def cells(numbers, grid, M=0):
-    """Of true masks (n, H, W), in a grid (down, across) of N cells: the pixels that each object has in each cell
-    (n, M, N), and the pixels of each cell that are known (n, N); float32. M: objects, 0 for the largest number."""
-    M = M or max(1, (numbers * (numbers != UNKNOWN)).max().item())
-    sides = [side // n for side, n in zip(numbers.shape[1:], grid)]
-    masks = torch.stack([*(numbers == m for m in range(1, M + 1)), numbers != UNKNOWN], 1)      # (n, M + 1, H, W)
-    counted = torch.nn.functional.avg_pool2d(masks.float(), sides, divisor_override=1).flatten(2)  # sums: (n, M + 1, N)
-    return counted[:, :M], counted[:, M]
+def numbers_of_objects(true):
+    """True masks, uint8 (n, H, W), in which what is UNKNOWN becomes background, 0."""
+    return true.masked_fill(true == UNKNOWN, 0)
 
 
-# ---- scores ---------------------------------------------------------------------------------------------------------
+def cells(true, grid, M=0):
+    """True masks (n, H, W) in a grid (down, across) of N cells, float32: the pixels that each
+    object has in each cell (n, M, N), and the pixels of each cell that are known (n, N). M: the
+    number of objects; 0: the largest number in the masks."""
+    if M == 0:
+        M = max(1, numbers_of_objects(true).max().item())
+    masks = [true == m for m in range(1, M + 1)]
+    masks.append(true != UNKNOWN)
+    stacked = torch.stack(masks, 1).float()                             # (n, M + 1, H, W)
+    cell_size = [side // count for side, count in zip(true.shape[1:], grid)]
+    # with the divisor 1, the mean over a cell is its sum
+    sums = torch.nn.functional.avg_pool2d(stacked, cell_size, divisor_override=1)
+    sums = sums.flatten(2)                                              # (n, M + 1, N)
+    return sums[:, :M], sums[:, M]
 
-def overlaps(found, inside, known):
-    """Intersection over union of masks and objects. found: bool (.., P, N); inside: pixels of each
-    object in each cell (.., M, N); known: pixels of each cell (.., N) -> (.., P, M)."""
-    found = found.float()
-    both = found @ inside.mT                                                            # pixels, exactly
-    either = (found @ known[..., None]) + inside.sum(-1)[..., None, :] - both
+
+# ---- scores -------------------------------------------------------------------------------------
+
+def overlaps(masks, inside, known):
+    """Intersection over union of P masks and M objects, (.., P, M). masks: bool (.., P, N);
+    inside: the pixels of each object in each cell (.., M, N); known: the pixels of each cell that
+    are known (.., N)."""
+    masks = masks.float()
+    both = masks @ inside.mT                                            # exact: whole numbers
+    of_masks = masks @ known[..., None]                                 # (.., P, 1)
+    of_objects = inside.sum(-1)[..., None, :]                           # (.., 1, M)
+    either = of_masks + of_objects - both
     return both / either.clamp_min(1)
 
 
 class Scores(NamedTuple):
-    """Of P masks for each of n pictures: the overlap with all objects together (n, P), with each of them (n, P, M), and
-    the share of the known pixels that they cover (n, P)."""
-    whole: torch.Tensor
-    each: torch.Tensor
-    covers: torch.Tensor
-
-    @staticmethod
-    def of(found, inside, known):
-        """Arguments as of `overlaps`."""
-        whole = overlaps(found, inside.sum(-2, keepdim=True), known)[..., 0]
-        covers = (found.float() @ known[..., None])[..., 0] / known.sum(-1, keepdim=True).clamp_min(1)
-        return Scores(whole, overlaps(found, inside, known), covers)
+    """Scores of P masks for each of n pictures with up to M objects."""
+    iou: torch.Tensor               # (n, P), intersection over union with all objects together
+    iou_of_objects: torch.Tensor    # (n, P, M), intersection over union with each object
+    covers: torch.Tensor            # (n, P), the share of the known pixels that the mask covers
 
 
-def average_precision(each, found, certainty, real, thresholds=THRESHOLDS):
-    """How many of the masks find an object, and how many objects are found: the area below precision
-    as a function of recall, at 101 values of recall, in the mean over thresholds of the overlap, as COCO has it (Lin et
-    al. 2014), of objects of all classes together.
+def score_masks(masks, inside, known):
+    """The Scores of masks, bool (n, P, N); inside (n, M, N), known (n, N) as of `overlaps`."""
+    all_objects = inside.sum(-2, keepdim=True)                          # (n, 1, N)
+    covered = (masks.float() @ known[..., None])[..., 0]                # (n, P), pixels
+    return Scores(
+        iou=overlaps(masks, all_objects, known)[..., 0],
+        iou_of_objects=overlaps(masks, inside, known),
+        covers=covered / known.sum(-1, keepdim=True).clamp_min(1),
+    )
 
-    each (n, P, M): the overlap of masks and objects; found (n, P): which masks there are; certainty
-    (n, P), which does not rise from mask to mask: masks of higher ones come first, and equal ones at once; real (n, M):
-    which objects there are. From the first mask of a picture on, each takes the object that it overlaps most, at least
-    by the threshold, of those that are left. Returns a number in [0, 1]; 0 without objects.
+
+def average_precision(iou, exists, certainty, real, thresholds=THRESHOLDS):
+    """How many of the masks find an object, and how many objects are found: the area below
+    precision as a function of recall, at 101 values of recall, in the mean over thresholds of the
+    overlap, as COCO has it (Lin et al. 2014), of objects of all classes together. It is a number in
+    [0, 1]; without objects it is 0.
+
+    iou (n, P, M): the overlap of masks and objects. exists (n, P): which masks there are. certainty
+    (n, P): masks with a higher certainty come first, and masks with equal certainty count at once;
+    in a picture it does not rise from mask to mask. real (n, M): which objects there are.
     """
     if not real.any():
         return 0.0
-    pictures, areas = torch.arange(len(each)), []
-    each, real = each.flip(2), real.flip(1)                                             # of equal overlaps the last
+    # of objects with equal overlaps COCO takes the last one, and torch.max the first
+    iou = iou.flip(2)
+    real = real.flip(1)
+    areas = []
     for threshold in thresholds:
-        left, right = real.clone(), torch.zeros_like(found)
-        for p in range(each.size(1)):
-            overlap, m = each[:, p].where(left, -1.0).max(1)
-            right[:, p] = found[:, p] & (overlap >= threshold)
-            left[pictures, m] &= ~right[:, p]
-        sure, sorting = certainty[found].sort(descending=True, stable=True)
-        count = sure.unique_consecutive(return_counts=True)[1].cumsum(0)                # with all that are equal
-        hits = right[found][sorting].double().cumsum(0)[count - 1]
-        precision, recall = (hits / count).flip(0).cummax(0).values.flip(0), hits / real.sum()
-        at = torch.searchsorted(recall, torch.from_numpy(np.linspace(0, 1, 101)))
-        areas.append(torch.cat((precision, precision.new_zeros(1)))[at].mean().item())
+        hits = which_find(iou, exists, real, threshold)
+        areas.append(area_below(hits[exists], certainty[exists], real.sum()))
     return sum(areas) / len(areas)
 
 
-# ---- guesses without a network --------------------------------------------------------------------------------------
+def which_find(iou, exists, real, threshold):
+    """Which masks find an object, bool (n, P). From the first mask of a picture on, each takes the
+    object that it overlaps most, of those that no mask before it has taken, if the overlap is at
+    least the threshold. Arguments as of `average_precision`."""
+    pictures = torch.arange(len(iou))
+    free = real.clone()                                                 # (n, M)
+    hits = torch.zeros_like(exists)
+    for p in range(iou.size(1)):
+        overlap, m = iou[:, p].where(free, -1.0).max(1)                 # (n,) each
+        hits[:, p] = exists[:, p] & (overlap >= threshold)
+        free[pictures, m] &= ~hits[:, p]
+    return hits
+
+
+def area_below(hits, certainty, n_objects):
+    """The area below precision as a function of recall, at 101 values of recall. hits and certainty
+    say of every mask of all pictures whether it finds an object, and how certain it is."""
+    sorted_certainty, order = certainty.sort(descending=True, stable=True)
+    _, sizes = sorted_certainty.unique_consecutive(return_counts=True)
+    counts = sizes.cumsum(0)  # masks, after each group of equally certain ones
+    hits_so_far = hits[order].double().cumsum(0)[counts - 1]
+    recall = hits_so_far / n_objects
+    precision = hits_so_far / counts
+    # at each recall the best precision that is reached there or later
+    precision = precision.flip(0).cummax(0).values.flip(0)
+    precision = torch.cat((precision, precision.new_zeros(1)))  # 0 where no mask reaches a recall
+    places = torch.searchsorted(recall, torch.from_numpy(np.linspace(0, 1, 101)))
+    return precision[places].mean().item()
+
+
+# ---- guesses without a network ------------------------------------------------------------------
 
 def two_means(x, steps=20):
-    """Pictures (n, H, W, C) split into two groups of pixels by their colours: bool (n, H, W), True for
-    the group that has fewer of the corners, of equal ones the smaller. Lloyd's algorithm, from the
-    darkest and the brightest pixel on."""
-    flat = x.flatten(1, 2).float()                                                      # (n, N, C)
-    ends = torch.stack((flat.mean(-1).argmin(1), flat.mean(-1).argmax(1)), 1)
-    means = flat.gather(1, ends[..., None].expand(-1, -1, flat.size(2)))                # (n, 2, C)
+    """Pictures (n, H, W, C) split into two groups of pixels by their colours: bool (n, H, W), True
+    for the group that has fewer of the corners, or if both have two, for the smaller one. Lloyd's
+    algorithm, which begins with the darkest and the brightest pixel."""
+    flat = x.flatten(1, 2).float()                                      # (n, N, C)
+    brightness = flat.mean(-1)
+    ends = torch.stack((brightness.argmin(1), brightness.argmax(1)), 1)             # (n, 2)
+    means = flat.gather(1, ends[..., None].expand(-1, -1, flat.size(2)))            # (n, 2, C)
     for _ in range(steps):
-        second = torch.cdist(flat, means).argmin(-1)                                    # (n, N), 0 or 1
-        groups = torch.stack((second == 0, second == 1), 1).float()                     # (n, 2, N)
+        nearest = torch.cdist(flat, means).argmin(-1)                   # (n, N), 0 or 1
+        groups = torch.stack((nearest == 0, nearest == 1), 1).float()   # (n, 2, N)
         means = (groups @ flat) / groups.sum(-1, keepdim=True).clamp_min(1)
-    part = (second == 1).unflatten(1, x.shape[1:3])
-    corners, share = part.movedim(0, -1)[CORNERS].sum(0), part.float().mean((1, 2))
-    return part ^ ((corners > 2) | (corners == 2) & (share > 0.5))[:, None, None]
+
+    second = (nearest == 1).unflatten(1, x.shape[1:3])                  # (n, H, W)
+    corners = second.movedim(0, -1)[CORNERS].sum(0)                     # (n,), 0 to 4
+    share = second.float().mean((1, 2))
+    is_background = (corners > 2) | (corners == 2) & (share > 0.5)
+    return second ^ is_background[:, None, None]
 
 
 def connected(masks, most):
-    """The largest connected parts of masks, bool (n, H, W), by neighbours left, right, above and
-    below: bool (n, most, H, W), the largest first, empty where there are fewer."""
-    numbers = [numbered(mask) for mask in masks]
-    sizes = [number.flatten().bincount(minlength=most + 1)[1:] for number in numbers]   # without the outside
-    return torch.stack([number == 1 + size.topk(most).indices[:, None, None] for number, size in zip(numbers, sizes)])
+    """The largest connected parts of masks, bool (n, H, W), where neighbours lie left, right, above
+    and below: bool (n, most, H, W), the largest first, empty where there are fewer."""
+    parts = []
+    for mask in masks:
+        numbers = numbered(mask)                                        # (H, W)
+        sizes = numbers.flatten().bincount(minlength=most + 1)
+        largest = 1 + sizes[1:].topk(most).indices  # without 0, the outside
+        parts.append(numbers == largest[:, None, None])
+    return torch.stack(parts)
 
 
 def guesses_of(net, picture, numbers, M):
-    """{name: (Scores of a mask of all objects together, Scores of masks of each)} of guesses that need no network, of
-    one picture with these true masks (H, W), numbers up to M. (Pixels of many pictures would take gigabytes.)"""
+    """{name: (Scores of a mask of all objects together, Scores of masks of single objects)} of
+    guesses that need no network. picture: (name, uint8 (H, W, C)), a single one, because the
+    pixels of many would take gigabytes; numbers: its true masks (H, W), numbers up to M."""
     H, W = net.model.config.image_size
+    true = numbers[None]
+    inside, known = cells(true, net.patches, M)
+    of_pixels = cells(true, (H, W), M)
+
+    # the share of each patch that each object covers, and that all cover
+    pixels_of_patch = H * W / inside.size(-1)
+    share = inside / pixels_of_patch                                    # (1, M, N)
+    share_of_all = share.sum(1, keepdim=True)
+    by_colour = two_means(augment.denormalize(pixels(net, [picture])).cpu())        # (1, H, W)
     middle = torch.zeros(1, 1, H, W, dtype=torch.bool)
     middle[..., H // 4:H - H // 4, W // 4:W - W // 4] = True
-    patches, dots = (cells(numbers[None], grid, M) for grid in (net.patches, (H, W)))
-    cover = patches[0] * patches[0].size(-1) / (H * W)                  # of each patch by each object (1, M, N)
-    colours = two_means(augment.denormalize(pixels(net, [picture])).cpu())
+    everything = torch.ones_like(middle)
+
+    def score_pixels(masks):
+        return score_masks(masks.flatten(2), *of_pixels)
+
+    middle_scores = score_pixels(middle)
+    everything_scores = score_pixels(everything)
     return {
-        'the patches that objects cover most of': [
-            Scores.of(found > 0.5, *patches) for found in (cover.sum(1, keepdim=True), cover)],
-        'two groups of pixels by colour': [
-            Scores.of(found.flatten(2), *dots) for found in (colours[:, None], connected(colours, 3))],
-        'the middle, half as wide and high': [Scores.of(middle.flatten(2), *dots)] * 2,
-        'the whole picture': [Scores.of(torch.ones_like(middle).flatten(2), *dots)] * 2}
+        'the patches that objects cover most of': (
+            score_masks(share_of_all > 0.5, inside, known),
+            score_masks(share > 0.5, inside, known)),
+        'two groups of pixels by colour': (
+            score_pixels(by_colour[:, None]),
+            score_pixels(connected(by_colour, 3))),
+        'the middle, half as wide and high': (middle_scores, middle_scores),
+        'the whole picture': (everything_scores, everything_scores),
+    }
 
 
-# ---- what networks find ---------------------------------------------------------------------------------------------
+# ---- what networks find -------------------------------------------------------------------------
 
 def masks_in(c, step, grid):
-    """Of n pictures in a layer: maps, the class token's attention over patches (n, K, N); head, the patches that hold
-    most of it, bool (n, K, N); cut, MaskCut's, bool (n, masks, N), unless it is left out."""
+    """What a layer finds in n pictures: {'maps': the class token's attention over patches,
+    (n, K, N); 'head': the patches that hold the share c.share of it, bool (n, K, N); 'cut':
+    MaskCut's masks, bool (n, masks, N), unless c.cut leaves them out}. step: what the layer does,
+    a layers.Step."""
     maps = layers.class_maps(step.attention, step.normed).float().cpu()
-    found = {'maps': maps, 'head': layers.top_mass(maps, c.share)}
-    if c.cut != 'none':
-        z = step.after if c.cut == 'token' else layers.coordinates(step.attention, step.normed, c.cut)
-        cuts = [maskcut(of_one.mT, grid, c.tau, c.masks) for of_one in z[:, 1:].float().cpu()]
-        found['cut'] = torch.stack(cuts).flatten(2)
-    return found
+    found_masks = {'maps': maps, 'head': layers.top_mass(maps, c.share)}
+    if c.cut == 'none':
+        return found_masks
+    if c.cut == 'token':
+        features = step.after
+    else:
+        features = layers.coordinates(step.attention, step.normed, c.cut)
+    patches = features[:, 1:].float().cpu()                             # without the class token
+    cuts = [maskcut(of_picture.mT, grid, c.tau, c.masks) for of_picture in patches]
+    found_masks['cut'] = torch.stack(cuts).flatten(2)
+    return found_masks
 
 
-# ---- the table ------------------------------------------------------------------------------------------------------
+# ---- the table ----------------------------------------------------------------------------------
 
-def of_objects(scores, real, one_by_one):
-    """How well masks find each object of those that there are, bool (n, M). one_by_one: the first mask of a picture is
-    more certain than the second; else all are equally certain."""
-    order = -torch.arange(scores.whole.size(1)) * one_by_one
-    held = scores.each, scores.covers > 0, order.expand_as(scores.whole), real
-    return {'object': scores.each.amax(1)[real].mean().item(), 'ap50': average_precision(*held, thresholds=(0.5,)),
-            'ap': average_precision(*held)}
+def object_scores(scores, real, one_by_one):
+    """Columns of the table: how well masks find each of the objects that there are, bool (n, M).
+    one_by_one: whether the first mask of a picture is more certain than the second; else all masks
+    are equally certain."""
+    certainty = torch.zeros(scores.iou.size(1), dtype=torch.int64)
+    if one_by_one:
+        certainty = -torch.arange(scores.iou.size(1))
+    certainty = certainty.expand_as(scores.iou)
+    exists = scores.covers > 0  # a mask of unknown pixels alone counts as none
+    best = scores.iou_of_objects.amax(1)                                # (n, M)
+    return {
+        'object': best[real].mean().item(),
+        'ap50': average_precision(scores.iou_of_objects, exists, certainty, real, (0.5,)),
+        'ap': average_precision(scores.iou_of_objects, exists, certainty, real),
+    }
 
 
-def rows_of(name, masks, inside, known, **more):
-    """Rows of the table, of masks (n, P, N) called `name`, more {column: (n, P)}: each mask, the best of each picture
-    or object, and for heads the mean of all. Other arguments as of `overlaps`."""
-    scores = Scores.of(masks, inside, known)
-    values = {'iou': scores.whole, 'covers': scores.covers, **more}
-    for i in range(scores.whole.size(1)):
-        yield {'masks': f'{name} {i + 1}', **mean_and_spread({k: t[:, i] for k, t in values.items()})}
-    best = scores.whole.argmax(1, keepdim=True)
-    yield {'masks': f'best {name}', **mean_and_spread({k: t.gather(1, best)[:, 0] for k, t in values.items()}),
-           **of_objects(scores, inside.any(-1), one_by_one=name == 'cut')}
+def rows_of(name, masks, inside, known, **columns):
+    """Rows of the table about masks, bool (n, P, N), of the kind `name`, which is 'head' or 'cut':
+    one for each mask, one for the best mask of each picture or object, and for heads the mean of
+    all. columns: further numbers {column: (n, P)}; inside, known: as of `overlaps`."""
+    scores = score_masks(masks, inside, known)
+    values = {'iou': scores.iou, 'covers': scores.covers, **columns}
+    rows = []
+    for p in range(masks.size(1)):
+        of_mask = {column: numbers[:, p] for column, numbers in values.items()}
+        rows.append({'masks': f'{name} {p + 1}', **mean_and_spread(of_mask)})
+
+    best = scores.iou.argmax(1, keepdim=True)                           # (n, 1)
+    of_best = {column: numbers.gather(1, best)[:, 0] for column, numbers in values.items()}
+    of_objects = object_scores(scores, inside.any(-1), one_by_one=(name == 'cut'))
+    rows.append({'masks': f'best {name}', **mean_and_spread(of_best), **of_objects})
+
     if name == 'head':
-        yield {'masks': 'mean head', **mean_and_spread({k: t.mean(1) for k, t in values.items()})}
+        of_all = {column: numbers.mean(1) for column, numbers in values.items()}
+        rows.append({'masks': 'mean head', **mean_and_spread(of_all)})
+    return rows
+
+
+def rows_of_network(c, net, images, chosen):
+    """The rows of the table about a network, for every layer."""
+    def measure(step):
+        return masks_in(c, step, net.patches)
+
+    found_masks = layers.measure_layers(net.model, batches(c, net, 1000), measure)
+    inside, known = cells(truth(net, images, chosen), net.patches)
+    all_objects = inside.sum(1)[..., None]                              # (n, N, 1)
+    rows = []
+    for l in range(1, len(net.model.layers) + 1):
+        # the share of a head's attention to known pixels that falls on objects
+        maps = found_masks['maps'][l - 1]                               # (n, K, N)
+        to_known = (maps @ known[..., None]).clamp_min(1e-9)
+        on_mask = (maps @ all_objects / to_known)[..., 0]               # (n, K)
+        of_layer = rows_of('head', found_masks['head'][l - 1], inside, known, on_mask=on_mask)
+        if 'cut' in found_masks:
+            of_layer += rows_of('cut', found_masks['cut'][l - 1], inside, known)
+        for row in of_layer:
+            rows.append({'network': net.name, 'weights': net.kind, 'layer': l, **row})
+    return rows
+
+
+def rows_of_guesses(net, images, chosen, true, real):
+    """The rows of the table about guesses that need no network. true: the true masks (n, H, W);
+    real: which objects there are, bool (n, M)."""
+    guesses = []
+    for picture, numbers in zip(named(images, chosen), true):
+        guesses.append(guesses_of(net, picture, numbers, real.size(1)))
+    rows = []
+    for name in guesses[0]:
+        together = joined([guess[name][0] for guess in guesses])
+        single = joined([guess[name][1] for guess in guesses])
+        of_objects = object_scores(single, real, one_by_one=True)
+        of_all = mean_and_spread({'iou': together.iou, 'covers': together.covers})
+        rows.append({'network': name, 'weights': 'none', **of_objects, **of_all})
+    return rows
+
+
+def joined(scores):
+    """A list of Scores, of some pictures each, as one Scores of all pictures."""
+    return Scores(*(torch.cat(tensors) for tensors in zip(*scores)))
 
 
 def draw_segmentation(c, nets):
-    """Attention and MaskCut against true masks, layer by layer."""
+    """Compare attention and MaskCut with true masks, layer by layer. Returns the figure, and the
+    rows of its table."""
     images, chosen = choose(c, nets[0], c.num_samples or 1000)
-    true, rows = truth(nets[0], images, chosen), []
-    real = cells(true, nets[0].patches)[0].any(-1)                      # which objects there are to see, (n, M)
+    true = truth(nets[0], images, chosen)
+    inside, _ = cells(true, nets[0].patches)
+    real = inside.any(-1)  # which objects there are to see, (n, M)
+
+    rows = []
     for net in nets:
-        found = layers.measure_layers(net.model, batches(c, net, 1000), lambda step: masks_in(c, step, net.patches))
-        inside, known = cells(truth(net, images, chosen), net.patches)
-        for l, (maps, heads) in enumerate(zip(found['maps'], found['head']), 1):
-            on = (maps @ inside.sum(1)[..., None] / (maps @ known[..., None]).clamp_min(1e-9))[..., 0]      # (n, K)
-            of_layer = [*rows_of('head', heads, inside, known, on_mask=on)]
-            if 'cut' in found:
-                of_layer += rows_of('cut', found['cut'][l - 1], inside, known)
-            rows += [{'network': net.name, 'weights': net.kind, 'layer': l, **row} for row in of_layer]
-    of_each, guesses = [guesses_of(nets[0], *one, real.size(1)) for one in zip(named(images, chosen), true)], []
-    for name, of_all in torch.utils.data.default_collate(of_each).items():
-        guess, each = (Scores(*(t.flatten(0, 1) for t in scores)) for scores in of_all)
-        guesses.append({'network': name, 'weights': 'none', **of_objects(each, real, True),
-                        **mean_and_spread({'iou': guess.whole, 'covers': guess.covers})})
+        rows += rows_of_network(c, net, images, chosen)
+    guesses = rows_of_guesses(nets[0], images, chosen, true, real)
     say_scores(c, rows, guesses, nets)
-    area = (((true > 0) & (true < UNKNOWN)).sum() / (true != UNKNOWN).sum()).item()
-    print(f'{real.sum():,} objects cover {area:.1%} of these {len(chosen):,} pictures; CRATE, ViT and AoT never see masks')
-    panels = {'best head': (f"patches with {c.share:.0%} of the attention of the best head,\n"
-                            'chosen for each picture by the true mask', 'intersection over union'),
-              'mean head': ('attention on the objects, mean head', 'share')}
+
+    area = ((numbers_of_objects(true) > 0).sum() / (true != UNKNOWN).sum()).item()
+    print(f'{real.sum():,} objects cover {area:.1%} of these {len(chosen):,} pictures; CRATE, ViT '
+          'and AoT never see masks')
+    return figure_of_scores(c, nets, rows, guesses, area), rows + guesses
+
+
+# what the figure shows: {value of the column `masks` in a row: the column that is drawn}
+DRAWN = {
+    'best head': 'iou',
+    'mean head': 'on_mask',
+    'best cut': 'object',
+}
+
+
+def figure_of_scores(c, nets, rows, guesses, area):
+    """A figure of the scores of networks over their layers, beside those of the guesses. rows,
+    guesses: the rows of the table about both; area: the share of the objects in the pictures."""
+    panels = {
+        'best head': (f'patches with {c.share:.0%} of the attention of the best head,\n'
+                      'chosen for each picture by the true mask', 'intersection over union'),
+        'mean head': ('attention on the objects, mean head', 'share'),
+    }
     if c.cut != 'none':
-        panels['best cut'] = f"best of MaskCut's masks (at most {c.masks}), of {c.cut}s,\nchosen by the true mask", 'overlap with each object'
-    drawn = [{masks: torch.tensor([[row[name]] for row in rows if (row['network'], row['masks']) == (net.name, masks)])
-              for masks, name in zip(panels, ('iou', 'on_mask', 'object'))} for net in nets]
-    levels = {row['network']: {'best head': row['iou'], 'best cut': row['object']} for row in guesses}
+        title = (f"best of MaskCut's masks (at most {c.masks}), of {c.cut}s,\n"
+                 'chosen by the true mask')
+        panels['best cut'] = (title, 'overlap with each object')
+
+    values_of_nets = []
+    for net in nets:
+        values = {}
+        for masks in panels:
+            drawn = [row for row in rows if row['network'] == net.name and row['masks'] == masks]
+            values[masks] = torch.tensor([[row[DRAWN[masks]]] for row in drawn])    # (L, 1)
+        values_of_nets.append(values)
+
+    levels = {}
+    for row in guesses:
+        levels[row['network']] = {'best head': row['iou'], 'best cut': row['object']}
     levels['the share of the objects in the pictures'] = {'mean head': area}
-    return over_layers(nets, drawn, panels, levels)[0], rows + guesses
+    figure, _ = over_layers(nets, values_of_nets, panels, levels)
+    return figure
 
 
 def say_scores(c, rows, guesses, nets):
-    """Print what the table says of one layer of each network, and of the guesses."""
-    shown = [row for net in nets for row in rows
-             if (row['network'], row['layer']) == (net.name, which_layer(c, net.model))]
-    say_rows(shown + guesses, 'network', 'layer', 'masks', 'iou', 'object', 'ap50', 'ap', 'on_mask', 'covers')
-    best = {row['weights']: row['iou'] for row in reversed(shown) if row['masks'] == 'best head'}   # the first of each
-    guess = max(guesses[1:], key=lambda row: row['iou'])                # the first of them knows the masks
+    """Print what the table says about one layer of each network, and about the guesses."""
+    shown = []
+    for net in nets:
+        l = which_layer(c, net.model)
+        shown += [row for row in rows if row['network'] == net.name and row['layer'] == l]
+    say_rows(shown + guesses, 'network', 'layer', 'masks', 'iou', 'object', 'ap50', 'ap',
+             'on_mask', 'covers')
+
+    best = {}  # of the first trained network, and of the first with random weights
+    for row in shown:
+        if row['masks'] == 'best head':
+            best.setdefault(row['weights'], row['iou'])
+    honest_guesses = guesses[1:]  # the first guess knows the true masks
+    guess = max(honest_guesses, key=lambda row: row['iou'])
     print(f'here the best head of {nets[0].name} scores {best["trained"]:.3f}, with random weights '
           f'{best["random"]:.3f}, and {guess["network"]} without a network {guess["iou"]:.3f}')
 
 
-# ---- pictures -------------------------------------------------------------------------------------------------------
+# ---- pictures -----------------------------------------------------------------------------------
 
 MASK_COLOURS = COLOURS[:5]
-HEAD_COLOUR = COLOURS[5:6]
+HEAD_COLOUR = COLOURS[5]
 
 
 def draw_objects(c, nets):
-    """The same pictures for each network: the patches of the head that finds the objects best, and
-    MaskCut's objects, each in a colour."""
+    """Draw the same pictures for each network: the patches of the head that finds the objects best,
+    and MaskCut's objects, each in a colour. Returns the figure, and the rows of its table."""
     images, chosen = choose(c, nets[0], c.num_samples or 6)
-    shown, rows, said = list(named(images, chosen)), [], []
-    seen = [(augment.visible(pixels(net, shown)), truth(net, images, chosen)) for net in nets]
-    left = ['the picture and\nits true masks']
+    shown = list(named(images, chosen))
+    true_masks = [truth(net, images, chosen) for net in nets]
+    row_names = ['the picture and\nits true masks']
     for net in nets:
-        left.append(figures.title_of(net.label, net.run, which_layer(c, net.model), len(net.model.layers))
-                    .replace(', ', '\n'))
-    figure, axes = picture_grid(1.25, left, 2 * len(shown) * [''], (
-        f'left of each pair: the patches with {c.share:.0%} of the attention of the best head,\n'
-        'which is chosen for each picture by its true mask; numbers: intersection over union'))
-    picture, true = seen[0]
-    for i, numbers in enumerate(true * (true != UNKNOWN)):
-        axes[0, 2 * i].imshow(picture[i])
-        paint(axes[0, 2 * i + 1], picture[i], numbers, 'true masks')
-    for row, net, (picture, true) in zip(axes[1:], nets, seen):
-        l, grid, pixels_of = which_layer(c, net.model), net.patches, cells(true, net.patches)
-        found = masks_in(c, list(layers.inside(net.model, pixels(net, shown)))[l - 1], grid)
-        overlap, best = Scores.of(found['head'], *pixels_of).whole.max(1)               # of each picture
-        of_cuts = Scores.of(found.get('cut', found['head'][:, :0]), *pixels_of).each.amax(2)
-        said.append((net.name, overlap.mean(), of_cuts.mean() if 'cut' in found else ''))
-        for i, k in enumerate(best.tolist()):
-            masks = {f'head {k + 1}': overlap[i], **{f'cut {m}': iou for m, iou in enumerate(of_cuts[i], 1)}}
-            rows += [{'network': net.name, 'layer': l, 'picture': shown[i][0], 'masks': name, 'iou': iou}
-                     for name, iou in masks.items()]
-            of_head = found['head'][i, k].byte().view(grid)
-            paint(row[2 * i], picture[i], of_head, f'head {k + 1}: {overlap[i]:.2f}', HEAD_COLOUR)
-            row[2 * i + 1].set_visible('cut' in found)
-            if 'cut' in found:
-                numbers = (found['cut'][i] * torch.arange(1, c.masks + 1)[:, None]).amax(0)     # (N,), 0 for none
-                paint(row[2 * i + 1], picture[i], numbers.view(grid), 'MaskCut')
-    say_table(('mean intersection over union', 'best head', 'each of MaskCut'), said)
-    figure.set_figheight(figure.get_figheight() + 0.3 * len(axes) + 0.7)                # titles, and the legend
-    explain_colours(figure, true, 0 if c.cut == 'none' else c.masks)
-    print(f'left of each pair: patches that hold {c.share:.0%} of the attention of the best head; right: MaskCut')
+        layer = which_layer(c, net.model)
+        row_name = figures.title_of(net.label, net.run, layer, len(net.model.layers))
+        row_names.append(row_name.replace(', ', '\n'))
+    no_names = [''] * (2 * len(shown))  # of columns, two for each picture
+    title = (f'left of each pair: the patches with {c.share:.0%} of the attention of the best '
+             'head,\nwhich is chosen for each picture by its true mask; numbers: intersection '
+             'over union')
+    figure, axes = picture_grid(1.25, row_names, no_names, title)
+
+    # the first row
+    visible = augment.visible(pixels(nets[0], shown))
+    for i, numbers in enumerate(numbers_of_objects(true_masks[0])):
+        axes[0, 2 * i].imshow(visible[i])
+        paint(axes[0, 2 * i + 1], visible[i], numbers, 'true masks', MASK_COLOURS)
+
+    # a row for each network
+    rows = []
+    means = []
+    for net, true, row_axes in zip(nets, true_masks, axes[1:]):
+        of_net, mean_head, mean_cut = draw_network(c, net, shown, true, row_axes)
+        rows += of_net
+        means.append((net.name, mean_head, mean_cut))
+    say_table(('mean intersection over union', 'best head', 'each of MaskCut'), means)
+
+    height = figure.get_figheight()
+    figure.set_figheight(height + 0.3 * len(axes) + 0.7)  # for titles, and for the legend
+    n_cuts = 0 if c.cut == 'none' else c.masks
+    explain_colours(figure, true_masks[-1], n_cuts)
+    print(f'left of each pair: patches that hold {c.share:.0%} of the attention of the best head; '
+          'right: MaskCut')
     return figure, rows
 
 
-def paint(axis, picture, numbers, title, colours=MASK_COLOURS):
-    """A picture in grey, with the pixels or patches of each number above 0 in a colour of its own. When the colours are
-    used up they begin again."""
+def draw_network(c, net, shown, true, axes):
+    """Draw what a network finds in pictures into a row of panels, two for each picture: the patches
+    of the best head, and MaskCut's masks. shown: [(name, picture)]; true: their true masks
+    (n, H, W). Returns the rows of the table, the mean overlap of the best heads, and the mean
+    overlap of each of MaskCut's masks with the object that it overlaps most, '' without MaskCut."""
+    x = pixels(net, shown)
+    visible = augment.visible(x)
+    l = which_layer(c, net.model)
+    steps = list(layers.inside(net.model, x))
+    found_masks = masks_in(c, steps[l - 1], net.patches)
+    inside, known = cells(true, net.patches)
+    of_heads = score_masks(found_masks['head'], inside, known)
+    head_iou, best_heads = of_heads.iou.max(1)                          # (n,) each
+    cut_iou = None
+    mean_cut = ''
+    if 'cut' in found_masks:
+        of_cuts = score_masks(found_masks['cut'], inside, known)
+        cut_iou = of_cuts.iou_of_objects.amax(2)                        # (n, masks)
+        mean_cut = cut_iou.mean()
+
+    rows = []
+    for i, k in enumerate(best_heads.tolist()):
+        row = {'network': net.name, 'layer': l, 'picture': shown[i][0]}
+        rows.append(row | {'masks': f'head {k + 1}', 'iou': head_iou[i]})
+        of_head = found_masks['head'][i, k].byte().view(net.patches)
+        paint(axes[2 * i], visible[i], of_head, f'head {k + 1}: {head_iou[i]:.2f}', [HEAD_COLOUR])
+
+        if cut_iou is None:
+            axes[2 * i + 1].set_visible(False)
+            continue
+        for m, iou in enumerate(cut_iou[i], 1):
+            rows.append(row | {'masks': f'cut {m}', 'iou': iou})
+        # MaskCut's masks do not overlap: the number of the mask of each patch, 0 for none
+        numbers = found_masks['cut'][i] * torch.arange(1, c.masks + 1)[:, None]     # (masks, N)
+        of_patches = numbers.amax(0).view(net.patches)
+        paint(axes[2 * i + 1], visible[i], of_patches, 'MaskCut', MASK_COLOURS)
+    return rows, head_iou.mean(), mean_cut
+
+
+def paint(axis, picture, numbers, title, colours):
+    """Draw a picture in grey, with the pixels or patches of each number above 0 in a colour of
+    their own. When the colours are used up they begin again."""
     from matplotlib.colors import ListedColormap
-    place = axis.imshow(picture.mean(-1), cmap='gray', vmin=-128, vmax=383).get_extent()
+    # between -128 and 383 no picture is black or white, so that the colours show
+    grey = axis.imshow(picture.mean(-1), cmap='gray', vmin=-128, vmax=383)
     n = len(colours)
-    axis.imshow(torch.where(numbers > 0, (numbers - 1) % n, torch.nan), cmap=ListedColormap(colours), vmin=-0.5,
-                vmax=n - 0.5, alpha=0.65, interpolation='nearest', extent=place)
+    colour_numbers = torch.where(numbers > 0, (numbers - 1) % n, torch.nan)
+    axis.imshow(colour_numbers, cmap=ListedColormap(colours), vmin=-0.5, vmax=n - 0.5, alpha=0.65,
+                interpolation='nearest', extent=grey.get_extent())
     axis.set_title(title, fontsize='small')
 
 
-def explain_colours(figure, true, cuts):
-    """A legend below a figure: the colour of a head's patches, and those of the masks of a picture. true: true masks (n,
-    H, W); cuts: how many masks MaskCut looks for."""
+def explain_colours(figure, true, n_cuts):
+    """Write a legend below a figure: the colour of a head's patches, and those of the masks of a
+    picture. true: true masks (n, H, W); n_cuts: how many masks MaskCut looks for."""
     from matplotlib.patches import Patch
-    objects = int((true * (true != UNKNOWN)).max())                     # the most in a picture
-    count = max(objects, cuts)
-    entries = [Patch(color=HEAD_COLOUR[0], alpha=0.65, label="the head's patches")]
-    for m, colour in enumerate(MASK_COLOURS[:count], 1):
-        entries.append(Patch(color=colour, alpha=0.65, label=f'mask {m} of a picture, true or of MaskCut'))
+    most_objects = int(numbers_of_objects(true).max())
+    n_masks = max(most_objects, n_cuts)
+    entries = [Patch(color=HEAD_COLOUR, alpha=0.65, label="the head's patches")]
+    for m, colour in enumerate(MASK_COLOURS[:n_masks], 1):
+        name = f'mask {m} of a picture, true or of MaskCut'
+        entries.append(Patch(color=colour, alpha=0.65, label=name))
     figure.legend(handles=entries, loc='outside lower center', ncols=2, fontsize='small')

@@ -9,7 +9,7 @@ import torch
 from analysis.charts import picture_grid
 from analysis.theory import Shared
 from engine import figures, networks, plots
-from engine.settings import TYPED, check, collect, filled, show
+from engine.settings import check, collect, filled, show
 from tasks import AugmentConfig, views as crops
 from tasks.augment import draws_needed, eval_pictures, place_columns, train_pictures, visible
 from tasks.pictures import ImageSplit
@@ -24,20 +24,29 @@ class SheetConfig(Shared):
     out: str = 'augment.png'     # the picture to write; augment.png is replaced if it exists
     image_size: int | tuple = 0  # pixels, or height,width; 0: the size of the first picture
     rows: int = 8                # pictures
-    columns: int = 8             # views of each: the first as in evaluation, the others as in training
-    ranges = {'rows': (1, None), 'columns': (1, None)}
+    columns: int = 8             # views of each: first as in evaluation, the others as in training
+
+    ranges = {
+        'rows': (1, None),
+        'columns': (1, None),
+    }
 
 
 def read(words):
     """Command line -> (SheetConfig, AugmentConfig). A config file may hold settings of train.py and
-    of networks too; without one, the augmentation has its defaults."""
-    ours = {f.name for cls in (SheetConfig, AugmentConfig) for f in fields(cls)}
-    given = {k: v for k, v in collect(words).items() if k in ours or v[1] == TYPED}
-    given = check(given, SheetConfig, AugmentConfig)
-    return filled(SheetConfig, given), filled(AugmentConfig, given)
+    of networks too, which are left out. Without a config file the augmentation has its
+    defaults."""
+    names = {f.name for f in (*fields(SheetConfig), *fields(AugmentConfig))}
+    requested = {}
+    for name, setting in collect(words).items():
+        if name in names or setting.is_typed:  # what is typed must be a setting of ours
+            requested[name] = setting
+    values = check(requested, SheetConfig, AugmentConfig)
+    return filled(SheetConfig, values), filled(AugmentConfig, values)
 
 
 def main(words):
+    """Draw the sheet that a command line asks for. words: the command line without `augment`."""
     s, c = read(words)
     figures.check_free(s.out, s.overwrite or s.out == SheetConfig.out)
     views, classes = draw(s, c)
@@ -47,27 +56,41 @@ def main(words):
             axis.imshow(picture)
     plots.save_picture(s.out, figure)
     print(f'{s.out}: pictures of {s.dataset}, {s.split}, from top to bottom: {", ".join(classes)}')
-    print(', '.join(f'{k}={show(v)}' for k, v in asdict(c).items()))
+    print(', '.join(f'{name}={show(value)}' for name, value in asdict(c).items()))
 
 
 def draw(s, c):
-    """{title: a view of all pictures, normalized (B, C, H, W)}; the class of each picture."""
-    images, rng = ImageSplit(Path(s.data_dir) / s.dataset, s.split), np.random.default_rng(s.seed)
-    chosen = np.sort(rng.choice(len(images), min(s.rows, len(images)), replace=False))
-    draws = rng.random((len(chosen), s.columns - 1, draws_needed(c)))
-    size = tuple(np.broadcast_to(s.image_size or images[chosen, draws, None, None][1][0], 2).tolist())
+    """The columns of the sheet, {title: a view of all pictures, normalized (B, C, H, W)}, and the
+    class of each picture, a list. s: a SheetConfig; c: an AugmentConfig."""
+    images = ImageSplit(Path(s.data_dir) / s.dataset, s.split)
+    rng = np.random.default_rng(s.seed)
+    count = min(s.rows, len(images))
+    chosen = np.sort(rng.choice(len(images), count, replace=False))
+    # the random numbers of each view of training: (B, views, numbers)
+    draws = rng.random((count, s.columns - 1, draws_needed(c)))
+    size = s.image_size
+    if not size:
+        _, sizes, _, _ = images[chosen, draws, None, None]
+        size = sizes[0]
+    size = tuple(np.broadcast_to(size, 2).tolist())
 
-    def read(draws, columns=None):
-        return (torch.as_tensor(a) for a in images[chosen, draws, size, columns])
-    pictures, sizes, labels, _ = read(draws)
+    def batch(draws, columns=None):
+        return [torch.as_tensor(array) for array in images[chosen, draws, size, columns]]
+
+    pictures, sizes, labels, _ = batch(draws)
     views = {'as evaluation\nsees it': eval_pictures(pictures, sizes, size, c.view)}
-    if networks.network(s.model)[1].task == 'views':                    # crops of two sizes, as DINO's
+    _, Config = networks.network(s.model)
+    if Config.task == 'views':  # crops of two sizes, as DINO's
         crops.check(c)
-        pictures, sizes, _, d = read(rng.random((len(chosen), crops.draws_needed(c))), place_columns(c))
-        for kind, part in zip(('large', 'small'), crops.views(pictures, sizes, d, size, c)):
-            views |= {f'{kind} crop\n{i} of {len(part)}': view for i, view in enumerate(part, 1)}
+        crop_draws = rng.random((count, crops.draws_needed(c)))
+        pictures, sizes, _, crop_draws = batch(crop_draws, place_columns(c))
+        large, small = crops.views(pictures, sizes, crop_draws, size, c)
+        for kind, crops_of_kind in (('large', large), ('small', small)):
+            for i, view in enumerate(crops_of_kind, 1):
+                views[f'{kind} crop\n{i} of {len(crops_of_kind)}'] = view
     else:
-        for i, d in enumerate(draws.transpose(1, 0, 2), 1):
-            pictures, sizes, _, d = read(d, place_columns(c))
-            views[f'training\nview {i}'] = train_pictures(pictures, sizes, d, size, c)
+        for i, view_draws in enumerate(draws.transpose(1, 0, 2), 1):
+            pictures, sizes, _, view_draws = batch(view_draws, place_columns(c))
+            view = train_pictures(pictures, sizes, view_draws, size, c)
+            views[f'training\nview {i}'] = view
     return views, [str(images.classes[i]) for i in labels]

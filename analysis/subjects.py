@@ -1,5 +1,5 @@
-"""What analyze.py looks at: trained networks, the same ones with random weights, and the
-pictures, texts or prompts that they read."""
+"""What analyze.py looks at: trained networks, the same ones with random weights, and the pictures,
+texts or prompts that they read."""
 import itertools
 from dataclasses import dataclass, replace
 
@@ -19,28 +19,41 @@ from tasks.regression import Prompts
 from tasks.text import TextSplit
 from tasks.tokenizer import Tokenizer, prompt_of, with_masks
 
+# the kinds of data that a network may read for a command; for other commands any kind
+KINDS = {
+    'pca': ['images'],
+    'segment': ['images'],
+    'objects': ['images'],
+    'tokens': ['images', 'text'],
+    'attention': ['images', 'text'],
+}
+# commands that show no random weights beside a network
+WITHOUT_RANDOM_WEIGHTS = 'tokens', 'pca', 'objects', 'page'
+# commands that can show layers without `attn`
+WITHOUT_ATTENTION = 'layers', 'tokens', 'ista', 'page'
+
 
 @dataclass
 class SubjectsConfig(Shared):
     """Settings of all commands that look at trained networks."""
-    ckpt: str = 'out/crate_shapes'  # a run directory, for its best weights, or a .safetensors file in one
-    beside: str = ''                # other runs in the same picture, with commas between them; page: one
+    ckpt: str = 'out/crate_shapes'  # a run, for its best weights, or a .safetensors file in it
+    beside: str = ''                # other runs in the same picture, with commas; page: one run
     dataset: str = ''               # folder in data_dir; empty: what the network was trained on
     data_dir: str = 'data'          # where prepared datasets lie
     split: str = ''                 # its split; empty: test, or val if there is no test
     image: str = ''                 # your own pictures instead: a file or a folder of files
-    start: str = ''                 # your own text instead; \n is a new line, FILE:path reads a file
+    start: str = ''                 # your own text instead; \n: a new line, FILE:path: from a file
     device: str = 'auto'            # cpu, cuda, cuda:1, mps
 
 
 @dataclass(eq=False)
 class Subject:
     """A network to look at."""
-    name: str
+    name: str               # the path of its run, or that it has random weights
     run: dict               # what open_run gives
     model: torch.nn.Module
-    label: str              # its name in figures: without folders, as far as that tells networks apart
-    colour: str             # of its lines; random weights have that of the first network with the same config
+    label: str              # its name in figures: without folders, if that tells networks apart
+    colour: str             # C0, C1, ..; random weights: of the first network with their config
     kind: str = 'trained'   # or 'random'
     device: str = 'cpu'
 
@@ -56,93 +69,149 @@ class Subject:
 
 
 def subjects(c, run, changes, command):
-    """The networks of --ckpt and --beside. changes: settings that were typed for that of --ckpt. Commands that compare
-    with them get also one with random weights for each different config."""
-    device, found, firsts = choose_device(c.device), [], {}
-    beside = [own_or_shipped(path) for path in c.beside.split(',') if path]
-    paths = dict.fromkeys((c.ckpt, *beside))
-    for path, label in figures.told_apart(paths).items():
-        held, own = (run, changes) if path == c.ckpt else (open_run(path), {})
-        model = load_model(held, new_head='headless' in held, **own).to(device)
-        print(heading(path, held, model))
-        found.append(Subject(path, held, model, label, f'C{len(found)}', device=device))
-        check_shown(c, command, found[-1])
-        firsts.setdefault(repr(model.config), found[-1])
-    for first in firsts.values() if command not in ALONE else ():
-        torch.manual_seed(c.seed)
-        model = type(first.model)(first.model.config).eval().to(device)
-        name = 'random weights' if len(firsts) == 1 else f'{first.name}, random weights'
-        found.append(replace(first, name=name, label=f'{first.label}, random weights', model=model, kind='random'))
-    return found
+    """The networks of --ckpt and --beside, a list of Subjects. Commands that compare with random
+    weights also get one network with random weights for each different config. run: what open_run
+    gives for --ckpt; changes: settings of that network that were typed. Raises Mistake if the
+    command has nothing to show of a network."""
+    device = choose_device(c.device)
+    paths = [c.ckpt]
+    for path in c.beside.split(','):
+        if path:
+            paths.append(own_or_shipped(path))
+    labels = figures.told_apart(dict.fromkeys(paths))  # a path that comes twice counts once
+
+    nets = []
+    first_with_config = {}
+    for path, label in labels.items():
+        if path == c.ckpt:
+            run_of_path = run
+            typed = changes
+        else:
+            run_of_path = open_run(path)
+            typed = {}
+        is_headless = 'headless' in run_of_path
+        model = load_model(run_of_path, new_head=is_headless, **typed).to(device)
+        print(heading(path, run_of_path, model))
+        net = Subject(path, run_of_path, model, label, colour=f'C{len(nets)}', device=device)
+        check_shown(c, command, net)
+        nets.append(net)
+        first_with_config.setdefault(repr(model.config), net)
+
+    if command in WITHOUT_RANDOM_WEIGHTS:
+        return nets
+    for net in first_with_config.values():
+        name = 'random weights'
+        if len(first_with_config) > 1:
+            name = f'{net.name}, random weights'
+        nets.append(with_random_weights(net, name, c.seed))
+    return nets
 
 
-# what networks must read
-NEED = {'pca': ['images'], 'segment': ['images'], 'objects': ['images'], 'tokens': ['images', 'text'],
-        'attention': ['images', 'text']}
-ALONE = 'tokens', 'pca', 'objects', 'page'  # commands without random weights
+def with_random_weights(net, name, seed):
+    """A Subject like a trained one, but called `name`, and with random weights. The seed decides
+    which weights."""
+    torch.manual_seed(seed)
+    model = type(net.model)(net.model.config).eval().to(net.device)
+    return replace(net, name=name, label=f'{net.label}, random weights', model=model,
+                   kind='random')
 
 
 def check_shown(c, command, net):
-    """Raises Mistake, before any work, for a network of which a command has nothing to show, and for samples of yours
-    that it cannot read."""
-    without = any(getattr(layer, 'attn', None) is None for layer in layers.needed(net.model, 'layers'))
-    if without and command not in ('layers', 'tokens', 'ista', 'page'):
-        raise Mistake(f'{net.name} has layers without `attn`, and {command} is about attention; take --ckpt of another run')
-    found = ''
-    if c.image and net.reads != 'images' or c.start and net.reads != 'text':
-        found = f'reads {net.reads}; leave --{"image" if c.image else "start"} out'
-    if net.reads not in NEED.get(command, [net.reads]):
-        found = f'reads {net.reads}, and {command} is for {" or ".join(NEED[command])}; take --ckpt of another run'
-    if command in NEED.keys() - {'tokens'} and hasattr(layers.attentions(net.model)[0], 'memberships'):
-        found = 'is of ToST: its TSSA compares no tokens and has no class token; take --ckpt of another run'
+    """Raises Mistake, before any work, if a command has nothing to show of a network, or if the
+    network cannot read the samples that the user gave with --image or --start."""
+    problem = problem_with(c, command, net)
+    if problem:
+        raise Mistake(f'{net.name} {problem}')
+
+
+def problem_with(c, command, net):
+    """Why a command cannot show a network, as the end of a sentence that begins with the name of
+    the network; '' if it can."""
+    another_run = 'take --ckpt of another run'
+    all_layers = layers.needed(net.model, 'layers')
+    lacks_attention = any(getattr(layer, 'attn', None) is None for layer in all_layers)
+    if lacks_attention and command not in WITHOUT_ATTENTION:
+        return f'has layers without `attn`, and {command} is about attention; {another_run}'
+
+    if command == 'ista':
+        if not hasattr(all_layers[0], 'ista'):
+            return 'has layers without `ista`; take --ckpt of a CRATE'
+        if not layers.lowers_lasso(all_layers[0]):
+            kind_of_ista = getattr(net.model.config, 'ista', '')
+            return (f"has ista='{kind_of_ista}', which does not lower the LASSO of eq. (16); "
+                    'leave it out')
     if command in ('denoise', 'subspaces') and getattr(net.model.config, 'n_head', 0) == 1:
-        found = 'has one head, and this command is about several subspaces; take --ckpt of another run'
-    if command == 'ista' and not hasattr(net.model.layers[0], 'ista'):
-        found = 'has layers without `ista`; take --ckpt of a CRATE'
-    elif command == 'ista' and not layers.lowers_lasso(net.model.layers[0]):
-        kind = getattr(net.model.config, 'ista', '')
-        found = f"has ista='{kind}', which does not lower the LASSO of eq. (16); leave it out"
-    if found:
-        raise Mistake(f'{net.name} {found}')
+        return f'has one head, and this command is about several subspaces; {another_run}'
+    if command in ('pca', 'segment', 'objects', 'attention'):
+        if hasattr(layers.attentions(net.model)[0], 'memberships'):
+            return ('is of ToST: its TSSA compares no tokens and has no class token; '
+                    f'{another_run}')
+
+    if net.reads not in KINDS.get(command, [net.reads]):
+        kinds = ' or '.join(KINDS[command])
+        return f'reads {net.reads}, and {command} is for {kinds}; {another_run}'
+    reads_no_image = c.image and net.reads != 'images'
+    reads_no_start = c.start and net.reads != 'text'
+    if reads_no_image or reads_no_start:
+        setting = 'image' if c.image else 'start'
+        return f'reads {net.reads}; leave --{setting} out'
+    return ''
 
 
 def which_layer(c, model):
-    """The layer asked for, from 1; the last but one by default."""
+    """The layer that the user asked for, from 1; by default the last but one. Raises Mistake if
+    the network has no such layer."""
     check_ranges(c, {(0, len(model.layers)): ['layer']})
     return c.layer or max(1, len(model.layers) - 1)
 
 
 def which_heads(c, attention):
-    """The heads asked for, from 1; all by default."""
-    K, asked = layers.needed(attention, 'K'), [h.strip() for h in c.heads.split(',') if h.strip()]
-    if not {*asked} <= {*map(str, range(1, K + 1))}:
-        raise Mistake(f'heads={c.heads}: the network has heads 1 to {K}; give some of them with commas between them')
-    return [int(h) for h in dict.fromkeys(asked)] or [*range(1, K + 1)]
+    """The heads of an attention module that the user asked for, a list of numbers from 1; by
+    default all. Raises Mistake if it has no such heads."""
+    K = layers.needed(attention, 'K')
+    known = [str(k) for k in range(1, K + 1)]
+    words = [word.strip() for word in c.heads.split(',')]
+    heads = []
+    for word in dict.fromkeys(words):  # a head that comes twice counts once
+        if not word:
+            continue
+        if word not in known:
+            raise Mistake(f'heads={c.heads}: the network has heads 1 to {K}; give some of them '
+                          'with commas between them')
+        heads.append(int(word))
+    return heads or list(range(1, K + 1))
 
 
-# ---- pictures -------------------------------------------------------------------------------------------------------
+# ---- pictures -----------------------------------------------------------------------------------
 
 def choose(c, net, n, label=None):
-    """A split of a dataset, and the indices of n of its pictures, chosen at random. label: their
-    class; '' means the first class that occurs."""
+    """A split of a dataset, an ImageSplit, and the ascending indices of n of its pictures, which
+    the seed chooses. label: the class of these pictures; '' means the first class that occurs, and
+    None any class. Raises Mistake if no picture has this class."""
     folder, split = dataset_of(c, net.run, net.name)
     images = ImageSplit(folder, split)
-    fits = np.arange(len(images))
+    candidates = np.arange(len(images))
     if label is not None:
-        held = [images.classes[k] for k in np.unique(images.labels)]
-        if label and label not in held:
-            raise Mistake(f'label={label}: no picture of {folder} {split} has it; choose {", ".join(held[:20])}')
-        fits = np.flatnonzero(images.labels == images.classes.index(label or held[0]))
-    return images, np.sort(np.random.default_rng(c.seed).permutation(fits)[:n])
+        classes = [images.classes[k] for k in np.unique(images.labels)]
+        if label and label not in classes:
+            raise Mistake(f'label={label}: no picture of {folder} {split} has it; choose '
+                          f'{", ".join(classes[:20])}')
+        wanted = images.classes.index(label or classes[0])
+        candidates = np.flatnonzero(images.labels == wanted)
+    shuffled = np.random.default_rng(c.seed).permutation(candidates)
+    return images, np.sort(shuffled[:n])
 
 
 def pictures(c, net, n, label=None):
-    """[(name, uint8 (H, W, C))]: your own, all of them unless --num_samples is given, or n of a
-    dataset."""
+    """Pictures to show, [(name, uint8 (H, W, C))]: those of --image, all of them unless the user
+    gives --num_samples, or n of a dataset, see `choose`."""
     if c.image:
-        found = labelled_pictures_of(c.image, n, c.seed, net.model.config.channels)
-        return [(name, picture) for name, picture, _ in itertools.islice(found, c.num_samples or None)]
-    return list(named(*choose(c, net, c.num_samples or n, label)))
+        labelled = labelled_pictures_of(c.image, n, c.seed, net.model.config.channels)
+        if c.num_samples > 0:
+            labelled = itertools.islice(labelled, c.num_samples)
+        return [(name, picture) for name, picture, _ in labelled]
+    images, chosen = choose(c, net, c.num_samples or n, label)
+    return list(named(images, chosen))
 
 
 def pixels(net, shown):
@@ -150,44 +219,78 @@ def pixels(net, shown):
     return torch.cat([seen(picture, net.model, net.run) for _, picture in shown])
 
 
-# ---- anything -------------------------------------------------------------------------------------------------------
+# ---- anything -----------------------------------------------------------------------------------
 
 def batches(c, net, n):
-    """Batches of what `inside` takes: pictures, texts as long as the context, or prompts;
-    c.num_samples of them, or n."""
-    n, images = c.num_samples or n, net.reads == 'images'
-    whole = [pictures(c, net, n)] if images else texts(c, net, n) if net.reads == 'text' else prompts(c, net, n)
-    for i in tqdm(range(0, len(whole[0]), c.batch_size), net.name, disable=None, leave=False):
-        part = [t[i:i + c.batch_size] for t in whole]
-        yield [pixels(net, *part)] if images else [t.to(net.device) for t in part]
+    """Yields batches of samples: pictures, texts as long as the context, or prompts, whichever the
+    network reads. A batch is a list of what layers.inside takes. There are c.num_samples samples,
+    or n by default."""
+    n = c.num_samples or n
+    if net.reads == 'images':
+        samples = [pictures(c, net, n)]
+    elif net.reads == 'text':
+        samples = texts(c, net, n)
+    else:
+        samples = prompts(c, net, n)
+
+    starts = range(0, len(samples[0]), c.batch_size)
+    for start in tqdm(starts, net.name, disable=None, leave=False):
+        rows = slice(start, start + c.batch_size)
+        if net.reads == 'images':
+            yield [pixels(net, samples[0][rows])]
+        else:
+            yield [tensor[rows].to(net.device) for tensor in samples]
 
 
 def texts(c, net, n):
-    """n sequences of a dataset, as long as the context: (x,)."""
-    return next(TextSplit(*dataset_of(c, net.run, net.name), net.model.config.block_size).fixed(n, 1))[:1]
+    """n sequences of a dataset, as long as the context: (x,), int64 (n, N)."""
+    folder, split = dataset_of(c, net.run, net.name)
+    sequences = TextSplit(folder, split, net.model.config.block_size)
+    x, _ = next(sequences.fixed(n, 1))
+    return (x,)
 
 
 def prompts(c, net, n):
     """n prompts: (x, y)."""
-    held, d = net.run['settings'], net.model.config.n_dims
-    drawn = Prompts(c.dataset or held['dataset'], d, net.model.config.block_size // 2, min(held['sparsity'], d))
-    return next(drawn.fixed(n, 1))
+    trained_with = net.run['settings']
+    function = c.dataset or trained_with['dataset']
+    d = net.model.config.n_dims
+    n_points = net.model.config.block_size // 2  # an example is two tokens, x and y
+    sparsity = min(trained_with['sparsity'], d)
+    return next(Prompts(function, d, n_points, sparsity).fixed(n, 1))
 
 
 def started(c, net, most):
-    """The ids of --start, at most so many."""
-    tokenizer, most = Tokenizer(**net.run['data']['tokenizer']), min(most, net.model.config.block_size)
-    masked = net.model.config.task == 'masked_text'
-    ids = with_masks(tokenizer, prompt_of(c.start)) if masked else tokenizer.encode(prompt_of(c.start))
+    """The token ids of the text of --start, a list. Raises Mistake if there are fewer than two, or
+    more than `most` or than the context holds."""
+    tokenizer = Tokenizer(**net.run['data']['tokenizer'])
+    most = min(most, net.model.config.block_size)
+    text = prompt_of(c.start)
+    if net.model.config.task == 'masked_text':
+        ids = with_masks(tokenizer, text)
+    else:
+        ids = tokenizer.encode(text)
     if not 2 <= len(ids) <= most:
         raise Mistake(f'--start has {len(ids)} tokens; give between 2 and {most}')
     return ids
 
 
 def tokens_of(c, net, usual=None, most=torch.inf):
-    """One text: its ids (1, N), and each as a label. --start with at most `most` ids, or the first
-    `usual` ids of a sample; both at most as many as the context holds."""
-    ids = started(c, net, most) if c.start else next(batches(c, net, 1))[0][0, :usual].tolist()
+    """One text: its ids, int64 (1, N), and a label for each, a list. It is the text of --start,
+    which may have `most` ids, or else the beginning of a text of the dataset, `usual` ids long. In
+    both cases there are no more ids than the context holds."""
+    if c.start:
+        ids = started(c, net, most)
+    else:
+        first_batch = next(batches(c, net, 1))
+        ids = first_batch[0][0, :usual].tolist()
+
     tokenizer = Tokenizer(**net.run['data']['tokenizer'])
-    labels = [repr(tokenizer.decode([i]))[1:-1] if i < tokenizer.vocab_size else '[MASK]' for i in ids]
+    labels = []
+    for i in ids:
+        if i < tokenizer.vocab_size:
+            quoted = repr(tokenizer.decode([i]))  # a new line becomes '\\n'
+            labels.append(quoted[1:-1])
+        else:
+            labels.append('[MASK]')
     return torch.tensor([ids], device=net.device), labels

@@ -1,39 +1,75 @@
 """Tables: what is printed in columns, and what stands in a row of a .csv file."""
 
+
 def plain(value):
-    """A value of a table, in which numbers of torch and numpy become Python's."""
+    """A value of a table. A number of torch or numpy becomes one of Python."""
     return value.item() if hasattr(value, 'item') else value
 
 
+def cell_text(value):
+    """A value as it stands in a printed table. A number that is not whole has four digits."""
+    value = plain(value)
+    if isinstance(value, float):
+        return f'{value:.4g}'
+    return str(value)
+
+
 def say_table(columns, rows):
-    """Print a small table: the first column begins at the left, the others end at the right; numbers have four digits.
-    """
-    said = [[f'{v:.4g}' if isinstance(v, float) else str(v) for v in map(plain, row)] for row in (columns, *rows)]
-    widths = [max(map(len, column)) for column in zip(*said)]
-    for name, *cells in said:
-        print('  '.join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]).rstrip())
+    """Print a small table. The first column begins at the left, and the others end at the right."""
+    table = []
+    for row in (columns, *rows):
+        table.append([cell_text(value) for value in row])
+    widths = []
+    for column in zip(*table):
+        widths.append(max(len(text) for text in column))
+
+    for texts in table:
+        padded = [texts[0].ljust(widths[0])]
+        for text, width in zip(texts[1:], widths[1:]):
+            padded.append(text.rjust(width))
+        print('  '.join(padded).rstrip())
 
 
 def say_rows(rows, *columns):
-    """Print these columns of rows of a table, or all."""
-    say_table(columns or rows[0], [[row.get(name, '') for name in columns or rows[0]] for row in rows])
+    """Print rows of a table, {column: value} each: these columns of them, or without any names all
+    columns of the first row."""
+    names = columns or tuple(rows[0])
+    table = []
+    for row in rows:
+        table.append([row.get(name, '') for name in names])
+    say_table(names, table)
 
 
-def say_walks(nets, found, *columns):
-    """Print, of the means of what was found in networks, {column: numbers (L, n)} each, where they start and end, the
-    lowest and the highest, and in how many of the steps from layer to layer they fall and rise."""
-    means = [(net.name, column, values[column].mean(1)) for net, values in zip(nets, found)
-             for column in columns if column in values]
-    say_table(('', 'mean of', 'layer 1', 'last layer', 'lowest', 'highest', 'falls in', 'rises in'), [
-        (name, column, t[0], t[-1], t.min(), t.max(),
-         *(f'{way.sum()} of {len(way)}' for way in (t.diff() < 0, t.diff() > 0))) for name, column, t in means])
+def say_walks(nets, values_of_nets, *columns):
+    """Print how numbers change from layer to layer. values_of_nets: of each network {column:
+    numbers (L, n)} of L layers and n samples. A printed row is about the mean of a column over the
+    samples: its value in the first and in the last layer, the lowest and the highest one, and in
+    how many of the steps from layer to layer it falls and rises."""
+    rows = []
+    for net, values in zip(nets, values_of_nets):
+        for column in columns:
+            if column not in values:
+                continue
+            means = values[column].mean(1)                  # (L,)
+            changes = means.diff()
+            falls = f'{(changes < 0).sum()} of {len(changes)}'
+            rises = f'{(changes > 0).sum()} of {len(changes)}'
+            rows.append((net.name, column, means[0], means[-1], means.min(), means.max(),
+                         falls, rises))
+    say_table(('', 'mean of', 'layer 1', 'last layer', 'lowest', 'highest', 'falls in',
+               'rises in'), rows)
 
 
 def span(values, unit='.3f'):
+    """The lowest and the highest of some values as a text. unit: how numbers are written."""
     return f'{min(values):{unit}} to {max(values):{unit}}'
 
 
 def mean_and_spread(values):
-    """The mean of each of values {name: numbers} and its standard deviation, in the columns of a table."""
-    return {column: number for name, numbers in values.items()
-            for column, number in ((name, numbers.mean()), (f'{name}_spread', numbers.std(correction=0)))}
+    """Two columns of a table for each of the values {name: numbers}: NAME, their mean, and
+    NAME_spread, their standard deviation (divided by n, not n - 1)."""
+    columns = {}
+    for name, numbers in values.items():
+        columns[name] = numbers.mean()
+        columns[f'{name}_spread'] = numbers.std(correction=0)
+    return columns

@@ -17,8 +17,8 @@ RUNS = 'trained'
 
 def test_every_picture_is_in_one_list():
     shown = {file.name for file in (ROOT / 'assets').iterdir() if not file.name.startswith('.')}
-    assert shown == assets.COMMANDS.keys() | assets.OTHERS.keys()
-    assert not assets.COMMANDS.keys() & assets.OTHERS.keys()
+    assert shown == assets.COMMANDS.keys() | assets.NOT_DRAWN.keys()
+    assert not assets.COMMANDS.keys() & assets.NOT_DRAWN.keys()
 
 
 @pytest.mark.parametrize('name', assets.COMMANDS)
@@ -37,7 +37,7 @@ def few(monkeypatch, tmp_path):
     monkeypatch.setattr(assets, 'COMMANDS', {
         'theory.png': 'analyze.py ista --n_embd=8 --tokens=8',
         'network.png': 'analyze.py subspaces --ckpt=RUNS/crate --directions=2'})
-    monkeypatch.setattr(assets, 'OTHERS', {'odd.png': 'drawn by hand'})
+    monkeypatch.setattr(assets, 'NOT_DRAWN', {'odd.png': 'drawn by hand'})
     (tmp_path / 'pictures').mkdir()
     return tmp_path / 'pictures'
 

@@ -9,7 +9,8 @@ from helpers import ROOT
 
 from analysis import maskcut as cuts
 from analysis.maskcut import maskcut
-from analysis.segmentation import Scores, average_precision, connected, of_objects, two_means
+from analysis.segmentation import (average_precision, connected, object_scores, score_masks,
+                                   two_means)
 
 CUTS, RULES, PRECISIONS = (json.loads((ROOT / 'tests' / 'golden' / f'{name}.json').read_text())['cases']
                            for name in ('maskcut', 'maskcut_rules', 'average_precision'))
@@ -102,9 +103,9 @@ def test_a_mask_of_unknown_pixels_alone_counts_as_none():
     of the object, the first one more certain."""
     inside, known = torch.tensor([[[8.0, 0, 0, 0]]]), torch.tensor([[8.0, 0, 8, 8]])
     found = torch.tensor([[[0, 1, 0, 0], [1, 0, 0, 0]]]).bool()
-    scores = Scores.of(found, inside, known)
+    scores = score_masks(found, inside, known)
     assert scores.covers.tolist() == [[0, pytest.approx(1 / 3)]]
-    assert of_objects(scores, torch.tensor([[True]]), True) == {'object': 1, 'ap50': 1, 'ap': 1}
+    assert object_scores(scores, torch.tensor([[True]]), True) == {'object': 1, 'ap50': 1, 'ap': 1}
     found[0, 0] = torch.tensor([False, False, True, False])  # of background
-    scores = Scores.of(found, inside, known)
-    assert of_objects(scores, torch.tensor([[True]]), True) == {'object': 1, 'ap50': 0.5, 'ap': 0.5}
+    scores = score_masks(found, inside, known)
+    assert object_scores(scores, torch.tensor([[True]]), True) == {'object': 1, 'ap50': 0.5, 'ap': 0.5}

@@ -64,7 +64,7 @@ def in_javascript(tmp_path, file, model, code, **given):
     given |= {'network': page.network(subject)}
     (tmp_path / 'given.json').write_text(json.dumps(given))
     (tmp_path / 'run.js').write_text(
-        f'const Network = require({json.dumps(str(page.PARTS / "network.js"))});\n'
+        f'const Network = require({json.dumps(str(page.FOLDER / "network.js"))});\n'
         f'const {{{", ".join(given)}}} = JSON.parse(require("fs").readFileSync("given.json"));\n'
         f'const net = Network.open(network);\n'
         f'console.log(JSON.stringify((() => {{ {code} }})()));')
