@@ -40,7 +40,8 @@ def draw_layers(c, nets):
     say_walks(nets, values_of_nets, *shown)
     if hasattr(nets[0].model.layers[0], 'ista'):
         for column in shown:
-            say_direction(column, values_of_nets[0][column])
+            if column in values_of_nets[0]:  # else another network has it
+                say_direction(column, values_of_nets[0][column])
     return over_layers(nets, values_of_nets, shown)
 
 

@@ -150,11 +150,10 @@ def problem_with(c, command, net):
     if net.reads not in KINDS.get(command, [net.reads]):
         kinds = ' or '.join(KINDS[command])
         return f'reads {net.reads}, and {command} is for {kinds}; {another_run}'
-    reads_no_image = c.image and net.reads != 'images'
-    reads_no_start = c.start and net.reads != 'text'
-    if reads_no_image or reads_no_start:
-        setting = 'image' if c.image else 'start'
-        return f'reads {net.reads}; leave --{setting} out'
+    if c.image and net.reads != 'images':
+        return f'reads {net.reads}; leave --image out'
+    if c.start and net.reads != 'text':
+        return f'reads {net.reads}; leave --start out'
     return ''
 
 
