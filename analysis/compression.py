@@ -5,6 +5,7 @@ The command `compress` measures it on tokens that are drawn from the paper's own
 --ckpt in a trained network. Tokens are rows here, Z (N, d), where the paper has columns.
 """
 from dataclasses import dataclass, replace
+from typing import Callable, NamedTuple
 
 import torch
 from torch.nn.functional import cosine_similarity, normalize
@@ -23,8 +24,8 @@ from engine import figures
 class CompressConfig(TheoryConfig):
     delta: float = 0.2  # size of the noise
     eps: float = 0.5    # precision of the coding rate, eq. (8)
-    step: float = 0.5   # size of a step of eq. (10), kappa gamma; with 1 only its attention is left
-    n_layer: int = 6    # steps
+    step: float = 0.5   # kappa gamma in eq. (10); at 1 the tokens cancel, gamma x attention is left
+    n_layer: int = 6    # steps of a walk
 
     @property
     def gamma(self):
@@ -32,7 +33,7 @@ class CompressConfig(TheoryConfig):
         return self.head_dim / (self.tokens * self.eps ** 2)
 
 
-def draw_tokens(c):
+def sample_tokens(c):
     """Draw tokens Z (N, d) around true subspaces. Returns Z, the bases U of these subspaces, and
     the bases V of random subspaces, (K, d, p) each. The tokens have length 1, the condition of
     Approximation 4."""
@@ -44,73 +45,82 @@ def draw_tokens(c):
     return Z, U, V
 
 
-def attend(mssa, Z, length):
-    """What attention adds to tokens Z (N, d) -> (N, d). The tokens are multiplied by `length`
-    before attention, and what it adds is divided by `length` again."""
-    added = mssa((length * Z)[None])
-    return added[0] / length
+def attend(mssa, Z, scale):
+    """What attention adds to tokens Z (N, d) -> (N, d). The tokens are multiplied by `scale` before
+    attention, and what it adds is divided by `scale` again."""
+    added = mssa((scale * Z)[None])
+    return added[0] / scale
 
 
-def eq10_step(c, Z, mssa):
-    """What a step of eq. (10) with kappa = 1 adds to tokens Z (N, d) -> (N, d). Where tokens are
-    multiplied by p^(1/4), shipped attention is the attention of eq. (11)."""
-    attention = attend(mssa, Z, length=c.head_dim ** 0.25)
+def eq10_update(c, Z, mssa):
+    """What a step of eq. (10) with kappa = 1 adds to tokens Z (N, d) -> (N, d). Shipped attention
+    divides scores by sqrt(p), and eq. (11) does not. With tokens times p^(1/4) the two agree."""
+    attention = attend(mssa, Z, scale=c.head_dim ** 0.25)
     return c.gamma * (c.gamma * attention - Z)
 
 
+class Method(NamedTuple):
+    """A way to compute steps from tokens."""
+    name: str
+    update_of: Callable         # (tokens Z (N, d)) -> what a step adds to them (N, d)
+    knows_subspaces: bool       # whether it computes with the true subspaces
+    normalizes: bool            # whether tokens get the length 1 again after a step
+
+
 def walks(c):
-    """Take n_layer steps with each of four methods, from the same tokens. Returns {method: rows of
+    """Take n_layer steps with each of four methods, from the same tokens. Returns {Method: rows of
     the table}, see `walk`."""
-    start, U, V = draw_tokens(c)
+    start, U, V = sample_tokens(c)
     attention = shipped_attention(U)
     random_attention = shipped_attention(V)
     kappa = c.step / c.gamma
-    length = c.d ** 0.5  # of a token after a LayerNorm
+    scale = c.d ** 0.5  # a token has length 1 here, and sqrt(d) after a LayerNorm
 
-    def gradient_step(Z):
+    def gradient_update(Z):
         return -kappa * measures.compressed_rate_gradient(Z, U, c.eps)
 
-    def approximate_step(Z):
-        return kappa * eq10_step(c, Z, attention)
+    def approximate_update(Z):
+        return kappa * eq10_update(c, Z, attention)
 
-    def shipped_step(Z):
-        return attend(attention, Z, length)
+    def shipped_update(Z):
+        return attend(attention, Z, scale)
 
-    def random_step(Z):
-        return attend(random_attention, Z, length)
+    def random_update(Z):
+        return attend(random_attention, Z, scale)
 
-    steps = {
-        'gradient step, eq. (9)': gradient_step,
-        'approximation, eq. (10)': approximate_step,
-        'as shipped, true subspaces': shipped_step,
-        'as shipped, random subspaces': random_step,
-    }
-    return {method: walk(c, method, step_of, start, U) for method, step_of in steps.items()}
+    # After a step of shipped attention the next LayerNorm would give all tokens one length. The
+    # steps of eqs. (9) and (10) are free to change lengths.
+    methods = [
+        Method('gradient step, eq. (9)', gradient_update, knows_subspaces=True, normalizes=False),
+        Method('approximation, eq. (10)', approximate_update, knows_subspaces=True,
+               normalizes=False),
+        Method('as shipped, true subspaces', shipped_update, knows_subspaces=True,
+               normalizes=True),
+        Method('as shipped, random subspaces', random_update, knows_subspaces=False,
+               normalizes=True),
+    ]
+    return {method: walk(c, method, start, U) for method in methods}
 
 
-def walk(c, method, step_of, Z, U):
-    """Take n_layer steps from tokens Z (N, d), each of which adds step_of(Z). Returns the rows of
-    the table, measured in the subspaces U (K, d, p): one before each step, and one after the last.
-
-    After a step of shipped attention tokens get the length 1 again, as the next LayerNorm would do
-    it. The steps of eqs. (9) and (10) are free to change lengths.
-    """
+def walk(c, method, Z, U):
+    """Take n_layer steps with a Method from tokens Z (N, d). Returns the rows of the table, which
+    are measured in the subspaces U (K, d, p): one before each step, and one after the last."""
     rows = []
     for l in range(c.n_layer + 1):
-        step = step_of(Z)
+        update = method.update_of(Z)
         downhill = -measures.compressed_rate_gradient(Z, U, c.eps)
-        step_turn = measures.turning(step, Z).flatten()
+        update_turn = measures.turning(update, Z).flatten()
         downhill_turn = measures.turning(downhill, Z).flatten()
         rows.append({
-            'method': method,
+            'method': method.name,
             'tokens': c.tokens,
             'step': l,
             'rate': measures.compressed_rate(Z @ U, c.eps).item(),
-            'cosine_turning': cosine_similarity(step_turn, downhill_turn, dim=0),
+            'cosine_turning': cosine_similarity(update_turn, downhill_turn, dim=0),
             'snr': measures.snr(Z.unflatten(0, (c.n_head, -1)), U).mean().item(),
         })
-        Z = Z + step
-        if 'shipped' in method:
+        Z = Z + update
+        if method.normalizes:
             Z = normalize(Z, dim=-1)
     return rows
 
@@ -130,15 +140,18 @@ def draw_compression(c):
     rows = []
     best_rows = []
     for N in sorted(token_counts):
-        for path in walks(replace(c, tokens=N)).values():
+        paths = walks(replace(c, tokens=N))
+        for path in paths.values():
             rows += path
             best_rows.append(best_step(path, N / c.d))
+        if N == c.tokens:
+            paths_of_setting = paths
 
-    rows_as_set = [row for row in rows if row['tokens'] == c.tokens]
-    say_steps(c, rows_as_set)
+    rows_of_setting = [row for row in rows if row['tokens'] == c.tokens]
+    say_steps(c, paths_of_setting)
     print('factor of the best step on signal to noise, by the number of tokens:')
     say_rows(best_rows)
-    figure = draw_paths(c, rows_as_set, best_rows)
+    figure = draw_paths(c, rows_of_setting, best_rows)
     return figure, rows
 
 
@@ -174,36 +187,43 @@ def draw_paths(c, rows, best_rows):
     return figure
 
 
-def say_steps(c, rows):
-    """Print what the steps do, and how far eqs. (10) and (68) are from the gradient step."""
+def say_steps(c, paths):
+    """Print what the steps do, and how far eqs. (10) and (68) are from the gradient step. Eq. (68)
+    replaces the inverse in the gradient by its first-order series. paths: {Method: its rows}."""
     print(f'N/d = {c.tokens / c.d:g}; before the first step, after it and after {c.n_layer}:')
-    say_rows([row for row in rows if row['step'] in (0, 1, c.n_layer)])
+    shown = []
+    for path in paths.values():
+        shown += [row for row in path if row['step'] in (0, 1, c.n_layer)]
+    say_rows(shown)
 
-    Z, U, _ = draw_tokens(c)
+    Z, U, _ = sample_tokens(c)
     downhill = -measures.compressed_rate_gradient(Z, U, c.eps)
     turn = measures.turning(downhill, Z)
     shortening_share = 1 - (turn.norm() / downhill.norm()) ** 2
 
-    W = Z @ U  # (K, N, p)
-    W_step = W - c.gamma * W @ (W.mT @ W)  # (K, N, p)
+    P = Z @ U  # the projections, (K, N, p)
+    # (I + gamma P P^T)^-1 P, to first order
+    P_shrunk = P - (c.gamma * P) @ (P.mT @ P)  # (K, N, p)
     approximations = {
-        'eq. (10)': eq10_step(c, Z, shipped_attention(U)),
-        'eq. (68)': -c.gamma * (W_step @ U.mT).sum(0),
+        'eq. (10)': eq10_update(c, Z, shipped_attention(U)),
+        'eq. (68)': -c.gamma * (P_shrunk @ U.mT).sum(0),
     }
     distances = []
-    for name, step in approximations.items():
-        distance = (step - downhill).norm() / downhill.norm()
+    for name, update in approximations.items():
+        distance = (update - downhill).norm() / downhill.norm()
         distances.append(f'{name} {distance:.1%}')
     print(f'{shortening_share:.1%} of the gradient only shortens tokens; off by, of the gradient '
           f'step: {", ".join(distances)}')
 
-    lowered = 0
-    for before, after in zip(rows, rows[1:]):
-        is_true_first_step = after['step'] == 1 and 'random' not in after['method']
-        if is_true_first_step and after['rate'] < before['rate']:
-            lowered += 1
-    print(f'here a step with the true subspaces lowers R^c in {lowered} of 3 ways; the theory says '
-          'in all')
+    n_methods = 0
+    n_lowered = 0
+    for method, path in paths.items():
+        if method.knows_subspaces:
+            n_methods += 1
+            if path[1]['rate'] < path[0]['rate']:
+                n_lowered += 1
+    print(f'here a step with the true subspaces lowers R^c in {n_lowered} of {n_methods} ways; the '
+          'theory says in all')
 
 
 # ---- in trained networks ------------------------------------------------------------------------
@@ -225,21 +245,22 @@ def rates_around_steps(step):
     released code takes the tokens after the LayerNorm of the layer, and scales their projections to
     unit length, so that only directions count.
 
-    The gradient is taken where the network computes, at LN(Z^l). Of both steps only the part that
-    turns tokens is compared, without its mean over tokens: a turn that all tokens share does not
-    tell them apart. In a network of text the gradient sees later tokens too. Eq. (10) also shortens
-    tokens, by 1 - kappa p / (N eps^2), a factor that neither the authors' layer nor ours has.
+    The gradient is taken at LN(Z^l), which is where the attention of the network is computed. Of
+    both steps only the part that turns tokens is compared. Its mean over all tokens is subtracted,
+    because a turn that all tokens share does not tell them apart. In a network of text, attention
+    sees no later tokens, but the gradient does. Eq. (10) also multiplies tokens by
+    1 - kappa p / (N eps^2), which shortens them. Neither the authors' layer nor ours does so.
     """
     U = layers.bases(step.attention).float()
     norm = layers.needed(step.layer, 'norm1')
     tokens = {'before': step.z, 'half': step.half, 'after': step.after}
     values = {}
     for name, z in tokens.items():
-        values[name] = measures.compressed_rate(z[:, None] @ U)
+        values[name] = measures.compressed_rate(z[:, None].float() @ U)
     for name, z in tokens.items():
-        values[f'{name}_released'] = measures.released_rate(norm(z)[:, None] @ U)
+        values[f'{name}_released'] = measures.released_rate(norm(z)[:, None].float() @ U)
 
-    downhill = -measures.compressed_rate_gradient(step.normed, U)
+    downhill = -measures.compressed_rate_gradient(step.normed.float(), U)
     update_turn = centred_turn(step.update, step.normed)
     downhill_turn = centred_turn(downhill, step.normed)
     values['cosine'] = cosine_similarity(update_turn, downhill_turn)
@@ -264,36 +285,39 @@ def draw_rate_changes(c, nets):
     for net, values in zip(nets, values_of_nets):
         rows += change_rows(net, values)
     say_table(('', 'R^c by', 'step', 'lowers R^c in', 'adds, nats', 'cosine to the gradient'), rows)
-    for name, measure, half, lowered, *_ in rows:
-        if name == nets[0].name and half == 'attention':
+    for name, measure, step_name, lowered, *_ in rows:
+        if name == nets[0].name and step_name == 'attention':
             print(f'here attention lowers R^c in {lowered} layers ({measure}); the theory says in '
                   'all')
 
+    # the keys are not columns here, but ends of their names, as draw_layer_lines needs them
     panel_titles = {}
     for suffix, measure in RATE_COLUMNS.items():
         title = f'R^c before a layer (ring), after its attention, after it:\n{measure}'
         panel_titles[suffix] = (title, 'nats')
-    return over_layers(nets, values_of_nets, panel_titles, draw=draw_steps)
+    return over_layers(nets, values_of_nets, panel_titles, draw=draw_layer_lines)
 
 
 def change_rows(net, values):
-    """Rows of the printed table: how the two halves of the layers of a network change R^c. A dense
-    layer, with neither ISTA nor an MLP, has only the first half, attention."""
+    """Rows of the printed table: how the two steps of the layers of a network change R^c. A dense
+    layer, with neither ISTA nor an MLP, has only the first step, attention."""
     first_layer = net.model.layers[0]
-    halves = ['attention']
-    if not layers.is_dense(first_layer):
-        halves.append('ISTA' if hasattr(first_layer, 'ista') else 'the MLP')
+    step_names = ['attention']
+    if getattr(first_layer, 'ista', None) is not None:
+        step_names.append('ISTA')
+    elif not layers.is_dense(first_layer):
+        step_names.append('the MLP')
 
     rows = []
     for suffix, measure in RATE_COLUMNS.items():
-        changes_of_halves = mean_rates(values, suffix).diff(dim=0)  # (2, L)
-        for half, changes in zip(halves, changes_of_halves):
+        changes_of_steps = mean_rates(values, suffix).diff(dim=0)  # (2, L)
+        for step_name, changes in zip(step_names, changes_of_steps):
             lowered = f'{(changes < 0).sum()} of {len(changes)}'
             added = f'{changes.min():+.1f} to {changes.max():+.1f}'
             cosine = ''
-            if half == 'attention':
+            if step_name == 'attention':
                 cosine = span(values['cosine'].mean(1), '.2f')
-            rows.append((net.name, measure, half, lowered, added, cosine))
+            rows.append((net.name, measure, step_name, lowered, added, cosine))
     return rows
 
 
@@ -303,11 +327,12 @@ def mean_rates(values, suffix):
     return torch.stack(rates)
 
 
-def draw_steps(axis, net, values, suffix):
+def draw_layer_lines(axis, net, values, suffix):
     """Draw a line for each layer of a network, with a ring before the layer."""
-    rates = mean_rates(values, suffix)
+    rates = mean_rates(values, suffix)  # (3, L)
     layer_numbers = torch.arange(1, rates.size(1) + 1)
-    places = torch.tensor([[0], [0.35], [0.7]]) + layer_numbers  # (3, L)
+    # the three points of layer l are at l, l + 0.35 and l + 0.7, so that lines do not touch
+    x_of_points = torch.tensor([[0], [0.35], [0.7]]) + layer_numbers  # (3, L)
     style = '-' if net.kind == 'trained' else '--'
-    axis.plot(places, rates, color=net.colour, linestyle=style, label=net.label, marker='o',
+    axis.plot(x_of_points, rates, color=net.colour, linestyle=style, label=net.label, marker='o',
               markevery=[0], fillstyle='none')

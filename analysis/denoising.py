@@ -3,6 +3,7 @@
 The command `denoise` measures it on tokens that are drawn from the paper's own model, and with
 --ckpt in a trained network. Tokens are rows here, Z (N, d), where the paper has columns.
 """
+import operator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,8 +28,8 @@ class DenoiseConfig(TheoryConfig):
     n_layer: int = 10   # layers
 
 
-# These settings meet every condition of the theorem but that of eq. (11) on N. It asks for 177,500
-# tokens, and their attention weights do not fit into memory.
+# These settings meet every condition of the theorem but one: eq. (11) asks for N of at least
+# 177,500, too many for an N x N matrix of attention weights.
 NEAR = dict(n_head=2, head_dim=768, tokens=128, delta=0.01)
 
 # {regime: (its name in the figure, factor on the step size, factor on the noise)}
@@ -42,11 +43,11 @@ REGIMES = {
 def conditions(c):
     """What Theorem 1 and the lemmas of its proof ask for: [(whether it is met, the condition)].
 
-    The theorem has its conditions on p, delta and N up to constants, which the lemmas give. It has
-    none on eta or on the number of layers. The other conditions are met by how tokens are drawn:
-    Definition 1, eq. (7), and as many dimensions and tokens for one subspace as for another. All
-    together need N = 177,500 (eq. (11) with the fewest subspaces, two) and p >= 1,283 (Lemma 3),
-    which was not run.
+    The theorem states its conditions on p, delta and N up to constants, and the lemmas give the
+    constants. It has no condition on eta or on the number of layers. Definition 1 and eq. (7) are
+    met by the way in which tokens are drawn, and all subspaces have equally many dimensions and
+    tokens. To meet all conditions at once takes N = 177,500 (eq. (11) with two subspaces, the
+    fewest) and p >= 1,283 (Lemma 3). This was not run.
     """
     K = c.n_head
     p = c.head_dim
@@ -57,52 +58,48 @@ def conditions(c):
     highest_delta = np.sqrt(log_N / p) / 8
     fewest_tokens = 8 * np.pi * K ** 2 * log_N ** 3
     of_equations = [
-        condition('eq. (29)', 'tau', c.tau, '>', '1/2', 0.5),
-        condition('eq. (29)', 'tau', c.tau, '<=', '1 / (1 + N exp(-9p/32))', highest_tau),
-        condition('eq. (11)', 'delta', c.delta, '<=', 'sqrt(log(N) / p) / 8', highest_delta),
-        condition('eq. (11)', 'N', N, '>=', '8 pi K^2 log(N)^3', fewest_tokens),
+        check_condition('eq. (29)', 'tau', c.tau, '>', '1/2', 0.5),
+        check_condition('eq. (29)', 'tau', c.tau, '<=', '1 / (1 + N exp(-9p/32))', highest_tau),
+        check_condition('eq. (11)', 'delta', c.delta, '<=', 'sqrt(log(N) / p) / 8', highest_delta),
+        check_condition('eq. (11)', 'N', N, '>=', '8 pi K^2 log(N)^3', fewest_tokens),
     ]
     of_lemmas = [
-        condition('Lemma 2', 'p', p, '>=', '16 (sqrt(log N) + 1)^2', 16 * log_term),
-        # in the proof of Lemma 2, as if eq. (11) implied it
-        condition('Lemma 2 (iv)', 'N', N, '>=', '16 K^4', 16 * K ** 4),
-        condition('Lemma 3', 'p', p, '>=', '64 (sqrt(log N) + 1)^2', 64 * log_term),
+        check_condition('Lemma 2', 'p', p, '>=', '16 (sqrt(log N) + 1)^2', 16 * log_term),
+        # the proof of Lemma 2 takes this for a consequence of eq. (11), which it is not
+        check_condition('Lemma 2 (iv)', 'N', N, '>=', '16 K^4', 16 * K ** 4),
+        check_condition('Lemma 3', 'p', p, '>=', '64 (sqrt(log N) + 1)^2', 64 * log_term),
     ]
     return of_equations + of_lemmas
 
 
-def condition(place, name, value, sign, formula, limit):
+def check_condition(place, name, value, sign, formula, limit):
     """(whether it is met, the words) of a condition that stands at a place of the paper."""
-    if sign == '>':
-        is_met = value > limit
-    elif sign == '>=':
-        is_met = value >= limit
-    else:
-        is_met = value <= limit
+    comparison = {'>': operator.gt, '>=': operator.ge, '<=': operator.le}[sign]
+    is_met = comparison(value, limit)
     return is_met, f'{place:14}{name} = {value:g} {sign} {formula} = {limit:.4g}'
 
 
 def layer_by_layer(c):
     """The signal-to-noise ratio of each cluster before the first layer and after each layer,
-    (n_layer + 1, K), and what passes the threshold in each layer, see `measures.passing`,
-    (n_layer, 2)."""
+    (n_layer + 1, K), and the shares of signal and of noise that pass the threshold in each layer,
+    see `measures.passing`, (n_layer, 2)."""
     generator = torch.Generator().manual_seed(c.seed)
     Z, U = measures.noisy_mixture(c.n_head, c.head_dim, c.tokens, c.d, c.delta, generator)
     tau = c.tau or None  # 0 becomes None, the plain softmax
     ratios = [measures.snr(Z, U)]
-    passing = []
+    shares_passing = []
     for _ in range(c.n_layer):
         phi = measures.denoising_weights(Z, U, tau)
-        passing.append(torch.stack(measures.passing(phi)))
+        shares_passing.append(torch.stack(measures.passing(phi)))
         Z = measures.denoise(Z, U, c.eta, phi)
         ratios.append(measures.snr(Z, U))
-    return torch.stack(ratios), torch.stack(passing)
+    return torch.stack(ratios), torch.stack(shares_passing)
 
 
 def draw_denoising(c):
     """AoT, Figure 4: the signal-to-noise ratio of each layer, and the one that the theorem
-    promises, for subspaces as large as the theorem asks for and for those that are set. Also with a
-    larger step, and with more noise. The theorem says nothing about the plain softmax.
+    promises, for subspaces nearly as large as the theorem asks for and for those that are set. Also
+    with a larger step, and with more noise. The theorem says nothing about the plain softmax.
 
     Lemma 3 uses eq. (18) for tokens that have grown by theta = (1 + eta tau)^l. Lemma 2 proves it
     for theta = 1. So a large step or many layers break the theorem, though none of its conditions
@@ -115,23 +112,29 @@ def draw_denoising(c):
     rows = []
     summaries = []
     figure, axes = panels(13.2, 5.2, len(REGIMES))
-    for axis, regime in zip(axes, REGIMES):
-        regime_words, step_factor, noise_factor = REGIMES[regime]
-        promised_factor = 1 + step_factor * c.eta * c.tau  # the factor of Theorem 1 in a layer
+    for axis, (regime, words_and_factors) in zip(axes, REGIMES.items()):
+        regime_words, step_factor, noise_factor = words_and_factors
+        eta = step_factor * c.eta  # both settings have the eta and the tau of c
         points = []
-        for l in range(c.n_layer + 1):
-            points.append({'curve': 'Theorem 1', 'layer': l, 'ratio': promised_factor ** l})
+        promised_factor = None
+        if c.tau > 0:  # else Theorem 1 promises nothing
+            promised_factor = 1 + eta * c.tau
+            for l in range(c.n_layer + 1):
+                points.append({'curve': 'Theorem 1', 'layer': l, 'ratio': promised_factor ** l})
 
+        deltas = []
         for name, setting in settings.items():
-            eta = step_factor * setting.eta
             delta = noise_factor * setting.delta
-            ratios, passing = layer_by_layer(replace(setting, eta=eta, delta=delta))
-            rows += table_rows(name, regime, promised_factor, ratios, passing)
-            summaries.append(summary(name, regime, promised_factor, ratios, passing[:, 1]))
+            deltas.append(f'{delta:g}')
+            ratios, shares_passing = layer_by_layer(replace(setting, eta=eta, delta=delta))
+            rows += table_rows(name, regime, promised_factor, ratios, shares_passing)
+            noise_passing = shares_passing[:, 1]
+            summaries.append(summary(name, regime, promised_factor, ratios, noise_passing))
             points += curve_points(name, setting, ratios)
         lines(axis, points, 'curve', 'layer', 'ratio', legend=False, ylim=(0, None), ylabel='',
-              title=f'{regime_words},\neta = {step_factor * c.eta:g}')
+              title=f'{regime_words},\neta = {eta:g}, delta = {" and ".join(deltas)}')
 
+    # only the first panel has a label
     axes[0].set_ylabel('signal to noise over that\nbefore the first layer')
     figures.legend_below(figure, axes)
     say_summaries(c, summaries)
@@ -151,21 +154,23 @@ def say_conditions(name, c):
     say_table((title, 'met'), rows)
 
 
-def table_rows(name, regime, promised_factor, ratios, passing):
-    """Rows of the table, one for each layer and cluster: ratios (n_layer + 1, K), what passes the
-    threshold (n_layer, 2), and the factor that the theorem promises in a layer."""
+def table_rows(name, regime, promised_factor, ratios, shares_passing):
+    """Rows of the table, one for each layer and cluster. ratios (n_layer + 1, K) and shares_passing
+    (n_layer, 2): as of layer_by_layer; promised_factor: what Theorem 1 promises in a layer, or None
+    if it promises nothing."""
     rows = []
     for l, k in np.ndindex(ratios.shape):
         row = {
             'setting': name,
             'regime': regime,
             'layer': l,
-            'cluster': k,
+            'cluster': k + 1,
             'snr': ratios[l, k],
-            'theorem': ratios[0, k] * promised_factor ** l,
         }
+        if promised_factor is not None:
+            row['theorem'] = ratios[0, k] * promised_factor ** l
         if l > 0:  # before the first layer nothing has a threshold to pass
-            row['signal_passing'], row['noise_passing'] = passing[l - 1].tolist()
+            row['signal_passing'], row['noise_passing'] = shares_passing[l - 1].tolist()
         rows.append(row)
     return rows
 
@@ -185,30 +190,34 @@ def curve_points(name, c, ratios):
 
 
 def summary(name, regime, promised_factor, ratios, noise_passing):
-    """A row of the printed table. Its columns are the factor that the theorem promises; the factors
-    of the layers before noise passes the threshold, and how far they are from that of the theorem;
-    the layer in which noise first passes, and the share that passes there; the factors from this
-    layer on. ratios (n_layer + 1, K), noise_passing (n_layer,)."""
+    """A row of the printed table. Its columns are the factor that the theorem promises, if any; the
+    factors of the layers before noise passes the threshold, and how far they are from that of the
+    theorem; the layer in which noise first passes, and the share that passes there; the factors
+    from this layer on. ratios (n_layer + 1, K), noise_passing (n_layer,)."""
     factors = ratios[1:] / ratios[:-1]
-    # how many layers are without noise, up to the first in which it passes
-    clean = int((noise_passing.cumsum(0) == 0).sum())
+    has_passed = noise_passing.cumsum(0) > 0  # in this layer, or in one before it
+    layers_before = int((~has_passed).sum())
     row = {
         'setting': name,
         'regime': regime,
-        'Theorem 1': promised_factor,
+        'Theorem 1': '',
         'before': '',
         'off by': '',
         'noise from': 'no layer',
         'of it': '',
         'from there': '',
     }
-    if clean > 0:
-        row['before'] = span(factors[:clean].flatten())
-        row['off by'] = (factors[:clean] / promised_factor - 1).abs().max()
-    if clean < len(factors):
-        row['noise from'] = f'layer {clean + 1}'
-        row['of it'] = f'{noise_passing[clean]:.2%}'
-        row['from there'] = span(factors[clean:].flatten())
+    if layers_before > 0:
+        row['before'] = span(factors[:layers_before].flatten())
+    if promised_factor is not None:
+        row['Theorem 1'] = promised_factor
+        if layers_before > 0:
+            distances = (factors[:layers_before] / promised_factor - 1).abs()
+            row['off by'] = distances.max().item()
+    if layers_before < len(factors):
+        row['noise from'] = f'layer {layers_before + 1}'
+        row['of it'] = f'{noise_passing[layers_before]:.2%}'
+        row['from there'] = span(factors[layers_before:].flatten())
     return row
 
 
@@ -221,15 +230,16 @@ def say_summaries(c, summaries):
         print('this is the plain softmax, about which the theorem says nothing')
         return
 
-    largest_distance = 0
+    distances = []
     never_count = 0
     for row in summaries:
         if row['noise from'] == 'no layer':
             never_count += 1
         if row['off by'] != '':
-            largest_distance = max(largest_distance, row['off by'])
-    print(f'here factors are off by at most {largest_distance:.2%} before noise passes; it never '
-          f'does in {never_count} of {len(summaries)} rows, the theory says in all')
+            distances.append(row['off by'])
+    if distances:  # else noise passes in the first layer of all rows
+        print(f'here factors are off by at most {max(distances):.2%} before noise passes; it never '
+              f'does in {never_count} of {len(summaries)} rows, the theory says in all')
 
 
 # ---- in trained networks ------------------------------------------------------------------------
@@ -238,9 +248,9 @@ def signal_to_noise(step):
     """AoT's eq. (6) for a layer of a trained network: the signal-to-noise ratio of the tokens of
     each sample before the attention step, after it, and the second divided by the first, each (B,).
 
-    A token belongs to the subspace that holds most of it before the step, where subspaces have
-    orthonormal bases. All clusters are taken together: the norm of what lies in the subspaces to
-    which the tokens belong, divided by the norm of what lies outside of them.
+    A token belongs to the subspace in which its projection before the step is largest. The columns
+    of each U_k are orthonormalized first. All clusters are taken together: the norm of what lies in
+    the subspaces to which the tokens belong, divided by the norm of what lies outside of them.
     """
     Q = torch.linalg.qr(layers.bases(step.attention).float()).Q  # (K, d, p)
     z = step.z.float()
@@ -265,7 +275,8 @@ def joint_snr(z, Q, subspaces):
 
 
 def draw_signal_to_noise(c, nets):
-    """AoT's eq. (6) for trained tokens, before and after each attention step."""
+    """Draw the signal-to-noise ratio of AoT's eq. (6) for the tokens of trained networks: before
+    each layer, and what the attention step multiplies it by."""
     values_of_nets = []
     for net in nets:
         samples = batches(c, net, 256)

@@ -2,13 +2,13 @@
 papers.
 
 A network needs `embed` and `layers`. What attention does is taken from the network's own call of
-`attention`, so it is right too for a fork that turns, scales or masks the tokens that it compares.
+`attention`. So it stays right for a fork that changes queries and keys first, such as one with
+rotary positions, and for a fork that masks tokens.
 The subspaces of a layer are those of `attn.U` (one projection for query, key and value, as MSSA
 has) or of `attn.QKV` (three projections, stacked), for `attn.K` heads. docs/extend.md says more.
 """
 import sys
 from contextlib import contextmanager
-from itertools import islice
 from typing import Callable, NamedTuple
 
 import torch
@@ -54,8 +54,8 @@ class Step(NamedTuple):
 
 
 def inside(model, *inputs):
-    """Yields a Step for each layer. inputs: what model.embed takes. A masked autoencoder hides no
-    patches here."""
+    """Yields a Step for each layer. inputs: what model.embed takes. A masked autoencoder sees all
+    patches here, because only its `embed` and `layers` are called."""
     embed = needed(model, 'embed')
     z = embed(*inputs)
     for layer in needed(model, 'layers'):
@@ -71,24 +71,27 @@ def inside(model, *inputs):
 
 def watch_attention(layer, z):
     """Send tokens z (B, N, d) through a layer. Returns what its attention gets, what its attention
-    returns, and the tokens after the layer."""
+    returns, and the tokens after the layer. Raises Mistake if the layer does not call its attention
+    once."""
     calls = []
 
     def record(attention, inputs, output):
         calls.append((inputs[0], output))
 
-    hook = layer.attn.register_forward_hook(record)
-    after = layer(z)
-    hook.remove()
-    [(normed, update)] = calls      # a layer calls its attention once
+    with layer.attn.register_forward_hook(record):  # the end of this block removes the hook
+        after = layer(z)
+    if len(calls) != 1:
+        raise Mistake(f'{type(layer).__name__} calls its `attn` {len(calls)} times, and is '
+                      'measured where it does so once; see docs/extend.md')
+    normed, update = calls[0]
     return normed, update, after
 
 
 def at_layer(model, l, *inputs):
     """The attention module of layer l, and its input. The layers after l are not computed."""
-    steps = islice(inside(model, *inputs), l - 1, None)
-    step = next(steps)
-    return step.attention, step.normed
+    for number, step in enumerate(inside(model, *inputs), 1):
+        if number == l:
+            return step.attention, step.normed
 
 
 def attentions(model):
@@ -97,19 +100,23 @@ def attentions(model):
 
 
 def bases(attention, part=''):
-    """The matrices that heads project tokens with, (K, d, p): their columns are those of U_k, or of
-    one of the three projections if the module has QKV. part: which one, 'query', 'key' or 'value'.
+    """The matrices with which heads project tokens, (K, d, p). If the module has U, they are the
+    bases U_k of its subspaces, whatever `part` is. If it has QKV, `part` says which of the three
+    projections they are: 'query', 'key' or 'value'.
 
-    Raises Mistake if heads have no subspaces U_k and no part is named, or if heads share keys and
-    values.
+    Raises Mistake if the module has no U and no part is named, or if heads share keys and values,
+    so that QKV has no three parts of one size.
     """
     K = needed(attention, 'K')
-    if not part or hasattr(attention, 'U'):
+    one_for_all_parts = hasattr(attention, 'U')
+    if one_for_all_parts or not part:
         U = needed(attention, 'U').weight                               # (K p, d)
         return U.unflatten(0, (K, -1)).mT
 
+    # there is no U here; it is named so that the message names both
     QKV = needed(attention, 'U', 'QKV').weight                          # (3 K p, d)
     W = getattr(attention, 'W', None)
+    # the output map W gets the results of all heads side by side: K p numbers
     if W is not None and len(QKV) != 3 * W.in_features:
         raise Mistake(f'{type(attention).__name__}.QKV has no three parts of one size, so a head '
                       'has no subspace of its own')
@@ -138,26 +145,26 @@ def call_of(attention, normed):
     # a function `attention` may call PyTorch's. That call is recorded too, but does not count
     pytorch_function = F.scaled_dot_product_attention
     network_calls = [call for call in calls if call.function is not pytorch_function]
-    calls = network_calls or calls
-    if len(calls) != 1:
-        raise Mistake(f'{type(attention).__name__} calls `attention` {len(calls)} times, and its '
-                      'weights are seen where it does so once; see docs/extend.md')
-    return calls[0]
+    counted_calls = network_calls or calls
+    if len(counted_calls) != 1:
+        raise Mistake(f'{type(attention).__name__} calls `attention` {len(counted_calls)} times, '
+                      'and its weights are seen where it does so once; see docs/extend.md')
+    return counted_calls[0]
 
 
 @contextmanager
 def recorded(attention, calls):
     """In this block the list `calls` gets a Call each time an attention module calls PyTorch's
     attention, or a function of the name `attention` in one of the files that its classes are in."""
-    files = set()
-    for module in attention.modules():
-        for cls in type(module).__mro__:
-            files.add(sys.modules[cls.__module__])
+    python_modules = set()
+    for network_module in attention.modules():
+        for cls in type(network_module).__mro__:
+            python_modules.add(sys.modules[cls.__module__])
 
     functions = [(F, 'scaled_dot_product_attention', F.scaled_dot_product_attention)]
-    for file in files:
-        if hasattr(file, 'attention'):
-            functions.append((file, 'attention', file.attention))
+    for module in python_modules:
+        if hasattr(module, 'attention'):
+            functions.append((module, 'attention', module.attention))
 
     def recorder(function):
         def call(q, k, v, *arguments, **keywords):
@@ -166,29 +173,31 @@ def recorded(attention, calls):
         return call
 
     try:
-        for file, name, function in functions:
-            setattr(file, name, recorder(function))
+        for module, name, function in functions:
+            setattr(module, name, recorder(function))
         yield
     finally:
-        for file, name, function in functions:
-            setattr(file, name, function)
+        for module, name, function in functions:
+            setattr(module, name, function)
 
 
 def weights(attention, normed):
-    """The attention weights of normed tokens (B, N, d) -> (B, K, N, N), a row for each token. They
-    are what `attention` returns for values that are the columns of an identity. Raises Mistake if
-    `attention` is no weighted sum of values."""
+    """The attention weights of normed tokens (B, N, d) -> (B, K, N, N), a row for each token.
+    Attention averages the rows of v, so with the identity as v it returns its weights. Raises
+    Mistake if `attention` is no weighted sum of values."""
     call = call_of(attention, normed)
     B, K, N, _ = call.q.shape
     identity = torch.eye(N, dtype=call.v.dtype, device=call.v.device).expand(B, K, N, N)
-    function = call.function
-    if function is fast.attention:
-        function = fast.causal_attention  # computes the same, for values of any width
-    maps = function(call.q, call.k, identity, *call.arguments, **call.keywords)
+    # the identity has width N, while the values of the call have width p
+    function_for_any_width = call.function
+    if call.function is fast.attention:
+        function_for_any_width = fast.causal_attention  # computes the same
+    maps = function_for_any_width(call.q, call.k, identity, *call.arguments, **call.keywords)
 
+    # the values of the call, averaged with these weights, must be what the call returns
     result = call.function(call.q, call.k, call.v, *call.arguments, **call.keywords)
-    has_weights = maps.shape == identity.shape
-    if not has_weights or not torch.allclose(maps @ call.v, result, rtol=1e-3, atol=1e-4):
+    right_shape = maps.shape == identity.shape
+    if not right_shape or not torch.allclose(maps @ call.v, result, rtol=1e-3, atol=1e-4):
         raise Mistake(f'`attention` of {type(attention).__name__} is no weighted sum of its '
                       'values, so there are no weights to show')
     return maps
@@ -217,25 +226,30 @@ def coordinates(attention, normed, part):
 
 @torch.no_grad()
 def measure_layers(model, batches, measure):
-    """Call measure(Step), which returns {name: numbers (B,)}, for every layer and every batch. A
-    batch is a list of what model.embed takes. Returns {name: numbers (L, n)} on the CPU, for L
-    layers and the n samples of all batches."""
-    batch_numbers = {}              # {name: [(L, B) of the first batch, of the second, ..]}
+    """Call measure(Step), which returns {name: numbers (B, ..)}, for every layer and every batch. A
+    batch is a list of what model.embed takes. Returns {name: numbers (L, n, ..)} on the CPU, for L
+    layers and the n samples of all batches. The names are those of the first layer. Raises Mistake
+    if a layer lacks one of them."""
+    batches_of_name = {}            # {name: [(L, B, ..) of the first batch, of the second, ..]}
     for inputs in batches:
-        layer_numbers = [measure(step) for step in inside(model, *inputs)]
-        for name in layer_numbers[0]:
-            stacked = torch.stack([numbers[name] for numbers in layer_numbers])     # (L, B)
-            batch_numbers.setdefault(name, []).append(stacked)
+        numbers_of_layers = [measure(step) for step in inside(model, *inputs)]
+        for name in numbers_of_layers[0]:
+            for l, numbers in enumerate(numbers_of_layers, 1):
+                if name not in numbers:
+                    raise Mistake(f'layer 1 has {name} to measure, and layer {l} has not; only a '
+                                  'network whose layers are all of one kind can be measured')
+            stacked = torch.stack([numbers[name] for numbers in numbers_of_layers])
+            batches_of_name.setdefault(name, []).append(stacked)
 
     joined = {}
-    for name, list_of_stacked in batch_numbers.items():
-        joined[name] = torch.cat(list_of_stacked, 1).cpu()              # (L, n)
+    for name, stacked_batches in batches_of_name.items():
+        joined[name] = torch.cat(stacked_batches, 1).cpu()              # (L, n, ..)
     return joined
 
 
 def is_dense(layer):
-    """Whether sparsity means nothing for a layer, because it has neither ISTA nor an MLP that could
-    set numbers to zero."""
+    """Whether a layer has neither ISTA nor an MLP. Nothing in it sets numbers to zero then, so its
+    sparsity means nothing."""
     return not getattr(layer, 'ista', None) and not getattr(layer, 'mlp', None)
 
 
@@ -248,15 +262,15 @@ def lowers_lasso(layer):
 
 
 def decodes(layer):
-    """Whether a layer decodes its sparse codes again, as a layer of CRATE-alpha does. Its output is
-    no code then."""
+    """Whether a layer computes sparse codes and maps them back to tokens, as a layer of CRATE-alpha
+    does, so that its output is not sparse itself."""
     ista = getattr(layer, 'ista', None)
     return hasattr(ista, 'code')
 
 
 def codes(step):
-    """What ISTA makes sparse in a layer: the output of the layer, or its codes if it decodes
-    them."""
+    """What ISTA makes sparse in a layer: the codes of a layer that decodes them, or else the output
+    of the layer."""
     if decodes(step.layer):
         norm = needed(step.layer, 'norm2')
         return step.layer.ista.code(norm(step.half))
@@ -320,7 +334,8 @@ def without_small(z, threshold):
 
 def telemetry(model, task):
     """{column of the log: mean over one fixed batch of the validation split}. The columns rate_1 to
-    rate_L are R^c of the layers, and objective_1 to objective_L their objective. Networks whose
+    rate_L are R^c of the layers, and objective_1 to objective_L their objective. Layers without
+    attention have coding_rate_1 to coding_rate_L and norm_1 to norm_L instead. Networks whose
     sparsity means something have nonzeros_1 to nonzeros_L too, the share of non-zeros."""
     count = min(task.c.batch_size, 16)
     batches = task.valid.fixed(count, 1, **task.valid_options)
@@ -382,7 +397,8 @@ def two_stage_pca(Z, grid, keep):
     u_0 = principal(tokens, 1)[:, 0]                        # (D,)
     first = (tokens @ u_0).unflatten(0, (len(Z), *grid))    # (J, down, across)
     middle = first[:, 1:-1, 1:-1]
-    if first.mean() > middle.mean():  # never if there is no middle, because the mean is NaN then
+    has_middle = middle.numel() > 0
+    if has_middle and first.mean() > middle.mean():
         first = -first
 
     lowest = first.min()

@@ -34,11 +34,15 @@ def draw_layers(c, nets):
         if is_measured and c.show in ('', column):
             shown[column] = title_and_unit
     if not shown:
-        raise Mistake(f'{nets[0].name} has no sparsity to show: nothing in it sets numbers to '
-                      'zero; give --show=rate')
+        if c.show == 'sparsity':
+            reason = 'nothing in it sets numbers to zero; give --show=rate'
+        else:
+            reason = 'its layers have no attention; give --show=sparsity'
+        raise Mistake(f'{nets[0].name} has no {c.show} to show: {reason}')
 
     say_walks(nets, values_of_nets, *shown)
-    if hasattr(nets[0].model.layers[0], 'ista'):
+    # the theory is about layers of CRATE, and says nothing about others
+    if getattr(nets[0].model.layers[0], 'ista', None) is not None:
         for column in shown:
             if column in values_of_nets[0]:  # else another network has it
                 say_direction(column, values_of_nets[0][column])
@@ -88,14 +92,15 @@ def draw_subspaces(c, nets):
     part = c.part or 'value'
     K, _, p = layers.bases(layers.attentions(net.model)[0], part).shape
     m = min(c.directions, p)  # columns of each subspace that are drawn
-    trained = coherences(net, part)
-    random = coherences(random_net, part)
+    of_trained = coherences(net, part)
+    of_random = coherences(random_net, part)
     rng = np.random.default_rng(c.seed)
 
     maps = {}
     rows = []
-    for l, (G, coherence) in enumerate(trained, 1):
-        coherence_random = random[l - 1][1]
+    for l, (trained_result, random_result) in enumerate(zip(of_trained, of_random), 1):
+        G, coherence = trained_result
+        _, coherence_random = random_result
         columns_of_heads = []
         for k in range(K):
             columns_of_heads.append(k * p + np.sort(rng.permutation(p)[:m]))
@@ -104,20 +109,20 @@ def draw_subspaces(c, nets):
         title = f'layer {l}: coherence {coherence:.2f},\nrandom weights {coherence_random:.2f}'
         maps[title] = drawn
 
-        head = columns // p + 1
-        column = columns % p + 1
+        heads = columns // p + 1
+        columns_in_heads = columns % p + 1
         for i, j in np.ndindex(drawn.shape):
             rows.append({
                 'layer': l,
                 'coherence': coherence,
                 'coherence_random': coherence_random,
-                'head_i': head[i],
-                'column_i': column[i],
-                'head_j': head[j],
-                'column_j': column[j],
+                'head_i': heads[i],
+                'column_i': columns_in_heads[i],
+                'head_j': heads[j],
+                'column_j': columns_in_heads[j],
                 'value': drawn[i, j],
             })
-    say_coherences(nets, trained, random)
+    say_coherences(nets, of_trained, of_random)
     figure = figure_of_subspaces(maps, K, m)
     figures.headline(figure, title_of(nets))
     return figure, rows
@@ -132,24 +137,28 @@ def coherences(net, part):
     return results
 
 
-def say_coherences(nets, trained, random):
-    """Print how the coherence of subspaces goes through the layers. trained, random: what
+def say_coherences(nets, of_trained, of_random):
+    """Print how the coherence of subspaces goes through the layers. of_trained, of_random: what
     `coherences` gives for both networks."""
     values_of_nets = []
-    for results in (trained, random):
+    for results in (of_trained, of_random):
         numbers = torch.tensor([[number] for _, number in results])     # (L, 1)
         values_of_nets.append({'coherence': numbers})
     say_walks(nets, values_of_nets, 'coherence')
-    distance = 'no farther apart'
-    if trained[-1][1] < random[-1][1]:
+    _, last_of_trained = of_trained[-1]
+    _, last_of_random = of_random[-1]
+    if last_of_trained < last_of_random:
         distance = 'farther apart'
+    else:
+        distance = 'no farther apart'
     print(f'here the subspaces are {distance} in the last layer than with random weights')
 
 
 def figure_of_subspaces(maps, K, m):
     """A figure of maps {title: array (K m, K m)} of the cosines of columns, m of each of K
     subspaces. White lines lie between the subspaces."""
-    # a column has the cosine 1 with itself, which says nothing: the scale ends at the others
+    # The diagonal is always 1, the cosine of a column with itself. The scale is chosen from the
+    # other entries, so that they can be told apart.
     off_diagonal = ~np.eye(K * m, dtype=bool)
     top = scale_of([values[off_diagonal] for values in maps.values()], most=0.95)
     grey_above = plots.pyplot().get_cmap(plots.FROM_BLACK).with_extremes(over='0.75')
@@ -158,8 +167,8 @@ def figure_of_subspaces(maps, K, m):
     heads = range(1, K + 1, math.ceil(K / 8))
     ticks = ([(k - 0.5) * m - 0.5 for k in heads], heads)
     bar = '|cosine| of two columns,\ngrey above the scale'
-    figure, axes, _ = small_maps(maps, 2.4, 'head', 'head', bar, ticks, ticks,
-                                 vmin=0, vmax=top, cmap=grey_above)
+    figure, axes, _ = small_maps(maps, side=2.4, x='head', y='head', bar=bar, xticks=ticks,
+                                 yticks=ticks, vmin=0, vmax=top, cmap=grey_above)
     for axis in axes:
         for k in range(1, K):
             axis.axhline(k * m - 0.5, color='white', linewidth=1)
@@ -174,11 +183,10 @@ def draw_tokens(c, nets):
     c.size tokens or channels, c.size of them are drawn, chosen at random."""
     net = nets[0]
     if net.reads == 'images':
-        first_picture = pictures(c, net, 1)[:1]
-        sample = first_picture[0][0]
-        x = pixels(net, first_picture)
+        sample_name, picture = pictures(c, net, 1)[0]
+        x = pixels(net, [(sample_name, picture)])
     else:
-        sample = 'a text'
+        sample_name = 'a text'
         x, _ = tokens_of(c, net)
     after = [step.after[0].float().cpu() for step in layers.inside(net.model, x)]  # L of (N, d)
 
@@ -200,7 +208,7 @@ def draw_tokens(c, nets):
 
     figure = figure_of_tokens(maps, tokens, channels, N, d)
     figures.headline(figure, title_of(nets))
-    print(f'{sample}: a token is a row, and white where it is zero')
+    print(f'{sample_name}: a token is a row, and white where it is zero')
     say_walks(nets, [{'share of non-zeros': torch.tensor(shares)[:, None]}], 'share of non-zeros')
     return figure, rows
 
@@ -213,16 +221,17 @@ def figure_of_tokens(maps, tokens, channels, N, d):
         colours = {'vmin': -top, 'vmax': top, 'cmap': 'RdBu_r'}
     else:
         colours = {'vmin': 0, 'vmax': top, 'cmap': plots.FROM_WHITE}
-    x = label_of_some('channel', len(channels), d)
-    y = label_of_some('token', len(tokens), N)
+    x = axis_label('channel', len(channels), d)
+    y = axis_label('token', len(tokens), N)
+    # every 12th of the drawn channels has a tick, and every 6th token; numbers count from 1
     xticks = (range(len(channels))[::12], channels[::12] + 1)
     yticks = (range(len(tokens))[::6], tokens[::6] + 1)
-    figure, _, _ = small_maps(maps, 2.1, x, y, 'number in the token', xticks, yticks,
-                              aspect='auto', interpolation='nearest', **colours)
+    figure, _, _ = small_maps(maps, side=2.1, x=x, y=y, bar='number in the token', xticks=xticks,
+                              yticks=yticks, aspect='auto', interpolation='nearest', **colours)
     return figure
 
 
-def label_of_some(name, drawn, count):
+def axis_label(name, drawn, count):
     """The label of an axis with `drawn` rows or columns out of `count`. It says why the numbers on
     the axis have gaps."""
     if drawn == count:
@@ -250,8 +259,8 @@ def attention_in_pictures(c, nets, l, heads):
     net, random_net = nets
     shown = pictures(c, net, 4)
     x = pixels(net, shown)
-    maps = class_maps(net, l, x)                            # (B, K, down, across)
-    random_maps = class_maps(random_net, l, x)
+    maps = class_grids(net, l, x)                           # (B, K, down, across)
+    random_maps = class_grids(random_net, l, x)
     # All maps share one scale. With a scale of its own each map would go from black to bright, and
     # weights that are nearly equal, as without training, would look as if the head had chosen. For
     # the same reason the scale ends well above equal weights. So that dark maps say something too,
@@ -272,7 +281,8 @@ def attention_in_pictures(c, nets, l, heads):
         image = draw_heads(axes[2 * b + 1], picture, random_maps[b], heads, top)
     bar = ("share of the class token's attention\n"
            f'that a patch gets ({equal_weight:.1%} if all are alike)')
-    figure.colorbar(image, ax=axes, extend='max', format=percent(), aspect=40, label=bar)
+    # any image will do for the bar, because all have one scale
+    figure.colorbar(image, ax=axes, extend='max', format=percent_formatter(), aspect=40, label=bar)
     print(f'where the class token looks in layer {l} of {len(net.model.layers)}; below each row, '
           'random weights')
 
@@ -285,7 +295,7 @@ def attention_in_pictures(c, nets, l, heads):
     return figure, rows
 
 
-def class_maps(net, l, x):
+def class_grids(net, l, x):
     """Maps of where the class token of pictures x looks in layer l, (B, K, down, across)."""
     attention, normed = layers.at_layer(net.model, l, x)
     return layers.class_maps(attention, normed).cpu().unflatten(-1, net.patches)
@@ -297,9 +307,10 @@ def in_lines(name):
 
 
 def draw_heads(axes, picture, maps, heads, top):
-    """Draw a row of panels: a picture, and beside it the maps of heads, of all maps (K, down,
-    across), in colours up to `top`. The largest number of a map stands in its corner. Returns an
-    image, for a bar of colours."""
+    """Draw a row of panels: a picture, and beside it a map for each of the heads that are named,
+    counted from 1. In the corner of a map stands its largest number. maps: (K, down, across), of
+    all heads; top: the number at which the colours end. Returns what `imshow` gives for the last
+    map, because a bar of colours needs it."""
     axes[0].imshow(picture)
     box = {'color': 'black', 'alpha': 0.6, 'pad': 1.5}
     for axis, k in zip(axes[1:], heads):
@@ -310,8 +321,8 @@ def draw_heads(axes, picture, maps, heads, top):
     return image
 
 
-def percent():
-    """What writes the numbers of a bar of colours as percentages."""
+def percent_formatter():
+    """A formatter of matplotlib for a bar of colours. It writes shares as percentages."""
     from matplotlib.ticker import FuncFormatter
 
     def written(share, place):
@@ -326,7 +337,10 @@ def attention_in_text(c, nets, l, heads):
     x, labels = tokens_of(c, net, usual=24, most=64)
     maps = text_maps(net, l, x)                             # (K, N, N)
     random_maps = text_maps(random_net, l, x)
-    top = scale_of([maps.numpy()], share=0.98)  # the first tokens have few to average
+    # the first tokens of a text have few tokens to attend to, so their weights are large; the scale
+    # leaves out the largest 2%
+    chosen_heads = [k - 1 for k in heads]
+    top = scale_of([maps[chosen_heads].numpy()], share=0.98)
 
     shown = {}
     for prefix, of_heads in (('', maps), ('random weights, ', random_maps)):
@@ -336,10 +350,10 @@ def attention_in_text(c, nets, l, heads):
             shown[f'{prefix}head {k}'] = weights.numpy()
     ticks = (range(len(labels)), labels)
     side = max(2.6, 0.16 * len(labels))
-    figure, axes, bar = small_maps(shown, side, 'token that is averaged', 'token',
-                                   "share of a token's attention", ticks, ticks,
+    figure, axes, bar = small_maps(shown, side=side, x='token that is averaged', y='token',
+                                   bar="share of a token's attention", xticks=ticks, yticks=ticks,
                                    vmin=0, vmax=top, cmap=plots.FROM_BLACK)
-    bar.formatter = percent()
+    bar.formatter = percent_formatter()
     figures.headline(figure, title_of([net], [l]))
     for axis in axes:
         axis.tick_params(labelleft=True, labelbottom=True)
@@ -374,14 +388,15 @@ def draw_components(c, nets):
     attention, normed = layers.at_layer(net.model, l, x)
     tokens = layers.coordinates(attention, normed, c.part or 'key')
     patches = tokens[:, 1:].cpu()                           # (J, N, K p), without the class token
-    first, is_foreground, three = layers.two_stage_pca(patches, net.patches, c.keep)
+    first, is_foreground, colour_components = layers.two_stage_pca(patches, net.patches, c.keep)
 
-    figure = figure_of_components(shown, x, first, is_foreground, three, title_of(nets, [l]))
+    figure = figure_of_components(shown, x, first, is_foreground, colour_components,
+                                  title_of(nets, [l]))
     print(f'{is_foreground.float().mean():.0%} of the patches are foreground in layer {l}; '
           'similar ones have similar colours')
     rows = []
     for j, row, column in np.ndindex(first.shape):
-        red, green, blue = three[j, row, column].tolist()
+        red, green, blue = colour_components[j, row, column].tolist()
         rows.append({
             'picture': shown[j][0],
             'row': row + 1,
@@ -395,13 +410,13 @@ def draw_components(c, nets):
     return figure, rows
 
 
-def figure_of_components(shown, x, first, is_foreground, three, title):
+def figure_of_components(shown, x, first, is_foreground, colour_components, title):
     """Three rows of J pictures: the pictures, their first components, and three components as
     colours. shown: [(name, picture)]; x: the pictures as the network sees them; first,
-    is_foreground, three: what layers.two_stage_pca gives."""
-    low = three[is_foreground].amin(0)
-    high = three[is_foreground].amax(0)
-    scaled = (three - low) / (high - low).clamp_min(1e-12)
+    is_foreground, colour_components: what layers.two_stage_pca gives."""
+    low = colour_components[is_foreground].amin(0)
+    high = colour_components[is_foreground].amax(0)
+    scaled = (colour_components - low) / (high - low).clamp_min(1e-12)
     rgb = torch.where(is_foreground[..., None], scaled, 0.0)            # (J, down, across, 3)
 
     row_names = ['picture', 'first\ncomponent', 'the first three\nas red, green,\nblue']

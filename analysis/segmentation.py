@@ -2,9 +2,9 @@
 the attention of the class token and MaskCut with true masks, layer by layer, and `objects` shows
 the same in pictures.
 
-Masks that are found are sets of cells of a grid: patches, or pixels. How much of an object a cell
-holds is counted in pixels, so masks of patches are compared with true ones of pixels exactly.
-Pixels of which it is not known what they show do not count.
+A mask that is found is a set of cells of a grid, which are patches or pixels. A true mask is kept
+as numbers: how many pixels of an object lie in each cell. So the overlap of a mask of patches and
+an object is exact. Pixels that a dataset marks as UNKNOWN do not count.
 """
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from tasks.pictures import named
 
 CUTS = 'key', 'query', 'value', 'token', 'none'
 THRESHOLDS = tuple(0.5 + 0.05 * i for i in range(10))  # of average precision, as COCO's
+PICTURES = 1000  # how many `segment` takes, unless the user gives --num_samples
 
 
 # ---- true masks ---------------------------------------------------------------------------------
@@ -34,14 +35,15 @@ def truth(net, images, chosen):
     dataset has no masks."""
     masks = Masks(images)
     true = torch.zeros(len(chosen), *net.model.config.image_size, dtype=torch.uint8)
-    for i, seen_numbers in zip(chosen, true):
+    for place, i in enumerate(chosen):
         numbers, _ = masks[i]
-        # each object goes the way of a picture, as a white one; UNKNOWN, 255, is the last number
+        # Each object is drawn in white on black, and this picture is resized and cropped as any
+        # other. UNKNOWN, 255, comes last, so that unknown pixels stay unknown.
         for m in np.unique(numbers[numbers > 0]).tolist():
             white = np.where(numbers == m, np.uint8(255), np.uint8(0))
             x = pixels(net, [('', white[..., None])])                   # (1, 1, H, W)
             grey = augment.denormalize(x)[0, ..., 0].cpu()              # (H, W)
-            seen_numbers[grey > 127] = m
+            true[place][grey > 127] = m
     return true
 
 
@@ -50,10 +52,11 @@ def numbers_of_objects(true):
     return true.masked_fill(true == UNKNOWN, 0)
 
 
-def cells(true, grid, M=0):
-    """True masks (n, H, W) in a grid (down, across) of N cells, float32: the pixels that each
-    object has in each cell (n, M, N), and the pixels of each cell that are known (n, N). M: the
-    number of objects; 0: the largest number in the masks."""
+def pixels_in_cells(true, grid, M=0):
+    """Count the pixels of true masks (n, H, W) in each of the N cells of a grid (down, across).
+    Returns the pixels that each object has in each cell (n, M, N), and the pixels of each cell that
+    are known (n, N), float32. The objects are those with the numbers 1 to M. If M is 0, they end at
+    the largest number that occurs."""
     if M == 0:
         M = max(1, numbers_of_objects(true).max().item())
     masks = [true == m for m in range(1, M + 1)]
@@ -68,14 +71,14 @@ def cells(true, grid, M=0):
 
 # ---- scores -------------------------------------------------------------------------------------
 
-def overlaps(masks, inside, known):
+def overlaps(masks, object_pixels, known):
     """Intersection over union of P masks and M objects, (.., P, M). masks: bool (.., P, N);
-    inside: the pixels of each object in each cell (.., M, N); known: the pixels of each cell that
-    are known (.., N)."""
+    object_pixels: how many pixels of each object lie in each cell (.., M, N); known: how many
+    pixels of each cell are known (.., N)."""
     masks = masks.float()
-    both = masks @ inside.mT                                            # exact: whole numbers
+    both = masks @ object_pixels.mT                                     # exact: whole numbers
     of_masks = masks @ known[..., None]                                 # (.., P, 1)
-    of_objects = inside.sum(-1)[..., None, :]                           # (.., 1, M)
+    of_objects = object_pixels.sum(-1)[..., None, :]                    # (.., 1, M)
     either = of_masks + of_objects - both
     return both / either.clamp_min(1)
 
@@ -87,45 +90,47 @@ class Scores(NamedTuple):
     covers: torch.Tensor            # (n, P), the share of the known pixels that the mask covers
 
 
-def score_masks(masks, inside, known):
-    """The Scores of masks, bool (n, P, N); inside (n, M, N), known (n, N) as of `overlaps`."""
-    all_objects = inside.sum(-2, keepdim=True)                          # (n, 1, N)
+def score_masks(masks, object_pixels, known):
+    """The Scores of masks, bool (n, P, N); object_pixels (n, M, N), known (n, N): as for
+    `overlaps`."""
+    all_objects = object_pixels.sum(-2, keepdim=True)                   # (n, 1, N)
     covered = (masks.float() @ known[..., None])[..., 0]                # (n, P), pixels
     return Scores(
         iou=overlaps(masks, all_objects, known)[..., 0],
-        iou_of_objects=overlaps(masks, inside, known),
+        iou_of_objects=overlaps(masks, object_pixels, known),
         covers=covered / known.sum(-1, keepdim=True).clamp_min(1),
     )
 
 
-def average_precision(iou, exists, certainty, real, thresholds=THRESHOLDS):
-    """How many of the masks find an object, and how many objects are found: the area below
-    precision as a function of recall, at 101 values of recall, in the mean over thresholds of the
-    overlap, as COCO has it (Lin et al. 2014), of objects of all classes together. It is a number in
-    [0, 1]; without objects it is 0.
+def average_precision(iou, exists, certainty, is_visible, thresholds=THRESHOLDS):
+    """Average precision as in COCO (Lin et al. 2014), but of the objects of all classes together.
+    Precision is the share of the masks that find an object, and recall is the share of the objects
+    that are found. Average precision is the area below precision as a function of recall, read at
+    101 recalls, and averaged over thresholds of the overlap. It is 0 if there are no objects.
 
     iou (n, P, M): the overlap of masks and objects. exists (n, P): which masks there are. certainty
-    (n, P): masks with a higher certainty come first, and masks with equal certainty count at once;
-    in a picture it does not rise from mask to mask. real (n, M): which objects there are.
+    (n, P): the masks of all pictures enter one after the other, the most certain first, and masks
+    of equal certainty enter together; within a picture the masks must be sorted, the most certain
+    first. is_visible (n, M): which objects there are to find.
     """
-    if not real.any():
+    if not is_visible.any():
         return 0.0
     # of objects with equal overlaps COCO takes the last one, and torch.max the first
     iou = iou.flip(2)
-    real = real.flip(1)
+    is_visible = is_visible.flip(1)
     areas = []
     for threshold in thresholds:
-        hits = which_find(iou, exists, real, threshold)
-        areas.append(area_below(hits[exists], certainty[exists], real.sum()))
+        hits = match_objects(iou, exists, is_visible, threshold)
+        areas.append(area_below(hits[exists], certainty[exists], is_visible.sum()))
     return sum(areas) / len(areas)
 
 
-def which_find(iou, exists, real, threshold):
+def match_objects(iou, exists, is_visible, threshold):
     """Which masks find an object, bool (n, P). From the first mask of a picture on, each takes the
     object that it overlaps most, of those that no mask before it has taken, if the overlap is at
     least the threshold. Arguments as of `average_precision`."""
     pictures = torch.arange(len(iou))
-    free = real.clone()                                                 # (n, M)
+    free = is_visible.clone()                                           # (n, M)
     hits = torch.zeros_like(exists)
     for p in range(iou.size(1)):
         overlap, m = iou[:, p].where(free, -1.0).max(1)                 # (n,) each
@@ -145,8 +150,10 @@ def area_below(hits, certainty, n_objects):
     precision = hits_so_far / counts
     # at each recall the best precision that is reached there or later
     precision = precision.flip(0).cummax(0).values.flip(0)
-    precision = torch.cat((precision, precision.new_zeros(1)))  # 0 where no mask reaches a recall
+    # the first group at which each of 101 recalls is reached, or the place behind the last group
     places = torch.searchsorted(recall, torch.from_numpy(np.linspace(0, 1, 101)))
+    # behind the last group, at recalls that are never reached, precision is 0
+    precision = torch.cat((precision, precision.new_zeros(1)))
     return precision[places].mean().item()
 
 
@@ -168,8 +175,8 @@ def two_means(x, steps=20):
     second = (nearest == 1).unflatten(1, x.shape[1:3])                  # (n, H, W)
     corners = second.movedim(0, -1)[CORNERS].sum(0)                     # (n,), 0 to 4
     share = second.float().mean((1, 2))
-    is_background = (corners > 2) | (corners == 2) & (share > 0.5)
-    return second ^ is_background[:, None, None]
+    second_is_background = (corners > 2) | ((corners == 2) & (share > 0.5))         # (n,)
+    return torch.where(second_is_background[:, None, None], ~second, second)
 
 
 def connected(masks, most):
@@ -190,12 +197,12 @@ def guesses_of(net, picture, numbers, M):
     pixels of many would take gigabytes; numbers: its true masks (H, W), numbers up to M."""
     H, W = net.model.config.image_size
     true = numbers[None]
-    inside, known = cells(true, net.patches, M)
-    of_pixels = cells(true, (H, W), M)
+    object_pixels, known = pixels_in_cells(true, net.patches, M)
+    pixel_is_object, pixel_is_known = pixels_in_cells(true, (H, W), M)  # each pixel is a cell
 
     # the share of each patch that each object covers, and that all cover
-    pixels_of_patch = H * W / inside.size(-1)
-    share = inside / pixels_of_patch                                    # (1, M, N)
+    pixels_of_patch = H * W / object_pixels.size(-1)
+    share = object_pixels / pixels_of_patch                             # (1, M, N)
     share_of_all = share.sum(1, keepdim=True)
     by_colour = two_means(augment.denormalize(pixels(net, [picture])).cpu())        # (1, H, W)
     middle = torch.zeros(1, 1, H, W, dtype=torch.bool)
@@ -203,14 +210,15 @@ def guesses_of(net, picture, numbers, M):
     everything = torch.ones_like(middle)
 
     def score_pixels(masks):
-        return score_masks(masks.flatten(2), *of_pixels)
+        return score_masks(masks.flatten(2), pixel_is_object, pixel_is_known)
 
     middle_scores = score_pixels(middle)
     everything_scores = score_pixels(everything)
     return {
+        # this one knows the true masks; it comes first, and say_scores leaves out the first
         'the patches that objects cover most of': (
-            score_masks(share_of_all > 0.5, inside, known),
-            score_masks(share > 0.5, inside, known)),
+            score_masks(share_of_all > 0.5, object_pixels, known),
+            score_masks(share > 0.5, object_pixels, known)),
         'two groups of pixels by colour': (
             score_pixels(by_colour[:, None]),
             score_pixels(connected(by_colour, 3))),
@@ -221,50 +229,55 @@ def guesses_of(net, picture, numbers, M):
 
 # ---- what networks find -------------------------------------------------------------------------
 
-def masks_in(c, step, grid):
+def maps_and_masks(c, step, grid):
     """What a layer finds in n pictures: {'maps': the class token's attention over patches,
     (n, K, N); 'head': the patches that hold the share c.share of it, bool (n, K, N); 'cut':
     MaskCut's masks, bool (n, masks, N), unless c.cut leaves them out}. step: what the layer does,
     a layers.Step."""
     maps = layers.class_maps(step.attention, step.normed).float().cpu()
-    found_masks = {'maps': maps, 'head': layers.top_mass(maps, c.share)}
+    of_layer = {'maps': maps, 'head': layers.top_mass(maps, c.share)}
     if c.cut == 'none':
-        return found_masks
+        return of_layer
     if c.cut == 'token':
         features = step.after
     else:
         features = layers.coordinates(step.attention, step.normed, c.cut)
     patches = features[:, 1:].float().cpu()                             # without the class token
     cuts = [maskcut(of_picture.mT, grid, c.tau, c.masks) for of_picture in patches]
-    found_masks['cut'] = torch.stack(cuts).flatten(2)
-    return found_masks
+    of_layer['cut'] = torch.stack(cuts).flatten(2)
+    return of_layer
 
 
 # ---- the table ----------------------------------------------------------------------------------
 
-def object_scores(scores, real, one_by_one):
-    """Columns of the table: how well masks find each of the objects that there are, bool (n, M).
-    one_by_one: whether the first mask of a picture is more certain than the second; else all masks
-    are equally certain."""
-    certainty = torch.zeros(scores.iou.size(1), dtype=torch.int64)
-    if one_by_one:
-        certainty = -torch.arange(scores.iou.size(1))
-    certainty = certainty.expand_as(scores.iou)
+def object_scores(scores, is_visible, ranked):
+    """Three columns of the table, about single objects: the mean overlap of an object and the mask
+    that overlaps it most, and the average precision at an overlap of 0.5 and over all THRESHOLDS.
+    is_visible (n, M): which objects there are to find. ranked: whether the first mask of a picture
+    is the most certain one, the second comes next, and so on. If not, all are equally certain."""
+    n, P = scores.iou.shape
+    if ranked:
+        ranks = torch.arange(P).expand(n, P)
+        certainty = -ranks
+    else:
+        certainty = torch.zeros(n, P)
     exists = scores.covers > 0  # a mask of unknown pixels alone counts as none
     best = scores.iou_of_objects.amax(1)                                # (n, M)
     return {
-        'object': best[real].mean().item(),
-        'ap50': average_precision(scores.iou_of_objects, exists, certainty, real, (0.5,)),
-        'ap': average_precision(scores.iou_of_objects, exists, certainty, real),
+        'object': best[is_visible].mean().item(),
+        'ap50': average_precision(scores.iou_of_objects, exists, certainty, is_visible, (0.5,)),
+        'ap': average_precision(scores.iou_of_objects, exists, certainty, is_visible),
     }
 
 
-def rows_of(name, masks, inside, known, **columns):
-    """Rows of the table about masks, bool (n, P, N), of the kind `name`, which is 'head' or 'cut':
-    one for each mask, one for the best mask of each picture or object, and for heads the mean of
-    all. columns: further numbers {column: (n, P)}; inside, known: as of `overlaps`."""
-    scores = score_masks(masks, inside, known)
-    values = {'iou': scores.iou, 'covers': scores.covers, **columns}
+def rows_of(name, masks, object_pixels, known, **extra_columns):
+    """Rows of the table about the masks of n pictures, bool (n, P, N). `name` says what the P masks
+    of a picture are of: 'head' or 'cut'. Each of the P masks has a row, with means over pictures.
+    One row is about the best mask of each picture, and about the best mask of each object. For
+    heads, one more row has the mean of all. extra_columns: {column: (n, P)}; object_pixels, known:
+    as for `overlaps`."""
+    scores = score_masks(masks, object_pixels, known)
+    values = {'iou': scores.iou, 'covers': scores.covers, **extra_columns}
     rows = []
     for p in range(masks.size(1)):
         of_mask = {column: numbers[:, p] for column, numbers in values.items()}
@@ -272,7 +285,8 @@ def rows_of(name, masks, inside, known, **columns):
 
     best = scores.iou.argmax(1, keepdim=True)                           # (n, 1)
     of_best = {column: numbers.gather(1, best)[:, 0] for column, numbers in values.items()}
-    of_objects = object_scores(scores, inside.any(-1), one_by_one=(name == 'cut'))
+    # MaskCut finds the clearest object first, while heads have no order
+    of_objects = object_scores(scores, object_pixels.any(-1), ranked=(name == 'cut'))
     rows.append({'masks': f'best {name}', **mean_and_spread(of_best), **of_objects})
 
     if name == 'head':
@@ -284,36 +298,40 @@ def rows_of(name, masks, inside, known, **columns):
 def rows_of_network(c, net, images, chosen):
     """The rows of the table about a network, for every layer."""
     def measure(step):
-        return masks_in(c, step, net.patches)
+        return maps_and_masks(c, step, net.patches)
 
-    found_masks = layers.measure_layers(net.model, batches(c, net, 1000), measure)
-    inside, known = cells(truth(net, images, chosen), net.patches)
-    all_objects = inside.sum(1)[..., None]                              # (n, N, 1)
+    # `batches` takes the `chosen` pictures, because seed, dataset and number are those of `choose`
+    samples = batches(c, net, PICTURES)
+    of_layers = layers.measure_layers(net.model, samples, measure)
+    object_pixels, known = pixels_in_cells(truth(net, images, chosen), net.patches)
+    all_objects = object_pixels.sum(1)[..., None]                       # (n, N, 1)
     rows = []
     for l in range(1, len(net.model.layers) + 1):
         # the share of a head's attention to known pixels that falls on objects
-        maps = found_masks['maps'][l - 1]                               # (n, K, N)
+        maps = of_layers['maps'][l - 1]                                 # (n, K, N)
+        to_objects = maps @ all_objects                                 # (n, K, 1)
         to_known = (maps @ known[..., None]).clamp_min(1e-9)
-        on_mask = (maps @ all_objects / to_known)[..., 0]               # (n, K)
-        of_layer = rows_of('head', found_masks['head'][l - 1], inside, known, on_mask=on_mask)
-        if 'cut' in found_masks:
-            of_layer += rows_of('cut', found_masks['cut'][l - 1], inside, known)
-        for row in of_layer:
+        on_mask = (to_objects / to_known)[..., 0]                       # (n, K)
+        head_masks = of_layers['head'][l - 1]
+        layer_rows = rows_of('head', head_masks, object_pixels, known, on_mask=on_mask)
+        if 'cut' in of_layers:
+            layer_rows += rows_of('cut', of_layers['cut'][l - 1], object_pixels, known)
+        for row in layer_rows:
             rows.append({'network': net.name, 'weights': net.kind, 'layer': l, **row})
     return rows
 
 
-def rows_of_guesses(net, images, chosen, true, real):
+def rows_of_guesses(net, images, chosen, true, is_visible):
     """The rows of the table about guesses that need no network. true: the true masks (n, H, W);
-    real: which objects there are, bool (n, M)."""
+    is_visible: which objects there are to find, bool (n, M)."""
     guesses = []
     for picture, numbers in zip(named(images, chosen), true):
-        guesses.append(guesses_of(net, picture, numbers, real.size(1)))
+        guesses.append(guesses_of(net, picture, numbers, is_visible.size(1)))
     rows = []
     for name in guesses[0]:
         together = joined([guess[name][0] for guess in guesses])
         single = joined([guess[name][1] for guess in guesses])
-        of_objects = object_scores(single, real, one_by_one=True)
+        of_objects = object_scores(single, is_visible, ranked=True)
         of_all = mean_and_spread({'iou': together.iou, 'covers': together.covers})
         rows.append({'network': name, 'weights': 'none', **of_objects, **of_all})
     return rows
@@ -327,20 +345,20 @@ def joined(scores):
 def draw_segmentation(c, nets):
     """Compare attention and MaskCut with true masks, layer by layer. Returns the figure, and the
     rows of its table."""
-    images, chosen = choose(c, nets[0], c.num_samples or 1000)
+    images, chosen = choose(c, nets[0], c.num_samples or PICTURES)
     true = truth(nets[0], images, chosen)
-    inside, _ = cells(true, nets[0].patches)
-    real = inside.any(-1)  # which objects there are to see, (n, M)
+    object_pixels, _ = pixels_in_cells(true, nets[0].patches)
+    is_visible = object_pixels.any(-1)                                  # (n, M)
 
     rows = []
     for net in nets:
         rows += rows_of_network(c, net, images, chosen)
-    guesses = rows_of_guesses(nets[0], images, chosen, true, real)
+    guesses = rows_of_guesses(nets[0], images, chosen, true, is_visible)
     say_scores(c, rows, guesses, nets)
 
     area = ((numbers_of_objects(true) > 0).sum() / (true != UNKNOWN).sum()).item()
-    print(f'{real.sum():,} objects cover {area:.1%} of these {len(chosen):,} pictures; CRATE, ViT '
-          'and AoT never see masks')
+    print(f'{is_visible.sum():,} objects cover {area:.1%} of these {len(chosen):,} pictures; '
+          'CRATE, ViT and AoT never see masks')
     return figure_of_scores(c, nets, rows, guesses, area), rows + guesses
 
 
@@ -368,9 +386,13 @@ def figure_of_scores(c, nets, rows, guesses, area):
     values_of_nets = []
     for net in nets:
         values = {}
-        for masks in panels:
-            drawn = [row for row in rows if row['network'] == net.name and row['masks'] == masks]
-            values[masks] = torch.tensor([[row[DRAWN[masks]]] for row in drawn])    # (L, 1)
+        for label in panels:
+            column = DRAWN[label]
+            numbers = []
+            for row in rows:
+                if row['network'] == net.name and row['masks'] == label:
+                    numbers.append(row[column])
+            values[label] = torch.tensor(numbers)[:, None]              # (L, 1)
         values_of_nets.append(values)
 
     levels = {}
@@ -394,7 +416,8 @@ def say_scores(c, rows, guesses, nets):
     for row in shown:
         if row['masks'] == 'best head':
             best.setdefault(row['weights'], row['iou'])
-    honest_guesses = guesses[1:]  # the first guess knows the true masks
+    # the first guess, see guesses_of, knows the true masks
+    honest_guesses = guesses[1:]
     guess = max(honest_guesses, key=lambda row: row['iou'])
     print(f'here the best head of {nets[0].name} scores {best["trained"]:.3f}, with random weights '
           f'{best["random"]:.3f}, and {guess["network"]} without a network {guess["iou"]:.3f}')
@@ -440,10 +463,14 @@ def draw_objects(c, nets):
 
     height = figure.get_figheight()
     figure.set_figheight(height + 0.3 * len(axes) + 0.7)  # for titles, and for the legend
-    n_cuts = 0 if c.cut == 'none' else c.masks
-    explain_colours(figure, true_masks[-1], n_cuts)
-    print(f'left of each pair: patches that hold {c.share:.0%} of the attention of the best head; '
-          'right: MaskCut')
+    n_cuts = 0
+    right_panel = ''
+    if c.cut != 'none':
+        n_cuts = c.masks
+        right_panel = '; right: MaskCut'
+    explain_colours(figure, true_masks[0], n_cuts)
+    print(f'left of each pair: patches that hold {c.share:.0%} of the attention of the best head'
+          f'{right_panel}')
     return figure, rows
 
 
@@ -451,19 +478,20 @@ def draw_network(c, net, shown, true, axes):
     """Draw what a network finds in pictures into a row of panels, two for each picture: the patches
     of the best head, and MaskCut's masks. shown: [(name, picture)]; true: their true masks
     (n, H, W). Returns the rows of the table, the mean overlap of the best heads, and the mean
-    overlap of each of MaskCut's masks with the object that it overlaps most, '' without MaskCut."""
+    overlap of each of MaskCut's masks with the object that it overlaps most, '' without MaskCut. In
+    this mean a mask in which MaskCut found no object counts as 0."""
     x = pixels(net, shown)
     visible = augment.visible(x)
     l = which_layer(c, net.model)
     steps = list(layers.inside(net.model, x))
-    found_masks = masks_in(c, steps[l - 1], net.patches)
-    inside, known = cells(true, net.patches)
-    of_heads = score_masks(found_masks['head'], inside, known)
+    of_layer = maps_and_masks(c, steps[l - 1], net.patches)
+    object_pixels, known = pixels_in_cells(true, net.patches)
+    of_heads = score_masks(of_layer['head'], object_pixels, known)
     head_iou, best_heads = of_heads.iou.max(1)                          # (n,) each
     cut_iou = None
     mean_cut = ''
-    if 'cut' in found_masks:
-        of_cuts = score_masks(found_masks['cut'], inside, known)
+    if 'cut' in of_layer:
+        of_cuts = score_masks(of_layer['cut'], object_pixels, known)
         cut_iou = of_cuts.iou_of_objects.amax(2)                        # (n, masks)
         mean_cut = cut_iou.mean()
 
@@ -471,7 +499,7 @@ def draw_network(c, net, shown, true, axes):
     for i, k in enumerate(best_heads.tolist()):
         row = {'network': net.name, 'layer': l, 'picture': shown[i][0]}
         rows.append(row | {'masks': f'head {k + 1}', 'iou': head_iou[i]})
-        of_head = found_masks['head'][i, k].byte().view(net.patches)
+        of_head = of_layer['head'][i, k].byte().view(net.patches)
         paint(axes[2 * i], visible[i], of_head, f'head {k + 1}: {head_iou[i]:.2f}', [HEAD_COLOUR])
 
         if cut_iou is None:
@@ -480,7 +508,7 @@ def draw_network(c, net, shown, true, axes):
         for m, iou in enumerate(cut_iou[i], 1):
             rows.append(row | {'masks': f'cut {m}', 'iou': iou})
         # MaskCut's masks do not overlap: the number of the mask of each patch, 0 for none
-        numbers = found_masks['cut'][i] * torch.arange(1, c.masks + 1)[:, None]     # (masks, N)
+        numbers = of_layer['cut'][i] * torch.arange(1, c.masks + 1)[:, None]        # (masks, N)
         of_patches = numbers.amax(0).view(net.patches)
         paint(axes[2 * i + 1], visible[i], of_patches, 'MaskCut', MASK_COLOURS)
     return rows, head_iou.mean(), mean_cut
@@ -501,12 +529,16 @@ def paint(axis, picture, numbers, title, colours):
 
 def explain_colours(figure, true, n_cuts):
     """Write a legend below a figure: the colour of a head's patches, and those of the masks of a
-    picture. true: true masks (n, H, W); n_cuts: how many masks MaskCut looks for."""
+    picture. true: the true masks that are drawn (n, H, W); n_cuts: how many masks MaskCut looks
+    for, 0 without MaskCut."""
     from matplotlib.patches import Patch
     most_objects = int(numbers_of_objects(true).max())
     n_masks = max(most_objects, n_cuts)
     entries = [Patch(color=HEAD_COLOUR, alpha=0.65, label="the head's patches")]
     for m, colour in enumerate(MASK_COLOURS[:n_masks], 1):
-        name = f'mask {m} of a picture, true or of MaskCut'
+        if n_cuts > 0:
+            name = f'mask {m} of a picture, true or of MaskCut'
+        else:
+            name = f'true mask {m} of a picture'
         entries.append(Patch(color=colour, alpha=0.65, label=name))
     figure.legend(handles=entries, loc='outside lower center', ncols=2, fontsize='small')

@@ -134,7 +134,7 @@ def problem_with(c, command, net):
         return f'has layers without `attn`, and {command} is about attention; {another_run}'
 
     if command == 'ista':
-        if not hasattr(all_layers[0], 'ista'):
+        if getattr(all_layers[0], 'ista', None) is None:
             return 'has layers without `ista`; take --ckpt of a CRATE'
         if not layers.lowers_lasso(all_layers[0]):
             kind_of_ista = getattr(net.model.config, 'ista', '')
