@@ -1,6 +1,6 @@
 """What the experiments of the lessons need besides your functions: data, first weights, figures.
 
-    python course/lesson4.py        # each lesson's file runs its experiment, with the functions in it
+    python course/lesson4.py    # each lesson's file runs its experiment, with the functions in it
 """
 import sys
 import time
@@ -14,119 +14,199 @@ from analysis import layers  # noqa: E402  (from the project, which is above)
 from analysis.measures import noisy_mixture  # noqa: E402
 from engine import figures, networks, trained  # noqa: E402
 from engine.checkpoint import read_log  # noqa: E402
-from engine.plots import pyplot  # noqa: E402
+from engine.plots import COLOURS, DASHES, pyplot, whole_numbers  # noqa: E402
 from tasks import augment, find_data, pictures  # noqa: E402
 from tasks.masks import Masks  # noqa: E402
 from tasks.text import TextSplit  # noqa: E402
 
 torch.manual_seed(1)  # so that a lesson's numbers can be had again
+# The networks here are tiny. Beside another program a second thread mostly waits for the first.
+torch.set_num_threads(1)
 
+
+# ---- data ---------------------------------------------------------------------------------------
 
 def mixture(K, p, N, d, delta):
-    """N tokens of length 1 around K orthogonal subspaces of dimension p, with noise of size delta, sorted by subspace:
-    Z (N, d) and the bases U (K, d, p), float64."""
+    """N tokens of length 1 around K orthogonal subspaces of dimension p, with noise of size delta.
+
+    Returns the tokens Z (N, d), sorted by subspace, and the bases U (K, d, p), float64.
+    """
     Z, U = noisy_mixture(K, p, N // K, d, delta)
     return torch.nn.functional.normalize(Z.flatten(0, 1), dim=-1), U
 
 
 def find(dataset):
+    """The folder of a dataset. One that needs no download is made where it is missing."""
     return find_data(dataset, ROOT / 'data')
 
 
 def shapes(split):
-    """Drawn shapes: pictures, float32 (n, 3, 32, 32), of mean 0 and deviation 1; their classes, int64 (n,)."""
+    """Drawn shapes: pictures, float32 (n, 3, 32, 32), of mean 0 and standard deviation 1; and their
+    classes, int64 (n,)."""
     images = pictures.ImageSplit(find('shapes'), split)
-    return augment.normalize(augment.planes(torch.tensor(images.pixels))), torch.tensor(images.labels)
-
-
-def text_batches(split, steps):
-    """The source code of Python, byte by byte: `steps` batches of x and y, int64 (32, 64); y is one byte ahead."""
-    return list(TextSplit(find('stdlib'), split, 64).batches(32, 1, [slice(32)], 0, steps))
-
-
-def new(model, **settings):
-    """A new network (model='crate': of model_crate.py)."""
-    Network, Config = networks.network(model)
-    return Network(Config(**settings))
-
-
-def first_weights(model, **settings):
-    """The weights that a new network has, as a dict of tensors with the names of the lessons. The kernel of a
-    convolution becomes the matrix of a patch, in the order row, column, channel."""
-    weights = new(model, **settings).state_dict()
-    return {k: v.permute(0, 2, 3, 1).flatten(1) if v.dim() == 4 else v for k, v in weights.items()}
+    pixels = augment.planes(torch.tensor(images.pixels))
+    return augment.normalize(pixels), torch.tensor(images.labels)
 
 
 def masks(split):
     """Which pixels of the drawn shapes belong to the shape: bool (n, 32, 32)."""
-    return torch.tensor(Masks(pictures.ImageSplit(find('shapes'), split)).stored)
+    images = pictures.ImageSplit(find('shapes'), split)
+    return torch.tensor(Masks(images).stored)
 
+
+def text_batches(split, steps):
+    """The source code of Python, byte by byte: `steps` batches of x and y, both int64 (32, 64).
+    y[i] is the byte that follows x[i]."""
+    text = TextSplit(find('stdlib'), split, 64)
+    return list(text.batches(32, 1, [slice(32)], 0, steps))
+
+
+# ---- networks -----------------------------------------------------------------------------------
+
+def new(model, **settings):
+    """A new network. model='crate' means that of model_crate.py."""
+    Network, Config = networks.network(model)
+    return Network(Config(**settings))
+
+
+def weights_of(model):
+    """The weights of a network: a dict of tensors with the names of the lessons. The kernel of a
+    convolution becomes the matrix of a patch, in the order row, column, channel."""
+    weights = model.state_dict()
+    for name, weight in weights.items():
+        if weight.dim() == 4:                                           # (d, C, h, w)
+            weights[name] = weight.permute(0, 2, 3, 1).flatten(1)       # (d, h w C)
+    return weights
+
+
+def first_weights(model, **settings):
+    """The weights of a new network, as weights_of returns them."""
+    return weights_of(new(model, **settings))
+
+
+def trained_crate():
+    """A CRATE that was trained on drawn shapes, and came with the project. Returns its weights, as
+    weights_of does, and its config."""
+    model = trained.load_model(trained.open_run(str(ROOT / 'trained' / 'crate_shapes')))
+    return weights_of(model), model.config
+
+
+def with_progress(loss_of, steps):
+    """The same function of a loss, which also prints every 100th loss that it computes."""
+    count = 0
+
+    def reporting_loss_of(*inputs):
+        nonlocal count
+        loss = loss_of(*inputs)
+        count += 1
+        if count % 100 == 0:
+            print(f'    step {count} of {steps}: loss {loss.item():.3f}', flush=True)
+        return loss
+    return reporting_loss_of
+
+
+def cost(model, x, y):
+    """What a batch costs. Returns the milliseconds of a step, forward and backward, the median of
+    10; and the MB that the forward pass keeps for the backward pass."""
+    bytes_of_storage = {}                       # a tensor may be kept twice, and views share memory
+
+    def remember(tensor):
+        storage = tensor.untyped_storage()
+        bytes_of_storage[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(remember, lambda tensor: tensor):
+        _, loss = model(x, y)
+    milliseconds = []
+    for _ in range(10):
+        start = time.perf_counter()
+        _, loss = model(x, y)
+        loss.backward()
+        milliseconds.append(1000 * (time.perf_counter() - start))
+    return sorted(milliseconds)[5], sum(bytes_of_storage.values()) / 1e6
+
+
+# ---- runs ---------------------------------------------------------------------------------------
 
 def runs_of(name):
     """The run directories out/NAME_1, out/NAME_2 and so on that are there."""
     return [str(path.parent) for path in sorted(Path('out').glob(f'{name}_*/config.json'))]
 
 
-def class_maps(run, x):
-    """Where the class token looks in the last layer but one, for the network of a run directory and for the same
-    network with random weights: {name: (n, K, N)}, attention over the N patches of each of pictures x (n, 3, H, W)."""
-    model, found = trained.load_model(trained.open_run(run)), {}
-    for name, net in (('trained', model), ('random weights', type(model)(model.config).eval())):
-        with torch.no_grad():
-            found[name] = layers.class_maps(*layers.at_layer(net, len(net.layers) - 1, x))
-    return found
-
-
 def last_losses(name):
-    """{seed: the last validation loss, in nats} of the runs out/NAME_1, out/NAME_2 and so on that are there."""
-    return {run.rpartition('_')[2]: [row['loss'] for row in read_log(run) if row['split'] == 'val'][-1]
-            for run in runs_of(name)}
+    """{seed: the last validation loss, in nats} of the runs out/NAME_1, out/NAME_2 and so on."""
+    losses = {}
+    for run in runs_of(name):
+        seed = run.rpartition('_')[2]
+        of_validation = [row['loss'] for row in read_log(run) if row['split'] == 'val']
+        losses[seed] = of_validation[-1]
+    return losses
 
 
-def cost(model, x, y):
-    """What a batch costs: the milliseconds of a step, forward and backward, the median of 10; and the MB that the
-    forward pass keeps for the backward pass."""
-    kept, ms = {}, []
+def class_maps(run, x):
+    """Where the class token looks in the last layer but one, for pictures x (n, 3, H, W): attention
+    over the N patches, of the network of a run directory and of the same network with random
+    weights. Returns {'trained': (n, K, N), 'random weights': (n, K, N)}."""
+    model = trained.load_model(trained.open_run(run))
+    untrained = type(model)(model.config).eval()
+    maps = {}
+    for name, network in (('trained', model), ('random weights', untrained)):
+        with torch.no_grad():
+            attention, normed = layers.at_layer(network, len(network.layers) - 1, x)
+            maps[name] = layers.class_maps(attention, normed)
+    return maps
 
-    def keep(tensor):
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        _, loss = model(x, y)
-    for _ in range(10):
-        start = time.perf_counter()
-        model(x, y)[1].backward()
-        ms.append(1000 * (time.perf_counter() - start))
-    return sorted(ms)[5], sum(kept.values()) / 1e6
 
+# ---- figures ------------------------------------------------------------------------------------
 
 def smooth(losses):
-    """The mean of 10 losses at each step, its own and those before, of losses (n,)."""
+    """For each of losses (n,) the mean of up to 10 of them: itself and those before."""
     return [losses[max(0, i - 9):i + 1].mean() for i in range(len(losses))]
 
 
-def draw(path, x, y, curves, **axes):
-    """Write a figure of curves, {name: list of numbers, or (where, numbers)}."""
+def draw(path, x, y, curves, dashed=(), **axes):
+    """Write a figure of curves: {name: list of numbers, or (places, numbers)}.
+
+    x, y: the names of the axes. Each curve has a colour and dashes of its own, so that one sees
+    curves that lie on each other. dashed: names of curves that belong to the others: the first of
+    them has the colour of the first other curve, the second that of the second.
+    """
     plt = pyplot()
     figure, axis = plt.subplots(figsize=(6, 4), layout='constrained')
+    others = [name for name in curves if name not in dashed]
     for name, values in curves.items():
-        where, values = values if isinstance(values, tuple) else (range(len(values)), values)
-        axis.plot(where, [float(v) for v in values], label=name)
+        if isinstance(values, tuple):
+            places, values = values
+        else:
+            places = range(len(values))
+        if name in dashed:
+            colour = COLOURS[dashed.index(name)]
+            style = '--'
+        else:
+            colour = COLOURS[others.index(name)]
+            style = '-' if dashed else DASHES[others.index(name)]
+        axis.plot(places, [float(value) for value in values], linestyle=style, color=colour,
+                  label=name)
     axis.set(xlabel=x, ylabel=y, **axes)
+    if x.startswith('step') and axis.get_xscale() == 'linear':
+        axis.xaxis.set_major_locator(whole_numbers())
     figures.plain_numbers(axis)
-    axis.legend()
+    figures.legend_below(figure, [axis])
     figure.savefig(path)
+    plt.close(figure)
     print(f'  {path}')
 
 
 def draw_pictures(path, rows):
     """Write a figure of pictures: {name of a row: float (n, 3, H, W), as `shapes` gives them}."""
     plt = pyplot()
-    figure, axes = plt.subplots(len(rows), len(next(iter(rows.values()))), squeeze=False, layout='constrained')
+    across = max(len(images) for images in rows.values())
+    figure, axes = plt.subplots(len(rows), across, squeeze=False, layout='constrained')
     for line, (name, images) in zip(axes, rows.items()):
         for axis, image in zip(line, augment.visible(images.detach())):
             axis.imshow(image)
             axis.set(xticks=[], yticks=[])
         line[0].set_ylabel(name)
     figure.savefig(path)
+    plt.close(figure)
     print(f'  {path}')

@@ -7,84 +7,119 @@ import torch
 
 
 def visible(noise: torch.Tensor, ratio: float) -> tuple:
-    """Which patches stay. noise (B, N): a random number for each patch. Of each picture the int(N (1 -
-    ratio)) patches with the least noise stay, M of them. Returns two tensors of whole numbers: keep (B, M),
-    the numbers of the patches that stay, the least noise first; and back (B, N), the place of each patch in
-    the list of all N patches that is sorted by noise. So patch n stays if back[n] < M, as keep[back[n]]."""
+    """Which patches stay. noise (B, N): a random number for each patch. Of each picture the int(N
+    (1 - ratio)) patches with the least noise stay, M of them. Returns two tensors of whole numbers:
+    keep (B, M), the numbers of the patches that stay, the least noise first; and back (B, N), the
+    place of each patch in the list of all N patches that is sorted by noise. So patch n stays if
+    back[n] < M, as keep[back[n]]."""
     raise NotImplementedError
 
 
 def embed(patches: torch.Tensor, hidden: torch.Tensor, weights: dict) -> torch.Tensor:
-    """Patches (B, N, P) -> tokens (B, N + 1, d) for the encoder. A patch is mapped; where hidden, bool (B,
-    N), is true, the mask token takes its place. Then the class token is put in front, then positions are
-    added. weights: 'patch.weight' (d, P), 'patch.bias' (d,), 'mask_token' (1, 1, d), 'cls' (1, 1, d), 'pos'
-    (1, N + 1, d)."""
+    """Patches (B, N, P) -> tokens (B, N + 1, d) for the encoder. A patch is mapped; where hidden,
+    bool (B, N), is true, the mask token takes its place. Then the class token is put in front, then
+    positions are added. weights: 'patch.weight' (d, P), 'patch.bias' (d,), 'mask_token' (1, 1, d),
+    'cls' (1, 1, d), 'pos' (1, N + 1, d)."""
     raise NotImplementedError
 
 
 def decoder_layer(Y: torch.Tensor, weights: dict, heads: int) -> torch.Tensor:
-    """A layer of the decoder, eq. (2.17), with a LayerNorm (eps 1e-5) before each half: Y (B, N, d) -> (B, N,
-    d). The second norm is for attention alone. Scores are divided by sqrt(p). weights: 'norm1.weight' and
-    '.bias' (d,), 'E.weight' (d, d), 'norm2.weight' and '.bias' (d,), 'attn.U.weight' (K p, d), 'attn.W.weight'
-    (d, K p) and '.bias' (d,)."""
+    """A layer of the decoder, eq. (2.17), with a LayerNorm (eps 1e-5) before each half: Y (B, N, d)
+    -> (B, N, d). The second norm is for attention alone. Scores are divided by sqrt(p). weights:
+    'norm1.weight' and '.bias' (d,), 'E.weight' (d, d), 'norm2.weight' and '.bias' (d,),
+    'attn.U.weight' (K p, d), 'attn.W.weight' (d, K p) and '.bias' (d,)."""
     raise NotImplementedError
 
 
 def targets(patches: torch.Tensor) -> torch.Tensor:
-    """What to predict if brightness and contrast shall not count: each patch of patches (B, N, P) less its
-    mean, divided by the root of (its variance + 1e-6). The variance has the divisor P - 1."""
+    """What to predict if brightness and contrast shall not count: each patch of patches (B, N, P)
+    less its mean, divided by the root of (its variance + 1e-6). The variance has the divisor P -
+    1."""
     raise NotImplementedError
 
 
 def masked_loss(pred: torch.Tensor, target: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-    """The loss, eq. (2.22) on hidden patches alone: the mean of the squared errors of all numbers of all
-    patches where hidden, bool (B, N), is true. pred and target (B, N, P). Returns one number, shape ()."""
+    """The loss, eq. (2.22) on hidden patches alone: the mean of the squared errors of all numbers
+    of all patches where hidden, bool (B, N), is true. pred and target (B, N, P). Returns one
+    number, shape ()."""
     raise NotImplementedError
 
 
-# ---- the experiment: your network fills in what is hidden -----------------------------------------------------------
+# ---- the experiment: your network fills in what is hidden ---------------------------------------
+
+LAYERS = 2
+HEADS = 3
+SIDE = 4                                                                # pixels of a patch
+
+
+def named_norm(z, weights, name):
+    weight = weights[f'{name}.weight']
+    bias = weights[f'{name}.bias']
+    return torch.nn.functional.layer_norm(z, z.shape[-1:], weight, bias)
+
+
+def fill_in(cut, hidden, weights):
+    """Patches (B, N, P), and which of them are hidden, bool (B, N) -> all patches, predicted
+    (B, N, P)."""
+    from lesson4 import layer, part
+    z = embed(cut, hidden, part(weights, 'embed'))                      # (B, N + 1, d)
+    for i in range(LAYERS):
+        z = layer(z, part(weights, f'layers.{i}'), HEADS, 0.1, 0.5)
+    z = named_norm(z, weights, 'norm')
+    for i in range(LAYERS):
+        z = decoder_layer(z, part(weights, f'decoder_layers.{i}'), HEADS)
+    z = named_norm(z, weights, 'decoder_norm')[:, 1:]             # without the class token
+    return torch.nn.functional.linear(z, weights['pixels.weight'], weights['pixels.bias'])
+
+
+def hide(cut):
+    """Hide 75% of patches (B, N, P), at random: bool (B, N)."""
+    keep, back = visible(torch.rand(cut.shape[:2]), 0.75)
+    return back >= keep.shape[1]
+
+
+def loss_of_hidden(weights, cut, hidden):
+    return masked_loss(fill_in(cut, hidden, weights), targets(cut), hidden)
+
 
 def main(steps=600):
     import lab
-    from lesson4 import layer, part, patches, train
-    from model_crate_mae import statistics, unpatchify
-    from torch.nn.functional import layer_norm, linear
-    layers, heads, side = 2, 3, 4
-    start = lab.first_weights('crate_mae', image_size=32, patch_size=side, n_layer=layers, n_head=heads, n_embd=96)
-
-    def norm(z, weights, name):
-        return layer_norm(z, z.shape[-1:], weights[f'{name}.weight'], weights[f'{name}.bias'])
-
-    def predict(cut, hidden, weights):
-        """Patches (B, N, P), and which of them are hidden, bool (B, N) -> all patches, predicted (B, N, P)."""
-        z = embed(cut, hidden, part(weights, 'embed'))
-        for i in range(layers):
-            z = layer(z, part(weights, f'layers.{i}'), heads, 0.1, 0.5)
-        z = norm(z, weights, 'norm')
-        for i in range(layers):
-            z = decoder_layer(z, part(weights, f'decoder_layers.{i}'), heads)
-        return linear(norm(z, weights, 'decoder_norm'), weights['pixels.weight'], weights['pixels.bias'])[:, 1:]
-
-    def hide(cut):
-        """75% of the patches, at random: bool (B, N)."""
-        keep, back = visible(torch.rand(cut.shape[:2]), 0.75)
-        return back >= keep.shape[1]
-
-    def loss_of(weights, cut, hidden):
-        return masked_loss(predict(cut, hidden, weights), targets(cut), hidden)
+    from lesson4 import patches, train
+    start = lab.first_weights('crate_mae', image_size=32, patch_size=SIDE, n_layer=LAYERS,
+                              n_head=HEADS, n_embd=96)
     x, _ = lab.shapes('train')
-    cuts = (patches(x[i], side, side) for i in torch.randint(len(x), (steps, 64)))
-    weights, losses = train(loss_of, start, ((cut, hide(cut)) for cut in cuts), rate=2e-3)
-    print(f'loss on hidden patches {losses[0]:.3f}, last 10 of {steps} steps {losses[-10:].mean():.3f}')
-    lab.draw('lesson6_loss.png', 'step', 'squared error, mean of 10', {'training': lab.smooth(losses)}, ylim=(0, 1.2))
 
-    x = lab.shapes('val')[0][:6]
-    cut = patches(x, side, side)
-    hidden, (mean, deviation) = hide(cut), statistics(cut)
-    filled = predict(cut, hidden, weights) * deviation + mean           # brightness and contrast of the true patch
-    shown = {name: unpatchify(torch.where(hidden[..., None], instead, cut), (32, 32), (side, side))
-             for name, instead in (('seen', 0), ('filled in', filled))}
-    lab.draw_pictures('lesson6_filled.png', {'original': x, **shown})
+    def batches():
+        for chosen in torch.randint(len(x), (steps, 64)):
+            cut = patches(x[chosen], SIDE, SIDE)
+            yield cut, hide(cut)
+
+    loss_of = lab.with_progress(loss_of_hidden, steps)
+    weights, losses = train(loss_of, start, batches(), rate=2e-3)
+    print(f'loss on hidden patches {losses[0]:.3f}, last 10 of {steps} steps '
+          f'{losses[-10:].mean():.3f}')
+    lab.draw('lesson6_loss.png', 'step', 'squared error, mean of 10',
+             {'training': lab.smooth(losses)}, ylim=(0, 1.2))
+    show_what_is_filled_in(weights)
+
+
+def show_what_is_filled_in(weights):
+    import lab
+    from lesson4 import patches
+    from model_crate_mae import statistics, unpatchify
+    images, _ = lab.shapes('val')
+    images = images[:6]
+    cut = patches(images, SIDE, SIDE)                                   # (6, N, P)
+    hidden = hide(cut)[..., None]                                       # (6, N, 1)
+
+    # the network predicts patches of mean 0 and deviation 1, so it gets those of the true patch
+    mean, deviation = statistics(cut)
+    predicted = fill_in(cut, hidden[..., 0], weights) * deviation + mean
+    rows = {'original': images}
+    for name, instead in (('seen', torch.zeros_like(cut)), ('filled in', predicted)):
+        shown = torch.where(hidden, instead, cut)
+        rows[name] = unpatchify(shown, (32, 32), (SIDE, SIDE))
+    lab.draw_pictures('lesson6_filled.png', rows)
 
 
 if __name__ == '__main__':

@@ -1,4 +1,5 @@
-"""Lesson 7: look inside with a sceptic's eye. Fill in the gaps; lesson7.md says what they are about.
+"""Lesson 7: look inside with a sceptic's eye. Fill in the gaps; lesson7.md says what they are
+about.
 
     python course/check.py 7
 """
@@ -6,70 +7,101 @@ import torch
 
 
 def mean_and_spread(values: torch.Tensor) -> tuple:
-    """The mean of one number for each seed, and their sample standard deviation: values (n,), with n at
-    least 2. Returns two numbers."""
+    """The mean of one number for each seed, and their sample standard deviation: values (n,), with
+    n at least 2. Returns two numbers."""
     raise NotImplementedError
 
 
 def top_mass(maps: torch.Tensor, share: float) -> torch.Tensor:
-    """The fewest patches that hold at least `share` of each map together. maps (.., N): attention over N
-    patches, which sums to 1. Returns bool (.., N), True for the patches that are kept.
-    Of equal patches any may be kept, but no more than needed."""
+    """The fewest patches that hold at least `share` of each map together. maps (.., N): attention
+    over N patches, which sums to 1. Returns bool (.., N), True for the patches that are kept. Of
+    equal patches any may be kept, but no more than needed."""
     raise NotImplementedError
 
 
 def overlap(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Intersection over union of masks, bool (.., H, W) -> (..): the pixels that are in both, divided by
-    those that are in at least one. 0 where both masks are empty."""
+    """Intersection over union of masks, bool (.., H, W) -> (..): the pixels that are in both,
+    divided by those that are in at least one. 0 where both masks are empty."""
     raise NotImplementedError
 
 
 def best_heads(scores: torch.Tensor) -> tuple:
-    """Three ways to report one table: scores (n, K) of K heads in n pictures, of which higher is better.
-    Returns three numbers: the mean over pictures of the best head of each picture; the mean of the one
-    head that is best over all pictures; the mean of all heads."""
+    """Three ways to report one table: scores (n, K) of K heads in n pictures, of which higher is
+    better. Returns three numbers: the mean over pictures of the best head of each picture; the mean
+    of the one head that is best over all pictures; the mean of all heads."""
     raise NotImplementedError
 
 
 def beats(ours: torch.Tensor, theirs: torch.Tensor) -> tuple:
-    """Are we better, or was it the seeds? ours, theirs (n,): scores with the same n seeds in the same
-    order, of which higher is better. Returns the mean of the differences ours - theirs; its standard
-    error, which is their sample standard deviation over sqrt(n); and whether the mean is above two
-    standard errors. One seed alone never beats anything (its standard error does not matter)."""
+    """Are we better, or was it the seeds? ours, theirs (n,): scores with the same n seeds in the
+    same order, of which higher is better. Returns the mean of the differences ours - theirs; its
+    standard error, which is their sample standard deviation over sqrt(n); and whether the mean is
+    above two standard errors. One seed alone never beats anything (its standard error does not
+    matter)."""
     raise NotImplementedError
 
 
 def properties() -> list:
-    """Functions that find mistakes in an implementation of MSSA, without knowing the right result. Each
-    takes an implementation mssa(Z, U, causal), as in lesson 2: Z (B, N, d), U (K, d, p), a bool -> (B,
-    N, d), and returns True if the property holds. It must hold for every right implementation, which may
-    round in another way, and should not hold for wrong ones."""
+    """Functions that find mistakes in an implementation of MSSA, without knowing the right result.
+    Each takes an implementation mssa(Z, U, causal), as in lesson 2: Z (B, N, d), U (K, d, p), a
+    bool -> (B, N, d), and returns True if the property holds. It must hold for every right
+    implementation, which may round in another way, and should not hold for wrong ones."""
     raise NotImplementedError
 
 
-# ---- the experiment: heads beside true masks, in each of the runs out/look_1, out/look_2, .. ------------------------
+# ---- the experiment: heads beside true masks, in each of the runs out/look_1, out/look_2, .. ----
+
+WAYS = ('best head of each picture', 'the one head that is best for all', 'mean of all heads')
+
 
 def main(pictures=500):
     import lab
-    x, masks = lab.shapes('test')[0][:pictures], lab.masks('test')[:pictures]
-    runs, reports = lab.runs_of('look'), {}
+    x, _ = lab.shapes('test')
+    x = x[:pictures]
+    masks = lab.masks('test')[:pictures]                                # bool (n, 32, 32)
+    runs = lab.runs_of('look')
     if not runs:
         raise SystemExit('there is no out/look_1: train it first, with the command of lesson7.md')
-    for run in runs:
-        for kind, maps in lab.class_maps(run, x).items():
-            kept = top_mass(maps, 0.6).unflatten(-1, (8, 8))                            # (n, K, 8, 8), patches of 4 x 4
-            kept = kept.repeat_interleave(4, -1).repeat_interleave(4, -2)               # (n, K, 32, 32)
-            reports.setdefault(kind, []).append(best_heads(overlap(kept, masks[:, None].expand_as(kept))))
+
     middle = torch.zeros_like(masks)
     middle[:, 8:24, 8:24] = True
-    print(f'intersection over union, {len(runs)} seeds; a square in the middle: {overlap(middle, masks).mean():.3f}')
-    for i, way in enumerate(('best head of each picture', 'the one head that is best for all', 'mean of all heads')):
-        trained, random = (torch.tensor([report[i] for report in reports[kind]]) for kind in reports)
-        for kind, scores in (('trained', trained), ('random weights', random)):
-            print(f'  {way}, {kind}: {scores[0]:.3f}' if len(runs) < 2 else
-                  f'  {way}, {kind}: {"{:.3f} ± {:.3f}".format(*mean_and_spread(scores))}')
-        gain, error, better = beats(trained, random)
-        print(f'    trained beats random weights: {bool(better)} ({gain:+.3f}, standard error {error:.3f})')
+    print(f'intersection over union, {len(runs)} seeds; '
+          f'a square in the middle: {overlap(middle, masks).mean():.3f}')
+
+    reports = {'trained': [], 'random weights': []}                     # three numbers for each run
+    for run in runs:
+        for kind, maps in lab.class_maps(run, x).items():
+            scores = overlap_of_heads(maps, masks)                      # (n, K)
+            reports[kind].append([float(number) for number in best_heads(scores)])
+
+    for number, way in enumerate(WAYS):
+        of_kind = {}
+        for kind, rows in reports.items():
+            of_kind[kind] = torch.tensor([row[number] for row in rows])
+            print(f'  {way}, {kind}: {in_words(of_kind[kind])}')
+        gain, error, better = beats(of_kind['trained'], of_kind['random weights'])
+        print(f'    trained beats random weights: {bool(better)} '
+              f'({gain:+.3f}, standard error {error:.3f})')
+
+
+def kept_pixels(maps):
+    """The pixels of the patches that hold 60% of each map (n, K, 64): bool (n, K, 32, 32)."""
+    patches = top_mass(maps, 0.6).unflatten(-1, (8, 8))                 # (n, K, 8, 8)
+    return patches.repeat_interleave(4, -1).repeat_interleave(4, -2)    # a patch has 4 x 4 pixels
+
+
+def overlap_of_heads(maps, masks):
+    """Maps (n, K, 64) of K heads and true masks (n, 32, 32) -> how well they agree, (n, K)."""
+    kept = kept_pixels(maps)
+    return overlap(kept, masks[:, None].expand_as(kept))
+
+
+def in_words(scores):
+    """Scores of several seeds as mean and spread; the score of one seed as it is."""
+    if len(scores) < 2:
+        return f'{scores[0]:.3f}'
+    mean, spread = mean_and_spread(scores)
+    return f'{mean:.3f} ± {spread:.3f}'
 
 
 if __name__ == '__main__':

@@ -28,14 +28,16 @@ def sides(size):
 
 
 class Network(nn.Module):
-    """A network for pictures that keeps the contract of docs/extend.md. Which layers it has is your choice.
+    """A network for pictures that keeps the contract of docs/extend.md. Which layers it has is your
+    choice.
 
         model.config            the config that it was made with
-        model.embed(x)          pictures, float (B, channels, H, W) -> tokens (B, N, d), a token for each
-                                patch at least
-        model.layers            a module of n_layer layers, with weights of their own; layer(z): (B, N, d) -> (B, N, d)
+        model.embed(x)          pictures, float (B, channels, H, W) -> tokens (B, N, d), a token for
+                                each patch at least
+        model.layers            a module of n_layer layers, with weights of their own;
+                                layer(z): (B, N, d) -> (B, N, d)
         model(x)                (out, None), out (B, num_classes): logits, so any numbers
-        model(x, y)             (out, loss) with classes y, int64 (B,): the mean cross-entropy in nats
+        model(x, y)             (out, loss) with classes y, int64 (B,): the mean cross-entropy, nats
     """
 
     def __init__(self, config):
@@ -47,9 +49,10 @@ class Network(nn.Module):
 
 
 def parameters(network: str, n_layer: int, d: int) -> int:
-    """The parameters of n_layer layers of width d, biases and norms included, without what is before and
-    after the layers. network: 'crate' or 'vit', for the layers of model_crate.py (with its free output
-    map) and model_vit.py. In CRATE only the output map has a bias, in ViT every map. A LayerNorm has 2 d."""
+    """The parameters of n_layer layers of width d, biases and norms included, without what is
+    before and after the layers. network: 'crate' or 'vit', for the layers of model_crate.py (with
+    its free output map) and model_vit.py. In CRATE only the output map has a bias, in ViT every
+    map. A LayerNorm has 2 d."""
     raise NotImplementedError
 
 
@@ -60,34 +63,46 @@ def width_for(network: str, n_layer: int, budget: int, heads: int) -> int:
 
 
 def operations(network: str, d: int, N: int) -> int:
-    """The multiply-adds of one layer for one of N tokens of width d: in the linear maps, in the scores
-    and in the average. Softmax, norms and biases are not counted. 'crate' or 'vit', as above, with heads
-    of width p = d / K."""
+    """The multiply-adds of one layer for one of N tokens of width d: in the linear maps, in the
+    scores and in the average. Softmax, norms and biases are not counted. 'crate' or 'vit', as
+    above, with heads of width p = d / K."""
     raise NotImplementedError
 
 
 def best_of(losses: torch.Tensor, tries: int) -> torch.Tensor:
-    """What trying more settings is worth. losses (n,): those of n settings of one network. If somebody
-    tries only so many of the n, chosen at random without repeating one, and reports the lowest loss:
-    which loss is that on average, over all choices? Returns one number, exactly and not by drawing."""
+    """What trying more settings is worth. losses (n,): those of n settings of one network. If
+    somebody tries only so many of the n, chosen at random without repeating one, and reports the
+    lowest loss: which loss is that on average, over all choices? Returns one number, exactly and
+    not by drawing."""
     raise NotImplementedError
 
 
 def verdict(ours: dict, theirs: dict, least: float) -> tuple:
-    """What a report may say. ours, theirs: {seed: loss}, of which lower is better; only seeds that both
-    have count, each paired with itself. The gain of a seed is theirs - ours. Returns three numbers: mean
-    gain - 2 standard errors, mean gain + 2 standard errors, and 1 if the first is above `least`, the
-    smallest gain that matters, -1 if the second is below -least, else 0. With fewer than three common
-    seeds the third number is 0. The losses are Python's floats: make tensors of float64."""
+    """What a report may say. ours, theirs: {seed: loss}, of which lower is better; only seeds that
+    both have count, each paired with itself. The gain of a seed is theirs - ours. Returns three
+    numbers: mean gain - 2 standard errors, mean gain + 2 standard errors, and 1 if the first is
+    above `least`, the smallest gain that matters, -1 if the second is below -least, else 0. With
+    fewer than three common seeds the third number is 0. The losses are Python's floats: make
+    tensors of float64."""
     raise NotImplementedError
 
 
-# ---- the experiment: your network by heart, what it costs, its rate, and the verdict on your runs -------------------
+# ---- the experiment: your network by heart, what it costs, its rate, and the verdict on your runs
+
+def main(steps=100):
+    learn_a_batch_by_heart(steps)
+    show_costs()
+    try_rates(2 * steps)
+    judge_runs()
+
 
 def trained(model, x, y, batches, rate):
-    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=rate), []
-    for i in batches:
-        _, loss = model(x[i], y[i])
+    """Take a step for each batch, the indices of its pictures. Returns the loss of each,
+    (steps,)."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    losses = []
+    for chosen in batches:
+        _, loss = model(x[chosen], y[chosen])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -95,33 +110,60 @@ def trained(model, x, y, batches, rate):
     return torch.tensor(losses)
 
 
-def main(steps=100):
+def learn_a_batch_by_heart(steps):
     import lab
     x, y = lab.shapes('train')
     losses = trained(Network(Config(patch_size=8)), x, y, steps * [slice(32)], rate=3e-3)
-    print(f'one batch of 32 pictures by heart: loss {losses[0]:.3f}, after {steps} steps {losses[-1]:.3f}')
+    print(f'one batch of 32 pictures by heart: loss {losses[0]:.3f}, '
+          f'after {steps} steps {losses[-1]:.3f}')
 
-    print('cost of layers: parameters, multiply-adds for a token, ms of a step with 32 pictures, MB that it keeps')
-    d, sizes = width_for('vit', 2, parameters('crate', 4, 96), 4), {'image_size': 32, 'patch_size': 4, 'n_head': 4}
-    crate = lab.new('crate', n_layer=4, n_embd=96, num_classes=10, **sizes)
-    vit = lab.new('vit', n_layer=2, n_embd=d, num_classes=10, **sizes)
-    for name, model, adds in (('CRATE, 4 x 96', crate, 4 * operations('crate', 96, 65)),
-                              (f'ViT, 2 x {d}', vit, 2 * operations('vit', d, 65)),
-                              ('yours, 2 x 96', Network(Config(n_embd=96)), 'you know')):
-        ms, mb = lab.cost(model, x[:32].clone(), y[:32])
-        print(f'  {name}: {sum(w.numel() for w in model.layers.parameters())}, {adds}, {ms:.0f}, {mb:.1f}')
 
-    rates, batches = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2), torch.randint(256, (2 * steps, 64))
-    ends = torch.stack([trained(Network(Config(patch_size=8)), x, y, batches, rate)[-10:].mean() for rate in rates])
-    print(f'256 pictures by heart, loss of the last 10 of {2 * steps} steps with a rate of',
-          ', '.join(f'{rate}: {end:.3f}' for rate, end in zip(rates, ends)))
-    print('the best of 1, 2, .. of these rates', ', '.join(f'{best_of(ends, n):.3f}' for n in range(1, len(rates) + 1)))
+def show_costs():
+    """Of CRATE, of a ViT with as many parameters, and of your network."""
+    import lab
+    print('cost of layers: parameters, multiply-adds for a token, ms of a step with 32 pictures, '
+          'MB that it keeps')
+    sizes = {'image_size': 32, 'patch_size': 4, 'n_head': 4, 'num_classes': 10}
+    crate = lab.new('crate', n_layer=4, n_embd=96, **sizes)
+    d = width_for('vit', 2, parameters('crate', 4, 96), 4)
+    vit = lab.new('vit', n_layer=2, n_embd=d, **sizes)
+    # a picture has 65 tokens: 64 patches and a class token
+    rows = [('CRATE, 4 x 96', crate, 4 * operations('crate', 96, 65)),
+            (f'ViT, 2 x {d}', vit, 2 * operations('vit', d, 65)),
+            ('yours, 2 x 96', Network(Config(n_embd=96)), 'you know')]
+    x, y = lab.shapes('train')
+    for name, model, multiply_adds in rows:
+        milliseconds, megabytes = lab.cost(model, x[:32].clone(), y[:32])
+        count = sum(weight.numel() for weight in model.layers.parameters())
+        print(f'  {name}: {count}, {multiply_adds}, {milliseconds:.0f}, {megabytes:.1f}')
 
+
+def try_rates(steps):
+    import lab
+    print(f'256 pictures by heart, loss of the last 10 of {steps} steps')
+    x, y = lab.shapes('train')
+    batches = torch.randint(256, (steps, 64))
+    ends = []
+    for rate in (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2):
+        losses = trained(Network(Config(patch_size=8)), x, y, batches, rate)
+        ends.append(losses[-10:].mean())
+        print(f'  with a rate of {rate}: {ends[-1]:.3f}', flush=True)
+    ends = torch.stack(ends)
+    lowest = [f'{best_of(ends, tries):.3f}' for tries in range(1, len(ends) + 1)]
+    print('the best of 1, 2, .. of these rates', ', '.join(lowest))
+
+
+def judge_runs():
+    """What may be said of the runs out/fair_crate_1, out/fair_own_1 and so on beside
+    out/fair_vit_1."""
+    import lab
+    theirs = lab.last_losses('fair_vit')
     for name in ('crate', 'own'):
-        ours, theirs = lab.last_losses(f'fair_{name}'), lab.last_losses('fair_vit')
+        ours = lab.last_losses(f'fair_{name}')
         if ours and theirs:
             low, high, said = verdict(ours, theirs, least=0.05)
-            print(f'gain of out/fair_{name} over out/fair_vit: {low:+.3f} to {high:+.3f}, verdict {said}')
+            print(f'gain of out/fair_{name} over out/fair_vit: {low:+.3f} to {high:+.3f}, '
+                  f'verdict {said}')
 
 
 if __name__ == '__main__':

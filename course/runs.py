@@ -1,7 +1,7 @@
-"""Lesson 7: four runs of lesson 4's network. One is sound, and three have one fault each. Look for the faults in the
-figures before you read how the runs are made.
+"""Lesson 7: four runs of lesson 4's network. One is sound, and three have one fault each. Look for
+the faults in the figures before you read below how the runs are made.
 
-    python course/answers/runs.py
+    python course/runs.py
 """
 import sys
 from pathlib import Path
@@ -9,42 +9,71 @@ from pathlib import Path
 import torch
 from torch.nn.functional import cross_entropy, linear
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+# with our functions of lesson 4, whatever is in yours
+sys.path.insert(0, str(Path(__file__).resolve().parent / 'answers'))
 import lab  # noqa: E402
-import lesson4  # noqa: E402  (the answer)
+import lesson4  # noqa: E402
 
-HEADS, ETA = 3, 0.1
-
-
-def trained(weights, x, y, rate, lam, steps):
-    """Train as lesson 4 does. Returns of each step the loss, the share of numbers in the tokens after the last layer
-    that are not 0, and the length of the gradient of U in the first layer."""
-    weights = {k: v.clone().requires_grad_() for k, v in weights.items()}
-    optimizer, seen = torch.optim.AdamW(weights.values(), lr=rate), []
-    for i in torch.randint(len(x), (steps, 64)):
-        z = lesson4.tokens(x[i], lesson4.part(weights, 'embed'), 8, 8)
-        for l in range(2):
-            z = lesson4.layer(z, lesson4.part(weights, f'layers.{l}'), HEADS, ETA, lam)
-        read = lesson4.norm(z[:, 0], weights, 'read.norm')
-        loss = cross_entropy(linear(read, weights['read.head.weight'], weights['read.head.bias']), y[i])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        seen.append((loss.item(), (z != 0).double().mean(), weights['layers.0.attn.U.weight'].grad.norm()))
-    return torch.tensor(seen).T
+HEADS = 3
+ETA = 0.1
+FIGURES = {                     # name in the file's name: label of the axis
+    'loss': 'loss, nats',
+    'not_zero': 'share of numbers that are not 0',
+    'gradient': 'size of the gradient of U',
+}
 
 
 def main(steps=400):
-    (x, y), weights = lab.shapes('train'), lab.first_weights(
-        'crate', n_layer=2, n_head=HEADS, n_embd=96, image_size=32, patch_size=8, num_classes=10)
-    of_another = y[torch.randperm(len(y))]
-    runs = {'A': (y, 1e-1, 0.1), 'B': (y, 1e-3, 100.0), 'C': (y, 1e-3, 0.1), 'D': (of_another, 1e-3, 0.1)}
-    runs = {name: trained(weights, x, *run, steps) for name, run in runs.items()}
-    figures = ('loss', 'loss, nats'), ('not_zero', 'share of numbers that are not 0'), ('gradient', 'gradient of U')
-    for i, (what, label) in enumerate(figures):
-        lab.draw(f'lesson7_{what}.png', 'step', label, {name: lab.smooth(seen[i]) for name, seen in runs.items()})
-        for name, seen in runs.items():
-            print(f'  {name}: {seen[i, 0]:.3g} at first, {seen[i, -10:].mean():.3g} in the last 10 of {steps} steps')
+    x, y = lab.shapes('train')
+    weights = lab.first_weights('crate', n_layer=2, n_head=HEADS, n_embd=96, image_size=32,
+                                patch_size=8, num_classes=10)
+    labels_of_others = y[torch.randperm(len(y))]
+    curves = {
+        'A': trained(weights, x, y, rate=1e-1, lam=0.1, steps=steps),
+        'B': trained(weights, x, y, rate=1e-3, lam=100.0, steps=steps),
+        'C': trained(weights, x, y, rate=1e-3, lam=0.1, steps=steps),
+        'D': trained(weights, x, labels_of_others, rate=1e-3, lam=0.1, steps=steps),
+    }
+    for what, label in FIGURES.items():
+        show(what, label, {name: figures[what] for name, figures in curves.items()})
+
+
+def show(what, label, values_of_runs):
+    """Draw a figure of a line for each run, and print where each begins and ends."""
+    scale = 'log' if what == 'gradient' else 'linear'           # a logarithmic axis has no place for 0
+    smooth = {name: lab.smooth(values) for name, values in values_of_runs.items()}
+    lab.draw(f'lesson7_{what}.png', 'step', label, smooth, yscale=scale)
+    for name, values in values_of_runs.items():
+        print(f'  {name}: {values[0]:.3g} at first, {values[-10:].mean():.3g} '
+              f'in the last 10 of {len(values)} steps')
+
+
+def trained(weights, x, y, rate, lam, steps):
+    """Train as lesson 4 does. Returns {'loss', 'not_zero', 'gradient': (steps,)}: of each step the
+    loss, the share of numbers in the tokens after the last layer that are not 0, and the length of
+    the gradient of U in the first layer."""
+    weights = {name: weight.clone().requires_grad_() for name, weight in weights.items()}
+    optimizer = torch.optim.AdamW(weights.values(), lr=rate)
+    curves = {what: [] for what in FIGURES}
+    for chosen in torch.randint(len(x), (steps, 64)):
+        tokens, logits = forward(weights, x[chosen], lam)
+        loss = cross_entropy(logits, y[chosen])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        curves['loss'].append(loss.item())
+        curves['not_zero'].append((tokens != 0).double().mean())
+        curves['gradient'].append(weights['layers.0.attn.U.weight'].grad.norm())
+    return {what: torch.tensor(values) for what, values in curves.items()}
+
+
+def forward(weights, x, lam):
+    """Pictures (B, C, H, W) -> tokens after the last layer (B, N + 1, d), and logits (B, classes)."""
+    z = lesson4.tokens(x, lesson4.part(weights, 'embed'), 8, 8)
+    for i in range(2):
+        z = lesson4.layer(z, lesson4.part(weights, f'layers.{i}'), HEADS, ETA, lam)
+    class_token = lesson4.norm(z[:, 0], weights, 'read.norm')                   # (B, d)
+    return z, linear(class_token, weights['read.head.weight'], weights['read.head.bias'])
 
 
 if __name__ == '__main__':

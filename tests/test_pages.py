@@ -15,6 +15,7 @@ from helpers import ROOT
 COURSE = ROOT / 'course'
 PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
 LESSONS = [*sorted(COURSE.glob('lesson*.md')), COURSE / 'README.md']
+FOR_LECTURERS = [COURSE / 'marking.md', COURSE / 'answers' / 'questions.md']
 THEIRS = {'model_own.py', 'model_x.py', 'model_tiny.py', 'model_turn.py', 'model.py', 'tasks/task_x.py', 'tasks/task_rotations.py',
           'train_x_shapes.py', 'anna.py'}  # files of the reader
 PLACES = ROOT, ROOT / 'config', COURSE, COURSE / 'marks'
@@ -43,7 +44,7 @@ def commands(page):
     return list(dict.fromkeys(filter(None, lines)))
 
 
-@pytest.mark.parametrize('page', PAGES + LESSONS, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize('page', PAGES + LESSONS + FOR_LECTURERS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_and_links_exist(page):
     for name in set(re.findall(r'`([\w/]+\.(?:py|md|ipynb|tsv))`', prose(page))) - THEIRS:
         assert any((place / name).exists() for place in PLACES), f'there is no {name}'

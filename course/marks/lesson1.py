@@ -1,20 +1,25 @@
-"""Lesson 1, the coding rate: inputs."""
-import torch
-from grade import Exercise
+"""The inputs for lesson 1, the coding rate."""
+from grade import Exercise, normal
 
-SIZES = ((7, 4, 3, 2, 0.4), (9, 6, 4, 3, 0.3), (8, 5, 6, 2, 0.8))   # N, d, K, p, eps; bases are not orthonormal
+# N, d, K, p, eps for each seed. Bases are not orthonormal.
+SIZES = (
+    (7, 4, 3, 2, 0.4),
+    (9, 6, 4, 3, 0.3),
+    (8, 5, 6, 2, 0.8),
+)
 
 
 def tokens(seed):
     """(Z (N, d), eps)"""
-    N, d, *_, eps = SIZES[seed - 1]
-    return torch.randn(N, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), eps
+    N, d, K, p, eps = SIZES[seed - 1]
+    return normal(seed)(N, d), eps
 
 
 def tokens_and_bases(seed):
     """(Z (N, d), U (K, d, p), eps)"""
-    (Z, eps), (_, d, K, p, _) = tokens(seed), SIZES[seed - 1]
-    return Z, torch.randn(K, d, p, generator=torch.Generator().manual_seed(seed + 100), dtype=torch.float64), eps
+    N, d, K, p, eps = SIZES[seed - 1]
+    U = normal(seed + 100)(K, d, p)
+    return normal(seed)(N, d), U, eps
 
 
 EXERCISES = [

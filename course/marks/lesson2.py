@@ -1,27 +1,36 @@
-"""Lesson 2, MSSA: inputs."""
-import torch
-from grade import Exercise
+"""The inputs for lesson 2, MSSA."""
+from grade import Exercise, normal
 
-SIZES = (2, 7, 3, 4, 10), (1, 5, 4, 2, 6), (3, 4, 5, 2, 7)      # B, N, K, p, d; the last two are causal
+# B, N, K, p, d, causal for each seed
+SIZES = (
+    (2, 7, 3, 4, 10, False),
+    (1, 5, 4, 2, 6, True),
+    (3, 4, 5, 2, 7, True),
+)
 
 
 def inputs(seed):
     """(Z (B, N, d), U (K, d, p), causal)"""
-    (B, N, K, p, d), g = SIZES[seed - 1], torch.Generator().manual_seed(seed)
-    return (torch.randn(B, N, d, generator=g, dtype=torch.float64),
-            0.6 * torch.randn(K, d, p, generator=g, dtype=torch.float64), seed > 1)
+    B, N, K, p, d, causal = SIZES[seed - 1]
+    randn = normal(seed)
+    Z = randn(B, N, d)
+    U = 0.6 * randn(K, d, p)
+    return Z, U, causal
 
 
-def with_output(seed):
+def inputs_with_output(seed):
     """(Z (B, N, d), U (K, d, p), W (d, K p), bias (d,), causal)"""
-    (Z, U, causal), g = inputs(seed), torch.Generator().manual_seed(seed + 100)
+    Z, U, causal = inputs(seed)
     K, d, p = U.shape
-    return Z, U, *(torch.randn(*s, generator=g, dtype=torch.float64) for s in ((d, K * p), (d,))), causal
+    randn = normal(seed + 100)
+    W = randn(d, K * p)
+    bias = randn(d)
+    return Z, U, W, bias, causal
 
 
 EXERCISES = [
     Exercise('attention_weights', inputs),
     Exercise('mssa', inputs),
-    Exercise('mssa_free', with_output),
+    Exercise('mssa_free', inputs_with_output),
     Exercise('half_step', inputs),
 ]

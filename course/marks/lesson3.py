@@ -1,33 +1,45 @@
-"""Lesson 3, ISTA: inputs."""
+"""The inputs for lesson 3, ISTA."""
 import torch
-from grade import Exercise
+from grade import Exercise, normal
 from torch.utils._python_dispatch import TorchDispatchMode
 
-SIZES = ((5, 4, 0.1, 2.0, 3), (3, 6, 0.3, 0.7, 5), (7, 3, 0.2, 1.5, 200))    # N, d, eta, lam, steps
+# N, d, eta, lam, steps for each seed
+SIZES = (
+    (5, 4, 0.1, 2.0, 3),
+    (3, 6, 0.3, 0.7, 5),
+    (7, 3, 0.2, 1.5, 200),
+)
 
 
 def step_inputs(seed):
-    """(Z (N, d), D (d, d), eta, lam): D has columns of about unit length, eta lam cuts a half of the numbers off."""
-    (N, d, eta, lam, _), g = SIZES[seed - 1], torch.Generator().manual_seed(seed)
-    Z, D = (torch.randn(n, d, generator=g, dtype=torch.float64) for n in (N, d))
-    return Z, D / D.norm(dim=0) * (1 + 0.2 * torch.rand(d, generator=g, dtype=torch.float64)), eta, lam
+    """(Z (N, d), D (d, d), eta, lam). D has columns of about unit length, and eta lam cuts a half
+    of the numbers off."""
+    N, d, eta, lam, steps = SIZES[seed - 1]
+    generator = torch.Generator().manual_seed(seed)
+    Z = torch.randn(N, d, generator=generator, dtype=torch.float64)
+    D = torch.randn(d, d, generator=generator, dtype=torch.float64)
+    lengths = 1 + 0.2 * torch.rand(d, generator=generator, dtype=torch.float64)
+    return Z, D / D.norm(dim=0) * lengths, eta, lam
 
 
 def objective_inputs(seed):
     """(Z (N, d) >= 0, Y (N, d), D (d, d), lam)"""
-    (Y, D, _, lam), g = step_inputs(seed), torch.Generator().manual_seed(seed + 50)
-    return torch.randn(Y.shape, generator=g, dtype=torch.float64).relu(), Y, D, lam
+    Y, D, eta, lam = step_inputs(seed)
+    Z = normal(seed + 50)(*Y.shape).relu()
+    return Z, Y, D, lam
 
 
 def prox_inputs(seed):
-    Z, _, eta, lam = step_inputs(seed)
+    """(Z (N, d), the threshold)"""
+    Z, D, eta, lam = step_inputs(seed)
     return Z, eta * lam
 
 
 def solve_inputs(seed):
     """(Y (N, d), D (d, d), lam, steps)"""
-    Y, D, _, lam = step_inputs(seed)
-    return Y, D, 0.2 * lam, SIZES[seed - 1][-1]
+    Y, D, eta, lam = step_inputs(seed)
+    steps = SIZES[seed - 1][-1]
+    return Y, D, 0.2 * lam, steps
 
 
 class Products(TorchDispatchMode):
@@ -36,20 +48,23 @@ class Products(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
-        self.count += name in ('mm', 'bmm', 'addmm', 'baddbmm', 'matmul', 'mv', 'addmv')
+        if name in ('mm', 'bmm', 'addmm', 'baddbmm', 'matmul', 'mv', 'addmv'):
+            self.count += 1
         return func(*args, **(kwargs or {}))
 
 
 def few_products(function):
-    with Products() as counted:
+    """'' if ista takes at most two products of matrices, else how many it takes."""
+    with Products() as products:
         function(*step_inputs(1))
-    few = counted.count <= 2
-    return '' if few else f'the numbers are right, with {counted.count} products of matrices; two are enough'
+    if products.count <= 2:
+        return ''
+    return f'the numbers are right, with {products.count} products of matrices; two are enough'
 
 
 EXERCISES = [
     Exercise('lasso_objective', objective_inputs),
     Exercise('prox', prox_inputs),
-    Exercise('ista', step_inputs, also=few_products),
+    Exercise('ista', step_inputs, extra_check=few_products),
     Exercise('solve', solve_inputs),
 ]

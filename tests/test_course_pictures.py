@@ -1,0 +1,54 @@
+"""The pictures of the lessons: the program draws those in assets/ again, and replaces nothing
+elsewhere."""
+import numpy as np
+import pytest
+import torch
+from helpers import ROOT, fails, snapshot
+from PIL import Image
+
+from course import pictures
+from nanocrate import load
+
+
+@pytest.mark.slow
+def test_the_program_draws_the_pictures_in_assets(tmp_path):
+    pictures.main([f'--out={tmp_path}'])
+    assert len(snapshot(tmp_path)) == 8
+    for path in tmp_path.iterdir():
+        assert path.stat().st_size < 80_000, path.name
+        new = Image.open(path).convert('L')
+        old = Image.open(ROOT / 'assets' / path.name).convert('L')
+        assert new.size == old.size, path.name
+        # of 255; another matplotlib or font moves a few pixels
+        difference = np.abs(np.float32(new) - np.float32(old)).mean()
+        assert difference < 6, (path.name, difference)
+
+
+@torch.no_grad()
+def test_the_functions_of_the_lessons_are_the_network():
+    model, _ = load(ROOT / 'trained' / 'crate_mae_shapes')
+    x, _ = pictures.drawn_shapes(['ring', 'bar'], seed=1)
+    noise = torch.rand(2, 64)
+    patches = pictures.lesson4.patches(x, 4, 4)
+    predicted = pictures.predicted_patches(model, patches, model.hide(noise))
+    torch.testing.assert_close(predicted, model(x, noise)[0], rtol=1e-3, atol=1e-3)
+
+
+def test_a_picture_that_is_there_is_replaced_in_assets_alone(tmp_path, capsys):
+    folder = tmp_path / 'new' / 'slides'
+    pictures.main(['8', f'--out={folder}'])
+    before = snapshot(folder)
+    assert list(before) == ['lesson8.png']
+    assert 'lesson8.png' in fails(capsys, pictures.main, f'--out={folder}')
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize('word', ['0', '9', 'three', '1.5', '--lesson=3'])
+def test_a_wrong_number_is_one_line(word, tmp_path, capsys):
+    assert word.split('=')[0] in fails(capsys, pictures.main, word, f'--out={tmp_path / "new"}')
+    assert not (tmp_path / 'new').exists()
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
+    (tmp_path / 'file').write_text('')
+    assert 'file' in fails(capsys, pictures.main, '8', f'--out={tmp_path / "file"}')
