@@ -3,20 +3,27 @@ import torch
 
 
 def coding_rate(Z, eps=0.5):
+    # tokens are rows, so the paper's Z Z^* is Z^T Z here: as large as a token, not as their number
     N, d = Z.shape
-    gram = Z.T @ Z                                                                      # (d, d)
+    gram = Z.T @ Z                                              # (d, d)
     return 0.5 * torch.logdet(torch.eye(d, dtype=Z.dtype) + d / (N * eps ** 2) * gram)
 
 
 def compressed_rate(Z, U, eps=0.5):
-    return sum(coding_rate(Z @ U_k, eps) for U_k in U)                                  # Z U_k: (N, p)
+    # projected tokens, (N, p), have p numbers each. coding_rate reads its d off them, so d becomes p
+    return sum(coding_rate(Z @ U_k, eps) for U_k in U)
 
 
 def compressed_rate_gradient(Z, U, eps=0.5):
+    # p and not d in beta: the gradient is that of the rate of projections, which have p numbers
     N, p = len(Z), U.shape[-1]
-    beta, total = p / (N * eps ** 2), torch.zeros_like(Z)
+    beta = p / (N * eps ** 2)
+    total = torch.zeros_like(Z)
     for U_k in U:
-        W = Z @ U_k                                                                     # (N, p)
-        inner = torch.eye(N, dtype=Z.dtype) + beta * W @ W.T                            # (N, N)
-        total += beta * torch.linalg.solve(inner, W) @ U_k.T
+        P = Z @ U_k                                             # (N, p)
+        inner = torch.eye(N, dtype=Z.dtype) + beta * P @ P.T    # (N, N)
+        # the inverse stands at the left, where it mixes tokens; U_k^T at the right leads back to d.
+        # solve computes inverse times P without the inverse. For N > p the matrix of p x p numbers,
+        # P (I + beta P^T P)^-1, is the same and smaller
+        total += beta * torch.linalg.solve(inner, P) @ U_k.T
     return total

@@ -5,18 +5,20 @@ import torch
 
 
 def mean_and_spread(values):
-    return values.mean(), values.std(correction=1)                                      # divided by n - 1
+    return values.mean(), values.std(correction=1)              # divided by n - 1
 
 
 def top_mass(maps, share):
     values, order = maps.sort(dim=-1, descending=True)
-    before = values.cumsum(-1) - values                                                 # what larger patches hold
+    # what larger patches hold together. As long as it is below the share, one more is needed
+    before = values.cumsum(-1) - values
+    # scatter puts each answer back to the place of its patch
     return torch.zeros_like(maps, dtype=torch.bool).scatter(-1, order, before < share)
 
 
 def overlap(a, b):
     both, either = (a & b).sum((-2, -1)), (a | b).sum((-2, -1))
-    return both.double() / either.clamp_min(1)                                          # 0 / 1 for two empty masks
+    return both.double() / either.clamp_min(1)                  # 0 / 1 for two empty masks
 
 
 def best_heads(scores):
@@ -33,8 +35,8 @@ def beats(ours, theirs):
 
 def properties():
     return [a_token_alone_is_projected, the_future_does_not_matter, the_first_token_sees_itself,
-            order_does_not_matter, others_in_the_batch_do_not_matter, zeros_around_do_not_matter, heads_add_up,
-            twice_the_head_is_a_larger_basis, other_tokens_matter]
+            order_does_not_matter, others_in_the_batch_do_not_matter, zeros_around_do_not_matter,
+            heads_add_up, twice_the_head_is_a_larger_basis, other_tokens_matter]
 
 
 def drawn(*shape):
@@ -70,7 +72,9 @@ def others_in_the_batch_do_not_matter(mssa):
 def zeros_around_do_not_matter(mssa):
     """d is larger, and nothing else changes: only sqrt(p) may count."""
     Z, U = drawn(2, 4, 5), drawn(3, 5, 2)
-    wider = mssa(torch.nn.functional.pad(Z, (0, 4)), torch.nn.functional.pad(U, (0, 0, 0, 4)), False)
+    wider_Z = torch.nn.functional.pad(Z, (0, 4))
+    wider_U = torch.nn.functional.pad(U, (0, 0, 0, 4))
+    wider = mssa(wider_Z, wider_U, False)
     return torch.allclose(wider[..., :5], mssa(Z, U, False))
 
 
@@ -80,9 +84,11 @@ def heads_add_up(mssa):
 
 
 def twice_the_head_is_a_larger_basis(mssa):
-    """[U_k, U_k] doubles inner products and p, so scores grow by 2 / sqrt(2), as with 2^(1/4) U_k."""
+    """[U_k, U_k] doubles inner products and p, so scores grow by 2 / sqrt(2), as with
+    2^(1/4) U_k."""
     Z, U = drawn(2, 4, 5), 0.5 * drawn(3, 5, 2)
-    return torch.allclose(mssa(Z, torch.cat((U, U), 2), False), 2 ** 0.5 * mssa(Z, 2 ** 0.25 * U, False))
+    doubled = mssa(Z, torch.cat((U, U), 2), False)
+    return torch.allclose(doubled, 2 ** 0.5 * mssa(Z, 2 ** 0.25 * U, False))
 
 
 def other_tokens_matter(mssa):

@@ -30,11 +30,14 @@ class Attention(nn.Module):
 
     def __init__(self, c):
         super().__init__()
-        self.K, self.U, self.W = c.n_head, nn.Linear(c.n_embd, c.n_embd, bias=False), nn.Linear(c.n_embd, c.n_embd)
+        self.K = c.n_head
+        self.U = nn.Linear(c.n_embd, c.n_embd, bias=False)
+        self.W = nn.Linear(c.n_embd, c.n_embd)
 
     def forward(self, z):
-        w = self.U(z).unflatten(2, (self.K, -1)).transpose(1, 2)                        # (B, K, N, p)
-        return self.W(F.scaled_dot_product_attention(w, w, w).transpose(1, 2).flatten(2))
+        w = self.U(z).unflatten(2, (self.K, -1)).transpose(1, 2)        # (B, K, N, p)
+        h = F.scaled_dot_product_attention(w, w, w)                     # (B, K, N, p)
+        return self.W(h.transpose(1, 2).flatten(2))
 
 
 class Layer(nn.Module):
@@ -42,8 +45,10 @@ class Layer(nn.Module):
 
     def __init__(self, c):
         super().__init__()
-        self.norm1, self.attn = nn.LayerNorm(c.n_embd), Attention(c)
-        self.norm2, self.mlp = nn.LayerNorm(c.n_embd), nn.Sequential(
+        self.norm1 = nn.LayerNorm(c.n_embd)
+        self.attn = Attention(c)
+        self.norm2 = nn.LayerNorm(c.n_embd)
+        self.mlp = nn.Sequential(
             nn.Linear(c.n_embd, c.n_embd), nn.ReLU(), nn.Linear(c.n_embd, c.n_embd))
 
     def forward(self, z):
@@ -56,13 +61,14 @@ class Network(nn.Module):
         super().__init__()
         c = self.config = config
         (H, W), (h, w) = sides(c.image_size), sides(c.patch_size)
-        self.patch = nn.Conv2d(c.channels, c.n_embd, (h, w), (h, w))                    # a patch to a token
+        self.patch = nn.Conv2d(c.channels, c.n_embd, (h, w), (h, w))    # a patch to a token
         self.pos = nn.Parameter(0.02 * torch.randn(1, (H // h) * (W // w), c.n_embd))
         self.layers = nn.Sequential(*(Layer(c) for _ in range(c.n_layer)))
-        self.norm, self.head = nn.LayerNorm(c.n_embd), nn.Linear(c.n_embd, c.num_classes)
+        self.norm = nn.LayerNorm(c.n_embd)
+        self.head = nn.Linear(c.n_embd, c.num_classes)
 
     def embed(self, x):
-        return self.patch(x).flatten(2).mT + self.pos                                   # (B, N, d)
+        return self.patch(x).flatten(2).mT + self.pos                   # (B, N, d)
 
     def forward(self, x, y=None):
         z = self.embed(x)
@@ -73,19 +79,22 @@ class Network(nn.Module):
 
 
 def parameters(network, n_layer, d):
-    matrices, biases = (3, 1) if network == 'crate' else (12, 9)                        # U, W, D; or QKV, W, MLP
-    norms = 4                                                                           # two, with weight and bias
+    # CRATE: U, W and D, and the bias of W. ViT: QKV (3), W (1), MLP (4 + 4), all with biases
+    matrices, biases = (3, 1) if network == 'crate' else (12, 9)
+    norms = 4                                                   # two, with weight and bias
     return n_layer * (matrices * d * d + (biases + norms) * d)
 
 
 def width_for(network, n_layer, budget, heads):
     widths = range(heads, heads * (2 + math.isqrt(int(budget))), heads)
-    return min(widths, key=lambda d: abs(parameters(network, n_layer, d) - budget))     # of equal ones the first
+    # of equally near ones min takes the first, which is the smaller
+    return min(widths, key=lambda d: abs(parameters(network, n_layer, d) - budget))
 
 
 def operations(network, d, N):
-    maps = (4 if network == 'crate' else 12) * d * d                                    # U, W, D twice; or QKV, W, MLP
-    return maps + 2 * N * d                                                             # scores, then their average
+    # CRATE multiplies by U and W, and twice by D: D z, then D^T times what is left
+    maps = (4 if network == 'crate' else 12) * d * d
+    return maps + 2 * N * d                                     # scores, then their average
 
 
 def best_of(losses, tries):
@@ -94,7 +103,8 @@ def best_of(losses, tries):
 
 
 def verdict(ours, theirs, least):
-    gains = torch.tensor([theirs[seed] - ours[seed] for seed in ours if seed in theirs], dtype=torch.float64)
+    gains = [theirs[seed] - ours[seed] for seed in ours if seed in theirs]
+    gains = torch.tensor(gains, dtype=torch.float64)
     n, mean = len(gains), gains.mean()
     error = gains.std() / math.sqrt(n) if n > 1 else 0 * mean
     low, high = mean - 2 * error, mean + 2 * error
