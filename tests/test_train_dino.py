@@ -1,12 +1,12 @@
-"""Self-distillation in train.py, as in DINO and in SimDINO: teacher, frozen layer, scores by its teacher, and a
-collapse that is noticed."""
+"""Self-distillation in train.py, as in DINO and in SimDINO: teacher, frozen layer, scores by the
+teacher, and a collapse that is noticed."""
 import contextlib
 import math
 import re
 
 import pytest
 import torch
-from helpers import column, fails, go, weights
+from helpers import column, fails, go, train_fast, weights
 
 import analyze
 import eval as scores
@@ -20,81 +20,237 @@ from tasks.pictures import ImageSplit
 from tasks.task_views import Distillation
 
 
-def test_the_frozen_layer_does_not_move_not_even_by_decay(words_of, tmp_path):
-    """Step 3 is the first that begins after half of the run."""
-    go(*words_of('dino'), '--freeze_share=0.5', '--keep_checkpoints=true', '--eval_interval=1', '--pool=mean',
-       f'--out_dir={tmp_path}/a')
-    assert load_model(open_run(tmp_path / 'a')).config.pool == 'mean'
-    held = [weights(tmp_path / 'a', f'step_{step}') for step in (0, 3, 4)]
-    first, middle, last = (w['student.head.last_layer.weight_v'] for w in held)
-    assert torch.equal(first, middle) and not torch.equal(middle, last)
-    assert not torch.equal(*(w['student.head.mlp.0.weight'] for w in held[:2]))
-    assert held[1]['share'] == pytest.approx(2 / 6) and held[2]['centre'].abs().sum() > 0
-    assert not torch.equal(*(held[2][f'{half}.net.layers.0.ista.D'] for half in ('teacher', 'student')))
+# ---- student and teacher
+
+@pytest.fixture(scope='module')
+def half_frozen_run(words_of, tmp_path_factory):
+    """Six steps. Step 3 is the first that begins after half of the run."""
+    out = tmp_path_factory.mktemp('frozen')
+    train_fast(*words_of('dino'), '--freeze_share=0.5', '--keep_checkpoints=true',
+               '--eval_interval=1', '--pool=mean', f'--out_dir={out}')
+    return out
 
 
-def test_the_best_weights_of_dino_are_the_last_and_of_simdino_those_of_the_least_loss(whole):
-    """DINO's centre moves, so the loss of another step would say nothing. SimDINO's is negative, and the sum of its two
-    logged parts."""
-    dino, simdino = whole('dino'), whole('simdino')
-    found = column(simdino, 'val')
-    assert read_weights(dino / 'best.safetensors')[1] == 6 and read_last(simdino)['best'] == min(found) < 0
-    for split in ('train', 'val'):
-        parts = zip(*(column(simdino, split, name) for name in ('alignment', 'expansion')))
-        assert column(simdino, split) == pytest.approx([-2 * a - e for a, e in parts], rel=1e-5)
-    for e, i in zip(*(column(dino, 'val', name) for name in ('entropy', 'information'))):
-        assert 0 < e < e + i < math.log(32) + 1e-5
+def test_the_frozen_layer_does_not_move_not_even_by_decay(half_frozen_run):
+    name = 'student.head.last_layer.weight_v'
+    before = weights(half_frozen_run, 'step_0')[name]
+
+    assert torch.equal(weights(half_frozen_run, 'step_3')[name], before)
+    assert not torch.equal(weights(half_frozen_run, 'step_4')[name], before)
 
 
-def test_its_teacher_is_what_other_commands_see(whole, words_of, pictures_data, tmp_path, capsys):
-    run, data = whole('dino'), f'--data_dir={pictures_data}'
-    model, held = load_model(open_run(str(run))), weights(run, 'best')
+def test_a_layer_beside_the_frozen_one_moves(half_frozen_run):
+    name = 'student.head.mlp.0.weight'
+    before = weights(half_frozen_run, 'step_0')[name]
+
+    assert not torch.equal(weights(half_frozen_run, 'step_3')[name], before)
+
+
+def test_share_and_centre_are_saved(half_frozen_run):
+    assert weights(half_frozen_run, 'step_3')['share'] == pytest.approx(2 / 6)
+    assert weights(half_frozen_run, 'step_4')['centre'].abs().sum() > 0
+
+
+def test_the_teacher_is_not_the_student(half_frozen_run):
+    saved = weights(half_frozen_run, 'step_4')
+    name = 'net.layers.0.ista.D'
+
+    assert not torch.equal(saved[f'teacher.{name}'], saved[f'student.{name}'])
+
+
+def test_the_network_inside_has_the_pool_that_was_typed(half_frozen_run):
+    assert load_model(open_run(half_frozen_run)).config.pool == 'mean'
+
+
+# ---- losses
+
+@pytest.fixture
+def dino_run(whole):
+    return whole('dino')
+
+
+@pytest.fixture
+def simdino_run(whole):
+    return whole('simdino')
+
+
+def test_the_best_weights_of_dino_are_the_last(dino_run):
+    # its centre moves, so the loss of another step would say nothing
+    assert read_weights(dino_run / 'best.safetensors')[1] == 6
+
+
+def test_the_best_weights_of_simdino_have_the_least_loss(simdino_run):
+    least_loss = min(column(simdino_run, 'val'))
+
+    assert least_loss < 0
+    assert read_last(simdino_run)['best'] == least_loss
+
+
+@pytest.mark.parametrize('split', ['train', 'val'])
+def test_the_loss_of_simdino_is_the_sum_of_its_logged_parts(split, simdino_run):
+    alignments = column(simdino_run, split, 'alignment')
+    expansions = column(simdino_run, split, 'expansion')
+
+    for loss, a, e in zip(column(simdino_run, split), alignments, expansions):
+        assert loss == pytest.approx(-2 * a - e, rel=1e-5)
+
+
+def test_entropy_and_information_of_dino_are_at_most_those_of_32_prototypes(dino_run):
+    entropies = column(dino_run, 'val', 'entropy')
+    informations = column(dino_run, 'val', 'information')
+
+    for entropy, information in zip(entropies, informations):
+        assert entropy > 0
+        assert information > 0
+        assert entropy + information < math.log(32) + 1e-5
+
+
+# ---- other commands
+
+@pytest.fixture
+def dino_and_data(dino_run, pictures_data):
+    """Command-line words."""
+    return [f'--ckpt={dino_run}', f'--data_dir={pictures_data}']
+
+
+@pytest.fixture
+def fine_tuning(dino_run, pictures_data, tmp_path):
+    """Command-line words."""
+    return [f'--init_from={dino_run}', f'--data_dir={pictures_data}', '--dataset=quads',
+            '--max_iters=2', f'--out_dir={tmp_path}']
+
+
+def test_the_teacher_is_loaded(dino_run):
+    model = load_model(open_run(dino_run))
+
+    saved = weights(dino_run, 'best')
     assert type(model).__name__ == 'CRATE'
-    assert all(torch.equal(v, held[f'teacher.net.{k}']) for k, v in model.state_dict().items()
-               if not k.startswith('read.head'))
-    scores.main([f'--ckpt={run}', data, '--knn=3,100000', '--split=val'])
-    counts = [int(n) for n in re.findall(r'(\d+) nearest neighbours', capsys.readouterr().out)]
-    assert counts == [3, 40]  # there are no more pictures to ask
-    analyze.main(['attention', f'--ckpt={run}', data, '--num_samples=2', f'--out={tmp_path}/x.png'])
-    start = f'--init_from={run}', data, '--dataset=quads', f'--out_dir={tmp_path}/tuned', '--max_iters=2'
-    for main, *more in ((sample.main, f'--ckpt={run}', f'--image={pictures_data}/quads'),
-                        (scores.main, f'--ckpt={run}', data, '--split=val'), (train.main, *start)):
-        assert '--new_head=true' in fails(capsys, main, *more)
-    assert '--model=crate' in fails(capsys, train.main, *start, '--model=vit')
-    go(*start, '--new_head=true')
-    assert open_run(tmp_path / 'tuned')['model'] == 'crate'
+    for name, weight in model.state_dict().items():
+        if not name.startswith('read.head'):
+            assert torch.equal(weight, saved[f'teacher.net.{name}'])
 
 
-@pytest.mark.parametrize('kind, collapse, word', [
-    ('dino', lambda out: out[:1, :1].expand_as(out), 'the same of all'),
-    ('dino', lambda out: torch.full_like(out, 1 / 32), 'nothing of any'),
-    ('simdino', lambda z: z[:1].expand(len(z), -1), 'alike')])
-def test_a_collapse_is_noticed(kind, collapse, word, words_of, tmp_path, capsys, monkeypatch):
-    """After the first tenth of the run, and not where there is none."""
-    metrics, features, warning, warned = Distillation.metrics, Half.features, Distillation.warning, []
-    with monkeypatch.context() as patch:
-        patch.setattr(Distillation, 'warning', lambda *args: warned.append(warning(*args)) or warned[-1])
-        go(*words_of(kind), '--eval_iters=2', f'--out_dir={tmp_path}/a')
-        assert warned == ['', '', '']
-        if kind == 'dino':
-            patch.setattr(Distillation, 'metrics', lambda self, out, loss, y: metrics(self, collapse(out), loss, y))
-        else:
-            patch.setattr(Half, 'features', lambda self, x: collapse(features(self, x)))
-        go(*words_of(kind), '--eval_iters=2', f'--out_dir={tmp_path}/b')
-    assert all(word in said for said in warned[3:]) and capsys.readouterr().out.count(warned[-1]) == 2
+def test_eval_asks_as_many_neighbours_as_there_are(dino_and_data, capsys):
+    scores.main([*dino_and_data, '--knn=3,100000', '--split=val'])
+
+    assert re.findall(r'(\d+) nearest neighbours', capsys.readouterr().out) == ['3', '40']
+
+
+def test_analyze_draws_attention(dino_and_data, tmp_path):
+    analyze.main(['attention', *dino_and_data, '--num_samples=2', f'--out={tmp_path}/x.png'])
+
+
+def test_sample_needs_a_head(dino_run, pictures_data, capsys):
+    error = fails(capsys, sample.main, f'--ckpt={dino_run}', f'--image={pictures_data}/quads')
+
+    assert '--new_head=true' in error
+
+
+def test_eval_needs_a_head(dino_and_data, capsys):
+    assert '--new_head=true' in fails(capsys, scores.main, *dino_and_data, '--split=val')
+
+
+def test_fine_tuning_needs_a_head(fine_tuning, capsys):
+    assert '--new_head=true' in fails(capsys, train.main, *fine_tuning)
+
+
+def test_fine_tuning_is_of_the_network_inside(fine_tuning, tmp_path, capsys):
+    error = fails(capsys, train.main, *fine_tuning, '--model=vit')
+    go(*fine_tuning, '--new_head=true')
+
+    assert '--model=crate' in error
+    assert open_run(tmp_path)['model'] == 'crate'
+
+
+# ---- collapse
+
+@pytest.fixture
+def warnings(monkeypatch):
+    """What validations warn of, one after the other."""
+    warnings = []
+    warning_of = Distillation.warning
+
+    def note_warning(self, metrics):
+        warnings.append(warning_of(self, metrics))
+        return warnings[-1]
+
+    monkeypatch.setattr(Distillation, 'warning', note_warning)
+    return warnings
+
+
+@pytest.mark.parametrize('kind', ['dino', 'simdino'])
+def test_a_run_without_a_collapse_has_no_warning(kind, words_of, warnings, tmp_path):
+    go(*words_of(kind), '--eval_iters=2', f'--out_dir={tmp_path}')
+
+    assert warnings == ['', '', '']
+
+
+def first_of_all(x):
+    return x[:1].expand_as(x)
+
+
+def first_of_all_crops(x):
+    return x[:1, :1].expand_as(x)
+
+
+def uniform(x):
+    return torch.full_like(x, 1 / 32)
+
+
+@pytest.mark.parametrize('kind, holder, name, collapse, words', [
+    ('dino', Distillation, 'metrics', first_of_all_crops, 'the same of all'),
+    ('dino', Distillation, 'metrics', uniform, 'nothing of any'),
+    ('simdino', Half, 'features', first_of_all, 'alike'),
+])
+def test_a_collapse_is_noticed_after_the_first_validation(
+        kind, holder, name, collapse, words, words_of, warnings, tmp_path, capsys, monkeypatch):
+    """metrics gets probabilities, features gets pictures. Here they are the same for all."""
+    function = getattr(holder, name)
+
+    def collapsed(self, x, *args):
+        return function(self, collapse(x), *args)
+
+    monkeypatch.setattr(holder, name, collapsed)
+    go(*words_of(kind), '--eval_iters=2', f'--out_dir={tmp_path}')
+
+    for warning in warnings:
+        assert words in warning
+    assert capsys.readouterr().out.count(warnings[-1]) == 2
+
+
+# ---- scores of features
+
+@pytest.fixture(scope='module', params=['dino', 'pictures'])
+def probed_run(request, words_of, tmp_path_factory):
+    out = tmp_path_factory.mktemp('probed')
+    words = [word for word in words_of(request.param) if 'ema' not in word]
+    train_fast(*words, '--eval_interval=2', '--probe_interval=4', '--keep_checkpoints=true',
+               f'--out_dir={out}')
+    return out
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('kind', ['dino', 'pictures'])
-def test_features_are_scored_while_it_trains(kind, words_of, pictures_data, tmp_path):
-    """By the teacher, as afterwards; the probe at a C that is always the same."""
-    words = [word for word in words_of(kind) if 'ema' not in word]
-    go(*words, '--eval_interval=2', '--probe_interval=4', '--keep_checkpoints=true', f'--out_dir={tmp_path}/a')
-    assert [v == v for v in column(tmp_path / 'a', 'val', 'knn')] == [True, False, True, True]  # steps 0, 2, 4 and 6
-    found = {name: column(tmp_path / 'a', 'val', name)[-1] for name in ('knn', 'probe')}
-    held = open_run(tmp_path / 'a' / 'step_6.safetensors')
-    model, view = load_model(held), config_of(held, eval_view='crop').view
-    seen, val = (probes.features(model, ImageSplit(pictures_data / 'quads', split), contextlib.nullcontext(), 8, view)
-                 for split in ('train', 'val'))
-    assert probes.nearest_neighbours(seen, val, 4, 20) == pytest.approx(found['knn'])
-    assert probes.accuracy_of(probes.fit_logistic(*seen, 4, C=1.0), *val) == pytest.approx(found['probe'])
+def test_features_are_scored_at_the_interval_and_at_the_end(probed_run):
+    is_missing = [math.isnan(score) for score in column(probed_run, 'val', 'knn')]
+
+    assert is_missing == [False, True, False, False]  # of steps 0, 2, 4 and 6
+
+
+@pytest.mark.slow
+def test_features_are_scored_as_afterwards(probed_run, pictures_data):
+    """Those of the teacher, if there is one; the probe with a C that is always the same."""
+    run = open_run(probed_run / 'step_6.safetensors')
+    model = load_model(run)
+    view = config_of(run, eval_view='crop').view
+
+    features = []
+    for split in ('train', 'val'):
+        pictures = ImageSplit(pictures_data / 'quads', split)
+        features.append(probes.features(model, pictures, contextlib.nullcontext(), 8, view))
+    train_features, val_features = features
+    knn = probes.nearest_neighbours(train_features, val_features, 4, 20)
+    probe = probes.fit_logistic(*train_features, 4, C=1.0)
+
+    assert knn == pytest.approx(column(probed_run, 'val', 'knn')[-1])
+    accuracy = probes.accuracy_of(probe, *val_features)
+    assert accuracy == pytest.approx(column(probed_run, 'val', 'probe')[-1])

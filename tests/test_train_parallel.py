@@ -1,218 +1,375 @@
-"""A run is the same however it is computed: in more passes, by two processes, each with its own copy of the network
-(DDP) or sharing one (FSDP2), with layers that are computed twice, and on another device."""
+"""A run is the same however it is computed: in more passes, with layers that are computed twice,
+on another device, and by two processes, each with its own copy of the network."""
 import json
 import shutil
 
 import pytest
 import torch
 from fake_mps import FakeMPS
-from helpers import HARD, KINDS, OF_AUTOENCODERS, column, equal, go, losses, snapshot, torchrun, weights
+from helpers import (HARD, KINDS, OF_AUTOENCODERS, column, equal, go, losses, snapshot, torchrun,
+                     train_fast, weights)
 from torch._dynamo.utils import counters
 
 from engine.checkpoint import read_log
 from engine.trained import read_last
 
-WAYS = {'one': None, 'ddp': []}
+
+def repeatable(words):
+    """Without dropout, which each process draws for itself, and without Muon, whose bfloat16
+    magnifies rounding."""
+    words = [word for word in words if 'dropout' not in word]
+    return [*words, '--optimizer=adamw', '--dtype=float32']
 
 
-SCRIPT = '''
-import json, os, signal, sys, torch, train
-import torch.distributed as dist
-from engine import distributed
-from tasks.text import TextSplit
-begin, me, seen = dist.init_process_group, int(os.environ['RANK']), []
-dist.init_process_group = lambda backend: dist.is_initialized() or begin(backend)  # one group for all runs
-{}
-if __name__ == '__main__':
-    codes = [train.main(words) for words in json.loads(sys.argv[1])]
-    distributed.leave()
-    sys.exit(codes[-1])
-'''
-
-
-@pytest.fixture(scope='module')
-def train_by(tmp_path_factory):
-    """train_by(way, *runs): train each of these words, in one process, or in two that start once for all and run these
-    lines of Python first. Returns what the two printed."""
-    script = tmp_path_factory.mktemp('script') / 'all.py'
-
-    def train_by(way, *runs, first='', code=0):
-        if WAYS[way] is None:
-            return [go(*words) for words in runs]
-        script.write_text(SCRIPT.format(first))
-        return torchrun(json.dumps([[*words, *WAYS[way]] for words in runs]), script=script, code=code)[0]
-    return train_by
-
-
-def close(a, b):
-    """Fails unless the logs of two runs have the same rows, and numbers that differ by rounding alone."""
+def check_close(out, expected):
+    """Fails unless the logs of two runs have the same rows, and numbers that differ by rounding
+    alone."""
     for split in ('train', 'val'):
-        assert column(a, split) == pytest.approx(column(b, split), abs=1e-4)  # losses
-    for mine, other in zip(read_log(a), read_log(b), strict=True):
-        mine, other = ({k: v for k, v in row.items() if k != 'seconds'} for row in (mine, other))
-        assert mine.pop('split') == other.pop('split') and mine == pytest.approx(other, rel=2e-3, abs=2e-4)
+        assert column(out, split) == pytest.approx(column(expected, split), abs=1e-4)
+    for row, expected_row in zip(read_log(out), read_log(expected), strict=True):
+        del row['seconds']
+        del expected_row['seconds']
+        assert row.pop('split') == expected_row.pop('split')
+        assert row == pytest.approx(expected_row, rel=2e-3, abs=2e-4)
 
 
-@pytest.fixture
-def words(tiny):
-    return [*tiny, '--dtype=float32', '--optimizer=adamw', '--gradient_accumulation_steps=4', '--batch_size=2',
-            '--eval_iters=5']
-
-
-def plain(words):
-    """Without dropout, which each process draws for itself, and Muon, whose bfloat16 magnifies rounding."""
-    return [word for word in words if 'dropout' not in word] + ['--optimizer=adamw', '--dtype=float32']
-
+# ---- in one process
 
 @pytest.mark.parametrize('kind', ['text', 'pictures', *OF_AUTOENCODERS, 'dino'])
 def test_passes_of_a_step_are_one_batch(kind, words_of, quick, tmp_path):
     """Of the same rows, pictures and masks."""
-    for rows, passes in (8, 1), (2, 4):
-        go(*plain(words_of(kind)), f'--batch_size={rows}', f'--gradient_accumulation_steps={passes}',
-           f'--out_dir={tmp_path}/{passes}')
+    words = repeatable(words_of(kind))
+
+    go(*words, '--batch_size=8', '--gradient_accumulation_steps=1', f'--out_dir={tmp_path}/one')
+    go(*words, '--batch_size=2', '--gradient_accumulation_steps=4', f'--out_dir={tmp_path}/four')
+
     for name in ('loss', 'grad_norm'):
-        one, four = (column(tmp_path / out, 'train', name) for out in '14')
-        assert one == pytest.approx(four, rel=1e-3)
+        in_one_pass = column(tmp_path / 'one', 'train', name)
+        assert column(tmp_path / 'four', 'train', name) == pytest.approx(in_one_pass, rel=1e-3)
 
 
 def test_layers_computed_twice_give_the_same_run(text_run, tiny, tmp_path):
-    go(*tiny, *HARD, '--recompute=true', f'--out_dir={tmp_path}/a')  # with dropout
-    assert losses(tmp_path / 'a') == losses(text_run) and equal(weights(tmp_path / 'a'), weights(text_run))
+    go(*tiny, *HARD, '--recompute=true', f'--out_dir={tmp_path}')  # with dropout
 
-
-# ---- on another device
+    assert losses(tmp_path) == losses(text_run)
+    assert equal(weights(tmp_path), weights(text_run))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('kind', [*KINDS, 'pack'])
 def test_a_run_on_another_device_is_the_run_on_the_cpu(kind, words_of, tmp_path, capsys):
-    """Every tensor is made there, or sent there. (There embedding and output map are two tensors, so gradients differ
-    a little.)"""
-    words = [*plain(words_of('pictures' if kind == 'pack' else kind)), '--learning_rate=1e-3']
-    words += ['--dataset=pack', '--image_size=8', '--workers=0', '--randaugment_n=3'] if kind == 'pack' else []
-    words += ['--telemetry=true', '--ema=0.9'] if 'dino' not in kind else []
+    """Every tensor is made there, or sent there. (There embedding and output map are two tensors,
+    so gradients differ a little.)"""
+    if kind == 'pack':
+        words = [*repeatable(words_of('pictures')), '--dataset=pack', '--image_size=8',
+                 '--workers=0', '--randaugment_n=3']
+    else:
+        words = repeatable(words_of(kind))
+    if 'dino' not in kind:
+        words += ['--telemetry=true', '--ema=0.9']
+    words += ['--learning_rate=1e-3']
+
     go(*words, f'--out_dir={tmp_path}/cpu')
     with FakeMPS():
         go(*words, '--device=mps', f'--out_dir={tmp_path}/mps')
+
     assert '\non mps x 1' in capsys.readouterr().out
     for split in ('train', 'val'):
-        assert column(tmp_path / 'mps', split) == pytest.approx(column(tmp_path / 'cpu', split), rel=2e-3)
+        on_cpu = column(tmp_path / 'cpu', split)
+        assert column(tmp_path / 'mps', split) == pytest.approx(on_cpu, rel=2e-3)
 
 
 # ---- in two processes
 
+SCRIPT = """
+import json
+import os
+import signal
+import sys
 
-OF_TWO = ['--eval_iters=3', '--gradient_accumulation_steps=4', '--batch_size=2', '--ema=0.9', '--telemetry=true']
-RUNS = [(kind, OF_TWO + more) for kind, more in (
-    ('text', []), ('text', ['--optimizer=lion']), ('text', ['--optimizer=muon', '--muon_lr=0.002', '--max_iters=4']),
-    ('tost', []), ('functions', ['--eval_iters=1']),  # of one validation batch the second process has none
-    ('pictures', []), ('crate_mae', []), ('vit_mae', []))]
-RUNS += [('dino', ['--probe_interval=3']), ('simdino', ['--grad_clip=0']),
-         ('simdino', ['--gradient_accumulation_steps=2'])]
-BY_TWO = [(i, way) for i, (kind, _) in enumerate(RUNS) for way in ('ddp',)]
+import torch.distributed as dist
+
+import train
+from engine import distributed
+from tasks.text import TextSplit
+
+init_process_group = dist.init_process_group
+
+def init_once(backend):  # all runs have the same group
+    if not dist.is_initialized():
+        init_process_group(backend)
+
+dist.init_process_group = init_once
+{}
+if __name__ == '__main__':
+    for words in json.loads(sys.argv[1]):
+        code = train.main(words)
+    distributed.leave()
+    sys.exit(code)
+"""
 
 
 @pytest.fixture(scope='module')
-def trained(train_by, words_of, tmp_path_factory):
-    """A folder with all these runs: WAY/NUMBER."""
-    place = tmp_path_factory.mktemp('trained')
-    for way in WAYS:
-        train_by(way, *([*plain(words_of(kind)), *more, f'--out_dir={place}/{way}/{i}']
-                        for i, (kind, more) in enumerate(RUNS) if way == 'one' or (i, way) in BY_TWO))
-    return place
+def train_by_two(tmp_path_factory):
+    """train_by_two(*runs) trains each of these words, in two processes that start once for all.
+    They run the lines of Python `first` before. Returns what they printed."""
+    script = tmp_path_factory.mktemp('script') / 'all.py'
+
+    def train_by_two(*runs, first='', code=0):
+        script.write_text(SCRIPT.format(first))
+        output, errors = torchrun(json.dumps(runs), script=script, code=code)
+        return output
+    return train_by_two
+
+
+FOUR_ROWS = ['--eval_iters=3', '--gradient_accumulation_steps=4', '--batch_size=2', '--ema=0.9',
+             '--telemetry=true']
+RUNS = {  # name: (kind, words)
+    'text': ('text', FOUR_ROWS),
+    'lion': ('text', [*FOUR_ROWS, '--optimizer=lion']),
+    'muon': ('text', [*FOUR_ROWS, '--optimizer=muon', '--muon_lr=0.002', '--max_iters=4']),
+    'tost': ('tost', FOUR_ROWS),
+    # of one validation batch the second process has none
+    'functions': ('functions', [*FOUR_ROWS, '--eval_iters=1']),
+    'pictures': ('pictures', FOUR_ROWS),
+    'crate_mae': ('crate_mae', FOUR_ROWS),
+    'vit_mae': ('vit_mae', FOUR_ROWS),
+    'dino': ('dino', ['--probe_interval=3']),
+    'simdino': ('simdino', ['--grad_clip=0']),
+    'simdino_passes': ('simdino', ['--gradient_accumulation_steps=2']),
+}
+
+
+@pytest.fixture(scope='module')
+def both(train_by_two, words_of, tmp_path_factory):
+    """A folder with all these runs by one process, one/NAME, and by two, two/NAME."""
+    folder = tmp_path_factory.mktemp('both')
+    runs = []
+    for name, (kind, last_words) in RUNS.items():
+        words = [*repeatable(words_of(kind)), *last_words]
+        train_fast(*words, f'--out_dir={folder}/one/{name}')
+        runs.append([*words, f'--out_dir={folder}/two/{name}'])
+    train_by_two(*runs)
+    return folder
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('i, way', BY_TWO)
-def test_two_processes_equal_one(i, way, trained):
-    """Of DINO, the centre and the coding rate, and its gradient, are those of all pictures of a pass; so are the
-    features that are scored."""
-    one, two = trained / 'one' / str(i), trained / way / str(i)
-    close(one, two)
-    other = weights(two)
-    assert all(torch.allclose(v, other[k], atol=1e-4) for k, v in weights(one).items() if 'teacher' in k)
+@pytest.mark.parametrize('name', RUNS)
+def test_two_processes_equal_one(name, both):
+    """Of DINO, the centre, the coding rate and its gradient are those of all pictures of a pass.
+    So are the features that are scored."""
+    check_close(both / 'two' / name, both / 'one' / name)
 
 
 @pytest.mark.slow
-def test_what_two_processes_cannot_do_is_refused(words_of, tmp_path):
-    for word, named in (('--batch_size=9', 'batch_size=9'),):
-        said = torchrun(*words_of('dino'), word, f'--out_dir={tmp_path}/none', code=1)[1]
-        assert named in said and 'Traceback' not in said.split('error: ')[0] and not (tmp_path / 'none').exists()
+@pytest.mark.parametrize('name', ['dino', 'simdino', 'simdino_passes'])
+def test_two_processes_have_the_teacher_of_one(name, both):
+    by_two = weights(both / 'two' / name)
 
-
-# ---- checkpoints and signals of several processes
+    for key, weight in weights(both / 'one' / name).items():
+        if 'teacher' in key:
+            assert torch.allclose(by_two[key], weight, atol=1e-4)
 
 
 @pytest.mark.slow
-def test_what_one_way_writes_every_way_goes_on_with(train_by, words, tmp_path):
-    words = [*words, '--ema=0.9', '--max_iters=8', '--eval_interval=4', '--lr_decay_iters=8']
-    whole = tmp_path / 'whole'
-    go(*words, f'--out_dir={whole}')
-    for writer in WAYS:
-        first = tmp_path / writer
-        train_by(writer, [*words, '--max_iters=4', '--checkpoint_minutes=1e-9', f'--out_dir={first}'])
-        written = read_last(first)
-        assert written.keys() == read_last(whole).keys() and written['step'] == 4
-        tensors = written['weights'], *(kept for o in written['optimizers'] for kept in o['state'].values())
-        assert all(type(v) is torch.Tensor for part in tensors for v in part.values())
-        assert equal(weights(first, 'best'), written['average'])
-        assert (first / 'last.pt').stat().st_size < 1.05 * (whole / 'last.pt').stat().st_size  # tied weights once
-    for reader in WAYS:
-        outs = [shutil.copytree(tmp_path / writer, tmp_path / f'{writer} {reader}') for writer in WAYS]
-        train_by(reader, *(['--init_from=resume', f'--out_dir={out}', '--max_iters=8'] for out in outs))
-        for out in outs:
-            close(out, whole)
+def test_a_batch_that_two_processes_cannot_share_is_refused(words_of, tmp_path):
+    out = tmp_path / 'none'
+
+    _, errors = torchrun(*words_of('dino'), '--batch_size=9', f'--out_dir={out}', code=1)
+
+    assert 'batch_size=9' in errors
+    assert 'Traceback' not in errors.split('error: ')[0]
+    assert not out.exists()
 
 
-LEAVE = '''
+# ---- checkpoints
+
+@pytest.fixture(scope='module')
+def words(tiny):
+    return [*tiny, '--dtype=float32', '--optimizer=adamw', '--gradient_accumulation_steps=4',
+            '--batch_size=2', '--eval_iters=5']
+
+
+@pytest.fixture(scope='module')
+def averaged(train_by_two, words, tmp_path_factory):
+    """A folder with a run of eight steps, `all`, and four steps of it by one process and by two,
+    `one` and `two`."""
+    folder = tmp_path_factory.mktemp('averaged')
+    words = [*words, '--ema=0.9', '--eval_interval=4', '--lr_decay_iters=8']
+    half = [*words, '--max_iters=4', '--checkpoint_minutes=1e-9']
+    train_fast(*words, '--max_iters=8', f'--out_dir={folder}/all')
+    train_fast(*half, f'--out_dir={folder}/one')
+    train_by_two([*half, f'--out_dir={folder}/two'])
+    return folder
+
+
+@pytest.fixture(params=['one', 'two'])
+def half_run(request, averaged):
+    return averaged / request.param
+
+
+@pytest.mark.slow
+def test_last_pt_has_the_same_keys_whoever_writes_it(half_run, averaged):
+    assert read_last(half_run).keys() == read_last(averaged / 'all').keys()
+
+
+@pytest.mark.slow
+def test_last_pt_is_of_the_last_step(half_run):
+    assert read_last(half_run)['step'] == 4
+
+
+@pytest.mark.slow
+def test_last_pt_holds_plain_tensors(half_run):
+    last = read_last(half_run)
+
+    tensors = list(last['weights'].values())
+    for optimizer in last['optimizers']:
+        for state in optimizer['state'].values():
+            tensors += state.values()
+    for tensor in tensors:
+        assert type(tensor) is torch.Tensor
+
+
+@pytest.mark.slow
+def test_last_pt_holds_tied_weights_once(half_run, averaged):
+    size = (half_run / 'last.pt').stat().st_size
+
+    assert size < 1.05 * (averaged / 'all' / 'last.pt').stat().st_size
+
+
+@pytest.mark.slow
+def test_the_best_weights_are_the_average(half_run):
+    assert equal(weights(half_run, 'best'), read_last(half_run)['average'])
+
+
+@pytest.fixture(scope='module')
+def resumed(train_by_two, averaged, tmp_path_factory):
+    """A folder with the runs that go on, WRITER_READER."""
+    folder = tmp_path_factory.mktemp('resumed')
+    for name in ('one_one', 'two_one', 'one_two', 'two_two'):
+        shutil.copytree(averaged / name[:3], folder / name)
+    words = ['--init_from=resume', '--max_iters=8']
+    train_fast(*words, f'--out_dir={folder}/one_one')
+    train_fast(*words, f'--out_dir={folder}/two_one')
+    train_by_two([*words, f'--out_dir={folder}/one_two'], [*words, f'--out_dir={folder}/two_two'])
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['one_one', 'two_one', 'one_two', 'two_two'])
+def test_what_one_or_two_processes_write_one_or_two_go_on_with(name, resumed, averaged):
+    check_close(resumed / name, averaged / 'all')
+
+
+# ---- the end of a process
+
+LEAVE = """
 import weakref
+
 leave = distributed.leave
-def checked():
+
+def leave_and_check():
     group = weakref.ref(dist.group.WORLD)
     leave()
     assert not group()  # threads of a group can abort an interpreter that ends before them
-distributed.leave = checked
-'''
+
+distributed.leave = leave_and_check
+"""
 
 
 @pytest.mark.slow
-def test_evaluation_in_two_processes_ends_well(text_run, train_by):
+def test_evaluation_in_two_processes_ends_well(text_run, train_by_two):
     before = snapshot(text_run)
-    said = train_by('ddp', ['--init_from=resume', f'--out_dir={text_run}', '--eval_only=true'], first=LEAVE)
-    assert said.count('validation  loss') == 1 and snapshot(text_run) == before
+
+    printed = train_by_two(
+        ['--init_from=resume', f'--out_dir={text_run}', '--eval_only=true'], first=LEAVE)
+
+    assert printed.count('validation  loss') == 1
+    assert snapshot(text_run) == before
+
+
+STOP = """
+rank = int(os.environ['RANK'])
+fixed = TextSplit.fixed
+validations = 0
+
+def signalled(*args):
+    global validations
+    validations += 1
+    for number, batch in enumerate(fixed(*args)):
+        if (rank, validations, number) == (1, 2, 1):
+            os.kill(os.getpid(), signal.SIGTERM)
+        print('batch', rank, validations, number, flush=True)
+        yield batch
+
+TextSplit.fixed = signalled
+"""
+
+
+@pytest.fixture(scope='module')
+def stopped(train_by_two, words, tmp_path_factory):
+    """(run, what was printed). The second process gets a signal in its second validation."""
+    out = tmp_path_factory.mktemp('stopped')
+    # the first process has 5 batches, the second has 4
+    printed = train_by_two([*words, '--eval_iters=9', f'--out_dir={out}'], first=STOP, code=1)
+    return out, printed
 
 
 @pytest.mark.slow
-def test_compiled_layers_may_be_computed_twice_shared_and_looked_into(train_by, words, tmp_path):
+def test_a_signal_to_one_process_stops_all(stopped):
+    out, printed = stopped
+
+    line = 'stopped at step 3; go on with: python train.py --init_from=resume'
+    assert line in printed
+    assert 'done:' not in printed
+    assert read_last(out)['step'] == 3
+
+
+@pytest.mark.slow
+def test_a_signal_ends_the_validation_of_its_process(stopped):
+    _, printed = stopped
+
+    assert 'batch 1 2 1' in printed
+    assert 'batch 1 2 2' not in printed
+
+
+@pytest.mark.slow
+def test_two_processes_go_on_after_a_signal_as_if_there_was_none(
+        stopped, train_by_two, words, tmp_path):
+    out, _ = stopped
+
+    train_by_two(['--init_from=resume', f'--out_dir={out}'],
+                 [*words, '--eval_iters=9', f'--out_dir={tmp_path}/all'])
+
+    assert losses(out) == losses(tmp_path / 'all')
+
+
+# ---- compiled layers
+
+@pytest.fixture(scope='module')
+def compiled(words, tmp_path_factory):
+    """(words, run, how many graphs were compiled) of layers that are compiled, computed twice and
+    looked into."""
+    out = tmp_path_factory.mktemp('compiled')
     words = [*words, '--compile=true', '--telemetry=true', '--n_layer=3', '--recompute=true']
     torch._dynamo.reset()  # what other tests have compiled would be used again
     counters['stats'].clear()
-    go(*words, f'--out_dir={tmp_path}/one')
-    assert 0 < counters['stats']['unique_graphs'] < 6  # of three layers, training and validating
-    for way in ('ddp',):
-        train_by(way, [*words, f'--out_dir={tmp_path}/{way}'])
-        close(tmp_path / 'one', tmp_path / way)
-
-
-STOP = '''
-fixed = TextSplit.fixed
-def signalled(*args):
-    seen.append(0)
-    for i, batch in enumerate(fixed(*args)):
-        if me == 1 and len(seen) == 2 and i == 1:
-            os.kill(os.getpid(), signal.SIGTERM)
-        print('batch', me, len(seen), i, flush=True)
-        yield batch
-TextSplit.fixed = signalled
-'''
+    train_fast(*words, f'--out_dir={out}')
+    return words, out, counters['stats']['unique_graphs']
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('way', ['ddp'])
-def test_a_signal_to_one_process_stops_all(way, train_by, words, tmp_path):
-    words, out = [*words, '--eval_iters=9'], tmp_path / 'a'  # 5 batches in one process, 4 in the other
-    said = train_by(way, [*words, f'--out_dir={out}'], first=STOP, code=1)
-    assert 'stopped at step 3; go on with: python train.py --init_from=resume' in said and 'done:' not in said
-    assert read_last(out)['step'] == 3 and 'batch 1 2 1' in said and 'batch 1 2 2' not in said  # its validation ends
-    train_by(way, ['--init_from=resume', f'--out_dir={out}'], [*words, f'--out_dir={tmp_path}/whole'])
-    assert losses(out) == losses(tmp_path / 'whole')
+def test_layers_share_what_is_compiled(compiled):
+    _, _, n_graphs = compiled
+
+    assert n_graphs > 0
+    assert n_graphs < 6  # three layers, in training and in validation
+
+
+@pytest.mark.slow
+def test_compiled_layers_may_be_trained_by_two_processes(compiled, train_by_two, tmp_path):
+    words, out, _ = compiled
+
+    train_by_two([*words, f'--out_dir={tmp_path}'])
+
+    check_close(tmp_path, out)

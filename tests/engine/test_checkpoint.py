@@ -1,11 +1,14 @@
-"""Run directories: files are written whole or not at all; damaged and old ones are refused; what resuming takes."""
+"""Run directories: files are written whole or not at all, damaged ones are refused, and what a
+resumed run takes from them."""
 import resource
 import shutil
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import HARD, column, config_of, equal, fails, go, save_run, snapshot, text_network, weights
+from helpers import (HARD, column, config_of, equal, fails, go, save_run, snapshot, text_network,
+                     train_fast, weights)
 from safetensors import safe_open
 from safetensors.torch import load_file, load_model
 
@@ -27,158 +30,326 @@ def resume(out, *words):
     go('--init_from=resume', f'--out_dir={out}', *words)
 
 
+def fails_to_resume(capsys, out, *words):
+    return fails(capsys, train.main, '--init_from=resume', f'--out_dir={out}', *words)
+
+
+# ---- a run that is there
+
+@pytest.fixture(params=[name.replace('*', '3') for name in FILES if name != 'config.json'])
+def old_file(request, tmp_path):
+    """The name of a file of a run. A file that belongs to no run lies beside it."""
+    (tmp_path / request.param).write_text('old')
+    (tmp_path / 'mine.txt').write_text('old')
+    return request.param
+
+
+def test_a_run_does_not_begin_where_a_file_of_another_lies(old_file, tiny, tmp_path, capsys):
+    before = snapshot(tmp_path)
+
+    error = fails(capsys, train.main, *tiny, f'--out_dir={tmp_path}')
+
+    assert snapshot(tmp_path) == before
+    assert old_file in error
+    assert '--overwrite=true' in error
+    assert '--out_dir' in error
+
+
+def test_resuming_is_offered_only_where_last_pt_lies(old_file, tiny, tmp_path, capsys):
+    error = fails(capsys, train.main, *tiny, f'--out_dir={tmp_path}')
+
+    assert ('--init_from=resume' in error) == (old_file == 'last.pt')
+
+
+def test_overwriting_removes_the_files_of_a_run_alone(old_file, tiny, tmp_path):
+    go(*tiny, f'--out_dir={tmp_path}', '--overwrite=true', '--max_iters=0')
+
+    after = snapshot(tmp_path)
+    assert after.get(old_file) != b'old'
+    assert after['mine.txt'] == b'old'
+
+
 # ---- nothing is lost
 
-
-@pytest.mark.parametrize('name', [name.replace('*', '3') for name in FILES if name != 'config.json'])
-def test_a_directory_with_any_file_of_a_run_is_overwritten_if_asked_alone(name, tiny, tmp_path, capsys):
-    for held in (name, 'mine.txt'):
-        (tmp_path / held).write_text('old')
-    before = snapshot(tmp_path)
-    said = fails(capsys, train.main, *tiny, f'--out_dir={tmp_path}')
-    assert all(word in said for word in (name, '--overwrite=true', '--out_dir'))
-    assert ('--init_from=resume' in said) == (name == 'last.pt')  # without it there is nothing to go on with
-    assert snapshot(tmp_path) == before
-    go(*tiny, f'--out_dir={tmp_path}', '--overwrite=true', '--max_iters=0')
-    after = snapshot(tmp_path)
-    assert after['mine.txt'] == b'old' and after.get(name) != b'old'
+@contextmanager
+def files_of_at_most(n_bytes):
+    """As on a full disk, no file can grow beyond so many bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize('name', ['last.pt', 'config.json'])
 def test_a_full_disk_leaves_the_old_files(name, copy, capsys):
-    before, (free, most) = snapshot(copy), resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before[name]) // 2, most))  # no file can grow beyond so many bytes
-    try:
-        assert name in fails(capsys, train.main, '--init_from=resume', f'--out_dir={copy}', '--max_iters=9')
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (free, most))
+    before = snapshot(copy)
+
+    with files_of_at_most(len(before[name]) // 2):
+        error = fails_to_resume(capsys, copy, '--max_iters=9')
+
     after = snapshot(copy)
-    kept = {'last.pt', 'best.safetensors', name}
-    assert after.keys() == before.keys() and {k: after[k] for k in kept} == {k: before[k] for k in kept}
+    assert name in error
+    assert after.keys() == before.keys()
+    for unchanged in ('last.pt', 'best.safetensors', name):
+        assert after[unchanged] == before[unchanged]
+    # once there is room, the run goes on
     resume(copy, '--max_iters=9')
     assert read_last(copy)['step'] == 9
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(copy, capsys):
     before = read_last(copy)
-    assert '--learning_rate' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={copy}', '--max_iters=60',
-                                      '--schedule=constant', '--learning_rate=1e30', '--muon_lr=1e30')
+
+    error = fails_to_resume(capsys, copy, '--max_iters=60', '--schedule=constant',
+                            '--learning_rate=1e30', '--muon_lr=1e30')
+
     after = read_last(copy)
-    assert after['step'] == before['step'] and equal(after['weights'], before['weights'])
+    assert '--learning_rate' in error
+    assert after['step'] == before['step']
+    assert equal(after['weights'], before['weights'])
 
 
 def test_everyone_may_read_what_everyone_may_read(copy):
     (copy / 'plain').write_text('')
-    assert {p.stat().st_mode for p in copy.iterdir()} == {(copy / 'plain').stat().st_mode}
+
+    usual_mode = (copy / 'plain').stat().st_mode
+    for path in copy.iterdir():
+        assert path.stat().st_mode == usual_mode
 
 
-# ---- the weights, as others read them
+# ---- weights with two names
+
+@pytest.fixture(params=[
+    {'name': 'crate'},
+    {'name': 'aot', 'tie_out': True},
+])
+def tied(request, tmp_path):
+    """A network in which modules share weights, its file, and another network like it."""
+    model = text_network(**request.param)
+    out = save_run(tmp_path, model, {'kind': 'text'})
+    similar = text_network(**request.param, seed=1)
+    return model, out / 'best.safetensors', similar
 
 
-@pytest.mark.parametrize('name, settings', [('crate', {}), ('aot', dict(tie_out=True))])
-def test_shared_weights_are_written_once_count_once_and_come_back_shared(name, settings, tmp_path):
-    """And safetensors alone reads them."""
-    model, other = text_network(name, **settings), text_network(name, seed=1, **settings)
-    own = {k: p.numel() for k, p in model.named_parameters()}
-    file = save_run(tmp_path, model, {'kind': 'text'}) / 'best.safetensors'
-    found = trained.load_model(trained.open_run(tmp_path))
-    assert load_file(file).keys() == own.keys() < model.state_dict().keys() and load_model(other, file)[1] == []
-    assert equal(found.state_dict(), model.state_dict()) and equal(other.state_dict(), model.state_dict())
-    assert networks.size(found) == sum(own.values()) and len(list(found.parameters())) == len(own)
+def test_shared_weights_are_written_once(tied):
+    model, file, _ = tied
+    names = {name for name, _ in model.named_parameters()}
+
+    assert load_file(file).keys() == names
+    assert names < model.state_dict().keys()
+
+
+def test_safetensors_alone_reads_shared_weights(tied):
+    model, file, similar = tied
+
+    missing, unexpected = load_model(similar, file)
+
+    assert unexpected == []
+    assert equal(similar.state_dict(), model.state_dict())
     with safe_open(file, 'pt') as f:
         assert f.metadata()['format'] == 'pt'
 
 
+def test_shared_weights_come_back_shared_and_count_once(tied, tmp_path):
+    model, _, _ = tied
+    sizes = [p.numel() for p in model.parameters()]
+
+    loaded = trained.load_model(trained.open_run(tmp_path))
+
+    assert equal(loaded.state_dict(), model.state_dict())
+    assert len(list(loaded.parameters())) == len(sizes)
+    assert networks.size(loaded) == sum(sizes)
+
+
 # ---- what a resumed run takes from last.pt, and what from its settings
 
-
-@pytest.mark.parametrize('before, after', [('bfloat16', 'float16'), ('float16', 'float32'), ('float16', 'float16')])
+@pytest.mark.parametrize('before, after', [
+    ('bfloat16', 'float16'),
+    ('float16', 'float32'),
+    ('float16', 'float16'),
+])
 def test_a_run_may_go_on_in_the_same_or_another_precision(before, after, tiny, tmp_path):
     go(*tiny, *HARD, f'--dtype={before}', f'--out_dir={tmp_path}')
-    held = read_last(tmp_path)['scaler']
-    resume(tmp_path, f'--dtype={after}')  # takes no step
-    found = read_last(tmp_path)['scaler']
-    assert bool(found) == (after == 'float16') and (before != after or found == held and held['_growth_tracker'] > 0)
-    resume(tmp_path, '--max_iters=9')
-    assert read_last(tmp_path)['step'] == 9 and np.isfinite(column(tmp_path, 'val')).all()
+
+    resume(tmp_path, f'--dtype={after}', '--max_iters=9')
+
+    last = read_last(tmp_path)
+    assert last['step'] == 9
+    assert bool(last['scaler']) == (after == 'float16')
+    assert np.isfinite(column(tmp_path, 'val')).all()
 
 
-@pytest.mark.parametrize('word', ['--learning_rate=0.005', '--weight_decay=0.9', '--beta1=0.1', '--muon_lr=0.001',
-                                  '--momentum=0.1'])
-def test_what_is_typed_when_a_run_goes_on_takes_effect(word, copy, text_run, tmp_path):
-    plain = shutil.copytree(text_run, tmp_path / 'plain')
-    resume(plain, '--max_iters=8')
-    resume(copy, '--max_iters=8', word)
-    name, _, value = word[2:].partition('=')
-    assert config_of(copy)[name] == float(value) != config_of(plain)[name]
-    assert column(copy, 'train')[6] == column(plain, 'train')[6]  # the step begins with the same weights
-    assert not equal(weights(copy), weights(plain))
+def test_a_run_in_float16_goes_on_with_its_scale(tiny, tmp_path):
+    go(*tiny, *HARD, '--dtype=float16', f'--out_dir={tmp_path}')
+    before = read_last(tmp_path)['scaler']
+
+    resume(tmp_path)  # takes no step
+
+    assert before['_growth_tracker'] > 0
+    assert read_last(tmp_path)['scaler'] == before
+
+
+@pytest.fixture(scope='module')
+def plain_run(text_run, tmp_path_factory):
+    """The run goes on with the settings that it had."""
+    out = shutil.copytree(text_run, tmp_path_factory.mktemp('plain') / 'run')
+    train_fast('--init_from=resume', f'--out_dir={out}', '--max_iters=8')
+    return out
+
+
+@pytest.mark.parametrize('name, value', [
+    ('learning_rate', 0.005),
+    ('weight_decay', 0.9),
+    ('beta1', 0.1),
+    ('muon_lr', 0.001),
+    ('momentum', 0.1),
+])
+def test_what_is_typed_when_a_run_goes_on_takes_effect(name, value, copy, plain_run):
+    resume(copy, '--max_iters=8', f'--{name}={value}')
+
+    assert config_of(copy)[name] == value
+    assert config_of(plain_run)[name] != value
+    # the first step begins with the same weights
+    assert column(copy, 'train')[6] == column(plain_run, 'train')[6]
+    assert not equal(weights(copy), weights(plain_run))
 
 
 # ---- damaged files
 
+def read_best(out):
+    return read_weights(out / 'best.safetensors')
 
-READERS = {'best.safetensors': lambda run: read_weights(run / 'best.safetensors'), 'last.pt': read_last,
-           'config.json': read_config}
+
+READERS = {'best.safetensors': read_best, 'last.pt': read_last, 'config.json': read_config}
+
+
+def damaged(content, trial, flip, rng):
+    """A file cut off or, with flip, with another bit. Half of the places are near an end."""
+    size = len(content)
+    places = [rng.integers(2000), -rng.integers(2000), rng.integers(size), rng.integers(size)]
+    place = int(places[trial % 4]) % size
+    if not flip:
+        return content[:place]
+    byte = content[place] ^ 1 << int(rng.integers(8))
+    return content[:place] + bytes([byte]) + content[place + 1:]
 
 
 @pytest.mark.parametrize('name', READERS)
 def test_a_damaged_file_is_refused_by_name_or_as_good_as_before(name, copy):
-    """Cut off or, where there are checksums, with a bit flipped, at random places, half of them near an end."""
-    path, rng, refused = copy / name, np.random.default_rng(0), 0
-    whole, want = path.read_bytes(), READERS[name](copy)
-    for i in range(120):
-        at = int(rng.integers(*((0, 2000), (-2000, 0), (0, len(whole)))[min(i % 4, 2)])) % len(whole)
-        flipped = bytes([whole[at] ^ 1 << int(rng.integers(8))]) + whole[at + 1:]
-        path.write_bytes(whole[:at] + (flipped if i % 5 and name != 'config.json' else b''))
+    path = copy / name
+    content = path.read_bytes()
+    expected = READERS[name](copy)
+    rng = np.random.default_rng(0)
+    refused = 0
+
+    for trial in range(120):
+        flip = name != 'config.json' and trial % 5 > 0  # config.json has no checksum
+        path.write_bytes(damaged(content, trial, flip, rng))
         try:
-            assert equal(READERS[name](copy), want)
+            assert equal(READERS[name](copy), expected)
         except Mistake as e:
             refused += 1
-            assert name in str(e) and len(str(e).splitlines()) == 1
+            assert name in str(e)
+            assert len(str(e).splitlines()) == 1
+
     assert refused > 60
-    path.write_bytes(b'foreign' * 1000)
+
+
+@pytest.mark.parametrize('name', READERS)
+def test_a_foreign_file_is_refused_by_name(name, copy):
+    (copy / name).write_bytes(b'foreign' * 1000)
+
     with pytest.raises(Mistake, match=name):
         READERS[name](copy)
 
 
 # ---- the log
 
-
-def test_a_resumed_log_drops_later_and_half_lines_and_grows(copy, text_run):
-    before, path = read_log(text_run), copy / 'log.jsonl'
-    with open(path, 'a') as f:
-        f.write('{"step": 8, "split": "val", "loss": 9.0}\n{"step": 9, "spl')  # as a killed run can leave it
-    assert [row['step'] for row in read_log(copy)] == [*(row['step'] for row in before), 8]
-    resume(copy, '--max_iters=7')
-    after = read_log(copy)
-    assert after[:len(before) - 1] == before[:-1] and len(after) == len(path.read_bytes().splitlines())
-    assert [(row['step'], row['split']) for row in after[len(before) - 1:]] == [(6, 'val'), (6, 'train'), (7, 'val')]
+@pytest.fixture
+def killed_run(copy):
+    """Its log goes on behind its last.pt, and ends in half a line."""
+    with open(copy / 'log.jsonl', 'a') as f:
+        f.write('{"step": 8, "split": "val", "loss": 9.0}\n{"step": 9, "spl')
+    return copy
 
 
-def test_a_damaged_line_is_refused_by_number(copy, capsys):
+def test_half_a_line_is_not_read(killed_run, text_run):
+    later_row = {'step': 8, 'split': 'val', 'loss': 9.0}
+
+    assert read_log(killed_run) == [*read_log(text_run), later_row]
+
+
+def test_a_resumed_log_drops_later_and_half_lines_and_grows(killed_run, text_run):
+    earlier_rows = read_log(text_run)[:-1]  # the run begins with its last validation
+
+    resume(killed_run, '--max_iters=7')
+
+    rows = read_log(killed_run)
+    assert rows[:-3] == earlier_rows
+    assert [(row['step'], row['split']) for row in rows[-3:]] == [
+        (6, 'val'), (6, 'train'), (7, 'val')]
+    assert len((killed_run / 'log.jsonl').read_bytes().splitlines()) == len(rows)
+
+
+@pytest.fixture
+def damaged_log(copy):
     path = copy / 'log.jsonl'
     path.write_bytes(path.read_bytes().replace(b'{"step": 1,', b'\xff'))
+    return copy
+
+
+def test_a_damaged_line_is_refused_by_number(damaged_log):
     with pytest.raises(Mistake, match='log.jsonl, line 3'):
-        read_log(copy)
-    before = snapshot(copy)
-    assert 'line 3' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={copy}') and snapshot(copy) == before
+        read_log(damaged_log)
 
 
-def test_the_clock_counts_steps_and_not_validations_or_checkpoints(tiny, tmp_path, monkeypatch):
+def test_a_run_with_a_damaged_log_stays_as_it_is(damaged_log, capsys):
+    before = snapshot(damaged_log)
+
+    assert 'line 3' in fails_to_resume(capsys, damaged_log)
+    assert snapshot(damaged_log) == before
+
+
+# ---- the clock
+
+@pytest.fixture
+def timed_run(tiny, tmp_path, monkeypatch):
     """Each step takes 1 s, each validation 100 s, each file of weights 1000 s."""
     clock = SimpleNamespace(now=0.0)
-    time = SimpleNamespace(perf_counter=lambda: clock.now, monotonic=lambda: clock.now)
-    monkeypatch.setattr(train, 'time', time)
-    monkeypatch.setattr('engine.clock.time', time)
-    for seconds, holder, name in ((1, train.optim, 'set_rates'), (100, train, 'evaluate'),
-                                  (1000, RunDirectory, 'save_weights'), (1000, RunDirectory, 'save_last')):
-        def slow(*args, seconds=seconds, function=getattr(holder, name)):
+
+    def read_clock():
+        return clock.now
+
+    def slow_down(holder, name, seconds):
+        function = getattr(holder, name)
+
+        def slow(*args):
             clock.now += seconds
             return function(*args)
         monkeypatch.setattr(holder, name, slow)
+
+    time = SimpleNamespace(perf_counter=read_clock, monotonic=read_clock)
+    monkeypatch.setattr(train, 'time', time)
+    monkeypatch.setattr('engine.clock.time', time)
+    slow_down(train.optim, 'set_rates', 1)
+    slow_down(train, 'evaluate', 100)
+    slow_down(RunDirectory, 'save_weights', 1000)
+    slow_down(RunDirectory, 'save_last', 1000)
     go(*tiny, f'--out_dir={tmp_path}', '--max_iters=7', '--log_interval=2')
-    assert read_last(tmp_path)['seconds'] == 7
-    resume(tmp_path, '--max_iters=9')
-    assert column(tmp_path, 'val', 'step') == [0, 3, 6, 9]
-    assert all(row['seconds'] == row['step'] + (row['split'] == 'train') for row in read_log(tmp_path))
+    return tmp_path
+
+
+def test_the_clock_counts_steps_and_not_validations_or_checkpoints(timed_run):
+    assert read_last(timed_run)['seconds'] == 7
+
+
+def test_the_clock_of_a_resumed_run_goes_on(timed_run):
+    resume(timed_run, '--max_iters=9')
+
+    assert column(timed_run, 'val', 'step') == [0, 3, 6, 9]
+    assert column(timed_run, 'val', 'seconds') == [0, 3, 6, 9]
+    # a step is logged when it is done
+    steps_done = [step + 1 for step in column(timed_run, 'train', 'step')]
+    assert column(timed_run, 'train', 'seconds') == steps_done
