@@ -40,7 +40,8 @@ def main(steps=400):
 
 def show(what, label, values_of_runs):
     """Draw a figure of a line for each run, and print where each begins and ends."""
-    scale = 'log' if what == 'gradient' else 'linear'           # a logarithmic axis has no place for 0
+    # gradients differ by factors of a million; a logarithmic axis has no place for 0
+    scale = 'log' if what == 'gradient' else 'linear'
     smooth = {name: lab.smooth(values) for name, values in values_of_runs.items()}
     lab.draw(f'lesson7_{what}.png', 'step', label, smooth, yscale=scale)
     for name, values in values_of_runs.items():
@@ -68,7 +69,7 @@ def trained(weights, x, y, rate, lam, steps):
 
 
 def forward(weights, x, lam):
-    """Pictures (B, C, H, W) -> tokens after the last layer (B, N + 1, d), and logits (B, classes)."""
+    """Pictures (B, C, H, W) -> tokens after the last layer (B, N + 1, d); logits (B, classes)."""
     z = lesson4.tokens(x, lesson4.part(weights, 'embed'), 8, 8)
     for i in range(2):
         z = lesson4.layer(z, lesson4.part(weights, f'layers.{i}'), HEADS, ETA, lam)

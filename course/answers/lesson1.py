@@ -10,7 +10,7 @@ def coding_rate(Z, eps=0.5):
 
 
 def compressed_rate(Z, U, eps=0.5):
-    # projected tokens, (N, p), have p numbers each. coding_rate reads its d off them, so d becomes p
+    # projected tokens (N, p) have p numbers each: coding_rate reads its d off them, so it is p
     return sum(coding_rate(Z @ U_k, eps) for U_k in U)
 
 

@@ -262,7 +262,7 @@ def judge_properties(properties):
 def verdict_of_hunt(findings, exceptions):
     """The verdict of properties of which none refused a right implementation."""
     found_together = set()
-    for name, mistakes in findings:
+    for _, mistakes in findings:
         found_together.update(mistakes)
     count = len(found_together)
 
