@@ -1,5 +1,6 @@
-"""A model file runs in an empty folder, with PyTorch alone: it makes a network, takes a step, and says a next token.
-Only generation with a cache and the authors' formats call the engine. DINO needs the file of a network inside it."""
+"""A model file runs in an empty folder, with PyTorch alone: it makes a network, takes a step, and
+says a next token. Only generation with a cache and the authors' formats call the engine. DINO needs
+the file of a network inside it."""
 import json
 import os
 import shutil
@@ -11,11 +12,22 @@ from helpers import ROOT
 SIZES = dict(n_layer=2, n_head=2, n_embd=16)
 PICTURES = SIZES | dict(image_size=8, patch_size=4)
 TEXT = SIZES | dict(block_size=10, vocab_size=11)
-CASES = [('aot', TEXT), ('aot', TEXT | dict(attn='mhsa', mlp=True)), ('aot', TEXT | dict(n_dims=3)), ('aot', PICTURES),
-         ('crate', PICTURES), ('crate', TEXT | dict(image_size=0)), ('crate_alpha', PICTURES),
-         ('crate_alpha', TEXT | dict(image_size=0)), ('crate_mae', PICTURES), ('tost', TEXT), ('tost', PICTURES),
-         ('vit', PICTURES), ('vit_mae', PICTURES | dict(decoder_n_embd=16, decoder_n_head=2)),
-         ('dino', PICTURES | dict(n_out=12, hidden=10, bottleneck=6))]
+CASES = [
+    ('aot', TEXT),
+    ('aot', TEXT | dict(attn='mhsa', mlp=True)),
+    ('aot', TEXT | dict(n_dims=3)),
+    ('aot', PICTURES),
+    ('crate', PICTURES),
+    ('crate', TEXT | dict(image_size=0)),
+    ('crate_alpha', PICTURES),
+    ('crate_alpha', TEXT | dict(image_size=0)),
+    ('crate_mae', PICTURES),
+    ('tost', TEXT),
+    ('tost', PICTURES),
+    ('vit', PICTURES),
+    ('vit_mae', PICTURES | dict(decoder_n_embd=16, decoder_n_head=2)),
+    ('dino', PICTURES | dict(n_out=12, hidden=10, bottleneck=6)),
+]
 SCRIPT = '''
 import importlib
 import json
@@ -32,22 +44,28 @@ def batch(task):
         return torch.randn(3, 5, 3), torch.randn(3, 5)
     if task == 'views':
         return (torch.stack((pictures, pictures)), torch.empty(0, 3, 3, 4, 4)), None
-    return pictures, torch.tensor([0, 1, 2]) if task == 'image' else None
+    if task == 'image':
+        return pictures, torch.tensor([0, 1, 2])
+    return pictures, None
 
 
 for folder, name, settings in json.loads(sys.argv[1]):
+    # import this folder's files, and none that another case has imported
     sys.path[0] = folder
-    for known in [known for known in sys.modules if known.startswith('model_')]:
-        del sys.modules[known]
+    for module_name in list(sys.modules):
+        if module_name.startswith('model_'):
+            del sys.modules[module_name]
     file = importlib.import_module(name)
     assert file.__file__.startswith(folder)
+
     model = file.Network(file.Config(**settings))
     x, y = batch(model.config.task)
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1e-3)
+    weights = [p for p in model.parameters() if p.requires_grad]
     loss = model(x, y)[1]
     loss.backward()
-    optimizer.step()
+    torch.optim.SGD(weights, lr=1e-3).step()
     assert loss.isfinite()
+
     if model.config.task == 'text':
         logits, _ = model.eval()(x)
         token = logits[:, -1].argmax(dim=1)
@@ -64,9 +82,17 @@ def test_a_model_file_stands_alone(tmp_path):
         shutil.copy(ROOT / f'model_{name}.py', folder)
         cases.append((str(folder), f'model_{name}', settings))
     shutil.copy(ROOT / 'model_crate.py', tmp_path / 'dino')
-    env = {k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}
-    done = subprocess.run([sys.executable, '-c', SCRIPT, json.dumps(cases)], cwd=tmp_path, env=env,
-                          capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [f'model_{name}' for name, _ in CASES]
-    assert {name for name, _ in CASES} == {path.stem.removeprefix('model_') for path in ROOT.glob('model_*.py')}
+    environment = dict(os.environ)
+    environment.pop('PYTHONPATH', None)
+
+    script = subprocess.run([sys.executable, '-c', SCRIPT, json.dumps(cases)], cwd=tmp_path,
+                            env=environment, capture_output=True, text=True)
+
+    assert script.returncode == 0, script.stderr
+    assert script.stdout.split() == [f'model_{name}' for name, _ in CASES]
+
+
+def test_no_model_file_is_left_out():
+    names = {path.stem.removeprefix('model_') for path in ROOT.glob('model_*.py')}
+
+    assert names == set(dict(CASES))

@@ -14,71 +14,135 @@ from tasks.regression import Prompts
 
 def naive_head(w, causal):
     """softmax(w_i . w_j / sqrt(p)) over j, one number at a time; w (N, p)."""
-    out = torch.zeros_like(w)
-    for i in range(len(w)):
-        seen, p = range(i + 1 if causal else len(w)), w.size(1)
-        scores = [math.exp(sum(w[i, a] * w[j, a] for a in range(p)).item() / math.sqrt(p)) for j in seen]
-        for j, s in zip(seen, scores):
-            out[i] += s / sum(scores) * w[j]
-    return out
+    N, p = w.shape
+    result = torch.zeros(N, p)
+    for i in range(N):
+        n_seen = i + 1 if causal else N
+        exponentials = []
+        for j in range(n_seen):
+            product = sum(w[i, a] * w[j, a] for a in range(p)).item()
+            exponentials.append(math.exp(product / math.sqrt(p)))
+        for j in range(n_seen):
+            result[i] += exponentials[j] / sum(exponentials) * w[j]
+    return result
 
 
 @pytest.mark.parametrize('image_size', [0, 16])
 @pytest.mark.parametrize('tie_out', [False, True])
 def test_mssa_equals_eq_4_by_a_naive_loop(tie_out, image_size):
-    """Without a mask on pictures."""
+    """A token of a text takes nothing from later ones; pictures have no mask."""
     torch.manual_seed(0)
     mssa = MSSA(AoTConfig(n_embd=12, n_head=3, tie_out=tie_out, eta=0.7, image_size=image_size))
     mssa.U.weight.data.normal_()
-    Z, expected = torch.randn(5, 12), torch.zeros(5, 12)                     # rows are tokens
+    Z = torch.randn(5, 12)                                      # rows are tokens
+
+    expected = torch.zeros(5, 12)
     for k in range(3):
-        U_k = mssa.U.weight[4 * k:4 * k + 4].T                               # (d, p)
-        head = naive_head(Z @ U_k, not image_size)                           # U_k^T Z phi(Z^T U_k U_k^T Z)
-        out = 0.7 * U_k if tie_out else mssa.W.weight[:, 4 * k:4 * k + 4]    # eta U_k, or the free W
-        expected += head @ out.T
-    assert torch.allclose(mssa(Z[None])[0], expected, atol=1e-5) and (mssa.W is None) == tie_out
+        U_k = mssa.U.weight[4 * k:4 * k + 4].T                  # (d, p)
+        head = naive_head(Z @ U_k, causal=image_size == 0)      # U_k^T Z phi(Z^T U_k U_k^T Z)
+        if tie_out:
+            output_map = 0.7 * U_k                              # eta U_k
+        else:
+            output_map = mssa.W.weight[:, 4 * k:4 * k + 4]      # the free W
+        expected += head @ output_map.T
+
+    assert torch.allclose(mssa(Z[None])[0], expected, atol=1e-5)
+
+
+def test_a_tied_output_map_has_no_weights():
+    mssa = MSSA(AoTConfig(n_embd=12, n_head=3, tie_out=True))
+
+    assert mssa.W is None
 
 
 def test_gelu_may_be_openais_approximation():
-    exact, theirs = (golden_text('gpt_bias_true', gelu=gelu)[0].layers[0].mlp for gelu in ('none', 'tanh'))
+    exact = golden_text('gpt_bias_true', gelu='none')[0].layers[0].mlp
+    approximate = golden_text('gpt_bias_true', gelu='tanh')[0].layers[0].mlp
     z = torch.linspace(-4, 4, 96).view(3, 32)
-    u = theirs.up(z)
-    by_hand = 0.5 * u * (1 + torch.tanh(math.sqrt(2 / math.pi) * (u + 0.044715 * u ** 3)))
-    assert torch.allclose(theirs(z), theirs.down(by_hand), atol=1e-6) and not torch.equal(theirs(z), exact(z))
+
+    u = approximate.up(z)
+    gelu = 0.5 * u * (1 + torch.tanh(math.sqrt(2 / math.pi) * (u + 0.044715 * u ** 3)))
+
+    assert torch.allclose(approximate(z), approximate.down(gelu), atol=1e-6)
+    assert not torch.equal(approximate(z), exact(z))
 
 
 # ---- functions in context
 
 
 def aot_of_functions(**settings):
+    """A network of functions, and three prompts of six examples, which are vectors x of four
+    numbers and their y."""
     x, y = Prompts('linear', 4, 6).draw(np.random.default_rng(0), 3)
-    return text_network('aot', block_size=12, n_dims=4, **settings), x, y
+    model = text_network('aot', block_size=12, n_dims=4, **settings)
+    return model, x, y
 
 
-@pytest.mark.parametrize('kind', [dict(), dict(attn='mhsa'), dict(attn='mhsa', mlp=True, bias=True)])
-def test_a_prediction_sees_the_examples_before_it_and_its_x(kind):
-    model, x, y = aot_of_functions(**kind)
+@pytest.fixture(params=[{}, dict(attn='mhsa'), dict(attn='mhsa', mlp=True, bias=True)])
+def loud_aot(request):
+    """The same, with weights so large that each example counts."""
+    model, x, y = aot_of_functions(**request.param)
     with torch.no_grad():
         for p in model.parameters():
             p.normal_(std=0.3)
-    guess, loss = model(x, y)
-    assert guess.shape == (3, 6) and loss.item() == pytest.approx((guess - y).square().mean().item())
-    assert torch.allclose(model(x[:, :4], y[:, :4])[0], guess[:, :4], atol=1e-6)    # of a shorter prompt
-    changed = x.clone(), y.clone()
-    changed[0][:, 4:] += 1
-    changed[1][:, 3:] += 1
-    assert torch.equal(model(*changed)[0][:, :4], guess[:, :4])             # not y_3, nor what comes later
-    for which, i in ((0, 3), (0, 2), (1, 2), (1, 0)):
-        changed = x.clone(), y.clone()
-        changed[which][:, i] += 1
-        assert ((model(*changed)[0] - guess)[:, 3].abs() > 1e-6).all()      # but x_3 and all before
+    return model, x, y
+
+
+def plus_one(numbers, places):
+    """A copy with 1 added at these places of each prompt."""
+    changed = numbers.clone()
+    changed[:, places] += 1
+    return changed
+
+
+def test_the_loss_is_the_mean_squared_error(loud_aot):
+    model, x, y = loud_aot
+
+    predictions, loss = model(x, y)
+
+    assert predictions.shape == (3, 6)
+    assert loss.item() == pytest.approx((predictions - y).square().mean().item())
+
+
+def test_a_shorter_prompt_has_the_same_predictions(loud_aot):
+    model, x, y = loud_aot
+
+    shorter = model(x[:, :4], y[:, :4])[0]
+
+    assert torch.allclose(shorter, model(x, y)[0][:, :4], atol=1e-6)
+
+
+def test_a_prediction_does_not_see_its_y_nor_what_comes_later(loud_aot):
+    model, x, y = loud_aot
+
+    changed = model(plus_one(x, slice(4, 6)), plus_one(y, slice(3, 6)))[0]
+
+    assert torch.equal(changed[:, :4], model(x, y)[0][:, :4])
+
+
+def test_a_prediction_sees_its_x_and_all_before(loud_aot):
+    model, x, y = loud_aot
+    prediction = model(x, y)[0][:, 3]
+
+    for place in (2, 3):
+        changed = model(plus_one(x, place), y)[0][:, 3]
+        assert ((changed - prediction).abs() > 1e-6).all()
+    for place in (0, 2):
+        changed = model(x, plus_one(y, place))[0][:, 3]
+        assert ((changed - prediction).abs() > 1e-6).all()
 
 
 def test_examples_become_tokens_in_turn():
     model, x, y = aot_of_functions()
-    z, into, positions = model.embed(x, y), model.embed.examples, model.embed.pos_emb.weight
+    to_token = model.embed.examples
+    positions = model.embed.pos_emb.weight
+
+    z = model.embed(x, y)
+
     assert z.shape == (3, 12, 16)
     for i in range(6):
-        as_vector = torch.cat((y[:, i:i + 1], torch.zeros(3, 3)), 1)
-        assert torch.allclose(z[:, 2 * i], into(x[:, i]) + positions[2 * i], atol=1e-6)
-        assert torch.allclose(z[:, 2 * i + 1], into(as_vector) + positions[2 * i + 1], atol=1e-6)
+        y_as_vector = torch.cat((y[:, i:i + 1], torch.zeros(3, 3)), dim=1)
+        x_token = to_token(x[:, i]) + positions[2 * i]
+        y_token = to_token(y_as_vector) + positions[2 * i + 1]
+        assert torch.allclose(z[:, 2 * i], x_token, atol=1e-6)
+        assert torch.allclose(z[:, 2 * i + 1], y_token, atol=1e-6)

@@ -1,5 +1,6 @@
-"""Model files stand alone, so some operators stand in several of them. A copy that says "as in model_x.py" has the same
-code as the one there; operators that differ in their settings compute the same where these agree."""
+"""Model files stand alone, so some operators stand in several of them. A copy that says "as in
+model_x.py" has the same code as the original there. Operators that differ in their settings
+compute the same where these agree."""
 import ast
 import re
 
@@ -14,31 +15,42 @@ import model_crate_mae
 import model_vit
 import model_vit_mae
 
+# ---- copies
+
 
 def definitions(file):
     """{name: its node} of the classes and functions of a file."""
-    body = ast.parse((ROOT / file).read_text(encoding='utf-8')).body
-    return {node.name: node for node in body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    nodes = {}
+    for node in ast.parse((ROOT / file).read_text(encoding='utf-8')).body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            nodes[node.name] = node
+    return nodes
 
 
 def code(node):
     """The code of a class or function without docstrings and comments."""
-    for part in ast.walk(node):
-        if isinstance(part, (ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(part) is not None:
-            part.body = part.body[1:]
+    for inner in ast.walk(node):
+        if isinstance(inner, (ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(inner):
+            inner.body = inner.body[1:]
     return ast.dump(node)
 
 
-COPIES = [(file.name, name, original) for file in sorted(ROOT.glob('model_*.py'))
-          for name, node in definitions(file.name).items()
-          for original in re.findall(r'as\s+in\s+(model_\w+\.py)', ast.get_docstring(node) or '')]
+def all_copies():
+    """(file, name, file of the original) of each class or function that says "as in .."."""
+    copies = []
+    for path in sorted(ROOT.glob('model_*.py')):
+        for name, node in definitions(path.name).items():
+            docstring = ast.get_docstring(node) or ''
+            for original in re.findall(r'as\s+in\s+(model_\w+\.py)', docstring):
+                copies.append((path.name, name, original))
+    return copies
 
 
 def test_there_are_copies():
-    assert len(COPIES) > 15
+    assert len(all_copies()) > 15
 
 
-@pytest.mark.parametrize('file, name, original', COPIES, ids=lambda word: word.removesuffix('.py'))
+@pytest.mark.parametrize('file, name, original', all_copies())
 def test_a_copy_has_the_code_of_its_original(file, name, original):
     assert code(definitions(file)[name]) == code(definitions(original)[name])
 
@@ -46,52 +58,89 @@ def test_a_copy_has_the_code_of_its_original(file, name, original):
 # ---- operators that are copies but for their settings
 
 SIZES = dict(n_layer=2, n_head=2, n_embd=32, image_size=(8, 12), patch_size=(4, 2))
-CRATE = model_crate.CRATEConfig(**SIZES)
+OF_TEXT = SIZES | dict(image_size=0, block_size=13)
 
 
-def same(ours, theirs, *inputs):
-    """Whether two modules compute the same with the same weights, which are large."""
+def crate(**settings):
+    return model_crate.CRATEConfig(**SIZES | settings)
+
+
+def aot(**settings):
+    return model_aot.AoTConfig(bias=True, **SIZES | settings)
+
+
+def crate_mae(**settings):
+    return model_crate_mae.CRATEMAEConfig(lam=0.1, **SIZES | settings)
+
+
+def vit():
+    return model_vit.ViTConfig(**SIZES)
+
+
+def same(operator, similar):
+    """Whether two operators on tokens compute the same with the same weights, which are large."""
     torch.manual_seed(0)
-    for p in ours.parameters():
+    for p in operator.parameters():
         torch.nn.init.normal_(p, std=0.3)
-    theirs.load_state_dict(ours.state_dict(), strict=False)         # a bias of AoT's U stays 0
-    return torch.allclose(ours(*inputs), theirs(*inputs), atol=1e-5)
+    similar.load_state_dict(operator.state_dict(), strict=False)  # AoT's U alone has a bias
+    z = torch.randn(2, 13, 32)
+    return torch.allclose(operator(z), similar(z), atol=1e-5)
 
 
 @pytest.mark.parametrize('tie_out', [False, True])
-def test_mssa_is_one_operator(tie_out):
-    z, sizes = torch.randn(2, 13, 32), SIZES | dict(tie_out=tie_out)
-    crate = model_crate.MSSA(model_crate.CRATEConfig(**sizes))
-    assert same(crate, model_crate_mae.MSSA(model_crate_mae.CRATEMAEConfig(**sizes), 2), z)
-    aot = model_aot.MSSA(model_aot.AoTConfig(bias=True, **sizes))
-    torch.nn.init.zeros_(aot.U.bias)
-    assert same(crate, aot, z)
-    if not tie_out:
-        text = dict(n_layer=2, n_head=2, n_embd=32, image_size=0, block_size=13)
-        gpt = model_crate.MSSA(model_crate.CRATEConfig(**text))
-        assert same(gpt, model_crate_alpha.MSSA(model_crate_alpha.CRATEAlphaConfig(**text)), z)
-        assert not torch.allclose(gpt(z), crate(z), atol=1e-3)      # a text has a direction, a picture none
+def test_mssa_of_crate_mae_is_that_of_crate(tie_out):
+    similar = model_crate_mae.MSSA(crate_mae(tie_out=tie_out), 2)
+
+    assert same(model_crate.MSSA(crate(tie_out=tie_out)), similar)
 
 
-def test_mhsa_mlp_and_layer_of_vit_are_one():
+@pytest.mark.parametrize('tie_out', [False, True])
+def test_mssa_of_aot_is_that_of_crate(tie_out):
+    similar = model_aot.MSSA(aot(tie_out=tie_out))
+    torch.nn.init.zeros_(similar.U.bias)
+
+    assert same(model_crate.MSSA(crate(tie_out=tie_out)), similar)
+
+
+def test_mssa_of_crate_alpha_is_that_of_crate_on_text():
+    similar = model_crate_alpha.MSSA(model_crate_alpha.CRATEAlphaConfig(**OF_TEXT))
+
+    assert same(model_crate.MSSA(crate(**OF_TEXT)), similar)
+
+
+def test_a_text_has_a_direction_and_a_picture_has_none():
+    of_text = model_crate.MSSA(crate(**OF_TEXT))
+    of_pictures = model_crate.MSSA(crate())
+    of_pictures.load_state_dict(of_text.state_dict())
     z = torch.randn(2, 13, 32)
-    vit = model_vit.ViTConfig(**SIZES)
-    assert same(model_vit.Layer(vit), model_vit_mae.Layer(32, 2), z)
-    assert same(model_vit.MHSA(vit), model_aot.MHSA(model_aot.AoTConfig(bias=True, **SIZES)), z)
-    assert same(model_vit.MLP(vit), model_aot.MLP(model_aot.AoTConfig(bias=True, **SIZES)), z)
+
+    assert not torch.allclose(of_text(z), of_pictures(z), atol=1e-3)
 
 
-def test_layer_of_crate_is_the_encoder_of_crate_mae():
-    z, mae = torch.randn(2, 13, 32), model_crate_mae.CRATEMAEConfig(lam=0.1, **SIZES)
-    assert same(model_crate.Layer(CRATE), model_crate_mae.EncoderLayer(mae), z)
+def test_mhsa_of_aot_is_that_of_vit():
+    assert same(model_vit.MHSA(vit()), model_aot.MHSA(aot()))
 
 
-@pytest.mark.parametrize('part, inputs', [
-    ('embed', (torch.randn(2, 3, 8, 12),)), ('read', (torch.randn(2, 7, 32), torch.tensor([0, 2])))])
+def test_mlp_of_aot_is_that_of_vit():
+    assert same(model_vit.MLP(vit()), model_aot.MLP(aot()))
+
+
+def test_layer_of_vit_mae_is_that_of_vit():
+    assert same(model_vit.Layer(vit()), model_vit_mae.Layer(32, 2))
+
+
+def test_encoder_layer_of_crate_mae_is_the_layer_of_crate():
+    assert same(model_crate.Layer(crate()), model_crate_mae.EncoderLayer(crate_mae()))
+
+
+@pytest.mark.parametrize('module, inputs', [
+    ('embed', [torch.randn(2, 3, 8, 12)]),
+    ('read', [torch.randn(2, 7, 32), torch.tensor([0, 2])]),
+])
 @pytest.mark.parametrize('settings', [{}, dict(label_smoothing=0.1, pool='mean')])
-def test_aot_and_crate_read_pictures_alike(part, inputs, settings):
-    settings = SIZES | dict(num_classes=5) | settings
-    crate = getattr(model_crate.CRATE(model_crate.CRATEConfig(**settings)), part)
-    aot = getattr(model_aot.AoT(model_aot.AoTConfig(bias=True, **settings)), part)
-    aot.load_state_dict(crate.state_dict())
-    torch.testing.assert_close(aot(*inputs), crate(*inputs), rtol=0, atol=1e-6)
+def test_aot_and_crate_read_pictures_alike(module, inputs, settings):
+    of_crate = model_crate.CRATE(crate(num_classes=5, **settings)).get_submodule(module)
+    of_aot = model_aot.AoT(aot(num_classes=5, **settings)).get_submodule(module)
+    of_aot.load_state_dict(of_crate.state_dict())
+
+    torch.testing.assert_close(of_aot(*inputs), of_crate(*inputs), rtol=0, atol=1e-6)

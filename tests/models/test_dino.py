@@ -1,9 +1,9 @@
-"""DINO and SimDINO: equal to the released code; nothing of the student's gradient reaches the teacher; small crops are
-read with interpolated positions; a collapse on both sides of the threshold."""
+"""DINO and SimDINO: they equal the released code. Nothing of the student's gradient reaches the
+teacher. Small crops are read with interpolated positions. A collapse ends if two crops correlate
+above the threshold."""
 import json
 import math
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,13 +13,16 @@ from torch._dynamo.testing import CompileCounter
 from engine import networks
 from engine.fast import speed_up
 from engine.trained import resize_positions
-from model_dino import (DINO, DINOConfig, DINOHead, cosine, distillation_loss, next_centre, simdino_loss,
-                        simdino_terms)
+from model_dino import (DINO, DINOConfig, DINOHead, cosine, distillation_loss, next_centre,
+                        simdino_loss, simdino_terms)
 from scoring.flops import train_flops
 from train import TrainConfig, learning_rate_factor, weight_decay_at
 
-GOLDEN, SIM = (json.loads((ROOT / 'tests' / 'golden' / f'{name}.json').read_text()) for name in ('dino', 'simdino'))
-SMALL = dict(n_layer=2, n_head=2, n_embd=16, image_size=16, patch_size=4, n_out=32, hidden=24, bottleneck=8)
+FOLDER = ROOT / 'tests' / 'golden'
+GOLDEN = json.loads((FOLDER / 'dino.json').read_text())
+GOLDEN_SIMDINO = json.loads((FOLDER / 'simdino.json').read_text())
+SMALL = dict(n_layer=2, n_head=2, n_embd=16, image_size=16, patch_size=4, n_out=32, hidden=24,
+             bottleneck=8)
 
 
 def noise(*shape, seed):
@@ -30,8 +33,11 @@ def features(*shape, seed=1):
     return F.normalize(noise(*shape, seed=seed), dim=-1)
 
 
-def crops_of(n=3, small=2):
-    return noise(2, n, 3, 16, 16, seed=1), noise(small, n, 3, 8, 8, seed=2)
+def crops_of_3_pictures(n_small=2):
+    """(large crops, small crops)"""
+    large = noise(2, 3, 3, 16, 16, seed=1)
+    small = noise(n_small, 3, 3, 8, 8, seed=2)
+    return large, small
 
 
 def moved(**settings):
@@ -46,231 +52,496 @@ def moved(**settings):
 # ---- the objective of DINO
 
 
-def test_the_objective_equals_the_released_code():
+@pytest.fixture(scope='module')
+def steps():
+    """(golden numbers, loss, gradient of the student, centre) of each step."""
     g = GOLDEN['loss']
-    crops, rows, K = g['crops'], g['rows'], g['classes']
-    temperatures = [*np.linspace(0.04, 0.07, 4), *[0.07] * 6]  # by epoch, as the golden file says
+    crops = g['crops']
+    rows = g['rows']
+    K = g['classes']
     centre = torch.zeros(K)
-    for t, want in enumerate(g['steps']):
+    results = []
+    for t, expected in enumerate(g['steps']):
         student = noise(crops * rows, K, seed=100 + t).view(crops, rows, K).requires_grad_()
         teacher = noise(2 * rows, K, seed=200 + t).view(2, rows, K)
-        loss = distillation_loss(student, teacher, centre, temperatures[want['epoch']], g['student_temperature'])
-        assert loss.item() == pytest.approx(want['loss'], rel=1e-6)
+        temperature = min(0.04 + 0.01 * expected['epoch'], 0.07)  # of the teacher: it warms up
+        loss = distillation_loss(student, teacher, centre, temperature, g['student_temperature'])
         loss.backward()
-        grad = student.grad.flatten()
-        assert grad.abs().sum().item() == pytest.approx(want['student_grad_sum_abs'], rel=1e-5)
-        assert grad[:4].tolist() == pytest.approx(want['student_grad_first4'], abs=1e-6)
         centre = next_centre(centre, teacher, g['center_momentum'])
-        assert (centre - torch.tensor(want['center_after'])).abs().max() < 1e-6
+        results.append((expected, loss.item(), student.grad.flatten(), centre))
+    return results
 
 
-def test_the_heads_equal_the_released_code():
-    for g, n_out, x in ((GOLDEN['head'], GOLDEN['head']['out'], noise(4, GOLDEN['head']['in'], seed=7)),
-                        (SIM['head'], 0, 20 * noise(SIM['head']['rows'], SIM['head']['in'], seed=7))):
-        head = DINOHead(g['in'], n_out, g['hidden'], g['bottleneck'], g['layers'])
-        assert [[k, list(v.shape)] for k, v in head.state_dict().items()] == [row[:2] for row in g['state_dict']]
-        head.load_state_dict({k: torch.ones(shape) if k.endswith('weight_g') else 0.05 * noise(*shape, seed=1000 + i)
-                              for i, (k, shape, *_) in enumerate(g['state_dict'])})
-        assert (head(x) - torch.tensor(g['output'])).abs().max() < 1e-5
+def test_the_loss_equals_the_released_code(steps):
+    for expected, loss, _, _ in steps:
+        assert loss == pytest.approx(expected['loss'], rel=1e-6)
+
+
+def test_the_gradient_equals_the_released_code(steps):
+    for expected, _, gradient, _ in steps:
+        size = gradient.abs().sum().item()
+        assert size == pytest.approx(expected['student_grad_sum_abs'], rel=1e-5)
+        assert gradient[:4].tolist() == pytest.approx(expected['student_grad_first4'], abs=1e-6)
+
+
+def test_the_centre_equals_the_released_code(steps):
+    for expected, _, _, centre in steps:
+        assert centre.tolist() == pytest.approx(expected['center_after'], abs=1e-6)
+
+
+# ---- heads
+
+
+def golden_head(g, n_out):
+    """A head with the names, shapes and weights of a golden file."""
+    head = DINOHead(g['in'], n_out, g['hidden'], g['bottleneck'], g['layers'])
+    shapes = [[name, list(tensor.shape)] for name, tensor in head.state_dict().items()]
+    assert shapes == [row[:2] for row in g['state_dict']]
+
+    weights = {}
+    for i, (name, shape) in enumerate(shapes):
+        if name.endswith('weight_g'):
+            weights[name] = torch.ones(shape)
+        else:
+            weights[name] = 0.05 * noise(*shape, seed=1000 + i)
+    head.load_state_dict(weights)
+    return head
+
+
+def test_the_head_of_dino_equals_the_released_code():
+    g = GOLDEN['head']
+    x = noise(4, g['in'], seed=7)
+
+    out = golden_head(g, g['out'])(x)
+
+    assert (out - torch.tensor(g['output'])).abs().max() < 1e-5
+
+
+@pytest.fixture
+def simdino_head():
+    """(head of SimDINO, golden numbers, its input)"""
+    g = GOLDEN_SIMDINO['head']
+    return golden_head(g, 0), g, 20 * noise(g['rows'], g['in'], seed=7)
+
+
+def test_the_head_of_simdino_equals_the_released_code(simdino_head):
+    head, g, x = simdino_head
+
+    assert (head(x) - torch.tensor(g['output'])).abs().max() < 1e-5
+
+
+def test_features_of_simdino_have_length_1_in_bfloat16_too(simdino_head):
+    head, _, x = simdino_head
+
     with torch.autocast('cpu', torch.bfloat16):
-        assert (head(x).norm(dim=-1) - 1).abs().max() < 1e-6
+        lengths = head(x).norm(dim=-1)
+
+    assert (lengths - 1).abs().max() < 1e-6
 
 
-def test_schedules_equal_the_released_code():
-    momentum, decays, rates = (GOLDEN['schedules'][name] for name in (
-        'momentum 0.996 to 1', 'weight decay 0.04 to 0.4', 'learning rate 5e-4 to 1e-6'))
-    assert [cosine(0.996, 1.0, i / len(momentum)) for i in range(len(momentum))] == pytest.approx(momentum, abs=1e-6)
-    c = TrainConfig(weight_decay=0.04, weight_decay_end=0.4, max_iters=len(decays))
-    assert [weight_decay_at(c, i) for i in range(len(decays))] == pytest.approx(decays, abs=1e-6)
+# ---- schedules
+
+
+def test_the_momentum_of_the_teacher_equals_the_released_code():
+    expected = GOLDEN['schedules']['momentum 0.996 to 1']
+
+    momentum = [cosine(0.996, 1.0, i / len(expected)) for i in range(len(expected))]
+
+    assert momentum == pytest.approx(expected, abs=1e-6)
+
+
+def test_weight_decay_equals_the_released_code():
+    expected = GOLDEN['schedules']['weight decay 0.04 to 0.4']
+    c = TrainConfig(weight_decay=0.04, weight_decay_end=0.4, max_iters=len(expected))
+
+    decays = [weight_decay_at(c, i) for i in range(len(expected))]
+
+    assert decays == pytest.approx(expected, abs=1e-6)
+
+
+def test_weight_decay_without_an_end_is_constant():
     assert weight_decay_at(TrainConfig(weight_decay=0.3), 3) == 0.3
-    warmup = rates.index(max(rates)) + 1            # they begin with zero; docs/papers.md says what ours do
+
+
+def test_learning_rates_after_the_warmup_equal_the_released_code():
+    """Its warm-up begins with zero. docs/papers.md says with what ours begins."""
+    expected = GOLDEN['schedules']['learning rate 5e-4 to 1e-6']
+    warmup = expected.index(max(expected)) + 1
     c = TrainConfig(warmup_iters=warmup, lr_decay_iters=35, learning_rate=5e-4, min_lr=1e-6)
-    found = [5e-4 * learning_rate_factor(c, i) for i in range(warmup, 35)]
-    assert found == pytest.approx(rates[warmup:], abs=1e-9)
+
+    rates = [5e-4 * learning_rate_factor(c, i) for i in range(warmup, 35)]
+
+    assert rates == pytest.approx(expected[warmup:], abs=1e-9)
 
 
 # ---- the objective of SimDINO
 
-
-@pytest.mark.parametrize('t', range(len(SIM['cases'])))
-def test_the_loss_of_simdino_equals_the_released_code(t):
-    """Of several processes it has the pictures of one, so its eps acts as eps times processes, and its gamma is
-    another one."""
-    g = SIM['cases'][t]
-    m, p, crops, w, pair = g['rows'], g['width'], g['crops'], g['processes'], bool(g['expa_type'])
-    raw = noise(crops * m, p, seed=100 + t).requires_grad_()
-    teacher = features(2 * m, p, seed=200 + t).view(2, m, p)
-    student = F.normalize(raw, dim=-1).view(crops, m, p)
-    expansion = -simdino_loss(student, teacher, w * g['eps'], 0.0, pair).item() * g['gamma'] / ((p + m) / (p * m))
-    assert expansion == pytest.approx(g['expansion'], abs=1e-5)
-    assert simdino_terms(student, teacher, g['eps'], pair)[0].item() == pytest.approx(g['compression'], abs=1e-6)
-    if w == 1:
-        loss = simdino_loss(student, teacher, g['eps'], g['coeff'], pair)
-        assert loss.item() == pytest.approx(g['loss_in_float64'], abs=1e-6)
-        loss.backward()
-        assert raw.grad.abs().sum().item() == pytest.approx(g['raw_student_grad']['sum_abs'], rel=1e-5)
-        assert raw.grad.flatten()[:4].tolist() == pytest.approx(g['raw_student_grad']['first4'], abs=1e-6)
+CASES = GOLDEN_SIMDINO['cases']
 
 
-def test_the_largest_expansion_is_that_of_orthogonal_features():
-    """The numbers of the published recipe, in one process of 64 pictures and in one of 512."""
-    g, p = SIM['published_recipe'], SIM['published_recipe']['width']
-    c = DINOConfig(objective='simdino', bottleneck=p, eps=g['eps'])
-    for N, name in ((64, 'of_64_rows'), (512, 'of_512_rows_or_reduce_cov')):
-        want = g[f'largest_possible_with_one_process_{name}']
-        Z = torch.eye(p).repeat(2, 1)[:N].expand(2, N, p)
-        found = -simdino_loss(Z, Z, g['eps'], 0.0).item()
-        assert (found, c.expansion_of(min(p, N), N)) == pytest.approx((want, want), rel=1e-6)
-        other = -simdino_loss(features(2, N, p), features(2, N, p), g['eps'], 0.0, pair=False).item()
-        assert other < want
-        alike = -simdino_loss(Z[:, :1].expand(2, N, p), Z[:, :1].expand(2, N, p), g['eps'], 0.0).item()
-        assert alike == pytest.approx(c.expansion_of(1, N), rel=1e-6) and alike < 0.1 * other
+def simdino_case(t):
+    """(golden numbers, vectors, features of the student, features of the teacher). Divided by their
+    lengths, the vectors are the features of the student."""
+    g = CASES[t]
+    crops = g['crops']
+    rows = g['rows']
+    width = g['width']
+    vectors = noise(crops * rows, width, seed=100 + t).requires_grad_()
+    student = F.normalize(vectors, dim=-1).view(crops, rows, width)
+    teacher = features(2 * rows, width, seed=200 + t).view(2, rows, width)
+    return g, vectors, student, teacher
 
 
-def correlated(N, rho):
-    """Two columns of N numbers, of mean 0, variance 1 and correlation rho."""
-    basis = torch.linalg.qr(torch.cat([torch.ones(N, 1), noise(N, 2, seed=3)], 1).double())[0][:, 1:] * N ** 0.5
-    return basis[:, 0], rho * basis[:, 0] + (1 - rho ** 2) ** 0.5 * basis[:, 1]
+@pytest.mark.parametrize('t', range(len(CASES)))
+def test_the_expansion_equals_the_released_code(t):
+    """With several processes that code sees the pictures of one, but counts all pictures. So its
+    eps acts as our eps times their number, and its gamma is another one."""
+    g, _, student, teacher = simdino_case(t)
+    eps = g['processes'] * g['eps']
+
+    expansion = -simdino_loss(student, teacher, eps, 0.0, g['expa_type'] == 1).item()
+    rate = expansion / (1 / g['width'] + 1 / g['rows'])
+
+    assert g['gamma'] * rate == pytest.approx(g['expansion'], abs=1e-5)
 
 
-@pytest.mark.parametrize('case', SIM['collapse']['cases'])
-def test_after_a_collapse_differences_grow_if_two_crops_correlate_above_the_threshold(case):
-    """Features are a little off one vector, in one direction; the slope is that of the loss in the student's gain."""
-    N, p, pair = case['N'], case['p'], bool(case['expa_type'])
-    gain, axes = torch.ones((), dtype=torch.float64, requires_grad=True), torch.eye(p, dtype=torch.float64)
+@pytest.mark.parametrize('t', range(len(CASES)))
+def test_the_alignment_equals_the_released_code(t):
+    g, _, student, teacher = simdino_case(t)
 
-    def crops(gain):
-        d = 1e-4 * gain * torch.stack(correlated(N, case['rho']))[..., None]
-        return (1 - d ** 2).sqrt() * axes[0] + d * axes[1]
-    simdino_loss(crops(gain), crops(1.0), case['eps'], case['c'], pair).backward()
-    least = DINOConfig(bottleneck=p, eps=case['eps'], c=case['c'], pair=pair).least_correlation(N)
-    assert least == pytest.approx(case['threshold'])
-    assert gain.grad.item() / 1e-8 == pytest.approx(case['measured_slope'], rel=1e-3)
-    assert (gain.grad < 0) == (case['rho'] > least)
-    assert {case['measured_slope'] < 0 for case in SIM['collapse']['cases']} == {True, False}
+    alignment = simdino_terms(student, teacher, g['eps'], g['expa_type'] == 1)[0]
+
+    assert alignment.item() == pytest.approx(g['compression'], abs=1e-6)
+
+
+@pytest.mark.parametrize('t', [0, 1, 2, 3])  # the cases of one process
+def test_the_loss_of_simdino_and_its_gradient_equal_the_released_code(t):
+    g, vectors, student, teacher = simdino_case(t)
+    expected = g['raw_student_grad']
+
+    loss = simdino_loss(student, teacher, g['eps'], g['coeff'], g['expa_type'] == 1)
+    loss.backward()
+
+    assert loss.item() == pytest.approx(g['loss_in_float64'], abs=1e-6)
+    assert vectors.grad.abs().sum().item() == pytest.approx(expected['sum_abs'], rel=1e-5)
+    assert vectors.grad[0, :4].tolist() == pytest.approx(expected['first4'], abs=1e-6)
 
 
 def test_the_loss_of_simdino_is_float64():
-    student, teacher = features(4, 6, 16), features(2, 6, 16, seed=2)
-    want = simdino_loss(student, teacher)
-    assert want.dtype == torch.float64
-    assert simdino_loss(student.bfloat16(), teacher.bfloat16()).item() == pytest.approx(want.item(), abs=0.01)
+    assert simdino_loss(features(4, 6, 16), features(2, 6, 16, seed=2)).dtype == torch.float64
 
 
-def test_without_a_cholesky_factor_the_loss_is_no_number():
-    huge = 1e12 * noise(2, 4, 16, seed=1)                               # in float64 nothing is left of the identity
+def test_the_loss_of_simdino_hardly_depends_on_the_precision_of_features():
+    student = features(4, 6, 16)
+    teacher = features(2, 6, 16, seed=2)
+
+    rounded = simdino_loss(student.bfloat16(), teacher.bfloat16()).item()
+
+    assert rounded == pytest.approx(simdino_loss(student, teacher).item(), abs=0.01)
+
+
+def test_without_a_cholesky_factor_the_expansion_is_no_number():
+    huge = 1e12 * noise(2, 4, 16, seed=1)  # in float64 nothing is left of the identity
+
     alignment, expansion = simdino_terms(huge, huge, 0.05, False)
-    assert alignment.isfinite() and expansion.isnan()
+
+    assert alignment.isfinite()
+    assert expansion.isnan()
 
 
 @pytest.mark.parametrize('change', [
-    dict(student=features(1, 6, 16)), dict(teacher=features(1, 6, 16)), dict(eps=0.0), dict(c=-1.0),
-    dict(student=2 * features(4, 6, 16)), dict(teacher=0 * features(2, 6, 16)),
-    dict(student=math.nan * features(4, 6, 16))], ids=str)
+    dict(student=features(1, 6, 16)),
+    dict(teacher=features(1, 6, 16)),
+    dict(eps=0.0),
+    dict(c=-1.0),
+    dict(student=2 * features(4, 6, 16)),
+    dict(teacher=0 * features(2, 6, 16)),
+    dict(student=math.nan * features(4, 6, 16)),
+], ids=str)
 def test_vectors_and_settings_that_simdino_does_not_know_are_refused(change):
+    vectors = dict(student=features(4, 6, 16), teacher=features(2, 6, 16))
+
     with pytest.raises(ValueError):
-        simdino_loss(**dict(student=features(4, 6, 16), teacher=features(2, 6, 16)) | change)
+        simdino_loss(**vectors | change)
+
+
+# ---- how large an expansion can be: the published recipe in one process of 64 pictures, and of 512
+
+RECIPE = GOLDEN_SIMDINO['published_recipe']
+WIDTH = RECIPE['width']
+
+
+def expected_expansion(directions, N):
+    config = DINOConfig(objective='simdino', bottleneck=WIDTH, eps=RECIPE['eps'])
+    return config.expansion_of(directions, N)
+
+
+def expansion_of(Z):
+    """The expansion of two large crops with the same features Z (N, p)."""
+    Z = Z.expand(2, -1, -1)
+    return -simdino_loss(Z, Z, RECIPE['eps'], 0.0).item()
+
+
+@pytest.mark.parametrize('N, key', [
+    (64, 'largest_possible_with_one_process_of_64_rows'),
+    (512, 'largest_possible_with_one_process_of_512_rows_or_reduce_cov'),
+])
+def test_the_largest_expansion_is_that_of_orthogonal_features(N, key):
+    orthogonal = torch.eye(WIDTH).repeat(2, 1)[:N]  # of 512, two lie on each axis
+
+    assert expansion_of(orthogonal) == pytest.approx(RECIPE[key], rel=1e-6)
+    assert expected_expansion(min(WIDTH, N), N) == pytest.approx(RECIPE[key], rel=1e-6)
+    assert expansion_of(features(N, WIDTH)) < RECIPE[key]
+
+
+@pytest.mark.parametrize('N', [64, 512])
+def test_features_that_are_alike_have_a_small_expansion(N):
+    alike = torch.eye(WIDTH)[:1].expand(N, -1)
+
+    assert expansion_of(alike) == pytest.approx(expected_expansion(1, N), rel=1e-6)
+    assert expansion_of(alike) < 0.1 * expansion_of(features(N, WIDTH))
+
+
+# ---- after a collapse: features are a little off one vector, in one direction
+
+COLLAPSES = GOLDEN_SIMDINO['collapse']['cases']
+
+
+def correlated(N, rho):
+    """Two columns of N numbers, of mean 0, variance 1 and correlation rho: (2, N)."""
+    columns = torch.cat([torch.ones(N, 1), noise(N, 2, seed=3)], dim=1).double()
+    orthogonal = torch.linalg.qr(columns)[0]
+    first = N ** 0.5 * orthogonal[:, 1]
+    second = N ** 0.5 * orthogonal[:, 2]
+    return torch.stack((first, rho * first + (1 - rho ** 2) ** 0.5 * second))
+
+
+def slope_of_the_loss(case):
+    """How fast the loss grows with the differences of the student's features."""
+    differences = 1e-4 * correlated(case['N'], case['rho'])[..., None]      # (2, N, 1)
+    axes = torch.eye(case['p'], dtype=torch.float64)
+    gain = torch.ones((), dtype=torch.float64, requires_grad=True)
+
+    def crops(d):
+        return (1 - d ** 2).sqrt() * axes[0] + d * axes[1]
+    loss = simdino_loss(crops(gain * differences), crops(differences), case['eps'], case['c'],
+                        case['expa_type'] == 1)
+    loss.backward()
+    return gain.grad.item() / 1e-8
+
+
+def least_correlation(case):
+    config = DINOConfig(bottleneck=case['p'], eps=case['eps'], c=case['c'],
+                        pair=case['expa_type'] == 1)
+    return config.least_correlation(case['N'])
+
+
+@pytest.fixture(params=COLLAPSES)
+def case(request):
+    return request.param
+
+
+def test_the_slope_of_the_loss_after_a_collapse(case):
+    assert slope_of_the_loss(case) == pytest.approx(case['measured_slope'], rel=1e-3)
+
+
+def test_the_threshold_of_the_correlation(case):
+    assert least_correlation(case) == pytest.approx(case['threshold'])
+
+
+def test_differences_grow_if_two_crops_correlate_above_the_threshold(case):
+    differences_grow = slope_of_the_loss(case) < 0
+
+    assert differences_grow == (case['rho'] > least_correlation(case))
+
+
+def test_the_cases_lie_on_both_sides_of_the_threshold():
+    slopes = [case['measured_slope'] for case in COLLAPSES]
+
+    assert min(slopes) < 0
+    assert max(slopes) >= 0
 
 
 # ---- the networks
 
 
-@pytest.mark.parametrize('objective', ['dino', 'simdino'])
-@pytest.mark.parametrize('backbone', ['crate', 'vit', 'aot', 'crate_alpha'])
-def test_gradients_reach_the_student_alone(backbone, objective):
+@pytest.fixture(scope='module', params=['dino', 'simdino'])
+def objective(request):
+    return request.param
+
+
+@pytest.fixture(scope='module', params=['crate', 'vit', 'aot', 'crate_alpha'])
+def trained(request, objective):
+    """A network in the middle of a run, after a backward pass."""
     torch.manual_seed(0)
-    model = DINO(DINOConfig(backbone=backbone, objective=objective, **SMALL)).train()
-    model.after_step(0.5, lambda t: t + 1e-9)  # the last layer moves from the start
-    said, loss, *_ = model(crops_of())
-    loss.backward()
+    model = DINO(DINOConfig(backbone=request.param, objective=objective, **SMALL)).train()
+    model.after_step(0.5, lambda t: t + 1e-9)  # without outputs there is no mean for the centre
+    model(crops_of_3_pictures())[1].backward()
     model.before_step(0.5)
-    long = said.sum(-1) if objective == 'dino' else said.norm(dim=-1)
-    assert said.shape == (2, 3, 32 if objective == 'dino' else 8) and torch.allclose(long, torch.ones(2, 3))
-    assert all(p.grad is None for p in model.teacher.parameters())
-    assert all(p.grad.abs().sum() > 0 for name, p in model.student.named_parameters() if 'weight_g' not in name)
-    own = {k.split('.')[0] for k in model.state_dict()} - {'student', 'teacher'}
-    assert own == ({'share', 'centre'} if objective == 'dino' else {'share'}) and train_flops(model) > 0
+    return model
+
+
+def test_the_teacher_says_probabilities_or_features_of_length_1(trained, objective):
+    outputs = trained(crops_of_3_pictures())[0]
+
+    if objective == 'dino':
+        assert outputs.shape == (2, 3, 32)
+        sizes = outputs.sum(-1)
+    else:
+        assert outputs.shape == (2, 3, 8)
+        sizes = outputs.norm(dim=-1)
+    assert torch.allclose(sizes, torch.ones(2, 3))
+
+
+def test_no_gradient_reaches_the_teacher(trained):
+    for p in trained.teacher.parameters():
+        assert p.grad is None
+
+
+def test_gradients_reach_all_of_the_student(trained):
+    for name, p in trained.student.named_parameters():
+        if 'weight_g' not in name:
+            assert p.grad.abs().sum() > 0, name
+
+
+def test_what_a_checkpoint_has_beside_student_and_teacher(trained, objective):
+    names = {name.split('.')[0] for name in trained.state_dict()}
+
+    if objective == 'dino':
+        assert names == {'student', 'teacher', 'share', 'centre'}
+    else:
+        assert names == {'student', 'teacher', 'share'}
+
+
+def test_operations_can_be_counted(trained):
+    assert train_flops(trained) > 0
 
 
 @pytest.mark.slow
 def test_steps_compile_nothing_anew():
-    """The share of the run, which changes with each step, is not a constant of the compiled network."""
+    """The share of the run, which changes with each step, is not a constant of the compiled
+    network."""
     torch._dynamo.reset()
-    model, counter = DINO(DINOConfig(**SMALL, first_temperature=0.03)).train(), CompileCounter()
-    compiled, crops = torch.compile(model, backend=counter, dynamic=False), crops_of()
-    found = []
+    model = DINO(DINOConfig(**SMALL, first_temperature=0.03)).train()
+    counter = CompileCounter()
+    compiled = torch.compile(model, backend=counter, dynamic=False)
+
+    counts = []
     for step in range(4):
-        compiled(crops)[1].backward()
+        compiled(crops_of_3_pictures())[1].backward()
         model.after_step((step + 1) / 10, lambda t: t)
-        found.append(counter.frame_count)
-    assert found[0] > 0 and found[1:] == [found[1]] * 3
+        counts.append(counter.frame_count)
     torch._dynamo.reset()
 
+    assert counts[0] > 0
+    assert counts[1] == counts[2] == counts[3]
 
-@pytest.mark.parametrize('end, l', [(1.0, 0.998), (0.9, 0.948)])
-def test_the_teacher_and_the_centre_follow(end, l):
-    """In the middle of a run l is the mean of 0.996 and its end."""
-    model = moved(teacher_momentum_end=end)
-    old, new = ({k: v.clone() for k, v in half.state_dict().items()} for half in (model.teacher, model.student))
-    said = model.teacher(crops_of()[0]).detach()
-    for _ in range(2):  # passes of one step
-        model(crops_of())
+
+def take_step(model):
+    """Two passes, then what follows a step in the middle of a run."""
+    model(crops_of_3_pictures())
+    model(crops_of_3_pictures())
     model.after_step(0.5, lambda t: t)
-    for k, v in model.teacher.state_dict().items():
-        assert torch.allclose(v, l * old[k] + (1 - l) * new[k], atol=1e-6)
-    assert torch.allclose(model.centre, 0.1 * said.mean((0, 1)), atol=1e-6)
 
 
-@pytest.mark.parametrize('name', ['crate', 'vit'])
-def test_small_crops_are_read_with_interpolated_positions(name):
-    """As a network of that size, with positions as fine-tuning interpolates them, reads them."""
-    torch.manual_seed(0)
-    model, (Network, Config) = DINO(DINOConfig(backbone=name, **SMALL)), networks.network(name)
-    small = Network(Config(n_layer=2, n_head=2, n_embd=16, image_size=(8, 12), patch_size=4, num_classes=1, pool='cls'))
-    weights = dict(model.student.net.state_dict())
-    weights['embed.pos'] = resize_positions(weights['embed.pos'], (4, 4), (2, 3))
-    small.load_state_dict(weights, strict=False)
-    x = noise(3, 3, 8, 12, seed=3)
-    assert torch.allclose(model.student.features(x), small.features(x), atol=1e-6)
+@pytest.mark.parametrize('end, momentum', [(1.0, 0.998), (0.9, 0.948)])
+def test_the_teacher_follows_the_student(end, momentum):
+    """In the middle of a run the momentum is the mean of 0.996 and its end."""
+    model = moved(teacher_momentum_end=end)
+    student = model.student.state_dict()
+    before = {name: tensor.clone() for name, tensor in model.teacher.state_dict().items()}
+
+    take_step(model)
+
+    for name, tensor in model.teacher.state_dict().items():
+        expected = momentum * before[name] + (1 - momentum) * student[name]
+        assert torch.allclose(tensor, expected, atol=1e-6)
+
+
+def test_the_centre_follows_the_teacher():
+    model = moved()
+    outputs = model.teacher(crops_of_3_pictures()[0]).detach()
+
+    take_step(model)
+
+    assert torch.allclose(model.centre, 0.1 * outputs.mean((0, 1)), atol=1e-6)
 
 
 def test_the_loss_of_a_network_is_the_objective_with_its_centre_and_temperature():
     model = moved(first_temperature=0.04, teacher_temperature=0.08, temperature_share=0.3)
     model.centre.normal_(std=0.1)
-    large, small = crops_of()
+    large, small = crops_of_3_pictures()
     student = torch.cat([model.student(large), model.student(small)])
+    teacher = model.teacher(large)
+
     for share, temperature in ((0.0, 0.04), (0.15, 0.06), (0.3, 0.08), (0.9, 0.08)):
         model.share.fill_(share)
-        want = distillation_loss(student, model.teacher(large), model.centre, temperature)
-        assert model((large, small))[1].item() == pytest.approx(want.item(), rel=1e-5)
+        expected = distillation_loss(student, teacher, model.centre, temperature)
+        assert model((large, small))[1].item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-@pytest.mark.parametrize('small', [0, 2])
-def test_the_loss_of_a_simdino_network_is_its_objective(small):
+@pytest.mark.parametrize('n_small', [0, 2])
+def test_the_loss_of_a_simdino_network_is_its_objective_and_that_of_its_terms(n_small):
     model = moved(objective='simdino', eps=0.3, c=2.0, pair=False)
-    large, few = crops_of(small=small)
-    student = torch.cat([model.student(crops) for crops in (large, few) if len(crops)])
-    _, loss, more = model((large, few))
-    want = simdino_loss(student, model.teacher(large), 0.3, 2.0, False)
-    assert loss.item() == pytest.approx(want.item(), rel=1e-5)
-    assert loss.item() == pytest.approx(-2.0 * more['alignment'].item() - more['expansion'].item(), rel=1e-6)
+    large, small = crops_of_3_pictures(n_small)
+    student = model.student(large)
+    if n_small > 0:
+        student = torch.cat([student, model.student(small)])
+
+    _, loss, terms = model((large, small))
+
+    expected = simdino_loss(student, model.teacher(large), 0.3, 2.0, False)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    sum_of_terms = -2.0 * terms['alignment'] - terms['expansion']
+    assert loss.item() == pytest.approx(sum_of_terms.item(), rel=1e-6)
 
 
 def test_features_of_another_length_are_noticed_in_validation():
     model = DINO(DINOConfig(objective='simdino', **SMALL)).eval()
-    model(crops_of())
-    model.teacher.head.mlp[-1].weight.data.zero_(), model.teacher.head.mlp[-1].bias.data.zero_()
+    model(crops_of_3_pictures())
+    last_map = model.teacher.head.mlp[-1]
+    last_map.weight.data.zero_()
+    last_map.bias.data.zero_()
+
     with pytest.warns(UserWarning):
-        model(crops_of())
+        model(crops_of_3_pictures())
+
+
+# ---- small crops
+
+
+@pytest.mark.parametrize('name', ['crate', 'vit'])
+def test_small_crops_are_read_with_interpolated_positions(name):
+    """A network of their size, with positions as fine-tuning interpolates them, reads them in the
+    same way."""
+    torch.manual_seed(0)
+    model = DINO(DINOConfig(backbone=name, **SMALL))
+    Network, Config = networks.network(name)
+    small_network = Network(Config(n_layer=2, n_head=2, n_embd=16, image_size=(8, 12),
+                                   patch_size=4, num_classes=1, pool='cls'))
+    weights = dict(model.student.net.state_dict())
+    weights['embed.pos'] = resize_positions(weights['embed.pos'], (4, 4), (2, 3))
+    small_network.load_state_dict(weights, strict=False)
+    x = noise(3, 3, 8, 12, seed=3)
+
+    assert torch.allclose(model.student.features(x), small_network.features(x), atol=1e-6)
 
 
 def test_small_crops_are_computed_in_the_precision_of_large_ones():
     """Tokens between the layers, under autocast, in a network as train.py makes it."""
-    model, seen = speed_up(DINO(DINOConfig(**SMALL))), {}
-    for side in (16, 8):
-        with torch.autocast('cpu', torch.bfloat16):
-            model.student.features(torch.randn(2, 3, side, side))
-            net = model.student.net if side == 16 else model.student.resized[8, 8]
-            net.layers[0].register_forward_hook(lambda m, args, out, side=side: seen.update({side: args[0].dtype}))
-            model.student.features(torch.randn(2, 3, side, side))
-    assert seen == {16: torch.bfloat16, 8: torch.bfloat16}
+    student = speed_up(DINO(DINOConfig(**SMALL))).student
+    large = torch.randn(2, 3, 16, 16)
+    small = torch.randn(2, 3, 8, 8)
+    dtypes = []
+
+    def note(layer, args, out):
+        dtypes.append(args[0].dtype)
+
+    with torch.autocast('cpu', torch.bfloat16):
+        student.features(small)  # makes a network for crops of this size
+        student.net.layers[0].register_forward_hook(note)
+        student.resized[8, 8].layers[0].register_forward_hook(note)
+        student.features(large)
+        student.features(small)
+
+    assert dtypes == [torch.bfloat16, torch.bfloat16]

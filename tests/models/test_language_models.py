@@ -1,31 +1,75 @@
-"""Networks of text, all alike: causality, memorizing a batch, the loss in chunks, compiling."""
+"""Networks of text, all alike: what a token sees, memorizing a batch, compiling."""
 import math
 
 import pytest
 import torch
-from helpers import TEXT_NETWORKS, memorize, text_network, tokens, loud
+from helpers import CAUSAL, TEXT_NETWORKS, loud, memorize, text_network, tokens
+
+from model_aot import AoT
 
 
-@pytest.mark.parametrize('name, settings', TEXT_NETWORKS)
-def test_the_future_cannot_change_the_past_where_the_next_token_is_predicted(name, settings):
-    """And what fills in hidden tokens sees all of the text."""
-    model, x = loud(text_network(name, **settings)), tokens(2, 16)
-    changed, causal = x.clone(), model.config.task == 'text'
+def changed_logits(model):
+    """Logits of a text, and after its tokens from the tenth on have changed."""
+    x = tokens(2, 16)
+    changed = x.clone()
     changed[:, 9:] = (changed[:, 9:] + 1) % 11
-    a, b = model(x)[0], model(changed)[0]
-    assert torch.equal(a[:, :9], b[:, :9]) == causal
-    moved = (a - b)[:, 9 if causal else 0:].abs()
-    assert moved.amax(-1).min() > 0 and moved.amin(-1).max() > 1e-4
+    return model(x)[0], model(changed)[0]
+
+
+@pytest.mark.parametrize('name, settings', CAUSAL)
+def test_the_future_cannot_change_the_past(name, settings):
+    model = loud(text_network(name, **settings))
+
+    before, after = changed_logits(model)
+    assert torch.equal(before[:, :9], after[:, :9])
     with torch.autocast('cpu', torch.bfloat16):
-        assert torch.equal(model(x)[0][:, :9], model(changed)[0][:, :9]) == causal
+        before, after = changed_logits(model)
+        assert torch.equal(before[:, :9], after[:, :9])
 
 
-@pytest.mark.parametrize('name, settings', TEXT_NETWORKS)
-def test_a_fresh_network_knows_nothing_and_can_memorize(name, settings):
-    """And PyTorch compiles it as one graph."""
-    model, x, y = text_network(name, seed=3, **settings).train(), tokens(4, 16), tokens(4, 16, seed=2)
-    assert model(x, y)[1].item() == pytest.approx(math.log(11), abs=0.05 if name == 'aot' else 0.1)
-    memorize(model, x, y, 0.3)
-    assert torch.allclose(torch.compile(model, backend='eager', fullgraph=True)(x, y)[1], model(x, y)[1])
+@pytest.mark.parametrize('name, settings', CAUSAL)
+def test_tokens_change_what_comes_after_them(name, settings):
+    before, after = changed_logits(loud(text_network(name, **settings)))
+
+    differences = (before - after)[:, 9:].abs()
+    assert differences.amax(-1).min() > 0
+    assert differences.amin(-1).max() > 1e-4
 
 
+def test_what_fills_in_hidden_tokens_sees_all_of_the_text():
+    model = loud(text_network('crate', causal=False))
+
+    before, after = changed_logits(model)
+    differences = (before - after).abs()
+    assert differences.amax(-1).min() > 0
+    assert differences.amin(-1).max() > 1e-4
+    with torch.autocast('cpu', torch.bfloat16):
+        before, after = changed_logits(model)
+        assert not torch.equal(before[:, :9], after[:, :9])
+
+
+@pytest.fixture(params=TEXT_NETWORKS, ids=str)
+def batch(request):
+    """(a network in training, token ids, the ids to predict)"""
+    name, settings = request.param
+    model = text_network(name, seed=3, **settings).train()
+    return model, tokens(4, 16), tokens(4, 16, seed=2)
+
+
+def test_a_fresh_network_knows_nothing(batch):
+    model, x, y = batch
+    tolerance = 0.05 if isinstance(model, AoT) else 0.1
+
+    assert model(x, y)[1].item() == pytest.approx(math.log(11), abs=tolerance)
+
+
+def test_a_network_can_memorize(batch):
+    memorize(*batch, 0.3)
+
+
+def test_a_network_compiles_as_one_graph(batch):
+    model, x, y = batch
+
+    compiled = torch.compile(model, backend='eager', fullgraph=True)
+
+    assert torch.allclose(compiled(x, y)[1], model(x, y)[1])

@@ -1,5 +1,5 @@
-"""The authors' and OpenAI's weights in our networks and back: every name, every way to nest them, every tensor that
-does not fit."""
+"""The authors' and OpenAI's weights in our networks and back: every name, every way to nest them,
+every tensor that does not fit."""
 import re
 
 import pytest
@@ -12,116 +12,260 @@ from model_aot import AoT
 from model_crate import CRATE, CRATEConfig
 from model_crate_alpha import CRATEAlpha
 
-TEXTS = ['gpt_bias_true', 'gpt_bias_false', 'crate_gpt', 'crate_lm', 'tost_lang', 'tost_lang_bias_false']
-FILES = [*TEXTS, 'crate_classifier', 'crate_classifier_mean_pool', 'crate_classifier_one_head', 'vit', 'crate_alpha',
-         'tost_vision', 'crate_mae', 'vit_mae']
-DEAD = ['decoder_embed.weight', 'decoder_embed.bias']  # the authors' CRATE-MAE never reads them
-MASKS = ['transformer.h.0.attn.bias', 'transformer.h.1.attn.bias']
-# what a file may lack: fixed positions, masks, counters, the output map that is the embedding; what is not read
-MAY_LACK = {'gpt_bias_true': ['lm_head.weight'], 'gpt_bias_false': ['lm_head.weight'], 'crate_gpt': MASKS[:1],
-            'crate_mae': ['pos_embed', 'decoder_pos_embed', *DEAD], 'vit_mae': ['pos_embed', 'decoder_pos_embed'],
-            'tost_vision': [f'patch_embed.proj.{i}.1.num_batches_tracked' for i in (0, 2, 4)]}
-ANY_SHAPE = {'crate_gpt': MASKS[:1], 'crate_mae': ['pos_embed', *DEAD]}
-# without it a file is one of another kind or width, so another name is told
-TELLS = ('transformer.ln_f.bias', 'transformer.ln_f.weight', 'fc_norm.weight', 'blocks.0.attn.qkv.bias',
-         'transformer.layers.0.0.fn.qkv.weight')
+TEXTS = ['gpt_bias_true', 'gpt_bias_false', 'crate_gpt', 'crate_lm', 'tost_lang',
+         'tost_lang_bias_false']
+PICTURES = ['crate_classifier', 'crate_classifier_mean_pool', 'crate_classifier_one_head', 'vit',
+            'crate_alpha', 'tost_vision', 'crate_mae', 'vit_mae']
+# the authors' CRATE-MAE never reads these
+UNREAD = ['decoder_embed.weight', 'decoder_embed.bias']
 
 
 def load(name, sd=None, **settings):
-    return (golden_text if name in TEXTS else golden_pictures)(name, sd, **settings)[0]
+    """The network of a golden file, with its weights or with others."""
+    if name in TEXTS:
+        return golden_text(name, sd, **settings)[0]
+    return golden_pictures(name, sd, **settings)[0]
 
 
-def whole(name):
-    """(network, its state dict with the authors' names)."""
+@pytest.fixture(params=TEXTS + PICTURES)
+def name(request):
+    return request.param
+
+
+# ---- there and back
+
+
+def test_a_network_has_the_authors_names_and_shapes(name):
+    rows = golden(name)[1]['state_dict']
+
+    weights = load(name).to_official()
+
+    shapes = {tensor_name: list(tensor.shape) for tensor_name, tensor in weights.items()}
+    assert shapes == {row[0]: row[1] for row in rows}
+
+
+def test_a_network_gives_back_the_weights_that_it_got(name):
+    weights = load(name).to_official()
+
+    for tensor_name, tensor in golden(name)[0].items():
+        if tensor_name not in UNREAD:
+            assert torch.equal(weights[tensor_name], tensor)
+
+
+def test_what_the_authors_crate_mae_never_reads_is_zero():
+    weights = load('crate_mae').to_official()
+
+    for tensor_name in UNREAD:
+        assert not weights[tensor_name].any()
+
+
+def test_the_masks_of_crate_gpt_are_causal():
+    weights = load('crate_gpt').to_official()
+
+    for layer in (0, 1):
+        mask = weights[f'transformer.h.{layer}.attn.bias'][0, 0]
+        assert torch.equal(mask, torch.ones_like(mask).tril())
+
+
+def with_prefix(prefix, sd):
+    return {prefix + tensor_name: tensor for tensor_name, tensor in sd.items()}
+
+
+def test_weights_fit_however_they_are_nested(name):
     model = load(name)
-    return model, model.to_official() if hasattr(model, 'to_official') else golden(name)[0]
+    weights = model.to_official()
+    sd, _ = golden(name)
 
-
-@pytest.mark.parametrize('name', FILES)
-def test_weights_go_both_ways_however_they_are_nested(name):
-    (sd, g), (model, back) = golden(name), whole(name)
-    assert {k: list(v.shape) for k, v in back.items()} == {row[0]: row[1] for row in g['state_dict']
-                                                           if row[0] in back or not name.startswith('gpt')}
-    dead = DEAD if name == 'crate_mae' else []
-    assert all(torch.equal(back[k], sd[k]) for k in sd.keys() - dead) and not any(back[k].any() for k in dead)
-    for k in MASKS if name == 'crate_gpt' else []:
-        assert all(int(row.sum()) == i + 1 == row[:i + 1].sum() for i, row in enumerate(back[k][0, 0]))
-    for variant in (back, {'model': {f'_orig_mod.{k}': v for k, v in sd.items()}, 'iter_num': 3},
-                    {'state_dict': {f'module.{k}': v for k, v in sd.items()}, 'epoch': 3},
-                    {f'module._orig_mod.{k}': v for k, v in back.items()}):
-        assert equal(load(name, variant).state_dict(), model.state_dict())
+    for checkpoint in (
+            weights,
+            {'model': with_prefix('_orig_mod.', sd), 'iter_num': 3},
+            {'state_dict': with_prefix('module.', sd), 'epoch': 3},
+            with_prefix('module._orig_mod.', weights)):
+        assert equal(load(name, checkpoint).state_dict(), model.state_dict())
 
 
 def test_gpt2_takes_openais_names():
     sd, _ = golden('gpt_bias_true')
-    transposed = 'c_attn.weight', 'c_proj.weight', 'c_fc.weight'
-    theirs = {k.removeprefix('transformer.'): v.T.contiguous() if k.endswith(transposed) else v
-              for k, v in sd.items() if k != 'lm_head.weight'}
-    theirs['h.0.attn.bias'] = torch.ones(1, 1, 16, 16).tril()  # a mask, not a weight
-    for variant in (theirs, {f'transformer.{k}': v for k, v in theirs.items()}):
-        assert equal(AoT.from_gpt2(variant, n_head=4).state_dict(), AoT.from_gpt2(sd, n_head=4).state_dict())
+    openais = {}
+    for tensor_name, tensor in sd.items():
+        if tensor_name.endswith(('c_attn.weight', 'c_proj.weight', 'c_fc.weight')):
+            tensor = tensor.T.contiguous()
+        if tensor_name != 'lm_head.weight':
+            openais[tensor_name.removeprefix('transformer.')] = tensor
+    openais['h.0.attn.bias'] = torch.ones(1, 1, 16, 16).tril()  # a mask, not a weight
+
+    expected = AoT.from_gpt2(sd, n_head=4).state_dict()
+    for weights in (openais, with_prefix('transformer.', openais)):
+        assert equal(AoT.from_gpt2(weights, n_head=4).state_dict(), expected)
 
 
-@pytest.mark.parametrize('name', FILES)
-def test_each_tensor_that_is_missing_or_has_another_shape_is_named(name):
-    model, back = whole(name)
-    names = [k for k in back if not re.search(r'(layers|h|blocks)\.[12]\.', k)]  # other layers have the same tensors
+# ---- tensors that do not fit
 
-    def refused(sd, word):
-        try:
-            return not equal(load(name, sd).state_dict(), model.state_dict())
-        except Mistake as e:
-            assert word.removeprefix('transformer.') in str(e) or word in TELLS
-            return True
-    fit = {k for k in names if not refused({other: t for other, t in back.items() if other != k}, k)}
-    assert fit == set(MAY_LACK.get(name, []))
-    other = {k: back[k][..., :-1] if back[k].dim() > 1 else back[k][..., None] for k in names}
-    fit = {k for k in names if not refused(back | {k: other[k]}, k)}
-    assert fit == set(ANY_SHAPE.get(name, []))
-    assert refused(back | {'surprise': torch.ones(1)}, 'surprise')
-    if name in TEXTS:
-        assert refused(back | {'lm_head.weight': back['lm_head.weight'] + 1}, 'lm_head.weight')
+MASK = 'transformer.h.0.attn.bias'
+# what a file may lack: fixed positions, masks, counters, the output map that is the embedding; what
+# is not read
+MAY_LACK = {
+    'gpt_bias_true': ['lm_head.weight'],
+    'gpt_bias_false': ['lm_head.weight'],
+    'crate_gpt': [MASK],
+    'crate_mae': ['pos_embed', 'decoder_pos_embed', *UNREAD],
+    'vit_mae': ['pos_embed', 'decoder_pos_embed'],
+    'tost_vision': [f'patch_embed.proj.{i}.1.num_batches_tracked' for i in (0, 2, 4)],
+}
+ANY_SHAPE = {
+    'crate_gpt': [MASK],
+    'crate_mae': ['pos_embed', *UNREAD],
+}
+# without one of these a file is of another kind or width, so the message has another name
+DECISIVE = [
+    'transformer.ln_f.bias',
+    'transformer.ln_f.weight',
+    'fc_norm.weight',
+    'blocks.0.attn.qkv.bias',
+    'transformer.layers.0.0.fn.qkv.weight',
+]
 
 
-def test_settings_that_no_tensor_tells_reach_the_network():
+def names_in(weights):
+    """The names of all tensors but those of later layers, which are as those of the first one."""
+    return [name for name in weights if not re.search(r'(layers|h|blocks)\.[12]\.', name)]
+
+
+def makes(model, name, sd, tensor_name):
+    """Whether weights make a network like this one. Fails if they are refused, but the message does
+    not have the name of the tensor."""
+    try:
+        return equal(load(name, sd).state_dict(), model.state_dict())
+    except Mistake as e:
+        if tensor_name not in DECISIVE:
+            assert tensor_name.removeprefix('transformer.') in str(e)
+        return False
+
+
+def test_each_missing_tensor_is_named(name):
+    model = load(name)
+    weights = model.to_official()
+
+    not_missed = []
+    for tensor_name in names_in(weights):
+        incomplete = dict(weights)
+        del incomplete[tensor_name]
+        if makes(model, name, incomplete, tensor_name):
+            not_missed.append(tensor_name)
+
+    assert set(not_missed) == set(MAY_LACK.get(name, []))
+
+
+def test_each_tensor_of_another_shape_is_named(name):
+    model = load(name)
+    weights = model.to_official()
+
+    of_any_shape = []
+    for tensor_name in names_in(weights):
+        tensor = weights[tensor_name]
+        if tensor.dim() > 1:
+            reshaped = tensor[..., :-1]
+        else:
+            reshaped = tensor[..., None]
+        if makes(model, name, weights | {tensor_name: reshaped}, tensor_name):
+            of_any_shape.append(tensor_name)
+
+    assert set(of_any_shape) == set(ANY_SHAPE.get(name, []))
+
+
+def test_a_tensor_too_many_is_named(name):
+    model = load(name)
+    weights = model.to_official() | {'surprise': torch.ones(1)}
+
+    assert not makes(model, name, weights, 'surprise')
+
+
+@pytest.mark.parametrize('name', TEXTS)
+def test_an_output_map_that_is_not_the_embedding_does_not_fit(name):
+    model = load(name)
+    weights = model.to_official()
+    weights['lm_head.weight'] = weights['lm_head.weight'] + 1
+
+    assert not makes(model, name, weights, 'lm_head.weight')
+
+
+# ---- settings
+
+
+@pytest.mark.parametrize('name, settings', [
+    ('crate_gpt', dict(lam=0.5)),
+    ('crate_lm', dict(lam=0.5)),
+    ('crate_lm', dict(skip=True)),
+    ('crate_lm', dict(steps=3)),
+])
+def test_settings_that_no_tensor_tells_reach_the_network(name, settings):
     x = golden_text('crate_lm')[2]
-    for name, settings in (('crate_gpt', dict(lam=0.5)), ('crate_lm', dict(lam=0.5)), ('crate_lm', dict(skip=True)),
-                           ('crate_lm', dict(steps=3))):
-        assert not torch.equal(load(name, **settings)(x)[0], load(name)(x)[0])
+
+    assert not torch.equal(load(name, **settings)(x)[0], load(name)(x)[0])
 
 
 GPT = dict(image_size=0, patch_size=0)
+OF_16 = dict(image_size=16, patch_size=4)
 
 
 @pytest.mark.parametrize('Network, name, settings, word', [
-    (CRATE, 'crate_gpt', dict(image_size=16, patch_size=4), 'image_size=0'),
-    (CRATEAlpha, 'crate_lm', dict(image_size=16, patch_size=4), 'image_size=0'),
-    (CRATEAlpha, 'crate_gpt', {}, 'model=crate'), (CRATE, 'crate_lm', GPT, 'ln_f.bias'),
+    (CRATE, 'crate_gpt', OF_16, 'image_size=0'),
+    (CRATEAlpha, 'crate_lm', OF_16, 'image_size=0'),
+    (CRATEAlpha, 'crate_gpt', {}, 'model=crate'),
+    (CRATE, 'crate_lm', GPT, 'ln_f.bias'),
     (CRATE, 'crate_gpt', GPT | dict(n_head=5), 'n_head=5'),
     (CRATE, 'crate_gpt', GPT | dict(final_norm=True), 'read.norm'),
-    (CRATEAlpha, 'crate_alpha', dict(n_layer=1, n_embd=24), 'transformer.wte.weight')])
-def test_files_of_another_network_and_settings_that_do_not_fit_are_named(Network, name, settings, word):
+    (CRATEAlpha, 'crate_alpha', dict(n_layer=1, n_embd=24), 'transformer.wte.weight'),
+])
+def test_files_of_another_network_and_settings_that_do_not_fit_are_named(
+        Network, name, settings, word):
     with pytest.raises(Mistake, match=word):
         Network.from_official(golden(name)[0], **dict(n_head=3) | settings)
 
 
 def test_the_segmentation_demos_network_has_its_names_and_shapes():
-    theirs = dict(golden('crate_demo')[1]['full_size']['names_and_shapes_that_the_loader_offers'])
+    full_size = golden('crate_demo')[1]['full_size']
+    expected = dict(full_size['names_and_shapes_that_the_loader_offers'])
+    for word in ('weight', 'bias'):  # of the second of its two classifiers, which here are one
+        expected[f'mlp_head.1.{word}'] = expected.pop(f'head.{word}')
+
     with torch.device('meta'):
-        model = CRATE(CRATEConfig(n_layer=12, n_head=6, n_embd=768, image_size=224, patch_size=8, num_classes=21842))
-    theirs |= {'mlp_head.1.weight': theirs.pop('head.weight'), 'mlp_head.1.bias': theirs.pop('head.bias')}
-    assert {k: list(v.shape) for k, v in model.to_official().items()} == theirs
+        model = CRATE(CRATEConfig(n_layer=12, n_head=6, n_embd=768, image_size=224, patch_size=8,
+                                  num_classes=21842))
+
+    shapes = {name: list(tensor.shape) for name, tensor in model.to_official().items()}
+    assert shapes == expected
 
 
 # ---- files
 
 
-@pytest.mark.parametrize('content', [b'', b'\x80\x02garbage', 'cut', [1, 2], {1: torch.ones(3)}, {'state_dict': None}],
-                         ids=str)
-def test_what_is_no_official_file_is_refused_by_name(content, tmp_path):
-    path = tmp_path / 'w.pth'
-    torch.save(golden('crate_classifier')[0] if content == 'cut' else content, path)
-    if content == 'cut' or isinstance(content, bytes):
-        path.write_bytes(path.read_bytes()[:-900] if content == 'cut' else content)
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / 'w.pth'
+
+
+def assert_refused(path):
     with pytest.raises(Mistake, match=re.escape(str(path))):
         official.read(path)
+
+
+@pytest.mark.parametrize('content', [b'', b'\x80\x02garbage'])
+def test_a_file_of_something_else_is_refused_by_name(content, path):
+    path.write_bytes(content)
+
+    assert_refused(path)
+
+
+def test_a_file_that_was_cut_is_refused_by_name(path):
+    torch.save(golden('crate_classifier')[0], path)
+    path.write_bytes(path.read_bytes()[:-900])
+
+    assert_refused(path)
+
+
+@pytest.mark.parametrize('content', [[1, 2], {1: torch.ones(3)}, {'state_dict': None}], ids=str)
+def test_a_file_without_a_state_dict_is_refused_by_name(content, path):
+    torch.save(content, path)
+
+    assert_refused(path)

@@ -1,4 +1,5 @@
-"""Every network equals the authors' code through its own weights, layer by layer: golden numbers of their outputs."""
+"""Every network equals the authors' code through its own weights, layer by layer. A golden file g
+has the outputs of their code."""
 import json
 import math
 
@@ -11,217 +12,499 @@ from model_crate_alpha import CRATEAlpha
 from model_crate_mae import patchify
 from model_tost import TSSA, ToSTConfig
 
-
-def through(layers, z):
-    """Tokens after each layer."""
-    return [z := layer(z) for layer in layers]
+# ---- what layers do
 
 
-def halves(layers, z, half):
-    """half(layer, z) of each layer, for the tokens z before it."""
-    return [half(layer, z) for layer, z in zip(layers, [z, *through(layers, z)])]
+def of_each(layers, z, compute):
+    """compute(layer, z) of each layer, for the tokens z before it."""
+    results = []
+    for layer in layers:
+        results.append(compute(layer, z))
+        z = layer(z)
+    return results
 
 
-def attended(layer, z):
-    return z + layer.attn(layer.norm1(z))
+def after_each(layers, z):
+    """The tokens after each layer."""
+    return of_each(layers, z, lambda layer, z: layer(z))
 
 
-def zeros(tokens):
-    return [(z == 0).float().mean() for z in tokens]
+def attention_output(layer, z):
+    return layer.attn(layer.norm1(z))
 
 
-NAMES = {'c_attn': 'U', 'c_proj': 'W', 'qkv': 'U', 'to_out.0': 'W', 'denom_bias': 'b'}  # in ToST
+def after_attention(layer, z):
+    return z + attention_output(layer, z)
 
 
-def same_gradients(attn, wanted):
-    for name, want in official.rename(wanted, NAMES).items():
-        agree(attn.get_parameter(name).grad, want)
+def share_of_zeros(z):
+    return (z == 0).float().mean()
+
+
+def noise(shape, seed):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 # ---- text
 
+GPT2 = ['gpt_bias_true', 'gpt_bias_false']
+TOST = ['tost_lang', 'tost_lang_bias_false']
+WHITE_BOXES = ['crate_gpt', 'crate_lm', *TOST]
 
-@pytest.mark.parametrize('name', ['gpt_bias_true', 'gpt_bias_false', 'crate_gpt', 'crate_lm', 'tost_lang',
-                                  'tost_lang_bias_false'])
+
+@pytest.mark.parametrize('name', GPT2 + WHITE_BOXES)
 def test_logits_and_loss_of_text(name):
     model, g, x, y = golden_text(name)
-    (logits, loss), want = model(x, y), g['outputs']
-    agree([logits[:, -1], loss], [want['logits_last_position'], want['loss']])
-    if name.startswith('gpt'):
-        z = model.embed(x)
-        after = through([*model.layers, model.read.norm], z)
-        agree([z, *after], [want['tokens'][k] for k in ('embeddings', 'layer0.output', 'layer1.output', 'final_norm')])
-        y[:, :3] = -1
-        agree(model(x, y)[1], want['loss_first_3_targets_of_each_row_ignored'])
-    else:
-        after = through(model.layers, model.embed(x))
-        agree([z[0, -1] for z in after], want['last_token_of_first_row_after_each_layer'])
-    if name in ('crate_lm', 'tost_lang', 'tost_lang_bias_false'):
-        agree(logits[:, 0], want['logits_first_position'])
-        loss.backward()
-        agree(model.embed.tok_emb.weight.grad, want['token_embedding_grad'])
-        same_gradients(model.layers[0].attn, want.get('parameter_grads_of_layer_0', {}))
-    assert all(getattr(model.config, k) == v for k, v in g['constructor'].items() if k != 'TSSA')
+    expected = g['outputs']
+
+    logits, loss = model(x, y)
+
+    agree(logits[:, -1], expected['logits_last_position'])
+    agree(loss, expected['loss'])
+
+
+@pytest.mark.parametrize('name', GPT2 + WHITE_BOXES)
+def test_settings_of_text_are_read_off_the_weights(name):
+    model, g, _, _ = golden_text(name)
+
+    for setting, value in g['constructor'].items():
+        if setting != 'TSSA':
+            assert getattr(model.config, setting) == value
+
+
+@pytest.mark.parametrize('name', GPT2)
+def test_tokens_of_gpt2(name):
+    model, g, x, _ = golden_text(name)
+    expected = g['outputs']['tokens']
+
+    z = model.embed(x)
+    after_layer_0, after_layer_1, normed = after_each([*model.layers, model.read.norm], z)
+
+    agree(z, expected['embeddings'])
+    agree(after_layer_0, expected['layer0.output'])
+    agree(after_layer_1, expected['layer1.output'])
+    agree(normed, expected['final_norm'])
+
+
+@pytest.mark.parametrize('name', GPT2)
+def test_targets_of_minus_one_do_not_count(name):
+    model, g, x, y = golden_text(name)
+
+    y[:, :3] = -1
+
+    agree(model(x, y)[1], g['outputs']['loss_first_3_targets_of_each_row_ignored'])
+
+
+@pytest.mark.parametrize('name', WHITE_BOXES)
+def test_last_tokens_of_white_boxes(name):
+    model, g, x, _ = golden_text(name)
+
+    tokens = after_each(model.layers, model.embed(x))
+
+    last_tokens = [z[0, -1] for z in tokens]
+    agree(last_tokens, g['outputs']['last_token_of_first_row_after_each_layer'])
+
+
+@pytest.mark.parametrize('name', ['crate_lm', *TOST])
+def test_logits_of_the_first_token(name):
+    model, g, x, _ = golden_text(name)
+
+    agree(model(x)[0][:, 0], g['outputs']['logits_first_position'])
+
+
+# ---- CRATE and CRATE-LM on text
 
 
 def test_sparsity_of_crate_on_text():
     model, g, x, _ = golden_text('crate_gpt')
-    agree(zeros(through(model.layers, model.embed(x))), g['outputs']['zero_fraction_after_each_layer'])
+
+    tokens = after_each(model.layers, model.embed(x))
+
+    zeros = [share_of_zeros(z) for z in tokens]
+    agree(zeros, g['outputs']['zero_fraction_after_each_layer'])
+
+
+def test_attention_of_crate_lm():
+    model, g, x, _ = golden_text('crate_lm')
+
+    results = of_each(model.layers, model.embed(x), attention_output)
+
+    agree(results, g['outputs']['attention_output_of_each_layer'])
+
+
+def test_sparsity_of_crate_lm():
+    def codes(layer, z):
+        return layer.ista.code(layer.norm2(after_attention(layer, z)))
+    model, g, x, _ = golden_text('crate_lm')
+
+    results = of_each(model.layers, model.embed(x), codes)
+
+    zeros = [share_of_zeros(a) for a in results]
+    agree(zeros, g['outputs']['zero_fraction_of_the_codes_of_each_layer'])
+
+
+def test_gradients_of_crate_lm():
     model, g, x, y = golden_text('crate_lm')
-    want, z = g['outputs'], model.embed(x)
-    agree(halves(model.layers, z, lambda layer, z: layer.attn(layer.norm1(z))), want['attention_output_of_each_layer'])
-    codes = halves(model.layers, z, lambda layer, z: layer.ista.code(layer.norm2(attended(layer, z))))
-    agree(zeros(codes), want['zero_fraction_of_the_codes_of_each_layer'])
+    expected = g['outputs']
+
     model(x, y)[1].backward()
-    agree(model.layers[0].ista.D.grad.T, want['dictionary_grad_of_layer_0 (atoms, width)'])
+
+    D_gradient = model.layers[0].ista.D.grad
+    agree(model.embed.tok_emb.weight.grad, expected['token_embedding_grad'])
+    agree(D_gradient.T, expected['dictionary_grad_of_layer_0 (atoms, width)'])
 
 
 def test_one_layer_of_crate_lm():
-    """With embeddings and a last LayerNorm that it does not have, so that it is a file."""
-    layer = golden('crate_lm')[1]['layer']
-    c, sd = layer['constructor'], golden_weights(layer['state_dict'])
-    sd = {f'transformer.h.0.{name}': t for name, t in sd.items()}
-    sd |= {f'transformer.ln_f.{name}': torch.ones(c['dim']) for name in ('weight', 'bias')}
-    sd |= {f'{name}.weight': torch.ones(5, c['dim']) for name in ('transformer.wte', 'transformer.wpe', 'lm_head')}
-    model = CRATEAlpha.from_official(sd, n_head=c['heads'])
-    z = torch.randn(c['batch'], c['tokens'], c['dim'], generator=torch.Generator().manual_seed(70))
-    agree([attended(model.layers[0], z), model.layers[0](z)], [layer['after_attention'], layer['output']])
+    """The golden file has its weights alone. They become a file of a network with embeddings and a
+    last LayerNorm of ones, which do not matter."""
+    g = golden('crate_lm')[1]['layer']
+    c = g['constructor']
+    sd = {}
+    for name, tensor in golden_weights(g['state_dict']).items():
+        sd[f'transformer.h.0.{name}'] = tensor
+    for name in ('transformer.wte', 'transformer.wpe', 'lm_head'):
+        sd[f'{name}.weight'] = torch.ones(5, c['dim'])
+    for name in ('weight', 'bias'):
+        sd[f'transformer.ln_f.{name}'] = torch.ones(c['dim'])
+    layer = CRATEAlpha.from_official(sd, n_head=c['heads']).layers[0]
+    z = noise((c['batch'], c['tokens'], c['dim']), seed=70)
+
+    agree(after_attention(layer, z), g['after_attention'])
+    agree(layer(z), g['output'])
 
 
 # ---- the operator of ToST
 
 CASES = json.loads((ROOT / 'tests' / 'golden' / 'tost_operator.json').read_text())['cases']
+# {a name of the authors: ours}
+TOST_NAMES = {
+    'c_attn': 'U',
+    'qkv': 'U',
+    'c_proj': 'W',
+    'to_out.0': 'W',
+    'denom_bias': 'b',
+}
 
 
-@pytest.mark.parametrize('i', range(len(CASES)))
-def test_tssa_and_its_gradients(i):
-    g, c = CASES[i], CASES[i]['constructor']
-    kind = {'block_size': c['block_size']} if g['kind'] == 'causal' else {'image_size': 16}
-    attn = TSSA(ToSTConfig(n_embd=c['dim'], n_head=c['heads'], bias=c['bias'], layer_scale=1.0, **kind))
-    sd, shape = golden_weights(g['state_dict']), (c['batch'], c['tokens'], c['dim'])
-    attn.load_state_dict(official.rename(sd, NAMES) | {'temp': sd['temp'].flatten(), 'gamma': torch.ones(c['dim'])})
-    z, factor = (torch.randn(shape, generator=torch.Generator().manual_seed(seed + i)) for seed in (70, 90))
-    z = (8 * z).requires_grad_()
+def agree_on_gradients(attn, expected):
+    """Fails unless the weights of TSSA have these gradients, {their name: golden numbers}."""
+    for name, gradient in official.rename(expected, TOST_NAMES).items():
+        agree(attn.get_parameter(name).grad, gradient)
+
+
+@pytest.fixture(params=range(len(CASES)))
+def tssa(request):
+    """(TSSA, golden numbers, its input, its output), after a backward pass."""
+    g = CASES[request.param]
+    c = g['constructor']
+    settings = dict(n_embd=c['dim'], n_head=c['heads'], bias=c['bias'], layer_scale=1.0)
+    if g['kind'] == 'causal':
+        settings['block_size'] = c['block_size']
+    else:
+        settings['image_size'] = 16
+    attn = TSSA(ToSTConfig(**settings))
+    sd = official.rename(golden_weights(g['state_dict']), TOST_NAMES)
+    sd['temp'] = sd['temp'].flatten()
+    sd['gamma'] = torch.ones(c['dim'])  # the authors have it in the layer
+    attn.load_state_dict(sd)
+
+    shape = c['batch'], c['tokens'], c['dim']
+    z = 8 * noise(shape, seed=70 + request.param)
+    z.requires_grad_()
     out = attn(z)
-    (out * factor).sum().backward()
-    agree([out, z.grad], [g['output'], g['input_grad']])
-    same_gradients(attn, g['parameter_grads'])
+    (out * noise(shape, seed=90 + request.param)).sum().backward()
+    return attn, g, z, out
+
+
+def test_output_of_tssa(tssa):
+    _, g, _, out = tssa
+
+    agree(out, g['output'])
+
+
+def test_gradients_of_tssa(tssa):
+    attn, g, z, _ = tssa
+
+    agree(z.grad, g['input_grad'])
+    agree_on_gradients(attn, g['parameter_grads'])
+
+
+@pytest.mark.parametrize('name', TOST)
+def test_gradients_of_tost(name):
+    model, g, x, y = golden_text(name)
+    expected = g['outputs']
+
+    model(x, y)[1].backward()
+
+    agree(model.embed.tok_emb.weight.grad, expected['token_embedding_grad'])
+    agree_on_gradients(model.layers[0].attn, expected['parameter_grads_of_layer_0'])
 
 
 # ---- classifiers
 
 
-@pytest.mark.parametrize('name', ['crate_classifier', 'crate_classifier_mean_pool', 'crate_classifier_one_head'])
-def test_crate(name):
-    c = golden(name)[1]['constructor']
-    model, g, x = golden_pictures(name, pool=c['pool'], eta=c['ista'])
-    want, z = g['outputs']['tokens'], model.embed(x)
-    agree([model(x)[0], z], [g['outputs']['logits'], want['tokens_before_layers']])
-    depth, after = range(len(model.layers)), through(model.layers, z)
-    agree(halves(model.layers, z, attended), [want[f'layer{l}.after_attention_residual'] for l in depth])
-    agree(after, [want[f'layer{l}.after_ista'] for l in depth])
-    agree(zeros(after), [row['zero_fraction_mean'] for row in g['outputs']['layerwise_measures']])
+@pytest.fixture(params=['crate_classifier', 'crate_classifier_mean_pool',
+                        'crate_classifier_one_head'])
+def crate(request):
+    """(CRATE, golden file, pictures)"""
+    c = golden(request.param)[1]['constructor']
+    return golden_pictures(request.param, pool=c['pool'], eta=c['ista'])
 
 
-def test_crate_alpha():
-    model, g, x = golden_pictures('crate_alpha')
+def test_logits_of_crate(crate):
+    model, g, x = crate
+
     agree(model(x)[0], g['outputs']['logits'])
-    coded = halves(model.layers, model.embed(x), lambda layer, z: layer.ista(layer.norm2(attended(layer, z)))[0, 0])
-    agree(coded, g['outputs']['class_token_of_first_picture_out_of_each_sparse_coding_block'])
+
+
+def test_tokens_of_crate(crate):
+    model, g, x = crate
+    expected = g['outputs']['tokens']
+
+    z = model.embed(x)
+    agree(z, expected['tokens_before_layers'])
+    for l, layer in enumerate(model.layers):
+        agree(after_attention(layer, z), expected[f'layer{l}.after_attention_residual'])
+        z = layer(z)
+        agree(z, expected[f'layer{l}.after_ista'])
+
+
+def test_sparsity_of_crate(crate):
+    model, g, x = crate
+
+    tokens = after_each(model.layers, model.embed(x))
+
+    for z, measures in zip(tokens, g['outputs']['layerwise_measures'], strict=True):
+        agree(share_of_zeros(z), measures['zero_fraction_mean'])
+
+
+def test_logits_of_crate_alpha():
+    model, g, x = golden_pictures('crate_alpha')
+
+    agree(model(x)[0], g['outputs']['logits'])
+
+
+def test_sparse_coding_of_crate_alpha():
+    def coded_class_token(layer, z):
+        return layer.ista(layer.norm2(after_attention(layer, z)))[0, 0]
+    model, g, x = golden_pictures('crate_alpha')
+
+    results = of_each(model.layers, model.embed(x), coded_class_token)
+
+    name = 'class_token_of_first_picture_out_of_each_sparse_coding_block'
+    agree(results, g['outputs'][name])
+
+
+def golden_vit(pool, **settings):
+    """(ViT, outputs of the authors, pictures). The golden file has the names of the pool 'mean'."""
+    sd, _ = golden('vit')
+    if pool == 'cls':
+        sd = {name.replace('fc_norm', 'norm'): tensor for name, tensor in sd.items()}
+    model, g, x = golden_pictures('vit', sd, **settings)
+    key = {'cls': 'global_pool_false', 'mean': 'global_pool_true'}[pool]
+    return model, g['outputs'][key], x
+
+
+@pytest.mark.parametrize('pool, final_norms, key', [
+    ('cls', 1, 'logits'),
+    ('mean', 1, 'logits_if_final_norm_applied_once'),
+    ('mean', 2, 'logits'),  # timm 1.0.9 applies fc_norm twice
+])
+def test_logits_of_vit(pool, final_norms, key):
+    model, outputs, x = golden_vit(pool, final_norms=final_norms)
+
+    agree(model(x)[0], outputs[key])
 
 
 @pytest.mark.parametrize('pool', ['cls', 'mean'])
-def test_vit(pool):
-    sd, _ = golden('vit')
-    if pool == 'cls':
-        sd = {k.replace('fc_norm', 'norm'): v for k, v in sd.items()}
-    model, g, x = golden_pictures('vit', sd)
-    want = g['outputs'][f'global_pool_{pool == "mean"}'.lower()]
-    agree(model(x)[0], want['logits_if_final_norm_applied_once' if pool == 'mean' else 'logits'])
-    if pool == 'mean':  # timm 1.0.9 applies fc_norm twice
-        agree(golden_pictures('vit', sd, final_norms=2)[0](x)[0], want['logits'])
-    z, names = model.embed(x), ('tokens_before_layers', 'layer0.output', 'layer1.output')
-    agree([z, *through(model.layers, z)], [want['tokens'][name] for name in names])
+def test_tokens_of_vit(pool):
+    model, outputs, x = golden_vit(pool)
+    expected = outputs['tokens']
 
-
-def test_tost_on_pictures():
-    model, g, x = golden_pictures('tost_vision')
-    want = g['outputs']
-    agree([*model(x, torch.tensor(g['input']['classes'])), model.embed.stem(x).flatten(2).mT],
-          [want['logits'], want['loss'], want['after_patch_embedding']])
-    blocks = through(model.layers, model.embed(x))
-    blocks += through(model.read.layers, torch.cat((model.read.cls.expand(2, -1, -1), blocks[-1]), 1))
-    agree(blocks, want['after_each_block'])
-
-
-def test_the_segmentation_demos_file_is_crate_with_one_classifier():
-    """Its two maps as one, or the first alone, or none: then a classifier of zeros."""
-    sd, g = golden('crate_demo')
-    want = g['outputs']
-    rest = {k: v for k, v in sd.items() if not k.startswith(('head.', 'mlp_head.'))}
-    first = rest | {k: v for k, v in sd.items() if k.startswith('mlp_head.')}
-    for held, logits in ((first, want['mlp_head (what the forward pass returns)']), (rest, [[0.0] * 1000] * 2),
-                         (sd, want['head of that (never called by the released forward pass)'])):
-        model, _, x = golden_pictures('crate_demo', {'model': held})
-        agree(model(x)[0], logits)
     z = model.embed(x)
-    keys = halves(model.layers, z, lambda layer, z: layer.attn.U(layer.norm1(z)))
-    agree([*through(model.layers, z), keys[-1]], [*want['after_each_layer'], want['keys_without_interpolation']])
+    after_layer_0, after_layer_1 = after_each(model.layers, z)
+
+    agree(z, expected['tokens_before_layers'])
+    agree(after_layer_0, expected['layer0.output'])
+    agree(after_layer_1, expected['layer1.output'])
+
+
+def test_logits_and_loss_of_tost_on_pictures():
+    model, g, x = golden_pictures('tost_vision')
+
+    logits, loss = model(x, torch.tensor(g['input']['classes']))
+
+    agree(logits, g['outputs']['logits'])
+    agree(loss, g['outputs']['loss'])
+
+
+def test_tokens_of_tost_on_pictures():
+    model, g, x = golden_pictures('tost_vision')
+
+    tokens = after_each(model.layers, model.embed(x))
+    cls = model.read.cls.expand(2, -1, -1)
+    with_cls = torch.cat((cls, tokens[-1]), dim=1)
+    tokens += after_each(model.read.layers, with_cls)
+
+    agree(model.embed.stem(x).flatten(2).mT, g['outputs']['after_patch_embedding'])
+    agree(tokens, g['outputs']['after_each_block'])
+
+
+# ---- CRATE of the segmentation demo: two linear maps are its classifier, mlp_head, then head
+
+
+def golden_demo(*unwanted):
+    """(CRATE, outputs of the authors, pictures) of the demo's file without names that begin so."""
+    sd = {}
+    for name, tensor in golden('crate_demo')[0].items():
+        if not name.startswith(unwanted):
+            sd[name] = tensor
+    model, g, x = golden_pictures('crate_demo', {'model': sd})
+    return model, g['outputs'], x
+
+
+def test_the_maps_of_the_demo_become_one_classifier():
+    model, outputs, x = golden_demo()
+
+    key = 'head of that (never called by the released forward pass)'
+    agree(model(x)[0], outputs[key])
+
+
+def test_the_first_map_of_the_demo_is_a_classifier():
+    model, outputs, x = golden_demo('head.')
+
+    agree(model(x)[0], outputs['mlp_head (what the forward pass returns)'])
+
+
+def test_without_a_classifier_the_demo_gets_one_of_zeros():
+    model, _, x = golden_demo('mlp_head.', 'head.')
+
+    assert torch.equal(model(x)[0], torch.zeros(2, 1000))
+
+
+def test_tokens_of_the_demo():
+    def keys(layer, z):
+        return layer.attn.U(layer.norm1(z))
+    model, outputs, x = golden_demo()
+    z = model.embed(x)
+
+    agree(after_each(model.layers, z), outputs['after_each_layer'])
+    agree(of_each(model.layers, z, keys)[-1], outputs['keys_without_interpolation'])
 
 
 # ---- masked autoencoders
 
 
-@pytest.mark.parametrize('name', ['crate_mae', 'vit_mae'])
-def test_masks_predictions_losses_and_positions(name):
-    for normalized in (False, True):
-        model, g, x = golden_pictures(name, norm_pix_loss=normalized)
-        out, noise = g['outputs'], noise_of(g)
-        pred, loss = model(x, noise)
-        agree([loss, pred[:, 0, :16], pred[:, -1, -16:], pred.mean(), pred.std()], [
-            out[f'loss_norm_pix_{normalized}'.lower()], *(out['pred'][k] for k in (
-                'first16_per_sample', 'last16_per_sample', 'mean', 'std'))])
-        assert model.hide(noise).long().tolist() == out['mask'] and list(pred.shape) == out['pred']['shape']
-    agree(patchify(x, model.config.patch_size), out['patchified_target'])
-    for table, want in out['fixed_position_embedding'].items():
-        agree(model.to_official()[table], want)
+@pytest.fixture(params=['crate_mae', 'vit_mae'])
+def autoencoder(request):
+    return request.param
 
 
-def test_crate_mae_layer_by_layer():
+@pytest.mark.parametrize('normalized, key', [
+    (False, 'loss_norm_pix_false'),
+    (True, 'loss_norm_pix_true'),
+])
+def test_losses_of_masked_autoencoders(autoencoder, normalized, key):
+    model, g, x = golden_pictures(autoencoder, norm_pix_loss=normalized)
+
+    agree(model(x, noise_of(g))[1], g['outputs'][key])
+
+
+@pytest.mark.parametrize('normalized', [False, True])
+def test_predictions_of_masked_autoencoders(autoencoder, normalized):
+    model, g, x = golden_pictures(autoencoder, norm_pix_loss=normalized)
+    expected = g['outputs']['pred']
+
+    pred = model(x, noise_of(g))[0]
+
+    assert list(pred.shape) == expected['shape']
+    agree(pred[:, 0, :16], expected['first16_per_sample'])
+    agree(pred[:, -1, -16:], expected['last16_per_sample'])
+    agree(pred.mean(), expected['mean'])
+    agree(pred.std(), expected['std'])
+
+
+def test_masks_of_masked_autoencoders(autoencoder):
+    model, g, _ = golden_pictures(autoencoder)
+
+    assert model.hide(noise_of(g)).long().tolist() == g['outputs']['mask']
+
+
+def test_targets_of_masked_autoencoders(autoencoder):
+    model, g, x = golden_pictures(autoencoder)
+
+    agree(patchify(x, model.config.patch_size), g['outputs']['patchified_target'])
+
+
+def test_fixed_positions_of_masked_autoencoders(autoencoder):
+    model, g, _ = golden_pictures(autoencoder)
+
+    for table, expected in g['outputs']['fixed_position_embedding'].items():
+        agree(model.to_official()[table], expected)
+
+
+def test_tokens_of_crate_mae():
     model, g, x = golden_pictures('crate_mae')
-    want, depth, z = g['outputs']['tokens'], range(len(model.layers)), model.embed(x, model.hide(noise_of(g)))
-    agree([model.embed.patch(x).flatten(2).mT, z], [want['patch_embedding'], want['tokens_before_encoder']])
-    encoded = through(model.layers, z)
-    agree(halves(model.layers, z, attended), [want[f'encoder{l}.after_attention_residual'] for l in depth])
-    agree(encoded, [want[f'encoder{l}.output'] for l in depth])
-    y = model.norm(encoded[-1])
-    decoded = through(model.decoder_layers, y)
-    agree(halves(model.decoder_layers, y, lambda layer, y: layer.E(layer.norm1(y))),
-          [want[f'decoder{l}.after_dictionary'] for l in depth])
-    agree([y, *decoded, model.decoder_norm(decoded[-1])],
-          [want['encoder_norm'], *(want[f'decoder{l}.output'] for l in depth), want['decoder_norm']])
+    expected = g['outputs']['tokens']
+
+    agree(model.embed.patch(x).flatten(2).mT, expected['patch_embedding'])
+    z = model.embed(x, model.hide(noise_of(g)))
+    agree(z, expected['tokens_before_encoder'])
+    for l, layer in enumerate(model.layers):
+        agree(after_attention(layer, z), expected[f'encoder{l}.after_attention_residual'])
+        z = layer(z)
+        agree(z, expected[f'encoder{l}.output'])
+
+    y = model.norm(z)
+    agree(y, expected['encoder_norm'])
+    for l, layer in enumerate(model.decoder_layers):
+        agree(layer.E(layer.norm1(y)), expected[f'decoder{l}.after_dictionary'])
+        y = layer(y)
+        agree(y, expected[f'decoder{l}.output'])
+    agree(model.decoder_norm(y), expected['decoder_norm'])
 
 
-def test_features_and_attention_of_whole_pictures():
+def test_crate_mae_on_whole_pictures():
     model, g, x = golden_pictures('crate_mae')
-    want, last = g['outputs']['unmasked'], model.layers[-1]
+    expected = g['outputs']['unmasked']
+    last = model.layers[-1]
+
     w = last.attn.U(last.norm1(model.layers[:-1](model.embed(x))))
     heads = w.unflatten(2, (4, 12)).transpose(1, 2)
-    agree([model.encode(x), w, (heads @ heads.mT / math.sqrt(12)).softmax(-1)], [want[k] for k in (
-        'encoder_norm_output', 'last_encoder_layer_subspace_coordinates', 'last_encoder_layer_attention')])
+    scores = heads @ heads.mT / math.sqrt(12)
+
+    agree(model.encode(x), expected['encoder_norm_output'])
+    agree(w, expected['last_encoder_layer_subspace_coordinates'])
+    agree(scores.softmax(-1), expected['last_encoder_layer_attention'])
+
+
+def test_features_of_crate_mae_are_its_class_token():
+    model, _, x = golden_pictures('crate_mae')
+
     assert torch.allclose(model.features(x), model.encode(x)[:, 0])
 
 
-def test_vit_mae_layer_by_layer():
+def test_tokens_of_vit_mae():
     model, g, x = golden_pictures('vit_mae')
-    want, visible, seen = g['outputs']['tokens'], model.visible(noise_of(g)), []
-    z = model.embed(x, visible)
-    encoded = through(model.layers, z)
-    agree([model.embed.patch(x).flatten(2).mT, z, model.norm(encoded[-1])],
-          [want[k] for k in ('patch_embedding', 'tokens_before_encoder', 'encoder_norm')])
-    model.decoder_layers[0].register_forward_pre_hook(lambda layer, args: seen.append(args[0]))
-    model.decode(model.norm(encoded[-1]), visible)
-    decoded = through(model.decoder_layers, seen[0])
-    agree([seen[0], model.decoder_norm(decoded[-1])], [want['tokens_before_decoder'], want['decoder_norm']])
-    agree([*encoded, *decoded], [want[f'{part}{l}.output'] for part, layers in (
-        ('encoder', encoded), ('decoder', decoded)) for l in range(len(layers))])
+    expected = g['outputs']['tokens']
+    decoder_inputs = []
+
+    def note(layer, args):
+        decoder_inputs.append(args[0])
+    model.decoder_layers[0].register_forward_pre_hook(note)
+
+    agree(model.embed.patch(x).flatten(2).mT, expected['patch_embedding'])
+    z = model.embed(x, model.visible(noise_of(g)))
+    agree(z, expected['tokens_before_encoder'])
+    for l, layer in enumerate(model.layers):
+        z = layer(z)
+        agree(z, expected[f'encoder{l}.output'])
+    agree(model.norm(z), expected['encoder_norm'])
+
+    model(x, noise_of(g))
+    y = decoder_inputs[0]
+    agree(y, expected['tokens_before_decoder'])
+    for l, layer in enumerate(model.decoder_layers):
+        y = layer(y)
+        agree(y, expected[f'decoder{l}.output'])
+    agree(model.decoder_norm(y), expected['decoder_norm'])
