@@ -122,11 +122,48 @@ def diagnosis(exercise, results):
         for name, mistake in mistakes:
             if name not in names and same(mistake, results):
                 names.append(name)
-        if len(names) > 1:
-            return 'one of: ' + ' | '.join(names)
         if names:
-            return names[0]
-    return ''
+            return one_of(names)
+    return diagnosis_of_wrong_results(exercise, results)
+
+
+def one_of(names):
+    """The names of mistakes that give the same results, in words; '' without names."""
+    words = ' | '.join(names)
+    return f'one of: {words}' if len(names) > 1 else words
+
+
+def diagnosis_of_wrong_results(exercise, results):
+    """For a function that returns several things, of which some are right: the name of the mistake
+    that gives the wrong ones on all inputs, or ''."""
+    inputs, yours = results[0]
+    expected = exercise.answer(*copy.deepcopy(inputs))
+    if not isinstance(expected, tuple) or not isinstance(yours, (tuple, list)):
+        return ''
+    if any(len(yours) != len(expected) for _, yours in results):
+        return ''
+
+    wrong = {}                                          # {place: [(inputs, the student's result)]}
+    for place in range(len(expected)):
+        results_there = [(inputs, yours[place]) for inputs, yours in results]
+        if not same(result_at(place, exercise.answer), results_there):
+            wrong[place] = results_there
+    if len(wrong) == len(expected):
+        return ''
+
+    names = []
+    for name, mistake in exercise.mistakes:
+        is_same = all(same(result_at(place, mistake), wrong[place]) for place in wrong)
+        if is_same and name not in names:
+            names.append(name)
+    return one_of(names)
+
+
+def result_at(place, function):
+    """A function that returns one of the things that another one returns."""
+    def result(*inputs):
+        return function(*inputs)[place]
+    return result
 
 
 def same(mistake, results):
