@@ -57,10 +57,11 @@ def predict(x: torch.Tensor, weights: dict, layers: int, heads: int, eta: float,
 
 
 def train(loss_of, weights: dict, batches, rate: float) -> tuple:
-    """Takes one step of torch.optim.AdamW, with this rate and else as it comes, for each batch (x,
-    y) in batches, down the gradient of loss_of(weights, x, y), a tensor of shape (). It works on
-    copies of the weights, a dict of tensors. Returns two things: the trained weights, a dict with
-    the same names; and the loss of each batch before its step, a tensor (number of batches,)."""
+    """Takes one step of torch.optim.AdamW, with this rate and all other settings at their defaults,
+    for each batch (x, y) in batches, down the gradient of loss_of(weights, x, y), a tensor of shape
+    (). It works on copies of the weights, a dict of tensors. Returns two things: the trained
+    weights, a dict with the same names; and the loss of each batch before its step, a tensor
+    (number of batches,)."""
     raise NotImplementedError
 
 

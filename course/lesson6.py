@@ -25,7 +25,7 @@ def embed(patches: torch.Tensor, hidden: torch.Tensor, weights: dict) -> torch.T
 
 def decoder_layer(Y: torch.Tensor, weights: dict, heads: int) -> torch.Tensor:
     """A layer of the decoder, eq. (2.17), with a LayerNorm (eps 1e-5) before each half: Y (B, N, d)
-    -> (B, N, d). The second norm is for attention alone. Scores are divided by sqrt(p). weights:
+    -> (B, N, d). The skip takes E y, not the normed E y. Scores are divided by sqrt(p). weights:
     'norm1.weight' and '.bias' (d,), 'E.weight' (d, d), 'norm2.weight' and '.bias' (d,),
     'attn.U.weight' (K p, d), 'attn.W.weight' (d, K p) and '.bias' (d,)."""
     raise NotImplementedError

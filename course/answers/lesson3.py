@@ -14,7 +14,7 @@ def prox(Z, t):
 
 def ista(Z, D, eta, lam):
     # y is z itself, where the layer starts: that is why a layer has no skip around ISTA
-    step = (Z - Z @ D.T) @ D                                    # D^* (z - D z) as a row
+    step = (Z - Z @ D.T) @ D                                    # D^T (z - D z) as a row
     return prox(Z + eta * step, eta * lam)
 
 
