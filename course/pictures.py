@@ -297,13 +297,15 @@ def lesson_4():
     panels[5].invert_yaxis()
     panels[5].set_title('logits')
 
-    # an arrow from the row of the class token to the logits
+    # the layers stand beside all tokens; an arrow leads from the class token to the logits
+    panels[4].set(xlim=(0, 1), ylim=(8.5, -0.5))
     panels[4].set_axis_off()
-    arrow = {'arrowstyle': '-|>', 'connectionstyle': 'arc3,rad=-0.3', 'color': ORANGE,
-             'linewidth': 2}
-    panels[5].annotate('', (0, 0.5), (1.02, 0.95), 'axes fraction', panels[3].transAxes,
+    panels[4].fill_between([0, 0.5], -0.5, 8.5, color=ORANGE, alpha=0.25)
+    panels[4].text(0.25, 4, f'{c.n_layer} layers mix all tokens', rotation=90, ha='center',
+                   va='center')
+    arrow = {'arrowstyle': '-|>', 'color': ORANGE, 'linewidth': 2}
+    panels[5].annotate('', (0, 0.95), (0.5, 0), 'axes fraction', panels[4].transData,
                        arrowprops=arrow)
-    panels[4].text(0.35, 0.55, f'{c.n_layer}\nlayers', color=ORANGE, ha='center')
     return figure
 
 
