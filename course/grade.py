@@ -20,6 +20,7 @@ import os
 import re
 import sys
 import traceback
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -573,6 +574,7 @@ def main(lesson, file):
     printed = Printed()
     sys.stdout = printed
     sys.stderr = printed
+    warnings.simplefilter('ignore')  # those of PyTorch are no lines that the file printed
 
     def report(**values):
         print(json.dumps(values), file=out, flush=True)
