@@ -438,16 +438,16 @@ def contestant(name, extra):
     return Contestant(name, run_settings, size(model), task)
 
 
-def check_same_budget(first, other):
+def check_same_budget(first, second):
     """Raises Mistake for two Contestants whose errors cannot be compared, because they do not learn
     the same, or not from as much data in a step."""
-    if type(first.task) is not type(other.task):
-        raise Mistake(f'{first.name} and {other.name} learn different things, so their errors '
+    if type(first.task) is not type(second.task):
+        raise Mistake(f'{first.name} and {second.name} learn different things, so their errors '
                       'cannot be compared; name networks of one task')
     budget_of_first = budget(first.task)
-    for name, value in budget(other.task).items():
+    for name, value in budget(second.task).items():
         if budget_of_first[name] != value:
-            raise Mistake(f'{first.name} has {name}={budget_of_first[name]}, {other.name} has '
+            raise Mistake(f'{first.name} has {name}={budget_of_first[name]}, {second.name} has '
                           f'{name}={value}, so their errors cannot be compared; type '
                           f'--{name}={value}, which goes to both')
 
@@ -508,9 +508,9 @@ def compare(who, requested):
             raise Mistake(f'compare chooses the {name} of each run itself; leave --{name} out')
 
     contestants = [contestant(name, extra) for name in who]
-    first, *others = contestants
-    for other in others:
-        check_same_budget(first, other)
+    first, *rivals = contestants
+    for rival in rivals:
+        check_same_budget(first, rival)
     print(f'{machine(choose_device(first.task.c.device))}, equal {c.equal}, {c.seeds} seeds')
     steps = steps_of_each(contestants, c.equal)
     errors = errors_of_each(contestants, steps, c.seeds)
@@ -519,9 +519,9 @@ def compare(who, requested):
     for entry, max_iters in zip(contestants, steps):
         print(f'{entry.name:<44}{entry.parameters:>14,}{max_iters:>10,}'
               f'{fmean(errors[entry.name]):>12.4f}')
-    for other in others:
-        differences = [a - b for a, b in zip(errors[first.name], errors[other.name])]
-        print(verdict(first.name, other.name, differences))
+    for rival in rivals:
+        differences = [a - b for a, b in zip(errors[first.name], errors[rival.name])]
+        print(verdict(first.name, rival.name, differences))
 
 
 def errors_of_each(contestants, steps, n_seeds):
@@ -539,12 +539,12 @@ def errors_of_each(contestants, steps, n_seeds):
     return errors
 
 
-def verdict(first, other, differences):
-    """Two lines: the mean difference, and whether `first` is better than `other`, both names.
-    differences: error of the first - error of the other, one for each seed."""
+def verdict(first, rival, differences):
+    """Two lines: the mean difference, and whether `first` is better than `rival`, both names.
+    differences: error of the first - error of the rival, one for each seed."""
     n_pairs = len(differences)
     mean = fmean(differences)
-    line = f'{first} - {other}: {mean:+.4f}'
+    line = f'{first} - {rival}: {mean:+.4f}'
     if n_pairs < LEAST_SEEDS:
         return f'{line}\nno verdict: that takes --seeds={LEAST_SEEDS} or more'
     from scipy.stats import t
@@ -553,10 +553,10 @@ def verdict(first, other, differences):
     limit = t.ppf(0.975, n_pairs - 1) * standard_error
     line += f', standard error {standard_error:.4f} of {n_pairs} pairs'
     if abs(mean) <= limit:
-        return (f'{line}\nthese seeds do not tell whether {first} is better than {other}: chance '
+        return (f'{line}\nthese seeds do not tell whether {first} is better than {rival}: chance '
                 f'alone gives up to {limit:.4f} in 95% of comparisons')
     word = 'better' if mean < 0 else 'worse'
-    return (f'{line}\n{first} is {word} than {other}: chance alone gives up to {limit:.4f} in 95% '
+    return (f'{line}\n{first} is {word} than {rival}: chance alone gives up to {limit:.4f} in 95% '
             'of comparisons')
 
 

@@ -79,15 +79,18 @@ def run_grade(lesson, file, seconds):
     command = [sys.executable, str(HERE / 'grade.py'), str(lesson), str(file)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                stdin=subprocess.DEVNULL, start_new_session=True, bufsize=0)
-    # PyTorch may take long to start: the time counts from the first report on
-    first_line = process.stdout.readline()
     timed_out = False
     try:
+        # PyTorch may take long to start: the time counts from the first report on
+        first_line = process.stdout.readline()
         out, errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         timed_out = True
         kill(process)
         out, errors = process.communicate()
+    except KeyboardInterrupt:  # Ctrl-C does not reach a process of another session
+        kill(process)
+        raise
 
     reports = []
     for line in (first_line + out).decode(errors='replace').splitlines():

@@ -20,6 +20,7 @@ import os
 import re
 import sys
 import traceback
+import types
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,9 +40,9 @@ EMPTY = 'the gap is not filled in'
 class Exercise:
     """A function that a student writes."""
     name: str
-    inputs: object              # seed -> its arguments: tensors of float64, numbers, dicts of them
+    inputs: object              # seed -> the arguments of the function
     extra_check: object = None  # function -> '', or what is wrong although its numbers are right
-    judge: object = None        # function -> its verdict, where no answer gives the right numbers
+    judge: object = None        # function -> its verdict, where many answers are right
     answer: object = None       # the function in answers/
     # a mistake is (its name, the answer with this mistake in it)
     mistakes: list = field(default_factory=list)
@@ -116,7 +117,7 @@ def diagnosis(exercise, results):
     """The name of the mistake that gives the same results on all inputs, or ''. `results` is a list
     of (inputs, the student's result). Mistakes in other functions come second: the student's
     function may call these, or have their lines in it."""
-    if same(exercise.answer, results):  # the numbers differ by rounding alone
+    if same(exercise.answer, results):  # the numbers are right, and the problem is float32
         return ''
     for mistakes in (exercise.mistakes, exercise.mistakes_elsewhere):
         names = []
@@ -137,12 +138,13 @@ def one_of(names):
 def diagnosis_of_wrong_results(exercise, results):
     """For a function that returns several things, of which some are right: the name of the mistake
     that gives the wrong ones on all inputs, or ''."""
-    inputs, yours = results[0]
+    inputs, _ = results[0]
     expected = exercise.answer(*copy.deepcopy(inputs))
-    if not isinstance(expected, tuple) or not isinstance(yours, (tuple, list)):
+    if not isinstance(expected, tuple):
         return ''
-    if any(len(yours) != len(expected) for _, yours in results):
-        return ''
+    for _, yours in results:
+        if not isinstance(yours, (tuple, list)) or len(yours) != len(expected):
+            return ''
 
     wrong = {}                                          # {place: [(inputs, the student's result)]}
     for place in range(len(expected)):
@@ -201,7 +203,10 @@ def as_tensor(x):
     if x is None:
         raise ValueError('returns None: fill in the gap')
     if isinstance(x, (int, float)):
-        x = torch.tensor(x, dtype=torch.float64)
+        try:
+            x = torch.tensor(x, dtype=torch.float64)
+        except OverflowError:
+            raise ValueError('returns a number that is too large for float64') from None
     if not isinstance(x, torch.Tensor):
         raise ValueError(f'returns {describe(x)}, and should return a tensor')
     if x.is_complex():
@@ -291,7 +296,8 @@ class Float32Watch(TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
         inputs = float32_tensors(args)
-        if inputs:  # torch.eye, which loses nothing, is not to blame
+        if inputs:
+            # blame an input that is rounded, rather than one of whole numbers, such as torch.eye
             rounded = [x for x in inputs if not is_whole(x)]
             source = self.sources.get(id((rounded or inputs)[0]))
         else:
@@ -529,15 +535,19 @@ def loaded(path, name):
 
 
 def put_answers_in_other_lessons(lesson, file):
-    """Put our answers into the lessons that a student's file imports. The lecturer's copies of them
-    have gaps, or solutions. With our answers a right function is right whoever has filled them
-    in."""
+    """Put our answers into the lessons that a student's file imports. The files beside this program
+    may have gaps, anybody's solutions, or a mistake that Python cannot read. With our answers the
+    verdict does not depend on them."""
     source = Path(file).read_text(encoding='utf-8', errors='replace')
     for path in sorted((HERE / 'answers').glob('lesson[1-9].py')):
         name = path.stem
         if name == f'lesson{lesson}' or name not in source:
             continue
-        module = loaded(HERE / path.name, name)
+        try:
+            module = loaded(HERE / path.name, name)
+        except BaseException:  # whatever is in that file
+            module = types.ModuleType(name)
+            sys.modules[name] = module
         for function_name, value in run(path.read_text(encoding='utf-8')).items():
             if inspect.isfunction(value):
                 setattr(module, function_name, value)

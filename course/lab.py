@@ -92,7 +92,7 @@ def trained_crate():
 
 
 def with_progress(loss_of, steps):
-    """The same function of a loss, which also prints every 100th loss that it computes."""
+    """loss_of, which also prints every 100th loss."""
     count = 0
 
     def reporting_loss_of(*inputs):
@@ -107,7 +107,7 @@ def with_progress(loss_of, steps):
 
 def cost(model, x, y):
     """What a batch costs. Returns the milliseconds of a step, forward and backward, the median of
-    10; and the MB that the forward pass keeps for the backward pass."""
+    10; and the MB that the forward pass keeps for the backward pass, weights included."""
     bytes_of_storage = {}                       # a tensor may be kept twice, and views share memory
 
     def remember(tensor):
@@ -152,7 +152,8 @@ def class_maps(run, x):
     maps = {}
     for name, network in (('trained', model), ('random weights', untrained)):
         with torch.no_grad():
-            attention, normed = layers.at_layer(network, len(network.layers) - 1, x)
+            last_but_one = len(network.layers) - 1  # at_layer counts from 1
+            attention, normed = layers.at_layer(network, last_but_one, x)
             maps[name] = layers.class_maps(attention, normed)
     return maps
 
@@ -168,8 +169,8 @@ def draw(path, x, y, curves, dashed=(), **axes):
     """Write a figure of curves: {name: list of numbers, or (places, numbers)}.
 
     x, y: the names of the axes. Each curve has a colour and dashes of its own, so that one sees
-    curves that lie on each other. dashed: names of curves that belong to the others: the first of
-    them has the colour of the first other curve, the second that of the second.
+    curves that lie on each other. dashed: names of curves to draw dashed, and all others solid; the
+    first dashed one has the colour of the first solid one, and so on.
     """
     plt = pyplot()
     figure, axis = plt.subplots(figsize=(6, 4), layout='constrained')

@@ -91,8 +91,8 @@ def show_approximations(name, Z, U, eps):
 
 
 def signal_to_noise(Z, U, steps):
-    """{name: the ratio before each of so many steps, and after the last}, with the gradient of your
-    lesson 1 and with your attention. Tokens are sorted by subspace."""
+    """{name: steps + 1 ratios, from before the first step to after the last}, with the gradient of
+    your lesson 1 and with your attention. Tokens are sorted by subspace."""
     from analysis.measures import snr
     from lesson1 import compressed_rate_gradient
     from torch.nn.functional import normalize

@@ -64,7 +64,7 @@ def fill_in(cut, hidden, weights):
     from lesson4 import layer, part
     z = embed(cut, hidden, part(weights, 'embed'))                      # (B, N + 1, d)
     for i in range(LAYERS):
-        z = layer(z, part(weights, f'layers.{i}'), HEADS, 0.1, 0.5)
+        z = layer(z, part(weights, f'layers.{i}'), HEADS, eta=0.1, lam=0.5)
     z = named_norm(z, weights, 'norm')
     for i in range(LAYERS):
         z = decoder_layer(z, part(weights, f'decoder_layers.{i}'), HEADS)
@@ -112,7 +112,8 @@ def show_what_is_filled_in(weights):
     cut = patches(images, SIDE, SIDE)                                   # (6, N, P)
     hidden = hide(cut)[..., None]                                       # (6, N, 1)
 
-    # the network predicts patches of mean 0 and deviation 1, so it gets those of the true patch
+    # the network predicts patches of mean 0 and deviation 1, so its prediction is scaled by the
+    # mean and deviation of the true patch
     mean, deviation = statistics(cut)
     predicted = fill_in(cut, hidden[..., 0], weights) * deviation + mean
     rows = {'original': images}

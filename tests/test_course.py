@@ -8,8 +8,10 @@ import math
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from inspect import signature
 from pathlib import Path
 
@@ -214,6 +216,7 @@ def test_float32_is_named_with_the_line_that_makes_it(n, source, message, lesson
 
 RUN = """
 import sys
+import time
 sys.path[:0] = sys.argv[1:3]  # the answers with the experiments below them, and course/
 import torch, lab
 lab.shapes = lambda split: (torch.randn(300, 3, 32, 32), torch.arange(300) % 10)
@@ -707,3 +710,55 @@ def test_only_a_gap_in_the_students_own_file_is_empty(tmp_path):
     assert row['verdict'] == 'wrong' and 'NotImplementedError' in row['message']
     gap = 'def layer(Z, weights, heads, eta, lam, causal=False):\n    raise NotImplementedError\n'
     assert submission(gap, tmp_path)['layer']['verdict'] == 'empty'
+
+
+# ---- what a file must not do to the checker
+
+def test_a_lesson_that_python_cannot_read_does_not_matter_to_another(tmp_path, monkeypatch):
+    shutil.copytree(COURSE / 'answers', tmp_path / 'answers')
+    (tmp_path / 'lesson2.py').write_text('def mssa(:\n')
+    (tmp_path / 'student.py').write_text('from lesson2 import mssa\n')
+    monkeypatch.setattr(grade, 'HERE', tmp_path)
+    monkeypatch.delitem(sys.modules, 'lesson2', raising=False)
+
+    grade.put_answers_in_other_lessons(4, tmp_path / 'student.py')
+
+    assert callable(sys.modules['lesson2'].mssa)
+
+
+def test_a_result_of_another_kind_for_one_input_is_wrong(lessons):
+    exercise = next(e for e in lessons[7] if e.name == 'beats')
+
+    def sometimes_a_bool(ours, theirs):
+        if torch.equal(ours, theirs):
+            return False
+        return exercise.answer(ours, theirs)
+
+    verdict = verdict_of(exercise, sometimes_a_bool)
+    assert verdict['verdict'] == 'wrong'
+    assert 'returns a bool' in verdict['message']
+
+
+def test_a_number_that_is_too_large_is_wrong(lessons):
+    verdict = verdict_of(lessons[1][0], lambda Z, eps: 10 ** 400)
+    assert verdict['verdict'] == 'wrong'
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != 'posix', reason='this system has no SIGINT for one process')
+def test_ctrl_c_ends_the_process_of_the_file_too(tmp_path):
+    file = tmp_path / 'endless.py'
+    file.write_text(f'import os, pathlib\n'
+                    f'pathlib.Path({str(tmp_path / "pid")!r}).write_text(str(os.getpid()))\n'
+                    'while True: pass\n')
+    words = [sys.executable, COURSE / 'check.py', '1', f'--file={file}', '--seconds=300']
+    process = subprocess.Popen([str(word) for word in words], stdout=subprocess.DEVNULL)
+    while not (tmp_path / 'pid').exists() or not (tmp_path / 'pid').read_text():
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+
+    assert process.wait() == 130
+    with pytest.raises(ProcessLookupError):
+        for _ in range(600):  # a killed process may take a moment to end
+            os.kill(int((tmp_path / 'pid').read_text()), 0)
+            time.sleep(0.1)

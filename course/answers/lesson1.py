@@ -3,7 +3,7 @@ import torch
 
 
 def coding_rate(Z, eps=0.5):
-    # tokens are rows, so the paper's Z Z^* is Z^T Z here: as large as a token, not as their number
+    # tokens are rows, so the paper's Z Z^* is Z^T Z here: (d, d), and not (N, N)
     N, d = Z.shape
     gram = Z.T @ Z                                              # (d, d)
     return 0.5 * torch.logdet(torch.eye(d, dtype=Z.dtype) + d / (N * eps ** 2) * gram)
@@ -23,7 +23,7 @@ def compressed_rate_gradient(Z, U, eps=0.5):
         P = Z @ U_k                                             # (N, p)
         inner = torch.eye(N, dtype=Z.dtype) + beta * P @ P.T    # (N, N)
         # the inverse stands at the left, where it mixes tokens; U_k^T at the right leads back to d.
-        # solve computes inverse times P without the inverse. For N > p the matrix of p x p numbers,
-        # P (I + beta P^T P)^-1, is the same and smaller
+        # solve computes inverse times P without the inverse. For N > p it is cheaper to invert
+        # p x p numbers: P (I + beta P^T P)^-1 is equal
         total += beta * torch.linalg.solve(inner, P) @ U_k.T
     return total

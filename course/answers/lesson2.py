@@ -4,7 +4,7 @@ import torch
 
 def attention_weights(Z, U, causal):
     P = torch.einsum('bnd,kdp->bknp', Z, U)                     # U_k^T z of all tokens and heads
-    # p is the length of what is multiplied: a score is a sum of p products
+    # a score is a sum of p products, so its spread grows like the root of p
     scores = P @ P.mT / U.shape[-1] ** 0.5                      # (B, K, N, N)
     if causal:
         # above the diagonal are later tokens; the diagonal stays, a token sees itself

@@ -8,7 +8,8 @@ def lasso_objective(Z, Y, D, lam):
 
 
 def prox(Z, t):
-    # where the slope t + v - z is 0, v = z - t; if that is below 0, the best v >= 0 is 0
+    # t v + (v - z)^2 / 2 has the slope t + v - z, which is 0 at v = z - t. If that is below 0, the
+    # best v >= 0 is 0
     return (Z - t).relu()
 
 
@@ -19,7 +20,7 @@ def ista(Z, D, eta, lam):
 
 
 def solve(Y, D, lam, steps):
-    # |D| is the largest singular value, the norm of order 2 of a matrix
+    # a step longer than 2 / |D|^2 can overshoot. |D| is the largest singular value, the 2-norm
     eta, Z = 1 / torch.linalg.matrix_norm(D, 2) ** 2, torch.zeros_like(Y)
     # here y stays, and z moves: in a layer both are the same
     for _ in range(steps):

@@ -72,8 +72,8 @@ def predict(x, weights, layers, heads, eta, lam):
 
 
 def train(loss_of, weights, batches, rate):
-    # clone: the steps must not change the weights that were given. detach before requires_grad_: a
-    # copy is no parameter that PyTorch may train, if it hangs on a computation before it
+    # clone: the steps must not change the weights that were given. detach: AdamW takes only leaves,
+    # not results of a recorded computation
     weights = {k: v.detach().clone().requires_grad_() for k, v in weights.items()}
     optimizer, losses = torch.optim.AdamW(weights.values(), lr=rate), []
     for x, y in batches:

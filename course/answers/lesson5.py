@@ -46,7 +46,7 @@ def aot_layer(Z, weights, heads):
 
 def next_token_loss(logits, y):
     counts = y >= 0
-    # log_softmax and not the logarithm of softmax: exp(1000) is infinite.
+    # log_softmax and not the logarithm of softmax: tiny probabilities round to 0, and log 0 is -inf
     # gather needs an index that exists, so -1 becomes 0 here, and does not count below
     log_p = logits.log_softmax(-1).gather(-1, y.clamp_min(0)[..., None])[..., 0]
     return -log_p[counts].mean()

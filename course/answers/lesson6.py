@@ -42,5 +42,5 @@ def targets(patches):
 
 
 def masked_loss(pred, target, hidden):
-    # a mask as an index leaves a list of the patches of all pictures: each counts alike
+    # a mask as an index leaves a list of the hidden patches of all pictures: each counts alike
     return (pred - target)[hidden].square().mean()
