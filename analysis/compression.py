@@ -24,7 +24,7 @@ from engine import figures
 class CompressConfig(TheoryConfig):
     delta: float = 0.2  # size of the noise
     eps: float = 0.5    # precision of the coding rate, eq. (8)
-    step: float = 0.5   # kappa gamma in eq. (10); at 1 the tokens cancel, gamma x attention is left
+    step: float = 0.5   # kappa gamma of eq. (10): (1 - step) Z + step gamma attention(Z)
     n_layer: int = 6    # steps of a walk
 
     @property
@@ -54,7 +54,8 @@ def attend(mssa, Z, scale):
 
 def eq10_update(c, Z, mssa):
     """What a step of eq. (10) with kappa = 1 adds to tokens Z (N, d) -> (N, d). Shipped attention
-    divides scores by sqrt(p), and eq. (11) does not. With tokens times p^(1/4) the two agree."""
+    divides scores by sqrt(p), and eq. (11) does not. With tokens times p^(1/4) the shipped scores
+    are those of eq. (11)."""
     attention = attend(mssa, Z, scale=c.head_dim ** 0.25)
     return c.gamma * (c.gamma * attention - Z)
 
@@ -104,7 +105,8 @@ def walks(c):
 
 def walk(c, method, Z, U):
     """Take n_layer steps with a Method from tokens Z (N, d). Returns the rows of the table, which
-    are measured in the subspaces U (K, d, p): one before each step, and one after the last."""
+    are measured in the subspaces U (K, d, p): one before each step, and one after the last.
+    `cosine_turning` is of the step that would come next, also in the last row."""
     rows = []
     for l in range(c.n_layer + 1):
         update = method.update_of(Z)
@@ -156,7 +158,8 @@ def draw_compression(c):
 
 
 def best_step(path, tokens_per_dimension):
-    """A row about the step after which signal to noise is largest, of the rows of one method."""
+    """A row about the step after which signal to noise is largest, 0 if no step raises it. path:
+    the rows of one method."""
     first = path[0]
     best = max(path, key=lambda row: row['snr'])
     return {
@@ -199,7 +202,8 @@ def say_steps(c, paths):
     Z, U, _ = sample_tokens(c)
     downhill = -measures.compressed_rate_gradient(Z, U, c.eps)
     turn = measures.turning(downhill, Z)
-    shortening_share = 1 - (turn.norm() / downhill.norm()) ** 2
+    # of the squared norm of the gradient, the share of the part that only shortens tokens
+    shortening_share_of_square = 1 - (turn.norm() / downhill.norm()) ** 2
 
     P = Z @ U  # the projections, (K, N, p)
     # (I + gamma P P^T)^-1 P, to first order
@@ -212,8 +216,8 @@ def say_steps(c, paths):
     for name, update in approximations.items():
         distance = (update - downhill).norm() / downhill.norm()
         distances.append(f'{name} {distance:.1%}')
-    print(f'{shortening_share:.1%} of the gradient only shortens tokens; off by, of the gradient '
-          f'step: {", ".join(distances)}')
+    print(f'{shortening_share_of_square:.1%} of the gradient only shortens tokens; off by, of the '
+          f'gradient step: {", ".join(distances)}')
 
     n_methods = 0
     n_lowered = 0
@@ -246,9 +250,9 @@ def rates_around_steps(step):
     unit length, so that only directions count.
 
     The gradient is taken at LN(Z^l), which is where the attention of the network is computed. Of
-    both steps only the part that turns tokens is compared. Its mean over all tokens is subtracted,
-    because a turn that all tokens share does not tell them apart. In a network of text, attention
-    sees no later tokens, but the gradient does. Eq. (10) also multiplies tokens by
+    both steps only the part that turns tokens is compared. From this part its mean over the tokens
+    is subtracted, because a turn that all tokens share does not tell them apart. In a network of
+    text, attention sees no later tokens, but the gradient does. Eq. (10) also multiplies tokens by
     1 - kappa p / (N eps^2), which shortens them. Neither the authors' layer nor ours does so.
     """
     U = layers.bases(step.attention).float()
@@ -290,7 +294,8 @@ def draw_rate_changes(c, nets):
             print(f'here attention lowers R^c in {lowered} layers ({measure}); the theory says in '
                   'all')
 
-    # the keys are not columns here, but ends of their names, as draw_layer_lines needs them
+    # over_layers hands each key to draw_layer_lines as `column`; here it is the end of the names of
+    # three columns
     panel_titles = {}
     for suffix, measure in RATE_COLUMNS.items():
         title = f'R^c before a layer (ring), after its attention, after it:\n{measure}'

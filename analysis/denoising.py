@@ -21,18 +21,19 @@ from engine import figures
 
 @dataclass
 class DenoiseConfig(TheoryConfig):
-    tokens: int = 128   # tokens around each subspace
+    tokens: int = 128   # tokens around each subspace (not N, as in compress)
     delta: float = 0.2  # size of the noise
     eta: float = 0.1    # step size of a layer
     tau: float = 0.6    # threshold of the attention weights; 0 keeps the plain softmax
     n_layer: int = 10   # layers
 
 
-# These settings meet every condition of the theorem but one: eq. (11) asks for N of at least
-# 177,500, too many for an N x N matrix of attention weights.
+# With the default tau these settings meet every condition but eq. (11)'s on N: for N = 256 its
+# limit is 17,140. The limit grows with N, and only from about N = 177,500 on it is met. That is too
+# many for an N x N matrix of attention weights, and Lemma 3 then asks for more than p = 768.
 NEAR = dict(n_head=2, head_dim=768, tokens=128, delta=0.01)
 
-# {regime: (its name in the figure, factor on the step size, factor on the noise)}
+# {name in the table: (title of its panel, factor on the step size, factor on the noise)}
 REGIMES = {
     'as it is': ('the step and noise that are set', 1, 1),
     'five times the step': ('five times the step', 5, 1),
@@ -101,9 +102,10 @@ def draw_denoising(c):
     promises, for subspaces nearly as large as the theorem asks for and for those that are set. Also
     with a larger step, and with more noise. The theorem says nothing about the plain softmax.
 
-    Lemma 3 uses eq. (18) for tokens that have grown by theta = (1 + eta tau)^l. Lemma 2 proves it
-    for theta = 1. So a large step or many layers break the theorem, though none of its conditions
-    says so: with five times the step and the default sizes 3.4% of the noise passes in layer 5.
+    Lemma 2 proves eq. (18) for tokens as drawn, theta = 1. Lemma 3 uses it for tokens that have
+    grown by theta = (1 + eta tau)^l. So a large step or many layers break the theorem, though none
+    of its conditions says so: with five times the step and the default sizes 3.4% of the noise
+    passes in layer 5.
     """
     settings = {'near the theorem': replace(c, **NEAR), 'as set': c}
     for name, setting in settings.items():
@@ -176,8 +178,8 @@ def table_rows(name, regime, promised_factor, ratios, shares_passing):
 
 
 def curve_points(name, c, ratios):
-    """Points of a curve: the mean over clusters of ratios (n_layer + 1, K), divided by that before
-    the first layer."""
+    """Points of a curve, of ratios (n_layer + 1, K): each cluster's ratio is divided by its own
+    before the first layer, and the mean over clusters is taken."""
     words_of_setting = {
         'near the theorem': 'subspaces nearly as large as the theorem asks for',
         'as set': 'subspaces of the settings of this command',
@@ -196,7 +198,7 @@ def summary(name, regime, promised_factor, ratios, noise_passing):
     from this layer on. ratios (n_layer + 1, K), noise_passing (n_layer,)."""
     factors = ratios[1:] / ratios[:-1]
     has_passed = noise_passing.cumsum(0) > 0  # in this layer, or in one before it
-    layers_before = int((~has_passed).sum())
+    layers_without_noise = int((~has_passed).sum())
     row = {
         'setting': name,
         'regime': regime,
@@ -207,17 +209,17 @@ def summary(name, regime, promised_factor, ratios, noise_passing):
         'of it': '',
         'from there': '',
     }
-    if layers_before > 0:
-        row['before'] = span(factors[:layers_before].flatten())
+    if layers_without_noise > 0:
+        row['before'] = span(factors[:layers_without_noise].flatten())
     if promised_factor is not None:
         row['Theorem 1'] = promised_factor
-        if layers_before > 0:
-            distances = (factors[:layers_before] / promised_factor - 1).abs()
+        if layers_without_noise > 0:
+            distances = (factors[:layers_without_noise] / promised_factor - 1).abs()
             row['off by'] = distances.max().item()
-    if layers_before < len(factors):
-        row['noise from'] = f'layer {layers_before + 1}'
-        row['of it'] = f'{noise_passing[layers_before]:.2%}'
-        row['from there'] = span(factors[layers_before:].flatten())
+    if layers_without_noise < len(factors):
+        row['noise from'] = f'layer {layers_without_noise + 1}'
+        row['of it'] = f'{noise_passing[layers_without_noise]:.2%}'
+        row['from there'] = span(factors[layers_without_noise:].flatten())
     return row
 
 

@@ -37,7 +37,7 @@ def needed(module, *names):
 
 class Step(NamedTuple):
     """What one layer does to tokens, which are (B, N, d). If a layer has no `attn`, the fields
-    about attention are None."""
+    attention, normed, update and half are None."""
     layer: torch.nn.Module
     attention: torch.nn.Module
     z: torch.Tensor                 # Z^l, the tokens before the layer
@@ -110,6 +110,7 @@ def bases(attention, part=''):
     K = needed(attention, 'K')
     one_for_all_parts = hasattr(attention, 'U')
     if one_for_all_parts or not part:
+        # without U and without a part this raises Mistake
         U = needed(attention, 'U').weight                               # (K p, d)
         return U.unflatten(0, (K, -1)).mT
 
@@ -142,7 +143,8 @@ def call_of(attention, normed):
     calls = []
     with recorded(attention, calls):
         attention(normed)
-    # a function `attention` may call PyTorch's. That call is recorded too, but does not count
+    # PyTorch's calls count only if the network's own file has no `attention` that was called; else
+    # they are made inside of it
     pytorch_function = F.scaled_dot_product_attention
     network_calls = [call for call in calls if call.function is not pytorch_function]
     counted_calls = network_calls or calls
@@ -188,10 +190,11 @@ def weights(attention, normed):
     call = call_of(attention, normed)
     B, K, N, _ = call.q.shape
     identity = torch.eye(N, dtype=call.v.dtype, device=call.v.device).expand(B, K, N, N)
-    # the identity has width N, while the values of the call have width p
+    # The identity has width N. fast.attention may need v to have the width p; causal_attention is
+    # its plain form, for values of any width, and masks only with is_causal=True.
     function_for_any_width = call.function
     if call.function is fast.attention:
-        function_for_any_width = fast.causal_attention  # computes the same
+        function_for_any_width = fast.causal_attention
     maps = function_for_any_width(call.q, call.k, identity, *call.arguments, **call.keywords)
 
     # the values of the call, averaged with these weights, must be what the call returns
@@ -398,12 +401,15 @@ def two_stage_pca(Z, grid, keep):
     first = (tokens @ u_0).unflatten(0, (len(Z), *grid))    # (J, down, across)
     middle = first[:, 1:-1, 1:-1]
     has_middle = middle.numel() > 0
+    # the mean of all is above that of the middle exactly if that of the border is
     if has_middle and first.mean() > middle.mean():
         first = -first
 
     lowest = first.min()
     highest = first.max()
-    is_foreground = first >= lowest + keep * (highest - lowest)
+    # rounding may put the sum above the highest projection, and then nothing would be foreground
+    threshold = torch.minimum(lowest + keep * (highest - lowest), highest)
+    is_foreground = first >= threshold
 
     foreground = tokens[is_foreground.flatten()]            # (n, D)
     projections = foreground @ principal(foreground, 3)     # eq. (B.3)

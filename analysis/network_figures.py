@@ -1,7 +1,8 @@
 """What each layer of a trained network does, in figures: `layers`, `subspaces`, `tokens`,
 `attention`, `pca`. A function draw_x gets an AnalyzeConfig and Subjects, of which the first is the
-network that the user asked about. It prints what it finds, and returns the figure and the rows of
-its table, {column: value} each."""
+network that the user asked about. Commands without --beside get this network and, where they
+compare, the same one with random weights as the second. A function prints what it finds, and
+returns the figure and the rows of its table, {column: value} each."""
 import math
 
 import numpy as np
@@ -14,6 +15,9 @@ from analysis.tables import say_walks
 from engine import figures, plots
 from engine.settings import Mistake
 from tasks import augment
+
+# the columns of `layers` that the theory is about
+COLUMNS_OF_THEORY = 'rate', 'sparsity', 'objective'
 
 
 # ---- layers -------------------------------------------------------------------------------------
@@ -43,8 +47,9 @@ def draw_layers(c, nets):
     say_walks(nets, values_of_nets, *shown)
     # the theory is about layers of CRATE, and says nothing about others
     if getattr(nets[0].model.layers[0], 'ista', None) is not None:
-        for column in shown:
-            if column in values_of_nets[0]:  # else another network has it
+        for column in COLUMNS_OF_THEORY:
+            # a column that is shown may be missing here: another network may have it instead
+            if column in shown and column in values_of_nets[0]:
                 say_direction(column, values_of_nets[0][column])
     return over_layers(nets, values_of_nets, shown)
 
@@ -70,7 +75,7 @@ def titles_of_measures(c):
 
 def say_direction(column, numbers):
     """Print in how many steps from layer to layer the mean of a column goes the way that the theory
-    says: the objective rises, all others fall. numbers: (L, n) of L layers and n samples."""
+    says: the objective rises, rate and sparsity fall. numbers: (L, n) of L layers and n samples."""
     changes = numbers.mean(1).diff()
     if column == 'objective':
         direction = 'rises'
@@ -261,10 +266,9 @@ def attention_in_pictures(c, nets, l, heads):
     x = pixels(net, shown)
     maps = class_grids(net, l, x)                           # (B, K, down, across)
     random_maps = class_grids(random_net, l, x)
-    # All maps share one scale. With a scale of its own each map would go from black to bright, and
-    # weights that are nearly equal, as without training, would look as if the head had chosen. For
-    # the same reason the scale ends well above equal weights. So that dark maps say something too,
-    # the largest weight of each map is written in it.
+    # All maps share one scale. It reaches at least 5 times the equal weight, so that nearly equal
+    # weights, as without training, look dark, and not as if the head had chosen. The largest weight
+    # of each map is written in it, so that dark maps say something too.
     down, across = net.patches
     equal_weight = 1 / (down * across)
     chosen_heads = [k - 1 for k in heads]

@@ -25,6 +25,8 @@ from tasks.pictures import named
 CUTS = 'key', 'query', 'value', 'token', 'none'
 THRESHOLDS = tuple(0.5 + 0.05 * i for i in range(10))  # of average precision, as COCO's
 PICTURES = 1000  # how many `segment` takes, unless the user gives --num_samples
+# the guess that knows the true masks
+KNOWING_GUESS = 'the patches that objects cover most of'
 
 
 # ---- true masks ---------------------------------------------------------------------------------
@@ -115,7 +117,8 @@ def average_precision(iou, exists, certainty, is_visible, thresholds=THRESHOLDS)
     """
     if not is_visible.any():
         return 0.0
-    # of objects with equal overlaps COCO takes the last one, and torch.max the first
+    # of objects with equal overlaps COCO takes the last one, and torch.max the first, so the
+    # objects are reversed
     iou = iou.flip(2)
     is_visible = is_visible.flip(1)
     areas = []
@@ -215,8 +218,7 @@ def guesses_of(net, picture, numbers, M):
     middle_scores = score_pixels(middle)
     everything_scores = score_pixels(everything)
     return {
-        # this one knows the true masks; it comes first, and say_scores leaves out the first
-        'the patches that objects cover most of': (
+        KNOWING_GUESS: (
             score_masks(share_of_all > 0.5, object_pixels, known),
             score_masks(share > 0.5, object_pixels, known)),
         'two groups of pixels by colour': (
@@ -231,9 +233,9 @@ def guesses_of(net, picture, numbers, M):
 
 def maps_and_masks(c, step, grid):
     """What a layer finds in n pictures: {'maps': the class token's attention over patches,
-    (n, K, N); 'head': the patches that hold the share c.share of it, bool (n, K, N); 'cut':
-    MaskCut's masks, bool (n, masks, N), unless c.cut leaves them out}. step: what the layer does,
-    a layers.Step."""
+    (n, K, N); 'head': the patches with the most attention, which together hold the share c.share of
+    it, bool (n, K, N); 'cut': MaskCut's masks, bool (n, masks, N), unless c.cut leaves them out}.
+    step: what the layer does, a layers.Step."""
     maps = layers.class_maps(step.attention, step.normed).float().cpu()
     of_layer = {'maps': maps, 'head': layers.top_mass(maps, c.share)}
     if c.cut == 'none':
@@ -273,9 +275,10 @@ def object_scores(scores, is_visible, ranked):
 def rows_of(name, masks, object_pixels, known, **extra_columns):
     """Rows of the table about the masks of n pictures, bool (n, P, N). `name` says what the P masks
     of a picture are of: 'head' or 'cut'. Each of the P masks has a row, with means over pictures.
-    One row is about the best mask of each picture, and about the best mask of each object. For
-    heads, one more row has the mean of all. extra_columns: {column: (n, P)}; object_pixels, known:
-    as for `overlaps`."""
+    One row, 'best NAME', has iou, covers and the extra columns of the mask with the highest iou in
+    each picture; its object, ap50 and ap are about single objects, each with its own mask, see
+    object_scores. For heads, one more row has the mean of all. extra_columns: {column: (n, P)};
+    object_pixels, known: as for `overlaps`."""
     scores = score_masks(masks, object_pixels, known)
     values = {'iou': scores.iou, 'covers': scores.covers, **extra_columns}
     rows = []
@@ -300,7 +303,8 @@ def rows_of_network(c, net, images, chosen):
     def measure(step):
         return maps_and_masks(c, step, net.patches)
 
-    # `batches` takes the `chosen` pictures, because seed, dataset and number are those of `choose`
+    # `batches` calls `choose` with the same seed, dataset and number, so it yields the `chosen`
+    # pictures, in this order
     samples = batches(c, net, PICTURES)
     of_layers = layers.measure_layers(net.model, samples, measure)
     object_pixels, known = pixels_in_cells(truth(net, images, chosen), net.patches)
@@ -386,18 +390,18 @@ def figure_of_scores(c, nets, rows, guesses, area):
     values_of_nets = []
     for net in nets:
         values = {}
-        for label in panels:
-            column = DRAWN[label]
+        for masks_name in panels:
+            column = DRAWN[masks_name]
             numbers = []
             for row in rows:
-                if row['network'] == net.name and row['masks'] == label:
+                if row['network'] == net.name and row['masks'] == masks_name:
                     numbers.append(row[column])
-            values[label] = torch.tensor(numbers)[:, None]              # (L, 1)
+            values[masks_name] = torch.tensor(numbers)[:, None]         # (L, 1)
         values_of_nets.append(values)
 
     levels = {}
     for row in guesses:
-        levels[row['network']] = {'best head': row['iou'], 'best cut': row['object']}
+        levels[row['network']] = {name: row[DRAWN[name]] for name in ('best head', 'best cut')}
     levels['the share of the objects in the pictures'] = {'mean head': area}
     figure, _ = over_layers(nets, values_of_nets, panels, levels)
     return figure
@@ -416,8 +420,7 @@ def say_scores(c, rows, guesses, nets):
     for row in shown:
         if row['masks'] == 'best head':
             best.setdefault(row['weights'], row['iou'])
-    # the first guess, see guesses_of, knows the true masks
-    honest_guesses = guesses[1:]
+    honest_guesses = [row for row in guesses if row['network'] != KNOWING_GUESS]
     guess = max(honest_guesses, key=lambda row: row['iou'])
     print(f'here the best head of {nets[0].name} scores {best["trained"]:.3f}, with random weights '
           f'{best["random"]:.3f}, and {guess["network"]} without a network {guess["iou"]:.3f}')

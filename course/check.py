@@ -90,6 +90,7 @@ def run_grade(lesson, file, seconds):
         out, errors = process.communicate()
     except KeyboardInterrupt:  # Ctrl-C does not reach a process of another session
         kill(process)
+        process.wait()
         raise
 
     reports = []
