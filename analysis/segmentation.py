@@ -303,8 +303,8 @@ def rows_of_network(c, net, images, chosen):
     def measure(step):
         return maps_and_masks(c, step, net.patches)
 
-    # `batches` calls `choose` with the same seed, number and dataset (analyze.py sets one dataset for
-    # all networks), so it yields the `chosen` pictures, in this order
+    # `batches` calls `choose` with the same seed, number and dataset (analyze.py sets one dataset
+    # for all networks), so it yields the `chosen` pictures, in this order
     samples = batches(c, net, PICTURES)
     of_layers = layers.measure_layers(net.model, samples, measure)
     object_pixels, known = pixels_in_cells(truth(net, images, chosen), net.patches)
