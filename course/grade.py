@@ -77,8 +77,8 @@ def changed(source, function, old, new):
 
 
 def run(source, right=None):
-    """{name: function} of a source. A mistake in it may use a few modules that answers do not
-    import, and call the function without the mistake, which is `right` there."""
+    """{name: value} after a source has run. A row of marks/*.tsv may use F, itertools and math in
+    it, and call `right`, the function without the mistake."""
     names = {
         '__name__': 'answers',
         'F': torch.nn.functional,
@@ -283,8 +283,8 @@ def describe(x):
 # ---- float32 ------------------------------------------------------------------------------------
 
 class Float32Watch(TorchFunctionMode):
-    """While it is entered, it finds out where float32 tensors come from. `sources` is {id of a
-    tensor: the line of the student's file that made it of something else, and advice}."""
+    """Inside of `with`, it finds out where float32 tensors come from. `sources` is {id of a tensor:
+    the line of the student's file where float32 came in, with advice}."""
 
     def __init__(self, file, dtype):
         super().__init__()
@@ -340,7 +340,7 @@ def float32_advice(call, result, dtype):
 
 def float32_result(result):
     """(its name, the tensor) of the first float32 tensor in a result; ('', None) if there is none.
-    One of whole numbers is left out: it is as good as any."""
+    A tensor of whole numbers does not count, because float32 does not round them."""
     several = isinstance(result, (tuple, list))
     results = result if several else [result]
     for i, x in enumerate(results, 1):

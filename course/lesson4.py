@@ -22,18 +22,19 @@ def patches(x: torch.Tensor, h: int, w: int) -> torch.Tensor:
 def tokens(x: torch.Tensor, weights: dict, h: int, w: int) -> torch.Tensor:
     """Pictures (B, C, H, W) -> tokens (B, N + 1, d), the class token first. A patch is normalized,
     mapped, and normalized again; then the class token is put in front, then positions are added.
-    weights: 'patch_norm.weight' and '.bias' (P,), 'patch.weight' (d, P) and '.bias' (d,),
-    'token_norm.weight' and '.bias' (d,), 'cls' (1, 1, d), 'pos' (1, N + 1, d)."""
+    All norms of this lesson have PyTorch's eps, 1e-5. P is h w C. weights: 'patch_norm.weight' and
+    '.bias' (P,), 'patch.weight' (d, P) and '.bias' (d,), 'token_norm.weight' and '.bias' (d,),
+    'cls' (1, 1, d), 'pos' (1, N + 1, d)."""
     raise NotImplementedError
 
 
 def layer(Z: torch.Tensor, weights: dict, heads: int, eta: float, lam: float,
           causal: bool = False) -> torch.Tensor:
     """A layer, eq. (18): Z (B, N, d) -> (B, N, d). Attention and then ISTA, a LayerNorm before each
-    of them. With causal, for text, token n gets nothing from tokens n + 1, n + 2, .. All norms of
-    this lesson have PyTorch's eps, 1e-5. weights: 'norm1.weight' and '.bias' (d,), 'attn.U.weight'
-    (K p, d), in which the rows of head 1 come first, 'attn.W.weight' (d, K p) and '.bias' (d,),
-    'norm2.weight' and '.bias' (d,), 'ista.D' (d, d)."""
+    of them. With causal, for text, token n gets nothing from tokens n + 1, n + 2, .. weights:
+    'norm1.weight' and '.bias' (d,), 'attn.U.weight' (K p, d), in which the rows of head 1 come
+    first, 'attn.W.weight' (d, K p) and '.bias' (d,), 'norm2.weight' and '.bias' (d,), 'ista.D' (d,
+    d)."""
     raise NotImplementedError
 
 

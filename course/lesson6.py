@@ -7,11 +7,11 @@ import torch
 
 
 def visible(noise: torch.Tensor, ratio: float) -> tuple:
-    """Which patches stay. noise (B, N): a random number for each patch. Of each picture the int(N
-    (1 - ratio)) patches with the least noise stay, M of them. Returns two tensors of whole numbers:
-    keep (B, M), the numbers of the patches that stay, the least noise first; and back (B, N), the
-    place of each patch in the list of all N patches that is sorted by noise. So patch n stays if
-    back[n] < M, as keep[back[n]]."""
+    """Which patches stay. noise (B, N): a random number for each patch. Of each picture the M =
+    int(N (1 - ratio)) patches with the least noise stay. Returns two tensors of whole numbers: keep
+    (B, M), the numbers of the patches that stay, the least noise first; and back (B, N), the place
+    of each patch in the list of all N patches that is sorted by noise. So patch n stays if back[n]
+    < M, as keep[back[n]]."""
     raise NotImplementedError
 
 

@@ -12,13 +12,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from nanocrate import inside, load  # noqa: E402  (from the project, which is above)
+from nanocrate import load  # noqa: E402  (from the project, which is above)
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from PIL import Image  # noqa: E402
 from torch.nn.functional import linear, normalize  # noqa: E402
 
+from analysis import layers  # noqa: E402
 from analysis.measures import noisy_mixture, turning  # noqa: E402
 from course.answers import lesson1, lesson2, lesson3, lesson4  # noqa: E402
 from course.answers import lesson5, lesson6, lesson7, lesson8  # noqa: E402
@@ -27,6 +28,7 @@ from engine.checkpoint import write_file  # noqa: E402
 from engine.plots import COLOURS, DASHES, FROM_BLACK, FROM_WHITE, pyplot  # noqa: E402
 from engine.settings import Mistake, one_line_errors  # noqa: E402
 from model_crate_mae import unpatchify  # noqa: E402
+from prepare.lib.inputs import Parser  # noqa: E402
 from prepare.shapes import CLASSES, draw  # noqa: E402
 from tasks import augment  # noqa: E402
 
@@ -450,6 +452,7 @@ def predicted_patches(model, patches, hidden):
 
 # ---- lesson 7: a sceptic's eye ------------------------------------------------------------------
 
+@torch.no_grad()
 def lesson_7():
     """The head that finds the shape best, with trained and with random weights, and a square in the
     middle, in three of 200 pictures."""
@@ -483,8 +486,9 @@ def lesson_7():
 def draw_best_heads(panels, network, x, masks, shown):
     """For some pictures: the map of the head whose patches overlap the shape most, and its patches
     with 60% of the map. The heads are those of the last layer but one."""
-    maps = inside(network, x)[-2].maps[:, :, 0, 1:]             # of the class token: (n, K, 64)
-    maps = maps / maps.sum(-1, keepdim=True)
+    last_but_one = len(network.layers) - 1                      # at_layer counts from 1
+    attention, normed = layers.at_layer(network, last_but_one, x)
+    maps = layers.class_maps(attention, normed)                 # (n, K, 64)
     patches = lesson7.top_mass(maps, 0.6).unflatten(2, (GRID, GRID))
     pixels = patches.repeat_interleave(PATCH, 2).repeat_interleave(PATCH, 3)    # (n, K, 32, 32)
     scores = lesson7.overlap(pixels, masks[:, None].expand_as(pixels))          # (n, K)
@@ -547,13 +551,6 @@ def lesson_8():
 
 PICTURES = {1: lesson_1, 2: lesson_2, 3: lesson_3, 4: lesson_4, 5: lesson_5, 6: lesson_6,
             7: lesson_7, 8: lesson_8}
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser that says in one line what is wrong with a command line."""
-
-    def error(self, message):
-        raise Mistake(f'{message}; see --help')
 
 
 def main(argv):

@@ -19,9 +19,9 @@ def test_the_program_draws_the_pictures_in_assets(tmp_path):
         new = Image.open(path).convert('L')
         old = Image.open(ROOT / 'assets' / path.name).convert('L')
         assert new.size == old.size, path.name
-        # of 255; another matplotlib or font moves a few pixels
+        # of 255: a picture moved by one pixel differs by 6 to 12
         difference = np.abs(np.float32(new) - np.float32(old)).mean()
-        assert difference < 6, (path.name, difference)
+        assert difference < 2, (path.name, difference)
 
 
 @torch.no_grad()
