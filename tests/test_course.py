@@ -2,6 +2,7 @@
 found and named; pages name what exists; whatever a student's file does, the checker says it in a
 line."""
 import contextlib
+import importlib
 import io
 import json
 import math
@@ -214,21 +215,38 @@ def test_float32_is_named_with_the_line_that_makes_it(n, source, message, lesson
     assert f': {message}; with ' in row['message'], row
 
 
-RUN = """
-import sys
-import time
-sys.path[:0] = sys.argv[1:3]  # the answers with the experiments below them, and course/
-import torch, lab
-lab.shapes = lambda split: (torch.randn(300, 3, 32, 32), torch.arange(300) % 10)
-lab.text_batches = lambda split, steps: [(torch.arange(64).view(2, 32), 1 + torch.arange(64).view(2, 32))] * steps
-left = torch.arange(64).view(1, 1, 8, 8).expand(300, 4, 8, 8) % 8 < 4
-lab.masks = lambda split: left[:, 0].repeat_interleave(4, 1).repeat_interleave(4, 2)
-lab.runs_of = lambda name: ['out/look_1', 'out/look_2']
-even = torch.full((30, 4, 64), 1 / 64)
-lab.class_maps = lambda run, x: {'trained': left[:30].flatten(2) / 32, 'random weights': even}
-lab.last_losses = lambda name: {'1': 2.0, '2': 2.1, '3': 2.2} if name == 'fair_vit' else {'1': 1.5, '2': 1.5, '3': 1.5}
-__import__(sys.argv[3]).main(30)
-"""
+@pytest.fixture
+def answers_with_experiments(tmp_path, monkeypatch):
+    """`import lesson1` and so on find our answers, with the experiments of the gaps below them.
+    Data and runs are tiny."""
+    import lab
+    code = tmp_path / 'code'
+    code.mkdir()
+    for path in (COURSE / 'answers').glob('*.py'):
+        gaps = text_of(COURSE / path.name) if path.stem != 'runs' else ''
+        experiment = gaps[gaps.find('# ---- the experiment'):]
+        (code / path.name).write_text(text_of(path) + experiment, encoding='utf-8')
+        monkeypatch.setitem(sys.modules, path.stem, None)  # so that the old module comes back
+        del sys.modules[path.stem]
+    monkeypatch.syspath_prepend(code)
+
+    text = torch.arange(64).view(2, 32)
+    left = torch.arange(64).view(1, 1, 8, 8).expand(300, 4, 8, 8) % 8 < 4
+    left_in_pixels = left[:, 0].repeat_interleave(4, 1).repeat_interleave(4, 2)
+    maps = {'trained': left[:30].flatten(2) / 32, 'random weights': torch.full((30, 4, 64), 1 / 64)}
+    tiny = {
+        'shapes': lambda split: (torch.randn(300, 3, 32, 32), torch.arange(300) % 10),
+        'text_batches': lambda split, steps: [(text, 1 + text)] * steps,
+        'masks': lambda split: left_in_pixels,
+        'runs_of': lambda name: ['out/look_1', 'out/look_2'],
+        'class_maps': lambda run, x: maps,
+        'last_losses': lambda name: ({'1': 2.0, '2': 2.1, '3': 2.2} if name == 'fair_vit' else
+                                     {'1': 1.5, '2': 1.5, '3': 1.5}),
+    }
+    for name, value in tiny.items():
+        monkeypatch.setattr(lab, name, value)
+    torch.manual_seed(1)  # as lab does when it is imported
+    monkeypatch.chdir(tmp_path)
 
 
 NUMBER = r'[\d.]+(?:e-\d+)?'
@@ -250,16 +268,12 @@ CLAIMS = [  # lesson, a line that its experiment prints, and what the numbers in
 
 @pytest.mark.slow
 @pytest.mark.parametrize('name', [*(f'lesson{n}' for n in NUMBERS), 'runs'])
-def test_the_experiment_of_a_lesson_runs_with_the_functions_in_its_file(name, tmp_path):
-    code = tmp_path / 'code'
-    code.mkdir()
-    for path in (COURSE / 'answers').glob('*.py'):
-        gaps = text_of(COURSE / path.name) if path.stem != 'runs' else ''
-        (code / path.name).write_text(text_of(path) + gaps[gaps.find('# ---- the experiment'):], encoding='utf-8')
-    done = subprocess.run([sys.executable, '-c', RUN, str(code), str(COURSE), name], capture_output=True, text=True,
-                          cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    named = re.findall(r'^  (lesson.*\.png)$', done.stdout, re.M)
+def test_the_experiment_of_a_lesson_runs_with_the_functions_in_its_file(
+        name, answers_with_experiments, tmp_path, capsys):
+    importlib.import_module(name).main(30)
+
+    printed = capsys.readouterr().out
+    named = re.findall(r'^  (lesson.*\.png)$', printed, re.M)
     assert sorted(named) == sorted(path.name for path in tmp_path.glob('*.png'))
     assert named or name in ('lesson7', 'lesson8')
     for page in LESSONS:
@@ -267,7 +281,7 @@ def test_the_experiment_of_a_lesson_runs_with_the_functions_in_its_file(name, tm
 
     for lesson, pattern, shows in CLAIMS:
         if re.fullmatch(lesson, name):
-            lines = re.findall(pattern, done.stdout)
+            lines = re.findall(pattern, printed)
             assert shows(*([float(v) for v in re.findall(NUMBER, line)] or line for line in lines)), lines
 
 

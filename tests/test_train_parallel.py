@@ -346,6 +346,15 @@ def test_two_processes_go_on_after_a_signal_as_if_there_was_none(
 
 # ---- compiled layers
 
+# graphs without the C++ of them, which takes most of the time
+WITHOUT_CPP = """
+import functools
+
+import torch
+
+torch.compile = functools.partial(torch.compile, backend='aot_eager')
+"""
+
 @pytest.fixture(scope='module')
 def compiled(words, tmp_path_factory):
     """(words, run, how many graphs were compiled) of layers that are compiled, computed twice and
@@ -354,7 +363,10 @@ def compiled(words, tmp_path_factory):
     words = [*words, '--compile=true', '--telemetry=true', '--n_layer=3', '--recompute=true']
     torch._dynamo.reset()  # what other tests have compiled would be used again
     counters['stats'].clear()
-    train_fast(*words, f'--out_dir={out}')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, 'compile', torch.compile)  # so that the real one comes back
+        exec(WITHOUT_CPP)
+        train_fast(*words, f'--out_dir={out}')
     return words, out, counters['stats']['unique_graphs']
 
 
@@ -370,6 +382,6 @@ def test_layers_share_what_is_compiled(compiled):
 def test_compiled_layers_may_be_trained_by_two_processes(compiled, train_by_two, tmp_path):
     words, out, _ = compiled
 
-    train_by_two([*words, f'--out_dir={tmp_path}'])
+    train_by_two([*words, f'--out_dir={tmp_path}'], first=WITHOUT_CPP)
 
     check_close(tmp_path, out)

@@ -9,7 +9,7 @@ import os
 import numpy as np
 import pytest
 import torch
-from helpers import BYTES, CLASSES, fails, go, losses, picture_network, run, save_run, text_network, torchrun
+from helpers import BYTES, CLASSES, fails, go, losses, picture_network, run, run_here, save_run, text_network, torchrun
 from PIL import Image
 
 import analyze
@@ -48,10 +48,11 @@ def test_a_mistyped_word_is_named_with_the_right_one(main, words, said, tmp_path
     assert said in line and 'missing' not in line and not list(tmp_path.glob('[a-z]*'))
 
 
-def test_every_program_says_its_version(capsys):
-    for words in (['train.py'], ['sample.py'], ['eval.py'], ['bench.py'], ['analyze.py'], ['prepare/text.py']):
-        done = run(*words, '--version')
-        assert done.returncode == 0 and torch.__version__ in done.stdout and not done.stderr
+@pytest.mark.parametrize('program', ['train.py', 'sample.py', 'eval.py', 'bench.py', 'analyze.py', 'prepare/text.py'])
+def test_every_program_says_its_version(program, capsys):
+    run_here(program, '--version')
+    printed = capsys.readouterr()
+    assert torch.__version__ in printed.out and not printed.err
 
 
 def test_help_is_of_what_is_asked_for(capsys):

@@ -2,10 +2,11 @@
 import json
 import re
 import shlex
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import ROOT, fails
+from helpers import ROOT, fails, run_here
 from PIL import Image
 
 import analyze
@@ -67,6 +68,12 @@ def test_a_command_that_fails_is_told_with_what_it_said(few, tmp_path, capsys):
 @pytest.mark.slow
 def test_the_pictures_of_assets_are_what_the_commands_draw_now(tmp_path, monkeypatch):
     """Rounding of another machine may move a line by a pixel, so colours may differ by a little, in the mean."""
+    def run_command(command, **settings):  # in this process, which has imported PyTorch
+        _, *words = command
+        run_here(*words)
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(assets, 'subprocess', SimpleNamespace(run=run_command))
     monkeypatch.chdir(tmp_path)
     (tmp_path / RUNS).symlink_to(ROOT / RUNS)  # titles name the run by this path
     for script in (shapes, shapes_many):  # pictures are of the test splits alone
