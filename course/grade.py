@@ -170,10 +170,11 @@ def result_at(place, function):
 
 
 def same(mistake, results):
-    """Whether a mistake gives these results. One that raises an exception does not."""
+    """Whether a mistake, which changes no input, gives these results. One that raises an exception
+    does not."""
     try:
         for inputs, yours in results:
-            if difference(yours, mistake(*copy.deepcopy(inputs))):
+            if difference(yours, mistake(*inputs)):
                 return False
     except Exception:  # a mistake that has no result for these shapes
         return False

@@ -18,6 +18,7 @@ from test_pages import PAGES, README, commands
 from lib.pictures import save_arrays
 from lib.texts import save_benchmark
 from prepare import shapes
+from scoring import probes
 from tasks import imagenet
 from tasks.tokenizer import Tokenizer
 
@@ -95,6 +96,7 @@ def toy(command, in_two_processes):
 @torch.compiler.set_stance('force_eager')  # compiling takes most of the time, and other tests do it
 def test_commands_run(page, place, monkeypatch, capsys):
     monkeypatch.chdir(place)
+    monkeypatch.setattr(probes, 'PROBE_C', (1, 10))  # a fit takes seconds, and there are six of a probe
     for command in commands(page):
         if command.startswith(('uv ', 'python3 -m venv', '. .venv', 'pip install', 'python -m pytest', 'git diff')):
             continue  # what .ci/run does, or tests/test_pages.py
