@@ -74,7 +74,7 @@ TOYS = {  # words behind those of a command that a pattern finds; of several for
                               '--vocab_size=99', '--batch_size=1', '--seconds=0', '--tokens=2', '--rounds=1'],
     r'bench\.py config': ['--block_size=16', '--rounds=1'], 'shapes_many.py': ['--train=20', '--val=8', '--test=8'],
     'official_weights': ['--n_head', '2'], '--heads': ['--heads=1,2'], '--layer=': ['--layer=2'],
-    r'analyze\.py (denoise|compress|ista)(?!.*ckpt)': ['--tokens=16'], '--n_layer=40': ['--n_layer=4'],
+    r'analyze\.py (denoise|compress|ista)(?!.*ckpt)': ['--tokens=16'], 'analyze.py denoise(?!.*ckpt)': ['--n_layer=2'],
     r'sample\.py(?!.*(image|MASK))': ['--max_new_tokens=4']}
 
 
@@ -93,6 +93,7 @@ def toy(command, in_two_processes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('page', [pytest.param(page, id=page.stem) for page in PAGES if commands(page)])
+@pytest.mark.usefixtures('quick')
 @torch.compiler.set_stance('force_eager')  # compiling takes most of the time, and other tests do it
 def test_commands_run(page, place, monkeypatch, capsys):
     monkeypatch.chdir(place)

@@ -32,6 +32,16 @@ def test_each_command_is_one_that_there_is(name):
 
 
 @pytest.fixture
+def in_this_process(monkeypatch):
+    """Pictures are drawn in this process, which has imported PyTorch."""
+    def run_command(command, **settings):
+        _, *words = command
+        run_here(*words)
+        return SimpleNamespace(returncode=0)
+    monkeypatch.setattr(assets, 'subprocess', SimpleNamespace(run=run_command))
+
+
+@pytest.fixture
 def few(monkeypatch, tmp_path):
     """Two quick pictures in a folder of one's own: one of the theory, and one of a network of runs/."""
     monkeypatch.chdir(tmp_path)
@@ -43,7 +53,7 @@ def few(monkeypatch, tmp_path):
     return tmp_path / 'pictures'
 
 
-def test_it_draws_what_it_can_and_says_what_the_rest_needs(few, place, capsys):
+def test_it_draws_what_it_can_and_says_what_the_rest_needs(few, in_this_process, place, capsys):
     analyze.main(['assets', '--runs=nowhere', '--out=pictures'])
     said = capsys.readouterr().out
     assert [file.name for file in few.iterdir()] == ['theory.png']      # no table is beside it
@@ -66,14 +76,8 @@ def test_a_command_that_fails_is_told_with_what_it_said(few, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_the_pictures_of_assets_are_what_the_commands_draw_now(tmp_path, monkeypatch):
+def test_the_pictures_of_assets_are_what_the_commands_draw_now(in_this_process, tmp_path, monkeypatch):
     """Rounding of another machine may move a line by a pixel, so colours may differ by a little, in the mean."""
-    def run_command(command, **settings):  # in this process, which has imported PyTorch
-        _, *words = command
-        run_here(*words)
-        return SimpleNamespace(returncode=0)
-
-    monkeypatch.setattr(assets, 'subprocess', SimpleNamespace(run=run_command))
     monkeypatch.chdir(tmp_path)
     (tmp_path / RUNS).symlink_to(ROOT / RUNS)  # titles name the run by this path
     for script in (shapes, shapes_many):  # pictures are of the test splits alone
