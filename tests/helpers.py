@@ -1,5 +1,6 @@
 """What tests in every folder share: the golden files, a small text, properties of any network, and
 training runs."""
+import functools
 import io
 import itertools
 import json
@@ -342,6 +343,11 @@ def losses(out):
     for row in rows:
         lines.append(','.join(str(row.get(name, '')) for name in names))
     return lines
+
+
+def compile_graphs_alone(patch):
+    """From now on torch.compile makes graphs, and no C++ of them, which takes most of the time."""
+    patch.setattr(torch, 'compile', functools.partial(torch.compile, backend='aot_eager'))
 
 
 def column(out, split, name='loss'):

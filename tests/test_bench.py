@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import ROOT, fails
+from helpers import ROOT, compile_graphs_alone, fails
 from torch._dynamo.utils import counters
 
 import bench
@@ -64,7 +64,7 @@ def test_each_way_does_what_its_authors_code_does():
 @pytest.mark.skipif(not shutil.which('g++') and not shutil.which('clang++'), reason='no C++ compiler')
 @pytest.mark.parametrize('words, compiled', [('compiled', True), ('plain', False), ('released-compiled', True)])
 def test_a_row_is_compiled_if_it_says_so(words, compiled, monkeypatch):
-    monkeypatch.setattr(torch, 'compile', functools.partial(torch.compile, backend='eager'))  # graphs without C++
+    compile_graphs_alone(monkeypatch)
     torch._dynamo.reset()
     counters.clear()
     work(f'crate-tiny-{words}', more=SMALL | {'n_layer': 1}).run()

@@ -12,7 +12,7 @@ SMALL = ['--n_layer=1', '--n_head=2', '--n_embd=8', '--batch_size=2', '--max_ite
 # an ASCII code page, as some servers and containers have; and a warning where a file is opened without an encoding
 HOSTILE = dict(LC_ALL='C', PYTHONCOERCECLOCALE='0', PYTHONUTF8='0', PYTHONWARNDEFAULTENCODING='1')
 
-# all commands in one process: each start takes seconds
+# runs all commands in one process, because each start of Python takes seconds
 RUN_ALL = """
 import json, os, runpy, sys
 

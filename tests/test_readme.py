@@ -79,8 +79,8 @@ TOYS = {  # words behind those of a command that a pattern finds; of several for
 
 
 def toy(command, in_two_processes):
-    """The words of a command as this test can run it: our files, a tiny network, a few steps. What torchrun starts is
-    one process, unless this test has the time for two."""
+    """The words of a command as this test can run it: our files, a tiny network, a few steps. Without
+    in_two_processes, a command of torchrun is one of train.py in this process."""
     command = command.replace('per_node=8', 'per_node=2').replace('aot_owt --benchmarks', 'gpt2 --benchmarks')
     first, *words = shlex.split(re.sub(r'step_\d+\.', 'step_4.', command.replace('step_150.', 'step_0.')))
     if first == 'torchrun' and in_two_processes:
@@ -95,16 +95,16 @@ def toy(command, in_two_processes):
 @pytest.mark.parametrize('page', [pytest.param(page, id=page.stem) for page in PAGES if commands(page)])
 @pytest.mark.usefixtures('quick')
 @torch.compiler.set_stance('force_eager')  # compiling takes most of the time, and other tests do it
-def test_commands_run(page, place, monkeypatch, capsys):
+def test_commands_run(page, place, monkeypatch):
     monkeypatch.chdir(place)
-    monkeypatch.setattr(probes, 'PROBE_C', (1, 10))  # a fit takes seconds, and there are six of a probe
+    monkeypatch.setattr(probes, 'PROBE_C', (1, 10))  # each value takes seconds
     for command in commands(page):
         if command.startswith(('uv ', 'python3 -m venv', '. .venv', 'pip install', 'python -m pytest', 'git diff')):
             continue  # what .ci/run does, or tests/test_pages.py
         if re.search(rf'prepare/({DOWNLOADS})\.py', command):
             continue  # a download, or an account is needed; the data stand ready
         command = re.sub(r'^GOMP_\w+=\d+ ', '', command)  # read when torch is loaded
-        words = toy(command, in_two_processes=page == PAGES[0])
+        words = toy(command, in_two_processes=page.name == 'README.md')  # once, because it takes ten seconds
         if words[0] in ('-m', '-c'):
             done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120)
             assert done.returncode == 0, f'{command}\n{done.stderr}'

@@ -6,8 +6,8 @@ import shutil
 import pytest
 import torch
 from fake_mps import FakeMPS
-from helpers import (HARD, KINDS, OF_AUTOENCODERS, column, equal, go, losses, snapshot, torchrun,
-                     train_fast, weights)
+from helpers import (HARD, KINDS, OF_AUTOENCODERS, column, compile_graphs_alone, equal, go, losses,
+                     snapshot, torchrun, train_fast, weights)
 from torch._dynamo.utils import counters
 
 from engine.checkpoint import read_log
@@ -347,15 +347,6 @@ def test_two_processes_go_on_after_a_signal_as_if_there_was_none(
 
 # ---- compiled layers
 
-# graphs without the C++ of them, which takes most of the time
-WITHOUT_CPP = """
-import functools
-
-import torch
-
-torch.compile = functools.partial(torch.compile, backend='aot_eager')
-"""
-
 @pytest.fixture(scope='module')
 def compiled(words, tmp_path_factory):
     """(words, run, how many graphs were compiled) of layers that are compiled, computed twice and
@@ -365,8 +356,7 @@ def compiled(words, tmp_path_factory):
     torch._dynamo.reset()  # what other tests have compiled would be used again
     counters['stats'].clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, 'compile', torch.compile)  # so that the real one comes back
-        exec(WITHOUT_CPP)
+        compile_graphs_alone(patch)
         train_fast(*words, f'--out_dir={out}')
     return words, out, counters['stats']['unique_graphs']
 
@@ -379,10 +369,20 @@ def test_layers_share_what_is_compiled(compiled):
     assert n_graphs < 6  # three layers, in training and in validation
 
 
+# what compile_graphs_alone does, in each of the two processes
+GRAPHS_ALONE = """
+import functools
+
+import torch
+
+torch.compile = functools.partial(torch.compile, backend='aot_eager')
+"""
+
+
 @pytest.mark.slow
 def test_compiled_layers_may_be_trained_by_two_processes(compiled, train_by_two, tmp_path):
     words, out, _ = compiled
 
-    train_by_two([*words, f'--out_dir={tmp_path}'], first=WITHOUT_CPP)
+    train_by_two([*words, f'--out_dir={tmp_path}'], first=GRAPHS_ALONE)
 
     check_close(tmp_path, out)

@@ -1,5 +1,4 @@
 """Device, precision, threads, what a step costs, and compilation."""
-import functools
 import os
 import shlex
 import shutil
@@ -9,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import JPEGS, OF_PICTURES, ROOT, column, fails, go, picture_network, run, run_here, snapshot, text_network
+from helpers import (JPEGS, OF_PICTURES, ROOT, column, compile_graphs_alone, fails, go, picture_network, run, run_here,
+                     snapshot, text_network)
 from torch._dynamo.utils import counters
 
 from engine import device, distributed, threads as threads_module
@@ -157,6 +157,7 @@ def test_one_thread_fewer_while_another_program_takes_a_core_unless_the_user_cho
     assert capsys.readouterr().out.count('\n') == (not chosen)
 
 
+# a file torch.py that is imported instead of PyTorch
 TORCH = """
 import os, sys
 print('engine' in sys.modules, os.environ.get('GOMP_SPINCOUNT'))
@@ -168,7 +169,7 @@ sys.exit()
     *((program, '', '20000') for program in ('train', 'sample', 'eval', 'analyze', 'bench')),
     ('train', 'GOMP_SPINCOUNT', '7'), ('train', 'OMP_WAIT_POLICY', 'None'), ('train', 'OMP_NUM_THREADS', 'None')])
 def test_threads_do_not_spin_for_long_unless_the_user_set_anything_of_openmp(program, name, found, tmp_path):
-    """It must be decided before torch is imported. Here that is a file which prints what it finds."""
+    """It must be decided before torch is imported. Here torch is a file that prints what it finds."""
     (tmp_path / 'torch.py').write_text(TORCH)
     env = {k: v for k, v in os.environ.items() if not k.startswith(('OMP_', 'GOMP_'))} | ({name: '7'} if name else {})
     done = subprocess.run([sys.executable, '-c', f'import {program}'], cwd=ROOT,
@@ -194,9 +195,9 @@ def one_graph():
 @COMPILER
 def test_a_compiled_run_compiles_one_graph_once(pictures_data, tmp_path, monkeypatch):
     """Steps, validations and smaller last batches: no second graph, no break in it, and the losses of plain steps.
-    C++ is made of a graph in the next test, which takes long."""
-    monkeypatch.setattr(torch, 'compile', functools.partial(torch.compile, backend='aot_eager'))
-    words = [f'--data_dir={pictures_data}', '--dataset=quads', *OF_PICTURES, '--batch_size=12']
+    The next test makes C++ of a graph."""
+    compile_graphs_alone(monkeypatch)
+    words = [f'--data_dir={pictures_data}', '--dataset=quads', *OF_PICTURES, '--n_layer=3', '--batch_size=12']
     fresh_compiler()
     with torch._dynamo.config.patch(error_on_recompile=True):
         for compiled in ('false', 'true'):
