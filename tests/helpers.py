@@ -5,16 +5,21 @@ import io
 import itertools
 import json
 import math
+import multiprocessing
+import multiprocessing.connection
 import os
 import runpy
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
+import prepared
 import pytest
 import torch
 from PIL import Image
+from torch.distributed.elastic.utils.distributed import get_free_port
 
 import train
 from analysis import layers
@@ -233,11 +238,75 @@ def fails(capsys, main, *words):
     return lines[0]
 
 
+# An import of torch takes seconds. These processes are copies of one that has it.
+PREPARED = multiprocessing.get_context('forkserver')
+PREPARED.set_forkserver_preload(['torch._dynamo', 'torch.distributed.nn', 'matplotlib.pyplot'])
+
+
 def run(*words, cwd=None, **env):
-    """A script of the project as a user starts it; returns the finished process."""
-    command = [sys.executable, str(ROOT / words[0]), *words[1:]]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300,
-                          env=os.environ | env)
+    """A script of the project as a user starts it, in a process that has torch already. Returns
+    what subprocess.run returns."""
+    return run_in_processes([ROOT / words[0], *words[1:]], cwd, [env])[0]
+
+
+def run_in_processes(words, cwd, envs):
+    """Run a script in several processes, one for each dict of variables of its environment. If one
+    fails, the others are ended, as by torchrun. Returns them, finished."""
+    words = [str(word) for word in words]
+    with tempfile.TemporaryDirectory() as folder:
+        processes = []
+        for number, env in enumerate(envs):
+            env = {name: str(value) for name, value in env.items()}
+            arguments = (words, cwd or os.getcwd(), env, f'{folder}/{number}')
+            process = PREPARED.Process(target=prepared.run_script, args=arguments)
+            process.start()
+            processes.append(process)
+        wait_for(processes)
+
+        finished = []
+        for number, process in enumerate(processes):
+            texts = [Path(f'{folder}/{number}.{name}').read_text() for name in ('stdout', 'stderr')]
+            finished.append(subprocess.CompletedProcess(words, process.exitcode, *texts))
+        return finished
+
+
+def wait_for(processes):
+    running = {process.sentinel: process for process in processes}
+    while running:
+        ended = multiprocessing.connection.wait(running, timeout=300)
+        for sentinel in ended:
+            process = running.pop(sentinel)
+            process.join()
+        if not ended or process.exitcode != 0:
+            for other in running.values():
+                other.terminate()
+        assert ended, f'{processes} had not ended after 300 seconds'
+
+
+# runs all commands in one process, because each start of Python takes seconds
+RUN_ALL = """
+import json, os, runpy, sys
+
+root, commands = sys.argv[1:]
+for words in json.loads(commands):
+    sys.argv = [os.fsdecode(word.encode()) for word in words]  # as Python reads them in this code page
+    script = os.path.join(root, words[0])
+    sys.path[0] = os.path.dirname(script)
+    try:
+        runpy.run_path(script, run_name='__main__')
+    except SystemExit as e:
+        assert not e.code, words
+"""
+
+
+def run_anew(commands, cwd, first='', **env):
+    """Scripts of the project, one after the other, in a process that starts with nothing but the
+    lines of Python `first`. Fails if one fails. Returns the finished process."""
+    words = [sys.executable, '-c', first + RUN_ALL, str(ROOT), json.dumps(commands)]
+    process = subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=300,
+                             env=os.environ | env)
+    assert process.returncode == 0, process.stderr
+    return process
 
 
 def run_here(*words):
@@ -252,13 +321,19 @@ def run_here(*words):
 
 
 def torchrun(*words, script=ROOT / 'train.py', code=0):
-    """Two processes, by default of train.py. Returns what they printed: (output, errors)."""
-    command = [sys.executable, '-m', 'torch.distributed.run', '--standalone',
-               '--nproc_per_node=2', script, *words]
-    process = subprocess.run([str(word) for word in command], capture_output=True, text=True,
-                             timeout=300, env=os.environ | {'PYTHONPATH': str(ROOT)})
-    assert (process.returncode == 0) == (code == 0), process.stderr
-    return process.stdout, process.stderr
+    """Two processes as torchrun starts them, by default of train.py. Returns what they printed:
+    (output, errors)."""
+    port = get_free_port()
+    envs = []
+    for rank in range(2):
+        envs.append({'RANK': rank, 'LOCAL_RANK': rank, 'WORLD_SIZE': 2, 'LOCAL_WORLD_SIZE': 2,
+                     'MASTER_ADDR': 'localhost', 'MASTER_PORT': port, 'PYTHONPATH': ROOT})
+    finished = run_in_processes([script, *words], None, envs)
+    output = ''.join(process.stdout for process in finished)
+    errors = ''.join(process.stderr for process in finished)
+    codes = [process.returncode for process in finished]
+    assert any(codes) == (code != 0), errors
+    return output, errors
 
 
 # ---- training runs ------------------------------------------------------------------------------

@@ -1,31 +1,11 @@
 """Files are read and written alike on every system, whatever its code page."""
-import json
-import os
-import subprocess
-import sys
-
 import pytest
-from helpers import JPEGS, ROOT
+from helpers import JPEGS, ROOT, run_anew
 
 TEXT = 'naïve 日本 – ünd\n' * 200
 SMALL = ['--n_layer=1', '--n_head=2', '--n_embd=8', '--batch_size=2', '--max_iters=2', '--eval_iters=1']
 # an ASCII code page, as some servers and containers have; and a warning where a file is opened without an encoding
 HOSTILE = dict(LC_ALL='C', PYTHONCOERCECLOCALE='0', PYTHONUTF8='0', PYTHONWARNDEFAULTENCODING='1')
-
-# runs all commands in one process, because each start of Python takes seconds
-RUN_ALL = """
-import json, os, runpy, sys
-
-root, commands = sys.argv[1:]
-for words in json.loads(commands):
-    sys.argv = [os.fsdecode(word.encode()) for word in words]  # as Python reads them in this code page
-    script = os.path.join(root, words[0])
-    sys.path[0] = os.path.dirname(script)
-    try:
-        runpy.run_path(script, run_name='__main__')
-    except SystemExit as e:
-        assert not e.code, words
-"""
 
 
 @pytest.mark.slow
@@ -46,9 +26,8 @@ def test_files_are_utf8_with_one_kind_of_line_end_everywhere(tmp_path):
             ['train.py', '--model=crate', '--dataset=größe', '--image_size=8', '--patch_size=4', *SMALL,
              '--out_dir=out/pictures'],
             ['sample.py', '--ckpt=out/pictures', '--image=photos/val/größe']]
-    done = subprocess.run([sys.executable, '-c', RUN_ALL, ROOT, json.dumps(commands)], cwd=tmp_path,
-                          env=os.environ | HOSTILE, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    done = run_anew(commands, tmp_path, **HOSTILE)
+
     assert not [line for line in done.stderr.splitlines() if 'EncodingWarning' in line and str(ROOT) in line]
     assert 'gr\\udcc3' in done.stdout.splitlines()[-1]  # an ASCII pipe gets escapes instead of an error
     for path in tmp_path.rglob('*'):

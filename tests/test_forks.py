@@ -2,15 +2,13 @@
 trains, goes on, and keeps what the page promises. A fork has at most 20 lines in at most two
 files, or is a file of its own."""
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 from collections import namedtuple
 
 import pytest
-from helpers import ROOT, column, weights
+from helpers import ROOT, column, run, weights
 
 import train
 
@@ -82,9 +80,7 @@ def forked(tmp_path_factory, bytes_data):
             subprocess.run(['git', 'apply', '-'], cwd=folder, input=DIFFS[title], text=True,
                            check=True)
         (folder / 'check.py').write_text(BEGINNING + script + END)
-        process = subprocess.run([sys.executable, 'check.py', bytes_data], cwd=folder,
-                                 capture_output=True, text=True, timeout=120,
-                                 env=os.environ | {'PYTHONPATH': ''})
+        process = run(folder / 'check.py', bytes_data, cwd=folder)
         assert process.returncode == 0, process.stderr
         return Fork(title, folder, folder / 'out', process.stdout)
     return forked

@@ -10,13 +10,14 @@ import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from helpers import (BYTES, CLASSES, ROOT, TEXT, before_step, equal, fails, go, picture_network, save_run, snapshot, text_network)
+from helpers import (BYTES, CLASSES, ROOT, TEXT, before_step, equal, fails, go, picture_network, run, save_run, snapshot, text_network)
 from PIL import Image
 from safetensors.torch import save_file
 
@@ -235,12 +236,15 @@ def test_two_scripts_at_once_leave_one_of_their_runs(their_file, tmp_path):
     for seed in range(3):
         torch.manual_seed(seed)
         torch.save(picture_network(n_layer=1 + seed, n_embd=256).to_official(), tmp_path / f'{seed}.pth')
+
+    def convert(seed):
+        return run('prepare/official_weights.py', tmp_path / f'{seed}.pth', *their_file[1:], '--out_dir', tmp_path / 'w')
+
     for _ in range(2):
-        started = [subprocess.Popen([sys.executable, ROOT / 'prepare/official_weights.py', tmp_path / f'{seed}.pth',
-                                     *their_file[1:], '--out_dir', tmp_path / 'w'], stderr=subprocess.PIPE, text=True)
-                   for seed in range(3)]
-        said = [(process.communicate()[1], process.returncode) for process in started]
-        assert sorted(code for _, code in said) == [0, 2, 2] and all(len(line.splitlines()) < 2 for line, _ in said), said
+        with ThreadPoolExecutor() as pool:
+            processes = list(pool.map(convert, range(3)))
+        assert sorted(process.returncode for process in processes) == [0, 2, 2], processes
+        assert all(process.stderr.count('\n') < 2 for process in processes), processes
         trained.load_model(trained.open_run(tmp_path / 'w'))
         shutil.rmtree(tmp_path / 'w')
 

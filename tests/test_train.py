@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 from helpers import (BYTES, CLASSES, HARD, KINDS, OF_AUTOENCODERS, column, config_of, go, losses,
-                     run, train_fast)
+                     run_anew, train_fast)
 
 from engine.checkpoint import read_log
 from engine.settings import show
@@ -268,7 +268,6 @@ for name in 'matplotlib PIL tiktoken requests pytest scipy wandb tensorboard'.sp
 @pytest.mark.slow
 def test_training_needs_torch_numpy_safetensors_and_tqdm_alone(tmp_path):
     """It needs no other library of the requirements, nor what such a library brings."""
-    (tmp_path / 'sitecustomize.py').write_text(NOT_NEEDED)
     small = ['--n_layer=1', '--n_head=2', '--n_embd=8', '--batch_size=4', '--max_iters=2',
              '--eval_iters=1']
     commands = [
@@ -277,9 +276,7 @@ def test_training_needs_torch_numpy_safetensors_and_tqdm_alone(tmp_path):
         ['train.py', '--dataset=linear', '--out_dir=b', *small],
     ]
 
-    for words in commands:
-        process = run(*words, cwd=tmp_path, PYTHONPATH=str(tmp_path))
-        assert process.returncode == 0, process.stderr
+    run_anew(commands, tmp_path, first=NOT_NEEDED)
 
 
 # ---- the steps of the optimizer

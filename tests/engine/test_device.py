@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import (JPEGS, OF_PICTURES, ROOT, column, compile_graphs_alone, fails, go, picture_network, run, run_here,
+from helpers import (JPEGS, OF_PICTURES, ROOT, column, compile_graphs_alone, fails, go, picture_network, run_anew, run_here,
                      snapshot, text_network)
 from torch._dynamo.utils import counters
 
@@ -231,9 +231,11 @@ def test_with_a_compiler_that_fails_a_run_is_plain_and_says_so(tiny, tmp_path):
     compiler = tmp_path / 'compiler'
     compiler.write_text('#!/bin/sh\ntest "$1" = --version && echo "g++ 12.2.0"\n')
     compiler.chmod(0o755)
-    done = run('train.py', *tiny, '--dtype=float32', '--compile=true', f'--out_dir={tmp_path}/asked', CXX=str(compiler),
-               TORCHINDUCTOR_CACHE_DIR=str(tmp_path / 'cache'))
-    assert done.returncode == 0 and 'CppCompileError' in done.stderr
+    command = ['train.py', *tiny, '--dtype=float32', '--compile=true', f'--out_dir={tmp_path}/asked']
+
+    process = run_anew([command], tmp_path, CXX=str(compiler), TORCHINDUCTOR_CACHE_DIR=str(tmp_path / 'cache'))
+
+    assert 'CppCompileError' in process.stderr
     assert column(tmp_path / 'plain', 'val') == column(tmp_path / 'asked', 'val')
 
 

@@ -2,12 +2,9 @@
 says a next token. Only generation with a cache and the authors' formats call the engine. DINO needs
 the file of a network inside it."""
 import json
-import os
 import shutil
-import subprocess
-import sys
 
-from helpers import ROOT
+from helpers import ROOT, run
 
 SIZES = dict(n_layer=2, n_head=2, n_embd=16)
 PICTURES = SIZES | dict(image_size=8, patch_size=4)
@@ -82,14 +79,13 @@ def test_a_model_file_stands_alone(tmp_path):
         shutil.copy(ROOT / f'model_{name}.py', folder)
         cases.append((str(folder), f'model_{name}', settings))
     shutil.copy(ROOT / 'model_crate.py', tmp_path / 'dino')
-    environment = dict(os.environ)
-    environment.pop('PYTHONPATH', None)
+    script = tmp_path / 'script.py'
+    script.write_text(SCRIPT)
 
-    script = subprocess.run([sys.executable, '-c', SCRIPT, json.dumps(cases)], cwd=tmp_path,
-                            env=environment, capture_output=True, text=True)
+    process = run(script, json.dumps(cases), cwd=tmp_path)
 
-    assert script.returncode == 0, script.stderr
-    assert script.stdout.split() == [f'model_{name}' for name, _ in CASES]
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.split() == [f'model_{name}' for name, _ in CASES]
 
 
 def test_no_model_file_is_left_out():
