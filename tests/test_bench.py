@@ -205,6 +205,7 @@ PAGE = (ROOT / 'docs' / 'extend.md').read_text(encoding='utf-8')
 TINY = next(text for text in re.findall(r'^```python\n(.*?)^```', PAGE, re.M | re.S) if 'class Tiny(' in text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('command', ['step', 'generate'])
 def test_the_network_of_extend_md_is_a_row(command, fork, capsys):
     """In every way but those of others, with the sizes of its Config or the typed ones."""
@@ -365,6 +366,7 @@ def test_what_cannot_be_compared_is_said_before_anything_is_trained(words, said,
     assert said in fails(capsys, bench.main, 'compare', *words.split(), *typed)
 
 
+@pytest.mark.slow
 def test_two_networks_are_compared_in_fact(tiny, capsys, quick, tmp_path, monkeypatch):
     """A network that learns is better than itself at a learning rate of almost 0; nothing stays behind."""
     monkeypatch.setattr('tempfile.tempdir', str(tmp_path / 'temporary'))
@@ -381,6 +383,7 @@ def test_two_networks_are_compared_in_fact(tiny, capsys, quick, tmp_path, monkey
     assert len({error for error, _ in still}) == 3  # the seeds differ
 
 
+@pytest.mark.slow
 def test_equal_time_measures_in_fact(tiny, capsys, quick, monkeypatch, fork):
     """A network that waits in every step gets fewer steps."""
     monkeypatch.setattr(bench, 'PILOT_STEPS', 20)

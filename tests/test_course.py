@@ -82,6 +82,7 @@ def test_answers_are_right(n, lessons):
         assert row['verdict'] == 'right', (exercise.name, row)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('n', NUMBERS)
 def test_every_mistake_is_found_and_named(n, lessons):
     for exercise in lessons[n]:
@@ -454,14 +455,8 @@ def run_on(tmp_path, text, *words, lesson='2'):
     return done.returncode, done.stdout
 
 
-@pytest.mark.parametrize('name', [
-    'several',
-    pytest.param('ended', marks=pytest.mark.slow),
-    pytest.param('endless', marks=pytest.mark.slow),
-    pytest.param('syntax', marks=pytest.mark.slow),
-    pytest.param('leaves', marks=pytest.mark.slow),
-    pytest.param('sleeps', marks=pytest.mark.slow),
-])
+@pytest.mark.slow
+@pytest.mark.parametrize('name', FILES)
 def test_whatever_a_file_does_is_said_in_a_line(name, tmp_path):
     if name == 'endless' and not hasattr(os, 'fork'):  # what a file starts ends with it
         pytest.skip('this system has no fork')
@@ -484,6 +479,7 @@ def test_whatever_a_file_does_is_said_in_a_line(name, tmp_path):
         assert result['printed'] >= 10_000_000
 
 
+@pytest.mark.slow
 def test_a_mistake_is_named_once_and_not_held_against_functions_that_call_this_one(tmp_path):
     answers = text_of(COURSE / 'answers' / 'lesson1.py')
     file = answers.replace('eps ** 2) * gram', 'eps) * gram')
@@ -651,6 +647,7 @@ def test_numbers_in_the_prose_of_the_notebook_are_those_that_a_cell_has_printed(
     assert checked > 20
 
 
+@pytest.mark.slow
 def test_the_first_cell_finds_the_project_or_says_what_to_do(tmp_path):
     where = {'cell_type': 'code', 'source': 'print(os.getcwd())'}
     for folder in (ROOT, COURSE):

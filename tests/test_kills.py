@@ -27,7 +27,9 @@ def same_run(a, b):
 # ---- stopped by a signal, as Ctrl-C and batch systems do
 
 
-@pytest.mark.parametrize('at, number', [(0, signal.SIGINT), (3, signal.SIGTERM), (5, signal.SIGINT)])
+@pytest.mark.parametrize('at, number', [(3, signal.SIGTERM),
+                                        pytest.param(0, signal.SIGINT, marks=pytest.mark.slow),
+                                        pytest.param(5, signal.SIGINT, marks=pytest.mark.slow)])
 @pytest.mark.parametrize('kind', KINDS)
 def test_stopped_at_any_step_a_run_goes_on_bit_for_bit(kind, at, number, words_of, whole, quick, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(SystemExit) as e:

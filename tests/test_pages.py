@@ -100,6 +100,7 @@ def test_a_module_imports_only_what_it_may(file):
     assert file.name != 'train.py' or imported(text, inside=False) >= {'engine', 'tasks'}  # so what is imported is seen
 
 
+@pytest.mark.slow
 def test_imports_start_nothing_and_scripts_for_text_not_even_torch(tmp_path):
     code = 'import os, sys, engine.settings, tasks.files, tasks.tokenizer, prepare.stdlib, prepare.text; ' \
            f'assert "torch" not in sys.modules; import {", ".join(path.stem for path in ROOT.glob("*.py"))}; ' \

@@ -118,6 +118,7 @@ def test_commands_run(page, place, monkeypatch):
 TABLES = (ROOT / 'docs' / 'papers.md').read_text(encoding='utf-8').split('\n## Every table')[1].split('\n## ')[0]
 
 
+@pytest.mark.slow
 def test_commands_of_papers_are_accepted_and_look_at_runs_that_others_make():
     made, seen = {built(*run(name, label))[0]['out_dir'] for name, label in RUNS}, set()
     for command in re.findall(r'`(python [^`]+)`', TABLES):

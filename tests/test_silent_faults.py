@@ -110,6 +110,7 @@ print([int(x.max()) for x, *_ in batches])
 """
 
 
+@pytest.mark.slow
 def test_pictures_are_read_where_shared_memory_has_no_room(tmp_path):
     """As in Docker, whose /dev/shm has 64 MB."""
     path = os.pathsep.join(map(str, (ROOT, ROOT / 'prepare')))

@@ -131,6 +131,7 @@ def test_fine_tuning_validates_the_best_weights_whatever_the_seed(kind, words_of
     assert f'validation  loss {best_loss:.4f}' in printed
 
 
+@pytest.mark.slow
 def test_all_settings_of_a_config_json_typed_back_are_the_same_run(any_run, tmp_path):
     settings = config_of(any_run) | {'out_dir': tmp_path}
 

@@ -35,6 +35,7 @@ def check_close(out, expected):
 
 # ---- in one process
 
+@pytest.mark.slow
 @pytest.mark.parametrize('kind', ['text', 'pictures', *OF_AUTOENCODERS, 'dino'])
 def test_passes_of_a_step_are_one_batch(kind, words_of, quick, tmp_path):
     """Of the same rows, pictures and masks."""

@@ -43,6 +43,7 @@ def test_a_network_has_the_channels_of_its_pictures(long_run):
     assert c['channels'] == {'quads': 3, 'grey': 1}[c['dataset']]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', OF_AUTOENCODERS)
 def test_a_masked_autoencoder_learns_the_colours_of_pictures(name, quads, tmp_path):
     go(*quads, *OF_AUTOENCODERS[name], '--randaugment_n=0', '--max_iters=50',
@@ -127,6 +128,7 @@ def test_a_network_has_the_size_of_its_pictures(quads, tmp_path):
     assert config_of(tmp_path)['image_size'] == [12, 8]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', OF_AUTOENCODERS)
 def test_readers_change_nothing_of_pretraining_on_jpegs_of_all_sizes(
         name, pictures_data, tmp_path):

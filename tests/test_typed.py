@@ -116,6 +116,7 @@ def test_a_config_file_may_import_names_and_define_functions(tmp_path):
 
 # ---- shorter contexts
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['aot', 'crate', 'crate_alpha', 'tost'])
 def test_text_shorter_than_the_context_can_be_learnt_as_the_message_says(name, tiny, tmp_path, capsys):
     (tmp_path / 'short.txt').write_text('a b c d e ' * 9)
@@ -183,6 +184,7 @@ def test_a_picture_file_for_a_network_of_other_channels_is_one_line(tmp_path, ca
         assert '5 channels' in line and 'prepared dataset' in line
 
 
+@pytest.mark.slow
 def test_a_broken_picture_in_a_folder_does_not_end_the_rest(tmp_path):
     picture_run = save_run(tmp_path / 'run', picture_network(), CLASSES)
     for name in 'a.png', 'c.png':

@@ -129,6 +129,7 @@ HEADS = '--n_out=32', '--hidden=16', '--bottleneck=8', '--local_crops=1', '--loc
         '--eval_iters=1', '--max_iters=0', '--dtype=float32'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('kind', ['pictures', 'vit', 'aot', 'crate_alpha', 'vit_mae'])
 def test_it_begins_with_the_features_of_a_trained_network(kind, whole, pictures_data, tmp_path, quick):
     """Student and teacher; and its heads are fresh, and those of the seed. Settings without meaning, such as the ema of

@@ -53,6 +53,7 @@ def few(monkeypatch, tmp_path):
     return tmp_path / 'pictures'
 
 
+@pytest.mark.slow
 def test_it_draws_what_it_can_and_says_what_the_rest_needs(few, in_this_process, place, capsys):
     analyze.main(['assets', '--runs=nowhere', '--out=pictures'])
     said = capsys.readouterr().out
@@ -67,6 +68,7 @@ def test_it_draws_what_it_can_and_says_what_the_rest_needs(few, in_this_process,
     assert 'network.png stays' not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_command_that_fails_is_told_with_what_it_said(few, tmp_path, capsys):
     (tmp_path / 'runs' / 'crate').mkdir(parents=True)
     (tmp_path / 'runs' / 'crate' / 'config.json').write_text(json.dumps({'model': 'crate'}))

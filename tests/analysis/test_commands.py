@@ -16,6 +16,7 @@ def few(command):
     return ['--num_samples=2'] * (command not in ('tokens', 'attention', 'subspaces'))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', [*NETWORKS, 'grey'])
 @pytest.mark.parametrize('command', analyze.COMMANDS)
 def test_every_command_on_every_network(command, name, place, tmp_path, capsys, monkeypatch, request):
@@ -38,6 +39,7 @@ def test_every_command_on_every_network(command, name, place, tmp_path, capsys, 
             assert min(picture.size) > 150 and len(picture.convert('RGB').getcolors(2 ** 24)) > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('command, name', [('layers', 'crate'), ('segment', 'vit'), ('denoise', 'crate_bert'),
                                            ('denoise', 'functions')])
 def test_nothing_depends_on_the_batch_size(command, name, look):
@@ -45,8 +47,8 @@ def test_nothing_depends_on_the_batch_size(command, name, look):
     close(three, most, 1e-3, 1e-5)
 
 
-@pytest.mark.parametrize('name', ['vit', 'aot_text', 'functions', *(
-    pytest.param(name, marks=pytest.mark.slow) for name in ('crate', 'crate_mae', 'crate_bert'))])
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['vit', 'aot_text', 'functions', 'crate', 'crate_mae', 'crate_bert'])
 def test_every_command_does_without_float64(name, look):
     """The numbers are those of the CPU up to rounding."""
     for command in (command for command in analyze.COMMANDS if shows(command, name)):

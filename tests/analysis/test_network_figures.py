@@ -139,6 +139,7 @@ def test_compress_before_and_after_each_half(name, place, look):
             assert row == pytest.approx(expected, rel=2e-3, abs=2e-3)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize('name', ['crate', 'crate_mae', 'crate_alpha'])
 def test_ista_from_its_start_to_its_codes(name, place, look):

@@ -93,6 +93,7 @@ def random_input(model):
 
 # ---- the forward pass -----------------------------------------------------------------------------------------------
 
+@pytest.mark.slow
 @in_node
 @pytest.mark.parametrize('name', sorted(set(KINDS) - set(MAE)))
 @torch.no_grad()

@@ -60,6 +60,7 @@ def trained(place, tmp_path):
 # ---- which network
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('command', analyze.COMMANDS)
 def test_every_picture_of_a_network_says_run_step_and_layer(command, trained, picture, place):
     run = trained('crate', 1200)
@@ -148,6 +149,7 @@ def test_objects_say_who_chose_the_head_and_what_colours_mean(picture):
 # ---- words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('command', [*analyze.COMMANDS, *THEORIES, 'long'])
 def test_no_words_are_cut_off_and_no_titles_touch(command, picture, trained, place):
     if command == 'long':

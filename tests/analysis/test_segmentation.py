@@ -54,6 +54,7 @@ def masks(place):
 EACH = (0, 1), (0, 2), (1, 2), (2, 1), (2, 2), (2, 3)  # the objects that are seen: picture, number
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize('name, cut, part, share', [
     ('crate', 'key', 1, 0.6), ('vit', 'query', 0, 0.3), ('vit', 'value', 2, 0.6), ('aot_pictures', 'key', 1, 0.6),
@@ -116,6 +117,7 @@ def test_simple_guesses_are_scored_too(masks, look):
     assert floats([row], 'iou', 'object', 'ap50', 'ap') == [(1, 1, 1, 1)]  # each object has its own guess
 
 
+@pytest.mark.slow
 def test_beside_networks_that_see_other_sizes(look):
     """Each has its own pixels and patches; the simple guesses are as the first network sees them."""
     alone, rows = look('segment', 'crate'), look('segment', 'crate', '--beside={place}/runs/wide')
@@ -125,6 +127,7 @@ def test_beside_networks_that_see_other_sizes(look):
     assert {row['network'].rpartition('/')[2] for row in drawn} == {'crate', 'wide'}
 
 
+@pytest.mark.slow
 def test_objects_are_drawn_with_the_best_head_of_each_picture(masks, look):
     words = 'crate', '--beside={place}/runs/vit', '--dataset=many'
     rows, table = look('objects', *words), look('segment', *words)

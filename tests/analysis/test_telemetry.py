@@ -9,6 +9,7 @@ from engine.trained import load_model, open_run
 from tasks.text import TextSplit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('kind', ['text', 'masked_text', 'functions', 'pictures', 'crate_mae'])
 def test_telemetry_logs_the_layers_and_changes_nothing_else(kind, whole, words_of, bytes_data, tmp_path):
     train_fast(*words_of(kind), f'--out_dir={tmp_path}', '--telemetry=true', '--keep_checkpoints=true')

@@ -82,6 +82,7 @@ def snr_along(**settings):
     return ([row['snr'] for row in path] for path in (gradient, shipped)), shipped[0]['cosine_turning']
 
 
+@pytest.mark.slow
 def test_in_the_regime_of_the_theory_the_gradient_denoises_and_attention_goes_too_far():
     """Numbers of an independent computation; the second setting has the heads of the Base networks."""
     (gradient, shipped), turns = snr_along()

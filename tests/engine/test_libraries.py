@@ -19,6 +19,7 @@ PROGRAMS = [path.name for path in sorted(ROOT.glob('*.py')) if not path.name.sta
 SCRIPTS = [f'prepare/{path.name}' for path in sorted((ROOT / 'prepare').glob('[!_]*.py'))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('library', ['torch', 'numpy'])
 @pytest.mark.parametrize('program', PROGRAMS + SCRIPTS)
 def test_without_a_library_one_line_names_both_ways_to_get_it(program, library):

@@ -4,6 +4,7 @@ the file of a network inside it."""
 import json
 import shutil
 
+import pytest
 from helpers import ROOT, run
 
 SIZES = dict(n_layer=2, n_head=2, n_embd=16)
@@ -71,6 +72,7 @@ for folder, name, settings in json.loads(sys.argv[1]):
 '''
 
 
+@pytest.mark.slow
 def test_a_model_file_stands_alone(tmp_path):
     cases = []
     for name, settings in CASES:

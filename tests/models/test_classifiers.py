@@ -55,10 +55,12 @@ def test_features_have_the_width_of_a_token(batch):
     assert model.features(x).shape == (6, 32)
 
 
+@pytest.mark.slow
 def test_a_network_can_memorize(batch):
     memorize(*batch, 0.1, lr=3e-3)
 
 
+@pytest.mark.slow
 def test_a_network_compiles_as_one_graph(batch):
     model, x, y = batch
 

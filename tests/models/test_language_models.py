@@ -63,10 +63,12 @@ def test_a_fresh_network_knows_nothing(batch):
     assert model(x, y)[1].item() == pytest.approx(math.log(11), abs=tolerance)
 
 
+@pytest.mark.slow
 def test_a_network_can_memorize(batch):
     memorize(*batch, 0.3)
 
 
+@pytest.mark.slow
 def test_a_network_compiles_as_one_graph(batch):
     model, x, y = batch
 

@@ -142,6 +142,7 @@ def makes(model, name, sd, tensor_name):
         return False
 
 
+@pytest.mark.slow
 def test_each_missing_tensor_is_named(name):
     model = load(name)
     weights = model.to_official()
@@ -156,6 +157,7 @@ def test_each_missing_tensor_is_named(name):
     assert set(not_missed) == set(MAY_LACK.get(name, []))
 
 
+@pytest.mark.slow
 def test_each_tensor_of_another_shape_is_named(name):
     model = load(name)
     weights = model.to_official()

@@ -112,6 +112,7 @@ def test_the_tokens_of_pieces_are_those_of_the_whole(piece, gpt2, tmp_path, monk
     assert ids['train'].count(gpt2.eot_token) == whole[:cut].count(END) >= 20
 
 
+@pytest.mark.slow
 def test_a_text_without_a_place_to_cut_is_one_piece(gpt2, tmp_path):
     """3 MB without white space, with an end in its middle that is no white space either."""
     half = ''.join(np.random.default_rng(0).choice(list('abcdé01!'), 1_500_000))
@@ -151,6 +152,7 @@ def test_a_file_read_in_pieces_is_the_file_and_odd_places_are_counted_alike(enco
             assert counted == (len(whole), {*whole}) and ''.join(texts.read_pieces(path)) == whole
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_text(gpt2, tmp_path):
     (tmp_path / 'a.txt').write_text(TEXT * 80, encoding='utf-8')
     size = (tmp_path / 'a.txt').stat().st_size

@@ -87,6 +87,7 @@ def test_a_uniform_model_scores_the_log_of_the_vocabulary(prepared):
     assert results(padded, prepared, 'ptb')[0]['ptb', 'loss'] == pytest.approx(math.log(300), rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('model, stride', [(bigrams(64), 32), (bigrams(4), 3), (words(), 32), (aot(8), 4),
                                            (aot(256), 9), (aot(8), 1)])
 def test_scores_are_those_of_a_naive_loop(model, stride, prepared):

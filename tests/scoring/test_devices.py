@@ -25,6 +25,7 @@ def test_the_stand_in_refuses_float64_and_tensors_on_the_cpu():
                 wrong()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('kind, where, words', [
     *((kind, 'pictures', ['--workers=0', '--batch_size=8', *words]) for kind in ('pictures', *OF_AUTOENCODERS)
       for words in ([], ['--probe=true'], ['--knn=3'])),

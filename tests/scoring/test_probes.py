@@ -56,6 +56,7 @@ def test_the_probe_chooses_on_held_out_pictures_alone(monkeypatch):
     assert other[1] == C and other[0] != accuracy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('at_once', [1, 60])
 def test_parts_of_any_size_give_the_same(at_once, monkeypatch):
     """So no more scores than asked for are in memory at once, if they are those of a picture or more."""

@@ -56,6 +56,7 @@ def test_pictures_that_are_saved_are_read_and_jpegs_as_pillow_reads_them(name, s
         assert not padded[h:].any() and not padded[:, w:].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('place, value', [(slice(None), 7), (slice(40, None), 0)])
 def test_a_damaged_picture_is_refused_in_one_line(place, value, pictures_data, tmp_path, capsys):
     """In a reading process too."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import ROOT, TEXT, column, fails, go, run, save_text
+from helpers import TEXT, column, fails, go, run_here, save_text
 from lib.texts import write_tokens
 
 import eval as scores
@@ -56,8 +56,7 @@ def answers(tmp_path):
     """A dataset of sequences of which the letters are to be learnt, not the digits before them."""
     (tmp_path / 'pairs.jsonl').write_text(''.join(json.dumps({'prompt': f'{i % 90 + 10}', 'answer': 'ab'}) + '\n'
                                                   for i in range(400)))
-    done = run('prepare/pairs.py', tmp_path / 'pairs.jsonl', '--out', tmp_path / 'd', cwd=ROOT)
-    assert done.returncode == 0, done.stderr
+    run_here('prepare/pairs.py', tmp_path / 'pairs.jsonl', '--out', tmp_path / 'd')
     return tmp_path / 'd'
 
 
