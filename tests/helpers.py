@@ -249,15 +249,14 @@ def run(*words, cwd=None, **env):
     return run_in_processes([ROOT / words[0], *words[1:]], cwd, [env])[0]
 
 
-def run_in_processes(words, cwd, envs):
-    """Run a script in several processes, one for each dict of variables of its environment. If one
-    fails, the others are ended, as by torchrun. Returns them, finished."""
+def run_in_processes(words, cwd, environments):
+    """Run a script in several processes at once, one for each dict of variables. If one fails, the
+    others are ended, as by torchrun. Returns them, finished."""
     words = [str(word) for word in words]
     with tempfile.TemporaryDirectory() as folder:
         processes = []
-        for number, env in enumerate(envs):
-            env = {name: str(value) for name, value in env.items()}
-            arguments = (words, cwd or os.getcwd(), env, f'{folder}/{number}')
+        for number, variables in enumerate(environments):
+            arguments = (words, cwd or os.getcwd(), variables, f'{folder}/{number}')
             process = PREPARED.Process(target=prepared.run_script, args=arguments)
             process.start()
             processes.append(process)
@@ -265,22 +264,29 @@ def run_in_processes(words, cwd, envs):
 
         finished = []
         for number, process in enumerate(processes):
-            texts = [Path(f'{folder}/{number}.{name}').read_text() for name in ('stdout', 'stderr')]
-            finished.append(subprocess.CompletedProcess(words, process.exitcode, *texts))
+            output = Path(f'{folder}/{number}.stdout').read_text()
+            errors = Path(f'{folder}/{number}.stderr').read_text()
+            finished.append(
+                subprocess.CompletedProcess(words, process.exitcode, output, errors))
         return finished
 
 
 def wait_for(processes):
+    """Wait until all have ended. If one fails, end the others. Fails if none ends for long."""
     running = {process.sentinel: process for process in processes}
     while running:
         ended = multiprocessing.connection.wait(running, timeout=300)
+        if not ended:
+            for process in running.values():
+                process.kill()
+            pytest.fail('processes had not ended after 300 seconds')
+
         for sentinel in ended:
             process = running.pop(sentinel)
             process.join()
-        if not ended or process.exitcode != 0:
-            for other in running.values():
-                other.terminate()
-        assert ended, f'{processes} had not ended after 300 seconds'
+            if process.exitcode != 0:
+                for other in running.values():
+                    other.terminate()
 
 
 # runs all commands in one process, because each start of Python takes seconds
@@ -324,11 +330,12 @@ def torchrun(*words, script=ROOT / 'train.py', code=0):
     """Two processes as torchrun starts them, by default of train.py. Returns what they printed:
     (output, errors)."""
     port = get_free_port()
-    envs = []
-    for rank in range(2):
-        envs.append({'RANK': rank, 'LOCAL_RANK': rank, 'WORLD_SIZE': 2, 'LOCAL_WORLD_SIZE': 2,
-                     'MASTER_ADDR': 'localhost', 'MASTER_PORT': port, 'PYTHONPATH': ROOT})
-    finished = run_in_processes([script, *words], None, envs)
+    environments = []
+    for rank in ('0', '1'):
+        environments.append({'RANK': rank, 'LOCAL_RANK': rank, 'WORLD_SIZE': '2',
+                             'LOCAL_WORLD_SIZE': '2', 'MASTER_ADDR': 'localhost',
+                             'MASTER_PORT': str(port), 'PYTHONPATH': str(ROOT)})
+    finished = run_in_processes([script, *words], None, environments)
     output = ''.join(process.stdout for process in finished)
     errors = ''.join(process.stderr for process in finished)
     codes = [process.returncode for process in finished]

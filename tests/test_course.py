@@ -774,6 +774,6 @@ def test_ctrl_c_ends_the_process_of_the_file_too(tmp_path):
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
 
-    assert process.wait() == 130
+    assert process.wait(timeout=60) == 130
     with pytest.raises(ProcessLookupError):  # check.py has waited for its end
         os.kill(int((tmp_path / 'pid').read_text()), signal.SIGKILL)

@@ -75,6 +75,8 @@ TOYS = {  # words behind those of a command that a pattern finds; of several for
     r'bench\.py config': ['--block_size=16', '--rounds=1'], 'shapes_many.py': ['--train=20', '--val=8', '--test=8'],
     'official_weights': ['--n_head', '2'], '--heads': ['--heads=1,2'], '--layer=': ['--layer=2'],
     r'analyze\.py (denoise|compress|ista)(?!.*ckpt)': ['--tokens=16'], 'analyze.py denoise(?!.*ckpt)': ['--n_layer=2'],
+    r'analyze\.py (denoise|nearest)(?!.*ckpt)': ['--head_dim=8'], 'analyze.py nearest': ['--tokens=16'],
+    'analyze.py diffuse': ['--n_layer=8', '--sets=2'],
     r'sample\.py(?!.*(image|MASK))': ['--max_new_tokens=4']}
 
 

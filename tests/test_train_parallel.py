@@ -68,7 +68,7 @@ def test_a_run_on_another_device_is_the_run_on_the_cpu(kind, words_of, tmp_path,
         words = repeatable(words_of(kind))
     if 'dino' not in kind:
         words += ['--telemetry=true', '--ema=0.9']
-    words += ['--learning_rate=1e-3']
+    words += ['--learning_rate=1e-3', '--max_iters=4']
 
     go(*words, f'--out_dir={tmp_path}/cpu')
     with FakeMPS():
