@@ -295,7 +295,8 @@ import json, os, runpy, sys
 
 root, commands = sys.argv[1:]
 for words in json.loads(commands):
-    sys.argv = [os.fsdecode(word.encode()) for word in words]  # as Python reads them in this code page
+    # as Python reads them in this code page
+    sys.argv = [os.fsdecode(word.encode()) for word in words]
     script = os.path.join(root, words[0])
     sys.path[0] = os.path.dirname(script)
     try:

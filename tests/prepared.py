@@ -11,8 +11,8 @@ OF_PYTEST = [str(ROOT / name) for name in ('.', 'prepare', 'tests', 'tests/prepa
 
 
 def run_script(words, cwd, variables, out):
-    """Run words[0], a script, as `python words[0] ..` does in the folder cwd, with these variables of
-    the environment. What it prints goes to the files OUT.stdout and OUT.stderr."""
+    """Run words[0], a script, as `python words[0] ..` does in the folder cwd, with these variables
+    of the environment. What it prints goes to the files OUT.stdout and OUT.stderr."""
     for number, name in ((1, 'stdout'), (2, 'stderr')):
         file = os.open(f'{out}.{name}', os.O_WRONLY | os.O_CREAT)
         os.dup2(file, number)

@@ -169,6 +169,7 @@ def test_runs_have_the_papers_settings(name):
     assert {k: found.get(k) for k in PAPERS[name]} == PAPERS[name]
 
 
+@pytest.mark.slow
 def test_flops_are_six_a_weight_and_token_and_twelve_a_width_and_position():
     gpt2, aot = 12 * 12 * 768 ** 2 + 50304 * 768, 24 * 2 * 1024 ** 2 + 50304 * 1024
     for name, weights in (('train_gpt2_owt', gpt2), ('train_aot_owt', aot)):

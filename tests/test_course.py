@@ -552,6 +552,7 @@ def test_bad_command_lines_are_one_line(words, tmp_path, monkeypatch):
     assert '\n' not in str(e.value)
 
 
+@pytest.mark.slow
 def test_a_bad_command_line_ends_with_exit_code_2(tmp_path):
     assert run_on(tmp_path, '', '--hnit', lesson='1') == (2, '')
 

@@ -11,6 +11,7 @@ PAGE = (ROOT / 'docs' / 'configs.md').read_text(encoding='utf-8')
 ROWS = {re.search(r'\w+', row)[0]: row.strip('| ').split(' | ') for row in PAGE.splitlines() if row.startswith('| [')}
 
 
+@pytest.mark.slow
 def test_the_page_is_what_its_command_prints(capsys):
     configs.main()
     assert PAGE == capsys.readouterr().out, 'type: python -m docs.configs > docs/configs.md'

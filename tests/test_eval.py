@@ -154,6 +154,7 @@ def test_features_after_a_layer_are_those_of_a_network_that_ends_there(folder, t
 
 # ---- functions in context, and language benchmarks
 
+@pytest.mark.slow
 def test_errors_in_context_beside_those_of_estimators(tmp_path, capsys):
     """Also of functions that the network never saw."""
     runs = [save_run(tmp_path / name, loud(text_network('aot', n_dims=4, block_size=12, **more)), {'kind': 'functions'},

@@ -467,6 +467,7 @@ def test_the_lines_of_the_page_train_load_generate_and_look_inside(run_block, ca
     assert 'torch.Size([1, 2, 13, 13])' in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_sweep_of_the_page_is_six_runs(run_block, tmp_path, capsys):
     run_block(3)
 

@@ -27,9 +27,8 @@ def same_run(a, b):
 # ---- stopped by a signal, as Ctrl-C and batch systems do
 
 
-@pytest.mark.parametrize('at, number', [(3, signal.SIGTERM),
-                                        pytest.param(0, signal.SIGINT, marks=pytest.mark.slow),
-                                        pytest.param(5, signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize('at, number', [(0, signal.SIGINT), (3, signal.SIGTERM), (5, signal.SIGINT)])
 @pytest.mark.parametrize('kind', KINDS)
 def test_stopped_at_any_step_a_run_goes_on_bit_for_bit(kind, at, number, words_of, whole, quick, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(SystemExit) as e:
@@ -82,7 +81,8 @@ def killed(n, words):
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, 'fork'), reason='the system cannot fork')
 def test_a_kill_at_any_moment_loses_nothing(tiny, tmp_path):
-    words = [*tiny, *HARD, '--ema=0.9', '--eval_interval=2', '--keep_checkpoints=true', '--show_samples=false']
+    words = [*tiny, *HARD, '--ema=0.9', '--max_iters=4', '--eval_interval=2', '--keep_checkpoints=true',
+             '--show_samples=false']
     whole = tmp_path / 'whole'
     go(*words, f'--out_dir={whole}')
     for n in itertools.count(1):
@@ -92,6 +92,6 @@ def test_a_kill_at_any_moment_loses_nothing(tiny, tmp_path):
         again = ['--init_from=resume'] if (out / 'last.pt').exists() else [*words, '--overwrite=true']
         train_fast(*again, f'--out_dir={out}')
         same_run(out, whole)
-        assert equal(weights(out, 'step_4'), weights(whole, 'step_4')), n
+        assert equal(weights(out, 'step_2'), weights(whole, 'step_2')), n
         shutil.rmtree(out)
-    assert n > 50  # two for each of 4 validations' rows and files, 6 steps and their rows, config.json and curve.png
+    assert n > 30  # two for each of 3 validations' rows and files, 4 steps and their rows, config.json and curve.png

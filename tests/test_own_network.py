@@ -246,6 +246,7 @@ def unusual_run(request, trained):
     return out
 
 
+@pytest.mark.slow
 def test_a_network_of_any_form_learns(unusual_run):
     val_losses = column(unusual_run, 'val')
 

@@ -171,6 +171,7 @@ def test_folders_of_classes_are_true_classes(files, figures, tmp_path, capsys):
     assert len(said(capsys, *words).splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name, channels, normalizes', [('crate_mae', 5, False), ('vit_mae', 2, True)])
 def test_the_grid_of_reconstructions(name, channels, normalizes, pictures_data, figures, tmp_path, capsys):
     model = masked_autoencoder(name, image_size=8, patch_size=2, channels=channels, norm_pix_loss=normalizes)[0].eval()

@@ -232,6 +232,7 @@ def test_weights_never_replace_a_run_under_way(held, their_file, tiny, capsys):
         assert snapshot(held) == before
 
 
+@pytest.mark.slow
 def test_two_scripts_at_once_leave_one_of_their_runs(their_file, tmp_path):
     """Whole: config.json and weights of the same script."""
     for seed in range(3):

@@ -197,6 +197,7 @@ def uniform(x):
     return torch.full_like(x, 1 / 32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('kind, holder, name, collapse, words', [
     ('dino', Distillation, 'metrics', first_of_all_crops, 'the same of all'),
     ('dino', Distillation, 'metrics', uniform, 'nothing of any'),

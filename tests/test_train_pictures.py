@@ -26,6 +26,7 @@ def long_run(request, quads, tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_every_network_learns_where_the_light_is(long_run):
     val_losses = column(long_run, 'val')
 

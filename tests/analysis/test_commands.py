@@ -60,6 +60,7 @@ def test_every_command_does_without_float64(name, look):
 # ---- samples
 
 
+@pytest.mark.slow
 def test_pictures_of_ones_own(place, look):
     rows = look('attention', 'crate', '--image={place}/FOLDER')
     assert list(dict.fromkeys(row['picture'] for row in rows)) == ['0.png', '1.png', '2.png']
@@ -80,6 +81,7 @@ def test_another_image_size(name, place, look):
 # ---- files and mistakes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('words, files', [
     ('subspaces --ckpt={0}/runs/crate', 'png csv'), ('ista --n_embd=8 --tokens=8', 'png csv'),
     ('augment --dataset=pics --data_dir={0}/data --rows=1', 'png'),

@@ -20,6 +20,7 @@ from engine import checkpoint, figures, plots
 from engine.trained import read_weights
 from scoring import confusion
 
+pytestmark = pytest.mark.slow  # to lay out a figure takes a second
 THEORIES = 'ista --n_embd=8 --tokens=8', 'compress --n_head=2 --head_dim=4 --tokens=8', 'reduction --tokens=8', \
            'tweedie --tokens=40', 'nearest --n_head=2 --head_dim=4 --tokens=6', 'majorize --n_embd=8 --tokens=4'
 ALONE = 'attention', 'objects', 'pca', 'subspaces', 'tokens'
@@ -60,7 +61,6 @@ def trained(place, tmp_path):
 # ---- which network
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize('command', analyze.COMMANDS)
 def test_every_picture_of_a_network_says_run_step_and_layer(command, trained, picture, place):
     run = trained('crate', 1200)
@@ -149,7 +149,6 @@ def test_objects_say_who_chose_the_head_and_what_colours_mean(picture):
 # ---- words
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize('command', [*analyze.COMMANDS, *THEORIES, 'long'])
 def test_no_words_are_cut_off_and_no_titles_touch(command, picture, trained, place):
     if command == 'long':

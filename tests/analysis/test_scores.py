@@ -72,6 +72,7 @@ def test_approximation_2_is_exact_for_signals_much_longer_than_the_noise():
     assert (scores.approximation(x, m.U, 0.8) - scores.nearest_projection(x, m.U)).norm(dim=1).median() > 0.05
 
 
+@pytest.mark.slow
 def test_the_way_back_ends_at_the_model():
     m, generator = mixture()
     x, z, s = noisy_tokens(m, 0.5, 4000, generator)
@@ -85,6 +86,7 @@ def test_the_way_back_ends_at_the_model():
     assert away.abs().max() < 4.5
 
 
+@pytest.mark.slow
 def test_the_table_holds_what_one_computes(table):
     rows = table('tweedie', '--tokens=200', '--seed=3')
     generator = torch.Generator().manual_seed(3)

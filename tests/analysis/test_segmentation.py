@@ -93,6 +93,7 @@ def test_heads_and_cuts_by_loops_over_pixels(name, cut, part, share, masks, plac
         assert 0 <= float(mine['best cut']['ap']) <= float(mine['best cut']['ap50']) <= 1
 
 
+@pytest.mark.slow
 def test_without_cuts(masks, look):
     found = {row['masks'] for row in look('segment', 'crate', '--dataset=many', '--cut=none') if row['masks']}
     assert found == {'head 1', 'head 2', 'best head', 'mean head'}
@@ -100,6 +101,7 @@ def test_without_cuts(masks, look):
     assert len(rows) == 5 and {row['masks'] for row in rows} <= {'head 1', 'head 2'}
 
 
+@pytest.mark.slow
 def test_simple_guesses_are_scored_too(masks, look):
     """test_masks.py is about the groups by colour."""
     numbers, known, whole = masks

@@ -5,6 +5,8 @@ import pytest
 import analyze
 from lib.pictures import save_arrays
 
+pytestmark = pytest.mark.slow  # to draw a sheet takes a second
+
 
 def pictures(channels):
     return np.random.default_rng(0).integers(0, 256, (20, 32, 32, channels), np.uint8)

@@ -45,6 +45,7 @@ def test_a_stopped_run_goes_on_with_its_columns(words_of, tmp_path):
     assert 'rate_1' in after[0] and 'rate_1' not in after[-1] and after[-1]['step'] == 7
 
 
+@pytest.mark.slow
 def test_the_curve_gets_panels(words_of, tmp_path, undrawn):
     counts = []
     for kind, watched in (('pictures', 'false'), ('text', 'true'), ('pictures', 'true')):

@@ -81,6 +81,7 @@ def test_an_overflow_in_float16_skips_the_step_of_every_optimizer(tiny, tmp_path
 # ---- what a step costs
 
 
+@pytest.mark.slow
 def test_work_on_small_crops_counts():
     """Each costs the student as much as any picture of its size, and the teacher nothing."""
     model = DINO(DINOConfig(n_layer=2, n_head=2, n_embd=16, image_size=16, patch_size=4, n_out=32, hidden=24))

@@ -103,6 +103,7 @@ def test_a_step_of_soft_ista_is_proximal_over_codes_of_both_signs():
     assert pull[a == 0].abs().max() <= 0.06
 
 
+@pytest.mark.slow
 def test_many_steps_of_crate_alpha_reach_the_minimum_of_the_lasso():
     """Its optimality conditions: the gradient of the smooth part is -lambda where a code is
     positive, and at least -lambda where it is zero."""

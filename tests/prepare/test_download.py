@@ -28,6 +28,7 @@ def test_checksums_are_md5_or_sha256_by_their_length(kind, tmp_path):
         inputs.local_or_fetch(Namespace(source='nowhere', out='d'), 'http://x/f')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('plan', [
     ['fine'], ['drop', 'busy', 'drop', 'fine'], ['drop', 'no ranges'], ['stall', 'fine'], ['drop', 'elsewhere', 'fine'],
     ['longer', 'fine'], ['silent'], ['drop', 'moved', 'fine']], ids=' then '.join)
@@ -70,6 +71,7 @@ def test_the_checksum_that_a_server_publishes_is_compared(serve, tmp_path, plan)
     assert [p.name for p in tmp_path.iterdir()] == ['f']
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('plan, content, checksum, left', [
     (['fine'], b' <!doctype html><title>Log in</title>' * 99, None, []), (['fine'], CONTENT, '0' * 64, []),
     *(([plan], CONTENT, None, []) for plan in ('gone', 'busy', 'lost')), (['longer'], CONTENT, None, ['f.part'])])

@@ -152,6 +152,7 @@ def pids():
     return sorted(reader.pid for reader in multiprocessing.active_children())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['numbered', 'pack'])
 def test_readers_change_nothing_and_end_with_their_batches_even_without_garbage_collection(name, pictures_data):
     gc.collect()  # what the test before may have left
