@@ -238,7 +238,8 @@ def fails(capsys, main, *words):
     return lines[0]
 
 
-# An import of torch takes seconds. These processes are copies of one that has it.
+# To import torch takes seconds, so these processes are forked from one that has imported it, and
+# what most runs import beside it
 PREPARED = multiprocessing.get_context('forkserver')
 PREPARED.set_forkserver_preload(['torch._dynamo', 'torch.distributed.nn', 'matplotlib.pyplot'])
 
@@ -250,13 +251,14 @@ def run(*words, cwd=None, **env):
 
 
 def run_in_processes(words, cwd, environments):
-    """Run a script in several processes at once, one for each dict of variables. If one fails, the
-    others are ended, as by torchrun. Returns them, finished."""
+    """Run one command in several processes at once, one for each dict of variables, which are added
+    to the environment. If one fails, the others are ended, as by torchrun. Returns them,
+    finished."""
     words = [str(word) for word in words]
     with tempfile.TemporaryDirectory() as folder:
         processes = []
         for number, variables in enumerate(environments):
-            arguments = (words, cwd or os.getcwd(), variables, f'{folder}/{number}')
+            arguments = (words, cwd or os.getcwd(), os.environ | variables, f'{folder}/{number}')
             process = PREPARED.Process(target=prepared.run_script, args=arguments)
             process.start()
             processes.append(process)
@@ -272,7 +274,8 @@ def run_in_processes(words, cwd, environments):
 
 
 def wait_for(processes):
-    """Wait until all have ended. If one fails, end the others. Fails if none ends for long."""
+    """Wait until all have ended. If one fails, end the others. Fails if none ends within 300
+    seconds."""
     running = {process.sentinel: process for process in processes}
     while running:
         ended = multiprocessing.connection.wait(running, timeout=300)
@@ -295,7 +298,7 @@ import json, os, runpy, sys
 
 root, commands = sys.argv[1:]
 for words in json.loads(commands):
-    # as Python reads them in this code page
+    # as Python decodes the words of a command line in the code page of this process
     sys.argv = [os.fsdecode(word.encode()) for word in words]
     script = os.path.join(root, words[0])
     sys.path[0] = os.path.dirname(script)
@@ -307,8 +310,9 @@ for words in json.loads(commands):
 
 
 def run_anew(commands, cwd, first='', **env):
-    """Scripts of the project, one after the other, in a process that starts with nothing but the
-    lines of Python `first`. Fails if one fails. Returns the finished process."""
+    """Run scripts of the project, one after the other, in a new Python that has imported nothing:
+    for what run() and run_here() cannot show. It begins with the lines of code `first`. Fails if a
+    script fails. Returns the finished process."""
     words = [sys.executable, '-c', first + RUN_ALL, str(ROOT), json.dumps(commands)]
     process = subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=300,
                              env=os.environ | env)
@@ -328,8 +332,8 @@ def run_here(*words):
 
 
 def torchrun(*words, script=ROOT / 'train.py', code=0):
-    """Two processes as torchrun starts them, by default of train.py. Returns what they printed:
-    (output, errors)."""
+    """Two processes with the variables that torchrun sets, by default of train.py. code: 0 if both
+    must end well, anything else if one must fail. Returns what they printed: (output, errors)."""
     port = get_free_port()
     environments = []
     for rank in ('0', '1'):
