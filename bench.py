@@ -307,7 +307,7 @@ def in_turn(works, c):
 def print_table(works, c):
     """Prints a line for each Work. Its speed is compared with that of the first one that has the
     same unit."""
-    dtypes = dict.fromkeys(work.dtype for work in works)  # each once
+    dtypes = dict.fromkeys(work.dtype for work in works)  # each of them once
     rates = {dtype: matmul_flops(c.device, dtype) for dtype in dtypes}
     reached = ', '.join(f'{rate / 1e12:.2f} TFLOP/s in {name_of(dtype)}'
                         for dtype, rate in rates.items())

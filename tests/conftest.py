@@ -15,7 +15,8 @@ from tasks.tokenizer import Tokenizer
 # one thread, so that child processes beside each other do not fight for cores, unless the user sets
 # another number
 torch.set_num_threads(int(os.environ.setdefault('OMP_NUM_THREADS', '1')))
-# what a shell starts in the background ignores Ctrl-C, and so do its child processes; tests send it
+# Tests send Ctrl-C to processes. Where a shell has started pytest in the background, pytest and its
+# child processes would ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

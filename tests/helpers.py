@@ -247,10 +247,10 @@ PREPARED.set_forkserver_preload(['torch._dynamo', 'torch.distributed.nn', 'matpl
 def run(*words, cwd=None, **env):
     """A script of the project as a user starts it, in a process that has torch already. Returns
     what subprocess.run returns."""
-    return run_in_processes([ROOT / words[0], *words[1:]], cwd, [env])[0]
+    return run_in_processes([ROOT / words[0], *words[1:]], [env], cwd)[0]
 
 
-def run_in_processes(words, cwd, environments):
+def run_in_processes(words, environments, cwd=None):
     """Run one command in several processes at once, one for each dict of variables, which are added
     to the environment. If one fails, the others are ended, as by torchrun. Returns them,
     finished."""
@@ -340,7 +340,7 @@ def torchrun(*words, script=ROOT / 'train.py', code=0):
         environments.append({'RANK': rank, 'LOCAL_RANK': rank, 'WORLD_SIZE': '2',
                              'LOCAL_WORLD_SIZE': '2', 'MASTER_ADDR': 'localhost',
                              'MASTER_PORT': str(port), 'PYTHONPATH': str(ROOT)})
-    finished = run_in_processes([script, *words], None, environments)
+    finished = run_in_processes([script, *words], environments)
     output = ''.join(process.stdout for process in finished)
     errors = ''.join(process.stderr for process in finished)
     codes = [process.returncode for process in finished]

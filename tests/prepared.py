@@ -19,7 +19,7 @@ def run_script(words, cwd, variables, out):
     os.chdir(cwd)
     os.environ.update(variables)
     folders = [str(Path(words[0]).resolve().parent)]
-    if 'PYTHONPATH' in variables:
+    if variables.get('PYTHONPATH'):
         folders += variables['PYTHONPATH'].split(os.pathsep)
     sys.path[:] = folders + [path for path in sys.path if path not in OF_PYTEST]
     sys.argv = words

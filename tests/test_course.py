@@ -271,7 +271,7 @@ CLAIMS = [  # lesson, a line that its experiment prints, and what the numbers in
 @pytest.mark.parametrize('name', [*(f'lesson{n}' for n in NUMBERS), 'runs'])
 def test_the_experiment_of_a_lesson_runs_with_the_functions_in_its_file(
         name, answers_with_experiments, tmp_path, capsys):
-    importlib.import_module(name).main(10 if name == 'lesson6' else 30)
+    importlib.import_module(name).main(30)
 
     printed = capsys.readouterr().out
     named = re.findall(r'^  (lesson.*\.png)$', printed, re.M)

@@ -80,7 +80,7 @@ def forked(tmp_path_factory, bytes_data):
             subprocess.run(['git', 'apply', '-'], cwd=folder, input=DIFFS[title], text=True,
                            check=True)
         (folder / 'check.py').write_text(BEGINNING + script + END)
-        process = run(folder / 'check.py', bytes_data, cwd=folder)
+        process = run(folder / 'check.py', bytes_data, cwd=folder, PYTHONPATH='')
         assert process.returncode == 0, process.stderr
         return Fork(title, folder, folder / 'out', process.stdout)
     return forked

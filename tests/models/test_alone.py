@@ -84,7 +84,7 @@ def test_a_model_file_stands_alone(tmp_path):
     script = tmp_path / 'script.py'
     script.write_text(SCRIPT)
 
-    process = run(script, json.dumps(cases), cwd=tmp_path)
+    process = run(script, json.dumps(cases), cwd=tmp_path, PYTHONPATH='')
 
     assert process.returncode == 0, process.stderr
     assert process.stdout.split() == [f'model_{name}' for name, _ in CASES]

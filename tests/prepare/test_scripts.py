@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 from downloads import tar
-from helpers import ROOT, fails, run_here
+from helpers import ROOT, fails, run
 from small_benchmarks import CBT as BOOKS
 from small_benchmarks import NE, zipped
 from small_files import box, coco_files, jpeg, npy, png, squares, subset, thing, tree, voc_files
@@ -163,9 +163,9 @@ def test_what_does_not_fit_is_refused_by_name(script, changes, more, named, arra
 
 
 @pytest.mark.parametrize('name', SCRIPTS)
-def test_help_shows_the_docstring_and_mistakes_get_one_line(name, capsys):
-    run_here(f'prepare/{name}.py', '--help')
-    assert f'    python prepare/{name}.py' in capsys.readouterr().out
+def test_help_shows_the_docstring_and_mistakes_get_one_line(name, tmp_path, capsys):
+    done = run(f'prepare/{name}.py', '--help', cwd=tmp_path)
+    assert done.returncode == 0 and f'    python prepare/{name}.py' in done.stdout, done.stderr
     assert '--help' in fails(capsys, main_of(name), '--nonsense')
 
 
