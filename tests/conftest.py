@@ -18,6 +18,10 @@ torch.set_num_threads(int(os.environ.setdefault('OMP_NUM_THREADS', '1')))
 # Tests send Ctrl-C to processes. Where a shell has started pytest in the background, pytest and its
 # child processes would ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Half the time of a short run goes into its curve. Tests draw none, but for those with the fixture
+# `curve`.
+draw_curve = plots.draw_curve
+plots.draw_curve = lambda run: None
 
 
 # ---- datasets
@@ -36,7 +40,8 @@ def tiny(bytes_data):
     """Command-line words for a run that takes a second."""
     return [f'--data_dir={bytes_data}', '--dataset=tiny', '--n_layer=2', '--n_head=2',
             '--n_embd=16', '--block_size=16', '--batch_size=4', '--max_iters=6',
-            '--eval_interval=3', '--eval_iters=2', '--log_interval=1', '--warmup_iters=2']
+            '--eval_interval=3', '--eval_iters=2', '--log_interval=1', '--warmup_iters=2',
+            '--show_samples=false']
 
 
 @pytest.fixture(scope='session')
@@ -130,9 +135,9 @@ def pretrained(whole):
 # ---- what a run changes
 
 @pytest.fixture
-def quick(monkeypatch):
-    """Runs without what takes half of a short run's time: the curve."""
-    monkeypatch.setattr(plots, 'draw_curve', lambda out: None)
+def curve(monkeypatch):
+    """Runs draw curve.png, as those of a user do."""
+    monkeypatch.setattr(plots, 'draw_curve', draw_curve)
 
 
 @pytest.fixture(autouse=True)

@@ -105,6 +105,8 @@ class Move(torch.autograd.Function):
 def compute(func, args, kwargs):
     tensors, asked = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)], kwargs.get('device')
     ours = [t for t in tensors if isinstance(t, OnMPS)]
+    if not ours and not is_mps(asked):
+        return func(*args, **kwargs)
     stray = [t for t in tensors if not isinstance(t, OnMPS) and t.dim()]
     if ours and stray and func not in MOVES and not (func in INDEXES and isinstance(args[0], OnMPS)):
         raise RuntimeError(f'{func}: a tensor of shape {tuple(stray[0].shape)} is on the CPU, others are on MPS')

@@ -395,16 +395,9 @@ KINDS = TINY_KINDS | PICTURE_KINDS
 
 def go(*words):
     """Train, in this process. Raises SystemExit if a signal ended the run."""
-    code = train.main(list(words))
+    code = train.main([str(word) for word in words])
     if code:
         sys.exit(code)
-
-
-def train_fast(*words):
-    """A training run that draws no curve, which takes most of the time of a short run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr('engine.plots.draw_curve', lambda run: None)
-        go(*[str(word) for word in words])
 
 
 def before_step(patch, step, act):

@@ -367,7 +367,7 @@ def test_what_cannot_be_compared_is_said_before_anything_is_trained(words, said,
 
 
 @pytest.mark.slow
-def test_two_networks_are_compared_in_fact(tiny, capsys, quick, tmp_path, monkeypatch):
+def test_two_networks_are_compared_in_fact(tiny, capsys, tmp_path, monkeypatch):
     """A network that learns is better than itself at a learning rate of almost 0; nothing stays behind."""
     monkeypatch.setattr('tempfile.tempdir', str(tmp_path / 'temporary'))
     (tmp_path / 'temporary').mkdir()
@@ -384,7 +384,7 @@ def test_two_networks_are_compared_in_fact(tiny, capsys, quick, tmp_path, monkey
 
 
 @pytest.mark.slow
-def test_equal_time_measures_in_fact(tiny, capsys, quick, monkeypatch, fork):
+def test_equal_time_measures_in_fact(tiny, capsys, monkeypatch, fork):
     """A network that waits in every step gets fewer steps."""
     monkeypatch.setattr(bench, 'PILOT_STEPS', 20)
     fork('brisk'), fork('waits', FORK.replace('        out =', '        __import__("time").sleep(0.02)\n        out ='))

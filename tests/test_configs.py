@@ -1,5 +1,6 @@
 """Every config builds, its header's flags and commands work, and the papers' sizes come out exactly."""
 import dataclasses
+import functools
 import re
 import runpy
 import shlex
@@ -24,6 +25,7 @@ CIFAR10 = {'image_size': 32, 'channels': 3, 'num_classes': 10}
 READS = {'stdlib': {'vocab_size': 256}, 'shakespeare_char': {'vocab_size': 65}, 'shapes': CIFAR10, 'cifar10': CIFAR10}
 
 
+@functools.cache
 def built(*words):
     """(settings in one dict, network on the meta device) of `python train.py WORDS`, started from scratch.
 

@@ -208,7 +208,7 @@ def test_a_broken_contract_is_one_line_that_names_it(name, change, said, fork, t
     assert said in line and 'learning_rate' not in line
 
 
-def test_a_crash_at_step_0_leaves_nothing_in_the_way(fork, tmp_path):
+def test_a_crash_at_step_0_leaves_nothing_in_the_way(fork, tmp_path, curve):
     words = fork('crash', {CALL: 'z = self.layers(self.embed(x)) if not self.training else self.bug(x)'})
     with pytest.raises(AttributeError), one_line_errors():
         train.main([word for word in words if 'eval_interval' not in word] + ['--checkpoint_minutes=0'])

@@ -23,6 +23,7 @@ from test_configs import accepted
 from test_pages import COURSE, LESSONS, blocks, commands, prose, text_of
 
 from analysis import layers
+from analysis.measures import noisy_mixture
 from engine import networks
 from lib.pictures import save_arrays
 
@@ -236,6 +237,7 @@ def answers_with_experiments(tmp_path, monkeypatch):
     left_in_pixels = left[:, 0].repeat_interleave(4, 1).repeat_interleave(4, 2)
     maps = {'trained': left[:30].flatten(2) / 32, 'random weights': torch.full((30, 4, 64), 1 / 64)}
     tiny = {
+        'noisy_mixture': lambda K, p, n, d, delta: noisy_mixture(K, min(p, 16), n, d, delta),
         'shapes': lambda split: (torch.randn(300, 3, 32, 32), torch.arange(300) % 10),
         'text_batches': lambda split, steps: [(text, 1 + text)] * steps,
         'masks': lambda split: left_in_pixels,

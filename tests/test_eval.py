@@ -6,8 +6,7 @@ from collections import Counter
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import (BYTES, by_hand, column, fails, jpeg, loud, margin, quadrants, save_run, snapshot, text_network,
-                     train_fast)
+from helpers import BYTES, by_hand, column, fails, go, jpeg, loud, margin, quadrants, save_run, snapshot, text_network
 from PIL import Image
 from small_benchmarks import PTB, prepare, write_archives
 
@@ -71,7 +70,7 @@ def numbers(text):
 def test_scores_are_those_of_validation_in_training(kind, words_of, pictures_data, tmp_path, capsys):
     """Of the average of the weights, where the run has one; whatever the size of a batch."""
     of_text = ['--dataset=text', '--block_size=8'] if 'text' in kind else []
-    train_fast(*words_of(kind), f'--data_dir={pictures_data}', *of_text, '--eval_iters=1000', f'--out_dir={tmp_path}/a')
+    go(*words_of(kind), f'--data_dir={pictures_data}', *of_text, '--eval_iters=1000', f'--out_dir={tmp_path}/a')
     row = read_weights(tmp_path / 'a' / 'best.safetensors')[1] // 3
     logged = [column(tmp_path / 'a', 'val', name)[row] for name in ('loss', 'bits_per_byte', 'top1', 'top5')]
     want = [n * 100 if i > 1 else n for i, n in enumerate(logged) if n == n]

@@ -441,7 +441,7 @@ BLOCKS = re.findall(r'^```python\n(.*?)^```', FROM_PYTHON, re.M | re.S)
 
 
 @pytest.fixture
-def run_block(tiny, tmp_path, monkeypatch, quick):
+def run_block(tiny, tmp_path, monkeypatch):
     """run_block(number) runs a block of the page as it stands, but for the settings of a shorter
     run. A block knows the names of those before it."""
     monkeypatch.chdir(tmp_path)

@@ -6,7 +6,7 @@ import math
 import re
 
 import pytest
-from helpers import ROOT, column, config_of, fails, go, losses, train_fast, weights
+from helpers import ROOT, column, config_of, fails, go, losses, weights
 
 import analyze
 import eval as scores
@@ -53,7 +53,7 @@ def with_extras(extras):
 
 
 @pytest.fixture
-def fork(tmp_path, monkeypatch, bytes_data, quick):
+def fork(tmp_path, monkeypatch, bytes_data):
     """fork(name, {old: new}) writes model_NAME.py, the network of docs/extend.md with changes.
     Returns the words that train it on text."""
     search_in(tmp_path, monkeypatch)
@@ -81,9 +81,9 @@ def trained(folder, pictures_data):
     def trained(name, source, words):
         out = folder / name
         (folder / f'model_{name}.py').write_text(source)
-        train_fast(f'--model={name}', f'--data_dir={pictures_data}', *TRAINING,
-                   '--learning_rate=1e-2', *words, f'--out_dir={out}')
-        train_fast('--init_from=resume', f'--out_dir={out}', '--max_iters=24')
+        go(f'--model={name}', f'--data_dir={pictures_data}', *TRAINING,
+           '--learning_rate=1e-2', *words, f'--out_dir={out}')
+        go('--init_from=resume', f'--out_dir={out}', '--max_iters=24')
         return out
     return trained
 
@@ -233,7 +233,7 @@ NETWORKS = {  # name: (source, words)
     }), ON_TEXT),
     'looped': (changed(TINY, {  # more layers than tensors
         '*(Layer(config) for _ in range(config.n_layer))': 'Layer(config)',
-        CALL: 'z = self.embed(x)\n        for _ in range(40):\n            z = self.layers(z)',
+        CALL: 'z = self.embed(x)\n        for _ in range(20):\n            z = self.layers(z)',
     }), ON_TEXT),
 }
 
@@ -242,7 +242,7 @@ NETWORKS = {  # name: (source, words)
 def unusual_run(request, trained):
     """A run of an unusual network. In its folder tuned/ a fine-tuned one."""
     out = trained(request.param, *NETWORKS[request.param])
-    train_fast(f'--init_from={out}', f'--out_dir={out}/tuned', '--max_iters=2')
+    go(f'--init_from={out}', f'--out_dir={out}/tuned', '--max_iters=2')
     return out
 
 

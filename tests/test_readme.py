@@ -6,19 +6,22 @@ import shutil
 import subprocess
 import sys
 
+import helpers
 import numpy as np
 import pytest
 import torch
 from helpers import (BYTES, ROOT, masked_autoencoder, masked_folders, picture_network, run_here, save_run, save_text,
                      split_text, text_network)
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from PIL import Image
 from test_configs import RUNS, accepted, built, run
 from test_pages import PAGES, README, commands
 
+from analysis import assets, denoising
 from lib.pictures import save_arrays
 from lib.texts import save_benchmark
 from prepare import shapes
-from scoring import probes
+from scoring import flops, probes
 from tasks import imagenet
 from tasks.tokenizer import Tokenizer
 
@@ -62,7 +65,7 @@ def place(tmp_path):
     return tmp_path
 
 
-SHORT = ['--batch_size=2', '--gradient_accumulation_steps=2', '--eval_interval=4', '--warmup_iters=1']
+SHORT = ['--show_samples=false', '--batch_size=2', '--gradient_accumulation_steps=2', '--eval_interval=4', '--warmup_iters=1']
 NEW = r'(train|bench)\.py(?!.*init_from=(out|resume)).*'  # of a network that is new
 TOYS = {  # words behind those of a command that a pattern finds; of several for a setting the last counts
     r'train\.py|bench\.py config': ['--max_iters=4', '--epochs=0', '--eval_iters=2'], 'resume': ['--max_iters=8'],
@@ -93,18 +96,38 @@ def toy(command, in_two_processes):
     return words + [word for pattern, more in TOYS.items() if re.search(pattern, command) for word in more]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('page', [pytest.param(page, id=page.stem) for page in PAGES if commands(page)])
-@pytest.mark.usefixtures('quick')
-@torch.compiler.set_stance('force_eager')  # compiling takes most of the time, and other tests do it
-def test_commands_run(page, place, monkeypatch):
+@pytest.fixture
+def quickly(place, monkeypatch):
+    """Commands run in `place`, with less work than as a user types them."""
     monkeypatch.chdir(place)
     monkeypatch.setattr(probes, 'PROBE_C', (1, 10))  # each value takes seconds
+    monkeypatch.setitem(denoising.NEAR, 'head_dim', 8)
+    monkeypatch.setattr(flops, 'matmul_flops', lambda device, dtype: 1e9)  # a second each time
+    # Half the time of a figure goes into a layout in which no words touch. tests/analysis/test_pictures.py tests it.
+    monkeypatch.setattr(ConstrainedLayoutEngine, 'execute', lambda engine, figure: None)
+
+    start_anew = subprocess.run
+
+    def start(words, **settings):
+        """What a command starts. A script gets a process that has torch already."""
+        if words[0] == sys.executable and str(words[1]).endswith('.py'):
+            return helpers.run(*words[1:])
+        return start_anew(words, **settings)
+    monkeypatch.setattr(subprocess, 'run', start)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('page', [pytest.param(page, id=page.stem) for page in PAGES if commands(page)])
+@pytest.mark.usefixtures('quickly')
+@torch.compiler.set_stance('force_eager')  # compiling takes most of the time, and other tests do it
+def test_commands_run(page, monkeypatch):
     for command in commands(page):
         if command.startswith(('uv ', 'python3 -m venv', '. .venv', 'pip install', 'python -m pytest', 'git diff')):
             continue  # what .ci/run does, or tests/test_pages.py
         if re.search(rf'prepare/({DOWNLOADS})\.py', command):
             continue  # a download, or an account is needed; the data stand ready
+        if command.removeprefix('python ') in assets.COMMANDS.values():
+            continue  # tests/analysis/test_assets.py draws it
         command = re.sub(r'^GOMP_\w+=\d+ ', '', command)  # read when torch is loaded
         words = toy(command, in_two_processes=page.name == 'README.md')  # once, because it takes ten seconds
         if words[0] in ('-m', '-c'):

@@ -32,8 +32,6 @@ from prepare import gpt2_weights, imagefolder, official_weights, text, wikitext
 from tasks import files, pictures
 from tasks.task_text import NextToken
 
-pytestmark = pytest.mark.usefixtures('quick')
-
 
 @contextmanager
 def full_disk(size):
@@ -129,9 +127,8 @@ def test_an_error_in_the_thread_of_a_reader_ends_the_run(pictures_data, monkeypa
         next(batches)
 
 
-def test_a_signal_in_the_first_validation_ends_a_run_in_order(tiny, tmp_path, monkeypatch):
+def test_a_signal_in_the_first_validation_ends_a_run_in_order(tiny, tmp_path, monkeypatch, curve):
     """Whose log has no row yet."""
-    monkeypatch.undo()  # the curve is drawn
     with monkeypatch.context() as patch, pytest.raises(SystemExit) as e:
         def interrupted(self, out, loss, y):
             patch.undo()

@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 from helpers import (BYTES, CLASSES, HARD, KINDS, OF_AUTOENCODERS, column, config_of, go, losses,
-                     run_anew, train_fast)
+                     run_anew)
 
 from engine.checkpoint import read_log
 from engine.settings import show
@@ -16,7 +16,6 @@ from engine.trained import load_model, open_run, read_config, read_last, read_we
 from tasks.task_text import NextToken
 from tasks.text import TextSplit
 
-pytestmark = pytest.mark.usefixtures('quick')
 OF_TEXT = ['text', 'tost', 'crate_lm', 'masked_text']
 WITHOUT_DINO = [kind for kind in KINDS if kind != 'dino']
 
@@ -288,11 +287,11 @@ RATES = [0.005, 0.01, 0.022 / 3, 0.014 / 3]  # warm-up, the peak, then a line do
 @pytest.fixture(scope='module')
 def adamw_run(tiny, tmp_path_factory):
     out = tmp_path_factory.mktemp('adamw')
-    train_fast(*tiny, '--dtype=float32', '--optimizer=adamw', '--learning_rate=0.01',
-               '--min_lr=0.002', '--schedule=linear', '--warmup_iters=1', '--max_iters=4',
-               '--lr_decay_iters=4', '--eval_interval=4', '--beta1=0.5', '--beta2=0.6',
-               '--weight_decay=0.3', '--grad_clip=0.05', '--seed=3', '--keep_checkpoints=true',
-               f'--out_dir={out}')
+    go(*tiny, '--dtype=float32', '--optimizer=adamw', '--learning_rate=0.01',
+       '--min_lr=0.002', '--schedule=linear', '--warmup_iters=1', '--max_iters=4',
+       '--lr_decay_iters=4', '--eval_interval=4', '--beta1=0.5', '--beta2=0.6',
+       '--weight_decay=0.3', '--grad_clip=0.05', '--seed=3', '--keep_checkpoints=true',
+       f'--out_dir={out}')
     return out
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import torch
-from helpers import column, fails, go, train_fast, weights
+from helpers import column, fails, go, weights
 
 import analyze
 import eval as scores
@@ -26,8 +26,8 @@ from tasks.task_views import Distillation
 def half_frozen_run(words_of, tmp_path_factory):
     """Six steps. Step 3 is the first that begins after half of the run."""
     out = tmp_path_factory.mktemp('frozen')
-    train_fast(*words_of('dino'), '--freeze_share=0.5', '--keep_checkpoints=true',
-               '--eval_interval=1', '--pool=mean', f'--out_dir={out}')
+    go(*words_of('dino'), '--freeze_share=0.5', '--keep_checkpoints=true',
+       '--eval_interval=1', '--pool=mean', f'--out_dir={out}')
     return out
 
 
@@ -225,8 +225,8 @@ def test_a_collapse_is_noticed_after_the_first_validation(
 def probed_run(request, words_of, tmp_path_factory):
     out = tmp_path_factory.mktemp('probed')
     words = [word for word in words_of(request.param) if 'ema' not in word]
-    train_fast(*words, '--eval_interval=2', '--probe_interval=4', '--keep_checkpoints=true',
-               f'--out_dir={out}')
+    go(*words, '--eval_interval=2', '--probe_interval=4', '--keep_checkpoints=true',
+       f'--out_dir={out}')
     return out
 
 

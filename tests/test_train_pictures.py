@@ -2,14 +2,12 @@
 and kept, the average of the weights, readers, and shares of the pictures."""
 import pytest
 from helpers import (HARD_PICTURES, OF_AUTOENCODERS, by_hand, column, config_of, equal, go, losses,
-                     train_fast, weights)
+                     weights)
 
 import eval as scores
 from engine.checkpoint import RunDirectory
 from engine.trained import load_model, open_run, read_last
 from tasks.pictures import ImageSplit
-
-pytestmark = pytest.mark.usefixtures('quick')
 
 
 # ---- they learn
@@ -20,9 +18,9 @@ DATASETS = {'aot': 'quads', 'crate': 'quads', 'vit': 'grey'}  # {network: what i
 @pytest.fixture(scope='module', params=DATASETS)
 def long_run(request, quads, tmp_path_factory):
     out = tmp_path_factory.mktemp('long')
-    train_fast(*quads, f'--model={request.param}', f'--dataset={DATASETS[request.param]}',
-               '--flip=false', '--crop_scale=1', '--randaugment_n=0', '--max_iters=80',
-               '--eval_interval=40', '--learning_rate=1e-2', '--patch_size=8', f'--out_dir={out}')
+    go(*quads, f'--model={request.param}', f'--dataset={DATASETS[request.param]}',
+       '--flip=false', '--crop_scale=1', '--randaugment_n=0', '--max_iters=80',
+       '--eval_interval=40', '--learning_rate=1e-2', '--patch_size=8', f'--out_dir={out}')
     return out
 
 
@@ -70,8 +68,8 @@ def averaged_run(quads, tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunDirectory, 'save_last', save_and_read)
-        train_fast(*quads, *HARD_PICTURES, '--eval_interval=1', '--keep_checkpoints=true',
-                   f'--out_dir={out}')
+        go(*quads, *HARD_PICTURES, '--eval_interval=1', '--keep_checkpoints=true',
+           f'--out_dir={out}')
     return out, states
 
 

@@ -20,8 +20,6 @@ from engine import device, settings, trained
 from engine.settings import Mistake
 from prepare import imagefolder, text
 
-pytestmark = pytest.mark.usefixtures('quick')
-
 
 # ---- words of the command line
 
@@ -265,10 +263,10 @@ def test_a_process_whose_peer_was_killed_says_so_in_one_line(tiny, tmp_path):
 # ---- what a run shows while it trains
 
 def test_a_run_shows_what_the_network_writes_and_sees_and_learns_the_same(tiny, quads, tmp_path, capsys):
-    go(*tiny, f'--out_dir={tmp_path}/a')
+    go(*tiny, '--show_samples=true', f'--out_dir={tmp_path}/a')
     samples = [line.partition('  sample  ')[2] for line in capsys.readouterr().out.splitlines() if '  sample  ' in line]
     assert len(samples) == 3 and len(set(samples)) == 3 and all(len(ast.literal_eval(text)) >= 20 for text in samples)
-    go(*tiny, '--show_samples=false', f'--out_dir={tmp_path}/b')
+    go(*tiny, f'--out_dir={tmp_path}/b')
     assert '  sample  ' not in capsys.readouterr().out and losses(tmp_path / 'a') == losses(tmp_path / 'b')
 
     go(*quads, f'--out_dir={tmp_path}/c')

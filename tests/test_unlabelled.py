@@ -82,7 +82,7 @@ def test_a_classifier_of_one_class_is_refused_before_it_begins(flat, pretrained,
 
 
 @pytest.mark.parametrize('kind', ['crate_mae', 'vit_mae', 'dino', 'simdino'])
-def test_networks_without_labels_learn_from_one_class(kind, flat, tmp_path, capsys, quick):
+def test_networks_without_labels_learn_from_one_class(kind, flat, tmp_path, capsys):
     go(*KINDS[kind], *flat, '--image_size=8', f'--out_dir={tmp_path}/a')
     said = capsys.readouterr().out
     if 'dino' in kind:  # its features cannot be scored by one class, and it does not advise that
@@ -96,7 +96,7 @@ def test_networks_without_labels_learn_from_one_class(kind, flat, tmp_path, caps
 # ---- self-distillation goes on
 
 
-def test_self_distillation_goes_on_with_all_its_weights(whole, flat, pictures_data, tmp_path, quick):
+def test_self_distillation_goes_on_with_all_its_weights(whole, flat, pictures_data, tmp_path):
     """Its first validation is the last one of the run before it: of student, teacher, heads and centre."""
     for kind in ('dino', 'simdino'):
         source, out = whole(kind), tmp_path / kind
@@ -108,7 +108,7 @@ def test_self_distillation_goes_on_with_all_its_weights(whole, flat, pictures_da
     assert config_of(tmp_path / 'flat')['dataset'] == 'flat'
 
 
-def test_a_run_that_goes_on_is_at_its_own_beginning(whole, pictures_data, tmp_path, quick):
+def test_a_run_that_goes_on_is_at_its_own_beginning(whole, pictures_data, tmp_path):
     """The temperature of the teacher moves with the share of the run, and starts anew."""
     source = whole('dino')
     go(f'--init_from={source}', '--model=dino', f'--data_dir={pictures_data}', f'--out_dir={tmp_path}/a',
@@ -131,7 +131,7 @@ HEADS = '--n_out=32', '--hidden=16', '--bottleneck=8', '--local_crops=1', '--loc
 
 @pytest.mark.slow
 @pytest.mark.parametrize('kind', ['pictures', 'vit', 'aot', 'crate_alpha', 'vit_mae'])
-def test_it_begins_with_the_features_of_a_trained_network(kind, whole, pictures_data, tmp_path, quick):
+def test_it_begins_with_the_features_of_a_trained_network(kind, whole, pictures_data, tmp_path):
     """Student and teacher; and its heads are fresh, and those of the seed. Settings without meaning, such as the ema of
     a classifier, are not taken over."""
     trained = kind in ('pictures', 'vit_mae')
@@ -150,7 +150,7 @@ def test_it_begins_with_the_features_of_a_trained_network(kind, whole, pictures_
     assert all(torch.equal(a[name], a[name.replace('student', 'teacher')]) for name in heads)
 
 
-def test_the_weights_decide_the_sizes_and_a_config_file_the_heads(whole, quads, pictures_data, tmp_path, quick):
+def test_the_weights_decide_the_sizes_and_a_config_file_the_heads(whole, quads, pictures_data, tmp_path):
     """The config file has four layers of width 128 and a head of 1024 outputs."""
     config, source = str(ROOT / 'config' / 'train_crate_dino_shapes.py'), whole('pictures')
     go(config, f'--init_from={source}', *quads[:2], *HEADS[1:], f'--out_dir={tmp_path}/a')

@@ -1,6 +1,6 @@
 """train.py --telemetry and --keep_checkpoints: they add to the files of a run, and change nothing else."""
 import pytest
-from helpers import config_of, equal, fails, go, losses, train_fast, weights
+from helpers import config_of, equal, fails, go, losses, weights
 
 import train
 from analysis import layers
@@ -12,7 +12,7 @@ from tasks.text import TextSplit
 @pytest.mark.slow
 @pytest.mark.parametrize('kind', ['text', 'masked_text', 'functions', 'pictures', 'crate_mae'])
 def test_telemetry_logs_the_layers_and_changes_nothing_else(kind, whole, words_of, bytes_data, tmp_path):
-    train_fast(*words_of(kind), f'--out_dir={tmp_path}', '--telemetry=true', '--keep_checkpoints=true')
+    go(*words_of(kind), f'--out_dir={tmp_path}', '--telemetry=true', '--keep_checkpoints=true')
     plain, watched, sparse = read_log(whole(kind)), read_log(tmp_path), kind not in ('text', 'functions')
     numbers = range(1, config_of(tmp_path)['n_layer'] + 1)
     more = [f'{k}_{l}' for k in ('rate', 'objective', 'nonzeros')[:2 + sparse] for l in numbers]
@@ -46,7 +46,7 @@ def test_a_stopped_run_goes_on_with_its_columns(words_of, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_curve_gets_panels(words_of, tmp_path, undrawn):
+def test_the_curve_gets_panels(words_of, tmp_path, undrawn, curve):
     counts = []
     for kind, watched in (('pictures', 'false'), ('text', 'true'), ('pictures', 'true')):
         go(*words_of(kind), f'--out_dir={tmp_path}/{kind}_{watched}', f'--telemetry={watched}')
@@ -54,7 +54,7 @@ def test_the_curve_gets_panels(words_of, tmp_path, undrawn):
     assert counts[0] < counts[1] < counts[2]
 
 
-def test_kept_checkpoints_belong_to_the_run(words_of, tmp_path, capsys, quick):
+def test_kept_checkpoints_belong_to_the_run(words_of, tmp_path, capsys):
     words = [*words_of('text'), f'--out_dir={tmp_path}']
     go(*words, '--keep_checkpoints=true')
     assert 'step_3.safetensors' in fails(capsys, train.main, *words)

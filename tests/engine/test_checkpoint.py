@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from helpers import (HARD, column, config_of, equal, fails, go, save_run, snapshot, text_network,
-                     train_fast, weights)
+                     weights)
 from safetensors import safe_open
 from safetensors.torch import load_file, load_model
 
@@ -17,8 +17,6 @@ from engine import networks, trained
 from engine.checkpoint import FILES, RunDirectory, read_log
 from engine.settings import Mistake
 from engine.trained import read_config, read_last, read_weights
-
-pytestmark = pytest.mark.usefixtures('quick')
 
 
 @pytest.fixture
@@ -195,7 +193,7 @@ def test_a_run_in_float16_goes_on_with_its_scale(tiny, tmp_path):
 def plain_run(text_run, tmp_path_factory):
     """The run goes on with the settings that it had."""
     out = shutil.copytree(text_run, tmp_path_factory.mktemp('plain') / 'run')
-    train_fast('--init_from=resume', f'--out_dir={out}', '--max_iters=8')
+    go('--init_from=resume', f'--out_dir={out}', '--max_iters=8')
     return out
 
 

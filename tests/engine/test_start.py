@@ -12,8 +12,6 @@ from engine.start import read
 from engine.trained import read_last
 from tasks.augment import AugmentConfig
 
-pytestmark = pytest.mark.usefixtures('quick')
-
 
 def start(*words):
     return read(words, train.TrainConfig, AugmentConfig)

@@ -114,8 +114,8 @@ def test_the_tokens_of_pieces_are_those_of_the_whole(piece, gpt2, tmp_path, monk
 
 @pytest.mark.slow
 def test_a_text_without_a_place_to_cut_is_one_piece(gpt2, tmp_path):
-    """3 MB without white space, with an end in its middle that is no white space either."""
-    half = ''.join(np.random.default_rng(0).choice(list('abcdé01!'), 1_500_000))
+    """600 kB without white space, with an end in its middle that is no white space either."""
+    half = ''.join(np.random.default_rng(0).choice(list('abcdé01!'), 300_000))
     (tmp_path / 'a.txt').write_text(f'{half}{END}{half}', encoding='utf-8')
     ids, _ = prepared(tmp_path / 'd', tmp_path / 'a.txt', '--tokenizer', 'gpt2', '--val', '0.3')
     assert gpt2.decode(ids['train'] + ids['val']) == f'{half}{END}{half}'

@@ -122,7 +122,7 @@ def test_a_sequence_always_hides_something(bytes_data):
     assert (y != -1).sum(1).min() == 1 and (x[y != -1] == 256).float().mean() > 0.9
 
 
-def test_large_vocabularies_are_validated_in_pieces(tiny, tmp_path, monkeypatch, quick):
+def test_large_vocabularies_are_validated_in_pieces(tiny, tmp_path, monkeypatch):
     for name, rows in (('whole', 4), ('rows', 1)):
         monkeypatch.setattr('tasks.task_masked_text.LOGITS_AT_ONCE', rows * 16 * 257)
         go(*tiny, '--model=crate', '--image_size=0', '--causal=false', '--dtype=float32',
