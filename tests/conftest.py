@@ -1,4 +1,5 @@
 """Settings and fixtures of all tests; functions that tests call by name are in helpers.py."""
+import gc
 import os
 import signal
 
@@ -18,10 +19,18 @@ torch.set_num_threads(int(os.environ.setdefault('OMP_NUM_THREADS', '1')))
 # Tests send Ctrl-C to processes. Where a shell has started pytest in the background, pytest and its
 # child processes would ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# The garbage collector would look through all that is imported again and again, which takes a
+# twentieth of the time of all tests.
+gc.set_threshold(10_000)
 # Half the time of a short run goes into its curve. Tests draw none, but for those with the fixture
 # `curve`.
 draw_curve = plots.draw_curve
 plots.draw_curve = lambda run: None
+
+
+def pytest_collection_finish():
+    """Keeps what is imported out of the sight of the garbage collector."""
+    gc.freeze()
 
 
 # ---- datasets

@@ -65,7 +65,8 @@ def place(tmp_path):
     return tmp_path
 
 
-SHORT = ['--show_samples=false', '--batch_size=2', '--gradient_accumulation_steps=2', '--eval_interval=4', '--warmup_iters=1']
+SHORT = ['--batch_size=2', '--gradient_accumulation_steps=2', '--eval_interval=4', '--warmup_iters=1',
+         '--show_samples=false']
 NEW = r'(train|bench)\.py(?!.*init_from=(out|resume)).*'  # of a network that is new
 TOYS = {  # words behind those of a command that a pattern finds; of several for a setting the last counts
     r'train\.py|bench\.py config': ['--max_iters=4', '--epochs=0', '--eval_iters=2'], 'resume': ['--max_iters=8'],
@@ -77,9 +78,7 @@ TOYS = {  # words behind those of a command that a pattern finds; of several for
                               '--vocab_size=99', '--batch_size=1', '--seconds=0', '--tokens=2', '--rounds=1'],
     r'bench\.py config': ['--block_size=16', '--rounds=1'], 'shapes_many.py': ['--train=20', '--val=8', '--test=8'],
     'official_weights': ['--n_head', '2'], '--heads': ['--heads=1,2'], '--layer=': ['--layer=2'],
-    r'analyze\.py (denoise|compress|ista)(?!.*ckpt)': ['--tokens=16'], 'analyze.py denoise(?!.*ckpt)': ['--n_layer=2'],
-    r'analyze\.py (denoise|nearest)(?!.*ckpt)': ['--head_dim=8'], 'analyze.py nearest': ['--tokens=16'],
-    'analyze.py diffuse': ['--n_layer=8', '--sets=2'],
+    'analyze.py denoise(?!.*ckpt)': ['--tokens=16', '--head_dim=8'], 'analyze.py diffuse': ['--n_layer=8', '--sets=2'],
     r'sample\.py(?!.*(image|MASK))': ['--max_new_tokens=4']}
 
 
