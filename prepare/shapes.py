@@ -31,10 +31,10 @@ AT_ONCE = 200  # pictures that are drawn together
 
 # ---- shapes -------------------------------------------------------------------------------------
 
-def is_inside(shape, u, v, r, a):
+def is_inside(shape, u, v):
     """Whether points are inside a shape that about fits the unit disc: bool, of the shape of u. u
-    points to the right and v down; r is the distance from the centre, and a the angle from straight
-    up."""
+    points to the right and v down."""
+    r = np.hypot(u, v)  # the distance from the centre
     if shape == 'disc':
         return r < 0.85
     if shape == 'ring':
@@ -46,6 +46,7 @@ def is_inside(shape, u, v, r, a):
     if shape == 'cross':
         return (np.minimum(abs(u), abs(v)) < 0.26) & (np.maximum(abs(u), abs(v)) < 0.9)
     if shape == 'star':
+        a = np.arctan2(u, -v)  # the angle from straight up
         return r < 0.42 + 0.58 * abs(1 - (a * 5 / np.pi + 1) % 2) ** 1.5
     if shape == 'crescent':
         return (r < 0.92) & (np.hypot(u - 0.42, v) > 0.75)
@@ -179,12 +180,10 @@ def place_shape(rng, labels, cells, side, x, y):
     cy = (row + 0.5) / side + 1.8 * (drawn[3] - 0.5) * room
 
     u, v = turned((x - cx) / radius, (y - cy) / radius, turn)   # (n, S, S)
-    r = np.hypot(u, v)
-    a = np.arctan2(u, -v)
     mask = np.zeros(u.shape, bool)
     for i, label in enumerate(labels):
         if label >= 0:
-            mask[i] = is_inside(CLASSES[label], u[i], v[i], r[i], a[i])
+            mask[i] = is_inside(CLASSES[label], u[i], v[i])
     return mask
 
 

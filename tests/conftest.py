@@ -19,18 +19,17 @@ torch.set_num_threads(int(os.environ.setdefault('OMP_NUM_THREADS', '1')))
 # Tests send Ctrl-C to processes. Where a shell has started pytest in the background, pytest and its
 # child processes would ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# The garbage collector would look through all that is imported again and again, which takes a
-# twentieth of the time of all tests.
-gc.set_threshold(10_000)
-# Half the time of a short run goes into its curve. Tests draw none, but for those with the fixture
-# `curve`.
-draw_curve = plots.draw_curve
+# Half the time of a short run goes into its curve. Runs in this process draw none, but in tests
+# with the fixture `curve`.
+true_draw_curve = plots.draw_curve
 plots.draw_curve = lambda run: None
 
 
 def pytest_collection_finish():
-    """Keeps what is imported out of the sight of the garbage collector."""
+    """The garbage collector takes a tenth of the time of all tests. So it never looks at what has
+    been imported, and looks at the rest less often."""
     gc.freeze()
+    gc.set_threshold(10_000)
 
 
 # ---- datasets
@@ -146,7 +145,7 @@ def pretrained(whole):
 @pytest.fixture
 def curve(monkeypatch):
     """Runs draw curve.png, as those of a user do."""
-    monkeypatch.setattr(plots, 'draw_curve', draw_curve)
+    monkeypatch.setattr(plots, 'draw_curve', true_draw_curve)
 
 
 @pytest.fixture(autouse=True)

@@ -82,7 +82,7 @@ def killed(n, words):
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, 'fork'), reason='the system cannot fork')
 def test_a_kill_at_any_moment_loses_nothing(tiny, tmp_path, monkeypatch):
-    # written as always, and not drawn, which would take most of the time
+    # curve.png is written and renamed as always, and is empty: to draw it takes most of the time
     monkeypatch.setattr(plots, 'draw_curve', lambda run: write_file(Path(run) / 'curve.png', lambda f: f.write('')))
     words = [*tiny, *HARD, '--n_layer=1', '--ema=0.9', '--max_iters=4', '--eval_interval=2',
              '--keep_checkpoints=true']

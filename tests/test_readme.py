@@ -96,13 +96,13 @@ def toy(command, in_two_processes):
 
 
 @pytest.fixture
-def quickly(place, monkeypatch):
+def at_toy_size(place, monkeypatch):
     """Commands run in `place`, with less work than as a user types them."""
     monkeypatch.chdir(place)
     monkeypatch.setattr(probes, 'PROBE_C', (1, 10))  # each value takes seconds
-    monkeypatch.setitem(denoising.NEAR, 'head_dim', 8)
-    monkeypatch.setattr(flops, 'matmul_flops', lambda device, dtype: 1e9)  # a second each time
-    # Half the time of a figure goes into a layout in which no words touch. tests/analysis/test_pictures.py tests it.
+    monkeypatch.setitem(denoising.NEAR, 'head_dim', 8)  # which `denoise` computes too, with 768
+    monkeypatch.setattr(flops, 'matmul_flops', lambda device, dtype: 1e9)  # measuring it takes a second
+    # Half the time of a figure is the search for a layout in which no words touch; analysis/test_pictures.py tests it.
     monkeypatch.setattr(ConstrainedLayoutEngine, 'execute', lambda engine, figure: None)
 
     start_anew = subprocess.run
@@ -110,14 +110,16 @@ def quickly(place, monkeypatch):
     def start(words, **settings):
         """What a command starts. A script gets a process that has torch already."""
         if words[0] == sys.executable and str(words[1]).endswith('.py'):
-            return helpers.run(*words[1:])
+            done = helpers.run(*words[1:])
+            sys.stderr.write(done.stderr)
+            return done
         return start_anew(words, **settings)
     monkeypatch.setattr(subprocess, 'run', start)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('page', [pytest.param(page, id=page.stem) for page in PAGES if commands(page)])
-@pytest.mark.usefixtures('quickly')
+@pytest.mark.usefixtures('at_toy_size')
 @torch.compiler.set_stance('force_eager')  # compiling takes most of the time, and other tests do it
 def test_commands_run(page, monkeypatch):
     for command in commands(page):
@@ -126,7 +128,7 @@ def test_commands_run(page, monkeypatch):
         if re.search(rf'prepare/({DOWNLOADS})\.py', command):
             continue  # a download, or an account is needed; the data stand ready
         if command.removeprefix('python ') in assets.COMMANDS.values():
-            continue  # tests/analysis/test_assets.py draws it
+            continue  # tests/analysis/test_assets.py draws it, with --out
         command = re.sub(r'^GOMP_\w+=\d+ ', '', command)  # read when torch is loaded
         words = toy(command, in_two_processes=page.name == 'README.md')  # once, because it takes ten seconds
         if words[0] in ('-m', '-c'):

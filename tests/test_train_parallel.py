@@ -70,7 +70,7 @@ def test_a_run_on_another_device_is_the_run_on_the_cpu(kind, words_of, tmp_path,
         words += ['--telemetry=true', '--ema=0.9']
     if kind == 'text':
         words += ['--show_samples=true']
-    words += ['--learning_rate=1e-3', '--max_iters=2']
+    words += ['--learning_rate=1e-3', '--max_iters=3']
 
     go(*words, f'--out_dir={tmp_path}/cpu')
     with FakeMPS():

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import JPEGS, OF_PICTURES, ROOT, column, compile_graphs_alone, fails, go, run_here, snapshot, text_network
+from helpers import (JPEGS, OF_PICTURES, ROOT, column, compile_graphs_alone, fails, go, loud, run_here, snapshot,
+                     text_network)
 from torch._dynamo.utils import counters
 
 from engine import device, distributed, threads as threads_module
@@ -210,8 +211,8 @@ def test_a_compiled_run_compiles_one_graph_once(pictures_data, tmp_path, monkeyp
 @pytest.mark.slow
 @COMPILER
 def test_layers_of_one_kind_are_compiled_once():
-    model = text_network('aot', n_layer=6)
-    x, y = torch.randint(8, (2, 4, 8))
+    model = loud(text_network('aot', n_layer=6))
+    x, y = torch.randint(8, (2, 4, 8))      # (4, 8) each
     results = []
     for compiled in (False, True):
         if compiled:
@@ -238,7 +239,7 @@ def test_with_a_compiler_that_fails_a_run_is_plain_and_says_so(tiny, tmp_path, m
     with torch._inductor.config.patch({'cpp.cxx': (None, str(compiler))}):
         go(*words, '--compile=true', f'--out_dir={tmp_path}/asked')
 
-    assert 'CppCompileError' in caplog.text
+    assert 'CppCompileError' in caplog.text  # PyTorch prints its log on standard error
     assert column(tmp_path / 'plain', 'val') == column(tmp_path / 'asked', 'val')
 
 
@@ -246,7 +247,7 @@ def test_with_a_compiler_that_fails_a_run_is_plain_and_says_so(tiny, tmp_path, m
 
 @pytest.mark.slow
 @pytest.mark.parametrize('kind', ['text', 'masked_text', 'functions', 'pictures', 'crate_mae'])
-def test_the_commands_at_the_end_of_a_run_work(kind, words_of, tmp_path, monkeypatch, capsys):
+def test_the_commands_at_the_end_of_a_run_work(kind, words_of, tmp_path, monkeypatch, capsys, curve):
     """Also where the name of the run needs quotes."""
     monkeypatch.chdir(tmp_path)
     go(*words_of(kind), '--out_dir=out/my run')
