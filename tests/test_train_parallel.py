@@ -69,7 +69,7 @@ def test_a_run_on_another_device_is_the_run_on_the_cpu(kind, words_of, tmp_path,
     if 'dino' not in kind:
         words += ['--telemetry=true', '--ema=0.9']
     if kind == 'text':
-        words += ['--show_samples=true']
+        words += ['--show_samples=true']  # they are computed there too
     words += ['--learning_rate=1e-3', '--max_iters=3']
 
     go(*words, f'--out_dir={tmp_path}/cpu')

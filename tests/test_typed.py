@@ -276,7 +276,7 @@ def test_a_run_shows_what_the_network_writes_and_sees_and_learns_the_same(tiny, 
 
 @pytest.mark.parametrize('kind', ['masked_text', 'crate_mae', 'dino', 'functions'])
 def test_tasks_without_a_line_to_show_show_none(kind, words_of, tmp_path, capsys):
-    go(*words_of(kind), f'--out_dir={tmp_path}/a')
+    go(*words_of(kind), '--show_samples=true', f'--out_dir={tmp_path}/a')
     assert '  sample  ' not in capsys.readouterr().out
 
 
