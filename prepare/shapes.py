@@ -78,7 +78,7 @@ def uniform(rng, n, *highs):
 def textures(rng, n, x, y):
     """n random patterns (n, S, S) with values in [0, 1]: shades, stripes, checks or grain."""
     angle, phase, waves = uniform(rng, n, 2 * np.pi, 2 * np.pi, 4)
-    kind = rng.integers(0, 4, (n, 1, 1))
+    kind = rng.integers(0, 4, n)
     waves = waves + 2
     across, along = turned(x, y, angle)
     shades = np.clip(0.5 + 0.5 * across, 0, 1)
@@ -86,7 +86,7 @@ def textures(rng, n, x, y):
     checks = (stripes > 0.5) ^ (np.sin(2 * np.pi * waves * along) > 0)
     grain = rng.random((n, 8, 8), np.float32)
     grain = grain.repeat(len(x) // 8, 1).repeat(len(x) // 8, 2)
-    return np.choose(kind, [shades, stripes, checks, grain])
+    return np.stack([shades, stripes, checks, grain])[kind, np.arange(n)]
 
 
 def painted(rng, base, x, y):
@@ -95,7 +95,8 @@ def painted(rng, base, x, y):
     near = np.clip(base + rng.normal(0, 0.1, (n, 3)), 0, 1)
     change = near.astype(np.float32) - base
     pattern = textures(rng, n, x, y)
-    return base[:, None, None] + change[:, None, None] * pattern[..., None]
+    channels = [base[:, c, None, None] + change[:, c, None, None] * pattern for c in range(3)]
+    return np.stack(channels, axis=-1)
 
 
 def add_clutter(rng, picture, pieces, x, y):
@@ -156,11 +157,7 @@ def draw(rng, labels, size):
     covered = add_clutter(rng, picture, 1, x, y)
     shown[covered] = 0
 
-    # the mean of each 2 x 2 pixels, and some noise
-    mean = picture[:, 0::2, 0::2] + picture[:, 0::2, 1::2]      # (n, size, size, 3)
-    mean += picture[:, 1::2, 0::2]
-    mean += picture[:, 1::2, 1::2]
-    mean /= 4
+    mean = sums_of_four(picture) / 4                            # (n, size, size, 3)
     mean += 0.02 * rng.standard_normal(mean.shape, np.float32)
     pixels = (np.clip(mean, 0, 1) * 255).round().astype(np.uint8)
     return pixels, halved(shown, M)
@@ -191,12 +188,16 @@ def halved(shown, M):
     """Which of the shapes 1 to M each pixel shows, (n, S, S), at half the resolution: a shape that
     two of four pixels show, and of two such shapes the later one."""
     n, S, _ = shown.shape
-    size = S // 2
-    visible = np.zeros((n, size, size), np.uint8)
+    visible = np.zeros((n, S // 2, S // 2), np.uint8)
     for m in range(1, M + 1):
-        pixels = (shown == m).reshape(n, size, 2, size, 2).sum((2, 4))
+        pixels = sums_of_four((shown == m).astype(np.uint8))
         visible[pixels >= 2] = m
     return visible
+
+
+def sums_of_four(x):
+    """The sum of each 2 x 2 pixels of x, (n, S, S, ..)."""
+    return x[:, 0::2, 0::2] + x[:, 0::2, 1::2] + x[:, 1::2, 0::2] + x[:, 1::2, 1::2]
 
 
 def draw_part(seed, split, first, count, size, objects):

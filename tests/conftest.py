@@ -2,6 +2,7 @@
 import gc
 import os
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 from helpers import (JPEGS, KINDS, OF_AUTOENCODERS, OF_PICTURES, PICTURE_KINDS, TEXT, go, quadrants,
                      save_text, split_text)
 
-from engine import plots
+from engine import figures, plots
 from lib.pictures import save_arrays, save_pack
 from tasks.tokenizer import Tokenizer
 
@@ -146,6 +147,21 @@ def pretrained(whole):
 def curve(monkeypatch):
     """Runs draw curve.png, as those of a user do."""
     monkeypatch.setattr(plots, 'draw_curve', true_draw_curve)
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Pictures are not drawn, which would take half a second; tests look at the numbers. A list of
+    the figures."""
+    undrawn = []
+
+    def save_picture(path, figure):
+        undrawn.append(figure)
+        Path(path).write_bytes(b'a picture')
+        plots.pyplot().close(figure)
+    for module in (plots, figures):
+        monkeypatch.setattr(module, 'save_picture', save_picture)
+    return undrawn
 
 
 @pytest.fixture(autouse=True)

@@ -43,12 +43,12 @@ class OnMPS(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        return compute(func, args, kwargs or {})
+        return compute(func, types, args, kwargs or {})
 
 
 class Operations(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return compute(func, args, kwargs or {})
+        return compute(func, types, args, kwargs or {})
 
 
 class Functions(TorchFunctionMode):
@@ -102,11 +102,12 @@ class Move(torch.autograd.Function):
         return moved(gradient, *ctx.back), None, None
 
 
-def compute(func, args, kwargs):
-    tensors, asked = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)], kwargs.get('device')
-    ours = [t for t in tensors if isinstance(t, OnMPS)]
-    if not ours and not is_mps(asked):
+def compute(func, types, args, kwargs):
+    asked = kwargs.get('device')
+    if OnMPS not in types and not is_mps(asked):
         return func(*args, **kwargs)
+    tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+    ours = [t for t in tensors if isinstance(t, OnMPS)]
     stray = [t for t in tensors if not isinstance(t, OnMPS) and t.dim()]
     if ours and stray and func not in MOVES and not (func in INDEXES and isinstance(args[0], OnMPS)):
         raise RuntimeError(f'{func}: a tensor of shape {tuple(stray[0].shape)} is on the CPU, others are on MPS')

@@ -12,7 +12,6 @@ import pytest
 import torch
 from helpers import (BYTES, ROOT, masked_autoencoder, masked_folders, picture_network, run_here, save_run, save_text,
                      split_text, text_network)
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from PIL import Image
 from test_configs import RUNS, accepted, built, run
 from test_pages import PAGES, README, commands
@@ -96,14 +95,12 @@ def toy(command, in_two_processes):
 
 
 @pytest.fixture
-def at_toy_size(place, monkeypatch):
+def at_toy_size(place, undrawn, monkeypatch):
     """Commands run in `place`, with less work than as a user types them."""
     monkeypatch.chdir(place)
     monkeypatch.setattr(probes, 'PROBE_C', (1, 10))  # each value takes seconds
     monkeypatch.setitem(denoising.NEAR, 'head_dim', 8)  # which `denoise` computes too, with 768
     monkeypatch.setattr(flops, 'matmul_flops', lambda device, dtype: 1e9)  # measuring it takes a second
-    # Half the time of a figure is the search for a layout in which no words touch; analysis/test_pictures.py tests it.
-    monkeypatch.setattr(ConstrainedLayoutEngine, 'execute', lambda engine, figure: None)
 
     start_anew = subprocess.run
 

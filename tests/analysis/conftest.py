@@ -52,15 +52,6 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture
-def undrawn(monkeypatch):
-    """Pictures are not drawn, which would take half a second; tests look at the numbers. A list of the figures."""
-    figures = []
-    monkeypatch.setattr('matplotlib.figure.Figure.savefig',
-                        lambda figure, f, **settings: figures.append(figure) or f.write(b'a picture'))
-    return figures
-
-
-@pytest.fixture
 def table(tmp_path, undrawn):
     """A function that runs a command, and returns the rows of its table."""
     def table(*words):
