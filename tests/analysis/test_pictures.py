@@ -20,7 +20,7 @@ from engine import checkpoint, figures, plots
 from engine.trained import read_weights
 from scoring import confusion
 
-pytestmark = pytest.mark.slow  # to lay out a figure takes a second
+pytestmark = pytest.mark.slow
 THEORIES = 'ista --n_embd=8 --tokens=8', 'compress --n_head=2 --head_dim=4 --tokens=8', 'reduction --tokens=8', \
            'tweedie --tokens=40', 'nearest --n_head=2 --head_dim=4 --tokens=6', 'majorize --n_embd=8 --tokens=4'
 ALONE = 'attention', 'objects', 'pca', 'subspaces', 'tokens'
@@ -28,14 +28,18 @@ ALONE = 'attention', 'objects', 'pca', 'subspaces', 'tokens'
 
 @pytest.fixture
 def picture(place, undrawn, tmp_path):
-    """A function that runs a command on a network, as `look`, and returns the figure with all of it laid out."""
+    """A function that runs a command on a network, as `look`, and returns the figure."""
     def picture(command, name='', *words):
         if name:
             words = f'--ckpt={place}/runs/{name}', f'--data_dir={place}/data', *words
         analyze.main([*command.split(), *words, f'--out={tmp_path}/x.png', '--overwrite=true'])
-        FigureCanvasAgg(undrawn[-1]).draw()
         return undrawn[-1]
     return picture
+
+
+def lay_out(figure):
+    """Give all parts of a figure their places, and the axes their numbers, which takes half a second."""
+    FigureCanvasAgg(figure).draw()
 
 
 def written(figure):
@@ -118,6 +122,7 @@ def test_maps_of_equal_weights_are_dark_and_the_bar_has_numbers(place, picture):
     run = save_run(place / 'runs' / 'quiet', fresh('crate', 3), {'kind': 'images', 'classes': ['ant', 'bee', 'cat']},
                    dataset='pics', eval_crop=0.8)
     figure = picture('attention', '', f'--ckpt={run}', f'--data_dir={place}/data')
+    lay_out(figure)
     maps, scales = maps_of(figure)
     (low, high), = scales
     assert low == 0 and all(found.mean() < 0.4 * high for found in maps)
@@ -159,6 +164,7 @@ def test_no_words_are_cut_off_and_no_titles_touch(command, picture, trained, pla
     else:
         assert shows(command, 'crate')
         figure = picture(command, 'crate', *(['--num_samples=3'] if command not in ALONE else []))
+    lay_out(figure)
     page = figure.bbox
     # numbers of ticks that lie beside the axis are there too, but are not drawn
     shown = [text for text in figure.findobj(Text) if text.get_visible() and re.search('[a-z]{2}', text.get_text())]
