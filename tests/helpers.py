@@ -12,6 +12,7 @@ import runpy
 import subprocess
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -231,6 +232,11 @@ def fails(capsys, main, *words):
     """The one line that a user sees after a mistake. Nothing else is printed on standard error."""
     with pytest.raises(SystemExit) as e, settings.one_line_errors():
         main(list(words))
+    if e.value.__context__:
+        # The mistake remembers all variables. Readers of pictures among them end at once if they
+        # go now, and after five seconds if the garbage collector finds them.
+        traceback.clear_frames(e.value.__context__.__traceback__)
+
     lines = capsys.readouterr().err.splitlines()
     assert e.value.code == 2
     assert len(lines) == 1, lines

@@ -468,7 +468,7 @@ def test_whatever_a_file_does_is_said_in_a_line(name, tmp_path):
         pytest.skip('this system has no fork')
     text, expected, problem = FILES[name]
     # the time counts after PyTorch has started, which takes longer than that
-    seconds = {'endless': 6, 'sleeps': 0.001}.get(name, 60)
+    seconds = {'endless': 4, 'sleeps': 0.001}.get(name, 60)
     lesson = '5' if name == 'several' else '2'
     code, out = run_on(tmp_path, text, '--json', f'--seconds={seconds}', lesson=lesson)
 
