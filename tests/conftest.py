@@ -151,17 +151,18 @@ def curve(monkeypatch):
 
 @pytest.fixture
 def undrawn(monkeypatch):
-    """Pictures are not drawn, which would take half a second; tests look at the numbers. A list of
-    the figures."""
-    undrawn = []
+    """Commands draw no figure, which would take half a second; a small file stands in its place. A
+    list of the figures, for tests that look at them."""
+    not_drawn = []
 
     def save_picture(path, figure):
-        undrawn.append(figure)
+        not_drawn.append(figure)
         Path(path).write_bytes(b'a picture')
         plots.pyplot().close(figure)
-    for module in (plots, figures):
-        monkeypatch.setattr(module, 'save_picture', save_picture)
-    return undrawn
+
+    monkeypatch.setattr(plots, 'save_picture', save_picture)
+    monkeypatch.setattr(figures, 'save_picture', save_picture)  # which it has imported by its name
+    return not_drawn
 
 
 @pytest.fixture(autouse=True)

@@ -104,6 +104,7 @@ class Move(torch.autograd.Function):
 
 def compute(func, types, args, kwargs):
     asked = kwargs.get('device')
+    # types: those of the arguments that are no plain tensors
     if OnMPS not in types and not is_mps(asked):
         return func(*args, **kwargs)
     tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]

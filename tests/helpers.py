@@ -232,10 +232,12 @@ def fails(capsys, main, *words):
     """The one line that a user sees after a mistake. Nothing else is printed on standard error."""
     with pytest.raises(SystemExit) as e, settings.one_line_errors():
         main(list(words))
-    if e.value.__context__:
-        # The mistake remembers all variables. Readers of pictures among them end at once if they
-        # go now, and after five seconds if the garbage collector finds them.
-        traceback.clear_frames(e.value.__context__.__traceback__)
+    mistake = e.value.__context__
+    if mistake:
+        # Its traceback keeps the variables of all functions. If processes that read pictures are
+        # among them, they end at once when they are deleted here, but the garbage collector would
+        # wait for five seconds.
+        traceback.clear_frames(mistake.__traceback__)
 
     lines = capsys.readouterr().err.splitlines()
     assert e.value.code == 2

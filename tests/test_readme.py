@@ -70,7 +70,7 @@ NEW = r'(train|bench)\.py(?!.*init_from=(out|resume)).*'  # of a network that is
 TOYS = {  # words behind those of a command that a pattern finds; of several for a setting the last counts
     r'train\.py|bench\.py config': ['--max_iters=4', '--epochs=0', '--eval_iters=2'], 'resume': ['--max_iters=8'],
     r'train\.py(?!.*init_from=(out|resume))|bench\.py config': ['--n_layer=2', '--n_head=2', '--n_embd=16', *SHORT],
-    NEW + '(icl|linear)': ['--n_dims=8', '--block_size=20'], NEW + '(owt|char|bert)': ['--block_size=64'],
+    NEW + '(icl|linear)': ['--n_dims=8', '--block_size=20'], NEW + '(owt|char)': ['--block_size=64'],
     NEW + 'imagenet': ['--image_size=32', '--patch_size=8'], 'init_from=out/(.*mae|crate)': ['--image_size=32', *SHORT],
     'torchrun': ['--overwrite=true'], r'eval\.py.*(icl|linear)': ['--prompts=8'],
     r'bench\.py (?!config)': ['--n_layer=1', '--n_embd=32', '--n_head=2', '--image_size=32', '--block_size=32',
@@ -96,7 +96,7 @@ def toy(command, in_two_processes):
 
 @pytest.fixture
 def at_toy_size(place, undrawn, monkeypatch):
-    """Commands run in `place`, with less work than as a user types them."""
+    """Commands run in `place`, with less work than as a user types them, and draw no figure."""
     monkeypatch.chdir(place)
     monkeypatch.setattr(probes, 'PROBE_C', (1, 10))  # each value takes seconds
     monkeypatch.setitem(denoising.NEAR, 'head_dim', 8)  # which `denoise` computes too, with 768

@@ -20,9 +20,11 @@ from engine import checkpoint, figures, plots
 from engine.trained import read_weights
 from scoring import confusion
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow  # each draws figures
 THEORIES = 'ista --n_embd=8 --tokens=8', 'compress --n_head=2 --head_dim=4 --tokens=8', 'reduction --tokens=8', \
-           'tweedie --tokens=40', 'nearest --n_head=2 --head_dim=4 --tokens=6', 'majorize --n_embd=8 --tokens=4'
+           'tweedie --tokens=40', 'nearest --n_head=2 --head_dim=4 --tokens=6', 'majorize --n_embd=8 --tokens=4', \
+           'diffuse --n_layer=8 --sets=2'
+SHEET = 'augment --dataset=pics --rows=1'
 ALONE = 'attention', 'objects', 'pca', 'subspaces', 'tokens'
 
 
@@ -154,13 +156,15 @@ def test_objects_say_who_chose_the_head_and_what_colours_mean(picture):
 # ---- words
 
 
-@pytest.mark.parametrize('command', [*analyze.COMMANDS, *THEORIES, 'long'])
+@pytest.mark.parametrize('command', [*analyze.COMMANDS, *THEORIES, SHEET, 'long'])
 def test_no_words_are_cut_off_and_no_titles_touch(command, picture, trained, place):
     if command == 'long':
         run = trained('crate', 1200, 'a_folder_of_runs/a_run_with_a_name_that_is_rather_long')
         figure = picture('objects', '', f'--ckpt={run}', f'--beside={place}/runs/crate_mae', f'--data_dir={place}/data')
     elif command in THEORIES:
         figure = picture(command)
+    elif command == SHEET:
+        figure = picture(command, '', f'--data_dir={place}/data')
     else:
         assert shows(command, 'crate')
         figure = picture(command, 'crate', *(['--num_samples=3'] if command not in ALONE else []))

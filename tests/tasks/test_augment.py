@@ -102,7 +102,7 @@ def test_colour_operations_are_pillows(name, scale, m, negative):
               'Solarize': lambda p: ImageOps.solarize(p, row['Solarize'])}
     function = theirs.get(name) or enhance(name, row['Enhance'][bool(negative)])
     sizes = [(32, 32, 3), (37, 50, 3), (37, 50, 1), (3, 4, 3), (1, 2, 3)]
-    if (scale, m) == ('torchvision', 14):  # large pictures take most of the time
+    if (scale, m) == ('torchvision', 14):  # once: large pictures take most of the time
         sizes.append((224, 60, 3))
         if name in ('AutoContrast', 'Equalize'):
             sizes.append((224, 160, 3))  # they count pixels; more than 2 ** 15
