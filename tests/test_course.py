@@ -275,7 +275,7 @@ CLAIMS = [  # lesson, a line that its experiment prints, and what the numbers in
 def test_the_experiment_of_a_lesson_runs_with_the_functions_in_its_file(
         name, answers_with_experiments, tmp_path, capsys):
     # the others need more steps for what they claim
-    steps = 12 if name in ('lesson6', 'lesson8', 'runs') else 30
+    steps = 12 if name in ('lesson5', 'lesson6', 'lesson8', 'runs') else 30
     importlib.import_module(name).main(steps)
 
     printed = capsys.readouterr().out
