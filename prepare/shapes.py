@@ -86,7 +86,7 @@ def textures(rng, n, x, y):
     checks = (stripes > 0.5) ^ (np.sin(2 * np.pi * waves * along) > 0)
     grain = rng.random((n, 8, 8), np.float32)
     grain = grain.repeat(len(x) // 8, 1).repeat(len(x) // 8, 2)
-    patterns = np.stack([shades, stripes, checks, grain])        # (4, n, S, S)
+    patterns = np.stack([shades, stripes, checks, grain])       # (4, n, S, S)
     return patterns[kind, np.arange(n)]                         # of each picture that of its kind
 
 
