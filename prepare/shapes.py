@@ -87,7 +87,7 @@ def textures(rng, n, x, y):
     grain = rng.random((n, 8, 8), np.float32)
     grain = grain.repeat(len(x) // 8, 1).repeat(len(x) // 8, 2)
     patterns = np.stack([shades, stripes, checks, grain])       # (4, n, S, S)
-    return patterns[kind, np.arange(n)]                         # of each picture that of its kind
+    return patterns[kind, np.arange(n)]                         # the one of each picture: (n, S, S)
 
 
 def painted(rng, base, x, y):
@@ -200,8 +200,11 @@ def halved(shown, M):
 
 
 def sums_of_four(x):
-    """The sum of each 2 x 2 pixels of x, (n, S, S, ..)."""
-    return x[:, 0::2, 0::2] + x[:, 0::2, 1::2] + x[:, 1::2, 0::2] + x[:, 1::2, 1::2]
+    """The sums of each 2 x 2 pixels: (n, S, S, ..) -> (n, S/2, S/2, ..)."""
+    sums = x[:, 0::2, 0::2] + x[:, 0::2, 1::2]
+    sums += x[:, 1::2, 0::2]
+    sums += x[:, 1::2, 1::2]
+    return sums
 
 
 def draw_part(seed, split, first, count, size, objects):

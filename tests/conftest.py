@@ -151,8 +151,8 @@ def curve(monkeypatch):
 
 @pytest.fixture
 def undrawn(monkeypatch):
-    """Commands draw no figure, which would take half a second; a small file stands in its place. A
-    list of the figures, for tests that look at them."""
+    """Commands draw no figure, which would take half a second. A small file stands in its place.
+    Returns a list, to which each figure is added, for tests that look at it."""
     not_drawn = []
 
     def save_picture(path, figure):

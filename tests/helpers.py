@@ -234,9 +234,9 @@ def fails(capsys, main, *words):
         main(list(words))
     mistake = e.value.__context__
     if mistake:
-        # Its traceback keeps the variables of all functions. If processes that read pictures are
-        # among them, they end at once when they are deleted here, but the garbage collector would
-        # wait for five seconds.
+        # Its traceback keeps the variables of all functions, and with them the processes that read
+        # pictures. Deleted here, these end at once. The garbage collector would find them in a
+        # later test, and wait five seconds for each.
         traceback.clear_frames(mistake.__traceback__)
 
     lines = capsys.readouterr().err.splitlines()
