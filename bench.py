@@ -58,7 +58,6 @@ from engine import optim, settings, start
 from engine.checkpoint import read_log
 from engine.device import (Device, autocast, choose_compile, choose_device, choose_dtype,
                            compile_network)
-from engine.fast import speed_up
 from engine.generate import generate
 from engine.networks import SIDES, config_from, names, network, size, task_of
 from engine.settings import Mistake
@@ -184,7 +183,7 @@ def build(name, Way=None, changes=None):
     config = config_from(Config, own_settings | changes)
     if Way is not None:
         return Way(config)
-    return speed_up(Network(config))
+    return Network(config)
 
 
 # ---- what is timed ------------------------------------------------------------------------------

@@ -67,6 +67,10 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 
+class ConfigError(ValueError):
+    """Settings that make no sense. Programs print it in one line, and no traceback."""
+
+
 @dataclass
 class CRATEAlphaConfig:
     n_layer: int = 12               # layers: a compression and a sparsification each
@@ -105,14 +109,24 @@ def attention(q, k, v, dropout_p=0.0, is_causal=False):
     """Each head averages the values v of the tokens, by how similar their q and k are,
     as in model_crate.py.
 
-    q, k, v and the result: (B, K, N, p). If you edit this function, yours runs. If not,
-    engine/fast.py puts a faster one with the same result in its place.
+    q, k, v and the result: (B, K, N, p). When a network writes text, q may be that of the newest
+    token alone.
+
+    There are two forms of one computation: PyTorch's fused kernel, and the lines below it. In
+    training on a CPU with up to 512 tokens the lines run, except in float32, because in bfloat16
+    they are faster. Else the kernel runs. If you edit the lines, delete the statement with the
+    kernel, and the lines run everywhere.
     """
-    scores = q @ k.mT / math.sqrt(q.size(-1))               # of all pairs of tokens: (B, K, N, N)
+    N = q.size(2)
+    is_causal = is_causal and N > 1                         # nothing is later than one new token
+    if not (q.is_cpu and q.requires_grad and q.dtype != torch.float32 and N <= 512):
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_p, is_causal=is_causal)
+
+    q = q / math.sqrt(q.size(-1))
+    scores = q @ k.mT                                       # of all pairs of tokens: (B, K, N, N)
     if is_causal:
-        N = q.size(2)
-        later = torch.ones(N, N, dtype=torch.bool, device=q.device).triu(diagonal=1)
-        scores = scores.masked_fill(later, -math.inf)       # a token takes nothing from later ones
+        later = q.new_full((N, N), -math.inf).triu(1)       # -inf above the diagonal, else 0
+        scores = scores + later                             # a token takes nothing from later ones
     weights = scores.softmax(dim=-1)                        # row n: what token n takes from each
     weights = F.dropout(weights, dropout_p)                 # the caller says 0 outside training
     return weights @ v                                      # (B, K, N, p)
@@ -139,15 +153,17 @@ class MSSA(nn.Module):
         self.drop = nn.Dropout(c.dropout)
         self.dropout = c.dropout
         self.is_causal = is_text
+        self.past = None                                    # of a text that is being written
 
     def forward(self, z):
         proj = self.U(z)                                    # U_1^T z, .. in a row: (B, N, K p)
         proj = proj.unflatten(2, (self.K, -1))              # cut into heads: (B, N, K, p)
-        proj = proj.transpose(1, 2)                         # heads first: (B, K, N, p)
+        proj = proj.transpose(1, 2).contiguous()            # heads first, in memory: (B, K, N, p)
+        all_proj = self.past.append('proj', proj) if self.past else proj
 
         # SSA_k = U_k^T Z softmax((U_k^T Z)^T U_k^T Z) of each head k, eq. (11): (B, K, N, p)
         dropout = self.dropout if self.training else 0.0
-        ssa = attention(proj, proj, proj, dropout_p=dropout, is_causal=self.is_causal)
+        ssa = attention(proj, all_proj, all_proj, dropout_p=dropout, is_causal=self.is_causal)
 
         ssa = ssa.transpose(1, 2).flatten(2)                # heads in a row again: (B, N, K p)
         if self.W is None:                                  # one full head
@@ -257,11 +273,11 @@ class CRATEAlpha(nn.Module):
 
     # What follows calls other files: engine/generate.py and engine/official.py.
 
-    def generate(self, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None,
-                 stop_token=None, use_cache=True):
-        """Continue token ids (B, N). Returns int64 (B, N + new)."""
+    def generate(self, idx, *settings, **named_settings):
+        """Continue token ids (B, N). Returns int64 (B, N + new). `stream` in engine/generate.py has
+        the settings."""
         from engine.generate import generate
-        return generate(self, idx, max_new_tokens, temperature, top_k, top_p, stop_token, use_cache)
+        return generate(self, idx, *settings, **named_settings)
 
     def to_official(self):
         """The weights under the names of the authors' code, as a state dict."""
@@ -301,7 +317,10 @@ class PatchEmbedding(nn.Module):
         z = z.flatten(2).mT                                 # (B, N - 1, d)
         cls = self.cls.expand(len(z), -1, -1)               # (B, 1, d)
         z = torch.cat((cls, z), dim=1)                      # (B, N, d)
-        return self.drop(z + self.pos)
+        z = z + self.pos
+        if z.is_cpu and torch.is_autocast_enabled('cpu'):   # on a CPU tokens stay in bfloat16 from
+            z = z.to(torch.get_autocast_dtype('cpu'))       # layer to layer, which is faster
+        return self.drop(z)
 
 
 class Classifier(nn.Module):
@@ -345,6 +364,8 @@ class TokenEmbedding(nn.Module):
         if N > block_size:
             raise ValueError(f'{N} tokens exceed block_size={block_size}; crop the input')
         z = self.tok_emb(x) + self.pos_emb.weight[:N]       # (B, N, d)
+        if z.is_cpu and torch.is_autocast_enabled('cpu'):   # on a CPU tokens stay in bfloat16 from
+            z = z.to(torch.get_autocast_dtype('cpu'))       # layer to layer, which is faster
         return self.drop(z)
 
 
@@ -425,23 +446,23 @@ def as_pair(size):
 
 
 def check(c):
-    """Raise ValueError if settings do not fit together. Sizes become (height, width)."""
+    """Raise ConfigError if settings do not fit together. Sizes become (height, width)."""
     if c.pool not in ('cls', 'mean'):
-        raise ValueError(f"pool='{c.pool}' is unknown; choose cls or mean")
+        raise ConfigError(f"pool='{c.pool}' is unknown; choose cls or mean")
     for name in ('n_layer', 'n_head', 'n_embd', 'steps', 'atoms', 'channels', 'num_classes',
                  'block_size', 'vocab_size'):
         if getattr(c, name) < 1:
-            raise ValueError(f'{name}={getattr(c, name)} must be at least 1')
+            raise ConfigError(f'{name}={getattr(c, name)} must be at least 1')
     if c.head_dim == 0 and c.n_embd % c.n_head != 0:
-        raise ValueError(f'n_embd={c.n_embd} is not divisible by n_head={c.n_head}; '
-                         'change one, or set head_dim')
+        raise ConfigError(f'n_embd={c.n_embd} is not divisible by n_head={c.n_head}; '
+                          'change one, or set head_dim')
     if c.image_size:
         c.image_size = as_pair(c.image_size)
         c.patch_size = as_pair(c.patch_size)
         for pixels, patch in zip(c.image_size, c.patch_size):
             if pixels < 1 or patch < 1 or pixels % patch != 0:
-                raise ValueError(f'image_size={c.image_size} is not divisible by '
-                                 f'patch_size={c.patch_size}; choose one that divides both sides')
+                raise ConfigError(f'image_size={c.image_size} is not divisible by '
+                                  f'patch_size={c.patch_size}; choose one that divides both sides')
 
 
 Network, Config = CRATEAlpha, CRATEAlphaConfig  # what --model=crate_alpha trains: docs/extend.md

@@ -77,6 +77,10 @@ import torch.nn.functional as F
 from torch.func import functional_call
 
 
+class ConfigError(ValueError):
+    """Settings that make no sense. Programs print it in one line, and no traceback."""
+
+
 @dataclass
 class DINOConfig:
     backbone: str = 'crate'            # network inside: crate, vit, or a model_x.py with features
@@ -353,7 +357,7 @@ class Half(nn.Module):
             return self.net.features(x)
         return self.features_of_size(x, size)
 
-    # What follows calls other files: engine/fast.py, engine/networks.py and engine/trained.py.
+    # What follows calls other files: engine/networks.py and engine/trained.py.
 
     def features_of_size(self, x, size):
         """The features of pictures with size=(height, width), which is not image_size.
@@ -363,14 +367,12 @@ class Half(nn.Module):
         take no memory). It computes with the weights of self.net, which get the gradients. Only the
         positions are interpolated, from the grid of patches of self.net to the other grid.
         """
-        from engine.fast import speed_up
         from engine.networks import grid
         from engine.trained import resize_positions
         if size not in self.resized:
             with torch.device('meta'):
-                # speed_up, as train.py did with self.net; functional_call will run `forward`
-                net = speed_up(make_backbone(self.c, size))
-            net.forward = net.features
+                net = make_backbone(self.c, size)
+            net.forward = net.features                      # functional_call will run `forward`
             self.resized[size] = net
         net = self.resized[size]
 
@@ -523,7 +525,7 @@ class DINO(nn.Module):
         run: a dict, see open_run in engine/trained.py, which calls this. The result has the same
         keys. A run of DINO goes on with all its weights. From a run of another network, student and
         teacher get this network inside. Their heads and the centre are missing then; the key
-        'missing' has what the names of these weights begin with. Raises ValueError for a network
+        'missing' has what the names of these weights begin with. Raises ConfigError for a network
         that cannot be inside.
         """
         if 'backbone' in run['network']:                    # a run of DINO
@@ -570,13 +572,13 @@ OF_NO_FEATURE = ('num_classes', 'dropout', 'label_smoothing', 'init', 'block_siz
 def config_around(run):
     """The DINOConfig with a trained network inside. run: see `begun_from` above.
 
-    Raises ValueError for a network that reads no pictures, and for one whose features would be
+    Raises ConfigError for a network that reads no pictures, and for one whose features would be
     others inside, because it has settings that DINOConfig does not have.
     """
     model = run['model']
     if run['data']['kind'] != 'images':
-        raise ValueError(f'model={model} reads {run["data"]["kind"]}, and DINO reads pictures; '
-                         'start from a network of pictures')
+        raise ConfigError(f'model={model} reads {run["data"]["kind"]}, and DINO reads pictures; '
+                          'start from a network of pictures')
     Config = import_module(f'model_{model}').Config
     trained = Config(**run['network'])
     settings = {'backbone': model}
@@ -592,8 +594,8 @@ def config_around(run):
         if field.name not in OF_NO_FEATURE and getattr(trained, field.name) != value:
             needed.append(f'{field.name}={value}')
     if needed:
-        raise ValueError(f'inside DINO, model={model} has {", ".join(needed)}, and the trained '
-                         'network has other values; start from one with these')
+        raise ConfigError(f'inside DINO, model={model} has {", ".join(needed)}, and the trained '
+                          'network has other values; start from one with these')
     return c
 
 
@@ -626,22 +628,22 @@ def as_pair(size):
 
 
 def check(c):
-    """Raise ValueError if settings do not fit together. Sizes become (height, width)."""
+    """Raise ConfigError if settings do not fit together. Sizes become (height, width)."""
     if c.objective not in ('dino', 'simdino'):
-        raise ValueError(f"objective='{c.objective}' is unknown; choose dino or simdino")
+        raise ConfigError(f"objective='{c.objective}' is unknown; choose dino or simdino")
     for name in ('n_out', 'hidden', 'bottleneck', 'head_layers', 'student_temperature',
                  'teacher_temperature', 'first_temperature', 'eps', 'c'):
         if getattr(c, name) <= 0:
-            raise ValueError(f'{name}={getattr(c, name)} must be above 0')
+            raise ConfigError(f'{name}={getattr(c, name)} must be above 0')
     for name in ('centre_momentum', 'teacher_momentum', 'teacher_momentum_end', 'freeze_share',
                  'temperature_share'):
         if not 0 <= getattr(c, name) <= 1:
-            raise ValueError(f'{name}={getattr(c, name)} must lie in [0, 1]')
+            raise ConfigError(f'{name}={getattr(c, name)} must lie in [0, 1]')
     c.image_size = as_pair(c.image_size)
     c.patch_size = as_pair(c.patch_size)
     if not is_possible_backbone(c):
-        raise ValueError(f"backbone='{c.backbone}' is no network that classifies pictures; choose "
-                         'crate, vit, aot or crate_alpha')
+        raise ConfigError(f"backbone='{c.backbone}' is no network that classifies pictures; choose "
+                          'crate, vit, aot or crate_alpha')
 
 
 Network, Config = DINO, DINOConfig  # what --model=dino trains; see docs/extend.md

@@ -67,6 +67,10 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 
+class ConfigError(ValueError):
+    """Settings that make no sense. Programs print it in one line, and no traceback."""
+
+
 @dataclass
 class ToSTConfig:
     n_layer: int = 12               # layers: a step of (b) and an MLP each
@@ -96,16 +100,17 @@ class ToSTConfig:
 
 # ---- the operators ------------------------------------------------------------------------------
 
-def sum_of_tokens(x, is_causal):
+def sum_of_tokens(x, is_causal, past, name):
     """The sum of x (B, N, ..) over all tokens, (B, 1, ..).
 
-    In a text (is_causal) each token t has its own sum, over the tokens 1 .. t: (B, N, ..). A layer
-    calls this three times. While text is generated, x has the newest token alone. Then
-    engine/generate.py puts another function here, which remembers a sum for each of these calls.
+    In a text (is_causal) each token t has its own sum, over the tokens 1 .. t: (B, N, ..). While a
+    text is written, x is of the newest token alone. Then `past` adds the sum of this name over all
+    earlier tokens. Else it is None.
     """
-    if is_causal:
-        return x.cumsum(dim=1)                              # (6): (B, N, ..)
-    return x.sum(dim=1, keepdim=True)                       # (B, 1, ..)
+    if not is_causal:
+        return x.sum(dim=1, keepdim=True)                   # (B, 1, ..)
+    sums = x.cumsum(dim=1)                                  # (6): (B, N, ..)
+    return past.add(name, sums) if past else sums
 
 
 class TSSA(nn.Module):
@@ -128,8 +133,8 @@ class TSSA(nn.Module):
         else:
             self.b = None
         self.drop = nn.Dropout(c.dropout)
-        # the position of the first token of z; not 0 only while engine/generate.py writes a text
-        self.first = 0
+        self.first = 0                                      # position of the first token of z
+        self.past = None                                    # of a text that is being written
 
     def forward(self, z):
         proj = self.U(z)                                    # all U_k^T z side by side: (B, N, K p)
@@ -138,8 +143,8 @@ class TSSA(nn.Module):
         Pi = self.memberships(energy)                       # (c), not detached (5): (B, N, K, 1)
 
         # the statistics of (a), in a text those of the tokens 1 .. t for each token t (6)
-        N_k = sum_of_tokens(Pi, self.is_causal)             # (B, 1, K, 1); of text (B, N, K, 1)
-        total = sum_of_tokens(Pi * energy, self.is_causal)
+        N_k = sum_of_tokens(Pi, self.is_causal, self.past, 'N_k')   # (B, 1, K, 1), or (B, N, K, 1)
+        total = sum_of_tokens(Pi * energy, self.is_causal, self.past, 'total')
         m = total / (N_k + 1e-8)                            # (B, 1, K, p); of text (B, N, K, p)
 
         slope = self.drop(1 / (1 + m))                      # f'(m_k) (2)
@@ -149,7 +154,7 @@ class TSSA(nn.Module):
 
     def memberships(self, energy):
         """The probabilities (c) of each token from its energies (B, N, K, p): Pi (B, N, K, 1)."""
-        total = sum_of_tokens(energy, self.is_causal)       # in a text for each token (6)
+        total = sum_of_tokens(energy, self.is_causal, self.past, 'energy')  # in a text (6)
         shares = energy / total.clamp_min(1e-12)            # (1): (B, N, K, p)
         scores = shares.sum(dim=3)                          # in place of |U_k^T z_j|^2: (B, N, K)
         if self.b is not None:
@@ -234,11 +239,11 @@ class ToST(nn.Module):
 
     # What follows calls other files: engine/generate.py and engine/official.py.
 
-    def generate(self, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None,
-                 stop_token=None, use_cache=True):
-        """Continue token ids (B, N). Returns int64 (B, N + new)."""
+    def generate(self, idx, *settings, **named_settings):
+        """Continue token ids (B, N). Returns int64 (B, N + new). `stream` in engine/generate.py has
+        the settings."""
         from engine.generate import generate
-        return generate(self, idx, max_new_tokens, temperature, top_k, top_p, stop_token, use_cache)
+        return generate(self, idx, *settings, **named_settings)
 
     def to_official(self):
         """The weights under the names of the authors' code, as a state dict."""
@@ -272,6 +277,8 @@ class TokenEmbedding(nn.Module):
         if N > block_size:
             raise ValueError(f'{N} tokens exceed block_size={block_size}; crop the input')
         z = self.tok_emb(x) + self.pos_emb.weight[:N]       # (B, N, d)
+        if z.is_cpu and torch.is_autocast_enabled('cpu'):   # on a CPU tokens stay in bfloat16 from
+            z = z.to(torch.get_autocast_dtype('cpu'))       # layer to layer, which is faster
         return self.drop(z)
 
 
@@ -331,6 +338,8 @@ class PatchEmbedding(nn.Module):
         grid = sines_and_cosines(rows, columns, x.device)   # (64, H/h, W/h)
         z = z + self.pos(grid)                              # (B, d, H/h, W/h)
         z = z.flatten(2).mT                                 # (B, N, d)
+        if z.is_cpu and torch.is_autocast_enabled('cpu'):   # on a CPU tokens stay in bfloat16 from
+            z = z.to(torch.get_autocast_dtype('cpu'))       # layer to layer, which is faster
         return self.drop(z)
 
 
@@ -338,10 +347,18 @@ def attention(q, k, v):
     """Each head averages the values v of the tokens, by how similar their k are to q,
     as in model_crate_mae.py.
 
-    q and the result: (B, K, 1, p), of the class token; k and v: (B, K, N + 1, p). If you edit this
-    function, yours runs. If not, engine/fast.py puts a faster one with the same result there.
+    q and the result: (B, K, 1, p), of the class token; k and v: (B, K, N + 1, p).
+
+    There are two forms of one computation: PyTorch's fused kernel, and the lines below it. In
+    training on a CPU with up to 512 tokens the lines run, except in float32, because in bfloat16
+    they are faster. Else the kernel runs. If you edit the lines, delete the statement with the
+    kernel, and the lines run everywhere.
     """
-    scores = q @ k.mT / math.sqrt(q.size(-1))               # (B, K, 1, N + 1)
+    if not (q.is_cpu and q.requires_grad and q.dtype != torch.float32 and k.size(2) <= 512):
+        return F.scaled_dot_product_attention(q, k, v)
+
+    q = q / math.sqrt(q.size(-1))
+    scores = q @ k.mT                                       # (B, K, 1, N + 1)
     weights = scores.softmax(dim=-1)                        # what is taken from each token
     return weights @ v                                      # (B, K, 1, p)
 
@@ -497,25 +514,25 @@ def as_pair(size):
 
 
 def check(c):
-    """Raise ValueError if settings do not fit together. Sizes become (height, width)."""
+    """Raise ConfigError if settings do not fit together. Sizes become (height, width)."""
     for name in ('n_layer', 'n_head', 'n_embd', 'channels', 'num_classes', 'block_size',
                  'vocab_size'):
         if getattr(c, name) < 1:
-            raise ValueError(f'{name}={getattr(c, name)} must be at least 1')
+            raise ConfigError(f'{name}={getattr(c, name)} must be at least 1')
     if c.head_dim == 0 and c.n_embd % c.n_head != 0:
-        raise ValueError(f'n_embd={c.n_embd} is not divisible by n_head={c.n_head}; '
-                         'change one, or set head_dim')
+        raise ConfigError(f'n_embd={c.n_embd} is not divisible by n_head={c.n_head}; '
+                          'change one, or set head_dim')
     if c.image_size:
         c.image_size = as_pair(c.image_size)
         c.patch_size = as_pair(c.patch_size)
         h, w = c.patch_size
         if h != w or h not in (2, 4, 8, 16, 32):
-            raise ValueError(f'patch_size={c.patch_size} must be 2, 4, 8, 16 or 32: '
-                             'each convolution halves a picture')
+            raise ConfigError(f'patch_size={c.patch_size} must be 2, 4, 8, 16 or 32: '
+                              'each convolution halves a picture')
         for pixels in c.image_size:
             if pixels < 1 or pixels % h != 0:
-                raise ValueError(f'image_size={c.image_size} is not divisible by '
-                                 f'patch_size={c.patch_size}; choose one that divides both sides')
+                raise ConfigError(f'image_size={c.image_size} is not divisible by '
+                                  f'patch_size={c.patch_size}; choose one that divides both sides')
 
 
 Network, Config = ToST, ToSTConfig  # what --model=tost trains; see docs/extend.md

@@ -40,6 +40,10 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 
+class ConfigError(ValueError):
+    """Settings that make no sense. Programs print it in one line, and no traceback."""
+
+
 @dataclass
 class ViTConfig:
     n_layer: int = 12               # layers: an attention and an MLP each
@@ -65,10 +69,18 @@ class ViTConfig:
 def attention(q, k, v, dropout_p=0.0):
     """Each head averages the values v of the tokens, by how similar their q and k are.
 
-    q, k, v and the result: (B, K, N, p). If you edit this function, yours runs. If not,
-    engine/fast.py puts a faster one with the same result in its place.
+    q, k, v and the result: (B, K, N, p).
+
+    There are two forms of one computation: PyTorch's fused kernel, and the lines below it. In
+    training on a CPU with up to 512 tokens the lines run, except in float32, because in bfloat16
+    they are faster. Else the kernel runs. If you edit the lines, delete the statement with the
+    kernel, and the lines run everywhere.
     """
-    scores = q @ k.mT / math.sqrt(q.size(-1))               # of all pairs of tokens: (B, K, N, N)
+    if not (q.is_cpu and q.requires_grad and q.dtype != torch.float32 and k.size(2) <= 512):
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_p)
+
+    q = q / math.sqrt(q.size(-1))
+    scores = q @ k.mT                                       # of all pairs of tokens: (B, K, N, N)
     weights = scores.softmax(dim=-1)                        # row n: what token n takes from each
     weights = F.dropout(weights, dropout_p)                 # the caller says 0 outside training
     return weights @ v                                      # (B, K, N, p)
@@ -195,7 +207,10 @@ class PatchEmbedding(nn.Module):
         z = z.flatten(2).mT                                 # (B, N - 1, d)
         cls = self.cls.expand(len(z), -1, -1)               # (B, 1, d)
         z = torch.cat((cls, z), dim=1)                      # (B, N, d)
-        return self.drop(z + self.pos)
+        z = z + self.pos
+        if z.is_cpu and torch.is_autocast_enabled('cpu'):   # on a CPU tokens stay in bfloat16 from
+            z = z.to(torch.get_autocast_dtype('cpu'))       # layer to layer, which is faster
+        return self.drop(z)
 
 
 class Classifier(nn.Module):
@@ -245,20 +260,20 @@ def as_pair(size):
 
 
 def check(c):
-    """Raise ValueError if settings do not fit together. Sizes become (height, width)."""
+    """Raise ConfigError if settings do not fit together. Sizes become (height, width)."""
     if c.pool not in ('cls', 'mean'):
-        raise ValueError(f"pool='{c.pool}' is unknown; choose cls or mean")
+        raise ConfigError(f"pool='{c.pool}' is unknown; choose cls or mean")
     for name in ('n_layer', 'n_head', 'n_embd', 'channels', 'num_classes', 'final_norms'):
         if getattr(c, name) < 1:
-            raise ValueError(f'{name}={getattr(c, name)} must be at least 1')
+            raise ConfigError(f'{name}={getattr(c, name)} must be at least 1')
     if c.n_embd % c.n_head != 0:
-        raise ValueError(f'n_embd={c.n_embd} is not divisible by n_head={c.n_head}; change one')
+        raise ConfigError(f'n_embd={c.n_embd} is not divisible by n_head={c.n_head}; change one')
     c.image_size = as_pair(c.image_size)
     c.patch_size = as_pair(c.patch_size)
     for pixels, patch in zip(c.image_size, c.patch_size):
         if pixels < 1 or patch < 1 or pixels % patch != 0:
-            raise ValueError(f'image_size={c.image_size} is not divisible by '
-                             f'patch_size={c.patch_size}; choose one that divides both sides')
+            raise ConfigError(f'image_size={c.image_size} is not divisible by '
+                              f'patch_size={c.patch_size}; choose one that divides both sides')
 
 
 Network, Config = ViT, ViTConfig  # what --model=vit trains; see docs/extend.md

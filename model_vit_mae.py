@@ -38,6 +38,10 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 
+class ConfigError(ValueError):
+    """Settings that make no sense. Programs print it in one line, and no traceback."""
+
+
 @dataclass
 class ViTMAEConfig:
     n_layer: int = 12               # layers of the encoder: an attention and an MLP each
@@ -65,10 +69,18 @@ def attention(q, k, v):
     """Each head averages the values v of the tokens, by how similar their q and k are,
     as in model_crate_mae.py.
 
-    q, k, v and the result: (B, K, n + 1, p), in the decoder (B, K, N + 1, p). If you edit this
-    function, yours runs. If not, engine/fast.py puts a faster one with the same result there.
+    q, k, v and the result: (B, K, n + 1, p), in the decoder (B, K, N + 1, p).
+
+    There are two forms of one computation: PyTorch's fused kernel, and the lines below it. In
+    training on a CPU with up to 512 tokens the lines run, except in float32, because in bfloat16
+    they are faster. Else the kernel runs. If you edit the lines, delete the statement with the
+    kernel, and the lines run everywhere.
     """
-    scores = q @ k.mT / math.sqrt(q.size(-1))               # of all pairs: (B, K, n + 1, n + 1)
+    if not (q.is_cpu and q.requires_grad and q.dtype != torch.float32 and k.size(2) <= 512):
+        return F.scaled_dot_product_attention(q, k, v)
+
+    q = q / math.sqrt(q.size(-1))
+    scores = q @ k.mT                                       # of all pairs: (B, K, n + 1, n + 1)
     weights = scores.softmax(dim=-1)                        # row i: what token i takes from each
     return weights @ v                                      # (B, K, n + 1, p)
 
@@ -284,7 +296,10 @@ class PatchEmbedding(nn.Module):
             z = z.gather(1, places)                         # (B, n, d)
         cls = self.cls.expand(len(z), -1, -1)               # (B, 1, d)
         cls = cls + self.pos[:, :1]
-        return torch.cat((cls, z), dim=1)                   # (B, n + 1, d)
+        z = torch.cat((cls, z), dim=1)                      # (B, n + 1, d)
+        if z.is_cpu and torch.is_autocast_enabled('cpu'):   # on a CPU tokens stay in bfloat16 from
+            z = z.to(torch.get_autocast_dtype('cpu'))       # layer to layer, which is faster
+        return z
 
 
 # ---- helpers ------------------------------------------------------------------------------------
@@ -369,30 +384,30 @@ def as_pair(size):
 
 
 def check(c):
-    """Raise ValueError if settings do not fit together. Sizes become (height, width)."""
+    """Raise ConfigError if settings do not fit together. Sizes become (height, width)."""
     if c.pool not in ('cls', 'mean'):
-        raise ValueError(f"pool='{c.pool}' is unknown; choose cls or mean")
+        raise ConfigError(f"pool='{c.pool}' is unknown; choose cls or mean")
     for name in ('n_layer', 'n_head', 'n_embd', 'decoder_n_layer', 'decoder_n_head',
                  'decoder_n_embd', 'channels'):
         if getattr(c, name) < 1:
-            raise ValueError(f'{name}={getattr(c, name)} must be at least 1')
+            raise ConfigError(f'{name}={getattr(c, name)} must be at least 1')
     for width, heads in ((c.n_embd, c.n_head), (c.decoder_n_embd, c.decoder_n_head)):
         if width % 4 != 0 or width % heads != 0:
-            raise ValueError(f'a width of {width} must be divisible by its {heads} heads, and by 4 '
-                             'for the positions; change n_embd, n_head, decoder_n_embd or '
-                             'decoder_n_head')
+            raise ConfigError(f'a width of {width} must be divisible by its {heads} heads, and by '
+                              '4 for the positions; change n_embd, n_head, decoder_n_embd or '
+                              'decoder_n_head')
     c.image_size = as_pair(c.image_size)
     c.patch_size = as_pair(c.patch_size)
     for pixels, patch in zip(c.image_size, c.patch_size):
         if pixels < 1 or patch < 1 or pixels % patch != 0:
-            raise ValueError(f'image_size={c.image_size} is not divisible by '
-                             f'patch_size={c.patch_size}; choose one that divides both sides')
+            raise ConfigError(f'image_size={c.image_size} is not divisible by '
+                              f'patch_size={c.patch_size}; choose one that divides both sides')
     H, W = c.image_size
     h, w = c.patch_size
     N = (H // h) * (W // w)
     if not 0 < c.mask_ratio < 1 or not 0 < n_visible(N, c.mask_ratio) < N:
-        raise ValueError(f'mask_ratio={c.mask_ratio} must be between 0 and 1, and leave some of '
-                         f'the {N} patches visible and some hidden, such as 0.75')
+        raise ConfigError(f'mask_ratio={c.mask_ratio} must be between 0 and 1, and leave some of '
+                          f'the {N} patches visible and some hidden, such as 0.75')
 
 
 Network, Config = ViTMAE, ViTMAEConfig  # what --model=vit_mae trains; see docs/extend.md

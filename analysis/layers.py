@@ -1,24 +1,23 @@
 """What happens inside the layers of any network, in numbers. Layers are counted from 1, as in the
 papers.
 
-A network needs `embed` and `layers`. What attention does is taken from the network's own call of
-`attention`. So it stays right for a fork that changes queries and keys first, such as one with
-rotary positions, and for a fork that masks tokens.
+A network needs `embed` and `layers`. What attention does is taken from the functions of PyTorch
+that the network itself calls. So it stays right for a fork that changes queries and keys first,
+such as one with rotary positions, and for a fork that masks tokens.
 The subspaces of a layer are those of `attn.U` (one projection for query, key and value, as MSSA
 has) or of `attn.QKV` (three projections, stacked), for `attn.K` heads. docs/extend.md says more.
 """
-import sys
-from contextlib import contextmanager
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
 
 from analysis import measures
-from engine import fast
 from engine.settings import Mistake
 
 PARTS = ('query', 'key', 'value')
+SOFTMAX = (torch.softmax, torch.Tensor.softmax, F.softmax)
 
 
 # ---- the modules of a network -------------------------------------------------------------------
@@ -127,83 +126,45 @@ def bases(attention, part=''):
 
 # ---- how a layer attends ------------------------------------------------------------------------
 
-class Call(NamedTuple):
-    """A call of a function `attention` that a layer makes."""
-    function: Callable
-    q: torch.Tensor                 # (B, K, N, p), as k and v
-    k: torch.Tensor
-    v: torch.Tensor
-    arguments: tuple                # those after q, k and v
-    keywords: dict                  # such as is_causal
+class AttentionCalls(TorchFunctionMode):
+    """In a block `with AttentionCalls() as calls:`, PyTorch tells of the functions that this thread
+    calls. `kernel` are the calls of its fused attention, (arguments, keywords) each. `softmax` are
+    the results of softmax that have four dimensions, as attention weights have."""
 
+    def __init__(self):
+        super().__init__()
+        self.kernel = []
+        self.softmax = []
 
-def call_of(attention, normed):
-    """The Call that an attention module makes for normed tokens (B, N, d). Raises Mistake if it
-    makes none, or several."""
-    calls = []
-    with recorded(attention, calls):
-        attention(normed)
-    # PyTorch's calls count only if the network's own file has no `attention` that was called; else
-    # they are made inside of it
-    pytorch_function = F.scaled_dot_product_attention
-    network_calls = [call for call in calls if call.function is not pytorch_function]
-    counted_calls = network_calls or calls
-    if len(counted_calls) != 1:
-        raise Mistake(f'{type(attention).__name__} calls `attention` {len(counted_calls)} times, '
-                      'and its weights are seen where it does so once; see docs/extend.md')
-    return counted_calls[0]
-
-
-@contextmanager
-def recorded(attention, calls):
-    """In this block the list `calls` gets a Call each time an attention module calls PyTorch's
-    attention, or a function of the name `attention` in one of the files that its classes are in."""
-    python_modules = set()
-    for network_module in attention.modules():
-        for cls in type(network_module).__mro__:
-            python_modules.add(sys.modules[cls.__module__])
-
-    functions = [(F, 'scaled_dot_product_attention', F.scaled_dot_product_attention)]
-    for module in python_modules:
-        if hasattr(module, 'attention'):
-            functions.append((module, 'attention', module.attention))
-
-    def recorder(function):
-        def call(q, k, v, *arguments, **keywords):
-            calls.append(Call(function, q, k, v, arguments, keywords))
-            return function(q, k, v, *arguments, **keywords)
-        return call
-
-    try:
-        for module, name, function in functions:
-            setattr(module, name, recorder(function))
-        yield
-    finally:
-        for module, name, function in functions:
-            setattr(module, name, function)
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        keywords = kwargs or {}
+        result = function(*args, **keywords)
+        if function is F.scaled_dot_product_attention:
+            self.kernel.append((args, keywords))
+        elif function in SOFTMAX and result.dim() == 4:
+            self.softmax.append(result)
+        return result
 
 
 def weights(attention, normed):
     """The attention weights of normed tokens (B, N, d) -> (B, K, N, N), a row for each token.
-    Attention averages the rows of v, so with the identity as v it returns its weights. Raises
-    Mistake if `attention` is no weighted sum of values."""
-    call = call_of(attention, normed)
-    B, K, N, _ = call.q.shape
-    identity = torch.eye(N, dtype=call.v.dtype, device=call.v.device).expand(B, K, N, N)
-    # The identity has width N. fast.attention may need v to have the width p; causal_attention is
-    # its plain form, for values of any width, and masks only with is_causal=True.
-    function_for_any_width = call.function
-    if call.function is fast.attention:
-        function_for_any_width = fast.causal_attention
-    maps = function_for_any_width(call.q, call.k, identity, *call.arguments, **call.keywords)
 
-    # the values of the call, averaged with these weights, must be what the call returns
-    result = call.function(call.q, call.k, call.v, *call.arguments, **call.keywords)
-    right_shape = maps.shape == identity.shape
-    if not right_shape or not torch.allclose(maps @ call.v, result, rtol=1e-3, atol=1e-4):
-        raise Mistake(f'`attention` of {type(attention).__name__} is no weighted sum of its '
-                      'values, so there are no weights to show')
-    return maps
+    A network that spells attention out computes them by a softmax. PyTorch's fused kernel averages
+    the rows of v with them, so with the identity as v it returns them. Raises Mistake if a module
+    does not call one of both, once.
+    """
+    with AttentionCalls() as calls:
+        attention(normed)
+    if len(calls.kernel) == 1:
+        (q, k, v, *more), keywords = calls.kernel[0]        # (B, K, N, p)
+        B, K, N, _ = q.shape
+        identity = torch.eye(N, dtype=v.dtype, device=v.device).expand(B, K, N, N)
+        return F.scaled_dot_product_attention(q, k, identity, *more, **keywords)
+    if len(calls.kernel) == 0 and len(calls.softmax) == 1:
+        return calls.softmax[0]
+    raise Mistake(f'{type(attention).__name__} computes attention {len(calls.kernel)} times by '
+                  f"PyTorch's kernel and {len(calls.softmax)} times by a softmax, and its weights "
+                  'are seen where it does so once; see docs/extend.md')
 
 
 def class_maps(attention, normed):
@@ -219,10 +180,12 @@ def class_maps(attention, normed):
 
 def coordinates(attention, normed, part):
     """Queries, keys or values of normed tokens (B, N, d), as `part` says, the heads side by side:
-    (B, N, K p)."""
-    call = call_of(attention, normed)
-    vectors = {'query': call.q, 'key': call.k, 'value': call.v}[part]   # (B, K, N, p)
-    return vectors.transpose(1, 2).flatten(2)
+    (B, N, K p). Those of MSSA are all the same."""
+    if hasattr(attention, 'U'):
+        return attention.U(normed)
+    bases(attention, part)                                  # raises Mistake without three parts
+    parts = attention.QKV(normed).chunk(3, dim=2)           # query, key, value: (B, N, K p) each
+    return parts[PARTS.index(part)]
 
 
 # ---- what a layer does to its tokens ------------------------------------------------------------

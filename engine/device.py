@@ -12,7 +12,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from engine.distributed import world_size
-from engine.fast import spare_logits
 from engine.networks import kind_of
 from engine.settings import Mistake, choice_of
 
@@ -68,6 +67,7 @@ class Device:
             if kind_of(model.config) != 'text' or not hasattr(model, 'read'):
                 raise Mistake('loss_in_chunks=true is for networks of text that have `read`; leave '
                               'it out')
+            from engine.chunked_loss import spare_logits  # here, as few runs need it
             spare_logits(model)
         if world_size() == 1:
             return model

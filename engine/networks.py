@@ -10,15 +10,18 @@ The contract. A file model_x.py beside train.py is the whole of a network x. It 
             'penalty' is added to the loss in training. x, y and out of each task are in
             docs/extend.md.
 
+It may set a third, ConfigError, a subclass of ValueError: what Config raises for settings that make
+no sense, and what programs print in one line. Any other exception is a bug and keeps its traceback.
+
 Some commands need more. Muon trains the matrices of `layers`. analyze.py walks `embed`, `layers`
 and their `attn`. A new head replaces `read.head`. Probes ask `features(x)`.
 """
 import dataclasses
-import dis
 import hashlib
 import importlib
 import json
 import pkgutil
+import sys
 from pathlib import Path
 
 from engine.settings import HERE, Mistake, read_file, reading
@@ -65,7 +68,7 @@ def configs():
 
 def config_from(Config, settings):
     """Config(**settings). Sizes of pictures become (height, width). Raises Mistake for a setting
-    that the network does not know, or whose value its Config refuses with a ValueError."""
+    that the network does not know, or whose value its Config refuses with a ConfigError."""
     unknown = settings.keys() - {f.name for f in dataclasses.fields(Config)}
     if unknown:
         raise Mistake(f'{Config.__name__} has no setting {min(unknown)}: this is of another '
@@ -77,22 +80,17 @@ def config_from(Config, settings):
     try:
         return Config(**settings)
     except ValueError as e:
-        if not is_raised_by_a_network(e):
+        if not is_config_error(e):
             raise
         raise Mistake(e) from None
 
 
-def is_raised_by_a_network(e):
-    """Whether a `raise` statement of a model_x.py raised this ValueError. Such a file imports
-    nothing from engine/, so it raises ValueError where other files raise Mistake. A ValueError that
-    Python raised by itself, as for `a, b = 1, 2, 3`, is a bug."""
-    last_call = e.__traceback__
-    while last_call.tb_next is not None:
-        last_call = last_call.tb_next
-    code = last_call.tb_frame.f_code
-    instruction = dis.opname[code.co_code[last_call.tb_lasti]]
-    in_network = Path(code.co_filename).name.startswith('model_')
-    return in_network and instruction == 'RAISE_VARARGS'
+def is_config_error(e):
+    """Whether an exception is the ConfigError of a model_x.py. Such a file imports nothing from
+    engine/, so it has this class of its own where other files have Mistake. Any other ValueError,
+    such as that of `a, b = 1, 2, 3`, is a bug."""
+    file_of_class = sys.modules[type(e).__module__]
+    return type(e) is getattr(file_of_class, 'ConfigError', None)
 
 
 def task_of(config):

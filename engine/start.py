@@ -10,8 +10,8 @@ import dataclasses
 from pathlib import Path
 
 from engine import networks, optim, settings
+from engine.attention import check_forms
 from engine.checkpoint import run_directory
-from engine.fast import speed_up
 from engine.settings import HERE, Mistake, Requested, check, collect, filled
 
 DEFAULT_CONFIG = 'config/train_aot_stdlib.py'
@@ -100,17 +100,20 @@ def with_default_config(typed, *classes):
 
 def build_network(request, meta, folder):
     """The network of a Request, for the dataset in `folder` with this meta.json. Raises Mistake
-    where they do not fit."""
+    where they do not fit, and if the two forms of its attention differ."""
     c = request.config
     place = folder or 'the dataset'
     if request.checkpoint:
         from engine.trained import fitted
-        return fitted(c, request.network, request.checkpoint, meta, place)
-    if c.new_head:
+        model = fitted(c, request.network, request.checkpoint, meta, place)
+    elif c.new_head:
         raise Mistake('new_head=true needs a network to put it on: --init_from=PATH')
-    Network, _ = networks.network(c.model)
-    config = networks.config_for(c.model, request.network, meta, place)
-    return speed_up(Network(config))
+    else:
+        Network, _ = networks.network(c.model)
+        config = networks.config_for(c.model, request.network, meta, place)
+        model = Network(config)
+    check_forms(model)
+    return model
 
 
 # ---- checks -------------------------------------------------------------------------------------

@@ -18,9 +18,8 @@ from safetensors import safe_open
 from engine.checkpoint import (check_new, digest, locked_log, on_cpu, remove_run, run_directory,
                                weights_of, write_new, write_new_weights)
 from engine.distributed import print_main
-from engine.fast import speed_up
-from engine.networks import (SIDES, config_from, configs, grid, is_raised_by_a_network, network,
-                             size, size_in_words, task_of)
+from engine.networks import (SIDES, config_from, configs, grid, is_config_error, network, size,
+                             size_in_words, task_of)
 from engine.settings import (EXPECTED, HERE, SIZE, Mistake, Requested, cast, check, collect,
                              early, filled, reading, show)
 
@@ -243,7 +242,7 @@ def as_beginning(run, wanted_model):
     try:
         return network(wanted_model)[0].begun_from(run) | {'model': wanted_model}
     except ValueError as e:
-        if not is_raised_by_a_network(e):
+        if not is_config_error(e):
             raise
         raise Mistake(e) from None
 
@@ -420,7 +419,7 @@ def load_model(run, new_head=False, **changes):
     check_fits(weights, wanted, changed)
     check_numbers(model, weights)
     model.load_state_dict(weights, strict=False)
-    return speed_up(model.eval())
+    return model.eval()
 
 
 def fresh_head(model):

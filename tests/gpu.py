@@ -43,7 +43,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 import bench
 from engine.checkpoint import read_log
-from engine.fast import speed_up
 from engine.networks import network
 from scoring.flops import matmul_flops
 
@@ -196,7 +195,7 @@ def build(o, model, settings):
     """A network as train.py makes it, the same in every call."""
     Network, Config = network(model)
     torch.manual_seed(0)
-    return speed_up(Network(Config(**settings))).to(o.device).train()
+    return Network(Config(**settings)).to(o.device).train()
 
 
 def small(o, name):

@@ -237,8 +237,8 @@ def test_a_row_of_ones_own_needs_only_what_training_needs(fork, capsys):
 
 @pytest.mark.parametrize('word, has_cache', [('aot', True), ('aot-uncached', False), ('gpt2-base-nanogpt', False)])
 def test_text_is_written_with_a_cache_unless_the_row_says_otherwise(word, has_cache, monkeypatch):
-    made, in_use = [], Cache.in_use
-    monkeypatch.setattr(Cache, 'in_use', lambda cache: made.append(cache) or in_use(cache))
+    made, read = [], Cache.read
+    monkeypatch.setattr(Cache, 'read', lambda cache, z: made.append(cache) or read(cache, z))
     work(word, 'generate', {'n_layer': 1, 'n_head': 2, 'n_embd': 16, 'block_size': 24, 'vocab_size': 50}).run()
     assert bool(made) == has_cache
 

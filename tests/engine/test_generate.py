@@ -1,5 +1,5 @@
 """Generation: the cache changes nothing, greedy is argmax, top-k and top-p keep what they say."""
-import gc
+import threading
 import warnings
 
 import pytest
@@ -19,7 +19,8 @@ def test_a_cache_changes_nothing(name, settings):
     with torch.no_grad():
         for n in range(6, 14):
             assert torch.allclose(next_logits(model, x[:, :n], cache), full[:, n - 1], atol=1e-5)
-    assert len(cache.tensors) == (3 if name == 'tost' else 1) * model.config.n_layer
+    kept = {'tost': 3, 'aot': 2 if settings.get('attn') == 'mhsa' else 1}.get(name, 1)
+    assert [len(past.tensors) for past in cache.pasts] == [kept] * model.config.n_layer
     assert torch.allclose(model(x)[0], full)  # and then it is gone
     for temperature in (0, 1.0):
         torch.manual_seed(5)
@@ -138,7 +139,7 @@ def test_a_layer_of_ones_own_gets_no_wrong_cache(operator, has_cache, recwarn):
 
 @pytest.mark.parametrize('decay', [1.0, 0.99])
 def test_a_sum_that_was_edited_gets_no_cache(decay, monkeypatch):
-    def decaying(x, is_causal):
+    def decaying(x, is_causal, past, name):
         sums = [x[:, 0]]
         for t in range(1, x.size(1)):
             sums.append(decay * sums[-1] + x[:, t])
@@ -150,13 +151,97 @@ def test_a_sum_that_was_edited_gets_no_cache(decay, monkeypatch):
     assert lengths[-3:] == [7, 8, 9]
 
 
-def test_a_text_that_is_broken_off_leaves_the_model_as_it_was():
-    model = text_network('aot', dropout=0.5).train()
-    for _ in stream(model, tokens(1, 5), 4):
-        assert not model.training
-        break
-    gc.collect()
-    assert model.training
+def test_a_network_in_training_writes_without_dropout_and_stays_in_training():
+    """Also while it writes: another thread may train it."""
+    model, x = loud(text_network('aot', dropout=0.5)), tokens(1, 5)
+    wanted = model.generate(x, 4, temperature=0)
+    model.train()
+    new_tokens = []
+    for token in stream(model, x, 4, temperature=0):
+        assert all(module.training for module in model.modules())
+        new_tokens.append(token)
+    assert torch.equal(torch.cat([x, *new_tokens], 1), wanted)
+
+
+class Nearest(model_aot.MSSA):
+    """A token sees the latest of all tokens alone, of which it is told how many."""
+
+    window = 0
+
+    def forward(self, z):
+        proj = self.U(z).unflatten(2, (self.K, -1)).transpose(1, 2)
+        all_proj = self.past.append('proj', proj) if self.past else proj
+        q_and_k = proj.size(2), all_proj.size(2)
+        near = torch.ones(q_and_k).tril(0).triu(1 - self.window).bool()
+        scores = (proj @ all_proj.mT).masked_fill(~near, -torch.inf)
+        if proj.size(2) == 1:  # wrong: a token that comes alone sees all
+            scores = proj @ all_proj.mT
+        return self.W((scores.softmax(-1) @ all_proj).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize('window', [3, 30, 60])
+def test_a_cache_is_tried_with_as_many_tokens_as_the_text_will_have(window, recwarn):
+    """A window that is wrong with a cache alone, in a text that is longer than it."""
+    model, x = loud(text_network('aot', block_size=64)), tokens(1, 7)
+    for layer in model.layers:
+        layer.attn.__class__ = Nearest
+        layer.attn.window = window
+    lengths = lengths_read(model)
+    a = model.generate(x, 55, temperature=0)
+    assert len(recwarn) == 1 and lengths[-1] == 61
+    assert torch.equal(a, model.generate(x, 55, temperature=0, use_cache=False))
+
+
+THREADED = [('aot', {}), ('aot', dict(attn='mhsa')), ('crate', {}), ('tost', {})]
+
+
+@pytest.mark.parametrize('name, settings', THREADED)
+def test_threads_write_at_once_what_they_write_one_after_another(name, settings):
+    """While a fifth thread calls the network. Each draws from a generator of its own."""
+    model = loud(text_network(name, **settings))
+    prompts = [tokens(1, 3 + i, seed=i) for i in range(4)]
+    long_text = tokens(2, 16)
+    logits = model(long_text)[0]
+
+    def write(i):
+        random = torch.Generator().manual_seed(i)
+        return model.generate(prompts[i], 40, temperature=1.0, generator=random)
+
+    wanted = [write(i) for i in range(4)]
+    results, calls_that_differ, stop = {}, [], threading.Event()
+
+    def call():
+        while not stop.is_set():
+            with torch.no_grad():
+                if not torch.equal(model(long_text)[0], logits):
+                    calls_that_differ.append(1)
+
+    for _ in range(5):
+        caller = threading.Thread(target=call)
+        writers = [threading.Thread(target=lambda i=i: results.update({i: write(i)}))
+                   for i in range(4)]
+        for thread in (caller, *writers):
+            thread.start()
+        for thread in writers:
+            thread.join()
+        stop.set()
+        caller.join()
+        stop.clear()
+        assert all(torch.equal(results.pop(i), wanted[i]) for i in range(4))
+    assert not calls_that_differ
+    assert all(getattr(module, 'past', None) is None for module in model.modules())
+    assert all(getattr(module, 'first', 0) == 0 for module in model.modules())
+
+
+def test_what_python_asks_for_is_what_the_command_line_asks_for():
+    model, x = loud(text_network('aot')), tokens(2, 4)
+    random = [torch.Generator().manual_seed(0) for _ in range(2)]
+    all_tokens = model.generate(x, 9, top_k=0, generator=random[0])
+    assert torch.equal(all_tokens, model.generate(x, 9, generator=random[1]))
+    for settings, word in ((dict(temperature=-1.0), 'temperature'), ({}, 'empty')):
+        prompt = x[:, :0] if word == 'empty' else x
+        with pytest.raises(Mistake, match=word):
+            model.generate(prompt, 3, **settings)
 
 
 def test_an_attention_that_was_edited_gets_no_cache(monkeypatch):
@@ -183,7 +268,7 @@ def test_mssa_keeps_half_the_bytes_of_mhsa_and_tost_sums_alone(name, settings, s
         model = text_network(name, **settings)
         cache = Cache(model)
         next_logits(model, tokens(4, N), cache)
-        tensors = [t for kept in cache.tensors.values() for t in (kept if isinstance(kept, list) else [kept])]
+        tensors = [t for past in cache.pasts for t in past.tensors.values()]
         assert sum(t.untyped_storage().nbytes() for t in tensors) == size
 
 

@@ -11,7 +11,6 @@ from helpers import ROOT
 from torch._dynamo.testing import CompileCounter
 
 from engine import networks
-from engine.fast import speed_up
 from engine.trained import resize_positions
 from model_dino import (DINO, DINOConfig, DINOHead, cosine, distillation_loss, next_centre,
                         simdino_loss, simdino_terms)
@@ -529,7 +528,7 @@ def test_small_crops_are_read_with_interpolated_positions(name):
 
 def test_small_crops_are_computed_in_the_precision_of_large_ones():
     """Tokens between the layers, under autocast, in a network as train.py makes it."""
-    student = speed_up(DINO(DINOConfig(**SMALL))).student
+    student = DINO(DINOConfig(**SMALL)).student
     large = torch.randn(2, 3, 16, 16)
     small = torch.randn(2, 3, 8, 8)
     dtypes = []
