@@ -141,8 +141,14 @@ def renamed(name, table):
 
 
 def give(model, table):
-    """The model's weights under their names. Raises Mistake for a part that their code lacks."""
+    """The model's weights under their names. Raises Mistake for a part that their code lacks.
+
+    No two of the tensors share memory, and what the to_ functions below make of them is contiguous,
+    because safetensors saves nothing else.
+    """
     weights = rename(model.state_dict(), table)
+    if 'lm_head.weight' in weights:  # the output map, which is the token embedding
+        weights['lm_head.weight'] = weights['lm_head.weight'].clone()
     ours_alone = [name for name in weights if name.startswith(('layers.', 'read.'))]
     if ours_alone:
         raise Mistake(f'{ours_alone[0]} is of no network of the authors; take model.state_dict()')
@@ -258,7 +264,7 @@ def to_crate(model):
     weights = give(model, GPT)
     mask = torch.ones(1, 1, c.block_size, c.block_size).tril()
     for layer in range(c.n_layer):
-        weights[f'transformer.h.{layer}.attn.bias'] = mask
+        weights[f'transformer.h.{layer}.attn.bias'] = mask.clone()
     return weights
 
 
@@ -329,7 +335,11 @@ def from_crate_alpha(Model, Config, state_dict, *, patch_size, **settings):
 def turned(sd):
     """The weights with all dictionaries transposed: (d, m) in our networks, (m, d) in CRATE-LM's
     files."""
-    return {name: t.T if name.endswith('ista.weight') else t for name, t in sd.items()}
+    weights = dict(sd)
+    for name, t in sd.items():
+        if name.endswith('ista.weight'):
+            weights[name] = t.T.contiguous()
+    return weights
 
 
 # ---- CRATE-MAE ----------------------------------------------------------------------------------
@@ -361,7 +371,7 @@ def to_crate_mae(model):
     weights = give(model, CRATE_MAE)
     d = model.config.n_embd
     pos = model.embed.pos
-    weights['pos_embed'] = pos
+    weights['pos_embed'] = pos.clone()
     weights['decoder_embed.weight'] = pos.new_zeros(d, d)
     weights['decoder_embed.bias'] = pos.new_zeros(d)
     return weights

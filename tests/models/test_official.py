@@ -4,7 +4,8 @@ import re
 
 import pytest
 import torch
-from helpers import equal, golden, golden_pictures, golden_text
+from helpers import equal, golden, golden_pictures, golden_text, text_network
+from safetensors.torch import load_file, save_file
 
 from engine import official
 from engine.settings import Mistake
@@ -65,6 +66,37 @@ def test_the_masks_of_crate_gpt_are_causal():
     for layer in (0, 1):
         mask = weights[f'transformer.h.{layer}.attn.bias'][0, 0]
         assert torch.equal(mask, torch.ones_like(mask).tril())
+
+
+def test_safetensors_saves_the_authors_names(name, tmp_path):
+    """It refuses tensors that share memory, and such as are not contiguous."""
+    model = load(name)
+
+    save_file(model.to_official(), tmp_path / 'weights.safetensors')
+
+    weights = load_file(tmp_path / 'weights.safetensors')
+    assert equal(weights, model.to_official())
+    assert equal(load(name, weights).state_dict(), model.state_dict())
+
+
+@pytest.mark.parametrize('settings', [{}, dict(tie_out=True), dict(attn='mhsa', mlp=True)])
+def test_safetensors_saves_aot(settings, tmp_path):
+    model = text_network('aot', **settings)
+
+    save_file(model.to_official(), tmp_path / 'weights.safetensors')
+
+    weights = load_file(tmp_path / 'weights.safetensors')
+    assert equal(weights, model.to_official())
+    same_model = AoT.from_gpt2(weights, n_head=2, **settings)
+    assert equal(same_model.state_dict(), model.state_dict())
+
+
+def test_safetensors_saves_gpt2_for_hugging_face(tmp_path):
+    weights = text_network('aot', attn='mhsa', mlp=True).to_hugging_face()
+
+    save_file(weights, tmp_path / 'weights.safetensors')
+
+    assert equal(load_file(tmp_path / 'weights.safetensors'), weights)
 
 
 def with_prefix(prefix, sd):
