@@ -315,7 +315,7 @@ class PatchEmbedding(nn.Module):
         check_pictures(x, self.picture_shape)
         z = self.patch(x)                                   # (B, d, H/h, W/w)
         z = z.flatten(2).mT                                 # (B, N - 1, d)
-        cls = self.cls.expand(len(z), -1, -1)               # (B, 1, d)
+        cls = self.cls.expand(z.shape[0], -1, -1)           # (B, 1, d)
         z = torch.cat((cls, z), dim=1)                      # (B, N, d)
         z = z + self.pos
         if z.is_cpu and torch.is_autocast_enabled('cpu'):   # on a CPU tokens stay in bfloat16 from

@@ -165,7 +165,7 @@ class ViTMAE(nn.Module):
         The patches with the largest numbers are hidden.
         """
         if noise is None:
-            noise = torch.rand(len(x), self.embed.N, device=x.device)
+            noise = torch.rand(x.shape[0], self.embed.N, device=x.device)
         visible = self.visible(noise)                       # (B, n)
         z = self.embed(x, visible)                          # (B, n + 1, d)
         for layer in self.layers:
@@ -194,7 +194,7 @@ class ViTMAE(nn.Module):
         cls = y[:, :1]                                      # (B, 1, e)
         # put the visible tokens at their places into a row of N mask tokens
         places = visible.unsqueeze(-1).expand(-1, -1, y.size(2))        # (B, n, e)
-        filled = self.mask_token.to(y.dtype).expand(len(y), self.embed.N, -1)
+        filled = self.mask_token.to(y.dtype).expand(y.shape[0], self.embed.N, -1)
         filled = filled.scatter(1, places, y[:, 1:])        # (B, N, e)
         y = torch.cat((cls, filled), dim=1)                 # (B, N + 1, e)
         y = y + self.decoder_pos
@@ -294,7 +294,7 @@ class PatchEmbedding(nn.Module):
         if visible is not None:
             places = visible.unsqueeze(-1).expand(-1, -1, z.size(2))    # (B, n, d)
             z = z.gather(1, places)                         # (B, n, d)
-        cls = self.cls.expand(len(z), -1, -1)               # (B, 1, d)
+        cls = self.cls.expand(z.shape[0], -1, -1)           # (B, 1, d)
         cls = cls + self.pos[:, :1]
         z = torch.cat((cls, z), dim=1)                      # (B, n + 1, d)
         if z.is_cpu and torch.is_autocast_enabled('cpu'):   # on a CPU tokens stay in bfloat16 from
