@@ -159,8 +159,10 @@ class TSSA(nn.Module):
         scores = shares.sum(dim=3)                          # in place of |U_k^T z_j|^2: (B, N, K)
         if self.b is not None:
             B, N, K, head_dim = energy.shape
-            b = self.b[:, self.first:self.first + N, 0]     # of these positions: (K, N)
-            scores = scores + head_dim * b.T                # b for each of the p shares (1)
+            # a copy with one row per position: torch.export can slice rows for any N, not columns
+            b = self.b[:, :, 0].T.contiguous()              # (block_size, K)
+            b = b[self.first:self.first + N]                # of these positions: (N, K)
+            scores = scores + head_dim * b                  # b for each of the p shares (1)
         Pi = (self.temp * scores).softmax(dim=2)            # over the subspaces k, (c): (B, N, K)
         return Pi.unsqueeze(3)
 
@@ -416,7 +418,7 @@ class Classifier(nn.Module):
         self.label_smoothing = c.label_smoothing
 
     def features(self, z):
-        cls = self.cls.expand(len(z), -1, -1)               # (B, 1, d)
+        cls = self.cls.expand(z.shape[0], -1, -1)           # (B, 1, d)
         z = torch.cat((cls, z), dim=1)                      # (B, N + 1, d)
         z = self.layers(z)                                  # (9): (B, N + 1, d)
         return self.norm(z[:, 0])                           # (B, d)
