@@ -5,8 +5,7 @@ import torch
 from helpers import generator, loud, masked_autoencoder, text_network, tokens
 from torch.export import Dim, export
 
-import model_crate
-from engine import fast, networks
+from engine import networks
 from model_dino import DINO, DINOConfig
 
 # The sizes that may differ from call to call. Programs are exported with the first sizes, and used
@@ -147,18 +146,6 @@ def test_dino_takes_any_batch():
 
     for B in (2, 5):
         assert same(program, model, (pictures(2, B), pictures(4, B)))
-
-
-@pytest.mark.parametrize('causal', [True, False])
-def test_the_faster_attention_takes_any_batch_and_any_length(causal, monkeypatch):
-    """Networks that are opened from a run have it."""
-    monkeypatch.setattr(model_crate, 'attention', fast.attention)
-    model = text_network('crate', n_layer=1, causal=causal)
-
-    program = exported(model, (tokens(*FIRST_SIZES),), [{0: ANY_BATCH, 1: ANY_LENGTH}])
-
-    for sizes in OTHER_SIZES:
-        assert same(program, model, tokens(*sizes))
 
 
 def test_a_loss_takes_any_batch():
