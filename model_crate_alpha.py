@@ -118,7 +118,9 @@ def attention(q, k, v, dropout_p=0.0, is_causal=False):
     kernel, and the lines run everywhere.
     """
     N = q.size(2)
-    is_causal = is_causal and k.size(2) == N                # nothing is later than one new token
+    if k.size(2) > N:                                       # q is of the newest token alone, and
+        is_causal = False                                   # it may take from all others
+
     if not (q.is_cpu and q.requires_grad and q.dtype != torch.float32 and N <= 512):
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_p, is_causal=is_causal)
 
