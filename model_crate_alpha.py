@@ -155,13 +155,13 @@ class MSSA(nn.Module):
         self.drop = nn.Dropout(c.dropout)
         self.dropout = c.dropout
         self.is_causal = is_text
-        self.past = None                                    # of a text that is being written
+        self.past = None                                    # a Past while text is written
 
     def forward(self, z):
         proj = self.U(z)                                    # U_1^T z, .. in a row: (B, N, K p)
         proj = proj.unflatten(2, (self.K, -1))              # cut into heads: (B, N, K, p)
         proj = proj.transpose(1, 2).contiguous()            # heads first, in memory: (B, K, N, p)
-        all_proj = self.past.append('proj', proj) if self.past else proj
+        all_proj = self.past.append('proj', proj) if self.past else proj    # and earlier ones
 
         # SSA_k = U_k^T Z softmax((U_k^T Z)^T U_k^T Z) of each head k, eq. (11): (B, K, N, p)
         dropout = self.dropout if self.training else 0.0

@@ -134,7 +134,7 @@ class TSSA(nn.Module):
             self.b = None
         self.drop = nn.Dropout(c.dropout)
         self.first = 0                                      # position of the first token of z
-        self.past = None                                    # of a text that is being written
+        self.past = None                                    # a Past while text is written
 
     def forward(self, z):
         proj = self.U(z)                                    # all U_k^T z side by side: (B, N, K p)
